@@ -1,0 +1,69 @@
+package core
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+)
+
+// Attempt is what a guard decides: who does what, which, how much, and under which operation ID.
+//
+// All text may be any bytes of any length: inside Redis keys it is encoded, and long text is hashed.
+type Attempt struct {
+	// Actor is who tries: an address, a user, an API key. Required.
+	Actor string
+	// Resource is what the attempt is about: the poll, the item on sale. Rate limits take it as part of the key, and
+	// may leave it empty: then the guard has one budget an actor.
+	Resource string
+	// Item is the one of several that the attempt picks: a voter's choice. Guards that have no items ignore it.
+	Item string
+	// Cost is how much the attempt takes: units of a rate limit, the weight of a vote, the quantity bought.
+	// Zero means 1; a negative cost is an ErrInvalidAttempt.
+	Cost int64
+	// ID is the operation ID. A second attempt with the same ID changes nothing and hears the first one's answer; where
+	// it differs from the first one it is refused as ReasonConflict. Empty: one is made, and Decision.Attempt has it.
+	// Rate limits use it for giving back only.
+	ID string
+
+	// madeID is set where prepare made the ID, so nobody but this attempt's holder knows it.
+	madeID bool
+}
+
+// ErrInvalidAttempt is wrapped by the errors of attempts that make no sense, such as one without an actor. Such an error is
+// the caller's mistake, or the caller's client's: asking again gives the same answer.
+var ErrInvalidAttempt = errors.New("core: invalid attempt")
+
+// maxAmount is the largest number that a script can count without losing units: Lua numbers are doubles.
+const maxAmount = 1<<53 - 1
+
+// prepare fills in what an attempt may leave out, and finds what no guard can decide.
+func (a Attempt) prepare() (Attempt, error) {
+	if a.Actor == "" {
+		return a, fmt.Errorf("%w: no actor", ErrInvalidAttempt)
+	}
+	if a.Cost < 0 {
+		return a, fmt.Errorf("%w: cost %d is negative", ErrInvalidAttempt, a.Cost)
+	}
+	if a.Cost == 0 {
+		a.Cost = 1
+	}
+	if a.ID == "" {
+		a.ID, a.madeID = rand.Text(), true
+	}
+	return a, nil
+}
+
+// prepareClaim is prepare for guards that need to know what is claimed and count in Lua numbers.
+func (a Attempt) prepareClaim(what string) (Attempt, error) {
+	a, err := a.prepare()
+	if err != nil {
+		return a, err
+	}
+	if a.Resource == "" {
+		return a, fmt.Errorf("%w: no resource: name %s", ErrInvalidAttempt, what)
+	}
+	if a.Cost > maxAmount {
+		return a, fmt.Errorf("%w: cost %d is beyond 2^53-1", ErrInvalidAttempt, a.Cost)
+	}
+	return a, nil
+}

@@ -1,0 +1,82 @@
+package core
+
+import "time"
+
+// Decision is a guard's answer to one attempt.
+type Decision struct {
+	// Guard is the name of the guard that decided.
+	Guard string
+	// Attempt is what was decided, with its cost and operation ID filled in.
+	Attempt Attempt
+	// Allowed reports whether the attempt may go on.
+	Allowed bool
+	// Reason says why: ReasonOK when allowed.
+	Reason Reason
+	// Replayed reports whether this is the stored answer to an earlier attempt with the same operation ID: nothing was
+	// taken this time.
+	Replayed bool
+
+	// Limit and Remaining are, for a rate limit, the units of the limit that speaks and what is left of them; for Votes
+	// the choices that a voter has in the poll and those left; for Seckill the stock and what is left of it.
+	Limit, Remaining int64
+	// Window is the length of the limit that speaks; zero for guards without one.
+	Window time.Duration
+	// RetryAfter is how long to wait until the same attempt can succeed; zero when allowed, or when waiting is no help.
+	RetryAfter time.Duration
+	// ResetAfter is, for a rate limit, how long until the limit that speaks is as good as new; for Seckill how long the
+	// reservation waits to be confirmed.
+	ResetAfter time.Duration
+
+	// Choices is the voter's record in this poll, the newest last. Votes only.
+	Choices []string
+	// State is what has become of the reservation. Seckill only.
+	State State
+
+	// stamp identifies the units of an admitted rate limit attempt in the guard's log.
+	stamp int64
+}
+
+// Reason says why an attempt was allowed or refused. Programs may switch on it.
+type Reason string
+
+// The reasons. Package nethttpmw maps them to statuses.
+const (
+	// ReasonOK: allowed.
+	ReasonOK Reason = "ok"
+	// ReasonLimited: a rate limit is used up; RetryAfter says until when.
+	ReasonLimited Reason = "limited"
+	// ReasonOverLimit: the cost alone is more than the rate limit, so waiting is no help.
+	ReasonOverLimit Reason = "over_limit"
+
+	// ReasonDuplicate: this voter has voted, this buyer has all that one buyer may have.
+	ReasonDuplicate Reason = "duplicate"
+	// ReasonQuota: the voter has used all choices of a poll that gives several.
+	ReasonQuota Reason = "quota"
+	// ReasonNotOpen: the poll opens later; RetryAfter says when.
+	ReasonNotOpen Reason = "not_open"
+	// ReasonClosed: the poll or the sale is over.
+	ReasonClosed Reason = "closed"
+
+	// ReasonEarly: the sale opens later; RetryAfter says when.
+	ReasonEarly Reason = "early"
+	// ReasonSoldOut: fewer units are left than the attempt asks for.
+	ReasonSoldOut Reason = "sold_out"
+	// ReasonNotReady: there is no such sale: never opened, or lost with its Redis. Never taken for a stock of any size.
+	ReasonNotReady Reason = "not_ready"
+	// ReasonGone: the reservation can not be confirmed: cancelled, never made, or over and its units taken.
+	ReasonGone Reason = "gone"
+
+	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended another way.
+	ReasonConflict Reason = "conflict"
+)
+
+// State is what has become of a reservation.
+type State string
+
+// The states of a reservation. One that is cancelled has none.
+const (
+	// StateHeld: units are set aside until the reservation is confirmed, cancelled or its time is over.
+	StateHeld State = "held"
+	// StateSold: confirmed.
+	StateSold State = "sold"
+)

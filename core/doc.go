@@ -1,0 +1,23 @@
+// Package core is the part of Gatehouse that knows no HTTP: guards that decide attempts by one Lua script on Redis.
+//
+// An Engine is made once a process over the application's own go-redis client, and makes guards:
+//
+//	gate := core.New(rdb)
+//	site := gate.SlidingWindow("site", core.PerMinute(100))
+//
+//	d, err := site.Check(ctx, core.Attempt{Actor: "203.0.113.7"})
+//	switch {
+//	case err != nil: // nothing was decided: Redis could not be asked, or the attempt makes no sense
+//	case !d.Allowed: // d.Reason says why, d.RetryAfter when another attempt makes sense
+//	}
+//
+// An Attempt says who (Actor) does what (Resource), which of several (Item), how much (Cost), and under which operation
+// ID. A guard that lets an attempt through may want to hear how it ended: pass its Decision to Settle. Web applications
+// leave all of that to the packages nethttpmw, ginmw and echomw.
+//
+// The guards are SlidingWindow (rate limits), Votes (one vote a voter) and Seckill (a stock that can not be oversold).
+// Each decides in a single script call with the server's clock, so any number of processes can share a guard, and every
+// key that it writes expires. All of the package is safe for concurrent use.
+//
+// Scripts of one's own run the same way with Engine.Run.
+package core

@@ -1,0 +1,191 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Client is the part of a go-redis client that an Engine needs: *redis.Client (sentinel-backed ones too),
+// *redis.ClusterClient, *redis.Ring and *redis.AutoPipeliner all have it. The client stays the caller's: the engine
+// never dials, closes or reconfigures it.
+type Client interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// Engine makes guards over one Redis. A process has one, or one for each Redis that it uses.
+type Engine struct {
+	rdb           Client
+	obeysDeadline bool
+	prefix        string
+	deadline      time.Duration
+	retryHorizon  time.Duration
+	observer      Observer
+	clock         func() time.Time // nil: the server's clock; tests set it
+
+	mu      sync.Mutex
+	names   map[string]bool
+	scripts map[string]*Script
+}
+
+// Option changes an Engine that New makes.
+type Option func(*Engine)
+
+// WithPrefix sets what every key begins with, in place of "gatehouse". Engines with different prefixes share nothing. It is
+// made of letters, digits, '.', '_' and '-'.
+func WithPrefix(prefix string) Option {
+	if err := checkName("prefix", prefix); err != nil {
+		panic(err)
+	}
+	return func(e *Engine) { e.prefix = prefix }
+}
+
+// WithDeadline sets how long one check may take, in place of 100 ms. A check that takes longer returns an error that is
+// context.DeadlineExceeded, whatever the client's own time-outs are. Settling, and calls by name such as Seckill.Open,
+// may take ten times as long.
+func WithDeadline(d time.Duration) Option {
+	if d <= 0 {
+		panic(fmt.Sprintf("core: WithDeadline(%v): a check needs time: give it more than 0", d))
+	}
+	return func(e *Engine) { e.deadline = d }
+}
+
+// WithRetryHorizon sets how long the answer to an operation is remembered when its ID was made by the guard, in place of
+// ten minutes. It has to cover the time in which a client may send a command again whose reply was lost, and the
+// longest time that a handler runs. Answers to IDs from outside are kept as long as the poll or sale that they belong to.
+func WithRetryHorizon(d time.Duration) Option {
+	if d < time.Second {
+		panic(fmt.Sprintf("core: WithRetryHorizon(%v): less than a second does not cover a retry", d))
+	}
+	return func(e *Engine) { e.retryHorizon = d }
+}
+
+// WithObserver sets who hears of every decision and error, in place of an observer that logs errors with slog.
+func WithObserver(o Observer) Option {
+	if o == nil {
+		panic("core: WithObserver(nil): leave the option out to have errors logged")
+	}
+	return func(e *Engine) { e.observer = o }
+}
+
+// New makes an engine over the application's Redis client. It does not talk to Redis: an application starts, and its
+// guards answer by their outage policy, also while Redis is down.
+//
+// The client should know cluster, sentinel and time-outs as the application needs them. With ContextTimeoutEnabled in its
+// options the engine's deadline costs nothing; without, each call needs a goroutine to enforce it.
+func New(rdb Client, options ...Option) *Engine {
+	if rdb == nil {
+		panic("core: New(nil): pass the application's go-redis client")
+	}
+	e := &Engine{
+		rdb:           rdb,
+		obeysDeadline: obeysDeadline(rdb),
+		prefix:        "gatehouse",
+		deadline:      100 * time.Millisecond,
+		retryHorizon:  10 * time.Minute,
+		observer:      &logErrors{},
+		names:         map[string]bool{},
+		scripts:       map[string]*Script{},
+	}
+	for _, option := range options {
+		option(e)
+	}
+	return e
+}
+
+// obeysDeadline reports whether the client ends a call when its context is over. go-redis does so by option only.
+func obeysDeadline(rdb Client) bool {
+	switch c := rdb.(type) {
+	case interface{ Options() *redis.Options }:
+		return c.Options().ContextTimeoutEnabled
+	case interface{ Options() *redis.ClusterOptions }:
+		return c.Options().ContextTimeoutEnabled
+	case interface{ Options() *redis.RingOptions }:
+		return c.Options().ContextTimeoutEnabled
+	}
+	return false
+}
+
+// now is the scripts' argument of that name, in the given unit: empty in production, for the server's clock.
+func (e *Engine) now(unit time.Duration) string {
+	if e.clock == nil {
+		return ""
+	}
+	return strconv.FormatInt(e.clock().UnixNano()/int64(unit), 10)
+}
+
+// settleLimit is how long a call may take that no request waits for.
+func (e *Engine) settleLimit() time.Duration { return 10 * e.deadline }
+
+// guard is what every guard has: its engine, its name, its keys.
+type guard struct {
+	engine *Engine
+	name   string
+	keys   keyspace
+}
+
+// Name returns the guard's name.
+func (g *guard) Name() string { return g.name }
+
+// register takes a guard's name and scripts. It panics on mistakes of set-up.
+func (e *Engine) register(kind, name string, scripts ...*Script) guard {
+	if err := checkName("guard's name", name); err != nil {
+		panic(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.names[name] {
+		panic(fmt.Sprintf("core: two guards are named %q: give each a name of its own, "+
+			"or use the one guard in both places", name))
+	}
+	e.names[name] = true
+	for _, s := range scripts {
+		e.scripts[s.sha] = s
+	}
+	return guard{engine: e, name: name, keys: keyspace{e.prefix + ":" + kind + ":" + name + ":"}}
+}
+
+// Preload loads the scripts of all guards made so far into every master that the client knows. It is never needed: a
+// script that a server does not know is sent along with the call. It spares the first calls after a start that, and
+// shows early when Redis can not be reached.
+func (e *Engine) Preload(ctx context.Context) error {
+	e.mu.Lock()
+	scripts := make([]*Script, 0, len(e.scripts))
+	for _, s := range e.scripts {
+		scripts = append(scripts, s)
+	}
+	e.mu.Unlock()
+
+	load := func(ctx context.Context, rdb Client) error {
+		for _, s := range scripts {
+			cmd := redis.NewCmd(ctx, "script", "load", s.source)
+			_ = rdb.Process(ctx, cmd)
+			if err := cmd.Err(); err != nil {
+				return fmt.Errorf("core: preload script %s: %w", s.name, err)
+			}
+		}
+		return nil
+	}
+	onNode := func(ctx context.Context, c *redis.Client) error { return load(ctx, c) }
+	switch c := e.rdb.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, onNode)
+	case *redis.Ring:
+		return c.ForEachShard(ctx, onNode)
+	}
+	return load(ctx, e.rdb)
+}
+
+// observe tells the observer of one call of a guard and returns the error with the guard and the call named.
+func (g *guard) observe(ctx context.Context, op string, begun time.Time, d Decision, err error) error {
+	if err != nil && !errors.Is(err, ErrInvalidAttempt) {
+		err = fmt.Errorf("core: %s %q: %w", op, g.name, err)
+	}
+	g.engine.observer.Observe(ctx, Event{Guard: g.name, Op: op, Decision: d, Err: err, Took: time.Since(begun)})
+	return err
+}

@@ -1,0 +1,47 @@
+package core
+
+import "context"
+
+// Guard decides attempts. The guards of an Engine implement it; so may an application's own. Implementations must be safe
+// for concurrent use.
+type Guard interface {
+	// Name is the guard's name, unique in its engine.
+	Name() string
+
+	// Check decides one attempt, and takes what it asks for when it is allowed. On an error nothing is known to have been
+	// decided: errors.Is(err, ErrInvalidAttempt) tells the caller's mistakes from a Redis that could not be asked. The
+	// Decision beside an error carries the guard's name and the attempt with its operation ID, for asking again.
+	Check(ctx context.Context, a Attempt) (Decision, error)
+
+	// Settle tells the guard how an allowed attempt ended. ok: what it took is spent. Not ok: what it took is given back,
+	// as if the attempt had never been. A refused decision has nothing to settle. Settling twice is settling once.
+	//
+	// A replayed decision took nothing, so it gives nothing back: that is for the attempt which it repeats.
+	Settle(ctx context.Context, d Decision, ok bool) error
+
+	// Traits tells an adapter how to treat the guard's rules where they do not say.
+	Traits() Traits
+}
+
+// Traits is what an adapter has to know of a guard.
+type Traits struct {
+	// NeedsResource reports that an attempt without a resource is a mistake.
+	NeedsResource bool
+	// KeepsOnFailure reports that an attempt counts however its request ends, as with rate limits: an adapter gives back
+	// only when a later rule refuses the same request. Where it is false, a failed request gives back what it took.
+	KeepsOnFailure bool
+	// Outage is what to do when the guard can not decide.
+	Outage Outage
+}
+
+// Outage is what becomes of an attempt that a guard can not decide because Redis can not be asked.
+type Outage int
+
+const (
+	// OutageDefault leaves it to the guard's Traits.
+	OutageDefault Outage = iota
+	// OutageClosed refuses.
+	OutageClosed
+	// OutageOpen lets the attempt pass unguarded.
+	OutageOpen
+)

@@ -1,0 +1,146 @@
+package core
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// This file builds every key. A key looks like
+//
+//	prefix:kind:name:{tag}:field|field
+//
+// The tag is what Redis Cluster hashes, so the keys of one script call share it. Names are the developer's and are
+// checked at set-up; the text of users is encoded, so that it can neither end a field nor open or close a tag.
+
+// maxPlain is how many bytes of encoded text go into a key as they are; longer text is hashed.
+const maxPlain = 96
+
+// encode makes user text safe inside keys and records: letters, digits and a few marks stay, every other byte becomes
+// %XX, and long text becomes '#' and its SHA-256. No two texts give the same result (short of a collision of SHA-256), and
+// none gives a brace, a space, a '|' or a '='.
+func encode(text string) string {
+	encodedLen := 0
+	for i := range len(text) {
+		if plain[text[i]] {
+			encodedLen++
+		} else {
+			encodedLen += 3
+		}
+		if encodedLen > maxPlain {
+			sum := sha256.Sum256([]byte(text))
+			return "#" + base64.RawURLEncoding.EncodeToString(sum[:])
+		}
+	}
+	if encodedLen == len(text) {
+		return text
+	}
+	var b strings.Builder
+	b.Grow(encodedLen)
+	for i := range len(text) {
+		if c := text[i]; plain[c] {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('%')
+			b.WriteByte(hexDigits[c>>4])
+			b.WriteByte(hexDigits[c&15])
+		}
+	}
+	return b.String()
+}
+
+const hexDigits = "0123456789ABCDEF"
+
+// plain marks the bytes that encode leaves alone.
+var plain = func() (set [256]bool) {
+	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~:/@+,") {
+		set[c] = true
+	}
+	return set
+}()
+
+// decode turns encoded text back into what it was. Hashed text stays hashed.
+func decode(text string) string {
+	if !strings.Contains(text, "%") {
+		return text
+	}
+	b := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		if text[i] == '%' && i+2 < len(text) {
+			high, low := strings.IndexByte(hexDigits, text[i+1]), strings.IndexByte(hexDigits, text[i+2])
+			if high >= 0 && low >= 0 {
+				b = append(b, byte(high<<4|low))
+				i += 2
+				continue
+			}
+		}
+		b = append(b, text[i])
+	}
+	return string(b)
+}
+
+// keyspace builds the keys of one guard.
+type keyspace struct{ prefix string }
+
+// tag joins encoded texts to one tag. A '|' occurs in none of them, so no two lists give the same tag.
+func tag(encoded ...string) string { return strings.Join(encoded, "|") }
+
+// key returns the key of one tag. The parts of the tag and the fields are encoded already.
+func (k keyspace) key(tag string, fields ...string) string {
+	if len(fields) == 0 {
+		return k.prefix + "{" + tag + "}"
+	}
+	return k.prefix + "{" + tag + "}:" + strings.Join(fields, "|")
+}
+
+// Key returns a key for a script of one's own: the engine's prefix, the kind, then the tag in braces and the fields. Tag and
+// fields may be any text. Keys with the same tag live in the same slot of a Redis Cluster, so all keys of one call must
+// have the same. It panics when kind is not a name, or the tag is empty, which would leave the key without a tag.
+func (e *Engine) Key(kind, tag string, fields ...string) string {
+	if err := checkName("kind", kind); err != nil {
+		panic(err)
+	}
+	if tag == "" {
+		panic("core: Key needs a tag: the text that decides the slot, such as a user's ID")
+	}
+	encoded := make([]string, len(fields))
+	for i, field := range fields {
+		encoded[i] = encode(field)
+	}
+	return keyspace{e.prefix + ":own:" + kind + ":"}.key(encode(tag), encoded...)
+}
+
+// checkName finds names that do not belong into keys, which are the developer's mistakes.
+func checkName(what, name string) error {
+	if name == "" {
+		return fmt.Errorf("core: the %s is empty: name it, in letters, digits, '.', '_' and '-'", what)
+	}
+	if len(name) > 64 {
+		return fmt.Errorf("core: the %s %q is longer than 64 bytes: shorten it", what, name)
+	}
+	for _, c := range name {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("._-", c)) {
+			return fmt.Errorf("core: the %s %q has %q in it: use letters, digits, '.', '_' and '-'", what, name, c)
+		}
+	}
+	return nil
+}
+
+// errSlots is returned for a call whose keys are in more than one slot, which a Redis Cluster would refuse.
+var errSlots = errors.New("core: the keys of one call need one and the same {tag}: make them with Engine.Key and one tag")
+
+// checkTag returns errSlots unless all keys have the same, non-empty hash tag.
+func checkTag(keys []string) error {
+	first := ""
+	for i, key := range keys {
+		_, rest, found := strings.Cut(key, "{")
+		tag, _, closed := strings.Cut(rest, "}")
+		if !found || !closed || tag == "" || i > 0 && tag != first {
+			return errSlots
+		}
+		first = tag
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package core
+
+import (
+	"fmt"
+	"time"
+)
+
+// reply reads the array that a script returned, from left to right. The first thing that is not as expected becomes its
+// error; what is read after that is zero.
+type reply struct {
+	values []any
+	next   int
+	err    error
+}
+
+// readReply begins to read a reply that must have n values.
+func readReply(value any, n int) *reply {
+	values, ok := value.([]any)
+	if !ok || len(values) != n {
+		return &reply{err: fmt.Errorf("unexpected reply %.100q: want %d values", fmt.Sprint(value), n)}
+	}
+	return &reply{values: values}
+}
+
+func read[T any](r *reply) (value T) {
+	if r.err != nil {
+		return value
+	}
+	value, ok := r.values[r.next].(T)
+	if !ok {
+		r.err = fmt.Errorf("unexpected reply %.100q: value %d is a %T", fmt.Sprint(r.values), r.next+1, r.values[r.next])
+	}
+	r.next++
+	return value
+}
+
+func (r *reply) text() string  { return read[string](r) }
+func (r *reply) number() int64 { return read[int64](r) }
+func (r *reply) flag() bool    { return read[int64](r) == 1 }
+
+// duration reads a number of units of time; more than a Duration holds counts as the longest there is.
+func (r *reply) duration(unit time.Duration) time.Duration { return durationOf(r.number(), unit) }
+
+// durationOf returns n units of time, or the longest Duration where that is more.
+func durationOf(n int64, unit time.Duration) time.Duration {
+	const longest = time.Duration(1<<63 - 1)
+	if n > int64(longest/unit) {
+		return longest
+	}
+	return time.Duration(n) * unit
+}

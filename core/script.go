@@ -1,0 +1,161 @@
+package core
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Delivery says how often a script may be sent for one call. A client that hears no reply can not know whether the script
+// ran. go-redis sends such a command again by default, and a script that counts would count twice.
+type Delivery int
+
+const (
+	// Once: the script is sent at most once. Where the reply is lost the call returns an error.
+	Once Delivery = iota
+	// Replayable: running the script again for the same call changes nothing and gives the same answer, because it keeps
+	// its answer by an operation ID, or only reads. The client may send it again as its options say.
+	Replayable
+)
+
+// Script is a Lua script that an Engine can run. See Engine.Run.
+type Script struct {
+	name     string
+	source   string
+	sha      string
+	delivery Delivery
+}
+
+// NewScript makes a script. The name is for error messages. All keys that the source touches have to come in KEYS.
+func NewScript(name, source string, delivery Delivery) *Script {
+	if err := checkName("script's name", name); err != nil {
+		panic(err)
+	}
+	if strings.TrimSpace(source) == "" {
+		panic(fmt.Sprintf("core: script %q has no source", name))
+	}
+	sum := sha1.Sum([]byte(source)) // what Redis names scripts by; not a matter of security
+	return &Script{name: name, source: source, sha: hex.EncodeToString(sum[:]), delivery: delivery}
+}
+
+// Run runs a script: EVALSHA first, EVAL where the server does not know it, within the engine's deadline. It returns the
+// reply as go-redis decodes it: int64, string, []any, nil.
+//
+// The keys need one and the same {tag}: make them with Engine.Key. That holds on a single server too, so that a program
+// does not meet it on the day that it moves to a cluster.
+func (e *Engine) Run(ctx context.Context, s *Script, keys []string, args ...any) (any, error) {
+	if err := checkTag(keys); err != nil {
+		return nil, fmt.Errorf("core: script %s: %w", s.name, err)
+	}
+	return e.run(ctx, e.deadline, s, keys, args...)
+}
+
+// run is Run without the check of keys, with a time limit of the caller's.
+func (e *Engine) run(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error) {
+	reply, err := within(ctx, limit, e.obeysDeadline, func(ctx context.Context) (any, error) {
+		return e.send(ctx, s, keys, args)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("script %s: %w", s.name, err)
+	}
+	return reply, nil
+}
+
+// within calls f and returns what it returns, or the context's error as soon as the limit is over. Where f obeys its
+// context no goroutine is needed for that. Where it does not, f goes on in its goroutine until the client's own time-outs
+// end it.
+func within[T any](ctx context.Context, limit time.Duration, obeys bool, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	if obeys {
+		defer cancel()
+		return f(ctx)
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer cancel()
+		value, err := f(ctx)
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		select {
+		case r := <-done: // f ended first and cancelled the context itself
+			return r.value, r.err
+		default:
+		}
+		var zero T
+		return zero, ctx.Err()
+	}
+}
+
+// send runs the script, again where the server has refused to run it at all: that is no second run.
+func (e *Engine) send(ctx context.Context, s *Script, keys []string, args []any) (any, error) {
+	for pause := 2 * time.Millisecond; ; pause *= 2 {
+		reply, err := e.eval(ctx, s, keys, args)
+		if !refusedForNow(err) {
+			return reply, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// refusedForNow reports whether a cluster has refused a call because its slots are on the move: before it ran anything,
+// and for a moment only.
+func refusedForNow(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "TRYAGAIN") || redis.HasErrorPrefix(err, "CLUSTERDOWN"))
+}
+
+func (e *Engine) eval(ctx context.Context, s *Script, keys []string, args []any) (any, error) {
+	reply, err := e.process(ctx, s.delivery, "evalsha", s.sha, keys, args)
+	if err != nil && (errors.Is(err, redis.ErrNoScript) || redis.HasErrorPrefix(err, "NOSCRIPT")) {
+		return e.process(ctx, s.delivery, "eval", s.source, keys, args)
+	}
+	return reply, err
+}
+
+func (e *Engine) process(ctx context.Context, d Delivery, name, script string, keys []string, args []any) (any, error) {
+	words := make([]any, 0, 3+len(keys)+len(args))
+	words = append(words, name, script, len(keys))
+	for _, key := range keys {
+		words = append(words, key)
+	}
+	words = append(words, args...)
+
+	cmd := redis.NewCmd(ctx, words...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	// Process returns the command's error; an AutoPipeliner returns before there is one, and Result waits for it.
+	if d == Once {
+		_ = e.rdb.Process(ctx, onceCmd{cmd})
+	} else {
+		_ = e.rdb.Process(ctx, cmd)
+	}
+	reply, err := cmd.Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return reply, err
+}
+
+// onceCmd is a command that go-redis does not send again when its reply is lost.
+type onceCmd struct{ *redis.Cmd }
+
+// NoRetry is asked by go-redis, from v9.19 on.
+func (onceCmd) NoRetry() bool { return true }

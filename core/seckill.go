@@ -1,0 +1,271 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+var (
+	seckillOpenScript    = NewScript("seckill_open", lua.SeckillOpen, Replayable)
+	seckillReserveScript = NewScript("seckill_reserve", lua.SeckillReserve, Replayable)
+	seckillConfirmScript = NewScript("seckill_confirm", lua.SeckillConfirm, Replayable)
+	seckillCancelScript  = NewScript("seckill_cancel", lua.SeckillCancel, Replayable)
+	seckillSweepScript   = NewScript("seckill_sweep", lua.SeckillSweep, Replayable)
+)
+
+// sweepMost is how many holds one call gives back at most, so that no call keeps Redis busy for long.
+const sweepMost = 100
+
+// Sale is how one item is sold.
+type Sale struct {
+	// Stock is how many units there are, 1 or more.
+	Stock int64
+	// PerBuyer is how many units one buyer may hold and have bought together. Zero means 1.
+	PerBuyer int64
+	// Opens and Closes bound the sale, to the millisecond. Zero: it is open already, it never closes. A reservation that
+	// was made in time can be confirmed after the closing.
+	Opens, Closes time.Time
+	// Hold is how long a reservation waits to be confirmed before its units go back. Zero means 5 minutes.
+	Hold time.Duration
+}
+
+// SaleStatus is where a sale stands. Left + Held + Sold = Stock, always. Held counts reservations whose time is over
+// until a Check or a Sweep gives their units back.
+type SaleStatus struct {
+	Stock, Left, Held, Sold int64
+}
+
+// SeckillOptions are what Seckill may be told.
+type SeckillOptions struct {
+	// Keep is how long a sale is kept after its last change, or after it closes, whichever is later. Zero means 30 days.
+	// After that it is unknown: nothing can be bought.
+	Keep time.Duration
+}
+
+// ErrNoSale is returned by Status for an item that is not on sale: never opened, or lost with its Redis.
+var ErrNoSale = errors.New("core: no such sale")
+
+// ErrGone is returned by Settle when a reservation can not be confirmed any more.
+var ErrGone = errors.New("core: the reservation is gone")
+
+// Seckill sells a limited stock and never more: the Actor is the buyer, the Resource the item on sale, the Cost the quantity,
+// the ID the reservation. Each sale has to be opened once, by Open; an item that is not on sale is refused.
+//
+// Check reserves: units are held until the reservation is confirmed or cancelled, by Settle or by name, or its time is over.
+// Left, held and sold units add up to the stock before and after every script.
+type Seckill struct {
+	guard
+	options SeckillOptions
+}
+
+// Seckill makes a sale guard. It panics when the name is taken or not a name, or the options make no sense.
+func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
+	if options.Keep == 0 {
+		options.Keep = 30 * 24 * time.Hour
+	}
+	if options.Keep < time.Second {
+		panic(fmt.Sprintf("core: sales kept for %v are soon forgotten: give Keep days (guard %q)", options.Keep, name))
+	}
+	scripts := []*Script{
+		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript, seckillSweepScript,
+	}
+	return &Seckill{guard: e.register("seckill", name, scripts...), options: options}
+}
+
+// Traits implements Guard: a purchase needs an item, and its units go back when the request fails.
+func (g *Seckill) Traits() Traits { return Traits{NeedsResource: true, Outage: OutageClosed} }
+
+// Open puts an item on sale, and reports whether it did: a sale that exists stays as it is, whatever the arguments, so an
+// application can call Open at every start.
+func (g *Seckill) Open(ctx context.Context, item string, sale Sale) (opened bool, err error) {
+	begun := time.Now()
+	opened, err = g.open(ctx, item, sale)
+	return opened, g.observe(ctx, "open", begun, Decision{Guard: g.name}, err)
+}
+
+func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error) {
+	if sale.PerBuyer == 0 {
+		sale.PerBuyer = 1
+	}
+	if sale.Hold == 0 {
+		sale.Hold = 5 * time.Minute
+	}
+	switch {
+	case item == "":
+		return false, fmt.Errorf("%w: no item", ErrInvalidAttempt)
+	case sale.Stock < 1 || sale.Stock > maxAmount:
+		return false, fmt.Errorf("%w: a stock of %d: give it 1 to 2^53-1", ErrInvalidAttempt, sale.Stock)
+	case sale.PerBuyer < 1 || sale.PerBuyer > maxAmount:
+		return false, fmt.Errorf("%w: %d units a buyer: give it 1 to 2^53-1", ErrInvalidAttempt, sale.PerBuyer)
+	case sale.Hold < time.Millisecond || sale.Hold > g.options.Keep:
+		return false, fmt.Errorf("%w: a hold of %v: give it 1 ms to %v, the time that sales are kept",
+			ErrInvalidAttempt, sale.Hold, g.options.Keep)
+	case !sale.Opens.IsZero() && !sale.Closes.IsZero() && !sale.Opens.Before(sale.Closes):
+		return false, fmt.Errorf("%w: a sale that closes %v and opens %v is never open",
+			ErrInvalidAttempt, sale.Closes, sale.Opens)
+	}
+	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillOpenScript, g.saleKeys(item)[:1],
+		sale.Stock, unixMilli(sale.Opens), unixMilli(sale.Closes), sale.PerBuyer, sale.Hold.Milliseconds(),
+		g.options.Keep.Milliseconds(), g.engine.now(time.Millisecond))
+	if err != nil {
+		return false, err
+	}
+	opened, ok := value.(int64)
+	if !ok {
+		return false, fmt.Errorf("unexpected reply %.100q", fmt.Sprint(value))
+	}
+	return opened == 1, nil
+}
+
+// Check implements Guard: it reserves units. The operation ID names the reservation.
+func (g *Seckill) Check(ctx context.Context, a Attempt) (Decision, error) {
+	begun := time.Now()
+	d, err := g.reserve(ctx, a)
+	return d, g.observe(ctx, "check", begun, d, err)
+}
+
+func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
+	a, err := a.prepareClaim("the item on sale")
+	d := Decision{Guard: g.name, Attempt: a}
+	if err != nil {
+		return d, err
+	}
+	value, err := g.engine.run(ctx, g.engine.deadline, seckillReserveScript, g.saleKeys(a.Resource),
+		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, g.engine.now(time.Millisecond))
+	if err != nil {
+		return d, err
+	}
+	r := readReply(value, 6)
+	reason, replayed, state := r.text(), r.flag(), r.text()
+	left, stock, wait := r.number(), r.number(), r.duration(time.Millisecond)
+	if r.err != nil {
+		return d, r.err
+	}
+	d.Reason, d.Replayed, d.State = Reason(reason), replayed, State(state)
+	d.Allowed = d.Reason == ReasonOK
+	d.Limit, d.Remaining = stock, left
+	if d.Allowed {
+		d.ResetAfter = wait
+	} else {
+		d.RetryAfter = wait
+	}
+	return d, nil
+}
+
+// Settle implements Guard: ok confirms the reservation, not ok cancels it. Confirming one that is over and whose units are
+// taken is an ErrGone.
+func (g *Seckill) Settle(ctx context.Context, d Decision, ok bool) error {
+	if !d.Allowed || d.Replayed && (!ok || d.State == StateSold) {
+		return nil
+	}
+	if !ok {
+		_, err := g.Cancel(ctx, d.Attempt.Resource, d.Attempt.ID)
+		return err
+	}
+	confirmed, err := g.Confirm(ctx, d.Attempt.Resource, d.Attempt.ID)
+	if err == nil && !confirmed.Allowed {
+		err = fmt.Errorf("core: settle %q: %w (%s)", g.name, ErrGone, confirmed.Reason)
+	}
+	return err
+}
+
+// Confirm turns a reservation into a sale, by the item and the reservation's operation ID. One whose time is over is sold
+// after all while units are left. The decision's reason is ReasonOK (replayed, when it was sold before), ReasonGone or
+// ReasonNotReady.
+func (g *Seckill) Confirm(ctx context.Context, item, id string) (Decision, error) {
+	return g.end(ctx, "confirm", seckillConfirmScript, StateSold, item, id, g.engine.now(time.Millisecond))
+}
+
+// Cancel gives a reservation's units back, once. The decision's reason is ReasonOK (replayed, when there was nothing to give
+// back), ReasonConflict when the reservation is sold, or ReasonNotReady.
+func (g *Seckill) Cancel(ctx context.Context, item, id string) (Decision, error) {
+	return g.end(ctx, "cancel", seckillCancelScript, "", item, id)
+}
+
+func (g *Seckill) end(
+	ctx context.Context, op string, s *Script, state State, item, id string, now ...any,
+) (Decision, error) {
+	begun := time.Now()
+	d := Decision{Guard: g.name, Attempt: Attempt{Resource: item, ID: id}}
+	err := func() error {
+		if item == "" || id == "" {
+			return fmt.Errorf("%w: %s needs an item and an operation ID", ErrInvalidAttempt, op)
+		}
+		args := append([]any{encode(id)}, now...)
+		value, err := g.engine.run(ctx, g.engine.settleLimit(), s, g.saleKeys(item), args...)
+		if err != nil {
+			return err
+		}
+		r := readReply(value, 6)
+		reason, replayed, buyer := r.text(), r.flag(), r.text()
+		quantity, left, stock := r.number(), r.number(), r.number()
+		if r.err != nil {
+			return r.err
+		}
+		d.Reason, d.Replayed = Reason(reason), replayed
+		d.Attempt.Actor, d.Attempt.Cost = decode(buyer), quantity
+		d.Limit, d.Remaining = stock, left
+		if d.Allowed = d.Reason == ReasonOK; d.Allowed {
+			d.State = state
+		}
+		return nil
+	}()
+	return d, g.observe(ctx, op, begun, d, err)
+}
+
+// Sweep gives the units of reservations whose time is over back to the stock, at most 100 reservations a call, and returns
+// how many it found. It is never needed for selling: Check takes such units itself when it would refuse without them.
+// Sweep makes them show in Status before that.
+func (g *Seckill) Sweep(ctx context.Context, item string) (int, error) {
+	begun := time.Now()
+	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillSweepScript, g.saleKeys(item),
+		sweepMost, g.engine.now(time.Millisecond))
+	swept, ok := value.(int64)
+	if err == nil && !ok {
+		err = fmt.Errorf("unexpected reply %.100q", fmt.Sprint(value))
+	}
+	return int(swept), g.observe(ctx, "sweep", begun, Decision{Guard: g.name}, err)
+}
+
+// Status returns where a sale stands, or ErrNoSale.
+func (g *Seckill) Status(ctx context.Context, item string) (SaleStatus, error) {
+	begun := time.Now()
+	status, err := g.status(ctx, item)
+	return status, g.observe(ctx, "status", begun, Decision{Guard: g.name}, err)
+}
+
+func (g *Seckill) status(ctx context.Context, item string) (status SaleStatus, err error) {
+	values, err := within(ctx, g.engine.settleLimit(), g.engine.obeysDeadline, func(ctx context.Context) ([]any, error) {
+		cmd := redis.NewSliceCmd(ctx, "hmget", g.saleKeys(item)[0], "stock", "left", "held", "sold")
+		_ = g.engine.rdb.Process(ctx, cmd)
+		return cmd.Result()
+	})
+	if err != nil {
+		return status, err
+	}
+	for i, field := range []*int64{&status.Stock, &status.Left, &status.Held, &status.Sold} {
+		text, ok := values[i].(string)
+		if !ok {
+			return SaleStatus{}, ErrNoSale
+		}
+		if *field, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return SaleStatus{}, fmt.Errorf("status of %.100q: %w", item, err)
+		}
+	}
+	return status, nil
+}
+
+// saleKeys are the keys of one sale; scripts that need only the first take only that.
+func (g *Seckill) saleKeys(item string) []string {
+	t := encode(item)
+	return []string{
+		g.keys.key(t, "sale"), g.keys.key(t, "buyers"), g.keys.key(t, "holds"), g.keys.key(t, "reservations"),
+	}
+}

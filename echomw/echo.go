@@ -1,0 +1,89 @@
+// Package echomw puts guards in front of echo routes. It only translates: rules, answers and settling are those of package
+// nethttpmw, and are described there.
+//
+//	import ratelimit "github.com/gatehouse-go/gatehouse/echomw"
+//
+//	perIP := ratelimit.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(100)), Who: keyfuncs.IP()}
+//	e.Use(ratelimit.Echo(perIP))
+//
+// The client's address is found by keyfuncs.IP and not by echo.Context.RealIP, which by default believes any
+// X-Forwarded-For.
+package echomw
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// Rule is a guard and how an attempt is made out of a request; the same as nethttpmw.Rule.
+type Rule = nethttpmw.Rule
+
+// Echo returns a middleware that guards routes with the rules, for echo.Echo.Use, for a group or for one route. A refused
+// request is answered and its handler does not run. It panics on rules that can not work.
+//
+// An error that the handler returns is passed on, for echo's error handler to answer; it counts as that answer's status, 500
+// where the error does not name one.
+func Echo(rules ...Rule) echo.MiddlewareFunc {
+	p := nethttpmw.NewPipeline(rules...)
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			passage, refusal := p.Enter(&keyfuncs.Request{Request: c.Request(), Facts: facts{c}})
+			if refusal != nil {
+				refusal.Reply(c.Response())
+				return nil
+			}
+			c.SetRequest(c.Request().WithContext(passage.Context()))
+			defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
+			err := next(c)
+			passage.Leave(status(c, err))
+			return err
+		}
+	}
+}
+
+// status returns the status that a request ends with.
+func status(c echo.Context, err error) int {
+	if err == nil || c.Response().Committed {
+		return c.Response().Status
+	}
+	var httpErr *echo.HTTPError
+	if errors.As(err, &httpErr) {
+		return httpErr.Code
+	}
+	return http.StatusInternalServerError
+}
+
+// Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.
+func Decision(c echo.Context, guard string) (core.Decision, bool) {
+	return nethttpmw.Decision(c.Request().Context(), guard)
+}
+
+// Take returns the decision of the guard of this name for the handler to settle; see nethttpmw.Take.
+func Take(c echo.Context, guard string) (core.Decision, bool) {
+	return nethttpmw.Take(c.Request().Context(), guard)
+}
+
+// facts is what echo knows of a request.
+type facts struct{ c echo.Context }
+
+func (f facts) Route() string { return f.c.Path() }
+
+func (f facts) Param(name string) (string, bool) {
+	for i, n := range f.c.ParamNames() {
+		if n == name {
+			return f.c.ParamValues()[i], true
+		}
+	}
+	return "", false
+}
+
+func (f facts) Value(name string) (any, bool) {
+	v := f.c.Get(name)
+	return v, v != nil
+}

@@ -1,0 +1,64 @@
+// Package ginmw puts guards in front of gin routes. It only translates: rules, answers and settling are those of package
+// nethttpmw, and are described there.
+//
+//	import ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
+//
+//	perIP := ratelimit.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(100)), Who: keyfuncs.IP()}
+//	r.Use(ratelimit.Gin(perIP))
+//
+// The client's address is found by keyfuncs.IP and not by gin.Context.ClientIP, which by default believes any
+// X-Forwarded-For.
+package ginmw
+
+import (
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// Rule is a guard and how an attempt is made out of a request; the same as nethttpmw.Rule.
+type Rule = nethttpmw.Rule
+
+// Gin returns a middleware that guards routes with the rules, for gin.Engine.Use, for a group or for one route. A refused
+// request is answered and aborted. It panics on rules that can not work.
+//
+// A handler that calls c.Abort without writing a status has answered with 200. Mounted with Use on the engine, rules see
+// requests that match no route as well; keyfuncs.Route and keyfuncs.Param find nothing on those.
+func Gin(rules ...Rule) gin.HandlerFunc {
+	p := nethttpmw.NewPipeline(rules...)
+	return func(c *gin.Context) {
+		passage, refusal := p.Enter(&keyfuncs.Request{Request: c.Request, Facts: facts{c}})
+		if refusal != nil {
+			refusal.Reply(c.Writer)
+			c.Abort()
+			return
+		}
+		c.Request = c.Request.WithContext(passage.Context())
+		defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
+		c.Next()
+		passage.Leave(c.Writer.Status())
+	}
+}
+
+// Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.
+func Decision(c *gin.Context, guard string) (core.Decision, bool) {
+	return nethttpmw.Decision(c.Request.Context(), guard)
+}
+
+// Take returns the decision of the guard of this name for the handler to settle; see nethttpmw.Take.
+func Take(c *gin.Context, guard string) (core.Decision, bool) {
+	return nethttpmw.Take(c.Request.Context(), guard)
+}
+
+// facts is what gin knows of a request.
+type facts struct{ c *gin.Context }
+
+func (f facts) Route() string { return f.c.FullPath() }
+
+func (f facts) Param(name string) (string, bool) { return f.c.Params.Get(name) }
+
+func (f facts) Value(name string) (any, bool) { return f.c.Get(name) }

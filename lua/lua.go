@@ -1,0 +1,32 @@
+// Package lua holds the scripts that decide, one plain file each. A file's header says what it is for, its KEYS, its
+// ARGV and what it returns; it runs as it is with redis-cli --eval and steps with --ldb. The scripts use base Lua and
+// redis.call only, touch no key but those in KEYS, and read the server's clock unless they are given another.
+//
+// Most programs want the guards of package core, which run these scripts.
+package lua
+
+import _ "embed"
+
+// The scripts, by the name of their file.
+var (
+	//go:embed sliding_window.lua
+	SlidingWindow string
+	//go:embed sliding_window_refund.lua
+	SlidingWindowRefund string
+
+	//go:embed vote.lua
+	Vote string
+	//go:embed vote_undo.lua
+	VoteUndo string
+
+	//go:embed seckill_open.lua
+	SeckillOpen string
+	//go:embed seckill_reserve.lua
+	SeckillReserve string
+	//go:embed seckill_confirm.lua
+	SeckillConfirm string
+	//go:embed seckill_cancel.lua
+	SeckillCancel string
+	//go:embed seckill_sweep.lua
+	SeckillSweep string
+)

@@ -1,0 +1,44 @@
+-- Seckill: gives a hold back to the stock, once. What is sold stays sold.
+--
+-- KEYS  1 sale          hash, as seckill_open writes it
+--       2 buyers        hash, as seckill_reserve writes it
+--       3 holds         sorted set, likewise
+--       4 reservations  hash, likewise
+-- ARGV  1 reservation   the operation ID, encoded
+-- Returns {reason, replayed, buyer, quantity, left, stock}
+--       reason    ok, not_ready (no such sale), conflict (the reservation is sold)
+--       replayed  1 when there was nothing to give back: cancelled before, expired, or never made
+
+local sale, buyers, holds, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id = ARGV[1]
+
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold')
+if not s[1] then
+  return {'not_ready', 0, '', 0, 0, 0}
+end
+local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
+if left + held + sold ~= stock then
+  return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
+end
+
+local record = redis.call('HGET', reservations, id)
+if not record then
+  return {'ok', 1, '', 0, left, stock}
+end
+local state, buyer, units = string.match(record, '^(%a+) (%S+) (%d+) ')
+local quantity = tonumber(units)
+if state == 'sold' then
+  return {'conflict', 0, buyer, quantity, left, stock}
+elseif state == 'expired' then
+  return {'ok', 1, buyer, quantity, left, stock}
+end
+
+-- HINCRBY goes first: a full Redis refuses it, and then nothing has been written.
+left = redis.call('HINCRBY', sale, 'left', units)
+redis.call('HINCRBY', sale, 'held', '-' .. units)
+if redis.call('HINCRBY', buyers, buyer, '-' .. units) <= 0 then
+  redis.call('HDEL', buyers, buyer)
+end
+redis.call('ZREM', holds, id)
+redis.call('HDEL', reservations, id)
+return {'ok', 0, buyer, quantity, left, stock}

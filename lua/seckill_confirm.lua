@@ -1,0 +1,59 @@
+-- Seckill: turns a hold into a sale. A reservation whose time is over is sold after all while units are left.
+--
+-- KEYS  1 sale          hash, as seckill_open writes it
+--       2 buyers        hash, as seckill_reserve writes it
+--       3 holds         sorted set, likewise
+--       4 reservations  hash, likewise
+-- ARGV  1 reservation   the operation ID, encoded
+--       2 now           milliseconds; absent or empty: the server's clock
+-- Returns {reason, replayed, buyer, quantity, left, stock}
+--       reason    ok, not_ready (no such sale), gone (no such reservation, or its time is over and its units are taken)
+--       replayed  1 when it was sold before
+
+local sale, buyers, holds, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id = ARGV[1]
+local now = tonumber(ARGV[2])
+
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'per_buyer', 'keep')
+if not s[1] then
+  return {'not_ready', 0, '', 0, 0, 0}
+end
+local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
+local closes, per_buyer, keep = tonumber(s[5]), tonumber(s[6]), tonumber(s[7])
+if left + held + sold ~= stock then
+  return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
+end
+
+local record = redis.call('HGET', reservations, id)
+if not record then
+  return {'gone', 0, '', 0, left, stock}
+end
+local state, buyer, units = string.match(record, '^(%a+) (%S+) (%d+) ')
+local quantity = tonumber(units)
+if state == 'sold' then
+  return {'ok', 1, buyer, quantity, left, stock}
+end
+if state == 'expired' and
+    (left < quantity or tonumber(redis.call('HGET', buyers, buyer) or 0) + quantity > per_buyer) then
+  return {'gone', 0, buyer, quantity, left, stock}
+end
+
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+redis.call('HSET', reservations, id, 'sold' .. string.sub(record, #state + 1))
+if state == 'held' then
+  redis.call('ZREM', holds, id)
+  redis.call('HINCRBY', sale, 'held', '-' .. units)
+else
+  redis.call('HINCRBY', buyers, buyer, units)
+  left = redis.call('HINCRBY', sale, 'left', '-' .. units)
+end
+redis.call('HINCRBY', sale, 'sold', units)
+
+local ttl = keep + math.max(closes - now, 0)
+for _, key in ipairs(KEYS) do
+  redis.call('PEXPIRE', key, ttl)
+end
+return {'ok', 0, buyer, quantity, left, stock}

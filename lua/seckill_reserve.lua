@@ -1,0 +1,108 @@
+-- Seckill: holds units of an item for a buyer until they are confirmed, cancelled or their time is over.
+-- left + held + sold = stock, before and after. A refused attempt writes nothing but this: holds whose time is over go
+-- back to the stock when the buyer's limit or the stock would refuse, and this reservation's own hold always.
+--
+-- KEYS  1 sale          hash, as seckill_open writes it
+--       2 buyers        hash, buyer -> units held or bought
+--       3 holds         sorted set, reservation by the end of its time
+--       4 reservations  hash, reservation -> "state buyer quantity end"; state: held, sold, expired
+-- ARGV  1 reservation   the operation ID, encoded
+--       2 buyer         encoded text: no spaces
+--       3 quantity      units, 1 or more
+--       4 reclaim       how many holds whose time is over one call takes back at most
+--       5 now           milliseconds; absent or empty: the server's clock
+-- Returns {reason, replayed, state, left, stock, wait}
+--       reason    ok, not_ready (no such sale), conflict, early, closed, duplicate (buyer's limit), sold_out
+--       replayed  1 when the answer is the stored one of the same operation ID
+--       state     held or sold when ok
+--       left      units left
+--       wait      milliseconds: when held, until the hold ends; when early, until the sale opens; else 0
+
+local sale, buyers, holds, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, buyer, units, reclaim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local quantity = tonumber(units)
+local now = tonumber(ARGV[5])
+
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'opens', 'closes', 'per_buyer', 'hold', 'keep')
+if not s[1] then
+  return {'not_ready', 0, '', 0, 0, 0}
+end
+local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
+local opens, closes, per_buyer = tonumber(s[5]), tonumber(s[6]), tonumber(s[7])
+local hold, keep = tonumber(s[8]), tonumber(s[9])
+if left + held + sold ~= stock then
+  return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
+end
+
+local ttl = keep + math.max(closes - now, 0)
+
+-- Takes one hold back whose time is over. HSET goes first: a full Redis refuses it, and then nothing has been written.
+local function expire(reservation)
+  local record = redis.call('HGET', reservations, reservation)
+  local who, back = string.match(record, '^held (%S+) (%d+) ')
+  redis.call('HSET', reservations, reservation, 'expired' .. string.sub(record, 5))
+  redis.call('ZREM', holds, reservation)
+  if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
+    redis.call('HDEL', buyers, who)
+  end
+  left = redis.call('HINCRBY', sale, 'left', back)
+  redis.call('HINCRBY', sale, 'held', '-' .. back)
+end
+
+local record = redis.call('HGET', reservations, id)
+if record then
+  local state, who, had, finish = string.match(record, '^(%a+) (%S+) (%d+) (%d+)$')
+  if who ~= buyer or had ~= units then
+    return {'conflict', 0, '', left, stock, 0}
+  elseif state == 'sold' then
+    return {'ok', 1, 'sold', left, stock, 0}
+  elseif state == 'held' and tonumber(finish) > now then
+    return {'ok', 1, 'held', left, stock, finish - now}
+  elseif state == 'held' then
+    expire(id)
+  end
+end
+
+if now < opens then
+  return {'early', 0, '', left, stock, opens - now}
+elseif closes > 0 and now >= closes then
+  return {'closed', 0, '', left, stock, 0}
+end
+
+local function refused()
+  if tonumber(redis.call('HGET', buyers, buyer) or 0) + quantity > per_buyer then
+    return 'duplicate'
+  elseif left < quantity then
+    return 'sold_out'
+  end
+end
+
+local reason = refused()
+if reason then
+  local over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
+  for _, reservation in ipairs(over) do
+    expire(reservation)
+  end
+  if #over > 0 then
+    reason = refused()
+  end
+end
+if reason then
+  return {reason, 0, '', left, stock, 0}
+end
+
+local finish = string.format('%.0f', now + hold)
+redis.call('HSET', reservations, id, 'held ' .. buyer .. ' ' .. units .. ' ' .. finish)
+redis.call('ZADD', holds, finish, id)
+redis.call('HINCRBY', buyers, buyer, units)
+left = redis.call('HINCRBY', sale, 'left', '-' .. units)
+redis.call('HINCRBY', sale, 'held', units)
+for _, key in ipairs(KEYS) do
+  redis.call('PEXPIRE', key, ttl)
+end
+return {'ok', 0, 'held', left, stock, hold}

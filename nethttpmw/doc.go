@@ -1,0 +1,17 @@
+// Package nethttpmw puts guards in front of net/http handlers. It also has what all adapters share: the Rule, the one
+// pipeline that checks, answers and settles, and the table of answers.
+//
+// A Rule is a guard, plus the key functions that make an attempt out of a request:
+//
+//	perIP := nethttpmw.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(100)), Who: keyfuncs.IP()}
+//	mux.Handle("GET /", nethttpmw.HTTP(perIP)(home))
+//
+// Rules are plain data, the same for gin (package ginmw) and echo (package echomw). HTTP fits every router that takes
+// func(http.Handler) http.Handler, such as chi.
+//
+// Several rules in one call are all or nothing: they are checked in the order given, and when one refuses, what the
+// earlier ones took is given back. So the cheap and broad rule goes first, and the claim that matters goes last.
+//
+// A refused request gets an application/problem+json body with a fixed text, and the handler does not run. After the handler
+// the rules are settled: a failed request (status 400 and up, panic, client gone) gives back the vote or the units that it took.
+package nethttpmw

@@ -1,0 +1,191 @@
+package nethttpmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+// Pipeline takes requests through a list of rules: check, answer, settle. Applications use it through HTTP, ginmw.Gin and
+// echomw.Echo; it is exported for adapters to other frameworks, which only have to translate:
+//
+//	passage, refusal := pipeline.Enter(&keyfuncs.Request{Request: r, Facts: ...})
+//	if refusal != nil {
+//		refusal.Reply(w)
+//		return
+//	}
+//	defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
+//	next(w, r.WithContext(passage.Context()))
+//	passage.Leave(status)
+type Pipeline struct {
+	rules   []Rule
+	settles bool
+}
+
+// NewPipeline makes a pipeline of rules. It panics on rules that can not work, with what to do about it.
+func NewPipeline(rules ...Rule) *Pipeline {
+	if len(rules) == 0 {
+		panic("gatehouse: a middleware without rules guards nothing: give it at least one")
+	}
+	p := &Pipeline{rules: append([]Rule(nil), rules...)}
+	seen := map[string]bool{}
+	for i := range p.rules {
+		rule := &p.rules[i]
+		if err := rule.check(); err != nil {
+			name := "no guard"
+			if rule.Guard != nil {
+				name = fmt.Sprintf("guard %q", rule.Guard.Name())
+			}
+			panic(fmt.Sprintf("gatehouse: rule %d (%s) %v", i+1, name, err))
+		}
+		if name := rule.Guard.Name(); seen[name] {
+			panic(fmt.Sprintf("gatehouse: guard %q is in two rules of one middleware, and would count a request twice: "+
+				"make a second guard with a name of its own", name))
+		} else {
+			seen[name] = true
+		}
+		p.settles = p.settles || rule.settles()
+	}
+	return p
+}
+
+// Settles reports whether any rule wants to know the status that a request ends with. Where none does, an adapter need not
+// find it out.
+func (p *Pipeline) Settles() bool { return p.settles }
+
+// Enter checks the rules in order. It returns either a passage, which the adapter has to leave in the end, or a refusal,
+// which it has to reply with: then what the rules before the refusing one had taken has been given back.
+//
+// The checks do not stop when the client goes: a check that was given up half-way might have taken something.
+func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
+	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context())}
+	for i := range p.rules {
+		rule := &p.rules[i]
+		d, refusal := rule.enter(passage.settling, r)
+		if refusal != nil {
+			passage.giveBack()
+			return nil, refusal
+		}
+		if d.Allowed {
+			passage.entries = append(passage.entries, &entry{rule: rule, decision: d})
+		}
+	}
+	return passage, nil
+}
+
+// enter checks one rule. The decision is not allowed, and there is no refusal, where the rule lets pass what it does not decide.
+func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision, *Refusal) {
+	a, err := r.attempt(req)
+	switch {
+	case errors.Is(err, core.ErrInvalidAttempt):
+		return core.Decision{}, refuse(ReasonInvalid, core.Decision{Guard: r.Guard.Name()})
+	case errors.Is(err, keyfuncs.ErrMissing) && r.NoKey == NoKeySkip:
+		return core.Decision{}, nil
+	case err != nil:
+		return core.Decision{}, refuse(ReasonNoKey, core.Decision{Guard: r.Guard.Name()})
+	}
+
+	d, err := r.Guard.Check(ctx, a)
+	switch {
+	case errors.Is(err, core.ErrInvalidAttempt):
+		return d, refuse(ReasonInvalid, d)
+	case err != nil && r.outage() == core.OutageOpen:
+		return core.Decision{}, nil
+	case err != nil:
+		return d, refuse(ReasonUnavailable, d)
+	case !d.Allowed:
+		return d, refuse(d.Reason, d)
+	}
+	return d, nil
+}
+
+// Passage is a request that every rule has let through.
+type Passage struct {
+	request  context.Context
+	settling context.Context // the request's without its end: what a request took is settled after it, too
+	entries  []*entry
+	left     bool
+}
+
+type entry struct {
+	rule     *Rule
+	decision core.Decision
+	taken    atomic.Bool
+}
+
+// Leave settles the rules with the status that the request ended with: 500 for a panic. It waits for Redis for at most ten
+// times the engine's deadline a rule. The first call counts. What goes wrong goes to the engine's observer.
+func (p *Passage) Leave(status int) {
+	if p.left {
+		return
+	}
+	p.left = true
+	if p.request.Err() != nil {
+		status = StatusClientGone
+	}
+	for _, e := range p.entries {
+		if !e.taken.Load() {
+			_ = e.rule.Guard.Settle(p.settling, e.decision, e.rule.keepsOn(status)) // observed by the guard
+		}
+	}
+}
+
+// giveBack undoes what the entries took, the latest first.
+func (p *Passage) giveBack() {
+	for i := len(p.entries) - 1; i >= 0; i-- {
+		e := p.entries[i]
+		_ = e.rule.Guard.Settle(p.settling, e.decision, false) // observed by the guard
+	}
+}
+
+// passageKey is where a request's context has the innermost passage.
+type passageKey struct{}
+
+// link chains the passages of middlewares that are mounted one inside the other.
+type link struct {
+	passage *Passage
+	outer   *link
+}
+
+// Context returns the request's context with the decisions in it.
+func (p *Passage) Context() context.Context {
+	outer, _ := p.request.Value(passageKey{}).(*link)
+	return context.WithValue(p.request, passageKey{}, &link{passage: p, outer: outer})
+}
+
+func find(ctx context.Context, guard string) *entry {
+	for l, _ := ctx.Value(passageKey{}).(*link); l != nil; l = l.outer {
+		for _, e := range l.passage.entries {
+			if e.decision.Guard == guard {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// Decision returns what the guard of this name has decided about the request with this context. There is none when the
+// guard has no rule on the route, or the rule let the request pass undecided.
+func Decision(ctx context.Context, guard string) (core.Decision, bool) {
+	e := find(ctx, guard)
+	if e == nil {
+		return core.Decision{}, false
+	}
+	return e.decision, true
+}
+
+// Take returns the decision of the guard of this name and takes it out of the pipeline's hands: the handler, or whoever it
+// passes the decision on to, settles it. That is for a purchase that is paid later: keep the decision's Attempt.Resource
+// and Attempt.ID with the order and call Seckill.Confirm or Seckill.Cancel when it is paid or not.
+func Take(ctx context.Context, guard string) (core.Decision, bool) {
+	e := find(ctx, guard)
+	if e == nil {
+		return core.Decision{}, false
+	}
+	e.taken.Store(true)
+	return e.decision, true
+}

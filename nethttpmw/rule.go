@@ -1,0 +1,121 @@
+package nethttpmw
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+// Rule is a guard and how an attempt is made out of a request. It is plain data: the same rule may be mounted on several
+// routes and in several frameworks, and then it is one budget.
+type Rule struct {
+	// Guard decides. Required.
+	Guard core.Guard
+	// Who finds the actor: keyfuncs.IP(), keyfuncs.User("uid"). Required.
+	Who keyfuncs.Func
+	// What finds the resource: the poll, the item on sale, the route. Votes and Seckill require it. Nil: none, so a rate limit
+	// has one budget an actor for all routes that it is mounted on.
+	What keyfuncs.Func
+	// Which finds the item that the attempt picks: a voter's choice. Nil: none.
+	Which keyfuncs.Func
+	// Cost finds how much the attempt takes. Nil: 1. An error, or less than 1, is answered with 400.
+	Cost func(r *keyfuncs.Request) (int64, error)
+	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Nil, or nothing found: the guard makes one.
+	ID keyfuncs.Func
+
+	// NoKey says what it means when Who, What or Which find nothing.
+	NoKey NoKey
+	// OnOutage says what it means when the guard can not decide. The default is the guard's own.
+	OnOutage core.Outage
+	// Failed reports whether a request that ended with this status failed, so that what its attempt took is given back. A panic
+	// counts as 500, a client that has gone as StatusClientGone. Nil: 400 and up for claims such as votes and purchases,
+	// never for rate limits. To count only failed logins, say that the others failed:
+	//
+	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
+	Failed func(status int) bool
+}
+
+// NoKey is what a rule does when a key function finds nothing (keyfuncs.ErrMissing). A malformed key is always refused.
+type NoKey int
+
+const (
+	// NoKeyRefuse answers 400. A request is never put into a shared bucket for the nameless.
+	NoKeyRefuse NoKey = iota
+	// NoKeySkip lets the request pass this rule, for example a limit by user on a route that is open to all.
+	NoKeySkip
+)
+
+// StatusClientGone is the status that Rule.Failed is asked about when the client has gone before the handler ended.
+const StatusClientGone = 499
+
+// check finds rules that can not work, which are the developer's mistakes.
+func (r *Rule) check() error {
+	switch {
+	case r.Guard == nil:
+		return errors.New("has no Guard: make one with core.New(...), such as gate.SlidingWindow(...)")
+	case r.Who == nil:
+		return errors.New("has no Who: say who is counted, such as keyfuncs.IP() or keyfuncs.User(...)")
+	case r.What == nil && r.Guard.Traits().NeedsResource:
+		return errors.New("has no What: say which poll or item it is about, such as keyfuncs.Param(...)")
+	}
+	return nil
+}
+
+// attempt makes the attempt that a request is.
+func (r *Rule) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
+	if a.Actor, err = r.Who(req); err != nil {
+		return a, fmt.Errorf("who: %w", err)
+	}
+	if a.Actor == "" {
+		return a, fmt.Errorf("who: %w", keyfuncs.ErrMissing)
+	}
+	if r.What != nil {
+		if a.Resource, err = r.What(req); err != nil {
+			return a, fmt.Errorf("what: %w", err)
+		}
+	}
+	if r.Which != nil {
+		if a.Item, err = r.Which(req); err != nil {
+			return a, fmt.Errorf("which: %w", err)
+		}
+	}
+	if r.Cost != nil {
+		if a.Cost, err = r.Cost(req); err != nil {
+			return a, fmt.Errorf("cost: %w: %w", core.ErrInvalidAttempt, err)
+		}
+		if a.Cost < 1 {
+			return a, fmt.Errorf("%w: cost %d is less than 1", core.ErrInvalidAttempt, a.Cost)
+		}
+	}
+	if r.ID != nil {
+		a.ID, err = r.ID(req)
+		if err != nil && !errors.Is(err, keyfuncs.ErrMissing) {
+			return a, fmt.Errorf("id: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// keepsOn reports whether what the rule's attempt took is kept when the request ends with this status.
+func (r *Rule) keepsOn(status int) bool {
+	switch {
+	case r.Failed != nil:
+		return !r.Failed(status)
+	case r.Guard.Traits().KeepsOnFailure:
+		return true
+	}
+	return status < http.StatusBadRequest
+}
+
+// settles reports whether the way that a request ends matters to the rule.
+func (r *Rule) settles() bool { return r.Failed != nil || !r.Guard.Traits().KeepsOnFailure }
+
+func (r *Rule) outage() core.Outage {
+	if r.OnOutage == core.OutageDefault {
+		return r.Guard.Traits().Outage
+	}
+	return r.OnOutage
+}
