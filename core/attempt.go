@@ -27,6 +27,8 @@ type Attempt struct {
 
 	// madeID is set where prepare made the ID, so nobody but this attempt's holder knows it.
 	madeID bool
+	// call names one call of Check, so that a guard can tell a call that go-redis has sent again from a new one.
+	call string
 }
 
 // ErrInvalidAttempt is wrapped by the errors of attempts that make no sense, such as one without an actor. Such an error is
@@ -64,6 +66,9 @@ func (a Attempt) prepareClaim(what string) (Attempt, error) {
 	}
 	if a.Cost > maxAmount {
 		return a, fmt.Errorf("%w: cost %d is beyond 2^53-1", ErrInvalidAttempt, a.Cost)
+	}
+	if a.call == "" {
+		a.call = rand.Text()[:10]
 	}
 	return a, nil
 }

@@ -62,9 +62,20 @@ func (e *Engine) run(ctx context.Context, limit time.Duration, s *Script, keys [
 		return e.send(ctx, s, keys, args)
 	})
 	if err != nil {
+		e.suspectTopology(ctx, err)
 		return nil, fmt.Errorf("script %s: %w", s.name, err)
 	}
 	return reply, nil
+}
+
+// suspectTopology asks a cluster client to look where the slots are now, when a server can not be reached. go-redis does so
+// on MOVED, but not when the master of a slot is gone: it would ask the dead one for up to a minute after its replica has
+// taken over (go-redis issue 3979). The client does it in the background, one at a time.
+func (e *Engine) suspectTopology(ctx context.Context, err error) {
+	var answered redis.Error
+	if cluster, ok := e.rdb.(interface{ ReloadState(context.Context) }); ok && !errors.As(err, &answered) {
+		cluster.ReloadState(ctx)
+	}
 }
 
 // within calls f and returns what it returns, or the context's error as soon as the limit is over. Where f obeys its
@@ -116,9 +127,17 @@ func (e *Engine) send(ctx context.Context, s *Script, keys []string, args []any)
 }
 
 // refusedForNow reports whether a cluster has refused a call because its slots are on the move: before it ran anything,
-// and for a moment only.
+// and for a moment only. MOVED and ASK get here when go-redis has followed as many as it follows.
 func refusedForNow(err error) bool {
-	return err != nil && (redis.HasErrorPrefix(err, "TRYAGAIN") || redis.HasErrorPrefix(err, "CLUSTERDOWN"))
+	if err == nil {
+		return false
+	}
+	for _, prefix := range []string{"TRYAGAIN", "CLUSTERDOWN", "MOVED", "ASK"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *Engine) eval(ctx context.Context, s *Script, keys []string, args []any) (any, error) {

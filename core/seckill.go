@@ -138,7 +138,7 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 		return d, err
 	}
 	value, err := g.engine.run(ctx, g.engine.deadline, seckillReserveScript, g.saleKeys(a.Resource),
-		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, g.engine.now(time.Millisecond))
+		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
 		return d, err
 	}
@@ -166,7 +166,7 @@ func (g *Seckill) Settle(ctx context.Context, d Decision, ok bool) error {
 		return nil
 	}
 	if !ok {
-		_, err := g.Cancel(ctx, d.Attempt.Resource, d.Attempt.ID)
+		_, err := g.cancel(ctx, d.Attempt)
 		return err
 	}
 	confirmed, err := g.Confirm(ctx, d.Attempt.Resource, d.Attempt.ID)
@@ -186,11 +186,16 @@ func (g *Seckill) Confirm(ctx context.Context, item, id string) (Decision, error
 // Cancel gives a reservation's units back, once. The decision's reason is ReasonOK (replayed, when there was nothing to give
 // back), ReasonConflict when the reservation is sold, or ReasonNotReady.
 func (g *Seckill) Cancel(ctx context.Context, item, id string) (Decision, error) {
-	return g.end(ctx, "cancel", seckillCancelScript, "", item, id)
+	return g.cancel(ctx, Attempt{Resource: item, ID: id})
+}
+
+// cancel gives a reservation back only if the attempt's own call of Check made it, where the attempt knows its call.
+func (g *Seckill) cancel(ctx context.Context, a Attempt) (Decision, error) {
+	return g.end(ctx, "cancel", seckillCancelScript, "", a.Resource, a.ID, a.call)
 }
 
 func (g *Seckill) end(
-	ctx context.Context, op string, s *Script, state State, item, id string, now ...any,
+	ctx context.Context, op string, s *Script, state State, item, id string, more ...any,
 ) (Decision, error) {
 	begun := time.Now()
 	d := Decision{Guard: g.name, Attempt: Attempt{Resource: item, ID: id}}
@@ -198,7 +203,7 @@ func (g *Seckill) end(
 		if item == "" || id == "" {
 			return fmt.Errorf("%w: %s needs an item and an operation ID", ErrInvalidAttempt, op)
 		}
-		args := append([]any{encode(id)}, now...)
+		args := append([]any{encode(id)}, more...)
 		value, err := g.engine.run(ctx, g.engine.settleLimit(), s, g.saleKeys(item), args...)
 		if err != nil {
 			return err

@@ -114,7 +114,7 @@ func (g *Votes) check(ctx context.Context, a Attempt) (Decision, error) {
 	}
 	value, err := g.engine.run(ctx, g.engine.deadline, voteScript, g.voteKeys(a),
 		encode(a.Actor), encode(a.Item), a.Cost, perVoter, unixMilli(poll.Opens), unixMilli(poll.Closes),
-		g.options.Keep.Milliseconds(), remember, g.engine.now(time.Millisecond))
+		g.options.Keep.Milliseconds(), remember, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
 		return d, err
 	}
@@ -153,7 +153,7 @@ func (g *Votes) Settle(ctx context.Context, d Decision, ok bool) error {
 	begun := time.Now()
 	a := d.Attempt
 	_, err := g.engine.run(ctx, g.engine.settleLimit(), voteUndoScript, g.voteKeys(a),
-		encode(a.Actor), encode(a.Item), a.Cost)
+		encode(a.Actor), encode(a.Item), a.Cost, a.call)
 	return g.observe(ctx, "settle", begun, d, err)
 }
 

@@ -5,12 +5,13 @@
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
 -- ARGV  1 reservation   the operation ID, encoded
+--       2 call          as it was given to seckill_reserve: only what that call reserved; absent or empty: any
 -- Returns {reason, replayed, buyer, quantity, left, stock}
 --       reason    ok, not_ready (no such sale), conflict (the reservation is sold)
---       replayed  1 when there was nothing to give back: cancelled before, expired, or never made
+--       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by another call
 
 local sale, buyers, holds, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id = ARGV[1]
+local id, call = ARGV[1], ARGV[2] or ''
 
 local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold')
 if not s[1] then
@@ -25,11 +26,11 @@ local record = redis.call('HGET', reservations, id)
 if not record then
   return {'ok', 1, '', 0, left, stock}
 end
-local state, buyer, units = string.match(record, '^(%a+) (%S+) (%d+) ')
+local state, buyer, units, caller = string.match(record, '^(%a+) (%S+) (%d+) %d+ (%S*)$')
 local quantity = tonumber(units)
 if state == 'sold' then
   return {'conflict', 0, buyer, quantity, left, stock}
-elseif state == 'expired' then
+elseif state == 'expired' or (call ~= '' and call ~= caller) then
   return {'ok', 1, buyer, quantity, left, stock}
 end
 

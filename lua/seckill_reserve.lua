@@ -5,15 +5,16 @@
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, buyer -> units held or bought
 --       3 holds         sorted set, reservation by the end of its time
---       4 reservations  hash, reservation -> "state buyer quantity end"; state: held, sold, expired
+--       4 reservations  hash, reservation -> "state buyer quantity end call"; state: held, sold, expired
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 buyer         encoded text: no spaces
 --       3 quantity      units, 1 or more
 --       4 reclaim       how many holds whose time is over one call takes back at most
---       5 now           milliseconds; absent or empty: the server's clock
+--       5 call          one word that names this call: when it is sent again because its reply was lost, that is no replay
+--       6 now           milliseconds; absent or empty: the server's clock
 -- Returns {reason, replayed, state, left, stock, wait}
 --       reason    ok, not_ready (no such sale), conflict, early, closed, duplicate (buyer's limit), sold_out
---       replayed  1 when the answer is the stored one of the same operation ID
+--       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       state     held or sold when ok
 --       left      units left
 --       wait      milliseconds: when held, until the hold ends; when early, until the sale opens; else 0
@@ -21,7 +22,7 @@
 local sale, buyers, holds, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, buyer, units, reclaim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local quantity = tonumber(units)
-local now = tonumber(ARGV[5])
+local call, now = ARGV[5], tonumber(ARGV[6])
 
 if not now then
   local time = redis.call('TIME')
@@ -56,13 +57,14 @@ end
 
 local record = redis.call('HGET', reservations, id)
 if record then
-  local state, who, had, finish = string.match(record, '^(%a+) (%S+) (%d+) (%d+)$')
+  local state, who, had, finish, caller = string.match(record, '^(%a+) (%S+) (%d+) (%d+) (%S*)$')
+  local replayed = caller == call and 0 or 1
   if who ~= buyer or had ~= units then
     return {'conflict', 0, '', left, stock, 0}
   elseif state == 'sold' then
-    return {'ok', 1, 'sold', left, stock, 0}
+    return {'ok', replayed, 'sold', left, stock, 0}
   elseif state == 'held' and tonumber(finish) > now then
-    return {'ok', 1, 'held', left, stock, finish - now}
+    return {'ok', replayed, 'held', left, stock, finish - now}
   elseif state == 'held' then
     expire(id)
   end
@@ -97,7 +99,7 @@ if reason then
 end
 
 local finish = string.format('%.0f', now + hold)
-redis.call('HSET', reservations, id, 'held ' .. buyer .. ' ' .. units .. ' ' .. finish)
+redis.call('HSET', reservations, id, 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. ' ' .. call)
 redis.call('ZADD', holds, finish, id)
 redis.call('HINCRBY', buyers, buyer, units)
 left = redis.call('HINCRBY', sale, 'left', '-' .. units)

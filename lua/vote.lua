@@ -12,10 +12,11 @@
 --       6 closes     milliseconds since 1970; 0: never
 --       7 keep       milliseconds that the records are kept after the last vote or the closing, whichever is later
 --       8 remember   milliseconds that the stored answer is kept; 0: as long as the records
---       9 now        milliseconds; absent or empty: the server's clock
+--       9 call       one word that names this call: when it is sent again because its reply was lost, that is no replay
+--       10 now       milliseconds; absent or empty: the server's clock
 -- Returns {reason, replayed, cast, retry, choices}
 --       reason    ok, conflict, not_open, closed, duplicate (had this choice, or had the only one), quota (had max)
---       replayed  1 when the answer is the stored one of the same operation ID
+--       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      how many choices the voter has made
 --       retry     milliseconds until the poll opens; else 0
 --       choices   the voter's record after this call
@@ -24,7 +25,7 @@ local voters, tally, operation = KEYS[1], KEYS[2], KEYS[3]
 local voter, choice, weight = ARGV[1], ARGV[2], ARGV[3]
 local max, opens, closes = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local keep, remember = tonumber(ARGV[7]), tonumber(ARGV[8])
-local now = tonumber(ARGV[9])
+local call, now = ARGV[9], tonumber(ARGV[10])
 
 if not now then
   local time = redis.call('TIME')
@@ -40,10 +41,12 @@ end
 
 local attempt = voter .. ' ' .. choice .. ' ' .. weight
 local stored = redis.call('GET', operation)
-if stored == attempt then
-  return {'ok', 1, cast, 0, record}
-elseif stored then
-  return {'conflict', 0, cast, 0, ''}
+if stored then
+  local earlier, caller = string.match(stored, '^(.*) (%S*)$')
+  if earlier ~= attempt then
+    return {'conflict', 0, cast, 0, ''}
+  end
+  return {'ok', caller == call and 0 or 1, cast, 0, record}
 end
 
 if now < opens then
@@ -68,7 +71,7 @@ local ttl = keep + math.max(closes - now, 0)
 if remember == 0 then
   remember = ttl
 end
-redis.call('SET', operation, attempt, 'PX', remember)
+redis.call('SET', operation, attempt .. ' ' .. call, 'PX', remember)
 redis.call('PEXPIRE', voters, ttl)
 redis.call('PEXPIRE', tally, ttl)
 return {'ok', 0, cast + 1, 0, record}

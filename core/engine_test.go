@@ -1,0 +1,250 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+type redisCmder = redis.Cmder
+
+func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
+	engine := func() *Engine { return New(nothing{}) }
+	for text, mistake := range map[string]func(){
+		"pass the application's":      func() { New(nil) },
+		"the prefix is empty":         func() { WithPrefix("") },
+		"has '{' in it":               func() { WithPrefix("a{b}") },
+		"more than 0":                 func() { WithDeadline(0) },
+		"does not cover a retry":      func() { WithRetryHorizon(time.Millisecond) },
+		"leave the option out":        func() { WithObserver(nil) },
+		"guard's name is empty":       func() { engine().Votes("", VoteOptions{}) },
+		"longer than 64":              func() { engine().Votes(strings.Repeat("x", 65), VoteOptions{}) },
+		"lets nobody in":              func() { engine().SlidingWindow("w", PerMinute(0)) },
+		"at most 100000":              func() { engine().SlidingWindow("w", PerDay(100_001)) },
+		"whole milliseconds":          func() { engine().SlidingWindow("w", Per(1, time.Microsecond)) },
+		"8784h0m0s":                   func() { engine().SlidingWindow("w", PerDay(1), Per(1, 367*24*time.Hour)) },
+		"guard \"w\"":                 func() { engine().SlidingWindow("w", PerSecond(1), Per(-1, time.Hour)) },
+		"1 to 1000":                   func() { engine().Votes("v", VoteOptions{Poll: Poll{PerVoter: -1}}) },
+		"is never open":               func() { engine().Votes("v", VoteOptions{Poll: Poll{Opens: time.Unix(2, 0), Closes: time.Unix(1, 0)}}) },
+		"voters vote again":           func() { engine().Votes("v", VoteOptions{Keep: time.Millisecond}) },
+		"give Keep days (guard \"s\"": func() { engine().Seckill("s", SeckillOptions{Keep: -1}) },
+		"script's name is empty":      func() { NewScript("", "return 1", Once) },
+		"has no source":               func() { NewScript("x", " \n", Once) },
+		"two guards are named \"a\"": func() {
+			e := engine()
+			e.SlidingWindow("a", PerMinute(1))
+			e.Votes("a", VoteOptions{})
+		},
+	} {
+		t.Run(text, func(t *testing.T) { wantPanic(t, text, mistake) })
+	}
+}
+
+func TestConstructorsDoNotTalkToRedis(t *testing.T) {
+	e := New(nothing{})
+	e.SlidingWindow("w", PerSecond(1), PerHour(10))
+	e.Votes("v", VoteOptions{})
+	e.Seckill("s", SeckillOptions{})
+}
+
+func TestGuardsWithDifferentNamesShareNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		e := newEngine(b)
+		for _, g := range []Guard{e.SlidingWindow("a", PerHour(1)), e.SlidingWindow("b", PerHour(1)), e.SlidingWindow("c", PerHour(2))} {
+			wantReason(t, check(t, g, Attempt{Actor: "x"}), ReasonOK)
+		}
+	})
+}
+
+// every runs one call of each kind of guard and fails on any error.
+func every(t *testing.T, e *Engine) func(actor string) {
+	t.Helper()
+	window, votes, sale := e.SlidingWindow("w", PerHour(5)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
+	openSale(t, sale, "tv", Sale{Stock: 1000})
+	return func(actor string) {
+		t.Helper()
+		for _, g := range []Guard{window, votes, sale} {
+			d := check(t, g, Attempt{Actor: actor, Resource: "tv"})
+			wantReason(t, d, ReasonOK)
+			settle(t, g, d, actor != "fails")
+		}
+		if _, err := sale.Status(t.Context(), "tv"); err != nil {
+			t.Fatal(err)
+		}
+		tally(t, votes, "tv")
+		if _, err := sale.Sweep(t.Context(), "tv"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestEveryKindOfClient(t *testing.T) {
+	single := redistest.Single(t)
+	for name, client := range map[string]func(t *testing.T) Client{
+		"deadline obeyed": func(t *testing.T) Client {
+			options := single.Options()
+			options.ContextTimeoutEnabled = true
+			return closing(t, redis.NewClient(options.Simple()))
+		},
+		"ring": func(t *testing.T) Client {
+			return closing(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": single.Options().Addrs[0]}}))
+		},
+		"auto-pipelining": func(t *testing.T) Client {
+			ap, err := single.NewClient(t).AutoPipeline()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return closing(t, ap)
+		},
+		"asynchronous auto-pipelining": func(t *testing.T) Client {
+			ap, err := single.NewClient(t).AsyncAutoPipeline()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return closing(t, ap)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := New(client(t), WithPrefix(redistest.Single(t).Prefix), WithDeadline(10*time.Second))
+			if err := e.Preload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			attempt := every(t, e)
+			attempt("ann")
+			attempt("fails")
+		})
+	}
+}
+
+type closer interface {
+	Client
+	Close() error
+}
+
+func closing(t *testing.T, c closer) Client {
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestScriptFlushIsInvisible(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		flush := func() {
+			if err := b.ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error {
+				return c.ScriptFlush(ctx).Err()
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := newEngine(b)
+		e.rdb = flushing{e.rdb, flush}
+		attempt := every(t, e)
+		attempt("ann")
+		attempt("fails")
+	})
+}
+
+// flushing is a client whose server forgets its scripts before every call by digest.
+type flushing struct {
+	Client
+	flush func()
+}
+
+func (c flushing) Process(ctx context.Context, cmd redis.Cmder) error {
+	if cmd.Name() == "evalsha" {
+		c.flush()
+	}
+	return c.Client.Process(ctx, cmd)
+}
+
+func TestPreloadReachesEveryMaster(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		e := newEngine(b)
+		e.Votes("v", VoteOptions{})
+		onMasters := func(f func(ctx context.Context, c *redis.Client) error) {
+			t.Helper()
+			if err := b.ForEachMaster(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		onMasters(func(ctx context.Context, c *redis.Client) error { return c.ScriptFlush(ctx).Err() })
+		if err := e.Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		onMasters(func(ctx context.Context, c *redis.Client) error {
+			found, err := c.ScriptExists(ctx, voteScript.sha, voteUndoScript.sha).Result()
+			if err == nil && !(found[0] && found[1]) {
+				t.Errorf("%s knows %v of the scripts", c.Options().Addr, found)
+			}
+			return err
+		})
+	})
+}
+
+func TestPreloadSaysWhatIsWrong(t *testing.T) {
+	e := New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}))
+	e.Votes("v", VoteOptions{})
+	if err := e.Preload(t.Context()); err == nil || !strings.Contains(err.Error(), "core: preload script vote") {
+		t.Errorf("Preload: %v", err)
+	}
+}
+
+// heard is an observer that remembers.
+type heard struct {
+	mu     sync.Mutex
+	events []Event
+}
+
+func (h *heard) Observe(_ context.Context, e Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, e)
+}
+
+func TestObserverHearsEverything(t *testing.T) {
+	b := redistest.Mini(t)
+	var h heard
+	e := newEngine(b, WithObserver(&h))
+	every(t, e)("fails")
+	b.Mini.SetError("LOADING the dog ate it")
+	if _, err := e.SlidingWindow("w2", PerHour(1)).Check(t.Context(), Attempt{Actor: "x"}); err == nil {
+		t.Fatal("no error")
+	}
+	b.Mini.SetError("")
+	var ops []string
+	for _, event := range h.events {
+		ops = append(ops, event.Guard+" "+event.Op)
+	}
+	want := "s open, w check, w settle, v check, v settle, s check, s cancel, s status, v tally, s sweep, w2 check"
+	if got := strings.Join(ops, ", "); got != want {
+		t.Errorf("heard %s\nwant  %s", got, want)
+	}
+	last := h.events[len(h.events)-1]
+	if last.Err == nil || !strings.Contains(last.Err.Error(), `core: check "w2": script sliding_window: `) || last.Took <= 0 {
+		t.Errorf("%+v", last)
+	}
+}
+
+func TestErrorsAreLoggedOnceASecond(t *testing.T) {
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	o := &logErrors{}
+	for range 100 {
+		o.Observe(t.Context(), Event{Guard: "w", Op: "check", Err: errors.New("down")})
+	}
+	o.Observe(t.Context(), Event{Guard: "w", Op: "check"})
+	o.last = time.Time{}
+	o.Observe(t.Context(), Event{Guard: "w", Op: "check", Err: errors.New("down")})
+	if n := strings.Count(log.String(), "level=WARN"); n != 2 || !strings.Contains(log.String(), "errors_not_logged=99") {
+		t.Errorf("%d lines: %s", n, log.String())
+	}
+}

@@ -1,0 +1,128 @@
+package core
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+func TestEncodeNeverCollides(t *testing.T) {
+	seen := map[string]string{}
+	for _, text := range hostile {
+		e := encode(text)
+		if other, found := seen[e]; found {
+			t.Errorf("%.40q and %.40q are both %q", text, other, e)
+		}
+		seen[e] = text
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		a, b := rapid.SliceOf(rapid.Byte()).Draw(rt, "a"), rapid.SliceOf(rapid.Byte()).Draw(rt, "b")
+		if string(a) != string(b) && encode(string(a)) == encode(string(b)) {
+			rt.Fatalf("%q and %q are both %q", a, b, encode(string(a)))
+		}
+	})
+}
+
+func FuzzEncode(f *testing.F) {
+	for _, text := range hostile {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		e := encode(text)
+		if len(e) > maxPlain {
+			t.Errorf("%q is %d bytes long", e, len(e))
+		}
+		if i := strings.IndexFunc(e, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("{}|=*?[]\"'\\", c) }); i >= 0 {
+			t.Errorf("%q has %q in it", e, e[i])
+		}
+		if !strings.HasPrefix(e, "#") && decode(e) != text {
+			t.Errorf("%q comes back as %q", text, decode(e))
+		}
+		if (e == "") != (text == "") {
+			t.Errorf("%q becomes %q", text, e)
+		}
+		decode(text) // whatever is in Redis, decode must live with it
+	})
+}
+
+func TestKey(t *testing.T) {
+	e := New(nothing{}, WithPrefix("app"))
+	for _, c := range []struct {
+		tag    string
+		fields []string
+		want   string
+	}{
+		{"ann", nil, "app:own:cart:{ann}"},
+		{"ann", []string{""}, "app:own:cart:{ann}:"},
+		{"a}b{c", []string{"x:y", "z|{"}, "app:own:cart:{a%7Db%7Bc}:x:y|z%7C%7B"},
+	} {
+		if got := e.Key("cart", c.tag, c.fields...); got != c.want {
+			t.Errorf("Key(%q, %q) = %q, want %q", c.tag, c.fields, got, c.want)
+		}
+	}
+	wantPanic(t, "a tag", func() { e.Key("cart", "") })
+	wantPanic(t, "letters", func() { e.Key("car t", "x") })
+}
+
+func TestCheckTag(t *testing.T) {
+	for _, c := range []struct {
+		keys []string
+		ok   bool
+	}{
+		{nil, true},
+		{[]string{"a{x}b"}, true},
+		{[]string{"a{x}b", "{x}"}, true},
+		{[]string{"a{x}b", "{y}"}, false},
+		{[]string{"a"}, false},
+		{[]string{"a{}b"}, false},
+		{[]string{"a{x"}, false},
+		{[]string{"a}x{"}, false},
+	} {
+		if err := checkTag(c.keys); (err == nil) != c.ok {
+			t.Errorf("checkTag(%q) = %v", c.keys, err)
+		}
+	}
+}
+
+// TestKeysOfACallShareASlot runs everything on a real cluster elsewhere; here it is looked at for hostile text.
+func TestKeysOfACallShareASlot(t *testing.T) {
+	e := New(nothing{})
+	votes, sale := e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
+	for _, text := range hostile {
+		for _, keys := range [][]string{votes.voteKeys(Attempt{Resource: text, ID: text}), sale.saleKeys(text)} {
+			if err := checkTag(keys); err != nil {
+				t.Errorf("%.40q: %q", text, keys)
+			}
+			for _, key := range keys {
+				if redistest.Slot(key) != redistest.Slot(keys[0]) {
+					t.Errorf("%q and %q are in different slots", key, keys[0])
+				}
+			}
+		}
+	}
+}
+
+func wantPanic(t *testing.T, text string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		v := recover()
+		s, _ := v.(string)
+		if err, ok := v.(error); ok {
+			s = err.Error()
+		}
+		if v == nil || !strings.Contains(s, text) {
+			t.Errorf("panic %v, want one with %q", v, text)
+		}
+	}()
+	f()
+}
+
+// nothing is a client that is never asked.
+type nothing struct{}
+
+func (nothing) Process(context.Context, redisCmder) error { panic("no call expected") }

@@ -1,0 +1,503 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+func TestSlidingWindowCountsDown(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).SlidingWindow("w", Per(3, time.Minute))
+		for want := int64(2); want >= 0; want-- {
+			d := check(t, g, Attempt{Actor: "a"})
+			wantReason(t, d, ReasonOK)
+			if d.Remaining != want || d.Limit != 3 || d.Window != time.Minute || d.RetryAfter != 0 || d.ResetAfter != time.Minute {
+				t.Fatalf("decision %+v: want %d remaining", d, want)
+			}
+			clock.Advance(10 * time.Second)
+		}
+		d := check(t, g, Attempt{Actor: "a"})
+		wantReason(t, d, ReasonLimited)
+		if d.RetryAfter != 30*time.Second || d.ResetAfter != 50*time.Second || d.Remaining != 0 {
+			t.Fatalf("decision %+v: want a retry in 30s and a reset in 50s", d)
+		}
+		wantReason(t, check(t, g, Attempt{Actor: "b"}), ReasonOK)
+		wantReason(t, check(t, g, Attempt{Actor: "a", Resource: "r"}), ReasonOK)
+
+		clock.Advance(d.RetryAfter - time.Microsecond)
+		wantReason(t, check(t, g, Attempt{Actor: "a"}), ReasonLimited)
+		clock.Advance(time.Microsecond)
+		wantReason(t, check(t, g, Attempt{Actor: "a"}), ReasonOK)
+		wantReason(t, check(t, g, Attempt{Actor: "a"}), ReasonLimited)
+	})
+}
+
+func TestSlidingWindowCost(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).SlidingWindow("w", Per(10, time.Minute))
+		for _, step := range []struct {
+			cost      int64
+			reason    Reason
+			remaining int64
+			retry     time.Duration
+		}{
+			{4, ReasonOK, 6, 0},
+			{5, ReasonOK, 1, 0},
+			{2, ReasonLimited, 1, 59 * time.Second}, // one of the first four has to leave
+			{6, ReasonLimited, 1, 60 * time.Second}, // one of the next five as well
+			{1, ReasonOK, 0, 0},
+			{10, ReasonLimited, 0, 59 * time.Second}, // all have to leave
+			{11, ReasonOverLimit, 0, 0},
+			{math.MaxInt64, ReasonOverLimit, 0, 0},
+			{1 << 53, ReasonOverLimit, 0, 0},
+		} {
+			d := check(t, g, Attempt{Actor: "a", Cost: step.cost})
+			wantReason(t, d, step.reason)
+			if d.Remaining != step.remaining || d.RetryAfter != step.retry {
+				t.Fatalf("cost %d: decision %+v: want %+v", step.cost, d, step)
+			}
+			if d.Allowed {
+				clock.Advance(time.Second)
+			}
+			if step.cost == 5 {
+				clock.Advance(-time.Second)
+			}
+		}
+		if _, err := g.Check(t.Context(), Attempt{Actor: "a", Cost: -1}); !isInvalid(err) {
+			t.Errorf("a cost of -1: %v, want ErrInvalidAttempt", err)
+		}
+		if _, err := g.Check(t.Context(), Attempt{}); !isInvalid(err) {
+			t.Errorf("no actor: %v, want ErrInvalidAttempt", err)
+		}
+	})
+}
+
+func TestSlidingWindowSeveralLimits(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).SlidingWindow("w", PerSecond(2), PerMinute(5), PerDay(6))
+		steps := []struct {
+			after  time.Duration
+			reason Reason
+			limit  int64
+			retry  time.Duration
+		}{
+			{0, ReasonOK, 2, 0},
+			{0, ReasonOK, 2, 0},
+			{0, ReasonLimited, 2, time.Second},
+			{time.Second, ReasonOK, 2, 0}, // 1 left a second, 2 a minute, 3 a day
+			{0, ReasonOK, 2, 0},
+			{time.Second, ReasonOK, 5, 0},
+			{time.Second, ReasonLimited, 5, 57 * time.Second},
+			{57 * time.Second, ReasonOK, 6, 0},
+			{time.Second, ReasonLimited, 6, 24*time.Hour - 61*time.Second},
+		}
+		for i, step := range steps {
+			clock.Advance(step.after)
+			d := check(t, g, Attempt{Actor: "a"})
+			if d.Reason != step.reason || d.Limit != step.limit || d.RetryAfter != step.retry {
+				t.Fatalf("step %d: decision %+v, want %+v", i, d, step)
+			}
+		}
+		d := check(t, g, Attempt{Actor: "b", Cost: 3})
+		if d.Reason != ReasonOverLimit || d.Limit != 2 {
+			t.Fatalf("a cost over the smallest limit: %+v", d)
+		}
+	})
+}
+
+func TestSlidingWindowRefusalWritesNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).SlidingWindow("w", Per(2, time.Minute))
+		check(t, g, Attempt{Actor: "a", Cost: 2})
+		key := g.logKey(Attempt{Actor: "a"})
+		before := b.Client.Get(t.Context(), key).Val()
+		for range 20 {
+			wantReason(t, check(t, g, Attempt{Actor: "a"}), ReasonLimited)
+		}
+		if after := b.Client.Get(t.Context(), key).Val(); after != before || len(after) != 2*7 {
+			t.Errorf("the log was %q and is %q", before, after)
+		}
+	})
+}
+
+func TestSlidingWindowGivesBackOnce(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).SlidingWindow("w", Per(4, time.Minute))
+		first := check(t, g, Attempt{Actor: "a"})
+		clock.Advance(time.Second)
+		second := check(t, g, Attempt{Actor: "a", Cost: 2})
+		same := check(t, g, Attempt{Actor: "a"}) // the same moment as the second
+		settle := func(d Decision, ok bool) {
+			t.Helper()
+			if err := g.Settle(t.Context(), d, ok); err != nil {
+				t.Fatal(err)
+			}
+		}
+		settle(first, true)
+		wantReason(t, check(t, g, Attempt{Actor: "a"}), ReasonLimited)
+		for range 3 {
+			settle(second, false)
+		}
+		d := check(t, g, Attempt{Actor: "a", Cost: 3})
+		wantReason(t, d, ReasonLimited)
+		if d.Remaining != 2 || d.RetryAfter != 59*time.Second {
+			t.Fatalf("after giving two units back: %+v, want 2 remaining and the first unit to leave in 59s", d)
+		}
+		settle(same, false)
+		settle(first, false)
+		if n := b.Client.Exists(t.Context(), g.logKey(Attempt{Actor: "a"})).Val(); n != 0 {
+			t.Error("a log without units is left")
+		}
+		settle(first, false)
+		settle(d, false) // was refused
+		wantReason(t, check(t, g, Attempt{Actor: "a", Cost: 4}), ReasonOK)
+
+		if err := g.Settle(t.Context(), Decision{Allowed: true, Attempt: Attempt{Actor: "a"}}, false); !isInvalid(err) {
+			t.Errorf("settling a decision of nobody's: %v", err)
+		}
+	})
+}
+
+// TestSlidingWindowAgainstOracle runs random attempts against a list of admitted units, which is the definition.
+func TestSlidingWindowAgainstOracle(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		engine := newEngine(b)
+		number := 0
+		rapid.Check(t, func(rt *rapid.T) {
+			number++
+			clock := newTestClock()
+			engine.clock = clock.Now
+			limits := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) Limit {
+				return Per(rapid.Int64Range(1, 6).Draw(rt, "max"), time.Duration(rapid.IntRange(1, 40).Draw(rt, "ms"))*time.Second)
+			}), 1, 3).Draw(rt, "limits")
+			g := engine.SlidingWindow(fmt.Sprintf("w%d", number), limits[0], limits[1:]...)
+			oracle := &windowOracle{limits: limits}
+			var allowed []Decision
+			for range rapid.IntRange(1, 40).Draw(rt, "attempts") {
+				clock.Advance(time.Duration(rapid.IntRange(0, 8_000_000).Draw(rt, "us")) * time.Microsecond)
+				if len(allowed) > 0 && rapid.IntRange(0, 4).Draw(rt, "refund") == 0 {
+					d := rapid.SampledFrom(allowed).Draw(rt, "decision")
+					if err := g.Settle(t.Context(), d, false); err != nil {
+						rt.Fatal(err)
+					}
+					oracle.refund(d.Attempt.ID)
+					continue
+				}
+				d, err := g.Check(t.Context(), Attempt{Actor: "a", Cost: rapid.Int64Range(1, 3).Draw(rt, "cost")})
+				if err != nil {
+					rt.Fatal(err)
+				}
+				oracle.judge(rt, clock.Now(), d)
+				if d.Allowed {
+					allowed = append(allowed, d)
+				}
+			}
+		})
+	})
+}
+
+type windowOracle struct {
+	limits []Limit
+	units  []oracleUnit
+}
+
+type oracleUnit struct {
+	at time.Time
+	id string
+}
+
+func (o *windowOracle) refund(id string) {
+	var rest []oracleUnit
+	for _, u := range o.units {
+		if u.id != id {
+			rest = append(rest, u)
+		}
+	}
+	o.units = rest
+}
+
+// left returns what a limit has left at a moment.
+func (o *windowOracle) left(l Limit, now time.Time) int64 {
+	n := l.Max
+	for _, u := range o.units {
+		if now.Sub(u.at) < l.Window {
+			n--
+		}
+	}
+	return n
+}
+
+func (o *windowOracle) fits(cost int64, now time.Time) bool {
+	for _, l := range o.limits {
+		if o.left(l, now) < cost {
+			return false
+		}
+	}
+	return true
+}
+
+func (o *windowOracle) judge(rt *rapid.T, now time.Time, d Decision) {
+	cost := d.Attempt.Cost
+	least := o.limits[0].Max
+	for _, l := range o.limits {
+		least = min(least, l.Max)
+	}
+	switch {
+	case cost > least:
+		if d.Reason != ReasonOverLimit {
+			rt.Fatalf("%+v: want over_limit", d)
+		}
+		return
+	case o.fits(cost, now) != d.Allowed:
+		rt.Fatalf("%+v: the oracle says %v", d, !d.Allowed)
+	case !d.Allowed:
+		if !o.fits(cost, now.Add(d.RetryAfter)) || o.fits(cost, now.Add(d.RetryAfter-time.Microsecond)) {
+			rt.Fatalf("%+v: the retry-after is not exact", d)
+		}
+		return
+	}
+	for range cost {
+		o.units = append(o.units, oracleUnit{at: now, id: d.Attempt.ID})
+	}
+	remaining := int64(math.MaxInt64)
+	for _, l := range o.limits {
+		remaining = min(remaining, o.left(l, now))
+	}
+	if d.Remaining != remaining {
+		rt.Fatalf("%+v: the oracle has %d remaining", d, remaining)
+	}
+}
+
+func TestSlidingWindowWithAClockSetBack(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).SlidingWindow("w", Per(3, 10*time.Second))
+		setBack := false
+		var admitted []time.Time
+		for range 100 {
+			d := check(t, g, Attempt{Actor: "a"})
+			if d.Allowed {
+				admitted = append(admitted, clock.Now())
+			} else if d.RetryAfter <= 0 || d.RetryAfter > 10*time.Second {
+				t.Fatalf("%+v: a retry-after within the window", d)
+			}
+			if len(admitted) == 3 && !setBack {
+				clock.Advance(-5 * time.Second)
+				setBack = true
+			}
+			clock.Advance(300 * time.Millisecond)
+		}
+		if len(admitted) == 3 {
+			t.Fatal("locked out for good")
+		}
+		// By the key's own time, which stands still while the clock catches up, no window has more than three.
+		for i := 3; i < len(admitted); i++ {
+			if gap := admitted[i].Sub(admitted[i-3]); gap < 10*time.Second {
+				t.Errorf("admissions %d and %d are %v apart", i-3, i, gap)
+			}
+		}
+	})
+}
+
+func TestSlidingWindowHostileText(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).SlidingWindow("w", Per(1, time.Minute))
+		for _, text := range hostile {
+			for _, a := range []Attempt{{Actor: text}, {Actor: "x", Resource: text}, {Actor: text, Resource: "x"}} {
+				if a.Actor == "x" && a.Resource == "x" {
+					continue
+				}
+				if d := check(t, g, a); !d.Allowed {
+					t.Errorf("%.40q shares a budget with another: %+v", text, d)
+				}
+				if d := check(t, g, a); d.Allowed {
+					t.Errorf("%.40q has no budget of its own", text)
+				}
+			}
+		}
+	})
+}
+
+// TestSlidingWindowRace is many processes at one key: exactly N come through, and nobody gets an error.
+func TestSlidingWindowRace(t *testing.T) {
+	for _, clients := range []int{2, 16} {
+		t.Run(fmt.Sprintf("%d clients", clients), func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				const calls, limit = 400, 50
+				guards := make([]*SlidingWindow, clients)
+				for i := range guards {
+					b.Client = b.NewClient(t)
+					guards[i] = newEngine(b).SlidingWindow("w", Per(limit, time.Minute))
+				}
+				var allowed atomic.Int64
+				var all sync.WaitGroup
+				start := make(chan struct{})
+				for i := range calls {
+					all.Go(func() {
+						<-start
+						d, err := guards[i%clients].Check(t.Context(), Attempt{Actor: "a"})
+						if err != nil {
+							t.Error(err)
+						}
+						if d.Allowed {
+							allowed.Add(1)
+						}
+					})
+				}
+				close(start)
+				all.Wait()
+				if allowed.Load() != limit {
+					t.Errorf("%d of %d calls were allowed, want %d", allowed.Load(), calls, limit)
+				}
+			})
+		})
+	}
+}
+
+// TestSlidingWindowAttacker bursts at the end of a window and polls on: no window of that length may see more than N.
+// The same attack on a fixed window lets about twice as many through, so the test can fail.
+func TestSlidingWindowAttacker(t *testing.T) {
+	const n = 50
+	for _, window := range []time.Duration{200 * time.Millisecond, time.Second, 2 * time.Second} {
+		for _, primed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v primed=%v", window, primed), func(t *testing.T) {
+				t.Parallel()
+				b := redistest.Single(t)
+				g := newEngine(b).SlidingWindow("w", Per(n, window))
+				a := attacker{b.Client.(*redis.Client), window, n, primed}
+
+				sliding := a.attack(t, slidingWindowScript, g.logKey(Attempt{Actor: "a"}), 1, "", n, window.Milliseconds())
+				if sliding != n {
+					t.Errorf("a sliding window admitted %d, want %d", sliding, n)
+				}
+				fixed := a.attack(t, fixedWindowScript, g.keys.key("fixed"), n, window.Milliseconds())
+				if fixed < n*9/5 {
+					t.Errorf("a fixed window admitted only %d: this test could not have failed", fixed)
+				}
+				t.Logf("most admitted in any %v, with a limit of %d: sliding window %d, fixed window %d", window, n, sliding, fixed)
+			})
+		}
+	}
+}
+
+// fixedWindowScript is the limiter of many articles.
+var fixedWindowScript = NewScript("fixed_window_of_articles", `
+local n = redis.call('INCR', KEYS[1])
+if n == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return n <= tonumber(ARGV[1]) and 1 or 0`, Once)
+
+// attacker knows a limiter's window and when its own attempts were made, by the server's clock.
+type attacker struct {
+	rdb    *redis.Client
+	window time.Duration
+	n      int
+	primed bool // has used a whole window's budget before
+}
+
+// attack returns the most admissions in any window of the given length.
+func (a attacker) attack(t *testing.T, s *Script, key string, args ...any) int {
+	t.Helper()
+	ctx := t.Context()
+	sha := a.rdb.ScriptLoad(ctx, s.source).Val()
+
+	// An admission happened between two readings of the server's clock.
+	type admission struct{ after, before time.Time }
+	var admitted []admission
+	attempt := func() time.Time {
+		pipe := a.rdb.TxPipeline()
+		after := pipe.Time(ctx)
+		run := pipe.EvalSha(ctx, sha, []string{key}, args...)
+		before := pipe.Time(ctx)
+		if _, err := pipe.Exec(ctx); err != nil {
+			t.Fatal(err)
+		}
+		allowed := run.Val()
+		if reply, ok := allowed.([]any); ok {
+			allowed = reply[0]
+		}
+		if allowed == int64(1) {
+			admitted = append(admitted, admission{after.Val(), before.Val()})
+		}
+		return before.Val()
+	}
+	wait := func(until time.Time) {
+		for a.rdb.Time(ctx).Val().Before(until) {
+		}
+	}
+
+	if a.primed {
+		begin := attempt()
+		for range a.n - 1 {
+			attempt()
+		}
+		wait(begin.Add(a.window + a.window/20))
+	}
+	begin := attempt() // opens a fixed window
+	wait(begin.Add(a.window * 9 / 10))
+	for attempt().Before(begin.Add(a.window * 5 / 2)) {
+	}
+
+	most := 0
+	for i := range admitted {
+		j := i
+		for j < len(admitted) && admitted[j].before.Sub(admitted[i].after) < a.window {
+			j++
+		}
+		most = max(most, j-i)
+	}
+	return most
+}
+
+func TestSlidingWindowKeysExpire(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).SlidingWindow("w", Per(5, time.Minute), Per(9, time.Hour))
+		d := check(t, g, Attempt{Actor: "a", Cost: 3})
+		check(t, g, Attempt{Actor: "a"})
+		if err := g.Settle(t.Context(), d, false); err != nil {
+			t.Fatal(err)
+		}
+		key := g.logKey(Attempt{Actor: "a"})
+		if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl <= 59*time.Minute || ttl > time.Hour+time.Millisecond {
+			t.Errorf("the log expires in %v, want an hour", ttl)
+		}
+	})
+}
+
+func TestSlidingWindowFullRedis(t *testing.T) {
+	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
+	rdb := s.Client(t)
+	g := New(rdb, WithObserver(ignore{}), WithDeadline(10*time.Second)).SlidingWindow("w", PerMinute(5))
+	first := check(t, g, Attempt{Actor: "a"})
+	rdb.ConfigSet(t.Context(), "maxmemory", "1")
+	if _, err := g.Check(t.Context(), Attempt{Actor: "a"}); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("a full Redis: %v, want its OOM error", err)
+	}
+	if err := g.Settle(t.Context(), first, false); err == nil {
+		t.Error("a full Redis took a refund's mark")
+	}
+	rdb.ConfigSet(t.Context(), "maxmemory", "0")
+	if d := check(t, g, Attempt{Actor: "a"}); d.Remaining != 3 {
+		t.Errorf("%+v: want 3 remaining: a failed call charges nothing", d)
+	}
+	if err := g.Settle(context.WithoutCancel(t.Context()), first, false); err != nil {
+		t.Error(err)
+	}
+	if d := check(t, g, Attempt{Actor: "a"}); d.Remaining != 3 {
+		t.Errorf("%+v: want 3 remaining: one was given back", d)
+	}
+}

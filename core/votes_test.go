@@ -1,0 +1,363 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+func tally(t testing.TB, g *Votes, poll string) map[string]int64 {
+	t.Helper()
+	sums, err := g.Tally(t.Context(), poll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sums
+}
+
+func wantTally(t *testing.T, g *Votes, poll string, want map[string]int64) {
+	t.Helper()
+	if got := tally(t, g, poll); !maps.Equal(got, want) {
+		t.Fatalf("tally %v, want %v", got, want)
+	}
+}
+
+func TestVotesCountOnce(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{})
+		d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "red"})
+		wantReason(t, d, ReasonOK)
+		if d.Limit != 1 || d.Remaining != 0 || !slices.Equal(d.Choices, []string{"red"}) {
+			t.Fatalf("%+v", d)
+		}
+		for _, item := range []string{"red", "blue", ""} {
+			d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: item})
+			wantReason(t, d, ReasonDuplicate)
+			if !slices.Equal(d.Choices, []string{"red"}) || d.RetryAfter != 0 {
+				t.Fatalf("%+v: a duplicate says the choice that stands", d)
+			}
+		}
+		wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "p", Item: "blue", Cost: 3}), ReasonOK)
+		wantReason(t, check(t, g, Attempt{Actor: "ann", Resource: "q", Item: ""}), ReasonOK)
+		wantTally(t, g, "p", map[string]int64{"red": 1, "blue": 3})
+		wantTally(t, g, "q", map[string]int64{"": 1})
+		wantTally(t, g, "unknown", map[string]int64{})
+	})
+}
+
+func TestVotesSeveralChoices(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{Poll: Poll{PerVoter: 2}})
+		for _, step := range []struct {
+			item      string
+			reason    Reason
+			remaining int64
+			choices   []string
+		}{
+			{"red", ReasonOK, 1, []string{"red"}},
+			{"red", ReasonDuplicate, 1, []string{"red"}},
+			{"dark red", ReasonOK, 0, []string{"red", "dark red"}},
+			{"red", ReasonDuplicate, 0, []string{"red", "dark red"}},
+			{"blue", ReasonQuota, 0, []string{"red", "dark red"}},
+		} {
+			d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: step.item})
+			wantReason(t, d, step.reason)
+			if d.Remaining != step.remaining || !slices.Equal(d.Choices, step.choices) {
+				t.Fatalf("%+v, want %+v", d, step)
+			}
+		}
+		wantTally(t, g, "p", map[string]int64{"red": 1, "dark red": 1})
+	})
+}
+
+func TestVotesOpenAndClose(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		poll := Poll{Opens: clock.Now().Add(time.Minute), Closes: clock.Now().Add(time.Hour)}
+		g := newEngine(b, withClock(clock)).Votes("v", VoteOptions{Poll: poll})
+		vote := func(voter string) Decision {
+			return check(t, g, Attempt{Actor: voter, Resource: "p", ID: "id of " + voter})
+		}
+		d := vote("ann")
+		wantReason(t, d, ReasonNotOpen)
+		if d.RetryAfter != time.Minute {
+			t.Errorf("%+v: want a retry in a minute", d)
+		}
+		clock.Advance(time.Minute - time.Millisecond)
+		wantReason(t, vote("ann"), ReasonNotOpen)
+		clock.Advance(time.Millisecond)
+		wantReason(t, vote("ann"), ReasonOK)
+		clock.Advance(59*time.Minute - time.Millisecond)
+		wantReason(t, vote("bob"), ReasonOK)
+		clock.Advance(time.Millisecond)
+		wantReason(t, vote("cid"), ReasonClosed)
+		if d := vote("bob"); !d.Replayed {
+			t.Errorf("%+v: the stored answer is heard after the closing", d)
+		}
+		wantTally(t, g, "p", map[string]int64{"": 2})
+	})
+}
+
+func TestVotesFind(t *testing.T) {
+	broken := errors.New("broken")
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{Find: func(_ context.Context, poll string) (Poll, error) {
+			switch poll {
+			case "colours":
+				return Poll{Choices: []string{"red", "blue"}}, nil
+			case "broken":
+				return Poll{}, broken
+			case "wrong":
+				return Poll{PerVoter: -1}, nil
+			}
+			return Poll{}, ErrNoPoll
+		}})
+		wantReason(t, check(t, g, Attempt{Actor: "ann", Resource: "colours", Item: "red"}), ReasonOK)
+		wantReason(t, check(t, g, Attempt{Actor: "ann", Resource: "unknown", Item: "red"}), ReasonNotOpen)
+		if _, err := g.Check(t.Context(), Attempt{Actor: "bob", Resource: "colours", Item: "green"}); !isInvalid(err) {
+			t.Errorf("a choice that is none: %v", err)
+		}
+		if _, err := g.Check(t.Context(), Attempt{Actor: "bob", Resource: "broken"}); !errors.Is(err, broken) || isInvalid(err) {
+			t.Errorf("Find's own error: %v", err)
+		}
+		if _, err := g.Check(t.Context(), Attempt{Actor: "bob", Resource: "wrong"}); err == nil || isInvalid(err) {
+			t.Errorf("a poll that makes no sense: %v", err)
+		}
+		wantTally(t, g, "colours", map[string]int64{"red": 1})
+	})
+}
+
+func TestVotesReplayAndConflict(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{Poll: Poll{PerVoter: 2}})
+		first := Attempt{Actor: "ann", Resource: "p", Item: "red", Cost: 2, ID: "op 1"}
+		wantReason(t, check(t, g, first), ReasonOK)
+		for range 2 {
+			d := check(t, g, first)
+			wantReason(t, d, ReasonOK)
+			if !d.Replayed {
+				t.Errorf("%+v is not replayed", d)
+			}
+			if err := g.Settle(t.Context(), d, false); err != nil { // took nothing, gives nothing back
+				t.Fatal(err)
+			}
+		}
+		for _, other := range []Attempt{
+			{Actor: "bob", Resource: "p", Item: "red", Cost: 2, ID: "op 1"},
+			{Actor: "ann", Resource: "p", Item: "blue", Cost: 2, ID: "op 1"},
+			{Actor: "ann", Resource: "p", Item: "red", Cost: 1, ID: "op 1"},
+		} {
+			wantReason(t, check(t, g, other), ReasonConflict)
+		}
+		wantTally(t, g, "p", map[string]int64{"red": 2})
+	})
+}
+
+func TestVotesTakenBackOnce(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{Poll: Poll{PerVoter: 3}})
+		red := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "red", Cost: 5})
+		blue := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "blue", ID: "op"})
+		check(t, g, Attempt{Actor: "bob", Resource: "p", Item: "blue"})
+		refused := check(t, g, Attempt{Actor: "bob", Resource: "p", Item: "blue"})
+		for _, d := range []Decision{blue, blue, refused} {
+			if err := g.Settle(t.Context(), d, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantTally(t, g, "p", map[string]int64{"red": 5, "blue": 1})
+		if err := g.Settle(t.Context(), red, true); err != nil {
+			t.Fatal(err)
+		}
+		d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "blue", ID: "op"})
+		wantReason(t, d, ReasonOK) // the same operation, tried again after its failure
+		if d.Replayed || !slices.Equal(d.Choices, []string{"red", "blue"}) {
+			t.Errorf("%+v", d)
+		}
+		for _, d := range []Decision{red, d} {
+			if err := g.Settle(t.Context(), d, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantTally(t, g, "p", map[string]int64{"blue": 1})
+	})
+}
+
+func TestVotesHostileText(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{})
+		for i, text := range hostile {
+			for _, a := range []Attempt{
+				{Actor: text, Resource: "voters", Item: "x"},
+				{Actor: "ann", Resource: "poll " + text},
+				{Actor: strconv.Itoa(i), Resource: "choices", Item: text},
+				{Actor: strconv.Itoa(i), Resource: "ids", ID: text},
+			} {
+				if d := check(t, g, a); !d.Allowed || d.Replayed {
+					t.Errorf("%.40q collides with another: %+v", text, d)
+				}
+			}
+		}
+		sums := tally(t, g, "choices")
+		for _, text := range hostile {
+			if len(encode(text)) <= maxPlain && !strings.HasPrefix(encode(text), "#") && sums[text] != 1 {
+				t.Errorf("choice %q has %d votes", text, sums[text])
+			}
+		}
+		if len(sums) != len(hostile) {
+			t.Errorf("%d choices, want %d", len(sums), len(hostile))
+		}
+	})
+}
+
+func TestVotesInvalid(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{})
+		for _, a := range []Attempt{
+			{Resource: "p"}, {Actor: "ann"}, {Actor: "ann", Resource: "p", Cost: -1},
+			{Actor: "ann", Resource: "p", Cost: 1 << 53}, {Actor: "ann", Resource: "p", Cost: math.MaxInt64},
+		} {
+			if d, err := g.Check(t.Context(), a); !isInvalid(err) || d.Allowed {
+				t.Errorf("%+v: %+v, %v", a, d, err)
+			}
+		}
+		wantReason(t, check(t, g, Attempt{Actor: "ann", Resource: "p", Cost: 1<<53 - 1}), ReasonOK)
+		wantTally(t, g, "p", map[string]int64{"": 1<<53 - 1})
+	})
+}
+
+// TestVotesTallyOverflow fills a choice up to the largest sum that Redis counts: the vote beyond it changes nothing.
+// miniredis is no judge of it: it wraps around where Redis refuses.
+func TestVotesTallyOverflow(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{})
+		check(t, g, Attempt{Actor: "ann", Resource: "p"})
+		key := g.voteKeys(Attempt{Resource: "p"})[1]
+		b.Client.HSet(t.Context(), key, "", math.MaxInt64)
+		if _, err := g.Check(t.Context(), Attempt{Actor: "bob", Resource: "p"}); err == nil {
+			t.Error("a sum beyond 64 bits was counted")
+		}
+		b.Client.HSet(t.Context(), key, "", 1)
+		wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "p"}), ReasonOK)
+	})
+}
+
+func TestVotesRace(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{})
+		var all sync.WaitGroup
+		for i := range 400 {
+			all.Go(func() {
+				a := Attempt{Actor: fmt.Sprint(i % 20), Resource: "p", Item: fmt.Sprint(i % 3)}
+				if _, err := g.Check(t.Context(), a); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		sum := int64(0)
+		for _, n := range tally(t, g, "p") {
+			sum += n
+		}
+		if sum != 20 {
+			t.Errorf("20 voters have %d votes", sum)
+		}
+	})
+}
+
+func TestVotesKeysExpire(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).Votes("v", VoteOptions{
+			Poll: Poll{Closes: clock.Now().Add(2 * time.Hour)}, Keep: time.Hour,
+		})
+		made := check(t, g, Attempt{Actor: "ann", Resource: "p"})
+		given := check(t, g, Attempt{Actor: "bob", Resource: "p", ID: "given"})
+		for key, want := range map[string]time.Duration{
+			g.voteKeys(made.Attempt)[0]:  3 * time.Hour,
+			g.voteKeys(made.Attempt)[1]:  3 * time.Hour,
+			g.voteKeys(made.Attempt)[2]:  10 * time.Minute,
+			g.voteKeys(given.Attempt)[2]: 3 * time.Hour,
+		} {
+			if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl > want || ttl < want-time.Minute {
+				t.Errorf("%q expires in %v, want %v", key, ttl, want)
+			}
+		}
+	})
+}
+
+// TestVotesAgainstModel casts, repeats and takes back at random, and compares the tally with a map.
+func TestVotesAgainstModel(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		engine := newEngine(b)
+		number := 0
+		rapid.Check(t, func(rt *rapid.T) {
+			number++
+			perVoter := rapid.IntRange(1, 3).Draw(rt, "per voter")
+			g := engine.Votes(fmt.Sprintf("v%d", number), VoteOptions{Poll: Poll{PerVoter: perVoter}})
+			records := map[string]map[string]int64{} // voter -> choice -> weight
+			var cast []Decision
+			for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+				if len(cast) > 0 && rapid.IntRange(0, 3).Draw(rt, "settle") == 0 {
+					d := rapid.SampledFrom(cast).Draw(rt, "decision")
+					if err := g.Settle(t.Context(), d, false); err != nil {
+						rt.Fatal(err)
+					}
+					cast = slices.DeleteFunc(cast, func(c Decision) bool { return c.Attempt.ID == d.Attempt.ID })
+					delete(records[d.Attempt.Actor], d.Attempt.Item)
+				} else {
+					a := Attempt{
+						Actor: rapid.SampledFrom([]string{"ann", "bob", "{c}"}).Draw(rt, "voter"), Resource: "p",
+						Item: rapid.SampledFrom([]string{"", "red", "dark red", "1"}).Draw(rt, "choice"),
+						Cost: rapid.Int64Range(1, 3).Draw(rt, "weight"),
+					}
+					d, err := g.Check(t.Context(), a)
+					if err != nil {
+						rt.Fatal(err)
+					}
+					record := records[a.Actor]
+					_, had := record[a.Item]
+					want := ReasonOK
+					switch {
+					case had, len(record) == perVoter && perVoter == 1:
+						want = ReasonDuplicate
+					case len(record) == perVoter:
+						want = ReasonQuota
+					}
+					if d.Reason != want {
+						rt.Fatalf("%+v: want %q, the record is %v", d, want, record)
+					}
+					if d.Allowed {
+						if record == nil {
+							records[a.Actor] = map[string]int64{}
+						}
+						records[a.Actor][a.Item] = a.Cost
+						cast = append(cast, d)
+					}
+				}
+				sums := map[string]int64{}
+				for _, record := range records {
+					for choice, weight := range record {
+						sums[choice] += weight
+					}
+				}
+				got, err := g.Tally(t.Context(), "p")
+				if err != nil || !maps.Equal(got, sums) {
+					rt.Fatalf("tally %v, want %v (%v)", got, sums, err)
+				}
+			}
+		})
+	})
+}

@@ -1,0 +1,155 @@
+package lua_test
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// scripts are the embedded ones by their file.
+var scripts = map[string]string{
+	"sliding_window.lua":        lua.SlidingWindow,
+	"sliding_window_refund.lua": lua.SlidingWindowRefund,
+	"vote.lua":                  lua.Vote,
+	"vote_undo.lua":             lua.VoteUndo,
+	"seckill_open.lua":          lua.SeckillOpen,
+	"seckill_reserve.lua":       lua.SeckillReserve,
+	"seckill_confirm.lua":       lua.SeckillConfirm,
+	"seckill_cancel.lua":        lua.SeckillCancel,
+	"seckill_sweep.lua":         lua.SeckillSweep,
+}
+
+func TestEveryFileIsEmbedded(t *testing.T) {
+	files, err := filepath.Glob("*.lua")
+	if err != nil || len(files) != len(scripts) {
+		t.Errorf("%d files, %d embedded (%v)", len(files), len(scripts), err)
+	}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil || string(source) != scripts[file] {
+			t.Errorf("%s is not what is embedded (%v)", file, err)
+		}
+	}
+}
+
+// TestScriptsKeepTheRules: a header that says everything, base Lua and redis.call only, no randomness. That no script sets a
+// global variable is seen to by Redis, which refuses it.
+func TestScriptsKeepTheRules(t *testing.T) {
+	forbidden := regexp.MustCompile(`\b(pcall|cjson|cmsgpack|struct|bit|math\.random|os|loadstring|unpack)\b`)
+	call := regexp.MustCompile(`redis\.(\w+)`)
+	for name, source := range scripts {
+		header, code, _ := strings.Cut(source, "\n\n")
+		for _, word := range []string{"KEYS", "ARGV", "Returns"} {
+			if !strings.Contains(header, "\n-- "+word) {
+				t.Errorf("%s: the header has no %s", name, word)
+			}
+		}
+		code = regexp.MustCompile(`--.*`).ReplaceAllString(code, "")
+		if found := forbidden.FindString(code); found != "" {
+			t.Errorf("%s uses %s", name, found)
+		}
+		for _, found := range call.FindAllStringSubmatch(code, -1) {
+			if found[1] != "call" && found[1] != "error_reply" {
+				t.Errorf("%s uses %s", name, found[0])
+			}
+		}
+	}
+}
+
+// TestReserveAndSweepExpireHoldsAlike: a script can not include another, so the two have the function twice.
+func TestReserveAndSweepExpireHoldsAlike(t *testing.T) {
+	body := func(source string) string {
+		_, rest, _ := strings.Cut(source, "local function expire(reservation)\n")
+		body, _, _ := strings.Cut(rest, "\nend\n")
+		return strings.NewReplacer("left = redis", "redis", "held = redis", "redis").Replace(body)
+	}
+	if a, b := body(lua.SeckillReserve), body(lua.SeckillSweep); a != b || a == "" {
+		t.Errorf("seckill_reserve:\n%s\nseckill_sweep:\n%s", a, b)
+	}
+}
+
+// TestByHand runs every script as the README shows it: redis-cli --eval file keys , arguments.
+func TestByHand(t *testing.T) {
+	s := redistest.StartServer(t)
+	const voters, tally, op = "gatehouse:votes:poll:{final}:voters", "gatehouse:votes:poll:{final}:tally", "gatehouse:votes:poll:{final}:op|o1"
+	sale := []string{"s{tv}:sale", "s{tv}:buyers", "s{tv}:holds", "s{tv}:reservations"}
+	for _, step := range []struct {
+		file string
+		keys []string
+		args []string
+		want string // the lines of the answer, joined by spaces; X stands for any number
+	}{
+		{"sliding_window", []string{"w{a}"}, []string{"1", "", "2", "60000"}, "1 1 1 0 60000000 X"},
+		{"sliding_window", []string{"w{a}"}, []string{"1", "5", "2", "60000", "9", "3600000"}, "1 1 0 0 60000000 X"},
+		{"sliding_window", []string{"w{a}"}, []string{"1", "", "2", "60000"}, "0 1 0 X X 0"},
+		{"sliding_window_refund", []string{"w{a}", "w{a}:refund"}, []string{"5", "1", "60000", ""}, "0"},
+		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c1"}, "ok 0 1 0 red=1"},
+		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c2"}, "ok 1 1 0 red=1"},
+		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c2"}, "0"},
+		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c1"}, "1"},
+		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c1"}, "0"},
+		{"seckill_open", sale[:1], []string{"2", "0", "0", "1", "60000", "600000"}, "1"},
+		{"seckill_open", sale[:1], []string{"9", "0", "0", "1", "60000", "600000"}, "0"},
+		{"seckill_reserve", sale, []string{"o1", "ann", "1", "100", "c1"}, "ok 0 held 1 2 60000"},
+		{"seckill_confirm", sale, []string{"o1"}, "ok 0 ann 1 1 2"},
+		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c2"}, "ok 0 held 0 2 60000"},
+		{"seckill_cancel", sale, []string{"o2", "c1"}, "ok 1 bob 1 0 2"},
+		{"seckill_cancel", sale, []string{"o2", "c2"}, "ok 0 bob 1 1 2"},
+		{"seckill_sweep", sale, []string{"100"}, "0"},
+	} {
+		out := redisCLI(t, s, "", "--eval", step.file+".lua", strings.Join(step.keys, " "), ",", step.args)
+		got := strings.Join(strings.Split(strings.TrimRight(out, "\n"), "\n"), " ")
+		pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(step.want), "X", "[0-9]+") + "$"
+		if !regexp.MustCompile(pattern).MatchString(got) {
+			t.Errorf("%s %q: %q, want %q", step.file, step.args, got, step.want)
+		}
+	}
+}
+
+// TestStepsInTheDebugger: a script runs line by line under --ldb and shows its variables.
+func TestStepsInTheDebugger(t *testing.T) {
+	s := redistest.StartServer(t)
+	out := redisCLI(t, s, "next\nnext\nnext\nprint cost\ncontinue\nquit\n",
+		"--ldb", "--eval", "sliding_window.lua", "w{a}", ",", []string{"3", "", "5", "60000"})
+	for _, want := range []string{"local cost = tonumber(ARGV[1])", "<value> 3", "stop reason"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the debugger does not show %q:\n%s", want, out)
+		}
+	}
+}
+
+func redisCLI(t *testing.T, s *redistest.Server, input string, args ...any) string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := []string{"-h", host, "-p", port}
+	for _, arg := range args {
+		switch arg := arg.(type) {
+		case string:
+			words = append(words, strings.Fields(arg)...)
+		case []string:
+			words = append(words, arg...)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "redis-cli", words...)
+	cmd.Stdin = strings.NewReader(input)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("redis-cli %q: %v %s", words, err, stderr.String())
+	}
+	return string(out)
+}
