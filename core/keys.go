@@ -55,7 +55,7 @@ const hexDigits = "0123456789ABCDEF"
 
 // plain marks the bytes that encode leaves alone.
 var plain = func() (set [256]bool) {
-	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~:/@+,") {
+	for _, c := range []byte(nameRunes + "~:/@+,") {
 		set[c] = true
 	}
 	return set
@@ -112,6 +112,8 @@ func (e *Engine) Key(kind, tag string, fields ...string) string {
 	return keyspace{e.prefix + ":own:" + kind + ":"}.key(encode(tag), encoded...)
 }
 
+const nameRunes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
 // checkName finds names that do not belong into keys, which are the developer's mistakes.
 func checkName(what, name string) error {
 	if name == "" {
@@ -121,7 +123,7 @@ func checkName(what, name string) error {
 		return fmt.Errorf("core: the %s %q is longer than 64 bytes: shorten it", what, name)
 	}
 	for _, c := range name {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("._-", c)) {
+		if !strings.ContainsRune(nameRunes, c) {
 			return fmt.Errorf("core: the %s %q has %q in it: use letters, digits, '.', '_' and '-'", what, name, c)
 		}
 	}

@@ -17,9 +17,9 @@ import (
 type Delivery int
 
 const (
-	// Once: the script is sent at most once. Where the reply is lost the call returns an error.
+	// Once means that the script is sent at most once. Where the reply is lost the call returns an error.
 	Once Delivery = iota
-	// Replayable: running the script again for the same call changes nothing and gives the same answer, because it keeps
+	// Replayable means that running the script again for the same call changes nothing and gives the same answer, because it keeps
 	// its answer by an operation ID, or only reads. The client may send it again as its options say.
 	Replayable
 )

@@ -13,6 +13,7 @@ package echomw
 import (
 	"errors"
 	"net/http"
+	"net/url"
 
 	"github.com/labstack/echo/v4"
 
@@ -74,11 +75,21 @@ type facts struct{ c echo.Context }
 
 func (f facts) Route() string { return f.c.Path() }
 
+// Param returns a parameter as the other routers do. echo leaves the escapes of the client's choice in it where the path
+// has needless ones: undone, /polls/final and /polls/%66inal are one poll and not two.
 func (f facts) Param(name string) (string, bool) {
 	for i, n := range f.c.ParamNames() {
-		if n == name {
-			return f.c.ParamValues()[i], true
+		if n != name {
+			continue
 		}
+		value := f.c.ParamValues()[i]
+		if f.c.Request().URL.RawPath == "" {
+			return value, true
+		}
+		if plain, err := url.PathUnescape(value); err == nil {
+			return plain, true
+		}
+		return value, true
 	}
 	return "", false
 }

@@ -66,21 +66,14 @@ func (r *Rule) check() error {
 
 // attempt makes the attempt that a request is.
 func (r *Rule) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
-	if a.Actor, err = r.Who(req); err != nil {
-		return a, fmt.Errorf("who: %w", err)
+	if a.Actor, err = text("who", r.Who, req); err != nil {
+		return a, err
 	}
-	if a.Actor == "" {
-		return a, fmt.Errorf("who: %w", keyfuncs.ErrMissing)
+	if a.Resource, err = text("what", r.What, req); err != nil {
+		return a, err
 	}
-	if r.What != nil {
-		if a.Resource, err = r.What(req); err != nil {
-			return a, fmt.Errorf("what: %w", err)
-		}
-	}
-	if r.Which != nil {
-		if a.Item, err = r.Which(req); err != nil {
-			return a, fmt.Errorf("which: %w", err)
-		}
+	if a.Item, err = text("which", r.Which, req); err != nil {
+		return a, err
 	}
 	if r.Cost != nil {
 		if a.Cost, err = r.Cost(req); err != nil {
@@ -90,13 +83,26 @@ func (r *Rule) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 			return a, fmt.Errorf("%w: cost %d is less than 1", core.ErrInvalidAttempt, a.Cost)
 		}
 	}
-	if r.ID != nil {
-		a.ID, err = r.ID(req)
-		if err != nil && !errors.Is(err, keyfuncs.ErrMissing) {
-			return a, fmt.Errorf("id: %w", err)
-		}
+	if a.ID, err = text("id", r.ID, req); err != nil && !errors.Is(err, keyfuncs.ErrMissing) {
+		return a, err
 	}
 	return a, nil
+}
+
+// text calls a key function, if there is one. Empty text is nothing found: an application's own function must not put
+// everybody into one bucket either.
+func text(field string, f keyfuncs.Func, req *keyfuncs.Request) (string, error) {
+	if f == nil {
+		return "", nil
+	}
+	found, err := f(req)
+	if err == nil && found == "" {
+		err = keyfuncs.ErrMissing
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", field, err)
+	}
+	return found, nil
 }
 
 // keepsOn reports whether what the rule's attempt took is kept when the request ends with this status.

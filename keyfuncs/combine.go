@@ -1,0 +1,120 @@
+package keyfuncs
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Const finds the same text for every request: one bucket for all of them, or a fixed part of a [Join]. It panics for
+// an empty text.
+func Const(s string) Func {
+	if s == "" {
+		misuse("Const needs a text, such as Const(\"everybody\")")
+	}
+	return func(*Request) (string, error) { return s, nil }
+}
+
+// Join finds what each function finds, as one text: "a|b". Two lists of parts never give the same text: a "|" or "\"
+// within a part gets a "\" before it, so that nobody who chooses one part can imitate another. The first error is
+// the error of the whole. It panics without functions and for a nil one.
+func Join(fns ...Func) Func {
+	fns = checked("Join", fns)
+	return func(r *Request) (string, error) {
+		var text strings.Builder
+		for i, fn := range fns {
+			part, err := ask(fn, r, "Join", i)
+			if err != nil {
+				return "", err
+			}
+			if i > 0 {
+				text.WriteByte('|')
+			}
+			text.WriteString(joinEscapes.Replace(part))
+		}
+		return text.String(), nil
+	}
+}
+
+var joinEscapes = strings.NewReplacer(`\`, `\\`, `|`, `\|`)
+
+// FirstOf finds what the first function finds that finds something, marked with the function's place in the list:
+// FirstOf(User("uid"), IP()) is "0=alice" for Alice and "1=203.0.113.7" for a stranger, so a user who calls himself
+// "203.0.113.7" does not share that address's bucket. Changing the order changes the texts, and so starts the
+// counts anew.
+//
+// It goes on only after [ErrMissing]. Any other error is the error of the whole: whoever sends a garbled credential
+// is not let down to a more generous bucket. When nothing is found, the error wraps ErrMissing and lists what was
+// looked for. It panics without functions and for a nil one.
+func FirstOf(fns ...Func) Func {
+	fns = checked("FirstOf", fns)
+	return func(r *Request) (string, error) {
+		var errs []error
+		for i, fn := range fns {
+			text, err := ask(fn, r, "FirstOf", i)
+			if err == nil {
+				return strconv.Itoa(i) + "=" + text, nil
+			}
+			if !errors.Is(err, ErrMissing) || errors.Is(err, ErrMalformed) {
+				return "", err
+			}
+			errs = append(errs, err)
+		}
+		return "", &noneError{errs}
+	}
+}
+
+// Hash finds the SHA-256 of what fn finds, as 43 characters of base64url without padding. It is for API keys, session
+// IDs and other secrets, which a storage key would show to everybody who may look into the storage.
+//
+// There is no secret key in it: whoever sees the hash can try texts until one fits. A random API key stands that, an
+// e-mail address or a phone number does not. It panics for a nil function.
+func Hash(fn Func) Func {
+	fns := checked("Hash", []Func{fn})
+	return func(r *Request) (string, error) {
+		text, err := ask(fns[0], r, "Hash", 0)
+		if err != nil {
+			return "", err
+		}
+		sum := sha256.Sum256([]byte(text))
+		return base64.RawURLEncoding.EncodeToString(sum[:]), nil
+	}
+}
+
+// checked returns a copy of fns, which the caller can not change any more.
+func checked(name string, fns []Func) []Func {
+	if len(fns) == 0 {
+		misuse("%s needs at least one function, such as %s(User(\"uid\"))", name, name)
+	}
+	for i, fn := range fns {
+		if fn == nil {
+			misuse("%s: function %d is nil; call the one that makes it, such as IP()", name, i)
+		}
+	}
+	return append([]Func(nil), fns...)
+}
+
+// ask holds every function to what [Func] promises.
+func ask(fn Func, r *Request, name string, i int) (string, error) {
+	text, err := fn(r)
+	if err == nil && text == "" {
+		return "", missing(fmt.Sprintf("%s: function %d", name, i))
+	}
+	return text, err
+}
+
+// noneError is the error of a FirstOf that found nothing: those of all its functions, in one line.
+type noneError struct{ errs []error }
+
+func (n *noneError) Error() string {
+	texts := make([]string, len(n.errs))
+	for i, err := range n.errs {
+		texts[i] = strings.TrimPrefix(err.Error(), "keyfuncs: ")
+	}
+	return "keyfuncs: FirstOf: " + strings.ReplaceAll(strings.Join(texts, "; "), "\n", " ")
+}
+
+func (n *noneError) Unwrap() []error { return n.errs }

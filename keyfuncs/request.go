@@ -1,0 +1,140 @@
+package keyfuncs
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// Route finds the pattern that the request matched, not its path: "/polls/:poll/votes" on gin and echo,
+// "/polls/{poll}/votes" on net/http and chi. A pattern of [net/http.ServeMux] loses its method ("POST ") and keeps
+// its host; Join(Method(), Route()) has the method in any case.
+//
+// Where no route matched, or none has been looked for yet because the rule wraps the whole router, it is [ErrMissing].
+func Route() Func {
+	notFound := missing("Route()")
+	return func(r *Request) (string, error) {
+		if r.Facts != nil {
+			// The framework decides alone: the pattern of a ServeMux around it says only how it was mounted.
+			return found(r.Facts.Route(), notFound)
+		}
+		pattern := r.Pattern
+		if i := strings.IndexAny(pattern, " \t"); i >= 0 {
+			pattern = strings.TrimLeft(pattern[i+1:], " \t")
+		}
+		return found(pattern, notFound)
+	}
+}
+
+// Param finds a path parameter by its name alone: Param("poll") for /polls/:poll on gin and echo, for /polls/{poll}
+// on net/http and chi. It asks the framework first, then [net/http.Request.PathValue].
+//
+// Escapes in the path are undone, on every router: /polls/final and /polls/%66inal are one poll. (echo and chi hand them to
+// handlers as they were sent where the path has needless ones.) If your handler maps more spellings to one thing, say by
+// ignoring case, the guard must count under what they are mapped to: write a [Func] that does it too.
+//
+// A parameter that the route does not have, or that is empty, is [ErrMissing].
+func Param(name string) Func {
+	bare := strings.TrimSuffix(strings.Trim(name, ":{}"), "...")
+	if len(bare) > 1 {
+		bare = strings.TrimPrefix(bare, "*") // alone, it is how echo and chi name a catch-all
+	}
+	switch {
+	case bare == "":
+		misuse("Param(%q) needs the name of a path parameter, such as Param(\"poll\")", name)
+	case bare != name:
+		misuse("Param(%q): write the name without the router's punctuation, as Param(%q)", name, bare)
+	}
+	notFound := missing(fmt.Sprintf("Param(%q)", name))
+	return func(r *Request) (string, error) {
+		if r.Facts != nil {
+			if value, ok := r.Facts.Param(name); ok {
+				return found(value, notFound)
+			}
+		}
+		return found(unescaped(r.Request, r.PathValue(name)), notFound)
+	}
+}
+
+// unescaped undoes the escapes in a path value of a router that matches the path as it was sent, as chi does where the
+// client has escaped needlessly. Behind ServeMux, whose values are plain, a value with a '%' is not found in the path as
+// sent: there it is %25.
+func unescaped(r *http.Request, value string) string {
+	if r.URL.RawPath == "" || !strings.Contains(value, "%") || !strings.Contains(r.URL.RawPath, value) {
+		return value
+	}
+	if plain, err := url.PathUnescape(value); err == nil {
+		return plain
+	}
+	return value
+}
+
+// Method finds the request's method, such as "POST", as it was sent: methods are case-sensitive (RFC 9110,
+// section 9.1). HEAD is not GET here, although most routers answer both in the same handler.
+func Method() Func {
+	notFound := missing("Method()")
+	return func(r *Request) (string, error) { return found(r.Method, notFound) }
+}
+
+// Host finds the host that the client asked for, in one spelling: lower case, without port, without the dot that
+// may end it, an IPv6 address without brackets. It comes from the client: let your proxy or your routes decide which
+// hosts get as far as this.
+//
+// An empty one is [ErrMissing]. What is neither an address nor a name of letters, digits, "-", "_" and "." with at
+// most 253 bytes is [ErrMalformed]; internationalized names arrive as "xn--".
+func Host() Func {
+	notFound := missing("Host()")
+	return func(r *Request) (string, error) {
+		if r.Host == "" {
+			return "", notFound
+		}
+		host, ok := hostText(r.Host)
+		if !ok {
+			return "", malformed("Host()", "%s is not a host", quote(r.Host))
+		}
+		return host, nil
+	}
+}
+
+func hostText(s string) (host string, ok bool) {
+	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
+		if strings.Trim(s[i+1:], "0123456789") != "" {
+			return "", false
+		}
+		s = s[:i] // the port may be empty (RFC 3986, section 3.2.3)
+	}
+	if inner, ok := strings.CutPrefix(s, "["); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		addr, err := netip.ParseAddr(inner)
+		if !ok || err != nil || addr.Is4() {
+			return "", false
+		}
+		return addr.Unmap().WithZone("").String(), true
+	}
+	s = strings.TrimSuffix(s, ".")
+	if len(s) > 253 {
+		return "", false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" {
+			return "", false
+		}
+		for i := range len(label) {
+			c := label[i] | 0x20 // lower case, of a letter
+			if (c < 'a' || c > 'z') && (label[i] < '0' || label[i] > '9') && label[i] != '-' && label[i] != '_' {
+				return "", false
+			}
+		}
+	}
+	return strings.ToLower(s), true
+}
+
+// found is the end of most functions: an empty value is nothing found.
+func found(value string, notFound error) (string, error) {
+	if value == "" {
+		return "", notFound
+	}
+	return value, nil
+}
