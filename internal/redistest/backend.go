@@ -1,0 +1,140 @@
+package redistest
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// Backend is what a test runs on: a miniredis, a redis-server or a cluster. Copies
+// are equal; all methods may be called concurrently.
+type Backend struct {
+	// Name is "miniredis", "redis" or "cluster".
+	Name string
+
+	// Client is shared by the tests of the package. They must not close it.
+	Client redis.UniversalClient
+
+	// Prefix is unique to the test; it has letters and digits only. Every key
+	// of the test begins with it.
+	Prefix string
+
+	// Mini is the test's own miniredis, with ClockTTL(true); nil on real servers.
+	Mini *miniredis.Miniredis
+
+	addrs []string
+}
+
+// Each runs f in the subtests "miniredis", "redis" and "cluster", one after
+// the other unless f calls t.Parallel.
+func Each(t *testing.T, f func(t *testing.T, b Backend)) {
+	t.Helper()
+	t.Run("miniredis", func(t *testing.T) { f(t, Mini(t)) })
+	EachReal(t, f)
+}
+
+// EachReal is [Each] without miniredis.
+func EachReal(t *testing.T, f func(t *testing.T, b Backend)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) { f(t, Single(t)) })
+	t.Run("cluster", func(t *testing.T) { f(t, Cluster(t)) })
+}
+
+// Mini starts a miniredis for this test. When the test ends, it fails if keys
+// without a TTL or outside the prefix are left.
+func Mini(t testing.TB) Backend {
+	t.Helper()
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	t.Cleanup(func() {
+		var text strings.Builder
+		if report(&text, "miniredis", miniLeftovers(m)); text.Len() > 0 {
+			t.Error(text.String())
+		}
+	})
+	b := Backend{Name: "miniredis", Prefix: prefixes.next(t.Name()), Mini: m, addrs: []string{m.Addr()}}
+	b.Client = b.NewClient(t)
+	return b
+}
+
+func miniLeftovers(m *miniredis.Miniredis) []string {
+	var bad []string
+	for _, key := range m.Keys() {
+		if why := fault(key, m.TTL(key) != 0, prefixes.testOf); why != "" {
+			bad = append(bad, why)
+		}
+	}
+	return bad
+}
+
+// Single returns the package's redis-server, which the first call starts.
+func Single(t testing.TB) Backend {
+	t.Helper()
+	need(t, "redis-server")
+	return sharedBackend(t, "redis", sharedSingle)
+}
+
+// Cluster returns the package's cluster of three masters with a replica each,
+// which the first call starts.
+func Cluster(t testing.TB) Backend {
+	t.Helper()
+	need(t, "redis-server", "redis-cli")
+	return sharedBackend(t, "cluster", sharedCluster)
+}
+
+func sharedBackend(t testing.TB, name string, start func() (*sharedServers, error)) Backend {
+	t.Helper()
+	s, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Backend{Name: name, Client: s.client, Prefix: prefixes.next(t.Name()), addrs: s.addrs}
+}
+
+// Options returns new options for a client of the backend's server or servers:
+// go-redis's defaults, less some chatter on new connections. It is for tests that
+// need others; redis.NewUniversalClient makes the client.
+func (b Backend) Options() *redis.UniversalOptions {
+	opt := options(b.addrs...)
+	opt.IsClusterMode = b.Name == "cluster"
+	return opt
+}
+
+// NewClient returns one more client with a pool of its own, as another process
+// would have it. It is closed when the test ends.
+func (b Backend) NewClient(t testing.TB) redis.UniversalClient {
+	t.Helper()
+	return closing(t, redis.NewUniversalClient(b.Options()))
+}
+
+// NewClientWith is [Backend.NewClient], but every connection goes through f.
+func (b Backend) NewClientWith(t testing.TB, f *Faults) redis.UniversalClient {
+	t.Helper()
+	opt := b.Options()
+	opt.Dialer = f.Dial
+	return closing(t, redis.NewUniversalClient(opt))
+}
+
+// ForEachMaster calls f with a client of each master, one after the other: on
+// a cluster three times, else once. It returns the first error.
+func (b Backend) ForEachMaster(ctx context.Context, f func(ctx context.Context, c *redis.Client) error) error {
+	switch c := b.Client.(type) {
+	case *redis.ClusterClient:
+		var mu sync.Mutex // go-redis calls concurrently
+		return c.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return f(ctx, c)
+		})
+	default:
+		return f(ctx, c.(*redis.Client))
+	}
+}

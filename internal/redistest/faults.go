@@ -1,0 +1,226 @@
+package redistest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Faults hurts the traffic of the clients that dial through it: give its Dial to
+// a client as the Dialer, or use [Backend.NewClientWith]. It works for single
+// servers and for clusters, and the client has real sockets. At first it hurts
+// nothing. All methods may be called concurrently, also while clients are at work.
+type Faults struct {
+	swallowed atomic.Int64
+	delay     atomic.Int64 // nanoseconds
+	pairing   sync.Mutex
+	ln        *net.TCPListener
+	pumps     sync.WaitGroup
+
+	mu      sync.Mutex
+	links   map[*link]bool
+	rules   []*swallowRule
+	hung    chan struct{} // closed when hanging is over; nil: not hanging
+	refuses bool
+	closed  bool
+}
+
+type swallowRule struct {
+	match []byte // in lower case
+	left  int    // how many more; used when rng is nil
+	p     float64
+	rng   *rand.Rand
+}
+
+// NewFaults returns Faults whose connections are cut when the test ends.
+func NewFaults(t testing.TB) *Faults {
+	t.Helper()
+	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &Faults{ln: ln, links: make(map[*link]bool)}
+	t.Cleanup(f.close)
+	return f
+}
+
+// Dial connects to addr, through the faults. It has the form of a go-redis Dialer.
+func (f *Faults) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	f.mu.Lock()
+	refuses := f.refuses || f.closed
+	f.mu.Unlock()
+	if refuses {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	}
+	server, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	outer, inner, err := f.pair()
+	if err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	l := &link{faults: f, client: inner, server: server, gone: make(chan struct{})}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, errors.Join(net.ErrClosed, outer.Close(), inner.Close(), server.Close())
+	}
+	f.links[l] = true
+	f.pumps.Go(l.passRequests)
+	f.pumps.Go(l.passReplies)
+	return outer, nil
+}
+
+// pair returns the two ends of a new TCP connection.
+func (f *Faults) pair() (outer, inner net.Conn, err error) {
+	f.pairing.Lock()
+	defer f.pairing.Unlock()
+	outer, err = net.Dial("tcp", f.ln.Addr().String())
+	if err != nil {
+		return nil, nil, err
+	}
+	for {
+		inner, err = f.ln.Accept()
+		if err != nil {
+			return nil, nil, errors.Join(err, outer.Close())
+		}
+		if inner.RemoteAddr().String() == outer.LocalAddr().String() {
+			return outer, inner, nil
+		}
+		_ = inner.Close() // a stranger
+	}
+}
+
+// SwallowReply arms one shot: the next request that contains match, in upper or
+// lower case, is executed by the server, whose whole reply is read and
+// dropped; then the connection is cut. Shots queue up. Requests that were sent in
+// the same pipeline after it may be executed too, and lose their replies with the
+// connection.
+//
+// Mind that an EVALSHA of an unknown script also spends the shot: load the
+// script first.
+func (f *Faults) SwallowReply(match string) { f.SwallowReplies(match, 1) }
+
+// SwallowReplies arms n shots of [Faults.SwallowReply].
+func (f *Faults) SwallowReplies(match string, n int) {
+	f.arm(&swallowRule{match: bytes.ToLower([]byte(match)), left: n})
+}
+
+// SwallowEvery swallows from now on the reply to each request that contains
+// match with probability p, drawn from rng, which belongs to f from then on.
+func (f *Faults) SwallowEvery(match string, p float64, rng *rand.Rand) {
+	f.arm(&swallowRule{match: bytes.ToLower([]byte(match)), p: p, rng: rng})
+}
+
+func (f *Faults) arm(r *swallowRule) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rules = append(f.rules, r)
+}
+
+// swallows reports whether the reply to this request is to be swallowed.
+func (f *Faults) swallows(msg []byte) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.rules) == 0 {
+		return false
+	}
+	msg = bytes.ToLower(msg)
+	for _, r := range f.rules {
+		switch {
+		case !bytes.Contains(msg, r.match):
+		case r.rng != nil:
+			if r.rng.Float64() < r.p {
+				return true
+			}
+		case r.left > 0:
+			r.left--
+			return true
+		}
+	}
+	return false
+}
+
+// Swallowed returns how many replies have been swallowed so far.
+func (f *Faults) Swallowed() int { return int(f.swallowed.Load()) }
+
+// Delay lets each reply, from now on, arrive d after its request at the earliest,
+// also those of the handshake of a new connection. 0 ends it.
+func (f *Faults) Delay(d time.Duration) { f.delay.Store(int64(d)) }
+
+// Hang with true lets requests through to the server, which executes them, and holds
+// their replies back from now on. With false it cuts the connections that a reply is
+// being held back from, and lets the others work again. (For a server that does
+// not execute what it gets, see [Server.Pause].)
+func (f *Faults) Hang(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case on && f.hung == nil:
+		f.hung = make(chan struct{})
+	case !on && f.hung != nil:
+		close(f.hung)
+		f.hung = nil
+	}
+}
+
+func (f *Faults) hanging() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hung
+}
+
+// CutAll closes all present connections. New ones can be made.
+func (f *Faults) CutAll() {
+	f.mu.Lock()
+	links := make([]*link, 0, len(f.links))
+	for l := range f.links {
+		links = append(links, l)
+	}
+	f.mu.Unlock()
+	for _, l := range links {
+		l.cut()
+	}
+}
+
+func (f *Faults) forget(l *link) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.links, l)
+}
+
+// Refuse with true lets new dials fail as if nobody listened; present connections
+// stay. With false it ends that.
+func (f *Faults) Refuse(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuses = on
+}
+
+// Heal ends all that was switched on or armed.
+func (f *Faults) Heal() {
+	f.Delay(0)
+	f.Hang(false)
+	f.Refuse(false)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rules = nil
+}
+
+func (f *Faults) close() {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	_ = f.ln.Close()
+	f.CutAll()
+	f.pumps.Wait()
+}

@@ -1,0 +1,111 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Main runs a package's tests, looks at what they left behind on the shared
+// servers, stops these and exits. It is the body of TestMain:
+//
+//	func TestMain(m *testing.M) { redistest.Main(m) }
+//
+// Every key on the shared server and the shared cluster must have a TTL and
+// begin with a prefix that a [Backend] of the package had; otherwise Main prints
+// the first 20 that do not, and exits with 1. (The keys on a miniredis are
+// judged likewise when its test ends.)
+func Main(m *testing.M) {
+	shared.underMain.Store(true)
+	code := m.Run()
+	if !inspectShared(os.Stderr) {
+		code = max(code, 1)
+	}
+	for _, s := range shared.servers {
+		if err := s.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "redistest: stopping the shared servers:", err)
+		}
+	}
+	os.Exit(code)
+}
+
+// inspectShared prints what is wrong with the keys on the shared servers and
+// reports whether all is well.
+func inspectShared(w io.Writer) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	ok := true
+	for _, s := range shared.servers {
+		b := Backend{Client: s.client}
+		err := b.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+			bad, err := leftovers(ctx, c, prefixes.testOf)
+			report(w, c.Options().Addr, bad)
+			ok = ok && len(bad) == 0
+			return err
+		})
+		if err != nil {
+			_, _ = fmt.Fprintln(w, "redistest: looking for keys left behind:", err)
+			ok = false
+		}
+	}
+	return ok
+}
+
+func report(w io.Writer, where string, bad []string) {
+	if len(bad) == 0 {
+		return
+	}
+	text := fmt.Sprintf("redistest: %d bad keys left on %s:\n", len(bad), where)
+	for _, what := range bad[:min(20, len(bad))] {
+		text += "\t" + what + "\n"
+	}
+	_, _ = io.WriteString(w, text)
+}
+
+// leftovers describes every key on the server that has no TTL, or belongs to no
+// test.
+func leftovers(ctx context.Context, c *redis.Client, testOf func(key string) (string, bool)) ([]string, error) {
+	var bad []string
+	var cursor uint64
+	for {
+		keys, next, err := c.Scan(ctx, cursor, "", 1000).Result()
+		if err != nil {
+			return bad, err
+		}
+		ttls, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, key := range keys {
+				p.PTTL(ctx, key)
+			}
+			return nil
+		})
+		if err != nil {
+			return bad, err
+		}
+		for i, key := range keys {
+			expires := ttls[i].(*redis.DurationCmd).Val() != -1 // -2: it is gone by now
+			if why := fault(key, expires, testOf); why != "" {
+				bad = append(bad, why)
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return bad, nil
+		}
+	}
+}
+
+// fault says what is wrong with a key that a test left behind, or "".
+func fault(key string, expires bool, testOf func(key string) (string, bool)) string {
+	test, known := testOf(key)
+	switch {
+	case !known:
+		return fmt.Sprintf("%q does not begin with the Prefix of any Backend", key)
+	case !expires:
+		return fmt.Sprintf("%q of %s has no TTL", key, test)
+	}
+	return ""
+}

@@ -1,0 +1,30 @@
+package redistest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// options are go-redis's defaults, without the two commands that it would send
+// on every new connection only to hear that Redis does not know them.
+func options(addrs ...string) *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs:                    addrs,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
+
+// closing closes the client when the test ends.
+func closing[C redis.UniversalClient](t testing.TB, c C) C {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+			t.Errorf("redistest: closing a client: %v", err)
+		}
+	})
+	return c
+}

@@ -1,0 +1,52 @@
+package redistest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+)
+
+// Ports are drawn from below 32768, where the systems we know begin to number
+// outgoing connections, so that none of those can sit on the port of a server
+// that is down for a moment. The cluster bus is at the port plus 10000.
+const (
+	lowestPort = 10240
+	portCount  = 12000
+	busOffset  = 10000
+)
+
+var ports struct {
+	sync.Mutex
+	used map[int]bool // never handed out twice: a killed server comes back
+}
+
+// freePort returns a port that is free now, and whose cluster bus port is. A
+// different process may still take it first; see launch.
+func freePort() (int, error) {
+	ports.Lock()
+	defer ports.Unlock()
+	if ports.used == nil {
+		ports.used = make(map[int]bool)
+	}
+	for range 200 {
+		port := lowestPort + rand.IntN(portCount)
+		if ports.used[port] || !isFree(port) || !isFree(port+busOffset) {
+			continue
+		}
+		ports.used[port] = true
+		return port, nil
+	}
+	return 0, errors.New("redistest: no free port found on 127.0.0.1")
+}
+
+func isFree(port int) bool {
+	ln, err := net.Listen("tcp", address(port))
+	if err != nil {
+		return false
+	}
+	return ln.Close() == nil
+}
+
+func address(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }

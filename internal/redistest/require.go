@@ -1,0 +1,39 @@
+package redistest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// RequireEnv names the environment variable that, when not empty, turns the
+// skips for a missing redis-server into failures. CI sets it.
+const RequireEnv = "GATEHOUSE_REQUIRE_REDIS"
+
+const howToInstall = "install it (Debian, Ubuntu: apt-get install redis-server; " +
+	"macOS: brew install redis), or every promise on a real Redis stays unproven"
+
+var bannerOnce sync.Once
+
+// need skips the test, or fails it (see [RequireEnv]), unless the programs are
+// installed.
+func need(t testing.TB, programs ...string) {
+	t.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err == nil {
+			continue
+		}
+		text := program + " NOT FOUND: " + howToInstall
+		if os.Getenv(RequireEnv) != "" {
+			t.Fatalf("%s (%s is set)", text, RequireEnv)
+		}
+		bannerOnce.Do(func() {
+			line := strings.Repeat("*", 78)
+			fmt.Fprintf(os.Stderr, "%s\n* TESTS ARE SKIPPED: %s\n%s\n", line, text, line)
+		})
+		t.Skip("SKIPPED: " + text)
+	}
+}
