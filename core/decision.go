@@ -23,8 +23,8 @@ type Decision struct {
 	Window time.Duration
 	// RetryAfter is how long to wait until the same attempt can succeed; zero when allowed, or when waiting is no help.
 	RetryAfter time.Duration
-	// ResetAfter is, for a rate limit, how long until the limit that speaks is as good as new; for Seckill how long the
-	// reservation waits to be confirmed.
+	// ResetAfter is, for a rate limit, how long until units come back for sure: the window when allowed, RetryAfter when
+	// refused. For Seckill it is how long the reservation waits to be confirmed.
 	ResetAfter time.Duration
 
 	// Choices is the voter's record in this poll, the newest last. Votes only.

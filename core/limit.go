@@ -27,7 +27,7 @@ func PerDay(n int64) Limit { return Per(n, 24*time.Hour) }
 func Per(n int64, window time.Duration) Limit { return Limit{Max: n, Window: window} }
 
 const (
-	maxLimit  = 100_000
+	maxLimit  = 10_000
 	maxWindow = 366 * 24 * time.Hour
 )
 

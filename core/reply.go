@@ -13,14 +13,17 @@ type reply struct {
 	err    error
 }
 
-// readReply begins to read a reply that must have n values.
-func readReply(value any, n int) *reply {
+// readReply begins to read a reply that must have from least to most values.
+func readReply(value any, least, most int) *reply {
 	values, ok := value.([]any)
-	if !ok || len(values) != n {
-		return &reply{err: fmt.Errorf("unexpected reply %.100q: want %d values", fmt.Sprint(value), n)}
+	if !ok || len(values) < least || len(values) > most {
+		return &reply{err: fmt.Errorf("unexpected reply %.100q: want %d to %d values", fmt.Sprint(value), least, most)}
 	}
 	return &reply{values: values}
 }
+
+// more reports whether there are values left to read.
+func (r *reply) more() bool { return r.err == nil && r.next < len(r.values) }
 
 func read[T any](r *reply) (value T) {
 	if r.err != nil {

@@ -142,7 +142,7 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 	if err != nil {
 		return d, err
 	}
-	r := readReply(value, 6)
+	r := readReply(value, 6, 6)
 	reason, replayed, state := r.text(), r.flag(), r.text()
 	left, stock, wait := r.number(), r.number(), r.duration(time.Millisecond)
 	if r.err != nil {
@@ -208,7 +208,7 @@ func (g *Seckill) end(
 		if err != nil {
 			return err
 		}
-		r := readReply(value, 6)
+		r := readReply(value, 6, 6)
 		reason, replayed, buyer := r.text(), r.flag(), r.text()
 		quantity, left, stock := r.number(), r.number(), r.number()
 		if r.err != nil {

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,7 +17,7 @@ var (
 )
 
 // SlidingWindow is the exact rate limit: never more than Max units in any window of the given length, and nobody who is
-// under Max is refused. It keeps a log of the units admitted, 7 bytes each, in the server's clock.
+// under Max is refused. It keeps a log of the units admitted, about 10 bytes each, in the server's clock.
 //
 // A refused attempt takes nothing. A check is sent to Redis at most once: where its reply is lost it returns an error,
 // and a unit may have been taken.
@@ -25,25 +26,31 @@ var (
 type SlidingWindow struct {
 	guard
 	limits  []Limit
-	longest time.Duration
-	least   int // index of the smallest limit
-	words   []any
+	least   int      // index of the smallest limit
+	windows []string // in milliseconds, as the logs are named by
+	words   []any    // the limits as the script takes them
 }
 
 // SlidingWindow makes a rate limit. With several limits, such as PerSecond(10) and PerDay(1000), an attempt must fit all of
 // them, and a refusal names the one that is full for the longest time. It panics when the name is taken or not a name, or
-// a limit makes no sense.
+// the limits make no sense.
+//
+// Each window has a log of its own, so a limit whose Max is changed from one deployment to the next goes on counting.
 func (e *Engine) SlidingWindow(name string, limit Limit, more ...Limit) *SlidingWindow {
 	g := &SlidingWindow{limits: append([]Limit{limit}, more...)}
 	for i, l := range g.limits {
 		if err := l.check(); err != nil {
 			panic(fmt.Sprintf("%v (guard %q)", err, name))
 		}
+		window := strconv.FormatInt(l.Window.Milliseconds(), 10)
+		if slices.Contains(g.windows, window) {
+			panic(fmt.Sprintf("core: two limits with the window %v: keep the smaller one (guard %q)", l.Window, name))
+		}
 		if l.Max < g.limits[g.least].Max {
 			g.least = i
 		}
-		g.longest = max(g.longest, l.Window)
-		g.words = append(g.words, l.Max, l.Window.Milliseconds())
+		g.windows = append(g.windows, window)
+		g.words = append(g.words, l.Max, window)
 	}
 	g.guard = e.register("window", name, slidingWindowScript, slidingWindowRefundScript)
 	return g
@@ -73,15 +80,24 @@ func (g *SlidingWindow) check(ctx context.Context, a Attempt) (Decision, error) 
 		return d, nil
 	}
 
-	args := append([]any{a.Cost, g.engine.now(time.Microsecond)}, g.words...)
-	value, err := g.engine.run(ctx, g.engine.deadline, slidingWindowScript, []string{g.logKey(a)}, args...)
+	args := slices.Clone(g.words)
+	now := g.engine.now(time.Microsecond)
+	if a.Cost != 1 || now != "" {
+		args = append(args, a.Cost)
+	}
+	if now != "" {
+		args = append(args, now)
+	}
+	value, err := g.engine.run(ctx, g.engine.deadline, slidingWindowScript, g.logKeys(a), args...)
 	if err != nil {
 		return d, err
 	}
-	r := readReply(value, 6)
-	allowed, which := r.flag(), r.number()
-	remaining, retry, reset := r.number(), r.duration(time.Microsecond), r.duration(time.Microsecond)
-	stamp := r.number()
+	r := readReply(value, 3, 4)
+	allowed, remaining, moment := r.flag(), r.number(), r.number()
+	which := int64(1)
+	if r.more() {
+		which = r.number()
+	}
 	if r.err == nil && (which < 1 || which > int64(len(g.limits))) {
 		r.err = fmt.Errorf("unexpected reply: there is no limit %d", which)
 	}
@@ -90,12 +106,14 @@ func (g *SlidingWindow) check(ctx context.Context, a Attempt) (Decision, error) 
 	}
 
 	speaks := g.limits[which-1]
-	d.Allowed, d.Reason = allowed, ReasonOK
-	if !allowed {
+	d.Allowed, d.Limit, d.Window, d.Remaining = allowed, speaks.Max, speaks.Window, max(remaining, 0)
+	if allowed {
+		d.Reason, d.stamp, d.ResetAfter = ReasonOK, moment, speaks.Window
+	} else {
 		d.Reason = ReasonLimited
+		d.RetryAfter = durationOf(moment, time.Microsecond)
+		d.ResetAfter = d.RetryAfter
 	}
-	d.Limit, d.Window, d.Remaining = speaks.Max, speaks.Window, remaining
-	d.RetryAfter, d.ResetAfter, d.stamp = retry, reset, stamp
 	return d, nil
 }
 
@@ -113,13 +131,24 @@ func (g *SlidingWindow) refund(ctx context.Context, d Decision) error {
 		return fmt.Errorf("%w: the decision is not one that this guard allowed", ErrInvalidAttempt)
 	}
 	mark := g.keys.key(g.tag(d.Attempt), "refund", strconv.FormatInt(d.stamp, 10), encode(d.Attempt.ID))
-	keys := []string{g.logKey(d.Attempt), mark}
-	_, err := g.engine.run(ctx, g.engine.settleLimit(), slidingWindowRefundScript, keys,
-		d.stamp, d.Attempt.Cost, g.longest.Milliseconds(), g.engine.now(time.Microsecond))
+	args := []any{d.stamp, d.Attempt.Cost}
+	for _, window := range g.windows {
+		args = append(args, window)
+	}
+	_, err := g.engine.run(ctx, g.engine.settleLimit(), slidingWindowRefundScript,
+		append([]string{mark}, g.logKeys(d.Attempt)...), args...)
 	return err
 }
 
-func (g *SlidingWindow) logKey(a Attempt) string { return g.keys.key(g.tag(a)) }
+// logKeys are the keys of the attempt's logs, one for each limit.
+func (g *SlidingWindow) logKeys(a Attempt) []string {
+	t := g.tag(a)
+	keys := make([]string, len(g.windows))
+	for i, window := range g.windows {
+		keys[i] = g.keys.key(t, window)
+	}
+	return keys
+}
 
 func (g *SlidingWindow) tag(a Attempt) string {
 	if a.Resource == "" {

@@ -118,7 +118,7 @@ func (g *Votes) check(ctx context.Context, a Attempt) (Decision, error) {
 	if err != nil {
 		return d, err
 	}
-	r := readReply(value, 5)
+	r := readReply(value, 5, 5)
 	reason, replayed, cast := r.text(), r.flag(), r.number()
 	retry, choices := r.duration(time.Millisecond), r.text()
 	if r.err != nil {

@@ -1,92 +1,101 @@
--- Sliding window: at most `max` units in any `window`, for one or several limits at once, all or nothing.
--- The log holds one stamp a unit, oldest first: the server's clock in microseconds, 7 bytes, big-endian.
+-- Sliding window: at most `max` units in any `window`, for one limit or several at once, all or nothing.
+-- Each limit has a log: the moments at which units were admitted, oldest first, in microseconds since 1970. A unit leaves its
+-- log when its window is over and all before it have left, so a clock that is set back lets nobody in too early.
 -- A refused attempt writes nothing.
 --
--- KEYS  1 log            string, the stamps of the units admitted
--- ARGV  1 cost           units that this attempt takes, 1 or more; no more than the smallest max
---       2 now            microseconds; empty: the server's clock
---       3 max, 4 window  a limit: units, milliseconds; further limits follow in 5, 6 and so on
--- Returns {allowed, limit, remaining, retry, reset, stamp}
---       allowed    1 or 0
---       limit      which limit speaks, from 1: when refused the one that is full longest, else the one with least left
---       remaining  units left in that limit after this attempt
---       retry      microseconds until the same cost fits every limit; 0 when allowed
---       reset      microseconds until that limit is as good as new
---       stamp      the stamp of the units admitted (for sliding_window_refund); 0 when refused
+-- KEYS  1 log            list; further limits have their logs in 2, 3 and so on
+-- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
+--       then cost        units that this attempt takes, no more than the smallest max; absent: 1
+--       then now         microseconds since 1970; absent: the server's clock
+-- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
+--       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is in the log
+--       stamp      the moment of admission, for sliding_window_refund
+--       retry      microseconds until the same cost fits every limit
+--       limit      which limit speaks, from 1: the one with least left; when refused, the one that is full longest;
+--                  absent when it is the first
 
-local log = KEYS[1]
-local cost = tonumber(ARGV[1])
-local now = tonumber(ARGV[2])
-
-local WIDTH = 7
-
-if not now then
+local limits = #KEYS
+local cost, stamp = ARGV[limits * 2 + 1], ARGV[limits * 2 + 2]
+cost = cost and cost + 0 or 1
+if not stamp then
   local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
+  stamp = time[1] .. string.sub('00000' .. time[2], -6)
 end
+local now = stamp + 0
 
-local most, longest = 0, 0
-for i = 3, #ARGV, 2 do
-  most = math.max(most, tonumber(ARGV[i]))
-  longest = math.max(longest, tonumber(ARGV[i + 1]))
-end
+local speaks, remaining, retry
+local trim, renew = {}, {}
 
--- No limit looks at more than its `max` newest units, so older ones are not even fetched.
-local stamps = redis.call('GETRANGE', log, -WIDTH * most, -1)
-local count = #stamps / WIDTH
+for i = 1, limits do
+  local log, window = KEYS[i], ARGV[i * 2] * 1000
+  local count = redis.call('LLEN', log)
 
-local function stamp_at(i)
-  local a, b, c, d, e, f, g = string.byte(stamps, (i - 1) * WIDTH + 1, i * WIDTH)
-  return (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
-end
-
--- A clock that was set back must not make old units look younger than new ones: time stands still until it catches up.
-if count > 0 then
-  now = math.max(now, stamp_at(count))
-end
-
--- The first unit that is still inside the window; count + 1 when none is.
-local function first_live(window)
-  local low, high = 1, count + 1
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    if stamp_at(middle) + window > now then
-      high = middle
-    else
-      low = middle + 1
+  -- How many units leave now, and when the next one will. Mostly none does; after a pause many do, and are read in chunks.
+  local gone, wait = 0, nil
+  if count > 0 then
+    local head = redis.call('LINDEX', log, '0')
+    wait = head + window - now
+    if wait <= 0 then
+      local at, chunk
+      repeat
+        gone = gone + 1
+        if gone == 1 then
+          at = redis.call('LINDEX', log, '1')
+        else
+          if gone % 50 == 2 then
+            chunk = redis.call('LRANGE', log, gone, gone + 49)
+          end
+          at = chunk[(gone - 2) % 50 + 1]
+        end
+        wait = at and at + window - now
+      until not wait or wait > 0
+      trim[i] = gone
+      renew[i] = at and math.floor(head / window * 4) ~= math.floor(at / window * 4)
     end
   end
-  return low
-end
+  if gone == count then
+    renew[i] = true
+  end
 
-local retry, limit, remaining, reset = 0, 0, 0, 0
-for i = 3, #ARGV, 2 do
-  local max, window = tonumber(ARGV[i]), ARGV[i + 1] * 1000
-  local first = first_live(window)
-  local left = max - (count - first + 1)
+  local left = ARGV[i * 2 - 1] - count + gone
   if left < cost then
-    -- As many of the oldest units must leave as this attempt lacks.
-    local wait = stamp_at(first + (cost - left) - 1) + window - now
-    if wait > retry then
-      retry, limit, remaining = wait, (i - 1) / 2, math.max(left, 0)
-      reset = stamp_at(count) + window - now
+    if cost - left > 1 then
+      -- Several units have to leave, and the attempt fits when the last of them does.
+      wait = redis.call('LINDEX', log, gone + cost - left - 1) + window - now
     end
-  elseif retry == 0 and (limit == 0 or left - cost < remaining) then
-    limit, remaining, reset = (i - 1) / 2, left - cost, window
+    if not retry or wait > retry then
+      speaks, remaining, retry = i, left, wait
+    end
+  elseif not retry and (not speaks or left - cost < remaining) then
+    speaks, remaining = i, left - cost
   end
 end
 
-if retry > 0 then
-  return {0, limit, remaining, retry, reset, 0}
+if speaks == 1 then
+  speaks = nil
+end
+if retry then
+  return {0, remaining, retry, speaks}
 end
 
-local high, low = math.floor(now / 16777216), now % 16777216
-local stamp = string.char(
-  math.floor(high / 16777216) % 256, math.floor(high / 65536) % 256, math.floor(high / 256) % 256, high % 256,
-  math.floor(low / 65536), math.floor(low / 256) % 256, low % 256)
+-- A call takes only so many arguments.
+local units = {stamp}
+for n = 2, math.min(cost, 1000) do
+  units[n] = stamp
+end
 
--- One write keeps what is live, adds what is new and sets the TTL. Redis counts a TTL from the whole millisecond,
--- so one more is added: the log must not vanish before its newest unit is out of the longest window.
-local live = string.sub(stamps, (first_live(longest * 1000) - 1) * WIDTH + 1)
-redis.call('SET', log, live .. string.rep(stamp, cost), 'PX', longest + 1)
-return {1, limit, remaining, 0, reset, now}
+for i = 1, limits do
+  for from = 1, cost, 1000 do
+    redis.call('RPUSH', KEYS[i], unpack(units, 1, math.min(cost - from + 1, 1000)))
+  end
+  if trim[i] then
+    redis.call('LTRIM', KEYS[i], trim[i], '-1')
+  end
+  -- A log must live for a window after each unit. To spare most units the PEXPIRE, it is given two windows and a quarter when it
+  -- begins, and again whenever its head moves on to another quarter. So since the last renewal the head has moved by less
+  -- than a quarter, and a unit comes less than a window after the head of its time.
+  if renew[i] then
+    redis.call('PEXPIRE', KEYS[i], math.ceil(ARGV[i * 2] * 2.25) + 1)
+  end
+end
+return {1, remaining, now, speaks}

@@ -1,67 +1,33 @@
--- Sliding window: takes the units of one admitted attempt out of the log again, exactly once.
+-- Sliding window: takes the units of one admitted attempt out of the logs again, exactly once. Those that have left a log by
+-- themselves stay out of it.
 --
--- KEYS  1 log       string, as sliding_window writes it
---       2 refund    string, marks this attempt as refunded
--- ARGV  1 stamp     what sliding_window returned for the attempt
---       2 cost      units that the attempt took
---       3 longest   milliseconds, the longest window of the guard
---       4 now       microseconds; empty: the server's clock
--- Returns the number of units given back: 0 when they had left the log already or were given back before.
+-- KEYS  1 refund     string, marks this attempt as given back
+--       2 log        list, as sliding_window writes it; further limits have their logs in 3, 4 and so on
+-- ARGV  1 stamp      what sliding_window returned for the attempt
+--       2 cost       units that the attempt took
+--       3 window     milliseconds, the first limit's; further limits have theirs in 4, 5 and so on
+-- Returns the number of units given back to the limit that got most back.
 
-local log, refund = KEYS[1], KEYS[2]
-local stamp, cost, longest = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local now = tonumber(ARGV[4])
+local refund = KEYS[1]
+local stamp, cost = ARGV[1], ARGV[2]
 
-local WIDTH = 7
-
-local stamps = redis.call('GET', log)
-if not stamps then
-  return 0
-end
-local count = #stamps / WIDTH
-
-local function stamp_at(i)
-  local a, b, c, d, e, f, g = string.byte(stamps, (i - 1) * WIDTH + 1, i * WIDTH)
-  return (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+local longest = 0
+for i = 3, #ARGV do
+  longest = math.max(longest, ARGV[i] + 0)
 end
 
--- The first unit with this stamp. Units of several attempts may share one: they are alike, so any of them will do.
-local low, high = 1, count + 1
-while low < high do
-  local middle = math.floor((low + high) / 2)
-  if stamp_at(middle) >= stamp then
-    high = middle
-  else
-    low = middle + 1
-  end
-end
-local given = 0
-while given < cost and low + given <= count and stamp_at(low + given) == stamp do
-  given = given + 1
-end
-if given == 0 then
-  return 0
-end
-
--- After the longest window the units are out of the log, so the mark need not outlive it.
+-- When the longest window is over, there is nothing to give back any more, and the mark may go.
 if not redis.call('SET', refund, '1', 'NX', 'PX', longest + 1) then
   return 0
 end
 
-local rest = string.sub(stamps, 1, (low - 1) * WIDTH) .. string.sub(stamps, (low + given - 1) * WIDTH + 1)
-if rest == '' then
-  redis.call('DEL', log)
-  return given
-end
-if not now then
-  local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
-stamps, count = rest, #rest / WIDTH
-local ttl = longest + 1 - math.floor((now - stamp_at(count)) / 1000)
-if ttl > 0 then
-  redis.call('SET', log, rest, 'PX', math.min(ttl, longest + 1))
-else
-  redis.call('DEL', log)
+local given = 0
+for i = 2, #KEYS do
+  -- Units of several attempts may have one stamp. They are alike, so it does not matter whose are removed.
+  local removed = redis.call('LREM', KEYS[i], cost, stamp)
+  if removed > 0 then
+    given = math.max(given, removed)
+    redis.call('PEXPIRE', KEYS[i], math.ceil(ARGV[i + 1] * 2.25) + 1) -- the head may be another now
+  end
 end
 return given
