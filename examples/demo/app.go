@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+const (
+	poll  = "final"
+	item  = "ticket"
+	stock = 100
+)
+
+var choices = []string{"red", "blue", "green"}
+
+// What clients are answered.
+type (
+	voteAnswer struct {
+		Poll   string `json:"poll"`
+		User   string `json:"user"`
+		Choice string `json:"choice"`
+	}
+	tallyAnswer struct {
+		Poll  string           `json:"poll"`
+		Tally map[string]int64 `json:"tally"`
+	}
+	orderAnswer struct {
+		Item        string     `json:"item"`
+		User        string     `json:"user"`
+		Reservation string     `json:"reservation"`
+		State       core.State `json:"state"`
+	}
+	saleAnswer struct {
+		Item  string `json:"item"`
+		Stock int64  `json:"stock"`
+		Left  int64  `json:"left"`
+		Held  int64  `json:"held"`
+		Sold  int64  `json:"sold"`
+	}
+)
+
+// app is one poll, one sale and a page that says hello.
+type app struct {
+	votes *core.Votes
+	sale  *core.Seckill
+	mux   *http.ServeMux
+}
+
+// newApp makes the guards, the rules and the routes. It does not talk to Redis; open does.
+func newApp(gate *core.Engine, perIP core.Limit) *app {
+	a := &app{
+		votes: gate.Votes("poll", core.VoteOptions{Find: findPoll}),
+		sale:  gate.Seckill("sale", core.SeckillOptions{}),
+		mux:   http.NewServeMux(),
+	}
+
+	// By the address that opened the connection: no header can change it. This guard is on one route only, so nothing
+	// else counts against its limit.
+	hello := nethttpmw.HTTP(nethttpmw.Rule{
+		Guard: gate.SlidingWindow("hello", perIP),
+		Who:   keyfuncs.IP(),
+	})
+	// One vote for each user in each poll, whatever the choice.
+	vote := nethttpmw.HTTP(nethttpmw.Rule{
+		Guard: a.votes,
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("poll"),
+		Which: formValue("choice"),
+	})
+	// One unit for each buyer. The operation ID is the reservation: a buyer who sends an order again, because the answer
+	// got lost, hears the same answer again. It has the user in it, so that two users may choose the same key.
+	buy := nethttpmw.HTTP(nethttpmw.Rule{
+		Guard: a.sale,
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("item"),
+		ID:    keyfuncs.Join(keyfuncs.User("uid"), keyfuncs.IdempotencyKey()),
+	})
+
+	a.mux.HandleFunc("GET /{$}", a.page)
+	a.mux.Handle("GET /hello", hello(http.HandlerFunc(a.hello)))
+	a.mux.HandleFunc("GET /polls/"+poll, a.tally)
+	a.mux.Handle("POST /polls/{poll}/votes", withUser(vote(http.HandlerFunc(a.vote))))
+	a.mux.HandleFunc("GET /sales/"+item, a.status)
+	a.mux.Handle("POST /sales/{item}/orders", withUser(buy(http.HandlerFunc(a.order))))
+	return a
+}
+
+// open puts the tickets on sale, and reports whether it did: a sale that exists stays as it is. A poll needs no opening.
+func (a *app) open(ctx context.Context) (bool, error) {
+	return a.sale.Open(ctx, item, core.Sale{Stock: stock, PerBuyer: 1})
+}
+
+func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 16<<10) // forms are small
+	a.mux.ServeHTTP(w, r)
+}
+
+func findPoll(_ context.Context, name string) (core.Poll, error) {
+	if name != poll {
+		return core.Poll{}, core.ErrNoPoll
+	}
+	return core.Poll{Choices: choices}, nil
+}
+
+// withUser is where an application's login goes. FOR THE DEMO ONLY it believes any name that a client gives: whoever can
+// choose who he is can vote as often as he likes.
+func withUser(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user := cmp.Or(r.Header.Get("X-User"), r.FormValue("user"))
+		if user == "" {
+			http.Error(w, "Say who you are: -H 'X-User: alice' or ?user=alice", http.StatusBadRequest)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(keyfuncs.WithValue(r.Context(), "uid", user)))
+	})
+}
+
+// formValue is a key function of our own: a field of the form, from the body or the query.
+func formValue(name string) keyfuncs.Func {
+	return func(r *keyfuncs.Request) (string, error) {
+		if value := r.FormValue(name); value != "" {
+			return value, nil
+		}
+		return "", fmt.Errorf("form field %q: %w", name, keyfuncs.ErrMissing)
+	}
+}
+
+func (a *app) hello(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, map[string]string{"message": "hello"})
+}
+
+// vote runs for a vote that counts. Had it anything to do that can fail, a status of 400 and up would take the vote back.
+func (a *app) vote(w http.ResponseWriter, r *http.Request) {
+	d, _ := nethttpmw.Decision(r.Context(), a.votes.Name())
+	reply(w, http.StatusCreated, voteAnswer{d.Attempt.Resource, d.Attempt.Actor, d.Attempt.Item})
+}
+
+// order runs with a unit held for the buyer. Its 201 makes the rule confirm the reservation: held becomes sold. A shop
+// that is paid later takes the decision out of the rule's hands instead; see nethttpmw.Take.
+func (a *app) order(w http.ResponseWriter, r *http.Request) {
+	d, _ := nethttpmw.Decision(r.Context(), a.sale.Name())
+	if d.Replayed {
+		w.Header().Set("Idempotent-Replayed", "true")
+	}
+	reply(w, http.StatusCreated, orderAnswer{d.Attempt.Resource, d.Attempt.Actor, d.Attempt.ID, core.StateSold})
+}
+
+func (a *app) tally(w http.ResponseWriter, r *http.Request) {
+	tally, err := a.votes.Tally(r.Context(), poll)
+	if err != nil {
+		unavailable(w)
+		return
+	}
+	for _, choice := range choices {
+		tally[choice] += 0 // shows the choices that nobody has made, too
+	}
+	reply(w, http.StatusOK, tallyAnswer{poll, tally})
+}
+
+func (a *app) status(w http.ResponseWriter, r *http.Request) {
+	s, err := a.sale.Status(r.Context(), item)
+	if err != nil {
+		unavailable(w)
+		return
+	}
+	reply(w, http.StatusOK, saleAnswer{item, s.Stock, s.Left, s.Held, s.Sold})
+}
+
+//go:embed page.html
+var pageSource string
+
+var pageTemplate = template.Must(template.New("page").Parse(pageSource))
+
+func (a *app) page(w http.ResponseWriter, r *http.Request) {
+	type count struct {
+		Choice string
+		Votes  int64
+	}
+	var data struct {
+		Tally []count
+		Sale  core.SaleStatus
+	}
+	tally, err := a.votes.Tally(r.Context(), poll)
+	if err == nil {
+		data.Sale, err = a.sale.Status(r.Context(), item)
+	}
+	if err != nil {
+		unavailable(w)
+		return
+	}
+	for _, choice := range choices {
+		data.Tally = append(data.Tally, count{choice, tally[choice]})
+	}
+	var page bytes.Buffer
+	if err := pageTemplate.Execute(&page, data); err != nil {
+		http.Error(w, "The page can not be shown.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(page.Bytes()) // fails only when the client has gone
+}
+
+// unavailable answers for a Redis that could not be asked. The guards have logged why; it is not for clients.
+func unavailable(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, "Redis can not be asked right now. Try again later.", http.StatusServiceUnavailable)
+}
+
+func reply(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // fails only when the client has gone
+}

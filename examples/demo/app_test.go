@@ -1,0 +1,271 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// each runs f on miniredis and on a redis-server.
+func each(t *testing.T, f func(t *testing.T, b redistest.Backend)) {
+	t.Run("miniredis", func(t *testing.T) { f(t, redistest.Mini(t)) })
+	t.Run("redis", func(t *testing.T) { f(t, redistest.Single(t)) })
+}
+
+// start makes the demo on a backend and opens its sale.
+func start(t *testing.T, b redistest.Backend, perIP core.Limit) *app {
+	t.Helper()
+	// A test machine may be busy; the deadline is not what is tested here.
+	a := newApp(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(30*time.Second)), perIP)
+	if opened, err := a.open(t.Context()); err != nil || !opened {
+		t.Fatalf("open: %t, %v; want a new sale", opened, err)
+	}
+	return a
+}
+
+// send sends a request; header is a list of names and values.
+func send(h http.Handler, method, path string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// want checks an answer: its status, and where one is given a part of its body.
+func want(t *testing.T, w *httptest.ResponseRecorder, status int, part string) {
+	t.Helper()
+	if w.Code != status || !strings.Contains(w.Body.String(), part) {
+		t.Fatalf("got %d %s, want %d and %q", w.Code, w.Body, status, part)
+	}
+}
+
+// retryAfter is how long a refused request is told to wait.
+func retryAfter(t *testing.T, w *httptest.ResponseRecorder) time.Duration {
+	t.Helper()
+	seconds, err := strconv.Atoi(w.Header().Get("Retry-After"))
+	if err != nil {
+		t.Fatalf("Retry-After: %v", err)
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+func TestThe101stRequestInAMinuteWaits(t *testing.T) {
+	b := redistest.Mini(t)
+	begin := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	now := begin
+	b.Mini.SetTime(now)
+	a := start(t, b, core.PerMinute(100))
+	for range 100 {
+		want(t, send(a, "GET", "/hello"), 200, "hello")
+		now = now.Add(100 * time.Millisecond)
+		b.Mini.SetTime(now)
+	}
+	refused := send(a, "GET", "/hello")
+	want(t, refused, 429, `"reason":"limited"`)
+	wait := retryAfter(t, refused)
+	if now.Add(wait) != begin.Add(time.Minute) {
+		t.Errorf("Retry-After is %v, %v after the first request; want the rest of its minute", wait, now.Sub(begin))
+	}
+
+	b.Mini.SetTime(now.Add(wait - time.Millisecond))
+	want(t, send(a, "GET", "/hello"), 429, "")
+	b.Mini.SetTime(now.Add(wait))
+	want(t, send(a, "GET", "/hello"), 200, "") // the first request is a minute old,
+	want(t, send(a, "GET", "/hello"), 429, "") // the second is not
+}
+
+func TestThe101stRequestInAMinuteWaitsOnARealServer(t *testing.T) {
+	a := start(t, redistest.Single(t), core.PerMinute(100))
+	for range 100 {
+		want(t, send(a, "GET", "/hello"), 200, "hello")
+	}
+	refused := send(a, "GET", "/hello")
+	want(t, refused, 429, `"reason":"limited"`)
+	if wait := retryAfter(t, refused); wait < time.Second || wait > time.Minute {
+		t.Errorf("Retry-After is %v, want 1 to 60 seconds", wait)
+	}
+}
+
+func TestOneMoreRequestPassesAfterTheWindow(t *testing.T) {
+	each(t, func(t *testing.T, b redistest.Backend) {
+		a := start(t, b, core.Per(3, 400*time.Millisecond))
+		refused := send(a, "GET", "/hello")
+		for i := 0; refused.Code == 200 && i < 1000; i++ { // a machine that stalls may need more than 4
+			refused = send(a, "GET", "/hello")
+		}
+		want(t, refused, 429, "")
+		if wait := retryAfter(t, refused); wait != time.Second {
+			t.Errorf("Retry-After is %v, want 400 ms rounded up to 1 s", wait)
+		}
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			return send(a, "GET", "/hello").Code == 200
+		}, "a request is let through after the window")
+	})
+}
+
+func TestOnlyHelloCountsAgainstTheLimit(t *testing.T) {
+	a := start(t, redistest.Mini(t), core.PerMinute(1))
+	for range 3 {
+		want(t, send(a, "GET", "/"), 200, "")
+		want(t, send(a, "GET", "/polls/final"), 200, "")
+		want(t, send(a, "GET", "/sales/ticket"), 200, "")
+	}
+	want(t, send(a, "POST", "/polls/final/votes?choice=red", "X-User", "alice"), 201, "")
+	want(t, send(a, "POST", "/sales/ticket/orders", "X-User", "alice"), 201, "")
+	want(t, send(a, "GET", "/hello"), 200, "")
+	want(t, send(a, "GET", "/hello"), 429, "")
+}
+
+func TestTheAddressIsThePeers(t *testing.T) {
+	a := start(t, redistest.Mini(t), core.PerMinute(1))
+	want(t, send(a, "GET", "/hello"), 200, "")
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "True-Client-IP", "CF-Connecting-IP"} {
+		want(t, send(a, "GET", "/hello", name, "198.51.100.7"), 429, "")
+	}
+}
+
+func TestASecondVoteDoesNotCount(t *testing.T) {
+	each(t, func(t *testing.T, b redistest.Backend) {
+		a := start(t, b, core.PerMinute(100))
+		want(t, send(a, "POST", "/polls/final/votes?choice=red", "X-User", "alice"), 201, `"choice":"red"`)
+		want(t, send(a, "POST", "/polls/final/votes?choice=red", "X-User", "alice"), 409, `"choices":["red"]`)
+		want(t, send(a, "POST", "/polls/final/votes?choice=blue&user=alice"), 409, `"choices":["red"]`)
+		want(t, send(a, "GET", "/polls/final"), 200, `{"blue":0,"green":0,"red":1}`)
+
+		want(t, send(a, "POST", "/polls/final/votes?choice=pink", "X-User", "bob"), 400, "invalid")
+		want(t, send(a, "POST", "/polls/final/votes", "X-User", "bob"), 400, "no_key")
+		want(t, send(a, "POST", "/polls/other/votes?choice=red", "X-User", "bob"), 409, "not_open")
+		want(t, send(a, "POST", "/polls/final/votes?choice=red"), 400, "Say who you are")
+		want(t, send(a, "GET", "/polls/final"), 200, `{"blue":0,"green":0,"red":1}`)
+	})
+}
+
+func TestARetryHearsTheSameAnswer(t *testing.T) {
+	each(t, func(t *testing.T, b redistest.Backend) {
+		a := start(t, b, core.PerMinute(100))
+		order := func(user, key string) *httptest.ResponseRecorder {
+			return send(a, "POST", "/sales/ticket/orders", "X-User", user, "Idempotency-Key", key)
+		}
+		first := order("alice", `"1"`)
+		want(t, first, 201, `"reservation":"alice|1","state":"sold"`)
+		for range 3 {
+			again := order("alice", `"1"`)
+			want(t, again, 201, first.Body.String())
+			if again.Header().Get("Idempotent-Replayed") != "true" {
+				t.Error("the retry is not marked as one")
+			}
+		}
+		want(t, send(a, "GET", "/sales/ticket"), 200, `"left":99,"held":0,"sold":1}`)
+
+		want(t, order("alice", `"2"`), 409, "duplicate")
+		want(t, order("bob", `"1"`), 201, `"reservation":"bob|1"`) // keys are each buyer's own
+		want(t, send(a, "GET", "/sales/ticket"), 200, `"left":98,"held":0,"sold":2}`)
+		want(t, send(a, "POST", "/sales/other/orders", "X-User", "bob"), 503, "not_ready")
+	})
+}
+
+func Test200BuyersOf100Tickets(t *testing.T) {
+	each(t, func(t *testing.T, b redistest.Backend) {
+		a := start(t, b, core.PerMinute(100))
+		order := func(buyer int) *httptest.ResponseRecorder {
+			return send(a, "POST", "/sales/ticket/orders",
+				"X-User", fmt.Sprint("buyer", buyer), "Idempotency-Key", fmt.Sprintf(`"order-%d"`, buyer))
+		}
+		var answers [200]*httptest.ResponseRecorder
+		var all sync.WaitGroup
+		begin := make(chan struct{})
+		for i := range answers {
+			all.Go(func() {
+				<-begin
+				answers[i] = order(i)
+			})
+		}
+		close(begin)
+		all.Wait()
+
+		count := map[int]int{}
+		for _, w := range answers {
+			count[w.Code]++
+		}
+		if count[201] != 100 || count[409] != 100 {
+			t.Errorf("statuses %v, want 100 times 201 and 100 times 409", count)
+		}
+		want(t, send(a, "GET", "/sales/ticket"), 200, `"stock":100,"left":0,"held":0,"sold":100}`)
+
+		// Winners and losers hear what they have heard, also after the last ticket.
+		for i, w := range answers {
+			part := w.Body.String()
+			if w.Code == 409 {
+				part = `"reason":"sold_out"`
+			}
+			want(t, order(i), w.Code, part)
+		}
+		want(t, send(a, "GET", "/sales/ticket"), 200, `"stock":100,"left":0,"held":0,"sold":100}`)
+	})
+}
+
+func TestThePageShowsWhereThingsStand(t *testing.T) {
+	a := start(t, redistest.Mini(t), core.PerMinute(100))
+	want(t, send(a, "POST", "/polls/final/votes?choice=red", "X-User", "alice"), 201, "")
+	want(t, send(a, "POST", "/sales/ticket/orders", "X-User", "alice"), 201, "")
+	page := send(a, "GET", "/")
+	want(t, page, 200, `<td id="tally-red">1</td>`)
+	want(t, page, 200, `<td id="tally-blue">0</td>`)
+	want(t, page, 200, `<td id="sale-left">99</td>`)
+	want(t, page, 200, `<td id="sale-sold">1</td>`)
+	if strings.Contains(page.Body.String(), "//www") || strings.Contains(page.Body.String(), "src=") {
+		t.Error("the page loads something from elsewhere")
+	}
+
+	// The buttons are those of a form, for browsers without scripts.
+	r := httptest.NewRequest(http.MethodPost, "/polls/final/votes", strings.NewReader("user=bob&choice=blue"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	want(t, w, 201, `"user":"bob","choice":"blue"`)
+}
+
+func TestClientsDoNotSeeWhatIsWrongWithRedis(t *testing.T) {
+	b := redistest.Mini(t)
+	a := start(t, b, core.PerMinute(100))
+	b.Mini.SetError("LOADING of /var/lib/secret")
+	defer b.Mini.SetError("")
+	for _, w := range []*httptest.ResponseRecorder{
+		send(a, "GET", "/hello"),
+		send(a, "POST", "/polls/final/votes?choice=red", "X-User", "alice"),
+		send(a, "POST", "/sales/ticket/orders", "X-User", "alice"),
+		send(a, "GET", "/polls/final"),
+		send(a, "GET", "/sales/ticket"),
+		send(a, "GET", "/"),
+	} {
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || strings.Contains(w.Body.String(), "secret") {
+			t.Errorf("got %d %s, want 503 with Retry-After and without the cause", w.Code, w.Body)
+		}
+	}
+}
+
+// A tally is read by programs too.
+func TestTheTallyIsJSON(t *testing.T) {
+	a := start(t, redistest.Mini(t), core.PerMinute(100))
+	var got tallyAnswer
+	if err := json.Unmarshal(send(a, "GET", "/polls/final").Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Poll != "final" || len(got.Tally) != len(choices) {
+		t.Errorf("got %+v", got)
+	}
+}
