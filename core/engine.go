@@ -27,6 +27,7 @@ type Engine struct {
 	retryHorizon  time.Duration
 	observer      Observer
 	clock         func() time.Time // nil: the server's clock; tests set it
+	undoing       chan struct{}    // holds a token for each undo that is under way
 
 	mu      sync.Mutex
 	names   map[string]bool
@@ -77,7 +78,9 @@ func WithObserver(o Observer) Option {
 // guards answer by their outage policy, also while Redis is down.
 //
 // The client should know cluster, sentinel and time-outs as the application needs them. With ContextTimeoutEnabled in its
-// options the engine's deadline costs nothing; without, each call needs a goroutine to enforce it.
+// options the engine's deadline costs nothing; without, each call needs a goroutine to enforce it. The deadline includes the
+// time to connect, so MinIdleConns, and Preload at the start, help the first requests; with DialerRetries of 1 an error
+// names the server that can not be reached, rather than the deadline.
 func New(rdb Client, options ...Option) *Engine {
 	if rdb == nil {
 		panic("core: New(nil): pass the application's go-redis client")
@@ -89,6 +92,7 @@ func New(rdb Client, options ...Option) *Engine {
 		deadline:      100 * time.Millisecond,
 		retryHorizon:  10 * time.Minute,
 		observer:      &logErrors{},
+		undoing:       make(chan struct{}, 64),
 		names:         map[string]bool{},
 		scripts:       map[string]*Script{},
 	}
@@ -121,6 +125,22 @@ func (e *Engine) now(unit time.Duration) string {
 
 // settleLimit is how long a call may take that no request waits for.
 func (e *Engine) settleLimit() time.Duration { return 10 * e.deadline }
+
+// undoLater runs f without making anybody wait, to undo what a call may have done whose reply did not come in time. It is done
+// as well as can be: not at all when too many are under way, since then Redis has other troubles.
+func (e *Engine) undoLater(f func(ctx context.Context)) {
+	select {
+	case e.undoing <- struct{}{}:
+	default:
+		return
+	}
+	go func() {
+		defer func() { <-e.undoing }()
+		ctx, cancel := context.WithTimeout(context.Background(), e.settleLimit())
+		defer cancel()
+		f(ctx)
+	}()
+}
 
 // guard is what every guard has: its engine, its name, its keys.
 type guard struct {

@@ -11,6 +11,10 @@ type Guard interface {
 	// Check decides one attempt, and takes what it asks for when it is allowed. On an error nothing is known to have been
 	// decided: errors.Is(err, ErrInvalidAttempt) tells the caller's mistakes from a Redis that could not be asked. The
 	// Decision beside an error carries the guard's name and the attempt with its operation ID, for asking again.
+	//
+	// A claim whose answer did not come in time may have been made. Where the caller gave it an operation ID, asking again
+	// with the same ID tells. Where the guard made the ID, nobody will ask again, so the guard takes the claim back in the
+	// background, as well as it can.
 	Check(ctx context.Context, a Attempt) (Decision, error)
 
 	// Settle tells the guard how an allowed attempt ended. ok: what it took is spent. Not ok: what it took is given back,

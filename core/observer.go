@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -36,7 +37,8 @@ type logErrors struct {
 }
 
 func (o *logErrors) Observe(ctx context.Context, e Event) {
-	if e.Err == nil {
+	// A client's mistake is not the operator's: it must not take an outage's place in the log.
+	if e.Err == nil || errors.Is(e.Err, ErrInvalidAttempt) {
 		return
 	}
 	o.mu.Lock()

@@ -458,3 +458,42 @@ func TestFailover(t *testing.T) {
 	redistest.Eventually(t, 20*time.Second, func() bool { return sale.Settle(t.Context(), ann, true) == nil }, "the hold is confirmed")
 	wantStatus(t, sale, "p", 9, 0, 1)
 }
+
+// TestLateReplyLeavesNoClaim has a Redis that is slower than the deadline: the caller hears an error, while the claim is made.
+// Without an operation ID of the caller's nobody will ask for it again, so it has to go by itself.
+func TestLateReplyLeavesNoClaim(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		plain := newEngine(b)
+		faults := redistest.NewFaults(t)
+		b.Client = b.NewClientWith(t, faults)
+		slow := newEngine(b, WithDeadline(150*time.Millisecond))
+		votes, sale := slow.Votes("v", VoteOptions{}), slow.Seckill("s", SeckillOptions{})
+		seenVotes, seenSale := plain.Votes("v", VoteOptions{}), plain.Seckill("s", SeckillOptions{})
+		openSale(t, seenSale, "p", Sale{Stock: 5})
+		for _, g := range []Guard{votes, sale} { // connects, and loads the scripts
+			redistest.Eventually(t, 10*time.Second, func() bool {
+				d, err := g.Check(t.Context(), Attempt{Actor: "first", Resource: "p"})
+				return err == nil && g.Settle(t.Context(), d, false) == nil
+			}, "the guard decides")
+		}
+
+		faults.Delay(400 * time.Millisecond)
+		for _, id := range []string{"", "given"} {
+			for _, g := range []Guard{votes, sale} {
+				if d, err := g.Check(t.Context(), Attempt{Actor: "ann " + id, Resource: "p", ID: id}); err == nil {
+					t.Fatalf("%+v: want a deadline that is over", d)
+				}
+			}
+		}
+		faults.Delay(0)
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			s, err := seenSale.Status(t.Context(), "p")
+			return err == nil && s.Held == 1 && tally(t, seenVotes, "p")[""] == 1
+		}, "what nobody will ask for has gone, and what has an ID of the caller's has stayed")
+		for _, g := range []Guard{seenVotes, seenSale} {
+			if d := check(t, g, Attempt{Actor: "ann given", Resource: "p", ID: "given"}); !d.Allowed || !d.Replayed {
+				t.Errorf("%+v: the caller asks again and hears what has happened", d)
+			}
+		}
+	})
+}

@@ -39,7 +39,10 @@ type Sale struct {
 // SaleStatus is where a sale stands. Left + Held + Sold = Stock, always. Held counts reservations whose time is over
 // until a Check or a Sweep gives their units back.
 type SaleStatus struct {
-	Stock, Left, Held, Sold int64
+	Stock int64 `json:"stock"`
+	Left  int64 `json:"left"`
+	Held  int64 `json:"held"`
+	Sold  int64 `json:"sold"`
 }
 
 // SeckillOptions are what Seckill may be told.
@@ -140,6 +143,9 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 	value, err := g.engine.run(ctx, g.engine.deadline, seckillReserveScript, g.saleKeys(a.Resource),
 		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
+		if a.madeID {
+			g.engine.undoLater(func(ctx context.Context) { _, _ = g.cancel(ctx, a) }) // observed
+		}
 		return d, err
 	}
 	r := readReply(value, 6, 6)

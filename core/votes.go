@@ -116,6 +116,9 @@ func (g *Votes) check(ctx context.Context, a Attempt) (Decision, error) {
 		encode(a.Actor), encode(a.Item), a.Cost, perVoter, unixMilli(poll.Opens), unixMilli(poll.Closes),
 		g.options.Keep.Milliseconds(), remember, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
+		if a.madeID {
+			g.engine.undoLater(func(ctx context.Context) { _ = g.undo(ctx, d) }) // observed
+		}
 		return d, err
 	}
 	r := readReply(value, 5, 5)
@@ -150,6 +153,11 @@ func (g *Votes) Settle(ctx context.Context, d Decision, ok bool) error {
 	if ok || !d.Allowed || d.Replayed {
 		return nil
 	}
+	return g.undo(ctx, d)
+}
+
+// undo takes back the vote that the decision's own call of Check recorded, if it did.
+func (g *Votes) undo(ctx context.Context, d Decision) error {
 	begun := time.Now()
 	a := d.Attempt
 	_, err := g.engine.run(ctx, g.engine.settleLimit(), voteUndoScript, g.voteKeys(a),
@@ -157,7 +165,7 @@ func (g *Votes) Settle(ctx context.Context, d Decision, ok bool) error {
 	return g.observe(ctx, "settle", begun, d, err)
 }
 
-// Tally returns the sum of weights of each choice that has any. A choice of more than 96 bytes has the name by which it is
+// Tally returns the sum of weights of each choice: those that have any, and those that the poll names. A choice of more than 96 bytes has the name by which it is
 // kept, '#' and its SHA-256 in unpadded base64url. An unknown poll has an empty tally.
 func (g *Votes) Tally(ctx context.Context, poll string) (map[string]int64, error) {
 	begun := time.Now()
@@ -179,6 +187,13 @@ func (g *Votes) tally(ctx context.Context, poll string) (map[string]int64, error
 		if tally[decode(choice)], err = strconv.ParseInt(sum, 10, 64); err != nil {
 			return nil, fmt.Errorf("tally of %.100q: %w", poll, err)
 		}
+	}
+	found, err := g.find(ctx, poll)
+	if err != nil && !errors.Is(err, ErrNoPoll) {
+		return nil, err
+	}
+	for _, choice := range found.Choices {
+		tally[choice] += 0
 	}
 	return tally, nil
 }

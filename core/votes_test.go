@@ -135,7 +135,7 @@ func TestVotesFind(t *testing.T) {
 		if _, err := g.Check(t.Context(), Attempt{Actor: "bob", Resource: "wrong"}); err == nil || isInvalid(err) {
 			t.Errorf("a poll that makes no sense: %v", err)
 		}
-		wantTally(t, g, "colours", map[string]int64{"red": 1})
+		wantTally(t, g, "colours", map[string]int64{"red": 1, "blue": 0})
 	})
 }
 

@@ -11,8 +11,10 @@ import (
 
 // Reasons for answers that no guard has decided.
 const (
-	// ReasonNoKey: a key function found nothing, or something malformed.
+	// ReasonNoKey: a key function found nothing.
 	ReasonNoKey core.Reason = "no_key"
+	// ReasonMalformed: a key function found something that can not be used.
+	ReasonMalformed core.Reason = "malformed"
 	// ReasonInvalid: the attempt makes no sense, such as a negative quantity.
 	ReasonInvalid core.Reason = "invalid"
 	// ReasonUnavailable: Redis could not be asked, and the rule refuses then.
@@ -31,7 +33,7 @@ var answers = map[core.Reason]answer{
 	core.ReasonOverLimit: {http.StatusTooManyRequests, "This request asks for more than the limit allows at all."},
 	core.ReasonQuota:     {http.StatusTooManyRequests, "All choices in this poll have been used."},
 	core.ReasonEarly:     {http.StatusTooManyRequests, "The sale has not begun yet."},
-	core.ReasonDuplicate: {http.StatusConflict, "This has been done before and counts once."},
+	core.ReasonDuplicate: {http.StatusConflict, "This has been done before, as often as is allowed."},
 	core.ReasonNotOpen:   {http.StatusConflict, "This is not open."},
 	core.ReasonClosed:    {http.StatusConflict, "This is closed."},
 	core.ReasonSoldOut:   {http.StatusConflict, "Sold out."},
@@ -39,8 +41,9 @@ var answers = map[core.Reason]answer{
 	core.ReasonConflict:  {http.StatusUnprocessableEntity, "This operation ID belongs to a different request."},
 	core.ReasonNotReady:  {http.StatusServiceUnavailable, "This is not on sale."},
 	ReasonUnavailable:    {http.StatusServiceUnavailable, "This can not be decided right now. Try again later."},
-	ReasonNoKey:          {http.StatusBadRequest, "The request lacks what identifies it."},
-	ReasonInvalid:        {http.StatusBadRequest, "The request can not be understood."},
+	ReasonNoKey:          {http.StatusBadRequest, "The request lacks something that this needs to know."},
+	ReasonMalformed:      {http.StatusBadRequest, "Something in the request that this needs to know is malformed."},
+	ReasonInvalid:        {http.StatusBadRequest, "The request asks for something that does not exist."},
 }
 
 // unknownAnswer is for the reasons of an application's own guards.
@@ -98,6 +101,7 @@ func (f *Refusal) Reply(w http.ResponseWriter) {
 	if err != nil {
 		body = []byte(`{}`) // strings and numbers can not fail to marshal
 	}
+	body = append(body, '\n') // for those who read it in a terminal
 	header := w.Header()
 	if seconds := retrySeconds(f); seconds > 0 {
 		header.Set("Retry-After", strconv.FormatInt(seconds, 10))

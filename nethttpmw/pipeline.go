@@ -85,8 +85,10 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision,
 		return core.Decision{}, refuse(ReasonInvalid, core.Decision{Guard: r.Guard.Name()})
 	case errors.Is(err, keyfuncs.ErrMissing) && r.NoKey == NoKeySkip:
 		return core.Decision{}, nil
-	case err != nil:
+	case errors.Is(err, keyfuncs.ErrMissing):
 		return core.Decision{}, refuse(ReasonNoKey, core.Decision{Guard: r.Guard.Name()})
+	case err != nil:
+		return core.Decision{}, refuse(ReasonMalformed, core.Decision{Guard: r.Guard.Name()})
 	}
 
 	d, err := r.Guard.Check(ctx, a)

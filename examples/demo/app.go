@@ -6,7 +6,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"fmt"
 	"html/template"
 	"net/http"
 
@@ -41,11 +40,8 @@ type (
 		State       core.State `json:"state"`
 	}
 	saleAnswer struct {
-		Item  string `json:"item"`
-		Stock int64  `json:"stock"`
-		Left  int64  `json:"left"`
-		Held  int64  `json:"held"`
-		Sold  int64  `json:"sold"`
+		Item string `json:"item"`
+		core.SaleStatus
 	}
 )
 
@@ -75,7 +71,7 @@ func newApp(gate *core.Engine, perIP core.Limit) *app {
 		Guard: a.votes,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
-		Which: formValue("choice"),
+		Which: keyfuncs.Form("choice"),
 	})
 	// One unit for each buyer. The operation ID is the reservation: a buyer who sends an order again, because the answer
 	// got lost, hears the same answer again. It has the user in it, so that two users may choose the same key.
@@ -125,16 +121,6 @@ func withUser(next http.Handler) http.Handler {
 	})
 }
 
-// formValue is a key function of our own: a field of the form, from the body or the query.
-func formValue(name string) keyfuncs.Func {
-	return func(r *keyfuncs.Request) (string, error) {
-		if value := r.FormValue(name); value != "" {
-			return value, nil
-		}
-		return "", fmt.Errorf("form field %q: %w", name, keyfuncs.ErrMissing)
-	}
-}
-
 func (a *app) hello(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, map[string]string{"message": "hello"})
 }
@@ -161,9 +147,6 @@ func (a *app) tally(w http.ResponseWriter, r *http.Request) {
 		unavailable(w)
 		return
 	}
-	for _, choice := range choices {
-		tally[choice] += 0 // shows the choices that nobody has made, too
-	}
 	reply(w, http.StatusOK, tallyAnswer{poll, tally})
 }
 
@@ -173,7 +156,7 @@ func (a *app) status(w http.ResponseWriter, r *http.Request) {
 		unavailable(w)
 		return
 	}
-	reply(w, http.StatusOK, saleAnswer{item, s.Stock, s.Left, s.Held, s.Sold})
+	reply(w, http.StatusOK, saleAnswer{item, s})
 }
 
 //go:embed page.html
