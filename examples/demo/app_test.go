@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,6 +62,16 @@ func retryAfter(t *testing.T, w *httptest.ResponseRecorder) time.Duration {
 		t.Fatalf("Retry-After: %v", err)
 	}
 	return time.Duration(seconds) * time.Second
+}
+
+// vote posts a form, as the page and the printed lines do.
+func vote(a *app, poll, choice, user string) *httptest.ResponseRecorder {
+	form := url.Values{"choice": {choice}, "user": {user}}
+	r := httptest.NewRequest(http.MethodPost, "/polls/"+poll+"/votes", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	return w
 }
 
 func TestThe101stRequestInAMinuteWaits(t *testing.T) {
@@ -124,7 +135,7 @@ func TestOnlyHelloCountsAgainstTheLimit(t *testing.T) {
 		want(t, send(a, "GET", "/polls/final"), 200, "")
 		want(t, send(a, "GET", "/sales/ticket"), 200, "")
 	}
-	want(t, send(a, "POST", "/polls/final/votes?choice=red", "X-User", "alice"), 201, "")
+	want(t, vote(a, "final", "red", "alice"), 201, "")
 	want(t, send(a, "POST", "/sales/ticket/orders", "X-User", "alice"), 201, "")
 	want(t, send(a, "GET", "/hello"), 200, "")
 	want(t, send(a, "GET", "/hello"), 429, "")
@@ -141,15 +152,15 @@ func TestTheAddressIsThePeers(t *testing.T) {
 func TestASecondVoteDoesNotCount(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		a := start(t, b, core.PerMinute(100))
-		want(t, send(a, "POST", "/polls/final/votes?choice=red", "X-User", "alice"), 201, `"choice":"red"`)
-		want(t, send(a, "POST", "/polls/final/votes?choice=red", "X-User", "alice"), 409, `"choices":["red"]`)
-		want(t, send(a, "POST", "/polls/final/votes?choice=blue&user=alice"), 409, `"choices":["red"]`)
+		want(t, vote(a, "final", "red", "alice"), 201, `"choice":"red"`)
+		want(t, vote(a, "final", "red", "alice"), 409, `"choices":["red"]`)
+		want(t, vote(a, "final", "blue", "alice"), 409, `"choices":["red"]`)
 		want(t, send(a, "GET", "/polls/final"), 200, `{"blue":0,"green":0,"red":1}`)
 
-		want(t, send(a, "POST", "/polls/final/votes?choice=pink", "X-User", "bob"), 400, "invalid")
+		want(t, vote(a, "final", "pink", "bob"), 400, "invalid")
 		want(t, send(a, "POST", "/polls/final/votes", "X-User", "bob"), 400, "no_key")
-		want(t, send(a, "POST", "/polls/other/votes?choice=red", "X-User", "bob"), 409, "not_open")
-		want(t, send(a, "POST", "/polls/final/votes?choice=red"), 400, "Say who you are")
+		want(t, vote(a, "other", "red", "bob"), 409, "not_open")
+		want(t, vote(a, "final", "red", ""), 400, "Say who you are")
 		want(t, send(a, "GET", "/polls/final"), 200, `{"blue":0,"green":0,"red":1}`)
 	})
 }
@@ -220,7 +231,7 @@ func Test200BuyersOf100Tickets(t *testing.T) {
 
 func TestThePageShowsWhereThingsStand(t *testing.T) {
 	a := start(t, redistest.Mini(t), core.PerMinute(100))
-	want(t, send(a, "POST", "/polls/final/votes?choice=red", "X-User", "alice"), 201, "")
+	want(t, vote(a, "final", "red", "alice"), 201, "")
 	want(t, send(a, "POST", "/sales/ticket/orders", "X-User", "alice"), 201, "")
 	page := send(a, "GET", "/")
 	want(t, page, 200, `<td id="tally-red">1</td>`)
@@ -246,7 +257,7 @@ func TestClientsDoNotSeeWhatIsWrongWithRedis(t *testing.T) {
 	defer b.Mini.SetError("")
 	for _, w := range []*httptest.ResponseRecorder{
 		send(a, "GET", "/hello"),
-		send(a, "POST", "/polls/final/votes?choice=red", "X-User", "alice"),
+		vote(a, "final", "red", "alice"),
 		send(a, "POST", "/sales/ticket/orders", "X-User", "alice"),
 		send(a, "GET", "/polls/final"),
 		send(a, "GET", "/sales/ticket"),
