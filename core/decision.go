@@ -32,8 +32,9 @@ type Decision struct {
 	// State is what has become of the reservation. Seckill only.
 	State State
 
-	// stamp identifies the units of an admitted rate limit attempt in the guard's log.
-	stamp int64
+	// stamp and limits say of an admitted rate limit attempt when it took its units, and by which limits.
+	stamp  int64
+	limits *limitSet
 }
 
 // Reason says why an attempt was allowed or refused. Programs may switch on it.

@@ -332,7 +332,7 @@ func TestRestart(t *testing.T) {
 func TestReshard(t *testing.T) {
 	c := redistest.StartCluster(t)
 	e := New(c.Client(t), WithDeadline(2*time.Second), WithObserver(ignore{}))
-	window, votes, sale := e.SlidingWindow("w", PerHour(100_000)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
+	window, votes, sale := e.SlidingWindow("w", PerHour(10_000)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_, err := sale.Open(t.Context(), "p", Sale{Stock: 100_000, PerBuyer: 100_000})
 		return err == nil
@@ -412,7 +412,7 @@ func TestReshard(t *testing.T) {
 	close(stop)
 	all.Wait()
 
-	if d := check(t, window, Attempt{Actor: "p"}); d.Remaining != 100_000-limited.Load()-1 {
+	if d := check(t, window, Attempt{Actor: "p"}); d.Remaining != 10_000-limited.Load()-1 {
 		t.Errorf("%+v after %d units", d, limited.Load())
 	}
 	wantTally(t, votes, "p", map[string]int64{"": voted.Load()})

@@ -436,7 +436,7 @@ func TestSlidingWindowAttacker(t *testing.T) {
 				g := newEngine(b).SlidingWindow("w", Per(n, window))
 				a := attacker{b.Client.(*redis.Client), window, n, primed}
 
-				sliding := a.attack(t, slidingWindowScript, g.logKeys(Attempt{Actor: "a"})[0], n, window.Milliseconds())
+				sliding := a.attack(t, slidingWindow.check, g.logKeys(Attempt{Actor: "a"})[0], n, window.Milliseconds())
 				if sliding != n {
 					t.Errorf("a sliding window admitted %d, want %d", sliding, n)
 				}
@@ -545,7 +545,7 @@ func TestSlidingWindowKeysExpire(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, key := range g.logKeys(Attempt{Actor: "a"}) {
-			window := g.limits[i].Window
+			window := g.limits.limits[i].Window
 			if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl < window || ttl > window*9/4+2*time.Millisecond {
 				t.Errorf("the log of %v expires in %v", window, ttl)
 			}

@@ -13,6 +13,16 @@ var (
 	SlidingWindow string
 	//go:embed sliding_window_refund.lua
 	SlidingWindowRefund string
+	//go:embed fixed_window.lua
+	FixedWindow string
+	//go:embed fixed_window_refund.lua
+	FixedWindowRefund string
+	//go:embed token_bucket.lua
+	TokenBucket string
+	//go:embed token_bucket_refund.lua
+	TokenBucketRefund string
+	//go:embed limit_reset.lua
+	LimitReset string
 
 	//go:embed vote.lua
 	Vote string

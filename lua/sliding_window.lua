@@ -5,7 +5,8 @@
 --
 -- KEYS  1 log            list; further limits have their logs in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
---       then cost        units that this attempt takes, no more than the smallest max; absent: 1
+--       then cost        units that this attempt takes, no more than the smallest max; absent: 1; 0: none, and the answer is
+--                        whether one unit would be allowed
 --       then now         microseconds since 1970; absent: the server's clock
 -- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
 --       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is in the log
@@ -22,6 +23,7 @@ if not stamp then
   stamp = time[1] .. string.sub('00000' .. time[2], -6)
 end
 local now = stamp + 0
+local need = math.max(cost, 1)
 
 local speaks, remaining, retry
 local trim, renew = {}, {}
@@ -58,10 +60,10 @@ for i = 1, limits do
   end
 
   local left = ARGV[i * 2 - 1] - count + gone
-  if left < cost then
-    if cost - left > 1 then
+  if left < need then
+    if need - left > 1 then
       -- Several units have to leave, and the attempt fits when the last of them does.
-      wait = redis.call('LINDEX', log, gone + cost - left - 1) + window - now
+      wait = redis.call('LINDEX', log, gone + need - left - 1) + window - now
     end
     if not retry or wait > retry then
       speaks, remaining, retry = i, left, wait
@@ -76,6 +78,9 @@ if speaks == 1 then
 end
 if retry then
   return {0, remaining, retry, speaks}
+end
+if cost == 0 then
+  return {1, remaining, now, speaks}
 end
 
 -- A call takes only so many arguments.

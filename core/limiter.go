@@ -1,0 +1,240 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+// algorithm is how a rate limit counts: the scripts, which take the same keys and arguments whatever the algorithm, and what
+// is particular to it.
+type algorithm struct {
+	kind                string // a part of the keys, so that algorithms never read what another has written
+	check, peek, refund *Script
+	most                int64  // the largest Max
+	holds               string // says whose bound that is: "a fixed window counts"
+}
+
+func newAlgorithm(kind, name, check, refund string, most int64, holds string) *algorithm {
+	return &algorithm{
+		kind:   kind,
+		check:  NewScript(name, check, Once),
+		peek:   NewScript(name, check, Replayable), // without a cost the script only reads
+		refund: NewScript(name+"_refund", refund, Replayable),
+		most:   most,
+		holds:  holds,
+	}
+}
+
+var limitResetScript = NewScript("limit_reset", lua.LimitReset, Replayable)
+
+// limiter is what all rate limits are: limits, and an algorithm that counts by them.
+type limiter struct {
+	guard
+	algorithm *algorithm
+	limits    *limitSet  // nil where by says
+	by        LimitsFunc // nil where the limits are always the same
+}
+
+// newLimiter makes a limiter with limits, or one that asks by. It panics on mistakes of set-up.
+func (e *Engine) newLimiter(alg *algorithm, name string, by LimitsFunc, limits ...Limit) limiter {
+	l := limiter{algorithm: alg, by: by}
+	if len(limits) > 0 {
+		var err error
+		if l.limits, err = newLimitSet(limits, alg.most, alg.holds); err != nil {
+			panic(fmt.Sprintf("core: %v (guard %q)", err, name))
+		}
+	} else if by == nil {
+		panic(fmt.Sprintf("core: guard %q has no function for its limits: pass one that says which hold for an attempt", name))
+	}
+	l.guard = e.register(alg.kind, name, alg.check, alg.refund, limitResetScript)
+	return l
+}
+
+// Traits implements Guard: an attempt counts however its request ends.
+func (l *limiter) Traits() Traits {
+	return Traits{KeepsOnFailure: true, Outage: OutageClosed}
+}
+
+// Check implements Guard. The attempt's cost is how many units it takes; one that is more than the smallest limit is refused
+// as ReasonOverLimit without asking Redis. A check is sent to Redis at most once: where its reply is lost it returns an
+// error, and the units may have been taken.
+func (l *limiter) Check(ctx context.Context, a Attempt) (Decision, error) {
+	begun := time.Now()
+	d, err := l.decide(ctx, a, l.algorithm.check)
+	return d, l.observe(ctx, "check", begun, d, err)
+}
+
+// Peek reports what Check would decide now for an attempt of one unit, whatever the attempt's Cost, without taking anything:
+// whether it would be allowed, the units Remaining, and RetryAfter when there is none. It writes nothing. By the time that the
+// caller acts, others may have taken what was left, so Peek is for showing; Check is for deciding.
+func (l *limiter) Peek(ctx context.Context, a Attempt) (Decision, error) {
+	begun := time.Now()
+	a.Cost = 1
+	d, err := l.decide(ctx, a, l.algorithm.peek)
+	return d, l.observe(ctx, "peek", begun, d, err)
+}
+
+// Reset forgets what the attempt's actor has used of the attempt's resource, as if for the first time. With limits by
+// attempt it does so for the limits that hold now. The attempt's other fields do not matter.
+func (l *limiter) Reset(ctx context.Context, a Attempt) error {
+	begun := time.Now()
+	a.Cost = 1
+	a, err := a.prepare()
+	if err == nil {
+		err = l.reset(ctx, a)
+	}
+	return l.observe(ctx, "reset", begun, Decision{Guard: l.name, Attempt: a}, err)
+}
+
+// Refund gives back what the attempt of an allowed decision took, as if it had not been made: once, however often it is
+// called, and only as far as time has not given it back already. The decision is one that this guard's Check returned in
+// this process; another is an ErrInvalidAttempt. A refused decision took nothing, so nothing is done.
+func (l *limiter) Refund(ctx context.Context, d Decision) error { return l.giveBack(ctx, "refund", d) }
+
+// Settle implements Guard: not ok is Refund, ok does nothing.
+func (l *limiter) Settle(ctx context.Context, d Decision, ok bool) error {
+	if ok {
+		return nil
+	}
+	return l.giveBack(ctx, "settle", d)
+}
+
+func (l *limiter) decide(ctx context.Context, a Attempt, s *Script) (Decision, error) {
+	a, err := a.prepare()
+	d := Decision{Guard: l.name, Attempt: a}
+	if err != nil {
+		return d, err
+	}
+	if l.by != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, l.engine.deadline)
+		defer cancel()
+	}
+	limits, err := l.limitsOf(ctx, a)
+	if err != nil {
+		return d, err
+	}
+	if least := limits.least; a.Cost > least.Max {
+		d.Reason, d.Limit, d.Window = ReasonOverLimit, least.Max, least.Window
+		return d, nil
+	}
+
+	cost := a.Cost
+	if s == l.algorithm.peek {
+		cost = 0
+	}
+	args := slices.Clone(limits.words)
+	now := l.engine.now(time.Microsecond)
+	if cost != 1 || now != "" {
+		args = append(args, cost)
+	}
+	if now != "" {
+		args = append(args, now)
+	}
+	value, err := l.engine.run(ctx, l.engine.deadline, s, l.keysOf(limits, a), args...)
+	if err != nil {
+		return d, err
+	}
+	err = d.readLimits(value, limits)
+	if cost == 0 {
+		d.stamp = 0 // nothing was taken, so there is nothing to give back
+	}
+	return d, err
+}
+
+// readLimits fills in what a limit's script replied.
+func (d *Decision) readLimits(value any, limits *limitSet) error {
+	r := readReply(value, 3, 4)
+	allowed, remaining, moment := r.flag(), r.number(), r.number()
+	which := int64(1)
+	if r.more() {
+		which = r.number()
+	}
+	if r.err == nil && (which < 1 || which > int64(len(limits.limits))) {
+		r.err = fmt.Errorf("unexpected reply: there is no limit %d", which)
+	}
+	if r.err != nil {
+		return r.err
+	}
+
+	speaks := limits.limits[which-1]
+	d.Allowed, d.Limit, d.Window, d.Remaining = allowed, speaks.Max, speaks.Window, max(remaining, 0)
+	if allowed {
+		d.Reason, d.ResetAfter = ReasonOK, speaks.Window
+		d.stamp, d.limits = moment, limits
+	} else {
+		d.Reason = ReasonLimited
+		d.RetryAfter = durationOf(moment, time.Microsecond)
+		d.ResetAfter = d.RetryAfter
+	}
+	return nil
+}
+
+func (l *limiter) reset(ctx context.Context, a Attempt) error {
+	limits, err := l.limitsOf(ctx, a)
+	if err != nil {
+		return err
+	}
+	_, err = l.engine.run(ctx, l.engine.settleLimit(), limitResetScript, l.keysOf(limits, a))
+	return err
+}
+
+func (l *limiter) giveBack(ctx context.Context, op string, d Decision) error {
+	if !d.Allowed {
+		return nil
+	}
+	begun := time.Now()
+	return l.observe(ctx, op, begun, d, l.refund(ctx, d))
+}
+
+func (l *limiter) refund(ctx context.Context, d Decision) error {
+	if d.Guard != l.name || d.stamp == 0 {
+		return fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt", ErrInvalidAttempt)
+	}
+	mark := l.keys.key(limitTag(d.Attempt), "refund", strconv.FormatInt(d.stamp, 10), encode(d.Attempt.ID))
+	args := append(slices.Clone(d.limits.words), d.Attempt.Cost, d.stamp)
+	if now := l.engine.now(time.Microsecond); now != "" {
+		args = append(args, now)
+	}
+	_, err := l.engine.run(ctx, l.engine.settleLimit(), l.algorithm.refund,
+		append([]string{mark}, l.keysOf(d.limits, d.Attempt)...), args...)
+	return err
+}
+
+// limitsOf returns the limits that hold for the attempt.
+func (l *limiter) limitsOf(ctx context.Context, a Attempt) (*limitSet, error) {
+	if l.by == nil {
+		return l.limits, nil
+	}
+	limits, err := l.by(ctx, a)
+	if err != nil {
+		return nil, fmt.Errorf("the attempt's limits: %w", err)
+	}
+	set, err := newLimitSet(limits, l.algorithm.most, l.algorithm.holds)
+	if err != nil {
+		return nil, fmt.Errorf("the attempt's limits: %w", err)
+	}
+	return set, nil
+}
+
+// keysOf are the keys in which the attempt's units are counted, one for each limit.
+func (l *limiter) keysOf(limits *limitSet, a Attempt) []string {
+	t := limitTag(a)
+	keys := make([]string, len(limits.windows))
+	for i, window := range limits.windows {
+		keys[i] = l.keys.key(t, window)
+	}
+	return keys
+}
+
+func limitTag(a Attempt) string {
+	if a.Resource == "" {
+		return encode(a.Actor)
+	}
+	return tag(encode(a.Resource), encode(a.Actor))
+}

@@ -1,0 +1,68 @@
+-- Fixed window: at most `max` units in a `window` that begins with its first unit, for one limit or several at once, all or
+-- nothing. A window is over when the clock says so; its key's TTL only clears it away. While a clock that was set back catches
+-- up, the window that it left goes on. A refused attempt writes nothing.
+--
+-- KEYS  1 count          string: the window's end, in microseconds since 1970, and the units taken in it; further limits have
+--                        their counts in 2, 3 and so on
+-- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
+--       then cost        units that this attempt takes, no more than the smallest max; absent: 1; 0: none, and the answer is
+--                        whether one unit would be allowed
+--       then now         microseconds since 1970; absent: the server's clock
+-- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
+--       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is taken
+--       stamp      a moment in the attempt's windows, for fixed_window_refund
+--       retry      microseconds until the same cost fits every limit
+--       limit      which limit speaks, from 1: the one with least left; when refused, the one whose window ends last;
+--                  absent when it is the first
+
+local limits = #KEYS
+local cost, stamp = ARGV[limits * 2 + 1], ARGV[limits * 2 + 2]
+cost = cost and cost + 0 or 1
+if not stamp then
+  local time = redis.call('TIME')
+  stamp = time[1] .. string.sub('00000' .. time[2], -6)
+end
+local now = stamp + 0
+local need = math.max(cost, 1)
+
+local speaks, remaining, retry
+local moment, over, taken = now, {}, {}
+
+for i = 1, limits do
+  local window = ARGV[i * 2] * 1000
+  local count = redis.call('GET', KEYS[i])
+  if count then
+    over[i], taken[i] = string.match(count, '(%d+) (%d+)')
+    over[i] = over[i] + 0
+  end
+  if not count or over[i] <= now then
+    over[i], taken[i] = now + window, 0
+  end
+  moment = math.max(moment, over[i] - window) -- now, but for a clock that was set back
+
+  local left = ARGV[i * 2 - 1] - taken[i]
+  if left < need then
+    local wait = over[i] - now
+    if not retry or wait > retry then
+      speaks, remaining, retry = i, left, wait
+    end
+  elseif not retry and (not speaks or left - cost < remaining) then
+    speaks, remaining = i, left - cost
+  end
+end
+
+if speaks == 1 then
+  speaks = nil
+end
+if retry then
+  return {0, remaining, retry, speaks}
+end
+
+if cost > 0 then
+  for i = 1, limits do
+    -- The second more is for a server that pauses between the script's start, from which a TTL counts, and its TIME.
+    redis.call('SET', KEYS[i], string.format('%.0f %.0f', over[i], taken[i] + cost),
+      'PX', math.ceil((over[i] - now) / 1000) + 1000)
+  end
+end
+return {1, remaining, moment, speaks}

@@ -1,0 +1,65 @@
+-- Token bucket: gives back the units of one admitted attempt, exactly once, to those of its buckets that have not been full
+-- since then. A bucket takes back no more than makes it full.
+--
+-- KEYS  1 refund         string, marks this attempt as given back
+--       2 bucket         string, as token_bucket writes it; further limits have their buckets in 3, 4 and so on
+-- ARGV  1 max, 2 window  as for token_bucket when it allowed the attempt; further limits follow
+--       then cost        units that the attempt took
+--       then stamp       what token_bucket returned for it
+--       then now         microseconds since 1970; absent: the server's clock
+-- Returns the cost when a bucket took any of it back, else 0.
+
+local refund, limits = KEYS[1], #KEYS - 1
+local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, ARGV[limits * 2 + 3]
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] .. string.sub('00000' .. time[2], -6)
+end
+now = now + 0
+
+-- As in token_bucket.
+local function span(units, max, window)
+  local rest = window % max
+  return units * ((window - rest) / max) + math.ceil(units * rest / max)
+end
+
+local longest = 0
+for i = 1, limits do
+  longest = math.max(longest, ARGV[i * 2] + 0)
+end
+
+-- When the longest window is over, there is nothing to give back any more, and the mark may go.
+if not redis.call('SET', refund, '1', 'NX', 'PX', longest + 2000) then
+  return 0
+end
+
+local given = 0
+for i = 1, limits do
+  local key, max, window = KEYS[i + 1], ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000
+  local bucket = redis.call('GET', key)
+  if bucket and now < stamp + window then
+    local s, o, t, m = string.match(bucket, '(%S+) (%S+) (%S+) (%S+)')
+    local since, offset, taken, held = s + 0, o + 0, t + 0, m + 0
+    local full = since + offset + span(taken, held, window)
+    -- A bucket that was full after the attempt has had its units back.
+    if since <= stamp and now < full then
+      if held == max then
+        taken = taken - cost
+        if taken < 0 then
+          taken, offset = taken + max, offset - window
+        end
+      else
+        -- The limit has been changed since. What the units took is time, less than a microsecond of which is kept here.
+        offset = offset - math.max(span(cost, max, window) - 1, 0)
+      end
+      full = since + offset + span(taken, held, window)
+      if now < full then
+        redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', since, offset, taken, held), 'KEEPTTL')
+      else
+        redis.call('DEL', key)
+      end
+      given = cost
+    end
+  end
+end
+return given
