@@ -1,0 +1,286 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// limitOracle is what one limit's definition says, for one actor. Times are in microseconds.
+type limitOracle interface {
+	// left returns how many of max units may be taken, which may be less than none.
+	left(now, max int64) int64
+	// take takes units and returns the moment that a refund has to name.
+	take(now, cost, max int64) int64
+	refund(now, stamp, cost, max int64)
+}
+
+// slidingOracle is the list of all units ever taken.
+type slidingOracle struct {
+	window int64
+	units  []int64
+}
+
+func (o *slidingOracle) left(now, max int64) int64 {
+	for _, at := range o.units {
+		if now-at < o.window {
+			max--
+		}
+	}
+	return max
+}
+
+func (o *slidingOracle) take(now, cost, _ int64) int64 {
+	for range cost {
+		o.units = append(o.units, now)
+	}
+	return now
+}
+
+func (o *slidingOracle) refund(_, stamp, cost, _ int64) {
+	var rest []int64
+	for _, at := range o.units {
+		if at == stamp && cost > 0 {
+			cost--
+		} else {
+			rest = append(rest, at)
+		}
+	}
+	o.units = rest
+}
+
+// fixedOracle is the window that is open.
+type fixedOracle struct{ window, ends, taken int64 }
+
+func (o *fixedOracle) left(now, max int64) int64 {
+	if now >= o.ends {
+		return max
+	}
+	return max - o.taken
+}
+
+func (o *fixedOracle) take(now, cost, _ int64) int64 {
+	if now >= o.ends {
+		o.ends, o.taken = now+o.window, 0
+	}
+	o.taken += cost
+	return max(now, o.ends-o.window)
+}
+
+func (o *fixedOracle) refund(_, stamp, cost, _ int64) {
+	if o.ends-o.window <= stamp {
+		o.taken -= min(cost, o.taken)
+	}
+	if o.taken == 0 {
+		o.ends = 0
+	}
+}
+
+// bucketOracle is the moment at which the bucket is full, as a fraction.
+type bucketOracle struct {
+	window, since, held int64
+	full                *big.Rat
+}
+
+// fullAt is when the bucket is full for a limit of max: a change of limits rounds it up.
+func (o *bucketOracle) fullAt(max int64) *big.Rat {
+	if o.full == nil {
+		return new(big.Rat)
+	}
+	if o.held != max {
+		return new(big.Rat).SetInt64(ceil(o.full))
+	}
+	return o.full
+}
+
+func (o *bucketOracle) left(now, max int64) int64 {
+	full := o.fullAt(max)
+	if full.Cmp(big.NewRat(now, 1)) <= 0 {
+		return max
+	}
+	units := new(big.Rat).Sub(big.NewRat(now+o.window, 1), full)
+	units.Mul(units, big.NewRat(max, o.window))
+	return -ceil(units.Neg(units))
+}
+
+func (o *bucketOracle) take(now, cost, max int64) int64 {
+	full := o.fullAt(max)
+	if full.Cmp(big.NewRat(now, 1)) <= 0 {
+		full, o.since = big.NewRat(now, 1), now
+	}
+	o.full, o.held = new(big.Rat).Add(full, o.span(cost, max)), max
+	if now < o.since {
+		return o.since
+	}
+	return now
+}
+
+func (o *bucketOracle) span(units, max int64) *big.Rat {
+	r := big.NewRat(units, max)
+	return r.Mul(r, big.NewRat(o.window, 1))
+}
+
+func (o *bucketOracle) refund(now, stamp, cost, max int64) {
+	if o.full == nil || now >= stamp+o.window || o.since > stamp || o.full.Cmp(big.NewRat(now, 1)) <= 0 {
+		return
+	}
+	back := o.span(cost, max)
+	if o.held != max {
+		back.SetInt64(ceil(back) - 1) // the microsecond that a change of limits may cost
+	}
+	if o.full = new(big.Rat).Sub(o.full, back); o.full.Cmp(big.NewRat(now, 1)) <= 0 {
+		o.full = nil
+	}
+}
+
+// ceil rounds a fraction up.
+func ceil(r *big.Rat) int64 {
+	quotient, rest := new(big.Int).DivMod(r.Num(), r.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		return quotient.Int64() + 1
+	}
+	return quotient.Int64()
+}
+
+// oracle is what the limits together say: all of them, or nothing.
+type oracle struct {
+	kind    kind
+	windows map[time.Duration]limitOracle
+}
+
+func (o *oracle) of(l Limit) limitOracle {
+	found := o.windows[l.Window]
+	if found == nil {
+		switch window := l.Window.Microseconds(); o.kind.name {
+		case "SlidingWindow":
+			found = &slidingOracle{window: window}
+		case "FixedWindow":
+			found = &fixedOracle{window: window}
+		default:
+			found = &bucketOracle{window: window}
+		}
+		o.windows[l.Window] = found
+	}
+	return found
+}
+
+// left returns what the limit with least left has.
+func (o *oracle) left(limits []Limit, now int64) int64 {
+	least := int64(math.MaxInt64)
+	for _, l := range limits {
+		least = min(least, o.of(l).left(now, l.Max))
+	}
+	return least
+}
+
+// judge compares a decision for so many units, 0 for a peek, with what the definition says, and takes what was allowed.
+func (o *oracle) judge(rt *rapid.T, limits []Limit, now, cost int64, d Decision) {
+	need := max(cost, 1)
+	for _, l := range limits {
+		if l.Max < need {
+			if d.Reason != ReasonOverLimit {
+				rt.Fatalf("%+v: want over_limit", d)
+			}
+			return
+		}
+	}
+	speaks := Per(d.Limit, d.Window)
+	if allowed := o.left(limits, now) >= need; allowed != d.Allowed {
+		rt.Fatalf("%v: %+v: the oracle says %v", limits, d, allowed)
+	}
+	if !d.Allowed {
+		retry := d.RetryAfter.Microseconds()
+		if o.left(limits, now+retry) < need || o.of(speaks).left(now+retry-1, speaks.Max) >= need {
+			rt.Fatalf("%v: %+v: the retry-after is not exact", limits, d)
+		}
+		return
+	}
+	stamp := now
+	for _, l := range limits {
+		if cost > 0 {
+			stamp = max(stamp, o.of(l).take(now, cost, l.Max))
+		}
+	}
+	if cost > 0 && d.stamp != stamp {
+		rt.Fatalf("%+v: stamp %d, want %d", d, d.stamp, stamp)
+	}
+	if least := o.left(limits, now); d.Remaining != least || o.of(speaks).left(now, speaks.Max) != least {
+		rt.Fatalf("%v: %+v: the oracle has %d remaining", limits, d, least)
+	}
+}
+
+// TestLimitersAgainstOracle runs random attempts, peeks, refunds and resets, with limits that change, against the definitions.
+func TestLimitersAgainstOracle(t *testing.T) {
+	limitsGen := rapid.SliceOfNDistinct(rapid.Custom(func(rt *rapid.T) Limit {
+		window := rapid.SampledFrom([]time.Duration{time.Minute, 61_001 * time.Millisecond, time.Hour}).Draw(rt, "window")
+		return Per(rapid.Int64Range(1, 7).Draw(rt, "max"), window)
+	}), 1, 3, func(l Limit) time.Duration { return l.Window })
+	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
+		engine := newEngine(b)
+		number := 0
+		rapid.Check(t, func(rt *rapid.T) {
+			number++
+			clock := newTestClock()
+			engine.clock = clock.Now
+			var limits []Limit
+			g := k.by(engine, fmt.Sprintf("w%d", number), func(context.Context, Attempt) ([]Limit, error) { return limits, nil })
+			o := &oracle{kind: k, windows: map[time.Duration]limitOracle{}}
+			var allowed []Decision
+			usedBy := map[string][]Limit{}
+			for i := range rapid.IntRange(1, 40).Draw(rt, "steps") {
+				if i == 0 || rapid.IntRange(0, 9).Draw(rt, "change") == 0 {
+					limits = limitsGen.Draw(rt, "limits")
+				}
+				step := rapid.SampledFrom([]int64{0, 1, 1000, 1_000_000, 10_000_000, 59_999_999, 60_000_000, -1, -30_000_000}).Draw(rt, "step")
+				if k.name == "SlidingWindow" {
+					step = max(step, 0) // what it does when the clock is set back has a test of its own
+				}
+				clock.Advance(time.Duration(step) * time.Microsecond)
+				now := clock.Now().UnixMicro()
+
+				a := Attempt{Actor: "a", Cost: rapid.Int64Range(1, 3).Draw(rt, "cost")}
+				switch action := rapid.IntRange(0, 19).Draw(rt, "action"); {
+				case action < 4 && len(allowed) > 0:
+					d := rapid.SampledFrom(allowed).Draw(rt, "decision")
+					if err := g.Refund(t.Context(), d); err != nil {
+						rt.Fatal(err)
+					}
+					for _, l := range usedBy[d.Attempt.ID] {
+						o.of(l).refund(now, d.stamp, d.Attempt.Cost, l.Max)
+					}
+					delete(usedBy, d.Attempt.ID)
+				case action == 4:
+					if err := g.Reset(t.Context(), a); err != nil {
+						rt.Fatal(err)
+					}
+					for _, l := range limits {
+						delete(o.windows, l.Window)
+					}
+				case action < 8:
+					d, err := g.Peek(t.Context(), a)
+					if err != nil {
+						rt.Fatal(err)
+					}
+					o.judge(rt, limits, now, 0, d)
+				default:
+					d, err := g.Check(t.Context(), a)
+					if err != nil {
+						rt.Fatal(err)
+					}
+					o.judge(rt, limits, now, a.Cost, d)
+					if d.Allowed {
+						allowed = append(allowed, d)
+						usedBy[d.Attempt.ID] = limits
+					}
+				}
+			}
+		})
+	})
+}
