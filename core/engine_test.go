@@ -34,6 +34,10 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"whole milliseconds":          func() { engine().SlidingWindow("w", Per(1, time.Microsecond)) },
 		"8784h0m0s":                   func() { engine().SlidingWindow("w", PerDay(1), Per(1, 367*24*time.Hour)) },
 		"guard \"w\"":                 func() { engine().SlidingWindow("w", PerSecond(1), Per(-1, time.Hour)) },
+		"an exact window has a log":   func() { engine().SlidingWindow("w", PerDay(10_001)) },
+		"9007199254740991":            func() { engine().FixedWindow("w", PerDay(maxAmount+1)) },
+		"at most 10000000,":           func() { engine().TokenBucket("w", PerSecond(1), PerDay(10_000_001)) },
+		"no function for its limits":  func() { engine().TokenBucketBy("w", nil) },
 		"1 to 1000":                   func() { engine().Votes("v", VoteOptions{Poll: Poll{PerVoter: -1}}) },
 		"is never open":               func() { engine().Votes("v", VoteOptions{Poll: Poll{Opens: time.Unix(2, 0), Closes: time.Unix(1, 0)}}) },
 		"voters vote again":           func() { engine().Votes("v", VoteOptions{Keep: time.Millisecond}) },
@@ -52,7 +56,10 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 
 func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 	e := New(nothing{})
-	e.SlidingWindow("w", PerSecond(1), PerHour(10))
+	for _, k := range kinds {
+		k.make(e, k.name, PerSecond(1), PerHour(10))
+		k.by(e, k.name+"By", func(context.Context, Attempt) ([]Limit, error) { panic("there is no attempt yet") })
+	}
 	e.Votes("v", VoteOptions{})
 	e.Seckill("s", SeckillOptions{})
 }
@@ -70,13 +77,21 @@ func TestGuardsWithDifferentNamesShareNothing(t *testing.T) {
 func every(t *testing.T, e *Engine) func(actor string) {
 	t.Helper()
 	window, votes, sale := e.SlidingWindow("w", PerHour(5)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
+	fixed, bucket := e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5))
 	openSale(t, sale, "tv", Sale{Stock: 1000})
 	return func(actor string) {
 		t.Helper()
-		for _, g := range []Guard{window, votes, sale} {
+		for _, g := range []Guard{window, fixed, bucket, votes, sale} {
 			d := check(t, g, Attempt{Actor: actor, Resource: "tv"})
 			wantReason(t, d, ReasonOK)
 			settle(t, g, d, actor != "fails")
+		}
+		for _, g := range []rateLimit{window, fixed, bucket} {
+			peek(t, g, Attempt{Actor: actor, Resource: "tv"})
+			refund(t, g, check(t, g, Attempt{Actor: actor, Resource: "tv"}))
+			if err := g.Reset(t.Context(), Attempt{Actor: actor, Resource: "tv"}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if _, err := sale.Status(t.Context(), "tv"); err != nil {
 			t.Fatal(err)
@@ -224,7 +239,9 @@ func TestObserverHearsEverything(t *testing.T) {
 	for _, event := range h.events {
 		ops = append(ops, event.Guard+" "+event.Op)
 	}
-	want := "s open, w check, w settle, v check, v settle, s check, s cancel, s status, v tally, s sweep, w2 check"
+	want := "s open, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, " +
+		"w peek, w check, w refund, w reset, f peek, f check, f refund, f reset, b peek, b check, b refund, b reset, " +
+		"s status, v tally, s sweep, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}

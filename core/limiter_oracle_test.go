@@ -74,8 +74,8 @@ func (o *fixedOracle) take(now, cost, _ int64) int64 {
 	return max(now, o.ends-o.window)
 }
 
-func (o *fixedOracle) refund(_, stamp, cost, _ int64) {
-	if o.ends-o.window <= stamp {
+func (o *fixedOracle) refund(now, stamp, cost, _ int64) {
+	if o.ends-o.window <= stamp && now < o.ends {
 		o.taken -= min(cost, o.taken)
 	}
 	if o.taken == 0 {

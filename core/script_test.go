@@ -201,7 +201,9 @@ func TestRedisThatIsReadOnly(t *testing.T) {
 		_, err := sale.Status(t.Context(), "tv")
 		return err == nil
 	}, "the replica has the sale")
-	for _, g := range []Guard{e.SlidingWindow("w", PerHour(5)), e.Votes("v", VoteOptions{}), sale} {
+	for _, g := range []Guard{
+		e.SlidingWindow("w", PerHour(5)), e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5)), e.Votes("v", VoteOptions{}), sale,
+	} {
 		d, err := g.Check(t.Context(), Attempt{Actor: "ann", Resource: "tv"})
 		if d.Allowed || err == nil || !strings.Contains(err.Error(), "READONLY") {
 			t.Errorf("%s: %+v, %v", g.Name(), d, err)
@@ -222,7 +224,10 @@ func TestRedisThatSendsGarbage(t *testing.T) {
 func wantOutage(t *testing.T, rdb Client, text string) {
 	t.Helper()
 	e := New(rdb, WithObserver(ignore{}), WithDeadline(time.Second))
-	for _, g := range []Guard{e.SlidingWindow("w", PerHour(5)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})} {
+	for _, g := range []Guard{
+		e.SlidingWindow("w", PerHour(5)), e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5)),
+		e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{}),
+	} {
 		d, err := g.Check(t.Context(), Attempt{Actor: "ann", Resource: "tv"})
 		if err == nil || d.Allowed || isInvalid(err) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %+v, %v, want an error with %q", g.Name(), d, err, text)

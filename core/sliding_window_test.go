@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -422,100 +421,6 @@ func TestSlidingWindowRace(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestSlidingWindowAttacker bursts at the end of a window and polls on: no window of that length may see more than N.
-// The same attack on a fixed window lets about twice as many through, so the test can fail.
-func TestSlidingWindowAttacker(t *testing.T) {
-	const n = 50
-	for _, window := range []time.Duration{200 * time.Millisecond, time.Second, 2 * time.Second} {
-		for _, primed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%v primed=%v", window, primed), func(t *testing.T) {
-				t.Parallel()
-				b := redistest.Single(t)
-				g := newEngine(b).SlidingWindow("w", Per(n, window))
-				a := attacker{b.Client.(*redis.Client), window, n, primed}
-
-				sliding := a.attack(t, slidingWindow.check, g.logKeys(Attempt{Actor: "a"})[0], n, window.Milliseconds())
-				if sliding != n {
-					t.Errorf("a sliding window admitted %d, want %d", sliding, n)
-				}
-				fixed := a.attack(t, fixedWindowScript, g.keys.key("fixed"), n, window.Milliseconds())
-				if fixed < n*9/5 {
-					t.Errorf("a fixed window admitted only %d: this test could not have failed", fixed)
-				}
-				t.Logf("most admitted in any %v, with a limit of %d: sliding window %d, fixed window %d", window, n, sliding, fixed)
-			})
-		}
-	}
-}
-
-// fixedWindowScript is the limiter of many articles.
-var fixedWindowScript = NewScript("fixed_window_of_articles", `
-local n = redis.call('INCR', KEYS[1])
-if n == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-return n <= tonumber(ARGV[1]) and 1 or 0`, Once)
-
-// attacker knows a limiter's window and when its own attempts were made, by the server's clock.
-type attacker struct {
-	rdb    *redis.Client
-	window time.Duration
-	n      int
-	primed bool // has used a whole window's budget before
-}
-
-// attack returns the most admissions in any window of the given length.
-func (a attacker) attack(t *testing.T, s *Script, key string, args ...any) int {
-	t.Helper()
-	ctx := t.Context()
-	sha := a.rdb.ScriptLoad(ctx, s.source).Val()
-
-	// An admission happened between two readings of the server's clock.
-	type admission struct{ after, before time.Time }
-	var admitted []admission
-	attempt := func() time.Time {
-		pipe := a.rdb.TxPipeline()
-		after := pipe.Time(ctx)
-		run := pipe.EvalSha(ctx, sha, []string{key}, args...)
-		before := pipe.Time(ctx)
-		if _, err := pipe.Exec(ctx); err != nil {
-			t.Fatal(err)
-		}
-		allowed := run.Val()
-		if reply, ok := allowed.([]any); ok {
-			allowed = reply[0]
-		}
-		if allowed == int64(1) {
-			admitted = append(admitted, admission{after.Val(), before.Val()})
-		}
-		return before.Val()
-	}
-	wait := func(until time.Time) {
-		for a.rdb.Time(ctx).Val().Before(until) {
-		}
-	}
-
-	if a.primed {
-		begin := attempt()
-		for range a.n - 1 {
-			attempt()
-		}
-		wait(begin.Add(a.window + a.window/20))
-	}
-	begin := attempt() // opens a fixed window
-	wait(begin.Add(a.window * 9 / 10))
-	for attempt().Before(begin.Add(a.window * 5 / 2)) {
-	}
-
-	most := 0
-	for i := range admitted {
-		j := i
-		for j < len(admitted) && admitted[j].before.Sub(admitted[i].after) < a.window {
-			j++
-		}
-		most = max(most, j-i)
-	}
-	return most
 }
 
 func TestSlidingWindowLargeCost(t *testing.T) {

@@ -17,7 +17,11 @@ var tokenBucket = newAlgorithm("bucket", "token_bucket", lua.TokenBucket, lua.To
 // one small key, whatever Max is. It counts in integers, so no fraction of a unit is lost or gained however long it runs;
 // Remaining is what is left in whole units, and RetryAfter is exact, rounded up to the microsecond.
 //
-// A refused attempt takes nothing. Attempts with different Resources have separate buckets. A Refund puts units back unless
+// A refused attempt takes nothing. Attempts with different Resources have separate buckets. While a clock that was set back
+// catches up, nothing flows into the buckets that were in use. So nobody gets more, and nobody waits longer than what the clock
+// was set back by and what it takes without.
+//
+// A Refund puts units back unless
 // the bucket has been full since they were taken, and never more than it holds. Who gives back late may have, above the
 // worst case, what was given back: the bucket does not know which units the time in between has brought.
 type TokenBucket struct{ limiter }

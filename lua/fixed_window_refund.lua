@@ -6,17 +6,23 @@
 -- ARGV  1 max, 2 window  as for fixed_window when it allowed the attempt; further limits follow
 --       then cost        units that the attempt took
 --       then stamp       what fixed_window returned for it
+--       then now         microseconds since 1970; absent: the server's clock
 -- Returns the number of units given back to the limit that got most back.
 
 local refund, limits = KEYS[1], #KEYS - 1
-local cost, stamp = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0
+local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, ARGV[limits * 2 + 3]
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] .. string.sub('00000' .. time[2], -6)
+end
+now = now + 0
 
 local longest = 0
 for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
 end
 
--- The mark outlives the counts of the windows that are open now, so a second refund finds the one or misses the other.
+-- When the longest window is over, there is nothing to give back any more, and the mark may go.
 if not redis.call('SET', refund, '1', 'NX', 'PX', longest + 2000) then
   return 0
 end
@@ -27,11 +33,12 @@ for i = 1, limits do
   local count = redis.call('GET', key)
   if count then
     local over, taken = string.match(count, '(%d+) (%d+)')
+    over, taken = over + 0, taken + 0
     -- A window that began later is another one: this attempt's has ended.
-    if over - window <= stamp then
-      local back = math.min(cost, taken + 0)
-      if back < taken + 0 then
-        redis.call('SET', key, string.format('%s %.0f', over, taken - back), 'KEEPTTL')
+    if over - window <= stamp and now < over then
+      local back = math.min(cost, taken)
+      if back < taken then
+        redis.call('SET', key, string.format('%.0f %.0f', over, taken - back), 'PX', math.ceil((over - now) / 1000) + 1000)
       else
         redis.call('DEL', key)
       end

@@ -54,7 +54,8 @@ for i = 1, limits do
       end
       full = since + offset + span(taken, held, window)
       if now < full then
-        redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', since, offset, taken, held), 'KEEPTTL')
+        redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', since, offset, taken, held),
+          'PX', math.ceil((full - now) / 1000) + 1000)
       else
         redis.call('DEL', key)
       end

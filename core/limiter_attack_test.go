@@ -1,0 +1,210 @@
+package core
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// TestLimiterAttack is the attacker of TestAttacker under a clock that is moved by hand, so that the most
+// admitted in any window is exact: it is what each algorithm's documentation calls its worst case.
+func TestLimiterAttack(t *testing.T) {
+	const n, window = 50, time.Second
+	worst := map[string]int{"SlidingWindow": n, "FixedWindow": 2*n - 1, "TokenBucket": 2*n - 1}
+	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
+		for _, primed := range []bool{false, true} {
+			clock := newTestClock()
+			g := k.make(newEngine(b, withClock(clock)), fmt.Sprintf("w%v", primed), Per(n, window))
+			var admitted []time.Time
+			burst := func() {
+				for check(t, g, Attempt{Actor: "a"}).Allowed {
+					admitted = append(admitted, clock.Now())
+				}
+			}
+			if primed {
+				burst()
+				clock.Advance(window * 21 / 20)
+			}
+			check(t, g, Attempt{Actor: "a"}) // opens a fixed window
+			admitted = append(admitted, clock.Now())
+			clock.Advance(window * 9 / 10)
+			for range 160 {
+				burst()
+				clock.Advance(window / 100)
+			}
+			most := 0
+			for i := range admitted {
+				j := i
+				for j < len(admitted) && admitted[j].Sub(admitted[i]) < window {
+					j++
+				}
+				most = max(most, j-i)
+			}
+			if most != worst[k.name] {
+				t.Errorf("primed=%v: %d admitted in a window, want %d", primed, most, worst[k.name])
+			}
+			t.Logf("%s, primed=%v: most admitted in any window with a limit of %d: %d", k.name, primed, n, most)
+		}
+	})
+}
+
+// TestLimiterWithAClockSetBack: nobody gets another budget, and nobody waits longer than a window and the jump.
+func TestLimiterWithAClockSetBack(t *testing.T) {
+	for _, jump := range []time.Duration{time.Millisecond, 5 * time.Second, time.Hour} {
+		t.Run(jump.String(), func(t *testing.T) {
+			eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
+				clock := newTestClock()
+				const window = 10 * time.Second
+				g := k.make(newEngine(b, withClock(clock)), "w", Per(3, window))
+				a := Attempt{Actor: "a"}
+				check(t, g, a)
+				check(t, g, a)
+				if k.name == "TokenBucket" {
+					check(t, g, a)
+					clock.Advance(-jump)
+				} else { // what was left before is left now
+					clock.Advance(-jump)
+					last := check(t, g, a)
+					wantReason(t, check(t, g, a), ReasonLimited)
+					refund(t, g, last)
+					wantReason(t, check(t, g, a), ReasonOK)
+				}
+				for range 3 {
+					d := check(t, g, a)
+					wantReason(t, d, ReasonLimited)
+					if d.RetryAfter <= 0 || d.RetryAfter > window+jump {
+						t.Fatalf("%+v: want a retry after a window and the jump at most", d)
+					}
+				}
+				d := check(t, g, a)
+				wantReason(t, d, ReasonLimited)
+				clock.Advance(d.RetryAfter)
+				wantReason(t, check(t, g, a), ReasonOK)
+			})
+		})
+	}
+}
+
+// articleScript is the limiter of many articles.
+var articleScript = NewScript("fixed_window_of_articles", `
+local n = redis.call('INCR', KEYS[1])
+if n == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return {n <= tonumber(ARGV[1]) and 1 or 0}`, Once)
+
+// TestAttacker knows a limit's window, and when its own attempts were made by the server's clock. It bursts at the window's end
+// and polls on. No window of that length may see more than N from a sliding window, nor more than the others' worst
+// case. The limiter of the articles lets about twice as many through, so the test can fail.
+func TestAttacker(t *testing.T) {
+	const n = 50
+	for _, window := range []time.Duration{200 * time.Millisecond, time.Second, 2 * time.Second} {
+		for _, primed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v primed=%v", window, primed), func(t *testing.T) {
+				t.Parallel()
+				b := redistest.Single(t)
+				e := newEngine(b)
+				for try := 1; ; try++ {
+					var targets []target
+					for _, k := range kinds {
+						g := k.make(e, fmt.Sprintf("%s%d", k.name, try), Per(n, window))
+						script := map[string]*algorithm{"SlidingWindow": slidingWindow, "FixedWindow": fixedWindow, "TokenBucket": tokenBucket}[k.name].check
+						targets = append(targets, target{script: script, key: g.logKeys(Attempt{Actor: "a"})[0]})
+					}
+					targets = append(targets, target{script: articleScript, key: e.Key("articles", fmt.Sprint(try))})
+					attack(t, b.Client.(*redis.Client), targets, n, window, primed)
+
+					sliding, fixed, bucket, article := targets[0].most, targets[1].most, targets[2].most, targets[3].most
+					t.Logf("most admitted in any %v, with a limit of %d: sliding window %d, fixed window %d, token bucket %d, articles %d",
+						window, n, sliding, fixed, bucket, article)
+					if sliding > n || fixed > 2*n-1 || bucket > 2*n {
+						t.Fatalf("want at most %d, %d and %d", n, 2*n-1, 2*n)
+					}
+					if article >= n*9/5 {
+						return
+					}
+					if try == 5 { // the attacker was too slow to get its burst in, on a machine that is busy
+						t.Fatalf("the limiter of the articles admitted only %d: this test could not have failed", article)
+					}
+				}
+			})
+		}
+	}
+}
+
+// target is a limiter under attack.
+type target struct {
+	script   *Script
+	key      string
+	admitted []admission
+	most     int // in any window
+}
+
+// admission happened between two readings of the server's clock.
+type admission struct{ after, before time.Time }
+
+// attack attacks all targets at once.
+func attack(t *testing.T, rdb *redis.Client, targets []target, n int, window time.Duration, primed bool) {
+	t.Helper()
+	ctx := t.Context()
+	for _, target := range targets {
+		rdb.ScriptLoad(ctx, target.script.source)
+	}
+	attempt := func() (at time.Time, let bool) {
+		pipe := rdb.TxPipeline()
+		times := []*redis.TimeCmd{pipe.Time(ctx)}
+		var runs []*redis.Cmd
+		for _, target := range targets {
+			runs = append(runs, pipe.EvalSha(ctx, target.script.sha, []string{target.key}, n, window.Milliseconds()))
+			times = append(times, pipe.Time(ctx))
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for i, run := range runs {
+			if reply, ok := run.Val().([]any); ok && reply[0] == int64(1) {
+				targets[i].admitted = append(targets[i].admitted, admission{times[i].Val(), times[i+1].Val()})
+				let = true
+			}
+		}
+		return times[len(runs)].Val(), let
+	}
+	pause := time.NewTicker(time.Millisecond)
+	defer pause.Stop()
+	wait := func(until time.Time) {
+		for rdb.Time(ctx).Val().Before(until) {
+			<-pause.C
+		}
+	}
+
+	if primed {
+		begin, _ := attempt()
+		for range n - 1 {
+			attempt()
+		}
+		wait(begin.Add(window + window/20))
+	}
+	begin, _ := attempt() // opens a fixed window
+	wait(begin.Add(window * 9 / 10))
+	for {
+		at, let := attempt()
+		if at.After(begin.Add(window * 5 / 2)) {
+			break
+		}
+		if !let {
+			<-pause.C
+		}
+	}
+	for i := range targets {
+		admitted := targets[i].admitted
+		for j := range admitted {
+			k := j
+			for k < len(admitted) && admitted[k].before.Sub(admitted[j].after) < window {
+				k++
+			}
+			targets[i].most = max(targets[i].most, k-j)
+		}
+	}
+}
