@@ -38,7 +38,8 @@ func TestTokenBucketFillsSteadily(t *testing.T) {
 // comes when it is due from the beginning, however many came before.
 func TestTokenBucketLosesNoFraction(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		for _, limit := range []Limit{Per(7, time.Minute), Per(9_999_991, 366*24*time.Hour), Per(9_999_999, time.Second)} {
+		for _, limit := range []Limit{Per(7, time.Minute), Per(49, 49*time.Second), // 1/49*49 is less than 1 in doubles
+			Per(9_999_991, 366*24*time.Hour), Per(9_999_999, time.Second)} {
 			clock := newTestClock()
 			g := newEngine(b, withClock(clock)).TokenBucket("w"+strconv.FormatInt(limit.Max, 10), limit)
 			bucket := &bucketOracle{window: limit.Window.Microseconds()}
@@ -49,6 +50,9 @@ func TestTokenBucketLosesNoFraction(t *testing.T) {
 				if d.Allowed {
 					unit++
 					continue
+				}
+				if d.RetryAfter <= 0 {
+					t.Fatalf("%+v: refused for no time", d)
 				}
 				clock.Advance(d.RetryAfter)
 				if due := ceil(bucket.span(unit, limit.Max)); clock.Now().Sub(begin).Microseconds() != due {
