@@ -2,7 +2,9 @@ package nethttpmw
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,6 +50,9 @@ var answers = map[core.Reason]answer{
 
 // unknownAnswer is for the reasons of an application's own guards.
 var unknownAnswer = answer{http.StatusForbidden, "This request was refused."}
+
+// Reasons returns the reasons that have an answer of their own, in alphabetical order.
+func Reasons() []core.Reason { return slices.Sorted(maps.Keys(answers)) }
 
 // Status returns the status that a refusal for this reason is answered with.
 func Status(reason core.Reason) int { return answerTo(reason).status }
