@@ -11,7 +11,6 @@
 package echomw
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 
@@ -53,11 +52,15 @@ func status(c echo.Context, err error) int {
 	if err == nil || c.Response().Committed {
 		return c.Response().Status
 	}
-	var httpErr *echo.HTTPError
-	if errors.As(err, &httpErr) {
-		return httpErr.Code
+	// As echo.DefaultHTTPErrorHandler answers it, which looks at the error itself, and at one inside of an HTTPError.
+	httpErr, ok := err.(*echo.HTTPError) //nolint:errorlint // echo does not unwrap either
+	if !ok {
+		return http.StatusInternalServerError
 	}
-	return http.StatusInternalServerError
+	if inner, ok := httpErr.Internal.(*echo.HTTPError); ok { //nolint:errorlint // likewise
+		return inner.Code
+	}
+	return httpErr.Code
 }
 
 // Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.

@@ -26,7 +26,8 @@ type Rule = nethttpmw.Rule
 // Gin returns a middleware that guards routes with the rules, for gin.Engine.Use, for a group or for one route. A refused
 // request is answered and aborted. It panics on rules that can not work.
 //
-// A handler that calls c.Abort without writing a status has answered with 200. Mounted with Use on the engine, rules see
+// A handler that calls c.Abort without writing a status has answered with 200, one that leaves an error with c.Error and does
+// not answer counts as 500. Mounted with Use on the engine, rules see
 // requests that match no route as well; keyfuncs.Route and keyfuncs.Param find nothing on those.
 func Gin(rules ...Rule) gin.HandlerFunc {
 	p := nethttpmw.NewPipeline(rules...)
@@ -40,8 +41,17 @@ func Gin(rules ...Rule) gin.HandlerFunc {
 		c.Request = c.Request.WithContext(passage.Context())
 		defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
 		c.Next()
-		passage.Leave(c.Writer.Status())
+		passage.Leave(status(c))
 	}
+}
+
+// status returns the status that a request ends with. Errors that a handler has left with c.Error, without an answer, are for a
+// middleware outside to answer, when this one has long gone: they count as 500.
+func status(c *gin.Context) int {
+	if status := c.Writer.Status(); len(c.Errors) == 0 || c.Writer.Written() || status >= http.StatusBadRequest {
+		return status
+	}
+	return http.StatusInternalServerError
 }
 
 // Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.

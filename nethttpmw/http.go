@@ -1,6 +1,7 @@
 package nethttpmw
 
 import (
+	"io"
 	"net/http"
 
 	"github.com/felixge/httpsnoop"
@@ -48,10 +49,35 @@ func recordStatus(w http.ResponseWriter, status *int) http.ResponseWriter {
 				write(code)
 			}
 		},
+		// All of these send the header, with 200, when it has not been sent.
 		Write: func(write httpsnoop.WriteFunc) httpsnoop.WriteFunc {
 			return func(b []byte) (int, error) {
 				wrote = true
 				return write(b)
+			}
+		},
+		WriteString: func(write httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
+			return func(s string) (int, error) {
+				wrote = true
+				return write(s)
+			}
+		},
+		ReadFrom: func(read httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
+			return func(src io.Reader) (int64, error) {
+				wrote = true
+				return read(src)
+			}
+		},
+		Flush: func(flush httpsnoop.FlushFunc) httpsnoop.FlushFunc {
+			return func() {
+				wrote = true
+				flush()
+			}
+		},
+		FlushError: func(flush httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
+			return func() error {
+				wrote = true
+				return flush()
 			}
 		},
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -63,17 +64,23 @@ func (p *Pipeline) Settles() bool { return p.settles }
 // The checks do not stop when the client goes: a check that was given up half-way might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context())}
+	entered := false
+	defer func() {
+		if !entered { // refused, or a key function of the application's panics
+			passage.giveBack()
+		}
+	}()
 	for i := range p.rules {
 		rule := &p.rules[i]
 		d, refusal := rule.enter(passage.settling, r)
 		if refusal != nil {
-			passage.giveBack()
 			return nil, refusal
 		}
 		if d.Allowed {
 			passage.entries = append(passage.entries, &entry{rule: rule, decision: d})
 		}
 	}
+	entered = true
 	return passage, nil
 }
 
@@ -92,6 +99,7 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision,
 	}
 
 	d, err := r.Guard.Check(ctx, a)
+	d.Guard = r.Guard.Name() // whatever a guard of the application's own says
 	switch {
 	case errors.Is(err, core.ErrInvalidAttempt):
 		return d, refuse(ReasonInvalid, d)
@@ -113,14 +121,23 @@ type Passage struct {
 	left     bool
 }
 
+// entry is one decision that has to be settled, by the pipeline or by who takes it.
 type entry struct {
 	rule     *Rule
 	decision core.Decision
-	taken    atomic.Bool
+	owner    atomic.Int32
 }
 
-// Leave settles the rules with the status that the request ended with: 500 for a panic. It waits for Redis for at most ten
-// times the engine's deadline a rule. The first call counts. What goes wrong goes to the engine's observer.
+// Who settles an entry.
+const (
+	ownerPipeline int32 = iota // will, in the end
+	ownerTaker                 // has taken it
+	ownerNobody                // it has been settled
+)
+
+// Leave settles the rules with the status that the request ended with: 500 for a panic. The first call counts. It waits for
+// Redis for at most ten times the engine's deadline a rule; what can not be settled in that time is tried again in the
+// background. What goes wrong goes to the engine's observer.
 func (p *Passage) Leave(status int) {
 	if p.left {
 		return
@@ -129,18 +146,25 @@ func (p *Passage) Leave(status int) {
 	if p.request.Err() != nil {
 		status = StatusClientGone
 	}
-	for _, e := range p.entries {
-		if !e.taken.Load() {
-			_ = e.rule.Guard.Settle(p.settling, e.decision, e.rule.keepsOn(status)) // observed by the guard
-		}
+	for _, e := range slices.Backward(p.entries) {
+		defer e.leave(p.settling, status) // first to last, each of them, even if a Failed of the application's panics
 	}
+}
+
+func (e *entry) leave(ctx context.Context, status int) {
+	kept := false
+	defer func() {
+		if e.owner.CompareAndSwap(ownerPipeline, ownerNobody) {
+			settle(ctx, e.rule.Guard, e.decision, kept)
+		}
+	}()
+	kept = e.rule.keepsOn(status)
 }
 
 // giveBack undoes what the entries took, the latest first.
 func (p *Passage) giveBack() {
-	for i := len(p.entries) - 1; i >= 0; i-- {
-		e := p.entries[i]
-		_ = e.rule.Guard.Settle(p.settling, e.decision, false) // observed by the guard
+	for _, e := range slices.Backward(p.entries) {
+		settle(p.settling, e.rule.Guard, e.decision, false)
 	}
 }
 
@@ -183,11 +207,12 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // Take returns the decision of the guard of this name and takes it out of the pipeline's hands: the handler, or whoever it
 // passes the decision on to, settles it. That is for a purchase that is paid later: keep the decision's Attempt.Resource
 // and Attempt.ID with the order and call Seckill.Confirm or Seckill.Cancel when it is paid or not.
+//
+// After the request has ended there is nothing to take: it has been settled.
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
 	e := find(ctx, guard)
-	if e == nil {
+	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {
 		return core.Decision{}, false
 	}
-	e.taken.Store(true)
 	return e.decision, true
 }
