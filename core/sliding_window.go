@@ -126,12 +126,16 @@ func (g *SlidingWindow) Settle(ctx context.Context, d Decision, ok bool) error {
 	return g.observe(ctx, "settle", begun, d, g.refund(ctx, d))
 }
 
+// refundRemember is how long a refund is remembered, so that one that is sent again does not count again. It is longer than
+// anybody sends it again, and short, because refused requests give back what earlier rules took: each leaves a mark.
+const refundRemember = time.Minute
+
 func (g *SlidingWindow) refund(ctx context.Context, d Decision) error {
 	if d.stamp == 0 {
 		return fmt.Errorf("%w: the decision is not one that this guard allowed", ErrInvalidAttempt)
 	}
 	mark := g.keys.key(g.tag(d.Attempt), "refund", strconv.FormatInt(d.stamp, 10), encode(d.Attempt.ID))
-	args := []any{d.stamp, d.Attempt.Cost}
+	args := []any{d.stamp, d.Attempt.Cost, refundRemember.Milliseconds()}
 	for _, window := range g.windows {
 		args = append(args, window)
 	}

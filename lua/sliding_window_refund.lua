@@ -5,19 +5,15 @@
 --       2 log        list, as sliding_window writes it; further limits have their logs in 3, 4 and so on
 -- ARGV  1 stamp      what sliding_window returned for the attempt
 --       2 cost       units that the attempt took
---       3 window     milliseconds, the first limit's; further limits have theirs in 4, 5 and so on
+--       3 remember   milliseconds, in which the same call may be sent again
+--       4 window     milliseconds, the first limit's; further limits have theirs in 5, 6 and so on
 -- Returns the number of units given back to the limit that got most back.
 
 local refund = KEYS[1]
-local stamp, cost = ARGV[1], ARGV[2]
+local stamp, cost, remember = ARGV[1], ARGV[2], ARGV[3]
 
-local longest = 0
-for i = 3, #ARGV do
-  longest = math.max(longest, ARGV[i] + 0)
-end
-
--- When the longest window is over, there is nothing to give back any more, and the mark may go.
-if not redis.call('SET', refund, '1', 'NX', 'PX', longest + 1) then
+-- The mark is for units of other attempts with the same stamp: without any, a second call would find nothing anyway.
+if not redis.call('SET', refund, '1', 'NX', 'PX', remember) then
   return 0
 end
 
@@ -27,7 +23,7 @@ for i = 2, #KEYS do
   local removed = redis.call('LREM', KEYS[i], cost, stamp)
   if removed > 0 then
     given = math.max(given, removed)
-    redis.call('PEXPIRE', KEYS[i], math.ceil(ARGV[i + 1] * 2.25) + 1) -- the head may be another now
+    redis.call('PEXPIRE', KEYS[i], math.ceil(ARGV[i + 2] * 2.25) + 1) -- the head may be another now
   end
 end
 return given

@@ -99,6 +99,9 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision,
 	}
 
 	d, err := r.Guard.Check(ctx, a)
+	if err != nil && !errors.Is(err, core.ErrInvalidAttempt) && r.outage() == core.OutageLocal {
+		d, err = r.Guard.(core.LocalGuard).CheckLocal(ctx, a) // NewPipeline has seen that it is one
+	}
 	d.Guard = r.Guard.Name() // whatever a guard of the application's own says
 	switch {
 	case errors.Is(err, core.ErrInvalidAttempt):

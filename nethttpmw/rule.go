@@ -61,6 +61,9 @@ func (r *Rule) check() error {
 	case r.What == nil && r.Guard.Traits().NeedsResource:
 		return errors.New("has no What: say which poll or item it is about, such as keyfuncs.Param(...)")
 	}
+	if _, ok := r.Guard.(core.LocalGuard); r.outage() == core.OutageLocal && !ok {
+		return errors.New("has OnOutage: OutageLocal, and a guard that can not decide inside one process: use OutageClosed")
+	}
 	return nil
 }
 
