@@ -16,6 +16,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/pathvalue"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -39,6 +40,9 @@ func Gin(rules ...Rule) gin.HandlerFunc {
 			return
 		}
 		c.Request = c.Request.WithContext(passage.Context())
+		if p.Settles() {
+			c.Writer = &writer{c.Writer, passage}
+		}
 		defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
 		c.Next()
 		passage.Leave(status(c))
@@ -48,11 +52,40 @@ func Gin(rules ...Rule) gin.HandlerFunc {
 // status returns the status that a request ends with. Errors that a handler has left with c.Error, without an answer, are for a
 // middleware outside to answer, when this one has long gone: they count as 500.
 func status(c *gin.Context) int {
-	if status := c.Writer.Status(); len(c.Errors) == 0 || c.Writer.Written() || status >= http.StatusBadRequest {
+	if status := c.Writer.Status(); len(c.Errors) == 0 || c.Writer.Written() || status != http.StatusOK {
 		return status
 	}
 	return http.StatusInternalServerError
 }
+
+// writer tells the passage when the answer begins.
+type writer struct {
+	gin.ResponseWriter
+	passage *nethttpmw.Passage
+}
+
+func (w *writer) WriteHeaderNow() {
+	w.passage.Answering()
+	w.ResponseWriter.WriteHeaderNow()
+}
+
+func (w *writer) Write(b []byte) (int, error) {
+	w.passage.Answering()
+	return w.ResponseWriter.Write(b)
+}
+
+func (w *writer) WriteString(s string) (int, error) {
+	w.passage.Answering()
+	return w.ResponseWriter.WriteString(s)
+}
+
+func (w *writer) Flush() {
+	w.passage.Answering()
+	w.ResponseWriter.Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.
 func Decision(c *gin.Context, guard string) (core.Decision, bool) {
@@ -69,6 +102,9 @@ type facts struct{ c *gin.Context }
 
 func (f facts) Route() string { return f.c.FullPath() }
 
-func (f facts) Param(name string) (string, bool) { return f.c.Params.Get(name) }
+func (f facts) Param(name string) (string, bool) {
+	value, ok := f.c.Params.Get(name)
+	return pathvalue.Plain(f.c.Request.URL, f.c.FullPath(), name, value), ok
+}
 
 func (f facts) Value(name string) (any, bool) { return f.c.Get(name) }

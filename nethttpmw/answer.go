@@ -127,5 +127,5 @@ func retrySeconds(f *Refusal) int64 {
 	if f.Decision.RetryAfter <= 0 {
 		return 0
 	}
-	return int64((f.Decision.RetryAfter-1)/time.Second) + 1
+	return min(int64((f.Decision.RetryAfter-1)/time.Second)+1, 1<<31-1) // more than some clients can read
 }

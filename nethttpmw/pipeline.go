@@ -20,8 +20,9 @@ import (
 //		return
 //	}
 //	defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
+//	w, status := passage.Watch(w)
 //	next(w, r.WithContext(passage.Context()))
-//	passage.Leave(status)
+//	passage.Leave(status())
 type Pipeline struct {
 	rules   []Rule
 	settles bool
@@ -44,8 +45,8 @@ func NewPipeline(rules ...Rule) *Pipeline {
 			panic(fmt.Sprintf("gatehouse: rule %d (%s) %v", i+1, name, err))
 		}
 		if name := rule.Guard.Name(); seen[name] {
-			panic(fmt.Sprintf("gatehouse: guard %q is in two rules of one middleware, and would count a request twice: "+
-				"make a second guard with a name of its own", name))
+			panic(fmt.Sprintf("gatehouse: two rules of one middleware have a guard named %q, which would count a request twice, "+
+				"or, of another engine, could not be told from the first: make a second guard with a name of its own", name))
 		} else {
 			seen[name] = true
 		}
@@ -90,7 +91,7 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision,
 	switch {
 	case errors.Is(err, core.ErrInvalidAttempt):
 		return core.Decision{}, refuse(ReasonInvalid, core.Decision{Guard: r.Guard.Name()})
-	case errors.Is(err, keyfuncs.ErrMissing) && r.NoKey == NoKeySkip:
+	case errors.Is(err, errNobody) && r.NoKey == NoKeySkip:
 		return core.Decision{}, nil
 	case errors.Is(err, keyfuncs.ErrMissing):
 		return core.Decision{}, refuse(ReasonNoKey, core.Decision{Guard: r.Guard.Name()})
@@ -121,6 +122,8 @@ type Passage struct {
 	request  context.Context
 	settling context.Context // the request's without its end: what a request took is settled after it, too
 	entries  []*entry
+	answered bool // the header has been sent
+	gone     bool // the client was gone by then
 	left     bool
 }
 
@@ -138,6 +141,15 @@ const (
 	ownerNobody                // it has been settled
 )
 
+// Answering tells the passage that the header of the answer is about to be sent. A client who goes later has had his answer,
+// or at least the chance; one who was gone by then has not: the request has failed, whatever the answer. (The same holds for a
+// context that ended in another way, such as a time-out.) Without a call, that is judged when the passage is left.
+func (p *Passage) Answering() {
+	if !p.answered {
+		p.answered, p.gone = true, p.request.Err() != nil
+	}
+}
+
 // Leave settles the rules with the status that the request ended with: 500 for a panic. The first call counts. It waits for
 // Redis for at most ten times the engine's deadline a rule; what can not be settled in that time is tried again in the
 // background. What goes wrong goes to the engine's observer.
@@ -146,7 +158,8 @@ func (p *Passage) Leave(status int) {
 		return
 	}
 	p.left = true
-	if p.request.Err() != nil {
+	p.Answering()
+	if p.gone {
 		status = StatusClientGone
 	}
 	for _, e := range slices.Backward(p.entries) {
