@@ -70,8 +70,7 @@ func (e *Engine) Votes(name string, options VoteOptions) *Votes {
 }
 
 func (p *Poll) check() error {
-	switch {
-	case p.PerVoter < 0 || p.PerVoter > 1000:
+	if p.PerVoter < 0 || p.PerVoter > 1000 {
 		return fmt.Errorf("core: %d choices a voter: give 1 to 1000", p.PerVoter)
 	}
 	if err := checkTimes(p.Opens, p.Closes); err != nil {
