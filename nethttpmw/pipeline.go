@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 
@@ -95,8 +96,11 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision,
 		return core.Decision{}, nil
 	case errors.Is(err, keyfuncs.ErrMissing):
 		return core.Decision{}, refuse(ReasonNoKey, core.Decision{Guard: r.Guard.Name()})
-	case err != nil:
+	case errors.Is(err, keyfuncs.ErrMalformed):
 		return core.Decision{}, refuse(ReasonMalformed, core.Decision{Guard: r.Guard.Name()})
+	case err != nil: // a function of the application's own could not do its work: not the client's fault
+		slog.ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.Guard.Name(), "err", err)
+		return core.Decision{}, refuse(ReasonUnavailable, core.Decision{Guard: r.Guard.Name()})
 	}
 
 	d, err := r.Guard.Check(ctx, a)

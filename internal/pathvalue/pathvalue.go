@@ -35,7 +35,10 @@ func asSent(rawPath, pattern, name, value string) bool {
 		if i >= len(segments) {
 			return false
 		}
-		return segments[i] == value || strings.Contains(segment, "*") || strings.Contains(segment, "...")
+		if strings.Contains(segment, "*") || strings.Contains(segment, "...") { // the rest of the path
+			return strings.Join(segments[i:], "/") == strings.TrimPrefix(value, "/")
+		}
+		return segments[i] == value
 	}
 	return strings.Contains(rawPath, value)
 }

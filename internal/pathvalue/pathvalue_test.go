@@ -16,7 +16,9 @@ func TestPlain(t *testing.T) {
 		{"/polls/%66inal", "POST /polls/{poll}", "poll", "final", "final"}, // undone by the router
 		{"/polls/a/%66inal", "/polls/{rest...}", "rest", "a/%66inal", "a/final"},
 		{"/polls/a/%66inal", "/polls/*rest", "rest", "a/%66inal", "a/final"},
-		{"/polls/%66inal", "", "poll", "%66inal", "final"}, // no pattern known
+		{"/polls/a/%66inal", "/polls/*rest", "rest", "/a/%66inal", "/a/final"}, // as gin has it
+		{"/files/%2541/%62", "/files/{rest...}", "rest", "%41/b", "%41/b"},     // undone by the router
+		{"/polls/%66inal", "", "poll", "%66inal", "final"},                     // no pattern known
 		// The second segment has been undone to what the first one is written like: it must not be undone again.
 		{"/%66inal/%2566inal", "/{team}/{poll}", "poll", "%66inal", "%66inal"},
 		{"/%66inal/%2566inal", "/{team}/{poll}", "team", "final", "final"},
