@@ -21,7 +21,8 @@ type Attempt struct {
 	// Zero means 1; a negative cost is an ErrInvalidAttempt.
 	Cost int64
 	// ID is the operation ID. A second attempt with the same ID changes nothing and hears the first one's answer; where
-	// it differs from the first one it is refused as ReasonConflict. Empty: one is made, and Decision.Attempt has it.
+	// it differs from the first one it is refused as ReasonConflict. Empty: one is made, and Decision.Attempt has it. IDs are
+	// known within one poll or sale: two sales do not know of each other's.
 	// Rate limits use it for giving back only.
 	ID string
 

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -72,3 +73,6 @@ var hostile = []string{
 }
 
 func isInvalid(err error) bool { return errors.Is(err, ErrInvalidAttempt) }
+
+// soak reports whether the long versions of the tests are asked for: make soak.
+func soak() bool { return os.Getenv("GATEHOUSE_SOAK") != "" }

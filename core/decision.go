@@ -33,7 +33,9 @@ type Decision struct {
 	State State
 
 	// stamp and limits say of an admitted rate limit attempt when it took its units, and by which limits.
-	stamp  int64
+	stamp int64
+	// local is set where this process decided alone.
+	local  bool
 	limits *limitSet
 }
 

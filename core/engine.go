@@ -50,8 +50,9 @@ func WithPrefix(prefix string) Option {
 // context.DeadlineExceeded, whatever the client's own time-outs are. Settling, and calls by name such as Seckill.Open,
 // may take ten times as long.
 func WithDeadline(d time.Duration) Option {
-	if d <= 0 {
-		panic(fmt.Sprintf("core: WithDeadline(%v): a check needs time: give it more than 0", d))
+	if d <= 0 || d > time.Minute {
+		panic(fmt.Sprintf("core: WithDeadline(%v): a check needs time, and a request can not wait for long: "+
+			"give it more than 0, and a minute at most", d))
 	}
 	return func(e *Engine) { e.deadline = d }
 }

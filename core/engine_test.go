@@ -23,6 +23,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"pass the application's":      func() { New(nil) },
 		"the prefix is empty":         func() { WithPrefix("") },
 		"has '{' in it":               func() { WithPrefix("a{b}") },
+		"a minute at most":            func() { WithDeadline(time.Hour) },
 		"more than 0":                 func() { WithDeadline(0) },
 		"does not cover a retry":      func() { WithRetryHorizon(time.Millisecond) },
 		"leave the option out":        func() { WithObserver(nil) },

@@ -12,15 +12,15 @@ type Guard interface {
 	// decided: errors.Is(err, ErrInvalidAttempt) tells the caller's mistakes from a Redis that could not be asked. The
 	// Decision beside an error carries the guard's name and the attempt with its operation ID, for asking again.
 	//
-	// A claim whose answer did not come in time may have been made. Where the caller gave it an operation ID, asking again
-	// with the same ID tells. Where the guard made the ID, nobody will ask again, so the guard takes the claim back in the
-	// background, as well as it can.
+	// A claim whose answer did not come in time may have been made. The guard takes it back in the background, as well as it
+	// can. Asking again, with the same operation ID, is safe at all times.
 	Check(ctx context.Context, a Attempt) (Decision, error)
 
 	// Settle tells the guard how an allowed attempt ended. ok: what it took is spent. Not ok: what it took is given back,
 	// as if the attempt had never been. A refused decision has nothing to settle. Settling twice is settling once.
 	//
-	// A replayed decision took nothing, so it gives nothing back: that is for the attempt which it repeats.
+	// Several calls of Check with one operation ID, as from a client that tries again, share one claim: it is given back when
+	// all who were told of it have settled as not ok, so nobody who was told yes loses it to another's failure.
 	Settle(ctx context.Context, d Decision, ok bool) error
 
 	// Traits tells an adapter how to treat the guard's rules where they do not say.
@@ -48,4 +48,16 @@ const (
 	OutageClosed
 	// OutageOpen lets the attempt pass unguarded.
 	OutageOpen
+	// OutageLocal leaves it to a LocalGuard, which decides inside the process. Rate limits can; what must be unique across
+	// processes, such as votes and sales, can not.
+	OutageLocal
 )
+
+// LocalGuard is a guard that can decide without Redis, for this process alone: the rate limits.
+type LocalGuard interface {
+	Guard
+
+	// CheckLocal decides an attempt from what this process has let through, since Redis could not be asked. With n processes
+	// behind a load balancer that is up to n times the limit, and never nothing.
+	CheckLocal(ctx context.Context, a Attempt) (Decision, error)
+}

@@ -21,7 +21,13 @@ const maxPlain = 96
 // encode makes user text safe inside keys and records: letters, digits and a few marks stay, every other byte becomes
 // %XX, and long text becomes '#' and its SHA-256. No two texts give the same result (short of a collision of SHA-256), and
 // none gives a brace, a space, a '|' or a '='.
-func encode(text string) string {
+func encode(text string) string { return encodeUpTo(maxPlain, text) }
+
+// maxRecord is how many bytes of an encoded choice go into a record as they are: choices are shown again.
+const maxRecord = 1024
+
+// encodeUpTo is encode with another limit for long text.
+func encodeUpTo(limit int, text string) string {
 	encodedLen := 0
 	for i := range len(text) {
 		if plain[text[i]] {
@@ -29,7 +35,7 @@ func encode(text string) string {
 		} else {
 			encodedLen += 3
 		}
-		if encodedLen > maxPlain {
+		if encodedLen > limit {
 			sum := sha256.Sum256([]byte(text))
 			return "#" + base64.RawURLEncoding.EncodeToString(sum[:])
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/lua"
@@ -38,11 +39,12 @@ type limiter struct {
 	algorithm *algorithm
 	limits    *limitSet  // nil where by says
 	by        LimitsFunc // nil where the limits are always the same
+	local     func() *memory
 }
 
 // newLimiter makes a limiter with limits, or one that asks by. It panics on mistakes of set-up.
 func (e *Engine) newLimiter(alg *algorithm, name string, by LimitsFunc, limits ...Limit) limiter {
-	l := limiter{algorithm: alg, by: by}
+	l := limiter{algorithm: alg, by: by, local: sync.OnceValue(newMemory)}
 	if len(limits) > 0 {
 		var err error
 		if l.limits, err = newLimitSet(limits, alg.most, alg.holds); err != nil {
@@ -57,7 +59,35 @@ func (e *Engine) newLimiter(alg *algorithm, name string, by LimitsFunc, limits .
 
 // Traits implements Guard: an attempt counts however its request ends.
 func (l *limiter) Traits() Traits {
-	return Traits{KeepsOnFailure: true, Outage: OutageClosed}
+	return Traits{KeepsOnFailure: true, Outage: OutageLocal}
+}
+
+// CheckLocal implements LocalGuard: it decides as a sliding window with the same limits does, whatever the algorithm, from what
+// this process has let through by CheckLocal. It keeps that for the 65,536 actors seen last.
+func (l *limiter) CheckLocal(ctx context.Context, a Attempt) (Decision, error) {
+	begun := time.Now()
+	d, err := l.decideLocal(ctx, a)
+	return d, l.observe(ctx, "check_local", begun, d, err)
+}
+
+func (l *limiter) decideLocal(ctx context.Context, a Attempt) (Decision, error) {
+	a, err := a.prepare()
+	d := Decision{Guard: l.name, Attempt: a}
+	if err != nil {
+		return d, err
+	}
+	limits, err := l.limitsOf(ctx, a)
+	if err != nil {
+		return d, err
+	}
+	if least := limits.least; a.Cost > least.Max {
+		d.Reason, d.Limit, d.Window = ReasonOverLimit, least.Max, least.Window
+		return d, nil
+	}
+	v := l.local().take(limitTag(a), limits.limits, a.Cost, time.Now().UnixMicro())
+	d.fill(v.allowed, v.remaining, v.moment, limits.limits[v.limit])
+	d.local = true
+	return d, nil
 }
 
 // Check implements Guard. The attempt's cost is how many units it takes; one that is more than the smallest limit is refused
@@ -92,7 +122,8 @@ func (l *limiter) Reset(ctx context.Context, a Attempt) error {
 }
 
 // Refund gives back what the attempt of an allowed decision took, as if it had not been made: once, however often it is
-// called, and only as far as time has not given it back already. The decision is one that this guard's Check returned in
+// called, and only as far as time has not given it back already; a fixed window and a token bucket take it back within ten
+// minutes of the attempt. The decision is one that this guard's Check returned in
 // this process; another is an ErrInvalidAttempt. A refused decision took nothing, so nothing is done.
 func (l *limiter) Refund(ctx context.Context, d Decision) error { return l.giveBack(ctx, "refund", d) }
 
@@ -162,17 +193,21 @@ func (d *Decision) readLimits(value any, limits *limitSet) error {
 		return r.err
 	}
 
-	speaks := limits.limits[which-1]
+	d.limits = limits
+	d.fill(allowed, remaining, moment, limits.limits[which-1])
+	return nil
+}
+
+// fill fills in what the limit that speaks says: moment is the stamp when allowed, else how long to wait, in microseconds.
+func (d *Decision) fill(allowed bool, remaining, moment int64, speaks Limit) {
 	d.Allowed, d.Limit, d.Window, d.Remaining = allowed, speaks.Max, speaks.Window, max(remaining, 0)
 	if allowed {
-		d.Reason, d.ResetAfter = ReasonOK, speaks.Window
-		d.stamp, d.limits = moment, limits
+		d.Reason, d.stamp, d.ResetAfter = ReasonOK, moment, speaks.Window
 	} else {
 		d.Reason = ReasonLimited
 		d.RetryAfter = durationOf(moment, time.Microsecond)
 		d.ResetAfter = d.RetryAfter
 	}
-	return nil
 }
 
 func (l *limiter) reset(ctx context.Context, a Attempt) error {
@@ -180,6 +215,7 @@ func (l *limiter) reset(ctx context.Context, a Attempt) error {
 	if err != nil {
 		return err
 	}
+	l.local().forget(limitTag(a))
 	_, err = l.engine.run(ctx, l.engine.settleLimit(), limitResetScript, l.keysOf(limits, a))
 	return err
 }
@@ -189,6 +225,10 @@ func (l *limiter) giveBack(ctx context.Context, op string, d Decision) error {
 		return nil
 	}
 	begun := time.Now()
+	if d.local {
+		l.local().giveBack(limitTag(d.Attempt), d.Attempt.Cost, d.stamp)
+		return l.observe(ctx, op, begun, d, nil)
+	}
 	return l.observe(ctx, op, begun, d, l.refund(ctx, d))
 }
 

@@ -110,9 +110,9 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 	case sale.Hold < time.Millisecond || sale.Hold > g.options.Keep:
 		return false, fmt.Errorf("%w: a hold of %v: give it 1 ms to %v, the time that sales are kept",
 			ErrInvalidAttempt, sale.Hold, g.options.Keep)
-	case !sale.Opens.IsZero() && !sale.Closes.IsZero() && !sale.Opens.Before(sale.Closes):
-		return false, fmt.Errorf("%w: a sale that closes %v and opens %v is never open",
-			ErrInvalidAttempt, sale.Closes, sale.Opens)
+	}
+	if err := checkTimes(sale.Opens, sale.Closes); err != nil {
+		return false, fmt.Errorf("%w: a sale that %w", ErrInvalidAttempt, err)
 	}
 	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillOpenScript, g.saleKeys(item)[:1],
 		sale.Stock, unixMilli(sale.Opens), unixMilli(sale.Closes), sale.PerBuyer, sale.Hold.Milliseconds(),
@@ -140,19 +140,32 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 	if err != nil {
 		return d, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, g.engine.deadline)
+	defer cancel()
+	d, more, err := g.reserveOnce(ctx, a)
+	for more && err == nil { // the script takes back only so many holds whose time is over
+		d, more, err = g.reserveOnce(ctx, a)
+	}
+	if err != nil {
+		g.engine.undoLater(func(ctx context.Context) { _, _ = g.cancel(ctx, a) }) // observed
+		d.Attempt.call = ""
+	}
+	return d, err
+}
+
+// reserveOnce calls the script once. more reports that it refuses, and might not when asked again.
+func (g *Seckill) reserveOnce(ctx context.Context, a Attempt) (d Decision, more bool, err error) {
+	d = Decision{Guard: g.name, Attempt: a}
 	value, err := g.engine.run(ctx, g.engine.deadline, seckillReserveScript, g.saleKeys(a.Resource),
 		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
-		if a.madeID {
-			g.engine.undoLater(func(ctx context.Context) { _, _ = g.cancel(ctx, a) }) // observed
-		}
-		return d, err
+		return d, false, err
 	}
-	r := readReply(value, 6, 6)
+	r := readReply(value, 7, 7)
 	reason, replayed, state := r.text(), r.flag(), r.text()
-	left, stock, wait := r.number(), r.number(), r.duration(time.Millisecond)
+	left, stock, wait, more := r.number(), r.number(), r.duration(time.Millisecond), r.flag()
 	if r.err != nil {
-		return d, r.err
+		return d, false, r.err
 	}
 	d.Reason, d.Replayed, d.State = Reason(reason), replayed, State(state)
 	d.Allowed = d.Reason == ReasonOK
@@ -162,22 +175,24 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 	} else {
 		d.RetryAfter = wait
 	}
-	return d, nil
+	return d, more, nil
 }
 
 // Settle implements Guard: ok confirms the reservation, not ok cancels it. Confirming one that is over and whose units are
 // taken is an ErrGone.
 func (g *Seckill) Settle(ctx context.Context, d Decision, ok bool) error {
-	if !d.Allowed || d.Replayed && (!ok || d.State == StateSold) {
+	if !d.Allowed || d.State == StateSold {
 		return nil
 	}
 	if !ok {
 		_, err := g.cancel(ctx, d.Attempt)
 		return err
 	}
+	begun := time.Now()
 	confirmed, err := g.Confirm(ctx, d.Attempt.Resource, d.Attempt.ID)
 	if err == nil && !confirmed.Allowed {
-		err = fmt.Errorf("core: settle %q: %w (%s)", g.name, ErrGone, confirmed.Reason)
+		// Somebody may have been told that he has bought: whoever watches has to know.
+		err = g.observe(ctx, "settle", begun, confirmed, fmt.Errorf("%w (%s)", ErrGone, confirmed.Reason))
 	}
 	return err
 }
@@ -232,8 +247,8 @@ func (g *Seckill) end(
 }
 
 // Sweep gives the units of reservations whose time is over back to the stock, at most 100 reservations a call, and returns
-// how many it found. It is never needed for selling: Check takes such units itself when it would refuse without them.
-// Sweep makes them show in Status before that.
+// how many it found. Selling does not need it: Check takes such units itself when it would refuse without them. Sweep makes
+// them show in Status before that.
 func (g *Seckill) Sweep(ctx context.Context, item string) (int, error) {
 	begun := time.Now()
 	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillSweepScript, g.saleKeys(item),

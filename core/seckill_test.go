@@ -142,7 +142,7 @@ func TestSeckillReplay(t *testing.T) {
 		if !again.Allowed || !again.Replayed || again.State != StateHeld {
 			t.Fatalf("%+v: want the held reservation", again)
 		}
-		settle(t, g, again, false) // the first request may still be at work: its reservation stays
+		settle(t, g, again, false) // the first request is still at work: its reservation stays
 		wantStatus(t, g, "tv", 0, 1, 0)
 		for _, other := range []Attempt{
 			{Actor: "bob", Resource: "tv", ID: "op 1"}, {Actor: "ann", Resource: "tv", ID: "op 1", Cost: 2},
@@ -213,6 +213,88 @@ func TestSeckillHoldsExpire(t *testing.T) {
 		wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "tv", ID: bob.Attempt.ID}), ReasonOK) // tries anew
 		wantReason(t, check(t, g, Attempt{Actor: "ann", Resource: "tv"}), ReasonDuplicate)
 	})
+}
+
+// TestSeckillSharedByRetries: a hold that several calls with one operation ID were told of goes back when all have failed.
+func TestSeckillSharedByRetries(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Seckill("s", SeckillOptions{})
+		openSale(t, g, "tv", Sale{Stock: 5})
+		a := Attempt{Actor: "ann", Resource: "tv", ID: "op"}
+		one, two := check(t, g, a), check(t, g, a)
+		settle(t, g, one, false) // its client has gone, and tries again
+		wantStatus(t, g, "tv", 4, 1, 0)
+		settle(t, g, two, true)
+		settle(t, g, one, false)
+		wantStatus(t, g, "tv", 4, 0, 1)
+
+		a.Actor, a.ID = "bob", "op 2"
+		one, two = check(t, g, a), check(t, g, a)
+		for _, d := range []Decision{two, two} {
+			settle(t, g, d, false)
+			wantStatus(t, g, "tv", 3, 1, 1)
+		}
+		settle(t, g, one, false)
+		wantStatus(t, g, "tv", 4, 0, 1)
+		for range 100 {
+			check(t, g, a)
+		}
+		if n := len(b.Client.HGet(t.Context(), g.saleKeys("tv")[3], encode("op 2")).Val()); n > 250 {
+			t.Errorf("the record of the reservation has %d bytes", n)
+		}
+	})
+}
+
+// TestSeckillGoneIsHeard: somebody may have been told that he has bought.
+func TestSeckillGoneIsHeard(t *testing.T) {
+	b := redistest.Mini(t)
+	var h heard
+	g := newEngine(b, WithObserver(&h)).Seckill("s", SeckillOptions{})
+	openSale(t, g, "tv", Sale{Stock: 1})
+	d := check(t, g, Attempt{Actor: "ann", Resource: "tv"})
+	settle(t, g, d, false)
+	if err := g.Settle(t.Context(), d, true); !errors.Is(err, ErrGone) {
+		t.Errorf("%v, want ErrGone", err)
+	}
+	if last := h.events[len(h.events)-1]; last.Op != "settle" || !errors.Is(last.Err, ErrGone) {
+		t.Errorf("the last that was heard is %+v", last)
+	}
+}
+
+// TestSeckillManyHoldsOver has more holds over than one call takes back.
+func TestSeckillManyHoldsOver(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).Seckill("s", SeckillOptions{})
+		openSale(t, g, "tv", Sale{Stock: 250, PerBuyer: 250, Hold: time.Minute})
+		for i := range 250 {
+			check(t, g, Attempt{Actor: fmt.Sprint(i), Resource: "tv"})
+		}
+		clock.Advance(time.Minute)
+		wantReason(t, check(t, g, Attempt{Actor: "ann", Resource: "tv", Cost: 250}), ReasonOK)
+		wantStatus(t, g, "tv", 0, 250, 0)
+	})
+}
+
+func TestTimesThatMakeNoSense(t *testing.T) {
+	b := redistest.Mini(t)
+	e := newEngine(b)
+	g := e.Seckill("s", SeckillOptions{})
+	for _, at := range []time.Time{
+		time.Unix(0, 0), time.Unix(-1, 0), time.UnixMilli(math.MaxInt64), time.Date(300_000_000, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		for _, sale := range []Sale{{Stock: 1, Opens: at}, {Stock: 1, Closes: at}} {
+			if opened, err := g.Open(t.Context(), "tv", sale); opened || !isInvalid(err) {
+				t.Errorf("Open(%+v): %v, %v", sale, opened, err)
+			}
+		}
+		wantPanic(t, "1970 to 2200", func() { e.Votes("v", VoteOptions{Poll: Poll{Closes: at}}) })
+	}
+	far := time.Date(2200, 12, 31, 0, 0, 0, 0, time.UTC)
+	openSale(t, g, "pc", Sale{Stock: 1, Closes: far})
+	wantReason(t, check(t, g, Attempt{Actor: "ann", Resource: "pc"}), ReasonOK)
+	votes := e.Votes("v", VoteOptions{Poll: Poll{Closes: far}})
+	wantReason(t, check(t, votes, Attempt{Actor: "ann", Resource: "p", ID: "given"}), ReasonOK)
 }
 
 func TestSeckillOwnHoldOver(t *testing.T) {
@@ -353,17 +435,19 @@ func TestSeckillFullRedis(t *testing.T) {
 	rdb.ConfigSet(t.Context(), "maxmemory", "1")
 	_, err := g.Check(t.Context(), Attempt{Actor: "cid", Resource: "tv"})
 	full("a reservation", err)
-	full("a confirmation", g.Settle(t.Context(), ann, true))
-	full("a cancellation", g.Settle(t.Context(), ann, false))
-	clock.Advance(time.Minute)
-	_, err = g.Sweep(t.Context(), "tv")
-	full("a sweep", err)
-	_, err = g.Check(t.Context(), Attempt{Actor: "bob", Resource: "tv"})
-	full("taking a hold back", err)
 
-	rdb.ConfigSet(t.Context(), "maxmemory", "0")
+	// What has been promised needs no more memory, and goes on.
 	settle(t, g, ann, true)
+	wantStatus(t, g, "tv", 1, 1, 1)
 	settle(t, g, over, false)
+	wantStatus(t, g, "tv", 2, 0, 1)
+	rdb.ConfigSet(t.Context(), "maxmemory", "0")
+	check(t, g, Attempt{Actor: "bob", Resource: "tv"})
+	rdb.ConfigSet(t.Context(), "maxmemory", "1")
+	clock.Advance(time.Minute)
+	if n, err := g.Sweep(t.Context(), "tv"); n != 1 || err != nil {
+		t.Errorf("Sweep: %d, %v", n, err)
+	}
 	wantStatus(t, g, "tv", 2, 0, 1)
 }
 

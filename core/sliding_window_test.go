@@ -423,6 +423,31 @@ func TestSlidingWindowRace(t *testing.T) {
 	}
 }
 
+// TestSlidingWindowRefusalsDropWhatHasLeft: a refusal by one limit must not make the other's log, all of which has left, be read
+// again at each refusal. And a mark of a refund is short-lived, however long the window.
+func TestSlidingWindowRefusalsDropWhatHasLeft(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).SlidingWindow("w", Per(1000, time.Minute), Per(1000, time.Hour))
+		d := check(t, g, Attempt{Actor: "a", Cost: 1000})
+		clock.Advance(time.Minute)
+		for range 2 {
+			if d := check(t, g, Attempt{Actor: "a"}); d.Reason != ReasonLimited || d.RetryAfter != 59*time.Minute {
+				t.Fatalf("%+v", d)
+			}
+			if n := b.Client.LLen(t.Context(), g.logKeys(Attempt{Actor: "a"})[0]).Val(); n != 0 {
+				t.Errorf("%d units that have left are still in the log", n)
+			}
+		}
+		settle(t, g, d, false)
+		mark := g.keys.key("a", "refund", fmt.Sprint(d.stamp), encode(d.Attempt.ID))
+		if ttl := b.Client.PTTL(t.Context(), mark).Val(); ttl <= 0 || ttl > 62*time.Second {
+			t.Errorf("the mark of a refund lives for %v", ttl)
+		}
+		wantReason(t, check(t, g, Attempt{Actor: "a", Cost: 1000}), ReasonOK)
+	})
+}
+
 func TestSlidingWindowLargeCost(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newEngine(b).SlidingWindow("w", Per(10_000, time.Minute), Per(9_999, time.Hour))

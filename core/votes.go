@@ -70,11 +70,24 @@ func (e *Engine) Votes(name string, options VoteOptions) *Votes {
 }
 
 func (p *Poll) check() error {
-	switch {
-	case p.PerVoter < 0 || p.PerVoter > 1000:
+	if p.PerVoter < 0 || p.PerVoter > 1000 {
 		return fmt.Errorf("core: %d choices a voter: give 1 to 1000", p.PerVoter)
-	case !p.Opens.IsZero() && !p.Closes.IsZero() && !p.Opens.Before(p.Closes):
-		return fmt.Errorf("core: a poll that closes %v and opens %v is never open", p.Closes, p.Opens)
+	}
+	if err := checkTimes(p.Opens, p.Closes); err != nil {
+		return fmt.Errorf("core: a poll that %w", err)
+	}
+	return nil
+}
+
+// checkTimes finds times at which nothing can open and close. Scripts count milliseconds from 1970 on, and know 0 as no time.
+func checkTimes(opens, closes time.Time) error {
+	for what, at := range map[string]time.Time{"opens": opens, "closes": closes} {
+		if !at.IsZero() && (at.Unix() < 1 || at.Year() > 2200) {
+			return fmt.Errorf("%s at %v: give it a time from 1970 to 2200, or the zero Time for none", what, at)
+		}
+	}
+	if !opens.IsZero() && !closes.IsZero() && !opens.Before(closes) {
+		return fmt.Errorf("closes %v and opens %v is never open", closes, opens)
 	}
 	return nil
 }
@@ -113,12 +126,11 @@ func (g *Votes) check(ctx context.Context, a Attempt) (Decision, error) {
 		remember = g.engine.retryHorizon.Milliseconds()
 	}
 	value, err := g.engine.run(ctx, g.engine.deadline, voteScript, g.voteKeys(a),
-		encode(a.Actor), encode(a.Item), a.Cost, perVoter, unixMilli(poll.Opens), unixMilli(poll.Closes),
+		encode(a.Actor), encodeUpTo(maxRecord, a.Item), a.Cost, perVoter, unixMilli(poll.Opens), unixMilli(poll.Closes),
 		g.options.Keep.Milliseconds(), remember, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
-		if a.madeID {
-			g.engine.undoLater(func(ctx context.Context) { _ = g.undo(ctx, d) }) // observed
-		}
+		g.engine.undoLater(func(ctx context.Context) { _ = g.undo(ctx, a, voidFor) }) // observed
+		d.Attempt.call = ""
 		return d, err
 	}
 	r := readReply(value, 5, 5)
@@ -150,23 +162,27 @@ func (g *Votes) find(ctx context.Context, name string) (Poll, error) {
 
 // Settle implements Guard: not ok takes the vote back, once.
 func (g *Votes) Settle(ctx context.Context, d Decision, ok bool) error {
-	if ok || !d.Allowed || d.Replayed {
+	if ok || !d.Allowed {
 		return nil
 	}
-	return g.undo(ctx, d)
+	return g.undo(ctx, d.Attempt, 0)
 }
 
-// undo takes back the vote that the decision's own call of Check recorded, if it did.
-func (g *Votes) undo(ctx context.Context, d Decision) error {
+// voidFor is how long a call that was given up does not count when it comes after its undo.
+const voidFor = time.Minute
+
+// undo takes back the vote that the attempt's own call of Check was told of. If that call has not come yet, it shall not count
+// when it comes within the time given.
+func (g *Votes) undo(ctx context.Context, a Attempt, void time.Duration) error {
 	begun := time.Now()
-	a := d.Attempt
 	_, err := g.engine.run(ctx, g.engine.settleLimit(), voteUndoScript, g.voteKeys(a),
-		encode(a.Actor), encode(a.Item), a.Cost, a.call)
-	return g.observe(ctx, "settle", begun, d, err)
+		encode(a.Actor), encodeUpTo(maxRecord, a.Item), a.Cost, a.call, void.Milliseconds())
+	return g.observe(ctx, "settle", begun, Decision{Guard: g.name, Attempt: a}, err)
 }
 
-// Tally returns the sum of weights of each choice: those that have any, and those that the poll names. A choice of more than 96 bytes has the name by which it is
-// kept, '#' and its SHA-256 in unpadded base64url. An unknown poll has an empty tally.
+// Tally returns the sum of weights of each choice: those that have any, and those that the poll names. A very long choice, 1024 bytes
+// once encoded, that the poll does not name has the name by which it is kept: '#' and its SHA-256 in unpadded base64url.
+// An unknown poll has an empty tally.
 func (g *Votes) Tally(ctx context.Context, poll string) (map[string]int64, error) {
 	begun := time.Now()
 	tally, err := g.tally(ctx, poll)
@@ -182,18 +198,26 @@ func (g *Votes) tally(ctx context.Context, poll string) (map[string]int64, error
 	if err != nil {
 		return nil, err
 	}
-	tally := make(map[string]int64, len(sums))
-	for choice, sum := range sums {
-		if tally[decode(choice)], err = strconv.ParseInt(sum, 10, 64); err != nil {
-			return nil, fmt.Errorf("tally of %.100q: %w", poll, err)
-		}
-	}
 	found, err := g.find(ctx, poll)
 	if err != nil && !errors.Is(err, ErrNoPoll) {
 		return nil, err
 	}
+	tally := make(map[string]int64, len(sums))
+	named := map[string]string{}
 	for _, choice := range found.Choices {
-		tally[choice] += 0
+		tally[choice] = 0
+		named[encodeUpTo(maxRecord, choice)] = choice
+	}
+	for kept, sum := range sums {
+		n, err := strconv.ParseInt(sum, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("tally of %.100q: %w", poll, err)
+		}
+		choice, ok := named[kept]
+		if !ok {
+			choice = decode(kept)
+		}
+		tally[choice] += n
 	}
 	return tally, nil
 }

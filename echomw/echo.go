@@ -11,13 +11,12 @@
 package echomw
 
 import (
-	"errors"
 	"net/http"
-	"net/url"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/pathvalue"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -40,24 +39,34 @@ func Echo(rules ...Rule) echo.MiddlewareFunc {
 				return nil
 			}
 			c.SetRequest(c.Request().WithContext(passage.Context()))
+			written := func() int { return http.StatusOK }
+			if p.Settles() {
+				// Below echo.Response, so that what is written past it is seen as well.
+				c.Response().Writer, written = passage.Watch(c.Response().Writer)
+			}
 			defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
 			err := next(c)
-			passage.Leave(status(c, err))
+			status := written()
+			if err != nil && !c.Response().Committed {
+				status = errorStatus(err)
+			}
+			passage.Leave(status)
 			return err
 		}
 	}
 }
 
-// status returns the status that a request ends with.
-func status(c echo.Context, err error) int {
-	if err == nil || c.Response().Committed {
-		return c.Response().Status
+// errorStatus returns the status that echo.DefaultHTTPErrorHandler answers an error with: it looks at the error itself, and at
+// one inside of an HTTPError.
+func errorStatus(err error) int {
+	httpErr, ok := err.(*echo.HTTPError) //nolint:errorlint // echo does not unwrap either
+	if !ok {
+		return http.StatusInternalServerError
 	}
-	var httpErr *echo.HTTPError
-	if errors.As(err, &httpErr) {
-		return httpErr.Code
+	if inner, ok := httpErr.Internal.(*echo.HTTPError); ok { //nolint:errorlint // likewise
+		return inner.Code
 	}
-	return http.StatusInternalServerError
+	return httpErr.Code
 }
 
 // Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.
@@ -75,21 +84,11 @@ type facts struct{ c echo.Context }
 
 func (f facts) Route() string { return f.c.Path() }
 
-// Param returns a parameter as the other routers do. echo leaves the escapes of the client's choice in it where the path
-// has needless ones: undone, /polls/final and /polls/%66inal are one poll and not two.
 func (f facts) Param(name string) (string, bool) {
 	for i, n := range f.c.ParamNames() {
-		if n != name {
-			continue
+		if n == name {
+			return pathvalue.Plain(f.c.Request().URL, f.c.Path(), name, f.c.ParamValues()[i]), true
 		}
-		value := f.c.ParamValues()[i]
-		if f.c.Request().URL.RawPath == "" {
-			return value, true
-		}
-		if plain, err := url.PathUnescape(value); err == nil {
-			return plain, true
-		}
-		return value, true
 	}
 	return "", false
 }

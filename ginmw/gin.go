@@ -16,6 +16,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/pathvalue"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -26,7 +27,8 @@ type Rule = nethttpmw.Rule
 // Gin returns a middleware that guards routes with the rules, for gin.Engine.Use, for a group or for one route. A refused
 // request is answered and aborted. It panics on rules that can not work.
 //
-// A handler that calls c.Abort without writing a status has answered with 200. Mounted with Use on the engine, rules see
+// A handler that calls c.Abort without writing a status has answered with 200, one that leaves an error with c.Error and does
+// not answer counts as 500. Mounted with Use on the engine, rules see
 // requests that match no route as well; keyfuncs.Route and keyfuncs.Param find nothing on those.
 func Gin(rules ...Rule) gin.HandlerFunc {
 	p := nethttpmw.NewPipeline(rules...)
@@ -38,11 +40,52 @@ func Gin(rules ...Rule) gin.HandlerFunc {
 			return
 		}
 		c.Request = c.Request.WithContext(passage.Context())
+		if p.Settles() {
+			c.Writer = &writer{c.Writer, passage}
+		}
 		defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
 		c.Next()
-		passage.Leave(c.Writer.Status())
+		passage.Leave(status(c))
 	}
 }
+
+// status returns the status that a request ends with. Errors that a handler has left with c.Error, without an answer, are for a
+// middleware outside to answer, when this one has long gone: they count as 500.
+func status(c *gin.Context) int {
+	if status := c.Writer.Status(); len(c.Errors) == 0 || c.Writer.Written() || status != http.StatusOK {
+		return status
+	}
+	return http.StatusInternalServerError
+}
+
+// writer tells the passage when the answer begins.
+type writer struct {
+	gin.ResponseWriter
+	passage *nethttpmw.Passage
+}
+
+func (w *writer) WriteHeaderNow() {
+	w.passage.Answering()
+	w.ResponseWriter.WriteHeaderNow()
+}
+
+func (w *writer) Write(b []byte) (int, error) {
+	w.passage.Answering()
+	return w.ResponseWriter.Write(b)
+}
+
+func (w *writer) WriteString(s string) (int, error) {
+	w.passage.Answering()
+	return w.ResponseWriter.WriteString(s)
+}
+
+func (w *writer) Flush() {
+	w.passage.Answering()
+	w.ResponseWriter.Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.
 func Decision(c *gin.Context, guard string) (core.Decision, bool) {
@@ -59,6 +102,9 @@ type facts struct{ c *gin.Context }
 
 func (f facts) Route() string { return f.c.FullPath() }
 
-func (f facts) Param(name string) (string, bool) { return f.c.Params.Get(name) }
+func (f facts) Param(name string) (string, bool) {
+	value, ok := f.c.Params.Get(name)
+	return pathvalue.Plain(f.c.Request.URL, f.c.FullPath(), name, value), ok
+}
 
 func (f facts) Value(name string) (any, bool) { return f.c.Get(name) }

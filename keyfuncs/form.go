@@ -1,20 +1,17 @@
 package keyfuncs
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 )
 
-// formMemory is how much of a multipart form is kept in memory, net/http's own default.
-const formMemory = 32 << 20
-
-// Form finds a field of the form in the request's body, urlencoded or multipart: a voter's choice. The query string does
+// Form finds a field of an urlencoded form in the request's body, as browsers post it: a voter's choice. The query string does
 // not count. The client chooses it freely.
 //
-// It reads the body, as [net/http.Request.ParseMultipartForm] does, and leaves the parsed form for the handler. Limit the body
-// in front of it with [net/http.MaxBytesHandler] where 10 MB are too much. A body in another format, such as JSON, is
-// not read: take what it says in a [Func] of your own, or in the handler.
+// It reads the body, at most 10 MB of it, and leaves the parsed form for the handler ([net/http.Request.PostForm]); limit the
+// body in front of it with [net/http.MaxBytesHandler] where that is too much. Other bodies are not read, neither JSON nor
+// multipart forms, which could fill the disk: take what they say in a [Func] of your own, or in the handler.
 //
 // A field given several times with different values, and a body that can not be parsed, is [ErrMalformed]. Absent or empty
 // is [ErrMissing].
@@ -25,15 +22,16 @@ func Form(name string) Func {
 	call := fmt.Sprintf("Form(%q)", name)
 	notFound := missing(call)
 	return func(r *Request) (string, error) {
-		if r.Body == nil && r.PostForm == nil {
-			return "", notFound
-		}
-		err := r.ParseForm() // ParseMultipartForm alone keeps its error to itself
-		if err == nil {
-			err = r.ParseMultipartForm(formMemory)
-		}
-		if err != nil && !errors.Is(err, http.ErrNotMultipart) {
-			return "", malformed(call, "the form in the body can not be parsed")
+		if r.PostForm == nil {
+			if r.Body == nil {
+				return "", notFound
+			}
+			// A copy without the query, which is not the form's: it may be malformed and is none of our business.
+			body := &http.Request{Method: r.Method, Header: r.Header, Body: r.Body, URL: &url.URL{}}
+			if err := body.ParseForm(); err != nil {
+				return "", malformed(call, "the form in the body can not be parsed")
+			}
+			r.PostForm = body.PostForm
 		}
 		value, ok := single(r.PostForm[name])
 		if !ok {

@@ -11,30 +11,24 @@ import (
 )
 
 func TestForm(t *testing.T) {
-	const urlencoded, multipart = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
-	part := func(name, value string) string {
-		return "--x\r\nContent-Disposition: form-data; name=\"" + name + "\"\r\n\r\n" + value + "\r\n"
-	}
+	const urlencoded = "application/x-www-form-urlencoded"
 	for name, c := range map[string]struct {
 		contentType, body string
 		want              string
 		err               error
 	}{
-		"urlencoded":             {urlencoded, "choice=dark+red&x=1", "dark red", nil},
-		"the same value twice":   {urlencoded, "choice=red&choice=red", "red", nil},
-		"different values":       {urlencoded, "choice=red&choice=blue", "", keyfuncs.ErrMalformed},
-		"absent":                 {urlencoded, "x=1", "", keyfuncs.ErrMissing},
-		"empty":                  {urlencoded, "choice=", "", keyfuncs.ErrMissing},
-		"no body":                {urlencoded, "", "", keyfuncs.ErrMissing},
-		"bad escape":             {urlencoded, "choice=%zz", "", keyfuncs.ErrMalformed},
-		"multipart":              {multipart, part("choice", "red") + "--x--\r\n", "red", nil},
-		"multipart, different":   {multipart, part("choice", "red") + part("choice", "blue") + "--x--\r\n", "", keyfuncs.ErrMalformed},
-		"multipart, cut off":     {multipart, part("choice", "red"), "", keyfuncs.ErrMalformed},
-		"multipart, no boundary": {"multipart/form-data", "choice=red", "", keyfuncs.ErrMalformed},
-		"JSON":                   {"application/json", `{"choice":"red"}`, "", keyfuncs.ErrMissing},
+		"urlencoded":           {urlencoded, "choice=dark+red&x=1", "dark red", nil},
+		"the same value twice": {urlencoded, "choice=red&choice=red", "red", nil},
+		"different values":     {urlencoded, "choice=red&choice=blue", "", keyfuncs.ErrMalformed},
+		"absent":               {urlencoded, "x=1", "", keyfuncs.ErrMissing},
+		"empty":                {urlencoded, "choice=", "", keyfuncs.ErrMissing},
+		"no body":              {urlencoded, "", "", keyfuncs.ErrMissing},
+		"bad escape":           {urlencoded, "choice=%zz", "", keyfuncs.ErrMalformed},
+		"multipart":            {"multipart/form-data; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"choice\"\r\n\r\nred\r\n--x--\r\n", "", keyfuncs.ErrMissing},
+		"JSON":                 {"application/json", `{"choice":"red"}`, "", keyfuncs.ErrMissing},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := httptest.NewRequest(http.MethodPost, "/?choice=query", strings.NewReader(c.body))
+			r := httptest.NewRequest(http.MethodPost, "/?choice=query&x=a;b", strings.NewReader(c.body))
 			r.Header.Set("Content-Type", c.contentType)
 			for range 2 {
 				got, err := keyfuncs.Form("choice")(&keyfuncs.Request{Request: r})

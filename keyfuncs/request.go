@@ -2,10 +2,10 @@ package keyfuncs
 
 import (
 	"fmt"
-	"net/http"
 	"net/netip"
-	"net/url"
 	"strings"
+
+	"github.com/gatehouse-go/gatehouse/internal/pathvalue"
 )
 
 // Route finds the pattern that the request matched, not its path: "/polls/:poll/votes" on gin and echo,
@@ -54,21 +54,8 @@ func Param(name string) Func {
 				return found(value, notFound)
 			}
 		}
-		return found(unescaped(r.Request, r.PathValue(name)), notFound)
+		return found(pathvalue.Plain(r.URL, r.Pattern, name, r.PathValue(name)), notFound)
 	}
-}
-
-// unescaped undoes the escapes in a path value of a router that matches the path as it was sent, as chi does where the
-// client has escaped needlessly. Behind ServeMux, whose values are plain, a value with a '%' is not found in the path as
-// sent: there it is %25.
-func unescaped(r *http.Request, value string) string {
-	if r.URL.RawPath == "" || !strings.Contains(value, "%") || !strings.Contains(r.URL.RawPath, value) {
-		return value
-	}
-	if plain, err := url.PathUnescape(value); err == nil {
-		return plain
-	}
-	return value
 }
 
 // Method finds the request's method, such as "POST", as it was sent: methods are case-sensitive (RFC 9110,

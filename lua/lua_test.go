@@ -119,20 +119,23 @@ func TestByHand(t *testing.T) {
 		{"token_bucket_refund", []string{"t{b}r", "t{b}", "{b}t"}, []string{"3", "60000", "2", "3600000", "2", "5000000", "6000000"}, "0"},
 		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c1"}, "ok 0 1 0 red=1"},
 		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c2"}, "ok 1 1 0 red=1"},
-		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c2"}, "0"},
-		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c1"}, "1"},
-		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c1"}, "0"},
+		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c3", "0"}, "0"},
+		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c1", "0"}, "0"},
+		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c2", "0"}, "1"},
+		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c4", "60000"}, "0"},
+		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c4"}, "gone 0 0 0 "},
+		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c5"}, "ok 0 1 0 red=1"},
 		{"seckill_open", sale[:1], []string{"2", "0", "0", "1", "60000", "600000"}, "1"},
 		{"seckill_open", sale[:1], []string{"9", "0", "0", "1", "60000", "600000"}, "0"},
-		{"seckill_reserve", sale, []string{"o1", "ann", "1", "100", "c1"}, "ok 0 held 1 2 60000"},
+		{"seckill_reserve", sale, []string{"o1", "ann", "1", "100", "c1"}, "ok 0 held 1 2 60000 0"},
 		{"seckill_confirm", sale, []string{"o1"}, "ok 0 ann 1 1 2"},
-		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c2"}, "ok 0 held 0 2 60000"},
+		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c2"}, "ok 0 held 0 2 60000 0"},
 		{"seckill_cancel", sale, []string{"o2", "c1"}, "ok 1 bob 1 0 2"},
 		{"seckill_cancel", sale, []string{"o2", "c2"}, "ok 0 bob 1 1 2"},
 		{"seckill_sweep", sale, []string{"100"}, "0"},
 	} {
 		out := redisCLI(t, s, "", "--eval", step.file+".lua", strings.Join(step.keys, " "), ",", step.args)
-		got := strings.Join(strings.Split(strings.TrimRight(out, "\n"), "\n"), " ")
+		got := strings.Join(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), " ")
 		pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(step.want), "X", "[0-9]+") + "$"
 		if !regexp.MustCompile(pattern).MatchString(got) {
 			t.Errorf("%s %q: %q, want %q", step.file, step.args, got, step.want)

@@ -1,11 +1,11 @@
--- Seckill: gives a hold back to the stock, once. What is sold stays sold.
+-- Seckill: gives a hold back to the stock, once. What is sold stays sold, and what another call was told of stays held.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
 -- ARGV  1 reservation   the operation ID, encoded
---       2 call          as it was given to seckill_reserve: only what that call reserved; absent or empty: any
+--       2 call          as it was given to seckill_reserve: only what that call was told of; absent or empty: any
 -- Returns {reason, replayed, buyer, quantity, left, stock}
 --       reason    ok, not_ready (no such sale), conflict (the reservation is sold)
 --       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by another call
@@ -26,20 +26,36 @@ local record = redis.call('HGET', reservations, id)
 if not record then
   return {'ok', 1, '', 0, left, stock}
 end
-local state, buyer, units, caller = string.match(record, '^(%a+) (%S+) (%d+) %d+ (%S*)$')
+local state, buyer, units, finish, callers = string.match(record, '^(%a+) (%S+) (%d+) (%d+)(.*)$')
 local quantity = tonumber(units)
 if state == 'sold' then
   return {'conflict', 0, buyer, quantity, left, stock}
-elseif state == 'expired' or (call ~= '' and call ~= caller) then
+elseif state == 'expired' then
   return {'ok', 1, buyer, quantity, left, stock}
 end
+if call ~= '' then
+  local others, told = '', false
+  for one in string.gmatch(callers, '%S+') do
+    if one == call then
+      told = true
+    else
+      others = others .. ' ' .. one
+    end
+  end
+  if told and others ~= '' then
+    redis.call('HSET', reservations, id, 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. others)
+  end
+  if not told or others ~= '' then
+    return {'ok', 1, buyer, quantity, left, stock}
+  end
+end
 
--- HINCRBY goes first: a full Redis refuses it, and then nothing has been written.
+-- ZREM goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+redis.call('ZREM', holds, id)
 left = redis.call('HINCRBY', sale, 'left', units)
 redis.call('HINCRBY', sale, 'held', '-' .. units)
 if redis.call('HINCRBY', buyers, buyer, '-' .. units) <= 0 then
   redis.call('HDEL', buyers, buyer)
 end
-redis.call('ZREM', holds, id)
 redis.call('HDEL', reservations, id)
 return {'ok', 0, buyer, quantity, left, stock}

@@ -42,9 +42,11 @@ if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+
+-- ZREM goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+redis.call('ZREM', holds, id)
 redis.call('HSET', reservations, id, 'sold' .. string.sub(record, #state + 1))
 if state == 'held' then
-  redis.call('ZREM', holds, id)
   redis.call('HINCRBY', sale, 'held', '-' .. units)
 else
   redis.call('HINCRBY', buyers, buyer, units)

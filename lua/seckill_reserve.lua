@@ -5,19 +5,22 @@
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, buyer -> units held or bought
 --       3 holds         sorted set, reservation by the end of its time
---       4 reservations  hash, reservation -> "state buyer quantity end call"; state: held, sold, expired
+--       4 reservations  hash, reservation -> "state buyer quantity end call call ..."; state: held, sold, expired;
+--                       call: those that have been told that it is theirs
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 buyer         encoded text: no spaces
 --       3 quantity      units, 1 or more
 --       4 reclaim       how many holds whose time is over one call takes back at most
---       5 call          one word that names this call: when it is sent again because its reply was lost, that is no replay
+--       5 call          one word that names this call: when it is sent again because its reply was lost, that is no replay.
+--                       A hold goes back when all calls that were told of it cancel (see seckill_cancel)
 --       6 now           milliseconds; absent or empty: the server's clock
--- Returns {reason, replayed, state, left, stock, wait}
+-- Returns {reason, replayed, state, left, stock, wait, more}
 --       reason    ok, not_ready (no such sale), conflict, early, closed, duplicate (buyer's limit), sold_out
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       state     held or sold when ok
 --       left      units left
 --       wait      milliseconds: when held, until the hold ends; when early, until the sale opens; else 0
+--       more      1 when there may be more holds whose time is over than were taken back: ask again
 
 local sale, buyers, holds, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, buyer, units, reclaim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -31,7 +34,7 @@ end
 
 local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'opens', 'closes', 'per_buyer', 'hold', 'keep')
 if not s[1] then
-  return {'not_ready', 0, '', 0, 0, 0}
+  return {'not_ready', 0, '', 0, 0, 0, 0}
 end
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
 local opens, closes, per_buyer = tonumber(s[5]), tonumber(s[6]), tonumber(s[7])
@@ -42,12 +45,13 @@ end
 
 local ttl = keep + math.max(closes - now, 0)
 
--- Takes one hold back whose time is over. HSET goes first: a full Redis refuses it, and then nothing has been written.
+-- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as well, since the
+-- script has written.
 local function expire(reservation)
   local record = redis.call('HGET', reservations, reservation)
   local who, back = string.match(record, '^held (%S+) (%d+) ')
-  redis.call('HSET', reservations, reservation, 'expired' .. string.sub(record, 5))
   redis.call('ZREM', holds, reservation)
+  redis.call('HSET', reservations, reservation, 'expired' .. string.sub(record, 5))
   if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
     redis.call('HDEL', buyers, who)
   end
@@ -57,23 +61,26 @@ end
 
 local record = redis.call('HGET', reservations, id)
 if record then
-  local state, who, had, finish, caller = string.match(record, '^(%a+) (%S+) (%d+) (%d+) (%S*)$')
-  local replayed = caller == call and 0 or 1
+  local state, who, had, finish, callers = string.match(record, '^(%a+) (%S+) (%d+) (%d+)(.*)$')
+  local replayed = string.find(callers .. ' ', ' ' .. call .. ' ', 1, true) and 0 or 1
   if who ~= buyer or had ~= units then
-    return {'conflict', 0, '', left, stock, 0}
+    return {'conflict', 0, '', left, stock, 0, 0}
   elseif state == 'sold' then
-    return {'ok', replayed, 'sold', left, stock, 0}
+    return {'ok', replayed, 'sold', left, stock, 0, 0}
   elseif state == 'held' and tonumber(finish) > now then
-    return {'ok', replayed, 'held', left, stock, finish - now}
+    if replayed == 1 and #callers < 16 * (#call + 1) then -- nobody shares with more than a few
+      redis.call('HSET', reservations, id, record .. ' ' .. call)
+    end
+    return {'ok', replayed, 'held', left, stock, finish - now, 0}
   elseif state == 'held' then
     expire(id)
   end
 end
 
 if now < opens then
-  return {'early', 0, '', left, stock, opens - now}
+  return {'early', 0, '', left, stock, opens - now, 0}
 elseif closes > 0 and now >= closes then
-  return {'closed', 0, '', left, stock, 0}
+  return {'closed', 0, '', left, stock, 0, 0}
 end
 
 local function refused()
@@ -84,7 +91,7 @@ local function refused()
   end
 end
 
-local reason = refused()
+local reason, more = refused(), 0
 if reason then
   local over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
   for _, reservation in ipairs(over) do
@@ -93,9 +100,12 @@ if reason then
   if #over > 0 then
     reason = refused()
   end
+  if #over == tonumber(reclaim) then
+    more = 1
+  end
 end
 if reason then
-  return {reason, 0, '', left, stock, 0}
+  return {reason, 0, '', left, stock, 0, more}
 end
 
 local finish = string.format('%.0f', now + hold)
@@ -107,4 +117,4 @@ redis.call('HINCRBY', sale, 'held', units)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
-return {'ok', 0, 'held', left, stock, hold}
+return {'ok', 0, 'held', left, stock, hold, 0}

@@ -25,8 +25,8 @@ end
 local function expire(reservation)
   local record = redis.call('HGET', reservations, reservation)
   local who, back = string.match(record, '^held (%S+) (%d+) ')
-  redis.call('HSET', reservations, reservation, 'expired' .. string.sub(record, 5))
   redis.call('ZREM', holds, reservation)
+  redis.call('HSET', reservations, reservation, 'expired' .. string.sub(record, 5))
   if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
     redis.call('HDEL', buyers, who)
   end

@@ -1,7 +1,7 @@
 -- Sliding window: at most `max` units in any `window`, for one limit or several at once, all or nothing.
 -- Each limit has a log: the moments at which units were admitted, oldest first, in microseconds since 1970. A unit leaves its
 -- log when its window is over and all before it have left, so a clock that is set back lets nobody in too early.
--- A refused attempt writes nothing.
+-- A refused attempt takes nothing, and writes nothing but that units which have left for long are dropped, many at once.
 --
 -- KEYS  1 log            list; further limits have their logs in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
@@ -77,6 +77,12 @@ if speaks == 1 then
   speaks = nil
 end
 if retry then
+  for i = 1, limits do
+    if cost > 0 and trim[i] and trim[i] > 50 then
+      redis.call('LTRIM', KEYS[i], trim[i], '-1')
+      redis.call('PEXPIRE', KEYS[i], math.ceil(ARGV[i * 2] * 2.25) + 1)
+    end
+  end
   return {0, remaining, retry, speaks}
 end
 if cost == 0 then

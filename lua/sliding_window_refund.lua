@@ -16,8 +16,9 @@ for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
 end
 
--- When the longest window is over, there is nothing to give back any more, and the mark may go.
-if not redis.call('SET', refund, '1', 'NX', 'PX', longest + 2000) then
+-- The mark is for units of other attempts with the same stamp: without any, a second call would find nothing anyway. So it need
+-- not last long, and must not, because refused requests give back what earlier rules took: each leaves a mark.
+if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, 60000) + 2000) then
   return 0
 end
 

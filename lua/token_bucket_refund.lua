@@ -28,8 +28,13 @@ for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
 end
 
--- When the longest window is over, there is nothing to give back any more, and the mark may go.
-if not redis.call('SET', refund, '1', 'NX', 'PX', longest + 2000) then
+-- The mark must not last long, because refused requests give back what earlier rules took: each leaves a mark. What is older
+-- than the mark would be is not given back.
+local REMEMBER = 600000
+if now - stamp > REMEMBER * 1000 then
+  return 0
+end
+if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, REMEMBER) + 2000) then
   return 0
 end
 

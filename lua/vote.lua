@@ -3,7 +3,8 @@
 --
 -- KEYS  1 voters     hash, voter -> choices so far: "choice=weight", separated by spaces
 --       2 tally      hash, choice -> sum of weights
---       3 operation  string, the stored answer to this operation ID
+--       3 operation  string: the attempt, and the calls that have been told that its vote counts: "voter choice weight call
+--                    call ...". Or "|" and a call that was taken back before it came
 -- ARGV  1 voter      encoded text: no spaces, no "="
 --       2 choice     encoded text, may be empty
 --       3 weight     an integer, 1 or more
@@ -12,10 +13,12 @@
 --       6 closes     milliseconds since 1970; 0: never
 --       7 keep       milliseconds that the records are kept after the last vote or the closing, whichever is later
 --       8 remember   milliseconds that the stored answer is kept; 0: as long as the records
---       9 call       one word that names this call: when it is sent again because its reply was lost, that is no replay
+--       9 call       one word that names this call: when it is sent again because its reply was lost, that is no replay.
+--                    A vote is taken back when all calls that were told of it are (see vote_undo)
 --       10 now       milliseconds; absent or empty: the server's clock
 -- Returns {reason, replayed, cast, retry, choices}
---       reason    ok, conflict, not_open, closed, duplicate (had this choice, or had the only one), quota (had max)
+--       reason    ok, conflict, not_open, closed, duplicate (had this choice, or had the only one), quota (had max),
+--                 gone (this call was taken back before it came)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      how many choices the voter has made
 --       retry     milliseconds until the poll opens; else 0
@@ -41,12 +44,19 @@ end
 
 local attempt = voter .. ' ' .. choice .. ' ' .. weight
 local stored = redis.call('GET', operation)
-if stored then
-  local earlier, caller = string.match(stored, '^(.*) (%S*)$')
-  if earlier ~= attempt then
+if stored == '| ' .. call then
+  return {'gone', 0, cast, 0, record}
+elseif stored and string.sub(stored, 1, 1) ~= '|' then
+  if string.sub(stored, 1, #attempt + 1) ~= attempt .. ' ' then
     return {'conflict', 0, cast, 0, ''}
   end
-  return {'ok', caller == call and 0 or 1, cast, 0, record}
+  if string.find(stored .. ' ', ' ' .. call .. ' ', #attempt + 1, true) then
+    return {'ok', 0, cast, 0, record}
+  end
+  if #stored < #attempt + 16 * (#call + 1) then -- nobody shares with more than a few
+    redis.call('SET', operation, stored .. ' ' .. call, 'KEEPTTL')
+  end
+  return {'ok', 1, cast, 0, record}
 end
 
 if now < opens then
@@ -59,7 +69,7 @@ elseif cast >= max then
   return {'quota', 0, cast, 0, record}
 end
 
--- The tally goes first: it is the one write that can fail (a sum beyond 64 bits), and then nothing has been written.
+-- The tally goes first: it can fail (a sum beyond 64 bits), and then nothing has been written.
 redis.call('HINCRBY', tally, choice, weight)
 if record ~= '' then
   record = record .. ' '

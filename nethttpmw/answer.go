@@ -2,7 +2,9 @@ package nethttpmw
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,6 +50,9 @@ var answers = map[core.Reason]answer{
 
 // unknownAnswer is for the reasons of an application's own guards.
 var unknownAnswer = answer{http.StatusForbidden, "This request was refused."}
+
+// Reasons returns the reasons that have an answer of their own, in alphabetical order.
+func Reasons() []core.Reason { return slices.Sorted(maps.Keys(answers)) }
 
 // Status returns the status that a refusal for this reason is answered with.
 func Status(reason core.Reason) int { return answerTo(reason).status }
@@ -122,5 +127,5 @@ func retrySeconds(f *Refusal) int64 {
 	if f.Decision.RetryAfter <= 0 {
 		return 0
 	}
-	return int64((f.Decision.RetryAfter-1)/time.Second) + 1
+	return min(int64((f.Decision.RetryAfter-1)/time.Second)+1, 1<<31-1) // more than some clients can read
 }

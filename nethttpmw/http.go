@@ -1,6 +1,7 @@
 package nethttpmw
 
 import (
+	"io"
 	"net/http"
 
 	"github.com/felixge/httpsnoop"
@@ -24,35 +25,68 @@ func HTTP(rules ...Rule) func(http.Handler) http.Handler {
 				refusal.Reply(w)
 				return
 			}
-			status := http.StatusOK
+			status := func() int { return http.StatusOK }
 			if p.Settles() {
-				w = recordStatus(w, &status)
+				w, status = passage.Watch(w)
 			}
 			defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
 			next.ServeHTTP(w, r.WithContext(passage.Context()))
-			passage.Leave(status)
+			passage.Leave(status())
 		})
 	}
 }
 
-// recordStatus returns w with the final status noted. Whatever else w can do (flush, hijack), it still can.
-func recordStatus(w http.ResponseWriter, status *int) http.ResponseWriter {
-	wrote := false
-	return httpsnoop.Wrap(w, httpsnoop.Hooks{
+// Watch returns w, with the status and the moment of the answer noted on the way. Whatever else w can do (flush, hijack), it
+// still can. status returns the final status, 200 where nothing has been written.
+func (p *Passage) Watch(w http.ResponseWriter) (watched http.ResponseWriter, status func() int) {
+	final, wrote := http.StatusOK, false
+	begin := func(code int) {
+		if !wrote {
+			final, wrote = code, true
+			p.Answering()
+		}
+	}
+	watched = httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(write httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(code int) {
-				// Informational answers come before the final one; 101 is final. Only the first final one is sent.
-				if !wrote && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
-					*status, wrote = code, true
+				// Informational answers come before the final one; 101 is final.
+				if code >= http.StatusOK || code == http.StatusSwitchingProtocols {
+					begin(code)
 				}
 				write(code)
 			}
 		},
+		// All of these send the header, with 200, when it has not been sent.
 		Write: func(write httpsnoop.WriteFunc) httpsnoop.WriteFunc {
 			return func(b []byte) (int, error) {
-				wrote = true
+				begin(http.StatusOK)
 				return write(b)
 			}
 		},
+		WriteString: func(write httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
+			return func(s string) (int, error) {
+				begin(http.StatusOK)
+				return write(s)
+			}
+		},
+		ReadFrom: func(read httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
+			return func(src io.Reader) (int64, error) {
+				begin(http.StatusOK)
+				return read(src)
+			}
+		},
+		Flush: func(flush httpsnoop.FlushFunc) httpsnoop.FlushFunc {
+			return func() {
+				begin(http.StatusOK)
+				flush()
+			}
+		},
+		FlushError: func(flush httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
+			return func() error {
+				begin(http.StatusOK)
+				return flush()
+			}
+		},
 	})
+	return watched, func() int { return final }
 }

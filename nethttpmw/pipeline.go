@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"sync/atomic"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -19,8 +21,9 @@ import (
 //		return
 //	}
 //	defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
+//	w, status := passage.Watch(w)
 //	next(w, r.WithContext(passage.Context()))
-//	passage.Leave(status)
+//	passage.Leave(status())
 type Pipeline struct {
 	rules   []Rule
 	settles bool
@@ -43,8 +46,8 @@ func NewPipeline(rules ...Rule) *Pipeline {
 			panic(fmt.Sprintf("gatehouse: rule %d (%s) %v", i+1, name, err))
 		}
 		if name := rule.Guard.Name(); seen[name] {
-			panic(fmt.Sprintf("gatehouse: guard %q is in two rules of one middleware, and would count a request twice: "+
-				"make a second guard with a name of its own", name))
+			panic(fmt.Sprintf("gatehouse: two rules of one middleware have a guard named %q, which would count a request twice, "+
+				"or, of another engine, could not be told from the first: make a second guard with a name of its own", name))
 		} else {
 			seen[name] = true
 		}
@@ -63,17 +66,23 @@ func (p *Pipeline) Settles() bool { return p.settles }
 // The checks do not stop when the client goes: a check that was given up half-way might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context())}
+	entered := false
+	defer func() {
+		if !entered { // refused, or a key function of the application's panics
+			passage.giveBack()
+		}
+	}()
 	for i := range p.rules {
 		rule := &p.rules[i]
 		d, refusal := rule.enter(passage.settling, r)
 		if refusal != nil {
-			passage.giveBack()
 			return nil, refusal
 		}
 		if d.Allowed {
 			passage.entries = append(passage.entries, &entry{rule: rule, decision: d})
 		}
 	}
+	entered = true
 	return passage, nil
 }
 
@@ -83,15 +92,22 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision,
 	switch {
 	case errors.Is(err, core.ErrInvalidAttempt):
 		return core.Decision{}, refuse(ReasonInvalid, core.Decision{Guard: r.Guard.Name()})
-	case errors.Is(err, keyfuncs.ErrMissing) && r.NoKey == NoKeySkip:
+	case errors.Is(err, errNobody) && r.NoKey == NoKeySkip:
 		return core.Decision{}, nil
 	case errors.Is(err, keyfuncs.ErrMissing):
 		return core.Decision{}, refuse(ReasonNoKey, core.Decision{Guard: r.Guard.Name()})
-	case err != nil:
+	case errors.Is(err, keyfuncs.ErrMalformed):
 		return core.Decision{}, refuse(ReasonMalformed, core.Decision{Guard: r.Guard.Name()})
+	case err != nil: // a function of the application's own could not do its work: not the client's fault
+		slog.ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.Guard.Name(), "err", err)
+		return core.Decision{}, refuse(ReasonUnavailable, core.Decision{Guard: r.Guard.Name()})
 	}
 
 	d, err := r.Guard.Check(ctx, a)
+	if err != nil && !errors.Is(err, core.ErrInvalidAttempt) && r.outage() == core.OutageLocal {
+		d, err = r.Guard.(core.LocalGuard).CheckLocal(ctx, a) // NewPipeline has seen that it is one
+	}
+	d.Guard = r.Guard.Name() // whatever a guard of the application's own says
 	switch {
 	case errors.Is(err, core.ErrInvalidAttempt):
 		return d, refuse(ReasonInvalid, d)
@@ -110,37 +126,65 @@ type Passage struct {
 	request  context.Context
 	settling context.Context // the request's without its end: what a request took is settled after it, too
 	entries  []*entry
+	answered bool // the header has been sent
+	gone     bool // the client was gone by then
 	left     bool
 }
 
+// entry is one decision that has to be settled, by the pipeline or by who takes it.
 type entry struct {
 	rule     *Rule
 	decision core.Decision
-	taken    atomic.Bool
+	owner    atomic.Int32
 }
 
-// Leave settles the rules with the status that the request ended with: 500 for a panic. It waits for Redis for at most ten
-// times the engine's deadline a rule. The first call counts. What goes wrong goes to the engine's observer.
+// Who settles an entry.
+const (
+	ownerPipeline int32 = iota // will, in the end
+	ownerTaker                 // has taken it
+	ownerNobody                // it has been settled
+)
+
+// Answering tells the passage that the header of the answer is about to be sent. A client who goes later has had his answer,
+// or at least the chance; one who was gone by then has not: the request has failed, whatever the answer. (The same holds for a
+// context that ended in another way, such as a time-out.) Without a call, that is judged when the passage is left.
+func (p *Passage) Answering() {
+	if !p.answered {
+		p.answered, p.gone = true, p.request.Err() != nil
+	}
+}
+
+// Leave settles the rules with the status that the request ended with: 500 for a panic. The first call counts. It waits for
+// Redis for at most ten times the engine's deadline a rule; what can not be settled in that time is tried again in the
+// background. What goes wrong goes to the engine's observer.
 func (p *Passage) Leave(status int) {
 	if p.left {
 		return
 	}
 	p.left = true
-	if p.request.Err() != nil {
+	p.Answering()
+	if p.gone {
 		status = StatusClientGone
 	}
-	for _, e := range p.entries {
-		if !e.taken.Load() {
-			_ = e.rule.Guard.Settle(p.settling, e.decision, e.rule.keepsOn(status)) // observed by the guard
-		}
+	for _, e := range slices.Backward(p.entries) {
+		defer e.leave(p.settling, status) // first to last, each of them, even if a Failed of the application's panics
 	}
+}
+
+func (e *entry) leave(ctx context.Context, status int) {
+	kept := false
+	defer func() {
+		if e.owner.CompareAndSwap(ownerPipeline, ownerNobody) {
+			settle(ctx, e.rule.Guard, e.decision, kept)
+		}
+	}()
+	kept = e.rule.keepsOn(status)
 }
 
 // giveBack undoes what the entries took, the latest first.
 func (p *Passage) giveBack() {
-	for i := len(p.entries) - 1; i >= 0; i-- {
-		e := p.entries[i]
-		_ = e.rule.Guard.Settle(p.settling, e.decision, false) // observed by the guard
+	for _, e := range slices.Backward(p.entries) {
+		settle(p.settling, e.rule.Guard, e.decision, false)
 	}
 }
 
@@ -183,11 +227,12 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // Take returns the decision of the guard of this name and takes it out of the pipeline's hands: the handler, or whoever it
 // passes the decision on to, settles it. That is for a purchase that is paid later: keep the decision's Attempt.Resource
 // and Attempt.ID with the order and call Seckill.Confirm or Seckill.Cancel when it is paid or not.
+//
+// After the request has ended there is nothing to take: it has been settled.
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
 	e := find(ctx, guard)
-	if e == nil {
+	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {
 		return core.Decision{}, false
 	}
-	e.taken.Store(true)
 	return e.decision, true
 }

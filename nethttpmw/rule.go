@@ -26,7 +26,8 @@ type Rule struct {
 	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Nil, or nothing found: the guard makes one.
 	ID keyfuncs.Func
 
-	// NoKey says what it means when Who, What or Which find nothing.
+	// NoKey says what it means when Who finds nothing. What and Which that find nothing are always answered with 400: a
+	// client must not pass a rule by leaving something out.
 	NoKey NoKey
 	// OnOutage says what it means when the guard can not decide. The default is the guard's own.
 	OnOutage core.Outage
@@ -38,7 +39,7 @@ type Rule struct {
 	Failed func(status int) bool
 }
 
-// NoKey is what a rule does when a key function finds nothing (keyfuncs.ErrMissing). A malformed key is always refused.
+// NoKey is what a rule does when it finds nobody to count: Who returns keyfuncs.ErrMissing. A malformed key is always refused.
 type NoKey int
 
 const (
@@ -51,6 +52,9 @@ const (
 // StatusClientGone is the status that Rule.Failed is asked about when the client has gone before the handler ended.
 const StatusClientGone = 499
 
+// errNobody says that a request does not say whose it is.
+var errNobody = errors.New("nobody to count")
+
 // check finds rules that can not work, which are the developer's mistakes.
 func (r *Rule) check() error {
 	switch {
@@ -61,12 +65,18 @@ func (r *Rule) check() error {
 	case r.What == nil && r.Guard.Traits().NeedsResource:
 		return errors.New("has no What: say which poll or item it is about, such as keyfuncs.Param(...)")
 	}
+	if _, ok := r.Guard.(core.LocalGuard); r.outage() == core.OutageLocal && !ok {
+		return errors.New("has OnOutage: OutageLocal, and a guard that can not decide inside one process: use OutageClosed")
+	}
 	return nil
 }
 
 // attempt makes the attempt that a request is.
 func (r *Rule) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 	if a.Actor, err = text("who", r.Who, req); err != nil {
+		if errors.Is(err, keyfuncs.ErrMissing) {
+			err = fmt.Errorf("%w: %w", errNobody, err)
+		}
 		return a, err
 	}
 	if a.Resource, err = text("what", r.What, req); err != nil {

@@ -98,7 +98,7 @@ func TestMainFailsOnALeftover(t *testing.T) {
 
 func TestChildLeavesAKey(t *testing.T) {
 	if os.Getenv(childEnv) == "" {
-		t.Skip("only for TestMainFailsOnALeftover")
+		return // runs in a process of its own, for TestMainFailsOnALeftover
 	}
 	b := Single(t)
 	if err := b.Client.Set(t.Context(), b.Prefix+":forever", 1, 0).Err(); err != nil {
@@ -134,7 +134,7 @@ func TestAKilledTestBinaryLeavesNoServer(t *testing.T) {
 
 func TestChildWaitsToBeKilled(t *testing.T) {
 	if os.Getenv(childEnv) == "" {
-		t.Skip("only for TestAKilledTestBinaryLeavesNoServer")
+		return // runs in a process of its own, for TestAKilledTestBinaryLeavesNoServer
 	}
 	fmt.Println("listening " + StartServer(t).Addr())
 	<-t.Context().Done()

@@ -1,0 +1,96 @@
+package echomw_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/echomw"
+	"github.com/gatehouse-go/gatehouse/internal/conformance"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, conformance.Framework{Build: build, Mount: func(rules ...echomw.Rule) { echomw.Echo(rules...) }})
+}
+
+// build leaves echo as echo.New makes it, which believes every X-Forwarded-For.
+func build(app conformance.App) http.Handler {
+	e := echo.New()
+	e.Logger.SetOutput(io.Discard) // panics are expected
+	if app.Recover == conformance.RecoverOutside {
+		e.Use(recoverer)
+	}
+	e.Use(signIn)
+	for _, rules := range app.Use {
+		e.Use(echomw.Echo(rules...))
+	}
+	for _, route := range app.Routes {
+		var around []echo.MiddlewareFunc
+		if len(route.Rules) > 0 {
+			around = append(around, echomw.Echo(route.Rules...))
+		}
+		if app.Recover == conformance.RecoverInside {
+			around = append(around, recoverer)
+		}
+		if route.Between != nil {
+			around = append(around, func(next echo.HandlerFunc) echo.HandlerFunc {
+				return func(c echo.Context) error { route.Between(); return next(c) }
+			})
+		}
+		e.Add(route.Method, conformance.Colons(route.Path), func(c echo.Context) error {
+			x := &exchange{c: c}
+			route.Handler(x)
+			return x.err
+		}, around...)
+	}
+	return e
+}
+
+// recoverer does what middleware.Recover of echo does, whose package wants one more module.
+func recoverer(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		defer func() {
+			if value := recover(); value != nil {
+				c.Error(fmt.Errorf("%v", value))
+			}
+		}()
+		return next(c)
+	}
+}
+
+// signIn is the application's own authentication.
+func signIn(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if user := c.Request().Header.Get(conformance.UserHeader); user != "" {
+			c.Set(conformance.UserKey, user)
+		}
+		return next(c)
+	}
+}
+
+// exchange is what the suite's handlers get.
+type exchange struct {
+	c   echo.Context
+	err error // what the handler returns
+}
+
+func (x *exchange) Request() *http.Request      { return x.c.Request() }
+func (x *exchange) Writer() http.ResponseWriter { return x.c.Response() }
+
+func (x *exchange) Reply(status int, body string) {
+	if body == "" {
+		x.err = x.c.NoContent(status)
+	} else {
+		x.err = x.c.String(status, body)
+	}
+}
+
+func (x *exchange) Decision(guard string) (core.Decision, bool) { return echomw.Decision(x.c, guard) }
+func (x *exchange) Take(guard string) (core.Decision, bool)     { return echomw.Take(x.c, guard) }

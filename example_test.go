@@ -1,0 +1,233 @@
+// Package gatehouse_test has the code that the README shows, so that it compiles, and a test that the two do not part.
+package gatehouse_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/gin-gonic/gin"
+	"github.com/labstack/echo/v4"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/echomw"
+	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+func Example_gin() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", ContextTimeoutEnabled: true})
+	gate := core.New(rdb)
+
+	perIP := ratelimit.Rule{
+		Guard: gate.SlidingWindow("site", core.PerMinute(100)),
+		Who:   keyfuncs.IP(),
+	}
+	vote := ratelimit.Rule{
+		Guard: gate.Votes("poll", core.VoteOptions{Find: findPoll}),
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("poll"),
+		Which: keyfuncs.Form("choice"),
+	}
+	buy := ratelimit.Rule{
+		Guard: gate.Seckill("sale", core.SeckillOptions{}),
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("sku"),
+		ID:    keyfuncs.IdempotencyKey(),
+	}
+
+	r := gin.New()
+	r.Use(ratelimit.Gin(perIP))
+	r.POST("/polls/:poll/votes", login, ratelimit.Gin(vote), castVote)
+	r.POST("/sales/:sku/orders", login, ratelimit.Gin(buy), placeOrder)
+}
+
+func Example_echo() {
+	gate, perIP, buy := rules()
+
+	e := echo.New()
+	e.Use(echomw.Echo(perIP))
+	e.POST("/sales/:sku/orders", order, echomw.Echo(buy))
+
+	_ = gate
+}
+
+func Example_nethttp() {
+	gate, perIP, buy := rules()
+
+	mux := http.NewServeMux()
+	mux.Handle("POST /sales/{sku}/orders", nethttpmw.HTTP(buy)(http.HandlerFunc(orderHandler)))
+	handler := nethttpmw.HTTP(perIP)(mux)
+
+	_, _ = gate, handler
+}
+
+func Example_limits() {
+	gate := core.New(client())
+
+	api := ratelimit.Rule{
+		Guard: gate.SlidingWindow("api", core.PerSecond(10), core.PerMinute(100), core.PerDay(1000)),
+		Who:   keyfuncs.Hash(keyfuncs.Header("X-Api-Key")),
+		What:  keyfuncs.Route(),
+	}
+
+	_ = api
+}
+
+func Example_failedLogins() {
+	gate := core.New(client())
+
+	logins := ratelimit.Rule{
+		Guard:  gate.SlidingWindow("failed-logins", core.PerHour(5)),
+		Who:    keyfuncs.IP(),
+		Failed: func(status int) bool { return status != http.StatusUnauthorized }, // gives back all but the failed ones
+	}
+
+	_ = logins
+}
+
+// findPoll knows the polls: in memory, because it is asked at each attempt.
+func findPoll(_ context.Context, name string) (core.Poll, error) {
+	if name != "final" {
+		return core.Poll{}, core.ErrNoPoll
+	}
+	return core.Poll{
+		Choices: []string{"red", "blue"},
+		Closes:  time.Date(2030, time.June, 1, 20, 0, 0, 0, time.UTC),
+	}, nil
+}
+
+func Example_tally() {
+	gate := core.New(client())
+	votes := gate.Votes("poll", core.VoteOptions{Find: findPoll})
+
+	tally, err := votes.Tally(context.Background(), "final")
+	if err != nil {
+		log.Print(err)
+	}
+
+	fmt.Println(tally)
+	// Output: map[blue:0 red:0]
+}
+
+func Example_seckill() {
+	ctx := context.Background()
+	gate := core.New(client())
+
+	sale := gate.Seckill("sale", core.SeckillOptions{})
+	opened, err := sale.Open(ctx, "tv-55", core.Sale{
+		Stock:    100,
+		PerBuyer: 1,
+		Opens:    time.Now(),
+		Closes:   time.Now().Add(2 * time.Hour),
+		Hold:     5 * time.Minute,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	status, err := sale.Status(ctx, "tv-55")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("opened now: %v, %+v\n", opened, status)
+	// Output: opened now: true, {Stock:100 Left:100 Held:0 Sold:0}
+}
+
+func payLater(c *gin.Context) {
+	reservation, ok := ratelimit.Take(c, "sale") // held, and now the handler's to settle
+	if !ok {
+		c.Status(http.StatusServiceUnavailable)
+		return
+	}
+	saveOrder(reservation.Attempt.Resource, reservation.Attempt.ID, reservation.Attempt.Actor)
+	c.Status(http.StatusAccepted)
+}
+
+func paid(ctx context.Context, sale *core.Seckill, sku, reservationID string) error {
+	d, err := sale.Confirm(ctx, sku, reservationID)
+	if err != nil {
+		return err // not known: call again, it counts once
+	}
+	if !d.Allowed {
+		return refund(sku, reservationID) // ReasonGone: paid too late, and all units are taken
+	}
+	return nil
+}
+
+func Example_withoutHTTP() {
+	ctx := context.Background()
+	gate := core.New(client())
+	emails := gate.SlidingWindow("emails", core.PerHour(3))
+
+	for range 4 {
+		d, err := emails.Check(ctx, core.Attempt{Actor: "ann@example.org"})
+		switch {
+		case errors.Is(err, core.ErrInvalidAttempt): // a mistake in the attempt
+		case err != nil: // Redis could not be asked
+		case d.Allowed:
+			fmt.Println("send,", d.Remaining, "left")
+		default:
+			fmt.Println("wait:", d.Reason, d.RetryAfter > 59*time.Minute)
+		}
+	}
+	// Output:
+	// send, 2 left
+	// send, 1 left
+	// send, 0 left
+	// wait: limited true
+}
+
+func Example_ownScript() {
+	ctx := context.Background()
+	gate := core.New(client())
+
+	once := core.NewScript("once", `
+		if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
+		return 0`, core.Once)
+
+	key := gate.Key("welcome-mail", "ann@example.org")
+	for range 2 {
+		reply, err := gate.Run(ctx, once, []string{key}, "sent", time.Hour.Milliseconds())
+		fmt.Println(reply, err)
+	}
+	// Output:
+	// 1 <nil>
+	// 0 <nil>
+}
+
+// client is a client of a Redis inside the process, which serves the examples.
+func client() *redis.Client {
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	if err := m.Start(); err != nil {
+		log.Fatal(err)
+	}
+	return redis.NewClient(&redis.Options{Addr: m.Addr()})
+}
+
+func rules() (gate *core.Engine, perIP, buy nethttpmw.Rule) {
+	gate = core.New(client())
+	perIP = nethttpmw.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(100)), Who: keyfuncs.IP()}
+	buy = nethttpmw.Rule{
+		Guard: gate.Seckill("sale", core.SeckillOptions{}),
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("sku"),
+	}
+	return gate, perIP, buy
+}
+
+var (
+	login, castVote, placeOrder = func(*gin.Context) {}, func(*gin.Context) {}, payLater
+	order                       = func(echo.Context) error { return nil }
+	orderHandler                = func(http.ResponseWriter, *http.Request) {}
+	saveOrder                   = func(sku, id, buyer string) {}
+	refund                      = func(sku, id string) error { return nil }
+	_                           = paid
+)

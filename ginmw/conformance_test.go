@@ -1,0 +1,74 @@
+package ginmw_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/ginmw"
+	"github.com/gatehouse-go/gatehouse/internal/conformance"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	gin.SetMode(gin.TestMode)
+	redistest.Main(m)
+}
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, conformance.Framework{Build: build, Mount: func(rules ...ginmw.Rule) { ginmw.Gin(rules...) }})
+}
+
+// build leaves the engine as gin.New makes it, which trusts every proxy.
+func build(app conformance.App) http.Handler {
+	engine := gin.New()
+	if app.Recover == conformance.RecoverOutside {
+		engine.Use(gin.RecoveryWithWriter(io.Discard))
+	}
+	engine.Use(signIn)
+	for _, rules := range app.Use {
+		engine.Use(ginmw.Gin(rules...))
+	}
+	for _, route := range app.Routes {
+		var handlers []gin.HandlerFunc
+		if len(route.Rules) > 0 {
+			handlers = append(handlers, ginmw.Gin(route.Rules...))
+		}
+		if app.Recover == conformance.RecoverInside {
+			handlers = append(handlers, gin.RecoveryWithWriter(io.Discard))
+		}
+		if route.Between != nil {
+			handlers = append(handlers, func(c *gin.Context) { route.Between(); c.Next() })
+		}
+		handlers = append(handlers, func(c *gin.Context) { route.Handler(exchange{c}) })
+		engine.Handle(route.Method, conformance.Colons(route.Path), handlers...)
+	}
+	return engine
+}
+
+// signIn is the application's own authentication.
+func signIn(c *gin.Context) {
+	if user := c.GetHeader(conformance.UserHeader); user != "" {
+		c.Set(conformance.UserKey, user)
+	}
+}
+
+// exchange is what the suite's handlers get.
+type exchange struct{ c *gin.Context }
+
+func (e exchange) Request() *http.Request      { return e.c.Request }
+func (e exchange) Writer() http.ResponseWriter { return e.c.Writer }
+
+func (e exchange) Reply(status int, body string) {
+	if body == "" {
+		e.c.Status(status)
+		return
+	}
+	e.c.String(status, "%s", body)
+}
+
+func (e exchange) Decision(guard string) (core.Decision, bool) { return ginmw.Decision(e.c, guard) }
+func (e exchange) Take(guard string) (core.Decision, bool)     { return ginmw.Take(e.c, guard) }

@@ -1,0 +1,57 @@
+package ginmw_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+// A limit by address on the engine, and a vote that counts once on its route. A vote whose handler fails is taken back.
+func ExampleGin() {
+	server, err := miniredis.Run() // an application has a Redis of its own
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	gate := core.New(redis.NewClient(&redis.Options{Addr: server.Addr()}), core.WithDeadline(5*time.Second))
+
+	perIP := ratelimit.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(3)), Who: keyfuncs.IP()}
+	vote := ratelimit.Rule{
+		Guard: gate.Votes("poll", core.VoteOptions{}),
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("poll"),
+		Which: keyfuncs.Query("choice"),
+	}
+
+	r := gin.New()
+	r.Use(ratelimit.Gin(perIP))
+	r.Use(func(c *gin.Context) { c.Set("uid", c.Query("user")) }) // your authentication goes here
+	r.POST("/polls/:poll/votes", ratelimit.Gin(vote), func(c *gin.Context) {
+		d, _ := ratelimit.Decision(c, "poll")
+		c.String(http.StatusCreated, "%s for %s", d.Attempt.Actor, d.Attempt.Item)
+	})
+
+	for _, query := range []string{"user=ann&choice=red", "user=ann&choice=blue", "user=bob&choice=blue", "user=eve&choice=red"} {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/polls/final/votes?"+query, nil))
+		if w.Code == http.StatusCreated {
+			fmt.Println(w.Code, w.Body)
+		} else {
+			fmt.Println(w.Code, http.StatusText(w.Code)) // the body says why, as application/problem+json
+		}
+	}
+	// Output:
+	// 201 ann for red
+	// 409 Conflict
+	// 201 bob for blue
+	// 429 Too Many Requests
+}

@@ -1,0 +1,102 @@
+package conformance
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+func replays(s *scene) {
+	key := []string{`Idempotency-Key: "order-1"`}
+
+	s.sub("a purchase", func(s *scene) {
+		purchase := s.sale("sale", core.Sale{Stock: 1})
+		replayed := &diary{}
+		app := s.framework.Build(onThings(func(c Context) {
+			d, _ := c.Decision("sale")
+			replayed.note(fmt.Sprint(d.Replayed))
+			ok(c)
+		}, claim(purchase)))
+		s.wantPosts(app, thing, key, 200, 200, 200) // also when the stock is sold out
+		replayed.want(s, "false", "true", "true")
+		s.wantSale(purchase, 0, 0, 1)
+		s.wantPosts(app, thing, append(key, "X-User: bob"), 422)
+		s.wantPosts(app, thing, []string{"X-User: bob"}, 409)
+		s.wantSale(purchase, 0, 0, 1)
+	})
+
+	s.sub("a purchase whose repetition fails", func(s *scene) {
+		purchase := s.sale("sale", core.Sale{Stock: 1})
+		status := http.StatusOK
+		app := s.framework.Build(onThings(func(c Context) { c.Reply(status, "") }, claim(purchase)))
+		s.wantPosts(app, thing, key, 200)
+		status = http.StatusInternalServerError
+		s.wantPosts(app, thing, key, 500)
+		s.wantSale(purchase, 0, 0, 1)
+	})
+
+	s.sub("a purchase whose first try fails", func(s *scene) {
+		purchase := s.sale("sale", core.Sale{Stock: 1})
+		status := http.StatusInternalServerError
+		app := s.framework.Build(onThings(func(c Context) { c.Reply(status, "") }, claim(purchase)))
+		s.wantPosts(app, thing, key, 500)
+		s.wantSale(purchase, 1, 0, 0)
+		status = http.StatusOK
+		s.wantPosts(app, thing, key, 200)
+		s.wantSale(purchase, 0, 0, 1)
+	})
+
+	s.sub("a purchase that a later rule refuses", func(s *scene) {
+		purchase := s.sale("sale", core.Sale{Stock: 1})
+		sold := s.framework.Build(onThings(ok, claim(purchase)))
+		never := s.framework.Build(onThings(ok, claim(purchase), claim(&stub{name: "no", check: refusing("no", "no")})))
+		s.wantPosts(sold, thing, key, 200)
+		s.wantPosts(never, thing, key, 403)
+		s.wantSale(purchase, 0, 0, 1) // the refused repetition took nothing, so it gives nothing back
+	})
+
+	s.sub("a vote", func(s *scene) {
+		votes := s.gate.Votes("vote", core.VoteOptions{})
+		app := s.framework.Build(onThings(ok, vote(votes)))
+		s.wantPosts(app, thing, key, 200, 200)
+		s.wantTally(votes, map[string]int64{"red": 1})
+		s.wantPosts(app, thing, append(key, "X-Choice: blue"), 422)
+		s.wantPosts(app, thing, nil, 409)
+		s.wantTally(votes, map[string]int64{"red": 1})
+	})
+}
+
+func buyersNeverOversell(s *scene) {
+	const buyers, stock = 200, 100
+	purchase := s.sale("sale", core.Sale{Stock: stock})
+	site := limit(s.gate.SlidingWindow("site", core.PerHour(5)))
+	app := s.framework.Build(onThings(ok, site, claim(purchase)))
+
+	answers := make([]*httptest.ResponseRecorder, buyers)
+	gate := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range buyers {
+		all.Go(func() {
+			<-gate
+			answers[i] = send(app, request(http.MethodPost, thing, fmt.Sprintf("%s: buyer %d", UserHeader, i)))
+		})
+	}
+	close(gate)
+	all.Wait()
+
+	won := 0
+	for _, w := range answers {
+		if w.Code == http.StatusOK {
+			won++
+			continue
+		}
+		golden{http.StatusConflict, "", soldOut}.check(s, w)
+	}
+	if won != stock {
+		s.Errorf("%d buyers have won %d units", won, stock)
+	}
+	s.wantSale(purchase, 0, 0, stock)
+}

@@ -1,0 +1,116 @@
+package conformance
+
+import (
+	"net/http"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+func decisionsAreFound(s *scene) {
+	votes := s.gate.Votes("vote", core.VoteOptions{})
+	var inHandler, after []bool
+	app := s.framework.Build(App{
+		Use: [][]nethttpmw.Rule{
+			{limit(s.gate.SlidingWindow("outer", core.PerHour(5)))},
+			{limit(s.gate.SlidingWindow("middle", core.PerHour(7))), limit(s.gate.SlidingWindow("second", core.PerHour(9)))},
+		},
+		Routes: []Route{{
+			Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{vote(votes)},
+			Handler: func(c Context) {
+				for _, name := range []string{"outer", "middle", "second", "vote", "unheard-of"} {
+					d, found := c.Decision(name)
+					inHandler = append(inHandler, found)
+					if found && (d.Guard != name || !d.Allowed || d.Reason != core.ReasonOK || d.Attempt.Actor != "ann") {
+						s.Errorf("%s: %+v", name, d)
+					}
+					// The handler may pass the request's context on to what is not the framework's.
+					same, found := nethttpmw.Decision(c.Request().Context(), name)
+					after = append(after, found && same.Attempt == d.Attempt)
+				}
+				if d, _ := c.Decision("outer"); d.Limit != 5 || d.Remaining != 4 {
+					s.Errorf("outer: %d of %d are left", d.Remaining, d.Limit)
+				}
+				if d, _ := c.Decision("vote"); d.Attempt.Item != "red" || d.Attempt.Resource != "t1" || d.Attempt.ID == "" {
+					s.Errorf("vote: %+v", d.Attempt)
+				}
+				ok(c)
+			},
+		}},
+	})
+	s.wantPosts(app, thing, nil, 200)
+	for _, found := range [][]bool{inHandler, after} {
+		if len(found) != 5 || !found[0] || !found[1] || !found[2] || !found[3] || found[4] {
+			s.Errorf("found: %v, want all but the last", found)
+		}
+	}
+}
+
+// takenWaits plays a handler that takes the reservation, so that how the request ends says nothing about it.
+func takenWaits(s *scene) {
+	for _, e := range endings {
+		s.sub(e.name, func(s *scene) {
+			purchase := s.sale("sale", core.Sale{Stock: 5})
+			var taken core.Decision
+			e.handler = takes(s, e.handler, &taken)
+			e.play(s, claim(purchase))
+			s.wantSale(purchase, 4, 1, 0)
+
+			if d, err := purchase.Confirm(s.Context(), taken.Attempt.Resource, taken.Attempt.ID); err != nil || !d.Allowed {
+				s.Errorf("Confirm: %+v, %v", d, err)
+			}
+			s.wantSale(purchase, 4, 0, 1)
+		})
+	}
+
+	s.sub("and is cancelled", func(s *scene) {
+		purchase := s.sale("sale", core.Sale{Stock: 5})
+		votes := s.gate.Votes("vote", core.VoteOptions{})
+		var taken core.Decision
+		handler := takes(s, reply(500, "no"), &taken)
+		s.wantPosts(s.framework.Build(onThings(handler, vote(votes), claim(purchase))), thing, nil, 500)
+		s.wantSale(purchase, 4, 1, 0)
+		s.wantTally(votes, nil) // what was not taken is settled as ever
+		if err := purchase.Settle(s.Context(), taken, false); err != nil {
+			s.Error(err)
+		}
+		s.wantSale(purchase, 5, 0, 0)
+	})
+
+	s.sub("from an outer middleware", func(s *scene) {
+		purchase := s.gate.Seckill("sale", core.SeckillOptions{})
+		if _, err := purchase.Open(s.Context(), "all", core.Sale{Stock: 5}); err != nil {
+			s.Fatal(err)
+		}
+		rule := claim(purchase)
+		rule.What = keyfuncs.Const("all")
+		var taken core.Decision
+		app := onThings(takes(s, ok, &taken), limit(s.gate.SlidingWindow("limit", core.PerHour(5))))
+		app.Use = [][]nethttpmw.Rule{{rule}}
+		s.wantPosts(s.framework.Build(app), thing, nil, 200)
+		if status, err := purchase.Status(s.Context(), "all"); err != nil || status.Held != 1 {
+			s.Errorf("%+v, %v, want one unit held", status, err)
+		}
+	})
+}
+
+// takes is a handler that takes the reservation and goes on with next.
+func takes(s *scene, next func(Context), taken *core.Decision) func(Context) {
+	return func(c Context) {
+		if d, found := c.Take("unheard-of"); found {
+			s.Errorf("a guard that is not there: %+v", d)
+		}
+		var found bool
+		if *taken, found = c.Take("sale"); !found || taken.State != core.StateHeld {
+			s.Errorf("Take: %+v, %t", *taken, found)
+		}
+		if again, found := c.Take("sale"); !found || again.Attempt != taken.Attempt {
+			s.Errorf("Take, once more: %+v, %t", again, found)
+		}
+		if d, found := c.Decision("sale"); !found || d.Attempt != taken.Attempt {
+			s.Errorf("Decision after Take: %+v, %t", d, found)
+		}
+		next(c)
+	}
+}

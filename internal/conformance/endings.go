@@ -1,0 +1,184 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// ending is a way for a request to end.
+type ending struct {
+	name    string
+	handler func(Context)
+	gone    bool // the handler runs on only after the client has gone
+	begun   bool // and that is after the answer has begun
+	status  int  // what the client hears; 0: nothing
+	counts  int  // the status that rules hear
+	cut     bool // the connection is cut
+}
+
+func reply(status int, body string) func(Context) {
+	return func(c Context) { c.Reply(status, body) }
+}
+
+func nothing(Context) {}
+
+// begin sends the beginning of an answer.
+func begin(c Context) {
+	_, _ = c.Writer().Write([]byte("the begin")) // the client is there
+	if err := http.NewResponseController(c.Writer()).Flush(); err != nil {
+		panic(err)
+	}
+}
+
+// streamed is a handler that has sent the beginning of its answer when it goes on.
+func streamed(next func()) func(Context) {
+	return func(c Context) {
+		begin(c)
+		next()
+	}
+}
+
+var endings = []ending{
+	{name: "200", handler: reply(200, "done"), status: 200, counts: 200},
+	{name: "201 without a body", handler: reply(201, ""), status: 201, counts: 201},
+	{name: "204", handler: reply(204, ""), status: 204, counts: 204},
+	{name: "302", handler: reply(302, ""), status: 302, counts: 302},
+	{name: "nothing written", handler: nothing, status: 200, counts: 200},
+	{name: "written without a status", handler: func(c Context) {
+		_, _ = c.Writer().Write([]byte("done")) // the client is there
+	}, status: 200, counts: 200},
+	{name: "streamed", handler: streamed(func() {}), status: 200, counts: 200},
+	{name: "400", handler: reply(400, "no"), status: 400, counts: 400},
+	{name: "404 without a body", handler: reply(404, ""), status: 404, counts: 404},
+	{name: "409", handler: reply(409, "no"), status: 409, counts: 409},
+	{name: "500", handler: reply(500, "no"), status: 500, counts: 500},
+	{name: "503 by the writer", handler: func(c Context) { c.Writer().WriteHeader(503) }, status: 503, counts: 503},
+	{name: "panic", handler: func(Context) { panic("lost") }, counts: 500, cut: true},
+	{name: "panic to abort", handler: func(Context) { panic(http.ErrAbortHandler) }, counts: 500, cut: true},
+	{name: "panic after the beginning", handler: streamed(func() { panic("lost") }), status: 200, counts: 500, cut: true},
+	{name: "panic after a status", handler: func(c Context) {
+		c.Writer().WriteHeader(http.StatusCreated)
+		panic("lost")
+	}, counts: 500, cut: true},
+	{name: "goroutine ended", handler: func(Context) { runtime.Goexit() }, counts: 500, cut: true},
+	{name: "client gone, nothing written", handler: nothing, gone: true, counts: nethttpmw.StatusClientGone, cut: true},
+	{name: "client gone, 200 written", handler: reply(200, "done"), gone: true,
+		counts: nethttpmw.StatusClientGone, cut: true},
+	{name: "client gone, 500 written", handler: reply(500, "no"), gone: true,
+		counts: nethttpmw.StatusClientGone, cut: true},
+	{name: "client gone after the answer had begun", handler: nothing, gone: true, begun: true, counts: 200, cut: true},
+	{name: "client gone after the answer had begun, then panic", handler: func(Context) { panic("lost") },
+		gone: true, begun: true, counts: 500, cut: true},
+	{name: "client gone, then panic", handler: func(Context) { panic("lost") }, gone: true,
+		counts: nethttpmw.StatusClientGone, cut: true},
+}
+
+// failed reports whether a request with this ending has failed.
+func (e ending) failed() bool { return e.counts >= 400 }
+
+// play lets a request end like this, on the one route that the rule guards. It returns when the settling is over. The route
+// answers other methods as well, with 200.
+func (e ending) play(s *scene, rule nethttpmw.Rule) (app http.Handler) {
+	s.Helper()
+	entered := make(chan struct{}, 1)
+	app = s.framework.Build(App{Routes: []Route{
+		{Method: http.MethodPut, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: func(c Context) {
+			if e.begun {
+				begin(c)
+			}
+			entered <- struct{}{}
+			if e.gone {
+				<-c.Request().Context().Done()
+			}
+			e.handler(c)
+		}},
+	}})
+	srv := s.serve(app)
+	ctx, cancel := context.WithCancelCause(s.Context())
+	defer cancel(nil)
+	if e.gone {
+		go func() {
+			<-entered
+			cancel(errors.New("the user has closed the page"))
+		}()
+	}
+	answer := srv.do(ctx, http.MethodPost)
+	srv.wait()
+	if !e.gone && answer.cut != e.cut {
+		s.Errorf("the connection was cut: %t, want %t", answer.cut, e.cut)
+	}
+	if e.status > 0 && (answer.Response == nil || answer.StatusCode != e.status) {
+		s.Errorf("the client hears %+v, want %d", answer.Response, e.status)
+	}
+	return app
+}
+
+// taking is a rule and what it is to make of an ending.
+type taking struct {
+	name  string
+	rule  func(s *scene) nethttpmw.Rule
+	keeps func(ending) bool
+}
+
+func onSuccess(e ending) bool { return !e.failed() }
+func always(ending) bool      { return true }
+
+var takings = []taking{
+	{"a vote", func(s *scene) nethttpmw.Rule { return vote(s.gate.Votes("vote", core.VoteOptions{})) }, onSuccess},
+	{"a purchase", func(s *scene) nethttpmw.Rule { return claim(s.sale("sale", core.Sale{Stock: 5})) }, onSuccess},
+	{"a unit of a limit", limitOf(core.PerHour(1)), always},
+	{"a unit of a limit that counts successes", func(s *scene) nethttpmw.Rule {
+		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
+		rule.Failed = func(status int) bool { return status >= 400 }
+		return rule
+	}, onSuccess},
+	{"a purchase that no failure undoes", func(s *scene) nethttpmw.Rule {
+		rule := claim(s.sale("sale", core.Sale{Stock: 5}))
+		rule.Failed = func(int) bool { return false }
+		return rule
+	}, always},
+}
+
+// wantKept wants what ann's request took to be there, or not.
+func (s *scene) wantKept(g core.Guard, kept bool) {
+	s.Helper()
+	switch g := g.(type) {
+	case *core.Votes:
+		if kept {
+			s.wantTally(g, map[string]int64{"red": 1})
+		} else {
+			s.wantTally(g, nil)
+		}
+	case *core.Seckill:
+		if kept {
+			s.wantSale(g, 4, 0, 1)
+		} else {
+			s.wantSale(g, 5, 0, 0)
+		}
+	}
+}
+
+func endingsSettle(s *scene) {
+	for _, taking := range takings {
+		for _, e := range endings {
+			s.sub(taking.name+", "+e.name, func(s *scene) {
+				rule := taking.rule(s)
+				app := e.play(s, rule)
+				kept := taking.keeps(e)
+				s.wantKept(rule.Guard, kept)
+
+				// What was given back can be had again, by the same user; what was kept can not.
+				again := send(app, request(http.MethodPut, thing))
+				if (again.Code == http.StatusOK) == kept {
+					s.Errorf("once more: %d %s", again.Code, again.Body)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+func recoverersChangeNothing(s *scene) {
+	panics := func(Context) { panic("lost") }
+	for name, where := range map[string]Recover{"outside": RecoverOutside, "inside": RecoverInside} {
+		s.sub(name, func(s *scene) {
+			votes := s.gate.Votes("vote", core.VoteOptions{})
+			app := onThings(panics, vote(votes))
+			app.Recover = where
+			srv := s.serve(s.framework.Build(app))
+			answer := srv.do(s.Context(), http.MethodPost)
+			if answer.cut || answer.StatusCode != http.StatusInternalServerError {
+				s.Errorf("the client hears %+v, want 500", answer)
+			}
+			if value := srv.wait(); value != nil {
+				s.Errorf("the panic has passed the recoverer: %v", value)
+			}
+			s.wantTally(votes, nil)
+		})
+	}
+}
+
+func panicsPass(s *scene) {
+	for _, want := range []any{"lost", errors.New("lost"), 42, http.ErrAbortHandler} {
+		s.sub(fmt.Sprintf("%T %v", want, want), func(s *scene) {
+			purchase := s.sale("sale", core.Sale{Stock: 1})
+			srv := s.serve(s.framework.Build(onThings(func(Context) { panic(want) }, claim(purchase))))
+			if answer := srv.do(s.Context(), http.MethodPost); !answer.cut {
+				s.Errorf("the client hears %d %s", answer.StatusCode, answer.body)
+			}
+			if got := srv.wait(); got != want {
+				s.Errorf("the outer recoverer gets %v", got)
+			}
+			s.wantSale(purchase, 1, 0, 0)
+		})
+	}
+}
+
+func failedHearsTheStatus(s *scene) {
+	for _, e := range endings {
+		s.sub(e.name, func(s *scene) {
+			heard := make(chan int, 10)
+			rule := claim(&stub{name: "own"})
+			rule.Failed = func(status int) bool {
+				heard <- status
+				return false
+			}
+			e.play(s, rule)
+			close(heard)
+			var got []int
+			for status := range heard {
+				got = append(got, status)
+			}
+			if !slices.Equal(got, []int{e.counts}) {
+				s.Errorf("Failed was asked about %v, want %d once", got, e.counts)
+			}
+		})
+	}
+}
+
+func onlyFailedLoginsCount(s *scene) {
+	rule := limit(s.gate.SlidingWindow("logins", core.PerHour(3)))
+	rule.Failed = func(status int) bool { return status != http.StatusUnauthorized }
+	app := s.framework.Build(onThings(func(c Context) {
+		if c.Request().Header.Get("X-Password") != "right" {
+			c.Reply(http.StatusUnauthorized, "no")
+			return
+		}
+		ok(c)
+	}, rule))
+	right, wrong := []string{"X-Password: right"}, []string{"X-Password: wrong"}
+	s.wantPosts(app, thing, right, times(10, 200)...)
+	s.wantPosts(app, thing, wrong, 401, 401)
+	s.wantPosts(app, thing, right, times(10, 200)...)
+	s.wantPosts(app, thing, wrong, 401, 429)
+	s.wantPosts(app, thing, right, 429)
+	s.wantPosts(app, thing, []string{"X-User: bob", "X-Password: right"}, 200)
+}
+
+func settlingErrorsAreSilent(s *scene) {
+	for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
+		notes := &diary{}
+		guard := &stub{name: "own", settleErr: core.ErrGone, diary: notes} // asking again would be no help
+		sure := &stub{name: "sure", diary: notes}
+		app := s.framework.Build(onThings(reply(status, "as ever"), claim(guard), claim(sure)))
+		if w := send(app, request(http.MethodPost, thing)); w.Code != status || w.Body.String() != "as ever" {
+			s.Errorf("%d %s, want %d as ever", w.Code, w.Body, status)
+		}
+		if status == http.StatusOK {
+			notes.want(s, "check own", "check sure", "settle own true", "settle sure true")
+		} else {
+			notes.want(s, "check own", "check sure", "settle own false", "settle sure false")
+		}
+	}
+}
+
+func refusedGetsNoFurther(s *scene) {
+	notes := &diary{}
+	rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
+	app := s.framework.Build(App{
+		Use: [][]nethttpmw.Rule{{limit(s.gate.SlidingWindow("outer", core.PerHour(2)))}},
+		Routes: []Route{{
+			Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule},
+			Between: func() { notes.note("middleware") },
+			Handler: func(c Context) { notes.note("handler"); ok(c) },
+		}},
+	})
+	s.wantPosts(app, thing, nil, 200)
+	notes.want(s, "middleware", "handler")
+	s.wantPosts(app, thing, nil, 429, 429) // by the route's rule, then by the application's
+	notes.want(s)
+}

@@ -1,0 +1,125 @@
+package conformance
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// golden is a refusal as every framework has to send it, byte by byte.
+type golden struct {
+	status int
+	retry  string // Retry-After, "" when there must be none
+	body   string
+}
+
+// refusal is a way to be refused.
+type refusal struct {
+	name   string
+	rule   func(s *scene) nethttpmw.Rule
+	before [][]string    // the headers of requests that are let through before
+	later  time.Duration // how much time passes after those
+	header []string      // the headers of the request that is refused
+	want   golden
+}
+
+// noon is when the refusals are played.
+var noon = time.Date(2030, time.May, 1, 12, 0, 0, 0, time.UTC)
+
+func refusalsAreGolden(s *scene) {
+	for _, c := range slices.Concat(limitRefusals, voteRefusals, saleRefusals, otherRefusals) {
+		s.sub(c.name, func(s *scene) {
+			s.clock(noon)
+			rule := c.rule(s)
+			app := s.framework.Build(App{Routes: []Route{
+				{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+				{Method: http.MethodHead, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+			}})
+			for _, headers := range c.before {
+				s.wantPosts(app, thing, headers, http.StatusOK)
+			}
+			s.clock(noon.Add(c.later))
+
+			c.want.check(s, send(app, request(http.MethodPost, thing, c.header...)))
+			srv := s.serve(app)
+			c.want.checkSent(s, srv.do(s.Context(), http.MethodPost, c.header...), c.want.body)
+			c.want.checkSent(s, srv.do(s.Context(), http.MethodHead, c.header...), "")
+		})
+	}
+}
+
+// check wants the whole answer to be as it should, as a recorder has it.
+func (g golden) check(s *scene, w *httptest.ResponseRecorder) {
+	s.Helper()
+	g.checkHeader(s, w.Code, w.Result().Header)
+	if w.Body.String() != g.body {
+		s.Errorf("body:\n%s\nwant:\n%s", w.Body, g.body)
+	}
+	g.checkProblem(s, w.Body.Bytes())
+}
+
+// checkSent wants the same of what a client has received.
+func (g golden) checkSent(s *scene, answer response, body string) {
+	s.Helper()
+	if answer.cut {
+		s.Fatal("the connection was cut")
+	}
+	header := answer.Header.Clone()
+	header.Del("Date")       // the server's,
+	header.Del("Connection") // not the application's
+	g.checkHeader(s, answer.StatusCode, header)
+	if answer.body != body {
+		s.Errorf("sent body:\n%s\nwant:\n%s", answer.body, body)
+	}
+}
+
+func (g golden) checkHeader(s *scene, status int, header http.Header) {
+	s.Helper()
+	want := http.Header{
+		"Cache-Control":          {"no-store"},
+		"Content-Length":         {strconv.Itoa(len(g.body))},
+		"Content-Type":           {"application/problem+json"},
+		"X-Content-Type-Options": {"nosniff"},
+	}
+	if g.retry != "" {
+		want.Set("Retry-After", g.retry)
+	}
+	if status != g.status || !maps.EqualFunc(header, want, slices.Equal[[]string]) {
+		s.Errorf("%d %v, want %d %v", status, header, g.status, want)
+	}
+}
+
+// checkProblem wants the body to be what RFC 9457 asks for, and to tell nothing of what is behind the application.
+func (g golden) checkProblem(s *scene, body []byte) {
+	s.Helper()
+	var problem map[string]any
+	if err := json.Unmarshal(body, &problem); err != nil {
+		s.Fatalf("%v in %s", err, body)
+	}
+	for _, member := range []string{"type", "title", "detail", "reason"} {
+		if text, ok := problem[member].(string); !ok || text == "" {
+			s.Errorf("no %s in %s", member, body)
+		}
+	}
+	if problem["status"] != float64(g.status) {
+		s.Errorf("status %v in the body of a %d", problem["status"], g.status)
+	}
+	for _, cause := range []string{"127.0.0.1", "dial", "connect", "redis", "script", s.backend.Prefix} {
+		if strings.Contains(strings.ToLower(string(body)), cause) {
+			s.Errorf("%q is nothing for clients: %s", cause, body)
+		}
+	}
+}
+
+// problem is the body of a refusal; more has what comes after the reason.
+func problem(status int, reason, title, detail, more string) string {
+	return `{"type":"https://github.com/gatehouse-go/gatehouse#` + reason + `","title":"` + title +
+		`","status":` + strconv.Itoa(status) + `,"detail":"` + detail + `","reason":"` + reason + `"` + more + "}\n"
+}

@@ -1,0 +1,98 @@
+package conformance
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// forwardedChangesNothing plays a stranger who says in every header that there is that he is somebody else each time.
+func forwardedChangesNothing(s *scene) {
+	const tries, most = 50, 3
+	headers := map[string]string{
+		"X-Forwarded-For":     "203.0.113.%d",
+		"X-Real-Ip":           "203.0.113.%d",
+		"Forwarded":           "for=203.0.113.%d",
+		"True-Client-Ip":      "203.0.113.%d",
+		"Cf-Connecting-Ip":    "203.0.113.%d",
+		"X-Client-Ip":         "203.0.113.%d",
+		"X-Appengine-User-Ip": "203.0.113.%d",
+	}
+	rule := nethttpmw.Rule{Guard: s.gate.SlidingWindow("ip", core.PerHour(most)), Who: keyfuncs.IP()}
+	for where, app := range map[string]App{
+		"around the application": {Use: [][]nethttpmw.Rule{{rule}}, Routes: onThings(ok).Routes},
+		"on the route":           onThings(ok, rule),
+	} {
+		let := 0
+		handler := s.framework.Build(app)
+		for i := range tries {
+			r := request(http.MethodPost, thing)
+			r.RemoteAddr = fmt.Sprintf("[2001:db8:%x::1]:%d", len(where), 1024+i) // a client of its own for each place
+			for name, format := range headers {
+				r.Header.Set(name, fmt.Sprintf(format, i))
+			}
+			switch w := send(handler, r); w.Code {
+			case http.StatusOK:
+				let++
+			case http.StatusTooManyRequests:
+			default:
+				s.Fatalf("%d %s", w.Code, w.Body)
+			}
+		}
+		if let != most {
+			s.Errorf("%s: %d of %d requests got in, want %d", where, let, tries, most)
+		}
+	}
+}
+
+// spellingsAreOne plays a voter who writes the same path in other ways, for another vote.
+func spellingsAreOne(s *scene) {
+	votes := s.gate.Votes("vote", core.VoteOptions{})
+	ran := 0
+	app := s.framework.Build(onThings(func(c Context) { ran++; ok(c) }, vote(votes)))
+	s.wantPosts(app, "/things/t1", nil, 200)
+	for _, path := range []string{"/things/%741", "/things/t%31", "/things/%74%31"} {
+		s.wantPosts(app, path, nil, 409)
+	}
+	if ran != 1 {
+		s.Errorf("the handler ran %d times", ran)
+	}
+	s.wantTally(votes, map[string]int64{"red": 1})
+}
+
+func routesCount(s *scene) {
+	rule := limit(s.gate.SlidingWindow("limit", core.PerHour(2)))
+	rule.What = keyfuncs.Route()
+	app := s.framework.Build(App{Routes: []Route{
+		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+		{Method: http.MethodPost, Path: "/other/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+	}})
+	s.wantPosts(app, "/things/t1", nil, 200)
+	s.wantPosts(app, "/things/t2", nil, 200)
+	s.wantPosts(app, "/things/t3", nil, 429)
+	s.wantPosts(app, "/other/t1", nil, 200, 200, 429)
+}
+
+func oneRuleOneBudget(s *scene) {
+	rule := limit(s.gate.SlidingWindow("limit", core.PerHour(2)))
+	app := s.framework.Build(App{Routes: []Route{
+		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+		{Method: http.MethodPost, Path: "/other/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+	}})
+	s.wantPosts(app, "/things/t1", nil, 200)
+	s.wantPosts(app, "/other/t1", nil, 200)
+	s.wantPosts(app, "/things/t1", nil, 429)
+	s.wantPosts(app, "/other/t1", []string{"X-User: bob"}, 200)
+}
+
+func unmatchedCounts(s *scene) {
+	app := onThings(ok)
+	app.Use = [][]nethttpmw.Rule{{limit(s.gate.SlidingWindow("site", core.PerHour(2)))}}
+	handler := s.framework.Build(app)
+	s.wantPosts(handler, "/nowhere", nil, 404)
+	s.wantPosts(handler, thing, nil, 200)
+	s.wantPosts(handler, "/nowhere", nil, 429)
+}

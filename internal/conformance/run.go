@@ -1,0 +1,60 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// check is one thing that must hold.
+type check struct {
+	name string
+	run  func(*scene)
+	real bool // holds on a real server too: it moves no clock
+}
+
+var checks = []check{
+	{"refusals are the same in every framework", refusalsAreGolden, false},
+	{"a refused request gets no further", refusedGetsNoFurther, true},
+	{"what a request took is settled by how it ended", endingsSettle, true},
+	{"the framework's recoverer changes nothing", recoverersChangeNothing, false},
+	{"a panic gets to an outer recoverer as it is", panicsPass, false},
+	{"Failed hears the status", failedHearsTheStatus, false},
+	{"only failed logins count, where a rule says so", onlyFailedLoginsCount, true},
+	{"a guard that can not settle does not change the answer", settlingErrorsAreSilent, false},
+	{"rules are asked in order", rulesAreAskedInOrder, false},
+	{"several rules are all or nothing", allOrNothing, true},
+	{"what earlier rules took is given back, the latest first", latestFirst, false},
+	{"an outage is answered as the rule says", outages, false},
+	{"a request without a key", missingKeys, false},
+	{"forwarding headers of strangers change nothing", forwardedChangesNothing, true},
+	{"one spelling of a path is as good as another", spellingsAreOne, false},
+	{"routes have budgets of their own where What says so", routesCount, false},
+	{"a rule that is mounted twice has one budget", oneRuleOneBudget, false},
+	{"a limit around the application sees what no route matches", unmatchedCounts, false},
+	{"handlers find the decisions of all middlewares", decisionsAreFound, true},
+	{"a reservation that is taken waits for its Confirm", takenWaits, true},
+	{"an operation ID makes a retry harmless", replays, true},
+	{"buyers at the same moment never oversell", buyersNeverOversell, true},
+	{"mistakes of set-up panic", setUpMistakesPanic, false},
+}
+
+// Run runs the suite on a framework: all of it on miniredis, and what needs no clock of its own on redis-server as well. The
+// package's TestMain has to be redistest.Main.
+func Run(t *testing.T, f Framework) {
+	t.Run("miniredis", func(t *testing.T) {
+		for _, c := range checks {
+			t.Run(c.name, func(t *testing.T) { c.run(newScene(t, f, redistest.Mini)) })
+		}
+	})
+	if f.Fast {
+		return
+	}
+	t.Run("redis", func(t *testing.T) {
+		for _, c := range checks {
+			if c.real {
+				t.Run(c.name, func(t *testing.T) { c.run(newScene(t, f, redistest.Single)) })
+			}
+		}
+	})
+}

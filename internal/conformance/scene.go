@@ -1,0 +1,151 @@
+package conformance
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// scene is what one check runs on: a framework, a Redis and an engine of its own.
+type scene struct {
+	*testing.T
+	framework Framework
+	start     func(testing.TB) redistest.Backend
+	backend   redistest.Backend
+	gate      *core.Engine
+}
+
+func newScene(t *testing.T, f Framework, start func(testing.TB) redistest.Backend) *scene {
+	t.Helper()
+	b := start(t)
+	return &scene{T: t, framework: f, start: start, backend: b, gate: newEngine(b.Client, b.Prefix)}
+}
+
+// newEngine makes an engine that a busy machine does not bring out of time, and that does not log the outages which checks
+// make on purpose.
+func newEngine(rdb core.Client, prefix string) *core.Engine {
+	return core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(10*time.Second), core.WithObserver(ignore{}))
+}
+
+type ignore struct{}
+
+func (ignore) Observe(context.Context, core.Event) {}
+
+// sub runs f as a subtest on a scene of its own, so that neither guards' names nor counts meet.
+func (s *scene) sub(name string, f func(*scene)) {
+	s.Helper()
+	s.Run(name, func(t *testing.T) { f(newScene(t, s.framework, s.start)) })
+}
+
+// clock sets what time it is for the scripts. Only miniredis has a clock that can be set.
+func (s *scene) clock(now time.Time) { s.backend.Mini.SetTime(now) }
+
+// thing is where most checks send their requests, and what their claims are about.
+const thing = "/things/t1"
+
+// onThings is an application with the one route that most checks need.
+func onThings(handler func(Context), rules ...nethttpmw.Rule) App {
+	return App{Routes: []Route{{Method: http.MethodPost, Path: "/things/{thing}", Rules: rules, Handler: handler}}}
+}
+
+func ok(c Context) { c.Reply(http.StatusOK, "done") }
+
+// claim is a rule of a guard that is asked for a thing, by the signed-in user.
+func claim(g core.Guard) nethttpmw.Rule {
+	return nethttpmw.Rule{
+		Guard: g,
+		Who:   keyfuncs.User(UserKey),
+		What:  keyfuncs.Param("thing"),
+		ID:    keyfuncs.IdempotencyKey(),
+	}
+}
+
+// vote is claim for a guard that needs a choice too.
+func vote(g core.Guard) nethttpmw.Rule {
+	rule := claim(g)
+	rule.Which = keyfuncs.Header("X-Choice")
+	return rule
+}
+
+// limit is a rule that counts the signed-in user's requests.
+func limit(g core.Guard) nethttpmw.Rule {
+	return nethttpmw.Rule{Guard: g, Who: keyfuncs.User(UserKey)}
+}
+
+// sale opens a sale of the thing and returns its guard.
+func (s *scene) sale(name string, sale core.Sale) *core.Seckill {
+	s.Helper()
+	g := s.gate.Seckill(name, core.SeckillOptions{})
+	if opened, err := g.Open(s.Context(), "t1", sale); err != nil || !opened {
+		s.Fatalf("Open: %v, %v", opened, err)
+	}
+	return g
+}
+
+// request makes a request of the user ann, who chooses red, unless the headers, each "Name: value", say otherwise. One without
+// a value is left out.
+func request(method, path string, headers ...string) *http.Request {
+	r := httptest.NewRequestWithContext(context.Background(), method, path, nil)
+	set(r.Header, headers)
+	return r
+}
+
+func set(h http.Header, headers []string) {
+	h.Set(UserHeader, "ann")
+	h.Set("X-Choice", "red")
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ":")
+		if value = strings.TrimSpace(value); value == "" {
+			h.Del(name)
+		} else {
+			h.Set(name, value)
+		}
+	}
+}
+
+// send lets the application answer a request without a network in between.
+func send(app http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	app.ServeHTTP(w, r)
+	return w
+}
+
+// wantPosts posts once for each status, with the same headers, and wants it.
+func (s *scene) wantPosts(app http.Handler, path string, headers []string, statuses ...int) {
+	s.Helper()
+	for i, want := range statuses {
+		if w := send(app, request(http.MethodPost, path, headers...)); w.Code != want {
+			s.Errorf("POST %s %q, time %d: %d %s, want %d", path, headers, i+1, w.Code, w.Body, want)
+		}
+	}
+}
+
+// wantTally wants these votes for the thing.
+func (s *scene) wantTally(g *core.Votes, want map[string]int64) {
+	s.Helper()
+	if tally, err := g.Tally(s.Context(), "t1"); err != nil || !maps.Equal(tally, want) {
+		s.Errorf("the tally is %v, %v, want %v", tally, err, want)
+	}
+}
+
+// wantSale wants the sale of the thing to have so many units left, held and sold; they must be the stock, too.
+func (s *scene) wantSale(g *core.Seckill, left, held, sold int64) {
+	s.Helper()
+	status, err := g.Status(s.Context(), "t1")
+	if want := (core.SaleStatus{Stock: left + held + sold, Left: left, Held: held, Sold: sold}); err != nil || status != want {
+		s.Errorf("the sale is %+v, %v, want %+v", status, err, want)
+	}
+}
+
+// times is a list of the same status, for wantPosts.
+func times(n, status int) []int { return slices.Repeat([]int{status}, n) }

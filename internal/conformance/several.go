@@ -1,0 +1,117 @@
+package conformance
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+func rulesAreAskedInOrder(s *scene) {
+	notes := &diary{}
+	guard := func(name string) *stub { return &stub{name: name, diary: notes} }
+	refuses := guard("c")
+	refuses.check = refusing("c", "members_only")
+	app := s.framework.Build(onThings(ok, claim(guard("a")), claim(guard("b")), claim(refuses), claim(guard("d"))))
+	s.wantPosts(app, thing, nil, http.StatusForbidden)
+	notes.want(s, "check a", "check b", "check c", "settle b false", "settle a false")
+
+	// Of two rules that would refuse, the first one answers.
+	used := s.gate.SlidingWindow("limit", core.PerHour(1))
+	purchase := s.sale("sale", core.Sale{Stock: 1})
+	app = s.framework.Build(onThings(ok, limit(used), claim(purchase)))
+	s.wantPosts(app, thing, nil, 200, 429)
+	s.wantSale(purchase, 0, 0, 1)
+}
+
+func latestFirst(s *scene) {
+	notes := &diary{}
+	rule := func(name string) nethttpmw.Rule {
+		return claim(&stub{name: name, diary: notes, traits: core.Traits{KeepsOnFailure: true}})
+	}
+	missing := rule("c")
+	missing.Who = keyfuncs.Header("X-Missing")
+	app := s.framework.Build(onThings(ok, rule("a"), rule("b"), missing))
+	s.wantPosts(app, thing, nil, http.StatusBadRequest)
+	notes.want(s, "check a", "check b", "settle b false", "settle a false")
+}
+
+// allOrNothing plays three rules, of which the last one refuses in every way that there is. What the first two took must be
+// there again: the limit has one unit only, so a second request of the same user shows it.
+func allOrNothing(s *scene) {
+	noKey := func(*keyfuncs.Request) (string, error) { return "", keyfuncs.ErrMissing }
+	for _, c := range []struct {
+		name   string
+		last   func(s *scene) nethttpmw.Rule
+		status int
+	}{
+		{"a limit that is used up", func(s *scene) nethttpmw.Rule {
+			rule := limit(s.gate.SlidingWindow("last", core.PerHour(1)))
+			rule.Who = keyfuncs.Const("everybody")
+			app := s.framework.Build(onThings(ok, rule))
+			s.wantPosts(app, thing, nil, 200)
+			return rule
+		}, 429},
+		{"a stock that is sold out", func(s *scene) nethttpmw.Rule {
+			rule := claim(s.sale("last", core.Sale{Stock: 1}))
+			s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, []string{"X-User: bob"}, 200)
+			return rule
+		}, 409},
+		{"a sale that was never opened", func(s *scene) nethttpmw.Rule {
+			return claim(s.gate.Seckill("last", core.SeckillOptions{}))
+		}, 503},
+		{"a Redis that is down", func(s *scene) nethttpmw.Rule {
+			return claim(s.down().Seckill("last", core.SeckillOptions{}))
+		}, 503},
+		{"a key that is missing", func(s *scene) nethttpmw.Rule {
+			rule := claim(s.sale("last", core.Sale{Stock: 1}))
+			rule.Who = noKey
+			return rule
+		}, 400},
+		{"a cost that makes no sense", func(s *scene) nethttpmw.Rule {
+			rule := claim(s.sale("last", core.Sale{Stock: 1}))
+			rule.Cost = func(*keyfuncs.Request) (int64, error) { return 0, errors.New("no number") }
+			return rule
+		}, 400},
+		{"a choice that is none", func(s *scene) nethttpmw.Rule {
+			return vote(s.gate.Votes("last", core.VoteOptions{Poll: core.Poll{Choices: []string{"green"}}}))
+		}, 400},
+	} {
+		s.sub(c.name, func(s *scene) {
+			first := limit(s.gate.SlidingWindow("first", core.PerHour(1)))
+			votes := s.gate.Votes("second", core.VoteOptions{})
+			guarded := s.framework.Build(onThings(ok, first, vote(votes), c.last(s)))
+			s.wantPosts(guarded, thing, nil, times(3, c.status)...)
+			s.wantTally(votes, nil)
+
+			s.wantPosts(s.framework.Build(onThings(ok, first, vote(votes))), thing, nil, 200, 429)
+			s.wantTally(votes, map[string]int64{"red": 1})
+		})
+	}
+
+	s.sub("a second rule refuses", func(s *scene) {
+		site := limit(s.gate.SlidingWindow("site", core.PerHour(3)))
+		votes := s.gate.Votes("vote", core.VoteOptions{})
+		app := s.framework.Build(onThings(ok, site, vote(votes)))
+		s.wantPosts(app, thing, nil, 200, 409, 409, 409, 409)
+		s.wantTally(votes, map[string]int64{"red": 1})
+		s.wantPosts(app, "/things/t2", nil, 200)
+		s.wantPosts(app, "/things/t3", nil, 200)
+		s.wantPosts(app, "/things/t4", nil, 429) // three units went to three votes, none to the refused ones
+	})
+
+	s.sub("all pass, and the handler fails", func(s *scene) {
+		site := limit(s.gate.SlidingWindow("site", core.PerHour(9)))
+		votes := s.gate.Votes("vote", core.VoteOptions{})
+		purchase := s.sale("sale", core.Sale{Stock: 2})
+		rules := []nethttpmw.Rule{site, vote(votes), claim(purchase)}
+		s.wantPosts(s.framework.Build(onThings(reply(500, "no"), rules...)), thing, nil, 500)
+		s.wantTally(votes, nil)
+		s.wantSale(purchase, 2, 0, 0)
+		s.wantPosts(s.framework.Build(onThings(ok, rules...)), thing, nil, 200)
+		s.wantTally(votes, map[string]int64{"red": 1})
+		s.wantSale(purchase, 1, 0, 1)
+	})
+}

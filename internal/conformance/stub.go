@@ -1,0 +1,88 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// stub is an application's own guard. Unless it is told otherwise it allows everything and has nothing to settle.
+type stub struct {
+	name      string
+	traits    core.Traits
+	check     func(core.Attempt) (core.Decision, error)
+	settleErr error
+	diary     *diary // where checks and settlements are noted, if anywhere
+}
+
+func (g *stub) Name() string        { return g.name }
+func (g *stub) Traits() core.Traits { return g.traits }
+
+func (g *stub) Check(_ context.Context, a core.Attempt) (core.Decision, error) {
+	g.diary.note("check " + g.name)
+	if g.check != nil {
+		return g.check(a)
+	}
+	return core.Decision{Guard: g.name, Attempt: a, Allowed: true, Reason: core.ReasonOK}, nil
+}
+
+func (g *stub) Settle(_ context.Context, _ core.Decision, ok bool) error {
+	g.diary.note(fmt.Sprintf("settle %s %t", g.name, ok))
+	return g.settleErr
+}
+
+// localStub is a stub that can decide inside the process: it allows so many attempts, refuses the next one, and then fails.
+type localStub struct {
+	stub
+	left int
+}
+
+func (g *localStub) CheckLocal(_ context.Context, a core.Attempt) (core.Decision, error) {
+	g.diary.note("check " + g.name + " here")
+	g.left--
+	switch {
+	case g.left >= 0:
+		return core.Decision{Attempt: a, Allowed: true, Reason: core.ReasonOK}, nil
+	case g.left == -1:
+		return core.Decision{Attempt: a, Reason: core.ReasonLimited}, nil
+	}
+	return core.Decision{}, errors.New("no memory")
+}
+
+// refusing is a stub's check that refuses for the reason.
+func refusing(name string, reason core.Reason) func(core.Attempt) (core.Decision, error) {
+	return func(a core.Attempt) (core.Decision, error) {
+		return core.Decision{Guard: name, Attempt: a, Reason: reason}, nil
+	}
+}
+
+// diary is a list of what happened.
+type diary struct {
+	mu    sync.Mutex
+	notes []string
+}
+
+func (d *diary) note(text string) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.notes = append(d.notes, text)
+}
+
+// want wants these notes, and begins a new page.
+func (d *diary) want(t testing.TB, notes ...string) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Equal(d.notes, notes) {
+		t.Errorf("what happened: %q, want %q", d.notes, notes)
+	}
+	d.notes = nil
+}

@@ -1,0 +1,115 @@
+package nethttpmw_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/conformance"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func TestConformanceOfServeMux(t *testing.T) {
+	conformance.Run(t, conformance.Framework{Build: buildMux, Mount: mount})
+}
+
+func TestConformanceOfChi(t *testing.T) {
+	conformance.Run(t, conformance.Framework{Build: buildChi, Mount: mount, Fast: true})
+}
+
+func mount(rules ...nethttpmw.Rule) { nethttpmw.HTTP(rules...) }
+
+func buildMux(app conformance.App) http.Handler {
+	mux := http.NewServeMux()
+	for _, route := range app.Routes {
+		h := handler(route)
+		if app.Recover == conformance.RecoverInside {
+			h = middleware.Recoverer(h) // net/http has none; chi's is a middleware for net/http
+		}
+		if len(route.Rules) > 0 {
+			h = nethttpmw.HTTP(route.Rules...)(h)
+		}
+		mux.Handle(route.Method+" "+route.Path, h)
+	}
+	var h http.Handler = mux
+	for i := len(app.Use) - 1; i >= 0; i-- {
+		h = nethttpmw.HTTP(app.Use[i]...)(h)
+	}
+	h = signIn(h)
+	if app.Recover == conformance.RecoverOutside {
+		h = middleware.Recoverer(h)
+	}
+	return h
+}
+
+func buildChi(app conformance.App) http.Handler {
+	router := chi.NewRouter()
+	if app.Recover == conformance.RecoverOutside {
+		router.Use(middleware.Recoverer)
+	}
+	router.Use(signIn)
+	for _, rules := range app.Use {
+		router.Use(nethttpmw.HTTP(rules...))
+	}
+	for _, route := range app.Routes {
+		var r chi.Router = router
+		if len(route.Rules) > 0 {
+			r = r.With(nethttpmw.HTTP(route.Rules...))
+		}
+		if app.Recover == conformance.RecoverInside {
+			r = r.With(middleware.Recoverer)
+		}
+		r.Method(route.Method, route.Path, handler(route))
+	}
+	return router
+}
+
+// signIn is the application's own authentication.
+func signIn(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user := r.Header.Get(conformance.UserHeader); user != "" {
+			r = r.WithContext(keyfuncs.WithValue(r.Context(), conformance.UserKey, user))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func handler(route conformance.Route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if route.Between != nil {
+			route.Between()
+		}
+		route.Handler(exchange{w, r})
+	})
+}
+
+// exchange is what the suite's handlers get.
+type exchange struct {
+	w http.ResponseWriter
+	r *http.Request
+}
+
+func (e exchange) Request() *http.Request      { return e.r }
+func (e exchange) Writer() http.ResponseWriter { return e.w }
+
+func (e exchange) Reply(status int, body string) {
+	e.w.WriteHeader(status)
+	if body != "" {
+		_, _ = e.w.Write([]byte(body)) // the client may have gone
+	}
+}
+
+func (e exchange) Decision(guard string) (core.Decision, bool) {
+	return nethttpmw.Decision(e.r.Context(), guard)
+}
+
+func (e exchange) Take(guard string) (core.Decision, bool) {
+	return nethttpmw.Take(e.r.Context(), guard)
+}

@@ -1,0 +1,121 @@
+package nethttpmw_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// newRedis starts a Redis inside the process, where an application has one of its own.
+func newRedis() (rdb *redis.Client, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	rdb = redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	return rdb, func() { rdb.Close(); server.Close() }
+}
+
+// A limit by address around everything, and a sale that can not oversell. In the sale, a unit is held for the buyer while
+// the handler runs: it is sold when the handler answers with success, and goes back when it fails.
+func ExampleHTTP() {
+	rdb, stop := newRedis()
+	defer stop()
+	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	sale := gate.Seckill("sale", core.SeckillOptions{})
+	if _, err := sale.Open(context.Background(), "ticket", core.Sale{Stock: 1}); err != nil {
+		panic(err)
+	}
+	perIP := ratelimit.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(2)), Who: keyfuncs.IP()}
+	buy := ratelimit.Rule{Guard: sale, Who: keyfuncs.Query("user"), What: keyfuncs.Param("sku")}
+
+	order := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d, _ := ratelimit.Decision(r.Context(), "sale")
+		fmt.Fprintf(w, "one %s for %s\n", d.Attempt.Resource, d.Attempt.Actor)
+	})
+	mux := http.NewServeMux()
+	mux.Handle("POST /sales/{sku}/orders", ratelimit.HTTP(buy)(order))
+	app := ratelimit.HTTP(perIP)(mux)
+
+	for _, user := range []string{"ann", "bob", "cid"} {
+		w := httptest.NewRecorder()
+		app.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/sales/ticket/orders?user="+user, nil))
+		fmt.Print(w.Code, " ", w.Body)
+	}
+	// Output:
+	// 200 one ticket for ann
+	// 409 {"type":"https://github.com/gatehouse-go/gatehouse#sold_out","title":"Conflict","status":409,"detail":"Sold out.","reason":"sold_out"}
+	// 429 {"type":"https://github.com/gatehouse-go/gatehouse#limited","title":"Too Many Requests","status":429,"detail":"Too many requests. Try again later.","reason":"limited"}
+}
+
+// A purchase that is paid later: the handler takes the reservation out of the middleware's hands, and whoever hears of the
+// payment confirms it by name.
+func ExampleTake() {
+	rdb, stop := newRedis()
+	defer stop()
+	ctx := context.Background()
+	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	sale := gate.Seckill("sale", core.SeckillOptions{})
+	if _, err := sale.Open(ctx, "ticket", core.Sale{Stock: 10, Hold: 15 * time.Minute}); err != nil {
+		panic(err)
+	}
+	buy := ratelimit.Rule{Guard: sale, Who: keyfuncs.Query("user"), What: keyfuncs.Param("sku")}
+
+	var item, reservation string // an application keeps them with the order
+	mux := http.NewServeMux()
+	mux.Handle("POST /sales/{sku}/orders", ratelimit.HTTP(buy)(http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			d, _ := ratelimit.Take(r.Context(), "sale")
+			item, reservation = d.Attempt.Resource, d.Attempt.ID
+			w.WriteHeader(http.StatusAccepted)
+		})))
+	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/sales/ticket/orders?user=ann", nil))
+	status, err := sale.Status(ctx, "ticket")
+	fmt.Println(status.Left, status.Held, status.Sold, err)
+
+	paid, err := sale.Confirm(ctx, item, reservation)
+	fmt.Println(paid.Allowed, err)
+	status, err = sale.Status(ctx, "ticket")
+	fmt.Println(status.Left, status.Held, status.Sold, err)
+	// Output:
+	// 9 1 0 <nil>
+	// true <nil>
+	// 9 0 1 <nil>
+}
+
+// Only failed logins count: a rule says which requests failed, and those give back what they took.
+func ExampleRule_failedLogins() {
+	rdb, stop := newRedis()
+	defer stop()
+	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	guesses := ratelimit.Rule{
+		Guard:  gate.SlidingWindow("guesses", core.PerHour(2)),
+		Who:    keyfuncs.Query("user"),
+		Failed: func(status int) bool { return status != http.StatusUnauthorized },
+	}
+	login := ratelimit.HTTP(guesses)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("password") != "secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	for _, password := range []string{"secret", "1234", "secret", "qwerty", "hunter2"} {
+		w := httptest.NewRecorder()
+		login.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/login?user=ann&password="+password, nil))
+		fmt.Println(password, w.Code)
+	}
+	// Output:
+	// secret 200
+	// 1234 401
+	// secret 200
+	// qwerty 401
+	// hunter2 429
+}

@@ -1,0 +1,174 @@
+package nethttpmw_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// enter takes a request through the rules, and expects it to pass.
+func enter(t *testing.T, p *nethttpmw.Pipeline, r *http.Request) *nethttpmw.Passage {
+	t.Helper()
+	passage, refusal := p.Enter(&keyfuncs.Request{Request: r})
+	if refusal != nil {
+		t.Fatalf("refused: %+v", refusal)
+	}
+	return passage
+}
+
+func TestOnlyTheFirstLeaveCounts(t *testing.T) {
+	guard := &fake{name: "own"}
+	passage := enter(t, nethttpmw.NewPipeline(ruleOf(guard)), httptest.NewRequest(http.MethodPost, "/", nil))
+	passage.Leave(http.StatusOK)
+	passage.Leave(http.StatusInternalServerError)
+	if got := guard.ends(); !slices.Equal(got, []bool{true}) {
+		t.Errorf("settled as %v", got)
+	}
+}
+
+// TestClientsThatGoDoNotStopTheChecks: a check that was given up half-way might have taken something.
+func TestClientsThatGoDoNotStopTheChecks(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	guard := &alive{fake: fake{name: "own"}}
+	r := httptest.NewRequest(http.MethodPost, "/", nil).WithContext(ctx)
+	passage := enter(t, nethttpmw.NewPipeline(ruleOf(guard)), r)
+	if passage.Context().Err() == nil {
+		t.Error("the handler does not hear that the client has gone")
+	}
+	passage.Leave(http.StatusOK)
+	if got := guard.ends(); !slices.Equal(got, []bool{false}) {
+		t.Errorf("settled as %v", got)
+	}
+	if guard.ended {
+		t.Error("the guard was called with a context that is over")
+	}
+}
+
+// alive is a guard that notes whether a context was over when it was called.
+type alive struct {
+	fake
+	ended bool
+}
+
+func (g *alive) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	g.ended = g.ended || ctx.Err() != nil
+	return g.fake.Check(ctx, a)
+}
+
+func (g *alive) Settle(ctx context.Context, d core.Decision, ok bool) error {
+	g.ended = g.ended || ctx.Err() != nil
+	return g.fake.Settle(ctx, d, ok)
+}
+
+func TestRulesAreCopiedAtSetUp(t *testing.T) {
+	first, second := &fake{name: "first"}, &fake{name: "second"}
+	rules := []nethttpmw.Rule{ruleOf(first)}
+	p := nethttpmw.NewPipeline(rules...)
+	rules[0] = ruleOf(second)
+	ctx := enter(t, p, httptest.NewRequest(http.MethodPost, "/", nil)).Context()
+	if _, found := nethttpmw.Decision(ctx, "first"); !found {
+		t.Error("the rule is not the one that the pipeline was made with")
+	}
+}
+
+func TestSettlesTellsWhetherStatusesMatter(t *testing.T) {
+	claim := ruleOf(&fake{name: "claim"})
+	limit := ruleOf(&fake{name: "limit", traits: core.Traits{KeepsOnFailure: true}})
+	counting := limit
+	counting.Guard = &fake{name: "counting", traits: core.Traits{KeepsOnFailure: true}}
+	counting.Failed = func(int) bool { return true }
+	for _, c := range []struct {
+		name  string
+		rules []nethttpmw.Rule
+		want  bool
+	}{
+		{"a limit", []nethttpmw.Rule{limit}, false},
+		{"a limit with Failed", []nethttpmw.Rule{counting}, true},
+		{"a claim", []nethttpmw.Rule{claim}, true},
+		{"a limit and a claim", []nethttpmw.Rule{limit, claim}, true},
+	} {
+		if got := nethttpmw.NewPipeline(c.rules...).Settles(); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+}
+
+func TestRefusalsSayWhatTheGuardSaid(t *testing.T) {
+	decision := core.Decision{Guard: "own", Reason: "members_only", Limit: 7}
+	p := nethttpmw.NewPipeline(ruleOf(&refuser{decision: decision}))
+	passage, refusal := p.Enter(&keyfuncs.Request{Request: httptest.NewRequest(http.MethodPost, "/", nil)})
+	if passage != nil || refusal == nil {
+		t.Fatalf("%v, %v", passage, refusal)
+	}
+	if refusal.Status != http.StatusForbidden || refusal.Reason != "members_only" || refusal.Decision.Limit != 7 {
+		t.Errorf("%+v", refusal)
+	}
+}
+
+type refuser struct {
+	fake
+	decision core.Decision
+}
+
+func (g *refuser) Check(context.Context, core.Attempt) (core.Decision, error) { return g.decision, nil }
+
+func TestContextsWithoutRulesHaveNoDecisions(t *testing.T) {
+	if d, found := nethttpmw.Decision(t.Context(), "own"); found {
+		t.Errorf("Decision: %+v", d)
+	}
+	if d, found := nethttpmw.Take(t.Context(), "own"); found {
+		t.Errorf("Take: %+v", d)
+	}
+}
+
+// TestKeyFunctionsThatPanicGiveBack: the handler has not run, so what the rules before had taken goes back.
+func TestKeyFunctionsThatPanicGiveBack(t *testing.T) {
+	first := &fake{name: "first"}
+	second := ruleOf(&fake{name: "second"})
+	second.Cost = func(*keyfuncs.Request) (int64, error) { panic("lost") }
+	h := nethttpmw.HTTP(ruleOf(first), second)(http.NotFoundHandler())
+	func() {
+		defer func() {
+			if value := recover(); value != "lost" {
+				t.Errorf("panic %v", value)
+			}
+		}()
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+	}()
+	if got := first.ends(); !slices.Equal(got, []bool{false}) {
+		t.Errorf("settled as %v, want given back", got)
+	}
+}
+
+// TestGuardsNeedNotNameThemselves: the decision of an application's own guard is found by the guard's name, and the refusal has
+// the name as well, when the guard leaves Decision.Guard empty.
+func TestGuardsNeedNotNameThemselves(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	allowing := &refuser{fake: fake{name: "own"}, decision: core.Decision{Allowed: true}}
+	passage := enter(t, nethttpmw.NewPipeline(ruleOf(allowing)), r)
+	if _, found := nethttpmw.Decision(passage.Context(), "own"); !found {
+		t.Error("the handler does not find the decision")
+	}
+	refusing := &refuser{fake: fake{name: "own"}}
+	if _, refusal := nethttpmw.NewPipeline(ruleOf(refusing)).Enter(&keyfuncs.Request{Request: r}); refusal.Decision.Guard != "own" {
+		t.Errorf("the refusal is of guard %q", refusal.Decision.Guard)
+	}
+	failing := &failer{fake{name: "own"}}
+	if _, refusal := nethttpmw.NewPipeline(ruleOf(failing)).Enter(&keyfuncs.Request{Request: r}); refusal.Decision.Guard != "own" {
+		t.Errorf("the refusal is of guard %q", refusal.Decision.Guard)
+	}
+}
+
+type failer struct{ fake }
+
+func (g *failer) Check(context.Context, core.Attempt) (core.Decision, error) {
+	return core.Decision{}, io.ErrUnexpectedEOF
+}

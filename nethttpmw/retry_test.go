@@ -1,0 +1,53 @@
+package nethttpmw_test
+
+import (
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// TestTheTryThatSucceedsCounts: a client that hears nothing sends the request again with the same operation ID while the first
+// one is still being handled. The second one is told that all is well, the first one fails, in either order: the client must
+// have what he was told he has.
+func TestTheTryThatSucceedsCounts(t *testing.T) {
+	for name, end := range map[string]func(first, second *nethttpmw.Passage){
+		"the first try fails last": func(first, second *nethttpmw.Passage) {
+			second.Leave(http.StatusOK)
+			first.Leave(http.StatusInternalServerError)
+		},
+		"the first try fails first": func(first, second *nethttpmw.Passage) {
+			first.Leave(http.StatusInternalServerError)
+			second.Leave(http.StatusOK)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := redistest.Mini(t)
+			gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second))
+			votes, sale := gate.Votes("vote", core.VoteOptions{}), gate.Seckill("sale", core.SeckillOptions{})
+			if _, err := sale.Open(t.Context(), "t1", core.Sale{Stock: 1}); err != nil {
+				t.Fatal(err)
+			}
+			vote, buy := ruleOf(votes), ruleOf(sale)
+			vote.Which, vote.ID, buy.ID = keyfuncs.Const("red"), keyfuncs.Const("k1"), keyfuncs.Const("k1")
+			p := nethttpmw.NewPipeline(vote, buy)
+
+			first := enter(t, p, httptest.NewRequest(http.MethodPost, "/", nil))
+			second := enter(t, p, httptest.NewRequest(http.MethodPost, "/", nil))
+			end(first, second)
+
+			if tally, err := votes.Tally(t.Context(), "t1"); err != nil || !maps.Equal(tally, map[string]int64{"red": 1}) {
+				t.Errorf("the tally is %v, %v: the vote that counted is gone", tally, err)
+			}
+			if status, err := sale.Status(t.Context(), "t1"); err != nil || status.Sold != 1 {
+				t.Errorf("%+v, %v: the unit that was sold is gone", status, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package gatehouse_test
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestREADMEShowsCodeThatCompiles: each block of Go in the README stands in example_test.go, whatever its indent.
+func TestREADMEShowsCodeThatCompiles(t *testing.T) {
+	compiled := "\n" + dedent(read(t, "example_test.go")) + "\n"
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1)
+	if len(blocks) < 10 {
+		t.Fatalf("found only %d blocks", len(blocks))
+	}
+	for _, block := range blocks {
+		if !strings.Contains(compiled, "\n"+dedent(block[1])) {
+			t.Errorf("this is not in example_test.go:\n%s", block[1])
+		}
+	}
+}
+
+func dedent(code string) string {
+	return regexp.MustCompile(`(?m)^[\t ]+`).ReplaceAllString(code, "")
+}
+
+// TestREADMEKnowsTheAnswers: the table of reasons and statuses is the one that is answered by.
+func TestREADMEKnowsTheAnswers(t *testing.T) {
+	told := map[core.Reason]int{}
+	rows := regexp.MustCompile("(?m)^\\| <a id=\"(\\w+)\"></a>`(\\w+)` \\| (\\d+) \\|").FindAllStringSubmatch(read(t, "README.md"), -1)
+	for _, row := range rows {
+		status, err := strconv.Atoi(row[3])
+		if err != nil || row[1] != row[2] {
+			t.Errorf("row %q", row[0])
+		}
+		told[core.Reason(row[2])] = status
+	}
+	for _, reason := range nethttpmw.Reasons() {
+		if told[reason] != nethttpmw.Status(reason) {
+			t.Errorf("%s is answered with %d, the README says %d", reason, nethttpmw.Status(reason), told[reason])
+		}
+		delete(told, reason)
+	}
+	if len(told) > 0 {
+		t.Errorf("nobody answers %v", told)
+	}
+}
+
+// TestREADMENamesWhatIsThere: files, make targets and directories that the README and CONTRIBUTING name exist.
+func TestREADMENamesWhatIsThere(t *testing.T) {
+	for _, file := range []string{"README.md", "CONTRIBUTING.md"} {
+		text := read(t, file)
+		for _, link := range regexp.MustCompile(`\]\(([^):#]+)\)`).FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(link[1]); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+		makefile := read(t, "Makefile")
+		for _, target := range regexp.MustCompile("(?m)(?:^|`)make ([a-z]+)").FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(makefile, "\n"+target[1]+": ") {
+				t.Errorf("%s: there is no make %s", file, target[1])
+			}
+		}
+	}
+}
