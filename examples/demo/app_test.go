@@ -255,8 +255,11 @@ func TestClientsDoNotSeeWhatIsWrongWithRedis(t *testing.T) {
 	a := start(t, b, core.PerMinute(100))
 	b.Mini.SetError("LOADING of /var/lib/secret")
 	defer b.Mini.SetError("")
+	for range 100 { // a limit goes on inside the process
+		want(t, send(a, "GET", "/hello"), 200, "hello")
+	}
+	want(t, send(a, "GET", "/hello"), 429, `"reason":"limited"`)
 	for _, w := range []*httptest.ResponseRecorder{
-		send(a, "GET", "/hello"),
 		vote(a, "final", "red", "alice"),
 		send(a, "POST", "/sales/ticket/orders", "X-User", "alice"),
 		send(a, "GET", "/polls/final"),
