@@ -39,5 +39,5 @@ examples: ## build the examples
 cover: redis ## show the coverage of each package
 	$(GO) test -count=1 -cover ./...
 
-redis: # install redis-server where that can be done
-	@scripts/install-redis
+redis: # install what the tests start, where that can be done
+	@scripts/install-test-programs
