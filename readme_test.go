@@ -60,6 +60,21 @@ func TestREADMEKnowsTheAnswers(t *testing.T) {
 	}
 }
 
+// TestREADMEStepsThroughTheScript: the lines that the debugger shows in the README are those of the script, by their numbers.
+func TestREADMEStepsThroughTheScript(t *testing.T) {
+	script := strings.Split(read(t, "lua/sliding_window.lua"), "\n")
+	shown := regexp.MustCompile(`(?m)^(?:->| ) ?#? *(\d+)  (.*)$`).FindAllStringSubmatch(read(t, "README.md"), -1)
+	if len(shown) < 5 {
+		t.Fatalf("found only %d lines", len(shown))
+	}
+	for _, line := range shown {
+		number, err := strconv.Atoi(line[1])
+		if err != nil || number > len(script) || strings.TrimSpace(script[number-1]) != strings.TrimSpace(line[2]) {
+			t.Errorf("the README has line %s as %q", line[1], line[2])
+		}
+	}
+}
+
 // TestREADMENamesWhatIsThere: files, make targets and directories that the README and CONTRIBUTING name exist.
 func TestREADMENamesWhatIsThere(t *testing.T) {
 	for _, file := range []string{"README.md", "CONTRIBUTING.md"} {
