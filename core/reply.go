@@ -22,6 +22,15 @@ func readReply(value any, least, most int) *reply {
 	return &reply{values: values}
 }
 
+// readNumber reads a reply that is one number.
+func readNumber(value any) (int64, error) {
+	number, ok := value.(int64)
+	if !ok {
+		return 0, fmt.Errorf("unexpected reply %.100q: want a number", fmt.Sprint(value))
+	}
+	return number, nil
+}
+
 // more reports whether there are values left to read.
 func (r *reply) more() bool { return r.err == nil && r.next < len(r.values) }
 

@@ -120,11 +120,8 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 	if err != nil {
 		return false, err
 	}
-	opened, ok := value.(int64)
-	if !ok {
-		return false, fmt.Errorf("unexpected reply %.100q", fmt.Sprint(value))
-	}
-	return opened == 1, nil
+	opened, err := readNumber(value)
+	return opened == 1, err
 }
 
 // Check implements Guard: it reserves units. The operation ID names the reservation.
@@ -140,11 +137,14 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 	if err != nil {
 		return d, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.engine.deadline)
-	defer cancel()
+	begun := time.Now()
 	d, more, err := g.reserveOnce(ctx, a)
-	for more && err == nil { // the script takes back only so many holds whose time is over
-		d, more, err = g.reserveOnce(ctx, a)
+	if more { // the script takes back only so many holds whose time is over
+		ctx, cancel := context.WithDeadline(ctx, begun.Add(g.engine.deadline))
+		defer cancel()
+		for more && err == nil {
+			d, more, err = g.reserveOnce(ctx, a)
+		}
 	}
 	if err != nil {
 		g.engine.undoLater(func(ctx context.Context) { _, _ = g.cancel(ctx, a) }) // observed
@@ -253,9 +253,9 @@ func (g *Seckill) Sweep(ctx context.Context, item string) (int, error) {
 	begun := time.Now()
 	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillSweepScript, g.saleKeys(item),
 		sweepMost, g.engine.now(time.Millisecond))
-	swept, ok := value.(int64)
-	if err == nil && !ok {
-		err = fmt.Errorf("unexpected reply %.100q", fmt.Sprint(value))
+	var swept int64
+	if err == nil {
+		swept, err = readNumber(value)
 	}
 	return int(swept), g.observe(ctx, "sweep", begun, Decision{Guard: g.name}, err)
 }
