@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Decision is a guard's answer to one attempt.
 type Decision struct {
@@ -34,9 +37,9 @@ type Decision struct {
 
 	// stamp and limits say of an admitted rate limit attempt when it took its units, and by which limits.
 	stamp int64
-	// local is set where this process decided alone.
-	local  bool
 	limits *limitSet
+	// local is set where this process decided alone: whether what was taken has been given back.
+	local *atomic.Bool
 }
 
 // Reason says why an attempt was allowed or refused. Programs may switch on it.

@@ -15,6 +15,18 @@ import (
 type Limit struct {
 	Max    int64
 	Window time.Duration
+	// Resolution makes a SlidingWindow count its units by so many parts of the window, 2 to 10,000, in place of one by one:
+	// see WithResolution. Zero: one by one. Other guards have none.
+	Resolution int64
+}
+
+// WithResolution returns the limit, counted by so many parts of its window: that is for a SlidingWindow with a large Max, such as
+// PerDay(100_000).WithResolution(1440), which counts by minutes. It takes about 10 bytes a part, whatever Max is. A unit
+// counts as one that was taken at the end of its part. So there are never more than Max units in any window, and a refusal
+// may last longer than it had to, by one part of the window at most.
+func (l Limit) WithResolution(parts int64) Limit {
+	l.Resolution = parts
+	return l
 }
 
 // PerSecond is n units a second.
@@ -34,6 +46,21 @@ func Per(n int64, window time.Duration) Limit { return Limit{Max: n, Window: win
 
 const maxWindow = 366 * 24 * time.Hour
 
+const maxResolution = 10_000
+
+// grain is what a sliding window rounds the moments up to at which units were taken, in microseconds. Without a resolution
+// it is 100 µs, and more in windows of hours, such that a window has at most 2^28 grains. So four windows and more fit the
+// 32 bits that the log has for a moment.
+func (l Limit) grain() int64 {
+	window := l.Window.Microseconds()
+	if l.Resolution > 0 {
+		return ceilDiv(window, l.Resolution)
+	}
+	return max(100, ceilDiv(window, 1<<28))
+}
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
+
 // LimitsFunc says which limits hold for an attempt, such as those of the actor's tier or tenant. It is called once for each
 // attempt, before Redis is asked, from many goroutines at once. Its time is part of the check's deadline, which its
 // context has, so the limits should be in memory. The slice that it returns stays its own and is not changed.
@@ -50,36 +77,59 @@ type LimitsFunc func(ctx context.Context, a Attempt) ([]Limit, error)
 type limitSet struct {
 	limits  []Limit
 	least   Limit    // the one with the smallest Max
-	windows []string // in milliseconds, as the keys are named by
+	windows []string // as the keys are named by
 	words   []any    // the limits as the scripts take them
+	parts   []any    // the parts in which the scripts count, in microseconds, 0 for one by one; none: all one by one
 }
 
-// newLimitSet checks limits, of which none may have more units than most; holds says in the error whose bound that is.
-func newLimitSet(limits []Limit, most int64, holds string) (*limitSet, error) {
+// newLimitSet checks limits for an algorithm.
+func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 	if len(limits) == 0 {
 		return nil, errors.New("no limits: give at least one; whoever has none should not come to this guard")
 	}
 	s := &limitSet{limits: limits, least: limits[0]}
 	for _, l := range limits {
-		switch {
-		case l.Max < 1:
-			return nil, fmt.Errorf("a limit of %d lets nobody in: give it 1 or more, or leave the guard out", l.Max)
-		case l.Max > most:
-			return nil, fmt.Errorf("a limit of %d units: %s at most %d, so make the window shorter or count larger units", l.Max, holds, most)
-		case l.Window < time.Millisecond || l.Window%time.Millisecond != 0:
-			return nil, fmt.Errorf("a window of %v: windows are whole milliseconds, 1 ms or more", l.Window)
-		case l.Window > maxWindow:
-			return nil, fmt.Errorf("a window of %v: at most %v", l.Window, maxWindow)
+		if err := l.check(); err != nil {
+			return nil, err
 		}
-		window := strconv.FormatInt(l.Window.Milliseconds(), 10)
-		if slices.Contains(s.windows, window) {
+		if err := alg.takes(l); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(limits[:len(s.windows)], func(other Limit) bool { return other.Window == l.Window }) {
 			return nil, fmt.Errorf("two limits with the window %v: keep the smaller one", l.Window)
 		}
 		if l.Max < s.least.Max {
 			s.least = l
 		}
-		s.windows = append(s.windows, window)
+		window := strconv.FormatInt(l.Window.Milliseconds(), 10)
 		s.words = append(s.words, l.Max, window)
+		part := int64(0)
+		if l.Resolution > 0 {
+			window += "/" + strconv.FormatInt(l.Resolution, 10)
+			part = l.grain()
+		}
+		s.windows = append(s.windows, window)
+		s.parts = append(s.parts, part)
+	}
+	if !slices.ContainsFunc(limits, func(l Limit) bool { return l.Resolution > 0 }) {
+		s.parts = nil
 	}
 	return s, nil
+}
+
+// check finds limits that make no sense for any guard.
+func (l Limit) check() error {
+	switch {
+	case l.Max < 1:
+		return fmt.Errorf("a limit of %d lets nobody in: give it 1 or more, or leave the guard out", l.Max)
+	case l.Window < time.Millisecond || l.Window%time.Millisecond != 0:
+		return fmt.Errorf("a window of %v: windows are whole milliseconds, 1 ms or more", l.Window)
+	case l.Window > maxWindow:
+		return fmt.Errorf("a window of %v: at most %v", l.Window, maxWindow)
+	case l.Resolution != 0 && (l.Resolution < 2 || l.Resolution > maxResolution):
+		return fmt.Errorf("a resolution of %d: count by 2 to %d parts of the window, or leave it out", l.Resolution, maxResolution)
+	case l.Resolution != 0 && l.Window/time.Duration(l.Resolution) < time.Millisecond:
+		return fmt.Errorf("a resolution of %d in a window of %v: the parts are shorter than 1 ms", l.Resolution, l.Window)
+	}
+	return nil
 }

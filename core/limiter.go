@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/lua"
@@ -14,21 +15,42 @@ import (
 // algorithm is how a rate limit counts: the scripts, which take the same keys and arguments whatever the algorithm, and what
 // is particular to it.
 type algorithm struct {
-	kind                string // a part of the keys, so that algorithms never read what another has written
-	check, peek, refund *Script
-	most                int64  // the largest Max
-	holds               string // says whose bound that is: "a fixed window counts"
+	kind        string // a part of the keys, so that algorithms never read what another has written
+	check, peek *Script
+	one         *algorithm // decides a single limit that counts one by one, where there is a script for that alone
+	refund      *Script
+	takes       func(Limit) error // finds limits that it can not keep
 }
 
-func newAlgorithm(kind, name, check, refund string, most int64, holds string) *algorithm {
+func newAlgorithm(kind, name, check, refund string, takes func(Limit) error) *algorithm {
 	return &algorithm{
 		kind:   kind,
 		check:  NewScript(name, check, Once),
 		peek:   NewScript(name, check, Replayable), // without a cost the script only reads
 		refund: NewScript(name+"_refund", refund, Replayable),
-		most:   most,
-		holds:  holds,
+		takes:  takes,
 	}
+}
+
+// upTo is for algorithms whose Max is bounded; holds says in the error whose bound it is.
+func upTo(most int64, holds string) func(Limit) error {
+	return func(l Limit) error {
+		if l.Max > most {
+			return fmt.Errorf("a limit of %d units: %s at most %d, so count larger units", l.Max, holds, most)
+		}
+		if l.Resolution != 0 {
+			return fmt.Errorf("a resolution of %d: only a sliding window counts by parts", l.Resolution)
+		}
+		return nil
+	}
+}
+
+// scripts returns what decides the limits.
+func (alg *algorithm) scripts(limits *limitSet) *algorithm {
+	if alg.one != nil && len(limits.limits) == 1 && limits.parts == nil {
+		return alg.one
+	}
+	return alg
 }
 
 var limitResetScript = NewScript("limit_reset", lua.LimitReset, Replayable)
@@ -47,13 +69,17 @@ func (e *Engine) newLimiter(alg *algorithm, name string, by LimitsFunc, limits .
 	l := limiter{algorithm: alg, by: by, local: sync.OnceValue(newMemory)}
 	if len(limits) > 0 {
 		var err error
-		if l.limits, err = newLimitSet(limits, alg.most, alg.holds); err != nil {
+		if l.limits, err = newLimitSet(limits, alg); err != nil {
 			panic(fmt.Sprintf("core: %v (guard %q)", err, name))
 		}
 	} else if by == nil {
 		panic(fmt.Sprintf("core: guard %q has no function for its limits: pass one that says which hold for an attempt", name))
 	}
-	l.guard = e.register(alg.kind, name, alg.check, alg.refund, limitResetScript)
+	scripts := []*Script{alg.check, alg.refund, limitResetScript}
+	if alg.one != nil {
+		scripts = append(scripts, alg.one.check)
+	}
+	l.guard = e.register(alg.kind, name, scripts...)
 	return l
 }
 
@@ -86,7 +112,7 @@ func (l *limiter) decideLocal(ctx context.Context, a Attempt) (Decision, error) 
 	}
 	v := l.local().take(limitTag(a), limits.limits, a.Cost, time.Now().UnixMicro())
 	d.fill(v.allowed, v.remaining, v.moment, limits.limits[v.limit])
-	d.local = true
+	d.local = new(atomic.Bool)
 	return d, nil
 }
 
@@ -95,7 +121,7 @@ func (l *limiter) decideLocal(ctx context.Context, a Attempt) (Decision, error) 
 // error, and the units may have been taken.
 func (l *limiter) Check(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
-	d, err := l.decide(ctx, a, l.algorithm.check)
+	d, err := l.decide(ctx, a, false)
 	return d, l.observe(ctx, "check", begun, d, err)
 }
 
@@ -105,7 +131,7 @@ func (l *limiter) Check(ctx context.Context, a Attempt) (Decision, error) {
 func (l *limiter) Peek(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	a.Cost = 1
-	d, err := l.decide(ctx, a, l.algorithm.peek)
+	d, err := l.decide(ctx, a, true)
 	return d, l.observe(ctx, "peek", begun, d, err)
 }
 
@@ -135,7 +161,7 @@ func (l *limiter) Settle(ctx context.Context, d Decision, ok bool) error {
 	return l.giveBack(ctx, "settle", d)
 }
 
-func (l *limiter) decide(ctx context.Context, a Attempt, s *Script) (Decision, error) {
+func (l *limiter) decide(ctx context.Context, a Attempt, peek bool) (Decision, error) {
 	a, err := a.prepare()
 	d := Decision{Guard: l.name, Attempt: a}
 	if err != nil {
@@ -155,24 +181,25 @@ func (l *limiter) decide(ctx context.Context, a Attempt, s *Script) (Decision, e
 		return d, nil
 	}
 
-	cost := a.Cost
-	if s == l.algorithm.peek {
-		cost = 0
+	cost, script := a.Cost, l.algorithm.scripts(limits).check
+	if peek {
+		cost, script = 0, l.algorithm.scripts(limits).peek
 	}
 	args := slices.Clone(limits.words)
 	now := l.engine.now(time.Microsecond)
-	if cost != 1 || now != "" {
+	if cost != 1 || now != "" || limits.parts != nil {
 		args = append(args, cost)
 	}
-	if now != "" {
+	if now != "" || limits.parts != nil {
 		args = append(args, now)
 	}
-	value, err := l.engine.run(ctx, l.engine.deadline, s, l.keysOf(limits, a), args...)
+	args = append(args, limits.parts...)
+	value, err := l.engine.run(ctx, l.engine.deadline, script, l.keysOf(limits, a), args...)
 	if err != nil {
 		return d, err
 	}
 	err = d.readLimits(value, limits)
-	if cost == 0 {
+	if peek {
 		d.stamp = 0 // nothing was taken, so there is nothing to give back
 	}
 	return d, err
@@ -225,8 +252,10 @@ func (l *limiter) giveBack(ctx context.Context, op string, d Decision) error {
 		return nil
 	}
 	begun := time.Now()
-	if d.local {
-		l.local().giveBack(limitTag(d.Attempt), d.Attempt.Cost, d.stamp)
+	if d.local != nil {
+		if d.local.CompareAndSwap(false, true) {
+			l.local().giveBack(limitTag(d.Attempt), d.Attempt.Cost, d.stamp)
+		}
 		return l.observe(ctx, op, begun, d, nil)
 	}
 	return l.observe(ctx, op, begun, d, l.refund(ctx, d))
@@ -238,9 +267,10 @@ func (l *limiter) refund(ctx context.Context, d Decision) error {
 	}
 	mark := l.keys.key(limitTag(d.Attempt), "refund", strconv.FormatInt(d.stamp, 10), encode(d.Attempt.ID))
 	args := append(slices.Clone(d.limits.words), d.Attempt.Cost, d.stamp)
-	if now := l.engine.now(time.Microsecond); now != "" {
+	if now := l.engine.now(time.Microsecond); now != "" || d.limits.parts != nil {
 		args = append(args, now)
 	}
+	args = append(args, d.limits.parts...)
 	_, err := l.engine.run(ctx, l.engine.settleLimit(), l.algorithm.refund,
 		append([]string{mark}, l.keysOf(d.limits, d.Attempt)...), args...)
 	return err
@@ -255,7 +285,7 @@ func (l *limiter) limitsOf(ctx context.Context, a Attempt) (*limitSet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the attempt's limits: %w", err)
 	}
-	set, err := newLimitSet(limits, l.algorithm.most, l.algorithm.holds)
+	set, err := newLimitSet(limits, l.algorithm)
 	if err != nil {
 		return nil, fmt.Errorf("the attempt's limits: %w", err)
 	}

@@ -22,11 +22,13 @@ type limitOracle interface {
 	refund(now, stamp, cost, max int64)
 }
 
-// slidingOracle is the list of all units ever taken.
+// slidingOracle is the list of all units ever taken. They count as taken at the end of their grain.
 type slidingOracle struct {
-	window int64
-	units  []int64
+	window, grain int64
+	units         []int64
 }
+
+func (o *slidingOracle) round(at int64) int64 { return (at + o.grain - 1) / o.grain * o.grain }
 
 func (o *slidingOracle) left(now, max int64) int64 {
 	for _, at := range o.units {
@@ -39,7 +41,7 @@ func (o *slidingOracle) left(now, max int64) int64 {
 
 func (o *slidingOracle) take(now, cost, _ int64) int64 {
 	for range cost {
-		o.units = append(o.units, now)
+		o.units = append(o.units, o.round(now))
 	}
 	return now
 }
@@ -47,7 +49,7 @@ func (o *slidingOracle) take(now, cost, _ int64) int64 {
 func (o *slidingOracle) refund(_, stamp, cost, _ int64) {
 	var rest []int64
 	for _, at := range o.units {
-		if at == stamp && cost > 0 {
+		if at == o.round(stamp) && cost > 0 {
 			cost--
 		} else {
 			rest = append(rest, at)
@@ -160,7 +162,7 @@ func (o *oracle) of(l Limit) limitOracle {
 	if found == nil {
 		switch window := l.Window.Microseconds(); o.kind.name {
 		case "SlidingWindow":
-			found = &slidingOracle{window: window}
+			found = &slidingOracle{window: window, grain: l.grain()}
 		case "FixedWindow":
 			found = &fixedOracle{window: window}
 		default:

@@ -1,12 +1,8 @@
 package core
 
 import (
-	"hash/maphash"
 	"slices"
-	"sync"
 	"time"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // memory is the sliding window inside the process: what decides rate limits while Redis can not be asked. It decides as
@@ -14,25 +10,20 @@ import (
 //
 // It is bounded: beyond memoryKeys actors, the one not seen for the longest time is forgotten.
 type memory struct {
-	seed   maphash.Seed
-	shards [memoryShards]memoryShard
+	logs *shards[string, []memoryLog]
 }
 
-const (
-	memoryShards = 64
-	memoryKeys   = 1 << 16
-)
-
-type memoryShard struct {
-	mu   sync.Mutex
-	logs *simplelru.LRU[string, []memoryLog]
-}
+const memoryKeys = 1 << 16
 
 // memoryLog is one limit's log of one actor: the moments of admission in microseconds, oldest first.
 type memoryLog struct {
 	window time.Duration
+	grain  int64 // what moments are rounded up to
 	stamps []int64
 }
+
+// round rounds a moment up, as the log counts it.
+func (l memoryLog) round(now int64) int64 { return ceilDiv(now, l.grain) * l.grain }
 
 // verdict is what a limiter's script returns: moment is the stamp when allowed, else how long to wait, in microseconds.
 type verdict struct {
@@ -43,33 +34,21 @@ type verdict struct {
 }
 
 func newMemory() *memory {
-	m := &memory{seed: maphash.MakeSeed()}
-	for i := range m.shards {
-		logs, err := simplelru.NewLRU[string, []memoryLog](memoryKeys/memoryShards, nil)
-		if err != nil {
-			panic(err) // only for a size that is not positive
-		}
-		m.shards[i].logs = logs
-	}
-	return m
-}
-
-func (m *memory) shard(key string) *memoryShard {
-	return &m.shards[maphash.String(m.seed, key)%memoryShards]
+	return &memory{logs: newShards[string, []memoryLog](memoryKeys)}
 }
 
 // take decides an attempt at now, in microseconds since 1970, and takes its units when it is allowed.
 func (m *memory) take(key string, limits []Limit, cost, now int64) verdict {
-	s := m.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s := m.logs.of(key)
+	s.Lock()
+	defer s.Unlock()
 
-	logs, _ := s.logs.Get(key)
+	logs, _ := s.Get(key)
 	current := make([]memoryLog, len(limits))
 	var refused, allowed *verdict
 	for i, l := range limits {
-		current[i] = memoryLog{window: l.Window}
-		if at := slices.IndexFunc(logs, func(log memoryLog) bool { return log.window == l.Window }); at >= 0 {
+		current[i] = memoryLog{window: l.Window, grain: l.grain()}
+		if at := slices.IndexFunc(logs, func(log memoryLog) bool { return log.window == l.Window && log.grain == l.grain() }); at >= 0 {
 			current[i].stamps = logs[at].live(now)
 		}
 		stamps := current[i].stamps
@@ -88,10 +67,10 @@ func (m *memory) take(key string, limits []Limit, cost, now int64) verdict {
 	}
 	for i := range current {
 		for range cost {
-			current[i].stamps = append(current[i].stamps, now)
+			current[i].stamps = append(current[i].stamps, current[i].round(now))
 		}
 	}
-	s.logs.Add(key, current)
+	s.Add(key, current)
 	return *allowed
 }
 
@@ -107,17 +86,17 @@ func (l memoryLog) live(now int64) []int64 {
 
 // giveBack takes units of one stamp out again, as far as they are still there.
 func (m *memory) giveBack(key string, cost, stamp int64) {
-	s := m.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	logs, ok := s.logs.Get(key)
+	s := m.logs.of(key)
+	s.Lock()
+	defer s.Unlock()
+	logs, ok := s.Get(key)
 	if !ok {
 		return
 	}
 	for i := range logs {
 		removed := int64(0)
 		logs[i].stamps = slices.DeleteFunc(logs[i].stamps, func(at int64) bool {
-			if at != stamp || removed == cost {
+			if at != logs[i].round(stamp) || removed == cost {
 				return false
 			}
 			removed++
@@ -128,8 +107,8 @@ func (m *memory) giveBack(key string, cost, stamp int64) {
 
 // forget drops all that a key has used.
 func (m *memory) forget(key string) {
-	s := m.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.logs.Remove(key)
+	s := m.logs.of(key)
+	s.Lock()
+	defer s.Unlock()
+	s.Remove(key)
 }

@@ -11,6 +11,8 @@ import _ "embed"
 var (
 	//go:embed sliding_window.lua
 	SlidingWindow string
+	//go:embed sliding_windows.lua
+	SlidingWindows string
 	//go:embed sliding_window_refund.lua
 	SlidingWindowRefund string
 	//go:embed fixed_window.lua

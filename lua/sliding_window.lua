@@ -1,112 +1,99 @@
--- Sliding window: at most `max` units in any `window`, for one limit or several at once, all or nothing.
--- Each limit has a log: the moments at which units were admitted, oldest first, in microseconds since 1970. A unit leaves its
--- log when its window is over and all before it have left, so a clock that is set back lets nobody in too early.
--- A refused attempt takes nothing, and writes nothing but that units which have left for long are dropped, many at once.
+-- Sliding window: at most `max` units in any `window`, counted one by one. Several limits at once, and limits that are counted by
+-- parts of their window, are sliding_windows.lua, which says the same for one limit; this is the lean one for most uses.
 --
--- KEYS  1 log            list; further limits have their logs in 2, 3 and so on
--- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
---       then cost        units that this attempt takes, no more than the smallest max; absent: 1; 0: none, and the answer is
---                        whether one unit would be allowed
---       then now         microseconds since 1970; absent: the server's clock
--- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
---       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is in the log
---       stamp      the moment of admission, for sliding_window_refund
---       retry      microseconds until the same cost fits every limit
---       limit      which limit speaks, from 1: the one with least left; when refused, the one that is full longest;
---                  absent when it is the first
+-- The log has a number for each unit, oldest first: the moment at which it was taken, in grains since 1970, rounded up,
+-- modulo 2^32, as a signed number, which takes 6 bytes. A grain is 100 microseconds, and in windows of more than 7 hours the
+-- 2^28th part of the window. A unit leaves when its window is over and all before it have left, so a clock that is set
+-- back lets nobody in too early. A refused attempt takes nothing, and writes nothing but that units which have left for
+-- long are dropped, many at once.
+--
+-- KEYS  1 log     list
+-- ARGV  1 max     units
+--       2 window  milliseconds
+--       3 cost    units that this attempt takes, no more than max; absent: 1; 0: none, and the answer is whether one unit
+--                 would be allowed
+--       4 now     microseconds since 1970; absent: the server's clock
+-- Returns {1, remaining, stamp} when allowed, else {0, remaining, retry}
+--       remaining  units left; below 0 when max has become smaller than what is in the log
+--       stamp      the moment of admission in microseconds, for sliding_window_refund
+--       retry      microseconds until the same cost fits
 
-local limits = #KEYS
-local cost, stamp = ARGV[limits * 2 + 1], ARGV[limits * 2 + 2]
+local log, max, window = KEYS[1], ARGV[1], ARGV[2] * 1000
+local cost, now = ARGV[3], ARGV[4]
 cost = cost and cost + 0 or 1
-if not stamp then
+if now then
+  now = now + 0
+else
   local time = redis.call('TIME')
-  stamp = time[1] .. string.sub('00000' .. time[2], -6)
+  now = time[1] * 1000000 + time[2]
 end
-local now = stamp + 0
-local need = math.max(cost, 1)
+local need = cost > 0 and cost or 1
+local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
+local at = math.ceil(now / grain)
 
-local speaks, remaining, retry
-local trim, renew = {}, {}
-
-for i = 1, limits do
-  local log, window = KEYS[i], ARGV[i * 2] * 1000
-  local count = redis.call('LLEN', log)
-
-  -- How many units leave now, and when the next one will. Mostly none does; after a pause many do, and are read in chunks.
-  local gone, wait = 0, nil
-  if count > 0 then
-    local head = redis.call('LINDEX', log, '0')
-    wait = head + window - now
-    if wait <= 0 then
-      local at, chunk
-      repeat
-        gone = gone + 1
-        if gone == 1 then
-          at = redis.call('LINDEX', log, '1')
-        else
-          if gone % 50 == 2 then
-            chunk = redis.call('LRANGE', log, gone, gone + 49)
-          end
-          at = chunk[(gone - 2) % 50 + 1]
-        end
-        wait = at and at + window - now
-      until not wait or wait > 0
-      trim[i] = gone
-      renew[i] = at and math.floor(head / window * 4) ~= math.floor(at / window * 4)
-    end
-  end
-  if gone == count then
-    renew[i] = true
-  end
-
-  local left = ARGV[i * 2 - 1] - count + gone
-  if left < need then
-    if need - left > 1 then
-      -- Several units have to leave, and the attempt fits when the last of them does.
-      wait = redis.call('LINDEX', log, gone + need - left - 1) + window - now
-    end
-    if not retry or wait > retry then
-      speaks, remaining, retry = i, left, wait
-    end
-  elseif not retry and (not speaks or left - cost < remaining) then
-    speaks, remaining = i, left - cost
-  end
+-- Returns the moment at which a unit leaves. The age of a unit is less than 2^31 grains, below 0 where the clock was set back.
+local function leaves(unit, at, grain, window)
+  local age = (at - unit + 2147483648) % 4294967296 - 2147483648
+  return (at - age) * grain + window
 end
 
-if speaks == 1 then
-  speaks = nil
-end
-if retry then
-  for i = 1, limits do
-    if cost > 0 and trim[i] and trim[i] > 50 then
-      redis.call('LTRIM', KEYS[i], trim[i], '-1')
-      redis.call('PEXPIRE', KEYS[i], math.ceil(ARGV[i * 2] * 2.25) + 1)
+-- How many units have left, and when the next one will. Mostly none or one has; after a pause many have, and are read in chunks.
+local count, gone = redis.call('LLEN', log), 0
+local next = count > 0 and leaves(redis.call('LINDEX', log, '0'), at, grain, window)
+local renew = not next
+if next and next <= now then
+  local first, unit, chunk = next, nil, nil
+  repeat
+    gone = gone + 1
+    if gone == 1 then
+      unit = redis.call('LINDEX', log, '1')
+    else
+      if gone % 50 == 2 then
+        chunk = redis.call('LRANGE', log, gone, gone + 49)
+      end
+      unit = chunk[(gone - 2) % 50 + 1]
     end
+    next = unit and leaves(unit, at, grain, window)
+  until not next or next > now
+  renew = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
+end
+
+local left = max - count + gone
+if left < need then
+  if need - left > 1 then
+    -- Several units have to leave, and the attempt fits when the last of them does.
+    next = leaves(redis.call('LINDEX', log, gone + need - left - 1), at, grain, window)
   end
-  return {0, remaining, retry, speaks}
+  if cost > 0 and gone > 50 then
+    redis.call('LTRIM', log, gone, '-1')
+    redis.call('PEXPIRE', log, math.ceil(ARGV[2] * 2.25) + 1000)
+  end
+  return {0, left, next - now}
 end
 if cost == 0 then
-  return {1, remaining, now, speaks}
+  return {1, left, now}
 end
 
--- A call takes only so many arguments.
-local units = {stamp}
-for n = 2, math.min(cost, 1000) do
-  units[n] = stamp
-end
-
-for i = 1, limits do
-  for from = 1, cost, 1000 do
-    redis.call('RPUSH', KEYS[i], unpack(units, 1, math.min(cost - from + 1, 1000)))
+local unit = (at + 2147483648) % 4294967296 - 2147483648
+redis.call('RPUSH', log, unit)
+if cost > 1 then
+  local units = {}
+  for n = 1, math.min(cost - 1, 1000) do -- a call takes only so many arguments
+    units[n] = unit
   end
-  if trim[i] then
-    redis.call('LTRIM', KEYS[i], trim[i], '-1')
-  end
-  -- A log must live for a window after each unit. To spare most units the PEXPIRE, it is given two windows and a quarter when it
-  -- begins, and again whenever its head moves on to another quarter. So since the last renewal the head has moved by less
-  -- than a quarter, and a unit comes less than a window after the head of its time.
-  if renew[i] then
-    redis.call('PEXPIRE', KEYS[i], math.ceil(ARGV[i * 2] * 2.25) + 1)
+  for from = 2, cost, 1000 do
+    redis.call('RPUSH', log, unpack(units, 1, math.min(cost - from + 1, 1000)))
   end
 end
-return {1, remaining, now, speaks}
+if gone == 1 then
+  redis.call('LPOP', log)
+elseif gone > 1 then
+  redis.call('LTRIM', log, gone, '-1')
+end
+-- A log must live for a window after each unit. To spare most units the PEXPIRE, it is given two windows and a quarter when it
+-- begins, and again whenever its head moves on to another quarter. So since the last renewal the head has moved by less than
+-- a quarter, and a unit comes less than a window after the head of its time.
+if renew then
+  redis.call('PEXPIRE', log, math.ceil(ARGV[2] * 2.25) + 1000)
+end
+return {1, left - cost, now}

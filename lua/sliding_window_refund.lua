@@ -2,14 +2,17 @@
 -- themselves stay out of it.
 --
 -- KEYS  1 refund         string, marks this attempt as given back
---       2 log            list, as sliding_window writes it; further limits have their logs in 3, 4 and so on
--- ARGV  1 max, 2 window  as for sliding_window when it allowed the attempt; further limits follow
+--       2 log            list, as sliding_window and sliding_windows write it; further limits have their logs in 3, 4 and so on
+-- ARGV  1 max, 2 window  as for the script that allowed the attempt; further limits follow
 --       then cost        units that the attempt took
---       then stamp       what sliding_window returned for it
+--       then stamp       what the script returned for it
+--       then now         microseconds since 1970, not used: the stamp says which units
+--       then part, ...   as for sliding_windows
 -- Returns the number of units given back to the limit that got most back.
 
 local refund, limits = KEYS[1], #KEYS - 1
-local cost, stamp = ARGV[limits * 2 + 1], ARGV[limits * 2 + 2]
+local cost, stamp = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0
+local WRAP = 1000000000000000
 
 local longest = 0
 for i = 1, limits do
@@ -22,13 +25,43 @@ if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, 60000) + 200
   return 0
 end
 
+-- Units of several attempts may have one moment. They are alike, so it does not matter whose are removed.
+local function one_by_one(log, window)
+  local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
+  local unit = (math.ceil(stamp / grain) + 2147483648) % 4294967296 - 2147483648
+  local removed = redis.call('LREM', log, cost, unit)
+  if removed > 0 then -- the head may be another now
+    redis.call('PEXPIRE', log, math.ceil(window / 1000 * 2.25) + 1000)
+  end
+  return removed
+end
+
+-- The units of a part are what its sum has more than the one before. In the first pair they have left. All sums from the part on
+-- become smaller.
+local function by_parts(log, part)
+  local at, numbers = math.ceil(stamp / part), redis.call('LRANGE', log, '-4', '-1')
+  if numbers[1] and numbers[1] - at >= 0 then -- an older part than the last
+    numbers = redis.call('LRANGE', log, '0', '-1')
+  end
+  for n = 3, #numbers, 2 do
+    if numbers[n] - at == 0 then
+      local removed = math.min(cost, (numbers[n + 1] - numbers[n - 1]) % WRAP)
+      for later = n + 1, #numbers, 2 do
+        redis.call('LSET', log, later - #numbers - 1, (numbers[later] - removed) % WRAP)
+      end
+      return removed
+    end
+  end
+  return 0
+end
+
 local given = 0
 for i = 1, limits do
-  -- Units of several attempts may have one stamp. They are alike, so it does not matter whose are removed.
-  local removed = redis.call('LREM', KEYS[i + 1], cost, stamp)
-  if removed > 0 then
-    given = math.max(given, removed)
-    redis.call('PEXPIRE', KEYS[i + 1], math.ceil(ARGV[i * 2] * 2.25) + 1) -- the head may be another now
+  local log, window, part = KEYS[i + 1], ARGV[i * 2] * 1000, (ARGV[limits * 2 + 3 + i] or 0) + 0
+  if part > 0 then
+    given = math.max(given, by_parts(log, part))
+  else
+    given = math.max(given, one_by_one(log, window))
   end
 end
 return given

@@ -92,7 +92,7 @@ type problem struct {
 // problemTypes is where the reasons are explained.
 const problemTypes = "https://github.com/gatehouse-go/gatehouse#"
 
-// Reply writes the refusal: the status, Retry-After in whole seconds, rounded up, when waiting helps (RFC 9110, section
+// Reply writes the refusal: the status, Retry-After in whole seconds, rounded up (but for the last millisecond), when waiting helps (RFC 9110, section
 // 10.2.3), and a body of application/problem+json (RFC 9457). No cache may keep it: the next answer may differ.
 func (f *Refusal) Reply(w http.ResponseWriter) {
 	body, err := json.Marshal(problem{
@@ -124,8 +124,12 @@ func retrySeconds(f *Refusal) int64 {
 	if f.Reason == ReasonUnavailable {
 		return 1
 	}
-	if f.Decision.RetryAfter <= 0 {
+	wait := f.Decision.RetryAfter
+	if wait <= 0 {
 		return 0
 	}
-	return min(int64((f.Decision.RetryAfter-1)/time.Second)+1, 1<<31-1) // more than some clients can read
+	// Sliding windows round moments up by less than a millisecond, and that must not make a minute 61 seconds. It is less than an
+	// answer is under way.
+	seconds := (wait-time.Millisecond-1)/time.Second + 1
+	return min(int64(seconds), 1<<31-1) // more than some clients can read
 }

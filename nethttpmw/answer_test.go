@@ -53,8 +53,9 @@ func TestRetryAfterIsRoundedUpToSeconds(t *testing.T) {
 		{time.Nanosecond, "1"},
 		{time.Second - 1, "1"},
 		{time.Second, "1"},
-		{time.Second + 1, "2"},
-		{90*time.Minute + time.Millisecond, "5401"},
+		{time.Second + time.Millisecond, "1"},
+		{time.Second + time.Millisecond + 1, "2"},
+		{90*time.Minute + time.Second/2, "5401"},
 		{math.MaxInt64, "2147483647"},
 	} {
 		w := httptest.NewRecorder()
