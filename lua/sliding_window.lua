@@ -37,6 +37,14 @@ local function leaves(unit, at, grain, window)
   return (at - age) * grain + window
 end
 
+-- A log must live for a window after each unit. To spare most units the PEXPIRE, it lives until its head has left for a window and
+-- a quarter, and is renewed whenever the head moves on to another quarter. So since the last renewal the head has moved by less
+-- than a quarter, and a unit comes before the head of its time leaves. It is not counted from now, because units that were
+-- taken before the clock was set back may leave much later.
+local function renewal(head)
+  return math.ceil((head - now + window * 1.25) / 1000) + 1000
+end
+
 -- How many units have left, and when the next one will. Mostly none or one has; after a pause many have, and are read in chunks.
 local count, gone = redis.call('LLEN', log), 0
 local next = count > 0 and leaves(redis.call('LINDEX', log, '0'), at, grain, window)
@@ -60,15 +68,16 @@ end
 
 local left = max - count + gone
 if left < need then
+  local free = next
   if need - left > 1 then
     -- Several units have to leave, and the attempt fits when the last of them does.
-    next = leaves(redis.call('LINDEX', log, gone + need - left - 1), at, grain, window)
+    free = leaves(redis.call('LINDEX', log, gone + need - left - 1), at, grain, window)
   end
   if cost > 0 and gone > 50 then
     redis.call('LTRIM', log, gone, '-1')
-    redis.call('PEXPIRE', log, math.ceil(ARGV[2] * 2.25) + 1000)
+    redis.call('PEXPIRE', log, renewal(next))
   end
-  return {0, left, next - now}
+  return {0, left, free - now}
 end
 if cost == 0 then
   return {1, left, now}
@@ -90,10 +99,7 @@ if gone == 1 then
 elseif gone > 1 then
   redis.call('LTRIM', log, gone, '-1')
 end
--- A log must live for a window after each unit. To spare most units the PEXPIRE, it is given two windows and a quarter when it
--- begins, and again whenever its head moves on to another quarter. So since the last renewal the head has moved by less than
--- a quarter, and a unit comes less than a window after the head of its time.
 if renew then
-  redis.call('PEXPIRE', log, math.ceil(ARGV[2] * 2.25) + 1000)
+  redis.call('PEXPIRE', log, renewal(next or at * grain + window))
 end
 return {1, left - cost, now}

@@ -6,22 +6,32 @@
 -- ARGV  1 max, 2 window  as for the script that allowed the attempt; further limits follow
 --       then cost        units that the attempt took
 --       then stamp       what the script returned for it
---       then now         microseconds since 1970, not used: the stamp says which units
+--       then now         microseconds since 1970; absent or empty: the server's clock
 --       then part, ...   as for sliding_windows
 -- Returns the number of units given back to the limit that got most back.
 
 local refund, limits = KEYS[1], #KEYS - 1
 local cost, stamp = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0
+local now = ARGV[limits * 2 + 3]
+if now and now ~= '' then
+  now = now + 0
+else
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
 local WRAP = 1000000000000000
 
-local longest = 0
+-- The mark is for units of other attempts with the same stamp: without any, a second call would find nothing anyway. It must not last
+-- long, because refused requests give back what earlier rules took: each leaves a mark. Units that are counted one by one hardly
+-- ever have the same stamp. Those of a part have, so what is older than their mark would be is not given back to a part.
+local REMEMBER = 600000
+local longest, parts = 0, false
 for i = 1, limits do
-  longest = math.max(longest, ARGV[i * 2] + 0)
+  local part = (ARGV[limits * 2 + 3 + i] or 0) + 0
+  longest, parts = math.max(longest, ARGV[i * 2] + math.ceil(part / 1000)), parts or part > 0
 end
-
--- The mark is for units of other attempts with the same stamp: without any, a second call would find nothing anyway. So it need
--- not last long, and must not, because refused requests give back what earlier rules took: each leaves a mark.
-if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, 60000) + 2000) then
+local late = now - stamp > REMEMBER * 1000
+if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, parts and REMEMBER or 60000) + 2000) then
   return 0
 end
 
@@ -30,8 +40,12 @@ local function one_by_one(log, window)
   local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
   local unit = (math.ceil(stamp / grain) + 2147483648) % 4294967296 - 2147483648
   local removed = redis.call('LREM', log, cost, unit)
-  if removed > 0 then -- the head may be another now
-    redis.call('PEXPIRE', log, math.ceil(window / 1000 * 2.25) + 1000)
+  local head = removed > 0 and redis.call('LINDEX', log, '0')
+  if head then -- another one maybe, so the TTL is renewed as in sliding_window.lua
+    local at = math.ceil(now / grain)
+    local age = (at - head + 2147483648) % 4294967296 - 2147483648
+    local leaves = math.max((at - age) * grain + window, now)
+    redis.call('PEXPIRE', log, math.ceil((leaves - now + window * 1.25) / 1000) + 1000)
   end
   return removed
 end
@@ -58,10 +72,10 @@ end
 local given = 0
 for i = 1, limits do
   local log, window, part = KEYS[i + 1], ARGV[i * 2] * 1000, (ARGV[limits * 2 + 3 + i] or 0) + 0
-  if part > 0 then
-    given = math.max(given, by_parts(log, part))
-  else
+  if part == 0 then
     given = math.max(given, one_by_one(log, window))
+  elseif not late then
+    given = math.max(given, by_parts(log, part))
   end
 end
 return given

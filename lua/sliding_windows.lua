@@ -15,7 +15,8 @@
 --       then part, ...   for each limit, the microseconds of a part, or 0 to count one by one; absent: all one by one
 -- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
 --       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is in the log
---       stamp      the moment of admission in microseconds, for sliding_window_refund
+--       stamp      the moment of admission in microseconds, for sliding_window_refund; after a clock was set back, the end of
+--                  the part to which the units were added
 --       retry      microseconds until the same cost fits every limit
 --       limit      which limit speaks, from 1: the one with least left; when refused, the one that is full longest
 
@@ -32,7 +33,8 @@ local need = cost > 0 and cost or 1
 local WRAP = 1000000000000000
 
 -- What is known of each limit after it was read.
-local log, max, window, part, gone, renew, sum = KEYS, {}, {}, {}, {}, {}, {}
+local log, max, window, part, gone, head, renew, newest, sum = KEYS, {}, {}, {}, {}, {}, {}, {}, {}
+local moment = now -- at which units are taken
 
 -- Most often the beginning of a log is enough; after a pause much is needed, and read in chunks that grow.
 local function reader(i, size)
@@ -63,9 +65,10 @@ local function one_by_one(i)
   local next = first
   while next and next <= now do
     n = n + 1
-    next = number(n) and leaves(number(n))
+    local unit = number(n)
+    next = unit and leaves(unit)
   end
-  gone[i] = n
+  gone[i], head[i] = n, next
   renew[i] = not next or math.floor(first / window[i] * 4) ~= math.floor(next / window[i] * 4)
 
   local lacking = need - max[i] + count - n
@@ -76,14 +79,21 @@ local function one_by_one(i)
 end
 
 local function by_parts(i)
-  local number, n = reader(i, 4), 2
-  local before, last = number(1) or 0, redis.call('LINDEX', log[i], '-1') or 0
+  local number, last, n = reader(i, 4), redis.call('LRANGE', log[i], '-2', '-1'), 2
+  local before = number(1) or 0
+  sum[i] = last[2]
+  if number(n) then
+    newest[i] = last[1] + 0
+    if newest[i] > math.ceil(now / part[i]) then -- the clock was set back
+      moment = math.max(moment, newest[i] * part[i])
+    end
+  end
   while number(n) and number(n) * part[i] + window[i] <= now do
     before, n = number(n + 1), n + 2
   end
-  gone[i], sum[i] = n - 2, last + 0
+  gone[i] = n - 2
 
-  local count = (last - before) % WRAP
+  local count = ((sum[i] or 0) - before) % WRAP
   local lacking = need - max[i] + count
   if lacking <= 0 then
     return count
@@ -116,7 +126,8 @@ end
 
 -- The TTL of a log that counts one by one: see sliding_window.lua.
 local function expire(i)
-  redis.call('PEXPIRE', log[i], math.ceil(window[i] / 1000 * 2.25) + 1000)
+  local leaves = head[i] or math.ceil(moment / grain(i)) * grain(i) + window[i]
+  redis.call('PEXPIRE', log[i], math.ceil((leaves - now + window[i] * 1.25) / 1000) + 1000)
 end
 
 if retry then
@@ -136,19 +147,18 @@ end
 
 for i = 1, limits do
   if part[i] > 0 then
-    local at, last = math.ceil(now / part[i]), redis.call('LINDEX', log[i], '-2')
-    local total = (sum[i] + cost) % WRAP
-    if last and last - at >= 0 then
+    local at, total = math.ceil(moment / part[i]), ((sum[i] or 0) + cost) % WRAP
+    if newest[i] == at then
       redis.call('LSET', log[i], '-1', total)
     else
-      if not last then
+      if not sum[i] then
         redis.call('RPUSH', log[i], '0', '0')
       end
       redis.call('RPUSH', log[i], at, total)
-      redis.call('PEXPIRE', log[i], math.ceil((part[i] + window[i]) / 1000) + 1000)
+      redis.call('PEXPIRE', log[i], math.ceil((at * part[i] + window[i] - now) / 1000) + 1000)
     end
   else
-    local unit = (math.ceil(now / grain(i)) + 2147483648) % 4294967296 - 2147483648
+    local unit = (math.ceil(moment / grain(i)) + 2147483648) % 4294967296 - 2147483648
     local units = {}
     for n = 1, math.min(cost, 1000) do -- a call takes only so many arguments
       units[n] = unit
@@ -164,4 +174,4 @@ for i = 1, limits do
     redis.call('LTRIM', log[i], gone[i], '-1')
   end
 end
-return {1, remaining, now, speaks}
+return {1, remaining, moment, speaks}
