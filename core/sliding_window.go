@@ -16,7 +16,7 @@ func slidingWindowTakes(l Limit) error {
 	const oneByOne, byParts = 10_000, 1_000_000_000
 	if l.Max > oneByOne && l.Resolution == 0 {
 		return fmt.Errorf("a limit of %d units: one by one a sliding window counts at most %d, so count by parts of the window: "+
-			"%v.WithResolution(1000)", l.Max, oneByOne, l)
+			"WithResolution(1000), in text %v", l.Max, oneByOne, l.WithResolution(1000))
 	}
 	if l.Max > byParts {
 		return fmt.Errorf("a limit of %d units: by parts a sliding window counts at most %d, so count larger units", l.Max, byParts)
