@@ -98,10 +98,12 @@ local function by_parts(i)
   if lacking <= 0 then
     return count
   end
+  local enough = number(n) -- before its count, because a reader reads on only
   while (number(n + 1) - before) % WRAP < lacking do
     n = n + 2
+    enough = number(n)
   end
-  return count, number(n) * part[i] + window[i]
+  return count, enough * part[i] + window[i]
 end
 
 local speaks, remaining, retry
