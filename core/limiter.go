@@ -148,8 +148,8 @@ func (l *limiter) Reset(ctx context.Context, a Attempt) error {
 }
 
 // Refund gives back what the attempt of an allowed decision took, as if it had not been made: once, however often it is
-// called, and only as far as time has not given it back already; a fixed window and a token bucket take it back within ten
-// minutes of the attempt. The decision is one that this guard's Check returned in
+// called, and only as far as time has not given it back already; a fixed window, a token bucket and a sliding window by
+// parts take it back within ten minutes of the attempt. The decision is one that this guard's Check returned in
 // this process; another is an ErrInvalidAttempt. A refused decision took nothing, so nothing is done.
 func (l *limiter) Refund(ctx context.Context, d Decision) error { return l.giveBack(ctx, "refund", d) }
 

@@ -53,11 +53,11 @@ func (r *reply) flag() bool    { return read[int64](r) == 1 }
 // duration reads a number of units of time; more than a Duration holds counts as the longest there is.
 func (r *reply) duration(unit time.Duration) time.Duration { return durationOf(r.number(), unit) }
 
-// durationOf returns n units of time, or the longest Duration where that is more.
+// durationOf returns n units of time: none where n is negative, and the longest Duration where that is more.
 func durationOf(n int64, unit time.Duration) time.Duration {
 	const longest = time.Duration(1<<63 - 1)
 	if n > int64(longest/unit) {
 		return longest
 	}
-	return time.Duration(n) * unit
+	return time.Duration(max(n, 0)) * unit
 }
