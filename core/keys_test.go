@@ -2,8 +2,10 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -46,6 +48,69 @@ func FuzzEncode(f *testing.F) {
 			t.Errorf("%q becomes %q", text, e)
 		}
 		decode(text) // whatever is in Redis, decode must live with it
+	})
+}
+
+// FuzzKeys: what differs has different keys, whichever guard makes them, and each key has one tag, which is what it should be.
+func FuzzKeys(f *testing.F) {
+	for i, text := range hostile {
+		f.Add(text, hostile[(i+1)%len(hostile)])
+	}
+	f.Add("a", "a|b")
+	f.Add("a|b", "b")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		e := New(nothing{})
+		limits := []*limiter{
+			&e.SlidingWindow("w", PerHour(1), PerDay(1), Per(1, 60*time.Hour).WithResolution(24)).limiter,
+			&e.SlidingWindow("x", PerHour(1)).limiter,
+			&e.FixedWindow("f", PerHour(1)).limiter,
+			&e.TokenBucket("t", PerHour(1)).limiter,
+		}
+		votes, sale := e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
+		meant := map[string]string{}
+		note := func(what, tag string, keys ...string) {
+			t.Helper()
+			for i, key := range keys {
+				before, rest, _ := strings.Cut(key, "{")
+				found, after, _ := strings.Cut(rest, "}")
+				if found != tag || strings.ContainsAny(before+found+after, "{}") {
+					t.Errorf("%q: want one tag, %q", key, tag)
+				}
+				what := fmt.Sprintf("key %d of %s", i, what)
+				if other, taken := meant[key]; taken && other != what {
+					t.Errorf("%q is %s and %s", key, what, other)
+				}
+				meant[key] = what
+			}
+			if err := checkTag(keys); err != nil {
+				t.Errorf("%q: %v", keys, err)
+			}
+		}
+		for _, one := range []string{a, b} {
+			if one == "" { // no guard takes that for an actor, a poll or an item
+				continue
+			}
+			if e := encodeUpTo(maxRecord, one); !strings.HasPrefix(e, "#") && decode(e) != one {
+				t.Errorf("%q comes back as %q", one, decode(e))
+			}
+			for _, two := range []string{a, b, ""} {
+				attempt := Attempt{Actor: one, Resource: two}
+				for _, l := range limits {
+					want := encode(one)
+					if two != "" {
+						want = encode(two) + "|" + encode(one)
+					}
+					note(fmt.Sprintf("limit %s of %q at %q", l.name, one, two), want, l.logKeys(attempt)...)
+				}
+				cast := votes.voteKeys(Attempt{Resource: one, ID: two})
+				note(fmt.Sprintf("poll %q", one), encode(one), cast[:2]...)
+				note(fmt.Sprintf("operation %q of poll %q", two, one), encode(one), cast[2])
+				note(fmt.Sprintf("sale of %q", one), encode(one), sale.saleKeys(one)...)
+				note(fmt.Sprintf("own of %q", one), encode(one), e.Key("own", one))
+				note(fmt.Sprintf("own of %q, %q", one, two), encode(one), e.Key("own", one, two))
+				note(fmt.Sprintf("own of %q, %q, %q", one, two, a), encode(one), e.Key("own", one, two, a))
+			}
+		}
 	})
 }
 

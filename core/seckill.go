@@ -273,6 +273,9 @@ func (g *Seckill) status(ctx context.Context, item string) (status SaleStatus, e
 		_ = g.engine.rdb.Process(ctx, cmd)
 		return cmd.Result()
 	})
+	if err == nil {
+		err = readReply(values, 4, 4).err
+	}
 	if err != nil {
 		return status, err
 	}
