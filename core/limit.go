@@ -21,7 +21,7 @@ type Limit struct {
 }
 
 // WithResolution returns the limit, counted by so many parts of its window: that is for a SlidingWindow with a large Max, such as
-// PerDay(100_000).WithResolution(1440), which counts by minutes. It takes about 10 bytes a part, whatever Max is. A unit
+// PerDay(100_000).WithResolution(1440), which counts by minutes. It takes about 12 bytes a part, whatever Max is. A unit
 // counts as one that was taken at the end of its part. So there are never more than Max units in any window, and a refusal
 // may last longer than it had to, by one part of the window at most.
 func (l Limit) WithResolution(parts int64) Limit {

@@ -53,6 +53,18 @@ var kinds = []kind{
 	},
 }
 
+// byParts is the sliding window that counts by 100 parts of its window, for tests of what it costs and how strict it is.
+var byParts = kind{
+	"SlidingWindow by parts",
+	func(e *Engine, name string, l Limit, more ...Limit) rateLimit {
+		for i := range more {
+			more[i].Resolution = 100
+		}
+		return e.SlidingWindow(name, l.WithResolution(100), more...)
+	},
+	nil,
+}
+
 // eachKind runs f for every algorithm on every backend.
 func eachKind(t *testing.T, f func(t *testing.T, b redistest.Backend, k kind)) {
 	t.Helper()
@@ -543,51 +555,4 @@ func TestLimitChangedAtRunTime(t *testing.T) {
 			take(13, 0) // less the four and the three
 		}
 	})
-}
-
-// TestLimiterCosts measures what each algorithm costs a real Redis, and fails when that grows.
-func TestLimiterCosts(t *testing.T) {
-	s := redistest.StartServer(t)
-	rdb := s.Client(t)
-	e := New(rdb, WithDeadline(10*time.Second))
-	calls := func(f func()) (n int) {
-		t.Helper()
-		if err := rdb.ConfigResetStat(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		f()
-		for _, line := range strings.Split(rdb.Info(t.Context(), "commandstats").Val(), "\r\n") {
-			var count int
-			name, rest, _ := strings.Cut(line, ":calls=")
-			if _, err := fmt.Sscanf(rest, "%d,", &count); err == nil && !strings.Contains(name, "eval") && !strings.Contains(name, "config") {
-				n += count
-			}
-		}
-		return n
-	}
-	for _, k := range kinds {
-		for _, n := range []int64{100, 1000, 10_000} {
-			g := k.make(e, fmt.Sprintf("%s%d", k.name, n), Per(n, 366*24*time.Hour))
-			a := Attempt{Actor: "203.0.113.7"}
-			first := calls(func() { wantReason(t, check(t, g, a), ReasonOK) })
-			for left := n - 2; left > 0; {
-				cost := min(left, 997)
-				check(t, g, Attempt{Actor: a.Actor, Cost: cost})
-				left -= cost
-			}
-			allowed := calls(func() { wantReason(t, check(t, g, a), ReasonOK) })
-			refused := calls(func() { wantReason(t, check(t, g, a), ReasonLimited) })
-			key := g.logKeys(a)[0]
-			bytes := rdb.MemoryUsage(t.Context(), key, 0).Val()
-			t.Logf("%-13s N=%-6d %6d bytes a key (its name is %d), redis.calls: %d first, %d allowed, %d refused",
-				k.name, n, bytes, len(key), first, allowed, refused)
-			mostBytes, mostCalls := int64(160), 3
-			if k.name == "SlidingWindow" {
-				mostBytes, mostCalls = 11*n+300, 5
-			}
-			if bytes > mostBytes || max(first, allowed, refused) > mostCalls {
-				t.Errorf("%s: more than %d bytes or %d calls", k.name, mostBytes, mostCalls)
-			}
-		}
-	}
 }
