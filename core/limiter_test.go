@@ -347,6 +347,38 @@ func TestLimitersShareNothing(t *testing.T) {
 	})
 }
 
+// TestLimitersOfOneNameShareNoOtherLimit: in two processes, such as an old and a new version, a name may have other limits. What is
+// kept by another algorithm, window or resolution is not theirs.
+func TestLimitersOfOneNameShareNoOtherLimit(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		used := map[string]string{}
+		for _, k := range kinds {
+			for _, l := range []Limit{
+				PerMinute(2), PerHour(2), Per(2, 60_001*time.Millisecond),
+				PerMinute(2).WithResolution(2), PerMinute(2).WithResolution(60), PerHour(2).WithResolution(60),
+			} {
+				if l.Resolution > 0 && k.name != "SlidingWindow" {
+					continue
+				}
+				what := fmt.Sprintf("%s %v", k.name, l)
+				clock := newTestClock()
+				g := k.make(newEngine(b, withClock(clock)), "api", l)
+				a := Attempt{Actor: "a"}
+				if other, taken := used[g.logKeys(a)[0]]; taken {
+					t.Errorf("%s and %s have one key", what, other)
+				}
+				used[g.logKeys(a)[0]] = what
+				for want := int64(1); want >= 0; want-- {
+					if d := check(t, g, a); !d.Allowed || d.Remaining != want {
+						t.Errorf("%s: %+v, want %d remaining", what, d, want)
+					}
+				}
+				wantReason(t, check(t, g, a), ReasonLimited)
+			}
+		}
+	})
+}
+
 // TestLimiterLostReply: a check is sent once, so at most one unit is gone; all else may be sent again.
 func TestLimiterLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {

@@ -108,6 +108,23 @@ func TestPartsAfterTheClockWasSetBack(t *testing.T) {
 	})
 }
 
+// TestASmallStepBackLocksNobodyOut: a clock that steps back over the beginning of a part costs the other limits no more than the step.
+func TestASmallStepBackLocksNobodyOut(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := &testClock{now: newTestClock().now.Truncate(time.Hour)}
+		limits := []Limit{PerHour(100).WithResolution(2)}
+		g := newEngine(b, withClock(clock)).SlidingWindowBy("w", func(context.Context, Attempt) ([]Limit, error) { return limits, nil })
+		clock.Advance(time.Millisecond)
+		wantReason(t, check(t, g, Attempt{Actor: "a"}), ReasonOK)
+		clock.Advance(-2 * time.Second)
+		limits = append(limits, PerSecond(2))
+		wantReason(t, check(t, g, Attempt{Actor: "a", Cost: 2}), ReasonOK)
+		if d := check(t, g, Attempt{Actor: "a"}); d.Allowed || d.RetryAfter > 3*time.Second {
+			t.Errorf("%+v: want a retry after the window and the step at most", d)
+		}
+	})
+}
+
 // TestUnitsCountWhenAllPartsHaveLeft, and were dropped by a refusal, and then the clock was set back: what is left of the log is
 // where its count begins, which no unit may join.
 func TestUnitsCountWhenAllPartsHaveLeft(t *testing.T) {

@@ -15,8 +15,8 @@
 --       then part, ...   for each limit, the microseconds of a part, or 0 to count one by one; absent: all one by one
 -- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
 --       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is in the log
---       stamp      the moment of admission in microseconds, for sliding_window_refund; after a clock was set back, the end of
---                  the part to which the units were added
+--       stamp      the moment of admission in microseconds, for sliding_window_refund; after a clock was set back, the
+--                  beginning of the part to which the units were added
 --       retry      microseconds until the same cost fits every limit
 --       limit      which limit speaks, from 1: the one with least left; when refused, the one that is full longest
 
@@ -85,7 +85,7 @@ local function by_parts(i)
   if number(n) then
     newest[i] = last[1] + 0
     if newest[i] > math.ceil(now / part[i]) then -- the clock was set back
-      moment = math.max(moment, newest[i] * part[i])
+      moment = math.max(moment, (newest[i] - 1) * part[i] + 1)
     end
   end
   while number(n) and number(n) * part[i] + window[i] <= now do
