@@ -58,13 +58,13 @@ local function one_by_one(i)
     return (at - age) * grain + window[i]
   end
 
-  local n = 0
-  local first = count > 0 and leaves(number(0))
-  local next = first
-  while next and next <= now do
+  local n, unit = 0, number(0)
+  local first = unit and leaves(unit)
+  while unit and leaves(unit) <= now do
     n = n + 1
-    next = number(n) and leaves(number(n))
+    unit = number(n)
   end
+  local next = unit and leaves(unit)
   gone[i] = n
   renew[i] = not next or math.floor(first / window[i] * 4) ~= math.floor(next / window[i] * 4)
 
