@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,7 +103,8 @@ func TestSubjectsKeepTheirLimit(t *testing.T) {
 
 func TestAnErrorEndsTheRun(t *testing.T) {
 	away := errors.New("away")
-	r := newRunner(subject{"broken", 1, func(context.Context, string) (bool, error) { return false, away }}, 10)
+	r := runner{subject: subject{"broken", 1, func(context.Context, string) (bool, error) { return false, away }}}
+	r.start(10)
 	for _, l := range loads {
 		if err := r.turn(t.Context(), l, time.Hour, nil); !errors.Is(err, away) {
 			t.Errorf("%v: %v; want %v", l, err, away)
@@ -111,13 +113,16 @@ func TestAnErrorEndsTheRun(t *testing.T) {
 }
 
 func TestKeysAreChangedBeforeTheyAreUsedUp(t *testing.T) {
-	k := keySource{prefix: "k", uses: 3}
+	var made atomic.Int64
 	used := map[string]int{}
-	for range 10 * 3 * activeKeys {
-		used[k.next()]++
+	for range 2 { // callers
+		k := keySource{made: &made, keys: make([]string, 8), uses: 3}
+		for range 10 * 3 * 8 {
+			used[k.next()]++
+		}
 	}
-	if len(used) != 10*activeKeys {
-		t.Errorf("%d keys, want %d", len(used), 10*activeKeys)
+	if len(used) != 2*10*8 {
+		t.Errorf("%d keys, want %d", len(used), 2*10*8)
 	}
 	for key, n := range used {
 		if n != 3 {

@@ -36,26 +36,19 @@ var loads = []load{{1, false}, {16, false}, {128, false}, {1, true}, {16, true},
 // runner is a subject under measurement.
 type runner struct {
 	subject
-	sources  [128]keySource // one for each caller
 	measured map[load]*series
-	bytes    int64 // that a key takes in Redis once the limit's units have been taken
-	admitted int   // most in any window, under attack; 0: was not attacked
+	made     atomic.Int64 // how many keys
+	bytes    int64        // that a key takes in Redis once the limit's units have been taken
+	admitted int          // most in any window, under attack; 0: was not attacked
 }
 
-func newRunner(s subject, units int) *runner {
-	r := &runner{subject: s, measured: map[load]*series{}}
-	for caller := range r.sources {
-		r.sources[caller] = keySource{prefix: fmt.Sprintf("c%d-", caller), uses: units * 9 / 10}
-	}
-	return r
-}
-
-// series is what was measured of one subject under one load.
+// series is what was measured of one subject under one load: of most, a value for each round.
 type series struct {
-	perCall []float64       // nanoseconds from the callers' view, a value for each round
-	cpu     []float64       // microseconds of the server's processor a call, likewise
-	script  []float64       // those of them that EVALSHA and EVAL took
-	took    []time.Duration // samples of single calls, of all rounds
+	keys    []keySource // one for each caller
+	perCall []float64   // nanoseconds of the turn for each call that all callers made
+	p99     []float64   // microseconds that a caller waited for its answer
+	cpu     []float64   // microseconds of the server's processor a call
+	script  []float64   // those of them that EVALSHA and EVAL took
 	calls   int
 	meant   int // calls that were answered as the load means it
 }
@@ -65,7 +58,7 @@ type series struct {
 func (g group) measure(ctx context.Context, c config) ([]*runner, error) {
 	var runners []*runner
 	for i, s := range g.subjects(c.units, time.Minute) {
-		r := newRunner(s, c.units)
+		r := &runner{subject: s}
 		if err := r.weigh(ctx, g.redis, fmt.Sprintf("weighed-%02d", i), c.units); err != nil {
 			return nil, err
 		}
@@ -73,9 +66,9 @@ func (g group) measure(ctx context.Context, c config) ([]*runner, error) {
 	}
 	order := rand.New(rand.NewPCG(c.seed, 0))
 	for round := range c.rounds + 1 {
-		if round == 1 {
+		if round <= 1 {
 			for _, r := range runners {
-				clear(r.measured)
+				r.start(c.units)
 			}
 		}
 		for _, l := range loads {
@@ -89,6 +82,18 @@ func (g group) measure(ctx context.Context, c config) ([]*runner, error) {
 	return runners, g.attack(ctx, c.attack, runners)
 }
 
+// start forgets what was measured, and gives the callers keys of so many units.
+func (r *runner) start(units int) {
+	r.measured = map[load]*series{}
+	for _, l := range loads {
+		s := &series{keys: make([]keySource, l.callers)}
+		for i := range s.keys {
+			s.keys[i] = keySource{made: &r.made, keys: make([]string, activeKeys/l.callers), uses: units * 9 / 10}
+		}
+		r.measured[l] = s
+	}
+}
+
 // turn has the callers ask for as long as the turn is.
 func (r *runner) turn(ctx context.Context, l load, turn time.Duration, rdb *redis.Client) error {
 	if l.refused && r.max > 0 {
@@ -100,7 +105,7 @@ func (r *runner) turn(ctx context.Context, l load, turn time.Duration, rdb *redi
 			}
 		}
 	}
-	callers := make([]caller, l.callers)
+	s, callers := r.measured[l], make([]caller, l.callers)
 	var stop atomic.Bool
 	var running sync.WaitGroup
 	before, err := serverCost(ctx, rdb)
@@ -111,26 +116,22 @@ func (r *runner) turn(ctx context.Context, l load, turn time.Duration, rdb *redi
 	timer := time.AfterFunc(turn, func() { stop.Store(true) })
 	defer timer.Stop()
 	for i := range callers {
-		running.Go(func() { callers[i] = r.ask(ctx, l, &r.sources[i], &stop) })
+		running.Go(func() { callers[i] = r.ask(ctx, l, &s.keys[i], &stop) })
 	}
 	running.Wait()
 	elapsed := time.Since(begun)
 	after, err := serverCost(ctx, rdb)
 
-	s := r.measured[l]
-	if s == nil {
-		s = &series{}
-		r.measured[l] = s
-	}
-	calls := 0
+	calls, took := 0, []time.Duration(nil)
 	for _, c := range callers {
 		err = errors.Join(err, c.err)
 		calls += c.calls
 		s.meant += c.meant
-		s.took = append(s.took, c.took...)
+		took = append(took, c.took...)
 	}
 	s.calls += calls
 	s.perCall = append(s.perCall, float64(elapsed.Nanoseconds())/float64(calls))
+	s.p99 = append(s.p99, float64(quantile(took, 0.99).Nanoseconds())/1e3)
 	s.cpu = append(s.cpu, (after.cpu-before.cpu)/float64(calls))
 	s.script = append(s.script, (after.script-before.script)/float64(calls))
 	return err
@@ -147,7 +148,7 @@ type caller struct {
 
 // ask asks until it is told to stop, once at least.
 func (r *runner) ask(ctx context.Context, l load, keys *keySource, stop *atomic.Bool) (c caller) {
-	const sampled = 17 // one call in so many is timed by itself; not a divisor of activeKeys, so it is no special key's
+	const sampled = 17 // one call in so many is timed by itself; prime to the number of keys, so it is no special key's
 	want := !l.refused || r.max == 0
 	for c.calls == 0 || !stop.Load() {
 		key := hotKey
@@ -174,22 +175,22 @@ func (r *runner) ask(ctx context.Context, l load, keys *keySource, stop *atomic.
 	return c
 }
 
-// activeKeys is how many keys a caller has in turn.
-const activeKeys = 16
+// activeKeys is how many keys are in use at once, shared out among the callers.
+const activeKeys = 128
 
-// keySource gives one caller its keys, activeKeys of them in turn, and new ones when these have been used so often that their
-// units would run out soon. So most calls meet a key that is in use, and none meets one that is used up.
+// keySource gives one caller its keys in turn, and new ones when these have been used so often that their units would run out
+// soon. So most calls meet a key that is in use, and none meets one that is used up.
 type keySource struct {
-	prefix string
-	uses   int // of a key
-	calls  int
-	keys   [activeKeys]string
+	made  *atomic.Int64 // counts the keys of all sources, to name them
+	keys  []string
+	uses  int // of a key
+	calls int
 }
 
 func (k *keySource) next() string {
-	i := k.calls % activeKeys
-	if generation, use := k.calls/activeKeys/k.uses, k.calls/activeKeys%k.uses; use == 0 {
-		k.keys[i] = k.prefix + strconv.Itoa(generation*activeKeys+i)
+	i := k.calls % len(k.keys)
+	if k.calls/len(k.keys)%k.uses == 0 {
+		k.keys[i] = "key-" + strconv.FormatInt(k.made.Add(1), 10)
 	}
 	k.calls++
 	return k.keys[i]

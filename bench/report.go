@@ -40,7 +40,7 @@ func (r *report) preface(ctx context.Context, rdb *redis.Client, c config) error
 	if err != nil {
 		return err
 	}
-	r.line("# Results\n\nWritten by `make bench` on %s: %s, Redis %s, %d CPUs for the callers and the server together; "+
+	r.line("# Results\n\nWritten by `make bench` on %s: %s, Redis %s, %d CPUs for the callers and the server together;\n"+
 		"%d rounds, %v a turn, seed %d. With:\n", time.Now().UTC().Format(time.DateOnly), runtime.Version(),
 		info["Server"]["redis_version"], runtime.NumCPU(), c.rounds, c.turn, c.seed)
 	for _, module := range required.FindAllStringSubmatch(string(mod), -1) {
@@ -50,7 +50,7 @@ func (r *report) preface(ctx context.Context, rdb *redis.Client, c config) error
 	}
 	r.line(`
 Read the ratios, written ×: how many of the floor's calls one call takes, in the same run. The times are those of one machine on
-one day, and of whatever else it did. Each number is the median over the rounds; a p99 is over the calls of all rounds. README.md
+one day, and of whatever else it did. Each number is the median over the rounds. "allowed, 16" is 16 callers who are allowed. README.md
 says what is measured, and what is not fair about it.`)
 	return nil
 }
@@ -62,7 +62,8 @@ func (r *report) results(g group, c config, runners []*runner) {
 	if g.redis != nil {
 		r.ratios("the server's CPU time of a call", runners, func(s *series) []float64 { return s.cpu })
 	}
-	r.head("the limit", fmt.Sprintf("most admitted in any window / %d", attackUnits), fmt.Sprintf("bytes of a key in Redis after %d units", c.units))
+	r.head("the limit", fmt.Sprintf("most admitted in any window / %d", attackUnits),
+		fmt.Sprintf("bytes of a key in Redis after %d units", c.units))
 	meant := 1.0
 	for _, s := range runners {
 		r.row(s.name, unlessZero("%.2f", float64(s.admitted)/attackUnits), unlessZero("%.0f", float64(s.bytes)))
@@ -70,7 +71,7 @@ func (r *report) results(g group, c config, runners []*runner) {
 			meant = min(meant, float64(m.meant)/float64(m.calls))
 		}
 	}
-	r.line("\nUnder each load, %.1f %% or more of each one's calls were answered as the load's name says.", 100*meant)
+	r.line("\nUnder each load at least %.1f %% of each one's calls were answered as the load's name says.", 100*meant)
 	for _, l := range loads {
 		r.load(g, l, runners)
 	}
@@ -103,10 +104,9 @@ func (r *report) load(g group, l load, runners []*runner) {
 	for _, s := range runners {
 		m := s.measured[l]
 		perCall := median(m.perCall)
-		p99 := float64(quantile(m.took, 0.99).Nanoseconds()) / 1e3
 		cells := []string{
 			s.name, fmt.Sprintf("%.0f", perCall), fmt.Sprintf("%.0f", 1e9/perCall), times(m.perCall, floor.perCall),
-			fmt.Sprintf("%.1f", p99),
+			fmt.Sprintf("%.1f", median(m.p99)),
 		}
 		if g.redis != nil {
 			cells = append(cells, fmt.Sprintf("%.1f", median(m.cpu)), times(m.cpu, floor.cpu),

@@ -63,7 +63,8 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 			// One line a guard of ours. Redis decides each call of these: a guard that answers some refusals from the process's
 			// memory belongs here beside the one that does not.
 			byGuard("SlidingWindow", n, gate.SlidingWindow("one", limit)),
-			byGuard("SlidingWindow, 3 limits", n, gate.SlidingWindow("three", limit, core.Per(10*most, 60*window), core.Per(100*most, 1440*window))),
+			byGuard("SlidingWindow, 3 limits", n, gate.SlidingWindow("three",
+				limit, core.Per(10*most, 60*window), core.Per(100*most, 1440*window))),
 			// At n = 100 a minute this is 100,000 a day, counted by minutes.
 			byGuard("SlidingWindow, by parts", 1000*n, gate.SlidingWindow("parts", core.Per(1000*most, 1440*window).WithResolution(1440))),
 			byGuard("FixedWindow", n, gate.FixedWindow("fixed", limit)),
