@@ -38,7 +38,7 @@ type BanOptions struct {
 // who hammers one route is shut out of all that ask the same Bans.
 //
 // A refusal is reported by Strike. Strikes are counted one by one: more than BanOptions.Refusals of them in any Period ban the
-// actor, fewer never do. While a ban lasts further strikes do not lengthen it, and after it they are counted from nothing.
+// actor, so many or fewer never do. While a ban lasts further strikes do not lengthen it, and after it they are counted from nothing.
 //
 // As a Guard of its own it refuses the banned as ReasonBanned, with RetryAfter, and takes nothing. It is mostly used as an option
 // of a rule (nethttpmw.Rule.Bans), which strikes by itself.

@@ -210,10 +210,13 @@ func netOf(text string) (netip.Prefix, bool) {
 // FuzzList compares a list with a loop over its entries, which stand in lines.
 func FuzzList(f *testing.F) {
 	for _, entries := range []string{
-		"10.0.0.0/8\n10.1.2.3\nann", "::/0\n0.0.0.0/0", "2001:db8::/32\n2001:db8:1:2::/64\nfe80::1%eth0", "::ffff:10.0.0.0/104\n::ffff:0:0/90",
+		"10.0.0.0/8\n10.1.2.3\nann", "::/0\n0.0.0.0/0", "2001:db8::/32\n2001:db8:1:2::/64\nfe80::1%eth0",
+		"::ffff:10.0.0.0/104\n::ffff:0:0/90",
 		"10.0.0.0/33\n \n\x00\n/a/b", "10.0.0.0/8\n10.0.0.0/16\n10.0.0.0/24\n10.0.0.0/32",
 	} {
-		for _, key := range []string{"10.1.2.3", "10.0.0.0/24", "2001:db8:1:2::/64", "::ffff:10.1.2.3", "::ffff:1.2.3.4/90", "ann", "", "fe80::1%eth1"} {
+		for _, key := range []string{
+			"10.1.2.3", "10.0.0.0/24", "2001:db8:1:2::/64", "::ffff:10.1.2.3", "::ffff:1.2.3.4/90", "ann", "", "fe80::1%eth1",
+		} {
 			f.Add(entries, key)
 		}
 	}

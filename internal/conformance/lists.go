@@ -80,5 +80,9 @@ func listsGoFirst(s *scene) {
 			}
 		}
 	}
+	everybody := keyfuncs.NewList(keyfuncs.Const("everybody"), "everybody")
+	garbage := keyfuncs.NewList(func(*keyfuncs.Request) (string, error) { return "", keyfuncs.ErrMalformed })
+	app = s.framework.Build(onThings(ok, nethttpmw.Rule{Guard: rule.Guard, Who: rule.Who, Deny: everybody, Allow: garbage}))
+	want("ann", inside, 403, denied) // and Allow is not asked then
 	notes.want(s)
 }
