@@ -78,8 +78,8 @@ for i = 1, limits do
     local numbers, from, size = redis.call('LRANGE', log, '0', '3'), 0, 4
     local function number(n)
       if n >= from + #numbers then
-        size = math.min(size * 2, 128)
-        numbers, from = redis.call('LRANGE', log, n, n + size - 1), n
+        size, from = math.min(size * 2, 128), n - n % 2 -- a chunk has whole pairs
+        numbers = redis.call('LRANGE', log, from, from + size - 1)
       end
       return numbers[n - from + 1]
     end
