@@ -2,10 +2,11 @@
 
 GO            ?= go
 TESTFLAGS     ?=
+BENCHFLAGS    ?=
 GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak fuzz lint examples cover redis
+.PHONY: help demo test soak fuzz lint examples cover bench redis
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +39,9 @@ examples: ## build the examples
 
 cover: redis ## show the coverage of each package
 	$(GO) test -count=1 -cover ./...
+
+bench: redis ## compare with other limiters, in one run (minutes), and write bench/RESULTS.md
+	cd bench && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^TestReport$$' -count=1 -timeout=60m -args -out RESULTS.md $(BENCHFLAGS)
 
 redis: # install what the tests start, where that can be done
 	@scripts/install-test-programs

@@ -80,6 +80,22 @@ func Example_limits() {
 	_ = api
 }
 
+func Example_bansAndLists() {
+	gate := core.New(client())
+
+	address := keyfuncs.IP(keyfuncs.IPv6Prefix(128)) // for lists that have single addresses in them
+	deny := keyfuncs.NewList(address, "198.51.100.0/24")
+	perIP := ratelimit.Rule{
+		Guard: gate.SlidingWindow("site", core.PerMinute(100)),
+		Who:   keyfuncs.IP(),
+		Deny:  deny,
+		Allow: keyfuncs.NewList(address, "192.0.2.0/24", "2001:db8:1:2::5"),
+		Bans:  gate.Bans("bans", core.BanOptions{Refusals: 50, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour}),
+	}
+
+	_ = perIP
+}
+
 func Example_failedLogins() {
 	gate := core.New(client())
 

@@ -53,6 +53,8 @@ const (
 	ReasonLimited Reason = "limited"
 	// ReasonOverLimit: the cost alone is more than the rate limit, so waiting is no help.
 	ReasonOverLimit Reason = "over_limit"
+	// ReasonBanned: the actor is shut out because he was refused too often; RetryAfter says until when.
+	ReasonBanned Reason = "banned"
 
 	// ReasonDuplicate: this voter has voted, this buyer has all that one buyer may have.
 	ReasonDuplicate Reason = "duplicate"

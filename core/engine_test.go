@@ -20,31 +20,38 @@ type redisCmder = redis.Cmder
 func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 	engine := func() *Engine { return New(nothing{}) }
 	for text, mistake := range map[string]func(){
-		"pass the application's":      func() { New(nil) },
-		"the prefix is empty":         func() { WithPrefix("") },
-		"has '{' in it":               func() { WithPrefix("a{b}") },
-		"a minute at most":            func() { WithDeadline(time.Hour) },
-		"more than 0":                 func() { WithDeadline(0) },
-		"does not cover a retry":      func() { WithRetryHorizon(time.Millisecond) },
-		"leave the option out":        func() { WithObserver(nil) },
-		"guard's name is empty":       func() { engine().Votes("", VoteOptions{}) },
-		"longer than 64":              func() { engine().Votes(strings.Repeat("x", 65), VoteOptions{}) },
-		"lets nobody in":              func() { engine().SlidingWindow("w", PerMinute(0)) },
-		"at most 10000":               func() { engine().SlidingWindow("w", PerDay(10_001)) },
-		"keep the smaller":            func() { engine().SlidingWindow("w", PerDay(1), Per(2, 24*time.Hour)) },
-		"whole milliseconds":          func() { engine().SlidingWindow("w", Per(1, time.Microsecond)) },
-		"8784h0m0s":                   func() { engine().SlidingWindow("w", PerDay(1), Per(1, 367*24*time.Hour)) },
-		"guard \"w\"":                 func() { engine().SlidingWindow("w", PerSecond(1), Per(-1, time.Hour)) },
-		"an exact window has a log":   func() { engine().SlidingWindow("w", PerDay(10_001)) },
-		"9007199254740991":            func() { engine().FixedWindow("w", PerDay(maxAmount+1)) },
-		"at most 10000000,":           func() { engine().TokenBucket("w", PerSecond(1), PerDay(10_000_001)) },
-		"no function for its limits":  func() { engine().TokenBucketBy("w", nil) },
-		"1 to 1000":                   func() { engine().Votes("v", VoteOptions{Poll: Poll{PerVoter: -1}}) },
-		"is never open":               func() { engine().Votes("v", VoteOptions{Poll: Poll{Opens: time.Unix(2, 0), Closes: time.Unix(1, 0)}}) },
-		"voters vote again":           func() { engine().Votes("v", VoteOptions{Keep: time.Millisecond}) },
-		"give Keep days (guard \"s\"": func() { engine().Seckill("s", SeckillOptions{Keep: -1}) },
-		"script's name is empty":      func() { NewScript("", "return 1", Once) },
-		"has no source":               func() { NewScript("x", " \n", Once) },
+		"pass the application's":       func() { New(nil) },
+		"the prefix is empty":          func() { WithPrefix("") },
+		"has '{' in it":                func() { WithPrefix("a{b}") },
+		"a minute at most":             func() { WithDeadline(time.Hour) },
+		"more than 0":                  func() { WithDeadline(0) },
+		"does not cover a retry":       func() { WithRetryHorizon(time.Millisecond) },
+		"leave the option out":         func() { WithObserver(nil) },
+		"guard's name is empty":        func() { engine().Votes("", VoteOptions{}) },
+		"longer than 64":               func() { engine().Votes(strings.Repeat("x", 65), VoteOptions{}) },
+		"lets nobody in":               func() { engine().SlidingWindow("w", PerMinute(0)) },
+		"at most 10000":                func() { engine().SlidingWindow("w", PerDay(10_001)) },
+		"keep the smaller":             func() { engine().SlidingWindow("w", PerDay(1), Per(2, 24*time.Hour)) },
+		"whole milliseconds":           func() { engine().SlidingWindow("w", Per(1, time.Microsecond)) },
+		"8784h0m0s":                    func() { engine().SlidingWindow("w", PerDay(1), Per(1, 367*24*time.Hour)) },
+		"guard \"w\"":                  func() { engine().SlidingWindow("w", PerSecond(1), Per(-1, time.Hour)) },
+		"an exact window has a log":    func() { engine().SlidingWindow("w", PerDay(10_001)) },
+		"9007199254740991":             func() { engine().FixedWindow("w", PerDay(maxAmount+1)) },
+		"at most 10000000,":            func() { engine().TokenBucket("w", PerSecond(1), PerDay(10_000_001)) },
+		"no function for its limits":   func() { engine().TokenBucketBy("w", nil) },
+		"1 to 1000":                    func() { engine().Votes("v", VoteOptions{Poll: Poll{PerVoter: -1}}) },
+		"is never open":                func() { engine().Votes("v", VoteOptions{Poll: Poll{Opens: time.Unix(2, 0), Closes: time.Unix(1, 0)}}) },
+		"give 1 to 1000 (guard \"b\")": func() { engine().Bans("b", BanOptions{Refusals: 1001}) },
+		"a ban after -1 refusals":      func() { engine().Bans("b", BanOptions{Refusals: -1}) },
+		"a Period of -1s":              func() { engine().Bans("b", BanOptions{Period: -time.Second}) },
+		"a First of 1µs":               func() { engine().Bans("b", BanOptions{First: time.Microsecond}) },
+		"a Longest of 8808h0m0s":       func() { engine().Bans("b", BanOptions{Longest: 367 * 24 * time.Hour}) },
+		"a Decay of 1.0005s":           func() { engine().Bans("b", BanOptions{Decay: time.Second + 500*time.Microsecond}) },
+		"make First shorter":           func() { engine().Bans("b", BanOptions{First: time.Hour, Longest: time.Minute}) },
+		"voters vote again":            func() { engine().Votes("v", VoteOptions{Keep: time.Millisecond}) },
+		"give Keep days (guard \"s\"":  func() { engine().Seckill("s", SeckillOptions{Keep: -1}) },
+		"script's name is empty":       func() { NewScript("", "return 1", Once) },
+		"has no source":                func() { NewScript("x", " \n", Once) },
 		"two guards are named \"a\"": func() {
 			e := engine()
 			e.SlidingWindow("a", PerMinute(1))
@@ -61,6 +68,7 @@ func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 		k.make(e, k.name, PerSecond(1), PerHour(10))
 		k.by(e, k.name+"By", func(context.Context, Attempt) ([]Limit, error) { panic("there is no attempt yet") })
 	}
+	e.Bans("b", BanOptions{})
 	e.Votes("v", VoteOptions{})
 	e.Seckill("s", SeckillOptions{})
 }
@@ -79,6 +87,7 @@ func every(t *testing.T, e *Engine) func(actor string) {
 	t.Helper()
 	window, votes, sale := e.SlidingWindow("w", PerHour(5)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
 	fixed, bucket := e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5))
+	bans := e.Bans("bans", BanOptions{Refusals: 1})
 	openSale(t, sale, "tv", Sale{Stock: 1000})
 	return func(actor string) {
 		t.Helper()
@@ -94,6 +103,13 @@ func every(t *testing.T, e *Engine) func(actor string) {
 				t.Fatal(err)
 			}
 		}
+		wantReason(t, check(t, bans, Attempt{Actor: actor}), ReasonOK)
+		strikeOut(t, bans, Attempt{Actor: actor})
+		ban(t, bans, Attempt{Actor: actor}, time.Hour)
+		if got := status(t, bans, Attempt{Actor: actor}); got.Left < time.Minute {
+			t.Fatalf("banned for an hour: %+v", got)
+		}
+		unban(t, bans, Attempt{Actor: actor})
 		if _, err := sale.Status(t.Context(), "tv"); err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +258,7 @@ func TestObserverHearsEverything(t *testing.T) {
 	}
 	want := "s open, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, " +
 		"w peek, w check, w refund, w reset, f peek, f check, f refund, f reset, b peek, b check, b refund, b reset, " +
-		"s status, v tally, s sweep, w2 check"
+		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}

@@ -157,8 +157,11 @@ func TestCheckTag(t *testing.T) {
 func TestKeysOfACallShareASlot(t *testing.T) {
 	e := New(nothing{})
 	votes, sale := e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
+	bans := e.Bans("b", BanOptions{})
 	for _, text := range hostile {
-		for _, keys := range [][]string{votes.voteKeys(Attempt{Resource: text, ID: text}), sale.saleKeys(text)} {
+		for _, keys := range [][]string{
+			votes.voteKeys(Attempt{Resource: text, ID: text}), sale.saleKeys(text), bans.banKeys(Attempt{Actor: text, Resource: text}),
+		} {
 			if err := checkTag(keys); err != nil {
 				t.Errorf("%.40q: %q", text, keys)
 			}

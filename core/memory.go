@@ -54,7 +54,7 @@ func (m *memory) take(key string, limits []Limit, cost, now int64) verdict {
 		stamps := current[i].stamps
 		left := l.Max - int64(len(stamps))
 		if left < cost {
-			wait := stamps[cost-left-1] + l.Window.Microseconds() - now
+			wait := max(stamps[0], stamps[cost-left-1]) + l.Window.Microseconds() - now
 			if refused == nil || wait > refused.moment {
 				refused = &verdict{limit: i, remaining: max(left, 0), moment: wait}
 			}

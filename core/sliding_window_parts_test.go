@@ -171,6 +171,26 @@ func TestRefundAfterAClockWasSetBackKeepsTheLog(t *testing.T) {
 	}
 }
 
+// TestARefusalAfterAClockWasSetBackSaysWhen: units that were taken since then leave with the head, not before.
+func TestARefusalAfterAClockWasSetBackSaysWhen(t *testing.T) {
+	for _, more := range [][]Limit{nil, {PerHour(50)}} {
+		redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+			clock := newTestClock()
+			g := newEngine(b, withClock(clock)).SlidingWindow("w", PerMinute(2), more...)
+			check(t, g, Attempt{Actor: "a"})
+			clock.Advance(-2 * time.Minute)
+			check(t, g, Attempt{Actor: "a"})
+			clock.Advance(90 * time.Second)
+			d := check(t, g, Attempt{Actor: "a", Cost: 2})
+			if d.Allowed || d.RetryAfter < 90*time.Second || d.RetryAfter > 91*time.Second {
+				t.Fatalf("%+v: want a retry when the first unit leaves", d)
+			}
+			clock.Advance(d.RetryAfter)
+			wantReason(t, check(t, g, Attempt{Actor: "a", Cost: 2}), ReasonOK)
+		})
+	}
+}
+
 // TestSlidingWindowScriptsAgree: the script for one limit and the one for several are the same limit. Each of two logs is written by
 // both, in turn by chance, and every reply and both logs are the same.
 func TestSlidingWindowScriptsAgree(t *testing.T) {

@@ -8,7 +8,7 @@
 //	text, err := who(&keyfuncs.Request{Request: r})       // the adapters do this
 //
 // Most callers want [IP] where nobody is logged in and [User] where somebody is; FirstOf(User("uid"), IP()) is both.
-// [Join] makes one text out of several, [Hash] hides a secret.
+// [Join] makes one text out of several, [Hash] hides a secret. A [List] has those whom a rule denies or lets pass uncounted.
 //
 // # Who can choose the text
 //

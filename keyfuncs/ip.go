@@ -173,25 +173,37 @@ func isUnixPeer(remoteAddr string) bool {
 	return remoteAddr == "" || remoteAddr[0] == '@' || strings.Contains(remoteAddr, "/")
 }
 
+// shortMapped says what is wrong with a prefix that covers more than the mapped addresses it is written with.
+const shortMapped = "the prefix is shorter than the /96 of mapped addresses; write it as IPv4"
+
 func mustPrefix(s string) netip.Prefix {
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		addr, err := netip.ParseAddr(s)
-		if err != nil || addr.Zone() != "" {
-			misuse("TrustProxies(%q): write an address such as \"192.0.2.1\" or a prefix such as \"10.0.0.0/8\"", s)
-		}
-		p = netip.PrefixFrom(addr, addr.BitLen())
-	}
-	// Addresses are folded before they are compared, and so must prefixes be, or a mapped one would match nothing.
-	if a := p.Addr(); a.Is4In6() {
-		if p.Bits() < 96 {
-			misuse("TrustProxies(%q): the prefix is shorter than the /96 of mapped addresses; write it as IPv4", s)
-		}
-		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
-	}
-	if p.Bits() == 0 {
+	p, ok := parsePrefix(s)
+	switch {
+	case !ok || strings.Contains(s, "%"):
+		misuse("TrustProxies(%q): write an address such as \"192.0.2.1\" or a prefix such as \"10.0.0.0/8\"", s)
+	case p.Addr().Is4In6():
+		misuse("TrustProxies(%q): %s", s, shortMapped)
+	case p.Bits() == 0:
 		misuse("TrustProxies(%q): that trusts everybody, and so lets everybody name any client; "+
 			"list the addresses of your own proxies", s)
 	}
 	return p
+}
+
+// parsePrefix reads a prefix, or an address as the prefix that has it alone. Addresses are folded before they are compared, and so
+// must prefixes be, or a mapped one would match nothing; one that is too short to be folded stays mapped. Bits behind the prefix
+// are kept, a zone is not.
+func parsePrefix(s string) (p netip.Prefix, ok bool) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		addr, err := netip.ParseAddr(s)
+		if err != nil || strings.Contains(addr.Zone(), "/") { // a prefix has no zone, but a zone may be any text
+			return netip.Prefix{}, false
+		}
+		p = netip.PrefixFrom(addr.WithZone(""), addr.BitLen())
+	}
+	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+	}
+	return p, true
 }

@@ -23,26 +23,28 @@ if not stamp then
   stamp = time[1] .. string.sub('00000' .. time[2], -6)
 end
 local now = stamp + 0
-local need = math.max(cost, 1)
+local need = cost > 0 and cost or 1
 
 local speaks, remaining, retry
-local moment, over, taken = now, {}, {}
+local moment, ends, taken = now, {}, {} -- ends has the windows that go on
 
 for i = 1, limits do
-  local window = ARGV[i * 2] * 1000
+  local window, over = ARGV[i * 2] * 1000, now
   local count = redis.call('GET', KEYS[i])
   if count then
-    over[i], taken[i] = string.match(count, '(%d+) (%d+)')
-    over[i] = over[i] + 0
+    ends[i], taken[i] = string.match(count, '(%d+) (%d+)')
+    over = ends[i] + 0
   end
-  if not count or over[i] <= now then
-    over[i], taken[i] = now + window, 0
+  if over <= now then
+    ends[i], taken[i], over = nil, 0, now + window
   end
-  moment = math.max(moment, over[i] - window) -- now, but for a clock that was set back
+  if over - window > moment then -- the clock was set back
+    moment = over - window
+  end
 
   local left = ARGV[i * 2 - 1] - taken[i]
   if left < need then
-    local wait = over[i] - now
+    local wait = over - now
     if not retry or wait > retry then
       speaks, remaining, retry = i, left, wait
     end
@@ -60,9 +62,12 @@ end
 
 if cost > 0 then
   for i = 1, limits do
-    -- The second more is for a server that pauses between the script's start, from which a TTL counts, and its TIME.
-    redis.call('SET', KEYS[i], string.format('%.0f %.0f', over[i], taken[i] + cost),
-      'PX', math.ceil((over[i] - now) / 1000) + 1000)
+    if ends[i] then
+      redis.call('SET', KEYS[i], string.format('%s %.0f', ends[i], taken[i] + cost), 'KEEPTTL')
+    else
+      -- The second more is for a server that pauses between the script's start, from which a TTL counts, and its TIME.
+      redis.call('SET', KEYS[i], string.format('%.0f %.0f', now + ARGV[i * 2] * 1000, cost), 'PX', ARGV[i * 2] + 1000)
+    end
   end
 end
 return {1, remaining, moment, speaks}

@@ -26,6 +26,9 @@ var (
 	//go:embed limit_reset.lua
 	LimitReset string
 
+	//go:embed ban.lua
+	Ban string
+
 	//go:embed vote.lua
 	Vote string
 	//go:embed vote_undo.lua

@@ -19,12 +19,14 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // scripts are the embedded ones by their file.
 var scripts = map[string]string{
 	"sliding_window.lua":        lua.SlidingWindow,
+	"sliding_windows.lua":       lua.SlidingWindows,
 	"sliding_window_refund.lua": lua.SlidingWindowRefund,
 	"fixed_window.lua":          lua.FixedWindow,
 	"fixed_window_refund.lua":   lua.FixedWindowRefund,
 	"token_bucket.lua":          lua.TokenBucket,
 	"token_bucket_refund.lua":   lua.TokenBucketRefund,
 	"limit_reset.lua":           lua.LimitReset,
+	"ban.lua":                   lua.Ban,
 	"vote.lua":                  lua.Vote,
 	"vote_undo.lua":             lua.VoteUndo,
 	"seckill_open.lua":          lua.SeckillOpen,
@@ -95,11 +97,19 @@ func TestByHand(t *testing.T) {
 		want string // the lines of the answer, joined by spaces; X stands for any number
 	}{
 		{"sliding_window", []string{"w{a}"}, []string{"2", "60000"}, "1 1 X"},
-		{"sliding_window", []string{"w{a}", "{a}h"}, []string{"2", "60000", "9", "3600000", "1"}, "1 0 X"},
+		{"sliding_window", []string{"w{a}"}, []string{"2", "60000"}, "1 0 X"},
 		{"sliding_window", []string{"w{a}"}, []string{"2", "60000"}, "0 0 X"},
-		{"sliding_window", []string{"v{a}", "{a}v"}, []string{"3", "60000", "2", "3600000", "2", "5000000"}, "1 0 5000000 2"},
-		{"sliding_window", []string{"v{a}", "{a}v"}, []string{"3", "60000", "2", "3600000", "1", "6000000"}, "0 0 3599000000 2"},
-		{"sliding_window", []string{"v{a}", "{a}v"}, []string{"3", "60000", "2", "3600000", "0", "6000000"}, "0 0 3599000000 2"},
+		{"sliding_window", []string{"w{b}"}, []string{"2", "60000", "2", "5000000"}, "1 0 5000000"},
+		{"sliding_window", []string{"w{b}"}, []string{"2", "60000", "0", "6000000"}, "0 0 59000000"},
+		{"sliding_windows", []string{"v{a}", "{a}v"}, []string{"3", "60000", "2", "3600000"}, "1 1 X 2"},
+		{"limit_reset", []string{"v{a}", "{a}v"}, nil, "2"},
+		{"sliding_windows", []string{"v{a}", "{a}v"}, []string{"3", "60000", "2", "3600000", "2", "5000000"}, "1 0 5000000 2"},
+		{"sliding_windows", []string{"v{a}", "{a}v"}, []string{"3", "60000", "2", "3600000", "1", "6000000"}, "0 0 3599000000 2"},
+		{"sliding_windows", []string{"v{a}", "{a}v"}, []string{"3", "60000", "2", "3600000", "0", "6000000"}, "0 0 3599000000 2"},
+		{"sliding_windows", []string{"p{a}"}, []string{"3", "60000", "1", "", "1000000"}, "1 2 X 1"},
+		{"sliding_windows", []string{"p{b}"}, []string{"3", "60000", "2", "5000001", "1000000"}, "1 1 5000001 1"},
+		{"sliding_windows", []string{"p{b}"}, []string{"3", "60000", "2", "7000000", "1000000"}, "0 1 59000000 1"},
+		{"sliding_window_refund", []string{"p{b}r", "p{b}"}, []string{"3", "60000", "2", "5000001", "7000000", "1000000"}, "2"},
 		{"sliding_window_refund", []string{"v{a}r", "v{a}", "{a}v"}, []string{"3", "60000", "2", "3600000", "1", "5000000"}, "1"},
 		{"sliding_window_refund", []string{"v{a}r", "v{a}", "{a}v"}, []string{"3", "60000", "2", "3600000", "1", "5000000"}, "0"},
 		{"limit_reset", []string{"v{a}", "{a}v"}, nil, "2"},
@@ -117,6 +127,13 @@ func TestByHand(t *testing.T) {
 		{"token_bucket", []string{"t{b}", "{b}t"}, []string{"3", "60000", "2", "3600000", "1", "6000000"}, "0 0 1799000000 2"},
 		{"token_bucket_refund", []string{"t{b}r", "t{b}", "{b}t"}, []string{"3", "60000", "2", "3600000", "2", "5000000", "6000000"}, "2"},
 		{"token_bucket_refund", []string{"t{b}r", "t{b}", "{b}t"}, []string{"3", "60000", "2", "3600000", "2", "5000000", "6000000"}, "0"},
+		{"ban", []string{"b{a}", "{a}b"}, []string{"strike", "60000", "1", "60000", "1000", "4000", "0"}, "0 0 0 0"},
+		{"ban", []string{"b{a}", "{a}b"}, []string{"look", "60000", "1", "60000", "0", "0", "0"}, "0 0 0 1"},
+		{"ban", []string{"b{a}", "{a}b"}, []string{"strike", "60000", "1", "60000", "1000", "4000", "0"}, "1 1000000 1 0"},
+		{"ban", []string{"b{a}", "{a}b"}, []string{"ban", "60000", "0", "0", "0", "0", "90000"}, "1 90000000 1 0"},
+		{"ban", []string{"b{a}"}, []string{"look", "60000", "0", "0", "0", "0", "0"}, "0 X 1 0"},
+		{"limit_reset", []string{"b{a}", "{a}b"}, nil, "1"},
+		{"ban", []string{"b{a}"}, []string{"look", "60000", "0", "0", "0", "0", "0"}, "0 0 0 0"},
 		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c1"}, "ok 0 1 0 red=1"},
 		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c2"}, "ok 1 1 0 red=1"},
 		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c3", "0"}, "0"},
@@ -148,7 +165,7 @@ func TestStepsInTheDebugger(t *testing.T) {
 	s := redistest.StartServer(t)
 	out := redisCLI(t, s, "next\nnext\nnext\nprint cost\ncontinue\nquit\n",
 		"--ldb", "--eval", "sliding_window.lua", "w{a}", ",", []string{"5", "60000", "3"})
-	for _, want := range []string{"local limits = #KEYS", "<value> 3", "stop reason"} {
+	for _, want := range []string{"local log, max, window = KEYS", "<value> 3", "stop reason"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the debugger does not show %q:\n%s", want, out)
 		}

@@ -70,8 +70,8 @@ local left = max - count + gone
 if left < need then
   local free = next
   if need - left > 1 then
-    -- Several units have to leave, and the attempt fits when the last of them does.
-    free = leaves(redis.call('LINDEX', log, gone + need - left - 1), at, grain, window)
+    -- Several units have to leave, and the attempt fits when the last of them does; after a clock was set back, not before the head.
+    free = math.max(next, leaves(redis.call('LINDEX', log, gone + need - left - 1), at, grain, window))
   end
   if cost > 0 and gone > 50 then
     redis.call('LTRIM', log, gone, '-1')

@@ -32,112 +32,114 @@ end
 local need = cost > 0 and cost or 1
 local WRAP = 1000000000000000
 
--- What is known of each limit after it was read.
-local log, max, window, part, gone, head, renew, newest, sum = KEYS, {}, {}, {}, {}, {}, {}, {}, {}
-local moment = now -- at which units are taken
-
--- Most often the beginning of a log is enough; after a pause much is needed, and read in chunks that grow.
-local function reader(i, size)
-  local chunk, from = {}, 0
-  return function(n)
-    if n >= from + #chunk then
-      chunk, from, size = redis.call('LRANGE', log[i], n, n + size - 1), n, math.min(size * 2, 128)
-    end
-    return chunk[n - from + 1]
-  end
-end
-
-local function grain(i)
-  return window[i] > 26843545600 and math.ceil(window[i] / 268435456) or 100
-end
-
--- Returns how many units are in the window, and the moment at which enough of them have left.
-local function one_by_one(i)
-  local grain, count, number = grain(i), redis.call('LLEN', log[i]), reader(i, 2)
-  local at = math.ceil(now / grain)
-  local function leaves(unit)
-    local age = (at - unit + 2147483648) % 4294967296 - 2147483648
-    return (at - age) * grain + window[i]
-  end
-
-  local n = 0
-  local first = count > 0 and leaves(number(0))
-  local next = first
-  while next and next <= now do
-    n = n + 1
-    local unit = number(n)
-    next = unit and leaves(unit)
-  end
-  gone[i], head[i] = n, next
-  renew[i] = not next or math.floor(first / window[i] * 4) ~= math.floor(next / window[i] * 4)
-
-  local lacking = need - max[i] + count - n
-  if lacking > 1 then
-    next = leaves(redis.call('LINDEX', log[i], n + lacking - 1))
-  end
-  return count - n, next
-end
-
-local function by_parts(i)
-  local number, last, n = reader(i, 4), redis.call('LRANGE', log[i], '-2', '-1'), 2
-  local before = number(1) or 0
-  sum[i] = last[2]
-  if number(n) then
-    newest[i] = last[1] + 0
-    if newest[i] > math.ceil(now / part[i]) then -- the clock was set back
-      moment = math.max(moment, (newest[i] - 1) * part[i] + 1)
-    end
-  end
-  while number(n) and number(n) * part[i] + window[i] <= now do
-    before, n = number(n + 1), n + 2
-  end
-  gone[i] = n - 2
-
-  local count = ((sum[i] or 0) - before) % WRAP
-  local lacking = need - max[i] + count
-  if lacking <= 0 then
-    return count
-  end
-  local enough = number(n) -- before its count, because a reader reads on only
-  while (number(n + 1) - before) % WRAP < lacking do
-    n = n + 2
-    enough = number(n)
-  end
-  return count, enough * part[i] + window[i]
+-- As in sliding_window.lua.
+local function leaves(unit, at, grain, window)
+  local age = (at - unit + 2147483648) % 4294967296 - 2147483648
+  return (at - age) * grain + window
 end
 
 local speaks, remaining, retry
+local moment = now -- at which units are taken
+-- Of the limits that have any: numbers to drop; when the head leaves of a log whose TTL is to be renewed, 0 for a log without units;
+-- the newest part that counts; the units taken by now.
+local gone, renew, newest, sums = {}, {}, {}, {}
+
 for i = 1, limits do
-  max[i], window[i], part[i] = ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000, (ARGV[limits * 2 + 2 + i] or 0) + 0
-  local count, free
-  if part[i] > 0 then
-    count, free = by_parts(i)
+  local log, max, window, part = KEYS[i], ARGV[i * 2 - 1], ARGV[i * 2] * 1000, ARGV[limits * 2 + 2 + i]
+  local count, next -- the units in the window, and when enough of them will have left
+  local n = 0       -- numbers at the head of the log that are of no use any more
+
+  if not part or part == '0' then
+    local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
+    local at = math.ceil(now / grain)
+    count = redis.call('LLEN', log)
+    next = count > 0 and leaves(redis.call('LINDEX', log, '0'), at, grain, window)
+    renew[i] = not next and 0 or nil
+    if next and next <= now then
+      local first, unit, chunk = next, nil, nil
+      repeat
+        n = n + 1
+        if n == 1 then
+          unit = redis.call('LINDEX', log, '1')
+        else
+          if n % 50 == 2 then
+            chunk = redis.call('LRANGE', log, n, n + 49)
+          end
+          unit = chunk[(n - 2) % 50 + 1]
+        end
+        next = unit and leaves(unit, at, grain, window)
+      until not next or next > now
+      count = count - n
+      if not next or math.floor(first / window * 4) ~= math.floor(next / window * 4) then
+        renew[i] = next or 0
+      end
+    end
+
+    local lacking = need - max + count
+    if lacking > 1 then
+      next = math.max(next, leaves(redis.call('LINDEX', log, n + lacking - 1), at, grain, window))
+    end
   else
-    count, free = one_by_one(i)
+    -- Most often the first two pairs are enough; after a pause more are needed, and read in chunks that grow.
+    local numbers, from, size = redis.call('LRANGE', log, '0', '3'), 0, 4
+    local function number(n)
+      if n >= from + #numbers then
+        size, from = math.min(size * 2, 128), n - n % 2 -- a chunk has whole pairs
+        numbers = redis.call('LRANGE', log, from, from + size - 1)
+      end
+      return numbers[n - from + 1]
+    end
+    local before, tail = numbers[2] or 0, redis.call('LRANGE', log, '-2', '-1')
+    sums[i] = tail[2]
+    n = 2
+    local over = number(n)
+    if over then
+      newest[i] = tail[1] + 0
+      if newest[i] > math.ceil(now / part) then -- the clock was set back
+        moment = math.max(moment, (newest[i] - 1) * part + 1)
+      end
+    end
+    while over and over * part + window <= now do
+      before = number(n + 1)
+      n = n + 2
+      over = number(n)
+    end
+
+    count = ((sums[i] or 0) - before) % WRAP
+    local lacking, enough = need - max + count, n
+    if lacking > 0 then
+      while (number(enough + 1) - before) % WRAP < lacking do
+        enough = enough + 2
+      end
+      next = number(enough) * part + window
+    end
+    n = n - 2 -- the last pair that has left stays
   end
 
-  local left = max[i] - count
+  if n > 0 then
+    gone[i] = n
+  end
+  local left = max - count
   if left < need then
-    if not retry or free - now > retry then
-      speaks, remaining, retry = i, left, free - now
+    if not retry or next - now > retry then
+      speaks, remaining, retry = i, left, next - now
     end
   elseif not retry and (not speaks or left - cost < remaining) then
     speaks, remaining = i, left - cost
   end
 end
 
--- The TTL of a log that counts one by one: see sliding_window.lua.
-local function expire(i)
-  local leaves = head[i] or math.ceil(moment / grain(i)) * grain(i) + window[i]
-  redis.call('PEXPIRE', log[i], math.ceil((leaves - now + window[i] * 1.25) / 1000) + 1000)
+-- As in sliding_window.lua.
+local function renewal(head, window)
+  return math.ceil((head - now + window * 1.25) / 1000) + 1000
 end
 
 if retry then
-  for i = 1, limits do
-    if cost > 0 and gone[i] > 50 then
-      redis.call('LTRIM', log[i], gone[i], '-1')
-      if part[i] == 0 then
-        expire(i)
+  for i, n in pairs(cost > 0 and gone or {}) do
+    if n > 50 then
+      redis.call('LTRIM', KEYS[i], n, '-1')
+      if renew[i] then
+        redis.call('PEXPIRE', KEYS[i], renewal(renew[i], ARGV[i * 2] * 1000))
       end
     end
   end
@@ -148,32 +150,38 @@ if cost == 0 then
 end
 
 for i = 1, limits do
-  if part[i] > 0 then
-    local at, total = math.ceil(moment / part[i]), ((sum[i] or 0) + cost) % WRAP
-    if newest[i] == at then
-      redis.call('LSET', log[i], '-1', total)
-    else
-      if not sum[i] then
-        redis.call('RPUSH', log[i], '0', '0')
+  local log, window, part = KEYS[i], ARGV[i * 2] * 1000, ARGV[limits * 2 + 2 + i]
+  if not part or part == '0' then
+    local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
+    local at = math.ceil(moment / grain)
+    local unit = (at + 2147483648) % 4294967296 - 2147483648
+    redis.call('RPUSH', log, unit)
+    if cost > 1 then
+      local units = {}
+      for n = 1, math.min(cost - 1, 1000) do -- a call takes only so many arguments
+        units[n] = unit
       end
-      redis.call('RPUSH', log[i], at, total)
-      redis.call('PEXPIRE', log[i], math.ceil((at * part[i] + window[i] - now) / 1000) + 1000)
-    end
-  else
-    local unit = (math.ceil(moment / grain(i)) + 2147483648) % 4294967296 - 2147483648
-    local units = {}
-    for n = 1, math.min(cost, 1000) do -- a call takes only so many arguments
-      units[n] = unit
-    end
-    for from = 1, cost, 1000 do
-      redis.call('RPUSH', log[i], unpack(units, 1, math.min(cost - from + 1, 1000)))
+      for from = 2, cost, 1000 do
+        redis.call('RPUSH', log, unpack(units, 1, math.min(cost - from + 1, 1000)))
+      end
     end
     if renew[i] then
-      expire(i)
+      redis.call('PEXPIRE', log, renewal(renew[i] > 0 and renew[i] or at * grain + window, window))
+    end
+  else
+    local at, sum = math.ceil(moment / part), ((sums[i] or 0) + cost) % WRAP
+    if newest[i] == at then
+      redis.call('LSET', log, '-1', sum)
+    else
+      if not sums[i] then
+        redis.call('RPUSH', log, '0', '0')
+      end
+      redis.call('RPUSH', log, at, sum)
+      redis.call('PEXPIRE', log, math.ceil((at * part + window - now) / 1000) + 1000)
     end
   end
-  if gone[i] > 0 then
-    redis.call('LTRIM', log[i], gone[i], '-1')
+  if gone[i] then
+    redis.call('LTRIM', log, gone[i], '-1')
   end
 end
 return {1, remaining, moment, speaks}

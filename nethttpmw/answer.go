@@ -19,6 +19,8 @@ const (
 	ReasonMalformed core.Reason = "malformed"
 	// ReasonInvalid: the attempt makes no sense, such as a negative quantity.
 	ReasonInvalid core.Reason = "invalid"
+	// ReasonDenied: the rule's Deny has the request.
+	ReasonDenied core.Reason = "denied"
 	// ReasonUnavailable: Redis could not be asked, and the rule refuses then.
 	ReasonUnavailable core.Reason = "unavailable"
 )
@@ -33,6 +35,7 @@ type answer struct {
 var answers = map[core.Reason]answer{
 	core.ReasonLimited:   {http.StatusTooManyRequests, "Too many requests. Try again later."},
 	core.ReasonOverLimit: {http.StatusTooManyRequests, "This request asks for more than the limit allows at all."},
+	core.ReasonBanned:    {http.StatusTooManyRequests, "Refused too often. Stop for a while."},
 	core.ReasonQuota:     {http.StatusTooManyRequests, "All choices in this poll have been used."},
 	core.ReasonEarly:     {http.StatusTooManyRequests, "The sale has not begun yet."},
 	core.ReasonDuplicate: {http.StatusConflict, "This has been done before, as often as is allowed."},
@@ -42,6 +45,7 @@ var answers = map[core.Reason]answer{
 	core.ReasonGone:      {http.StatusConflict, "The reservation is over."},
 	core.ReasonConflict:  {http.StatusUnprocessableEntity, "This operation ID belongs to a different request."},
 	core.ReasonNotReady:  {http.StatusServiceUnavailable, "This is not on sale."},
+	ReasonDenied:         {http.StatusForbidden, "This is not open to you."},
 	ReasonUnavailable:    {http.StatusServiceUnavailable, "This can not be decided right now. Try again later."},
 	ReasonNoKey:          {http.StatusBadRequest, "The request lacks something that this needs to know."},
 	ReasonMalformed:      {http.StatusBadRequest, "Something in the request that this needs to know is malformed."},

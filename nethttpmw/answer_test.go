@@ -15,6 +15,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 	want := map[core.Reason]int{
 		core.ReasonLimited:          http.StatusTooManyRequests,
 		core.ReasonOverLimit:        http.StatusTooManyRequests,
+		core.ReasonBanned:           http.StatusTooManyRequests,
 		core.ReasonQuota:            http.StatusTooManyRequests,
 		core.ReasonEarly:            http.StatusTooManyRequests,
 		core.ReasonDuplicate:        http.StatusConflict,
@@ -24,6 +25,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonGone:             http.StatusConflict,
 		core.ReasonConflict:         http.StatusUnprocessableEntity,
 		core.ReasonNotReady:         http.StatusServiceUnavailable,
+		nethttpmw.ReasonDenied:      http.StatusForbidden,
 		nethttpmw.ReasonUnavailable: http.StatusServiceUnavailable,
 		nethttpmw.ReasonNoKey:       http.StatusBadRequest,
 		nethttpmw.ReasonMalformed:   http.StatusBadRequest,

@@ -12,6 +12,8 @@
 // Several rules in one call are all or nothing: they are checked in the order given, and when one refuses, what the
 // earlier ones took is given back. So the cheap and broad rule goes first, and the claim that matters goes last.
 //
+// In front of its guard a rule may have lists of those whom it denies or lets pass, and a ban for those who are refused too often.
+//
 // A refused request gets an application/problem+json body with a fixed text, and the handler does not run. After the handler
 // the rules are settled: a failed request (status 400 and up, panic, client gone) gives back the vote or the units that it took.
 package nethttpmw

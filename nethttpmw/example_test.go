@@ -2,9 +2,11 @@ package nethttpmw_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -118,4 +120,57 @@ func ExampleRule_failedLogins() {
 	// secret 200
 	// qwerty 401
 	// hunter2 429
+}
+
+// A group of routes with bans and lists: who goes on when he is refused is shut out for longer and longer, the office is not
+// counted, and a network that has been a nuisance is not served at all. Lists and bans can be changed while the server runs.
+func ExampleRule_bansAndLists() {
+	rdb, stop := newRedis()
+	defer stop()
+	ctx := context.Background()
+	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	address := keyfuncs.IP(keyfuncs.IPv6Prefix(128)) // lists may have single addresses in them
+	nuisances := keyfuncs.NewList(address, "198.51.100.0/24")
+	bans := gate.Bans("bans", core.BanOptions{Refusals: 2, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour})
+	perIP := ratelimit.Rule{
+		Guard: gate.SlidingWindow("api", core.PerMinute(1)),
+		Who:   keyfuncs.IP(),
+		Deny:  nuisances,
+		Allow: keyfuncs.NewList(address, "192.0.2.0/24", "2001:db8:1:2::5"),
+		Bans:  bans,
+	}
+
+	api := http.NewServeMux()
+	api.HandleFunc("GET /api/things", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "things") })
+	mux := http.NewServeMux()
+	mux.Handle("/api/", ratelimit.HTTP(perIP)(api))
+	get := func(peer string, times int) {
+		fmt.Print(peer)
+		for range times {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodGet, "/api/things", nil)
+			r.RemoteAddr = peer + ":50000"
+			mux.ServeHTTP(w, r)
+			var problem struct{ Reason string }
+			_ = json.Unmarshal(w.Body.Bytes(), &problem) // things are no JSON
+			fmt.Print(strings.TrimSuffix(fmt.Sprintf(" %d %s", w.Code, problem.Reason), " "))
+		}
+		fmt.Println()
+	}
+
+	get("192.0.2.9", 3)
+	get("198.51.100.7", 2)
+	get("203.0.113.7", 6)
+	fmt.Println(bans.Unban(ctx, core.Attempt{Actor: "203.0.113.7"}))
+	get("203.0.113.7", 1)
+	fmt.Println(nuisances.Add("203.0.113.7"))
+	get("203.0.113.7", 1)
+	// Output:
+	// 192.0.2.9 200 200 200
+	// 198.51.100.7 403 denied 403 denied
+	// 203.0.113.7 200 429 limited 429 limited 429 limited 429 banned 429 banned
+	// <nil>
+	// 203.0.113.7 429 limited
+	// <nil>
+	// 203.0.113.7 403 denied
 }

@@ -86,25 +86,32 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	return passage, nil
 }
 
-// enter checks one rule. The decision is not allowed, and there is no refusal, where the rule lets pass what it does not decide.
+// enter checks one rule: its lists, its bans, its guard. The decision is not allowed, and there is no refusal, where the rule lets
+// pass what it does not decide.
 func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision, *Refusal) {
+	denied, allowed, err := r.listed(req)
+	switch {
+	case err != nil:
+		return core.Decision{}, r.refuseKey(ctx, err)
+	case denied:
+		return core.Decision{}, refuse(ReasonDenied, core.Decision{Guard: r.Guard.Name()})
+	case allowed:
+		return core.Decision{}, nil
+	}
 	a, err := r.attempt(req)
 	switch {
-	case errors.Is(err, core.ErrInvalidAttempt):
-		return core.Decision{}, refuse(ReasonInvalid, core.Decision{Guard: r.Guard.Name()})
 	case errors.Is(err, errNobody) && r.NoKey == NoKeySkip:
 		return core.Decision{}, nil
-	case errors.Is(err, keyfuncs.ErrMissing):
-		return core.Decision{}, refuse(ReasonNoKey, core.Decision{Guard: r.Guard.Name()})
-	case errors.Is(err, keyfuncs.ErrMalformed):
-		return core.Decision{}, refuse(ReasonMalformed, core.Decision{Guard: r.Guard.Name()})
-	case err != nil: // a function of the application's own could not do its work: not the client's fault
-		slog.ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.Guard.Name(), "err", err)
-		return core.Decision{}, refuse(ReasonUnavailable, core.Decision{Guard: r.Guard.Name()})
+	case err != nil:
+		return core.Decision{}, r.refuseKey(ctx, err)
+	}
+	if d, banned := r.banned(ctx, a); banned {
+		return d, refuse(d.Reason, d)
 	}
 
 	d, err := r.Guard.Check(ctx, a)
-	if err != nil && !errors.Is(err, core.ErrInvalidAttempt) && r.outage() == core.OutageLocal {
+	local := err != nil && !errors.Is(err, core.ErrInvalidAttempt) && r.outage() == core.OutageLocal
+	if local {
 		d, err = r.Guard.(core.LocalGuard).CheckLocal(ctx, a) // NewPipeline has seen that it is one
 	}
 	d.Guard = r.Guard.Name() // whatever a guard of the application's own says
@@ -116,9 +123,28 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision,
 	case err != nil:
 		return d, refuse(ReasonUnavailable, d)
 	case !d.Allowed:
+		if !local { // else Redis could not be asked, and a strike would but wait for it once more
+			r.strike(ctx, a, d.Reason)
+		}
 		return d, refuse(d.Reason, d)
 	}
 	return d, nil
+}
+
+// refuseKey answers a request out of which no attempt could be made.
+func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
+	reason := ReasonUnavailable
+	switch {
+	case errors.Is(err, core.ErrInvalidAttempt):
+		reason = ReasonInvalid
+	case errors.Is(err, keyfuncs.ErrMissing):
+		reason = ReasonNoKey
+	case errors.Is(err, keyfuncs.ErrMalformed):
+		reason = ReasonMalformed
+	default: // a function of the application's own could not do its work: not the client's fault
+		slog.ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.Guard.Name(), "err", err)
+	}
+	return refuse(reason, core.Decision{Guard: r.Guard.Name()})
 }
 
 // Passage is a request that every rule has let through.

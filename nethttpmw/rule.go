@@ -1,6 +1,7 @@
 package nethttpmw
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,6 +26,21 @@ type Rule struct {
 	Cost func(r *keyfuncs.Request) (int64, error)
 	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Nil, or nothing found: the guard makes one.
 	ID keyfuncs.Func
+
+	// Deny has those whom the rule refuses as ReasonDenied, whatever else it says: it is asked first. Nil: nobody.
+	Deny *keyfuncs.List
+	// Allow has those who pass this rule uncounted: neither the ban nor the guard is asked, and there is no Decision. Nil: nobody.
+	//
+	// A request that does not carry the key of a list is not in it. A malformed one is answered with 400, as for Who.
+	Allow *keyfuncs.List
+	// Bans shuts out whom the guard refuses too often. Who is banned is refused as core.ReasonBanned before the guard is asked; each
+	// refusal by the guard is a strike, but for those that are the server's fault (5xx) and those that are decided inside the
+	// process. A claim's refusals are strikes as well, so a voter who tries again and again is banned.
+	//
+	// One Bans may serve several rules, whose Who should be the same: then their refusals count together, and a ban holds on all of
+	// their routes. When Redis can not be asked about bans, the rule goes on without; the engine's observer hears of it. Nil:
+	// nobody is banned.
+	Bans *core.Bans
 
 	// NoKey says what it means when Who finds nothing. What and Which that find nothing are always answered with 400: a
 	// client must not pass a rule by leaving something out.
@@ -69,6 +85,38 @@ func (r *Rule) check() error {
 		return errors.New("has OnOutage: OutageLocal, and a guard that can not decide inside one process: use OutageClosed")
 	}
 	return nil
+}
+
+// listed looks the request up in the rule's lists. Deny wins.
+func (r *Rule) listed(req *keyfuncs.Request) (denied, allowed bool, err error) {
+	if r.Deny != nil {
+		if denied, err = r.Deny.Contains(req); err != nil {
+			return false, false, fmt.Errorf("deny: %w", err)
+		}
+	}
+	if r.Allow != nil && !denied {
+		if allowed, err = r.Allow.Contains(req); err != nil {
+			return false, false, fmt.Errorf("allow: %w", err)
+		}
+	}
+	return denied, allowed, nil
+}
+
+// banned returns the decision by which the attempt's actor is shut out, if he is. An error has been observed, and then the guard
+// decides alone: see Bans.Traits.
+func (r *Rule) banned(ctx context.Context, a core.Attempt) (d core.Decision, banned bool) {
+	if r.Bans == nil {
+		return d, false
+	}
+	d, err := r.Bans.Check(ctx, a)
+	return d, err == nil && !d.Allowed
+}
+
+// strike counts a refusal by the guard against the attempt's actor. An error has been observed, and the refusal stands.
+func (r *Rule) strike(ctx context.Context, a core.Attempt, reason core.Reason) {
+	if r.Bans != nil && Status(reason) < http.StatusInternalServerError {
+		_, _ = r.Bans.Strike(ctx, a) // observed
+	}
 }
 
 // attempt makes the attempt that a request is.

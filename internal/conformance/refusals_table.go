@@ -15,6 +15,8 @@ import (
 var (
 	limited   = problem(429, "limited", "Too Many Requests", "Too many requests. Try again later.", "")
 	overLimit = problem(429, "over_limit", "Too Many Requests", "This request asks for more than the limit allows at all.", "")
+	banned    = problem(429, "banned", "Too Many Requests", "Refused too often. Stop for a while.", "")
+	denied    = problem(403, "denied", "Forbidden", "This is not open to you.", "")
 	closed    = problem(409, "closed", "Conflict", "This is closed.", "")
 	conflict  = problem(422, "conflict", "Unprocessable Entity", "This operation ID belongs to a different request.", "")
 	noKey     = problem(400, "no_key", "Bad Request", "The request lacks something that this needs to know.", "")
@@ -116,6 +118,19 @@ var saleRefusals = []refusal{
 }
 
 var otherRefusals = []refusal{
+	{"banned for a minute and a half", func(s *scene) nethttpmw.Rule {
+		rule := limit(s.gate.SlidingWindow("limit", core.PerMinute(9)))
+		rule.Bans = s.gate.Bans("bans", core.BanOptions{})
+		if err := rule.Bans.Ban(s.Context(), core.Attempt{Actor: "ann"}, 90*time.Second); err != nil {
+			s.Error(err)
+		}
+		return rule
+	}, [][]string{{"X-User: bob"}}, 0, asAnn, golden{429, "90", banned}},
+	{"denied by the list", func(s *scene) nethttpmw.Rule {
+		rule := limit(s.gate.SlidingWindow("limit", core.PerMinute(9)))
+		rule.Deny = keyfuncs.NewList(keyfuncs.User(UserKey), "ann")
+		return rule
+	}, [][]string{{"X-User: bob"}}, 0, asAnn, golden{403, "", denied}},
 	{"Redis is down", func(s *scene) nethttpmw.Rule {
 		return claim(s.down().Seckill("sale", core.SeckillOptions{}))
 	}, nil, 0, asAnn, golden{503, "1", undecided}},

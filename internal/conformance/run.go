@@ -27,6 +27,8 @@ var checks = []check{
 	{"what earlier rules took is given back, the latest first", latestFirst, false},
 	{"an outage is answered as the rule says", outages, false},
 	{"a request without a key", missingKeys, false},
+	{"lists are asked before anything else", listsGoFirst, false},
+	{"who is refused too often is banned", bansFollowRefusals, true},
 	{"forwarding headers of strangers change nothing", forwardedChangesNothing, true},
 	{"one spelling of a path is as good as another", spellingsAreOne, false},
 	{"routes have budgets of their own where What says so", routesCount, false},

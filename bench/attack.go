@@ -1,0 +1,94 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// attackUnits is the limit under attack, in a window.
+const attackUnits = 50
+
+// attack finds the most units that each limiter of the group admits in any window of the length. All are attacked at once, with
+// and without units that were taken in the window before. Limiters with another limit than the one of the others stay out.
+func (g group) attack(ctx context.Context, window time.Duration, runners []*runner) error {
+	most, errs := make([]int, 2*len(runners)), make([]error, 2*len(runners))
+	var attacks sync.WaitGroup
+	for i, s := range g.subjects(attackUnits, window) {
+		if s.max != attackUnits {
+			continue
+		}
+		for primed := range 2 {
+			attacks.Go(func() {
+				most[2*i+primed], errs[2*i+primed] = attack(ctx, s, window, primed == 1)
+			})
+		}
+	}
+	attacks.Wait()
+	for i, r := range runners {
+		r.admitted = max(most[2*i], most[2*i+1])
+	}
+	return errors.Join(errs...)
+}
+
+// attack takes a unit, bursts at the window's end and polls on for two windows.
+func attack(ctx context.Context, s subject, window time.Duration, primed bool) (int, error) {
+	key := fmt.Sprintf("attacked-%v", primed)
+	poll := time.NewTicker(window / 400)
+	defer poll.Stop()
+	var admitted []admission
+	attempt := func() (bool, error) {
+		before := time.Now()
+		allowed, err := s.allow(ctx, key)
+		if allowed && err == nil {
+			admitted = append(admitted, admission{before, time.Now()})
+		}
+		return allowed, err
+	}
+	// attempts polls from one moment until another; a burst is what it does while units are left.
+	attempts := func(from, until time.Time) error {
+		<-time.After(time.Until(from))
+		for time.Now().Before(until) {
+			allowed, err := attempt()
+			if err != nil {
+				return err
+			}
+			if !allowed {
+				<-poll.C
+			}
+		}
+		return nil
+	}
+
+	begun := time.Now()
+	if primed {
+		if err := attempts(begun, begun.Add(window/20)); err != nil {
+			return 0, err
+		}
+		<-time.After(time.Until(begun.Add(window * 21 / 20)))
+		begun = time.Now()
+	}
+	if _, err := attempt(); err != nil { // opens a fixed window
+		return 0, err
+	}
+	err := attempts(begun.Add(window*9/10), begun.Add(window*5/2))
+	return mostIn(window, admitted), err
+}
+
+// admission is a unit that was admitted between two moments.
+type admission struct{ after, before time.Time }
+
+// mostIn returns how many units were admitted in some window of the length for certain: the truth may be more, but not fewer.
+func mostIn(window time.Duration, admitted []admission) int {
+	most := 0
+	for i := range admitted {
+		j := i
+		for j < len(admitted) && admitted[j].before.Sub(admitted[i].after) < window {
+			j++
+		}
+		most = max(most, j-i)
+	}
+	return most
+}

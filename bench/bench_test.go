@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+var (
+	out    = flag.String("out", "", "run in full, and write the results to this file")
+	rounds = flag.Int("rounds", 20, "with -out: how often each subject has its turn under each load")
+	turn   = flag.Duration("turn", 50*time.Millisecond, "with -out: how long a turn is")
+	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the order of turns")
+)
+
+// groups starts a redis-server and returns all groups.
+func groups(t *testing.T) (*redis.Client, []group) {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{
+		Addr:                  redistest.StartServer(t).Addr(),
+		ContextTimeoutEnabled: true,
+		PoolSize:              160, // a connection for each of 128 callers, and some
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb, []group{onRedis(t.Context(), rdb), inProcess()}
+}
+
+// TestReport is the benchmark. Without -out it is short, and shows that all that is reported can be measured.
+func TestReport(t *testing.T) {
+	c := config{units: 10, rounds: 1, turn: 2 * time.Millisecond, attack: 100 * time.Millisecond, seed: *seed}
+	if *out != "" {
+		c = config{units: 100, rounds: *rounds, turn: *turn, attack: 2 * time.Second, seed: *seed}
+	}
+	t.Logf("seed %d", c.seed)
+
+	var text report
+	rdb, all := groups(t)
+	if err := text.preface(t.Context(), rdb, c); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range all {
+		runners, err := g.measure(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.results(g, c, runners)
+		for _, r := range runners {
+			if row := "\n| " + r.name + " | "; strings.Count(text.String(), row) < 2+len(loads) {
+				t.Errorf("%s: %q is not in all tables", g.name, r.name)
+			}
+			if (r.bytes > 0) != (g.redis != nil && r.max > 0) || (r.admitted > 0) != (r.max == c.units) {
+				t.Errorf("%s: %s: %d bytes, %d admitted", g.name, r.name, r.bytes, r.admitted)
+			}
+			for l, m := range r.measured {
+				if len(m.perCall) != c.rounds || m.calls == 0 || !l.refused && m.meant != m.calls {
+					t.Errorf("%s: %s: %v: %d of %d calls as meant", g.name, r.name, l, m.meant, m.calls)
+				}
+			}
+		}
+	}
+	for _, wrong := range []string{"NaN", "Inf"} {
+		if strings.Contains(text.String(), wrong) {
+			t.Errorf("%s in the report:\n%s", wrong, text.String())
+		}
+	}
+	if *out != "" {
+		fmt.Print(text.String())
+		if err := os.WriteFile(*out, []byte(text.String()), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSubjectsKeepTheirLimit: what is compared does what it says: a fresh key has its units, and no more. The window is so long
+// that no unit comes back meanwhile.
+func TestSubjectsKeepTheirLimit(t *testing.T) {
+	_, all := groups(t)
+	for _, g := range all {
+		for _, s := range g.subjects(5, time.Hour) {
+			t.Run(g.name+"/"+s.name, func(t *testing.T) {
+				for _, key := range []string{"a", "b"} {
+					for call := 1; call <= max(s.max, 10)+1; call++ {
+						allowed, err := s.allow(t.Context(), key)
+						if want := s.max == 0 || call <= s.max; allowed != want || err != nil {
+							t.Fatalf("key %s, call %d: %v, %v; want %v", key, call, allowed, err, want)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestAnErrorEndsTheRun(t *testing.T) {
+	away := errors.New("away")
+	r := runner{subject: subject{"broken", 1, func(context.Context, string) (bool, error) { return false, away }}}
+	r.start(10)
+	for _, l := range loads {
+		if err := r.turn(t.Context(), l, time.Hour, nil); !errors.Is(err, away) {
+			t.Errorf("%v: %v; want %v", l, err, away)
+		}
+	}
+}
+
+func TestKeysAreChangedBeforeTheyAreUsedUp(t *testing.T) {
+	var made atomic.Int64
+	used := map[string]int{}
+	for range 2 { // callers
+		k := keySource{made: &made, keys: make([]string, 8), uses: 3}
+		for range 10 * 3 * 8 {
+			used[k.next()]++
+		}
+	}
+	if len(used) != 2*10*8 {
+		t.Errorf("%d keys, want %d", len(used), 2*10*8)
+	}
+	for key, n := range used {
+		if n != 3 {
+			t.Errorf("key %s was used %d times, want 3", key, n)
+		}
+	}
+}
+
+func TestMostIn(t *testing.T) {
+	at := func(ms ...int) (admitted []admission) {
+		for _, m := range ms {
+			after := time.UnixMilli(int64(m))
+			admitted = append(admitted, admission{after, after.Add(2 * time.Millisecond)})
+		}
+		return admitted
+	}
+	for _, tt := range []struct {
+		admitted []admission
+		want     int
+	}{
+		{nil, 0},
+		{at(5), 1},
+		{at(0, 97), 2},
+		{at(0, 98), 1}, // may be a window apart
+		{at(0, 50, 60, 120, 130, 300), 4},
+	} {
+		if got := mostIn(100*time.Millisecond, tt.admitted); got != tt.want {
+			t.Errorf("mostIn(%v) = %d, want %d", tt.admitted, got, tt.want)
+		}
+	}
+}
+
+func TestRatioIsOfTheSameRound(t *testing.T) {
+	if got := ratio([]float64{20, 400, 30}, []float64{10, 100, 10}); got != 3 {
+		t.Errorf("ratio = %v; want 3", got)
+	}
+	if got := quantile([]int(nil), 0.99); got != 0 {
+		t.Errorf("quantile of nothing = %d", got)
+	}
+}

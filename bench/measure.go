@@ -1,0 +1,274 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// config says how much is measured.
+type config struct {
+	units  int           // what a key has in a window, which is a minute
+	rounds int           // how often each subject has its turn under each load
+	turn   time.Duration // how long a turn is
+	attack time.Duration // the window of the limits under attack
+	seed   uint64        // of the order in a round
+}
+
+// load is how a subject is asked: by so many callers at once, each of which waits for one answer before it asks again.
+type load struct {
+	callers int
+	refused bool // all ask for one key that has no units left; else each asks for keys that have
+}
+
+var loads = []load{{1, false}, {16, false}, {128, false}, {1, true}, {16, true}, {128, true}}
+
+// runner is a subject under measurement.
+type runner struct {
+	subject
+	measured map[load]*series
+	made     atomic.Int64 // how many keys
+	bytes    int64        // that a key takes in Redis once the limit's units have been taken
+	admitted int          // most in any window, under attack; 0: was not attacked
+}
+
+// series is what was measured of one subject under one load: of most, a value for each round.
+type series struct {
+	keys    []keySource // one for each caller
+	perCall []float64   // nanoseconds of the turn for each call that all callers made
+	p99     []float64   // microseconds that a caller waited for its answer
+	cpu     []float64   // microseconds of the server's processor a call
+	script  []float64   // those of them that EVALSHA and EVAL took
+	calls   int
+	meant   int // calls that were answered as the load means it
+}
+
+// measure runs all loads on the subjects of the group. In each round each subject has its turn under each load, in random
+// order, so that what disturbs the machine disturbs all alike. A round before the first, which is not counted, warms up.
+func (g group) measure(ctx context.Context, c config) ([]*runner, error) {
+	var runners []*runner
+	for i, s := range g.subjects(c.units, time.Minute) {
+		r := &runner{subject: s}
+		if err := r.weigh(ctx, g.redis, fmt.Sprintf("weighed-%02d", i), c.units); err != nil {
+			return nil, err
+		}
+		runners = append(runners, r)
+	}
+	order := rand.New(rand.NewPCG(c.seed, 0))
+	for round := range c.rounds + 1 {
+		if round <= 1 {
+			for _, r := range runners {
+				r.start(c.units)
+			}
+		}
+		for _, l := range loads {
+			for _, i := range order.Perm(len(runners)) {
+				if err := runners[i].turn(ctx, l, c.turn, g.redis); err != nil {
+					return nil, fmt.Errorf("%s, %s, %d callers: %w", g.name, runners[i].name, l.callers, err)
+				}
+			}
+		}
+	}
+	return runners, g.attack(ctx, c.attack, runners)
+}
+
+// start forgets what was measured, and gives the callers keys of so many units.
+func (r *runner) start(units int) {
+	r.measured = map[load]*series{}
+	for _, l := range loads {
+		s := &series{keys: make([]keySource, l.callers)}
+		for i := range s.keys {
+			s.keys[i] = keySource{made: &r.made, keys: make([]string, activeKeys/l.callers), uses: units * 9 / 10}
+		}
+		r.measured[l] = s
+	}
+}
+
+// turn has the callers ask for as long as the turn is.
+func (r *runner) turn(ctx context.Context, l load, turn time.Duration, rdb *redis.Client) error {
+	if l.refused && r.max > 0 {
+		for { // units have come back since the last turn
+			if allowed, err := r.allow(ctx, hotKey); err != nil {
+				return err
+			} else if !allowed {
+				break
+			}
+		}
+	}
+	s, callers := r.measured[l], make([]caller, l.callers)
+	var stop atomic.Bool
+	var running sync.WaitGroup
+	before, err := serverCost(ctx, rdb)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	timer := time.AfterFunc(turn, func() { stop.Store(true) })
+	defer timer.Stop()
+	for i := range callers {
+		running.Go(func() { callers[i] = r.ask(ctx, l, &s.keys[i], &stop) })
+	}
+	running.Wait()
+	elapsed := time.Since(begun)
+	after, err := serverCost(ctx, rdb)
+
+	calls, took := 0, []time.Duration(nil)
+	for _, c := range callers {
+		err = errors.Join(err, c.err)
+		calls += c.calls
+		s.meant += c.meant
+		took = append(took, c.took...)
+	}
+	s.calls += calls
+	s.perCall = append(s.perCall, float64(elapsed.Nanoseconds())/float64(calls))
+	s.p99 = append(s.p99, float64(quantile(took, 0.99).Nanoseconds())/1e3)
+	s.cpu = append(s.cpu, (after.cpu-before.cpu)/float64(calls))
+	s.script = append(s.script, (after.script-before.script)/float64(calls))
+	return err
+}
+
+const hotKey = "hot"
+
+// caller is what one of the goroutines that ask has seen.
+type caller struct {
+	calls, meant int
+	took         []time.Duration
+	err          error
+}
+
+// ask asks until it is told to stop, once at least.
+func (r *runner) ask(ctx context.Context, l load, keys *keySource, stop *atomic.Bool) (c caller) {
+	const sampled = 17 // one call in so many is timed by itself; prime to the number of keys, so it is no special key's
+	want := !l.refused || r.max == 0
+	for c.calls == 0 || !stop.Load() {
+		key := hotKey
+		if !l.refused {
+			key = keys.next()
+		}
+		var begun time.Time
+		if c.calls%sampled == 0 {
+			begun = time.Now()
+		}
+		allowed, err := r.allow(ctx, key)
+		if c.calls%sampled == 0 {
+			c.took = append(c.took, time.Since(begun))
+		}
+		if err != nil {
+			c.err = err
+			return c
+		}
+		c.calls++
+		if allowed == want {
+			c.meant++
+		}
+	}
+	return c
+}
+
+// activeKeys is how many keys are in use at once, shared out among the callers.
+const activeKeys = 128
+
+// keySource gives one caller its keys in turn, and new ones when these have been used so often that their units would run out
+// soon. So most calls meet a key that is in use, and none meets one that is used up.
+type keySource struct {
+	made  *atomic.Int64 // counts the keys of all sources, to name them
+	keys  []string
+	uses  int // of a key
+	calls int
+}
+
+func (k *keySource) next() string {
+	i := k.calls % len(k.keys)
+	if k.calls/len(k.keys)%k.uses == 0 {
+		k.keys[i] = "key-" + strconv.FormatInt(k.made.Add(1), 10)
+	}
+	k.calls++
+	return k.keys[i]
+}
+
+// weigh fills a key and finds how many bytes it takes in Redis.
+func (r *runner) weigh(ctx context.Context, rdb *redis.Client, key string, units int) error {
+	if rdb == nil {
+		return nil
+	}
+	for range units {
+		if _, err := r.allow(ctx, key); err != nil {
+			return err
+		}
+	}
+	found := rdb.Scan(ctx, 0, "*"+key+"*", 1000).Iterator()
+	for found.Next(ctx) {
+		bytes, err := rdb.MemoryUsage(ctx, found.Val(), 0).Result()
+		if err != nil {
+			return err
+		}
+		r.bytes += bytes
+	}
+	return found.Err()
+}
+
+// cost is what the server has used since it began, in microseconds.
+type cost struct{ cpu, script float64 }
+
+// serverCost asks Redis what it has used. Without Redis that is nothing.
+func serverCost(ctx context.Context, rdb *redis.Client) (cost, error) {
+	if rdb == nil {
+		return cost{}, nil
+	}
+	info, err := rdb.InfoMap(ctx, "cpu", "commandstats").Result()
+	if err != nil {
+		return cost{}, err
+	}
+	var c cost
+	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
+		seconds, err := strconv.ParseFloat(info["CPU"][field], 64)
+		if err != nil {
+			return cost{}, fmt.Errorf("INFO cpu: %s: %w", field, err)
+		}
+		c.cpu += seconds * 1e6
+	}
+	for _, command := range []string{"cmdstat_evalsha", "cmdstat_eval"} {
+		_, rest, found := strings.Cut(info["Commandstats"][command], ",usec=")
+		if !found { // no such call yet
+			continue
+		}
+		usec, _, _ := strings.Cut(rest, ",")
+		took, err := strconv.ParseFloat(usec, 64)
+		if err != nil {
+			return cost{}, fmt.Errorf("INFO commandstats: %s: %w", command, err)
+		}
+		c.script += took
+	}
+	return c, nil
+}
+
+// quantile returns the value that a share of the values are not above; of nothing it is zero.
+func quantile[T cmp.Ordered](values []T, share float64) T {
+	if len(values) == 0 {
+		var none T
+		return none
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[int(share*float64(len(sorted)-1))]
+}
+
+func median(values []float64) float64 { return quantile(values, 0.5) }
+
+// ratio is the median of what each round's value is in values of the floor in that round.
+func ratio(values, floor []float64) float64 {
+	ratios := make([]float64, len(values))
+	for i := range values {
+		ratios[i] = values[i] / floor[i]
+	}
+	return median(ratios)
+}

@@ -1,0 +1,167 @@
+package bench
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-chi/httprate"
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"github.com/sethvargo/go-limiter/memorystore"
+	"github.com/throttled/throttled/v2"
+	throttledredis "github.com/throttled/throttled/v2/store/goredisstore.v9"
+	throttledmemory "github.com/throttled/throttled/v2/store/memstore"
+	"github.com/ulule/limiter/v3"
+	ululememory "github.com/ulule/limiter/v3/drivers/store/memory"
+	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
+	"golang.org/x/time/rate"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// subject is what is measured.
+type subject struct {
+	name string
+	max  int // how many units a fresh key has; 0: the subject is a floor, which allows all
+	// allow takes a unit of the key's, and reports whether there was one. It is called concurrently.
+	allow func(ctx context.Context, key string) (bool, error)
+}
+
+// group is subjects that are compared with each other; the first is their floor.
+type group struct {
+	name  string
+	redis *redis.Client // where they decide; nil: inside the process
+	// subjects makes the subjects afresh, with limits of n units a window where their comment does not say another.
+	subjects func(n int, window time.Duration) []subject
+}
+
+// onRedis is the group of limiters that Redis decides for, all over one client.
+func onRedis(ctx context.Context, rdb *redis.Client) group {
+	return group{name: "On Redis", redis: rdb, subjects: func(n int, window time.Duration) []subject {
+		const one = "return 1"
+		sha := must(rdb.ScriptLoad(ctx, one).Result())
+		oneScript := core.NewScript("one", one, core.Once)
+
+		// The deadline is longer than any pause of a busy machine: an error would end the run.
+		gate := core.New(rdb, core.WithDeadline(30*time.Second))
+		most := int64(n)
+		limit := core.Per(most, window)
+
+		peer := redis_rate.NewLimiter(rdb)
+		peerLimit := redis_rate.Limit{Rate: n, Burst: n, Period: window}
+
+		return []subject{
+			{"floor: EVALSHA `return 1`", 0, func(ctx context.Context, key string) (bool, error) {
+				return rdb.EvalSha(ctx, sha, []string{key}, n, window.Milliseconds()).Bool()
+			}},
+			{"floor, by Engine.Run", 0, func(ctx context.Context, key string) (bool, error) {
+				reply, err := gate.Run(ctx, oneScript, []string{gate.Key("floor", key)}, n, window.Milliseconds())
+				return reply == int64(1), err
+			}},
+			// One line a guard of ours. Redis decides each call of these: a guard that answers some refusals from the process's
+			// memory belongs here beside the one that does not.
+			byGuard("SlidingWindow", n, gate.SlidingWindow("one", limit)),
+			byGuard("SlidingWindow, 3 limits", n, gate.SlidingWindow("three",
+				limit, core.Per(10*most, 60*window), core.Per(100*most, 1440*window))),
+			// At n = 100 a minute this is 100,000 a day, counted by minutes.
+			byGuard("SlidingWindow, by parts", 1000*n, gate.SlidingWindow("parts", core.Per(1000*most, 1440*window).WithResolution(1440))),
+			byGuard("FixedWindow", n, gate.FixedWindow("fixed", limit)),
+			byGuard("TokenBucket", n, gate.TokenBucket("bucket", limit)),
+			{"redis_rate", n, func(ctx context.Context, key string) (bool, error) {
+				result, err := peer.Allow(ctx, key, peerLimit)
+				return err == nil && result.Allowed > 0, err
+			}},
+			byUlule("ulule/limiter", n, window, must(ululeredis.NewStore(rdb))),
+			byThrottled("throttled", n, window, must(throttledredis.NewCtx(rdb, "throttled:"))),
+		}
+	}}
+}
+
+// inProcess is the group of limiters that decide inside the process.
+func inProcess() group {
+	return group{name: "Inside the process", subjects: func(n int, window time.Duration) []subject {
+		// One line a guard of ours that decides in memory belongs here.
+		return []subject{
+			{"floor: a map under a mutex", 0, countInMap()},
+			{"x/time/rate, one a key", n, byRate(n, window)},
+			{"sethvargo/go-limiter", n, bySethvargo(n, window)},
+			byUlule("ulule/limiter", n, window, ululememory.NewStore()),
+			byThrottled("throttled", n, window, must(throttledmemory.NewCtx(1<<16))),
+			{"httprate", n, byHTTPRate(n, window)},
+		}
+	}}
+}
+
+func byGuard(name string, n int, g core.Guard) subject {
+	return subject{name, n, func(ctx context.Context, key string) (bool, error) {
+		d, err := g.Check(ctx, core.Attempt{Actor: key})
+		return d.Allowed, err
+	}}
+}
+
+func byUlule(name string, n int, window time.Duration, store limiter.Store) subject {
+	l := limiter.New(store, limiter.Rate{Limit: int64(n), Period: window})
+	return subject{name, n, func(ctx context.Context, key string) (bool, error) {
+		state, err := l.Get(ctx, key)
+		return !state.Reached, err
+	}}
+}
+
+func byThrottled(name string, n int, window time.Duration, store throttled.GCRAStoreCtx) subject {
+	l := must(throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(n, window), MaxBurst: n - 1}))
+	return subject{name, n, func(ctx context.Context, key string) (bool, error) {
+		limited, _, err := l.RateLimitCtx(ctx, key, 1)
+		return !limited, err
+	}}
+}
+
+// countInMap is the least that a limiter with keys does: it counts, and never refuses.
+func countInMap() func(context.Context, string) (bool, error) {
+	var mu sync.Mutex
+	counts := map[string]int{}
+	return func(_ context.Context, key string) (bool, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		counts[key]++
+		return true, nil
+	}
+}
+
+// byRate is what many programs make of a limiter without keys. It forgets no key.
+func byRate(n int, window time.Duration) func(context.Context, string) (bool, error) {
+	var limiters sync.Map
+	return func(_ context.Context, key string) (bool, error) {
+		l, ok := limiters.Load(key)
+		if !ok {
+			l, _ = limiters.LoadOrStore(key, rate.NewLimiter(rate.Every(window/time.Duration(n)), n))
+		}
+		return l.(*rate.Limiter).Allow(), nil
+	}
+}
+
+func bySethvargo(n int, window time.Duration) func(context.Context, string) (bool, error) {
+	store := must(memorystore.New(&memorystore.Config{Tokens: uint64(n), Interval: window}))
+	return func(ctx context.Context, key string) (bool, error) {
+		_, _, _, ok, err := store.Take(ctx, key)
+		return ok, err
+	}
+}
+
+// byHTTPRate leaves the response headers out, which the others do not write either; so there is no response to write to.
+func byHTTPRate(n int, window time.Duration) func(context.Context, string) (bool, error) {
+	l := httprate.NewRateLimiter(n, window, httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
+	request := new(http.Request) // only its context is asked for
+	return func(_ context.Context, key string) (bool, error) {
+		return !l.OnLimit(nil, request, key), nil
+	}
+}
+
+// must is for making the subjects, where an error is a mistake of this package or the end of the server.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic("bench: making the subjects: " + err.Error())
+	}
+	return value
+}

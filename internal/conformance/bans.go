@@ -1,0 +1,126 @@
+package conformance
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// wantBodies posts once for each body, and wants it.
+func (s *scene) wantBodies(app http.Handler, headers []string, bodies ...string) {
+	s.Helper()
+	for i, want := range bodies {
+		if w := send(app, request(http.MethodPost, thing, headers...)); w.Body.String() != want {
+			s.Errorf("%q, time %d: %d %s, want %s", headers, i+1, w.Code, w.Body, want)
+		}
+	}
+}
+
+func bansFollowRefusals(s *scene) {
+	const done = "done"
+	bans := func(s *scene) *core.Bans {
+		return s.gate.Bans("bans", core.BanOptions{Refusals: 2, Period: time.Hour, First: time.Hour})
+	}
+	asBob := []string{"X-User: bob"}
+
+	s.sub("by a limit", func(s *scene) {
+		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
+		rule.Bans = bans(s)
+		app := s.framework.Build(onThings(ok, rule))
+		// The refusal that is one too many is still the limit's own.
+		s.wantBodies(app, asAnn, done, limited, limited, limited, banned, banned)
+		s.wantBodies(app, asBob, done, limited)
+		if err := rule.Bans.Unban(s.Context(), core.Attempt{Actor: "ann"}); err != nil {
+			s.Error(err)
+		}
+		s.wantBodies(app, asAnn, limited)
+	})
+
+	s.sub("by one rule of several that share them", func(s *scene) {
+		shared := bans(s)
+		tight, votes := limit(s.gate.SlidingWindow("limit", core.PerHour(1))), vote(s.gate.Votes("vote", core.VoteOptions{}))
+		tight.Bans, votes.Bans = shared, shared
+		reports := s.framework.Build(onThings(ok, tight))
+		polls := s.framework.Build(onThings(ok, votes))
+		s.wantBodies(reports, asAnn, done, limited)
+		again := duplicate(`,"choices":["red"]`)
+		s.wantBodies(polls, asAnn, done, again, again, banned)
+		s.wantBodies(reports, asAnn, banned)
+	})
+
+	s.sub("as a guard that stands alone", func(s *scene) {
+		alone := bans(s)
+		app := s.framework.Build(onThings(ok, limit(alone)))
+		s.wantBodies(app, asAnn, done, done)
+		if err := alone.Ban(s.Context(), core.Attempt{Actor: "ann"}, time.Hour); err != nil {
+			s.Error(err)
+		}
+		s.wantBodies(app, asAnn, banned)
+		s.wantBodies(app, asBob, done)
+	})
+
+	s.sub("and what earlier rules took is given back", func(s *scene) {
+		site := limit(s.gate.SlidingWindow("site", core.PerHour(2)))
+		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
+		rule.Bans = bans(s)
+		app := s.framework.Build(onThings(ok, site, rule))
+		s.wantBodies(app, asAnn, done, limited, limited, limited, banned, banned)
+		s.wantBodies(s.framework.Build(onThings(ok, site)), asAnn, done, limited)
+	})
+
+	s.sub("but not for what is no refusal by the guard", func(s *scene) {
+		rule := withCost(vote(s.gate.Votes("vote", core.VoteOptions{Poll: core.Poll{Choices: []string{"red"}}})))
+		rule.Bans = bans(s)
+		app := s.framework.Build(onThings(reply(http.StatusForbidden, "no"), rule))
+		for range 5 {
+			s.wantBodies(app, []string{"X-Choice: pink"}, invalid)
+			s.wantBodies(app, []string{"X-Choice:"}, noKey)
+			s.wantBodies(app, []string{"X-Cost: 0"}, invalid)
+			s.wantBodies(app, []string{`Idempotency-Key: "k1`}, malformed)
+			s.wantBodies(app, asAnn, "no") // the handler's own refusal
+		}
+	})
+
+	s.sub("nor for what the server is to blame for", func(s *scene) {
+		failing := func(core.Attempt) (core.Decision, error) { return core.Decision{}, errors.New("no answer") }
+		shared := bans(s)
+		for _, c := range []struct {
+			rule   nethttpmw.Rule
+			bodies []string
+		}{
+			{claim(s.gate.Seckill("sale", core.SeckillOptions{})), []string{notReady, notReady, notReady}},
+			{claim(&stub{name: "own", check: failing}), []string{undecided, undecided, undecided}},
+			{
+				claim(&localStub{stub: stub{name: "local", check: failing, traits: core.Traits{Outage: core.OutageLocal}}}),
+				[]string{limited, undecided},
+			},
+		} {
+			c.rule.Bans = shared
+			s.wantBodies(s.framework.Build(onThings(ok, c.rule)), asAnn, c.bodies...)
+		}
+		if got, err := shared.Status(s.Context(), core.Attempt{Actor: "ann"}); err != nil || got != (core.BanStatus{}) {
+			s.Errorf("%+v, %v, want no strikes", got, err)
+		}
+	})
+
+	s.sub("and a rule goes on without, when Redis can not be asked", func(s *scene) {
+		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
+		rule.Bans = s.down().Bans("bans", core.BanOptions{Refusals: 1})
+		rule.NoKey = nethttpmw.NoKeySkip
+		app := s.framework.Build(onThings(ok, rule))
+		s.wantBodies(app, asAnn, done, limited, limited, limited, limited)
+		s.wantBodies(app, []string{"X-User:"}, done)
+	})
+
+	s.sub("under the key that the rule finds", func(s *scene) {
+		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
+		rule.Who, rule.Bans = keyfuncs.Join(keyfuncs.User(UserKey), keyfuncs.Header("X-Choice")), bans(s)
+		app := s.framework.Build(onThings(ok, rule))
+		s.wantBodies(app, asAnn, done, limited, limited, limited, banned)
+		s.wantBodies(app, []string{"X-Choice: blue"}, done)
+	})
+}

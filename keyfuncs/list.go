@@ -1,0 +1,198 @@
+package keyfuncs
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// List is a set of addresses, networks and other texts that a request's key is looked up in: whom a rule denies, or lets
+// pass uncounted. It can be changed at any time, from many goroutines; a request sees it before a change or after, never in
+// between.
+//
+// An entry that is an address ("203.0.113.7") or a prefix ("10.0.0.0/8", "2001:db8::/32") matches the keys that are addresses
+// or prefixes and lie wholly within it. Both are folded as [IP] folds them: IPv4-mapped addresses are IPv4, zones are
+// stripped; bits behind the prefix do not matter. So "::/0" matches all of IPv6 and nothing of IPv4. Every other entry matches
+// the key that is the same text, byte by byte.
+//
+// The list's key should group no wider than the entries. IP() finds "2001:db8:1:2::/64", which does not lie within the
+// single address "2001:db8:1:2::5", so that entry can never match; with this key it does, and wider ones still do:
+//
+//	keyfuncs.NewList(keyfuncs.IP(keyfuncs.IPv6Prefix(128)), "2001:db8:1:2::5", "192.0.2.0/24")
+//
+// A key of [FirstOf] or [Join] is no address any more: give addresses and users a list each.
+//
+// A look-up takes time for each different length of prefix in the list, however many entries there are. Add and Remove copy the
+// list: pass many entries at once.
+type List struct {
+	key     Func
+	changes sync.Mutex // held while a change is made
+	entries atomic.Pointer[listed]
+}
+
+// listed is what a list has in it. It is never changed.
+type listed struct {
+	texts map[string]struct{}
+	nets  map[netip.Prefix]struct{} // masked
+	bits  [2][]int                  // the lengths that occur in nets, of IPv4 and of IPv6
+}
+
+// NewList makes a list of entries, which may be none, for the keys that the function finds. It panics without a function, and on
+// an entry that Set would refuse.
+func NewList(key Func, entries ...string) *List {
+	if key == nil {
+		misuse("NewList needs a function that finds the key to look up, such as IP()")
+	}
+	l := &List{key: key}
+	if err := l.Set(entries...); err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// Set makes these the entries of the list, in place of all that there are. On an error, which quotes the entry that is to
+// blame, nothing is changed: an entry that is empty, or meant as a network and none, such as "10.0.0.0/33" or "10.0.0.0/8 ".
+func (l *List) Set(entries ...string) error {
+	return l.change(entries, func(*listed) *listed { return newListed() }, (*listed).add)
+}
+
+// Add adds entries; those that are there already stay. Its errors are those of Set.
+func (l *List) Add(entries ...string) error {
+	return l.change(entries, (*listed).clone, (*listed).add)
+}
+
+// Remove takes entries out, each as it was put in; those that are not there do not matter. To remove a network leaves the
+// addresses within it that have entries of their own. Its errors are those of Set.
+func (l *List) Remove(entries ...string) error {
+	return l.change(entries, (*listed).clone, (*listed).remove)
+}
+
+// Contains reports whether the request's key is in the list. A request without the key, [ErrMissing], is in no list; any other
+// error of the key function is returned.
+func (l *List) Contains(r *Request) (bool, error) {
+	key, err := l.key(r)
+	if errors.Is(err, ErrMissing) && !errors.Is(err, ErrMalformed) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return l.entries.Load().contains(key), nil
+}
+
+// change begins with a copy of what is listed and changes it entry by entry.
+func (l *List) change(entries []string, begin func(*listed) *listed, one func(*listed, entry)) error {
+	parsed := make([]entry, len(entries))
+	for i, text := range entries {
+		var err error
+		if parsed[i], err = parseEntry(text); err != nil {
+			return err
+		}
+	}
+	l.changes.Lock()
+	defer l.changes.Unlock()
+	next := begin(l.entries.Load())
+	for _, e := range parsed {
+		one(next, e)
+	}
+	next.noteBits()
+	l.entries.Store(next)
+	return nil
+}
+
+// entry is a network, or else a text.
+type entry struct {
+	net  netip.Prefix
+	text string
+}
+
+func parseEntry(text string) (entry, error) {
+	if text == "" {
+		return entry{}, errors.New("keyfuncs: list entry \"\" is empty: leave it out")
+	}
+	net, ok := parsePrefix(text)
+	switch {
+	case ok && net.Addr().Is4In6():
+		return entry{}, fmt.Errorf("keyfuncs: list entry %s: %s", quote(text), shortMapped)
+	case ok:
+		return entry{net: net.Masked()}, nil
+	case meantAsPrefix(text):
+		return entry{}, fmt.Errorf("keyfuncs: list entry %s: write an address such as \"192.0.2.1\" or a prefix such as "+
+			"\"10.0.0.0/8\"", quote(text))
+	}
+	return entry{text: text}, nil
+}
+
+// meantAsPrefix reports whether a text that is no network was meant as one, and would match nothing: an address with anything behind a
+// slash, or with blanks around.
+func meantAsPrefix(text string) bool {
+	addr, _, _ := strings.Cut(strings.TrimSpace(text), "/")
+	_, ok := parsePrefix(strings.TrimSpace(addr))
+	return ok
+}
+
+func newListed() *listed {
+	return &listed{texts: map[string]struct{}{}, nets: map[netip.Prefix]struct{}{}}
+}
+
+func (l *listed) clone() *listed {
+	return &listed{texts: maps.Clone(l.texts), nets: maps.Clone(l.nets)}
+}
+
+func (l *listed) add(e entry) {
+	if e.net.IsValid() {
+		l.nets[e.net] = struct{}{}
+	} else {
+		l.texts[e.text] = struct{}{}
+	}
+}
+
+func (l *listed) remove(e entry) {
+	delete(l.nets, e.net)
+	delete(l.texts, e.text)
+}
+
+// noteBits notes which lengths of prefix occur.
+func (l *listed) noteBits() {
+	for net := range l.nets {
+		if bits := &l.bits[family(net.Addr())]; !slices.Contains(*bits, net.Bits()) {
+			*bits = append(*bits, net.Bits())
+		}
+	}
+}
+
+func (l *listed) contains(key string) bool {
+	if _, ok := l.texts[key]; ok {
+		return true
+	}
+	if len(l.nets) == 0 {
+		return false
+	}
+	net, ok := parsePrefix(key)
+	if !ok {
+		return false
+	}
+	for _, bits := range l.bits[family(net.Addr())] {
+		if bits > net.Bits() {
+			continue
+		}
+		wider, _ := net.Addr().Prefix(bits) // bits are those of an address of the family
+		if _, ok := l.nets[wider]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// family is the place of an address's kind in listed.bits.
+func family(addr netip.Addr) int {
+	if addr.Is4() {
+		return 0
+	}
+	return 1
+}

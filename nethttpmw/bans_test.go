@@ -1,0 +1,62 @@
+package nethttpmw_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// counting is a client that counts what is sent through it.
+type counting struct {
+	core.Client
+	sent atomic.Int64
+}
+
+func (c *counting) Process(ctx context.Context, cmd redis.Cmder) error {
+	c.sent.Add(1)
+	return c.Client.Process(ctx, cmd)
+}
+
+// TestAFloodOfRefusalsIsCheap: 10,000 requests of one client cost the calls up to the ban, and one look a second from then on.
+func TestAFloodOfRefusalsIsCheap(t *testing.T) {
+	const requests, limit, refusals = 10_000, 5, 10
+	b := redistest.Mini(t)
+	client := &counting{Client: b.Client}
+	gate := core.New(client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second))
+	app := nethttpmw.HTTP(nethttpmw.Rule{
+		Guard: gate.SlidingWindow("site", core.PerHour(limit)),
+		Who:   keyfuncs.IP(),
+		Bans:  gate.Bans("bans", core.BanOptions{Refusals: refusals, Period: time.Hour, First: time.Hour}),
+	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	if err := gate.Preload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client.sent.Store(0)
+
+	begun := time.Now()
+	answers := map[int]int{}
+	for range requests {
+		w := httptest.NewRecorder()
+		app.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		answers[w.Code]++
+	}
+	seconds := int64(time.Since(begun)/time.Second) + 1
+	if answers[http.StatusOK] != limit || answers[http.StatusTooManyRequests] != requests-limit {
+		t.Errorf("answers %v", answers)
+	}
+	// A check of the limit until the ban, a strike for each refusal; a look at first and then in each second.
+	if sent, most := client.sent.Load(), limit+2*(refusals+1)+1+seconds; sent > most || sent < limit+2*(refusals+1)+1 {
+		t.Errorf("%d requests in %d s cost %d calls, want at most %d", requests, seconds, sent, most)
+	}
+	t.Logf("%d requests cost %d calls", requests, client.sent.Load())
+}
