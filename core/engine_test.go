@@ -35,7 +35,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"whole milliseconds":           func() { engine().SlidingWindow("w", Per(1, time.Microsecond)) },
 		"8784h0m0s":                    func() { engine().SlidingWindow("w", PerDay(1), Per(1, 367*24*time.Hour)) },
 		"guard \"w\"":                  func() { engine().SlidingWindow("w", PerSecond(1), Per(-1, time.Hour)) },
-		"an exact window has a log":    func() { engine().SlidingWindow("w", PerDay(10_001)) },
+		"in text 10001/24h/1000":       func() { engine().SlidingWindow("w", PerDay(10_001)) },
 		"9007199254740991":             func() { engine().FixedWindow("w", PerDay(maxAmount+1)) },
 		"at most 10000000,":            func() { engine().TokenBucket("w", PerSecond(1), PerDay(10_000_001)) },
 		"no function for its limits":   func() { engine().TokenBucketBy("w", nil) },
