@@ -138,8 +138,9 @@ func (g *Bans) Check(ctx context.Context, a Attempt) (Decision, error) {
 	d := Decision{Guard: g.name, Attempt: a}
 	if err == nil {
 		var left time.Duration
-		left, err = g.left(ctx, a)
-		d.fillBan(left, err)
+		var source Source
+		left, source, err = g.left(ctx, a)
+		d.fillBan(left, source, err)
 	}
 	return d, g.observe(ctx, "check", begun, d, err)
 }
@@ -157,7 +158,7 @@ func (g *Bans) Strike(ctx context.Context, a Attempt) (banned bool, err error) {
 	if err == nil {
 		var said banReply
 		said, err = g.call(ctx, a, banCall{word: "strike", script: banStrikeScript, limit: g.engine.deadline})
-		d.fillBan(said.Left, err)
+		d.fillBan(said.Left, SourceRedis, err)
 		banned = said.banned
 	}
 	return banned, g.observe(ctx, "strike", begun, d, err)
@@ -176,7 +177,7 @@ func (g *Bans) Ban(ctx context.Context, a Attempt, length time.Duration) error {
 	if err == nil {
 		var said banReply
 		said, err = g.call(ctx, a, banCall{word: "ban", length: length, script: banScript, limit: g.engine.settleLimit()})
-		d.fillBan(said.Left, err)
+		d.fillBan(said.Left, SourceRedis, err)
 	}
 	return g.observe(ctx, "ban", begun, d, err)
 }
@@ -187,7 +188,7 @@ func (g *Bans) Unban(ctx context.Context, a Attempt) error {
 	begun := time.Now()
 	a, err := a.prepare()
 	if err == nil {
-		asked := g.now()
+		asked := g.engine.moment()
 		_, err = g.engine.run(ctx, g.engine.settleLimit(), limitResetScript, g.banKeys(a))
 		if err == nil {
 			g.remember(a, standing{asked: asked})
@@ -208,23 +209,25 @@ func (g *Bans) Status(ctx context.Context, a Attempt) (BanStatus, error) {
 }
 
 // fillBan fills in what a ban that lasts so long decides, unless nobody knows.
-func (d *Decision) fillBan(left time.Duration, err error) {
-	switch {
-	case err != nil:
-	case left > 0:
+func (d *Decision) fillBan(left time.Duration, source Source, err error) {
+	if err != nil {
+		return
+	}
+	d.Source = source
+	if left > 0 {
 		d.Reason, d.RetryAfter = ReasonBanned, left
-	default:
+	} else {
 		d.Allowed, d.Reason = true, ReasonOK
 	}
 }
 
-// left returns how long the actor's ban lasts on, from memory or from Redis.
-func (g *Bans) left(ctx context.Context, a Attempt) (time.Duration, error) {
+// left returns how long the actor's ban lasts on, and whether that is from memory or from Redis.
+func (g *Bans) left(ctx context.Context, a Attempt) (time.Duration, Source, error) {
 	if left, known := g.recall(a); known {
-		return left, nil
+		return left, SourceRemembered, nil
 	}
 	said, err := g.call(ctx, a, banCall{word: "look", noStrikes: true, script: banScript, limit: g.engine.deadline})
-	return said.Left, err
+	return said.Left, SourceRedis, err
 }
 
 // banCall is one call of the script of bans.
@@ -248,7 +251,7 @@ func (g *Bans) call(ctx context.Context, a Attempt, c banCall) (banReply, error)
 	if c.noStrikes {
 		keys = keys[:1]
 	}
-	o, asked := g.options, g.now()
+	o, asked := g.options, g.engine.moment()
 	value, err := g.engine.run(ctx, c.limit, c.script, keys, c.word, o.Decay.Milliseconds(), o.Refusals, o.Period.Milliseconds(),
 		o.First.Milliseconds(), o.Longest.Milliseconds(), c.length.Milliseconds(), g.engine.now(time.Microsecond))
 	if err != nil {
@@ -274,7 +277,7 @@ func (g *Bans) recall(a Attempt) (left time.Duration, known bool) {
 	if !known {
 		return 0, false
 	}
-	age := g.now().Sub(said.asked)
+	age := g.engine.moment().Sub(said.asked)
 	left = max(said.left-age, 0)
 	return left, age < banMemory && (left > 0 || said.left == 0)
 }
@@ -289,14 +292,6 @@ func (g *Bans) remember(a Attempt, says standing) {
 	if said, known := s.Get(actor); !known || !said.asked.After(says.asked) {
 		s.Add(actor, says)
 	}
-}
-
-// now is the time that remembered answers age by.
-func (g *Bans) now() time.Time {
-	if g.engine.clock != nil {
-		return g.engine.clock()
-	}
-	return time.Now()
 }
 
 func (g *Bans) banKeys(a Attempt) []string {

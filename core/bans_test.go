@@ -66,10 +66,13 @@ func TestBansWhoIsRefusedTooOften(t *testing.T) {
 		for _, refusals := range []int64{1, 2, 1000} {
 			g := newEngine(b, withClock(clock)).Bans(fmt.Sprintf("b%d", refusals), BanOptions{Refusals: refusals, First: 90 * time.Second})
 			a := Attempt{Actor: "a", Resource: "here"}
-			wantReason(t, check(t, g, a), ReasonOK)
+			first := check(t, g, a)
+			wantReason(t, first, ReasonOK)
+			wantSource(t, first, SourceRedis)
 			strikeOut(t, g, a)
 			elsewhere := check(t, g, Attempt{Actor: "a", Resource: "there", Cost: 5})
 			wantReason(t, elsewhere, ReasonBanned)
+			wantSource(t, elsewhere, SourceRemembered)
 			if elsewhere.RetryAfter != 90*time.Second || elsewhere.Guard != g.Name() {
 				t.Errorf("%+v: want to be told to wait for 90s", elsewhere)
 			}
@@ -351,8 +354,8 @@ func TestBansMakeFloodsCheap(t *testing.T) {
 		if reasons[ReasonOK] != limit || reasons[ReasonLimited] != refusals+1 {
 			t.Errorf("%v: want %d ok and %d limited", reasons, limit, refusals+1)
 		}
-		// A look at the first request, a check of the limit until the ban, a strike for each refusal, a look in each second after.
-		const want = 1 + limit + 2*(refusals+1) + 9
+		// A look at the first request, a check of the limit until it refuses, a strike for each refusal, a look in each second after.
+		const want = 1 + limit + 1 + (refusals + 1) + 9
 		if sent := client.sent.Load(); sent != want {
 			t.Errorf("%d requests cost %d calls, want %d", requests, sent, want)
 		}

@@ -15,6 +15,8 @@ type Decision struct {
 	Allowed bool
 	// Reason says why: ReasonOK when allowed.
 	Reason Reason
+	// Source says who decided. It is empty beside an error, and where nobody had to be asked, as for ReasonOverLimit.
+	Source Source
 	// Replayed reports whether this is the stored answer to an earlier attempt with the same operation ID: nothing was
 	// taken this time.
 	Replayed bool
@@ -76,6 +78,19 @@ const (
 
 	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended another way.
 	ReasonConflict Reason = "conflict"
+)
+
+// Source says who decided an attempt, for metrics: how many attempts reach Redis, how many do not.
+type Source string
+
+// The sources.
+const (
+	// SourceRedis: a script on Redis.
+	SourceRedis Source = "redis"
+	// SourceRemembered: this process, by what Redis has answered a moment ago: see WithRefusalMemory and Bans.
+	SourceRemembered Source = "remembered"
+	// SourceLocal: this process alone, because Redis could not be asked: see LocalGuard.
+	SourceLocal Source = "local"
 )
 
 // State is what has become of a reservation.

@@ -20,5 +20,7 @@
 // never exceeded; the others keep less in Redis. Each decides in a single script call with the server's clock, so any number of
 // processes can share a guard, and every key that it writes expires. All of the package is safe for concurrent use.
 //
+// Who goes on after a rate limit has refused is answered from memory, for a second at most: see WithRefusalMemory.
+//
 // Scripts of one's own run the same way with Engine.Run.
 package core

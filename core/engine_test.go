@@ -27,6 +27,8 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"more than 0":                  func() { WithDeadline(0) },
 		"does not cover a retry":       func() { WithRetryHorizon(time.Millisecond) },
 		"leave the option out":         func() { WithObserver(nil) },
+		"a second at most":             func() { WithRefusalMemory(time.Second + 1) },
+		"0 to ask Redis always":        func() { WithRefusalMemory(-1) },
 		"guard's name is empty":        func() { engine().Votes("", VoteOptions{}) },
 		"longer than 64":               func() { engine().Votes(strings.Repeat("x", 65), VoteOptions{}) },
 		"lets nobody in":               func() { engine().SlidingWindow("w", PerMinute(0)) },

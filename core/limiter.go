@@ -62,11 +62,12 @@ type limiter struct {
 	limits    *limitSet  // nil where by says
 	by        LimitsFunc // nil where the limits are always the same
 	local     func() *memory
+	refusals  *refusals
 }
 
 // newLimiter makes a limiter with limits, or one that asks by. It panics on mistakes of set-up.
 func (e *Engine) newLimiter(alg *algorithm, name string, by LimitsFunc, limits ...Limit) limiter {
-	l := limiter{algorithm: alg, by: by, local: sync.OnceValue(newMemory)}
+	l := limiter{algorithm: alg, by: by, local: sync.OnceValue(newMemory), refusals: newRefusals(e.refusalMemory)}
 	if len(limits) > 0 {
 		var err error
 		if l.limits, err = newLimitSet(limits, alg); err != nil {
@@ -112,13 +113,14 @@ func (l *limiter) decideLocal(ctx context.Context, a Attempt) (Decision, error) 
 	}
 	v := l.local().take(limitTag(a), limits.limits, a.Cost, time.Now().UnixMicro())
 	d.fill(v.allowed, v.remaining, v.moment, limits.limits[v.limit])
-	d.local = new(atomic.Bool)
+	d.local, d.Source = new(atomic.Bool), SourceLocal
 	return d, nil
 }
 
 // Check implements Guard. The attempt's cost is how many units it takes; one that is more than the smallest limit is refused
 // as ReasonOverLimit without asking Redis. A check is sent to Redis at most once: where its reply is lost it returns an
-// error, and the units may have been taken.
+// error, and the units may have been taken. An attempt like one that was refused a moment ago may be refused without asking
+// Redis: see WithRefusalMemory.
 func (l *limiter) Check(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	d, err := l.decide(ctx, a, false)
@@ -136,7 +138,8 @@ func (l *limiter) Peek(ctx context.Context, a Attempt) (Decision, error) {
 }
 
 // Reset forgets what the attempt's actor has used of the attempt's resource, as if for the first time. With limits by
-// attempt it does so for the limits that hold now. The attempt's other fields do not matter.
+// attempt it does so for the limits that hold now. The attempt's other fields do not matter. This process sees it at once,
+// others within the time of WithRefusalMemory; so it is with a Refund.
 func (l *limiter) Reset(ctx context.Context, a Attempt) error {
 	begun := time.Now()
 	a.Cost = 1
@@ -181,6 +184,14 @@ func (l *limiter) decide(ctx context.Context, a Attempt, peek bool) (Decision, e
 		return d, nil
 	}
 
+	sent, key := l.engine.moment(), limitTag(a)
+	if !peek {
+		if r, ok := l.refusals.find(key, limits.limits, a.Cost, sent); ok {
+			r.answer(&d, sent)
+			return d, nil
+		}
+	}
+	call := l.refusals.ask(key, sent)
 	cost, script := a.Cost, l.algorithm.scripts(limits).check
 	if peek {
 		cost, script = 0, l.algorithm.scripts(limits).peek
@@ -198,11 +209,15 @@ func (l *limiter) decide(ctx context.Context, a Attempt, peek bool) (Decision, e
 	if err != nil {
 		return d, err
 	}
-	err = d.readLimits(value, limits)
+	if err := d.readLimits(value, limits); err != nil {
+		return d, err
+	}
 	if peek {
 		d.stamp = 0 // nothing was taken, so there is nothing to give back
+	} else {
+		l.refusals.hear(call, limits.limits, d, l.engine.moment())
 	}
-	return d, err
+	return d, nil
 }
 
 // readLimits fills in what a limit's script replied.
@@ -220,7 +235,7 @@ func (d *Decision) readLimits(value any, limits *limitSet) error {
 		return r.err
 	}
 
-	d.limits = limits
+	d.limits, d.Source = limits, SourceRedis
 	d.fill(allowed, remaining, moment, limits.limits[which-1])
 	return nil
 }
@@ -243,6 +258,7 @@ func (l *limiter) reset(ctx context.Context, a Attempt) error {
 		return err
 	}
 	l.local().forget(limitTag(a))
+	defer l.refusals.drop(limitTag(a)) // when it has been done, or may have been
 	_, err = l.engine.run(ctx, l.engine.settleLimit(), limitResetScript, l.keysOf(limits, a))
 	return err
 }
@@ -265,6 +281,7 @@ func (l *limiter) refund(ctx context.Context, d Decision) error {
 	if d.Guard != l.name || d.stamp == 0 {
 		return fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt", ErrInvalidAttempt)
 	}
+	defer l.refusals.drop(limitTag(d.Attempt)) // when it has been done, or may have been
 	mark := l.keys.key(limitTag(d.Attempt), "refund", strconv.FormatInt(d.stamp, 10), encode(d.Attempt.ID))
 	args := append(slices.Clone(d.limits.words), d.Attempt.Cost, d.stamp)
 	if now := l.engine.now(time.Microsecond); now != "" || d.limits.parts != nil {

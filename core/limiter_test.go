@@ -108,7 +108,7 @@ func snapshot(t *testing.T, b redistest.Backend, keys []string) (text []string) 
 
 func TestLimiterRefusalAndPeekWriteNothing(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
-		g := k.make(newEngine(b), "w", Per(2, time.Hour), Per(9, 24*time.Hour))
+		g := k.make(newEngine(b, WithRefusalMemory(0)), "w", Per(2, time.Hour), Per(9, 24*time.Hour))
 		a := Attempt{Actor: "a"}
 		keys := g.logKeys(a)
 		peek(t, g, a)

@@ -29,7 +29,7 @@ func TestMemoryDecidesAsTheScript(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 
 		clock := newTestClock()
-		engine := newEngine(b, withClock(clock))
+		engine := newEngine(b, withClock(clock), WithRefusalMemory(0)) // the guards are each other's other processes
 		windows := []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}
 		var tiers []*SlidingWindow
 		for _, n := range []int64{2, 5, 20} {

@@ -167,7 +167,7 @@ func (g *Seckill) reserveOnce(ctx context.Context, a Attempt) (d Decision, more 
 	if r.err != nil {
 		return d, false, r.err
 	}
-	d.Reason, d.Replayed, d.State = Reason(reason), replayed, State(state)
+	d.Reason, d.Replayed, d.State, d.Source = Reason(reason), replayed, State(state), SourceRedis
 	d.Allowed = d.Reason == ReasonOK
 	d.Limit, d.Remaining = stock, left
 	if d.Allowed {
@@ -235,7 +235,7 @@ func (g *Seckill) end(
 		if r.err != nil {
 			return r.err
 		}
-		d.Reason, d.Replayed = Reason(reason), replayed
+		d.Reason, d.Replayed, d.Source = Reason(reason), replayed, SourceRedis
 		d.Attempt.Actor, d.Attempt.Cost = decode(buyer), quantity
 		d.Limit, d.Remaining = stock, left
 		if d.Allowed = d.Reason == ReasonOK; d.Allowed {

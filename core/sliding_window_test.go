@@ -121,7 +121,7 @@ func TestSlidingWindowSeveralLimits(t *testing.T) {
 
 func TestSlidingWindowRefusalWritesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := newEngine(b).SlidingWindow("w", Per(2, time.Minute))
+		g := newEngine(b, WithRefusalMemory(0)).SlidingWindow("w", Per(2, time.Minute))
 		check(t, g, Attempt{Actor: "a", Cost: 2})
 		key := g.logKeys(Attempt{Actor: "a"})[0]
 		before := b.Client.LRange(t.Context(), key, 0, -1).Val()
@@ -216,7 +216,7 @@ func TestSlidingWindowAgainstOracle(t *testing.T) {
 // long as any of its units counts, however rarely its TTL is renewed.
 func TestSlidingWindowLivesAsLongAsItsUnits(t *testing.T) {
 	b := redistest.Mini(t)
-	engine := newEngine(b)
+	engine := newEngine(b, WithRefusalMemory(0)) // only the server's clock is moved
 	now := newTestClock()
 	b.Mini.SetTime(now.Now())
 	number := 0
@@ -428,7 +428,7 @@ func TestSlidingWindowRace(t *testing.T) {
 func TestSlidingWindowRefusalsDropWhatHasLeft(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := newTestClock()
-		g := newEngine(b, withClock(clock)).SlidingWindow("w", Per(1000, time.Minute), Per(1000, time.Hour))
+		g := newEngine(b, withClock(clock), WithRefusalMemory(0)).SlidingWindow("w", Per(1000, time.Minute), Per(1000, time.Hour))
 		d := check(t, g, Attempt{Actor: "a", Cost: 1000})
 		clock.Advance(time.Minute)
 		for range 2 {

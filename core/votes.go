@@ -139,7 +139,7 @@ func (g *Votes) check(ctx context.Context, a Attempt) (Decision, error) {
 	if r.err != nil {
 		return d, r.err
 	}
-	d.Reason, d.Replayed = Reason(reason), replayed
+	d.Reason, d.Replayed, d.Source = Reason(reason), replayed, SourceRedis
 	d.Allowed = d.Reason == ReasonOK
 	d.Limit, d.Remaining, d.RetryAfter = perVoter, max(perVoter-cast, 0), retry
 	d.Choices = parseChoices(choices)

@@ -54,8 +54,10 @@ func TestAFloodOfRefusalsIsCheap(t *testing.T) {
 	if answers[http.StatusOK] != limit || answers[http.StatusTooManyRequests] != requests-limit {
 		t.Errorf("answers %v", answers)
 	}
-	// A check of the limit until the ban, a strike for each refusal; a look at first and then in each second.
-	if sent, most := client.sent.Load(), limit+2*(refusals+1)+1+seconds; sent > most || sent < limit+2*(refusals+1)+1 {
+	// A check of the limit until it refuses, a strike for each refusal, a look at first; and in each second another look at most,
+	// or another check.
+	const least = limit + 1 + (refusals + 1) + 1
+	if sent, most := client.sent.Load(), least+seconds; sent > most || sent < least {
 		t.Errorf("%d requests in %d s cost %d calls, want at most %d", requests, seconds, sent, most)
 	}
 	t.Logf("%d requests cost %d calls", requests, client.sent.Load())

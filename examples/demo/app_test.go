@@ -25,10 +25,11 @@ func each(t *testing.T, f func(t *testing.T, b redistest.Backend)) {
 }
 
 // start makes the demo on a backend and opens its sale.
-func start(t *testing.T, b redistest.Backend, perIP core.Limit) *app {
+func start(t *testing.T, b redistest.Backend, perIP core.Limit, options ...core.Option) *app {
 	t.Helper()
 	// A test machine may be busy; the deadline is not what is tested here.
-	a := newApp(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(30*time.Second)), perIP)
+	options = append(options, core.WithPrefix(b.Prefix), core.WithDeadline(30*time.Second))
+	a := newApp(core.New(b.Client, options...), perIP)
 	if opened, err := a.open(t.Context()); err != nil || !opened {
 		t.Fatalf("open: %t, %v; want a new sale", opened, err)
 	}
@@ -79,7 +80,7 @@ func TestThe101stRequestInAMinuteWaits(t *testing.T) {
 	begin := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	now := begin
 	b.Mini.SetTime(now)
-	a := start(t, b, core.PerMinute(100))
+	a := start(t, b, core.PerMinute(100), core.WithRefusalMemory(0)) // only the server's clock is moved
 	for range 100 {
 		want(t, send(a, "GET", "/hello"), 200, "hello")
 		now = now.Add(100 * time.Millisecond)
