@@ -34,12 +34,13 @@ local WRAP = 1000000000000000
 -- What is known of each limit after it was read.
 local log, max, window, part, gone, renew, sum = KEYS, {}, {}, {}, {}, {}, {}
 
--- Most often the beginning of a log is enough; after a pause much is needed, and read in chunks that grow.
+-- Most often the beginning of a log is enough; after a pause much is needed, and read in chunks that grow and hold whole pairs.
 local function reader(i, size)
   local chunk, from = {}, 0
   return function(n)
     if n >= from + #chunk then
-      chunk, from, size = redis.call('LRANGE', log[i], n, n + size - 1), n, math.min(size * 2, 128)
+      from = n - n % 2
+      chunk, size = redis.call('LRANGE', log[i], from, from + size - 1), math.min(size * 2, 128)
     end
     return chunk[n - from + 1]
   end
@@ -63,7 +64,8 @@ local function one_by_one(i)
   local next = first
   while next and next <= now do
     n = n + 1
-    next = number(n) and leaves(number(n))
+    local unit = number(n)
+    next = unit and leaves(unit)
   end
   gone[i] = n
   renew[i] = not next or math.floor(first / window[i] * 4) ~= math.floor(next / window[i] * 4)
