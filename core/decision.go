@@ -36,7 +36,7 @@ type Decision struct {
 	State State
 
 	// stamp and limits say of an admitted rate limit attempt when it took its units, and by which limits.
-	stamp int64
+	stamp  int64
 	limits *limitSet
 	// local is set where this process decided alone: whether what was taken has been given back.
 	local *atomic.Bool
