@@ -20,5 +20,7 @@
 // in Redis. Each decides in a single script call with the server's clock, so any number of processes can share a guard, and every
 // key that it writes expires. All of the package is safe for concurrent use.
 //
+// NewMemory makes an engine without Redis, whose rate limits decide exactly the same inside the process.
+//
 // Scripts of one's own run the same way with Engine.Run.
 package core

@@ -15,7 +15,7 @@ import (
 func TestLimiterAttack(t *testing.T) {
 	const n, window = 50, time.Second
 	worst := map[string]int{"SlidingWindow": n, "FixedWindow": 2*n - 1, "TokenBucket": 2*n - 1}
-	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
+	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		for _, primed := range []bool{false, true} {
 			clock := newTestClock()
 			g := k.make(newEngine(b, withClock(clock)), fmt.Sprintf("w%v", primed), Per(n, window))
@@ -56,7 +56,7 @@ func TestLimiterAttack(t *testing.T) {
 func TestLimiterWithAClockSetBack(t *testing.T) {
 	for _, jump := range []time.Duration{time.Millisecond, 5 * time.Second, time.Hour} {
 		t.Run(jump.String(), func(t *testing.T) {
-			eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
+			eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 				clock := newTestClock()
 				const window = 10 * time.Second
 				g := k.make(newEngine(b, withClock(clock)), "w", Per(3, window))

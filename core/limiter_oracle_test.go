@@ -224,7 +224,7 @@ func TestLimitersAgainstOracle(t *testing.T) {
 		window := rapid.SampledFrom([]time.Duration{time.Minute, 61_001 * time.Millisecond, time.Hour}).Draw(rt, "window")
 		return Per(rapid.Int64Range(1, 7).Draw(rt, "max"), window)
 	}), 1, 3, func(l Limit) time.Duration { return l.Window })
-	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
+	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		engine := newEngine(b)
 		number := 0
 		rapid.Check(t, func(rt *rapid.T) {
