@@ -100,11 +100,11 @@ func (s *slidingLog) drop(runs int, units int64) {
 // too large: a log takes at most a quarter more than what is in it, but for what it has dropped since.
 func (s *slidingLog) push(r run) {
 	if len(s.runs) == cap(s.runs) {
-		log, room := s.runs[s.head:], s.runs[:0]
+		log, room := s.runs[s.head:], s.runs
 		if want := len(log) + len(log)/4 + 4; cap(room) < want || cap(room) > 4*want {
-			room = make([]run, 0, want)
+			room = make([]run, len(log), want)
 		}
-		s.runs, s.head = append(room, log...), 0
+		s.runs, s.head = room[:copy(room, log)], 0
 	}
 	s.runs = append(s.runs, r)
 }
