@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
+	"sync/atomic"
 )
 
 // Attempt is what a guard decides: who does what, which, how much, and under which operation ID.
@@ -51,13 +53,30 @@ func (a Attempt) prepare() (Attempt, error) {
 		a.Cost = 1
 	}
 	if a.ID == "" {
-		a.ID, a.madeID = rand.Text(), true
+		a.ID, a.madeID = limitIDs.make(), true
 	}
 	return a, nil
 }
 
+// limitIDs makes the IDs of attempts at rate limits. These tell attempts apart whose units are given back, so they have to be
+// unique, but nobody gains by guessing one: a counter behind a random word costs a fraction of a random word each.
+var limitIDs = &counterIDs{prefix: rand.Text() + "-"}
+
+type counterIDs struct {
+	prefix string
+	last   atomic.Uint64
+}
+
+func (c *counterIDs) make() string {
+	buffer := make([]byte, 0, 48)
+	return string(strconv.AppendUint(append(buffer, c.prefix...), c.last.Add(1), 36))
+}
+
 // prepareClaim is prepare for guards that need to know what is claimed and count in Lua numbers.
 func (a Attempt) prepareClaim(what string) (Attempt, error) {
+	if a.ID == "" {
+		a.ID, a.madeID = rand.Text(), true
+	}
 	a, err := a.prepare()
 	if err != nil {
 		return a, err

@@ -16,7 +16,11 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // newEngine makes an engine on the backend with time enough for a busy machine.
 func newEngine(b redistest.Backend, options ...Option) *Engine {
-	return New(b.Client, append([]Option{WithPrefix(b.Prefix), WithDeadline(10 * time.Second), WithObserver(ignore{})}, options...)...)
+	options = append([]Option{WithDeadline(10 * time.Second), WithObserver(ignore{})}, options...)
+	if b.Client == nil {
+		return NewMemory(options...)
+	}
+	return New(b.Client, append([]Option{WithPrefix(b.Prefix)}, options...)...)
 }
 
 // ignore is an observer for tests that break things on purpose.

@@ -22,5 +22,7 @@
 //
 // Who goes on after a rate limit has refused is answered from memory, for a second at most: see WithRefusalMemory.
 //
+// NewMemory makes an engine without Redis, whose rate limits decide exactly the same inside the process.
+//
 // Scripts of one's own run the same way with Engine.Run.
 package core

@@ -20,7 +20,7 @@ type Client interface {
 
 // Engine makes guards over one Redis. A process has one, or one for each Redis that it uses.
 type Engine struct {
-	rdb           Client
+	rdb           Client // nil: none, everything is inside the process
 	obeysDeadline bool
 	prefix        string
 	deadline      time.Duration
@@ -29,13 +29,14 @@ type Engine struct {
 	observer      Observer
 	clock         func() time.Time // nil: the server's clock, and the process's own; tests set it
 	undoing       chan struct{}    // holds a token for each undo that is under way
+	memoryKeys    int              // budgets that each limit keeps inside the process
 
 	mu      sync.Mutex
 	names   map[string]bool
 	scripts map[string]*Script
 }
 
-// Option changes an Engine that New makes.
+// Option changes an Engine that New or NewMemory makes. One that has no meaning for it does nothing.
 type Option func(*Engine)
 
 // WithPrefix sets what every key begins with, in place of "gatehouse". Engines with different prefixes share nothing. It is
@@ -85,8 +86,12 @@ func WithObserver(o Observer) Option {
 // names the server that can not be reached, rather than the deadline.
 func New(rdb Client, options ...Option) *Engine {
 	if rdb == nil {
-		panic("core: New(nil): pass the application's go-redis client")
+		panic("core: New(nil): pass the application's go-redis client, or take NewMemory for rate limits inside the process")
 	}
+	return makeEngine(rdb, options)
+}
+
+func makeEngine(rdb Client, options []Option) *Engine {
 	e := &Engine{
 		rdb:           rdb,
 		obeysDeadline: obeysDeadline(rdb),
@@ -96,6 +101,7 @@ func New(rdb Client, options ...Option) *Engine {
 		refusalMemory: time.Second,
 		observer:      &logErrors{},
 		undoing:       make(chan struct{}, 64),
+		memoryKeys:    defaultMemoryKeys,
 		names:         map[string]bool{},
 		scripts:       map[string]*Script{},
 	}
@@ -183,8 +189,11 @@ func (e *Engine) register(kind, name string, scripts ...*Script) guard {
 
 // Preload loads the scripts of all guards made so far into every master that the client knows. It is never needed: a
 // script that a server does not know is sent along with the call. It spares the first calls after a start that, and
-// shows early when Redis can not be reached.
+// shows early when Redis can not be reached. An engine without Redis has nothing to load.
 func (e *Engine) Preload(ctx context.Context) error {
+	if e.rdb == nil {
+		return nil
+	}
 	e.mu.Lock()
 	scripts := make([]*Script, 0, len(e.scripts))
 	for _, s := range e.scripts {

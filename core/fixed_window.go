@@ -2,7 +2,7 @@ package core
 
 import "github.com/gatehouse-go/gatehouse/lua"
 
-var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, lua.FixedWindowRefund,
+var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, lua.FixedWindowRefund, newFixedCount,
 	upTo(maxAmount, "a fixed window counts"))
 
 // FixedWindow is the rate limit of many articles, without their mistakes: at most Max units in a window that begins with its

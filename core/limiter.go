@@ -19,16 +19,18 @@ type algorithm struct {
 	check, peek *Script
 	one         *algorithm // decides a single limit that counts one by one, where there is a script for that alone
 	refund      *Script
+	newCounter  func() counter    // counts inside the process
 	takes       func(Limit) error // finds limits that it can not keep
 }
 
-func newAlgorithm(kind, name, check, refund string, takes func(Limit) error) *algorithm {
+func newAlgorithm(kind, name, check, refund string, newCounter func() counter, takes func(Limit) error) *algorithm {
 	return &algorithm{
-		kind:   kind,
-		check:  NewScript(name, check, Once),
-		peek:   NewScript(name, check, Replayable), // without a cost the script only reads
-		refund: NewScript(name+"_refund", refund, Replayable),
-		takes:  takes,
+		kind:       kind,
+		check:      NewScript(name, check, Once),
+		peek:       NewScript(name, check, Replayable), // without a cost the script only reads
+		refund:     NewScript(name+"_refund", refund, Replayable),
+		newCounter: newCounter,
+		takes:      takes,
 	}
 }
 
@@ -67,7 +69,10 @@ type limiter struct {
 
 // newLimiter makes a limiter with limits, or one that asks by. It panics on mistakes of set-up.
 func (e *Engine) newLimiter(alg *algorithm, name string, by LimitsFunc, limits ...Limit) limiter {
-	l := limiter{algorithm: alg, by: by, local: sync.OnceValue(newMemory), refusals: newRefusals(e.refusalMemory)}
+	l := limiter{
+		algorithm: alg, by: by, refusals: newRefusals(e.refusalMemory),
+		local: sync.OnceValue(func() *memory { return newMemory(alg.newCounter, e.memoryKeys) }),
+	}
 	if len(limits) > 0 {
 		var err error
 		if l.limits, err = newLimitSet(limits, alg); err != nil {
@@ -89,32 +94,58 @@ func (l *limiter) Traits() Traits {
 	return Traits{KeepsOnFailure: true, Outage: OutageLocal}
 }
 
-// CheckLocal implements LocalGuard: it decides as a sliding window with the same limits does, whatever the algorithm, from what
-// this process has let through by CheckLocal. It keeps that for the 65,536 actors seen last.
+// CheckLocal implements LocalGuard: it decides exactly as Check does, but from what this process has let through by CheckLocal, and by
+// the process's clock. It keeps that for as many actors as WithMemoryKeys says. In an engine without Redis it is Check.
 func (l *limiter) CheckLocal(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
-	d, err := l.decideLocal(ctx, a)
+	d, limits, err := l.begin(ctx, a)
+	if limits != nil {
+		l.decideLocal(&d, limits, begun, false)
+	}
 	return d, l.observe(ctx, "check_local", begun, d, err)
 }
 
-func (l *limiter) decideLocal(ctx context.Context, a Attempt) (Decision, error) {
+// begin prepares an attempt and returns the limits that have to decide it: none beside an error, or when none is needed.
+func (l *limiter) begin(ctx context.Context, a Attempt) (Decision, *limitSet, error) {
 	a, err := a.prepare()
 	d := Decision{Guard: l.name, Attempt: a}
 	if err != nil {
-		return d, err
+		return d, nil, err
 	}
 	limits, err := l.limitsOf(ctx, a)
 	if err != nil {
-		return d, err
+		return d, nil, err
 	}
 	if least := limits.least; a.Cost > least.Max {
 		d.Reason, d.Limit, d.Window = ReasonOverLimit, least.Max, least.Window
-		return d, nil
+		return d, nil, nil
 	}
-	v := l.local().take(limitTag(a), limits.limits, a.Cost, time.Now().UnixMicro())
+	return d, limits, nil
+}
+
+// decideLocal decides an attempt inside the process, as of the moment at which the call began.
+func (l *limiter) decideLocal(d *Decision, limits *limitSet, begun time.Time, peek bool) {
+	cost := d.Attempt.Cost
+	if peek {
+		cost = 0
+	}
+	v := l.local().decide(d.Attempt, limits.limits, cost, l.micros(begun))
+	d.limits = limits
 	d.fill(v.allowed, v.remaining, v.moment, limits.limits[v.limit])
-	d.local, d.Source = new(atomic.Bool), SourceLocal
-	return d, nil
+	d.Source = SourceLocal
+	if peek {
+		d.stamp = 0
+	} else if v.allowed {
+		d.local = new(atomic.Bool)
+	}
+}
+
+// micros is a moment that was read from the process's clock, as limits count inside the process.
+func (l *limiter) micros(now time.Time) int64 {
+	if l.engine.clock != nil {
+		now = l.engine.clock()
+	}
+	return now.UnixMicro()
 }
 
 // Check implements Guard. The attempt's cost is how many units it takes; one that is more than the smallest limit is refused
@@ -123,7 +154,7 @@ func (l *limiter) decideLocal(ctx context.Context, a Attempt) (Decision, error) 
 // Redis: see WithRefusalMemory.
 func (l *limiter) Check(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
-	d, err := l.decide(ctx, a, false)
+	d, err := l.decide(ctx, begun, a, false)
 	return d, l.observe(ctx, "check", begun, d, err)
 }
 
@@ -133,7 +164,7 @@ func (l *limiter) Check(ctx context.Context, a Attempt) (Decision, error) {
 func (l *limiter) Peek(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	a.Cost = 1
-	d, err := l.decide(ctx, a, true)
+	d, err := l.decide(ctx, begun, a, true)
 	return d, l.observe(ctx, "peek", begun, d, err)
 }
 
@@ -164,23 +195,19 @@ func (l *limiter) Settle(ctx context.Context, d Decision, ok bool) error {
 	return l.giveBack(ctx, "settle", d)
 }
 
-func (l *limiter) decide(ctx context.Context, a Attempt, peek bool) (Decision, error) {
-	a, err := a.prepare()
-	d := Decision{Guard: l.name, Attempt: a}
-	if err != nil {
-		return d, err
-	}
+func (l *limiter) decide(ctx context.Context, begun time.Time, a Attempt, peek bool) (Decision, error) {
 	if l.by != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, l.engine.deadline)
 		defer cancel()
 	}
-	limits, err := l.limitsOf(ctx, a)
-	if err != nil {
+	d, limits, err := l.begin(ctx, a)
+	if limits == nil {
 		return d, err
 	}
-	if least := limits.least; a.Cost > least.Max {
-		d.Reason, d.Limit, d.Window = ReasonOverLimit, least.Max, least.Window
+	a = d.Attempt
+	if l.engine.rdb == nil {
+		l.decideLocal(&d, limits, begun, peek)
 		return d, nil
 	}
 
@@ -257,7 +284,10 @@ func (l *limiter) reset(ctx context.Context, a Attempt) error {
 	if err != nil {
 		return err
 	}
-	l.local().forget(limitTag(a))
+	l.local().forget(a, limits.limits)
+	if l.engine.rdb == nil {
+		return nil
+	}
 	defer l.refusals.drop(limitTag(a)) // when it has been done, or may have been
 	_, err = l.engine.run(ctx, l.engine.settleLimit(), limitResetScript, l.keysOf(limits, a))
 	return err
@@ -268,18 +298,18 @@ func (l *limiter) giveBack(ctx context.Context, op string, d Decision) error {
 		return nil
 	}
 	begun := time.Now()
-	if d.local != nil {
-		if d.local.CompareAndSwap(false, true) {
-			l.local().giveBack(limitTag(d.Attempt), d.Attempt.Cost, d.stamp)
-		}
-		return l.observe(ctx, op, begun, d, nil)
-	}
-	return l.observe(ctx, op, begun, d, l.refund(ctx, d))
+	return l.observe(ctx, op, begun, d, l.refund(ctx, begun, d))
 }
 
-func (l *limiter) refund(ctx context.Context, d Decision) error {
+func (l *limiter) refund(ctx context.Context, begun time.Time, d Decision) error {
 	if d.Guard != l.name || d.stamp == 0 {
 		return fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt", ErrInvalidAttempt)
+	}
+	if d.local != nil {
+		if d.local.CompareAndSwap(false, true) {
+			l.local().giveBack(d.Attempt, d.limits.limits, l.micros(begun), d.stamp)
+		}
+		return nil
 	}
 	defer l.refusals.drop(limitTag(d.Attempt)) // when it has been done, or may have been
 	mark := l.keys.key(limitTag(d.Attempt), "refund", strconv.FormatInt(d.stamp, 10), encode(d.Attempt.ID))
@@ -299,6 +329,9 @@ func (l *limiter) limitsOf(ctx context.Context, a Attempt) (*limitSet, error) {
 		return l.limits, nil
 	}
 	limits, err := l.by(ctx, a)
+	if err == nil {
+		err = ctx.Err() // limits that come too late decide nothing
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the attempt's limits: %w", err)
 	}

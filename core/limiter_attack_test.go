@@ -71,7 +71,7 @@ func mostAdmitted(t *testing.T, b redistest.Backend, k kind, n int64, primed boo
 func TestLimiterWithAClockSetBack(t *testing.T) {
 	for _, jump := range []time.Duration{time.Millisecond, 5 * time.Second, time.Hour} {
 		t.Run(jump.String(), func(t *testing.T) {
-			eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
+			eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 				clock := newTestClock()
 				const window = 10 * time.Second
 				g := k.make(newEngine(b, withClock(clock)), "w", Per(3, window))

@@ -230,7 +230,7 @@ func (o *oracle) judge(rt *rapid.T, limits []Limit, now, cost int64, d Decision)
 
 // TestLimitersAgainstOracle runs random attempts, peeks, refunds and resets, with limits that change, against the definitions.
 func TestLimitersAgainstOracle(t *testing.T) {
-	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
+	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		resolutions := []int64{0}
 		if k.name == "SlidingWindow" {
 			resolutions = []int64{0, 0, 2, 7, 60, 7919}
@@ -274,6 +274,9 @@ func TestLimitersAgainstOracle(t *testing.T) {
 					}
 					late := now-d.stamp > (10 * time.Minute).Microseconds()
 					if late && k.name != "SlidingWindow" {
+						if b.Name == inMemory.Name { // a clock that is set back does not make it early again there
+							delete(usedBy, d.Attempt.ID)
+						}
 						continue
 					}
 					for _, l := range usedBy[d.Attempt.ID] {

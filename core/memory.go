@@ -1,29 +1,118 @@
 package core
 
 import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
 	"slices"
-	"time"
+	"strings"
 )
 
-// memory is the sliding window inside the process: what decides rate limits while Redis can not be asked. It decides as
-// lua/sliding_window.lua does, by the process's clock, and counts what this process has let through only.
+// NewMemory makes an engine without Redis: its rate limits decide inside the process, exactly as they do on Redis, by the
+// process's clock. It is for applications of one process, and for tests. Several processes count separately, and what was used
+// is forgotten when the process ends.
 //
-// It is bounded: beyond memoryKeys actors, the one not seen for the longest time is forgotten.
+// Rate limits do all that they do elsewhere. Votes and Seckill panic, because what is promised once must outlive a process. Preload
+// has nothing to do, and Run returns an error. Of the options WithMemoryKeys and WithObserver matter, and WithDeadline to
+// functions for limits by attempt.
+func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
+
+// WithMemoryKeys sets how many budgets each rate limit keeps inside the process, in place of 65,536: one for each actor and
+// resource. That is for an engine without Redis, and for limits that go on while Redis is away. Beyond it, the budget that was not
+// asked for the longest is forgotten, and is full again. So whoever has more addresses than that can push others out, and
+// themselves: give as many as there may be actors within the longest window. The number is rounded up to a multiple of 64, and as
+// keys spread over 64 parts by chance, a part may be full a little before all are.
+//
+// A budget takes 300 to 400 bytes, and a sliding window 12 to 16 bytes more for each moment in a window at which units were
+// taken.
+func WithMemoryKeys(n int) Option {
+	if n < 1 {
+		panic(fmt.Sprintf("core: WithMemoryKeys(%d): give at least as many as there may be actors at a time", n))
+	}
+	return func(e *Engine) { e.memoryKeys = n }
+}
+
+const defaultMemoryKeys = 1 << 16
+
+var errNoRedis = errors.New("core: an engine without Redis runs no scripts: make the engine with core.New")
+
+// needRedis panics when the engine has no Redis. It is for guards that keep what must outlive a process.
+func (e *Engine) needRedis(kind, name string) {
+	if e.rdb == nil {
+		panic(fmt.Sprintf("core: %s (guard %q) needs Redis, because what it promises has to outlive the process: "+
+			"make its engine with core.New", kind, name))
+	}
+}
+
+// memory is what a limiter counts inside the process, in an engine without Redis or while Redis can not be asked.
 type memory struct {
-	logs *shards[string, []memoryLog]
+	newCounter func() counter
+	budgets    *shards[memoryKey, budget]
 }
 
-const memoryKeys = 1 << 16
-
-// memoryLog is one limit's log of one actor: the moments of admission in microseconds, oldest first.
-type memoryLog struct {
-	window time.Duration
-	grain  int64 // what moments are rounded up to
-	stamps []int64
+// counter is what one limit has counted of one actor and resource, as its algorithm's scripts do. Its zero value is what a missing
+// key is to a script. Moments are microseconds since 1970. It is used under its shard's lock.
+type counter interface {
+	// look returns how many units are left, at least need of them or how long to wait for that many, and the moment by which a
+	// refund knows units that are taken now. It changes nothing.
+	look(l Limit, now, need int64) (left, wait, moment int64)
+	// take takes units that look has found. moment is the latest that look has returned for any of the attempt's limits.
+	take(l Limit, now, moment, cost int64)
+	// refused is told when an attempt was refused, for what a script clears away then.
+	refused(l Limit, now int64)
+	// giveBack gives back units that were taken at the moment stamp, as far as they are not back already.
+	giveBack(l Limit, now, stamp, cost int64)
 }
 
-// round rounds a moment up, as the log counts it.
-func (l memoryLog) round(now int64) int64 { return ceilDiv(now, l.grain) * l.grain }
+// budget has the counters of one actor and resource, one for each window.
+type budget []windowCounter
+
+type windowCounter struct {
+	Limit // without its Max, which may change
+	counter
+}
+
+// windowOf is what a limit's counter is known by, as limitSet.windows is what its key is named by.
+func windowOf(l Limit) Limit {
+	l.Max = 0
+	return l
+}
+
+// of returns the counter of a limit, nil when there is none.
+func (b budget) of(l Limit) counter {
+	for i := range b {
+		if b[i].Limit == windowOf(l) {
+			return b[i].counter
+		}
+	}
+	return nil
+}
+
+// memoryKey names a budget. Text that is longer than maxPlain is hashed, and marked as such: no other text is like it.
+type memoryKey struct {
+	resource, actor             string
+	resourceHashed, actorHashed bool
+}
+
+func memoryKeyOf(a Attempt) (k memoryKey) {
+	k.resource, k.resourceHashed = shorten(a.Resource)
+	k.actor, k.actorHashed = shorten(a.Actor)
+	return k
+}
+
+func shorten(text string) (short string, hashed bool) {
+	if len(text) <= maxPlain {
+		return text, false
+	}
+	sum := sha256.Sum256([]byte(text))
+	return string(sum[:]), true
+}
+
+// own returns the key with text of its own: a caller's may be a part of a much larger one, which must not stay because of it.
+func (k memoryKey) own() memoryKey {
+	k.resource, k.actor = strings.Clone(k.resource), strings.Clone(k.actor)
+	return k
+}
 
 // verdict is what a limiter's script returns: moment is the stamp when allowed, else how long to wait, in microseconds.
 type verdict struct {
@@ -33,82 +122,127 @@ type verdict struct {
 	moment    int64
 }
 
-func newMemory() *memory {
-	return &memory{logs: newShards[string, []memoryLog](memoryKeys)}
+func newMemory(newCounter func() counter, keys int) *memory {
+	return &memory{newCounter: newCounter, budgets: newShards[memoryKey, budget](keys)}
 }
 
-// take decides an attempt at now, in microseconds since 1970, and takes its units when it is allowed.
-func (m *memory) take(key string, limits []Limit, cost, now int64) verdict {
-	s := m.logs.of(key)
+// decide decides an attempt at now and takes its units when it is allowed. A cost of 0 takes none, and the verdict is whether one
+// unit would be allowed.
+func (m *memory) decide(a Attempt, limits []Limit, cost, now int64) verdict {
+	key := memoryKeyOf(a)
+	s := m.budgets.of(key)
 	s.Lock()
 	defer s.Unlock()
 
-	logs, _ := s.Get(key)
-	current := make([]memoryLog, len(limits))
-	var refused, allowed *verdict
-	for i, l := range limits {
-		current[i] = memoryLog{window: l.Window, grain: l.grain()}
-		if at := slices.IndexFunc(logs, func(log memoryLog) bool { return log.window == l.Window && log.grain == l.grain() }); at >= 0 {
-			current[i].stamps = logs[at].live(now)
+	kept, found := s.Get(key)
+	b, changed := m.withCounters(kept, limits, now)
+	v := b.weigh(limits, cost, now)
+	switch {
+	case cost == 0:
+	case v.allowed:
+		for _, l := range limits {
+			b.of(l).take(l, now, v.moment, cost)
 		}
-		stamps := current[i].stamps
-		left := l.Max - int64(len(stamps))
-		if left < cost {
-			wait := max(stamps[0], stamps[cost-left-1]) + l.Window.Microseconds() - now
-			if refused == nil || wait > refused.moment {
-				refused = &verdict{limit: i, remaining: max(left, 0), moment: wait}
+		if !found {
+			key = key.own()
+		}
+		if changed {
+			s.Add(key, b)
+		}
+	default:
+		for _, l := range limits {
+			b.of(l).refused(l, now)
+		}
+	}
+	return v
+}
+
+// manyWindows is how many windows a budget counts before it looks which of them it still needs. More come from limits by attempt only.
+const manyWindows = 16
+
+// withCounters returns the budget with a counter for each limit, and whether that is another one than before.
+func (m *memory) withCounters(kept budget, limits []Limit, now int64) (b budget, changed bool) {
+	b = kept
+	for _, l := range limits {
+		if b.of(l) != nil {
+			continue
+		}
+		if !changed {
+			changed = true
+			b = make(budget, 0, len(kept)+len(limits))
+			for _, c := range kept {
+				if len(kept) < manyWindows || !c.idle(now) {
+					b = append(b, c)
+				}
 			}
-		} else if allowed == nil || left-cost < allowed.remaining {
-			allowed = &verdict{allowed: true, limit: i, remaining: left - cost, moment: now}
 		}
+		b = append(b, windowCounter{windowOf(l), m.newCounter()})
 	}
-	if refused != nil {
-		return *refused
-	}
-	for i := range current {
-		for range cost {
-			current[i].stamps = append(current[i].stamps, current[i].round(now))
-		}
-	}
-	s.Add(key, current)
-	return *allowed
+	return b, changed
 }
 
-// live returns the stamps that have not left the window: a unit leaves when its window is over and all before it have left.
-func (l memoryLog) live(now int64) []int64 {
-	for i, at := range l.stamps {
-		if at+l.window.Microseconds() > now {
-			return l.stamps[i:]
-		}
-	}
-	return l.stamps[:0]
+// idle reports whether all units are back, so that the counter is as good as a new one.
+func (c windowCounter) idle(now int64) bool {
+	l := c.Limit
+	l.Max = 1
+	left, _, _ := c.look(l, now, 1)
+	return left == 1
 }
 
-// giveBack takes units of one stamp out again, as far as they are still there.
-func (m *memory) giveBack(key string, cost, stamp int64) {
-	s := m.logs.of(key)
+// weigh finds the limit that speaks, as the scripts do: of those that refuse the one that does so for the longest time, else the one
+// with least left.
+func (b budget) weigh(limits []Limit, cost, now int64) verdict {
+	need := max(cost, 1)
+	speaks, moment := -1, now
+	var refused bool
+	var remaining, retry int64
+	for i, l := range limits {
+		left, wait, stamp := b.of(l).look(l, now, need)
+		moment = max(moment, stamp)
+		if left < need {
+			if !refused || wait > retry {
+				refused, speaks, remaining, retry = true, i, left, wait
+			}
+		} else if !refused && (speaks < 0 || left-cost < remaining) {
+			speaks, remaining = i, left-cost
+		}
+	}
+	if refused {
+		moment = retry
+	}
+	return verdict{allowed: !refused, limit: speaks, remaining: remaining, moment: moment}
+}
+
+// giveBack gives back what an attempt took at the moment stamp.
+func (m *memory) giveBack(a Attempt, limits []Limit, now, stamp int64) {
+	key := memoryKeyOf(a)
+	s := m.budgets.of(key)
 	s.Lock()
 	defer s.Unlock()
-	logs, ok := s.Get(key)
-	if !ok {
+	b, _ := s.Get(key)
+	for _, l := range limits {
+		if c := b.of(l); c != nil {
+			c.giveBack(l, now, stamp, a.Cost)
+		}
+	}
+}
+
+// forget drops what was counted by the limits.
+func (m *memory) forget(a Attempt, limits []Limit) {
+	key := memoryKeyOf(a)
+	s := m.budgets.of(key)
+	s.Lock()
+	defer s.Unlock()
+	b, found := s.Get(key)
+	if !found {
 		return
 	}
-	for i := range logs {
-		removed := int64(0)
-		logs[i].stamps = slices.DeleteFunc(logs[i].stamps, func(at int64) bool {
-			if at != logs[i].round(stamp) || removed == cost {
-				return false
-			}
-			removed++
-			return true
-		})
+	rest := slices.DeleteFunc(slices.Clone(b), func(c windowCounter) bool {
+		return slices.ContainsFunc(limits, func(l Limit) bool { return windowOf(l) == c.Limit })
+	})
+	if len(rest) > 0 {
+		s.Add(key, rest)
+	} else {
+		s.Remove(key)
 	}
-}
-
-// forget drops all that a key has used.
-func (m *memory) forget(key string) {
-	s := m.logs.of(key)
-	s.Lock()
-	defer s.Unlock()
-	s.Remove(key)
 }

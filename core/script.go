@@ -48,7 +48,7 @@ func NewScript(name, source string, delivery Delivery) *Script {
 // reply as go-redis decodes it: int64, string, []any, nil.
 //
 // The keys need one and the same {tag}: make them with Engine.Key. That holds on a single server too, so that a program
-// does not meet it on the day that it moves to a cluster.
+// does not meet it on the day that it moves to a cluster. An engine without Redis runs nothing and returns an error.
 func (e *Engine) Run(ctx context.Context, s *Script, keys []string, args ...any) (any, error) {
 	if err := checkTag(keys); err != nil {
 		return nil, fmt.Errorf("core: script %s: %w", s.name, err)
@@ -58,6 +58,9 @@ func (e *Engine) Run(ctx context.Context, s *Script, keys []string, args ...any)
 
 // run is Run without the check of keys, with a time limit of the caller's.
 func (e *Engine) run(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error) {
+	if e.rdb == nil {
+		return nil, fmt.Errorf("script %s: %w", s.name, errNoRedis)
+	}
 	reply, err := within(ctx, limit, e.obeysDeadline, func(ctx context.Context) (any, error) {
 		return e.send(ctx, s, keys, args)
 	})

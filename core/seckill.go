@@ -68,8 +68,10 @@ type Seckill struct {
 	options SeckillOptions
 }
 
-// Seckill makes a sale guard. It panics when the name is taken or not a name, or the options make no sense.
+// Seckill makes a sale guard. It panics when the name is taken or not a name, the options make no sense, or the engine has
+// no Redis.
 func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
+	e.needRedis("Seckill", name)
 	if options.Keep == 0 {
 		options.Keep = 30 * 24 * time.Hour
 	}

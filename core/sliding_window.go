@@ -7,8 +7,8 @@ import (
 )
 
 var slidingWindow = func() *algorithm {
-	alg := newAlgorithm("window", "sliding_windows", lua.SlidingWindows, lua.SlidingWindowRefund, slidingWindowTakes)
-	alg.one = newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindowRefund, slidingWindowTakes)
+	alg := newAlgorithm("window", "sliding_windows", lua.SlidingWindows, lua.SlidingWindowRefund, newSlidingLog, slidingWindowTakes)
+	alg.one = newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindowRefund, newSlidingLog, slidingWindowTakes)
 	return alg
 }()
 

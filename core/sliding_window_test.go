@@ -506,3 +506,39 @@ func TestSlidingWindowFullRedis(t *testing.T) {
 		t.Errorf("%+v: want 3 remaining: one was given back", d)
 	}
 }
+
+// TestSlidingWindowsWhoseUnitsHaveAllLeft: each number of units, because a log is read in chunks.
+func TestSlidingWindowsWhoseUnitsHaveAllLeft(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		e := newEngine(b, withClock(clock))
+		for n := int64(1); n <= 20; n++ {
+			g := e.SlidingWindow(fmt.Sprintf("w%d", n), PerSecond(n), PerHour(1000))
+			check(t, g, Attempt{Actor: "a", Cost: n})
+			clock.Advance(2 * time.Second)
+			if d := check(t, g, Attempt{Actor: "a"}); d.Limit != n || d.Remaining != n-1 {
+				t.Errorf("%+v: want %d of %d remaining", d, n-1, n)
+			}
+		}
+	})
+}
+
+// TestSlidingWindowByPartsWaitsForSeveralParts: each number of parts, because a log is read in chunks.
+func TestSlidingWindowByPartsWaitsForSeveralParts(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		const parts = 30
+		clock := newTestClock()
+		clock.now = clock.now.Truncate(time.Minute)
+		g := newEngine(b, withClock(clock)).SlidingWindow("w", PerMinute(parts).WithResolution(60))
+		for range parts {
+			check(t, g, Attempt{Actor: "a"})
+			clock.Advance(time.Second)
+		}
+		for cost := int64(1); cost <= parts; cost++ {
+			d := check(t, g, Attempt{Actor: "a", Cost: cost})
+			if want := time.Duration(parts-1+cost) * time.Second; d.Allowed || d.RetryAfter != want {
+				t.Errorf("%d units: %+v: want a retry in %v", cost, d, want)
+			}
+		}
+	})
+}

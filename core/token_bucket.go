@@ -3,7 +3,7 @@ package core
 import "github.com/gatehouse-go/gatehouse/lua"
 
 // The largest Max is such that the script's products stay integers: twice its square is below 2^53.
-var tokenBucket = newAlgorithm("bucket", "token_bucket", lua.TokenBucket, lua.TokenBucketRefund,
+var tokenBucket = newAlgorithm("bucket", "token_bucket", lua.TokenBucket, lua.TokenBucketRefund, newBucket,
 	upTo(10_000_000, "a token bucket holds"))
 
 // TokenBucket is a rate with bursts: a bucket holds Max units, an attempt takes its cost out, and units flow in steadily, so

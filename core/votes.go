@@ -54,8 +54,10 @@ type Votes struct {
 	options VoteOptions
 }
 
-// Votes makes a vote guard. It panics when the name is taken or not a name, or the options make no sense.
+// Votes makes a vote guard. It panics when the name is taken or not a name, the options make no sense, or the engine has no
+// Redis.
 func (e *Engine) Votes(name string, options VoteOptions) *Votes {
+	e.needRedis("Votes", name)
 	if err := options.Poll.check(); err != nil {
 		panic(fmt.Sprintf("%v (guard %q)", err, name))
 	}
