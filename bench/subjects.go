@@ -45,7 +45,8 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 		oneScript := core.NewScript("one", one, core.Once)
 
 		// The deadline is longer than any pause of a busy machine: an error would end the run.
-		gate := core.New(rdb, core.WithDeadline(30*time.Second))
+		gate := core.New(rdb, core.WithDeadline(30*time.Second), core.WithRefusalMemory(0))
+		remembers := core.New(rdb, core.WithDeadline(30*time.Second), core.WithPrefix("remembers"))
 		most := int64(n)
 		limit := core.Per(most, window)
 
@@ -60,9 +61,9 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 				reply, err := gate.Run(ctx, oneScript, []string{gate.Key("floor", key)}, n, window.Milliseconds())
 				return reply == int64(1), err
 			}},
-			// One line a guard of ours. Redis decides each call of these: a guard that answers some refusals from the process's
-			// memory belongs here beside the one that does not.
+			// Redis decides each call of these, but for the second, which is what users get: it remembers its refusals for a second.
 			byGuard("SlidingWindow", n, gate.SlidingWindow("one", limit)),
+			byGuard("SlidingWindow, remembering", n, remembers.SlidingWindow("one", limit)),
 			byGuard("SlidingWindow, 3 limits", n, gate.SlidingWindow("three",
 				limit, core.Per(10*most, 60*window), core.Per(100*most, 1440*window))),
 			// At n = 100 a minute this is 100,000 a day, counted by minutes.
@@ -82,9 +83,13 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 // inProcess is the group of limiters that decide inside the process.
 func inProcess() group {
 	return group{name: "Inside the process", subjects: func(n int, window time.Duration) []subject {
-		// One line a guard of ours that decides in memory belongs here.
+		gate := core.NewMemory()
+		limit := core.Per(int64(n), window)
 		return []subject{
 			{"floor: a map under a mutex", 0, countInMap()},
+			byGuard("SlidingWindow", n, gate.SlidingWindow("one", limit)),
+			byGuard("FixedWindow", n, gate.FixedWindow("fixed", limit)),
+			byGuard("TokenBucket", n, gate.TokenBucket("bucket", limit)),
 			{"x/time/rate, one a key", n, byRate(n, window)},
 			{"sethvargo/go-limiter", n, bySethvargo(n, window)},
 			byUlule("ulule/limiter", n, window, ululememory.NewStore()),

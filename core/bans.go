@@ -81,6 +81,7 @@ type BanStatus struct {
 // Bans makes a guard that shuts out who is refused too often. It panics when the name is taken or not a name, or the
 // options make no sense.
 func (e *Engine) Bans(name string, options BanOptions) *Bans {
+	e.needRedis("Bans", name)
 	options = options.withDefaults()
 	if err := options.check(); err != nil {
 		panic(fmt.Sprintf("core: %v (guard %q)", err, name))

@@ -89,7 +89,7 @@ const (
 	SourceRedis Source = "redis"
 	// SourceRemembered: this process, by what Redis has answered a moment ago: see WithRefusalMemory and Bans.
 	SourceRemembered Source = "remembered"
-	// SourceLocal: this process alone, because Redis could not be asked: see LocalGuard.
+	// SourceLocal: this process alone, because Redis could not be asked (see LocalGuard), or the engine has none (see NewMemory).
 	SourceLocal Source = "local"
 )
 

@@ -12,7 +12,7 @@ import (
 // process's clock. It is for applications of one process, and for tests. Several processes count separately, and what was used
 // is forgotten when the process ends.
 //
-// Rate limits do all that they do elsewhere. Votes and Seckill panic, because what is promised once must outlive a process. Preload
+// Rate limits do all that they do elsewhere. All other guards panic, because what is promised once must outlive a process. Preload
 // has nothing to do, and Run returns an error. Of the options WithMemoryKeys and WithObserver matter, and WithDeadline to
 // functions for limits by attempt.
 func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
