@@ -16,8 +16,8 @@ type Rule struct {
 	Guard core.Guard
 	// Who finds the actor: keyfuncs.IP(), keyfuncs.User("uid"). Required.
 	Who keyfuncs.Func
-	// What finds the resource: the poll, the item on sale, the route. Votes and Seckill require it. Nil: none, so a rate limit
-	// has one budget an actor for all routes that it is mounted on.
+	// What finds the resource: the poll, the item on sale, the packet, the route. Votes, Seckill and RedPacket require it. Nil:
+	// none, so a rate limit has one budget an actor for all routes that it is mounted on.
 	What keyfuncs.Func
 	// Which finds the item that the attempt picks: a voter's choice. Nil: none.
 	Which keyfuncs.Func
