@@ -43,6 +43,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"is never open":               func() { engine().Votes("v", VoteOptions{Poll: Poll{Opens: time.Unix(2, 0), Closes: time.Unix(1, 0)}}) },
 		"voters vote again":           func() { engine().Votes("v", VoteOptions{Keep: time.Millisecond}) },
 		"give Keep days (guard \"s\"": func() { engine().Seckill("s", SeckillOptions{Keep: -1}) },
+		"refunds what is left":        func() { engine().RedPacket("r", RedPacketOptions{Keep: time.Millisecond}) },
 		"script's name is empty":      func() { NewScript("", "return 1", Once) },
 		"has no source":               func() { NewScript("x", " \n", Once) },
 		"two guards are named \"a\"": func() {
@@ -63,6 +64,7 @@ func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 	}
 	e.Votes("v", VoteOptions{})
 	e.Seckill("s", SeckillOptions{})
+	e.RedPacket("r", RedPacketOptions{})
 }
 
 func TestGuardsWithDifferentNamesShareNothing(t *testing.T) {
@@ -79,10 +81,12 @@ func every(t *testing.T, e *Engine) func(actor string) {
 	t.Helper()
 	window, votes, sale := e.SlidingWindow("w", PerHour(5)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
 	fixed, bucket := e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5))
+	packets := e.RedPacket("r", RedPacketOptions{})
 	openSale(t, sale, "tv", Sale{Stock: 1000})
+	createPacket(t, packets, "tv", Packet{Total: 1000, Shares: 10, Expires: time.Now().Add(time.Minute)})
 	return func(actor string) {
 		t.Helper()
-		for _, g := range []Guard{window, fixed, bucket, votes, sale} {
+		for _, g := range []Guard{window, fixed, bucket, votes, sale, packets} {
 			d := check(t, g, Attempt{Actor: actor, Resource: "tv"})
 			wantReason(t, d, ReasonOK)
 			settle(t, g, d, actor != "fails")
@@ -99,6 +103,12 @@ func every(t *testing.T, e *Engine) func(actor string) {
 		}
 		tally(t, votes, "tv")
 		if _, err := sale.Sweep(t.Context(), "tv"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := packets.Refund(t.Context(), "tv"); !errors.Is(err, ErrPacketOpen) {
+			t.Fatal(err)
+		}
+		if _, err := packets.Audit(t.Context(), "tv"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -240,9 +250,9 @@ func TestObserverHearsEverything(t *testing.T) {
 	for _, event := range h.events {
 		ops = append(ops, event.Guard+" "+event.Op)
 	}
-	want := "s open, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, " +
+	want := "s open, r create, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, r check, " +
 		"w peek, w check, w refund, w reset, f peek, f check, f refund, f reset, b peek, b check, b refund, b reset, " +
-		"s status, v tally, s sweep, w2 check"
+		"s status, v tally, s sweep, r refund, r audit, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}
