@@ -202,6 +202,9 @@ func (g *RedPacket) Refund(ctx context.Context, id string) (amount int64, err er
 }
 
 func (g *RedPacket) refund(ctx context.Context, id string) (int64, error) {
+	if id == "" { // without a tag, the keys would be in several slots
+		return 0, ErrNoPacket
+	}
 	value, err := g.engine.run(ctx, g.engine.settleLimit(), redPacketRefundScript, g.packetKeys(id)[:3],
 		g.engine.now(time.Millisecond))
 	if err != nil {
@@ -229,6 +232,9 @@ func (g *RedPacket) Audit(ctx context.Context, id string) (PacketAudit, error) {
 }
 
 func (g *RedPacket) audit(ctx context.Context, id string) (PacketAudit, error) {
+	if id == "" {
+		return PacketAudit{}, ErrNoPacket
+	}
 	value, err := g.engine.run(ctx, g.engine.settleLimit(), redPacketAuditScript, g.packetKeys(id)[:3])
 	if err != nil {
 		return PacketAudit{}, err

@@ -99,11 +99,13 @@ func TestRedPacketThatIsNotThere(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newEngine(b).RedPacket("r", RedPacketOptions{})
 		wantAmount(t, check(t, g, Attempt{Actor: "ann", Resource: "p"}), ReasonNotReady, 0, false)
-		if _, err := g.Refund(t.Context(), "p"); !errors.Is(err, ErrNoPacket) {
-			t.Errorf("Refund: %v", err)
-		}
-		if _, err := g.Audit(t.Context(), "p"); !errors.Is(err, ErrNoPacket) {
-			t.Errorf("Audit: %v", err)
+		for _, id := range []string{"p", ""} {
+			if _, err := g.Refund(t.Context(), id); !errors.Is(err, ErrNoPacket) {
+				t.Errorf("Refund(%q): %v", id, err)
+			}
+			if _, err := g.Audit(t.Context(), id); !errors.Is(err, ErrNoPacket) {
+				t.Errorf("Audit(%q): %v", id, err)
+			}
 		}
 	})
 }
@@ -312,55 +314,57 @@ func TestRedPacketRace(t *testing.T) {
 	}
 	const shares, total = 100, 12_345
 	for _, clients := range []int{2, 16} {
-		redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-			setUp := newEngine(b).RedPacket("r", RedPacketOptions{})
-			createPacket(t, setUp, "p", inAnHour(total, shares))
-			todo := make(chan string)
-			var won, sum, empty atomic.Int64
-			var all sync.WaitGroup
-			for range clients {
-				process := b
-				process.Client = b.NewClient(t)
-				g := newEngine(process).RedPacket("r", RedPacketOptions{})
-				for range 128 / clients {
-					all.Go(func() {
-						for user := range todo {
-							grab := Attempt{Actor: user, Resource: "p", ID: "id of " + user}
-							d, err := g.Check(t.Context(), grab)
-							switch {
-							case err != nil:
-								t.Error(err)
-							case d.Allowed:
-								won.Add(1)
-								sum.Add(d.Amount)
-								again, err := g.Check(t.Context(), grab)
-								if err != nil || !again.Allowed || !again.Replayed || again.Amount != d.Amount {
-									t.Errorf("%s asks again: %+v, %v, want %d", user, again, err, d.Amount)
+		t.Run(fmt.Sprint(clients, " clients"), func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				setUp := newEngine(b).RedPacket("r", RedPacketOptions{})
+				createPacket(t, setUp, "p", inAnHour(total, shares))
+				todo := make(chan string)
+				var won, sum, empty atomic.Int64
+				var all sync.WaitGroup
+				for range clients {
+					process := b
+					process.Client = b.NewClient(t)
+					g := newEngine(process).RedPacket("r", RedPacketOptions{})
+					for range 128 / clients {
+						all.Go(func() {
+							for user := range todo {
+								grab := Attempt{Actor: user, Resource: "p", ID: "id of " + user}
+								d, err := g.Check(t.Context(), grab)
+								switch {
+								case err != nil:
+									t.Error(err)
+								case d.Allowed:
+									won.Add(1)
+									sum.Add(d.Amount)
+									again, err := g.Check(t.Context(), grab)
+									if err != nil || !again.Allowed || !again.Replayed || again.Amount != d.Amount {
+										t.Errorf("%s asks again: %+v, %v, want %d", user, again, err, d.Amount)
+									}
+									again, err = g.Check(t.Context(), Attempt{Actor: user, Resource: "p"})
+									if err != nil || again.Reason != ReasonDuplicate || again.Amount != d.Amount {
+										t.Errorf("%s grabs again: %+v, %v, want %d", user, again, err, d.Amount)
+									}
+								case d.Reason == ReasonEmpty:
+									empty.Add(1)
+								default:
+									t.Errorf("%s: %+v", user, d)
 								}
-								again, err = g.Check(t.Context(), Attempt{Actor: user, Resource: "p"})
-								if err != nil || again.Reason != ReasonDuplicate || again.Amount != d.Amount {
-									t.Errorf("%s grabs again: %+v, %v, want %d", user, again, err, d.Amount)
-								}
-							case d.Reason == ReasonEmpty:
-								empty.Add(1)
-							default:
-								t.Errorf("%s: %+v", user, d)
 							}
-						}
-					})
+						})
+					}
 				}
-			}
-			for i := range users {
-				todo <- fmt.Sprint("user ", i)
-			}
-			close(todo)
-			all.Wait()
-			if won.Load() != shares || sum.Load() != total || empty.Load() != int64(users-shares) {
-				t.Errorf("%d won %d, %d came too late; want %d, %d, %d", won.Load(), sum.Load(), empty.Load(), shares, total, users-shares)
-			}
-			if audit := audited(t, setUp, b.Client, "p"); len(audit.Left) != 0 || len(audit.Grabbed) != shares {
-				t.Errorf("%d left, %d grabbed", len(audit.Left), len(audit.Grabbed))
-			}
+				for i := range users {
+					todo <- fmt.Sprint("user ", i)
+				}
+				close(todo)
+				all.Wait()
+				if won.Load() != shares || sum.Load() != total || empty.Load() != int64(users-shares) {
+					t.Errorf("%d won %d, %d came too late; want %d, %d, %d", won.Load(), sum.Load(), empty.Load(), shares, total, users-shares)
+				}
+				if audit := audited(t, setUp, b.Client, "p"); len(audit.Left) != 0 || len(audit.Grabbed) != shares {
+					t.Errorf("%d left, %d grabbed", len(audit.Left), len(audit.Grabbed))
+				}
+			})
 		})
 	}
 }

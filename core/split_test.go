@@ -1,7 +1,6 @@
 package core
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -91,8 +90,10 @@ func unevenness(split func(*rand.Rand, int64, int, int64) []int64, p Packet) (me
 	n := float64(p.Shares)
 	variance := squares / (n * rounds)
 	for i := range sums {
-		means += math.Pow(sums[i]/rounds-mean, 2) * rounds / variance * (n - 1) / n
-		largest += math.Pow(firsts[i]-decided/n, 2) / (decided / n)
+		off := sums[i]/rounds - mean
+		means += off * off * rounds / variance * (n - 1) / n
+		off = firsts[i] - decided/n
+		largest += off * off / (decided / n)
 	}
 	return means, largest
 }
