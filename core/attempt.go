@@ -14,7 +14,7 @@ import (
 type Attempt struct {
 	// Actor is who tries: an address, a user, an API key. Required.
 	Actor string
-	// Resource is what the attempt is about: the poll, the item on sale. Rate limits take it as part of the key, and
+	// Resource is what the attempt is about: the poll, the item on sale, the packet. Rate limits take it as part of the key, and
 	// may leave it empty: then the guard has one budget an actor.
 	Resource string
 	// Item is the one of several that the attempt picks: a voter's choice. Guards that have no items ignore it.
@@ -24,7 +24,7 @@ type Attempt struct {
 	Cost int64
 	// ID is the operation ID. A second attempt with the same ID changes nothing and hears the first one's answer; where
 	// it differs from the first one it is refused as ReasonConflict. Empty: one is made, and Decision.Attempt has it. IDs are
-	// known within one poll or sale: two sales do not know of each other's.
+	// known within one poll, sale or packet: two sales do not know of each other's.
 	// Rate limits use it for giving back only.
 	ID string
 

@@ -22,7 +22,8 @@ type Decision struct {
 	Replayed bool
 
 	// Limit and Remaining are, for a rate limit, the units of the limit that speaks and what is left of them; for Votes
-	// the choices that a voter has in the poll and those left; for Seckill the stock and what is left of it.
+	// the choices that a voter has in the poll and those left; for Seckill the stock and what is left of it; for RedPacket the
+	// shares and those left.
 	Limit, Remaining int64
 	// Window is the length of the limit that speaks; zero for guards without one.
 	Window time.Duration
@@ -36,6 +37,9 @@ type Decision struct {
 	Choices []string
 	// State is what has become of the reservation. Seckill only.
 	State State
+	// Amount is what the user has got of the packet, in minor units: by this attempt when allowed, by an earlier one when
+	// refused as ReasonDuplicate. Red packets only.
+	Amount int64
 
 	// stamp and limits say of an admitted rate limit attempt when it took its units, and by which limits.
 	stamp  int64
@@ -58,23 +62,26 @@ const (
 	// ReasonBanned: the actor is shut out because he was refused too often; RetryAfter says until when.
 	ReasonBanned Reason = "banned"
 
-	// ReasonDuplicate: this voter has voted, this buyer has all that one buyer may have.
+	// ReasonDuplicate: this voter has voted, this buyer has all that one buyer may have, this user has a share of the packet.
 	ReasonDuplicate Reason = "duplicate"
 	// ReasonQuota: the voter has used all choices of a poll that gives several.
 	ReasonQuota Reason = "quota"
 	// ReasonNotOpen: the poll opens later; RetryAfter says when.
 	ReasonNotOpen Reason = "not_open"
-	// ReasonClosed: the poll or the sale is over.
+	// ReasonClosed: the poll or the sale is over, the packet has expired.
 	ReasonClosed Reason = "closed"
 
 	// ReasonEarly: the sale opens later; RetryAfter says when.
 	ReasonEarly Reason = "early"
 	// ReasonSoldOut: fewer units are left than the attempt asks for.
 	ReasonSoldOut Reason = "sold_out"
-	// ReasonNotReady: there is no such sale: never opened, or lost with its Redis. Never taken for a stock of any size.
+	// ReasonNotReady: there is no such sale or packet: never opened, or lost with its Redis. Never taken for a stock of any size.
 	ReasonNotReady Reason = "not_ready"
 	// ReasonGone: the reservation can not be confirmed: cancelled, never made, or over and its units taken.
 	ReasonGone Reason = "gone"
+
+	// ReasonEmpty: all shares of the packet have been grabbed.
+	ReasonEmpty Reason = "empty"
 
 	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended another way.
 	ReasonConflict Reason = "conflict"

@@ -52,6 +52,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"make First shorter":           func() { engine().Bans("b", BanOptions{First: time.Hour, Longest: time.Minute}) },
 		"voters vote again":            func() { engine().Votes("v", VoteOptions{Keep: time.Millisecond}) },
 		"give Keep days (guard \"s\"":  func() { engine().Seckill("s", SeckillOptions{Keep: -1}) },
+		"refunds what is left":         func() { engine().RedPacket("r", RedPacketOptions{Keep: time.Millisecond}) },
 		"script's name is empty":       func() { NewScript("", "return 1", Once) },
 		"has no source":                func() { NewScript("x", " \n", Once) },
 		"two guards are named \"a\"": func() {
@@ -73,6 +74,7 @@ func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 	e.Bans("b", BanOptions{})
 	e.Votes("v", VoteOptions{})
 	e.Seckill("s", SeckillOptions{})
+	e.RedPacket("r", RedPacketOptions{})
 }
 
 func TestGuardsWithDifferentNamesShareNothing(t *testing.T) {
@@ -90,10 +92,12 @@ func every(t *testing.T, e *Engine) func(actor string) {
 	window, votes, sale := e.SlidingWindow("w", PerHour(5)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
 	fixed, bucket := e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5))
 	bans := e.Bans("bans", BanOptions{Refusals: 1})
+	packets := e.RedPacket("r", RedPacketOptions{})
 	openSale(t, sale, "tv", Sale{Stock: 1000})
+	createPacket(t, packets, "tv", Packet{Total: 1000, Shares: 10, Expires: time.Now().Add(time.Minute)})
 	return func(actor string) {
 		t.Helper()
-		for _, g := range []Guard{window, fixed, bucket, votes, sale} {
+		for _, g := range []Guard{window, fixed, bucket, votes, sale, packets} {
 			d := check(t, g, Attempt{Actor: actor, Resource: "tv"})
 			wantReason(t, d, ReasonOK)
 			settle(t, g, d, actor != "fails")
@@ -117,6 +121,12 @@ func every(t *testing.T, e *Engine) func(actor string) {
 		}
 		tally(t, votes, "tv")
 		if _, err := sale.Sweep(t.Context(), "tv"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := packets.Refund(t.Context(), "tv"); !errors.Is(err, ErrPacketOpen) {
+			t.Fatal(err)
+		}
+		if _, err := packets.Audit(t.Context(), "tv"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -258,9 +268,9 @@ func TestObserverHearsEverything(t *testing.T) {
 	for _, event := range h.events {
 		ops = append(ops, event.Guard+" "+event.Op)
 	}
-	want := "s open, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, " +
+	want := "s open, r create, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, r check, " +
 		"w peek, w check, w refund, w reset, f peek, f check, f refund, f reset, b peek, b check, b refund, b reset, " +
-		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, w2 check"
+		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, r refund, r audit, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}

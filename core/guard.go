@@ -13,11 +13,12 @@ type Guard interface {
 	// Decision beside an error carries the guard's name and the attempt with its operation ID, for asking again.
 	//
 	// A claim whose answer did not come in time may have been made. The guard takes it back in the background, as well as it
-	// can. Asking again, with the same operation ID, is safe at all times.
+	// can; what is grabbed of a red packet stays. Asking again, with the same operation ID, is safe at all times.
 	Check(ctx context.Context, a Attempt) (Decision, error)
 
 	// Settle tells the guard how an allowed attempt ended. ok: what it took is spent. Not ok: what it took is given back,
-	// as if the attempt had never been. A refused decision has nothing to settle. Settling twice is settling once.
+	// as if the attempt had never been; guards of which nothing can be given back say so. A refused decision has nothing to
+	// settle. Settling twice is settling once.
 	//
 	// Several calls of Check with one operation ID, as from a client that tries again, share one claim: it is given back when
 	// all who were told of it have settled as not ok, so nobody who was told yes loses it to another's failure.
@@ -31,8 +32,8 @@ type Guard interface {
 type Traits struct {
 	// NeedsResource reports that an attempt without a resource is a mistake.
 	NeedsResource bool
-	// KeepsOnFailure reports that an attempt counts however its request ends, as with rate limits: an adapter gives back
-	// only when a later rule refuses the same request. Where it is false, a failed request gives back what it took.
+	// KeepsOnFailure reports that an attempt counts however its request ends, as with rate limits and red packets: an adapter
+	// gives back only when a later rule refuses the same request. Where it is false, a failed request gives back what it took.
 	KeepsOnFailure bool
 	// Outage is what to do when the guard can not decide.
 	Outage Outage

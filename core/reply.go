@@ -50,6 +50,19 @@ func (r *reply) text() string  { return read[string](r) }
 func (r *reply) number() int64 { return read[int64](r) }
 func (r *reply) flag() bool    { return read[int64](r) == 1 }
 
+// texts reads an array of text.
+func (r *reply) texts() []string {
+	array := &reply{values: read[[]any](r)}
+	texts := make([]string, 0, len(array.values))
+	for array.more() {
+		texts = append(texts, array.text())
+	}
+	if r.err == nil {
+		r.err = array.err
+	}
+	return texts
+}
+
 // duration reads a number of units of time; more than a Duration holds counts as the longest there is.
 func (r *reply) duration(unit time.Duration) time.Duration { return durationOf(r.number(), unit) }
 

@@ -254,7 +254,7 @@ func wantOutage(t *testing.T, rdb Client, text string) {
 	e := New(rdb, WithObserver(ignore{}), WithDeadline(time.Second))
 	for _, g := range []Guard{
 		e.SlidingWindow("w", PerHour(5)), e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5)),
-		e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{}),
+		e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{}), e.RedPacket("r", RedPacketOptions{}),
 	} {
 		d, err := g.Check(t.Context(), Attempt{Actor: "ann", Resource: "tv"})
 		if err == nil || d.Allowed || isInvalid(err) || !strings.Contains(err.Error(), text) {

@@ -84,7 +84,7 @@ func (p *Poll) check() error {
 // checkTimes finds times at which nothing can open and close. Scripts count milliseconds from 1970 on, and know 0 as no time.
 func checkTimes(opens, closes time.Time) error {
 	for what, at := range map[string]time.Time{"opens": opens, "closes": closes} {
-		if !at.IsZero() && (at.Unix() < 1 || at.Year() > 2200) {
+		if !at.IsZero() && !countable(at) {
 			return fmt.Errorf("%s at %v: give it a time from 1970 to 2200, or the zero Time for none", what, at)
 		}
 	}
@@ -93,6 +93,9 @@ func checkTimes(opens, closes time.Time) error {
 	}
 	return nil
 }
+
+// countable reports whether scripts can count with a time.
+func countable(t time.Time) bool { return t.Unix() >= 1 && t.Year() <= 2200 }
 
 // Traits implements Guard: a vote needs a poll, and is taken back when the request fails.
 func (g *Votes) Traits() Traits { return Traits{NeedsResource: true, Outage: OutageClosed} }

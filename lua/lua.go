@@ -44,4 +44,13 @@ var (
 	SeckillCancel string
 	//go:embed seckill_sweep.lua
 	SeckillSweep string
+
+	//go:embed red_packet_create.lua
+	RedPacketCreate string
+	//go:embed red_packet_grab.lua
+	RedPacketGrab string
+	//go:embed red_packet_refund.lua
+	RedPacketRefund string
+	//go:embed red_packet_audit.lua
+	RedPacketAudit string
 )

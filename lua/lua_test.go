@@ -34,6 +34,10 @@ var scripts = map[string]string{
 	"seckill_confirm.lua":       lua.SeckillConfirm,
 	"seckill_cancel.lua":        lua.SeckillCancel,
 	"seckill_sweep.lua":         lua.SeckillSweep,
+	"red_packet_create.lua":     lua.RedPacketCreate,
+	"red_packet_grab.lua":       lua.RedPacketGrab,
+	"red_packet_refund.lua":     lua.RedPacketRefund,
+	"red_packet_audit.lua":      lua.RedPacketAudit,
 }
 
 func TestEveryFileIsEmbedded(t *testing.T) {
@@ -90,6 +94,8 @@ func TestByHand(t *testing.T) {
 	s := redistest.StartServer(t)
 	const voters, tally, op = "gatehouse:votes:poll:{final}:voters", "gatehouse:votes:poll:{final}:tally", "gatehouse:votes:poll:{final}:op|o1"
 	sale := []string{"s{tv}:sale", "s{tv}:buyers", "s{tv}:holds", "s{tv}:reservations"}
+	packet := []string{"r{p}:packet", "r{p}:shares", "r{p}:grabs", "r{p}:operations"}
+	const expires, over = "4102444800000", "4102444800001" // the year 2100, and a moment later
 	for _, step := range []struct {
 		file string
 		keys []string
@@ -150,6 +156,22 @@ func TestByHand(t *testing.T) {
 		{"seckill_cancel", sale, []string{"o2", "c1"}, "ok 1 bob 1 0 2"},
 		{"seckill_cancel", sale, []string{"o2", "c2"}, "ok 0 bob 1 1 2"},
 		{"seckill_sweep", sale, []string{"100"}, "0"},
+		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c1", over, "4", "3", "2"}, "expired"},
+		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c1", "", "4", "3", "2"}, "made"},
+		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c1", "", "4", "3", "2"}, "made"},
+		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c2", "", "1", "1", "7"}, "exists"},
+		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c3", "", "5", "4"}, "other"},
+		{"red_packet_grab", packet, []string{"o1", "ann", "c1"}, "ok 0 4 2 3"},
+		{"red_packet_grab", packet, []string{"o1", "ann", "c1"}, "ok 0 4 2 3"},
+		{"red_packet_grab", packet, []string{"o1", "ann", "c2"}, "ok 1 4 2 3"},
+		{"red_packet_grab", packet, []string{"o2", "ann", "c3"}, "duplicate 0 4 2 3"},
+		{"red_packet_grab", packet, []string{"o1", "bob", "c4"}, "conflict 0 0 2 3"},
+		{"red_packet_refund", packet[:3], nil, "early 0"},
+		{"red_packet_audit", packet[:3], nil, "9 1 " + expires + " 3 0 3 2 ann 4"},
+		{"red_packet_refund", packet[:3], []string{over}, "ok 5"},
+		{"red_packet_refund", packet[:3], []string{over}, "ok 5"},
+		{"red_packet_grab", packet, []string{"o5", "cid", "c5"}, "closed 0 0 0 3"},
+		{"red_packet_audit", packet[:3], nil, "9 1 " + expires + " 3 5  ann 4"},
 	} {
 		out := redisCLI(t, s, "", "--eval", step.file+".lua", strings.Join(step.keys, " "), ",", step.args)
 		got := strings.Join(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), " ")

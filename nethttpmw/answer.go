@@ -42,9 +42,10 @@ var answers = map[core.Reason]answer{
 	core.ReasonNotOpen:   {http.StatusConflict, "This is not open."},
 	core.ReasonClosed:    {http.StatusConflict, "This is closed."},
 	core.ReasonSoldOut:   {http.StatusConflict, "Sold out."},
+	core.ReasonEmpty:     {http.StatusConflict, "All shares have been taken."},
 	core.ReasonGone:      {http.StatusConflict, "The reservation is over."},
 	core.ReasonConflict:  {http.StatusUnprocessableEntity, "This operation ID belongs to a different request."},
-	core.ReasonNotReady:  {http.StatusServiceUnavailable, "This is not on sale."},
+	core.ReasonNotReady:  {http.StatusServiceUnavailable, "This is not ready."},
 	ReasonDenied:         {http.StatusForbidden, "This is not open to you."},
 	ReasonUnavailable:    {http.StatusServiceUnavailable, "This can not be decided right now. Try again later."},
 	ReasonNoKey:          {http.StatusBadRequest, "The request lacks something that this needs to know."},
@@ -91,6 +92,8 @@ type problem struct {
 	Reason core.Reason `json:"reason"`
 	// Choices are those that stand, for a voter who tries again.
 	Choices []string `json:"choices,omitempty"`
+	// Amount is what the user has of the packet, for one who tries again.
+	Amount int64 `json:"amount,omitempty"`
 }
 
 // problemTypes is where the reasons are explained.
@@ -106,6 +109,7 @@ func (f *Refusal) Reply(w http.ResponseWriter) {
 		Detail:  answerTo(f.Reason).detail,
 		Reason:  f.Reason,
 		Choices: f.Decision.Choices,
+		Amount:  f.Decision.Amount,
 	})
 	if err != nil {
 		body = []byte(`{}`) // strings and numbers can not fail to marshal

@@ -22,6 +22,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonNotOpen:          http.StatusConflict,
 		core.ReasonClosed:           http.StatusConflict,
 		core.ReasonSoldOut:          http.StatusConflict,
+		core.ReasonEmpty:            http.StatusConflict,
 		core.ReasonGone:             http.StatusConflict,
 		core.ReasonConflict:         http.StatusUnprocessableEntity,
 		core.ReasonNotReady:         http.StatusServiceUnavailable,

@@ -17,8 +17,8 @@ type Rule struct {
 	Guard core.Guard
 	// Who finds the actor: keyfuncs.IP(), keyfuncs.User("uid"). Required.
 	Who keyfuncs.Func
-	// What finds the resource: the poll, the item on sale, the route. Votes and Seckill require it. Nil: none, so a rate limit
-	// has one budget an actor for all routes that it is mounted on.
+	// What finds the resource: the poll, the item on sale, the packet, the route. Votes, Seckill and RedPacket require it. Nil:
+	// none, so a rate limit has one budget an actor for all routes that it is mounted on.
 	What keyfuncs.Func
 	// Which finds the item that the attempt picks: a voter's choice. Nil: none.
 	Which keyfuncs.Func
@@ -49,7 +49,7 @@ type Rule struct {
 	OnOutage core.Outage
 	// Failed reports whether a request that ended with this status failed, so that what its attempt took is given back. A panic
 	// counts as 500, a client that has gone as StatusClientGone. Nil: 400 and up for claims such as votes and purchases,
-	// never for rate limits. To count only failed logins, say that the others failed:
+	// never for rate limits; red packets give nothing back, whatever it reports. To count only failed logins, say that the others failed:
 	//
 	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
 	Failed func(status int) bool

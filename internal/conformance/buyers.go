@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 )
@@ -56,6 +57,21 @@ func replays(s *scene) {
 		s.wantPosts(sold, thing, key, 200)
 		s.wantPosts(never, thing, key, 403)
 		s.wantSale(purchase, 0, 0, 1) // the refused repetition took nothing, so it gives nothing back
+	})
+
+	s.sub("a share of a red packet", func(s *scene) {
+		grab := s.packet("packet", core.Packet{Total: 20, Shares: 2, Min: 10, Expires: time.Now().Add(time.Hour)})
+		amounts := &diary{}
+		app := s.framework.Build(onThings(func(c Context) {
+			d, _ := c.Decision("packet")
+			amounts.note(fmt.Sprint(d.Amount, d.Replayed))
+			ok(c)
+		}, claim(grab)))
+		s.wantPosts(app, thing, key, 200, 200)
+		amounts.want(s, "10 false", "10 true")
+		s.wantPosts(app, thing, nil, 409)
+		s.wantPosts(app, thing, append(key, "X-User: bob"), 422)
+		s.wantGrabbed(grab, map[string]int64{"ann": 10})
 	})
 
 	s.sub("a vote", func(s *scene) {

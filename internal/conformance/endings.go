@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"runtime"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -132,6 +133,9 @@ func always(ending) bool      { return true }
 var takings = []taking{
 	{"a vote", func(s *scene) nethttpmw.Rule { return vote(s.gate.Votes("vote", core.VoteOptions{})) }, onSuccess},
 	{"a purchase", func(s *scene) nethttpmw.Rule { return claim(s.sale("sale", core.Sale{Stock: 5})) }, onSuccess},
+	{"a share of a red packet", func(s *scene) nethttpmw.Rule {
+		return claim(s.packet("packet", core.Packet{Total: 50, Shares: 5, Min: 10, Expires: time.Now().Add(time.Hour)}))
+	}, always},
 	{"a unit of a limit", limitOf(core.PerHour(1)), always},
 	{"a unit of a limit that counts successes", func(s *scene) nethttpmw.Rule {
 		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
@@ -161,6 +165,8 @@ func (s *scene) wantKept(g core.Guard, kept bool) {
 		} else {
 			s.wantSale(g, 5, 0, 0)
 		}
+	case *core.RedPacket:
+		s.wantGrabbed(g, map[string]int64{"ann": 10})
 	}
 }
 

@@ -23,7 +23,8 @@ var (
 	malformed = problem(400, "malformed", "Bad Request", "Something in the request that this needs to know is malformed.", "")
 	invalid   = problem(400, "invalid", "Bad Request", "The request asks for something that does not exist.", "")
 	soldOut   = problem(409, "sold_out", "Conflict", "Sold out.", "")
-	notReady  = problem(503, "not_ready", "Service Unavailable", "This is not on sale.", "")
+	empty     = problem(409, "empty", "Conflict", "All shares have been taken.", "")
+	notReady  = problem(503, "not_ready", "Service Unavailable", "This is not ready.", "")
 	undecided = problem(503, "unavailable", "Service Unavailable", "This can not be decided right now. Try again later.", "")
 	unknown   = problem(403, "members_only", "Forbidden", "This request was refused.", "")
 )
@@ -62,6 +63,10 @@ func poll(p core.Poll) func(*scene) nethttpmw.Rule {
 
 func sale(sale core.Sale) func(*scene) nethttpmw.Rule {
 	return func(s *scene) nethttpmw.Rule { return withCost(claim(s.sale("sale", sale))) }
+}
+
+func packet(p core.Packet) func(*scene) nethttpmw.Rule {
+	return func(s *scene) nethttpmw.Rule { return withCost(claim(s.packet("packet", p))) }
 }
 
 var limitRefusals = []refusal{
@@ -115,6 +120,24 @@ var saleRefusals = []refusal{
 	{"another's operation ID for a purchase", sale(core.Sale{Stock: 2}), [][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
 	{"a quantity of nothing", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 0"}, golden{400, "", invalid}},
+}
+
+var packetRefusals = []refusal{
+	{"grabbed before", packet(core.Packet{Total: 300, Shares: 3, Min: 100, Expires: noon.Add(time.Hour)}), [][]string{asAnn}, 0, asAnn,
+		golden{409, "", duplicate(`,"amount":100`)}},
+	{"grabbed before, and the packet has expired", packet(core.Packet{Total: 1<<53 - 1, Shares: 1, Expires: noon.Add(time.Hour)}),
+		[][]string{asAnn}, time.Hour, asAnn, golden{409, "", duplicate(`,"amount":9007199254740991`)}},
+	{"all shares grabbed", packet(core.Packet{Total: 1, Shares: 1, Expires: noon.Add(time.Hour)}), [][]string{asAnn}, 0,
+		[]string{"X-User: bob"}, golden{409, "", empty}},
+	{"after the packet has expired", packet(core.Packet{Total: 1, Shares: 1, Expires: noon.Add(time.Hour)}), nil, time.Hour, asAnn,
+		golden{409, "", closed}},
+	{"no such packet", func(s *scene) nethttpmw.Rule {
+		return claim(s.gate.RedPacket("packet", core.RedPacketOptions{}))
+	}, nil, 0, asAnn, golden{503, "", notReady}},
+	{"another's operation ID for a share", packet(core.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}),
+		[][]string{{"Idempotency-Key: k1"}}, 0, []string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
+	{"two shares at once", packet(core.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}), nil, 0, []string{"X-Cost: 2"},
+		golden{400, "", invalid}},
 }
 
 var otherRefusals = []refusal{

@@ -92,6 +92,16 @@ func (s *scene) sale(name string, sale core.Sale) *core.Seckill {
 	return g
 }
 
+// packet makes a packet of the thing and returns its guard.
+func (s *scene) packet(name string, p core.Packet) *core.RedPacket {
+	s.Helper()
+	g := s.gate.RedPacket(name, core.RedPacketOptions{})
+	if created, err := g.Create(s.Context(), "t1", p); err != nil || !created {
+		s.Fatalf("Create: %v, %v", created, err)
+	}
+	return g
+}
+
 // request makes a request of the user ann, who chooses red, unless the headers, each "Name: value", say otherwise. One without
 // a value is left out.
 func request(method, path string, headers ...string) *http.Request {
@@ -144,6 +154,14 @@ func (s *scene) wantSale(g *core.Seckill, left, held, sold int64) {
 	status, err := g.Status(s.Context(), "t1")
 	if want := (core.SaleStatus{Stock: left + held + sold, Left: left, Held: held, Sold: sold}); err != nil || status != want {
 		s.Errorf("the sale is %+v, %v, want %+v", status, err, want)
+	}
+}
+
+// wantGrabbed wants these users to have these amounts of the packet of the thing; all must add up.
+func (s *scene) wantGrabbed(g *core.RedPacket, want map[string]int64) {
+	s.Helper()
+	if audit, err := g.Audit(s.Context(), "t1"); err != nil || !maps.Equal(audit.Grabbed, want) {
+		s.Errorf("grabbed is %v, %v, want %v", audit.Grabbed, err, want)
 	}
 }
 

@@ -1,0 +1,284 @@
+package core
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+var (
+	redPacketCreateScript = NewScript("red_packet_create", lua.RedPacketCreate, Replayable)
+	redPacketGrabScript   = NewScript("red_packet_grab", lua.RedPacketGrab, Replayable)
+	redPacketRefundScript = NewScript("red_packet_refund", lua.RedPacketRefund, Replayable)
+	redPacketAuditScript  = NewScript("red_packet_audit", lua.RedPacketAudit, Replayable)
+)
+
+// Packet is an amount of money that is to be split by luck. Amounts are in minor units, such as cents, and below 2^53.
+type Packet struct {
+	// Total is the sum of all shares.
+	Total int64 `json:"total"`
+	// Shares is how many users get one, 1 to 10,000.
+	Shares int `json:"shares"`
+	// Min is the least that a share has. Zero means 1.
+	Min int64 `json:"min"`
+	// Expires is when grabbing ends, to the millisecond. Required.
+	Expires time.Time `json:"expires"`
+}
+
+// maxShares is how many shares a packet has at most, since one call makes them.
+const maxShares = 10_000
+
+// PacketAudit is what has become of a packet. The sum of Left, the sum of Grabbed and Refunded are the total, always.
+type PacketAudit struct {
+	Packet Packet `json:"packet"`
+	// Left are the shares that nobody has grabbed, the next one first: not for users, who could wait for a better one.
+	Left []int64 `json:"left"`
+	// Grabbed says who has what. A very long user, 1024 bytes once encoded, has the name by which he is kept: '#' and its
+	// SHA-256 in unpadded base64url.
+	Grabbed map[string]int64 `json:"grabbed"`
+	// Refunded is what Refund has taken out.
+	Refunded int64 `json:"refunded"`
+}
+
+// RedPacketOptions are what RedPacket may be told.
+type RedPacketOptions struct {
+	// Keep is how long a packet is kept after it has expired: for refunds, audits and users who ask again. Zero means 7 days.
+	// After that it is unknown, and what has neither been grabbed nor refunded by then can not be told any more.
+	Keep time.Duration
+}
+
+var (
+	// ErrNoPacket is returned by Refund and Audit for a packet that is not there: never created, kept no longer, or lost with
+	// its Redis.
+	ErrNoPacket = errors.New("core: no such packet")
+	// ErrPacketOpen is returned by Refund for a packet that has not expired.
+	ErrPacketOpen = errors.New("core: the packet has not expired")
+)
+
+// RedPacket gives each user one share of a packet, as long as there are any: the Actor is the user, the Resource the packet,
+// the ID the grab; the Cost is always 1. Each packet has to be made once, by Create; one that is not there is refused.
+//
+// What the shares are is decided by luck when the packet is created, with the operating system's random numbers, and each
+// of them has the same chances: to come early or late makes no difference. What is left, what is grabbed and what is
+// refunded add up to the packet's total before and after every script.
+//
+// What a user has grabbed is his, however his request ends: Settle does nothing. In a rule, put it last, so that no later rule
+// refuses the request. Whoever pays it out should do so once for each packet and user, whatever Decision.Replayed says, since a
+// process may end between the grab and the payment; Audit says what is owed to whom.
+type RedPacket struct {
+	guard
+	options RedPacketOptions
+}
+
+// RedPacket makes a guard of red packets. It panics when the name is taken or not a name, or the options make no sense.
+func (e *Engine) RedPacket(name string, options RedPacketOptions) *RedPacket {
+	e.needRedis("RedPacket", name)
+	if options.Keep == 0 {
+		options.Keep = 7 * 24 * time.Hour
+	}
+	if options.Keep < time.Second {
+		panic(fmt.Sprintf("core: packets kept for %v are forgotten before anybody refunds what is left: "+
+			"give Keep days (guard %q)", options.Keep, name))
+	}
+	scripts := []*Script{redPacketCreateScript, redPacketGrabScript, redPacketRefundScript, redPacketAuditScript}
+	return &RedPacket{guard: e.register("redpacket", name, scripts...), options: options}
+}
+
+// Traits implements Guard: a grab needs a packet, and stays when the request fails.
+func (g *RedPacket) Traits() Traits {
+	return Traits{NeedsResource: true, KeepsOnFailure: true, Outage: OutageClosed}
+}
+
+// Create makes a packet, and reports whether it did: one that exists with the same figures stays as it is, so that a caller
+// who did not hear the answer can ask again. Figures that make no sense, and an ID that exists with other figures, are an
+// ErrInvalidAttempt. Take the money from whoever gives it before that: what is created is given away.
+func (g *RedPacket) Create(ctx context.Context, id string, packet Packet) (created bool, err error) {
+	begun := time.Now()
+	created, err = g.create(ctx, id, packet)
+	return created, g.observe(ctx, "create", begun, Decision{Guard: g.name}, err)
+}
+
+func (g *RedPacket) create(ctx context.Context, id string, p Packet) (bool, error) {
+	if p.Min == 0 {
+		p.Min = 1
+	}
+	if err := p.check(); err != nil {
+		return false, err
+	}
+	if id == "" {
+		return false, fmt.Errorf("%w: no packet: give it an ID", ErrInvalidAttempt)
+	}
+	args := []any{
+		p.Total, p.Min, p.Expires.UnixMilli(), g.options.Keep.Milliseconds(), rand.Text()[:10], g.engine.now(time.Millisecond),
+	}
+	for _, amount := range split(secureRandom, p.Total, p.Shares, p.Min) {
+		args = append(args, amount)
+	}
+	value, err := g.engine.run(ctx, g.engine.settleLimit(), redPacketCreateScript, g.packetKeys(id), args...)
+	if err != nil {
+		return false, err
+	}
+	switch value {
+	case "made":
+		return true, nil
+	case "exists":
+		return false, nil
+	case "other":
+		return false, fmt.Errorf("%w: packet %.100q exists with other figures", ErrInvalidAttempt, id)
+	case "expired":
+		return false, fmt.Errorf("%w: packet %.100q would expire at %v, which is over", ErrInvalidAttempt, id, p.Expires)
+	}
+	return false, fmt.Errorf("unexpected reply %.100q", fmt.Sprint(value))
+}
+
+// check finds packets that can not be made.
+func (p *Packet) check() error {
+	switch {
+	case p.Shares < 1 || p.Shares > maxShares:
+		return fmt.Errorf("%w: %d shares: give 1 to %d", ErrInvalidAttempt, p.Shares, maxShares)
+	case p.Min < 1:
+		return fmt.Errorf("%w: shares of %d at least: give them 1 or more", ErrInvalidAttempt, p.Min)
+	case p.Total > maxAmount:
+		return fmt.Errorf("%w: a total of %d: give it 2^53-1 at most", ErrInvalidAttempt, p.Total)
+	case p.Total/int64(p.Shares) < p.Min: // a product may overflow
+		return fmt.Errorf("%w: a total of %d is not enough for %d shares of %d", ErrInvalidAttempt, p.Total, p.Shares, p.Min)
+	case !countable(p.Expires):
+		return fmt.Errorf("%w: a packet that expires at %v: give it a time from 1970 to 2200", ErrInvalidAttempt, p.Expires)
+	}
+	return nil
+}
+
+// Check implements Guard: it grabs a share, whose amount the decision has. A user who has one hears of it as ReasonDuplicate,
+// and as ReasonOK once more with the operation ID of his grab, for as long as the packet is kept.
+//
+// A grab whose answer did not come in time may have been made, and stays: asking again, with the Attempt of the Decision beside
+// the error, tells its amount.
+func (g *RedPacket) Check(ctx context.Context, a Attempt) (Decision, error) {
+	begun := time.Now()
+	d, err := g.grab(ctx, a)
+	return d, g.observe(ctx, "check", begun, d, err)
+}
+
+func (g *RedPacket) grab(ctx context.Context, a Attempt) (Decision, error) {
+	a, err := a.prepareClaim("the packet")
+	d := Decision{Guard: g.name, Attempt: a}
+	if err != nil {
+		return d, err
+	}
+	if a.Cost != 1 {
+		return d, fmt.Errorf("%w: cost %d: a user gets one share of a packet", ErrInvalidAttempt, a.Cost)
+	}
+	value, err := g.engine.run(ctx, g.engine.deadline, redPacketGrabScript, g.packetKeys(a.Resource),
+		encode(a.ID), encodeUpTo(maxRecord, a.Actor), a.call, g.engine.now(time.Millisecond))
+	if err != nil {
+		return d, err
+	}
+	r := readReply(value, 5, 5)
+	reason, replayed, amount, left, shares := r.text(), r.flag(), r.number(), r.number(), r.number()
+	if r.err != nil {
+		return d, r.err
+	}
+	d.Reason, d.Replayed, d.Amount, d.Source = Reason(reason), replayed, amount, SourceRedis
+	d.Allowed = d.Reason == ReasonOK
+	d.Limit, d.Remaining = shares, left
+	return d, nil
+}
+
+// Settle implements Guard: it does nothing, since what was grabbed is the user's.
+func (g *RedPacket) Settle(context.Context, Decision, bool) error { return nil }
+
+// Refund takes what nobody has grabbed out of a packet that has expired, and returns the amount. Later calls return it again,
+// and take nothing out: who pays it back should do so once for each packet. A packet that has not expired is an
+// ErrPacketOpen, one that is not there an ErrNoPacket.
+func (g *RedPacket) Refund(ctx context.Context, id string) (amount int64, err error) {
+	begun := time.Now()
+	amount, err = g.refund(ctx, id)
+	return amount, g.observe(ctx, "refund", begun, Decision{Guard: g.name}, err)
+}
+
+func (g *RedPacket) refund(ctx context.Context, id string) (int64, error) {
+	if id == "" { // without a tag, the keys would be in several slots
+		return 0, ErrNoPacket
+	}
+	value, err := g.engine.run(ctx, g.engine.settleLimit(), redPacketRefundScript, g.packetKeys(id)[:3],
+		g.engine.now(time.Millisecond))
+	if err != nil {
+		return 0, err
+	}
+	r := readReply(value, 2, 2)
+	reason, amount := Reason(r.text()), r.number()
+	switch {
+	case r.err != nil:
+		return 0, r.err
+	case reason == ReasonNotReady:
+		return 0, ErrNoPacket
+	case reason == ReasonEarly:
+		return 0, ErrPacketOpen
+	}
+	return amount, nil
+}
+
+// Audit returns what has become of a packet, as it is at one moment, or ErrNoPacket. A packet that does not add up, because
+// somebody has meddled with its keys, is an error as well, and is returned as it is.
+func (g *RedPacket) Audit(ctx context.Context, id string) (PacketAudit, error) {
+	begun := time.Now()
+	audit, err := g.audit(ctx, id)
+	return audit, g.observe(ctx, "audit", begun, Decision{Guard: g.name}, err)
+}
+
+func (g *RedPacket) audit(ctx context.Context, id string) (PacketAudit, error) {
+	if id == "" {
+		return PacketAudit{}, ErrNoPacket
+	}
+	value, err := g.engine.run(ctx, g.engine.settleLimit(), redPacketAuditScript, g.packetKeys(id)[:3])
+	if err != nil {
+		return PacketAudit{}, err
+	}
+	r := readReply(value, 7, 7)
+	p := Packet{Total: r.number(), Min: r.number()}
+	p.Expires, p.Shares = time.UnixMilli(r.number()), int(r.number())
+	refunded, left, grabbed := r.number(), r.texts(), r.texts()
+	if r.err != nil {
+		return PacketAudit{}, r.err
+	}
+	if p.Total == 0 {
+		return PacketAudit{}, ErrNoPacket
+	}
+
+	audit := PacketAudit{Packet: p, Grabbed: make(map[string]int64, len(grabbed)/2), Refunded: refunded}
+	sum := refunded
+	for _, text := range left {
+		amount, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return PacketAudit{}, fmt.Errorf("packet %.100q: %w", id, err)
+		}
+		audit.Left = append(audit.Left, amount)
+		sum += amount
+	}
+	for pair := range slices.Chunk(grabbed, 2) {
+		amount, err := strconv.ParseInt(pair[len(pair)-1], 10, 64)
+		if err != nil {
+			return PacketAudit{}, fmt.Errorf("packet %.100q: %w", id, err)
+		}
+		audit.Grabbed[decode(pair[0])] = amount
+		sum += amount
+	}
+	if sum != p.Total {
+		return audit, fmt.Errorf("packet %.100q: left, grabbed and refunded are %d, and the total is %d", id, sum, p.Total)
+	}
+	return audit, nil
+}
+
+// packetKeys are the keys of one packet; scripts that do not need the operations take the others only.
+func (g *RedPacket) packetKeys(id string) []string {
+	t := encode(id)
+	return []string{
+		g.keys.key(t, "packet"), g.keys.key(t, "shares"), g.keys.key(t, "grabs"), g.keys.key(t, "operations"),
+	}
+}
