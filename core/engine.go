@@ -26,7 +26,7 @@ type Engine struct {
 	deadline      time.Duration
 	retryHorizon  time.Duration
 	observer      Observer
-	clock         func() time.Time // nil: the server's clock; tests set it
+	clock         func() time.Time // nil: the server's clock, and the process's own; tests set it
 	undoing       chan struct{}    // holds a token for each undo that is under way
 
 	mu      sync.Mutex
@@ -122,6 +122,14 @@ func (e *Engine) now(unit time.Duration) string {
 		return ""
 	}
 	return strconv.FormatInt(e.clock().UnixNano()/int64(unit), 10)
+}
+
+// moment is now by the process's own clock, for what it remembers.
+func (e *Engine) moment() time.Time {
+	if e.clock == nil {
+		return time.Now() // has a monotonic reading, which is what counts
+	}
+	return e.clock()
 }
 
 // settleLimit is how long a call may take that no request waits for.
