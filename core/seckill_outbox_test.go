@@ -189,10 +189,14 @@ func TestSeckillOutboxThatWasDeletedComesBackWithATTL(t *testing.T) {
 				clock.Advance(time.Hour)
 				wantReason(t, check(t, g, Attempt{Actor: "ann", Resource: item, Cost: 2, ID: "2"}), ReasonDuplicate)
 			},
+			"a reserve that finds its own hold over": func(item string, d Decision) {
+				clock.Advance(25 * time.Hour)
+				wantReason(t, check(t, g, d.Attempt), ReasonClosed)
+			},
 			"restock": func(item string, _ Decision) { g.Restock(t.Context(), item, "r", 1) },
 			"close":   func(item string, _ Decision) { g.Close(t.Context(), item) },
 		} {
-			openSale(t, g, name, Sale{Stock: 5, Hold: time.Minute})
+			openSale(t, g, name, Sale{Stock: 5, Hold: time.Minute, Closes: clock.Now().Add(24 * time.Hour)})
 			d := check(t, g, Attempt{Actor: "ann", Resource: name})
 			b.Client.Del(t.Context(), g.OutboxKey(name))
 			change(name, d)

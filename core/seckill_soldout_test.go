@@ -85,6 +85,20 @@ func TestSoldOutIsForgottenByWhatGivesBackHere(t *testing.T) {
 	})
 }
 
+// TestSoldOutIsNoAnswerToWhoAsksAgain: a caller that heard an error asks again with the decision's attempt, whose ID the guard
+// has made, and may have won.
+func TestSoldOutIsNoAnswerToWhoAsksAgain(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		here, _, _, _ := twoProcesses(b)
+		openSale(t, here, "tv", Sale{Stock: 1})
+		won := check(t, here, Attempt{Actor: "ann", Resource: "tv"})
+		wantReason(t, check(t, here, Attempt{Actor: "bob", Resource: "tv"}), ReasonSoldOut)
+		if d := check(t, here, won.Attempt); !d.Allowed {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
 // TestSoldOutThatWasOnItsWayIsNotKept: a refusal that Redis sent before units were given back, and that comes after.
 func TestSoldOutThatWasOnItsWayIsNotKept(t *testing.T) {
 	clock := newTestClock()
