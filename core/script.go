@@ -114,6 +114,17 @@ func within[T any](ctx context.Context, limit time.Duration, obeys bool, f func(
 	}
 }
 
+// query runs a command that only reads, for a call that no request waits for.
+func query[T any](ctx context.Context, e *Engine, cmd interface {
+	redis.Cmder
+	Result() (T, error)
+}) (T, error) {
+	return within(ctx, e.settleLimit(), e.obeysDeadline, func(ctx context.Context) (T, error) {
+		_ = e.rdb.Process(ctx, cmd)
+		return cmd.Result()
+	})
+}
+
 // send runs the script, again where the server has refused to run it at all: that is no second run.
 func (e *Engine) send(ctx context.Context, s *Script, keys []string, args []any) (any, error) {
 	for pause := 2 * time.Millisecond; ; pause *= 2 {

@@ -18,6 +18,8 @@ var (
 	seckillConfirmScript = NewScript("seckill_confirm", lua.SeckillConfirm, Replayable)
 	seckillCancelScript  = NewScript("seckill_cancel", lua.SeckillCancel, Replayable)
 	seckillSweepScript   = NewScript("seckill_sweep", lua.SeckillSweep, Replayable)
+	seckillRestockScript = NewScript("seckill_restock", lua.SeckillRestock, Replayable)
+	seckillCloseScript   = NewScript("seckill_close", lua.SeckillClose, Replayable)
 )
 
 // sweepMost is how many holds one call gives back at most, so that no call keeps Redis busy for long.
@@ -50,9 +52,12 @@ type SeckillOptions struct {
 	// Keep is how long a sale is kept after its last change, or after it closes, whichever is later. Zero means 30 days.
 	// After that it is unknown: nothing can be bought.
 	Keep time.Duration
+	// NoOutbox keeps no record of what happens to the sales: see Events. All processes that share a guard need the same, or
+	// there are gaps.
+	NoOutbox bool
 }
 
-// ErrNoSale is returned by Status for an item that is not on sale: never opened, or lost with its Redis.
+// ErrNoSale is returned by calls by name, such as Status, for an item that is not on sale: never opened, or lost with its Redis.
 var ErrNoSale = errors.New("core: no such sale")
 
 // ErrGone is returned by Settle when a reservation can not be confirmed any more.
@@ -65,7 +70,8 @@ var ErrGone = errors.New("core: the reservation is gone")
 // Left, held and sold units add up to the stock before and after every script.
 type Seckill struct {
 	guard
-	options SeckillOptions
+	options  SeckillOptions
+	soldOuts *soldOuts
 }
 
 // Seckill makes a sale guard. It panics when the name is taken or not a name, the options make no sense, or the engine has
@@ -80,8 +86,9 @@ func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
 	}
 	scripts := []*Script{
 		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript, seckillSweepScript,
+		seckillRestockScript, seckillCloseScript,
 	}
-	return &Seckill{guard: e.register("seckill", name, scripts...), options: options}
+	return &Seckill{guard: e.register("seckill", name, scripts...), options: options, soldOuts: newSoldOuts()}
 }
 
 // Traits implements Guard: a purchase needs an item, and its units go back when the request fails.
@@ -116,7 +123,7 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 	if err := checkTimes(sale.Opens, sale.Closes); err != nil {
 		return false, fmt.Errorf("%w: a sale that %w", ErrInvalidAttempt, err)
 	}
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillOpenScript, g.saleKeys(item)[:1],
+	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillOpenScript, g.saleKeys(item),
 		sale.Stock, unixMilli(sale.Opens), unixMilli(sale.Closes), sale.PerBuyer, sale.Hold.Milliseconds(),
 		g.options.Keep.Milliseconds(), g.engine.now(time.Millisecond))
 	if err != nil {
@@ -127,6 +134,10 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 }
 
 // Check implements Guard: it reserves units. The operation ID names the reservation.
+//
+// That an item is sold out is remembered by the process for 250 ms at most, and answered to attempts of as many units or more
+// that come without an operation ID: so long units that another process gives back, or a hold that ends, are not seen.
+// Meanwhile a buyer who has all that one buyer may have hears ReasonSoldOut too.
 func (g *Seckill) Check(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	d, err := g.reserve(ctx, a)
@@ -134,12 +145,16 @@ func (g *Seckill) Check(ctx context.Context, a Attempt) (Decision, error) {
 }
 
 func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
+	unasked := a.ID == "" // madeID would not do: who asks again with a Decision's attempt has an ID that Redis may know
 	a, err := a.prepareClaim("the item on sale")
 	d := Decision{Guard: g.name, Attempt: a}
 	if err != nil {
 		return d, err
 	}
-	begun := time.Now()
+	begun, sent := time.Now(), g.engine.moment()
+	if unasked && g.soldOuts.answer(&d, sent) {
+		return d, nil
+	}
 	d, more, err := g.reserveOnce(ctx, a)
 	if more { // the script takes back only so many holds whose time is over
 		ctx, cancel := context.WithDeadline(ctx, begun.Add(g.engine.deadline))
@@ -151,6 +166,8 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 	if err != nil {
 		g.engine.undoLater(func(ctx context.Context) { _, _ = g.cancel(ctx, a) }) // observed
 		d.Attempt.call = ""
+	} else if d.Reason == ReasonSoldOut {
+		g.soldOuts.hear(d, sent)
 	}
 	return d, err
 }
@@ -214,7 +231,8 @@ func (g *Seckill) Cancel(ctx context.Context, item, id string) (Decision, error)
 
 // cancel gives a reservation back only if the attempt's own call of Check made it, where the attempt knows its call.
 func (g *Seckill) cancel(ctx context.Context, a Attempt) (Decision, error) {
-	return g.end(ctx, "cancel", seckillCancelScript, "", a.Resource, a.ID, a.call)
+	defer g.soldOuts.drop(a.Resource, g.engine.moment)
+	return g.end(ctx, "cancel", seckillCancelScript, "", a.Resource, a.ID, a.call, g.engine.now(time.Millisecond))
 }
 
 func (g *Seckill) end(
@@ -252,6 +270,7 @@ func (g *Seckill) end(
 // how many it found. Selling does not need it: Check takes such units itself when it would refuse without them. Sweep makes
 // them show in Status before that.
 func (g *Seckill) Sweep(ctx context.Context, item string) (int, error) {
+	defer g.soldOuts.drop(item, g.engine.moment)
 	begun := time.Now()
 	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillSweepScript, g.saleKeys(item),
 		sweepMost, g.engine.now(time.Millisecond))
@@ -270,11 +289,7 @@ func (g *Seckill) Status(ctx context.Context, item string) (SaleStatus, error) {
 }
 
 func (g *Seckill) status(ctx context.Context, item string) (status SaleStatus, err error) {
-	values, err := within(ctx, g.engine.settleLimit(), g.engine.obeysDeadline, func(ctx context.Context) ([]any, error) {
-		cmd := redis.NewSliceCmd(ctx, "hmget", g.saleKeys(item)[0], "stock", "left", "held", "sold")
-		_ = g.engine.rdb.Process(ctx, cmd)
-		return cmd.Result()
-	})
+	values, err := query(ctx, g.engine, redis.NewSliceCmd(ctx, "hmget", g.saleKeys(item)[0], "stock", "left", "held", "sold"))
 	if err == nil {
 		err = readReply(values, 4, 4).err
 	}
@@ -293,10 +308,14 @@ func (g *Seckill) status(ctx context.Context, item string) (status SaleStatus, e
 	return status, nil
 }
 
-// saleKeys are the keys of one sale; scripts that need only the first take only that.
+// saleKeys are the keys of one sale, in the order of the scripts' KEYS.
 func (g *Seckill) saleKeys(item string) []string {
 	t := encode(item)
-	return []string{
+	keys := []string{
 		g.keys.key(t, "sale"), g.keys.key(t, "buyers"), g.keys.key(t, "holds"), g.keys.key(t, "reservations"),
 	}
+	if !g.options.NoOutbox {
+		keys = append(keys, g.OutboxKey(item))
+	}
+	return keys
 }

@@ -44,6 +44,10 @@ var (
 	SeckillCancel string
 	//go:embed seckill_sweep.lua
 	SeckillSweep string
+	//go:embed seckill_restock.lua
+	SeckillRestock string
+	//go:embed seckill_close.lua
+	SeckillClose string
 
 	//go:embed red_packet_create.lua
 	RedPacketCreate string

@@ -38,6 +38,8 @@ var scripts = map[string]string{
 	"red_packet_grab.lua":       lua.RedPacketGrab,
 	"red_packet_refund.lua":     lua.RedPacketRefund,
 	"red_packet_audit.lua":      lua.RedPacketAudit,
+	"seckill_restock.lua":       lua.SeckillRestock,
+	"seckill_close.lua":         lua.SeckillClose,
 }
 
 func TestEveryFileIsEmbedded(t *testing.T) {
@@ -93,9 +95,10 @@ func TestReserveAndSweepExpireHoldsAlike(t *testing.T) {
 func TestByHand(t *testing.T) {
 	s := redistest.StartServer(t)
 	const voters, tally, op = "gatehouse:votes:poll:{final}:voters", "gatehouse:votes:poll:{final}:tally", "gatehouse:votes:poll:{final}:op|o1"
-	sale := []string{"s{tv}:sale", "s{tv}:buyers", "s{tv}:holds", "s{tv}:reservations"}
 	packet := []string{"r{p}:packet", "r{p}:shares", "r{p}:grabs", "r{p}:operations"}
 	const expires, over = "4102444800000", "4102444800001" // the year 2100, and a moment later
+	sale := []string{"s{tv}:sale", "s{tv}:buyers", "s{tv}:holds", "s{tv}:reservations", "s{tv}:outbox"}
+	plain := []string{"p{tv}:sale", "p{tv}:buyers", "p{tv}:holds", "p{tv}:reservations"} // no outbox
 	for _, step := range []struct {
 		file string
 		keys []string
@@ -148,8 +151,8 @@ func TestByHand(t *testing.T) {
 		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c4", "60000"}, "0"},
 		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c4"}, "gone 0 0 0 "},
 		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c5"}, "ok 0 1 0 red=1"},
-		{"seckill_open", sale[:1], []string{"2", "0", "0", "1", "60000", "600000"}, "1"},
-		{"seckill_open", sale[:1], []string{"9", "0", "0", "1", "60000", "600000"}, "0"},
+		{"seckill_open", sale, []string{"2", "0", "0", "1", "60000", "600000"}, "1"},
+		{"seckill_open", sale, []string{"9", "0", "0", "1", "60000", "600000"}, "0"},
 		{"seckill_reserve", sale, []string{"o1", "ann", "1", "100", "c1"}, "ok 0 held 1 2 60000 0"},
 		{"seckill_confirm", sale, []string{"o1"}, "ok 0 ann 1 1 2"},
 		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c2"}, "ok 0 held 0 2 60000 0"},
@@ -172,6 +175,24 @@ func TestByHand(t *testing.T) {
 		{"red_packet_refund", packet[:3], []string{over}, "ok 5"},
 		{"red_packet_grab", packet, []string{"o5", "cid", "c5"}, "closed 0 0 0 3"},
 		{"red_packet_audit", packet[:3], nil, "9 1 " + expires + " 3 5  ann 4"},
+		{"seckill_restock", sale, []string{"r1", "3"}, "ok 5 4 0 1"},
+		{"seckill_restock", sale, []string{"r1", "3"}, "ok 5 4 0 1"},
+		{"seckill_restock", sale, []string{"r1", "4"}, "conflict 5 4 0 1"},
+		{"seckill_restock", sale, []string{"r2", "-5"}, "too_few 5 4 0 1"},
+		{"seckill_restock", sale, []string{"r2", "9007199254740991"}, "too_many 5 4 0 1"},
+		{"seckill_restock", sale, []string{"r2", "-4"}, "ok 1 0 0 1"},
+		{"seckill_close", sale, nil, "1"},
+		{"seckill_close", sale, nil, "0"},
+		{"seckill_reserve", sale, []string{"o3", "cid", "1", "100", "c3"}, "closed 0  0 1 0 0"},
+		{"seckill_reserve", plain, []string{"o1", "ann", "1", "100", "c1"}, "not_ready 0  0 0 0 0"},
+		{"seckill_restock", plain, []string{"r1", "3"}, "not_ready 0 0 0 0"},
+		{"seckill_close", plain, nil, "-1"},
+		{"seckill_open", plain, []string{"1", "0", "0", "1", "1000", "600000", "5000"}, "1"},
+		{"seckill_reserve", plain, []string{"o1", "ann", "1", "100", "c1", "5000"}, "ok 0 held 0 1 1000 0"},
+		{"seckill_sweep", plain, []string{"100", "6000"}, "1"},
+		{"seckill_confirm", plain, []string{"o1", "7000"}, "ok 0 ann 1 0 1"},
+		{"seckill_restock", plain, []string{"r1", "3", "7000"}, "ok 4 3 0 1"},
+		{"seckill_close", plain, []string{"7000"}, "1"},
 	} {
 		out := redisCLI(t, s, "", "--eval", step.file+".lua", strings.Join(step.keys, " "), ",", step.args)
 		got := strings.Join(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), " ")

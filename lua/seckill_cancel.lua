@@ -4,20 +4,24 @@
 --       2 buyers        hash, as seckill_reserve writes it
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
+--       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 call          as it was given to seckill_reserve: only what that call was told of; absent or empty: any
+--       3 now           milliseconds; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
 --       reason    ok, not_ready (no such sale), conflict (the reservation is sold)
 --       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by another call
 
-local sale, buyers, holds, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, call = ARGV[1], ARGV[2] or ''
+local now = tonumber(ARGV[3])
 
-local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold')
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep')
 if not s[1] then
   return {'not_ready', 0, '', 0, 0, 0}
 end
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
+local closes, keep = tonumber(s[5]), tonumber(s[6])
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
@@ -50,6 +54,11 @@ if call ~= '' then
   end
 end
 
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
 -- ZREM goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
 redis.call('ZREM', holds, id)
 left = redis.call('HINCRBY', sale, 'left', units)
@@ -58,4 +67,12 @@ if redis.call('HINCRBY', buyers, buyer, '-' .. units) <= 0 then
   redis.call('HDEL', buyers, buyer)
 end
 redis.call('HDEL', reservations, id)
+if outbox then
+  redis.call('XADD', outbox, '*', 'event', 'cancelled', 'id', id, 'buyer', buyer, 'quantity', units)
+end
+
+local ttl = keep + math.max(closes - now, 0)
+for _, key in ipairs(KEYS) do
+  redis.call('PEXPIRE', key, ttl)
+end
 return {'ok', 0, buyer, quantity, left, stock}

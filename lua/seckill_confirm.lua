@@ -4,13 +4,14 @@
 --       2 buyers        hash, as seckill_reserve writes it
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
+--       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 now           milliseconds; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
 --       reason    ok, not_ready (no such sale), gone (no such reservation, or its time is over and its units are taken)
 --       replayed  1 when it was sold before
 
-local sale, buyers, holds, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id = ARGV[1]
 local now = tonumber(ARGV[2])
 
@@ -53,6 +54,10 @@ else
   left = redis.call('HINCRBY', sale, 'left', '-' .. units)
 end
 redis.call('HINCRBY', sale, 'sold', units)
+if outbox then
+  redis.call('XADD', outbox, '*', 'event', 'sold', 'id', id, 'buyer', buyer, 'quantity', units,
+    'late', state == 'expired' and '1' or '0')
+end
 
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do

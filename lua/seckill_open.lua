@@ -1,6 +1,18 @@
 -- Seckill: puts an item on sale, once. A sale that exists stays as it is, so a restart can not reset a stock.
 --
--- KEYS  1 sale       hash
+-- KEYS  1 sale          hash
+--       2 buyers        hash, as seckill_reserve writes it
+--       3 holds         sorted set, likewise
+--       4 reservations  hash, likewise
+--       5 outbox        stream: each entry is one event of the sale, appended by the script that makes it so; absent: no events
+--                       event     opened, held, sold, cancelled, expired, restocked, closed
+--                       quantity  units; of opened: the stock; of restocked: what is added to it; closed has none
+--                       id        the operation ID, encoded: of a restock its own, else the reservation's; opened and
+--                                 closed have none
+--                       buyer     encoded: of held, sold, cancelled, expired
+--                       ends      of held: when the hold ends, in milliseconds since 1970
+--                       late      of sold: 1 when the reservation had expired before, so that its units came from those
+--                                 left; else 0
 -- ARGV  1 stock      units, 1 or more
 --       2 opens      milliseconds since 1970; 0: at once
 --       3 closes     milliseconds since 1970; 0: never
@@ -10,7 +22,7 @@
 --       7 now        milliseconds; absent or empty: the server's clock
 -- Returns 1 when this call opened the sale, 0 when it existed.
 
-local sale = KEYS[1]
+local sale, outbox = KEYS[1], KEYS[5]
 local stock, opens, closes, per_buyer, hold, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local now = tonumber(ARGV[7])
 
@@ -25,5 +37,12 @@ end
 
 redis.call('HSET', sale, 'stock', stock, 'left', stock, 'held', '0', 'sold', '0',
   'opens', opens, 'closes', closes, 'per_buyer', per_buyer, 'hold', hold, 'keep', keep)
-redis.call('PEXPIRE', sale, keep + math.max(closes - now, 0))
+if outbox then
+  redis.call('XADD', outbox, '*', 'event', 'opened', 'quantity', stock)
+end
+
+local ttl = keep + math.max(closes - now, 0)
+for _, key in ipairs(KEYS) do
+  redis.call('PEXPIRE', key, ttl)
+end
 return 1

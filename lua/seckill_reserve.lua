@@ -6,7 +6,8 @@
 --       2 buyers        hash, buyer -> units held or bought
 --       3 holds         sorted set, reservation by the end of its time
 --       4 reservations  hash, reservation -> "state buyer quantity end call call ..."; state: held, sold, expired;
---                       call: those that have been told that it is theirs
+--                       call: those that have been told that it is theirs. Also "restock|ID" -> units, see seckill_restock
+--       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 buyer         encoded text: no spaces
 --       3 quantity      units, 1 or more
@@ -22,7 +23,7 @@
 --       wait      milliseconds: when held, until the hold ends; when early, until the sale opens; else 0
 --       more      1 when there may be more holds whose time is over than were taken back: ask again
 
-local sale, buyers, holds, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, buyer, units, reclaim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local quantity = tonumber(units)
 local call, now = ARGV[5], tonumber(ARGV[6])
@@ -45,6 +46,13 @@ end
 
 local ttl = keep + math.max(closes - now, 0)
 
+-- Lets all keys live on together: the sale has changed.
+local function extend()
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+end
+
 -- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as well, since the
 -- script has written.
 local function expire(reservation)
@@ -57,6 +65,9 @@ local function expire(reservation)
   end
   left = redis.call('HINCRBY', sale, 'left', back)
   redis.call('HINCRBY', sale, 'held', '-' .. back)
+  if outbox then
+    redis.call('XADD', outbox, '*', 'event', 'expired', 'id', reservation, 'buyer', who, 'quantity', back)
+  end
 end
 
 local record = redis.call('HGET', reservations, id)
@@ -74,6 +85,7 @@ if record then
     return {'ok', replayed, 'held', left, stock, finish - now, 0}
   elseif state == 'held' then
     expire(id)
+    extend()
   end
 end
 
@@ -98,6 +110,7 @@ if reason then
     expire(reservation)
   end
   if #over > 0 then
+    extend()
     reason = refused()
   end
   if #over == tonumber(reclaim) then
@@ -114,7 +127,8 @@ redis.call('ZADD', holds, finish, id)
 redis.call('HINCRBY', buyers, buyer, units)
 left = redis.call('HINCRBY', sale, 'left', '-' .. units)
 redis.call('HINCRBY', sale, 'held', units)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ttl)
+if outbox then
+  redis.call('XADD', outbox, '*', 'event', 'held', 'id', id, 'buyer', buyer, 'quantity', units, 'ends', finish)
 end
+extend()
 return {'ok', 0, 'held', left, stock, hold, 0}

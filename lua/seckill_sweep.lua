@@ -4,11 +4,12 @@
 --       2 buyers        hash, as seckill_reserve writes it
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
+--       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reclaim       how many holds one call takes back at most
 --       2 now           milliseconds; absent or empty: the server's clock
 -- Returns the number of holds taken back.
 
-local sale, buyers, holds, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local reclaim = ARGV[1]
 local now = tonumber(ARGV[2])
 
@@ -17,9 +18,11 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-if redis.call('EXISTS', sale) == 0 then
+local s = redis.call('HMGET', sale, 'closes', 'keep')
+if not s[1] then
   return 0
 end
+local closes, keep = tonumber(s[1]), tonumber(s[2])
 
 -- Takes one hold back whose time is over, as seckill_reserve does.
 local function expire(reservation)
@@ -32,10 +35,19 @@ local function expire(reservation)
   end
   redis.call('HINCRBY', sale, 'left', back)
   redis.call('HINCRBY', sale, 'held', '-' .. back)
+  if outbox then
+    redis.call('XADD', outbox, '*', 'event', 'expired', 'id', reservation, 'buyer', who, 'quantity', back)
+  end
 end
 
 local over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
 for _, reservation in ipairs(over) do
   expire(reservation)
+end
+if #over > 0 then
+  local ttl = keep + math.max(closes - now, 0)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
 end
 return #over

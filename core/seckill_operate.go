@@ -1,0 +1,121 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// ErrTooFewLeft is returned by Restock when fewer units are left than it is to take away.
+var ErrTooFewLeft = errors.New("core: too few units are left")
+
+// Restock adds units to the stock of a sale, or takes units away that are left when units is negative, and returns where the
+// sale stands. It does so once for each operation ID: calling again, because the reply was lost or the job is run
+// again, changes nothing.
+//
+// ErrTooFewLeft says that fewer are left than are to be taken away; nothing is taken then, and held units are not left: Sweep
+// gives back those whose time is over. An ErrInvalidAttempt says that the ID was used with other units, or that the stock would be more
+// than 2^53-1. ErrNoSale: there is no such sale.
+func (g *Seckill) Restock(ctx context.Context, item, id string, units int64) (SaleStatus, error) {
+	defer g.soldOuts.drop(item, g.engine.moment)
+	begun := time.Now()
+	status, err := g.restock(ctx, item, id, units)
+	return status, g.observe(ctx, "restock", begun, Decision{Guard: g.name}, err)
+}
+
+func (g *Seckill) restock(ctx context.Context, item, id string, units int64) (SaleStatus, error) {
+	switch {
+	case item == "" || id == "":
+		return SaleStatus{}, fmt.Errorf("%w: restock needs an item and an operation ID", ErrInvalidAttempt)
+	case units == 0 || units < -maxAmount || units > maxAmount:
+		return SaleStatus{}, fmt.Errorf("%w: a restock of %d: give it 1 to 2^53-1, or as many below 0", ErrInvalidAttempt, units)
+	}
+	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillRestockScript, g.saleKeys(item),
+		encode(id), units, g.engine.now(time.Millisecond))
+	if err != nil {
+		return SaleStatus{}, err
+	}
+	r := readReply(value, 5, 5)
+	reason := r.text()
+	status := SaleStatus{Stock: r.number(), Left: r.number(), Held: r.number(), Sold: r.number()}
+	if r.err != nil {
+		return SaleStatus{}, r.err
+	}
+	switch reason {
+	case "ok":
+		return status, nil
+	case "not_ready":
+		return SaleStatus{}, ErrNoSale
+	case "conflict":
+		return status, fmt.Errorf("%w: restock %.100q was of other units than %d", ErrInvalidAttempt, id, units)
+	case "too_few":
+		return status, fmt.Errorf("%w: %d, and %d are to be taken away", ErrTooFewLeft, status.Left, -units)
+	case "too_many":
+		return status, fmt.Errorf("%w: a stock of %d and %d: at most 2^53-1 can be counted", ErrInvalidAttempt, status.Stock, units)
+	}
+	return SaleStatus{}, fmt.Errorf("unexpected reply: reason %.100q", reason)
+}
+
+// Close closes a sale now, by the server's clock. Reservations that were made in time can still be confirmed. Closing
+// twice is closing once. ErrNoSale: there is no such sale.
+func (g *Seckill) Close(ctx context.Context, item string) error {
+	begun := time.Now()
+	return g.observe(ctx, "close", begun, Decision{Guard: g.name}, g.close(ctx, item))
+}
+
+func (g *Seckill) close(ctx context.Context, item string) error {
+	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillCloseScript, g.saleKeys(item), g.engine.now(time.Millisecond))
+	if err != nil {
+		return err
+	}
+	closed, err := readNumber(value)
+	if err == nil && closed < 0 {
+		err = ErrNoSale
+	}
+	return err
+}
+
+// SweepEvery sweeps the items that the function names, each about once an interval, until the context ends, and
+// returns nil then: units of reservations whose time is over go back in time also where nobody asks for them. The function is called
+// at the beginning of each round, so items can come and go. The calls are spread over the interval.
+//
+// It runs in the caller's goroutine, so that the program knows when it has ended, and does not give up: the observer hears of
+// errors, and the next round tries again. Several processes may sweep the same items. An interval of less than a
+// millisecond, and a nil function, are errors.
+func (g *Seckill) SweepEvery(ctx context.Context, interval time.Duration, items func() []string) error {
+	if interval < time.Millisecond || items == nil {
+		return fmt.Errorf("core: sweep %q every %v: give it a millisecond or more, and a function that names the items",
+			g.name, interval)
+	}
+	var due []string
+	pause := interval
+	timer := time.NewTimer(rand.N(interval)) // processes that start together do not sweep together
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		if len(due) == 0 {
+			due = items()
+			pause = interval / time.Duration(max(len(due), 1))
+		}
+		if len(due) > 0 {
+			g.sweepAll(ctx, due[0])
+			due = due[1:]
+		}
+		timer.Reset(pause)
+	}
+}
+
+// sweepAll sweeps until nothing is left to sweep, or an error ends it.
+func (g *Seckill) sweepAll(ctx context.Context, item string) {
+	for {
+		if swept, err := g.Sweep(ctx, item); err != nil || swept < sweepMost {
+			return
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+func TestSeckillRestock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Seckill("s", SeckillOptions{})
+		openSale(t, g, "tv", Sale{Stock: 3, PerBuyer: 2})
+		settle(t, g, check(t, g, Attempt{Actor: "ann", Resource: "tv", ID: "1"}), true)
+		check(t, g, Attempt{Actor: "bob", Resource: "tv", ID: "2"})
+		for _, step := range []struct {
+			id    string
+			units int64
+			want  SaleStatus
+			err   error
+		}{
+			{"1", 4, SaleStatus{7, 5, 1, 1}, nil}, // a reservation has the same ID, which does not matter
+			{"1", 4, SaleStatus{7, 5, 1, 1}, nil},
+			{"1", 5, SaleStatus{7, 5, 1, 1}, ErrInvalidAttempt},
+			{"2", -6, SaleStatus{7, 5, 1, 1}, ErrTooFewLeft},
+			{"2", -5, SaleStatus{2, 0, 1, 1}, nil}, // what was refused may be tried again with other units
+			{"2", -5, SaleStatus{2, 0, 1, 1}, nil},
+			{"3", -1, SaleStatus{2, 0, 1, 1}, ErrTooFewLeft},
+			{"3", maxAmount - 1, SaleStatus{2, 0, 1, 1}, ErrInvalidAttempt},
+			{"3", maxAmount - 2, SaleStatus{maxAmount, maxAmount - 2, 1, 1}, nil},
+			{"4", 1, SaleStatus{maxAmount, maxAmount - 2, 1, 1}, ErrInvalidAttempt},
+			{"4", maxAmount, SaleStatus{maxAmount, maxAmount - 2, 1, 1}, ErrInvalidAttempt},
+			{"4", -maxAmount, SaleStatus{maxAmount, maxAmount - 2, 1, 1}, ErrTooFewLeft},
+			{"4", 0, SaleStatus{}, ErrInvalidAttempt},
+			{"4", maxAmount + 1, SaleStatus{}, ErrInvalidAttempt},
+			{"4", -maxAmount - 1, SaleStatus{}, ErrInvalidAttempt},
+			{"", 1, SaleStatus{}, ErrInvalidAttempt},
+		} {
+			got, err := g.Restock(t.Context(), "tv", step.id, step.units)
+			if got != step.want || !errors.Is(err, step.err) {
+				t.Errorf("restock %q by %d: %+v, %v; want %+v, %v", step.id, step.units, got, err, step.want, step.err)
+			}
+		}
+		wantStatus(t, g, "tv", maxAmount-2, 1, 1)
+		if _, err := g.Restock(t.Context(), "pc", "1", 1); !errors.Is(err, ErrNoSale) {
+			t.Errorf("an unknown sale: %v", err)
+		}
+	})
+}
+
+func TestSeckillRestockWithALostReplyCountsOnce(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		faults := redistest.NewFaults(t)
+		b.Client = b.NewClientWith(t, faults)
+		e := newEngine(b)
+		g := e.Seckill("s", SeckillOptions{})
+		openSale(t, g, "tv", Sale{Stock: 5})
+		if err := e.Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i, units := range []int64{3, -2} {
+			faults.SwallowReply("evalsha")
+			if s, err := g.Restock(t.Context(), "tv", string(rune('a'+i)), units); err != nil || s.Left != s.Stock {
+				t.Fatalf("%+v, %v", s, err)
+			}
+		}
+		faults.SwallowReply("evalsha")
+		if err := g.Close(t.Context(), "tv"); err != nil {
+			t.Fatal(err)
+		}
+		if faults.Swallowed() != 3 {
+			t.Errorf("%d replies were lost, want 3", faults.Swallowed())
+		}
+		wantStatus(t, g, "tv", 6, 0, 0)
+		wantEvents(t, g, "tv", "opened   5", "restocked a  3", "restocked b  -2", "closed   0")
+	})
+}
+
+func TestSeckillClose(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).Seckill("s", SeckillOptions{})
+		for name, sale := range map[string]Sale{
+			"without an end":    {Stock: 3},
+			"before its end":    {Stock: 3, Closes: clock.Now().Add(time.Hour)},
+			"before it expires": {Stock: 3, Closes: clock.Now().Add(100 * 24 * time.Hour)},
+		} {
+			openSale(t, g, name, sale)
+			ann := check(t, g, Attempt{Actor: "ann", Resource: name})
+			for range 2 {
+				if err := g.Close(t.Context(), name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: name}), ReasonClosed)
+			settle(t, g, ann, true) // in time
+			wantStatus(t, g, name, 2, 0, 1)
+			wantSameTTL(t, b, g, name)
+		}
+
+		openSale(t, g, "before it opens", Sale{Stock: 3, Opens: clock.Now().Add(time.Hour)})
+		if err := g.Close(t.Context(), "before it opens"); err != nil {
+			t.Fatal(err)
+		}
+		wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "before it opens"}), ReasonClosed)
+		clock.Advance(2 * time.Hour)
+		wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "before it opens"}), ReasonClosed)
+
+		openSale(t, g, "closed by itself", Sale{Stock: 3, Closes: clock.Now().Add(time.Hour)})
+		clock.Advance(2 * time.Hour)
+		if err := g.Close(t.Context(), "closed by itself"); err != nil {
+			t.Fatal(err)
+		}
+		wantEvents(t, g, "closed by itself", "opened   3")
+		if err := g.Close(t.Context(), "unknown"); !errors.Is(err, ErrNoSale) {
+			t.Errorf("an unknown sale: %v", err)
+		}
+	})
+}
+
+// TestSeckillSweepEvery: units of buyers whose process has died go back while nobody asks for them.
+func TestSeckillSweepEvery(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		dead := newEngine(b, withClock(clock)).Seckill("s", SeckillOptions{})
+		for _, item := range []string{"tv", "pc"} {
+			openSale(t, dead, item, Sale{Stock: 300, PerBuyer: 300, Hold: time.Minute})
+			for range 250 { // more than one call takes back
+				check(t, dead, Attempt{Actor: "ann", Resource: item})
+			}
+		}
+		clock.Advance(time.Minute)
+		g := newEngine(b, withClock(clock)).Seckill("s", SeckillOptions{})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			ended <- g.SweepEvery(ctx, time.Millisecond, func() []string { return []string{"tv", "unknown", "pc"} })
+		}()
+		for _, item := range []string{"tv", "pc"} {
+			redistest.Eventually(t, 20*time.Second, func() bool {
+				s, err := g.Status(t.Context(), item)
+				return err == nil && s.Left == 300
+			}, "all holds of "+item+" have gone back")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("SweepEvery: %v", err)
+		}
+		wantStatus(t, g, "tv", 300, 0, 0)
+	})
+}
+
+// sweepTimes answers each call with an error or nothing to sweep, and notes when it came.
+type sweepTimes struct {
+	mu    sync.Mutex
+	begun time.Time
+	times []time.Duration
+}
+
+func (s *sweepTimes) Process(_ context.Context, cmd redis.Cmder) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.times = append(s.times, time.Since(s.begun))
+	if len(s.times)%2 == 0 {
+		cmd.SetErr(errors.New("down"))
+		return cmd.Err()
+	}
+	cmd.(*redis.Cmd).SetVal(int64(0))
+	return nil
+}
+
+// TestSeckillSweepEverySpreadsItsCalls and goes on after errors, of which the observer hears.
+func TestSeckillSweepEverySpreadsItsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rdb, h := &sweepTimes{begun: time.Now()}, &heard{}
+		g := New(rdb, WithObserver(h)).Seckill("s", SeckillOptions{})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		rounds := 0
+		err := g.SweepEvery(ctx, time.Minute, func() []string {
+			if rounds++; rounds%2 == 0 {
+				return nil // nothing is on sale for a minute
+			}
+			return []string{"a", "b", "c"}
+		})
+		if err != nil {
+			t.Errorf("SweepEvery: %v", err)
+		}
+		var pauses []time.Duration
+		for i := 1; i < len(rdb.times); i++ {
+			pauses = append(pauses, rdb.times[i]-rdb.times[i-1])
+		}
+		if first := rdb.times[0]; first >= time.Minute {
+			t.Errorf("the first sweep came after %v", first)
+		}
+		third := 20 * time.Second
+		if want := []time.Duration{third, third, third + time.Minute}; len(pauses) < 12 || !slices.Equal(pauses[:3], want) {
+			t.Errorf("sweeps came at %v", rdb.times)
+		}
+		failed := 0
+		for _, e := range h.events {
+			if e.Op == "sweep" && e.Err != nil {
+				failed++
+			}
+		}
+		if failed != len(rdb.times)/2 {
+			t.Errorf("the observer heard of %d errors, want %d", failed, len(rdb.times)/2)
+		}
+		for _, wrong := range []error{
+			g.SweepEvery(ctx, 0, func() []string { return nil }), g.SweepEvery(ctx, time.Minute, nil),
+		} {
+			if wrong == nil {
+				t.Error("a mistake in the arguments is not an error")
+			}
+		}
+	})
+}

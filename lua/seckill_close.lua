@@ -1,0 +1,42 @@
+-- Seckill: closes a sale now. One that is closed already stays as it is.
+--
+-- KEYS  1 sale          hash, as seckill_open writes it
+--       2 buyers        hash, as seckill_reserve writes it
+--       3 holds         sorted set, likewise
+--       4 reservations  hash, likewise
+--       5 outbox        stream, as seckill_open writes it; absent: no events
+-- ARGV  1 now           milliseconds; absent or empty: the server's clock
+-- Returns 1 when this call closed the sale, 0 when it was closed, -1 when there is no such sale.
+
+local sale, outbox = KEYS[1], KEYS[5]
+local now = tonumber(ARGV[1])
+
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local s = redis.call('HMGET', sale, 'opens', 'closes', 'keep')
+if not s[1] then
+  return -1
+end
+local opens, closes, keep = tonumber(s[1]), tonumber(s[2]), s[3]
+if closes > 0 and closes <= now then
+  return 0
+end
+
+-- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written. To close is what
+-- an operator may want just then.
+for _, key in ipairs(KEYS) do
+  redis.call('PEXPIRE', key, keep)
+end
+closes = string.format('%.0f', now)
+redis.call('HSET', sale, 'closes', closes)
+if opens > now then
+  redis.call('HSET', sale, 'opens', closes) -- or buyers would be told to wait for the opening
+end
+if outbox then
+  redis.call('XADD', outbox, '*', 'event', 'closed')
+  redis.call('PEXPIRE', outbox, keep)
+end
+return 1
