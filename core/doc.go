@@ -15,8 +15,8 @@
 // ID. A guard that lets an attempt through may want to hear how it ended: pass its Decision to Settle. Web applications
 // leave all of that to the packages nethttpmw, ginmw and echomw.
 //
-// The guards are SlidingWindow, FixedWindow and TokenBucket (rate limits), Votes (one vote a voter) and Seckill (a stock that
-// can not be oversold). Of the rate limits most want SlidingWindow, the only one that is never exceeded; the others keep less
+// The guards are SlidingWindow, FixedWindow and TokenBucket (rate limits), Votes (one vote a voter), Quota (so many different
+// items a period) and Seckill (a stock that can not be oversold). Of the rate limits most want SlidingWindow, the only one that is never exceeded; the others keep less
 // in Redis. Each decides in a single script call with the server's clock, so any number of processes can share a guard, and every
 // key that it writes expires. All of the package is safe for concurrent use.
 //

@@ -43,8 +43,19 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"is never open":               func() { engine().Votes("v", VoteOptions{Poll: Poll{Opens: time.Unix(2, 0), Closes: time.Unix(1, 0)}}) },
 		"voters vote again":           func() { engine().Votes("v", VoteOptions{Keep: time.Millisecond}) },
 		"give Keep days (guard \"s\"": func() { engine().Seckill("s", SeckillOptions{Keep: -1}) },
-		"script's name is empty":      func() { NewScript("", "return 1", Once) },
-		"has no source":               func() { NewScript("x", " \n", Once) },
+		"give Items 1 to 10000":       func() { engine().Quota("q", QuotaOptions{Period: Daily(time.UTC)}) },
+		"quota of 10001 items":        func() { engine().Quota("q", QuotaOptions{Items: 10_001, Period: Daily(time.UTC)}) },
+		"quota without a Period":      func() { engine().Quota("q", QuotaOptions{Items: 1}) },
+		"return one that it is in": func() {
+			engine().Quota("q", QuotaOptions{Items: 1, Period: func(t time.Time) (begins, ends time.Time) { return t, t }})
+		},
+		"pass time.UTC":          func() { Daily(nil) },
+		"begin on a day":         func() { Weekly(time.UTC, 7) },
+		"1s to 8784h0m0s":        func() { Every(time.Millisecond) },
+		"Every(8784h0m1s)":       func() { Every(maxWindow + time.Second) },
+		"Every(1.0005s)":         func() { Every(1000500 * time.Microsecond) },
+		"script's name is empty": func() { NewScript("", "return 1", Once) },
+		"has no source":          func() { NewScript("x", " \n", Once) },
 		"two guards are named \"a\"": func() {
 			e := engine()
 			e.SlidingWindow("a", PerMinute(1))
@@ -63,6 +74,7 @@ func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 	}
 	e.Votes("v", VoteOptions{})
 	e.Seckill("s", SeckillOptions{})
+	e.Quota("q", QuotaOptions{Items: 1, Period: Daily(time.UTC)})
 }
 
 func TestGuardsWithDifferentNamesShareNothing(t *testing.T) {
@@ -79,6 +91,7 @@ func every(t *testing.T, e *Engine) func(actor string) {
 	t.Helper()
 	window, votes, sale := e.SlidingWindow("w", PerHour(5)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
 	fixed, bucket := e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5))
+	quota := e.Quota("q", QuotaOptions{Items: 5, Period: Daily(time.UTC)})
 	openSale(t, sale, "tv", Sale{Stock: 1000})
 	return func(actor string) {
 		t.Helper()
@@ -99,6 +112,15 @@ func every(t *testing.T, e *Engine) func(actor string) {
 		}
 		tally(t, votes, "tv")
 		if _, err := sale.Sweep(t.Context(), "tv"); err != nil {
+			t.Fatal(err)
+		}
+		d := check(t, quota, Attempt{Actor: actor, Item: "a7"})
+		wantReason(t, d, ReasonOK)
+		settle(t, quota, d, actor != "fails")
+		if _, _, err := quota.Used(t.Context(), Attempt{Actor: actor}); err != nil {
+			t.Fatal(err)
+		}
+		if err := quota.Reset(t.Context(), Attempt{Actor: actor}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -242,7 +264,7 @@ func TestObserverHearsEverything(t *testing.T) {
 	}
 	want := "s open, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, " +
 		"w peek, w check, w refund, w reset, f peek, f check, f refund, f reset, b peek, b check, b refund, b reset, " +
-		"s status, v tally, s sweep, w2 check"
+		"s status, v tally, s sweep, q check, q settle, q used, q reset, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}

@@ -28,6 +28,9 @@ var scripts = map[string]string{
 	"limit_reset.lua":           lua.LimitReset,
 	"vote.lua":                  lua.Vote,
 	"vote_undo.lua":             lua.VoteUndo,
+	"quota.lua":                 lua.Quota,
+	"quota_undo.lua":            lua.QuotaUndo,
+	"quota_used.lua":            lua.QuotaUsed,
 	"seckill_open.lua":          lua.SeckillOpen,
 	"seckill_reserve.lua":       lua.SeckillReserve,
 	"seckill_confirm.lua":       lua.SeckillConfirm,
@@ -89,6 +92,7 @@ func TestByHand(t *testing.T) {
 	s := redistest.StartServer(t)
 	const voters, tally, op = "gatehouse:votes:poll:{final}:voters", "gatehouse:votes:poll:{final}:tally", "gatehouse:votes:poll:{final}:op|o1"
 	sale := []string{"s{tv}:sale", "s{tv}:buyers", "s{tv}:holds", "s{tv}:reservations"}
+	day := func(call string) []string { return []string{"q{ann}:items", "q{ann}:operations", "q{ann}:" + call} }
 	for _, step := range []struct {
 		file string
 		keys []string
@@ -134,6 +138,17 @@ func TestByHand(t *testing.T) {
 		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c4", "60000"}, "0"},
 		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c4"}, "gone 0 0 0 "},
 		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c5"}, "ok 0 1 0 red=1"},
+		{"quota", day("c1"), []string{"0", "9000000000000", "1000", "1", "a7", "o1", "1", "c1", "5000000"}, "ok 0 1 5000000"},
+		{"quota", day("c2"), []string{"0", "9000000000000", "1000", "1", "a7", "o2", "0", "c2"}, "again 0 1 X"},
+		{"quota", day("c3"), []string{"0", "9000000000000", "1000", "1", "a8", "o1", "1", "c3"}, "conflict 0 1 X"},
+		{"quota", day("c3"), []string{"0", "9000000000000", "1000", "1", "a8", "o3", "1", "c3"}, "quota 0 1 X"},
+		{"quota", day("c3"), []string{"5000", "6000", "1000", "1", "a8", "o3", "1", "c3"}, "day_rolled 0 0 X"},
+		{"quota_used", day("")[:1], []string{"0", "9000000000000", "5000000"}, "5000000 a7"},
+		{"quota_used", day("")[:1], []string{"5000", "6000", "7000"}, "7000 "},
+		{"quota_undo", day("c1"), []string{"a7", "o1", "c1", "0"}, "0"},
+		{"quota_undo", day("c2"), []string{"a7", "o2", "c2", "0"}, "1"},
+		{"quota_undo", day("c4"), []string{"a7", "o1", "c4", "60000"}, "0"},
+		{"quota", day("c4"), []string{"0", "9000000000000", "1000", "1", "a7", "o1", "1", "c4"}, "gone 0 0 X"},
 		{"seckill_open", sale[:1], []string{"2", "0", "0", "1", "60000", "600000"}, "1"},
 		{"seckill_open", sale[:1], []string{"9", "0", "0", "1", "60000", "600000"}, "0"},
 		{"seckill_reserve", sale, []string{"o1", "ann", "1", "100", "c1"}, "ok 0 held 1 2 60000 0"},
