@@ -33,7 +33,7 @@ type answer struct {
 var answers = map[core.Reason]answer{
 	core.ReasonLimited:   {http.StatusTooManyRequests, "Too many requests. Try again later."},
 	core.ReasonOverLimit: {http.StatusTooManyRequests, "This request asks for more than the limit allows at all."},
-	core.ReasonQuota:     {http.StatusTooManyRequests, "All choices in this poll have been used."},
+	core.ReasonQuota:     {http.StatusTooManyRequests, "All that is allowed has been used."},
 	core.ReasonEarly:     {http.StatusTooManyRequests, "The sale has not begun yet."},
 	core.ReasonDuplicate: {http.StatusConflict, "This has been done before, as often as is allowed."},
 	core.ReasonNotOpen:   {http.StatusConflict, "This is not open."},
@@ -42,6 +42,7 @@ var answers = map[core.Reason]answer{
 	core.ReasonGone:      {http.StatusConflict, "The reservation is over."},
 	core.ReasonConflict:  {http.StatusUnprocessableEntity, "This operation ID belongs to a different request."},
 	core.ReasonNotReady:  {http.StatusServiceUnavailable, "This is not on sale."},
+	core.ReasonDayRolled: {http.StatusServiceUnavailable, "A new period is just beginning. Try again."},
 	ReasonUnavailable:    {http.StatusServiceUnavailable, "This can not be decided right now. Try again later."},
 	ReasonNoKey:          {http.StatusBadRequest, "The request lacks something that this needs to know."},
 	ReasonMalformed:      {http.StatusBadRequest, "Something in the request that this needs to know is malformed."},

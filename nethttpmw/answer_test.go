@@ -24,6 +24,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonGone:             http.StatusConflict,
 		core.ReasonConflict:         http.StatusUnprocessableEntity,
 		core.ReasonNotReady:         http.StatusServiceUnavailable,
+		core.ReasonDayRolled:        http.StatusServiceUnavailable,
 		nethttpmw.ReasonUnavailable: http.StatusServiceUnavailable,
 		nethttpmw.ReasonNoKey:       http.StatusBadRequest,
 		nethttpmw.ReasonMalformed:   http.StatusBadRequest,

@@ -7,6 +7,7 @@ import (
 	"runtime"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -132,6 +133,11 @@ func always(ending) bool      { return true }
 var takings = []taking{
 	{"a vote", func(s *scene) nethttpmw.Rule { return vote(s.gate.Votes("vote", core.VoteOptions{})) }, onSuccess},
 	{"a purchase", func(s *scene) nethttpmw.Rule { return claim(s.sale("sale", core.Sale{Stock: 5})) }, onSuccess},
+	{"an item of a quota", func(s *scene) nethttpmw.Rule {
+		rule := vote(s.quota(1, oneEra))
+		rule.Which = keyfuncs.Method() // so the second request is for another item
+		return rule
+	}, onSuccess},
 	{"a unit of a limit", limitOf(core.PerHour(1)), always},
 	{"a unit of a limit that counts successes", func(s *scene) nethttpmw.Rule {
 		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
@@ -154,6 +160,12 @@ func (s *scene) wantKept(g core.Guard, kept bool) {
 			s.wantTally(g, map[string]int64{"red": 1})
 		} else {
 			s.wantTally(g, nil)
+		}
+	case *core.Quota:
+		if kept {
+			s.wantUsed(g, http.MethodPost)
+		} else {
+			s.wantUsed(g)
 		}
 	case *core.Seckill:
 		if kept {
