@@ -35,8 +35,8 @@ type QuotaOptions struct {
 // when all of them have failed, so it may still be counted when the one that heard ReasonOK has failed. When a
 // ninth attempt shares an item, it can not be taken back any more.
 //
-// The set of items is exact, and lives in Redis until its period is over. It has no more items than the quota, each
-// with up to 1024 bytes of text and at most eight operation IDs.
+// The set of items is exact, and lives in Redis until its period is over. It has no more items than the quota, so its memory is
+// bounded: about 100 bytes for an item with a short name, at most 1024 for the name, and as much as eight operation IDs.
 type Quota struct {
 	guard
 	options QuotaOptions

@@ -620,19 +620,21 @@ func TestQuotaFullRedis(t *testing.T) {
 	alone := check(t, g, Attempt{Actor: "ann", Item: "alone", ID: "op"})
 	shared := check(t, g, Attempt{Actor: "ann", Item: "shared", ID: "op 2"})
 	check(t, g, Attempt{Actor: "ann", Item: "shared"})
+	twice := check(t, g, Attempt{Actor: "ann", Item: "twice", ID: "op 3"})
+	check(t, g, Attempt{Actor: "ann", Item: "twice", ID: "op 3"})
 	rdb.ConfigSet(t.Context(), "maxmemory", "1")
 	for _, item := range []string{"new", "shared"} {
 		if _, err := g.Check(t.Context(), Attempt{Actor: "ann", Item: item}); err == nil || !strings.Contains(err.Error(), "OOM") {
 			t.Errorf("item %q in a full Redis: %v, want its OOM error", item, err)
 		}
 	}
-	wantUsed(t, g, 3, "alone", "shared")
+	wantUsed(t, g, 2, "alone", "shared", "twice")
 
 	// What has been counted can be given back.
 	settle(t, g, alone, false)
-	wantUsed(t, g, 4, "shared")
 	settle(t, g, shared, false)
-	wantUsed(t, g, 4, "shared")
+	settle(t, g, twice, false)
+	wantUsed(t, g, 3, "shared", "twice")
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
 	for _, id := range []string{"op", "op 2"} { // the operations have been forgotten
 		wantReason(t, check(t, g, Attempt{Actor: "ann", Item: "new " + id, ID: id}), ReasonOK)
