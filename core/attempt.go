@@ -17,14 +17,15 @@ type Attempt struct {
 	// Resource is what the attempt is about: the poll, the item on sale, the packet. Rate limits take it as part of the key, and
 	// may leave it empty: then the guard has one budget an actor.
 	Resource string
-	// Item is the one of several that the attempt picks: a voter's choice. Guards that have no items ignore it.
+	// Item is the one of several that the attempt picks: a voter's choice, the article that is read. Guards that have no
+	// items ignore it.
 	Item string
 	// Cost is how much the attempt takes: units of a rate limit, the weight of a vote, the quantity bought.
 	// Zero means 1; a negative cost is an ErrInvalidAttempt.
 	Cost int64
 	// ID is the operation ID. A second attempt with the same ID changes nothing and hears the first one's answer; where
 	// it differs from the first one it is refused as ReasonConflict. Empty: one is made, and Decision.Attempt has it. IDs are
-	// known within one poll, sale or packet: two sales do not know of each other's.
+	// known within one poll, sale or packet, or within one actor's period of a quota: two sales do not know of each other's.
 	// Rate limits use it for giving back only.
 	ID string
 
@@ -87,8 +88,28 @@ func (a Attempt) prepareClaim(what string) (Attempt, error) {
 	if a.Cost > maxAmount {
 		return a, fmt.Errorf("%w: cost %d is beyond 2^53-1", ErrInvalidAttempt, a.Cost)
 	}
+	return a.withCall(), nil
+}
+
+// prepareItem is prepare for guards that count different items.
+func (a Attempt) prepareItem() (Attempt, error) {
+	a, err := a.prepare()
+	if err != nil {
+		return a, err
+	}
+	if a.Item == "" {
+		return a, fmt.Errorf("%w: no item: name which one of those that are counted it is", ErrInvalidAttempt)
+	}
+	if a.Cost != 1 {
+		return a, fmt.Errorf("%w: cost %d: an item counts 1", ErrInvalidAttempt, a.Cost)
+	}
+	return a.withCall(), nil
+}
+
+// withCall names the call of Check that the attempt is made by, unless it has a name.
+func (a Attempt) withCall() Attempt {
 	if a.call == "" {
 		a.call = rand.Text()[:10]
 	}
-	return a, nil
+	return a
 }

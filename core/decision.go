@@ -13,7 +13,7 @@ type Decision struct {
 	Attempt Attempt
 	// Allowed reports whether the attempt may go on.
 	Allowed bool
-	// Reason says why: ReasonOK when allowed.
+	// Reason says why: ReasonOK when allowed, or ReasonAgain.
 	Reason Reason
 	// Source says who decided. It is empty beside an error, and where nobody had to be asked, as for ReasonOverLimit.
 	Source Source
@@ -22,15 +22,15 @@ type Decision struct {
 	Replayed bool
 
 	// Limit and Remaining are, for a rate limit, the units of the limit that speaks and what is left of them; for Votes
-	// the choices that a voter has in the poll and those left; for Seckill the stock and what is left of it; for RedPacket the
-	// shares and those left.
+	// the choices that a voter has in the poll and those left; for Quota the different items of a period; for Seckill the
+	// stock and what is left of it; for RedPacket the shares and those left.
 	Limit, Remaining int64
-	// Window is the length of the limit that speaks; zero for guards without one.
+	// Window is the length of the limit that speaks, for Quota that of the period; zero for guards without one.
 	Window time.Duration
 	// RetryAfter is how long to wait until the same attempt can succeed; zero when allowed, or when waiting is no help.
 	RetryAfter time.Duration
 	// ResetAfter is, for a rate limit, how long until units come back for sure: the window when allowed, RetryAfter when
-	// refused. For Seckill it is how long the reservation waits to be confirmed.
+	// refused. For Quota it is how long the period still is, for Seckill how long the reservation waits to be confirmed.
 	ResetAfter time.Duration
 
 	// Choices is the voter's record in this poll, the newest last. Votes only.
@@ -44,6 +44,8 @@ type Decision struct {
 	// stamp and limits say of an admitted rate limit attempt when it took its units, and by which limits.
 	stamp  int64
 	limits *limitSet
+	// span is the period that a quota counts an attempt in.
+	span span
 	// local is set where this process decided alone: whether what was taken has been given back.
 	local *atomic.Bool
 }
@@ -64,12 +66,19 @@ const (
 
 	// ReasonDuplicate: this voter has voted, this buyer has all that one buyer may have, this user has a share of the packet.
 	ReasonDuplicate Reason = "duplicate"
-	// ReasonQuota: the voter has used all choices of a poll that gives several.
+	// ReasonQuota: the voter has used all choices of a poll that gives several; the actor has had all different items of
+	// the period, and RetryAfter says when it ends.
 	ReasonQuota Reason = "quota"
 	// ReasonNotOpen: the poll opens later; RetryAfter says when.
 	ReasonNotOpen Reason = "not_open"
 	// ReasonClosed: the poll or the sale is over, the packet has expired.
 	ReasonClosed Reason = "closed"
+
+	// ReasonAgain: allowed, for an item that has been counted in this period already, and nothing was taken.
+	ReasonAgain Reason = "again"
+	// ReasonDayRolled: the server's clock was in another period each time that it was asked, because one has just ended, or
+	// because it jumps; asking again helps.
+	ReasonDayRolled Reason = "day_rolled"
 
 	// ReasonEarly: the sale opens later; RetryAfter says when.
 	ReasonEarly Reason = "early"
@@ -94,7 +103,7 @@ type Source string
 const (
 	// SourceRedis: a script on Redis.
 	SourceRedis Source = "redis"
-	// SourceRemembered: this process, by what Redis has answered a moment ago: see WithRefusalMemory and Bans.
+	// SourceRemembered: this process, by what Redis has answered a moment ago: see WithRefusalMemory, Bans and Seckill.
 	SourceRemembered Source = "remembered"
 	// SourceLocal: this process alone, because Redis could not be asked (see LocalGuard), or the engine has none (see NewMemory).
 	SourceLocal Source = "local"

@@ -16,7 +16,7 @@
 // leave all of that to the packages nethttpmw, ginmw and echomw.
 //
 // The guards are SlidingWindow, FixedWindow and TokenBucket (rate limits), Bans (who is refused too often is shut out), Votes (one
-// vote a voter), Seckill (a stock that can not be oversold) and RedPacket (an amount that is split by luck). Of the rate limits most want SlidingWindow, the only one that is
+// vote a voter), Quota (so many different items a period), Seckill (a stock that can not be oversold) and RedPacket (an amount that is split by luck). Of the rate limits most want SlidingWindow, the only one that is
 // never exceeded; the others keep less in Redis. Each decides in a single script call with the server's clock, so any number of
 // processes can share a guard, and every key that it writes expires. All of the package is safe for concurrent use.
 //

@@ -55,6 +55,17 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"refunds what is left":         func() { engine().RedPacket("r", RedPacketOptions{Keep: time.Millisecond}) },
 		"script's name is empty":       func() { NewScript("", "return 1", Once) },
 		"has no source":                func() { NewScript("x", " \n", Once) },
+		"give Items 1 to 10000":        func() { engine().Quota("q", QuotaOptions{Period: Daily(time.UTC)}) },
+		"quota of 10001 items":         func() { engine().Quota("q", QuotaOptions{Items: 10_001, Period: Daily(time.UTC)}) },
+		"quota without a Period":       func() { engine().Quota("q", QuotaOptions{Items: 1}) },
+		"return one that it is in": func() {
+			engine().Quota("q", QuotaOptions{Items: 1, Period: func(t time.Time) (begins, ends time.Time) { return t, t }})
+		},
+		"pass time.UTC":    func() { Daily(nil) },
+		"begin on a day":   func() { Weekly(time.UTC, 7) },
+		"1s to 8784h0m0s":  func() { Every(time.Millisecond) },
+		"Every(8784h0m1s)": func() { Every(maxWindow + time.Second) },
+		"Every(1.0005s)":   func() { Every(1000500 * time.Microsecond) },
 		"two guards are named \"a\"": func() {
 			e := engine()
 			e.SlidingWindow("a", PerMinute(1))
@@ -75,6 +86,7 @@ func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 	e.Votes("v", VoteOptions{})
 	e.Seckill("s", SeckillOptions{})
 	e.RedPacket("r", RedPacketOptions{})
+	e.Quota("q", QuotaOptions{Items: 1, Period: Daily(time.UTC)})
 }
 
 func TestGuardsWithDifferentNamesShareNothing(t *testing.T) {
@@ -93,6 +105,7 @@ func every(t *testing.T, e *Engine) func(actor string) {
 	fixed, bucket := e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5))
 	bans := e.Bans("bans", BanOptions{Refusals: 1})
 	packets := e.RedPacket("r", RedPacketOptions{})
+	quota := e.Quota("q", QuotaOptions{Items: 5, Period: Daily(time.UTC)})
 	openSale(t, sale, "tv", Sale{Stock: 1000})
 	createPacket(t, packets, "tv", Packet{Total: 1000, Shares: 10, Expires: time.Now().Add(time.Minute)})
 	return func(actor string) {
@@ -127,6 +140,15 @@ func every(t *testing.T, e *Engine) func(actor string) {
 			t.Fatal(err)
 		}
 		if _, err := packets.Audit(t.Context(), "tv"); err != nil {
+			t.Fatal(err)
+		}
+		d := check(t, quota, Attempt{Actor: actor, Item: "a7"})
+		wantReason(t, d, ReasonOK)
+		settle(t, quota, d, actor != "fails")
+		if _, _, err := quota.Used(t.Context(), Attempt{Actor: actor}); err != nil {
+			t.Fatal(err)
+		}
+		if err := quota.Reset(t.Context(), Attempt{Actor: actor}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -270,7 +292,8 @@ func TestObserverHearsEverything(t *testing.T) {
 	}
 	want := "s open, r create, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, r check, " +
 		"w peek, w check, w refund, w reset, f peek, f check, f refund, f reset, b peek, b check, b refund, b reset, " +
-		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, r refund, r audit, w2 check"
+		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, r refund, r audit, " +
+		"q check, q settle, q used, q reset, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}

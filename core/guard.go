@@ -32,6 +32,8 @@ type Guard interface {
 type Traits struct {
 	// NeedsResource reports that an attempt without a resource is a mistake.
 	NeedsResource bool
+	// NeedsItem reports that an attempt without an item is a mistake.
+	NeedsItem bool
 	// KeepsOnFailure reports that an attempt counts however its request ends, as with rate limits and red packets: an adapter
 	// gives back only when a later rule refuses the same request. Where it is false, a failed request gives back what it took.
 	KeepsOnFailure bool

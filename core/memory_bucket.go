@@ -7,8 +7,8 @@ type bucket struct{ since, offset, taken, max int64 }
 
 func newBucket() counter { return new(bucket) }
 
-// span returns the microseconds in which so many units flow in, rounded up.
-func span(units, max, window int64) int64 {
+// fillTime returns the microseconds in which so many units flow in, rounded up.
+func fillTime(units, max, window int64) int64 {
 	rest := window % max // so that no product is beyond 64 bits
 	return units*(window/max) + ceilDiv(units*rest, max)
 }
@@ -18,7 +18,7 @@ func (b *bucket) at(l Limit, now int64) bucket {
 	window, current := l.Window.Microseconds(), *b
 	if b.max != 0 && b.max != l.Max {
 		// The limit has been changed: the bucket will be full when it would have been, to the microsecond.
-		current.offset += span(b.taken, b.max, window)
+		current.offset += fillTime(b.taken, b.max, window)
 		current.taken = 0
 	}
 	current.max = l.Max
@@ -29,7 +29,7 @@ func (b *bucket) at(l Limit, now int64) bucket {
 }
 
 // full returns when the bucket is full.
-func (b *bucket) full(window int64) int64 { return b.since + b.offset + span(b.taken, b.max, window) }
+func (b *bucket) full(window int64) int64 { return b.since + b.offset + fillTime(b.taken, b.max, window) }
 
 func (b *bucket) look(l Limit, now, need int64) (left, wait, moment int64) {
 	window, current := l.Window.Microseconds(), b.at(l, now)
@@ -42,7 +42,7 @@ func (b *bucket) look(l Limit, now, need int64) (left, wait, moment int64) {
 		all = int64(quotient)
 	}
 	if left = all - current.taken; left < need {
-		wait = span(current.taken+need, l.Max, window) - room
+		wait = fillTime(current.taken+need, l.Max, window) - room
 	}
 	return left, wait, current.since
 }
@@ -70,7 +70,7 @@ func (b *bucket) giveBack(l Limit, now, stamp, cost int64) {
 		}
 	} else {
 		// The limit has been changed since. What the units took is time, less than a microsecond of which is kept here.
-		b.offset -= max(span(cost, l.Max, window)-1, 0)
+		b.offset -= max(fillTime(cost, l.Max, window)-1, 0)
 	}
 	if b.full(window) <= now {
 		*b = bucket{}

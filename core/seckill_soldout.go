@@ -44,7 +44,7 @@ func (m *soldOuts) answer(d *Decision, now time.Time) bool {
 	if !ok || known.quantity == 0 || d.Attempt.Cost < known.quantity || age < 0 || age >= soldOutFor {
 		return false
 	}
-	d.Reason, d.Limit, d.Remaining = ReasonSoldOut, known.stock, known.left
+	d.Reason, d.Source, d.Limit, d.Remaining = ReasonSoldOut, SourceRemembered, known.stock, known.left
 	return true
 }
 

@@ -34,6 +34,13 @@ var (
 	//go:embed vote_undo.lua
 	VoteUndo string
 
+	//go:embed quota.lua
+	Quota string
+	//go:embed quota_undo.lua
+	QuotaUndo string
+	//go:embed quota_used.lua
+	QuotaUsed string
+
 	//go:embed seckill_open.lua
 	SeckillOpen string
 	//go:embed seckill_reserve.lua

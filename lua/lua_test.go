@@ -29,6 +29,9 @@ var scripts = map[string]string{
 	"ban.lua":                   lua.Ban,
 	"vote.lua":                  lua.Vote,
 	"vote_undo.lua":             lua.VoteUndo,
+	"quota.lua":                 lua.Quota,
+	"quota_undo.lua":            lua.QuotaUndo,
+	"quota_used.lua":            lua.QuotaUsed,
 	"seckill_open.lua":          lua.SeckillOpen,
 	"seckill_reserve.lua":       lua.SeckillReserve,
 	"seckill_confirm.lua":       lua.SeckillConfirm,
@@ -99,6 +102,7 @@ func TestByHand(t *testing.T) {
 	const expires, over = "4102444800000", "4102444800001" // the year 2100, and a moment later
 	sale := []string{"s{tv}:sale", "s{tv}:buyers", "s{tv}:holds", "s{tv}:reservations", "s{tv}:outbox"}
 	plain := []string{"p{tv}:sale", "p{tv}:buyers", "p{tv}:holds", "p{tv}:reservations"} // no outbox
+	day := func(call string) []string { return []string{"q{ann}:items", "q{ann}:operations", "q{ann}:" + call} }
 	for _, step := range []struct {
 		file string
 		keys []string
@@ -153,6 +157,22 @@ func TestByHand(t *testing.T) {
 		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c5"}, "ok 0 1 0 red=1"},
 		{"seckill_open", sale, []string{"2", "0", "0", "1", "60000", "600000"}, "1"},
 		{"seckill_open", sale, []string{"9", "0", "0", "1", "60000", "600000"}, "0"},
+		{"quota", day("c1"), []string{"0", "9000000000000", "1000", "1", "a7", "o1", "1", "c1", "5000000"}, "ok 0 1 5000000"},
+		{"quota", day("c2"), []string{"0", "9000000000000", "1000", "1", "a7", "o2", "0", "c2"}, "again 0 1 X"},
+		{"quota", day("c3"), []string{"0", "9000000000000", "1000", "1", "a8", "o1", "1", "c3"}, "conflict 0 1 X"},
+		{"quota", day("c3"), []string{"0", "9000000000000", "1000", "1", "a8", "o3", "1", "c3"}, "quota 0 1 X"},
+		{"quota", day("c3"), []string{"5000", "6000", "1000", "1", "a8", "o3", "1", "c3"}, "day_rolled 0 0 X"},
+		{"quota", day("c3"), []string{"5000", "6000", "1000", "2", "a8", "o3", "1", "c3", "4999"}, "day_rolled 0 0 4999"},
+		{"quota", day("c3"), []string{"5000", "6000", "1000", "2", "a8", "o3", "1", "c3", "6000"}, "day_rolled 0 0 6000"},
+		{"quota", day("c3"), []string{"5000", "6000", "1000", "2", "a8", "o3", "1", "c3", "5000"}, "ok 0 2 5000"},
+		{"quota", day("c3"), []string{"5000", "6000", "1000", "2", "a8", "o3", "1", "c3", "5999"}, "ok 0 2 5999"},
+		{"quota_undo", day("c3"), []string{"a8", "o3", "c3", "0"}, "1"},
+		{"quota_used", day("")[:1], []string{"0", "9000000000000", "5000000"}, "5000000 a7"},
+		{"quota_used", day("")[:1], []string{"5000", "6000", "7000"}, "7000 "},
+		{"quota_undo", day("c1"), []string{"a7", "o1", "c1", "0"}, "0"},
+		{"quota_undo", day("c2"), []string{"a7", "o2", "c2", "0"}, "1"},
+		{"quota_undo", day("c4"), []string{"a7", "o1", "c4", "60000"}, "0"},
+		{"quota", day("c4"), []string{"0", "9000000000000", "1000", "1", "a7", "o1", "1", "c4"}, "gone 0 0 X"},
 		{"seckill_reserve", sale, []string{"o1", "ann", "1", "100", "c1"}, "ok 0 held 1 2 60000 0"},
 		{"seckill_confirm", sale, []string{"o1"}, "ok 0 ann 1 1 2"},
 		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c2"}, "ok 0 held 0 2 60000 0"},

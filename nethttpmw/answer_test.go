@@ -27,6 +27,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonConflict:         http.StatusUnprocessableEntity,
 		core.ReasonNotReady:         http.StatusServiceUnavailable,
 		nethttpmw.ReasonDenied:      http.StatusForbidden,
+		core.ReasonDayRolled:        http.StatusServiceUnavailable,
 		nethttpmw.ReasonUnavailable: http.StatusServiceUnavailable,
 		nethttpmw.ReasonNoKey:       http.StatusBadRequest,
 		nethttpmw.ReasonMalformed:   http.StatusBadRequest,

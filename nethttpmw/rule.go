@@ -20,7 +20,7 @@ type Rule struct {
 	// What finds the resource: the poll, the item on sale, the packet, the route. Votes, Seckill and RedPacket require it. Nil:
 	// none, so a rate limit has one budget an actor for all routes that it is mounted on.
 	What keyfuncs.Func
-	// Which finds the item that the attempt picks: a voter's choice. Nil: none.
+	// Which finds the item that the attempt picks: a voter's choice, the article that is read. Quota requires it. Nil: none.
 	Which keyfuncs.Func
 	// Cost finds how much the attempt takes. Nil: 1. An error, or less than 1, is answered with 400.
 	Cost func(r *keyfuncs.Request) (int64, error)
@@ -80,6 +80,8 @@ func (r *Rule) check() error {
 		return errors.New("has no Who: say who is counted, such as keyfuncs.IP() or keyfuncs.User(...)")
 	case r.What == nil && r.Guard.Traits().NeedsResource:
 		return errors.New("has no What: say which poll or item it is about, such as keyfuncs.Param(...)")
+	case r.Which == nil && r.Guard.Traits().NeedsItem:
+		return errors.New("has no Which: say which of the different things it is, such as keyfuncs.Param(...)")
 	}
 	if _, ok := r.Guard.(core.LocalGuard); r.outage() == core.OutageLocal && !ok {
 		return errors.New("has OnOutage: OutageLocal, and a guard that can not decide inside one process: use OutageClosed")

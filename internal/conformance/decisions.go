@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -45,6 +46,32 @@ func decisionsAreFound(s *scene) {
 			s.Errorf("found: %v, want all but the last", found)
 		}
 	}
+}
+
+// knownItemsAreFree plays a reader of articles, and of some of them more than once. The handler gives points for new ones.
+func knownItemsAreFree(s *scene) {
+	quota := s.quota(2, oneEra)
+	reasons := &diary{}
+	status := http.StatusOK
+	app := s.framework.Build(onThings(func(c Context) {
+		d, _ := c.Decision("quota")
+		reasons.note(fmt.Sprintf("%s, %d left", d.Reason, d.Remaining))
+		c.Reply(status, "")
+	}, vote(quota)))
+	red, blue, green := []string{"X-Choice: red"}, []string{"X-Choice: blue"}, []string{"X-Choice: green"}
+
+	s.wantPosts(app, thing, red, 200, 200)
+	status = http.StatusInternalServerError
+	s.wantPosts(app, thing, blue, 500) // gives its item back
+	s.wantPosts(app, thing, red, 500)  // which counts for the requests before
+	s.wantUsed(quota, "red")
+	status = http.StatusOK
+	s.wantPosts(app, thing, blue, 200)
+	s.wantPosts(app, thing, green, 429)
+	s.wantPosts(app, thing, red, 200)
+	s.wantPosts(app, thing, append(green, "X-User: bob"), 200)
+	reasons.want(s, "ok, 1 left", "again, 1 left", "ok, 0 left", "again, 1 left", "ok, 0 left", "again, 0 left", "ok, 1 left")
+	s.wantUsed(quota, "blue", "red")
 }
 
 // takenWaits plays a handler that takes the reservation, so that how the request ends says nothing about it.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -136,6 +137,11 @@ var takings = []taking{
 	{"a share of a red packet", func(s *scene) nethttpmw.Rule {
 		return claim(s.packet("packet", core.Packet{Total: 50, Shares: 5, Min: 10, Expires: time.Now().Add(time.Hour)}))
 	}, always},
+	{"an item of a quota", func(s *scene) nethttpmw.Rule {
+		rule := vote(s.quota(1, oneEra))
+		rule.Which = keyfuncs.Method() // so the second request is for another item
+		return rule
+	}, onSuccess},
 	{"a unit of a limit", limitOf(core.PerHour(1)), always},
 	{"a unit of a limit that counts successes", func(s *scene) nethttpmw.Rule {
 		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
@@ -158,6 +164,12 @@ func (s *scene) wantKept(g core.Guard, kept bool) {
 			s.wantTally(g, map[string]int64{"red": 1})
 		} else {
 			s.wantTally(g, nil)
+		}
+	case *core.Quota:
+		if kept {
+			s.wantUsed(g, http.MethodPost)
+		} else {
+			s.wantUsed(g)
 		}
 	case *core.Seckill:
 		if kept {

@@ -34,7 +34,7 @@ type refusal struct {
 var noon = time.Date(2030, time.May, 1, 12, 0, 0, 0, time.UTC)
 
 func refusalsAreGolden(s *scene) {
-	for _, c := range slices.Concat(limitRefusals, voteRefusals, saleRefusals, packetRefusals, otherRefusals) {
+	for _, c := range slices.Concat(limitRefusals, voteRefusals, quotaRefusals, saleRefusals, packetRefusals, otherRefusals) {
 		s.sub(c.name, func(s *scene) {
 			s.clock(noon)
 			rule := c.rule(s)

@@ -23,6 +23,7 @@ var (
 	malformed = problem(400, "malformed", "Bad Request", "Something in the request that this needs to know is malformed.", "")
 	invalid   = problem(400, "invalid", "Bad Request", "The request asks for something that does not exist.", "")
 	soldOut   = problem(409, "sold_out", "Conflict", "Sold out.", "")
+	rolled    = problem(503, "day_rolled", "Service Unavailable", "A new period is just beginning. Try again.", "")
 	empty     = problem(409, "empty", "Conflict", "All shares have been taken.", "")
 	notReady  = problem(503, "not_ready", "Service Unavailable", "This is not ready.", "")
 	undecided = problem(503, "unavailable", "Service Unavailable", "This can not be decided right now. Try again later.", "")
@@ -61,6 +62,10 @@ func poll(p core.Poll) func(*scene) nethttpmw.Rule {
 	return func(s *scene) nethttpmw.Rule { return vote(s.gate.Votes("vote", core.VoteOptions{Poll: p})) }
 }
 
+func quotaOf(items int) func(*scene) nethttpmw.Rule {
+	return func(s *scene) nethttpmw.Rule { return vote(s.quota(items, core.Daily(time.UTC))) }
+}
+
 func sale(sale core.Sale) func(*scene) nethttpmw.Rule {
 	return func(s *scene) nethttpmw.Rule { return withCost(claim(s.sale("sale", sale))) }
 }
@@ -89,7 +94,7 @@ var voteRefusals = []refusal{
 	{"voted before, for what would be markup", poll(core.Poll{}), [][]string{{`X-Choice: <b>"&`}}, 0, asAnn,
 		golden{409, "", duplicate(`,"choices":["\u003cb\u003e\"\u0026"]`)}},
 	{"all choices used", poll(core.Poll{PerVoter: 2}), [][]string{asAnn, {"X-Choice: blue"}}, 0, []string{"X-Choice: green"},
-		golden{429, "", problem(429, "quota", "Too Many Requests", "All choices in this poll have been used.",
+		golden{429, "", problem(429, "quota", "Too Many Requests", "All that is allowed has been used.",
 			`,"choices":["red","blue"]`)}},
 	{"before the poll opens", poll(core.Poll{Opens: noon.Add(90 * time.Second)}), nil, 100 * time.Millisecond, asAnn,
 		golden{409, "90", notOpen("")}},
@@ -103,6 +108,24 @@ var voteRefusals = []refusal{
 	{"no choice", poll(core.Poll{}), nil, 0, []string{"X-Choice:"}, golden{400, "", noKey}},
 	{"nobody", poll(core.Poll{}), nil, 0, []string{"X-User:"}, golden{400, "", noKey}},
 	{"a malformed operation ID", poll(core.Poll{}), nil, 0, []string{`Idempotency-Key: "k1`}, golden{400, "", malformed}},
+}
+
+// noonToMidnight is Retry-After for who has used a day up at noon.
+const noonToMidnight = "43200"
+
+var quotaRefusals = []refusal{
+	{"all different things used", quotaOf(1), [][]string{asAnn, asAnn}, 0, []string{"X-Choice: blue"},
+		golden{429, noonToMidnight, problem(429, "quota", "Too Many Requests", "All that is allowed has been used.", "")}},
+	{"another's operation ID for a thing", quotaOf(2), [][]string{{"Idempotency-Key: k1"}}, 0,
+		[]string{"Idempotency-Key: k1", "X-Choice: blue"}, golden{422, "", conflict}},
+	{"no thing", quotaOf(1), nil, 0, []string{"X-Choice:"}, golden{400, "", noKey}},
+	{"two of a thing", func(s *scene) nethttpmw.Rule { return withCost(quotaOf(1)(s)) }, nil, 0, []string{"X-Cost: 2"},
+		golden{400, "", invalid}},
+	{"a day that ends meanwhile", func(*scene) nethttpmw.Rule {
+		return claim(&stub{name: "quota", check: func(a core.Attempt) (core.Decision, error) {
+			return core.Decision{Attempt: a, Reason: core.ReasonDayRolled, RetryAfter: time.Second}, nil
+		}})
+	}, nil, 0, asAnn, golden{503, "1", rolled}},
 }
 
 var saleRefusals = []refusal{

@@ -37,6 +37,7 @@ var checks = []check{
 	{"handlers find the decisions of all middlewares", decisionsAreFound, true},
 	{"a reservation that is taken waits for its Confirm", takenWaits, true},
 	{"an operation ID makes a retry harmless", replays, true},
+	{"a known item of a quota is free", knownItemsAreFree, true},
 	{"buyers at the same moment never oversell", buyersNeverOversell, true},
 	{"mistakes of set-up panic", setUpMistakesPanic, false},
 }

@@ -70,7 +70,7 @@ func claim(g core.Guard) nethttpmw.Rule {
 	}
 }
 
-// vote is claim for a guard that needs a choice too.
+// vote is claim for a guard that needs a choice, or another item, too.
 func vote(g core.Guard) nethttpmw.Rule {
 	rule := claim(g)
 	rule.Which = keyfuncs.Header("X-Choice")
@@ -100,6 +100,16 @@ func (s *scene) packet(name string, p core.Packet) *core.RedPacket {
 		s.Fatalf("Create: %v, %v", created, err)
 	}
 	return g
+}
+
+// quota makes a quota of so many different items a period.
+func (s *scene) quota(items int, period core.Period) *core.Quota {
+	return s.gate.Quota("quota", core.QuotaOptions{Items: items, Period: period})
+}
+
+// oneEra is a period that does not end during a check.
+func oneEra(time.Time) (begins, ends time.Time) {
+	return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 }
 
 // request makes a request of the user ann, who chooses red, unless the headers, each "Name: value", say otherwise. One without
@@ -145,6 +155,14 @@ func (s *scene) wantTally(g *core.Votes, want map[string]int64) {
 	s.Helper()
 	if tally, err := g.Tally(s.Context(), "t1"); err != nil || !maps.Equal(tally, want) {
 		s.Errorf("the tally is %v, %v, want %v", tally, err, want)
+	}
+}
+
+// wantUsed wants ann to have had these items of the thing.
+func (s *scene) wantUsed(g *core.Quota, want ...string) {
+	s.Helper()
+	if used, _, err := g.Used(s.Context(), core.Attempt{Actor: "ann", Resource: "t1"}); err != nil || !slices.Equal(used, want) {
+		s.Errorf("used are %q, %v, want %q", used, err, want)
 	}
 }
 

@@ -15,6 +15,7 @@ func setUpMistakesPanic(s *scene) {
 		site  = nethttpmw.Rule{Guard: s.gate.SlidingWindow("site", core.PerMinute(1)), Who: who}
 		votes = nethttpmw.Rule{Guard: s.gate.Votes("vote", core.VoteOptions{}), Who: who}
 		sales = nethttpmw.Rule{Guard: s.gate.Seckill("sale", core.SeckillOptions{}), Who: who}
+		quota = nethttpmw.Rule{Guard: s.quota(1, oneEra), Who: who}
 	)
 	local := claim(s.gate.Votes("poll", core.VoteOptions{}))
 	local.OnOutage = core.OutageLocal
@@ -28,6 +29,7 @@ func setUpMistakesPanic(s *scene) {
 		{"nobody to count", []nethttpmw.Rule{{Guard: site.Guard}}, []string{"rule 1", `"site"`, "no Who", "keyfuncs.IP()"}},
 		{"no poll", []nethttpmw.Rule{site, votes}, []string{"rule 2", `"vote"`, "no What", "keyfuncs.Param"}},
 		{"no item on sale", []nethttpmw.Rule{sales}, []string{"rule 1", `"sale"`, "no What", "keyfuncs.Param"}},
+		{"no different thing", []nethttpmw.Rule{quota}, []string{"rule 1", `"quota"`, "no Which", "keyfuncs.Param"}},
 		{"a guard that can not decide inside the process", []nethttpmw.Rule{local}, []string{"rule 1", `"poll"`, "OutageLocal", "OutageClosed"}},
 		{"a guard twice", []nethttpmw.Rule{site, site}, []string{`"site"`, "two rules", "second guard"}},
 	} {

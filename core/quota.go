@@ -1,0 +1,246 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+var (
+	quotaScript     = NewScript("quota", lua.Quota, Replayable)
+	quotaUndoScript = NewScript("quota_undo", lua.QuotaUndo, Replayable)
+	quotaUsedScript = NewScript("quota_used", lua.QuotaUsed, Replayable)
+)
+
+// QuotaOptions are what a Quota has to be told.
+type QuotaOptions struct {
+	// Items is how many different items each actor may have in a period, 1 to 10,000. Required. Where it is changed, what was
+	// counted before still counts.
+	Items int
+	// Period says which periods there are, such as Daily(time.UTC). Required. Where it is changed, a period that begins at another
+	// moment than before begins with nothing counted.
+	Period Period
+}
+
+// Quota lets each actor have so many different items a period, such as points for reading different articles, at most 50 a
+// day: the Actor is who, the Item the different thing, the Resource what is counted; it may be empty. The Cost is 1.
+//
+// An item counts when it comes first, and is free for the rest of the period: the reason is ReasonOK the first time, then
+// ReasonAgain. An item is a claim: Settle with ok false takes it back. Where several attempts for one item were allowed it goes
+// when all of them have failed, so it may still be counted when the one that heard ReasonOK has failed. When a
+// ninth attempt shares an item, it can not be taken back any more.
+//
+// The set of items is exact, and lives in Redis until its period is over. It has no more items than the quota, so its memory is
+// bounded: about 100 bytes for an item with a short name, at most 1024 for the name, and as much as eight operation IDs.
+type Quota struct {
+	guard
+	options QuotaOptions
+	clock   func() time.Time // this process's: a first guess at the period; the server's decides
+}
+
+const maxQuotaItems = 10_000
+
+// Quota makes a guard for different items. It panics when the name is taken or not a name, or the options make no sense.
+func (e *Engine) Quota(name string, options QuotaOptions) *Quota {
+	e.needRedis("Quota", name)
+	if options.Items < 1 || options.Items > maxQuotaItems {
+		panic(fmt.Sprintf("core: a quota of %d items: give Items 1 to %d (guard %q)", options.Items, maxQuotaItems, name))
+	}
+	if options.Period == nil {
+		panic(fmt.Sprintf("core: a quota without a Period: give it one, such as core.Daily(time.UTC) (guard %q)", name))
+	}
+	if _, err := options.Period.at(time.Now().UnixMilli()); err != nil {
+		panic(fmt.Sprintf("core: %v (guard %q)", err, name))
+	}
+	return &Quota{
+		guard:   e.register("quota", name, quotaScript, quotaUndoScript, quotaUsedScript, limitResetScript),
+		options: options,
+		clock:   time.Now,
+	}
+}
+
+// span is one period as the scripts take it, in milliseconds since 1970: from begins on, up to but not including ends.
+type span struct{ begins, ends int64 }
+
+func (s span) has(milli int64) bool { return s.begins <= milli && milli < s.ends }
+
+// keep is how long the items are kept after the period: for a clock that is set back, such as by a failover to a server whose
+// clock is behind.
+func (s span) keep() int64 { return min(s.ends-s.begins, time.Hour.Milliseconds()) }
+
+// at returns the period of a moment. A function of the application's own may be wrong about it.
+func (p Period) at(milli int64) (span, error) {
+	begins, ends := p(time.UnixMilli(milli))
+	s := span{begins.UnixMilli(), ends.UnixMilli()}
+	if !s.has(milli) {
+		return s, fmt.Errorf("the Period says of %v that its period is from %v to %v: return one that it is in",
+			time.UnixMilli(milli).UTC(), begins, ends)
+	}
+	return s, nil
+}
+
+// Traits implements Guard: a quota needs an item, and takes it back when the request fails.
+func (g *Quota) Traits() Traits { return Traits{NeedsItem: true, Outage: OutageClosed} }
+
+// Check implements Guard. RetryAfter, when refused as ReasonQuota, and ResetAfter are the time until the period ends, by the
+// server's clock. ReasonDayRolled, with RetryAfter of a second, is all but impossible: it needs a period that ends while
+// it is being asked about.
+func (g *Quota) Check(ctx context.Context, a Attempt) (Decision, error) {
+	begun := time.Now()
+	d, err := g.check(ctx, a)
+	return d, g.observe(ctx, "check", begun, d, err)
+}
+
+func (g *Quota) check(ctx context.Context, a Attempt) (Decision, error) {
+	a, err := a.prepareItem()
+	d := Decision{Guard: g.name, Attempt: a}
+	if err != nil {
+		return d, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.engine.deadline) // for both times that the server may be asked
+	defer cancel()
+	err = g.inPeriod(func(s span) (int64, error) { return g.decide(ctx, &d, s) })
+	switch {
+	case errors.Is(err, errRolled):
+		d.Reason, d.RetryAfter = ReasonDayRolled, time.Second
+		return d, nil
+	case err != nil:
+		return Decision{Guard: g.name, Attempt: d.Attempt}, err
+	}
+	return d, nil
+}
+
+// errRolled says that the server's clock was in another period than the one that it was asked about.
+var errRolled = errors.New("the period has changed between two calls")
+
+// inPeriod asks the server for the period that this process's clock is in and, where the server says that it is
+// another time, once more for the period of that. ask returns the server's time, in milliseconds.
+func (g *Quota) inPeriod(ask func(span) (int64, error)) error {
+	now := g.clock().UnixMilli()
+	for range 2 {
+		s, err := g.options.Period.at(now)
+		if err != nil {
+			return err
+		}
+		if now, err = ask(s); err != nil || s.has(now) {
+			return err
+		}
+	}
+	return errRolled
+}
+
+// decide asks for one period. It fills in the decision, and returns the server's time.
+func (g *Quota) decide(ctx context.Context, d *Decision, s span) (int64, error) {
+	a, given := d.Attempt, 1
+	if a.madeID {
+		given = 0
+	}
+	value, err := g.engine.run(ctx, g.engine.deadline, quotaScript, g.quotaKeys(a, s), s.begins, s.ends, s.keep(),
+		g.options.Items, encodeUpTo(maxRecord, a.Item), encode(a.ID), given, a.call, g.engine.now(time.Millisecond))
+	if err != nil {
+		g.engine.undoLater(func(ctx context.Context) { _ = g.undo(ctx, a, s, voidFor) }) // observed
+		d.Attempt.call = ""
+		return 0, err
+	}
+	r := readReply(value, 4, 4)
+	reason, replayed, count, now := r.text(), r.flag(), r.number(), r.number()
+	if r.err != nil || !s.has(now) {
+		return now, r.err
+	}
+	d.Reason, d.Replayed, d.span, d.Source = Reason(reason), replayed, s, SourceRedis
+	d.Allowed = d.Reason == ReasonOK || d.Reason == ReasonAgain
+	d.Limit = int64(g.options.Items)
+	d.Remaining = max(d.Limit-count, 0)
+	d.Window = durationOf(s.ends-s.begins, time.Millisecond)
+	d.ResetAfter = durationOf(s.ends-now, time.Millisecond)
+	if d.Reason == ReasonQuota {
+		d.RetryAfter = d.ResetAfter
+	}
+	return now, nil
+}
+
+// Settle implements Guard: not ok takes the item back, once. The decision is one that this guard's Check returned in this process;
+// another is an ErrInvalidAttempt.
+func (g *Quota) Settle(ctx context.Context, d Decision, ok bool) error {
+	if ok || !d.Allowed {
+		return nil
+	}
+	if d.Guard != g.name || d.span == (span{}) {
+		err := fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt", ErrInvalidAttempt)
+		return g.observe(ctx, "settle", time.Now(), d, err)
+	}
+	return g.undo(ctx, d.Attempt, d.span, 0)
+}
+
+// undo takes back the item that the attempt's own call of Check was told of. If that call has not come yet, it shall not
+// count when it comes within the time given.
+func (g *Quota) undo(ctx context.Context, a Attempt, s span, void time.Duration) error {
+	begun := time.Now()
+	_, err := g.engine.run(ctx, g.engine.settleLimit(), quotaUndoScript, g.quotaKeys(a, s),
+		encodeUpTo(maxRecord, a.Item), encode(a.ID), a.call, void.Milliseconds())
+	return g.observe(ctx, "settle", begun, Decision{Guard: g.name, Attempt: a}, err)
+}
+
+// Used returns the different items that the attempt's actor has of the attempt's resource in this period, in alphabetical order,
+// and how many more there may be. It writes nothing; the attempt's other fields do not matter. A very long item, 1024 bytes
+// once encoded, has the name by which it is kept: '#' and its SHA-256 in unpadded base64url.
+func (g *Quota) Used(ctx context.Context, a Attempt) (items []string, remaining int64, err error) {
+	begun := time.Now()
+	items, _, err = g.used(ctx, a)
+	remaining = max(int64(g.options.Items-len(items)), 0)
+	if err != nil {
+		remaining = 0
+	}
+	return items, remaining, g.observe(ctx, "used", begun, Decision{Guard: g.name, Attempt: a}, err)
+}
+
+func (g *Quota) used(ctx context.Context, a Attempt) (items []string, in span, err error) {
+	a.Cost = 1
+	if a, err = a.prepare(); err != nil {
+		return nil, in, err
+	}
+	err = g.inPeriod(func(s span) (int64, error) {
+		value, err := g.engine.run(ctx, g.engine.settleLimit(), quotaUsedScript, g.quotaKeys(a, s)[:1],
+			s.begins, s.ends, g.engine.now(time.Millisecond))
+		if err != nil {
+			return 0, err
+		}
+		r := readReply(value, 2, 2)
+		now, kept := r.number(), read[[]any](r)
+		in, items = s, make([]string, 0, len(kept))
+		for _, item := range kept {
+			text, ok := item.(string)
+			if !ok {
+				return now, fmt.Errorf("unexpected reply: an item is a %T", item)
+			}
+			items = append(items, decode(text))
+		}
+		return now, r.err
+	})
+	if err != nil {
+		return nil, in, err
+	}
+	slices.Sort(items)
+	return items, in, nil
+}
+
+// Reset forgets what the attempt's actor has had of the attempt's resource in this period, as if for the first time. The
+// attempt's other fields do not matter.
+func (g *Quota) Reset(ctx context.Context, a Attempt) error {
+	begun := time.Now()
+	_, in, err := g.used(ctx, a)
+	if err == nil {
+		_, err = g.engine.run(ctx, g.engine.settleLimit(), limitResetScript, g.quotaKeys(a, in)[:2])
+	}
+	return g.observe(ctx, "reset", begun, Decision{Guard: g.name, Attempt: a}, err)
+}
+
+func (g *Quota) quotaKeys(a Attempt, s span) []string {
+	t, begins := limitTag(a), strconv.FormatInt(s.begins, 10)
+	return []string{g.keys.key(t, "items", begins), g.keys.key(t, "operations", begins), g.keys.key(t, "void", a.call)}
+}
