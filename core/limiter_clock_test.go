@@ -98,7 +98,7 @@ func (c *serverClock) Advance(t *testing.T, d time.Duration) {
 // that clock. No window by a clock that is right may see more units than the limit; those given back do not count.
 func TestServerClockSetBack(t *testing.T) {
 	b := redistest.Mini(t)
-	engine := newEngine(b)
+	engine := newEngine(b, WithRefusalMemory(0)) // which goes by the process's clock
 	clock := newServerClock(b)
 	const window = 16 * time.Second
 	steps := []time.Duration{

@@ -54,7 +54,7 @@ func TestLimiterUnderTraffic(t *testing.T) {
 				for range 16 {
 					// The keys have nothing to do with each other, so each worker moves the one clock for its own.
 					clock := &testClock{}
-					g := newEngine(b, withClock(clock)).SlidingWindow(name, limit)
+					g := newEngine(b, withClock(clock), WithRefusalMemory(0)).SlidingWindow(name, limit)
 					work.Go(func() {
 						for key := range key {
 							rng := rand.New(rand.NewPCG(seed, uint64(key)))

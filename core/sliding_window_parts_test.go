@@ -68,7 +68,7 @@ func TestPartsAreRefusedByWhatIsFarDownTheLog(t *testing.T) {
 func TestRefundOfAPartCountsOnce(t *testing.T) {
 	b := redistest.Mini(t)
 	clock := newServerClock(b)
-	g := newEngine(b).SlidingWindow("w", PerDay(100).WithResolution(24))
+	g := newEngine(b, WithRefusalMemory(0)).SlidingWindow("w", PerDay(100).WithResolution(24))
 	d := check(t, g, Attempt{Actor: "a"})
 	old := check(t, g, Attempt{Actor: "a"})
 	refund(t, g, d)
@@ -157,7 +157,7 @@ func TestRefundAfterAClockWasSetBackKeepsTheLog(t *testing.T) {
 	for _, more := range [][]Limit{nil, {PerHour(50)}} {
 		b := redistest.Mini(t)
 		clock := newServerClock(b)
-		g := newEngine(b).SlidingWindow("w", PerMinute(2), more...)
+		g := newEngine(b, WithRefusalMemory(0)).SlidingWindow("w", PerMinute(2), more...)
 		first := check(t, g, Attempt{Actor: "a"})
 		check(t, g, Attempt{Actor: "a"})
 		clock.Advance(t, -10*time.Hour)
@@ -198,7 +198,7 @@ func TestSlidingWindowScriptsAgree(t *testing.T) {
 	several.one = nil
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := newTestClock()
-		engine := newEngine(b, withClock(clock))
+		engine := newEngine(b, withClock(clock), WithRefusalMemory(0))
 		number := 0
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
