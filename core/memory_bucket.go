@@ -29,7 +29,9 @@ func (b *bucket) at(l Limit, now int64) bucket {
 }
 
 // full returns when the bucket is full.
-func (b *bucket) full(window int64) int64 { return b.since + b.offset + fillTime(b.taken, b.max, window) }
+func (b *bucket) full(window int64) int64 {
+	return b.since + b.offset + fillTime(b.taken, b.max, window)
+}
 
 func (b *bucket) look(l Limit, now, need int64) (left, wait, moment int64) {
 	window, current := l.Window.Microseconds(), b.at(l, now)
