@@ -80,6 +80,36 @@ func Example_limits() {
 	_ = api
 }
 
+func Example_quota() {
+	gate := core.New(client())
+
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		log.Fatal(err)
+	}
+	points := ratelimit.Rule{
+		Guard: gate.Quota("points", core.QuotaOptions{Items: 10, Period: core.Daily(berlin)}),
+		Who:   keyfuncs.User("uid"),
+		Which: keyfuncs.Param("article"),
+	}
+
+	_ = points
+}
+
+func Example_redPacket() {
+	gate, ctx := core.New(client()), context.Background()
+
+	packets := gate.RedPacket("packet", core.RedPacketOptions{})
+	created, err := packets.Create(ctx, "party", core.Packet{Total: 10_000, Shares: 20, Expires: time.Now().Add(24 * time.Hour)})
+	d, err2 := packets.Check(ctx, core.Attempt{Actor: "ann", Resource: "party"})
+
+	fmt.Println(created, err, err2)
+	fmt.Println(d.Allowed, d.Amount > 0, d.Remaining)
+	// Output:
+	// true <nil> <nil>
+	// true true 19
+}
+
 func Example_bansAndLists() {
 	gate := core.New(client())
 
