@@ -31,24 +31,23 @@ local need = cost > 0 and cost or 1
 local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
 local at = math.ceil(now / grain)
 
--- Returns the moment at which a unit leaves. The age of a unit is less than 2^31 grains, below 0 where the clock was set back.
-local function leaves(unit, at, grain, window)
-  local age = (at - unit + 2147483648) % 4294967296 - 2147483648
-  return (at - age) * grain + window
-end
-
--- A log must live for a window after each unit. To spare most units the PEXPIRE, it lives until its head has left for a window and
--- a quarter, and is renewed whenever the head moves on to another quarter. So since the last renewal the head has moved by less
--- than a quarter, and a unit comes before the head of its time leaves. It is not counted from now, because units that were
--- taken before the clock was set back may leave much later.
-local function renewal(head)
-  return math.ceil((head - now + window * 1.25) / 1000) + 1000
-end
-
--- How many units have left, and when the next one will. Mostly none or one has; after a pause many have, and are read in chunks.
+-- How many units have left, and when the next one will. The age of a unit is less than 2^31 grains, below 0 where the clock was
+-- set back. (Redis makes a script's functions anew for each call, so there is none where mostly none is needed.)
 local count, gone = redis.call('LLEN', log), 0
-local next = count > 0 and leaves(redis.call('LINDEX', log, '0'), at, grain, window)
+local next, leaves
+if count > 0 then
+  local age = (at - redis.call('LINDEX', log, '0') + 2147483648) % 4294967296 - 2147483648
+  next = (at - age) * grain + window
+end
 local renew = not next
+if next and (next <= now or max - count < need - 1) then
+  leaves = function(unit)
+    local age = (at - unit + 2147483648) % 4294967296 - 2147483648
+    return (at - age) * grain + window
+  end
+end
+
+-- Mostly none or one has left; after a pause many have, and are read in chunks.
 if next and next <= now then
   local first, unit, chunk = next, nil, nil
   repeat
@@ -61,7 +60,7 @@ if next and next <= now then
       end
       unit = chunk[(gone - 2) % 50 + 1]
     end
-    next = unit and leaves(unit, at, grain, window)
+    next = unit and leaves(unit)
   until not next or next > now
   renew = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
 end
@@ -71,11 +70,11 @@ if left < need then
   local free = next
   if need - left > 1 then
     -- Several units have to leave, and the attempt fits when the last of them does; after a clock was set back, not before the head.
-    free = math.max(next, leaves(redis.call('LINDEX', log, gone + need - left - 1), at, grain, window))
+    free = math.max(next, leaves(redis.call('LINDEX', log, gone + need - left - 1)))
   end
   if cost > 0 and gone > 50 then
     redis.call('LTRIM', log, gone, '-1')
-    redis.call('PEXPIRE', log, renewal(next))
+    redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000) -- as below
   end
   return {0, left, free - now}
 end
@@ -99,7 +98,12 @@ if gone == 1 then
 elseif gone > 1 then
   redis.call('LTRIM', log, gone, '-1')
 end
+-- A log must live for a window after each unit. To spare most units the PEXPIRE, it lives until its head has left for a window and
+-- a quarter, and is renewed whenever the head moves on to another quarter. So since the last renewal the head has moved by less
+-- than a quarter, and a unit comes before the head of its time leaves. It is not counted from now, because units that were
+-- taken before the clock was set back may leave much later.
 if renew then
-  redis.call('PEXPIRE', log, renewal(next or at * grain + window))
+  next = next or at * grain + window
+  redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000)
 end
 return {1, left - cost, now}
