@@ -211,14 +211,15 @@ func (l *limiter) decide(ctx context.Context, begun time.Time, a Attempt, peek b
 		return d, nil
 	}
 
-	sent, key := l.engine.moment(), limitTag(a)
+	var call asking
 	if !peek {
+		sent, key := l.engine.moment(), limitTag(a)
 		if r, ok := l.refusals.find(key, limits.limits, a.Cost, sent); ok {
 			r.answer(&d, sent)
 			return d, nil
 		}
+		call = l.refusals.ask(key, sent)
 	}
-	call := l.refusals.ask(key, sent)
 	cost, script := a.Cost, l.algorithm.scripts(limits).check
 	if peek {
 		cost, script = 0, l.algorithm.scripts(limits).peek

@@ -513,10 +513,13 @@ func TestEngineWithoutRedis(t *testing.T) {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}
 	for text, mistake := range map[string]func(){
-		"Votes (guard \"v\") needs Redis":   func() { e.Votes("v", VoteOptions{}) },
-		"Seckill (guard \"s\") needs Redis": func() { e.Seckill("s", SeckillOptions{}) },
-		"make its engine with core.New":     func() { e.Votes("v", VoteOptions{}) },
-		"WithMemoryKeys(0)":                 func() { WithMemoryKeys(0) },
+		"Votes (guard \"v\") needs Redis":     func() { e.Votes("v", VoteOptions{}) },
+		"Seckill (guard \"s\") needs Redis":   func() { e.Seckill("s", SeckillOptions{}) },
+		"Bans (guard \"b\") needs Redis":      func() { e.Bans("b", BanOptions{}) },
+		"Quota (guard \"q\") needs Redis":     func() { e.Quota("q", QuotaOptions{Items: 1, Period: Daily(time.UTC)}) },
+		"RedPacket (guard \"r\") needs Redis": func() { e.RedPacket("r", RedPacketOptions{}) },
+		"make its engine with core.New":       func() { e.Votes("v", VoteOptions{}) },
+		"WithMemoryKeys(0)":                   func() { WithMemoryKeys(0) },
 	} {
 		wantPanic(t, text, mistake)
 	}

@@ -211,14 +211,10 @@ func (g *Quota) used(ctx context.Context, a Attempt) (items []string, in span, e
 			return 0, err
 		}
 		r := readReply(value, 2, 2)
-		now, kept := r.number(), read[[]any](r)
-		in, items = s, make([]string, 0, len(kept))
-		for _, item := range kept {
-			text, ok := item.(string)
-			if !ok {
-				return now, fmt.Errorf("unexpected reply: an item is a %T", item)
-			}
-			items = append(items, decode(text))
+		now := r.number()
+		in, items = s, r.texts()
+		for i, item := range items {
+			items[i] = decode(item)
 		}
 		return now, r.err
 	})

@@ -79,6 +79,9 @@ func WithRefusalMemory(d time.Duration) Option {
 
 // find returns the refusal that answers an attempt now.
 func (r *refusals) find(key string, limits []Limit, cost int64, now time.Time) (refusal, bool) {
+	if r.most == 0 {
+		return refusal{}, false
+	}
 	s := r.keys.of(key)
 	s.Lock()
 	defer s.Unlock()
@@ -98,6 +101,9 @@ func (r *refusals) ask(key string, now time.Time) asking {
 
 // hear takes note of what a call has answered.
 func (r *refusals) hear(call asking, limits []Limit, d Decision, now time.Time) {
+	if r.most == 0 {
+		return
+	}
 	if d.Allowed {
 		r.drop(call.key)
 		return
@@ -129,6 +135,9 @@ func (r *refusals) hear(call asking, limits []Limit, d Decision, now time.Time) 
 
 // drop forgets the refusals of a key, and those that are under way.
 func (r *refusals) drop(key string) {
+	if r.most == 0 {
+		return
+	}
 	s := r.keys.of(key)
 	s.Lock()
 	defer s.Unlock()

@@ -195,11 +195,7 @@ func (g *Votes) Tally(ctx context.Context, poll string) (map[string]int64, error
 }
 
 func (g *Votes) tally(ctx context.Context, poll string) (map[string]int64, error) {
-	sums, err := within(ctx, g.engine.settleLimit(), g.engine.obeysDeadline, func(ctx context.Context) (map[string]string, error) {
-		cmd := redis.NewMapStringStringCmd(ctx, "hgetall", g.keys.key(encode(poll), "tally"))
-		_ = g.engine.rdb.Process(ctx, cmd)
-		return cmd.Result()
-	})
+	sums, err := query(ctx, g.engine, redis.NewMapStringStringCmd(ctx, "hgetall", g.keys.key(encode(poll), "tally")))
 	if err != nil {
 		return nil, err
 	}

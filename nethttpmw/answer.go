@@ -100,8 +100,9 @@ type problem struct {
 // problemTypes is where the reasons are explained.
 const problemTypes = "https://github.com/gatehouse-go/gatehouse#"
 
-// Reply writes the refusal: the status, Retry-After in whole seconds, rounded up (but for the last millisecond), when waiting helps (RFC 9110, section
-// 10.2.3), and a body of application/problem+json (RFC 9457). No cache may keep it: the next answer may differ.
+// Reply writes the refusal: the status, Retry-After in whole seconds, rounded up (but for the last millisecond), when waiting
+// helps (RFC 9110, section 10.2.3), and a body of application/problem+json (RFC 9457). No cache may keep it: the next answer
+// may differ.
 func (f *Refusal) Reply(w http.ResponseWriter) {
 	body, err := json.Marshal(problem{
 		Type:    problemTypes + string(f.Reason),

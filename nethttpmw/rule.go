@@ -49,7 +49,8 @@ type Rule struct {
 	OnOutage core.Outage
 	// Failed reports whether a request that ended with this status failed, so that what its attempt took is given back. A panic
 	// counts as 500, a client that has gone as StatusClientGone. Nil: 400 and up for claims such as votes and purchases,
-	// never for rate limits; red packets give nothing back, whatever it reports. To count only failed logins, say that the others failed:
+	// never for rate limits; red packets give nothing back, whatever it reports. To count only failed logins, say that the
+	// others failed:
 	//
 	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
 	Failed func(status int) bool
