@@ -41,6 +41,10 @@ type Decision struct {
 	// refused as ReasonDuplicate. Red packets only.
 	Amount int64
 
+	// Outcome is how the operation ended, when refused as ReasonDone. Whoever settles an allowed decision sets it before, to have it
+	// kept. Idempotency only.
+	Outcome *Outcome
+
 	// stamp and limits say of an admitted rate limit attempt when it took its units, and by which limits.
 	stamp  int64
 	limits *limitSet
@@ -91,6 +95,11 @@ const (
 
 	// ReasonEmpty: all shares of the packet have been grabbed.
 	ReasonEmpty Reason = "empty"
+
+	// ReasonInProgress: an attempt with the same operation ID is running; RetryAfter says when to ask again.
+	ReasonInProgress Reason = "in_progress"
+	// ReasonDone: the operation has been done, and Decision.Outcome says how it ended.
+	ReasonDone Reason = "done"
 
 	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended another way.
 	ReasonConflict Reason = "conflict"

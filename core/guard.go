@@ -34,6 +34,13 @@ type Traits struct {
 	NeedsResource bool
 	// NeedsItem reports that an attempt without an item is a mistake.
 	NeedsItem bool
+	// NeedsID reports that an attempt without an operation ID is a mistake.
+	NeedsID bool
+	// KeepsOutcome reports that Settle wants to know in Decision.Outcome how the attempt ended, to answer repetitions with it, and
+	// that the attempt's Item says what makes a repetition the same attempt.
+	KeepsOutcome bool
+	// MaxBody is how many bytes of the body of an answer belong into the outcome.
+	MaxBody int
 	// KeepsOnFailure reports that an attempt counts however its request ends, as with rate limits and red packets: an adapter
 	// gives back only when a later rule refuses the same request. Where it is false, a failed request gives back what it took.
 	KeepsOnFailure bool

@@ -60,7 +60,7 @@ type SeckillOptions struct {
 // ErrNoSale is returned by calls by name, such as Status, for an item that is not on sale: never opened, or lost with its Redis.
 var ErrNoSale = errors.New("core: no such sale")
 
-// ErrGone is returned by Settle when a reservation can not be confirmed any more.
+// ErrGone is returned by Settle when a reservation can not be confirmed any more, or an operation has been begun anew by another.
 var ErrGone = errors.New("core: the reservation is gone")
 
 // Seckill sells a limited stock and never more: the Actor is the buyer, the Resource the item on sale, the Cost the quantity,

@@ -34,6 +34,13 @@ var (
 	//go:embed vote_undo.lua
 	VoteUndo string
 
+	//go:embed idempotency_begin.lua
+	IdempotencyBegin string
+	//go:embed idempotency_finish.lua
+	IdempotencyFinish string
+	//go:embed idempotency_release.lua
+	IdempotencyRelease string
+
 	//go:embed quota.lua
 	Quota string
 	//go:embed quota_undo.lua

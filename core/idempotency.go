@@ -1,0 +1,258 @@
+package core
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+var (
+	idempotencyBeginScript   = NewScript("idempotency_begin", lua.IdempotencyBegin, Replayable)
+	idempotencyFinishScript  = NewScript("idempotency_finish", lua.IdempotencyFinish, Replayable)
+	idempotencyReleaseScript = NewScript("idempotency_release", lua.IdempotencyRelease, Replayable)
+)
+
+// IdempotencyOptions are what Idempotency may be told. Lengths of time are whole milliseconds.
+type IdempotencyOptions struct {
+	// Lease is how long an operation may run before another attempt may begin it anew, 1 ms to 24 hours. Zero means a minute.
+	//
+	// It is what clients wait for when the process that runs the operation dies, and it is not renewed: an operation that takes
+	// longer may run twice at the same time. Give it more than your requests can take, such as http.Server.WriteTimeout.
+	Lease time.Duration
+	// Keep is how long an outcome is kept, 1 second to 366 days: how late a client may ask again. Zero means 24 hours.
+	Keep time.Duration
+	// MaxBody is how many bytes of an answer's body are kept, 1 MiB at most. Zero: none, only the status and a few fields of the
+	// header. Of a longer body nothing is kept, since half an answer would be a wrong one.
+	MaxBody int
+}
+
+const (
+	// outcomeBodyMost is the largest MaxBody: Redis is no store for documents.
+	outcomeBodyMost = 1 << 20
+	// askAgainIn is how long a client should wait whose operation is running.
+	askAgainIn = time.Second
+)
+
+// Idempotency lets each operation be done once, and answers repetitions with how it ended: the Actor is who, the ID the name that he
+// has given the operation, the Resource what it belongs to; it may be empty. Operations of different actors or resources have
+// nothing to do with each other. The Item, and the Cost, say what makes a repetition the same attempt: the guard keeps a fingerprint
+// of them, and refuses another attempt under the same ID as ReasonConflict.
+//
+// Check begins the operation. While it runs others are refused as ReasonInProgress. Settle with ok true keeps Decision.Outcome, which
+// the caller may have set; from then on others are refused as ReasonDone, and their Decision has it. Settle with ok false lets the
+// operation begin anew.
+//
+// An operation whose process dies may begin anew when the lease is over. A process that was merely paused for so long can not
+// overwrite what another has done meanwhile: its Settle returns ErrGone. So an operation is done once, unless it takes longer than
+// the lease, or Redis loses its memory: the operation's own writes should stand being made twice then, as with an order whose key
+// is the ID.
+//
+// A record is one string of 43 characters of fingerprint and call, the outcome and Redis's overhead; see the README for figures.
+type Idempotency struct {
+	guard
+	options IdempotencyOptions
+}
+
+// Idempotency makes a guard for operations that clients repeat. It panics when the name is taken or not a name, the options make no
+// sense, or the engine has no Redis.
+func (e *Engine) Idempotency(name string, options IdempotencyOptions) *Idempotency {
+	e.needRedis("Idempotency", name)
+	if options.Lease == 0 {
+		options.Lease = time.Minute
+	}
+	if options.Keep == 0 {
+		options.Keep = 24 * time.Hour
+	}
+	if err := options.check(); err != nil {
+		panic(fmt.Sprintf("core: %v (guard %q)", err, name))
+	}
+	return &Idempotency{
+		guard: e.register("idempotency", name, idempotencyBeginScript, idempotencyFinishScript, idempotencyReleaseScript,
+			limitResetScript),
+		options: options,
+	}
+}
+
+// check finds options that make no sense.
+func (o IdempotencyOptions) check() error {
+	switch {
+	case o.Lease < time.Millisecond || o.Lease > 24*time.Hour || o.Lease%time.Millisecond != 0:
+		return fmt.Errorf("operations with a Lease of %v: give whole milliseconds, 1 ms to 24 hours", o.Lease)
+	case o.Keep < time.Second || o.Keep > maxWindow || o.Keep%time.Millisecond != 0:
+		return fmt.Errorf("outcomes with a Keep of %v: give whole milliseconds, 1 second to %v", o.Keep, maxWindow)
+	case o.MaxBody < 0 || o.MaxBody > outcomeBodyMost:
+		return fmt.Errorf("outcomes with a MaxBody of %d: give 0 to %d bytes", o.MaxBody, outcomeBodyMost)
+	}
+	return nil
+}
+
+// Traits implements Guard: an operation needs an ID, and begins anew when it has failed.
+func (g *Idempotency) Traits() Traits {
+	return Traits{NeedsID: true, KeepsOutcome: true, MaxBody: g.options.MaxBody, Outage: OutageClosed}
+}
+
+// Outcome is how an operation ended, for those who ask again. What it means is its users' to say: package nethttpmw keeps answers in
+// it, a worker may keep its result.
+type Outcome struct {
+	// Status is the status of an HTTP answer; zero: there is none that could be given again.
+	Status int `json:"status,omitempty"`
+	// Header has the fields of the answer's header that are kept.
+	Header map[string]string `json:"header,omitempty"`
+	// Body is kept up to IdempotencyOptions.MaxBody bytes; of a longer one nothing is.
+	Body []byte `json:"-"`
+}
+
+// text is an outcome as it is kept: a line of JSON, then the body as it is.
+func (o *Outcome) text(maxBody int) (string, error) {
+	if o == nil {
+		return "{}\n", nil
+	}
+	line, err := json.Marshal(o)
+	if err != nil {
+		return "", err // a map of text and a number can not fail to marshal
+	}
+	if len(o.Body) > maxBody {
+		return string(line) + "\n", nil
+	}
+	return string(line) + "\n" + string(o.Body), nil
+}
+
+// parseOutcome reads what text has made.
+func parseOutcome(text string) (*Outcome, error) {
+	line, body, found := strings.Cut(text, "\n")
+	var o Outcome
+	if !found {
+		return nil, errors.New("an outcome without a line of JSON")
+	}
+	if err := json.Unmarshal([]byte(line), &o); err != nil {
+		return nil, fmt.Errorf("an outcome: %w", err)
+	}
+	if body != "" {
+		o.Body = []byte(body)
+	}
+	return &o, nil
+}
+
+// Check implements Guard: it begins the operation. ResetAfter of an allowed attempt is the lease. An attempt without an ID is an
+// ErrInvalidAttempt.
+func (g *Idempotency) Check(ctx context.Context, a Attempt) (Decision, error) {
+	begun := time.Now()
+	d, err := g.check(ctx, a)
+	return d, g.observe(ctx, "check", begun, d, err)
+}
+
+func (g *Idempotency) check(ctx context.Context, a Attempt) (Decision, error) {
+	a, err := a.prepareOperation()
+	d := Decision{Guard: g.name, Attempt: a}
+	if err != nil {
+		return d, err
+	}
+	value, err := g.engine.run(ctx, g.engine.deadline, idempotencyBeginScript, g.operationKeys(a),
+		fingerprint(a), a.call, g.options.Lease.Milliseconds())
+	if err != nil {
+		g.engine.undoLater(func(ctx context.Context) { _ = g.release(ctx, a, voidFor) }) // observed
+		d.Attempt.call = ""
+		return d, err
+	}
+	r := readReply(value, 2, 2)
+	reason, outcome := Reason(r.text()), r.text()
+	if r.err != nil {
+		return d, r.err
+	}
+	if reason == ReasonDone {
+		if d.Outcome, err = parseOutcome(outcome); err != nil {
+			return d, err
+		}
+	}
+	d.Reason, d.Source = reason, SourceRedis
+	switch reason {
+	case ReasonOK:
+		d.Allowed, d.ResetAfter = true, g.options.Lease
+	case ReasonDone:
+		d.Replayed = true
+	case ReasonInProgress:
+		d.RetryAfter = askAgainIn
+	}
+	return d, nil
+}
+
+// Settle implements Guard: ok keeps the decision's Outcome, not ok lets the operation begin anew. Where the lease is over and another
+// attempt has begun the operation since, ok is an ErrGone: the operation has been, or is being, done twice. The decision is one that
+// this guard's Check returned in this process; another is an ErrInvalidAttempt.
+func (g *Idempotency) Settle(ctx context.Context, d Decision, ok bool) error {
+	if !d.Allowed {
+		return nil
+	}
+	a, begun := d.Attempt, time.Now()
+	if d.Guard != g.name || a.call == "" {
+		err := fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt", ErrInvalidAttempt)
+		return g.observe(ctx, "settle", begun, d, err)
+	}
+	if !ok {
+		return g.release(ctx, a, 0)
+	}
+	return g.observe(ctx, "settle", begun, d, func() error {
+		outcome, err := d.Outcome.text(g.options.MaxBody)
+		if err != nil {
+			return err
+		}
+		value, err := g.engine.run(ctx, g.engine.settleLimit(), idempotencyFinishScript, g.operationKeys(a),
+			fingerprint(a), a.call, outcome, g.options.Keep.Milliseconds())
+		if err != nil {
+			return err
+		}
+		kept, err := readNumber(value)
+		if err == nil && kept == 0 {
+			err = fmt.Errorf("%w: the lease was over, and another attempt has begun the operation", ErrGone)
+		}
+		return err
+	}())
+}
+
+// release lets the operation begin anew that the attempt's own call of Check has begun. If that call has not come yet, it shall
+// begin nothing when it comes within the time given.
+func (g *Idempotency) release(ctx context.Context, a Attempt, void time.Duration) error {
+	begun := time.Now()
+	_, err := g.engine.run(ctx, g.engine.settleLimit(), idempotencyReleaseScript, g.operationKeys(a),
+		a.call, void.Milliseconds())
+	return g.observe(ctx, "settle", begun, Decision{Guard: g.name, Attempt: a}, err)
+}
+
+// Reset forgets an operation, whether it is running or has been done, by the attempt's Actor, Resource and ID.
+func (g *Idempotency) Reset(ctx context.Context, a Attempt) error {
+	begun := time.Now()
+	a, err := a.prepareOperation()
+	if err == nil {
+		_, err = g.engine.run(ctx, g.engine.settleLimit(), limitResetScript, g.operationKeys(a))
+	}
+	return g.observe(ctx, "reset", begun, Decision{Guard: g.name, Attempt: a}, err)
+}
+
+// prepareOperation is prepare for guards whose attempts are known by an ID from outside.
+func (a Attempt) prepareOperation() (Attempt, error) {
+	if a.ID == "" {
+		return a, fmt.Errorf("%w: no operation ID: name the operation, so that a repetition is known", ErrInvalidAttempt)
+	}
+	a, err := a.prepare()
+	if err != nil {
+		return a, err
+	}
+	return a.withCall(), nil
+}
+
+// fingerprint is what a repetition of the same attempt has in common with it: half of a SHA-256, as 22 characters.
+func fingerprint(a Attempt) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", a.Cost, a.Item))
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+func (g *Idempotency) operationKeys(a Attempt) []string {
+	return []string{g.keys.key(tag(encode(a.Actor), encode(a.Resource), encode(a.ID)))}
+}
