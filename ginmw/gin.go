@@ -11,6 +11,9 @@
 package ginmw
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -41,7 +44,11 @@ func Gin(rules ...Rule) gin.HandlerFunc {
 		}
 		c.Request = c.Request.WithContext(passage.Context())
 		if p.Settles() {
-			c.Writer = &writer{c.Writer, passage}
+			w := &writer{c.Writer, passage}
+			c.Writer = w
+			if to := passage.Record(w); to != http.ResponseWriter(w) {
+				c.Writer = &recorded{w, to}
+			}
 		}
 		defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
 		c.Next()
@@ -84,8 +91,33 @@ func (w *writer) Flush() {
 	w.ResponseWriter.Flush()
 }
 
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := w.ResponseWriter.Hijack()
+	if err == nil {
+		w.passage.Answering()
+	}
+	return conn, rw, err
+}
+
 // Unwrap is for http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// recorded is a writer whose answer is kept for those who ask again: what the handler writes goes to the recording first.
+type recorded struct {
+	*writer
+	to http.ResponseWriter
+}
+
+func (w *recorded) Write(b []byte) (int, error)       { return w.to.Write(b) }
+func (w *recorded) WriteString(s string) (int, error) { return io.WriteString(w.to, s) }
+func (w *recorded) Flush()                            { w.to.(http.Flusher).Flush() }
+
+func (w *recorded) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return w.to.(http.Hijacker).Hijack()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *recorded) Unwrap() http.ResponseWriter { return w.to }
 
 // Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.
 func Decision(c *gin.Context, guard string) (core.Decision, bool) {

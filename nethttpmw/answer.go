@@ -33,25 +33,27 @@ type answer struct {
 
 // answers is the one table of what is answered.
 var answers = map[core.Reason]answer{
-	core.ReasonLimited:   {http.StatusTooManyRequests, "Too many requests. Try again later."},
-	core.ReasonOverLimit: {http.StatusTooManyRequests, "This request asks for more than the limit allows at all."},
-	core.ReasonBanned:    {http.StatusTooManyRequests, "Refused too often. Stop for a while."},
-	core.ReasonQuota:     {http.StatusTooManyRequests, "All that is allowed has been used."},
-	core.ReasonEarly:     {http.StatusTooManyRequests, "The sale has not begun yet."},
-	core.ReasonDuplicate: {http.StatusConflict, "This has been done before, as often as is allowed."},
-	core.ReasonNotOpen:   {http.StatusConflict, "This is not open."},
-	core.ReasonClosed:    {http.StatusConflict, "This is closed."},
-	core.ReasonSoldOut:   {http.StatusConflict, "Sold out."},
-	core.ReasonEmpty:     {http.StatusConflict, "All shares have been taken."},
-	core.ReasonGone:      {http.StatusConflict, "The reservation is over."},
-	core.ReasonConflict:  {http.StatusUnprocessableEntity, "This operation ID belongs to a different request."},
-	core.ReasonNotReady:  {http.StatusServiceUnavailable, "This is not ready."},
-	ReasonDenied:         {http.StatusForbidden, "This is not open to you."},
-	core.ReasonDayRolled: {http.StatusServiceUnavailable, "A new period is just beginning. Try again."},
-	ReasonUnavailable:    {http.StatusServiceUnavailable, "This can not be decided right now. Try again later."},
-	ReasonNoKey:          {http.StatusBadRequest, "The request lacks something that this needs to know."},
-	ReasonMalformed:      {http.StatusBadRequest, "Something in the request that this needs to know is malformed."},
-	ReasonInvalid:        {http.StatusBadRequest, "The request asks for something that does not exist."},
+	core.ReasonLimited:    {http.StatusTooManyRequests, "Too many requests. Try again later."},
+	core.ReasonOverLimit:  {http.StatusTooManyRequests, "This request asks for more than the limit allows at all."},
+	core.ReasonBanned:     {http.StatusTooManyRequests, "Refused too often. Stop for a while."},
+	core.ReasonQuota:      {http.StatusTooManyRequests, "All that is allowed has been used."},
+	core.ReasonEarly:      {http.StatusTooManyRequests, "The sale has not begun yet."},
+	core.ReasonDuplicate:  {http.StatusConflict, "This has been done before, as often as is allowed."},
+	core.ReasonNotOpen:    {http.StatusConflict, "This is not open."},
+	core.ReasonClosed:     {http.StatusConflict, "This is closed."},
+	core.ReasonSoldOut:    {http.StatusConflict, "Sold out."},
+	core.ReasonInProgress: {http.StatusConflict, "The same request is being worked on. Ask again in a moment."},
+	core.ReasonEmpty:      {http.StatusConflict, "All shares have been taken."},
+	core.ReasonGone:       {http.StatusConflict, "The reservation is over."},
+	core.ReasonDone:       {http.StatusConflict, "This has been done before."},
+	core.ReasonConflict:   {http.StatusUnprocessableEntity, "This operation ID belongs to a different request."},
+	core.ReasonNotReady:   {http.StatusServiceUnavailable, "This is not ready."},
+	ReasonDenied:          {http.StatusForbidden, "This is not open to you."},
+	core.ReasonDayRolled:  {http.StatusServiceUnavailable, "A new period is just beginning. Try again."},
+	ReasonUnavailable:     {http.StatusServiceUnavailable, "This can not be decided right now. Try again later."},
+	ReasonNoKey:           {http.StatusBadRequest, "The request lacks something that this needs to know."},
+	ReasonMalformed:       {http.StatusBadRequest, "Something in the request that this needs to know is malformed."},
+	ReasonInvalid:         {http.StatusBadRequest, "The request asks for something that does not exist."},
 }
 
 // unknownAnswer is for the reasons of an application's own guards.
@@ -81,7 +83,11 @@ type Refusal struct {
 }
 
 func refuse(reason core.Reason, d core.Decision) *Refusal {
-	return &Refusal{Status: Status(reason), Reason: reason, Decision: d}
+	f := &Refusal{Status: Status(reason), Reason: reason, Decision: d}
+	if o, ok := retold(d); ok {
+		f.Status = o.Status
+	}
+	return f
 }
 
 // problem is the body of a refusal, as of RFC 9457.
@@ -102,8 +108,12 @@ const problemTypes = "https://github.com/gatehouse-go/gatehouse#"
 
 // Reply writes the refusal: the status, Retry-After in whole seconds, rounded up (but for the last millisecond), when waiting
 // helps (RFC 9110, section 10.2.3), and a body of application/problem+json (RFC 9457). No cache may keep it: the next answer
-// may differ.
+// may differ. Where the operation has been done before, and its answer was kept, that is written again.
 func (f *Refusal) Reply(w http.ResponseWriter) {
+	if o, ok := retold(f.Decision); ok {
+		retell(w, o)
+		return
+	}
 	body, err := json.Marshal(problem{
 		Type:    problemTypes + string(f.Reason),
 		Title:   http.StatusText(f.Status),

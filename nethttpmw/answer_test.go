@@ -24,6 +24,8 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonSoldOut:          http.StatusConflict,
 		core.ReasonEmpty:            http.StatusConflict,
 		core.ReasonGone:             http.StatusConflict,
+		core.ReasonInProgress:       http.StatusConflict,
+		core.ReasonDone:             http.StatusConflict, // where the answer was not kept
 		core.ReasonConflict:         http.StatusUnprocessableEntity,
 		core.ReasonNotReady:         http.StatusServiceUnavailable,
 		nethttpmw.ReasonDenied:      http.StatusForbidden,

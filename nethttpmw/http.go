@@ -1,7 +1,9 @@
 package nethttpmw
 
 import (
+	"bufio"
 	"io"
+	"net"
 	"net/http"
 
 	"github.com/felixge/httpsnoop"
@@ -47,6 +49,16 @@ func (p *Passage) Watch(w http.ResponseWriter) (watched http.ResponseWriter, sta
 		}
 	}
 	watched = httpsnoop.Wrap(w, httpsnoop.Hooks{
+		// From then on the connection is the handler's, and so is what it says to the client.
+		Hijack: func(hijack httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+			return func() (net.Conn, *bufio.ReadWriter, error) {
+				conn, rw, err := hijack()
+				if err == nil {
+					p.Answering()
+				}
+				return conn, rw, err
+			}
+		},
 		WriteHeader: func(write httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(code int) {
 				// Informational answers come before the final one; 101 is final.
@@ -88,5 +100,5 @@ func (p *Passage) Watch(w http.ResponseWriter) (watched http.ResponseWriter, sta
 			}
 		},
 	})
-	return watched, func() int { return final }
+	return p.Record(watched), func() int { return final }
 }

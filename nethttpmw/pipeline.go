@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync/atomic"
 
@@ -80,6 +81,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		}
 		if d.Allowed {
 			passage.entries = append(passage.entries, &entry{rule: rule, decision: d})
+			passage.record(rule)
 		}
 	}
 	entered = true
@@ -155,6 +157,8 @@ type Passage struct {
 	answered bool // the header has been sent
 	gone     bool // the client was gone by then
 	left     bool
+
+	recording *recording // of the answer; nil: no rule wants one
 }
 
 // entry is one decision that has to be settled, by the pipeline or by who takes it.
@@ -177,6 +181,7 @@ const (
 func (p *Passage) Answering() {
 	if !p.answered {
 		p.answered, p.gone = true, p.request.Err() != nil
+		p.recording.begin()
 	}
 }
 
@@ -188,20 +193,31 @@ func (p *Passage) Leave(status int) {
 		return
 	}
 	p.left = true
+	answered := p.answered || status != http.StatusOK // by the handler, and not by having nothing to say
 	p.Answering()
-	if p.gone {
+	if p.gone && !(answered && p.retells()) {
 		status = StatusClientGone
 	}
-	for _, e := range slices.Backward(p.entries) {
-		defer e.leave(p.settling, status) // first to last, each of them, even if a Failed of the application's panics
+	// First to last, each of them, even if a Failed of the application's panics. Outcomes go last: who asks again after a crash in
+	// between shall not hear of a purchase that was not confirmed.
+	for _, outcomes := range []bool{true, false} {
+		for _, e := range slices.Backward(p.entries) {
+			if e.rule.keepsOutcome() == outcomes {
+				defer e.leave(p, status)
+			}
+		}
 	}
 }
 
-func (e *entry) leave(ctx context.Context, status int) {
+func (e *entry) leave(p *Passage, status int) {
 	kept := false
 	defer func() {
 		if e.owner.CompareAndSwap(ownerPipeline, ownerNobody) {
-			settle(ctx, e.rule.Guard, e.decision, kept)
+			d := e.decision
+			if traits := e.rule.Guard.Traits(); kept && traits.KeepsOutcome {
+				d.Outcome = p.recording.outcome(status, traits.MaxBody)
+			}
+			settle(p.settling, e.rule.Guard, d, kept)
 		}
 	}()
 	kept = e.rule.keepsOn(status)

@@ -20,11 +20,13 @@ type Rule struct {
 	// What finds the resource: the poll, the item on sale, the packet, the route. Votes, Seckill and RedPacket require it. Nil:
 	// none, so a rate limit has one budget an actor for all routes that it is mounted on.
 	What keyfuncs.Func
-	// Which finds the item that the attempt picks: a voter's choice, the article that is read. Quota requires it. Nil: none.
+	// Which finds the item that the attempt picks: a voter's choice, the article that is read. Quota requires it. For Idempotency it
+	// finds what makes a repetition the same request, and nil is keyfuncs.Fingerprint(). Nil elsewhere: none.
 	Which keyfuncs.Func
 	// Cost finds how much the attempt takes. Nil: 1. An error, or less than 1, is answered with 400.
 	Cost func(r *keyfuncs.Request) (int64, error)
-	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Nil, or nothing found: the guard makes one.
+	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Idempotency requires it. Elsewhere, nil or nothing found: the
+	// guard makes one.
 	ID keyfuncs.Func
 
 	// Deny has those whom the rule refuses as ReasonDenied, whatever else it says: it is asked first. Nil: nobody.
@@ -42,21 +44,22 @@ type Rule struct {
 	// nobody is banned.
 	Bans *core.Bans
 
-	// NoKey says what it means when Who finds nothing. What and Which that find nothing are always answered with 400: a
+	// NoKey says what it means when Who finds nothing, or ID where the guard requires one. What and Which that find nothing are always answered with 400: a
 	// client must not pass a rule by leaving something out.
 	NoKey NoKey
 	// OnOutage says what it means when the guard can not decide. The default is the guard's own.
 	OnOutage core.Outage
 	// Failed reports whether a request that ended with this status failed, so that what its attempt took is given back. A panic
 	// counts as 500, a client that has gone as StatusClientGone. Nil: 400 and up for claims such as votes and purchases,
-	// never for rate limits; red packets give nothing back, whatever it reports. To count only failed logins, say that the
-	// others failed:
+	// never for rate limits; red packets give nothing back, whatever it reports. Behind an Idempotency rule a client that has gone
+	// does not make a request fail that the handler has answered, since he can ask again and hear the answer. To count only failed
+	// logins, say that the others failed:
 	//
 	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
 	Failed func(status int) bool
 }
 
-// NoKey is what a rule does when it finds nobody to count: Who returns keyfuncs.ErrMissing. A malformed key is always refused.
+// NoKey is what a rule does when it finds nobody to count: Who, or an ID that the guard requires, is keyfuncs.ErrMissing. A malformed key is always refused.
 type NoKey int
 
 const (
@@ -81,6 +84,8 @@ func (r *Rule) check() error {
 		return errors.New("has no Who: say who is counted, such as keyfuncs.IP() or keyfuncs.User(...)")
 	case r.What == nil && r.Guard.Traits().NeedsResource:
 		return errors.New("has no What: say which poll or item it is about, such as keyfuncs.Param(...)")
+	case r.ID == nil && r.Guard.Traits().NeedsID:
+		return errors.New("has no ID: say what a repetition is known by, such as keyfuncs.IdempotencyKey()")
 	case r.Which == nil && r.Guard.Traits().NeedsItem:
 		return errors.New("has no Which: say which of the different things it is, such as keyfuncs.Param(...)")
 	}
@@ -117,7 +122,7 @@ func (r *Rule) banned(ctx context.Context, a core.Attempt) (d core.Decision, ban
 
 // strike counts a refusal by the guard against the attempt's actor. An error has been observed, and the refusal stands.
 func (r *Rule) strike(ctx context.Context, a core.Attempt, reason core.Reason) {
-	if r.Bans != nil && Status(reason) < http.StatusInternalServerError {
+	if r.Bans != nil && reason != core.ReasonDone && Status(reason) < http.StatusInternalServerError {
 		_, _ = r.Bans.Strike(ctx, a) // observed
 	}
 }
@@ -133,7 +138,18 @@ func (r *Rule) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 	if a.Resource, err = text("what", r.What, req); err != nil {
 		return a, err
 	}
-	if a.Item, err = text("which", r.Which, req); err != nil {
+	if a.ID, err = text("id", r.ID, req); errors.Is(err, keyfuncs.ErrMissing) {
+		if r.Guard.Traits().NeedsID {
+			return a, fmt.Errorf("%w: %w", errNobody, err)
+		}
+	} else if err != nil {
+		return a, err
+	}
+	which := r.Which
+	if which == nil && r.keepsOutcome() {
+		which = sameRequest
+	}
+	if a.Item, err = text("which", which, req); err != nil {
 		return a, err
 	}
 	if r.Cost != nil {
@@ -143,9 +159,6 @@ func (r *Rule) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 		if a.Cost < 1 {
 			return a, fmt.Errorf("%w: cost %d is less than 1", core.ErrInvalidAttempt, a.Cost)
 		}
-	}
-	if a.ID, err = text("id", r.ID, req); err != nil && !errors.Is(err, keyfuncs.ErrMissing) {
-		return a, err
 	}
 	return a, nil
 }

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"runtime"
 	"time"
@@ -21,6 +22,13 @@ type ending struct {
 	status  int  // what the client hears; 0: nothing
 	counts  int  // the status that rules hear
 	cut     bool // the connection is cut
+
+	// retold is the answer that is kept by rules that keep answers, its status and its body; "": none.
+	retold string
+
+	around func(http.Handler) http.Handler                      // what the server has around its handler
+	layout func(handler func(Context), rule nethttpmw.Rule) App // of the application; nil: the rule is on the route
+	stop   func(*http.Server) error                             // stops the server when the handler runs, which goes on only then
 }
 
 func reply(status int, body string) func(Context) {
@@ -46,15 +54,15 @@ func streamed(next func()) func(Context) {
 }
 
 var endings = []ending{
-	{name: "200", handler: reply(200, "done"), status: 200, counts: 200},
-	{name: "201 without a body", handler: reply(201, ""), status: 201, counts: 201},
-	{name: "204", handler: reply(204, ""), status: 204, counts: 204},
-	{name: "302", handler: reply(302, ""), status: 302, counts: 302},
-	{name: "nothing written", handler: nothing, status: 200, counts: 200},
-	{name: "written without a status", handler: func(c Context) {
+	{name: "200", retold: "200 done", handler: reply(200, "done"), status: 200, counts: 200},
+	{name: "201 without a body", retold: "201 ", handler: reply(201, ""), status: 201, counts: 201},
+	{name: "204", retold: "204 ", handler: reply(204, ""), status: 204, counts: 204},
+	{name: "302", retold: "302 ", handler: reply(302, ""), status: 302, counts: 302},
+	{name: "nothing written", retold: "200 ", handler: nothing, status: 200, counts: 200},
+	{name: "written without a status", retold: "200 done", handler: func(c Context) {
 		_, _ = c.Writer().Write([]byte("done")) // the client is there
 	}, status: 200, counts: 200},
-	{name: "streamed", handler: streamed(func() {}), status: 200, counts: 200},
+	{name: "streamed", retold: "200 ", handler: streamed(func() {}), status: 200, counts: 200},
 	{name: "400", handler: reply(400, "no"), status: 400, counts: 400},
 	{name: "404 without a body", handler: reply(404, ""), status: 404, counts: 404},
 	{name: "409", handler: reply(409, "no"), status: 409, counts: 409},
@@ -69,48 +77,120 @@ var endings = []ending{
 	}, counts: 500, cut: true},
 	{name: "goroutine ended", handler: func(Context) { runtime.Goexit() }, counts: 500, cut: true},
 	{name: "client gone, nothing written", handler: nothing, gone: true, counts: nethttpmw.StatusClientGone, cut: true},
-	{name: "client gone, 200 written", handler: reply(200, "done"), gone: true,
+	{name: "client gone, 200 written", retold: "200 done", handler: reply(200, "done"), gone: true,
 		counts: nethttpmw.StatusClientGone, cut: true},
 	{name: "client gone, 500 written", handler: reply(500, "no"), gone: true,
 		counts: nethttpmw.StatusClientGone, cut: true},
-	{name: "client gone after the answer had begun", handler: nothing, gone: true, begun: true, counts: 200, cut: true},
+	{name: "client gone after the answer had begun", retold: "200 ", handler: nothing, gone: true, begun: true, counts: 200, cut: true},
 	{name: "client gone after the answer had begun, then panic", handler: func(Context) { panic("lost") },
 		gone: true, begun: true, counts: 500, cut: true},
 	{name: "client gone, then panic", handler: func(Context) { panic("lost") }, gone: true,
 		counts: nethttpmw.StatusClientGone, cut: true},
+	{name: "the connection taken over", retold: "409 " + problem(409, "done", "Conflict", "This has been done before.", ""),
+		handler: hijack, status: 200, counts: 200},
+	{name: "a time-out inside the rules, in time", retold: "200 done",
+		handler: inTimeoutHandler(time.Minute, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }),
+		status:  200, counts: 200},
+	{name: "a time-out inside the rules, too late",
+		handler: inTimeoutHandler(10*time.Millisecond, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
+		status:  503, counts: 503},
+	{name: "a time-out inside the rules, panic",
+		handler: inTimeoutHandler(time.Minute, func(http.ResponseWriter, *http.Request) { panic("lost") }), counts: 500, cut: true},
+	// The client has been told 503, so he has not got what he asked for.
+	{name: "a time-out around the rules", retold: "200 ", handler: reply(200, "done"), gone: true, around: timeoutHandler,
+		status: 503, counts: nethttpmw.StatusClientGone},
+	{name: "a time-out around the rules, then panic", handler: func(Context) { panic("lost") }, gone: true,
+		around: timeoutHandler, status: 503, counts: nethttpmw.StatusClientGone},
+	{name: "server shutting down", retold: "200 done", handler: reply(200, "done"), stop: shutdown, status: 200, counts: 200},
+	{name: "server shutting down, 500", handler: reply(500, "no"), stop: shutdown, status: 500, counts: 500},
+	{name: "server closed", retold: "200 done", handler: reply(200, "done"), gone: true, stop: (*http.Server).Close,
+		counts: nethttpmw.StatusClientGone, cut: true},
+	{name: "server closed, nothing written", handler: nothing, gone: true, stop: (*http.Server).Close,
+		counts: nethttpmw.StatusClientGone, cut: true},
 }
+
+// hijack answers past the server.
+func hijack(c Context) {
+	conn, _, err := http.NewResponseController(c.Writer()).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n") // the client is there
+	_ = conn.Close()
+}
+
+// inTimeoutHandler runs a handler inside http.TimeoutHandler.
+func inTimeoutHandler(limit time.Duration, h http.HandlerFunc) func(Context) {
+	return func(c Context) { http.TimeoutHandler(h, limit, "too late").ServeHTTP(c.Writer(), c.Request()) }
+}
+
+// timeoutHandler is http.TimeoutHandler around everything, for handlers that wait for its end.
+func timeoutHandler(h http.Handler) http.Handler {
+	return http.TimeoutHandler(h, 50*time.Millisecond, "too late")
+}
+
+func shutdown(srv *http.Server) error { return srv.Shutdown(context.Background()) }
 
 // failed reports whether a request with this ending has failed.
 func (e ending) failed() bool { return e.counts >= 400 }
 
 // play lets a request end like this, on the one route that the rule guards. It returns when the settling is over. The route
 // answers other methods as well, with 200.
-func (e ending) play(s *scene, rule nethttpmw.Rule) (app http.Handler) {
+func (e ending) play(s *scene, rule nethttpmw.Rule, headers ...string) (app http.Handler) {
 	s.Helper()
-	entered := make(chan struct{}, 1)
-	app = s.framework.Build(App{Routes: []Route{
-		{Method: http.MethodPut, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
-		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: func(c Context) {
-			if e.begun {
-				begin(c)
-			}
-			entered <- struct{}{}
-			if e.gone {
-				<-c.Request().Context().Done()
-			}
-			e.handler(c)
-		}},
-	}})
-	srv := s.serve(app)
+	entered, stopping := make(chan struct{}, 1), make(chan struct{})
+	handler := func(c Context) {
+		if c.Request().Method == http.MethodPut {
+			ok(c)
+			return
+		}
+		if e.begun {
+			begin(c)
+		}
+		entered <- struct{}{}
+		switch {
+		case e.gone:
+			<-c.Request().Context().Done()
+		case e.stop != nil:
+			<-stopping
+		}
+		e.handler(c)
+	}
+	layout := func(handler func(Context), rule nethttpmw.Rule) App { return onThings(handler, rule) }
+	if e.layout != nil {
+		layout = e.layout
+	}
+	planned := layout(handler, rule)
+	put := planned.Routes[0]
+	put.Method = http.MethodPut
+	planned.Routes = append(planned.Routes, put)
+	app = s.framework.Build(planned)
+	var around []func(http.Handler) http.Handler
+	if e.around != nil {
+		around = append(around, e.around)
+	}
+	srv := s.serve(app, around...)
+	srv.Config.RegisterOnShutdown(func() { close(stopping) })
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
-	if e.gone {
+	switch {
+	case e.stop != nil:
+		stopped := make(chan struct{})
+		defer func() { <-stopped }()
+		go func() {
+			defer close(stopped)
+			<-entered
+			if err := e.stop(srv.Config); err != nil {
+				s.Errorf("stopping the server: %v", err)
+			}
+		}()
+	case e.gone && e.around == nil:
 		go func() {
 			<-entered
 			cancel(errors.New("the user has closed the page"))
 		}()
 	}
-	answer := srv.do(ctx, http.MethodPost)
+	answer := srv.do(ctx, http.MethodPost, headers...)
 	srv.wait()
 	if !e.gone && answer.cut != e.cut {
 		s.Errorf("the connection was cut: %t, want %t", answer.cut, e.cut)

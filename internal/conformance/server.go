@@ -16,11 +16,12 @@ type server struct {
 	ended chan any // one value for each request that has ended: what it panicked with, nil without a panic
 }
 
-// serve starts an application. A recoverer outside of it notes the panics and passes them on.
-func (s *scene) serve(app http.Handler) *server {
+// serve starts an application. A recoverer outside of it notes the panics and passes them on; outside of that is what the server
+// has around its handler, if anything.
+func (s *scene) serve(app http.Handler, around ...func(http.Handler) http.Handler) *server {
 	s.Helper()
 	srv := &server{scene: s, ended: make(chan any, 1000)}
-	srv.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			value := recover()
 			srv.ended <- value
@@ -29,7 +30,11 @@ func (s *scene) serve(app http.Handler) *server {
 			}
 		}()
 		app.ServeHTTP(w, r)
-	}))
+	})
+	for _, wrap := range around {
+		handler = wrap(handler)
+	}
+	srv.Server = httptest.NewUnstartedServer(handler)
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // panics are expected
 	srv.Start()
 	s.Cleanup(srv.Close)

@@ -15,6 +15,7 @@ func setUpMistakesPanic(s *scene) {
 		site  = nethttpmw.Rule{Guard: s.gate.SlidingWindow("site", core.PerMinute(1)), Who: who}
 		votes = nethttpmw.Rule{Guard: s.gate.Votes("vote", core.VoteOptions{}), Who: who}
 		sales = nethttpmw.Rule{Guard: s.gate.Seckill("sale", core.SeckillOptions{}), Who: who}
+		once  = nethttpmw.Rule{Guard: s.gate.Idempotency("once", core.IdempotencyOptions{}), Who: who}
 		quota = nethttpmw.Rule{Guard: s.quota(1, oneEra), Who: who}
 	)
 	local := claim(s.gate.Votes("poll", core.VoteOptions{}))
@@ -30,6 +31,7 @@ func setUpMistakesPanic(s *scene) {
 		{"no poll", []nethttpmw.Rule{site, votes}, []string{"rule 2", `"vote"`, "no What", "keyfuncs.Param"}},
 		{"no item on sale", []nethttpmw.Rule{sales}, []string{"rule 1", `"sale"`, "no What", "keyfuncs.Param"}},
 		{"no different thing", []nethttpmw.Rule{quota}, []string{"rule 1", `"quota"`, "no Which", "keyfuncs.Param"}},
+		{"no operation ID", []nethttpmw.Rule{once}, []string{"rule 1", `"once"`, "no ID", "keyfuncs.IdempotencyKey()"}},
 		{"a guard that can not decide inside the process", []nethttpmw.Rule{local}, []string{"rule 1", `"poll"`, "OutageLocal", "OutageClosed"}},
 		{"a guard twice", []nethttpmw.Rule{site, site}, []string{`"site"`, "two rules", "second guard"}},
 	} {

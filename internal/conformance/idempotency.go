@@ -1,0 +1,241 @@
+package conformance
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+var (
+	inProgress = problem(409, "in_progress", "Conflict", "The same request is being worked on. Ask again in a moment.", "")
+
+	// orderKey are the headers of a request that may be repeated.
+	orderKey = []string{`Idempotency-Key: "order-1"`}
+)
+
+// operation is a rule that lets the signed-in user do each thing once under each key.
+func operation(g core.Guard) nethttpmw.Rule {
+	return nethttpmw.Rule{Guard: g, Who: keyfuncs.User(UserKey), ID: keyfuncs.IdempotencyKey()}
+}
+
+func (s *scene) once(options core.IdempotencyOptions) nethttpmw.Rule {
+	return operation(s.gate.Idempotency("once", options))
+}
+
+// post sends one request with a body.
+func post(app http.Handler, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, thing, strings.NewReader(body))
+	set(r.Header, headers)
+	return send(app, r)
+}
+
+// wantRetold wants an answer that has been given before.
+func (s *scene) wantRetold(w *httptest.ResponseRecorder, status int, body string) {
+	s.Helper()
+	if w.Code != status || w.Body.String() != body || w.Header().Get("Idempotent-Replayed") != "true" ||
+		w.Header().Get("Cache-Control") != "no-store" {
+		s.Errorf("%d %v %s, want %d %s again", w.Code, w.Header(), w.Body, status, body)
+	}
+}
+
+func operationsAreDoneOnce(s *scene) {
+	// create is a handler that makes an order, and tells where it is.
+	create := func(ran *int) func(Context) {
+		return func(c Context) {
+			*ran++
+			h := c.Writer().Header()
+			h.Set("Location", fmt.Sprint("/orders/", *ran))
+			h.Set("Content-Type", "application/json")
+			h.Set("Set-Cookie", "session=secret")
+			c.Writer().WriteHeader(http.StatusCreated)
+			_, _ = c.Writer().Write([]byte(`{"order":`))
+			_, _ = c.Writer().Write([]byte(fmt.Sprint(*ran, "}")))
+		}
+	}
+
+	s.sub("with its body", func(s *scene) {
+		ran := 0
+		app := s.framework.Build(onThings(create(&ran), s.once(core.IdempotencyOptions{MaxBody: 100})))
+		if first := post(app, "tv", orderKey...); first.Code != 201 || first.Body.String() != `{"order":1}` ||
+			first.Header().Get("Idempotent-Replayed") != "" {
+			s.Errorf("the first: %d %v %s", first.Code, first.Header(), first.Body)
+		}
+		for range 2 {
+			again := post(app, "tv", orderKey...)
+			s.wantRetold(again, 201, `{"order":1}`)
+			if h := again.Header(); h.Get("Location") != "/orders/1" || h.Get("Content-Type") != "application/json" ||
+				h.Get("Content-Length") != "11" || h.Get("Set-Cookie") != "" {
+				s.Errorf("the header, again: %v", h)
+			}
+		}
+		golden{422, "", conflict}.check(s, post(app, "radio", orderKey...))
+		if w := post(app, "tv", append(orderKey, "X-User: bob")...); w.Code != 201 || w.Body.String() != `{"order":2}` {
+			s.Errorf("another's: %d %s", w.Code, w.Body)
+		}
+		if w := post(app, "tv", "Idempotency-Key: order-2"); w.Code != 201 || w.Body.String() != `{"order":3}` {
+			s.Errorf("another: %d %s", w.Code, w.Body)
+		}
+	})
+
+	s.sub("without its body", func(s *scene) {
+		for _, most := range []int{0, 10} { // 0: no bodies; 10: not so long ones
+			s.sub(fmt.Sprint(most), func(s *scene) {
+				ran := 0
+				app := s.framework.Build(onThings(create(&ran), s.once(core.IdempotencyOptions{MaxBody: most})))
+				if first := post(app, "tv", orderKey...); first.Body.String() != `{"order":1}` {
+					s.Errorf("the first: %s", first.Body)
+				}
+				again := post(app, "tv", orderKey...)
+				s.wantRetold(again, 201, "")
+				if h := again.Header(); h.Get("Location") != "/orders/1" || h.Get("Content-Type") != "" {
+					s.Errorf("the header, again: %v", h)
+				}
+			})
+		}
+	})
+
+	s.sub("the handler reads the body", func(s *scene) {
+		app := s.framework.Build(onThings(func(c Context) {
+			body := make([]byte, 3)
+			n, _ := c.Request().Body.Read(body)
+			c.Reply(200, string(body[:n]))
+		}, s.once(core.IdempotencyOptions{})))
+		if w := post(app, "tv", orderKey...); w.Body.String() != "tv" {
+			s.Errorf("the handler read %q", w.Body)
+		}
+	})
+
+	s.sub("while it runs", func(s *scene) {
+		running, end := make(chan struct{}), make(chan struct{})
+		app := s.framework.Build(onThings(func(c Context) {
+			close(running)
+			<-end
+			ok(c)
+		}, s.once(core.IdempotencyOptions{MaxBody: 100})))
+		first := make(chan *httptest.ResponseRecorder)
+		go func() { first <- post(app, "tv", orderKey...) }()
+		<-running
+		golden{409, "1", inProgress}.check(s, post(app, "tv", orderKey...))
+		golden{422, "", conflict}.check(s, post(app, "radio", orderKey...))
+		close(end)
+		if w := <-first; w.Code != 200 {
+			s.Errorf("the first: %d %s", w.Code, w.Body)
+		}
+		s.wantRetold(post(app, "tv", orderKey...), 200, "done")
+	})
+
+	s.sub("without a key", func(s *scene) {
+		rule := s.once(core.IdempotencyOptions{})
+		app := s.framework.Build(onThings(ok, rule))
+		golden{400, "", noKey}.check(s, post(app, "tv"))
+		golden{400, "", malformed}.check(s, post(app, "tv", `Idempotency-Key: "order`))
+		rule.NoKey = nethttpmw.NoKeySkip
+		app = s.framework.Build(onThings(ok, rule))
+		for range 2 {
+			if w := post(app, "tv"); w.Code != 200 || w.Header().Get("Idempotent-Replayed") != "" {
+				s.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+			}
+		}
+		golden{400, "", malformed}.check(s, post(app, "tv", `Idempotency-Key: "order`))
+	})
+
+	s.sub("4xx answers too, where the rule says so", func(s *scene) {
+		rule := s.once(core.IdempotencyOptions{MaxBody: 100})
+		rule.Failed = func(status int) bool { return status >= 500 }
+		status := 404
+		app := s.framework.Build(onThings(func(c Context) { c.Reply(status, "no") }, rule))
+		s.wantPosts(app, thing, orderKey, 404)
+		status = 200
+		s.wantRetold(post(app, "", orderKey...), 404, "no")
+	})
+
+	s.sub("repetitions are no strikes", func(s *scene) {
+		rule := s.once(core.IdempotencyOptions{})
+		rule.Bans = s.gate.Bans("bans", core.BanOptions{Refusals: 1})
+		s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, orderKey, times(5, 200)...)
+	})
+
+	s.sub("an outage closes", func(s *scene) {
+		app := s.framework.Build(onThings(ok, operation(s.down().Idempotency("once", core.IdempotencyOptions{}))))
+		golden{503, "1", undecided}.check(s, post(app, "", orderKey...))
+	})
+}
+
+func operationsSettle(s *scene) {
+	for _, e := range endings {
+		s.sub(e.name, func(s *scene) {
+			rule := s.once(core.IdempotencyOptions{MaxBody: 100})
+			rule.Which = keyfuncs.Const("the same")
+			again := e.play(s, rule, orderKey...)
+			w := send(again, request(http.MethodPut, thing, orderKey...))
+			if status, body, kept := strings.Cut(e.retold, " "); kept {
+				if fmt.Sprint(w.Code) != status || w.Body.String() != body {
+					s.Errorf("asked again: %d %q, want %s %q", w.Code, w.Body, status, body)
+				}
+			} else if w.Code != 200 || w.Header().Get("Idempotent-Replayed") != "" {
+				s.Errorf("asked again: %d %v %s, want the handler to run again", w.Code, w.Header(), w.Body)
+			}
+		})
+	}
+}
+
+// operationsAndClaimsAgree has a claim behind the operation's rule, in the same middleware and in one of its own.
+func operationsAndClaimsAgree(s *scene) {
+	layouts := map[string]func(handler func(Context), once, claim nethttpmw.Rule) App{
+		"in one middleware": func(handler func(Context), once, claim nethttpmw.Rule) App {
+			return onThings(handler, once, claim)
+		},
+		"in two": func(handler func(Context), once, claim nethttpmw.Rule) App {
+			app := onThings(handler, claim)
+			app.Use = [][]nethttpmw.Rule{{once}}
+			return app
+		},
+	}
+	for name, layout := range layouts {
+		s.sub(name, func(s *scene) {
+			once, purchase := s.once(core.IdempotencyOptions{MaxBody: 100}), s.sale("sale", core.Sale{Stock: 1})
+			ran, status := 0, http.StatusInternalServerError
+			app := s.framework.Build(layout(func(c Context) { ran++; c.Reply(status, "bought") }, once, claim(purchase)))
+			s.wantPosts(app, thing, orderKey, 500)
+			s.wantSale(purchase, 1, 0, 0)
+			status = http.StatusOK
+			s.wantPosts(app, thing, orderKey, 200)
+			s.wantSale(purchase, 0, 0, 1)
+			s.wantRetold(post(app, "", orderKey...), 200, "bought")
+			s.wantSale(purchase, 0, 0, 1)
+			if ran != 2 {
+				s.Errorf("the handler ran %d times, want twice: it failed, and then it did not", ran)
+			}
+
+			// A refusal by the claim is not kept: the next try hears how things are by then.
+			bob := []string{"X-User: bob", "Idempotency-Key: bobs"}
+			golden{409, "", soldOut}.check(s, post(app, "", bob...))
+			if _, err := purchase.Restock(s.Context(), "t1", "r1", 1); err != nil {
+				s.Fatal(err)
+			}
+			if w := post(app, "", bob...); w.Code != 200 || w.Body.String() != "bought" {
+				s.Errorf("after the restocking: %d %s", w.Code, w.Body)
+			}
+		})
+
+		// The buyer who has gone can ask again and hear that he has bought, so he must have bought.
+		for _, e := range endings {
+			s.sub(name+", "+e.name, func(s *scene) {
+				once, purchase := s.once(core.IdempotencyOptions{}), s.sale("sale", core.Sale{Stock: 1})
+				once.Which = keyfuncs.Const("the same")
+				e.layout = func(handler func(Context), rule nethttpmw.Rule) App { return layout(handler, once, rule) }
+				e.play(s, claim(purchase), orderKey...)
+				if e.retold != "" {
+					s.wantSale(purchase, 0, 0, 1)
+				} else {
+					s.wantSale(purchase, 1, 0, 0)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package keyfuncs
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// fingerprintMost is how much of a body a fingerprint reads.
+const fingerprintMost = 64 << 10
+
+// Fingerprint finds a text that two requests have in common only if they ask for the same: their method, path, query and body. A
+// client that repeats a request under the same Idempotency-Key sends the same; one that uses the key for something else does not.
+// It is what the rule of an idempotency guard takes for Which by default.
+//
+// It reads the first 64 KiB of the body, and leaves the whole body for the handler; two longer bodies are the same if these and the
+// stated lengths are. Header fields do not count. A form that [Form] has parsed counts by its fields. A body that can not be
+// read is [ErrMalformed].
+//
+// Clients that write the same request in other words, such as JSON with its members in another order or a multipart form with a
+// boundary of its own each time, need another Func: one that finds what matters, such as the order's number.
+func Fingerprint() Func {
+	const call = "Fingerprint()"
+	return func(r *Request) (string, error) {
+		hash := sha256.New()
+		length := int64(0)
+		switch {
+		case r.PostForm != nil:
+			_, _ = io.WriteString(hash, r.PostForm.Encode()) // a hash never fails
+		case r.Body != nil && r.Body != http.NoBody:
+			begin, err := io.ReadAll(io.LimitReader(r.Body, fingerprintMost))
+			if err != nil {
+				return "", malformed(call, "the body can not be read")
+			}
+			r.Body = &begunBody{io.MultiReader(bytes.NewReader(begin), r.Body), r.Body}
+			_, _ = hash.Write(begin)
+			if length = int64(len(begin)); length == fingerprintMost {
+				length = r.ContentLength
+			}
+		}
+		return fmt.Sprintf("%s %q %q %d %s", r.Method, r.URL.Path, r.URL.RawQuery, length,
+			base64.RawURLEncoding.EncodeToString(hash.Sum(nil))), nil
+	}
+}
+
+// begunBody is a body whose beginning has been read, and is read again.
+type begunBody struct {
+	io.Reader
+	io.Closer
+}

@@ -1,0 +1,116 @@
+package keyfuncs_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+func fingerprintOf(t *testing.T, r *http.Request) string {
+	t.Helper()
+	text, err := keyfuncs.Fingerprint()(&keyfuncs.Request{Request: r})
+	if err != nil || text == "" {
+		t.Fatalf("%q, %v", text, err)
+	}
+	return text
+}
+
+// TestFingerprintTellsRequestsApart: each of these is another request, and each is itself when it is sent again.
+func TestFingerprintTellsRequestsApart(t *testing.T) {
+	long := strings.Repeat("x", 64<<10)
+	seen := map[string]string{}
+	for _, c := range []struct{ method, url, body string }{
+		{"POST", "/orders", ""},
+		{"PUT", "/orders", ""},
+		{"POST", "/orders/", ""},
+		{"POST", "/orders?n=1", ""},
+		{"POST", "/orders?n=2", ""},
+		{"POST", "/orders%3Fn=1", ""},
+		{"POST", "/orders", "n=1"},
+		{"POST", "/orders", "n=2"},
+		{"POST", "/orders", long[1:]},
+		{"POST", "/orders", long},
+		{"POST", "/orders", long + "x"},
+		{"POST", "/orders", "y" + long},
+	} {
+		ask := func() string {
+			r := httptest.NewRequest(c.method, c.url, strings.NewReader(c.body))
+			text := fingerprintOf(t, r)
+			if again := fingerprintOf(t, r); again != text {
+				t.Errorf("asked twice: %q and %q", text, again)
+			}
+			if body, err := io.ReadAll(r.Body); err != nil || string(body) != c.body {
+				t.Errorf("%s %s: the handler reads %d bytes (%v), want %d", c.method, c.url, len(body), err, len(c.body))
+			}
+			return text
+		}
+		text := ask()
+		if again := ask(); again != text {
+			t.Errorf("%s %s: %q, and again %q", c.method, c.url, text, again)
+		}
+		name := c.method + " " + c.url + " " + c.body
+		if other, found := seen[text]; found {
+			t.Errorf("%.60q and %.60q have the same fingerprint", name, other)
+		}
+		seen[text] = name
+	}
+}
+
+// TestFingerprintOfAChunkedBody: how a body is sent does not matter.
+func TestFingerprintOfAChunkedBody(t *testing.T) {
+	plain := httptest.NewRequest("POST", "/orders", strings.NewReader("n=1"))
+	chunked := httptest.NewRequest("POST", "/orders", iotest.OneByteReader(strings.NewReader("n=1")))
+	if plain.ContentLength == chunked.ContentLength {
+		t.Fatal("both have a length")
+	}
+	if a, b := fingerprintOf(t, plain), fingerprintOf(t, chunked); a != b {
+		t.Errorf("%q and %q", a, b)
+	}
+	bare := httptest.NewRequest("POST", "/orders", nil)
+	bare.Body = nil
+	if a, b := fingerprintOf(t, bare), fingerprintOf(t, httptest.NewRequest("POST", "/orders", nil)); a != b {
+		t.Errorf("without a body %q and %q", a, b)
+	}
+}
+
+// TestFingerprintOfAParsedForm: another rule may have read the form, and then the body is gone.
+func TestFingerprintOfAParsedForm(t *testing.T) {
+	ask := func(body string) string {
+		r := httptest.NewRequest("POST", "/votes", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if choice, err := keyfuncs.Form("choice")(&keyfuncs.Request{Request: r}); err != nil || choice == "" {
+			t.Fatal(choice, err)
+		}
+		return fingerprintOf(t, r)
+	}
+	if a, b := ask("choice=red"), ask("choice=blue"); a == b {
+		t.Errorf("two choices have the same fingerprint, %q", a)
+	}
+	if a, b := ask("choice=red"), ask("choice=red"); a != b {
+		t.Errorf("%q and %q", a, b)
+	}
+}
+
+// TestFingerprintThenForm: a form can be read after its fingerprint.
+func TestFingerprintThenForm(t *testing.T) {
+	r := httptest.NewRequest("POST", "/votes", strings.NewReader("choice=red"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	fingerprintOf(t, r)
+	if choice, err := keyfuncs.Form("choice")(&keyfuncs.Request{Request: r}); err != nil || choice != "red" {
+		t.Error(choice, err)
+	}
+}
+
+func TestFingerprintOfABodyThatBreaksOff(t *testing.T) {
+	r := httptest.NewRequest("POST", "/orders", iotest.ErrReader(errors.New("the connection is lost")))
+	text, err := keyfuncs.Fingerprint()(&keyfuncs.Request{Request: r})
+	if !errors.Is(err, keyfuncs.ErrMalformed) || text != "" {
+		t.Errorf("%q, %v", text, err)
+	}
+}

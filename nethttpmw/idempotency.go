@@ -1,0 +1,68 @@
+package nethttpmw
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+// ReplayedHeader is the field that an answer has which has been given before: "true".
+const ReplayedHeader = "Idempotent-Replayed"
+
+// sameRequest says what makes a repetition the same attempt, for rules that keep outcomes and do not say.
+var sameRequest = keyfuncs.Fingerprint()
+
+// keepsOutcome reports whether the rule's guard answers repetitions with how the first attempt ended.
+func (r *Rule) keepsOutcome() bool { return r.Guard.Traits().KeepsOutcome }
+
+// record notes that the rule, which has let the request through, wants to know the answer.
+func (p *Passage) record(r *Rule) {
+	traits := r.Guard.Traits()
+	if !traits.KeepsOutcome {
+		return
+	}
+	if p.recording == nil {
+		p.recording = &recording{}
+	}
+	p.recording.most = max(p.recording.most, traits.MaxBody)
+}
+
+// retells reports whether the answer is kept for those who ask again, by this passage or one around it. Then a client that has
+// gone has lost nothing: he asks again and hears it.
+func (p *Passage) retells() bool {
+	if p.recording != nil {
+		return true
+	}
+	for l, _ := p.request.Value(passageKey{}).(*link); l != nil; l = l.outer {
+		if l.passage.recording != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// retold returns the answer that a decision has kept, if there is one that can be sent again.
+func retold(d core.Decision) (*core.Outcome, bool) {
+	o := d.Outcome
+	return o, d.Reason == core.ReasonDone && o != nil && repeatable(o.Status)
+}
+
+// retell sends an answer that was given before. No cache may keep it, as it may not keep the first answer to a POST.
+func retell(w http.ResponseWriter, o *core.Outcome) {
+	header := w.Header()
+	for name, value := range o.Header {
+		header.Set(name, value)
+	}
+	header.Set(ReplayedHeader, "true")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if o.Status != http.StatusNoContent && o.Status != http.StatusNotModified {
+		header.Set("Content-Length", strconv.Itoa(len(o.Body)))
+	}
+	w.WriteHeader(o.Status)
+	if len(o.Body) > 0 {
+		_, _ = w.Write(o.Body) // the client may have gone; he can ask again
+	}
+}
