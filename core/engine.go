@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/internal/background"
 )
 
 // Client is the part of a go-redis client that an Engine needs: *redis.Client (sentinel-backed ones too),
@@ -151,12 +153,12 @@ func (e *Engine) undoLater(f func(ctx context.Context)) {
 	default:
 		return
 	}
-	go func() {
+	background.Go(func() {
 		defer func() { <-e.undoing }()
 		ctx, cancel := context.WithTimeout(context.Background(), e.settleLimit())
 		defer cancel()
 		f(ctx)
-	}()
+	})
 }
 
 // guard is what every guard has: its engine, its name, its keys.

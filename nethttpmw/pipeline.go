@@ -187,7 +187,7 @@ func (p *Passage) Answering() {
 
 // Leave settles the rules with the status that the request ended with: 500 for a panic. The first call counts. It waits for
 // Redis for at most ten times the engine's deadline a rule; what can not be settled in that time is tried again in the
-// background. What goes wrong goes to the engine's observer.
+// background: see core.Drain. What goes wrong goes to the engine's observer.
 func (p *Passage) Leave(status int) {
 	if p.left {
 		return

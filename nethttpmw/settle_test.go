@@ -61,6 +61,49 @@ func TestSettlingIsTriedAgain(t *testing.T) {
 	}
 }
 
+// holding is a shaky guard whose attempts hold something for so long.
+type holding struct {
+	shaky
+	hold time.Duration
+	last time.Time // when it was told how an attempt ended
+}
+
+func (g *holding) Settle(ctx context.Context, d core.Decision, ok bool) error {
+	g.last = time.Now()
+	return g.shaky.Settle(ctx, d, ok)
+}
+
+func (g *holding) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	d, err := g.shaky.Check(ctx, a)
+	d.ResetAfter = g.hold
+	return d, err
+}
+
+// TestSettlingIsTriedUntilTheHoldEnds: no shorter, or a buyer who was told yes loses his unit to an outage that his hold outlives.
+func TestSettlingIsTriedUntilTheHoldEnds(t *testing.T) {
+	for _, c := range []struct {
+		hold, want time.Duration
+		limit      bool
+	}{
+		{0, 30 * time.Second, false},
+		{time.Second, 30 * time.Second, false},
+		{5 * time.Minute, 5 * time.Minute, false},
+		{24 * time.Hour, 10 * time.Minute, false},
+		{24 * time.Hour, 30 * time.Second, true}, // a rate limit's window
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			guard := &holding{hold: c.hold}
+			guard.shaky = shaky{fake: fake{name: "own", traits: core.Traits{KeepsOnFailure: c.limit}}, failures: 1e6, err: errors.New("no answer")}
+			begun := time.Now()
+			enter(t, nethttpmw.NewPipeline(ruleOf(guard)), httptest.NewRequest(http.MethodPost, "/", nil)).Leave(http.StatusOK)
+			<-time.After(time.Hour) // of the bubble's clock
+			if took := guard.last.Sub(begun); took < c.want-3*time.Second || took > c.want {
+				t.Errorf("a hold of %v: tried for %v, want %v", c.hold, took, c.want)
+			}
+		})
+	}
+}
+
 // TestLongOutagesDoNotFillTheMemory: so many decisions wait to be settled, and no more.
 func TestLongOutagesDoNotFillTheMemory(t *testing.T) {
 	const requests, waiting = 1100, 1024
@@ -127,8 +170,12 @@ func TestSalesSurviveABlip(t *testing.T) {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	faults.Heal()
-	redistest.Eventually(t, 10*time.Second, func() bool {
-		status, err := sale.Status(t.Context(), "t1")
-		return err == nil && status.Sold == 1
-	}, "the unit to be sold")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := core.Drain(ctx); err != nil { // as before the end of the process
+		t.Fatal(err)
+	}
+	if status, err := sale.Status(t.Context(), "t1"); err != nil || status.Sold != 1 {
+		t.Errorf("%+v, %v: want the unit sold", status, err)
+	}
 }
