@@ -1,0 +1,236 @@
+package nethttpmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// keeper is a guard that keeps outcomes.
+type keeper struct {
+	fake
+	outcomes chan *core.Outcome
+}
+
+func newKeeper(name string, maxBody int) *keeper {
+	return &keeper{fake{name: name, traits: core.Traits{KeepsOutcome: true, NeedsID: true, MaxBody: maxBody}},
+		make(chan *core.Outcome, 10)}
+}
+
+func (g *keeper) Settle(ctx context.Context, d core.Decision, ok bool) error {
+	g.outcomes <- d.Outcome
+	return g.fake.Settle(ctx, d, ok)
+}
+
+// want wants one request to have been settled, and its outcome to be this. No status: nothing that can be told again.
+func (g *keeper) want(t *testing.T, status int, body string, fields ...string) {
+	t.Helper()
+	header := map[string]string{}
+	for i := 0; i < len(fields); i += 2 {
+		header[fields[i]] = fields[i+1]
+	}
+	select {
+	case o := <-g.outcomes:
+		if o == nil || o.Status != status || string(o.Body) != body || !maps.Equal(o.Header, header) {
+			t.Errorf("the outcome is %+v, want %d %q %v", o, status, body, header)
+		}
+	default:
+		t.Error("not settled")
+	}
+}
+
+func keeping(g core.Guard) nethttpmw.Rule {
+	rule := ruleOf(g)
+	rule.ID = keyfuncs.Const("o1")
+	return rule
+}
+
+// TestAnswersAreRecorded: however a handler writes, all of its answer is kept or nothing of the body.
+func TestAnswersAreRecorded(t *testing.T) {
+	whole := "one, two"
+	typed := []string{"Content-Type", "text/plain", "Location", "/here"}
+	located := typed[2:]
+	for name, c := range map[string]struct {
+		write func(http.ResponseWriter)
+		body  string
+		kept  []string
+	}{
+		"Write": {func(w http.ResponseWriter) { fmt.Fprint(w, "one"); fmt.Fprint(w, ", two") }, whole, typed},
+		"WriteString": {func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, "one")
+			_, _ = io.WriteString(w, ", two")
+		}, whole, typed},
+		"ReadFrom": {func(w http.ResponseWriter) {
+			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("one, ")})
+			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("two")})
+		}, whole, typed},
+		"as long as may be": {func(w http.ResponseWriter) { fmt.Fprint(w, "0123456789") }, "0123456789", typed},
+		"nothing":           {func(http.ResponseWriter) {}, "", typed},
+		"only the status":   {func(w http.ResponseWriter) { w.WriteHeader(http.StatusOK) }, "", typed},
+		"too long":          {func(w http.ResponseWriter) { fmt.Fprint(w, "0123456789x") }, "", located},
+		"too long in parts": {func(w http.ResponseWriter) {
+			fmt.Fprint(w, "0123456789x")
+			fmt.Fprint(w, "y")
+		}, "", located},
+		"a flush": {func(w http.ResponseWriter) { fmt.Fprint(w, "one"); w.(http.Flusher).Flush() }, "", located},
+		"a flush with an error": {func(w http.ResponseWriter) {
+			fmt.Fprint(w, "one")
+			_ = http.NewResponseController(w).Flush()
+		}, "", located},
+		"a source that breaks off": {func(w http.ResponseWriter) {
+			_, _ = io.Copy(w, io.MultiReader(strings.NewReader("one"), iotest.ErrReader(errors.New("lost"))))
+		}, "", located},
+		"a header that comes too late": {func(w http.ResponseWriter) {
+			fmt.Fprint(w, whole)
+			w.Header().Set("Location", "/elsewhere")
+			w.Header().Set("ETag", `"late"`)
+		}, whole, typed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			guard := newKeeper("own", 10)
+			srv := httptest.NewServer(nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/plain")
+				w.Header().Set("Location", "/here")
+				w.Header().Set("X-Other", "1")
+				c.write(w)
+			})))
+			get(t, t.Context(), srv)
+			srv.Close()
+			guard.want(t, 200, c.body, c.kept...)
+		})
+	}
+}
+
+// TestWritesThatFailAreNoAnswer: a handler that gives up half-way has not said all that it had to say.
+func TestWritesThatFailAreNoAnswer(t *testing.T) {
+	guard := newKeeper("own", 10)
+	h := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "one")
+		fmt.Fprint(w, "two")
+		fmt.Fprint(w, "six")
+	}))
+	h.ServeHTTP(&failing{httptest.NewRecorder(), 1}, httptest.NewRequest(http.MethodPost, "/", nil))
+	guard.want(t, 200, "")
+}
+
+// failing is a writer that fails after so many writes, and recovers after the next.
+type failing struct {
+	*httptest.ResponseRecorder
+	good int
+}
+
+func (w *failing) Write(b []byte) (int, error) {
+	if w.good--; w.good == -1 {
+		return 0, errors.New("lost")
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
+// TestFieldsAroundTheRulesAreNotKept: the middleware that has set them sets them again, as it sees fit then. A compressed answer,
+// for one, may be told again to a client that takes none.
+func TestFieldsAroundTheRulesAreNotKept(t *testing.T) {
+	guard := newKeeper("own", 10)
+	inner := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Add("Link", "</style.css>")
+		w.Header().Add("Link", "</next>")
+		w.Header().Set("ETag", `"inner"`)
+		w.Header().Set("Content-Language", strings.Repeat("x", 3000))
+		w.WriteHeader(http.StatusCreated)
+	}))
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Encoding", "gzip")
+	w.Header().Set("ETag", `"outer"`)
+	inner.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
+	guard.want(t, 201, "", "Link", "</style.css>, </next>", "ETag", `"inner"`)
+}
+
+// TestSwitchedProtocolsAreNotToldAgain: nobody could.
+func TestSwitchedProtocolsAreNotToldAgain(t *testing.T) {
+	guard := newKeeper("own", 10)
+	h := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusSwitchingProtocols)
+	}))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+	guard.want(t, 0, "")
+}
+
+// TestEachGuardKeepsAsMuchAsItSays: two on one route, and one around it.
+func TestEachGuardKeepsAsMuchAsItSays(t *testing.T) {
+	brief, long, outer := newKeeper("brief", 2), newKeeper("long", 10), newKeeper("outer", 5)
+	h := nethttpmw.HTTP(keeping(outer))(nethttpmw.HTTP(keeping(brief), keeping(long))(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "four") })))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+	brief.want(t, 200, "")
+	long.want(t, 200, "four")
+	outer.want(t, 200, "four")
+}
+
+// TestFailedRequestsKeepNoOutcome: there is none to tell.
+func TestFailedRequestsKeepNoOutcome(t *testing.T) {
+	guard := newKeeper("own", 10)
+	h := nethttpmw.HTTP(keeping(guard))(http.NotFoundHandler())
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+	if o := <-guard.outcomes; o != nil || guard.ends()[0] {
+		t.Errorf("%+v, %v", o, guard.ends())
+	}
+}
+
+// TestOutcomesAreSettledLast: who asks again after a crash in between must not hear of what was not confirmed.
+func TestOutcomesAreSettledLast(t *testing.T) {
+	guard := newKeeper("own", 10)
+	claim := &settledBefore{fake: fake{name: "claim"}, other: guard}
+	nethttpmw.HTTP(keeping(guard), ruleOf(claim))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).
+		ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+	if claim.late || len(claim.ends()) != 1 || len(guard.ends()) != 1 {
+		t.Errorf("the outcome was kept before the claim was settled (%t), or one of them was not (%v, %v)",
+			claim.late, claim.ends(), guard.ends())
+	}
+}
+
+// settledBefore notes whether another guard has been settled before it.
+type settledBefore struct {
+	fake
+	other *keeper
+	late  bool
+}
+
+func (g *settledBefore) Settle(ctx context.Context, d core.Decision, ok bool) error {
+	g.late = len(g.other.ends()) > 0
+	return g.fake.Settle(ctx, d, ok)
+}
+
+// TestKeptAnswersThatMakeNoSense do not break the server: they come from Redis.
+func TestKeptAnswersThatMakeNoSense(t *testing.T) {
+	for _, status := range []int{-1, 0, 99, 101, 1000} {
+		w := httptest.NewRecorder()
+		refusal := nethttpmw.Refusal{Status: http.StatusConflict, Reason: core.ReasonDone, Decision: core.Decision{
+			Reason: core.ReasonDone, Outcome: &core.Outcome{Status: status},
+		}}
+		refusal.Reply(w)
+		if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `"done"`) {
+			t.Errorf("%d: %d %s", status, w.Code, w.Body)
+		}
+	}
+}
+
+// TestAnswersWithoutBodiesAreToldAgain: a 204 must not have a length.
+func TestAnswersWithoutBodiesAreToldAgain(t *testing.T) {
+	w := httptest.NewRecorder()
+	(&nethttpmw.Refusal{Reason: core.ReasonDone, Decision: core.Decision{
+		Reason: core.ReasonDone, Outcome: &core.Outcome{Status: http.StatusNoContent},
+	}}).Reply(w)
+	if w.Code != http.StatusNoContent || w.Header().Get("Content-Length") != "" || w.Header().Get(nethttpmw.ReplayedHeader) != "true" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+}
