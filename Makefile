@@ -18,7 +18,7 @@ test: redis ## run all tests, those on real Redis servers included
 	$(GO) test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
 
 soak: redis ## run the long versions of the tests (minutes)
-	GATEHOUSE_SOAK=1 $(GO) test -race -shuffle=on -count=1 -timeout=60m $(TESTFLAGS) ./core/...
+	GATEHOUSE_SOAK=1 $(GO) test -race -shuffle=on -count=1 -timeout=60m $(TESTFLAGS) ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance
 
 fuzz: ## fuzz each fuzz test for 20 seconds
 	@for package in $$($(GO) list ./...); do \

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -79,4 +78,4 @@ var hostile = []string{
 func isInvalid(err error) bool { return errors.Is(err, ErrInvalidAttempt) }
 
 // soak reports whether the long versions of the tests are asked for: make soak.
-func soak() bool { return os.Getenv("GATEHOUSE_SOAK") != "" }
+func soak() bool { return redistest.Soak() }

@@ -92,7 +92,7 @@ var endings = []ending{
 		handler: inTimeoutHandler(time.Minute, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }),
 		status:  200, counts: 200},
 	{name: "a time-out inside the rules, too late",
-		handler: inTimeoutHandler(10*time.Millisecond, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
+		handler: inTimeoutHandler(5*time.Millisecond, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
 		status:  503, counts: 503},
 	{name: "a time-out inside the rules, panic",
 		handler: inTimeoutHandler(time.Minute, func(http.ResponseWriter, *http.Request) { panic("lost") }), counts: 500, cut: true},
@@ -126,7 +126,7 @@ func inTimeoutHandler(limit time.Duration, h http.HandlerFunc) func(Context) {
 
 // timeoutHandler is http.TimeoutHandler around everything, for handlers that wait for its end.
 func timeoutHandler(h http.Handler) http.Handler {
-	return http.TimeoutHandler(h, 50*time.Millisecond, "too late")
+	return http.TimeoutHandler(h, 5*time.Millisecond, "too late")
 }
 
 func shutdown(srv *http.Server) error { return srv.Shutdown(context.Background()) }

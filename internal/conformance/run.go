@@ -42,6 +42,7 @@ var checks = []check{
 	{"operations and claims agree", operationsAndClaimsAgree, true},
 	{"a known item of a quota is free", knownItemsAreFree, true},
 	{"buyers at the same moment never oversell", buyersNeverOversell, true},
+	{"nothing is left over, however requests end", randomEndings, true},
 	{"mistakes of set-up panic", setUpMistakesPanic, false},
 }
 

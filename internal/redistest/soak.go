@@ -1,0 +1,6 @@
+package redistest
+
+import "os"
+
+// Soak reports whether the long versions of the tests are asked for: make soak.
+func Soak() bool { return os.Getenv("GATEHOUSE_SOAK") != "" }
