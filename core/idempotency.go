@@ -54,7 +54,8 @@ const (
 // the lease, or Redis loses its memory: the operation's own writes should stand being made twice then, as with an order whose key
 // is the ID.
 //
-// A record is one string of 43 characters of fingerprint and call, the outcome and Redis's overhead; see the README for figures.
+// An operation takes one key: under a UUID about 180 bytes while it runs and 200 when only its status is kept; with two fields of
+// the header 300, and the body as it is (measured on Redis 7.0, the key's name included).
 type Idempotency struct {
 	guard
 	options IdempotencyOptions
@@ -172,12 +173,11 @@ func (g *Idempotency) check(ctx context.Context, a Attempt) (Decision, error) {
 		}
 	}
 	d.Reason, d.Source = reason, SourceRedis
-	switch reason {
-	case ReasonOK:
-		d.Allowed, d.ResetAfter = true, g.options.Lease
-	case ReasonDone:
-		d.Replayed = true
-	case ReasonInProgress:
+	d.Allowed, d.Replayed = reason == ReasonOK, reason == ReasonDone
+	if d.Allowed {
+		d.ResetAfter = g.options.Lease
+	}
+	if reason == ReasonInProgress {
 		d.RetryAfter = askAgainIn
 	}
 	return d, nil

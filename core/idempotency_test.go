@@ -379,6 +379,28 @@ func TestIdempotencySetUpMistakes(t *testing.T) {
 	wantPanic(t, "Idempotency", func() { NewMemory().Idempotency("orders", IdempotencyOptions{}) })
 }
 
+// TestIdempotencyIsObserved: everything that it does.
+func TestIdempotencyIsObserved(t *testing.T) {
+	var h heard
+	g := newEngine(redistest.Mini(t), WithObserver(&h)).Idempotency("i", IdempotencyOptions{})
+	a := Attempt{Actor: "ann", ID: "o1"}
+	settle(t, g, check(t, g, a), false)
+	finish(t, g, check(t, g, a), &created)
+	wantDone(t, g, a, Outcome{Status: 201, Header: created.Header})
+	if err := g.Reset(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	_ = g.Reset(t.Context(), Attempt{Actor: "ann"}) // an error, which is heard too
+	var got []string
+	for _, e := range h.events {
+		got = append(got, fmt.Sprint(e.Op, " ", e.Decision.Reason, " ", e.Err != nil))
+	}
+	want := "check ok false, settle  false, check ok false, settle ok false, check done false, reset  false, reset  true"
+	if got := strings.Join(got, ", "); got != want {
+		t.Errorf("heard %s\nwant  %s", got, want)
+	}
+}
+
 // TestIdempotencyAgainstModel lets several processes begin, end, fail and lose the lease at random, and compares with a model.
 func TestIdempotencyAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

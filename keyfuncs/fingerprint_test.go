@@ -64,17 +64,17 @@ func TestFingerprintTellsRequestsApart(t *testing.T) {
 
 // TestFingerprintOfAChunkedBody: how a body is sent does not matter.
 func TestFingerprintOfAChunkedBody(t *testing.T) {
-	plain := httptest.NewRequest("POST", "/orders", strings.NewReader("n=1"))
-	chunked := httptest.NewRequest("POST", "/orders", iotest.OneByteReader(strings.NewReader("n=1")))
+	plain := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("n=1"))
+	chunked := httptest.NewRequest(http.MethodPost, "/orders", iotest.OneByteReader(strings.NewReader("n=1")))
 	if plain.ContentLength == chunked.ContentLength {
 		t.Fatal("both have a length")
 	}
 	if a, b := fingerprintOf(t, plain), fingerprintOf(t, chunked); a != b {
 		t.Errorf("%q and %q", a, b)
 	}
-	bare := httptest.NewRequest("POST", "/orders", nil)
+	bare := httptest.NewRequest(http.MethodPost, "/orders", nil)
 	bare.Body = nil
-	if a, b := fingerprintOf(t, bare), fingerprintOf(t, httptest.NewRequest("POST", "/orders", nil)); a != b {
+	if a, b := fingerprintOf(t, bare), fingerprintOf(t, httptest.NewRequest(http.MethodPost, "/orders", nil)); a != b {
 		t.Errorf("without a body %q and %q", a, b)
 	}
 }
@@ -82,7 +82,7 @@ func TestFingerprintOfAChunkedBody(t *testing.T) {
 // TestFingerprintOfAParsedForm: another rule may have read the form, and then the body is gone.
 func TestFingerprintOfAParsedForm(t *testing.T) {
 	ask := func(body string) string {
-		r := httptest.NewRequest("POST", "/votes", strings.NewReader(body))
+		r := httptest.NewRequest(http.MethodPost, "/votes", strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		if choice, err := keyfuncs.Form("choice")(&keyfuncs.Request{Request: r}); err != nil || choice == "" {
 			t.Fatal(choice, err)
@@ -99,7 +99,7 @@ func TestFingerprintOfAParsedForm(t *testing.T) {
 
 // TestFingerprintThenForm: a form can be read after its fingerprint.
 func TestFingerprintThenForm(t *testing.T) {
-	r := httptest.NewRequest("POST", "/votes", strings.NewReader("choice=red"))
+	r := httptest.NewRequest(http.MethodPost, "/votes", strings.NewReader("choice=red"))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	fingerprintOf(t, r)
 	if choice, err := keyfuncs.Form("choice")(&keyfuncs.Request{Request: r}); err != nil || choice != "red" {
@@ -108,7 +108,7 @@ func TestFingerprintThenForm(t *testing.T) {
 }
 
 func TestFingerprintOfABodyThatBreaksOff(t *testing.T) {
-	r := httptest.NewRequest("POST", "/orders", iotest.ErrReader(errors.New("the connection is lost")))
+	r := httptest.NewRequest(http.MethodPost, "/orders", iotest.ErrReader(errors.New("the connection is lost")))
 	text, err := keyfuncs.Fingerprint()(&keyfuncs.Request{Request: r})
 	if !errors.Is(err, keyfuncs.ErrMalformed) || text != "" {
 		t.Errorf("%q, %v", text, err)

@@ -16,4 +16,10 @@
 //
 // A refused request gets an application/problem+json body with a fixed text, and the handler does not run. After the handler
 // the rules are settled: a failed request (status 400 and up, panic, client gone) gives back the vote or the units that it took.
+// What could not be settled is tried again in the background, and core.Drain waits for it at the end of a process.
+//
+// A rule with core.Engine.Idempotency answers repetitions of a request with the answer that the first one got. It goes first in
+// its middleware, or into one around the others. A refusal by a later rule is no outcome: the key is free again, and who repeats the
+// request then hears how things are by then. http.TimeoutHandler belongs around such rules and not inside: inside it answers while
+// the handler still runs, so that the operation counts as failed and may be begun again beside it.
 package nethttpmw

@@ -195,7 +195,7 @@ func (p *Passage) Leave(status int) {
 	p.left = true
 	answered := p.answered || status != http.StatusOK // by the handler, and not by having nothing to say
 	p.Answering()
-	if p.gone && !(answered && p.retells()) {
+	if hears := !p.gone || answered && p.retells(); !hears {
 		status = StatusClientGone
 	}
 	// First to last, each of them, even if a Failed of the application's panics. Outcomes go last: who asks again after a crash in

@@ -179,3 +179,36 @@ func TestSalesSurviveABlip(t *testing.T) {
 		t.Errorf("%+v, %v: want the unit sold", status, err)
 	}
 }
+
+// TestOutcomesSurviveABlip: the client has had his answer, so a Redis that is away for a moment when the request ends must not let
+// him begin the operation again.
+func TestOutcomesSurviveABlip(t *testing.T) {
+	b := redistest.Mini(t)
+	faults := redistest.NewFaults(t)
+	gate := core.New(b.NewClientWith(t, faults), core.WithPrefix(b.Prefix), core.WithDeadline(time.Second))
+	ran := 0
+	h := nethttpmw.HTTP(keeping(gate.Idempotency("once", core.IdempotencyOptions{MaxBody: 10})))(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			ran++
+			faults.Refuse(true)
+			faults.CutAll()
+			_, _ = w.Write([]byte("done"))
+		}))
+	ask := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
+		return w
+	}
+	if w := ask(); w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	faults.Heal()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := core.Drain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if w := ask(); w.Code != http.StatusOK || w.Body.String() != "done" || ran != 1 {
+		t.Errorf("again: %d %s, and the handler ran %d times", w.Code, w.Body, ran)
+	}
+}

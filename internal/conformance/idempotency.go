@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -29,7 +30,7 @@ func (s *scene) once(options core.IdempotencyOptions) nethttpmw.Rule {
 
 // post sends one request with a body.
 func post(app http.Handler, body string, headers ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, thing, strings.NewReader(body))
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, thing, strings.NewReader(body))
 	set(r.Header, headers)
 	return send(app, r)
 }
@@ -54,7 +55,7 @@ func operationsAreDoneOnce(s *scene) {
 			h.Set("Set-Cookie", "session=secret")
 			c.Writer().WriteHeader(http.StatusCreated)
 			_, _ = c.Writer().Write([]byte(`{"order":`))
-			_, _ = c.Writer().Write([]byte(fmt.Sprint(*ran, "}")))
+			_, _ = fmt.Fprint(c.Writer(), *ran, "}")
 		}
 	}
 
