@@ -42,7 +42,8 @@ const (
 
 // Idempotency lets each operation be done once, and answers repetitions with how it ended: the Actor is who, the ID the name that he
 // has given the operation, the Resource what it belongs to; it may be empty. Operations of different actors or resources have
-// nothing to do with each other. The Item, and the Cost, say what makes a repetition the same attempt: the guard keeps a fingerprint
+// nothing to do with each other, and whoever is the same actor and knows the ID hears the outcome: so that is a user who has signed in
+// rather than an address. The Item, and the Cost, say what makes a repetition the same attempt: the guard keeps a fingerprint
 // of them, and refuses another attempt under the same ID as ReasonConflict.
 //
 // Check begins the operation. While it runs others are refused as ReasonInProgress. Settle with ok true keeps Decision.Outcome, which

@@ -36,8 +36,8 @@ type Rule struct {
 	// A request that does not carry the key of a list is not in it. A malformed one is answered with 400, as for Who.
 	Allow *keyfuncs.List
 	// Bans shuts out whom the guard refuses too often. Who is banned is refused as core.ReasonBanned before the guard is asked; each
-	// refusal by the guard is a strike, but for those that are the server's fault (5xx) and those that are decided inside the
-	// process. A claim's refusals are strikes as well, so a voter who tries again and again is banned.
+	// refusal by the guard is a strike, but for those that are the server's fault (5xx), those that are decided inside the
+	// process, and repetitions that Idempotency answers or tells to wait. A claim's refusals are strikes as well, so a voter who tries again and again is banned.
 	//
 	// One Bans may serve several rules, whose Who should be the same: then their refusals count together, and a ban holds on all of
 	// their routes. When Redis can not be asked about bans, the rule goes on without; the engine's observer hears of it. Nil:
@@ -122,7 +122,10 @@ func (r *Rule) banned(ctx context.Context, a core.Attempt) (d core.Decision, ban
 
 // strike counts a refusal by the guard against the attempt's actor. An error has been observed, and the refusal stands.
 func (r *Rule) strike(ctx context.Context, a core.Attempt, reason core.Reason) {
-	if r.Bans != nil && reason != core.ReasonDone && Status(reason) < http.StatusInternalServerError {
+	if reason == core.ReasonDone || reason == core.ReasonInProgress {
+		return // who repeats a request as he should, and asks again as he was told to
+	}
+	if r.Bans != nil && Status(reason) < http.StatusInternalServerError {
 		_, _ = r.Bans.Strike(ctx, a) // observed
 	}
 }

@@ -185,7 +185,7 @@ func TestSalesSurviveABlip(t *testing.T) {
 func TestOutcomesSurviveABlip(t *testing.T) {
 	b := redistest.Mini(t)
 	faults := redistest.NewFaults(t)
-	gate := core.New(b.NewClientWith(t, faults), core.WithPrefix(b.Prefix), core.WithDeadline(time.Second))
+	gate := core.New(b.NewClientWith(t, faults), core.WithPrefix(b.Prefix), core.WithDeadline(5*time.Second))
 	ran := 0
 	h := nethttpmw.HTTP(keeping(gate.Idempotency("once", core.IdempotencyOptions{MaxBody: 10})))(
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -203,7 +203,7 @@ func TestOutcomesSurviveABlip(t *testing.T) {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	faults.Heal()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := core.Drain(ctx); err != nil {
 		t.Fatal(err)
