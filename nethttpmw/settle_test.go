@@ -69,7 +69,9 @@ type holding struct {
 }
 
 func (g *holding) Settle(ctx context.Context, d core.Decision, ok bool) error {
+	g.mu.Lock()
 	g.last = time.Now()
+	g.mu.Unlock()
 	return g.shaky.Settle(ctx, d, ok)
 }
 
@@ -97,6 +99,8 @@ func TestSettlingIsTriedUntilTheHoldEnds(t *testing.T) {
 			begun := time.Now()
 			enter(t, nethttpmw.NewPipeline(ruleOf(guard)), httptest.NewRequest(http.MethodPost, "/", nil)).Leave(http.StatusOK)
 			<-time.After(time.Hour) // of the bubble's clock
+			guard.mu.Lock()
+			defer guard.mu.Unlock()
 			if took := guard.last.Sub(begun); took < c.want-3*time.Second || took > c.want {
 				t.Errorf("a hold of %v: tried for %v, want %v", c.hold, took, c.want)
 			}

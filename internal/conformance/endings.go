@@ -138,7 +138,7 @@ func (e ending) failed() bool { return e.counts >= 400 }
 // answers other methods as well, with 200.
 func (e ending) play(s *scene, rule nethttpmw.Rule, headers ...string) (app http.Handler) {
 	s.Helper()
-	entered, stopping := make(chan struct{}, 1), make(chan struct{})
+	entered, stopping, answered := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	handler := func(c Context) {
 		if c.Request().Method == http.MethodPut {
 			ok(c)
@@ -149,6 +149,8 @@ func (e ending) play(s *scene, rule nethttpmw.Rule, headers ...string) (app http
 		}
 		entered <- struct{}{}
 		switch {
+		case e.around != nil: // the client has been answered already
+			<-answered
 		case e.gone:
 			<-c.Request().Context().Done()
 		case e.stop != nil:
@@ -191,6 +193,7 @@ func (e ending) play(s *scene, rule nethttpmw.Rule, headers ...string) (app http
 		}()
 	}
 	answer := srv.do(ctx, http.MethodPost, headers...)
+	close(answered)
 	srv.wait()
 	if !e.gone && answer.cut != e.cut {
 		s.Errorf("the connection was cut: %t, want %t", answer.cut, e.cut)
