@@ -29,6 +29,10 @@ type Attempt struct {
 	// Rate limits use it for giving back only.
 	ID string
 
+	// Shadow says that the answer is only watched: whoever asks lets the attempt pass whatever it is. Guards decide as ever;
+	// observers can tell such refusals from those that somebody has met.
+	Shadow bool
+
 	// madeID is set where prepare made the ID, so nobody but this attempt's holder knows it.
 	madeID bool
 	// call names one call of Check, so that a guard can tell a call that go-redis has sent again from a new one.

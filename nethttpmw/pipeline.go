@@ -86,9 +86,18 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	return passage, nil
 }
 
-// enter checks one rule: its lists, its bans, its guard. The decision is not allowed, and there is no refusal, where the rule lets
-// pass what it does not decide.
-func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision, *Refusal) {
+// enter checks one rule, for those whom it is rolled out for. The decision is not allowed, and there is no refusal, where the
+// rule lets pass what it does not decide, and what it would have refused.
+func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (d core.Decision, refusal *Refusal) {
+	fate := r.fate(req)
+	if fate != fateSkipped {
+		d, refusal = r.decide(ctx, req, fate == fateShadowed)
+	}
+	return d, r.Rollout.note(fate, refusal)
+}
+
+// decide asks the rule: its lists, its bans, its guard. In the shadow nothing follows from a refusal, so it is no strike either.
+func (r *Rule) decide(ctx context.Context, req *keyfuncs.Request, shadow bool) (core.Decision, *Refusal) {
 	denied, allowed, err := r.listed(req)
 	switch {
 	case err != nil:
@@ -105,6 +114,7 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision,
 	case err != nil:
 		return core.Decision{}, r.refuseKey(ctx, err)
 	}
+	a.Shadow = shadow
 	if d, banned := r.banned(ctx, a); banned {
 		return d, refuse(d.Reason, d)
 	}
@@ -123,7 +133,7 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision,
 	case err != nil:
 		return d, refuse(ReasonUnavailable, d)
 	case !d.Allowed:
-		if !local { // else Redis could not be asked, and a strike would but wait for it once more
+		if !local && !shadow { // where Redis could not be asked, a strike would but wait for it once more
 			r.strike(ctx, a, d.Reason)
 		}
 		return d, refuse(d.Reason, d)

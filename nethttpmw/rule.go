@@ -42,6 +42,9 @@ type Rule struct {
 	// nobody is banned.
 	Bans *core.Bans
 
+	// Rollout says for whom the rule is on, while it is brought in or tried in the shadow. Nil: it is enforced for all.
+	Rollout *Rollout
+
 	// NoKey says what it means when Who finds nothing. What and Which that find nothing are always answered with 400: a
 	// client must not pass a rule by leaving something out.
 	NoKey NoKey

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"errors"
 	"net/http"
 	"time"
 
@@ -86,7 +85,6 @@ func bansFollowRefusals(s *scene) {
 	})
 
 	s.sub("nor for what the server is to blame for", func(s *scene) {
-		failing := func(core.Attempt) (core.Decision, error) { return core.Decision{}, errors.New("no answer") }
 		shared := bans(s)
 		for _, c := range []struct {
 			rule   nethttpmw.Rule

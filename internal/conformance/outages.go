@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -41,7 +40,6 @@ func (p polls) find(_ context.Context, poll string) (core.Poll, error) {
 func outages(s *scene) {
 	down := s.down()
 	open := core.Traits{Outage: core.OutageOpen}
-	failing := func(core.Attempt) (core.Decision, error) { return core.Decision{}, errors.New("no answer") }
 	for _, c := range []struct {
 		name   string
 		rule   nethttpmw.Rule

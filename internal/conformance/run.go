@@ -39,6 +39,7 @@ var checks = []check{
 	{"an operation ID makes a retry harmless", replays, true},
 	{"a known item of a quota is free", knownItemsAreFree, true},
 	{"buyers at the same moment never oversell", buyersNeverOversell, true},
+	{"rules are rolled out by and by", rolloutsAreGradual, false},
 	{"mistakes of set-up panic", setUpMistakesPanic, false},
 }
 
