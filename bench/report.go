@@ -62,11 +62,19 @@ func (r *report) results(g group, c config, runners []*runner) {
 	if g.redis != nil {
 		r.ratios("the server's CPU time of a call", runners, func(s *series) []float64 { return s.cpu })
 	}
-	r.head("the limit", fmt.Sprintf("most admitted in any window / %d", attackUnits),
-		fmt.Sprintf("bytes of a key in Redis after %d units", c.units))
+	if g.claims {
+		r.head("memory", fmt.Sprintf("bytes in Redis for each of %d who claim", c.crowd), "and for an hour at most, for retries")
+	} else {
+		r.head("the limit", fmt.Sprintf("most admitted in any window / %d", attackUnits),
+			fmt.Sprintf("bytes of a key in Redis after %d units", c.units))
+	}
 	meant := 1.0
 	for _, s := range runners {
-		r.row(s.name, unlessZero("%.2f", float64(s.admitted)/attackUnits), unlessZero("%.0f", float64(s.bytes)))
+		if g.claims {
+			r.row(s.name, each(s.bytes-s.passing, c.crowd), each(s.passing, c.crowd))
+		} else {
+			r.row(s.name, unlessZero("%.2f", float64(s.admitted)/attackUnits), unlessZero("%.0f", float64(s.bytes)))
+		}
 		for _, m := range s.measured {
 			meant = min(meant, float64(m.meant)/float64(m.calls))
 		}
@@ -125,6 +133,9 @@ func (l load) String() string {
 }
 
 func times(values, floor []float64) string { return unlessZero("%.2f×", ratio(values, floor)) }
+
+// each is how many bytes are each one's of a crowd.
+func each(bytes int64, crowd int) string { return unlessZero("%.0f", float64(bytes)/float64(crowd)) }
 
 // unlessZero is a dash for what is not there.
 func unlessZero(format string, value float64) string {
