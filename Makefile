@@ -40,7 +40,8 @@ examples: ## build the examples
 cover: redis ## show the coverage of each package
 	$(GO) test -count=1 -cover ./...
 
-bench: redis ## compare with other limiters, in one run (minutes), and write bench/RESULTS.md
+bench: ## compare with other limiters, in one run (minutes), and write bench/RESULTS.md
+	@scripts/install-test-programs wrk
 	cd bench && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^TestReport$$' -count=1 -timeout=60m -args -out RESULTS.md $(BENCHFLAGS)
 
 redis: # install what the tests start, where that can be done

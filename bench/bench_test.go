@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -69,6 +71,14 @@ func TestReport(t *testing.T) {
 			}
 		}
 	}
+	if *out != "" {
+		all := sites(rdb)
+		measured, err := overhead(t.Context(), all, max(c.rounds/4, 3), time.Second, c.seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.overheads(all, measured)
+	}
 	for _, wrong := range []string{"NaN", "Inf"} {
 		if strings.Contains(text.String(), wrong) {
 			t.Errorf("%s in the report:\n%s", wrong, text.String())
@@ -98,6 +108,59 @@ func TestSubjectsKeepTheirLimit(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestSitesAnswer: the pages that are compared are the same, and refuse when they are meant to.
+func TestSitesAnswer(t *testing.T) {
+	rdb, _ := groups(t)
+	for _, s := range sites(rdb) {
+		for ask := range 3 {
+			w := httptest.NewRecorder()
+			s.handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+			want := http.StatusOK
+			if s.refused && ask > 0 {
+				want = http.StatusTooManyRequests
+			}
+			if w.Code != want || w.Code == http.StatusOK && w.Body.String() != hello {
+				t.Errorf("%s, %s, refused %v, time %d: %d %s, want %d", s.framework, s.limit, s.refused, ask+1, w.Code, w.Body, want)
+			}
+		}
+	}
+}
+
+func TestReadWrk(t *testing.T) {
+	const head, rate = "  100 requests in 1.00s, 12.00KB read\n", "Requests/sec:   99.50\nTransfer/sec:   1.00KB\n"
+	for _, tt := range []struct {
+		out     string
+		refused bool
+		want    float64
+	}{
+		{head + rate, false, 99.5},
+		{head + "  Non-2xx or 3xx responses: 99\n" + rate, true, 99.5},
+		{head + "  Non-2xx or 3xx responses: 1\n" + rate, false, 0},
+		{head + "  Non-2xx or 3xx responses: 50\n" + rate, true, 0},
+		{head + rate, true, 0},
+		{head + "  Socket errors: connect 0, read 3, write 0, timeout 0\n" + rate, false, 0},
+		{"unable to connect\n", false, 0},
+	} {
+		if got, err := readWrk(tt.out, tt.refused); got != tt.want || (err == nil) != (tt.want > 0) {
+			t.Errorf("%q, refused %v: %v, %v; want %v", tt.out, tt.refused, got, err, tt.want)
+		}
+	}
+}
+
+func TestOverheadsAreRatiosToTheSameFramework(t *testing.T) {
+	all := []site{
+		{framework: "a", limit: "no limit"}, {framework: "a", limit: "x"}, {framework: "a", limit: "x", refused: true},
+		{framework: "b", limit: "no limit"}, {framework: "b", limit: "y"}, {framework: "b", limit: "y", refused: true},
+	}
+	var text report
+	text.overheads(all, []rates{{100}, {50}, {80}, {10}, {5}, {20}})
+	for _, want := range []string{"| a, x | 50 | 0.50× | 80 | 0.80× |", "| b, no limit | 10 | 1.00× | – | – |", "| b, y | 5 | 0.50× | 20 | 2.00× |"} {
+		if !strings.Contains(text.String(), want+"\n") {
+			t.Errorf("no %q in\n%s", want, text.String())
 		}
 	}
 }
