@@ -123,6 +123,10 @@ func TestIPWarnsOfOneBucket(t *testing.T) {
 			keyfuncs.IP(trust, keyfuncs.ReadForwarded()), "10.0.0.1:1", "X-Forwarded-For: 198.51.100.%d",
 			map[string]string{"client": "10.0.0.1", "reads": "Forwarded", "sent": "X-Forwarded-For"},
 		},
+		"a proxy on the Internet writes another header": {
+			keyfuncs.IP(keyfuncs.TrustProxies("192.0.2.1")), "192.0.2.1:1", "CF-Connecting-IP: 198.51.100.%d",
+			map[string]string{"client": "192.0.2.1", "reads": "X-Forwarded-For", "sent": "Cf-Connecting-Ip"},
+		},
 		"the header names a proxy": {
 			keyfuncs.IP(trust, keyfuncs.ReadHeader("X-Real-IP")), "10.0.0.1:1", "X-Real-IP: 10.0.0.2\nX-Forwarded-For: 198.51.100.%d",
 			map[string]string{"client": "10.0.0.2", "reads": "X-Real-Ip", "sent": "X-Forwarded-For"},
@@ -152,6 +156,17 @@ func TestIPWarnsOfOneBucket(t *testing.T) {
 		})
 	}
 
+	t.Run("one of the inside who forges, among others", func(t *testing.T) {
+		log := warntest.Record(t)
+		fn := keyfuncs.IP(trust)
+		for i := range 40_000 {
+			_, _ = fn(with("10.0.0.1:1", fmt.Sprintf("X-Forwarded-For: 198.51.100.%d, 10.2.0.9", i%256)))
+			if i%3 == 0 {
+				_, _ = fn(with("10.0.0.1:1", "X-Forwarded-For: 203.0.113.7"))
+			}
+		}
+		log.Want(t)
+	})
 	t.Run("many clients of the inside", func(t *testing.T) {
 		log := warntest.Record(t)
 		fn := keyfuncs.IP(trust)
