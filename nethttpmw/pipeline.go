@@ -67,7 +67,7 @@ func (p *Pipeline) Settles() bool { return p.settles }
 // The checks do not stop when the client goes: a check that was given up half-way might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context())}
-	passage.outer, _ = r.Context().Value(passageKey{}).(*link)
+	passage.outer, _ = passage.request.Value(passageKey{}).(*link)
 	entered := false
 	defer func() {
 		if !entered { // refused, or a key function of the application's panics
@@ -155,7 +155,7 @@ func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
 type Passage struct {
 	request  context.Context
 	settling context.Context // the request's without its end: what a request took is settled after it, too
-	outer    *link           // the passages of middlewares around this one
+	outer    *link           // of the middlewares around this one
 	entries  []*entry
 	answered bool // the header has been sent
 	gone     bool // the client was gone by then

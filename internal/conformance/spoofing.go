@@ -77,7 +77,7 @@ func exchangeBytes(addr, lines string) (status int, body string, err error) {
 		return 0, "", err
 	}
 	text, err := io.ReadAll(answer.Body)
-	return answer.StatusCode, string(text), err
+	return answer.StatusCode, string(text), errors.Join(err, answer.Body.Close())
 }
 
 // whoApps makes an application for each way to find the client's address.
