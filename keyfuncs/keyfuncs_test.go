@@ -51,8 +51,14 @@ func check(t *testing.T, got string, err error, want string, wantErr error) {
 	if err == nil {
 		return
 	}
-	if errors.Is(err, keyfuncs.ErrMissing) == errors.Is(err, keyfuncs.ErrMalformed) {
-		t.Errorf("%v is not exactly one of ErrMissing and ErrMalformed", err)
+	kinds := 0
+	for _, kind := range []error{keyfuncs.ErrMissing, keyfuncs.ErrMalformed, keyfuncs.ErrRequired} {
+		if errors.Is(err, kind) {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		t.Errorf("%v is %d of ErrMissing, ErrMalformed and ErrRequired", err, kinds)
 	}
 	if !strings.HasPrefix(err.Error(), "keyfuncs: ") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("the error reads %q", err)
@@ -99,6 +105,7 @@ func TestMisuse(t *testing.T) {
 		{"join of nil", "function 1 is nil", func() { keyfuncs.Join(nothing, nil) }},
 		{"first of nothing", "at least one function", func() { keyfuncs.FirstOf() }},
 		{"first of nil", "function 0 is nil", func() { keyfuncs.FirstOf(nil) }},
+		{"nothing required", "function 0 is nil", func() { keyfuncs.Require(nil) }},
 		{"hash of nil", "function 0 is nil", func() { keyfuncs.Hash(nil) }},
 		{"nil option", "leave it out", func() { keyfuncs.IP(nil) }},
 		{"no proxies", `such as "10.0.0.0/8"`, func() { keyfuncs.TrustProxies() }},
@@ -154,6 +161,8 @@ func TestErrorTexts(t *testing.T) {
 			keyfuncs.FirstOf(keyfuncs.User("uid"), keyfuncs.Cookie("sid")), get("/"),
 			`keyfuncs: FirstOf: User("uid"): nothing found; Cookie("sid"): nothing found`,
 		},
+		{keyfuncs.Require(keyfuncs.IdempotencyKey()), get("/"), `keyfuncs: Require: IdempotencyKey(): nothing found`},
+		{keyfuncs.Require(nothing), get("/"), `keyfuncs: Require: Require: function 0: nothing found`},
 		{
 			proxied, get("/", "X-Forwarded-For: unknown"),
 			`keyfuncs: IP(): X-Forwarded-For names no address in "unknown"`,

@@ -141,7 +141,7 @@ func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
 	switch {
 	case errors.Is(err, core.ErrInvalidAttempt):
 		reason = ReasonInvalid
-	case errors.Is(err, keyfuncs.ErrMissing):
+	case errors.Is(err, keyfuncs.ErrMissing), errors.Is(err, keyfuncs.ErrRequired):
 		reason = ReasonNoKey
 	case errors.Is(err, keyfuncs.ErrMalformed):
 		reason = ReasonMalformed
