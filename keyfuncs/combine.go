@@ -78,7 +78,8 @@ func Require(fn Func) Func {
 	return func(r *Request) (string, error) {
 		text, err := ask(fns[0], r, "Require", 0)
 		if errors.Is(err, ErrMissing) && !errors.Is(err, ErrMalformed) {
-			why := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "keyfuncs: "), "\n", " ")
+			why := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "keyfuncs: "), "Require: ")
+			why = strings.ReplaceAll(why, "\n", " ") // of a function of one's own
 			return "", &failure{call: "Require", why: why, kind: ErrRequired}
 		}
 		return text, err

@@ -73,7 +73,8 @@ type IPOption func(*ipRule)
 //
 // The proxies must append to the header or overwrite it, as nginx does with $proxy_add_x_forwarded_for.
 //
-// It panics without prefixes, on one that can not be read, and on one that covers every address.
+// It panics without prefixes, on one that can not be read, and on one that covers every address. Prefixes that have a good part of the
+// Internet in them are warned of.
 func TrustProxies(prefixes ...string) IPOption {
 	if len(prefixes) == 0 {
 		misuse("TrustProxies needs the addresses of your proxies, such as \"10.0.0.0/8\"; without proxies leave it out")

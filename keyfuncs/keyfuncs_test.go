@@ -162,7 +162,8 @@ func TestErrorTexts(t *testing.T) {
 			`keyfuncs: FirstOf: User("uid"): nothing found; Cookie("sid"): nothing found`,
 		},
 		{keyfuncs.Require(keyfuncs.IdempotencyKey()), get("/"), `keyfuncs: Require: IdempotencyKey(): nothing found`},
-		{keyfuncs.Require(nothing), get("/"), `keyfuncs: Require: Require: function 0: nothing found`},
+		{keyfuncs.Require(keyfuncs.Require(keyfuncs.Route())), get("/"), `keyfuncs: Require: Route(): nothing found`},
+		{keyfuncs.Require(nothing), get("/"), `keyfuncs: Require: function 0: nothing found`},
 		{
 			proxied, get("/", "X-Forwarded-For: unknown"),
 			`keyfuncs: IP(): X-Forwarded-For names no address in "unknown"`,

@@ -65,13 +65,17 @@ func (l *lookout) at(r *http.Request, client netip.Addr, err error) {
 	case err != nil || isInside(client):
 		// Who calls from inside and forwards is a proxy of ours. Clients inside can forge it, once.
 		if header != "" {
-			warn.Unread.Tell(r.Context(), "", "header", header, "peer", r.RemoteAddr)
+			peer := "a Unix socket"
+			if err == nil {
+				peer = client.String()
+			}
+			warn.Unread.Tell(r.Context(), "", "header", header, "peer", peer)
 		}
 	case header == "":
 		l.run.Store(0)
 	case l.run.Add(1) >= outerRun:
 		// All that come from outside are forwarded: so does a CDN. A flood of forged headers looks the same.
-		warn.Unread.Tell(r.Context(), "", "header", header, "peer", r.RemoteAddr)
+		warn.Unread.Tell(r.Context(), "", "header", header, "peer", client.String())
 	}
 }
 
