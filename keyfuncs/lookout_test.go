@@ -18,6 +18,15 @@ func with(peer string, headers ...string) *keyfuncs.Request {
 	return r
 }
 
+// many makes 256 requests, which tests that need thousands of them take in turn.
+func many(build func(i int) *keyfuncs.Request) func(i int) *keyfuncs.Request {
+	requests := make([]*keyfuncs.Request, 256)
+	for i := range requests {
+		requests[i] = build(i)
+	}
+	return func(i int) *keyfuncs.Request { return requests[i%len(requests)] }
+}
+
 func TestIPWarnsOfAProxyThatIsNotTrusted(t *testing.T) {
 	trusting := keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8", "fe80::/10", "::1"), keyfuncs.TrustUnixSocket())
 	for peer, named := range map[string]string{
@@ -54,12 +63,13 @@ func TestIPWarnsOfAProxyThatIsNotTrusted(t *testing.T) {
 func TestIPWarnsLaterToo(t *testing.T) {
 	log := warntest.Record(t)
 	fn := keyfuncs.IP()
+	health, forwarded := with("10.0.0.1:1"), with("10.0.0.1:1", "Forwarded: for=203.0.113.7")
 	for range 10_000 {
-		_, _ = fn(with("10.0.0.1:1"))
+		_, _ = fn(health)
 	}
 	log.Want(t)
 	for range 64 * 40 { // one in 64 is looked at: none of these with a chance of e^-40
-		_, _ = fn(with("10.0.0.1:1", "Forwarded: for=203.0.113.7"))
+		_, _ = fn(forwarded)
 	}
 	log.Want(t, "GH001")
 }
@@ -68,18 +78,21 @@ func TestIPWarnsLaterToo(t *testing.T) {
 func TestIPWarnsOfACDN(t *testing.T) {
 	log := warntest.Record(t)
 	fn := keyfuncs.IP()
+	edge := many(func(i int) *keyfuncs.Request {
+		return with(fmt.Sprintf("198.51.100.%d:1", i), "CF-Connecting-IP: 203.0.113.7")
+	})
+	direct, health := with("203.0.113.9:1"), with("127.0.0.1:1")
 	for i := range 255 * 60 {
-		r := with(fmt.Sprintf("198.51.100.%d:1", i%256), "CF-Connecting-IP: 203.0.113.7")
+		_, _ = fn(edge(i))
 		if i%10 == 0 {
-			r = with("203.0.113.9:1") // somebody who comes without
+			_, _ = fn(direct)
 		}
-		_, _ = fn(r)
 	}
 	log.Want(t)
 	for i := range 64 * 256 * 2 {
-		_, _ = fn(with(fmt.Sprintf("198.51.100.%d:1", i%256), "CF-Connecting-IP: 203.0.113.7"))
+		_, _ = fn(edge(i))
 		if i%10 == 0 {
-			_, _ = fn(with("127.0.0.1:1")) // a health check
+			_, _ = fn(health)
 		}
 	}
 	if told := log.Want(t, "GH001")[0]; told["header"] != "Cf-Connecting-Ip" {
@@ -91,15 +104,21 @@ func TestIPWarnsOfACDN(t *testing.T) {
 func TestIPDoesNotWarnOfForgeries(t *testing.T) {
 	log := warntest.Record(t)
 	bare, behind := keyfuncs.IP(), keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8"))
+	forged := many(func(i int) *keyfuncs.Request {
+		return with("203.0.113.66:1", fmt.Sprintf("X-Forwarded-For: 10.0.0.%d", i), "Forwarded: \x00")
+	})
+	chained := many(func(i int) *keyfuncs.Request {
+		return with("10.0.0.1:1", fmt.Sprintf("X-Forwarded-For: 198.51.100.%d, 203.0.113.66", i))
+	})
+	honest, garbage := with("203.0.113.7:1"), with("garbage", "Forwarded: x")
 	for i := range 20_000 {
-		forged := with("203.0.113.66:1", fmt.Sprintf("X-Forwarded-For: 10.0.0.%d", i%256), "Forwarded: \x00")
-		_, _ = bare(forged)
-		_, _ = behind(forged)
-		_, _ = behind(with("10.0.0.1:1", fmt.Sprintf("X-Forwarded-For: 198.51.100.%d, 203.0.113.66", i%256)))
+		_, _ = bare(forged(i))
+		_, _ = behind(forged(i))
+		_, _ = behind(chained(i))
 		if i%5 == 0 {
-			_, _ = bare(with("203.0.113.7:1"))
+			_, _ = bare(honest)
 		}
-		_, _ = bare(with("garbage", "Forwarded: x"))
+		_, _ = bare(garbage)
 	}
 	log.Want(t)
 }
@@ -135,9 +154,10 @@ func TestIPWarnsOfOneBucket(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := warntest.Record(t)
-			request := func(i int) *keyfuncs.Request {
-				return with(tt.peer, strings.Split(fmt.Sprintf(tt.headers, i%256), "\n")...)
-			}
+			request := many(func(i int) *keyfuncs.Request {
+				return with(tt.peer, strings.Split(fmt.Sprintf(tt.headers, i), "\n")...)
+			})
+			health := with(tt.peer)
 			for range 20_000 {
 				_, _ = tt.fn(request(7)) // one client of the inside, as a monitor is, comes again and again
 			}
@@ -145,7 +165,7 @@ func TestIPWarnsOfOneBucket(t *testing.T) {
 			for i := range 64 * 64 * 3 {
 				_, _ = tt.fn(request(i))
 				if i%5 == 0 {
-					_, _ = tt.fn(with(tt.peer)) // a health check
+					_, _ = tt.fn(health)
 				}
 			}
 			told := log.Want(t, "GH003")[0]
@@ -160,10 +180,14 @@ func TestIPWarnsOfOneBucket(t *testing.T) {
 	t.Run("one of the inside who forges, among others", func(t *testing.T) {
 		log := warntest.Record(t)
 		fn := keyfuncs.IP(trust)
+		forged := many(func(i int) *keyfuncs.Request {
+			return with("10.0.0.1:1", fmt.Sprintf("X-Forwarded-For: 198.51.100.%d, 10.2.0.9", i))
+		})
+		other := with("10.0.0.1:1", "X-Forwarded-For: 203.0.113.7")
 		for i := range 40_000 {
-			_, _ = fn(with("10.0.0.1:1", fmt.Sprintf("X-Forwarded-For: 198.51.100.%d, 10.2.0.9", i%256)))
+			_, _ = fn(forged(i))
 			if i%3 == 0 {
-				_, _ = fn(with("10.0.0.1:1", "X-Forwarded-For: 203.0.113.7"))
+				_, _ = fn(other)
 			}
 		}
 		log.Want(t)
@@ -171,8 +195,11 @@ func TestIPWarnsOfOneBucket(t *testing.T) {
 	t.Run("many clients of the inside", func(t *testing.T) {
 		log := warntest.Record(t)
 		fn := keyfuncs.IP(trust)
+		inner := many(func(i int) *keyfuncs.Request {
+			return with("10.0.0.1:1", fmt.Sprintf("X-Forwarded-For: 10.1.0.%d", i))
+		})
 		for i := range 20_000 {
-			_, _ = fn(with("10.0.0.1:1", fmt.Sprintf("X-Forwarded-For: 10.1.0.%d", i%256)))
+			_, _ = fn(inner(i))
 		}
 		log.Want(t)
 	})
