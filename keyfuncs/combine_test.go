@@ -242,6 +242,10 @@ func TestRequire(t *testing.T) {
 	if _, err := keyfuncs.Require(fails(own))(none); !errors.Is(err, own) || errors.Is(err, keyfuncs.ErrRequired) {
 		t.Errorf("an error of the function's own becomes %v", err)
 	}
+	both := errors.Join(keyfuncs.ErrMissing, keyfuncs.ErrMalformed)
+	if _, err := keyfuncs.Require(fails(both))(none); !errors.Is(err, keyfuncs.ErrMalformed) || errors.Is(err, keyfuncs.ErrRequired) {
+		t.Errorf("what is malformed as well becomes %v", err)
+	}
 	if _, err := keyfuncs.NewList(key, "k1").Contains(none); !errors.Is(err, keyfuncs.ErrRequired) {
 		t.Errorf("a list says %v to a request without its key", err)
 	}
