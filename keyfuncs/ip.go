@@ -107,10 +107,10 @@ func ReadForwarded() IPOption {
 // does. Otherwise the client writes it himself. Who does, by the vendors' documentation (looked up in 2026; see to it that yours still
 // does):
 //
-//   - CF-Connecting-IP: Cloudflare, always. Its True-Client-IP only where that is switched on; elsewhere the client's passes.
-//     (developers.cloudflare.com/fundamentals/reference/http-headers)
-//   - True-Client-IP: Akamai, as long as "allow clients to set" is off, which it is unless changed.
-//     (techdocs.akamai.com/property-mgr/docs/origin-server)
+//   - CF-Connecting-IP: Cloudflare sets it to who connects to it. Its True-Client-IP only where that is switched on; elsewhere the
+//     client's passes. (developers.cloudflare.com/fundamentals/reference/http-headers)
+//   - True-Client-IP: Akamai, with enableTrueClientIp on and trueClientIpClientSetting off, as they are unless changed.
+//     (techdocs.akamai.com/terraform/docs/origin)
 //   - Fly-Client-IP: Fly.io's proxy; behind a CDN it names the CDN. (fly.io/docs/networking/request-headers)
 //   - X-Azure-SocketIP: Azure Front Door. Do not take X-Azure-ClientIP, which follows what the client says. The addresses of
 //     Front Door are those of all its customers: check X-Azure-FDID as well.
