@@ -24,8 +24,7 @@ type Rule struct {
 	Which keyfuncs.Func
 	// Cost finds how much the attempt takes. Nil: 1. An error, or less than 1, is answered with 400.
 	Cost func(r *keyfuncs.Request) (int64, error)
-	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Nil, or nothing found: the guard makes one. Around it,
-	// keyfuncs.Require answers 400 instead.
+	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Nil, or nothing found: the guard makes one.
 	ID keyfuncs.Func
 
 	// Deny has those whom the rule refuses as ReasonDenied, whatever else it says: it is asked first. Nil: nobody.
