@@ -51,7 +51,7 @@ func IP(opts ...IPOption) Func {
 		misuse("IP(%s) would never read the header; name the proxies that set it with TrustProxies", rule.chosen)
 	}
 	rule.warnOfEverybody()
-	look := &lookout{rule: &rule}
+	look := newLookout(&rule)
 	return func(r *Request) (string, error) {
 		addr, err := rule.client(r.Request)
 		if look.due() {

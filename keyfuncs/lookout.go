@@ -30,25 +30,26 @@ const (
 // than a line in the log, nor memory, and most requests are not looked at.
 type lookout struct {
 	rule   *ipRule
+	kind   *warn.Warning // what it looks for
 	looked atomic.Int32
 	run    atomic.Int32
 	client atomic.Uint64 // of the last look: hashes of who was found
 	said   atomic.Uint64 // and of what the headers said
 }
 
+func newLookout(rule *ipRule) *lookout {
+	if rule.trusting() {
+		return &lookout{rule: rule, kind: warn.OneBucket}
+	}
+	return &lookout{rule: rule, kind: warn.Unread}
+}
+
 // due reports whether the next request is looked at.
 func (l *lookout) due() bool {
-	if l.kind().Told("") {
+	if l.kind.Told("") {
 		return false
 	}
 	return rand.Uint32()%lookRarely == 0 || l.looked.Load() < lookAlways && l.looked.Add(1) <= lookAlways
-}
-
-func (l *lookout) kind() *warn.Warning {
-	if l.rule.trusting() {
-		return warn.OneBucket
-	}
-	return warn.Unread
 }
 
 // at looks at a request and at who was found: nobody, with an error, on a Unix socket.
