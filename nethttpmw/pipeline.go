@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -66,6 +67,7 @@ func (p *Pipeline) Settles() bool { return p.settles }
 // The checks do not stop when the client goes: a check that was given up half-way might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context())}
+	passage.outer, _ = passage.request.Value(passageKey{}).(*link)
 	entered := false
 	defer func() {
 		if !entered { // refused, or a key function of the application's panics
@@ -76,8 +78,10 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		rule := &p.rules[i]
 		d, refusal := rule.enter(passage.settling, r)
 		if refusal != nil {
+			passage.outer.warnOfTwice(refusal.Decision)
 			return nil, refusal
 		}
+		passage.outer.warnOfTwice(d)
 		if d.Allowed {
 			passage.entries = append(passage.entries, &entry{rule: rule, decision: d})
 		}
@@ -147,7 +151,7 @@ func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
 	switch {
 	case errors.Is(err, core.ErrInvalidAttempt):
 		reason = ReasonInvalid
-	case errors.Is(err, keyfuncs.ErrMissing):
+	case errors.Is(err, keyfuncs.ErrMissing), errors.Is(err, keyfuncs.ErrRequired):
 		reason = ReasonNoKey
 	case errors.Is(err, keyfuncs.ErrMalformed):
 		reason = ReasonMalformed
@@ -161,6 +165,7 @@ func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
 type Passage struct {
 	request  context.Context
 	settling context.Context // the request's without its end: what a request took is settled after it, too
+	outer    *link           // of the middlewares around this one
 	entries  []*entry
 	answered bool // the header has been sent
 	gone     bool // the client was gone by then
@@ -235,12 +240,27 @@ type link struct {
 
 // Context returns the request's context with the decisions in it.
 func (p *Passage) Context() context.Context {
-	outer, _ := p.request.Value(passageKey{}).(*link)
-	return context.WithValue(p.request, passageKey{}, &link{passage: p, outer: outer})
+	return context.WithValue(p.request, passageKey{}, &link{passage: p, outer: p.outer})
+}
+
+// warnOfTwice warns where a middleware around this one has asked the same guard for the same attempt: a limit counts such a
+// request twice, and a claim refuses each as a duplicate of itself.
+func (l *link) warnOfTwice(d core.Decision) {
+	if l == nil {
+		return
+	}
+	if e := l.find(d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor && e.decision.Attempt.Resource == d.Attempt.Resource {
+		warn.Twice.Tell(l.passage.request, d.Guard, "guard", d.Guard)
+	}
 }
 
 func find(ctx context.Context, guard string) *entry {
-	for l, _ := ctx.Value(passageKey{}).(*link); l != nil; l = l.outer {
+	l, _ := ctx.Value(passageKey{}).(*link)
+	return l.find(guard)
+}
+
+func (l *link) find(guard string) *entry {
+	for ; l != nil; l = l.outer {
 		for _, e := range l.passage.entries {
 			if e.decision.Guard == guard {
 				return e

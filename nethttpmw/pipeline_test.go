@@ -8,7 +8,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/go-chi/chi/v5"
+
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -171,4 +174,36 @@ type failer struct{ fake }
 
 func (g *failer) Check(context.Context, core.Attempt) (core.Decision, error) {
 	return core.Decision{}, io.ErrUnexpectedEOF
+}
+
+// TestRoutesThatAreNotKnownYetAreWarnedOf: around a router of net/http, and in Use of chi, no pattern has been matched yet.
+func TestRoutesThatAreNotKnownYetAreWarnedOf(t *testing.T) {
+	for name, around := range map[string]func(nethttpmw.Rule) http.Handler{
+		"ServeMux": func(rule nethttpmw.Rule) http.Handler {
+			mux := http.NewServeMux()
+			mux.HandleFunc("/polls/{poll}", func(http.ResponseWriter, *http.Request) {})
+			return nethttpmw.HTTP(rule)(mux)
+		},
+		"chi": func(rule nethttpmw.Rule) http.Handler {
+			router := chi.NewRouter()
+			router.Use(nethttpmw.HTTP(rule))
+			router.Get("/polls/{poll}", func(http.ResponseWriter, *http.Request) {})
+			return router
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := warntest.Record(t)
+			rule := ruleOf(&fake{name: "own"})
+			rule.What = keyfuncs.Route()
+			handler := around(rule)
+			for range 3 {
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/polls/final", nil))
+				if w.Code != http.StatusBadRequest {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			}
+			log.Want(t, "GH005")
+		})
+	}
 }
