@@ -55,6 +55,22 @@ type SeckillOptions struct {
 	// NoOutbox keeps no record of what happens to the sales: see Events. All processes that share a guard need the same, or
 	// there are gaps.
 	NoOutbox bool
+
+	// Durability says whether a yes waits for replicas: Fast, the default, or Acked. It holds for Check, for the confirming by
+	// Settle, and for Open, Confirm, Cancel, Restock and Close. Refusals do not wait, nor does what gives units back by itself.
+	// All processes that share a guard need the same. With Acked the engine needs a client that can keep a connection, which a
+	// *redis.AutoPipeliner can not; and while a cluster moves a slot, its sales can not be asked.
+	Durability Durability
+	// Replicas is how many replicas have to have a change before an Acked guard says yes. Zero means 1.
+	//
+	// What so many replicas have survives the loss of the primary if one of them is promoted. That is certain when Replicas is the
+	// number of all replicas. With fewer it is likely, since Redis Sentinel and Redis Cluster try to promote the one that has the most. It
+	// is not certain that a change survives which a replica got and the buyer heard nothing of, or servers that all restart
+	// without having written to disk. And as many replicas have to be there: after a failover all sales are ReasonUnconfirmed
+	// until the new primary has Replicas of its own.
+	Replicas int
+	// AckWithin is how long an Acked guard waits for replicas, within the deadline of the call. Zero means half of the engine's deadline.
+	AckWithin time.Duration
 }
 
 // ErrNoSale is returned by calls by name, such as Status, for an item that is not on sale: never opened, or lost with its Redis.
@@ -88,6 +104,7 @@ func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
 		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript, seckillSweepScript,
 		seckillRestockScript, seckillCloseScript,
 	}
+	options = e.ackOptions(name, options)
 	return &Seckill{guard: e.register("seckill", name, scripts...), options: options, soldOuts: newSoldOuts()}
 }
 
@@ -123,7 +140,7 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 	if err := checkTimes(sale.Opens, sale.Closes); err != nil {
 		return false, fmt.Errorf("%w: a sale that %w", ErrInvalidAttempt, err)
 	}
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillOpenScript, g.saleKeys(item),
+	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillOpenScript, g.saleKeys(item),
 		sale.Stock, unixMilli(sale.Opens), unixMilli(sale.Closes), sale.PerBuyer, sale.Hold.Milliseconds(),
 		g.options.Keep.Milliseconds(), g.engine.now(time.Millisecond))
 	if err != nil {
@@ -163,6 +180,9 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 			d, more, err = g.reserveOnce(ctx, a)
 		}
 	}
+	if errors.Is(err, ErrUnconfirmed) {
+		return g.unconfirmed(d), nil
+	}
 	if err != nil {
 		g.engine.undoLater(func(ctx context.Context) { _, _ = g.cancel(ctx, a) }) // observed
 		d.Attempt.call = ""
@@ -175,7 +195,7 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 // reserveOnce calls the script once. more reports that it refuses, and might not when asked again.
 func (g *Seckill) reserveOnce(ctx context.Context, a Attempt) (d Decision, more bool, err error) {
 	d = Decision{Guard: g.name, Attempt: a}
-	value, err := g.engine.run(ctx, g.engine.deadline, seckillReserveScript, g.saleKeys(a.Resource),
+	value, err := g.runYes(ctx, g.engine.deadline, seckillReserveScript, g.saleKeys(a.Resource),
 		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
 		return d, false, err
@@ -218,25 +238,33 @@ func (g *Seckill) Settle(ctx context.Context, d Decision, ok bool) error {
 
 // Confirm turns a reservation into a sale, by the item and the reservation's operation ID. One whose time is over is sold
 // after all while units are left. The decision's reason is ReasonOK (replayed, when it was sold before), ReasonGone or
-// ReasonNotReady.
+// ReasonNotReady. An ErrUnconfirmed says that too few replicas have the sale: it is sold when calling again says so.
 func (g *Seckill) Confirm(ctx context.Context, item, id string) (Decision, error) {
-	return g.end(ctx, "confirm", seckillConfirmScript, StateSold, item, id, g.engine.now(time.Millisecond))
+	return g.end(ctx, "confirm", g.runYes, seckillConfirmScript, StateSold, item, id, g.engine.now(time.Millisecond))
 }
 
 // Cancel gives a reservation's units back, once. The decision's reason is ReasonOK (replayed, when there was nothing to give
 // back), ReasonConflict when the reservation is sold, or ReasonNotReady.
 func (g *Seckill) Cancel(ctx context.Context, item, id string) (Decision, error) {
-	return g.cancel(ctx, Attempt{Resource: item, ID: id})
+	return g.cancelBy(ctx, g.runYes, Attempt{Resource: item, ID: id})
 }
 
-// cancel gives a reservation back only if the attempt's own call of Check made it, where the attempt knows its call.
+// cancel gives a reservation back only if the attempt's own call of Check made it, where the attempt knows its call. It waits
+// for no replica: a hold that comes back by a failover ends by itself.
 func (g *Seckill) cancel(ctx context.Context, a Attempt) (Decision, error) {
-	defer g.soldOuts.drop(a.Resource, g.engine.moment)
-	return g.end(ctx, "cancel", seckillCancelScript, "", a.Resource, a.ID, a.call, g.engine.now(time.Millisecond))
+	return g.cancelBy(ctx, g.engine.run, a)
 }
+
+func (g *Seckill) cancelBy(ctx context.Context, run runScript, a Attempt) (Decision, error) {
+	defer g.soldOuts.drop(a.Resource, g.engine.moment)
+	return g.end(ctx, "cancel", run, seckillCancelScript, "", a.Resource, a.ID, a.call, "", g.engine.now(time.Millisecond))
+}
+
+// runScript is Engine.run, or Seckill.runYes.
+type runScript func(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error)
 
 func (g *Seckill) end(
-	ctx context.Context, op string, s *Script, state State, item, id string, more ...any,
+	ctx context.Context, op string, run runScript, s *Script, state State, item, id string, more ...any,
 ) (Decision, error) {
 	begun := time.Now()
 	d := Decision{Guard: g.name, Attempt: Attempt{Resource: item, ID: id}}
@@ -245,7 +273,7 @@ func (g *Seckill) end(
 			return fmt.Errorf("%w: %s needs an item and an operation ID", ErrInvalidAttempt, op)
 		}
 		args := append([]any{encode(id)}, more...)
-		value, err := g.engine.run(ctx, g.engine.settleLimit(), s, g.saleKeys(item), args...)
+		value, err := run(ctx, g.engine.settleLimit(), s, g.saleKeys(item), args...)
 		if err != nil {
 			return err
 		}

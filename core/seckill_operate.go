@@ -32,7 +32,7 @@ func (g *Seckill) restock(ctx context.Context, item, id string, units int64) (Sa
 	case units == 0 || units < -maxAmount || units > maxAmount:
 		return SaleStatus{}, fmt.Errorf("%w: a restock of %d: give it 1 to 2^53-1, or as many below 0", ErrInvalidAttempt, units)
 	}
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillRestockScript, g.saleKeys(item),
+	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillRestockScript, g.saleKeys(item),
 		encode(id), units, g.engine.now(time.Millisecond))
 	if err != nil {
 		return SaleStatus{}, err
@@ -66,7 +66,7 @@ func (g *Seckill) Close(ctx context.Context, item string) error {
 }
 
 func (g *Seckill) close(ctx context.Context, item string) error {
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillCloseScript, g.saleKeys(item), g.engine.now(time.Millisecond))
+	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillCloseScript, g.saleKeys(item), g.engine.now(time.Millisecond))
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ var scripts = map[string]string{
 	"red_packet_audit.lua":      lua.RedPacketAudit,
 	"seckill_restock.lua":       lua.SeckillRestock,
 	"seckill_close.lua":         lua.SeckillClose,
+	"touch.lua":                 lua.Touch,
 }
 
 func TestEveryFileIsEmbedded(t *testing.T) {
