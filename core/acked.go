@@ -78,52 +78,71 @@ func (e *Engine) pin(ctx context.Context, key string) (pinnable, error) {
 	return nil, errors.New("the client can not keep a connection") // was found out at set-up
 }
 
+// ackedCall is one call of a script that waits for replicas.
+type ackedCall struct {
+	engine *Engine
+	script *Script
+	keys   []string
+	args   []any
+	yes    func(reply any) bool // whether to wait after it
+	wait   acks
+	said   chan any // the yes, once it has come
+}
+
 // runAcked is run for scripts that may be sent again, and waits for replicas when the reply is a yes. Beside an ErrUnconfirmed it returns
 // what the script replied.
 func (e *Engine) runAcked(
 	ctx context.Context, limit time.Duration, wait acks, yes func(reply any) bool, s *Script, keys []string, args ...any,
 ) (any, error) {
-	type result struct {
-		reply any
-		short error // an ErrUnconfirmed
-	}
-	r, err := within(ctx, limit, e.obeysDeadline, func(ctx context.Context) (r result, err error) {
-		r.reply, err = e.sendAcked(ctx, wait, yes, s, keys, args)
-		if errors.Is(err, ErrUnconfirmed) {
-			r.short, err = err, nil
+	// The yes is kept when it comes. A server that has nothing to do ends a WAIT up to a tenth of a second late, and a deadline that is
+	// over by then does not make it unknown what the script has said.
+	c := ackedCall{e, s, keys, args, yes, wait, make(chan any, 1)}
+	reply, err := within(ctx, limit, e.obeysDeadline, c.send)
+	if err != nil {
+		select {
+		case reply = <-c.said:
+			err = fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+		default:
 		}
-		return r, err
-	})
-	if err == nil {
-		err = r.short
 	}
-	return r.reply, e.failed(ctx, s, err)
+	return reply, e.failed(ctx, s, err)
 }
 
-// sendAcked is send for runAcked. go-redis can not send a command again on a connection that is broken, and must not do so on
-// another one behind the back of the WAIT that follows, so here is what does: on a connection of its own for each try.
-func (e *Engine) sendAcked(
-	ctx context.Context, wait acks, yes func(any) bool, s *Script, keys []string, args []any,
-) (any, error) {
+// send is Engine.send for calls that wait. go-redis can not send a command again on a connection that is broken, and must not do so on
+// another one behind the back of the WAIT that follows, so here is what does: with a connection of its own for each try.
+func (c *ackedCall) send(ctx context.Context) (any, error) {
 	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, 2*pause {
-		node, err := e.pin(ctx, keys[0])
+		node, err := c.engine.pin(ctx, c.keys[0])
 		if err != nil {
 			return nil, err
 		}
-		reply, err := evalAcked(ctx, node, wait, yes, s, keys, args)
+		reply, said, err := c.try(ctx, node)
 		switch {
-		case err == nil || errors.Is(err, ErrUnconfirmed):
+		case err == nil || said:
 			return reply, err
 		case !refusedForNow(err) && (try >= node.Options().MaxRetries || !worthAnotherTry(err)):
 			return nil, err
 		}
-		e.reloadTopology(ctx) // a node's client does not follow its slots
+		c.engine.reloadTopology(ctx) // a node's client does not follow its slots
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return nil, err
 		}
 	}
+}
+
+// try runs the script on one connection and waits on the same. said reports that the script has said yes, so that an error is one
+// of the waiting.
+func (c *ackedCall) try(ctx context.Context, node pinnable) (reply any, said bool, err error) {
+	conn := node.Conn()
+	defer func() { _ = conn.Close() }() // gives the connection back to the client's pool
+	reply, err = eval(ctx, conn, c.script, Once, c.keys, c.args)
+	if err != nil || !c.yes(reply) {
+		return reply, false, err
+	}
+	c.said <- reply
+	return reply, true, c.wait.on(ctx, conn, node.Options().ReadTimeout, c.keys[0])
 }
 
 // worthAnotherTry reports whether a script that may be sent again should be: when nothing was heard, or the server was none
@@ -144,24 +163,8 @@ func worthAnotherTry(err error) bool {
 	return false
 }
 
-// evalAcked runs the script on one connection and waits for replicas on the same.
-func evalAcked(
-	ctx context.Context, node pinnable, wait acks, yes func(any) bool, s *Script, keys []string, args []any,
-) (any, error) {
-	conn := node.Conn()
-	defer func() { _ = conn.Close() }() // gives the connection back to the client's pool
-	reply, err := eval(ctx, conn, s, Once, keys, args)
-	if err != nil || !yes(reply) {
-		return reply, err
-	}
-	if err := wait.wait(ctx, conn, node.Options().ReadTimeout, keys[0]); err != nil {
-		return reply, fmt.Errorf("%w: %w", ErrUnconfirmed, err)
-	}
-	return reply, nil
-}
-
-// wait returns nil when so many replicas have all that was written before.
-func (w acks) wait(ctx context.Context, conn *redis.Conn, readTimeout time.Duration, key string) error {
+// on waits on the connection, and returns nil when so many replicas have all that was written before.
+func (w acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duration, key string) error {
 	// An answer that comes too late is none, so it is asked for early.
 	within := w.within
 	if deadline, ok := ctx.Deadline(); ok {
