@@ -16,8 +16,7 @@ type pair struct {
 
 func newPair(t *testing.T) pair {
 	t.Helper()
-	// Nothing but what the tests write moves the replication on.
-	p := pair{primary: redistest.StartServer(t, "--repl-ping-replica-period", "3600"), replica: redistest.StartServer(t)}
+	p := pair{primary: redistest.StartServer(t), replica: redistest.StartServer(t)}
 	p.replica.ReplicaOf(p.primary)
 	guard := func(within time.Duration) *Seckill {
 		e := New(p.primary.Client(t), WithDeadline(20*time.Second), WithObserver(ignore{}))
