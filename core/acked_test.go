@@ -252,3 +252,26 @@ func TestAckedTouchWritesOnlyWhatIsThere(t *testing.T) {
 		}
 	})
 }
+
+// TestAckedFollowsItsSlot: the client of a cluster's node does not follow a slot that has moved, so the call has to.
+func TestAckedFollowsItsSlot(t *testing.T) {
+	c := redistest.StartCluster(t)
+	g := ackedSale(t, c.Client(t))
+	openSale(t, g, "tv", Sale{Stock: 5})
+	d := check(t, g, Attempt{Actor: "ann", Resource: "tv"})
+	wantReason(t, d, ReasonOK)
+	slot := redistest.Slot(g.saleKeys("tv")[0])
+	from, to := c.MasterOfSlot(slot), c.MasterOfSlot((slot+5461)%16384)
+
+	m := c.BeginMigration(t, slot, from, to)
+	m.MoveKeys(2)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if d, err := g.Check(ctx, Attempt{Actor: "bob", Resource: "tv"}); err == nil {
+		t.Errorf("half of the sale is elsewhere: %+v", d)
+	}
+	m.Finish()
+	settle(t, g, d, true)
+	wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "tv"}), ReasonOK)
+	wantStatus(t, g, "tv", 3, 1, 1)
+}

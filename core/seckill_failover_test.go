@@ -17,7 +17,9 @@ import (
 )
 
 // switchboard connects a client with one server at a time, as a name does that is moved to the new primary after a failover.
-type switchboard struct{ server atomic.Pointer[redistest.Server] }
+type switchboard struct {
+	server atomic.Pointer[redistest.Server]
+}
 
 func (s *switchboard) client(t *testing.T) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{
@@ -203,22 +205,22 @@ func wantReplica(t *testing.T, g *Seckill, replica *redistest.Server) {
 	redistest.Eventually(t, 20*time.Second, func() bool { return rdb.Exists(t.Context(), g.saleKeys("tv")[0]).Val() == 1 }, "the replica has the sale")
 }
 
-// TestFastFailoverLosesWhatWasInFlight: with a replica that follows, the sales are lost that were confirmed in the primary's last
-// moment. A server sends answers and replication in one go, so that is one batch at most: as many as were asked at once.
+// TestFastFailoverLosesWhatWasInFlight: with a replica that follows, the sales are lost that the primary confirmed in its last
+// moment. How many those are is for the README; none is needed for the test to be worth something: what is not lost counts once.
 func TestFastFailoverLosesWhatWasInFlight(t *testing.T) {
+	const buyers = 500
 	rounds := 1
 	if soak() {
 		rounds = 50
 	}
 	most, total, told := 0, 0, int64(0)
 	for range rounds {
-		const stock, buyers = 2000, 500
 		primary, replica := redistest.StartServer(t), redistest.StartServer(t)
 		replica.ReplicaOf(primary)
 		var now switchboard
 		now.server.Store(primary)
 		sale := newShop(New(now.client(t), WithDeadline(20*time.Second), WithObserver(ignore{})).Seckill("s", SeckillOptions{}))
-		openSale(t, sale.Seckill, "tv", Sale{Stock: stock})
+		openSale(t, sale.Seckill, "tv", Sale{Stock: 2 * buyers})
 		wantReplica(t, sale.Seckill, replica)
 
 		sale.buy(t, 0, buyers-1)
@@ -232,19 +234,18 @@ func TestFastFailoverLosesWhatWasInFlight(t *testing.T) {
 		promote(t, replica)
 		now.server.Store(replica)
 		lost := sale.lost(t)
-		if lost > 100 {
-			t.Errorf("%d sales are lost, and not more than 100 connections were there", lost)
-		}
 		most, total = max(most, lost), total+lost
 		wantConsistent(t, sale.Seckill, "tv")
-		primary.Stop()
+		if s, err := sale.Status(t.Context(), "tv"); err != nil || s.Sold != int64(buyers-lost) {
+			t.Errorf("%+v, %v: %d buyers have bought, and %d sales are lost", s, err, buyers, lost)
+		}
 		replica.Stop()
 	}
-	t.Logf("%d rounds, %d sales confirmed before the failovers: %d lost, %d at most in one", rounds, told, total, most)
+	t.Logf("%d failovers with 100 calls at once, %d sales confirmed before: %d lost, %d at most in one", rounds, told, total, most)
 }
 
-// TestAckedClusterFailover kills the master of an Acked sale in the middle. Its replica takes over and sells on when it has a
-// replica again.
+// TestAckedClusterFailover cuts the replica off that follows an Acked sale's master, and kills the master. When the replica has taken
+// over, and has a replica of its own, it sells what was not confirmed.
 func TestAckedClusterFailover(t *testing.T) {
 	const stock = 40
 	c := redistest.StartCluster(t)
@@ -255,11 +256,19 @@ func TestAckedClusterFailover(t *testing.T) {
 		return err == nil
 	}, "the sale is open")
 	slot := redistest.Slot(sale.saleKeys("tv")[0])
+	old := c.MasterOfSlot(slot)
+	replica := replicaOf(t, c, old)
 	sale.buy(t, 0, 9)
 	sale.all.Wait()
-	sale.buy(t, 10, 24) // are at it when the master dies
-	old := c.KillMasterOfSlot(slot)
-	sale.buy(t, 25, 79)
+
+	replica.Pause() // and what is on its way to it when it goes on is not to be all:
+	if err := old.Client(t).ClientKillByFilter(t.Context(), "type", "replica").Err(); err != nil {
+		t.Fatal(err)
+	}
+	sale.buy(t, 10, 79)
+	redistest.Eventually(t, 60*time.Second, func() bool { return sale.unconfirmed.Load() >= 40 }, "buyers hear that nothing is confirmed")
+	old.Kill()
+	replica.Resume()
 	c.AwaitFailover(slot, old)
 	old.Start() // as a replica of the one that was its own
 	sale.all.Wait()
@@ -269,9 +278,19 @@ func TestAckedClusterFailover(t *testing.T) {
 	if n := sale.bought.Load(); n != stock {
 		t.Errorf("%d of %d units were sold, over both lives", n, stock)
 	}
-	redistest.Eventually(t, 20*time.Second, func() bool {
-		s, err := sale.Status(t.Context(), "tv")
-		return err == nil && s == SaleStatus{stock, 0, 0, stock}
-	}, "the sale to be over")
-	wantConsistent(t, sale.Seckill, "tv")
+	wantStatus(t, sale.Seckill, "tv", 0, 0, stock)
+}
+
+// replicaOf returns the replica of a master.
+func replicaOf(t *testing.T, c *redistest.ClusterServers, master *redistest.Server) *redistest.Server {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(master.Addr())
+	for _, node := range c.Nodes {
+		info := node.Client(t).Info(t.Context(), "replication").Val()
+		if strings.Contains(info, "role:slave") && strings.Contains(info, "master_port:"+port+"\r") {
+			return node
+		}
+	}
+	t.Fatalf("nobody follows %s", master.Addr())
+	return nil
 }
