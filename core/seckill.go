@@ -86,8 +86,8 @@ var ErrGone = errors.New("core: the reservation is gone")
 // Left, held and sold units add up to the stock before and after every script.
 type Seckill struct {
 	guard
-	options  SeckillOptions
-	soldOuts *soldOuts
+	options SeckillOptions
+	memory  *saleMemory
 }
 
 // Seckill makes a sale guard. It panics when the name is taken or not a name, the options make no sense, or the engine has
@@ -105,7 +105,7 @@ func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
 		seckillRestockScript, seckillCloseScript,
 	}
 	options = e.ackOptions(name, options)
-	return &Seckill{guard: e.register("seckill", name, scripts...), options: options, soldOuts: newSoldOuts()}
+	return &Seckill{guard: e.register("seckill", name, scripts...), options: options, memory: newSaleMemory()}
 }
 
 // Traits implements Guard: a purchase needs an item, and its units go back when the request fails.
@@ -152,9 +152,10 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 
 // Check implements Guard: it reserves units. The operation ID names the reservation.
 //
-// That an item is sold out is remembered by the process for 250 ms at most, and answered to attempts of as many units or more
-// that come without an operation ID: so long units that another process gives back, or a hold that ends, are not seen.
-// Meanwhile a buyer who has all that one buyer may have hears ReasonSoldOut too.
+// That an item is sold out, and that a buyer has all that one may have, is remembered by the process for 250 ms at most, and answered to
+// attempts of as many units or more that come without an operation ID: so long units that another process gives back, or a hold
+// that ends, are not seen. A buyer who has all that one may have hears ReasonSoldOut, in place of ReasonDuplicate, where only the
+// former is remembered.
 func (g *Seckill) Check(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	d, err := g.reserve(ctx, a)
@@ -169,7 +170,7 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 		return d, err
 	}
 	begun, sent := time.Now(), g.engine.moment()
-	if unasked && g.soldOuts.answer(&d, sent) {
+	if unasked && g.memory.answer(&d, sent) {
 		return d, nil
 	}
 	d, more, err := g.reserveOnce(ctx, a)
@@ -186,10 +187,10 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 	if err != nil {
 		g.engine.undoLater(func(ctx context.Context) { _, _ = g.cancel(ctx, a) }) // observed
 		d.Attempt.call = ""
-	} else if d.Reason == ReasonSoldOut {
-		g.soldOuts.hear(d, sent)
+		return d, err
 	}
-	return d, err
+	g.memory.hear(d, sent)
+	return d, nil
 }
 
 // reserveOnce calls the script once. more reports that it refuses, and might not when asked again.
@@ -256,7 +257,7 @@ func (g *Seckill) cancel(ctx context.Context, a Attempt) (Decision, error) {
 }
 
 func (g *Seckill) cancelBy(ctx context.Context, run runScript, a Attempt) (Decision, error) {
-	defer g.soldOuts.drop(a.Resource, g.engine.moment)
+	defer g.memory.gaveBack(a.Resource, a.Actor, g.engine.moment)
 	return g.end(ctx, "cancel", run, seckillCancelScript, "", a.Resource, a.ID, a.call, "", g.engine.now(time.Millisecond))
 }
 
@@ -298,7 +299,7 @@ func (g *Seckill) end(
 // how many it found. Selling does not need it: Check takes such units itself when it would refuse without them. Sweep makes
 // them show in Status before that.
 func (g *Seckill) Sweep(ctx context.Context, item string) (int, error) {
-	defer g.soldOuts.drop(item, g.engine.moment)
+	defer g.memory.gaveBack(item, "", g.engine.moment)
 	begun := time.Now()
 	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillSweepScript, g.saleKeys(item),
 		sweepMost, g.engine.now(time.Millisecond))

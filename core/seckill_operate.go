@@ -19,7 +19,7 @@ var ErrTooFewLeft = errors.New("core: too few units are left")
 // gives back those whose time is over. An ErrInvalidAttempt says that the ID was used with other units, or that the stock would be more
 // than 2^53-1. ErrNoSale: there is no such sale.
 func (g *Seckill) Restock(ctx context.Context, item, id string, units int64) (SaleStatus, error) {
-	defer g.soldOuts.drop(item, g.engine.moment)
+	defer g.memory.restocked(item, g.engine.moment)
 	begun := time.Now()
 	status, err := g.restock(ctx, item, id, units)
 	return status, g.observe(ctx, "restock", begun, Decision{Guard: g.name}, err)
