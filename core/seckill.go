@@ -79,6 +79,9 @@ var ErrNoSale = errors.New("core: no such sale")
 // ErrGone is returned by Settle when a reservation can not be confirmed any more.
 var ErrGone = errors.New("core: the reservation is gone")
 
+// errNoItem is for calls by name that name nothing: without a name the keys of a sale would have no tag.
+var errNoItem = fmt.Errorf("%w: no item", ErrInvalidAttempt)
+
 // Seckill sells a limited stock and never more: the Actor is the buyer, the Resource the item on sale, the Cost the quantity,
 // the ID the reservation. Each sale has to be opened once, by Open; an item that is not on sale is refused.
 //
@@ -128,7 +131,7 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 	}
 	switch {
 	case item == "":
-		return false, fmt.Errorf("%w: no item", ErrInvalidAttempt)
+		return false, errNoItem
 	case sale.Stock < 1 || sale.Stock > maxAmount:
 		return false, fmt.Errorf("%w: a stock of %d: give it 1 to 2^53-1", ErrInvalidAttempt, sale.Stock)
 	case sale.PerBuyer < 1 || sale.PerBuyer > maxAmount:
@@ -301,13 +304,20 @@ func (g *Seckill) end(
 func (g *Seckill) Sweep(ctx context.Context, item string) (int, error) {
 	defer g.memory.gaveBack(item, "", g.engine.moment)
 	begun := time.Now()
+	swept, err := g.sweep(ctx, item)
+	return int(swept), g.observe(ctx, "sweep", begun, Decision{Guard: g.name}, err)
+}
+
+func (g *Seckill) sweep(ctx context.Context, item string) (int64, error) {
+	if item == "" {
+		return 0, errNoItem
+	}
 	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillSweepScript, g.saleKeys(item),
 		sweepMost, g.engine.now(time.Millisecond))
-	var swept int64
-	if err == nil {
-		swept, err = readNumber(value)
+	if err != nil {
+		return 0, err
 	}
-	return int(swept), g.observe(ctx, "sweep", begun, Decision{Guard: g.name}, err)
+	return readNumber(value)
 }
 
 // Status returns where a sale stands, or ErrNoSale.
@@ -318,6 +328,9 @@ func (g *Seckill) Status(ctx context.Context, item string) (SaleStatus, error) {
 }
 
 func (g *Seckill) status(ctx context.Context, item string) (status SaleStatus, err error) {
+	if item == "" {
+		return status, errNoItem
+	}
 	values, err := query(ctx, g.engine, redis.NewSliceCmd(ctx, "hmget", g.saleKeys(item)[0], "stock", "left", "held", "sold"))
 	if err == nil {
 		err = readReply(values, 4, 4).err

@@ -66,6 +66,9 @@ func (g *Seckill) Close(ctx context.Context, item string) error {
 }
 
 func (g *Seckill) close(ctx context.Context, item string) error {
+	if item == "" {
+		return errNoItem
+	}
 	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillCloseScript, g.saleKeys(item), g.engine.now(time.Millisecond))
 	if err != nil {
 		return err
