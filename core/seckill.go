@@ -56,20 +56,23 @@ type SeckillOptions struct {
 	// there are gaps.
 	NoOutbox bool
 
-	// Durability says whether a yes waits for replicas: Fast, the default, or Acked. It holds for Check, for the confirming by
-	// Settle, and for Open, Confirm, Cancel, Restock and Close. Refusals do not wait, nor does what gives units back by itself.
-	// All processes that share a guard need the same. With Acked the engine needs a client that can keep a connection, which a
-	// *redis.AutoPipeliner can not; and while a cluster moves a slot, its sales can not be asked.
+	// Durability is Fast, the default, or Acked: then a yes waits for replicas. That holds for Check, for the confirming by Settle, and
+	// for Open, Confirm, Cancel, Restock and Close. Refusals wait for nobody. A reservation that too few replicas have in time is
+	// refused as ReasonUnconfirmed, and calls by name return an ErrUnconfirmed.
+	//
+	// All processes that share a guard need the same. Acked needs a client that can keep a connection: *redis.Client,
+	// *redis.ClusterClient or *redis.Ring, and nothing in between that sends commands of one connection over several. While a
+	// cluster moves a slot, Acked sales in it can not be decided.
 	Durability Durability
 	// Replicas is how many replicas have to have a change before an Acked guard says yes. Zero means 1.
 	//
-	// What so many replicas have survives the loss of the primary if one of them is promoted. That is certain when Replicas is the
-	// number of all replicas. With fewer it is likely, since Redis Sentinel and Redis Cluster try to promote the one that has the most. It
-	// is not certain that a change survives which a replica got and the buyer heard nothing of, or servers that all restart
-	// without having written to disk. And as many replicas have to be there: after a failover all sales are ReasonUnconfirmed
-	// until the new primary has Replicas of its own.
+	// A yes survives the loss of the primary if a replica that has it is promoted. That is certain when Replicas is the number of all
+	// replicas; with fewer it is likely, as Redis Sentinel and Redis Cluster try to promote the one that has the most. It is no
+	// consensus: what was refused as ReasonUnconfirmed may last all the same, and servers that all restart have what they wrote to
+	// disk. So many replicas have to be there: one that was promoted confirms nothing until it has as many of its own.
 	Replicas int
-	// AckWithin is how long an Acked guard waits for replicas, within the deadline of the call. Zero means half of the engine's deadline.
+	// AckWithin is how long an Acked guard waits for replicas, within the deadline of the call, in milliseconds. Zero means half of
+	// the engine's deadline. Meanwhile a connection of the client's pool is taken.
 	AckWithin time.Duration
 }
 

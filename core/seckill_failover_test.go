@@ -294,3 +294,58 @@ func replicaOf(t *testing.T, c *redistest.ClusterServers, master *redistest.Serv
 	t.Fatalf("nobody follows %s", master.Addr())
 	return nil
 }
+
+// TestTooFewReplicasToWrite: a primary that knows that its replicas are gone (min-replicas-to-write) refuses whole scripts, so a Fast
+// sale stops as well, and nothing is half done.
+func TestTooFewReplicasToWrite(t *testing.T) {
+	s := redistest.StartServer(t)
+	rdb := s.Client(t)
+	e := New(rdb, WithDeadline(20*time.Second), WithObserver(ignore{}))
+	g := e.Seckill("s", SeckillOptions{})
+	acked := New(rdb, WithDeadline(20*time.Second), WithObserver(ignore{})).Seckill("s", SeckillOptions{Durability: Acked})
+	openSale(t, g, "tv", Sale{Stock: 5})
+	ann := check(t, g, Attempt{Actor: "ann", Resource: "tv"})
+	bob := check(t, g, Attempt{Actor: "bob", Resource: "tv"})
+	rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1")
+	for _, g := range []*Seckill{g, acked} {
+		_, reserve := g.Check(t.Context(), Attempt{Actor: "cid", Resource: "tv"})
+		_, restock := g.Restock(t.Context(), "tv", "r", 3)
+		for name, err := range map[string]error{
+			"reserve": reserve, "confirm": g.Settle(t.Context(), ann, true), "cancel": g.Settle(t.Context(), bob, false),
+			"restock": restock, "close": g.Close(t.Context(), "tv"),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "NOREPLICAS") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		wantStatus(t, g, "tv", 3, 2, 0)
+	}
+	rdb.ConfigSet(t.Context(), "min-replicas-to-write", "0")
+	settle(t, g, ann, true)
+	settle(t, g, bob, false)
+	wantStatus(t, g, "tv", 4, 0, 1)
+}
+
+// TestAckedByFewerThanAllReplicas is what Acked does not promise: a sale that one of two replicas has is lost when the other one is
+// promoted. Where both have to have it, it is not sold.
+func TestAckedByFewerThanAllReplicas(t *testing.T) {
+	primary, ahead, behind := redistest.StartServer(t), redistest.StartServer(t), redistest.StartServer(t)
+	ahead.ReplicaOf(primary)
+	behind.ReplicaOf(primary)
+	guard := func(s *redistest.Server, replicas int, within time.Duration) *Seckill {
+		e := New(s.Client(t), WithDeadline(20*time.Second), WithObserver(ignore{}))
+		return e.Seckill("s", SeckillOptions{Durability: Acked, Replicas: replicas, AckWithin: within})
+	}
+	openSale(t, guard(primary, 2, 19*time.Second), "tv", Sale{Stock: 5})
+	promote(t, behind)
+	settle(t, guard(primary, 1, 19*time.Second), check(t, guard(primary, 1, 19*time.Second), Attempt{Actor: "ann", Resource: "tv"}), true)
+	wantReason(t, check(t, guard(primary, 2, 50*time.Millisecond), Attempt{Actor: "bob", Resource: "tv", ID: "op"}), ReasonUnconfirmed)
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		status, err := guard(ahead, 1, time.Second).Status(t.Context(), "tv")
+		return err == nil && status == SaleStatus{5, 3, 1, 1}
+	}, "the one replica has everything")
+	primary.Kill()
+	promote(t, ahead)
+	wantStatus(t, guard(ahead, 1, time.Second), "tv", 3, 1, 1) // bob's hold, which he was not told of, ends by itself
+	wantStatus(t, guard(behind, 1, time.Second), "tv", 5, 0, 0)
+}

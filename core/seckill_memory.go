@@ -48,10 +48,9 @@ func (m *saleMemory) answer(d *Decision, now time.Time) bool {
 
 // hear remembers the decision, if it is a refusal that lasts, whose call was sent at the given moment.
 func (m *saleMemory) hear(d Decision, sent time.Time) {
-	switch d.Reason {
-	case ReasonSoldOut:
+	if d.Reason == ReasonSoldOut {
 		m.soldOut.hear(saleKey{item: encode(d.Attempt.Resource)}, d, sent)
-	case ReasonDuplicate:
+	} else if d.Reason == ReasonDuplicate {
 		m.bought.hear(saleKey{encode(d.Attempt.Resource), encode(d.Attempt.Actor)}, d, sent)
 	}
 }
