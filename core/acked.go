@@ -40,42 +40,27 @@ type acks struct {
 // connection that has written nothing waits for nothing: that yes would be one that no replica has heard of.
 var touchScript = NewScript("touch", lua.Touch, Replayable)
 
-// pinnable is a client of one server, of whose connections one can be kept for several commands: *redis.Client.
-type pinnable interface {
+// node is the client of one server, of whose connections one can be kept for several commands: *redis.Client.
+type node interface {
 	Conn() *redis.Conn
 	Options() *redis.Options
 }
 
-// pins reports whether the engine's client can keep a connection.
-func (e *Engine) pins() bool {
-	switch e.rdb.(type) {
-	case pinnable,
-		interface {
-			MasterForKey(context.Context, string) (*redis.Client, error)
-		},
-		interface {
-			GetShardClientForKey(string) (*redis.Client, error)
-		}:
-		return true
-	}
-	return false
-}
-
-// pin returns a client of the one server that has the key.
-func (e *Engine) pin(ctx context.Context, key string) (pinnable, error) {
-	switch c := e.rdb.(type) {
+// nodes returns what finds the server that has a key, nil where the client can not tell, or can not keep a connection.
+func nodes(rdb Client) func(ctx context.Context, key string) (node, error) {
+	switch c := rdb.(type) {
 	case interface {
-		MasterForKey(context.Context, string) (*redis.Client, error)
+		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
 	}: // *redis.ClusterClient
-		return c.MasterForKey(ctx, key)
+		return func(ctx context.Context, key string) (node, error) { return c.MasterForKey(ctx, key) }
 	case interface {
-		GetShardClientForKey(string) (*redis.Client, error)
+		GetShardClientForKey(key string) (*redis.Client, error)
 	}: // *redis.Ring
-		return c.GetShardClientForKey(key)
-	case pinnable:
-		return c, nil
+		return func(_ context.Context, key string) (node, error) { return c.GetShardClientForKey(key) }
+	case node:
+		return func(context.Context, string) (node, error) { return c, nil }
 	}
-	return nil, errors.New("the client can not keep a connection") // was found out at set-up
+	return nil
 }
 
 // ackedCall is one call of a script that waits for replicas.
@@ -111,16 +96,17 @@ func (e *Engine) runAcked(
 // send is Engine.send for calls that wait. go-redis can not send a command again on a connection that is broken, and must not do so on
 // another one behind the back of the WAIT that follows, so here is what does: with a connection of its own for each try.
 func (c *ackedCall) send(ctx context.Context) (any, error) {
+	find := nodes(c.engine.rdb)
 	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, 2*pause {
-		node, err := c.engine.pin(ctx, c.keys[0])
+		server, err := find(ctx, c.keys[0])
 		if err != nil {
 			return nil, err
 		}
-		reply, said, err := c.try(ctx, node)
+		reply, said, err := c.try(ctx, server)
 		switch {
 		case err == nil || said:
 			return reply, err
-		case !refusedForNow(err) && (try >= node.Options().MaxRetries || !worthAnotherTry(err)):
+		case !refusedForNow(err) && (try >= server.Options().MaxRetries || !worthAnotherTry(err)):
 			return nil, err
 		}
 		c.engine.reloadTopology(ctx) // a node's client does not follow its slots
@@ -134,15 +120,15 @@ func (c *ackedCall) send(ctx context.Context) (any, error) {
 
 // try runs the script on one connection and waits on the same. said reports that the script has said yes, so that an error is one
 // of the waiting.
-func (c *ackedCall) try(ctx context.Context, node pinnable) (reply any, said bool, err error) {
-	conn := node.Conn()
+func (c *ackedCall) try(ctx context.Context, server node) (reply any, said bool, err error) {
+	conn := server.Conn()
 	defer func() { _ = conn.Close() }() // gives the connection back to the client's pool
 	reply, err = eval(ctx, conn, c.script, Once, c.keys, c.args)
 	if err != nil || !c.yes(reply) {
 		return reply, false, err
 	}
 	c.said <- reply
-	return reply, true, c.wait.on(ctx, conn, node.Options().ReadTimeout, c.keys[0])
+	return reply, true, c.wait.on(ctx, conn, server.Options().ReadTimeout, c.keys[0])
 }
 
 // worthAnotherTry reports whether a script that may be sent again should be: when nothing was heard, or the server was none

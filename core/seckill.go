@@ -61,8 +61,8 @@ type SeckillOptions struct {
 	// refused as ReasonUnconfirmed, and calls by name return an ErrUnconfirmed.
 	//
 	// All processes that share a guard need the same. Acked needs a client that can keep a connection: *redis.Client,
-	// *redis.ClusterClient or *redis.Ring, and nothing in between that sends commands of one connection over several. While a
-	// cluster moves a slot, Acked sales in it can not be decided.
+	// *redis.ClusterClient or *redis.Ring, and no proxy on the way that shares connections among clients. While a cluster moves a
+	// slot, Acked sales in it can not be decided.
 	Durability Durability
 	// Replicas is how many replicas have to have a change before an Acked guard says yes. Zero means 1.
 	//
@@ -71,8 +71,8 @@ type SeckillOptions struct {
 	// consensus: what was refused as ReasonUnconfirmed may last all the same, and servers that all restart have what they wrote to
 	// disk. So many replicas have to be there: one that was promoted confirms nothing until it has as many of its own.
 	Replicas int
-	// AckWithin is how long an Acked guard waits for replicas, within the deadline of the call, in milliseconds. Zero means half of
-	// the engine's deadline. Meanwhile a connection of the client's pool is taken.
+	// AckWithin is how long an Acked guard waits for replicas, in whole milliseconds and less than the engine's deadline. Zero means
+	// half of that. Meanwhile a connection of the client's pool is taken.
 	AckWithin time.Duration
 }
 

@@ -31,7 +31,7 @@ func (e *Engine) ackOptions(name string, options SeckillOptions) SeckillOptions 
 		panic(fmt.Sprintf("core: sales that wait %v for replicas: give a millisecond or more, and less than the engine's deadline of %v, "+
 			"which WithDeadline sets (guard %q)", options.AckWithin, e.deadline, name))
 	}
-	if !e.pins() {
+	if nodes(e.rdb) == nil {
 		panic(fmt.Sprintf("core: sales that are Acked need two commands on one connection, which %T can not do: pass core.New the "+
 			"*redis.Client, *redis.ClusterClient or *redis.Ring that it was made of (guard %q)", e.rdb, name))
 	}
