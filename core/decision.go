@@ -86,6 +86,9 @@ const (
 	ReasonSoldOut Reason = "sold_out"
 	// ReasonNotReady: there is no such sale or packet: never opened, or lost with its Redis. Never taken for a stock of any size.
 	ReasonNotReady Reason = "not_ready"
+	// ReasonUnconfirmed: too few replicas have got the reservation in time, see SeckillOptions.Durability. Asking again, with the
+	// same operation ID, helps when they are back.
+	ReasonUnconfirmed Reason = "unconfirmed"
 	// ReasonGone: the reservation can not be confirmed: cancelled, never made, or over and its units taken.
 	ReasonGone Reason = "gone"
 

@@ -64,11 +64,16 @@ func (e *Engine) run(ctx context.Context, limit time.Duration, s *Script, keys [
 	reply, err := within(ctx, limit, e.obeysDeadline, func(ctx context.Context) (any, error) {
 		return e.send(ctx, s, keys, args)
 	})
-	if err != nil {
-		e.suspectTopology(ctx, err)
-		return nil, fmt.Errorf("script %s: %w", s.name, err)
+	return reply, e.failed(ctx, s, err)
+}
+
+// failed names the script in an error, and sees to it that the next call does not meet the same.
+func (e *Engine) failed(ctx context.Context, s *Script, err error) error {
+	if err == nil {
+		return nil
 	}
-	return reply, nil
+	e.suspectTopology(ctx, err)
+	return fmt.Errorf("script %s: %w", s.name, err)
 }
 
 // suspectTopology asks a cluster client to look where the slots are now, when a server can not be reached. go-redis does so
@@ -76,7 +81,13 @@ func (e *Engine) run(ctx context.Context, limit time.Duration, s *Script, keys [
 // taken over (go-redis issue 3979). The client does it in the background, one at a time.
 func (e *Engine) suspectTopology(ctx context.Context, err error) {
 	var answered redis.Error
-	if cluster, ok := e.rdb.(interface{ ReloadState(context.Context) }); ok && !errors.As(err, &answered) {
+	if !errors.As(err, &answered) {
+		e.reloadTopology(ctx)
+	}
+}
+
+func (e *Engine) reloadTopology(ctx context.Context) {
+	if cluster, ok := e.rdb.(interface{ ReloadState(context.Context) }); ok {
 		cluster.ReloadState(ctx)
 	}
 }
@@ -128,7 +139,7 @@ func query[T any](ctx context.Context, e *Engine, cmd interface {
 // send runs the script, again where the server has refused to run it at all: that is no second run.
 func (e *Engine) send(ctx context.Context, s *Script, keys []string, args []any) (any, error) {
 	for pause := 2 * time.Millisecond; ; pause *= 2 {
-		reply, err := e.eval(ctx, s, keys, args)
+		reply, err := eval(ctx, e.rdb, s, s.delivery, keys, args)
 		if !refusedForNow(err) {
 			return reply, err
 		}
@@ -154,15 +165,16 @@ func refusedForNow(err error) bool {
 	return false
 }
 
-func (e *Engine) eval(ctx context.Context, s *Script, keys []string, args []any) (any, error) {
-	reply, err := e.process(ctx, s.delivery, "evalsha", s.sha, keys, args)
+// eval runs the script once, whether the server knows it or not.
+func eval(ctx context.Context, rdb Client, s *Script, d Delivery, keys []string, args []any) (any, error) {
+	reply, err := process(ctx, rdb, d, "evalsha", s.sha, keys, args)
 	if err != nil && (errors.Is(err, redis.ErrNoScript) || redis.HasErrorPrefix(err, "NOSCRIPT")) {
-		return e.process(ctx, s.delivery, "eval", s.source, keys, args)
+		return process(ctx, rdb, d, "eval", s.source, keys, args)
 	}
 	return reply, err
 }
 
-func (e *Engine) process(ctx context.Context, d Delivery, name, script string, keys []string, args []any) (any, error) {
+func process(ctx context.Context, rdb Client, d Delivery, name, script string, keys []string, args []any) (any, error) {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, name, script, len(keys))
 	for _, key := range keys {
@@ -176,9 +188,9 @@ func (e *Engine) process(ctx context.Context, d Delivery, name, script string, k
 	}
 	// Process returns the command's error; an AutoPipeliner returns before there is one, and Result waits for it.
 	if d == Once {
-		_ = e.rdb.Process(ctx, onceCmd{cmd})
+		_ = rdb.Process(ctx, onceCmd{cmd})
 	} else {
-		_ = e.rdb.Process(ctx, cmd)
+		_ = rdb.Process(ctx, cmd)
 	}
 	reply, err := cmd.Result()
 	if errors.Is(err, redis.Nil) {

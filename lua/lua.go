@@ -64,4 +64,7 @@ var (
 	RedPacketRefund string
 	//go:embed red_packet_audit.lua
 	RedPacketAudit string
+
+	//go:embed touch.lua
+	Touch string
 )

@@ -43,6 +43,7 @@ var scripts = map[string]string{
 	"red_packet_audit.lua":      lua.RedPacketAudit,
 	"seckill_restock.lua":       lua.SeckillRestock,
 	"seckill_close.lua":         lua.SeckillClose,
+	"touch.lua":                 lua.Touch,
 }
 
 func TestEveryFileIsEmbedded(t *testing.T) {
@@ -177,7 +178,12 @@ func TestByHand(t *testing.T) {
 		{"seckill_confirm", sale, []string{"o1"}, "ok 0 ann 1 1 2"},
 		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c2"}, "ok 0 held 0 2 60000 0"},
 		{"seckill_cancel", sale, []string{"o2", "c1"}, "ok 1 bob 1 0 2"},
-		{"seckill_cancel", sale, []string{"o2", "c2"}, "ok 0 bob 1 1 2"},
+		{"seckill_cancel", sale, []string{"o2", "c2", "1"}, "ok 1 bob 1 0 2"}, // leaves, and the hold stays for another call
+		{"seckill_cancel", sale, []string{"o2", "c2"}, "ok 1 bob 1 0 2"},
+		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c3"}, "ok 1 held 0 2 X 0"},
+		{"seckill_cancel", sale, []string{"o2", "c3"}, "ok 0 bob 1 1 2"},
+		{"touch", sale[:1], nil, "1"},
+		{"touch", []string{"nobody{tv}"}, nil, "0"},
 		{"seckill_sweep", sale, []string{"100"}, "0"},
 		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c1", over, "4", "3", "2"}, "expired"},
 		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c1", "", "4", "3", "2"}, "made"},

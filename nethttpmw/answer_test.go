@@ -26,6 +26,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonGone:             http.StatusConflict,
 		core.ReasonConflict:         http.StatusUnprocessableEntity,
 		core.ReasonNotReady:         http.StatusServiceUnavailable,
+		core.ReasonUnconfirmed:      http.StatusServiceUnavailable,
 		nethttpmw.ReasonDenied:      http.StatusForbidden,
 		core.ReasonDayRolled:        http.StatusServiceUnavailable,
 		nethttpmw.ReasonUnavailable: http.StatusServiceUnavailable,

@@ -25,6 +25,7 @@ var (
 	soldOut   = problem(409, "sold_out", "Conflict", "Sold out.", "")
 	rolled    = problem(503, "day_rolled", "Service Unavailable", "A new period is just beginning. Try again.", "")
 	empty     = problem(409, "empty", "Conflict", "All shares have been taken.", "")
+	notSure   = problem(503, "unconfirmed", "Service Unavailable", "This has not been confirmed. Try again, as the same operation.", "")
 	notReady  = problem(503, "not_ready", "Service Unavailable", "This is not ready.", "")
 	undecided = problem(503, "unavailable", "Service Unavailable", "This can not be decided right now. Try again later.", "")
 	unknown   = problem(403, "members_only", "Forbidden", "This request was refused.", "")
@@ -142,7 +143,19 @@ var saleRefusals = []refusal{
 	}, nil, 0, asAnn, golden{503, "", notReady}},
 	{"another's operation ID for a purchase", sale(core.Sale{Stock: 2}), [][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
+	{"nobody has confirmed the reservation", func(s *scene) nethttpmw.Rule {
+		g := s.gate.Seckill("sale", core.SeckillOptions{Durability: core.Acked, AckWithin: time.Millisecond}) // there is no replica
+		if _, err := g.Open(s.Context(), "t1", core.Sale{Stock: 1}); !errors.Is(err, core.ErrUnconfirmed) {
+			s.Errorf("Open: %v", err)
+		}
+		return claim(g)
+	}, nil, 0, []string{"Idempotency-Key: k1"}, golden{503, "1", notSure}},
 	{"a quantity of nothing", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 0"}, golden{400, "", invalid}},
+	{"a negative quantity", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: -1"}, golden{400, "", invalid}},
+	{"a quantity that no script can count", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9007199254740992"},
+		golden{400, "", invalid}},
+	{"the largest quantity", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775807"}, golden{400, "", invalid}},
+	{"a quantity beyond that", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775808"}, golden{400, "", invalid}},
 }
 
 var packetRefusals = []refusal{
