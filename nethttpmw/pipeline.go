@@ -17,9 +17,10 @@ import (
 //
 //	passage, refusal := pipeline.Enter(&keyfuncs.Request{Request: r, Facts: ...})
 //	if refusal != nil {
-//		refusal.Reply(w)
+//		refusal.Answer(w, r)
 //		return
 //	}
+//	passage.SetHeaders(w.Header())
 //	defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
 //	w, status := passage.Watch(w)
 //	next(w, r.WithContext(passage.Context()))
@@ -66,6 +67,7 @@ func (p *Pipeline) Settles() bool { return p.settles }
 // The checks do not stop when the client goes: a check that was given up half-way might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context())}
+	passage.outer, _ = passage.request.Value(passageKey{}).(*link)
 	entered := false
 	defer func() {
 		if !entered { // refused, or a key function of the application's panics
@@ -76,12 +78,14 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		rule := &p.rules[i]
 		d, refusal := rule.enter(passage.settling, r)
 		if refusal != nil {
+			refusal.by(rule, r, passage)
 			return nil, refusal
 		}
 		if d.Allowed {
 			passage.entries = append(passage.entries, &entry{rule: rule, decision: d})
 		}
 	}
+	passage.fields = figures(r, passage.entries, nil)
 	entered = true
 	return passage, nil
 }
@@ -151,7 +155,9 @@ func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
 type Passage struct {
 	request  context.Context
 	settling context.Context // the request's without its end: what a request took is settled after it, too
+	outer    *link           // of the middlewares around this one
 	entries  []*entry
+	fields   fields
 	answered bool // the header has been sent
 	gone     bool // the client was gone by then
 	left     bool
@@ -225,8 +231,7 @@ type link struct {
 
 // Context returns the request's context with the decisions in it.
 func (p *Passage) Context() context.Context {
-	outer, _ := p.request.Value(passageKey{}).(*link)
-	return context.WithValue(p.request, passageKey{}, &link{passage: p, outer: outer})
+	return context.WithValue(p.request, passageKey{}, &link{passage: p, outer: p.outer})
 }
 
 func find(ctx context.Context, guard string) *entry {
