@@ -60,10 +60,9 @@ func matchRange(form form, element string) (m match, ok bool) {
 		m.exact = 1
 	case form == formProblem && is("application/*"), form != formProblem && is("text/*"):
 		m.exact = 2
-	case form == formProblem && is("application/json"): // clients that say so can read ours
+	case form == formProblem && (is("application/problem+json") || is("application/json")), // who reads JSON can read ours
+		form == formPlain && is("text/plain"), form == formPage && is("text/html"):
 		m.exact = 3
-	case form == formProblem && is("application/problem+json"), form == formPlain && is("text/plain"), form == formPage && is("text/html"):
-		m.exact = 4
 	default:
 		return m, false
 	}
