@@ -108,11 +108,12 @@ func problemType(reason core.Reason) string {
 		return quotaExceeded
 	case core.ReasonBanned:
 		return abnormalUsage
+	default:
+		if _, ok := answers[reason]; !ok {
+			return noType // an application's own reason
+		}
+		return ourTypes + string(reason)
 	}
-	if _, ok := answers[reason]; !ok {
-		return noType // an application's own reason
-	}
-	return ourTypes + string(reason)
 }
 
 // Refusal is the answer to a request that a rule refused.

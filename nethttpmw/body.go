@@ -1,6 +1,7 @@
 package nethttpmw
 
 import (
+	"cmp"
 	"encoding/json"
 	"html"
 	"net/http"
@@ -22,15 +23,8 @@ func (f *Refusal) text(r *http.Request) (text Text) {
 	if f.rule != nil && f.rule.Texts != nil {
 		text = f.rule.Texts(r, f)
 	}
-	if text.Title == "" {
-		text.Title = titles[f.Reason]
-	}
-	if text.Title == "" {
-		text.Title = http.StatusText(f.Status)
-	}
-	if text.Detail == "" {
-		text.Detail = answerTo(f.Reason).detail
-	}
+	text.Title = cmp.Or(text.Title, titles[f.Reason], http.StatusText(f.Status))
+	text.Detail = cmp.Or(text.Detail, answerTo(f.Reason).detail)
 	return text
 }
 
@@ -40,13 +34,17 @@ func (f *Refusal) body(form form, text Text) []byte {
 	case formPlain:
 		return []byte(text.Title + "\n\n" + text.Detail + "\n")
 	case formPage:
-		lang := text.Lang
-		if lang == "" {
-			lang = "en"
-		}
-		title := html.EscapeString(text.Title)
-		return []byte(`<!DOCTYPE html>
-<html lang="` + html.EscapeString(lang) + `">
+		return []byte(text.page())
+	default:
+		return f.problem(text)
+	}
+}
+
+// page returns a page that needs nothing else.
+func (t Text) page() string {
+	title, lang := html.EscapeString(t.Title), html.EscapeString(cmp.Or(t.Lang, "en"))
+	return `<!DOCTYPE html>
+<html lang="` + lang + `">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -54,11 +52,13 @@ func (f *Refusal) body(form form, text Text) []byte {
 </head>
 <body>
 <h1>` + title + `</h1>
-<p>` + html.EscapeString(text.Detail) + `</p>
+<p>` + html.EscapeString(t.Detail) + `</p>
 </body>
 </html>
-`)
-	}
+`
+}
+
+func (f *Refusal) problem(text Text) []byte {
 	body, err := json.Marshal(problem{
 		Type:     problemType(f.Reason),
 		Title:    text.Title,
@@ -77,9 +77,7 @@ func (f *Refusal) body(form form, text Text) []byte {
 
 // policies returns the names of the policies that the request would have violated: that of the limit that has refused it.
 func (f *Refusal) policies() []string {
-	switch problemType(f.Reason) {
-	case quotaExceeded, abnormalUsage:
-	default:
+	if uri := problemType(f.Reason); uri != quotaExceeded && uri != abnormalUsage {
 		return nil
 	}
 	if f.rule != nil && f.rule.Headers.Hide || f.Decision.Guard == "" {

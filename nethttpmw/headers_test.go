@@ -243,7 +243,7 @@ func TestInformationalAnswersGoBeforeTheFields(t *testing.T) {
 		})))
 	defer srv.Close()
 	answer := get(t, t.Context(), srv)
-	if got := answer.Header.Values("RateLimit"); answer.StatusCode != 204 || !slices.Equal(got, []string{`"site";r=8;t=3600`}) {
+	if got := answer.Header.Values("RateLimit"); answer.StatusCode != http.StatusNoContent || !slices.Equal(got, []string{`"site";r=8;t=3600`}) {
 		t.Errorf("%d %q", answer.StatusCode, got)
 	}
 }

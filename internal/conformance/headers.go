@@ -170,15 +170,15 @@ func headersAsTheRuleSays(s *scene) {
 
 	s.sub("or for the one that refuses", func(s *scene) {
 		s.clock(noon)
-		outer, costly := limit(s.gate.SlidingWindow("outer", core.PerHour(2))), limitOf(core.PerMinute(3))(s)
+		outer, costly := limit(s.gate.SlidingWindow("outer", core.PerHour(2))), limitOf(core.PerMinute(4))(s)
 		outer.Headers.Legacy, costly.Headers.Legacy = true, true
 		app := onThings(ok, costly)
 		app.Use = [][]nethttpmw.Rule{{outer}}
 		handler := s.framework.Build(app)
 		begun := time.Now().Unix()
-		s.wantPosts(handler, thing, []string{"X-Cost: 2"}, 200)
+		s.wantPosts(handler, thing, []string{"X-Cost: 3"}, 200)
 		header := send(handler, request(http.MethodPost, thing, "X-Cost: 2")).Result().Header
-		s.wantLegacy(header, true, 3, 1, begun+60) // the outer one has less left
+		s.wantLegacy(header, true, 4, 1, begun+60) // the outer one has less left
 	})
 }
 
