@@ -83,7 +83,7 @@ func (f *Refusal) policies() []string {
 	if f.rule != nil && f.rule.Headers.Hide || f.Decision.Guard == "" {
 		return nil
 	}
-	return []string{string(appendPolicyName(nil, &f.Decision, f.Decision.Window))}
+	return []string{string(appendPolicyName(nil, f.Decision.Guard, f.Decision.Limits(), f.Decision.Window))}
 }
 
 // problem is the body of a refusal, as of RFC 9457.

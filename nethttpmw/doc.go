@@ -18,6 +18,6 @@
 // prefers that, and the handler does not run. Rule.Texts says it in other words, Rule.Answer in another way. Every answer, allowed or
 // refused, has the fields RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers, revision 11): see Headers.
 //
-// After the handler
-// the rules are settled: a failed request (status 400 and up, panic, client gone) gives back the vote or the units that it took.
+// After the handler the rules are settled: a failed request (status 400 and up, panic, client gone) gives back the vote or the
+// units that it took.
 package nethttpmw

@@ -72,20 +72,18 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 	var room [2][160]byte // more is rare
 	policies, limits := room[0][:0], room[1][:0]
 	for _, e := range entries {
-		if unit := e.unit(); unit != "" {
-			key := e.partition(r)
-			policies = e.appendPolicies(policies, unit, key)
+		if s, ok := e.speak(r); ok {
+			policies = s.appendPolicies(policies)
 			if refusing == nil {
-				limits = f.appendLimit(limits, e, key)
+				limits = f.appendLimit(limits, s)
 			}
 		}
 	}
 	if refusing != nil {
-		if unit := refusing.unit(); unit != "" {
-			key := refusing.partition(r)
-			policies = refusing.appendPolicies(policies, unit, key)
-			if refusing.decision.Reason != core.ReasonOverLimit { // else nobody has been asked what is left
-				limits = f.appendLimit(limits, refusing, key)
+		if s, ok := refusing.speak(r); ok {
+			policies = s.appendPolicies(policies)
+			if s.decision.Reason != core.ReasonOverLimit { // else nobody has been asked what is left
+				limits = f.appendLimit(limits, s)
 			}
 		}
 	}
@@ -96,58 +94,63 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 	return f
 }
 
-// unit is what the entry's figures count, empty where it has none for clients.
-func (e *entry) unit() string {
-	switch h := e.rule.Headers; {
-	case h.Hide, e.decision.Limit <= 0:
-		return ""
-	case h.Unit != "":
-		return h.Unit
-	}
-	return e.rule.Guard.Traits().Unit
+// speaker is an entry that has figures for clients.
+type speaker struct {
+	*entry
+	limits    []core.Limit // all of its guard's, where it has them
+	unit, key string
 }
 
-func (e *entry) partition(r *keyfuncs.Request) string {
-	if e.rule.Headers.PartitionKey == nil {
-		return ""
+// speak reports whether the entry has figures for clients.
+func (e *entry) speak(r *keyfuncs.Request) (s speaker, ok bool) {
+	h := &e.rule.Headers
+	if h.Hide || e.decision.Limit <= 0 {
+		return s, false
 	}
-	key, err := e.rule.Headers.PartitionKey(r)
-	if err != nil {
-		return ""
+	s.entry, s.unit = e, h.Unit
+	if s.unit == "" {
+		s.unit = e.rule.Guard.Traits().Unit
 	}
-	return key
+	if s.unit == "" {
+		return s, false
+	}
+	s.limits = e.decision.Limits()
+	if h.PartitionKey != nil {
+		if key, err := h.PartitionKey(r); err == nil {
+			s.key = key
+		}
+	}
+	return s, true
 }
 
 // appendPolicies appends an item for each limit of the guard.
-func (e *entry) appendPolicies(b []byte, unit, key string) []byte {
-	d := &e.decision
-	limits := d.Limits()
-	if len(limits) < 2 {
-		return appendPolicy(b, d, d.Limit, d.Window, unit, key)
+func (s *speaker) appendPolicies(b []byte) []byte {
+	if len(s.limits) < 2 {
+		return s.appendPolicy(b, s.decision.Limit, s.decision.Window)
 	}
-	for _, l := range limits {
-		b = appendPolicy(b, d, l.Max, l.Window, unit, key)
+	for _, l := range s.limits {
+		b = s.appendPolicy(b, l.Max, l.Window)
 	}
 	return b
 }
 
-func appendPolicy(b []byte, d *core.Decision, most int64, window time.Duration, unit, key string) []byte {
-	b = appendItem(b, d, window)
+func (s *speaker) appendPolicy(b []byte, most int64, window time.Duration) []byte {
+	b = s.appendItem(b, window)
 	b = appendParameter(b, ";q=", most)
-	if unit != core.UnitRequests {
+	if s.unit != core.UnitRequests {
 		b = append(b, `;qu="`...)
-		b = appendPrintable(b, unit)
+		b = appendPrintable(b, s.unit)
 		b = append(b, '"')
 	}
 	if window > 0 {
 		b = appendParameter(b, ";w=", int64((window-1)/time.Second)+1) // never more units a second than there are
 	}
-	return appendKey(b, key)
+	return appendKey(b, s.key)
 }
 
 // appendLimit appends the item of the limit that speaks.
-func (f *fields) appendLimit(b []byte, e *entry, key string) []byte {
-	d := &e.decision
+func (f *fields) appendLimit(b []byte, s speaker) []byte {
+	d := &s.decision
 	remaining, reset := max(d.Remaining, 0), int64(0)
 	switch {
 	case !d.Allowed && d.RetryAfter > 0:
@@ -155,7 +158,7 @@ func (f *fields) appendLimit(b []byte, e *entry, key string) []byte {
 	case d.Window > 0:
 		reset = wholeSeconds(d.ResetAfter)
 	}
-	b = appendItem(b, d, d.Window)
+	b = s.appendItem(b, d.Window)
 	b = appendParameter(b, ";r=", remaining)
 	if reset > 0 {
 		b = appendParameter(b, ";t=", reset)
@@ -163,27 +166,27 @@ func (f *fields) appendLimit(b []byte, e *entry, key string) []byte {
 	if remaining == 0 {
 		f.spent = max(f.spent, reset)
 	}
-	if e.rule.Headers.Legacy && (!f.legacy.set || remaining < f.legacy.remaining) {
+	if s.rule.Headers.Legacy && (!f.legacy.set || remaining < f.legacy.remaining) {
 		f.legacy = legacy{set: true, max: d.Limit, remaining: remaining, reset: reset, refused: !d.Allowed}
 	}
-	return appendKey(b, key)
+	return appendKey(b, s.key)
 }
 
 // appendItem begins an item of a List (RFC 9651): a String, the name of a policy.
-func appendItem(b []byte, d *core.Decision, window time.Duration) []byte {
+func (s *speaker) appendItem(b []byte, window time.Duration) []byte {
 	if len(b) > 0 {
 		b = append(b, ", "...)
 	}
 	b = append(b, '"')
-	b = appendPolicyName(b, d, window)
+	b = appendPolicyName(b, s.decision.Guard, s.limits, window)
 	return append(b, '"')
 }
 
-// appendPolicyName appends the name of the policy that a limit of the decision's guard is. Guards have no slash in their names, so it
-// is no other guard's.
-func appendPolicyName(b []byte, d *core.Decision, window time.Duration) []byte {
-	b = appendPrintable(b, d.Guard)
-	if len(d.Limits()) < 2 {
+// appendPolicyName appends the name of the policy that one of a guard's limits is. Guards have no slash in their names, so it is no other
+// guard's.
+func appendPolicyName(b []byte, guard string, limits []core.Limit, window time.Duration) []byte {
+	b = appendPrintable(b, guard)
+	if len(limits) < 2 {
 		return b
 	}
 	b = append(b, '/')
