@@ -16,6 +16,7 @@ demo: ## run the demo server, on a Redis inside the process or on REDIS_URL
 
 test: redis ## run all tests, those on real Redis servers included
 	$(GO) test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
+	cd echov5mw && $(GO) test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
 
 soak: redis ## run the long versions of the tests (minutes)
 	GATEHOUSE_SOAK=1 $(GO) test -race -shuffle=on -count=1 -timeout=60m $(TESTFLAGS) ./core/...
@@ -30,15 +31,18 @@ fuzz: ## fuzz each fuzz test for 20 seconds
 lint: ## run the linters
 	$(GO) vet ./...
 	$(GOLANGCI_LINT) run ./...
+	cd echov5mw && $(GO) vet ./... && $(GOLANGCI_LINT) run ./...
 
 examples: ## build the examples
 	$(GO) build -o /dev/null ./examples/gin
 	$(GO) build -o /dev/null ./examples/echo
 	$(GO) build -o /dev/null ./examples/nethttp
+	$(GO) build -o /dev/null ./examples/chi
 	$(GO) build -o /dev/null ./examples/demo
 
 cover: redis ## show the coverage of each package
 	$(GO) test -count=1 -cover ./...
+	cd echov5mw && $(GO) test -count=1 -cover ./...
 
 bench: ## compare with other limiters, in one run (minutes), and write bench/RESULTS.md
 	@scripts/install-test-programs wrk

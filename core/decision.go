@@ -41,13 +41,22 @@ type Decision struct {
 	// refused as ReasonDuplicate. Red packets only.
 	Amount int64
 
-	// stamp and limits say of an admitted rate limit attempt when it took its units, and by which limits.
+	// limits are those that decided a rate limit attempt; stamp says when an admitted one took its units.
 	stamp  int64
 	limits *limitSet
 	// span is the period that a quota counts an attempt in.
 	span span
 	// local is set where this process decided alone: whether what was taken has been given back.
 	local *atomic.Bool
+}
+
+// Limits returns all limits of the rate limit that decided, of which the one with the decision's Window speaks; nil for other
+// guards. The slice is the guard's: it must not be changed.
+func (d Decision) Limits() []Limit {
+	if d.limits == nil {
+		return nil
+	}
+	return d.limits.limits
 }
 
 // Reason says why an attempt was allowed or refused. Programs may switch on it.

@@ -85,7 +85,9 @@ func (p Period) at(milli int64) (span, error) {
 }
 
 // Traits implements Guard: a quota needs an item, and takes it back when the request fails.
-func (g *Quota) Traits() Traits { return Traits{NeedsItem: true, Outage: OutageClosed} }
+func (g *Quota) Traits() Traits {
+	return Traits{NeedsItem: true, Outage: OutageClosed, Unit: UnitItems}
+}
 
 // Check implements Guard. RetryAfter, when refused as ReasonQuota, and ResetAfter are the time until the period ends, by the
 // server's clock. ReasonDayRolled, with RetryAfter of a second, is all but impossible: it needs a period that ends while

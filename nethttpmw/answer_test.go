@@ -67,7 +67,7 @@ func TestRetryAfterIsRoundedUpToSeconds(t *testing.T) {
 		refusal := nethttpmw.Refusal{
 			Status: http.StatusTooManyRequests, Reason: core.ReasonLimited, Decision: core.Decision{RetryAfter: c.wait},
 		}
-		refusal.Reply(w)
+		refusal.Reply(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		if got := w.Header().Get("Retry-After"); got != c.want {
 			t.Errorf("wait %v: Retry-After %q, want %q", c.wait, got, c.want)
 		}

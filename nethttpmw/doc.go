@@ -14,6 +14,10 @@
 //
 // In front of its guard a rule may have lists of those whom it denies or lets pass, and a ban for those who are refused too often.
 //
-// A refused request gets an application/problem+json body with a fixed text, and the handler does not run. After the handler
-// the rules are settled: a failed request (status 400 and up, panic, client gone) gives back the vote or the units that it took.
+// A refused request gets an application/problem+json body (RFC 9457) with a fixed text, or a page or plain text where its Accept header
+// prefers that, and the handler does not run. Rule.Texts says it in other words, Rule.Answer in another way. Every answer, allowed or
+// refused, has the fields RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers, revision 11): see Headers.
+//
+// After the handler the rules are settled: a failed request (status 400 and up, panic, client gone) gives back the vote or the
+// units that it took.
 package nethttpmw

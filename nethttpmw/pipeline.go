@@ -18,9 +18,10 @@ import (
 //
 //	passage, refusal := pipeline.Enter(&keyfuncs.Request{Request: r, Facts: ...})
 //	if refusal != nil {
-//		refusal.Reply(w)
+//		refusal.Answer(w, r)
 //		return
 //	}
+//	passage.SetHeaders(w.Header())
 //	defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
 //	w, status := passage.Watch(w)
 //	next(w, r.WithContext(passage.Context()))
@@ -79,6 +80,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		d, refusal := rule.enter(passage.settling, r)
 		if refusal != nil {
 			passage.outer.warnOfTwice(refusal.Decision)
+			refusal.by(rule, r, passage)
 			return nil, refusal
 		}
 		passage.outer.warnOfTwice(d)
@@ -86,6 +88,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 			passage.entries = append(passage.entries, &entry{rule: rule, decision: d})
 		}
 	}
+	passage.fields = figures(r, passage.entries, nil)
 	entered = true
 	return passage, nil
 }
@@ -167,6 +170,7 @@ type Passage struct {
 	settling context.Context // the request's without its end: what a request took is settled after it, too
 	outer    *link           // of the middlewares around this one
 	entries  []*entry
+	fields   fields
 	answered bool // the header has been sent
 	gone     bool // the client was gone by then
 	left     bool

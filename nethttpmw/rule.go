@@ -57,6 +57,17 @@ type Rule struct {
 	//
 	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
 	Failed func(status int) bool
+
+	// Headers says what clients are told of the rule's figures. The zero value is the RateLimit fields.
+	Headers Headers
+	// Texts says what the rule's refusals say to people, such as in the language of the request; the other members of a body stay
+	// as they are. It is called before anything is written, from many goroutines at once. Nil: English texts that say little.
+	Texts func(r *http.Request, refusal *Refusal) Text
+	// Answer answers the requests that the rule refuses, in place of Refusal.Reply: with a page of the application's own, a
+	// redirect, or by passing on to Reply. The RateLimit fields, Retry-After and Cache-Control are set before, and may be
+	// changed. Whatever it does, the handler does not run: where it writes nothing the request gets Reply, and a panic goes to
+	// the application's recoverer, as those of Texts and of key functions do. It is called from many goroutines at once. Nil: Reply.
+	Answer func(w http.ResponseWriter, r *http.Request, refusal *Refusal)
 }
 
 // NoKey is what a rule does when it finds nobody to count: Who returns keyfuncs.ErrMissing. A malformed key is always refused.
@@ -86,6 +97,9 @@ func (r *Rule) check() error {
 		return errors.New("has no What: say which poll or item it is about, such as keyfuncs.Param(...)")
 	case r.Which == nil && r.Guard.Traits().NeedsItem:
 		return errors.New("has no Which: say which of the different things it is, such as keyfuncs.Param(...)")
+	}
+	if r.Headers.Hide && r.Headers.Legacy {
+		return errors.New("has Headers that Hide its figures and show them to Legacy clients: leave one of them out")
 	}
 	if _, ok := r.Guard.(core.LocalGuard); r.outage() == core.OutageLocal && !ok {
 		return errors.New("has OnOutage: OutageLocal, and a guard that can not decide inside one process: use OutageClosed")

@@ -68,7 +68,7 @@ func bansFollowRefusals(s *scene) {
 		rule.Bans = bans(s)
 		app := s.framework.Build(onThings(ok, site, rule))
 		s.wantBodies(app, asAnn, done, limited, limited, limited, banned, banned)
-		s.wantBodies(s.framework.Build(onThings(ok, site)), asAnn, done, limited)
+		s.wantBodies(s.framework.Build(onThings(ok, site)), asAnn, done, limitedBy("site"))
 	})
 
 	s.sub("but not for what is no refusal by the guard", func(s *scene) {
@@ -94,7 +94,7 @@ func bansFollowRefusals(s *scene) {
 			{claim(&stub{name: "own", check: failing}), []string{undecided, undecided, undecided}},
 			{
 				claim(&localStub{stub: stub{name: "local", check: failing, traits: core.Traits{Outage: core.OutageLocal}}}),
-				[]string{limited, undecided},
+				[]string{limitedBy("local"), undecided},
 			},
 		} {
 			c.rule.Bans = shared

@@ -3,8 +3,10 @@ package conformance
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -16,11 +18,13 @@ import (
 type ending struct {
 	name    string
 	handler func(Context)
-	gone    bool // the handler runs on only after the client has gone
-	begun   bool // and that is after the answer has begun
-	status  int  // what the client hears; 0: nothing
-	counts  int  // the status that rules hear
-	cut     bool // the connection is cut
+	gone    bool                            // the handler runs on only after the client has gone
+	begun   bool                            // and that is after the answer has begun
+	status  int                             // what the client hears; 0: nothing
+	counts  int                             // the status that rules hear
+	cut     bool                            // the connection is cut
+	around  func(http.Handler) http.Handler // what is mounted around the application, if anything
+	only1   bool                            // HTTP/2 has no such thing
 }
 
 func reply(status int, body string) func(Context) {
@@ -78,19 +82,54 @@ var endings = []ending{
 		gone: true, begun: true, counts: 500, cut: true},
 	{name: "client gone, then panic", handler: func(Context) { panic("lost") }, gone: true,
 		counts: nethttpmw.StatusClientGone, cut: true},
+	{name: "written by io.Copy", handler: func(c Context) {
+		_, _ = io.Copy(c.Writer(), strings.NewReader("done")) // the client is there
+	}, status: 200, counts: 200},
+	{name: "with deadlines by http.ResponseController", handler: func(c Context) {
+		control := http.NewResponseController(c.Writer())
+		later := time.Now().Add(time.Hour)
+		if err := errors.Join(control.SetReadDeadline(later), control.SetWriteDeadline(later)); err != nil {
+			panic(err)
+		}
+		c.Reply(http.StatusOK, "done")
+	}, status: 200, counts: 200},
+	{name: "hijacked", handler: func(c Context) {
+		conn, _, err := http.NewResponseController(c.Writer()).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer func() { _ = conn.Close() }() // it has been flushed
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\ndone")
+	}, status: 200, counts: 200, only1: true},
+	{name: "in time for http.TimeoutHandler", handler: reply(201, "done"), around: timeout(time.Hour), status: 201, counts: 201},
+	{name: "panic in http.TimeoutHandler", handler: func(Context) { panic("lost") }, around: timeout(time.Hour), counts: 500, cut: true},
+	{name: "too late for http.TimeoutHandler", handler: func(c Context) {
+		<-c.Request().Context().Done()
+		c.Reply(http.StatusOK, "done") // which nobody hears
+	}, around: timeout(20 * time.Millisecond), status: 503, counts: nethttpmw.StatusClientGone},
+}
+
+func timeout(after time.Duration) func(http.Handler) http.Handler {
+	return func(app http.Handler) http.Handler { return http.TimeoutHandler(app, after, "too late") }
 }
 
 // failed reports whether a request with this ending has failed.
 func (e ending) failed() bool { return e.counts >= 400 }
 
-// play lets a request end like this, on the one route that the rule guards. It returns when the settling is over. The route
-// answers other methods as well, with 200.
-func (e ending) play(s *scene, rule nethttpmw.Rule) (app http.Handler) {
+// play lets a request end like this, on the one route that the rules guard. It returns when the settling is over, with what the
+// client has heard. The route answers other methods as well, with 200.
+func (e ending) play(s *scene, rules ...nethttpmw.Rule) (app http.Handler, heard response) {
+	s.Helper()
+	return e.playInside(s, nil, rules...)
+}
+
+// playInside does so inside of middlewares around the whole application.
+func (e ending) playInside(s *scene, use [][]nethttpmw.Rule, rules ...nethttpmw.Rule) (app http.Handler, heard response) {
 	s.Helper()
 	entered := make(chan struct{}, 1)
-	app = s.framework.Build(App{Routes: []Route{
-		{Method: http.MethodPut, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
-		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: func(c Context) {
+	app = s.framework.Build(App{Use: use, Routes: []Route{
+		{Method: http.MethodPut, Path: "/things/{thing}", Rules: rules, Handler: ok},
+		{Method: http.MethodPost, Path: "/things/{thing}", Rules: rules, Handler: func(c Context) {
 			if e.begun {
 				begin(c)
 			}
@@ -101,7 +140,15 @@ func (e ending) play(s *scene, rule nethttpmw.Rule) (app http.Handler) {
 			e.handler(c)
 		}},
 	}})
-	srv := s.serve(app)
+	ended := make(chan struct{})
+	var served http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		app.ServeHTTP(w, r)
+	})
+	if e.around != nil {
+		served = e.around(served)
+	}
+	srv := s.serve(served)
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
 	if e.gone {
@@ -110,15 +157,16 @@ func (e ending) play(s *scene, rule nethttpmw.Rule) (app http.Handler) {
 			cancel(errors.New("the user has closed the page"))
 		}()
 	}
-	answer := srv.do(ctx, http.MethodPost)
+	heard = srv.do(ctx, http.MethodPost)
 	srv.wait()
-	if !e.gone && answer.cut != e.cut {
-		s.Errorf("the connection was cut: %t, want %t", answer.cut, e.cut)
+	<-ended // which may be later
+	if !e.gone && heard.cut != e.cut {
+		s.Errorf("the connection was cut: %t, want %t", heard.cut, e.cut)
 	}
-	if e.status > 0 && (answer.Response == nil || answer.StatusCode != e.status) {
-		s.Errorf("the client hears %+v, want %d", answer.Response, e.status)
+	if e.status > 0 && (heard.Response == nil || heard.StatusCode != e.status) {
+		s.Errorf("the client hears %+v, want %d", heard.Response, e.status)
 	}
-	return app
+	return app, heard
 }
 
 // taking is a rule and what it is to make of an ending.
@@ -187,7 +235,7 @@ func endingsSettle(s *scene) {
 		for _, e := range endings {
 			s.sub(taking.name+", "+e.name, func(s *scene) {
 				rule := taking.rule(s)
-				app := e.play(s, rule)
+				app, _ := e.play(s, rule)
 				kept := taking.keeps(e)
 				s.wantKept(rule.Guard, kept)
 
@@ -198,5 +246,23 @@ func endingsSettle(s *scene) {
 				}
 			})
 		}
+	}
+}
+
+// endingsSettleOverHTTP2 plays the endings that HTTP/2 has, without TLS, for one claim.
+func endingsSettleOverHTTP2(s *scene) {
+	for _, e := range endings {
+		if e.only1 {
+			continue
+		}
+		s.sub(e.name, func(s *scene) {
+			s.http2 = true
+			votes := s.gate.Votes("vote", core.VoteOptions{})
+			_, heard := e.play(s, vote(votes))
+			if heard.Response != nil && heard.ProtoMajor != 2 {
+				s.Errorf("the answer came by %s", heard.Proto)
+			}
+			s.wantKept(votes, !e.failed())
+		})
 	}
 }
