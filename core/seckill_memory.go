@@ -48,10 +48,12 @@ func (m *saleMemory) answer(d *Decision, now time.Time) bool {
 
 // hear remembers the decision, if it is a refusal that lasts, whose call was sent at the given moment.
 func (m *saleMemory) hear(d Decision, sent time.Time) {
-	if d.Reason == ReasonSoldOut {
+	switch d.Reason {
+	case ReasonSoldOut:
 		m.soldOut.hear(saleKey{item: encode(d.Attempt.Resource)}, d, sent)
-	} else if d.Reason == ReasonDuplicate {
+	case ReasonDuplicate:
 		m.bought.hear(saleKey{encode(d.Attempt.Resource), encode(d.Attempt.Actor)}, d, sent)
+	default: // may be another the next time, or is none
 	}
 }
 
