@@ -192,7 +192,7 @@ func TestVotesSharedByRetries(t *testing.T) {
 		for range 100 { // a client that hammers does not make the record grow
 			check(t, g, a)
 		}
-		if n := b.Client.StrLen(t.Context(), g.voteKeys(a)[2]).Val(); n > 250 {
+		if n := b.Client.StrLen(t.Context(), g.partKeys("p", 0, a.ID)[3]).Val(); n > 250 {
 			t.Errorf("the record of the operation has %d bytes", n)
 		}
 	})
@@ -206,7 +206,7 @@ func TestVotesUndoThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.undo(t.Context(), a, voidFor); err != nil {
+		if err := g.undo(t.Context(), a, 1, voidFor); err != nil {
 			t.Fatal(err)
 		}
 		wantReason(t, check(t, g, a), ReasonGone)
@@ -308,7 +308,7 @@ func TestVotesTallyOverflow(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := newEngine(b).Votes("v", VoteOptions{})
 		check(t, g, Attempt{Actor: "ann", Resource: "p"})
-		key := g.voteKeys(Attempt{Resource: "p"})[1]
+		key := g.recordKeys("p", 0)[1]
 		b.Client.HSet(t.Context(), key, "", math.MaxInt64)
 		if _, err := g.Check(t.Context(), Attempt{Actor: "bob", Resource: "p"}); err == nil {
 			t.Error("a sum beyond 64 bits was counted")
@@ -350,10 +350,11 @@ func TestVotesKeysExpire(t *testing.T) {
 		made := check(t, g, Attempt{Actor: "ann", Resource: "p"})
 		given := check(t, g, Attempt{Actor: "bob", Resource: "p", ID: "given"})
 		for key, want := range map[string]time.Duration{
-			g.voteKeys(made.Attempt)[0]:  3 * time.Hour,
-			g.voteKeys(made.Attempt)[1]:  3 * time.Hour,
-			g.voteKeys(made.Attempt)[2]:  10 * time.Minute,
-			g.voteKeys(given.Attempt)[2]: 3 * time.Hour,
+			g.recordKeys("p", 0)[0]:                 3 * time.Hour,
+			g.recordKeys("p", 0)[1]:                 3 * time.Hour,
+			g.recordKeys("p", 0)[2]:                 3 * time.Hour,
+			g.partKeys("p", 0, made.Attempt.ID)[3]:  10 * time.Minute,
+			g.partKeys("p", 0, given.Attempt.ID)[3]: 3 * time.Hour,
 		} {
 			if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl > want || ttl < want-time.Minute {
 				t.Errorf("%q expires in %v, want %v", key, ttl, want)
