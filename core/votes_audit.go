@@ -97,7 +97,7 @@ func (g *Votes) audit(ctx context.Context, poll, after string, count int) ([]Vot
 	var mu sync.Mutex
 	var events []VoteEvent
 	var until *VoteEvent
-	err = g.eachPart(ctx, poll, func(ctx context.Context, part int) error {
+	err = eachPart(ctx, parts, func(ctx context.Context, part int) error {
 		found, err := g.partEvents(ctx, poll, part, positions[part], "+", most, name)
 		mu.Lock()
 		defer mu.Unlock()

@@ -193,12 +193,8 @@ func checkParts(parts int64, err error) error {
 	return err
 }
 
-// eachPart calls f for every part of a poll, several at a time, and returns the first error.
-func (g *Votes) eachPart(ctx context.Context, poll string, f func(ctx context.Context, part int) error) error {
-	parts, err := g.storedParts(ctx, poll)
-	if err != nil {
-		return err
-	}
+// eachPart calls f for so many parts of a poll, several at a time, and returns the first error.
+func eachPart(ctx context.Context, parts int, f func(ctx context.Context, part int) error) error {
 	if parts == 1 {
 		return f(ctx, 0)
 	}

@@ -122,8 +122,12 @@ func (g *Votes) recount(ctx context.Context, poll string, repair bool) (Recount,
 	if err != nil {
 		return r, err
 	}
+	parts, err := g.storedParts(ctx, poll)
+	if err != nil {
+		return r, err
+	}
 	var mu sync.Mutex
-	err = g.eachPart(ctx, poll, func(ctx context.Context, part int) error {
+	err = eachPart(ctx, parts, func(ctx context.Context, part int) error {
 		c, err := g.recountPart(ctx, poll, part, repair)
 		mu.Lock()
 		defer mu.Unlock()

@@ -30,12 +30,16 @@ func (g *Votes) tally(ctx context.Context, poll string) (map[string]int64, error
 	if err != nil {
 		return nil, err
 	}
+	parts, err := g.storedParts(ctx, poll)
+	if err != nil {
+		return nil, err
+	}
 	var mu sync.Mutex
 	tally := make(map[string]int64, len(name))
 	for _, choice := range name {
 		tally[choice] = 0
 	}
-	err = g.eachPart(ctx, poll, func(ctx context.Context, part int) error {
+	err = eachPart(ctx, parts, func(ctx context.Context, part int) error {
 		sums, err := g.partTally(ctx, poll, part)
 		mu.Lock()
 		defer mu.Unlock()

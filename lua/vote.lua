@@ -174,7 +174,8 @@ else
   old, old_choice, old_weight = none, '', ''
 end
 if kind == 0 then
-  ballots, kind = ballots + 1, ballots + 1
+  ballots = ballots + 1
+  kind = ballots
   redis.call('HSET', book, '=' .. ballot, kind, '#' .. kind, ballot)
 end
 
