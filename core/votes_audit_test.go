@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,16 +11,17 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
 // auditOf reads a whole audit stream, so many events at a time.
-func auditOf(t testing.TB, g *Votes, poll string, count int) (events []VoteEvent) {
+func auditOf(t rapid.TB, g *Votes, poll string, count int) (events []VoteEvent) {
 	t.Helper()
 	position := ""
 	for {
-		found, next, err := g.Audit(t.Context(), poll, position, count)
+		found, next, err := g.Audit(context.Background(), poll, position, count)
 		if err != nil || len(found) > count || (len(found) == 0) != (next == position) {
 			t.Fatalf("audit after %q: %d events, then %q, %v", position, len(found), next, err)
 		}

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -360,69 +358,5 @@ func TestVotesKeysExpire(t *testing.T) {
 				t.Errorf("%q expires in %v, want %v", key, ttl, want)
 			}
 		}
-	})
-}
-
-// TestVotesAgainstModel casts, repeats and takes back at random, and compares the tally with a map.
-func TestVotesAgainstModel(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		engine := newEngine(b)
-		number := 0
-		rapid.Check(t, func(rt *rapid.T) {
-			number++
-			perVoter := rapid.IntRange(1, 3).Draw(rt, "per voter")
-			g := engine.Votes(fmt.Sprintf("v%d", number), VoteOptions{Poll: Poll{PerVoter: perVoter}})
-			records := map[string]map[string]int64{} // voter -> choice -> weight
-			var cast []Decision
-			for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-				if len(cast) > 0 && rapid.IntRange(0, 3).Draw(rt, "settle") == 0 {
-					d := rapid.SampledFrom(cast).Draw(rt, "decision")
-					if err := g.Settle(t.Context(), d, false); err != nil {
-						rt.Fatal(err)
-					}
-					cast = slices.DeleteFunc(cast, func(c Decision) bool { return c.Attempt.ID == d.Attempt.ID })
-					delete(records[d.Attempt.Actor], d.Attempt.Item)
-				} else {
-					a := Attempt{
-						Actor: rapid.SampledFrom([]string{"ann", "bob", "{c}"}).Draw(rt, "voter"), Resource: "p",
-						Item: rapid.SampledFrom([]string{"", "red", "dark red", "1"}).Draw(rt, "choice"),
-						Cost: rapid.Int64Range(1, 3).Draw(rt, "weight"),
-					}
-					d, err := g.Check(t.Context(), a)
-					if err != nil {
-						rt.Fatal(err)
-					}
-					record := records[a.Actor]
-					_, had := record[a.Item]
-					want := ReasonOK
-					switch {
-					case had, len(record) == perVoter && perVoter == 1:
-						want = ReasonDuplicate
-					case len(record) == perVoter:
-						want = ReasonQuota
-					}
-					if d.Reason != want {
-						rt.Fatalf("%+v: want %q, the record is %v", d, want, record)
-					}
-					if d.Allowed {
-						if record == nil {
-							records[a.Actor] = map[string]int64{}
-						}
-						records[a.Actor][a.Item] = a.Cost
-						cast = append(cast, d)
-					}
-				}
-				sums := map[string]int64{}
-				for _, record := range records {
-					for choice, weight := range record {
-						sums[choice] += weight
-					}
-				}
-				got, err := g.Tally(t.Context(), "p")
-				if err != nil || !maps.Equal(got, sums) {
-					rt.Fatalf("tally %v, want %v (%v)", got, sums, err)
-				}
-			}
-		})
 	})
 }
