@@ -48,8 +48,8 @@ type VoteOptions struct {
 	// Find returns how a poll goes, by its name, which is the attempt's Resource. It is called on each attempt, so it
 	// should answer from memory. ErrNoPoll refuses the attempt as ReasonNotOpen; any other error fails the check.
 	Find func(ctx context.Context, poll string) (Poll, error)
-	// Keep is how long a poll's votes are kept after the last one, or after the poll closes, whichever is later. Zero
-	// means 30 days. A poll that nobody votes in for longer than this, and that has no closing time, starts anew; of one with
+	// Keep is how long a poll's votes are kept after the last one, or after the poll closes, whichever is later; where nothing
+	// closes the poll, it may be a little longer. Zero means 30 days. A poll that nobody votes in for longer than this, and that has no closing time, starts anew; of one with
 	// a Spread, each part by itself.
 	Keep time.Duration
 	// Spread is in how many parts each poll is divided, by voter, at most 256, so that a poll that everybody votes in at once

@@ -360,3 +360,39 @@ func TestVotesKeysExpire(t *testing.T) {
 		}
 	})
 }
+
+// TestVotesKeysThatComeAndGo: a poll without a closing time lives on with every vote, and a key that has been empty expires too.
+func TestVotesKeysThatComeAndGo(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).Votes("v", VoteOptions{Keep: 64 * time.Hour, Poll: Poll{PerVoter: 1000, PerChoice: 1000, Retract: true}})
+		keys := g.recordKeys("p", 0)
+		wants := func(least, most time.Duration) {
+			t.Helper()
+			for _, key := range keys {
+				if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl < least-time.Minute || ttl > most {
+					t.Errorf("%q expires in %v, want %v to %v", key, ttl, least, most)
+				}
+			}
+		}
+		red := Attempt{Actor: "ann", Resource: "p", Item: "red"}
+		check(t, g, red)
+		wants(65*time.Hour, 65*time.Hour)
+		retract(t, g, red, ReasonOK)
+		if n := b.Client.Exists(t.Context(), keys[1]).Val(); n != 0 {
+			t.Error("an empty tally is kept")
+		}
+		check(t, g, red)
+		wants(65*time.Hour, 65*time.Hour)
+		for range 20 { // nobody but this clock sees that time passes
+			clock.Advance(2 * time.Hour)
+			check(t, g, red)
+			wants(65*time.Hour, 65*time.Hour)
+		}
+		for _, key := range keys[:2] {
+			b.Client.Del(t.Context(), key)
+		}
+		check(t, g, red)
+		wants(64*time.Hour, 65*time.Hour)
+	})
+}

@@ -10,7 +10,7 @@
 -- KEYS  1 voters     hash, number of the bucket -> records
 --       2 tally      hash, choice -> sum of weights
 --       3 book       hash, ":parts" in how many parts the poll is divided; ":buckets", ":slots" (records), ":ballots" (the
---                    largest number), ":changes"; "#" and a number -> its ballot, "choice weight" or "choice weight day",
+--                    largest number), ":changes", ":ends" (until when the keys are kept); "#" and a number -> its ballot, "choice weight" or "choice weight day",
 --                    weight 0: voided; "=" and a ballot -> its number
 --       4 operation  string: "v", voter, the record's last 4 bytes, those of the record that it replaced or zeros, and the calls
 --                    that were told that it counts: " call call ...". Or "| " and a call that was taken back before it came
@@ -59,9 +59,9 @@ if per_day > 0 then
   ballot = ballot .. ' ' .. day
 end
 
-local b = redis.call('HMGET', book, ':parts', ':buckets', ':slots', ':ballots', ':changes', '=' .. ballot)
-local buckets, slots, ballots = tonumber(b[2] or 1), tonumber(b[3] or 0), tonumber(b[4] or 0)
-local changes, kind = tonumber(b[5] or 0), tonumber(b[6] or 0)
+local b = redis.call('HMGET', book, ':parts', ':slots', ':changes', ':ends', ':buckets', ':ballots', '=' .. ballot)
+local slots, changes, ended = tonumber(b[2] or 0), tonumber(b[3] or 0), tonumber(b[4] or 0)
+local buckets, ballots, kind = tonumber(b[5] or 1), tonumber(b[6] or 0), tonumber(b[7] or 0)
 if b[1] and b[1] ~= parts then
   return {'spread', 0, 0, tonumber(b[1]), {}}
 end
@@ -162,9 +162,28 @@ elseif kind == 0 and ballots >= most then
   return redis.error_reply('GATEHOUSE too many different ballots in ' .. book)
 end
 
+-- All keys are kept until the same time. Where nothing closes the poll it moves on with every vote, and is set a little later, so
+-- that it need not be set again with each of them.
+local finish = math.max(now, closes) + keep
+if finish > ended then
+  ended = finish
+  if now >= closes then
+    ended = ended + math.floor(keep / 64)
+  end
+  b[4] = false
+end
+local ttl = ended - now
+
+-- Lets a key live on: when the time has moved, and when it has a new field and so may be a new key.
+local function extend(key, new)
+  if new or not b[4] then
+    redis.call('PEXPIRE', key, ttl)
+  end
+end
+
 -- The tally goes first: it can fail (a sum beyond 64 bits), and then nothing has been written.
-redis.call('HINCRBY', tally, choice, weight)
-local reason = 'ok'
+local sum, reason = redis.call('HINCRBY', tally, choice, weight), 'ok'
+extend(tally, sum == tonumber(weight))
 if changing then
   reason, kept, choices = 'changed', {}, {}
   if redis.call('HINCRBY', tally, old_choice, '-' .. old_weight) <= 0 then
@@ -173,20 +192,26 @@ if changing then
 else
   old, old_choice, old_weight = none, '', ''
 end
-if kind == 0 then
-  ballots = ballots + 1
-  kind = ballots
-  redis.call('HSET', book, '=' .. ballot, kind, '#' .. kind, ballot)
-end
 
-local turn = 0
+local turn, fields = 0, {':slots', 0, ':changes', changes + 1}
+if not b[1] then
+  fields[#fields + 1], fields[#fields + 2] = ':parts', parts
+end
+if not b[4] then
+  fields[#fields + 1], fields[#fields + 2] = ':ends', string.format('%.0f', ended)
+end
+if kind == 0 then
+  kind = ballots + 1
+  redis.call('HSET', book, ':ballots', kind, '=' .. ballot, kind, '#' .. kind, ballot)
+end
 if #mine > 0 then
   turn = (string.byte(mine[#mine], 4) + 1) % 256
 end
 local slot = string.char(math.floor(kind / 65536), math.floor(kind / 256) % 256, kind % 256, turn)
 slots = slots - #mine + #kept + 1
-kept[#kept + 1], choices[#choices + 1] = slot, choice
-redis.call('HSET', voters, index, rest .. voter .. table.concat(kept, voter))
+kept[#kept + 1] = slot
+choices[#choices + 1] = choice
+local new = redis.call('HSET', voters, index, rest .. voter .. table.concat(kept, voter))
 
 if slots > full * buckets then
   local from, stay, go = buckets - half, {}, {}
@@ -201,23 +226,19 @@ if slots > full * buckets then
     end
   end
   redis.call('HSET', voters, from, table.concat(stay), buckets, table.concat(go))
-  buckets = buckets + 1
+  fields[#fields + 1], fields[#fields + 2] = ':buckets', buckets + 1
 end
-redis.call('HSET', book, ':parts', parts, ':buckets', buckets, ':slots', slots, ':ballots', ballots, ':changes', changes + 1)
+fields[2] = slots
+extend(voters, new > 0)
+new = redis.call('HSET', book, unpack(fields))
+extend(book, new > 0)
 
-local ttl = keep + math.max(closes - now, 0)
 if remember == 0 then
   remember = ttl
 end
-redis.call('SET', operation, 'v' .. voter .. slot .. old .. ' ' .. call, 'PX', remember)
-redis.call('PEXPIRE', voters, ttl)
-redis.call('PEXPIRE', tally, ttl)
-redis.call('PEXPIRE', book, ttl)
+redis.call('SET', operation, 'v' .. voter .. slot .. old .. ' ' .. call, 'PX', string.format('%.0f', remember))
 if audit then
-  local event = 'cast'
-  if changing then
-    event = 'changed'
-  end
+  local event = changing and 'changed' or 'cast'
   redis.call('XADD', audit, '*', 'event', event, 'voter', ARGV[16], 'choice', choice, 'weight', weight, 'id', ARGV[17],
     'origin', ARGV[18], 'slot', kind * 256 + turn, 'former', old_choice, 'was', old_weight)
   redis.call('PEXPIRE', audit, ttl)
