@@ -56,7 +56,8 @@ type VoteOptions struct {
 	// uses all masters of a cluster: ten times their number makes the parts even. Zero means 1, which is right for all
 	// but the hottest polls, and on a single server.
 	//
-	// A poll keeps the number that its first vote found, whatever is set later or in other processes, so nobody votes twice.
+	// A poll keeps the number that its first vote found, whatever is set later or in other processes, so nobody votes twice. With
+	// more parts than one, an operation ID is known within its voter's part: another voter's use of it may go unnoticed.
 	Spread int
 	// Audit keeps a stream of all that happens to votes, which Audit reads and Void needs. It is kept as long as the poll, and
 	// never trimmed: about 100 bytes a vote with a short voter, operation ID and origin. All processes that share a guard need the

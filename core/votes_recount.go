@@ -25,11 +25,12 @@ type Recount struct {
 	Records map[string]int64 `json:"records"`
 	// Tally is the same by the tally.
 	Tally map[string]int64 `json:"tally"`
-	// Votes is how many votes stand, Voters how many voters have one.
-	Votes  int64 `json:"votes"`
-	Voters int64 `json:"voters"`
+	// Votes is how many votes stand.
+	Votes int64 `json:"votes"`
 	// Voided is how many votes were voided and stay used: see Votes.Void.
 	Voided int64 `json:"voided"`
+	// Voters is how many voters have cast all of those.
+	Voters int64 `json:"voters"`
 	// Damaged is how many records are missing, or where no script finds them: these voters may vote again.
 	Damaged int64 `json:"damaged"`
 	// Moving reports that the poll has changed each time while it was counted, so that the parts are of different moments.
@@ -73,7 +74,7 @@ func (r Recount) String() string {
 	for _, choice := range r.choices() {
 		fmt.Fprintf(&b, "%-32s %16d %16d\n", fmt.Sprintf("%.30q", choice), r.Records[choice], r.Tally[choice])
 	}
-	fmt.Fprintf(&b, "%d votes by %d voters, %d voided\n", r.Votes, r.Voters, r.Voided)
+	fmt.Fprintf(&b, "votes: %d, voided: %d, voters: %d\n", r.Votes, r.Voided, r.Voters)
 	for _, difference := range r.differences() {
 		fmt.Fprintf(&b, "- %s\n", difference)
 	}

@@ -69,7 +69,7 @@ func TestVotesRecount(t *testing.T) {
 			if err != nil || r.Votes != voters-1+voters/2 || r.Voters != voters || r.Voided != 1 {
 				t.Errorf("%v%v", r, err)
 			}
-			if text := r.String(); !strings.Contains(text, `poll "p": consistent`) || !strings.Contains(text, "449 votes by 300 voters, 1 voided") {
+			if text := r.String(); !strings.Contains(text, `poll "p": consistent`) || !strings.Contains(text, "votes: 449, voided: 1, voters: 300") {
 				t.Errorf("%s", text)
 			}
 
