@@ -22,8 +22,8 @@ func TestVotesMemory(t *testing.T) {
 	used := func() int64 {
 		t.Helper()
 		var n int64
-		text := rdb.Info(t.Context(), "memory").Val()
-		if _, err := fmt.Sscanf(text[strings.Index(text, "used_memory:"):], "used_memory:%d", &n); err != nil {
+		_, text, _ := strings.Cut(rdb.Info(t.Context(), "memory").Val(), "used_memory:")
+		if _, err := fmt.Sscan(text, &n); err != nil {
 			t.Fatal(err)
 		}
 		return n

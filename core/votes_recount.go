@@ -251,7 +251,6 @@ type slotCount struct {
 	seen                     map[uint64]bool
 	ballots                  map[uint32]int64 // records by the number of their ballot
 	slots, voters, misplaced int64
-	standing                 map[uint32]bool // the ballots that stand, once they are known
 }
 
 // bucket counts one bucket, once: HSCAN may return it twice.

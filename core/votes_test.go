@@ -389,10 +389,34 @@ func TestVotesKeysThatComeAndGo(t *testing.T) {
 			check(t, g, red)
 			wants(65*time.Hour, 65*time.Hour)
 		}
-		for _, key := range keys[:2] {
-			b.Client.Del(t.Context(), key)
-		}
+		b.Client.Del(t.Context(), keys[1])
 		check(t, g, red)
 		wants(64*time.Hour, 65*time.Hour)
+	})
+}
+
+// TestVotesThatAreLostInPart: a Redis that has lost a poll knows nothing of it; one that has lost some of it, such as by eviction, lets
+// nobody vote who may have voted.
+func TestVotesThatAreLostInPart(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b, WithRefusalMemory(0)).Votes("v", VoteOptions{})
+		for what, lose := range map[string]func(keys []string){
+			"the records": func(keys []string) { b.Client.Del(t.Context(), keys[0]) },
+			"a bucket":    func(keys []string) { b.Client.HDel(t.Context(), keys[0], "0") },
+			"the book":    func(keys []string) { b.Client.Del(t.Context(), keys[2]) },
+		} {
+			keys := g.recordKeys(what, 0)
+			ann := Attempt{Actor: "ann", Resource: what}
+			check(t, g, ann)
+			lose(keys)
+			for _, voter := range []string{"ann", "bob"} {
+				d, err := g.Check(t.Context(), Attempt{Actor: voter, Resource: what})
+				if err == nil || d.Allowed || isInvalid(err) || !strings.Contains(err.Error(), "nobody knows who has voted") {
+					t.Errorf("%s are lost: %+v, %v", what, d, err)
+				}
+			}
+			b.Client.Del(t.Context(), keys...)
+			wantReason(t, check(t, g, ann), ReasonOK)
+		}
 	})
 }

@@ -64,6 +64,8 @@ local slots, changes, ended = tonumber(b[2] or 0), tonumber(b[3] or 0), tonumber
 local buckets, ballots, kind = tonumber(b[5] or 1), tonumber(b[6] or 0), tonumber(b[7] or 0)
 if b[1] and b[1] ~= parts then
   return {'spread', 0, 0, tonumber(b[1]), {}}
+elseif not b[1] and redis.call('EXISTS', voters) == 1 then
+  return redis.error_reply('GATEHOUSE the records of ' .. voters .. ' have lost their book: nobody knows who has voted')
 end
 
 local function number(slot)
@@ -98,6 +100,9 @@ local function find()
 end
 
 local index, half, mine, rest = find()
+if slots > 0 and #mine == 0 and rest == '' and redis.call('HEXISTS', voters, index) == 0 then
+  return redis.error_reply('GATEHOUSE records of ' .. voters .. ' are lost: nobody knows who has voted')
+end
 local cast, had, today, choices, kept, old, old_choice, old_weight = 0, 0, 0, {}, {}, none, '', ''
 if #mine > 0 then
   local fields = {}
