@@ -33,6 +33,14 @@ var (
 	Vote string
 	//go:embed vote_undo.lua
 	VoteUndo string
+	//go:embed vote_retract.lua
+	VoteRetract string
+	//go:embed vote_void.lua
+	VoteVoid string
+	//go:embed vote_spread.lua
+	VoteSpread string
+	//go:embed vote_repair.lua
+	VoteRepair string
 
 	//go:embed quota.lua
 	Quota string

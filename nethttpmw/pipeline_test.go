@@ -207,3 +207,37 @@ func TestRoutesThatAreNotKnownYetAreWarnedOf(t *testing.T) {
 		})
 	}
 }
+
+// TestOriginMayBeMissing: where a request comes from is not needed to decide it, but garbage is refused as everywhere.
+func TestOriginMayBeMissing(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		origin keyfuncs.Func
+		want   string
+		refuse core.Reason
+	}{
+		{"not asked for", nil, "", ""},
+		{"found", keyfuncs.Const("phone 7"), "phone 7", ""},
+		{"missing", keyfuncs.Header("X-Device"), "", ""},
+		{"malformed", func(*keyfuncs.Request) (string, error) { return "x", keyfuncs.ErrMalformed }, "", nethttpmw.ReasonMalformed},
+		{"the function's own error", func(*keyfuncs.Request) (string, error) { return "", context.Canceled }, "", nethttpmw.ReasonUnavailable},
+	} {
+		rule := ruleOf(&fake{name: "own"})
+		rule.Origin = c.origin
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		passage, refusal := nethttpmw.NewPipeline(rule).Enter(&keyfuncs.Request{Request: r})
+		switch {
+		case refusal != nil:
+			if refusal.Reason != c.refuse {
+				t.Errorf("%s: refused as %q, want %q", c.name, refusal.Reason, c.refuse)
+			}
+		case c.refuse != "":
+			t.Errorf("%s: not refused", c.name)
+		default:
+			if d, found := nethttpmw.Decision(passage.Context(), "own"); !found || d.Attempt.Origin != c.want {
+				t.Errorf("%s: %+v", c.name, d.Attempt)
+			}
+			passage.Leave(http.StatusOK)
+		}
+	}
+}

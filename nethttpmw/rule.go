@@ -26,6 +26,9 @@ type Rule struct {
 	Cost func(r *keyfuncs.Request) (int64, error)
 	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Nil, or nothing found: the guard makes one.
 	ID keyfuncs.Func
+	// Origin finds where the attempt comes from, such as keyfuncs.IP() or a device's cookie, for guards that keep it in an audit
+	// stream: see core.VoteOptions.Audit. Nothing is decided by it. Nil, or nothing found: empty.
+	Origin keyfuncs.Func
 
 	// Deny has those whom the rule refuses as ReasonDenied, whatever else it says: it is asked first. Nil: nobody.
 	Deny *keyfuncs.List
@@ -162,6 +165,9 @@ func (r *Rule) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 		}
 	}
 	if a.ID, err = text("id", r.ID, req); err != nil && !errors.Is(err, keyfuncs.ErrMissing) {
+		return a, err
+	}
+	if a.Origin, err = text("origin", r.Origin, req); err != nil && !errors.Is(err, keyfuncs.ErrMissing) {
 		return a, err
 	}
 	return a, nil

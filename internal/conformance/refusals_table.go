@@ -104,6 +104,12 @@ var voteRefusals = []refusal{
 		golden{409, "", duplicate(`,"choices":["\u003cb\u003e\"\u0026"]`)}},
 	{"all choices used", poll(core.Poll{PerVoter: 2}), [][]string{asAnn, {"X-Choice: blue"}}, 0, []string{"X-Choice: green"},
 		golden{429, "", exceeded("quota", "All that is allowed has been used.", "vote", `,"choices":["red","blue"]`)}},
+	{"all votes of the day used", poll(core.Poll{PerVoter: 5, PerChoice: 5, PerDay: 1}), [][]string{asAnn}, 0, asAnn,
+		golden{429, noonToMidnight, exceeded("quota", "All that is allowed has been used.", "vote", `,"choices":["red"]`)}},
+	{"one choice chosen as often as allowed", poll(core.Poll{PerVoter: 5, PerChoice: 2}), [][]string{asAnn, asAnn}, 0, asAnn,
+		golden{409, "", duplicate(`,"choices":["red","red"]`)}},
+	{"chosen before, where votes may be changed", poll(core.Poll{Change: true}), [][]string{asAnn, {"X-Choice: blue"}}, 0,
+		[]string{"X-Choice: blue"}, golden{409, "", duplicate(`,"choices":["blue"]`)}},
 	{"before the poll opens", poll(core.Poll{Opens: noon.Add(90 * time.Second)}), nil, 100 * time.Millisecond, asAnn,
 		golden{409, "90", notOpen("")}},
 	{"no such poll", func(s *scene) nethttpmw.Rule {

@@ -50,6 +50,7 @@ var checks = []check{
 	{"a reservation that is taken waits for its Confirm", takenWaits, true},
 	{"an operation ID makes a retry harmless", replays, true},
 	{"a known item of a quota is free", knownItemsAreFree, true},
+	{"a vote is changed where the poll allows it", votesAreChanged, true},
 	{"buyers at the same moment never oversell", buyersNeverOversell, true},
 	{"rules are rolled out by and by", rolloutsAreGradual, false},
 	{"mistakes of set-up panic", setUpMistakesPanic, false},
