@@ -210,23 +210,24 @@ var almostAnHour = regexp.MustCompile(`t=35[789]\d`)
 
 // localFigures plays limits that do not ask Redis: one whose Redis is down, one that never had any, and one that remembers.
 func localFigures(s *scene) {
-	want := func(name string, rule nethttpmw.Rule) {
+	want := func(policies, limits string, rule nethttpmw.Rule) {
 		app := s.framework.Build(onThings(ok, rule))
 		for _, status := range []int{200, 429, 429} {
 			w := send(app, request(http.MethodPost, thing))
 			if w.Code != status {
-				s.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, status)
+				s.Errorf("%s: %d %s, want %d", policies, w.Code, w.Body, status)
 			}
 			header := w.Result().Header
 			for i, value := range header.Values("RateLimit") {
 				header["Ratelimit"][i] = almostAnHour.ReplaceAllString(value, "t=3600")
 			}
-			s.wantFigures(header, []string{`"` + name + `";q=1;w=3600`}, []string{`"` + name + `";r=0;t=3600`})
+			s.wantFigures(header, []string{policies}, []string{limits})
 		}
 	}
-	want("down", limit(s.down().SlidingWindow("down", core.PerHour(1))))
-	want("memory", limit(core.NewMemory().TokenBucket("memory", core.PerHour(1))))
-	want("remembered", limit(s.gate.FixedWindow("remembered", core.PerHour(1))))
+	want(`"down";q=1;w=3600`, `"down";r=0;t=3600`, limit(s.down().SlidingWindow("down", core.PerHour(1))))
+	want(`"memory";q=1;w=3600`, `"memory";r=0;t=3600`, limit(core.NewMemory().TokenBucket("memory", core.PerHour(1))))
+	want(`"told/1h";q=1;w=3600, "told/24h";q=9;w=86400`, `"told/1h";r=0;t=3600`,
+		limit(s.gate.SlidingWindow("told", core.PerHour(1), core.PerDay(9))))
 
 	failing := &stub{name: "own", traits: core.Traits{Unit: core.UnitRequests}, check: func(a core.Attempt) (core.Decision, error) {
 		return core.Decision{Attempt: a, Limit: 5, Remaining: 4, Window: time.Hour}, errors.New("no answer")
