@@ -16,9 +16,11 @@ demo: ## run the demo server, on a Redis inside the process or on REDIS_URL
 
 test: redis ## run all tests, those on real Redis servers included
 	$(GO) test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
+	cd examples/orders && $(GO) test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
 
 soak: redis ## run the long versions of the tests (minutes)
-	GATEHOUSE_SOAK=1 $(GO) test -race -shuffle=on -count=1 -timeout=60m $(TESTFLAGS) ./core/...
+	GATEHOUSE_SOAK=1 $(GO) test -race -shuffle=on -count=1 -timeout=60m $(TESTFLAGS) ./core/... ./ginmw/...
+	cd examples/orders && GATEHOUSE_SOAK=1 $(GO) test -race -shuffle=on -count=1 -timeout=60m $(TESTFLAGS) ./...
 
 fuzz: ## fuzz each fuzz test for 20 seconds
 	@for package in $$($(GO) list ./...); do \
@@ -36,6 +38,7 @@ examples: ## build the examples
 	$(GO) build -o /dev/null ./examples/echo
 	$(GO) build -o /dev/null ./examples/nethttp
 	$(GO) build -o /dev/null ./examples/demo
+	cd examples/orders && $(GO) build -race -o /dev/null .
 
 cover: redis ## show the coverage of each package
 	$(GO) test -count=1 -cover ./...
