@@ -118,16 +118,10 @@ func wantOrders(t *testing.T, b redistest.Backend, g *core.Seckill, s *store, co
 	if counts, err := s.counts(t.Context()); err != nil || int64(counts.sold) != status.Sold || counts.aside != 0 {
 		t.Errorf("%v, %v: the sale has sold %d", counts, err, status.Sold)
 	}
-	states := map[string]map[string]string{}
-	for id, e := range saletest.Last(t, g, item) {
-		if states[string(e.Kind)] == nil {
-			states[string(e.Kind)] = map[string]string{}
-		}
-		states[string(e.Kind)][id] = e.Buyer
-	}
-	for _, state := range []string{"held", "sold", "cancelled", "expired"} {
-		if orders := orders(t, s, state); !maps.Equal(orders, states[state]) {
-			t.Errorf("%d orders are %s, %d reservations", len(orders), state, len(states[state]))
+	ledger := saletest.Read(t, g, item)
+	for _, state := range []core.SaleEventKind{core.EventHeld, core.EventSold, core.EventCancelled, core.EventExpired} {
+		if orders, want := orders(t, s, string(state)), ledger.In(state); !maps.Equal(orders, want) {
+			t.Errorf("%d orders are %s, %d reservations", len(orders), state, len(want))
 		}
 	}
 }

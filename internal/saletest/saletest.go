@@ -28,26 +28,54 @@ func Open(t testing.TB, g *core.Seckill, item string, sale core.Sale) {
 	}
 }
 
-// Last reads an outbox to its end and returns the last event of each reservation.
-func Last(t testing.TB, g *core.Seckill, item string) map[string]core.SaleEvent {
+// Ledger is what an outbox tells.
+type Ledger struct {
+	Last map[string]core.SaleEvent // the last event of each reservation
+	Most map[string]int64          // the most units that each buyer has had at any moment, held and sold
+}
+
+// Read reads an outbox to its end.
+func Read(t testing.TB, g *core.Seckill, item string) Ledger {
 	t.Helper()
-	last := map[string]core.SaleEvent{}
+	l := Ledger{map[string]core.SaleEvent{}, map[string]int64{}}
+	has := map[string]int64{}
 	for position := ""; ; {
 		events, err := g.Events(t.Context(), item, position, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(events) == 0 {
-			return last
+			return l
 		}
 		for _, e := range events {
 			position = e.Position
 			switch e.Kind {
-			case core.EventHeld, core.EventSold, core.EventCancelled, core.EventExpired:
-				last[e.ID] = e
+			case core.EventHeld:
+				has[e.Buyer] += e.Quantity
+			case core.EventCancelled, core.EventExpired:
+				has[e.Buyer] -= e.Quantity
+			case core.EventSold:
+				if e.Late {
+					has[e.Buyer] += e.Quantity
+				}
+			default:
+				continue
 			}
+			l.Last[e.ID] = e
+			l.Most[e.Buyer] = max(l.Most[e.Buyer], has[e.Buyer])
 		}
 	}
+}
+
+// In returns the reservations whose last event is of this kind: their buyers, by ID.
+func (l Ledger) In(kind core.SaleEventKind) map[string]string {
+	buyers := map[string]string{}
+	for id, e := range l.Last {
+		if e.Kind == kind {
+			buyers[id] = e.Buyer
+		}
+	}
+	return buyers
 }
 
 // EndHolds waits until no unit is held any more: it sweeps until the last hold is over.
