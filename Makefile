@@ -38,6 +38,7 @@ examples: ## build the examples
 	$(GO) build -o /dev/null ./examples/echo
 	$(GO) build -o /dev/null ./examples/nethttp
 	$(GO) build -o /dev/null ./examples/demo
+	$(GO) build -o /dev/null ./examples/stuffing
 	cd examples/orders && $(GO) build -race -o /dev/null .
 
 cover: redis ## show the coverage of each package
