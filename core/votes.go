@@ -134,7 +134,7 @@ func (g *Votes) check(ctx context.Context, a Attempt) (Decision, error) {
 		encode(a.Actor), encodeUpTo(maxRecord, a.Item), a.Cost, perVoter, unixMilli(poll.Opens), unixMilli(poll.Closes),
 		g.options.Keep.Milliseconds(), remember, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
-		g.engine.undoLater(func(ctx context.Context) { _ = g.undo(ctx, a, voidFor) }) // observed
+		g.engine.undoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, voidFor) }) // observed
 		d.Attempt.call = ""
 		return d, err
 	}
