@@ -95,7 +95,7 @@ func (o *Observer) Observe(_ context.Context, e core.Event) {
 		}
 		return
 	}
-	s := o.series(e)
+	s := o.series(&e)
 	s.duration.Observe(e.Took.Seconds())
 	if s.decided != nil {
 		s.decided.Inc()
@@ -109,7 +109,7 @@ func (o *Observer) Observe(_ context.Context, e core.Event) {
 }
 
 // series returns what the event counts into.
-func (o *Observer) series(e core.Event) *series {
+func (o *Observer) series(e *core.Event) *series {
 	key := call{guard: e.Guard, op: e.Op, decided: e.Decided()}
 	if key.decided {
 		key.reason, key.source = e.Decision.Reason, e.Decision.Source
