@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,7 +115,7 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 				if grown := function == "rate(" || function == "increase("; grown != rate || grown != grows[name] {
 					t.Errorf("%s: %q of %s, which only grows: %t", p.Title, function, name, grows[name])
 				}
-				used := grouped
+				used := slices.Clone(grouped)
 				for _, matcher := range regexp.MustCompile(`(\w+)[!=]~?"`).FindAllStringSubmatch(m[3], -1) {
 					used = append(used, matcher[1])
 				}
