@@ -553,3 +553,25 @@ func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkBreaker is what a check costs whose client answers at once, and one that is not sent.
+func BenchmarkBreaker(b *testing.B) {
+	for name, options := range map[string][]Option{"closed": nil, "none": {WithoutBreaker()}, "open": {WithBreaker(BreakerOptions{Failures: 1, Pause: time.Minute})}} {
+		b.Run(name, func(b *testing.B) {
+			before := slog.Default()
+			slog.SetDefault(slog.New(slog.DiscardHandler))
+			defer slog.SetDefault(before)
+			c := &scripted{server: allows}
+			e := New(c, append(options, WithObserver(ignore{}))...)
+			e.obeysDeadline = true
+			g := e.SlidingWindow("w", PerHour(5))
+			if name == "open" {
+				c.set(fails(errRefused))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = g.Check(b.Context(), Attempt{Actor: "ann"})
+			}
+		})
+	}
+}
