@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -315,6 +316,17 @@ func TestCallersThatGiveUpOpenNoBreaker(t *testing.T) {
 			time.AfterFunc(60*time.Millisecond, cancel)
 			return ctx, cancel
 		}, false)
+		s.e.obeysDeadline = true // then the error is the client's, and may be any
+		s.set(func(ctx context.Context, _ redis.Cmder) error {
+			<-ctx.Done()
+			return os.ErrDeadlineExceeded
+		})
+		given(func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(60*time.Millisecond, cancel)
+			return ctx, cancel
+		}, false)
+		s.e.obeysDeadline = false
 		given(func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 49*time.Millisecond)
 		}, false)
@@ -354,7 +366,11 @@ func TestPanicOfAHookLeavesNoBreakerStuck(t *testing.T) {
 			_ = s.check(t)
 			t.Error("no panic")
 		}()
+		s.set(fails(errRefused)) // nothing is known yet, so one failure is enough
+		_ = s.check(t)
+		s.wantOpen(t, true)
 		s.set(allows)
+		<-time.After(breakerPause + 1)
 		s.wantOpen(t, false)
 	})
 }
@@ -490,6 +506,10 @@ func TestServersThatComeAndGoLeaveNoBreakers(t *testing.T) {
 	s.changed = func(context.Context, Event) {}
 	stays := s.of(t.Context(), "open")
 	stays.turn(true)
+	stays.turn(true) // as one that has been forgotten may
+	if n := s.open.Load(); n != 1 {
+		t.Errorf("%d are open", n)
+	}
 	for i := range 10 * breakersMost {
 		s.of(t.Context(), fmt.Sprint(i))
 	}

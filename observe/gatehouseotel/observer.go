@@ -88,8 +88,8 @@ func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	}
 	if e.Decided() {
 		attributes = append(attributes, attribute.String("gatehouse.source", sourceOf(e)))
-		decided := append(attributes[:len(attributes):len(attributes)], attribute.String("gatehouse.reason", string(e.Decision.Reason)))
-		o.decisions.Add(ctx, 1, metric.WithAttributes(decided...))
+		o.decisions.Add(ctx, 1, metric.WithAttributes(attributes...),
+			metric.WithAttributes(attribute.String("gatehouse.reason", string(e.Decision.Reason))))
 	}
 	attributes = append(attributes, attribute.String("gatehouse.op", e.Op))
 	if e.Err != nil {
