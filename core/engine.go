@@ -70,7 +70,7 @@ func WithRetryHorizon(d time.Duration) Option {
 	return func(e *Engine) { e.retryHorizon = d }
 }
 
-// WithObserver sets who hears of every decision and error, in place of an observer that logs errors with slog.
+// WithObserver sets who hears of every decision and error, in place of LogErrors. Observers makes one of several.
 func WithObserver(o Observer) Option {
 	if o == nil {
 		panic("core: WithObserver(nil): leave the option out to have errors logged")
