@@ -145,7 +145,7 @@ func (g *Quota) decide(ctx context.Context, d *Decision, s span) (int64, error) 
 	value, err := g.engine.run(ctx, g.engine.deadline, quotaScript, g.quotaKeys(a, s), s.begins, s.ends, s.keep(),
 		g.options.Items, encodeUpTo(maxRecord, a.Item), encode(a.ID), given, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
-		g.engine.undoLater(func(ctx context.Context) { _ = g.undo(ctx, a, s, voidFor) }) // observed
+		g.engine.undoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, s, voidFor) }) // observed
 		d.Attempt.call = ""
 		return 0, err
 	}

@@ -61,9 +61,11 @@ func (e *Engine) run(ctx context.Context, limit time.Duration, s *Script, keys [
 	if e.rdb == nil {
 		return nil, fmt.Errorf("script %s: %w", s.name, errNoRedis)
 	}
-	reply, err := within(ctx, limit, e.obeysDeadline, func(ctx context.Context) (any, error) {
-		return e.send(ctx, s, keys, args)
-	})
+	var key string
+	if len(keys) > 0 {
+		key = keys[0]
+	}
+	reply, err := ask(ctx, e, limit, key, func(ctx context.Context) (any, error) { return e.send(ctx, s, keys, args) })
 	return reply, e.failed(ctx, s, err)
 }
 
@@ -130,17 +132,21 @@ func query[T any](ctx context.Context, e *Engine, cmd interface {
 	redis.Cmder
 	Result() (T, error)
 }) (T, error) {
-	return within(ctx, e.settleLimit(), e.obeysDeadline, func(ctx context.Context) (T, error) {
+	key, _ := cmd.Args()[1].(string) // what is read here has its key there
+	return ask(ctx, e, e.settleLimit(), key, func(ctx context.Context) (T, error) {
 		_ = e.rdb.Process(ctx, cmd)
 		return cmd.Result()
 	})
 }
 
-// send runs the script, again where the server has refused to run it at all: that is no second run.
+// send runs the script, again where the server has refused to run it at all: that is no second run. It ends before the time
+// does, so that the error is what the server has said, and the breaker can tell a slot on the move from a server that is gone.
 func (e *Engine) send(ctx context.Context, s *Script, keys []string, args []any) (any, error) {
-	for pause := 2 * time.Millisecond; ; pause *= 2 {
+	end, _ := ctx.Deadline() // there is one: the limit's
+	longest := time.Until(end) / 8
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
 		reply, err := eval(ctx, e.rdb, s, s.delivery, keys, args)
-		if !refusedForNow(err) {
+		if !refusedForNow(err) || time.Until(end) < 2*pause {
 			return reply, err
 		}
 		select {

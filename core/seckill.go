@@ -191,7 +191,7 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 		return g.unconfirmed(d), nil
 	}
 	if err != nil {
-		g.engine.undoLater(func(ctx context.Context) { _, _ = g.cancel(ctx, a) }) // observed
+		g.engine.undoLater(err, func(ctx context.Context) error { _, err := g.cancel(ctx, a); return err }) // observed
 		d.Attempt.call = ""
 		return d, err
 	}

@@ -65,12 +65,13 @@ func saleSaysYes(reply any) bool {
 // outside it waits for whoever asks again, and this call, which was not told that it is held, does not count among those who were.
 func (g *Seckill) unconfirmed(d Decision) Decision {
 	a := d.Attempt
-	g.engine.undoLater(func(ctx context.Context) {
+	g.engine.undoLater(ErrUnconfirmed, func(ctx context.Context) (err error) {
 		if a.madeID {
-			_, _ = g.cancel(ctx, a) // observed
+			_, err = g.cancel(ctx, a) // observed
 		} else {
-			_, _ = g.engine.run(ctx, g.engine.settleLimit(), seckillCancelScript, g.saleKeys(a.Resource), encode(a.ID), a.call, "1")
+			_, err = g.engine.run(ctx, g.engine.settleLimit(), seckillCancelScript, g.saleKeys(a.Resource), encode(a.ID), a.call, "1")
 		}
+		return err
 	})
 	d.Reason, d.RetryAfter, d.Source = ReasonUnconfirmed, time.Second, SourceRedis
 	d.Attempt.call = ""

@@ -23,7 +23,7 @@ type switchboard struct {
 
 func (s *switchboard) client(t *testing.T) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{
-		Addr: "primary:6379",
+		Addr: "192.0.2.1:6379", // no name, which go-redis would look up
 		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, s.server.Load().Addr())
 		},

@@ -288,7 +288,7 @@ func (g *Votes) castOnce(ctx context.Context, d *Decision, v voter, poll *Poll, 
 	value, err := g.engine.run(ctx, g.engine.deadline, voteScript, g.partKeys(a.Resource, part, a.ID), append(args,
 		g.engine.now(time.Millisecond))...)
 	if err != nil {
-		g.engine.undoLater(func(ctx context.Context) { _ = g.undo(ctx, a, parts, voidFor) }) // observed
+		g.engine.undoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, parts, voidFor) }) // observed
 		d.Attempt.call = ""
 		return 0, err
 	}
