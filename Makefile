@@ -16,9 +16,12 @@ demo: ## run the demo server, on a Redis inside the process or on REDIS_URL
 
 test: redis ## run all tests, those on real Redis servers included
 	$(GO) test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
+	cd echov5mw && $(GO) test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
+	cd examples/orders && $(GO) test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
 
 soak: redis ## run the long versions of the tests (minutes)
 	GATEHOUSE_SOAK=1 $(GO) test -race -shuffle=on -count=1 -timeout=60m $(TESTFLAGS) ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance
+	cd examples/orders && GATEHOUSE_SOAK=1 $(GO) test -race -shuffle=on -count=1 -timeout=60m $(TESTFLAGS) ./...
 
 fuzz: ## fuzz each fuzz test for 20 seconds
 	@for package in $$($(GO) list ./...); do \
@@ -30,17 +33,23 @@ fuzz: ## fuzz each fuzz test for 20 seconds
 lint: ## run the linters
 	$(GO) vet ./...
 	$(GOLANGCI_LINT) run ./...
+	cd echov5mw && $(GO) vet ./... && $(GOLANGCI_LINT) run ./...
 
 examples: ## build the examples
 	$(GO) build -o /dev/null ./examples/gin
 	$(GO) build -o /dev/null ./examples/echo
 	$(GO) build -o /dev/null ./examples/nethttp
+	$(GO) build -o /dev/null ./examples/chi
 	$(GO) build -o /dev/null ./examples/demo
+	$(GO) build -o /dev/null ./examples/stuffing
+	cd examples/orders && $(GO) build -race -o /dev/null .
 
 cover: redis ## show the coverage of each package
 	$(GO) test -count=1 -cover ./...
+	cd echov5mw && $(GO) test -count=1 -cover ./...
 
-bench: redis ## compare with other limiters, in one run (minutes), and write bench/RESULTS.md
+bench: ## compare with other limiters, in one run (minutes), and write bench/RESULTS.md
+	@scripts/install-test-programs wrk
 	cd bench && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^TestReport$$' -count=1 -timeout=60m -args -out RESULTS.md $(BENCHFLAGS)
 
 redis: # install what the tests start, where that can be done

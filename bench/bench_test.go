@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -32,14 +34,14 @@ func groups(t *testing.T) (*redis.Client, []group) {
 		PoolSize:              160, // a connection for each of 128 callers, and some
 	})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb, []group{onRedis(t.Context(), rdb), inProcess()}
+	return rdb, []group{onRedis(t.Context(), rdb), inProcess(), saleClaims(t.Context(), rdb), voteClaims(t.Context(), rdb)}
 }
 
 // TestReport is the benchmark. Without -out it is short, and shows that all that is reported can be measured.
 func TestReport(t *testing.T) {
-	c := config{units: 10, rounds: 1, turn: 2 * time.Millisecond, attack: 100 * time.Millisecond, seed: *seed}
+	c := config{units: 10, crowd: 20, rounds: 1, turn: 2 * time.Millisecond, attack: 100 * time.Millisecond, seed: *seed}
 	if *out != "" {
-		c = config{units: 100, rounds: *rounds, turn: *turn, attack: 2 * time.Second, seed: *seed}
+		c = config{units: 100, crowd: 20_000, rounds: *rounds, turn: *turn, attack: 2 * time.Second, seed: *seed}
 	}
 	t.Logf("seed %d", c.seed)
 
@@ -58,7 +60,8 @@ func TestReport(t *testing.T) {
 			if row := "\n| " + r.name + " | "; strings.Count(text.String(), row) < 2+len(loads) {
 				t.Errorf("%s: %q is not in all tables", g.name, r.name)
 			}
-			if (r.bytes > 0) != (g.redis != nil && r.max > 0) || (r.admitted > 0) != (r.max == c.units) {
+			attacked := !g.claims && r.max == c.units
+			if (r.bytes > 0) != (g.redis != nil && r.max > 0) || (r.admitted > 0) != attacked {
 				t.Errorf("%s: %s: %d bytes, %d admitted", g.name, r.name, r.bytes, r.admitted)
 			}
 			for l, m := range r.measured {
@@ -67,6 +70,14 @@ func TestReport(t *testing.T) {
 				}
 			}
 		}
+	}
+	if *out != "" {
+		all := sites(rdb)
+		measured, err := overhead(t.Context(), all, max(c.rounds/4, 3), time.Second, c.seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.overheads(all, measured)
 	}
 	for _, wrong := range []string{"NaN", "Inf"} {
 		if strings.Contains(text.String(), wrong) {
@@ -101,9 +112,62 @@ func TestSubjectsKeepTheirLimit(t *testing.T) {
 	}
 }
 
+// TestSitesAnswer: the pages that are compared are the same, and refuse when they are meant to.
+func TestSitesAnswer(t *testing.T) {
+	rdb, _ := groups(t)
+	for _, s := range sites(rdb) {
+		for ask := range 3 {
+			w := httptest.NewRecorder()
+			s.handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+			want := http.StatusOK
+			if s.refused && ask > 0 {
+				want = http.StatusTooManyRequests
+			}
+			if w.Code != want || w.Code == http.StatusOK && w.Body.String() != hello {
+				t.Errorf("%s, %s, refused %v, time %d: %d %s, want %d", s.framework, s.limit, s.refused, ask+1, w.Code, w.Body, want)
+			}
+		}
+	}
+}
+
+func TestReadWrk(t *testing.T) {
+	const head, rate = "  100 requests in 1.00s, 12.00KB read\n", "Requests/sec:   99.50\nTransfer/sec:   1.00KB\n"
+	for _, tt := range []struct {
+		out     string
+		refused bool
+		want    float64
+	}{
+		{head + rate, false, 99.5},
+		{head + "  Non-2xx or 3xx responses: 99\n" + rate, true, 99.5},
+		{head + "  Non-2xx or 3xx responses: 1\n" + rate, false, 0},
+		{head + "  Non-2xx or 3xx responses: 50\n" + rate, true, 0},
+		{head + rate, true, 0},
+		{head + "  Socket errors: connect 0, read 3, write 0, timeout 0\n" + rate, false, 0},
+		{"unable to connect\n", false, 0},
+	} {
+		if got, err := readWrk(tt.out, tt.refused); got != tt.want || (err == nil) != (tt.want > 0) {
+			t.Errorf("%q, refused %v: %v, %v; want %v", tt.out, tt.refused, got, err, tt.want)
+		}
+	}
+}
+
+func TestOverheadsAreRatiosToTheSameFramework(t *testing.T) {
+	all := []site{
+		{framework: "a", limit: "no limit"}, {framework: "a", limit: "x"}, {framework: "a", limit: "x", refused: true},
+		{framework: "b", limit: "no limit"}, {framework: "b", limit: "y"}, {framework: "b", limit: "y", refused: true},
+	}
+	var text report
+	text.overheads(all, []rates{{100}, {50}, {80}, {10}, {5}, {20}})
+	for _, want := range []string{"| a, x | 50 | 0.50× | 80 | 0.80× |", "| b, no limit | 10 | 1.00× | – | – |", "| b, y | 5 | 0.50× | 20 | 2.00× |"} {
+		if !strings.Contains(text.String(), want+"\n") {
+			t.Errorf("no %q in\n%s", want, text.String())
+		}
+	}
+}
+
 func TestAnErrorEndsTheRun(t *testing.T) {
 	away := errors.New("away")
-	r := runner{subject: subject{"broken", 1, func(context.Context, string) (bool, error) { return false, away }}}
+	r := runner{subject: subject{name: "broken", max: 1, allow: func(context.Context, string) (bool, error) { return false, away }}}
 	r.start(10)
 	for _, l := range loads {
 		if err := r.turn(t.Context(), l, time.Hour, nil); !errors.Is(err, away) {

@@ -19,6 +19,7 @@ import (
 // config says how much is measured.
 type config struct {
 	units  int           // what a key has in a window, which is a minute
+	crowd  int           // how many claimants are weighed together
 	rounds int           // how often each subject has its turn under each load
 	turn   time.Duration // how long a turn is
 	attack time.Duration // the window of the limits under attack
@@ -38,7 +39,8 @@ type runner struct {
 	subject
 	measured map[load]*series
 	made     atomic.Int64 // how many keys
-	bytes    int64        // that a key takes in Redis once the limit's units have been taken
+	bytes    int64        // that a key takes in Redis once the limit's units have been taken; of claims, that all of a crowd take
+	passing  int64        // those of them that go within an hour
 	admitted int          // most in any window, under attack; 0: was not attacked
 }
 
@@ -57,9 +59,13 @@ type series struct {
 // order, so that what disturbs the machine disturbs all alike. A round before the first, which is not counted, warms up.
 func (g group) measure(ctx context.Context, c config) ([]*runner, error) {
 	var runners []*runner
+	units := c.units
+	if g.claims {
+		units = 1
+	}
 	for i, s := range g.subjects(c.units, time.Minute) {
 		r := &runner{subject: s}
-		if err := r.weigh(ctx, g.redis, fmt.Sprintf("weighed-%02d", i), c.units); err != nil {
+		if err := g.weigh(ctx, r, c, fmt.Sprintf("weighed-%02d", i)); err != nil {
 			return nil, err
 		}
 		runners = append(runners, r)
@@ -68,7 +74,7 @@ func (g group) measure(ctx context.Context, c config) ([]*runner, error) {
 	for round := range c.rounds + 1 {
 		if round <= 1 {
 			for _, r := range runners {
-				r.start(c.units)
+				r.start(units)
 			}
 		}
 		for _, l := range loads {
@@ -79,6 +85,9 @@ func (g group) measure(ctx context.Context, c config) ([]*runner, error) {
 			}
 		}
 	}
+	if g.claims {
+		return runners, nil // nothing comes back, so there is no window to attack
+	}
 	return runners, g.attack(ctx, c.attack, runners)
 }
 
@@ -88,7 +97,7 @@ func (r *runner) start(units int) {
 	for _, l := range loads {
 		s := &series{keys: make([]keySource, l.callers)}
 		for i := range s.keys {
-			s.keys[i] = keySource{made: &r.made, keys: make([]string, activeKeys/l.callers), uses: units * 9 / 10}
+			s.keys[i] = keySource{made: &r.made, keys: make([]string, activeKeys/l.callers), uses: max(units*9/10, 1)}
 		}
 		r.measured[l] = s
 	}
@@ -196,23 +205,45 @@ func (k *keySource) next() string {
 	return k.keys[i]
 }
 
-// weigh fills a key and finds how many bytes it takes in Redis.
-func (r *runner) weigh(ctx context.Context, rdb *redis.Client, key string, units int) error {
-	if rdb == nil {
+// weigh finds how many bytes a key takes in Redis whose units have been taken or, of claims, those of a crowd.
+func (g group) weigh(ctx context.Context, r *runner, c config, key string) error {
+	switch {
+	case g.redis == nil:
+		return nil
+	case !g.claims:
+		for range c.units {
+			if _, err := r.allow(ctx, key); err != nil {
+				return err
+			}
+		}
+		return r.count(ctx, g.redis, "*"+key+"*")
+	case r.keys == "": // the floor
 		return nil
 	}
-	for range units {
-		if _, err := r.allow(ctx, key); err != nil {
+	for i := range c.crowd {
+		if _, err := r.allow(ctx, fmt.Sprintf("%s-%08d", key, i)); err != nil { // 19 bytes, as many IDs of users have
 			return err
 		}
 	}
-	found := rdb.Scan(ctx, 0, "*"+key+"*", 1000).Iterator()
+	return r.count(ctx, g.redis, r.keys)
+}
+
+// count adds up the bytes of the keys.
+func (r *runner) count(ctx context.Context, rdb *redis.Client, match string) error {
+	found := rdb.Scan(ctx, 0, match, 1000).Iterator()
 	for found.Next(ctx) {
 		bytes, err := rdb.MemoryUsage(ctx, found.Val(), 0).Result()
 		if err != nil {
 			return err
 		}
+		ttl, err := rdb.PTTL(ctx, found.Val()).Result()
+		if err != nil {
+			return err
+		}
 		r.bytes += bytes
+		if ttl > 0 && ttl < time.Hour {
+			r.passing += bytes
+		}
 	}
 	return found.Err()
 }

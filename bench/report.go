@@ -62,11 +62,19 @@ func (r *report) results(g group, c config, runners []*runner) {
 	if g.redis != nil {
 		r.ratios("the server's CPU time of a call", runners, func(s *series) []float64 { return s.cpu })
 	}
-	r.head("the limit", fmt.Sprintf("most admitted in any window / %d", attackUnits),
-		fmt.Sprintf("bytes of a key in Redis after %d units", c.units))
+	if g.claims {
+		r.head("memory", fmt.Sprintf("bytes in Redis for each of %d who claim", c.crowd), "and for an hour at most, for retries")
+	} else {
+		r.head("the limit", fmt.Sprintf("most admitted in any window / %d", attackUnits),
+			fmt.Sprintf("bytes of a key in Redis after %d units", c.units))
+	}
 	meant := 1.0
 	for _, s := range runners {
-		r.row(s.name, unlessZero("%.2f", float64(s.admitted)/attackUnits), unlessZero("%.0f", float64(s.bytes)))
+		if g.claims {
+			r.row(s.name, each(s.bytes-s.passing, c.crowd), each(s.passing, c.crowd))
+		} else {
+			r.row(s.name, unlessZero("%.2f", float64(s.admitted)/attackUnits), unlessZero("%.0f", float64(s.bytes)))
+		}
 		for _, m := range s.measured {
 			meant = min(meant, float64(m.meant)/float64(m.calls))
 		}
@@ -74,6 +82,28 @@ func (r *report) results(g group, c config, runners []*runner) {
 	r.line("\nUnder each load at least %.1f %% of each one's calls were answered as the load's name says.", 100*meant)
 	for _, l := range loads {
 		r.load(g, l, runners)
+	}
+}
+
+// overheads writes what a limit costs a whole web application.
+func (r *report) overheads(all []site, measured []rates) {
+	r.line("\n## In front of a page\n\nRequests a second through the whole server on loopback, asked by wrk with 16 connections: " +
+		"how many of those that the same page\nanswers without a limit, in the same round. More is better here.")
+	r.head("limit", "allowed, a second", "× no limit", "refused, a second", "× no limit")
+	floor := 0
+	for i := 0; i < len(all); i++ {
+		s := all[i]
+		if i == 0 || s.framework != all[floor].framework {
+			floor = i
+			r.row(s.framework+", "+s.limit, fmt.Sprintf("%.0f", median(measured[i])), "1.00×", "–", "–")
+			continue
+		}
+		cells := []string{s.framework + ", " + s.limit}
+		for ; i < len(all) && all[i].framework == s.framework && all[i].limit == s.limit; i++ {
+			cells = append(cells, fmt.Sprintf("%.0f", median(measured[i])), times(measured[i], measured[floor]))
+		}
+		i--
+		r.row(cells...)
 	}
 }
 
@@ -125,6 +155,9 @@ func (l load) String() string {
 }
 
 func times(values, floor []float64) string { return unlessZero("%.2f×", ratio(values, floor)) }
+
+// each is how many bytes are each one's of a crowd.
+func each(bytes int64, crowd int) string { return unlessZero("%.0f", float64(bytes)/float64(crowd)) }
 
 // unlessZero is a dash for what is not there.
 func unlessZero(format string, value float64) string {

@@ -27,12 +27,17 @@ type subject struct {
 	max  int // how many units a fresh key has; 0: the subject is a floor, which allows all
 	// allow takes a unit of the key's, and reports whether there was one. It is called concurrently.
 	allow func(ctx context.Context, key string) (bool, error)
+	// keys matches the keys in Redis of a claim, all of them.
+	keys string
 }
 
 // group is subjects that are compared with each other; the first is their floor.
 type group struct {
 	name  string
 	redis *redis.Client // where they decide; nil: inside the process
+	// claims reports that a key is somebody who claims something: it has one unit, which does not come back, and is weighed in a
+	// crowd. Else a key is a budget of units.
+	claims bool
 	// subjects makes the subjects afresh, with limits of n units a window where their comment does not say another.
 	subjects func(n int, window time.Duration) []subject
 }
@@ -40,8 +45,6 @@ type group struct {
 // onRedis is the group of limiters that Redis decides for, all over one client.
 func onRedis(ctx context.Context, rdb *redis.Client) group {
 	return group{name: "On Redis", redis: rdb, subjects: func(n int, window time.Duration) []subject {
-		const one = "return 1"
-		sha := must(rdb.ScriptLoad(ctx, one).Result())
 		oneScript := core.NewScript("one", one, core.Once)
 
 		// The deadline is longer than any pause of a busy machine: an error would end the run.
@@ -54,10 +57,8 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 		peerLimit := redis_rate.Limit{Rate: n, Burst: n, Period: window}
 
 		return []subject{
-			{"floor: EVALSHA `return 1`", 0, func(ctx context.Context, key string) (bool, error) {
-				return rdb.EvalSha(ctx, sha, []string{key}, n, window.Milliseconds()).Bool()
-			}},
-			{"floor, by Engine.Run", 0, func(ctx context.Context, key string) (bool, error) {
+			floorOn(ctx, rdb),
+			{name: "floor, by Engine.Run", allow: func(ctx context.Context, key string) (bool, error) {
 				reply, err := gate.Run(ctx, oneScript, []string{gate.Key("floor", key)}, n, window.Milliseconds())
 				return reply == int64(1), err
 			}},
@@ -70,7 +71,7 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 			byGuard("SlidingWindow, by parts", 1000*n, gate.SlidingWindow("parts", core.Per(1000*most, 1440*window).WithResolution(1440))),
 			byGuard("FixedWindow", n, gate.FixedWindow("fixed", limit)),
 			byGuard("TokenBucket", n, gate.TokenBucket("bucket", limit)),
-			{"redis_rate", n, func(ctx context.Context, key string) (bool, error) {
+			{name: "redis_rate", max: n, allow: func(ctx context.Context, key string) (bool, error) {
 				result, err := peer.Allow(ctx, key, peerLimit)
 				return err == nil && result.Allowed > 0, err
 			}},
@@ -86,21 +87,31 @@ func inProcess() group {
 		gate := core.NewMemory()
 		limit := core.Per(int64(n), window)
 		return []subject{
-			{"floor: a map under a mutex", 0, countInMap()},
+			{name: "floor: a map under a mutex", allow: countInMap()},
 			byGuard("SlidingWindow", n, gate.SlidingWindow("one", limit)),
 			byGuard("FixedWindow", n, gate.FixedWindow("fixed", limit)),
 			byGuard("TokenBucket", n, gate.TokenBucket("bucket", limit)),
-			{"x/time/rate, one a key", n, byRate(n, window)},
-			{"sethvargo/go-limiter", n, bySethvargo(n, window)},
+			{name: "x/time/rate, one a key", max: n, allow: byRate(n, window)},
+			{name: "sethvargo/go-limiter", max: n, allow: bySethvargo(n, window)},
 			byUlule("ulule/limiter", n, window, ululememory.NewStore()),
 			byThrottled("throttled", n, window, must(throttledmemory.NewCtx(1<<16))),
-			{"httprate", n, byHTTPRate(n, window)},
+			{name: "httprate", max: n, allow: byHTTPRate(n, window)},
 		}
 	}}
 }
 
+const one = "return 1"
+
+// floorOn is the least that a script can do.
+func floorOn(ctx context.Context, rdb *redis.Client) subject {
+	sha := must(rdb.ScriptLoad(ctx, one).Result())
+	return subject{name: "floor: EVALSHA `return 1`", allow: func(ctx context.Context, key string) (bool, error) {
+		return rdb.EvalSha(ctx, sha, []string{key}, 100, time.Minute.Milliseconds()).Bool()
+	}}
+}
+
 func byGuard(name string, n int, g core.Guard) subject {
-	return subject{name, n, func(ctx context.Context, key string) (bool, error) {
+	return subject{name: name, max: n, allow: func(ctx context.Context, key string) (bool, error) {
 		d, err := g.Check(ctx, core.Attempt{Actor: key})
 		return d.Allowed, err
 	}}
@@ -108,7 +119,7 @@ func byGuard(name string, n int, g core.Guard) subject {
 
 func byUlule(name string, n int, window time.Duration, store limiter.Store) subject {
 	l := limiter.New(store, limiter.Rate{Limit: int64(n), Period: window})
-	return subject{name, n, func(ctx context.Context, key string) (bool, error) {
+	return subject{name: name, max: n, allow: func(ctx context.Context, key string) (bool, error) {
 		state, err := l.Get(ctx, key)
 		return !state.Reached, err
 	}}
@@ -116,7 +127,7 @@ func byUlule(name string, n int, window time.Duration, store limiter.Store) subj
 
 func byThrottled(name string, n int, window time.Duration, store throttled.GCRAStoreCtx) subject {
 	l := must(throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(n, window), MaxBurst: n - 1}))
-	return subject{name, n, func(ctx context.Context, key string) (bool, error) {
+	return subject{name: name, max: n, allow: func(ctx context.Context, key string) (bool, error) {
 		limited, _, err := l.RateLimitCtx(ctx, key, 1)
 		return !limited, err
 	}}

@@ -28,6 +28,13 @@ type Attempt struct {
 	// known within one poll, sale or packet, or within one actor's period of a quota: two sales do not know of each other's.
 	// Rate limits use it for giving back only.
 	ID string
+	// Origin is where the attempt came from, such as an address or a device, for those who look into it later. No guard decides by
+	// it; Votes keeps it in its audit stream. May be empty.
+	Origin string
+
+	// Shadow says that the answer is only watched: whoever asks lets the attempt pass whatever it is. Guards decide as ever;
+	// observers can tell such refusals from those that somebody has met.
+	Shadow bool
 
 	// madeID is set where prepare made the ID, so nobody but this attempt's holder knows it.
 	madeID bool

@@ -61,7 +61,7 @@ func check(t *testing.T, g Guard, a Attempt) Decision {
 
 func wantReason(t *testing.T, d Decision, want Reason) {
 	t.Helper()
-	if d.Reason != want || d.Allowed != (want == ReasonOK || want == ReasonAgain) {
+	if d.Reason != want || d.Allowed != (want == ReasonOK || want == ReasonAgain || want == ReasonChanged) {
 		t.Fatalf("decision %+v: want reason %q", d, want)
 	}
 }

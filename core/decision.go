@@ -13,7 +13,7 @@ type Decision struct {
 	Attempt Attempt
 	// Allowed reports whether the attempt may go on.
 	Allowed bool
-	// Reason says why: ReasonOK when allowed, or ReasonAgain.
+	// Reason says why: ReasonOK when allowed, or ReasonAgain, or ReasonChanged.
 	Reason Reason
 	// Source says who decided. It is empty beside an error, and where nobody had to be asked, as for ReasonOverLimit.
 	Source Source
@@ -22,7 +22,7 @@ type Decision struct {
 	Replayed bool
 
 	// Limit and Remaining are, for a rate limit, the units of the limit that speaks and what is left of them; for Votes
-	// the choices that a voter has in the poll and those left; for Quota the different items of a period; for Seckill the
+	// the votes that a voter has in the poll and those left; for Quota the different items of a period; for Seckill the
 	// stock and what is left of it; for RedPacket the shares and those left.
 	Limit, Remaining int64
 	// Window is the length of the limit that speaks, for Quota that of the period; zero for guards without one.
@@ -33,7 +33,7 @@ type Decision struct {
 	// refused. For Quota it is how long the period still is, for Seckill how long the reservation waits to be confirmed.
 	ResetAfter time.Duration
 
-	// Choices is the voter's record in this poll, the newest last. Votes only.
+	// Choices are the voter's votes that stand in this poll, the newest last. Votes only.
 	Choices []string
 	// State is what has become of the reservation. Seckill only.
 	State State
@@ -45,13 +45,24 @@ type Decision struct {
 	// kept. Idempotency only.
 	Outcome *Outcome
 
-	// stamp and limits say of an admitted rate limit attempt when it took its units, and by which limits.
+	// limits are those that decided a rate limit attempt; stamp says when an admitted one took its units.
 	stamp  int64
 	limits *limitSet
+	// parts is in how many parts the poll was divided when a vote was cast.
+	parts int
 	// span is the period that a quota counts an attempt in.
 	span span
 	// local is set where this process decided alone: whether what was taken has been given back.
 	local *atomic.Bool
+}
+
+// Limits returns all limits of the rate limit that decided, of which the one with the decision's Window speaks; nil for other
+// guards. The slice is the guard's: it must not be changed.
+func (d Decision) Limits() []Limit {
+	if d.limits == nil {
+		return nil
+	}
+	return d.limits.limits
 }
 
 // Reason says why an attempt was allowed or refused. Programs may switch on it.
@@ -70,13 +81,16 @@ const (
 
 	// ReasonDuplicate: this voter has voted, this buyer has all that one buyer may have, this user has a share of the packet.
 	ReasonDuplicate Reason = "duplicate"
-	// ReasonQuota: the voter has used all choices of a poll that gives several; the actor has had all different items of
-	// the period, and RetryAfter says when it ends.
+	// ReasonQuota: the voter has used all votes of a poll that gives several, or all of the day, and then RetryAfter says when
+	// it ends; the actor has had all different items of the period, and RetryAfter says when it ends.
 	ReasonQuota Reason = "quota"
 	// ReasonNotOpen: the poll opens later; RetryAfter says when.
 	ReasonNotOpen Reason = "not_open"
 	// ReasonClosed: the poll or the sale is over, the packet has expired.
 	ReasonClosed Reason = "closed"
+
+	// ReasonChanged: allowed, and the voter's vote for another choice counts no more. See Poll.Change.
+	ReasonChanged Reason = "changed"
 
 	// ReasonAgain: allowed, for an item that has been counted in this period already, and nothing was taken.
 	ReasonAgain Reason = "again"
@@ -90,7 +104,11 @@ const (
 	ReasonSoldOut Reason = "sold_out"
 	// ReasonNotReady: there is no such sale or packet: never opened, or lost with its Redis. Never taken for a stock of any size.
 	ReasonNotReady Reason = "not_ready"
-	// ReasonGone: the reservation can not be confirmed: cancelled, never made, or over and its units taken.
+	// ReasonUnconfirmed: too few replicas have got the reservation in time, see SeckillOptions.Durability. Asking again, with the
+	// same operation ID, helps when they are back.
+	ReasonUnconfirmed Reason = "unconfirmed"
+	// ReasonGone: the reservation can not be confirmed: cancelled, never made, or over and its units taken. There is no such vote to
+	// retract.
 	ReasonGone Reason = "gone"
 
 	// ReasonEmpty: all shares of the packet have been grabbed.

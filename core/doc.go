@@ -24,5 +24,7 @@
 //
 // NewMemory makes an engine without Redis, whose rate limits decide exactly the same inside the process.
 //
+// An outage of Redis costs a few time-outs: see WithBreaker. What the guards decide, and what goes wrong, an Observer hears.
+//
 // Scripts of one's own run the same way with Engine.Run.
 package core

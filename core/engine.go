@@ -32,6 +32,7 @@ type Engine struct {
 	clock         func() time.Time // nil: the server's clock, and the process's own; tests set it
 	undoing       chan struct{}    // holds a token for each undo that is under way
 	memoryKeys    int              // budgets that each limit keeps inside the process
+	breakers      *breakers        // nil: none
 
 	mu      sync.Mutex
 	names   map[string]bool
@@ -71,7 +72,7 @@ func WithRetryHorizon(d time.Duration) Option {
 	return func(e *Engine) { e.retryHorizon = d }
 }
 
-// WithObserver sets who hears of every decision and error, in place of an observer that logs errors with slog.
+// WithObserver sets who hears of every decision and error, in place of LogErrors. Observers makes one of several.
 func WithObserver(o Observer) Option {
 	if o == nil {
 		panic("core: WithObserver(nil): leave the option out to have errors logged")
@@ -102,13 +103,17 @@ func makeEngine(rdb Client, options []Option) *Engine {
 		retryHorizon:  10 * time.Minute,
 		refusalMemory: time.Second,
 		observer:      &logErrors{},
-		undoing:       make(chan struct{}, 64),
+		undoing:       make(chan struct{}, undoingMost),
 		memoryKeys:    defaultMemoryKeys,
+		breakers:      newBreakers(BreakerOptions{}),
 		names:         map[string]bool{},
 		scripts:       map[string]*Script{},
 	}
 	for _, option := range options {
 		option(e)
+	}
+	if e.breakers != nil {
+		e.breakers.nodeOf, e.breakers.changed = nodesOf(rdb), e.breakerChanged
 	}
 	return e
 }
@@ -145,9 +150,20 @@ func (e *Engine) moment() time.Time {
 // settleLimit is how long a call may take that no request waits for.
 func (e *Engine) settleLimit() time.Duration { return 10 * e.deadline }
 
-// undoLater runs f without making anybody wait, to undo what a call may have done whose reply did not come in time. It is done
-// as well as can be: not at all when too many are under way, since then Redis has other troubles.
-func (e *Engine) undoLater(f func(ctx context.Context)) {
+const (
+	// undoAgain is how long an undo is tried again: longer than a failover takes.
+	undoAgain = 30 * time.Second
+	// undoingMost is how many undos are under way at the same time.
+	undoingMost = 1024
+)
+
+// undoLater runs f without making anybody wait, to undo what a call may have done that ended with err: again and again, for half
+// a minute, until Redis has answered. It is done as well as can be: not at all when too many are under way, since then Redis has
+// other troubles. A call that was never sent has nothing to undo.
+func (e *Engine) undoLater(err error, f func(ctx context.Context) error) {
+	if errors.Is(err, ErrBreakerOpen) {
+		return
+	}
 	select {
 	case e.undoing <- struct{}{}:
 	default:
@@ -155,9 +171,18 @@ func (e *Engine) undoLater(f func(ctx context.Context)) {
 	}
 	background.Go(func() {
 		defer func() { <-e.undoing }()
-		ctx, cancel := context.WithTimeout(context.Background(), e.settleLimit())
+		ctx, cancel := context.WithTimeout(context.Background(), undoAgain)
 		defer cancel()
-		f(ctx)
+		for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+			if err := f(ctx); err == nil || errors.Is(err, redis.ErrClosed) {
+				return
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+		}
 	})
 }
 

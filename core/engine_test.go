@@ -27,6 +27,10 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"more than 0":                  func() { WithDeadline(0) },
 		"does not cover a retry":       func() { WithRetryHorizon(time.Millisecond) },
 		"leave the option out":         func() { WithObserver(nil) },
+		"or use WithoutBreaker":        func() { WithBreaker(BreakerOptions{Failures: -1}) },
+		"Pause of a minute at most":    func() { WithBreaker(BreakerOptions{Pause: time.Hour}) },
+		"none that is nil":             func() { Observers(LogErrors(), nil) },
+		"at least one observer":        func() { Observers() },
 		"a second at most":             func() { WithRefusalMemory(time.Second + 1) },
 		"0 to ask Redis always":        func() { WithRefusalMemory(-1) },
 		"guard's name is empty":        func() { engine().Votes("", VoteOptions{}) },
@@ -87,6 +91,7 @@ func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 	e.Seckill("s", SeckillOptions{})
 	e.RedPacket("r", RedPacketOptions{})
 	e.Quota("q", QuotaOptions{Items: 1, Period: Daily(time.UTC)})
+	e.Idempotency("i", IdempotencyOptions{})
 }
 
 func TestGuardsWithDifferentNamesShareNothing(t *testing.T) {
@@ -106,6 +111,7 @@ func every(t *testing.T, e *Engine) func(actor string) {
 	bans := e.Bans("bans", BanOptions{Refusals: 1})
 	packets := e.RedPacket("r", RedPacketOptions{})
 	quota := e.Quota("q", QuotaOptions{Items: 5, Period: Daily(time.UTC)})
+	once := e.Idempotency("i", IdempotencyOptions{})
 	openSale(t, sale, "tv", Sale{Stock: 1000})
 	createPacket(t, packets, "tv", Packet{Total: 1000, Shares: 10, Expires: time.Now().Add(time.Minute)})
 	return func(actor string) {
@@ -149,6 +155,13 @@ func every(t *testing.T, e *Engine) func(actor string) {
 			t.Fatal(err)
 		}
 		if err := quota.Reset(t.Context(), Attempt{Actor: actor}); err != nil {
+			t.Fatal(err)
+		}
+		operation := Attempt{Actor: actor, ID: "o1"}
+		d = check(t, once, operation)
+		wantReason(t, d, ReasonOK)
+		settle(t, once, d, actor != "fails")
+		if err := once.Reset(t.Context(), operation); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -293,7 +306,7 @@ func TestObserverHearsEverything(t *testing.T) {
 	want := "s open, r create, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, r check, " +
 		"w peek, w check, w refund, w reset, f peek, f check, f refund, f reset, b peek, b check, b refund, b reset, " +
 		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, r refund, r audit, " +
-		"q check, q settle, q used, q reset, w2 check"
+		"q check, q settle, q used, q reset, i check, i settle, i reset, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}

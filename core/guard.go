@@ -46,7 +46,19 @@ type Traits struct {
 	KeepsOnFailure bool
 	// Outage is what to do when the guard can not decide.
 	Outage Outage
+	// Unit is what Decision.Limit and Remaining count, where clients may pace themselves by them: an adapter tells them then. Empty:
+	// the figures are nothing for clients, as with votes and stocks.
+	Unit string
 }
+
+// Units that the guards count, by the names that the RateLimit header fields have for them. An application's own guards may have
+// others.
+const (
+	// UnitRequests is the unit of rate limits, whatever the cost of a request.
+	UnitRequests = "requests"
+	// UnitItems is the unit of Quota: requests for different items, of which the known ones are free. It is a name of our own.
+	UnitItems = "items"
+)
 
 // Outage is what becomes of an attempt that a guard can not decide because Redis can not be asked.
 type Outage int

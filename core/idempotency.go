@@ -159,7 +159,7 @@ func (g *Idempotency) check(ctx context.Context, a Attempt) (Decision, error) {
 	value, err := g.engine.run(ctx, g.engine.deadline, idempotencyBeginScript, g.operationKeys(a),
 		fingerprint(a), a.call, g.options.Lease.Milliseconds())
 	if err != nil {
-		g.engine.undoLater(func(ctx context.Context) { _ = g.release(ctx, a, voidFor) }) // observed
+		g.engine.undoLater(err, func(ctx context.Context) error { return g.release(ctx, a, voidFor) }) // observed
 		d.Attempt.call = ""
 		return d, err
 	}

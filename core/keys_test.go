@@ -102,9 +102,12 @@ func FuzzKeys(f *testing.F) {
 					}
 					note(fmt.Sprintf("limit %s of %q at %q", l.name, one, two), want, l.logKeys(attempt)...)
 				}
-				cast := votes.voteKeys(Attempt{Resource: one, ID: two})
-				note(fmt.Sprintf("poll %q", one), encode(one), cast[:2]...)
-				note(fmt.Sprintf("operation %q of poll %q", two, one), encode(one), cast[2])
+				cast := votes.partKeys(one, 0, two)
+				note(fmt.Sprintf("poll %q", one), encode(one), cast[:3]...)
+				note(fmt.Sprintf("operation %q of poll %q", two, one), encode(one), cast[3])
+				part := votes.partKeys(one, 7, two)
+				note(fmt.Sprintf("part of poll %q", one), encode(one)+"|7", part[:3]...)
+				note(fmt.Sprintf("operation %q in a part of poll %q", two, one), encode(one)+"|7", part[3])
 				note(fmt.Sprintf("sale of %q", one), encode(one), sale.saleKeys(one)...)
 				note(fmt.Sprintf("own of %q", one), encode(one), e.Key("own", one))
 				note(fmt.Sprintf("own of %q, %q", one, two), encode(one), e.Key("own", one, two))
@@ -160,7 +163,7 @@ func TestKeysOfACallShareASlot(t *testing.T) {
 	bans := e.Bans("b", BanOptions{})
 	for _, text := range hostile {
 		for _, keys := range [][]string{
-			votes.voteKeys(Attempt{Resource: text, ID: text}), sale.saleKeys(text), bans.banKeys(Attempt{Actor: text, Resource: text}),
+			votes.partKeys(text, 0, text), votes.partKeys(text, 255, text), sale.saleKeys(text), bans.banKeys(Attempt{Actor: text, Resource: text}),
 		} {
 			if err := checkTag(keys); err != nil {
 				t.Errorf("%.40q: %q", text, keys)

@@ -91,7 +91,7 @@ func (e *Engine) newLimiter(alg *algorithm, name string, by LimitsFunc, limits .
 
 // Traits implements Guard: an attempt counts however its request ends.
 func (l *limiter) Traits() Traits {
-	return Traits{KeepsOnFailure: true, Outage: OutageLocal}
+	return Traits{KeepsOnFailure: true, Outage: OutageLocal, Unit: UnitRequests}
 }
 
 // CheckLocal implements LocalGuard: it decides exactly as Check does, but from what this process has let through by CheckLocal, and by
@@ -116,6 +116,7 @@ func (l *limiter) begin(ctx context.Context, a Attempt) (Decision, *limitSet, er
 	if err != nil {
 		return d, nil, err
 	}
+	d.limits = limits
 	if least := limits.least; a.Cost > least.Max {
 		d.Reason, d.Limit, d.Window = ReasonOverLimit, least.Max, least.Window
 		return d, nil, nil
@@ -130,7 +131,6 @@ func (l *limiter) decideLocal(d *Decision, limits *limitSet, begun time.Time, pe
 		cost = 0
 	}
 	v := l.local().decide(d.Attempt, limits.limits, cost, l.micros(begun))
-	d.limits = limits
 	d.fill(v.allowed, v.remaining, v.moment, limits.limits[v.limit])
 	d.Source = SourceLocal
 	if peek {
@@ -263,7 +263,7 @@ func (d *Decision) readLimits(value any, limits *limitSet) error {
 		return r.err
 	}
 
-	d.limits, d.Source = limits, SourceRedis
+	d.Source = SourceRedis
 	d.fill(allowed, remaining, moment, limits.limits[which-1])
 	return nil
 }

@@ -85,7 +85,9 @@ func (p Period) at(milli int64) (span, error) {
 }
 
 // Traits implements Guard: a quota needs an item, and takes it back when the request fails.
-func (g *Quota) Traits() Traits { return Traits{NeedsItem: true, Outage: OutageClosed} }
+func (g *Quota) Traits() Traits {
+	return Traits{NeedsItem: true, Outage: OutageClosed, Unit: UnitItems}
+}
 
 // Check implements Guard. RetryAfter, when refused as ReasonQuota, and ResetAfter are the time until the period ends, by the
 // server's clock. ReasonDayRolled, with RetryAfter of a second, is all but impossible: it needs a period that ends while
@@ -143,7 +145,7 @@ func (g *Quota) decide(ctx context.Context, d *Decision, s span) (int64, error) 
 	value, err := g.engine.run(ctx, g.engine.deadline, quotaScript, g.quotaKeys(a, s), s.begins, s.ends, s.keep(),
 		g.options.Items, encodeUpTo(maxRecord, a.Item), encode(a.ID), given, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
-		g.engine.undoLater(func(ctx context.Context) { _ = g.undo(ctx, a, s, voidFor) }) // observed
+		g.engine.undoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, s, voidFor) }) // observed
 		d.Attempt.call = ""
 		return 0, err
 	}

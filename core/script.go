@@ -61,14 +61,21 @@ func (e *Engine) run(ctx context.Context, limit time.Duration, s *Script, keys [
 	if e.rdb == nil {
 		return nil, fmt.Errorf("script %s: %w", s.name, errNoRedis)
 	}
-	reply, err := within(ctx, limit, e.obeysDeadline, func(ctx context.Context) (any, error) {
-		return e.send(ctx, s, keys, args)
-	})
-	if err != nil {
-		e.suspectTopology(ctx, err)
-		return nil, fmt.Errorf("script %s: %w", s.name, err)
+	var key string
+	if len(keys) > 0 {
+		key = keys[0]
 	}
-	return reply, nil
+	reply, err := ask(ctx, e, limit, key, func(ctx context.Context) (any, error) { return e.send(ctx, s, keys, args) })
+	return reply, e.failed(ctx, s, err)
+}
+
+// failed names the script in an error, and sees to it that the next call does not meet the same.
+func (e *Engine) failed(ctx context.Context, s *Script, err error) error {
+	if err == nil {
+		return nil
+	}
+	e.suspectTopology(ctx, err)
+	return fmt.Errorf("script %s: %w", s.name, err)
 }
 
 // suspectTopology asks a cluster client to look where the slots are now, when a server can not be reached. go-redis does so
@@ -76,7 +83,13 @@ func (e *Engine) run(ctx context.Context, limit time.Duration, s *Script, keys [
 // taken over (go-redis issue 3979). The client does it in the background, one at a time.
 func (e *Engine) suspectTopology(ctx context.Context, err error) {
 	var answered redis.Error
-	if cluster, ok := e.rdb.(interface{ ReloadState(context.Context) }); ok && !errors.As(err, &answered) {
+	if !errors.As(err, &answered) {
+		e.reloadTopology(ctx)
+	}
+}
+
+func (e *Engine) reloadTopology(ctx context.Context) {
+	if cluster, ok := e.rdb.(interface{ ReloadState(context.Context) }); ok {
 		cluster.ReloadState(ctx)
 	}
 }
@@ -119,17 +132,21 @@ func query[T any](ctx context.Context, e *Engine, cmd interface {
 	redis.Cmder
 	Result() (T, error)
 }) (T, error) {
-	return within(ctx, e.settleLimit(), e.obeysDeadline, func(ctx context.Context) (T, error) {
+	key, _ := cmd.Args()[1].(string) // what is read here has its key there
+	return ask(ctx, e, e.settleLimit(), key, func(ctx context.Context) (T, error) {
 		_ = e.rdb.Process(ctx, cmd)
 		return cmd.Result()
 	})
 }
 
-// send runs the script, again where the server has refused to run it at all: that is no second run.
+// send runs the script, again where the server has refused to run it at all: that is no second run. It ends before the time
+// does, so that the error is what the server has said, and the breaker can tell a slot on the move from a server that is gone.
 func (e *Engine) send(ctx context.Context, s *Script, keys []string, args []any) (any, error) {
-	for pause := 2 * time.Millisecond; ; pause *= 2 {
-		reply, err := e.eval(ctx, s, keys, args)
-		if !refusedForNow(err) {
+	end, _ := ctx.Deadline() // there is one: the limit's
+	longest := time.Until(end) / 8
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
+		reply, err := eval(ctx, e.rdb, s, s.delivery, keys, args)
+		if !refusedForNow(err) || time.Until(end) < 2*pause {
 			return reply, err
 		}
 		select {
@@ -154,15 +171,16 @@ func refusedForNow(err error) bool {
 	return false
 }
 
-func (e *Engine) eval(ctx context.Context, s *Script, keys []string, args []any) (any, error) {
-	reply, err := e.process(ctx, s.delivery, "evalsha", s.sha, keys, args)
+// eval runs the script once, whether the server knows it or not.
+func eval(ctx context.Context, rdb Client, s *Script, d Delivery, keys []string, args []any) (any, error) {
+	reply, err := process(ctx, rdb, d, "evalsha", s.sha, keys, args)
 	if err != nil && (errors.Is(err, redis.ErrNoScript) || redis.HasErrorPrefix(err, "NOSCRIPT")) {
-		return e.process(ctx, s.delivery, "eval", s.source, keys, args)
+		return process(ctx, rdb, d, "eval", s.source, keys, args)
 	}
 	return reply, err
 }
 
-func (e *Engine) process(ctx context.Context, d Delivery, name, script string, keys []string, args []any) (any, error) {
+func process(ctx context.Context, rdb Client, d Delivery, name, script string, keys []string, args []any) (any, error) {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, name, script, len(keys))
 	for _, key := range keys {
@@ -176,9 +194,9 @@ func (e *Engine) process(ctx context.Context, d Delivery, name, script string, k
 	}
 	// Process returns the command's error; an AutoPipeliner returns before there is one, and Result waits for it.
 	if d == Once {
-		_ = e.rdb.Process(ctx, onceCmd{cmd})
+		_ = rdb.Process(ctx, onceCmd{cmd})
 	} else {
-		_ = e.rdb.Process(ctx, cmd)
+		_ = rdb.Process(ctx, cmd)
 	}
 	reply, err := cmd.Result()
 	if errors.Is(err, redis.Nil) {

@@ -219,7 +219,7 @@ func TestRedisThatIsReadOnly(t *testing.T) {
 	primary, replica := redistest.StartServer(t), redistest.StartServer(t)
 	replica.ReplicaOf(primary)
 	on := func(rdb Client) (*Engine, *Seckill) {
-		e := New(rdb, WithObserver(ignore{}), WithDeadline(10*time.Second))
+		e := New(rdb, WithObserver(ignore{}), WithDeadline(10*time.Second), WithoutBreaker())
 		return e, e.Seckill("s", SeckillOptions{})
 	}
 	_, sale := on(primary.Client(t))
@@ -251,7 +251,7 @@ func TestRedisThatSendsGarbage(t *testing.T) {
 // wantOutage wants an error from every guard, and nobody let in.
 func wantOutage(t *testing.T, rdb Client, text string) {
 	t.Helper()
-	e := New(rdb, WithObserver(ignore{}), WithDeadline(time.Second))
+	e := New(rdb, WithObserver(ignore{}), WithDeadline(time.Second), WithoutBreaker())
 	for _, g := range []Guard{
 		e.SlidingWindow("w", PerHour(5)), e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5)),
 		e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{}), e.RedPacket("r", RedPacketOptions{}),

@@ -55,6 +55,25 @@ type SeckillOptions struct {
 	// NoOutbox keeps no record of what happens to the sales: see Events. All processes that share a guard need the same, or
 	// there are gaps.
 	NoOutbox bool
+
+	// Durability is Fast, the default, or Acked: then a yes waits for replicas. That holds for Check, for the confirming by Settle, and
+	// for Open, Confirm, Cancel, Restock and Close. Refusals wait for nobody. A reservation that too few replicas have in time is
+	// refused as ReasonUnconfirmed, and calls by name return an ErrUnconfirmed.
+	//
+	// All processes that share a guard need the same. Acked needs a client that can keep a connection: *redis.Client,
+	// *redis.ClusterClient or *redis.Ring, and no proxy on the way that shares connections among clients. While a cluster moves a
+	// slot, Acked sales in it can not be decided.
+	Durability Durability
+	// Replicas is how many replicas have to have a change before an Acked guard says yes. Zero means 1.
+	//
+	// A yes survives the loss of the primary if a replica that has it is promoted. That is certain when Replicas is the number of all
+	// replicas; with fewer it is likely, as Redis Sentinel and Redis Cluster try to promote the one that has the most. It is no
+	// consensus: what was refused as ReasonUnconfirmed may last all the same, and servers that all restart have what they wrote to
+	// disk. So many replicas have to be there: one that was promoted confirms nothing until it has as many of its own.
+	Replicas int
+	// AckWithin is how long an Acked guard waits for replicas, in whole milliseconds and less than the engine's deadline. Zero means
+	// half of that. Meanwhile a connection of the client's pool is taken.
+	AckWithin time.Duration
 }
 
 // ErrNoSale is returned by calls by name, such as Status, for an item that is not on sale: never opened, or lost with its Redis.
@@ -63,6 +82,9 @@ var ErrNoSale = errors.New("core: no such sale")
 // ErrGone is returned by Settle when a reservation can not be confirmed any more, or an operation has been begun anew by another.
 var ErrGone = errors.New("core: the reservation is gone")
 
+// errNoItem is for calls by name that name nothing: without a name the keys of a sale would have no tag.
+var errNoItem = fmt.Errorf("%w: no item", ErrInvalidAttempt)
+
 // Seckill sells a limited stock and never more: the Actor is the buyer, the Resource the item on sale, the Cost the quantity,
 // the ID the reservation. Each sale has to be opened once, by Open; an item that is not on sale is refused.
 //
@@ -70,8 +92,8 @@ var ErrGone = errors.New("core: the reservation is gone")
 // Left, held and sold units add up to the stock before and after every script.
 type Seckill struct {
 	guard
-	options  SeckillOptions
-	soldOuts *soldOuts
+	options SeckillOptions
+	memory  *saleMemory
 }
 
 // Seckill makes a sale guard. It panics when the name is taken or not a name, the options make no sense, or the engine has
@@ -88,7 +110,8 @@ func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
 		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript, seckillSweepScript,
 		seckillRestockScript, seckillCloseScript,
 	}
-	return &Seckill{guard: e.register("seckill", name, scripts...), options: options, soldOuts: newSoldOuts()}
+	options = e.ackOptions(name, options)
+	return &Seckill{guard: e.register("seckill", name, scripts...), options: options, memory: newSaleMemory()}
 }
 
 // Traits implements Guard: a purchase needs an item, and its units go back when the request fails.
@@ -111,7 +134,7 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 	}
 	switch {
 	case item == "":
-		return false, fmt.Errorf("%w: no item", ErrInvalidAttempt)
+		return false, errNoItem
 	case sale.Stock < 1 || sale.Stock > maxAmount:
 		return false, fmt.Errorf("%w: a stock of %d: give it 1 to 2^53-1", ErrInvalidAttempt, sale.Stock)
 	case sale.PerBuyer < 1 || sale.PerBuyer > maxAmount:
@@ -123,7 +146,7 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 	if err := checkTimes(sale.Opens, sale.Closes); err != nil {
 		return false, fmt.Errorf("%w: a sale that %w", ErrInvalidAttempt, err)
 	}
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillOpenScript, g.saleKeys(item),
+	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillOpenScript, g.saleKeys(item),
 		sale.Stock, unixMilli(sale.Opens), unixMilli(sale.Closes), sale.PerBuyer, sale.Hold.Milliseconds(),
 		g.options.Keep.Milliseconds(), g.engine.now(time.Millisecond))
 	if err != nil {
@@ -135,9 +158,10 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 
 // Check implements Guard: it reserves units. The operation ID names the reservation.
 //
-// That an item is sold out is remembered by the process for 250 ms at most, and answered to attempts of as many units or more
-// that come without an operation ID: so long units that another process gives back, or a hold that ends, are not seen.
-// Meanwhile a buyer who has all that one buyer may have hears ReasonSoldOut too.
+// That an item is sold out, and that a buyer has all that one may have, is remembered by the process for 250 ms at most, and answered to
+// attempts of as many units or more that come without an operation ID: so long units that another process gives back, or a hold
+// that ends, are not seen. A buyer who has all that one may have hears ReasonSoldOut, in place of ReasonDuplicate, where only the
+// former is remembered.
 func (g *Seckill) Check(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	d, err := g.reserve(ctx, a)
@@ -152,7 +176,7 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 		return d, err
 	}
 	begun, sent := time.Now(), g.engine.moment()
-	if unasked && g.soldOuts.answer(&d, sent) {
+	if unasked && g.memory.answer(&d, sent) {
 		return d, nil
 	}
 	d, more, err := g.reserveOnce(ctx, a)
@@ -163,19 +187,22 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 			d, more, err = g.reserveOnce(ctx, a)
 		}
 	}
-	if err != nil {
-		g.engine.undoLater(func(ctx context.Context) { _, _ = g.cancel(ctx, a) }) // observed
-		d.Attempt.call = ""
-	} else if d.Reason == ReasonSoldOut {
-		g.soldOuts.hear(d, sent)
+	if errors.Is(err, ErrUnconfirmed) {
+		return g.unconfirmed(d), nil
 	}
-	return d, err
+	if err != nil {
+		g.engine.undoLater(err, func(ctx context.Context) error { _, err := g.cancel(ctx, a); return err }) // observed
+		d.Attempt.call = ""
+		return d, err
+	}
+	g.memory.hear(d, sent)
+	return d, nil
 }
 
 // reserveOnce calls the script once. more reports that it refuses, and might not when asked again.
 func (g *Seckill) reserveOnce(ctx context.Context, a Attempt) (d Decision, more bool, err error) {
 	d = Decision{Guard: g.name, Attempt: a}
-	value, err := g.engine.run(ctx, g.engine.deadline, seckillReserveScript, g.saleKeys(a.Resource),
+	value, err := g.runYes(ctx, g.engine.deadline, seckillReserveScript, g.saleKeys(a.Resource),
 		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
 		return d, false, err
@@ -218,25 +245,33 @@ func (g *Seckill) Settle(ctx context.Context, d Decision, ok bool) error {
 
 // Confirm turns a reservation into a sale, by the item and the reservation's operation ID. One whose time is over is sold
 // after all while units are left. The decision's reason is ReasonOK (replayed, when it was sold before), ReasonGone or
-// ReasonNotReady.
+// ReasonNotReady. An ErrUnconfirmed says that too few replicas have the sale: it is sold when calling again says so.
 func (g *Seckill) Confirm(ctx context.Context, item, id string) (Decision, error) {
-	return g.end(ctx, "confirm", seckillConfirmScript, StateSold, item, id, g.engine.now(time.Millisecond))
+	return g.end(ctx, "confirm", g.runYes, seckillConfirmScript, StateSold, item, id, g.engine.now(time.Millisecond))
 }
 
 // Cancel gives a reservation's units back, once. The decision's reason is ReasonOK (replayed, when there was nothing to give
 // back), ReasonConflict when the reservation is sold, or ReasonNotReady.
 func (g *Seckill) Cancel(ctx context.Context, item, id string) (Decision, error) {
-	return g.cancel(ctx, Attempt{Resource: item, ID: id})
+	return g.cancelBy(ctx, g.runYes, Attempt{Resource: item, ID: id})
 }
 
-// cancel gives a reservation back only if the attempt's own call of Check made it, where the attempt knows its call.
+// cancel gives a reservation back only if the attempt's own call of Check made it, where the attempt knows its call. It waits
+// for no replica: a hold that comes back by a failover ends by itself.
 func (g *Seckill) cancel(ctx context.Context, a Attempt) (Decision, error) {
-	defer g.soldOuts.drop(a.Resource, g.engine.moment)
-	return g.end(ctx, "cancel", seckillCancelScript, "", a.Resource, a.ID, a.call, g.engine.now(time.Millisecond))
+	return g.cancelBy(ctx, g.engine.run, a)
 }
+
+func (g *Seckill) cancelBy(ctx context.Context, run runScript, a Attempt) (Decision, error) {
+	defer g.memory.gaveBack(a.Resource, a.Actor, g.engine.moment)
+	return g.end(ctx, "cancel", run, seckillCancelScript, "", a.Resource, a.ID, a.call, "", g.engine.now(time.Millisecond))
+}
+
+// runScript is Engine.run, or Seckill.runYes.
+type runScript func(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error)
 
 func (g *Seckill) end(
-	ctx context.Context, op string, s *Script, state State, item, id string, more ...any,
+	ctx context.Context, op string, run runScript, s *Script, state State, item, id string, more ...any,
 ) (Decision, error) {
 	begun := time.Now()
 	d := Decision{Guard: g.name, Attempt: Attempt{Resource: item, ID: id}}
@@ -245,7 +280,7 @@ func (g *Seckill) end(
 			return fmt.Errorf("%w: %s needs an item and an operation ID", ErrInvalidAttempt, op)
 		}
 		args := append([]any{encode(id)}, more...)
-		value, err := g.engine.run(ctx, g.engine.settleLimit(), s, g.saleKeys(item), args...)
+		value, err := run(ctx, g.engine.settleLimit(), s, g.saleKeys(item), args...)
 		if err != nil {
 			return err
 		}
@@ -270,15 +305,22 @@ func (g *Seckill) end(
 // how many it found. Selling does not need it: Check takes such units itself when it would refuse without them. Sweep makes
 // them show in Status before that.
 func (g *Seckill) Sweep(ctx context.Context, item string) (int, error) {
-	defer g.soldOuts.drop(item, g.engine.moment)
+	defer g.memory.gaveBack(item, "", g.engine.moment)
 	begun := time.Now()
+	swept, err := g.sweep(ctx, item)
+	return int(swept), g.observe(ctx, "sweep", begun, Decision{Guard: g.name}, err)
+}
+
+func (g *Seckill) sweep(ctx context.Context, item string) (int64, error) {
+	if item == "" {
+		return 0, errNoItem
+	}
 	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillSweepScript, g.saleKeys(item),
 		sweepMost, g.engine.now(time.Millisecond))
-	var swept int64
-	if err == nil {
-		swept, err = readNumber(value)
+	if err != nil {
+		return 0, err
 	}
-	return int(swept), g.observe(ctx, "sweep", begun, Decision{Guard: g.name}, err)
+	return readNumber(value)
 }
 
 // Status returns where a sale stands, or ErrNoSale.
@@ -289,6 +331,9 @@ func (g *Seckill) Status(ctx context.Context, item string) (SaleStatus, error) {
 }
 
 func (g *Seckill) status(ctx context.Context, item string) (status SaleStatus, err error) {
+	if item == "" {
+		return status, errNoItem
+	}
 	values, err := query(ctx, g.engine, redis.NewSliceCmd(ctx, "hmget", g.saleKeys(item)[0], "stock", "left", "held", "sold"))
 	if err == nil {
 		err = readReply(values, 4, 4).err

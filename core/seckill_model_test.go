@@ -15,79 +15,81 @@ import (
 
 // TestSeckillAgainstModel does everything at random and compares with a model in Go after each step.
 func TestSeckillAgainstModel(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		engine := newEngine(b)
-		number := 0
-		rapid.Check(t, func(rt *rapid.T) {
-			number++
-			clock := newTestClock()
-			engine.clock = clock.Now
-			g := engine.Seckill(fmt.Sprintf("s%d", number), SeckillOptions{})
-			sale := Sale{
-				Stock:    rapid.Int64Range(1, 8).Draw(rt, "stock"),
-				PerBuyer: rapid.Int64Range(1, 3).Draw(rt, "per buyer"),
-				Hold:     10 * time.Second,
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) { seckillAgainstModel(t, b, SeckillOptions{}) })
+}
+
+func seckillAgainstModel(t *testing.T, b redistest.Backend, options SeckillOptions) {
+	engine := newEngine(b)
+	number := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		number++
+		clock := newTestClock()
+		engine.clock = clock.Now
+		g := engine.Seckill(fmt.Sprintf("s%d", number), options)
+		sale := Sale{
+			Stock:    rapid.Int64Range(1, 8).Draw(rt, "stock"),
+			PerBuyer: rapid.Int64Range(1, 3).Draw(rt, "per buyer"),
+			Hold:     10 * time.Second,
+		}
+		openSale(t, g, "tv", sale)
+		m := &saleModel{sale: sale, reservations: map[string]*modelReservation{}, restocks: map[string]int64{}}
+		reader := newSaleReader()
+		id := rapid.SampledFrom([]string{"1", "2", "3", "4", "5", "6"})
+		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
+			clock.Advance(time.Duration(rapid.IntRange(0, 4000).Draw(rt, "ms")) * time.Millisecond)
+			m.now = clock.Now()
+			switch rapid.IntRange(0, 7).Draw(rt, "op") {
+			case 0, 1, 2:
+				a := Attempt{
+					Actor: rapid.SampledFrom([]string{"ann", "bob", "cid"}).Draw(rt, "buyer"), Resource: "tv",
+					Cost: rapid.Int64Range(1, 3).Draw(rt, "quantity"), ID: id.Draw(rt, "id"),
+				}
+				d, err := g.Check(t.Context(), a)
+				if want := m.reserve(a); err != nil || d.Reason != want {
+					rt.Fatalf("reserve %+v: %+v (%v), want %q", a, d, err, want)
+				}
+			case 3:
+				id := id.Draw(rt, "id")
+				d, err := g.Confirm(t.Context(), "tv", id)
+				if want := m.confirm(id); err != nil || d.Reason != want {
+					rt.Fatalf("confirm %s: %+v (%v), want %q", id, d, err, want)
+				}
+			case 4:
+				id := id.Draw(rt, "id")
+				d, err := g.Cancel(t.Context(), "tv", id)
+				if want := m.cancel(id); err != nil || d.Reason != want {
+					rt.Fatalf("cancel %s: %+v (%v), want %q", id, d, err, want)
+				}
+			case 5:
+				n, err := g.Sweep(t.Context(), "tv")
+				if want := m.sweep(); err != nil || n != want {
+					rt.Fatalf("sweep: %d (%v), want %d", n, err, want)
+				}
+			case 6:
+				id, units := id.Draw(rt, "id"), rapid.Int64Range(-4, 4).Filter(func(n int64) bool { return n != 0 }).Draw(rt, "units")
+				_, err := g.Restock(t.Context(), "tv", id, units)
+				if want := m.restock(id, units); !errors.Is(err, want) {
+					rt.Fatalf("restock %s by %d: %v, want %v", id, units, err, want)
+				}
+			case 7:
+				if rapid.IntRange(0, 9).Draw(rt, "close") > 0 { // seldom: a closed sale is dull
+					continue
+				}
+				if err := g.Close(t.Context(), "tv"); err != nil {
+					rt.Fatalf("close: %v", err)
+				}
+				m.closed = true
 			}
-			openSale(t, g, "tv", sale)
-			m := &saleModel{sale: sale, reservations: map[string]*modelReservation{}, restocks: map[string]int64{}}
-			reader := newSaleReader()
-			id := rapid.SampledFrom([]string{"1", "2", "3", "4", "5", "6"})
-			for range rapid.IntRange(1, 50).Draw(rt, "steps") {
-				clock.Advance(time.Duration(rapid.IntRange(0, 4000).Draw(rt, "ms")) * time.Millisecond)
-				m.now = clock.Now()
-				switch rapid.IntRange(0, 7).Draw(rt, "op") {
-				case 0, 1, 2:
-					a := Attempt{
-						Actor: rapid.SampledFrom([]string{"ann", "bob", "cid"}).Draw(rt, "buyer"), Resource: "tv",
-						Cost: rapid.Int64Range(1, 3).Draw(rt, "quantity"), ID: id.Draw(rt, "id"),
-					}
-					d, err := g.Check(t.Context(), a)
-					if want := m.reserve(a); err != nil || d.Reason != want {
-						rt.Fatalf("reserve %+v: %+v (%v), want %q", a, d, err, want)
-					}
-				case 3:
-					id := id.Draw(rt, "id")
-					d, err := g.Confirm(t.Context(), "tv", id)
-					if want := m.confirm(id); err != nil || d.Reason != want {
-						rt.Fatalf("confirm %s: %+v (%v), want %q", id, d, err, want)
-					}
-				case 4:
-					id := id.Draw(rt, "id")
-					d, err := g.Cancel(t.Context(), "tv", id)
-					if want := m.cancel(id); err != nil || d.Reason != want {
-						rt.Fatalf("cancel %s: %+v (%v), want %q", id, d, err, want)
-					}
-				case 5:
-					n, err := g.Sweep(t.Context(), "tv")
-					if want := m.sweep(); err != nil || n != want {
-						rt.Fatalf("sweep: %d (%v), want %d", n, err, want)
-					}
-				case 6:
-					id, units := id.Draw(rt, "id"), rapid.Int64Range(-4, 4).Filter(func(n int64) bool { return n != 0 }).Draw(rt, "units")
-					_, err := g.Restock(t.Context(), "tv", id, units)
-					if want := m.restock(id, units); !errors.Is(err, want) {
-						rt.Fatalf("restock %s by %d: %v, want %v", id, units, err, want)
-					}
-				case 7:
-					if rapid.IntRange(0, 9).Draw(rt, "close") > 0 { // seldom: a closed sale is dull
-						continue
-					}
-					if err := g.Close(t.Context(), "tv"); err != nil {
-						rt.Fatalf("close: %v", err)
-					}
-					m.closed = true
-				}
-				got, err := g.Status(t.Context(), "tv")
-				if want := m.status(); err != nil || got != want || got.Left+got.Held+got.Sold != got.Stock {
-					rt.Fatalf("status %+v (%v), want %+v", got, err, want)
-				}
-				wantConsistent(rt, g, "tv")
-				reader.read(rt, g, "tv")
-				if reader.stock != m.sale.Stock || !maps.Equal(reader.reservations, m.values()) {
-					rt.Fatalf("the outbox tells of %d, %v, want %d, %v", reader.stock, reader.reservations, m.sale.Stock, m.values())
-				}
+			got, err := g.Status(t.Context(), "tv")
+			if want := m.status(); err != nil || got != want || got.Left+got.Held+got.Sold != got.Stock {
+				rt.Fatalf("status %+v (%v), want %+v", got, err, want)
 			}
-		})
+			wantConsistent(rt, g, "tv")
+			reader.read(rt, g, "tv")
+			if reader.stock != m.sale.Stock || !maps.Equal(reader.reservations, m.values()) {
+				rt.Fatalf("the outbox tells of %d, %v, want %d, %v", reader.stock, reader.reservations, m.sale.Stock, m.values())
+			}
+		}
 	})
 }
 

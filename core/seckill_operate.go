@@ -19,7 +19,7 @@ var ErrTooFewLeft = errors.New("core: too few units are left")
 // gives back those whose time is over. An ErrInvalidAttempt says that the ID was used with other units, or that the stock would be more
 // than 2^53-1. ErrNoSale: there is no such sale.
 func (g *Seckill) Restock(ctx context.Context, item, id string, units int64) (SaleStatus, error) {
-	defer g.soldOuts.drop(item, g.engine.moment)
+	defer g.memory.restocked(item, g.engine.moment)
 	begun := time.Now()
 	status, err := g.restock(ctx, item, id, units)
 	return status, g.observe(ctx, "restock", begun, Decision{Guard: g.name}, err)
@@ -32,7 +32,7 @@ func (g *Seckill) restock(ctx context.Context, item, id string, units int64) (Sa
 	case units == 0 || units < -maxAmount || units > maxAmount:
 		return SaleStatus{}, fmt.Errorf("%w: a restock of %d: give it 1 to 2^53-1, or as many below 0", ErrInvalidAttempt, units)
 	}
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillRestockScript, g.saleKeys(item),
+	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillRestockScript, g.saleKeys(item),
 		encode(id), units, g.engine.now(time.Millisecond))
 	if err != nil {
 		return SaleStatus{}, err
@@ -66,7 +66,10 @@ func (g *Seckill) Close(ctx context.Context, item string) error {
 }
 
 func (g *Seckill) close(ctx context.Context, item string) error {
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillCloseScript, g.saleKeys(item), g.engine.now(time.Millisecond))
+	if item == "" {
+		return errNoItem
+	}
+	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillCloseScript, g.saleKeys(item), g.engine.now(time.Millisecond))
 	if err != nil {
 		return err
 	}

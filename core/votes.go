@@ -5,24 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 var (
-	voteScript     = NewScript("vote", lua.Vote, Replayable)
-	voteUndoScript = NewScript("vote_undo", lua.VoteUndo, Replayable)
+	voteScript        = NewScript("vote", lua.Vote, Replayable)
+	voteUndoScript    = NewScript("vote_undo", lua.VoteUndo, Replayable)
+	voteRetractScript = NewScript("vote_retract", lua.VoteRetract, Replayable)
+	voteVoidScript    = NewScript("vote_void", lua.VoteVoid, Replayable)
+	voteSpreadScript  = NewScript("vote_spread", lua.VoteSpread, Replayable)
+	voteRepairScript  = NewScript("vote_repair", lua.VoteRepair, Replayable)
 )
 
-// Poll is how one poll goes.
+// Poll is how one poll goes. What is changed while it runs holds from then on; the votes that were cast before count.
 type Poll struct {
-	// PerVoter is how many different choices each voter may make, at most 1000. Zero means 1.
+	// PerVoter is how many votes each voter has in the poll, at most 1000. Zero means 1.
 	PerVoter int
+	// PerChoice is how many of them may be for one and the same choice, at most 1000. Zero means 1.
+	PerChoice int
+	// PerDay is how many of them a voter may cast on one Day, at most 1000. Zero: as many as in the poll.
+	PerDay int
+	// Day says which days there are, for PerDay. Nil means Daily(time.UTC).
+	Day Period
+	// Change lets a voter who has one vote change it by voting for another choice. With more votes than one a voter takes
+	// back what he does not want any more: set Retract.
+	Change bool
+	// Retract lets a voter take votes back: see Votes.Retract.
+	Retract bool
 	// Choices are the items that may be voted for; another item is an ErrInvalidAttempt. Nil allows any item, so the
 	// application has to check them: otherwise voters add choices of their own to the tally.
 	Choices []string
@@ -37,22 +48,49 @@ type VoteOptions struct {
 	// Find returns how a poll goes, by its name, which is the attempt's Resource. It is called on each attempt, so it
 	// should answer from memory. ErrNoPoll refuses the attempt as ReasonNotOpen; any other error fails the check.
 	Find func(ctx context.Context, poll string) (Poll, error)
-	// Keep is how long a poll's votes are kept after the last one, or after the poll closes, whichever is later. Zero
-	// means 30 days. A poll that nobody votes in for longer than this, and that has no closing time, starts anew.
+	// Keep is how long a poll's votes are kept after the last one, or after the poll closes, whichever is later; where nothing
+	// closes the poll, it may be a little longer. Zero means 30 days. A poll that nobody votes in for longer than this, and that has no closing time, starts anew; of one with
+	// a Spread, each part by itself.
 	Keep time.Duration
+	// Spread is in how many parts each poll is divided, by voter, at most 256, so that a poll that everybody votes in at once
+	// uses all masters of a cluster: ten times their number makes the parts even. Zero means 1, which is right for all
+	// but the hottest polls, and on a single server.
+	//
+	// A poll keeps the number that its first vote found, whatever is set later or in other processes, so nobody votes twice. With
+	// more parts than one, an operation ID is known within its voter's part: another voter's use of it may go unnoticed.
+	Spread int
+	// Audit keeps a stream of all that happens to votes, which Audit reads and Void needs. It is kept as long as the poll, and
+	// never trimmed: about 100 bytes a vote with a short voter, operation ID and origin. All processes that share a guard need the
+	// same, or there are gaps.
+	Audit bool
 }
 
 // ErrNoPoll is what VoteOptions.Find returns for a poll that does not exist.
 var ErrNoPoll = errors.New("core: no such poll")
 
-// Votes counts each voter once: the Actor is the voter, the Resource the poll, the Item the choice, the Cost the weight.
+// Votes counts each voter as often as the poll allows: the Actor is the voter, the Resource the poll, the Item the choice,
+// the Cost the weight.
 //
 // A voter's record and the tally change in the same script, so the sum of the tally is the sum of the records at all
 // times. A vote is a claim: Settle with ok false takes it back.
+//
+// Redis keeps less than 20 bytes for each vote, whatever the length of the voter's ID, of which a record has 96 bits of the
+// SHA-256. Two voters of one poll who have those in common would count as one: the second would hear ReasonDuplicate. The chance that
+// this happens to any two of ten million voters is 6e-16. Beside that there are, once for each different ballot (the choice,
+// the weight, and with Poll.PerDay the day), some 150 bytes, and for each operation ID about 200: for ten minutes (see
+// WithRetryHorizon) where the guard made the ID, and as long as the poll where it came from outside.
 type Votes struct {
 	guard
-	options VoteOptions
+	options    VoteOptions
+	clock      func() time.Time // this process's: a first guess at the day; the server's decides
+	divisions  *divisions
+	duplicates *duplicates[votedBefore]
 }
+
+const (
+	maxVotesEach = 1000
+	maxSpread    = 256
+)
 
 // Votes makes a vote guard. It panics when the name is taken or not a name, the options make no sense, or the engine has no
 // Redis.
@@ -68,12 +106,37 @@ func (e *Engine) Votes(name string, options VoteOptions) *Votes {
 		panic(fmt.Sprintf("core: votes kept for %v are soon forgotten, and their voters vote again: "+
 			"give Keep days (guard %q)", options.Keep, name))
 	}
-	return &Votes{guard: e.register("votes", name, voteScript, voteUndoScript), options: options}
+	if options.Spread < 0 || options.Spread > maxSpread {
+		panic(fmt.Sprintf("core: polls spread over %d parts: give Spread 1 to %d, or 0 for one part (guard %q)",
+			options.Spread, maxSpread, name))
+	}
+	options.Spread = max(options.Spread, 1)
+	scripts := []*Script{
+		voteScript, voteUndoScript, voteRetractScript, voteVoidScript, voteSpreadScript, voteRepairScript,
+	}
+	return &Votes{
+		guard:      e.register("votes", name, scripts...),
+		options:    options,
+		clock:      e.moment,
+		divisions:  newDivisions(options.Keep),
+		duplicates: newDuplicates[votedBefore](e.refusalMemory),
+	}
 }
 
 func (p *Poll) check() error {
-	if p.PerVoter < 0 || p.PerVoter > 1000 {
-		return fmt.Errorf("core: %d choices a voter: give 1 to 1000", p.PerVoter)
+	for _, cap := range []struct {
+		what  string
+		votes int
+	}{
+		{"votes a voter", p.PerVoter}, {"votes a voter for one choice", p.PerChoice}, {"votes a voter on one day", p.PerDay},
+	} {
+		if cap.votes < 0 || cap.votes > maxVotesEach {
+			return fmt.Errorf("core: %d %s: give 1 to %d, or 0 for the default", cap.votes, cap.what, maxVotesEach)
+		}
+	}
+	if p.Change && p.PerVoter > 1 {
+		return fmt.Errorf("core: a poll that votes are changed in, and %d votes a voter: which of them would a new one replace? "+
+			"Use Retract in place of Change", p.PerVoter)
 	}
 	if err := checkTimes(p.Opens, p.Closes); err != nil {
 		return fmt.Errorf("core: a poll that %w", err)
@@ -97,10 +160,37 @@ func checkTimes(opens, closes time.Time) error {
 // countable reports whether scripts can count with a time.
 func countable(t time.Time) bool { return t.Unix() >= 1 && t.Year() <= 2200 }
 
+// unixMilli is a time as scripts take it: 0 where there is none.
+func unixMilli(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+var utcDays = Daily(time.UTC)
+
+// day returns the day of a moment, as the scripts take it, or none where the poll has no cap by the day.
+func (p *Poll) day(milli int64) (span, error) {
+	switch {
+	case p.PerDay == 0:
+		return span{}, nil
+	case p.Day == nil:
+		return utcDays.at(milli)
+	}
+	return p.Day.at(milli)
+}
+
 // Traits implements Guard: a vote needs a poll, and is taken back when the request fails.
 func (g *Votes) Traits() Traits { return Traits{NeedsResource: true, Outage: OutageClosed} }
 
-// Check implements Guard: it casts a vote. A refusal as ReasonDuplicate or ReasonQuota has the choices that stand.
+// Check implements Guard: it casts a vote or, where the poll allows it, changes the voter's only one (ReasonChanged). Decision.Choices
+// are the voter's votes that stand, also when refused as ReasonDuplicate or ReasonQuota. RetryAfter is the time until the
+// poll opens, or until the day ends whose votes are used up.
+//
+// That a vote is a duplicate is remembered by the process for as long as WithRefusalMemory says, and answered to attempts that
+// come without an operation ID, in polls that votes are not changed in: so long a vote that another process takes back is
+// not seen.
 func (g *Votes) Check(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	d, err := g.check(ctx, a)
@@ -108,6 +198,7 @@ func (g *Votes) Check(ctx context.Context, a Attempt) (Decision, error) {
 }
 
 func (g *Votes) check(ctx context.Context, a Attempt) (Decision, error) {
+	unasked := a.ID == "" // madeID would not do: who asks again with a Decision's attempt has an ID that Redis may know
 	a, err := a.prepareClaim("the poll")
 	d := Decision{Guard: g.name, Attempt: a}
 	if err != nil {
@@ -125,30 +216,111 @@ func (g *Votes) check(ctx context.Context, a Attempt) (Decision, error) {
 		return d, fmt.Errorf("%w: %.100q is not a choice of this poll", ErrInvalidAttempt, a.Item)
 	}
 
-	perVoter := int64(max(poll.PerVoter, 1))
-	remember := int64(0)
-	if a.madeID {
-		remember = g.engine.retryHorizon.Milliseconds()
+	v := newVoter(a.Actor)
+	call := g.duplicates.ask(v.in(a.Resource), g.engine.moment())
+	if unasked {
+		if before, found := g.duplicates.find(call.key, call.sent); found && before.answers(&poll, a, call.sent) {
+			before.fill(&d)
+			return d, nil
+		}
 	}
-	value, err := g.engine.run(ctx, g.engine.deadline, voteScript, g.voteKeys(a),
-		encode(a.Actor), encodeUpTo(maxRecord, a.Item), a.Cost, perVoter, unixMilli(poll.Opens), unixMilli(poll.Closes),
-		g.options.Keep.Milliseconds(), remember, a.call, g.engine.now(time.Millisecond))
-	if err != nil {
-		g.engine.undoLater(func(ctx context.Context) { _ = g.undo(ctx, a, voidFor) }) // observed
-		d.Attempt.call = ""
+	ctx, cancel := context.WithTimeout(ctx, g.engine.deadline) // for all times that the server may be asked
+	defer cancel()
+	if err := g.cast(ctx, &d, v, &poll); err != nil {
 		return d, err
 	}
-	r := readReply(value, 5, 5)
-	reason, replayed, cast := r.text(), r.flag(), r.number()
-	retry, choices := r.duration(time.Millisecond), r.text()
-	if r.err != nil {
-		return d, r.err
+	if d.Allowed {
+		g.duplicates.drop(call.key)
+	} else if before, worth := remember(&poll, d); worth {
+		g.duplicates.hear(call, before)
 	}
-	d.Reason, d.Replayed, d.Source = Reason(reason), replayed, SourceRedis
-	d.Allowed = d.Reason == ReasonOK
-	d.Limit, d.Remaining, d.RetryAfter = perVoter, max(perVoter-cast, 0), retry
-	d.Choices = parseChoices(choices)
 	return d, nil
+}
+
+// cast asks Redis, again where the poll is divided otherwise or the server's clock is on another day than expected. It fills in the
+// decision.
+func (g *Votes) cast(ctx context.Context, d *Decision, v voter, poll *Poll) error {
+	now := g.clock().UnixMilli()
+	for range 4 {
+		parts, err := g.parts(ctx, d.Attempt.Resource, poll)
+		if err != nil {
+			return err
+		}
+		today, err := poll.day(now)
+		if err != nil {
+			return err
+		}
+		number, err := g.castOnce(ctx, d, v, poll, parts, today)
+		switch {
+		case err != nil:
+			return err
+		case d.Reason == reasonSpread:
+			g.divisions.differ(d.Attempt.Resource)
+		case d.Reason == ReasonDayRolled:
+			now = number
+		default:
+			return nil
+		}
+	}
+	if d.Reason == reasonSpread {
+		d.Reason = ""
+		return errDivided
+	}
+	d.RetryAfter = time.Second
+	return nil
+}
+
+// reasonSpread is what the scripts say when a poll is divided into another number of parts. Nobody else hears it.
+const reasonSpread Reason = "spread"
+
+var errDivided = errors.New("the parts of the poll do not agree how many there are: has Redis lost some of them?")
+
+// castOnce calls the script once, and returns the number that its reply has.
+func (g *Votes) castOnce(ctx context.Context, d *Decision, v voter, poll *Poll, parts int, day span) (int64, error) {
+	a := d.Attempt
+	part := v.part(parts)
+	perVoter := int64(max(poll.PerVoter, 1))
+	args := []any{
+		v.record(), encodeUpTo(maxRecord, a.Item), a.Cost, perVoter, max(poll.PerChoice, 1), oneIf(poll.Change),
+		poll.PerDay, day.begins, day.ends, unixMilli(poll.Opens), unixMilli(poll.Closes), g.keep(parts), g.rememberID(a), parts, a.call,
+	}
+	args = append(args, g.audited(a)...)
+	value, err := g.engine.run(ctx, g.engine.deadline, voteScript, g.partKeys(a.Resource, part, a.ID), append(args,
+		g.engine.now(time.Millisecond))...)
+	if err != nil {
+		g.engine.undoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, parts, voidFor) }) // observed
+		d.Attempt.call = ""
+		return 0, err
+	}
+	r := readReply(value, 5, 5)
+	reason, replayed, cast, number, choices := r.text(), r.flag(), r.number(), r.number(), r.texts()
+	if r.err != nil {
+		return 0, r.err
+	}
+	d.Reason, d.Replayed, d.Source, d.parts = Reason(reason), replayed, SourceRedis, parts
+	d.Allowed = d.Reason == ReasonOK || d.Reason == ReasonChanged
+	d.Limit, d.Remaining = perVoter, max(perVoter-cast, 0)
+	d.Choices = decodeAll(choices)
+	if d.Reason == ReasonNotOpen || d.Reason == ReasonQuota {
+		d.RetryAfter = durationOf(number, time.Millisecond)
+	}
+	return number, nil
+}
+
+// rememberID is how long the scripts keep the answer to an operation, in milliseconds; 0: as long as the votes.
+func (g *Votes) rememberID(a Attempt) int64 {
+	if a.madeID {
+		return g.engine.retryHorizon.Milliseconds()
+	}
+	return 0
+}
+
+// audited is what the audit stream has of an attempt: who, under which operation ID, from where.
+func (g *Votes) audited(a Attempt) []any {
+	if !g.options.Audit {
+		return []any{"", "", ""}
+	}
+	return []any{encode(a.Actor), encode(a.ID), encode(a.Origin)}
 }
 
 func (g *Votes) find(ctx context.Context, name string) (Poll, error) {
@@ -165,83 +337,147 @@ func (g *Votes) find(ctx context.Context, name string) (Poll, error) {
 	return poll, err
 }
 
-// Settle implements Guard: not ok takes the vote back, once.
+// Settle implements Guard: not ok takes the vote back, once. A vote that changed another restores it. A vote that does not stand
+// any more, because its voter has retracted or changed it or it was voided, is left as it is.
 func (g *Votes) Settle(ctx context.Context, d Decision, ok bool) error {
 	if ok || !d.Allowed {
 		return nil
 	}
-	return g.undo(ctx, d.Attempt, 0)
+	return g.undo(ctx, d.Attempt, d.parts, 0)
 }
 
 // voidFor is how long a call that was given up does not count when it comes after its undo.
 const voidFor = time.Minute
 
-// undo takes back the vote that the attempt's own call of Check was told of. If that call has not come yet, it shall not count
-// when it comes within the time given.
-func (g *Votes) undo(ctx context.Context, a Attempt, void time.Duration) error {
+// undo takes back the vote that the attempt's own call of Check was told of, in a poll of so many parts; 0: not known. If that call
+// has not come yet, it shall not count when it comes within the time given.
+func (g *Votes) undo(ctx context.Context, a Attempt, parts int, void time.Duration) error {
 	begun := time.Now()
-	_, err := g.engine.run(ctx, g.engine.settleLimit(), voteUndoScript, g.voteKeys(a),
-		encode(a.Actor), encodeUpTo(maxRecord, a.Item), a.Cost, a.call, void.Milliseconds())
+	v := newVoter(a.Actor)
+	defer g.duplicates.drop(v.in(a.Resource))
+	err := error(nil)
+	if parts == 0 { // the decision is from another process
+		parts, err = g.storedParts(ctx, a.Resource)
+	}
+	if err == nil {
+		args := append([]any{v.record(), a.call, void.Milliseconds()}, g.audited(a)...)
+		_, err = g.engine.run(ctx, g.engine.settleLimit(), voteUndoScript, g.partKeys(a.Resource, v.part(parts), a.ID), args...)
+	}
 	return g.observe(ctx, "settle", begun, Decision{Guard: g.name, Attempt: a}, err)
 }
 
-// Tally returns the sum of weights of each choice: those that have any, and those that the poll names. A very long choice, 1024 bytes
-// once encoded, that the poll does not name has the name by which it is kept: '#' and its SHA-256 in unpadded base64url.
-// An unknown poll has an empty tally.
-func (g *Votes) Tally(ctx context.Context, poll string) (map[string]int64, error) {
+// Retract takes the voter's newest vote for a choice (the attempt's Item) back, where Poll.Retract allows it: the tally and the
+// voter's record have one vote less, and the voter may vote again. The attempt's Cost does not matter; the decision's has the weight
+// that was taken back.
+//
+// It does so once for each operation ID: ask again with the Decision's Attempt when the answer did not come. The reasons are ReasonOK
+// (replayed, when an earlier call with this ID did it), ReasonGone when no such vote stands, ReasonClosed, ReasonNotOpen when
+// there is no such poll, and ReasonConflict when the ID is that of another operation, such as the vote's own. In a
+// poll without Retract it is an ErrInvalidAttempt. A retraction stays: Settle does nothing.
+func (g *Votes) Retract(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
-	tally, err := g.tally(ctx, poll)
-	return tally, g.observe(ctx, "tally", begun, Decision{Guard: g.name}, err)
+	d, err := g.retract(ctx, a)
+	return d, g.observe(ctx, "retract", begun, d, err)
 }
 
-func (g *Votes) tally(ctx context.Context, poll string) (map[string]int64, error) {
-	sums, err := query(ctx, g.engine, redis.NewMapStringStringCmd(ctx, "hgetall", g.keys.key(encode(poll), "tally")))
+func (g *Votes) retract(ctx context.Context, a Attempt) (Decision, error) {
+	a.Cost = 1
+	a, err := a.prepareClaim("the poll")
+	d := Decision{Guard: g.name, Attempt: a}
 	if err != nil {
-		return nil, err
+		return d, err
 	}
-	found, err := g.find(ctx, poll)
-	if err != nil && !errors.Is(err, ErrNoPoll) {
-		return nil, err
+	poll, err := g.find(ctx, a.Resource)
+	switch {
+	case errors.Is(err, ErrNoPoll):
+		d.Reason = ReasonNotOpen
+		return d, nil
+	case err != nil:
+		return d, err
+	case !poll.Retract:
+		return d, fmt.Errorf("%w: votes of this poll can not be retracted: its Poll.Retract is not set", ErrInvalidAttempt)
 	}
-	tally := make(map[string]int64, len(sums))
-	named := map[string]string{}
-	for _, choice := range found.Choices {
-		tally[choice] = 0
-		named[encodeUpTo(maxRecord, choice)] = choice
-	}
-	for kept, sum := range sums {
-		n, err := strconv.ParseInt(sum, 10, 64)
+	v := newVoter(a.Actor)
+	defer g.duplicates.drop(v.in(a.Resource))
+	for range 3 {
+		parts, err := g.parts(ctx, a.Resource, &poll)
 		if err != nil {
-			return nil, fmt.Errorf("tally of %.100q: %w", poll, err)
+			return d, err
 		}
-		choice, ok := named[kept]
-		if !ok {
-			choice = decode(kept)
+		args := []any{
+			v.record(), encodeUpTo(maxRecord, a.Item), unixMilli(poll.Closes), g.rememberID(a), parts, a.call,
 		}
-		tally[choice] += n
+		args = append(args, g.audited(a)...)
+		value, err := g.engine.run(ctx, g.engine.settleLimit(), voteRetractScript, g.partKeys(a.Resource, v.part(parts), a.ID),
+			append(args, g.engine.now(time.Millisecond))...)
+		if err != nil {
+			return d, err
+		}
+		r := readReply(value, 5, 5)
+		reason, replayed, cast, number, choices := r.text(), r.flag(), r.number(), r.number(), r.texts()
+		if r.err != nil {
+			return d, r.err
+		}
+		if Reason(reason) == reasonSpread {
+			g.divisions.differ(a.Resource)
+			continue
+		}
+		d.Reason, d.Replayed, d.Source = Reason(reason), replayed, SourceRedis
+		d.Limit = int64(max(poll.PerVoter, 1))
+		d.Remaining, d.Choices = max(d.Limit-cast, 0), decodeAll(choices)
+		if d.Allowed = d.Reason == ReasonOK; d.Allowed {
+			d.Attempt.Cost = number
+		}
+		return d, nil
 	}
-	return tally, nil
+	return d, errDivided
 }
 
-func (g *Votes) voteKeys(a Attempt) []string {
-	poll := encode(a.Resource)
-	return []string{g.keys.key(poll, "voters"), g.keys.key(poll, "tally"), g.keys.key(poll, "op", encode(a.ID))}
+// votedBefore is what is remembered of a duplicate.
+type votedBefore struct {
+	perVoter, perChoice int // as the poll was then
+	item                string
+	limit, remaining    int64
+	choices             []string
 }
 
-// parseChoices reads a voter's record: "choice=weight", separated by spaces.
-func parseChoices(record string) []string {
-	var choices []string
-	for _, one := range strings.Fields(record) {
-		choice, _, _ := strings.Cut(one, "=")
-		choices = append(choices, decode(choice))
+// remember returns what a refusal is remembered as, and whether it is: not where a vote for another choice, by another process, would
+// let the same attempt pass, and not what takes much memory.
+func remember(poll *Poll, d Decision) (votedBefore, bool) {
+	length := len(d.Attempt.Item)
+	for _, choice := range d.Choices {
+		length += len(choice)
 	}
-	return choices
+	if d.Reason != ReasonDuplicate || poll.Change || length > 512 {
+		return votedBefore{}, false
+	}
+	return votedBefore{poll.PerVoter, poll.PerChoice, d.Attempt.Item, d.Limit, d.Remaining, slices.Clone(d.Choices)}, true
 }
 
-// unixMilli is a time as scripts take it: 0 where there is none.
-func unixMilli(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
+// answers reports whether an attempt now is the same duplicate.
+func (v votedBefore) answers(poll *Poll, a Attempt, now time.Time) bool {
+	same := v.limit == 1 || v.item == a.Item // who has one vote has none for any choice
+	return same && v.perVoter == poll.PerVoter && v.perChoice == poll.PerChoice && !poll.Change &&
+		(poll.Closes.IsZero() || now.Before(poll.Closes)) && !now.Before(poll.Opens)
+}
+
+func (v votedBefore) fill(d *Decision) {
+	d.Reason, d.Source = ReasonDuplicate, SourceRemembered
+	d.Limit, d.Remaining, d.Choices = v.limit, v.remaining, slices.Clone(v.choices)
+}
+
+// decodeAll turns encoded choices back into what they were.
+func decodeAll(encoded []string) []string {
+	for i, text := range encoded {
+		encoded[i] = decode(text)
 	}
-	return t.UnixMilli()
+	return encoded
+}
+
+// oneIf is what scripts take for yes and no.
+func oneIf(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }

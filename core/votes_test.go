@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -192,7 +190,7 @@ func TestVotesSharedByRetries(t *testing.T) {
 		for range 100 { // a client that hammers does not make the record grow
 			check(t, g, a)
 		}
-		if n := b.Client.StrLen(t.Context(), g.voteKeys(a)[2]).Val(); n > 250 {
+		if n := b.Client.StrLen(t.Context(), g.partKeys("p", 0, a.ID)[3]).Val(); n > 250 {
 			t.Errorf("the record of the operation has %d bytes", n)
 		}
 	})
@@ -206,7 +204,7 @@ func TestVotesUndoThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.undo(t.Context(), a, voidFor); err != nil {
+		if err := g.undo(t.Context(), a, 1, voidFor); err != nil {
 			t.Fatal(err)
 		}
 		wantReason(t, check(t, g, a), ReasonGone)
@@ -308,7 +306,7 @@ func TestVotesTallyOverflow(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := newEngine(b).Votes("v", VoteOptions{})
 		check(t, g, Attempt{Actor: "ann", Resource: "p"})
-		key := g.voteKeys(Attempt{Resource: "p"})[1]
+		key := g.recordKeys("p", 0)[1]
 		b.Client.HSet(t.Context(), key, "", math.MaxInt64)
 		if _, err := g.Check(t.Context(), Attempt{Actor: "bob", Resource: "p"}); err == nil {
 			t.Error("a sum beyond 64 bits was counted")
@@ -350,10 +348,11 @@ func TestVotesKeysExpire(t *testing.T) {
 		made := check(t, g, Attempt{Actor: "ann", Resource: "p"})
 		given := check(t, g, Attempt{Actor: "bob", Resource: "p", ID: "given"})
 		for key, want := range map[string]time.Duration{
-			g.voteKeys(made.Attempt)[0]:  3 * time.Hour,
-			g.voteKeys(made.Attempt)[1]:  3 * time.Hour,
-			g.voteKeys(made.Attempt)[2]:  10 * time.Minute,
-			g.voteKeys(given.Attempt)[2]: 3 * time.Hour,
+			g.recordKeys("p", 0)[0]:                 3 * time.Hour,
+			g.recordKeys("p", 0)[1]:                 3 * time.Hour,
+			g.recordKeys("p", 0)[2]:                 3 * time.Hour,
+			g.partKeys("p", 0, made.Attempt.ID)[3]:  10 * time.Minute,
+			g.partKeys("p", 0, given.Attempt.ID)[3]: 3 * time.Hour,
 		} {
 			if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl > want || ttl < want-time.Minute {
 				t.Errorf("%q expires in %v, want %v", key, ttl, want)
@@ -362,66 +361,62 @@ func TestVotesKeysExpire(t *testing.T) {
 	})
 }
 
-// TestVotesAgainstModel casts, repeats and takes back at random, and compares the tally with a map.
-func TestVotesAgainstModel(t *testing.T) {
+// TestVotesKeysThatComeAndGo: a poll without a closing time lives on with every vote, and a key that has been empty expires too.
+func TestVotesKeysThatComeAndGo(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		engine := newEngine(b)
-		number := 0
-		rapid.Check(t, func(rt *rapid.T) {
-			number++
-			perVoter := rapid.IntRange(1, 3).Draw(rt, "per voter")
-			g := engine.Votes(fmt.Sprintf("v%d", number), VoteOptions{Poll: Poll{PerVoter: perVoter}})
-			records := map[string]map[string]int64{} // voter -> choice -> weight
-			var cast []Decision
-			for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-				if len(cast) > 0 && rapid.IntRange(0, 3).Draw(rt, "settle") == 0 {
-					d := rapid.SampledFrom(cast).Draw(rt, "decision")
-					if err := g.Settle(t.Context(), d, false); err != nil {
-						rt.Fatal(err)
-					}
-					cast = slices.DeleteFunc(cast, func(c Decision) bool { return c.Attempt.ID == d.Attempt.ID })
-					delete(records[d.Attempt.Actor], d.Attempt.Item)
-				} else {
-					a := Attempt{
-						Actor: rapid.SampledFrom([]string{"ann", "bob", "{c}"}).Draw(rt, "voter"), Resource: "p",
-						Item: rapid.SampledFrom([]string{"", "red", "dark red", "1"}).Draw(rt, "choice"),
-						Cost: rapid.Int64Range(1, 3).Draw(rt, "weight"),
-					}
-					d, err := g.Check(t.Context(), a)
-					if err != nil {
-						rt.Fatal(err)
-					}
-					record := records[a.Actor]
-					_, had := record[a.Item]
-					want := ReasonOK
-					switch {
-					case had, len(record) == perVoter && perVoter == 1:
-						want = ReasonDuplicate
-					case len(record) == perVoter:
-						want = ReasonQuota
-					}
-					if d.Reason != want {
-						rt.Fatalf("%+v: want %q, the record is %v", d, want, record)
-					}
-					if d.Allowed {
-						if record == nil {
-							records[a.Actor] = map[string]int64{}
-						}
-						records[a.Actor][a.Item] = a.Cost
-						cast = append(cast, d)
-					}
-				}
-				sums := map[string]int64{}
-				for _, record := range records {
-					for choice, weight := range record {
-						sums[choice] += weight
-					}
-				}
-				got, err := g.Tally(t.Context(), "p")
-				if err != nil || !maps.Equal(got, sums) {
-					rt.Fatalf("tally %v, want %v (%v)", got, sums, err)
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).Votes("v", VoteOptions{Keep: 64 * time.Hour, Poll: Poll{PerVoter: 1000, PerChoice: 1000, Retract: true}})
+		keys := g.recordKeys("p", 0)
+		wants := func(least, most time.Duration) {
+			t.Helper()
+			for _, key := range keys {
+				if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl < least-time.Minute || ttl > most {
+					t.Errorf("%q expires in %v, want %v to %v", key, ttl, least, most)
 				}
 			}
-		})
+		}
+		red := Attempt{Actor: "ann", Resource: "p", Item: "red"}
+		check(t, g, red)
+		wants(65*time.Hour, 65*time.Hour)
+		retract(t, g, red, ReasonOK)
+		if n := b.Client.Exists(t.Context(), keys[1]).Val(); n != 0 {
+			t.Error("an empty tally is kept")
+		}
+		check(t, g, red)
+		wants(65*time.Hour, 65*time.Hour)
+		for range 20 { // nobody but this clock sees that time passes
+			clock.Advance(2 * time.Hour)
+			check(t, g, red)
+			wants(65*time.Hour, 65*time.Hour)
+		}
+		b.Client.Del(t.Context(), keys[1])
+		check(t, g, red)
+		wants(64*time.Hour, 65*time.Hour)
+	})
+}
+
+// TestVotesThatAreLostInPart: a Redis that has lost a poll knows nothing of it; one that has lost some of it, such as by eviction, lets
+// nobody vote who may have voted.
+func TestVotesThatAreLostInPart(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b, WithRefusalMemory(0)).Votes("v", VoteOptions{})
+		for what, lose := range map[string]func(keys []string){
+			"the records": func(keys []string) { b.Client.Del(t.Context(), keys[0]) },
+			"a bucket":    func(keys []string) { b.Client.HDel(t.Context(), keys[0], "0") },
+			"the book":    func(keys []string) { b.Client.Del(t.Context(), keys[2]) },
+		} {
+			keys := g.recordKeys(what, 0)
+			ann := Attempt{Actor: "ann", Resource: what}
+			check(t, g, ann)
+			lose(keys)
+			for _, voter := range []string{"ann", "bob"} {
+				d, err := g.Check(t.Context(), Attempt{Actor: voter, Resource: what})
+				if err == nil || d.Allowed || isInvalid(err) || !strings.Contains(err.Error(), "nobody knows who has voted") {
+					t.Errorf("%s are lost: %+v, %v", what, d, err)
+				}
+			}
+			b.Client.Del(t.Context(), keys...)
+			wantReason(t, check(t, g, ann), ReasonOK)
+		}
 	})
 }

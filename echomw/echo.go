@@ -35,9 +35,10 @@ func Echo(rules ...Rule) echo.MiddlewareFunc {
 		return func(c echo.Context) error {
 			passage, refusal := p.Enter(&keyfuncs.Request{Request: c.Request(), Facts: facts{c}})
 			if refusal != nil {
-				refusal.Reply(c.Response())
+				refusal.Answer(c.Response(), c.Request())
 				return nil
 			}
+			passage.SetHeaders(c.Response().Header())
 			c.SetRequest(c.Request().WithContext(passage.Context()))
 			written := func() int { return http.StatusOK }
 			if p.Settles() {

@@ -17,6 +17,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/echomw"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -193,4 +194,21 @@ func TestGroupsShareAMiddleware(t *testing.T) {
 	if status, err := sale.Status(context.Background(), "ticket"); err != nil || status.Held != 1 {
 		t.Errorf("%+v, %v, want one unit held", status, err)
 	}
+}
+
+// TestPreIsTooEarlyForRoutes: what echo runs before its router knows no route, and that is warned of when it happens again and again.
+func TestPreIsTooEarlyForRoutes(t *testing.T) {
+	log := warntest.Record(t)
+	rule := echomw.Rule{
+		Guard: newGate(t).SlidingWindow("site", core.PerHour(1000)), Who: keyfuncs.Header("X-User"), What: keyfuncs.Route(),
+	}
+	e := newEcho()
+	e.Pre(echomw.Echo(rule))
+	e.POST("/polls/:poll", func(c echo.Context) error { return c.NoContent(http.StatusOK) })
+	for range 150 {
+		if w := post(e, "/polls/final", "ann"); w.Code != http.StatusBadRequest {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	log.Want(t, "GH005")
 }

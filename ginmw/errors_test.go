@@ -4,11 +4,14 @@ import (
 	"errors"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/ginmw"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // TestErrorsThatAnOuterMiddlewareAnswersCount: gin's handlers hand errors to c.Error, and a middleware outside answers them
@@ -27,4 +30,33 @@ func TestErrorsThatAnOuterMiddlewareAnswersCount(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	wantTally(t, votes, nil)
+}
+
+// TestPanicsInFrontOfTheHandlerKeepItFromRunning: gin goes on to the next handler after a recoverer that does not abort, and a request
+// that was refused or not even judged must not get there.
+func TestPanicsInFrontOfTheHandlerKeepItFromRunning(t *testing.T) {
+	votes := newGate(t).Votes("poll", core.VoteOptions{Poll: core.Poll{Closes: time.Unix(1, 0)}})
+	for name, change := range map[string]func(*ginmw.Rule){
+		"Who": func(r *ginmw.Rule) { r.Who = func(*keyfuncs.Request) (string, error) { panic("lost") } },
+		"Texts": func(r *ginmw.Rule) {
+			r.Texts = func(*http.Request, *nethttpmw.Refusal) nethttpmw.Text { panic("lost") }
+		},
+		"Answer": func(r *ginmw.Rule) {
+			r.Answer = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic("lost") }
+		},
+	} {
+		rule := inPoll(votes)
+		change(&rule)
+		engine := gin.New()
+		engine.Use(func(c *gin.Context) {
+			defer func() { _ = recover() }()
+			c.Next()
+		})
+		ran := false
+		engine.POST("/polls/:poll/votes", ginmw.Gin(rule), func(*gin.Context) { ran = true })
+		post(engine, "/polls/final/votes?choice=red", "ann")
+		if ran {
+			t.Errorf("a panic of %s let the request through", name)
+		}
+	}
 }

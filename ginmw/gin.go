@@ -36,12 +36,19 @@ type Rule = nethttpmw.Rule
 func Gin(rules ...Rule) gin.HandlerFunc {
 	p := nethttpmw.NewPipeline(rules...)
 	return func(c *gin.Context) {
+		passed := false
+		defer func() {
+			if !passed { // also when a function of the rule's panics: gin would go on to the handler after the recoverer
+				c.Abort()
+			}
+		}()
 		passage, refusal := p.Enter(&keyfuncs.Request{Request: c.Request, Facts: facts{c}})
 		if refusal != nil {
-			refusal.Reply(c.Writer)
-			c.Abort()
+			refusal.Answer(c.Writer, c.Request)
 			return
 		}
+		passed = true
+		passage.SetHeaders(c.Writer.Header())
 		c.Request = c.Request.WithContext(passage.Context())
 		if p.Settles() {
 			w := &writer{c.Writer, passage}

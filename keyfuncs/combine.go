@@ -67,6 +67,25 @@ func FirstOf(fns ...Func) Func {
 	}
 }
 
+// Require finds what fn finds, and is [ErrRequired] where fn finds nothing: the request is answered with 400, also where a rule could do
+// without, as it can without an operation ID. An API that documents an Idempotency-Key as required says so with
+//
+//	ID: keyfuncs.Require(keyfuncs.IdempotencyKey())
+//
+// (draft-ietf-httpapi-idempotency-key-header-07, section 2.7). It panics for a nil function.
+func Require(fn Func) Func {
+	fns := checked("Require", []Func{fn})
+	return func(r *Request) (string, error) {
+		text, err := ask(fns[0], r, "Require", 0)
+		if errors.Is(err, ErrMissing) && !errors.Is(err, ErrMalformed) {
+			why := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "keyfuncs: "), "Require: ")
+			why = strings.ReplaceAll(why, "\n", " ") // of a function of one's own
+			return "", &failure{call: "Require", why: why, kind: ErrRequired}
+		}
+		return text, err
+	}
+}
+
 // Hash finds the SHA-256 of what fn finds, as 43 characters of base64url without padding. It is for API keys, session
 // IDs and other secrets, which a storage key would show to everybody who may look into the storage.
 //

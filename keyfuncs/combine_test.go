@@ -210,6 +210,47 @@ func TestFirstOf(t *testing.T) {
 	}
 }
 
+func TestRequire(t *testing.T) {
+	key := keyfuncs.Require(keyfuncs.IdempotencyKey())
+	ip := keyfuncs.IP()
+	own := errors.New("own")
+	none, sent, bad := get("/"), get("/", `Idempotency-Key: "k1"`), get("/", `Idempotency-Key: "k1`)
+	tests := []struct {
+		name string
+		fn   keyfuncs.Func
+		r    *keyfuncs.Request
+		want string
+		err  error
+	}{
+		{"there", key, sent, "k1", nil},
+		{"not there", key, none, "", keyfuncs.ErrRequired},
+		{"malformed", key, bad, "", keyfuncs.ErrMalformed},
+		{"a function of one's own that finds nothing", keyfuncs.Require(nothing), none, "", keyfuncs.ErrRequired},
+		{"nothing of several", keyfuncs.Require(keyfuncs.FirstOf(keyfuncs.User("uid"), keyfuncs.Cookie("sid"))), none, "", keyfuncs.ErrRequired},
+		{"it does not fall through", keyfuncs.FirstOf(key, ip), none, "", keyfuncs.ErrRequired},
+		{"it stops behind a missing one", keyfuncs.FirstOf(keyfuncs.User("uid"), key, ip), none, "", keyfuncs.ErrRequired},
+		{"in a join", keyfuncs.Join(keyfuncs.Method(), key), none, "", keyfuncs.ErrRequired},
+		{"in a hash", keyfuncs.Hash(key), none, "", keyfuncs.ErrRequired},
+		{"twice", keyfuncs.Require(key), none, "", keyfuncs.ErrRequired},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := tt.fn(tt.r)
+			check(t, got, err, tt.want, tt.err)
+		})
+	}
+	if _, err := keyfuncs.Require(fails(own))(none); !errors.Is(err, own) || errors.Is(err, keyfuncs.ErrRequired) {
+		t.Errorf("an error of the function's own becomes %v", err)
+	}
+	both := errors.Join(keyfuncs.ErrMissing, keyfuncs.ErrMalformed)
+	if _, err := keyfuncs.Require(fails(both))(none); !errors.Is(err, keyfuncs.ErrMalformed) || errors.Is(err, keyfuncs.ErrRequired) {
+		t.Errorf("what is malformed as well becomes %v", err)
+	}
+	if _, err := keyfuncs.NewList(key, "k1").Contains(none); !errors.Is(err, keyfuncs.ErrRequired) {
+		t.Errorf("a list says %v to a request without its key", err)
+	}
+}
+
 func TestHash(t *testing.T) {
 	fn := keyfuncs.Hash(keyfuncs.Header("X-Api-Key"))
 	got, err := fn(get("/", "X-Api-Key: abc"))

@@ -8,7 +8,7 @@
 //	text, err := who(&keyfuncs.Request{Request: r})       // the adapters do this
 //
 // Most callers want [IP] where nobody is logged in and [User] where somebody is; FirstOf(User("uid"), IP()) is both.
-// [Join] makes one text out of several, [Hash] hides a secret. A [List] has those whom a rule denies or lets pass uncounted.
+// [Join] makes one text out of several, [Hash] hides a secret, [Require] lets nobody do without. A [List] has those whom a rule denies or lets pass uncounted.
 //
 // # Who can choose the text
 //
@@ -16,7 +16,8 @@
 // therefore chosen at set-up, never by the request:
 //
 //   - IP is the address that opened the connection. Behind a reverse proxy, name the proxy with [TrustProxies];
-//     only then is a forwarding header read, and only as far as trusted proxies wrote it.
+//     only then is a forwarding header read, and only as far as trusted proxies wrote it. A CDN's own header is read with
+//     [ReadHeader], from trusted proxies alone as well.
 //   - User is what your own middleware stored. It reads no header.
 //   - Header, Query, Cookie, Host, Method, BasicAuth and IdempotencyKey are the client's own words. They say what a
 //     request is about, and are no proof of who sent it, unless something in front has checked or overwritten them.
@@ -25,7 +26,7 @@
 //
 // A function returns an error rather than an empty text. [ErrMissing] says that the request does not carry the thing,
 // [ErrMalformed] that it carries something unusable, such as two different values where there must be one. FirstOf
-// goes on after the first and stops at the second. Errors name the function and its argument, as in
+// goes on after the first and stops at the second. [ErrRequired], of [Require], is a missing thing that stops everything. Errors name the function and its argument, as in
 //
 //	keyfuncs: Param("poll"): nothing found
 //

@@ -28,6 +28,44 @@ func ExampleIP() {
 	// 2001:db8:1::/48 <nil>
 }
 
+// A CDN writes the client's address into a header of its own. Whoever gets round the CDN can write it too, and changes nothing.
+func ExampleReadHeader() {
+	who := keyfuncs.IP(
+		keyfuncs.TrustProxies("198.18.0.0/24"), // the CDN publishes its addresses
+		keyfuncs.ReadHeader("CF-Connecting-IP"),
+	)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("CF-Connecting-IP", "203.0.113.7")
+	req := &keyfuncs.Request{Request: r}
+
+	r.RemoteAddr = "198.18.0.5:443"
+	fmt.Println(who(req))
+	r.RemoteAddr = "192.0.2.66:50000"
+	fmt.Println(who(req))
+	// Output:
+	// 203.0.113.7 <nil>
+	// 192.0.2.66 <nil>
+}
+
+// Two rules: so much for each network of one link, and more for each site, which may have 65536 of them. An IPv4 address is the same
+// client for both, and the tighter limit is the one that it meets.
+func ExampleIPv6Prefix() {
+	link := keyfuncs.IP()
+	site := keyfuncs.IP(keyfuncs.IPv6Prefix(48))
+
+	for _, peer := range []string{"[2001:db8:1:a::7]:50000", "[2001:db8:1:b::7]:50000", "203.0.113.7:50000"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = peer
+		a, _ := link(&keyfuncs.Request{Request: r})
+		b, _ := site(&keyfuncs.Request{Request: r})
+		fmt.Println(a, b)
+	}
+	// Output:
+	// 2001:db8:1:a::/64 2001:db8:1::/48
+	// 2001:db8:1:b::/64 2001:db8:1::/48
+	// 203.0.113.7 203.0.113.7
+}
+
 func ExampleUser() {
 	who := keyfuncs.User("uid")
 

@@ -1,13 +1,15 @@
 package keyfuncs
 
 import (
+	"net/http"
 	"net/netip"
 	"strings"
 )
 
-// forwarding is one way in which proxies say who called them.
+// forwarding is one way in which proxies say who called them: a list that each appends to, or one address.
 type forwarding struct {
 	header string                                   // in canonical form
+	single bool                                     // one address, and then there is nothing to cut
 	cut    func(line string) (rest, element string) // takes the last element off a header line
 	parse  func(element string) (netip.Addr, bool)  // reads the address in it
 }
@@ -16,6 +18,23 @@ var (
 	xForwardedFor = forwarding{header: "X-Forwarded-For", cut: cutComma, parse: parseNode}
 	forwarded     = forwarding{header: "Forwarded", cut: cutElement, parse: parseElement}
 )
+
+// only reads the header that has one address.
+func (f forwarding) only(h http.Header) (netip.Addr, error) {
+	lines := h[f.header]
+	if len(lines) != 1 {
+		return netip.Addr{}, malformed("IP()", "the trusted peer sends %d lines of %s, want 1", len(lines), f.header)
+	}
+	value := strings.Trim(lines[0], " \t")
+	addr, err := netip.ParseAddr(value)
+	if err != nil {
+		return addr, malformed("IP()", "%s names no address in %s", f.header, quote(value))
+	}
+	return fold(addr), nil
+}
+
+// fold leaves one spelling of an address: no mapped IPv4 and no zone.
+func fold(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
 func cutComma(line string) (rest, element string) {
 	i := strings.LastIndexByte(line, ',')
@@ -131,7 +150,7 @@ func parseNode(s string) (netip.Addr, bool) {
 	if err != nil || bracketed && addr.Is4() || port != "" && !isPort(port) {
 		return netip.Addr{}, false
 	}
-	return addr.Unmap().WithZone(""), true
+	return fold(addr), true
 }
 
 // isPort reports whether s is a colon and a port: up to five digits or, since RFC 7239 has it so, an obfuscated one.

@@ -15,7 +15,7 @@ const maxIdempotencyKey = 255
 // Most clients send it without them, so that is taken too, as long as it is visible ASCII with no quotes, backslashes,
 // commas or semicolons, which could mean something else. Both forms of one text are one key, the text itself.
 //
-// An absent or empty key is [ErrMissing]. One that is neither form, is longer than 255 bytes, has parameters, or comes
+// An absent or empty key is [ErrMissing]; [Require] makes it a mistake of the client's. One that is neither form, is longer than 255 bytes, has parameters, or comes
 // in several different lines is [ErrMalformed]: to drop it would turn a repetition into a second order.
 func IdempotencyKey() Func {
 	const name = "IdempotencyKey()"

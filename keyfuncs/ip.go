@@ -1,6 +1,7 @@
 package keyfuncs
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -20,14 +21,24 @@ import (
 // himself and is never looked at. A trusted proxy that sends no header at all speaks for itself, as its health checks
 // do, and is the client.
 //
+// Where the proxy writes one address into a header of its own instead, as many CDNs do, see [ReadHeader].
+//
 // IPv4-mapped IPv6 addresses are folded to IPv4 and zones are stripped before anything is compared, so that no second
 // spelling of an address is another client. Ports are dropped.
+//
+// Other IPv6 addresses that have an IPv4 address in them are what they are, IPv6. An IPv4 address has 65536 networks of 6to4
+// (2002::/16, RFC 3056): with IPv6Prefix(48) they are one client. All clients of one Teredo server (2001::/32, RFC 4380) are
+// in one /64. Those of a translator, 64:ff9b::/96 (RFC 6052), would all be in one as well, so there each IPv4 address counts by
+// itself, grouped as IPv4 is, and is written as in "64:ff9b::cb00:7107"; no translator makes anybody a trusted proxy.
 //
 // An address that can not be read, "unknown" and obfuscated names (RFC 7239, section 6) are [ErrMalformed] when the
 // walk comes to them: to step over one would be to trust whoever wrote the rest. A peer on a Unix socket has no
 // address and is [ErrMissing], unless [TrustUnixSocket] is given.
 //
 // Let no middleware in front rewrite RemoteAddr from a header that clients can send.
+//
+// A set-up that looks wrong from what the requests say is warned of once in the life of the process, with slog: the README explains
+// the codes.
 func IP(opts ...IPOption) Func {
 	rule := ipRule{source: xForwardedFor, bits4: 32, bits6: 64}
 	for _, opt := range opts {
@@ -36,11 +47,16 @@ func IP(opts ...IPOption) Func {
 		}
 		opt(&rule)
 	}
-	if rule.source.header != xForwardedFor.header && len(rule.trusted) == 0 && !rule.unix {
-		misuse("IP(ReadForwarded()) would never read the header; name the proxies that set it with TrustProxies")
+	if rule.chosen != "" && !rule.trusting() {
+		misuse("IP(%s) would never read the header; name the proxies that set it with TrustProxies", rule.chosen)
 	}
+	rule.warnOfEverybody()
+	look := newLookout(&rule)
 	return func(r *Request) (string, error) {
 		addr, err := rule.client(r.Request)
+		if look.due() {
+			look.at(r.Request, addr, err)
+		}
 		if err != nil {
 			return "", err
 		}
@@ -57,7 +73,8 @@ type IPOption func(*ipRule)
 //
 // The proxies must append to the header or overwrite it, as nginx does with $proxy_add_x_forwarded_for.
 //
-// It panics without prefixes, on one that can not be read, and on one that covers every address.
+// It panics without prefixes, on one that can not be read, and on one that covers every address. Prefixes that have a good part of the
+// Internet in them are warned of.
 func TrustProxies(prefixes ...string) IPOption {
 	if len(prefixes) == 0 {
 		misuse("TrustProxies needs the addresses of your proxies, such as \"10.0.0.0/8\"; without proxies leave it out")
@@ -78,7 +95,49 @@ func TrustUnixSocket() IPOption {
 // ReadForwarded reads the Forwarded header (RFC 7239) in place of X-Forwarded-For. One header only is read: a proxy
 // that writes one of them passes the other through as the client sent it.
 func ReadForwarded() IPOption {
-	return func(rule *ipRule) { rule.source = forwarded }
+	return func(rule *ipRule) { rule.read("ReadForwarded()", forwarded) }
+}
+
+// ReadHeader reads a header with one address, which the proxy in front writes, in place of X-Forwarded-For. It is for a CDN or a
+// proxy that does not append to a list; where it does both, the list is the better choice, because it can be walked over a chain
+// of proxies. It panics for a name that is no token, for the headers that are lists, and together with [ReadForwarded] or another
+// header: one header only is read.
+//
+// The peer must be trusted, as for the list, and must be one that overwrites the header, or that nobody reaches but through who
+// does. Otherwise the client writes it himself. Who does, by the vendors' documentation (looked up in 2026; see to it that yours still
+// does):
+//
+//   - CF-Connecting-IP: Cloudflare sets it to who connects to it. Its True-Client-IP only where that is switched on; elsewhere the
+//     client's passes. (developers.cloudflare.com/fundamentals/reference/http-headers)
+//   - True-Client-IP: Akamai, with enableTrueClientIp on and trueClientIpClientSetting off, as they are unless changed.
+//     (techdocs.akamai.com/terraform/docs/origin)
+//   - Fly-Client-IP: Fly.io's proxy; behind a CDN it names the CDN. (fly.io/docs/networking/request-headers)
+//   - X-Azure-SocketIP: Azure Front Door. Do not take X-Azure-ClientIP, which follows what the client says. The addresses of
+//     Front Door are those of all its customers: check X-Azure-FDID as well.
+//     (learn.microsoft.com/azure/frontdoor/front-door-http-headers-protocol)
+//   - Fastly-Client-IP: Fastly, but only where the client has not sent it, unless your VCL sets it at the edge.
+//     (fastly.com/documentation/reference/http/http-headers/Fastly-Client-IP)
+//   - X-Real-IP: nobody by himself; nginx with "proxy_set_header X-Real-IP $remote_addr".
+//
+// A trusted peer has to send exactly one line with exactly one address, without a port or brackets; blanks around it do not
+// matter. Anything else is [ErrMalformed], and so is a trusted peer that does not send it: a proxy that writes one header always
+// writes it, so the request has not come through, or a hop on the way has dropped it, as a client can make some do (Connection: names
+// headers to drop, RFC 9110, section 7.6.1). Counting it as the proxy's own would put all of these into one bucket and past a list
+// that has the proxy in it. Health checks that come from the proxy itself should ask a route without the rule.
+func ReadHeader(name string) IPOption {
+	call := fmt.Sprintf("ReadHeader(%q)", name)
+	canonical := http.CanonicalHeaderKey(name)
+	switch {
+	case !isToken(name):
+		misuse("%s needs the name of a header field, such as ReadHeader(\"CF-Connecting-IP\")", call)
+	case canonical == "Host":
+		misuse("%s never finds anything, because net/http removes that field", call)
+	case canonical == xForwardedFor.header:
+		misuse("%s: that header is a list; leave the option out, and it is walked from the right", call)
+	case canonical == forwarded.header:
+		misuse("%s: that header is a list; use ReadForwarded()", call)
+	}
+	return func(rule *ipRule) { rule.read(call, forwarding{header: canonical, single: true}) }
 }
 
 // IPv6Prefix sets how many bits of an IPv6 address make one client, from 1 to 128; 64 unless set, the network of one
@@ -104,8 +163,20 @@ type ipRule struct {
 	trusted      []netip.Prefix
 	unix         bool
 	source       forwarding
+	chosen       string // the option that has chosen the source, "" for the usual one
 	bits4, bits6 int
 }
+
+// read chooses the header that is read.
+func (rule *ipRule) read(call string, source forwarding) {
+	if rule.chosen != "" && rule.chosen != call {
+		misuse("IP got %s and %s, and reads one header only: leave one out", rule.chosen, call)
+	}
+	rule.chosen, rule.source = call, source
+}
+
+// trusting reports whether any peer is believed.
+func (rule *ipRule) trusting() bool { return len(rule.trusted) > 0 || rule.unix }
 
 var errNoAddress = &failure{
 	call: "IP()",
@@ -122,6 +193,8 @@ func (rule *ipRule) client(r *http.Request) (netip.Addr, error) {
 		return client, malformed("IP()", "the peer %s is not an address", quote(r.RemoteAddr))
 	case !ok && !rule.unix:
 		return client, errNoAddress
+	case rule.source.single:
+		return rule.source.only(r.Header)
 	}
 	// All lines together are one list (RFC 9110, section 5.3), so the last line is the right end of it. The walk takes
 	// the list apart as it goes, since splitting all of it would let the client choose how much work that is.
@@ -155,10 +228,16 @@ func (rule *ipRule) trusts(addr netip.Addr) bool {
 	return false
 }
 
+// translated has the addresses by which a translator shows IPv4 clients to an IPv6 server (RFC 6052, section 2.1).
+var translated = netip.MustParsePrefix("64:ff9b::/96")
+
 func (rule *ipRule) text(addr netip.Addr) string {
 	bits := rule.bits6
-	if addr.Is4() {
+	switch {
+	case addr.Is4():
 		bits = rule.bits4
+	case translated.Contains(addr):
+		bits = 96 + rule.bits4
 	}
 	if bits == addr.BitLen() {
 		return addr.String()

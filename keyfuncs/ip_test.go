@@ -296,34 +296,50 @@ func TestIPAllocatesNothingPerElement(t *testing.T) {
 	}
 }
 
-// FuzzIP holds that no request makes IP panic or return what is no address, and that no header changes what an
-// untrusted peer is.
+// FuzzIP holds that no request makes IP panic, that what it finds is an address or a network in its one spelling, and that what an
+// untrusted peer is depends on the peer alone.
 func FuzzIP(f *testing.F) {
-	for _, peer := range []string{"203.0.113.7:1", "10.0.0.1:1", "[2001:db8::1%eth0]:1", "@", "", "[::ffff:10.0.0.1]:1"} {
-		f.Add(peer, "203.0.113.7", "", `for=203.0.113.7`)
-		f.Add(peer, "198.51.100.1, 10.0.0.2:80", "[2001:db8::1]:443", `for="[2001:db8::1]:443";by=_x, for=10.0.0.1`)
-		f.Add(peer, "unknown", "::ffff:10.0.0.2%x,", `for="a\"b`)
+	for _, peer := range []string{
+		"203.0.113.7:1", "10.0.0.1:1", "[2001:db8::1%eth0]:1", "@", "", "[::ffff:10.0.0.1]:1", "[64:ff9b::a00:1]:0", "/run/app.sock",
+	} {
+		f.Add(peer, "203.0.113.7", "", `for=203.0.113.7`, "203.0.113.7")
+		f.Add(peer, "198.51.100.1, 10.0.0.2:80", "[2001:db8::1]:443", `for="[2001:db8::1]:443";by=_x, for=10.0.0.1`, "64:ff9b::1.2.3.4")
+		f.Add(peer, "unknown", "::ffff:10.0.0.2%x,", `for="a\"b`, " ::ffff:10.0.0.2%x\t")
+		f.Add(peer, ",,", "\x00", `,"`, "203.0.113.7, 10.0.0.1")
 	}
 	trust := keyfuncs.TrustProxies("10.0.0.0/8", "2001:db8::/32")
-	fns := []keyfuncs.Func{
-		keyfuncs.IP(trust),
-		keyfuncs.IP(trust, keyfuncs.ReadForwarded(), keyfuncs.IPv6Prefix(128)),
-		keyfuncs.IP(trust, keyfuncs.TrustUnixSocket(), keyfuncs.IPv4Prefix(24)),
-		keyfuncs.IP(keyfuncs.IPv6Prefix(48)),
+	functions := []struct {
+		fn      keyfuncs.Func
+		proxies bool // trusts some
+		errs    bool // may be an error without headers, and none with them
+	}{
+		{keyfuncs.IP(trust), true, false},
+		{keyfuncs.IP(trust, keyfuncs.ReadForwarded(), keyfuncs.IPv6Prefix(128)), true, false},
+		{keyfuncs.IP(trust, keyfuncs.ReadHeader("CF-Connecting-IP")), true, true},
+		{keyfuncs.IP(trust, keyfuncs.ReadHeader("X-Real-IP"), keyfuncs.IPv6Prefix(48), keyfuncs.IPv4Prefix(9)), true, true},
+		{keyfuncs.IP(trust, keyfuncs.TrustUnixSocket(), keyfuncs.IPv4Prefix(24)), true, true},
+		{keyfuncs.IP(keyfuncs.TrustUnixSocket(), keyfuncs.ReadHeader("CF-Connecting-IP")), false, true},
+		{keyfuncs.IP(keyfuncs.IPv6Prefix(48)), false, false},
 	}
-	f.Fuzz(func(t *testing.T, peer, xff1, xff2, fwd string) {
-		for i, fn := range fns {
-			got, err := fn(from(peer, lines(xff1, xff2), lines(fwd)))
+	f.Fuzz(func(t *testing.T, peer, xff1, xff2, fwd, one string) {
+		for i, function := range functions {
+			r := from(peer, lines(xff1, xff2), lines(fwd))
+			r.Header["Cf-Connecting-Ip"] = lines(one)
+			r.Header["X-Real-Ip"] = lines(one, xff1)[:1+len(fwd)%2]
+			got, err := function.fn(r)
 			if err != nil {
 				check(t, got, err, "", err)
 			} else if !isAddress(got) {
 				t.Fatalf("function %d: %q is no address", i, got)
 			}
-			bare, bareErr := fn(from(peer, nil, nil))
-			if bareErr != nil || isTrusted(peer) && i < 3 {
-				continue
-			}
-			if got != bare || err != nil {
+			bare, bareErr := function.fn(from(peer, nil, nil))
+			switch {
+			case bareErr != nil:
+				if err == nil && !function.errs {
+					t.Fatalf("function %d: headers make %q out of the peer %q", i, got, peer)
+				}
+			case function.proxies && isTrusted(peer): // headers count
+			case got != bare || err != nil:
 				t.Fatalf("function %d: headers change the untrusted peer %q from %q to %q, %v", i, peer, bare, got, err)
 			}
 		}

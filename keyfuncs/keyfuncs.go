@@ -45,11 +45,15 @@ var ErrMissing = errors.New("keyfuncs: nothing found")
 // otherwise anybody could pick the key that he is counted under by sending garbage.
 var ErrMalformed = errors.New("keyfuncs: malformed")
 
+// ErrRequired says that the request does not carry what it has to: [Require]. Like ErrMalformed it never falls through in [FirstOf],
+// and unlike ErrMissing it lets no request pass a rule, where the rule could do without.
+var ErrRequired = errors.New("keyfuncs: required")
+
 // failure is the one error type of the package. Its text does not repeat that of the sentinel it wraps.
 type failure struct {
 	call string // the function as the user wrote it: Param("poll")
 	why  string
-	kind error // ErrMissing or ErrMalformed
+	kind error // ErrMissing, ErrMalformed or ErrRequired
 }
 
 func (f *failure) Error() string { return "keyfuncs: " + f.call + ": " + f.why }

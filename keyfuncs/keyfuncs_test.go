@@ -51,8 +51,14 @@ func check(t *testing.T, got string, err error, want string, wantErr error) {
 	if err == nil {
 		return
 	}
-	if errors.Is(err, keyfuncs.ErrMissing) == errors.Is(err, keyfuncs.ErrMalformed) {
-		t.Errorf("%v is not exactly one of ErrMissing and ErrMalformed", err)
+	kinds := 0
+	for _, kind := range []error{keyfuncs.ErrMissing, keyfuncs.ErrMalformed, keyfuncs.ErrRequired} {
+		if errors.Is(err, kind) {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		t.Errorf("%v is %d of ErrMissing, ErrMalformed and ErrRequired", err, kinds)
 	}
 	if !strings.HasPrefix(err.Error(), "keyfuncs: ") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("the error reads %q", err)
@@ -99,6 +105,7 @@ func TestMisuse(t *testing.T) {
 		{"join of nil", "function 1 is nil", func() { keyfuncs.Join(nothing, nil) }},
 		{"first of nothing", "at least one function", func() { keyfuncs.FirstOf() }},
 		{"first of nil", "function 0 is nil", func() { keyfuncs.FirstOf(nil) }},
+		{"nothing required", "function 0 is nil", func() { keyfuncs.Require(nil) }},
 		{"hash of nil", "function 0 is nil", func() { keyfuncs.Hash(nil) }},
 		{"nil option", "leave it out", func() { keyfuncs.IP(nil) }},
 		{"no proxies", `such as "10.0.0.0/8"`, func() { keyfuncs.TrustProxies() }},
@@ -114,6 +121,18 @@ func TestMisuse(t *testing.T) {
 		{"all of IPv4, mapped", "your own proxies", func() { keyfuncs.TrustProxies("::ffff:0:0/96") }},
 		{"more than all of IPv4", "write it as IPv4", func() { keyfuncs.TrustProxies("::ffff:0.0.0.0/95") }},
 		{"Forwarded from nobody", "TrustProxies", func() { keyfuncs.IP(keyfuncs.ReadForwarded()) }},
+		{"a header from nobody", `IP(ReadHeader("X-Real-IP")) would never`, func() { keyfuncs.IP(keyfuncs.ReadHeader("X-Real-IP")) }},
+		{"a header without name", `ReadHeader("CF-Connecting-IP")`, func() { keyfuncs.ReadHeader("") }},
+		{"a header with a blank to read", `ReadHeader("CF-Connecting-IP")`, func() { keyfuncs.ReadHeader("X-Real-IP ") }},
+		{"the host header to read", "removes that field", func() { keyfuncs.ReadHeader("host") }},
+		{"X-Forwarded-For as one value", "leave the option out", func() { keyfuncs.ReadHeader("x-forwarded-for") }},
+		{"Forwarded as one value", "use ReadForwarded()", func() { keyfuncs.ReadHeader("forwarded") }},
+		{"two headers to read", `ReadHeader("X-Real-IP") and ReadHeader("CF-Connecting-IP")`, func() {
+			keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.1"), keyfuncs.ReadHeader("X-Real-IP"), keyfuncs.ReadHeader("CF-Connecting-IP"))
+		}},
+		{"a header and Forwarded to read", `ReadForwarded() and ReadHeader("X-Real-IP")`, func() {
+			keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.1"), keyfuncs.ReadForwarded(), keyfuncs.ReadHeader("X-Real-IP"))
+		}},
 		{"no IPv6 bits", "from 1 to 128", func() { keyfuncs.IPv6Prefix(0) }},
 		{"too many IPv6 bits", "from 1 to 128", func() { keyfuncs.IPv6Prefix(129) }},
 		{"no IPv4 bits", "from 1 to 32", func() { keyfuncs.IPv4Prefix(0) }},
@@ -127,6 +146,7 @@ func TestMisuse(t *testing.T) {
 // The texts are what somebody sees in a log, so they are held word by word.
 func TestErrorTexts(t *testing.T) {
 	proxied := keyfuncs.IP(keyfuncs.TrustProxies("192.0.2.1"))
+	cdn := keyfuncs.IP(keyfuncs.TrustProxies("192.0.2.1"), keyfuncs.ReadHeader("CF-Connecting-IP"))
 	tests := []struct {
 		fn   keyfuncs.Func
 		r    *keyfuncs.Request
@@ -141,6 +161,9 @@ func TestErrorTexts(t *testing.T) {
 			keyfuncs.FirstOf(keyfuncs.User("uid"), keyfuncs.Cookie("sid")), get("/"),
 			`keyfuncs: FirstOf: User("uid"): nothing found; Cookie("sid"): nothing found`,
 		},
+		{keyfuncs.Require(keyfuncs.IdempotencyKey()), get("/"), `keyfuncs: Require: IdempotencyKey(): nothing found`},
+		{keyfuncs.Require(keyfuncs.Require(keyfuncs.Route())), get("/"), `keyfuncs: Require: Route(): nothing found`},
+		{keyfuncs.Require(nothing), get("/"), `keyfuncs: Require: function 0: nothing found`},
 		{
 			proxied, get("/", "X-Forwarded-For: unknown"),
 			`keyfuncs: IP(): X-Forwarded-For names no address in "unknown"`,
@@ -149,6 +172,9 @@ func TestErrorTexts(t *testing.T) {
 			proxied, get("/", "X-Forwarded-For: "+strings.Repeat("\n", 1000)),
 			`keyfuncs: IP(): X-Forwarded-For names no address in "` + strings.Repeat(`\n`, 64) + `" (cut)`,
 		},
+		{cdn, get("/"), `keyfuncs: IP(): the trusted peer sends 0 lines of Cf-Connecting-Ip, want 1`},
+		{cdn, get("/", "CF-Connecting-IP: 203.0.113.7", "CF-Connecting-IP: 203.0.113.7"), `keyfuncs: IP(): the trusted peer sends 2 lines of Cf-Connecting-Ip, want 1`},
+		{cdn, get("/", "CF-Connecting-IP: 203.0.113.7\t:80"), `keyfuncs: IP(): Cf-Connecting-Ip names no address in "203.0.113.7\t:80"`},
 	}
 	for _, tt := range tests {
 		if _, err := tt.fn(tt.r); err == nil || err.Error() != tt.want {

@@ -12,15 +12,21 @@ import (
 // "/polls/{poll}/votes" on net/http and chi. A pattern of [net/http.ServeMux] loses its method ("POST ") and keeps
 // its host; Join(Method(), Route()) has the method in any case.
 //
-// Where no route matched, or none has been looked for yet because the rule wraps the whole router, it is [ErrMissing].
+// Where no route matched, or none has been looked for yet because the rule wraps the whole router, it is [ErrMissing]. The
+// latter is warned of once: mount the rule on routes, on chi with With or in a Group, on echo not with Pre. A router that
+// tells net/http nothing of the route, which is neither ServeMux nor chi, needs a [Func] of its own.
 func Route() Func {
 	notFound := missing("Route()")
+	look := &routeLookout{}
 	return func(r *Request) (string, error) {
 		if r.Facts != nil {
 			// The framework decides alone: the pattern of a ServeMux around it says only how it was mounted.
-			return found(r.Facts.Route(), notFound)
+			route := r.Facts.Route()
+			look.at(r, route)
+			return found(route, notFound)
 		}
 		pattern := r.Pattern
+		look.at(r, pattern)
 		if i := strings.IndexAny(pattern, " \t"); i >= 0 {
 			pattern = strings.TrimLeft(pattern[i+1:], " \t")
 		}

@@ -33,6 +33,14 @@ var (
 	Vote string
 	//go:embed vote_undo.lua
 	VoteUndo string
+	//go:embed vote_retract.lua
+	VoteRetract string
+	//go:embed vote_void.lua
+	VoteVoid string
+	//go:embed vote_spread.lua
+	VoteSpread string
+	//go:embed vote_repair.lua
+	VoteRepair string
 
 	//go:embed idempotency_begin.lua
 	IdempotencyBegin string
@@ -71,4 +79,7 @@ var (
 	RedPacketRefund string
 	//go:embed red_packet_audit.lua
 	RedPacketAudit string
+
+	//go:embed touch.lua
+	Touch string
 )

@@ -29,6 +29,10 @@ var scripts = map[string]string{
 	"ban.lua":                   lua.Ban,
 	"vote.lua":                  lua.Vote,
 	"vote_undo.lua":             lua.VoteUndo,
+	"vote_retract.lua":          lua.VoteRetract,
+	"vote_void.lua":             lua.VoteVoid,
+	"vote_spread.lua":           lua.VoteSpread,
+	"vote_repair.lua":           lua.VoteRepair,
 	"idempotency_begin.lua":     lua.IdempotencyBegin,
 	"idempotency_finish.lua":    lua.IdempotencyFinish,
 	"idempotency_release.lua":   lua.IdempotencyRelease,
@@ -46,6 +50,7 @@ var scripts = map[string]string{
 	"red_packet_audit.lua":      lua.RedPacketAudit,
 	"seckill_restock.lua":       lua.SeckillRestock,
 	"seckill_close.lua":         lua.SeckillClose,
+	"touch.lua":                 lua.Touch,
 }
 
 func TestEveryFileIsEmbedded(t *testing.T) {
@@ -97,10 +102,30 @@ func TestReserveAndSweepExpireHoldsAlike(t *testing.T) {
 	}
 }
 
+// TestVoteScriptsFindRecordsAlike: a script can not include another, so four have the function.
+func TestVoteScriptsFindRecordsAlike(t *testing.T) {
+	body := func(source string) string {
+		_, rest, _ := strings.Cut(source, "local function find()\n")
+		body, _, _ := strings.Cut(rest, "\nend\n")
+		return body
+	}
+	for name, source := range map[string]string{"undo": lua.VoteUndo, "retract": lua.VoteRetract, "void": lua.VoteVoid} {
+		if a, b := body(lua.Vote), body(source); a != b || a == "" {
+			t.Errorf("vote:\n%s\nvote_%s:\n%s", a, name, b)
+		}
+	}
+}
+
 // TestByHand runs every script as the README shows it: redis-cli --eval file keys , arguments.
 func TestByHand(t *testing.T) {
 	s := redistest.StartServer(t)
-	const voters, tally, op = "gatehouse:votes:poll:{final}:voters", "gatehouse:votes:poll:{final}:tally", "gatehouse:votes:poll:{final}:op|o1"
+	poll := func(id string) []string {
+		const final = "gatehouse:votes:poll:{final}:"
+		return []string{final + "voters", final + "tally", final + "book", final + "op|" + id, final + "audit"}
+	}
+	voiding := poll("")
+	voiding[3] = "gatehouse:votes:poll:{final}:void|r1"
+	shared := []string{"v{q}:voters", "v{q}:tally", "v{q}:book", "v{q}:audit"}
 	packet := []string{"r{p}:packet", "r{p}:shares", "r{p}:grabs", "r{p}:operations"}
 	const expires, over = "4102444800000", "4102444800001" // the year 2100, and a moment later
 	sale := []string{"s{tv}:sale", "s{tv}:buyers", "s{tv}:holds", "s{tv}:reservations", "s{tv}:outbox"}
@@ -150,14 +175,45 @@ func TestByHand(t *testing.T) {
 		{"ban", []string{"b{a}"}, []string{"look", "60000", "0", "0", "0", "0", "0"}, "0 X 1 0"},
 		{"limit_reset", []string{"b{a}", "{a}b"}, nil, "1"},
 		{"ban", []string{"b{a}"}, []string{"look", "60000", "0", "0", "0", "0", "0"}, "0 0 0 0"},
-		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c1"}, "ok 0 1 0 red=1"},
-		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c2"}, "ok 1 1 0 red=1"},
-		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c3", "0"}, "0"},
-		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c1", "0"}, "0"},
-		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c2", "0"}, "1"},
-		{"vote_undo", []string{voters, tally, op}, []string{"ann", "red", "1", "c4", "60000"}, "0"},
-		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c4"}, "gone 0 0 0 "},
-		{"vote", []string{voters, tally, op}, []string{"ann", "red", "1", "1", "0", "0", "60000", "60000", "c5"}, "ok 0 1 0 red=1"},
+		{"vote", poll("o1"), []string{"annannannann", "red", "1", "1", "1", "0", "0", "0", "0", "0", "0", "60000", "60000", "1", "c1", "ann", "o1", "192.0.2.1"}, "ok 0 1 0 red"},
+		{"vote", poll("o1"), []string{"annannannann", "red", "1", "1", "1", "0", "0", "0", "0", "0", "0", "60000", "60000", "1", "c1", "ann", "o1", "192.0.2.1"}, "ok 0 1 0 red"},
+		{"vote", poll("o1"), []string{"annannannann", "red", "1", "1", "1", "0", "0", "0", "0", "0", "0", "60000", "60000", "1", "c2", "ann", "o1", "192.0.2.1"}, "ok 1 1 0 red"},
+		{"vote", poll("o1"), []string{"annannannann", "blue", "1", "1", "1", "0", "0", "0", "0", "0", "0", "60000", "60000", "1", "c2", "ann", "o1", "192.0.2.1"}, "conflict 0 1 0 "},
+		{"vote", poll("o2"), []string{"annannannann", "blue", "1", "1", "1", "0", "0", "0", "0", "0", "0", "60000", "60000", "1", "c3", "ann", "o1", "192.0.2.1"}, "duplicate 0 1 0 red"},
+		{"vote", poll("o2"), []string{"annannannann", "blue", "1", "1", "1", "0", "0", "0", "0", "0", "0", "60000", "60000", "4", "c3", "ann", "o1", "192.0.2.1"}, "spread 0 0 1 "},
+		{"vote_undo", poll("o1"), []string{"annannannann", "c3", "0", "ann", "o1", ""}, "0"},
+		{"vote_undo", poll("o1"), []string{"annannannann", "c1", "0", "ann", "o1", ""}, "0"},
+		{"vote_undo", poll("o1"), []string{"annannannann", "c2", "0", "ann", "o1", ""}, "1"},
+		{"vote_undo", poll("o1"), []string{"annannannann", "c4", "60000", "ann", "o1", ""}, "0"},
+		{"vote", poll("o1"), []string{"annannannann", "red", "1", "1", "1", "0", "0", "0", "0", "0", "0", "60000", "60000", "1", "c4", "ann", "o1", "192.0.2.1"}, "gone 0 0 0 "},
+		{"vote", poll("o1"), []string{"annannannann", "red", "1", "1", "1", "0", "0", "0", "0", "6000", "0", "60000", "60000", "1", "c5", "ann", "o1", "192.0.2.1", "5000"}, "not_open 0 0 1000 "},
+		{"vote", poll("o1"), []string{"annannannann", "red", "1", "1", "1", "0", "0", "0", "0", "0", "5000", "60000", "60000", "1", "c5", "ann", "o1", "192.0.2.1", "5000"}, "closed 0 0 0 "},
+		{"vote", poll("o1"), []string{"annannannann", "red", "1", "3", "3", "0", "1", "5000", "6000", "0", "0", "60000", "60000", "1", "c5", "ann", "o1", "192.0.2.1", "6000"}, "day_rolled 0 0 6000 "},
+		{"vote", poll("o1"), []string{"annannannann", "red", "1", "3", "3", "0", "1", "5000", "6000", "0", "0", "60000", "60000", "1", "c5", "ann", "o1", "192.0.2.1", "5000"}, "ok 0 1 0 red"},
+		{"vote", poll("o2"), []string{"annannannann", "red", "1", "3", "3", "0", "1", "5000", "6000", "0", "0", "60000", "60000", "1", "c6", "ann", "o2", "192.0.2.1", "5800"}, "quota 0 1 200 red"},
+		{"vote", poll("o2"), []string{"annannannann", "blue", "2", "1", "1", "1", "0", "0", "0", "0", "0", "60000", "60000", "1", "c6", "ann", "o2", "192.0.2.1"}, "changed 0 1 0 blue"},
+		{"vote_void", voiding, []string{"annannannann", "768", "0", "1", "1-1", "ann", "o2", ""}, "0"},
+		{"vote_void", voiding, []string{"annannannann", "770", "0", "1", "1-1", "ann", "o2", ""}, "1"},
+		{"vote_void", voiding, []string{"annannannann", "770", "0", "0", "1-1", "ann", "o2", ""}, "1"},
+		{"vote_void", voiding, []string{"annannannann", "770", "0", "0", "1-1", "ann", "o2", ""}, "1"},
+		{"vote_void", voiding, []string{"annannannann", "770", "0", "0", "2-1", "ann", "o2", ""}, "0"},
+		{"vote", poll("o3"), []string{"annannannann", "red", "1", "1", "1", "0", "0", "0", "0", "0", "0", "60000", "60000", "1", "c7", "ann", "o3", "192.0.2.1"}, "duplicate 0 1 0 "},
+		{"vote", poll("o4"), []string{"bobbobbobbob", "red", "1", "1", "1", "0", "0", "0", "0", "0", "0", "60000", "60000", "1", "c8", "bob", "o4", "192.0.2.1"}, "ok 0 1 0 red"},
+		{"vote_retract", poll("o5"), []string{"bobbobbobbob", "blue", "0", "60000", "1", "c9", "bob", "o5", ""}, "gone 0 1 0 red"},
+		{"vote_retract", poll("o5"), []string{"bobbobbobbob", "red", "5000", "60000", "1", "c9", "bob", "o5", "", "5000"}, "closed 0 1 0 red"},
+		{"vote_retract", poll("o5"), []string{"bobbobbobbob", "red", "0", "60000", "2", "c9", "bob", "o5", ""}, "spread 0 0 1 "},
+		{"vote_retract", poll("o5"), []string{"bobbobbobbob", "red", "0", "60000", "1", "c9", "bob", "o5", ""}, "ok 0 0 1 "},
+		{"vote_retract", poll("o5"), []string{"bobbobbobbob", "red", "0", "60000", "1", "c9", "bob", "o5", ""}, "ok 0 0 1 "},
+		{"vote_retract", poll("o5"), []string{"bobbobbobbob", "red", "0", "0", "1", "c10", "bob", "o5", ""}, "ok 1 0 1 "},
+		{"vote_retract", poll("o4"), []string{"bobbobbobbob", "red", "0", "0", "1", "c11", "bob", "o4", ""}, "conflict 0 0 0 "},
+		{"vote", poll("o6")[:4], []string{"bobbobbobbob", "red", "1", "1", "1", "0", "0", "0", "0", "0", "0", "60000", "60000", "1", "c12", "bob", "o6", "192.0.2.1"}, "ok 0 1 0 red"},
+		{"vote_spread", shared, []string{"4", "6000", "0", "60000", "5000"}, "4 0"},
+		{"vote_spread", shared, []string{"4", "5000", "0", "60000", "5000"}, "4 1"},
+		{"vote_spread", shared, []string{"8", "0", "5000", "60000", "5000"}, "4 1"},
+		{"vote_spread", shared, []string{"8", "0", "0", "60000"}, "4 1"},
+		{"vote_repair", poll("")[:3], []string{"7", "red", "5"}, "0"},
+		{"vote_repair", poll("")[:3], []string{"8", "red", "5"}, "1"},
+		{"vote_repair", poll("")[:3], []string{"8", "red", "5"}, "0"},
 		{"seckill_open", sale, []string{"2", "0", "0", "1", "60000", "600000"}, "1"},
 		{"seckill_open", sale, []string{"9", "0", "0", "1", "60000", "600000"}, "0"},
 		{"idempotency_begin", []string{"i{o1}"}, []string{"f1", "c1", "60000"}, "ok "},
@@ -196,7 +252,12 @@ func TestByHand(t *testing.T) {
 		{"seckill_confirm", sale, []string{"o1"}, "ok 0 ann 1 1 2"},
 		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c2"}, "ok 0 held 0 2 60000 0"},
 		{"seckill_cancel", sale, []string{"o2", "c1"}, "ok 1 bob 1 0 2"},
-		{"seckill_cancel", sale, []string{"o2", "c2"}, "ok 0 bob 1 1 2"},
+		{"seckill_cancel", sale, []string{"o2", "c2", "1"}, "ok 1 bob 1 0 2"}, // leaves, and the hold stays for another call
+		{"seckill_cancel", sale, []string{"o2", "c2"}, "ok 1 bob 1 0 2"},
+		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c3"}, "ok 1 held 0 2 X 0"},
+		{"seckill_cancel", sale, []string{"o2", "c3"}, "ok 0 bob 1 1 2"},
+		{"touch", sale[:1], nil, "1"},
+		{"touch", []string{"nobody{tv}"}, nil, "0"},
 		{"seckill_sweep", sale, []string{"100"}, "0"},
 		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c1", over, "4", "3", "2"}, "expired"},
 		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c1", "", "4", "3", "2"}, "made"},

@@ -7,14 +7,16 @@
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 call          as it was given to seckill_reserve: only what that call was told of; absent or empty: any
---       3 now           milliseconds; absent or empty: the server's clock
+--       3 stays         1: the hold stays, for a call to come with the same operation ID, when the call was the only one that
+--                       was told of it; absent or empty: it goes back
+--       4 now           milliseconds; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
 --       reason    ok, not_ready (no such sale), conflict (the reservation is sold)
 --       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by another call
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, call = ARGV[1], ARGV[2] or ''
-local now = tonumber(ARGV[3])
+local stays, now = ARGV[3] == '1', tonumber(ARGV[4])
 
 local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep')
 if not s[1] then
@@ -46,10 +48,10 @@ if call ~= '' then
       others = others .. ' ' .. one
     end
   end
-  if told and others ~= '' then
+  if told and (stays or others ~= '') then
     redis.call('HSET', reservations, id, 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. others)
   end
-  if not told or others ~= '' then
+  if stays or not told or others ~= '' then
     return {'ok', 1, buyer, quantity, left, stock}
   end
 end

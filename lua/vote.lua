@@ -1,87 +1,251 @@
--- Votes: records one voter's choice in a poll and adds it to the tally, in one step.
+-- Votes: records one vote of a voter in a poll, or changes it, and moves the tally with it, in one step.
 -- At all times the sum of the tally is the sum of the records. A refused vote writes nothing.
 --
--- KEYS  1 voters     hash, voter -> choices so far: "choice=weight", separated by spaces
+-- A record has 16 bytes: the voter (12), the number of the ballot (3), which says choice, weight and day, and a turn (1), which
+-- tells the voter's votes apart. A vote that was taken back leaves a record with ballot 0 if it was the voter's last one,
+-- so that no later vote gets its turn. All records of a voter stand together, the newest last, in a bucket that is found by
+-- linear hashing: with B buckets, and P the largest power of 2 up to B, it is hash mod 2P, or hash mod P where there is no
+-- such bucket. When there are 64 records a bucket, bucket B - P is split in two.
+--
+-- KEYS  1 voters     hash, number of the bucket -> records
 --       2 tally      hash, choice -> sum of weights
---       3 operation  string: the attempt, and the calls that have been told that its vote counts: "voter choice weight call
---                    call ...". Or "|" and a call that was taken back before it came
--- ARGV  1 voter      encoded text: no spaces, no "="
---       2 choice     encoded text, may be empty
+--       3 book       hash, ":parts" in how many parts the poll is divided; ":buckets", ":slots" (records), ":ballots" (the
+--                    largest number), ":changes", ":ends" (until when the keys are kept); "#" and a number -> its ballot, "choice weight" or "choice weight day",
+--                    weight 0: voided; "=" and a ballot -> its number
+--       4 operation  string: "v", voter, the record's last 4 bytes, those of the record that it replaced or zeros, and the calls
+--                    that were told that it counts: " call call ...". Or "| " and a call that was taken back before it came
+--       5 audit      stream of what has happened; absent: none is kept
+-- ARGV  1 voter      12 bytes
+--       2 choice     encoded text: no spaces; may be empty
 --       3 weight     an integer, 1 or more
---       4 max        choices that a voter has in this poll
---       5 opens      milliseconds since 1970; 0: open already
---       6 closes     milliseconds since 1970; 0: never
---       7 keep       milliseconds that the records are kept after the last vote or the closing, whichever is later
---       8 remember   milliseconds that the stored answer is kept; 0: as long as the records
---       9 call       one word that names this call: when it is sent again because its reply was lost, that is no replay.
+--       4 max        votes that a voter has in this poll
+--       5 per_choice votes that a voter has for one and the same choice
+--       6 change     1: who has his only vote for another choice changes it; 0: he does not
+--       7 per_day    votes that a voter has in the period 8 begins, 9 ends, in milliseconds; 0: as many as in the poll
+--       10 opens     milliseconds since 1970; 0: open already
+--       11 closes    milliseconds since 1970; 0: never
+--       12 keep      milliseconds that the records are kept after the last vote or the closing, whichever is later
+--       13 remember  milliseconds that the stored answer is kept; 0: as long as the records
+--       14 parts     in how many parts the poll is divided, as the caller believes; the first vote stores it
+--       15 call      one word that names this call: when it is sent again because its reply was lost, that is no replay.
 --                    A vote is taken back when all calls that were told of it are (see vote_undo)
---       10 now       milliseconds; absent or empty: the server's clock
--- Returns {reason, replayed, cast, retry, choices}
---       reason    ok, conflict, not_open, closed, duplicate (had this choice, or had the only one), quota (had max),
---                 gone (this call was taken back before it came)
+--       16 name, 17 id, 18 origin  for the audit stream: voter, operation and where it came from, encoded
+--       19 now       milliseconds; absent or empty: the server's clock
+-- Returns {reason, replayed, cast, number, choices}
+--       reason    ok, changed, conflict, not_open, closed, day_rolled (now is not in the period), duplicate (had this choice, or
+--                 had the only one), quota (had max, or per_day in the period), gone (this call was taken back before it
+--                 came), spread (the poll is divided into another number of parts)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
---       cast      how many choices the voter has made
---       retry     milliseconds until the poll opens; else 0
---       choices   the voter's record after this call
+--       cast      votes that the voter has used
+--       number    not_open: milliseconds until the poll opens; quota: until the period ends, if that helps; day_rolled: now;
+--                 spread: the number of parts; else 0
+--       choices   of the voter's votes that stand, the newest last, after this call
 
-local voters, tally, operation = KEYS[1], KEYS[2], KEYS[3]
+local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, choice, weight = ARGV[1], ARGV[2], ARGV[3]
-local max, opens, closes = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local keep, remember = tonumber(ARGV[7]), tonumber(ARGV[8])
-local call, now = ARGV[9], tonumber(ARGV[10])
+local max, per_choice, change = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
+local per_day, begins, ends = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local opens, closes, keep, remember = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local parts, call, now = ARGV[14], ARGV[15], tonumber(ARGV[19])
+local full, most, none = 64, 256 * 65536 - 1, string.rep('\0', 4)
 
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
-
-local record = redis.call('HGET', voters, voter) or ''
-local cast, had = 0, false
-for one in string.gmatch(record, '([^ ]*)=') do
-  cast = cast + 1
-  had = had or one == choice
+local ballot, day = choice .. ' ' .. weight, ''
+if per_day > 0 then
+  day = ARGV[8]
+  ballot = ballot .. ' ' .. day
 end
 
-local attempt = voter .. ' ' .. choice .. ' ' .. weight
+local b = redis.call('HMGET', book, ':parts', ':slots', ':changes', ':ends', ':buckets', ':ballots', '=' .. ballot)
+local slots, changes, ended = tonumber(b[2] or 0), tonumber(b[3] or 0), tonumber(b[4] or 0)
+local buckets, ballots, kind = tonumber(b[5] or 1), tonumber(b[6] or 0), tonumber(b[7] or 0)
+if b[1] and b[1] ~= parts then
+  return {'spread', 0, 0, tonumber(b[1]), {}}
+elseif not b[1] and redis.call('EXISTS', voters) == 1 then
+  return redis.error_reply('GATEHOUSE the records of ' .. voters .. ' have lost their book: nobody knows who has voted')
+end
+
+local function number(slot)
+  local high, middle, low = string.byte(slot, 1, 3)
+  return (high * 256 + middle) * 256 + low
+end
+
+-- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
+local function find()
+  local one, two, three, four = string.byte(voter, 1, 4)
+  local hash = ((one * 256 + two) * 256 + three) * 256 + four
+  local _, exponent = math.frexp(buckets)
+  local half = 2 ^ (exponent - 1)
+  local index = hash % (2 * half)
+  if index >= buckets then
+    index = hash % half
+  end
+  local bucket = redis.call('HGET', voters, index) or ''
+  local at = string.find(bucket, voter, 1, true)
+  while at and at % 16 ~= 1 do
+    at = string.find(bucket, voter, at + 1, true)
+  end
+  if not at then
+    return index, half, {}, bucket
+  end
+  local mine, stop = {}, at
+  while string.sub(bucket, stop, stop + 11) == voter do
+    mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
+    stop = stop + 16
+  end
+  return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
+end
+
+local index, half, mine, rest = find()
+if slots > 0 and #mine == 0 and rest == '' and redis.call('HEXISTS', voters, index) == 0 then
+  return redis.error_reply('GATEHOUSE records of ' .. voters .. ' are lost: nobody knows who has voted')
+end
+local cast, had, today, choices, kept, old, old_choice, old_weight = 0, 0, 0, {}, {}, none, '', ''
+if #mine > 0 then
+  local fields = {}
+  for i, slot in ipairs(mine) do
+    fields[i] = '#' .. number(slot)
+  end
+  local texts = redis.call('HMGET', book, unpack(fields))
+  for i, slot in ipairs(mine) do
+    if texts[i] then -- else it was taken back
+      local one, units, on = string.match(texts[i], '^(%S*) (%d+) ?(%d*)$')
+      cast = cast + 1
+      kept[cast] = slot
+      if one == choice then
+        had = had + 1
+      end
+      if on == day then
+        today = today + 1
+      end
+      if units ~= '0' then
+        choices[#choices + 1] = one
+        old, old_choice, old_weight = slot, one, units
+      end
+    end
+  end
+end
+
 local stored = redis.call('GET', operation)
 if stored == '| ' .. call then
-  return {'gone', 0, cast, 0, record}
+  return {'gone', 0, cast, 0, choices}
 elseif stored and string.sub(stored, 1, 1) ~= '|' then
-  if string.sub(stored, 1, #attempt + 1) ~= attempt .. ' ' then
-    return {'conflict', 0, cast, 0, ''}
+  local text = redis.call('HGET', book, '#' .. number(string.sub(stored, 14, 16))) or ''
+  if string.sub(stored, 1, 13) ~= 'v' .. voter or string.match(text, '^%S* %d+') ~= choice .. ' ' .. weight then
+    return {'conflict', 0, cast, 0, {}}
   end
-  if string.find(stored .. ' ', ' ' .. call .. ' ', #attempt + 1, true) then
-    return {'ok', 0, cast, 0, record}
+  local reason, calls = 'changed', string.sub(stored, 22)
+  if string.sub(stored, 18, 21) == none then
+    reason = 'ok'
   end
-  if #stored < #attempt + 16 * (#call + 1) then -- nobody shares with more than a few
+  if string.find(calls .. ' ', ' ' .. call .. ' ', 1, true) then
+    return {reason, 0, cast, 0, choices}
+  end
+  if #calls < 16 * (#call + 1) then -- nobody shares with more than a few
     redis.call('SET', operation, stored .. ' ' .. call, 'KEEPTTL')
   end
-  return {'ok', 1, cast, 0, record}
+  return {reason, 1, cast, 0, choices}
 end
 
+local changing = change and cast == 1 and #choices == 1 and had == 0
 if now < opens then
-  return {'not_open', 0, cast, opens - now, record}
+  return {'not_open', 0, cast, opens - now, choices}
 elseif closes > 0 and now >= closes then
-  return {'closed', 0, cast, 0, record}
-elseif had or (cast >= max and max == 1) then
-  return {'duplicate', 0, cast, 0, record}
-elseif cast >= max then
-  return {'quota', 0, cast, 0, record}
+  return {'closed', 0, cast, 0, choices}
+elseif per_day > 0 and (now < begins or now >= ends) then
+  return {'day_rolled', 0, cast, now, choices}
+elseif not changing and (had >= per_choice or (cast >= max and max == 1)) then
+  return {'duplicate', 0, cast, 0, choices}
+elseif not changing and cast >= max then
+  return {'quota', 0, cast, 0, choices}
+elseif not changing and per_day > 0 and today >= per_day then
+  return {'quota', 0, cast, ends - now, choices}
+elseif kind == 0 and ballots >= most then
+  return redis.error_reply('GATEHOUSE too many different ballots in ' .. book)
+end
+
+-- All keys are kept until the same time. Where nothing closes the poll it moves on with every vote, and is set a little later, so
+-- that it need not be set again with each of them.
+local finish = math.max(now, closes) + keep
+if finish > ended then
+  ended = finish
+  if now >= closes then
+    ended = ended + math.floor(keep / 64)
+  end
+  b[4] = false
+end
+local ttl = ended - now
+
+-- Lets a key live on: when the time has moved, and when it has a new field and so may be a new key.
+local function extend(key, new)
+  if new or not b[4] then
+    redis.call('PEXPIRE', key, ttl)
+  end
 end
 
 -- The tally goes first: it can fail (a sum beyond 64 bits), and then nothing has been written.
-redis.call('HINCRBY', tally, choice, weight)
-if record ~= '' then
-  record = record .. ' '
+local sum, reason = redis.call('HINCRBY', tally, choice, weight), 'ok'
+extend(tally, sum == tonumber(weight))
+if changing then
+  reason, kept, choices = 'changed', {}, {}
+  if redis.call('HINCRBY', tally, old_choice, '-' .. old_weight) <= 0 then
+    redis.call('HDEL', tally, old_choice)
+  end
+else
+  old, old_choice, old_weight = none, '', ''
 end
-record = record .. choice .. '=' .. weight
-redis.call('HSET', voters, voter, record)
 
-local ttl = keep + math.max(closes - now, 0)
+local turn, fields = 0, {':slots', 0, ':changes', changes + 1}
+if not b[1] then
+  fields[#fields + 1], fields[#fields + 2] = ':parts', parts
+end
+if not b[4] then
+  fields[#fields + 1], fields[#fields + 2] = ':ends', string.format('%.0f', ended)
+end
+if kind == 0 then
+  kind = ballots + 1
+  redis.call('HSET', book, ':ballots', kind, '=' .. ballot, kind, '#' .. kind, ballot)
+end
+if #mine > 0 then
+  turn = (string.byte(mine[#mine], 4) + 1) % 256
+end
+local slot = string.char(math.floor(kind / 65536), math.floor(kind / 256) % 256, kind % 256, turn)
+slots = slots - #mine + #kept + 1
+kept[#kept + 1] = slot
+choices[#choices + 1] = choice
+local new = redis.call('HSET', voters, index, rest .. voter .. table.concat(kept, voter))
+
+if slots > full * buckets then
+  local from, stay, go = buckets - half, {}, {}
+  local bucket = redis.call('HGET', voters, from) or ''
+  for at = 1, #bucket, 16 do
+    local record = string.sub(bucket, at, at + 15)
+    local one, two, three, four = string.byte(record, 1, 4)
+    if (((one * 256 + two) * 256 + three) * 256 + four) % (2 * half) == from then
+      stay[#stay + 1] = record
+    else
+      go[#go + 1] = record
+    end
+  end
+  redis.call('HSET', voters, from, table.concat(stay), buckets, table.concat(go))
+  fields[#fields + 1], fields[#fields + 2] = ':buckets', buckets + 1
+end
+fields[2] = slots
+extend(voters, new > 0)
+new = redis.call('HSET', book, unpack(fields))
+extend(book, new > 0)
+
 if remember == 0 then
   remember = ttl
 end
-redis.call('SET', operation, attempt .. ' ' .. call, 'PX', remember)
-redis.call('PEXPIRE', voters, ttl)
-redis.call('PEXPIRE', tally, ttl)
-return {'ok', 0, cast + 1, 0, record}
+redis.call('SET', operation, 'v' .. voter .. slot .. old .. ' ' .. call, 'PX', string.format('%.0f', remember))
+if audit then
+  local event = changing and 'changed' or 'cast'
+  redis.call('XADD', audit, '*', 'event', event, 'voter', ARGV[16], 'choice', choice, 'weight', weight, 'id', ARGV[17],
+    'origin', ARGV[18], 'slot', kind * 256 + turn, 'former', old_choice, 'was', old_weight)
+  redis.call('PEXPIRE', audit, ttl)
+end
+return {reason, 0, #kept, 0, choices}

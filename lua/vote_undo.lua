@@ -1,16 +1,22 @@
--- Votes: takes back what one call of vote was told, exactly once. When no other call was told of the same vote, it counts no more.
+-- Votes: takes back what one call of vote was told, exactly once. When no other call was told of the same vote, it counts no more;
+-- one that changed another restores it. A vote that does not stand any more, because it was retracted, changed or voided
+-- meanwhile, is left as it is.
 --
 -- KEYS  1 voters     hash, as vote writes it
 --       2 tally      hash, as vote writes it
---       3 operation  string, as vote writes it
--- ARGV  1 voter, 2 choice, 3 weight, 4 call   as they were given to vote
---       5 void       milliseconds; if the call has not come yet, it shall not count when it comes within this time; 0: never mind
+--       3 book       hash, as vote writes it
+--       4 operation  string, as vote writes it
+--       5 audit      stream, as vote writes it; absent: none is kept
+-- ARGV  1 voter      12 bytes, as given to vote
+--       2 call       as given to vote
+--       3 void       milliseconds; if the call has not come yet, it shall not count when it comes within this time; 0: never mind
+--       4 name, 5 id, 6 origin  as given to vote
 -- Returns 1 when the vote counts no more, else 0.
 
-local voters, tally, operation = KEYS[1], KEYS[2], KEYS[3]
-local voter, choice, weight, call, void = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local voter, call, void = ARGV[1], ARGV[2], ARGV[3]
+local none = string.rep('\0', 4)
 
-local attempt = voter .. ' ' .. choice .. ' ' .. weight
 local stored = redis.call('GET', operation)
 if not stored then
   if void ~= '0' then
@@ -18,11 +24,11 @@ if not stored then
   end
   return 0
 end
-if string.sub(stored, 1, #attempt + 1) ~= attempt .. ' ' then
+if string.sub(stored, 1, 13) ~= 'v' .. voter then
   return 0
 end
 local others, told = {}, false
-for one in string.gmatch(string.sub(stored, #attempt + 2), '%S+') do
+for one in string.gmatch(string.sub(stored, 22), '%S+') do
   if one == call then
     told = true
   else
@@ -33,30 +39,78 @@ if not told then
   return 0
 end
 if #others > 0 then
-  redis.call('SET', operation, attempt .. ' ' .. table.concat(others, ' '), 'KEEPTTL')
+  redis.call('SET', operation, string.sub(stored, 1, 21) .. ' ' .. table.concat(others, ' '), 'KEEPTTL')
   return 0
 end
 
-local rest, had = {}, false
-for one, units in string.gmatch(redis.call('HGET', voters, voter) or '', '([^ ]*)=(%d+)') do
-  if one == choice then
-    had = true
-  else
-    rest[#rest + 1] = one .. '=' .. units
+local b = redis.call('HMGET', book, ':buckets', ':slots')
+local buckets, slots = tonumber(b[1] or 1), tonumber(b[2] or 0)
+
+local function number(slot)
+  local high, middle, low = string.byte(slot, 1, 3)
+  return (high * 256 + middle) * 256 + low
+end
+
+-- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
+local function find()
+  local one, two, three, four = string.byte(voter, 1, 4)
+  local hash = ((one * 256 + two) * 256 + three) * 256 + four
+  local _, exponent = math.frexp(buckets)
+  local half = 2 ^ (exponent - 1)
+  local index = hash % (2 * half)
+  if index >= buckets then
+    index = hash % half
+  end
+  local bucket = redis.call('HGET', voters, index) or ''
+  local at = string.find(bucket, voter, 1, true)
+  while at and at % 16 ~= 1 do
+    at = string.find(bucket, voter, at + 1, true)
+  end
+  if not at then
+    return index, half, {}, bucket
+  end
+  local mine, stop = {}, at
+  while string.sub(bucket, stop, stop + 11) == voter do
+    mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
+    stop = stop + 16
+  end
+  return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
+end
+
+local index, _, mine, rest = find()
+local slot, old, place = string.sub(stored, 14, 17), string.sub(stored, 18, 21), nil
+for i, one in ipairs(mine) do
+  if one == slot then
+    place = i
   end
 end
 
 -- DEL goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
 redis.call('DEL', operation)
-if not had then
+if not place then
   return 0
+end
+local choice, weight = string.match(redis.call('HGET', book, '#' .. number(slot)), '^(%S*) (%d+)')
+local old_choice, old_weight, count = '', '', #mine
+if old ~= none then
+  old_choice, old_weight = string.match(redis.call('HGET', book, '#' .. number(old)), '^(%S*) (%d+)')
+  redis.call('HINCRBY', tally, old_choice, old_weight) -- before anything else: it can fail, on a sum beyond 64 bits
 end
 if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
   redis.call('HDEL', tally, choice)
 end
-if #rest > 0 then
-  redis.call('HSET', voters, voter, table.concat(rest, ' '))
-else
-  redis.call('HDEL', voters, voter)
+table.remove(mine, place)
+if old ~= none then
+  table.insert(mine, place, old)
+end
+if place == count then -- the voter's last turn: it is kept, so that nobody gets it again
+  mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
+end
+redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
+redis.call('HSET', book, ':slots', slots - count + #mine)
+redis.call('HINCRBY', book, ':changes', 1)
+if audit then
+  redis.call('XADD', audit, '*', 'event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],
+    'origin', ARGV[6], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', old_choice, 'was', old_weight)
 end
 return 1

@@ -28,6 +28,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonDone:             http.StatusConflict, // where the answer was not kept
 		core.ReasonConflict:         http.StatusUnprocessableEntity,
 		core.ReasonNotReady:         http.StatusServiceUnavailable,
+		core.ReasonUnconfirmed:      http.StatusServiceUnavailable,
 		nethttpmw.ReasonDenied:      http.StatusForbidden,
 		core.ReasonDayRolled:        http.StatusServiceUnavailable,
 		nethttpmw.ReasonUnavailable: http.StatusServiceUnavailable,
@@ -68,7 +69,7 @@ func TestRetryAfterIsRoundedUpToSeconds(t *testing.T) {
 		refusal := nethttpmw.Refusal{
 			Status: http.StatusTooManyRequests, Reason: core.ReasonLimited, Decision: core.Decision{RetryAfter: c.wait},
 		}
-		refusal.Reply(w)
+		refusal.Reply(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		if got := w.Header().Get("Retry-After"); got != c.want {
 			t.Errorf("wait %v: Retry-After %q, want %q", c.wait, got, c.want)
 		}

@@ -14,8 +14,12 @@
 //
 // In front of its guard a rule may have lists of those whom it denies or lets pass, and a ban for those who are refused too often.
 //
-// A refused request gets an application/problem+json body with a fixed text, and the handler does not run. After the handler
-// the rules are settled: a failed request (status 400 and up, panic, client gone) gives back the vote or the units that it took.
+// A refused request gets an application/problem+json body (RFC 9457) with a fixed text, or a page or plain text where its Accept header
+// prefers that, and the handler does not run. Rule.Texts says it in other words, Rule.Answer in another way. Every answer, allowed or
+// refused, has the fields RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers, revision 11): see Headers.
+//
+// After the handler the rules are settled: a failed request (status 400 and up, panic, client gone) gives back the vote or the
+// units that it took.
 // What could not be settled is tried again in the background, and core.Drain waits for it at the end of a process.
 //
 // A rule with core.Engine.Idempotency answers repetitions of a request with the answer that the first one got. It goes first in

@@ -24,9 +24,10 @@ func HTTP(rules ...Rule) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			passage, refusal := p.Enter(&keyfuncs.Request{Request: r})
 			if refusal != nil {
-				refusal.Reply(w)
+				refusal.Answer(w, r)
 				return
 			}
+			passage.SetHeaders(w.Header())
 			status := func() int { return http.StatusOK }
 			if p.Settles() {
 				w, status = passage.Watch(w)
@@ -41,29 +42,30 @@ func HTTP(rules ...Rule) func(http.Handler) http.Handler {
 // Watch returns w, with the status and the moment of the answer noted on the way. Whatever else w can do (flush, hijack), it
 // still can. status returns the final status, 200 where nothing has been written.
 func (p *Passage) Watch(w http.ResponseWriter) (watched http.ResponseWriter, status func() int) {
-	final, wrote := http.StatusOK, false
-	begin := func(code int) {
-		if !wrote {
-			final, wrote = code, true
-			p.Answering()
+	final := http.StatusOK
+	watched = watch(w, func(code int) {
+		final = code
+		p.Answering()
+	})
+	return p.Record(watched), func() int { return final }
+}
+
+// watch returns w, which calls begin with the status before the first byte of the final answer. Whatever else w can do, it still
+// can.
+func watch(w http.ResponseWriter, begin func(status int)) http.ResponseWriter {
+	begun := false
+	once := func(status int) {
+		if !begun {
+			begun = true
+			begin(status)
 		}
 	}
-	watched = httpsnoop.Wrap(w, httpsnoop.Hooks{
-		// From then on the connection is the handler's, and so is what it says to the client.
-		Hijack: func(hijack httpsnoop.HijackFunc) httpsnoop.HijackFunc {
-			return func() (net.Conn, *bufio.ReadWriter, error) {
-				conn, rw, err := hijack()
-				if err == nil {
-					p.Answering()
-				}
-				return conn, rw, err
-			}
-		},
+	return httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(write httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(code int) {
 				// Informational answers come before the final one; 101 is final.
 				if code >= http.StatusOK || code == http.StatusSwitchingProtocols {
-					begin(code)
+					once(code)
 				}
 				write(code)
 			}
@@ -71,34 +73,42 @@ func (p *Passage) Watch(w http.ResponseWriter) (watched http.ResponseWriter, sta
 		// All of these send the header, with 200, when it has not been sent.
 		Write: func(write httpsnoop.WriteFunc) httpsnoop.WriteFunc {
 			return func(b []byte) (int, error) {
-				begin(http.StatusOK)
+				once(http.StatusOK)
 				return write(b)
 			}
 		},
 		WriteString: func(write httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
 			return func(s string) (int, error) {
-				begin(http.StatusOK)
+				once(http.StatusOK)
 				return write(s)
 			}
 		},
 		ReadFrom: func(read httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
 			return func(src io.Reader) (int64, error) {
-				begin(http.StatusOK)
+				once(http.StatusOK)
 				return read(src)
 			}
 		},
 		Flush: func(flush httpsnoop.FlushFunc) httpsnoop.FlushFunc {
 			return func() {
-				begin(http.StatusOK)
+				once(http.StatusOK)
 				flush()
 			}
 		},
 		FlushError: func(flush httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
 			return func() error {
-				begin(http.StatusOK)
+				once(http.StatusOK)
 				return flush()
 			}
 		},
+		Hijack: func(hijack httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+			return func() (net.Conn, *bufio.ReadWriter, error) {
+				conn, rw, err := hijack()
+				if err == nil {
+					once(http.StatusOK) // as far as it can be known
+				}
+				return conn, rw, err
+			}
+		},
 	})
-	return p.Record(watched), func() int { return final }
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -177,4 +178,28 @@ func get(t *testing.T, ctx context.Context, srv *httptest.Server) *http.Response
 	}
 	t.Cleanup(func() { answer.Body.Close() })
 	return answer
+}
+
+// hijackable is a writer whose connection can be taken over, and that counts what is written to it.
+type hijackable struct {
+	httptest.ResponseRecorder
+	statuses int
+}
+
+func (w *hijackable) WriteHeader(int)                              { w.statuses++ }
+func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
+
+// TestHijackedRefusalsAreAnswered: who has taken the connection over has answered, so nothing is written after him.
+func TestHijackedRefusalsAreAnswered(t *testing.T) {
+	rule := ruleOf(&judge{fake{name: "own"}, core.Decision{Reason: core.ReasonLimited}})
+	rule.Answer = func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
+		if _, _, err := w.(http.Hijacker).Hijack(); err != nil {
+			t.Error(err)
+		}
+	}
+	w := &hijackable{}
+	nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, blankRequest())
+	if w.statuses != 0 {
+		t.Errorf("%d statuses were written after that", w.statuses)
+	}
 }

@@ -17,8 +17,8 @@ var sameRequest = keyfuncs.Fingerprint()
 // keepsOutcome reports whether the rule's guard answers repetitions with how the first attempt ended.
 func (r *Rule) keepsOutcome() bool { return r.Guard.Traits().KeepsOutcome }
 
-// record notes that the rule, which has let the request through, wants to know the answer.
-func (p *Passage) record(r *Rule) {
+// record notes that the rule, which has let the request through by this decision, wants to know the answer.
+func (p *Passage) record(r *Rule, d core.Decision) {
 	traits := r.Guard.Traits()
 	if !traits.KeepsOutcome {
 		return
@@ -26,17 +26,18 @@ func (p *Passage) record(r *Rule) {
 	if p.recording == nil {
 		p.recording = &recording{}
 	}
+	p.recording.retells = p.recording.retells || !d.Attempt.Shadow
 	p.recording.most = max(p.recording.most, traits.MaxBody)
 }
 
-// retells reports whether the answer is kept for those who ask again, by this passage or one around it. Then a client that has
-// gone has lost nothing: he asks again and hears it.
+// retells reports whether who asks again hears the answer, by this passage or one around it. Then a client that has gone has lost
+// nothing.
 func (p *Passage) retells() bool {
-	if p.recording != nil {
+	if p.recording != nil && p.recording.retells {
 		return true
 	}
-	for l, _ := p.request.Value(passageKey{}).(*link); l != nil; l = l.outer {
-		if l.passage.recording != nil {
+	for l := p.outer; l != nil; l = l.outer {
+		if o := l.passage.recording; o != nil && o.retells {
 			return true
 		}
 	}
@@ -49,20 +50,21 @@ func retold(d core.Decision) (*core.Outcome, bool) {
 	return o, d.Reason == core.ReasonDone && o != nil && repeatable(o.Status)
 }
 
-// retell sends an answer that was given before. No cache may keep it, as it may not keep the first answer to a POST.
-func retell(w http.ResponseWriter, o *core.Outcome) {
+// retell sends an answer that was given before, with the figures of now. No cache may keep it, as it may not keep the first answer to a
+// POST.
+func (f *Refusal) retell(w http.ResponseWriter, r *http.Request, o *core.Outcome) {
 	header := w.Header()
+	f.setHeaders(header)
 	for name, value := range o.Header {
 		header.Set(name, value)
 	}
 	header.Set(ReplayedHeader, "true")
-	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
 	if o.Status != http.StatusNoContent && o.Status != http.StatusNotModified {
 		header.Set("Content-Length", strconv.Itoa(len(o.Body)))
 	}
 	w.WriteHeader(o.Status)
-	if len(o.Body) > 0 {
+	if len(o.Body) > 0 && r.Method != http.MethodHead {
 		_, _ = w.Write(o.Body) // the client may have gone; he can ask again
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -18,9 +19,10 @@ import (
 //
 //	passage, refusal := pipeline.Enter(&keyfuncs.Request{Request: r, Facts: ...})
 //	if refusal != nil {
-//		refusal.Reply(w)
+//		refusal.Answer(w, r)
 //		return
 //	}
+//	passage.SetHeaders(w.Header())
 //	defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
 //	w, status := passage.Watch(w)
 //	next(w, r.WithContext(passage.Context()))
@@ -67,6 +69,7 @@ func (p *Pipeline) Settles() bool { return p.settles }
 // The checks do not stop when the client goes: a check that was given up half-way might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context())}
+	passage.outer, _ = passage.request.Value(passageKey{}).(*link)
 	entered := false
 	defer func() {
 		if !entered { // refused, or a key function of the application's panics
@@ -77,20 +80,33 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		rule := &p.rules[i]
 		d, refusal := rule.enter(passage.settling, r)
 		if refusal != nil {
+			passage.outer.warnOfTwice(refusal.Decision)
+			refusal.by(rule, r, passage)
 			return nil, refusal
 		}
+		passage.outer.warnOfTwice(d)
 		if d.Allowed {
 			passage.entries = append(passage.entries, &entry{rule: rule, decision: d})
-			passage.record(rule)
+			passage.record(rule, d)
 		}
 	}
+	passage.fields = figures(r, passage.entries, nil)
 	entered = true
 	return passage, nil
 }
 
-// enter checks one rule: its lists, its bans, its guard. The decision is not allowed, and there is no refusal, where the rule lets
-// pass what it does not decide.
-func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision, *Refusal) {
+// enter checks one rule, for those whom it is rolled out for. The decision is not allowed, and there is no refusal, where the
+// rule lets pass what it does not decide, and what it would have refused.
+func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (d core.Decision, refusal *Refusal) {
+	fate := r.fate(req)
+	if fate != fateSkipped {
+		d, refusal = r.decide(ctx, req, fate == fateShadowed)
+	}
+	return d, r.Rollout.note(fate, refusal)
+}
+
+// decide asks the rule: its lists, its bans, its guard. In the shadow nothing follows from a refusal, so it is no strike either.
+func (r *Rule) decide(ctx context.Context, req *keyfuncs.Request, shadow bool) (core.Decision, *Refusal) {
 	denied, allowed, err := r.listed(req)
 	switch {
 	case err != nil:
@@ -107,6 +123,7 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision,
 	case err != nil:
 		return core.Decision{}, r.refuseKey(ctx, err)
 	}
+	a.Shadow = shadow
 	if d, banned := r.banned(ctx, a); banned {
 		return d, refuse(d.Reason, d)
 	}
@@ -125,7 +142,7 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (core.Decision,
 	case err != nil:
 		return d, refuse(ReasonUnavailable, d)
 	case !d.Allowed:
-		if !local { // else Redis could not be asked, and a strike would but wait for it once more
+		if !local && !shadow { // where Redis could not be asked, a strike would but wait for it once more
 			r.strike(ctx, a, d.Reason)
 		}
 		return d, refuse(d.Reason, d)
@@ -139,7 +156,7 @@ func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
 	switch {
 	case errors.Is(err, core.ErrInvalidAttempt):
 		reason = ReasonInvalid
-	case errors.Is(err, keyfuncs.ErrMissing):
+	case errors.Is(err, keyfuncs.ErrMissing), errors.Is(err, keyfuncs.ErrRequired):
 		reason = ReasonNoKey
 	case errors.Is(err, keyfuncs.ErrMalformed):
 		reason = ReasonMalformed
@@ -153,7 +170,9 @@ func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
 type Passage struct {
 	request  context.Context
 	settling context.Context // the request's without its end: what a request took is settled after it, too
+	outer    *link           // of the middlewares around this one
 	entries  []*entry
+	fields   fields
 	answered bool // the header has been sent
 	gone     bool // the client was gone by then
 	left     bool
@@ -241,12 +260,27 @@ type link struct {
 
 // Context returns the request's context with the decisions in it.
 func (p *Passage) Context() context.Context {
-	outer, _ := p.request.Value(passageKey{}).(*link)
-	return context.WithValue(p.request, passageKey{}, &link{passage: p, outer: outer})
+	return context.WithValue(p.request, passageKey{}, &link{passage: p, outer: p.outer})
+}
+
+// warnOfTwice warns where a middleware around this one has asked the same guard for the same attempt: a limit counts such a
+// request twice, and a claim refuses each as a duplicate of itself.
+func (l *link) warnOfTwice(d core.Decision) {
+	if l == nil {
+		return
+	}
+	if e := l.find(d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor && e.decision.Attempt.Resource == d.Attempt.Resource {
+		warn.Twice.Tell(l.passage.request, d.Guard, "guard", d.Guard)
+	}
 }
 
 func find(ctx context.Context, guard string) *entry {
-	for l, _ := ctx.Value(passageKey{}).(*link); l != nil; l = l.outer {
+	l, _ := ctx.Value(passageKey{}).(*link)
+	return l.find(guard)
+}
+
+func (l *link) find(guard string) *entry {
+	for ; l != nil; l = l.outer {
 		for _, e := range l.passage.entries {
 			if e.decision.Guard == guard {
 				return e

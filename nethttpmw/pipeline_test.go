@@ -8,7 +8,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/go-chi/chi/v5"
+
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -171,4 +174,70 @@ type failer struct{ fake }
 
 func (g *failer) Check(context.Context, core.Attempt) (core.Decision, error) {
 	return core.Decision{}, io.ErrUnexpectedEOF
+}
+
+// TestRoutesThatAreNotKnownYetAreWarnedOf: around a router of net/http, and in Use of chi, no pattern has been matched yet.
+func TestRoutesThatAreNotKnownYetAreWarnedOf(t *testing.T) {
+	for name, around := range map[string]func(nethttpmw.Rule) http.Handler{
+		"ServeMux": func(rule nethttpmw.Rule) http.Handler {
+			mux := http.NewServeMux()
+			mux.HandleFunc("/polls/{poll}", func(http.ResponseWriter, *http.Request) {})
+			return nethttpmw.HTTP(rule)(mux)
+		},
+		"chi": func(rule nethttpmw.Rule) http.Handler {
+			router := chi.NewRouter()
+			router.Use(nethttpmw.HTTP(rule))
+			router.Get("/polls/{poll}", func(http.ResponseWriter, *http.Request) {})
+			return router
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := warntest.Record(t)
+			rule := ruleOf(&fake{name: "own"})
+			rule.What = keyfuncs.Route()
+			handler := around(rule)
+			for range 3 {
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/polls/final", nil))
+				if w.Code != http.StatusBadRequest {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			}
+			log.Want(t, "GH005")
+		})
+	}
+}
+
+// TestOriginMayBeMissing: where a request comes from is not needed to decide it, but garbage is refused as everywhere.
+func TestOriginMayBeMissing(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		origin keyfuncs.Func
+		want   string
+		refuse core.Reason
+	}{
+		{"not asked for", nil, "", ""},
+		{"found", keyfuncs.Const("phone 7"), "phone 7", ""},
+		{"missing", keyfuncs.Header("X-Device"), "", ""},
+		{"malformed", func(*keyfuncs.Request) (string, error) { return "x", keyfuncs.ErrMalformed }, "", nethttpmw.ReasonMalformed},
+		{"the function's own error", func(*keyfuncs.Request) (string, error) { return "", context.Canceled }, "", nethttpmw.ReasonUnavailable},
+	} {
+		rule := ruleOf(&fake{name: "own"})
+		rule.Origin = c.origin
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		passage, refusal := nethttpmw.NewPipeline(rule).Enter(&keyfuncs.Request{Request: r})
+		switch {
+		case refusal != nil:
+			if refusal.Reason != c.refuse {
+				t.Errorf("%s: refused as %q, want %q", c.name, refusal.Reason, c.refuse)
+			}
+		case c.refuse != "":
+			t.Errorf("%s: not refused", c.name)
+		default:
+			if d, found := nethttpmw.Decision(passage.Context(), "own"); !found || d.Attempt.Origin != c.want {
+				t.Errorf("%s: %+v", c.name, d.Attempt)
+			}
+			passage.Leave(http.StatusOK)
+		}
+	}
 }

@@ -26,13 +26,14 @@ const fieldMost = 2048
 
 // recording is an answer as it is kept for those who ask again: see core.Traits.KeepsOutcome.
 type recording struct {
-	most   int // bytes of the body
-	header http.Header
-	around map[string]string // kept fields that stood there before the handler ran: not its own
-	fields map[string]string // those that it has sent
-	body   []byte
-	broken bool // the body is not all there: it is too long, was streamed, or the handler may have given up half-way
-	taken  bool // the connection has been taken over: there is no answer to keep
+	retells bool // who asks again hears it: not where rules that keep it are in the shadow
+	most    int  // bytes of the body
+	header  http.Header
+	around  map[string]string // kept fields that stood there before the handler ran: not its own
+	fields  map[string]string // those that it has sent
+	body    []byte
+	broken  bool // the body is not all there: it is too long, was streamed, or the handler may have given up half-way
+	taken   bool // the connection has been taken over: there is no answer to keep
 }
 
 // Record returns w, with the answer noted on the way where a rule of the passage keeps answers, for an adapter whose framework has

@@ -217,7 +217,7 @@ func TestKeptAnswersThatMakeNoSense(t *testing.T) {
 		refusal := nethttpmw.Refusal{Status: http.StatusConflict, Reason: core.ReasonDone, Decision: core.Decision{
 			Reason: core.ReasonDone, Outcome: &core.Outcome{Status: status},
 		}}
-		refusal.Reply(w)
+		refusal.Reply(w, blankRequest())
 		if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `"done"`) {
 			t.Errorf("%d: %d %s", status, w.Code, w.Body)
 		}
@@ -229,7 +229,7 @@ func TestAnswersWithoutBodiesAreToldAgain(t *testing.T) {
 	w := httptest.NewRecorder()
 	(&nethttpmw.Refusal{Reason: core.ReasonDone, Decision: core.Decision{
 		Reason: core.ReasonDone, Outcome: &core.Outcome{Status: http.StatusNoContent},
-	}}).Reply(w)
+	}}).Reply(w, blankRequest())
 	if w.Code != http.StatusNoContent || w.Header().Get("Content-Length") != "" || w.Header().Get(nethttpmw.ReplayedHeader) != "true" {
 		t.Errorf("%d %v", w.Code, w.Header())
 	}

@@ -28,6 +28,9 @@ type Rule struct {
 	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Idempotency requires it. Elsewhere, nil or nothing found: the
 	// guard makes one.
 	ID keyfuncs.Func
+	// Origin finds where the attempt comes from, such as keyfuncs.IP() or a device's cookie, for guards that keep it in an audit
+	// stream: see core.VoteOptions.Audit. Nothing is decided by it. Nil, or nothing found: empty.
+	Origin keyfuncs.Func
 
 	// Deny has those whom the rule refuses as ReasonDenied, whatever else it says: it is asked first. Nil: nobody.
 	Deny *keyfuncs.List
@@ -44,8 +47,11 @@ type Rule struct {
 	// nobody is banned.
 	Bans *core.Bans
 
-	// NoKey says what it means when Who finds nothing, or ID where the guard requires one. What and Which that find nothing are always answered with 400: a
-	// client must not pass a rule by leaving something out.
+	// Rollout says for whom the rule is on, while it is brought in or tried in the shadow. Nil: it is enforced for all.
+	Rollout *Rollout
+
+	// NoKey says what it means when Who finds nothing, or ID where the guard requires one. What and Which that find nothing are always
+	// answered with 400: a client must not pass a rule by leaving something out.
 	NoKey NoKey
 	// OnOutage says what it means when the guard can not decide. The default is the guard's own.
 	OnOutage core.Outage
@@ -57,6 +63,17 @@ type Rule struct {
 	//
 	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
 	Failed func(status int) bool
+
+	// Headers says what clients are told of the rule's figures. The zero value is the RateLimit fields.
+	Headers Headers
+	// Texts says what the rule's refusals say to people, such as in the language of the request; the other members of a body stay
+	// as they are. It is called before anything is written, from many goroutines at once. Nil: English texts that say little.
+	Texts func(r *http.Request, refusal *Refusal) Text
+	// Answer answers the requests that the rule refuses, in place of Refusal.Reply: with a page of the application's own, a
+	// redirect, or by passing on to Reply. It is not asked where Idempotency has an answer to give again. The RateLimit fields, Retry-After and Cache-Control are set before, and may be
+	// changed. Whatever it does, the handler does not run: where it writes nothing the request gets Reply, and a panic goes to
+	// the application's recoverer, as those of Texts and of key functions do. It is called from many goroutines at once. Nil: Reply.
+	Answer func(w http.ResponseWriter, r *http.Request, refusal *Refusal)
 }
 
 // NoKey is what a rule does when it finds nobody to count: Who, or an ID that the guard requires, is keyfuncs.ErrMissing. A malformed key is always refused.
@@ -88,6 +105,9 @@ func (r *Rule) check() error {
 		return errors.New("has no ID: say what a repetition is known by, such as keyfuncs.IdempotencyKey()")
 	case r.Which == nil && r.Guard.Traits().NeedsItem:
 		return errors.New("has no Which: say which of the different things it is, such as keyfuncs.Param(...)")
+	}
+	if r.Headers.Hide && r.Headers.Legacy {
+		return errors.New("has Headers that Hide its figures and show them to Legacy clients: leave one of them out")
 	}
 	if _, ok := r.Guard.(core.LocalGuard); r.outage() == core.OutageLocal && !ok {
 		return errors.New("has OnOutage: OutageLocal, and a guard that can not decide inside one process: use OutageClosed")
@@ -162,6 +182,9 @@ func (r *Rule) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 		if a.Cost < 1 {
 			return a, fmt.Errorf("%w: cost %d is less than 1", core.ErrInvalidAttempt, a.Cost)
 		}
+	}
+	if a.Origin, err = text("origin", r.Origin, req); err != nil && !errors.Is(err, keyfuncs.ErrMissing) {
+		return a, err
 	}
 	return a, nil
 }

@@ -42,6 +42,7 @@ func TestSettlingIsTriedAgain(t *testing.T) {
 	}{
 		{"at once", 0, nil, 1, 1},
 		{"after three failures", 3, down, 4, 4},
+		{"after a failover", 3, fmt.Errorf("confirm: %w", core.ErrUnconfirmed), 4, 4},
 		{"never", 1000, down, 10, 30},
 		{"the reservation is gone", 1000, fmt.Errorf("settle: %w", core.ErrGone), 1, 1},
 		{"the decision makes no sense", 1000, fmt.Errorf("settle: %w", core.ErrInvalidAttempt), 1, 1},

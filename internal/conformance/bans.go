@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"errors"
 	"net/http"
 	"time"
 
@@ -69,7 +68,7 @@ func bansFollowRefusals(s *scene) {
 		rule.Bans = bans(s)
 		app := s.framework.Build(onThings(ok, site, rule))
 		s.wantBodies(app, asAnn, done, limited, limited, limited, banned, banned)
-		s.wantBodies(s.framework.Build(onThings(ok, site)), asAnn, done, limited)
+		s.wantBodies(s.framework.Build(onThings(ok, site)), asAnn, done, limitedBy("site"))
 	})
 
 	s.sub("but not for what is no refusal by the guard", func(s *scene) {
@@ -86,7 +85,6 @@ func bansFollowRefusals(s *scene) {
 	})
 
 	s.sub("nor for what the server is to blame for", func(s *scene) {
-		failing := func(core.Attempt) (core.Decision, error) { return core.Decision{}, errors.New("no answer") }
 		shared := bans(s)
 		for _, c := range []struct {
 			rule   nethttpmw.Rule
@@ -96,7 +94,7 @@ func bansFollowRefusals(s *scene) {
 			{claim(&stub{name: "own", check: failing}), []string{undecided, undecided, undecided}},
 			{
 				claim(&localStub{stub: stub{name: "local", check: failing, traits: core.Traits{Outage: core.OutageLocal}}}),
-				[]string{limited, undecided},
+				[]string{limitedBy("local"), undecided},
 			},
 		} {
 			c.rule.Bans = shared

@@ -109,7 +109,7 @@ func buyersNeverOversell(s *scene) {
 			won++
 			continue
 		}
-		golden{http.StatusConflict, "", soldOut}.check(s, w)
+		golden{http.StatusConflict, "", soldOut}.check(s, w, figures{policy: `"site";q=5;w=3600`})
 	}
 	if won != stock {
 		s.Errorf("%d buyers have won %d units", won, stock)

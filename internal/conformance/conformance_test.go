@@ -29,9 +29,10 @@ func guard(rules ...nethttpmw.Rule) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			passage, refusal := pipeline.Enter(&keyfuncs.Request{Request: r})
 			if refusal != nil {
-				refusal.Reply(w)
+				refusal.Answer(w, r)
 				return
 			}
+			passage.SetHeaders(w.Header())
 			defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
 			w, status := passage.Watch(w)
 			next.ServeHTTP(w, r.WithContext(passage.Context()))

@@ -74,6 +74,33 @@ func knownItemsAreFree(s *scene) {
 	s.wantUsed(quota, "blue", "red")
 }
 
+// votesAreChanged plays a voter who changes his mind, once with a request that fails.
+func votesAreChanged(s *scene) {
+	votes := s.gate.Votes("vote", core.VoteOptions{Poll: core.Poll{Change: true}, Audit: true})
+	reasons := &diary{}
+	status := http.StatusOK
+	rule := vote(votes)
+	rule.Origin = keyfuncs.Header("X-Device")
+	app := s.framework.Build(onThings(func(c Context) {
+		d, _ := c.Decision("vote")
+		reasons.note(fmt.Sprintf("%s %q from %q", d.Reason, d.Choices, d.Attempt.Origin))
+		c.Reply(status, "")
+	}, rule))
+	s.wantPosts(app, thing, []string{"X-Device: d1"}, 200)
+	s.wantTally(votes, map[string]int64{"red": 1})
+	s.wantPosts(app, thing, []string{"X-Choice: blue", "X-Device: d2"}, 200, 409)
+	s.wantTally(votes, map[string]int64{"blue": 1})
+	status = http.StatusInternalServerError
+	s.wantPosts(app, thing, []string{"X-Choice: green"}, 500) // the former choice is restored
+	s.wantTally(votes, map[string]int64{"blue": 1})
+	reasons.want(s, `ok ["red"] from "d1"`, `changed ["blue"] from "d2"`, `changed ["green"] from ""`)
+
+	events, _, err := votes.Audit(s.Context(), "t1", "", 10)
+	if err != nil || len(events) != 4 || events[1].Origin != "d2" || events[3].Kind != core.VoteUndone {
+		s.Errorf("%+v, %v", events, err)
+	}
+}
+
 // takenWaits plays a handler that takes the reservation, so that how the request ends says nothing about it.
 func takenWaits(s *scene) {
 	for _, e := range endings {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -17,18 +18,20 @@ import (
 type ending struct {
 	name    string
 	handler func(Context)
-	gone    bool // the handler runs on only after the client has gone
+	gone    bool // the handler runs on only after the client has gone, or has been answered by what is around
 	begun   bool // and that is after the answer has begun
 	status  int  // what the client hears; 0: nothing
 	counts  int  // the status that rules hear
 	cut     bool // the connection is cut
+	only1   bool // HTTP/2 has no such thing
 
 	// retold is the answer that is kept by rules that keep answers, its status and its body; "": none.
 	retold string
 
-	around func(http.Handler) http.Handler                      // what the server has around its handler
-	layout func(handler func(Context), rule nethttpmw.Rule) App // of the application; nil: the rule is on the route
-	stop   func(*http.Server) error                             // stops the server when the handler runs, which goes on only then
+	headers []string                                                 // of the request
+	around  func(http.Handler) http.Handler                          // what the server has around its handler
+	layout  func(handler func(Context), rules ...nethttpmw.Rule) App // of the application; nil: the rules are on the route
+	stop    func(*http.Server) error                                 // stops the server when the handler runs, which goes on only then
 }
 
 func reply(status int, body string) func(Context) {
@@ -86,21 +89,36 @@ var endings = []ending{
 		gone: true, begun: true, counts: 500, cut: true},
 	{name: "client gone, then panic", handler: func(Context) { panic("lost") }, gone: true,
 		counts: nethttpmw.StatusClientGone, cut: true},
-	{name: "the connection taken over", retold: "409 " + problem(409, "done", "Conflict", "This has been done before.", ""),
-		handler: hijack, status: 200, counts: 200},
+	{name: "written by io.Copy", retold: "200 done", handler: func(c Context) {
+		_, _ = io.Copy(c.Writer(), strings.NewReader("done")) // the client is there
+	}, status: 200, counts: 200},
+	{name: "with deadlines by http.ResponseController", retold: "200 done", handler: func(c Context) {
+		control := http.NewResponseController(c.Writer())
+		later := time.Now().Add(time.Hour)
+		if err := errors.Join(control.SetReadDeadline(later), control.SetWriteDeadline(later)); err != nil {
+			panic(err)
+		}
+		c.Reply(http.StatusOK, "done")
+	}, status: 200, counts: 200},
+	{name: "hijacked", retold: "409 " + problem(409, "done", "Already Done", "This has been done before.", ""),
+		handler: hijack, status: 200, counts: 200, only1: true},
 	{name: "a time-out inside the rules, in time", retold: "200 done",
-		handler: inTimeoutHandler(time.Minute, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }),
+		handler: inTimeoutHandler(time.Hour, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }),
 		status:  200, counts: 200},
 	{name: "a time-out inside the rules, too late",
-		handler: inTimeoutHandler(5*time.Millisecond, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
+		handler: inTimeoutHandler(soon, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
 		status:  503, counts: 503},
 	{name: "a time-out inside the rules, panic",
-		handler: inTimeoutHandler(time.Minute, func(http.ResponseWriter, *http.Request) { panic("lost") }), counts: 500, cut: true},
+		handler: inTimeoutHandler(time.Hour, func(http.ResponseWriter, *http.Request) { panic("lost") }), counts: 500, cut: true},
+	{name: "a time-out around the rules, in time", retold: "201 done", handler: reply(201, "done"), around: timeout(time.Hour),
+		status: 201, counts: 201},
+	{name: "a time-out around the rules, panic", handler: func(Context) { panic("lost") }, around: timeout(time.Hour),
+		counts: 500, cut: true},
 	// The client has been told 503, so he has not got what he asked for.
-	{name: "a time-out around the rules", retold: "200 ", handler: reply(200, "done"), gone: true, around: timeoutHandler,
+	{name: "a time-out around the rules, too late", retold: "200 ", handler: reply(200, "done"), gone: true, around: timeout(soon),
 		status: 503, counts: nethttpmw.StatusClientGone},
-	{name: "a time-out around the rules, then panic", handler: func(Context) { panic("lost") }, gone: true,
-		around: timeoutHandler, status: 503, counts: nethttpmw.StatusClientGone},
+	{name: "a time-out around the rules, too late, then panic", handler: func(Context) { panic("lost") }, gone: true,
+		around: timeout(soon), status: 503, counts: nethttpmw.StatusClientGone},
 	{name: "server shutting down", retold: "200 done", handler: reply(200, "done"), stop: shutdown, status: 200, counts: 200},
 	{name: "server shutting down, 500", handler: reply(500, "no"), stop: shutdown, status: 500, counts: 500},
 	{name: "server closed", retold: "200 done", handler: reply(200, "done"), gone: true, stop: (*http.Server).Close,
@@ -115,8 +133,8 @@ func hijack(c Context) {
 	if err != nil {
 		panic(err)
 	}
-	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n") // the client is there
-	_ = conn.Close()
+	defer func() { _ = conn.Close() }() // it has been flushed
+	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\ndone")
 }
 
 // inTimeoutHandler runs a handler inside http.TimeoutHandler.
@@ -124,9 +142,12 @@ func inTimeoutHandler(limit time.Duration, h http.HandlerFunc) func(Context) {
 	return func(c Context) { http.TimeoutHandler(h, limit, "too late").ServeHTTP(c.Writer(), c.Request()) }
 }
 
-// timeoutHandler is http.TimeoutHandler around everything, for handlers that wait for its end.
-func timeoutHandler(h http.Handler) http.Handler {
-	return http.TimeoutHandler(h, 5*time.Millisecond, "too late")
+// soon is when a time-out is over that handlers wait for.
+const soon = 5 * time.Millisecond
+
+// timeout is http.TimeoutHandler around everything.
+func timeout(limit time.Duration) func(http.Handler) http.Handler {
+	return func(app http.Handler) http.Handler { return http.TimeoutHandler(app, limit, "too late") }
 }
 
 func shutdown(srv *http.Server) error { return srv.Shutdown(context.Background()) }
@@ -134,9 +155,9 @@ func shutdown(srv *http.Server) error { return srv.Shutdown(context.Background()
 // failed reports whether a request with this ending has failed.
 func (e ending) failed() bool { return e.counts >= 400 }
 
-// play lets a request end like this, on the one route that the rule guards. It returns when the settling is over. The route
-// answers other methods as well, with 200.
-func (e ending) play(s *scene, rule nethttpmw.Rule, headers ...string) (app http.Handler) {
+// play lets a request end like this, on the one route that the rules guard. It returns when the settling is over, with what the
+// client has heard. The route answers other methods as well, with 200.
+func (e ending) play(s *scene, rules ...nethttpmw.Rule) (app http.Handler, heard response) {
 	s.Helper()
 	entered, stopping, answered := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	handler := func(c Context) {
@@ -149,7 +170,7 @@ func (e ending) play(s *scene, rule nethttpmw.Rule, headers ...string) (app http
 		}
 		entered <- struct{}{}
 		switch {
-		case e.around != nil: // the client has been answered already
+		case e.gone && e.around != nil:
 			<-answered
 		case e.gone:
 			<-c.Request().Context().Done()
@@ -158,11 +179,11 @@ func (e ending) play(s *scene, rule nethttpmw.Rule, headers ...string) (app http
 		}
 		e.handler(c)
 	}
-	layout := func(handler func(Context), rule nethttpmw.Rule) App { return onThings(handler, rule) }
+	layout := onThings
 	if e.layout != nil {
 		layout = e.layout
 	}
-	planned := layout(handler, rule)
+	planned := layout(handler, rules...)
 	put := planned.Routes[0]
 	put.Method = http.MethodPut
 	planned.Routes = append(planned.Routes, put)
@@ -192,16 +213,16 @@ func (e ending) play(s *scene, rule nethttpmw.Rule, headers ...string) (app http
 			cancel(errors.New("the user has closed the page"))
 		}()
 	}
-	answer := srv.do(ctx, http.MethodPost, headers...)
+	heard = srv.do(ctx, http.MethodPost, e.headers...)
 	close(answered)
 	srv.wait()
-	if !e.gone && answer.cut != e.cut {
-		s.Errorf("the connection was cut: %t, want %t", answer.cut, e.cut)
+	if !e.gone && heard.cut != e.cut {
+		s.Errorf("the connection was cut: %t, want %t", heard.cut, e.cut)
 	}
-	if e.status > 0 && (answer.Response == nil || answer.StatusCode != e.status) {
-		s.Errorf("the client hears %+v, want %d", answer.Response, e.status)
+	if e.status > 0 && (heard.Response == nil || heard.StatusCode != e.status) {
+		s.Errorf("the client hears %+v, want %d", heard.Response, e.status)
 	}
-	return app
+	return app, heard
 }
 
 // taking is a rule and what it is to make of an ending.
@@ -270,7 +291,7 @@ func endingsSettle(s *scene) {
 		for _, e := range endings {
 			s.sub(taking.name+", "+e.name, func(s *scene) {
 				rule := taking.rule(s)
-				app := e.play(s, rule)
+				app, _ := e.play(s, rule)
 				kept := taking.keeps(e)
 				s.wantKept(rule.Guard, kept)
 
@@ -281,5 +302,23 @@ func endingsSettle(s *scene) {
 				}
 			})
 		}
+	}
+}
+
+// endingsSettleOverHTTP2 plays the endings that HTTP/2 has, without TLS, for one claim.
+func endingsSettleOverHTTP2(s *scene) {
+	for _, e := range endings {
+		if e.only1 {
+			continue
+		}
+		s.sub(e.name, func(s *scene) {
+			s.http2 = true
+			votes := s.gate.Votes("vote", core.VoteOptions{})
+			_, heard := e.play(s, vote(votes))
+			if heard.Response != nil && heard.ProtoMajor != 2 {
+				s.Errorf("the answer came by %s", heard.Proto)
+			}
+			s.wantKept(votes, !e.failed())
+		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	inProgress = problem(409, "in_progress", "Conflict", "The same request is being worked on. Ask again in a moment.", "")
+	inProgress = problem(409, "in_progress", "In Progress", "The same request is being worked on. Ask again in a moment.", "")
 
 	// orderKey are the headers of a request that may be repeated.
 	orderKey = []string{`Idempotency-Key: "order-1"`}
@@ -74,7 +74,7 @@ func operationsAreDoneOnce(s *scene) {
 				s.Errorf("the header, again: %v", h)
 			}
 		}
-		golden{422, "", conflict}.check(s, post(app, "radio", orderKey...))
+		golden{422, "", conflict}.check(s, post(app, "radio", orderKey...), figures{})
 		if w := post(app, "tv", append(orderKey, "X-User: bob")...); w.Code != 201 || w.Body.String() != `{"order":2}` {
 			s.Errorf("another's: %d %s", w.Code, w.Body)
 		}
@@ -128,9 +128,9 @@ func operationsAreDoneOnce(s *scene) {
 			s.Fatalf("the first: %d %s", w.Code, w.Body)
 		}
 		for range 4 {
-			golden{409, "1", inProgress}.check(s, post(app, "tv", orderKey...))
+			golden{409, "1", inProgress}.check(s, post(app, "tv", orderKey...), figures{})
 		}
-		golden{422, "", conflict}.check(s, post(app, "radio", orderKey...))
+		golden{422, "", conflict}.check(s, post(app, "radio", orderKey...), figures{})
 		close(end)
 		if w := <-first; w.Code != 200 {
 			s.Errorf("the first: %d %s", w.Code, w.Body)
@@ -141,8 +141,8 @@ func operationsAreDoneOnce(s *scene) {
 	s.sub("without a key", func(s *scene) {
 		rule := s.once(core.IdempotencyOptions{})
 		app := s.framework.Build(onThings(ok, rule))
-		golden{400, "", noKey}.check(s, post(app, "tv"))
-		golden{400, "", malformed}.check(s, post(app, "tv", `Idempotency-Key: "order`))
+		golden{400, "", noKey}.check(s, post(app, "tv"), figures{})
+		golden{400, "", malformed}.check(s, post(app, "tv", `Idempotency-Key: "order`), figures{})
 		rule.NoKey = nethttpmw.NoKeySkip
 		app = s.framework.Build(onThings(ok, rule))
 		for range 2 {
@@ -150,7 +150,7 @@ func operationsAreDoneOnce(s *scene) {
 				s.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 			}
 		}
-		golden{400, "", malformed}.check(s, post(app, "tv", `Idempotency-Key: "order`))
+		golden{400, "", malformed}.check(s, post(app, "tv", `Idempotency-Key: "order`), figures{})
 	})
 
 	s.sub("4xx answers too, where the rule says so", func(s *scene) {
@@ -163,6 +163,51 @@ func operationsAreDoneOnce(s *scene) {
 		s.wantRetold(post(app, "", orderKey...), 404, "no")
 	})
 
+	s.sub("with the figures of now, and not by the rule's own answer", func(s *scene) {
+		rule := s.once(core.IdempotencyOptions{MaxBody: 100})
+		rule.Answer = func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) { w.WriteHeader(http.StatusTeapot) }
+		app := onThings(ok, rule)
+		app.Use = [][]nethttpmw.Rule{{limit(s.gate.SlidingWindow("site", core.PerHour(9)))}}
+		handler := s.framework.Build(app)
+		s.wantPosts(handler, thing, orderKey, 200)
+		again := post(handler, "", orderKey...)
+		s.wantRetold(again, 200, "done")
+		if h := again.Header(); len(h.Values("RateLimit-Policy")) != 1 || len(h.Values("RateLimit")) != 1 ||
+			!strings.HasPrefix(h.Get("RateLimit"), `"site";r=7;`) {
+			s.Errorf("the header, again: %v", h)
+		}
+		if w := post(handler, "another", orderKey...); w.Code != http.StatusTeapot {
+			s.Errorf("another request: %d %s", w.Code, w.Body)
+		}
+	})
+
+	s.sub("a HEAD request is told the header only", func(s *scene) {
+		app := onThings(ok, s.once(core.IdempotencyOptions{MaxBody: 100}))
+		app.Routes[0].Method = http.MethodHead
+		srv := s.serve(s.framework.Build(app))
+		for _, replayed := range []string{"", "true"} {
+			answer := srv.do(s.Context(), http.MethodHead, orderKey...)
+			srv.wait()
+			if answer.cut || answer.StatusCode != 200 || answer.body != "" || answer.Header.Get("Idempotent-Replayed") != replayed {
+				s.Errorf("%+v", answer)
+			}
+		}
+	})
+
+	s.sub("in the shadow it is not told again", func(s *scene) {
+		ran := 0
+		rule, try := inShadow(s.once(core.IdempotencyOptions{MaxBody: 100}))
+		app := s.framework.Build(onThings(create(&ran), rule))
+		for range 3 {
+			if w := post(app, "tv", orderKey...); w.Code != 201 || w.Header().Get("Idempotent-Replayed") != "" {
+				s.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+			}
+		}
+		if r := try.Report(); ran != 3 || r.WouldRefuse != 2 {
+			s.Errorf("the handler ran %d times: %+v", ran, r)
+		}
+	})
+
 	s.sub("repetitions are no strikes", func(s *scene) {
 		rule := s.once(core.IdempotencyOptions{})
 		rule.Bans = s.gate.Bans("bans", core.BanOptions{Refusals: 1})
@@ -171,7 +216,7 @@ func operationsAreDoneOnce(s *scene) {
 
 	s.sub("an outage closes", func(s *scene) {
 		app := s.framework.Build(onThings(ok, operation(s.down().Idempotency("once", core.IdempotencyOptions{}))))
-		golden{503, "1", undecided}.check(s, post(app, "", orderKey...))
+		golden{503, "1", undecided}.check(s, post(app, "", orderKey...), figures{})
 	})
 }
 
@@ -180,7 +225,8 @@ func operationsSettle(s *scene) {
 		s.sub(e.name, func(s *scene) {
 			rule := s.once(core.IdempotencyOptions{MaxBody: 100})
 			rule.Which = keyfuncs.Const("the same")
-			again := e.play(s, rule, orderKey...)
+			e.headers = orderKey
+			again, _ := e.play(s, rule)
 			w := send(again, request(http.MethodPut, thing, orderKey...))
 			if status, body, kept := strings.Cut(e.retold, " "); kept {
 				if fmt.Sprint(w.Code) != status || w.Body.String() != body {
@@ -223,7 +269,7 @@ func operationsAndClaimsAgree(s *scene) {
 
 			// A refusal by the claim is not kept: the next try hears how things are by then.
 			bob := []string{"X-User: bob", "Idempotency-Key: bobs"}
-			golden{409, "", soldOut}.check(s, post(app, "", bob...))
+			golden{409, "", soldOut}.check(s, post(app, "", bob...), figures{})
 			if _, err := purchase.Restock(s.Context(), "t1", "r1", 1); err != nil {
 				s.Fatal(err)
 			}
@@ -237,13 +283,27 @@ func operationsAndClaimsAgree(s *scene) {
 			s.sub(name+", "+e.name, func(s *scene) {
 				once, purchase := s.once(core.IdempotencyOptions{}), s.sale("sale", core.Sale{Stock: 1})
 				once.Which = keyfuncs.Const("the same")
-				e.layout = func(handler func(Context), rule nethttpmw.Rule) App { return layout(handler, once, rule) }
-				e.play(s, claim(purchase), orderKey...)
+				e.layout = func(handler func(Context), rules ...nethttpmw.Rule) App { return layout(handler, once, rules[0]) }
+				e.headers = orderKey
+				e.play(s, claim(purchase))
 				if e.retold != "" {
 					s.wantSale(purchase, 0, 0, 1)
 				} else {
 					s.wantSale(purchase, 1, 0, 0)
 				}
+			})
+			if e.retold == "" || !e.failed() {
+				continue
+			}
+			// In the shadow he would hear nothing.
+			s.sub(name+", in the shadow, "+e.name, func(s *scene) {
+				once, _ := inShadow(s.once(core.IdempotencyOptions{}))
+				purchase := s.sale("sale", core.Sale{Stock: 1})
+				once.Which = keyfuncs.Const("the same")
+				e.layout = func(handler func(Context), rules ...nethttpmw.Rule) App { return layout(handler, once, rules[0]) }
+				e.headers = orderKey
+				e.play(s, claim(purchase))
+				s.wantSale(purchase, 1, 0, 0)
 			})
 		}
 	}

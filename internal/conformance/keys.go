@@ -20,6 +20,7 @@ func missingKeys(s *scene) {
 		missing = finds("", fmt.Errorf("look: %w", keyfuncs.ErrMissing))
 		garbage = finds("", fmt.Errorf("look: %w", keyfuncs.ErrMalformed))
 		broken  = finds("", errors.New("no answer"))
+		require = keyfuncs.Require(missing)
 	)
 	for _, c := range []struct {
 		name             string
@@ -33,6 +34,8 @@ func missingKeys(s *scene) {
 		{"nothing it is about", here, missing, here, nil, noKey, noKey},
 		{"no choice", here, here, missing, nil, noKey, noKey},
 		{"no operation ID", here, here, here, missing, "", ""},
+		{"no operation ID where one is required", here, here, here, require, noKey, noKey},
+		{"nobody where somebody is required", require, here, here, nil, noKey, noKey},
 		{"a malformed name", garbage, here, here, nil, malformed, malformed},
 		{"malformed what it is about", here, garbage, here, nil, malformed, malformed},
 		{"a malformed choice", here, here, garbage, nil, malformed, malformed},

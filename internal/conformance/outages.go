@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -41,7 +40,6 @@ func (p polls) find(_ context.Context, poll string) (core.Poll, error) {
 func outages(s *scene) {
 	down := s.down()
 	open := core.Traits{Outage: core.OutageOpen}
-	failing := func(core.Attempt) (core.Decision, error) { return core.Decision{}, errors.New("no answer") }
 	for _, c := range []struct {
 		name   string
 		rule   nethttpmw.Rule
@@ -77,7 +75,7 @@ func outages(s *scene) {
 			case c.passes && w.Code != http.StatusOK:
 				s.Errorf("%d %s, want 200", w.Code, w.Body)
 			case !c.passes:
-				golden{http.StatusServiceUnavailable, "1", undecided}.check(s, w)
+				golden{http.StatusServiceUnavailable, "1", undecided}.check(s, w, figures{})
 			}
 		})
 	}
@@ -95,8 +93,8 @@ func outages(s *scene) {
 		}, rule))
 		s.wantPosts(app, thing, nil, http.StatusOK)
 		notes.want(s, "check own", "check own here", "settle own true")
-		golden{http.StatusTooManyRequests, "", limited}.check(s, send(app, request(http.MethodPost, thing)))
-		golden{http.StatusServiceUnavailable, "1", undecided}.check(s, send(app, request(http.MethodPost, thing)))
+		golden{http.StatusTooManyRequests, "", limitedBy("own")}.check(s, send(app, request(http.MethodPost, thing)), figures{})
+		golden{http.StatusServiceUnavailable, "1", undecided}.check(s, send(app, request(http.MethodPost, thing)), figures{})
 		notes.want(s, "check own", "check own here", "check own", "check own here")
 	})
 
@@ -104,6 +102,6 @@ func outages(s *scene) {
 		rule := withCost(limit(s.down().SlidingWindow("limit", core.PerMinute(9))))
 		rule.OnOutage = core.OutageOpen
 		app := s.framework.Build(onThings(ok, rule))
-		golden{http.StatusBadRequest, "", invalid}.check(s, send(app, request(http.MethodPost, thing, "X-Cost: -1")))
+		golden{http.StatusBadRequest, "", invalid}.check(s, send(app, request(http.MethodPost, thing, "X-Cost: -1")), figures{})
 	})
 }

@@ -39,7 +39,7 @@ func randomEndings(s *scene) {
 	site := limit(s.gate.SlidingWindow("site", core.PerHour(1_000)))
 	site.Failed = func(status int) bool { return status >= 500 } // so that limits are settled, too
 	app := s.framework.Build(onThings(plays.handle, site, once, vote(votes), claim(purchase)))
-	plain, slow := s.serve(app), s.serve(app, timeoutHandler)
+	plain, patient, impatient := s.serve(app), s.serve(app, timeout(time.Hour)), s.serve(app, timeout(soon))
 
 	var workers sync.WaitGroup
 	for worker := range uint64(8) {
@@ -55,8 +55,11 @@ func randomEndings(s *scene) {
 					n = rng.IntN(len(endings))
 				}
 				srv := plain
-				if endings[n].around != nil {
-					srv = slow
+				switch e := endings[n]; {
+				case e.around != nil && e.gone:
+					srv = impatient
+				case e.around != nil:
+					srv = patient
 				}
 				plays.request(s, srv, user, key, n)
 			}

@@ -34,7 +34,13 @@ type refusal struct {
 var noon = time.Date(2030, time.May, 1, 12, 0, 0, 0, time.UTC)
 
 func refusalsAreGolden(s *scene) {
-	for _, c := range slices.Concat(limitRefusals, voteRefusals, quotaRefusals, saleRefusals, packetRefusals, otherRefusals) {
+	all := slices.Concat(limitRefusals, voteRefusals, quotaRefusals, saleRefusals, packetRefusals, otherRefusals)
+	for name := range figuresOf {
+		if !slices.ContainsFunc(all, func(c refusal) bool { return c.name == name }) {
+			s.Errorf("there are figures of %q, which is none of the refusals", name)
+		}
+	}
+	for _, c := range all {
 		s.sub(c.name, func(s *scene) {
 			s.clock(noon)
 			rule := c.rule(s)
@@ -47,18 +53,19 @@ func refusalsAreGolden(s *scene) {
 			}
 			s.clock(noon.Add(c.later))
 
-			c.want.check(s, send(app, request(http.MethodPost, thing, c.header...)))
+			says := figuresOf[c.name]
+			c.want.check(s, send(app, request(http.MethodPost, thing, c.header...)), says)
 			srv := s.serve(app)
-			c.want.checkSent(s, srv.do(s.Context(), http.MethodPost, c.header...), c.want.body)
-			c.want.checkSent(s, srv.do(s.Context(), http.MethodHead, c.header...), "")
+			c.want.checkSent(s, srv.do(s.Context(), http.MethodPost, c.header...), says, c.want.body)
+			c.want.checkSent(s, srv.do(s.Context(), http.MethodHead, c.header...), says, "")
 		})
 	}
 }
 
 // check wants the whole answer to be as it should, as a recorder has it.
-func (g golden) check(s *scene, w *httptest.ResponseRecorder) {
+func (g golden) check(s *scene, w *httptest.ResponseRecorder, says figures) {
 	s.Helper()
-	g.checkHeader(s, w.Code, w.Result().Header)
+	g.checkHeader(s, w.Code, w.Result().Header, says)
 	if w.Body.String() != g.body {
 		s.Errorf("body:\n%s\nwant:\n%s", w.Body, g.body)
 	}
@@ -66,7 +73,7 @@ func (g golden) check(s *scene, w *httptest.ResponseRecorder) {
 }
 
 // checkSent wants the same of what a client has received.
-func (g golden) checkSent(s *scene, answer response, body string) {
+func (g golden) checkSent(s *scene, answer response, says figures, body string) {
 	s.Helper()
 	if answer.cut {
 		s.Fatal("the connection was cut")
@@ -74,19 +81,26 @@ func (g golden) checkSent(s *scene, answer response, body string) {
 	header := answer.Header.Clone()
 	header.Del("Date")       // the server's,
 	header.Del("Connection") // not the application's
-	g.checkHeader(s, answer.StatusCode, header)
+	g.checkHeader(s, answer.StatusCode, header, says)
 	if answer.body != body {
 		s.Errorf("sent body:\n%s\nwant:\n%s", answer.body, body)
 	}
 }
 
-func (g golden) checkHeader(s *scene, status int, header http.Header) {
+func (g golden) checkHeader(s *scene, status int, header http.Header, says figures) {
 	s.Helper()
 	want := http.Header{
 		"Cache-Control":          {"no-store"},
 		"Content-Length":         {strconv.Itoa(len(g.body))},
 		"Content-Type":           {"application/problem+json"},
+		"Vary":                   {"Accept"},
 		"X-Content-Type-Options": {"nosniff"},
+	}
+	if says.policy != "" {
+		want.Set("RateLimit-Policy", says.policy)
+	}
+	if says.limit != "" {
+		want.Set("RateLimit", says.limit)
 	}
 	if g.retry != "" {
 		want.Set("Retry-After", g.retry)
@@ -120,6 +134,21 @@ func (g golden) checkProblem(s *scene, body []byte) {
 
 // problem is the body of a refusal; more has what comes after the reason.
 func problem(status int, reason, title, detail, more string) string {
-	return `{"type":"https://github.com/gatehouse-go/gatehouse#` + reason + `","title":"` + title +
-		`","status":` + strconv.Itoa(status) + `,"detail":"` + detail + `","reason":"` + reason + `"` + more + "}\n"
+	return problemOf("https://github.com/gatehouse-go/gatehouse#"+reason, status, reason, title, detail, more)
+}
+
+// The problem types that draft-ietf-httpapi-ratelimit-headers-11 defines.
+const (
+	quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	abnormalUsage = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
+)
+
+// exceeded is the body of a refusal by a policy.
+func exceeded(reason, detail, policy, more string) string {
+	return problemOf(quotaExceeded, 429, reason, "Quota Exceeded", detail, `,"violated-policies":["`+policy+`"]`+more)
+}
+
+func problemOf(uri string, status int, reason, title, detail, more string) string {
+	return `{"type":"` + uri + `","title":"` + title + `","status":` + strconv.Itoa(status) +
+		`,"detail":"` + detail + `","reason":"` + reason + `"` + more + "}\n"
 }

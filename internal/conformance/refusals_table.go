@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -13,29 +14,35 @@ import (
 
 // The bodies that more than one refusal has.
 var (
-	limited   = problem(429, "limited", "Too Many Requests", "Too many requests. Try again later.", "")
-	overLimit = problem(429, "over_limit", "Too Many Requests", "This request asks for more than the limit allows at all.", "")
-	banned    = problem(429, "banned", "Too Many Requests", "Refused too often. Stop for a while.", "")
-	denied    = problem(403, "denied", "Forbidden", "This is not open to you.", "")
-	closed    = problem(409, "closed", "Conflict", "This is closed.", "")
-	conflict  = problem(422, "conflict", "Unprocessable Entity", "This operation ID belongs to a different request.", "")
-	noKey     = problem(400, "no_key", "Bad Request", "The request lacks something that this needs to know.", "")
-	malformed = problem(400, "malformed", "Bad Request", "Something in the request that this needs to know is malformed.", "")
-	invalid   = problem(400, "invalid", "Bad Request", "The request asks for something that does not exist.", "")
-	soldOut   = problem(409, "sold_out", "Conflict", "Sold out.", "")
-	rolled    = problem(503, "day_rolled", "Service Unavailable", "A new period is just beginning. Try again.", "")
-	empty     = problem(409, "empty", "Conflict", "All shares have been taken.", "")
-	notReady  = problem(503, "not_ready", "Service Unavailable", "This is not ready.", "")
-	undecided = problem(503, "unavailable", "Service Unavailable", "This can not be decided right now. Try again later.", "")
-	unknown   = problem(403, "members_only", "Forbidden", "This request was refused.", "")
+	limited   = limitedBy("limit")
+	overLimit = exceeded("over_limit", "This request asks for more than the limit allows at all.", "limit", "")
+	banned    = problemOf(abnormalUsage, 429, "banned", "Abnormal Usage Detected", "Refused too often. Stop for a while.",
+		`,"violated-policies":["bans"]`)
+	denied    = problem(403, "denied", "Not Open To You", "This is not open to you.", "")
+	closed    = problem(409, "closed", "Closed", "This is closed.", "")
+	conflict  = problem(422, "conflict", "Operation ID In Use", "This operation ID belongs to a different request.", "")
+	noKey     = problem(400, "no_key", "Something Is Missing", "The request lacks something that this needs to know.", "")
+	malformed = problem(400, "malformed", "Something Is Malformed", "Something in the request that this needs to know is malformed.", "")
+	invalid   = problem(400, "invalid", "Not A Valid Request", "The request asks for something that does not exist.", "")
+	soldOut   = problem(409, "sold_out", "Sold Out", "Sold out.", "")
+	rolled    = problem(503, "day_rolled", "New Period", "A new period is just beginning. Try again.", "")
+	empty     = problem(409, "empty", "All Taken", "All shares have been taken.", "")
+	notSure   = problem(503, "unconfirmed", "Not Confirmed", "This has not been confirmed. Try again, as the same operation.", "")
+	notReady  = problem(503, "not_ready", "Not Ready", "This is not ready.", "")
+	undecided = problem(503, "unavailable", "Temporarily Closed", "This can not be decided right now. Try again later.", "")
+	unknown   = problemOf("about:blank", 403, "members_only", "Forbidden", "This request was refused.", "")
 )
 
+func limitedBy(policy string) string {
+	return exceeded("limited", "Too many requests. Try again later.", policy, "")
+}
+
 func duplicate(more string) string {
-	return problem(409, "duplicate", "Conflict", "This has been done before, as often as is allowed.", more)
+	return problem(409, "duplicate", "Done Before", "This has been done before, as often as is allowed.", more)
 }
 
 func notOpen(more string) string {
-	return problem(409, "not_open", "Conflict", "This is not open.", more)
+	return problem(409, "not_open", "Not Open", "This is not open.", more)
 }
 
 // asAnn are the headers of a request that says nothing else.
@@ -81,7 +88,9 @@ var limitRefusals = []refusal{
 	{"limited for a microsecond more", limitOf(core.PerMinute(1)), [][]string{asAnn}, time.Minute - time.Microsecond, asAnn,
 		golden{429, "1", limited}},
 	{"limited by the second of two limits", limitOf(core.PerSecond(9), core.PerHour(1)), [][]string{asAnn}, time.Minute, asAnn,
-		golden{429, "3540", limited}},
+		golden{429, "3540", limitedBy("limit/1h")}},
+	{"fewer left than asked for by a limit", limitOf(core.PerMinute(3)), [][]string{{"X-Cost: 2"}}, 0, []string{"X-Cost: 2"},
+		golden{429, "60", limited}},
 	{"over the limit", limitOf(core.PerMinute(3)), nil, 0, []string{"X-Cost: 4"}, golden{429, "", overLimit}},
 	{"a cost of nothing", limitOf(core.PerMinute(3)), nil, 0, []string{"X-Cost: 0"}, golden{400, "", invalid}},
 	{"a negative cost", limitOf(core.PerMinute(3)), nil, 0, []string{"X-Cost: -2"}, golden{400, "", invalid}},
@@ -94,8 +103,13 @@ var voteRefusals = []refusal{
 	{"voted before, for what would be markup", poll(core.Poll{}), [][]string{{`X-Choice: <b>"&`}}, 0, asAnn,
 		golden{409, "", duplicate(`,"choices":["\u003cb\u003e\"\u0026"]`)}},
 	{"all choices used", poll(core.Poll{PerVoter: 2}), [][]string{asAnn, {"X-Choice: blue"}}, 0, []string{"X-Choice: green"},
-		golden{429, "", problem(429, "quota", "Too Many Requests", "All that is allowed has been used.",
-			`,"choices":["red","blue"]`)}},
+		golden{429, "", exceeded("quota", "All that is allowed has been used.", "vote", `,"choices":["red","blue"]`)}},
+	{"all votes of the day used", poll(core.Poll{PerVoter: 5, PerChoice: 5, PerDay: 1}), [][]string{asAnn}, 0, asAnn,
+		golden{429, noonToMidnight, exceeded("quota", "All that is allowed has been used.", "vote", `,"choices":["red"]`)}},
+	{"one choice chosen as often as allowed", poll(core.Poll{PerVoter: 5, PerChoice: 2}), [][]string{asAnn, asAnn}, 0, asAnn,
+		golden{409, "", duplicate(`,"choices":["red","red"]`)}},
+	{"chosen before, where votes may be changed", poll(core.Poll{Change: true}), [][]string{asAnn, {"X-Choice: blue"}}, 0,
+		[]string{"X-Choice: blue"}, golden{409, "", duplicate(`,"choices":["blue"]`)}},
 	{"before the poll opens", poll(core.Poll{Opens: noon.Add(90 * time.Second)}), nil, 100 * time.Millisecond, asAnn,
 		golden{409, "90", notOpen("")}},
 	{"no such poll", func(s *scene) nethttpmw.Rule {
@@ -115,7 +129,7 @@ const noonToMidnight = "43200"
 
 var quotaRefusals = []refusal{
 	{"all different things used", quotaOf(1), [][]string{asAnn, asAnn}, 0, []string{"X-Choice: blue"},
-		golden{429, noonToMidnight, problem(429, "quota", "Too Many Requests", "All that is allowed has been used.", "")}},
+		golden{429, noonToMidnight, exceeded("quota", "All that is allowed has been used.", "quota", "")}},
 	{"another's operation ID for a thing", quotaOf(2), [][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-Choice: blue"}, golden{422, "", conflict}},
 	{"no thing", quotaOf(1), nil, 0, []string{"X-Choice:"}, golden{400, "", noKey}},
@@ -134,7 +148,7 @@ var saleRefusals = []refusal{
 		[]string{"X-Cost: 2", "X-User: bob"}, golden{409, "", soldOut}},
 	{"bought before", sale(core.Sale{Stock: 2}), [][]string{asAnn}, 0, asAnn, golden{409, "", duplicate("")}},
 	{"before the sale opens", sale(core.Sale{Stock: 1, Opens: noon.Add(time.Minute)}), nil, time.Millisecond, asAnn,
-		golden{429, "60", problem(429, "early", "Too Many Requests", "The sale has not begun yet.", "")}},
+		golden{429, "60", problem(429, "early", "Not Begun", "The sale has not begun yet.", "")}},
 	{"after the sale has closed", sale(core.Sale{Stock: 1, Closes: noon.Add(time.Hour)}), nil, time.Hour, asAnn,
 		golden{409, "", closed}},
 	{"not on sale", func(s *scene) nethttpmw.Rule {
@@ -142,7 +156,29 @@ var saleRefusals = []refusal{
 	}, nil, 0, asAnn, golden{503, "", notReady}},
 	{"another's operation ID for a purchase", sale(core.Sale{Stock: 2}), [][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
+	{"nobody has confirmed the reservation", func(s *scene) nethttpmw.Rule {
+		g := s.gate.Seckill("sale", core.SeckillOptions{Durability: core.Acked, AckWithin: time.Millisecond}) // there is no replica
+		if _, err := g.Open(s.Context(), "t1", core.Sale{Stock: 1}); !errors.Is(err, core.ErrUnconfirmed) {
+			s.Errorf("Open: %v", err)
+		}
+		return claim(g)
+	}, nil, 0, []string{"Idempotency-Key: k1"}, golden{503, "1", notSure}},
+	{"a stock that its rule speaks of", func(s *scene) nethttpmw.Rule {
+		rule := sale(core.Sale{Stock: 1})(s)
+		rule.Headers.Unit = "pieces"
+		return rule
+	}, [][]string{asAnn}, 0, []string{"X-User: bob"}, golden{409, "", soldOut}},
+	{"limited by a rule that hides its figures", func(s *scene) nethttpmw.Rule {
+		rule := limitOf(core.PerMinute(1))(s)
+		rule.Headers.Hide = true
+		return rule
+	}, [][]string{asAnn}, 0, asAnn, golden{429, "60", strings.Replace(limited, `,"violated-policies":["limit"]`, "", 1)}},
 	{"a quantity of nothing", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 0"}, golden{400, "", invalid}},
+	{"a negative quantity", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: -1"}, golden{400, "", invalid}},
+	{"a quantity that no script can count", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9007199254740992"},
+		golden{400, "", invalid}},
+	{"the largest quantity", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775807"}, golden{400, "", invalid}},
+	{"a quantity beyond that", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775808"}, golden{400, "", invalid}},
 }
 
 var packetRefusals = []refusal{
@@ -189,5 +225,21 @@ var otherRefusals = []refusal{
 	}, nil, 0, asAnn, golden{http.StatusForbidden, "", unknown}},
 	{"a reservation that is over", func(*scene) nethttpmw.Rule {
 		return claim(&stub{name: "own", check: refusing("own", core.ReasonGone)})
-	}, nil, 0, asAnn, golden{409, "", problem(409, "gone", "Conflict", "The reservation is over.", "")}},
+	}, nil, 0, asAnn, golden{409, "", problem(409, "gone", "Reservation Over", "The reservation is over.", "")}},
+}
+
+// figures are what the RateLimit fields of a refused answer say.
+type figures struct{ policy, limit string }
+
+// figuresOf has the refusals by rules that have figures for clients, by their names.
+var figuresOf = map[string]figures{
+	"limited":                              {`"limit";q=1;w=60`, `"limit";r=0;t=60`},
+	"limited, Retry-After rounded up":      {`"limit";q=1;w=60`, `"limit";r=0;t=59`},
+	"limited for a microsecond more":       {`"limit";q=1;w=60`, `"limit";r=0;t=1`},
+	"limited by the second of two limits":  {`"limit/1s";q=9;w=1, "limit/1h";q=1;w=3600`, `"limit/1h";r=0;t=3540`},
+	"fewer left than asked for by a limit": {`"limit";q=3;w=60`, `"limit";r=1;t=60`},
+	"over the limit":                       {`"limit";q=3;w=60`, ""}, // nobody has asked what is left
+	"all different things used":            {`"quota";q=1;qu="items";w=86400`, `"quota";r=0;t=43200`},
+	"another's operation ID for a thing":   {`"quota";q=2;qu="items";w=86400`, `"quota";r=1;t=43200`},
+	"a stock that its rule speaks of":      {`"sale";q=1;qu="pieces"`, `"sale";r=0`},
 }

@@ -1,52 +1,12 @@
 package conformance
 
 import (
-	"fmt"
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
-
-// forwardedChangesNothing plays a stranger who says in every header that there is that he is somebody else each time.
-func forwardedChangesNothing(s *scene) {
-	const tries, most = 50, 3
-	headers := map[string]string{
-		"X-Forwarded-For":     "203.0.113.%d",
-		"X-Real-Ip":           "203.0.113.%d",
-		"Forwarded":           "for=203.0.113.%d",
-		"True-Client-Ip":      "203.0.113.%d",
-		"Cf-Connecting-Ip":    "203.0.113.%d",
-		"X-Client-Ip":         "203.0.113.%d",
-		"X-Appengine-User-Ip": "203.0.113.%d",
-	}
-	rule := nethttpmw.Rule{Guard: s.gate.SlidingWindow("ip", core.PerHour(most)), Who: keyfuncs.IP()}
-	for where, app := range map[string]App{
-		"around the application": {Use: [][]nethttpmw.Rule{{rule}}, Routes: onThings(ok).Routes},
-		"on the route":           onThings(ok, rule),
-	} {
-		let := 0
-		handler := s.framework.Build(app)
-		for i := range tries {
-			r := request(http.MethodPost, thing)
-			r.RemoteAddr = fmt.Sprintf("[2001:db8:%x::1]:%d", len(where), 1024+i) // a client of its own for each place
-			for name, format := range headers {
-				r.Header.Set(name, fmt.Sprintf(format, i))
-			}
-			switch w := send(handler, r); w.Code {
-			case http.StatusOK:
-				let++
-			case http.StatusTooManyRequests:
-			default:
-				s.Fatalf("%d %s", w.Code, w.Body)
-			}
-		}
-		if let != most {
-			s.Errorf("%s: %d of %d requests got in, want %d", where, let, tries, most)
-		}
-	}
-}
 
 // spellingsAreOne plays a voter who writes the same path in other ways, for another vote.
 func spellingsAreOne(s *scene) {

@@ -23,6 +23,7 @@ type scene struct {
 	start     func(testing.TB) redistest.Backend
 	backend   redistest.Backend
 	gate      *core.Engine
+	http2     bool // servers speak HTTP/2 only, without TLS
 }
 
 func newScene(t *testing.T, f Framework, start func(testing.TB) redistest.Backend) *scene {

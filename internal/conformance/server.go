@@ -36,10 +36,14 @@ func (s *scene) serve(app http.Handler, around ...func(http.Handler) http.Handle
 	}
 	srv.Server = httptest.NewUnstartedServer(handler)
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // panics are expected
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!s.http2)
+	protocols.SetUnencryptedHTTP2(s.http2)
+	srv.Config.Protocols = protocols
 	srv.Start()
 	s.Cleanup(srv.Close)
 
-	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true} // no request is sent again
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, Protocols: protocols} // no request is sent again
 	s.Cleanup(transport.CloseIdleConnections)
 	srv.Client().Transport = transport
 	srv.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

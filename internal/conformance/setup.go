@@ -20,6 +20,8 @@ func setUpMistakesPanic(s *scene) {
 	)
 	local := claim(s.gate.Votes("poll", core.VoteOptions{}))
 	local.OnOutage = core.OutageLocal
+	secret := site
+	secret.Headers = nethttpmw.Headers{Hide: true, Legacy: true}
 	for _, c := range []struct {
 		name  string
 		rules []nethttpmw.Rule
@@ -33,6 +35,7 @@ func setUpMistakesPanic(s *scene) {
 		{"no different thing", []nethttpmw.Rule{quota}, []string{"rule 1", `"quota"`, "no Which", "keyfuncs.Param"}},
 		{"no operation ID", []nethttpmw.Rule{once}, []string{"rule 1", `"once"`, "no ID", "keyfuncs.IdempotencyKey()"}},
 		{"a guard that can not decide inside the process", []nethttpmw.Rule{local}, []string{"rule 1", `"poll"`, "OutageLocal", "OutageClosed"}},
+		{"figures both hidden and shown", []nethttpmw.Rule{secret}, []string{"rule 1", `"site"`, "Hide", "Legacy", "leave one"}},
 		{"a guard twice", []nethttpmw.Rule{site, site}, []string{`"site"`, "two rules", "second guard"}},
 	} {
 		text := panicked(func() { s.framework.Mount(c.rules...) })

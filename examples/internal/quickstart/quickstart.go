@@ -1,4 +1,4 @@
-// Package quickstart is the table of requests that the quick starts for gin, echo and net/http answer alike.
+// Package quickstart is the table of requests that the quick starts for gin, echo, net/http and chi answer alike.
 package quickstart
 
 import (

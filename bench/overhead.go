@@ -1,0 +1,206 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/httprate"
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+	"github.com/redis/go-redis/v9"
+	"github.com/ulule/limiter/v3"
+	ululegin "github.com/ulule/limiter/v3/drivers/middleware/gin"
+	ululememory "github.com/ulule/limiter/v3/drivers/store/memory"
+	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/echomw"
+	"github.com/gatehouse-go/gatehouse/ginmw"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// site is a web application whose one page says hello, with or without a limit in front.
+type site struct {
+	framework string // sites of one framework are compared with its first one, which has no limit
+	limit     string
+	refused   bool // by the limit, all requests but the first
+	handler   http.Handler
+}
+
+// The limits of sites. Allowed requests are those of many clients in turn, so that no run uses their limits up; refused ones are of one.
+const (
+	siteClients = 1000
+	siteAllowed = 10_000
+	siteWindow  = time.Hour
+)
+
+const hello = "hello\n"
+
+// sites returns all sites, those of one framework together.
+func sites(rdb *redis.Client) []site {
+	onRedis := core.New(rdb, core.WithDeadline(30*time.Second), core.WithPrefix("sites"))
+	inMemory := core.NewMemory()
+	guards := 0
+	rule := func(gate *core.Engine, refused bool) nethttpmw.Rule {
+		guards++
+		max := int64(siteAllowed)
+		if refused {
+			max = 1
+		}
+		client := clients(refused)
+		return nethttpmw.Rule{
+			Guard: gate.SlidingWindow(fmt.Sprintf("limit-%d", guards), core.Per(max, siteWindow)),
+			Who:   func(*keyfuncs.Request) (string, error) { return client(), nil },
+		}
+	}
+	var all []site
+	add := func(framework, limit string, handler func(refused bool) http.Handler) {
+		if limit == "" {
+			all = append(all, site{framework, "no limit", false, handler(false)})
+			return
+		}
+		all = append(all, site{framework, limit, false, handler(false)}, site{framework, limit, true, handler(true)})
+	}
+
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(hello)) })
+	add("net/http", "", func(bool) http.Handler { return page })
+	add("net/http", "Gatehouse, Redis", func(refused bool) http.Handler { return nethttpmw.HTTP(rule(onRedis, refused))(page) })
+	add("net/http", "Gatehouse, memory", func(refused bool) http.Handler { return nethttpmw.HTTP(rule(inMemory, refused))(page) })
+	add("net/http", "httprate, memory", func(refused bool) http.Handler {
+		client := clients(refused)
+		key := func(*http.Request) (string, error) { return client(), nil }
+		return httprate.LimitBy(maxOf(refused), siteWindow, key)(page)
+	})
+
+	gin.SetMode(gin.ReleaseMode)
+	onGin := func(handlers ...gin.HandlerFunc) http.Handler {
+		r := gin.New()
+		r.GET("/", append(handlers, func(c *gin.Context) { c.String(http.StatusOK, hello) })...)
+		return r
+	}
+	onUlule := func(store limiter.Store, refused bool) http.Handler {
+		client := clients(refused)
+		l := limiter.New(store, limiter.Rate{Limit: int64(maxOf(refused)), Period: siteWindow})
+		return onGin(ululegin.NewMiddleware(l, ululegin.WithKeyGetter(func(*gin.Context) string { return client() })))
+	}
+	add("gin", "", func(bool) http.Handler { return onGin() })
+	add("gin", "Gatehouse, Redis", func(refused bool) http.Handler { return onGin(ginmw.Gin(rule(onRedis, refused))) })
+	add("gin", "ulule/limiter, Redis", func(refused bool) http.Handler { return onUlule(must(ululeredis.NewStore(rdb)), refused) })
+	add("gin", "Gatehouse, memory", func(refused bool) http.Handler { return onGin(ginmw.Gin(rule(inMemory, refused))) })
+	add("gin", "ulule/limiter, memory", func(refused bool) http.Handler { return onUlule(ululememory.NewStore(), refused) })
+
+	onEcho := func(before ...echo.MiddlewareFunc) http.Handler {
+		e := echo.New()
+		e.GET("/", func(c echo.Context) error { return c.String(http.StatusOK, hello) }, before...)
+		return e
+	}
+	add("echo", "", func(bool) http.Handler { return onEcho() })
+	add("echo", "Gatehouse, Redis", func(refused bool) http.Handler { return onEcho(echomw.Echo(rule(onRedis, refused))) })
+	add("echo", "Gatehouse, memory", func(refused bool) http.Handler { return onEcho(echomw.Echo(rule(inMemory, refused))) })
+	add("echo", "echo's own, memory", func(refused bool) http.Handler {
+		client := clients(refused)
+		store := middleware.RateLimiterMemoryStoreConfig{Rate: 1.0 / 3600, Burst: maxOf(refused), ExpiresIn: siteWindow}
+		return onEcho(middleware.RateLimiterWithConfig(middleware.RateLimiterConfig{
+			IdentifierExtractor: func(echo.Context) (string, error) { return client(), nil },
+			Store:               middleware.NewRateLimiterMemoryStoreWithConfig(store),
+		}))
+	})
+	return all
+}
+
+func maxOf(refused bool) int {
+	if refused {
+		return 1
+	}
+	return siteAllowed
+}
+
+// clients returns who makes the next request.
+func clients(refused bool) func() string {
+	if refused {
+		return func() string { return hotKey }
+	}
+	var names [siteClients]string
+	for i := range names {
+		names[i] = "client-" + strconv.Itoa(i)
+	}
+	var last atomic.Uint64
+	return func() string { return names[last.Add(1)%siteClients] }
+}
+
+// rates are requests a second, one a round.
+type rates []float64
+
+// overhead lets wrk ask each site for a turn in each round, in random order. A round before the first, which is not counted, warms up.
+func overhead(ctx context.Context, all []site, rounds int, turn time.Duration, seed uint64) ([]rates, error) {
+	measured := make([]rates, len(all))
+	servers := make([]*httptest.Server, len(all))
+	for i, s := range all {
+		servers[i] = httptest.NewServer(s.handler)
+		defer servers[i].Close()
+	}
+	order := rand.New(rand.NewPCG(seed, 1))
+	for round := range rounds + 1 {
+		for _, i := range order.Perm(len(all)) {
+			rate, err := wrk(ctx, servers[i].URL, turn, all[i].refused)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", all[i].framework, all[i].limit, err)
+			}
+			if round > 0 {
+				measured[i] = append(measured[i], rate)
+			}
+		}
+	}
+	return measured, nil
+}
+
+// wrk asks one page with 16 connections, and returns how many answers came in a second.
+func wrk(ctx context.Context, url string, turn time.Duration, refused bool) (float64, error) {
+	seconds := strconv.Itoa(max(int(turn/time.Second), 1)) + "s"
+	out, err := exec.CommandContext(ctx, "wrk", "-t", "1", "-c", "16", "-d", seconds, url).CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("wrk: %w: %s", err, out)
+	}
+	return readWrk(string(out), refused)
+}
+
+var (
+	wrkRate   = regexp.MustCompile(`(?m)^Requests/sec:\s+([0-9.]+)$`)
+	wrkAll    = regexp.MustCompile(`(?m)^\s+(\d+) requests in `)
+	wrkOthers = regexp.MustCompile(`(?m)^\s+Non-2xx or 3xx responses: (\d+)$`)
+	wrkErrors = regexp.MustCompile(`(?m)^\s+Socket errors: .*$`)
+)
+
+// readWrk reads what wrk prints. That not all answers are as they are meant to be is an error; of those that are to be refused one or
+// a few at the beginning may be allowed.
+func readWrk(out string, refused bool) (float64, error) {
+	number := func(pattern *regexp.Regexp) float64 {
+		found := pattern.FindStringSubmatch(out)
+		if found == nil {
+			return 0
+		}
+		n, err := strconv.ParseFloat(found[1], 64)
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	rate, answers, others := number(wrkRate), number(wrkAll), number(wrkOthers)
+	switch {
+	case rate == 0 || wrkErrors.MatchString(out):
+		return 0, fmt.Errorf("wrk could not ask: %s", out)
+	case !refused && others > 0, refused && others < answers-16:
+		return 0, fmt.Errorf("%v of %v answers are refusals: %s", others, answers, out)
+	}
+	return rate, nil
+}

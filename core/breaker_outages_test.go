@@ -1,0 +1,209 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// counted is a client that counts the calls.
+type counted struct {
+	*redis.Client
+	calls atomic.Int64
+}
+
+func (c *counted) Process(ctx context.Context, cmd redis.Cmder) error {
+	c.calls.Add(1)
+	return c.Client.Process(ctx, cmd)
+}
+
+// TestEveryOutage: a limit goes on inside the process, a claim closes, and it costs a few calls; when Redis is back, so are they, with
+// all that was there. A Redis that is merely full is asked all the while.
+func TestEveryOutage(t *testing.T) {
+	redistest.Single(t) // starts what stays for the other tests
+	for obeys, kinds := range map[bool][]string{true: redistest.OutageKinds, false: {"hanging"}} {
+		t.Run(fmt.Sprintf("obeys=%t", obeys), func(t *testing.T) {
+			before := goleak.IgnoreCurrent()
+			t.Cleanup(func() { // after all that the test has closed
+				var left error
+				defer func() {
+					if left != nil {
+						t.Log(left)
+					}
+				}()
+				redistest.Eventually(t, 30*time.Second, func() bool {
+					left = goleak.Find(before)
+					return left == nil
+				}, "all goroutines have ended")
+			})
+			quiet(t)
+			o := redistest.StartOutages(t)
+			for _, kind := range kinds {
+				t.Run(kind, func(t *testing.T) { everyOutage(t, o, kind, obeys) })
+			}
+		})
+	}
+}
+
+func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
+	const pause = 50 * time.Millisecond
+	rdb := &counted{Client: o.NewClient(obeys)}
+	var h heard
+	e := New(rdb, WithPrefix("p-"+kind), WithDeadline(500*time.Millisecond), WithObserver(&h),
+		WithBreaker(BreakerOptions{Pause: pause}))
+	limit := e.SlidingWindow("limit", PerHour(2))
+	votes, sale := e.Votes("votes", VoteOptions{}), e.Seckill("sale", SeckillOptions{})
+	ready := func(what string) {
+		t.Helper()
+		redistest.Eventually(t, 20*time.Second, func() bool {
+			_, err := limit.Peek(t.Context(), Attempt{Actor: "ann"})
+			return err == nil
+		}, what)
+	}
+	ready("Redis is asked")
+	openSale(t, sale, "tv", Sale{Stock: 5})
+	held := check(t, sale, Attempt{Actor: "ann", Resource: "tv"})
+	cast := check(t, votes, Attempt{Actor: "ann", Resource: "p"})
+	wantReason(t, check(t, limit, Attempt{Actor: "spent", Cost: 2}), ReasonOK)
+
+	end := o.Begin(kind)
+	sent := rdb.calls.Load()
+	const attempts = 50
+	notSent := 0
+	for i := range attempts {
+		a := Attempt{Actor: fmt.Sprint("buyer ", i), Resource: "tv"}
+		for _, g := range []Guard{limit, votes, sale} {
+			d, err := g.Check(t.Context(), a)
+			if err == nil || d.Allowed || isInvalid(err) {
+				t.Fatalf("%s: %+v, %v", g.Name(), d, err)
+			}
+			if errors.Is(err, ErrBreakerOpen) {
+				notSent++
+			}
+		}
+		d, err := limit.CheckLocal(t.Context(), Attempt{Actor: "local"})
+		if err != nil || d.Allowed != (i < 2) || d.Source != SourceLocal {
+			t.Fatalf("inside the process: %+v, %v", d, err)
+		}
+	}
+	sent = rdb.calls.Load() - sent
+	if kind == "full" {
+		if notSent != 0 {
+			t.Errorf("%d of %d calls were not sent", notSent, 3*attempts)
+		}
+		settle(t, votes, cast, false)
+		settle(t, sale, held, false)
+	} else if notSent < 2*attempts {
+		t.Errorf("%d calls were sent, and only %d of %d were not", sent, notSent, 3*attempts)
+	}
+	t.Logf("%s: %d calls were sent, %d not", kind, sent, notSent)
+	end()
+	begun := time.Now()
+	ready("Redis is asked again")
+	t.Logf("%s: asked again after %v", kind, time.Since(begun))
+
+	redistest.Eventually(t, 40*time.Second, func() bool { return len(e.undoing) == 0 }, "the undos have ended")
+	for _, g := range []Guard{limit, votes} {
+		wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "tv"}), ReasonOK)
+	}
+	switch kind {
+	case "stopped": // has lost what it had: the test's servers do not persist
+		wantReason(t, check(t, sale, Attempt{Actor: "bob", Resource: "tv"}), ReasonNotReady)
+	case "full":
+		wantStatus(t, sale, "tv", 5, 0, 0)
+		wantTally(t, votes, "p", map[string]int64{})
+	default:
+		settle(t, votes, cast, false)
+		settle(t, sale, held, true)
+		// What was sent meanwhile has gone back, unless it arrived after its undo: then it is held until its time is over.
+		if got, err := sale.Status(t.Context(), "tv"); err != nil || got.Sold != 1 || got.Left+got.Held != 4 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		wantTally(t, votes, "tv", map[string]int64{"": 1})
+		wantReason(t, check(t, limit, Attempt{Actor: "spent"}), ReasonLimited)
+	}
+	open := 0
+	for _, event := range h.events {
+		if event.Breaker == nil {
+			continue
+		}
+		if open += 1; !event.Breaker.Open {
+			open -= 2
+		}
+		if open < 0 || open > 1 {
+			t.Fatalf("it opens and closes out of turn: %+v", event.Breaker)
+		}
+	}
+	if open != 0 {
+		t.Error("the last that was heard is that the breaker has opened")
+	}
+}
+
+// TestOneMasterOfThreeIsDead: the keys of the others go on being decided by Redis.
+func TestOneMasterOfThreeIsDead(t *testing.T) {
+	quiet(t)
+	c := redistest.StartCluster(t)
+	for _, node := range c.Nodes { // nobody takes over, and the others do not mind
+		rdb := node.Client(t)
+		for _, words := range [][]any{
+			{"config", "set", "cluster-require-full-coverage", "no"}, {"config", "set", "cluster-replica-no-failover", "yes"},
+		} {
+			if err := rdb.Do(t.Context(), words...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	opt := c.Options().Cluster()
+	opt.ContextTimeoutEnabled, opt.DialerRetries = true, 1
+	rdb := closing(t, redis.NewClusterClient(opt))
+	var h heard
+	e := New(rdb, WithDeadline(time.Second), WithObserver(&h))
+	g := e.SlidingWindow("w", PerHour(1000))
+	actors := map[*redistest.Server]string{}
+	for i := 0; len(actors) < 3; i++ {
+		actor := fmt.Sprint(i)
+		actors[c.MasterOf(g.keys.key(limitTag(Attempt{Actor: actor}), "x"))] = actor
+	}
+	try := func(actor string) (Decision, error) { return g.Check(t.Context(), Attempt{Actor: actor}) }
+	for _, actor := range actors {
+		redistest.Eventually(t, 20*time.Second, func() bool { _, err := try(actor); return err == nil }, "the cluster decides")
+	}
+
+	var dead *redistest.Server
+	for dead = range actors {
+		break
+	}
+	dead.Kill()
+	refused := 0
+	for range 40 {
+		for master, actor := range actors {
+			d, err := try(actor)
+			switch {
+			case master != dead && (err != nil || d.Source != SourceRedis):
+				t.Errorf("a master that is well: %+v, %v", d, err)
+			case master == dead && err == nil:
+				t.Errorf("a master that is dead: %+v", d)
+			case errors.Is(err, ErrBreakerOpen):
+				refused++
+			}
+		}
+	}
+	if refused < 20 {
+		t.Errorf("of 40 calls to the dead master only %d were not sent", refused)
+	}
+	for _, event := range h.events {
+		if event.Breaker != nil && event.Breaker.Node != dead.Addr() {
+			t.Errorf("heard of %+v, while %s is dead", event.Breaker, dead.Addr())
+		}
+	}
+	dead.Start()
+	redistest.Eventually(t, 20*time.Second, func() bool { _, err := try(actors[dead]); return err == nil }, "it is asked again")
+}

@@ -1,0 +1,606 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// scripted is a client whose server is a function of the test's. It counts the calls that reach it.
+type scripted struct {
+	calls  atomic.Int64
+	mu     sync.Mutex
+	server func(ctx context.Context, cmd redis.Cmder) error
+}
+
+func (c *scripted) Process(ctx context.Context, cmd redis.Cmder) error {
+	c.calls.Add(1)
+	c.mu.Lock()
+	server := c.server
+	c.mu.Unlock()
+	err := server(ctx, cmd)
+	cmd.SetErr(err)
+	return err
+}
+
+func (c *scripted) set(server func(ctx context.Context, cmd redis.Cmder) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.server = server
+}
+
+// allows answers as a sliding window does that has units left, and everything else with 1.
+func allows(_ context.Context, cmd redis.Cmder) error {
+	reply := cmd.(interface{ SetVal(any) })
+	reply.SetVal([]any{int64(1), int64(1), int64(1)})
+	return nil
+}
+
+// hangs answers never.
+func hangs(ctx context.Context, _ redis.Cmder) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func fails(err error) func(context.Context, redis.Cmder) error {
+	return func(context.Context, redis.Cmder) error { return err }
+}
+
+var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+
+// answered is an error that a server answers.
+type answered string
+
+func (a answered) Error() string { return string(a) }
+func (answered) RedisError()     {}
+
+// breakerScene is an engine of a scripted client, in a bubble of time.
+type breakerScene struct {
+	*scripted
+	heard
+	e *Engine
+	g *SlidingWindow
+}
+
+func newBreakerScene(t *testing.T, options ...Option) *breakerScene {
+	s := &breakerScene{scripted: &scripted{server: allows}}
+	s.e = New(s, append([]Option{WithObserver(&s.heard)}, options...)...)
+	s.g = s.e.SlidingWindow("w", PerHour(5))
+	quiet(t)
+	return s
+}
+
+// Observe settles which of the embedded is the observer.
+func (s *breakerScene) Observe(ctx context.Context, e Event) { s.heard.Observe(ctx, e) }
+
+// quiet keeps what a test breaks on purpose out of the log, and returns what would be there.
+func quiet(t *testing.T) *bytes.Buffer {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return &log
+}
+
+func (s *breakerScene) check(t *testing.T) error {
+	t.Helper()
+	_, err := s.g.Check(t.Context(), Attempt{Actor: "ann"})
+	return err
+}
+
+// trip makes calls fail until none is sent any more.
+func (s *breakerScene) trip(t *testing.T, server func(context.Context, redis.Cmder) error) {
+	t.Helper()
+	s.set(server)
+	for range breakerFailures {
+		if err := s.check(t); err == nil || errors.Is(err, ErrBreakerOpen) {
+			t.Fatalf("%v, want what the call failed with", err)
+		}
+	}
+	s.wantOpen(t, true)
+}
+
+// wantOpen wants the breaker to be so, seen by whether calls are sent.
+func (s *breakerScene) wantOpen(t *testing.T, open bool) {
+	t.Helper()
+	before := s.calls.Load()
+	err := s.check(t)
+	if sent := s.calls.Load() != before; sent == open || errors.Is(err, ErrBreakerOpen) != open {
+		t.Fatalf("sent: %t, %v; want an open breaker: %t", sent, err, open)
+	}
+}
+
+// changes returns what the observer has heard of breakers.
+func (s *breakerScene) changes() (all []Event) {
+	s.heard.mu.Lock()
+	defer s.heard.mu.Unlock()
+	for _, e := range s.events {
+		if e.Breaker != nil {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func TestOutageCostsAFewTimeOuts(t *testing.T) {
+	for name, server := range map[string]func(context.Context, redis.Cmder) error{"hanging": hangs, "stopped": fails(errRefused)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newBreakerScene(t)
+				s.trip(t, server)
+				before, begun := s.calls.Load(), time.Now()
+				for range 1000 {
+					if err := s.check(t); !errors.Is(err, ErrBreakerOpen) {
+						t.Fatal(err)
+					}
+				}
+				if s.calls.Load() != before || !time.Now().Equal(begun) {
+					t.Errorf("%d calls were sent, and %v was waited", s.calls.Load()-before, time.Since(begun))
+				}
+			})
+		})
+	}
+}
+
+func TestOneCallAtATimeSeesWhetherRedisIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBreakerScene(t)
+		s.trip(t, fails(errRefused))
+		crowd := func() (sent int64, notSent int) {
+			before := s.calls.Load()
+			var all sync.WaitGroup
+			var refused atomic.Int64
+			for range 100 {
+				all.Go(func() {
+					if errors.Is(s.check(t), ErrBreakerOpen) {
+						refused.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			return s.calls.Load() - before, int(refused.Load())
+		}
+
+		s.set(hangs)
+		for range 3 {
+			<-time.After(breakerPause + 1)
+			if sent, notSent := crowd(); sent != 1 || notSent != 99 {
+				t.Errorf("still down: %d sent, %d refused", sent, notSent)
+			}
+			s.wantOpen(t, true)
+		}
+		s.set(func(ctx context.Context, cmd redis.Cmder) error {
+			<-time.After(time.Millisecond)
+			return allows(ctx, cmd)
+		})
+		<-time.After(breakerPause + 1)
+		if sent, notSent := crowd(); sent != 1 || notSent != 99 {
+			t.Errorf("back: %d sent, %d refused", sent, notSent)
+		}
+		if sent, notSent := crowd(); sent != 100 || notSent != 0 {
+			t.Errorf("closed: %d sent, %d refused", sent, notSent)
+		}
+	})
+}
+
+// TestRecoveryTakesLessThanTwoSeconds has a Redis that comes back at the worst of moments: when a call that may take ten times as
+// long as a check has just been sent into the void.
+func TestRecoveryTakesLessThanTwoSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBreakerScene(t)
+		d := check(t, s.g, Attempt{Actor: "ann"})
+		s.trip(t, hangs)
+		<-time.After(breakerPause + 1)
+		begun := time.Now()
+		if err := s.g.Settle(t.Context(), d, false); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%v, want a call that was sent", err)
+		}
+		if waited := time.Since(begun); waited != s.e.deadline {
+			t.Errorf("waited %v, want the %v of a check", waited, s.e.deadline)
+		}
+		s.set(allows)
+		for s.check(t) != nil {
+			<-time.After(time.Millisecond)
+		}
+		if took := time.Since(begun); took > 2*time.Second-time.Second { // go-redis may need a second to dial again
+			t.Errorf("recovered after %v", took)
+		}
+	})
+}
+
+func TestWhatOpensABreaker(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		opens bool
+		kind  string
+	}{
+		{errRefused, true, "connection"},
+		{fmt.Errorf("dial: %w", syscall.ECONNRESET), true, "connection"},
+		{io.EOF, true, "connection"},
+		{io.ErrUnexpectedEOF, true, "connection"},
+		{redis.ErrPoolTimeout, true, "timeout"},
+		{context.DeadlineExceeded, true, "timeout"},
+		{errors.New("a dialer of the application's"), true, "other"},
+		{answered("LOADING Redis is loading the dataset in memory"), true, "unready"},
+		{answered("READONLY You can't write against a read only replica."), true, "unready"},
+		{answered("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), true, "unready"},
+		{answered("BUSY Redis is busy running a script."), true, "unready"},
+		{answered("ERR max number of clients reached"), true, "unready"},
+		{answered("CLUSTERDOWN The cluster is down"), true, "unready"},
+
+		{answered("CLUSTERDOWN Hash slot not served"), false, "unready"},
+		{answered("OOM command not allowed when used memory > 'maxmemory'."), false, "full"},
+		{answered("ERR user_script:1: Script attempted to access nonexistent global variable 'x'"), false, "script"},
+		{answered("WRONGTYPE Operation against a key holding the wrong kind of value"), false, "script"},
+		{answered("NOSCRIPT No matching script."), false, "script"},
+		{answered("BUSYGROUP Consumer Group name already exists"), false, "script"},
+		{answered("MOVED 1 127.0.0.1:2"), false, "script"},
+		{redis.ErrClosed, false, "connection"},
+		{errors.New("redis: can't marshal chan int (implement encoding.BinaryMarshaler)"), false, "other"},
+		{context.Canceled, false, "canceled"},
+	} {
+		t.Run(c.err.Error(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newBreakerScene(t)
+				s.set(fails(c.err))
+				for i := range 10 * breakerFailures {
+					err := s.check(t)
+					if err == nil {
+						t.Fatal("no error")
+					}
+					if open := errors.Is(err, ErrBreakerOpen); open != (c.opens && i >= breakerFailures) {
+						t.Fatalf("call %d: %v", i, err)
+					}
+				}
+				if got := s.events[0].ErrorKind(); got != c.kind {
+					t.Errorf("kind %q, want %q", got, c.kind)
+				}
+				if last := s.events[len(s.events)-1].ErrorKind(); c.opens && last != "breaker_open" {
+					t.Errorf("kind %q", last)
+				}
+			})
+		})
+	}
+}
+
+func TestFailuresAreCountedOneAfterTheOther(t *testing.T) {
+	s := newBreakerScene(t)
+	for range 10 {
+		s.set(fails(errRefused))
+		for range breakerFailures - 1 {
+			if err := s.check(t); errors.Is(err, ErrBreakerOpen) {
+				t.Fatal(err)
+			}
+		}
+		s.set(fails(answered("ERR a mistake in a script"))) // is an answer
+		if err := s.check(t); errors.Is(err, ErrBreakerOpen) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCallersThatGiveUpOpenNoBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBreakerScene(t)
+		s.set(hangs)
+		given := func(how func(context.Context) (context.Context, context.CancelFunc), open bool) {
+			t.Helper()
+			for range 2 * breakerFailures {
+				ctx, cancel := how(t.Context())
+				_, err := s.g.Check(ctx, Attempt{Actor: "ann"})
+				if err == nil || errors.Is(err, ErrBreakerOpen) && !open {
+					t.Fatal(err)
+				}
+				cancel()
+			}
+			s.set(allows)
+			s.wantOpen(t, open)
+			s.set(hangs)
+		}
+		given(func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(60*time.Millisecond, cancel)
+			return ctx, cancel
+		}, false)
+		s.e.obeysDeadline = true // then the error is the client's, and may be any
+		s.set(func(ctx context.Context, _ redis.Cmder) error {
+			<-ctx.Done()
+			return os.ErrDeadlineExceeded
+		})
+		given(func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(60*time.Millisecond, cancel)
+			return ctx, cancel
+		}, false)
+		s.e.obeysDeadline = false
+		given(func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 49*time.Millisecond)
+		}, false)
+		given(func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 50*time.Millisecond) // half the time of a check is time enough
+		}, true)
+	})
+}
+
+// TestLimitsByAttemptOpenTheBreaker: their whole check has one deadline, which ends before the call's own.
+func TestLimitsByAttemptOpenTheBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBreakerScene(t)
+		g := s.e.SlidingWindowBy("by", func(context.Context, Attempt) ([]Limit, error) {
+			<-time.After(time.Millisecond)
+			return []Limit{PerHour(5)}, nil
+		})
+		s.set(hangs)
+		for range breakerFailures {
+			if _, err := g.Check(t.Context(), Attempt{Actor: "ann"}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+		}
+		s.wantOpen(t, true)
+	})
+}
+
+func TestPanicOfAHookLeavesNoBreakerStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBreakerScene(t)
+		s.e.obeysDeadline = true // else the panic is in a goroutine, and ends the process
+		s.trip(t, fails(errRefused))
+		s.set(func(context.Context, redis.Cmder) error { panic("a hook") })
+		<-time.After(breakerPause + 1)
+		func() {
+			defer func() { _ = recover() }()
+			_ = s.check(t)
+			t.Error("no panic")
+		}()
+		s.set(fails(errRefused)) // nothing is known yet, so one failure is enough
+		_ = s.check(t)
+		s.wantOpen(t, true)
+		s.set(allows)
+		<-time.After(breakerPause + 1)
+		s.wantOpen(t, false)
+	})
+}
+
+func TestBreakerTellsOfItsChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBreakerScene(t)
+		log := quiet(t)
+		s.trip(t, fails(errRefused))
+		<-time.After(breakerPause + 1)
+		_ = s.check(t) // sent, and fails
+		s.wantOpen(t, true)
+		<-time.After(breakerPause + 1)
+		s.set(allows)
+		s.wantOpen(t, false)
+
+		changes := s.changes()
+		if len(changes) != 2 {
+			t.Fatalf("%+v, want that it has opened and closed", changes)
+		}
+		opened, closed := changes[0], changes[1]
+		if opened.Op != "breaker" || !opened.Breaker.Open || !errors.Is(opened.Err, syscall.ECONNREFUSED) || opened.Breaker.NotSent != 0 {
+			t.Errorf("opened: %+v %+v", opened, opened.Breaker)
+		}
+		if closed.Breaker.Open || closed.Err != nil || closed.Breaker.NotSent != 2 || closed.Took < 2*breakerPause || closed.Decided() {
+			t.Errorf("closed: %+v %+v", closed, closed.Breaker)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 2 {
+			t.Errorf("%d lines, want one a change:\n%s", n, log)
+		}
+	})
+}
+
+// TestObserverMayCallAGuard that is behind the breaker of which it hears.
+func TestObserverMayCallAGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBreakerScene(t)
+		var nested atomic.Int64
+		s.e.observer = observerFunc(func(ctx context.Context, e Event) {
+			if e.Breaker != nil {
+				_, _ = s.g.Check(ctx, Attempt{Actor: "bob"})
+				nested.Add(1)
+			}
+		})
+		s.trip(t, fails(errRefused))
+		s.set(allows)
+		<-time.After(breakerPause + 1)
+		s.wantOpen(t, false)
+		if nested.Load() != 2 {
+			t.Errorf("heard of %d changes", nested.Load())
+		}
+	})
+}
+
+type observerFunc func(context.Context, Event)
+
+func (f observerFunc) Observe(ctx context.Context, e Event) { f(ctx, e) }
+
+// twoMasters is a scripted client of a cluster of two masters. A key's server is its guard's name.
+type twoMasters struct {
+	*scripted
+	masters map[string]*redis.Client
+	lookup  error
+}
+
+func (c *twoMasters) MasterForKey(_ context.Context, key string) (*redis.Client, error) {
+	for name, master := range c.masters {
+		if strings.Contains(key, ":"+name+":") {
+			return master, c.lookup
+		}
+	}
+	return nil, errors.New("no such node")
+}
+
+// neverDials is a client that is asked for its address only. Left to itself, go-redis would look the name up, with what the net
+// package then keeps inside of the test's bubble.
+func neverDials(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: addr, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+func TestEachMasterHasABreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := quiet(t)
+		c := &twoMasters{scripted: &scripted{}, masters: map[string]*redis.Client{}}
+		var h heard
+		e := New(c, WithObserver(&h))
+		guards := map[string]*SlidingWindow{}
+		for _, name := range []string{"dead", "well"} {
+			c.masters[name] = neverDials(name + ":6379")
+			defer c.masters[name].Close()
+			guards[name] = e.SlidingWindow(name, PerHour(5))
+		}
+		onDead := func(ctx context.Context, cmd redis.Cmder) error {
+			if strings.Contains(fmt.Sprint(cmd.Args()...), ":dead:") {
+				return errRefused
+			}
+			return allows(ctx, cmd)
+		}
+		c.set(onDead)
+		for i := range 100 {
+			if _, err := guards["dead"].Check(t.Context(), Attempt{Actor: "ann"}); errors.Is(err, ErrBreakerOpen) != (i >= breakerFailures) {
+				t.Fatalf("the dead master, call %d: %v", i, err)
+			}
+			wantReason(t, check(t, guards["well"], Attempt{Actor: "ann"}), ReasonOK)
+		}
+		if !strings.Contains(log.String(), "node=dead:6379") || strings.Contains(log.String(), "well") {
+			t.Errorf("the log does not name the server:\n%s", log)
+		}
+
+		// Another master takes over. Nobody asks the dead one any more, so its breaker is not open for ever.
+		c.masters["dead"] = neverDials("heir:6379")
+		defer c.masters["dead"].Close()
+		c.set(allows)
+		wantReason(t, check(t, guards["dead"], Attempt{Actor: "ann"}), ReasonOK)
+		<-time.After(breakerForget + time.Second)
+		check(t, guards["well"], Attempt{Actor: "ann"})
+		last := h.events[len(h.events)-2] // before the check that found it
+		if e.breakers.open.Load() != 0 || last.Breaker == nil || last.Breaker.Open || last.Breaker.Node != "dead:6379" {
+			t.Errorf("%d breakers are open, heard %+v", e.breakers.open.Load(), last)
+		}
+
+		// When the client does not even know its masters, that is one outage and not one a key.
+		c.lookup = errRefused
+		before := c.calls.Load()
+		for i := range 100 {
+			_, err := guards["well"].Check(t.Context(), Attempt{Actor: fmt.Sprint(i)})
+			if err == nil || errors.Is(err, ErrBreakerOpen) != (i >= breakerFailures) {
+				t.Fatalf("no masters, call %d: %v", i, err)
+			}
+		}
+		if c.calls.Load() != before {
+			t.Error("calls were sent nowhere")
+		}
+	})
+}
+
+func TestServersThatComeAndGoLeaveNoBreakers(t *testing.T) {
+	s := newBreakers(BreakerOptions{})
+	s.changed = func(context.Context, Event) {}
+	stays := s.of(t.Context(), "open")
+	stays.turn(true)
+	stays.turn(true) // as one that has been forgotten may
+	if n := s.open.Load(); n != 1 {
+		t.Errorf("%d are open", n)
+	}
+	for i := range 10 * breakersMost {
+		s.of(t.Context(), fmt.Sprint(i))
+	}
+	if len(s.nodes) > breakersMost || s.of(t.Context(), "open") != stays {
+		t.Errorf("%d breakers, want at most %d, those that are open among them", len(s.nodes), breakersMost)
+	}
+}
+
+func TestBreakerOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		option Option
+		sent   int64
+	}{
+		"default":    {WithBreaker(BreakerOptions{}), breakerFailures},
+		"failures":   {WithBreaker(BreakerOptions{Failures: 1, Pause: time.Hour / 60}), 1},
+		"no breaker": {WithoutBreaker(), 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newBreakerScene(t, c.option)
+			s.set(fails(errRefused))
+			for range 100 {
+				_ = s.check(t)
+			}
+			if s.calls.Load() != c.sent {
+				t.Errorf("%d calls were sent, want %d", s.calls.Load(), c.sent)
+			}
+		})
+	}
+}
+
+// TestUndoIsTriedUntilRedisIsBack: a vote whose answer did not come may have been counted.
+func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBreakerScene(t)
+		votes := s.e.Votes("v", VoteOptions{})
+		vote := func() error {
+			_, err := votes.Check(t.Context(), Attempt{Actor: "ann", Resource: "p"})
+			return err
+		}
+		s.set(hangs)
+		for range breakerFailures {
+			_ = vote()
+		}
+		if err := vote(); !errors.Is(err, ErrBreakerOpen) {
+			t.Fatal(err)
+		}
+		if got := len(s.e.undoing); got != breakerFailures {
+			t.Errorf("%d undos are under way, want one for each vote that was sent", got)
+		}
+		<-time.After(10 * time.Second)
+		var undone atomic.Int64
+		s.set(func(ctx context.Context, cmd redis.Cmder) error {
+			if fmt.Sprint(cmd.Args()[1]) == voteUndoScript.sha {
+				undone.Add(1)
+			}
+			return allows(ctx, cmd)
+		})
+		<-time.After(4 * time.Second)
+		if undone.Load() != breakerFailures || len(s.e.undoing) != 0 {
+			t.Errorf("%d votes were undone, want %d; %d undos are under way", undone.Load(), breakerFailures, len(s.e.undoing))
+		}
+	})
+}
+
+// BenchmarkBreaker is what a check costs whose client answers at once, and one that is not sent.
+func BenchmarkBreaker(b *testing.B) {
+	for name, options := range map[string][]Option{"closed": nil, "none": {WithoutBreaker()}, "open": {WithBreaker(BreakerOptions{Failures: 1, Pause: time.Minute})}} {
+		b.Run(name, func(b *testing.B) {
+			before := slog.Default()
+			slog.SetDefault(slog.New(slog.DiscardHandler))
+			defer slog.SetDefault(before)
+			c := &scripted{server: allows}
+			e := New(c, append(options, WithObserver(ignore{}))...)
+			e.obeysDeadline = true
+			g := e.SlidingWindow("w", PerHour(5))
+			if name == "open" {
+				c.set(fails(errRefused))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = g.Check(b.Context(), Attempt{Actor: "ann"})
+			}
+		})
+	}
+}

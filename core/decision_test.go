@@ -1,0 +1,26 @@
+package core
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestDecisionsKnowTheirLimits: whoever has decided, adapters can tell clients of all limits and their unit.
+func TestDecisionsKnowTheirLimits(t *testing.T) {
+	want := []Limit{PerHour(1), PerDay(5)}
+	gate := NewMemory()
+	limit := gate.SlidingWindow("limit", want[0], want[1])
+	if unit := limit.Traits().Unit; unit != UnitRequests {
+		t.Errorf("the unit is %q", unit)
+	}
+	for i, a := range []Attempt{{Actor: "ann"}, {Actor: "ann"}, {Actor: "bob", Cost: 2}} {
+		d, err := limit.Check(t.Context(), a)
+		if err != nil || !slices.Equal(d.Limits(), want) || d.Limit != 1 || d.Window != time.Hour {
+			t.Errorf("attempt %d: %+v of %v, %v", i+1, d, d.Limits(), err)
+		}
+	}
+	if d := (Decision{Limit: 1, Window: time.Hour}); d.Limits() != nil {
+		t.Errorf("%v", d.Limits())
+	}
+}

@@ -1,0 +1,79 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// ackOptions checks what the options say of durability, and fills in what they leave out. It panics on mistakes.
+func (e *Engine) ackOptions(name string, options SeckillOptions) SeckillOptions {
+	if options.Durability == Fast {
+		if options.Replicas != 0 || options.AckWithin != 0 {
+			panic(fmt.Sprintf("core: sales that are Fast wait for no replicas: set Durability to core.Acked, "+
+				"or leave Replicas and AckWithin out (guard %q)", name))
+		}
+		return options
+	}
+	if options.Durability != Acked {
+		panic(fmt.Sprintf("core: a Durability of %d: give core.Fast or core.Acked (guard %q)", options.Durability, name))
+	}
+	if options.Replicas == 0 {
+		options.Replicas = 1
+	}
+	if options.AckWithin == 0 {
+		options.AckWithin = e.deadline / 2
+	}
+	if options.Replicas < 0 {
+		panic(fmt.Sprintf("core: sales that wait for %d replicas: give 1 or more (guard %q)", options.Replicas, name))
+	}
+	if options.AckWithin < time.Millisecond || options.AckWithin >= e.deadline {
+		panic(fmt.Sprintf("core: sales that wait %v for replicas: give a millisecond or more, and less than the engine's deadline of %v, "+
+			"which WithDeadline sets (guard %q)", options.AckWithin, e.deadline, name))
+	}
+	if nodes(e.rdb) == nil {
+		panic(fmt.Sprintf("core: sales that are Acked need two commands on one connection, which %T can not do: pass core.New the "+
+			"*redis.Client, *redis.ClusterClient or *redis.Ring that it was made of (guard %q)", e.rdb, name))
+	}
+	return options
+}
+
+// runYes runs a script whose yes somebody acts upon, and waits for replicas where the guard does.
+func (g *Seckill) runYes(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error) {
+	if g.options.Durability == Fast {
+		return g.engine.run(ctx, limit, s, keys, args...)
+	}
+	return g.engine.runAcked(ctx, limit, acks{g.options.Replicas, g.options.AckWithin}, saleSaysYes, s, keys, args...)
+}
+
+// saleSaysYes reports whether the reply of a script says that something is so which has to last: a reason of ok, or from
+// seckill_open and seckill_close a number that is not negative. Who is refused need not wait, even if his call gave back holds
+// that were over: they are over on a replica too.
+func saleSaysYes(reply any) bool {
+	switch reply := reply.(type) {
+	case int64:
+		return reply >= 0
+	case []any:
+		return len(reply) > 0 && reply[0] == string(ReasonOK)
+	}
+	return false
+}
+
+// unconfirmed makes a refusal of a reservation that too few replicas have.
+//
+// Where the guard has made the reservation's ID nobody can be expected to ask for it again: it goes back. Where the ID came from
+// outside it waits for whoever asks again, and this call, which was not told that it is held, does not count among those who were.
+func (g *Seckill) unconfirmed(d Decision) Decision {
+	a := d.Attempt
+	g.engine.undoLater(ErrUnconfirmed, func(ctx context.Context) (err error) {
+		if a.madeID {
+			_, err = g.cancel(ctx, a) // observed
+		} else {
+			_, err = g.engine.run(ctx, g.engine.settleLimit(), seckillCancelScript, g.saleKeys(a.Resource), encode(a.ID), a.call, "1")
+		}
+		return err
+	})
+	d.Reason, d.RetryAfter, d.Source = ReasonUnconfirmed, time.Second, SourceRedis
+	d.Attempt.call = ""
+	return d
+}

@@ -1,0 +1,163 @@
+package core
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// pair is a primary with a replica, and an Acked guard of two processes: one that has all the time to wait, one that has not.
+type pair struct {
+	primary, replica *redistest.Server
+	patient, hasty   *Seckill
+}
+
+func newPair(t *testing.T) pair {
+	t.Helper()
+	p := pair{primary: redistest.StartServer(t), replica: redistest.StartServer(t)}
+	p.replica.ReplicaOf(p.primary)
+	guard := func(within time.Duration) *Seckill {
+		e := New(p.primary.Client(t), WithDeadline(20*time.Second), WithObserver(ignore{}))
+		return e.Seckill("s", SeckillOptions{Durability: Acked, AckWithin: within})
+	}
+	p.patient, p.hasty = guard(19*time.Second), guard(50*time.Millisecond)
+	return p
+}
+
+// TestAckedReplayWaitsForTheFirstWrite: who asks again after an unconfirmed answer writes nothing new, and must not hear a yes that no
+// replica knows of.
+func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
+	p := newPair(t)
+	openSale(t, p.patient, "tv", Sale{Stock: 5})
+	buy := Attempt{Actor: "ann", Resource: "tv", ID: "op"}
+	p.replica.Pause()
+	for range 3 {
+		d := check(t, p.hasty, buy)
+		wantReason(t, d, ReasonUnconfirmed)
+		if d.RetryAfter != time.Second || d.State != "" {
+			t.Errorf("%+v", d)
+		}
+		if err := p.hasty.Settle(t.Context(), d, true); err != nil {
+			t.Errorf("settling what is not allowed: %v", err)
+		}
+	}
+	wantStatus(t, p.patient, "tv", 4, 1, 0)
+	p.replica.Resume()
+	d := check(t, p.patient, buy)
+	wantReason(t, d, ReasonOK)
+	wantStatus(t, p.patient, "tv", 4, 1, 0)
+
+	p.replica.Pause()
+	for range 2 {
+		if err := p.hasty.Settle(t.Context(), d, true); !errors.Is(err, ErrUnconfirmed) || errors.Is(err, ErrGone) {
+			t.Errorf("Settle: %v", err)
+		}
+		wantReason(t, check(t, p.hasty, buy), ReasonUnconfirmed) // sold by now, and no replica knows
+	}
+	p.replica.Resume()
+	settle(t, p.patient, d, true)
+	wantStatus(t, p.patient, "tv", 4, 0, 1)
+}
+
+// TestAckedSeckillAgainstModel: where all replicas are there, an Acked sale is a sale like any other.
+func TestAckedSeckillAgainstModel(t *testing.T) {
+	seckillAgainstModel(t, redistest.Cluster(t), SeckillOptions{Durability: Acked, AckWithin: 9 * time.Second})
+}
+
+// TestAckedWithoutReplicas: nobody is there who could confirm anything, so nobody wins, and who is refused does not wait.
+func TestAckedWithoutReplicas(t *testing.T) {
+	for _, b := range []redistest.Backend{redistest.Mini(t), redistest.Single(t)} {
+		t.Run(b.Name, func(t *testing.T) {
+			fast := newEngine(b).Seckill("s", SeckillOptions{})
+			var h heard
+			e := newEngine(b, WithObserver(&h))
+			g := e.Seckill("s", SeckillOptions{Durability: Acked, AckWithin: 20 * time.Millisecond})
+			if opened, err := g.Open(t.Context(), "tv", Sale{Stock: 2}); opened || !errors.Is(err, ErrUnconfirmed) {
+				t.Errorf("Open: %v, %v", opened, err)
+			}
+			wantStatus(t, fast, "tv", 2, 0, 0)
+
+			// An ID that the guard has made: nobody is going to ask again, so the hold goes back.
+			d := check(t, g, Attempt{Actor: "ann", Resource: "tv"})
+			wantReason(t, d, ReasonUnconfirmed)
+			redistest.Eventually(t, 10*time.Second, func() bool { return len(e.undoing) == 0 }, "the hold goes back")
+			wantStatus(t, fast, "tv", 2, 0, 0)
+			wantReason(t, check(t, fast, d.Attempt), ReasonOK) // and whoever asks again all the same gets one
+			wantStatus(t, fast, "tv", 1, 1, 0)
+
+			// One from outside: the hold stays for who asks again, and the call that was told nothing has no share in it.
+			bob := Attempt{Actor: "bob", Resource: "tv", ID: "op"}
+			wantReason(t, check(t, g, bob), ReasonUnconfirmed)
+			wantReason(t, check(t, g, bob), ReasonUnconfirmed)
+			redistest.Eventually(t, 10*time.Second, func() bool { return len(e.undoing) == 0 }, "the calls have left")
+			wantStatus(t, fast, "tv", 0, 2, 0)
+			asked := time.Now()
+			wantReason(t, check(t, g, Attempt{Actor: "cid", Resource: "tv"}), ReasonSoldOut)
+			wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "tv", ID: "other"}), ReasonDuplicate)
+			wantReason(t, check(t, g, Attempt{Actor: "cid", Resource: "tv", ID: "op"}), ReasonConflict)
+			wantReason(t, check(t, g, Attempt{Actor: "cid", Resource: "pc"}), ReasonNotReady)
+			t.Logf("four refusals took %v", time.Since(asked))
+			again := check(t, fast, bob)
+			wantReason(t, again, ReasonOK)
+			settle(t, fast, again, false)
+			wantStatus(t, fast, "tv", 1, 1, 0)
+
+			// Calls by name do what they do, and say that nobody has confirmed it.
+			again = check(t, fast, bob)
+			for name, call := range map[string]func() error{
+				"confirm": func() error { _, err := g.Confirm(t.Context(), "tv", "op"); return err },
+				"settle":  func() error { return g.Settle(t.Context(), again, true) },
+				"cancel":  func() error { _, err := g.Cancel(t.Context(), "tv", d.Attempt.ID); return err },
+				"restock": func() error { _, err := g.Restock(t.Context(), "tv", "r", 3); return err },
+				"close":   func() error { return g.Close(t.Context(), "tv") },
+				"open":    func() error { _, err := g.Open(t.Context(), "tv", Sale{Stock: 2}); return err },
+			} {
+				for range 2 { // and calling again changes nothing
+					if err := call(); !errors.Is(err, ErrUnconfirmed) {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+			}
+			wantStatus(t, fast, "tv", 4, 0, 1)
+			if d, err := g.Confirm(t.Context(), "tv", "unknown"); err != nil || d.Reason != ReasonGone {
+				t.Errorf("a no waits for nobody: %+v, %v", d, err)
+			}
+			if err := g.Close(t.Context(), "unknown"); !errors.Is(err, ErrNoSale) {
+				t.Errorf("a no waits for nobody: %v", err)
+			}
+			if last := h.events[len(h.events)-3]; !errors.Is(last.Err, ErrUnconfirmed) {
+				t.Errorf("the observer heard %+v", last)
+			}
+		})
+	}
+}
+
+// TestAckedSetUp: a client that can not keep a connection is a mistake of set-up, and so are options that contradict themselves.
+func TestAckedSetUp(t *testing.T) {
+	single := redistest.Single(t)
+	ap, err := single.NewClient(t).AutoPipeline()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ap.Close() })
+	engine := func() *Engine { return New(single.Client) }
+	for text, mistake := range map[string]func(){
+		"which *redis.AutoPipeliner can not": func() { New(ap).Seckill("s", SeckillOptions{Durability: Acked}) },
+		"which core.nothing can not do":      func() { New(nothing{}).Seckill("s", SeckillOptions{Durability: Acked}) },
+		"set Durability to core.Acked":       func() { engine().Seckill("s", SeckillOptions{Replicas: 1}) },
+		"or leave Replicas and AckWithin":    func() { engine().Seckill("s", SeckillOptions{AckWithin: time.Second}) },
+		"a Durability of 2":                  func() { engine().Seckill("s", SeckillOptions{Durability: 2}) },
+		"wait for -1 replicas":               func() { engine().Seckill("s", SeckillOptions{Durability: Acked, Replicas: -1}) },
+		"less than the engine's deadline of 100ms": func() {
+			engine().Seckill("s", SeckillOptions{Durability: Acked, AckWithin: 100 * time.Millisecond})
+		},
+		"wait 1µs for replicas": func() { engine().Seckill("s", SeckillOptions{Durability: Acked, AckWithin: time.Microsecond}) },
+	} {
+		t.Run(text, func(t *testing.T) { wantPanic(t, text, mistake) })
+	}
+	if g := engine().Seckill("s", SeckillOptions{Durability: Acked}); g.options.Replicas != 1 || g.options.AckWithin != 50*time.Millisecond {
+		t.Errorf("%+v: want 1 replica, and half the deadline", g.options)
+	}
+}

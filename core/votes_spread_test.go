@@ -1,0 +1,233 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// TestVotesSpreadUsesAllMasters: the parts of one poll are on all masters, about evenly, and everything works on them.
+func TestVotesSpreadUsesAllMasters(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{Spread: 30, Poll: Poll{Retract: true}, Audit: true})
+		const voters = 900
+		var decisions []Decision
+		for i := range voters {
+			decisions = append(decisions, check(t, g, Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: fmt.Sprint(i % 3)}))
+		}
+		wantTally(t, g, "p", map[string]int64{"0": voters / 3, "1": voters / 3, "2": voters / 3})
+		wantRecount(t, g, "p", map[string]int64{"0": voters / 3, "1": voters / 3, "2": voters / 3})
+		settle(t, g, decisions[0], false)
+		retract(t, g, Attempt{Actor: "1", Resource: "p", Item: "1"}, ReasonOK)
+		lost := decisions[3]
+		lost.parts = 0 // as if from another process
+		settle(t, g, lost, false)
+		wantRecount(t, g, "p", map[string]int64{"0": voters/3 - 2, "1": voters/3 - 1, "2": voters / 3})
+
+		var shares []int64
+		if err := b.ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error {
+			votes := int64(0)
+			for part := range 30 {
+				for _, sum := range c.HGetAll(ctx, g.recordKeys("p", part)[1]).Val() { // MOVED counts as nothing
+					var n int64
+					if _, err := fmt.Sscan(sum, &n); err != nil {
+						return err
+					}
+					votes += n
+				}
+			}
+			shares = append(shares, votes)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("votes on each master: %v", shares)
+		for _, share := range shares {
+			if share < voters/10 {
+				t.Errorf("the votes are on the masters like this: %v", shares)
+			}
+		}
+	})
+}
+
+// TestVotesSpreadDisagrees: processes with different options vote in one poll at once, also the first votes, and each voter counts once.
+func TestVotesSpreadDisagrees(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		rounds, voters := 6, 40
+		if b.Mini != nil {
+			rounds = 2
+		}
+		var guards []*Votes
+		for _, spread := range []int{0, 1, 7, 30} {
+			guards = append(guards, newEngine(b, WithRefusalMemory(0)).Votes("v", VoteOptions{Spread: spread}))
+		}
+		for round := range rounds {
+			poll := fmt.Sprint("p", round)
+			var all sync.WaitGroup
+			var won atomic.Int64
+			begin := make(chan struct{})
+			for i := range guards {
+				all.Go(func() {
+					g := guards[(i+round)%len(guards)]
+					<-begin
+					for voter := range voters {
+						d, err := g.Check(t.Context(), Attempt{Actor: fmt.Sprint(voter), Resource: poll})
+						switch {
+						case err != nil:
+							t.Error(err)
+						case d.Allowed:
+							won.Add(1)
+						}
+					}
+				})
+			}
+			close(begin)
+			all.Wait()
+			for _, g := range guards {
+				wantTally(t, g, poll, map[string]int64{"": int64(voters)})
+				wantRecount(t, g, poll, map[string]int64{"": int64(voters)})
+			}
+			if won.Load() != int64(voters) {
+				t.Errorf("%d of %d voters were counted", won.Load(), voters)
+			}
+		}
+	})
+}
+
+// TestVotesSpreadIsKept: a changed option holds for polls that begin afterwards.
+func TestVotesSpreadIsKept(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		spread := func(n int) *Votes {
+			return newEngine(b, WithRefusalMemory(0)).Votes("v", VoteOptions{Spread: n, Poll: Poll{Retract: true}})
+		}
+		for poll, order := range map[string][]int{"up": {1, 8, 256}, "down": {256, 8, 0}} {
+			cast := check(t, spread(order[0]), Attempt{Actor: "ann", Resource: poll, ID: "op"})
+			for _, n := range order[1:] {
+				g := spread(n)
+				wantReason(t, check(t, g, Attempt{Actor: "ann", Resource: poll}), ReasonDuplicate)
+				if d := check(t, g, Attempt{Actor: "ann", Resource: poll, ID: "op"}); !d.Replayed {
+					t.Errorf("%+v is not replayed", d)
+				}
+				wantTally(t, g, poll, map[string]int64{"": 1})
+			}
+			g := spread(order[1])
+			wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: poll}), ReasonOK)
+			retract(t, spread(order[2]), Attempt{Actor: "bob", Resource: poll}, ReasonOK)
+			settle(t, g, cast, false) // two others were told of it
+			wantTally(t, g, poll, map[string]int64{"": 1})
+		}
+	})
+}
+
+// TestVotesSpreadBeforeThePollOpens: who asks before writes nothing, and decides nothing.
+func TestVotesSpreadBeforeThePollOpens(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		poll := Poll{Opens: clock.Now().Add(time.Minute), Closes: clock.Now().Add(time.Hour), Retract: true}
+		g := newEngine(b, withClock(clock)).Votes("v", VoteOptions{Spread: 8, Poll: poll})
+		other := newEngine(b, withClock(clock)).Votes("v", VoteOptions{Spread: 3, Poll: poll})
+		a := Attempt{Actor: "ann", Resource: "p"}
+		wantReason(t, check(t, g, a), ReasonNotOpen)
+		retract(t, g, a, ReasonGone)
+		wantTally(t, g, "p", map[string]int64{})
+		if n := b.Client.Exists(t.Context(), g.recordKeys("p", 0)[2]).Val(); n != 0 {
+			t.Error("a refused vote has written something")
+		}
+		clock.Advance(time.Minute)
+		wantReason(t, check(t, other, a), ReasonOK)
+		wantReason(t, check(t, g, a), ReasonDuplicate)
+		clock.Advance(time.Hour)
+		wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "p"}), ReasonClosed)
+		wantTally(t, g, "p", map[string]int64{"": 1})
+	})
+}
+
+// TestVotesPartsThatDisagree: Redis has lost some of a poll. Nobody votes twice for it, and the error says what is wrong.
+func TestVotesPartsThatDisagree(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{Spread: 8, Poll: Poll{Retract: true}})
+		actor, part := "", 0
+		for i := 0; part == 0; i++ {
+			actor = fmt.Sprint(i)
+			part = newVoter(actor).part(8)
+		}
+		check(t, g, Attempt{Actor: actor, Resource: "p"})
+		b.Client.HSet(t.Context(), g.recordKeys("p", part)[2], ":parts", 9)
+		_, err := g.Check(t.Context(), Attempt{Actor: actor, Resource: "p"})
+		if !errors.Is(err, errDivided) || isInvalid(err) {
+			t.Errorf("%v", err)
+		}
+		if _, err = g.Retract(t.Context(), Attempt{Actor: actor, Resource: "p"}); !errors.Is(err, errDivided) {
+			t.Errorf("%v", err)
+		}
+		b.Client.HSet(t.Context(), g.recordKeys("p", 0)[2], ":parts", 1000)
+		fresh := newEngine(b).Votes("v", VoteOptions{Spread: 8})
+		if _, err = fresh.Tally(t.Context(), "p"); !errors.Is(err, errDivided) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestVotesSpreadKeepsWhatIsRemembered: the number of parts outlives every vote that was cast by it.
+func TestVotesSpreadKeepsWhatIsRemembered(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := newTestClock()
+		g := newEngine(b, withClock(clock)).Votes("v", VoteOptions{Spread: 4, Keep: time.Hour})
+		check(t, g, Attempt{Actor: "ann", Resource: "p"})
+		for part, actor := range actorsOf(4) {
+			check(t, g, Attempt{Actor: actor, Resource: "p"})
+			for _, key := range g.recordKeys("p", part) {
+				ttl := b.Client.PTTL(t.Context(), key).Val()
+				if want := time.Hour + time.Minute; ttl > want+want/32 || ttl < want-time.Minute/2 {
+					t.Errorf("%q expires in %v, want %v", key, ttl, want)
+				}
+			}
+		}
+	})
+}
+
+// actorsOf returns an actor for each part.
+func actorsOf(parts int) map[int]string {
+	actors := map[int]string{}
+	for i := 0; len(actors) < parts; i++ {
+		actor := fmt.Sprint("actor ", i)
+		actors[newVoter(actor).part(parts)] = actor
+	}
+	return actors
+}
+
+// TestVotersOfTheAuditStream: what the stream has of a voter leads to the same records.
+func TestVotersOfTheAuditStream(t *testing.T) {
+	for _, text := range append(hostile, "#"+strings.Repeat("A", 43), "#AAAA") {
+		if encodedVoter(encode(text)) != newVoter(text) {
+			t.Errorf("%.40q is somebody else in the stream", text)
+		}
+	}
+	encodedVoter("#" + strings.Repeat("A", 100)) // no panic
+	seen := map[string]string{}
+	for _, text := range hostile {
+		if other, taken := seen[newVoter(text).record()]; taken {
+			t.Errorf("%.40q and %.40q are one voter", text, other)
+		}
+		seen[newVoter(text).record()] = text
+	}
+	shares := map[int]int{}
+	for i := range 10_000 {
+		shares[newVoter(fmt.Sprint(i)).part(10)]++
+	}
+	for part, n := range shares {
+		if n < 800 || n > 1200 {
+			t.Errorf("part %d has %d of 10,000 voters: %v", part, n, maps.Collect(maps.All(shares)))
+		}
+	}
+}

@@ -1,0 +1,23 @@
+module github.com/gatehouse-go/gatehouse/echov5mw
+
+go 1.25.0
+
+replace github.com/gatehouse-go/gatehouse => ../
+
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/gatehouse-go/gatehouse v0.0.0-00010101000000-000000000000
+	github.com/labstack/echo/v5 v5.3.1
+	github.com/redis/go-redis/v9 v9.22.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/felixge/httpsnoop v1.1.0 // indirect
+	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
+	github.com/sony/gobreaker/v2 v2.4.0 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
+	golang.org/x/sys v0.40.0 // indirect
+	golang.org/x/time v0.15.0 // indirect
+)

@@ -1,0 +1,56 @@
+package gatehouse_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// What a rule says to those whom it refuses, and of its figures to everybody.
+func Example_answers() {
+	gate := core.NewMemory()
+	german := map[core.Reason]string{core.ReasonLimited: "Zu viele Anfragen."}
+
+	site := nethttpmw.Rule{
+		Guard:   gate.SlidingWindow("site", core.PerMinute(1)),
+		Who:     keyfuncs.IP(),
+		Headers: nethttpmw.Headers{Legacy: true}, // X-RateLimit-* as well
+		Texts: func(r *http.Request, refusal *nethttpmw.Refusal) nethttpmw.Text {
+			if r.Header.Get("Accept-Language") != "de" {
+				return nethttpmw.Text{} // the standard one
+			}
+			return nethttpmw.Text{Detail: german[refusal.Reason], Lang: "de"}
+		},
+		Answer: func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
+			if r.URL.Path == "/shop" {
+				http.Redirect(w, r, "/busy", http.StatusSeeOther)
+				return
+			}
+			refusal.Reply(w, r) // the standard answer
+		},
+	}
+
+	app := nethttpmw.HTTP(site)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, path := range []string{"/", "/", "/shop"} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Header.Set("Accept-Language", "de")
+		r.Header.Set("Accept", "text/plain")
+		w := httptest.NewRecorder()
+		app.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Header()["Location"], w.Header()["Ratelimit-Policy"], w.Header()["X-Ratelimit-Remaining"])
+		fmt.Print(w.Body)
+	}
+	// Output:
+	// 200 [] ["site";q=1;w=60] [0]
+	// 429 [] ["site";q=1;w=60] [0]
+	// Quota Exceeded
+	//
+	// Zu viele Anfragen.
+	// 303 [/busy] ["site";q=1;w=60] [0]
+	// <a href="/busy">See Other</a>.
+	//
+}

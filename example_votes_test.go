@@ -1,0 +1,84 @@
+package gatehouse_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// Example_votesADay is a poll in which everybody has a vote a day for thirty days, may take votes back, and of which an audit stream
+// is kept.
+func Example_votesADay() {
+	gate := core.New(client())
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	votes := gate.Votes("poll", core.VoteOptions{
+		Poll: core.Poll{
+			PerVoter:  30,
+			PerChoice: 30,
+			PerDay:    1,
+			Day:       core.Daily(berlin),
+			Retract:   true,
+		},
+		Spread: 30,
+		Audit:  true,
+	})
+	vote := nethttpmw.Rule{
+		Guard:  votes,
+		Who:    keyfuncs.User("uid"),
+		What:   keyfuncs.Param("poll"),
+		Which:  keyfuncs.Form("choice"),
+		Origin: keyfuncs.IP(),
+	}
+
+	_ = nethttpmw.HTTP(vote)
+}
+
+// Example_votesStuffed finds votes that came from one address, and takes them out.
+func Example_votesStuffed() {
+	ctx := context.Background()
+	gate := core.New(client())
+	votes := gate.Votes("poll", core.VoteOptions{Audit: true})
+	for _, a := range []core.Attempt{
+		{Actor: "ann", Resource: "final", Item: "red", Origin: "192.0.2.1"},
+		{Actor: "bot1", Resource: "final", Item: "blue", Origin: "198.51.100.7"},
+		{Actor: "bot2", Resource: "final", Item: "blue", Origin: "198.51.100.7"},
+	} {
+		if _, err := votes.Check(ctx, a); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	stuffed := core.VoidOptions{
+		Match:  func(e core.VoteEvent) bool { return e.Origin == "198.51.100.7" },
+		DryRun: true, // look first
+	}
+	result, err := votes.Void(ctx, "final", stuffed)
+	fmt.Println("would void", result.Voided, result.Weights, err)
+
+	stuffed.DryRun = false
+	_, err = votes.Void(ctx, "final", stuffed)
+	top, err2 := votes.Top(ctx, "final", 3)
+	fmt.Println(top, err, err2)
+
+	recount, err := votes.Recount(ctx, "final")
+	fmt.Print(recount)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// would void 2 map[blue:2] <nil>
+	// [{red 1}] <nil> <nil>
+	// poll "final": consistent
+	//                                           records            tally
+	// "red"                                           1                1
+	// votes: 1, voided: 2, voters: 3
+}

@@ -1,0 +1,156 @@
+// Command chi guards three endpoints of a chi router, with the middleware for net/http: a rate limit by address, a vote that counts
+// once, a sale that can not oversell. It needs a Redis, at REDIS_URL.
+//
+//	go run ./examples/chi
+//	curl -i http://127.0.0.1:8080/
+//	curl -i -X POST -H 'X-User: alice' 'http://127.0.0.1:8080/polls/final/votes?choice=red'
+//	curl -i -X POST -H 'X-User: alice' -H 'Idempotency-Key: "order-1"' http://127.0.0.1:8080/sales/ticket/orders
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// newApp makes the guards, once, and the routes that they guard.
+func newApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
+	perIP := ratelimit.Rule{
+		Guard: gate.SlidingWindow("site", core.PerMinute(100)),
+		Who:   keyfuncs.IP(), // the peer; behind a proxy of yours: keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8"))
+	}
+	vote := ratelimit.Rule{
+		Guard: gate.Votes("poll", core.VoteOptions{Find: findPoll}),
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("poll"),
+		Which: keyfuncs.Query("choice"),
+	}
+	sale := gate.Seckill("sale", core.SeckillOptions{})
+	buy := ratelimit.Rule{
+		Guard: sale,
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("sku"),
+		// A buyer who sends an order again hears the first answer again. Keys are the buyer's own, so two buyers may
+		// choose the same one. Without the header each request is an order of its own.
+		ID: keyfuncs.Join(keyfuncs.User("uid"), keyfuncs.IdempotencyKey()),
+	}
+	// A sale is opened once. One that exists stays as it is, so a restart can not reset its stock.
+	if _, err := sale.Open(ctx, "ticket", core.Sale{Stock: 100}); err != nil {
+		return nil, fmt.Errorf("open the sale: %w", err)
+	}
+
+	// Rules that need a parameter of the path go with the route, by With: a middleware of Use runs before it is known.
+	r := chi.NewRouter()
+	r.With(ratelimit.HTTP(perIP)).Get("/", hello)
+	r.Group(func(r chi.Router) {
+		r.Use(fakeAuth)
+		r.With(ratelimit.HTTP(vote)).Post("/polls/{poll}/votes", castVote)
+		r.With(ratelimit.HTTP(buy)).Post("/sales/{sku}/orders", placeOrder)
+	})
+	return r, nil
+}
+
+// findPoll knows the polls. An application has them in memory, read from its database now and then.
+func findPoll(_ context.Context, poll string) (core.Poll, error) {
+	if poll != "final" {
+		return core.Poll{}, core.ErrNoPoll
+	}
+	return core.Poll{Choices: []string{"red", "blue"}}, nil
+}
+
+// fakeAuth believes any name that a request gives: put your authentication here. What the rules need of it is the user's
+// ID under "uid".
+func fakeAuth(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, _, _ := r.BasicAuth()
+		user = cmp.Or(user, r.Header.Get("X-User"))
+		if user == "" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="quick start"`)
+			http.Error(w, "Log in first.", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(keyfuncs.WithValue(r.Context(), "uid", user)))
+	})
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, map[string]string{"message": "hello"})
+}
+
+// castVote runs once for each voter. If it failed (status 400 and up, panic), the vote would be taken back.
+func castVote(w http.ResponseWriter, r *http.Request) {
+	d, _ := ratelimit.Decision(r.Context(), "poll")
+	reply(w, http.StatusCreated, map[string]string{"poll": d.Attempt.Resource, "choice": d.Attempt.Item})
+}
+
+// placeOrder runs with a unit held for the buyer. The unit is sold when it answers with success and goes back when it fails.
+// An order sent again with the same Idempotency-Key comes here again: look the reservation up before making another order.
+func placeOrder(w http.ResponseWriter, r *http.Request) {
+	d, _ := ratelimit.Decision(r.Context(), "sale")
+	reply(w, http.StatusCreated, map[string]string{"sku": d.Attempt.Resource, "reservation": d.Attempt.ID})
+}
+
+func reply(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // fails only when the client has gone
+}
+
+func main() {
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	options, err := redis.ParseURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379"))
+	if err != nil {
+		return fmt.Errorf("REDIS_URL: %w", err)
+	}
+	options.ContextTimeoutEnabled = true // lets the guards keep their deadline without a goroutine a call
+	rdb := redis.NewClient(options)
+	defer rdb.Close()
+
+	app, err := newApp(ctx, core.New(rdb))
+	if err != nil {
+		return fmt.Errorf("%w (is there a Redis at %s? REDIS_URL names another)", err, options.Addr)
+	}
+	server := &http.Server{
+		Addr:              cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8080"),
+		Handler:           app,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      10 * time.Second,
+		IdleTimeout:       time.Minute,
+	}
+	failed := make(chan error, 1)
+	log.Printf("serving on http://%s (ADDR sets another address)", server.Addr)
+	go func() { failed <- server.ListenAndServe() }()
+
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	stop() // a second signal ends the program at once
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return server.Shutdown(ctx)
+}

@@ -1,0 +1,172 @@
+// Command orders turns the outbox of a sale into orders in a database, and misses none and makes none twice, whenever it is
+// killed. It is a worker to copy: consumer.go reads the outbox with a consumer group, store.go writes the orders.
+//
+//	cd examples/orders
+//	go run .                                             # tries it: a Redis inside, 100 units, 300 buyers
+//	REDIS_URL=redis://127.0.0.1:6379 go run . -units 100 # the same on a Redis of yours
+//	REDIS_URL=redis://127.0.0.1:6379 go run . -items tv-55,radio -name worker-1
+//
+// The last form is the worker alone: run as many as you like, each with a name of its own that it has again after a
+// restart. A signal ends it when the messages that it has in hand are done.
+//
+// The database is SQLite, because then this example needs no server and its orders are one file that sqlite3 opens. The
+// driver, modernc.org/sqlite, is SQLite in Go: it needs no C compiler. Both are in a module of their own, so that neither
+// gets into yours. On PostgreSQL the statements of store.go are the same but for their placeholders, $1 for ?.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// settings are what the command line says.
+type settings struct {
+	db         string
+	items      []string
+	name       string
+	claimAfter time.Duration
+	units      int64
+	redisURL   string
+	prefix     string
+}
+
+func main() {
+	logging.Disable() // of go-redis: what goes wrong comes back as an error, and is told once
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	s, err := parse(os.Args[1:])
+	if err == nil {
+		err = run(ctx, os.Stdout, s)
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "orders:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (s settings, err error) {
+	host, _ := os.Hostname()
+	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
+	flags.StringVar(&s.db, "db", "orders.db", "the database, an SQLite `file`")
+	items := flags.String("items", "ticket", "the items on sale, `a,b,c`")
+	flags.StringVar(&s.name, "name", cmp.Or(host, "worker"), "the worker's own name in the group; keep it over restarts")
+	flags.DurationVar(&s.claimAfter, "claim-after", time.Minute,
+		"how long a worker may leave a message undone until another takes it over")
+	flags.Int64Var(&s.units, "units", 0,
+		"open the sales with so many units, and let three times as many buyers race for them (100 without REDIS_URL)")
+	flags.StringVar(&s.prefix, "prefix", "gatehouse-orders", "what the keys of the sales begin with: core.WithPrefix")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	s.items, s.redisURL = strings.Split(*items, ","), os.Getenv("REDIS_URL")
+	if s.redisURL == "" && s.units == 0 {
+		s.units = 100
+	}
+	return s, nil
+}
+
+// run works until ctx is over.
+func run(ctx context.Context, out io.Writer, s settings) error {
+	rdb, err := connect(s.redisURL)
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	store, err := openStore(ctx, s.db)
+	if err != nil {
+		return err
+	}
+	defer store.close()
+	gate := core.New(rdb, core.WithPrefix(s.prefix), core.WithDeadline(5*time.Second)) // buyers and Redis share a laptop
+	sale := gate.Seckill("sale", core.SeckillOptions{})
+
+	if s.units > 0 {
+		for _, item := range s.items {
+			if _, err := sale.Open(ctx, item, core.Sale{Stock: s.units, Hold: 5 * time.Second}); err != nil {
+				return fmt.Errorf("open the sale of %s: %w", item, err)
+			}
+			go shop(ctx, sale, item, 1, 3*int(s.units))
+		}
+		go sale.SweepEvery(ctx, time.Second, func() []string { return s.items }) //nolint:errcheck // the interval is one
+	}
+	go report(ctx, out, store)
+
+	c := &consumer{rdb: rdb, store: store, group: "orders", name: s.name, claimAfter: s.claimAfter, log: slog.Default()}
+	c.run(ctx, outboxes(sale, s.items))
+
+	last, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	counts, err := store.counts(last)
+	if err == nil {
+		_, err = fmt.Fprintln(out, "in the end", counts)
+	}
+	return err
+}
+
+// outboxes are the streams to read.
+func outboxes(sale *core.Seckill, items []string) (all []outbox) {
+	for _, item := range items {
+		all = append(all, outbox{item: item, key: sale.OutboxKey(item)})
+	}
+	return all
+}
+
+// report prints how many orders there are, when that has changed.
+func report(ctx context.Context, out io.Writer, s *store) {
+	before := ""
+	for ctx.Err() == nil {
+		if counts, err := s.counts(ctx); err == nil && counts.String() != before {
+			before = counts.String()
+			_, _ = fmt.Fprintln(out, before)
+		}
+		wait(ctx, time.Second)
+	}
+}
+
+// wait waits for so long, or until ctx is over.
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// connect makes a client of the Redis at redisURL, or of one inside this process when there is none. It does not talk to it.
+func connect(redisURL string) (*redis.Client, error) {
+	if redisURL == "" {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true) // keys expire as time goes by, as they do in a Redis
+		return redis.NewClient(&redis.Options{
+			Dialer:                func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+			ContextTimeoutEnabled: true,
+		}), nil
+	}
+	options, err := redis.ParseURL(redisURL)
+	if err != nil {
+		if bad := (*url.Error)(nil); errors.As(err, &bad) {
+			err = bad.Err // without the URL, which may have a password in it
+		}
+		return nil, fmt.Errorf("REDIS_URL is not the URL of a Redis (%w): "+
+			"write it as redis://user:password@127.0.0.1:6379/0, or leave it out", err)
+	}
+	options.ContextTimeoutEnabled = true
+	return redis.NewClient(options), nil
+}

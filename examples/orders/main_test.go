@@ -1,0 +1,577 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/saletest"
+)
+
+// asWorker lets the test binary be the worker, so that it can be killed.
+const asWorker = "ORDERS_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asWorker) == "" {
+		redistest.Main(m)
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(3) // the test has gone
+	}()
+	main()
+	os.Exit(0)
+}
+
+// item is what is on sale in the tests.
+const item = "tv-55"
+
+func openSale(t *testing.T, b redistest.Backend, sale core.Sale) *core.Seckill {
+	g := saletest.NewEngine(b, b.Client).Seckill("sale", core.SeckillOptions{})
+	saletest.Open(t, g, item, sale)
+	return g
+}
+
+// worker is a process that writes orders.
+type worker struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	out *bytes.Buffer
+}
+
+func startWorker(t *testing.T, b redistest.Backend, db, name string) *worker {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-db", db, "-items", item, "-prefix", b.Prefix, "-name", name, "-claim-after", "200ms")
+	cmd.Env = append(os.Environ(), asWorker+"=1", "REDIS_URL=redis://"+b.Options().Addrs[0])
+	w := &worker{t, cmd, new(bytes.Buffer)}
+	cmd.Stdout, cmd.Stderr = w.out, w.out
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.kill)
+	return w
+}
+
+// kill is kill -9. A worker that has ended stays so.
+func (w *worker) kill() {
+	_ = w.cmd.Process.Kill()
+	_ = w.cmd.Wait()
+}
+
+// stop is what a supervisor does.
+func (w *worker) stop() {
+	w.t.Helper()
+	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.cmd.Wait(); err != nil || !strings.Contains(w.out.String(), "in the end orders:") {
+		w.t.Errorf("the worker ended with %v and said\n%s", err, w.out)
+	}
+}
+
+// group is how far the group is, by what Redis says.
+func group(t *testing.T, b redistest.Backend, g *core.Seckill) (pending, lag int64) {
+	t.Helper()
+	groups, err := b.Client.XInfoGroups(t.Context(), g.OutboxKey(item)).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range groups {
+		return group.Pending, group.Lag
+	}
+	return 0, -1 // nobody has begun
+}
+
+// wantOrders waits until all events are handled, and wants the database to know exactly what the sale does: each reservation with
+// its last state, and as sold those that buyers have confirmed.
+func wantOrders(t *testing.T, b redistest.Backend, g *core.Seckill, s *store, confirmed map[string]string) {
+	t.Helper()
+	redistest.Eventually(t, time.Minute, func() bool {
+		pending, lag := group(t, b, g)
+		return pending == 0 && lag == 0
+	}, "all events are handled")
+	if orders := orders(t, s, "sold"); !maps.Equal(orders, confirmed) {
+		t.Errorf("%d orders to ship, %d reservations are confirmed", len(orders), len(confirmed))
+	}
+	status := saletest.WantConsistent(t, g, item)
+	if counts, err := s.counts(t.Context()); err != nil || int64(counts.sold) != status.Sold || counts.aside != 0 {
+		t.Errorf("%v, %v: the sale has sold %d", counts, err, status.Sold)
+	}
+	ledger := saletest.Read(t, g, item)
+	for _, state := range []core.SaleEventKind{core.EventHeld, core.EventSold, core.EventCancelled, core.EventExpired} {
+		if orders, want := orders(t, s, string(state)), ledger.In(state); !maps.Equal(orders, want) {
+			t.Errorf("%d orders are %s, %d reservations", len(orders), state, len(want))
+		}
+	}
+}
+
+// orders are those in a state: buyers by reservation.
+func orders(t *testing.T, s *store, state string) map[string]string {
+	t.Helper()
+	rows, err := s.db.QueryContext(t.Context(), "SELECT reservation, buyer FROM orders WHERE item = ? AND state = ?", item, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	found := map[string]string{}
+	for rows.Next() {
+		var id, buyer string
+		if err := rows.Scan(&id, &buyer); err != nil {
+			t.Fatal(err)
+		}
+		found[id] = buyer
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func newStore(t *testing.T) (s *store, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "orders ü?.db")
+	s, err := openStore(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	return s, file
+}
+
+// TestKilledAtAnyMoment: the worker is killed again and again while buyers buy, pay late, cancel and walk away, and while the
+// database is locked now and then.
+func TestKilledAtAnyMoment(t *testing.T) {
+	rounds, buyers := 15, 60
+	if redistest.Soak() {
+		rounds, buyers = 200, 100
+	}
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+
+	b := redistest.Single(t)
+	g := openSale(t, b, core.Sale{Stock: int64(rounds * buyers), Hold: 700 * time.Millisecond})
+	s, file := newStore(t)
+	confirmed := map[string]string{}
+	var mu sync.Mutex
+	var shops sync.WaitGroup
+	atWork := 0
+	for round := range rounds {
+		w := startWorker(t, b, file, "worker")
+		shops.Go(func() {
+			paid := shop(t.Context(), g, item, round*buyers, buyers)
+			mu.Lock()
+			defer mu.Unlock()
+			maps.Copy(confirmed, paid)
+		})
+		before, err := s.counts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch rng.IntN(3) {
+		case 0: // while it starts, or soon after
+			wait(t.Context(), rand.N(300*time.Millisecond))
+		case 1: // while it can not write
+			lock(t, s, rand.N(600*time.Millisecond))
+		case 2: // while it writes
+			for range 200 { // perhaps it has written all before
+				if now, err := s.counts(t.Context()); err != nil || now != before {
+					break
+				}
+				wait(t.Context(), 5*time.Millisecond)
+			}
+			wait(t.Context(), rand.N(30*time.Millisecond))
+		}
+		w.kill()
+		if pending, _ := group(t, b, g); pending > 0 {
+			atWork++
+		}
+	}
+	shops.Wait()
+	saletest.EndHolds(t, g, item)
+	w := startWorker(t, b, file, "worker")
+	wantOrders(t, b, g, s, confirmed)
+	w.stop()
+	if atWork == 0 {
+		t.Error("no worker was killed with messages in hand")
+	}
+	t.Logf("killed %d times, %d times with messages in hand; %d orders to ship", rounds, atWork, len(confirmed))
+}
+
+// lock keeps the database locked for so long, from others as well.
+func lock(t *testing.T, s *store, d time.Duration) {
+	t.Helper()
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait(t.Context(), d)
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTwoWorkersAndOneDies: they share the work, and what the dead one had in hand is done by the other.
+func TestTwoWorkersAndOneDies(t *testing.T) {
+	buyers := 300
+	if redistest.Soak() {
+		buyers = 5_000
+	}
+	b := redistest.Single(t)
+	g := openSale(t, b, core.Sale{Stock: int64(buyers), Hold: 2 * time.Second})
+	s, file := newStore(t)
+	startWorker(t, b, file, "survivor")
+	dies := startWorker(t, b, file, "dies")
+	confirmed := shop(t.Context(), g, item, 0, buyers/2)
+
+	tx, err := s.db.BeginTx(t.Context(), nil) // locks the database: what a worker is given stays in its hand
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := buyers / 2; ; i++ {
+		maps.Copy(confirmed, shop(t.Context(), g, item, i, 1))
+		consumers, err := b.Client.XInfoConsumers(t.Context(), g.OutboxKey(item), "orders").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(consumers, func(c redis.XInfoConsumer) bool { return c.Name == "dies" && c.Pending > 0 }) {
+			break
+		}
+		if i == 10*buyers {
+			t.Fatal("the worker is given nothing")
+		}
+	}
+	dies.kill()
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(confirmed, shop(t.Context(), g, item, 20*buyers, buyers/2))
+	saletest.EndHolds(t, g, item)
+	wantOrders(t, b, g, s, confirmed)
+}
+
+// each makes a sale on each backend, and a consumer that writes into a database of its own.
+func each(t *testing.T, f func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer)) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		s, _ := newStore(t)
+		g := saletest.NewEngine(b, b.Client).Seckill("sale", core.SeckillOptions{})
+		f(t, b, g, &consumer{b.Client, s, "orders", "worker", time.Hour, slog.New(slog.DiscardHandler)})
+	})
+}
+
+// start lets a consumer run until the test ends or calls stop.
+func start(t *testing.T, c *consumer, g *core.Seckill) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { c.run(ctx, outboxes(g, []string{item})) })
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
+// buy reserves a unit and confirms it.
+func buy(t *testing.T, g *core.Seckill, buyer string) {
+	t.Helper()
+	if _, err := g.Check(t.Context(), core.Attempt{Actor: buyer, Resource: item, ID: "order of " + buyer}); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := g.Confirm(t.Context(), item, "order of "+buyer); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+}
+
+// wantSold waits until these buyers, and no others, have an order.
+func wantSold(t *testing.T, s *store, buyers ...string) {
+	t.Helper()
+	want := map[string]string{}
+	for _, buyer := range buyers {
+		want["order of "+buyer] = buyer
+	}
+	redistest.Eventually(t, time.Minute, func() bool { return maps.Equal(orders(t, s, "sold"), want) }, fmt.Sprint(len(buyers), " orders"))
+}
+
+func wantNothingPending(t *testing.T, b redistest.Backend, g *core.Seckill) {
+	t.Helper()
+	redistest.Eventually(t, time.Minute, func() bool {
+		pending, err := b.Client.XPending(t.Context(), g.OutboxKey(item), "orders").Result()
+		return err == nil && pending.Count == 0
+	}, "nothing is pending")
+}
+
+func TestTheGroupIsMadeBeforeTheSaleOrAfterIt(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
+		stop := start(t, c, g)
+		wait(t.Context(), 20*time.Millisecond)
+		if n := b.Client.Exists(t.Context(), g.OutboxKey(item)).Val(); n != 0 {
+			t.Error("the consumer has made an outbox, which would live for ever")
+		}
+		saletest.Open(t, g, item, core.Sale{Stock: 10})
+		buy(t, g, "ann")
+		wantSold(t, c.store, "ann")
+		stop()
+
+		late := *c
+		late.group, late.store = "analytics", func() *store { s, _ := newStore(t); return s }()
+		buy(t, g, "bob")
+		start(t, &late, g)
+		wantSold(t, late.store, "ann", "bob")
+		wantSold(t, c.store, "ann")
+	})
+}
+
+// TestASaleThatIsLostAndOpenedAgain: the group has gone with the outbox.
+func TestASaleThatIsLostAndOpenedAgain(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
+		saletest.Open(t, g, item, core.Sale{Stock: 10})
+		buy(t, g, "ann")
+		start(t, c, g)
+		wantSold(t, c.store, "ann")
+		for _, field := range []string{"sale", "buyers", "holds", "reservations", "outbox"} {
+			b.Client.Del(t.Context(), strings.TrimSuffix(g.OutboxKey(item), "outbox")+field)
+		}
+		saletest.Open(t, g, item, core.Sale{Stock: 10})
+		buy(t, g, "bob")
+		wantSold(t, c.store, "ann", "bob")
+	})
+}
+
+// TestDeadBetweenTheDatabaseAndRedis: what is committed and not yet done comes again, from the dead worker's own name, and from
+// another's.
+func TestDeadBetweenTheDatabaseAndRedis(t *testing.T) {
+	t.Parallel()
+	for _, dead := range []string{"worker", "another"} {
+		t.Run(dead, func(t *testing.T) {
+			each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
+				saletest.Open(t, g, item, core.Sale{Stock: 10})
+				buy(t, g, "ann")
+				d := *c
+				d.name, c.claimAfter = dead, time.Hour
+				if dead != c.name {
+					c.claimAfter = 0
+				}
+				if err := d.join(t.Context(), g.OutboxKey(item)); err != nil {
+					t.Fatal(err)
+				}
+				messages, err := d.next(t.Context(), g.OutboxKey(item))
+				if err != nil || len(messages) != 3 {
+					t.Fatalf("%v, %v", messages, err)
+				}
+				if err := d.store.write(t.Context(), item, messages, d.log); err != nil {
+					t.Fatal(err)
+				}
+				wantSold(t, c.store, "ann")
+				start(t, c, g)
+				wantNothingPending(t, b, g)
+				wantSold(t, c.store, "ann")
+			})
+		})
+	}
+}
+
+// TestMessagesThatAreNoEventsGoAside and hold nobody up.
+func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
+		var said lockedBuffer
+		c.log = slog.New(slog.NewTextHandler(&said, nil))
+		saletest.Open(t, g, item, core.Sale{Stock: 10})
+		for _, values := range [][]string{
+			{"hello", "world"},
+			{"event", "sold", "id", "x", "quantity", "many"},
+			{"event", "sold", "quantity", "1"},
+			{"event", "sold", "id", "x", "quantity", "0"},
+			{"event", "melted", "id", "x", "quantity", "1"},
+		} {
+			if err := b.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: g.OutboxKey(item), Values: values}).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		buy(t, g, "ann")
+		start(t, c, g)
+		wantSold(t, c.store, "ann")
+		wantNothingPending(t, b, g)
+		counts, err := c.store.counts(t.Context())
+		if err != nil || counts.aside != 5 || counts.held+counts.cancelled+counts.expired != 0 {
+			t.Errorf("%v, %v", counts, err)
+		}
+		if n := strings.Count(said.String(), "goes aside"); n != 5 {
+			t.Errorf("%d log lines:\n%s", n, &said)
+		}
+	})
+}
+
+// TestADatabaseThatIsFull: events wait, and so does the next life of the consumer.
+func TestADatabaseThatIsFull(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
+		saletest.Open(t, g, item, core.Sale{Stock: 1000})
+		pages := func(most int) {
+			if _, err := c.store.db.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", most)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pages(1) // as few as there are
+		var said lockedBuffer
+		c.log = slog.New(slog.NewTextHandler(&said, nil))
+		var buyers []string
+		for i := range 100 {
+			buyers = append(buyers, fmt.Sprint(i, strings.Repeat(" long", 9)))
+			buy(t, g, buyers[i])
+		}
+		stop := start(t, c, g)
+		redistest.Eventually(t, time.Minute, func() bool { return strings.Contains(said.String(), "full") }, "the database is full")
+		stop()
+		wantSold(t, c.store)
+		if pending := b.Client.XPending(t.Context(), g.OutboxKey(item), "orders").Val(); pending.Count == 0 {
+			t.Error("nothing is pending")
+		}
+		start(t, c, g)
+		pages(1 << 20)
+		wantSold(t, c.store, buyers...)
+		wantNothingPending(t, b, g)
+	})
+}
+
+// TestEventsInAnyOrder: consumers work side by side, so the events of a reservation reach the database in any order, and again.
+func TestEventsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	n := 0
+	var messages []redis.XMessage
+	want := map[string]map[string]string{"held": {}, "sold": {}, "cancelled": {}, "expired": {}}
+	for _, life := range [][]string{
+		{"held"},
+		{"held", "sold"},
+		{"held", "cancelled"},
+		{"held", "expired", "sold"},
+		{"held", "cancelled", "held", "expired"},
+		{"held", "expired", "held", "cancelled", "held"},
+		{"held", "cancelled", "held", "expired", "sold"},
+	} {
+		for _, order := range permutations(len(life)) {
+			n++
+			id := fmt.Sprint(n)
+			for _, i := range slices.Concat(order, order) {
+				messages = append(messages, redis.XMessage{
+					ID: fmt.Sprintf("9-%d", 9+i), // "9-10" is after "9-9"
+					Values: map[string]any{
+						"event": life[i], "id": id, "buyer": fmt.Sprint("buyer", i/2), "quantity": fmt.Sprint(i/2 + 1),
+					},
+				})
+			}
+			last := len(life) - 1
+			want[life[last]][id] = fmt.Sprint("buyer", last/2)
+		}
+	}
+	if err := s.write(t.Context(), item, messages, slog.Default()); err != nil {
+		t.Fatal(err)
+	}
+	for state, want := range want {
+		if got := orders(t, s, state); !maps.Equal(got, want) {
+			t.Errorf("%s: %d orders, want %d", state, len(got), len(want))
+		}
+	}
+}
+
+// TestSoldIsSoldAlsoWithASmallerPosition: after a failover positions may begin anew below those that were lost.
+func TestSoldIsSoldAlsoWithASmallerPosition(t *testing.T) {
+	s, _ := newStore(t)
+	for _, m := range []redis.XMessage{
+		{ID: "100-1", Values: map[string]any{"event": "held", "id": "a", "buyer": "ann", "quantity": "1"}},
+		{ID: "90-1", Values: map[string]any{"event": "sold", "id": "a", "buyer": "ann", "quantity": "1"}},
+		{ID: "100-2", Values: map[string]any{"event": "expired", "id": "a", "buyer": "ann", "quantity": "1"}},
+	} {
+		if err := s.write(t.Context(), item, []redis.XMessage{m}, slog.Default()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := orders(t, s, "sold"); got["a"] != "ann" {
+		t.Error(got)
+	}
+}
+
+// permutations are all orders of n things.
+func permutations(n int) [][]int {
+	if n == 0 {
+		return [][]int{nil}
+	}
+	var all [][]int
+	for _, p := range permutations(n - 1) {
+		for i := range n {
+			all = append(all, slices.Insert(slices.Clone(p), i, n-1))
+		}
+	}
+	return all
+}
+
+// TestByHand is what `go run .` does.
+func TestByHand(t *testing.T) {
+	t.Setenv("REDIS_URL", "")
+	s, err := parse([]string{"-db", filepath.Join(t.TempDir(), "orders.db")})
+	if err != nil || s.units != 100 {
+		t.Fatal(s, err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out lockedBuffer
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, &out, s) }()
+	sold := regexp.MustCompile(`orders: [1-9][0-9]* to ship, 0 wait for the payment`)
+	redistest.Eventually(t, time.Minute, func() bool { return sold.MatchString(out.String()) }, "orders, and no more holds")
+	stop()
+	if err := <-ended; err != nil || !strings.Contains(out.String(), "in the end orders:") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+func TestWhatIsWrongIsSaid(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, c := range []struct {
+		s    settings
+		want string
+	}{
+		{settings{redisURL: "http://:secret@127.0.0.1"}, "REDIS_URL"},
+		{settings{db: filepath.Join(t.TempDir(), "no", "such", "folder")}, "open the database"},
+	} {
+		if err := run(ctx, io.Discard, c.s); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%+v: %v", c.s, err)
+		}
+	}
+}
+
+// lockedBuffer can be read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+func (l *lockedBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// An order is a reservation, so its key is what a reservation is known by: the item and the ID. A shop that sells the same item
+// in one sale after another, with IDs that may come again, has the sale in the key as well.
+//
+// The state is the reservation's: an order is to be shipped when it is sold, waits for the payment while it is held, and is
+// void when it is cancelled or expired. ms and seq are the position of the event that said so.
+const schema = `
+CREATE TABLE IF NOT EXISTS orders (
+	item        TEXT    NOT NULL,
+	reservation TEXT    NOT NULL,
+	buyer       TEXT    NOT NULL,
+	quantity    INTEGER NOT NULL,
+	state       TEXT    NOT NULL,
+	ms          INTEGER NOT NULL,
+	seq         INTEGER NOT NULL,
+	PRIMARY KEY (item, reservation)
+);
+CREATE TABLE IF NOT EXISTS aside (
+	item     TEXT NOT NULL,
+	position TEXT NOT NULL,
+	message  TEXT NOT NULL,
+	reason   TEXT NOT NULL,
+	PRIMARY KEY (item, position)
+)`
+
+// upsert makes an order or moves it on. It may run any number of times, and for the events of a reservation in any order, since
+// consumers work side by side: the latest event counts.
+//
+// But sold is sold, whatever the positions say. In the sale nothing comes after it, and after a failover of Redis new events may
+// have smaller positions than those that were lost.
+const upsert = `
+INSERT INTO orders (item, reservation, buyer, quantity, state, ms, seq) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (item, reservation) DO UPDATE SET
+	buyer = excluded.buyer, quantity = excluded.quantity, state = excluded.state, ms = excluded.ms, seq = excluded.seq
+WHERE orders.state <> 'sold' AND (excluded.state = 'sold' OR (excluded.ms, excluded.seq) > (orders.ms, orders.seq))`
+
+const putAside = `
+INSERT INTO aside (item, position, message, reason) VALUES (?, ?, ?, ?) ON CONFLICT (item, position) DO NOTHING`
+
+// store is the database with the orders.
+type store struct{ db *sql.DB }
+
+func openStore(ctx context.Context, file string) (*store, error) {
+	db, err := sql.Open("sqlite", "file:"+url.PathEscape(file)+"?"+url.Values{
+		// A transaction that has to write says so when it begins; otherwise two of them get in each other's way.
+		"_txlock": {"immediate"},
+		// Who finds the database locked waits. Readers do not lock out writers. A commit is on the disk.
+		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)"},
+	}.Encode())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1) // SQLite has one writer at a time
+	if _, err := db.ExecContext(ctx, schema); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the database %s: %w", file, err), db.Close())
+	}
+	return &store{db}, nil
+}
+
+func (s *store) close() { _ = s.db.Close() } // what is committed is on the disk
+
+// write writes what the messages say, all of it or nothing. One that is not an event of an order goes aside, for a human to look at, and
+// holds nobody up.
+func (s *store) write(ctx context.Context, item string, messages []redis.XMessage, log *slog.Logger) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	for _, m := range messages {
+		e, wrong := parseEvent(m)
+		switch {
+		case wrong != nil:
+			log.Error("a message goes aside", "item", item, "position", m.ID, "err", wrong)
+			_, err = tx.ExecContext(ctx, putAside, item, m.ID, values(m), wrong.Error())
+		case e.state != "":
+			_, err = tx.ExecContext(ctx, upsert, item, e.reservation, e.buyer, e.quantity, e.state, e.ms, e.seq)
+		}
+		if err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+func values(m redis.XMessage) string {
+	text, _ := json.Marshal(m.Values) // a map of texts
+	return string(text)
+}
+
+// event is what an event says of an order.
+type event struct {
+	reservation, buyer string
+	quantity           int64
+	state              string // empty: the event is about the sale, not about an order
+	ms, seq            int64
+}
+
+func parseEvent(m redis.XMessage) (e event, err error) {
+	parsed, err := core.ParseSaleEvent(m)
+	if err != nil {
+		return e, err
+	}
+	switch parsed.Kind {
+	case core.EventHeld, core.EventSold, core.EventCancelled, core.EventExpired:
+	case core.EventOpened, core.EventRestocked, core.EventClosed:
+		return e, nil
+	default:
+		return e, fmt.Errorf("nobody has said what to do with %.100q", parsed.Kind)
+	}
+	if parsed.ID == "" || parsed.Quantity < 1 {
+		return e, fmt.Errorf("%d units of reservation %.100q", parsed.Quantity, parsed.ID)
+	}
+	e = event{reservation: parsed.ID, buyer: parsed.Buyer, quantity: parsed.Quantity, state: string(parsed.Kind)}
+	ms, seq, _ := strings.Cut(parsed.Position, "-")
+	if e.ms, err = strconv.ParseInt(ms, 10, 64); err == nil {
+		e.seq, err = strconv.ParseInt(seq, 10, 64)
+	}
+	return e, err
+}
+
+// counts is how many orders there are.
+type counts struct{ held, sold, cancelled, expired, aside int }
+
+func (c counts) String() string {
+	return fmt.Sprintf("orders: %d to ship, %d wait for the payment, %d void; messages aside: %d",
+		c.sold, c.held, c.cancelled+c.expired, c.aside)
+}
+
+func (s *store) counts(ctx context.Context) (c counts, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT
+		count(*) FILTER (WHERE state = 'held'), count(*) FILTER (WHERE state = 'sold'),
+		count(*) FILTER (WHERE state = 'cancelled'), count(*) FILTER (WHERE state = 'expired'),
+		(SELECT count(*) FROM aside) FROM orders`).Scan(&c.held, &c.sold, &c.cancelled, &c.expired, &c.aside)
+	return c, err
+}

@@ -1,0 +1,122 @@
+// Command stuffing attacks a poll and shows what comes of it: 10,000 tries from 50 addresses, with rotating devices, forged
+// X-Forwarded-For headers and a whole IPv6 network, once by 3 accounts and once by 2,000, while honest people vote.
+//
+//	go run ./examples/stuffing
+//
+// A line each for some of the rules alone, and for all: how many votes for red were counted, and how many the rules allow. (It takes half
+// a minute; on a Redis of yours, with REDIS_URL=redis://127.0.0.1:6379, some seconds.)
+//
+// The route and its rules, and why they are in that order, are in app.go; the attacker is in attack.go.
+//
+// What the rules can not do: somebody with many accounts at many addresses has as many votes as the smaller number allows. And
+// who shares an address with an attacker shares its caps.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+func main() {
+	logging.Disable() // of go-redis: what goes wrong comes back as an error, and is told once
+	tries := flag.Int("tries", 10_000, "how often each attacker tries")
+	people := flag.Int("people", 300, "how many honest people vote meanwhile")
+	flag.Parse()
+	if err := run(context.Background(), os.Stdout, os.Getenv("REDIS_URL"), *tries, *people); err != nil {
+		fmt.Fprintln(os.Stderr, "stuffing:", err)
+		os.Exit(1)
+	}
+}
+
+// cases are the rules that are attacked.
+var cases = []struct {
+	name string
+	on   rules
+}{
+	{"no rules", rules{}},
+	{"20 votes an address", rules{address: true}},
+	{"2 votes a device", rules{device: true}},
+	{"1 vote an account", rules{account: true}},
+	{"all of these, and 60 tries a minute an address", rules{tries: true, address: true, device: true, account: true}},
+}
+
+// run attacks each of the cases with few accounts and with many, and prints what was counted.
+func run(ctx context.Context, out io.Writer, redisURL string, tries, people int) error {
+	rdb, err := connect(redisURL)
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	_, _ = fmt.Fprintf(out, "%d tries to vote for red from %d addresses, while %d people vote for blue and click twice.\n"+
+		"Votes counted, and in brackets how many for red the rules allow:\n\n", tries, addresses, people)
+	const row = "%-48s %-15s %-18s %-11s %s\n"
+	few := attack{tries: tries, accounts: 3, people: people, seed: 1}
+	many := attack{tries: tries, accounts: 2000, people: people, seed: 2}
+	_, _ = fmt.Fprintf(out, row, "rules", fmt.Sprintf("%d accounts", few.accounts), fmt.Sprintf("%d accounts", many.accounts),
+		"blue", "the attackers heard")
+	for i, c := range cases {
+		var red, blue, heard [2]string
+		for j, k := range []attack{few, many} {
+			// Each attack has an application and votes of its own.
+			prefix := fmt.Sprintf("gatehouse-stuffing-%d-%d-%d", time.Now().UnixNano(), i, j)
+			gate := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(5*time.Second))
+			res, err := k.run(ctx, newApp(gate, c.on))
+			if err != nil {
+				return err
+			}
+			red[j] = fmt.Sprintf("%d (%d)", res.red, c.on.allowed(k.tries, k.accounts, addresses, k.tries))
+			blue[j], heard[j] = strconv.Itoa(res.blue), res.heard()
+		}
+		_, _ = fmt.Fprintf(out, row, c.name, red[0], red[1], blue[0]+", "+blue[1], heard[0]+"; "+heard[1])
+	}
+	return nil
+}
+
+// heard lists how often the attacker was answered what.
+func (r result) heard() string {
+	var parts []string
+	for _, status := range slices.Sorted(maps.Keys(r.statuses)) {
+		parts = append(parts, fmt.Sprintf("%d×%d", r.statuses[status], status))
+	}
+	return strings.Join(parts, " ")
+}
+
+// connect makes a client of the Redis at redisURL, or of one inside this process when there is none. It does not talk to it.
+func connect(redisURL string) (*redis.Client, error) {
+	if redisURL == "" {
+		m := miniredis.NewMiniRedis()
+		// Keys do not expire by the clock, which with thousands of devices would take miniredis minutes: it looks at all of them at
+		// each command. The attacks are over long before any would.
+		return redis.NewClient(&redis.Options{
+			Dialer:                func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+			ContextTimeoutEnabled: true,
+		}), nil
+	}
+	options, err := redis.ParseURL(redisURL)
+	if err != nil {
+		if bad := (*url.Error)(nil); errors.As(err, &bad) {
+			err = bad.Err // without the URL, which may have a password in it
+		}
+		return nil, fmt.Errorf("REDIS_URL is not the URL of a Redis (%w): "+
+			"write it as redis://user:password@127.0.0.1:6379/0, or leave it out", err)
+	}
+	options.ContextTimeoutEnabled = true
+	return redis.NewClient(options), nil
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+var all = rules{tries: true, address: true, device: true, account: true}
+
+// each runs f on miniredis, with some tries, and on a redis-server, with all.
+func each(t *testing.T, some int, f func(t *testing.T, b redistest.Backend, tries int)) {
+	t.Run("miniredis", func(t *testing.T) {
+		b := redistest.Mini(t)
+		b.Mini.ClockTTL(false) // as in connect
+		f(t, b, some)
+	})
+	t.Run("redis", func(t *testing.T) { f(t, redistest.Single(t), 10_000) })
+}
+
+// stuff attacks an application with these rules, and wants no honest voter to notice.
+func stuff(t *testing.T, b redistest.Backend, on rules, k attack) result {
+	t.Helper()
+	k.seed = uint64(time.Now().UnixNano())
+	t.Logf("seed %d", k.seed)
+	// A test machine may be busy; the deadline is not what is tested here.
+	a := newApp(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute)), on)
+	res, err := k.run(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := 0
+	for _, n := range res.statuses {
+		answered += n
+	}
+	if res.statuses[201] != res.red || answered != k.tries {
+		t.Errorf("%d votes for red, %d tries were answered with %v", res.red, k.tries, res.statuses)
+	}
+	if on.account && (res.blue != k.people || len(res.refused) > 0) {
+		t.Errorf("%d of %d honest votes count; some were answered with %v", res.blue, k.people, res.refused)
+	}
+	t.Logf("red %d, blue %d, %s", res.red, res.blue, res.heard())
+	return res
+}
+
+// TestThreeAccountsHaveThreeVotes whatever they try, and as many as they like where nothing guards the route.
+func TestThreeAccountsHaveThreeVotes(t *testing.T) {
+	each(t, 500, func(t *testing.T, b redistest.Backend, tries int) {
+		k := attack{tries: tries, accounts: 3, people: 200}
+		if res := stuff(t, b, rules{}, k); res.red != tries || res.blue != 2*k.people {
+			t.Errorf("without rules %d votes for red and %d for blue, want all", res.red, res.blue)
+		}
+		allowed := all.allowed(tries, k.accounts, addresses, tries)
+		if res := stuff(t, b, all, k); res.red != allowed || allowed != 3 {
+			t.Errorf("%d votes for red, the rules allow %d", res.red, allowed)
+		}
+	})
+}
+
+// TestManyAccountsHaveWhatTheirAddressesHave: somebody with thousands of accounts is held by his addresses, of which an IPv6 network is
+// one, and a header none.
+func TestManyAccountsHaveWhatTheirAddressesHave(t *testing.T) {
+	each(t, 1500, func(t *testing.T, b redistest.Backend, tries int) {
+		k := attack{tries: tries, accounts: 5000, people: 100}
+		allowed := all.allowed(tries, k.accounts, addresses, tries)
+		res := stuff(t, b, all, k)
+		if res.red > allowed || allowed != 1000 {
+			t.Errorf("%d votes for red, the rules allow %d", res.red, allowed)
+		}
+		if res.red < allowed/2 {
+			t.Errorf("%d votes for red: that is no attack", res.red)
+		}
+	})
+}
+
+// TestOneDeviceOfManyAccounts: whoever does not change his device is held by it, wherever he goes.
+func TestOneDeviceOfManyAccounts(t *testing.T) {
+	b := redistest.Mini(t)
+	a := newApp(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute)), all)
+	var statuses []int
+	for i := range 5 {
+		r := honest(t.Context(), 20+i)
+		r.Header.Set("Cookie", deviceCookie+"=shared")
+		statuses = append(statuses, serve(a, r))
+	}
+	if a.counted["blue"] != votesPerDevice {
+		t.Errorf("%d votes: %v", a.counted["blue"], statuses)
+	}
+}
+
+// TestClicksAndDuplicatesTakeNothingFromTheOffice: one voter there can not use up what all have.
+func TestClicksAndDuplicatesTakeNothingFromTheOffice(t *testing.T) {
+	b := redistest.Mini(t)
+	a := newApp(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute)), all)
+	for i := range votesPerAddress + 5 {
+		again := honest(t.Context(), 0)
+		want := 200
+		if i == 0 {
+			want = 201
+		} else if i%2 == 0 {
+			again.Header.Set(idempotencyField, `"another"`)
+			want = 409
+		}
+		if got := serve(a, again); got != want {
+			t.Errorf("click %d: %d, want %d", i, got, want)
+		}
+	}
+	for i := 1; i < perOffice; i++ {
+		if got := serve(a, honest(t.Context(), i)); got != 201 {
+			t.Errorf("colleague %d: %d", i, got)
+		}
+	}
+}
+
+// TestRunPrintsALineForEachCase is what `go run` does.
+func TestRunPrintsALineForEachCase(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), &out, "", 50, 20); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		if !strings.Contains(out.String(), "\n"+c.name) {
+			t.Errorf("no line for %s:\n%s", c.name, &out)
+		}
+	}
+	if err := run(t.Context(), &out, "http://:secret@127.0.0.1", 1, 1); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
+}

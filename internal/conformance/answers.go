@@ -1,0 +1,212 @@
+package conformance
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// page is the standard refusal as a page.
+func page(lang, title, detail string) string {
+	return "<!DOCTYPE html>\n<html lang=\"" + lang + "\">\n<head>\n<meta charset=\"utf-8\">\n" +
+		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" + title + "</title>\n</head>\n" +
+		"<body>\n<h1>" + title + "</h1>\n<p>" + detail + "</p>\n</body>\n</html>\n"
+}
+
+func formsAsAccepted(s *scene) {
+	const asJSON, asText, asPage = "application/problem+json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
+	bodies := map[string]string{
+		asJSON: soldOut,
+		asText: "Sold Out\n\nSold out.\n",
+		asPage: page("en", "Sold Out", "Sold out."),
+	}
+	rule := claim(s.sale("sale", core.Sale{Stock: 1}))
+	app := s.framework.Build(App{Routes: []Route{
+		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+		{Method: http.MethodHead, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+	}})
+	s.wantPosts(app, thing, []string{"X-User: bob"}, 200)
+	for accept, want := range map[string]string{
+		"":                                  asJSON,
+		"*/*":                               asJSON, // curl
+		"application/json, text/plain, */*": asJSON, // axios
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": asPage, // browsers
+		"text/html, */*; q=0.01": asPage,
+		"text/*":                 asText,
+		"image/avif,image/webp":  asJSON, // none of ours, so the standard one
+	} {
+		for _, method := range []string{http.MethodPost, http.MethodHead} {
+			w := send(app, request(method, thing, "Accept:"+accept))
+			header, body := w.Result().Header, bodies[want]
+			if header.Get("Content-Type") != want || header.Get("Content-Length") != fmt.Sprint(len(body)) ||
+				header.Get("Vary") != "Accept" || header.Get("Cache-Control") != "no-store" || w.Code != http.StatusConflict {
+				s.Errorf("%s, Accept %q: %d %v, want %s", method, accept, w.Code, header, want)
+			}
+			if csp := header.Get("Content-Security-Policy"); (csp == "default-src 'none'") != (want == asPage) {
+				s.Errorf("%s, Accept %q: Content-Security-Policy %q", method, accept, csp)
+			}
+			if method == http.MethodHead {
+				body = ""
+			}
+			if w.Body.String() != body {
+				s.Errorf("%s, Accept %q:\n%s\nwant:\n%s", method, accept, w.Body, body)
+			}
+		}
+	}
+}
+
+func textsOfTheRule(s *scene) {
+	rule := claim(s.gate.Seckill("sale", core.SeckillOptions{}))
+	rule.Texts = func(r *http.Request, refusal *nethttpmw.Refusal) nethttpmw.Text {
+		switch r.Header.Get("Accept-Language") {
+		case "de":
+			return nethttpmw.Text{Title: "Noch nicht", Detail: "<b>" + string(refusal.Reason) + "</b>", Lang: "de"}
+		case "half":
+			return nethttpmw.Text{Detail: "halb"}
+		case "panic":
+			panic("lost")
+		}
+		return nethttpmw.Text{}
+	}
+	ran := false
+	app := s.framework.Build(onThings(func(Context) { ran = true }, rule))
+	for _, c := range []struct{ language, accept, saidIn, body string }{
+		{"de", "", "de", `{"type":"https://github.com/gatehouse-go/gatehouse#not_ready","title":"Noch nicht","status":503,` +
+			`"detail":"\u003cb\u003enot_ready\u003c/b\u003e","reason":"not_ready"}` + "\n"},
+		{"de", "text/html", "de", page("de", "Noch nicht", "&lt;b&gt;not_ready&lt;/b&gt;")},
+		{"de", "text/plain", "de", "Noch nicht\n\n<b>not_ready</b>\n"},
+		{"half", "", "", problem(503, "not_ready", "Not Ready", "halb", "")},
+		{"", "", "", notReady},
+	} {
+		w := send(app, request(http.MethodPost, thing, "Accept-Language:"+c.language, "Accept:"+c.accept))
+		if w.Code != http.StatusServiceUnavailable || w.Body.String() != c.body || w.Header().Get("Content-Language") != c.saidIn {
+			s.Errorf("%q, %q: %d %v\n%s\nwant\n%s", c.language, c.accept, w.Code, w.Header(), w.Body, c.body)
+		}
+	}
+	srv := s.serve(app)
+	if answer := srv.do(s.Context(), http.MethodPost, "Accept-Language: panic"); !answer.cut || srv.wait() != any("lost") {
+		s.Errorf("the client hears %d %s", answer.StatusCode, answer.body)
+	}
+	if ran {
+		s.Error("the handler ran")
+	}
+}
+
+// answersOfTheRule plays answers of the application's own, behind a vote that has to be given back in any case.
+func answersOfTheRule(s *scene) {
+	type hook = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal)
+	standard := golden{http.StatusTooManyRequests, "60", limited}
+	own := golden{http.StatusTeapot, "60", "own limited"}
+	write := func(w http.ResponseWriter, body string) {
+		_, _ = w.Write([]byte(body)) // the client is there
+	}
+	for _, c := range []struct {
+		name   string
+		hook   hook
+		want   golden
+		panics any
+	}{
+		{"written", func(w http.ResponseWriter, _ *http.Request, refusal *nethttpmw.Refusal) {
+			w.WriteHeader(http.StatusTeapot)
+			write(w, "own "+string(refusal.Reason))
+		}, own, nil},
+		{"without a status", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) { write(w, "own") },
+			golden{http.StatusOK, "60", "own"}, nil},
+		{"without a body", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) { w.WriteHeader(http.StatusTeapot) },
+			golden{http.StatusTeapot, "60", ""}, nil},
+		{"flushed", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
+			w.WriteHeader(http.StatusTeapot)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				panic(err)
+			}
+			write(w, "own limited")
+		}, own, nil},
+		{"a redirect", func(w http.ResponseWriter, r *http.Request, _ *nethttpmw.Refusal) {
+			w.Header().Set("Content-Type", "text/plain") // else there is a body
+			http.Redirect(w, r, "/wait", http.StatusSeeOther)
+		}, golden{http.StatusSeeOther, "60", ""}, nil},
+		{"a field changed", func(w http.ResponseWriter, _ *http.Request, refusal *nethttpmw.Refusal) {
+			w.Header().Set("Retry-After", fmt.Sprint(2*refusal.RetryAfter().Seconds()))
+			w.WriteHeader(http.StatusTeapot)
+		}, golden{http.StatusTeapot, "120", ""}, nil},
+		{"nothing written", func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) {}, standard, nil},
+		{"only a header", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
+			w.Header().Set("Content-Type", "text/css")
+		}, standard, nil},
+		{"Reply", func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) { refusal.Reply(w, r) }, standard, nil},
+		{"Answer, once more", func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) { refusal.Answer(w, r) }, standard, nil},
+		{"panic", func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic("lost") }, golden{}, "lost"},
+		{"panic to abort", func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic(http.ErrAbortHandler) },
+			golden{}, http.ErrAbortHandler},
+		{"hijacked", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer func() { _ = conn.Close() }() // it has been flushed
+			_, _ = io.WriteString(conn, "HTTP/1.1 418 I'm a teapot\r\nRetry-After: 60\r\nContent-Length: 11\r\n\r\nown limited")
+		}, own, nil},
+	} {
+		s.sub(c.name, func(s *scene) {
+			s.clock(noon)
+			votes := s.gate.Votes("vote", core.VoteOptions{})
+			rule := limit(s.gate.SlidingWindow("limit", core.PerMinute(1)))
+			app := onThings(ok, rule)
+			s.wantPosts(s.framework.Build(app), thing, nil, 200)
+
+			rule.Answer = c.hook
+			ran := false
+			srv := s.serve(s.framework.Build(onThings(func(c Context) { ran = true; ok(c) }, vote(votes), rule)))
+			answer := srv.do(s.Context(), http.MethodPost)
+			if value := srv.wait(); value != c.panics {
+				s.Errorf("the outer recoverer gets %v, want %v", value, c.panics)
+			}
+			if c.panics == nil {
+				if answer.cut || answer.StatusCode != c.want.status || answer.body != c.want.body ||
+					answer.Header.Get("Retry-After") != c.want.retry {
+					s.Errorf("%+v, want %+v", answer, c.want)
+				}
+				if c.name != "hijacked" {
+					s.wantFigures(answer.Header, []string{`"limit";q=1;w=60`}, []string{`"limit";r=0;t=60`})
+				}
+			} else if !answer.cut {
+				s.Errorf("the client hears %+v", answer)
+			}
+			if ran {
+				s.Error("the handler ran")
+			}
+			s.wantTally(votes, nil)
+		})
+	}
+
+	s.sub("with the framework's recoverer", func(s *scene) {
+		votes := s.gate.Votes("vote", core.VoteOptions{})
+		refused := claim(&stub{name: "own", check: refusing("own", "members_only")})
+		refused.Answer = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic("lost") }
+		ran := false
+		app := onThings(func(c Context) { ran = true; ok(c) }, vote(votes), refused)
+		app.Recover = RecoverOutside
+		s.wantPosts(s.framework.Build(app), thing, nil, 500)
+		if ran {
+			s.Error("the handler ran")
+		}
+		s.wantTally(votes, nil)
+	})
+
+	s.sub("sees the decision", func(s *scene) {
+		rule := vote(s.gate.Votes("vote", core.VoteOptions{}))
+		rule.Answer = func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
+			w.WriteHeader(refusal.Status)
+			write(w, strings.Join(refusal.Decision.Choices, ",")+" "+r.Method)
+		}
+		app := s.framework.Build(onThings(ok, rule))
+		s.wantPosts(app, thing, nil, 200)
+		if w := send(app, request(http.MethodPost, thing, "X-Choice: blue")); w.Code != 409 || w.Body.String() != "red POST" {
+			s.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}

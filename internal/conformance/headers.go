@@ -1,0 +1,242 @@
+package conformance
+
+import (
+	"errors"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// wantFigures wants the RateLimit fields to say this, one value for each middleware that has something to say.
+func (s *scene) wantFigures(header http.Header, policies, limits []string) {
+	s.Helper()
+	if got := header.Values("RateLimit-Policy"); !slices.Equal(got, policies) {
+		s.Errorf("RateLimit-Policy: %q, want %q", got, policies)
+	}
+	if got := header.Values("RateLimit"); !slices.Equal(got, limits) {
+		s.Errorf("RateLimit: %q, want %q", got, limits)
+	}
+}
+
+// everyEndingHasHeaders plays a limit around the application, and on the route one with several limits and a vote.
+func everyEndingHasHeaders(s *scene) {
+	for _, e := range endings {
+		s.sub(e.name, func(s *scene) {
+			s.clock(noon)
+			site := limit(s.gate.SlidingWindow("site", core.PerMinute(9)))
+			api := limit(s.gate.SlidingWindow("api", core.PerSecond(5), core.PerHour(3), core.Per(4, 1500*time.Millisecond)))
+			votes := vote(s.gate.Votes("vote", core.VoteOptions{}))
+			e.layout = func(handler func(Context), rules ...nethttpmw.Rule) App {
+				app := onThings(handler, rules...)
+				app.Use = [][]nethttpmw.Rule{{site}}
+				return app
+			}
+			_, heard := e.play(s, api, votes)
+			switch {
+			case heard.Response == nil:
+			case e.counts == nethttpmw.StatusClientGone, e.name == "hijacked":
+				s.wantFigures(heard.Header, nil, nil) // whoever else has answered
+			default:
+				s.wantFigures(heard.Header,
+					[]string{`"site";q=9;w=60`, `"api/1s";q=5;w=1, "api/1h";q=3;w=3600, "api/1500ms";q=4;w=2`},
+					[]string{`"site";r=8;t=60`, `"api/1h";r=2;t=3600`})
+			}
+		})
+	}
+}
+
+// figuresAddUp plays two middlewares around a route with two rules, until one after the other refuses.
+func figuresAddUp(s *scene) {
+	s.clock(noon)
+	hour := func(name string, most int64) nethttpmw.Rule {
+		return limit(s.gate.SlidingWindow(name, core.PerHour(most)))
+	}
+	app := onThings(func(c Context) {
+		c.Writer().Header().Add("RateLimit", `"of-the-handler";r=1`)
+		ok(c)
+	}, hour("route", 2), vote(s.gate.Votes("vote", core.VoteOptions{Poll: core.Poll{PerVoter: 9}})), hour("last", 1))
+	app.Use = [][]nethttpmw.Rule{{hour("outer", 4), hour("second", 9)}, {hour("inner", 5)}}
+	handler := s.framework.Build(app)
+
+	around := []string{`"outer";q=4;w=3600, "second";q=9;w=3600`, `"inner";q=5;w=3600`}
+	all := append(slices.Clone(around), `"route";q=2;w=3600, "last";q=1;w=3600`)
+	for i, want := range []struct {
+		status   int
+		retry    string
+		policies []string
+		limits   []string
+	}{
+		{200, "", all, []string{
+			`"outer";r=3;t=3600, "second";r=8;t=3600`, `"inner";r=4;t=3600`, `"route";r=1;t=3600, "last";r=0;t=3600`,
+			`"of-the-handler";r=1`,
+		}},
+		// What the route's first rule took is given back, so only the last one says how much is left.
+		{429, "3600", all, []string{`"outer";r=2;t=3600, "second";r=7;t=3600`, `"inner";r=3;t=3600`, `"last";r=0;t=3600`}},
+		{429, "3600", all, []string{`"outer";r=1;t=3600, "second";r=6;t=3600`, `"inner";r=2;t=3600`, `"last";r=0;t=3600`}},
+		{429, "3600", all, []string{`"outer";r=0;t=3600, "second";r=5;t=3600`, `"inner";r=1;t=3600`, `"last";r=0;t=3600`}},
+		{429, "3600", []string{`"outer";q=4;w=3600`}, []string{`"outer";r=0;t=3600`}},
+	} {
+		w := send(handler, request(http.MethodPost, thing, "X-Choice: "+strconv.Itoa(i)))
+		header := w.Result().Header
+		if w.Code != want.status || header.Get("Retry-After") != want.retry {
+			s.Errorf("time %d: %d %s, Retry-After %q, want %d and %q", i+1, w.Code, w.Body, header.Get("Retry-After"), want.status, want.retry)
+		}
+		s.wantFigures(header, want.policies, want.limits)
+	}
+
+	s.sub("nobody is told to come back while nothing is left", func(s *scene) {
+		s.clock(noon)
+		app := onThings(ok, limit(s.gate.SlidingWindow("route", core.PerMinute(1))))
+		app.Use = [][]nethttpmw.Rule{{limit(s.gate.SlidingWindow("outer", core.PerHour(3)))}}
+		handler := s.framework.Build(app)
+		for _, retry := range []string{"", "60", "3600", "3600"} {
+			header := send(handler, request(http.MethodPost, thing)).Result().Header
+			if got := header.Get("Retry-After"); got != retry {
+				s.Errorf("Retry-After %q, want %q, with %q", got, retry, header.Values("RateLimit"))
+			}
+		}
+	})
+
+	s.sub("and who is not counted has none", func(s *scene) {
+		skipped, listed := limit(s.gate.SlidingWindow("user", core.PerHour(3))), limit(s.gate.SlidingWindow("listed", core.PerHour(3)))
+		skipped.NoKey = nethttpmw.NoKeySkip
+		listed.Who = keyfuncs.IP()
+		listed.Allow = keyfuncs.NewList(keyfuncs.IP(), "192.0.2.0/24")
+		w := send(s.framework.Build(onThings(ok, skipped, listed)), request(http.MethodPost, thing, "X-User:"))
+		if w.Code != http.StatusOK {
+			s.Errorf("%d %s", w.Code, w.Body)
+		}
+		s.wantFigures(w.Result().Header, nil, nil)
+	})
+}
+
+func headersAsTheRuleSays(s *scene) {
+	const policy, limits = `"limit";q=3;w=60`, `"limit";r=2;t=60`
+	tenant := keyfuncs.Header("X-Tenant")
+	for _, c := range []struct {
+		name             string
+		headers          nethttpmw.Headers
+		policies, limits []string
+		legacy           bool
+	}{
+		{"the standard", nethttpmw.Headers{}, []string{policy}, []string{limits}, false},
+		{"hidden", nethttpmw.Headers{Hide: true}, nil, nil, false},
+		{"legacy", nethttpmw.Headers{Legacy: true}, []string{policy}, []string{limits}, true},
+		{
+			"a unit", nethttpmw.Headers{Unit: "content-bytes"},
+			[]string{`"limit";q=3;qu="content-bytes";w=60`}, []string{limits}, false,
+		},
+		{
+			"a partition key", nethttpmw.Headers{PartitionKey: tenant},
+			[]string{policy + ";pk=:YWNtZQ==:"}, []string{limits + ";pk=:YWNtZQ==:"}, false,
+		},
+		{"no partition key found", nethttpmw.Headers{PartitionKey: keyfuncs.Header("X-Nothing")}, []string{policy}, []string{limits}, false},
+	} {
+		s.sub(c.name, func(s *scene) {
+			s.clock(noon)
+			rule := limit(s.gate.SlidingWindow("limit", core.PerMinute(3)))
+			rule.Headers = c.headers
+			app := s.framework.Build(onThings(ok, rule))
+			begun := time.Now().Unix()
+			header := send(app, request(http.MethodPost, thing, "X-Tenant: acme")).Result().Header
+			s.wantFigures(header, c.policies, c.limits)
+			s.wantLegacy(header, c.legacy, 3, 2, begun+60)
+
+			s.wantPosts(app, thing, nil, 200, 200)
+			header = send(app, request(http.MethodPost, thing, "X-Tenant: acme")).Result().Header
+			s.wantLegacy(header, c.legacy, 3, 0, begun+60)
+			if header.Get("Retry-After") != "60" {
+				s.Errorf("Retry-After %q", header.Get("Retry-After"))
+			}
+		})
+	}
+
+	s.sub("legacy fields have room for the one with the least left", func(s *scene) {
+		s.clock(noon)
+		rule := func(name string, most int64, window time.Duration) nethttpmw.Rule {
+			rule := limit(s.gate.SlidingWindow(name, core.Per(most, window)))
+			rule.Headers.Legacy = true
+			return rule
+		}
+		app := onThings(ok, rule("route", 9, time.Hour), rule("route2", 4, time.Minute))
+		app.Use = [][]nethttpmw.Rule{{rule("outer", 6, time.Second)}, {rule("inner", 3, 2*time.Minute)}}
+		handler := s.framework.Build(app)
+		begun := time.Now().Unix()
+		for _, remaining := range []int64{2, 1, 0, 0} {
+			s.wantLegacy(send(handler, request(http.MethodPost, thing)).Result().Header, true, 3, remaining, begun+120)
+		}
+	})
+
+	s.sub("or for the one that refuses", func(s *scene) {
+		s.clock(noon)
+		outer, costly := limit(s.gate.SlidingWindow("outer", core.PerHour(2))), limitOf(core.PerMinute(4))(s)
+		outer.Headers.Legacy, costly.Headers.Legacy = true, true
+		app := onThings(ok, costly)
+		app.Use = [][]nethttpmw.Rule{{outer}}
+		handler := s.framework.Build(app)
+		begun := time.Now().Unix()
+		s.wantPosts(handler, thing, []string{"X-Cost: 3"}, 200)
+		header := send(handler, request(http.MethodPost, thing, "X-Cost: 2")).Result().Header
+		s.wantLegacy(header, true, 4, 1, begun+60) // the outer one has less left
+	})
+}
+
+// wantLegacy wants the older fields to say this, or not to be there.
+func (s *scene) wantLegacy(header http.Header, there bool, most, remaining, reset int64) {
+	s.Helper()
+	names := []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
+	for i, want := range []int64{most, remaining, reset} {
+		values := header.Values(names[i])
+		if !there {
+			if values != nil {
+				s.Errorf("%s: %q", names[i], values)
+			}
+			continue
+		}
+		got, err := strconv.ParseInt(header.Get(names[i]), 10, 64)
+		late := int64(0)
+		if i == 2 {
+			late = 30 // a slow machine's clock goes on
+		}
+		if err != nil || len(values) != 1 || got < want || got > want+late {
+			s.Errorf("%s: %q, want %d", names[i], values, want)
+		}
+	}
+}
+
+// almostAnHour is what is left of an hour after some seconds of a slow machine.
+var almostAnHour = regexp.MustCompile(`t=35[789]\d`)
+
+// localFigures plays limits that do not ask Redis: one whose Redis is down, one that never had any, and one that remembers.
+func localFigures(s *scene) {
+	want := func(policies, limits string, rule nethttpmw.Rule) {
+		app := s.framework.Build(onThings(ok, rule))
+		for _, status := range []int{200, 429, 429} {
+			w := send(app, request(http.MethodPost, thing))
+			if w.Code != status {
+				s.Errorf("%s: %d %s, want %d", policies, w.Code, w.Body, status)
+			}
+			header := w.Result().Header
+			for i, value := range header.Values("RateLimit") {
+				header["Ratelimit"][i] = almostAnHour.ReplaceAllString(value, "t=3600")
+			}
+			s.wantFigures(header, []string{policies}, []string{limits})
+		}
+	}
+	want(`"down";q=1;w=3600`, `"down";r=0;t=3600`, limit(s.down().SlidingWindow("down", core.PerHour(1))))
+	want(`"memory";q=1;w=3600`, `"memory";r=0;t=3600`, limit(core.NewMemory().TokenBucket("memory", core.PerHour(1))))
+	want(`"told/1h";q=1;w=3600, "told/24h";q=9;w=86400`, `"told/1h";r=0;t=3600`,
+		limit(s.gate.SlidingWindow("told", core.PerHour(1), core.PerDay(9))))
+
+	failing := &stub{name: "own", traits: core.Traits{Unit: core.UnitRequests}, check: func(a core.Attempt) (core.Decision, error) {
+		return core.Decision{Attempt: a, Limit: 5, Remaining: 4, Window: time.Hour}, errors.New("no answer")
+	}}
+	header := send(s.framework.Build(onThings(ok, claim(failing))), request(http.MethodPost, thing)).Result().Header
+	s.wantFigures(header, nil, nil) // nothing was decided
+}

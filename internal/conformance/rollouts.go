@@ -1,0 +1,83 @@
+package conformance
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// inShadow puts a rule into the shadow.
+func inShadow(rule nethttpmw.Rule) (nethttpmw.Rule, *nethttpmw.Rollout) {
+	rule.Rollout = nethttpmw.Shadow()
+	return rule, rule.Rollout
+}
+
+func rolloutsAreGradual(s *scene) {
+	s.sub("a new limit in the shadow of an old one", func(s *scene) {
+		tight, try := inShadow(limit(s.gate.SlidingWindow("new", core.PerHour(2))))
+		app := s.framework.Build(onThings(ok, tight, limit(s.gate.SlidingWindow("old", core.PerHour(4)))))
+		s.wantPosts(app, thing, asAnn, 200, 200, 200, 200, 429, 429)
+		if r := try.Report(); r.Passed != 2 || r.WouldRefuse != 4 || r.Refused != 0 || r.Skipped != 0 {
+			s.Errorf("%+v, want 2 that pass and 4 that would be refused", r)
+		}
+	})
+
+	s.sub("what is in the shadow says nothing to clients", func(s *scene) {
+		tight, _ := inShadow(limit(s.gate.SlidingWindow("new", core.PerHour(1))))
+		handler := func(c Context) {
+			d, found := c.Decision("new")
+			c.Reply(http.StatusOK, map[bool]string{true: "found", false: "none"}[found && d.Attempt.Shadow])
+		}
+		app := s.framework.Build(onThings(handler, tight))
+		for _, want := range []string{"found", "none"} { // allowed, and would have been refused
+			w := send(app, request(http.MethodPost, thing))
+			if w.Code != http.StatusOK || w.Body.String() != want || w.Header().Get("Ratelimit") != "" || w.Header().Get("Retry-After") != "" {
+				s.Errorf("%d %s %v, want 200 %s", w.Code, w.Body, w.Header(), want)
+			}
+		}
+	})
+
+	s.sub("a claim in the shadow takes, and gives back", func(s *scene) {
+		votes := s.gate.Votes("vote", core.VoteOptions{})
+		rule, try := inShadow(vote(votes))
+		status := http.StatusBadRequest
+		app := s.framework.Build(onThings(func(c Context) { c.Reply(status, "done") }, rule))
+		s.wantPosts(app, thing, asAnn, 400)
+		s.wantTally(votes, map[string]int64{})
+		status = http.StatusOK
+		s.wantPosts(app, thing, asAnn, 200, 200)
+		s.wantTally(votes, map[string]int64{"red": 1})
+		if r := try.Report(); r.WouldRefuse != 1 {
+			s.Errorf("%+v, want one that would be refused", r)
+		}
+	})
+
+	s.sub("nobody is banned for what would have been refused", func(s *scene) {
+		rule, _ := inShadow(limit(s.gate.SlidingWindow("limit", core.PerHour(1))))
+		rule.Bans = s.gate.Bans("bans", core.BanOptions{Refusals: 1, Period: time.Hour, First: time.Hour})
+		s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, asAnn, times(9, 200)...)
+		rule.Rollout = nil
+		s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, asAnn, 429, 429, 429)
+		if banned, err := rule.Bans.Check(s.Context(), core.Attempt{Actor: "ann"}); err != nil || banned.Allowed {
+			s.Errorf("%+v, %v, want a ban for refusals that were met", banned, err)
+		}
+	})
+
+	s.sub("the kill switch", func(s *scene) {
+		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
+		rule.Rollout = new(nethttpmw.Rollout)
+		app := s.framework.Build(onThings(ok, rule))
+		s.wantPosts(app, thing, asAnn, 200, 429)
+		rule.Rollout.Switch(false)
+		s.wantPosts(app, thing, asAnn, 200, 200, 200)
+		rule.Rollout.Switch(true)
+		s.wantPosts(app, thing, asAnn, 429)
+	})
+
+	s.sub("an outage", func(s *scene) {
+		rule, _ := inShadow(limit(&stub{name: "away", check: failing}))
+		s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, asAnn, 200)
+	})
+}

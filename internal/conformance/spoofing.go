@@ -1,0 +1,167 @@
+package conformance
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/spoofing"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// spoofedAddresses goes through the table of what clients and proxies say about who calls. The handlers reply with who was counted.
+func spoofedAddresses(s *scene) {
+	apps := s.whoApps()
+	for _, c := range spoofing.Cases() {
+		status, body := wantWho(c)
+		if w := send(apps[c.IP], signedIn(c.Request())); w.Code != status || w.Body.String() != body {
+			s.Errorf("%s: %d %s, want %d %s", c.Name, w.Code, cutLong(w.Body.String()), status, body)
+		}
+	}
+}
+
+// spoofedAddressesOnTheWire sends the same table as bytes: what net/http and the framework make of header lines is part of it.
+func spoofedAddressesOnTheWire(s *scene) {
+	apps := s.whoApps()
+	var current atomic.Pointer[spoofing.Case]
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := current.Load()
+		r.RemoteAddr = c.Peer // it is always loopback, else
+		apps[c.IP].ServeHTTP(w, r)
+	}))
+	srv.Config.MaxHeaderBytes = 4 << 20 // by default long cases would not get as far as the rules
+	srv.Start()
+	s.Cleanup(srv.Close)
+	for _, c := range spoofing.Cases() {
+		current.Store(&c)
+		status, body := wantWho(c)
+		lines := strings.Join(c.Lines, "\r\n")
+		if strings.ContainsAny(strings.Join(c.Lines, ""), "\x00\r\n") {
+			status, body = http.StatusBadRequest, "" // by net/http itself: no value of a header, or no name
+		}
+		got, text, err := exchangeBytes(srv.Listener.Addr().String(), lines)
+		if err != nil || got != status || body != "" && text != body {
+			s.Errorf("%s: %d %s, %v, want %d %s", c.Name, got, cutLong(text), err, status, body)
+		}
+	}
+}
+
+// exchangeBytes sends a request with these header lines over a connection of its own.
+func exchangeBytes(addr, lines string) (status int, body string, err error) {
+	conn, err := net.Dial("tcp", addr) //nolint:noctx // loopback, with a deadline
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return 0, "", err
+	}
+	if lines != "" {
+		lines += "\r\n"
+	}
+	head := "POST /things/t1 HTTP/1.1\r\nHost: shop.example\r\n" + UserHeader + ": ann\r\nContent-Length: 0\r\nConnection: close\r\n"
+	if _, err := io.WriteString(conn, head+lines+"\r\n"); err != nil {
+		return 0, "", err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0, "", err
+	}
+	text, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(text), errors.Join(err, answer.Body.Close())
+}
+
+// whoApps makes an application for each way to find the client's address.
+func (s *scene) whoApps() map[string]http.Handler {
+	apps := map[string]http.Handler{}
+	for name, who := range spoofing.Functions() {
+		apps[name] = s.framework.Build(onThings(func(c Context) {
+			d, _ := c.Decision("own")
+			c.Reply(http.StatusOK, d.Attempt.Actor)
+		}, nethttpmw.Rule{Guard: &stub{name: "own"}, Who: who}))
+	}
+	return apps
+}
+
+// wantWho is what such an application has to answer.
+func wantWho(c spoofing.Case) (status int, body string) {
+	switch {
+	case errors.Is(c.Err, keyfuncs.ErrMissing):
+		return http.StatusBadRequest, noKey
+	case c.Err != nil:
+		return http.StatusBadRequest, malformed
+	}
+	return http.StatusOK, c.Want
+}
+
+func signedIn(r *http.Request) *http.Request {
+	r.Header.Set(UserHeader, "ann")
+	return r
+}
+
+func cutLong(s string) string { return s[:min(len(s), 200)] }
+
+// rotatingHeadersChangeNothing plays a stranger who says fifty times that he is somebody else, in each of the headers that there are and
+// in all of them. With the set-up that nobody has thought about he gets in as often as one client may, in the whole.
+func rotatingHeadersChangeNothing(s *scene) {
+	const tries, most = 50, 3
+	formats := map[string]string{
+		"X-Forwarded-For":     "203.0.113.%d",
+		"Forwarded":           "for=203.0.113.%d",
+		"X-Real-IP":           "203.0.113.%d",
+		"CF-Connecting-IP":    "203.0.113.%d",
+		"True-Client-IP":      "203.0.113.%d",
+		"X-Client-IP":         "203.0.113.%d",
+		"Fly-Client-IP":       "203.0.113.%d",
+		"Fastly-Client-IP":    "203.0.113.%d",
+		"X-Azure-ClientIP":    "203.0.113.%d",
+		"X-Appengine-User-IP": "203.0.113.%d",
+		"X-Cluster-Client-IP": "203.0.113.%d",
+		"Client-IP":           "203.0.113.%d",
+		"Via":                 "1.1 203.0.113.%d",
+	}
+	tests := map[string]map[string]string{"all of them": formats}
+	for name, format := range formats {
+		tests[name] = map[string]string{name: format}
+	}
+	rule := nethttpmw.Rule{Guard: s.gate.SlidingWindow("ip", core.PerHour(most)), Who: keyfuncs.IP()}
+	apps := map[string]http.Handler{
+		"around the application": s.framework.Build(App{Use: [][]nethttpmw.Rule{{rule}}, Routes: onThings(ok).Routes}),
+		"on the route":           s.framework.Build(onThings(ok, rule)),
+	}
+	client := 0
+	for where, app := range apps {
+		for test, headers := range tests {
+			client++ // one of its own for each
+			for _, peer := range []string{"[2001:db8:%x::1]:%d", "198.18.0.%d:%d"} {
+				let := 0
+				for i := range tries {
+					r := request(http.MethodPost, thing)
+					r.RemoteAddr = fmt.Sprintf(peer, client, 1024+i)
+					for name, format := range headers {
+						r.Header.Set(name, fmt.Sprintf(format, i))
+					}
+					switch w := send(app, r); w.Code {
+					case http.StatusOK:
+						let++
+					case http.StatusTooManyRequests:
+					default:
+						s.Fatalf("%d %s", w.Code, w.Body)
+					}
+				}
+				if let != most {
+					s.Errorf("%s, %s: %d of %d requests got in, want %d", where, test, let, tries, most)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package conformance
+
+import (
+	"net/http"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// twiceIsWarnedOf mounts rules around the application and on its route.
+func twiceIsWarnedOf(s *scene) {
+	log := warntest.Record(s)
+	site := limit(s.gate.SlidingWindow("site", core.PerHour(10)))
+	votes := vote(s.gate.Votes("vote", core.VoteOptions{}))
+	votes.What = keyfuncs.Const("t1") // the parameter is not known around the application
+	byThing := site
+	byThing.What = keyfuncs.Param("thing")
+	app := func(inner nethttpmw.Rule, outer ...[]nethttpmw.Rule) http.Handler {
+		a := onThings(ok, inner)
+		a.Use = outer
+		return s.framework.Build(a)
+	}
+	other := limit(s.gate.SlidingWindow("other", core.PerHour(10)))
+	s.wantPosts(app(other, []nethttpmw.Rule{site}), thing, nil, 200)
+	s.wantPosts(app(byThing, []nethttpmw.Rule{site}), thing, nil, 200) // one guard with two rules, which count apart
+	log.Want(s)
+
+	twice := app(site, []nethttpmw.Rule{other}, []nethttpmw.Rule{site})
+	s.wantPosts(twice, thing, nil, 200, 200)
+	if told := log.Want(s, "GH004")[0]; told["guard"] != "site" {
+		s.Errorf("warned of %v", told)
+	}
+	s.wantPosts(app(votes, []nethttpmw.Rule{votes}), thing, nil, 409)
+	if told := log.Want(s, "GH004")[0]; told["guard"] != "vote" {
+		s.Errorf("warned of %v", told)
+	}
+}
+
+// unroutedIsWarnedOf asks for paths that do not exist, and for one that does, and warns of neither where the rule is on the route.
+func unroutedIsWarnedOf(s *scene) {
+	log := warntest.Record(s)
+	rule := limit(s.gate.SlidingWindow("site", core.PerHour(1000)))
+	rule.What = keyfuncs.Route()
+	app := s.framework.Build(onThings(ok, rule))
+	s.wantPosts(app, "/nowhere", nil, times(200, 404)...)
+	s.wantPosts(app, thing, nil, 200)
+	s.wantPosts(app, "/nowhere", nil, times(200, 404)...)
+	log.Want(s)
+}

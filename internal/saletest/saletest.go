@@ -1,0 +1,107 @@
+// Package saletest has what tests of sales share outside of core: engines that a busy machine does not bring out of time, and
+// what a sale's outbox says in the end, to be compared with what buyers were told.
+package saletest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// NewEngine makes an engine on the backend with time enough for a busy machine. It does not log what tests break on purpose.
+func NewEngine(b redistest.Backend, rdb core.Client) *core.Engine {
+	return core.New(rdb, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute), core.WithObserver(ignore{}))
+}
+
+type ignore struct{}
+
+func (ignore) Observe(context.Context, core.Event) {}
+
+// Open opens a sale that there is not yet.
+func Open(t testing.TB, g *core.Seckill, item string, sale core.Sale) {
+	t.Helper()
+	if opened, err := g.Open(t.Context(), item, sale); err != nil || !opened {
+		t.Fatalf("Open: %t, %v; want a new sale", opened, err)
+	}
+}
+
+// Ledger is what an outbox tells.
+type Ledger struct {
+	Last map[string]core.SaleEvent // the last event of each reservation
+	Most map[string]int64          // the most units that each buyer has had at any moment, held and sold
+}
+
+// Read reads an outbox to its end.
+func Read(t testing.TB, g *core.Seckill, item string) Ledger {
+	t.Helper()
+	l := Ledger{map[string]core.SaleEvent{}, map[string]int64{}}
+	has := map[string]int64{}
+	for position := ""; ; {
+		events, err := g.Events(t.Context(), item, position, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(events) == 0 {
+			return l
+		}
+		for _, e := range events {
+			position = e.Position
+			switch e.Kind {
+			case core.EventHeld:
+				has[e.Buyer] += e.Quantity
+			case core.EventCancelled, core.EventExpired:
+				has[e.Buyer] -= e.Quantity
+			case core.EventSold:
+				if e.Late {
+					has[e.Buyer] += e.Quantity
+				}
+			default:
+				continue
+			}
+			l.Last[e.ID] = e
+			l.Most[e.Buyer] = max(l.Most[e.Buyer], has[e.Buyer])
+		}
+	}
+}
+
+// In returns the reservations whose last event is of this kind: their buyers, by ID.
+func (l Ledger) In(kind core.SaleEventKind) map[string]string {
+	buyers := map[string]string{}
+	for id, e := range l.Last {
+		if e.Kind == kind {
+			buyers[id] = e.Buyer
+		}
+	}
+	return buyers
+}
+
+// EndHolds waits until no unit is held any more: it sweeps until the last hold is over.
+func EndHolds(t testing.TB, g *core.Seckill, item string) {
+	t.Helper()
+	redistest.Eventually(t, 2*time.Minute, func() bool {
+		if _, err := g.Sweep(t.Context(), item); err != nil {
+			t.Fatal(err)
+		}
+		s, err := g.Status(t.Context(), item)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Held == 0
+	}, "the holds are over")
+}
+
+// WantConsistent wants every unit accounted for, by all parts of the sale.
+func WantConsistent(t testing.TB, g *core.Seckill, item string) core.SaleStatus {
+	t.Helper()
+	r, err := g.Reconcile(t.Context(), item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Consistent() {
+		t.Error(r.String())
+	}
+	return r.Counters
+}

@@ -1,0 +1,135 @@
+-- Votes: takes a voter's newest vote for a choice back, by the voter's own wish, and moves the tally with it, in one step.
+-- Where there is nothing to take back it writes nothing.
+--
+-- KEYS  1 voters     hash, as vote writes it
+--       2 tally      hash, as vote writes it
+--       3 book       hash, as vote writes it
+--       4 operation  string: "r", voter, the last 4 bytes of the record that was taken back, zeros, and the calls that heard of it,
+--                    as vote writes its own
+--       5 audit      stream, as vote writes it; absent: none is kept
+-- ARGV  1 voter      12 bytes, as given to vote
+--       2 choice     encoded text, as given to vote
+--       3 closes     milliseconds since 1970; 0: never
+--       4 remember   milliseconds that the stored answer is kept; 0: as long as the records
+--       5 parts      in how many parts the poll is divided, as the caller believes
+--       6 call       one word that names this call: when it is sent again because its reply was lost, that is no replay
+--       7 name, 8 id, 9 origin  for the audit stream: voter, operation and where it came from, encoded
+--       10 now       milliseconds; absent or empty: the server's clock
+-- Returns {reason, replayed, cast, number, choices}
+--       reason    ok, conflict, closed, gone (no such vote stands), spread (the poll is divided into another number of parts)
+--       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
+--       cast      votes that the voter has used
+--       number    ok: the weight that was taken back; spread: the number of parts; else 0
+--       choices   of the voter's votes that stand, the newest last, after this call
+
+local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local voter, choice, closes, remember = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local parts, call, now = ARGV[5], ARGV[6], tonumber(ARGV[10])
+local none = string.rep('\0', 4)
+
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local b = redis.call('HMGET', book, ':parts', ':buckets', ':slots')
+local buckets, slots = tonumber(b[2] or 1), tonumber(b[3] or 0)
+if b[1] and b[1] ~= parts then
+  return {'spread', 0, 0, tonumber(b[1]), {}}
+end
+
+local function number(slot)
+  local high, middle, low = string.byte(slot, 1, 3)
+  return (high * 256 + middle) * 256 + low
+end
+
+-- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
+local function find()
+  local one, two, three, four = string.byte(voter, 1, 4)
+  local hash = ((one * 256 + two) * 256 + three) * 256 + four
+  local _, exponent = math.frexp(buckets)
+  local half = 2 ^ (exponent - 1)
+  local index = hash % (2 * half)
+  if index >= buckets then
+    index = hash % half
+  end
+  local bucket = redis.call('HGET', voters, index) or ''
+  local at = string.find(bucket, voter, 1, true)
+  while at and at % 16 ~= 1 do
+    at = string.find(bucket, voter, at + 1, true)
+  end
+  if not at then
+    return index, half, {}, bucket
+  end
+  local mine, stop = {}, at
+  while string.sub(bucket, stop, stop + 11) == voter do
+    mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
+    stop = stop + 16
+  end
+  return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
+end
+
+local index, _, mine, rest = find()
+local cast, choices, place, weight = 0, {}, nil, 0
+for i, slot in ipairs(mine) do
+  local text = redis.call('HGET', book, '#' .. number(slot))
+  if text then -- else it was taken back
+    local one, units = string.match(text, '^(%S*) (%d+)')
+    cast = cast + 1
+    if units ~= '0' then
+      choices[#choices + 1] = one
+      if one == choice then
+        place, weight = i, units
+      end
+    end
+  end
+end
+
+local stored = redis.call('GET', operation)
+if stored and string.sub(stored, 1, 1) ~= '|' then
+  local text = redis.call('HGET', book, '#' .. number(string.sub(stored, 14, 16))) or ''
+  local one, units = string.match(text, '^(%S*) (%d+)')
+  if string.sub(stored, 1, 13) ~= 'r' .. voter or one ~= choice then
+    return {'conflict', 0, cast, 0, {}}
+  end
+  local calls = string.sub(stored, 22)
+  if string.find(calls .. ' ', ' ' .. call .. ' ', 1, true) then
+    return {'ok', 0, cast, tonumber(units), choices}
+  end
+  return {'ok', 1, cast, tonumber(units), choices}
+end
+if closes > 0 and now >= closes then
+  return {'closed', 0, cast, 0, choices}
+elseif not place then
+  return {'gone', 0, cast, 0, choices}
+end
+
+-- DEL goes first, though there is nothing to delete: a full Redis lets it pass, and then the rest as well, since the script
+-- has written.
+redis.call('DEL', operation)
+if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
+  redis.call('HDEL', tally, choice)
+end
+local slot, count = mine[place], #mine
+table.remove(mine, place)
+if place == count then -- the voter's last turn: it is kept, so that nobody gets it again
+  mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
+end
+redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
+redis.call('HSET', book, ':slots', slots - count + #mine)
+redis.call('HINCRBY', book, ':changes', 1)
+if remember == 0 then
+  remember = redis.call('PTTL', voters)
+end
+redis.call('SET', operation, 'r' .. voter .. slot .. none .. ' ' .. call, 'PX', remember)
+if audit then
+  redis.call('XADD', audit, '*', 'event', 'retracted', 'voter', ARGV[7], 'choice', choice, 'weight', weight, 'id', ARGV[8],
+    'origin', ARGV[9], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', '', 'was', '')
+end
+for i = #choices, 1, -1 do
+  if choices[i] == choice then
+    table.remove(choices, i)
+    break
+  end
+end
+return {'ok', 0, cast - 1, tonumber(weight), choices}

@@ -1,0 +1,32 @@
+-- Votes: says in how many parts a poll is divided. The first to ask decides it, if the poll is open.
+--
+-- KEYS  1 voters, 2 tally, 3 book, as vote has them, of the poll's first part
+--       4 audit    stream, as vote writes it; absent: none is kept
+-- ARGV  1 parts    how many the caller would have
+--       2 opens    milliseconds since 1970; 0: open already
+--       3 closes   milliseconds since 1970; 0: never
+--       4 keep     milliseconds that the records are kept after the last vote or the closing, whichever is later
+--       5 now      milliseconds; absent or empty: the server's clock
+-- Returns {parts, stored}
+--       stored     0 when the poll is not open and nobody has decided: nothing was written
+
+local book, parts = KEYS[3], ARGV[1]
+local opens, closes, keep, now = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local stored = redis.call('HGET', book, ':parts')
+if now < opens or (closes > 0 and now >= closes) then
+  return {tonumber(stored or parts), stored and 1 or 0}
+end
+if not stored then
+  redis.call('HSET', book, ':parts', parts)
+end
+-- Who asked may vote in another part as long as he remembers the answer, and it has to outlive those votes.
+for _, key in ipairs(KEYS) do
+  redis.call('PEXPIRE', key, keep + math.max(closes - now, 0))
+end
+return {tonumber(stored or parts), 1}

@@ -1,0 +1,103 @@
+-- Votes: voids one vote that the audit stream has, if it stands: it counts no more. Once a vote is voided it does not stand.
+--
+-- KEYS  1 voters   hash, as vote writes it
+--       2 tally    hash, as vote writes it
+--       3 book     hash, as vote writes it
+--       4 run      string: the last vote that this run of voiding has voided, so that a call that is sent again hears the same
+--       5 audit    stream, as vote writes it
+-- ARGV  1 voter    12 bytes, as given to vote
+--       2 slot     the vote's, as in its event: the ballot's number * 256 + the turn
+--       3 again    1: the voter may vote again; 0: the vote stays used
+--       4 dry      1: only look
+--       5 event    the vote's event, any text
+--       6 name, 7 id, 8 origin  as in its event
+-- Returns 1 when the vote is voided by this call (dry: when it would be), 0 when it does not stand.
+
+local voters, tally, book, run, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local voter, again, dry, event = ARGV[1], ARGV[3] == '1', ARGV[4] == '1', ARGV[5]
+local kind, turn = math.floor(ARGV[2] / 256), ARGV[2] % 256
+local none, most = string.rep('\0', 4), 256 * 65536 - 1
+
+local function pack(kind, turn)
+  return string.char(math.floor(kind / 65536), math.floor(kind / 256) % 256, kind % 256, turn)
+end
+
+local b = redis.call('HMGET', book, ':buckets', ':slots', ':ballots')
+local buckets, slots, ballots = tonumber(b[1] or 1), tonumber(b[2] or 0), tonumber(b[3] or 0)
+
+-- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
+local function find()
+  local one, two, three, four = string.byte(voter, 1, 4)
+  local hash = ((one * 256 + two) * 256 + three) * 256 + four
+  local _, exponent = math.frexp(buckets)
+  local half = 2 ^ (exponent - 1)
+  local index = hash % (2 * half)
+  if index >= buckets then
+    index = hash % half
+  end
+  local bucket = redis.call('HGET', voters, index) or ''
+  local at = string.find(bucket, voter, 1, true)
+  while at and at % 16 ~= 1 do
+    at = string.find(bucket, voter, at + 1, true)
+  end
+  if not at then
+    return index, half, {}, bucket
+  end
+  local mine, stop = {}, at
+  while string.sub(bucket, stop, stop + 11) == voter do
+    mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
+    stop = stop + 16
+  end
+  return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
+end
+
+local index, _, mine, rest = find()
+local slot, place = pack(kind, turn), nil
+for i, one in ipairs(mine) do
+  if one == slot then
+    place = i
+  end
+end
+local choice, weight, day = string.match(redis.call('HGET', book, '#' .. kind) or '', '^(%S*) (%d+)( ?%d*)$')
+if not place or weight == '0' then
+  if redis.call('GET', run) == event then
+    return 1
+  end
+  return 0
+elseif dry then
+  return 1
+end
+
+local voided = 0 -- the ballot of a vote that is used and does not count
+if not again then
+  local ballot = choice .. ' 0' .. day
+  voided = tonumber(redis.call('HGET', book, '=' .. ballot) or ballots + 1)
+  if voided > most then
+    return redis.error_reply('GATEHOUSE too many different ballots in ' .. book)
+  end
+end
+
+-- DEL goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+redis.call('DEL', run)
+redis.call('SET', run, event, 'PX', 60000)
+if voided > ballots then
+  local ballot = choice .. ' 0' .. day
+  redis.call('HSET', book, '=' .. ballot, voided, '#' .. voided, ballot, ':ballots', voided)
+end
+if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
+  redis.call('HDEL', tally, choice)
+end
+local count = #mine
+if not again then
+  mine[place] = pack(voided, turn)
+elseif place == count then -- the voter's last turn: it is kept, so that nobody gets it again
+  mine[place] = pack(0, turn)
+else
+  table.remove(mine, place)
+end
+redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
+redis.call('HSET', book, ':slots', slots - count + #mine)
+redis.call('HINCRBY', book, ':changes', 1)
+redis.call('XADD', audit, '*', 'event', 'voided', 'voter', ARGV[6], 'choice', choice, 'weight', weight, 'id', ARGV[7],
+  'origin', ARGV[8], 'slot', ARGV[2], 'former', '', 'was', '')
+return 1

@@ -1,0 +1,44 @@
+package nethttpmw_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// BenchmarkHTTP measures what the middleware itself costs a request: the guard decides inside the process.
+func BenchmarkHTTP(b *testing.B) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	for _, c := range []struct {
+		name   string
+		limits []core.Limit
+	}{
+		{"allowed", []core.Limit{core.PerSecond(1 << 30)}},
+		{"allowed by three limits", []core.Limit{core.PerSecond(1 << 30), core.PerMinute(1 << 30), core.PerDay(1 << 30)}},
+		{"refused", []core.Limit{core.PerDay(1)}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			guard := core.NewMemory().FixedWindow("site", c.limits[0], c.limits[1:]...)
+			app := nethttpmw.HTTP(nethttpmw.Rule{Guard: guard, Who: keyfuncs.IP()})(handler)
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			w := &blank{header: http.Header{}}
+			app.ServeHTTP(w, r)
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				app.ServeHTTP(w, r)
+			}
+		})
+	}
+}
+
+// blank is a writer that keeps nothing but the header.
+type blank struct{ header http.Header }
+
+func (w *blank) Header() http.Header         { return w.header }
+func (w *blank) Write(b []byte) (int, error) { return len(b), nil }
+func (w *blank) WriteHeader(int)             {}

@@ -1,0 +1,102 @@
+package nethttpmw
+
+import (
+	"cmp"
+	"encoding/json"
+	"html"
+	"net/http"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// Text is what a refusal says to people.
+type Text struct {
+	// Title says in a few words what it is about, Detail in a sentence what to make of it. Empty: the standard one, in English.
+	Title, Detail string
+	// Lang is the language that they are in, such as "pt-BR" (RFC 5646), for the Content-Language field and for pages. Empty: not
+	// said in the header, and "en" on pages.
+	Lang string
+}
+
+// text returns what the refusal says.
+func (f *Refusal) text(r *http.Request) (text Text) {
+	if f.rule != nil && f.rule.Texts != nil {
+		text = f.rule.Texts(r, f)
+	}
+	text.Title = cmp.Or(text.Title, titles[f.Reason], http.StatusText(f.Status))
+	text.Detail = cmp.Or(text.Detail, answerTo(f.Reason).detail)
+	return text
+}
+
+// body returns the refusal's body.
+func (f *Refusal) body(form form, text Text) []byte {
+	switch form {
+	case formPlain:
+		return []byte(text.Title + "\n\n" + text.Detail + "\n")
+	case formPage:
+		return []byte(text.page())
+	default:
+		return f.problem(text)
+	}
+}
+
+// page returns a page that needs nothing else.
+func (t Text) page() string {
+	title, lang := html.EscapeString(t.Title), html.EscapeString(cmp.Or(t.Lang, "en"))
+	return `<!DOCTYPE html>
+<html lang="` + lang + `">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>` + title + `</title>
+</head>
+<body>
+<h1>` + title + `</h1>
+<p>` + html.EscapeString(t.Detail) + `</p>
+</body>
+</html>
+`
+}
+
+func (f *Refusal) problem(text Text) []byte {
+	body, err := json.Marshal(problem{
+		Type:     problemType(f.Reason),
+		Title:    text.Title,
+		Status:   f.Status,
+		Detail:   text.Detail,
+		Reason:   f.Reason,
+		Policies: f.policies(),
+		Choices:  f.Decision.Choices,
+		Amount:   f.Decision.Amount,
+	})
+	if err != nil {
+		body = []byte(`{}`) // strings and numbers can not fail to marshal
+	}
+	return append(body, '\n') // for those who read it in a terminal
+}
+
+// policies returns the names of the policies that the request would have violated: that of the limit that has refused it.
+func (f *Refusal) policies() []string {
+	if uri := problemType(f.Reason); uri != quotaExceeded && uri != abnormalUsage {
+		return nil
+	}
+	if f.rule != nil && f.rule.Headers.Hide || f.Decision.Guard == "" {
+		return nil
+	}
+	return []string{string(appendPolicyName(nil, f.Decision.Guard, f.Decision.Limits(), f.Decision.Window))}
+}
+
+// problem is the body of a refusal, as of RFC 9457.
+type problem struct {
+	Type   string      `json:"type"`
+	Title  string      `json:"title"`
+	Status int         `json:"status"`
+	Detail string      `json:"detail"`
+	Reason core.Reason `json:"reason"`
+	// Policies are those that the request would have violated, by their names in the RateLimit fields.
+	Policies []string `json:"violated-policies,omitempty"`
+	// Choices are those that stand, for a voter who tries again.
+	Choices []string `json:"choices,omitempty"`
+	// Amount is what the user has of the packet, for one who tries again.
+	Amount int64 `json:"amount,omitempty"`
+}

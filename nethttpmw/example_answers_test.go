@@ -1,0 +1,162 @@
+package nethttpmw_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// Every answer says how much is left, allowed or refused: a guard with several limits has a policy for each, and the one that is
+// nearest to its end speaks.
+func ExampleHeaders() {
+	gate := core.NewMemory()
+	site := ratelimit.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(100)), Who: keyfuncs.IP()}
+	api := ratelimit.Rule{Guard: gate.SlidingWindow("api", core.PerSecond(10), core.PerDay(2)), Who: keyfuncs.IP()}
+	app := ratelimit.HTTP(site, api)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for range 3 {
+		w := httptest.NewRecorder()
+		app.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		fmt.Println(w.Code, w.Header()["Retry-After"])
+		fmt.Println(" ", w.Header().Get("RateLimit-Policy"))
+		fmt.Println(" ", w.Header().Get("RateLimit"))
+	}
+	// Output:
+	// 200 []
+	//   "site";q=100;w=60, "api/1s";q=10;w=1, "api/24h";q=2;w=86400
+	//   "site";r=99;t=60, "api/24h";r=1;t=86400
+	// 200 []
+	//   "site";q=100;w=60, "api/1s";q=10;w=1, "api/24h";q=2;w=86400
+	//   "site";r=98;t=60, "api/24h";r=0;t=86400
+	// 429 [86400]
+	//   "site";q=100;w=60, "api/1s";q=10;w=1, "api/24h";q=2;w=86400
+	//   "api/24h";r=0;t=86400
+}
+
+// A limit of what tenants upload, by the byte, with the older fields for clients that know no others; and one whose figures are
+// nobody's business.
+func ExampleHeaders_options() {
+	gate := core.NewMemory()
+	tenant := keyfuncs.Header("X-Tenant")
+	upload := ratelimit.Rule{
+		Guard: gate.TokenBucket("upload", core.PerHour(1_000_000)),
+		Who:   tenant,
+		Cost:  func(r *keyfuncs.Request) (int64, error) { return r.ContentLength, nil },
+		Headers: ratelimit.Headers{
+			Legacy:       true,
+			Unit:         "content-bytes",
+			PartitionKey: tenant, // the client knows it: it is in the request
+		},
+	}
+	secret := ratelimit.Rule{
+		Guard:   gate.SlidingWindow("secret", core.PerDay(7)),
+		Who:     tenant,
+		Headers: ratelimit.Headers{Hide: true},
+	}
+	app := ratelimit.HTTP(upload, secret)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+
+	r := httptest.NewRequest(http.MethodPut, "/files/1", http.NoBody)
+	r.ContentLength = 250_000
+	r.Header.Set("X-Tenant", "acme")
+	w := httptest.NewRecorder()
+	app.ServeHTTP(w, r)
+	for _, name := range []string{"RateLimit-Policy", "RateLimit", "X-RateLimit-Limit", "X-RateLimit-Remaining"} {
+		fmt.Printf("%s: %s\n", name, w.Header().Get(name))
+	}
+	// Output:
+	// RateLimit-Policy: "upload";q=1000000;qu="content-bytes";w=3600;pk=:YWNtZQ==:
+	// RateLimit: "upload";r=750000;t=3600;pk=:YWNtZQ==:
+	// X-RateLimit-Limit: 1000000
+	// X-RateLimit-Remaining: 750000
+}
+
+// Refusals in the language of the request: the application has a text for each reason, and a program still finds the reason itself.
+func ExampleRule_texts() {
+	german := map[core.Reason]ratelimit.Text{
+		core.ReasonLimited: {Title: "Zu viele Anfragen", Detail: "Versuchen Sie es in %.0f Sekunden noch einmal.", Lang: "de"},
+	}
+	perIP := ratelimit.Rule{
+		Guard: core.NewMemory().SlidingWindow("site", core.PerMinute(1)),
+		Who:   keyfuncs.IP(),
+		Texts: func(r *http.Request, refusal *ratelimit.Refusal) ratelimit.Text {
+			if r.Header.Get("Accept-Language") != "de" { // an application has a matcher, such as that of golang.org/x/text/language
+				return ratelimit.Text{} // the standard one
+			}
+			text := german[refusal.Reason]
+			text.Detail = fmt.Sprintf(text.Detail, refusal.RetryAfter().Seconds())
+			return text
+		},
+	}
+	app := ratelimit.HTTP(perIP)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	ask := func(accept, language string) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept", accept)
+		r.Header.Set("Accept-Language", language)
+		w := httptest.NewRecorder()
+		app.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			fmt.Print(w.Code, " ", w.Header().Get("Content-Type"), "\n", w.Body)
+		}
+	}
+	ask("*/*", "de")
+	ask("*/*", "de")
+	ask("text/html", "de")
+	ask("text/plain", "en")
+	// Output:
+	// 429 application/problem+json
+	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Zu viele Anfragen","status":429,"detail":"Versuchen Sie es in 60 Sekunden noch einmal.","reason":"limited","violated-policies":["site"]}
+	// 429 text/html; charset=utf-8
+	// <!DOCTYPE html>
+	// <html lang="de">
+	// <head>
+	// <meta charset="utf-8">
+	// <meta name="viewport" content="width=device-width, initial-scale=1">
+	// <title>Zu viele Anfragen</title>
+	// </head>
+	// <body>
+	// <h1>Zu viele Anfragen</h1>
+	// <p>Versuchen Sie es in 60 Sekunden noch einmal.</p>
+	// </body>
+	// </html>
+	// 429 text/plain; charset=utf-8
+	// Quota Exceeded
+	//
+	// Too many requests. Try again later.
+}
+
+// An answer of the application's own: browsers that are too early for the sale are sent to the page that counts down, all others
+// get the standard answer.
+func ExampleRule_answer() {
+	rdb, stop := newRedis()
+	defer stop()
+	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	sale := gate.Seckill("sale", core.SeckillOptions{})
+	buy := ratelimit.Rule{
+		Guard: sale,
+		Who:   keyfuncs.Query("user"),
+		What:  keyfuncs.Param("sku"),
+		Answer: func(w http.ResponseWriter, r *http.Request, refusal *ratelimit.Refusal) {
+			if refusal.Reason == core.ReasonNotReady && r.Header.Get("Sec-Fetch-Mode") == "navigate" {
+				http.Redirect(w, r, "/soon/"+r.PathValue("sku"), http.StatusSeeOther)
+				return
+			}
+			refusal.Reply(w, r)
+		},
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /sales/{sku}/orders", ratelimit.HTTP(buy)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	for _, mode := range []string{"navigate", "cors"} {
+		r := httptest.NewRequest(http.MethodPost, "/sales/ticket/orders?user=ann", nil)
+		r.Header.Set("Sec-Fetch-Mode", mode)
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Header()["Location"], w.Header()["Content-Type"])
+	}
+	// Output:
+	// 303 [/soon/ticket] []
+	// 503 [] [application/problem+json]
+}

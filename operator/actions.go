@@ -1,0 +1,285 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// target is one guard, and what can be asked of it.
+type target struct {
+	Name    string   `json:"name"`
+	Kind    string   `json:"kind"`
+	Actions []string `json:"actions"`
+	// Rollout is that of the guard's rule, if it has one.
+	Rollout *nethttpmw.Rollout `json:"-"`
+
+	actions []action
+}
+
+// action is one thing that can be asked of a guard.
+type action struct {
+	Name    string
+	Fields  []string // a '*' in front: it can not be left out
+	changes bool
+	read    func(in *input) // finds fields that can not be read, before anything is recorded or changed
+	run     func(ctx context.Context, in input) (any, error)
+}
+
+// targetsOf returns the guards of the options, each once. It panics on those that can not be told apart.
+func targetsOf(o Options) []*target {
+	var targets []*target
+	known := map[string]core.Guard{}
+	add := func(g core.Guard) *target {
+		if g == nil {
+			panic("operator: New was given a nil guard")
+		}
+		name := g.Name()
+		switch known[name] {
+		case nil:
+			t := &target{Name: name, Kind: kindOf(g)}
+			t.actions = actionsOf(g)
+			known[name], targets = g, append(targets, t)
+			return t
+		case g:
+		default:
+			panic(fmt.Sprintf("operator: two guards are named %q, of two engines: give them a handler each", name))
+		}
+		for _, t := range targets {
+			if t.Name == name {
+				return t
+			}
+		}
+		return nil
+	}
+	for _, rule := range o.Rules {
+		t := add(rule.Guard)
+		if rule.Bans != nil {
+			add(rule.Bans)
+		}
+		if rule.Rollout == nil || rule.Rollout == t.Rollout {
+			continue
+		}
+		if t.Rollout != nil {
+			panic(fmt.Sprintf("operator: two rules of the guard %q have different Rollouts: let them share one", t.Name))
+		}
+		t.Rollout = rule.Rollout
+		t.actions = append(t.actions, rolloutActions(rule.Rollout)...)
+	}
+	for _, g := range o.Guards {
+		add(g)
+	}
+	if len(targets) == 0 {
+		panic("operator: New without rules or guards has nothing to show: give it those of the application")
+	}
+	for _, t := range targets {
+		for _, a := range t.actions {
+			t.Actions = append(t.Actions, a.Name)
+		}
+	}
+	return targets
+}
+
+func kindOf(g core.Guard) string {
+	switch g.(type) {
+	case *core.SlidingWindow, *core.FixedWindow, *core.TokenBucket:
+		return "limit"
+	case *core.Bans:
+		return "bans"
+	case *core.Votes:
+		return "votes"
+	case *core.Quota:
+		return "quota"
+	case *core.Seckill:
+		return "sale"
+	case *core.RedPacket:
+		return "red packet"
+	}
+	return "guard"
+}
+
+// done is the result of a change that has nothing else to say.
+var done = map[string]bool{"done": true}
+
+func nothing(*input) {}
+
+// actionsOf returns what can be asked of a guard: of an application's own, what it has methods for.
+func actionsOf(g core.Guard) []action {
+	var all []action
+	look := func(name string, run func(context.Context, input) (any, error), fields ...string) {
+		all = append(all, action{Name: name, Fields: fields, read: nothing, run: run})
+	}
+	change := func(name string, run func(context.Context, input) (any, error), fields ...string) {
+		all = append(all, action{Name: name, Fields: fields, changes: true, read: nothing, run: run})
+	}
+	if g, ok := g.(interface {
+		Peek(context.Context, core.Attempt) (core.Decision, error)
+	}); ok {
+		look("peek", func(ctx context.Context, in input) (any, error) {
+			d, err := g.Peek(ctx, in.attempt())
+			return decisionOf(d), err
+		}, "*actor", "resource")
+	}
+	switch g := g.(type) {
+	case *core.Bans:
+		look("status", func(ctx context.Context, in input) (any, error) {
+			s, err := g.Status(ctx, in.attempt())
+			return map[string]any{"banned_for": s.Left.String(), "level": s.Level, "strikes": s.Strikes}, err
+		}, "*actor")
+		change("ban", func(ctx context.Context, in input) (any, error) {
+			return done, g.Ban(ctx, in.attempt(), in.duration("length"))
+		}, "*actor", "*length")
+		change("unban", func(ctx context.Context, in input) (any, error) { return done, g.Unban(ctx, in.attempt()) }, "*actor")
+	case *core.Votes:
+		look("tally", func(ctx context.Context, in input) (any, error) { return g.Tally(ctx, in.text("poll")) }, "*poll")
+	case *core.Quota:
+		look("used", func(ctx context.Context, in input) (any, error) {
+			items, left, err := g.Used(ctx, in.attempt())
+			return map[string]any{"items": items, "remaining": left}, err
+		}, "*actor", "resource")
+	case *core.Seckill:
+		look("status", func(ctx context.Context, in input) (any, error) { return g.Status(ctx, in.text("item")) }, "*item")
+		look("reconcile", func(ctx context.Context, in input) (any, error) { return g.Reconcile(ctx, in.text("item")) }, "*item")
+		change("restock", func(ctx context.Context, in input) (any, error) {
+			return g.Restock(ctx, in.text("item"), in.text("id"), in.number("units"))
+		}, "*item", "*id", "*units")
+		change("sweep", func(ctx context.Context, in input) (any, error) {
+			n, err := g.Sweep(ctx, in.text("item"))
+			return map[string]int{"swept": n}, err
+		}, "*item")
+		change("close", func(ctx context.Context, in input) (any, error) { return done, g.Close(ctx, in.text("item")) }, "*item")
+	case *core.RedPacket:
+		look("audit", func(ctx context.Context, in input) (any, error) { return g.Audit(ctx, in.text("packet")) }, "*packet")
+		change("refund", func(ctx context.Context, in input) (any, error) {
+			amount, err := g.Refund(ctx, in.text("packet"))
+			return map[string]int64{"amount": amount}, err
+		}, "*packet")
+	}
+	if g, ok := g.(interface {
+		Reset(context.Context, core.Attempt) error
+	}); ok {
+		change("reset", func(ctx context.Context, in input) (any, error) { return done, g.Reset(ctx, in.attempt()) }, "*actor", "resource")
+	}
+	for i := range all {
+		all[i].read = all[i].check
+	}
+	return all
+}
+
+func rolloutActions(r *nethttpmw.Rollout) []action {
+	actions := []action{
+		{Name: "rollout", run: func(context.Context, input) (any, error) { return r.Report(), nil }},
+		{Name: "set-rollout", Fields: []string{"*enabled", "*enforced"}, changes: true, run: func(_ context.Context, in input) (any, error) {
+			if err := r.Set(in.percent("enabled"), in.percent("enforced")); err != nil {
+				return nil, fmt.Errorf("%w: %w", core.ErrInvalidAttempt, err)
+			}
+			return r.Report(), nil
+		}},
+		{Name: "switch", Fields: []string{"*on"}, changes: true, run: func(_ context.Context, in input) (any, error) {
+			r.Switch(in.flag("on"))
+			return r.Report(), nil
+		}},
+	}
+	for i := range actions {
+		actions[i].read = actions[i].check
+	}
+	return actions
+}
+
+// input is what an action is asked with. The first field that can not be read sets the error.
+type input struct {
+	fields map[string]string
+	err    error
+}
+
+// check reads all fields of the action once.
+func (a action) check(in *input) {
+	wanted := map[string]bool{}
+	for _, field := range a.Fields {
+		name, needed := field, false
+		if field[0] == '*' {
+			name, needed = field[1:], true
+		}
+		wanted[name] = true
+		if needed && in.fields[name] == "" {
+			in.fail("%s is missing", name)
+		}
+		switch name {
+		case "units":
+			in.number(name)
+		case "length":
+			in.duration(name)
+		case "enabled", "enforced":
+			in.percent(name)
+		case "on":
+			in.flag(name)
+		}
+	}
+	for name := range in.fields {
+		if !wanted[name] {
+			in.fail("there is no field %.100q", name)
+		}
+	}
+}
+
+func (in *input) fail(format string, args ...any) {
+	if in.err == nil {
+		in.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (in *input) text(name string) string { return in.fields[name] }
+
+func (in *input) attempt() core.Attempt {
+	return core.Attempt{Actor: in.text("actor"), Resource: in.text("resource")}
+}
+
+func (in *input) number(name string) int64 {
+	n, err := strconv.ParseInt(in.text(name), 10, 64)
+	if err != nil {
+		in.fail("%s is no whole number: %.100q", name, in.text(name))
+	}
+	return n
+}
+
+func (in *input) percent(name string) float64 {
+	p, err := strconv.ParseFloat(in.text(name), 64)
+	if err != nil {
+		in.fail("%s is no percentage: %.100q", name, in.text(name))
+	}
+	return p
+}
+
+func (in *input) duration(name string) time.Duration {
+	d, err := time.ParseDuration(in.text(name))
+	if err != nil {
+		in.fail("%s is no duration, such as 90m: %.100q", name, in.text(name))
+	}
+	return d
+}
+
+func (in *input) flag(name string) bool {
+	on, err := strconv.ParseBool(in.text(name))
+	if err != nil {
+		in.fail("%s is neither true nor false: %.100q", name, in.text(name))
+	}
+	return on
+}
+
+// decision is what an operator sees of a core.Decision.
+type decision struct {
+	Allowed    bool        `json:"allowed"`
+	Reason     core.Reason `json:"reason"`
+	Limit      int64       `json:"limit"`
+	Remaining  int64       `json:"remaining"`
+	Window     string      `json:"window"`
+	RetryAfter string      `json:"retry_after"`
+}
+
+func decisionOf(d core.Decision) decision {
+	return decision{d.Allowed, d.Reason, d.Limit, d.Remaining, d.Window.String(), d.RetryAfter.String()}
+}

@@ -1,0 +1,87 @@
+package operator
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// view is one answer.
+type view struct {
+	Guards []*target `json:"guards,omitempty"`
+	Asked  *Action   `json:"-"`
+	Result any       `json:"result,omitempty"`
+	Failed *failure  `json:"-"`
+}
+
+// failure is the body of an answer that says no, as of RFC 9457.
+type failure struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"json":   func(v any) (string, error) { text, err := json.MarshalIndent(v, "", "  "); return string(text), err },
+	"needed": func(field string) bool { return strings.HasPrefix(field, "*") },
+	"name":   func(field string) string { return strings.TrimPrefix(field, "*") },
+}).Parse(pageText))
+
+// Forms is what the page shows a form for.
+func (t *target) Forms() []action { return t.actions }
+
+// Method is how a form asks.
+func (a action) Method() string {
+	if a.changes {
+		return "post"
+	}
+	return "get"
+}
+
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v view) {
+	var body []byte
+	var err error
+	kind := "application/json"
+	switch {
+	case wantsPage(r):
+		kind = "text/html; charset=utf-8"
+		var text bytes.Buffer
+		err = page.Execute(&text, v)
+		body = text.Bytes()
+	case v.Failed != nil:
+		kind = "application/problem+json"
+		body, err = json.Marshal(v.Failed)
+	case v.Guards != nil:
+		body, err = json.Marshal(v)
+	default:
+		body, err = json.Marshal(v.Result)
+	}
+	if err != nil {
+		slog.ErrorContext(r.Context(), "gatehouse: an operator's answer can not be written", "err", err)
+		http.Error(w, "This can not be shown.", http.StatusInternalServerError)
+		return
+	}
+	header := w.Header()
+	header.Set("Content-Type", kind)
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	header.Set("Cache-Control", "no-store")
+	header.Set("Vary", "Accept")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("Referrer-Policy", "same-origin")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the operator may have gone
+}
+
+func (h *handler) fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
+	h.answer(w, r, status, view{Failed: &failure{http.StatusText(status), status, detail}})
+}
