@@ -96,10 +96,11 @@ func (g *Seckill) events(ctx context.Context, item, after string, count int) ([]
 		if at.buckets > 1 {
 			events, err = g.eventsOfBuckets(ctx, at, after, count)
 		} else {
+			from := after
 			if strings.Contains(after, ":") {
-				after = "" // of a sale of several buckets
+				from = "" // of a sale of several buckets
 			}
-			events, err = g.eventsAt(ctx, at, 0, after, count)
+			events, err = g.eventsAt(ctx, at, 0, from, count)
 		}
 		return len(events) == 0, err
 	})
