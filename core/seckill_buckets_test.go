@@ -527,7 +527,6 @@ func TestBucketsLiveOnTogether(t *testing.T) {
 			denied := check(t, g, Attempt{Actor: "bob", Resource: "tv", Cost: 81})
 			wantReason(t, denied, ReasonDuplicate)
 			change()
-			t.Log(what)
 			pass(2 * day)
 			change()
 			if _, err := g.Restock(t.Context(), "tv", fmt.Sprint("more for ", what), 5); err != nil {
@@ -756,6 +755,7 @@ func TestReconcileOfBucketsSeesWhoMeddles(t *testing.T) {
 			}, "outbox: stock: 40, want 3"},
 			"a buyer": {func(keys []string) {
 				b.Client.HSet(t.Context(), keys[1], "eve", "1")
+				b.Client.PExpire(t.Context(), keys[1], time.Hour)
 			}, "bucket 1: buyers: held + sold: 1, want 0 (+1)"},
 		} {
 			openSale(t, g, name, Sale{Stock: 40, Buckets: 4})
