@@ -242,13 +242,14 @@ func (g *Seckill) reserveAgain(ctx context.Context, begun time.Time, at place, d
 // borrow brings units to the bucket of a buyer who has found too few there, and reports whether he is to ask again. If not, the whole sale has
 // too few left, and d says so.
 //
-// Of those of one bucket who ask for that at once in this process, one does it, and the others hear how it went.
+// Of those who ask for that at once in this process one at a time does it, and the others hear how it went: that all is sold is
+// found out once for all of them, and units are brought to a bucket once for all of its buyers.
 func (g *Seckill) borrow(ctx context.Context, at place, d *Decision, asked time.Time) (again bool, err error) {
 	home := at.home(d.Attempt.Actor)
 	if g.soldOuts.answer(d, g.engine.moment()) { // the bucket was asked, so d is no winner who tries again
 		return false, nil
 	}
-	t, err := g.turns.take(ctx, g.keyAt(at, home, "sale"))
+	t, err := g.turns.take(ctx, g.keyAt(at, 0, "sale"))
 	if err != nil {
 		return false, err
 	}
@@ -256,7 +257,7 @@ func (g *Seckill) borrow(ctx context.Context, at place, d *Decision, asked time.
 	if g.soldOuts.answer(d, g.engine.moment()) {
 		return false, nil
 	}
-	if t.brought.After(asked) {
+	if t.brought[home].After(asked) {
 		return true, nil
 	}
 	enough, sent, err := g.gather(ctx, at, home, d.Attempt.Cost)
@@ -264,7 +265,7 @@ func (g *Seckill) borrow(ctx context.Context, at place, d *Decision, asked time.
 	case err != nil:
 		return false, err
 	case enough:
-		t.brought = time.Now()
+		t.brought[home] = time.Now()
 	default:
 		g.soldOuts.hear(*d, sent)
 	}
@@ -279,9 +280,9 @@ type turns struct {
 
 type turn struct {
 	key     string
-	users   int           // that have it or wait for it
-	free    chan struct{} // holds a token while nobody has it
-	brought time.Time     // when the last who had it brought units; for who has it
+	users   int               // that have it or wait for it
+	free    chan struct{}     // holds a token while nobody has it
+	brought map[int]time.Time // when units were last brought to a bucket; for who has it
 }
 
 func newTurns() *turns { return &turns{keys: map[string]*turn{}} }
@@ -291,7 +292,7 @@ func (ts *turns) take(ctx context.Context, key string) (*turn, error) {
 	ts.mu.Lock()
 	t := ts.keys[key]
 	if t == nil {
-		t = &turn{key: key, free: make(chan struct{}, 1)}
+		t = &turn{key: key, free: make(chan struct{}, 1), brought: map[int]time.Time{}}
 		t.free <- struct{}{}
 		ts.keys[key] = t
 	}

@@ -275,7 +275,7 @@ func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 
 // TestBucketsAgainstModel is TestSeckillAgainstModel with several buckets, two processes and movers that die.
 func TestBucketsAgainstModel(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		engines := []*Engine{newEngine(b), newEngine(b)}
 		number := 0
 		rapid.Check(t, func(rt *rapid.T) {
@@ -298,7 +298,7 @@ func TestBucketsAgainstModel(t *testing.T) {
 			reader := newSaleReader()
 			buyer := rapid.SampledFrom([]string{"ann", "bob", "cid", "dan", "eve", "fay"})
 			var zombies []loan
-			for range rapid.IntRange(1, 50).Draw(rt, "steps") {
+			for range rapid.IntRange(1, 25).Draw(rt, "steps") {
 				clock.Advance(time.Duration(rapid.IntRange(0, 4000).Draw(rt, "ms")) * time.Millisecond)
 				m.now = clock.Now()
 				g := guards[rapid.IntRange(0, 1).Draw(rt, "process")]
