@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -270,6 +271,69 @@ func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 		done.Store(true)
 		all.Wait()
 		wantStatus(t, here, "tv", 2, 0, 0)
+	})
+}
+
+// oneByOne is a client that sees each command before it is sent, and sends one at a time.
+type oneByOne struct {
+	Client
+	mu     *sync.Mutex
+	before func(cmd redis.Cmder)
+}
+
+func (c oneByOne) Process(ctx context.Context, cmd redis.Cmder) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before(cmd)
+	return c.Client.Process(ctx, cmd)
+}
+
+// TestSoldOutIsNotSaidOfBucketsThatTakeTurns: whenever a bucket is asked what it has left it has nothing, because its one unit was just
+// taken, a moment after the other bucket's had come back.
+func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		for what, gives := range map[string]func(g *Seckill, clock *testClock, d Decision){
+			"a hold is cancelled": func(g *Seckill, _ *testClock, d Decision) { settle(t, g, d, false) },
+			"a hold is over": func(g *Seckill, clock *testClock, d Decision) {
+				clock.Advance(time.Minute)
+				g.Sweep(t.Context(), d.Attempt.Resource)
+			},
+		} {
+			clock := newTestClock()
+			other := newEngine(b, withClock(clock)).Seckill("s", SeckillOptions{})
+			openSale(t, other, what, Sale{Stock: 2, Hold: time.Minute, Buckets: 2})
+			at := placeOf(t, other, what, 2)
+			var held [2]Decision
+			take := func(bucket int) {
+				held[bucket] = check(t, other, Attempt{Actor: buyerOf(at, bucket, 0), Resource: what})
+				wantReason(t, held[bucket], ReasonOK)
+			}
+			take(0)
+			asked := 0
+			e := newEngine(b, withClock(clock))
+			e.rdb = oneByOne{b.Client, new(sync.Mutex), func(cmd redis.Cmder) {
+				args := cmd.Args()
+				if args[1] != seckillCollectScript.sha || asked == 10 {
+					return
+				}
+				asked++
+				bucket := 0
+				if args[3] == other.keysAt(at, 1)[0] {
+					bucket = 1
+				}
+				if held[1-bucket].Allowed {
+					gives(other, clock, held[1-bucket])
+					held[1-bucket] = Decision{}
+					take(bucket)
+				}
+			}}
+			g := e.Seckill("s", SeckillOptions{})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if enough, _, err := g.gather(ctx, at, 0, 1); err != nil || !enough || asked != 10 {
+				t.Errorf("%s: enough: %v, %v, after %d questions: one of two is left at all times", what, enough, err, asked)
+			}
+		}
 	})
 }
 
