@@ -190,7 +190,9 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 		g.engine.undoLater(func(ctx context.Context) { _, _ = g.cancel(ctx, a) }) // observed
 		d.Attempt.call = ""
 	case d.Allowed:
-		g.changed(ctx, at)
+		if g.places.keepDue(at, g.engine.moment()) {
+			g.engine.undoLater(func(ctx context.Context) { g.keep(ctx, at) }) // a request does not wait for it
+		}
 	case d.Reason == ReasonSoldOut && at.buckets == 1:
 		g.soldOuts.hear(d, sent)
 	}

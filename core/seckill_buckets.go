@@ -43,6 +43,7 @@ type place struct {
 	item    string
 	buckets int    // 1: all of it is at the item's own keys
 	epoch   string // of a sale of several buckets
+	tags    []string
 	// keepAt is when the next change of a bucket has to let all of them live on.
 	keepAt time.Time
 }
@@ -88,14 +89,45 @@ func (g *Seckill) keysAt(at place, bucket int) []string {
 }
 
 func (g *Seckill) keyAt(at place, bucket int, field string) string {
-	t := encode(at.item)
-	if bucket > 0 {
-		t = tag(t, strconv.Itoa(bucket))
-	}
 	if at.epoch == "" {
-		return g.keys.key(t, field)
+		return g.keys.key(encode(at.item), field)
 	}
-	return g.keys.key(t, field, at.epoch)
+	return g.keys.key(at.tags[bucket], field, at.epoch)
+}
+
+// bucketTags are the tags of an item's buckets. The first is the item's own, where the root is. The others have a number to it, and one
+// more where that is needed for the slots of all of them to be spread evenly: a cluster gives its masters ranges of slots, and of
+// a few slots at random one master easily has half. They are the same in all processes and for all time.
+func bucketTags(item string, buckets int) []string {
+	tags := make([]string, buckets)
+	tags[0] = encode(item)
+	part := func(bucket int) int { return slot(tags[bucket]) * buckets / slots }
+	for i := 1; i < buckets; i++ {
+		tags[i] = tag(tags[0], strconv.Itoa(i))
+		for more := 1; part(i) != (part(0)+i)%buckets; more++ {
+			tags[i] = tag(tags[0], strconv.Itoa(i), strconv.Itoa(more))
+		}
+	}
+	return tags
+}
+
+// slots is how many a Redis Cluster has.
+const slots = 1 << 14
+
+// slot is the slot of a tag: CRC16 as the Redis Cluster specification has it, that of XMODEM.
+func slot(tag string) int {
+	var crc uint16
+	for i := range len(tag) {
+		crc ^= uint16(tag[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc) % slots
 }
 
 // run runs a script of a sale. All of them go this way.
@@ -186,6 +218,11 @@ func (g *Seckill) root(ctx context.Context, of place, closes bool) (at place, ma
 	}
 	if state == "ready" {
 		at.buckets, at.epoch, at.keepAt = int(buckets), epoch, asked.Add(spare)
+		if before, _, _ := g.places.get(of.item, asked); before.same(at) {
+			at.tags = before.tags
+		} else {
+			at.tags = bucketTags(of.item, at.buckets)
+		}
 	}
 	g.places.set(at, asked)
 	return at, marked, nil
@@ -208,12 +245,36 @@ func (g *Seckill) locate(ctx context.Context, item string, f func(at place) (mis
 	}
 }
 
-// changed is called when a bucket has changed. A sale is kept as long after its last change as it says, with all of its buckets; so
-// now and then a change lets them all live on. Where one can not be reached now, the next change does it.
-func (g *Seckill) changed(ctx context.Context, at place) {
-	if at.buckets == 1 || g.engine.moment().Before(at.keepAt) {
-		return
+// keepDue reports whether a change of a bucket, now, has to let all of them live on. Of several callers one is told so.
+func (p *places) keepDue(at place, now time.Time) bool {
+	if at.buckets == 1 || now.Before(at.keepAt) {
+		return false
 	}
+	s := p.items.of(at.item)
+	s.Lock()
+	defer s.Unlock()
+	k, known := s.Get(at.item)
+	if !known || !k.same(at) {
+		return true
+	}
+	if now.Before(k.keepAt) {
+		return false
+	}
+	k.keepAt = now.Add(time.Minute) // until then he should have done it
+	s.Add(k.item, k)
+	return true
+}
+
+// changed is called when a bucket has changed, where no request waits.
+func (g *Seckill) changed(ctx context.Context, at place) {
+	if g.places.keepDue(at, g.engine.moment()) {
+		g.keep(ctx, at)
+	}
+}
+
+// keep lets all buckets of a sale live on, and its root. A sale is kept as long after its last change as it says, with the buckets
+// that have not changed. Where one can not be reached now, a later change does it.
+func (g *Seckill) keep(ctx context.Context, at place) {
 	err := at.each(func(bucket int) error {
 		_, err := g.run(ctx, g.engine.settleLimit(), seckillKeepScript, g.keysAt(at, bucket), g.engine.now(time.Millisecond))
 		return err
@@ -247,7 +308,7 @@ func (g *Seckill) openBuckets(ctx context.Context, item string, sale Sale) (open
 	case wrong != nil || buckets < 2 || buckets > maxBuckets:
 		return false, fmt.Errorf("sale %.100q has %d buckets and a stock of %.100q: want 2 to %d", item, buckets, total, maxBuckets)
 	}
-	at := place{item: item, buckets: int(buckets), epoch: epoch}
+	at := place{item: item, buckets: int(buckets), epoch: epoch, tags: bucketTags(item, int(buckets))}
 	err = at.each(func(bucket int) error {
 		share := stock / buckets
 		if int64(bucket) < stock%buckets {
