@@ -162,7 +162,12 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 //
 // That an item is sold out is remembered by the process for 250 ms at most, and answered to attempts of as many units or more
 // that come without an operation ID: so long units that another process gives back, or a hold that ends, are not seen.
-// Meanwhile a buyer who has all that one buyer may have hears ReasonSoldOut too.
+// Meanwhile a buyer who has all that one buyer may have hears ReasonSoldOut too. In a sale of several buckets, attempts with an operation
+// ID hear it too, when their own bucket has been asked and has too little.
+//
+// In a sale of several buckets ReasonSoldOut says that all of them together had fewer units left than the attempt asks for, at one
+// moment of the call or of those 250 ms. Where that can not be found out in time, because a bucket can not be asked or too many buyers
+// move the last units about, it is an error; where a bucket is lost with its Redis, ReasonNotReady.
 func (g *Seckill) Check(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	d, err := g.reserve(ctx, a)
@@ -246,6 +251,9 @@ func (g *Seckill) Settle(ctx context.Context, d Decision, ok bool) error {
 // Confirm turns a reservation into a sale, by the item and the reservation's operation ID. One whose time is over is sold
 // after all while units are left. The decision's reason is ReasonOK (replayed, when it was sold before), ReasonGone or
 // ReasonNotReady.
+//
+// In a sale of several buckets all of them are asked whose reservation it is; Settle, which knows the buyer, spares that. An ID that
+// buyers of different buckets have used is an ErrInvalidAttempt. The same holds for Cancel.
 func (g *Seckill) Confirm(ctx context.Context, item, id string) (Decision, error) {
 	return g.confirm(ctx, Attempt{Resource: item, ID: id})
 }

@@ -655,16 +655,11 @@ func TestBucketsEvents(t *testing.T) {
 			for _, e := range events {
 				count++
 				position, last = e.Position, e.Position
-				switch e.Kind {
-				case EventOpened:
+				if e.Kind == EventOpened {
 					opened += e.Quantity
-				case EventHeld:
-					if seen[e.ID] != "" {
-						t.Errorf("%+v after %s", e, seen[e.ID])
-					}
-					seen[e.ID] = e.Kind
-				case EventSold:
-					if seen[e.ID] != EventHeld {
+				}
+				if before, ok := map[SaleEventKind]SaleEventKind{EventHeld: "", EventSold: EventHeld}[e.Kind]; ok {
+					if seen[e.ID] != before {
 						t.Errorf("%+v after %s", e, seen[e.ID])
 					}
 					seen[e.ID] = e.Kind
