@@ -52,7 +52,7 @@ type SaleStatus struct {
 	Sold  int64 `json:"sold"`
 	// Epoch is when the sale was opened, in milliseconds since 1970 by the server's clock. It tells a sale from an earlier one of the
 	// same item, which was lost or had come to its end.
-	Epoch int64 `json:"epoch"`
+	Epoch int64 `json:"epoch,omitempty"`
 }
 
 // SeckillOptions are what Seckill may be told.

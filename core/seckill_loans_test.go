@@ -226,7 +226,7 @@ func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		rounds := 300
 		if soak() {
-			rounds = 20_000
+			rounds = 5000
 		}
 		const buckets, callers = 4, 4
 		here := newEngine(b, WithDeadline(time.Minute)).Seckill("s", SeckillOptions{})
