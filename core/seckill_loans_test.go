@@ -301,6 +301,9 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 		} {
 			clock := newTestClock()
 			other := newEngine(b, withClock(clock)).Seckill("s", SeckillOptions{})
+			if err := other.engine.Preload(t.Context()); err != nil { // or a question would be two commands
+				t.Fatal(err)
+			}
 			openSale(t, other, what, Sale{Stock: 2, Hold: time.Minute, Buckets: 2})
 			at := placeOf(t, other, what, 2)
 			var held [2]Decision
