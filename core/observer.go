@@ -35,9 +35,9 @@ type Event struct {
 	//	settle       Guard.Settle, and an undo in the background of a check that has failed
 	//	refund peek reset              rate limits
 	//	strike ban unban status        Bans
-	//	tally                          Votes
+	//	retract tally recount repair audit void    Votes
 	//	used reset                     Quota
-	//	open confirm cancel sweep status restock close reconcile events    Seckill
+	//	open confirm cancel sweep status restock close reconcile events outbox    Seckill
 	//	create refund audit            RedPacket
 	//	breaker                        Breaker says what
 	Op string
