@@ -182,8 +182,8 @@ func Example_seckill() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("opened now: %v, %+v\n", opened, status)
-	// Output: opened now: true, {Stock:100 Left:100 Held:0 Sold:0}
+	fmt.Printf("opened now: %v, %d of %d left\n", opened, status.Left, status.Stock)
+	// Output: opened now: true, 100 of 100 left
 }
 
 func payLater(c *gin.Context) {

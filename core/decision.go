@@ -23,7 +23,8 @@ type Decision struct {
 
 	// Limit and Remaining are, for a rate limit, the units of the limit that speaks and what is left of them; for Votes
 	// the votes that a voter has in the poll and those left; for Quota the different items of a period; for Seckill the
-	// stock and what is left of it; for RedPacket the shares and those left.
+	// stock and what is left of it, in a sale of several buckets that of the buyer's bucket, which changes as stock moves; for
+	// RedPacket the shares and those left.
 	Limit, Remaining int64
 	// Window is the length of the limit that speaks, for Quota that of the period; zero for guards without one.
 	Window time.Duration

@@ -157,6 +157,11 @@ const (
 	undoingMost = 1024
 )
 
+// later runs f once without making anybody wait, unless too much is under way.
+func (e *Engine) later(f func(ctx context.Context)) {
+	e.undoLater(nil, func(ctx context.Context) error { f(ctx); return nil })
+}
+
 // undoLater runs f without making anybody wait, to undo what a call may have done that ended with err: again and again, for half
 // a minute, until Redis has answered. It is done as well as can be: not at all when too many are under way, since then Redis has
 // other troubles. A call that was never sent has nothing to undo.

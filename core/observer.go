@@ -35,10 +35,10 @@ type Event struct {
 	//	settle       Guard.Settle, and an undo in the background of a check that has failed
 	//	refund peek reset              rate limits
 	//	strike ban unban status        Bans
-	//	retract void tally             Votes
+	//	retract tally recount repair audit void    Votes
 	//	used reset                     Quota
 	//	reset                          Idempotency
-	//	open confirm cancel sweep status restock close reconcile events    Seckill
+	//	open confirm cancel sweep status restock close reconcile events outbox    Seckill
 	//	create refund audit            RedPacket
 	//	breaker                        Breaker says what
 	Op string
@@ -59,18 +59,31 @@ func (e Event) Decided() bool {
 	return e.Err == nil && (e.Op == "check" || e.Op == "check_local")
 }
 
+// Source says who decided, for labels: the Decision's Source, "none" where nobody had to be asked or nothing was decided, and "shadow" for
+// an attempt that goes on whatever the answer is (see Attempt.Shadow), whoever decided that.
+func (e Event) Source() string {
+	switch {
+	case e.Decision.Attempt.Shadow && e.Decided():
+		return "shadow"
+	case e.Decision.Source == "":
+		return "none"
+	}
+	return string(e.Decision.Source)
+}
+
 // NearLimit reports whether an attempt was allowed and has left less than a fifth of the limit, so that whoever goes on like that
 // will be refused. Rate limits and quotas only: of a poll's votes or a sale's stock the last one is there to be taken.
 func (e Event) NearLimit() bool {
 	d := &e.Decision
-	return e.Decided() && d.Reason == ReasonOK && d.Window > 0 && d.Remaining*5 < d.Limit // at most 2^53
+	return e.Decided() && !d.Attempt.Shadow && d.Reason == ReasonOK && d.Window > 0 && d.Remaining*5 < d.Limit // at most 2^53
 }
 
 // ErrorKind sorts Err into a few kinds, for labels of metrics:
 //
 //	invalid       the attempt makes no sense (ErrInvalidAttempt)
-//	rejected      a call by name is not possible now: no such sale or packet, still open, too few left
+//	rejected      a call by name is not possible now: no such sale, packet or audit, still open, too few left
 //	gone          a buyer was let through, and the reservation could not be confirmed any more (ErrGone)
+//	unconfirmed   too few replicas have got a change of an Acked guard in time (ErrUnconfirmed)
 //	breaker_open  not sent, because calls before it have failed (ErrBreakerOpen)
 //	canceled      the caller has given it up
 //	timeout       no answer in time
@@ -92,10 +105,12 @@ func (e Event) ErrorKind() string {
 		return ""
 	case is(ErrInvalidAttempt):
 		return "invalid"
-	case is(ErrNoSale, ErrNoPacket, ErrPacketOpen, ErrTooFewLeft, ErrNoPoll):
+	case is(ErrNoSale, ErrNoPacket, ErrPacketOpen, ErrTooFewLeft, ErrNoPoll, ErrNoAudit):
 		return "rejected"
 	case is(ErrGone):
 		return "gone"
+	case is(ErrUnconfirmed):
+		return "unconfirmed"
 	case is(ErrBreakerOpen):
 		return "breaker_open"
 	case errors.As(e.Err, &answer) && isUnready(e.Err):

@@ -87,6 +87,7 @@ func TestNearLimit(t *testing.T) {
 		"refused":          {changed(func(e *Event) { e.Decision.Allowed, e.Decision.Reason = false, ReasonLimited }), false},
 		"an error":         {changed(func(e *Event) { e.Err = io.EOF }), false},
 		"a look":           {changed(func(e *Event) { e.Op = "peek" }), false},
+		"in the shadow":    {changed(func(e *Event) { e.Decision.Attempt.Shadow = true }), false},
 		"an item again":    {changed(func(e *Event) { e.Decision.Reason = ReasonAgain }), false},
 		"a vote":           {changed(func(e *Event) { e.Decision.Window = 0 }), false},
 		"nothing is known": {Event{Op: "check", Decision: Decision{Allowed: true, Reason: ReasonOK}}, false},
@@ -94,6 +95,22 @@ func TestNearLimit(t *testing.T) {
 		if got := c.event.NearLimit(); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+func TestSourceOfEvents(t *testing.T) {
+	for want, e := range map[string]Event{
+		"redis":  {Op: "check", Decision: Decision{Source: SourceRedis}},
+		"none":   {Op: "check", Decision: Decision{Reason: ReasonOverLimit}},
+		"shadow": {Op: "check_local", Decision: Decision{Source: SourceLocal, Attempt: Attempt{Shadow: true}}},
+	} {
+		if got := e.Source(); got != want {
+			t.Errorf("%+v: %q, want %q", e, got, want)
+		}
+	}
+	settled := Event{Op: "settle", Decision: Decision{Attempt: Attempt{Shadow: true}}}
+	if got := settled.Source(); got != "none" {
+		t.Errorf("what a shadowed attempt took and is given back: %q, want none", got)
 	}
 }
 

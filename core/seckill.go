@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/lua"
 )
@@ -36,15 +33,26 @@ type Sale struct {
 	Opens, Closes time.Time
 	// Hold is how long a reservation waits to be confirmed before its units go back. Zero means 5 minutes.
 	Hold time.Duration
+	// Buckets is over how many slots of a Redis Cluster the sale is spread, 64 at most, for an item that is too hot for one server.
+	// Zero means 1, which is right for nearly all sales. The number belongs to the sale that is opened, and never changes.
+	//
+	// A buyer belongs to one bucket, so what one buyer may have is exact; stock that a bucket lacks it borrows from the others, and
+	// sold out is what all of them together are. In the usual case a Check is one call, with any number of buckets. But an
+	// item that is sold out, a Status and the like ask all buckets. Operation IDs have to be unique in the
+	// sale if Confirm and Cancel are to find reservations by them alone.
+	Buckets int
 }
 
 // SaleStatus is where a sale stands. Left + Held + Sold = Stock, always. Held counts reservations whose time is over
-// until a Check or a Sweep gives their units back.
+// until a Check or a Sweep gives their units back; Left counts units on their way between buckets.
 type SaleStatus struct {
 	Stock int64 `json:"stock"`
 	Left  int64 `json:"left"`
 	Held  int64 `json:"held"`
 	Sold  int64 `json:"sold"`
+	// Epoch is when the sale was opened, in milliseconds since 1970 by the server's clock. It tells a sale from an earlier one of the
+	// same item, which was lost or had come to its end.
+	Epoch int64 `json:"epoch,omitempty"`
 }
 
 // SeckillOptions are what Seckill may be told.
@@ -94,6 +102,8 @@ type Seckill struct {
 	guard
 	options SeckillOptions
 	memory  *saleMemory
+	places  *places
+	turns   *turns
 }
 
 // Seckill makes a sale guard. It panics when the name is taken or not a name, the options make no sense, or the engine has
@@ -108,10 +118,14 @@ func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
 	}
 	scripts := []*Script{
 		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript, seckillSweepScript,
-		seckillRestockScript, seckillCloseScript,
+		seckillRestockScript, seckillCloseScript, seckillBeginScript, seckillRootScript, seckillFindScript, seckillKeepScript,
+		seckillCollectScript, seckillLendScript, seckillAcceptScript, seckillFinishScript,
 	}
 	options = e.ackOptions(name, options)
-	return &Seckill{guard: e.register("seckill", name, scripts...), options: options, memory: newSaleMemory()}
+	return &Seckill{
+		guard: e.register("seckill", name, scripts...), options: options,
+		memory: newSaleMemory(), places: newPlaces(), turns: newTurns(),
+	}
 }
 
 // Traits implements Guard: a purchase needs an item, and its units go back when the request fails.
@@ -119,6 +133,9 @@ func (g *Seckill) Traits() Traits { return Traits{NeedsResource: true, Outage: O
 
 // Open puts an item on sale, and reports whether it did: a sale that exists stays as it is, whatever the arguments, so an
 // application can call Open at every start.
+//
+// A sale of several buckets is opened in several calls, and ReasonNotReady until all have been made. Who came first has decided how it
+// is sold; where he has not come to the end, because his process has died, the next Open ends what he began, and reports true.
 func (g *Seckill) Open(ctx context.Context, item string, sale Sale) (opened bool, err error) {
 	begun := time.Now()
 	opened, err = g.open(ctx, item, sale)
@@ -142,17 +159,25 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 	case sale.Hold < time.Millisecond || sale.Hold > g.options.Keep:
 		return false, fmt.Errorf("%w: a hold of %v: give it 1 ms to %v, the time that sales are kept",
 			ErrInvalidAttempt, sale.Hold, g.options.Keep)
+	case sale.Buckets < 0 || sale.Buckets > maxBuckets:
+		return false, fmt.Errorf("%w: %d buckets: give it 1 to %d", ErrInvalidAttempt, sale.Buckets, maxBuckets)
 	}
 	if err := checkTimes(sale.Opens, sale.Closes); err != nil {
 		return false, fmt.Errorf("%w: a sale that %w", ErrInvalidAttempt, err)
 	}
+	if sale.Buckets > 1 {
+		return g.openBuckets(ctx, item, sale)
+	}
 	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillOpenScript, g.saleKeys(item),
 		sale.Stock, unixMilli(sale.Opens), unixMilli(sale.Closes), sale.PerBuyer, sale.Hold.Milliseconds(),
-		g.options.Keep.Milliseconds(), g.engine.now(time.Millisecond))
+		g.options.Keep.Milliseconds(), "", g.engine.now(time.Millisecond))
 	if err != nil {
 		return false, err
 	}
 	opened, err := readNumber(value)
+	if opened == 2 { // one of several buckets, which may wait for somebody to open them
+		return g.openBuckets(ctx, item, sale)
+	}
 	return opened == 1, err
 }
 
@@ -161,7 +186,12 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 // That an item is sold out, and that a buyer has all that one may have, is remembered by the process for 250 ms at most, and answered to
 // attempts of as many units or more that come without an operation ID: so long units that another process gives back, or a hold
 // that ends, are not seen. A buyer who has all that one may have hears ReasonSoldOut, in place of ReasonDuplicate, where only the
-// former is remembered.
+// former is remembered. In a sale of several buckets, attempts with an operation ID hear ReasonSoldOut from memory too, when their
+// own bucket has been asked and has too little.
+//
+// In a sale of several buckets ReasonSoldOut says that all of them together had fewer units left than the attempt asks for, at one
+// moment of the call or of those 250 ms. Where that can not be found out in time, because a bucket can not be asked or too many buyers
+// move the last units about, it is an error; where a bucket is lost with its Redis, ReasonNotReady.
 func (g *Seckill) Check(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	d, err := g.reserve(ctx, a)
@@ -179,30 +209,31 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 	if unasked && g.memory.answer(&d, sent) {
 		return d, nil
 	}
-	d, more, err := g.reserveOnce(ctx, a)
-	if more { // the script takes back only so many holds whose time is over
-		ctx, cancel := context.WithDeadline(ctx, begun.Add(g.engine.deadline))
-		defer cancel()
-		for more && err == nil {
-			d, more, err = g.reserveOnce(ctx, a)
-		}
+	at := g.place(a.Resource)
+	d, more, err := g.reserveOnce(ctx, at, a)
+	if err == nil && (more || d.Reason == ReasonNotReady || d.Reason == ReasonSoldOut && at.buckets > 1) {
+		d, at, err = g.reserveAgain(ctx, begun, at, d, more)
 	}
-	if errors.Is(err, ErrUnconfirmed) {
-		return g.unconfirmed(d), nil
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrUnconfirmed):
+		return g.unconfirmed(at, d), nil
+	case err != nil:
 		g.engine.undoLater(err, func(ctx context.Context) error { _, err := g.cancel(ctx, a); return err }) // observed
 		d.Attempt.call = ""
 		return d, err
+	case d.Allowed && g.places.keepDue(at, g.engine.moment()):
+		g.engine.later(func(ctx context.Context) { g.keep(ctx, at) }) // a request does not wait for it
 	}
-	g.memory.hear(d, sent)
+	if d.Reason != ReasonSoldOut || at.buckets == 1 { // else it has been heard of all buckets, when they were asked
+		g.memory.hear(d, sent)
+	}
 	return d, nil
 }
 
 // reserveOnce calls the script once. more reports that it refuses, and might not when asked again.
-func (g *Seckill) reserveOnce(ctx context.Context, a Attempt) (d Decision, more bool, err error) {
+func (g *Seckill) reserveOnce(ctx context.Context, at place, a Attempt) (d Decision, more bool, err error) {
 	d = Decision{Guard: g.name, Attempt: a}
-	value, err := g.runYes(ctx, g.engine.deadline, seckillReserveScript, g.saleKeys(a.Resource),
+	value, err := g.runYes(ctx, g.engine.deadline, seckillReserveScript, g.keysAt(at, at.home(a.Actor)),
 		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, a.call, g.engine.now(time.Millisecond))
 	if err != nil {
 		return d, false, err
@@ -235,7 +266,7 @@ func (g *Seckill) Settle(ctx context.Context, d Decision, ok bool) error {
 		return err
 	}
 	begun := time.Now()
-	confirmed, err := g.Confirm(ctx, d.Attempt.Resource, d.Attempt.ID)
+	confirmed, err := g.confirm(ctx, d.Attempt)
 	if err == nil && !confirmed.Allowed {
 		// Somebody may have been told that he has bought: whoever watches has to know.
 		err = g.observe(ctx, "settle", begun, confirmed, fmt.Errorf("%w (%s)", ErrGone, confirmed.Reason))
@@ -246,8 +277,15 @@ func (g *Seckill) Settle(ctx context.Context, d Decision, ok bool) error {
 // Confirm turns a reservation into a sale, by the item and the reservation's operation ID. One whose time is over is sold
 // after all while units are left. The decision's reason is ReasonOK (replayed, when it was sold before), ReasonGone or
 // ReasonNotReady. An ErrUnconfirmed says that too few replicas have the sale: it is sold when calling again says so.
+//
+// In a sale of several buckets all of them are asked whose reservation it is; Settle, which knows the buyer, spares that. An ID that
+// buyers of different buckets have used is an ErrInvalidAttempt. The same holds for Cancel.
 func (g *Seckill) Confirm(ctx context.Context, item, id string) (Decision, error) {
-	return g.end(ctx, "confirm", g.runYes, seckillConfirmScript, StateSold, item, id, g.engine.now(time.Millisecond))
+	return g.confirm(ctx, Attempt{Resource: item, ID: id})
+}
+
+func (g *Seckill) confirm(ctx context.Context, a Attempt) (Decision, error) {
+	return g.end(ctx, "confirm", g.runYes, seckillConfirmScript, StateSold, a, g.engine.now(time.Millisecond))
 }
 
 // Cancel gives a reservation's units back, once. The decision's reason is ReasonOK (replayed, when there was nothing to give
@@ -264,59 +302,81 @@ func (g *Seckill) cancel(ctx context.Context, a Attempt) (Decision, error) {
 
 func (g *Seckill) cancelBy(ctx context.Context, run runScript, a Attempt) (Decision, error) {
 	defer g.memory.gaveBack(a.Resource, a.Actor, g.engine.moment)
-	return g.end(ctx, "cancel", run, seckillCancelScript, "", a.Resource, a.ID, a.call, "", g.engine.now(time.Millisecond))
+	return g.end(ctx, "cancel", run, seckillCancelScript, "", a, a.call, "", g.engine.now(time.Millisecond))
 }
 
 // runScript is Engine.run, or Seckill.runYes.
 type runScript func(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error)
 
 func (g *Seckill) end(
-	ctx context.Context, op string, run runScript, s *Script, state State, item, id string, more ...any,
+	ctx context.Context, op string, run runScript, s *Script, state State, a Attempt, more ...any,
 ) (Decision, error) {
 	begun := time.Now()
-	d := Decision{Guard: g.name, Attempt: Attempt{Resource: item, ID: id}}
-	err := func() error {
-		if item == "" || id == "" {
-			return fmt.Errorf("%w: %s needs an item and an operation ID", ErrInvalidAttempt, op)
-		}
-		args := append([]any{encode(id)}, more...)
-		value, err := run(ctx, g.engine.settleLimit(), s, g.saleKeys(item), args...)
-		if err != nil {
-			return err
-		}
-		r := readReply(value, 6, 6)
-		reason, replayed, buyer := r.text(), r.flag(), r.text()
-		quantity, left, stock := r.number(), r.number(), r.number()
-		if r.err != nil {
-			return r.err
-		}
-		d.Reason, d.Replayed, d.Source = Reason(reason), replayed, SourceRedis
-		d.Attempt.Actor, d.Attempt.Cost = decode(buyer), quantity
-		d.Limit, d.Remaining = stock, left
-		if d.Allowed = d.Reason == ReasonOK; d.Allowed {
-			d.State = state
-		}
-		return nil
-	}()
+	d := Decision{Guard: g.name, Attempt: Attempt{Resource: a.Resource, ID: a.ID}}
+	err := fmt.Errorf("%w: %s needs an item and an operation ID", ErrInvalidAttempt, op)
+	if a.Resource != "" && a.ID != "" {
+		err = g.locate(ctx, a.Resource, func(at place) (missing bool, err error) {
+			bucket, err := g.bucketOf(ctx, at, a)
+			if err == nil {
+				d, err = g.endOnce(ctx, run, s, state, at, bucket, a, more...)
+			}
+			if err == nil && at.buckets > 1 && g.lacksUnits(d) {
+				d, err = g.endBorrowing(ctx, run, s, state, at, bucket, a, d, more...)
+			}
+			if err == nil && d.Allowed && !d.Replayed {
+				g.changed(ctx, at)
+			}
+			return d.Reason == ReasonNotReady, err
+		})
+	}
 	return d, g.observe(ctx, op, begun, d, err)
 }
 
-// Sweep gives the units of reservations whose time is over back to the stock, at most 100 reservations a call, and returns
-// how many it found. Selling does not need it: Check takes such units itself when it would refuse without them. Sweep makes
+// endOnce calls the script once, in the bucket that has the reservation.
+func (g *Seckill) endOnce(
+	ctx context.Context, run runScript, s *Script, state State, at place, bucket int, a Attempt, more ...any,
+) (Decision, error) {
+	d := Decision{Guard: g.name, Attempt: Attempt{Resource: a.Resource, ID: a.ID}}
+	args := append([]any{encode(a.ID)}, more...)
+	value, err := run(ctx, g.engine.settleLimit(), s, g.keysAt(at, bucket), args...)
+	if err != nil {
+		return d, err
+	}
+	r := readReply(value, 6, 6)
+	reason, replayed, buyer := r.text(), r.flag(), r.text()
+	quantity, left, stock := r.number(), r.number(), r.number()
+	if r.err != nil {
+		return d, r.err
+	}
+	d.Reason, d.Replayed, d.Source = Reason(reason), replayed, SourceRedis
+	d.Attempt.Actor, d.Attempt.Cost = decode(buyer), quantity
+	d.Limit, d.Remaining = stock, left
+	if d.Allowed = d.Reason == ReasonOK; d.Allowed {
+		d.State = state
+	}
+	return d, nil
+}
+
+// Sweep gives the units of reservations whose time is over back to the stock, at most 100 reservations of each bucket a call, and
+// returns how many it found. What a dead process has left on its way between buckets it brings to its end. Selling does not need it: Check takes such units itself when it would refuse without them. Sweep makes
 // them show in Status before that.
 func (g *Seckill) Sweep(ctx context.Context, item string) (int, error) {
 	defer g.memory.gaveBack(item, "", g.engine.moment)
 	begun := time.Now()
-	swept, err := g.sweep(ctx, item)
-	return int(swept), g.observe(ctx, "sweep", begun, Decision{Guard: g.name}, err)
+	var swept int64
+	err := g.locate(ctx, item, func(at place) (missing bool, err error) {
+		swept, err = g.sweep(ctx, at)
+		return swept < 0, err
+	})
+	return int(max(swept, 0)), g.observe(ctx, "sweep", begun, Decision{Guard: g.name}, err)
 }
 
-func (g *Seckill) sweep(ctx context.Context, item string) (int64, error) {
-	if item == "" {
-		return 0, errNoItem
+// sweep returns -1 when there is no such sale.
+func (g *Seckill) sweep(ctx context.Context, at place) (int64, error) {
+	if at.buckets > 1 {
+		return g.sweepBuckets(ctx, at)
 	}
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillSweepScript, g.saleKeys(item),
-		sweepMost, g.engine.now(time.Millisecond))
+	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillSweepScript, g.keysAt(at, 0), sweepMost, g.engine.now(time.Millisecond))
 	if err != nil {
 		return 0, err
 	}
@@ -331,36 +391,22 @@ func (g *Seckill) Status(ctx context.Context, item string) (SaleStatus, error) {
 }
 
 func (g *Seckill) status(ctx context.Context, item string) (status SaleStatus, err error) {
-	if item == "" {
-		return status, errNoItem
-	}
-	values, err := query(ctx, g.engine, redis.NewSliceCmd(ctx, "hmget", g.saleKeys(item)[0], "stock", "left", "held", "sold"))
-	if err == nil {
-		err = readReply(values, 4, 4).err
-	}
-	if err != nil {
-		return status, err
-	}
-	for i, field := range []*int64{&status.Stock, &status.Left, &status.Held, &status.Sold} {
-		text, ok := values[i].(string)
-		if !ok {
-			return SaleStatus{}, ErrNoSale
+	found := false
+	err = g.locate(ctx, item, func(at place) (missing bool, err error) {
+		if at.buckets > 1 {
+			status, found, err = g.statusOfBuckets(ctx, at)
+		} else {
+			var bucket bucketState
+			bucket, found, err = g.look(ctx, at, 0)
+			status = bucket.SaleStatus
 		}
-		if *field, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return SaleStatus{}, fmt.Errorf("status of %.100q: %w", item, err)
-		}
+		return !found, err
+	})
+	if err == nil && !found {
+		err = ErrNoSale
 	}
-	return status, nil
+	return status, err
 }
 
-// saleKeys are the keys of one sale, in the order of the scripts' KEYS.
-func (g *Seckill) saleKeys(item string) []string {
-	t := encode(item)
-	keys := []string{
-		g.keys.key(t, "sale"), g.keys.key(t, "buyers"), g.keys.key(t, "holds"), g.keys.key(t, "reservations"),
-	}
-	if !g.options.NoOutbox {
-		keys = append(keys, g.OutboxKey(item))
-	}
-	return keys
-}
+// saleKeys are the keys of a sale of one bucket, in the order of the scripts' KEYS.
+func (g *Seckill) saleKeys(item string) []string { return g.keysAt(place{item: item, buckets: 1}, 0) }

@@ -46,15 +46,16 @@ func (g *Seckill) runYes(ctx context.Context, limit time.Duration, s *Script, ke
 	return g.engine.runAcked(ctx, limit, acks{g.options.Replicas, g.options.AckWithin}, saleSaysYes, s, keys, args...)
 }
 
-// saleSaysYes reports whether the reply of a script says that something is so which has to last: a reason of ok, or from
-// seckill_open and seckill_close a number that is not negative. Who is refused need not wait, even if his call gave back holds
+// saleSaysYes reports whether the reply of a script says that something is so which has to last: a reason of ok, from seckill_begin and
+// seckill_root that the sale is opening or ready, or from the others a number that is not negative. What is lent and accepted lasts too,
+// or a failover would have units in two buckets. Who is refused need not wait, even if his call gave back holds
 // that were over: they are over on a replica too.
 func saleSaysYes(reply any) bool {
 	switch reply := reply.(type) {
 	case int64:
 		return reply >= 0
 	case []any:
-		return len(reply) > 0 && reply[0] == string(ReasonOK)
+		return len(reply) > 0 && (reply[0] == string(ReasonOK) || reply[0] == "opening" || reply[0] == "ready")
 	}
 	return false
 }
@@ -63,13 +64,14 @@ func saleSaysYes(reply any) bool {
 //
 // Where the guard has made the reservation's ID nobody can be expected to ask for it again: it goes back. Where the ID came from
 // outside it waits for whoever asks again, and this call, which was not told that it is held, does not count among those who were.
-func (g *Seckill) unconfirmed(d Decision) Decision {
+func (g *Seckill) unconfirmed(at place, d Decision) Decision {
 	a := d.Attempt
 	g.engine.undoLater(ErrUnconfirmed, func(ctx context.Context) (err error) {
 		if a.madeID {
 			_, err = g.cancel(ctx, a) // observed
 		} else {
-			_, err = g.engine.run(ctx, g.engine.settleLimit(), seckillCancelScript, g.saleKeys(a.Resource), encode(a.ID), a.call, "1")
+			_, err = g.engine.run(ctx, g.engine.settleLimit(), seckillCancelScript, g.keysAt(at, at.home(a.Actor)),
+				encode(a.ID), a.call, "1")
 		}
 		return err
 	})

@@ -75,15 +75,15 @@ func ExampleSeckill_Reconcile() {
 	}
 	for range 2 {
 		status, err := sale.Restock(ctx, "tv-55", "delivery-4711", 10)
-		fmt.Printf("%+v %v\n", status, err)
+		fmt.Println(status.Stock, "units,", status.Left, "left", err)
 	}
 
 	r, err := sale.Reconcile(ctx, "tv-55")
 	fmt.Println(r.Consistent(), err)
 	fmt.Print(r)
 	// Output:
-	// {Stock:12 Left:12 Held:0 Sold:0} <nil>
-	// {Stock:12 Left:12 Held:0 Sold:0} <nil>
+	// 12 units, 12 left <nil>
+	// 12 units, 12 left <nil>
 	// true <nil>
 	// sale "tv-55": consistent
 	//                     stock         left         held         sold

@@ -40,7 +40,13 @@ func (m *saleMemory) answer(d *Decision, now time.Time) bool {
 		known.answer(d, ReasonDuplicate)
 		return true
 	}
-	if known, ok = m.soldOut.find(saleKey{item: item}, d.Attempt.Cost, now); ok {
+	return m.answerSoldOut(d, now)
+}
+
+// answerSoldOut is answer by what holds for all buyers alone.
+func (m *saleMemory) answerSoldOut(d *Decision, now time.Time) bool {
+	known, ok := m.soldOut.find(saleKey{item: encode(d.Attempt.Resource)}, d.Attempt.Cost, now)
+	if ok {
 		known.answer(d, ReasonSoldOut)
 	}
 	return ok

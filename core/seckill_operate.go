@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 )
 
@@ -16,7 +17,7 @@ var ErrTooFewLeft = errors.New("core: too few units are left")
 // again, changes nothing.
 //
 // ErrTooFewLeft says that fewer are left than are to be taken away; nothing is taken then, and held units are not left: Sweep
-// gives back those whose time is over. An ErrInvalidAttempt says that the ID was used with other units, or that the stock would be more
+// gives back those whose time is over (with several buckets, Restock does so itself). An ErrInvalidAttempt says that the ID was used with other units, or that the stock would be more
 // than 2^53-1. ErrNoSale: there is no such sale.
 func (g *Seckill) Restock(ctx context.Context, item, id string, units int64) (SaleStatus, error) {
 	defer g.memory.restocked(item, g.engine.moment)
@@ -32,16 +33,18 @@ func (g *Seckill) restock(ctx context.Context, item, id string, units int64) (Sa
 	case units == 0 || units < -maxAmount || units > maxAmount:
 		return SaleStatus{}, fmt.Errorf("%w: a restock of %d: give it 1 to 2^53-1, or as many below 0", ErrInvalidAttempt, units)
 	}
-	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillRestockScript, g.saleKeys(item),
-		encode(id), units, g.engine.now(time.Millisecond))
+	var reason string
+	var status SaleStatus
+	err := g.locate(ctx, item, func(at place) (missing bool, err error) {
+		if at.buckets > 1 {
+			reason, status, err = g.restockBuckets(ctx, at, id, units)
+		} else {
+			reason, status, err = g.restockOnce(ctx, at, 0, id, units)
+		}
+		return reason == "not_ready", err
+	})
 	if err != nil {
 		return SaleStatus{}, err
-	}
-	r := readReply(value, 5, 5)
-	reason := r.text()
-	status := SaleStatus{Stock: r.number(), Left: r.number(), Held: r.number(), Sold: r.number()}
-	if r.err != nil {
-		return SaleStatus{}, r.err
 	}
 	switch reason {
 	case "ok":
@@ -58,6 +61,22 @@ func (g *Seckill) restock(ctx context.Context, item, id string, units int64) (Sa
 	return SaleStatus{}, fmt.Errorf("unexpected reply: reason %.100q", reason)
 }
 
+// restockOnce calls the script once. The status is that of the one bucket.
+func (g *Seckill) restockOnce(
+	ctx context.Context, at place, bucket int, id string, units int64,
+) (reason string, status SaleStatus, err error) {
+	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillRestockScript, g.keysAt(at, bucket),
+		encode(id), units, g.engine.now(time.Millisecond))
+	if err != nil {
+		return "", status, err
+	}
+	r := readReply(value, 6, 6)
+	reason = r.text()
+	status = SaleStatus{Stock: r.number(), Left: r.number(), Held: r.number(), Sold: r.number()}
+	status.Epoch, _ = strconv.ParseInt(r.text(), 10, 64)
+	return reason, status, r.err
+}
+
 // Close closes a sale now, by the server's clock. Reservations that were made in time can still be confirmed. Closing
 // twice is closing once. ErrNoSale: there is no such sale.
 func (g *Seckill) Close(ctx context.Context, item string) error {
@@ -66,18 +85,29 @@ func (g *Seckill) Close(ctx context.Context, item string) error {
 }
 
 func (g *Seckill) close(ctx context.Context, item string) error {
-	if item == "" {
-		return errNoItem
-	}
-	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillCloseScript, g.saleKeys(item), g.engine.now(time.Millisecond))
-	if err != nil {
-		return err
-	}
-	closed, err := readNumber(value)
-	if err == nil && closed < 0 {
+	var missing bool
+	err := g.locate(ctx, item, func(at place) (_ bool, err error) {
+		if at.buckets > 1 {
+			missing, err = g.closeBuckets(ctx, at)
+			return missing, err
+		}
+		closed, err := g.closeOnce(ctx, at, 0)
+		missing = closed < 0
+		return missing, err
+	})
+	if err == nil && missing {
 		err = ErrNoSale
 	}
 	return err
+}
+
+// closeOnce calls the script once; -1 when the bucket does not exist.
+func (g *Seckill) closeOnce(ctx context.Context, at place, bucket int) (int64, error) {
+	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillCloseScript, g.keysAt(at, bucket), g.engine.now(time.Millisecond))
+	if err != nil {
+		return 0, err
+	}
+	return readNumber(value)
 }
 
 // SweepEvery sweeps the items that the function names, each about once an interval, until the context ends, and

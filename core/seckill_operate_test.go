@@ -20,24 +20,29 @@ func TestSeckillRestock(t *testing.T) {
 		openSale(t, g, "tv", Sale{Stock: 3, PerBuyer: 2})
 		settle(t, g, check(t, g, Attempt{Actor: "ann", Resource: "tv", ID: "1"}), true)
 		check(t, g, Attempt{Actor: "bob", Resource: "tv", ID: "2"})
+		opened, err := g.Status(t.Context(), "tv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		epoch := opened.Epoch
 		for _, step := range []struct {
 			id    string
 			units int64
 			want  SaleStatus
 			err   error
 		}{
-			{"1", 4, SaleStatus{7, 5, 1, 1}, nil}, // a reservation has the same ID, which does not matter
-			{"1", 4, SaleStatus{7, 5, 1, 1}, nil},
-			{"1", 5, SaleStatus{7, 5, 1, 1}, ErrInvalidAttempt},
-			{"2", -6, SaleStatus{7, 5, 1, 1}, ErrTooFewLeft},
-			{"2", -5, SaleStatus{2, 0, 1, 1}, nil}, // what was refused may be tried again with other units
-			{"2", -5, SaleStatus{2, 0, 1, 1}, nil},
-			{"3", -1, SaleStatus{2, 0, 1, 1}, ErrTooFewLeft},
-			{"3", maxAmount - 1, SaleStatus{2, 0, 1, 1}, ErrInvalidAttempt},
-			{"3", maxAmount - 2, SaleStatus{maxAmount, maxAmount - 2, 1, 1}, nil},
-			{"4", 1, SaleStatus{maxAmount, maxAmount - 2, 1, 1}, ErrInvalidAttempt},
-			{"4", maxAmount, SaleStatus{maxAmount, maxAmount - 2, 1, 1}, ErrInvalidAttempt},
-			{"4", -maxAmount, SaleStatus{maxAmount, maxAmount - 2, 1, 1}, ErrTooFewLeft},
+			{"1", 4, saleStatus(7, 5, 1, 1, epoch), nil}, // a reservation has the same ID, which does not matter
+			{"1", 4, saleStatus(7, 5, 1, 1, epoch), nil},
+			{"1", 5, saleStatus(7, 5, 1, 1, epoch), ErrInvalidAttempt},
+			{"2", -6, saleStatus(7, 5, 1, 1, epoch), ErrTooFewLeft},
+			{"2", -5, saleStatus(2, 0, 1, 1, epoch), nil}, // what was refused may be tried again with other units
+			{"2", -5, saleStatus(2, 0, 1, 1, epoch), nil},
+			{"3", -1, saleStatus(2, 0, 1, 1, epoch), ErrTooFewLeft},
+			{"3", maxAmount - 1, saleStatus(2, 0, 1, 1, epoch), ErrInvalidAttempt},
+			{"3", maxAmount - 2, saleStatus(maxAmount, maxAmount-2, 1, 1, epoch), nil},
+			{"4", 1, saleStatus(maxAmount, maxAmount-2, 1, 1, epoch), ErrInvalidAttempt},
+			{"4", maxAmount, saleStatus(maxAmount, maxAmount-2, 1, 1, epoch), ErrInvalidAttempt},
+			{"4", -maxAmount, saleStatus(maxAmount, maxAmount-2, 1, 1, epoch), ErrTooFewLeft},
 			{"4", 0, SaleStatus{}, ErrInvalidAttempt},
 			{"4", maxAmount + 1, SaleStatus{}, ErrInvalidAttempt},
 			{"4", -maxAmount - 1, SaleStatus{}, ErrInvalidAttempt},

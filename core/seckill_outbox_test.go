@@ -221,7 +221,7 @@ func TestSeckillWithoutOutbox(t *testing.T) {
 		if n, err := g.Sweep(t.Context(), "tv"); n != 1 || err != nil {
 			t.Errorf("Sweep: %d, %v", n, err)
 		}
-		if s, err := g.Restock(t.Context(), "tv", "r", 1); err != nil || s != (SaleStatus{6, 5, 0, 1}) {
+		if s, err := g.Restock(t.Context(), "tv", "r", 1); err != nil || s != saleStatus(6, 5, 0, 1, s.Epoch) {
 			t.Errorf("Restock: %+v, %v", s, err)
 		}
 		if err := g.Close(t.Context(), "tv"); err != nil {

@@ -31,6 +31,13 @@ type Reconciliation struct {
 	WrongTimers int64 `json:"wrong_timers"`
 	// Moving reports that the sale has changed each time while it was counted, so that the parts are of different moments.
 	Moving bool `json:"moving,omitempty"`
+	// Buckets is what each bucket says by itself, of a sale of several. Its Counters.Stock is what the bucket has at the moment.
+	Buckets []Reconciliation `json:"buckets,omitempty"`
+	// InTransit is how many units are on their way between buckets. They are in no bucket's stock, and in the Counters of the sale
+	// as left.
+	InTransit int64 `json:"in_transit,omitempty"`
+
+	loans int64 // that the outbox tells of: borrowed less lent
 }
 
 // Consistent reports whether all parts were counted at one moment and say the same.
@@ -55,6 +62,11 @@ func (r Reconciliation) differences() []string {
 	}
 	differ("buyers: held + sold", r.Buyers, c.Held+c.Sold)
 	differ("wrong timers", r.WrongTimers, 0)
+	for i, bucket := range r.Buckets {
+		for _, difference := range bucket.differences() {
+			found = append(found, fmt.Sprintf("bucket %d: %s", i, difference))
+		}
+	}
 	return found
 }
 
@@ -75,6 +87,12 @@ func (r Reconciliation) String() string {
 	line("reservations", r.Reservations)
 	if !r.NoOutbox {
 		line("outbox", r.Outbox)
+	}
+	for i, bucket := range r.Buckets {
+		line(fmt.Sprintf("bucket %d", i), bucket.Counters)
+	}
+	if len(r.Buckets) > 0 {
+		fmt.Fprintf(&b, "%d on their way between buckets, counted as left\n", r.InTransit)
 	}
 	fmt.Fprintf(&b, "buyers have %d\n", r.Buyers)
 	for _, difference := range r.differences() {
@@ -103,34 +121,80 @@ func (g *Seckill) Reconcile(ctx context.Context, item string) (Reconciliation, e
 }
 
 func (g *Seckill) reconcile(ctx context.Context, item string) (r Reconciliation, err error) {
-	for range reconcileTries {
-		if r, err = g.count(ctx, item); err != nil || !r.Moving {
-			return r, err
+	found := false
+	err = g.locate(ctx, item, func(at place) (missing bool, err error) {
+		for range reconcileTries {
+			if at.buckets > 1 {
+				r, found, err = g.countBuckets(ctx, at)
+			} else {
+				r, found, err = g.count(ctx, at, 0)
+			}
+			if err != nil || !found || !r.Moving {
+				break
+			}
 		}
+		return !found, err
+	})
+	if err == nil && !found {
+		err = ErrNoSale
 	}
-	return r, nil
+	return r, err
 }
 
-// count counts once.
-func (g *Seckill) count(ctx context.Context, item string) (Reconciliation, error) {
-	c := saleCount{ctx: ctx, g: g, item: item}
-	c.Item, c.NoOutbox = item, g.options.NoOutbox
-	before := c.mark()
+// countBuckets counts all buckets once.
+func (g *Seckill) countBuckets(ctx context.Context, at place) (whole Reconciliation, found bool, err error) {
+	whole.Item, whole.NoOutbox = at.item, g.options.NoOutbox
+	before, found, err := g.lookAll(ctx, at)
+	if err != nil || !found {
+		return whole, found, err
+	}
+	for bucket := range at.buckets {
+		part, found, err := g.count(ctx, at, bucket)
+		if err != nil || !found {
+			return whole, found, err
+		}
+		whole.Buckets = append(whole.Buckets, part)
+		whole.Reservations = whole.Reservations.plus(part.Reservations)
+		whole.Outbox = whole.Outbox.plus(part.Outbox)
+		whole.Outbox.Stock -= part.loans
+		whole.Buyers += part.Buyers
+		whole.WrongTimers += part.WrongTimers
+		whole.Moving = whole.Moving || part.Moving
+	}
+	after, found, err := g.lookAll(ctx, at)
+	whole.Moving = whole.Moving || !before.same(after)
+	whole.InTransit, whole.Counters = before.inTransit(), before.sum()
+	whole.Reservations.Stock = whole.Counters.Stock
+	for _, s := range []*SaleStatus{&whole.Reservations, &whole.Outbox} {
+		s.Left = s.Stock - s.Held - s.Sold
+	}
+	return whole, found, err
+}
+
+// count counts one bucket once.
+func (g *Seckill) count(ctx context.Context, at place, bucket int) (Reconciliation, bool, error) {
+	c := saleCount{ctx: ctx, g: g, at: at, bucket: bucket}
+	c.Item, c.NoOutbox = at.item, g.options.NoOutbox
+	before, found := c.mark()
+	if !found {
+		return c.Reconciliation, false, c.err
+	}
 	c.reservations()
 	c.buyers()
 	c.outbox()
-	after := c.mark()
+	after, found := c.mark()
 	c.Moving = c.Moving || before != after
-	return c.Reconciliation, c.err
+	return c.Reconciliation, found, c.err
 }
 
 // saleCount counts one sale. After an error nothing more is counted.
 type saleCount struct {
 	Reconciliation
-	ctx  context.Context // of the one call
-	g    *Seckill
-	item string
-	err  error
+	ctx    context.Context // of the one call
+	g      *Seckill
+	at     place
+	bucket int
+	err    error
 }
 
 // saleMark is where a sale stands: when it is the same twice, nothing has changed in between.
@@ -139,17 +203,19 @@ type saleMark struct {
 	last   string // event
 }
 
-func (c *saleCount) mark() (m saleMark) {
+func (c *saleCount) mark() (m saleMark, found bool) {
+	var state bucketState
 	if c.err == nil {
-		m.status, c.err = c.g.status(c.ctx, c.item)
+		state, found, c.err = c.g.look(c.ctx, c.at, c.bucket)
 	}
+	m.status = state.SaleStatus
 	c.Counters = m.status
 	if !c.NoOutbox {
 		for _, message := range try(c, redis.NewXMessageSliceCmd(c.ctx, "xrevrange", c.key("outbox"), "+", "-", "count", 1)) {
 			m.last = message.ID
 		}
 	}
-	return m
+	return m, found
 }
 
 func (c *saleCount) reservations() {
@@ -235,11 +301,17 @@ func (c *saleCount) outbox() {
 	after := ""
 	for c.err == nil {
 		var events []SaleEvent
-		events, c.err = c.g.events(c.ctx, c.item, after, reconcileChunk)
+		events, c.err = c.g.eventsAt(c.ctx, c.at, c.bucket, after, reconcileChunk)
 		for _, e := range events {
 			switch e.Kind {
 			case EventOpened, EventRestocked:
 				o.Stock += e.Quantity
+			case EventLent:
+				o.Stock -= e.Quantity
+				c.loans -= e.Quantity
+			case EventBorrowed:
+				o.Stock += e.Quantity
+				c.loans += e.Quantity
 			case EventHeld:
 				o.Held += e.Quantity
 			case EventSold:
@@ -260,7 +332,7 @@ func (c *saleCount) outbox() {
 	o.Left = o.Stock - o.Held - o.Sold
 }
 
-func (c *saleCount) key(field string) string { return c.g.keys.key(encode(c.item), field) }
+func (c *saleCount) key(field string) string { return c.g.keyAt(c.at, c.bucket, field) }
 
 func (c *saleCount) number(what, name, text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -272,7 +344,7 @@ func (c *saleCount) number(what, name, text string) int64 {
 
 func (c *saleCount) fail(what, name, text string) {
 	if c.err == nil {
-		c.err = fmt.Errorf("%s %.100q of %.100q: unexpected %.100q", what, name, c.item, text)
+		c.err = fmt.Errorf("%s %.100q of %.100q: unexpected %.100q", what, name, c.at.item, text)
 	}
 }
 

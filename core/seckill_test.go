@@ -25,10 +25,14 @@ func openSale(t testing.TB, g *Seckill, item string, sale Sale) {
 func wantStatus(t testing.TB, g *Seckill, item string, left, held, sold int64) {
 	t.Helper()
 	s, err := g.Status(t.Context(), item)
-	if want := (SaleStatus{left + held + sold, left, held, sold}); err != nil || s != want {
+	if want := saleStatus(left+held+sold, left, held, sold, s.Epoch); err != nil || s != want || s.Epoch == 0 {
 		t.Fatalf("status %+v (%v), want %+v", s, err, want)
 	}
 	wantConsistent(t, g, item)
+}
+
+func saleStatus(stock, left, held, sold, epoch int64) SaleStatus {
+	return SaleStatus{Stock: stock, Left: left, Held: held, Sold: sold, Epoch: epoch}
 }
 
 // wantConsistent wants the sale's counters, reservations, buyers, timers and outbox to say the same.

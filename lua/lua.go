@@ -70,6 +70,22 @@ var (
 	SeckillRestock string
 	//go:embed seckill_close.lua
 	SeckillClose string
+	//go:embed seckill_begin.lua
+	SeckillBegin string
+	//go:embed seckill_root.lua
+	SeckillRoot string
+	//go:embed seckill_collect.lua
+	SeckillCollect string
+	//go:embed seckill_lend.lua
+	SeckillLend string
+	//go:embed seckill_accept.lua
+	SeckillAccept string
+	//go:embed seckill_finish.lua
+	SeckillFinish string
+	//go:embed seckill_find.lua
+	SeckillFind string
+	//go:embed seckill_keep.lua
+	SeckillKeep string
 
 	//go:embed red_packet_create.lua
 	RedPacketCreate string

@@ -51,6 +51,14 @@ var scripts = map[string]string{
 	"seckill_restock.lua":       lua.SeckillRestock,
 	"seckill_close.lua":         lua.SeckillClose,
 	"touch.lua":                 lua.Touch,
+	"seckill_begin.lua":         lua.SeckillBegin,
+	"seckill_root.lua":          lua.SeckillRoot,
+	"seckill_collect.lua":       lua.SeckillCollect,
+	"seckill_lend.lua":          lua.SeckillLend,
+	"seckill_accept.lua":        lua.SeckillAccept,
+	"seckill_finish.lua":        lua.SeckillFinish,
+	"seckill_find.lua":          lua.SeckillFind,
+	"seckill_keep.lua":          lua.SeckillKeep,
 }
 
 func TestEveryFileIsEmbedded(t *testing.T) {
@@ -90,15 +98,16 @@ func TestScriptsKeepTheRules(t *testing.T) {
 	}
 }
 
-// TestReserveAndSweepExpireHoldsAlike: a script can not include another, so the two have the function twice.
-func TestReserveAndSweepExpireHoldsAlike(t *testing.T) {
+// TestReserveSweepAndCollectExpireHoldsAlike: a script can not include another, so the three have the function each.
+func TestReserveSweepAndCollectExpireHoldsAlike(t *testing.T) {
 	body := func(source string) string {
 		_, rest, _ := strings.Cut(source, "local function expire(reservation)\n")
 		body, _, _ := strings.Cut(rest, "\nend\n")
 		return strings.NewReplacer("left = redis", "redis", "held = redis", "redis").Replace(body)
 	}
-	if a, b := body(lua.SeckillReserve), body(lua.SeckillSweep); a != b || a == "" {
-		t.Errorf("seckill_reserve:\n%s\nseckill_sweep:\n%s", a, b)
+	a, b, c := body(lua.SeckillReserve), body(lua.SeckillSweep), body(lua.SeckillCollect)
+	if a != b || b != c || a == "" {
+		t.Errorf("seckill_reserve:\n%s\nseckill_sweep:\n%s\nseckill_collect:\n%s", a, b, c)
 	}
 }
 
@@ -130,6 +139,14 @@ func TestByHand(t *testing.T) {
 	const expires, over = "4102444800000", "4102444800001" // the year 2100, and a moment later
 	sale := []string{"s{tv}:sale", "s{tv}:buyers", "s{tv}:holds", "s{tv}:reservations", "s{tv}:outbox"}
 	plain := []string{"p{tv}:sale", "p{tv}:buyers", "p{tv}:holds", "p{tv}:reservations"} // no outbox
+	root := []string{"b{tv}:sale"}
+	bucket := func(n string) []string {
+		return []string{
+			"b{tv" + n + "}:sale|5000", "b{tv" + n + "}:buyers|5000", "b{tv" + n + "}:holds|5000", "b{tv" + n + "}:reservations|5000",
+			"b{tv" + n + "}:outbox|5000",
+		}
+	}
+	zero, one, lost := bucket(""), bucket("|1"), bucket("|2")
 	day := func(call string) []string { return []string{"q{ann}:items", "q{ann}:operations", "q{ann}:" + call} }
 	for _, step := range []struct {
 		file string
@@ -275,24 +292,63 @@ func TestByHand(t *testing.T) {
 		{"red_packet_refund", packet[:3], []string{over}, "ok 5"},
 		{"red_packet_grab", packet, []string{"o5", "cid", "c5"}, "closed 0 0 0 3"},
 		{"red_packet_audit", packet[:3], nil, "9 1 " + expires + " 3 5  ann 4"},
-		{"seckill_restock", sale, []string{"r1", "3"}, "ok 5 4 0 1"},
-		{"seckill_restock", sale, []string{"r1", "3"}, "ok 5 4 0 1"},
-		{"seckill_restock", sale, []string{"r1", "4"}, "conflict 5 4 0 1"},
-		{"seckill_restock", sale, []string{"r2", "-5"}, "too_few 5 4 0 1"},
-		{"seckill_restock", sale, []string{"r2", "9007199254740991"}, "too_many 5 4 0 1"},
-		{"seckill_restock", sale, []string{"r2", "-4"}, "ok 1 0 0 1"},
+		{"seckill_restock", sale, []string{"r1", "3"}, "ok 5 4 0 1 X"},
+		{"seckill_restock", sale, []string{"r1", "3"}, "ok 5 4 0 1 X"},
+		{"seckill_restock", sale, []string{"r1", "4"}, "conflict 5 4 0 1 X"},
+		{"seckill_restock", sale, []string{"r2", "-5"}, "too_few 5 4 0 1 X"},
+		{"seckill_restock", sale, []string{"r2", "9007199254740991"}, "too_many 5 4 0 1 X"},
+		{"seckill_restock", sale, []string{"r2", "-4"}, "ok 1 0 0 1 X"},
 		{"seckill_close", sale, nil, "1"},
 		{"seckill_close", sale, nil, "0"},
 		{"seckill_reserve", sale, []string{"o3", "cid", "1", "100", "c3"}, "closed 0  0 1 0 0"},
 		{"seckill_reserve", plain, []string{"o1", "ann", "1", "100", "c1"}, "not_ready 0  0 0 0 0"},
-		{"seckill_restock", plain, []string{"r1", "3"}, "not_ready 0 0 0 0"},
+		{"seckill_restock", plain, []string{"r1", "3"}, "not_ready 0 0 0 0 "},
 		{"seckill_close", plain, nil, "-1"},
-		{"seckill_open", plain, []string{"1", "0", "0", "1", "1000", "600000", "5000"}, "1"},
+		{"seckill_open", plain, []string{"1", "0", "0", "1", "1000", "600000", "", "5000"}, "1"},
 		{"seckill_reserve", plain, []string{"o1", "ann", "1", "100", "c1", "5000"}, "ok 0 held 0 1 1000 0"},
 		{"seckill_sweep", plain, []string{"100", "6000"}, "1"},
 		{"seckill_confirm", plain, []string{"o1", "7000"}, "ok 0 ann 1 0 1"},
-		{"seckill_restock", plain, []string{"r1", "3", "7000"}, "ok 4 3 0 1"},
+		{"seckill_restock", plain, []string{"r1", "3", "7000"}, "ok 4 3 0 1 5000"},
 		{"seckill_close", plain, []string{"7000"}, "1"},
+		{"seckill_root", root, nil, "none 0  0 0"},
+		{"seckill_begin", root, []string{"2", "9", "0", "0", "1", "1000", "660000", "5000"}, "opening 2 5000 9 0 0 1 1000 660000"},
+		{"seckill_begin", root, []string{"3", "7", "0", "0", "1", "1000", "660000", "6000"}, "opening 2 5000 9 0 0 1 1000 660000"},
+		{"seckill_open", root, []string{"1", "0", "0", "1", "1000", "600000"}, "2"},
+		{"seckill_open", zero, []string{"5", "0", "0", "1", "1000", "660000", "5000"}, "1"},
+		{"seckill_open", one, []string{"4", "0", "0", "1", "1000", "660000", "5000"}, "1"},
+		{"seckill_root", root, nil, "opening 2 5000 X 0"},
+		{"seckill_root", root, []string{"4000"}, "opening 2 5000 X 0"},
+		{"seckill_root", root, []string{"5000"}, "ready 2 5000 X 1"},
+		{"seckill_root", root, []string{"5000"}, "ready 2 5000 X 0"},
+		{"seckill_begin", root, []string{"2", "9", "0", "0", "1", "1000", "660000"}, "ready 2 5000 9 0 0 1 1000 660000"},
+		{"seckill_begin", sale, []string{"2", "9", "0", "0", "1", "1000", "660000"}, "one 1  0 0 0 0 0 0"},
+		{"seckill_root", sale, nil, "one 1  0 0"},
+		{"seckill_lend", zero, []string{"0", "1", "1"}, "ok 1 2"}, // half of what is left
+		{"seckill_lend", zero, []string{"0", "1", "3"}, "ok 1 2"}, // that is still on its way
+		{"seckill_collect", zero, []string{"100"}, "ok 0 3 1 1 1 2"},
+		{"seckill_accept", one, []string{"0", "1", "1", "2"}, "1"},
+		{"seckill_accept", one, []string{"0", "1", "1", "2"}, "0"},
+		{"seckill_finish", zero, []string{"1", "1"}, "1"},
+		{"seckill_finish", zero, []string{"1", "1"}, "0"},
+		{"seckill_lend", zero, []string{"0", "1", "9"}, "ok 2 3"}, // all
+		{"seckill_finish", zero, []string{"1", "1"}, "0"},
+		{"seckill_accept", one, []string{"0", "1", "2", "3"}, "1"},
+		{"seckill_accept", one, []string{"0", "1", "1", "2"}, "0"},
+		{"seckill_finish", zero, []string{"1", "2"}, "1"},
+		{"seckill_lend", zero, []string{"0", "1", "1"}, "none 0 0"},
+		{"seckill_collect", zero, []string{"100"}, "ok 0 0 2"},
+		{"seckill_collect", one, []string{"100"}, "ok 0 9 2"},
+		{"seckill_reserve", one, []string{"o1", "ann", "1", "100", "c1", "5000"}, "ok 0 held 8 9 1000 0"},
+		{"seckill_find", one, []string{"o1"}, "ok held ann"},
+		{"seckill_find", one, []string{"o2"}, "gone  "},
+		{"seckill_collect", one, []string{"100", "6000"}, "ok 1 9 3"},
+		{"seckill_keep", one, nil, "1"},
+		{"seckill_keep", lost, nil, "-1"},
+		{"seckill_find", lost, []string{"o1"}, "not_ready  "},
+		{"seckill_collect", lost, []string{"100"}, "not_ready 0 0 0"},
+		{"seckill_lend", lost, []string{"2", "1", "1"}, "not_ready 0 0"},
+		{"seckill_accept", lost, []string{"0", "2", "1", "2"}, "-1"},
+		{"seckill_finish", lost, []string{"1", "1"}, "-1"},
 	} {
 		out := redisCLI(t, s, "", "--eval", step.file+".lua", strings.Join(step.keys, " "), ",", step.args)
 		got := strings.Join(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), " ")

@@ -65,6 +65,7 @@ end
 redis.call('ZREM', holds, id)
 left = redis.call('HINCRBY', sale, 'left', units)
 redis.call('HINCRBY', sale, 'held', '-' .. units)
+redis.call('HINCRBY', sale, 'moves', '1')
 if redis.call('HINCRBY', buyers, buyer, '-' .. units) <= 0 then
   redis.call('HDEL', buyers, buyer)
 end

@@ -65,6 +65,7 @@ local function expire(reservation)
   end
   left = redis.call('HINCRBY', sale, 'left', back)
   redis.call('HINCRBY', sale, 'held', '-' .. back)
+  redis.call('HINCRBY', sale, 'moves', '1')
   if outbox then
     redis.call('XADD', outbox, '*', 'event', 'expired', 'id', reservation, 'buyer', who, 'quantity', back)
   end

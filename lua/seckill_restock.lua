@@ -8,7 +8,7 @@
 -- ARGV  1 operation     the operation ID, encoded
 --       2 units         to add; negative: to take away
 --       3 now           milliseconds; absent or empty: the server's clock
--- Returns {reason, stock, left, held, sold}
+-- Returns {reason, stock, left, held, sold, epoch}
 --       reason    ok (also when the operation was done before), not_ready (no such sale), conflict (the operation was of
 --                 other units), too_few (fewer are left than are to be taken away), too_many (no script can count the stock)
 
@@ -16,23 +16,23 @@ local sale, reservations, outbox = KEYS[1], KEYS[4], KEYS[5]
 local id, units = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
 
-local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep')
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'epoch')
 if not s[1] then
-  return {'not_ready', 0, 0, 0, 0}
+  return {'not_ready', 0, 0, 0, 0, ''}
 end
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
-local closes, keep = tonumber(s[5]), tonumber(s[6])
+local closes, keep, epoch = tonumber(s[5]), tonumber(s[6]), s[7] or ''
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 
 local done = redis.call('HGET', reservations, 'restock|' .. id)
 if done then
-  return {done == units and 'ok' or 'conflict', stock, left, held, sold}
+  return {done == units and 'ok' or 'conflict', stock, left, held, sold, epoch}
 elseif left + units < 0 then
-  return {'too_few', stock, left, held, sold}
+  return {'too_few', stock, left, held, sold, epoch}
 elseif stock + units > 2^53 - 1 then
-  return {'too_many', stock, left, held, sold}
+  return {'too_many', stock, left, held, sold, epoch}
 end
 
 if not now then
@@ -43,6 +43,7 @@ end
 redis.call('HSET', reservations, 'restock|' .. id, units)
 stock = redis.call('HINCRBY', sale, 'stock', units)
 left = redis.call('HINCRBY', sale, 'left', units)
+redis.call('HINCRBY', sale, 'moves', '1')
 if outbox then
   redis.call('XADD', outbox, '*', 'event', 'restocked', 'id', id, 'quantity', units)
 end
@@ -51,4 +52,4 @@ local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
-return {'ok', stock, left, held, sold}
+return {'ok', stock, left, held, sold, epoch}

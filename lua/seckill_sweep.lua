@@ -7,7 +7,7 @@
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reclaim       how many holds one call takes back at most
 --       2 now           milliseconds; absent or empty: the server's clock
--- Returns the number of holds taken back.
+-- Returns the number of holds taken back, -1 when there is no such sale.
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local reclaim = ARGV[1]
@@ -20,7 +20,7 @@ end
 
 local s = redis.call('HMGET', sale, 'closes', 'keep')
 if not s[1] then
-  return 0
+  return -1
 end
 local closes, keep = tonumber(s[1]), tonumber(s[2])
 
@@ -35,6 +35,7 @@ local function expire(reservation)
   end
   redis.call('HINCRBY', sale, 'left', back)
   redis.call('HINCRBY', sale, 'held', '-' .. back)
+  redis.call('HINCRBY', sale, 'moves', '1')
   if outbox then
     redis.call('XADD', outbox, '*', 'event', 'expired', 'id', reservation, 'buyer', who, 'quantity', back)
   end

@@ -156,6 +156,7 @@ func (a *app) status(w http.ResponseWriter, r *http.Request) {
 		unavailable(w)
 		return
 	}
+	s.Epoch = 0 // who buys has no use for it
 	reply(w, http.StatusOK, saleAnswer{item, s})
 }
 

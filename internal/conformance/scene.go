@@ -171,7 +171,7 @@ func (s *scene) wantUsed(g *core.Quota, want ...string) {
 func (s *scene) wantSale(g *core.Seckill, left, held, sold int64) {
 	s.Helper()
 	status, err := g.Status(s.Context(), "t1")
-	if want := (core.SaleStatus{Stock: left + held + sold, Left: left, Held: held, Sold: sold}); err != nil || status != want {
+	if want := (core.SaleStatus{Stock: left + held + sold, Left: left, Held: held, Sold: sold, Epoch: status.Epoch}); err != nil || status != want {
 		s.Errorf("the sale is %+v, %v, want %+v", status, err, want)
 	}
 }

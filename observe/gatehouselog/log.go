@@ -47,6 +47,7 @@ type Observer struct {
 type kind struct {
 	guard  string
 	reason core.Reason
+	shadow bool
 }
 
 type sample struct {
@@ -83,12 +84,12 @@ func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	if !e.Decided() || d.Allowed || !o.logger.Enabled(ctx, o.options.Level.Level()) {
 		return
 	}
-	notLogged, ok := o.take(kind{e.Guard, d.Reason}, time.Now())
+	notLogged, ok := o.take(kind{e.Guard, d.Reason, d.Attempt.Shadow}, time.Now())
 	if !ok {
 		return
 	}
 	attributes := append(make([]slog.Attr, 0, 10),
-		slog.String("guard", e.Guard), slog.String("reason", string(d.Reason)), slog.String("source", string(d.Source)))
+		slog.String("guard", e.Guard), slog.String("reason", string(d.Reason)), slog.String("source", e.Source()))
 	if d.Limit > 0 {
 		attributes = append(attributes, slog.Int64("limit", d.Limit), slog.Int64("remaining", d.Remaining))
 	}
@@ -101,7 +102,11 @@ func (o *Observer) Observe(ctx context.Context, e core.Event) {
 			attributes = append(attributes, slog.String("resource", o.name(d.Attempt.Resource)))
 		}
 	}
-	o.logger.LogAttrs(ctx, o.options.Level.Level(), "gatehouse: denied", append(attributes, slog.Int("not_logged", notLogged))...)
+	message := "gatehouse: denied"
+	if d.Attempt.Shadow {
+		message = "gatehouse: would have been denied"
+	}
+	o.logger.LogAttrs(ctx, o.options.Level.Level(), message, append(attributes, slog.Int("not_logged", notLogged))...)
 }
 
 // take reports whether one more of a kind may be logged now, and how many have not been since the last.

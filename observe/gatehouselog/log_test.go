@@ -59,8 +59,15 @@ func TestDenialsAreSampled(t *testing.T) {
 		flood("site", core.ReasonLimited, 100)
 		flood("site", core.ReasonOverLimit, 1) // another reason, another guard: not drowned by the first
 		flood("login", core.ReasonLimited, 1)
-		if got := len(l.records(t)); got != 5 {
-			t.Errorf("%d records, want 3 of the flood and the 2 others", got)
+		shadowed := denied("site", core.ReasonLimited)
+		shadowed.Decision.Attempt.Shadow = true
+		o.Observe(t.Context(), shadowed)
+		got := l.records(t)
+		if len(got) != 6 {
+			t.Fatalf("%d records, want 3 of the flood and the 3 others", len(got))
+		}
+		if r := got[5]; r["msg"] != "gatehouse: would have been denied" || r["source"] != "shadow" {
+			t.Errorf("in the shadow: %v", r)
 		}
 		<-time.After(time.Second)
 		flood("site", core.ReasonLimited, 2)

@@ -87,7 +87,7 @@ func (o *Observer) Observe(ctx context.Context, e core.Event) {
 		o.nearLimit.Add(ctx, 1, metric.WithAttributes(attributes...))
 	}
 	if e.Decided() {
-		attributes = append(attributes, attribute.String("gatehouse.source", sourceOf(e)))
+		attributes = append(attributes, attribute.String("gatehouse.source", e.Source()))
 		o.decisions.Add(ctx, 1, metric.WithAttributes(attributes...),
 			metric.WithAttributes(attribute.String("gatehouse.reason", string(e.Decision.Reason))))
 	}
@@ -114,12 +114,4 @@ func (o *Observer) trace(ctx context.Context, e core.Event, attributes []attribu
 		span.SetStatus(codes.Error, e.ErrorKind())
 	}
 	span.End(trace.WithTimestamp(ended))
-}
-
-// sourceOf is who decided.
-func sourceOf(e core.Event) string {
-	if e.Decision.Source == "" {
-		return "none"
-	}
-	return string(e.Decision.Source)
 }

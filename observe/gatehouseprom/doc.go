@@ -12,8 +12,8 @@
 //	gatehouse_breakers_open                                breakers that are open now
 //	gatehouse_breaker_changes_total{to}                    breakers that have turned "open" or "closed"
 //
-// The labels are words of the program: guard is a guard's name, reason a core.Reason, source a core.Source or "none" where nobody
-// had to be asked, op one of core.Event.Op. Who does what is in no label, so the number of series does not depend on the traffic.
+// The labels are words of the program: guard is a guard's name, reason a core.Reason, source what core.Event.Source
+// says, op one of core.Event.Op. Who does what is in no label, so the number of series does not depend on the traffic.
 //
 // A dashboard for Grafana is beside this file, with a description of each panel in README.md.
 package gatehouseprom

@@ -27,7 +27,7 @@ type Observer struct {
 type call struct {
 	guard, op string
 	reason    core.Reason
-	source    core.Source
+	source    string
 	decided   bool
 }
 
@@ -110,20 +110,16 @@ func (o *Observer) Observe(_ context.Context, e core.Event) {
 
 // series returns what the event counts into.
 func (o *Observer) series(e *core.Event) *series {
-	key := call{guard: e.Guard, op: e.Op, decided: e.Decided()}
+	key := call{guard: e.Guard, op: e.Op, source: "none", decided: e.Decided()}
 	if key.decided {
-		key.reason, key.source = e.Decision.Reason, e.Decision.Source
+		key.reason, key.source = e.Decision.Reason, e.Source()
 	}
 	if found, ok := o.calls.Load(key); ok {
 		return found.(*series)
 	}
-	source := string(key.source)
-	if source == "" {
-		source = "none"
-	}
-	s := &series{duration: o.durations.WithLabelValues(e.Guard, e.Op, source)}
+	s := &series{duration: o.durations.WithLabelValues(e.Guard, e.Op, key.source)}
 	if key.decided {
-		s.decided = o.decisions.WithLabelValues(e.Guard, string(key.reason), source)
+		s.decided = o.decisions.WithLabelValues(e.Guard, string(key.reason), key.source)
 	}
 	if found, loaded := o.calls.LoadOrStore(key, s); loaded {
 		return found.(*series)

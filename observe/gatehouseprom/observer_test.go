@@ -75,6 +75,7 @@ func TestMetricsOfGuards(t *testing.T) {
 	for range 12 {
 		_, _ = limit.Check(t.Context(), core.Attempt{Actor: "ann"})
 	}
+	_, _ = limit.Check(t.Context(), core.Attempt{Actor: "ann", Shadow: true})
 	_, _ = limit.Check(t.Context(), core.Attempt{Actor: "ann", Cost: 11})
 	_, _ = limit.Check(t.Context(), core.Attempt{})
 	d, _ := votes.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p"})
@@ -92,7 +93,7 @@ func TestMetricsOfGuards(t *testing.T) {
 	families := scrape(t, registry)
 	want(t, families, "gatehouse_decisions_total", map[string]float64{
 		"guard=site reason=ok source=redis": 10, "guard=site reason=limited source=redis": 1,
-		"guard=site reason=limited source=remembered": 1, "guard=site reason=over_limit source=none": 1,
+		"guard=site reason=limited source=remembered": 1, "guard=site reason=limited source=shadow": 1, "guard=site reason=over_limit source=none": 1,
 		"guard=site reason=ok source=local": 1, "guard=poll reason=ok source=redis": 1,
 	})
 	want(t, families, "gatehouse_near_limit_total", map[string]float64{"guard=site": 2})
@@ -101,6 +102,7 @@ func TestMetricsOfGuards(t *testing.T) {
 	})
 	want(t, families, "gatehouse_call_duration_seconds", map[string]float64{
 		"guard=site op=check source=redis": 11, "guard=site op=check source=remembered": 1, "guard=site op=check source=none": 8,
+		"guard=site op=check source=shadow":      1,
 		"guard=site op=check_local source=local": 1, "guard=poll op=check source=redis": 1, "guard=poll op=settle source=none": 1,
 	})
 	want(t, families, "gatehouse_breakers_open", map[string]float64{"": 1})

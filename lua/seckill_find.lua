@@ -1,0 +1,24 @@
+-- Seckill: tells whose reservation an operation ID is in one bucket. Who knows the buyer knows the bucket; who does not, as one
+-- who confirms by name, has to ask them all.
+--
+-- KEYS  1 sale          hash, as seckill_open writes it
+--       2 buyers        hash, as seckill_reserve writes it
+--       3 holds         sorted set, likewise
+--       4 reservations  hash, likewise
+--       5 outbox        stream, as seckill_open writes it; absent: no events
+-- ARGV  1 reservation   the operation ID, encoded
+-- Returns {reason, state, buyer}
+--       reason    ok, not_ready (no such bucket), gone (no such reservation)
+--       state     held, sold or expired
+
+local sale, reservations = KEYS[1], KEYS[4]
+
+if redis.call('EXISTS', sale) == 0 then
+  return {'not_ready', '', ''}
+end
+local record = redis.call('HGET', reservations, ARGV[1])
+if not record then
+  return {'gone', '', ''}
+end
+local state, buyer = string.match(record, '^(%a+) (%S+) ')
+return {'ok', state, buyer}

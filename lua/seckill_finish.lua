@@ -1,0 +1,38 @@
+-- Seckill: finishes a loan that the other bucket has accepted (see seckill_lend): it is not on its way any more.
+--
+-- KEYS  1 sale          hash, as seckill_open writes it
+--       2 buyers        hash, as seckill_reserve writes it
+--       3 holds         sorted set, likewise
+--       4 reservations  hash, likewise
+--       5 outbox        stream, as seckill_open writes it; absent: no events
+-- ARGV  1 to       the number of the bucket that has borrowed
+--       2 number   of the loan
+--       3 now      milliseconds; absent or empty: the server's clock
+-- Returns 1 when this call finished it, 0 when that was done before, -1 when there is no such bucket.
+
+local sale = KEYS[1]
+local to, number = ARGV[1], ARGV[2]
+local now = tonumber(ARGV[3])
+
+local s = redis.call('HMGET', sale, 'closes', 'keep', 'lent|' .. to)
+if not s[1] then
+  return -1
+end
+local closes, keep = tonumber(s[1]), tonumber(s[2])
+local last, units = string.match(s[3] or '0 0', '^(%d+) (%d+)$')
+if last ~= number or units == '0' then
+  return 0
+end
+
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+local ttl = keep + math.max(closes - now, 0)
+for _, key in ipairs(KEYS) do
+  redis.call('PEXPIRE', key, ttl)
+end
+redis.call('HSET', sale, 'lent|' .. to, number .. ' 0')
+return 1

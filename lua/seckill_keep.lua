@@ -1,0 +1,27 @@
+-- Seckill: lets a bucket live on that has not changed itself, because another bucket of the sale has.
+--
+-- KEYS  1 sale          hash, as seckill_open writes it
+--       2 buyers        hash, as seckill_reserve writes it
+--       3 holds         sorted set, likewise
+--       4 reservations  hash, likewise
+--       5 outbox        stream, as seckill_open writes it; absent: no events
+-- ARGV  1 now           milliseconds; absent or empty: the server's clock
+-- Returns 1, or -1 when there is no such bucket.
+
+local sale = KEYS[1]
+local now = tonumber(ARGV[1])
+
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local s = redis.call('HMGET', sale, 'closes', 'keep')
+if not s[1] then
+  return -1
+end
+local ttl = s[2] + math.max(s[1] - now, 0)
+for _, key in ipairs(KEYS) do
+  redis.call('PEXPIRE', key, ttl)
+end
+return 1

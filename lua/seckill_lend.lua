@@ -1,0 +1,61 @@
+-- Seckill: lends units of one bucket to another. They leave this bucket's stock and are on their way until the other bucket has
+-- accepted them (seckill_accept) and the loan is finished here (seckill_finish). The loan stays written down here all that time,
+-- so that anybody who finds it can bring it to its end, and none is lost with who began it.
+--
+-- KEYS  1 sale          hash, as seckill_open writes it
+--       2 buyers        hash, as seckill_reserve writes it
+--       3 holds         sorted set, likewise
+--       4 reservations  hash, likewise
+--       5 outbox        stream, as seckill_open writes it; absent: no events
+-- ARGV  1 from     this bucket's number
+--       2 to       the other bucket's number
+--       3 want     units, 1 or more: as many are lent, or half of what is left when that is more, or all when that is less
+--       4 now      milliseconds; absent or empty: the server's clock
+-- Returns {reason, number, units}
+--       reason    ok, none (nothing is left), not_ready (no such bucket)
+--       number    of the loan: loans between the same two buckets are numbered, and there is one at a time. When one is on its way it
+--                 is returned, and nothing more is lent
+
+local sale, outbox = KEYS[1], KEYS[5]
+local from, to, want = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local now = tonumber(ARGV[4])
+
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'lent|' .. to)
+if not s[1] then
+  return {'not_ready', 0, 0}
+end
+local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
+local closes, keep = tonumber(s[5]), tonumber(s[6])
+if left + held + sold ~= stock then
+  return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
+end
+
+local number, under_way = string.match(s[7] or '0 0', '^(%d+) (%d+)$')
+number, under_way = tonumber(number), tonumber(under_way)
+if under_way > 0 then
+  return {'ok', number, under_way}
+elseif left == 0 then
+  return {'none', 0, 0}
+end
+
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local lent = math.min(left, math.max(want, math.floor(left / 2)))
+local units = string.format('%.0f', lent)
+number = number + 1
+redis.call('HSET', sale, 'lent|' .. to, string.format('%.0f ', number) .. units)
+redis.call('HINCRBY', sale, 'stock', '-' .. units)
+redis.call('HINCRBY', sale, 'left', '-' .. units)
+redis.call('HINCRBY', sale, 'moves', '1')
+if outbox then
+  redis.call('XADD', outbox, '*', 'event', 'lent', 'id', from .. '-' .. to .. '-' .. string.format('%.0f', number), 'quantity', units)
+end
+
+local ttl = keep + math.max(closes - now, 0)
+for _, key in ipairs(KEYS) do
+  redis.call('PEXPIRE', key, ttl)
+end
+return {'ok', number, lent}
