@@ -2,6 +2,7 @@ package gatehouse_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,16 +21,23 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestREADMEShowsCodeThatCompiles: each block of Go in the README stands in example_test.go, whatever its indent.
+// TestREADMEShowsCodeThatCompiles: each block of Go in the README stands in a file of examples, whatever its indent.
 func TestREADMEShowsCodeThatCompiles(t *testing.T) {
-	compiled := "\n" + dedent(read(t, "example_test.go")) + "\n"
+	files, err := filepath.Glob("example_*test.go")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	compiled := ""
+	for _, file := range files {
+		compiled += "\n" + dedent(read(t, file)) + "\n"
+	}
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1)
 	if len(blocks) < 10 {
 		t.Fatalf("found only %d blocks", len(blocks))
 	}
 	for _, block := range blocks {
 		if !strings.Contains(compiled, "\n"+dedent(block[1])) {
-			t.Errorf("this is not in example_test.go:\n%s", block[1])
+			t.Errorf("this is in no example_*test.go:\n%s", block[1])
 		}
 	}
 }
