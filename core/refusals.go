@@ -67,7 +67,7 @@ func newRefusals(most time.Duration) *refusals {
 // answer is otherwise the one that Redis gave: what other processes took or gave back since is in neither Remaining nor
 // RetryAfter.
 //
-// Votes remembers duplicates for as long.
+// Votes remembers duplicates for as long; Seckill what is sold out and who has bought, 250 ms at most.
 //
 // Each guard remembers the 65,536 actors seen last, for each up to four different costs. The time is by the process's clock:
 // tests that move only the clock of a miniredis turn it off.

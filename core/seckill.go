@@ -124,7 +124,7 @@ func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
 	options = e.ackOptions(name, options)
 	return &Seckill{
 		guard: e.register("seckill", name, scripts...), options: options,
-		memory: newSaleMemory(), places: newPlaces(), turns: newTurns(),
+		memory: newSaleMemory(e.refusalMemory), places: newPlaces(), turns: newTurns(),
 	}
 }
 
@@ -183,11 +183,11 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 
 // Check implements Guard: it reserves units. The operation ID names the reservation.
 //
-// That an item is sold out, and that a buyer has all that one may have, is remembered by the process for 250 ms at most, and answered to
-// attempts of as many units or more that come without an operation ID: so long units that another process gives back, or a hold
-// that ends, are not seen. A buyer who has all that one may have hears ReasonSoldOut, in place of ReasonDuplicate, where only the
-// former is remembered. In a sale of several buckets, attempts with an operation ID hear ReasonSoldOut from memory too, when their
-// own bucket has been asked and has too little.
+// That an item is sold out, and that a buyer has all that one may have, is remembered by the process for 250 ms at most (see
+// WithRefusalMemory), and answered to attempts of as many units or more that come without an operation ID: so long units that
+// another process gives back, or a hold that ends, are not seen. A buyer who has all that one may have hears ReasonSoldOut, in place
+// of ReasonDuplicate, where only the former is remembered. In a sale of several buckets, attempts with an operation ID hear
+// ReasonSoldOut from memory too, when their own bucket has been asked and has too little.
 //
 // In a sale of several buckets ReasonSoldOut says that all of them together had fewer units left than the attempt asks for, at one
 // moment of the call or of those 250 ms. Where that can not be found out in time, because a bucket can not be asked or too many buyers
@@ -358,8 +358,8 @@ func (g *Seckill) endOnce(
 }
 
 // Sweep gives the units of reservations whose time is over back to the stock, at most 100 reservations of each bucket a call, and
-// returns how many it found. What a dead process has left on its way between buckets it brings to its end. Selling does not need it: Check takes such units itself when it would refuse without them. Sweep makes
-// them show in Status before that.
+// returns how many it found. What a dead process has left on its way between buckets it brings to its end. Selling does not need it:
+// Check takes such units itself when it would refuse without them. Sweep makes them show in Status before that.
 func (g *Seckill) Sweep(ctx context.Context, item string) (int, error) {
 	defer g.memory.gaveBack(item, "", g.engine.moment)
 	begun := time.Now()

@@ -369,7 +369,7 @@ func TestBucketsAgainstModel(t *testing.T) {
 				clock.Advance(time.Duration(rapid.IntRange(0, 4000).Draw(rt, "ms")) * time.Millisecond)
 				m.now = clock.Now()
 				g := guards[rapid.IntRange(0, 1).Draw(rt, "process")]
-				g.memory = newSaleMemory() // what it remembers has tests of its own
+				g.memory = newSaleMemory(saleRefusalFor) // what it remembers has tests of its own
 				who := buyer.Draw(rt, "buyer")
 				id := who + rapid.SampledFrom([]string{"1", "2", "3"}).Draw(rt, "id") // of one buyer: see TestBucketsEndByNameAlone
 				switch rapid.IntRange(0, 9).Draw(rt, "op") {

@@ -20,7 +20,7 @@ type saleMemory struct {
 }
 
 const (
-	// saleRefusalFor is how long a refusal is remembered, from when its call was sent.
+	// saleRefusalFor is how long a refusal is remembered at most, from when its call was sent.
 	saleRefusalFor = 250 * time.Millisecond
 	// soldOutItems is how many items are remembered.
 	soldOutItems = 1 << 12
@@ -28,8 +28,10 @@ const (
 	boughtBuyers = 1 << 14
 )
 
-func newSaleMemory() *saleMemory {
-	return &saleMemory{soldOut: newSaleRefusals(soldOutItems), bought: newSaleRefusals(boughtBuyers)}
+// newSaleMemory makes a memory of sales in an engine that remembers refusals for so long.
+func newSaleMemory(most time.Duration) *saleMemory {
+	most = min(most, saleRefusalFor)
+	return &saleMemory{soldOut: newSaleRefusals(most, soldOutItems), bought: newSaleRefusals(most, boughtBuyers)}
 }
 
 // answer decides the attempt of d and reports whether it could.
@@ -84,6 +86,7 @@ type saleKey struct{ item, buyer string }
 
 // saleRefusals are refusals for one reason.
 type saleRefusals struct {
+	most time.Duration // how long one is remembered; 0: not at all
 	*shards[saleKey, saleRefusal]
 }
 
@@ -95,8 +98,8 @@ type saleRefusal struct {
 	dropped     time.Time // what was sent before may not have seen the units that were given back
 }
 
-func newSaleRefusals(size int) saleRefusals {
-	return saleRefusals{newShards[saleKey, saleRefusal](size)}
+func newSaleRefusals(most time.Duration, size int) saleRefusals {
+	return saleRefusals{most, newShards[saleKey, saleRefusal](size)}
 }
 
 // find returns the refusal of so many units now.
@@ -106,7 +109,7 @@ func (m saleRefusals) find(key saleKey, quantity int64, now time.Time) (saleRefu
 	defer s.Unlock()
 	known, ok := s.Get(key)
 	age := now.Sub(known.sent) // negative when the clock was set back
-	return known, ok && known.quantity != 0 && quantity >= known.quantity && age >= 0 && age < saleRefusalFor
+	return known, ok && known.quantity != 0 && quantity >= known.quantity && age >= 0 && age < m.most
 }
 
 func (r saleRefusal) answer(d *Decision, reason Reason) {

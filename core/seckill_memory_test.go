@@ -61,6 +61,24 @@ func TestSoldOutIsRemembered(t *testing.T) {
 	})
 }
 
+func TestSalesRememberNothingWhereRefusalsAreNotRemembered(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		var asked atomic.Int64
+		e := newEngine(b, WithRefusalMemory(0))
+		e.rdb = busy{b.Client, func(redis.Cmder) { asked.Add(1) }}
+		g := e.Seckill("s", SeckillOptions{})
+		openSale(t, g, "tv", Sale{Stock: 1})
+		check(t, g, Attempt{Actor: "ann", Resource: "tv"})
+		for _, buyer := range []string{"ann", "bob"} { // has bought, comes too late
+			check(t, g, Attempt{Actor: buyer, Resource: "tv"})
+			before := asked.Load()
+			if d := check(t, g, Attempt{Actor: buyer, Resource: "tv"}); d.Source != SourceRedis || asked.Load() == before {
+				t.Errorf("%+v, without asking Redis", d)
+			}
+		}
+	})
+}
+
 func TestSoldOutIsForgottenByWhatGivesBackHere(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, _, clock, _ := twoProcesses(b)
@@ -104,7 +122,7 @@ func TestRefusalsThatWereOnTheirWayAreNotKept(t *testing.T) {
 	for _, reason := range []Reason{ReasonSoldOut, ReasonDuplicate} {
 		for _, buyer := range []string{"", "ann"} {
 			clock := newTestClock()
-			m := newSaleMemory()
+			m := newSaleMemory(saleRefusalFor)
 			d := Decision{Attempt: Attempt{Actor: "ann", Resource: "tv", Cost: 1}, Reason: reason}
 			sent := clock.Now()
 			clock.Advance(time.Millisecond)
@@ -131,7 +149,7 @@ func TestRefusalsThatWereOnTheirWayAreNotKept(t *testing.T) {
 }
 
 func TestSaleMemoryIsBounded(t *testing.T) {
-	m := newSaleMemory()
+	m := newSaleMemory(saleRefusalFor)
 	now := time.Now()
 	for i := range 2 * boughtBuyers {
 		a := Attempt{Actor: "ann", Resource: fmt.Sprint(i), Cost: 1}

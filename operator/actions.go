@@ -136,6 +136,14 @@ func actionsOf(g core.Guard) []action {
 		change("unban", func(ctx context.Context, in input) (any, error) { return done, g.Unban(ctx, in.attempt()) }, "*actor")
 	case *core.Votes:
 		look("tally", func(ctx context.Context, in input) (any, error) { return g.Tally(ctx, in.text("poll")) }, "*poll")
+		look("top", func(ctx context.Context, in input) (any, error) {
+			return g.Top(ctx, in.text("poll"), int(in.number("choices")))
+		}, "*poll", "*choices")
+		look("recount", func(ctx context.Context, in input) (any, error) { return g.Recount(ctx, in.text("poll")) }, "*poll")
+		look("find-votes", func(ctx context.Context, in input) (any, error) { return voidVotes(ctx, g, in, true) }, "*poll", "voter", "origin")
+		change("void-votes", func(ctx context.Context, in input) (any, error) { return voidVotes(ctx, g, in, false) },
+			"*poll", "voter", "origin")
+		change("repair", func(ctx context.Context, in input) (any, error) { return g.Repair(ctx, in.text("poll")) }, "*poll")
 	case *core.Quota:
 		look("used", func(ctx context.Context, in input) (any, error) {
 			items, left, err := g.Used(ctx, in.attempt())
@@ -168,6 +176,21 @@ func actionsOf(g core.Guard) []action {
 		all[i].read = all[i].check
 	}
 	return all
+}
+
+// voidVotes voids the votes of a voter, or those that came from one origin, or both: those that a voter has sent from there. Their
+// voters can not vote again. A dry run says how many there are.
+func voidVotes(ctx context.Context, g *core.Votes, in input, dry bool) (any, error) {
+	voter, origin := in.text("voter"), in.text("origin")
+	if voter == "" && origin == "" {
+		return nil, fmt.Errorf("%w: name a voter or an origin, or all votes of the poll would be meant", core.ErrInvalidAttempt)
+	}
+	return g.Void(ctx, in.text("poll"), core.VoidOptions{
+		Match: func(e core.VoteEvent) bool {
+			return (voter == "" || e.Voter == voter) && (origin == "" || e.Origin == origin)
+		},
+		DryRun: dry,
+	})
 }
 
 func rolloutActions(r *nethttpmw.Rollout) []action {
@@ -209,7 +232,7 @@ func (a action) check(in *input) {
 			in.fail("%s is missing", name)
 		}
 		switch name {
-		case "units":
+		case "units", "choices":
 			in.number(name)
 		case "length":
 			in.duration(name)

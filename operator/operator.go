@@ -186,7 +186,7 @@ func explain(err error) (status int, detail string) {
 		return http.StatusBadRequest, err.Error()
 	case errors.Is(err, core.ErrNoSale), errors.Is(err, core.ErrNoPacket), errors.Is(err, core.ErrNoPoll):
 		return http.StatusNotFound, err.Error()
-	case errors.Is(err, core.ErrTooFewLeft), errors.Is(err, core.ErrPacketOpen):
+	case errors.Is(err, core.ErrTooFewLeft), errors.Is(err, core.ErrPacketOpen), errors.Is(err, core.ErrNoAudit):
 		return http.StatusConflict, err.Error()
 	}
 	return http.StatusServiceUnavailable, "This could not be done, or nobody knows: the log says why. Asking again is safe."

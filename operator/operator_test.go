@@ -48,7 +48,7 @@ func newDesk(t *testing.T, b redistest.Backend) *desk {
 		T:       t,
 		limit:   gate.SlidingWindow("limit", core.PerHour(2)),
 		bans:    gate.Bans("bans", core.BanOptions{}),
-		votes:   gate.Votes("vote", core.VoteOptions{}),
+		votes:   gate.Votes("vote", core.VoteOptions{Audit: true}),
 		quota:   gate.Quota("quota", core.QuotaOptions{Items: 3, Period: core.Daily(time.UTC)}),
 		sale:    gate.Seckill("sale", core.SeckillOptions{}),
 		packet:  gate.RedPacket("packet", core.RedPacketOptions{}),
@@ -172,6 +172,21 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 
 		decided(d.votes.Check(ctx, core.Attempt{Actor: "ann", Resource: "final", Item: "red"}))
 		d.want(get("/vote/tally", "poll=final"), 200, `{"red":1}`)
+		for i := range 3 {
+			decided(d.votes.Check(ctx, core.Attempt{
+				Actor: fmt.Sprint("bot ", i), Resource: "final", Item: "blue", Origin: "198.51.100.7",
+			}))
+		}
+		d.want(get("/vote/top", "poll=final", "choices=1"), 200, `[{"choice":"blue","weight":3}]`)
+		d.want(get("/vote/find-votes", "poll=final", "origin=198.51.100.7"), 200, `{"matched":3,"voided":3,"weights":{"blue":3}}`)
+		d.want(get("/vote/tally", "poll=final"), 200, `{"blue":3,"red":1}`)
+		d.want(post("/vote/void-votes", "poll=final", "voter=bot 1", "origin=198.51.100.7"), 200,
+			`{"matched":1,"voided":1,"weights":{"blue":1}}`)
+		d.want(post("/vote/void-votes", "poll=final", "origin=198.51.100.7"), 200, `{"matched":3,"voided":2,"weights":{"blue":2}}`)
+		d.want(get("/vote/tally", "poll=final"), 200, `{"red":1}`)
+		d.want(post("/vote/void-votes", "poll=final"), 400, "")
+		d.want(get("/vote/recount", "poll=final"), 200, "")
+		d.want(post("/vote/repair", "poll=final"), 200, "")
 
 		decided(d.quota.Check(ctx, core.Attempt{Actor: "ann", Item: "article-1"}))
 		d.want(get("/quota/used", "actor=ann"), 200, `{"items":["article-1"],"remaining":2}`)
@@ -361,7 +376,7 @@ func TestOperatorPages(t *testing.T) {
 	}
 	if want := `limit limit [peek reset rollout set-rollout switch]
 bans bans [status ban unban]
-vote votes [tally]
+vote votes [tally top recount find-votes void-votes repair]
 quota quota [used reset]
 sale sale [status reconcile restock sweep close]
 packet red packet [audit refund]

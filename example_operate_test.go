@@ -1,0 +1,55 @@
+package gatehouse_test
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/operator"
+)
+
+func Example_rollout() {
+	gate, perIP, _ := rules()
+	r := gin.New()
+
+	try := nethttpmw.Shadow()
+	tighter := ratelimit.Rule{
+		Guard:   gate.SlidingWindow("tighter", core.PerMinute(60)),
+		Who:     keyfuncs.IP(),
+		Rollout: try,
+	}
+	r.Use(ratelimit.Gin(tighter, perIP))
+
+	report := try.Report()  // how many would have been refused; nobody was
+	err := try.Set(100, 10) // refuses for every tenth client, always the same ones
+	try.Switch(false)       // for nobody
+
+	_, _ = report, err
+}
+
+func Example_operator() {
+	_, perIP, buy := rules()
+	mux := http.NewServeMux()
+
+	ops := operator.New(operator.Options{
+		Rules: []nethttpmw.Rule{perIP, buy},
+		Authorize: func(r *http.Request, a operator.Action) (string, error) {
+			return staffMember(r, a.Changes)
+		},
+	})
+	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
+}
+
+// staffMember says who has signed in, and whether that one may look, or change things.
+func staffMember(r *http.Request, changes bool) (string, error) {
+	name, role := r.Header.Get("X-User"), r.Header.Get("X-Role") // which the login in front has set
+	if role != "administrator" && (role != "support" || changes) {
+		return "", errors.New("not for " + name)
+	}
+	return name, nil
+}
