@@ -98,6 +98,8 @@ func kindOf(g core.Guard) string {
 		return "sale"
 	case *core.RedPacket:
 		return "red packet"
+	case *core.Idempotency:
+		return "idempotency"
 	}
 	return "guard"
 }
@@ -167,9 +169,16 @@ func actionsOf(g core.Guard) []action {
 			return map[string]int64{"amount": amount}, err
 		}, "*packet")
 	}
-	if g, ok := g.(interface {
+	switch g := g.(type) {
+	case *core.Idempotency:
+		change("reset", func(ctx context.Context, in input) (any, error) {
+			a := in.attempt()
+			a.ID = in.text("id")
+			return done, g.Reset(ctx, a)
+		}, "*actor", "resource", "*id")
+	case interface {
 		Reset(context.Context, core.Attempt) error
-	}); ok {
+	}:
 		change("reset", func(ctx context.Context, in input) (any, error) { return done, g.Reset(ctx, in.attempt()) }, "*actor", "resource")
 	}
 	for i := range all {

@@ -33,6 +33,7 @@ type desk struct {
 	quota   *core.Quota
 	sale    *core.Seckill
 	packet  *core.RedPacket
+	once    *core.Idempotency
 	rollout *nethttpmw.Rollout
 
 	mu     sync.Mutex
@@ -52,6 +53,7 @@ func newDesk(t *testing.T, b redistest.Backend) *desk {
 		quota:   gate.Quota("quota", core.QuotaOptions{Items: 3, Period: core.Daily(time.UTC)}),
 		sale:    gate.Seckill("sale", core.SeckillOptions{}),
 		packet:  gate.RedPacket("packet", core.RedPacketOptions{}),
+		once:    gate.Idempotency("once", core.IdempotencyOptions{}),
 		rollout: new(nethttpmw.Rollout),
 	}
 	d.Handler = operator.New(operator.Options{
@@ -60,7 +62,7 @@ func newDesk(t *testing.T, b redistest.Backend) *desk {
 			{Guard: d.limit, Who: keyfuncs.IP(), Bans: d.bans, Rollout: d.rollout}, // mounted on another route
 			{Guard: d.votes, Who: keyfuncs.IP()},
 		},
-		Guards: []core.Guard{d.quota, d.sale, d.packet, d.limit},
+		Guards: []core.Guard{d.quota, d.sale, d.packet, d.once, d.limit},
 		Authorize: func(r *http.Request, a operator.Action) (string, error) {
 			name, _, _ := r.BasicAuth()
 			if name != "eve" || a.Name == "close" {
@@ -213,6 +215,17 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 		}
 		d.want(post("/packet/refund", "packet=party"), 409, "")
 		d.want(post("/packet/refund", "packet=none"), 404, "")
+
+		operation := core.Attempt{Actor: "ann", ID: "order-1"}
+		decided(d.once.Check(ctx, operation))
+		if got := decided(d.once.Check(ctx, operation)); got.Allowed {
+			t.Errorf("an operation that runs: %+v", got)
+		}
+		d.want(post("/once/reset", "actor=ann"), 400, "")
+		d.want(post("/once/reset", "actor=ann", "id=order-1"), 200, `{"done":true}`)
+		if got := decided(d.once.Check(ctx, operation)); !got.Allowed {
+			t.Errorf("after its reset: %+v", got)
+		}
 
 		d.want(post("/limit/set-rollout", "enabled=50", "enforced=12.5"), 200, "")
 		d.want(post("/limit/switch", "on=false"), 200, "")
@@ -380,6 +393,7 @@ vote votes [tally top recount find-votes void-votes repair]
 quota quota [used reset]
 sale sale [status reconcile restock sweep close]
 packet red packet [audit refund]
+once idempotency [reset]
 `; text != want {
 		t.Errorf("the list is\n%s, want\n%s", text, want)
 	}
