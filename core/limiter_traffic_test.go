@@ -36,7 +36,7 @@ func (w *exactWindow) allow(now int64) bool {
 // one decision may differ from the definition.
 func TestLimiterUnderTraffic(t *testing.T) {
 	const windows = 1.5
-	keys := map[int64]int{0: 200, 60: 100} // by the resolution
+	keys := map[int64]int{0: 80, 60: 40} // by the resolution
 	if soak() {
 		keys = map[int64]int{0: 10_000, 60: 1000}
 	}

@@ -453,9 +453,9 @@ func TestRefusalsAreBounded(t *testing.T) {
 	r := newRefusals(time.Second)
 	limits := []Limit{PerMinute(9)}
 	now := newTestClock().Now()
-	for i := range 3 * refusalKeys {
+	for i := range refusalKeys * 3 / 2 {
 		key := fmt.Sprint(i)
-		for range 2 * refusalCosts {
+		for range refusalCosts + 2 {
 			d := Decision{Attempt: Attempt{Cost: rng.Int64N(9) + 1}, RetryAfter: time.Minute}
 			r.hear(r.ask(key, now), limits, d, now)
 		}

@@ -224,7 +224,7 @@ func TestLoansInAFullRedis(t *testing.T) {
 // TestSoldOutIsNeverSaidWhileUnitsAreLeft: of two units at most one is held at any moment, now in this bucket, now in that, while both move.
 func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		rounds := 300
+		rounds := 150
 		if soak() {
 			rounds = 5000
 		}

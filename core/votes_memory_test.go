@@ -12,7 +12,7 @@ import (
 
 // TestVotesMemory measures what a poll's records take, with IDs of all lengths: less than 20 bytes a voter, the choice included.
 func TestVotesMemory(t *testing.T) {
-	voters := 50_000
+	voters := 25_000
 	if soak() {
 		voters = 1_000_000
 	}

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -20,8 +21,13 @@ import (
 // begin with a prefix that a [Backend] of the package had; otherwise Main prints
 // the first 20 that do not, and exits with 1. (The keys on a miniredis are
 // judged likewise when its test ends.)
+//
+// Without GATEHOUSE_SOAK, rapid.Check tries fewer times than its own default; the flag -rapid.checks says otherwise.
 func Main(m *testing.M) {
 	shared.underMain.Store(true)
+	if checks := flag.Lookup("rapid.checks"); checks != nil && !Soak() {
+		_ = checks.Value.Set("40") // it is a number; flags are parsed by m.Run, and win
+	}
 	code := m.Run()
 	if !inspectShared(os.Stderr) {
 		code = max(code, 1)
