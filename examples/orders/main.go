@@ -94,7 +94,7 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
+	defer func() { _ = rdb.Close() }()
 	store, err := openStore(ctx, s.db)
 	if err != nil {
 		return err
