@@ -2,6 +2,9 @@ package core
 
 import (
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,6 +67,90 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 // TestAckedSeckillAgainstModel: where all replicas are there, an Acked sale is a sale like any other.
 func TestAckedSeckillAgainstModel(t *testing.T) {
 	seckillAgainstModel(t, redistest.Cluster(t), SeckillOptions{Durability: Acked, AckWithin: 9 * time.Second})
+}
+
+// TestAckedBucketsRace: a sale of several buckets, each with a replica of its own, in which stock has to move to the last buyers. All that
+// was promised is on a replica, loans too.
+func TestAckedBucketsRace(t *testing.T) {
+	const buyers, stock, buckets, processes = 300, 40, 4, 2
+	b := redistest.Cluster(t)
+	guards := make([]*Seckill, processes)
+	for i := range guards {
+		e := New(b.NewClient(t), WithPrefix(b.Prefix), WithDeadline(time.Minute), WithObserver(ignore{}))
+		guards[i] = e.Seckill("s", SeckillOptions{Durability: Acked, AckWithin: 59 * time.Second})
+	}
+	openSale(t, guards[0], "tv", Sale{Stock: stock, Buckets: buckets})
+	at := placeOf(t, guards[0], "tv", buckets)
+
+	var sold atomic.Int64
+	var all sync.WaitGroup
+	for i := range buyers {
+		all.Go(func() {
+			bucket := 0 // where most buyers are, so that the others lend
+			if i%10 == 0 {
+				bucket = 1
+			}
+			g := guards[i%processes]
+			d, err := g.Check(t.Context(), Attempt{Actor: buyerOf(at, bucket, i), Resource: "tv", ID: fmt.Sprint("op ", i)})
+			switch {
+			case err != nil || !d.Allowed && d.Reason != ReasonSoldOut:
+				t.Errorf("buyer %d: %+v, %v", i, d, err)
+			case d.Allowed:
+				if err := g.Settle(t.Context(), d, true); err != nil {
+					t.Errorf("buyer %d: %v", i, err)
+				}
+				sold.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if sold.Load() != stock {
+		t.Errorf("%d units sold of %d", sold.Load(), stock)
+	}
+	wantStatus(t, guards[0], "tv", 0, 0, stock)
+	r, err := guards[1].Reconcile(t.Context(), "tv")
+	if err != nil || !r.Consistent() {
+		t.Errorf("%v, %v", r, err)
+	}
+	loans := 0
+	events, err := guards[0].Events(t.Context(), "tv", "", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Kind == EventLent {
+			loans++
+		}
+	}
+	if loans == 0 {
+		t.Error("no bucket has lent anything")
+	}
+}
+
+// TestAckedLoansWaitForReplicas: what is lent or accepted without a replica that knows of it is nobody's to count on.
+func TestAckedLoansWaitForReplicas(t *testing.T) {
+	b := redistest.Single(t) // has no replica
+	fast := newEngine(b).Seckill("s", SeckillOptions{})
+	g := newEngine(b).Seckill("s", SeckillOptions{Durability: Acked, AckWithin: 20 * time.Millisecond})
+	openSale(t, fast, "tv", Sale{Stock: 8, Buckets: 4})
+	at := placeOf(t, fast, "tv", 4)
+	if l, err := g.lend(t.Context(), at, 1, 0, 1); !errors.Is(err, ErrUnconfirmed) {
+		t.Errorf("lend: %+v, %v", l, err)
+	}
+	l, err := fast.lend(t.Context(), at, 1, 0, 1) // is on its way already
+	if err != nil || l.number != 1 || l.units != 1 {
+		t.Fatalf("%+v, %v: want the first loan", l, err)
+	}
+	if err := g.accept(t.Context(), at, l); !errors.Is(err, ErrUnconfirmed) {
+		t.Errorf("accept: %v", err)
+	}
+	if err := g.accept(t.Context(), at, l); !errors.Is(err, ErrUnconfirmed) { // accepted before, and still on no replica
+		t.Errorf("accept again: %v", err)
+	}
+	if err := fast.complete(t.Context(), at, []loan{l}); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, fast, "tv", 8, 0, 0)
 }
 
 // TestAckedWithoutReplicas: nobody is there who could confirm anything, so nobody wins, and who is refused does not wait.

@@ -21,6 +21,10 @@ type SaleEvent struct {
 	// ID is the operation ID: the reservation's, of EventRestocked the restock's own, of EventLent and EventBorrowed the loan's, the
 	// same for both. EventOpened and EventClosed have none.
 	ID string
+	// Key is the ID as the sale keeps it: letters, digits and marks of ASCII, at most 96 bytes. No two IDs have the same Key, while
+	// the ID itself may be the short name of a long one: see ParseSaleEvent. A consumer's unique key is best made of the item, the sale's
+	// Epoch, the Bucket and this: a sale that is opened again may have the same IDs, and so may buyers of different buckets.
+	Key string
 	// Buyer is whose reservation it is, where there is one.
 	Buyer string
 	// Quantity is in units: of EventOpened the stock, of EventRestocked what was added to it, negative when taken away.
@@ -31,9 +35,10 @@ type SaleEvent struct {
 	// Late reports that the reservation had expired before it was confirmed, so that its units are not those that were held.
 	// EventSold only.
 	Late bool
-	// Epoch is the sale's: see SaleStatus. EventOpened only; what follows is of the same sale, until the next EventOpened with another.
+	// Epoch is the sale's: see SaleStatus. EventOpened only, the first event of each outbox; what follows is of the same sale, until the
+	// next EventOpened with another.
 	Epoch int64
-	// Bucket is the number of the bucket, from 0, that Events has found the event in.
+	// Bucket is the number of the bucket, from 0, that Events has found the event in. Who reads the outboxes himself has it from OutboxKeys.
 	Bucket int
 }
 
@@ -183,7 +188,7 @@ func earlier(a, b string) bool {
 // exists from Open on; ParseSaleEvent reads its messages. Such a reader should not trim it: Reconcile counts by it.
 func (g *Seckill) OutboxKey(item string) string { return g.keyAt(place{item: item}, 0, "outbox") }
 
-// OutboxKeys returns the keys of all outboxes of a sale, one for each bucket, for who reads them with a consumer group. The keys of
+// OutboxKeys returns the keys of all outboxes of a sale, one for each bucket, in their order, for who reads them with a consumer group. The keys of
 // a sale of several buckets have its epoch in them: a sale that is opened again has others. ErrNoSale: there is no such sale, or it is not open
 // yet.
 func (g *Seckill) OutboxKeys(ctx context.Context, item string) ([]string, error) {
@@ -210,7 +215,8 @@ func (g *Seckill) outboxKeys(ctx context.Context, item string) (keys []string, e
 }
 
 // ParseSaleEvent reads a message of a sale's outbox. Buyers and operation IDs that are long, more than 96 bytes once encoded,
-// have the name by which the sale knows them: '#' and the SHA-256 in unpadded base64url.
+// have the name by which the sale knows them: '#' and the SHA-256 in unpadded base64url. A text that is just that by itself reads the
+// same; the Key tells the two apart.
 func ParseSaleEvent(message redis.XMessage) (SaleEvent, error) {
 	var err error
 	text := func(field string) string {
@@ -233,6 +239,7 @@ func ParseSaleEvent(message redis.XMessage) (SaleEvent, error) {
 		Position: message.ID,
 		Kind:     SaleEventKind(text("event")),
 		ID:       decode(text("id")),
+		Key:      text("id"),
 		Buyer:    decode(text("buyer")),
 		Quantity: number("quantity"),
 		Late:     number("late") == 1,

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -166,9 +167,36 @@ func TestSeckillEventsHostileText(t *testing.T) {
 				want = stored // too long to be kept as it is
 			}
 			events, err := g.Events(t.Context(), text, "", 1000)
-			if err != nil || len(events) != 2 || events[1].Buyer != want || events[1].ID != want {
+			if err != nil || len(events) != 2 || events[1].Buyer != want || events[1].ID != want ||
+				events[1].Key != encode(text) || len(events[1].Key) > maxPlain {
 				t.Errorf("%.40q: %+v, %v", text, events, err)
 			}
+		}
+	})
+}
+
+// TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne: they are two reservations, which a consumer has to tell apart.
+func TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Seckill("s", SeckillOptions{})
+		openSale(t, g, "tv", Sale{Stock: 2})
+		long := strings.Repeat("long ", 20)
+		for buyer, id := range map[string]string{"ann": long, "bob": encode(long)} {
+			settle(t, g, check(t, g, Attempt{Actor: buyer, Resource: "tv", ID: id}), true)
+		}
+		events, err := g.Events(t.Context(), "tv", "", 10)
+		if err != nil || len(events) != 5 {
+			t.Fatalf("%+v, %v", events, err)
+		}
+		buyers := map[string]string{}
+		for _, e := range events[1:] {
+			if buyer, known := buyers[e.Key]; known && buyer != e.Buyer {
+				t.Errorf("%s and %s have the key %s", buyer, e.Buyer, e.Key)
+			}
+			buyers[e.Key] = e.Buyer
+		}
+		if len(buyers) != 2 {
+			t.Errorf("keys %v: want one for each reservation", buyers)
 		}
 	})
 }

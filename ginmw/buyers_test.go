@@ -32,6 +32,7 @@ var markets = []struct {
 }{
 	{"redis", redistest.Single, core.Sale{PerBuyer: 2}},
 	{"cluster", redistest.Cluster, core.Sale{PerBuyer: 2}},
+	{"buckets", redistest.Cluster, core.Sale{PerBuyer: 2, Buckets: 8}},
 }
 
 // crowd is how many buyers there are, and units for them.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 const (
@@ -19,12 +21,21 @@ const (
 	blocks = time.Second
 	// stepLimit is how long one step may take. A step that has begun is not given up for a signal.
 	stepLimit = 30 * time.Second
+	// looks is how often a consumer looks which outboxes there are.
+	looks = time.Second
 	// After an error a consumer waits, each time twice as long.
 	shortestPause, longestPause = 50 * time.Millisecond, 5 * time.Second
 )
 
-// outbox is one stream with the events of an item's sale.
-type outbox struct{ item, key string }
+// outbox is one stream with the events of an item's sale. A sale has one for each of its buckets.
+type outbox struct {
+	item   string
+	bucket int
+	key    string
+}
+
+// errNoOutbox says that there is no such stream: the sale is not open yet, is over for long, or is lost.
+var errNoOutbox = errors.New("there is no such outbox")
 
 // consumer writes the events of outboxes into a store. Redis keeps for its group what has been handed out, to whom, and what of
 // it is done; the consumer itself keeps nothing, so it may die at any moment.
@@ -33,6 +44,7 @@ type outbox struct{ item, key string }
 // store takes the same event again without a change.
 type consumer struct {
 	rdb        redis.UniversalClient
+	sale       *core.Seckill
 	store      *store
 	group      string        // of all consumers that share the work
 	name       string        // of this one, now and after a restart
@@ -40,15 +52,45 @@ type consumer struct {
 	log        *slog.Logger
 }
 
-// run follows all outboxes until ctx is over, each by itself: on a cluster they are on different servers.
-func (c *consumer) run(ctx context.Context, outboxes []outbox) {
+// run follows the sales of all items until ctx is over.
+func (c *consumer) run(ctx context.Context, items []string) {
 	var all sync.WaitGroup
-	for _, o := range outboxes {
-		all.Go(func() { c.follow(ctx, o) })
+	for _, item := range items {
+		all.Go(func() { c.watch(ctx, item) })
 	}
 	all.Wait()
 }
 
+// watch follows all outboxes of an item, each by itself: on a cluster they are on different servers. How many there are is known when
+// the sale is open. A sale of several buckets that was lost and is opened again has others, so watch goes on looking; the old
+// ones are followed as long as they exist.
+func (c *consumer) watch(ctx context.Context, item string) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	var followed sync.Map // by key
+	said := ""
+	for ctx.Err() == nil {
+		keys, err := c.sale.OutboxKeys(ctx, item)
+		switch {
+		case err == nil:
+			said = ""
+		case err.Error() != said && ctx.Err() == nil:
+			said = err.Error()
+			c.log.Warn("the orders have to wait", "item", item, "err", err)
+		}
+		for bucket, key := range keys {
+			if _, already := followed.LoadOrStore(key, true); !already {
+				all.Go(func() {
+					defer followed.Delete(key)
+					c.follow(ctx, outbox{item, bucket, key})
+				})
+			}
+		}
+		wait(ctx, looks)
+	}
+}
+
+// follow handles what comes in an outbox until ctx is over, or until the outbox does not exist.
 func (c *consumer) follow(ctx context.Context, o outbox) {
 	pause := shortestPause
 	for ctx.Err() == nil {
@@ -58,6 +100,9 @@ func (c *consumer) follow(ctx context.Context, o outbox) {
 			continue
 		}
 		c.log.Warn("the orders have to wait", "outbox", o.key, "pause", pause, "err", err)
+		if errors.Is(err, errNoOutbox) {
+			return
+		}
 		wait(ctx, pause)
 		pause = min(2*pause, longestPause)
 	}
@@ -68,6 +113,10 @@ func (c *consumer) follow(ctx context.Context, o outbox) {
 func (c *consumer) step(ctx context.Context, o outbox) error {
 	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
+	opened, err := c.opened(ctx, o.key)
+	if err != nil {
+		return err
+	}
 	messages, err := c.next(ctx, o.key)
 	if redis.HasErrorPrefix(err, "NOGROUP") {
 		return c.join(ctx, o.key)
@@ -75,7 +124,13 @@ func (c *consumer) step(ctx context.Context, o outbox) error {
 	if err != nil || len(messages) == 0 {
 		return err
 	}
-	if err := c.store.write(ctx, o.item, messages, c.log); err != nil {
+	switch still, err := c.opened(ctx, o.key); {
+	case err != nil:
+		return err
+	case still != opened:
+		return errors.New("the sale was lost and opened again: perhaps the messages are of the one, perhaps of the other")
+	}
+	if err := c.store.write(ctx, o, opened.Epoch, messages, c.log); err != nil {
 		return err
 	}
 	// Done, but not deleted: Reconcile counts by the stream, which goes when its sale does.
@@ -84,6 +139,22 @@ func (c *consumer) step(ctx context.Context, o outbox) error {
 		ids[i] = m.ID
 	}
 	return c.rdb.XAck(ctx, o.key, c.group, ids...).Err()
+}
+
+// opened returns the first event of an outbox, which says by its epoch which sale the outbox is of. It is asked for again with each
+// batch, because a sale of one bucket that was lost and opened again has its outbox at the same key.
+func (c *consumer) opened(ctx context.Context, key string) (first core.SaleEvent, err error) {
+	messages, err := c.rdb.XRangeN(ctx, key, "-", "+", 1).Result()
+	if err != nil {
+		return first, fmt.Errorf("read the beginning: %w", err)
+	}
+	if len(messages) == 0 {
+		return first, errNoOutbox
+	}
+	if first, err = core.ParseSaleEvent(messages[0]); err == nil && first.Kind != core.EventOpened {
+		err = fmt.Errorf("the outbox begins with %q, so nobody knows of which sale it is", first.Kind)
+	}
+	return first, err
 }
 
 // next returns messages to be handled, the oldest first: those that this consumer was given before and has not done, among them
@@ -117,7 +188,7 @@ func (c *consumer) join(ctx context.Context, key string) error {
 	case err == nil, redis.HasErrorPrefix(err, "BUSYGROUP"): // another one was faster
 		return nil
 	case strings.Contains(err.Error(), "requires the key to exist"):
-		return errors.New("the sale is not open")
+		return errNoOutbox
 	}
 	return fmt.Errorf("join: %w", err)
 }

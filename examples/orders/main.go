@@ -5,8 +5,9 @@
 //	go run .                                             # tries it: a Redis inside, 100 units, 300 buyers
 //	REDIS_URL=redis://127.0.0.1:6379 go run . -units 100 # the same on a Redis of yours
 //	REDIS_URL=redis://127.0.0.1:6379 go run . -items tv-55,radio -name worker-1
+//	REDIS_URL='redis://10.0.0.1:6379?addr=10.0.0.2:6379' go run . -cluster -units 100 -buckets 8
 //
-// The last form is the worker alone: run as many as you like, each with a name of its own that it has again after a
+// On a cluster a sale may be spread over several buckets, each with an outbox of its own; the worker finds them by itself. The third form is the worker alone: run as many as you like, each with a name of its own that it has again after a
 // restart. A signal ends it when the messages that it has in hand are done.
 //
 // The database is SQLite, because then this example needs no server and its orders are one file that sqlite3 opens. The
@@ -44,6 +45,8 @@ type settings struct {
 	name       string
 	claimAfter time.Duration
 	units      int64
+	buckets    int
+	cluster    bool
 	redisURL   string
 	prefix     string
 }
@@ -72,6 +75,8 @@ func parse(args []string) (s settings, err error) {
 		"how long a worker may leave a message undone until another takes it over")
 	flags.Int64Var(&s.units, "units", 0,
 		"open the sales with so many units, and let three times as many buyers race for them (100 without REDIS_URL)")
+	flags.IntVar(&s.buckets, "buckets", 1, "spread the sales that -units opens over so many `buckets`: core.Sale")
+	flags.BoolVar(&s.cluster, "cluster", false, "REDIS_URL is of a Redis Cluster; more of its nodes are named as ?addr=host:port&addr=...")
 	flags.StringVar(&s.prefix, "prefix", "gatehouse-orders", "what the keys of the sales begin with: core.WithPrefix")
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -85,11 +90,11 @@ func parse(args []string) (s settings, err error) {
 
 // run works until ctx is over.
 func run(ctx context.Context, out io.Writer, s settings) error {
-	rdb, err := connect(s.redisURL)
+	rdb, err := connect(s.redisURL, s.cluster)
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
+	defer func() { _ = rdb.Close() }()
 	store, err := openStore(ctx, s.db)
 	if err != nil {
 		return err
@@ -100,7 +105,7 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 
 	if s.units > 0 {
 		for _, item := range s.items {
-			if _, err := sale.Open(ctx, item, core.Sale{Stock: s.units, Hold: 5 * time.Second}); err != nil {
+			if _, err := sale.Open(ctx, item, core.Sale{Stock: s.units, Hold: 5 * time.Second, Buckets: s.buckets}); err != nil {
 				return fmt.Errorf("open the sale of %s: %w", item, err)
 			}
 			go shop(ctx, sale, item, 1, 3*int(s.units))
@@ -109,8 +114,10 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	}
 	go report(ctx, out, store)
 
-	c := &consumer{rdb: rdb, store: store, group: "orders", name: s.name, claimAfter: s.claimAfter, log: slog.Default()}
-	c.run(ctx, outboxes(sale, s.items))
+	c := &consumer{
+		rdb: rdb, sale: sale, store: store, group: "orders", name: s.name, claimAfter: s.claimAfter, log: slog.Default(),
+	}
+	c.run(ctx, s.items)
 
 	last, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -119,14 +126,6 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 		_, err = fmt.Fprintln(out, "in the end", counts)
 	}
 	return err
-}
-
-// outboxes are the streams to read.
-func outboxes(sale *core.Seckill, items []string) (all []outbox) {
-	for _, item := range items {
-		all = append(all, outbox{item: item, key: sale.OutboxKey(item)})
-	}
-	return all
 }
 
 // report prints how many orders there are, when that has changed.
@@ -149,24 +148,39 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
+// connections is how many a client may have: at each outbox one waits for what comes.
+const connections = 200
+
 // connect makes a client of the Redis at redisURL, or of one inside this process when there is none. It does not talk to it.
-func connect(redisURL string) (*redis.Client, error) {
+func connect(redisURL string, cluster bool) (redis.UniversalClient, error) {
 	if redisURL == "" {
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true) // keys expire as time goes by, as they do in a Redis
 		return redis.NewClient(&redis.Options{
 			Dialer:                func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
-			ContextTimeoutEnabled: true,
+			ContextTimeoutEnabled: true, PoolSize: connections,
 		}), nil
+	}
+	if cluster {
+		options, err := redis.ParseClusterURL(redisURL)
+		if err != nil {
+			return nil, wrongURL(err)
+		}
+		options.ContextTimeoutEnabled, options.PoolSize = true, connections
+		return redis.NewClusterClient(options), nil
 	}
 	options, err := redis.ParseURL(redisURL)
 	if err != nil {
-		if bad := (*url.Error)(nil); errors.As(err, &bad) {
-			err = bad.Err // without the URL, which may have a password in it
-		}
-		return nil, fmt.Errorf("REDIS_URL is not the URL of a Redis (%w): "+
-			"write it as redis://user:password@127.0.0.1:6379/0, or leave it out", err)
+		return nil, wrongURL(err)
 	}
-	options.ContextTimeoutEnabled = true
+	options.ContextTimeoutEnabled, options.PoolSize = true, connections
 	return redis.NewClient(options), nil
+}
+
+func wrongURL(err error) error {
+	if bad := (*url.Error)(nil); errors.As(err, &bad) {
+		err = bad.Err // without the URL, which may have a password in it
+	}
+	return fmt.Errorf("REDIS_URL is not the URL of a Redis (%w): "+
+		"write it as redis://user:password@127.0.0.1:6379/0, or leave it out", err)
 }

@@ -60,7 +60,12 @@ type worker struct {
 func startWorker(t *testing.T, b redistest.Backend, db, name string) *worker {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-db", db, "-items", item, "-prefix", b.Prefix, "-name", name, "-claim-after", "200ms")
-	cmd.Env = append(os.Environ(), asWorker+"=1", "REDIS_URL=redis://"+b.Options().Addrs[0])
+	nodes := slices.Clone(b.Options().Addrs)
+	if len(nodes) > 1 {
+		cmd.Args = append(cmd.Args, "-cluster")
+		nodes[0] += "?addr=" + strings.Join(nodes[1:], "&addr=")
+	}
+	cmd.Env = append(os.Environ(), asWorker+"=1", "REDIS_URL=redis://"+nodes[0])
 	w := &worker{t, cmd, new(bytes.Buffer)}
 	cmd.Stdout, cmd.Stderr = w.out, w.out
 	if _, err := cmd.StdinPipe(); err != nil {
@@ -90,17 +95,24 @@ func (w *worker) stop() {
 	}
 }
 
-// group is how far the group is, by what Redis says.
-func group(t *testing.T, b redistest.Backend, g *core.Seckill) (pending, lag int64) {
+// group is how far the group is in all outboxes, by what Redis says; ok: it reads them all.
+func group(t *testing.T, b redistest.Backend, g *core.Seckill) (pending, lag int64, ok bool) {
 	t.Helper()
-	groups, err := b.Client.XInfoGroups(t.Context(), g.OutboxKey(item)).Result()
+	keys, err := g.OutboxKeys(t.Context(), item)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, group := range groups {
-		return group.Pending, group.Lag
+	for _, key := range keys {
+		groups, err := b.Client.XInfoGroups(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(groups) != 1 {
+			return 0, 0, false
+		}
+		pending, lag = pending+groups[0].Pending, lag+groups[0].Lag
 	}
-	return 0, -1 // nobody has begun
+	return pending, lag, true
 }
 
 // wantOrders waits until all events are handled, and wants the database to know exactly what the sale does: each reservation with
@@ -108,8 +120,8 @@ func group(t *testing.T, b redistest.Backend, g *core.Seckill) (pending, lag int
 func wantOrders(t *testing.T, b redistest.Backend, g *core.Seckill, s *store, confirmed map[string]string) {
 	t.Helper()
 	redistest.Eventually(t, time.Minute, func() bool {
-		pending, lag := group(t, b, g)
-		return pending == 0 && lag == 0
+		pending, lag, ok := group(t, b, g)
+		return ok && pending == 0 && lag == 0
 	}, "all events are handled")
 	if orders := orders(t, s, "sold"); !maps.Equal(orders, confirmed) {
 		t.Errorf("%d orders to ship, %d reservations are confirmed", len(orders), len(confirmed))
@@ -162,7 +174,12 @@ func newStore(t *testing.T) (s *store, file string) {
 // TestKilledAtAnyMoment: the worker is killed again and again while buyers buy, pay late, cancel and walk away, and while the
 // database is locked now and then.
 func TestKilledAtAnyMoment(t *testing.T) {
-	rounds, buyers := 15, 60
+	t.Run("one bucket", func(t *testing.T) { killedAtAnyMoment(t, redistest.Single(t), 1, 15) })
+	t.Run("buckets on a cluster", func(t *testing.T) { killedAtAnyMoment(t, redistest.Cluster(t), 5, 8) })
+}
+
+func killedAtAnyMoment(t *testing.T, b redistest.Backend, buckets, rounds int) {
+	buyers := 60
 	if redistest.Soak() {
 		rounds, buyers = 200, 100
 	}
@@ -170,8 +187,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 
-	b := redistest.Single(t)
-	g := openSale(t, b, core.Sale{Stock: int64(rounds * buyers), Hold: 700 * time.Millisecond})
+	g := openSale(t, b, core.Sale{Stock: int64(rounds * buyers), Hold: 700 * time.Millisecond, Buckets: buckets})
 	s, file := newStore(t)
 	confirmed := map[string]string{}
 	var mu sync.Mutex
@@ -204,7 +220,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			wait(t.Context(), rand.N(30*time.Millisecond))
 		}
 		w.kill()
-		if pending, _ := group(t, b, g); pending > 0 {
+		if pending, _, ok := group(t, b, g); ok && pending > 0 {
 			atWork++
 		}
 	}
@@ -274,17 +290,18 @@ func TestTwoWorkersAndOneDies(t *testing.T) {
 // each makes a sale on each backend, and a consumer that writes into a database of its own.
 func each(t *testing.T, f func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer)) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel() // most of the time goes by waiting for messages
 		s, _ := newStore(t)
 		g := saletest.NewEngine(b, b.Client).Seckill("sale", core.SeckillOptions{})
-		f(t, b, g, &consumer{b.Client, s, "orders", "worker", time.Hour, slog.New(slog.DiscardHandler)})
+		f(t, b, g, &consumer{b.Client, g, s, "orders", "worker", time.Hour, slog.New(slog.DiscardHandler)})
 	})
 }
 
 // start lets a consumer run until the test ends or calls stop.
-func start(t *testing.T, c *consumer, g *core.Seckill) (stop func()) {
+func start(t *testing.T, c *consumer) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { c.run(ctx, outboxes(g, []string{item})) })
+	running.Go(func() { c.run(ctx, []string{item}) })
 	stop = func() { cancel(); running.Wait() }
 	t.Cleanup(stop)
 	return stop
@@ -322,7 +339,7 @@ func wantNothingPending(t *testing.T, b redistest.Backend, g *core.Seckill) {
 func TestTheGroupIsMadeBeforeTheSaleOrAfterIt(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
-		stop := start(t, c, g)
+		stop := start(t, c)
 		wait(t.Context(), 20*time.Millisecond)
 		if n := b.Client.Exists(t.Context(), g.OutboxKey(item)).Val(); n != 0 {
 			t.Error("the consumer has made an outbox, which would live for ever")
@@ -335,26 +352,74 @@ func TestTheGroupIsMadeBeforeTheSaleOrAfterIt(t *testing.T) {
 		late := *c
 		late.group, late.store = "analytics", func() *store { s, _ := newStore(t); return s }()
 		buy(t, g, "bob")
-		start(t, &late, g)
+		start(t, &late)
 		wantSold(t, late.store, "ann", "bob")
 		wantSold(t, c.store, "ann")
 	})
 }
 
-// TestASaleThatIsLostAndOpenedAgain: the group has gone with the outbox.
+// TestASaleThatIsLostAndOpenedAgain: the groups have gone with the outboxes, and the same reservations are other orders.
 func TestASaleThatIsLostAndOpenedAgain(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
-		saletest.Open(t, g, item, core.Sale{Stock: 10})
-		buy(t, g, "ann")
-		start(t, c, g)
-		wantSold(t, c.store, "ann")
-		for _, field := range []string{"sale", "buyers", "holds", "reservations", "outbox"} {
-			b.Client.Del(t.Context(), strings.TrimSuffix(g.OutboxKey(item), "outbox")+field)
+	for _, buckets := range []int{1, 3} {
+		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) {
+			each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
+				start(t, c)
+				for sale := 1; sale <= 2; sale++ {
+					saletest.Open(t, g, item, core.Sale{Stock: 10, Buckets: buckets})
+					buyers := []string{"ann", "bob", "cid", "dan"}
+					for _, buyer := range buyers {
+						buy(t, g, buyer)
+					}
+					redistest.Eventually(t, time.Minute, func() bool {
+						counts, err := c.store.counts(t.Context())
+						return err == nil && counts.sold == sale*len(buyers)
+					}, "orders of this sale, beside those of the last one")
+					keys, err := g.OutboxKeys(t.Context(), item)
+					if err != nil || len(keys) != buckets {
+						t.Fatal(keys, err)
+					}
+					for _, key := range append(keys, g.OutboxKey(item)) { // and the root
+						for _, field := range []string{":sale", ":buyers", ":holds", ":reservations", ":outbox"} {
+							b.Client.Del(t.Context(), strings.Replace(key, ":outbox", field, 1))
+						}
+					}
+				}
+				wantSold(t, c.store, "ann", "bob", "cid", "dan")
+				if counts, err := c.store.counts(t.Context()); err != nil || counts.aside+counts.held+counts.cancelled+counts.expired > 0 {
+					t.Errorf("%v, %v", counts, err)
+				}
+			})
+		})
+	}
+}
+
+// TestOneIDInTwoBuckets: where buyers choose their IDs, two may choose the same, and both have bought.
+func TestOneIDInTwoBuckets(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, _ redistest.Backend, g *core.Seckill, c *consumer) {
+		saletest.Open(t, g, item, core.Sale{Stock: 100, Buckets: 4})
+		bought := 0
+		for i := range 20 {
+			d, err := g.Check(t.Context(), core.Attempt{Actor: fmt.Sprint("buyer ", i), Resource: item, ID: "mine"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Allowed {
+				bought++
+				if err := g.Settle(t.Context(), d, true); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
-		saletest.Open(t, g, item, core.Sale{Stock: 10})
-		buy(t, g, "bob")
-		wantSold(t, c.store, "ann", "bob")
+		if bought < 2 {
+			t.Fatalf("%d have bought", bought)
+		}
+		start(t, c)
+		redistest.Eventually(t, time.Minute, func() bool {
+			counts, err := c.store.counts(t.Context())
+			return err == nil && counts.sold == bought
+		}, fmt.Sprint(bought, " orders"))
 	})
 }
 
@@ -375,15 +440,19 @@ func TestDeadBetweenTheDatabaseAndRedis(t *testing.T) {
 				if err := d.join(t.Context(), g.OutboxKey(item)); err != nil {
 					t.Fatal(err)
 				}
+				status, err := g.Status(t.Context(), item)
+				if err != nil {
+					t.Fatal(err)
+				}
 				messages, err := d.next(t.Context(), g.OutboxKey(item))
 				if err != nil || len(messages) != 3 {
 					t.Fatalf("%v, %v", messages, err)
 				}
-				if err := d.store.write(t.Context(), item, messages, d.log); err != nil {
+				if err := d.store.write(t.Context(), outbox{item: item}, status.Epoch, messages, d.log); err != nil {
 					t.Fatal(err)
 				}
 				wantSold(t, c.store, "ann")
-				start(t, c, g)
+				start(t, c)
 				wantNothingPending(t, b, g)
 				wantSold(t, c.store, "ann")
 			})
@@ -404,20 +473,23 @@ func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 			{"event", "sold", "quantity", "1"},
 			{"event", "sold", "id", "x", "quantity", "0"},
 			{"event", "melted", "id", "x", "quantity", "1"},
+			{"event", "opened", "quantity", "10", "epoch", "7"}, // of another sale
+			{"event", "lent", "id", "0-1-1", "quantity", "1"},   // is one
+			{"event", "borrowed", "id", "1-0-1", "quantity", "1"},
 		} {
 			if err := b.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: g.OutboxKey(item), Values: values}).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
 		buy(t, g, "ann")
-		start(t, c, g)
+		start(t, c)
 		wantSold(t, c.store, "ann")
 		wantNothingPending(t, b, g)
 		counts, err := c.store.counts(t.Context())
-		if err != nil || counts.aside != 5 || counts.held+counts.cancelled+counts.expired != 0 {
+		if err != nil || counts.aside != 6 || counts.held+counts.cancelled+counts.expired != 0 {
 			t.Errorf("%v, %v", counts, err)
 		}
-		if n := strings.Count(said.String(), "goes aside"); n != 5 {
+		if n := strings.Count(said.String(), "goes aside"); n != 6 {
 			t.Errorf("%d log lines:\n%s", n, &said)
 		}
 	})
@@ -441,14 +513,14 @@ func TestADatabaseThatIsFull(t *testing.T) {
 			buyers = append(buyers, fmt.Sprint(i, strings.Repeat(" long", 9)))
 			buy(t, g, buyers[i])
 		}
-		stop := start(t, c, g)
+		stop := start(t, c)
 		redistest.Eventually(t, time.Minute, func() bool { return strings.Contains(said.String(), "full") }, "the database is full")
 		stop()
 		wantSold(t, c.store)
 		if pending := b.Client.XPending(t.Context(), g.OutboxKey(item), "orders").Val(); pending.Count == 0 {
 			t.Error("nothing is pending")
 		}
-		start(t, c, g)
+		start(t, c)
 		pages(1 << 20)
 		wantSold(t, c.store, buyers...)
 		wantNothingPending(t, b, g)
@@ -486,7 +558,7 @@ func TestEventsInAnyOrder(t *testing.T) {
 			want[life[last]][id] = fmt.Sprint("buyer", last/2)
 		}
 	}
-	if err := s.write(t.Context(), item, messages, slog.Default()); err != nil {
+	if err := s.write(t.Context(), outbox{item: item}, 1, messages, slog.Default()); err != nil {
 		t.Fatal(err)
 	}
 	for state, want := range want {
@@ -504,7 +576,7 @@ func TestSoldIsSoldAlsoWithASmallerPosition(t *testing.T) {
 		{ID: "90-1", Values: map[string]any{"event": "sold", "id": "a", "buyer": "ann", "quantity": "1"}},
 		{ID: "100-2", Values: map[string]any{"event": "expired", "id": "a", "buyer": "ann", "quantity": "1"}},
 	} {
-		if err := s.write(t.Context(), item, []redis.XMessage{m}, slog.Default()); err != nil {
+		if err := s.write(t.Context(), outbox{item: item}, 1, []redis.XMessage{m}, slog.Default()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -527,23 +599,33 @@ func permutations(n int) [][]int {
 	return all
 }
 
-// TestByHand is what `go run .` does.
+// TestByHand is what `go run .` does, and `go run . -buckets 4`.
 func TestByHand(t *testing.T) {
 	t.Setenv("REDIS_URL", "")
-	s, err := parse([]string{"-db", filepath.Join(t.TempDir(), "orders.db")})
-	if err != nil || s.units != 100 {
-		t.Fatal(s, err)
+	var both sync.WaitGroup
+	defer both.Wait() // when both are stopped
+	var stops []func()
+	for _, args := range [][]string{nil, {"-buckets", "4"}} {
+		s, err := parse(append(args, "-db", filepath.Join(t.TempDir(), "orders.db")))
+		if err != nil || s.units != 100 {
+			t.Fatal(s, err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		out := new(lockedBuffer)
+		both.Go(func() {
+			if err := run(ctx, out, s); err != nil || !strings.Contains(out.String(), "in the end orders:") {
+				t.Errorf("%q: %v\n%s", args, err, out)
+			}
+		})
+		defer stop()
+		sold := regexp.MustCompile(`orders: [1-9][0-9]* to ship, 0 wait for the payment`)
+		stops = append(stops, func() {
+			defer stop()
+			redistest.Eventually(t, time.Minute, func() bool { return sold.MatchString(out.String()) }, "orders, and no more holds")
+		})
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var out lockedBuffer
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, &out, s) }()
-	sold := regexp.MustCompile(`orders: [1-9][0-9]* to ship, 0 wait for the payment`)
-	redistest.Eventually(t, time.Minute, func() bool { return sold.MatchString(out.String()) }, "orders, and no more holds")
-	stop()
-	if err := <-ended; err != nil || !strings.Contains(out.String(), "in the end orders:") {
-		t.Errorf("%v\n%s", err, &out)
+	for _, stop := range stops {
+		stop()
 	}
 }
 
@@ -555,6 +637,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		want string
 	}{
 		{settings{redisURL: "http://:secret@127.0.0.1"}, "REDIS_URL"},
+		{settings{redisURL: "http://:secret@127.0.0.1", cluster: true}, "REDIS_URL"},
 		{settings{db: filepath.Join(t.TempDir(), "no", "such", "folder")}, "open the database"},
 	} {
 		if err := run(ctx, io.Discard, c.s); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {

@@ -17,28 +17,34 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// An order is a reservation, so its key is what a reservation is known by: the item and the ID. A shop that sells the same item
-// in one sale after another, with IDs that may come again, has the sale in the key as well.
+// An order is a reservation, so its key is what a reservation is known by: the item, the sale's epoch, the bucket, and the key that the
+// reservation has there. Without the epoch, an ID that comes again in the item's next sale would be an order that exists; without the
+// bucket, so would one that buyers of two buckets use. And two IDs may read the same where two keys never do.
 //
 // The state is the reservation's: an order is to be shipped when it is sold, waits for the payment while it is held, and is
 // void when it is cancelled or expired. ms and seq are the position of the event that said so.
 const schema = `
 CREATE TABLE IF NOT EXISTS orders (
 	item        TEXT    NOT NULL,
+	epoch       INTEGER NOT NULL,
+	bucket      INTEGER NOT NULL,
+	key         TEXT    NOT NULL,
 	reservation TEXT    NOT NULL,
 	buyer       TEXT    NOT NULL,
 	quantity    INTEGER NOT NULL,
 	state       TEXT    NOT NULL,
 	ms          INTEGER NOT NULL,
 	seq         INTEGER NOT NULL,
-	PRIMARY KEY (item, reservation)
+	PRIMARY KEY (item, epoch, bucket, key)
 );
 CREATE TABLE IF NOT EXISTS aside (
-	item     TEXT NOT NULL,
-	position TEXT NOT NULL,
-	message  TEXT NOT NULL,
-	reason   TEXT NOT NULL,
-	PRIMARY KEY (item, position)
+	item     TEXT    NOT NULL,
+	epoch    INTEGER NOT NULL,
+	bucket   INTEGER NOT NULL,
+	position TEXT    NOT NULL,
+	message  TEXT    NOT NULL,
+	reason   TEXT    NOT NULL,
+	PRIMARY KEY (item, epoch, bucket, position)
 )`
 
 // upsert makes an order or moves it on. It may run any number of times, and for the events of a reservation in any order, since
@@ -47,13 +53,14 @@ CREATE TABLE IF NOT EXISTS aside (
 // But sold is sold, whatever the positions say. In the sale nothing comes after it, and after a failover of Redis new events may
 // have smaller positions than those that were lost.
 const upsert = `
-INSERT INTO orders (item, reservation, buyer, quantity, state, ms, seq) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (item, reservation) DO UPDATE SET
+INSERT INTO orders (item, epoch, bucket, key, reservation, buyer, quantity, state, ms, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (item, epoch, bucket, key) DO UPDATE SET
 	buyer = excluded.buyer, quantity = excluded.quantity, state = excluded.state, ms = excluded.ms, seq = excluded.seq
 WHERE orders.state <> 'sold' AND (excluded.state = 'sold' OR (excluded.ms, excluded.seq) > (orders.ms, orders.seq))`
 
 const putAside = `
-INSERT INTO aside (item, position, message, reason) VALUES (?, ?, ?, ?) ON CONFLICT (item, position) DO NOTHING`
+INSERT INTO aside (item, epoch, bucket, position, message, reason) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (item, epoch, bucket, position) DO NOTHING`
 
 // store is the database with the orders.
 type store struct{ db *sql.DB }
@@ -77,22 +84,23 @@ func openStore(ctx context.Context, file string) (*store, error) {
 
 func (s *store) close() { _ = s.db.Close() } // what is committed is on the disk
 
-// write writes what the messages say, all of it or nothing. One that is not an event of an order goes aside, for a human to look at, and
+// write writes what the messages of an outbox of a sale with this epoch say, all of it or nothing. One that is not an event of an order goes aside, for a human to look at, and
 // holds nobody up.
-func (s *store) write(ctx context.Context, item string, messages []redis.XMessage, log *slog.Logger) error {
+func (s *store) write(ctx context.Context, o outbox, epoch int64, messages []redis.XMessage, log *slog.Logger) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after Commit
 	for _, m := range messages {
-		e, wrong := parseEvent(m)
+		e, wrong := parseEvent(m, epoch)
 		switch {
 		case wrong != nil:
-			log.Error("a message goes aside", "item", item, "position", m.ID, "err", wrong)
-			_, err = tx.ExecContext(ctx, putAside, item, m.ID, values(m), wrong.Error())
+			log.Error("a message goes aside", "outbox", o.key, "position", m.ID, "err", wrong)
+			_, err = tx.ExecContext(ctx, putAside, o.item, epoch, o.bucket, m.ID, values(m), wrong.Error())
 		case e.state != "":
-			_, err = tx.ExecContext(ctx, upsert, item, e.reservation, e.buyer, e.quantity, e.state, e.ms, e.seq)
+			_, err = tx.ExecContext(ctx, upsert,
+				o.item, epoch, o.bucket, e.key, e.reservation, e.buyer, e.quantity, e.state, e.ms, e.seq)
 		}
 		if err != nil {
 			return fmt.Errorf("write: %w", err)
@@ -111,20 +119,26 @@ func values(m redis.XMessage) string {
 
 // event is what an event says of an order.
 type event struct {
-	reservation, buyer string
-	quantity           int64
-	state              string // empty: the event is about the sale, not about an order
-	ms, seq            int64
+	key, reservation, buyer string
+	quantity                int64
+	state                   string // empty: the event is about the sale, not about an order
+	ms, seq                 int64
 }
 
-func parseEvent(m redis.XMessage) (e event, err error) {
+// parseEvent reads a message of an outbox of a sale with this epoch.
+func parseEvent(m redis.XMessage, epoch int64) (e event, err error) {
 	parsed, err := core.ParseSaleEvent(m)
 	if err != nil {
 		return e, err
 	}
 	switch parsed.Kind {
 	case core.EventHeld, core.EventSold, core.EventCancelled, core.EventExpired:
-	case core.EventOpened, core.EventRestocked, core.EventClosed:
+	case core.EventOpened:
+		if parsed.Epoch != epoch { // Redis has lost the sale, but not its outbox
+			err = fmt.Errorf("another sale, %d, begins in the outbox of %d: orders from here on may be of either", parsed.Epoch, epoch)
+		}
+		return e, err
+	case core.EventRestocked, core.EventClosed, core.EventLent, core.EventBorrowed:
 		return e, nil
 	default:
 		return e, fmt.Errorf("nobody has said what to do with %.100q", parsed.Kind)
@@ -132,7 +146,9 @@ func parseEvent(m redis.XMessage) (e event, err error) {
 	if parsed.ID == "" || parsed.Quantity < 1 {
 		return e, fmt.Errorf("%d units of reservation %.100q", parsed.Quantity, parsed.ID)
 	}
-	e = event{reservation: parsed.ID, buyer: parsed.Buyer, quantity: parsed.Quantity, state: string(parsed.Kind)}
+	e = event{
+		key: parsed.Key, reservation: parsed.ID, buyer: parsed.Buyer, quantity: parsed.Quantity, state: string(parsed.Kind),
+	}
 	ms, seq, _ := strings.Cut(parsed.Position, "-")
 	if e.ms, err = strconv.ParseInt(ms, 10, 64); err == nil {
 		e.seq, err = strconv.ParseInt(seq, 10, 64)
