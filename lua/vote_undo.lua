@@ -112,5 +112,6 @@ redis.call('HINCRBY', book, ':changes', 1)
 if audit then
   redis.call('XADD', audit, '*', 'event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],
     'origin', ARGV[6], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', old_choice, 'was', old_weight)
+  redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- it may be a new key: turned on later, or deleted
 end
 return 1
