@@ -604,6 +604,24 @@ func TestBucketsRestock(t *testing.T) {
 	})
 }
 
+// TestBucketsRestockAgainUpToTheLargestStock: a restock that was done is done, also when there is no room for the same units again.
+func TestBucketsRestockAgainUpToTheLargestStock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Seckill("s", SeckillOptions{})
+		openSale(t, g, "tv", Sale{Stock: maxAmount - 5, Buckets: 4})
+		for _, step := range []struct {
+			id    string
+			units int64
+			err   error
+		}{{"1", 5, nil}, {"1", 5, nil}, {"1", 4, ErrInvalidAttempt}, {"2", 1, ErrInvalidAttempt}} {
+			got, err := g.Restock(t.Context(), "tv", step.id, step.units)
+			if got.Stock != maxAmount || !errors.Is(err, step.err) {
+				t.Errorf("restock %q by %d: %+v, %v; want %v", step.id, step.units, got, err, step.err)
+			}
+		}
+	})
+}
+
 func TestBucketsSweep(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := newTestClock()
