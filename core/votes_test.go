@@ -427,6 +427,22 @@ func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 	})
 }
 
+// TestVotesTallyThatComesBackHasATTL: the tally is lost, and the first to write it again is an undo that restores a former vote.
+func TestVotesTallyThatComesBackHasATTL(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{Poll: Poll{Change: true}})
+		check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "red"})
+		changed := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "blue"})
+		keys := g.recordKeys("p", 0)
+		b.Client.Del(t.Context(), keys[1])
+		settle(t, g, changed, false)
+		wantTally(t, g, "p", map[string]int64{"red": 1})
+		if ttl := b.Client.PTTL(t.Context(), keys[1]).Val(); ttl <= 0 {
+			t.Errorf("the tally expires in %v", ttl)
+		}
+	})
+}
+
 // TestVotesThatAreLostInPart: a Redis that has lost a poll knows nothing of it; one that has lost some of it, such as by eviction, lets
 // nobody vote who may have voted.
 func TestVotesThatAreLostInPart(t *testing.T) {
