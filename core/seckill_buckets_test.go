@@ -299,6 +299,23 @@ func TestBucketsOpenedAtOnceByProcessesThatDisagree(t *testing.T) {
 	})
 }
 
+// TestBucketsRootLostBetweenTwoSteps: who would sell by one bucket finds that another process has begun with several, and helps it; when
+// the root is lost in that moment, a sale of no buckets must not take its place for days.
+func TestBucketsRootLostBetweenTwoSteps(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Seckill("s", SeckillOptions{})
+		sale := Sale{Stock: 5, PerBuyer: 1, Hold: time.Minute}
+		if opened, err := g.openBuckets(t.Context(), "tv", sale); opened || !errors.Is(err, errLostAtOpening) {
+			t.Errorf("%v, %v", opened, err)
+		}
+		if n := b.Client.Exists(t.Context(), g.saleKeys("tv")...).Val(); n != 0 {
+			t.Error("something was written")
+		}
+		openSale(t, g, "tv", sale)
+		wantStatus(t, g, "tv", 5, 0, 0)
+	})
+}
+
 func TestBucketsThatMakeNoSense(t *testing.T) {
 	g := newEngine(redistest.Mini(t)).Seckill("s", SeckillOptions{})
 	for _, buckets := range []int{-1, maxBuckets + 1, math.MaxInt} {
