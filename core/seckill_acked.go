@@ -40,10 +40,17 @@ func (e *Engine) ackOptions(name string, options SeckillOptions) SeckillOptions 
 
 // runYes runs a script whose yes somebody acts upon, and waits for replicas where the guard does.
 func (g *Seckill) runYes(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error) {
+	return g.runUntil(ctx, saleSaysYes, limit, s, keys, args...)
+}
+
+// runUntil is runYes for replies that somebody acts upon for another reason.
+func (g *Seckill) runUntil(
+	ctx context.Context, yes func(reply any) bool, limit time.Duration, s *Script, keys []string, args ...any,
+) (any, error) {
 	if g.options.Durability == Fast {
 		return g.engine.run(ctx, limit, s, keys, args...)
 	}
-	return g.engine.runAcked(ctx, limit, acks{g.options.Replicas, g.options.AckWithin}, saleSaysYes, s, keys, args...)
+	return g.engine.runAcked(ctx, limit, acks{g.options.Replicas, g.options.AckWithin}, yes, s, keys, args...)
 }
 
 // saleSaysYes reports whether the reply of a script says that something is so which has to last: a reason of ok, from seckill_begin and
@@ -58,6 +65,13 @@ func saleSaysYes(reply any) bool {
 		return len(reply) > 0 && (reply[0] == string(ReasonOK) || reply[0] == "opening" || reply[0] == "ready")
 	}
 	return false
+}
+
+// hasLoans reports whether the reply of seckill_collect has loans on their way. Who finds one brings its units to the other bucket, so the
+// lending has to last, whoever has lent them: where it is lost with its primary, the bucket that has lent them has them again.
+func hasLoans(reply any) bool {
+	words, _ := reply.([]any)
+	return len(words) > collectWords
 }
 
 // unconfirmed makes a refusal of a reservation that too few replicas have.

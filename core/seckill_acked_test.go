@@ -64,6 +64,38 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 	wantStatus(t, p.patient, "tv", 4, 0, 1)
 }
 
+// TestAckedLoanThatNoReplicaHasIsNotAccepted: the units of such a loan come back to the bucket that has lent them when its primary is
+// lost. Had somebody who found the loan brought them to the other bucket meanwhile, they would be sold twice.
+func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
+	p := newPair(t)
+	openSale(t, p.patient, "tv", Sale{Stock: 4, PerBuyer: 5, Buckets: 2})
+	at := placeOf(t, p.patient, "tv", 2)
+	p.replica.Pause()
+	if _, err := p.hasty.lend(t.Context(), at, 0, 1, 1); !errors.Is(err, ErrUnconfirmed) {
+		t.Fatalf("lend: %v", err)
+	}
+	for name, find := range map[string]func() error{
+		"buyer": func() error {
+			wantReason(t, check(t, p.hasty, Attempt{Actor: buyerOf(at, 1, 0), Resource: "tv", ID: "op", Cost: 4}), ReasonUnconfirmed)
+			return ErrUnconfirmed
+		},
+		"sweeper":              func() error { _, err := p.hasty.Sweep(t.Context(), "tv"); return err },
+		"who takes stock away": func() error { _, err := p.hasty.Restock(t.Context(), "tv", "r", -4); return err },
+	} {
+		if err := find(); !errors.Is(err, ErrUnconfirmed) {
+			t.Errorf("%s: %v", name, err)
+		}
+		state, _, err := p.patient.lookAll(t.Context(), at)
+		if err != nil || state[1].accepted[0] != 0 || state[1].Stock != 2 {
+			t.Errorf("%s: bucket 1 has accepted it: %+v, %v", name, state[1], err)
+		}
+	}
+	wantStatus(t, p.patient, "tv", 4, 0, 0)
+	p.replica.Resume()
+	wantReason(t, check(t, p.patient, Attempt{Actor: buyerOf(at, 1, 0), Resource: "tv", ID: "op", Cost: 4}), ReasonOK)
+	wantStatus(t, p.patient, "tv", 0, 4, 0)
+}
+
 // TestAckedSeckillAgainstModel: where all replicas are there, an Acked sale is a sale like any other.
 func TestAckedSeckillAgainstModel(t *testing.T) {
 	seckillAgainstModel(t, redistest.Cluster(t), SeckillOptions{Durability: Acked, AckWithin: 9 * time.Second})

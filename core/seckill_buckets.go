@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -286,6 +287,8 @@ func (g *Seckill) keep(ctx context.Context, at place) {
 	}
 }
 
+var errLostAtOpening = errors.New("the sale was lost while it was being opened: open it again")
+
 // openBuckets opens a sale of several buckets: the root, then the buckets, each with its share, then the root says that they are ready. Each
 // step can be done again by anybody, so it makes no difference who began and who ends it.
 func (g *Seckill) openBuckets(ctx context.Context, item string, sale Sale) (opened bool, err error) {
@@ -305,6 +308,8 @@ func (g *Seckill) openBuckets(ctx context.Context, item string, sale Sale) (open
 	switch {
 	case r.err != nil:
 		return false, r.err
+	case state == "none": // the caller has seen that somebody had begun
+		return false, errLostAtOpening
 	case state != "opening":
 		return false, nil
 	case wrong != nil || buckets < 2 || buckets > maxBuckets:
@@ -325,7 +330,7 @@ func (g *Seckill) openBuckets(ctx context.Context, item string, sale Sale) (open
 	}
 	found, marked, err := g.root(ctx, at, false)
 	if err == nil && !found.same(at) {
-		err = fmt.Errorf("the sale was lost while it was being opened: open it again")
+		err = errLostAtOpening
 	}
 	return marked, err
 }

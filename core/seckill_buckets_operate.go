@@ -32,13 +32,16 @@ func (g *Seckill) restockBuckets(ctx context.Context, at place, id string, units
 	ctx, cancel := context.WithTimeout(ctx, g.engine.settleLimit())
 	defer cancel()
 	before, found, err := g.statusOfBuckets(ctx, at)
-	switch {
-	case err != nil || !found:
+	if err != nil || !found {
 		return "not_ready", status, err
-	case before.Stock+units > maxAmount:
-		return "too_many", before, nil
 	}
 	bucket := at.home(id)
+	if before.Stock+units > maxAmount { // no bucket sees that, and one knows whether it has been done
+		done, err := query(ctx, g.engine, redis.NewBoolCmd(ctx, "hexists", g.keyAt(at, bucket, "reservations"), "restock|"+encode(id)))
+		if err != nil || !done {
+			return "too_many", before, err
+		}
+	}
 	for {
 		reason, _, err = g.restockOnce(ctx, at, bucket, id, units)
 		enough := false

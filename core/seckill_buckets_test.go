@@ -299,6 +299,23 @@ func TestBucketsOpenedAtOnceByProcessesThatDisagree(t *testing.T) {
 	})
 }
 
+// TestBucketsRootLostBetweenTwoSteps: who would sell by one bucket finds that another process has begun with several, and helps it; when
+// the root is lost in that moment, a sale of no buckets must not take its place for days.
+func TestBucketsRootLostBetweenTwoSteps(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Seckill("s", SeckillOptions{})
+		sale := Sale{Stock: 5, PerBuyer: 1, Hold: time.Minute}
+		if opened, err := g.openBuckets(t.Context(), "tv", sale); opened || !errors.Is(err, errLostAtOpening) {
+			t.Errorf("%v, %v", opened, err)
+		}
+		if n := b.Client.Exists(t.Context(), g.saleKeys("tv")...).Val(); n != 0 {
+			t.Error("something was written")
+		}
+		openSale(t, g, "tv", sale)
+		wantStatus(t, g, "tv", 5, 0, 0)
+	})
+}
+
 func TestBucketsThatMakeNoSense(t *testing.T) {
 	g := newEngine(redistest.Mini(t)).Seckill("s", SeckillOptions{})
 	for _, buckets := range []int{-1, maxBuckets + 1, math.MaxInt} {
@@ -601,6 +618,24 @@ func TestBucketsRestock(t *testing.T) {
 		wantStatus(t, g, "tv", 1, 1, 1)
 		wantReason(t, check(t, g, Attempt{Actor: "cid", Resource: "tv"}), ReasonOK) // wherever he is at home
 		wantStatus(t, g, "tv", 0, 2, 1)
+	})
+}
+
+// TestBucketsRestockAgainUpToTheLargestStock: a restock that was done is done, also when there is no room for the same units again.
+func TestBucketsRestockAgainUpToTheLargestStock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Seckill("s", SeckillOptions{})
+		openSale(t, g, "tv", Sale{Stock: maxAmount - 5, Buckets: 4})
+		for _, step := range []struct {
+			id    string
+			units int64
+			err   error
+		}{{"1", 5, nil}, {"1", 5, nil}, {"1", 4, ErrInvalidAttempt}, {"2", 1, ErrInvalidAttempt}} {
+			got, err := g.Restock(t.Context(), "tv", step.id, step.units)
+			if got.Stock != maxAmount || !errors.Is(err, step.err) {
+				t.Errorf("restock %q by %d: %+v, %v; want %v", step.id, step.units, got, err, step.err)
+			}
+		}
 	})
 }
 

@@ -53,17 +53,20 @@ func (c collected) total() (sum int64) {
 	return sum
 }
 
+// collectWords is how many words a bucket's answer has without loans.
+const collectWords = 4
+
 // collect asks all buckets what they have left, after they have given back holds whose time is over, and for the loans on their way.
 func (g *Seckill) collect(ctx context.Context, at place) (collected, error) {
 	c := collected{left: make([]int64, at.buckets), moves: make([]int64, at.buckets)}
 	var mu sync.Mutex
 	err := at.each(func(bucket int) error {
-		value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillCollectScript, g.keysAt(at, bucket),
+		value, err := g.runUntil(ctx, hasLoans, g.engine.settleLimit(), seckillCollectScript, g.keysAt(at, bucket),
 			sweepMost, g.engine.now(time.Millisecond))
 		if err != nil {
 			return err
 		}
-		r := readReply(value, 4, 4+3*maxBuckets)
+		r := readReply(value, collectWords, collectWords+3*maxBuckets)
 		reason, swept := r.text(), r.number()
 		mu.Lock()
 		defer mu.Unlock()

@@ -35,7 +35,11 @@ func encodedVoter(encoded string) (v voter) {
 
 func (v voter) record() string { return string(v[:voterBytes]) }
 
+// part is the voter's part of a poll. While nobody knows how many there are it is the first, which will know.
 func (v voter) part(parts int) int {
+	if parts == 0 {
+		return 0
+	}
 	return int(binary.BigEndian.Uint64(v[len(v)-8:]) % uint64(parts))
 }
 
@@ -134,7 +138,7 @@ func (g *Votes) keep(parts int) int64 {
 }
 
 // parts returns into how many parts a poll is divided. Who would have one part need not ask: the first part knows better, and
-// every vote tells which number it believes in.
+// every vote tells which number it believes in. It is 0 where nobody has decided it, and nobody can: the poll is not open.
 func (g *Votes) parts(ctx context.Context, poll string, p *Poll) (int, error) {
 	asked := g.engine.moment()
 	if parts, found := g.divisions.find(poll, asked); found {
@@ -157,9 +161,10 @@ func (g *Votes) parts(ctx context.Context, poll string, p *Poll) (int, error) {
 	if err := checkParts(parts, r.err); err != nil {
 		return 0, err
 	}
-	if stored {
-		g.divisions.hear(poll, int(parts), asked)
+	if !stored {
+		return 0, nil
 	}
+	g.divisions.hear(poll, int(parts), asked)
 	return int(parts), nil
 }
 

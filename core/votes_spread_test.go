@@ -152,6 +152,51 @@ func TestVotesSpreadBeforeThePollOpens(t *testing.T) {
 	})
 }
 
+// TestVotesSpreadWhileThePollOpens: a poll opens between two steps of a vote, such as by the clocks of two masters. A process that
+// has asked for the number of parts when nobody could decide it must not go by its own, or the voter votes again by another's.
+func TestVotesSpreadWhileThePollOpens(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		opens := newTestClock().Now()
+		options := VoteOptions{Spread: 8, Poll: Poll{Opens: opens}}
+		refused := 0
+		for _, spread := range []int{1, 3} {
+			voter := "" // whose parts are not the same
+			for i := 0; voter == "" || newVoter(voter).part(8) == newVoter(voter).part(spread); i++ {
+				voter = fmt.Sprint(i)
+			}
+			for before := range 8 { // so often the clock is read before the poll opens
+				early := newEngine(b).Votes("v", options)
+				reads := 0
+				early.engine.clock = func() time.Time {
+					if reads++; reads <= before {
+						return opens.Add(-time.Millisecond)
+					}
+					return opens
+				}
+				late := newEngine(b, WithRefusalMemory(0)).Votes("v", VoteOptions{Spread: spread, Poll: options.Poll})
+				late.engine.clock = func() time.Time { return opens }
+				a := Attempt{Actor: voter, Resource: fmt.Sprint("p", spread, before)}
+				won := 0
+				for _, g := range []*Votes{early, late, early} {
+					switch d := check(t, g, a); {
+					case d.Allowed:
+						won++
+					case d.Reason == ReasonNotOpen:
+						refused++
+					}
+				}
+				if won != 1 {
+					t.Errorf("spread 8 and %d, %d readings before the opening: %d votes count", spread, before, won)
+				}
+				wantTally(t, late, a.Resource, map[string]int64{"": 1})
+			}
+		}
+		if refused == 0 {
+			t.Error("the early one was never too early")
+		}
+	})
+}
+
 // TestVotesPartsThatDisagree: Redis has lost some of a poll. Nobody votes twice for it, and the error says what is wrong.
 func TestVotesPartsThatDisagree(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -395,6 +395,54 @@ func TestVotesKeysThatComeAndGo(t *testing.T) {
 	})
 }
 
+// TestVotesAuditThatComesBackHasATTL: an audit stream that was deleted, or turned on later, expires too, also when nobody votes again.
+func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{Audit: true, Poll: Poll{Retract: true}})
+		for name, back := range map[string]func(a Attempt, d Decision){
+			"undone":    func(_ Attempt, d Decision) { settle(t, g, d, false) },
+			"retracted": func(a Attempt, _ Decision) { retract(t, g, a, ReasonOK) },
+			"voided": func(a Attempt, _ Decision) {
+				events, _, err := g.Audit(t.Context(), a.Resource, "", 1)
+				if err != nil || len(events) != 1 {
+					t.Fatalf("%v, %v", events, err)
+				}
+				b.Client.Del(t.Context(), g.auditKey(a.Resource, 0)) // while Void goes through what it has read
+				if voided, err := g.voidOne(t.Context(), a.Resource, "run", events[0], VoidOptions{}); err != nil || !voided {
+					t.Fatalf("%v, %v", voided, err)
+				}
+			},
+		} {
+			a := Attempt{Actor: "ann", Resource: name, Item: "red"}
+			d := check(t, g, a)
+			if name != "voided" {
+				b.Client.Del(t.Context(), g.auditKey(name, 0))
+			}
+			back(a, d)
+			want := b.Client.PTTL(t.Context(), g.recordKeys(name, 0)[0]).Val()
+			if ttl := b.Client.PTTL(t.Context(), g.auditKey(name, 0)).Val(); ttl <= 0 || ttl > want+time.Minute {
+				t.Errorf("%s: the stream expires in %v, want %v", name, ttl, want)
+			}
+		}
+	})
+}
+
+// TestVotesTallyThatComesBackHasATTL: the tally is lost, and the first to write it again is an undo that restores a former vote.
+func TestVotesTallyThatComesBackHasATTL(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newEngine(b).Votes("v", VoteOptions{Poll: Poll{Change: true}})
+		check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "red"})
+		changed := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "blue"})
+		keys := g.recordKeys("p", 0)
+		b.Client.Del(t.Context(), keys[1])
+		settle(t, g, changed, false)
+		wantTally(t, g, "p", map[string]int64{"red": 1})
+		if ttl := b.Client.PTTL(t.Context(), keys[1]).Val(); ttl <= 0 {
+			t.Errorf("the tally expires in %v", ttl)
+		}
+	})
+}
+
 // TestVotesThatAreLostInPart: a Redis that has lost a poll knows nothing of it; one that has lost some of it, such as by eviction, lets
 // nobody vote who may have voted.
 func TestVotesThatAreLostInPart(t *testing.T) {

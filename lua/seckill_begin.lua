@@ -3,11 +3,11 @@
 --
 -- KEYS  1 root       the key that a sale of one bucket has as its sale: there is one or the other. Hash: buckets, epoch, ready (0 or
 --                    1), and sale -> "stock opens closes per_buyer hold keep"
--- ARGV  1 buckets    how many, 2 or more
+-- ARGV  1 buckets    how many, 2 or more; less: only goes on with what somebody has begun
 --       2 to 7       stock, opens, closes, per_buyer, hold, keep: of the whole sale, as seckill_open takes them
 --       8 now        milliseconds; absent or empty: the server's clock
 -- Returns {state, buckets, epoch, stock, opens, closes, per_buyer, hold, keep}, the last six as text
---       state     one (there is a sale of one bucket), opening (the buckets are to be opened, and then marked as ready), ready
+--       state     none (nobody has begun, and the caller would have less than 2 buckets), one (there is a sale of one bucket), opening (the buckets are to be opened, and then marked as ready), ready
 --       epoch     milliseconds: when the opening began; it names this sale among others of the same item, and is part of the
 --                 keys of its buckets
 
@@ -17,7 +17,9 @@ if redis.call('HEXISTS', root, 'stock') == 1 then
   return {'one', 1, '', '0', '0', '0', '0', '0', '0'}
 end
 local r = redis.call('HMGET', root, 'buckets', 'epoch', 'ready', 'sale')
-if not r[1] then
+if not r[1] and tonumber(buckets) < 2 then
+  return {'none', 0, '', '0', '0', '0', '0', '0', '0'}
+elseif not r[1] then
   if not now then
     local time = redis.call('TIME')
     now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -26,7 +26,8 @@
 --       11 closes    milliseconds since 1970; 0: never
 --       12 keep      milliseconds that the records are kept after the last vote or the closing, whichever is later
 --       13 remember  milliseconds that the stored answer is kept; 0: as long as the records
---       14 parts     in how many parts the poll is divided, as the caller believes; the first vote stores it
+--       14 parts     in how many parts the poll is divided, as the caller believes; the first vote stores it. 0: nobody could say,
+--                    as the poll was not open; then no vote counts
 --       15 call      one word that names this call: when it is sent again because its reply was lost, that is no replay.
 --                    A vote is taken back when all calls that were told of it are (see vote_undo)
 --       16 name, 17 id, 18 origin  for the audit stream: voter, operation and where it came from, encoded
@@ -34,11 +35,11 @@
 -- Returns {reason, replayed, cast, number, choices}
 --       reason    ok, changed, conflict, not_open, closed, day_rolled (now is not in the period), duplicate (had this choice, or
 --                 had the only one), quota (had max, or per_day in the period), gone (this call was taken back before it
---                 came), spread (the poll is divided into another number of parts)
+--                 came), spread (the poll is divided into another number of parts, or is open and vote_spread has to be asked)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      votes that the voter has used
 --       number    not_open: milliseconds until the poll opens; quota: until the period ends, if that helps; day_rolled: now;
---                 spread: the number of parts; else 0
+--                 spread: the number of parts, 0: not known; else 0
 --       choices   of the voter's votes that stand, the newest last, after this call
 
 local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -155,6 +156,8 @@ if now < opens then
   return {'not_open', 0, cast, opens - now, choices}
 elseif closes > 0 and now >= closes then
   return {'closed', 0, cast, 0, choices}
+elseif parts == '0' then
+  return {'spread', 0, 0, 0, {}}
 elseif per_day > 0 and (now < begins or now >= ends) then
   return {'day_rolled', 0, cast, now, choices}
 elseif not changing and (had >= per_choice or (cast >= max and max == 1)) then

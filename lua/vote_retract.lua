@@ -125,6 +125,7 @@ redis.call('SET', operation, 'r' .. voter .. slot .. none .. ' ' .. call, 'PX', 
 if audit then
   redis.call('XADD', audit, '*', 'event', 'retracted', 'voter', ARGV[7], 'choice', choice, 'weight', weight, 'id', ARGV[8],
     'origin', ARGV[9], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', '', 'was', '')
+  redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- it may be a new key: turned on later, or deleted
 end
 for i = #choices, 1, -1 do
   if choices[i] == choice then

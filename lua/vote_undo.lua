@@ -95,6 +95,7 @@ local old_choice, old_weight, count = '', '', #mine
 if old ~= none then
   old_choice, old_weight = string.match(redis.call('HGET', book, '#' .. number(old)), '^(%S*) (%d+)')
   redis.call('HINCRBY', tally, old_choice, old_weight) -- before anything else: it can fail, on a sum beyond 64 bits
+  redis.call('PEXPIRE', tally, redis.call('PTTL', voters)) -- it may be a new key, where the tally was lost
 end
 if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
   redis.call('HDEL', tally, choice)
@@ -112,5 +113,6 @@ redis.call('HINCRBY', book, ':changes', 1)
 if audit then
   redis.call('XADD', audit, '*', 'event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],
     'origin', ARGV[6], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', old_choice, 'was', old_weight)
+  redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- it may be a new key: turned on later, or deleted
 end
 return 1
