@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/felixge/httpsnoop"
 
@@ -118,11 +119,12 @@ func (rec *recording) begin() {
 	}
 }
 
-// present returns the kept fields that the header has now.
+// present returns the kept fields that the header has now. Outcomes are kept as JSON, so a field that is not UTF-8 would come back as
+// another one, and is rather left out.
 func (rec *recording) present() map[string]string {
 	fields := map[string]string{}
 	for _, name := range keptFields {
-		if value := strings.Join(rec.header.Values(name), ", "); value != "" && len(value) <= fieldMost {
+		if value := strings.Join(rec.header.Values(name), ", "); value != "" && len(value) <= fieldMost && utf8.ValidString(value) {
 			fields[name] = value
 		}
 	}

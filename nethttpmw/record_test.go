@@ -155,6 +155,17 @@ func TestFieldsAroundTheRulesAreNotKept(t *testing.T) {
 	guard.want(t, 201, "", "Link", "</style.css>, </next>", "ETag", `"inner"`)
 }
 
+// TestFieldsThatAreNotUTF8AreNotKept: they came back as others, with a replacement character for each byte.
+func TestFieldsThatAreNotUTF8AreNotKept(t *testing.T) {
+	guard := newKeeper("own", 10)
+	h := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", "\"caf\xe9\"")
+		w.Header().Set("Location", "/caf\u00e9")
+	}))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+	guard.want(t, 200, "", "Location", "/caf\u00e9")
+}
+
 // TestSwitchedProtocolsAreNotToldAgain: nobody could.
 func TestSwitchedProtocolsAreNotToldAgain(t *testing.T) {
 	guard := newKeeper("own", 10)
