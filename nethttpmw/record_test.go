@@ -225,6 +225,27 @@ func TestAnswersThatTheRulesAroundDoNotHearAreNotKept(t *testing.T) {
 	}
 }
 
+// TestClientsThatGoUnansweredKeepNoOutcome, whatever counts as failed: a rule that kept the answers of failed requests as well answered
+// those who asked again with 499 for a day.
+func TestClientsThatGoUnansweredKeepNoOutcome(t *testing.T) {
+	for status, kept := range map[int]bool{0: false, http.StatusNotFound: true} {
+		guard := newKeeper("own", 10)
+		rule := keeping(guard)
+		rule.Failed = func(status int) bool { return status >= http.StatusInternalServerError }
+		ctx, cancel := context.WithCancel(t.Context())
+		h := nethttpmw.HTTP(rule)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			cancel()
+			if status != 0 {
+				w.WriteHeader(status)
+			}
+		}))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil).WithContext(ctx))
+		if o := <-guard.outcomes; guard.ends()[0] != kept || kept && o.Status != status {
+			t.Errorf("after %d: %+v is kept: %v, want %t", status, o, guard.ends(), kept)
+		}
+	}
+}
+
 // TestSwitchedProtocolsAreNotToldAgain: nobody could.
 func TestSwitchedProtocolsAreNotToldAgain(t *testing.T) {
 	guard := newKeeper("own", 10)
