@@ -105,7 +105,7 @@ func (g *Idempotency) Traits() Traits {
 type Outcome struct {
 	// Status is the status of an HTTP answer; zero: there is none that could be given again.
 	Status int `json:"status,omitempty"`
-	// Header has the fields of the answer's header that are kept.
+	// Header has the fields of the answer's header that are kept, as UTF-8.
 	Header map[string]string `json:"header,omitempty"`
 	// Body is kept up to IdempotencyOptions.MaxBody bytes; of a longer one nothing is.
 	Body []byte `json:"-"`

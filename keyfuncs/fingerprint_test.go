@@ -1,8 +1,10 @@
 package keyfuncs_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -94,6 +96,63 @@ func TestFingerprintOfAParsedForm(t *testing.T) {
 	}
 	if a, b := ask("choice=red"), ask("choice=red"); a != b {
 		t.Errorf("%q and %q", a, b)
+	}
+}
+
+// TestFingerprintOfABodyThatIsNoForm: whoever asks for a form's field leaves a form without fields where the body is JSON, and the body
+// is what tells the requests apart. Another order under the same Idempotency-Key was told of the first.
+func TestFingerprintOfABodyThatIsNoForm(t *testing.T) {
+	for name, parse := range map[string]func(r *http.Request){
+		"Form":      func(r *http.Request) { _, _ = keyfuncs.Form("csrf")(&keyfuncs.Request{Request: r}) },
+		"ParseForm": func(r *http.Request) { _ = r.ParseForm() },
+		"FormValue": func(r *http.Request) { _ = r.FormValue("_method") },
+	} {
+		ask := func(body string) string {
+			r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			parse(r)
+			text := fingerprintOf(t, r)
+			if left, err := io.ReadAll(r.Body); err != nil || string(left) != body {
+				t.Errorf("%s: the handler reads %q, %v, want %q", name, left, err, body)
+			}
+			return text
+		}
+		if a, b := ask(`{"n":1}`), ask(`{"n":2}`); a == b {
+			t.Errorf("%s: two orders have the same fingerprint, %q", name, a)
+		}
+		if a, b := ask(`{"n":1}`), ask(`{"n":1}`); a != b {
+			t.Errorf("%s: %q and %q", name, a, b)
+		}
+	}
+}
+
+// TestFingerprintOfFilesThatHaveBeenParsed: the fields may be the same where the files are not.
+func TestFingerprintOfFilesThatHaveBeenParsed(t *testing.T) {
+	ask := func(field, name, content string) string {
+		var body bytes.Buffer
+		form := multipart.NewWriter(&body)
+		file, err := form.CreateFormFile(field, name)
+		if err == nil {
+			_, err = io.WriteString(file, content)
+		}
+		if err = errors.Join(err, form.WriteField("title", "cat"), form.Close()); err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, "/pictures", &body)
+		r.Header.Set("Content-Type", form.FormDataContentType())
+		if title := r.FormValue("title"); title != "cat" {
+			t.Fatal(title)
+		}
+		return fingerprintOf(t, r)
+	}
+	first := ask("picture", "a.png", "one")
+	if again := ask("picture", "a.png", "one"); again != first {
+		t.Errorf("%q, and again %q", first, again)
+	}
+	for _, other := range []string{ask("picture", "a.png", "two"), ask("picture", "b.png", "one"), ask("film", "a.png", "one")} {
+		if other == first {
+			t.Errorf("two uploads have the same fingerprint, %q", other)
+		}
 	}
 }
 

@@ -194,7 +194,7 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 		header.Set("Content-Language", text.Lang)
 	}
 	if form == formPage {
-		header.Add("Content-Security-Policy", "default-src 'none'") // one more policy can only forbid more
+		header.Add("Content-Security-Policy", pagePolicy) // one more policy can only forbid more
 	}
 	varyByAccept(header)
 	w.WriteHeader(f.Status)

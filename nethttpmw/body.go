@@ -2,6 +2,8 @@ package nethttpmw
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"html"
 	"net/http"
@@ -40,6 +42,15 @@ func (f *Refusal) body(form form, text Text) []byte {
 	}
 }
 
+// pageStyle is for the eyes of those who are refused, by day and by night.
+const pageStyle = ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}"
+
+// pagePolicy is the Content-Security-Policy of pages: nothing but that style.
+var pagePolicy = func() string {
+	sum := sha256.Sum256([]byte(pageStyle))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}()
+
 // page returns a page that needs nothing else.
 func (t Text) page() string {
 	title, lang := html.EscapeString(t.Title), html.EscapeString(cmp.Or(t.Lang, "en"))
@@ -49,6 +60,7 @@ func (t Text) page() string {
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>` + title + `</title>
+<style>` + pageStyle + `</style>
 </head>
 <body>
 <h1>` + title + `</h1>

@@ -116,6 +116,7 @@ func ExampleRule_texts() {
 	// <meta charset="utf-8">
 	// <meta name="viewport" content="width=device-width, initial-scale=1">
 	// <title>Zu viele Anfragen</title>
+	// <style>:root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}</style>
 	// </head>
 	// <body>
 	// <h1>Zu viele Anfragen</h1>

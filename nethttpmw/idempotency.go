@@ -31,13 +31,13 @@ func (p *Passage) record(r *Rule, d core.Decision) {
 }
 
 // retells reports whether who asks again hears the answer, by this passage or one around it. Then a client that has gone has lost
-// nothing.
+// nothing. A passage around it whose own request goes on will hear another answer: of http.TimeoutHandler between them, say.
 func (p *Passage) retells() bool {
 	if p.recording != nil && p.recording.retells {
 		return true
 	}
 	for l := p.outer; l != nil; l = l.outer {
-		if o := l.passage.recording; o != nil && o.retells {
+		if o := l.passage.recording; o != nil && o.retells && l.passage.request.Err() != nil {
 			return true
 		}
 	}

@@ -1,6 +1,8 @@
 package nethttpmw_test
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -164,7 +166,11 @@ func TestPagesKeepTheApplicationsPolicy(t *testing.T) {
 	r := blankRequest()
 	r.Header.Set("Accept", "text/html")
 	(&nethttpmw.Refusal{Status: http.StatusConflict, Reason: core.ReasonSoldOut}).Reply(w, r)
-	if got := w.Header().Values("Content-Security-Policy"); !slices.Equal(got, []string{"frame-ancestors 'self'", "default-src 'none'"}) {
-		t.Errorf("%q", got)
+	_, style, _ := strings.Cut(w.Body.String(), "<style>")
+	style, _, _ = strings.Cut(style, "</style>")
+	sum := sha256.Sum256([]byte(style))
+	own := fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'", base64.StdEncoding.EncodeToString(sum[:]))
+	if got := w.Header().Values("Content-Security-Policy"); !slices.Equal(got, []string{"frame-ancestors 'self'", own}) {
+		t.Errorf("%q, want %q too", got, own)
 	}
 }

@@ -239,6 +239,9 @@ func (e *entry) leave(p *Passage, status int) {
 			settle(p.settling, e.rule.Guard, d, kept)
 		}
 	}()
+	if status == StatusClientGone && e.rule.keepsOutcome() {
+		return // nobody was answered, so there is nothing to keep
+	}
 	kept = e.rule.keepsOn(status)
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/felixge/httpsnoop"
 
@@ -31,6 +32,7 @@ type recording struct {
 	header  http.Header
 	around  map[string]string // kept fields that stood there before the handler ran: not its own
 	fields  map[string]string // those that it has sent
+	lost    bool              // it has sent a Location that can not be kept
 	body    []byte
 	broken  bool // the body is not all there: it is too long, was streamed, or the handler may have given up half-way
 	taken   bool // the connection has been taken over: there is no answer to keep
@@ -111,6 +113,7 @@ func (rec *recording) begin() {
 		return
 	}
 	rec.fields = rec.present()
+	rec.lost = rec.header.Get("Location") != "" && rec.fields["Location"] == ""
 	for name, value := range rec.around {
 		if rec.fields[name] == value {
 			delete(rec.fields, name)
@@ -118,11 +121,12 @@ func (rec *recording) begin() {
 	}
 }
 
-// present returns the kept fields that the header has now.
+// present returns the kept fields that the header has now. Outcomes are kept as JSON, so a field that is not UTF-8 would come back as
+// another one, and is rather left out.
 func (rec *recording) present() map[string]string {
 	fields := map[string]string{}
 	for _, name := range keptFields {
-		if value := strings.Join(rec.header.Values(name), ", "); value != "" && len(value) <= fieldMost {
+		if value := strings.Join(rec.header.Values(name), ", "); value != "" && len(value) <= fieldMost && utf8.ValidString(value) {
 			fields[name] = value
 		}
 	}
@@ -131,7 +135,7 @@ func (rec *recording) present() map[string]string {
 
 // outcome returns what a guard that keeps so much of a body has to know of the answer.
 func (rec *recording) outcome(status, maxBody int) *core.Outcome {
-	if rec.taken || !repeatable(status) {
+	if rec.taken || !repeatable(status) || rec.lost && status/100 == 3 { // a redirection to nowhere would be a wrong answer
 		return &core.Outcome{}
 	}
 	o := &core.Outcome{Status: status, Header: map[string]string{}}

@@ -155,6 +155,97 @@ func TestFieldsAroundTheRulesAreNotKept(t *testing.T) {
 	guard.want(t, 201, "", "Link", "</style.css>, </next>", "ETag", `"inner"`)
 }
 
+// TestFieldsThatAreNotUTF8AreNotKept: they came back as others, with a replacement character for each byte.
+func TestFieldsThatAreNotUTF8AreNotKept(t *testing.T) {
+	guard := newKeeper("own", 10)
+	h := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", "\"caf\xe9\"")
+		w.Header().Set("Location", "/caf\u00e9")
+	}))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+	guard.want(t, 200, "", "Location", "/caf\u00e9")
+}
+
+// TestRedirectionsWithoutAPlaceAreNotToldAgain: a browser that repeated an order was sent nowhere.
+func TestRedirectionsWithoutAPlaceAreNotToldAgain(t *testing.T) {
+	long := "/" + strings.Repeat("x", 3000)
+	for _, c := range []struct {
+		status   int
+		location string
+		kept     int
+	}{{303, long, 0}, {307, "/caf\xe9", 0}, {303, "/here", 303}, {201, long, 201}, {304, "", 304}} {
+		guard := newKeeper("own", 10)
+		h := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if c.location != "" {
+				w.Header().Set("Location", c.location)
+			}
+			w.WriteHeader(c.status)
+		}))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+		if o := <-guard.outcomes; o == nil || o.Status != c.kept {
+			t.Errorf("%d %.20q: the outcome is %+v, want %d", c.status, c.location, o, c.kept)
+		}
+	}
+}
+
+// TestAnswersThatTheRulesAroundDoNotHearAreNotKept: what is between two middlewares gives the inner one up and answers itself, as
+// http.TimeoutHandler does. The outer one keeps no answer of that request, so the client who asks again is a new one, and what the inner
+// one had taken stood in its way.
+func TestAnswersThatTheRulesAroundDoNotHearAreNotKept(t *testing.T) {
+	for name, gone := range map[string]bool{"given up": false, "the client has gone": true} {
+		outer, claim := newKeeper("outer", 10), &fake{name: "claim"}
+		leaves := func() {}
+		inner := nethttpmw.HTTP(ruleOf(claim))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			leaves()
+			w.WriteHeader(http.StatusCreated)
+		}))
+		app := nethttpmw.HTTP(keeping(outer))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			if gone {
+				inner.ServeHTTP(w, r.WithContext(ctx))
+				return
+			}
+			leaves = cancel
+			inner.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		if gone {
+			leaves = cancel
+		}
+		app.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil).WithContext(ctx))
+		cancel()
+		if kept := claim.ends(); len(kept) != 1 || kept[0] != gone {
+			t.Errorf("%s: the claim is kept: %v, want %t", name, kept, gone)
+		}
+		if kept := outer.ends(); len(kept) != 1 || kept[0] != gone {
+			t.Errorf("%s: the answer is kept: %v, want %t", name, kept, gone)
+		}
+	}
+}
+
+// TestClientsThatGoUnansweredKeepNoOutcome, whatever counts as failed: a rule that kept the answers of failed requests as well answered
+// those who asked again with 499 for a day.
+func TestClientsThatGoUnansweredKeepNoOutcome(t *testing.T) {
+	for status, kept := range map[int]bool{0: false, http.StatusNotFound: true} {
+		guard := newKeeper("own", 10)
+		rule := keeping(guard)
+		rule.Failed = func(status int) bool { return status >= http.StatusInternalServerError }
+		ctx, cancel := context.WithCancel(t.Context())
+		h := nethttpmw.HTTP(rule)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			cancel()
+			if status != 0 {
+				w.WriteHeader(status)
+			}
+		}))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil).WithContext(ctx))
+		if o := <-guard.outcomes; guard.ends()[0] != kept || kept && o.Status != status {
+			t.Errorf("after %d: %+v is kept: %v, want %t", status, o, guard.ends(), kept)
+		}
+	}
+}
+
 // TestSwitchedProtocolsAreNotToldAgain: nobody could.
 func TestSwitchedProtocolsAreNotToldAgain(t *testing.T) {
 	guard := newKeeper("own", 10)

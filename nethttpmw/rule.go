@@ -58,8 +58,8 @@ type Rule struct {
 	// Failed reports whether a request that ended with this status failed, so that what its attempt took is given back. A panic
 	// counts as 500, a client that has gone as StatusClientGone. Nil: 400 and up for claims such as votes and purchases,
 	// never for rate limits; red packets give nothing back, whatever it reports. Behind an Idempotency rule a client that has gone
-	// does not make a request fail that the handler has answered, since he can ask again and hear the answer. To count only failed
-	// logins, say that the others failed:
+	// does not make a request fail that the handler has answered, since he can ask again and hear the answer; where it has
+	// not, the operation begins anew, and Failed is not asked. To count only failed logins, say that the others failed:
 	//
 	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
 	Failed func(status int) bool

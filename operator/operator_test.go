@@ -416,6 +416,30 @@ once idempotency [reset]
 	}
 }
 
+// TestOperatorPagesLeadBackToTheList: from the pages of actions, and from no other. On the list itself, where it was refused, and on
+// a page that does not exist the link led out of the place where the handler is mounted.
+func TestOperatorPagesLeadBackToTheList(t *testing.T) {
+	d := newDesk(t, redistest.Mini(t))
+	for path, want := range map[string]bool{
+		"/limit/peek?actor=ann": true,
+		"/limit/peek":           true,
+		"/sale/close?item=tv":   true, // refused
+		"/no/such":              true,
+		"/":                     false,
+		"/limit":                false,
+		"/limit/peek/more":      false,
+	} {
+		for _, name := range []string{"eve", "mallory"} { // the other one is refused
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.SetBasicAuth(name, "")
+			r.Header.Set("Accept", "text/html")
+			if body := d.send(r).Body.String(); strings.Contains(body, `<a href="../">`) != want {
+				t.Errorf("%s for %s: a link back: %t, want %t:\n%s", path, name, !want, want, body)
+			}
+		}
+	}
+}
+
 func TestOperatorWithoutRedis(t *testing.T) {
 	b := redistest.Mini(t)
 	d := newDesk(t, b)

@@ -17,6 +17,8 @@ type view struct {
 	Asked  *Action   `json:"-"`
 	Result any       `json:"result,omitempty"`
 	Failed *failure  `json:"-"`
+	// Below reports that the page is that of an action, from which ../ leads to the list of guards.
+	Below bool `json:"-"`
 }
 
 // failure is the body of an answer that says no, as of RFC 9457.
@@ -53,6 +55,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v v
 	switch {
 	case wantsPage(r):
 		kind = "text/html; charset=utf-8"
+		v.Below = r.PathValue("action") != ""
 		var text bytes.Buffer
 		err = page.Execute(&text, v)
 		body = text.Bytes()
