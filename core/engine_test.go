@@ -325,6 +325,9 @@ func TestErrorsAreLoggedOnceASecond(t *testing.T) {
 		o.Observe(t.Context(), Event{Guard: "w", Op: "check", Err: errors.New("down")})
 	}
 	o.Observe(t.Context(), Event{Guard: "w", Op: "check"})
+	for _, err := range []error{ErrInvalidAttempt, ErrTooFewLeft, ErrNoSale} { // for who asked, not for the log
+		o.Observe(t.Context(), Event{Guard: "s", Op: "restock", Err: fmt.Errorf("core: restock: %w", err)})
+	}
 	o.last = time.Time{}
 	o.Observe(t.Context(), Event{Guard: "w", Op: "check", Err: errors.New("down")})
 	if n := strings.Count(log.String(), "level=WARN"); n != 2 || !strings.Contains(log.String(), "errors_not_logged=99") {

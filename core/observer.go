@@ -158,8 +158,9 @@ type logErrors struct {
 }
 
 func (o *logErrors) Observe(ctx context.Context, e Event) {
-	// A client's mistake is not the operator's: it must not take an outage's place in the log. Breakers are in it already.
-	if e.Err == nil || e.Breaker != nil || errors.Is(e.Err, ErrInvalidAttempt) {
+	// A caller's mistake, and what can not be done just now, are for who asked: they must not take an outage's place in the log.
+	// Breakers are in it already.
+	if kind := e.ErrorKind(); e.Breaker != nil || kind == "" || kind == "invalid" || kind == "rejected" {
 		return
 	}
 	o.mu.Lock()

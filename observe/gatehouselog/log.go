@@ -78,10 +78,10 @@ func New(logger *slog.Logger, o Options) *Observer {
 	return &Observer{logger: logger, options: o, samples: map[kind]*sample{}}
 }
 
-// Observe implements core.Observer.
+// Observe implements core.Observer. An operation that is done, and whose answer is told again, is no denial.
 func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	d := &e.Decision
-	if !e.Decided() || d.Allowed || !o.logger.Enabled(ctx, o.options.Level.Level()) {
+	if !e.Decided() || d.Allowed || d.Reason == core.ReasonDone || !o.logger.Enabled(ctx, o.options.Level.Level()) {
 		return
 	}
 	notLogged, ok := o.take(kind{e.Guard, d.Reason, d.Attempt.Shadow}, time.Now())

@@ -114,7 +114,7 @@ func TestOnlyDenialsAreLogged(t *testing.T) {
 	allowed.Decision.Allowed = true
 	failed.Err = errors.New("down")
 	peeked.Op = "peek"
-	for _, e := range []core.Event{allowed, failed, peeked, {Op: "breaker", Breaker: &core.BreakerChange{}}} {
+	for _, e := range []core.Event{allowed, failed, peeked, denied("g", core.ReasonDone), {Op: "breaker", Breaker: &core.BreakerChange{}}} {
 		o.Observe(t.Context(), e)
 	}
 	gatehouselog.New(l.Logger, gatehouselog.Options{Level: slog.LevelDebug}).Observe(t.Context(), denied("g", core.ReasonLimited))
