@@ -30,7 +30,8 @@ type Rule = nethttpmw.Rule
 // request is answered and its handler does not run. It panics on rules that can not work.
 //
 // An error that the handler returns is passed on, for echo's error handler to answer; it counts as that answer's status, 500
-// where the error does not name one.
+// where the error does not name one. That answer is written outside of the rules, so where an Idempotency
+// rule keeps such statuses (see Rule.Failed), it is told again without a body: let handlers answer themselves there.
 func Echo(rules ...Rule) echo.MiddlewareFunc {
 	p := nethttpmw.NewPipeline(rules...)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
