@@ -48,9 +48,9 @@ cover: redis ## show the coverage of each package
 	$(GO) test -count=1 -cover ./...
 	cd echov5mw && $(GO) test -count=1 -cover ./...
 
-bench: ## compare with other limiters, in one run (minutes), and write bench/RESULTS.md
+bench: ## compare with others (minutes), and write bench/RESULTS.md and bench/PAGES.md
 	@scripts/install-test-programs wrk
-	cd bench && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^TestReport$$' -count=1 -timeout=60m -args -out RESULTS.md $(BENCHFLAGS)
+	cd bench && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^Test(Report|Pages)$$' -count=1 -timeout=60m -args -out RESULTS.md -pages PAGES.md $(BENCHFLAGS)
 
 redis: # install what the tests start, where that can be done
 	@scripts/install-test-programs

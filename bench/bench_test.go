@@ -20,6 +20,7 @@ import (
 
 var (
 	out    = flag.String("out", "", "run in full, and write the results to this file")
+	pages  = flag.String("pages", "", "let wrk ask whole servers, and write the results to this file")
 	rounds = flag.Int("rounds", 20, "with -out: how often each subject has its turn under each load")
 	turn   = flag.Duration("turn", 50*time.Millisecond, "with -out: how long a turn is")
 	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the order of turns")
@@ -71,14 +72,6 @@ func TestReport(t *testing.T) {
 			}
 		}
 	}
-	if *out != "" {
-		all := sites(rdb)
-		measured, err := overhead(t.Context(), all, max(c.rounds/4, 3), time.Second, c.seed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text.overheads(all, measured)
-	}
 	for _, wrong := range []string{"NaN", "Inf"} {
 		if strings.Contains(text.String(), wrong) {
 			t.Errorf("%s in the report:\n%s", wrong, text.String())
@@ -109,6 +102,29 @@ func TestSubjectsKeepTheirLimit(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestPages measures whole servers, if it is told to.
+func TestPages(t *testing.T) {
+	if *pages == "" {
+		return
+	}
+	rdb, _ := groups(t)
+	var text report
+	c := config{rounds: max(*rounds/4, 3), turn: time.Second, seed: *seed}
+	if err := text.preface(t.Context(), rdb, c); err != nil {
+		t.Fatal(err)
+	}
+	all := sites(rdb)
+	measured, err := overhead(t.Context(), all, c.rounds, c.turn, c.seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text.overheads(all, measured)
+	fmt.Print(text.String())
+	if err := os.WriteFile(*pages, []byte(text.String()), 0o644); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -157,7 +173,8 @@ func TestOverheadsAreRatiosToTheSameFramework(t *testing.T) {
 		{framework: "b", limit: "no limit"}, {framework: "b", limit: "y"}, {framework: "b", limit: "y", refused: true},
 	}
 	var text report
-	text.overheads(all, []rates{{100}, {50}, {80}, {10}, {5}, {20}})
+	of := func(rate, floor float64) pace { return pace{[]float64{rate}, []float64{floor}} }
+	text.overheads(all, []pace{of(100, 100), of(50, 100), of(80, 100), of(10, 10), of(5, 10), of(20, 10)})
 	for _, want := range []string{"| a, x | 50 | 0.50× | 80 | 0.80× |", "| b, no limit | 10 | 1.00× | – | – |", "| b, y | 5 | 0.50× | 20 | 2.00× |"} {
 		if !strings.Contains(text.String(), want+"\n") {
 			t.Errorf("no %q in\n%s", want, text.String())

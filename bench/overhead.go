@@ -138,26 +138,40 @@ func clients(refused bool) func() string {
 	return func() string { return names[last.Add(1)%siteClients] }
 }
 
-// rates are requests a second, one a round.
-type rates []float64
+// pace is what was measured of one site: requests a second, and in the same moment those of its framework's page without a limit, a value
+// a round each.
+type pace struct{ rates, floor []float64 }
 
-// overhead lets wrk ask each site for a turn in each round, in random order. A round before the first, which is not counted, warms up.
-func overhead(ctx context.Context, all []site, rounds int, turn time.Duration, seed uint64) ([]rates, error) {
-	measured := make([]rates, len(all))
-	servers := make([]*httptest.Server, len(all))
+// overhead lets wrk ask each site for a turn in each round, in random order, and right before it the page without a limit, so that what
+// slows the machine down for a while slows down both. A round before the first, which is not counted, warms up.
+func overhead(ctx context.Context, all []site, rounds int, turn time.Duration, seed uint64) ([]pace, error) {
+	measured := make([]pace, len(all))
+	servers, floors := make([]*httptest.Server, len(all)), make([]int, len(all))
 	for i, s := range all {
 		servers[i] = httptest.NewServer(s.handler)
 		defer servers[i].Close()
+		if floors[i] = i; i > 0 && all[i-1].framework == s.framework {
+			floors[i] = floors[i-1]
+		}
 	}
 	order := rand.New(rand.NewPCG(seed, 1))
 	for round := range rounds + 1 {
 		for _, i := range order.Perm(len(all)) {
+			if floors[i] == i {
+				continue
+			}
+			floor, err := wrk(ctx, servers[floors[i]].URL, turn, false)
+			if err != nil {
+				return nil, fmt.Errorf("%s, no limit: %w", all[i].framework, err)
+			}
 			rate, err := wrk(ctx, servers[i].URL, turn, all[i].refused)
 			if err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", all[i].framework, all[i].limit, err)
 			}
 			if round > 0 {
-				measured[i] = append(measured[i], rate)
+				measured[i].rates, measured[i].floor = append(measured[i].rates, rate), append(measured[i].floor, floor)
+				of := &measured[floors[i]]
+				of.rates, of.floor = append(of.rates, floor), append(of.floor, floor)
 			}
 		}
 	}

@@ -86,21 +86,19 @@ func (r *report) results(g group, c config, runners []*runner) {
 }
 
 // overheads writes what a limit costs a whole web application.
-func (r *report) overheads(all []site, measured []rates) {
-	r.line("\n## In front of a page\n\nRequests a second through the whole server on loopback, asked by wrk with 16 connections: " +
-		"how many of those that the same page\nanswers without a limit, in the same round. More is better here.")
+func (r *report) overheads(all []site, measured []pace) {
+	r.line("\n## In front of a page\n\nRequests a second through a whole server on loopback, asked by wrk with 16 connections: how many of those that the " +
+		"same page\nanswers without a limit, measured right before. More is better here.")
 	r.head("limit", "allowed, a second", "× no limit", "refused, a second", "× no limit")
-	floor := 0
 	for i := 0; i < len(all); i++ {
 		s := all[i]
-		if i == 0 || s.framework != all[floor].framework {
-			floor = i
-			r.row(s.framework+", "+s.limit, fmt.Sprintf("%.0f", median(measured[i])), "1.00×", "–", "–")
+		if i == 0 || s.framework != all[i-1].framework {
+			r.row(s.framework+", "+s.limit, fmt.Sprintf("%.0f", median(measured[i].rates)), "1.00×", "–", "–")
 			continue
 		}
 		cells := []string{s.framework + ", " + s.limit}
 		for ; i < len(all) && all[i].framework == s.framework && all[i].limit == s.limit; i++ {
-			cells = append(cells, fmt.Sprintf("%.0f", median(measured[i])), times(measured[i], measured[floor]))
+			cells = append(cells, fmt.Sprintf("%.0f", median(measured[i].rates)), times(measured[i].rates, measured[i].floor))
 		}
 		i--
 		r.row(cells...)
