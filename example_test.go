@@ -104,7 +104,7 @@ func Example_redPacket() {
 	d, err2 := packets.Check(ctx, core.Attempt{Actor: "ann", Resource: "party"})
 
 	fmt.Println(created, err, err2)
-	fmt.Println(d.Allowed, d.Amount > 0, d.Remaining)
+	fmt.Println(d.Allowed, core.Amount(d) > 0, d.Remaining)
 	// Output:
 	// true <nil> <nil>
 	// true true 19

@@ -76,7 +76,7 @@ type ackedCall struct {
 
 // runAcked is run for scripts that may be sent again, and waits for replicas when the reply is a yes. Beside an ErrUnconfirmed it returns
 // what the script replied.
-func (e *Engine) runAcked(
+func (e *Engine) RunAcked(
 	ctx context.Context, limit time.Duration, wait acks, yes func(reply any) bool, s *Script, keys []string, args ...any,
 ) (any, error) {
 	// The yes is kept when it comes. A server that has nothing to do ends a WAIT up to a tenth of a second late, and a deadline that is

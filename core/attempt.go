@@ -46,9 +46,6 @@ type Attempt struct {
 // the caller's mistake, or the caller's client's: asking again gives the same answer.
 var ErrInvalidAttempt = errors.New("core: invalid attempt")
 
-// maxAmount is the largest number that a script can count without losing units: Lua numbers are doubles.
-const maxAmount = 1<<53 - 1
-
 // prepare fills in what an attempt may leave out, and finds what no guard can decide.
 func (a Attempt) prepare() (Attempt, error) {
 	if a.Actor == "" {
@@ -92,7 +89,7 @@ func (a Attempt) prepareClaim(what string) (Attempt, error) {
 	if a.Resource == "" {
 		return a, fmt.Errorf("%w: no resource: name %s", ErrInvalidAttempt, what)
 	}
-	if a.Cost > maxAmount {
+	if a.Cost > MaxAmount {
 		return a, fmt.Errorf("%w: cost %d is beyond 2^53-1", ErrInvalidAttempt, a.Cost)
 	}
 	return a.withCall(), nil

@@ -50,7 +50,7 @@ type BanOptions struct {
 // A server's clock that is set back lets nobody out too early. A ban that it puts into the future begins anew, since nobody knows
 // how much of it is over: so it lasts twice as long at most, and one that was over comes back once.
 type Bans struct {
-	guard
+	Base
 	options BanOptions
 	known   *shards[string, standing]
 }
@@ -81,13 +81,13 @@ type BanStatus struct {
 // Bans makes a guard that shuts out who is refused too often. It panics when the name is taken or not a name, or the
 // options make no sense.
 func (e *Engine) Bans(name string, options BanOptions) *Bans {
-	e.needRedis("Bans", name)
+	e.NeedRedis("Bans", name)
 	options = options.withDefaults()
 	if err := options.check(); err != nil {
 		panic(fmt.Sprintf("core: %v (guard %q)", err, name))
 	}
 	return &Bans{
-		guard:   e.register("bans", name, banScript, limitResetScript),
+		Base:    e.Register("bans", name, banScript),
 		options: options,
 		known:   newShards[string, standing](banActors),
 	}
@@ -118,8 +118,8 @@ func (o BanOptions) check() error {
 		name  string
 		value time.Duration
 	}{{"Period", o.Period}, {"First", o.First}, {"Longest", o.Longest}, {"Decay", o.Decay}} {
-		if d := field.value; d < time.Millisecond || d > maxWindow || d%time.Millisecond != 0 {
-			return fmt.Errorf("a ban with a %s of %v: give whole milliseconds, 1 ms to %v", field.name, d, maxWindow)
+		if d := field.value; d < time.Millisecond || d > MaxTTL || d%time.Millisecond != 0 {
+			return fmt.Errorf("a ban with a %s of %v: give whole milliseconds, 1 ms to %v", field.name, d, MaxTTL)
 		}
 	}
 	if o.First > o.Longest {
@@ -136,14 +136,14 @@ func (g *Bans) Traits() Traits { return Traits{KeepsOnFailure: true, Outage: Out
 func (g *Bans) Check(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	a, err := a.prepare()
-	d := Decision{Guard: g.name, Attempt: a}
+	d := Decision{Guard: g.Name(), Attempt: a}
 	if err == nil {
 		var left time.Duration
 		var source Source
 		left, source, err = g.left(ctx, a)
 		d.fillBan(left, source, err)
 	}
-	return d, g.observe(ctx, "check", begun, d, err)
+	return d, g.Observe(ctx, "check", begun, d, err)
 }
 
 // Settle implements Guard. A ban takes nothing, so there is nothing to do.
@@ -155,14 +155,14 @@ func (g *Bans) Settle(context.Context, Decision, bool) error { return nil }
 func (g *Bans) Strike(ctx context.Context, a Attempt) (banned bool, err error) {
 	begun := time.Now()
 	a, err = a.prepare()
-	d := Decision{Guard: g.name, Attempt: a}
+	d := Decision{Guard: g.Name(), Attempt: a}
 	if err == nil {
 		var said banReply
-		said, err = g.call(ctx, a, banCall{word: "strike", script: banStrikeScript, limit: g.engine.deadline})
+		said, err = g.call(ctx, a, banCall{word: "strike", script: banStrikeScript, limit: g.Engine().Deadline()})
 		d.fillBan(said.Left, SourceRedis, err)
 		banned = said.banned
 	}
-	return banned, g.observe(ctx, "strike", begun, d, err)
+	return banned, g.Observe(ctx, "strike", begun, d, err)
 }
 
 // Ban shuts the attempt's actor out by hand, from now on for so long, 1 ms to 366 days, whether he is banned already or
@@ -171,16 +171,16 @@ func (g *Bans) Strike(ctx context.Context, a Attempt) (banned bool, err error) {
 func (g *Bans) Ban(ctx context.Context, a Attempt, length time.Duration) error {
 	begun := time.Now()
 	a, err := a.prepare()
-	d := Decision{Guard: g.name, Attempt: a}
-	if err == nil && (length < time.Millisecond || length > maxWindow) {
-		err = fmt.Errorf("%w: a ban of %v: give 1 ms to %v", ErrInvalidAttempt, length, maxWindow)
+	d := Decision{Guard: g.Name(), Attempt: a}
+	if err == nil && (length < time.Millisecond || length > MaxTTL) {
+		err = fmt.Errorf("%w: a ban of %v: give 1 ms to %v", ErrInvalidAttempt, length, MaxTTL)
 	}
 	if err == nil {
 		var said banReply
-		said, err = g.call(ctx, a, banCall{word: "ban", length: length, script: banScript, limit: g.engine.settleLimit()})
+		said, err = g.call(ctx, a, banCall{word: "ban", length: length, script: banScript, limit: g.Engine().SettleTimeout()})
 		d.fillBan(said.Left, SourceRedis, err)
 	}
-	return g.observe(ctx, "ban", begun, d, err)
+	return g.Observe(ctx, "ban", begun, d, err)
 }
 
 // Unban lets the attempt's actor in again and forgets all that there was against him, the level and the strikes too. Other
@@ -189,13 +189,13 @@ func (g *Bans) Unban(ctx context.Context, a Attempt) error {
 	begun := time.Now()
 	a, err := a.prepare()
 	if err == nil {
-		asked := g.engine.moment()
-		_, err = g.engine.run(ctx, g.engine.settleLimit(), limitResetScript, g.banKeys(a))
+		asked := g.Engine().Now()
+		err = g.Delete(ctx, g.banKeys(a)...)
 		if err == nil {
 			g.remember(a, standing{asked: asked})
 		}
 	}
-	return g.observe(ctx, "unban", begun, Decision{Guard: g.name, Attempt: a}, err)
+	return g.Observe(ctx, "unban", begun, Decision{Guard: g.Name(), Attempt: a}, err)
 }
 
 // Status asks Redis how the attempt's actor stands, and changes nothing.
@@ -204,9 +204,9 @@ func (g *Bans) Status(ctx context.Context, a Attempt) (BanStatus, error) {
 	a, err := a.prepare()
 	var said banReply
 	if err == nil {
-		said, err = g.call(ctx, a, banCall{word: "look", script: banScript, limit: g.engine.settleLimit()})
+		said, err = g.call(ctx, a, banCall{word: "look", script: banScript, limit: g.Engine().SettleTimeout()})
 	}
-	return said.BanStatus, g.observe(ctx, "status", begun, Decision{Guard: g.name, Attempt: a}, err)
+	return said.BanStatus, g.Observe(ctx, "status", begun, Decision{Guard: g.Name(), Attempt: a}, err)
 }
 
 // fillBan fills in what a ban that lasts so long decides, unless nobody knows.
@@ -227,7 +227,7 @@ func (g *Bans) left(ctx context.Context, a Attempt) (time.Duration, Source, erro
 	if left, known := g.recall(a); known {
 		return left, SourceRemembered, nil
 	}
-	said, err := g.call(ctx, a, banCall{word: "look", noStrikes: true, script: banScript, limit: g.engine.deadline})
+	said, err := g.call(ctx, a, banCall{word: "look", noStrikes: true, script: banScript, limit: g.Engine().Deadline()})
 	return said.Left, SourceRedis, err
 }
 
@@ -252,9 +252,9 @@ func (g *Bans) call(ctx context.Context, a Attempt, c banCall) (banReply, error)
 	if c.noStrikes {
 		keys = keys[:1]
 	}
-	o, asked := g.options, g.engine.moment()
-	value, err := g.engine.run(ctx, c.limit, c.script, keys, c.word, o.Decay.Milliseconds(), o.Refusals, o.Period.Milliseconds(),
-		o.First.Milliseconds(), o.Longest.Milliseconds(), c.length.Milliseconds(), g.engine.now(time.Microsecond))
+	o, asked := g.options, g.Engine().Now()
+	value, err := g.Engine().RunWithin(ctx, c.limit, c.script, keys, c.word, o.Decay.Milliseconds(), o.Refusals, o.Period.Milliseconds(),
+		o.First.Milliseconds(), o.Longest.Milliseconds(), c.length.Milliseconds(), g.Engine().ScriptNow(time.Microsecond))
 	if err != nil {
 		return banReply{}, err
 	}
@@ -278,7 +278,7 @@ func (g *Bans) recall(a Attempt) (left time.Duration, known bool) {
 	if !known {
 		return 0, false
 	}
-	age := g.engine.moment().Sub(said.asked)
+	age := g.Engine().Now().Sub(said.asked)
 	left = max(said.left-age, 0)
 	return left, age < banMemory && (left > 0 || said.left == 0)
 }
@@ -297,5 +297,5 @@ func (g *Bans) remember(a Attempt, says standing) {
 
 func (g *Bans) banKeys(a Attempt) []string {
 	actor := encode(a.Actor)
-	return []string{g.keys.key(actor), g.keys.key(actor, "strikes")}
+	return []string{g.Key(actor), g.Key(actor, "strikes")}
 }

@@ -174,7 +174,7 @@ func TestBansAgainstOracle(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
 			clock := newTestClock()
-			engine.clock = clock.Now
+			WithClock(clock.Now)(engine)
 			ms := func(name string) time.Duration {
 				return time.Duration(rapid.IntRange(1, 5000).Draw(rt, name)) * time.Millisecond
 			}

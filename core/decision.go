@@ -1,7 +1,7 @@
 package core
 
 import (
-	"sync/atomic"
+	"fmt"
 	"time"
 )
 
@@ -34,36 +34,51 @@ type Decision struct {
 	// refused. For Quota it is how long the period still is, for Seckill how long the reservation waits to be confirmed.
 	ResetAfter time.Duration
 
-	// Choices are the voter's votes that stand in this poll, the newest last. Votes only.
-	Choices []string
-	// State is what has become of the reservation. Seckill only.
-	State State
-	// Amount is what the user has got of the packet, in minor units: by this attempt when allowed, by an earlier one when
-	// refused as ReasonDuplicate. Red packets only.
-	Amount int64
-
 	// Outcome is how the operation ended, when refused as ReasonDone. Whoever settles an allowed decision sets it before, to have it
 	// kept. Idempotency only.
 	Outcome *Outcome
 
-	// limits are those that decided a rate limit attempt; stamp says when an admitted one took its units.
-	stamp  int64
-	limits *limitSet
-	// parts is in how many parts the poll was divided when a vote was cast.
-	parts int
-	// span is the period that a quota counts an attempt in.
-	span span
-	// local is set where this process decided alone: whether what was taken has been given back.
-	local *atomic.Bool
+	claim any
 }
 
-// Limits returns all limits of the rate limit that decided, of which the one with the decision's Window speaks; nil for other
-// guards. The slice is the guard's: it must not be changed.
-func (d Decision) Limits() []Limit {
-	if d.limits == nil {
-		return nil
+// Policy is one of the limits that a guard has: at most Max units in any Window.
+type Policy struct {
+	Max    int64
+	Window time.Duration
+}
+
+// Policies returns all limits that the attempt had to fit, where the guard has several and says so, as rate limits do; the binding one is
+// the one with the decision's Window. Nil for other guards. The slice is the guard's: it must not be changed.
+func (d Decision) Policies() []Policy {
+	if c, ok := d.claim.(interface{ Policies() []Policy }); ok {
+		return c.Policies()
 	}
-	return d.limits.limits
+	return nil
+}
+
+// SetClaim has the decision carry what the guard that made it needs to settle or refund it, or tells of it by an accessor of its own, such
+// as votes.Choices. Only guards call it; what it is nobody else needs to know.
+//
+// A claim stays inside the process: a decision that has been written down and read again elsewhere has none. So one rule holds for all
+// guards: a decision is settled in the process whose Check has returned it. What another process has to end is ended by name, such
+// as with seckill.Guard.Confirm, or by its lease.
+func (d *Decision) SetClaim(claim any) { d.claim = claim }
+
+// ClaimOf returns the claim that a guard has set, of the type that it sets; the zero value and false where there is none.
+func ClaimOf[T any](d Decision) (claim T, ok bool) {
+	claim, ok = d.claim.(T)
+	return claim, ok
+}
+
+// Claimed returns the claim of an allowed decision of this guard, for settling it. A decision of another guard, or of another process, is an
+// ErrInvalidAttempt.
+func Claimed[T any](b *Base, d Decision) (claim T, err error) {
+	claim, ok := d.claim.(T)
+	if !ok || d.Guard != b.name || !d.Allowed {
+		return claim, fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt in this process",
+			ErrInvalidAttempt)
+	}
+	return claim, nil
 }
 
 // Reason says why an attempt was allowed or refused. Programs may switch on it.
@@ -135,15 +150,4 @@ const (
 	SourceRemembered Source = "remembered"
 	// SourceLocal: this process alone, because Redis could not be asked (see LocalGuard), or the engine has none (see NewMemory).
 	SourceLocal Source = "local"
-)
-
-// State is what has become of a reservation.
-type State string
-
-// The states of a reservation. One that is cancelled has none.
-const (
-	// StateHeld: units are set aside until the reservation is confirmed, cancelled or its time is over.
-	StateHeld State = "held"
-	// StateSold: confirmed.
-	StateSold State = "sold"
 )

@@ -16,11 +16,11 @@ func TestDecisionsKnowTheirLimits(t *testing.T) {
 	}
 	for i, a := range []Attempt{{Actor: "ann"}, {Actor: "ann"}, {Actor: "bob", Cost: 2}} {
 		d, err := limit.Check(t.Context(), a)
-		if err != nil || !slices.Equal(d.Limits(), want) || d.Limit != 1 || d.Window != time.Hour {
-			t.Errorf("attempt %d: %+v of %v, %v", i+1, d, d.Limits(), err)
+		if err != nil || !slices.Equal(d.Policies(), []Policy{{1, time.Hour}, {5, 24 * time.Hour}}) || d.Limit != 1 || d.Window != time.Hour {
+			t.Errorf("attempt %d: %+v of %v, %v", i+1, d, d.Policies(), err)
 		}
 	}
-	if d := (Decision{Limit: 1, Window: time.Hour}); d.Limits() != nil {
-		t.Errorf("%v", d.Limits())
+	if d := (Decision{Limit: 1, Window: time.Hour}); d.Policies() != nil {
+		t.Errorf("%v", d.Policies())
 	}
 }

@@ -108,7 +108,7 @@ func TestVotesRememberDuplicates(t *testing.T) {
 			t.Helper()
 			before := counter.n
 			d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: item, ID: id})
-			if d.Reason != want || !slices.Equal(d.Choices, choices) {
+			if d.Reason != want || !slices.Equal(Choices(d), choices) {
 				t.Fatalf("%s: %+v, want %s %q", what, d, want, choices)
 			}
 			source := map[bool]Source{true: SourceRedis, false: SourceRemembered}[asks]
@@ -123,7 +123,7 @@ func TestVotesRememberDuplicates(t *testing.T) {
 		if d.Limit != 1 || d.Remaining != 0 || d.Allowed || d.Attempt.ID == "" {
 			t.Errorf("%+v", d)
 		}
-		d.Choices[0] = "changed by the caller"
+		Choices(d)[0] = "changed by the caller"
 		vote("for another choice", "blue", "", false, ReasonDuplicate, "red")
 		vote("with the ID of the vote", "red", "op", true, ReasonOK, "red")
 		vote("with another ID", "red", "op 2", true, ReasonDuplicate, "red")

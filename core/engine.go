@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -72,6 +71,28 @@ func WithRetryHorizon(d time.Duration) Option {
 	return func(e *Engine) { e.retryHorizon = d }
 }
 
+// WithRefusalMemory sets for how long at most a process remembers that a rate limit has refused, in place of a second; 0
+// turns it off. Meanwhile it answers the same attempt (actor, resource and cost, under the same limits) itself, with a
+// RetryAfter that counts down, so that a flood of refused requests does not reach Redis. Such a Decision has
+// SourceRemembered.
+//
+// No refusal is remembered for longer than it is certain to last, so nobody waits for longer than the limit says, but for
+// this: a Refund or Reset by another process is seen when the time is over. (By the same process it is seen at once.) The
+// answer is otherwise the one that Redis gave: what other processes took or gave back since is in neither Remaining nor
+// RetryAfter.
+//
+// Votes remembers duplicates for as long; Seckill what is sold out and who has bought, 250 ms at most.
+//
+// Each guard remembers the 65,536 actors seen last, for each up to four different costs. The time is by the process's clock:
+// tests that move only the clock of a miniredis turn it off.
+func WithRefusalMemory(d time.Duration) Option {
+	if d < 0 || d > time.Second {
+		panic(fmt.Sprintf("core: WithRefusalMemory(%v): for so long a refund or reset by another process would not be seen: "+
+			"give it a second at most, or 0 to ask Redis always", d))
+	}
+	return func(e *Engine) { e.refusalMemory = d }
+}
+
 // WithObserver sets who hears of every decision and error, in place of LogErrors. Observers makes one of several.
 func WithObserver(o Observer) Option {
 	if o == nil {
@@ -93,6 +114,34 @@ func New(rdb Client, options ...Option) *Engine {
 	}
 	return makeEngine(rdb, options)
 }
+
+// NewMemory makes an engine without Redis: its rate limits decide inside the process, exactly as they do on Redis, by the
+// process's clock. It is for applications of one process, and for tests. Several processes count separately, and what was used
+// is forgotten when the process ends.
+//
+// Rate limits do all that they do elsewhere. All other guards panic, because what is promised once must outlive a process. Preload
+// has nothing to do, and Run returns an error. Of the options WithMemoryKeys and WithObserver matter, and WithDeadline to
+// functions for limits by attempt.
+func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
+
+// WithMemoryKeys sets how many budgets each rate limit keeps inside the process, in place of 65,536: one for each actor and
+// resource. That is for an engine without Redis, and for limits that go on while Redis is away. Beyond it, the budget that was not
+// asked for the longest is forgotten, and is full again. So whoever has more addresses than that can push others out, and
+// themselves: give as many as there may be actors within the longest window. The number is rounded up to a multiple of 64, and as
+// keys spread over 64 parts by chance, a part may be full a little before all are.
+//
+// A budget takes 300 to 400 bytes, and a sliding window 12 to 16 bytes more for each moment in a window at which units were
+// taken.
+func WithMemoryKeys(n int) Option {
+	if n < 1 {
+		panic(fmt.Sprintf("core: WithMemoryKeys(%d): give at least as many as there may be actors at a time", n))
+	}
+	return func(e *Engine) { e.memoryKeys = n }
+}
+
+const defaultMemoryKeys = 1 << 16
+
+var errNoRedis = errors.New("core: an engine without Redis runs no scripts: make the engine with core.New")
 
 func makeEngine(rdb Client, options []Option) *Engine {
 	e := &Engine{
@@ -130,25 +179,6 @@ func obeysDeadline(rdb Client) bool {
 	}
 	return false
 }
-
-// now is the scripts' argument of that name, in the given unit: empty in production, for the server's clock.
-func (e *Engine) now(unit time.Duration) string {
-	if e.clock == nil {
-		return ""
-	}
-	return strconv.FormatInt(e.clock().UnixNano()/int64(unit), 10)
-}
-
-// moment is now by the process's own clock, for what it remembers.
-func (e *Engine) moment() time.Time {
-	if e.clock == nil {
-		return time.Now() // has a monotonic reading, which is what counts
-	}
-	return e.clock()
-}
-
-// settleLimit is how long a call may take that no request waits for.
-func (e *Engine) settleLimit() time.Duration { return 10 * e.deadline }
 
 const (
 	// undoAgain is how long an undo is tried again: longer than a failover takes.
@@ -191,34 +221,6 @@ func (e *Engine) undoLater(err error, f func(ctx context.Context) error) {
 	})
 }
 
-// guard is what every guard has: its engine, its name, its keys.
-type guard struct {
-	engine *Engine
-	name   string
-	keys   keyspace
-}
-
-// Name returns the guard's name.
-func (g *guard) Name() string { return g.name }
-
-// register takes a guard's name and scripts. It panics on mistakes of set-up.
-func (e *Engine) register(kind, name string, scripts ...*Script) guard {
-	if err := checkName("guard's name", name); err != nil {
-		panic(err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.names[name] {
-		panic(fmt.Sprintf("core: two guards are named %q: give each a name of its own, "+
-			"or use the one guard in both places", name))
-	}
-	e.names[name] = true
-	for _, s := range scripts {
-		e.scripts[s.sha] = s
-	}
-	return guard{engine: e, name: name, keys: keyspace{e.prefix + ":" + kind + ":" + name + ":"}}
-}
-
 // Preload loads the scripts of all guards made so far into every master that the client knows. It is never needed: a
 // script that a server does not know is sent along with the call. It spares the first calls after a start that, and
 // shows early when Redis can not be reached. An engine without Redis has nothing to load.
@@ -251,16 +253,4 @@ func (e *Engine) Preload(ctx context.Context) error {
 		return c.ForEachShard(ctx, onNode)
 	}
 	return load(ctx, e.rdb)
-}
-
-// observe tells the observer of one call of a guard and returns the error with the guard and the call named.
-func (g *guard) observe(ctx context.Context, op string, begun time.Time, d Decision, err error) error {
-	if _, logs := g.engine.observer.(*logErrors); logs && err == nil {
-		return nil // nobody hears of it, and inside the process telling would be a fifth of a check
-	}
-	if err != nil && !errors.Is(err, ErrInvalidAttempt) {
-		err = fmt.Errorf("core: %s %q: %w", op, g.name, err)
-	}
-	g.engine.observer.Observe(ctx, Event{Guard: g.name, Op: op, Decision: d, Err: err, Took: time.Since(begun)})
-	return err
 }

@@ -43,7 +43,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"8784h0m0s":                    func() { engine().SlidingWindow("w", PerDay(1), Per(1, 367*24*time.Hour)) },
 		"guard \"w\"":                  func() { engine().SlidingWindow("w", PerSecond(1), Per(-1, time.Hour)) },
 		"in text 10001/24h/1000":       func() { engine().SlidingWindow("w", PerDay(10_001)) },
-		"9007199254740991":             func() { engine().FixedWindow("w", PerDay(maxAmount+1)) },
+		"9007199254740991":             func() { engine().FixedWindow("w", PerDay(MaxAmount+1)) },
 		"at most 10000000,":            func() { engine().TokenBucket("w", PerSecond(1), PerDay(10_000_001)) },
 		"no function for its limits":   func() { engine().TokenBucketBy("w", nil) },
 		"1 to 1000":                    func() { engine().Votes("v", VoteOptions{Poll: Poll{PerVoter: -1}}) },
@@ -69,7 +69,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"pass time.UTC":    func() { Daily(nil) },
 		"begin on a day":   func() { Weekly(time.UTC, 7) },
 		"1s to 8784h0m0s":  func() { Every(time.Millisecond) },
-		"Every(8784h0m1s)": func() { Every(maxWindow + time.Second) },
+		"Every(8784h0m1s)": func() { Every(MaxTTL + time.Second) },
 		"Every(1.0005s)":   func() { Every(1000500 * time.Microsecond) },
 		"two guards are named \"a\"": func() {
 			e := engine()

@@ -3,7 +3,7 @@ package core
 import "github.com/gatehouse-go/gatehouse/lua"
 
 var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, lua.FixedWindowRefund, newFixedCount,
-	upTo(maxAmount, "a fixed window counts"))
+	upTo(MaxAmount, "a fixed window counts"))
 
 // FixedWindow is the rate limit of many articles, without their mistakes: at most Max units in a window that begins with its
 // first unit. It keeps one small key, whatever Max is. The window ends by the server's clock, and RetryAfter is the time

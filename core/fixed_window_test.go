@@ -52,15 +52,15 @@ func TestFixedWindowEndsByTheClock(t *testing.T) {
 
 func TestFixedWindowLargeNumbers(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := newEngine(b).FixedWindow("w", Per(maxAmount, time.Hour), Per(maxAmount-1, 366*24*time.Hour))
-		first := check(t, g, Attempt{Actor: "a", Cost: maxAmount - 3})
-		if d := check(t, g, Attempt{Actor: "a"}); d.Remaining != 1 || d.Limit != maxAmount-1 {
+		g := newEngine(b).FixedWindow("w", Per(MaxAmount, time.Hour), Per(MaxAmount-1, 366*24*time.Hour))
+		first := check(t, g, Attempt{Actor: "a", Cost: MaxAmount - 3})
+		if d := check(t, g, Attempt{Actor: "a"}); d.Remaining != 1 || d.Limit != MaxAmount-1 {
 			t.Errorf("%+v: want 1 remaining", d)
 		}
 		wantReason(t, check(t, g, Attempt{Actor: "a", Cost: 2}), ReasonLimited)
-		wantReason(t, check(t, g, Attempt{Actor: "a", Cost: maxAmount}), ReasonOverLimit)
+		wantReason(t, check(t, g, Attempt{Actor: "a", Cost: MaxAmount}), ReasonOverLimit)
 		refund(t, g, first)
-		if d := peek(t, g, Attempt{Actor: "a"}); d.Remaining != maxAmount-2 {
+		if d := peek(t, g, Attempt{Actor: "a"}); d.Remaining != MaxAmount-2 {
 			t.Errorf("%+v: want all but one remaining", d)
 		}
 	})

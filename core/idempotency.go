@@ -58,14 +58,14 @@ const (
 // An operation takes one key: under a UUID about 180 bytes while it runs and 200 when only its status is kept; with two fields of
 // the header 300, and the body as it is (measured on Redis 7.0, the key's name included).
 type Idempotency struct {
-	guard
+	Base
 	options IdempotencyOptions
 }
 
 // Idempotency makes a guard for operations that clients repeat. It panics when the name is taken or not a name, the options make no
 // sense, or the engine has no Redis.
 func (e *Engine) Idempotency(name string, options IdempotencyOptions) *Idempotency {
-	e.needRedis("Idempotency", name)
+	e.NeedRedis("Idempotency", name)
 	if options.Lease == 0 {
 		options.Lease = time.Minute
 	}
@@ -76,8 +76,7 @@ func (e *Engine) Idempotency(name string, options IdempotencyOptions) *Idempoten
 		panic(fmt.Sprintf("core: %v (guard %q)", err, name))
 	}
 	return &Idempotency{
-		guard: e.register("idempotency", name, idempotencyBeginScript, idempotencyFinishScript, idempotencyReleaseScript,
-			limitResetScript),
+		Base:    e.Register("idempotency", name, idempotencyBeginScript, idempotencyFinishScript, idempotencyReleaseScript),
 		options: options,
 	}
 }
@@ -87,8 +86,8 @@ func (o IdempotencyOptions) check() error {
 	switch {
 	case o.Lease < time.Millisecond || o.Lease > 24*time.Hour || o.Lease%time.Millisecond != 0:
 		return fmt.Errorf("operations with a Lease of %v: give whole milliseconds, 1 ms to 24 hours", o.Lease)
-	case o.Keep < time.Second || o.Keep > maxWindow || o.Keep%time.Millisecond != 0:
-		return fmt.Errorf("outcomes with a Keep of %v: give whole milliseconds, 1 second to %v", o.Keep, maxWindow)
+	case o.Keep < time.Second || o.Keep > MaxTTL || o.Keep%time.Millisecond != 0:
+		return fmt.Errorf("outcomes with a Keep of %v: give whole milliseconds, 1 second to %v", o.Keep, MaxTTL)
 	case o.MaxBody < 0 || o.MaxBody > outcomeBodyMost:
 		return fmt.Errorf("outcomes with a MaxBody of %d: give 0 to %d bytes", o.MaxBody, outcomeBodyMost)
 	}
@@ -145,21 +144,19 @@ func parseOutcome(text string) (*Outcome, error) {
 // Check implements Guard: it begins the operation. ResetAfter of an allowed attempt is the lease. An attempt without an ID is an
 // ErrInvalidAttempt.
 func (g *Idempotency) Check(ctx context.Context, a Attempt) (Decision, error) {
-	begun := time.Now()
-	d, err := g.check(ctx, a)
-	return d, g.observe(ctx, "check", begun, d, err)
+	return g.Decide(ctx, "check", func() (Decision, error) { return g.check(ctx, a) })
 }
 
 func (g *Idempotency) check(ctx context.Context, a Attempt) (Decision, error) {
 	a, err := a.prepareOperation()
-	d := Decision{Guard: g.name, Attempt: a}
+	d := Decision{Guard: g.Name(), Attempt: a}
 	if err != nil {
 		return d, err
 	}
-	value, err := g.engine.run(ctx, g.engine.deadline, idempotencyBeginScript, g.operationKeys(a),
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), idempotencyBeginScript, g.operationKeys(a),
 		fingerprint(a), a.call, g.options.Lease.Milliseconds())
 	if err != nil {
-		g.engine.undoLater(err, func(ctx context.Context) error { return g.release(ctx, a, voidFor) }) // observed
+		g.Engine().undoLater(err, func(ctx context.Context) error { return g.release(ctx, a, TombstoneTTL) }) // observed
 		d.Attempt.call = ""
 		return d, err
 	}
@@ -192,19 +189,19 @@ func (g *Idempotency) Settle(ctx context.Context, d Decision, ok bool) error {
 		return nil
 	}
 	a, begun := d.Attempt, time.Now()
-	if d.Guard != g.name || a.call == "" {
+	if d.Guard != g.Name() || a.call == "" {
 		err := fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt", ErrInvalidAttempt)
-		return g.observe(ctx, "settle", begun, d, err)
+		return g.Observe(ctx, "settle", begun, d, err)
 	}
 	if !ok {
 		return g.release(ctx, a, 0)
 	}
-	return g.observe(ctx, "settle", begun, d, func() error {
+	return g.Observe(ctx, "settle", begun, d, func() error {
 		outcome, err := d.Outcome.text(g.options.MaxBody)
 		if err != nil {
 			return err
 		}
-		value, err := g.engine.run(ctx, g.engine.settleLimit(), idempotencyFinishScript, g.operationKeys(a),
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript, g.operationKeys(a),
 			fingerprint(a), a.call, outcome, g.options.Keep.Milliseconds())
 		if err != nil {
 			return err
@@ -220,20 +217,22 @@ func (g *Idempotency) Settle(ctx context.Context, d Decision, ok bool) error {
 // release lets the operation begin anew that the attempt's own call of Check has begun. If that call has not come yet, it shall
 // begin nothing when it comes within the time given.
 func (g *Idempotency) release(ctx context.Context, a Attempt, void time.Duration) error {
-	begun := time.Now()
-	_, err := g.engine.run(ctx, g.engine.settleLimit(), idempotencyReleaseScript, g.operationKeys(a),
-		a.call, void.Milliseconds())
-	return g.observe(ctx, "settle", begun, Decision{Guard: g.name, Attempt: a}, err)
+	return g.Call(ctx, "settle", a, func() error {
+		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyReleaseScript, g.operationKeys(a),
+			a.call, void.Milliseconds())
+		return err
+	})
 }
 
 // Reset forgets an operation, whether it is running or has been done, by the attempt's Actor, Resource and ID.
 func (g *Idempotency) Reset(ctx context.Context, a Attempt) error {
-	begun := time.Now()
 	a, err := a.prepareOperation()
-	if err == nil {
-		_, err = g.engine.run(ctx, g.engine.settleLimit(), limitResetScript, g.operationKeys(a))
-	}
-	return g.observe(ctx, "reset", begun, Decision{Guard: g.name, Attempt: a}, err)
+	return g.Call(ctx, "reset", a, func() error {
+		if err != nil {
+			return err
+		}
+		return g.Delete(ctx, g.operationKeys(a)...)
+	})
 }
 
 // prepareOperation is prepare for guards whose attempts are known by an ID from outside.
@@ -255,5 +254,5 @@ func fingerprint(a Attempt) string {
 }
 
 func (g *Idempotency) operationKeys(a Attempt) []string {
-	return []string{g.keys.key(tag(encode(a.Actor), encode(a.Resource), encode(a.ID)))}
+	return []string{g.Key(tag(encode(a.Actor), encode(a.Resource), encode(a.ID)))}
 }

@@ -252,11 +252,11 @@ func TestIdempotencyReleaseThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.release(t.Context(), a, voidFor); err != nil {
+		if err := g.release(t.Context(), a, TombstoneTTL); err != nil {
 			t.Fatal(err)
 		}
 		wantReason(t, check(t, g, a), ReasonGone)
-		if ttl := b.Client.PTTL(t.Context(), g.operationKeys(a)[0]).Val(); ttl <= 0 || ttl > voidFor {
+		if ttl := b.Client.PTTL(t.Context(), g.operationKeys(a)[0]).Val(); ttl <= 0 || ttl > TombstoneTTL {
 			t.Errorf("what is void is remembered for %v", ttl)
 		}
 		a.call = ""
@@ -369,7 +369,7 @@ func TestIdempotencySetUpMistakes(t *testing.T) {
 		"a Lease of 25h0m0s":     {Lease: 25 * time.Hour},
 		"a Lease of 1.5ms":       {Lease: 1500 * time.Microsecond},
 		"a Keep of 1ms":          {Keep: time.Millisecond},
-		"a Keep of 8784h0m1s":    {Keep: maxWindow + time.Second},
+		"a Keep of 8784h0m1s":    {Keep: MaxTTL + time.Second},
 		"give 0 to 1048576":      {MaxBody: -1},
 		"a MaxBody of 1048577":   {MaxBody: 1<<20 + 1},
 		`bytes (guard "orders")`: {MaxBody: -1},

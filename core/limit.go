@@ -44,8 +44,6 @@ func PerDay(n int64) Limit { return Per(n, 24*time.Hour) }
 // Per is n units in any window of a length of one's own.
 func Per(n int64, window time.Duration) Limit { return Limit{Max: n, Window: window} }
 
-const maxWindow = 366 * 24 * time.Hour
-
 const maxResolution = 10_000
 
 // grain is what a sliding window rounds the moments up to at which units were taken, in microseconds. Without a resolution
@@ -75,11 +73,12 @@ type LimitsFunc func(ctx context.Context, a Attempt) ([]Limit, error)
 
 // limitSet is one or several limits that have been checked, in the forms that calls need.
 type limitSet struct {
-	limits  []Limit
-	least   Limit    // the one with the smallest Max
-	windows []string // as the keys are named by
-	words   []any    // the limits as the scripts take them
-	parts   []any    // the parts in which the scripts count, in microseconds, 0 for one by one; none: all one by one
+	limits   []Limit
+	least    Limit    // the one with the smallest Max
+	windows  []string // as the keys are named by
+	words    []any    // the limits as the scripts take them
+	policies []Policy // the limits as decisions tell them, where there are several
+	parts    []any    // the parts in which the scripts count, in microseconds, 0 for one by one; none: all one by one
 }
 
 // newLimitSet checks limits for an algorithm.
@@ -114,8 +113,14 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 	if !slices.ContainsFunc(limits, func(l Limit) bool { return l.Resolution > 0 }) {
 		s.parts = nil
 	}
+	for _, l := range limits {
+		s.policies = append(s.policies, Policy{l.Max, l.Window})
+	}
 	return s, nil
 }
+
+// Policies is for Decision.Policies.
+func (s *limitSet) Policies() []Policy { return s.policies }
 
 // check finds limits that make no sense for any guard.
 func (l Limit) check() error {
@@ -124,8 +129,8 @@ func (l Limit) check() error {
 		return fmt.Errorf("a limit of %d lets nobody in: give it 1 or more, or leave the guard out", l.Max)
 	case l.Window < time.Millisecond || l.Window%time.Millisecond != 0:
 		return fmt.Errorf("a window of %v: windows are whole milliseconds, 1 ms or more", l.Window)
-	case l.Window > maxWindow:
-		return fmt.Errorf("a window of %v: at most %v", l.Window, maxWindow)
+	case l.Window > MaxTTL:
+		return fmt.Errorf("a window of %v: at most %v", l.Window, MaxTTL)
 	case l.Resolution != 0 && (l.Resolution < 2 || l.Resolution > maxResolution):
 		return fmt.Errorf("a resolution of %d: count by 2 to %d parts of the window, or leave it out", l.Resolution, maxResolution)
 	case l.Resolution != 0 && l.Window/time.Duration(l.Resolution) < time.Millisecond:

@@ -121,8 +121,8 @@ func parseWindow(text string) (time.Duration, error) {
 			return unit, nil
 		}
 		if n, err := parseWhole(count); err == nil {
-			if n > int64(maxWindow/unit) {
-				return 0, fmt.Errorf("a window of %s: at most %v", text, maxWindow)
+			if n > int64(MaxTTL/unit) {
+				return 0, fmt.Errorf("a window of %s: at most %v", text, MaxTTL)
 			}
 			return time.Duration(n) * unit, nil
 		}

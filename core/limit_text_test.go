@@ -124,7 +124,7 @@ func TestLimitString(t *testing.T) {
 // drawLimit draws a limit that makes sense.
 func drawLimit(rt *rapid.T) Limit {
 	unit := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour}).Draw(rt, "unit")
-	l := Per(rapid.Int64Min(1).Draw(rt, "max"), time.Duration(rapid.Int64Range(1, int64(maxWindow/unit)).Draw(rt, "window"))*unit)
+	l := Per(rapid.Int64Min(1).Draw(rt, "max"), time.Duration(rapid.Int64Range(1, int64(MaxTTL/unit)).Draw(rt, "window"))*unit)
 	if most := min(maxResolution, l.Window.Milliseconds()); most >= 2 && rapid.Bool().Draw(rt, "by parts") {
 		l.Resolution = rapid.Int64Range(2, most).Draw(rt, "resolution")
 	}

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 // algorithm is how a rate limit counts: the scripts, which take the same keys and arguments whatever the algorithm, and what
@@ -55,11 +53,9 @@ func (alg *algorithm) scripts(limits *limitSet) *algorithm {
 	return alg
 }
 
-var limitResetScript = NewScript("limit_reset", lua.LimitReset, Replayable)
-
 // limiter is what all rate limits are: limits, and an algorithm that counts by them.
 type limiter struct {
-	guard
+	Base
 	algorithm *algorithm
 	limits    *limitSet  // nil where by says
 	by        LimitsFunc // nil where the limits are always the same
@@ -70,8 +66,8 @@ type limiter struct {
 // newLimiter makes a limiter with limits, or one that asks by. It panics on mistakes of set-up.
 func (e *Engine) newLimiter(alg *algorithm, name string, by LimitsFunc, limits ...Limit) limiter {
 	l := limiter{
-		algorithm: alg, by: by, refusals: newRefusals(e.refusalMemory),
-		local: sync.OnceValue(func() *memory { return newMemory(alg.newCounter, e.memoryKeys) }),
+		algorithm: alg, by: by, refusals: newRefusals(e.RefusalMemory()),
+		local: sync.OnceValue(func() *memory { return newMemory(alg.newCounter, e.MemoryKeys()) }),
 	}
 	if len(limits) > 0 {
 		var err error
@@ -81,11 +77,11 @@ func (e *Engine) newLimiter(alg *algorithm, name string, by LimitsFunc, limits .
 	} else if by == nil {
 		panic(fmt.Sprintf("core: guard %q has no function for its limits: pass one that says which hold for an attempt", name))
 	}
-	scripts := []*Script{alg.check, alg.refund, limitResetScript}
+	scripts := []*Script{alg.check, alg.refund}
 	if alg.one != nil {
 		scripts = append(scripts, alg.one.check)
 	}
-	l.guard = e.register(alg.kind, name, scripts...)
+	l.Base = e.Register(alg.kind, name, scripts...)
 	return l
 }
 
@@ -102,13 +98,13 @@ func (l *limiter) CheckLocal(ctx context.Context, a Attempt) (Decision, error) {
 	if limits != nil {
 		l.decideLocal(&d, limits, begun, false)
 	}
-	return d, l.observe(ctx, "check_local", begun, d, err)
+	return d, l.Observe(ctx, "check_local", begun, d, err)
 }
 
 // begin prepares an attempt and returns the limits that have to decide it: none beside an error, or when none is needed.
 func (l *limiter) begin(ctx context.Context, a Attempt) (Decision, *limitSet, error) {
 	a, err := a.prepare()
-	d := Decision{Guard: l.name, Attempt: a}
+	d := Decision{Guard: l.Name(), Attempt: a}
 	if err != nil {
 		return d, nil, err
 	}
@@ -116,7 +112,7 @@ func (l *limiter) begin(ctx context.Context, a Attempt) (Decision, *limitSet, er
 	if err != nil {
 		return d, nil, err
 	}
-	d.limits = limits
+	d.SetClaim(limits)
 	if least := limits.least; a.Cost > least.Max {
 		d.Reason, d.Limit, d.Window = ReasonOverLimit, least.Max, least.Window
 		return d, nil, nil
@@ -133,17 +129,15 @@ func (l *limiter) decideLocal(d *Decision, limits *limitSet, begun time.Time, pe
 	v := l.local().decide(d.Attempt, limits.limits, cost, l.micros(begun))
 	d.fill(v.allowed, v.remaining, v.moment, limits.limits[v.limit])
 	d.Source = SourceLocal
-	if peek {
-		d.stamp = 0
-	} else if v.allowed {
-		d.local = new(atomic.Bool)
+	if !peek && v.allowed {
+		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, local: true})
 	}
 }
 
 // micros is a moment that was read from the process's clock, as limits count inside the process.
 func (l *limiter) micros(now time.Time) int64 {
-	if l.engine.clock != nil {
-		now = l.engine.clock()
+	if l.Engine().HasClock() {
+		now = l.Engine().Now()
 	}
 	return now.UnixMicro()
 }
@@ -155,7 +149,7 @@ func (l *limiter) micros(now time.Time) int64 {
 func (l *limiter) Check(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	d, err := l.decide(ctx, begun, a, false)
-	return d, l.observe(ctx, "check", begun, d, err)
+	return d, l.Observe(ctx, "check", begun, d, err)
 }
 
 // Peek reports what Check would decide now for an attempt of one unit, whatever the attempt's Cost, without taking anything:
@@ -165,20 +159,21 @@ func (l *limiter) Peek(ctx context.Context, a Attempt) (Decision, error) {
 	begun := time.Now()
 	a.Cost = 1
 	d, err := l.decide(ctx, begun, a, true)
-	return d, l.observe(ctx, "peek", begun, d, err)
+	return d, l.Observe(ctx, "peek", begun, d, err)
 }
 
 // Reset forgets what the attempt's actor has used of the attempt's resource, as if for the first time. With limits by
 // attempt it does so for the limits that hold now. The attempt's other fields do not matter. This process sees it at once,
 // others within the time of WithRefusalMemory; so it is with a Refund.
 func (l *limiter) Reset(ctx context.Context, a Attempt) error {
-	begun := time.Now()
 	a.Cost = 1
 	a, err := a.prepare()
-	if err == nil {
-		err = l.reset(ctx, a)
-	}
-	return l.observe(ctx, "reset", begun, Decision{Guard: l.name, Attempt: a}, err)
+	return l.Call(ctx, "reset", a, func() error {
+		if err != nil {
+			return err
+		}
+		return l.reset(ctx, a)
+	})
 }
 
 // Refund gives back what the attempt of an allowed decision took, as if it had not been made: once, however often it is
@@ -198,7 +193,7 @@ func (l *limiter) Settle(ctx context.Context, d Decision, ok bool) error {
 func (l *limiter) decide(ctx context.Context, begun time.Time, a Attempt, peek bool) (Decision, error) {
 	if l.by != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.engine.deadline)
+		ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
 		defer cancel()
 	}
 	d, limits, err := l.begin(ctx, a)
@@ -206,14 +201,14 @@ func (l *limiter) decide(ctx context.Context, begun time.Time, a Attempt, peek b
 		return d, err
 	}
 	a = d.Attempt
-	if l.engine.rdb == nil {
+	if !l.Engine().HasRedis() {
 		l.decideLocal(&d, limits, begun, peek)
 		return d, nil
 	}
 
 	var call asking
 	if !peek {
-		sent, key := l.engine.moment(), limitTag(a)
+		sent, key := l.Engine().Now(), limitTag(a)
 		if r, ok := l.refusals.find(key, limits.limits, a.Cost, sent); ok {
 			r.answer(&d, sent)
 			return d, nil
@@ -225,7 +220,7 @@ func (l *limiter) decide(ctx context.Context, begun time.Time, a Attempt, peek b
 		cost, script = 0, l.algorithm.scripts(limits).peek
 	}
 	args := slices.Clone(limits.words)
-	now := l.engine.now(time.Microsecond)
+	now := l.Engine().ScriptNow(time.Microsecond)
 	if cost != 1 || now != "" || limits.parts != nil {
 		args = append(args, cost)
 	}
@@ -233,23 +228,31 @@ func (l *limiter) decide(ctx context.Context, begun time.Time, a Attempt, peek b
 		args = append(args, now)
 	}
 	args = append(args, limits.parts...)
-	value, err := l.engine.run(ctx, l.engine.deadline, script, l.keysOf(limits, a), args...)
+	value, err := l.Engine().RunWithin(ctx, l.Engine().Deadline(), script, l.keysOf(limits, a), args...)
 	if err != nil {
 		return d, err
 	}
-	if err := d.readLimits(value, limits); err != nil {
+	stamp, err := d.readLimits(value, limits)
+	if err != nil || peek { // a peek has taken nothing, so there is nothing to give back
 		return d, err
 	}
-	if peek {
-		d.stamp = 0 // nothing was taken, so there is nothing to give back
-	} else {
-		l.refusals.hear(call, limits.limits, d, l.engine.moment())
+	if d.Allowed {
+		d.SetClaim(&taken{limitSet: limits, stamp: stamp})
 	}
+	l.refusals.hear(call, limits.limits, d, l.Engine().Now())
 	return d, nil
 }
 
-// readLimits fills in what a limit's script replied.
-func (d *Decision) readLimits(value any, limits *limitSet) error {
+// taken is what the limiter has to know of an allowed attempt to give its units back.
+type taken struct {
+	*limitSet
+	stamp  int64 // when it took its units
+	local  bool  // inside the process
+	refund atomic.Bool
+}
+
+// readLimits fills in what a limit's script replied, and returns when an allowed attempt took its units.
+func (d *Decision) readLimits(value any, limits *limitSet) (stamp int64, err error) {
 	r := readReply(value, 3, 4)
 	allowed, remaining, moment := r.flag(), r.number(), r.number()
 	which := int64(1)
@@ -260,19 +263,19 @@ func (d *Decision) readLimits(value any, limits *limitSet) error {
 		r.err = fmt.Errorf("unexpected reply: there is no limit %d", which)
 	}
 	if r.err != nil {
-		return r.err
+		return 0, r.err
 	}
 
 	d.Source = SourceRedis
 	d.fill(allowed, remaining, moment, limits.limits[which-1])
-	return nil
+	return moment, nil
 }
 
-// fill fills in what the limit that speaks says: moment is the stamp when allowed, else how long to wait, in microseconds.
+// fill fills in what the binding limit says: moment is the stamp when allowed, else how long to wait, in microseconds.
 func (d *Decision) fill(allowed bool, remaining, moment int64, speaks Limit) {
 	d.Allowed, d.Limit, d.Window, d.Remaining = allowed, speaks.Max, speaks.Window, max(remaining, 0)
 	if allowed {
-		d.Reason, d.stamp, d.ResetAfter = ReasonOK, moment, speaks.Window
+		d.Reason, d.ResetAfter = ReasonOK, speaks.Window
 	} else {
 		d.Reason = ReasonLimited
 		d.RetryAfter = durationOf(moment, time.Microsecond)
@@ -286,12 +289,11 @@ func (l *limiter) reset(ctx context.Context, a Attempt) error {
 		return err
 	}
 	l.local().forget(a, limits.limits)
-	if l.engine.rdb == nil {
+	if !l.Engine().HasRedis() {
 		return nil
 	}
 	defer l.refusals.drop(limitTag(a)) // when it has been done, or may have been
-	_, err = l.engine.run(ctx, l.engine.settleLimit(), limitResetScript, l.keysOf(limits, a))
-	return err
+	return l.Delete(ctx, l.keysOf(limits, a)...)
 }
 
 func (l *limiter) giveBack(ctx context.Context, op string, d Decision) error {
@@ -299,28 +301,29 @@ func (l *limiter) giveBack(ctx context.Context, op string, d Decision) error {
 		return nil
 	}
 	begun := time.Now()
-	return l.observe(ctx, op, begun, d, l.refund(ctx, begun, d))
+	return l.Observe(ctx, op, begun, d, l.refund(ctx, begun, d))
 }
 
 func (l *limiter) refund(ctx context.Context, begun time.Time, d Decision) error {
-	if d.Guard != l.name || d.stamp == 0 {
-		return fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt", ErrInvalidAttempt)
+	took, err := Claimed[*taken](&l.Base, d)
+	if err != nil {
+		return err
 	}
-	if d.local != nil {
-		if d.local.CompareAndSwap(false, true) {
-			l.local().giveBack(d.Attempt, d.limits.limits, l.micros(begun), d.stamp)
+	if took.local {
+		if took.refund.CompareAndSwap(false, true) {
+			l.local().giveBack(d.Attempt, took.limits, l.micros(begun), took.stamp)
 		}
 		return nil
 	}
 	defer l.refusals.drop(limitTag(d.Attempt)) // when it has been done, or may have been
-	mark := l.keys.key(limitTag(d.Attempt), "refund", strconv.FormatInt(d.stamp, 10), encode(d.Attempt.ID))
-	args := append(slices.Clone(d.limits.words), d.Attempt.Cost, d.stamp)
-	if now := l.engine.now(time.Microsecond); now != "" || d.limits.parts != nil {
+	mark := l.Key(limitTag(d.Attempt), "refund", strconv.FormatInt(took.stamp, 10), encode(d.Attempt.ID))
+	args := append(slices.Clone(took.words), d.Attempt.Cost, took.stamp)
+	if now := l.Engine().ScriptNow(time.Microsecond); now != "" || took.parts != nil {
 		args = append(args, now)
 	}
-	args = append(args, d.limits.parts...)
-	_, err := l.engine.run(ctx, l.engine.settleLimit(), l.algorithm.refund,
-		append([]string{mark}, l.keysOf(d.limits, d.Attempt)...), args...)
+	args = append(args, took.parts...)
+	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), l.algorithm.refund,
+		append([]string{mark}, l.keysOf(took.limitSet, d.Attempt)...), args...)
 	return err
 }
 
@@ -348,7 +351,7 @@ func (l *limiter) keysOf(limits *limitSet, a Attempt) []string {
 	t := limitTag(a)
 	keys := make([]string, len(limits.windows))
 	for i, window := range limits.windows {
-		keys[i] = l.keys.key(t, window)
+		keys[i] = l.Key(t, window)
 	}
 	return keys
 }

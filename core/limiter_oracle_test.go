@@ -220,8 +220,8 @@ func (o *oracle) judge(rt *rapid.T, limits []Limit, now, cost int64, d Decision)
 			stamp = max(stamp, o.of(l).take(now, cost, l.Max))
 		}
 	}
-	if cost > 0 && d.stamp != stamp {
-		rt.Fatalf("%+v: stamp %d, want %d", d, d.stamp, stamp)
+	if cost > 0 && stampOf(d) != stamp {
+		rt.Fatalf("%+v: stamp %d, want %d", d, stampOf(d), stamp)
 	}
 	if least := o.left(limits, now); d.Remaining != least || o.of(speaks).left(now, speaks.Max) != least {
 		rt.Fatalf("%v: %+v: the oracle has %d remaining", limits, d, least)
@@ -248,7 +248,7 @@ func TestLimitersAgainstOracle(t *testing.T) {
 			// A key lives for a second at least by the server's clock, which the test's has nothing to do with.
 			tooSlow := func() bool { return time.Since(begun) > 900*time.Millisecond }
 			clock := newTestClock()
-			engine.clock = clock.Now
+			WithClock(clock.Now)(engine)
 			var limits []Limit
 			g := k.by(engine, fmt.Sprintf("w%d", number), func(context.Context, Attempt) ([]Limit, error) { return limits, nil })
 			o := &oracle{kind: k, windows: map[Limit]limitOracle{}}
@@ -272,7 +272,7 @@ func TestLimitersAgainstOracle(t *testing.T) {
 					if err := g.Refund(t.Context(), d); err != nil {
 						rt.Fatal(err)
 					}
-					late := now-d.stamp > (10 * time.Minute).Microseconds()
+					late := now-stampOf(d) > (10 * time.Minute).Microseconds()
 					if late && k.name != "SlidingWindow" {
 						if b.Name == inMemory.Name { // a clock that is set back does not make it early again there
 							delete(usedBy, d.Attempt.ID)
@@ -283,7 +283,7 @@ func TestLimitersAgainstOracle(t *testing.T) {
 						if late && l.Resolution > 0 {
 							continue
 						}
-						o.of(l).refund(now, d.stamp, d.Attempt.Cost, l.Max)
+						o.of(l).refund(now, stampOf(d), d.Attempt.Cost, l.Max)
 					}
 					delete(usedBy, d.Attempt.ID)
 				case action == 4:

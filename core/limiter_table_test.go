@@ -99,7 +99,7 @@ func bytesOfFull(t *testing.T, b redistest.Backend, k kind, n int64) int64 {
 // callsOf returns how many commands a script calls for an actor's first attempt, for one more, and for one that is refused.
 func callsOf(t *testing.T, b redistest.Backend, k kind) (first, allowed, refused int) {
 	t.Helper()
-	g := k.make(newEngine(b), "calls", Per(2, maxWindow))
+	g := k.make(newEngine(b), "calls", Per(2, MaxTTL))
 	count := func(want Reason) (n int) {
 		t.Helper()
 		rdb := b.Client.(*redis.Client)

@@ -612,3 +612,11 @@ func TestLimitChangedAtRunTime(t *testing.T) {
 		}
 	})
 }
+
+// stampOf returns when an allowed attempt took its units, 0 for a decision that took none.
+func stampOf(d Decision) int64 {
+	if took, ok := ClaimOf[*taken](d); ok {
+		return took.stamp
+	}
+	return 0
+}

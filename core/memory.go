@@ -2,47 +2,9 @@ package core
 
 import (
 	"crypto/sha256"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 )
-
-// NewMemory makes an engine without Redis: its rate limits decide inside the process, exactly as they do on Redis, by the
-// process's clock. It is for applications of one process, and for tests. Several processes count separately, and what was used
-// is forgotten when the process ends.
-//
-// Rate limits do all that they do elsewhere. All other guards panic, because what is promised once must outlive a process. Preload
-// has nothing to do, and Run returns an error. Of the options WithMemoryKeys and WithObserver matter, and WithDeadline to
-// functions for limits by attempt.
-func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
-
-// WithMemoryKeys sets how many budgets each rate limit keeps inside the process, in place of 65,536: one for each actor and
-// resource. That is for an engine without Redis, and for limits that go on while Redis is away. Beyond it, the budget that was not
-// asked for the longest is forgotten, and is full again. So whoever has more addresses than that can push others out, and
-// themselves: give as many as there may be actors within the longest window. The number is rounded up to a multiple of 64, and as
-// keys spread over 64 parts by chance, a part may be full a little before all are.
-//
-// A budget takes 300 to 400 bytes, and a sliding window 12 to 16 bytes more for each moment in a window at which units were
-// taken.
-func WithMemoryKeys(n int) Option {
-	if n < 1 {
-		panic(fmt.Sprintf("core: WithMemoryKeys(%d): give at least as many as there may be actors at a time", n))
-	}
-	return func(e *Engine) { e.memoryKeys = n }
-}
-
-const defaultMemoryKeys = 1 << 16
-
-var errNoRedis = errors.New("core: an engine without Redis runs no scripts: make the engine with core.New")
-
-// needRedis panics when the engine has no Redis. It is for guards that keep what must outlive a process.
-func (e *Engine) needRedis(kind, name string) {
-	if e.rdb == nil {
-		panic(fmt.Sprintf("core: %s (guard %q) needs Redis, because what it promises has to outlive the process: "+
-			"make its engine with core.New", kind, name))
-	}
-}
 
 // memory is what a limiter counts inside the process, in an engine without Redis or while Redis can not be asked.
 type memory struct {

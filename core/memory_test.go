@@ -47,8 +47,9 @@ func (w *twins) ask(f func(g rateLimit) (Decision, error)) (answers, error) {
 	both.redis, err[0] = f(w.redis)
 	both.memory, err[1] = f(w.memory)
 	said := both
-	said.redis.limits, said.memory.limits, said.memory.local = nil, nil, nil
 	said.redis.Source, said.memory.Source = "", ""
+	said.redis.SetClaim(stampOf(both.redis))
+	said.memory.SetClaim(stampOf(both.memory))
 	if err := errors.Join(err[:]...); err != nil {
 		return both, err
 	}
@@ -88,12 +89,12 @@ type scale struct {
 // scalesOf are the scales at which an algorithm is tested: the largest limits, and windows in which moments are rounded further.
 func scalesOf(k kind) []scale {
 	large := map[string][]int64{
-		"SlidingWindow": {9_999, 10_000}, "FixedWindow": {10_000, maxAmount}, "TokenBucket": {9_999_991, 10_000_000},
+		"SlidingWindow": {9_999, 10_000}, "FixedWindow": {10_000, MaxAmount}, "TokenBucket": {9_999_991, 10_000_000},
 	}[k.name]
 	return []scale{
 		{"seconds", []time.Duration{time.Second, 10 * time.Second, 61_001 * time.Millisecond}, []int64{1, 2, 3, 5, 7, 20}, 2 * time.Second, 10, 70},
 		{"days", []time.Duration{8 * time.Hour, 24 * time.Hour, 36 * time.Hour}, []int64{2, 5, 20, 40}, time.Hour, 10, 15},
-		{"years", []time.Duration{300 * 24 * time.Hour, maxWindow}, []int64{2, 5, 20, 40}, 20 * 24 * time.Hour, 10, 10},
+		{"years", []time.Duration{300 * 24 * time.Hour, MaxTTL}, []int64{2, 5, 20, 40}, 20 * 24 * time.Hour, 10, 10},
 		{"large", []time.Duration{time.Minute, time.Hour}, append(large, 1000), 10 * time.Second, 2, 5},
 	}
 }

@@ -82,7 +82,7 @@ func TestNearLimit(t *testing.T) {
 		"20 of 100":        {Event{Op: "check", Decision: allowed(100, 20)}, false},
 		"1 of 5":           {Event{Op: "check", Decision: allowed(5, 1)}, false},
 		"0 of 1":           {Event{Op: "check", Decision: allowed(1, 0)}, true},
-		"the largest":      {Event{Op: "check", Decision: allowed(maxAmount, maxAmount)}, false},
+		"the largest":      {Event{Op: "check", Decision: allowed(MaxAmount, MaxAmount)}, false},
 		"inside":           {changed(func(e *Event) { e.Op = "check_local" }), true},
 		"refused":          {changed(func(e *Event) { e.Decision.Allowed, e.Decision.Reason = false, ReasonLimited }), false},
 		"an error":         {changed(func(e *Event) { e.Err = io.EOF }), false},

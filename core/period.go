@@ -35,8 +35,8 @@ func Monthly(loc *time.Location) Period {
 // Every is periods of one length, counted from 1970-01-01 00:00 UTC on whatever the calendar says. A length is a whole number of
 // milliseconds, 1 s to 366 days; it panics on others.
 func Every(d time.Duration) Period {
-	if d < time.Second || d > maxWindow || d%time.Millisecond != 0 {
-		panic(fmt.Sprintf("core: Every(%v): give it whole milliseconds, 1s to %v", d, maxWindow))
+	if d < time.Second || d > MaxTTL || d%time.Millisecond != 0 {
+		panic(fmt.Sprintf("core: Every(%v): give it whole milliseconds, 1s to %v", d, MaxTTL))
 	}
 	length := d.Milliseconds()
 	return func(t time.Time) (begins, ends time.Time) {

@@ -31,7 +31,7 @@ func TestPeriodsTileTime(t *testing.T) {
 		loc := zone(t, rapid.SampledFrom(zones).Draw(rt, "zone"))
 		period := rapid.SampledFrom([]Period{
 			Daily(loc), Weekly(loc, time.Weekday(rapid.IntRange(0, 6).Draw(rt, "first day"))), Monthly(loc),
-			Every(time.Duration(rapid.Int64Range(1_000, maxWindow.Milliseconds()).Draw(rt, "length")) * time.Millisecond),
+			Every(time.Duration(rapid.Int64Range(1_000, MaxTTL.Milliseconds()).Draw(rt, "length")) * time.Millisecond),
 		}).Draw(rt, "period")
 		at := time.Unix(rapid.Int64Range(-5_000_000_000, 7_258_118_400).Draw(rt, "seconds"), // 1811 to 2200
 			rapid.Int64Range(0, 999_999_999).Draw(rt, "ns"))

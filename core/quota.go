@@ -38,7 +38,7 @@ type QuotaOptions struct {
 // The set of items is exact, and lives in Redis until its period is over. It has no more items than the quota, so its memory is
 // bounded: about 100 bytes for an item with a short name, at most 1024 for the name, and as much as eight operation IDs.
 type Quota struct {
-	guard
+	Base
 	options QuotaOptions
 	clock   func() time.Time // this process's: a first guess at the period; the server's decides
 }
@@ -47,7 +47,7 @@ const maxQuotaItems = 10_000
 
 // Quota makes a guard for different items. It panics when the name is taken or not a name, or the options make no sense.
 func (e *Engine) Quota(name string, options QuotaOptions) *Quota {
-	e.needRedis("Quota", name)
+	e.NeedRedis("Quota", name)
 	if options.Items < 1 || options.Items > maxQuotaItems {
 		panic(fmt.Sprintf("core: a quota of %d items: give Items 1 to %d (guard %q)", options.Items, maxQuotaItems, name))
 	}
@@ -58,7 +58,7 @@ func (e *Engine) Quota(name string, options QuotaOptions) *Quota {
 		panic(fmt.Sprintf("core: %v (guard %q)", err, name))
 	}
 	return &Quota{
-		guard:   e.register("quota", name, quotaScript, quotaUndoScript, quotaUsedScript, limitResetScript),
+		Base:    e.Register("quota", name, quotaScript, quotaUndoScript, quotaUsedScript),
 		options: options,
 		clock:   time.Now,
 	}
@@ -93,18 +93,16 @@ func (g *Quota) Traits() Traits {
 // server's clock. ReasonDayRolled, with RetryAfter of a second, is all but impossible: it needs a period that ends while
 // it is being asked about.
 func (g *Quota) Check(ctx context.Context, a Attempt) (Decision, error) {
-	begun := time.Now()
-	d, err := g.check(ctx, a)
-	return d, g.observe(ctx, "check", begun, d, err)
+	return g.Decide(ctx, "check", func() (Decision, error) { return g.check(ctx, a) })
 }
 
 func (g *Quota) check(ctx context.Context, a Attempt) (Decision, error) {
 	a, err := a.prepareItem()
-	d := Decision{Guard: g.name, Attempt: a}
+	d := Decision{Guard: g.Name(), Attempt: a}
 	if err != nil {
 		return d, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.engine.deadline) // for both times that the server may be asked
+	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // for both times that the server may be asked
 	defer cancel()
 	err = g.inPeriod(func(s span) (int64, error) { return g.decide(ctx, &d, s) })
 	switch {
@@ -112,7 +110,7 @@ func (g *Quota) check(ctx context.Context, a Attempt) (Decision, error) {
 		d.Reason, d.RetryAfter = ReasonDayRolled, time.Second
 		return d, nil
 	case err != nil:
-		return Decision{Guard: g.name, Attempt: d.Attempt}, err
+		return Decision{Guard: g.Name(), Attempt: d.Attempt}, err
 	}
 	return d, nil
 }
@@ -142,10 +140,10 @@ func (g *Quota) decide(ctx context.Context, d *Decision, s span) (int64, error) 
 	if a.madeID {
 		given = 0
 	}
-	value, err := g.engine.run(ctx, g.engine.deadline, quotaScript, g.quotaKeys(a, s), s.begins, s.ends, s.keep(),
-		g.options.Items, encodeUpTo(maxRecord, a.Item), encode(a.ID), given, a.call, g.engine.now(time.Millisecond))
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), quotaScript, g.quotaKeys(a, s), s.begins, s.ends, s.keep(),
+		g.options.Items, encodeUpTo(maxRecord, a.Item), encode(a.ID), given, a.call, g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
-		g.engine.undoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, s, voidFor) }) // observed
+		g.Engine().undoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, s, TombstoneTTL) }) // observed
 		d.Attempt.call = ""
 		return 0, err
 	}
@@ -154,8 +152,11 @@ func (g *Quota) decide(ctx context.Context, d *Decision, s span) (int64, error) 
 	if r.err != nil || !s.has(now) {
 		return now, r.err
 	}
-	d.Reason, d.Replayed, d.span, d.Source = Reason(reason), replayed, s, SourceRedis
+	d.Reason, d.Replayed, d.Source = Reason(reason), replayed, SourceRedis
 	d.Allowed = d.Reason == ReasonOK || d.Reason == ReasonAgain
+	if d.Allowed {
+		d.SetClaim(s)
+	}
 	d.Limit = int64(g.options.Items)
 	d.Remaining = max(d.Limit-count, 0)
 	d.Window = durationOf(s.ends-s.begins, time.Millisecond)
@@ -172,33 +173,35 @@ func (g *Quota) Settle(ctx context.Context, d Decision, ok bool) error {
 	if ok || !d.Allowed {
 		return nil
 	}
-	if d.Guard != g.name || d.span == (span{}) {
-		err := fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt", ErrInvalidAttempt)
-		return g.observe(ctx, "settle", time.Now(), d, err)
+	in, err := Claimed[span](&g.Base, d)
+	if err != nil {
+		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
-	return g.undo(ctx, d.Attempt, d.span, 0)
+	return g.undo(ctx, d.Attempt, in, 0)
 }
 
 // undo takes back the item that the attempt's own call of Check was told of. If that call has not come yet, it shall not
 // count when it comes within the time given.
 func (g *Quota) undo(ctx context.Context, a Attempt, s span, void time.Duration) error {
-	begun := time.Now()
-	_, err := g.engine.run(ctx, g.engine.settleLimit(), quotaUndoScript, g.quotaKeys(a, s),
-		encodeUpTo(maxRecord, a.Item), encode(a.ID), a.call, void.Milliseconds())
-	return g.observe(ctx, "settle", begun, Decision{Guard: g.name, Attempt: a}, err)
+	return g.Call(ctx, "settle", a, func() error {
+		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUndoScript, g.quotaKeys(a, s),
+			encodeUpTo(maxRecord, a.Item), encode(a.ID), a.call, void.Milliseconds())
+		return err
+	})
 }
 
 // Used returns the different items that the attempt's actor has of the attempt's resource in this period, in alphabetical order,
 // and how many more there may be. It writes nothing; the attempt's other fields do not matter. A very long item, 1024 bytes
 // once encoded, has the name by which it is kept: '#' and its SHA-256 in unpadded base64url.
 func (g *Quota) Used(ctx context.Context, a Attempt) (items []string, remaining int64, err error) {
-	begun := time.Now()
-	items, _, err = g.used(ctx, a)
-	remaining = max(int64(g.options.Items-len(items)), 0)
+	err = g.Call(ctx, "used", a, func() error {
+		items, _, err = g.used(ctx, a)
+		return err
+	})
 	if err != nil {
-		remaining = 0
+		return nil, 0, err
 	}
-	return items, remaining, g.observe(ctx, "used", begun, Decision{Guard: g.name, Attempt: a}, err)
+	return items, max(int64(g.options.Items-len(items)), 0), nil
 }
 
 func (g *Quota) used(ctx context.Context, a Attempt) (items []string, in span, err error) {
@@ -207,8 +210,8 @@ func (g *Quota) used(ctx context.Context, a Attempt) (items []string, in span, e
 		return nil, in, err
 	}
 	err = g.inPeriod(func(s span) (int64, error) {
-		value, err := g.engine.run(ctx, g.engine.settleLimit(), quotaUsedScript, g.quotaKeys(a, s)[:1],
-			s.begins, s.ends, g.engine.now(time.Millisecond))
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUsedScript, g.quotaKeys(a, s)[:1],
+			s.begins, s.ends, g.Engine().ScriptNow(time.Millisecond))
 		if err != nil {
 			return 0, err
 		}
@@ -230,15 +233,16 @@ func (g *Quota) used(ctx context.Context, a Attempt) (items []string, in span, e
 // Reset forgets what the attempt's actor has had of the attempt's resource in this period, as if for the first time. The
 // attempt's other fields do not matter.
 func (g *Quota) Reset(ctx context.Context, a Attempt) error {
-	begun := time.Now()
-	_, in, err := g.used(ctx, a)
-	if err == nil {
-		_, err = g.engine.run(ctx, g.engine.settleLimit(), limitResetScript, g.quotaKeys(a, in)[:2])
-	}
-	return g.observe(ctx, "reset", begun, Decision{Guard: g.name, Attempt: a}, err)
+	return g.Call(ctx, "reset", a, func() error {
+		_, in, err := g.used(ctx, a)
+		if err != nil {
+			return err
+		}
+		return g.Delete(ctx, g.quotaKeys(a, in)[:2]...)
+	})
 }
 
 func (g *Quota) quotaKeys(a Attempt, s span) []string {
 	t, begins := limitTag(a), strconv.FormatInt(s.begins, 10)
-	return []string{g.keys.key(t, "items", begins), g.keys.key(t, "operations", begins), g.keys.key(t, "void", a.call)}
+	return []string{g.Key(t, "items", begins), g.Key(t, "operations", begins), g.Key(t, "void", a.call)}
 }

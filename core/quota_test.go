@@ -101,7 +101,7 @@ func TestQuotaRefusalsWriteNothing(t *testing.T) {
 		for range 8 { // from then on an item that is known writes nothing either
 			wantReason(t, check(t, g, Attempt{Actor: "ann", Item: "a7"}), ReasonAgain)
 		}
-		keys := g.quotaKeys(full, d.span)
+		keys := g.quotaKeys(full, spanOf(d))
 		contents := func() string {
 			ctx, rdb := t.Context(), b.Client
 			expires := []time.Duration{0, 0}
@@ -214,7 +214,7 @@ func TestQuotaSharedByMany(t *testing.T) {
 		for _, d := range shared[1:] {
 			wantReason(t, d, ReasonAgain)
 		}
-		keys := g.quotaKeys(shared[0].Attempt, shared[0].span)
+		keys := g.quotaKeys(shared[0].Attempt, spanOf(shared[0]))
 		if n := len(b.Client.HGet(t.Context(), keys[0], "a7").Val()); n > 8*len("op10|abcdefghij ")+1 {
 			t.Errorf("the record of the item has %d bytes", n)
 		}
@@ -255,12 +255,12 @@ func TestQuotaUndoThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.undo(t.Context(), a, s, voidFor); err != nil {
+		if err := g.undo(t.Context(), a, s, TombstoneTTL); err != nil {
 			t.Fatal(err)
 		}
 		wantReason(t, check(t, g, a), ReasonGone)
 		wantUsed(t, g, 2)
-		if ttl := b.Client.PTTL(t.Context(), g.quotaKeys(a, s)[2]).Val(); ttl <= 0 || ttl > voidFor {
+		if ttl := b.Client.PTTL(t.Context(), g.quotaKeys(a, s)[2]).Val(); ttl <= 0 || ttl > TombstoneTTL {
 			t.Errorf("what is void is remembered for %v", ttl)
 		}
 		a.call = ""
@@ -659,7 +659,7 @@ func TestQuotaKeysExpire(t *testing.T) {
 			g := newEngine(b, withClock(clock)).Quota(fmt.Sprint("q", i), QuotaOptions{Items: 3, Period: c.period})
 			for _, item := range []string{"a7", "a8", "a8"} { // also when the keys are there already
 				d := check(t, g, Attempt{Actor: "ann", Item: item, ID: "of " + item})
-				for _, key := range g.quotaKeys(d.Attempt, d.span)[:2] {
+				for _, key := range g.quotaKeys(d.Attempt, spanOf(d))[:2] {
 					if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl > c.want || ttl < c.want-time.Minute {
 						t.Errorf("%q expires in %v, want %v", key, ttl, c.want)
 					}
@@ -677,7 +677,7 @@ func TestQuotaAgainstModel(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
 			clock := clockAt(t, "2030-05-01T12:00:00Z")
-			engine.clock = clock.Now
+			WithClock(clock.Now)(engine)
 			limit := rapid.IntRange(1, 4).Draw(rt, "items")
 			g := engine.Quota(fmt.Sprintf("q%d", number), QuotaOptions{Items: limit, Period: Every(time.Minute)})
 			g.clock = clock.Now
@@ -801,4 +801,10 @@ func (m quotaModel) compare(t *testing.T, rt *rapid.T, b redistest.Backend, g *Q
 			rt.Fatalf("%q has no TTL", key)
 		}
 	}
+}
+
+// spanOf returns the period that an allowed attempt was counted in.
+func spanOf(d Decision) span {
+	in, _ := ClaimOf[span](d)
+	return in
 }

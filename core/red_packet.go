@@ -72,13 +72,13 @@ var (
 // refuses the request. Whoever pays it out should do so once for each packet and user, whatever Decision.Replayed says, since a
 // process may end between the grab and the payment; Audit says what is owed to whom.
 type RedPacket struct {
-	guard
+	Base
 	options RedPacketOptions
 }
 
 // RedPacket makes a guard of red packets. It panics when the name is taken or not a name, or the options make no sense.
 func (e *Engine) RedPacket(name string, options RedPacketOptions) *RedPacket {
-	e.needRedis("RedPacket", name)
+	e.NeedRedis("RedPacket", name)
 	if options.Keep == 0 {
 		options.Keep = 7 * 24 * time.Hour
 	}
@@ -87,7 +87,7 @@ func (e *Engine) RedPacket(name string, options RedPacketOptions) *RedPacket {
 			"give Keep days (guard %q)", options.Keep, name))
 	}
 	scripts := []*Script{redPacketCreateScript, redPacketGrabScript, redPacketRefundScript, redPacketAuditScript}
-	return &RedPacket{guard: e.register("redpacket", name, scripts...), options: options}
+	return &RedPacket{Base: e.Register("redpacket", name, scripts...), options: options}
 }
 
 // Traits implements Guard: a grab needs a packet, and stays when the request fails.
@@ -98,10 +98,8 @@ func (g *RedPacket) Traits() Traits {
 // Create makes a packet, and reports whether it did: one that exists with the same figures stays as it is, so that a caller
 // who did not hear the answer can ask again. Figures that make no sense, and an ID that exists with other figures, are an
 // ErrInvalidAttempt. Take the money from whoever gives it before that: what is created is given away.
-func (g *RedPacket) Create(ctx context.Context, id string, packet Packet) (created bool, err error) {
-	begun := time.Now()
-	created, err = g.create(ctx, id, packet)
-	return created, g.observe(ctx, "create", begun, Decision{Guard: g.name}, err)
+func (g *RedPacket) Create(ctx context.Context, id string, packet Packet) (bool, error) {
+	return Look(ctx, &g.Base, "create", Attempt{}, func() (bool, error) { return g.create(ctx, id, packet) })
 }
 
 func (g *RedPacket) create(ctx context.Context, id string, p Packet) (bool, error) {
@@ -115,12 +113,12 @@ func (g *RedPacket) create(ctx context.Context, id string, p Packet) (bool, erro
 		return false, fmt.Errorf("%w: no packet: give it an ID", ErrInvalidAttempt)
 	}
 	args := []any{
-		p.Total, p.Min, p.Expires.UnixMilli(), g.options.Keep.Milliseconds(), rand.Text()[:10], g.engine.now(time.Millisecond),
+		p.Total, p.Min, p.Expires.UnixMilli(), g.options.Keep.Milliseconds(), rand.Text()[:10], g.Engine().ScriptNow(time.Millisecond),
 	}
 	for _, amount := range split(secureRandom, p.Total, p.Shares, p.Min) {
 		args = append(args, amount)
 	}
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), redPacketCreateScript, g.packetKeys(id), args...)
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketCreateScript, g.packetKeys(id), args...)
 	if err != nil {
 		return false, err
 	}
@@ -144,7 +142,7 @@ func (p *Packet) check() error {
 		return fmt.Errorf("%w: %d shares: give 1 to %d", ErrInvalidAttempt, p.Shares, maxShares)
 	case p.Min < 1:
 		return fmt.Errorf("%w: shares of %d at least: give them 1 or more", ErrInvalidAttempt, p.Min)
-	case p.Total > maxAmount:
+	case p.Total > MaxAmount:
 		return fmt.Errorf("%w: a total of %d: give it 2^53-1 at most", ErrInvalidAttempt, p.Total)
 	case p.Total/int64(p.Shares) < p.Min: // a product may overflow
 		return fmt.Errorf("%w: a total of %d is not enough for %d shares of %d", ErrInvalidAttempt, p.Total, p.Shares, p.Min)
@@ -160,22 +158,20 @@ func (p *Packet) check() error {
 // A grab whose answer did not come in time may have been made, and stays: asking again, with the Attempt of the Decision beside
 // the error, tells its amount.
 func (g *RedPacket) Check(ctx context.Context, a Attempt) (Decision, error) {
-	begun := time.Now()
-	d, err := g.grab(ctx, a)
-	return d, g.observe(ctx, "check", begun, d, err)
+	return g.Decide(ctx, "check", func() (Decision, error) { return g.grab(ctx, a) })
 }
 
 func (g *RedPacket) grab(ctx context.Context, a Attempt) (Decision, error) {
 	a, err := a.prepareClaim("the packet")
-	d := Decision{Guard: g.name, Attempt: a}
+	d := Decision{Guard: g.Name(), Attempt: a}
 	if err != nil {
 		return d, err
 	}
 	if a.Cost != 1 {
 		return d, fmt.Errorf("%w: cost %d: a user gets one share of a packet", ErrInvalidAttempt, a.Cost)
 	}
-	value, err := g.engine.run(ctx, g.engine.deadline, redPacketGrabScript, g.packetKeys(a.Resource),
-		encode(a.ID), encodeUpTo(maxRecord, a.Actor), a.call, g.engine.now(time.Millisecond))
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), redPacketGrabScript, g.packetKeys(a.Resource),
+		encode(a.ID), encodeUpTo(maxRecord, a.Actor), a.call, g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return d, err
 	}
@@ -184,10 +180,21 @@ func (g *RedPacket) grab(ctx context.Context, a Attempt) (Decision, error) {
 	if r.err != nil {
 		return d, r.err
 	}
-	d.Reason, d.Replayed, d.Amount, d.Source = Reason(reason), replayed, amount, SourceRedis
+	d.Reason, d.Replayed, d.Source = Reason(reason), replayed, SourceRedis
+	d.SetClaim(share(amount))
 	d.Allowed = d.Reason == ReasonOK
 	d.Limit, d.Remaining = shares, left
 	return d, nil
+}
+
+// share is what a user has got.
+type share int64
+
+// Amount returns what the user has got of the packet, in minor units: by this attempt when allowed, by an earlier one when refused as
+// ReasonDuplicate. It is 0 for other decisions.
+func Amount(d Decision) int64 {
+	amount, _ := ClaimOf[share](d)
+	return int64(amount)
 }
 
 // Settle implements Guard: it does nothing, since what was grabbed is the user's.
@@ -196,18 +203,16 @@ func (g *RedPacket) Settle(context.Context, Decision, bool) error { return nil }
 // Refund takes what nobody has grabbed out of a packet that has expired, and returns the amount. Later calls return it again,
 // and take nothing out: who pays it back should do so once for each packet. A packet that has not expired is an
 // ErrPacketOpen, one that is not there an ErrNoPacket.
-func (g *RedPacket) Refund(ctx context.Context, id string) (amount int64, err error) {
-	begun := time.Now()
-	amount, err = g.refund(ctx, id)
-	return amount, g.observe(ctx, "refund", begun, Decision{Guard: g.name}, err)
+func (g *RedPacket) Refund(ctx context.Context, id string) (int64, error) {
+	return Look(ctx, &g.Base, "refund", Attempt{}, func() (int64, error) { return g.refund(ctx, id) })
 }
 
 func (g *RedPacket) refund(ctx context.Context, id string) (int64, error) {
 	if id == "" { // without a tag, the keys would be in several slots
 		return 0, ErrNoPacket
 	}
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), redPacketRefundScript, g.packetKeys(id)[:3],
-		g.engine.now(time.Millisecond))
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketRefundScript, g.packetKeys(id)[:3],
+		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return 0, err
 	}
@@ -227,16 +232,14 @@ func (g *RedPacket) refund(ctx context.Context, id string) (int64, error) {
 // Audit returns what has become of a packet, as it is at one moment, or ErrNoPacket. A packet that does not add up, because
 // somebody has meddled with its keys, is an error as well, and is returned as it is.
 func (g *RedPacket) Audit(ctx context.Context, id string) (PacketAudit, error) {
-	begun := time.Now()
-	audit, err := g.audit(ctx, id)
-	return audit, g.observe(ctx, "audit", begun, Decision{Guard: g.name}, err)
+	return Look(ctx, &g.Base, "audit", Attempt{}, func() (PacketAudit, error) { return g.audit(ctx, id) })
 }
 
 func (g *RedPacket) audit(ctx context.Context, id string) (PacketAudit, error) {
 	if id == "" {
 		return PacketAudit{}, ErrNoPacket
 	}
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), redPacketAuditScript, g.packetKeys(id)[:3])
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketAuditScript, g.packetKeys(id)[:3])
 	if err != nil {
 		return PacketAudit{}, err
 	}
@@ -279,6 +282,6 @@ func (g *RedPacket) audit(ctx context.Context, id string) (PacketAudit, error) {
 func (g *RedPacket) packetKeys(id string) []string {
 	t := encode(id)
 	return []string{
-		g.keys.key(t, "packet"), g.keys.key(t, "shares"), g.keys.key(t, "grabs"), g.keys.key(t, "operations"),
+		g.Key(t, "packet"), g.Key(t, "shares"), g.Key(t, "grabs"), g.Key(t, "operations"),
 	}
 }

@@ -29,7 +29,7 @@ func ExampleRedPacket() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(user, d.Reason, d.Amount)
+		fmt.Println(user, d.Reason, core.Amount(d))
 	}
 	// Output:
 	// ann ok 1000

@@ -63,7 +63,7 @@ func audited(t rapid.TB, g *RedPacket, rdb redis.UniversalClient, id string) Pac
 func wantAmount(t *testing.T, d Decision, reason Reason, amount int64, replayed bool) {
 	t.Helper()
 	wantReason(t, d, reason)
-	if d.Amount != amount || d.Replayed != replayed {
+	if Amount(d) != amount || d.Replayed != replayed {
 		t.Fatalf("%+v: want an amount of %d, replayed %v", d, amount, replayed)
 	}
 }
@@ -149,8 +149,8 @@ func TestRedPacketsThatCanNotBe(t *testing.T) {
 			{}, {Total: 10, Expires: soon}, {Total: 10, Shares: -1, Expires: soon}, {Total: 20_000, Shares: maxShares + 1, Expires: soon},
 			{Shares: 1, Expires: soon}, {Total: -5, Shares: 1, Expires: soon}, {Total: 9, Shares: 10, Expires: soon},
 			{Total: 10, Shares: 2, Min: -1, Expires: soon}, {Total: 19, Shares: 2, Min: 10, Expires: soon},
-			{Total: maxAmount, Shares: 4097, Min: 1 << 52, Expires: soon}, {Total: 10, Shares: 8, Min: math.MaxInt64/4 + 1, Expires: soon},
-			{Total: maxAmount + 1, Shares: 2, Expires: soon}, {Total: math.MaxInt64, Shares: 2, Expires: soon},
+			{Total: MaxAmount, Shares: 4097, Min: 1 << 52, Expires: soon}, {Total: 10, Shares: 8, Min: math.MaxInt64/4 + 1, Expires: soon},
+			{Total: MaxAmount + 1, Shares: 2, Expires: soon}, {Total: math.MaxInt64, Shares: 2, Expires: soon},
 			{Total: 10, Shares: 2}, {Total: 10, Shares: 2, Expires: time.Now().Add(-time.Minute)},
 			{Total: 10, Shares: 2, Expires: time.Date(2201, 1, 1, 0, 0, 0, 0, time.UTC)},
 		} {
@@ -171,7 +171,7 @@ func TestRedPacketsAtTheBounds(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newEngine(b).RedPacket("r", RedPacketOptions{})
 		for id, p := range map[string]Packet{
-			"largest": inAnHour(maxAmount, 1), "large and many": inAnHour(maxAmount, maxShares), "least": inAnHour(maxShares, maxShares),
+			"largest": inAnHour(MaxAmount, 1), "large and many": inAnHour(MaxAmount, maxShares), "least": inAnHour(maxShares, maxShares),
 			"last": {Total: 1, Shares: 1, Expires: time.Date(2200, 12, 31, 0, 0, 0, 0, time.UTC)},
 		} {
 			createPacket(t, g, id, p)
@@ -239,9 +239,9 @@ func TestRedPacketExpiryAndRefund(t *testing.T) {
 		}
 		clock.Advance(time.Millisecond)
 		wantAmount(t, check(t, g, Attempt{Actor: "cid", Resource: "p"}), ReasonClosed, 0, false)
-		wantAmount(t, check(t, g, Attempt{Actor: "ann", Resource: "p"}), ReasonDuplicate, ann.Amount, false)
+		wantAmount(t, check(t, g, Attempt{Actor: "ann", Resource: "p"}), ReasonDuplicate, Amount(ann), false)
 
-		rest := 100 - ann.Amount - bob.Amount
+		rest := 100 - Amount(ann) - Amount(bob)
 		for range 2 {
 			if amount, err := g.Refund(t.Context(), "p"); amount != rest || err != nil {
 				t.Errorf("Refund: %d, %v, want %d", amount, err, rest)
@@ -290,7 +290,7 @@ func TestRedPacketHostileText(t *testing.T) {
 					t.Errorf("%.40q collides with another: %+v", text, d)
 				}
 				if a.Resource == "users" && len(text) < 100 {
-					want[text] = d.Amount
+					want[text] = Amount(d)
 				}
 			}
 		}
@@ -335,14 +335,14 @@ func TestRedPacketRace(t *testing.T) {
 									t.Error(err)
 								case d.Allowed:
 									won.Add(1)
-									sum.Add(d.Amount)
+									sum.Add(Amount(d))
 									again, err := g.Check(t.Context(), grab)
-									if err != nil || !again.Allowed || !again.Replayed || again.Amount != d.Amount {
-										t.Errorf("%s asks again: %+v, %v, want %d", user, again, err, d.Amount)
+									if err != nil || !again.Allowed || !again.Replayed || Amount(again) != Amount(d) {
+										t.Errorf("%s asks again: %+v, %v, want %d", user, again, err, Amount(d))
 									}
 									again, err = g.Check(t.Context(), Attempt{Actor: user, Resource: "p"})
-									if err != nil || again.Reason != ReasonDuplicate || again.Amount != d.Amount {
-										t.Errorf("%s grabs again: %+v, %v, want %d", user, again, err, d.Amount)
+									if err != nil || again.Reason != ReasonDuplicate || Amount(again) != Amount(d) {
+										t.Errorf("%s grabs again: %+v, %v, want %d", user, again, err, Amount(d))
 									}
 								case d.Reason == ReasonEmpty:
 									empty.Add(1)
@@ -385,7 +385,7 @@ func TestRedPacketRefundRacesWithGrabs(t *testing.T) {
 				if err != nil || d.Reason != ReasonOK && d.Reason != ReasonClosed {
 					t.Errorf("%+v, %v", d, err)
 				}
-				grabbed.Add(d.Amount)
+				grabbed.Add(Amount(d))
 				if i == 50 {
 					clock.Advance(time.Minute)
 				}
@@ -521,7 +521,7 @@ func TestRedPacketKilledServer(t *testing.T) {
 					return
 				}
 				mu.Lock()
-				if told[user] = d.Amount; len(told) == 100 {
+				if told[user] = Amount(d); len(told) == 100 {
 					close(enough)
 				}
 				mu.Unlock()
@@ -577,13 +577,13 @@ func TestRedPacketFullRedis(t *testing.T) {
 	if _, err := g.Audit(t.Context(), "other"); !errors.Is(err, ErrNoPacket) {
 		t.Errorf("half a packet: %v", err)
 	}
-	wantAmount(t, check(t, g, Attempt{Actor: "ann", Resource: "p", ID: "op"}), ReasonOK, ann.Amount, true)
+	wantAmount(t, check(t, g, Attempt{Actor: "ann", Resource: "p", ID: "op"}), ReasonOK, Amount(ann), true)
 	clock.Advance(time.Minute)
 	_, err = g.Refund(t.Context(), "p")
 	full("a refund", err)
 
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
-	if amount, err := g.Refund(t.Context(), "p"); amount != 100-ann.Amount || err != nil {
+	if amount, err := g.Refund(t.Context(), "p"); amount != 100-Amount(ann) || err != nil {
 		t.Errorf("Refund: %d, %v", amount, err)
 	}
 	audited(t, g, rdb, "p")
@@ -668,7 +668,7 @@ func TestRedPacketAgainstModel(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
 			clock := newTestClock()
-			engine.clock = clock.Now
+			WithClock(clock.Now)(engine)
 			g := engine.RedPacket(fmt.Sprintf("r%d", number), RedPacketOptions{})
 			p := Packet{Shares: rapid.IntRange(1, 5).Draw(rt, "shares"), Min: rapid.Int64Range(1, 3).Draw(rt, "min")}
 			p.Total = int64(p.Shares)*p.Min + rapid.Int64Range(0, 100).Draw(rt, "extra")
@@ -699,7 +699,7 @@ func TestRedPacketAgainstModel(t *testing.T) {
 						ID:       rapid.SampledFrom([]string{"1", "2", "3", "1234567890123456789", "1234567890123456788", "6"}).Draw(rt, "id"),
 					}
 					d, err := g.Check(t.Context(), a)
-					if reason, amount, replayed := m.grab(a); err != nil || d.Reason != reason || d.Amount != amount || d.Replayed != replayed {
+					if reason, amount, replayed := m.grab(a); err != nil || d.Reason != reason || Amount(d) != amount || d.Replayed != replayed {
 						rt.Fatalf("grab %+v: %+v (%v), want %q, %d, replayed %v", a, d, err, reason, amount, replayed)
 					}
 				}

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"fmt"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -55,28 +54,6 @@ type asking struct {
 
 func newRefusals(most time.Duration) *refusals {
 	return &refusals{most: most, keys: newShards[string, []refusal](refusalKeys)}
-}
-
-// WithRefusalMemory sets for how long at most a process remembers that a rate limit has refused, in place of a second; 0
-// turns it off. Meanwhile it answers the same attempt (actor, resource and cost, under the same limits) itself, with a
-// RetryAfter that counts down, so that a flood of refused requests does not reach Redis. Such a Decision has
-// SourceRemembered.
-//
-// No refusal is remembered for longer than it is certain to last, so nobody waits for longer than the limit says, but for
-// this: a Refund or Reset by another process is seen when the time is over. (By the same process it is seen at once.) The
-// answer is otherwise the one that Redis gave: what other processes took or gave back since is in neither Remaining nor
-// RetryAfter.
-//
-// Votes remembers duplicates for as long; Seckill what is sold out and who has bought, 250 ms at most.
-//
-// Each guard remembers the 65,536 actors seen last, for each up to four different costs. The time is by the process's clock:
-// tests that move only the clock of a miniredis turn it off.
-func WithRefusalMemory(d time.Duration) Option {
-	if d < 0 || d > time.Second {
-		panic(fmt.Sprintf("core: WithRefusalMemory(%v): for so long a refund or reset by another process would not be seen: "+
-			"give it a second at most, or 0 to ask Redis always", d))
-	}
-	return func(e *Engine) { e.refusalMemory = d }
 }
 
 // find returns the refusal that answers an attempt now.

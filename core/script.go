@@ -53,11 +53,11 @@ func (e *Engine) Run(ctx context.Context, s *Script, keys []string, args ...any)
 	if err := checkTag(keys); err != nil {
 		return nil, fmt.Errorf("core: script %s: %w", s.name, err)
 	}
-	return e.run(ctx, e.deadline, s, keys, args...)
+	return e.RunWithin(ctx, e.deadline, s, keys, args...)
 }
 
 // run is Run without the check of keys, with a time limit of the caller's.
-func (e *Engine) run(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error) {
+func (e *Engine) RunWithin(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error) {
 	if e.rdb == nil {
 		return nil, fmt.Errorf("script %s: %w", s.name, errNoRedis)
 	}
@@ -133,7 +133,7 @@ func query[T any](ctx context.Context, e *Engine, cmd interface {
 	Result() (T, error)
 }) (T, error) {
 	key, _ := cmd.Args()[1].(string) // what is read here has its key there
-	return ask(ctx, e, e.settleLimit(), key, func(ctx context.Context) (T, error) {
+	return ask(ctx, e, e.SettleTimeout(), key, func(ctx context.Context) (T, error) {
 		_ = e.rdb.Process(ctx, cmd)
 		return cmd.Result()
 	})

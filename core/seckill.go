@@ -93,13 +93,24 @@ var ErrGone = errors.New("core: the reservation is gone")
 // errNoItem is for calls by name that name nothing: without a name the keys of a sale would have no tag.
 var errNoItem = fmt.Errorf("%w: no item", ErrInvalidAttempt)
 
+// State is what has become of a reservation.
+type State string
+
+// The states of a reservation. One that is cancelled has none.
+const (
+	// StateHeld: units are set aside until the reservation is confirmed, cancelled or its time is over.
+	StateHeld State = "held"
+	// StateSold: confirmed.
+	StateSold State = "sold"
+)
+
 // Seckill sells a limited stock and never more: the Actor is the buyer, the Resource the item on sale, the Cost the quantity,
 // the ID the reservation. Each sale has to be opened once, by Open; an item that is not on sale is refused.
 //
 // Check reserves: units are held until the reservation is confirmed or cancelled, by Settle or by name, or its time is over.
 // Left, held and sold units add up to the stock before and after every script.
 type Seckill struct {
-	guard
+	Base
 	options SeckillOptions
 	memory  *saleMemory
 	places  *places
@@ -109,7 +120,7 @@ type Seckill struct {
 // Seckill makes a sale guard. It panics when the name is taken or not a name, the options make no sense, or the engine has
 // no Redis.
 func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
-	e.needRedis("Seckill", name)
+	e.NeedRedis("Seckill", name)
 	if options.Keep == 0 {
 		options.Keep = 30 * 24 * time.Hour
 	}
@@ -123,8 +134,8 @@ func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
 	}
 	options = e.ackOptions(name, options)
 	return &Seckill{
-		guard: e.register("seckill", name, scripts...), options: options,
-		memory: newSaleMemory(e.refusalMemory), places: newPlaces(), turns: newTurns(),
+		Base: e.Register("seckill", name, scripts...), options: options,
+		memory: newSaleMemory(e.RefusalMemory()), places: newPlaces(), turns: newTurns(),
 	}
 }
 
@@ -136,10 +147,8 @@ func (g *Seckill) Traits() Traits { return Traits{NeedsResource: true, Outage: O
 //
 // A sale of several buckets is opened in several calls, and ReasonNotReady until all have been made. Who came first has decided how it
 // is sold; where he has not come to the end, because his process has died, the next Open ends what he began, and reports true.
-func (g *Seckill) Open(ctx context.Context, item string, sale Sale) (opened bool, err error) {
-	begun := time.Now()
-	opened, err = g.open(ctx, item, sale)
-	return opened, g.observe(ctx, "open", begun, Decision{Guard: g.name}, err)
+func (g *Seckill) Open(ctx context.Context, item string, sale Sale) (bool, error) {
+	return Look(ctx, &g.Base, "open", Attempt{}, func() (bool, error) { return g.open(ctx, item, sale) })
 }
 
 func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error) {
@@ -152,9 +161,9 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 	switch {
 	case item == "":
 		return false, errNoItem
-	case sale.Stock < 1 || sale.Stock > maxAmount:
+	case sale.Stock < 1 || sale.Stock > MaxAmount:
 		return false, fmt.Errorf("%w: a stock of %d: give it 1 to 2^53-1", ErrInvalidAttempt, sale.Stock)
-	case sale.PerBuyer < 1 || sale.PerBuyer > maxAmount:
+	case sale.PerBuyer < 1 || sale.PerBuyer > MaxAmount:
 		return false, fmt.Errorf("%w: %d units a buyer: give it 1 to 2^53-1", ErrInvalidAttempt, sale.PerBuyer)
 	case sale.Hold < time.Millisecond || sale.Hold > g.options.Keep:
 		return false, fmt.Errorf("%w: a hold of %v: give it 1 ms to %v, the time that sales are kept",
@@ -168,9 +177,9 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 	if sale.Buckets > 1 {
 		return g.openBuckets(ctx, item, sale)
 	}
-	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillOpenScript, g.saleKeys(item),
+	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillOpenScript, g.saleKeys(item),
 		sale.Stock, unixMilli(sale.Opens), unixMilli(sale.Closes), sale.PerBuyer, sale.Hold.Milliseconds(),
-		g.options.Keep.Milliseconds(), "", g.engine.now(time.Millisecond))
+		g.options.Keep.Milliseconds(), "", g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return false, err
 	}
@@ -193,19 +202,17 @@ func (g *Seckill) open(ctx context.Context, item string, sale Sale) (bool, error
 // moment of the call or of those 250 ms. Where that can not be found out in time, because a bucket can not be asked or too many buyers
 // move the last units about, it is an error; where a bucket is lost with its Redis, ReasonNotReady.
 func (g *Seckill) Check(ctx context.Context, a Attempt) (Decision, error) {
-	begun := time.Now()
-	d, err := g.reserve(ctx, a)
-	return d, g.observe(ctx, "check", begun, d, err)
+	return g.Decide(ctx, "check", func() (Decision, error) { return g.reserve(ctx, a) })
 }
 
 func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 	unasked := a.ID == "" // madeID would not do: who asks again with a Decision's attempt has an ID that Redis may know
 	a, err := a.prepareClaim("the item on sale")
-	d := Decision{Guard: g.name, Attempt: a}
+	d := Decision{Guard: g.Name(), Attempt: a}
 	if err != nil {
 		return d, err
 	}
-	begun, sent := time.Now(), g.engine.moment()
+	begun, sent := time.Now(), g.Engine().Now()
 	if unasked && g.memory.answer(&d, sent) {
 		return d, nil
 	}
@@ -218,11 +225,11 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 	case errors.Is(err, ErrUnconfirmed):
 		return g.unconfirmed(at, d), nil
 	case err != nil:
-		g.engine.undoLater(err, func(ctx context.Context) error { _, err := g.cancel(ctx, a); return err }) // observed
+		g.Engine().undoLater(err, func(ctx context.Context) error { _, err := g.cancel(ctx, a); return err }) // observed
 		d.Attempt.call = ""
 		return d, err
-	case d.Allowed && g.places.keepDue(at, g.engine.moment()):
-		g.engine.later(func(ctx context.Context) { g.keep(ctx, at) }) // a request does not wait for it
+	case d.Allowed && g.places.keepDue(at, g.Engine().Now()):
+		g.Engine().later(func(ctx context.Context) { g.keep(ctx, at) }) // a request does not wait for it
 	}
 	if d.Reason != ReasonSoldOut || at.buckets == 1 { // else it has been heard of all buckets, when they were asked
 		g.memory.hear(d, sent)
@@ -232,9 +239,9 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 
 // reserveOnce calls the script once. more reports that it refuses, and might not when asked again.
 func (g *Seckill) reserveOnce(ctx context.Context, at place, a Attempt) (d Decision, more bool, err error) {
-	d = Decision{Guard: g.name, Attempt: a}
-	value, err := g.runYes(ctx, g.engine.deadline, seckillReserveScript, g.keysAt(at, at.home(a.Actor)),
-		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, a.call, g.engine.now(time.Millisecond))
+	d = Decision{Guard: g.Name(), Attempt: a}
+	value, err := g.runYes(ctx, g.Engine().Deadline(), seckillReserveScript, g.keysAt(at, at.home(a.Actor)),
+		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, a.call, g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return d, false, err
 	}
@@ -244,7 +251,8 @@ func (g *Seckill) reserveOnce(ctx context.Context, at place, a Attempt) (d Decis
 	if r.err != nil {
 		return d, false, r.err
 	}
-	d.Reason, d.Replayed, d.State, d.Source = Reason(reason), replayed, State(state), SourceRedis
+	d.Reason, d.Replayed, d.Source = Reason(reason), replayed, SourceRedis
+	d.SetClaim(State(state))
 	d.Allowed = d.Reason == ReasonOK
 	d.Limit, d.Remaining = stock, left
 	if d.Allowed {
@@ -258,8 +266,11 @@ func (g *Seckill) reserveOnce(ctx context.Context, at place, a Attempt) (d Decis
 // Settle implements Guard: ok confirms the reservation, not ok cancels it. Confirming one that is over and whose units are
 // taken is an ErrGone.
 func (g *Seckill) Settle(ctx context.Context, d Decision, ok bool) error {
-	if !d.Allowed || d.State == StateSold {
+	if !d.Allowed || StateOf(d) == StateSold {
 		return nil
+	}
+	if _, err := Claimed[State](&g.Base, d); err != nil {
+		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
 	if !ok {
 		_, err := g.cancel(ctx, d.Attempt)
@@ -269,9 +280,15 @@ func (g *Seckill) Settle(ctx context.Context, d Decision, ok bool) error {
 	confirmed, err := g.confirm(ctx, d.Attempt)
 	if err == nil && !confirmed.Allowed {
 		// Somebody may have been told that he has bought: whoever watches has to know.
-		err = g.observe(ctx, "settle", begun, confirmed, fmt.Errorf("%w (%s)", ErrGone, confirmed.Reason))
+		err = g.Observe(ctx, "settle", begun, confirmed, fmt.Errorf("%w (%s)", ErrGone, confirmed.Reason))
 	}
 	return err
+}
+
+// StateOf returns what has become of a decision's reservation: empty where there is none.
+func StateOf(d Decision) State {
+	state, _ := ClaimOf[State](d)
+	return state
 }
 
 // Confirm turns a reservation into a sale, by the item and the reservation's operation ID. One whose time is over is sold
@@ -285,7 +302,7 @@ func (g *Seckill) Confirm(ctx context.Context, item, id string) (Decision, error
 }
 
 func (g *Seckill) confirm(ctx context.Context, a Attempt) (Decision, error) {
-	return g.end(ctx, "confirm", g.runYes, seckillConfirmScript, StateSold, a, g.engine.now(time.Millisecond))
+	return g.end(ctx, "confirm", g.runYes, seckillConfirmScript, StateSold, a, g.Engine().ScriptNow(time.Millisecond))
 }
 
 // Cancel gives a reservation's units back, once. The decision's reason is ReasonOK (replayed, when there was nothing to give
@@ -297,12 +314,12 @@ func (g *Seckill) Cancel(ctx context.Context, item, id string) (Decision, error)
 // cancel gives a reservation back only if the attempt's own call of Check made it, where the attempt knows its call. It waits
 // for no replica: a hold that comes back by a failover ends by itself.
 func (g *Seckill) cancel(ctx context.Context, a Attempt) (Decision, error) {
-	return g.cancelBy(ctx, g.engine.run, a)
+	return g.cancelBy(ctx, g.Engine().RunWithin, a)
 }
 
 func (g *Seckill) cancelBy(ctx context.Context, run runScript, a Attempt) (Decision, error) {
-	defer g.memory.gaveBack(a.Resource, a.Actor, g.engine.moment)
-	return g.end(ctx, "cancel", run, seckillCancelScript, "", a, a.call, "", g.engine.now(time.Millisecond))
+	defer g.memory.gaveBack(a.Resource, a.Actor, g.Engine().Now)
+	return g.end(ctx, "cancel", run, seckillCancelScript, "", a, a.call, "", g.Engine().ScriptNow(time.Millisecond))
 }
 
 // runScript is Engine.run, or Seckill.runYes.
@@ -312,7 +329,7 @@ func (g *Seckill) end(
 	ctx context.Context, op string, run runScript, s *Script, state State, a Attempt, more ...any,
 ) (Decision, error) {
 	begun := time.Now()
-	d := Decision{Guard: g.name, Attempt: Attempt{Resource: a.Resource, ID: a.ID}}
+	d := Decision{Guard: g.Name(), Attempt: Attempt{Resource: a.Resource, ID: a.ID}}
 	err := fmt.Errorf("%w: %s needs an item and an operation ID", ErrInvalidAttempt, op)
 	if a.Resource != "" && a.ID != "" {
 		err = g.locate(ctx, a.Resource, func(at place) (missing bool, err error) {
@@ -329,16 +346,16 @@ func (g *Seckill) end(
 			return d.Reason == ReasonNotReady, err
 		})
 	}
-	return d, g.observe(ctx, op, begun, d, err)
+	return d, g.Observe(ctx, op, begun, d, err)
 }
 
 // endOnce calls the script once, in the bucket that has the reservation.
 func (g *Seckill) endOnce(
 	ctx context.Context, run runScript, s *Script, state State, at place, bucket int, a Attempt, more ...any,
 ) (Decision, error) {
-	d := Decision{Guard: g.name, Attempt: Attempt{Resource: a.Resource, ID: a.ID}}
+	d := Decision{Guard: g.Name(), Attempt: Attempt{Resource: a.Resource, ID: a.ID}}
 	args := append([]any{encode(a.ID)}, more...)
-	value, err := run(ctx, g.engine.settleLimit(), s, g.keysAt(at, bucket), args...)
+	value, err := run(ctx, g.Engine().SettleTimeout(), s, g.keysAt(at, bucket), args...)
 	if err != nil {
 		return d, err
 	}
@@ -352,7 +369,7 @@ func (g *Seckill) endOnce(
 	d.Attempt.Actor, d.Attempt.Cost = decode(buyer), quantity
 	d.Limit, d.Remaining = stock, left
 	if d.Allowed = d.Reason == ReasonOK; d.Allowed {
-		d.State = state
+		d.SetClaim(state)
 	}
 	return d, nil
 }
@@ -361,14 +378,15 @@ func (g *Seckill) endOnce(
 // returns how many it found. What a dead process has left on its way between buckets it brings to its end. Selling does not need it:
 // Check takes such units itself when it would refuse without them. Sweep makes them show in Status before that.
 func (g *Seckill) Sweep(ctx context.Context, item string) (int, error) {
-	defer g.memory.gaveBack(item, "", g.engine.moment)
-	begun := time.Now()
-	var swept int64
-	err := g.locate(ctx, item, func(at place) (missing bool, err error) {
-		swept, err = g.sweep(ctx, at)
-		return swept < 0, err
+	defer g.memory.gaveBack(item, "", g.Engine().Now)
+	return Look(ctx, &g.Base, "sweep", Attempt{}, func() (int, error) {
+		var swept int64
+		err := g.locate(ctx, item, func(at place) (missing bool, err error) {
+			swept, err = g.sweep(ctx, at)
+			return swept < 0, err
+		})
+		return int(max(swept, 0)), err
 	})
-	return int(max(swept, 0)), g.observe(ctx, "sweep", begun, Decision{Guard: g.name}, err)
 }
 
 // sweep returns -1 when there is no such sale.
@@ -376,7 +394,7 @@ func (g *Seckill) sweep(ctx context.Context, at place) (int64, error) {
 	if at.buckets > 1 {
 		return g.sweepBuckets(ctx, at)
 	}
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillSweepScript, g.keysAt(at, 0), sweepMost, g.engine.now(time.Millisecond))
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), seckillSweepScript, g.keysAt(at, 0), sweepMost, g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return 0, err
 	}
@@ -385,9 +403,7 @@ func (g *Seckill) sweep(ctx context.Context, at place) (int64, error) {
 
 // Status returns where a sale stands, or ErrNoSale.
 func (g *Seckill) Status(ctx context.Context, item string) (SaleStatus, error) {
-	begun := time.Now()
-	status, err := g.status(ctx, item)
-	return status, g.observe(ctx, "status", begun, Decision{Guard: g.name}, err)
+	return Look(ctx, &g.Base, "status", Attempt{}, func() (SaleStatus, error) { return g.status(ctx, item) })
 }
 
 func (g *Seckill) status(ctx context.Context, item string) (status SaleStatus, err error) {

@@ -22,16 +22,16 @@ func (e *Engine) ackOptions(name string, options SeckillOptions) SeckillOptions 
 		options.Replicas = 1
 	}
 	if options.AckWithin == 0 {
-		options.AckWithin = e.deadline / 2
+		options.AckWithin = e.Deadline() / 2
 	}
 	if options.Replicas < 0 {
 		panic(fmt.Sprintf("core: sales that wait for %d replicas: give 1 or more (guard %q)", options.Replicas, name))
 	}
-	if options.AckWithin < time.Millisecond || options.AckWithin >= e.deadline {
+	if options.AckWithin < time.Millisecond || options.AckWithin >= e.Deadline() {
 		panic(fmt.Sprintf("core: sales that wait %v for replicas: give a millisecond or more, and less than the engine's deadline of %v, "+
-			"which WithDeadline sets (guard %q)", options.AckWithin, e.deadline, name))
+			"which WithDeadline sets (guard %q)", options.AckWithin, e.Deadline(), name))
 	}
-	if nodes(e.rdb) == nil {
+	if !e.CanWait() {
 		panic(fmt.Sprintf("core: sales that are Acked need two commands on one connection, which %T can not do: pass core.New the "+
 			"*redis.Client, *redis.ClusterClient or *redis.Ring that it was made of (guard %q)", e.rdb, name))
 	}
@@ -48,9 +48,9 @@ func (g *Seckill) runUntil(
 	ctx context.Context, yes func(reply any) bool, limit time.Duration, s *Script, keys []string, args ...any,
 ) (any, error) {
 	if g.options.Durability == Fast {
-		return g.engine.run(ctx, limit, s, keys, args...)
+		return g.Engine().RunWithin(ctx, limit, s, keys, args...)
 	}
-	return g.engine.runAcked(ctx, limit, acks{g.options.Replicas, g.options.AckWithin}, yes, s, keys, args...)
+	return g.Engine().RunAcked(ctx, limit, acks{g.options.Replicas, g.options.AckWithin}, yes, s, keys, args...)
 }
 
 // saleSaysYes reports whether the reply of a script says that something is so which has to last: a reason of ok, from seckill_begin and
@@ -80,11 +80,11 @@ func hasLoans(reply any) bool {
 // outside it waits for whoever asks again, and this call, which was not told that it is held, does not count among those who were.
 func (g *Seckill) unconfirmed(at place, d Decision) Decision {
 	a := d.Attempt
-	g.engine.undoLater(ErrUnconfirmed, func(ctx context.Context) (err error) {
+	g.Engine().undoLater(ErrUnconfirmed, func(ctx context.Context) (err error) {
 		if a.madeID {
 			_, err = g.cancel(ctx, a) // observed
 		} else {
-			_, err = g.engine.run(ctx, g.engine.settleLimit(), seckillCancelScript, g.keysAt(at, at.home(a.Actor)),
+			_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), seckillCancelScript, g.keysAt(at, at.home(a.Actor)),
 				encode(a.ID), a.call, "1")
 		}
 		return err

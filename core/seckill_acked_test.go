@@ -39,7 +39,7 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 	for range 3 {
 		d := check(t, p.hasty, buy)
 		wantReason(t, d, ReasonUnconfirmed)
-		if d.RetryAfter != time.Second || d.State != "" {
+		if d.RetryAfter != time.Second || StateOf(d) != "" {
 			t.Errorf("%+v", d)
 		}
 		if err := p.hasty.Settle(t.Context(), d, true); err != nil {

@@ -91,9 +91,9 @@ func (g *Seckill) keysAt(at place, bucket int) []string {
 
 func (g *Seckill) keyAt(at place, bucket int, field string) string {
 	if at.epoch == "" {
-		return g.keys.key(encode(at.item), field)
+		return g.Key(encode(at.item), field)
 	}
-	return g.keys.key(at.tags[bucket], field, at.epoch)
+	return g.Key(at.tags[bucket], field, at.epoch)
 }
 
 // bucketTags are the tags of an item's buckets. The first is the item's own, where the root is. The others have a number to it, and one
@@ -173,12 +173,12 @@ func (p *places) set(at place, asked time.Time) {
 
 // place returns where an item is sold as far as this process knows: at the item's own keys, unless it has learned better.
 func (g *Seckill) place(item string) place {
-	at, known, ask := g.places.get(item, g.engine.moment())
+	at, known, ask := g.places.get(item, g.Engine().Now())
 	if !known {
 		return place{item: item, buckets: 1}
 	}
 	if ask {
-		g.engine.later(func(ctx context.Context) { _, _ = g.find(ctx, item) }) // until then, and without an answer, as before
+		g.Engine().later(func(ctx context.Context) { _, _ = g.find(ctx, item) }) // until then, and without an answer, as before
 	}
 	return at
 }
@@ -192,18 +192,18 @@ func (g *Seckill) find(ctx context.Context, item string) (place, error) {
 // root asks the root where an item is sold. Where that is the place of the given epoch, it is ready from then on, and may close;
 // marked reports that it was not ready before.
 func (g *Seckill) root(ctx context.Context, of place, closes bool) (at place, marked bool, err error) {
-	asked := g.engine.moment()
+	asked := g.Engine().Now()
 	at = place{item: of.item, buckets: 1}
 	closing := ""
 	if closes {
 		closing = "1"
 	}
-	run := g.engine.run
+	run := g.Engine().RunWithin
 	if of.epoch != "" { // what it writes somebody relies on
 		run = g.runYes
 	}
-	value, err := run(ctx, g.engine.settleLimit(), seckillRootScript, g.keysAt(at, 0)[:1],
-		of.epoch, closing, g.engine.now(time.Millisecond))
+	value, err := run(ctx, g.Engine().SettleTimeout(), seckillRootScript, g.keysAt(at, 0)[:1],
+		of.epoch, closing, g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return at, false, err
 	}
@@ -270,7 +270,7 @@ func (p *places) keepDue(at place, now time.Time) bool {
 
 // changed is called when a bucket has changed, where no request waits.
 func (g *Seckill) changed(ctx context.Context, at place) {
-	if g.places.keepDue(at, g.engine.moment()) {
+	if g.places.keepDue(at, g.Engine().Now()) {
 		g.keep(ctx, at)
 	}
 }
@@ -279,7 +279,7 @@ func (g *Seckill) changed(ctx context.Context, at place) {
 // that have not changed. Where one can not be reached now, a later change does it.
 func (g *Seckill) keep(ctx context.Context, at place) {
 	err := at.each(func(bucket int) error {
-		_, err := g.engine.run(ctx, g.engine.settleLimit(), seckillKeepScript, g.keysAt(at, bucket), g.engine.now(time.Millisecond))
+		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), seckillKeepScript, g.keysAt(at, bucket), g.Engine().ScriptNow(time.Millisecond))
 		return err
 	})
 	if err == nil {
@@ -294,9 +294,9 @@ var errLostAtOpening = errors.New("the sale was lost while it was being opened: 
 func (g *Seckill) openBuckets(ctx context.Context, item string, sale Sale) (opened bool, err error) {
 	root := place{item: item, buckets: 1}
 	keep := g.options.Keep.Milliseconds()
-	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillBeginScript, g.keysAt(root, 0)[:1],
+	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillBeginScript, g.keysAt(root, 0)[:1],
 		sale.Buckets, sale.Stock, unixMilli(sale.Opens), unixMilli(sale.Closes), sale.PerBuyer, sale.Hold.Milliseconds(),
-		keep+keep/10, g.engine.now(time.Millisecond))
+		keep+keep/10, g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return false, err
 	}
@@ -321,8 +321,8 @@ func (g *Seckill) openBuckets(ctx context.Context, item string, sale Sale) (open
 		if int64(bucket) < stock%buckets {
 			share++
 		}
-		_, err := g.runYes(ctx, g.engine.settleLimit(), seckillOpenScript, g.keysAt(at, bucket),
-			share, opens, closes, perBuyer, hold, kept, epoch, g.engine.now(time.Millisecond))
+		_, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillOpenScript, g.keysAt(at, bucket),
+			share, opens, closes, perBuyer, hold, kept, epoch, g.Engine().ScriptNow(time.Millisecond))
 		return err
 	})
 	if err != nil {
@@ -343,7 +343,7 @@ func (g *Seckill) bucketOf(ctx context.Context, at place, a Attempt) (int, error
 	}
 	reasons := make([]string, at.buckets)
 	err := at.each(func(bucket int) error {
-		value, err := g.engine.run(ctx, g.engine.settleLimit(), seckillFindScript, g.keysAt(at, bucket), encode(a.ID))
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), seckillFindScript, g.keysAt(at, bucket), encode(a.ID))
 		if err != nil {
 			return err
 		}

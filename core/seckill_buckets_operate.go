@@ -29,15 +29,15 @@ func (g *Seckill) sweepBuckets(ctx context.Context, at place) (int64, error) {
 
 // restockBuckets changes the stock of one bucket. Units that are to be taken away, and that it does not have, it borrows first.
 func (g *Seckill) restockBuckets(ctx context.Context, at place, id string, units int64) (reason string, status SaleStatus, err error) {
-	ctx, cancel := context.WithTimeout(ctx, g.engine.settleLimit())
+	ctx, cancel := context.WithTimeout(ctx, g.Engine().SettleTimeout())
 	defer cancel()
 	before, found, err := g.statusOfBuckets(ctx, at)
 	if err != nil || !found {
 		return "not_ready", status, err
 	}
 	bucket := at.home(id)
-	if before.Stock+units > maxAmount { // no bucket sees that, and one knows whether it has been done
-		done, err := query(ctx, g.engine, redis.NewBoolCmd(ctx, "hexists", g.keyAt(at, bucket, "reservations"), "restock|"+encode(id)))
+	if before.Stock+units > MaxAmount { // no bucket sees that, and one knows whether it has been done
+		done, err := query(ctx, g.Engine(), redis.NewBoolCmd(ctx, "hexists", g.keyAt(at, bucket, "reservations"), "restock|"+encode(id)))
 		if err != nil || !done {
 			return "too_many", before, err
 		}
@@ -84,7 +84,7 @@ type bucketState struct {
 
 // look reads the hash of one bucket.
 func (g *Seckill) look(ctx context.Context, at place, bucket int) (state bucketState, found bool, err error) {
-	fields, err := query(ctx, g.engine, redis.NewMapStringStringCmd(ctx, "hgetall", g.keyAt(at, bucket, "sale")))
+	fields, err := query(ctx, g.Engine(), redis.NewMapStringStringCmd(ctx, "hgetall", g.keyAt(at, bucket, "sale")))
 	if err != nil {
 		return state, false, err
 	}
@@ -190,7 +190,7 @@ func (s SaleStatus) plus(other SaleStatus) SaleStatus {
 // statusOfBuckets looks until no units have moved between two looks, so that none is counted twice or missed. What the buckets have held
 // and sold is of moments between the two.
 func (g *Seckill) statusOfBuckets(ctx context.Context, at place) (status SaleStatus, found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, g.engine.settleLimit())
+	ctx, cancel := context.WithTimeout(ctx, g.Engine().SettleTimeout())
 	defer cancel()
 	var before saleState
 	for {

@@ -61,8 +61,8 @@ func (g *Seckill) collect(ctx context.Context, at place) (collected, error) {
 	c := collected{left: make([]int64, at.buckets), moves: make([]int64, at.buckets)}
 	var mu sync.Mutex
 	err := at.each(func(bucket int) error {
-		value, err := g.runUntil(ctx, hasLoans, g.engine.settleLimit(), seckillCollectScript, g.keysAt(at, bucket),
-			sweepMost, g.engine.now(time.Millisecond))
+		value, err := g.runUntil(ctx, hasLoans, g.Engine().SettleTimeout(), seckillCollectScript, g.keysAt(at, bucket),
+			sweepMost, g.Engine().ScriptNow(time.Millisecond))
 		if err != nil {
 			return err
 		}
@@ -99,8 +99,8 @@ func (g *Seckill) complete(ctx context.Context, at place, loans []loan) error {
 
 // lend takes units out of a bucket for another one. The loan is of no units when there are none, and an earlier one when that is still on its way.
 func (g *Seckill) lend(ctx context.Context, at place, from, to int, want int64) (loan, error) {
-	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillLendScript, g.keysAt(at, from),
-		from, to, want, g.engine.now(time.Millisecond))
+	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillLendScript, g.keysAt(at, from),
+		from, to, want, g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return loan{}, err
 	}
@@ -114,13 +114,13 @@ func (g *Seckill) lend(ctx context.Context, at place, from, to int, want int64) 
 }
 
 func (g *Seckill) accept(ctx context.Context, at place, l loan) error {
-	return g.ofLoan(g.runYes(ctx, g.engine.settleLimit(), seckillAcceptScript, g.keysAt(at, l.to),
-		l.from, l.to, l.number, l.units, g.engine.now(time.Millisecond)))
+	return g.ofLoan(g.runYes(ctx, g.Engine().SettleTimeout(), seckillAcceptScript, g.keysAt(at, l.to),
+		l.from, l.to, l.number, l.units, g.Engine().ScriptNow(time.Millisecond)))
 }
 
 func (g *Seckill) finish(ctx context.Context, at place, l loan) error {
-	return g.ofLoan(g.engine.run(ctx, g.engine.settleLimit(), seckillFinishScript, g.keysAt(at, l.from),
-		l.to, l.number, g.engine.now(time.Millisecond)))
+	return g.ofLoan(g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), seckillFinishScript, g.keysAt(at, l.from),
+		l.to, l.number, g.Engine().ScriptNow(time.Millisecond)))
 }
 
 // ofLoan reads the reply of a step of a loan.
@@ -143,7 +143,7 @@ func (g *Seckill) gather(ctx context.Context, at place, home int, want int64) (e
 	var before *collected // the round before, when too little was left in it
 	var beforeAt time.Time
 	for {
-		now := g.engine.moment()
+		now := g.Engine().Now()
 		c, err := g.collect(ctx, at)
 		if err == nil {
 			err = g.complete(ctx, at, c.loans)
@@ -199,7 +199,7 @@ func (g *Seckill) borrowFrom(ctx context.Context, at place, home int, short int6
 
 // reserveAgain goes on with an attempt that one call could not decide.
 func (g *Seckill) reserveAgain(ctx context.Context, begun time.Time, at place, d Decision, more bool) (Decision, place, error) {
-	ctx, cancel := context.WithDeadline(ctx, begun.Add(g.engine.deadline))
+	ctx, cancel := context.WithDeadline(ctx, begun.Add(g.Engine().Deadline()))
 	defer cancel()
 	undecided := Decision{Guard: d.Guard, Attempt: d.Attempt}
 	for asked := begun; ; {
@@ -243,7 +243,7 @@ func (g *Seckill) reserveAgain(ctx context.Context, begun time.Time, at place, d
 // found out once for all of them, and units are brought to a bucket once for all of its buyers.
 func (g *Seckill) borrow(ctx context.Context, at place, d *Decision, asked time.Time) (again bool, err error) {
 	home := at.home(d.Attempt.Actor)
-	if g.memory.answerSoldOut(d, g.engine.moment()) { // the bucket was asked, so d is no winner who tries again
+	if g.memory.answerSoldOut(d, g.Engine().Now()) { // the bucket was asked, so d is no winner who tries again
 		return false, nil
 	}
 	t, err := g.turns.take(ctx, g.keyAt(at, 0, "sale"))
@@ -251,7 +251,7 @@ func (g *Seckill) borrow(ctx context.Context, at place, d *Decision, asked time.
 		return false, err
 	}
 	defer g.turns.leave(t)
-	if g.memory.answerSoldOut(d, g.engine.moment()) {
+	if g.memory.answerSoldOut(d, g.Engine().Now()) {
 		return false, nil
 	}
 	if t.brought[home].After(asked) {
@@ -326,7 +326,7 @@ func (g *Seckill) lacksUnits(d Decision) bool {
 func (g *Seckill) endBorrowing(
 	ctx context.Context, run runScript, s *Script, state State, at place, bucket int, a Attempt, d Decision, more ...any,
 ) (Decision, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.engine.settleLimit())
+	ctx, cancel := context.WithTimeout(ctx, g.Engine().SettleTimeout())
 	defer cancel()
 	undecided := Decision{Guard: d.Guard, Attempt: d.Attempt}
 	for g.lacksUnits(d) {

@@ -24,7 +24,7 @@ func seckillAgainstModel(t *testing.T, b redistest.Backend, options SeckillOptio
 	rapid.Check(t, func(rt *rapid.T) {
 		number++
 		clock := newTestClock()
-		engine.clock = clock.Now
+		WithClock(clock.Now)(engine)
 		g := engine.Seckill(fmt.Sprintf("s%d", number), options)
 		sale := Sale{
 			Stock:    rapid.Int64Range(1, 8).Draw(rt, "stock"),

@@ -121,9 +121,9 @@ func TestSeckillOddItems(t *testing.T) {
 func TestSeckillOddQuantities(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newEngine(b).Seckill("s", SeckillOptions{})
-		openSale(t, g, "few", Sale{Stock: 3, PerBuyer: maxAmount})
-		openSale(t, g, "many", Sale{Stock: maxAmount, PerBuyer: 2})
-		openSale(t, g, "all", Sale{Stock: maxAmount, PerBuyer: maxAmount})
+		openSale(t, g, "few", Sale{Stock: 3, PerBuyer: MaxAmount})
+		openSale(t, g, "many", Sale{Stock: MaxAmount, PerBuyer: 2})
+		openSale(t, g, "all", Sale{Stock: MaxAmount, PerBuyer: MaxAmount})
 		for _, c := range []struct {
 			quantity       int64
 			few, many, all Reason // "": not a quantity
@@ -132,9 +132,9 @@ func TestSeckillOddQuantities(t *testing.T) {
 			{1, ReasonOK, ReasonOK, ReasonOK},
 			{3, ReasonOK, ReasonDuplicate, ReasonOK},
 			{4, ReasonSoldOut, ReasonDuplicate, ReasonOK},
-			{maxAmount - 1, ReasonSoldOut, ReasonDuplicate, ReasonOK},
-			{maxAmount, ReasonSoldOut, ReasonDuplicate, ReasonOK},
-			{maxAmount + 1, "", "", ""},
+			{MaxAmount - 1, ReasonSoldOut, ReasonDuplicate, ReasonOK},
+			{MaxAmount, ReasonSoldOut, ReasonDuplicate, ReasonOK},
+			{MaxAmount + 1, "", "", ""},
 			{math.MaxInt64, "", "", ""},
 			{-1, "", "", ""},
 			{math.MinInt64, "", "", ""},
@@ -153,7 +153,7 @@ func TestSeckillOddQuantities(t *testing.T) {
 			}
 		}
 		wantStatus(t, g, "few", 3, 0, 0)
-		wantStatus(t, g, "many", maxAmount, 0, 0)
-		wantStatus(t, g, "all", maxAmount, 0, 0)
+		wantStatus(t, g, "many", MaxAmount, 0, 0)
+		wantStatus(t, g, "all", MaxAmount, 0, 0)
 	})
 }

@@ -20,17 +20,17 @@ var ErrTooFewLeft = errors.New("core: too few units are left")
 // gives back those whose time is over (with several buckets, Restock does so itself). An ErrInvalidAttempt says that the ID was used with other units, or that the stock would be more
 // than 2^53-1. ErrNoSale: there is no such sale.
 func (g *Seckill) Restock(ctx context.Context, item, id string, units int64) (SaleStatus, error) {
-	defer g.memory.restocked(item, g.engine.moment)
+	defer g.memory.restocked(item, g.Engine().Now)
 	begun := time.Now()
 	status, err := g.restock(ctx, item, id, units)
-	return status, g.observe(ctx, "restock", begun, Decision{Guard: g.name}, err)
+	return status, g.Observe(ctx, "restock", begun, Decision{Guard: g.Name()}, err)
 }
 
 func (g *Seckill) restock(ctx context.Context, item, id string, units int64) (SaleStatus, error) {
 	switch {
 	case item == "" || id == "":
 		return SaleStatus{}, fmt.Errorf("%w: restock needs an item and an operation ID", ErrInvalidAttempt)
-	case units == 0 || units < -maxAmount || units > maxAmount:
+	case units == 0 || units < -MaxAmount || units > MaxAmount:
 		return SaleStatus{}, fmt.Errorf("%w: a restock of %d: give it 1 to 2^53-1, or as many below 0", ErrInvalidAttempt, units)
 	}
 	var reason string
@@ -65,8 +65,8 @@ func (g *Seckill) restock(ctx context.Context, item, id string, units int64) (Sa
 func (g *Seckill) restockOnce(
 	ctx context.Context, at place, bucket int, id string, units int64,
 ) (reason string, status SaleStatus, err error) {
-	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillRestockScript, g.keysAt(at, bucket),
-		encode(id), units, g.engine.now(time.Millisecond))
+	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillRestockScript, g.keysAt(at, bucket),
+		encode(id), units, g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return "", status, err
 	}
@@ -80,8 +80,7 @@ func (g *Seckill) restockOnce(
 // Close closes a sale now, by the server's clock. Reservations that were made in time can still be confirmed. Closing
 // twice is closing once. ErrNoSale: there is no such sale.
 func (g *Seckill) Close(ctx context.Context, item string) error {
-	begun := time.Now()
-	return g.observe(ctx, "close", begun, Decision{Guard: g.name}, g.close(ctx, item))
+	return g.Call(ctx, "close", Attempt{}, func() error { return g.close(ctx, item) })
 }
 
 func (g *Seckill) close(ctx context.Context, item string) error {
@@ -103,7 +102,7 @@ func (g *Seckill) close(ctx context.Context, item string) error {
 
 // closeOnce calls the script once; -1 when the bucket does not exist.
 func (g *Seckill) closeOnce(ctx context.Context, at place, bucket int) (int64, error) {
-	value, err := g.runYes(ctx, g.engine.settleLimit(), seckillCloseScript, g.keysAt(at, bucket), g.engine.now(time.Millisecond))
+	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillCloseScript, g.keysAt(at, bucket), g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return 0, err
 	}
@@ -120,7 +119,7 @@ func (g *Seckill) closeOnce(ctx context.Context, at place, bucket int) (int64, e
 func (g *Seckill) SweepEvery(ctx context.Context, interval time.Duration, items func() []string) error {
 	if interval < time.Millisecond || items == nil {
 		return fmt.Errorf("core: sweep %q every %v: give it a millisecond or more, and a function that names the items",
-			g.name, interval)
+			g.Name(), interval)
 	}
 	var due []string
 	pause := interval

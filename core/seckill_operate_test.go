@@ -38,14 +38,14 @@ func TestSeckillRestock(t *testing.T) {
 			{"2", -5, saleStatus(2, 0, 1, 1, epoch), nil}, // what was refused may be tried again with other units
 			{"2", -5, saleStatus(2, 0, 1, 1, epoch), nil},
 			{"3", -1, saleStatus(2, 0, 1, 1, epoch), ErrTooFewLeft},
-			{"3", maxAmount - 1, saleStatus(2, 0, 1, 1, epoch), ErrInvalidAttempt},
-			{"3", maxAmount - 2, saleStatus(maxAmount, maxAmount-2, 1, 1, epoch), nil},
-			{"4", 1, saleStatus(maxAmount, maxAmount-2, 1, 1, epoch), ErrInvalidAttempt},
-			{"4", maxAmount, saleStatus(maxAmount, maxAmount-2, 1, 1, epoch), ErrInvalidAttempt},
-			{"4", -maxAmount, saleStatus(maxAmount, maxAmount-2, 1, 1, epoch), ErrTooFewLeft},
+			{"3", MaxAmount - 1, saleStatus(2, 0, 1, 1, epoch), ErrInvalidAttempt},
+			{"3", MaxAmount - 2, saleStatus(MaxAmount, MaxAmount-2, 1, 1, epoch), nil},
+			{"4", 1, saleStatus(MaxAmount, MaxAmount-2, 1, 1, epoch), ErrInvalidAttempt},
+			{"4", MaxAmount, saleStatus(MaxAmount, MaxAmount-2, 1, 1, epoch), ErrInvalidAttempt},
+			{"4", -MaxAmount, saleStatus(MaxAmount, MaxAmount-2, 1, 1, epoch), ErrTooFewLeft},
 			{"4", 0, SaleStatus{}, ErrInvalidAttempt},
-			{"4", maxAmount + 1, SaleStatus{}, ErrInvalidAttempt},
-			{"4", -maxAmount - 1, SaleStatus{}, ErrInvalidAttempt},
+			{"4", MaxAmount + 1, SaleStatus{}, ErrInvalidAttempt},
+			{"4", -MaxAmount - 1, SaleStatus{}, ErrInvalidAttempt},
 			{"", 1, SaleStatus{}, ErrInvalidAttempt},
 		} {
 			got, err := g.Restock(t.Context(), "tv", step.id, step.units)
@@ -53,7 +53,7 @@ func TestSeckillRestock(t *testing.T) {
 				t.Errorf("restock %q by %d: %+v, %v; want %+v, %v", step.id, step.units, got, err, step.want, step.err)
 			}
 		}
-		wantStatus(t, g, "tv", maxAmount-2, 1, 1)
+		wantStatus(t, g, "tv", MaxAmount-2, 1, 1)
 		if _, err := g.Restock(t.Context(), "pc", "1", 1); !errors.Is(err, ErrNoSale) {
 			t.Errorf("an unknown sale: %v", err)
 		}

@@ -86,9 +86,7 @@ const (
 // outbox agree after that too. But a reader may have seen events that are lost, and new ones may get smaller positions than
 // those.
 func (g *Seckill) Events(ctx context.Context, item, after string, count int) ([]SaleEvent, error) {
-	begun := time.Now()
-	events, err := g.events(ctx, item, after, count)
-	return events, g.observe(ctx, "events", begun, Decision{Guard: g.name}, err)
+	return Look(ctx, &g.Base, "events", Attempt{}, func() ([]SaleEvent, error) { return g.events(ctx, item, after, count) })
 }
 
 func (g *Seckill) events(ctx context.Context, item, after string, count int) ([]SaleEvent, error) {
@@ -118,7 +116,7 @@ func (g *Seckill) eventsAt(ctx context.Context, at place, bucket int, after stri
 	if after != "" {
 		from = "(" + after
 	}
-	messages, err := query(ctx, g.engine,
+	messages, err := query(ctx, g.Engine(),
 		redis.NewXMessageSliceCmd(ctx, "xrange", g.keyAt(at, bucket, "outbox"), from, "+", "count", count))
 	if err != nil {
 		return nil, err
@@ -192,9 +190,7 @@ func (g *Seckill) OutboxKey(item string) string { return g.keyAt(place{item: ite
 // a sale of several buckets have its epoch in them: a sale that is opened again has others. ErrNoSale: there is no such sale, or it is not open
 // yet.
 func (g *Seckill) OutboxKeys(ctx context.Context, item string) ([]string, error) {
-	begun := time.Now()
-	keys, err := g.outboxKeys(ctx, item)
-	return keys, g.observe(ctx, "outbox", begun, Decision{Guard: g.name}, err)
+	return Look(ctx, &g.Base, "outbox", Attempt{}, func() ([]string, error) { return g.outboxKeys(ctx, item) })
 }
 
 func (g *Seckill) outboxKeys(ctx context.Context, item string) (keys []string, err error) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -115,9 +114,7 @@ const (
 // NoOutbox it is known by the counters alone, and changes that cancel each other out go unseen.) A sale that
 // moves is counted three times at most, and then reported as Moving. ErrNoSale: there is no such sale.
 func (g *Seckill) Reconcile(ctx context.Context, item string) (Reconciliation, error) {
-	begun := time.Now()
-	r, err := g.reconcile(ctx, item)
-	return r, g.observe(ctx, "reconcile", begun, Decision{Guard: g.name}, err)
+	return Look(ctx, &g.Base, "reconcile", Attempt{}, func() (Reconciliation, error) { return g.reconcile(ctx, item) })
 }
 
 func (g *Seckill) reconcile(ctx context.Context, item string) (r Reconciliation, err error) {
@@ -354,7 +351,7 @@ func try[T any](c *saleCount, cmd interface {
 	Result() (T, error)
 }) (value T) {
 	if c.err == nil {
-		value, c.err = query(c.ctx, c.g.engine, cmd)
+		value, c.err = query(c.ctx, c.g.Engine(), cmd)
 	}
 	return value
 }

@@ -56,7 +56,7 @@ func TestSeckillSells(t *testing.T) {
 		openSale(t, g, "tv", Sale{Stock: 3, PerBuyer: 2})
 		ann := check(t, g, Attempt{Actor: "ann", Resource: "tv", Cost: 2})
 		wantReason(t, ann, ReasonOK)
-		if ann.State != StateHeld || ann.Remaining != 1 || ann.Limit != 3 || ann.ResetAfter != 5*time.Minute {
+		if StateOf(ann) != StateHeld || ann.Remaining != 1 || ann.Limit != 3 || ann.ResetAfter != 5*time.Minute {
 			t.Fatalf("%+v", ann)
 		}
 		wantStatus(t, g, "tv", 1, 2, 0)
@@ -153,7 +153,7 @@ func TestSeckillReplay(t *testing.T) {
 		buy := Attempt{Actor: "ann", Resource: "tv", ID: "op 1"}
 		first := check(t, g, buy)
 		again := check(t, g, buy) // sold out by now, and still hers
-		if !again.Allowed || !again.Replayed || again.State != StateHeld {
+		if !again.Allowed || !again.Replayed || StateOf(again) != StateHeld {
 			t.Fatalf("%+v: want the held reservation", again)
 		}
 		settle(t, g, again, false) // the first request is still at work: its reservation stays
@@ -166,7 +166,7 @@ func TestSeckillReplay(t *testing.T) {
 		settle(t, g, first, true)
 		clock.Advance(time.Minute)
 		again = check(t, g, buy) // the sale is closed by now
-		if !again.Allowed || !again.Replayed || again.State != StateSold {
+		if !again.Allowed || !again.Replayed || StateOf(again) != StateSold {
 			t.Fatalf("%+v: want the sold reservation", again)
 		}
 		settle(t, g, again, false)

@@ -182,7 +182,7 @@ func TestSlidingWindowAgainstOracle(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
 			clock := newTestClock()
-			engine.clock = clock.Now
+			WithClock(clock.Now)(engine)
 			limits := rapid.SliceOfNDistinct(rapid.Custom(func(rt *rapid.T) Limit {
 				return Per(rapid.Int64Range(1, 6).Draw(rt, "max"), time.Duration(rapid.IntRange(1, 40).Draw(rt, "window"))*time.Second)
 			}), 1, 3, func(l Limit) time.Duration { return l.Window }).Draw(rt, "limits")
@@ -440,7 +440,7 @@ func TestSlidingWindowRefusalsDropWhatHasLeft(t *testing.T) {
 			}
 		}
 		settle(t, g, d, false)
-		mark := g.keys.key("a", "refund", fmt.Sprint(d.stamp), encode(d.Attempt.ID))
+		mark := g.keys.key("a", "refund", fmt.Sprint(stampOf(d)), encode(d.Attempt.ID))
 		if ttl := b.Client.PTTL(t.Context(), mark).Val(); ttl <= 0 || ttl > 62*time.Second {
 			t.Errorf("the mark of a refund lives for %v", ttl)
 		}

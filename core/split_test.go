@@ -16,9 +16,9 @@ func TestSplitKeepsTheTotalAndTheLeast(t *testing.T) {
 		}
 		least := rapid.Int64Range(1, 1000).Draw(rt, "least")
 		if rapid.Bool().Draw(rt, "large") {
-			least = rapid.Int64Range(1, maxAmount/int64(shares)).Draw(rt, "least")
+			least = rapid.Int64Range(1, MaxAmount/int64(shares)).Draw(rt, "least")
 		}
-		total := rapid.Int64Range(least*int64(shares), maxAmount).Draw(rt, "total")
+		total := rapid.Int64Range(least*int64(shares), MaxAmount).Draw(rt, "total")
 		if rapid.IntRange(0, 3).Draw(rt, "tight") == 0 {
 			total = least * int64(shares)
 		}
@@ -28,8 +28,8 @@ func TestSplitKeepsTheTotalAndTheLeast(t *testing.T) {
 
 func TestSplitAtTheBounds(t *testing.T) {
 	for _, p := range []Packet{
-		{Total: 1, Shares: 1, Min: 1}, {Total: maxAmount, Shares: 1, Min: 1}, {Total: maxAmount, Shares: 1, Min: maxAmount},
-		{Total: maxAmount, Shares: 2, Min: 1}, {Total: maxAmount, Shares: maxShares, Min: 1}, {Total: maxShares, Shares: maxShares, Min: 1},
+		{Total: 1, Shares: 1, Min: 1}, {Total: MaxAmount, Shares: 1, Min: 1}, {Total: MaxAmount, Shares: 1, Min: MaxAmount},
+		{Total: MaxAmount, Shares: 2, Min: 1}, {Total: MaxAmount, Shares: maxShares, Min: 1}, {Total: maxShares, Shares: maxShares, Min: 1},
 		{Total: 10, Shares: 3, Min: 3}, {Total: maxShares + 1, Shares: maxShares, Min: 1},
 	} {
 		wantSplit(t, p.Total, p.Shares, p.Min)
@@ -123,6 +123,6 @@ func TestSplitIsLuckWithinReason(t *testing.T) {
 
 func BenchmarkSplit(b *testing.B) {
 	for range b.N {
-		split(secureRandom, maxAmount, maxShares, 1)
+		split(secureRandom, MaxAmount, maxShares, 1)
 	}
 }

@@ -80,7 +80,7 @@ var ErrNoPoll = errors.New("core: no such poll")
 // the weight, and with Poll.PerDay the day), some 150 bytes, and for each operation ID about 200: for ten minutes (see
 // WithRetryHorizon) where the guard made the ID, and as long as the poll where it came from outside.
 type Votes struct {
-	guard
+	Base
 	options    VoteOptions
 	clock      func() time.Time // this process's: a first guess at the day; the server's decides
 	divisions  *divisions
@@ -95,7 +95,7 @@ const (
 // Votes makes a vote guard. It panics when the name is taken or not a name, the options make no sense, or the engine has no
 // Redis.
 func (e *Engine) Votes(name string, options VoteOptions) *Votes {
-	e.needRedis("Votes", name)
+	e.NeedRedis("Votes", name)
 	if err := options.Poll.check(); err != nil {
 		panic(fmt.Sprintf("%v (guard %q)", err, name))
 	}
@@ -115,11 +115,11 @@ func (e *Engine) Votes(name string, options VoteOptions) *Votes {
 		voteScript, voteUndoScript, voteRetractScript, voteVoidScript, voteSpreadScript, voteRepairScript,
 	}
 	return &Votes{
-		guard:      e.register("votes", name, scripts...),
+		Base:       e.Register("votes", name, scripts...),
 		options:    options,
-		clock:      e.moment,
+		clock:      e.Now,
 		divisions:  newDivisions(options.Keep),
-		duplicates: newDuplicates[votedBefore](e.refusalMemory),
+		duplicates: newDuplicates[votedBefore](e.RefusalMemory()),
 	}
 }
 
@@ -192,15 +192,13 @@ func (g *Votes) Traits() Traits { return Traits{NeedsResource: true, Outage: Out
 // come without an operation ID, in polls that votes are not changed in: so long a vote that another process takes back is
 // not seen.
 func (g *Votes) Check(ctx context.Context, a Attempt) (Decision, error) {
-	begun := time.Now()
-	d, err := g.check(ctx, a)
-	return d, g.observe(ctx, "check", begun, d, err)
+	return g.Decide(ctx, "check", func() (Decision, error) { return g.check(ctx, a) })
 }
 
 func (g *Votes) check(ctx context.Context, a Attempt) (Decision, error) {
 	unasked := a.ID == "" // madeID would not do: who asks again with a Decision's attempt has an ID that Redis may know
 	a, err := a.prepareClaim("the poll")
-	d := Decision{Guard: g.name, Attempt: a}
+	d := Decision{Guard: g.Name(), Attempt: a}
 	if err != nil {
 		return d, err
 	}
@@ -217,14 +215,14 @@ func (g *Votes) check(ctx context.Context, a Attempt) (Decision, error) {
 	}
 
 	v := newVoter(a.Actor)
-	call := g.duplicates.ask(v.in(a.Resource), g.engine.moment())
+	call := g.duplicates.ask(v.in(a.Resource), g.Engine().Now())
 	if unasked {
 		if before, found := g.duplicates.find(call.key, call.sent); found && before.answers(&poll, a, call.sent) {
 			before.fill(&d)
 			return d, nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.engine.deadline) // for all times that the server may be asked
+	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // for all times that the server may be asked
 	defer cancel()
 	if err := g.cast(ctx, &d, v, &poll); err != nil {
 		return d, err
@@ -285,10 +283,10 @@ func (g *Votes) castOnce(ctx context.Context, d *Decision, v voter, poll *Poll, 
 		poll.PerDay, day.begins, day.ends, unixMilli(poll.Opens), unixMilli(poll.Closes), g.keep(parts), g.rememberID(a), parts, a.call,
 	}
 	args = append(args, g.audited(a)...)
-	value, err := g.engine.run(ctx, g.engine.deadline, voteScript, g.partKeys(a.Resource, part, a.ID), append(args,
-		g.engine.now(time.Millisecond))...)
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript, g.partKeys(a.Resource, part, a.ID), append(args,
+		g.Engine().ScriptNow(time.Millisecond))...)
 	if err != nil {
-		g.engine.undoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, parts, voidFor) }) // observed
+		g.Engine().undoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, parts, TombstoneTTL) }) // observed
 		d.Attempt.call = ""
 		return 0, err
 	}
@@ -297,10 +295,10 @@ func (g *Votes) castOnce(ctx context.Context, d *Decision, v voter, poll *Poll, 
 	if r.err != nil {
 		return 0, r.err
 	}
-	d.Reason, d.Replayed, d.Source, d.parts = Reason(reason), replayed, SourceRedis, parts
+	d.Reason, d.Replayed, d.Source = Reason(reason), replayed, SourceRedis
+	d.SetClaim(&ballot{parts: parts, choices: decodeAll(choices)})
 	d.Allowed = d.Reason == ReasonOK || d.Reason == ReasonChanged
 	d.Limit, d.Remaining = perVoter, max(perVoter-cast, 0)
-	d.Choices = decodeAll(choices)
 	if d.Reason == ReasonNotOpen || d.Reason == ReasonQuota {
 		d.RetryAfter = durationOf(number, time.Millisecond)
 	}
@@ -310,7 +308,7 @@ func (g *Votes) castOnce(ctx context.Context, d *Decision, v voter, poll *Poll, 
 // rememberID is how long the scripts keep the answer to an operation, in milliseconds; 0: as long as the votes.
 func (g *Votes) rememberID(a Attempt) int64 {
 	if a.madeID {
-		return g.engine.retryHorizon.Milliseconds()
+		return g.Engine().RetryHorizon().Milliseconds()
 	}
 	return 0
 }
@@ -337,33 +335,46 @@ func (g *Votes) find(ctx context.Context, name string) (Poll, error) {
 	return poll, err
 }
 
+// ballot is what Votes keeps with a decision.
+type ballot struct {
+	parts   int // in how many parts the poll was divided when the vote was cast
+	choices []string
+}
+
+// Choices returns the voter's votes that stand in the poll, the newest last, after a Check or a Retract; nil where Redis was not asked.
+func Choices(d Decision) []string {
+	if b, ok := ClaimOf[*ballot](d); ok {
+		return b.choices
+	}
+	return nil
+}
+
 // Settle implements Guard: not ok takes the vote back, once. A vote that changed another restores it. A vote that does not stand
 // any more, because its voter has retracted or changed it or it was voided, is left as it is.
 func (g *Votes) Settle(ctx context.Context, d Decision, ok bool) error {
 	if ok || !d.Allowed {
 		return nil
 	}
-	return g.undo(ctx, d.Attempt, d.parts, 0)
+	cast, err := Claimed[*ballot](&g.Base, d)
+	if err == nil && cast.parts == 0 {
+		return nil // of Retract, which has taken nothing
+	}
+	if err != nil {
+		return g.Observe(ctx, "settle", time.Now(), d, err)
+	}
+	return g.undo(ctx, d.Attempt, cast.parts, 0)
 }
 
-// voidFor is how long a call that was given up does not count when it comes after its undo.
-const voidFor = time.Minute
-
-// undo takes back the vote that the attempt's own call of Check was told of, in a poll of so many parts; 0: not known. If that call
+// undo takes back the vote that the attempt's own call of Check was told of, in a poll of so many parts. If that call
 // has not come yet, it shall not count when it comes within the time given.
 func (g *Votes) undo(ctx context.Context, a Attempt, parts int, void time.Duration) error {
-	begun := time.Now()
 	v := newVoter(a.Actor)
 	defer g.duplicates.drop(v.in(a.Resource))
-	err := error(nil)
-	if parts == 0 { // the decision is from another process
-		parts, err = g.storedParts(ctx, a.Resource)
-	}
-	if err == nil {
+	return g.Call(ctx, "settle", a, func() (err error) {
 		args := append([]any{v.record(), a.call, void.Milliseconds()}, g.audited(a)...)
-		_, err = g.engine.run(ctx, g.engine.settleLimit(), voteUndoScript, g.partKeys(a.Resource, v.part(parts), a.ID), args...)
-	}
-	return g.observe(ctx, "settle", begun, Decision{Guard: g.name, Attempt: a}, err)
+		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteUndoScript, g.partKeys(a.Resource, v.part(parts), a.ID), args...)
+		return err
+	})
 }
 
 // Retract takes the voter's newest vote for a choice (the attempt's Item) back, where Poll.Retract allows it: the tally and the
@@ -375,15 +386,13 @@ func (g *Votes) undo(ctx context.Context, a Attempt, parts int, void time.Durati
 // there is no such poll, and ReasonConflict when the ID is that of another operation, such as the vote's own. In a
 // poll without Retract it is an ErrInvalidAttempt. A retraction stays: Settle does nothing.
 func (g *Votes) Retract(ctx context.Context, a Attempt) (Decision, error) {
-	begun := time.Now()
-	d, err := g.retract(ctx, a)
-	return d, g.observe(ctx, "retract", begun, d, err)
+	return g.Decide(ctx, "retract", func() (Decision, error) { return g.retract(ctx, a) })
 }
 
 func (g *Votes) retract(ctx context.Context, a Attempt) (Decision, error) {
 	a.Cost = 1
 	a, err := a.prepareClaim("the poll")
-	d := Decision{Guard: g.name, Attempt: a}
+	d := Decision{Guard: g.Name(), Attempt: a}
 	if err != nil {
 		return d, err
 	}
@@ -408,8 +417,8 @@ func (g *Votes) retract(ctx context.Context, a Attempt) (Decision, error) {
 			v.record(), encodeUpTo(maxRecord, a.Item), unixMilli(poll.Closes), g.rememberID(a), parts, a.call,
 		}
 		args = append(args, g.audited(a)...)
-		value, err := g.engine.run(ctx, g.engine.settleLimit(), voteRetractScript, g.partKeys(a.Resource, v.part(parts), a.ID),
-			append(args, g.engine.now(time.Millisecond))...)
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRetractScript, g.partKeys(a.Resource, v.part(parts), a.ID),
+			append(args, g.Engine().ScriptNow(time.Millisecond))...)
 		if err != nil {
 			return d, err
 		}
@@ -424,7 +433,8 @@ func (g *Votes) retract(ctx context.Context, a Attempt) (Decision, error) {
 		}
 		d.Reason, d.Replayed, d.Source = Reason(reason), replayed, SourceRedis
 		d.Limit = int64(max(poll.PerVoter, 1))
-		d.Remaining, d.Choices = max(d.Limit-cast, 0), decodeAll(choices)
+		d.Remaining = max(d.Limit-cast, 0)
+		d.SetClaim(&ballot{choices: decodeAll(choices)})
 		if d.Allowed = d.Reason == ReasonOK; d.Allowed {
 			d.Attempt.Cost = number
 		}
@@ -445,13 +455,13 @@ type votedBefore struct {
 // let the same attempt pass, and not what takes much memory.
 func remember(poll *Poll, d Decision) (votedBefore, bool) {
 	length := len(d.Attempt.Item)
-	for _, choice := range d.Choices {
+	for _, choice := range Choices(d) {
 		length += len(choice)
 	}
 	if d.Reason != ReasonDuplicate || poll.Change || length > 512 {
 		return votedBefore{}, false
 	}
-	return votedBefore{poll.PerVoter, poll.PerChoice, d.Attempt.Item, d.Limit, d.Remaining, slices.Clone(d.Choices)}, true
+	return votedBefore{poll.PerVoter, poll.PerChoice, d.Attempt.Item, d.Limit, d.Remaining, slices.Clone(Choices(d))}, true
 }
 
 // answers reports whether an attempt now is the same duplicate.
@@ -463,7 +473,8 @@ func (v votedBefore) answers(poll *Poll, a Attempt, now time.Time) bool {
 
 func (v votedBefore) fill(d *Decision) {
 	d.Reason, d.Source = ReasonDuplicate, SourceRemembered
-	d.Limit, d.Remaining, d.Choices = v.limit, v.remaining, slices.Clone(v.choices)
+	d.Limit, d.Remaining = v.limit, v.remaining
+	d.SetClaim(&ballot{choices: slices.Clone(v.choices)})
 }
 
 // decodeAll turns encoded choices back into what they were.

@@ -66,9 +66,11 @@ const maxAuditChunk = 1000
 // order in which they happened. Of a poll with a Spread so are all events, as far as the clocks of the masters agree. A position is
 // opaque text; one that is none is an ErrInvalidAttempt.
 func (g *Votes) Audit(ctx context.Context, poll, after string, count int) (events []VoteEvent, position string, err error) {
-	begun := time.Now()
-	events, position, err = g.audit(ctx, poll, after, count)
-	return events, position, g.observe(ctx, "audit", begun, Decision{Guard: g.name}, err)
+	err = g.Call(ctx, "audit", Attempt{}, func() error {
+		events, position, err = g.audit(ctx, poll, after, count)
+		return err
+	})
+	return events, position, err
 }
 
 func (g *Votes) audit(ctx context.Context, poll, after string, count int) ([]VoteEvent, string, error) {
@@ -174,7 +176,7 @@ func parsePositions(text string, parts int) ([]string, error) {
 func (g *Votes) partEvents(
 	ctx context.Context, poll string, part int, after, until string, count int, name choiceNames,
 ) ([]VoteEvent, error) {
-	messages, err := query(ctx, g.engine,
+	messages, err := query(ctx, g.Engine(),
 		redis.NewXMessageSliceCmd(ctx, "xrange", g.auditKey(poll, part), "("+after, until, "count", count))
 	if err != nil {
 		return nil, err
@@ -251,10 +253,11 @@ type VoidResult struct {
 // and each vote that matches takes a call to Redis: bound it with ctx. After an error the result says what was voided so far, and
 // calling again voids the rest.
 func (g *Votes) Void(ctx context.Context, poll string, options VoidOptions) (VoidResult, error) {
-	begun := time.Now()
-	result := VoidResult{Weights: map[string]int64{}}
-	err := g.void(ctx, poll, options, &result)
-	return result, g.observe(ctx, "void", begun, Decision{Guard: g.name}, err)
+	return Look(ctx, &g.Base, "void", Attempt{}, func() (VoidResult, error) {
+		result := VoidResult{Weights: map[string]int64{}}
+		err := g.void(ctx, poll, options, &result)
+		return result, err
+	})
 }
 
 func (g *Votes) void(ctx context.Context, poll string, options VoidOptions, result *VoidResult) error {
@@ -272,7 +275,7 @@ func (g *Votes) void(ctx context.Context, poll string, options VoidOptions, resu
 	run := rand.Text()[:10]
 	for part := 0; part < parts && err == nil; part++ {
 		var last []redis.XMessage
-		last, err = query(ctx, g.engine, redis.NewXMessageSliceCmd(ctx, "xrevrange", g.auditKey(poll, part), "+", "-", "count", 1))
+		last, err = query(ctx, g.Engine(), redis.NewXMessageSliceCmd(ctx, "xrevrange", g.auditKey(poll, part), "+", "-", "count", 1))
 		for after := "0-0"; err == nil && len(last) > 0; {
 			var events []VoteEvent
 			events, err = g.partEvents(ctx, poll, part, after, last[0].ID, maxAuditChunk, name)
@@ -309,8 +312,8 @@ func (g *Votes) voidOne(ctx context.Context, poll, run string, e VoteEvent, opti
 	if !options.DryRun {
 		defer g.duplicates.drop(v.in(poll))
 	}
-	keys := append(g.recordKeys(poll, e.part), g.keys.key(partTag(poll, e.part), "void", run), g.auditKey(poll, e.part))
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), voteVoidScript, keys,
+	keys := append(g.recordKeys(poll, e.part), g.Key(partTag(poll, e.part), "void", run), g.auditKey(poll, e.part))
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteVoidScript, keys,
 		v.record(), text("slot"), oneIf(options.VoteAgain), oneIf(options.DryRun), e.position,
 		text("voter"), text("id"), text("origin"))
 	if err != nil {

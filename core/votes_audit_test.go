@@ -207,7 +207,7 @@ func TestVotesVoid(t *testing.T) {
 				want(r, err, 40, 0, map[string]int64{})
 			} else {
 				wantReason(t, d, ReasonDuplicate)
-				if !slices.Equal(d.Choices, []string{"blue"}) {
+				if !slices.Equal(Choices(d), []string{"blue"}) {
 					t.Errorf("%+v: a voided vote does not stand", d)
 				}
 				wantReason(t, vote(5, "home", "pink"), ReasonQuota)

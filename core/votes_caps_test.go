@@ -26,8 +26,8 @@ func TestVotesPerChoice(t *testing.T) {
 			}
 		}
 		d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "blue"})
-		if !slices.Equal(d.Choices, []string{"red", "red", "blue", ""}) {
-			t.Errorf("%q", d.Choices)
+		if !slices.Equal(Choices(d), []string{"red", "red", "blue", ""}) {
+			t.Errorf("%q", Choices(d))
 		}
 		wantTally(t, g, "p", map[string]int64{"red": 6, "blue": 3, "": 3})
 	})
@@ -130,7 +130,7 @@ func TestVotesChange(t *testing.T) {
 			t.Helper()
 			d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: item, Cost: cost, ID: id})
 			wantReason(t, d, want)
-			if !slices.Equal(d.Choices, choices) || d.Remaining != 0 {
+			if !slices.Equal(Choices(d), choices) || d.Remaining != 0 {
 				t.Fatalf("%+v, want the choices %q", d, choices)
 			}
 			return d
@@ -217,7 +217,7 @@ func TestVotesRetract(t *testing.T) {
 		wantTally(t, g, "p", map[string]int64{"red": 7, "blue": 1})
 
 		d := retract(t, g, Attempt{Actor: "ann", Resource: "p", Item: "red", ID: "back"}, ReasonOK)
-		if d.Replayed || d.Attempt.Cost != 5 || d.Remaining != 1 || d.Limit != 3 || !slices.Equal(d.Choices, []string{"red", "blue"}) {
+		if d.Replayed || d.Attempt.Cost != 5 || d.Remaining != 1 || d.Limit != 3 || !slices.Equal(Choices(d), []string{"red", "blue"}) {
 			t.Errorf("%+v: the newest red vote, of weight 5, goes", d)
 		}
 		d = retract(t, g, Attempt{Actor: "ann", Resource: "p", Item: "red", ID: "back"}, ReasonOK)

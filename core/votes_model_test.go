@@ -167,7 +167,7 @@ func (m *voteModel) cast(rt *rapid.T) {
 			choices = append(choices, v.choice)
 		}
 	}
-	if !slices.Equal(d.Choices, choices) || d.Remaining != int64(m.poll.PerVoter-len(mine)) {
+	if !slices.Equal(Choices(d), choices) || d.Remaining != int64(m.poll.PerVoter-len(mine)) {
 		rt.Fatalf("%+v: the voter has %s", d, show(mine))
 	}
 	if d.Allowed {

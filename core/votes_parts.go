@@ -57,7 +57,7 @@ func partTag(poll string, part int) string {
 // partKeys are the keys of an operation in one part of a poll, in the order of the scripts' KEYS.
 func (g *Votes) partKeys(poll string, part int, id string) []string {
 	t := partTag(poll, part)
-	keys := append(g.recordKeys(poll, part), g.keys.key(t, "op", encode(id)))
+	keys := append(g.recordKeys(poll, part), g.Key(t, "op", encode(id)))
 	if g.options.Audit {
 		keys = append(keys, g.auditKey(poll, part))
 	}
@@ -67,11 +67,11 @@ func (g *Votes) partKeys(poll string, part int, id string) []string {
 // recordKeys are those of partKeys that do not depend on the operation: the voters, the tally, the book.
 func (g *Votes) recordKeys(poll string, part int) []string {
 	t := partTag(poll, part)
-	return []string{g.keys.key(t, "voters"), g.keys.key(t, "tally"), g.keys.key(t, "book")}
+	return []string{g.Key(t, "voters"), g.Key(t, "tally"), g.Key(t, "book")}
 }
 
 func (g *Votes) auditKey(poll string, part int) string {
-	return g.keys.key(partTag(poll, part), "audit")
+	return g.Key(partTag(poll, part), "audit")
 }
 
 // divisions is what this process remembers of how many parts the polls have. The number is stored beside the first part, and
@@ -140,7 +140,7 @@ func (g *Votes) keep(parts int) int64 {
 // parts returns into how many parts a poll is divided. Who would have one part need not ask: the first part knows better, and
 // every vote tells which number it believes in. It is 0 where nobody has decided it, and nobody can: the poll is not open.
 func (g *Votes) parts(ctx context.Context, poll string, p *Poll) (int, error) {
-	asked := g.engine.moment()
+	asked := g.Engine().Now()
 	if parts, found := g.divisions.find(poll, asked); found {
 		return parts, nil
 	}
@@ -151,8 +151,8 @@ func (g *Votes) parts(ctx context.Context, poll string, p *Poll) (int, error) {
 	if g.options.Audit {
 		keys = append(keys, g.auditKey(poll, 0))
 	}
-	value, err := g.engine.run(ctx, g.engine.settleLimit(), voteSpreadScript, keys,
-		g.options.Spread, unixMilli(p.Opens), unixMilli(p.Closes), g.keep(maxSpread), g.engine.now(time.Millisecond))
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteSpreadScript, keys,
+		g.options.Spread, unixMilli(p.Opens), unixMilli(p.Closes), g.keep(maxSpread), g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return 0, err
 	}
@@ -170,11 +170,11 @@ func (g *Votes) parts(ctx context.Context, poll string, p *Poll) (int, error) {
 
 // storedParts returns into how many parts a poll is divided, and 1 for one that nobody has voted in. It writes nothing.
 func (g *Votes) storedParts(ctx context.Context, poll string) (int, error) {
-	asked := g.engine.moment()
+	asked := g.Engine().Now()
 	if parts, found := g.divisions.find(poll, asked); found {
 		return parts, nil
 	}
-	stored, err := query(ctx, g.engine, redis.NewStringCmd(ctx, "hget", g.recordKeys(poll, 0)[2], ":parts"))
+	stored, err := query(ctx, g.Engine(), redis.NewStringCmd(ctx, "hget", g.recordKeys(poll, 0)[2], ":parts"))
 	if errors.Is(err, redis.Nil) {
 		return 1, nil
 	}

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -109,9 +108,7 @@ func (g *Votes) Repair(ctx context.Context, poll string) (Recount, error) {
 }
 
 func (g *Votes) observeRecount(ctx context.Context, op, poll string, repair bool) (Recount, error) {
-	begun := time.Now()
-	r, err := g.recount(ctx, poll, repair)
-	return r, g.observe(ctx, op, begun, Decision{Guard: g.name}, err)
+	return Look(ctx, &g.Base, op, Attempt{}, func() (Recount, error) { return g.recount(ctx, poll, repair) })
 }
 
 func (g *Votes) recount(ctx context.Context, poll string, repair bool) (Recount, error) {
@@ -167,7 +164,7 @@ func (g *Votes) recountPart(ctx context.Context, poll string, part int, repair b
 		for choice, sum := range c.records {
 			args = append(args, choice, sum)
 		}
-		value, err := g.engine.run(ctx, g.engine.settleLimit(), voteRepairScript, g.recordKeys(poll, part), args...)
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRepairScript, g.recordKeys(poll, part), args...)
 		if err != nil {
 			return c, err
 		}
@@ -222,7 +219,7 @@ type voteMark struct {
 }
 
 func (g *Votes) markOf(ctx context.Context, book string) (m voteMark, err error) {
-	values, err := query(ctx, g.engine, redis.NewSliceCmd(ctx, "hmget", book, ":changes", ":slots", ":buckets"))
+	values, err := query(ctx, g.Engine(), redis.NewSliceCmd(ctx, "hmget", book, ":changes", ":slots", ":buckets"))
 	if err == nil {
 		err = readReply(values, 3, 3).err
 	}
@@ -330,7 +327,7 @@ func (g *Votes) countBallots(ctx context.Context, book string, slots *slotCount,
 // scan calls f with each field of a hash, some of them more than once.
 func (g *Votes) scan(ctx context.Context, key string, chunk int, f func(field, value string) error) error {
 	for cursor := "0"; ; {
-		value, err := query(ctx, g.engine, redis.NewCmd(ctx, "hscan", key, cursor, "count", chunk))
+		value, err := query(ctx, g.Engine(), redis.NewCmd(ctx, "hscan", key, cursor, "count", chunk))
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,9 +19,7 @@ import (
 // It costs as much as there are choices. In a poll with a Spread it is the sum of the parts, which are asked at the same time, but not at
 // one moment.
 func (g *Votes) Tally(ctx context.Context, poll string) (map[string]int64, error) {
-	begun := time.Now()
-	tally, err := g.tally(ctx, poll)
-	return tally, g.observe(ctx, "tally", begun, Decision{Guard: g.name}, err)
+	return Look(ctx, &g.Base, "tally", Attempt{}, func() (map[string]int64, error) { return g.tally(ctx, poll) })
 }
 
 func (g *Votes) tally(ctx context.Context, poll string) (map[string]int64, error) {
@@ -56,7 +53,7 @@ func (g *Votes) tally(ctx context.Context, poll string) (map[string]int64, error
 
 // partTally returns what the tally of one part says, by the names that it is kept by.
 func (g *Votes) partTally(ctx context.Context, poll string, part int) (map[string]int64, error) {
-	texts, err := query(ctx, g.engine, redis.NewMapStringStringCmd(ctx, "hgetall", g.recordKeys(poll, part)[1]))
+	texts, err := query(ctx, g.Engine(), redis.NewMapStringStringCmd(ctx, "hgetall", g.recordKeys(poll, part)[1]))
 	if err != nil {
 		return nil, err
 	}

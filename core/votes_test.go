@@ -37,13 +37,13 @@ func TestVotesCountOnce(t *testing.T) {
 		g := newEngine(b).Votes("v", VoteOptions{})
 		d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "red"})
 		wantReason(t, d, ReasonOK)
-		if d.Limit != 1 || d.Remaining != 0 || !slices.Equal(d.Choices, []string{"red"}) {
+		if d.Limit != 1 || d.Remaining != 0 || !slices.Equal(Choices(d), []string{"red"}) {
 			t.Fatalf("%+v", d)
 		}
 		for _, item := range []string{"red", "blue", ""} {
 			d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: item})
 			wantReason(t, d, ReasonDuplicate)
-			if !slices.Equal(d.Choices, []string{"red"}) || d.RetryAfter != 0 {
+			if !slices.Equal(Choices(d), []string{"red"}) || d.RetryAfter != 0 {
 				t.Fatalf("%+v: a duplicate says the choice that stands", d)
 			}
 		}
@@ -72,7 +72,7 @@ func TestVotesSeveralChoices(t *testing.T) {
 		} {
 			d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: step.item})
 			wantReason(t, d, step.reason)
-			if d.Remaining != step.remaining || !slices.Equal(d.Choices, step.choices) {
+			if d.Remaining != step.remaining || !slices.Equal(Choices(d), step.choices) {
 				t.Fatalf("%+v, want %+v", d, step)
 			}
 		}
@@ -204,7 +204,7 @@ func TestVotesUndoThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.undo(t.Context(), a, 1, voidFor); err != nil {
+		if err := g.undo(t.Context(), a, 1, TombstoneTTL); err != nil {
 			t.Fatal(err)
 		}
 		wantReason(t, check(t, g, a), ReasonGone)
@@ -221,7 +221,7 @@ func TestVotesLongChoices(t *testing.T) {
 		check(t, g, Attempt{Actor: "ann", Resource: "p", Item: long})
 		check(t, g, Attempt{Actor: "bob", Resource: "p", Item: japanese})
 		wantTally(t, g, "p", map[string]int64{long: 1, japanese: 1})
-		if d := check(t, g, Attempt{Actor: "bob", Resource: "p", Item: long}); !slices.Equal(d.Choices, []string{japanese}) {
+		if d := check(t, g, Attempt{Actor: "bob", Resource: "p", Item: long}); !slices.Equal(Choices(d), []string{japanese}) {
 			t.Errorf("%+v", d)
 		}
 	})
@@ -245,7 +245,7 @@ func TestVotesTakenBackOnce(t *testing.T) {
 		}
 		d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "blue", ID: "op"})
 		wantReason(t, d, ReasonOK) // the same operation, tried again after its failure
-		if d.Replayed || !slices.Equal(d.Choices, []string{"red", "blue"}) {
+		if d.Replayed || !slices.Equal(Choices(d), []string{"red", "blue"}) {
 			t.Errorf("%+v", d)
 		}
 		for _, d := range []Decision{red, d} {

@@ -23,8 +23,8 @@ var (
 	TokenBucket string
 	//go:embed token_bucket_refund.lua
 	TokenBucketRefund string
-	//go:embed limit_reset.lua
-	LimitReset string
+	//go:embed delete.lua
+	Delete string
 
 	//go:embed ban.lua
 	Ban string

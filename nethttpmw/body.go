@@ -78,8 +78,8 @@ func (f *Refusal) problem(text Text) []byte {
 		Detail:   text.Detail,
 		Reason:   f.Reason,
 		Policies: f.policies(),
-		Choices:  f.Decision.Choices,
-		Amount:   f.Decision.Amount,
+		Choices:  core.Choices(f.Decision),
+		Amount:   core.Amount(f.Decision),
 	})
 	if err != nil {
 		body = []byte(`{}`) // strings and numbers can not fail to marshal
@@ -95,7 +95,7 @@ func (f *Refusal) policies() []string {
 	if f.rule != nil && f.rule.Headers.Hide || f.Decision.Guard == "" {
 		return nil
 	}
-	return []string{string(appendPolicyName(nil, f.Decision.Guard, f.Decision.Limits(), f.Decision.Window))}
+	return []string{string(appendPolicyName(nil, f.Decision.Guard, f.Decision.Policies(), f.Decision.Window))}
 }
 
 // problem is the body of a refusal, as of RFC 9457.

@@ -97,7 +97,7 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 // speaker is an entry that has figures for clients.
 type speaker struct {
 	*entry
-	limits    []core.Limit // all of its guard's, where it has them
+	limits    []core.Policy // all of its guard's, where it has them
 	unit, key string
 }
 
@@ -114,7 +114,7 @@ func (e *entry) speak(r *keyfuncs.Request) (s speaker, ok bool) {
 	if s.unit == "" {
 		return s, false
 	}
-	s.limits = e.decision.Limits()
+	s.limits = e.decision.Policies()
 	if h.PartitionKey != nil {
 		if key, err := h.PartitionKey(r); err == nil {
 			s.key = key
@@ -184,7 +184,7 @@ func (s *speaker) appendItem(b []byte, window time.Duration) []byte {
 
 // appendPolicyName appends the name of the policy that one of a guard's limits is. Guards have no slash in their names, so it is no other
 // guard's.
-func appendPolicyName(b []byte, guard string, limits []core.Limit, window time.Duration) []byte {
+func appendPolicyName(b []byte, guard string, limits []core.Policy, window time.Duration) []byte {
 	b = appendPrintable(b, guard)
 	if len(limits) < 2 {
 		return b

@@ -203,7 +203,7 @@ func answersOfTheRule(s *scene) {
 		rule := vote(s.gate.Votes("vote", core.VoteOptions{}))
 		rule.Answer = func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
 			w.WriteHeader(refusal.Status)
-			write(w, strings.Join(refusal.Decision.Choices, ",")+" "+r.Method)
+			write(w, strings.Join(core.Choices(refusal.Decision), ",")+" "+r.Method)
 		}
 		app := s.framework.Build(onThings(ok, rule))
 		s.wantPosts(app, thing, nil, 200)

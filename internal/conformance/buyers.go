@@ -64,7 +64,7 @@ func replays(s *scene) {
 		amounts := &diary{}
 		app := s.framework.Build(onThings(func(c Context) {
 			d, _ := c.Decision("packet")
-			amounts.note(fmt.Sprint(d.Amount, d.Replayed))
+			amounts.note(fmt.Sprint(core.Amount(d), d.Replayed))
 			ok(c)
 		}, claim(grab)))
 		s.wantPosts(app, thing, key, 200, 200)

@@ -83,7 +83,7 @@ func votesAreChanged(s *scene) {
 	rule.Origin = keyfuncs.Header("X-Device")
 	app := s.framework.Build(onThings(func(c Context) {
 		d, _ := c.Decision("vote")
-		reasons.note(fmt.Sprintf("%s %q from %q", d.Reason, d.Choices, d.Attempt.Origin))
+		reasons.note(fmt.Sprintf("%s %q from %q", d.Reason, core.Choices(d), d.Attempt.Origin))
 		c.Reply(status, "")
 	}, rule))
 	s.wantPosts(app, thing, []string{"X-Device: d1"}, 200)
@@ -156,7 +156,7 @@ func takes(s *scene, next func(Context), taken *core.Decision) func(Context) {
 			s.Errorf("a guard that is not there: %+v", d)
 		}
 		var found bool
-		if *taken, found = c.Take("sale"); !found || taken.State != core.StateHeld {
+		if *taken, found = c.Take("sale"); !found || core.StateOf(*taken) != core.StateHeld {
 			s.Errorf("Take: %+v, %t", *taken, found)
 		}
 		if again, found := c.Take("sale"); !found || again.Attempt != taken.Attempt {
