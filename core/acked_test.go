@@ -94,7 +94,7 @@ func TestAckedLostReplies(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	g := ackedSale(t, rdb)
 	openSale(t, g, "tv", Sale{Stock: 5})
-	if err := g.engine.Preload(t.Context()); err != nil {
+	if err := g.Engine().Preload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	lose := func(match string, f func()) {
@@ -132,7 +132,7 @@ func TestAckedLostReplies(t *testing.T) {
 	if d, err := g.Check(t.Context(), Attempt{Actor: "cid", Resource: "tv"}); err == nil || d.Allowed {
 		t.Errorf("a fifth try: %+v, %v", d, err)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return len(g.engine.undoing) == 0 }, "the hold goes back")
+	redistest.Eventually(t, 10*time.Second, func() bool { return g.Engine().Pending() == 0 }, "the hold goes back")
 	wantStatus(t, g, "tv", 3, 0, 2)
 }
 

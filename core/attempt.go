@@ -2,7 +2,6 @@ package core
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -41,10 +40,6 @@ type Attempt struct {
 	// call names one call of Check, so that a guard can tell a call that go-redis has sent again from a new one.
 	call string
 }
-
-// ErrInvalidAttempt is wrapped by the errors of attempts that make no sense, such as one without an actor. Such an error is
-// the caller's mistake, or the caller's client's: asking again gives the same answer.
-var ErrInvalidAttempt = errors.New("core: invalid attempt")
 
 // prepare fills in what an attempt may leave out, and finds what no guard can decide.
 func (a Attempt) prepare() (Attempt, error) {
@@ -108,6 +103,19 @@ func (a Attempt) prepareItem() (Attempt, error) {
 		return a, fmt.Errorf("%w: cost %d: an item counts 1", ErrInvalidAttempt, a.Cost)
 	}
 	return a.withCall(), nil
+}
+
+// MadeID reports whether Prepare or PrepareClaim made the operation ID, so that nobody but this attempt's holder knows it.
+func (a Attempt) MadeID() bool { return a.madeID }
+
+// Call returns the name of the call of Check that the attempt is made by, by which a script tells a call that go-redis has sent again from a
+// new one; empty before WithCall.
+func (a Attempt) Call() string { return a.call }
+
+// WithoutCall returns the attempt as another call of Check may make it.
+func (a Attempt) WithoutCall() Attempt {
+	a.call = ""
+	return a
 }
 
 // withCall names the call of Check that the attempt is made by, unless it has a name.

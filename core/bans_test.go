@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -314,17 +313,6 @@ func TestBansAttack(t *testing.T) {
 			t.Errorf("after 3 hours of peace: %+v, want a ban of a minute", d)
 		}
 	})
-}
-
-// counting is a client that counts what is sent through it.
-type counting struct {
-	Client
-	sent atomic.Int64
-}
-
-func (c *counting) Process(ctx context.Context, cmd redisCmder) error {
-	c.sent.Add(1)
-	return c.Client.Process(ctx, cmd)
 }
 
 // TestBansMakeFloodsCheap: 10,000 requests in 10 seconds cost the refusals up to the ban, and then one look a second.

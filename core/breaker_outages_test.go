@@ -110,7 +110,7 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 	ready("Redis is asked again")
 	t.Logf("%s: asked again after %v", kind, time.Since(begun))
 
-	redistest.Eventually(t, 40*time.Second, func() bool { return len(e.undoing) == 0 }, "the undos have ended")
+	redistest.Eventually(t, 40*time.Second, func() bool { return e.Pending() == 0 }, "the undos have ended")
 	for _, g := range []Guard{limit, votes} {
 		wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "tv"}), ReasonOK)
 	}
@@ -170,7 +170,7 @@ func TestOneMasterOfThreeIsDead(t *testing.T) {
 	actors := map[*redistest.Server]string{}
 	for i := 0; len(actors) < 3; i++ {
 		actor := fmt.Sprint(i)
-		actors[c.MasterOf(g.keys.key(limitTag(Attempt{Actor: actor}), "x"))] = actor
+		actors[c.MasterOf(g.Key(limitTag(Attempt{Actor: actor}), "x"))] = actor
 	}
 	try := func(actor string) (Decision, error) { return g.Check(t.Context(), Attempt{Actor: actor}) }
 	for _, actor := range actors {

@@ -3,15 +3,17 @@ package core
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/redis/go-redis/v9"
 )
-
-func TestMain(m *testing.M) { redistest.Main(m) }
 
 // newEngine makes an engine on the backend with time enough for a busy machine.
 func newEngine(b redistest.Backend, options ...Option) *Engine {
@@ -48,7 +50,7 @@ func (c *testClock) Advance(d time.Duration) {
 }
 
 // withClock makes the scripts read a test's clock in place of the server's.
-func withClock(c *testClock) Option { return func(e *Engine) { e.clock = c.Now } }
+func withClock(c *testClock) Option { return WithClock(c.Now) }
 
 func check(t *testing.T, g Guard, a Attempt) Decision {
 	t.Helper()
@@ -79,3 +81,114 @@ func isInvalid(err error) bool { return errors.Is(err, ErrInvalidAttempt) }
 
 // soak reports whether the long versions of the tests are asked for: make soak.
 func soak() bool { return redistest.Soak() }
+
+func settle(t testing.TB, g Guard, d Decision, ok bool) {
+	t.Helper()
+	if err := g.Settle(t.Context(), d, ok); err != nil {
+		t.Fatalf("Settle(%+v, %v): %v", d, ok, err)
+	}
+}
+
+func wantPanic(t *testing.T, text string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		v := recover()
+		s, _ := v.(string)
+		if err, ok := v.(error); ok {
+			s = err.Error()
+		}
+		if v == nil || !strings.Contains(s, text) {
+			t.Errorf("panic %v, want one with %q", v, text)
+		}
+	}()
+	f()
+}
+
+// nothing is a client that is never asked.
+type nothing struct{}
+
+func (nothing) Process(context.Context, redis.Cmder) error { panic("no call expected") }
+
+// heard is an observer that remembers.
+type heard struct {
+	mu     sync.Mutex
+	events []Event
+}
+
+func (h *heard) Observe(_ context.Context, e Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, e)
+}
+
+// counting is a client that counts what is sent through it.
+type counting struct {
+	Client
+	sent atomic.Int64
+}
+
+func (c *counting) Process(ctx context.Context, cmd redis.Cmder) error {
+	c.sent.Add(1)
+	return c.Client.Process(ctx, cmd)
+}
+
+func wantSource(t *testing.T, d Decision, want Source) {
+	t.Helper()
+	if d.Source != want {
+		t.Fatalf("decision %+v: want source %q", d, want)
+	}
+}
+
+func zone(t testing.TB, name string) *time.Location {
+	t.Helper()
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loc
+}
+
+// refusingServer answers every command of a script with the same bytes.
+func refusingServer(t *testing.T, answer string) *redis.Client {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer conn.Close()
+				buffer := make([]byte, 4096)
+				for {
+					n, err := conn.Read(buffer)
+					if err != nil {
+						return
+					}
+					request := strings.ToLower(string(buffer[:n]))
+					if strings.Contains(request, "eval") {
+						_, err = io.WriteString(conn, answer)
+					} else { // HELLO and the like: not known here
+						_, err = io.WriteString(conn, strings.Repeat("-ERR unknown command\r\n", strings.Count(request, "*")))
+					}
+					if err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	rdb := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), DisableIdentity: true, MaxRetries: -1})
+	t.Cleanup(func() {
+		_ = rdb.Close()
+		_ = listener.Close()
+		all.Wait()
+	})
+	return rdb
+}

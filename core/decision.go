@@ -151,3 +151,14 @@ const (
 	// SourceLocal: this process alone, because Redis could not be asked (see LocalGuard), or the engine has none (see NewMemory).
 	SourceLocal Source = "local"
 )
+
+// Outcome is how an operation ended, for those who ask again. What it means is its users' to say: package nethttpmw keeps answers in
+// it, a worker may keep its result.
+type Outcome struct {
+	// Status is the status of an HTTP answer; zero: there is none that could be given again.
+	Status int `json:"status,omitempty"`
+	// Header has the fields of the answer's header that are kept, as UTF-8.
+	Header map[string]string `json:"header,omitempty"`
+	// Body is kept up to IdempotencyOptions.MaxBody bytes; of a longer one nothing is.
+	Body []byte `json:"-"`
+}

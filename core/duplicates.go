@@ -29,6 +29,13 @@ type duplicate[V any] struct {
 	sent  time.Time
 }
 
+// asked is a call that is sent to Redis: what has to be known from before.
+type asked struct {
+	key   string
+	sent  time.Time
+	drops uint32
+}
+
 // newDuplicates makes a memory for so long, a second at most.
 func newDuplicates[V any](most time.Duration) *duplicates[V] {
 	return &duplicates[V]{most: min(most, time.Second), keys: newShards[string, duplicate[V]](duplicateKeys)}
@@ -51,12 +58,12 @@ func (m *duplicates[V]) find(key string, now time.Time) (value V, found bool) {
 }
 
 // ask has to be called before a call is sent.
-func (m *duplicates[V]) ask(key string, now time.Time) asking {
-	return asking{key: key, sent: now, drops: m.dropsOf(key).Load()}
+func (m *duplicates[V]) ask(key string, now time.Time) asked {
+	return asked{key: key, sent: now, drops: m.dropsOf(key).Load()}
 }
 
 // hear remembers that a call was refused as a duplicate.
-func (m *duplicates[V]) hear(call asking, value V) {
+func (m *duplicates[V]) hear(call asked, value V) {
 	if m.most == 0 {
 		return
 	}

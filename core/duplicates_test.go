@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/redis/go-redis/v9"
 )
 
 func TestDuplicatesAreRememberedForAMoment(t *testing.T) {
@@ -88,7 +89,7 @@ type scriptCalls struct {
 	n int
 }
 
-func (c *scriptCalls) Process(ctx context.Context, cmd redisCmder) error {
+func (c *scriptCalls) Process(ctx context.Context, cmd redis.Cmder) error {
 	if cmd.Name() == "evalsha" {
 		c.n++
 	}

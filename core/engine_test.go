@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,8 +14,6 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
-
-type redisCmder = redis.Cmder
 
 func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 	engine := func() *Engine { return New(nothing{}) }
@@ -276,18 +273,6 @@ func TestPreloadSaysWhatIsWrong(t *testing.T) {
 	if err := e.Preload(t.Context()); err == nil || !strings.Contains(err.Error(), "core: preload script vote") {
 		t.Errorf("Preload: %v", err)
 	}
-}
-
-// heard is an observer that remembers.
-type heard struct {
-	mu     sync.Mutex
-	events []Event
-}
-
-func (h *heard) Observe(_ context.Context, e Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.events = append(h.events, e)
 }
 
 func TestObserverHearsEverything(t *testing.T) {

@@ -99,17 +99,6 @@ func (g *Idempotency) Traits() Traits {
 	return Traits{NeedsID: true, KeepsOutcome: true, MaxBody: g.options.MaxBody, Outage: OutageClosed}
 }
 
-// Outcome is how an operation ended, for those who ask again. What it means is its users' to say: package nethttpmw keeps answers in
-// it, a worker may keep its result.
-type Outcome struct {
-	// Status is the status of an HTTP answer; zero: there is none that could be given again.
-	Status int `json:"status,omitempty"`
-	// Header has the fields of the answer's header that are kept, as UTF-8.
-	Header map[string]string `json:"header,omitempty"`
-	// Body is kept up to IdempotencyOptions.MaxBody bytes; of a longer one nothing is.
-	Body []byte `json:"-"`
-}
-
 // text is an outcome as it is kept: a line of JSON, then the body as it is.
 func (o *Outcome) text(maxBody int) (string, error) {
 	if o == nil {
@@ -154,10 +143,10 @@ func (g *Idempotency) check(ctx context.Context, a Attempt) (Decision, error) {
 		return d, err
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), idempotencyBeginScript, g.operationKeys(a),
-		fingerprint(a), a.call, g.options.Lease.Milliseconds())
+		fingerprint(a), a.Call(), g.options.Lease.Milliseconds())
 	if err != nil {
 		g.Engine().undoLater(err, func(ctx context.Context) error { return g.release(ctx, a, TombstoneTTL) }) // observed
-		d.Attempt.call = ""
+		d.Attempt = d.Attempt.WithoutCall()
 		return d, err
 	}
 	r := readReply(value, 2, 2)
@@ -189,7 +178,7 @@ func (g *Idempotency) Settle(ctx context.Context, d Decision, ok bool) error {
 		return nil
 	}
 	a, begun := d.Attempt, time.Now()
-	if d.Guard != g.Name() || a.call == "" {
+	if d.Guard != g.Name() || a.Call() == "" {
 		err := fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt", ErrInvalidAttempt)
 		return g.Observe(ctx, "settle", begun, d, err)
 	}
@@ -202,7 +191,7 @@ func (g *Idempotency) Settle(ctx context.Context, d Decision, ok bool) error {
 			return err
 		}
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript, g.operationKeys(a),
-			fingerprint(a), a.call, outcome, g.options.Keep.Milliseconds())
+			fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds())
 		if err != nil {
 			return err
 		}
@@ -219,7 +208,7 @@ func (g *Idempotency) Settle(ctx context.Context, d Decision, ok bool) error {
 func (g *Idempotency) release(ctx context.Context, a Attempt, void time.Duration) error {
 	return g.Call(ctx, "settle", a, func() error {
 		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyReleaseScript, g.operationKeys(a),
-			a.call, void.Milliseconds())
+			a.Call(), void.Milliseconds())
 		return err
 	})
 }

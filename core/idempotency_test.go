@@ -190,7 +190,7 @@ func TestIdempotencyLostReply(t *testing.T) {
 		faults := redistest.NewFaults(t)
 		b.Client = b.NewClientWith(t, faults)
 		g := newEngine(b).Idempotency("i", IdempotencyOptions{})
-		if err := g.engine.Preload(t.Context()); err != nil {
+		if err := g.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		a := Attempt{Actor: "ann", ID: "o1"}
@@ -221,7 +221,7 @@ func TestIdempotencyGivenUp(t *testing.T) {
 		witness := newEngine(b).Idempotency("i", IdempotencyOptions{})
 		b.Client = b.NewClientWith(t, faults)
 		g := newEngine(b).Idempotency("i", IdempotencyOptions{})
-		if err := g.engine.Preload(t.Context()); err != nil {
+		if err := g.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		check(t, g, Attempt{Actor: "bob", ID: "o1"}) // there is a connection
@@ -497,7 +497,7 @@ func FuzzOutcome(f *testing.F) {
 // existsBy reports whether Redis knows of the operation, by a guard whose client nobody hurts.
 func existsBy(t *testing.T, g *Idempotency, a Attempt) bool {
 	t.Helper()
-	value, err := g.engine.Run(t.Context(), existsScript, g.operationKeys(a))
+	value, err := g.Engine().Run(t.Context(), existsScript, g.operationKeys(a))
 	if err != nil {
 		t.Fatal(err)
 	}

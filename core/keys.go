@@ -152,3 +152,11 @@ func checkTag(keys []string) error {
 	}
 	return nil
 }
+
+// limitTag returns the tag of an attempt's actor, or of its actor and resource where it has one.
+func limitTag(a Attempt) string {
+	if a.Resource == "" {
+		return encode(a.Actor)
+	}
+	return tag(encode(a.Resource), encode(a.Actor))
+}

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -176,24 +175,3 @@ func TestKeysOfACallShareASlot(t *testing.T) {
 		}
 	}
 }
-
-func wantPanic(t *testing.T, text string, f func()) {
-	t.Helper()
-	defer func() {
-		t.Helper()
-		v := recover()
-		s, _ := v.(string)
-		if err, ok := v.(error); ok {
-			s = err.Error()
-		}
-		if v == nil || !strings.Contains(s, text) {
-			t.Errorf("panic %v, want one with %q", v, text)
-		}
-	}()
-	f()
-}
-
-// nothing is a client that is never asked.
-type nothing struct{}
-
-func (nothing) Process(context.Context, redisCmder) error { panic("no call expected") }

@@ -122,6 +122,12 @@ func (e *Engine) RefusalMemory() time.Duration { return e.refusalMemory }
 // MemoryKeys returns how many budgets a guard keeps inside the process: see WithMemoryKeys.
 func (e *Engine) MemoryKeys() int { return e.memoryKeys }
 
+// Client returns the application's client, nil in an engine without Redis. Calls past the engine know neither its deadline nor its breaker.
+func (e *Engine) Client() Client { return e.rdb }
+
+// Pending returns how many calls the engine is making that no request waits for, such as undos: see [Engine.UndoLater].
+func (e *Engine) Pending() int { return len(e.undoing) }
+
 // HasRedis reports whether the engine has a Redis: New makes one that has, NewMemory one that has not.
 func (e *Engine) HasRedis() bool { return e.rdb != nil }
 

@@ -355,10 +355,3 @@ func (l *limiter) keysOf(limits *limitSet, a Attempt) []string {
 	}
 	return keys
 }
-
-func limitTag(a Attempt) string {
-	if a.Resource == "" {
-		return encode(a.Actor)
-	}
-	return tag(encode(a.Resource), encode(a.Actor))
-}

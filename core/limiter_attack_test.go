@@ -165,14 +165,14 @@ func attack(t *testing.T, rdb *redis.Client, targets []target, n int, window tim
 	t.Helper()
 	ctx := t.Context()
 	for _, target := range targets {
-		rdb.ScriptLoad(ctx, target.script.source)
+		rdb.ScriptLoad(ctx, target.script.Source())
 	}
 	attempt := func() (at time.Time, let bool) {
 		pipe := rdb.TxPipeline()
 		times := []*redis.TimeCmd{pipe.Time(ctx)}
 		var runs []*redis.Cmd
 		for _, target := range targets {
-			runs = append(runs, pipe.EvalSha(ctx, target.script.sha, []string{target.key}, n, window.Milliseconds()))
+			runs = append(runs, pipe.EvalSha(ctx, target.script.SHA(), []string{target.key}, n, window.Milliseconds()))
 			times = append(times, pipe.Time(ctx))
 		}
 		if _, err := pipe.Exec(ctx); err != nil {

@@ -593,7 +593,7 @@ func BenchmarkMemory(b *testing.B) {
 			g := k.make(NewMemory(), "w", PerMinute(100))
 			step := time.Minute/100/time.Duration(len(attempts)) + time.Microsecond
 			now := time.Now()
-			limiterOf(g).engine.clock = func() time.Time { now = now.Add(step); return now }
+			WithClock(func() time.Time { now = now.Add(step); return now })(limiterOf(g).Engine())
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if d, err := g.Check(b.Context(), attempts[i%len(attempts)]); err != nil || !d.Allowed {

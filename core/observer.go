@@ -105,7 +105,7 @@ func (e Event) ErrorKind() string {
 		return ""
 	case is(ErrInvalidAttempt):
 		return "invalid"
-	case is(ErrNoSale, ErrNoPacket, ErrPacketOpen, ErrTooFewLeft, ErrNoPoll, ErrNoAudit):
+	case is(ErrNotFound, ErrNotNow):
 		return "rejected"
 	case is(ErrGone):
 		return "gone"

@@ -86,3 +86,23 @@ func dayBegins(year, month, day int, loc *time.Location) time.Time {
 	}
 	return midnight
 }
+
+// span is one period as the scripts take it, in milliseconds since 1970: from begins on, up to but not including ends.
+type span struct{ begins, ends int64 }
+
+func (s span) has(milli int64) bool { return s.begins <= milli && milli < s.ends }
+
+// keep is how long the items are kept after the period: for a clock that is set back, such as by a failover to a server whose
+// clock is behind.
+func (s span) keep() int64 { return min(s.ends-s.begins, time.Hour.Milliseconds()) }
+
+// at returns the period of a moment. A function of the application's own may be wrong about it.
+func (p Period) at(milli int64) (span, error) {
+	begins, ends := p(time.UnixMilli(milli))
+	s := span{begins.UnixMilli(), ends.UnixMilli()}
+	if !s.has(milli) {
+		return s, fmt.Errorf("the Period says of %v that its period is from %v to %v: return one that it is in",
+			time.UnixMilli(milli).UTC(), begins, ends)
+	}
+	return s, nil
+}

@@ -17,15 +17,6 @@ var zones = []string{
 	"Australia/Lord_Howe", "Pacific/Apia", "Pacific/Kwajalein", "Pacific/Chatham", "Antarctica/Troll",
 }
 
-func zone(t testing.TB, name string) *time.Location {
-	t.Helper()
-	loc, err := time.LoadLocation(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return loc
-}
-
 func TestPeriodsTileTime(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		loc := zone(t, rapid.SampledFrom(zones).Draw(rt, "zone"))

@@ -64,26 +64,6 @@ func (e *Engine) Quota(name string, options QuotaOptions) *Quota {
 	}
 }
 
-// span is one period as the scripts take it, in milliseconds since 1970: from begins on, up to but not including ends.
-type span struct{ begins, ends int64 }
-
-func (s span) has(milli int64) bool { return s.begins <= milli && milli < s.ends }
-
-// keep is how long the items are kept after the period: for a clock that is set back, such as by a failover to a server whose
-// clock is behind.
-func (s span) keep() int64 { return min(s.ends-s.begins, time.Hour.Milliseconds()) }
-
-// at returns the period of a moment. A function of the application's own may be wrong about it.
-func (p Period) at(milli int64) (span, error) {
-	begins, ends := p(time.UnixMilli(milli))
-	s := span{begins.UnixMilli(), ends.UnixMilli()}
-	if !s.has(milli) {
-		return s, fmt.Errorf("the Period says of %v that its period is from %v to %v: return one that it is in",
-			time.UnixMilli(milli).UTC(), begins, ends)
-	}
-	return s, nil
-}
-
 // Traits implements Guard: a quota needs an item, and takes it back when the request fails.
 func (g *Quota) Traits() Traits {
 	return Traits{NeedsItem: true, Outage: OutageClosed, Unit: UnitItems}
@@ -137,14 +117,14 @@ func (g *Quota) inPeriod(ask func(span) (int64, error)) error {
 // decide asks for one period. It fills in the decision, and returns the server's time.
 func (g *Quota) decide(ctx context.Context, d *Decision, s span) (int64, error) {
 	a, given := d.Attempt, 1
-	if a.madeID {
+	if a.MadeID() {
 		given = 0
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), quotaScript, g.quotaKeys(a, s), s.begins, s.ends, s.keep(),
-		g.options.Items, encodeUpTo(maxRecord, a.Item), encode(a.ID), given, a.call, g.Engine().ScriptNow(time.Millisecond))
+		g.options.Items, encodeUpTo(maxRecord, a.Item), encode(a.ID), given, a.Call(), g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		g.Engine().undoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, s, TombstoneTTL) }) // observed
-		d.Attempt.call = ""
+		d.Attempt = d.Attempt.WithoutCall()
 		return 0, err
 	}
 	r := readReply(value, 4, 4)
@@ -185,7 +165,7 @@ func (g *Quota) Settle(ctx context.Context, d Decision, ok bool) error {
 func (g *Quota) undo(ctx context.Context, a Attempt, s span, void time.Duration) error {
 	return g.Call(ctx, "settle", a, func() error {
 		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUndoScript, g.quotaKeys(a, s),
-			encodeUpTo(maxRecord, a.Item), encode(a.ID), a.call, void.Milliseconds())
+			encodeUpTo(maxRecord, a.Item), encode(a.ID), a.Call(), void.Milliseconds())
 		return err
 	})
 }
@@ -244,5 +224,5 @@ func (g *Quota) Reset(ctx context.Context, a Attempt) error {
 
 func (g *Quota) quotaKeys(a Attempt, s span) []string {
 	t, begins := limitTag(a), strconv.FormatInt(s.begins, 10)
-	return []string{g.Key(t, "items", begins), g.Key(t, "operations", begins), g.Key(t, "void", a.call)}
+	return []string{g.Key(t, "items", begins), g.Key(t, "operations", begins), g.Key(t, "void", a.Call())}
 }

@@ -96,8 +96,8 @@ func TestQuotaRefusalsWriteNothing(t *testing.T) {
 		g := newQuota(t, b, 1)
 		d := check(t, g, Attempt{Actor: "ann", Item: "a7", ID: "op"})
 		wantReason(t, d, ReasonOK)
-		conflict := Attempt{Actor: "ann", Item: "a8", ID: "op", call: "c"}
-		full := Attempt{Actor: "ann", Item: "a8", ID: "op 2", call: "c"}
+		conflict := Attempt{Actor: "ann", Item: "a8", ID: "op"}.withCall()
+		full := Attempt{Actor: "ann", Item: "a8", ID: "op 2"}.withCall()
 		for range 8 { // from then on an item that is known writes nothing either
 			wantReason(t, check(t, g, Attempt{Actor: "ann", Item: "a7"}), ReasonAgain)
 		}
@@ -276,7 +276,7 @@ func TestQuotaGivenUp(t *testing.T) {
 		witness := newQuota(t, b, 2)
 		b.Client = b.NewClientWith(t, faults)
 		g := newQuota(t, b, 2)
-		if err := g.engine.Preload(t.Context()); err != nil {
+		if err := g.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		check(t, g, Attempt{Actor: "bob", Item: "a7"}) // there is a connection
@@ -310,7 +310,7 @@ func TestQuotaLostReply(t *testing.T) {
 		faults := redistest.NewFaults(t)
 		b.Client = b.NewClientWith(t, faults)
 		g := newQuota(t, b, 2)
-		if err := g.engine.Preload(t.Context()); err != nil {
+		if err := g.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for i, id := range []string{"", "op"} {

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -56,9 +55,9 @@ type RedPacketOptions struct {
 var (
 	// ErrNoPacket is returned by Refund and Audit for a packet that is not there: never created, kept no longer, or lost with
 	// its Redis.
-	ErrNoPacket = errors.New("core: no such packet")
+	ErrNoPacket = NewError("redpacket: no such packet", ErrNotFound)
 	// ErrPacketOpen is returned by Refund for a packet that has not expired.
-	ErrPacketOpen = errors.New("core: the packet has not expired")
+	ErrPacketOpen = NewError("redpacket: the packet has not expired", ErrNotNow)
 )
 
 // RedPacket gives each user one share of a packet, as long as there are any: the Actor is the user, the Resource the packet,
@@ -171,7 +170,7 @@ func (g *RedPacket) grab(ctx context.Context, a Attempt) (Decision, error) {
 		return d, fmt.Errorf("%w: cost %d: a user gets one share of a packet", ErrInvalidAttempt, a.Cost)
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), redPacketGrabScript, g.packetKeys(a.Resource),
-		encode(a.ID), encodeUpTo(maxRecord, a.Actor), a.call, g.Engine().ScriptNow(time.Millisecond))
+		encode(a.ID), encodeUpTo(maxRecord, a.Actor), a.Call(), g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return d, err
 	}

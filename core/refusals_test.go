@@ -16,13 +16,6 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-func wantSource(t *testing.T, d Decision, want Source) {
-	t.Helper()
-	if d.Source != want {
-		t.Fatalf("decision %+v: want source %q", d, want)
-	}
-}
-
 // TestRefusalsAreRemembered tells one story an attempt at a time: after the clock has moved by so much, who answers what.
 func TestRefusalsAreRemembered(t *testing.T) {
 	const remembered, asked = SourceRemembered, SourceRedis

@@ -44,6 +44,15 @@ func NewScript(name, source string, delivery Delivery) *Script {
 	return &Script{name: name, source: source, sha: hex.EncodeToString(sum[:]), delivery: delivery}
 }
 
+// Name returns the script's name.
+func (s *Script) Name() string { return s.name }
+
+// Source returns the script's text.
+func (s *Script) Source() string { return s.source }
+
+// SHA returns what Redis knows the script by: the SHA-1 of its source in hex.
+func (s *Script) SHA() string { return s.sha }
+
 // Run runs a script: EVALSHA first, EVAL where the server does not know it, within the engine's deadline. It returns the
 // reply as go-redis decodes it: int64, string, []any, nil.
 //

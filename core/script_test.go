@@ -3,8 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -165,7 +163,7 @@ func TestAskAgain(t *testing.T) {
 		wantReason(t, d, ReasonOK)
 		settle(t, votes, d, true)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return len(slow.undoing) == 0 }, "the undos have ended")
+	redistest.Eventually(t, 10*time.Second, func() bool { return slow.Pending() == 0 }, "the undos have ended")
 	wantTally(t, seen, "p", map[string]int64{"": 6})
 }
 
@@ -264,50 +262,6 @@ func wantOutage(t *testing.T, rdb Client, text string) {
 			t.Errorf("%+v: the decision beside an error has the attempt", d)
 		}
 	}
-}
-
-// refusingServer answers every command of a script with the same bytes.
-func refusingServer(t *testing.T, answer string) *redis.Client {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				defer conn.Close()
-				buffer := make([]byte, 4096)
-				for {
-					n, err := conn.Read(buffer)
-					if err != nil {
-						return
-					}
-					request := strings.ToLower(string(buffer[:n]))
-					if strings.Contains(request, "eval") {
-						_, err = io.WriteString(conn, answer)
-					} else { // HELLO and the like: not known here
-						_, err = io.WriteString(conn, strings.Repeat("-ERR unknown command\r\n", strings.Count(request, "*")))
-					}
-					if err != nil {
-						return
-					}
-				}
-			})
-		}
-	})
-	rdb := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), DisableIdentity: true, MaxRetries: -1})
-	t.Cleanup(func() {
-		_ = rdb.Close()
-		_ = listener.Close()
-		all.Wait()
-	})
-	return rdb
 }
 
 // TestRestart kills a Redis that persists, and one that does not.

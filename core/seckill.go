@@ -85,10 +85,7 @@ type SeckillOptions struct {
 }
 
 // ErrNoSale is returned by calls by name, such as Status, for an item that is not on sale: never opened, or lost with its Redis.
-var ErrNoSale = errors.New("core: no such sale")
-
-// ErrGone is returned by Settle when a reservation can not be confirmed any more, or an operation has been begun anew by another.
-var ErrGone = errors.New("core: the reservation is gone")
+var ErrNoSale = NewError("seckill: no such sale", ErrNotFound)
 
 // errNoItem is for calls by name that name nothing: without a name the keys of a sale would have no tag.
 var errNoItem = fmt.Errorf("%w: no item", ErrInvalidAttempt)
@@ -226,7 +223,7 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 		return g.unconfirmed(at, d), nil
 	case err != nil:
 		g.Engine().undoLater(err, func(ctx context.Context) error { _, err := g.cancel(ctx, a); return err }) // observed
-		d.Attempt.call = ""
+		d.Attempt = d.Attempt.WithoutCall()
 		return d, err
 	case d.Allowed && g.places.keepDue(at, g.Engine().Now()):
 		g.Engine().later(func(ctx context.Context) { g.keep(ctx, at) }) // a request does not wait for it
@@ -241,7 +238,7 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 func (g *Seckill) reserveOnce(ctx context.Context, at place, a Attempt) (d Decision, more bool, err error) {
 	d = Decision{Guard: g.Name(), Attempt: a}
 	value, err := g.runYes(ctx, g.Engine().Deadline(), seckillReserveScript, g.keysAt(at, at.home(a.Actor)),
-		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, a.call, g.Engine().ScriptNow(time.Millisecond))
+		encode(a.ID), encode(a.Actor), a.Cost, sweepMost, a.Call(), g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return d, false, err
 	}
@@ -319,7 +316,7 @@ func (g *Seckill) cancel(ctx context.Context, a Attempt) (Decision, error) {
 
 func (g *Seckill) cancelBy(ctx context.Context, run runScript, a Attempt) (Decision, error) {
 	defer g.memory.gaveBack(a.Resource, a.Actor, g.Engine().Now)
-	return g.end(ctx, "cancel", run, seckillCancelScript, "", a, a.call, "", g.Engine().ScriptNow(time.Millisecond))
+	return g.end(ctx, "cancel", run, seckillCancelScript, "", a, a.Call(), "", g.Engine().ScriptNow(time.Millisecond))
 }
 
 // runScript is Engine.run, or Seckill.runYes.

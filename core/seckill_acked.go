@@ -81,15 +81,15 @@ func hasLoans(reply any) bool {
 func (g *Seckill) unconfirmed(at place, d Decision) Decision {
 	a := d.Attempt
 	g.Engine().undoLater(ErrUnconfirmed, func(ctx context.Context) (err error) {
-		if a.madeID {
+		if a.MadeID() {
 			_, err = g.cancel(ctx, a) // observed
 		} else {
 			_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), seckillCancelScript, g.keysAt(at, at.home(a.Actor)),
-				encode(a.ID), a.call, "1")
+				encode(a.ID), a.Call(), "1")
 		}
 		return err
 	})
 	d.Reason, d.RetryAfter, d.Source = ReasonUnconfirmed, time.Second, SourceRedis
-	d.Attempt.call = ""
+	d.Attempt = d.Attempt.WithoutCall()
 	return d
 }

@@ -132,7 +132,7 @@ func TestBucketsTakeBackHoldsOfOthers(t *testing.T) {
 		if err := g.Settle(t.Context(), last, true); !errors.Is(err, ErrGone) {
 			t.Errorf("confirming late with none left: %v", err)
 		}
-		settle(t, g, Decision{Allowed: true, Attempt: ask}, false)
+		endOf(t, g.cancel, ask)
 		settle(t, g, last, true) // late, with units from the other bucket
 		wantStatus(t, g, "tv", 250, 0, 150)
 	})
@@ -391,7 +391,7 @@ func TestBucketsGoOnWithoutTheirRoot(t *testing.T) {
 	var failed atomic.Int64
 	down := false
 	e.rdb = refusing{b.Client, func(cmd redis.Cmder) error {
-		if down && fmt.Sprint(cmd.Args()[1]) == seckillRootScript.sha {
+		if down && fmt.Sprint(cmd.Args()[1]) == seckillRootScript.SHA() {
 			failed.Add(1)
 			return errDead
 		}

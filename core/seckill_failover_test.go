@@ -109,7 +109,7 @@ func (s *shop) lost(t *testing.T) (n int) {
 func recordOf(t *testing.T, g *Seckill, i int) string {
 	t.Helper()
 	id := encode(fmt.Sprint("order ", i))
-	record, err := query(t.Context(), g.engine, redis.NewStringCmd(t.Context(), "hget", g.saleKeys("tv")[3], id))
+	record, err := query(t.Context(), g.Engine(), redis.NewStringCmd(t.Context(), "hget", g.saleKeys("tv")[3], id))
 	if err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}

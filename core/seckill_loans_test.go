@@ -152,25 +152,25 @@ func TestLoansWithLostReplies(t *testing.T) {
 			seckillBeginScript, seckillOpenScript, seckillRootScript, seckillCollectScript, seckillLendScript, seckillAcceptScript,
 			seckillFinishScript, seckillReserveScript, seckillFindScript, seckillConfirmScript, seckillCloseScript,
 		} {
-			faults.SwallowReply(script.sha)
-			if _, err := g.Open(t.Context(), script.name, Sale{Stock: 8, PerBuyer: 8, Buckets: 4}); err != nil {
+			faults.SwallowReply(script.SHA())
+			if _, err := g.Open(t.Context(), script.Name(), Sale{Stock: 8, PerBuyer: 8, Buckets: 4}); err != nil {
 				t.Fatal(err)
 			}
-			d := check(t, g, Attempt{Actor: "ann", Resource: script.name, Cost: 5, ID: "op"})
+			d := check(t, g, Attempt{Actor: "ann", Resource: script.Name(), Cost: 5, ID: "op"})
 			wantReason(t, d, ReasonOK)
 			if d.Replayed {
-				t.Errorf("%s: %+v", script.name, d)
+				t.Errorf("%s: %+v", script.Name(), d)
 			}
-			wantStatus(t, other, script.name, 3, 5, 0)
-			if d, err := g.Confirm(t.Context(), script.name, "op"); err != nil || !d.Allowed {
-				t.Errorf("%s: %+v, %v", script.name, d, err)
+			wantStatus(t, other, script.Name(), 3, 5, 0)
+			if d, err := g.Confirm(t.Context(), script.Name(), "op"); err != nil || !d.Allowed {
+				t.Errorf("%s: %+v, %v", script.Name(), d, err)
 			}
-			if err := g.Close(t.Context(), script.name); err != nil {
-				t.Errorf("%s: %v", script.name, err)
+			if err := g.Close(t.Context(), script.Name()); err != nil {
+				t.Errorf("%s: %v", script.Name(), err)
 			}
-			wantStatus(t, other, script.name, 3, 0, 5)
+			wantStatus(t, other, script.Name(), 3, 0, 5)
 			if got := faults.Swallowed(); got != i+1 {
-				t.Fatalf("%s: %d replies were lost, want %d", script.name, got, i+1)
+				t.Fatalf("%s: %d replies were lost, want %d", script.Name(), got, i+1)
 			}
 		}
 	})
@@ -316,7 +316,7 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 			e := newEngine(b, withClock(clock))
 			e.rdb = oneByOne{b.Client, new(sync.Mutex), func(cmd redis.Cmder) {
 				args := cmd.Args()
-				if args[1] != seckillCollectScript.sha || asked == 10 {
+				if args[1] != seckillCollectScript.SHA() || asked == 10 {
 					return
 				}
 				asked++

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -10,7 +9,7 @@ import (
 )
 
 // ErrTooFewLeft is returned by Restock when fewer units are left than it is to take away.
-var ErrTooFewLeft = errors.New("core: too few units are left")
+var ErrTooFewLeft = NewError("seckill: too few units are left", ErrNotNow)
 
 // Restock adds units to the stock of a sale, or takes units away that are left when units is negative, and returns where the
 // sale stands. It does so once for each operation ID: calling again, because the reply was lost or the job is run

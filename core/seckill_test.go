@@ -43,13 +43,6 @@ func wantConsistent(t rapid.TB, g *Seckill, item string) {
 	}
 }
 
-func settle(t testing.TB, g Guard, d Decision, ok bool) {
-	t.Helper()
-	if err := g.Settle(t.Context(), d, ok); err != nil {
-		t.Fatalf("Settle(%+v, %v): %v", d, ok, err)
-	}
-}
-
 func TestSeckillSells(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newEngine(b).Seckill("s", SeckillOptions{})

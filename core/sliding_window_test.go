@@ -440,7 +440,7 @@ func TestSlidingWindowRefusalsDropWhatHasLeft(t *testing.T) {
 			}
 		}
 		settle(t, g, d, false)
-		mark := g.keys.key("a", "refund", fmt.Sprint(stampOf(d)), encode(d.Attempt.ID))
+		mark := g.Key("a", "refund", fmt.Sprint(stampOf(d)), encode(d.Attempt.ID))
 		if ttl := b.Client.PTTL(t.Context(), mark).Val(); ttl <= 0 || ttl > 62*time.Second {
 			t.Errorf("the mark of a refund lives for %v", ttl)
 		}

@@ -66,7 +66,7 @@ type VoteOptions struct {
 }
 
 // ErrNoPoll is what VoteOptions.Find returns for a poll that does not exist.
-var ErrNoPoll = errors.New("core: no such poll")
+var ErrNoPoll = NewError("votes: no such poll", ErrNotFound)
 
 // Votes counts each voter as often as the poll allows: the Actor is the voter, the Resource the poll, the Item the choice,
 // the Cost the weight.
@@ -142,30 +142,6 @@ func (p *Poll) check() error {
 		return fmt.Errorf("core: a poll that %w", err)
 	}
 	return nil
-}
-
-// checkTimes finds times at which nothing can open and close. Scripts count milliseconds from 1970 on, and know 0 as no time.
-func checkTimes(opens, closes time.Time) error {
-	for what, at := range map[string]time.Time{"opens": opens, "closes": closes} {
-		if !at.IsZero() && !countable(at) {
-			return fmt.Errorf("%s at %v: give it a time from 1970 to 2200, or the zero Time for none", what, at)
-		}
-	}
-	if !opens.IsZero() && !closes.IsZero() && !opens.Before(closes) {
-		return fmt.Errorf("closes %v and opens %v is never open", closes, opens)
-	}
-	return nil
-}
-
-// countable reports whether scripts can count with a time.
-func countable(t time.Time) bool { return t.Unix() >= 1 && t.Year() <= 2200 }
-
-// unixMilli is a time as scripts take it: 0 where there is none.
-func unixMilli(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMilli()
 }
 
 var utcDays = Daily(time.UTC)
@@ -280,14 +256,14 @@ func (g *Votes) castOnce(ctx context.Context, d *Decision, v voter, poll *Poll, 
 	perVoter := int64(max(poll.PerVoter, 1))
 	args := []any{
 		v.record(), encodeUpTo(maxRecord, a.Item), a.Cost, perVoter, max(poll.PerChoice, 1), oneIf(poll.Change),
-		poll.PerDay, day.begins, day.ends, unixMilli(poll.Opens), unixMilli(poll.Closes), g.keep(parts), g.rememberID(a), parts, a.call,
+		poll.PerDay, day.begins, day.ends, unixMilli(poll.Opens), unixMilli(poll.Closes), g.keep(parts), g.rememberID(a), parts, a.Call(),
 	}
 	args = append(args, g.audited(a)...)
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript, g.partKeys(a.Resource, part, a.ID), append(args,
 		g.Engine().ScriptNow(time.Millisecond))...)
 	if err != nil {
 		g.Engine().undoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, parts, TombstoneTTL) }) // observed
-		d.Attempt.call = ""
+		d.Attempt = d.Attempt.WithoutCall()
 		return 0, err
 	}
 	r := readReply(value, 5, 5)
@@ -307,7 +283,7 @@ func (g *Votes) castOnce(ctx context.Context, d *Decision, v voter, poll *Poll, 
 
 // rememberID is how long the scripts keep the answer to an operation, in milliseconds; 0: as long as the votes.
 func (g *Votes) rememberID(a Attempt) int64 {
-	if a.madeID {
+	if a.MadeID() {
 		return g.Engine().RetryHorizon().Milliseconds()
 	}
 	return 0
@@ -371,7 +347,7 @@ func (g *Votes) undo(ctx context.Context, a Attempt, parts int, void time.Durati
 	v := newVoter(a.Actor)
 	defer g.duplicates.drop(v.in(a.Resource))
 	return g.Call(ctx, "settle", a, func() (err error) {
-		args := append([]any{v.record(), a.call, void.Milliseconds()}, g.audited(a)...)
+		args := append([]any{v.record(), a.Call(), void.Milliseconds()}, g.audited(a)...)
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteUndoScript, g.partKeys(a.Resource, v.part(parts), a.ID), args...)
 		return err
 	})
@@ -414,7 +390,7 @@ func (g *Votes) retract(ctx context.Context, a Attempt) (Decision, error) {
 			return d, err
 		}
 		args := []any{
-			v.record(), encodeUpTo(maxRecord, a.Item), unixMilli(poll.Closes), g.rememberID(a), parts, a.call,
+			v.record(), encodeUpTo(maxRecord, a.Item), unixMilli(poll.Closes), g.rememberID(a), parts, a.Call(),
 		}
 		args = append(args, g.audited(a)...)
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRetractScript, g.partKeys(a.Resource, v.part(parts), a.ID),

@@ -54,7 +54,7 @@ const (
 )
 
 // ErrNoAudit is returned by Audit and Void where VoteOptions.Audit is not set.
-var ErrNoAudit = errors.New("core: no audit stream is kept: set VoteOptions.Audit before the poll opens")
+var ErrNoAudit = NewError("votes: no audit stream is kept: set VoteOptions.Audit before the poll opens", ErrNotNow)
 
 const maxAuditChunk = 1000
 

@@ -36,6 +36,9 @@ type Recount struct {
 	Moving bool `json:"moving,omitempty"`
 }
 
+// recordsAtOnce is about how many records a recount asks for at once, so that no call keeps Redis busy for long.
+const recordsAtOnce = 1000
+
 // Consistent reports whether records and tally were counted at one moment and say the same.
 func (r Recount) Consistent() bool { return !r.Moving && len(r.differences()) == 0 }
 
@@ -292,7 +295,7 @@ func (g *Votes) countBallots(ctx context.Context, book string, slots *slotCount,
 	c.records = map[string]int64{}
 	delete(slots.ballots, 0) // was taken back
 	done := map[uint32]bool{}
-	err := g.scan(ctx, book, reconcileChunk, func(field, value string) error {
+	err := g.scan(ctx, book, recordsAtOnce, func(field, value string) error {
 		digits, isNumber := strings.CutPrefix(field, "#")
 		if !isNumber {
 			return nil
