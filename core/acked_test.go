@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 // ackedSale is an Acked guard with all the time to wait, on a client.
@@ -237,7 +238,7 @@ func TestAckedTouchWritesOnlyWhatIsThere(t *testing.T) {
 		key := e.Key("own", "a")
 		touch := func(want int64) {
 			t.Helper()
-			if n, err := e.Run(t.Context(), touchScript, []string{key}); n != want || err != nil {
+			if n, err := e.Run(t.Context(), NewScript("touch", lua.Touch, Replayable), []string{key}); n != want || err != nil {
 				t.Errorf("%v, %v, want %d", n, err, want)
 			}
 		}

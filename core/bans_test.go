@@ -324,7 +324,10 @@ func TestBansMakeFloodsCheap(t *testing.T) {
 		e := New(client, WithPrefix(b.Prefix), WithDeadline(10*time.Second), withClock(clock))
 		site, bans := e.SlidingWindow("site", PerMinute(limit)), e.Bans("bans", BanOptions{Refusals: refusals})
 		// Preload reaches all masters through a client that go-redis knows, and is not to be counted.
-		if err := (&Engine{rdb: b.Client, scripts: e.scripts}).Preload(t.Context()); err != nil {
+		twin := newEngine(b)
+		twin.SlidingWindow("site", PerMinute(limit))
+		twin.Bans("bans", BanOptions{})
+		if err := twin.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		reasons := map[Reason]int{}

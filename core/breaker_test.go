@@ -107,7 +107,7 @@ func (s *breakerScene) check(t *testing.T) error {
 func (s *breakerScene) trip(t *testing.T, server func(context.Context, redis.Cmder) error) {
 	t.Helper()
 	s.set(server)
-	for range breakerFailures {
+	for range BreakerFailures {
 		if err := s.check(t); err == nil || errors.Is(err, ErrBreakerOpen) {
 			t.Fatalf("%v, want what the call failed with", err)
 		}
@@ -178,7 +178,7 @@ func TestOneCallAtATimeSeesWhetherRedisIsBack(t *testing.T) {
 
 		s.set(hangs)
 		for range 3 {
-			<-time.After(breakerPause + 1)
+			<-time.After(BreakerPause + 1)
 			if sent, notSent := crowd(); sent != 1 || notSent != 99 {
 				t.Errorf("still down: %d sent, %d refused", sent, notSent)
 			}
@@ -188,7 +188,7 @@ func TestOneCallAtATimeSeesWhetherRedisIsBack(t *testing.T) {
 			<-time.After(time.Millisecond)
 			return allows(ctx, cmd)
 		})
-		<-time.After(breakerPause + 1)
+		<-time.After(BreakerPause + 1)
 		if sent, notSent := crowd(); sent != 1 || notSent != 99 {
 			t.Errorf("back: %d sent, %d refused", sent, notSent)
 		}
@@ -205,13 +205,13 @@ func TestRecoveryTakesLessThanTwoSeconds(t *testing.T) {
 		s := newBreakerScene(t)
 		d := check(t, s.g, Attempt{Actor: "ann"})
 		s.trip(t, hangs)
-		<-time.After(breakerPause + 1)
+		<-time.After(BreakerPause + 1)
 		begun := time.Now()
 		if err := s.g.Settle(t.Context(), d, false); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("%v, want a call that was sent", err)
 		}
-		if waited := time.Since(begun); waited != s.e.deadline {
-			t.Errorf("waited %v, want the %v of a check", waited, s.e.deadline)
+		if waited := time.Since(begun); waited != s.e.Deadline() {
+			t.Errorf("waited %v, want the %v of a check", waited, s.e.Deadline())
 		}
 		s.set(allows)
 		for s.check(t) != nil {
@@ -258,12 +258,12 @@ func TestWhatOpensABreaker(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newBreakerScene(t)
 				s.set(fails(c.err))
-				for i := range 10 * breakerFailures {
+				for i := range 10 * BreakerFailures {
 					err := s.check(t)
 					if err == nil {
 						t.Fatal("no error")
 					}
-					if open := errors.Is(err, ErrBreakerOpen); open != (c.opens && i >= breakerFailures) {
+					if open := errors.Is(err, ErrBreakerOpen); open != (c.opens && i >= BreakerFailures) {
 						t.Fatalf("call %d: %v", i, err)
 					}
 				}
@@ -282,7 +282,7 @@ func TestFailuresAreCountedOneAfterTheOther(t *testing.T) {
 	s := newBreakerScene(t)
 	for range 10 {
 		s.set(fails(errRefused))
-		for range breakerFailures - 1 {
+		for range BreakerFailures - 1 {
 			if err := s.check(t); errors.Is(err, ErrBreakerOpen) {
 				t.Fatal(err)
 			}
@@ -300,7 +300,7 @@ func TestCallersThatGiveUpOpenNoBreaker(t *testing.T) {
 		s.set(hangs)
 		given := func(how func(context.Context) (context.Context, context.CancelFunc), open bool) {
 			t.Helper()
-			for range 2 * breakerFailures {
+			for range 2 * BreakerFailures {
 				ctx, cancel := how(t.Context())
 				_, err := s.g.Check(ctx, Attempt{Actor: "ann"})
 				if err == nil || errors.Is(err, ErrBreakerOpen) && !open {
@@ -346,7 +346,7 @@ func TestLimitsByAttemptOpenTheBreaker(t *testing.T) {
 			return []Limit{PerHour(5)}, nil
 		})
 		s.set(hangs)
-		for range breakerFailures {
+		for range BreakerFailures {
 			if _, err := g.Check(t.Context(), Attempt{Actor: "ann"}); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
 			}
@@ -361,7 +361,7 @@ func TestPanicOfAHookLeavesNoBreakerStuck(t *testing.T) {
 		s.e.obeysDeadline = true // else the panic is in a goroutine, and ends the process
 		s.trip(t, fails(errRefused))
 		s.set(func(context.Context, redis.Cmder) error { panic("a hook") })
-		<-time.After(breakerPause + 1)
+		<-time.After(BreakerPause + 1)
 		func() {
 			defer func() { _ = recover() }()
 			_ = s.check(t)
@@ -371,7 +371,7 @@ func TestPanicOfAHookLeavesNoBreakerStuck(t *testing.T) {
 		_ = s.check(t)
 		s.wantOpen(t, true)
 		s.set(allows)
-		<-time.After(breakerPause + 1)
+		<-time.After(BreakerPause + 1)
 		s.wantOpen(t, false)
 	})
 }
@@ -381,10 +381,10 @@ func TestBreakerTellsOfItsChanges(t *testing.T) {
 		s := newBreakerScene(t)
 		log := quiet(t)
 		s.trip(t, fails(errRefused))
-		<-time.After(breakerPause + 1)
+		<-time.After(BreakerPause + 1)
 		_ = s.check(t) // sent, and fails
 		s.wantOpen(t, true)
-		<-time.After(breakerPause + 1)
+		<-time.After(BreakerPause + 1)
 		s.set(allows)
 		s.wantOpen(t, false)
 
@@ -396,7 +396,7 @@ func TestBreakerTellsOfItsChanges(t *testing.T) {
 		if opened.Op != "breaker" || !opened.Breaker.Open || !errors.Is(opened.Err, syscall.ECONNREFUSED) || opened.Breaker.NotSent != 0 {
 			t.Errorf("opened: %+v %+v", opened, opened.Breaker)
 		}
-		if closed.Breaker.Open || closed.Err != nil || closed.Breaker.NotSent != 2 || closed.Took < 2*breakerPause || closed.Decided() {
+		if closed.Breaker.Open || closed.Err != nil || closed.Breaker.NotSent != 2 || closed.Took < 2*BreakerPause || closed.Decided() {
 			t.Errorf("closed: %+v %+v", closed, closed.Breaker)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 {
@@ -410,15 +410,15 @@ func TestObserverMayCallAGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
 		var nested atomic.Int64
-		s.e.observer = observerFunc(func(ctx context.Context, e Event) {
+		WithObserver(observerFunc(func(ctx context.Context, e Event) {
 			if e.Breaker != nil {
 				_, _ = s.g.Check(ctx, Attempt{Actor: "bob"})
 				nested.Add(1)
 			}
-		})
+		}))(s.e)
 		s.trip(t, fails(errRefused))
 		s.set(allows)
-		<-time.After(breakerPause + 1)
+		<-time.After(BreakerPause + 1)
 		s.wantOpen(t, false)
 		if nested.Load() != 2 {
 			t.Errorf("heard of %d changes", nested.Load())
@@ -474,7 +474,7 @@ func TestEachMasterHasABreaker(t *testing.T) {
 		}
 		c.set(onDead)
 		for i := range 100 {
-			if _, err := guards["dead"].Check(t.Context(), Attempt{Actor: "ann"}); errors.Is(err, ErrBreakerOpen) != (i >= breakerFailures) {
+			if _, err := guards["dead"].Check(t.Context(), Attempt{Actor: "ann"}); errors.Is(err, ErrBreakerOpen) != (i >= BreakerFailures) {
 				t.Fatalf("the dead master, call %d: %v", i, err)
 			}
 			wantReason(t, check(t, guards["well"], Attempt{Actor: "ann"}), ReasonOK)
@@ -488,11 +488,11 @@ func TestEachMasterHasABreaker(t *testing.T) {
 		defer c.masters["dead"].Close()
 		c.set(allows)
 		wantReason(t, check(t, guards["dead"], Attempt{Actor: "ann"}), ReasonOK)
-		<-time.After(breakerForget + time.Second)
+		<-time.After(BreakerForget + time.Second)
 		check(t, guards["well"], Attempt{Actor: "ann"})
 		last := h.events[len(h.events)-2] // before the check that found it
-		if e.breakers.open.Load() != 0 || last.Breaker == nil || last.Breaker.Open || last.Breaker.Node != "dead:6379" {
-			t.Errorf("%d breakers are open, heard %+v", e.breakers.open.Load(), last)
+		if e.OpenBreakers() != 0 || last.Breaker == nil || last.Breaker.Open || last.Breaker.Node != "dead:6379" {
+			t.Errorf("%d breakers are open, heard %+v", e.OpenBreakers(), last)
 		}
 
 		// When the client does not even know its masters, that is one outage and not one a key.
@@ -500,7 +500,7 @@ func TestEachMasterHasABreaker(t *testing.T) {
 		before := c.calls.Load()
 		for i := range 100 {
 			_, err := guards["well"].Check(t.Context(), Attempt{Actor: fmt.Sprint(i)})
-			if err == nil || errors.Is(err, ErrBreakerOpen) != (i >= breakerFailures) {
+			if err == nil || errors.Is(err, ErrBreakerOpen) != (i >= BreakerFailures) {
 				t.Fatalf("no masters, call %d: %v", i, err)
 			}
 		}
@@ -510,29 +510,12 @@ func TestEachMasterHasABreaker(t *testing.T) {
 	})
 }
 
-func TestServersThatComeAndGoLeaveNoBreakers(t *testing.T) {
-	s := newBreakers(BreakerOptions{})
-	s.changed = func(context.Context, Event) {}
-	stays := s.of(t.Context(), "open")
-	stays.turn(true)
-	stays.turn(true) // as one that has been forgotten may
-	if n := s.open.Load(); n != 1 {
-		t.Errorf("%d are open", n)
-	}
-	for i := range 10 * breakersMost {
-		s.of(t.Context(), fmt.Sprint(i))
-	}
-	if len(s.nodes) > breakersMost || s.of(t.Context(), "open") != stays {
-		t.Errorf("%d breakers, want at most %d, those that are open among them", len(s.nodes), breakersMost)
-	}
-}
-
 func TestBreakerOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		option Option
 		sent   int64
 	}{
-		"default":    {WithBreaker(BreakerOptions{}), breakerFailures},
+		"default":    {WithBreaker(BreakerOptions{}), BreakerFailures},
 		"failures":   {WithBreaker(BreakerOptions{Failures: 1, Pause: time.Hour / 60}), 1},
 		"no breaker": {WithoutBreaker(), 100},
 	} {
@@ -559,26 +542,26 @@ func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 			return err
 		}
 		s.set(hangs)
-		for range breakerFailures {
+		for range BreakerFailures {
 			_ = vote()
 		}
 		if err := vote(); !errors.Is(err, ErrBreakerOpen) {
 			t.Fatal(err)
 		}
-		if got := s.e.Pending(); got != breakerFailures {
+		if got := s.e.Pending(); got != BreakerFailures {
 			t.Errorf("%d undos are under way, want one for each vote that was sent", got)
 		}
 		<-time.After(10 * time.Second)
 		var undone atomic.Int64
 		s.set(func(ctx context.Context, cmd redis.Cmder) error {
-			if fmt.Sprint(cmd.Args()[1]) == voteUndoScript.sha {
+			if fmt.Sprint(cmd.Args()[1]) == voteUndoScript.SHA() {
 				undone.Add(1)
 			}
 			return allows(ctx, cmd)
 		})
 		<-time.After(4 * time.Second)
-		if undone.Load() != breakerFailures || s.e.Pending() != 0 {
-			t.Errorf("%d votes were undone, want %d; %d undos are under way", undone.Load(), breakerFailures, s.e.Pending())
+		if undone.Load() != BreakerFailures || s.e.Pending() != 0 {
+			t.Errorf("%d votes were undone, want %d; %d undos are under way", undone.Load(), BreakerFailures, s.e.Pending())
 		}
 	})
 }

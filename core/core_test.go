@@ -192,3 +192,19 @@ func refusingServer(t *testing.T, answer string) *redis.Client {
 	})
 	return rdb
 }
+
+// newEngineOver is newEngine over a client that a test has put before the backend's.
+func newEngineOver(b redistest.Backend, rdb Client, options ...Option) *Engine {
+	options = append([]Option{WithDeadline(10 * time.Second), WithObserver(ignore{}), WithPrefix(b.Prefix)}, options...)
+	return New(rdb, options...)
+}
+
+// newTestClockAt makes a clock that shows a time.
+func newTestClockAt(now time.Time) *testClock { return &testClock{now: now} }
+
+// Set sets the clock.
+func (c *testClock) Set(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = now
+}

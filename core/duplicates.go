@@ -1,7 +1,6 @@
 package core
 
 import (
-	"hash/maphash"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -88,5 +87,5 @@ func (m *duplicates[V]) drop(key string) {
 }
 
 func (m *duplicates[V]) dropsOf(key string) *atomic.Uint32 {
-	return &m.drops[maphash.Comparable(m.keys.seed, key)%uint64(len(m.drops))]
+	return &m.drops[m.keys.hash(key)%uint64(len(m.drops))]
 }

@@ -141,7 +141,8 @@ func WithMemoryKeys(n int) Option {
 
 const defaultMemoryKeys = 1 << 16
 
-var errNoRedis = errors.New("core: an engine without Redis runs no scripts: make the engine with core.New")
+// ErrNoRedis is returned where a script is to run in an engine without Redis.
+var ErrNoRedis = errors.New("core: an engine without Redis runs no scripts: make the engine with core.New")
 
 func makeEngine(rdb Client, options []Option) *Engine {
 	e := &Engine{

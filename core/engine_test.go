@@ -258,7 +258,7 @@ func TestPreloadReachesEveryMaster(t *testing.T) {
 			t.Fatal(err)
 		}
 		onMasters(func(ctx context.Context, c *redis.Client) error {
-			found, err := c.ScriptExists(ctx, voteScript.sha, voteUndoScript.sha).Result()
+			found, err := c.ScriptExists(ctx, voteScript.SHA(), voteUndoScript.SHA()).Result()
 			if err == nil && (!found[0] || !found[1]) {
 				t.Errorf("%s knows %v of the scripts", c.Options().Addr, found)
 			}
@@ -306,7 +306,7 @@ func TestErrorsAreLoggedOnceASecond(t *testing.T) {
 	var log bytes.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	o := &logErrors{}
+	o := LogErrors()
 	for range 100 {
 		o.Observe(t.Context(), Event{Guard: "w", Op: "check", Err: errors.New("down")})
 	}
@@ -314,7 +314,7 @@ func TestErrorsAreLoggedOnceASecond(t *testing.T) {
 	for _, err := range []error{ErrInvalidAttempt, ErrTooFewLeft, ErrNoSale} { // for who asked, not for the log
 		o.Observe(t.Context(), Event{Guard: "s", Op: "restock", Err: fmt.Errorf("core: restock: %w", err)})
 	}
-	o.last = time.Time{}
+	LogAgain(o)
 	o.Observe(t.Context(), Event{Guard: "w", Op: "check", Err: errors.New("down")})
 	if n := strings.Count(log.String(), "level=WARN"); n != 2 || !strings.Contains(log.String(), "errors_not_logged=99") {
 		t.Errorf("%d lines: %s", n, log.String())

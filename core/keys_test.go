@@ -81,7 +81,7 @@ func FuzzKeys(f *testing.F) {
 				}
 				meant[key] = what
 			}
-			if err := checkTag(keys); err != nil {
+			if err := CheckTag(keys); err != nil {
 				t.Errorf("%q: %v", keys, err)
 			}
 		}
@@ -149,8 +149,8 @@ func TestCheckTag(t *testing.T) {
 		{[]string{"a{x"}, false},
 		{[]string{"a}x{"}, false},
 	} {
-		if err := checkTag(c.keys); (err == nil) != c.ok {
-			t.Errorf("checkTag(%q) = %v", c.keys, err)
+		if err := CheckTag(c.keys); (err == nil) != c.ok {
+			t.Errorf("CheckTag(%q) = %v", c.keys, err)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestKeysOfACallShareASlot(t *testing.T) {
 		for _, keys := range [][]string{
 			votes.partKeys(text, 0, text), votes.partKeys(text, 255, text), sale.saleKeys(text), bans.banKeys(Attempt{Actor: text, Resource: text}),
 		} {
-			if err := checkTag(keys); err != nil {
+			if err := CheckTag(keys); err != nil {
 				t.Errorf("%.40q: %q", text, keys)
 			}
 			for _, key := range keys {

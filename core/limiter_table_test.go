@@ -82,7 +82,7 @@ func TestREADMEKnowsTheLimits(t *testing.T) {
 // actor 203.0.113.7, with units that came evenly in an hour.
 func bytesOfFull(t *testing.T, b redistest.Backend, k kind, n int64) int64 {
 	t.Helper()
-	clock := &testClock{now: time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)}
+	clock := newTestClockAt(time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC))
 	g := k.make(newEngine(b, withClock(clock)), "api", PerHour(n))
 	a := Attempt{Actor: "203.0.113.7", Cost: n / 100}
 	for range 100 {

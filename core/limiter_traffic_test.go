@@ -43,7 +43,7 @@ func TestLimiterUnderTraffic(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	b := redistest.Single(t)
-	start := newTestClock().now
+	start := newTestClock().Now()
 	for _, limit := range []Limit{PerMinute(100), PerMinute(100).WithResolution(60)} {
 		for _, load := range []float64{0.9, 1.1, 2} {
 			t.Run(fmt.Sprintf("%v at %v times the limit", limit, load), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestLimiterUnderTraffic(t *testing.T) {
 				name := fmt.Sprintf("w%d-%v", limit.Resolution, load)
 				for range 16 {
 					// The keys have nothing to do with each other, so each worker moves the one clock for its own.
-					clock := &testClock{}
+					clock := newTestClock()
 					g := newEngine(b, withClock(clock), WithRefusalMemory(0)).SlidingWindow(name, limit)
 					work.Go(func() {
 						for key := range key {
@@ -61,9 +61,9 @@ func TestLimiterUnderTraffic(t *testing.T) {
 							exact := newExactWindow(limit)
 							gap := limit.Window.Seconds() / (float64(limit.Max) * load) // on average, between two attempts
 							for at := rng.ExpFloat64() * gap; at < limit.Window.Seconds()*windows; at += rng.ExpFloat64() * gap {
-								clock.now = start.Add(time.Duration(at * float64(time.Second)))
+								clock.Set(start.Add(time.Duration(at * float64(time.Second))))
 								d, err := g.Check(t.Context(), Attempt{Actor: fmt.Sprint(key)})
-								want := exact.allow(clock.now.UnixMicro())
+								want := exact.allow(clock.Now().UnixMicro())
 								checks.Add(1)
 								switch {
 								case err != nil:

@@ -475,7 +475,7 @@ func TestEngineWithoutRedis(t *testing.T) {
 	if err := e.Preload(t.Context()); err != nil {
 		t.Errorf("Preload: %v", err)
 	}
-	if _, err := e.Run(t.Context(), slidingWindow.check, []string{e.Key("k", "t")}); !errors.Is(err, errNoRedis) {
+	if _, err := e.Run(t.Context(), slidingWindow.check, []string{e.Key("k", "t")}); !errors.Is(err, ErrNoRedis) {
 		t.Errorf("Run: %v", err)
 	}
 	a := Attempt{Actor: "ann"}

@@ -147,7 +147,7 @@ func TestErrorKinds(t *testing.T) { // see TestWhatOpensABreaker, too
 		"breaker_open": {ErrBreakerOpen},
 		"timeout":      {context.DeadlineExceeded, &net.DNSError{IsTimeout: true}},
 		"connection":   {net.ErrClosed, &net.DNSError{}},
-		"other":        {errors.New("find poll: no such table"), errNoRedis},
+		"other":        {errors.New("find poll: no such table"), ErrNoRedis},
 	} {
 		for _, err := range errs {
 			if err != nil {

@@ -37,7 +37,7 @@ func clockAt(t testing.TB, at string) *testClock {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testClock{now: now}
+	return newTestClockAt(now)
 }
 
 // wantUsed wants ann to have these items, and so many left.
@@ -164,7 +164,7 @@ func TestQuotaAskedAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 1)
 		a := check(t, g, Attempt{Actor: "ann", Item: "a7"}).Attempt
-		a.call = ""
+		a = a.WithoutCall()
 		if d := check(t, g, a); d.Reason != ReasonOK || !d.Replayed {
 			t.Errorf("%+v: want the first answer again", d)
 		}
@@ -263,7 +263,7 @@ func TestQuotaUndoThatOvertakes(t *testing.T) {
 		if ttl := b.Client.PTTL(t.Context(), g.quotaKeys(a, s)[2]).Val(); ttl <= 0 || ttl > TombstoneTTL {
 			t.Errorf("what is void is remembered for %v", ttl)
 		}
-		a.call = ""
+		a = a.WithoutCall()
 		wantReason(t, check(t, g, a), ReasonOK) // another try
 		wantUsed(t, g, 1, "a7")
 	})
@@ -547,12 +547,11 @@ func TestQuotaDaysOfOtherLengths(t *testing.T) {
 func TestQuotaDayRolled(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		now, asked := time.Date(2030, 5, 1, 12, 0, 0, 0, time.UTC), 0
-		e := newEngine(b)
-		e.clock = func() time.Time {
+		e := newEngine(b, WithClock(func() time.Time {
 			asked++
 			now = now.Add(25 * time.Hour)
 			return now
-		}
+		}))
 		g := e.Quota("q", daily(2))
 		d := check(t, g, Attempt{Actor: "ann", Item: "a7"})
 		if wantReason(t, d, ReasonDayRolled); d.RetryAfter != time.Second || asked != 2 {
@@ -692,7 +691,7 @@ func TestQuotaAgainstModel(t *testing.T) {
 						ID:    rapid.SampledFrom([]string{"", "", "op", "op=", "op 3", "*"}).Draw(rt, "id"),
 					}
 					d, err := g.Check(t.Context(), a)
-					reason, replayed := m.check(a, d.Attempt.call, limit)
+					reason, replayed := m.check(a, d.Attempt.Call(), limit)
 					if err != nil || d.Reason != reason || d.Replayed != replayed || d.Remaining != int64(limit-len(m)) {
 						rt.Fatalf("%+v: %+v (%v), want %q, replayed %t, with %v", a, d, err, reason, replayed, m)
 					}
@@ -755,7 +754,7 @@ func (m quotaModel) undo(d Decision) {
 	if len(told) > 8 {
 		return
 	}
-	told = slices.DeleteFunc(told, func(c quotaCall) bool { return c.call == d.Attempt.call })
+	told = slices.DeleteFunc(told, func(c quotaCall) bool { return c.call == d.Attempt.Call() })
 	if m[d.Attempt.Item] = told; len(told) == 0 {
 		delete(m, d.Attempt.Item)
 	}

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"hash/maphash"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -125,7 +124,7 @@ func (r *refusals) drop(key string) {
 }
 
 func (r *refusals) dropsOf(key string) *atomic.Uint32 {
-	return &r.drops[maphash.Comparable(r.keys.seed, key)%uint64(len(r.drops))]
+	return &r.drops[r.keys.hash(key)%uint64(len(r.drops))]
 }
 
 // is reports whether the refusal is of such an attempt.

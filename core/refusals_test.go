@@ -190,8 +190,7 @@ func TestRefusalsAreDroppedWhenRoomMayHaveBeenMade(t *testing.T) {
 	for name, makeRoom := range waysBack {
 		b := redistest.Mini(t)
 		client := &cutting{Client: b.Client}
-		e := newEngine(b)
-		e.rdb = client
+		e := newEngineOver(b, client)
 		g := e.SlidingWindow(name, PerHour(1))
 		if err := e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
@@ -229,9 +228,8 @@ func (c *holding) Process(ctx context.Context, cmd redis.Cmder) error {
 func TestRefusalUnderWayIsDroppedToo(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		for name, makeRoom := range waysBack {
-			e := newEngine(b)
-			client := &holding{Client: e.rdb, replied: make(chan struct{}), release: make(chan struct{})}
-			e.rdb = client
+			client := &holding{Client: b.Client, replied: make(chan struct{}), release: make(chan struct{})}
+			e := newEngineOver(b, client)
 			g := k.make(e, name, PerHour(1))
 			taken := check(t, g, Attempt{Actor: "a"})
 
@@ -304,7 +302,8 @@ func TestRefusalsAgainstAnotherProcess(t *testing.T) {
 			number++
 			begun := time.Now()
 			clock := newTestClock()
-			mine.clock, others.clock = clock.Now, clock.Now
+			withClock(clock)(mine)
+			withClock(clock)(others)
 			limits := limitsGen.Draw(rt, "limits")
 			name := fmt.Sprintf("w%d", number)
 			var a, other rateLimit
@@ -402,9 +401,8 @@ func TestFloodStaysOutOfRedis(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		const calls, goroutines = 60_000, 16
 		clock := newTestClock()
-		e := newEngine(b, withClock(clock))
-		client := &counting{Client: e.rdb}
-		e.rdb = client
+		client := &counting{Client: b.Client}
+		e := newEngineOver(b, client, withClock(clock))
 		g := e.SlidingWindow("w", Per(5, time.Minute))
 		end := clock.Now().Add(time.Minute)
 		wantReason(t, check(t, g, Attempt{Actor: "a", Cost: 5}), ReasonOK)

@@ -27,7 +27,7 @@ func (c *oneReply) Process(_ context.Context, cmd redis.Cmder) error {
 		return cmd.Err()
 	}
 	c.told = true
-	if once, ok := cmd.(onceCmd); ok {
+	if once, ok := cmd.(OnceCmd); ok {
 		cmd = once.Cmd
 	}
 	switch cmd := cmd.(type) {

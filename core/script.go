@@ -68,7 +68,7 @@ func (e *Engine) Run(ctx context.Context, s *Script, keys []string, args ...any)
 // run is Run without the check of keys, with a time limit of the caller's.
 func (e *Engine) RunWithin(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error) {
 	if e.rdb == nil {
-		return nil, fmt.Errorf("script %s: %w", s.name, errNoRedis)
+		return nil, fmt.Errorf("script %s: %w", s.name, ErrNoRedis)
 	}
 	var key string
 	if len(keys) > 0 {

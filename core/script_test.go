@@ -30,7 +30,7 @@ func TestRun(t *testing.T) {
 		if reply, err := e.Run(t.Context(), NewScript("nil", "return nil", Replayable), nil); reply != nil || err != nil {
 			t.Errorf("nil: %v, %v", reply, err)
 		}
-		if _, err := e.Run(t.Context(), s, []string{a, e.Key("own", "bob")}); !errors.Is(err, errSlots) {
+		if _, err := e.Run(t.Context(), s, []string{a, e.Key("own", "bob")}); !errors.Is(err, ErrSlots) {
 			t.Errorf("two tags: %v", err)
 		}
 		if _, err := e.Run(t.Context(), NewScript("wrong", "return {", Once), nil); err == nil || !strings.Contains(err.Error(), "script wrong") {

@@ -33,7 +33,7 @@ func (e *Engine) ackOptions(name string, options SeckillOptions) SeckillOptions 
 	}
 	if !e.CanWait() {
 		panic(fmt.Sprintf("core: sales that are Acked need two commands on one connection, which %T can not do: pass core.New the "+
-			"*redis.Client, *redis.ClusterClient or *redis.Ring that it was made of (guard %q)", e.rdb, name))
+			"*redis.Client, *redis.ClusterClient or *redis.Ring that it was made of (guard %q)", e.Client(), name))
 	}
 	return options
 }

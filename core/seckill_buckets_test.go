@@ -142,7 +142,7 @@ func TestBucketsTakeBackHoldsOfOthers(t *testing.T) {
 func TestBucketsOneCall(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, there, _, asked := twoProcesses(b)
-		if err := there.engine.Preload(t.Context()); err != nil {
+		if err := there.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for _, buckets := range []int{0, 1, 8} {
@@ -230,10 +230,9 @@ func TestBucketsOpenerDies(t *testing.T) {
 		g := newEngine(b).Seckill("s", SeckillOptions{})
 		for steps := int64(0); ; steps++ {
 			item := fmt.Sprint("tv", steps)
-			e := newEngine(b)
 			m := &mortal{Client: b.Client}
 			m.left.Store(steps)
-			e.rdb = m
+			e := newEngineOver(b, m)
 			opened, err := e.Seckill("s", SeckillOptions{}).Open(t.Context(), item, Sale{Stock: 13, PerBuyer: 13, Buckets: 4})
 			if err == nil {
 				if !opened || steps < 6 {
@@ -387,16 +386,15 @@ func TestBucketsThatOutliveTheirRoot(t *testing.T) {
 func TestBucketsGoOnWithoutTheirRoot(t *testing.T) {
 	b := redistest.Mini(t)
 	clock := newTestClock()
-	e := newEngine(b, withClock(clock))
 	var failed atomic.Int64
 	down := false
-	e.rdb = refusing{b.Client, func(cmd redis.Cmder) error {
+	e := newEngineOver(b, refusing{b.Client, func(cmd redis.Cmder) error {
 		if down && fmt.Sprint(cmd.Args()[1]) == seckillRootScript.SHA() {
 			failed.Add(1)
 			return errDead
 		}
 		return nil
-	}}
+	}}, withClock(clock))
 	g := e.Seckill("s", SeckillOptions{})
 	openSale(t, g, "tv", Sale{Stock: 80, Buckets: 8})
 	down = true

@@ -143,7 +143,7 @@ func TestLoansWithLostReplies(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
 		other := newEngine(b).Seckill("s", SeckillOptions{})
-		if err := other.engine.Preload(t.Context()); err != nil {
+		if err := other.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		b.Client = b.NewClientWith(t, faults)
@@ -301,7 +301,7 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 		} {
 			clock := newTestClock()
 			other := newEngine(b, withClock(clock)).Seckill("s", SeckillOptions{})
-			if err := other.engine.Preload(t.Context()); err != nil { // or a question would be two commands
+			if err := other.Engine().Preload(t.Context()); err != nil { // or a question would be two commands
 				t.Fatal(err)
 			}
 			openSale(t, other, what, Sale{Stock: 2, Hold: time.Minute, Buckets: 2})
@@ -313,8 +313,7 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 			}
 			take(0)
 			asked := 0
-			e := newEngine(b, withClock(clock))
-			e.rdb = oneByOne{b.Client, new(sync.Mutex), func(cmd redis.Cmder) {
+			e := newEngineOver(b, oneByOne{b.Client, new(sync.Mutex), func(cmd redis.Cmder) {
 				args := cmd.Args()
 				if args[1] != seckillCollectScript.SHA() || asked == 10 {
 					return
@@ -329,7 +328,7 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 					held[1-bucket] = Decision{}
 					take(bucket)
 				}
-			}}
+			}}, withClock(clock))
 			g := e.Seckill("s", SeckillOptions{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -350,7 +349,7 @@ func TestBucketsAgainstModel(t *testing.T) {
 			clock := newTestClock()
 			guards := make([]*Seckill, len(engines))
 			for i, e := range engines {
-				e.clock = clock.Now
+				withClock(clock)(e)
 				guards[i] = e.Seckill(fmt.Sprintf("s%d", number), SeckillOptions{})
 			}
 			sale := Sale{

@@ -16,8 +16,7 @@ import (
 // twoProcesses are a sale guard of two processes; asked counts what the first one asks of Redis.
 func twoProcesses(b redistest.Backend) (here, there *Seckill, clock *testClock, asked *atomic.Int64) {
 	clock, asked = newTestClock(), new(atomic.Int64)
-	e := newEngine(b, withClock(clock))
-	e.rdb = busy{b.Client, func(redis.Cmder) { asked.Add(1) }}
+	e := newEngineOver(b, busy{b.Client, func(redis.Cmder) { asked.Add(1) }}, withClock(clock))
 	return e.Seckill("s", SeckillOptions{}), newEngine(b, withClock(clock)).Seckill("s", SeckillOptions{}), clock, asked
 }
 
@@ -64,8 +63,7 @@ func TestSoldOutIsRemembered(t *testing.T) {
 func TestSalesRememberNothingWhereRefusalsAreNotRemembered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		var asked atomic.Int64
-		e := newEngine(b, WithRefusalMemory(0))
-		e.rdb = busy{b.Client, func(redis.Cmder) { asked.Add(1) }}
+		e := newEngineOver(b, busy{b.Client, func(redis.Cmder) { asked.Add(1) }}, WithRefusalMemory(0))
 		g := e.Seckill("s", SeckillOptions{})
 		openSale(t, g, "tv", Sale{Stock: 1})
 		check(t, g, Attempt{Actor: "ann", Resource: "tv"})

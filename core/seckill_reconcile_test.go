@@ -135,8 +135,7 @@ func TestReconcileOfASaleThatMoves(t *testing.T) {
 				settle(t, other, check(t, other, Attempt{Actor: "ann", Resource: "tv"}), false)
 			}
 		}}
-		e := newEngine(b)
-		e.rdb = rdb
+		e := newEngineOver(b, rdb)
 		g := e.Seckill("s", SeckillOptions{})
 
 		changes = 1000

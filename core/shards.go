@@ -37,7 +37,7 @@ func newShards[K comparable, V any](size int) *shards[K, V] {
 
 // of returns the shard of a key, for the caller to lock.
 func (s *shards[K, V]) of(key K) *shard[K, V] {
-	return &s.parts[maphash.Comparable(s.seed, key)%shardCount]
+	return &s.parts[s.hash(key)%shardCount]
 }
 
 // len returns how many keys there are.
@@ -51,3 +51,6 @@ func (s *shards[K, V]) len() int {
 	}
 	return n
 }
+
+// hash returns a number that is the same for the same key, in this map.
+func (s *shards[K, V]) hash(key K) uint64 { return maphash.Comparable(s.seed, key) }

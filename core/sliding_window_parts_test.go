@@ -16,7 +16,7 @@ import (
 // TestSlidingWindowByParts: a unit counts as taken at the end of its part.
 func TestSlidingWindowByParts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock := &testClock{now: newTestClock().now.Truncate(time.Hour)}
+		clock := newTestClockAt(newTestClock().Now().Truncate(time.Hour))
 		g := newEngine(b, withClock(clock)).SlidingWindow("w", PerHour(1_000_000).WithResolution(60))
 		a := Attempt{Actor: "a", Cost: 400_000}
 		for i, step := range []struct {
@@ -48,7 +48,7 @@ func TestSlidingWindowByParts(t *testing.T) {
 // TestPartsAreRefusedByWhatIsFarDownTheLog has a refusal read more of a log than one chunk.
 func TestPartsAreRefusedByWhatIsFarDownTheLog(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock := &testClock{now: newTestClock().now.Truncate(time.Hour)}
+		clock := newTestClockAt(newTestClock().Now().Truncate(time.Hour))
 		g := newEngine(b, withClock(clock)).SlidingWindow("w", PerHour(60).WithResolution(60))
 		for range 60 {
 			wantReason(t, check(t, g, Attempt{Actor: "a"}), ReasonOK)
@@ -111,7 +111,7 @@ func TestPartsAfterTheClockWasSetBack(t *testing.T) {
 // TestASmallStepBackLocksNobodyOut: a clock that steps back over the beginning of a part costs the other limits no more than the step.
 func TestASmallStepBackLocksNobodyOut(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock := &testClock{now: newTestClock().now.Truncate(time.Hour)}
+		clock := newTestClockAt(newTestClock().Now().Truncate(time.Hour))
 		limits := []Limit{PerHour(100).WithResolution(2)}
 		g := newEngine(b, withClock(clock)).SlidingWindowBy("w", func(context.Context, Attempt) ([]Limit, error) { return limits, nil })
 		clock.Advance(time.Millisecond)

@@ -528,7 +528,7 @@ func TestSlidingWindowByPartsWaitsForSeveralParts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const parts = 30
 		clock := newTestClock()
-		clock.now = clock.now.Truncate(time.Minute)
+		clock.Set(clock.Now().Truncate(time.Minute))
 		g := newEngine(b, withClock(clock)).SlidingWindow("w", PerMinute(parts).WithResolution(60))
 		for range parts {
 			check(t, g, Attempt{Actor: "a"})

@@ -41,7 +41,7 @@ func TestVotesPerDay(t *testing.T) {
 	}
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := newTestClock()
-		clock.now = time.Date(2026, time.March, 28, 22, 0, 0, 0, berlin) // the next day has 23 hours
+		clock.Set(time.Date(2026, time.March, 28, 22, 0, 0, 0, berlin)) // the next day has 23 hours
 		g := newEngine(b, withClock(clock)).Votes("v", VoteOptions{
 			Poll: Poll{PerVoter: 4, PerChoice: 4, PerDay: 1, Day: Daily(berlin)},
 		})
@@ -104,8 +104,7 @@ func oneDay(time.Time) (begins, ends time.Time) { return time.UnixMilli(0), time
 func TestVotesClockThatJumps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := newTestClock()
-		e := newEngine(b, withClock(clock))
-		e.clock = func() time.Time { clock.Advance(24 * time.Hour); return clock.Now() }
+		e := newEngine(b, WithClock(func() time.Time { clock.Advance(24 * time.Hour); return clock.Now() }))
 		g := e.Votes("v", VoteOptions{Poll: Poll{PerVoter: 2, PerDay: 1}})
 		d := check(t, g, Attempt{Actor: "ann", Resource: "p", Item: "red"})
 		wantReason(t, d, ReasonDayRolled)

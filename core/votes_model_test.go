@@ -183,7 +183,7 @@ func (m *voteModel) decide(a Attempt, d Decision) (want Reason, replayed bool, r
 			return ReasonConflict, false, 0
 		}
 		if len(known.calls) < 16 {
-			known.calls = append(known.calls, d.Attempt.call)
+			known.calls = append(known.calls, d.Attempt.Call())
 		}
 		if known.old != nil {
 			return ReasonChanged, true, 0
@@ -205,7 +205,7 @@ func (m *voteModel) decide(a Attempt, d Decision) (want Reason, replayed bool, r
 	}
 	vote := &modelVote{choice: a.Item, weight: a.Cost, day: m.today()}
 	cast := func(old *modelVote) {
-		m.ops[op] = &modelOp{actor: a.Actor, vote: vote, old: old, calls: []string{d.Attempt.call}}
+		m.ops[op] = &modelOp{actor: a.Actor, vote: vote, old: old, calls: []string{d.Attempt.Call()}}
 		m.events = append(m.events, modelEvent{a.Actor, a.Origin, vote})
 	}
 	switch {
@@ -234,7 +234,7 @@ func (m *voteModel) settle(rt *rapid.T, d Decision) {
 	if op == nil || op.retracts || op.actor != d.Attempt.Actor {
 		return
 	}
-	at := slices.Index(op.calls, d.Attempt.call)
+	at := slices.Index(op.calls, d.Attempt.Call())
 	if at < 0 {
 		return
 	}

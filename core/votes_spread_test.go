@@ -170,14 +170,14 @@ func TestVotesSpreadWhileThePollOpens(t *testing.T) {
 			for before := range 8 { // so often the clock is read before the poll opens
 				early := newEngine(b).Votes("v", options)
 				reads := 0
-				early.engine.clock = func() time.Time {
+				WithClock(func() time.Time {
 					if reads++; reads <= before {
 						return opens.Add(-time.Millisecond)
 					}
 					return opens
-				}
+				})(early.Engine())
 				late := newEngine(b, WithRefusalMemory(0)).Votes("v", VoteOptions{Spread: spread, Poll: options.Poll})
-				late.engine.clock = func() time.Time { return opens }
+				WithClock(func() time.Time { return opens })(late.Engine())
 				a := Attempt{Actor: voter, Resource: fmt.Sprint("p", spread, before)}
 				won := 0
 				for _, g := range []*Votes{early, late, early} {

@@ -208,7 +208,7 @@ func TestVotesUndoThatOvertakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantReason(t, check(t, g, a), ReasonGone)
-		a.call = ""
+		a = a.WithoutCall()
 		wantReason(t, check(t, g, a), ReasonOK) // another try
 		wantTally(t, g, "p", map[string]int64{"": 1})
 	})

@@ -1,0 +1,24 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"testing"
+)
+
+func TestServersThatComeAndGoLeaveNoBreakers(t *testing.T) {
+	s := newBreakers(BreakerOptions{})
+	s.changed = func(context.Context, Event) {}
+	stays := s.of(t.Context(), "open")
+	stays.turn(true)
+	stays.turn(true) // as one that has been forgotten may
+	if n := s.open.Load(); n != 1 {
+		t.Errorf("%d are open", n)
+	}
+	for i := range 10 * breakersMost {
+		s.of(t.Context(), fmt.Sprint(i))
+	}
+	if len(s.nodes) > breakersMost || s.of(t.Context(), "open") != stays {
+		t.Errorf("%d breakers, want at most %d, those that are open among them", len(s.nodes), breakersMost)
+	}
+}
