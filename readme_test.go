@@ -21,11 +21,16 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestREADMEShowsCodeThatCompiles: each block of Go in the README stands in a file of examples, whatever its indent.
+// TestREADMEShowsCodeThatCompiles: each block of Go in the README stands in a file of examples, here or in the
+// nested module that the block is about, whatever its indent.
 func TestREADMEShowsCodeThatCompiles(t *testing.T) {
-	files, err := filepath.Glob("example_*test.go")
-	if err != nil || len(files) < 2 {
-		t.Fatalf("%q, %v", files, err)
+	var files []string
+	for _, pattern := range []string{"example_*test.go", "*/example_*test.go", "observe/*/example_*test.go"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %q, %v", pattern, found, err)
+		}
+		files = append(files, found...)
 	}
 	compiled := ""
 	for _, file := range files {
@@ -93,7 +98,7 @@ func TestREADMENamesWhatIsThere(t *testing.T) {
 			}
 		}
 		makefile := read(t, "Makefile")
-		for _, target := range regexp.MustCompile("(?m)(?:^|`)make ([a-z]+)").FindAllStringSubmatch(text, -1) {
+		for _, target := range regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)").FindAllStringSubmatch(text, -1) {
 			if !strings.Contains(makefile, "\n"+target[1]+": ") {
 				t.Errorf("%s: there is no make %s", file, target[1])
 			}

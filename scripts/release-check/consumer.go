@@ -21,18 +21,24 @@ type consumer struct {
 	name  string
 	gets  []string // what the user asks go get for
 	files []string // patterns of the files that make the module, from the root of the checkout
-	// program says that the files are a server, which is started and asked until it refuses; otherwise they are examples,
-	// which are run as tests.
+	// program says that the files are a server, which is started and asked until it refuses; otherwise they
+	// are examples, which are run as tests.
 	program bool
 	owners  []released // modules that come from the release
 }
 
-// consumers are the quick starts, which the README names, its blocks of code, and the examples of each nested module.
+// consumers are the quick starts, which the README names, its blocks of code, and the examples of each
+// nested module.
 func consumers(release []released) []consumer {
 	root := release[0]
-	all := []consumer{{name: "README", gets: []string{root.Path}, files: []string{"example*_test.go"}, owners: release[:1]}}
+	all := []consumer{
+		{name: "README", gets: []string{root.Path}, files: []string{"example*_test.go"}, owners: release[:1]},
+	}
 	for _, start := range []struct{ dir, adapter string }{
-		{"examples/gin", "ginmw"}, {"examples/echo", "echomw"}, {"examples/nethttp", "nethttpmw"}, {"examples/chi", "nethttpmw"},
+		{"examples/gin", "ginmw"},
+		{"examples/echo", "echomw"},
+		{"examples/nethttp", "nethttpmw"},
+		{"examples/chi", "nethttpmw"},
 	} {
 		all = append(all, consumer{
 			name:    start.dir,
@@ -44,21 +50,26 @@ func consumers(release []released) []consumer {
 	}
 	for _, m := range release[1:] {
 		all = append(all, consumer{
-			name: m.dir, gets: []string{m.Path}, files: []string{m.dir + "/example*_test.go"}, owners: []released{root, m},
+			name:   m.dir,
+			gets:   []string{m.Path},
+			files:  []string{m.dir + "/example*_test.go"},
+			owners: []released{root, m},
 		})
 	}
 	return all
 }
 
 // unwanted are modules that nobody gets who does not ask for the nested module that needs them.
-var unwanted = []string{"github.com/prometheus/", "go.opentelemetry.io/", "github.com/labstack/echo/v5", "modernc.org/"}
+var unwanted = []string{
+	"github.com/prometheus/", "go.opentelemetry.io/", "github.com/labstack/echo/v5", "modernc.org/",
+}
 
 func (c consumer) check(ctx context.Context, e *env, redisURL string) error {
 	dir := filepath.Join(e.work, "users", c.name)
 	if err := c.create(dir, e); err != nil {
 		return err
 	}
-	goes := func(args ...string) (string, error) { return run1(ctx, dir, e.vars, e.command, args...) }
+	goes := func(args ...string) (string, error) { return output(ctx, dir, e.vars, e.command, args...) }
 	for _, get := range c.gets {
 		if _, err := goes("get", get); err != nil {
 			return err
@@ -96,7 +107,7 @@ func (c consumer) create(dir string, e *env) error {
 	for _, pattern := range c.files {
 		found, err := filepath.Glob(filepath.Join(e.root, filepath.FromSlash(pattern)))
 		if err != nil || len(found) == 0 {
-			return fmt.Errorf("no files %s (%v)", pattern, err)
+			return errors.Join(errors.New("no files "+pattern), err)
 		}
 		for _, file := range found {
 			text, err := os.ReadFile(file)
@@ -114,8 +125,8 @@ func (c consumer) create(dir string, e *env) error {
 	return nil
 }
 
-// owned looks at the module graph: our modules have the release's version, and the root alone brings none of what the
-// nested modules are there to keep apart.
+// owned looks at the module graph: our modules have the release's version, and the root alone brings none
+// of what the nested modules are there to keep apart.
 func (c consumer) owned(graph string) error {
 	for _, m := range c.owners {
 		if !strings.Contains(graph, "example.com/user "+m.String()+"\n") {
@@ -145,7 +156,7 @@ func askUntilRefused(ctx context.Context, program, redisURL string) error {
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer func() { _ = server.stop() }() // says nothing new: what matters is returned below
 	if err := server.accepts(ctx, "tcp", address); err != nil {
 		return err
 	}
@@ -158,7 +169,8 @@ func askUntilRefused(ctx context.Context, program, redisURL string) error {
 		case status == http.StatusTooManyRequests && allowed > 0 && header.Get("Retry-After") != "":
 			return server.stop()
 		default:
-			return fmt.Errorf("status %d, Retry-After %q after %d allowed requests", status, header.Get("Retry-After"), allowed)
+			return fmt.Errorf("status %d, Retry-After %q after %d allowed requests",
+				status, header.Get("Retry-After"), allowed)
 		}
 	}
 }
@@ -172,9 +184,8 @@ func get(ctx context.Context, url string) (int, http.Header, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	defer response.Body.Close()
 	_, err = io.Copy(io.Discard, response.Body)
-	return response.StatusCode, response.Header, err
+	return response.StatusCode, response.Header, errors.Join(err, response.Body.Close())
 }
 
 // freeAddress is a loopback address that nobody listens on at the moment.
@@ -195,7 +206,8 @@ type process struct {
 }
 
 func start(ctx context.Context, program string, vars []string, args ...string) (*process, error) {
-	p := &process{cmd: exec.CommandContext(ctx, program, args...), said: &bytes.Buffer{}, exited: make(chan struct{})}
+	p := &process{said: &bytes.Buffer{}, exited: make(chan struct{})}
+	p.cmd = exec.CommandContext(ctx, program, args...)
 	p.cmd.Env = append(os.Environ(), vars...)
 	p.cmd.Stdout, p.cmd.Stderr = p.said, p.said
 	if err := p.cmd.Start(); err != nil {
@@ -227,7 +239,8 @@ func (p *process) accepts(ctx context.Context, network, address string) error {
 	}
 }
 
-// stop asks the process to end, and returns an error when it does not do so in good order. It may be called again.
+// stop asks the process to end, and returns an error when it does not do so in good order. It may be
+// called again.
 func (p *process) stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only when it has exited
 	select {

@@ -1,13 +1,16 @@
-// Command release-check shows that the modules of a checkout can be released: it serves them as a module proxy, and in
-// fresh modules outside of the tree it gets, builds and runs the examples and quick starts of the documentation.
+// Command release-check shows that the modules of a checkout can be released: it serves them as a module
+// proxy, and in fresh modules outside of the tree it gets, builds and runs the examples and quick starts
+// of the documentation.
 //
 // Usage, in the folder of this command (or "make release-check" at the root):
 //
 //	go run . [-root dir] module...
 //
-// Each argument is the folder of a nested module that is released beside the root, such as observe/gatehouseprom. The
-// version is the one that the nested modules require of the root. Nothing is sent anywhere: modules come from the
-// checkout and from the machine's module cache, and what is fetched goes into a cache of its own, which is deleted.
+// Each argument is the folder of a nested module that is released beside the root, such as
+// observe/gatehouseprom. The version is the one that the nested modules require of the root.
+// Modules come from the checkout and from the machine's module cache, which is filled first where it lacks
+// some; nothing is written into it under our own names. The users' modules have a cache of their own, which
+// is deleted.
 //
 // It needs redis-server in the path. GO names another go command.
 package main
@@ -15,6 +18,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -38,14 +42,15 @@ func main() {
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *root, flag.Args()); err != nil {
+	err := run(ctx, *root, flag.Args())
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, root string, nested []string) error {
-	root, err := filepath.Abs(root)
+func run(ctx context.Context, root string, nested []string) (err error) {
+	root, err = filepath.Abs(root)
 	if err != nil {
 		return err
 	}
@@ -62,7 +67,7 @@ func run(ctx context.Context, root string, nested []string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	e := &env{command: cmp.Or(os.Getenv("GO"), "go"), work: work, root: root}
 
 	for _, m := range release {
@@ -70,7 +75,7 @@ func run(ctx context.Context, root string, nested []string) error {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
 		// Users' builds need what the module itself needs: from here on, nothing comes from elsewhere.
-		if _, err := run1(ctx, filepath.Join(root, m.dir), nil, e.command, "mod", "download"); err != nil {
+		if _, err := output(ctx, filepath.Join(root, m.dir), nil, e.command, "mod", "download"); err != nil {
 			return err
 		}
 	}
@@ -81,7 +86,7 @@ func run(ctx context.Context, root string, nested []string) error {
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer func() { err = errors.Join(err, server.stop()) }()
 
 	for i, c := range consumers(release) {
 		begun := time.Now()
@@ -130,8 +135,8 @@ type released struct {
 	dir string
 }
 
-// release returns the modules to release, the root first. Each module of the tree that requires another one of the tree
-// must do so at the same version, and replace it by its folder.
+// release returns the modules to release, the root first. Each module of the tree that requires another
+// one of the tree must do so at the same version, and replace it by its folder.
 func (t tree) release(nested []string) ([]released, error) {
 	folders := map[string]string{} // module path -> folder
 	for dir, file := range t {
@@ -183,7 +188,7 @@ func (e *env) proxy() string { return filepath.Join(e.work, "proxy") }
 
 // isolate sets the variables of the go command, and collects the checksums of what the modules depend on.
 func (e *env) isolate(ctx context.Context, release []released) error {
-	cache, err := run1(ctx, e.root, nil, e.command, "env", "GOMODCACHE")
+	cache, err := output(ctx, e.root, nil, e.command, "env", "GOMODCACHE")
 	if err != nil {
 		return err
 	}
@@ -192,7 +197,8 @@ func (e *env) isolate(ctx context.Context, release []released) error {
 		"GOPROXY=" + files(e.proxy()) + "," + files(filepath.Join(strings.TrimSpace(cache), "cache", "download")),
 		"GONOPROXY=none", "GONOSUMDB=" + release[0].Path + "," + release[0].Path + "/*",
 		"GOMODCACHE=" + filepath.Join(e.work, "modcache"),
-		"GOFLAGS=-mod=mod -modcacherw -trimpath", // builds are cached from one check to the next only with -trimpath
+		// Without -trimpath, no build of one check is found in the build cache by the next.
+		"GOFLAGS=-mod=mod -modcacherw -trimpath",
 		"GOWORK=off",
 	}
 	for _, m := range release {
@@ -205,8 +211,8 @@ func (e *env) isolate(ctx context.Context, release []released) error {
 	return nil
 }
 
-// run1 runs a program and returns what it prints; an error has everything that it has said.
-func run1(ctx context.Context, dir string, vars []string, name string, args ...string) (string, error) {
+// output runs a program and returns what it prints; an error has everything that it has said.
+func output(ctx context.Context, dir string, vars []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), vars...)
 	said := &strings.Builder{}

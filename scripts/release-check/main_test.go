@@ -104,11 +104,13 @@ func TestReleaseIsRefused(t *testing.T) {
 		nested       []string
 		want         string
 	}{
-		"no requirement":      {extra, "", nil, "no nested module requires example.com/gate"},
-		"no replacement":      {extra + "require example.com/gate v0.1.0\n", "", nil, "does not replace it by ."},
-		"another replacement": {extra + strings.Replace(requireAndReplace, "../", "../../", 1), "", nil, "does not replace it by ."},
+		"no requirement": {extra, "", nil, "no nested module requires example.com/gate"},
+		"no replacement": {extra + "require example.com/gate v0.1.0\n", "", nil, "does not replace it by ."},
+		"another replacement": {extra + strings.Replace(requireAndReplace, "../", "../../", 1), "", nil,
+			"does not replace it by ."},
 		"two versions": {extra + requireAndReplace,
-			"module example.com/gate/other\n" + strings.ReplaceAll(requireAndReplace, "v0.1.0", "v0.2.0"), nil, "another module has v0."},
+			"module example.com/gate/other\n" + strings.ReplaceAll(requireAndReplace, "v0.1.0", "v0.2.0"), nil,
+			"another module has v0."},
 		"no such module": {extra + requireAndReplace, "", []string{"extra", "nowhere"}, "nowhere has no go.mod"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,11 +138,14 @@ func TestUsersGetTheReleaseAndNoMore(t *testing.T) {
 		graph  string
 		want   string
 	}{
-		"the root":            {[]released{root}, gets, ""},
-		"another version":     {[]released{root}, "example.com/user example.com/gate@v0.0.9\n", "example.com/gate@v0.1.0 is not in the build"},
-		"not the nested one":  {[]released{root, extra}, gets, "example.com/gate/extra@v0.1.0 is not in the build"},
-		"Prometheus as well":  {[]released{root}, gets + "example.com/gate@v0.1.0 github.com/prometheus/common@v1.0.0\n", "brings github.com/prometheus/ along"},
-		"Prometheus by extra": {[]released{root, extra}, gets + "example.com/user example.com/gate/extra@v0.1.0\nx github.com/prometheus/common@v1.0.0\n", ""},
+		"the root": {[]released{root}, gets, ""},
+		"another version": {[]released{root}, "example.com/user example.com/gate@v0.0.9\n",
+			"example.com/gate@v0.1.0 is not in the build"},
+		"not the nested one": {[]released{root, extra}, gets, "example.com/gate/extra@v0.1.0 is not in the build"},
+		"Prometheus as well": {[]released{root}, gets + "x github.com/prometheus/common@v1.0.0\n",
+			"brings github.com/prometheus/ along"},
+		"Prometheus by extra": {[]released{root, extra}, gets +
+			"example.com/user example.com/gate/extra@v0.1.0\nx github.com/prometheus/common@v1.0.0\n", ""},
 	} {
 		err := consumer{owners: c.owners}.owned(c.graph)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -10,8 +11,9 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// serveModule writes the folder dir into proxy as the only version of a module, in the form that GOPROXY=file://… reads
-// (https://go.dev/ref/mod#goproxy-protocol). As in a real release, nested modules are left out.
+// serveModule writes the folder dir into proxy as the only version of a module, in the form that
+// GOPROXY=file://… reads (https://go.dev/ref/mod#goproxy-protocol). As in a real release, nested modules
+// are left out.
 func serveModule(proxy string, m module.Version, dir string) error {
 	escaped, err := module.EscapePath(m.Path)
 	if err != nil {
@@ -32,7 +34,11 @@ func serveModule(proxy string, m module.Version, dir string) error {
 	if err != nil {
 		return err
 	}
-	for name, text := range map[string][]byte{"list": []byte(m.Version + "\n"), m.Version + ".info": info, m.Version + ".mod": gomod} {
+	for name, text := range map[string][]byte{
+		"list":              []byte(m.Version + "\n"),
+		m.Version + ".info": info,
+		m.Version + ".mod":  gomod,
+	} {
 		if err := os.WriteFile(filepath.Join(to, name), text, 0o644); err != nil {
 			return err
 		}
@@ -41,9 +47,6 @@ func serveModule(proxy string, m module.Version, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := zip.CreateFromDir(packed, m, dir); err != nil {
-		packed.Close()
-		return err
-	}
-	return packed.Close()
+	err = zip.CreateFromDir(packed, m, dir)
+	return errors.Join(err, packed.Close())
 }
