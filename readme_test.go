@@ -88,13 +88,23 @@ func TestREADMEStepsThroughTheScript(t *testing.T) {
 	}
 }
 
-// TestREADMENamesWhatIsThere: files, make targets and directories that the README and CONTRIBUTING name exist.
+// TestREADMENamesWhatIsThere: files, headings, make targets and directories that the documents name exist.
 func TestREADMENamesWhatIsThere(t *testing.T) {
-	for _, file := range []string{"README.md", "CONTRIBUTING.md"} {
+	files, err := filepath.Glob("docs/*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, file := range append(files, "README.md", "CONTRIBUTING.md", "SECURITY.md") {
 		text := read(t, file)
-		for _, link := range regexp.MustCompile(`\]\(([^):#]+)\)`).FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(link[1]); err != nil {
+		for _, link := range regexp.MustCompile(`\]\(([^):#]*)(#[^)]+)?\)`).FindAllStringSubmatch(text, -1) {
+			target := file
+			if link[1] != "" {
+				target = filepath.Join(filepath.Dir(file), link[1])
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: %v", file, err)
+			} else if anchor := strings.TrimPrefix(link[2], "#"); anchor != "" && !anchors(read(t, target))[anchor] {
+				t.Errorf("%s: %s has no heading for #%s", file, target, anchor)
 			}
 		}
 		makefile := read(t, "Makefile")
@@ -104,4 +114,18 @@ func TestREADMENamesWhatIsThere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// anchors are what links into a document can name: its headings in the form that they get on a web page, and the IDs
+// that it sets itself.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		kept := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		all[strings.ReplaceAll(kept, " ", "-")] = true
+	}
+	for _, id := range regexp.MustCompile(`<a id="([^"]+)">`).FindAllStringSubmatch(text, -1) {
+		all[id[1]] = true
+	}
+	return all
 }

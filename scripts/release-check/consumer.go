@@ -136,9 +136,11 @@ func (c consumer) owned(graph string) error {
 	if len(c.owners) > 1 {
 		return nil
 	}
-	for _, prefix := range unwanted {
-		if strings.Contains(graph, " "+prefix) {
-			return fmt.Errorf("the root module brings %s along:\n%s", prefix, graph)
+	for edge := range strings.Lines(graph) {
+		for _, prefix := range unwanted {
+			if strings.Contains(edge, " "+prefix) {
+				return fmt.Errorf("the root module brings %s along: %s", prefix, strings.TrimSpace(edge))
+			}
 		}
 	}
 	return nil
