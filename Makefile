@@ -4,20 +4,30 @@ GO            ?= go
 TESTFLAGS     ?=
 BENCHFLAGS    ?=
 GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GO_TEST        = $(GO) test -race -shuffle=on -count=1 $(TESTFLAGS)
+
+# The nested modules: all folders with a go.mod of their own, and which of them are released.
+MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod)))
+RELEASED := echov5mw observe/gatehouseotel observe/gatehouseprom
+
+# $(call in-each,folders,command) runs a command in each folder, and ends at the first that fails.
+in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || exit 1; done
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak fuzz lint examples cover bench redis
+.PHONY: help demo test soak fuzz lint tidy examples cover bench release-check redis
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## run the demo server, on a Redis inside the process or on REDIS_URL
 	@$(GO) run ./examples/demo
 
+# The nested modules are tested beside the root, one after the other; their output follows the root's.
 test: redis ## run all tests, those on real Redis servers included
-	$(GO) test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
-	cd echov5mw && $(GO) test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
-	cd examples/orders && $(GO) test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
+	@log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/null; exit 1' INT TERM; status=0; \
+	( $(call in-each,$(MODULES),$(GO_TEST) ./...) ) >"$$log" 2>&1 & \
+	$(GO_TEST) ./... || status=1; \
+	wait $$! || status=1; cat "$$log"; exit $$status
 
 soak: redis ## run the long versions of the tests (minutes)
 	GATEHOUSE_SOAK=1 $(GO) test -race -shuffle=on -count=1 -timeout=60m $(TESTFLAGS) ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance
@@ -31,9 +41,10 @@ fuzz: ## fuzz each fuzz test for 20 seconds
 	done
 
 lint: ## run the linters
-	$(GO) vet ./...
-	$(GOLANGCI_LINT) run ./...
-	cd echov5mw && $(GO) vet ./... && $(GOLANGCI_LINT) run ./...
+	@$(call in-each,. $(MODULES),$(GO) vet ./... && $(GOLANGCI_LINT) run ./...)
+
+tidy: ## check that each go.mod and go.sum is tidy
+	@$(call in-each,. $(MODULES),$(GO) mod tidy -diff)
 
 examples: ## build the examples
 	$(GO) build -o /dev/null ./examples/gin
@@ -46,11 +57,14 @@ examples: ## build the examples
 
 cover: redis ## show the coverage of each package
 	$(GO) test -count=1 -cover ./...
-	cd echov5mw && $(GO) test -count=1 -cover ./...
+	@$(call in-each,$(MODULES),$(GO) test -count=1 -cover ./...)
 
 bench: ## compare with others (minutes), and write bench/RESULTS.md and bench/PAGES.md
 	@scripts/install-test-programs wrk
 	cd bench && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^Test(Report|Pages)$$' -count=1 -timeout=60m -args -out RESULTS.md -pages PAGES.md $(BENCHFLAGS)
+
+release-check: redis ## get, build and run all modules as users will, from the checkout as a module proxy
+	@cd scripts/release-check && GO=$(GO) $(GO) run . $(RELEASED)
 
 redis: # install what the tests start, where that can be done
 	@scripts/install-test-programs

@@ -21,11 +21,16 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestREADMEShowsCodeThatCompiles: each block of Go in the README stands in a file of examples, whatever its indent.
+// TestREADMEShowsCodeThatCompiles: each block of Go in the README stands in a file of examples, here or in the
+// nested module that the block is about, whatever its indent.
 func TestREADMEShowsCodeThatCompiles(t *testing.T) {
-	files, err := filepath.Glob("example_*test.go")
-	if err != nil || len(files) < 2 {
-		t.Fatalf("%q, %v", files, err)
+	var files []string
+	for _, pattern := range []string{"example_*test.go", "*/example_*test.go", "observe/*/example_*test.go"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %q, %v", pattern, found, err)
+		}
+		files = append(files, found...)
 	}
 	compiled := ""
 	for _, file := range files {
@@ -83,20 +88,44 @@ func TestREADMEStepsThroughTheScript(t *testing.T) {
 	}
 }
 
-// TestREADMENamesWhatIsThere: files, make targets and directories that the README and CONTRIBUTING name exist.
+// TestREADMENamesWhatIsThere: files, headings, make targets and directories that the documents name exist.
 func TestREADMENamesWhatIsThere(t *testing.T) {
-	for _, file := range []string{"README.md", "CONTRIBUTING.md"} {
+	files, err := filepath.Glob("docs/*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, file := range append(files, "README.md", "CONTRIBUTING.md", "SECURITY.md") {
 		text := read(t, file)
-		for _, link := range regexp.MustCompile(`\]\(([^):#]+)\)`).FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(link[1]); err != nil {
+		for _, link := range regexp.MustCompile(`\]\(([^):#]*)(#[^)]+)?\)`).FindAllStringSubmatch(text, -1) {
+			target := file
+			if link[1] != "" {
+				target = filepath.Join(filepath.Dir(file), link[1])
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: %v", file, err)
+			} else if anchor := strings.TrimPrefix(link[2], "#"); anchor != "" && !anchors(read(t, target))[anchor] {
+				t.Errorf("%s: %s has no heading for #%s", file, target, anchor)
 			}
 		}
 		makefile := read(t, "Makefile")
-		for _, target := range regexp.MustCompile("(?m)(?:^|`)make ([a-z]+)").FindAllStringSubmatch(text, -1) {
+		for _, target := range regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)").FindAllStringSubmatch(text, -1) {
 			if !strings.Contains(makefile, "\n"+target[1]+": ") {
 				t.Errorf("%s: there is no make %s", file, target[1])
 			}
 		}
 	}
+}
+
+// anchors are what links into a document can name: its headings in the form that they get on a web page, and the IDs
+// that it sets itself.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		kept := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		all[strings.ReplaceAll(kept, " ", "-")] = true
+	}
+	for _, id := range regexp.MustCompile(`<a id="([^"]+)">`).FindAllStringSubmatch(text, -1) {
+		all[id[1]] = true
+	}
+	return all
 }

@@ -5,7 +5,7 @@ go 1.25.0
 replace github.com/gatehouse-go/gatehouse => ../
 
 require (
-	github.com/gatehouse-go/gatehouse v0.0.0-00010101000000-000000000000
+	github.com/gatehouse-go/gatehouse v0.1.0
 	github.com/gin-gonic/gin v1.10.1
 	github.com/go-chi/httprate v0.16.1
 	github.com/go-redis/redis_rate/v10 v10.0.1
@@ -35,7 +35,6 @@ require (
 	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/cpuid/v2 v2.2.10 // indirect
-	github.com/kr/text v0.2.0 // indirect
 	github.com/labstack/gommon v0.4.2 // indirect
 	github.com/leodido/go-urn v1.4.0 // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect

@@ -6,7 +6,7 @@ replace github.com/gatehouse-go/gatehouse => ../
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/gatehouse-go/gatehouse v0.0.0-00010101000000-000000000000
+	github.com/gatehouse-go/gatehouse v0.1.0
 	github.com/labstack/echo/v5 v5.3.1
 	github.com/redis/go-redis/v9 v9.22.0
 )

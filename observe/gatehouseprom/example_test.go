@@ -1,4 +1,4 @@
-package gatehouse_test
+package gatehouseprom_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/observe/gatehouseprom"
 )
 
-func Example_observe() {
+func Example() {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
