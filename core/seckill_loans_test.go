@@ -149,7 +149,7 @@ func TestLoansWithLostReplies(t *testing.T) {
 		b.Client = b.NewClientWith(t, faults)
 		g := newEngine(b).Seckill("s", SeckillOptions{})
 		for i, script := range []*Script{
-			seckillBeginScript, seckillOpenScript, seckillRootScript, seckillCollectScript, seckillLendScript, seckillAcceptScript,
+			seckillBeginScript, seckillOpenScript, seckillRootScript, seckillSweepScript, seckillLendScript, seckillAcceptScript,
 			seckillFinishScript, seckillReserveScript, seckillFindScript, seckillConfirmScript, seckillCloseScript,
 		} {
 			faults.SwallowReply(script.sha)
@@ -316,7 +316,7 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 			e := newEngine(b, withClock(clock))
 			e.rdb = oneByOne{b.Client, new(sync.Mutex), func(cmd redis.Cmder) {
 				args := cmd.Args()
-				if args[1] != seckillCollectScript.sha || asked == 10 {
+				if args[1] != seckillSweepScript.sha || asked == 10 {
 					return
 				}
 				asked++

@@ -24,10 +24,12 @@ local ban, strikes = KEYS[1], KEYS[2]
 local call, decay, max, period = ARGV[1], ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0
 local first, longest, length, now = ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0, tonumber(ARGV[8])
 
+-- shared clock_micro
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+-- end clock_micro
 
 local begin, finish, level = now, now, 0
 

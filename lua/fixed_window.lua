@@ -16,13 +16,13 @@
 --                  absent when it is the first
 
 local limits = #KEYS
-local cost, stamp = ARGV[limits * 2 + 1], ARGV[limits * 2 + 2]
-cost = cost and cost + 0 or 1
-if not stamp then
+local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
+-- shared clock_micro
+if not now then
   local time = redis.call('TIME')
-  stamp = time[1] .. string.sub('00000' .. time[2], -6)
+  now = time[1] * 1000000 + time[2]
 end
-local now = stamp + 0
+-- end clock_micro
 local need = cost > 0 and cost or 1
 
 local speaks, remaining, retry
@@ -43,14 +43,16 @@ for i = 1, limits do
   end
 
   local left = ARGV[i * 2 - 1] - taken[i]
-  if left < need then
-    local wait = over - now
+  local wait = left < need and over - now
+  -- shared limits_speak
+  if wait then
     if not retry or wait > retry then
       speaks, remaining, retry = i, left, wait
     end
   elseif not retry and (not speaks or left - cost < remaining) then
     speaks, remaining = i, left - cost
   end
+  -- end limits_speak
 end
 
 if speaks == 1 then

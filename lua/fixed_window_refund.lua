@@ -10,13 +10,15 @@
 -- Returns the number of units given back to the limit that got most back.
 
 local refund, limits = KEYS[1], #KEYS - 1
-local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, ARGV[limits * 2 + 3]
+local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, tonumber(ARGV[limits * 2 + 3])
+-- shared clock_micro
 if not now then
   local time = redis.call('TIME')
-  now = time[1] .. string.sub('00000' .. time[2], -6)
+  now = time[1] * 1000000 + time[2]
 end
-now = now + 0
+-- end clock_micro
 
+-- shared refund_once
 local longest = 0
 for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
@@ -31,6 +33,7 @@ end
 if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, REMEMBER) + 2000) then
   return 0
 end
+-- end refund_once
 
 local given = 0
 for i = 1, limits do

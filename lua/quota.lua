@@ -27,10 +27,12 @@ local max, item, operation = tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local given, call, now = ARGV[7] == '1', ARGV[8], tonumber(ARGV[9])
 local share = 8 -- calls that are remembered of one item: nobody shares with more than a few
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 if now < begins or now >= ends then
   return {'day_rolled', 0, 0, now}
 end

@@ -41,10 +41,12 @@ if sum ~= tonumber(total) then
   return redis.error_reply('GATEHOUSE the amounts are not the total of ' .. packet)
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 if now >= tonumber(expires) then
   return 'expired'
 end

@@ -41,10 +41,12 @@ elseif amount then
   return {'duplicate', 0, tonumber(amount), left, count}
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 if refunded or now >= expires then -- refunded: also when the clock was set back since
   return {'closed', 0, 0, left, count}
 elseif left == 0 then

@@ -20,10 +20,12 @@ local total, expires, refunded = tonumber(p[1]), tonumber(p[2]), tonumber(p[3])
 if refunded then
   return {'ok', refunded}
 end
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 if now < expires then
   return {'early', 0}
 end

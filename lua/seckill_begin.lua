@@ -20,10 +20,12 @@ local r = redis.call('HMGET', root, 'buckets', 'epoch', 'ready', 'sale')
 if not r[1] and tonumber(buckets) < 2 then
   return {'none', 0, '', '0', '0', '0', '0', '0', '0'}
 elseif not r[1] then
+  -- shared clock
   if not now then
     local time = redis.call('TIME')
     now = time[1] * 1000 + math.floor(time[2] / 1000)
   end
+  -- end clock
   local closes, keep = tonumber(ARGV[4]), tonumber(ARGV[7])
   r = {buckets, string.format('%.0f', now), '0', table.concat(ARGV, ' ', 2, 7)}
   redis.call('HSET', root, 'buckets', r[1], 'epoch', r[2], 'ready', r[3], 'sale', r[4])

@@ -22,11 +22,13 @@ local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', '
 if not s[1] then
   return {'not_ready', 0, '', 0, 0, 0}
 end
+-- shared sale_stock
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
 local closes, keep = tonumber(s[5]), tonumber(s[6])
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
+-- end sale_stock
 
 local record = redis.call('HGET', reservations, id)
 if not record then
@@ -40,26 +42,30 @@ elseif state == 'expired' then
   return {'ok', 1, buyer, quantity, left, stock}
 end
 if call ~= '' then
-  local others, told = '', false
+  -- shared other_callers
+  local others, told = {}, false
   for one in string.gmatch(callers, '%S+') do
     if one == call then
       told = true
     else
-      others = others .. ' ' .. one
+      others[#others + 1] = one
     end
   end
-  if told and (stays or others ~= '') then
-    redis.call('HSET', reservations, id, 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. others)
+  -- end other_callers
+  if told and (stays or #others > 0) then
+    redis.call('HSET', reservations, id, table.concat({'held', buyer, units, finish, unpack(others)}, ' '))
   end
-  if stays or not told or others ~= '' then
+  if stays or not told or #others > 0 then
     return {'ok', 1, buyer, quantity, left, stock}
   end
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 -- ZREM goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
 redis.call('ZREM', holds, id)
@@ -74,8 +80,10 @@ if outbox then
   redis.call('XADD', outbox, '*', 'event', 'cancelled', 'id', id, 'buyer', buyer, 'quantity', units)
 end
 
+-- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 return {'ok', 0, buyer, quantity, left, stock}

@@ -24,15 +24,19 @@ if last ~= number or units == '0' then
   return 0
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 -- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+-- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 redis.call('HSET', sale, 'lent|' .. to, number .. ' 0')
 return 1

@@ -24,11 +24,13 @@ local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', '
 if not s[1] then
   return {'not_ready', 0, 0}
 end
+-- shared sale_stock
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
 local closes, keep = tonumber(s[5]), tonumber(s[6])
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
+-- end sale_stock
 
 local number, under_way = string.match(s[7] or '0 0', '^(%d+) (%d+)$')
 number, under_way = tonumber(number), tonumber(under_way)
@@ -38,10 +40,12 @@ elseif left == 0 then
   return {'none', 0, 0}
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 local lent = math.min(left, math.max(want, math.floor(left / 2)))
 local units = string.format('%.0f', lent)
@@ -54,8 +58,10 @@ if outbox then
   redis.call('XADD', outbox, '*', 'event', 'lent', 'id', from .. '-' .. to .. '-' .. string.format('%.0f', number), 'quantity', units)
 end
 
+-- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 return {'ok', number, lent}

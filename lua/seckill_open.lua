@@ -34,10 +34,12 @@ if redis.call('EXISTS', sale) == 1 then
   return redis.call('HEXISTS', sale, 'buckets') == 1 and 2 or 0
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 if epoch == '' then
   epoch = string.format('%.0f', now)
 end
@@ -49,8 +51,10 @@ if outbox then
   redis.call('XADD', outbox, '*', 'event', 'opened', 'quantity', stock, 'epoch', epoch)
 end
 
+-- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 return 1

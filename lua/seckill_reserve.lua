@@ -28,31 +28,37 @@ local id, buyer, units, reclaim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local quantity = tonumber(units)
 local call, now = ARGV[5], tonumber(ARGV[6])
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
-local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'opens', 'closes', 'per_buyer', 'hold', 'keep')
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'opens', 'per_buyer', 'hold')
 if not s[1] then
   return {'not_ready', 0, '', 0, 0, 0, 0}
 end
+-- shared sale_stock
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
-local opens, closes, per_buyer = tonumber(s[5]), tonumber(s[6]), tonumber(s[7])
-local hold, keep = tonumber(s[8]), tonumber(s[9])
+local closes, keep = tonumber(s[5]), tonumber(s[6])
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
-
-local ttl = keep + math.max(closes - now, 0)
+-- end sale_stock
+local opens, per_buyer, hold = tonumber(s[7]), tonumber(s[8]), tonumber(s[9])
 
 -- Lets all keys live on together: the sale has changed.
 local function extend()
+  -- shared keep_keys
+  local ttl = keep + math.max(closes - now, 0)
   for _, key in ipairs(KEYS) do
     redis.call('PEXPIRE', key, ttl)
   end
+  -- end keep_keys
 end
 
+-- shared sale_expire
 -- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as well, since the
 -- script has written.
 local function expire(reservation)
@@ -70,6 +76,7 @@ local function expire(reservation)
     redis.call('XADD', outbox, '*', 'event', 'expired', 'id', reservation, 'buyer', who, 'quantity', back)
   end
 end
+-- end sale_expire
 
 local record = redis.call('HGET', reservations, id)
 if record then

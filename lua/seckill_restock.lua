@@ -20,11 +20,14 @@ local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', '
 if not s[1] then
   return {'not_ready', 0, 0, 0, 0, ''}
 end
+-- shared sale_stock
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
-local closes, keep, epoch = tonumber(s[5]), tonumber(s[6]), s[7] or ''
+local closes, keep = tonumber(s[5]), tonumber(s[6])
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
+-- end sale_stock
+local epoch = s[7] or ''
 
 local done = redis.call('HGET', reservations, 'restock|' .. id)
 if done then
@@ -35,10 +38,12 @@ elseif stock + units > 2^53 - 1 then
   return {'too_many', stock, left, held, sold, epoch}
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 redis.call('HSET', reservations, 'restock|' .. id, units)
 stock = redis.call('HINCRBY', sale, 'stock', units)
@@ -48,8 +53,10 @@ if outbox then
   redis.call('XADD', outbox, '*', 'event', 'restocked', 'id', id, 'quantity', units)
 end
 
+-- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 return {'ok', stock, left, held, sold, epoch}

@@ -21,10 +21,12 @@ if not r[1] then
   return {'none', 0, '', 0, 0}
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 local before, closes, after, keep = string.match(r[4], '^(%d+ %d+ )(%d+)( %d+ %d+ (%d+))$')
 closes, keep = tonumber(closes), tonumber(keep)

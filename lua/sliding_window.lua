@@ -19,14 +19,13 @@
 --       retry      microseconds until the same cost fits
 
 local log, max, window = KEYS[1], ARGV[1], ARGV[2] * 1000
-local cost, now = ARGV[3], ARGV[4]
-cost = cost and cost + 0 or 1
-if now then
-  now = now + 0
-else
+local cost, now = tonumber(ARGV[3]) or 1, tonumber(ARGV[4])
+-- shared clock_micro
+if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+-- end clock_micro
 local need = cost > 0 and cost or 1
 local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
 local at = math.ceil(now / grain)
@@ -41,14 +40,17 @@ if count > 0 then
 end
 local renew = not next
 if next and (next <= now or max - count < need - 1) then
-  leaves = function(unit)
+  -- shared window_leaves
+  leaves = function(unit, at, grain, window)
     local age = (at - unit + 2147483648) % 4294967296 - 2147483648
     return (at - age) * grain + window
   end
+  -- end window_leaves
 end
 
--- Mostly none or one has left; after a pause many have, and are read in chunks.
 if next and next <= now then
+  -- shared window_gone
+  -- Mostly one has left; after a pause many have, and are read in chunks.
   local first, unit, chunk = next, nil, nil
   repeat
     gone = gone + 1
@@ -60,9 +62,11 @@ if next and next <= now then
       end
       unit = chunk[(gone - 2) % 50 + 1]
     end
-    next = unit and leaves(unit)
+    next = unit and leaves(unit, at, grain, window)
   until not next or next > now
-  renew = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
+  local moved = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4) -- to another quarter
+  -- end window_gone
+  renew = moved
 end
 
 local left = max - count + gone
@@ -70,7 +74,7 @@ if left < need then
   local free = next
   if need - left > 1 then
     -- Several units have to leave, and the attempt fits when the last of them does; after a clock was set back, not before the head.
-    free = math.max(next, leaves(redis.call('LINDEX', log, gone + need - left - 1)))
+    free = math.max(next, leaves(redis.call('LINDEX', log, gone + need - left - 1), at, grain, window))
   end
   if cost > 0 and gone > 50 then
     redis.call('LTRIM', log, gone, '-1')
@@ -82,6 +86,7 @@ if cost == 0 then
   return {1, left, now}
 end
 
+-- shared window_push
 local unit = (at + 2147483648) % 4294967296 - 2147483648
 redis.call('RPUSH', log, unit)
 if cost > 1 then
@@ -93,6 +98,7 @@ if cost > 1 then
     redis.call('RPUSH', log, unpack(units, 1, math.min(cost - from + 1, 1000)))
   end
 end
+-- end window_push
 if gone == 1 then
   redis.call('LPOP', log)
 elseif gone > 1 then

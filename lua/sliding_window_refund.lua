@@ -12,13 +12,13 @@
 
 local refund, limits = KEYS[1], #KEYS - 1
 local cost, stamp = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0
-local now = ARGV[limits * 2 + 3]
-if now and now ~= '' then
-  now = now + 0
-else
+local now = tonumber(ARGV[limits * 2 + 3])
+-- shared clock_micro
+if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+-- end clock_micro
 local WRAP = 1000000000000000
 
 -- The mark is for units of other attempts with the same stamp: without any, a second call would find nothing anyway. It must not last
@@ -42,10 +42,15 @@ local function one_by_one(log, window)
   local removed = redis.call('LREM', log, cost, unit)
   local head = removed > 0 and redis.call('LINDEX', log, '0')
   if head then -- another one maybe, so the TTL is renewed as in sliding_window.lua
-    local at = math.ceil(now / grain)
-    local age = (at - head + 2147483648) % 4294967296 - 2147483648
-    local leaves = math.max((at - age) * grain + window, now)
-    redis.call('PEXPIRE', log, math.ceil((leaves - now + window * 1.25) / 1000) + 1000)
+    local leaves
+    -- shared window_leaves
+    leaves = function(unit, at, grain, window)
+      local age = (at - unit + 2147483648) % 4294967296 - 2147483648
+      return (at - age) * grain + window
+    end
+    -- end window_leaves
+    local next = math.max(leaves(head, math.ceil(now / grain), grain, window), now)
+    redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000)
   end
   return removed
 end

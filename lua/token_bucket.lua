@@ -17,21 +17,23 @@
 --                  absent when it is the first
 
 local limits = #KEYS
-local cost, stamp = ARGV[limits * 2 + 1], ARGV[limits * 2 + 2]
-cost = cost and cost + 0 or 1
-if not stamp then
+local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
+-- shared clock_micro
+if not now then
   local time = redis.call('TIME')
-  stamp = time[1] .. string.sub('00000' .. time[2], -6)
+  now = time[1] * 1000000 + time[2]
 end
-local now = stamp + 0
-local need = math.max(cost, 1)
+-- end clock_micro
+local need = cost > 0 and cost or 1
 
+-- shared bucket_span
 -- The microseconds in which so many units flow in, units * window / max, rounded up. It is exact: all numbers here are
 -- integers, and with units below 2 * max none reaches 2^53, as units * window might.
 local function span(units, max, window)
   local rest = window % max
   return units * ((window - rest) / max) + math.ceil(units * rest / max)
 end
+-- end bucket_span
 
 local speaks, remaining, retry
 local moment, buckets = now, {}
@@ -61,14 +63,16 @@ for i = 1, limits do
   end
 
   local left = all - taken
-  if left < need then
-    local wait = span(taken + need, max, window) - room
+  local wait = left < need and span(taken + need, max, window) - room
+  -- shared limits_speak
+  if wait then
     if not retry or wait > retry then
       speaks, remaining, retry = i, left, wait
     end
   elseif not retry and (not speaks or left - cost < remaining) then
     speaks, remaining = i, left - cost
   end
+  -- end limits_speak
 
   taken = taken + cost
   if taken >= max then

@@ -10,19 +10,24 @@
 -- Returns the cost when a bucket took any of it back, else 0.
 
 local refund, limits = KEYS[1], #KEYS - 1
-local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, ARGV[limits * 2 + 3]
+local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, tonumber(ARGV[limits * 2 + 3])
+-- shared clock_micro
 if not now then
   local time = redis.call('TIME')
-  now = time[1] .. string.sub('00000' .. time[2], -6)
+  now = time[1] * 1000000 + time[2]
 end
-now = now + 0
+-- end clock_micro
 
--- As in token_bucket.
+-- shared bucket_span
+-- The microseconds in which so many units flow in, units * window / max, rounded up. It is exact: all numbers here are
+-- integers, and with units below 2 * max none reaches 2^53, as units * window might.
 local function span(units, max, window)
   local rest = window % max
   return units * ((window - rest) / max) + math.ceil(units * rest / max)
 end
+-- end bucket_span
 
+-- shared refund_once
 local longest = 0
 for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
@@ -37,6 +42,7 @@ end
 if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, REMEMBER) + 2000) then
   return 0
 end
+-- end refund_once
 
 local given = 0
 for i = 1, limits do

@@ -5,8 +5,8 @@
 -- ARGV  none
 -- Returns 1, or 0 when there is no such key or it does not expire: then nothing is written.
 
-local expires = redis.call('PEXPIRETIME', KEYS[1])
-if expires < 0 then
+local ttl = redis.call('PTTL', KEYS[1]) -- a script's clock stands still
+if ttl < 0 then
   return 0
 end
-return redis.call('PEXPIREAT', KEYS[1], expires)
+return redis.call('PEXPIRE', KEYS[1], ttl)

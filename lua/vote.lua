@@ -50,10 +50,12 @@ local opens, closes, keep, remember = tonumber(ARGV[10]), tonumber(ARGV[11]), to
 local parts, call, now = ARGV[14], ARGV[15], tonumber(ARGV[19])
 local full, most, none = 64, 256 * 65536 - 1, string.rep('\0', 4)
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 local ballot, day = choice .. ' ' .. weight, ''
 if per_day > 0 then
   day = ARGV[8]
@@ -69,11 +71,14 @@ elseif not b[1] and redis.call('EXISTS', voters) == 1 then
   return redis.error_reply('GATEHOUSE the records of ' .. voters .. ' have lost their book: nobody knows who has voted')
 end
 
+-- shared vote_number
 local function number(slot)
   local high, middle, low = string.byte(slot, 1, 3)
   return (high * 256 + middle) * 256 + low
 end
+-- end vote_number
 
+-- shared vote_find
 -- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
@@ -99,6 +104,7 @@ local function find()
   end
   return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
 end
+-- end vote_find
 
 local index, half, mine, rest = find()
 if slots > 0 and #mine == 0 and rest == '' and redis.call('HEXISTS', voters, index) == 0 then

@@ -27,10 +27,12 @@ local voter, choice, closes, remember = ARGV[1], ARGV[2], tonumber(ARGV[3]), ton
 local parts, call, now = ARGV[5], ARGV[6], tonumber(ARGV[10])
 local none = string.rep('\0', 4)
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 local b = redis.call('HMGET', book, ':parts', ':buckets', ':slots')
 local buckets, slots = tonumber(b[2] or 1), tonumber(b[3] or 0)
@@ -38,11 +40,14 @@ if b[1] and b[1] ~= parts then
   return {'spread', 0, 0, tonumber(b[1]), {}}
 end
 
+-- shared vote_number
 local function number(slot)
   local high, middle, low = string.byte(slot, 1, 3)
   return (high * 256 + middle) * 256 + low
 end
+-- end vote_number
 
+-- shared vote_find
 -- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
@@ -68,6 +73,7 @@ local function find()
   end
   return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
 end
+-- end vote_find
 
 local index, _, mine, rest = find()
 local cast, choices, place, weight = 0, {}, nil, 0
@@ -112,12 +118,16 @@ if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
 end
 local slot, count = mine[place], #mine
 table.remove(mine, place)
+-- shared vote_last_turn
 if place == count then -- the voter's last turn: it is kept, so that nobody gets it again
   mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
 end
+-- end vote_last_turn
+-- shared vote_store
 redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
 redis.call('HSET', book, ':slots', slots - count + #mine)
 redis.call('HINCRBY', book, ':changes', 1)
+-- end vote_store
 if remember == 0 then
   remember = redis.call('PTTL', voters)
 end

@@ -13,10 +13,12 @@
 local book, parts = KEYS[3], ARGV[1]
 local opens, closes, keep, now = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 local stored = redis.call('HGET', book, ':parts')
 if now < opens or (closes > 0 and now >= closes) then
@@ -26,7 +28,10 @@ if not stored then
   redis.call('HSET', book, ':parts', parts)
 end
 -- Who asked may vote in another part as long as he remembers the answer, and it has to outlive those votes.
+-- shared keep_keys
+local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, keep + math.max(closes - now, 0))
+  redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 return {tonumber(stored or parts), 1}

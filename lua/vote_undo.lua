@@ -27,14 +27,17 @@ end
 if string.sub(stored, 1, 13) ~= 'v' .. voter then
   return 0
 end
+local callers = string.sub(stored, 22)
+-- shared other_callers
 local others, told = {}, false
-for one in string.gmatch(string.sub(stored, 22), '%S+') do
+for one in string.gmatch(callers, '%S+') do
   if one == call then
     told = true
   else
     others[#others + 1] = one
   end
 end
+-- end other_callers
 if not told then
   return 0
 end
@@ -46,11 +49,14 @@ end
 local b = redis.call('HMGET', book, ':buckets', ':slots')
 local buckets, slots = tonumber(b[1] or 1), tonumber(b[2] or 0)
 
+-- shared vote_number
 local function number(slot)
   local high, middle, low = string.byte(slot, 1, 3)
   return (high * 256 + middle) * 256 + low
 end
+-- end vote_number
 
+-- shared vote_find
 -- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
@@ -76,14 +82,18 @@ local function find()
   end
   return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
 end
+-- end vote_find
 
 local index, _, mine, rest = find()
-local slot, old, place = string.sub(stored, 14, 17), string.sub(stored, 18, 21), nil
+local slot, old = string.sub(stored, 14, 17), string.sub(stored, 18, 21)
+-- shared vote_place
+local place
 for i, one in ipairs(mine) do
   if one == slot then
     place = i
   end
 end
+-- end vote_place
 
 -- DEL goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
 redis.call('DEL', operation)
@@ -104,12 +114,16 @@ table.remove(mine, place)
 if old ~= none then
   table.insert(mine, place, old)
 end
+-- shared vote_last_turn
 if place == count then -- the voter's last turn: it is kept, so that nobody gets it again
   mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
 end
+-- end vote_last_turn
+-- shared vote_store
 redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
 redis.call('HSET', book, ':slots', slots - count + #mine)
 redis.call('HINCRBY', book, ':changes', 1)
+-- end vote_store
 if audit then
   redis.call('XADD', audit, '*', 'event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],
     'origin', ARGV[6], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', old_choice, 'was', old_weight)

@@ -25,6 +25,7 @@ end
 local b = redis.call('HMGET', book, ':buckets', ':slots', ':ballots')
 local buckets, slots, ballots = tonumber(b[1] or 1), tonumber(b[2] or 0), tonumber(b[3] or 0)
 
+-- shared vote_find
 -- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
@@ -50,14 +51,18 @@ local function find()
   end
   return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
 end
+-- end vote_find
 
 local index, _, mine, rest = find()
-local slot, place = pack(kind, turn), nil
+local slot = pack(kind, turn)
+-- shared vote_place
+local place
 for i, one in ipairs(mine) do
   if one == slot then
     place = i
   end
 end
+-- end vote_place
 local choice, weight, day = string.match(redis.call('HGET', book, '#' .. kind) or '', '^(%S*) (%d+)( ?%d*)$')
 if not place or weight == '0' then
   if redis.call('GET', run) == event then
@@ -90,14 +95,19 @@ end
 local count = #mine
 if not again then
   mine[place] = pack(voided, turn)
-elseif place == count then -- the voter's last turn: it is kept, so that nobody gets it again
-  mine[place] = pack(0, turn)
 else
   table.remove(mine, place)
+  -- shared vote_last_turn
+  if place == count then -- the voter's last turn: it is kept, so that nobody gets it again
+    mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
+  end
+  -- end vote_last_turn
 end
+-- shared vote_store
 redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
 redis.call('HSET', book, ':slots', slots - count + #mine)
 redis.call('HINCRBY', book, ':changes', 1)
+-- end vote_store
 redis.call('XADD', audit, '*', 'event', 'voided', 'voter', ARGV[6], 'choice', choice, 'weight', weight, 'id', ARGV[7],
   'origin', ARGV[8], 'slot', ARGV[2], 'former', '', 'was', '')
 redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- it may be a new key: turned on later, or deleted
