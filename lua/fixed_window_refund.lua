@@ -1,12 +1,13 @@
--- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that go on. A window
--- that has all its units back is as if it had never begun.
+-- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that go
+-- on. A window that has all its units back is as if it had never begun.
 --
 -- KEYS  1 refund         string, marks this attempt as given back
---       2 count          string, as fixed_window writes it; further limits have their counts in 3, 4 and so on
+--       2 count          string, as fixed_window writes it; further limits have their counts in 3, 4 and so
+--                        on
 -- ARGV  1 max, 2 window  as for fixed_window when it allowed the attempt; further limits follow
 --       then cost        units that the attempt took
 --       then stamp       what fixed_window returned for it
---       then now         microseconds since 1970; absent: the server's clock
+--       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns the number of units given back to the limit that got most back.
 
 local refund, limits = KEYS[1], #KEYS - 1
@@ -24,8 +25,8 @@ for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
 end
 
--- The mark must not last long, because refused requests give back what earlier rules took: each leaves a mark. What is older
--- than the mark would be is not given back.
+-- The mark must not last long, because refused requests give back what earlier rules took: each leaves a
+-- mark. What is older than the mark would be is not given back.
 local REMEMBER = 600000
 if now - stamp > REMEMBER * 1000 then
   return 0

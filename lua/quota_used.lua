@@ -2,8 +2,9 @@
 --
 -- KEYS  1 items       hash, as quota writes it
 -- ARGV  1 begins, 2 ends  the period, as quota takes it
---       3 now         milliseconds; absent or empty: the server's clock
--- Returns {now, items}: milliseconds since 1970, and the items in no order. There are none when now is not in the period.
+--       3 now         milliseconds since 1970; absent or empty: the server's clock
+-- Returns {now, items}: milliseconds since 1970, and the items in no order. There are none when now is not in
+--         the period.
 
 local items, begins, ends, now = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 

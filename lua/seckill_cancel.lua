@@ -1,4 +1,5 @@
--- Seckill: gives a hold back to the stock, once. What is sold stays sold, and what another call was told of stays held.
+-- Seckill: gives a hold back to the stock, once. What is sold stays sold, and what another call was told of
+-- stays held.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -6,13 +7,15 @@
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
---       2 call          as it was given to seckill_reserve: only what that call was told of; absent or empty: any
---       3 stays         1: the hold stays, for a call to come with the same operation ID, when the call was the only one that
---                       was told of it; absent or empty: it goes back
---       4 now           milliseconds; absent or empty: the server's clock
+--       2 call          as it was given to seckill_reserve: only what that call was told of; absent or empty:
+--                       any
+--       3 stays         1: the hold stays, for a call to come with the same operation ID, when the call was
+--                       the only one that was told of it; 0, absent or empty: it goes back
+--       4 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
 --       reason    ok, not_ready (no such sale), conflict (the reservation is sold)
---       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by another call
+--       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by
+--                 another call
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, call = ARGV[1], ARGV[2] or ''

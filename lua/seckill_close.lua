@@ -5,7 +5,7 @@
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
--- ARGV  1 now           milliseconds; absent or empty: the server's clock
+-- ARGV  1 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns 1 when this call closed the sale, 0 when it was closed, -1 when there is no such sale.
 
 local sale, outbox = KEYS[1], KEYS[5]
@@ -27,8 +27,8 @@ if closes > 0 and closes <= now then
   return 0
 end
 
--- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written. To close is what
--- an operator may want just then.
+-- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written. To
+-- close is what an operator may want just then.
 closes = now
 -- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)

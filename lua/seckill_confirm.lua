@@ -6,9 +6,10 @@
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
---       2 now           milliseconds; absent or empty: the server's clock
+--       2 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
---       reason    ok, not_ready (no such sale), gone (no such reservation, or its time is over and its units are taken)
+--       reason    ok, not_ready (no such sale), gone (no such reservation, or its time is over and its units
+--                 are taken)
 --       replayed  1 when it was sold before
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

@@ -1,4 +1,5 @@
--- Seckill: finishes a loan that the other bucket has accepted (see seckill_lend): it is not on its way any more.
+-- Seckill: finishes a loan that the other bucket has accepted (see seckill_lend): it is not on its way any
+-- more.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -7,7 +8,7 @@
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 to       the number of the bucket that has borrowed
 --       2 number   of the loan
---       3 now      milliseconds; absent or empty: the server's clock
+--       3 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns 1 when this call finished it, 0 when that was done before, -1 when there is no such bucket.
 
 local sale = KEYS[1]

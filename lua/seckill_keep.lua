@@ -5,7 +5,7 @@
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
--- ARGV  1 now           milliseconds; absent or empty: the server's clock
+-- ARGV  1 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns 1, or -1 when there is no such bucket.
 
 local sale = KEYS[1]

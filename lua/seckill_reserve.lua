@@ -1,20 +1,23 @@
 -- Seckill: holds units of an item for a buyer until they are confirmed, cancelled or their time is over.
--- left + held + sold = stock, before and after. A refused attempt writes nothing but this: holds whose time is over go
--- back to the stock when the buyer's limit or the stock would refuse, and this reservation's own hold always.
+-- left + held + sold = stock, before and after. A refused attempt writes nothing but this: holds whose time
+-- is over go back to the stock when the buyer's limit or the stock would refuse, and this reservation's own
+-- hold always.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, buyer -> units held or bought
 --       3 holds         sorted set, reservation by the end of its time
---       4 reservations  hash, reservation -> "state buyer quantity end call call ..."; state: held, sold, expired;
---                       call: those that have been told that it is theirs. Also "restock|ID" -> units, see seckill_restock
+--       4 reservations  hash, reservation -> "state buyer quantity end call call ..."; state: held, sold,
+--                       expired; call: those that have been told that it is theirs. Also "restock|ID" ->
+--                       units, see seckill_restock
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 buyer         encoded text: no spaces
 --       3 quantity      units, 1 or more
 --       4 reclaim       how many holds whose time is over one call takes back at most
---       5 call          one word that names this call: when it is sent again because its reply was lost, that is no replay.
---                       A hold goes back when all calls that were told of it cancel (see seckill_cancel)
---       6 now           milliseconds; absent or empty: the server's clock
+--       5 call          one word that names this call: when it is sent again because its reply was lost, that
+--                       is no replay. A hold goes back when all calls that were told of it cancel (see
+--                       seckill_cancel)
+--       6 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, state, left, stock, wait, more}
 --       reason    ok, not_ready (no such sale), conflict, early, closed, duplicate (buyer's limit), sold_out
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
@@ -59,8 +62,8 @@ local function extend()
 end
 
 -- shared sale_expire
--- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as well, since the
--- script has written.
+-- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as
+-- well, since the script has written.
 local function expire(reservation)
   local record = redis.call('HGET', reservations, reservation)
   local who, back = string.match(record, '^held (%S+) (%d+) ')

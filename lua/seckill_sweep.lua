@@ -1,5 +1,5 @@
--- Seckill: gives the holds whose time is over back to the stock, some at a time, and tells what the sale, or the bucket of a
--- sale of several, has left and which of its loans are on their way (see seckill_lend).
+-- Seckill: gives the holds whose time is over back to the stock, some at a time, and tells what the sale, or
+-- the bucket of a sale of several, has left and which of its loans are on their way (see seckill_lend).
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -43,8 +43,8 @@ end
 local closes, keep, left = tonumber(s.closes), tonumber(s.keep), tonumber(s.left)
 
 -- shared sale_expire
--- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as well, since the
--- script has written.
+-- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as
+-- well, since the script has written.
 local function expire(reservation)
   local record = redis.call('HGET', reservations, reservation)
   local who, back = string.match(record, '^held (%S+) (%d+) ')

@@ -1,8 +1,9 @@
--- Sliding window: takes the units of one admitted attempt out of the logs again, exactly once. Those that have left a log by
--- themselves stay out of it.
+-- Sliding window: takes the units of one admitted attempt out of the logs again, exactly once. Those that
+-- have left a log by themselves stay out of it.
 --
 -- KEYS  1 refund         string, marks this attempt as given back
---       2 log            list, as sliding_window and sliding_windows write it; further limits have their logs in 3, 4 and so on
+--       2 log            list, as sliding_window and sliding_windows write it; further limits have their logs
+--                        in 3, 4 and so on
 -- ARGV  1 max, 2 window  as for the script that allowed the attempt; further limits follow
 --       then cost        units that the attempt took
 --       then stamp       what the script returned for it
@@ -21,9 +22,10 @@ end
 -- end clock_micro
 local WRAP = 1000000000000000
 
--- The mark is for units of other attempts with the same stamp: without any, a second call would find nothing anyway. It must not last
--- long, because refused requests give back what earlier rules took: each leaves a mark. Units that are counted one by one hardly
--- ever have the same stamp. Those of a part have, so what is older than their mark would be is not given back to a part.
+-- The mark is for units of other attempts with the same stamp: without any, a second call would find nothing
+-- anyway. It must not last long, because refused requests give back what earlier rules took: each leaves a
+-- mark. Units that are counted one by one hardly ever have the same stamp. Those of a part have, so what is
+-- older than their mark would be is not given back to a part.
 local REMEMBER = 600000
 local longest, parts = 0, false
 for i = 1, limits do
@@ -55,8 +57,8 @@ local function one_by_one(log, window)
   return removed
 end
 
--- The units of a part are what its sum has more than the one before. In the first pair they have left. All sums from the part on
--- become smaller.
+-- The units of a part are what its sum has more than the one before. In the first pair they have left. All
+-- sums from the part on become smaller.
 local function by_parts(log, part)
   local at, numbers = math.ceil(stamp / part), redis.call('LRANGE', log, '-4', '-1')
   if numbers[1] and numbers[1] - at >= 0 then -- an older part than the last

@@ -1,24 +1,28 @@
--- Sliding windows: at most `max` units in any `window`, for several limits at once, all or nothing; and for limits that count by parts
--- of their window. Each limit has a log, by one of two ways of counting:
+-- Sliding windows: at most `max` units in any `window`, for several limits at once, all or nothing; and for
+-- limits that count by parts of their window. Each limit has a log, by one of two ways of counting:
 --   one by one  as in sliding_window.lua, which decides a single limit of this kind, and shares its log
---   by parts    list of two numbers for each part of the window in which units were taken, oldest first: the part's number
---               since 1970, and how many units had been taken by its end, modulo 10^15. Units count as taken at the end of
---               their part. The first pair is where the count begins: its units have left
--- A unit leaves when its window is over and all before it have left. A refused attempt takes nothing, and writes nothing but that
--- what has left for long is dropped, much at once.
+--   by parts    list of two numbers for each part of the window in which units were taken, oldest first: the
+--               part's number since 1970, and how many units had been taken by its end, modulo 10^15. Units
+--               count as taken at the end of their part. The first pair is where the count begins: its units
+--               have left
+-- A unit leaves when its window is over and all before it have left. A refused attempt takes nothing, and
+-- writes nothing but that what has left for long is dropped, much at once.
 --
 -- KEYS  1 log            list; further limits have their logs in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
---       then cost        units that this attempt takes, no more than the smallest max; absent: 1; 0: none, and the answer is
---                        whether one unit would be allowed
+--       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
+--                        none, and the answer is whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
---       then part, ...   for each limit, the microseconds of a part, or 0 to count one by one; absent: all one by one
+--       then part, ...   for each limit, the microseconds of a part, or 0 to count one by one; absent: all
+--                        one by one
 -- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
---       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is in the log
---       stamp      the moment of admission in microseconds, for sliding_window_refund; after a clock was set back, the
---                  beginning of the part to which the units were added
+--       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is
+--                  in the log
+--       stamp      the moment of admission in microseconds, for sliding_window_refund; after a clock was set
+--                  back, the beginning of the part to which the units were added
 --       retry      microseconds until the same cost fits every limit
---       limit      which limit speaks, from 1: the one with least left; when refused, the one that is full longest
+--       limit      which limit speaks, from 1: the one with least left; when refused, the one that is full
+--                  longest
 
 local limits = #KEYS
 local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
@@ -41,8 +45,8 @@ end
 
 local speaks, remaining, retry
 local moment = now -- at which units are taken
--- Of the limits that have any: numbers to drop; when the head leaves of a log whose TTL is to be renewed, 0 for a log without units;
--- the newest part that counts; the units taken by now.
+-- Of the limits that have any: numbers to drop; when the head leaves of a log whose TTL is to be renewed, 0
+-- for a log without units; the newest part that counts; the units taken by now.
 local drop, renew, newest, sums = {}, {}, {}, {}
 
 for i = 1, limits do
@@ -72,7 +76,7 @@ for i = 1, limits do
         end
         next = unit and leaves(unit, at, grain, window)
       until not next or next > now
-      local moved = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4) -- to another quarter
+      local moved = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
       -- end window_gone
       count = count - gone
       if moved then

@@ -1,12 +1,13 @@
--- Token bucket: gives back the units of one admitted attempt, exactly once, to those of its buckets that have not been full
--- since then. A bucket takes back no more than makes it full.
+-- Token bucket: gives back the units of one admitted attempt, exactly once, to those of its buckets that have
+-- not been full since then. A bucket takes back no more than makes it full.
 --
 -- KEYS  1 refund         string, marks this attempt as given back
---       2 bucket         string, as token_bucket writes it; further limits have their buckets in 3, 4 and so on
+--       2 bucket         string, as token_bucket writes it; further limits have their buckets in 3, 4 and so
+--                        on
 -- ARGV  1 max, 2 window  as for token_bucket when it allowed the attempt; further limits follow
 --       then cost        units that the attempt took
 --       then stamp       what token_bucket returned for it
---       then now         microseconds since 1970; absent: the server's clock
+--       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns the cost when a bucket took any of it back, else 0.
 
 local refund, limits = KEYS[1], #KEYS - 1
@@ -19,8 +20,8 @@ end
 -- end clock_micro
 
 -- shared bucket_span
--- The microseconds in which so many units flow in, units * window / max, rounded up. It is exact: all numbers here are
--- integers, and with units below 2 * max none reaches 2^53, as units * window might.
+-- The microseconds in which so many units flow in, units * window / max, rounded up. It is exact: all numbers
+-- here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
 local function span(units, max, window)
   local rest = window % max
   return units * ((window - rest) / max) + math.ceil(units * rest / max)
@@ -33,8 +34,8 @@ for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
 end
 
--- The mark must not last long, because refused requests give back what earlier rules took: each leaves a mark. What is older
--- than the mark would be is not given back.
+-- The mark must not last long, because refused requests give back what earlier rules took: each leaves a
+-- mark. What is older than the mark would be is not given back.
 local REMEMBER = 600000
 if now - stamp > REMEMBER * 1000 then
   return 0
@@ -60,7 +61,8 @@ for i = 1, limits do
           taken, offset = taken + max, offset - window
         end
       else
-        -- The limit has been changed since. What the units took is time, less than a microsecond of which is kept here.
+        -- The limit has been changed since. What the units took is time, less than a microsecond of which is
+        -- kept here.
         offset = offset - math.max(span(cost, max, window) - 1, 0)
       end
       full = since + offset + span(taken, held, window)

@@ -1,22 +1,24 @@
--- Votes: takes a voter's newest vote for a choice back, by the voter's own wish, and moves the tally with it, in one step.
--- Where there is nothing to take back it writes nothing.
+-- Votes: takes a voter's newest vote for a choice back, by the voter's own wish, and moves the tally with it,
+-- in one step. Where there is nothing to take back it writes nothing.
 --
 -- KEYS  1 voters     hash, as vote writes it
 --       2 tally      hash, as vote writes it
 --       3 book       hash, as vote writes it
---       4 operation  string: "r", voter, the last 4 bytes of the record that was taken back, zeros, and the calls that heard of it,
---                    as vote writes its own
+--       4 operation  string: "r", voter, the last 4 bytes of the record that was taken back, zeros, and the
+--                    calls that heard of it, as vote writes its own
 --       5 audit      stream, as vote writes it; absent: none is kept
 -- ARGV  1 voter      12 bytes, as given to vote
 --       2 choice     encoded text, as given to vote
 --       3 closes     milliseconds since 1970; 0: never
 --       4 remember   milliseconds that the stored answer is kept; 0: as long as the records
 --       5 parts      in how many parts the poll is divided, as the caller believes
---       6 call       one word that names this call: when it is sent again because its reply was lost, that is no replay
+--       6 call       one word that names this call: when it is sent again because its reply was lost, that is
+--                    no replay
 --       7 name, 8 id, 9 origin  for the audit stream: voter, operation and where it came from, encoded
---       10 now       milliseconds; absent or empty: the server's clock
+--       10 now       milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, cast, number, choices}
---       reason    ok, conflict, closed, gone (no such vote stands), spread (the poll is divided into another number of parts)
+--       reason    ok, conflict, closed, gone (no such vote stands), spread (the poll is divided into another
+--                 number of parts)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      votes that the voter has used
 --       number    ok: the weight that was taken back; spread: the number of parts; else 0
@@ -48,7 +50,8 @@ end
 -- end vote_number
 
 -- shared vote_find
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
+-- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
+-- voter's.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -110,8 +113,8 @@ elseif not place then
   return {'gone', 0, cast, 0, choices}
 end
 
--- DEL goes first, though there is nothing to delete: a full Redis lets it pass, and then the rest as well, since the script
--- has written.
+-- DEL goes first, though there is nothing to delete: a full Redis lets it pass, and then the rest as well,
+-- since the script has written.
 redis.call('DEL', operation)
 if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
   redis.call('HDEL', tally, choice)

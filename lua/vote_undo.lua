@@ -1,6 +1,6 @@
--- Votes: takes back what one call of vote was told, exactly once. When no other call was told of the same vote, it counts no more;
--- one that changed another restores it. A vote that does not stand any more, because it was retracted, changed or voided
--- meanwhile, is left as it is.
+-- Votes: takes back what one call of vote was told, exactly once. When no other call was told of the same
+-- vote, it counts no more; one that changed another restores it. A vote that does not stand any more, because
+-- it was retracted, changed or voided meanwhile, is left as it is.
 --
 -- KEYS  1 voters     hash, as vote writes it
 --       2 tally      hash, as vote writes it
@@ -9,7 +9,8 @@
 --       5 audit      stream, as vote writes it; absent: none is kept
 -- ARGV  1 voter      12 bytes, as given to vote
 --       2 call       as given to vote
---       3 void       milliseconds; if the call has not come yet, it shall not count when it comes within this time; 0: never mind
+--       3 void       milliseconds; if the call has not come yet, it shall not count when it comes within this
+--                    time; 0: never mind
 --       4 name, 5 id, 6 origin  as given to vote
 -- Returns 1 when the vote counts no more, else 0.
 
@@ -57,7 +58,8 @@ end
 -- end vote_number
 
 -- shared vote_find
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
+-- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
+-- voter's.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -104,7 +106,7 @@ local choice, weight = string.match(redis.call('HGET', book, '#' .. number(slot)
 local old_choice, old_weight, count = '', '', #mine
 if old ~= none then
   old_choice, old_weight = string.match(redis.call('HGET', book, '#' .. number(old)), '^(%S*) (%d+)')
-  redis.call('HINCRBY', tally, old_choice, old_weight) -- before anything else: it can fail, on a sum beyond 64 bits
+  redis.call('HINCRBY', tally, old_choice, old_weight) -- first: it fails on a sum beyond 64 bits
   redis.call('PEXPIRE', tally, redis.call('PTTL', voters)) -- it may be a new key, where the tally was lost
 end
 if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then

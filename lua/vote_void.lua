@@ -1,9 +1,11 @@
--- Votes: voids one vote that the audit stream has, if it stands: it counts no more. Once a vote is voided it does not stand.
+-- Votes: voids one vote that the audit stream has, if it stands: it counts no more. Once a vote is voided it
+-- does not stand.
 --
 -- KEYS  1 voters   hash, as vote writes it
 --       2 tally    hash, as vote writes it
 --       3 book     hash, as vote writes it
---       4 run      string: the last vote that this run of voiding has voided, so that a call that is sent again hears the same
+--       4 run      string: the last vote that this run of voiding has voided, so that a call that is sent
+--                  again hears the same
 --       5 audit    stream, as vote writes it
 -- ARGV  1 voter    12 bytes, as given to vote
 --       2 slot     the vote's, as in its event: the ballot's number * 256 + the turn
@@ -26,7 +28,8 @@ local b = redis.call('HMGET', book, ':buckets', ':slots', ':ballots')
 local buckets, slots, ballots = tonumber(b[1] or 1), tonumber(b[2] or 0), tonumber(b[3] or 0)
 
 -- shared vote_find
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
+-- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
+-- voter's.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four

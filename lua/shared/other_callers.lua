@@ -1,5 +1,5 @@
--- Splits those that were told of something into this call and the rest. Needs callers, words separated by spaces, and
--- call. Gives others and told, whether this call is among them.
+-- Splits those that were told of something into this call and the rest. Needs callers, words separated by
+-- spaces, and call. Gives others and told, whether this call is among them.
 
 local others, told = {}, false
 for one in string.gmatch(callers, '%S+') do

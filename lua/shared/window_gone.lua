@@ -1,5 +1,6 @@
--- Counts in gone the units of a log that have left, of which there is one at least. Needs next, when the head leaves;
--- gone, 0; log, leaves, at, grain, window, now. Gives next, when the new head leaves, or nil; and moved.
+-- Counts in gone the units of a log that have left, of which there is one at least. Needs next, when the head
+-- leaves; gone, 0; log, leaves, at, grain, window, now. Gives next, when the new head leaves, or nil; and
+-- moved, whether that is in another quarter of a window.
 
 -- Mostly one has left; after a pause many have, and are read in chunks.
 local first, unit, chunk = next, nil, nil
@@ -15,4 +16,4 @@ repeat
   end
   next = unit and leaves(unit, at, grain, window)
 until not next or next > now
-local moved = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4) -- to another quarter
+local moved = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
