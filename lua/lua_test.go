@@ -2,11 +2,13 @@ package lua_test
 
 import (
 	"bytes"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,27 +76,52 @@ func TestEveryFileIsEmbedded(t *testing.T) {
 	}
 }
 
-// TestScriptsKeepTheRules: a header that says everything, base Lua and redis.call only, no randomness. That no script sets a
-// global variable is seen to by Redis, which refuses it.
-func TestScriptsKeepTheRules(t *testing.T) {
+// TestScriptsKeepTheConventions of docs/scripts.md. That no script sets a global variable is seen to by Redis, which
+// refuses it.
+func TestScriptsKeepTheConventions(t *testing.T) {
+	page, err := os.ReadFile("../docs/scripts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, commands, _ := strings.Cut(string(page), "all of them in Redis 6.2:*\n")
+	commands, _, _ = strings.Cut(commands, "\n\n")
+
+	form := regexp.MustCompile(`^-- [A-Z][a-z ]+: (?s:.*)\n--\n-- KEYS +1 (?s:.*)\n-- ARGV +(?:1 (?s:.*)|none)\n-- Returns `)
+	nowHeader := regexp.MustCompile(`(?:\d|then) now +(?:milli|micro)seconds since 1970; absent or empty: the server's clock\n` +
+		`(?:-- {7,}(?:then|\d+\.\.\.) [a-z, .]+(?s:.*))?(?:--       A look (?s:.*))?-- Returns`)
 	forbidden := regexp.MustCompile(`\b(pcall|cjson|cmsgpack|struct|bit|math\.random|os|loadstring)\b`)
-	call := regexp.MustCompile(`redis\.(\w+)`)
-	for name, source := range scripts {
+	use := regexp.MustCompile(`redis\.(\w+)(.{0,20})`)
+	used := make(map[string]bool)
+	for file, source := range scripts {
 		header, code, _ := strings.Cut(source, "\n\n")
-		for _, word := range []string{"KEYS", "ARGV", "Returns"} {
-			if !strings.Contains(header, "\n-- "+word) {
-				t.Errorf("%s: the header has no %s", name, word)
-			}
+		if !form.MatchString(header) {
+			t.Errorf("%s: the header is not purpose, KEYS, ARGV, Returns", file)
+		}
+		if clock := strings.Contains(code, "'TIME'"); clock != nowHeader.MatchString(header) {
+			t.Errorf("%s reads the clock: %v; want a now as docs/scripts.md has it if it does", file, clock)
+		}
+		if clock, block := strings.Count(code, "'TIME'"), strings.Count(code, "-- shared clock"); clock != block {
+			t.Errorf("%s reads the clock outside of the shared block", file)
 		}
 		code = regexp.MustCompile(`--.*`).ReplaceAllString(code, "")
 		if found := forbidden.FindString(code); found != "" {
-			t.Errorf("%s uses %s", name, found)
+			t.Errorf("%s uses %s", file, found)
 		}
-		for _, found := range call.FindAllStringSubmatch(code, -1) {
-			if found[1] != "call" && found[1] != "error_reply" {
-				t.Errorf("%s uses %s", name, found[0])
+		for _, m := range use.FindAllStringSubmatch(code, -1) {
+			switch command := regexp.MustCompile(`^\('([A-Z]+)'`).FindStringSubmatch(m[2]); {
+			case m[1] == "error_reply" && strings.HasPrefix(m[2], "('GATEHOUSE "):
+			case m[1] == "call" && command != nil:
+				used[command[1]] = true
+			default:
+				t.Errorf("%s has %s", file, m[0])
 			}
 		}
+		if !strings.Contains(string(page), "\n| `"+strings.TrimSuffix(file, ".lua")+"` | ") {
+			t.Errorf("%s has no row in docs/scripts.md", file)
+		}
+	}
+	if want := strings.Fields(strings.ReplaceAll(commands, "`", "")); !slices.Equal(slices.Sorted(maps.Keys(used)), want) {
+		t.Errorf("the scripts use %q, docs/scripts.md says %q", slices.Sorted(maps.Keys(used)), want)
 	}
 }
 
