@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -121,7 +122,8 @@ func (g *RedPacket) create(ctx context.Context, id string, p Packet) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	switch value {
+	r := readReply(value, 1, 1)
+	switch r.text() {
 	case "made":
 		return true, nil
 	case "exists":
@@ -131,7 +133,7 @@ func (g *RedPacket) create(ctx context.Context, id string, p Packet) (bool, erro
 	case "expired":
 		return false, fmt.Errorf("%w: packet %.100q would expire at %v, which is over", ErrInvalidAttempt, id, p.Expires)
 	}
-	return false, fmt.Errorf("unexpected reply %.100q", fmt.Sprint(value))
+	return false, cmp.Or(r.err, fmt.Errorf("unexpected reply %.100q", fmt.Sprint(value)))
 }
 
 // check finds packets that can not be made.

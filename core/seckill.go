@@ -127,7 +127,7 @@ func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
 	scripts := []*Script{
 		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript, seckillSweepScript,
 		seckillRestockScript, seckillCloseScript, seckillBeginScript, seckillRootScript, seckillFindScript, seckillKeepScript,
-		seckillCollectScript, seckillLendScript, seckillAcceptScript, seckillFinishScript,
+		seckillLendScript, seckillAcceptScript, seckillFinishScript,
 	}
 	options = e.ackOptions(name, options)
 	return &Seckill{
@@ -395,7 +395,11 @@ func (g *Seckill) sweep(ctx context.Context, at place) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return readNumber(value)
+	r := readReply(value, collectWords, collectWords+3*maxBuckets)
+	if reason, swept := r.text(), r.number(); reason != "not_ready" {
+		return swept, r.err
+	}
+	return -1, nil
 }
 
 // Status returns where a sale stands, or ErrNoSale.

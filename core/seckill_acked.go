@@ -67,7 +67,7 @@ func saleSaysYes(reply any) bool {
 	return false
 }
 
-// hasLoans reports whether the reply of seckill_collect has loans on their way. Who finds one brings its units to the other bucket, so the
+// hasLoans reports whether the reply of seckill_sweep has loans on their way. Who finds one brings its units to the other bucket, so the
 // lending has to last, whoever has lent them: where it is lost with its primary, the bucket that has lent them has them again.
 func hasLoans(reply any) bool {
 	words, _ := reply.([]any)

@@ -22,10 +22,9 @@ import (
 // each bucket had at most what it said in the first.
 
 var (
-	seckillCollectScript = NewScript("seckill_collect", lua.SeckillCollect, Replayable)
-	seckillLendScript    = NewScript("seckill_lend", lua.SeckillLend, Replayable)
-	seckillAcceptScript  = NewScript("seckill_accept", lua.SeckillAccept, Replayable)
-	seckillFinishScript  = NewScript("seckill_finish", lua.SeckillFinish, Replayable)
+	seckillLendScript   = NewScript("seckill_lend", lua.SeckillLend, Replayable)
+	seckillAcceptScript = NewScript("seckill_accept", lua.SeckillAccept, Replayable)
+	seckillFinishScript = NewScript("seckill_finish", lua.SeckillFinish, Replayable)
 )
 
 // errBucketLost says that one of the buckets does not exist. What it had nobody knows, so the sale is not "sold out".
@@ -61,7 +60,7 @@ func (g *Seckill) collect(ctx context.Context, at place) (collected, error) {
 	c := collected{left: make([]int64, at.buckets), moves: make([]int64, at.buckets)}
 	var mu sync.Mutex
 	err := at.each(func(bucket int) error {
-		value, err := g.runUntil(ctx, hasLoans, g.Engine().SettleTimeout(), seckillCollectScript, g.keysAt(at, bucket),
+		value, err := g.runUntil(ctx, hasLoans, g.Engine().SettleTimeout(), seckillSweepScript, g.keysAt(at, bucket),
 			sweepMost, g.Engine().ScriptNow(time.Millisecond))
 		if err != nil {
 			return err

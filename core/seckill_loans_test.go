@@ -149,7 +149,7 @@ func TestLoansWithLostReplies(t *testing.T) {
 		b.Client = b.NewClientWith(t, faults)
 		g := newEngine(b).Seckill("s", SeckillOptions{})
 		for i, script := range []*Script{
-			seckillBeginScript, seckillOpenScript, seckillRootScript, seckillCollectScript, seckillLendScript, seckillAcceptScript,
+			seckillBeginScript, seckillOpenScript, seckillRootScript, seckillSweepScript, seckillLendScript, seckillAcceptScript,
 			seckillFinishScript, seckillReserveScript, seckillFindScript, seckillConfirmScript, seckillCloseScript,
 		} {
 			faults.SwallowReply(script.SHA())
@@ -315,7 +315,7 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 			asked := 0
 			e := newEngineOver(b, oneByOne{b.Client, new(sync.Mutex), func(cmd redis.Cmder) {
 				args := cmd.Args()
-				if args[1] != seckillCollectScript.SHA() || asked == 10 {
+				if args[1] != seckillSweepScript.SHA() || asked == 10 {
 					return
 				}
 				asked++

@@ -1,10 +1,12 @@
--- Bans: looks whether an actor is banned; counts a refusal as a strike, and bans the actor for the one strike that is too many;
--- or bans by hand. A ban that strikes have brought on is `first` long at level 0 and twice as long for each level, up to
--- `longest`; it adds a level, unless it was `longest`. Each `decay` that passes since the end of the last ban takes a level away.
--- While a ban lasts strikes do not count, and with a ban those before it are forgotten.
+-- Bans: looks whether an actor is banned; counts a refusal as a strike, and bans the actor for the one strike
+-- that is too many; or bans by hand. A ban that strikes have brought on is `first` long at level 0 and twice
+-- as long for each level, up to `longest`; it adds a level, unless it was `longest`. Each `decay` that passes
+-- since the end of the last ban takes a level away. While a ban lasts strikes do not count, and with a ban
+-- those before it are forgotten.
 --
 -- KEYS  1 ban      string: the begin and end of the last ban, in microseconds since 1970, and the level
---       2 strikes  list: the moments of the last strikes in microseconds since 1970, oldest first, at most max
+--       2 strikes  list: the moments of the last strikes in microseconds since 1970, oldest first, at most
+--                  max
 -- ARGV  1 call     look: say how the actor stands; strike: count one more refusal; ban: by hand
 --       2 decay    milliseconds
 --       3 max      strikes in any period that do not bring on a ban, 1 or more
@@ -24,15 +26,17 @@ local ban, strikes = KEYS[1], KEYS[2]
 local call, decay, max, period = ARGV[1], ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0
 local first, longest, length, now = ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0, tonumber(ARGV[8])
 
+-- shared clock_micro
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+-- end clock_micro
 
 local begin, finish, level = now, now, 0
 
--- Keeps the ban that begins now. The second more is for a server that pauses between the script's start, from which a TTL
--- counts, and its TIME.
+-- Keeps the ban that begins now. The second more is for a server that pauses between the script's start, from
+-- which a TTL counts, and its TIME.
 local function keep()
   redis.call('SET', ban, string.format('%.0f %.0f %.0f', now, finish, level),
     'PX', math.ceil((finish - now) / 1000) + level * decay + 1000)
@@ -68,7 +72,8 @@ if call == 'strike' then
   if left > 0 then
     return {0, left, level, 0}
   end
-  -- Where the clock was set back nobody knows how old the strikes are: they are forgotten, since no ban is due then.
+  -- Where the clock was set back nobody knows how old the strikes are: they are forgotten, since no ban is
+  -- due then.
   local last, oldest = redis.call('LINDEX', strikes, '-1'), redis.call('LINDEX', strikes, -max)
   local unknown = last and last + 0 > now
   if unknown or not oldest or now - oldest >= period * 1000 then

@@ -1,28 +1,29 @@
--- Fixed window: at most `max` units in a `window` that begins with its first unit, for one limit or several at once, all or
--- nothing. A window is over when the clock says so; its key's TTL only clears it away. While a clock that was set back catches
--- up, the window that it left goes on. A refused attempt writes nothing.
+-- Fixed window: at most `max` units in a `window` that begins with its first unit, for one limit or several
+-- at once, all or nothing. A window is over when the clock says so; its key's TTL only clears it away. While
+-- a clock that was set back catches up, the window that it left goes on. A refused attempt writes nothing.
 --
--- KEYS  1 count          string: the window's end, in microseconds since 1970, and the units taken in it; further limits have
---                        their counts in 2, 3 and so on
+-- KEYS  1 count          string: the window's end, in microseconds since 1970, and the units taken in it;
+--                        further limits have their counts in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
---       then cost        units that this attempt takes, no more than the smallest max; absent: 1; 0: none, and the answer is
---                        whether one unit would be allowed
---       then now         microseconds since 1970; absent: the server's clock
+--       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
+--                        none, and the answer is whether one unit would be allowed
+--       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
---       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is taken
+--       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is
+--                  taken
 --       stamp      a moment in the attempt's windows, for fixed_window_refund
 --       retry      microseconds until the same cost fits every limit
---       limit      which limit speaks, from 1: the one with least left; when refused, the one whose window ends last;
---                  absent when it is the first
+--       limit      which limit speaks, from 1: the one with least left; when refused, the one whose window
+--                  ends last; absent when it is the first
 
 local limits = #KEYS
-local cost, stamp = ARGV[limits * 2 + 1], ARGV[limits * 2 + 2]
-cost = cost and cost + 0 or 1
-if not stamp then
+local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
+-- shared clock_micro
+if not now then
   local time = redis.call('TIME')
-  stamp = time[1] .. string.sub('00000' .. time[2], -6)
+  now = time[1] * 1000000 + time[2]
 end
-local now = stamp + 0
+-- end clock_micro
 local need = cost > 0 and cost or 1
 
 local speaks, remaining, retry
@@ -43,14 +44,16 @@ for i = 1, limits do
   end
 
   local left = ARGV[i * 2 - 1] - taken[i]
-  if left < need then
-    local wait = over - now
+  local wait = left < need and over - now
+  -- shared limits_speak
+  if wait then
     if not retry or wait > retry then
       speaks, remaining, retry = i, left, wait
     end
   elseif not retry and (not speaks or left - cost < remaining) then
     speaks, remaining = i, left - cost
   end
+  -- end limits_speak
 end
 
 if speaks == 1 then
@@ -65,7 +68,8 @@ if cost > 0 then
     if ends[i] then
       redis.call('SET', KEYS[i], string.format('%s %.0f', ends[i], taken[i] + cost), 'KEEPTTL')
     else
-      -- The second more is for a server that pauses between the script's start, from which a TTL counts, and its TIME.
+      -- The second more is for a server that pauses between the script's start, from which a TTL counts, and
+      -- its TIME.
       redis.call('SET', KEYS[i], string.format('%.0f %.0f', now + ARGV[i * 2] * 1000, cost), 'PX', ARGV[i * 2] + 1000)
     end
   end

@@ -1,29 +1,32 @@
--- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that go on. A window
--- that has all its units back is as if it had never begun.
+-- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that go
+-- on. A window that has all its units back is as if it had never begun.
 --
 -- KEYS  1 refund         string, marks this attempt as given back
---       2 count          string, as fixed_window writes it; further limits have their counts in 3, 4 and so on
+--       2 count          string, as fixed_window writes it; further limits have their counts in 3, 4 and so
+--                        on
 -- ARGV  1 max, 2 window  as for fixed_window when it allowed the attempt; further limits follow
 --       then cost        units that the attempt took
 --       then stamp       what fixed_window returned for it
---       then now         microseconds since 1970; absent: the server's clock
+--       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns the number of units given back to the limit that got most back.
 
 local refund, limits = KEYS[1], #KEYS - 1
-local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, ARGV[limits * 2 + 3]
+local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, tonumber(ARGV[limits * 2 + 3])
+-- shared clock_micro
 if not now then
   local time = redis.call('TIME')
-  now = time[1] .. string.sub('00000' .. time[2], -6)
+  now = time[1] * 1000000 + time[2]
 end
-now = now + 0
+-- end clock_micro
 
+-- shared refund_once
 local longest = 0
 for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
 end
 
--- The mark must not last long, because refused requests give back what earlier rules took: each leaves a mark. What is older
--- than the mark would be is not given back.
+-- The mark must not last long, because refused requests give back what earlier rules took: each leaves a
+-- mark. What is older than the mark would be is not given back.
 local REMEMBER = 600000
 if now - stamp > REMEMBER * 1000 then
   return 0
@@ -31,6 +34,7 @@ end
 if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, REMEMBER) + 2000) then
   return 0
 end
+-- end refund_once
 
 local given = 0
 for i = 1, limits do

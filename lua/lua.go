@@ -1,9 +1,13 @@
 // Package lua holds the scripts that decide, one plain file each. A file's header says what it is for, its KEYS, its
 // ARGV and what it returns; it runs as it is with redis-cli --eval and steps with --ldb. The scripts use base Lua and
-// redis.call only, touch no key but those in KEYS, and read the server's clock unless they are given another.
+// redis.call only, touch no key but those in KEYS, and read the server's clock unless they are given another. What
+// several scripts have in common stands in each of them between "-- shared NAME" and "-- end NAME"; its source is
+// shared/NAME.lua, and go generate writes it into the scripts. docs/scripts.md says how they work together.
 //
 // Most programs want the guards of package core, which run these scripts.
 package lua
+
+//go:generate go run ./internal/shared/generate
 
 import _ "embed"
 
@@ -74,8 +78,6 @@ var (
 	SeckillBegin string
 	//go:embed seckill_root.lua
 	SeckillRoot string
-	//go:embed seckill_collect.lua
-	SeckillCollect string
 	//go:embed seckill_lend.lua
 	SeckillLend string
 	//go:embed seckill_accept.lua

@@ -2,16 +2,19 @@ package lua_test
 
 import (
 	"bytes"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/lua"
+	"github.com/gatehouse-go/gatehouse/lua/internal/shared"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -53,7 +56,6 @@ var scripts = map[string]string{
 	"touch.lua":                 lua.Touch,
 	"seckill_begin.lua":         lua.SeckillBegin,
 	"seckill_root.lua":          lua.SeckillRoot,
-	"seckill_collect.lua":       lua.SeckillCollect,
 	"seckill_lend.lua":          lua.SeckillLend,
 	"seckill_accept.lua":        lua.SeckillAccept,
 	"seckill_finish.lua":        lua.SeckillFinish,
@@ -74,53 +76,68 @@ func TestEveryFileIsEmbedded(t *testing.T) {
 	}
 }
 
-// TestScriptsKeepTheRules: a header that says everything, base Lua and redis.call only, no randomness. That no script sets a
-// global variable is seen to by Redis, which refuses it.
-func TestScriptsKeepTheRules(t *testing.T) {
+// TestScriptsKeepTheConventions of docs/scripts.md. That no script sets a global variable is seen to by Redis, which
+// refuses it.
+func TestScriptsKeepTheConventions(t *testing.T) {
+	page, err := os.ReadFile("../docs/scripts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, commands, _ := strings.Cut(string(page), "all of them in Redis 6.2:*\n")
+	commands, _, _ = strings.Cut(commands, "\n\n")
+
+	form := regexp.MustCompile(`^-- [A-Z][a-z ]+: (?s:.*)\n--\n-- KEYS +1 (?s:.*)\n-- ARGV +(?:1 (?s:.*)|none)\n-- Returns `)
+	nowHeader := regexp.MustCompile(`(?:\d|then) now +(?:milli|micro)seconds since 1970; absent or empty: the server's clock\n` +
+		`(?:-- {7,}(?:then|\d+\.\.\.) [a-z, .]+(?s:.*))?(?:--       A look (?s:.*))?-- Returns`)
 	forbidden := regexp.MustCompile(`\b(pcall|cjson|cmsgpack|struct|bit|math\.random|os|loadstring)\b`)
-	call := regexp.MustCompile(`redis\.(\w+)`)
-	for name, source := range scripts {
+	use := regexp.MustCompile(`redis\.(\w+)(.{0,20})`)
+	used := make(map[string]bool)
+	for file, source := range scripts {
 		header, code, _ := strings.Cut(source, "\n\n")
-		for _, word := range []string{"KEYS", "ARGV", "Returns"} {
-			if !strings.Contains(header, "\n-- "+word) {
-				t.Errorf("%s: the header has no %s", name, word)
-			}
+		if !form.MatchString(header) {
+			t.Errorf("%s: the header is not purpose, KEYS, ARGV, Returns", file)
+		}
+		if clock := strings.Contains(code, "'TIME'"); clock != nowHeader.MatchString(header) {
+			t.Errorf("%s reads the clock: %v; want a now as docs/scripts.md has it if it does", file, clock)
+		}
+		if clock, block := strings.Count(code, "'TIME'"), strings.Count(code, "-- shared clock"); clock != block {
+			t.Errorf("%s reads the clock outside of the shared block", file)
 		}
 		code = regexp.MustCompile(`--.*`).ReplaceAllString(code, "")
 		if found := forbidden.FindString(code); found != "" {
-			t.Errorf("%s uses %s", name, found)
+			t.Errorf("%s uses %s", file, found)
 		}
-		for _, found := range call.FindAllStringSubmatch(code, -1) {
-			if found[1] != "call" && found[1] != "error_reply" {
-				t.Errorf("%s uses %s", name, found[0])
+		for _, m := range use.FindAllStringSubmatch(code, -1) {
+			switch command := regexp.MustCompile(`^\('([A-Z]+)'`).FindStringSubmatch(m[2]); {
+			case m[1] == "error_reply" && strings.HasPrefix(m[2], "('GATEHOUSE "):
+			case m[1] == "call" && command != nil:
+				used[command[1]] = true
+			default:
+				t.Errorf("%s has %s", file, m[0])
 			}
 		}
+		if !strings.Contains(string(page), "\n| `"+strings.TrimSuffix(file, ".lua")+"` | ") {
+			t.Errorf("%s has no row in docs/scripts.md", file)
+		}
+	}
+	if want := strings.Fields(strings.ReplaceAll(commands, "`", "")); !slices.Equal(slices.Sorted(maps.Keys(used)), want) {
+		t.Errorf("the scripts use %q, docs/scripts.md says %q", slices.Sorted(maps.Keys(used)), want)
 	}
 }
 
-// TestReserveSweepAndCollectExpireHoldsAlike: a script can not include another, so the three have the function each.
-func TestReserveSweepAndCollectExpireHoldsAlike(t *testing.T) {
-	body := func(source string) string {
-		_, rest, _ := strings.Cut(source, "local function expire(reservation)\n")
-		body, _, _ := strings.Cut(rest, "\nend\n")
-		return strings.NewReplacer("left = redis", "redis", "held = redis", "redis").Replace(body)
+// TestSharedBlocksAreEqual: go generate ./lua would change nothing, and each block has its use.
+func TestSharedBlocksAreEqual(t *testing.T) {
+	files, sources, err := shared.Read(".")
+	if err != nil {
+		t.Fatal(err)
 	}
-	a, b, c := body(lua.SeckillReserve), body(lua.SeckillSweep), body(lua.SeckillCollect)
-	if a != b || b != c || a == "" {
-		t.Errorf("seckill_reserve:\n%s\nseckill_sweep:\n%s\nseckill_collect:\n%s", a, b, c)
+	updated, err := shared.Update(files, sources)
+	if err != nil {
+		t.Error(err)
 	}
-}
-
-// TestVoteScriptsFindRecordsAlike: a script can not include another, so four have the function.
-func TestVoteScriptsFindRecordsAlike(t *testing.T) {
-	body := func(source string) string {
-		_, rest, _ := strings.Cut(source, "local function find()\n")
-		body, _, _ := strings.Cut(rest, "\nend\n")
-		return body
-	}
-	for name, source := range map[string]string{"undo": lua.VoteUndo, "retract": lua.VoteRetract, "void": lua.VoteVoid} {
-		if a, b := body(lua.Vote), body(source); a != b || a == "" {
-			t.Errorf("vote:\n%s\nvote_%s:\n%s", a, name, b)
+	for file, text := range updated {
+		if text != files[file] {
+			t.Errorf("%s has drifted from its shared blocks: run go generate ./lua", file)
 		}
 	}
 }
@@ -275,7 +292,7 @@ func TestByHand(t *testing.T) {
 		{"seckill_cancel", sale, []string{"o2", "c3"}, "ok 0 bob 1 1 2"},
 		{"touch", sale[:1], nil, "1"},
 		{"touch", []string{"nobody{tv}"}, nil, "0"},
-		{"seckill_sweep", sale, []string{"100"}, "0"},
+		{"seckill_sweep", sale, []string{"100"}, "ok 0 1 1"},
 		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c1", over, "4", "3", "2"}, "expired"},
 		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c1", "", "4", "3", "2"}, "made"},
 		{"red_packet_create", packet, []string{"9", "1", expires, "1000", "c1", "", "4", "3", "2"}, "made"},
@@ -306,7 +323,7 @@ func TestByHand(t *testing.T) {
 		{"seckill_close", plain, nil, "-1"},
 		{"seckill_open", plain, []string{"1", "0", "0", "1", "1000", "600000", "", "5000"}, "1"},
 		{"seckill_reserve", plain, []string{"o1", "ann", "1", "100", "c1", "5000"}, "ok 0 held 0 1 1000 0"},
-		{"seckill_sweep", plain, []string{"100", "6000"}, "1"},
+		{"seckill_sweep", plain, []string{"100", "6000"}, "ok 1 1 1"},
 		{"seckill_confirm", plain, []string{"o1", "7000"}, "ok 0 ann 1 0 1"},
 		{"seckill_restock", plain, []string{"r1", "3", "7000"}, "ok 4 3 0 1 5000"},
 		{"seckill_close", plain, []string{"7000"}, "1"},
@@ -325,7 +342,7 @@ func TestByHand(t *testing.T) {
 		{"seckill_root", sale, nil, "one 1  0 0"},
 		{"seckill_lend", zero, []string{"0", "1", "1"}, "ok 1 2"}, // half of what is left
 		{"seckill_lend", zero, []string{"0", "1", "3"}, "ok 1 2"}, // that is still on its way
-		{"seckill_collect", zero, []string{"100"}, "ok 0 3 1 1 1 2"},
+		{"seckill_sweep", zero, []string{"100"}, "ok 0 3 1 1 1 2"},
 		{"seckill_accept", one, []string{"0", "1", "1", "2"}, "1"},
 		{"seckill_accept", one, []string{"0", "1", "1", "2"}, "0"},
 		{"seckill_finish", zero, []string{"1", "1"}, "1"},
@@ -336,16 +353,16 @@ func TestByHand(t *testing.T) {
 		{"seckill_accept", one, []string{"0", "1", "1", "2"}, "0"},
 		{"seckill_finish", zero, []string{"1", "2"}, "1"},
 		{"seckill_lend", zero, []string{"0", "1", "1"}, "none 0 0"},
-		{"seckill_collect", zero, []string{"100"}, "ok 0 0 2"},
-		{"seckill_collect", one, []string{"100"}, "ok 0 9 2"},
+		{"seckill_sweep", zero, []string{"100"}, "ok 0 0 2"},
+		{"seckill_sweep", one, []string{"100"}, "ok 0 9 2"},
 		{"seckill_reserve", one, []string{"o1", "ann", "1", "100", "c1", "5000"}, "ok 0 held 8 9 1000 0"},
 		{"seckill_find", one, []string{"o1"}, "ok held ann"},
 		{"seckill_find", one, []string{"o2"}, "gone  "},
-		{"seckill_collect", one, []string{"100", "6000"}, "ok 1 9 3"},
+		{"seckill_sweep", one, []string{"100", "6000"}, "ok 1 9 3"},
 		{"seckill_keep", one, nil, "1"},
 		{"seckill_keep", lost, nil, "-1"},
 		{"seckill_find", lost, []string{"o1"}, "not_ready  "},
-		{"seckill_collect", lost, []string{"100"}, "not_ready 0 0 0"},
+		{"seckill_sweep", lost, []string{"100"}, "not_ready 0 0 0"},
 		{"seckill_lend", lost, []string{"2", "1", "1"}, "not_ready 0 0"},
 		{"seckill_accept", lost, []string{"0", "2", "1", "2"}, "-1"},
 		{"seckill_finish", lost, []string{"1", "1"}, "-1"},

@@ -1,22 +1,26 @@
 -- Quota: counts one more different item in a period, at most `max`. An item that is known already is free.
 -- A refused attempt writes nothing.
 --
--- KEYS  1 items       hash, item -> the calls that were told that it counts, separated by spaces: "operation=call" heard
---                     ok, "operation|call" heard again. Behind "*", nobody can take the item back any more
+-- KEYS  1 items       hash, item -> the calls that were told that it counts, separated by spaces:
+--                     "operation=call" heard ok, "operation|call" heard again. Behind "*", nobody can take
+--                     the item back any more
 --       2 operations  set: the operations that were named from outside and occur in items
 --       3 void        string: there when this call was taken back before it came
--- ARGV  1 begins, 2 ends  the period, in milliseconds since 1970: from begins on, up to but not including ends
+-- ARGV  1 begins, 2 ends  the period, in milliseconds since 1970: from begins on, up to but not including
+--                         ends
 --       3 keep        milliseconds that the items are kept after the period
 --       4 max         different items in the period
 --       5 item        encoded text: no spaces
 --       6 operation   the operation ID, encoded: no spaces, no "=", no "|"
 --       7 given       1 when the operation was named from outside, 0 when its name is known to nobody else
---       8 call        one word that names this call: when it is sent again because its reply was lost, that is no replay.
---                     An item goes when all calls that were told of it are taken back (see quota_undo)
---       9 now         milliseconds; absent or empty: the server's clock
+--       8 call        one word that names this call: when it is sent again because its reply was lost, that
+--                     is no replay. An item goes when all calls that were told of it are taken back (see
+--                     quota_undo)
+--       9 now         milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, count, now}
---       reason    ok, again (a known item), quota (max items are taken), conflict (the operation belongs to another item),
---                 day_rolled (now is not in the period), gone (this call was taken back before it came)
+--       reason    ok, again (a known item), quota (max items are taken), conflict (the operation belongs to
+--                 another item), day_rolled (now is not in the period), gone (this call was taken back before
+--                 it came)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       count     different items in the period, after this call
 --       now       milliseconds since 1970, as decided by
@@ -27,10 +31,12 @@ local max, item, operation = tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local given, call, now = ARGV[7] == '1', ARGV[8], tonumber(ARGV[9])
 local share = 8 -- calls that are remembered of one item: nobody shares with more than a few
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 if now < begins or now >= ends then
   return {'day_rolled', 0, 0, now}
 end

@@ -1,11 +1,12 @@
--- Quota: takes back what one call of quota was told, exactly once. When no other call was told of the same item, it counts no
--- more.
+-- Quota: takes back what one call of quota was told, exactly once. When no other call was told of the same
+-- item, it counts no more.
 --
 -- KEYS  1 items       hash, as quota writes it
 --       2 operations  set, as quota writes it
 --       3 void        string, as quota reads it
 -- ARGV  1 item, 2 operation, 3 call   as they were given to quota
---       4 within    milliseconds; if the call has not come yet, it shall not count when it comes within this time; 0: never mind
+--       4 within    milliseconds; if the call has not come yet, it shall not count when it comes within this
+--                   time; 0: never mind
 -- Returns 1 when the item counts no more, else 0.
 
 local items, operations, void = KEYS[1], KEYS[2], KEYS[3]
@@ -29,8 +30,8 @@ elseif others[#others] == '*' then
   return 0
 end
 
--- DEL goes first, though there is nothing to delete: a full Redis lets it pass, and then the rest as well, since the script
--- has written.
+-- DEL goes first, though there is nothing to delete: a full Redis lets it pass, and then the rest as well,
+-- since the script has written.
 redis.call('DEL', void)
 if not known then
   redis.call('SREM', operations, operation)

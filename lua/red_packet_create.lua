@@ -1,4 +1,5 @@
--- Red packets: makes a packet of shares, once. A packet that exists stays as it is, whatever the shares of this call.
+-- Red packets: makes a packet of shares, once. A packet that exists stays as it is, whatever the shares of
+-- this call.
 --
 -- KEYS  1 packet      hash
 --       2 shares      list, the amounts that are left; the next one to be grabbed first
@@ -8,11 +9,13 @@
 --       2 min         the least amount of a share
 --       3 expires     milliseconds since 1970
 --       4 keep        milliseconds that the packet is kept after it has expired
---       5 call        one word that names this call: when it is sent again because its reply was lost, it has made the packet
---       6 now         milliseconds; empty: the server's clock
+--       5 call        one word that names this call: when it is sent again because its reply was lost, it has
+--                     made the packet
+--       6 now         milliseconds since 1970; absent or empty: the server's clock
 --       7... amounts  one for each share
--- Returns made (this call has made the packet), exists (as it was asked for), other (one with other figures exists) or
--- expired (there is none, and it would be over at once).
+-- Returns {reason}
+--       reason      made (this call has made the packet), exists (as it was asked for), other (one with other
+--                   figures exists) or expired (there is none, and it would be over at once)
 
 local packet, shares = KEYS[1], KEYS[2]
 local total, min, expires, keep, call = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -23,11 +26,11 @@ local count = tostring(#ARGV - first + 1)
 local p = redis.call('HMGET', packet, 'total', 'min', 'expires', 'count', 'call')
 if p[1] then
   if p[1] ~= total or p[2] ~= min or p[3] ~= expires or p[4] ~= count then
-    return 'other'
+    return {'other'}
   elseif p[5] == call then
-    return 'made'
+    return {'made'}
   end
-  return 'exists'
+  return {'exists'}
 end
 -- A new packet on the grabs of one that was lost would not add up.
 if redis.call('EXISTS', shares, KEYS[3], KEYS[4]) > 0 then
@@ -41,18 +44,20 @@ if sum ~= tonumber(total) then
   return redis.error_reply('GATEHOUSE the amounts are not the total of ' .. packet)
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 if now >= tonumber(expires) then
-  return 'expired'
+  return {'expired'}
 end
 
 redis.call('HSET', packet, 'total', total, 'min', min, 'expires', expires, 'keep', keep, 'count', count, 'call', call)
-for i = first, #ARGV, 500 do -- Lua can not unpack thousands at once
+for i = first, #ARGV, 500 do -- Lua cannot unpack thousands at once
   redis.call('RPUSH', shares, unpack(ARGV, i, math.min(i + 499, #ARGV)))
 end
 redis.call('PEXPIREAT', packet, expires + keep)
 redis.call('PEXPIREAT', shares, expires + keep)
-return 'made'
+return {'made'}

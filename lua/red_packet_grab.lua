@@ -1,5 +1,5 @@
--- Red packets: gives a user the next share of a packet, once. left + grabbed + refunded = total, before and after.
--- A refused attempt writes nothing.
+-- Red packets: gives a user the next share of a packet, once. left + grabbed + refunded = total, before and
+-- after. A refused attempt writes nothing.
 --
 -- KEYS  1 packet      hash, as red_packet_create writes it
 --       2 shares      list, likewise
@@ -7,8 +7,9 @@
 --       4 operations  hash, operation ID -> "user call"; call: the one that grabbed
 -- ARGV  1 operation   the operation ID, encoded
 --       2 user        encoded text: no spaces
---       3 call        one word that names this call: when it is sent again because its reply was lost, that is no replay
---       4 now         milliseconds; absent or empty: the server's clock
+--       3 call        one word that names this call: when it is sent again because its reply was lost, that
+--                     is no replay
+--       4 now         milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, amount, left, count}
 --       reason    ok, not_ready (no such packet), conflict, duplicate (has another share), closed, empty
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
@@ -41,17 +42,20 @@ elseif amount then
   return {'duplicate', 0, tonumber(amount), left, count}
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 if refunded or now >= expires then -- refunded: also when the clock was set back since
   return {'closed', 0, 0, left, count}
 elseif left == 0 then
   return {'empty', 0, 0, left, count}
 end
 
--- LPOP goes last: a full Redis would let it pass, and the share would be lost. It refuses HSET, before anything is written.
+-- LPOP goes last: a full Redis would let it pass, and the share would be lost. It refuses HSET, before
+-- anything is written.
 amount = redis.call('LINDEX', shares, 0)
 redis.call('HSET', grabs, user, amount)
 redis.call('HSET', operations, id, user .. ' ' .. call)

@@ -1,10 +1,10 @@
--- Red packets: takes the shares that nobody grabbed out of a packet that has expired, once. left + grabbed + refunded = total,
--- before and after.
+-- Red packets: takes the shares that nobody grabbed out of a packet that has expired, once. left + grabbed +
+-- refunded = total, before and after.
 --
 -- KEYS  1 packet  hash, as red_packet_create writes it
 --       2 shares  list, likewise
 --       3 grabs   hash, as red_packet_grab writes it
--- ARGV  1 now     milliseconds; absent or empty: the server's clock
+-- ARGV  1 now     milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, amount}
 --       reason  ok, not_ready (no such packet), early (it has not expired)
 --       amount  what was taken out, by this call or an earlier one; else 0
@@ -20,10 +20,12 @@ local total, expires, refunded = tonumber(p[1]), tonumber(p[2]), tonumber(p[3])
 if refunded then
   return {'ok', refunded}
 end
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 if now < expires then
   return {'early', 0}
 end

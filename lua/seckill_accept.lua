@@ -1,4 +1,5 @@
--- Seckill: accepts the units of a loan from another bucket (see seckill_lend), once, whoever brings them and however late.
+-- Seckill: accepts the units of a loan from another bucket (see seckill_lend), once, whoever brings them and
+-- however late.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -9,7 +10,7 @@
 --       2 to       this bucket's number
 --       3 number   of the loan: one that was accepted, and all before it, are not accepted again
 --       4 units    that it is of
---       5 now      milliseconds; absent or empty: the server's clock
+--       5 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns 1 when this call accepted them, 0 when that was done before, -1 when there is no such bucket.
 
 local sale, outbox = KEYS[1], KEYS[5]
@@ -20,26 +21,32 @@ local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', '
 if not s[1] then
   return -1
 end
+-- shared sale_stock
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
 local closes, keep = tonumber(s[5]), tonumber(s[6])
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
+-- end sale_stock
 if tonumber(number) <= tonumber(s[7] or 0) then
   return 0
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
--- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written. Units that are on their
--- way are nobody's to sell.
+-- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+-- Units that are on their way are nobody's to sell.
+-- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 redis.call('HSET', sale, 'accepted|' .. from, number)
 redis.call('HINCRBY', sale, 'stock', units)
 redis.call('HINCRBY', sale, 'left', units)

@@ -1,15 +1,19 @@
--- Seckill: begins to open a sale of several buckets. Who comes first decides how; all who open it after him open the same, so that
--- one who has died half-way does no harm. Nothing is sold before seckill_root marks the sale as ready.
+-- Seckill: begins to open a sale of several buckets. Who comes first decides how; all who open it later open
+-- the same, so that one who has died half-way does no harm. Nothing is sold before seckill_root marks the
+-- sale as ready.
 --
--- KEYS  1 root       the key that a sale of one bucket has as its sale: there is one or the other. Hash: buckets, epoch, ready (0 or
---                    1), and sale -> "stock opens closes per_buyer hold keep"
+-- KEYS  1 root       the key that a sale of one bucket has as its sale: there is one or the other. Hash:
+--                    buckets, epoch, ready (0 or 1), and sale -> "stock opens closes per_buyer hold keep"
 -- ARGV  1 buckets    how many, 2 or more; less: only goes on with what somebody has begun
---       2 to 7       stock, opens, closes, per_buyer, hold, keep: of the whole sale, as seckill_open takes them
---       8 now        milliseconds; absent or empty: the server's clock
+--       2 to 7       stock, opens, closes, per_buyer, hold, keep: of the whole sale, as seckill_open takes
+--                    them
+--       8 now        milliseconds since 1970; absent or empty: the server's clock
 -- Returns {state, buckets, epoch, stock, opens, closes, per_buyer, hold, keep}, the last six as text
---       state     none (nobody has begun, and the caller would have less than 2 buckets), one (there is a sale of one bucket), opening (the buckets are to be opened, and then marked as ready), ready
---       epoch     milliseconds: when the opening began; it names this sale among others of the same item, and is part of the
---                 keys of its buckets
+--       state     none (nobody has begun, and the caller would have less than 2 buckets), one (there is a
+--                 sale of one bucket), opening (the buckets are to be opened, and then marked as ready),
+--                 ready
+--       epoch     milliseconds: when the opening began; it names this sale among others of the same item, and
+--                 is part of the keys of its buckets
 
 local root, buckets, now = KEYS[1], ARGV[1], tonumber(ARGV[8])
 
@@ -20,10 +24,12 @@ local r = redis.call('HMGET', root, 'buckets', 'epoch', 'ready', 'sale')
 if not r[1] and tonumber(buckets) < 2 then
   return {'none', 0, '', '0', '0', '0', '0', '0', '0'}
 elseif not r[1] then
+  -- shared clock
   if not now then
     local time = redis.call('TIME')
     now = time[1] * 1000 + math.floor(time[2] / 1000)
   end
+  -- end clock
   local closes, keep = tonumber(ARGV[4]), tonumber(ARGV[7])
   r = {buckets, string.format('%.0f', now), '0', table.concat(ARGV, ' ', 2, 7)}
   redis.call('HSET', root, 'buckets', r[1], 'epoch', r[2], 'ready', r[3], 'sale', r[4])

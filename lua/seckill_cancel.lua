@@ -1,4 +1,5 @@
--- Seckill: gives a hold back to the stock, once. What is sold stays sold, and what another call was told of stays held.
+-- Seckill: gives a hold back to the stock, once. What is sold stays sold, and what another call was told of
+-- stays held.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -6,13 +7,15 @@
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
---       2 call          as it was given to seckill_reserve: only what that call was told of; absent or empty: any
---       3 stays         1: the hold stays, for a call to come with the same operation ID, when the call was the only one that
---                       was told of it; absent or empty: it goes back
---       4 now           milliseconds; absent or empty: the server's clock
+--       2 call          as it was given to seckill_reserve: only what that call was told of; absent or empty:
+--                       any
+--       3 stays         1: the hold stays, for a call to come with the same operation ID, when the call was
+--                       the only one that was told of it; 0, absent or empty: it goes back
+--       4 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
 --       reason    ok, not_ready (no such sale), conflict (the reservation is sold)
---       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by another call
+--       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by
+--                 another call
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, call = ARGV[1], ARGV[2] or ''
@@ -22,11 +25,13 @@ local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', '
 if not s[1] then
   return {'not_ready', 0, '', 0, 0, 0}
 end
+-- shared sale_stock
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
 local closes, keep = tonumber(s[5]), tonumber(s[6])
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
+-- end sale_stock
 
 local record = redis.call('HGET', reservations, id)
 if not record then
@@ -40,26 +45,30 @@ elseif state == 'expired' then
   return {'ok', 1, buyer, quantity, left, stock}
 end
 if call ~= '' then
-  local others, told = '', false
+  -- shared other_callers
+  local others, told = {}, false
   for one in string.gmatch(callers, '%S+') do
     if one == call then
       told = true
     else
-      others = others .. ' ' .. one
+      others[#others + 1] = one
     end
   end
-  if told and (stays or others ~= '') then
-    redis.call('HSET', reservations, id, 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. others)
+  -- end other_callers
+  if told and (stays or #others > 0) then
+    redis.call('HSET', reservations, id, table.concat({'held', buyer, units, finish, unpack(others)}, ' '))
   end
-  if stays or not told or others ~= '' then
+  if stays or not told or #others > 0 then
     return {'ok', 1, buyer, quantity, left, stock}
   end
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 -- ZREM goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
 redis.call('ZREM', holds, id)
@@ -74,8 +83,10 @@ if outbox then
   redis.call('XADD', outbox, '*', 'event', 'cancelled', 'id', id, 'buyer', buyer, 'quantity', units)
 end
 
+-- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 return {'ok', 0, buyer, quantity, left, stock}

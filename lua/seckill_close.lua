@@ -5,38 +5,44 @@
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
--- ARGV  1 now           milliseconds; absent or empty: the server's clock
+-- ARGV  1 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns 1 when this call closed the sale, 0 when it was closed, -1 when there is no such sale.
 
 local sale, outbox = KEYS[1], KEYS[5]
 local now = tonumber(ARGV[1])
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 local s = redis.call('HMGET', sale, 'opens', 'closes', 'keep')
 if not s[1] then
   return -1
 end
-local opens, closes, keep = tonumber(s[1]), tonumber(s[2]), s[3]
+local opens, closes, keep = tonumber(s[1]), tonumber(s[2]), tonumber(s[3])
 if closes > 0 and closes <= now then
   return 0
 end
 
--- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written. To close is what
--- an operator may want just then.
+-- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written. To
+-- close is what an operator may want just then.
+closes = now
+-- shared keep_keys
+local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, keep)
+  redis.call('PEXPIRE', key, ttl)
 end
-closes = string.format('%.0f', now)
-redis.call('HSET', sale, 'closes', closes)
+-- end keep_keys
+local moment = string.format('%.0f', now)
+redis.call('HSET', sale, 'closes', moment)
 if opens > now then
-  redis.call('HSET', sale, 'opens', closes) -- or buyers would be told to wait for the opening
+  redis.call('HSET', sale, 'opens', moment) -- or buyers would be told to wait for the opening
 end
 if outbox then
   redis.call('XADD', outbox, '*', 'event', 'closed')
-  redis.call('PEXPIRE', outbox, keep)
+  redis.call('PEXPIRE', outbox, ttl)
 end
 return 1

@@ -6,24 +6,28 @@
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
---       2 now           milliseconds; absent or empty: the server's clock
+--       2 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
---       reason    ok, not_ready (no such sale), gone (no such reservation, or its time is over and its units are taken)
+--       reason    ok, not_ready (no such sale), gone (no such reservation, or its time is over and its units
+--                 are taken)
 --       replayed  1 when it was sold before
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id = ARGV[1]
 local now = tonumber(ARGV[2])
 
-local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'per_buyer', 'keep')
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'per_buyer')
 if not s[1] then
   return {'not_ready', 0, '', 0, 0, 0}
 end
+-- shared sale_stock
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
-local closes, per_buyer, keep = tonumber(s[5]), tonumber(s[6]), tonumber(s[7])
+local closes, keep = tonumber(s[5]), tonumber(s[6])
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
+-- end sale_stock
+local per_buyer = tonumber(s[7])
 
 local record = redis.call('HGET', reservations, id)
 if not record then
@@ -39,10 +43,12 @@ if state == 'expired' and
   return {'gone', 0, buyer, quantity, left, stock}
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 -- ZREM goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
 redis.call('ZREM', holds, id)
@@ -59,8 +65,10 @@ if outbox then
     'late', state == 'expired' and '1' or '0')
 end
 
+-- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 return {'ok', 0, buyer, quantity, left, stock}

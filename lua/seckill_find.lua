@@ -1,5 +1,5 @@
--- Seckill: tells whose reservation an operation ID is in one bucket. Who knows the buyer knows the bucket; who does not, as one
--- who confirms by name, has to ask them all.
+-- Seckill: tells whose reservation an operation ID is in one bucket. Who knows the buyer knows the bucket;
+-- who does not, as one who confirms by name, has to ask them all.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it

@@ -1,4 +1,5 @@
--- Seckill: finishes a loan that the other bucket has accepted (see seckill_lend): it is not on its way any more.
+-- Seckill: finishes a loan that the other bucket has accepted (see seckill_lend): it is not on its way any
+-- more.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -7,7 +8,7 @@
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 to       the number of the bucket that has borrowed
 --       2 number   of the loan
---       3 now      milliseconds; absent or empty: the server's clock
+--       3 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns 1 when this call finished it, 0 when that was done before, -1 when there is no such bucket.
 
 local sale = KEYS[1]
@@ -24,15 +25,19 @@ if last ~= number or units == '0' then
   return 0
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 -- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+-- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 redis.call('HSET', sale, 'lent|' .. to, number .. ' 0')
 return 1

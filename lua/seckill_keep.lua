@@ -5,23 +5,28 @@
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
--- ARGV  1 now           milliseconds; absent or empty: the server's clock
+-- ARGV  1 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns 1, or -1 when there is no such bucket.
 
 local sale = KEYS[1]
 local now = tonumber(ARGV[1])
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 local s = redis.call('HMGET', sale, 'closes', 'keep')
 if not s[1] then
   return -1
 end
-local ttl = s[2] + math.max(s[1] - now, 0)
+local closes, keep = tonumber(s[1]), tonumber(s[2])
+-- shared keep_keys
+local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 return 1

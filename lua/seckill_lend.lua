@@ -1,6 +1,7 @@
--- Seckill: lends units of one bucket to another. They leave this bucket's stock and are on their way until the other bucket has
--- accepted them (seckill_accept) and the loan is finished here (seckill_finish). The loan stays written down here all that time,
--- so that anybody who finds it can bring it to its end, and none is lost with who began it.
+-- Seckill: lends units of one bucket to another. They leave this bucket's stock and are on their way until
+-- the other bucket has accepted them (seckill_accept) and the loan is finished here (seckill_finish). The
+-- loan stays written down here all that time, so that anybody who finds it can bring it to its end, and none
+-- is lost with who began it.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -9,12 +10,13 @@
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 from     this bucket's number
 --       2 to       the other bucket's number
---       3 want     units, 1 or more: as many are lent, or half of what is left when that is more, or all when that is less
---       4 now      milliseconds; absent or empty: the server's clock
+--       3 want     units, 1 or more: as many are lent, or half of what is left when that is more, or all when
+--                  that is less
+--       4 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, number, units}
 --       reason    ok, none (nothing is left), not_ready (no such bucket)
---       number    of the loan: loans between the same two buckets are numbered, and there is one at a time. When one is on its way it
---                 is returned, and nothing more is lent
+--       number    of the loan: loans between the same two buckets are numbered, and there is one at a time.
+--                 When one is on its way it is returned, and nothing more is lent
 
 local sale, outbox = KEYS[1], KEYS[5]
 local from, to, want = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -24,11 +26,13 @@ local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', '
 if not s[1] then
   return {'not_ready', 0, 0}
 end
+-- shared sale_stock
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
 local closes, keep = tonumber(s[5]), tonumber(s[6])
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
+-- end sale_stock
 
 local number, under_way = string.match(s[7] or '0 0', '^(%d+) (%d+)$')
 number, under_way = tonumber(number), tonumber(under_way)
@@ -38,10 +42,12 @@ elseif left == 0 then
   return {'none', 0, 0}
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 local lent = math.min(left, math.max(want, math.floor(left / 2)))
 local units = string.format('%.0f', lent)
@@ -54,8 +60,10 @@ if outbox then
   redis.call('XADD', outbox, '*', 'event', 'lent', 'id', from .. '-' .. to .. '-' .. string.format('%.0f', number), 'quantity', units)
 end
 
+-- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 return {'ok', number, lent}

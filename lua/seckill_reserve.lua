@@ -1,20 +1,23 @@
 -- Seckill: holds units of an item for a buyer until they are confirmed, cancelled or their time is over.
--- left + held + sold = stock, before and after. A refused attempt writes nothing but this: holds whose time is over go
--- back to the stock when the buyer's limit or the stock would refuse, and this reservation's own hold always.
+-- left + held + sold = stock, before and after. A refused attempt writes nothing but this: holds whose time
+-- is over go back to the stock when the buyer's limit or the stock would refuse, and this reservation's own
+-- hold always.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, buyer -> units held or bought
 --       3 holds         sorted set, reservation by the end of its time
---       4 reservations  hash, reservation -> "state buyer quantity end call call ..."; state: held, sold, expired;
---                       call: those that have been told that it is theirs. Also "restock|ID" -> units, see seckill_restock
+--       4 reservations  hash, reservation -> "state buyer quantity end call call ..."; state: held, sold,
+--                       expired; call: those that have been told that it is theirs. Also "restock|ID" ->
+--                       units, see seckill_restock
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 buyer         encoded text: no spaces
 --       3 quantity      units, 1 or more
 --       4 reclaim       how many holds whose time is over one call takes back at most
---       5 call          one word that names this call: when it is sent again because its reply was lost, that is no replay.
---                       A hold goes back when all calls that were told of it cancel (see seckill_cancel)
---       6 now           milliseconds; absent or empty: the server's clock
+--       5 call          one word that names this call: when it is sent again because its reply was lost, that
+--                       is no replay. A hold goes back when all calls that were told of it cancel (see
+--                       seckill_cancel)
+--       6 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, state, left, stock, wait, more}
 --       reason    ok, not_ready (no such sale), conflict, early, closed, duplicate (buyer's limit), sold_out
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
@@ -28,33 +31,39 @@ local id, buyer, units, reclaim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local quantity = tonumber(units)
 local call, now = ARGV[5], tonumber(ARGV[6])
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
-local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'opens', 'closes', 'per_buyer', 'hold', 'keep')
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'opens', 'per_buyer', 'hold')
 if not s[1] then
   return {'not_ready', 0, '', 0, 0, 0, 0}
 end
+-- shared sale_stock
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
-local opens, closes, per_buyer = tonumber(s[5]), tonumber(s[6]), tonumber(s[7])
-local hold, keep = tonumber(s[8]), tonumber(s[9])
+local closes, keep = tonumber(s[5]), tonumber(s[6])
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
-
-local ttl = keep + math.max(closes - now, 0)
+-- end sale_stock
+local opens, per_buyer, hold = tonumber(s[7]), tonumber(s[8]), tonumber(s[9])
 
 -- Lets all keys live on together: the sale has changed.
 local function extend()
+  -- shared keep_keys
+  local ttl = keep + math.max(closes - now, 0)
   for _, key in ipairs(KEYS) do
     redis.call('PEXPIRE', key, ttl)
   end
+  -- end keep_keys
 end
 
--- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as well, since the
--- script has written.
+-- shared sale_expire
+-- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as
+-- well, since the script has written.
 local function expire(reservation)
   local record = redis.call('HGET', reservations, reservation)
   local who, back = string.match(record, '^held (%S+) (%d+) ')
@@ -70,6 +79,7 @@ local function expire(reservation)
     redis.call('XADD', outbox, '*', 'event', 'expired', 'id', reservation, 'buyer', who, 'quantity', back)
   end
 end
+-- end sale_expire
 
 local record = redis.call('HGET', reservations, id)
 if record then

@@ -1,4 +1,5 @@
--- Seckill: adds units to a stock that is on sale, or takes units away that are left, once for each operation ID.
+-- Seckill: adds units to a stock that is on sale, or takes units away that are left, once for each operation
+-- ID.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -7,10 +8,11 @@
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 operation     the operation ID, encoded
 --       2 units         to add; negative: to take away
---       3 now           milliseconds; absent or empty: the server's clock
+--       3 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, stock, left, held, sold, epoch}
---       reason    ok (also when the operation was done before), not_ready (no such sale), conflict (the operation was of
---                 other units), too_few (fewer are left than are to be taken away), too_many (no script can count the stock)
+--       reason    ok (also when the operation was done before), not_ready (no such sale), conflict (the
+--                 operation was of other units), too_few (fewer are left than are to be taken away), too_many
+--                 (no script can count the stock)
 
 local sale, reservations, outbox = KEYS[1], KEYS[4], KEYS[5]
 local id, units = ARGV[1], ARGV[2]
@@ -20,11 +22,14 @@ local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', '
 if not s[1] then
   return {'not_ready', 0, 0, 0, 0, ''}
 end
+-- shared sale_stock
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
-local closes, keep, epoch = tonumber(s[5]), tonumber(s[6]), s[7] or ''
+local closes, keep = tonumber(s[5]), tonumber(s[6])
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
+-- end sale_stock
+local epoch = s[7] or ''
 
 local done = redis.call('HGET', reservations, 'restock|' .. id)
 if done then
@@ -35,10 +40,12 @@ elseif stock + units > 2^53 - 1 then
   return {'too_many', stock, left, held, sold, epoch}
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 redis.call('HSET', reservations, 'restock|' .. id, units)
 stock = redis.call('HINCRBY', sale, 'stock', units)
@@ -48,8 +55,10 @@ if outbox then
   redis.call('XADD', outbox, '*', 'event', 'restocked', 'id', id, 'quantity', units)
 end
 
+-- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 return {'ok', stock, left, held, sold, epoch}

@@ -1,14 +1,16 @@
 -- Seckill: tells where the buckets of a sale are; marks them as ready; lets the root live on; closes it.
 --
 -- KEYS  1 root       hash, as seckill_begin writes it
--- ARGV  1 epoch      of a sale whose buckets are all open: it is ready from now on, and its root is kept anew; absent or empty: only
---                    tells
---       2 closes     1: the sale with that epoch closes now, unless it has closed; absent or empty: it stays as it is
---       3 now        milliseconds; absent or empty: the server's clock
+-- ARGV  1 epoch      of a sale whose buckets are all open: it is ready from now on, and its root is kept
+--                    anew; absent or empty: only tells
+--       2 closes     1: the sale with that epoch closes now, unless it has closed; 0, absent or empty: it
+--                    stays as it is
+--       3 now        milliseconds since 1970; absent or empty: the server's clock
 -- Returns {state, buckets, epoch, spare, marked}
 --       state     none (no such sale), one (a sale of one bucket), opening, ready
---       spare     milliseconds. A change of one bucket does not reach the root and the other buckets, so keep is a tenth more than
---                 the sale needs; a change that comes after so long has to let them all live on
+--       spare     milliseconds. A change of one bucket does not reach the root and the other buckets, so keep
+--                 is a tenth more than the sale needs; a change that comes after so long has to let them all
+--                 live on
 --       marked    1 when this call marked the sale as ready
 
 local root, epoch, close, now = KEYS[1], ARGV[1] or '', ARGV[2] or '', tonumber(ARGV[3])
@@ -21,10 +23,12 @@ if not r[1] then
   return {'none', 0, '', 0, 0}
 end
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 local before, closes, after, keep = string.match(r[4], '^(%d+ %d+ )(%d+)( %d+ %d+ (%d+))$')
 closes, keep = tonumber(closes), tonumber(keep)

@@ -1,38 +1,39 @@
--- Sliding window: at most `max` units in any `window`, counted one by one. Several limits at once, and limits that are counted by
--- parts of their window, are sliding_windows.lua, which says the same for one limit; this is the lean one for most uses.
+-- Sliding window: at most `max` units in any `window`, counted one by one. Several limits at once, and limits
+-- that are counted by parts of their window, are sliding_windows.lua, which says the same for one limit; this
+-- is the lean one for most uses.
 --
--- The log has a number for each unit, oldest first: the moment at which it was taken, in grains since 1970, rounded up,
--- modulo 2^32, as a signed number, which takes 6 bytes. A grain is 100 microseconds, and in windows of more than 7 hours the
--- 2^28th part of the window. A unit leaves when its window is over and all before it have left, so a clock that is set
--- back lets nobody in too early. A refused attempt takes nothing, and writes nothing but that units which have left for
--- long are dropped, many at once.
+-- The log has a number for each unit, oldest first: the moment at which it was taken, in grains since 1970,
+-- rounded up, modulo 2^32, as a signed number, which takes 6 bytes. A grain is 100 microseconds, and in
+-- windows of more than 7 hours the 2^28th part of the window. A unit leaves when its window is over and all
+-- before it have left, so a clock that is set back lets nobody in too early. A refused attempt takes nothing,
+-- and writes nothing but that units which have left for long are dropped, many at once.
 --
 -- KEYS  1 log     list
 -- ARGV  1 max     units
 --       2 window  milliseconds
---       3 cost    units that this attempt takes, no more than max; absent: 1; 0: none, and the answer is whether one unit
---                 would be allowed
---       4 now     microseconds since 1970; absent: the server's clock
+--       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: none, and the
+--                 answer is whether one unit would be allowed
+--       4 now     microseconds since 1970; absent or empty: the server's clock
 -- Returns {1, remaining, stamp} when allowed, else {0, remaining, retry}
 --       remaining  units left; below 0 when max has become smaller than what is in the log
 --       stamp      the moment of admission in microseconds, for sliding_window_refund
 --       retry      microseconds until the same cost fits
 
 local log, max, window = KEYS[1], ARGV[1], ARGV[2] * 1000
-local cost, now = ARGV[3], ARGV[4]
-cost = cost and cost + 0 or 1
-if now then
-  now = now + 0
-else
+local cost, now = tonumber(ARGV[3]) or 1, tonumber(ARGV[4])
+-- shared clock_micro
+if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+-- end clock_micro
 local need = cost > 0 and cost or 1
 local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
 local at = math.ceil(now / grain)
 
--- How many units have left, and when the next one will. The age of a unit is less than 2^31 grains, below 0 where the clock was
--- set back. (Redis makes a script's functions anew for each call, so there is none where mostly none is needed.)
+-- How many units have left, and when the next one will. The age of a unit is less than 2^31 grains, below 0
+-- where the clock was set back. (Redis makes a script's functions anew for each call, so there is none where
+-- mostly none is needed.)
 local count, gone = redis.call('LLEN', log), 0
 local next, leaves
 if count > 0 then
@@ -41,14 +42,17 @@ if count > 0 then
 end
 local renew = not next
 if next and (next <= now or max - count < need - 1) then
-  leaves = function(unit)
+  -- shared window_leaves
+  leaves = function(unit, at, grain, window)
     local age = (at - unit + 2147483648) % 4294967296 - 2147483648
     return (at - age) * grain + window
   end
+  -- end window_leaves
 end
 
--- Mostly none or one has left; after a pause many have, and are read in chunks.
 if next and next <= now then
+  -- shared window_gone
+  -- Mostly one has left; after a pause many have, and are read in chunks.
   local first, unit, chunk = next, nil, nil
   repeat
     gone = gone + 1
@@ -60,17 +64,20 @@ if next and next <= now then
       end
       unit = chunk[(gone - 2) % 50 + 1]
     end
-    next = unit and leaves(unit)
+    next = unit and leaves(unit, at, grain, window)
   until not next or next > now
-  renew = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
+  local moved = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
+  -- end window_gone
+  renew = moved
 end
 
 local left = max - count + gone
 if left < need then
   local free = next
   if need - left > 1 then
-    -- Several units have to leave, and the attempt fits when the last of them does; after a clock was set back, not before the head.
-    free = math.max(next, leaves(redis.call('LINDEX', log, gone + need - left - 1)))
+    -- Several units have to leave, and the attempt fits when the last of them does; after a clock was set
+    -- back, not before the head.
+    free = math.max(next, leaves(redis.call('LINDEX', log, gone + need - left - 1), at, grain, window))
   end
   if cost > 0 and gone > 50 then
     redis.call('LTRIM', log, gone, '-1')
@@ -82,6 +89,7 @@ if cost == 0 then
   return {1, left, now}
 end
 
+-- shared window_push
 local unit = (at + 2147483648) % 4294967296 - 2147483648
 redis.call('RPUSH', log, unit)
 if cost > 1 then
@@ -93,15 +101,17 @@ if cost > 1 then
     redis.call('RPUSH', log, unpack(units, 1, math.min(cost - from + 1, 1000)))
   end
 end
+-- end window_push
 if gone == 1 then
   redis.call('LPOP', log)
 elseif gone > 1 then
   redis.call('LTRIM', log, gone, '-1')
 end
--- A log must live for a window after each unit. To spare most units the PEXPIRE, it lives until its head has left for a window and
--- a quarter, and is renewed whenever the head moves on to another quarter. So since the last renewal the head has moved by less
--- than a quarter, and a unit comes before the head of its time leaves. It is not counted from now, because units that were
--- taken before the clock was set back may leave much later.
+-- A log must live for a window after each unit. To spare most units the PEXPIRE, it lives until its head has
+-- left for a window and a quarter, and is renewed whenever the head moves on to another quarter. So since the
+-- last renewal the head has moved by less than a quarter, and a unit comes before the head of its time
+-- leaves. It is not counted from now, because units that were taken before the clock was set back may leave
+-- much later.
 if renew then
   next = next or at * grain + window
   redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000)

@@ -1,8 +1,9 @@
--- Sliding window: takes the units of one admitted attempt out of the logs again, exactly once. Those that have left a log by
--- themselves stay out of it.
+-- Sliding window: takes the units of one admitted attempt out of the logs again, exactly once. Those that
+-- have left a log by themselves stay out of it.
 --
 -- KEYS  1 refund         string, marks this attempt as given back
---       2 log            list, as sliding_window and sliding_windows write it; further limits have their logs in 3, 4 and so on
+--       2 log            list, as sliding_window and sliding_windows write it; further limits have their logs
+--                        in 3, 4 and so on
 -- ARGV  1 max, 2 window  as for the script that allowed the attempt; further limits follow
 --       then cost        units that the attempt took
 --       then stamp       what the script returned for it
@@ -12,18 +13,19 @@
 
 local refund, limits = KEYS[1], #KEYS - 1
 local cost, stamp = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0
-local now = ARGV[limits * 2 + 3]
-if now and now ~= '' then
-  now = now + 0
-else
+local now = tonumber(ARGV[limits * 2 + 3])
+-- shared clock_micro
+if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+-- end clock_micro
 local WRAP = 1000000000000000
 
--- The mark is for units of other attempts with the same stamp: without any, a second call would find nothing anyway. It must not last
--- long, because refused requests give back what earlier rules took: each leaves a mark. Units that are counted one by one hardly
--- ever have the same stamp. Those of a part have, so what is older than their mark would be is not given back to a part.
+-- The mark is for units of other attempts with the same stamp: without any, a second call would find nothing
+-- anyway. It must not last long, because refused requests give back what earlier rules took: each leaves a
+-- mark. Units that are counted one by one hardly ever have the same stamp. Those of a part have, so what is
+-- older than their mark would be is not given back to a part.
 local REMEMBER = 600000
 local longest, parts = 0, false
 for i = 1, limits do
@@ -42,16 +44,21 @@ local function one_by_one(log, window)
   local removed = redis.call('LREM', log, cost, unit)
   local head = removed > 0 and redis.call('LINDEX', log, '0')
   if head then -- another one maybe, so the TTL is renewed as in sliding_window.lua
-    local at = math.ceil(now / grain)
-    local age = (at - head + 2147483648) % 4294967296 - 2147483648
-    local leaves = math.max((at - age) * grain + window, now)
-    redis.call('PEXPIRE', log, math.ceil((leaves - now + window * 1.25) / 1000) + 1000)
+    local leaves
+    -- shared window_leaves
+    leaves = function(unit, at, grain, window)
+      local age = (at - unit + 2147483648) % 4294967296 - 2147483648
+      return (at - age) * grain + window
+    end
+    -- end window_leaves
+    local next = math.max(leaves(head, math.ceil(now / grain), grain, window), now)
+    redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000)
   end
   return removed
 end
 
--- The units of a part are what its sum has more than the one before. In the first pair they have left. All sums from the part on
--- become smaller.
+-- The units of a part are what its sum has more than the one before. In the first pair they have left. All
+-- sums from the part on become smaller.
 local function by_parts(log, part)
   local at, numbers = math.ceil(stamp / part), redis.call('LRANGE', log, '-4', '-1')
   if numbers[1] and numbers[1] - at >= 0 then -- an older part than the last

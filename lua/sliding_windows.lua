@@ -1,53 +1,58 @@
--- Sliding windows: at most `max` units in any `window`, for several limits at once, all or nothing; and for limits that count by parts
--- of their window. Each limit has a log, by one of two ways of counting:
+-- Sliding windows: at most `max` units in any `window`, for several limits at once, all or nothing; and for
+-- limits that count by parts of their window. Each limit has a log, by one of two ways of counting:
 --   one by one  as in sliding_window.lua, which decides a single limit of this kind, and shares its log
---   by parts    list of two numbers for each part of the window in which units were taken, oldest first: the part's number
---               since 1970, and how many units had been taken by its end, modulo 10^15. Units count as taken at the end of
---               their part. The first pair is where the count begins: its units have left
--- A unit leaves when its window is over and all before it have left. A refused attempt takes nothing, and writes nothing but that
--- what has left for long is dropped, much at once.
+--   by parts    list of two numbers for each part of the window in which units were taken, oldest first: the
+--               part's number since 1970, and how many units had been taken by its end, modulo 10^15. Units
+--               count as taken at the end of their part. The first pair is where the count begins: its units
+--               have left
+-- A unit leaves when its window is over and all before it have left. A refused attempt takes nothing, and
+-- writes nothing but that what has left for long is dropped, much at once.
 --
 -- KEYS  1 log            list; further limits have their logs in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
---       then cost        units that this attempt takes, no more than the smallest max; absent: 1; 0: none, and the answer is
---                        whether one unit would be allowed
+--       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
+--                        none, and the answer is whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
---       then part, ...   for each limit, the microseconds of a part, or 0 to count one by one; absent: all one by one
+--       then part, ...   for each limit, the microseconds of a part, or 0 to count one by one; absent: all
+--                        one by one
 -- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
---       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is in the log
---       stamp      the moment of admission in microseconds, for sliding_window_refund; after a clock was set back, the
---                  beginning of the part to which the units were added
+--       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is
+--                  in the log
+--       stamp      the moment of admission in microseconds, for sliding_window_refund; after a clock was set
+--                  back, the beginning of the part to which the units were added
 --       retry      microseconds until the same cost fits every limit
---       limit      which limit speaks, from 1: the one with least left; when refused, the one that is full longest
+--       limit      which limit speaks, from 1: the one with least left; when refused, the one that is full
+--                  longest
 
 local limits = #KEYS
-local cost, now = ARGV[limits * 2 + 1], ARGV[limits * 2 + 2]
-cost = cost and cost + 0 or 1
-if now and now ~= '' then
-  now = now + 0
-else
+local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
+-- shared clock_micro
+if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+-- end clock_micro
 local need = cost > 0 and cost or 1
 local WRAP = 1000000000000000
 
--- As in sliding_window.lua.
-local function leaves(unit, at, grain, window)
+local leaves
+-- shared window_leaves
+leaves = function(unit, at, grain, window)
   local age = (at - unit + 2147483648) % 4294967296 - 2147483648
   return (at - age) * grain + window
 end
+-- end window_leaves
 
 local speaks, remaining, retry
 local moment = now -- at which units are taken
--- Of the limits that have any: numbers to drop; when the head leaves of a log whose TTL is to be renewed, 0 for a log without units;
--- the newest part that counts; the units taken by now.
-local gone, renew, newest, sums = {}, {}, {}, {}
+-- Of the limits that have any: numbers to drop; when the head leaves of a log whose TTL is to be renewed, 0
+-- for a log without units; the newest part that counts; the units taken by now.
+local drop, renew, newest, sums = {}, {}, {}, {}
 
 for i = 1, limits do
   local log, max, window, part = KEYS[i], ARGV[i * 2 - 1], ARGV[i * 2] * 1000, ARGV[limits * 2 + 2 + i]
   local count, next -- the units in the window, and when enough of them will have left
-  local n = 0       -- numbers at the head of the log that are of no use any more
+  local gone = 0    -- numbers at the head of the log that are of no use any more
 
   if not part or part == '0' then
     local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
@@ -56,28 +61,32 @@ for i = 1, limits do
     next = count > 0 and leaves(redis.call('LINDEX', log, '0'), at, grain, window)
     renew[i] = not next and 0 or nil
     if next and next <= now then
+      -- shared window_gone
+      -- Mostly one has left; after a pause many have, and are read in chunks.
       local first, unit, chunk = next, nil, nil
       repeat
-        n = n + 1
-        if n == 1 then
+        gone = gone + 1
+        if gone == 1 then
           unit = redis.call('LINDEX', log, '1')
         else
-          if n % 50 == 2 then
-            chunk = redis.call('LRANGE', log, n, n + 49)
+          if gone % 50 == 2 then
+            chunk = redis.call('LRANGE', log, gone, gone + 49)
           end
-          unit = chunk[(n - 2) % 50 + 1]
+          unit = chunk[(gone - 2) % 50 + 1]
         end
         next = unit and leaves(unit, at, grain, window)
       until not next or next > now
-      count = count - n
-      if not next or math.floor(first / window * 4) ~= math.floor(next / window * 4) then
+      local moved = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
+      -- end window_gone
+      count = count - gone
+      if moved then
         renew[i] = next or 0
       end
     end
 
     local lacking = need - max + count
     if lacking > 1 then
-      next = math.max(next, leaves(redis.call('LINDEX', log, n + lacking - 1), at, grain, window))
+      next = math.max(next, leaves(redis.call('LINDEX', log, gone + lacking - 1), at, grain, window))
     end
   else
     -- Most often the first two pairs are enough; after a pause more are needed, and read in chunks that grow.
@@ -91,8 +100,8 @@ for i = 1, limits do
     end
     local before, tail = numbers[2] or 0, redis.call('LRANGE', log, '-2', '-1')
     sums[i] = tail[2]
-    n = 2
-    local over = number(n)
+    gone = 2
+    local over = number(gone)
     if over then
       newest[i] = tail[1] + 0
       if newest[i] > math.ceil(now / part) then -- the clock was set back
@@ -100,33 +109,36 @@ for i = 1, limits do
       end
     end
     while over and over * part + window <= now do
-      before = number(n + 1)
-      n = n + 2
-      over = number(n)
+      before = number(gone + 1)
+      gone = gone + 2
+      over = number(gone)
     end
 
     count = ((sums[i] or 0) - before) % WRAP
-    local lacking, enough = need - max + count, n
+    local lacking, enough = need - max + count, gone
     if lacking > 0 then
       while (number(enough + 1) - before) % WRAP < lacking do
         enough = enough + 2
       end
       next = number(enough) * part + window
     end
-    n = n - 2 -- the last pair that has left stays
+    gone = gone - 2 -- the last pair that has left stays
   end
 
-  if n > 0 then
-    gone[i] = n
+  if gone > 0 then
+    drop[i] = gone
   end
   local left = max - count
-  if left < need then
-    if not retry or next - now > retry then
-      speaks, remaining, retry = i, left, next - now
+  local wait = left < need and next - now
+  -- shared limits_speak
+  if wait then
+    if not retry or wait > retry then
+      speaks, remaining, retry = i, left, wait
     end
   elseif not retry and (not speaks or left - cost < remaining) then
     speaks, remaining = i, left - cost
   end
+  -- end limits_speak
 end
 
 -- As in sliding_window.lua.
@@ -135,7 +147,7 @@ local function renewal(head, window)
 end
 
 if retry then
-  for i, n in pairs(cost > 0 and gone or {}) do
+  for i, n in pairs(cost > 0 and drop or {}) do
     if n > 50 then
       redis.call('LTRIM', KEYS[i], n, '-1')
       if renew[i] then
@@ -154,6 +166,7 @@ for i = 1, limits do
   if not part or part == '0' then
     local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
     local at = math.ceil(moment / grain)
+    -- shared window_push
     local unit = (at + 2147483648) % 4294967296 - 2147483648
     redis.call('RPUSH', log, unit)
     if cost > 1 then
@@ -165,6 +178,7 @@ for i = 1, limits do
         redis.call('RPUSH', log, unpack(units, 1, math.min(cost - from + 1, 1000)))
       end
     end
+    -- end window_push
     if renew[i] then
       redis.call('PEXPIRE', log, renewal(renew[i] > 0 and renew[i] or at * grain + window, window))
     end
@@ -180,8 +194,8 @@ for i = 1, limits do
       redis.call('PEXPIRE', log, math.ceil((at * part + window - now) / 1000) + 1000)
     end
   end
-  if gone[i] then
-    redis.call('LTRIM', log, gone[i], '-1')
+  if drop[i] then
+    redis.call('LTRIM', log, drop[i], '-1')
   end
 end
 return {1, remaining, moment, speaks}

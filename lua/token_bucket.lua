@@ -1,37 +1,43 @@
--- Token bucket: a bucket holds `max` units, and an empty one fills in `window`, steadily; for one limit or several at once,
--- all or nothing. It is the Generic Cell Rate Algorithm of the ATM Forum (Traffic Management Specification 4.1): what is kept
--- is the moment at which the bucket will be full. A refused attempt writes nothing.
+-- Token bucket: a bucket holds `max` units, and an empty one fills in `window`, steadily; for one limit or
+-- several at once, all or nothing. It is the Generic Cell Rate Algorithm of the ATM Forum (Traffic Management
+-- Specification 4.1): what is kept is the moment at which the bucket will be full. A refused attempt writes
+-- nothing.
 --
--- KEYS  1 bucket         string of four numbers, of which the bucket is full at since + offset + taken * window / max:
---                        since, when it was full last, in microseconds since 1970; offset, in microseconds; taken; max.
---                        No key: a full bucket. Further limits have their buckets in 2, 3 and so on
--- ARGV  1 max, 2 window  units, 10,000,000 at most, and milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
---       then cost        units that this attempt takes, no more than the smallest max; absent: 1; 0: none, and the answer is
---                        whether one unit would be allowed
---       then now         microseconds since 1970; absent: the server's clock
+-- KEYS  1 bucket         string of four numbers, of which the bucket is full at since + offset + taken *
+--                        window / max: since, when it was full last, in microseconds since 1970; offset, in
+--                        microseconds; taken; max. No key: a full bucket. Further limits have their buckets
+--                        in 2, 3 and so on
+-- ARGV  1 max, 2 window  units, 10,000,000 at most, and milliseconds; further limits follow in 3 and 4, 5 and
+--                        6 and so on
+--       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
+--                        none, and the answer is whether one unit would be allowed
+--       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
---       remaining  whole units left in the limit that speaks; below 0 while a clock that was set back catches up
+--       remaining  whole units left in the limit that speaks; below 0 while a clock that was set back catches
+--                  up
 --       stamp      a moment since which the attempt's buckets have not been full, for token_bucket_refund
 --       retry      microseconds until the same cost fits every limit, rounded up
---       limit      which limit speaks, from 1: the one with least left; when refused, the one that takes longest;
---                  absent when it is the first
+--       limit      which limit speaks, from 1: the one with least left; when refused, the one that takes
+--                  longest; absent when it is the first
 
 local limits = #KEYS
-local cost, stamp = ARGV[limits * 2 + 1], ARGV[limits * 2 + 2]
-cost = cost and cost + 0 or 1
-if not stamp then
+local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
+-- shared clock_micro
+if not now then
   local time = redis.call('TIME')
-  stamp = time[1] .. string.sub('00000' .. time[2], -6)
+  now = time[1] * 1000000 + time[2]
 end
-local now = stamp + 0
-local need = math.max(cost, 1)
+-- end clock_micro
+local need = cost > 0 and cost or 1
 
--- The microseconds in which so many units flow in, units * window / max, rounded up. It is exact: all numbers here are
--- integers, and with units below 2 * max none reaches 2^53, as units * window might.
+-- shared bucket_span
+-- The microseconds in which so many units flow in, units * window / max, rounded up. It is exact: all numbers
+-- here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
 local function span(units, max, window)
   local rest = window % max
   return units * ((window - rest) / max) + math.ceil(units * rest / max)
 end
+-- end bucket_span
 
 local speaks, remaining, retry
 local moment, buckets = now, {}
@@ -52,8 +58,8 @@ for i = 1, limits do
   end
   moment = math.max(moment, since) -- now, but for a clock that was set back
 
-  -- All units whose span ends a window from now at the latest may have been taken. The division may be off by a little, the
-  -- span is not.
+  -- All units whose span ends a window from now at the latest may have been taken. The division may be off by
+  -- a little, the span is not.
   local room = now + window - since - offset
   local all = math.max(math.floor(room / window * max) + 1, 0)
   while all > 0 and span(all, max, window) > room do
@@ -61,14 +67,16 @@ for i = 1, limits do
   end
 
   local left = all - taken
-  if left < need then
-    local wait = span(taken + need, max, window) - room
+  local wait = left < need and span(taken + need, max, window) - room
+  -- shared limits_speak
+  if wait then
     if not retry or wait > retry then
       speaks, remaining, retry = i, left, wait
     end
   elseif not retry and (not speaks or left - cost < remaining) then
     speaks, remaining = i, left - cost
   end
+  -- end limits_speak
 
   taken = taken + cost
   if taken >= max then
@@ -87,7 +95,8 @@ end
 if cost > 0 then
   for i = 1, limits do
     local b = buckets[i]
-    -- The second more is for a server that pauses between the script's start, from which a TTL counts, and its TIME.
+    -- The second more is for a server that pauses between the script's start, from which a TTL counts, and
+    -- its TIME.
     redis.call('SET', KEYS[i], string.format('%.0f %.0f %.0f %.0f', b[1], b[2], b[3], b[4]),
       'PX', math.ceil((b[5] - now) / 1000) + 1000)
   end

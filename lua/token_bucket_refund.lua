@@ -1,35 +1,41 @@
--- Token bucket: gives back the units of one admitted attempt, exactly once, to those of its buckets that have not been full
--- since then. A bucket takes back no more than makes it full.
+-- Token bucket: gives back the units of one admitted attempt, exactly once, to those of its buckets that have
+-- not been full since then. A bucket takes back no more than makes it full.
 --
 -- KEYS  1 refund         string, marks this attempt as given back
---       2 bucket         string, as token_bucket writes it; further limits have their buckets in 3, 4 and so on
+--       2 bucket         string, as token_bucket writes it; further limits have their buckets in 3, 4 and so
+--                        on
 -- ARGV  1 max, 2 window  as for token_bucket when it allowed the attempt; further limits follow
 --       then cost        units that the attempt took
 --       then stamp       what token_bucket returned for it
---       then now         microseconds since 1970; absent: the server's clock
+--       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns the cost when a bucket took any of it back, else 0.
 
 local refund, limits = KEYS[1], #KEYS - 1
-local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, ARGV[limits * 2 + 3]
+local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, tonumber(ARGV[limits * 2 + 3])
+-- shared clock_micro
 if not now then
   local time = redis.call('TIME')
-  now = time[1] .. string.sub('00000' .. time[2], -6)
+  now = time[1] * 1000000 + time[2]
 end
-now = now + 0
+-- end clock_micro
 
--- As in token_bucket.
+-- shared bucket_span
+-- The microseconds in which so many units flow in, units * window / max, rounded up. It is exact: all numbers
+-- here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
 local function span(units, max, window)
   local rest = window % max
   return units * ((window - rest) / max) + math.ceil(units * rest / max)
 end
+-- end bucket_span
 
+-- shared refund_once
 local longest = 0
 for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
 end
 
--- The mark must not last long, because refused requests give back what earlier rules took: each leaves a mark. What is older
--- than the mark would be is not given back.
+-- The mark must not last long, because refused requests give back what earlier rules took: each leaves a
+-- mark. What is older than the mark would be is not given back.
 local REMEMBER = 600000
 if now - stamp > REMEMBER * 1000 then
   return 0
@@ -37,6 +43,7 @@ end
 if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, REMEMBER) + 2000) then
   return 0
 end
+-- end refund_once
 
 local given = 0
 for i = 1, limits do
@@ -54,7 +61,8 @@ for i = 1, limits do
           taken, offset = taken + max, offset - window
         end
       else
-        -- The limit has been changed since. What the units took is time, less than a microsecond of which is kept here.
+        -- The limit has been changed since. What the units took is time, less than a microsecond of which is
+        -- kept here.
         offset = offset - math.max(span(cost, max, window) - 1, 0)
       end
       full = since + offset + span(taken, held, window)

@@ -1,45 +1,51 @@
 -- Votes: records one vote of a voter in a poll, or changes it, and moves the tally with it, in one step.
 -- At all times the sum of the tally is the sum of the records. A refused vote writes nothing.
 --
--- A record has 16 bytes: the voter (12), the number of the ballot (3), which says choice, weight and day, and a turn (1), which
--- tells the voter's votes apart. A vote that was taken back leaves a record with ballot 0 if it was the voter's last one,
--- so that no later vote gets its turn. All records of a voter stand together, the newest last, in a bucket that is found by
--- linear hashing: with B buckets, and P the largest power of 2 up to B, it is hash mod 2P, or hash mod P where there is no
--- such bucket. When there are 64 records a bucket, bucket B - P is split in two.
+-- A record has 16 bytes: the voter (12), the number of the ballot (3), which says choice, weight and day, and
+-- a turn (1), which tells the voter's votes apart. A vote that was taken back leaves a record with ballot 0
+-- if it was the voter's last one, so that no later vote gets its turn. All records of a voter stand together,
+-- the newest last, in a bucket that is found by linear hashing: with B buckets, and P the largest power of 2
+-- up to B, it is hash mod 2P, or hash mod P where there is no such bucket. When there are 64 records a
+-- bucket, bucket B - P is split in two.
 --
 -- KEYS  1 voters     hash, number of the bucket -> records
 --       2 tally      hash, choice -> sum of weights
---       3 book       hash, ":parts" in how many parts the poll is divided; ":buckets", ":slots" (records), ":ballots" (the
---                    largest number), ":changes", ":ends" (until when the keys are kept); "#" and a number -> its ballot, "choice weight" or "choice weight day",
---                    weight 0: voided; "=" and a ballot -> its number
---       4 operation  string: "v", voter, the record's last 4 bytes, those of the record that it replaced or zeros, and the calls
---                    that were told that it counts: " call call ...". Or "| " and a call that was taken back before it came
+--       3 book       hash, ":parts" in how many parts the poll is divided; ":buckets", ":slots" (records),
+--                    ":ballots" (the largest number), ":changes", ":ends" (until when the keys are kept); "#"
+--                    and a number -> its ballot, "choice weight" or "choice weight day", weight 0: voided;
+--                    "=" and a ballot -> its number
+--       4 operation  string: "v", voter, the record's last 4 bytes, those of the record that it replaced or
+--                    zeros, and the calls that were told that it counts: " call call ...". Or "| " and a call
+--                    that was taken back before it came
 --       5 audit      stream of what has happened; absent: none is kept
 -- ARGV  1 voter      12 bytes
 --       2 choice     encoded text: no spaces; may be empty
 --       3 weight     an integer, 1 or more
 --       4 max        votes that a voter has in this poll
 --       5 per_choice votes that a voter has for one and the same choice
---       6 change     1: who has his only vote for another choice changes it; 0: he does not
---       7 per_day    votes that a voter has in the period 8 begins, 9 ends, in milliseconds; 0: as many as in the poll
+--       6 change     1: a voter whose only vote is for another choice changes it; 0: it stays
+--       7 per_day    votes that a voter has in the period 8 begins, 9 ends, in milliseconds; 0: as many as in
+--                    the poll
 --       10 opens     milliseconds since 1970; 0: open already
 --       11 closes    milliseconds since 1970; 0: never
---       12 keep      milliseconds that the records are kept after the last vote or the closing, whichever is later
+--       12 keep      milliseconds that the records are kept after the last vote or the closing, whichever is
+--                    later
 --       13 remember  milliseconds that the stored answer is kept; 0: as long as the records
---       14 parts     in how many parts the poll is divided, as the caller believes; the first vote stores it. 0: nobody could say,
---                    as the poll was not open; then no vote counts
---       15 call      one word that names this call: when it is sent again because its reply was lost, that is no replay.
---                    A vote is taken back when all calls that were told of it are (see vote_undo)
+--       14 parts     in how many parts the poll is divided, as the caller believes; the first vote stores it.
+--                    0: nobody could say, as the poll was not open; then no vote counts
+--       15 call      one word that names this call: when it is sent again because its reply was lost, that is
+--                    no replay. A vote is taken back when all calls that were told of it are (see vote_undo)
 --       16 name, 17 id, 18 origin  for the audit stream: voter, operation and where it came from, encoded
---       19 now       milliseconds; absent or empty: the server's clock
+--       19 now       milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, cast, number, choices}
---       reason    ok, changed, conflict, not_open, closed, day_rolled (now is not in the period), duplicate (had this choice, or
---                 had the only one), quota (had max, or per_day in the period), gone (this call was taken back before it
---                 came), spread (the poll is divided into another number of parts, or is open and vote_spread has to be asked)
+--       reason    ok, changed, conflict, not_open, closed, day_rolled (now is not in the period), duplicate
+--                 (had this choice, or had the only one), quota (had max, or per_day in the period), gone
+--                 (this call was taken back before it came), spread (the poll is divided into another number
+--                 of parts, or is open and vote_spread has to be asked)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      votes that the voter has used
---       number    not_open: milliseconds until the poll opens; quota: until the period ends, if that helps; day_rolled: now;
---                 spread: the number of parts, 0: not known; else 0
+--       number    not_open: milliseconds until the poll opens; quota: until the period ends, if that helps;
+--                 day_rolled: now; spread: the number of parts, 0: not known; else 0
 --       choices   of the voter's votes that stand, the newest last, after this call
 
 local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -50,10 +56,12 @@ local opens, closes, keep, remember = tonumber(ARGV[10]), tonumber(ARGV[11]), to
 local parts, call, now = ARGV[14], ARGV[15], tonumber(ARGV[19])
 local full, most, none = 64, 256 * 65536 - 1, string.rep('\0', 4)
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 local ballot, day = choice .. ' ' .. weight, ''
 if per_day > 0 then
   day = ARGV[8]
@@ -69,12 +77,16 @@ elseif not b[1] and redis.call('EXISTS', voters) == 1 then
   return redis.error_reply('GATEHOUSE the records of ' .. voters .. ' have lost their book: nobody knows who has voted')
 end
 
+-- shared vote_number
 local function number(slot)
   local high, middle, low = string.byte(slot, 1, 3)
   return (high * 256 + middle) * 256 + low
 end
+-- end vote_number
 
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
+-- shared vote_find
+-- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
+-- voter's.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -99,6 +111,7 @@ local function find()
   end
   return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
 end
+-- end vote_find
 
 local index, half, mine, rest = find()
 if slots > 0 and #mine == 0 and rest == '' and redis.call('HEXISTS', voters, index) == 0 then
@@ -170,8 +183,8 @@ elseif kind == 0 and ballots >= most then
   return redis.error_reply('GATEHOUSE too many different ballots in ' .. book)
 end
 
--- All keys are kept until the same time. Where nothing closes the poll it moves on with every vote, and is set a little later, so
--- that it need not be set again with each of them.
+-- All keys are kept until the same time. Where nothing closes the poll it moves on with every vote, and is
+-- set a little later, so that it need not be set again with each of them.
 local finish = math.max(now, closes) + keep
 if finish > ended then
   ended = finish

@@ -1,4 +1,5 @@
--- Votes: replaces the tally of a poll's part by what its records add up to, unless anything has changed since they were counted.
+-- Votes: replaces the tally of a poll's part by what its records add up to, unless anything has changed since
+-- they were counted.
 --
 -- KEYS  1 voters   hash, as vote writes it
 --       2 tally    hash, as vote writes it

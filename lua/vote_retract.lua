@@ -1,22 +1,24 @@
--- Votes: takes a voter's newest vote for a choice back, by the voter's own wish, and moves the tally with it, in one step.
--- Where there is nothing to take back it writes nothing.
+-- Votes: takes a voter's newest vote for a choice back, by the voter's own wish, and moves the tally with it,
+-- in one step. Where there is nothing to take back it writes nothing.
 --
 -- KEYS  1 voters     hash, as vote writes it
 --       2 tally      hash, as vote writes it
 --       3 book       hash, as vote writes it
---       4 operation  string: "r", voter, the last 4 bytes of the record that was taken back, zeros, and the calls that heard of it,
---                    as vote writes its own
+--       4 operation  string: "r", voter, the last 4 bytes of the record that was taken back, zeros, and the
+--                    calls that heard of it, as vote writes its own
 --       5 audit      stream, as vote writes it; absent: none is kept
 -- ARGV  1 voter      12 bytes, as given to vote
 --       2 choice     encoded text, as given to vote
 --       3 closes     milliseconds since 1970; 0: never
 --       4 remember   milliseconds that the stored answer is kept; 0: as long as the records
 --       5 parts      in how many parts the poll is divided, as the caller believes
---       6 call       one word that names this call: when it is sent again because its reply was lost, that is no replay
+--       6 call       one word that names this call: when it is sent again because its reply was lost, that is
+--                    no replay
 --       7 name, 8 id, 9 origin  for the audit stream: voter, operation and where it came from, encoded
---       10 now       milliseconds; absent or empty: the server's clock
+--       10 now       milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, cast, number, choices}
---       reason    ok, conflict, closed, gone (no such vote stands), spread (the poll is divided into another number of parts)
+--       reason    ok, conflict, closed, gone (no such vote stands), spread (the poll is divided into another
+--                 number of parts)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      votes that the voter has used
 --       number    ok: the weight that was taken back; spread: the number of parts; else 0
@@ -27,10 +29,12 @@ local voter, choice, closes, remember = ARGV[1], ARGV[2], tonumber(ARGV[3]), ton
 local parts, call, now = ARGV[5], ARGV[6], tonumber(ARGV[10])
 local none = string.rep('\0', 4)
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 local b = redis.call('HMGET', book, ':parts', ':buckets', ':slots')
 local buckets, slots = tonumber(b[2] or 1), tonumber(b[3] or 0)
@@ -38,12 +42,16 @@ if b[1] and b[1] ~= parts then
   return {'spread', 0, 0, tonumber(b[1]), {}}
 end
 
+-- shared vote_number
 local function number(slot)
   local high, middle, low = string.byte(slot, 1, 3)
   return (high * 256 + middle) * 256 + low
 end
+-- end vote_number
 
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
+-- shared vote_find
+-- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
+-- voter's.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -68,6 +76,7 @@ local function find()
   end
   return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
 end
+-- end vote_find
 
 local index, _, mine, rest = find()
 local cast, choices, place, weight = 0, {}, nil, 0
@@ -104,20 +113,24 @@ elseif not place then
   return {'gone', 0, cast, 0, choices}
 end
 
--- DEL goes first, though there is nothing to delete: a full Redis lets it pass, and then the rest as well, since the script
--- has written.
+-- DEL goes first, though there is nothing to delete: a full Redis lets it pass, and then the rest as well,
+-- since the script has written.
 redis.call('DEL', operation)
 if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
   redis.call('HDEL', tally, choice)
 end
 local slot, count = mine[place], #mine
 table.remove(mine, place)
+-- shared vote_last_turn
 if place == count then -- the voter's last turn: it is kept, so that nobody gets it again
   mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
 end
+-- end vote_last_turn
+-- shared vote_store
 redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
 redis.call('HSET', book, ':slots', slots - count + #mine)
 redis.call('HINCRBY', book, ':changes', 1)
+-- end vote_store
 if remember == 0 then
   remember = redis.call('PTTL', voters)
 end

@@ -5,18 +5,21 @@
 -- ARGV  1 parts    how many the caller would have
 --       2 opens    milliseconds since 1970; 0: open already
 --       3 closes   milliseconds since 1970; 0: never
---       4 keep     milliseconds that the records are kept after the last vote or the closing, whichever is later
---       5 now      milliseconds; absent or empty: the server's clock
+--       4 keep     milliseconds that the records are kept after the last vote or the closing, whichever is
+--                  later
+--       5 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns {parts, stored}
 --       stored     0 when the poll is not open and nobody has decided: nothing was written
 
 local book, parts = KEYS[3], ARGV[1]
 local opens, closes, keep, now = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
+-- shared clock
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- end clock
 
 local stored = redis.call('HGET', book, ':parts')
 if now < opens or (closes > 0 and now >= closes) then
@@ -25,8 +28,11 @@ end
 if not stored then
   redis.call('HSET', book, ':parts', parts)
 end
--- Who asked may vote in another part as long as he remembers the answer, and it has to outlive those votes.
+-- Who asked may vote in another part as long as they remember the answer, and it has to outlive those votes.
+-- shared keep_keys
+local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, keep + math.max(closes - now, 0))
+  redis.call('PEXPIRE', key, ttl)
 end
+-- end keep_keys
 return {tonumber(stored or parts), 1}

@@ -1,6 +1,6 @@
--- Votes: takes back what one call of vote was told, exactly once. When no other call was told of the same vote, it counts no more;
--- one that changed another restores it. A vote that does not stand any more, because it was retracted, changed or voided
--- meanwhile, is left as it is.
+-- Votes: takes back what one call of vote was told, exactly once. When no other call was told of the same
+-- vote, it counts no more; one that changed another restores it. A vote that does not stand any more, because
+-- it was retracted, changed or voided meanwhile, is left as it is.
 --
 -- KEYS  1 voters     hash, as vote writes it
 --       2 tally      hash, as vote writes it
@@ -9,7 +9,8 @@
 --       5 audit      stream, as vote writes it; absent: none is kept
 -- ARGV  1 voter      12 bytes, as given to vote
 --       2 call       as given to vote
---       3 void       milliseconds; if the call has not come yet, it shall not count when it comes within this time; 0: never mind
+--       3 void       milliseconds; if the call has not come yet, it shall not count when it comes within this
+--                    time; 0: never mind
 --       4 name, 5 id, 6 origin  as given to vote
 -- Returns 1 when the vote counts no more, else 0.
 
@@ -27,14 +28,17 @@ end
 if string.sub(stored, 1, 13) ~= 'v' .. voter then
   return 0
 end
+local callers = string.sub(stored, 22)
+-- shared other_callers
 local others, told = {}, false
-for one in string.gmatch(string.sub(stored, 22), '%S+') do
+for one in string.gmatch(callers, '%S+') do
   if one == call then
     told = true
   else
     others[#others + 1] = one
   end
 end
+-- end other_callers
 if not told then
   return 0
 end
@@ -46,12 +50,16 @@ end
 local b = redis.call('HMGET', book, ':buckets', ':slots')
 local buckets, slots = tonumber(b[1] or 1), tonumber(b[2] or 0)
 
+-- shared vote_number
 local function number(slot)
   local high, middle, low = string.byte(slot, 1, 3)
   return (high * 256 + middle) * 256 + low
 end
+-- end vote_number
 
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
+-- shared vote_find
+-- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
+-- voter's.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -76,14 +84,18 @@ local function find()
   end
   return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
 end
+-- end vote_find
 
 local index, _, mine, rest = find()
-local slot, old, place = string.sub(stored, 14, 17), string.sub(stored, 18, 21), nil
+local slot, old = string.sub(stored, 14, 17), string.sub(stored, 18, 21)
+-- shared vote_place
+local place
 for i, one in ipairs(mine) do
   if one == slot then
     place = i
   end
 end
+-- end vote_place
 
 -- DEL goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
 redis.call('DEL', operation)
@@ -94,7 +106,7 @@ local choice, weight = string.match(redis.call('HGET', book, '#' .. number(slot)
 local old_choice, old_weight, count = '', '', #mine
 if old ~= none then
   old_choice, old_weight = string.match(redis.call('HGET', book, '#' .. number(old)), '^(%S*) (%d+)')
-  redis.call('HINCRBY', tally, old_choice, old_weight) -- before anything else: it can fail, on a sum beyond 64 bits
+  redis.call('HINCRBY', tally, old_choice, old_weight) -- first: it fails on a sum beyond 64 bits
   redis.call('PEXPIRE', tally, redis.call('PTTL', voters)) -- it may be a new key, where the tally was lost
 end
 if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
@@ -104,12 +116,16 @@ table.remove(mine, place)
 if old ~= none then
   table.insert(mine, place, old)
 end
+-- shared vote_last_turn
 if place == count then -- the voter's last turn: it is kept, so that nobody gets it again
   mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
 end
+-- end vote_last_turn
+-- shared vote_store
 redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
 redis.call('HSET', book, ':slots', slots - count + #mine)
 redis.call('HINCRBY', book, ':changes', 1)
+-- end vote_store
 if audit then
   redis.call('XADD', audit, '*', 'event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],
     'origin', ARGV[6], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', old_choice, 'was', old_weight)

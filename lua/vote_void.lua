@@ -1,9 +1,11 @@
--- Votes: voids one vote that the audit stream has, if it stands: it counts no more. Once a vote is voided it does not stand.
+-- Votes: voids one vote that the audit stream has, if it stands: it counts no more. Once a vote is voided it
+-- does not stand.
 --
 -- KEYS  1 voters   hash, as vote writes it
 --       2 tally    hash, as vote writes it
 --       3 book     hash, as vote writes it
---       4 run      string: the last vote that this run of voiding has voided, so that a call that is sent again hears the same
+--       4 run      string: the last vote that this run of voiding has voided, so that a call that is sent
+--                  again hears the same
 --       5 audit    stream, as vote writes it
 -- ARGV  1 voter    12 bytes, as given to vote
 --       2 slot     the vote's, as in its event: the ballot's number * 256 + the turn
@@ -25,7 +27,9 @@ end
 local b = redis.call('HMGET', book, ':buckets', ':slots', ':ballots')
 local buckets, slots, ballots = tonumber(b[1] or 1), tonumber(b[2] or 0), tonumber(b[3] or 0)
 
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the voter's.
+-- shared vote_find
+-- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
+-- voter's.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -50,14 +54,18 @@ local function find()
   end
   return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
 end
+-- end vote_find
 
 local index, _, mine, rest = find()
-local slot, place = pack(kind, turn), nil
+local slot = pack(kind, turn)
+-- shared vote_place
+local place
 for i, one in ipairs(mine) do
   if one == slot then
     place = i
   end
 end
+-- end vote_place
 local choice, weight, day = string.match(redis.call('HGET', book, '#' .. kind) or '', '^(%S*) (%d+)( ?%d*)$')
 if not place or weight == '0' then
   if redis.call('GET', run) == event then
@@ -90,14 +98,19 @@ end
 local count = #mine
 if not again then
   mine[place] = pack(voided, turn)
-elseif place == count then -- the voter's last turn: it is kept, so that nobody gets it again
-  mine[place] = pack(0, turn)
 else
   table.remove(mine, place)
+  -- shared vote_last_turn
+  if place == count then -- the voter's last turn: it is kept, so that nobody gets it again
+    mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
+  end
+  -- end vote_last_turn
 end
+-- shared vote_store
 redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
 redis.call('HSET', book, ':slots', slots - count + #mine)
 redis.call('HINCRBY', book, ':changes', 1)
+-- end vote_store
 redis.call('XADD', audit, '*', 'event', 'voided', 'voter', ARGV[6], 'choice', choice, 'weight', weight, 'id', ARGV[7],
   'origin', ARGV[8], 'slot', ARGV[2], 'former', '', 'was', '')
 redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- it may be a new key: turned on later, or deleted

@@ -1,0 +1,6 @@
+-- Reads the server's clock unless the call brought another. Needs and gives now, in milliseconds since 1970.
+
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end

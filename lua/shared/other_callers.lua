@@ -1,0 +1,11 @@
+-- Splits those that were told of something into this call and the rest. Needs callers, words separated by
+-- spaces, and call. Gives others and told, whether this call is among them.
+
+local others, told = {}, false
+for one in string.gmatch(callers, '%S+') do
+  if one == call then
+    told = true
+  else
+    others[#others + 1] = one
+  end
+end

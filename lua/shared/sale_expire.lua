@@ -1,0 +1,19 @@
+-- Gives the function expire. Needs sale, buyers, holds, reservations, outbox, and left, which it changes.
+
+-- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as
+-- well, since the script has written.
+local function expire(reservation)
+  local record = redis.call('HGET', reservations, reservation)
+  local who, back = string.match(record, '^held (%S+) (%d+) ')
+  redis.call('ZREM', holds, reservation)
+  redis.call('HSET', reservations, reservation, 'expired' .. string.sub(record, 5))
+  if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
+    redis.call('HDEL', buyers, who)
+  end
+  left = redis.call('HINCRBY', sale, 'left', back)
+  redis.call('HINCRBY', sale, 'held', '-' .. back)
+  redis.call('HINCRBY', sale, 'moves', '1')
+  if outbox then
+    redis.call('XADD', outbox, '*', 'event', 'expired', 'id', reservation, 'buyer', who, 'quantity', back)
+  end
+end

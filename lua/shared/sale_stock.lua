@@ -1,0 +1,8 @@
+-- Takes the counters of a sale apart, and refuses a sale that does not add up. Needs sale and s, what HMGET
+-- says of 'stock', 'left', 'held', 'sold', 'closes', 'keep'.
+
+local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
+local closes, keep = tonumber(s[5]), tonumber(s[6])
+if left + held + sold ~= stock then
+  return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
+end

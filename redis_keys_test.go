@@ -1,0 +1,183 @@
+package gatehouse_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// TestEveryKeyIsInThePage: docs/redis-keys.md names every key that the guards make, with its type, and no other.
+func TestEveryKeyIsInThePage(t *testing.T) {
+	page := keysOfThePage(t)
+	b := redistest.Single(t)
+	rdb, lose := b.NewClient(t), &loseOne{}
+	rdb.AddHook(lose)
+	runEveryGuard(t, core.New(rdb, core.WithPrefix(b.Prefix), core.WithDeadline(5*time.Second)), lose)
+
+	found := make(map[string]string)
+	scan := func() {
+		keys := b.Client.Scan(t.Context(), 0, b.Prefix+":*", 1000).Iterator()
+		for keys.Next(t.Context()) {
+			found[keys.Val()] = b.Client.Type(t.Context(), keys.Val()).Val()
+		}
+		if err := keys.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	missing := func() (names []string) {
+		for name, p := range page {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(found)), p.key.MatchString) {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	scan()
+	if len(missing()) > 0 { // what a failed call leaves is undone in the background
+		redistest.Eventually(t, 10*time.Second, func() bool { scan(); return len(missing()) == 0 },
+			fmt.Sprintf("no guard makes %q, which docs/redis-keys.md names", missing()))
+	}
+	for key, kind := range found {
+		names := slices.DeleteFunc(slices.Collect(maps.Keys(page)), func(name string) bool {
+			return !page[name].key.MatchString(key)
+		})
+		if len(names) != 1 || page[names[0]].kind != kind {
+			t.Errorf("%s (%s) is %q in docs/redis-keys.md: want one row, of its type", key, kind, names)
+		}
+		if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl <= 0 {
+			t.Errorf("%s has no TTL", key)
+		}
+	}
+}
+
+// pageKey is a row of docs/redis-keys.md.
+type pageKey struct {
+	key  *regexp.Regexp
+	kind string
+}
+
+// keysOfThePage reads the rows | `prefix:…` | type | of docs/redis-keys.md. A word in capitals stands for one field,
+// of digits where it is a number, and what is in square brackets may be absent.
+func keysOfThePage(t *testing.T) map[string]pageKey {
+	t.Helper()
+	page := make(map[string]pageKey)
+	row := regexp.MustCompile("(?m)^\\| `(prefix:[^`]+)` \\| ([a-z]+) \\|")
+	for _, m := range row.FindAllStringSubmatch(read(t, "docs/redis-keys.md"), -1) {
+		name := strings.ReplaceAll(m[1], `\|`, "|") // a table escapes it
+		pattern := strings.NewReplacer(`\[`, "(?:", `\]`, ")?").Replace(regexp.QuoteMeta(name))
+		pattern = strings.Replace(pattern, "prefix", "[^:]+", 1)
+		pattern = regexp.MustCompile(`\b(WINDOW|PARTS|STAMP|BEGINS|EPOCH|PART|BUCKET|MORE)\b`).ReplaceAllString(pattern, "[0-9]+")
+		pattern = regexp.MustCompile(`\b[A-Z]{2,}\b`).ReplaceAllString(pattern, "[^|{}:]+")
+		page[name] = pageKey{regexp.MustCompile("^" + pattern + "$"), m[2]}
+	}
+	if len(page) < 20 {
+		t.Fatalf("docs/redis-keys.md has only %d keys", len(page))
+	}
+	return page
+}
+
+// loseOne is a hook of a client. It loses the next command, when it is armed, before the command is sent.
+type loseOne struct{ armed atomic.Bool }
+
+func (h *loseOne) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *loseOne) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+
+func (h *loseOne) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.armed.CompareAndSwap(true, false) {
+			cmd.SetErr(errors.New("lost by the test"))
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// runEveryGuard makes every kind of key, each guard in its own way.
+func runEveryGuard(t *testing.T, gate *core.Engine, lose *loseOne) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(g core.Guard, a core.Attempt) core.Decision {
+		t.Helper()
+		d, err := g.Check(ctx, a)
+		if err != nil || !d.Allowed {
+			t.Fatalf("%s: %+v, %v", g.Name(), d, err)
+		}
+		return d
+	}
+	ann := core.Attempt{Actor: "Ann ü", Resource: "login", ID: "o1"}
+
+	hour, day := core.PerHour(100), core.PerDay(1000)
+	for _, g := range []interface {
+		core.Guard
+		Refund(ctx context.Context, d core.Decision) error
+	}{
+		gate.SlidingWindow("site", hour), gate.SlidingWindow("tiers", hour, day.WithResolution(1440)),
+		gate.FixedWindow("mails", hour), gate.TokenBucket("calls", hour),
+	} {
+		check(g, core.Attempt{Actor: "192.0.2.1"})
+		check(g, ann)
+		must(g.Refund(ctx, check(g, ann)))
+	}
+
+	bans := gate.Bans("abuse", core.BanOptions{})
+	must(bans.Ban(ctx, core.Attempt{Actor: "192.0.2.1"}, time.Hour))
+	_, err := bans.Strike(ctx, core.Attempt{Actor: "192.0.2.2"})
+	must(err)
+
+	quota := gate.Quota("articles", core.QuotaOptions{Items: 50, Period: core.Every(24 * time.Hour)})
+	check(quota, core.Attempt{Actor: "ann", Item: "a7", ID: "o1"})
+	lose.armed.Store(true)
+	if _, err := quota.Check(ctx, core.Attempt{Actor: "ann", Item: "a8"}); err == nil {
+		t.Fatal("the lost call is no error")
+	}
+
+	once := gate.Idempotency("pay", core.IdempotencyOptions{})
+	check(once, ann)
+
+	votes := gate.Votes("poll", core.VoteOptions{Spread: 2, Audit: true, Poll: core.Poll{PerVoter: 3}})
+	for i := range 16 { // both parts have one
+		check(votes, core.Attempt{Actor: fmt.Sprint("voter", i), Resource: "final", Item: "red", ID: fmt.Sprint("o", i), Origin: "192.0.2.1"})
+	}
+	voided := 0
+	_, err = votes.Void(ctx, "final", core.VoidOptions{Match: func(core.VoteEvent) bool { voided++; return voided == 1 }})
+	must(err)
+
+	sales := gate.Seckill("sale", core.SeckillOptions{})
+	for item, buckets := range map[string]int{"tv": 1, "phone": 2} {
+		_, err := sales.Open(ctx, item, core.Sale{Stock: 100, Buckets: buckets})
+		must(err)
+		for i := range 16 { // both buckets have one
+			check(sales, core.Attempt{Actor: fmt.Sprint("buyer", i), Resource: item, ID: fmt.Sprint("o", i)})
+		}
+	}
+
+	packets := gate.RedPacket("gift", core.RedPacketOptions{})
+	_, err = packets.Create(ctx, "p1", core.Packet{Total: 100, Shares: 5, Expires: time.Now().Add(time.Hour)})
+	must(err)
+	check(packets, core.Attempt{Actor: "ann", Resource: "p1", ID: "o1"})
+
+	own := core.NewScript("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", core.Replayable)
+	_, err = gate.Run(ctx, own, []string{gate.Key("seen", "ann", "page 1")})
+	must(err)
+}
