@@ -132,7 +132,7 @@ func TestAckedLostReplies(t *testing.T) {
 	if d, err := g.Check(t.Context(), Attempt{Actor: "cid", Resource: "tv"}); err == nil || d.Allowed {
 		t.Errorf("a fifth try: %+v, %v", d, err)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return len(g.engine.undoing) == 0 }, "the hold goes back")
+	redistest.Eventually(t, 10*time.Second, func() bool { return g.engine.undoing() == 0 }, "the hold goes back")
 	wantStatus(t, g, "tv", 3, 0, 2)
 }
 

@@ -110,7 +110,7 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 	ready("Redis is asked again")
 	t.Logf("%s: asked again after %v", kind, time.Since(begun))
 
-	redistest.Eventually(t, 40*time.Second, func() bool { return len(e.undoing) == 0 }, "the undos have ended")
+	redistest.Eventually(t, 40*time.Second, func() bool { return e.undoing() == 0 }, "the undos have ended")
 	for _, g := range []Guard{limit, votes} {
 		wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "tv"}), ReasonOK)
 	}

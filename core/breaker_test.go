@@ -565,7 +565,7 @@ func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 		if err := vote(); !errors.Is(err, ErrBreakerOpen) {
 			t.Fatal(err)
 		}
-		if got := len(s.e.undoing); got != breakerFailures {
+		if got := s.e.undoing(); got != breakerFailures {
 			t.Errorf("%d undos are under way, want one for each vote that was sent", got)
 		}
 		<-time.After(10 * time.Second)
@@ -577,8 +577,8 @@ func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 			return allows(ctx, cmd)
 		})
 		<-time.After(4 * time.Second)
-		if undone.Load() != breakerFailures || len(s.e.undoing) != 0 {
-			t.Errorf("%d votes were undone, want %d; %d undos are under way", undone.Load(), breakerFailures, len(s.e.undoing))
+		if undone.Load() != breakerFailures || s.e.undoing() != 0 {
+			t.Errorf("%d votes were undone, want %d; %d undos are under way", undone.Load(), breakerFailures, s.e.undoing())
 		}
 	})
 }

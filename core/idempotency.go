@@ -97,7 +97,7 @@ func (o IdempotencyOptions) check() error {
 
 // Traits implements Guard: an operation needs an ID, and begins anew when it has failed.
 func (g *Idempotency) Traits() Traits {
-	return Traits{NeedsID: true, KeepsOutcome: true, MaxBody: g.options.MaxBody, Outage: OutageClosed}
+	return Traits{NeedsID: true, KeepsOutcome: true, Confirms: true, MaxBody: g.options.MaxBody, Outage: OutageClosed}
 }
 
 // Outcome is how an operation ended, for those who ask again. What it means is its users' to say: package nethttpmw keeps answers in
@@ -107,6 +107,9 @@ type Outcome struct {
 	Status int `json:"status,omitempty"`
 	// Header has the fields of the answer's header that are kept, as UTF-8.
 	Header map[string]string `json:"header,omitempty"`
+	// Incomplete says that the operation is done, and that the rest of its answer was still to come when this was kept: there is no
+	// answer that could be given again, unless a second Settle keeps it.
+	Incomplete bool `json:"incomplete,omitempty"`
 	// Body is kept up to IdempotencyOptions.MaxBody bytes; of a longer one nothing is.
 	Body []byte `json:"-"`
 }
@@ -156,6 +159,9 @@ func (g *Idempotency) check(ctx context.Context, a Attempt) (Decision, error) {
 	if err != nil {
 		return d, err
 	}
+	if err := hasRoomToUndo(); err != nil {
+		return d, err
+	}
 	value, err := g.engine.run(ctx, g.engine.deadline, idempotencyBeginScript, g.operationKeys(a),
 		fingerprint(a), a.call, g.options.Lease.Milliseconds())
 	if err != nil {
@@ -184,7 +190,9 @@ func (g *Idempotency) check(ctx context.Context, a Attempt) (Decision, error) {
 	return d, nil
 }
 
-// Settle implements Guard: ok keeps the decision's Outcome, not ok lets the operation begin anew. Where the lease is over and another
+// Settle implements Guard: ok keeps the decision's Outcome, not ok lets the operation begin anew. An Outcome that is Incomplete says
+// that the operation is done, so that it never begins anew, before its whole answer is known; Settle with the same decision and the
+// whole Outcome keeps that in its place. Otherwise the first call counts. Where the lease is over and another
 // attempt has begun the operation since, ok is an ErrGone: the operation has been, or is being, done twice. The decision is one that
 // this guard's Check returned in this process; another is an ErrInvalidAttempt.
 func (g *Idempotency) Settle(ctx context.Context, d Decision, ok bool) error {
@@ -205,7 +213,7 @@ func (g *Idempotency) Settle(ctx context.Context, d Decision, ok bool) error {
 			return err
 		}
 		value, err := g.engine.run(ctx, g.engine.settleLimit(), idempotencyFinishScript, g.operationKeys(a),
-			fingerprint(a), a.call, outcome, g.options.Keep.Milliseconds())
+			fingerprint(a), a.call, outcome, g.options.Keep.Milliseconds(), oneIf(d.Outcome != nil && d.Outcome.Incomplete))
 		if err != nil {
 			return err
 		}

@@ -142,6 +142,9 @@ func (g *Quota) decide(ctx context.Context, d *Decision, s span) (int64, error) 
 	if a.madeID {
 		given = 0
 	}
+	if err := hasRoomToUndo(); err != nil {
+		return 0, err
+	}
 	value, err := g.engine.run(ctx, g.engine.deadline, quotaScript, g.quotaKeys(a, s), s.begins, s.ends, s.keep(),
 		g.options.Items, encodeUpTo(maxRecord, a.Item), encode(a.ID), given, a.call, g.engine.now(time.Millisecond))
 	if err != nil {

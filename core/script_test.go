@@ -165,7 +165,7 @@ func TestAskAgain(t *testing.T) {
 		wantReason(t, d, ReasonOK)
 		settle(t, votes, d, true)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return len(slow.undoing) == 0 }, "the undos have ended")
+	redistest.Eventually(t, 10*time.Second, func() bool { return slow.undoing() == 0 }, "the undos have ended")
 	wantTally(t, seen, "p", map[string]int64{"": 6})
 }
 

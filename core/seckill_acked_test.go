@@ -201,7 +201,7 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			// An ID that the guard has made: nobody is going to ask again, so the hold goes back.
 			d := check(t, g, Attempt{Actor: "ann", Resource: "tv"})
 			wantReason(t, d, ReasonUnconfirmed)
-			redistest.Eventually(t, 10*time.Second, func() bool { return len(e.undoing) == 0 }, "the hold goes back")
+			redistest.Eventually(t, 10*time.Second, func() bool { return e.undoing() == 0 }, "the hold goes back")
 			wantStatus(t, fast, "tv", 2, 0, 0)
 			wantReason(t, check(t, fast, d.Attempt), ReasonOK) // and whoever asks again all the same gets one
 			wantStatus(t, fast, "tv", 1, 1, 0)
@@ -210,7 +210,7 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			bob := Attempt{Actor: "bob", Resource: "tv", ID: "op"}
 			wantReason(t, check(t, g, bob), ReasonUnconfirmed)
 			wantReason(t, check(t, g, bob), ReasonUnconfirmed)
-			redistest.Eventually(t, 10*time.Second, func() bool { return len(e.undoing) == 0 }, "the calls have left")
+			redistest.Eventually(t, 10*time.Second, func() bool { return e.undoing() == 0 }, "the calls have left")
 			wantStatus(t, fast, "tv", 0, 2, 0)
 			asked := time.Now()
 			wantReason(t, check(t, g, Attempt{Actor: "cid", Resource: "tv"}), ReasonSoldOut)

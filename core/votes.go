@@ -285,6 +285,9 @@ func (g *Votes) castOnce(ctx context.Context, d *Decision, v voter, poll *Poll, 
 		poll.PerDay, day.begins, day.ends, unixMilli(poll.Opens), unixMilli(poll.Closes), g.keep(parts), g.rememberID(a), parts, a.call,
 	}
 	args = append(args, g.audited(a)...)
+	if err := hasRoomToUndo(); err != nil {
+		return 0, err
+	}
 	value, err := g.engine.run(ctx, g.engine.deadline, voteScript, g.partKeys(a.Resource, part, a.ID), append(args,
 		g.engine.now(time.Millisecond))...)
 	if err != nil {

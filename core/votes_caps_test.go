@@ -312,7 +312,7 @@ func TestVotesFullRedis(t *testing.T) {
 		}
 	}
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
-	redistest.Eventually(t, 10*time.Second, func() bool { return len(e.undoing) == 0 }, "the undos have ended")
+	redistest.Eventually(t, 10*time.Second, func() bool { return e.undoing() == 0 }, "the undos have ended")
 	wantTally(t, g, "p", map[string]int64{"red": 1})
 	wantRecount(t, g, "p", map[string]int64{"red": 1})
 	wantReason(t, vote("ann", "red"), ReasonOK)

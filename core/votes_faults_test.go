@@ -116,7 +116,7 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 			t.Error("no reply was lost")
 		}
 		for _, e := range guards {
-			redistest.Eventually(t, time.Minute, func() bool { return len(e.engine.undoing) == 0 }, "the undos have ended")
+			redistest.Eventually(t, time.Minute, func() bool { return e.engine.undoing() == 0 }, "the undos have ended")
 		}
 		g := newEngine(b).Votes("v", options)
 		maps.DeleteFunc(want, func(_ string, sum int64) bool { return sum == 0 })
