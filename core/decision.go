@@ -159,6 +159,9 @@ type Outcome struct {
 	Status int `json:"status,omitempty"`
 	// Header has the fields of the answer's header that are kept, as UTF-8.
 	Header map[string]string `json:"header,omitempty"`
+	// Incomplete says that the operation is done, and that the rest of its answer was still to come when this was kept: there is no
+	// answer that could be given again, unless a second Settle keeps it.
+	Incomplete bool `json:"incomplete,omitempty"`
 	// Body is kept up to IdempotencyOptions.MaxBody bytes; of a longer one nothing is.
 	Body []byte `json:"-"`
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/gatehouse-go/gatehouse/internal/background"
 )
 
 // Client is the part of a go-redis client that an Engine needs: *redis.Client (sentinel-backed ones too),
@@ -29,7 +27,6 @@ type Engine struct {
 	refusalMemory time.Duration
 	observer      Observer
 	clock         func() time.Time // nil: the server's clock, and the process's own; tests set it
-	undoing       chan struct{}    // holds a token for each undo that is under way
 	memoryKeys    int              // budgets that each limit keeps inside the process
 	breakers      *breakers        // nil: none
 
@@ -153,7 +150,6 @@ func makeEngine(rdb Client, options []Option) *Engine {
 		retryHorizon:  10 * time.Minute,
 		refusalMemory: time.Second,
 		observer:      &logErrors{},
-		undoing:       make(chan struct{}, undoingMost),
 		memoryKeys:    defaultMemoryKeys,
 		breakers:      newBreakers(BreakerOptions{}),
 		names:         map[string]bool{},
@@ -181,44 +177,37 @@ func obeysDeadline(rdb Client) bool {
 	return false
 }
 
-const (
-	// undoAgain is how long an undo is tried again: longer than a failover takes.
-	undoAgain = 30 * time.Second
-	// undoingMost is how many undos are under way at the same time.
-	undoingMost = 1024
-)
-
 // later runs f once without making anybody wait, unless too much is under way.
 func (e *Engine) later(f func(ctx context.Context)) {
-	e.undoLater(nil, func(ctx context.Context) error { f(ctx); return nil })
+	if !pending.take() {
+		return // nobody misses it
+	}
+	now := time.Now()
+	pending.add(e, &job{
+		try:         func(ctx context.Context) error { f(ctx); return nil },
+		due:         now,
+		until:       now.Add(settleShortest),
+		unimportant: true,
+		lost:        func(error) {},
+	})
 }
 
-// undoLater runs f without making anybody wait, to undo what a call may have done that ended with err: again and again, for half
-// a minute, until Redis has answered. It is done as well as can be: not at all when too many are under way, since then Redis has
-// other troubles. A call that was never sent has nothing to undo.
+// undoLater runs f without making anybody wait, to undo what a call may have done that ended with err: again and again, until Redis
+// has answered or 10 minutes are over, which the observer hears of as ErrUnsettled. None is turned away: where too many wait, new
+// claims are (see PendingMost). A call that was never sent has nothing to undo.
 func (e *Engine) undoLater(err error, f func(ctx context.Context) error) {
 	if errors.Is(err, ErrBreakerOpen) {
 		return
 	}
-	select {
-	case e.undoing <- struct{}{}:
-	default:
-		return
-	}
-	background.Go(func() {
-		defer func() { <-e.undoing }()
-		ctx, cancel := context.WithTimeout(context.Background(), undoAgain)
-		defer cancel()
-		for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-			if err := f(ctx); err == nil || errors.Is(err, redis.ErrClosed) {
-				return
-			}
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-				return
-			}
-		}
+	pending.places.Add(1)
+	now := time.Now()
+	pending.add(e, &job{
+		try:   f,
+		due:   now,
+		until: now.Add(settleLongest),
+		lost: func(err error) {
+			e.observer.Observe(context.Background(), Event{Op: "settle", Err: fmt.Errorf("%w: %w", ErrUnsettled, err)})
+		},
 	})
 }
 

@@ -39,6 +39,10 @@ type Traits struct {
 	// KeepsOutcome reports that Settle wants to know in Decision.Outcome how the attempt ended, to answer repetitions with it, and
 	// that the attempt's Item says what makes a repetition the same attempt.
 	KeepsOutcome bool
+	// Confirms reports that Settle with ok is a promise which has to be made before anybody is told yes: a reservation is not a sale
+	// yet. An adapter settles before it lets the header of such an answer go, and answers with a refusal where that fails. Where it is
+	// false, what Check took counts already, and Settle with ok may come later.
+	Confirms bool
 	// MaxBody is how many bytes of the body of an answer belong into the outcome.
 	MaxBody int
 	// KeepsOnFailure reports that an attempt counts however its request ends, as with rate limits and red packets: an adapter

@@ -96,7 +96,7 @@ func (o IdempotencyOptions) check() error {
 
 // Traits implements Guard: an operation needs an ID, and begins anew when it has failed.
 func (g *Idempotency) Traits() Traits {
-	return Traits{NeedsID: true, KeepsOutcome: true, MaxBody: g.options.MaxBody, Outage: OutageClosed}
+	return Traits{NeedsID: true, KeepsOutcome: true, Confirms: true, MaxBody: g.options.MaxBody, Outage: OutageClosed}
 }
 
 // text is an outcome as it is kept: a line of JSON, then the body as it is.
@@ -142,6 +142,9 @@ func (g *Idempotency) check(ctx context.Context, a Attempt) (Decision, error) {
 	if err != nil {
 		return d, err
 	}
+	if err := hasRoomToUndo(); err != nil {
+		return d, err
+	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), idempotencyBeginScript, g.operationKeys(a),
 		fingerprint(a), a.Call(), g.options.Lease.Milliseconds())
 	if err != nil {
@@ -170,7 +173,9 @@ func (g *Idempotency) check(ctx context.Context, a Attempt) (Decision, error) {
 	return d, nil
 }
 
-// Settle implements Guard: ok keeps the decision's Outcome, not ok lets the operation begin anew. Where the lease is over and another
+// Settle implements Guard: ok keeps the decision's Outcome, not ok lets the operation begin anew. An Outcome that is Incomplete says
+// that the operation is done, so that it never begins anew, before its whole answer is known; Settle with the same decision and the
+// whole Outcome keeps that in its place. Otherwise the first call counts. Where the lease is over and another
 // attempt has begun the operation since, ok is an ErrGone: the operation has been, or is being, done twice. The decision is one that
 // this guard's Check returned in this process; another is an ErrInvalidAttempt.
 func (g *Idempotency) Settle(ctx context.Context, d Decision, ok bool) error {
@@ -191,7 +196,7 @@ func (g *Idempotency) Settle(ctx context.Context, d Decision, ok bool) error {
 			return err
 		}
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript, g.operationKeys(a),
-			fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds())
+			fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(), oneIf(d.Outcome != nil && d.Outcome.Incomplete))
 		if err != nil {
 			return err
 		}

@@ -126,7 +126,7 @@ func (e *Engine) MemoryKeys() int { return e.memoryKeys }
 func (e *Engine) Client() Client { return e.rdb }
 
 // Pending returns how many calls the engine is making that no request waits for, such as undos: see [Engine.UndoLater].
-func (e *Engine) Pending() int { return len(e.undoing) }
+func (e *Engine) Pending() int { return pending.size(e) }
 
 // HasRedis reports whether the engine has a Redis: New makes one that has, NewMemory one that has not.
 func (e *Engine) HasRedis() bool { return e.rdb != nil }
@@ -170,4 +170,12 @@ func WithClock(now func() time.Time) Option {
 		panic("core: WithClock(nil): leave the option out to have the server's clock")
 	}
 	return func(e *Engine) { e.clock = now }
+}
+
+// oneIf is what scripts take for yes and no.
+func oneIf(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }

@@ -80,6 +80,8 @@ func (e Event) NearLimit() bool {
 
 // ErrorKind sorts Err into a few kinds, for labels of metrics:
 //
+//	unsettled     given up: an attempt could not be settled or undone (ErrUnsettled)
+//	backlog       refused, because too many attempts wait to be settled (ErrTooManyPending)
 //	invalid       the attempt makes no sense (ErrInvalidAttempt)
 //	rejected      a call by name is not possible now: no such sale, packet or audit, still open, too few left
 //	gone          a buyer was let through, and the reservation could not be confirmed any more (ErrGone)
@@ -103,6 +105,10 @@ func (e Event) ErrorKind() string {
 	switch {
 	case e.Err == nil:
 		return ""
+	case is(ErrUnsettled):
+		return "unsettled"
+	case is(ErrTooManyPending):
+		return "backlog"
 	case is(ErrInvalidAttempt):
 		return "invalid"
 	case is(ErrNotFound, ErrNotNow):

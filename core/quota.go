@@ -120,6 +120,9 @@ func (g *Quota) decide(ctx context.Context, d *Decision, s span) (int64, error) 
 	if a.MadeID() {
 		given = 0
 	}
+	if err := hasRoomToUndo(); err != nil {
+		return 0, err
+	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), quotaScript, g.quotaKeys(a, s), s.begins, s.ends, s.keep(),
 		g.options.Items, encodeUpTo(maxRecord, a.Item), encode(a.ID), given, a.Call(), g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {

@@ -137,7 +137,11 @@ func (e *Engine) Seckill(name string, options SeckillOptions) *Seckill {
 }
 
 // Traits implements Guard: a purchase needs an item, and its units go back when the request fails.
-func (g *Seckill) Traits() Traits { return Traits{NeedsResource: true, Outage: OutageClosed} }
+//
+// A reservation needs its confirmation before anybody is told that it is theirs.
+func (g *Seckill) Traits() Traits {
+	return Traits{NeedsResource: true, Confirms: true, Outage: OutageClosed}
+}
 
 // Open puts an item on sale, and reports whether it did: a sale that exists stays as it is, whatever the arguments, so an
 // application can call Open at every start.
@@ -212,6 +216,9 @@ func (g *Seckill) reserve(ctx context.Context, a Attempt) (Decision, error) {
 	begun, sent := time.Now(), g.Engine().Now()
 	if unasked && g.memory.answer(&d, sent) {
 		return d, nil
+	}
+	if err := hasRoomToUndo(); err != nil {
+		return d, err
 	}
 	at := g.place(a.Resource)
 	d, more, err := g.reserveOnce(ctx, at, a)

@@ -259,6 +259,9 @@ func (g *Votes) castOnce(ctx context.Context, d *Decision, v voter, poll *Poll, 
 		poll.PerDay, day.begins, day.ends, unixMilli(poll.Opens), unixMilli(poll.Closes), g.keep(parts), g.rememberID(a), parts, a.Call(),
 	}
 	args = append(args, g.audited(a)...)
+	if err := hasRoomToUndo(); err != nil {
+		return 0, err
+	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript, g.partKeys(a.Resource, part, a.ID), append(args,
 		g.Engine().ScriptNow(time.Millisecond))...)
 	if err != nil {
@@ -459,12 +462,4 @@ func decodeAll(encoded []string) []string {
 		encoded[i] = decode(text)
 	}
 	return encoded
-}
-
-// oneIf is what scripts take for yes and no.
-func oneIf(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
 }

@@ -29,9 +29,12 @@ type Rule = nethttpmw.Rule
 // Echo returns a middleware that guards routes with the rules, for echo.Echo.Use, for a group or for one route. A refused
 // request is answered and its handler does not run. It panics on rules that can not work.
 //
-// An error that the handler returns is passed on, for echo's error handler to answer; it counts as that answer's status, 500
-// where the error does not name one. That answer is written outside of the rules, so where an Idempotency
-// rule keeps such statuses (see Rule.Failed), it is told again without a body: let handlers answer themselves there.
+// An error that the handler returns is answered inside of the rules, by echo's HTTPErrorHandler, so that what it writes is what counts;
+// then it is passed on, for the middlewares around to see. They find that the request has been
+// answered, so they cannot map it to another answer any more: map errors inside of the rules, or in the HTTPErrorHandler, and
+// begin that with the look at Committed that echo's documentation asks for. Rules that do not depend on how a request ends, such as
+// plain rate limits, leave errors alone. Where the answer is held back (see nethttpmw.Passage.Watch), the error is not passed on:
+// middleware.Timeout would drop the answer.
 func Echo(rules ...Rule) echo.MiddlewareFunc {
 	p := nethttpmw.NewPipeline(rules...)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
@@ -41,34 +44,59 @@ func Echo(rules ...Rule) echo.MiddlewareFunc {
 				refusal.Answer(c.Response(), c.Request())
 				return nil
 			}
-			passage.SetHeaders(c.Response().Header())
 			c.SetRequest(c.Request().WithContext(passage.Context()))
-			written := func() int { return http.StatusOK }
-			if p.Settles() {
-				written = watch(c, passage)
+			if !p.Settles() {
+				passage.SetHeaders(c.Response().Header())
+				defer passage.Abort() // counts when the handler panics
+				err := next(c)
+				passage.Leave(http.StatusOK)
+				return err
 			}
-			defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
+			defer watch(c, passage)()
+			defer passage.Abort() // counts when the handler panics
 			err := next(c)
-			status := written()
+			status := http.StatusOK
 			if err != nil && !committed(c) {
-				status = errorStatus(err)
+				c.Echo().HTTPErrorHandler(c, err)
+				if !committed(c) {
+					status = errorStatus(err) // whoever is around answers it
+				}
+			}
+			if passage.Held() {
+				err = nil
 			}
 			passage.Leave(status)
+			if status, refused := passage.Refused(); refused {
+				if response, err := echo.UnwrapResponse(c.Response()); err == nil {
+					response.Status, response.Committed = status, true
+				}
+			}
 			return err
 		}
 	}
 }
 
-// watch notes what is written: below echo.Response, so that what is written past it is seen as well, unless something else is in
-// front of that, such as what keeps the answer to a HEAD request until the end.
-func watch(c *echo.Context, passage *nethttpmw.Passage) (status func() int) {
+// watch lets what is written go through the rules: below echo.Response, so that what is written past it is seen as well, unless something
+// else is in front of that, such as what keeps the answer to a HEAD request until the end. restore takes that back.
+func watch(c *echo.Context, passage *nethttpmw.Passage) (restore func()) {
 	if response, ok := c.Response().(*echo.Response); ok {
-		response.ResponseWriter, status = passage.Watch(response.ResponseWriter)
-		return status
+		around := response.ResponseWriter
+		watched := passage.Watch(around)
+		response.ResponseWriter = watched
+		return func() {
+			if response.ResponseWriter == watched {
+				response.ResponseWriter = around
+			}
+		}
 	}
-	watched, status := passage.Watch(c.Response())
+	around := c.Response()
+	watched := passage.Watch(around)
 	c.SetResponse(watched)
-	return status
+	return func() {
+		if c.Response() == watched {
+			c.SetResponse(around)
+		}
+	}
 }
 
 // committed reports whether echo's error handler finds that the request has been answered.

@@ -31,7 +31,7 @@ type Rule = nethttpmw.Rule
 // request is answered and aborted. It panics on rules that can not work.
 //
 // A handler that calls c.Abort without writing a status has answered with 200, one that leaves an error with c.Error and does
-// not answer counts as 500. Mounted with Use on the engine, rules see
+// not answer counts as 500. A status that c.Status has set and nothing has sent is the answer's. Mounted with Use on the engine, rules see
 // requests that match no route as well; keyfuncs.Route and keyfuncs.Param find nothing on those.
 func Gin(rules ...Rule) gin.HandlerFunc {
 	p := nethttpmw.NewPipeline(rules...)
@@ -48,16 +48,15 @@ func Gin(rules ...Rule) gin.HandlerFunc {
 			return
 		}
 		passed = true
-		passage.SetHeaders(c.Writer.Header())
 		c.Request = c.Request.WithContext(passage.Context())
 		if p.Settles() {
-			w := &writer{c.Writer, passage}
-			c.Writer = w
-			if to := passage.Record(w); to != http.ResponseWriter(w) {
-				c.Writer = &recorded{w, to}
-			}
+			around := c.Writer
+			c.Writer = &writer{ResponseWriter: around, to: passage.Watch(atOnce{around})}
+			defer func() { c.Writer = around }()
+		} else {
+			passage.SetHeaders(c.Writer.Header())
 		}
-		defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
+		defer passage.Abort() // counts when the handler panics
 		c.Next()
 		passage.Leave(status(c))
 	}
@@ -72,59 +71,77 @@ func status(c *gin.Context) int {
 	return http.StatusInternalServerError
 }
 
-// writer tells the passage when the answer begins.
+// writer is gin's writer, whose answer goes through the rules. As in gin, a status waits until something is sent.
 type writer struct {
 	gin.ResponseWriter
-	passage *nethttpmw.Passage
+	to     http.ResponseWriter
+	status int // that has been sent; 0: none
+	size   int
 }
 
 func (w *writer) WriteHeaderNow() {
-	w.passage.Answering()
-	w.ResponseWriter.WriteHeaderNow()
+	if !w.Written() {
+		w.status = w.ResponseWriter.Status()
+		w.to.WriteHeader(w.status)
+	}
+}
+
+func (w *writer) WriteHeader(code int) {
+	if w.status == 0 { // else it may be held back, where gin knows nothing of it
+		w.ResponseWriter.WriteHeader(code)
+	}
 }
 
 func (w *writer) Write(b []byte) (int, error) {
-	w.passage.Answering()
-	return w.ResponseWriter.Write(b)
+	w.WriteHeaderNow()
+	n, err := w.to.Write(b)
+	w.size += n
+	return n, err
 }
 
 func (w *writer) WriteString(s string) (int, error) {
-	w.passage.Answering()
-	return w.ResponseWriter.WriteString(s)
+	w.WriteHeaderNow()
+	n, err := io.WriteString(w.to, s)
+	w.size += n
+	return n, err
 }
 
 func (w *writer) Flush() {
-	w.passage.Answering()
-	w.ResponseWriter.Flush()
+	w.WriteHeaderNow()
+	if flusher, ok := w.to.(http.Flusher); ok {
+		flusher.Flush()
+	}
 }
 
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := w.ResponseWriter.Hijack()
-	if err == nil {
-		w.passage.Answering()
+	return http.NewResponseController(w.to).Hijack()
+}
+
+func (w *writer) Written() bool { return w.status != 0 || w.ResponseWriter.Written() }
+
+func (w *writer) Size() int {
+	if w.status == 0 {
+		return w.ResponseWriter.Size()
 	}
-	return conn, rw, err
+	return max(w.size, w.ResponseWriter.Size())
 }
 
 // Unwrap is for http.ResponseController.
-func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *writer) Unwrap() http.ResponseWriter { return w.to }
 
-// recorded is a writer whose answer is kept for those who ask again: what the handler writes goes to the recording first.
-type recorded struct {
-	*writer
-	to http.ResponseWriter
+// atOnce is gin's writer, which sends a status as soon as it is set, as those of net/http do.
+type atOnce struct{ gin.ResponseWriter }
+
+func (w atOnce) WriteHeader(code int) {
+	if code < http.StatusOK && code != http.StatusSwitchingProtocols {
+		return // gin would keep it for the final one
+	}
+	w.ResponseWriter.WriteHeader(code)
+	w.WriteHeaderNow()
 }
 
-func (w *recorded) Write(b []byte) (int, error)       { return w.to.Write(b) }
-func (w *recorded) WriteString(s string) (int, error) { return io.WriteString(w.to, s) }
-func (w *recorded) Flush()                            { w.to.(http.Flusher).Flush() }
-
-func (w *recorded) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return w.to.(http.Hijacker).Hijack()
-}
-
-// Unwrap is for http.ResponseController.
-func (w *recorded) Unwrap() http.ResponseWriter { return w.to }
+// Unwrap leads past the methods that gin's writer has and that below may not be there.
+func (w atOnce) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.
 func Decision(c *gin.Context, guard string) (core.Decision, bool) {

@@ -1,7 +1,8 @@
 -- Idempotency: begins an operation, unless it is running or has been done. A refused call writes nothing.
 --
--- KEYS  1 operation    string: "run call fingerprint" while it runs, "done call fingerprint outcome" afterwards; "void call" for
---                      a call that was taken back before it came
+-- KEYS  1 operation    string: "run call fingerprint" while it runs, "done call fingerprint outcome" afterwards, or
+--                      "half call fingerprint outcome" while the rest of the outcome may still come; "void call" for a call that
+--                      was taken back before it came
 -- ARGV  1 fingerprint  one word: a repetition of the same attempt has the same
 --       2 call         one word that names this call: when it is sent again because its reply was lost, it hears ok again
 --       3 lease        milliseconds that the operation may run before another call may begin it anew
@@ -22,7 +23,7 @@ if stored then
     end
   elseif what ~= fingerprint then
     return {'conflict', ''}
-  elseif state == 'done' then
+  elseif state == 'done' or state == 'half' then
     return {'done', string.sub(stored, last + 2)}
   elseif who == call then
     return {'ok', ''}

@@ -27,27 +27,11 @@ func HTTP(rules ...Rule) func(http.Handler) http.Handler {
 				refusal.Answer(w, r)
 				return
 			}
-			passage.SetHeaders(w.Header())
-			status := func() int { return http.StatusOK }
-			if p.Settles() {
-				w, status = passage.Watch(w)
-			}
-			defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
-			next.ServeHTTP(w, r.WithContext(passage.Context()))
-			passage.Leave(status())
+			defer passage.Abort() // counts when the handler panics
+			next.ServeHTTP(passage.Watch(w), r.WithContext(passage.Context()))
+			passage.Leave(http.StatusOK)
 		})
 	}
-}
-
-// Watch returns w, with the status and the moment of the answer noted on the way. Whatever else w can do (flush, hijack), it
-// still can. status returns the final status, 200 where nothing has been written.
-func (p *Passage) Watch(w http.ResponseWriter) (watched http.ResponseWriter, status func() int) {
-	final := http.StatusOK
-	watched = watch(w, func(code int) {
-		final = code
-		p.Answering()
-	})
-	return p.Record(watched), func() int { return final }
 }
 
 // watch returns w, which calls begin with the status before the first byte of the final answer. Whatever else w can do, it still

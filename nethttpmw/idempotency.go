@@ -26,28 +26,13 @@ func (p *Passage) record(r *Rule, d core.Decision) {
 	if p.recording == nil {
 		p.recording = &recording{}
 	}
-	p.recording.retells = p.recording.retells || !d.Attempt.Shadow
 	p.recording.most = max(p.recording.most, traits.MaxBody)
-}
-
-// retells reports whether who asks again hears the answer, by this passage or one around it. Then a client that has gone has lost
-// nothing. A passage around it whose own request goes on will hear another answer: of http.TimeoutHandler between them, say.
-func (p *Passage) retells() bool {
-	if p.recording != nil && p.recording.retells {
-		return true
-	}
-	for l := p.outer; l != nil; l = l.outer {
-		if o := l.passage.recording; o != nil && o.retells && l.passage.request.Err() != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // retold returns the answer that a decision has kept, if there is one that can be sent again.
 func retold(d core.Decision) (*core.Outcome, bool) {
 	o := d.Outcome
-	return o, d.Reason == core.ReasonDone && o != nil && repeatable(o.Status)
+	return o, d.Reason == core.ReasonDone && o != nil && !o.Incomplete && repeatable(o.Status)
 }
 
 // retell sends an answer that was given before, with the figures of now. No cache may keep it, as it may not keep the first answer to a

@@ -88,7 +88,7 @@ func TestPoliciesInEveryOutage(t *testing.T) {
 				}
 			}
 			close(paid)
-			if code := <-bought; code != http.StatusOK {
+			if code := <-bought; code != http.StatusServiceUnavailable { // a yes could not be confirmed
 				t.Errorf("who was let through before hears %d", code)
 			}
 			end()
@@ -97,11 +97,11 @@ func TestPoliciesInEveryOutage(t *testing.T) {
 				return
 			}
 			var status core.SaleStatus
-			redistest.Eventually(t, 40*time.Second, func() (sold bool) {
+			redistest.Eventually(t, 40*time.Second, func() (free bool) {
 				status, _ = sale.Status(t.Context(), "tv")
-				return status.Sold == 1
-			}, "the purchase is confirmed")
-			if status.Left != 4 || status.Held != 0 {
+				return status.Held == 0 && status.Left+status.Sold == 5
+			}, "the purchase is cancelled")
+			if status.Sold > 0 && kind != "hanging" { // a confirmation may have got there whose reply did not come back
 				t.Errorf("%+v", status)
 			}
 		})

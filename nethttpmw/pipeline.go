@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"slices"
-	"sync/atomic"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// Pipeline takes requests through a list of rules: check, answer, settle. Applications use it through HTTP, ginmw.Gin and
+// Pipeline takes requests through a list of rules: check, confirm, answer, settle. Applications use it through HTTP, ginmw.Gin and
 // echomw.Echo; it is exported for adapters to other frameworks, which only have to translate:
 //
 //	passage, refusal := pipeline.Enter(&keyfuncs.Request{Request: r, Facts: ...})
@@ -22,11 +19,11 @@ import (
 //		refusal.Answer(w, r)
 //		return
 //	}
-//	passage.SetHeaders(w.Header())
-//	defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
-//	w, status := passage.Watch(w)
-//	next(w, r.WithContext(passage.Context()))
-//	passage.Leave(status())
+//	defer passage.Abort() // counts when the handler panics
+//	next(passage.Watch(w), r.WithContext(passage.Context()))
+//	passage.Leave(http.StatusOK)
+//
+// How requests end, and what that makes of their attempts, is a table in docs/contracts.md.
 type Pipeline struct {
 	rules   []Rule
 	settles bool
@@ -68,7 +65,7 @@ func (p *Pipeline) Settles() bool { return p.settles }
 //
 // The checks do not stop when the client goes: a check that was given up half-way might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
-	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context())}
+	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context()), from: r, settles: p.settles}
 	passage.outer, _ = passage.request.Value(passageKey{}).(*link)
 	entered := false
 	defer func() {
@@ -78,7 +75,8 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	}()
 	for i := range p.rules {
 		rule := &p.rules[i]
-		d, refusal := rule.enter(passage.settling, r)
+		var place core.Place
+		d, refusal := rule.enter(passage.settling, r, &place)
 		if refusal != nil {
 			passage.outer.warnOfTwice(refusal.Decision)
 			refusal.by(rule, r, passage)
@@ -86,7 +84,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		}
 		passage.outer.warnOfTwice(d)
 		if d.Allowed {
-			passage.entries = append(passage.entries, &entry{rule: rule, decision: d})
+			passage.entries = append(passage.entries, &entry{rule: rule, decision: d, place: place})
 			passage.record(rule, d)
 		}
 	}
@@ -97,16 +95,23 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 
 // enter checks one rule, for those whom it is rolled out for. The decision is not allowed, and there is no refusal, where the
 // rule lets pass what it does not decide, and what it would have refused.
-func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request) (d core.Decision, refusal *Refusal) {
+func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request, place *core.Place) (d core.Decision, refusal *Refusal) {
+	defer func() {
+		if !d.Allowed {
+			place.Free() // also when a function of the application's panics
+		}
+	}()
 	fate := r.fate(req)
 	if fate != fateSkipped {
-		d, refusal = r.decide(ctx, req, fate == fateShadowed)
+		d, refusal = r.decide(ctx, req, place, fate == fateShadowed)
 	}
 	return d, r.Rollout.note(fate, refusal)
 }
 
 // decide asks the rule: its lists, its bans, its guard. In the shadow nothing follows from a refusal, so it is no strike either.
-func (r *Rule) decide(ctx context.Context, req *keyfuncs.Request, shadow bool) (core.Decision, *Refusal) {
+//
+// A claim has a place before its guard is asked: what is taken can be settled, however long Redis may be away by then.
+func (r *Rule) decide(ctx context.Context, req *keyfuncs.Request, place *core.Place, shadow bool) (core.Decision, *Refusal) {
 	denied, allowed, err := r.listed(req)
 	switch {
 	case err != nil:
@@ -128,7 +133,13 @@ func (r *Rule) decide(ctx context.Context, req *keyfuncs.Request, shadow bool) (
 		return d, refuse(d.Reason, d)
 	}
 
-	d, err := r.Guard.Check(ctx, a)
+	var d core.Decision
+	if !r.Guard.Traits().KeepsOnFailure {
+		err = place.Take()
+	}
+	if err == nil {
+		d, err = r.Guard.Check(ctx, a)
+	}
 	local := err != nil && !errors.Is(err, core.ErrInvalidAttempt) && r.outage() == core.OutageLocal
 	if local {
 		d, err = r.Guard.(core.LocalGuard).CheckLocal(ctx, a) // NewPipeline has seen that it is one
@@ -164,92 +175,6 @@ func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
 		slog.ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.Guard.Name(), "err", err)
 	}
 	return refuse(reason, core.Decision{Guard: r.Guard.Name()})
-}
-
-// Passage is a request that every rule has let through.
-type Passage struct {
-	request  context.Context
-	settling context.Context // the request's without its end: what a request took is settled after it, too
-	outer    *link           // of the middlewares around this one
-	entries  []*entry
-	fields   fields
-	answered bool // the header has been sent
-	gone     bool // the client was gone by then
-	left     bool
-
-	recording *recording // of the answer; nil: no rule wants one
-}
-
-// entry is one decision that has to be settled, by the pipeline or by who takes it.
-type entry struct {
-	rule     *Rule
-	decision core.Decision
-	owner    atomic.Int32
-}
-
-// Who settles an entry.
-const (
-	ownerPipeline int32 = iota // will, in the end
-	ownerTaker                 // has taken it
-	ownerNobody                // it has been settled
-)
-
-// Answering tells the passage that the header of the answer is about to be sent. A client who goes later has had his answer,
-// or at least the chance; one who was gone by then has not: the request has failed, whatever the answer. (The same holds for a
-// context that ended in another way, such as a time-out.) Without a call, that is judged when the passage is left.
-func (p *Passage) Answering() {
-	if !p.answered {
-		p.answered, p.gone = true, p.request.Err() != nil
-		p.recording.begin()
-	}
-}
-
-// Leave settles the rules with the status that the request ended with: 500 for a panic. The first call counts. It waits for
-// Redis for at most ten times the engine's deadline a rule; what can not be settled in that time is tried again in the
-// background: see core.Drain. What goes wrong goes to the engine's observer.
-func (p *Passage) Leave(status int) {
-	if p.left {
-		return
-	}
-	p.left = true
-	answered := p.answered || status != http.StatusOK // by the handler, and not by having nothing to say
-	p.Answering()
-	if hears := !p.gone || answered && p.retells(); !hears {
-		status = StatusClientGone
-	}
-	// First to last, each of them, even if a Failed of the application's panics. Outcomes go last: who asks again after a crash in
-	// between shall not hear of a purchase that was not confirmed.
-	for _, outcomes := range []bool{true, false} {
-		for _, e := range slices.Backward(p.entries) {
-			if e.rule.keepsOutcome() == outcomes {
-				defer e.leave(p, status)
-			}
-		}
-	}
-}
-
-func (e *entry) leave(p *Passage, status int) {
-	kept := false
-	defer func() {
-		if e.owner.CompareAndSwap(ownerPipeline, ownerNobody) {
-			d := e.decision
-			if traits := e.rule.Guard.Traits(); kept && traits.KeepsOutcome {
-				d.Outcome = p.recording.outcome(status, traits.MaxBody)
-			}
-			settle(p.settling, e.rule.Guard, d, kept)
-		}
-	}()
-	if status == StatusClientGone && e.rule.keepsOutcome() {
-		return // nobody was answered, so there is nothing to keep
-	}
-	kept = e.rule.keepsOn(status)
-}
-
-// giveBack undoes what the entries took, the latest first.
-func (p *Passage) giveBack() {
-	for _, e := range slices.Backward(p.entries) {
-		settle(p.settling, e.rule.Guard, e.decision, false)
-	}
 }
 
 // passageKey is where a request's context has the innermost passage.
@@ -307,7 +232,8 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // passes the decision on to, settles it. That is for a purchase that is paid later: keep the decision's Attempt.Resource
 // and Attempt.ID with the order and call Seckill.Confirm or Seckill.Cancel when it is paid or not.
 //
-// After the request has ended there is nothing to take: it has been settled.
+// It is called before the handler answers. When the header of the answer has gone, a reservation or an operation that is kept has been
+// confirmed, and after the request has ended everything is settled: then there is nothing to take.
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
 	e := find(ctx, guard)
 	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {

@@ -1,15 +1,10 @@
 package nethttpmw
 
 import (
-	"bufio"
-	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/felixge/httpsnoop"
 
 	"github.com/gatehouse-go/gatehouse/core"
 )
@@ -27,68 +22,23 @@ const fieldMost = 2048
 
 // recording is an answer as it is kept for those who ask again: see core.Traits.KeepsOutcome.
 type recording struct {
-	retells bool // who asks again hears it: not where rules that keep it are in the shadow
-	most    int  // bytes of the body
-	header  http.Header
-	around  map[string]string // kept fields that stood there before the handler ran: not its own
-	fields  map[string]string // those that it has sent
-	lost    bool              // it has sent a Location that can not be kept
-	body    []byte
-	broken  bool // the body is not all there: it is too long, was streamed, or the handler may have given up half-way
-	taken   bool // the connection has been taken over: there is no answer to keep
+	most   int // bytes of the body
+	header http.Header
+	around map[string]string // kept fields that stood there before the handler ran: not its own
+	fields map[string]string // those that it has sent
+	lost   bool              // it has sent a Location that can not be kept
+	length string            // its Content-Length, as the handler has set it
+	body   []byte
+	broken bool // the body is not all there: it is too long, was streamed, or the handler may have given up half-way
+	taken  bool // the connection has been taken over: there is no answer to keep
 }
 
-// Record returns w, with the answer noted on the way where a rule of the passage keeps answers, for an adapter whose framework has
-// a writer of its own. Whatever else w can do, it still can. Watch does it, too.
-func (p *Passage) Record(w http.ResponseWriter) http.ResponseWriter {
-	if p.recording == nil {
-		return w
+// watch begins to record the answer with this header.
+func (rec *recording) watch(header http.Header) {
+	if rec != nil {
+		rec.header = header
+		rec.around = rec.present()
 	}
-	rec := p.recording
-	rec.header = w.Header()
-	rec.around = rec.present()
-	return httpsnoop.Wrap(w, httpsnoop.Hooks{
-		Write: func(write httpsnoop.WriteFunc) httpsnoop.WriteFunc {
-			return func(b []byte) (int, error) {
-				n, err := write(b)
-				rec.wrote(b, err)
-				return n, err
-			}
-		},
-		WriteString: func(write httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
-			return func(s string) (int, error) {
-				n, err := write(s)
-				rec.wrote([]byte(s), err)
-				return n, err
-			}
-		},
-		ReadFrom: func(read httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
-			return func(src io.Reader) (int64, error) {
-				n, err := read(io.TeeReader(src, rec))
-				rec.wrote(nil, err)
-				return n, err
-			}
-		},
-		Flush: func(flush httpsnoop.FlushFunc) httpsnoop.FlushFunc {
-			return func() {
-				rec.broken = true
-				flush()
-			}
-		},
-		FlushError: func(flush httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
-			return func() error {
-				rec.broken = true
-				return flush()
-			}
-		},
-		Hijack: func(hijack httpsnoop.HijackFunc) httpsnoop.HijackFunc {
-			return func() (net.Conn, *bufio.ReadWriter, error) {
-				conn, rw, err := hijack()
-				rec.taken = rec.taken || err == nil
-				return conn, rw, err
-			}
-		},
-	})
 }
 
 // Write makes a recording something to copy to.
@@ -99,6 +49,9 @@ func (rec *recording) Write(b []byte) (int, error) {
 
 // wrote notes a part of the body that the handler has written.
 func (rec *recording) wrote(b []byte, err error) {
+	if rec == nil {
+		return
+	}
 	if err != nil || len(b) > rec.most-len(rec.body) {
 		rec.broken, rec.body = true, nil
 	}
@@ -107,12 +60,26 @@ func (rec *recording) wrote(b []byte, err error) {
 	}
 }
 
+// flushed notes that a part of the answer has been sent ahead: it is streamed.
+func (rec *recording) flushed() {
+	if rec != nil {
+		rec.broken = true
+	}
+}
+
+// take notes that the connection is taken over, or not.
+func (rec *recording) take(taken bool) {
+	if rec != nil {
+		rec.taken = taken
+	}
+}
+
 // begin notes the header that is about to be sent.
 func (rec *recording) begin() {
 	if rec == nil || rec.header == nil {
 		return
 	}
-	rec.fields = rec.present()
+	rec.fields, rec.length = rec.present(), rec.header.Get("Content-Length")
 	rec.lost = rec.header.Get("Location") != "" && rec.fields["Location"] == ""
 	for name, value := range rec.around {
 		if rec.fields[name] == value {
@@ -133,13 +100,16 @@ func (rec *recording) present() map[string]string {
 	return fields
 }
 
-// outcome returns what a guard that keeps so much of a body has to know of the answer.
-func (rec *recording) outcome(status, maxBody int) *core.Outcome {
+// outcome returns what a guard that keeps so much of a body has to know of the answer. over says that nothing will be added to it;
+// else the outcome is Incomplete where that may change it.
+func (rec *recording) outcome(status, maxBody int, over bool) *core.Outcome {
+	bodiless := status == http.StatusNoContent || status == http.StatusNotModified || rec.length == "0"
+	over = over || bodiless && !rec.taken
 	if rec.taken || !repeatable(status) || rec.lost && status/100 == 3 { // a redirection to nowhere would be a wrong answer
-		return &core.Outcome{}
+		return &core.Outcome{Incomplete: rec.taken && !over}
 	}
-	o := &core.Outcome{Status: status, Header: map[string]string{}}
-	whole := !rec.broken && len(rec.body) <= maxBody
+	o := &core.Outcome{Status: status, Header: map[string]string{}, Incomplete: !over && maxBody > 0}
+	whole := over && !rec.broken && len(rec.body) <= maxBody
 	if whole {
 		o.Body = rec.body
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -188,33 +189,31 @@ func TestRedirectionsWithoutAPlaceAreNotToldAgain(t *testing.T) {
 	}
 }
 
-// TestAnswersThatTheRulesAroundDoNotHearAreNotKept: what is between two middlewares gives the inner one up and answers itself, as
-// http.TimeoutHandler does. The outer one keeps no answer of that request, so the client who asks again is a new one, and what the inner
-// one had taken stood in its way.
+// TestAnswersThatTheRulesAroundDoNotHearAreNotKept: http.TimeoutHandler between two middlewares gives the inner one up and answers
+// itself. The outer one keeps no answer of that request, so the client who asks again is a new one, and what the inner one had taken
+// stood in its way. Who has merely gone can ask again and hear the answer.
 func TestAnswersThatTheRulesAroundDoNotHearAreNotKept(t *testing.T) {
 	for name, gone := range map[string]bool{"given up": false, "the client has gone": true} {
 		outer, claim := newKeeper("outer", 10), &fake{name: "claim"}
-		leaves := func() {}
-		inner := nethttpmw.HTTP(ruleOf(claim))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			leaves()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		inner := nethttpmw.HTTP(ruleOf(claim))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if gone {
+				cancel()
+			}
+			<-r.Context().Done()
 			w.WriteHeader(http.StatusCreated)
 		}))
-		app := nethttpmw.HTTP(keeping(outer))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx, cancel := context.WithCancel(r.Context())
-			defer cancel()
-			if gone {
-				inner.ServeHTTP(w, r.WithContext(ctx))
-				return
-			}
-			leaves = cancel
-			inner.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
-			w.WriteHeader(http.StatusServiceUnavailable)
+		handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(ended)
+			inner.ServeHTTP(w, r)
 		}))
-		ctx, cancel := context.WithCancel(t.Context())
-		if gone {
-			leaves = cancel
+		if !gone {
+			handler = http.TimeoutHandler(handler, time.Millisecond, "too late")
 		}
+		app := nethttpmw.HTTP(keeping(outer))(handler)
 		app.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil).WithContext(ctx))
+		<-ended
 		cancel()
 		if kept := claim.ends(); len(kept) != 1 || kept[0] != gone {
 			t.Errorf("%s: the claim is kept: %v, want %t", name, kept, gone)

@@ -55,11 +55,12 @@ type Rule struct {
 	NoKey NoKey
 	// OnOutage says what it means when the guard can not decide. The default is the guard's own.
 	OnOutage core.Outage
-	// Failed reports whether a request that ended with this status failed, so that what its attempt took is given back. A panic
-	// counts as 500, a client that has gone as StatusClientGone. Nil: 400 and up for claims such as votes and purchases,
-	// never for rate limits; red packets give nothing back, whatever it reports. Behind an Idempotency rule a client that has gone
-	// does not make a request fail that the handler has answered, since he can ask again and hear the answer; where it has
-	// not, the operation begins anew, and Failed is not asked. To count only failed logins, say that the others failed:
+	// Failed reports whether a request that is answered with this status failed, so that what its attempt took is given back. It is
+	// asked once, when the handler's status is about to be sent: what becomes of the connection and of the request's context later
+	// changes nothing. A panic before that counts as 500, a request that nobody answers as StatusClientGone; then an
+	// operation of Idempotency begins anew, and Failed is not asked. Nil: 400 and up for claims such as votes and purchases,
+	// never for rate limits; red packets give nothing back, whatever it reports. To count only failed logins, say that the others
+	// failed:
 	//
 	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
 	Failed func(status int) bool
@@ -86,7 +87,9 @@ const (
 	NoKeySkip
 )
 
-// StatusClientGone is the status that Rule.Failed is asked about when the client has gone before the handler ended.
+// StatusClientGone is the status that Rule.Failed is asked about when nobody answered: the handler ended without writing anything and
+// the request's context was over, or http.TimeoutHandler or the like, around the rules, has answered in its place. A client that can
+// still hear is told 503, as an Unavailable refusal.
 const StatusClientGone = 499
 
 // errNobody says that a request does not say whose it is.
@@ -217,7 +220,10 @@ func (r *Rule) keepsOn(status int) bool {
 }
 
 // settles reports whether the way that a request ends matters to the rule.
-func (r *Rule) settles() bool { return r.Failed != nil || !r.Guard.Traits().KeepsOnFailure }
+func (r *Rule) settles() bool {
+	traits := r.Guard.Traits()
+	return r.Failed != nil || !traits.KeepsOnFailure || traits.Confirms
+}
 
 func (r *Rule) outage() core.Outage {
 	if r.OnOutage == core.OutageDefault {

@@ -10,16 +10,13 @@ import (
 
 var running atomic.Int64
 
-// Go runs f in a goroutine that Wait waits for.
-func Go(f func()) {
-	running.Add(1)
-	go func() {
-		defer running.Add(-1)
-		f()
-	}()
-}
+// Begin says that something has begun that Wait waits for, until End is called.
+func Begin() { running.Add(1) }
 
-// Wait waits until nothing that Go has begun is running, or the context is over; its error says how much is.
+// End says that it has ended.
+func End() { running.Add(-1) }
+
+// Wait waits until nothing that has begun is running, or the context is over; its error says how much is.
 //
 // It looks now and then: it is called once in the life of a process, and costs those nothing that it waits for.
 func Wait(ctx context.Context) error {

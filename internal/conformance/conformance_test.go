@@ -32,11 +32,9 @@ func guard(rules ...nethttpmw.Rule) func(http.Handler) http.Handler {
 				refusal.Answer(w, r)
 				return
 			}
-			passage.SetHeaders(w.Header())
-			defer passage.Leave(http.StatusInternalServerError) // counts when the handler panics
-			w, status := passage.Watch(w)
-			next.ServeHTTP(w, r.WithContext(passage.Context()))
-			passage.Leave(status())
+			defer passage.Abort() // counts when the handler panics
+			next.ServeHTTP(passage.Watch(w), r.WithContext(passage.Context()))
+			passage.Leave(http.StatusOK)
 		})
 	}
 }

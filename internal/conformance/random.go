@@ -147,7 +147,6 @@ func (p *plays) handle(c Context) {
 	if header.Get("Idempotency-Key") == "" {
 		p.unkeyed++
 	} else {
-		keeps = e.retold != ""
 		p.keyed++
 	}
 	if keeps {
