@@ -20,7 +20,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// TestEveryKeyIsInThePage: docs/redis-keys.md names every key that the guards make, with its type, and no other.
+// TestEveryKeyIsInThePage: docs/redis-keys.md names every key that the guards make, with its type, and no
+// other.
 func TestEveryKeyIsInThePage(t *testing.T) {
 	page := keysOfThePage(t)
 	b := redistest.Single(t)
@@ -70,17 +71,18 @@ type pageKey struct {
 	kind string
 }
 
-// keysOfThePage reads the rows | `prefix:…` | type | of docs/redis-keys.md. A word in capitals stands for one field,
-// of digits where it is a number, and what is in square brackets may be absent.
+// keysOfThePage reads the rows | `prefix:…` | type | of docs/redis-keys.md. A word in capitals stands for one
+// field, of digits where it is a number, and what is in square brackets may be absent.
 func keysOfThePage(t *testing.T) map[string]pageKey {
 	t.Helper()
 	page := make(map[string]pageKey)
+	numbers := regexp.MustCompile(`\b(WINDOW|PARTS|STAMP|BEGINS|EPOCH|PART|BUCKET|MORE)\b`)
 	row := regexp.MustCompile("(?m)^\\| `(prefix:[^`]+)` \\| ([a-z]+) \\|")
 	for _, m := range row.FindAllStringSubmatch(read(t, "docs/redis-keys.md"), -1) {
 		name := strings.ReplaceAll(m[1], `\|`, "|") // a table escapes it
 		pattern := strings.NewReplacer(`\[`, "(?:", `\]`, ")?").Replace(regexp.QuoteMeta(name))
 		pattern = strings.Replace(pattern, "prefix", "[^:]+", 1)
-		pattern = regexp.MustCompile(`\b(WINDOW|PARTS|STAMP|BEGINS|EPOCH|PART|BUCKET|MORE)\b`).ReplaceAllString(pattern, "[0-9]+")
+		pattern = numbers.ReplaceAllString(pattern, "[0-9]+")
 		pattern = regexp.MustCompile(`\b[A-Z]{2,}\b`).ReplaceAllString(pattern, "[^|{}:]+")
 		page[name] = pageKey{regexp.MustCompile("^" + pattern + "$"), m[2]}
 	}
@@ -95,7 +97,9 @@ type loseOne struct{ armed atomic.Bool }
 
 func (h *loseOne) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (h *loseOne) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (h *loseOne) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 func (h *loseOne) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -157,10 +161,13 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *loseOne) {
 
 	votes := gate.Votes("poll", core.VoteOptions{Spread: 2, Audit: true, Poll: core.Poll{PerVoter: 3}})
 	for i := range 16 { // both parts have one
-		check(votes, core.Attempt{Actor: fmt.Sprint("voter", i), Resource: "final", Item: "red", ID: fmt.Sprint("o", i), Origin: "192.0.2.1"})
+		check(votes, core.Attempt{
+			Actor: fmt.Sprint("voter", i), Resource: "final", Item: "red", ID: fmt.Sprint("o", i), Origin: "192.0.2.1",
+		})
 	}
 	voided := 0
-	_, err = votes.Void(ctx, "final", core.VoidOptions{Match: func(core.VoteEvent) bool { voided++; return voided == 1 }})
+	onlyOne := func(core.VoteEvent) bool { voided++; return voided == 1 }
+	_, err = votes.Void(ctx, "final", core.VoidOptions{Match: onlyOne})
 	must(err)
 
 	sales := gate.Seckill("sale", core.SeckillOptions{})

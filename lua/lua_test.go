@@ -76,8 +76,8 @@ func TestEveryFileIsEmbedded(t *testing.T) {
 	}
 }
 
-// TestScriptsKeepTheConventions of docs/scripts.md. That no script sets a global variable is seen to by Redis, which
-// refuses it.
+// TestScriptsKeepTheConventions of docs/scripts.md. That no script sets a global variable is seen to by
+// Redis, which refuses it.
 func TestScriptsKeepTheConventions(t *testing.T) {
 	page, err := os.ReadFile("../docs/scripts.md")
 	if err != nil {

@@ -1,13 +1,13 @@
-// Package shared keeps the blocks that several scripts have in common equal. A script cannot include another, so each
-// has the text of a block between two comments, at any indent:
+// Package shared keeps the blocks that several scripts have in common equal. A script cannot include another,
+// so each has the text of a block between two comments, at any indent:
 //
 //	-- shared NAME
 //	...
 //	-- end NAME
 //
-// The one source of a block is the file shared/NAME.lua beside the scripts: a comment that says what the block needs
-// and gives, an empty line, and the text. Run "go generate ./lua" after a change of a source, or after writing the two
-// comments into a script.
+// The one source of a block is the file shared/NAME.lua beside the scripts: a comment that says what the
+// block needs and gives, an empty line, and the text. Run "go generate ./lua" after a change of a source, or
+// after writing the two comments into a script.
 package shared
 
 import (
@@ -25,9 +25,9 @@ import (
 // marker matches the comments around a block: the indent, "shared" or "end", and the name.
 var marker = regexp.MustCompile(`^(\s*)-- (shared|end) (\w+)$`)
 
-// Update returns the scripts with the text of each block as its source has it, and every mistake: an unknown block, one
-// that does not end, an end without a beginning, and a source that fewer than two scripts use. Scripts are by file
-// name, sources by the name of the block. A script with a mistake comes back as it was.
+// Update returns the scripts with the text of each block as its source has it, and every mistake: an unknown
+// block, one that does not end, an end without a beginning, and a source that fewer than two scripts use.
+// Scripts are by file name, sources by the name of the block. A script with a mistake comes back as it was.
 func Update(scripts, sources map[string]string) (map[string]string, error) {
 	var mistakes []error
 	updated := make(map[string]string, len(scripts))
@@ -46,9 +46,11 @@ func Update(scripts, sources map[string]string) (map[string]string, error) {
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		switch {
 		case strings.TrimSpace(sources[name]) == "":
-			mistakes = append(mistakes, fmt.Errorf("block %s has no text: it follows the first empty line of its file", name))
+			mistakes = append(mistakes,
+				fmt.Errorf("block %s has no text: it follows the first empty line of its file", name))
 		case users[name] < 2:
-			mistakes = append(mistakes, fmt.Errorf("block %s is shared by %d scripts: fewer than two need none", name, users[name]))
+			mistakes = append(mistakes,
+				fmt.Errorf("block %s is shared by %d scripts: fewer than two need none", name, users[name]))
 		}
 	}
 	return updated, errors.Join(mistakes...)

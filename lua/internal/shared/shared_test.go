@@ -17,7 +17,8 @@ func TestUpdateWritesBlocksAtTheirIndent(t *testing.T) {
 	}, sources)
 	want := map[string]string{
 		"a.lua": "-- A.\n\n-- shared clock\nif not now then\n  now = 1\n\n  late = 2\nend\n-- end clock\nreturn now",
-		"b.lua": "-- B.\n\nif late then\n  -- shared clock\n  if not now then\n    now = 1\n\n    late = 2\n  end\n  -- end clock\nend\n",
+		"b.lua": "-- B.\n\nif late then\n  -- shared clock\n" +
+			"  if not now then\n    now = 1\n\n    late = 2\n  end\n  -- end clock\nend\n",
 		"c.lua": "-- C shares nothing; -- shared clock\n",
 	}
 	if err != nil || !maps.Equal(got, want) {

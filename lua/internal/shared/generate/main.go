@@ -1,5 +1,5 @@
-// Command generate writes the shared blocks into the scripts of the folder in which it runs: go generate ./lua.
-// It writes nothing while there is a mistake.
+// Command generate writes the shared blocks into the scripts of the folder in which it runs: go generate
+// ./lua. It writes nothing while there is a mistake.
 package main
 
 import (
