@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -16,7 +17,7 @@ func Example_answers() {
 	german := map[core.Reason]string{core.ReasonLimited: "Zu viele Anfragen."}
 
 	site := nethttpmw.Rule{
-		Guard:   gate.SlidingWindow("site", core.PerMinute(1)),
+		Guard:   limit.NewSlidingWindow(gate, "site", limit.PerMinute(1)),
 		Who:     keyfuncs.IP(),
 		Headers: nethttpmw.Headers{Legacy: true}, // X-RateLimit-* as well
 		Texts: func(r *http.Request, refusal *nethttpmw.Refusal) nethttpmw.Text {

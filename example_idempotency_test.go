@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -29,7 +30,7 @@ func Example_idempotency() {
 	gate := core.New(rdb, core.WithDeadline(5*time.Second))
 
 	once := nethttpmw.Rule{
-		Guard: gate.Idempotency("orders", core.IdempotencyOptions{MaxBody: 16 << 10}),
+		Guard: idempotency.New(gate, "orders", idempotency.Options{MaxBody: 16 << 10}),
 		Who:   keyfuncs.User("uid"),
 		ID:    keyfuncs.IdempotencyKey(),
 	}

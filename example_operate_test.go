@@ -6,7 +6,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -19,7 +19,7 @@ func Example_rollout() {
 
 	try := nethttpmw.Shadow()
 	tighter := ratelimit.Rule{
-		Guard:   gate.SlidingWindow("tighter", core.PerMinute(60)),
+		Guard:   limit.NewSlidingWindow(gate, "tighter", limit.PerMinute(60)),
 		Who:     keyfuncs.IP(),
 		Rollout: try,
 	}

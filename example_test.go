@@ -15,6 +15,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/quota"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/echomw"
 	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -26,17 +33,17 @@ func Example_gin() {
 	gate := core.New(rdb)
 
 	perIP := ratelimit.Rule{
-		Guard: gate.SlidingWindow("site", core.PerMinute(100)),
+		Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)),
 		Who:   keyfuncs.IP(),
 	}
 	vote := ratelimit.Rule{
-		Guard: gate.Votes("poll", core.VoteOptions{Find: findPoll}),
+		Guard: votes.New(gate, "poll", votes.Options{Find: findPoll}),
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
 		Which: keyfuncs.Form("choice"),
 	}
 	buy := ratelimit.Rule{
-		Guard: gate.Seckill("sale", core.SeckillOptions{}),
+		Guard: seckill.New(gate, "sale", seckill.Options{}),
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("sku"),
 		ID:    keyfuncs.IdempotencyKey(),
@@ -72,7 +79,7 @@ func Example_limits() {
 	gate := core.New(client())
 
 	api := ratelimit.Rule{
-		Guard: gate.SlidingWindow("api", core.PerSecond(10), core.PerMinute(100), core.PerDay(1000)),
+		Guard: limit.NewSlidingWindow(gate, "api", limit.PerSecond(10), limit.PerMinute(100), limit.PerDay(1000)),
 		Who:   keyfuncs.Hash(keyfuncs.Header("X-Api-Key")),
 		What:  keyfuncs.Route(),
 	}
@@ -88,7 +95,7 @@ func Example_quota() {
 		log.Fatal(err)
 	}
 	points := ratelimit.Rule{
-		Guard: gate.Quota("points", core.QuotaOptions{Items: 10, Period: core.Daily(berlin)}),
+		Guard: quota.New(gate, "points", quota.Options{Items: 10, Period: period.Daily(berlin)}),
 		Who:   keyfuncs.User("uid"),
 		Which: keyfuncs.Param("article"),
 	}
@@ -99,12 +106,12 @@ func Example_quota() {
 func Example_redPacket() {
 	gate, ctx := core.New(client()), context.Background()
 
-	packets := gate.RedPacket("packet", core.RedPacketOptions{})
-	created, err := packets.Create(ctx, "party", core.Packet{Total: 10_000, Shares: 20, Expires: time.Now().Add(24 * time.Hour)})
+	packets := redpacket.New(gate, "packet", redpacket.Options{})
+	created, err := packets.Create(ctx, "party", redpacket.Packet{Total: 10_000, Shares: 20, Expires: time.Now().Add(24 * time.Hour)})
 	d, err2 := packets.Check(ctx, core.Attempt{Actor: "ann", Resource: "party"})
 
 	fmt.Println(created, err, err2)
-	fmt.Println(d.Allowed, core.Amount(d) > 0, d.Remaining)
+	fmt.Println(d.Allowed, redpacket.Amount(d) > 0, d.Remaining)
 	// Output:
 	// true <nil> <nil>
 	// true true 19
@@ -116,11 +123,11 @@ func Example_bansAndLists() {
 	address := keyfuncs.IP(keyfuncs.IPv6Prefix(128)) // for lists that have single addresses in them
 	deny := keyfuncs.NewList(address, "198.51.100.0/24")
 	perIP := ratelimit.Rule{
-		Guard: gate.SlidingWindow("site", core.PerMinute(100)),
+		Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)),
 		Who:   keyfuncs.IP(),
 		Deny:  deny,
 		Allow: keyfuncs.NewList(address, "192.0.2.0/24", "2001:db8:1:2::5"),
-		Bans:  gate.Bans("bans", core.BanOptions{Refusals: 50, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour}),
+		Bans:  bans.New(gate, "bans", bans.Options{Refusals: 50, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour}),
 	}
 
 	_ = perIP
@@ -130,7 +137,7 @@ func Example_failedLogins() {
 	gate := core.New(client())
 
 	logins := ratelimit.Rule{
-		Guard:  gate.SlidingWindow("failed-logins", core.PerHour(5)),
+		Guard:  limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
 		Who:    keyfuncs.IP(),
 		Failed: func(status int) bool { return status != http.StatusUnauthorized }, // gives back all but the failed ones
 	}
@@ -139,11 +146,11 @@ func Example_failedLogins() {
 }
 
 // findPoll knows the polls: in memory, because it is asked at each attempt.
-func findPoll(_ context.Context, name string) (core.Poll, error) {
+func findPoll(_ context.Context, name string) (votes.Poll, error) {
 	if name != "final" {
-		return core.Poll{}, core.ErrNoPoll
+		return votes.Poll{}, votes.ErrNoPoll
 	}
-	return core.Poll{
+	return votes.Poll{
 		Choices: []string{"red", "blue"},
 		Closes:  time.Date(2030, time.June, 1, 20, 0, 0, 0, time.UTC),
 	}, nil
@@ -151,7 +158,7 @@ func findPoll(_ context.Context, name string) (core.Poll, error) {
 
 func Example_tally() {
 	gate := core.New(client())
-	votes := gate.Votes("poll", core.VoteOptions{Find: findPoll})
+	votes := votes.New(gate, "poll", votes.Options{Find: findPoll})
 
 	tally, err := votes.Tally(context.Background(), "final")
 	if err != nil {
@@ -166,8 +173,8 @@ func Example_seckill() {
 	ctx := context.Background()
 	gate := core.New(client())
 
-	sale := gate.Seckill("sale", core.SeckillOptions{})
-	opened, err := sale.Open(ctx, "tv-55", core.Sale{
+	sale := seckill.New(gate, "sale", seckill.Options{})
+	opened, err := sale.Open(ctx, "tv-55", seckill.Sale{
 		Stock:    100,
 		PerBuyer: 1,
 		Opens:    time.Now(),
@@ -196,7 +203,7 @@ func payLater(c *gin.Context) {
 	c.Status(http.StatusAccepted)
 }
 
-func paid(ctx context.Context, sale *core.Seckill, sku, reservationID string) error {
+func paid(ctx context.Context, sale *seckill.Guard, sku, reservationID string) error {
 	d, err := sale.Confirm(ctx, sku, reservationID)
 	if err != nil {
 		return err // not known: call again, it counts once
@@ -210,12 +217,12 @@ func paid(ctx context.Context, sale *core.Seckill, sku, reservationID string) er
 func Example_withoutHTTP() {
 	ctx := context.Background()
 	gate := core.New(client())
-	emails := gate.SlidingWindow("emails", core.PerHour(3))
+	emails := limit.NewSlidingWindow(gate, "emails", limit.PerHour(3))
 
 	for range 4 {
 		d, err := emails.Check(ctx, core.Attempt{Actor: "ann@example.org"})
 		switch {
-		case errors.Is(err, core.ErrInvalidAttempt): // a mistake in the attempt
+		case errors.Is(err, core.ErrInvalid): // a mistake in the attempt
 		case err != nil: // Redis could not be asked
 		case d.Allowed:
 			fmt.Println("send,", d.Remaining, "left")
@@ -236,7 +243,7 @@ func Example_ownScript() {
 
 	once := core.NewScript("once", `
 		if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
-		return 0`, core.Once)
+		return 0`, core.AtMostOnce)
 
 	key := gate.Key("welcome-mail", "ann@example.org")
 	for range 2 {
@@ -260,9 +267,9 @@ func client() *redis.Client {
 
 func rules() (gate *core.Engine, perIP, buy nethttpmw.Rule) {
 	gate = core.New(client())
-	perIP = nethttpmw.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(100)), Who: keyfuncs.IP()}
+	perIP = nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
 	buy = nethttpmw.Rule{
-		Guard: gate.Seckill("sale", core.SeckillOptions{}),
+		Guard: seckill.New(gate, "sale", seckill.Options{}),
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("sku"),
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -20,12 +22,12 @@ func Example_votesADay() {
 		log.Fatal(err)
 	}
 
-	votes := gate.Votes("poll", core.VoteOptions{
-		Poll: core.Poll{
+	votes := votes.New(gate, "poll", votes.Options{
+		Poll: votes.Poll{
 			PerVoter:  30,
 			PerChoice: 30,
 			PerDay:    1,
-			Day:       core.Daily(berlin),
+			Day:       period.Daily(berlin),
 			Retract:   true,
 		},
 		Spread: 30,
@@ -46,30 +48,30 @@ func Example_votesADay() {
 func Example_votesStuffed() {
 	ctx := context.Background()
 	gate := core.New(client())
-	votes := gate.Votes("poll", core.VoteOptions{Audit: true})
+	ballots := votes.New(gate, "poll", votes.Options{Audit: true})
 	for _, a := range []core.Attempt{
 		{Actor: "ann", Resource: "final", Item: "red", Origin: "192.0.2.1"},
 		{Actor: "bot1", Resource: "final", Item: "blue", Origin: "198.51.100.7"},
 		{Actor: "bot2", Resource: "final", Item: "blue", Origin: "198.51.100.7"},
 	} {
-		if _, err := votes.Check(ctx, a); err != nil {
+		if _, err := ballots.Check(ctx, a); err != nil {
 			log.Fatal(err)
 		}
 	}
 
-	stuffed := core.VoidOptions{
-		Match:  func(e core.VoteEvent) bool { return e.Origin == "198.51.100.7" },
+	stuffed := votes.VoidOptions{
+		Match:  func(e votes.Event) bool { return e.Origin == "198.51.100.7" },
 		DryRun: true, // look first
 	}
-	result, err := votes.Void(ctx, "final", stuffed)
+	result, err := ballots.Void(ctx, "final", stuffed)
 	fmt.Println("would void", result.Voided, result.Weights, err)
 
 	stuffed.DryRun = false
-	_, err = votes.Void(ctx, "final", stuffed)
-	top, err2 := votes.Top(ctx, "final", 3)
+	_, err = ballots.Void(ctx, "final", stuffed)
+	top, err2 := ballots.Top(ctx, "final", 3)
 	fmt.Println(top, err, err2)
 
-	recount, err := votes.Recount(ctx, "final")
+	recount, err := ballots.Verify(ctx, "final")
 	fmt.Print(recount)
 	if err != nil {
 		log.Fatal(err)

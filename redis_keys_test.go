@@ -15,6 +15,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/quota"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -131,60 +139,60 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *loseOne) {
 	}
 	ann := core.Attempt{Actor: "Ann ü", Resource: "login", ID: "o1"}
 
-	hour, day := core.PerHour(100), core.PerDay(1000)
+	hour, day := limit.PerHour(100), limit.PerDay(1000)
 	for _, g := range []interface {
 		core.Guard
 		Refund(ctx context.Context, d core.Decision) error
 	}{
-		gate.SlidingWindow("site", hour), gate.SlidingWindow("tiers", hour, day.WithResolution(1440)),
-		gate.FixedWindow("mails", hour), gate.TokenBucket("calls", hour),
+		limit.NewSlidingWindow(gate, "site", hour), limit.NewSlidingWindow(gate, "tiers", hour, day.WithResolution(1440)),
+		limit.NewFixedWindow(gate, "mails", hour), limit.NewTokenBucket(gate, "calls", hour),
 	} {
 		check(g, core.Attempt{Actor: "192.0.2.1"})
 		check(g, ann)
 		must(g.Refund(ctx, check(g, ann)))
 	}
 
-	bans := gate.Bans("abuse", core.BanOptions{})
+	bans := bans.New(gate, "abuse", bans.Options{})
 	must(bans.Ban(ctx, core.Attempt{Actor: "192.0.2.1"}, time.Hour))
 	_, err := bans.Strike(ctx, core.Attempt{Actor: "192.0.2.2"})
 	must(err)
 
-	quota := gate.Quota("articles", core.QuotaOptions{Items: 50, Period: core.Every(24 * time.Hour)})
+	quota := quota.New(gate, "articles", quota.Options{Items: 50, Period: period.Every(24 * time.Hour)})
 	check(quota, core.Attempt{Actor: "ann", Item: "a7", ID: "o1"})
 	lose.armed.Store(true)
 	if _, err := quota.Check(ctx, core.Attempt{Actor: "ann", Item: "a8"}); err == nil {
 		t.Fatal("the lost call is no error")
 	}
 
-	once := gate.Idempotency("pay", core.IdempotencyOptions{})
+	once := idempotency.New(gate, "pay", idempotency.Options{})
 	check(once, ann)
 
-	votes := gate.Votes("poll", core.VoteOptions{Spread: 2, Audit: true, Poll: core.Poll{PerVoter: 3}})
+	ballots := votes.New(gate, "poll", votes.Options{Spread: 2, Audit: true, Poll: votes.Poll{PerVoter: 3}})
 	for i := range 16 { // both parts have one
-		check(votes, core.Attempt{
+		check(ballots, core.Attempt{
 			Actor: fmt.Sprint("voter", i), Resource: "final", Item: "red", ID: fmt.Sprint("o", i), Origin: "192.0.2.1",
 		})
 	}
 	voided := 0
-	onlyOne := func(core.VoteEvent) bool { voided++; return voided == 1 }
-	_, err = votes.Void(ctx, "final", core.VoidOptions{Match: onlyOne})
+	onlyOne := func(votes.Event) bool { voided++; return voided == 1 }
+	_, err = ballots.Void(ctx, "final", votes.VoidOptions{Match: onlyOne})
 	must(err)
 
-	sales := gate.Seckill("sale", core.SeckillOptions{})
+	sales := seckill.New(gate, "sale", seckill.Options{})
 	for item, buckets := range map[string]int{"tv": 1, "phone": 2} {
-		_, err := sales.Open(ctx, item, core.Sale{Stock: 100, Buckets: buckets})
+		_, err := sales.Open(ctx, item, seckill.Sale{Stock: 100, Buckets: buckets})
 		must(err)
 		for i := range 16 { // both buckets have one
 			check(sales, core.Attempt{Actor: fmt.Sprint("buyer", i), Resource: item, ID: fmt.Sprint("o", i)})
 		}
 	}
 
-	packets := gate.RedPacket("gift", core.RedPacketOptions{})
-	_, err = packets.Create(ctx, "p1", core.Packet{Total: 100, Shares: 5, Expires: time.Now().Add(time.Hour)})
+	packets := redpacket.New(gate, "gift", redpacket.Options{})
+	_, err = packets.Create(ctx, "p1", redpacket.Packet{Total: 100, Shares: 5, Expires: time.Now().Add(time.Hour)})
 	must(err)
 	check(packets, core.Attempt{Actor: "ann", Resource: "p1", ID: "o1"})
 
-	own := core.NewScript("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", core.Replayable)
+	own := core.NewScript("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", core.Idempotent)
 	_, err = gate.Run(ctx, own, []string{gate.Key("seen", "ann", "page 1")})
 	must(err)
 }

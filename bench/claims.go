@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
 // naiveSale is what articles on flash sales show: who has bought, and a counter. It knows no quantities, no holds that end, no
@@ -53,9 +55,9 @@ func saleClaims(ctx context.Context, rdb *redis.Client) group {
 			}
 			return "endless", key
 		}
-		seckill := func(name string, g *core.Seckill, keys string) subject {
-			must(g.Open(ctx, "endless", core.Sale{Stock: manyUnits, Hold: time.Hour}))
-			must(g.Open(ctx, "hot", core.Sale{Stock: 1, Hold: time.Hour}))
+		sales := func(name string, g *seckill.Guard, keys string) subject {
+			must(g.Open(ctx, "endless", seckill.Sale{Stock: manyUnits, Hold: time.Hour}))
+			must(g.Open(ctx, "hot", seckill.Sale{Stock: 1, Hold: time.Hour}))
 			return subject{name: name, max: 1, keys: keys, allow: func(ctx context.Context, key string) (bool, error) {
 				item, actor := buyer(key)
 				d, err := g.Check(ctx, core.Attempt{Actor: actor, Resource: item})
@@ -69,9 +71,9 @@ func saleClaims(ctx context.Context, rdb *redis.Client) group {
 				n, err := rdb.EvalSha(ctx, naive, []string{"naive:{" + item + "}:buyers", "naive:{" + item + "}:stock"}, actor).Int()
 				return n == 1, err
 			}},
-			seckill("Seckill", gate.Seckill("sale", core.SeckillOptions{}), "gatehouse:seckill:sale:*"),
-			seckill("Seckill, no outbox", gate.Seckill("quiet", core.SeckillOptions{NoOutbox: true}), "gatehouse:seckill:quiet:*"),
-			seckill("Seckill, remembering", remembers.Seckill("sale", core.SeckillOptions{}), "remembers:seckill:sale:*"),
+			sales("Seckill", seckill.New(gate, "sale", seckill.Options{}), "gatehouse:seckill:sale:*"),
+			sales("Seckill, no outbox", seckill.New(gate, "quiet", seckill.Options{NoOutbox: true}), "gatehouse:seckill:quiet:*"),
+			sales("Seckill, remembering", seckill.New(remembers, "sale", seckill.Options{}), "remembers:seckill:sale:*"),
 		}
 	}}
 }
@@ -85,7 +87,7 @@ func voteClaims(ctx context.Context, rdb *redis.Client) group {
 
 		var cast atomic.Int64
 		choice := func() string { return "choice-" + strconv.FormatInt(cast.Add(1)%10, 10) }
-		votes := func(name string, g *core.Votes, keys string) subject {
+		ballots := func(name string, g *votes.Guard, keys string) subject {
 			return subject{name: name, max: 1, keys: keys, allow: func(ctx context.Context, key string) (bool, error) {
 				d, err := g.Check(ctx, core.Attempt{Actor: key, Resource: "poll", Item: choice()})
 				return d.Allowed, err
@@ -97,8 +99,8 @@ func voteClaims(ctx context.Context, rdb *redis.Client) group {
 				n, err := rdb.EvalSha(ctx, naive, []string{"naive-votes:{poll}:voters", "naive-votes:{poll}:tally"}, key, choice()).Int()
 				return n == 1, err
 			}},
-			votes("Votes", gate.Votes("vote", core.VoteOptions{}), "gatehouse:votes:vote:*"),
-			votes("Votes, remembering", remembers.Votes("vote", core.VoteOptions{}), "remembers:votes:vote:*"),
+			ballots("Votes", votes.New(gate, "vote", votes.Options{}), "gatehouse:votes:vote:*"),
+			ballots("Votes, remembering", votes.New(remembers, "vote", votes.Options{}), "remembers:votes:vote:*"),
 		}
 	}}
 }

@@ -23,6 +23,7 @@ import (
 	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/echomw"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -59,7 +60,7 @@ func sites(rdb *redis.Client) []site {
 		}
 		client := clients(refused)
 		return nethttpmw.Rule{
-			Guard: gate.SlidingWindow(fmt.Sprintf("limit-%d", guards), core.Per(max, siteWindow)),
+			Guard: limit.NewSlidingWindow(gate, fmt.Sprintf("limit-%d", guards), limit.Per(max, siteWindow)),
 			Who:   func(*keyfuncs.Request) (string, error) { return client(), nil },
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 )
 
 // subject is what is measured.
@@ -45,13 +46,13 @@ type group struct {
 // onRedis is the group of limiters that Redis decides for, all over one client.
 func onRedis(ctx context.Context, rdb *redis.Client) group {
 	return group{name: "On Redis", redis: rdb, subjects: func(n int, window time.Duration) []subject {
-		oneScript := core.NewScript("one", one, core.Once)
+		oneScript := core.NewScript("one", one, core.AtMostOnce)
 
 		// The deadline is longer than any pause of a busy machine: an error would end the run.
 		gate := core.New(rdb, core.WithDeadline(30*time.Second), core.WithRefusalMemory(0))
 		remembers := core.New(rdb, core.WithDeadline(30*time.Second), core.WithPrefix("remembers"))
 		most := int64(n)
-		limit := core.Per(most, window)
+		rate := limit.Per(most, window)
 
 		peer := redis_rate.NewLimiter(rdb)
 		peerLimit := redis_rate.Limit{Rate: n, Burst: n, Period: window}
@@ -63,14 +64,14 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 				return reply == int64(1), err
 			}},
 			// Redis decides each call of these, but for the second, which is what users get: it remembers its refusals for a second.
-			byGuard("SlidingWindow", n, gate.SlidingWindow("one", limit)),
-			byGuard("SlidingWindow, remembering", n, remembers.SlidingWindow("one", limit)),
-			byGuard("SlidingWindow, 3 limits", n, gate.SlidingWindow("three",
-				limit, core.Per(10*most, 60*window), core.Per(100*most, 1440*window))),
+			byGuard("SlidingWindow", n, limit.NewSlidingWindow(gate, "one", rate)),
+			byGuard("SlidingWindow, remembering", n, limit.NewSlidingWindow(remembers, "one", rate)),
+			byGuard("SlidingWindow, 3 limits", n, limit.NewSlidingWindow(gate, "three",
+				rate, limit.Per(10*most, 60*window), limit.Per(100*most, 1440*window))),
 			// At n = 100 a minute this is 100,000 a day, counted by minutes.
-			byGuard("SlidingWindow, by parts", 1000*n, gate.SlidingWindow("parts", core.Per(1000*most, 1440*window).WithResolution(1440))),
-			byGuard("FixedWindow", n, gate.FixedWindow("fixed", limit)),
-			byGuard("TokenBucket", n, gate.TokenBucket("bucket", limit)),
+			byGuard("SlidingWindow, by parts", 1000*n, limit.NewSlidingWindow(gate, "parts", limit.Per(1000*most, 1440*window).WithResolution(1440))),
+			byGuard("FixedWindow", n, limit.NewFixedWindow(gate, "fixed", rate)),
+			byGuard("TokenBucket", n, limit.NewTokenBucket(gate, "bucket", rate)),
 			{name: "redis_rate", max: n, allow: func(ctx context.Context, key string) (bool, error) {
 				result, err := peer.Allow(ctx, key, peerLimit)
 				return err == nil && result.Allowed > 0, err
@@ -85,12 +86,12 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 func inProcess() group {
 	return group{name: "Inside the process", subjects: func(n int, window time.Duration) []subject {
 		gate := core.NewMemory()
-		limit := core.Per(int64(n), window)
+		rate := limit.Per(int64(n), window)
 		return []subject{
 			{name: "floor: a map under a mutex", allow: countInMap()},
-			byGuard("SlidingWindow", n, gate.SlidingWindow("one", limit)),
-			byGuard("FixedWindow", n, gate.FixedWindow("fixed", limit)),
-			byGuard("TokenBucket", n, gate.TokenBucket("bucket", limit)),
+			byGuard("SlidingWindow", n, limit.NewSlidingWindow(gate, "one", rate)),
+			byGuard("FixedWindow", n, limit.NewFixedWindow(gate, "fixed", rate)),
+			byGuard("TokenBucket", n, limit.NewTokenBucket(gate, "bucket", rate)),
 			{name: "x/time/rate, one a key", max: n, allow: byRate(n, window)},
 			{name: "sethvargo/go-limiter", max: n, allow: bySethvargo(n, window)},
 			byUlule("ulule/limiter", n, window, ululememory.NewStore()),

@@ -31,14 +31,14 @@ const (
 var ErrUnconfirmed = errors.New("core: too few replicas have confirmed it")
 
 // acks is what a call waits for when its script has run: so many replicas, for so long at most.
-type acks struct {
-	replicas int
-	within   time.Duration
+type Acks struct {
+	Replicas int
+	Within   time.Duration
 }
 
 // touchScript is run before WAIT. A script that answers a second time what it has answered before writes nothing, and WAIT on a
 // connection that has written nothing waits for nothing: that yes would be one that no replica has heard of.
-var touchScript = NewScript("touch", lua.Touch, Replayable)
+var touchScript = NewScript("touch", lua.Touch, Idempotent)
 
 // node is the client of one server, of whose connections one can be kept for several commands: *redis.Client.
 type node interface {
@@ -70,14 +70,14 @@ type ackedCall struct {
 	keys   []string
 	args   []any
 	yes    func(reply any) bool // whether to wait after it
-	wait   acks
+	wait   Acks
 	said   chan any // the yes, once it has come
 }
 
 // runAcked is run for scripts that may be sent again, and waits for replicas when the reply is a yes. Beside an ErrUnconfirmed it returns
 // what the script replied.
 func (e *Engine) RunAcked(
-	ctx context.Context, limit time.Duration, wait acks, yes func(reply any) bool, s *Script, keys []string, args ...any,
+	ctx context.Context, limit time.Duration, wait Acks, yes func(reply any) bool, s *Script, keys []string, args ...any,
 ) (any, error) {
 	// The yes is kept when it comes. A server that has nothing to do ends a WAIT up to a tenth of a second late, and a deadline that is
 	// over by then does not make it unknown what the script has said.
@@ -123,7 +123,7 @@ func (c *ackedCall) send(ctx context.Context) (any, error) {
 func (c *ackedCall) try(ctx context.Context, server node) (reply any, said bool, err error) {
 	conn := server.Conn()
 	defer func() { _ = conn.Close() }() // gives the connection back to the client's pool
-	reply, err = eval(ctx, conn, c.script, Once, c.keys, c.args)
+	reply, err = eval(ctx, conn, c.script, AtMostOnce, c.keys, c.args)
 	if err != nil || !c.yes(reply) {
 		return reply, false, err
 	}
@@ -150,9 +150,9 @@ func worthAnotherTry(err error) bool {
 }
 
 // on waits on the connection, and returns nil when so many replicas have all that was written before.
-func (w acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duration, key string) error {
+func (w Acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duration, key string) error {
 	// An answer that comes too late is none, so it is asked for early.
-	within := w.within
+	within := w.Within
 	if deadline, ok := ctx.Deadline(); ok {
 		within = min(within, time.Until(deadline)*3/4)
 	}
@@ -163,7 +163,7 @@ func (w acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duratio
 		return context.DeadlineExceeded
 	}
 	touched := redis.NewIntCmd(ctx, "eval", touchScript.source, 1, key) // by its text: WAIT must not follow a NOSCRIPT
-	got := redis.NewIntCmd(ctx, "wait", w.replicas, within.Milliseconds())
+	got := redis.NewIntCmd(ctx, "wait", w.Replicas, within.Milliseconds())
 	pipe := conn.Pipeline()
 	_ = pipe.Process(ctx, touched)
 	_ = pipe.Process(ctx, onceInt{got})
@@ -172,8 +172,8 @@ func (w acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duratio
 		return err
 	case touched.Val() == 0:
 		return errors.New("what was written is gone")
-	case got.Val() < int64(w.replicas):
-		return fmt.Errorf("%d of %d in %v", got.Val(), w.replicas, within.Round(time.Millisecond))
+	case got.Val() < int64(w.Replicas):
+		return fmt.Errorf("%d of %d in %v", got.Val(), w.Replicas, within.Round(time.Millisecond))
 	}
 	return nil
 }

@@ -42,12 +42,12 @@ type Attempt struct {
 }
 
 // prepare fills in what an attempt may leave out, and finds what no guard can decide.
-func (a Attempt) prepare() (Attempt, error) {
+func (a Attempt) Prepare() (Attempt, error) {
 	if a.Actor == "" {
-		return a, fmt.Errorf("%w: no actor", ErrInvalidAttempt)
+		return a, fmt.Errorf("%w: no actor", ErrInvalid)
 	}
 	if a.Cost < 0 {
-		return a, fmt.Errorf("%w: cost %d is negative", ErrInvalidAttempt, a.Cost)
+		return a, fmt.Errorf("%w: cost %d is negative", ErrInvalid, a.Cost)
 	}
 	if a.Cost == 0 {
 		a.Cost = 1
@@ -73,36 +73,36 @@ func (c *counterIDs) make() string {
 }
 
 // prepareClaim is prepare for guards that need to know what is claimed and count in Lua numbers.
-func (a Attempt) prepareClaim(what string) (Attempt, error) {
+func (a Attempt) PrepareClaim(what string) (Attempt, error) {
 	if a.ID == "" {
 		a.ID, a.madeID = rand.Text(), true
 	}
-	a, err := a.prepare()
+	a, err := a.Prepare()
 	if err != nil {
 		return a, err
 	}
 	if a.Resource == "" {
-		return a, fmt.Errorf("%w: no resource: name %s", ErrInvalidAttempt, what)
+		return a, fmt.Errorf("%w: no resource: name %s", ErrInvalid, what)
 	}
 	if a.Cost > MaxAmount {
-		return a, fmt.Errorf("%w: cost %d is beyond 2^53-1", ErrInvalidAttempt, a.Cost)
+		return a, fmt.Errorf("%w: cost %d is beyond 2^53-1", ErrInvalid, a.Cost)
 	}
-	return a.withCall(), nil
+	return a.WithCall(), nil
 }
 
 // prepareItem is prepare for guards that count different items.
-func (a Attempt) prepareItem() (Attempt, error) {
-	a, err := a.prepare()
+func (a Attempt) PrepareItem() (Attempt, error) {
+	a, err := a.Prepare()
 	if err != nil {
 		return a, err
 	}
 	if a.Item == "" {
-		return a, fmt.Errorf("%w: no item: name which one of those that are counted it is", ErrInvalidAttempt)
+		return a, fmt.Errorf("%w: no item: name which one of those that are counted it is", ErrInvalid)
 	}
 	if a.Cost != 1 {
-		return a, fmt.Errorf("%w: cost %d: an item counts 1", ErrInvalidAttempt, a.Cost)
+		return a, fmt.Errorf("%w: cost %d: an item counts 1", ErrInvalid, a.Cost)
 	}
-	return a.withCall(), nil
+	return a.WithCall(), nil
 }
 
 // MadeID reports whether Prepare or PrepareClaim made the operation ID, so that nobody but this attempt's holder knows it.
@@ -119,7 +119,7 @@ func (a Attempt) WithoutCall() Attempt {
 }
 
 // withCall names the call of Check that the attempt is made by, unless it has a name.
-func (a Attempt) withCall() Attempt {
+func (a Attempt) WithCall() Attempt {
 	if a.call == "" {
 		a.call = rand.Text()[:10]
 	}

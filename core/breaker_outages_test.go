@@ -1,4 +1,4 @@
-package core
+package core_test
 
 import (
 	"context"
@@ -11,6 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -56,41 +61,41 @@ func TestEveryOutage(t *testing.T) {
 func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 	const pause = 50 * time.Millisecond
 	rdb := &counted{Client: o.NewClient(obeys)}
-	var h heard
-	e := New(rdb, WithPrefix("p-"+kind), WithDeadline(500*time.Millisecond), WithObserver(&h),
-		WithBreaker(BreakerOptions{Pause: pause}))
-	limit := e.SlidingWindow("limit", PerHour(2))
-	votes, sale := e.Votes("votes", VoteOptions{}), e.Seckill("sale", SeckillOptions{})
+	var h guardtest.Recorder
+	e := core.New(rdb, core.WithPrefix("p-"+kind), core.WithDeadline(500*time.Millisecond), core.WithObserver(&h),
+		core.WithBreaker(core.BreakerOptions{Pause: pause}))
+	limit := limit.NewSlidingWindow(e, "limit", limit.PerHour(2))
+	ballots, sale := votes.New(e, "votes", votes.Options{}), seckill.New(e, "sale", seckill.Options{})
 	ready := func(what string) {
 		t.Helper()
 		redistest.Eventually(t, 20*time.Second, func() bool {
-			_, err := limit.Peek(t.Context(), Attempt{Actor: "ann"})
+			_, err := limit.Peek(t.Context(), core.Attempt{Actor: "ann"})
 			return err == nil
 		}, what)
 	}
 	ready("Redis is asked")
-	openSale(t, sale, "tv", Sale{Stock: 5})
-	held := check(t, sale, Attempt{Actor: "ann", Resource: "tv"})
-	cast := check(t, votes, Attempt{Actor: "ann", Resource: "p"})
-	wantReason(t, check(t, limit, Attempt{Actor: "spent", Cost: 2}), ReasonOK)
+	seckill.openSale(t, sale, "tv", seckill.Sale{Stock: 5})
+	held := guardtest.Check(t, sale, core.Attempt{Actor: "ann", Resource: "tv"})
+	cast := guardtest.Check(t, ballots, core.Attempt{Actor: "ann", Resource: "p"})
+	guardtest.WantReason(t, guardtest.Check(t, limit, core.Attempt{Actor: "spent", Cost: 2}), core.ReasonOK)
 
 	end := o.Begin(kind)
 	sent := rdb.calls.Load()
 	const attempts = 50
 	notSent := 0
 	for i := range attempts {
-		a := Attempt{Actor: fmt.Sprint("buyer ", i), Resource: "tv"}
-		for _, g := range []Guard{limit, votes, sale} {
+		a := core.Attempt{Actor: fmt.Sprint("buyer ", i), Resource: "tv"}
+		for _, g := range []core.Guard{limit, ballots, sale} {
 			d, err := g.Check(t.Context(), a)
-			if err == nil || d.Allowed || isInvalid(err) {
+			if err == nil || d.Allowed || guardtest.IsInvalid(err) {
 				t.Fatalf("%s: %+v, %v", g.Name(), d, err)
 			}
-			if errors.Is(err, ErrBreakerOpen) {
+			if errors.Is(err, core.ErrBreakerOpen) {
 				notSent++
 			}
 		}
-		d, err := limit.CheckLocal(t.Context(), Attempt{Actor: "local"})
-		if err != nil || d.Allowed != (i < 2) || d.Source != SourceLocal {
+		d, err := limit.CheckLocal(t.Context(), core.Attempt{Actor: "local"})
+		if err != nil || d.Allowed != (i < 2) || d.Source != core.SourceLocal {
 			t.Fatalf("inside the process: %+v, %v", d, err)
 		}
 	}
@@ -99,8 +104,8 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 		if notSent != 0 {
 			t.Errorf("%d of %d calls were not sent", notSent, 3*attempts)
 		}
-		settle(t, votes, cast, false)
-		settle(t, sale, held, false)
+		guardtest.Settle(t, ballots, cast, false)
+		guardtest.Settle(t, sale, held, false)
 	} else if notSent < 2*attempts {
 		t.Errorf("%d calls were sent, and only %d of %d were not", sent, notSent, 3*attempts)
 	}
@@ -111,27 +116,27 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 	t.Logf("%s: asked again after %v", kind, time.Since(begun))
 
 	redistest.Eventually(t, 40*time.Second, func() bool { return e.Pending() == 0 }, "the undos have ended")
-	for _, g := range []Guard{limit, votes} {
-		wantReason(t, check(t, g, Attempt{Actor: "bob", Resource: "tv"}), ReasonOK)
+	for _, g := range []core.Guard{limit, ballots} {
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonOK)
 	}
 	switch kind {
 	case "stopped": // has lost what it had: the test's servers do not persist
-		wantReason(t, check(t, sale, Attempt{Actor: "bob", Resource: "tv"}), ReasonNotReady)
+		guardtest.WantReason(t, guardtest.Check(t, sale, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonNotReady)
 	case "full":
-		wantStatus(t, sale, "tv", 5, 0, 0)
-		wantTally(t, votes, "p", map[string]int64{})
+		seckill.wantStatus(t, sale, "tv", 5, 0, 0)
+		votes.wantTally(t, ballots, "p", map[string]int64{})
 	default:
-		settle(t, votes, cast, false)
-		settle(t, sale, held, true)
+		guardtest.Settle(t, ballots, cast, false)
+		guardtest.Settle(t, sale, held, true)
 		// What was sent meanwhile has gone back, unless it arrived after its undo: then it is held until its time is over.
 		if got, err := sale.Status(t.Context(), "tv"); err != nil || got.Sold != 1 || got.Left+got.Held != 4 {
 			t.Errorf("%+v, %v", got, err)
 		}
-		wantTally(t, votes, "tv", map[string]int64{"": 1})
-		wantReason(t, check(t, limit, Attempt{Actor: "spent"}), ReasonLimited)
+		votes.wantTally(t, ballots, "tv", map[string]int64{"": 1})
+		guardtest.WantReason(t, guardtest.Check(t, limit, core.Attempt{Actor: "spent"}), core.ReasonLimited)
 	}
 	open := 0
-	for _, event := range h.events {
+	for _, event := range h.Events {
 		if event.Breaker == nil {
 			continue
 		}
@@ -164,15 +169,15 @@ func TestOneMasterOfThreeIsDead(t *testing.T) {
 	opt := c.Options().Cluster()
 	opt.ContextTimeoutEnabled, opt.DialerRetries = true, 1
 	rdb := closing(t, redis.NewClusterClient(opt))
-	var h heard
-	e := New(rdb, WithDeadline(time.Second), WithObserver(&h))
-	g := e.SlidingWindow("w", PerHour(1000))
+	var h guardtest.Recorder
+	e := core.New(rdb, core.WithDeadline(time.Second), core.WithObserver(&h))
+	g := limit.NewSlidingWindow(e, "w", limit.PerHour(1000))
 	actors := map[*redistest.Server]string{}
 	for i := 0; len(actors) < 3; i++ {
 		actor := fmt.Sprint(i)
-		actors[c.MasterOf(g.Key(limitTag(Attempt{Actor: actor}), "x"))] = actor
+		actors[c.MasterOf(g.Key(core.TagOf(core.Attempt{Actor: actor}), "x"))] = actor
 	}
-	try := func(actor string) (Decision, error) { return g.Check(t.Context(), Attempt{Actor: actor}) }
+	try := func(actor string) (core.Decision, error) { return g.Check(t.Context(), core.Attempt{Actor: actor}) }
 	for _, actor := range actors {
 		redistest.Eventually(t, 20*time.Second, func() bool { _, err := try(actor); return err == nil }, "the cluster decides")
 	}
@@ -187,11 +192,11 @@ func TestOneMasterOfThreeIsDead(t *testing.T) {
 		for master, actor := range actors {
 			d, err := try(actor)
 			switch {
-			case master != dead && (err != nil || d.Source != SourceRedis):
+			case master != dead && (err != nil || d.Source != core.SourceRedis):
 				t.Errorf("a master that is well: %+v, %v", d, err)
 			case master == dead && err == nil:
 				t.Errorf("a master that is dead: %+v", d)
-			case errors.Is(err, ErrBreakerOpen):
+			case errors.Is(err, core.ErrBreakerOpen):
 				refused++
 			}
 		}
@@ -199,7 +204,7 @@ func TestOneMasterOfThreeIsDead(t *testing.T) {
 	if refused < 20 {
 		t.Errorf("of 40 calls to the dead master only %d were not sent", refused)
 	}
-	for _, event := range h.events {
+	for _, event := range h.Events {
 		if event.Breaker != nil && event.Breaker.Node != dead.Addr() {
 			t.Errorf("heard of %+v, while %s is dead", event.Breaker, dead.Addr())
 		}

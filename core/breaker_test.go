@@ -1,4 +1,4 @@
-package core
+package core_test
 
 import (
 	"bytes"
@@ -17,6 +17,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
@@ -72,21 +76,21 @@ func (answered) RedisError()     {}
 // breakerScene is an engine of a scripted client, in a bubble of time.
 type breakerScene struct {
 	*scripted
-	heard
-	e *Engine
-	g *SlidingWindow
+	guardtest.Recorder
+	e *core.Engine
+	g *limit.SlidingWindow
 }
 
-func newBreakerScene(t *testing.T, options ...Option) *breakerScene {
+func newBreakerScene(t *testing.T, options ...core.Option) *breakerScene {
 	s := &breakerScene{scripted: &scripted{server: allows}}
-	s.e = New(s, append([]Option{WithObserver(&s.heard)}, options...)...)
-	s.g = s.e.SlidingWindow("w", PerHour(5))
+	s.e = core.New(s, append([]core.Option{core.WithObserver(&s.Recorder)}, options...)...)
+	s.g = limit.NewSlidingWindow(s.e, "w", limit.PerHour(5))
 	quiet(t)
 	return s
 }
 
 // Observe settles which of the embedded is the observer.
-func (s *breakerScene) Observe(ctx context.Context, e Event) { s.heard.Observe(ctx, e) }
+func (s *breakerScene) Observe(ctx context.Context, e core.Event) { s.Recorder.Observe(ctx, e) }
 
 // quiet keeps what a test breaks on purpose out of the log, and returns what would be there.
 func quiet(t *testing.T) *bytes.Buffer {
@@ -99,7 +103,7 @@ func quiet(t *testing.T) *bytes.Buffer {
 
 func (s *breakerScene) check(t *testing.T) error {
 	t.Helper()
-	_, err := s.g.Check(t.Context(), Attempt{Actor: "ann"})
+	_, err := s.g.Check(t.Context(), core.Attempt{Actor: "ann"})
 	return err
 }
 
@@ -107,8 +111,8 @@ func (s *breakerScene) check(t *testing.T) error {
 func (s *breakerScene) trip(t *testing.T, server func(context.Context, redis.Cmder) error) {
 	t.Helper()
 	s.set(server)
-	for range BreakerFailures {
-		if err := s.check(t); err == nil || errors.Is(err, ErrBreakerOpen) {
+	for range core.BreakerFailures {
+		if err := s.check(t); err == nil || errors.Is(err, core.ErrBreakerOpen) {
 			t.Fatalf("%v, want what the call failed with", err)
 		}
 	}
@@ -120,16 +124,16 @@ func (s *breakerScene) wantOpen(t *testing.T, open bool) {
 	t.Helper()
 	before := s.calls.Load()
 	err := s.check(t)
-	if sent := s.calls.Load() != before; sent == open || errors.Is(err, ErrBreakerOpen) != open {
+	if sent := s.calls.Load() != before; sent == open || errors.Is(err, core.ErrBreakerOpen) != open {
 		t.Fatalf("sent: %t, %v; want an open breaker: %t", sent, err, open)
 	}
 }
 
 // changes returns what the observer has heard of breakers.
-func (s *breakerScene) changes() (all []Event) {
-	s.heard.mu.Lock()
-	defer s.heard.mu.Unlock()
-	for _, e := range s.events {
+func (s *breakerScene) changes() (all []core.Event) {
+	s.Recorder.Mu.Lock()
+	defer s.Recorder.Mu.Unlock()
+	for _, e := range s.Events {
 		if e.Breaker != nil {
 			all = append(all, e)
 		}
@@ -145,7 +149,7 @@ func TestOutageCostsAFewTimeOuts(t *testing.T) {
 				s.trip(t, server)
 				before, begun := s.calls.Load(), time.Now()
 				for range 1000 {
-					if err := s.check(t); !errors.Is(err, ErrBreakerOpen) {
+					if err := s.check(t); !errors.Is(err, core.ErrBreakerOpen) {
 						t.Fatal(err)
 					}
 				}
@@ -167,7 +171,7 @@ func TestOneCallAtATimeSeesWhetherRedisIsBack(t *testing.T) {
 			var refused atomic.Int64
 			for range 100 {
 				all.Go(func() {
-					if errors.Is(s.check(t), ErrBreakerOpen) {
+					if errors.Is(s.check(t), core.ErrBreakerOpen) {
 						refused.Add(1)
 					}
 				})
@@ -178,7 +182,7 @@ func TestOneCallAtATimeSeesWhetherRedisIsBack(t *testing.T) {
 
 		s.set(hangs)
 		for range 3 {
-			<-time.After(BreakerPause + 1)
+			<-time.After(core.BreakerPause + 1)
 			if sent, notSent := crowd(); sent != 1 || notSent != 99 {
 				t.Errorf("still down: %d sent, %d refused", sent, notSent)
 			}
@@ -188,7 +192,7 @@ func TestOneCallAtATimeSeesWhetherRedisIsBack(t *testing.T) {
 			<-time.After(time.Millisecond)
 			return allows(ctx, cmd)
 		})
-		<-time.After(BreakerPause + 1)
+		<-time.After(core.BreakerPause + 1)
 		if sent, notSent := crowd(); sent != 1 || notSent != 99 {
 			t.Errorf("back: %d sent, %d refused", sent, notSent)
 		}
@@ -203,9 +207,9 @@ func TestOneCallAtATimeSeesWhetherRedisIsBack(t *testing.T) {
 func TestRecoveryTakesLessThanTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
-		d := check(t, s.g, Attempt{Actor: "ann"})
+		d := guardtest.Check(t, s.g, core.Attempt{Actor: "ann"})
 		s.trip(t, hangs)
-		<-time.After(BreakerPause + 1)
+		<-time.After(core.BreakerPause + 1)
 		begun := time.Now()
 		if err := s.g.Settle(t.Context(), d, false); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("%v, want a call that was sent", err)
@@ -258,19 +262,19 @@ func TestWhatOpensABreaker(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newBreakerScene(t)
 				s.set(fails(c.err))
-				for i := range 10 * BreakerFailures {
+				for i := range 10 * core.BreakerFailures {
 					err := s.check(t)
 					if err == nil {
 						t.Fatal("no error")
 					}
-					if open := errors.Is(err, ErrBreakerOpen); open != (c.opens && i >= BreakerFailures) {
+					if open := errors.Is(err, core.ErrBreakerOpen); open != (c.opens && i >= core.BreakerFailures) {
 						t.Fatalf("call %d: %v", i, err)
 					}
 				}
-				if got := s.events[0].ErrorKind(); got != c.kind {
+				if got := s.Events[0].ErrorKind(); got != c.kind {
 					t.Errorf("kind %q, want %q", got, c.kind)
 				}
-				if last := s.events[len(s.events)-1].ErrorKind(); c.opens && last != "breaker_open" {
+				if last := s.Events[len(s.Events)-1].ErrorKind(); c.opens && last != "breaker_open" {
 					t.Errorf("kind %q", last)
 				}
 			})
@@ -282,13 +286,13 @@ func TestFailuresAreCountedOneAfterTheOther(t *testing.T) {
 	s := newBreakerScene(t)
 	for range 10 {
 		s.set(fails(errRefused))
-		for range BreakerFailures - 1 {
-			if err := s.check(t); errors.Is(err, ErrBreakerOpen) {
+		for range core.BreakerFailures - 1 {
+			if err := s.check(t); errors.Is(err, core.ErrBreakerOpen) {
 				t.Fatal(err)
 			}
 		}
 		s.set(fails(answered("ERR a mistake in a script"))) // is an answer
-		if err := s.check(t); errors.Is(err, ErrBreakerOpen) {
+		if err := s.check(t); errors.Is(err, core.ErrBreakerOpen) {
 			t.Fatal(err)
 		}
 	}
@@ -300,10 +304,10 @@ func TestCallersThatGiveUpOpenNoBreaker(t *testing.T) {
 		s.set(hangs)
 		given := func(how func(context.Context) (context.Context, context.CancelFunc), open bool) {
 			t.Helper()
-			for range 2 * BreakerFailures {
+			for range 2 * core.BreakerFailures {
 				ctx, cancel := how(t.Context())
-				_, err := s.g.Check(ctx, Attempt{Actor: "ann"})
-				if err == nil || errors.Is(err, ErrBreakerOpen) && !open {
+				_, err := s.g.Check(ctx, core.Attempt{Actor: "ann"})
+				if err == nil || errors.Is(err, core.ErrBreakerOpen) && !open {
 					t.Fatal(err)
 				}
 				cancel()
@@ -341,13 +345,13 @@ func TestCallersThatGiveUpOpenNoBreaker(t *testing.T) {
 func TestLimitsByAttemptOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
-		g := s.e.SlidingWindowBy("by", func(context.Context, Attempt) ([]Limit, error) {
+		g := limit.NewSlidingWindowBy(s.e, "by", func(context.Context, core.Attempt) ([]limit.Limit, error) {
 			<-time.After(time.Millisecond)
-			return []Limit{PerHour(5)}, nil
+			return []limit.Limit{limit.PerHour(5)}, nil
 		})
 		s.set(hangs)
-		for range BreakerFailures {
-			if _, err := g.Check(t.Context(), Attempt{Actor: "ann"}); !errors.Is(err, context.DeadlineExceeded) {
+		for range core.BreakerFailures {
+			if _, err := g.Check(t.Context(), core.Attempt{Actor: "ann"}); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
 			}
 		}
@@ -361,7 +365,7 @@ func TestPanicOfAHookLeavesNoBreakerStuck(t *testing.T) {
 		s.e.obeysDeadline = true // else the panic is in a goroutine, and ends the process
 		s.trip(t, fails(errRefused))
 		s.set(func(context.Context, redis.Cmder) error { panic("a hook") })
-		<-time.After(BreakerPause + 1)
+		<-time.After(core.BreakerPause + 1)
 		func() {
 			defer func() { _ = recover() }()
 			_ = s.check(t)
@@ -371,7 +375,7 @@ func TestPanicOfAHookLeavesNoBreakerStuck(t *testing.T) {
 		_ = s.check(t)
 		s.wantOpen(t, true)
 		s.set(allows)
-		<-time.After(BreakerPause + 1)
+		<-time.After(core.BreakerPause + 1)
 		s.wantOpen(t, false)
 	})
 }
@@ -381,10 +385,10 @@ func TestBreakerTellsOfItsChanges(t *testing.T) {
 		s := newBreakerScene(t)
 		log := quiet(t)
 		s.trip(t, fails(errRefused))
-		<-time.After(BreakerPause + 1)
+		<-time.After(core.BreakerPause + 1)
 		_ = s.check(t) // sent, and fails
 		s.wantOpen(t, true)
-		<-time.After(BreakerPause + 1)
+		<-time.After(core.BreakerPause + 1)
 		s.set(allows)
 		s.wantOpen(t, false)
 
@@ -396,7 +400,7 @@ func TestBreakerTellsOfItsChanges(t *testing.T) {
 		if opened.Op != "breaker" || !opened.Breaker.Open || !errors.Is(opened.Err, syscall.ECONNREFUSED) || opened.Breaker.NotSent != 0 {
 			t.Errorf("opened: %+v %+v", opened, opened.Breaker)
 		}
-		if closed.Breaker.Open || closed.Err != nil || closed.Breaker.NotSent != 2 || closed.Took < 2*BreakerPause || closed.Decided() {
+		if closed.Breaker.Open || closed.Err != nil || closed.Breaker.NotSent != 2 || closed.Took < 2*core.BreakerPause || closed.Decided() {
 			t.Errorf("closed: %+v %+v", closed, closed.Breaker)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 {
@@ -410,15 +414,15 @@ func TestObserverMayCallAGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
 		var nested atomic.Int64
-		WithObserver(observerFunc(func(ctx context.Context, e Event) {
+		core.WithObserver(observerFunc(func(ctx context.Context, e core.Event) {
 			if e.Breaker != nil {
-				_, _ = s.g.Check(ctx, Attempt{Actor: "bob"})
+				_, _ = s.g.Check(ctx, core.Attempt{Actor: "bob"})
 				nested.Add(1)
 			}
 		}))(s.e)
 		s.trip(t, fails(errRefused))
 		s.set(allows)
-		<-time.After(BreakerPause + 1)
+		<-time.After(core.BreakerPause + 1)
 		s.wantOpen(t, false)
 		if nested.Load() != 2 {
 			t.Errorf("heard of %d changes", nested.Load())
@@ -426,9 +430,9 @@ func TestObserverMayCallAGuard(t *testing.T) {
 	})
 }
 
-type observerFunc func(context.Context, Event)
+type observerFunc func(context.Context, core.Event)
 
-func (f observerFunc) Observe(ctx context.Context, e Event) { f(ctx, e) }
+func (f observerFunc) Observe(ctx context.Context, e core.Event) { f(ctx, e) }
 
 // twoMasters is a scripted client of a cluster of two masters. A key's server is its guard's name.
 type twoMasters struct {
@@ -458,13 +462,13 @@ func TestEachMasterHasABreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := quiet(t)
 		c := &twoMasters{scripted: &scripted{}, masters: map[string]*redis.Client{}}
-		var h heard
-		e := New(c, WithObserver(&h))
-		guards := map[string]*SlidingWindow{}
+		var h guardtest.Recorder
+		e := core.New(c, core.WithObserver(&h))
+		guards := map[string]*limit.SlidingWindow{}
 		for _, name := range []string{"dead", "well"} {
 			c.masters[name] = neverDials(name + ":6379")
 			defer c.masters[name].Close()
-			guards[name] = e.SlidingWindow(name, PerHour(5))
+			guards[name] = limit.NewSlidingWindow(e, name, limit.PerHour(5))
 		}
 		onDead := func(ctx context.Context, cmd redis.Cmder) error {
 			if strings.Contains(fmt.Sprint(cmd.Args()...), ":dead:") {
@@ -474,10 +478,10 @@ func TestEachMasterHasABreaker(t *testing.T) {
 		}
 		c.set(onDead)
 		for i := range 100 {
-			if _, err := guards["dead"].Check(t.Context(), Attempt{Actor: "ann"}); errors.Is(err, ErrBreakerOpen) != (i >= BreakerFailures) {
+			if _, err := guards["dead"].Check(t.Context(), core.Attempt{Actor: "ann"}); errors.Is(err, core.ErrBreakerOpen) != (i >= core.BreakerFailures) {
 				t.Fatalf("the dead master, call %d: %v", i, err)
 			}
-			wantReason(t, check(t, guards["well"], Attempt{Actor: "ann"}), ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, guards["well"], core.Attempt{Actor: "ann"}), core.ReasonOK)
 		}
 		if !strings.Contains(log.String(), "node=dead:6379") || strings.Contains(log.String(), "well") {
 			t.Errorf("the log does not name the server:\n%s", log)
@@ -487,10 +491,10 @@ func TestEachMasterHasABreaker(t *testing.T) {
 		c.masters["dead"] = neverDials("heir:6379")
 		defer c.masters["dead"].Close()
 		c.set(allows)
-		wantReason(t, check(t, guards["dead"], Attempt{Actor: "ann"}), ReasonOK)
-		<-time.After(BreakerForget + time.Second)
-		check(t, guards["well"], Attempt{Actor: "ann"})
-		last := h.events[len(h.events)-2] // before the check that found it
+		guardtest.WantReason(t, guardtest.Check(t, guards["dead"], core.Attempt{Actor: "ann"}), core.ReasonOK)
+		<-time.After(core.BreakerForget + time.Second)
+		guardtest.Check(t, guards["well"], core.Attempt{Actor: "ann"})
+		last := h.Events[len(h.Events)-2] // before the check that found it
 		if e.OpenBreakers() != 0 || last.Breaker == nil || last.Breaker.Open || last.Breaker.Node != "dead:6379" {
 			t.Errorf("%d breakers are open, heard %+v", e.OpenBreakers(), last)
 		}
@@ -499,8 +503,8 @@ func TestEachMasterHasABreaker(t *testing.T) {
 		c.lookup = errRefused
 		before := c.calls.Load()
 		for i := range 100 {
-			_, err := guards["well"].Check(t.Context(), Attempt{Actor: fmt.Sprint(i)})
-			if err == nil || errors.Is(err, ErrBreakerOpen) != (i >= BreakerFailures) {
+			_, err := guards["well"].Check(t.Context(), core.Attempt{Actor: fmt.Sprint(i)})
+			if err == nil || errors.Is(err, core.ErrBreakerOpen) != (i >= core.BreakerFailures) {
 				t.Fatalf("no masters, call %d: %v", i, err)
 			}
 		}
@@ -512,12 +516,12 @@ func TestEachMasterHasABreaker(t *testing.T) {
 
 func TestBreakerOptions(t *testing.T) {
 	for name, c := range map[string]struct {
-		option Option
+		option core.Option
 		sent   int64
 	}{
-		"default":    {WithBreaker(BreakerOptions{}), BreakerFailures},
-		"failures":   {WithBreaker(BreakerOptions{Failures: 1, Pause: time.Hour / 60}), 1},
-		"no breaker": {WithoutBreaker(), 100},
+		"default":    {core.WithBreaker(core.BreakerOptions{}), core.BreakerFailures},
+		"failures":   {core.WithBreaker(core.BreakerOptions{Failures: 1, Pause: time.Hour / 60}), 1},
+		"no breaker": {core.WithoutBreaker(), 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newBreakerScene(t, c.option)
@@ -536,53 +540,53 @@ func TestBreakerOptions(t *testing.T) {
 func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
-		votes := s.e.Votes("v", VoteOptions{})
+		ballots := votes.New(s.e, "v", votes.Options{})
 		vote := func() error {
-			_, err := votes.Check(t.Context(), Attempt{Actor: "ann", Resource: "p"})
+			_, err := ballots.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p"})
 			return err
 		}
 		s.set(hangs)
-		for range BreakerFailures {
+		for range core.BreakerFailures {
 			_ = vote()
 		}
-		if err := vote(); !errors.Is(err, ErrBreakerOpen) {
+		if err := vote(); !errors.Is(err, core.ErrBreakerOpen) {
 			t.Fatal(err)
 		}
-		if got := s.e.Pending(); got != BreakerFailures {
+		if got := s.e.Pending(); got != core.BreakerFailures {
 			t.Errorf("%d undos are under way, want one for each vote that was sent", got)
 		}
 		<-time.After(10 * time.Second)
 		var undone atomic.Int64
 		s.set(func(ctx context.Context, cmd redis.Cmder) error {
-			if fmt.Sprint(cmd.Args()[1]) == voteUndoScript.SHA() {
+			if fmt.Sprint(cmd.Args()[1]) == votes.voteUndoScript.SHA() {
 				undone.Add(1)
 			}
 			return allows(ctx, cmd)
 		})
 		<-time.After(4 * time.Second)
-		if undone.Load() != BreakerFailures || s.e.Pending() != 0 {
-			t.Errorf("%d votes were undone, want %d; %d undos are under way", undone.Load(), BreakerFailures, s.e.Pending())
+		if undone.Load() != core.BreakerFailures || s.e.Pending() != 0 {
+			t.Errorf("%d votes were undone, want %d; %d undos are under way", undone.Load(), core.BreakerFailures, s.e.Pending())
 		}
 	})
 }
 
 // BenchmarkBreaker is what a check costs whose client answers at once, and one that is not sent.
 func BenchmarkBreaker(b *testing.B) {
-	for name, options := range map[string][]Option{"closed": nil, "none": {WithoutBreaker()}, "open": {WithBreaker(BreakerOptions{Failures: 1, Pause: time.Minute})}} {
+	for name, options := range map[string][]core.Option{"closed": nil, "none": {core.WithoutBreaker()}, "open": {core.WithBreaker(core.BreakerOptions{Failures: 1, Pause: time.Minute})}} {
 		b.Run(name, func(b *testing.B) {
 			before := slog.Default()
 			slog.SetDefault(slog.New(slog.DiscardHandler))
 			defer slog.SetDefault(before)
 			c := &scripted{server: allows}
-			e := New(c, append(options, WithObserver(ignore{}))...)
+			e := core.New(c, append(options, core.WithObserver(guardtest.Ignore{}))...)
 			e.obeysDeadline = true
-			g := e.SlidingWindow("w", PerHour(5))
+			g := limit.NewSlidingWindow(e, "w", limit.PerHour(5))
 			if name == "open" {
 				c.set(fails(errRefused))
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				_, _ = g.Check(b.Context(), Attempt{Actor: "ann"})
+				_, _ = g.Check(b.Context(), core.Attempt{Actor: "ann"})
 			}
 		})
 	}

@@ -76,7 +76,7 @@ func Claimed[T any](b *Base, d Decision) (claim T, err error) {
 	claim, ok := d.claim.(T)
 	if !ok || d.Guard != b.name || !d.Allowed {
 		return claim, fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt in this process",
-			ErrInvalidAttempt)
+			ErrInvalid)
 	}
 	return claim, nil
 }

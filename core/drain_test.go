@@ -1,4 +1,4 @@
-package core
+package core_test
 
 import (
 	"context"
@@ -7,43 +7,46 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
 // TestDrainWaitsForUndos: a vote whose answer came too late is not counted, also if the process ends right after.
 func TestDrainWaitsForUndos(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		witness := newEngine(b).Votes("v", VoteOptions{})
+		witness := votes.New(guardtest.NewEngine(b), "v", votes.Options{})
 		faults := redistest.NewFaults(t)
 		b.Client = b.NewClientWith(t, faults)
-		e := newEngine(b)
-		votes := e.Votes("v", VoteOptions{})
+		e := guardtest.NewEngine(b)
+		ballots := votes.New(e, "v", votes.Options{})
 		if err := e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		check(t, votes, Attempt{Actor: "bob", Resource: "p", Item: "red"}) // there is a connection
+		guardtest.Check(t, ballots, core.Attempt{Actor: "bob", Resource: "p", Item: "red"}) // there is a connection
 		faults.Hang(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			_, err := votes.Check(ctx, Attempt{Actor: "ann", Resource: "p", Item: "red"})
+			_, err := ballots.Check(ctx, core.Attempt{Actor: "ann", Resource: "p", Item: "red"})
 			done <- err
 		}()
-		redistest.Eventually(t, 10*time.Second, func() bool { return tally(t, witness, "p")["red"] == 2 }, "the vote to be counted")
+		redistest.Eventually(t, 10*time.Second, func() bool { return votes.tally(t, witness, "p")["red"] == 2 }, "the vote to be counted")
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Check: %v", err)
 		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := Drain(over); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "attempts are not settled") {
+		if err := core.Drain(over); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "attempts are not settled") {
 			t.Errorf("Drain, with no time: %v", err)
 		}
 		faults.Hang(false)
-		if err := Drain(t.Context()); err != nil {
+		if err := core.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := tally(t, witness, "p"); got["red"] != 1 {
+		if got := votes.tally(t, witness, "p"); got["red"] != 1 {
 			t.Errorf("the tally is %v when Drain has returned", got)
 		}
 	})

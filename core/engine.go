@@ -178,7 +178,7 @@ func obeysDeadline(rdb Client) bool {
 }
 
 // later runs f once without making anybody wait, unless too much is under way.
-func (e *Engine) later(f func(ctx context.Context)) {
+func (e *Engine) Later(f func(ctx context.Context)) {
 	if !pending.take() {
 		return // nobody misses it
 	}
@@ -195,7 +195,7 @@ func (e *Engine) later(f func(ctx context.Context)) {
 // undoLater runs f without making anybody wait, to undo what a call may have done that ended with err: again and again, until Redis
 // has answered or 10 minutes are over, which the observer hears of as ErrUnsettled. None is turned away: where too many wait, new
 // claims are (see PendingMost). A call that was never sent has nothing to undo.
-func (e *Engine) undoLater(err error, f func(ctx context.Context) error) {
+func (e *Engine) UndoLater(err error, f func(ctx context.Context) error) {
 	if errors.Is(err, ErrBreakerOpen) {
 		return
 	}

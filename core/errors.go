@@ -5,7 +5,7 @@ import "errors"
 var (
 	// ErrInvalidAttempt is wrapped by the errors of attempts that make no sense, such as one without an actor. Such an error is
 	// the caller's mistake, or the caller's client's: asking again gives the same answer.
-	ErrInvalidAttempt = errors.New("core: invalid attempt")
+	ErrInvalid = errors.New("core: invalid attempt")
 	// ErrNotFound is the kind of errors that say that a call by name has named nothing that is there, such as seckill.ErrNoSale.
 	ErrNotFound = errors.New("core: not found")
 	// ErrNotNow is the kind of errors that say that a call by name is not possible now, such as seckill.ErrTooFewLeft.

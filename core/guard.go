@@ -69,14 +69,14 @@ type Outage int
 
 const (
 	// OutageDefault leaves it to the guard's Traits.
-	OutageDefault Outage = iota
+	FailDefault Outage = iota
 	// OutageClosed refuses.
-	OutageClosed
+	FailClosed
 	// OutageOpen lets the attempt pass unguarded.
-	OutageOpen
+	FailOpen
 	// OutageLocal leaves it to a LocalGuard, which decides inside the process. Rate limits can; what must be unique across
 	// processes, such as votes and sales, can not.
-	OutageLocal
+	FailLocal
 )
 
 // LocalGuard is a guard that can decide without Redis, for this process alone: the rate limits.

@@ -16,18 +16,18 @@ import (
 // checked at set-up; the text of users is encoded, so that it can neither end a field nor open or close a tag.
 
 // maxPlain is how many bytes of encoded text go into a key as they are; longer text is hashed.
-const maxPlain = 96
+const MaxPlain = 96
 
 // encode makes user text safe inside keys and records: letters, digits and a few marks stay, every other byte becomes
 // %XX, and long text becomes '#' and its SHA-256. No two texts give the same result (short of a collision of SHA-256), and
 // none gives a brace, a space, a '|' or a '='.
-func encode(text string) string { return encodeUpTo(maxPlain, text) }
+func Encode(text string) string { return EncodeUpTo(MaxPlain, text) }
 
 // maxRecord is how many bytes of an encoded choice go into a record as they are: choices are shown again.
-const maxRecord = 1024
+const MaxRecord = 1024
 
 // encodeUpTo is encode with another limit for long text.
-func encodeUpTo(limit int, text string) string {
+func EncodeUpTo(limit int, text string) string {
 	encodedLen := 0
 	for i := range len(text) {
 		if plain[text[i]] {
@@ -68,7 +68,7 @@ var plain = func() (set [256]bool) {
 }()
 
 // decode turns encoded text back into what it was. Hashed text stays hashed.
-func decode(text string) string {
+func Decode(text string) string {
 	if !strings.Contains(text, "%") {
 		return text
 	}
@@ -91,7 +91,7 @@ func decode(text string) string {
 type keyspace struct{ prefix string }
 
 // tag joins encoded texts to one tag. A '|' occurs in none of them, so no two lists give the same tag.
-func tag(encoded ...string) string { return strings.Join(encoded, "|") }
+func JoinTag(encoded ...string) string { return strings.Join(encoded, "|") }
 
 // key returns the key of one tag. The parts of the tag and the fields are encoded already.
 func (k keyspace) key(tag string, fields ...string) string {
@@ -113,9 +113,9 @@ func (e *Engine) Key(kind, tag string, fields ...string) string {
 	}
 	encoded := make([]string, len(fields))
 	for i, field := range fields {
-		encoded[i] = encode(field)
+		encoded[i] = Encode(field)
 	}
-	return keyspace{e.prefix + ":own:" + kind + ":"}.key(encode(tag), encoded...)
+	return keyspace{e.prefix + ":own:" + kind + ":"}.key(Encode(tag), encoded...)
 }
 
 const nameRunes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
@@ -154,9 +154,9 @@ func checkTag(keys []string) error {
 }
 
 // limitTag returns the tag of an attempt's actor, or of its actor and resource where it has one.
-func limitTag(a Attempt) string {
+func TagOf(a Attempt) string {
 	if a.Resource == "" {
-		return encode(a.Actor)
+		return Encode(a.Actor)
 	}
-	return tag(encode(a.Resource), encode(a.Actor))
+	return JoinTag(Encode(a.Resource), Encode(a.Actor))
 }

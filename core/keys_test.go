@@ -1,4 +1,4 @@
-package core
+package core_test
 
 import (
 	"fmt"
@@ -8,13 +8,19 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
 func TestEncodeNeverCollides(t *testing.T) {
 	seen := map[string]string{}
-	for _, text := range hostile {
-		e := encode(text)
+	for _, text := range guardtest.Hostile {
+		e := core.Encode(text)
 		if other, found := seen[e]; found {
 			t.Errorf("%.40q and %.40q are both %q", text, other, e)
 		}
@@ -22,50 +28,50 @@ func TestEncodeNeverCollides(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		a, b := rapid.SliceOf(rapid.Byte()).Draw(rt, "a"), rapid.SliceOf(rapid.Byte()).Draw(rt, "b")
-		if string(a) != string(b) && encode(string(a)) == encode(string(b)) {
-			rt.Fatalf("%q and %q are both %q", a, b, encode(string(a)))
+		if string(a) != string(b) && core.Encode(string(a)) == core.Encode(string(b)) {
+			rt.Fatalf("%q and %q are both %q", a, b, core.Encode(string(a)))
 		}
 	})
 }
 
 func FuzzEncode(f *testing.F) {
-	for _, text := range hostile {
+	for _, text := range guardtest.Hostile {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		e := encode(text)
-		if len(e) > maxPlain {
+		e := core.Encode(text)
+		if len(e) > core.MaxPlain {
 			t.Errorf("%q is %d bytes long", e, len(e))
 		}
 		if i := strings.IndexFunc(e, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("{}|=*?[]\"'\\", c) }); i >= 0 {
 			t.Errorf("%q has %q in it", e, e[i])
 		}
-		if !strings.HasPrefix(e, "#") && decode(e) != text {
-			t.Errorf("%q comes back as %q", text, decode(e))
+		if !strings.HasPrefix(e, "#") && core.Decode(e) != text {
+			t.Errorf("%q comes back as %q", text, core.Decode(e))
 		}
 		if (e == "") != (text == "") {
 			t.Errorf("%q becomes %q", text, e)
 		}
-		decode(text) // whatever is in Redis, decode must live with it
+		core.Decode(text) // whatever is in Redis, decode must live with it
 	})
 }
 
 // FuzzKeys: what differs has different keys, whichever guard makes them, and each key has one tag, which is what it should be.
 func FuzzKeys(f *testing.F) {
-	for i, text := range hostile {
-		f.Add(text, hostile[(i+1)%len(hostile)])
+	for i, text := range guardtest.Hostile {
+		f.Add(text, guardtest.Hostile[(i+1)%len(guardtest.Hostile)])
 	}
 	f.Add("a", "a|b")
 	f.Add("a|b", "b")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		e := New(nothing{})
-		limits := []*limiter{
-			&e.SlidingWindow("w", PerHour(1), PerDay(1), Per(1, 60*time.Hour).WithResolution(24)).limiter,
-			&e.SlidingWindow("x", PerHour(1)).limiter,
-			&e.FixedWindow("f", PerHour(1)).limiter,
-			&e.TokenBucket("t", PerHour(1)).limiter,
+		e := core.New(guardtest.NoClient{})
+		limits := []*limit.limiter{
+			&limit.NewSlidingWindow(e, "w", limit.PerHour(1), limit.PerDay(1), limit.Per(1, 60*time.Hour).WithResolution(24)).limiter,
+			&limit.NewSlidingWindow(e, "x", limit.PerHour(1)).limiter,
+			&limit.NewFixedWindow(e, "f", limit.PerHour(1)).limiter,
+			&limit.NewTokenBucket(e, "t", limit.PerHour(1)).limiter,
 		}
-		votes, sale := e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
+		votes, sale := votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
 		meant := map[string]string{}
 		note := func(what, tag string, keys ...string) {
 			t.Helper()
@@ -81,7 +87,7 @@ func FuzzKeys(f *testing.F) {
 				}
 				meant[key] = what
 			}
-			if err := CheckTag(keys); err != nil {
+			if err := core.CheckTag(keys); err != nil {
 				t.Errorf("%q: %v", keys, err)
 			}
 		}
@@ -89,35 +95,35 @@ func FuzzKeys(f *testing.F) {
 			if one == "" { // no guard takes that for an actor, a poll or an item
 				continue
 			}
-			if e := encodeUpTo(maxRecord, one); !strings.HasPrefix(e, "#") && decode(e) != one {
-				t.Errorf("%q comes back as %q", one, decode(e))
+			if e := core.EncodeUpTo(core.MaxRecord, one); !strings.HasPrefix(e, "#") && core.Decode(e) != one {
+				t.Errorf("%q comes back as %q", one, core.Decode(e))
 			}
 			for _, two := range []string{a, b, ""} {
-				attempt := Attempt{Actor: one, Resource: two}
+				attempt := core.Attempt{Actor: one, Resource: two}
 				for _, l := range limits {
-					want := encode(one)
+					want := core.Encode(one)
 					if two != "" {
-						want = encode(two) + "|" + encode(one)
+						want = core.Encode(two) + "|" + core.Encode(one)
 					}
 					note(fmt.Sprintf("limit %s of %q at %q", l.name, one, two), want, l.logKeys(attempt)...)
 				}
 				cast := votes.partKeys(one, 0, two)
-				note(fmt.Sprintf("poll %q", one), encode(one), cast[:3]...)
-				note(fmt.Sprintf("operation %q of poll %q", two, one), encode(one), cast[3])
+				note(fmt.Sprintf("poll %q", one), core.Encode(one), cast[:3]...)
+				note(fmt.Sprintf("operation %q of poll %q", two, one), core.Encode(one), cast[3])
 				part := votes.partKeys(one, 7, two)
-				note(fmt.Sprintf("part of poll %q", one), encode(one)+"|7", part[:3]...)
-				note(fmt.Sprintf("operation %q in a part of poll %q", two, one), encode(one)+"|7", part[3])
-				note(fmt.Sprintf("sale of %q", one), encode(one), sale.saleKeys(one)...)
-				note(fmt.Sprintf("own of %q", one), encode(one), e.Key("own", one))
-				note(fmt.Sprintf("own of %q, %q", one, two), encode(one), e.Key("own", one, two))
-				note(fmt.Sprintf("own of %q, %q, %q", one, two, a), encode(one), e.Key("own", one, two, a))
+				note(fmt.Sprintf("part of poll %q", one), core.Encode(one)+"|7", part[:3]...)
+				note(fmt.Sprintf("operation %q in a part of poll %q", two, one), core.Encode(one)+"|7", part[3])
+				note(fmt.Sprintf("sale of %q", one), core.Encode(one), sale.saleKeys(one)...)
+				note(fmt.Sprintf("own of %q", one), core.Encode(one), e.Key("own", one))
+				note(fmt.Sprintf("own of %q, %q", one, two), core.Encode(one), e.Key("own", one, two))
+				note(fmt.Sprintf("own of %q, %q, %q", one, two, a), core.Encode(one), e.Key("own", one, two, a))
 			}
 		}
 	})
 }
 
 func TestKey(t *testing.T) {
-	e := New(nothing{}, WithPrefix("app"))
+	e := core.New(guardtest.NoClient{}, core.WithPrefix("app"))
 	for _, c := range []struct {
 		tag    string
 		fields []string
@@ -131,8 +137,8 @@ func TestKey(t *testing.T) {
 			t.Errorf("Key(%q, %q) = %q, want %q", c.tag, c.fields, got, c.want)
 		}
 	}
-	wantPanic(t, "a tag", func() { e.Key("cart", "") })
-	wantPanic(t, "letters", func() { e.Key("car t", "x") })
+	guardtest.WantPanic(t, "a tag", func() { e.Key("cart", "") })
+	guardtest.WantPanic(t, "letters", func() { e.Key("car t", "x") })
 }
 
 func TestCheckTag(t *testing.T) {
@@ -149,7 +155,7 @@ func TestCheckTag(t *testing.T) {
 		{[]string{"a{x"}, false},
 		{[]string{"a}x{"}, false},
 	} {
-		if err := CheckTag(c.keys); (err == nil) != c.ok {
+		if err := core.CheckTag(c.keys); (err == nil) != c.ok {
 			t.Errorf("CheckTag(%q) = %v", c.keys, err)
 		}
 	}
@@ -157,14 +163,14 @@ func TestCheckTag(t *testing.T) {
 
 // TestKeysOfACallShareASlot runs everything on a real cluster elsewhere; here it is looked at for hostile text.
 func TestKeysOfACallShareASlot(t *testing.T) {
-	e := New(nothing{})
-	votes, sale := e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
-	bans := e.Bans("b", BanOptions{})
-	for _, text := range hostile {
+	e := core.New(guardtest.NoClient{})
+	votes, sale := votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
+	bans := bans.New(e, "b", bans.Options{})
+	for _, text := range guardtest.Hostile {
 		for _, keys := range [][]string{
-			votes.partKeys(text, 0, text), votes.partKeys(text, 255, text), sale.saleKeys(text), bans.banKeys(Attempt{Actor: text, Resource: text}),
+			votes.partKeys(text, 0, text), votes.partKeys(text, 255, text), sale.saleKeys(text), bans.banKeys(core.Attempt{Actor: text, Resource: text}),
 		} {
-			if err := CheckTag(keys); err != nil {
+			if err := core.CheckTag(keys); err != nil {
 				t.Errorf("%.40q: %q", text, keys)
 			}
 			for _, key := range keys {

@@ -31,7 +31,7 @@ type Base struct {
 	keys   keyspace
 }
 
-var deleteScript = NewScript("delete", lua.Delete, Replayable)
+var deleteScript = NewScript("delete", lua.Delete, Idempotent)
 
 // Register takes a guard's kind, such as "votes", its name, and the scripts that it runs, which Preload loads. The kind and the name are
 // part of the guard's keys. It panics when one of them is not a name (letters, digits, '.', '_' and '-', at most 64 bytes) or a
@@ -100,7 +100,7 @@ func (b *Base) Observe(ctx context.Context, op string, begun time.Time, d Decisi
 	if _, logs := b.engine.observer.(*logErrors); logs && err == nil {
 		return nil // nobody hears of it, and inside the process telling would be a fifth of a check
 	}
-	if err != nil && !errors.Is(err, ErrInvalidAttempt) {
+	if err != nil && !errors.Is(err, ErrInvalid) {
 		err = fmt.Errorf("core: %s %q: %w", op, b.name, err)
 	}
 	b.engine.observer.Observe(ctx, Event{Guard: b.name, Op: op, Decision: d, Err: err, Took: time.Since(begun)})
@@ -173,7 +173,7 @@ func WithClock(now func() time.Time) Option {
 }
 
 // oneIf is what scripts take for yes and no.
-func oneIf(yes bool) int {
+func FlagOf(yes bool) int {
 	if yes {
 		return 1
 	}

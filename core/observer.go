@@ -109,7 +109,7 @@ func (e Event) ErrorKind() string {
 		return "unsettled"
 	case is(ErrTooManyPending):
 		return "backlog"
-	case is(ErrInvalidAttempt):
+	case is(ErrInvalid):
 		return "invalid"
 	case is(ErrNotFound, ErrNotNow):
 		return "rejected"

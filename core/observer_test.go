@@ -1,4 +1,4 @@
-package core
+package core_test
 
 import (
 	"context"
@@ -13,6 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/quota"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -51,46 +59,46 @@ func TestEveryOpIsListed(t *testing.T) {
 
 func TestObserversTellsAllInOrder(t *testing.T) {
 	var told []string
-	note := func(name string) Observer {
-		return observerFunc(func(_ context.Context, e Event) { told = append(told, name+" "+e.Op) })
+	note := func(name string) core.Observer {
+		return observerFunc(func(_ context.Context, e core.Event) { told = append(told, name+" "+e.Op) })
 	}
-	all := []Observer{note("a"), note("b")}
-	o := Observers(all...)
+	all := []core.Observer{note("a"), note("b")}
+	o := core.Observers(all...)
 	all[0] = note("c") // the list is Observers' own
-	o.Observe(t.Context(), Event{Op: "check"})
-	o.Observe(t.Context(), Event{Op: "settle"})
+	o.Observe(t.Context(), core.Event{Op: "check"})
+	o.Observe(t.Context(), core.Event{Op: "settle"})
 	if got := strings.Join(told, ", "); got != "a check, b check, a settle, b settle" {
 		t.Error(got)
 	}
 }
 
 func TestNearLimit(t *testing.T) {
-	allowed := func(limit, remaining int64) Decision {
-		return Decision{Allowed: true, Reason: ReasonOK, Limit: limit, Remaining: remaining, Window: time.Minute}
+	allowed := func(limit, remaining int64) core.Decision {
+		return core.Decision{Allowed: true, Reason: core.ReasonOK, Limit: limit, Remaining: remaining, Window: time.Minute}
 	}
-	changed := func(change func(*Event)) Event {
-		e := Event{Op: "check", Decision: allowed(100, 0)}
+	changed := func(change func(*core.Event)) core.Event {
+		e := core.Event{Op: "check", Decision: allowed(100, 0)}
 		change(&e)
 		return e
 	}
 	for name, c := range map[string]struct {
-		event Event
+		event core.Event
 		want  bool
 	}{
-		"none left":        {changed(func(*Event) {}), true},
-		"19 of 100":        {Event{Op: "check", Decision: allowed(100, 19)}, true},
-		"20 of 100":        {Event{Op: "check", Decision: allowed(100, 20)}, false},
-		"1 of 5":           {Event{Op: "check", Decision: allowed(5, 1)}, false},
-		"0 of 1":           {Event{Op: "check", Decision: allowed(1, 0)}, true},
-		"the largest":      {Event{Op: "check", Decision: allowed(MaxAmount, MaxAmount)}, false},
-		"inside":           {changed(func(e *Event) { e.Op = "check_local" }), true},
-		"refused":          {changed(func(e *Event) { e.Decision.Allowed, e.Decision.Reason = false, ReasonLimited }), false},
-		"an error":         {changed(func(e *Event) { e.Err = io.EOF }), false},
-		"a look":           {changed(func(e *Event) { e.Op = "peek" }), false},
-		"in the shadow":    {changed(func(e *Event) { e.Decision.Attempt.Shadow = true }), false},
-		"an item again":    {changed(func(e *Event) { e.Decision.Reason = ReasonAgain }), false},
-		"a vote":           {changed(func(e *Event) { e.Decision.Window = 0 }), false},
-		"nothing is known": {Event{Op: "check", Decision: Decision{Allowed: true, Reason: ReasonOK}}, false},
+		"none left":        {changed(func(*core.Event) {}), true},
+		"19 of 100":        {core.Event{Op: "check", Decision: allowed(100, 19)}, true},
+		"20 of 100":        {core.Event{Op: "check", Decision: allowed(100, 20)}, false},
+		"1 of 5":           {core.Event{Op: "check", Decision: allowed(5, 1)}, false},
+		"0 of 1":           {core.Event{Op: "check", Decision: allowed(1, 0)}, true},
+		"the largest":      {core.Event{Op: "check", Decision: allowed(core.MaxAmount, core.MaxAmount)}, false},
+		"inside":           {changed(func(e *core.Event) { e.Op = "check_local" }), true},
+		"refused":          {changed(func(e *core.Event) { e.Decision.Allowed, e.Decision.Reason = false, core.ReasonLimited }), false},
+		"an error":         {changed(func(e *core.Event) { e.Err = io.EOF }), false},
+		"a look":           {changed(func(e *core.Event) { e.Op = "peek" }), false},
+		"in the shadow":    {changed(func(e *core.Event) { e.Decision.Attempt.Shadow = true }), false},
+		"an item again":    {changed(func(e *core.Event) { e.Decision.Reason = core.ReasonAgain }), false},
+		"a vote":           {changed(func(e *core.Event) { e.Decision.Window = 0 }), false},
+		"nothing is known": {core.Event{Op: "check", Decision: core.Decision{Allowed: true, Reason: core.ReasonOK}}, false},
 	} {
 		if got := c.event.NearLimit(); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -99,16 +107,16 @@ func TestNearLimit(t *testing.T) {
 }
 
 func TestSourceOfEvents(t *testing.T) {
-	for want, e := range map[string]Event{
-		"redis":  {Op: "check", Decision: Decision{Source: SourceRedis}},
-		"none":   {Op: "check", Decision: Decision{Reason: ReasonOverLimit}},
-		"shadow": {Op: "check_local", Decision: Decision{Source: SourceLocal, Attempt: Attempt{Shadow: true}}},
+	for want, e := range map[string]core.Event{
+		"redis":  {Op: "check", Decision: core.Decision{Source: core.SourceRedis}},
+		"none":   {Op: "check", Decision: core.Decision{Reason: core.ReasonOverLimit}},
+		"shadow": {Op: "check_local", Decision: core.Decision{Source: core.SourceLocal, Attempt: core.Attempt{Shadow: true}}},
 	} {
 		if got := e.Source(); got != want {
 			t.Errorf("%+v: %q, want %q", e, got, want)
 		}
 	}
-	settled := Event{Op: "settle", Decision: Decision{Attempt: Attempt{Shadow: true}}}
+	settled := core.Event{Op: "settle", Decision: core.Decision{Attempt: core.Attempt{Shadow: true}}}
 	if got := settled.Source(); got != "none" {
 		t.Errorf("what a shadowed attempt took and is given back: %q, want none", got)
 	}
@@ -117,16 +125,16 @@ func TestSourceOfEvents(t *testing.T) {
 // TestNearLimitOfGuards: eight of ten units leave a fifth, the ninth leaves less.
 func TestNearLimitOfGuards(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		var h heard
-		e := newEngine(b, WithObserver(&h))
-		quota := e.Quota("q", QuotaOptions{Items: 10, Period: Every(time.Hour)})
-		for _, g := range []Guard{e.SlidingWindow("w", PerHour(10)), e.FixedWindow("f", PerHour(10)), quota} {
-			h.events = nil
+		var h guardtest.Recorder
+		e := guardtest.NewEngine(b, core.WithObserver(&h))
+		quota := quota.New(e, "q", quota.Options{Items: 10, Period: period.Every(time.Hour)})
+		for _, g := range []core.Guard{limit.NewSlidingWindow(e, "w", limit.PerHour(10)), limit.NewFixedWindow(e, "f", limit.PerHour(10)), quota} {
+			h.Events = nil
 			for i := range 11 {
-				check(t, g, Attempt{Actor: "ann", Item: fmt.Sprint(i)})
+				guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: fmt.Sprint(i)})
 			}
 			var near []int
-			for i, event := range h.events {
+			for i, event := range h.Events {
 				if event.NearLimit() {
 					near = append(near, i+1)
 				}
@@ -141,19 +149,19 @@ func TestNearLimitOfGuards(t *testing.T) {
 func TestErrorKinds(t *testing.T) { // see TestWhatOpensABreaker, too
 	for kind, errs := range map[string][]error{
 		"":             {nil},
-		"invalid":      {ErrInvalidAttempt},
-		"rejected":     {ErrNoSale, ErrNoPacket, ErrPacketOpen, ErrTooFewLeft, ErrNoPoll},
-		"gone":         {ErrGone},
-		"breaker_open": {ErrBreakerOpen},
+		"invalid":      {core.ErrInvalid},
+		"rejected":     {seckill.ErrNoSale, redpacket.ErrNoPacket, redpacket.ErrPacketOpen, seckill.ErrTooFewLeft, votes.ErrNoPoll},
+		"gone":         {core.ErrGone},
+		"breaker_open": {core.ErrBreakerOpen},
 		"timeout":      {context.DeadlineExceeded, &net.DNSError{IsTimeout: true}},
 		"connection":   {net.ErrClosed, &net.DNSError{}},
-		"other":        {errors.New("find poll: no such table"), ErrNoRedis},
+		"other":        {errors.New("find poll: no such table"), core.ErrNoRedis},
 	} {
 		for _, err := range errs {
 			if err != nil {
 				err = fmt.Errorf("check: %w", err)
 			}
-			if got := (Event{Err: err}).ErrorKind(); got != kind {
+			if got := (core.Event{Err: err}).ErrorKind(); got != kind {
 				t.Errorf("%v: %q, want %q", err, got, kind)
 			}
 		}
@@ -162,7 +170,7 @@ func TestErrorKinds(t *testing.T) { // see TestWhatOpensABreaker, too
 
 func TestBreakersAreNotLoggedTwice(t *testing.T) {
 	log := quiet(t)
-	LogErrors().Observe(t.Context(), Event{Op: "breaker", Err: io.EOF, Breaker: &BreakerChange{Open: true}})
+	core.LogErrors().Observe(t.Context(), core.Event{Op: "breaker", Err: io.EOF, Breaker: &core.BreakerChange{Open: true}})
 	if log.Len() != 0 {
 		t.Error(log)
 	}

@@ -122,7 +122,7 @@ func patience(g Guard, d Decision) time.Duration {
 
 // isFinal reports whether asking again would give the same answer.
 func isFinal(err error) bool {
-	return err == nil || errors.Is(err, ErrGone) || errors.Is(err, ErrInvalidAttempt)
+	return err == nil || errors.Is(err, ErrGone) || errors.Is(err, ErrInvalid)
 }
 
 // laneOf is whose attempts wait in one queue: those of one Redis.
@@ -153,7 +153,7 @@ func (b *Base) unsettled(d Decision, err error) {
 
 // hasRoomToUndo returns an error where a claim is better not made, because what might have to be undone would have to wait with too
 // many others. Undos themselves are never turned away.
-func hasRoomToUndo() error {
+func RoomToUndo() error {
 	if pending.places.Load() > pending.most {
 		return ErrTooManyPending
 	}

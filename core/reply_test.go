@@ -1,4 +1,4 @@
-package core
+package core_test
 
 import (
 	"context"
@@ -9,6 +9,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -27,7 +32,7 @@ func (c *oneReply) Process(_ context.Context, cmd redis.Cmder) error {
 		return cmd.Err()
 	}
 	c.told = true
-	if once, ok := cmd.(OnceCmd); ok {
+	if once, ok := cmd.(core.OnceCmd); ok {
 		cmd = once.Cmd
 	}
 	switch cmd := cmd.(type) {
@@ -127,7 +132,7 @@ func FuzzReply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		value, _ := anyReply(data)
-		guard := func() *Engine { return New(&oneReply{value: value}, WithObserver(ignore{})) }
+		guard := func() *core.Engine { return core.New(&oneReply{value: value}, core.WithObserver(guardtest.Ignore{})) }
 		got := shape(value)
 		first := func() any {
 			if values, ok := value.([]any); ok && len(values) > 0 {
@@ -136,7 +141,7 @@ func FuzzReply(f *testing.F) {
 			return value
 		}()
 		// decided is for readers of decisions: yes is how one begins that allows.
-		decided := func(what string, d Decision, err error, yes any, shapes ...string) {
+		decided := func(what string, d core.Decision, err error, yes any, shapes ...string) {
 			t.Helper()
 			fits := false
 			for _, s := range shapes {
@@ -157,9 +162,9 @@ func FuzzReply(f *testing.F) {
 		}
 		ctx := t.Context()
 
-		for _, k := range kinds {
-			for _, limits := range [][]Limit{{PerHour(5)}, {PerHour(5), PerDay(9)}} {
-				attempt := Attempt{Actor: "a", ID: "o"}
+		for _, k := range limit.kinds {
+			for _, limits := range [][]limit.Limit{{limit.PerHour(5)}, {limit.PerHour(5), limit.PerDay(9)}} {
+				attempt := core.Attempt{Actor: "a", ID: "o"}
 				d, err := k.make(guard(), "w", limits[0], limits[1:]...).Check(ctx, attempt)
 				decided("limit", d, err, int64(1), "(nnn)", "(nnnn)")
 				d, err = k.make(guard(), "w", limits[0], limits[1:]...).Peek(ctx, attempt)
@@ -167,23 +172,23 @@ func FuzzReply(f *testing.F) {
 			}
 		}
 
-		ballot := Attempt{Actor: "a", Resource: "p", Item: "red", ID: "o"}
-		d, err := guard().Votes("v", VoteOptions{}).Check(ctx, ballot)
+		ballot := core.Attempt{Actor: "a", Resource: "p", Item: "red", ID: "o"}
+		d, err := votes.New(guard(), "v", votes.Options{}).Check(ctx, ballot)
 		texts := regexp.MustCompile(`^\(tnnn\(t*\)\)$`)
 		if d.Allowed && (err != nil || !texts.MatchString(got) || first != "ok" && first != "changed") || err == nil && !texts.MatchString(got) {
 			t.Errorf("vote: %#v allows: %v, %v", value, d.Allowed, err)
 		}
-		_, err = guard().Votes("v", VoteOptions{}).Tally(ctx, "p")
+		_, err = votes.New(guard(), "v", votes.Options{}).Tally(ctx, "p")
 		read("tally", err, regexp.MustCompile(`^\((tt)*\)$`).MatchString(got))
 
-		sale := func() *Seckill { return guard().Seckill("s", SeckillOptions{}) }
-		d, err = sale().Check(ctx, Attempt{Actor: "a", Resource: "tv", ID: "o"})
+		sale := func() *seckill.Guard { return seckill.New(guard(), "s", seckill.Options{}) }
+		d, err = sale().Check(ctx, core.Attempt{Actor: "a", Resource: "tv", ID: "o"})
 		decided("reserve", d, err, "ok", "(tntnnnn)")
 		d, err = sale().Confirm(ctx, "tv", "o")
 		decided("confirm", d, err, "ok", "(tntnnn)")
 		d, err = sale().Cancel(ctx, "tv", "o")
 		decided("cancel", d, err, "ok", "(tntnnn)")
-		opened, err := sale().Open(ctx, "tv", Sale{Stock: 1})
+		opened, err := sale().Open(ctx, "tv", seckill.Sale{Stock: 1})
 		read("open", err, got == "n")
 		if opened && value != int64(1) {
 			t.Errorf("open: %#v has opened a sale", value)

@@ -18,10 +18,10 @@ type Delivery int
 
 const (
 	// Once means that the script is sent at most once. Where the reply is lost the call returns an error.
-	Once Delivery = iota
+	AtMostOnce Delivery = iota
 	// Replayable means that running the script again for the same call changes nothing and gives the same answer, because it keeps
 	// its answer by an operation ID, or only reads. The client may send it again as its options say.
-	Replayable
+	Idempotent
 )
 
 // Script is a Lua script that an Engine can run. See Engine.Run.
@@ -137,7 +137,7 @@ func within[T any](ctx context.Context, limit time.Duration, obeys bool, f func(
 }
 
 // query runs a command that only reads, for a call that no request waits for.
-func query[T any](ctx context.Context, e *Engine, cmd interface {
+func Query[T any](ctx context.Context, e *Engine, cmd interface {
 	redis.Cmder
 	Result() (T, error)
 }) (T, error) {
@@ -202,7 +202,7 @@ func process(ctx context.Context, rdb Client, d Delivery, name, script string, k
 		cmd.SetFirstKeyPos(3)
 	}
 	// Process returns the command's error; an AutoPipeliner returns before there is one, and Result waits for it.
-	if d == Once {
+	if d == AtMostOnce {
 		_ = rdb.Process(ctx, onceCmd{cmd})
 	} else {
 		_ = rdb.Process(ctx, cmd)

@@ -1,4 +1,4 @@
-package core
+package core_test
 
 import (
 	"context"
@@ -12,13 +12,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
 func TestRun(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		e := newEngine(b)
-		s := NewScript("own", `redis.call('SET', KEYS[1], ARGV[1], 'PX', 60000) return {redis.call('GET', KEYS[1]), KEYS[2], 7}`, Once)
+		e := guardtest.NewEngine(b)
+		s := core.NewScript("own", `redis.call('SET', KEYS[1], ARGV[1], 'PX', 60000) return {redis.call('GET', KEYS[1]), KEYS[2], 7}`, core.AtMostOnce)
 		a, z := e.Key("own", "ann", "a"), e.Key("own", "ann", "z")
 		for _, argument := range []string{"x", "\x00\xff"} {
 			reply, err := e.Run(t.Context(), s, []string{a, z}, argument)
@@ -27,13 +33,13 @@ func TestRun(t *testing.T) {
 				t.Fatalf("%v, %v", reply, err)
 			}
 		}
-		if reply, err := e.Run(t.Context(), NewScript("nil", "return nil", Replayable), nil); reply != nil || err != nil {
+		if reply, err := e.Run(t.Context(), core.NewScript("nil", "return nil", core.Idempotent), nil); reply != nil || err != nil {
 			t.Errorf("nil: %v, %v", reply, err)
 		}
-		if _, err := e.Run(t.Context(), s, []string{a, e.Key("own", "bob")}); !errors.Is(err, ErrSlots) {
+		if _, err := e.Run(t.Context(), s, []string{a, e.Key("own", "bob")}); !errors.Is(err, core.ErrSlots) {
 			t.Errorf("two tags: %v", err)
 		}
-		if _, err := e.Run(t.Context(), NewScript("wrong", "return {", Once), nil); err == nil || !strings.Contains(err.Error(), "script wrong") {
+		if _, err := e.Run(t.Context(), core.NewScript("wrong", "return {", core.AtMostOnce), nil); err == nil || !strings.Contains(err.Error(), "script wrong") {
 			t.Errorf("a script with a mistake: %v", err)
 		}
 	})
@@ -45,7 +51,7 @@ func TestLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
 		b.Client = b.NewClientWith(t, faults)
-		e := newEngine(b)
+		e := guardtest.NewEngine(b)
 		lose := func(what string, f func()) {
 			t.Helper()
 			before := faults.Swallowed()
@@ -57,7 +63,7 @@ func TestLostReply(t *testing.T) {
 		}
 
 		counter := e.Key("own", "n")
-		s := NewScript("incr", `redis.call('PEXPIRE', KEYS[1], 60000) return redis.call('INCR', KEYS[1])`, Replayable)
+		s := core.NewScript("incr", `redis.call('PEXPIRE', KEYS[1], 60000) return redis.call('INCR', KEYS[1])`, core.Idempotent)
 		if _, err := e.Run(t.Context(), s, []string{counter}); err != nil {
 			t.Fatal(err)
 		}
@@ -72,45 +78,45 @@ func TestLostReply(t *testing.T) {
 		if err := e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		votes, sale, window := e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{}), e.SlidingWindow("w", PerHour(5))
+		ballots, sale, window := votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{}), limit.NewSlidingWindow(e, "w", limit.PerHour(5))
 		if err := e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 
-		var vote Decision
-		lose("vote", func() { vote = check(t, votes, Attempt{Actor: "ann", Resource: "p"}) })
-		wantReason(t, vote, ReasonOK)
-		wantTally(t, votes, "p", map[string]int64{"": 1})
-		lose("taking back", func() { settle(t, votes, vote, false) })
-		wantTally(t, votes, "p", map[string]int64{})
+		var vote core.Decision
+		lose("vote", func() { vote = guardtest.Check(t, ballots, core.Attempt{Actor: "ann", Resource: "p"}) })
+		guardtest.WantReason(t, vote, core.ReasonOK)
+		votes.wantTally(t, ballots, "p", map[string]int64{"": 1})
+		lose("taking back", func() { guardtest.Settle(t, ballots, vote, false) })
+		votes.wantTally(t, ballots, "p", map[string]int64{})
 
 		lose("open", func() {
-			if _, err := sale.Open(t.Context(), "tv", Sale{Stock: 10}); err != nil {
+			if _, err := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 10}); err != nil {
 				t.Error(err)
 			}
 		})
-		var ann, bob Decision
-		lose("reserve", func() { ann = check(t, sale, Attempt{Actor: "ann", Resource: "tv"}) })
-		wantReason(t, ann, ReasonOK)
-		wantStatus(t, sale, "tv", 9, 1, 0)
-		lose("confirm", func() { settle(t, sale, ann, true) })
-		wantStatus(t, sale, "tv", 9, 0, 1)
-		bob = check(t, sale, Attempt{Actor: "bob", Resource: "tv"})
-		lose("cancel", func() { settle(t, sale, bob, false) })
-		wantStatus(t, sale, "tv", 9, 0, 1)
+		var ann, bob core.Decision
+		lose("reserve", func() { ann = guardtest.Check(t, sale, core.Attempt{Actor: "ann", Resource: "tv"}) })
+		guardtest.WantReason(t, ann, core.ReasonOK)
+		seckill.wantStatus(t, sale, "tv", 9, 1, 0)
+		lose("confirm", func() { guardtest.Settle(t, sale, ann, true) })
+		seckill.wantStatus(t, sale, "tv", 9, 0, 1)
+		bob = guardtest.Check(t, sale, core.Attempt{Actor: "bob", Resource: "tv"})
+		lose("cancel", func() { guardtest.Settle(t, sale, bob, false) })
+		seckill.wantStatus(t, sale, "tv", 9, 0, 1)
 
 		// A check of a limit is sent once only: the caller hears of the loss, and no more than one unit is gone.
 		lose("window", func() {
-			if _, err := window.Check(t.Context(), Attempt{Actor: "ann"}); err == nil {
+			if _, err := window.Check(t.Context(), core.Attempt{Actor: "ann"}); err == nil {
 				t.Error("the lost reply of a limit was not reported: was the check sent again?")
 			}
 		})
-		d := check(t, window, Attempt{Actor: "ann"})
+		d := guardtest.Check(t, window, core.Attempt{Actor: "ann"})
 		if d.Remaining != 3 {
 			t.Errorf("%+v: want 3 remaining", d)
 		}
-		lose("refund", func() { settle(t, window, d, false) })
-		if d := check(t, window, Attempt{Actor: "ann"}); d.Remaining != 3 {
+		lose("refund", func() { guardtest.Settle(t, window, d, false) })
+		if d := guardtest.Check(t, window, core.Attempt{Actor: "ann"}); d.Remaining != 3 {
 			t.Errorf("%+v: want 3 remaining after one unit came back", d)
 		}
 	})
@@ -122,20 +128,20 @@ func TestFailedRequestAfterALostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
 		b.Client = b.NewClientWith(t, faults)
-		e := newEngine(b)
-		votes, sale := e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
-		openSale(t, sale, "p", Sale{Stock: 5})
+		e := guardtest.NewEngine(b)
+		ballots, sale := votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
+		seckill.openSale(t, sale, "p", seckill.Sale{Stock: 5})
 		if err := e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for _, g := range []Guard{votes, sale} {
+		for _, g := range []core.Guard{ballots, sale} {
 			faults.SwallowReply("evalsha")
-			d := check(t, g, Attempt{Actor: "ann", Resource: "p"})
-			wantReason(t, d, ReasonOK)
-			settle(t, g, d, false)
+			d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"})
+			guardtest.WantReason(t, d, core.ReasonOK)
+			guardtest.Settle(t, g, d, false)
 		}
-		wantTally(t, votes, "p", map[string]int64{})
-		wantStatus(t, sale, "p", 5, 0, 0)
+		votes.wantTally(t, ballots, "p", map[string]int64{})
+		seckill.wantStatus(t, sale, "p", 5, 0, 0)
 	})
 }
 
@@ -144,27 +150,27 @@ func TestFailedRequestAfterALostReply(t *testing.T) {
 func TestAskAgain(t *testing.T) {
 	b := redistest.Single(t)
 	faults := redistest.NewFaults(t)
-	plain := newEngine(b)
+	plain := guardtest.NewEngine(b)
 	b.Client = b.NewClientWith(t, faults)
-	slow := newEngine(b, WithDeadline(100*time.Millisecond))
-	votes, seen := slow.Votes("v", VoteOptions{}), plain.Votes("v", VoteOptions{})
-	check(t, seen, Attempt{Actor: "first", Resource: "p"})
+	slow := guardtest.NewEngine(b, core.WithDeadline(100*time.Millisecond))
+	ballots, seen := votes.New(slow, "v", votes.Options{}), votes.New(plain, "v", votes.Options{})
+	guardtest.Check(t, seen, core.Attempt{Actor: "first", Resource: "p"})
 	for i := range int64(5) {
 		faults.Delay(150 * time.Millisecond)
-		d, err := votes.Check(t.Context(), Attempt{Actor: strconv.FormatInt(i, 10), Resource: "p"})
+		d, err := ballots.Check(t.Context(), core.Attempt{Actor: strconv.FormatInt(i, 10), Resource: "p"})
 		if err == nil {
 			t.Fatal("want a deadline that is over")
 		}
 		faults.Delay(0)
 		redistest.Eventually(t, 10*time.Second, func() bool {
-			d, err = votes.Check(t.Context(), d.Attempt)
+			d, err = ballots.Check(t.Context(), d.Attempt)
 			return err == nil
 		}, "the vote is decided")
-		wantReason(t, d, ReasonOK)
-		settle(t, votes, d, true)
+		guardtest.WantReason(t, d, core.ReasonOK)
+		guardtest.Settle(t, ballots, d, true)
 	}
 	redistest.Eventually(t, 10*time.Second, func() bool { return slow.Pending() == 0 }, "the undos have ended")
-	wantTally(t, seen, "p", map[string]int64{"": 6})
+	votes.wantTally(t, seen, "p", map[string]int64{"": 6})
 }
 
 func TestDeadline(t *testing.T) {
@@ -172,13 +178,13 @@ func TestDeadline(t *testing.T) {
 	for _, obeys := range []bool{false, true} {
 		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: obeys, ReadTimeout: 5 * time.Second})
 		defer rdb.Close()
-		e := New(rdb, WithDeadline(50*time.Millisecond), WithObserver(ignore{}))
-		window, sale := e.SlidingWindow("w", PerHour(5)), e.Seckill("s", SeckillOptions{})
+		e := core.New(rdb, core.WithDeadline(50*time.Millisecond), core.WithObserver(guardtest.Ignore{}))
+		window, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(5)), seckill.New(e, "s", seckill.Options{})
 		s.Pause()
-		for _, g := range []Guard{window, sale} {
+		for _, g := range []core.Guard{window, sale} {
 			begun := time.Now()
-			_, err := g.Check(t.Context(), Attempt{Actor: "ann", Resource: "tv"})
-			if err == nil || isInvalid(err) {
+			_, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv"})
+			if err == nil || guardtest.IsInvalid(err) {
 				t.Errorf("a server that hangs: %v", err)
 			}
 			if took := time.Since(begun); took > 2*time.Second { // far less than the client's own time-out
@@ -187,7 +193,7 @@ func TestDeadline(t *testing.T) {
 		}
 		s.Resume()
 		redistest.Eventually(t, 10*time.Second, func() bool {
-			_, err := window.Check(t.Context(), Attempt{Actor: "bob"})
+			_, err := window.Check(t.Context(), core.Attempt{Actor: "bob"})
 			return err == nil
 		}, "the guard decides again")
 	}
@@ -195,10 +201,10 @@ func TestDeadline(t *testing.T) {
 
 func TestCallerGivesUp(t *testing.T) {
 	b := redistest.Mini(t)
-	g := newEngine(b).SlidingWindow("w", PerHour(5))
+	g := limit.NewSlidingWindow(guardtest.NewEngine(b), "w", limit.PerHour(5))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := g.Check(ctx, Attempt{Actor: "ann"}); !errors.Is(err, context.Canceled) {
+	if _, err := g.Check(ctx, core.Attempt{Actor: "ann"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want context.Canceled", err)
 	}
 }
@@ -210,52 +216,52 @@ func TestRedisThatIsDown(t *testing.T) {
 }
 
 func TestRedisThatIsLoading(t *testing.T) {
-	wantOutage(t, refusingServer(t, "-LOADING Redis is loading the dataset in memory\r\n"), "LOADING")
+	wantOutage(t, guardtest.RefusingServer(t, "-LOADING Redis is loading the dataset in memory\r\n"), "LOADING")
 }
 
 func TestRedisThatIsReadOnly(t *testing.T) {
 	primary, replica := redistest.StartServer(t), redistest.StartServer(t)
 	replica.ReplicaOf(primary)
-	on := func(rdb Client) (*Engine, *Seckill) {
-		e := New(rdb, WithObserver(ignore{}), WithDeadline(10*time.Second), WithoutBreaker())
-		return e, e.Seckill("s", SeckillOptions{})
+	on := func(rdb core.Client) (*core.Engine, *seckill.Guard) {
+		e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second), core.WithoutBreaker())
+		return e, seckill.New(e, "s", seckill.Options{})
 	}
 	_, sale := on(primary.Client(t))
-	openSale(t, sale, "tv", Sale{Stock: 5})
+	seckill.openSale(t, sale, "tv", seckill.Sale{Stock: 5})
 	e, sale := on(replica.Client(t))
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_, err := sale.Status(t.Context(), "tv")
 		return err == nil
 	}, "the replica has the sale")
-	for _, g := range []Guard{
-		e.SlidingWindow("w", PerHour(5)), e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5)), e.Votes("v", VoteOptions{}), sale,
+	for _, g := range []core.Guard{
+		limit.NewSlidingWindow(e, "w", limit.PerHour(5)), limit.NewFixedWindow(e, "f", limit.PerHour(5)), limit.NewTokenBucket(e, "b", limit.PerHour(5)), votes.New(e, "v", votes.Options{}), sale,
 	} {
-		d, err := g.Check(t.Context(), Attempt{Actor: "ann", Resource: "tv"})
+		d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv"})
 		if d.Allowed || err == nil || !strings.Contains(err.Error(), "READONLY") {
 			t.Errorf("%s: %+v, %v", g.Name(), d, err)
 		}
 	}
-	wantStatus(t, sale, "tv", 5, 0, 0)
+	seckill.wantStatus(t, sale, "tv", 5, 0, 0)
 }
 
 func TestRedisThatSendsGarbage(t *testing.T) {
-	wantOutage(t, refusingServer(t, ":42\r\n"), "unexpected reply")
-	wantOutage(t, refusingServer(t, "*1\r\n$2\r\nok\r\n"), "unexpected reply")
-	wantOutage(t, refusingServer(t, "*6\r\n$2\r\nok\r\n*0\r\n*0\r\n*0\r\n*0\r\n*0\r\n"), "unexpected reply")
-	wantOutage(t, refusingServer(t, "$-1\r\n"), "unexpected reply")
-	wantOutage(t, refusingServer(t, "garbage\r\n"), "")
+	wantOutage(t, guardtest.RefusingServer(t, ":42\r\n"), "unexpected reply")
+	wantOutage(t, guardtest.RefusingServer(t, "*1\r\n$2\r\nok\r\n"), "unexpected reply")
+	wantOutage(t, guardtest.RefusingServer(t, "*6\r\n$2\r\nok\r\n*0\r\n*0\r\n*0\r\n*0\r\n*0\r\n"), "unexpected reply")
+	wantOutage(t, guardtest.RefusingServer(t, "$-1\r\n"), "unexpected reply")
+	wantOutage(t, guardtest.RefusingServer(t, "garbage\r\n"), "")
 }
 
 // wantOutage wants an error from every guard, and nobody let in.
-func wantOutage(t *testing.T, rdb Client, text string) {
+func wantOutage(t *testing.T, rdb core.Client, text string) {
 	t.Helper()
-	e := New(rdb, WithObserver(ignore{}), WithDeadline(time.Second), WithoutBreaker())
-	for _, g := range []Guard{
-		e.SlidingWindow("w", PerHour(5)), e.FixedWindow("f", PerHour(5)), e.TokenBucket("b", PerHour(5)),
-		e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{}), e.RedPacket("r", RedPacketOptions{}),
+	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Second), core.WithoutBreaker())
+	for _, g := range []core.Guard{
+		limit.NewSlidingWindow(e, "w", limit.PerHour(5)), limit.NewFixedWindow(e, "f", limit.PerHour(5)), limit.NewTokenBucket(e, "b", limit.PerHour(5)),
+		votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{}), redpacket.New(e, "r", redpacket.Options{}),
 	} {
-		d, err := g.Check(t.Context(), Attempt{Actor: "ann", Resource: "tv"})
-		if err == nil || d.Allowed || isInvalid(err) || !strings.Contains(err.Error(), text) {
+		d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv"})
+		if err == nil || d.Allowed || guardtest.IsInvalid(err) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %+v, %v, want an error with %q", g.Name(), d, err, text)
 		}
 		if d.Guard != g.Name() || d.Attempt.ID == "" {
@@ -273,41 +279,41 @@ func TestRestart(t *testing.T) {
 				config = []string{"--appendonly", "yes", "--appendfsync", "always"}
 			}
 			s := redistest.StartServer(t, config...)
-			e := New(s.Client(t), WithDeadline(10*time.Second), WithObserver(ignore{}))
-			window, votes, sale := e.SlidingWindow("w", PerHour(2)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
-			openSale(t, sale, "tv", Sale{Stock: 5})
-			check(t, window, Attempt{Actor: "ann"})
-			check(t, votes, Attempt{Actor: "ann", Resource: "p"})
-			held := check(t, sale, Attempt{Actor: "ann", Resource: "tv"})
+			e := core.New(s.Client(t), core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{}))
+			window, votes, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(2)), votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
+			seckill.openSale(t, sale, "tv", seckill.Sale{Stock: 5})
+			guardtest.Check(t, window, core.Attempt{Actor: "ann"})
+			guardtest.Check(t, votes, core.Attempt{Actor: "ann", Resource: "p"})
+			held := guardtest.Check(t, sale, core.Attempt{Actor: "ann", Resource: "tv"})
 
 			s.Kill()
-			if _, err := votes.Check(t.Context(), Attempt{Actor: "bob", Resource: "p"}); err == nil {
+			if _, err := votes.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "p"}); err == nil {
 				t.Error("a vote without a Redis")
 			}
 			s.Start()
 
 			// A limit's check is sent once, so the first after a restart may meet a connection that is dead.
-			var d Decision
+			var d core.Decision
 			redistest.Eventually(t, 10*time.Second, func() (ok bool) {
 				var err error
-				d, err = window.Check(t.Context(), Attempt{Actor: "ann"})
+				d, err = window.Check(t.Context(), core.Attempt{Actor: "ann"})
 				return err == nil
 			}, "the window decides again")
-			vote := check(t, votes, Attempt{Actor: "ann", Resource: "p"})
-			buy := check(t, sale, Attempt{Actor: "bob", Resource: "tv"})
+			vote := guardtest.Check(t, votes, core.Attempt{Actor: "ann", Resource: "p"})
+			buy := guardtest.Check(t, sale, core.Attempt{Actor: "bob", Resource: "tv"})
 			if persistent {
-				wantReason(t, d, ReasonOK)
+				guardtest.WantReason(t, d, core.ReasonOK)
 				if d.Remaining != 0 {
 					t.Errorf("%+v: the log was lost", d)
 				}
-				wantReason(t, vote, ReasonDuplicate)
-				wantReason(t, buy, ReasonOK)
-				settle(t, sale, held, true)
-				wantStatus(t, sale, "tv", 3, 1, 1)
+				guardtest.WantReason(t, vote, core.ReasonDuplicate)
+				guardtest.WantReason(t, buy, core.ReasonOK)
+				guardtest.Settle(t, sale, held, true)
+				seckill.wantStatus(t, sale, "tv", 3, 1, 1)
 			} else {
-				wantReason(t, d, ReasonOK)
-				wantReason(t, vote, ReasonOK)
-				wantReason(t, buy, ReasonNotReady) // a lost sale is not a stock of any size
+				guardtest.WantReason(t, d, core.ReasonOK)
+				guardtest.WantReason(t, vote, core.ReasonOK)
+				guardtest.WantReason(t, buy, core.ReasonNotReady) // a lost sale is not a stock of any size
 			}
 		})
 	}
@@ -318,10 +324,10 @@ func TestRestart(t *testing.T) {
 // may fail, and nothing may be lost or counted twice.
 func TestReshard(t *testing.T) {
 	c := redistest.StartCluster(t)
-	e := New(c.Client(t), WithDeadline(2*time.Second), WithObserver(ignore{}))
-	window, votes, sale := e.SlidingWindow("w", PerHour(1000)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
+	e := core.New(c.Client(t), core.WithDeadline(2*time.Second), core.WithObserver(guardtest.Ignore{}))
+	window, ballots, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(1000)), votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
 	redistest.Eventually(t, 10*time.Second, func() bool {
-		_, err := sale.Open(t.Context(), "p", Sale{Stock: 100_000, PerBuyer: 100_000})
+		_, err := sale.Open(t.Context(), "p", seckill.Sale{Stock: 100_000, PerBuyer: 100_000})
 		return err == nil
 	}, "the sale is open")
 
@@ -350,7 +356,7 @@ func TestReshard(t *testing.T) {
 			}
 		})
 	}
-	try := func(g Guard, a Attempt) error {
+	try := func(g core.Guard, a core.Attempt) error {
 		d, err := g.Check(t.Context(), a)
 		if err == nil && !d.Allowed {
 			t.Errorf("%s: %+v", g.Name(), d)
@@ -359,11 +365,11 @@ func TestReshard(t *testing.T) {
 	}
 	work(&voted, func(n int64) error {
 		id := strconv.FormatInt(n, 10)
-		return try(votes, Attempt{Actor: id, Resource: "p", ID: id})
+		return try(ballots, core.Attempt{Actor: id, Resource: "p", ID: id})
 	})
 	work(&bought, func(n int64) error {
 		id := strconv.FormatInt(n, 10)
-		if err := try(sale, Attempt{Actor: "ann", Resource: "p", ID: id}); err != nil {
+		if err := try(sale, core.Attempt{Actor: "ann", Resource: "p", ID: id}); err != nil {
 			return err
 		}
 		d, err := sale.Confirm(t.Context(), "p", id)
@@ -384,7 +390,7 @@ func TestReshard(t *testing.T) {
 		t.Helper()
 		for range 5 {
 			remaining--
-			if d := check(t, window, Attempt{Actor: "p"}); d.Remaining != remaining {
+			if d := guardtest.Check(t, window, core.Attempt{Actor: "p"}); d.Remaining != remaining {
 				t.Errorf("%+v, want %d remaining", d, remaining)
 			}
 		}
@@ -403,72 +409,72 @@ func TestReshard(t *testing.T) {
 	close(stop)
 	all.Wait()
 
-	wantTally(t, votes, "p", map[string]int64{"": voted.Load()})
+	votes.wantTally(t, ballots, "p", map[string]int64{"": voted.Load()})
 	if _, err := sale.Sweep(t.Context(), "p"); err != nil {
 		t.Error(err)
 	}
-	wantStatus(t, sale, "p", 100_000-bought.Load(), 0, bought.Load())
+	seckill.wantStatus(t, sale, "p", 100_000-bought.Load(), 0, bought.Load())
 }
 
 // TestFailover kills the master of everything; its replica takes over, without the scripts.
 func TestFailover(t *testing.T) {
 	c := redistest.StartCluster(t)
 	rdb := c.Client(t)
-	e := New(rdb, WithDeadline(500*time.Millisecond), WithObserver(ignore{}))
-	window, votes, sale := e.SlidingWindow("w", PerHour(1000)), e.Votes("v", VoteOptions{}), e.Seckill("s", SeckillOptions{})
+	e := core.New(rdb, core.WithDeadline(500*time.Millisecond), core.WithObserver(guardtest.Ignore{}))
+	window, votes, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(1000)), votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
 	redistest.Eventually(t, 10*time.Second, func() bool {
-		_, err := sale.Open(t.Context(), "p", Sale{Stock: 10})
+		_, err := sale.Open(t.Context(), "p", seckill.Sale{Stock: 10})
 		return err == nil
 	}, "the sale is open")
-	ann := check(t, sale, Attempt{Actor: "ann", Resource: "p"})
-	check(t, votes, Attempt{Actor: "ann", Resource: "p"})
+	ann := guardtest.Check(t, sale, core.Attempt{Actor: "ann", Resource: "p"})
+	guardtest.Check(t, votes, core.Attempt{Actor: "ann", Resource: "p"})
 	slot := redistest.Slot(sale.saleKeys("p")[0])
 	old := c.MasterOfSlot(slot)
 	if n, err := old.Client(t).Wait(t.Context(), 1, 5*time.Second).Result(); n != 1 || err != nil {
 		t.Fatalf("the replica has not got everything: %d, %v", n, err)
 	}
 	c.KillMasterOfSlot(slot)
-	if _, err := sale.Check(t.Context(), Attempt{Actor: "bob", Resource: "p"}); err == nil {
+	if _, err := sale.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "p"}); err == nil {
 		t.Error("a sale without a master")
 	}
 	c.AwaitFailover(slot, old)
 	redistest.Eventually(t, 20*time.Second, func() bool {
-		_, err := window.Check(t.Context(), Attempt{Actor: "p"})
+		_, err := window.Check(t.Context(), core.Attempt{Actor: "p"})
 		return err == nil
 	}, "the guards decide again")
-	var again Decision
+	var again core.Decision
 	redistest.Eventually(t, 20*time.Second, func() (ok bool) {
 		var err error
-		again, err = votes.Check(t.Context(), Attempt{Actor: "ann", Resource: "p"})
+		again, err = votes.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p"})
 		return err == nil
 	}, "votes are decided again")
-	wantReason(t, again, ReasonDuplicate)
+	guardtest.WantReason(t, again, core.ReasonDuplicate)
 	redistest.Eventually(t, 20*time.Second, func() bool { return sale.Settle(t.Context(), ann, true) == nil }, "the hold is confirmed")
-	wantStatus(t, sale, "p", 9, 0, 1)
+	seckill.wantStatus(t, sale, "p", 9, 0, 1)
 }
 
 // TestLateReplyLeavesNoClaim has a Redis that is slower than the deadline: the caller hears an error, while the claim is made.
 // Nobody may ask for it again, so it has to go by itself; and whoever asks again with the same operation ID gets it.
 func TestLateReplyLeavesNoClaim(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		plain := newEngine(b)
+		plain := guardtest.NewEngine(b)
 		faults := redistest.NewFaults(t)
 		b.Client = b.NewClientWith(t, faults)
-		slow := newEngine(b, WithDeadline(150*time.Millisecond))
-		votes, sale := slow.Votes("v", VoteOptions{}), slow.Seckill("s", SeckillOptions{})
-		seenVotes, seenSale := plain.Votes("v", VoteOptions{}), plain.Seckill("s", SeckillOptions{})
-		openSale(t, seenSale, "p", Sale{Stock: 5})
-		for _, g := range []Guard{votes, sale} { // connects, and loads the scripts
+		slow := guardtest.NewEngine(b, core.WithDeadline(150*time.Millisecond))
+		ballots, sale := votes.New(slow, "v", votes.Options{}), seckill.New(slow, "s", seckill.Options{})
+		seenVotes, seenSale := votes.New(plain, "v", votes.Options{}), seckill.New(plain, "s", seckill.Options{})
+		seckill.openSale(t, seenSale, "p", seckill.Sale{Stock: 5})
+		for _, g := range []core.Guard{ballots, sale} { // connects, and loads the scripts
 			redistest.Eventually(t, 10*time.Second, func() bool {
-				d, err := g.Check(t.Context(), Attempt{Actor: "first", Resource: "p"})
+				d, err := g.Check(t.Context(), core.Attempt{Actor: "first", Resource: "p"})
 				return err == nil && g.Settle(t.Context(), d, false) == nil
 			}, "the guard decides")
 		}
 
 		faults.Delay(400 * time.Millisecond)
 		for _, id := range []string{"", "given"} {
-			for _, g := range []Guard{votes, sale} {
-				if d, err := g.Check(t.Context(), Attempt{Actor: "ann " + id, Resource: "p", ID: id}); err == nil {
+			for _, g := range []core.Guard{ballots, sale} {
+				if d, err := g.Check(t.Context(), core.Attempt{Actor: "ann " + id, Resource: "p", ID: id}); err == nil {
 					t.Fatalf("%+v: want a deadline that is over", d)
 				}
 			}
@@ -476,10 +482,10 @@ func TestLateReplyLeavesNoClaim(t *testing.T) {
 		faults.Delay(0)
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			s, err := seenSale.Status(t.Context(), "p")
-			return err == nil && s.Held == 0 && tally(t, seenVotes, "p")[""] == 0
+			return err == nil && s.Held == 0 && votes.tally(t, seenVotes, "p")[""] == 0
 		}, "the claims are gone")
-		for _, g := range []Guard{seenVotes, seenSale} {
-			wantReason(t, check(t, g, Attempt{Actor: "ann given", Resource: "p", ID: "given"}), ReasonOK)
+		for _, g := range []core.Guard{seenVotes, seenSale} {
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann given", Resource: "p", ID: "given"}), core.ReasonOK)
 		}
 	})
 }

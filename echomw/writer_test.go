@@ -8,7 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/echomw"
 )
 
@@ -41,7 +41,7 @@ func TestAnswersBeginInManyWays(t *testing.T) {
 		"an error":                 {func(echo.Context) error { return echo.ErrNotFound }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			votes := newGate(t).Votes("poll", core.VoteOptions{})
+			votes := votes.New(newGate(t), "poll", votes.Options{})
 			ctx, goAway := context.WithCancel(t.Context())
 			e := newEcho()
 			e.POST("/polls/:poll/votes", func(ec echo.Context) error {

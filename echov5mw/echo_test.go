@@ -16,6 +16,9 @@ import (
 	"github.com/labstack/echo/v5"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/echov5mw"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -35,7 +38,7 @@ func newEcho() *echo.Echo {
 }
 
 // inPoll is a vote of everybody's own in the poll of the path.
-func inPoll(votes *core.Votes) echov5mw.Rule {
+func inPoll(votes *votes.Guard) echov5mw.Rule {
 	return echov5mw.Rule{Guard: votes, Who: keyfuncs.Header("X-User"), What: keyfuncs.Param("poll"), Which: keyfuncs.Query("choice")}
 }
 
@@ -47,7 +50,7 @@ func post(h http.Handler, path, user string) *httptest.ResponseRecorder {
 	return w
 }
 
-func wantTally(t *testing.T, votes *core.Votes, want map[string]int64) {
+func wantTally(t *testing.T, votes *votes.Guard, want map[string]int64) {
 	t.Helper()
 	if tally, err := votes.Tally(t.Context(), "final"); err != nil || !maps.Equal(tally, want) {
 		t.Errorf("the tally is %v, %v, want %v", tally, err, want)
@@ -77,7 +80,7 @@ func TestReturnedErrorsCount(t *testing.T) {
 		}, 200, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			votes := newGate(t).Votes("poll", core.VoteOptions{})
+			votes := votes.New(newGate(t), "poll", votes.Options{})
 			e := newEcho()
 			e.POST("/polls/:poll/votes", c.handler, echov5mw.Echo(inPoll(votes)))
 			if w := post(e, "/polls/final/votes?choice=red", "ann"); w.Code != c.status {
@@ -101,7 +104,7 @@ func TestErrorsGetToTheErrorHandler(t *testing.T) {
 		handled = append(handled, err)
 		_ = c.NoContent(http.StatusTeapot)
 	}
-	votes := newGate(t).Votes("poll", core.VoteOptions{})
+	votes := votes.New(newGate(t), "poll", votes.Options{})
 	e.POST("/polls/:poll/votes", func(*echo.Context) error { return lost }, echov5mw.Echo(inPoll(votes)))
 	if w := post(e, "/polls/final/votes?choice=red", "ann"); w.Code != http.StatusTeapot {
 		t.Errorf("%d", w.Code)
@@ -126,7 +129,7 @@ func TestRefusalsAreNoErrors(t *testing.T) {
 			return err
 		}
 	})
-	votes := newGate(t).Votes("poll", core.VoteOptions{})
+	votes := votes.New(newGate(t), "poll", votes.Options{})
 	e.POST("/polls/:poll/votes", func(c *echo.Context) error { return c.NoContent(http.StatusOK) }, echov5mw.Echo(inPoll(votes)))
 	post(e, "/polls/final/votes?choice=red", "ann")
 	post(e, "/polls/final/votes?choice=red", "ann")
@@ -138,7 +141,7 @@ func TestRefusalsAreNoErrors(t *testing.T) {
 // TestRulesBeforeTheRouterHaveNoParameters: with Pre nothing is routed yet, so a rule that needs a parameter refuses.
 func TestRulesBeforeTheRouterHaveNoParameters(t *testing.T) {
 	e := newEcho()
-	e.Pre(echov5mw.Echo(inPoll(newGate(t).Votes("poll", core.VoteOptions{}))))
+	e.Pre(echov5mw.Echo(inPoll(votes.New(newGate(t), "poll", votes.Options{}))))
 	e.POST("/polls/:poll/votes", func(c *echo.Context) error { return c.NoContent(http.StatusOK) })
 	if w := post(e, "/polls/final/votes?choice=red", "ann"); w.Code != http.StatusBadRequest {
 		t.Errorf("%d %s", w.Code, w.Body)
@@ -159,7 +162,7 @@ func TestParametersAreUnescapedOnce(t *testing.T) {
 	} {
 		e, got := newEcho(), ""
 		rule := echov5mw.Rule{
-			Guard: newGate(t).SlidingWindow("site", core.PerHour(9)), Who: keyfuncs.Param("poll"),
+			Guard: limit.NewSlidingWindow(newGate(t), "site", limit.PerHour(9)), Who: keyfuncs.Param("poll"),
 		}
 		e.POST("/polls/:poll", func(c *echo.Context) error {
 			d, _ := echov5mw.Decision(c, "site")
@@ -174,8 +177,8 @@ func TestParametersAreUnescapedOnce(t *testing.T) {
 
 // TestGroupsShareAMiddleware: rules on a group see the routes behind it.
 func TestGroupsShareAMiddleware(t *testing.T) {
-	sale := newGate(t).Seckill("sale", core.SeckillOptions{})
-	if _, err := sale.Open(t.Context(), "ticket", core.Sale{Stock: 1}); err != nil {
+	sale := seckill.New(newGate(t), "sale", seckill.Options{})
+	if _, err := sale.Open(t.Context(), "ticket", seckill.Sale{Stock: 1}); err != nil {
 		t.Fatal(err)
 	}
 	e := newEcho()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/labstack/echo/v5"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/echov5mw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -21,7 +21,7 @@ func TestErrorsCountAsEchoAnswersThem(t *testing.T) {
 	} {
 		var heard []int
 		rule := echov5mw.Rule{
-			Guard: newGate(t).SlidingWindow("guesses", core.PerHour(1)), Who: keyfuncs.Header("X-User"),
+			Guard: limit.NewSlidingWindow(newGate(t), "guesses", limit.PerHour(1)), Who: keyfuncs.Header("X-User"),
 			Failed: func(status int) bool { heard = append(heard, status); return status != http.StatusUnauthorized },
 		}
 		e := newEcho()

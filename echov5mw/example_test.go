@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	ratelimit "github.com/gatehouse-go/gatehouse/echov5mw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -25,9 +27,9 @@ func ExampleEcho() {
 	defer server.Close()
 	gate := core.New(redis.NewClient(&redis.Options{Addr: server.Addr()}), core.WithDeadline(5*time.Second))
 
-	perIP := ratelimit.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(3)), Who: keyfuncs.IP()}
+	perIP := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(3)), Who: keyfuncs.IP()}
 	vote := ratelimit.Rule{
-		Guard: gate.Votes("poll", core.VoteOptions{}),
+		Guard: votes.New(gate, "poll", votes.Options{}),
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
 		Which: keyfuncs.Query("choice"),

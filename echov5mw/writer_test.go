@@ -8,7 +8,7 @@ import (
 
 	"github.com/labstack/echo/v5"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/echov5mw"
 )
 
@@ -41,7 +41,7 @@ func TestAnswersBeginInManyWays(t *testing.T) {
 		"an error":                 {func(*echo.Context) error { return echo.ErrNotFound }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			votes := newGate(t).Votes("poll", core.VoteOptions{})
+			votes := votes.New(newGate(t), "poll", votes.Options{})
 			ctx, goAway := context.WithCancel(t.Context())
 			e := newEcho()
 			e.POST("/polls/:poll/votes", func(ec *echo.Context) error {
@@ -73,7 +73,7 @@ func below(c *echo.Context) http.ResponseWriter {
 // TestAnswersToHEADAreSeen: where GET routes answer HEAD as well, echo keeps the answer until the rules have been settled.
 func TestAnswersToHEADAreSeen(t *testing.T) {
 	for status, kept := range map[int]bool{http.StatusNoContent: true, http.StatusNotFound: false} {
-		votes := newGate(t).Votes("poll", core.VoteOptions{})
+		votes := votes.New(newGate(t), "poll", votes.Options{})
 		e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(echo.RouterConfig{AutoHandleHEAD: true})})
 		e.GET("/polls/:poll/votes", func(c *echo.Context) error { return c.NoContent(status) }, echov5mw.Echo(inPoll(votes)))
 		r := httptest.NewRequest(http.MethodHead, "/polls/final/votes?choice=red", nil)

@@ -17,6 +17,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -28,11 +29,11 @@ import (
 var markets = []struct {
 	name  string
 	start func(testing.TB) redistest.Backend
-	sale  core.Sale
+	sale  seckill.Sale
 }{
-	{"redis", redistest.Single, core.Sale{PerBuyer: 2}},
-	{"cluster", redistest.Cluster, core.Sale{PerBuyer: 2}},
-	{"buckets", redistest.Cluster, core.Sale{PerBuyer: 2, Buckets: 8}},
+	{"redis", redistest.Single, seckill.Sale{PerBuyer: 2}},
+	{"cluster", redistest.Cluster, seckill.Sale{PerBuyer: 2}},
+	{"buckets", redistest.Cluster, seckill.Sale{PerBuyer: 2, Buckets: 8}},
 }
 
 // crowd is how many buyers there are, and units for them.
@@ -47,7 +48,7 @@ func crowd() (buyers int, stock int64) {
 type market struct {
 	*testing.T
 	seed   uint64
-	guards []*core.Seckill // one a process
+	guards []*seckill.Guard // one a process
 	apps   []http.Handler
 	server *httptest.Server // the first process, on a real connection
 	faults *redistest.Faults
@@ -69,7 +70,7 @@ const endsHeader = "X-Ends"
 // goAwayKey is where the context of a request has the function by which its client goes.
 type goAwayKey struct{}
 
-func openMarket(t *testing.T, b redistest.Backend, sale core.Sale) *market {
+func openMarket(t *testing.T, b redistest.Backend, sale seckill.Sale) *market {
 	t.Helper()
 	m := &market{
 		T: t, seed: rand.Uint64(), faults: redistest.NewFaults(t), promised: map[string]string{}, later: map[string]string{},
@@ -78,7 +79,7 @@ func openMarket(t *testing.T, b redistest.Backend, sale core.Sale) *market {
 	t.Logf("seed %d", m.seed)
 	for range 3 {
 		gate := saletest.NewEngine(b, b.NewClientWith(t, m.faults))
-		guard := gate.Seckill("sale", core.SeckillOptions{})
+		guard := seckill.New(gate, "sale", seckill.Options{})
 		if err := gate.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +95,7 @@ func openMarket(t *testing.T, b redistest.Backend, sale core.Sale) *market {
 	return m
 }
 
-func (m *market) app(sale *core.Seckill) http.Handler {
+func (m *market) app(sale *seckill.Guard) http.Handler {
 	engine := gin.New()
 	engine.Use(gin.RecoveryWithWriter(io.Discard), signIn)
 	engine.POST("/sales/:sku/orders", ginmw.Gin(ginmw.Rule{
@@ -213,14 +214,14 @@ func (m *market) open(buyers int, visit func(i int, buyer string, rng *rand.Rand
 }
 
 // wantSettled wants every promise kept, every unit accounted for, and nobody above the limit at any time.
-func (m *market) wantSettled(sale core.Sale) core.SaleStatus {
+func (m *market) wantSettled(sale seckill.Sale) seckill.Status {
 	m.Helper()
 	status := saletest.WantConsistent(m, m.guards[0], "tv")
 	if status.Held != 0 || status.Stock != sale.Stock {
 		m.Errorf("%+v, want a stock of %d and nothing held", status, sale.Stock)
 	}
 	ledger := saletest.Read(m, m.guards[0], "tv")
-	sold := ledger.In(core.EventSold)
+	sold := ledger.In(seckill.EventSold)
 	if int64(len(sold)) != status.Sold {
 		m.Errorf("the outbox tells of %d units sold, the sale of %d", len(sold), status.Sold)
 	}
@@ -317,7 +318,7 @@ func TestACrowdOfBuyersAndFaults(t *testing.T) {
 			saletest.EndHolds(t, m.guards[0], "tv")
 
 			m.wantSettled(c.sale)
-			expired := saletest.Read(t, m.guards[0], "tv").In(core.EventExpired)
+			expired := saletest.Read(t, m.guards[0], "tv").In(seckill.EventExpired)
 			for id, buyer := range m.later {
 				if expired[id] != buyer {
 					t.Errorf("%s of %s, never paid, has not expired", id, buyer)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -17,7 +17,7 @@ import (
 // TestErrorsThatAnOuterMiddlewareAnswersCount: gin's handlers hand errors to c.Error, and a middleware outside answers them
 // after the rules have been settled.
 func TestErrorsThatAnOuterMiddlewareAnswersCount(t *testing.T) {
-	votes := newGate(t).Votes("poll", core.VoteOptions{})
+	votes := votes.New(newGate(t), "poll", votes.Options{})
 	engine := gin.New()
 	engine.Use(func(c *gin.Context) {
 		c.Next()
@@ -35,7 +35,7 @@ func TestErrorsThatAnOuterMiddlewareAnswersCount(t *testing.T) {
 // TestPanicsInFrontOfTheHandlerKeepItFromRunning: gin goes on to the next handler after a recoverer that does not abort, and a request
 // that was refused or not even judged must not get there.
 func TestPanicsInFrontOfTheHandlerKeepItFromRunning(t *testing.T) {
-	votes := newGate(t).Votes("poll", core.VoteOptions{Poll: core.Poll{Closes: time.Unix(1, 0)}})
+	votes := votes.New(newGate(t), "poll", votes.Options{Poll: votes.Poll{Closes: time.Unix(1, 0)}})
 	for name, change := range map[string]func(*ginmw.Rule){
 		"Who": func(r *ginmw.Rule) { r.Who = func(*keyfuncs.Request) (string, error) { panic("lost") } },
 		"Texts": func(r *ginmw.Rule) {

@@ -12,6 +12,9 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -25,7 +28,7 @@ func newGate(t *testing.T) *core.Engine {
 }
 
 // inPoll is a vote of everybody's own in the poll of the path.
-func inPoll(votes *core.Votes) ginmw.Rule {
+func inPoll(votes *votes.Guard) ginmw.Rule {
 	return ginmw.Rule{Guard: votes, Who: keyfuncs.Header("X-User"), What: keyfuncs.Param("poll"), Which: keyfuncs.Query("choice")}
 }
 
@@ -37,7 +40,7 @@ func post(h http.Handler, path, user string) *httptest.ResponseRecorder {
 	return w
 }
 
-func wantTally(t *testing.T, votes *core.Votes, want map[string]int64) {
+func wantTally(t *testing.T, votes *votes.Guard, want map[string]int64) {
 	t.Helper()
 	if tally, err := votes.Tally(t.Context(), "final"); err != nil || !maps.Equal(tally, want) {
 		t.Errorf("the tally is %v, %v, want %v", tally, err, want)
@@ -65,7 +68,7 @@ func TestAbortedHandlersCount(t *testing.T) {
 		}, 200, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			votes := newGate(t).Votes("poll", core.VoteOptions{})
+			votes := votes.New(newGate(t), "poll", votes.Options{})
 			engine := gin.New()
 			engine.POST("/polls/:poll/votes", ginmw.Gin(inPoll(votes)), c.handler)
 			if w := post(engine, "/polls/final/votes?choice=red", "ann"); w.Code != c.status {
@@ -82,7 +85,7 @@ func TestAbortedHandlersCount(t *testing.T) {
 
 // TestLaterMiddlewaresCount: a middleware behind the rules that aborts is how the request ended.
 func TestLaterMiddlewaresCount(t *testing.T) {
-	votes := newGate(t).Votes("poll", core.VoteOptions{})
+	votes := votes.New(newGate(t), "poll", votes.Options{})
 	engine := gin.New()
 	polls := engine.Group("/polls/:poll", ginmw.Gin(inPoll(votes)), func(c *gin.Context) {
 		if c.Query("captcha") == "" {
@@ -105,7 +108,7 @@ func TestRulesWithUseSeeUnmatchedRequests(t *testing.T) {
 	gate := newGate(t)
 	engine := gin.New()
 	engine.Use(ginmw.Gin(ginmw.Rule{
-		Guard: gate.SlidingWindow("site", core.PerHour(2)),
+		Guard: limit.NewSlidingWindow(gate, "site", limit.PerHour(2)),
 		Who:   keyfuncs.Header("X-User"),
 		What:  keyfuncs.FirstOf(keyfuncs.Route(), keyfuncs.Const("none")),
 	}))
@@ -122,8 +125,8 @@ func TestRulesWithUseSeeUnmatchedRequests(t *testing.T) {
 
 // TestCopiesOfTheContextHaveTheDecisions: a handler gives goroutines a copy.
 func TestCopiesOfTheContextHaveTheDecisions(t *testing.T) {
-	sale := newGate(t).Seckill("sale", core.SeckillOptions{})
-	if _, err := sale.Open(t.Context(), "ticket", core.Sale{Stock: 1}); err != nil {
+	sale := seckill.New(newGate(t), "sale", seckill.Options{})
+	if _, err := sale.Open(t.Context(), "ticket", seckill.Sale{Stock: 1}); err != nil {
 		t.Fatal(err)
 	}
 	buy := ginmw.Rule{Guard: sale, Who: keyfuncs.Header("X-User"), What: keyfuncs.Param("sku")}

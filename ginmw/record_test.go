@@ -9,7 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -35,7 +35,7 @@ func TestAnswersAreToldAgain(t *testing.T) {
 			ran := 0
 			engine := gin.New()
 			engine.POST("/", ginmw.Gin(ginmw.Rule{
-				Guard: newGate(t).Idempotency("once", core.IdempotencyOptions{MaxBody: 100}),
+				Guard: idempotency.New(newGate(t), "once", idempotency.Options{MaxBody: 100}),
 				Who:   keyfuncs.Const("ann"),
 				ID:    keyfuncs.IdempotencyKey(),
 			}), func(g *gin.Context) {

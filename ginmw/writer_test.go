@@ -11,7 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 )
 
@@ -34,7 +34,7 @@ func TestAnswersBeginInManyWays(t *testing.T) {
 		"nothing":            {func(*gin.Context) {}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			votes := newGate(t).Votes("poll", core.VoteOptions{})
+			votes := votes.New(newGate(t), "poll", votes.Options{})
 			ctx, goAway := context.WithCancel(t.Context())
 			engine := gin.New()
 			engine.POST("/polls/:poll/votes", ginmw.Gin(inPoll(votes)), func(g *gin.Context) {
@@ -55,7 +55,7 @@ func TestAnswersBeginInManyWays(t *testing.T) {
 
 // TestHandlersKeepTheirWriter: whatever gin's writer can do, it can still do behind rules that watch the answer.
 func TestHandlersKeepTheirWriter(t *testing.T) {
-	votes := newGate(t).Votes("poll", core.VoteOptions{})
+	votes := votes.New(newGate(t), "poll", votes.Options{})
 	engine := gin.New()
 	engine.POST("/polls/:poll/votes", ginmw.Gin(inPoll(votes)), func(c *gin.Context) {
 		if err := http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -29,14 +31,14 @@ func (c *counting) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // TestAFloodOfRefusalsIsCheap: 10,000 requests of one client cost the calls up to the ban, and one look a second from then on.
 func TestAFloodOfRefusalsIsCheap(t *testing.T) {
-	const requests, limit, refusals = 10_000, 5, 10
+	const requests, rate, refusals = 10_000, 5, 10
 	b := redistest.Mini(t)
 	client := &counting{Client: b.Client}
 	gate := core.New(client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second))
 	app := nethttpmw.HTTP(nethttpmw.Rule{
-		Guard: gate.SlidingWindow("site", core.PerHour(limit)),
+		Guard: limit.NewSlidingWindow(gate, "site", limit.PerHour(rate)),
 		Who:   keyfuncs.IP(),
-		Bans:  gate.Bans("bans", core.BanOptions{Refusals: refusals, Period: time.Hour, First: time.Hour}),
+		Bans:  bans.New(gate, "bans", bans.Options{Refusals: refusals, Period: time.Hour, First: time.Hour}),
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	if err := gate.Preload(t.Context()); err != nil {
 		t.Fatal(err)
@@ -51,12 +53,12 @@ func TestAFloodOfRefusalsIsCheap(t *testing.T) {
 		answers[w.Code]++
 	}
 	seconds := int64(time.Since(begun)/time.Second) + 1
-	if answers[http.StatusOK] != limit || answers[http.StatusTooManyRequests] != requests-limit {
+	if answers[http.StatusOK] != rate || answers[http.StatusTooManyRequests] != requests-rate {
 		t.Errorf("answers %v", answers)
 	}
 	// A check of the limit until it refuses, a strike for each refusal, a look at first; and in each second another look at most,
 	// or another check.
-	const least = limit + 1 + (refusals + 1) + 1
+	const least = rate + 1 + (refusals + 1) + 1
 	if sent, most := client.sent.Load(), least+seconds; sent > most || sent < least {
 		t.Errorf("%d requests in %d s cost %d calls, want at most %d", requests, seconds, sent, most)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -15,14 +16,14 @@ func BenchmarkHTTP(b *testing.B) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	for _, c := range []struct {
 		name   string
-		limits []core.Limit
+		limits []limit.Limit
 	}{
-		{"allowed", []core.Limit{core.PerSecond(1 << 30)}},
-		{"allowed by three limits", []core.Limit{core.PerSecond(1 << 30), core.PerMinute(1 << 30), core.PerDay(1 << 30)}},
-		{"refused", []core.Limit{core.PerDay(1)}},
+		{"allowed", []limit.Limit{limit.PerSecond(1 << 30)}},
+		{"allowed by three limits", []limit.Limit{limit.PerSecond(1 << 30), limit.PerMinute(1 << 30), limit.PerDay(1 << 30)}},
+		{"refused", []limit.Limit{limit.PerDay(1)}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			guard := core.NewMemory().FixedWindow("site", c.limits[0], c.limits[1:]...)
+			guard := limit.NewFixedWindow(core.NewMemory(), "site", c.limits[0], c.limits[1:]...)
 			app := nethttpmw.HTTP(nethttpmw.Rule{Guard: guard, Who: keyfuncs.IP()})(handler)
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			w := &blank{header: http.Header{}}

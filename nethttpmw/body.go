@@ -9,6 +9,8 @@ import (
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
 // Text is what a refusal says to people.
@@ -78,8 +80,8 @@ func (f *Refusal) problem(text Text) []byte {
 		Detail:   text.Detail,
 		Reason:   f.Reason,
 		Policies: f.policies(),
-		Choices:  core.Choices(f.Decision),
-		Amount:   core.Amount(f.Decision),
+		Choices:  votes.Choices(f.Decision),
+		Amount:   redpacket.Amount(f.Decision),
 	})
 	if err != nil {
 		body = []byte(`{}`) // strings and numbers can not fail to marshal

@@ -160,7 +160,7 @@ func (p *Passage) confirm(over bool) (failed *entry, err error) {
 				e.rest = d.Outcome.Incomplete
 			}
 			if err := e.rule.Guard.Settle(p.settling, d, true); err != nil {
-				e.again = outcomes && !errors.Is(err, core.ErrGone) && !errors.Is(err, core.ErrInvalidAttempt)
+				e.again = outcomes && !errors.Is(err, core.ErrGone) && !errors.Is(err, core.ErrInvalid)
 				return e, err
 			}
 			e.confirmed = true

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -15,8 +17,8 @@ import (
 // nearest to its end speaks.
 func ExampleHeaders() {
 	gate := core.NewMemory()
-	site := ratelimit.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(100)), Who: keyfuncs.IP()}
-	api := ratelimit.Rule{Guard: gate.SlidingWindow("api", core.PerSecond(10), core.PerDay(2)), Who: keyfuncs.IP()}
+	site := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
+	api := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "api", limit.PerSecond(10), limit.PerDay(2)), Who: keyfuncs.IP()}
 	app := ratelimit.HTTP(site, api)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for range 3 {
 		w := httptest.NewRecorder()
@@ -43,7 +45,7 @@ func ExampleHeaders_options() {
 	gate := core.NewMemory()
 	tenant := keyfuncs.Header("X-Tenant")
 	upload := ratelimit.Rule{
-		Guard: gate.TokenBucket("upload", core.PerHour(1_000_000)),
+		Guard: limit.NewTokenBucket(gate, "upload", limit.PerHour(1_000_000)),
 		Who:   tenant,
 		Cost:  func(r *keyfuncs.Request) (int64, error) { return r.ContentLength, nil },
 		Headers: ratelimit.Headers{
@@ -53,7 +55,7 @@ func ExampleHeaders_options() {
 		},
 	}
 	secret := ratelimit.Rule{
-		Guard:   gate.SlidingWindow("secret", core.PerDay(7)),
+		Guard:   limit.NewSlidingWindow(gate, "secret", limit.PerDay(7)),
 		Who:     tenant,
 		Headers: ratelimit.Headers{Hide: true},
 	}
@@ -80,7 +82,7 @@ func ExampleRule_texts() {
 		core.ReasonLimited: {Title: "Zu viele Anfragen", Detail: "Versuchen Sie es in %.0f Sekunden noch einmal.", Lang: "de"},
 	}
 	perIP := ratelimit.Rule{
-		Guard: core.NewMemory().SlidingWindow("site", core.PerMinute(1)),
+		Guard: limit.NewSlidingWindow(core.NewMemory(), "site", limit.PerMinute(1)),
 		Who:   keyfuncs.IP(),
 		Texts: func(r *http.Request, refusal *ratelimit.Refusal) ratelimit.Text {
 			if r.Header.Get("Accept-Language") != "de" { // an application has a matcher, such as that of golang.org/x/text/language
@@ -135,7 +137,7 @@ func ExampleRule_answer() {
 	rdb, stop := newRedis()
 	defer stop()
 	gate := core.New(rdb, core.WithDeadline(5*time.Second))
-	sale := gate.Seckill("sale", core.SeckillOptions{})
+	sale := seckill.New(gate, "sale", seckill.Options{})
 	buy := ratelimit.Rule{
 		Guard: sale,
 		Who:   keyfuncs.Query("user"),

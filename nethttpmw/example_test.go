@@ -13,6 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -33,11 +36,11 @@ func ExampleHTTP() {
 	rdb, stop := newRedis()
 	defer stop()
 	gate := core.New(rdb, core.WithDeadline(5*time.Second))
-	sale := gate.Seckill("sale", core.SeckillOptions{})
-	if _, err := sale.Open(context.Background(), "ticket", core.Sale{Stock: 1}); err != nil {
+	sale := seckill.New(gate, "sale", seckill.Options{})
+	if _, err := sale.Open(context.Background(), "ticket", seckill.Sale{Stock: 1}); err != nil {
 		panic(err)
 	}
-	perIP := ratelimit.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(2)), Who: keyfuncs.IP()}
+	perIP := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(2)), Who: keyfuncs.IP()}
 	buy := ratelimit.Rule{Guard: sale, Who: keyfuncs.Query("user"), What: keyfuncs.Param("sku")}
 
 	order := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,8 +69,8 @@ func ExampleTake() {
 	defer stop()
 	ctx := context.Background()
 	gate := core.New(rdb, core.WithDeadline(5*time.Second))
-	sale := gate.Seckill("sale", core.SeckillOptions{})
-	if _, err := sale.Open(ctx, "ticket", core.Sale{Stock: 10, Hold: 15 * time.Minute}); err != nil {
+	sale := seckill.New(gate, "sale", seckill.Options{})
+	if _, err := sale.Open(ctx, "ticket", seckill.Sale{Stock: 10, Hold: 15 * time.Minute}); err != nil {
 		panic(err)
 	}
 	buy := ratelimit.Rule{Guard: sale, Who: keyfuncs.Query("user"), What: keyfuncs.Param("sku")}
@@ -100,7 +103,7 @@ func ExampleRule_failedLogins() {
 	defer stop()
 	gate := core.New(rdb, core.WithDeadline(5*time.Second))
 	guesses := ratelimit.Rule{
-		Guard:  gate.SlidingWindow("guesses", core.PerHour(2)),
+		Guard:  limit.NewSlidingWindow(gate, "guesses", limit.PerHour(2)),
 		Who:    keyfuncs.Query("user"),
 		Failed: func(status int) bool { return status != http.StatusUnauthorized },
 	}
@@ -131,9 +134,9 @@ func ExampleRule_bansAndLists() {
 	gate := core.New(rdb, core.WithDeadline(5*time.Second))
 	address := keyfuncs.IP(keyfuncs.IPv6Prefix(128)) // lists may have single addresses in them
 	nuisances := keyfuncs.NewList(address, "198.51.100.0/24")
-	bans := gate.Bans("bans", core.BanOptions{Refusals: 2, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour})
+	bans := bans.New(gate, "bans", bans.Options{Refusals: 2, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour})
 	perIP := ratelimit.Rule{
-		Guard: gate.SlidingWindow("api", core.PerMinute(1)),
+		Guard: limit.NewSlidingWindow(gate, "api", limit.PerMinute(1)),
 		Who:   keyfuncs.IP(),
 		Deny:  nuisances,
 		Allow: keyfuncs.NewList(address, "192.0.2.0/24", "2001:db8:1:2::5"),

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -169,11 +170,11 @@ func TestPoliciesAreNamedApart(t *testing.T) {
 		gate := core.NewMemory()
 		var rules []nethttpmw.Rule
 		for i := range rapid.IntRange(1, 3).Draw(t, "guards") {
-			var limits []core.Limit
+			var limits []limit.Limit
 			for _, window := range rapid.SliceOfNDistinct(rapid.SampledFrom(windows), 1, 3, rapid.ID[time.Duration]).Draw(t, "windows") {
-				limits = append(limits, core.Per(rapid.Int64Range(1, 4).Draw(t, "max"), window))
+				limits = append(limits, limit.Per(rapid.Int64Range(1, 4).Draw(t, "max"), window))
 			}
-			rules = append(rules, ruleOf(gate.FixedWindow(fmt.Sprintf("g%d", i), limits[0], limits[1:]...)))
+			rules = append(rules, ruleOf(limit.NewFixedWindow(gate, fmt.Sprintf("g%d", i), limits[0], limits[1:]...)))
 		}
 		app := nethttpmw.HTTP(rules...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		for range 6 {
@@ -212,9 +213,9 @@ func TestPoliciesAreNamedApart(t *testing.T) {
 // place of what was there.
 func TestFieldsOfOuterMiddlewaresGetThroughTimeoutHandler(t *testing.T) {
 	gate := core.NewMemory()
-	outer := ruleOf(gate.TokenBucket("outer", core.PerHour(9)))
+	outer := ruleOf(limit.NewTokenBucket(gate, "outer", limit.PerHour(9)))
 	outer.Headers.Legacy = true
-	inner := ruleOf(gate.TokenBucket("inner", core.PerHour(2)))
+	inner := ruleOf(limit.NewTokenBucket(gate, "inner", limit.PerHour(2)))
 	app := nethttpmw.HTTP(outer)(http.TimeoutHandler(nethttpmw.HTTP(inner)(http.HandlerFunc(
 		func(http.ResponseWriter, *http.Request) {})), time.Hour, ""))
 	for i, want := range []string{
@@ -236,7 +237,7 @@ func TestFieldsOfOuterMiddlewaresGetThroughTimeoutHandler(t *testing.T) {
 
 // TestInformationalAnswersGoBeforeTheFields: the final answer has the fields, whatever came before it.
 func TestInformationalAnswersGoBeforeTheFields(t *testing.T) {
-	srv := httptest.NewServer(nethttpmw.HTTP(ruleOf(core.NewMemory().TokenBucket("site", core.PerHour(9))))(http.HandlerFunc(
+	srv := httptest.NewServer(nethttpmw.HTTP(ruleOf(limit.NewTokenBucket(core.NewMemory(), "site", limit.PerHour(9))))(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusEarlyHints)
 			w.WriteHeader(http.StatusNoContent)
@@ -250,7 +251,7 @@ func TestInformationalAnswersGoBeforeTheFields(t *testing.T) {
 
 // TestHandlersMayChangeTheFields: what a handler does to its header is no other request's.
 func TestHandlersMayChangeTheFields(t *testing.T) {
-	app := nethttpmw.HTTP(ruleOf(core.NewMemory().TokenBucket("site", core.PerHour(9))))(http.HandlerFunc(
+	app := nethttpmw.HTTP(ruleOf(limit.NewTokenBucket(core.NewMemory(), "site", limit.PerHour(9))))(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			for name := range w.Header() {
 				w.Header().Add(name, "more")
@@ -285,7 +286,7 @@ func TestGuardsSayTheirUnit(t *testing.T) {
 
 // TestPartitionKeysAreBytes: see RFC 9651, section 3.3.5.
 func TestPartitionKeysAreBytes(t *testing.T) {
-	rule := ruleOf(core.NewMemory().TokenBucket("site", core.PerHour(9)))
+	rule := ruleOf(limit.NewTokenBucket(core.NewMemory(), "site", limit.PerHour(9)))
 	rule.Headers.PartitionKey = keyfuncs.Const("ann\r\nSet-Cookie: a=b")
 	w := httptest.NewRecorder()
 	nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, blankRequest())

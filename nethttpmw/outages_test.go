@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -39,13 +41,13 @@ func TestPoliciesInEveryOutage(t *testing.T) {
 			done := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 			mux := http.NewServeMux()
 			for path, policy := range map[string]core.Outage{
-				"/closed": core.OutageClosed, "/open": core.OutageOpen, "/local": core.OutageLocal,
+				"/closed": core.FailClosed, "/open": core.FailOpen, "/local": core.FailLocal,
 			} {
 				mux.Handle(path, nethttpmw.HTTP(nethttpmw.Rule{
-					Guard: e.SlidingWindow(path[1:], core.PerHour(3)), Who: keyfuncs.Query("who"), OnOutage: policy,
+					Guard: limit.NewSlidingWindow(e, path[1:], limit.PerHour(3)), Who: keyfuncs.Query("who"), OnOutage: policy,
 				})(done))
 			}
-			sale := e.Seckill("sale", core.SeckillOptions{})
+			sale := seckill.New(e, "sale", seckill.Options{})
 			paying, paid := make(chan struct{}), make(chan struct{})
 			mux.Handle("/buy", nethttpmw.HTTP(nethttpmw.Rule{Guard: sale, Who: keyfuncs.Query("who"), What: keyfuncs.Const("tv")})(
 				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -69,7 +71,7 @@ func TestPoliciesInEveryOutage(t *testing.T) {
 				redistest.Eventually(t, 20*time.Second, func() bool { return send("/closed?who="+rand.Text()).Code == http.StatusOK }, what)
 			}
 			decides("Redis is asked")
-			if _, err := sale.Open(t.Context(), "tv", core.Sale{Stock: 5}); err != nil {
+			if _, err := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 5}); err != nil {
 				t.Fatal(err)
 			}
 			bought := make(chan int)
@@ -96,7 +98,7 @@ func TestPoliciesInEveryOutage(t *testing.T) {
 			if kind == "stopped" { // and has lost the sale: the test's servers do not persist
 				return
 			}
-			var status core.SaleStatus
+			var status seckill.Status
 			redistest.Eventually(t, 40*time.Second, func() (free bool) {
 				status, _ = sale.Status(t.Context(), "tv")
 				return status.Held == 0 && status.Left+status.Sold == 5

@@ -140,15 +140,15 @@ func (r *Rule) decide(ctx context.Context, req *keyfuncs.Request, place *core.Pl
 	if err == nil {
 		d, err = r.Guard.Check(ctx, a)
 	}
-	local := err != nil && !errors.Is(err, core.ErrInvalidAttempt) && r.outage() == core.OutageLocal
+	local := err != nil && !errors.Is(err, core.ErrInvalid) && r.outage() == core.FailLocal
 	if local {
 		d, err = r.Guard.(core.LocalGuard).CheckLocal(ctx, a) // NewPipeline has seen that it is one
 	}
 	d.Guard = r.Guard.Name() // whatever a guard of the application's own says
 	switch {
-	case errors.Is(err, core.ErrInvalidAttempt):
+	case errors.Is(err, core.ErrInvalid):
 		return d, refuse(ReasonInvalid, d)
-	case err != nil && r.outage() == core.OutageOpen:
+	case err != nil && r.outage() == core.FailOpen:
 		return core.Decision{}, nil
 	case err != nil:
 		return d, refuse(ReasonUnavailable, d)
@@ -165,7 +165,7 @@ func (r *Rule) decide(ctx context.Context, req *keyfuncs.Request, place *core.Pl
 func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
 	reason := ReasonUnavailable
 	switch {
-	case errors.Is(err, core.ErrInvalidAttempt):
+	case errors.Is(err, core.ErrInvalid):
 		reason = ReasonInvalid
 	case errors.Is(err, keyfuncs.ErrMissing), errors.Is(err, keyfuncs.ErrRequired):
 		reason = ReasonNoKey

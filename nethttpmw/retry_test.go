@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -30,8 +32,8 @@ func TestTheTryThatSucceedsCounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := redistest.Mini(t)
 			gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second))
-			votes, sale := gate.Votes("vote", core.VoteOptions{}), gate.Seckill("sale", core.SeckillOptions{})
-			if _, err := sale.Open(t.Context(), "t1", core.Sale{Stock: 1}); err != nil {
+			votes, sale := votes.New(gate, "vote", votes.Options{}), seckill.New(gate, "sale", seckill.Options{})
+			if _, err := sale.Open(t.Context(), "t1", seckill.Sale{Stock: 1}); err != nil {
 				t.Fatal(err)
 			}
 			vote, buy := ruleOf(votes), ruleOf(sale)

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -14,8 +15,8 @@ import (
 func ExampleRollout() {
 	gate := core.NewMemory()
 	try := nethttpmw.Shadow()
-	tighter := nethttpmw.Rule{Guard: gate.SlidingWindow("tighter", core.PerMinute(3)), Who: keyfuncs.IP(), Rollout: try}
-	inForce := nethttpmw.Rule{Guard: gate.SlidingWindow("in-force", core.PerMinute(100)), Who: keyfuncs.IP()}
+	tighter := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "tighter", limit.PerMinute(3)), Who: keyfuncs.IP(), Rollout: try}
+	inForce := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "in-force", limit.PerMinute(100)), Who: keyfuncs.IP()}
 	page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	app := nethttpmw.HTTP(tighter, inForce)(page)
 

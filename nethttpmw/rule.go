@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -45,7 +46,7 @@ type Rule struct {
 	// One Bans may serve several rules, whose Who should be the same: then their refusals count together, and a ban holds on all of
 	// their routes. When Redis can not be asked about bans, the rule goes on without; the engine's observer hears of it. Nil:
 	// nobody is banned.
-	Bans *core.Bans
+	Bans *bans.Guard
 
 	// Rollout says for whom the rule is on, while it is brought in or tried in the shadow. Nil: it is enforced for all.
 	Rollout *Rollout
@@ -112,7 +113,7 @@ func (r *Rule) check() error {
 	if r.Headers.Hide && r.Headers.Legacy {
 		return errors.New("has Headers that Hide its figures and show them to Legacy clients: leave one of them out")
 	}
-	if _, ok := r.Guard.(core.LocalGuard); r.outage() == core.OutageLocal && !ok {
+	if _, ok := r.Guard.(core.LocalGuard); r.outage() == core.FailLocal && !ok {
 		return errors.New("has OnOutage: OutageLocal, and a guard that can not decide inside one process: use OutageClosed")
 	}
 	return nil
@@ -180,10 +181,10 @@ func (r *Rule) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 	}
 	if r.Cost != nil {
 		if a.Cost, err = r.Cost(req); err != nil {
-			return a, fmt.Errorf("cost: %w: %w", core.ErrInvalidAttempt, err)
+			return a, fmt.Errorf("cost: %w: %w", core.ErrInvalid, err)
 		}
 		if a.Cost < 1 {
-			return a, fmt.Errorf("%w: cost %d is less than 1", core.ErrInvalidAttempt, a.Cost)
+			return a, fmt.Errorf("%w: cost %d is less than 1", core.ErrInvalid, a.Cost)
 		}
 	}
 	if a.Origin, err = text("origin", r.Origin, req); err != nil && !errors.Is(err, keyfuncs.ErrMissing) {
@@ -226,7 +227,7 @@ func (r *Rule) settles() bool {
 }
 
 func (r *Rule) outage() core.Outage {
-	if r.OnOutage == core.OutageDefault {
+	if r.OnOutage == core.FailDefault {
 		return r.Guard.Traits().Outage
 	}
 	return r.OnOutage

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -47,7 +49,7 @@ func TestSettlingIsTriedAgain(t *testing.T) {
 		{"after a failover", 3, fmt.Errorf("confirm: %w", core.ErrUnconfirmed), 4, 4},
 		{"never", 1000, down, 300, 320},
 		{"the reservation is gone", 1000, fmt.Errorf("settle: %w", core.ErrGone), 1, 1},
-		{"the decision makes no sense", 1000, fmt.Errorf("settle: %w", core.ErrInvalidAttempt), 1, 1},
+		{"the decision makes no sense", 1000, fmt.Errorf("settle: %w", core.ErrInvalid), 1, 1},
 	} {
 		for status, ok := range map[int]bool{http.StatusOK: true, http.StatusNotFound: false} {
 			synctest.Test(t, func(t *testing.T) {
@@ -267,10 +269,10 @@ func blip(t *testing.T, rule func(*core.Engine) nethttpmw.Rule, handler http.Han
 
 // TestSalesAreNotPromisedDuringABlip: the client is told to ask again, so the unit goes back, and is there when he does.
 func TestSalesAreNotPromisedDuringABlip(t *testing.T) {
-	var sale *core.Seckill
+	var sale *seckill.Guard
 	ask, _ := blip(t, func(gate *core.Engine) nethttpmw.Rule {
-		sale = gate.Seckill("sale", core.SeckillOptions{})
-		if _, err := sale.Open(t.Context(), "t1", core.Sale{Stock: 1}); err != nil {
+		sale = seckill.New(gate, "sale", seckill.Options{})
+		if _, err := sale.Open(t.Context(), "t1", seckill.Sale{Stock: 1}); err != nil {
 			t.Fatal(err)
 		}
 		return ruleOf(sale)
@@ -301,7 +303,7 @@ func TestOutcomesSurviveABlip(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ask, ran := blip(t, func(gate *core.Engine) nethttpmw.Rule {
-				return keeping(gate.Idempotency("once", core.IdempotencyOptions{MaxBody: 10}))
+				return keeping(idempotency.New(gate, "once", idempotency.Options{MaxBody: 10}))
 			}, c.handler)
 			w := ask()
 			if w.Code != c.status || w.Body.String() != c.body || *ran != 1 || w.Header().Get("Location") != "/orders/1" {

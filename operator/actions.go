@@ -7,6 +7,13 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/quota"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -86,19 +93,19 @@ func targetsOf(o Options) []*target {
 
 func kindOf(g core.Guard) string {
 	switch g.(type) {
-	case *core.SlidingWindow, *core.FixedWindow, *core.TokenBucket:
+	case *limit.SlidingWindow, *limit.FixedWindow, *limit.TokenBucket:
 		return "limit"
-	case *core.Bans:
+	case *bans.Guard:
 		return "bans"
-	case *core.Votes:
+	case *votes.Guard:
 		return "votes"
-	case *core.Quota:
+	case *quota.Guard:
 		return "quota"
-	case *core.Seckill:
+	case *seckill.Guard:
 		return "sale"
-	case *core.RedPacket:
+	case *redpacket.Guard:
 		return "red packet"
-	case *core.Idempotency:
+	case *idempotency.Guard:
 		return "idempotency"
 	}
 	return "guard"
@@ -127,7 +134,7 @@ func actionsOf(g core.Guard) []action {
 		}, "*actor", "resource")
 	}
 	switch g := g.(type) {
-	case *core.Bans:
+	case *bans.Guard:
 		look("status", func(ctx context.Context, in input) (any, error) {
 			s, err := g.Status(ctx, in.attempt())
 			return map[string]any{"banned_for": s.Left.String(), "level": s.Level, "strikes": s.Strikes}, err
@@ -136,24 +143,24 @@ func actionsOf(g core.Guard) []action {
 			return done, g.Ban(ctx, in.attempt(), in.duration("length"))
 		}, "*actor", "*length")
 		change("unban", func(ctx context.Context, in input) (any, error) { return done, g.Unban(ctx, in.attempt()) }, "*actor")
-	case *core.Votes:
+	case *votes.Guard:
 		look("tally", func(ctx context.Context, in input) (any, error) { return g.Tally(ctx, in.text("poll")) }, "*poll")
 		look("top", func(ctx context.Context, in input) (any, error) {
 			return g.Top(ctx, in.text("poll"), int(in.number("choices")))
 		}, "*poll", "*choices")
-		look("recount", func(ctx context.Context, in input) (any, error) { return g.Recount(ctx, in.text("poll")) }, "*poll")
+		look("recount", func(ctx context.Context, in input) (any, error) { return g.Verify(ctx, in.text("poll")) }, "*poll")
 		look("find-votes", func(ctx context.Context, in input) (any, error) { return voidVotes(ctx, g, in, true) }, "*poll", "voter", "origin")
 		change("void-votes", func(ctx context.Context, in input) (any, error) { return voidVotes(ctx, g, in, false) },
 			"*poll", "voter", "origin")
 		change("repair", func(ctx context.Context, in input) (any, error) { return g.Repair(ctx, in.text("poll")) }, "*poll")
-	case *core.Quota:
+	case *quota.Guard:
 		look("used", func(ctx context.Context, in input) (any, error) {
 			items, left, err := g.Used(ctx, in.attempt())
 			return map[string]any{"items": items, "remaining": left}, err
 		}, "*actor", "resource")
-	case *core.Seckill:
+	case *seckill.Guard:
 		look("status", func(ctx context.Context, in input) (any, error) { return g.Status(ctx, in.text("item")) }, "*item")
-		look("reconcile", func(ctx context.Context, in input) (any, error) { return g.Reconcile(ctx, in.text("item")) }, "*item")
+		look("reconcile", func(ctx context.Context, in input) (any, error) { return g.Verify(ctx, in.text("item")) }, "*item")
 		change("restock", func(ctx context.Context, in input) (any, error) {
 			return g.Restock(ctx, in.text("item"), in.text("id"), in.number("units"))
 		}, "*item", "*id", "*units")
@@ -162,15 +169,15 @@ func actionsOf(g core.Guard) []action {
 			return map[string]int{"swept": n}, err
 		}, "*item")
 		change("close", func(ctx context.Context, in input) (any, error) { return done, g.Close(ctx, in.text("item")) }, "*item")
-	case *core.RedPacket:
-		look("audit", func(ctx context.Context, in input) (any, error) { return g.Audit(ctx, in.text("packet")) }, "*packet")
+	case *redpacket.Guard:
+		look("audit", func(ctx context.Context, in input) (any, error) { return g.Verify(ctx, in.text("packet")) }, "*packet")
 		change("refund", func(ctx context.Context, in input) (any, error) {
 			amount, err := g.Refund(ctx, in.text("packet"))
 			return map[string]int64{"amount": amount}, err
 		}, "*packet")
 	}
 	switch g := g.(type) {
-	case *core.Idempotency:
+	case *idempotency.Guard:
 		change("reset", func(ctx context.Context, in input) (any, error) {
 			a := in.attempt()
 			a.ID = in.text("id")
@@ -189,13 +196,13 @@ func actionsOf(g core.Guard) []action {
 
 // voidVotes voids the votes of a voter, or those that came from one origin, or both: those that a voter has sent from there. Their
 // voters can not vote again. A dry run says how many there are.
-func voidVotes(ctx context.Context, g *core.Votes, in input, dry bool) (any, error) {
+func voidVotes(ctx context.Context, g *votes.Guard, in input, dry bool) (any, error) {
 	voter, origin := in.text("voter"), in.text("origin")
 	if voter == "" && origin == "" {
-		return nil, fmt.Errorf("%w: name a voter or an origin, or all votes of the poll would be meant", core.ErrInvalidAttempt)
+		return nil, fmt.Errorf("%w: name a voter or an origin, or all votes of the poll would be meant", core.ErrInvalid)
 	}
-	return g.Void(ctx, in.text("poll"), core.VoidOptions{
-		Match: func(e core.VoteEvent) bool {
+	return g.Void(ctx, in.text("poll"), votes.VoidOptions{
+		Match: func(e votes.Event) bool {
 			return (voter == "" || e.Voter == voter) && (origin == "" || e.Origin == origin)
 		},
 		DryRun: dry,
@@ -207,7 +214,7 @@ func rolloutActions(r *nethttpmw.Rollout) []action {
 		{Name: "rollout", run: func(context.Context, input) (any, error) { return r.Report(), nil }},
 		{Name: "set-rollout", Fields: []string{"*enabled", "*enforced"}, changes: true, run: func(_ context.Context, in input) (any, error) {
 			if err := r.Set(in.percent("enabled"), in.percent("enforced")); err != nil {
-				return nil, fmt.Errorf("%w: %w", core.ErrInvalidAttempt, err)
+				return nil, fmt.Errorf("%w: %w", core.ErrInvalid, err)
 			}
 			return r.Report(), nil
 		}},

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
@@ -15,7 +16,7 @@ import (
 // The operator's pages behind the application's login. Support may look; only administrators may change something.
 func Example() {
 	gate := core.NewMemory()
-	perIP := nethttpmw.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(100)), Who: keyfuncs.IP()}
+	perIP := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
 
 	ops := operator.New(operator.Options{
 		Rules: []nethttpmw.Rule{perIP},

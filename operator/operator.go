@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -182,11 +185,11 @@ func (h *handler) authorize(w http.ResponseWriter, r *http.Request, a Action) (o
 // explain says what an operator is told of an error. What he can not mend goes to the log only.
 func explain(err error) (status int, detail string) {
 	switch {
-	case errors.Is(err, core.ErrInvalidAttempt):
+	case errors.Is(err, core.ErrInvalid):
 		return http.StatusBadRequest, err.Error()
-	case errors.Is(err, core.ErrNoSale), errors.Is(err, core.ErrNoPacket), errors.Is(err, core.ErrNoPoll):
+	case errors.Is(err, seckill.ErrNoSale), errors.Is(err, redpacket.ErrNoPacket), errors.Is(err, votes.ErrNoPoll):
 		return http.StatusNotFound, err.Error()
-	case errors.Is(err, core.ErrTooFewLeft), errors.Is(err, core.ErrPacketOpen), errors.Is(err, core.ErrNoAudit):
+	case errors.Is(err, seckill.ErrTooFewLeft), errors.Is(err, redpacket.ErrPacketOpen), errors.Is(err, votes.ErrNoAudit):
 		return http.StatusConflict, err.Error()
 	}
 	return http.StatusServiceUnavailable, "This could not be done, or nobody knows: the log says why. Asking again is safe."

@@ -15,6 +15,14 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/quota"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -27,13 +35,13 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 type desk struct {
 	*testing.T
 	http.Handler
-	limit   *core.SlidingWindow
-	bans    *core.Bans
-	votes   *core.Votes
-	quota   *core.Quota
-	sale    *core.Seckill
-	packet  *core.RedPacket
-	once    *core.Idempotency
+	limit   *limit.SlidingWindow
+	bans    *bans.Guard
+	votes   *votes.Guard
+	quota   *quota.Guard
+	sale    *seckill.Guard
+	packet  *redpacket.Guard
+	once    *idempotency.Guard
 	rollout *nethttpmw.Rollout
 
 	mu     sync.Mutex
@@ -47,13 +55,13 @@ func newDesk(t *testing.T, b redistest.Backend) *desk {
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second), core.WithObserver(ignore{}))
 	d := &desk{
 		T:       t,
-		limit:   gate.SlidingWindow("limit", core.PerHour(2)),
-		bans:    gate.Bans("bans", core.BanOptions{}),
-		votes:   gate.Votes("vote", core.VoteOptions{Audit: true}),
-		quota:   gate.Quota("quota", core.QuotaOptions{Items: 3, Period: core.Daily(time.UTC)}),
-		sale:    gate.Seckill("sale", core.SeckillOptions{}),
-		packet:  gate.RedPacket("packet", core.RedPacketOptions{}),
-		once:    gate.Idempotency("once", core.IdempotencyOptions{}),
+		limit:   limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),
+		bans:    bans.New(gate, "bans", bans.Options{}),
+		votes:   votes.New(gate, "vote", votes.Options{Audit: true}),
+		quota:   quota.New(gate, "quota", quota.Options{Items: 3, Period: period.Daily(time.UTC)}),
+		sale:    seckill.New(gate, "sale", seckill.Options{}),
+		packet:  redpacket.New(gate, "packet", redpacket.Options{}),
+		once:    idempotency.New(gate, "once", idempotency.Options{}),
 		rollout: new(nethttpmw.Rollout),
 	}
 	d.Handler = operator.New(operator.Options{
@@ -195,7 +203,7 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 		d.want(post("/quota/reset", "actor=ann"), 200, `{"done":true}`)
 		d.want(get("/quota/used", "actor=ann"), 200, "")
 
-		must[bool](t)(d.sale.Open(ctx, "tv", core.Sale{Stock: 5}))
+		must[bool](t)(d.sale.Open(ctx, "tv", seckill.Sale{Stock: 5}))
 		decided(d.sale.Check(ctx, core.Attempt{Actor: "ann", Resource: "tv"}))
 		d.wantStatus("/sale/status", 5, 4, 1)
 		for range 2 { // once for each operation ID
@@ -209,7 +217,7 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 			t.Errorf("reconcile: %d %s", w.Code, w.Body)
 		}
 
-		must[bool](t)(d.packet.Create(ctx, "party", core.Packet{Total: 10, Shares: 2, Expires: time.Now().Add(time.Hour)}))
+		must[bool](t)(d.packet.Create(ctx, "party", redpacket.Packet{Total: 10, Shares: 2, Expires: time.Now().Add(time.Hour)}))
 		if w := d.send(get("/packet/audit", "packet=party")); w.Code != 200 || !strings.Contains(w.Body.String(), `"grabbed":{}`) {
 			t.Errorf("audit: %d %s", w.Code, w.Body)
 		}
@@ -241,7 +249,7 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 
 func (d *desk) wantStatus(path string, stock, left, held int64) {
 	d.Helper()
-	var s core.SaleStatus
+	var s seckill.Status
 	w := d.send(get(path, "item=tv"))
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || s.Stock != stock || s.Left != left || s.Held != held {
 		d.Errorf("%s: %s (%v), want %d, %d, %d", path, w.Body, err, stock, left, held)
@@ -264,8 +272,8 @@ func TestOperatorRecordsEachChange(t *testing.T) {
 	var got []half
 	for _, e := range d.events {
 		err := e.Err
-		if errors.Is(err, core.ErrNoSale) {
-			err = core.ErrNoSale
+		if errors.Is(err, seckill.ErrNoSale) {
+			err = seckill.ErrNoSale
 		}
 		got = append(got, half{e.Operator, e.Action.Guard, e.Action.Name, e.Action.Fields["actor"] + e.Action.Fields["item"],
 			e.Action.Changes, e.Done, err})
@@ -277,7 +285,7 @@ func TestOperatorRecordsEachChange(t *testing.T) {
 		{"eve", "limit", "reset", "ann", true, false, nil},
 		{"eve", "limit", "reset", "ann", true, true, nil},
 		{"eve", "sale", "restock", "tv", true, false, nil},
-		{"eve", "sale", "restock", "tv", true, true, core.ErrNoSale},
+		{"eve", "sale", "restock", "tv", true, true, seckill.ErrNoSale},
 	}; !slices.Equal(got, want) {
 		t.Errorf("recorded\n%+v, want\n%+v", got, want)
 	}
@@ -457,7 +465,7 @@ func TestOperatorWithoutRedis(t *testing.T) {
 
 func TestOperatorSetUpMistakes(t *testing.T) {
 	gate, other := core.NewMemory(), core.NewMemory()
-	limit, twin := gate.SlidingWindow("limit", core.PerHour(2)), other.SlidingWindow("limit", core.PerHour(2))
+	limit, twin := limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)), limit.NewSlidingWindow(other, "limit", limit.PerHour(2))
 	anybody := func(*http.Request, operator.Action) (string, error) { return "", nil }
 	rule := func(r *nethttpmw.Rollout) nethttpmw.Rule {
 		return nethttpmw.Rule{Guard: limit, Who: keyfuncs.IP(), Rollout: r}

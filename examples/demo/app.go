@@ -10,6 +10,9 @@ import (
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -34,36 +37,36 @@ type (
 		Tally map[string]int64 `json:"tally"`
 	}
 	orderAnswer struct {
-		Item        string     `json:"item"`
-		User        string     `json:"user"`
-		Reservation string     `json:"reservation"`
-		State       core.State `json:"state"`
+		Item        string        `json:"item"`
+		User        string        `json:"user"`
+		Reservation string        `json:"reservation"`
+		State       seckill.State `json:"state"`
 	}
 	saleAnswer struct {
 		Item string `json:"item"`
-		core.SaleStatus
+		seckill.Status
 	}
 )
 
 // app is one poll, one sale and a page that says hello.
 type app struct {
-	votes *core.Votes
-	sale  *core.Seckill
+	votes *votes.Guard
+	sale  *seckill.Guard
 	mux   *http.ServeMux
 }
 
 // newApp makes the guards, the rules and the routes. It does not talk to Redis; open does.
-func newApp(gate *core.Engine, perIP core.Limit) *app {
+func newApp(gate *core.Engine, perIP limit.Limit) *app {
 	a := &app{
-		votes: gate.Votes("poll", core.VoteOptions{Find: findPoll}),
-		sale:  gate.Seckill("sale", core.SeckillOptions{}),
+		votes: votes.New(gate, "poll", votes.Options{Find: findPoll}),
+		sale:  seckill.New(gate, "sale", seckill.Options{}),
 		mux:   http.NewServeMux(),
 	}
 
 	// By the address that opened the connection: no header can change it. This guard is on one route only, so nothing
 	// else counts against its limit.
 	hello := nethttpmw.HTTP(nethttpmw.Rule{
-		Guard: gate.SlidingWindow("hello", perIP),
+		Guard: limit.NewSlidingWindow(gate, "hello", perIP),
 		Who:   keyfuncs.IP(),
 	})
 	// One vote for each user in each poll, whatever the choice.
@@ -93,7 +96,7 @@ func newApp(gate *core.Engine, perIP core.Limit) *app {
 
 // open puts the tickets on sale, and reports whether it did: a sale that exists stays as it is. A poll needs no opening.
 func (a *app) open(ctx context.Context) (bool, error) {
-	return a.sale.Open(ctx, item, core.Sale{Stock: stock, PerBuyer: 1})
+	return a.sale.Open(ctx, item, seckill.Sale{Stock: stock, PerBuyer: 1})
 }
 
 func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -101,11 +104,11 @@ func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-func findPoll(_ context.Context, name string) (core.Poll, error) {
+func findPoll(_ context.Context, name string) (votes.Poll, error) {
 	if name != poll {
-		return core.Poll{}, core.ErrNoPoll
+		return votes.Poll{}, votes.ErrNoPoll
 	}
-	return core.Poll{Choices: choices}, nil
+	return votes.Poll{Choices: choices}, nil
 }
 
 // withUser is where an application's login goes. FOR THE DEMO ONLY it believes any name that a client gives: whoever can
@@ -138,7 +141,7 @@ func (a *app) order(w http.ResponseWriter, r *http.Request) {
 	if d.Replayed {
 		w.Header().Set("Idempotent-Replayed", "true")
 	}
-	reply(w, http.StatusCreated, orderAnswer{d.Attempt.Resource, d.Attempt.Actor, d.Attempt.ID, core.StateSold})
+	reply(w, http.StatusCreated, orderAnswer{d.Attempt.Resource, d.Attempt.Actor, d.Attempt.ID, seckill.StateSold})
 }
 
 func (a *app) tally(w http.ResponseWriter, r *http.Request) {
@@ -172,7 +175,7 @@ func (a *app) page(w http.ResponseWriter, r *http.Request) {
 	}
 	var data struct {
 		Tally []count
-		Sale  core.SaleStatus
+		Sale  seckill.Status
 	}
 	tally, err := a.votes.Tally(r.Context(), poll)
 	if err == nil {

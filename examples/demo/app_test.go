@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -25,7 +26,7 @@ func each(t *testing.T, f func(t *testing.T, b redistest.Backend)) {
 }
 
 // start makes the demo on a backend and opens its sale.
-func start(t *testing.T, b redistest.Backend, perIP core.Limit, options ...core.Option) *app {
+func start(t *testing.T, b redistest.Backend, perIP limit.Limit, options ...core.Option) *app {
 	t.Helper()
 	// A test machine may be busy; the deadline is not what is tested here.
 	options = append(options, core.WithPrefix(b.Prefix), core.WithDeadline(30*time.Second))
@@ -80,7 +81,7 @@ func TestThe101stRequestInAMinuteWaits(t *testing.T) {
 	begin := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	now := begin
 	b.Mini.SetTime(now)
-	a := start(t, b, core.PerMinute(100), core.WithRefusalMemory(0)) // only the server's clock is moved
+	a := start(t, b, limit.PerMinute(100), core.WithRefusalMemory(0)) // only the server's clock is moved
 	for range 100 {
 		want(t, send(a, "GET", "/hello"), 200, "hello")
 		now = now.Add(100 * time.Millisecond)
@@ -101,7 +102,7 @@ func TestThe101stRequestInAMinuteWaits(t *testing.T) {
 }
 
 func TestThe101stRequestInAMinuteWaitsOnARealServer(t *testing.T) {
-	a := start(t, redistest.Single(t), core.PerMinute(100))
+	a := start(t, redistest.Single(t), limit.PerMinute(100))
 	for range 100 {
 		want(t, send(a, "GET", "/hello"), 200, "hello")
 	}
@@ -114,7 +115,7 @@ func TestThe101stRequestInAMinuteWaitsOnARealServer(t *testing.T) {
 
 func TestOneMoreRequestPassesAfterTheWindow(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
-		a := start(t, b, core.Per(3, 400*time.Millisecond))
+		a := start(t, b, limit.Per(3, 400*time.Millisecond))
 		refused := send(a, "GET", "/hello")
 		for i := 0; refused.Code == 200 && i < 1000; i++ { // a machine that stalls may need more than 4
 			refused = send(a, "GET", "/hello")
@@ -130,7 +131,7 @@ func TestOneMoreRequestPassesAfterTheWindow(t *testing.T) {
 }
 
 func TestOnlyHelloCountsAgainstTheLimit(t *testing.T) {
-	a := start(t, redistest.Mini(t), core.PerMinute(1))
+	a := start(t, redistest.Mini(t), limit.PerMinute(1))
 	for range 3 {
 		want(t, send(a, "GET", "/"), 200, "")
 		want(t, send(a, "GET", "/polls/final"), 200, "")
@@ -143,7 +144,7 @@ func TestOnlyHelloCountsAgainstTheLimit(t *testing.T) {
 }
 
 func TestTheAddressIsThePeers(t *testing.T) {
-	a := start(t, redistest.Mini(t), core.PerMinute(1))
+	a := start(t, redistest.Mini(t), limit.PerMinute(1))
 	want(t, send(a, "GET", "/hello"), 200, "")
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "True-Client-IP", "CF-Connecting-IP"} {
 		want(t, send(a, "GET", "/hello", name, "198.51.100.7"), 429, "")
@@ -152,7 +153,7 @@ func TestTheAddressIsThePeers(t *testing.T) {
 
 func TestASecondVoteDoesNotCount(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
-		a := start(t, b, core.PerMinute(100))
+		a := start(t, b, limit.PerMinute(100))
 		want(t, vote(a, "final", "red", "alice"), 201, `"choice":"red"`)
 		want(t, vote(a, "final", "red", "alice"), 409, `"choices":["red"]`)
 		want(t, vote(a, "final", "blue", "alice"), 409, `"choices":["red"]`)
@@ -168,7 +169,7 @@ func TestASecondVoteDoesNotCount(t *testing.T) {
 
 func TestARetryHearsTheSameAnswer(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
-		a := start(t, b, core.PerMinute(100))
+		a := start(t, b, limit.PerMinute(100))
 		order := func(user, key string) *httptest.ResponseRecorder {
 			return send(a, "POST", "/sales/ticket/orders", "X-User", user, "Idempotency-Key", key)
 		}
@@ -192,7 +193,7 @@ func TestARetryHearsTheSameAnswer(t *testing.T) {
 
 func Test200BuyersOf100Tickets(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
-		a := start(t, b, core.PerMinute(100))
+		a := start(t, b, limit.PerMinute(100))
 		order := func(buyer int) *httptest.ResponseRecorder {
 			return send(a, "POST", "/sales/ticket/orders",
 				"X-User", fmt.Sprint("buyer", buyer), "Idempotency-Key", fmt.Sprintf(`"order-%d"`, buyer))
@@ -231,7 +232,7 @@ func Test200BuyersOf100Tickets(t *testing.T) {
 }
 
 func TestThePageShowsWhereThingsStand(t *testing.T) {
-	a := start(t, redistest.Mini(t), core.PerMinute(100))
+	a := start(t, redistest.Mini(t), limit.PerMinute(100))
 	want(t, vote(a, "final", "red", "alice"), 201, "")
 	want(t, send(a, "POST", "/sales/ticket/orders", "X-User", "alice"), 201, "")
 	page := send(a, "GET", "/")
@@ -253,7 +254,7 @@ func TestThePageShowsWhereThingsStand(t *testing.T) {
 
 func TestClientsDoNotSeeWhatIsWrongWithRedis(t *testing.T) {
 	b := redistest.Mini(t)
-	a := start(t, b, core.PerMinute(100))
+	a := start(t, b, limit.PerMinute(100))
 	b.Mini.SetError("LOADING of /var/lib/secret")
 	defer b.Mini.SetError("")
 	for range 100 { // a limit goes on inside the process
@@ -275,7 +276,7 @@ func TestClientsDoNotSeeWhatIsWrongWithRedis(t *testing.T) {
 
 // A tally is read by programs too.
 func TestTheTallyIsJSON(t *testing.T) {
-	a := start(t, redistest.Mini(t), core.PerMinute(100))
+	a := start(t, redistest.Mini(t), limit.PerMinute(100))
 	var got tallyAnswer
 	if err := json.Unmarshal(send(a, "GET", "/polls/final").Body.Bytes(), &got); err != nil {
 		t.Fatal(err)

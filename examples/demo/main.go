@@ -26,6 +26,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 )
 
 // prefix is what the keys of the demo begin with.
@@ -51,7 +52,7 @@ func run(ctx context.Context, out io.Writer, addr, redisURL string) error {
 
 	// 200 shoppers on one laptop, and the Redis inside of it: the usual deadline of 100 ms would be too short for that.
 	gate := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(5*time.Second))
-	app := newApp(gate, core.PerMinute(100))
+	app := newApp(gate, limit.PerMinute(100))
 
 	ready, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

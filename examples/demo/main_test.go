@@ -16,7 +16,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -43,7 +43,7 @@ func TestTheExamplesDoWhatTheySay(t *testing.T) {
 		t.Fatalf("%d examples, %d expected outputs", len(examples), len(expected))
 	}
 	each(t, func(t *testing.T, b redistest.Backend) {
-		server := httptest.NewServer(start(t, b, core.PerMinute(100)))
+		server := httptest.NewServer(start(t, b, limit.PerMinute(100)))
 		defer server.Close()
 		for i, e := range examples {
 			line := strings.ReplaceAll(e.line, "BASE", server.URL)

@@ -22,6 +22,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -29,16 +32,16 @@ import (
 // newApp makes the guards, once, and the routes that they guard.
 func newApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 	perIP := ratelimit.Rule{
-		Guard: gate.SlidingWindow("site", core.PerMinute(100)),
+		Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)),
 		Who:   keyfuncs.IP(), // the peer; behind a proxy of yours: keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8"))
 	}
 	vote := ratelimit.Rule{
-		Guard: gate.Votes("poll", core.VoteOptions{Find: findPoll}),
+		Guard: votes.New(gate, "poll", votes.Options{Find: findPoll}),
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
 		Which: keyfuncs.Query("choice"),
 	}
-	sale := gate.Seckill("sale", core.SeckillOptions{})
+	sale := seckill.New(gate, "sale", seckill.Options{})
 	buy := ratelimit.Rule{
 		Guard: sale,
 		Who:   keyfuncs.User("uid"),
@@ -48,7 +51,7 @@ func newApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 		ID: keyfuncs.Join(keyfuncs.User("uid"), keyfuncs.IdempotencyKey()),
 	}
 	// A sale is opened once. One that exists stays as it is, so a restart can not reset its stock.
-	if _, err := sale.Open(ctx, "ticket", core.Sale{Stock: 100}); err != nil {
+	if _, err := sale.Open(ctx, "ticket", seckill.Sale{Stock: 100}); err != nil {
 		return nil, fmt.Errorf("open the sale: %w", err)
 	}
 
@@ -60,11 +63,11 @@ func newApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 }
 
 // findPoll knows the polls. An application has them in memory, read from its database now and then.
-func findPoll(_ context.Context, poll string) (core.Poll, error) {
+func findPoll(_ context.Context, poll string) (votes.Poll, error) {
 	if poll != "final" {
-		return core.Poll{}, core.ErrNoPoll
+		return votes.Poll{}, votes.ErrNoPoll
 	}
-	return core.Poll{Choices: []string{"red", "blue"}}, nil
+	return votes.Poll{Choices: []string{"red", "blue"}}, nil
 }
 
 // fakeAuth believes any name that a request gives: put your authentication here. What the rules need of it is the user's

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
 const (
@@ -44,7 +44,7 @@ var errNoOutbox = errors.New("there is no such outbox")
 // store takes the same event again without a change.
 type consumer struct {
 	rdb        redis.UniversalClient
-	sale       *core.Seckill
+	sale       *seckill.Guard
 	store      *store
 	group      string        // of all consumers that share the work
 	name       string        // of this one, now and after a restart
@@ -143,7 +143,7 @@ func (c *consumer) step(ctx context.Context, o outbox) error {
 
 // opened returns the first event of an outbox, which says by its epoch which sale the outbox is of. It is asked for again with each
 // batch, because a sale of one bucket that was lost and opened again has its outbox at the same key.
-func (c *consumer) opened(ctx context.Context, key string) (first core.SaleEvent, err error) {
+func (c *consumer) opened(ctx context.Context, key string) (first seckill.Event, err error) {
 	messages, err := c.rdb.XRangeN(ctx, key, "-", "+", 1).Result()
 	if err != nil {
 		return first, fmt.Errorf("read the beginning: %w", err)
@@ -151,7 +151,7 @@ func (c *consumer) opened(ctx context.Context, key string) (first core.SaleEvent
 	if len(messages) == 0 {
 		return first, errNoOutbox
 	}
-	if first, err = core.ParseSaleEvent(messages[0]); err == nil && first.Kind != core.EventOpened {
+	if first, err = seckill.ParseEvent(messages[0]); err == nil && first.Kind != seckill.EventOpened {
 		err = fmt.Errorf("the outbox begins with %q, so nobody knows of which sale it is", first.Kind)
 	}
 	return first, err

@@ -36,6 +36,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
 // settings are what the command line says.
@@ -101,11 +102,11 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	}
 	defer store.close()
 	gate := core.New(rdb, core.WithPrefix(s.prefix), core.WithDeadline(5*time.Second)) // buyers and Redis share a laptop
-	sale := gate.Seckill("sale", core.SeckillOptions{})
+	sale := seckill.New(gate, "sale", seckill.Options{})
 
 	if s.units > 0 {
 		for _, item := range s.items {
-			if _, err := sale.Open(ctx, item, core.Sale{Stock: s.units, Hold: 5 * time.Second, Buckets: s.buckets}); err != nil {
+			if _, err := sale.Open(ctx, item, seckill.Sale{Stock: s.units, Hold: 5 * time.Second, Buckets: s.buckets}); err != nil {
 				return fmt.Errorf("open the sale of %s: %w", item, err)
 			}
 			go shop(ctx, sale, item, 1, 3*int(s.units))

@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/internal/saletest"
 )
@@ -44,8 +45,8 @@ func TestMain(m *testing.M) {
 // item is what is on sale in the tests.
 const item = "tv-55"
 
-func openSale(t *testing.T, b redistest.Backend, sale core.Sale) *core.Seckill {
-	g := saletest.NewEngine(b, b.Client).Seckill("sale", core.SeckillOptions{})
+func openSale(t *testing.T, b redistest.Backend, sale seckill.Sale) *seckill.Guard {
+	g := seckill.New(saletest.NewEngine(b, b.Client), "sale", seckill.Options{})
 	saletest.Open(t, g, item, sale)
 	return g
 }
@@ -96,7 +97,7 @@ func (w *worker) stop() {
 }
 
 // group is how far the group is in all outboxes, by what Redis says; ok: it reads them all.
-func group(t *testing.T, b redistest.Backend, g *core.Seckill) (pending, lag int64, ok bool) {
+func group(t *testing.T, b redistest.Backend, g *seckill.Guard) (pending, lag int64, ok bool) {
 	t.Helper()
 	keys, err := g.OutboxKeys(t.Context(), item)
 	if err != nil {
@@ -117,7 +118,7 @@ func group(t *testing.T, b redistest.Backend, g *core.Seckill) (pending, lag int
 
 // wantOrders waits until all events are handled, and wants the database to know exactly what the sale does: each reservation with
 // its last state, and as sold those that buyers have confirmed.
-func wantOrders(t *testing.T, b redistest.Backend, g *core.Seckill, s *store, confirmed map[string]string) {
+func wantOrders(t *testing.T, b redistest.Backend, g *seckill.Guard, s *store, confirmed map[string]string) {
 	t.Helper()
 	redistest.Eventually(t, time.Minute, func() bool {
 		pending, lag, ok := group(t, b, g)
@@ -131,7 +132,7 @@ func wantOrders(t *testing.T, b redistest.Backend, g *core.Seckill, s *store, co
 		t.Errorf("%v, %v: the sale has sold %d", counts, err, status.Sold)
 	}
 	ledger := saletest.Read(t, g, item)
-	for _, state := range []core.SaleEventKind{core.EventHeld, core.EventSold, core.EventCancelled, core.EventExpired} {
+	for _, state := range []seckill.EventKind{seckill.EventHeld, seckill.EventSold, seckill.EventCancelled, seckill.EventExpired} {
 		if orders, want := orders(t, s, string(state)), ledger.In(state); !maps.Equal(orders, want) {
 			t.Errorf("%d orders are %s, %d reservations", len(orders), state, len(want))
 		}
@@ -187,7 +188,7 @@ func killedAtAnyMoment(t *testing.T, b redistest.Backend, buckets, rounds int) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 
-	g := openSale(t, b, core.Sale{Stock: int64(rounds * buyers), Hold: 700 * time.Millisecond, Buckets: buckets})
+	g := openSale(t, b, seckill.Sale{Stock: int64(rounds * buyers), Hold: 700 * time.Millisecond, Buckets: buckets})
 	s, file := newStore(t)
 	confirmed := map[string]string{}
 	var mu sync.Mutex
@@ -255,7 +256,7 @@ func TestTwoWorkersAndOneDies(t *testing.T) {
 		buyers = 5_000
 	}
 	b := redistest.Single(t)
-	g := openSale(t, b, core.Sale{Stock: int64(buyers), Hold: 2 * time.Second})
+	g := openSale(t, b, seckill.Sale{Stock: int64(buyers), Hold: 2 * time.Second})
 	s, file := newStore(t)
 	startWorker(t, b, file, "survivor")
 	dies := startWorker(t, b, file, "dies")
@@ -288,11 +289,11 @@ func TestTwoWorkersAndOneDies(t *testing.T) {
 }
 
 // each makes a sale on each backend, and a consumer that writes into a database of its own.
-func each(t *testing.T, f func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer)) {
+func each(t *testing.T, f func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer)) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel() // most of the time goes by waiting for messages
 		s, _ := newStore(t)
-		g := saletest.NewEngine(b, b.Client).Seckill("sale", core.SeckillOptions{})
+		g := seckill.New(saletest.NewEngine(b, b.Client), "sale", seckill.Options{})
 		f(t, b, g, &consumer{b.Client, g, s, "orders", "worker", time.Hour, slog.New(slog.DiscardHandler)})
 	})
 }
@@ -308,7 +309,7 @@ func start(t *testing.T, c *consumer) (stop func()) {
 }
 
 // buy reserves a unit and confirms it.
-func buy(t *testing.T, g *core.Seckill, buyer string) {
+func buy(t *testing.T, g *seckill.Guard, buyer string) {
 	t.Helper()
 	if _, err := g.Check(t.Context(), core.Attempt{Actor: buyer, Resource: item, ID: "order of " + buyer}); err != nil {
 		t.Fatal(err)
@@ -328,7 +329,7 @@ func wantSold(t *testing.T, s *store, buyers ...string) {
 	redistest.Eventually(t, time.Minute, func() bool { return maps.Equal(orders(t, s, "sold"), want) }, fmt.Sprint(len(buyers), " orders"))
 }
 
-func wantNothingPending(t *testing.T, b redistest.Backend, g *core.Seckill) {
+func wantNothingPending(t *testing.T, b redistest.Backend, g *seckill.Guard) {
 	t.Helper()
 	redistest.Eventually(t, time.Minute, func() bool {
 		pending, err := b.Client.XPending(t.Context(), g.OutboxKey(item), "orders").Result()
@@ -338,13 +339,13 @@ func wantNothingPending(t *testing.T, b redistest.Backend, g *core.Seckill) {
 
 func TestTheGroupIsMadeBeforeTheSaleOrAfterIt(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
+	each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
 		stop := start(t, c)
 		wait(t.Context(), 20*time.Millisecond)
 		if n := b.Client.Exists(t.Context(), g.OutboxKey(item)).Val(); n != 0 {
 			t.Error("the consumer has made an outbox, which would live for ever")
 		}
-		saletest.Open(t, g, item, core.Sale{Stock: 10})
+		saletest.Open(t, g, item, seckill.Sale{Stock: 10})
 		buy(t, g, "ann")
 		wantSold(t, c.store, "ann")
 		stop()
@@ -363,10 +364,10 @@ func TestASaleThatIsLostAndOpenedAgain(t *testing.T) {
 	t.Parallel()
 	for _, buckets := range []int{1, 3} {
 		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) {
-			each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
+			each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
 				start(t, c)
 				for sale := 1; sale <= 2; sale++ {
-					saletest.Open(t, g, item, core.Sale{Stock: 10, Buckets: buckets})
+					saletest.Open(t, g, item, seckill.Sale{Stock: 10, Buckets: buckets})
 					buyers := []string{"ann", "bob", "cid", "dan"}
 					for _, buyer := range buyers {
 						buy(t, g, buyer)
@@ -397,8 +398,8 @@ func TestASaleThatIsLostAndOpenedAgain(t *testing.T) {
 // TestOneIDInTwoBuckets: where buyers choose their IDs, two may choose the same, and both have bought.
 func TestOneIDInTwoBuckets(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, _ redistest.Backend, g *core.Seckill, c *consumer) {
-		saletest.Open(t, g, item, core.Sale{Stock: 100, Buckets: 4})
+	each(t, func(t *testing.T, _ redistest.Backend, g *seckill.Guard, c *consumer) {
+		saletest.Open(t, g, item, seckill.Sale{Stock: 100, Buckets: 4})
 		bought := 0
 		for i := range 20 {
 			d, err := g.Check(t.Context(), core.Attempt{Actor: fmt.Sprint("buyer ", i), Resource: item, ID: "mine"})
@@ -429,8 +430,8 @@ func TestDeadBetweenTheDatabaseAndRedis(t *testing.T) {
 	t.Parallel()
 	for _, dead := range []string{"worker", "another"} {
 		t.Run(dead, func(t *testing.T) {
-			each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
-				saletest.Open(t, g, item, core.Sale{Stock: 10})
+			each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
+				saletest.Open(t, g, item, seckill.Sale{Stock: 10})
 				buy(t, g, "ann")
 				d := *c
 				d.name, c.claimAfter = dead, time.Hour
@@ -463,10 +464,10 @@ func TestDeadBetweenTheDatabaseAndRedis(t *testing.T) {
 // TestMessagesThatAreNoEventsGoAside and hold nobody up.
 func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
+	each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
 		var said lockedBuffer
 		c.log = slog.New(slog.NewTextHandler(&said, nil))
-		saletest.Open(t, g, item, core.Sale{Stock: 10})
+		saletest.Open(t, g, item, seckill.Sale{Stock: 10})
 		for _, values := range [][]string{
 			{"hello", "world"},
 			{"event", "sold", "id", "x", "quantity", "many"},
@@ -498,8 +499,8 @@ func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 // TestADatabaseThatIsFull: events wait, and so does the next life of the consumer.
 func TestADatabaseThatIsFull(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b redistest.Backend, g *core.Seckill, c *consumer) {
-		saletest.Open(t, g, item, core.Sale{Stock: 1000})
+	each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
+		saletest.Open(t, g, item, seckill.Sale{Stock: 1000})
 		pages := func(most int) {
 			if _, err := c.store.db.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", most)); err != nil {
 				t.Fatal(err)

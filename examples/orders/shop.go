@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
 // shop lets buyers race for an item, to try the consumer by hand and to test it: so many, the first of this number. Most who get a unit
 // pay, some of them late; some cancel and some walk away. It returns who has confirmed, by reservation.
-func shop(ctx context.Context, sale *core.Seckill, item string, first, buyers int) map[string]string {
+func shop(ctx context.Context, sale *seckill.Guard, item string, first, buyers int) map[string]string {
 	confirmed := map[string]string{}
 	var mu sync.Mutex
 	var all sync.WaitGroup

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
 // An order is a reservation, so its key is what a reservation is known by: the item, the sale's epoch, the bucket, and the key that the
@@ -127,18 +127,18 @@ type event struct {
 
 // parseEvent reads a message of an outbox of a sale with this epoch.
 func parseEvent(m redis.XMessage, epoch int64) (e event, err error) {
-	parsed, err := core.ParseSaleEvent(m)
+	parsed, err := seckill.ParseEvent(m)
 	if err != nil {
 		return e, err
 	}
 	switch parsed.Kind {
-	case core.EventHeld, core.EventSold, core.EventCancelled, core.EventExpired:
-	case core.EventOpened:
+	case seckill.EventHeld, seckill.EventSold, seckill.EventCancelled, seckill.EventExpired:
+	case seckill.EventOpened:
 		if parsed.Epoch != epoch { // Redis has lost the sale, but not its outbox
 			err = fmt.Errorf("another sale, %d, begins in the outbox of %d: orders from here on may be of either", parsed.Epoch, epoch)
 		}
 		return e, err
-	case core.EventRestocked, core.EventClosed, core.EventLent, core.EventBorrowed:
+	case seckill.EventRestocked, seckill.EventClosed, seckill.EventLent, seckill.EventBorrowed:
 		return e, nil
 	default:
 		return e, fmt.Errorf("nobody has said what to do with %.100q", parsed.Kind)

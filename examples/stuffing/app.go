@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -29,7 +31,7 @@ type rules struct{ tries, address, device, account bool }
 // app is one poll.
 type app struct {
 	http.Handler
-	votes *core.Votes
+	votes *votes.Guard
 
 	mu      sync.Mutex
 	counted map[string]int // votes by choice, as the handler counts them
@@ -43,18 +45,18 @@ func newApp(gate *core.Engine, on rules) *app {
 	// with 200, and only 201 is a vote more. Else one voter who clicks and clicks would use up what his office has.
 	givesBack := func(status int) bool { return status != http.StatusCreated }
 	perAddress := nethttpmw.Rule{
-		Guard:  gate.SlidingWindow("votes-by-address", core.PerDay(votesPerAddress)),
+		Guard:  limit.NewSlidingWindow(gate, "votes-by-address", limit.PerDay(votesPerAddress)),
 		Who:    address,
 		What:   keyfuncs.Param("poll"),
 		Failed: givesBack,
 	}
 	perDevice := nethttpmw.Rule{
-		Guard:  gate.SlidingWindow("votes-by-device", core.PerDay(votesPerDevice)),
+		Guard:  limit.NewSlidingWindow(gate, "votes-by-device", limit.PerDay(votesPerDevice)),
 		Who:    keyfuncs.Hash(keyfuncs.Cookie(deviceCookie)), // a secret of the browser's: hashed
 		What:   keyfuncs.Param("poll"),
 		Failed: givesBack,
 	}
-	a.votes = gate.Votes("poll", core.VoteOptions{Find: findPoll, Keep: 24 * time.Hour})
+	a.votes = votes.New(gate, "poll", votes.Options{Find: findPoll, Keep: 24 * time.Hour})
 	perAccount := nethttpmw.Rule{
 		Guard: a.votes,
 		Who:   keyfuncs.User("uid"),
@@ -63,7 +65,7 @@ func newApp(gate *core.Engine, on rules) *app {
 		ID:    keyfuncs.Join(keyfuncs.User("uid"), keyfuncs.IdempotencyKey()),
 	}
 	tries := nethttpmw.Rule{
-		Guard: gate.SlidingWindow("tries", core.PerMinute(triesPerAddress)),
+		Guard: limit.NewSlidingWindow(gate, "tries", limit.PerMinute(triesPerAddress)),
 		Who:   address,
 	}
 
@@ -112,11 +114,11 @@ func (on rules) allowed(tries, accounts, addresses, devices int) int {
 	return most
 }
 
-func findPoll(_ context.Context, name string) (core.Poll, error) {
+func findPoll(_ context.Context, name string) (votes.Poll, error) {
 	if name != poll {
-		return core.Poll{}, core.ErrNoPoll
+		return votes.Poll{}, votes.ErrNoPoll
 	}
-	return core.Poll{PerVoter: votesPerAccount, Choices: []string{"red", "blue"}}, nil
+	return votes.Poll{PerVoter: votesPerAccount, Choices: []string{"red", "blue"}}, nil
 }
 
 // login believes any name, which stands for an account that has been paid for with an e-mail address, a phone number or patience:

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -26,7 +28,7 @@ func formsAsAccepted(s *scene) {
 		asText: "Sold Out\n\nSold out.\n",
 		asPage: page("en", "Sold Out", "Sold out."),
 	}
-	rule := claim(s.sale("sale", core.Sale{Stock: 1}))
+	rule := claim(s.sale("sale", seckill.Sale{Stock: 1}))
 	app := s.framework.Build(App{Routes: []Route{
 		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
 		{Method: http.MethodHead, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
@@ -62,7 +64,7 @@ func formsAsAccepted(s *scene) {
 }
 
 func textsOfTheRule(s *scene) {
-	rule := claim(s.gate.Seckill("sale", core.SeckillOptions{}))
+	rule := claim(seckill.New(s.gate, "sale", seckill.Options{}))
 	rule.Texts = func(r *http.Request, refusal *nethttpmw.Refusal) nethttpmw.Text {
 		switch r.Header.Get("Accept-Language") {
 		case "de":
@@ -155,8 +157,8 @@ func answersOfTheRule(s *scene) {
 	} {
 		s.sub(c.name, func(s *scene) {
 			s.clock(noon)
-			votes := s.gate.Votes("vote", core.VoteOptions{})
-			rule := limit(s.gate.SlidingWindow("limit", core.PerMinute(1)))
+			votes := votes.New(s.gate, "vote", votes.Options{})
+			rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerMinute(1)))
 			app := onThings(ok, rule)
 			s.wantPosts(s.framework.Build(app), thing, nil, 200)
 
@@ -186,7 +188,7 @@ func answersOfTheRule(s *scene) {
 	}
 
 	s.sub("with the framework's recoverer", func(s *scene) {
-		votes := s.gate.Votes("vote", core.VoteOptions{})
+		votes := votes.New(s.gate, "vote", votes.Options{})
 		refused := claim(&stub{name: "own", check: refusing("own", "members_only")})
 		refused.Answer = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic("lost") }
 		ran := false
@@ -200,10 +202,10 @@ func answersOfTheRule(s *scene) {
 	})
 
 	s.sub("sees the decision", func(s *scene) {
-		rule := vote(s.gate.Votes("vote", core.VoteOptions{}))
+		rule := vote(votes.New(s.gate, "vote", votes.Options{}))
 		rule.Answer = func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
 			w.WriteHeader(refusal.Status)
-			write(w, strings.Join(core.Choices(refusal.Decision), ",")+" "+r.Method)
+			write(w, strings.Join(votes.Choices(refusal.Decision), ",")+" "+r.Method)
 		}
 		app := s.framework.Build(onThings(ok, rule))
 		s.wantPosts(app, thing, nil, 200)

@@ -5,6 +5,10 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -21,14 +25,14 @@ func (s *scene) wantBodies(app http.Handler, headers []string, bodies ...string)
 
 func bansFollowRefusals(s *scene) {
 	const done = "done"
-	bans := func(s *scene) *core.Bans {
-		return s.gate.Bans("bans", core.BanOptions{Refusals: 2, Period: time.Hour, First: time.Hour})
+	shut := func(s *scene) *bans.Guard {
+		return bans.New(s.gate, "bans", bans.Options{Refusals: 2, Period: time.Hour, First: time.Hour})
 	}
 	asBob := []string{"X-User: bob"}
 
 	s.sub("by a limit", func(s *scene) {
-		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
-		rule.Bans = bans(s)
+		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
+		rule.Bans = shut(s)
 		app := s.framework.Build(onThings(ok, rule))
 		// The refusal that is one too many is still the limit's own.
 		s.wantBodies(app, asAnn, done, limited, limited, limited, banned, banned)
@@ -40,8 +44,8 @@ func bansFollowRefusals(s *scene) {
 	})
 
 	s.sub("by one rule of several that share them", func(s *scene) {
-		shared := bans(s)
-		tight, votes := limit(s.gate.SlidingWindow("limit", core.PerHour(1))), vote(s.gate.Votes("vote", core.VoteOptions{}))
+		shared := shut(s)
+		tight, votes := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1))), vote(votes.New(s.gate, "vote", votes.Options{}))
 		tight.Bans, votes.Bans = shared, shared
 		reports := s.framework.Build(onThings(ok, tight))
 		polls := s.framework.Build(onThings(ok, votes))
@@ -52,8 +56,8 @@ func bansFollowRefusals(s *scene) {
 	})
 
 	s.sub("as a guard that stands alone", func(s *scene) {
-		alone := bans(s)
-		app := s.framework.Build(onThings(ok, limit(alone)))
+		alone := shut(s)
+		app := s.framework.Build(onThings(ok, rate(alone)))
 		s.wantBodies(app, asAnn, done, done)
 		if err := alone.Ban(s.Context(), core.Attempt{Actor: "ann"}, time.Hour); err != nil {
 			s.Error(err)
@@ -63,17 +67,17 @@ func bansFollowRefusals(s *scene) {
 	})
 
 	s.sub("and what earlier rules took is given back", func(s *scene) {
-		site := limit(s.gate.SlidingWindow("site", core.PerHour(2)))
-		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
-		rule.Bans = bans(s)
+		site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(2)))
+		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
+		rule.Bans = shut(s)
 		app := s.framework.Build(onThings(ok, site, rule))
 		s.wantBodies(app, asAnn, done, limited, limited, limited, banned, banned)
 		s.wantBodies(s.framework.Build(onThings(ok, site)), asAnn, done, limitedBy("site"))
 	})
 
 	s.sub("but not for what is no refusal by the guard", func(s *scene) {
-		rule := withCost(vote(s.gate.Votes("vote", core.VoteOptions{Poll: core.Poll{Choices: []string{"red"}}})))
-		rule.Bans = bans(s)
+		rule := withCost(vote(votes.New(s.gate, "vote", votes.Options{Poll: votes.Poll{Choices: []string{"red"}}})))
+		rule.Bans = shut(s)
 		app := s.framework.Build(onThings(reply(http.StatusForbidden, "no"), rule))
 		for range 5 {
 			s.wantBodies(app, []string{"X-Choice: pink"}, invalid)
@@ -85,29 +89,29 @@ func bansFollowRefusals(s *scene) {
 	})
 
 	s.sub("nor for what the server is to blame for", func(s *scene) {
-		shared := bans(s)
+		shared := shut(s)
 		for _, c := range []struct {
 			rule   nethttpmw.Rule
 			bodies []string
 		}{
-			{claim(s.gate.Seckill("sale", core.SeckillOptions{})), []string{notReady, notReady, notReady}},
+			{claim(seckill.New(s.gate, "sale", seckill.Options{})), []string{notReady, notReady, notReady}},
 			{claim(&stub{name: "own", check: failing}), []string{undecided, undecided, undecided}},
 			{
-				claim(&localStub{stub: stub{name: "local", check: failing, traits: core.Traits{Outage: core.OutageLocal}}}),
+				claim(&localStub{stub: stub{name: "local", check: failing, traits: core.Traits{Outage: core.FailLocal}}}),
 				[]string{limitedBy("local"), undecided},
 			},
 		} {
 			c.rule.Bans = shared
 			s.wantBodies(s.framework.Build(onThings(ok, c.rule)), asAnn, c.bodies...)
 		}
-		if got, err := shared.Status(s.Context(), core.Attempt{Actor: "ann"}); err != nil || got != (core.BanStatus{}) {
+		if got, err := shared.Status(s.Context(), core.Attempt{Actor: "ann"}); err != nil || got != (bans.Status{}) {
 			s.Errorf("%+v, %v, want no strikes", got, err)
 		}
 	})
 
 	s.sub("and a rule goes on without, when Redis can not be asked", func(s *scene) {
-		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
-		rule.Bans = s.down().Bans("bans", core.BanOptions{Refusals: 1})
+		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
+		rule.Bans = bans.New(s.down(), "bans", bans.Options{Refusals: 1})
 		rule.NoKey = nethttpmw.NoKeySkip
 		app := s.framework.Build(onThings(ok, rule))
 		s.wantBodies(app, asAnn, done, limited, limited, limited, limited)
@@ -115,8 +119,8 @@ func bansFollowRefusals(s *scene) {
 	})
 
 	s.sub("under the key that the rule finds", func(s *scene) {
-		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
-		rule.Who, rule.Bans = keyfuncs.Join(keyfuncs.User(UserKey), keyfuncs.Header("X-Choice")), bans(s)
+		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
+		rule.Who, rule.Bans = keyfuncs.Join(keyfuncs.User(UserKey), keyfuncs.Header("X-Choice")), shut(s)
 		app := s.framework.Build(onThings(ok, rule))
 		s.wantBodies(app, asAnn, done, limited, limited, limited, banned)
 		s.wantBodies(app, []string{"X-Choice: blue"}, done)

@@ -7,14 +7,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
 func replays(s *scene) {
 	key := []string{`Idempotency-Key: "order-1"`}
 
 	s.sub("a purchase", func(s *scene) {
-		purchase := s.sale("sale", core.Sale{Stock: 1})
+		purchase := s.sale("sale", seckill.Sale{Stock: 1})
 		replayed := &diary{}
 		app := s.framework.Build(onThings(func(c Context) {
 			d, _ := c.Decision("sale")
@@ -30,7 +33,7 @@ func replays(s *scene) {
 	})
 
 	s.sub("a purchase whose repetition fails", func(s *scene) {
-		purchase := s.sale("sale", core.Sale{Stock: 1})
+		purchase := s.sale("sale", seckill.Sale{Stock: 1})
 		status := http.StatusOK
 		app := s.framework.Build(onThings(func(c Context) { c.Reply(status, "") }, claim(purchase)))
 		s.wantPosts(app, thing, key, 200)
@@ -40,7 +43,7 @@ func replays(s *scene) {
 	})
 
 	s.sub("a purchase whose first try fails", func(s *scene) {
-		purchase := s.sale("sale", core.Sale{Stock: 1})
+		purchase := s.sale("sale", seckill.Sale{Stock: 1})
 		status := http.StatusInternalServerError
 		app := s.framework.Build(onThings(func(c Context) { c.Reply(status, "") }, claim(purchase)))
 		s.wantPosts(app, thing, key, 500)
@@ -51,7 +54,7 @@ func replays(s *scene) {
 	})
 
 	s.sub("a purchase that a later rule refuses", func(s *scene) {
-		purchase := s.sale("sale", core.Sale{Stock: 1})
+		purchase := s.sale("sale", seckill.Sale{Stock: 1})
 		sold := s.framework.Build(onThings(ok, claim(purchase)))
 		never := s.framework.Build(onThings(ok, claim(purchase), claim(&stub{name: "no", check: refusing("no", "no")})))
 		s.wantPosts(sold, thing, key, 200)
@@ -60,11 +63,11 @@ func replays(s *scene) {
 	})
 
 	s.sub("a share of a red packet", func(s *scene) {
-		grab := s.packet("packet", core.Packet{Total: 20, Shares: 2, Min: 10, Expires: time.Now().Add(time.Hour)})
+		grab := s.packet("packet", redpacket.Packet{Total: 20, Shares: 2, Min: 10, Expires: time.Now().Add(time.Hour)})
 		amounts := &diary{}
 		app := s.framework.Build(onThings(func(c Context) {
 			d, _ := c.Decision("packet")
-			amounts.note(fmt.Sprint(core.Amount(d), d.Replayed))
+			amounts.note(fmt.Sprint(redpacket.Amount(d), d.Replayed))
 			ok(c)
 		}, claim(grab)))
 		s.wantPosts(app, thing, key, 200, 200)
@@ -75,7 +78,7 @@ func replays(s *scene) {
 	})
 
 	s.sub("a vote", func(s *scene) {
-		votes := s.gate.Votes("vote", core.VoteOptions{})
+		votes := votes.New(s.gate, "vote", votes.Options{})
 		app := s.framework.Build(onThings(ok, vote(votes)))
 		s.wantPosts(app, thing, key, 200, 200)
 		s.wantTally(votes, map[string]int64{"red": 1})
@@ -87,8 +90,8 @@ func replays(s *scene) {
 
 func buyersNeverOversell(s *scene) {
 	const buyers, stock = 200, 100
-	purchase := s.sale("sale", core.Sale{Stock: stock})
-	site := limit(s.gate.SlidingWindow("site", core.PerHour(5)))
+	purchase := s.sale("sale", seckill.Sale{Stock: stock})
+	site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(5)))
 	app := s.framework.Build(onThings(ok, site, claim(purchase)))
 
 	answers := make([]*httptest.ResponseRecorder, buyers)

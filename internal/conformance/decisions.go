@@ -5,17 +5,20 @@ import (
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 func decisionsAreFound(s *scene) {
-	votes := s.gate.Votes("vote", core.VoteOptions{})
+	votes := votes.New(s.gate, "vote", votes.Options{})
 	var inHandler, after []bool
 	app := s.framework.Build(App{
 		Use: [][]nethttpmw.Rule{
-			{limit(s.gate.SlidingWindow("outer", core.PerHour(5)))},
-			{limit(s.gate.SlidingWindow("middle", core.PerHour(7))), limit(s.gate.SlidingWindow("second", core.PerHour(9)))},
+			{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(5)))},
+			{rate(limit.NewSlidingWindow(s.gate, "middle", limit.PerHour(7))), rate(limit.NewSlidingWindow(s.gate, "second", limit.PerHour(9)))},
 		},
 		Routes: []Route{{
 			Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{vote(votes)},
@@ -76,27 +79,27 @@ func knownItemsAreFree(s *scene) {
 
 // votesAreChanged plays a voter who changes his mind, once with a request that fails.
 func votesAreChanged(s *scene) {
-	votes := s.gate.Votes("vote", core.VoteOptions{Poll: core.Poll{Change: true}, Audit: true})
+	ballots := votes.New(s.gate, "vote", votes.Options{Poll: votes.Poll{Change: true}, Audit: true})
 	reasons := &diary{}
 	status := http.StatusOK
-	rule := vote(votes)
+	rule := vote(ballots)
 	rule.Origin = keyfuncs.Header("X-Device")
 	app := s.framework.Build(onThings(func(c Context) {
 		d, _ := c.Decision("vote")
-		reasons.note(fmt.Sprintf("%s %q from %q", d.Reason, core.Choices(d), d.Attempt.Origin))
+		reasons.note(fmt.Sprintf("%s %q from %q", d.Reason, votes.Choices(d), d.Attempt.Origin))
 		c.Reply(status, "")
 	}, rule))
 	s.wantPosts(app, thing, []string{"X-Device: d1"}, 200)
-	s.wantTally(votes, map[string]int64{"red": 1})
+	s.wantTally(ballots, map[string]int64{"red": 1})
 	s.wantPosts(app, thing, []string{"X-Choice: blue", "X-Device: d2"}, 200, 409)
-	s.wantTally(votes, map[string]int64{"blue": 1})
+	s.wantTally(ballots, map[string]int64{"blue": 1})
 	status = http.StatusInternalServerError
 	s.wantPosts(app, thing, []string{"X-Choice: green"}, 500) // the former choice is restored
-	s.wantTally(votes, map[string]int64{"blue": 1})
+	s.wantTally(ballots, map[string]int64{"blue": 1})
 	reasons.want(s, `ok ["red"] from "d1"`, `changed ["blue"] from "d2"`, `changed ["green"] from ""`)
 
-	events, _, err := votes.Audit(s.Context(), "t1", "", 10)
-	if err != nil || len(events) != 4 || events[1].Origin != "d2" || events[3].Kind != core.VoteUndone {
+	events, _, err := ballots.Audit(s.Context(), "t1", "", 10)
+	if err != nil || len(events) != 4 || events[1].Origin != "d2" || events[3].Kind != votes.EventUndone {
 		s.Errorf("%+v, %v", events, err)
 	}
 }
@@ -105,7 +108,7 @@ func votesAreChanged(s *scene) {
 func takenWaits(s *scene) {
 	for _, e := range endings {
 		s.sub(e.name, func(s *scene) {
-			purchase := s.sale("sale", core.Sale{Stock: 5})
+			purchase := s.sale("sale", seckill.Sale{Stock: 5})
 			var taken core.Decision
 			e.handler = takes(s, e.handler, &taken)
 			e.play(s, claim(purchase))
@@ -119,8 +122,8 @@ func takenWaits(s *scene) {
 	}
 
 	s.sub("and is cancelled", func(s *scene) {
-		purchase := s.sale("sale", core.Sale{Stock: 5})
-		votes := s.gate.Votes("vote", core.VoteOptions{})
+		purchase := s.sale("sale", seckill.Sale{Stock: 5})
+		votes := votes.New(s.gate, "vote", votes.Options{})
 		var taken core.Decision
 		handler := takes(s, reply(500, "no"), &taken)
 		s.wantPosts(s.framework.Build(onThings(handler, vote(votes), claim(purchase))), thing, nil, 500)
@@ -133,14 +136,14 @@ func takenWaits(s *scene) {
 	})
 
 	s.sub("from an outer middleware", func(s *scene) {
-		purchase := s.gate.Seckill("sale", core.SeckillOptions{})
-		if _, err := purchase.Open(s.Context(), "all", core.Sale{Stock: 5}); err != nil {
+		purchase := seckill.New(s.gate, "sale", seckill.Options{})
+		if _, err := purchase.Open(s.Context(), "all", seckill.Sale{Stock: 5}); err != nil {
 			s.Fatal(err)
 		}
 		rule := claim(purchase)
 		rule.What = keyfuncs.Const("all")
 		var taken core.Decision
-		app := onThings(takes(s, ok, &taken), limit(s.gate.SlidingWindow("limit", core.PerHour(5))))
+		app := onThings(takes(s, ok, &taken), rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(5))))
 		app.Use = [][]nethttpmw.Rule{{rule}}
 		s.wantPosts(s.framework.Build(app), thing, nil, 200)
 		if status, err := purchase.Status(s.Context(), "all"); err != nil || status.Held != 1 {
@@ -156,7 +159,7 @@ func takes(s *scene, next func(Context), taken *core.Decision) func(Context) {
 			s.Errorf("a guard that is not there: %+v", d)
 		}
 		var found bool
-		if *taken, found = c.Take("sale"); !found || core.StateOf(*taken) != core.StateHeld {
+		if *taken, found = c.Take("sale"); !found || seckill.StateOf(*taken) != seckill.StateHeld {
 			s.Errorf("Take: %+v, %t", *taken, found)
 		}
 		if again, found := c.Take("sale"); !found || again.Attempt != taken.Attempt {

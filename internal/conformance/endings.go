@@ -10,6 +10,11 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/quota"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -245,24 +250,24 @@ func onSuccess(e ending) bool { return !e.failed() }
 func always(ending) bool      { return true }
 
 var takings = []taking{
-	{"a vote", func(s *scene) nethttpmw.Rule { return vote(s.gate.Votes("vote", core.VoteOptions{})) }, onSuccess},
-	{"a purchase", func(s *scene) nethttpmw.Rule { return claim(s.sale("sale", core.Sale{Stock: 5})) }, onSuccess},
+	{"a vote", func(s *scene) nethttpmw.Rule { return vote(votes.New(s.gate, "vote", votes.Options{})) }, onSuccess},
+	{"a purchase", func(s *scene) nethttpmw.Rule { return claim(s.sale("sale", seckill.Sale{Stock: 5})) }, onSuccess},
 	{"a share of a red packet", func(s *scene) nethttpmw.Rule {
-		return claim(s.packet("packet", core.Packet{Total: 50, Shares: 5, Min: 10, Expires: time.Now().Add(time.Hour)}))
+		return claim(s.packet("packet", redpacket.Packet{Total: 50, Shares: 5, Min: 10, Expires: time.Now().Add(time.Hour)}))
 	}, always},
 	{"an item of a quota", func(s *scene) nethttpmw.Rule {
 		rule := vote(s.quota(1, oneEra))
 		rule.Which = keyfuncs.Method() // so the second request is for another item
 		return rule
 	}, onSuccess},
-	{"a unit of a limit", limitOf(core.PerHour(1)), always},
+	{"a unit of a limit", limitOf(limit.PerHour(1)), always},
 	{"a unit of a limit that counts successes", func(s *scene) nethttpmw.Rule {
-		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
+		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
 		rule.Failed = func(status int) bool { return status >= 400 }
 		return rule
 	}, onSuccess},
 	{"a purchase that no failure undoes", func(s *scene) nethttpmw.Rule {
-		rule := claim(s.sale("sale", core.Sale{Stock: 5}))
+		rule := claim(s.sale("sale", seckill.Sale{Stock: 5}))
 		rule.Failed = func(int) bool { return false }
 		return rule
 	}, always},
@@ -272,25 +277,25 @@ var takings = []taking{
 func (s *scene) wantKept(g core.Guard, kept bool) {
 	s.Helper()
 	switch g := g.(type) {
-	case *core.Votes:
+	case *votes.Guard:
 		if kept {
 			s.wantTally(g, map[string]int64{"red": 1})
 		} else {
 			s.wantTally(g, nil)
 		}
-	case *core.Quota:
+	case *quota.Guard:
 		if kept {
 			s.wantUsed(g, http.MethodPost)
 		} else {
 			s.wantUsed(g)
 		}
-	case *core.Seckill:
+	case *seckill.Guard:
 		if kept {
 			s.wantSale(g, 4, 0, 1)
 		} else {
 			s.wantSale(g, 5, 0, 0)
 		}
-	case *core.RedPacket:
+	case *redpacket.Guard:
 		s.wantGrabbed(g, map[string]int64{"ann": 10})
 	}
 }
@@ -322,7 +327,7 @@ func endingsSettleOverHTTP2(s *scene) {
 		}
 		s.sub(e.name, func(s *scene) {
 			s.http2 = true
-			votes := s.gate.Votes("vote", core.VoteOptions{})
+			votes := votes.New(s.gate, "vote", votes.Options{})
 			_, heard := e.play(s, vote(votes))
 			if heard.Response != nil && heard.ProtoMajor != 2 {
 				s.Errorf("the answer came by %s", heard.Proto)

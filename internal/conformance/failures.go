@@ -7,6 +7,9 @@ import (
 	"slices"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -14,7 +17,7 @@ func recoverersChangeNothing(s *scene) {
 	panics := func(Context) { panic("lost") }
 	for name, where := range map[string]Recover{"outside": RecoverOutside, "inside": RecoverInside} {
 		s.sub(name, func(s *scene) {
-			votes := s.gate.Votes("vote", core.VoteOptions{})
+			votes := votes.New(s.gate, "vote", votes.Options{})
 			app := onThings(panics, vote(votes))
 			app.Recover = where
 			srv := s.serve(s.framework.Build(app))
@@ -33,7 +36,7 @@ func recoverersChangeNothing(s *scene) {
 func panicsPass(s *scene) {
 	for _, want := range []any{"lost", errors.New("lost"), 42, http.ErrAbortHandler} {
 		s.sub(fmt.Sprintf("%T %v", want, want), func(s *scene) {
-			purchase := s.sale("sale", core.Sale{Stock: 1})
+			purchase := s.sale("sale", seckill.Sale{Stock: 1})
 			srv := s.serve(s.framework.Build(onThings(func(Context) { panic(want) }, claim(purchase))))
 			if answer := srv.do(s.Context(), http.MethodPost); !answer.cut {
 				s.Errorf("the client hears %d %s", answer.StatusCode, answer.body)
@@ -69,7 +72,7 @@ func failedHearsTheStatus(s *scene) {
 }
 
 func onlyFailedLoginsCount(s *scene) {
-	rule := limit(s.gate.SlidingWindow("logins", core.PerHour(3)))
+	rule := rate(limit.NewSlidingWindow(s.gate, "logins", limit.PerHour(3)))
 	rule.Failed = func(status int) bool { return status != http.StatusUnauthorized }
 	app := s.framework.Build(onThings(func(c Context) {
 		if c.Request().Header.Get("X-Password") != "right" {
@@ -106,9 +109,9 @@ func settlingErrorsAreSilent(s *scene) {
 
 func refusedGetsNoFurther(s *scene) {
 	notes := &diary{}
-	rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
+	rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
 	app := s.framework.Build(App{
-		Use: [][]nethttpmw.Rule{{limit(s.gate.SlidingWindow("outer", core.PerHour(2)))}},
+		Use: [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(2)))}},
 		Routes: []Route{{
 			Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule},
 			Between: func() { notes.note("middleware") },

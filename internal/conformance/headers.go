@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -29,9 +31,9 @@ func everyEndingHasHeaders(s *scene) {
 	for _, e := range endings {
 		s.sub(e.name, func(s *scene) {
 			s.clock(noon)
-			site := limit(s.gate.SlidingWindow("site", core.PerMinute(9)))
-			api := limit(s.gate.SlidingWindow("api", core.PerSecond(5), core.PerHour(3), core.Per(4, 1500*time.Millisecond)))
-			votes := vote(s.gate.Votes("vote", core.VoteOptions{}))
+			site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerMinute(9)))
+			api := rate(limit.NewSlidingWindow(s.gate, "api", limit.PerSecond(5), limit.PerHour(3), limit.Per(4, 1500*time.Millisecond)))
+			votes := vote(votes.New(s.gate, "vote", votes.Options{}))
 			e.layout = func(handler func(Context), rules ...nethttpmw.Rule) App {
 				app := onThings(handler, rules...)
 				app.Use = [][]nethttpmw.Rule{{site}}
@@ -55,12 +57,12 @@ func everyEndingHasHeaders(s *scene) {
 func figuresAddUp(s *scene) {
 	s.clock(noon)
 	hour := func(name string, most int64) nethttpmw.Rule {
-		return limit(s.gate.SlidingWindow(name, core.PerHour(most)))
+		return rate(limit.NewSlidingWindow(s.gate, name, limit.PerHour(most)))
 	}
 	app := onThings(func(c Context) {
 		c.Writer().Header().Add("RateLimit", `"of-the-handler";r=1`)
 		ok(c)
-	}, hour("route", 2), vote(s.gate.Votes("vote", core.VoteOptions{Poll: core.Poll{PerVoter: 9}})), hour("last", 1))
+	}, hour("route", 2), vote(votes.New(s.gate, "vote", votes.Options{Poll: votes.Poll{PerVoter: 9}})), hour("last", 1))
 	app.Use = [][]nethttpmw.Rule{{hour("outer", 4), hour("second", 9)}, {hour("inner", 5)}}
 	handler := s.framework.Build(app)
 
@@ -92,8 +94,8 @@ func figuresAddUp(s *scene) {
 
 	s.sub("nobody is told to come back while nothing is left", func(s *scene) {
 		s.clock(noon)
-		app := onThings(ok, limit(s.gate.SlidingWindow("route", core.PerMinute(1))))
-		app.Use = [][]nethttpmw.Rule{{limit(s.gate.SlidingWindow("outer", core.PerHour(3)))}}
+		app := onThings(ok, rate(limit.NewSlidingWindow(s.gate, "route", limit.PerMinute(1))))
+		app.Use = [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(3)))}}
 		handler := s.framework.Build(app)
 		for _, retry := range []string{"", "60", "3600", "3600"} {
 			header := send(handler, request(http.MethodPost, thing)).Result().Header
@@ -104,7 +106,7 @@ func figuresAddUp(s *scene) {
 	})
 
 	s.sub("and who is not counted has none", func(s *scene) {
-		skipped, listed := limit(s.gate.SlidingWindow("user", core.PerHour(3))), limit(s.gate.SlidingWindow("listed", core.PerHour(3)))
+		skipped, listed := rate(limit.NewSlidingWindow(s.gate, "user", limit.PerHour(3))), rate(limit.NewSlidingWindow(s.gate, "listed", limit.PerHour(3)))
 		skipped.NoKey = nethttpmw.NoKeySkip
 		listed.Who = keyfuncs.IP()
 		listed.Allow = keyfuncs.NewList(keyfuncs.IP(), "192.0.2.0/24")
@@ -140,7 +142,7 @@ func headersAsTheRuleSays(s *scene) {
 	} {
 		s.sub(c.name, func(s *scene) {
 			s.clock(noon)
-			rule := limit(s.gate.SlidingWindow("limit", core.PerMinute(3)))
+			rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerMinute(3)))
 			rule.Headers = c.headers
 			app := s.framework.Build(onThings(ok, rule))
 			begun := time.Now().Unix()
@@ -160,7 +162,7 @@ func headersAsTheRuleSays(s *scene) {
 	s.sub("legacy fields have room for the one with the least left", func(s *scene) {
 		s.clock(noon)
 		rule := func(name string, most int64, window time.Duration) nethttpmw.Rule {
-			rule := limit(s.gate.SlidingWindow(name, core.Per(most, window)))
+			rule := rate(limit.NewSlidingWindow(s.gate, name, limit.Per(most, window)))
 			rule.Headers.Legacy = true
 			return rule
 		}
@@ -175,7 +177,7 @@ func headersAsTheRuleSays(s *scene) {
 
 	s.sub("or for the one that refuses", func(s *scene) {
 		s.clock(noon)
-		outer, costly := limit(s.gate.SlidingWindow("outer", core.PerHour(2))), limitOf(core.PerMinute(4))(s)
+		outer, costly := rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(2))), limitOf(limit.PerMinute(4))(s)
 		outer.Headers.Legacy, costly.Headers.Legacy = true, true
 		app := onThings(ok, costly)
 		app.Use = [][]nethttpmw.Rule{{outer}}
@@ -229,10 +231,10 @@ func localFigures(s *scene) {
 			s.wantFigures(header, []string{policies}, []string{limits})
 		}
 	}
-	want(`"down";q=1;w=3600`, `"down";r=0;t=3600`, limit(s.down().SlidingWindow("down", core.PerHour(1))))
-	want(`"memory";q=1;w=3600`, `"memory";r=0;t=3600`, limit(core.NewMemory().TokenBucket("memory", core.PerHour(1))))
+	want(`"down";q=1;w=3600`, `"down";r=0;t=3600`, rate(limit.NewSlidingWindow(s.down(), "down", limit.PerHour(1))))
+	want(`"memory";q=1;w=3600`, `"memory";r=0;t=3600`, rate(limit.NewTokenBucket(core.NewMemory(), "memory", limit.PerHour(1))))
 	want(`"told/1h";q=1;w=3600, "told/24h";q=9;w=86400`, `"told/1h";r=0;t=3600`,
-		limit(s.gate.SlidingWindow("told", core.PerHour(1), core.PerDay(9))))
+		rate(limit.NewSlidingWindow(s.gate, "told", limit.PerHour(1), limit.PerDay(9))))
 
 	failing := &stub{name: "own", traits: core.Traits{Unit: core.UnitRequests}, check: func(a core.Attempt) (core.Decision, error) {
 		return core.Decision{Attempt: a, Limit: 5, Remaining: 4, Window: time.Hour}, errors.New("no answer")

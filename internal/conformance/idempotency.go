@@ -9,6 +9,10 @@ import (
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -25,8 +29,8 @@ func operation(g core.Guard) nethttpmw.Rule {
 	return nethttpmw.Rule{Guard: g, Who: keyfuncs.User(UserKey), ID: keyfuncs.IdempotencyKey()}
 }
 
-func (s *scene) once(options core.IdempotencyOptions) nethttpmw.Rule {
-	return operation(s.gate.Idempotency("once", options))
+func (s *scene) once(options idempotency.Options) nethttpmw.Rule {
+	return operation(idempotency.New(s.gate, "once", options))
 }
 
 // post sends one request with a body.
@@ -62,7 +66,7 @@ func operationsAreDoneOnce(s *scene) {
 
 	s.sub("with its body", func(s *scene) {
 		ran := 0
-		app := s.framework.Build(onThings(create(&ran), s.once(core.IdempotencyOptions{MaxBody: 100})))
+		app := s.framework.Build(onThings(create(&ran), s.once(idempotency.Options{MaxBody: 100})))
 		if first := post(app, "tv", orderKey...); first.Code != 201 || first.Body.String() != `{"order":1}` ||
 			first.Header().Get("Idempotent-Replayed") != "" {
 			s.Errorf("the first: %d %v %s", first.Code, first.Header(), first.Body)
@@ -88,7 +92,7 @@ func operationsAreDoneOnce(s *scene) {
 		for _, most := range []int{0, 10} { // 0: no bodies; 10: not so long ones
 			s.sub(fmt.Sprint(most), func(s *scene) {
 				ran := 0
-				app := s.framework.Build(onThings(create(&ran), s.once(core.IdempotencyOptions{MaxBody: most})))
+				app := s.framework.Build(onThings(create(&ran), s.once(idempotency.Options{MaxBody: most})))
 				if first := post(app, "tv", orderKey...); first.Body.String() != `{"order":1}` {
 					s.Errorf("the first: %s", first.Body)
 				}
@@ -106,7 +110,7 @@ func operationsAreDoneOnce(s *scene) {
 			body := make([]byte, 3)
 			n, _ := c.Request().Body.Read(body)
 			c.Reply(200, string(body[:n]))
-		}, s.once(core.IdempotencyOptions{})))
+		}, s.once(idempotency.Options{})))
 		if w := post(app, "tv", orderKey...); w.Body.String() != "tv" {
 			s.Errorf("the handler read %q", w.Body)
 		}
@@ -114,8 +118,8 @@ func operationsAreDoneOnce(s *scene) {
 
 	s.sub("while it runs", func(s *scene) {
 		running, end := make(chan struct{}), make(chan struct{})
-		rule := s.once(core.IdempotencyOptions{MaxBody: 100})
-		rule.Bans = s.gate.Bans("bans", core.BanOptions{Refusals: 1}) // asking again is no strike
+		rule := s.once(idempotency.Options{MaxBody: 100})
+		rule.Bans = bans.New(s.gate, "bans", bans.Options{Refusals: 1}) // asking again is no strike
 		app := s.framework.Build(onThings(func(c Context) {
 			close(running)
 			<-end
@@ -140,7 +144,7 @@ func operationsAreDoneOnce(s *scene) {
 	})
 
 	s.sub("without a key", func(s *scene) {
-		rule := s.once(core.IdempotencyOptions{})
+		rule := s.once(idempotency.Options{})
 		app := s.framework.Build(onThings(ok, rule))
 		golden{400, "", noKey}.check(s, post(app, "tv"), figures{})
 		golden{400, "", malformed}.check(s, post(app, "tv", `Idempotency-Key: "order`), figures{})
@@ -155,7 +159,7 @@ func operationsAreDoneOnce(s *scene) {
 	})
 
 	s.sub("4xx answers too, where the rule says so", func(s *scene) {
-		rule := s.once(core.IdempotencyOptions{MaxBody: 100})
+		rule := s.once(idempotency.Options{MaxBody: 100})
 		rule.Failed = func(status int) bool { return status >= 500 }
 		status := 404
 		app := s.framework.Build(onThings(func(c Context) { c.Reply(status, "no") }, rule))
@@ -165,10 +169,10 @@ func operationsAreDoneOnce(s *scene) {
 	})
 
 	s.sub("with the figures of now, and not by the rule's own answer", func(s *scene) {
-		rule := s.once(core.IdempotencyOptions{MaxBody: 100})
+		rule := s.once(idempotency.Options{MaxBody: 100})
 		rule.Answer = func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) { w.WriteHeader(http.StatusTeapot) }
-		app := onThings(ok, limit(s.gate.SlidingWindow("first", core.PerHour(9))), rule)
-		app.Use = [][]nethttpmw.Rule{{limit(s.gate.SlidingWindow("site", core.PerHour(9)))}}
+		app := onThings(ok, rate(limit.NewSlidingWindow(s.gate, "first", limit.PerHour(9))), rule)
+		app.Use = [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(9)))}}
 		handler := s.framework.Build(app)
 		s.wantPosts(handler, thing, orderKey, 200)
 		again := post(handler, "", orderKey...)
@@ -185,7 +189,7 @@ func operationsAreDoneOnce(s *scene) {
 	})
 
 	s.sub("a HEAD request is told the header only", func(s *scene) {
-		app := onThings(ok, s.once(core.IdempotencyOptions{MaxBody: 100}))
+		app := onThings(ok, s.once(idempotency.Options{MaxBody: 100}))
 		app.Routes[0].Method = http.MethodHead
 		handler := s.framework.Build(app)
 		send(handler, request(http.MethodHead, thing, orderKey...))
@@ -198,7 +202,7 @@ func operationsAreDoneOnce(s *scene) {
 
 	s.sub("in the shadow it is not told again", func(s *scene) {
 		ran := 0
-		rule, try := inShadow(s.once(core.IdempotencyOptions{MaxBody: 100}))
+		rule, try := inShadow(s.once(idempotency.Options{MaxBody: 100}))
 		app := s.framework.Build(onThings(create(&ran), rule))
 		for range 3 {
 			if w := post(app, "tv", orderKey...); w.Code != 201 || w.Header().Get("Idempotent-Replayed") != "" {
@@ -211,13 +215,13 @@ func operationsAreDoneOnce(s *scene) {
 	})
 
 	s.sub("repetitions are no strikes", func(s *scene) {
-		rule := s.once(core.IdempotencyOptions{})
-		rule.Bans = s.gate.Bans("bans", core.BanOptions{Refusals: 1})
+		rule := s.once(idempotency.Options{})
+		rule.Bans = bans.New(s.gate, "bans", bans.Options{Refusals: 1})
 		s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, orderKey, times(5, 200)...)
 	})
 
 	s.sub("an outage closes", func(s *scene) {
-		app := s.framework.Build(onThings(ok, operation(s.down().Idempotency("once", core.IdempotencyOptions{}))))
+		app := s.framework.Build(onThings(ok, operation(idempotency.New(s.down(), "once", idempotency.Options{}))))
 		golden{503, "1", undecided}.check(s, post(app, "", orderKey...), figures{})
 	})
 }
@@ -225,7 +229,7 @@ func operationsAreDoneOnce(s *scene) {
 func operationsSettle(s *scene) {
 	for _, e := range endings {
 		s.sub(e.name, func(s *scene) {
-			rule := s.once(core.IdempotencyOptions{MaxBody: 100})
+			rule := s.once(idempotency.Options{MaxBody: 100})
 			rule.Which = keyfuncs.Const("the same")
 			e.headers = orderKey
 			again, _ := e.play(s, rule)
@@ -255,7 +259,7 @@ func operationsAndClaimsAgree(s *scene) {
 	}
 	for name, layout := range layouts {
 		s.sub(name, func(s *scene) {
-			once, purchase := s.once(core.IdempotencyOptions{MaxBody: 100}), s.sale("sale", core.Sale{Stock: 1})
+			once, purchase := s.once(idempotency.Options{MaxBody: 100}), s.sale("sale", seckill.Sale{Stock: 1})
 			ran, status := 0, http.StatusInternalServerError
 			app := s.framework.Build(layout(func(c Context) { ran++; c.Reply(status, "bought") }, once, claim(purchase)))
 			s.wantPosts(app, thing, orderKey, 500)
@@ -283,7 +287,7 @@ func operationsAndClaimsAgree(s *scene) {
 		// Who asks again hears that he has bought, so he must have bought.
 		for _, e := range endings {
 			s.sub(name+", "+e.name, func(s *scene) {
-				once, purchase := s.once(core.IdempotencyOptions{}), s.sale("sale", core.Sale{Stock: 1})
+				once, purchase := s.once(idempotency.Options{}), s.sale("sale", seckill.Sale{Stock: 1})
 				once.Which = keyfuncs.Const("the same")
 				e.layout = func(handler func(Context), rules ...nethttpmw.Rule) App { return layout(handler, once, rules[0]) }
 				e.headers = orderKey

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -17,7 +18,7 @@ func listsGoFirst(s *scene) {
 	deny, allow := keyfuncs.NewList(keyfuncs.User(UserKey)), keyfuncs.NewList(keyfuncs.IP(), "192.0.2.0/24")
 	rule := claim(&stub{name: "own", check: refusing("own", "members_only"), diary: notes})
 	rule.Deny, rule.Allow = deny, allow
-	rule.Bans = s.gate.Bans("bans", core.BanOptions{Refusals: 1000})
+	rule.Bans = bans.New(s.gate, "bans", bans.Options{Refusals: 1000})
 	if err := rule.Bans.Ban(s.Context(), core.Attempt{Actor: "cid"}, time.Hour); err != nil {
 		s.Fatal(err)
 	}

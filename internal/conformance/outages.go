@@ -10,6 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -30,30 +33,30 @@ func (s *scene) down() *core.Engine {
 // polls is a VoteOptions.Find: the polls that can not be looked up, and why. All others do not exist.
 type polls map[string]error
 
-func (p polls) find(_ context.Context, poll string) (core.Poll, error) {
+func (p polls) find(_ context.Context, poll string) (votes.Poll, error) {
 	if err := p[poll]; err != nil {
-		return core.Poll{}, err
+		return votes.Poll{}, err
 	}
-	return core.Poll{}, core.ErrNoPoll
+	return votes.Poll{}, votes.ErrNoPoll
 }
 
 func outages(s *scene) {
 	down := s.down()
-	open := core.Traits{Outage: core.OutageOpen}
+	open := core.Traits{Outage: core.FailOpen}
 	for _, c := range []struct {
 		name   string
 		rule   nethttpmw.Rule
 		policy core.Outage
 		passes bool
 	}{
-		{"a limit closes where the rule says so", limit(down.SlidingWindow("limit", core.PerMinute(9))), core.OutageClosed, false},
-		{"a limit opens where the rule says so", limit(down.SlidingWindow("limit2", core.PerMinute(9))), core.OutageOpen, true},
-		{"a vote closes", vote(down.Votes("vote", core.VoteOptions{})), core.OutageDefault, false},
-		{"a vote opens where the rule says so", vote(down.Votes("vote2", core.VoteOptions{})), core.OutageOpen, true},
-		{"a sale closes", claim(down.Seckill("sale", core.SeckillOptions{})), core.OutageDefault, false},
-		{"a guard opens by its traits", claim(&stub{name: "own", traits: open, check: failing}), core.OutageDefault, true},
-		{"a rule overrules the traits", claim(&stub{name: "own", traits: open, check: failing}), core.OutageClosed, false},
-		{"a guard of no policy closes", claim(&stub{name: "own", check: failing}), core.OutageDefault, false},
+		{"a limit closes where the rule says so", rate(limit.NewSlidingWindow(down, "limit", limit.PerMinute(9))), core.FailClosed, false},
+		{"a limit opens where the rule says so", rate(limit.NewSlidingWindow(down, "limit2", limit.PerMinute(9))), core.FailOpen, true},
+		{"a vote closes", vote(votes.New(down, "vote", votes.Options{})), core.FailDefault, false},
+		{"a vote opens where the rule says so", vote(votes.New(down, "vote2", votes.Options{})), core.FailOpen, true},
+		{"a sale closes", claim(seckill.New(down, "sale", seckill.Options{})), core.FailDefault, false},
+		{"a guard opens by its traits", claim(&stub{name: "own", traits: open, check: failing}), core.FailDefault, true},
+		{"a rule overrules the traits", claim(&stub{name: "own", traits: open, check: failing}), core.FailClosed, false},
+		{"a guard of no policy closes", claim(&stub{name: "own", check: failing}), core.FailDefault, false},
 	} {
 		s.sub(c.name, func(s *scene) {
 			ran := false
@@ -84,7 +87,7 @@ func outages(s *scene) {
 		notes := &diary{}
 		guard := &localStub{stub: stub{name: "own", check: failing, diary: notes}, left: 1}
 		rule := claim(guard)
-		rule.OnOutage = core.OutageLocal
+		rule.OnOutage = core.FailLocal
 		app := s.framework.Build(onThings(func(c Context) {
 			if d, found := c.Decision("own"); !found || d.Attempt.Actor != "ann" {
 				s.Errorf("the handler finds %+v, %t", d, found)
@@ -99,8 +102,8 @@ func outages(s *scene) {
 	})
 
 	s.sub("nonsense is refused by an open rule too", func(s *scene) {
-		rule := withCost(limit(s.down().SlidingWindow("limit", core.PerMinute(9))))
-		rule.OnOutage = core.OutageOpen
+		rule := withCost(rate(limit.NewSlidingWindow(s.down(), "limit", limit.PerMinute(9))))
+		rule.OnOutage = core.FailOpen
 		app := s.framework.Build(onThings(ok, rule))
 		golden{http.StatusBadRequest, "", invalid}.check(s, send(app, request(http.MethodPost, thing, "X-Cost: -1")), figures{})
 	})

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -31,12 +35,12 @@ func randomEndings(s *scene) {
 	seed := rand.Uint64()
 	s.Logf("seed %d", seed)
 
-	once := s.once(core.IdempotencyOptions{MaxBody: 100, Lease: time.Hour})
+	once := s.once(idempotency.Options{MaxBody: 100, Lease: time.Hour})
 	once.NoKey = nethttpmw.NoKeySkip
-	votes := s.gate.Votes("vote", core.VoteOptions{})
-	purchase := s.sale("sale", core.Sale{Stock: int64(requests / 5), Hold: time.Hour})
+	votes := votes.New(s.gate, "vote", votes.Options{})
+	purchase := s.sale("sale", seckill.Sale{Stock: int64(requests / 5), Hold: time.Hour})
 	plays := &plays{running: map[string]chan struct{}{}, kept: map[string]int{}}
-	site := limit(s.gate.SlidingWindow("site", core.PerHour(1_000)))
+	site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(1_000)))
 	site.Failed = func(status int) bool { return status >= 500 } // so that limits are settled, too
 	app := s.framework.Build(onThings(plays.handle, site, once, vote(votes), claim(purchase)))
 	plain, patient, impatient := s.serve(app), s.serve(app, timeout(time.Hour)), s.serve(app, timeout(soon))
@@ -85,7 +89,7 @@ func randomEndings(s *scene) {
 	if err != nil || status.Held != 0 || status.Sold != sold || status.Left+status.Sold != status.Stock {
 		s.Errorf("the sale is %+v, %v, want %d sold and none held", status, err, sold)
 	}
-	if r, err := purchase.Reconcile(ctx, "t1"); err != nil || !r.Consistent() {
+	if r, err := purchase.Verify(ctx, "t1"); err != nil || !r.Consistent() {
 		s.Errorf("%v\n%v", r, err)
 	}
 	if tally, err := votes.Tally(ctx, "t1"); err != nil || tally["red"] != sold || len(tally) > 1 {

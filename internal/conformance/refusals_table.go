@@ -8,6 +8,12 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -59,69 +65,69 @@ func withCost(rule nethttpmw.Rule) nethttpmw.Rule {
 	return rule
 }
 
-func limitOf(limits ...core.Limit) func(*scene) nethttpmw.Rule {
+func limitOf(limits ...limit.Limit) func(*scene) nethttpmw.Rule {
 	return func(s *scene) nethttpmw.Rule {
-		return withCost(limit(s.gate.SlidingWindow("limit", limits[0], limits[1:]...)))
+		return withCost(rate(limit.NewSlidingWindow(s.gate, "limit", limits[0], limits[1:]...)))
 	}
 }
 
-func poll(p core.Poll) func(*scene) nethttpmw.Rule {
-	return func(s *scene) nethttpmw.Rule { return vote(s.gate.Votes("vote", core.VoteOptions{Poll: p})) }
+func poll(p votes.Poll) func(*scene) nethttpmw.Rule {
+	return func(s *scene) nethttpmw.Rule { return vote(votes.New(s.gate, "vote", votes.Options{Poll: p})) }
 }
 
 func quotaOf(items int) func(*scene) nethttpmw.Rule {
-	return func(s *scene) nethttpmw.Rule { return vote(s.quota(items, core.Daily(time.UTC))) }
+	return func(s *scene) nethttpmw.Rule { return vote(s.quota(items, period.Daily(time.UTC))) }
 }
 
-func sale(sale core.Sale) func(*scene) nethttpmw.Rule {
+func sale(sale seckill.Sale) func(*scene) nethttpmw.Rule {
 	return func(s *scene) nethttpmw.Rule { return withCost(claim(s.sale("sale", sale))) }
 }
 
-func packet(p core.Packet) func(*scene) nethttpmw.Rule {
+func packet(p redpacket.Packet) func(*scene) nethttpmw.Rule {
 	return func(s *scene) nethttpmw.Rule { return withCost(claim(s.packet("packet", p))) }
 }
 
 var limitRefusals = []refusal{
-	{"limited", limitOf(core.PerMinute(1)), [][]string{asAnn}, 0, asAnn, golden{429, "60", limited}},
-	{"limited, Retry-After rounded up", limitOf(core.PerMinute(1)), [][]string{asAnn}, 1500 * time.Millisecond, asAnn,
+	{"limited", limitOf(limit.PerMinute(1)), [][]string{asAnn}, 0, asAnn, golden{429, "60", limited}},
+	{"limited, Retry-After rounded up", limitOf(limit.PerMinute(1)), [][]string{asAnn}, 1500 * time.Millisecond, asAnn,
 		golden{429, "59", limited}},
-	{"limited for a microsecond more", limitOf(core.PerMinute(1)), [][]string{asAnn}, time.Minute - time.Microsecond, asAnn,
+	{"limited for a microsecond more", limitOf(limit.PerMinute(1)), [][]string{asAnn}, time.Minute - time.Microsecond, asAnn,
 		golden{429, "1", limited}},
-	{"limited by the second of two limits", limitOf(core.PerSecond(9), core.PerHour(1)), [][]string{asAnn}, time.Minute, asAnn,
+	{"limited by the second of two limits", limitOf(limit.PerSecond(9), limit.PerHour(1)), [][]string{asAnn}, time.Minute, asAnn,
 		golden{429, "3540", limitedBy("limit/1h")}},
-	{"fewer left than asked for by a limit", limitOf(core.PerMinute(3)), [][]string{{"X-Cost: 2"}}, 0, []string{"X-Cost: 2"},
+	{"fewer left than asked for by a limit", limitOf(limit.PerMinute(3)), [][]string{{"X-Cost: 2"}}, 0, []string{"X-Cost: 2"},
 		golden{429, "60", limited}},
-	{"over the limit", limitOf(core.PerMinute(3)), nil, 0, []string{"X-Cost: 4"}, golden{429, "", overLimit}},
-	{"a cost of nothing", limitOf(core.PerMinute(3)), nil, 0, []string{"X-Cost: 0"}, golden{400, "", invalid}},
-	{"a negative cost", limitOf(core.PerMinute(3)), nil, 0, []string{"X-Cost: -2"}, golden{400, "", invalid}},
-	{"a cost that is no number", limitOf(core.PerMinute(3)), nil, 0, []string{"X-Cost: many"}, golden{400, "", invalid}},
+	{"over the limit", limitOf(limit.PerMinute(3)), nil, 0, []string{"X-Cost: 4"}, golden{429, "", overLimit}},
+	{"a cost of nothing", limitOf(limit.PerMinute(3)), nil, 0, []string{"X-Cost: 0"}, golden{400, "", invalid}},
+	{"a negative cost", limitOf(limit.PerMinute(3)), nil, 0, []string{"X-Cost: -2"}, golden{400, "", invalid}},
+	{"a cost that is no number", limitOf(limit.PerMinute(3)), nil, 0, []string{"X-Cost: many"}, golden{400, "", invalid}},
 }
 
 var voteRefusals = []refusal{
-	{"voted before", poll(core.Poll{}), [][]string{asAnn}, 0, []string{"X-Choice: blue"},
+	{"voted before", poll(votes.Poll{}), [][]string{asAnn}, 0, []string{"X-Choice: blue"},
 		golden{409, "", duplicate(`,"choices":["red"]`)}},
-	{"voted before, for what would be markup", poll(core.Poll{}), [][]string{{`X-Choice: <b>"&`}}, 0, asAnn,
+	{"voted before, for what would be markup", poll(votes.Poll{}), [][]string{{`X-Choice: <b>"&`}}, 0, asAnn,
 		golden{409, "", duplicate(`,"choices":["\u003cb\u003e\"\u0026"]`)}},
-	{"all choices used", poll(core.Poll{PerVoter: 2}), [][]string{asAnn, {"X-Choice: blue"}}, 0, []string{"X-Choice: green"},
+	{"all choices used", poll(votes.Poll{PerVoter: 2}), [][]string{asAnn, {"X-Choice: blue"}}, 0, []string{"X-Choice: green"},
 		golden{429, "", exceeded("quota", "All that is allowed has been used.", "vote", `,"choices":["red","blue"]`)}},
-	{"all votes of the day used", poll(core.Poll{PerVoter: 5, PerChoice: 5, PerDay: 1}), [][]string{asAnn}, 0, asAnn,
+	{"all votes of the day used", poll(votes.Poll{PerVoter: 5, PerChoice: 5, PerDay: 1}), [][]string{asAnn}, 0, asAnn,
 		golden{429, noonToMidnight, exceeded("quota", "All that is allowed has been used.", "vote", `,"choices":["red"]`)}},
-	{"one choice chosen as often as allowed", poll(core.Poll{PerVoter: 5, PerChoice: 2}), [][]string{asAnn, asAnn}, 0, asAnn,
+	{"one choice chosen as often as allowed", poll(votes.Poll{PerVoter: 5, PerChoice: 2}), [][]string{asAnn, asAnn}, 0, asAnn,
 		golden{409, "", duplicate(`,"choices":["red","red"]`)}},
-	{"chosen before, where votes may be changed", poll(core.Poll{Change: true}), [][]string{asAnn, {"X-Choice: blue"}}, 0,
+	{"chosen before, where votes may be changed", poll(votes.Poll{Change: true}), [][]string{asAnn, {"X-Choice: blue"}}, 0,
 		[]string{"X-Choice: blue"}, golden{409, "", duplicate(`,"choices":["blue"]`)}},
-	{"before the poll opens", poll(core.Poll{Opens: noon.Add(90 * time.Second)}), nil, 100 * time.Millisecond, asAnn,
+	{"before the poll opens", poll(votes.Poll{Opens: noon.Add(90 * time.Second)}), nil, 100 * time.Millisecond, asAnn,
 		golden{409, "90", notOpen("")}},
 	{"no such poll", func(s *scene) nethttpmw.Rule {
-		return vote(s.gate.Votes("vote", core.VoteOptions{Find: polls{}.find}))
+		return vote(votes.New(s.gate, "vote", votes.Options{Find: polls{}.find}))
 	}, nil, 0, asAnn, golden{409, "", notOpen("")}},
-	{"after the poll has closed", poll(core.Poll{Closes: noon.Add(time.Hour)}), nil, time.Hour, asAnn, golden{409, "", closed}},
-	{"not a choice", poll(core.Poll{Choices: []string{"red"}}), nil, 0, []string{"X-Choice: pink"}, golden{400, "", invalid}},
-	{"another's operation ID", poll(core.Poll{}), [][]string{{"Idempotency-Key: k1"}}, 0,
+	{"after the poll has closed", poll(votes.Poll{Closes: noon.Add(time.Hour)}), nil, time.Hour, asAnn, golden{409, "", closed}},
+	{"not a choice", poll(votes.Poll{Choices: []string{"red"}}), nil, 0, []string{"X-Choice: pink"}, golden{400, "", invalid}},
+	{"another's operation ID", poll(votes.Poll{}), [][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
-	{"no choice", poll(core.Poll{}), nil, 0, []string{"X-Choice:"}, golden{400, "", noKey}},
-	{"nobody", poll(core.Poll{}), nil, 0, []string{"X-User:"}, golden{400, "", noKey}},
-	{"a malformed operation ID", poll(core.Poll{}), nil, 0, []string{`Idempotency-Key: "k1`}, golden{400, "", malformed}},
+	{"no choice", poll(votes.Poll{}), nil, 0, []string{"X-Choice:"}, golden{400, "", noKey}},
+	{"nobody", poll(votes.Poll{}), nil, 0, []string{"X-User:"}, golden{400, "", noKey}},
+	{"a malformed operation ID", poll(votes.Poll{}), nil, 0, []string{`Idempotency-Key: "k1`}, golden{400, "", malformed}},
 }
 
 // noonToMidnight is Retry-After for who has used a day up at noon.
@@ -143,82 +149,82 @@ var quotaRefusals = []refusal{
 }
 
 var saleRefusals = []refusal{
-	{"sold out", sale(core.Sale{Stock: 1}), [][]string{asAnn}, 0, []string{"X-User: bob"}, golden{409, "", soldOut}},
-	{"fewer left than asked for", sale(core.Sale{Stock: 3, PerBuyer: 9}), [][]string{{"X-Cost: 2"}}, 0,
+	{"sold out", sale(seckill.Sale{Stock: 1}), [][]string{asAnn}, 0, []string{"X-User: bob"}, golden{409, "", soldOut}},
+	{"fewer left than asked for", sale(seckill.Sale{Stock: 3, PerBuyer: 9}), [][]string{{"X-Cost: 2"}}, 0,
 		[]string{"X-Cost: 2", "X-User: bob"}, golden{409, "", soldOut}},
-	{"bought before", sale(core.Sale{Stock: 2}), [][]string{asAnn}, 0, asAnn, golden{409, "", duplicate("")}},
-	{"before the sale opens", sale(core.Sale{Stock: 1, Opens: noon.Add(time.Minute)}), nil, time.Millisecond, asAnn,
+	{"bought before", sale(seckill.Sale{Stock: 2}), [][]string{asAnn}, 0, asAnn, golden{409, "", duplicate("")}},
+	{"before the sale opens", sale(seckill.Sale{Stock: 1, Opens: noon.Add(time.Minute)}), nil, time.Millisecond, asAnn,
 		golden{429, "60", problem(429, "early", "Not Begun", "The sale has not begun yet.", "")}},
-	{"after the sale has closed", sale(core.Sale{Stock: 1, Closes: noon.Add(time.Hour)}), nil, time.Hour, asAnn,
+	{"after the sale has closed", sale(seckill.Sale{Stock: 1, Closes: noon.Add(time.Hour)}), nil, time.Hour, asAnn,
 		golden{409, "", closed}},
 	{"not on sale", func(s *scene) nethttpmw.Rule {
-		return claim(s.gate.Seckill("sale", core.SeckillOptions{}))
+		return claim(seckill.New(s.gate, "sale", seckill.Options{}))
 	}, nil, 0, asAnn, golden{503, "", notReady}},
-	{"another's operation ID for a purchase", sale(core.Sale{Stock: 2}), [][]string{{"Idempotency-Key: k1"}}, 0,
+	{"another's operation ID for a purchase", sale(seckill.Sale{Stock: 2}), [][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
 	{"nobody has confirmed the reservation", func(s *scene) nethttpmw.Rule {
-		g := s.gate.Seckill("sale", core.SeckillOptions{Durability: core.Acked, AckWithin: time.Millisecond}) // there is no replica
-		if _, err := g.Open(s.Context(), "t1", core.Sale{Stock: 1}); !errors.Is(err, core.ErrUnconfirmed) {
+		g := seckill.New(s.gate, "sale", seckill.Options{Durability: core.Acked, AckWithin: time.Millisecond}) // there is no replica
+		if _, err := g.Open(s.Context(), "t1", seckill.Sale{Stock: 1}); !errors.Is(err, core.ErrUnconfirmed) {
 			s.Errorf("Open: %v", err)
 		}
 		return claim(g)
 	}, nil, 0, []string{"Idempotency-Key: k1"}, golden{503, "1", notSure}},
 	{"a stock that its rule speaks of", func(s *scene) nethttpmw.Rule {
-		rule := sale(core.Sale{Stock: 1})(s)
+		rule := sale(seckill.Sale{Stock: 1})(s)
 		rule.Headers.Unit = "pieces"
 		return rule
 	}, [][]string{asAnn}, 0, []string{"X-User: bob"}, golden{409, "", soldOut}},
 	{"limited by a rule that hides its figures", func(s *scene) nethttpmw.Rule {
-		rule := limitOf(core.PerMinute(1))(s)
+		rule := limitOf(limit.PerMinute(1))(s)
 		rule.Headers.Hide = true
 		return rule
 	}, [][]string{asAnn}, 0, asAnn, golden{429, "60", strings.Replace(limited, `,"violated-policies":["limit"]`, "", 1)}},
-	{"a quantity of nothing", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 0"}, golden{400, "", invalid}},
-	{"a negative quantity", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: -1"}, golden{400, "", invalid}},
-	{"a quantity that no script can count", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9007199254740992"},
+	{"a quantity of nothing", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 0"}, golden{400, "", invalid}},
+	{"a negative quantity", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: -1"}, golden{400, "", invalid}},
+	{"a quantity that no script can count", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9007199254740992"},
 		golden{400, "", invalid}},
-	{"the largest quantity", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775807"}, golden{400, "", invalid}},
-	{"a quantity beyond that", sale(core.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775808"}, golden{400, "", invalid}},
+	{"the largest quantity", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775807"}, golden{400, "", invalid}},
+	{"a quantity beyond that", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775808"}, golden{400, "", invalid}},
 }
 
 var packetRefusals = []refusal{
-	{"grabbed before", packet(core.Packet{Total: 300, Shares: 3, Min: 100, Expires: noon.Add(time.Hour)}), [][]string{asAnn}, 0, asAnn,
+	{"grabbed before", packet(redpacket.Packet{Total: 300, Shares: 3, Min: 100, Expires: noon.Add(time.Hour)}), [][]string{asAnn}, 0, asAnn,
 		golden{409, "", duplicate(`,"amount":100`)}},
-	{"grabbed before, and the packet has expired", packet(core.Packet{Total: 1<<53 - 1, Shares: 1, Expires: noon.Add(time.Hour)}),
+	{"grabbed before, and the packet has expired", packet(redpacket.Packet{Total: 1<<53 - 1, Shares: 1, Expires: noon.Add(time.Hour)}),
 		[][]string{asAnn}, time.Hour, asAnn, golden{409, "", duplicate(`,"amount":9007199254740991`)}},
-	{"all shares grabbed", packet(core.Packet{Total: 1, Shares: 1, Expires: noon.Add(time.Hour)}), [][]string{asAnn}, 0,
+	{"all shares grabbed", packet(redpacket.Packet{Total: 1, Shares: 1, Expires: noon.Add(time.Hour)}), [][]string{asAnn}, 0,
 		[]string{"X-User: bob"}, golden{409, "", empty}},
-	{"after the packet has expired", packet(core.Packet{Total: 1, Shares: 1, Expires: noon.Add(time.Hour)}), nil, time.Hour, asAnn,
+	{"after the packet has expired", packet(redpacket.Packet{Total: 1, Shares: 1, Expires: noon.Add(time.Hour)}), nil, time.Hour, asAnn,
 		golden{409, "", closed}},
 	{"no such packet", func(s *scene) nethttpmw.Rule {
-		return claim(s.gate.RedPacket("packet", core.RedPacketOptions{}))
+		return claim(redpacket.New(s.gate, "packet", redpacket.Options{}))
 	}, nil, 0, asAnn, golden{503, "", notReady}},
-	{"another's operation ID for a share", packet(core.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}),
+	{"another's operation ID for a share", packet(redpacket.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}),
 		[][]string{{"Idempotency-Key: k1"}}, 0, []string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
-	{"two shares at once", packet(core.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}), nil, 0, []string{"X-Cost: 2"},
+	{"two shares at once", packet(redpacket.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}), nil, 0, []string{"X-Cost: 2"},
 		golden{400, "", invalid}},
 }
 
 var otherRefusals = []refusal{
 	{"banned for a minute and a half", func(s *scene) nethttpmw.Rule {
-		rule := limit(s.gate.SlidingWindow("limit", core.PerMinute(9)))
-		rule.Bans = s.gate.Bans("bans", core.BanOptions{})
+		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerMinute(9)))
+		rule.Bans = bans.New(s.gate, "bans", bans.Options{})
 		if err := rule.Bans.Ban(s.Context(), core.Attempt{Actor: "ann"}, 90*time.Second); err != nil {
 			s.Error(err)
 		}
 		return rule
 	}, [][]string{{"X-User: bob"}}, 0, asAnn, golden{429, "90", banned}},
 	{"denied by the list", func(s *scene) nethttpmw.Rule {
-		rule := limit(s.gate.SlidingWindow("limit", core.PerMinute(9)))
+		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerMinute(9)))
 		rule.Deny = keyfuncs.NewList(keyfuncs.User(UserKey), "ann")
 		return rule
 	}, [][]string{{"X-User: bob"}}, 0, asAnn, golden{403, "", denied}},
 	{"Redis is down", func(s *scene) nethttpmw.Rule {
-		return claim(s.down().Seckill("sale", core.SeckillOptions{}))
+		return claim(seckill.New(s.down(), "sale", seckill.Options{}))
 	}, nil, 0, asAnn, golden{503, "1", undecided}},
 	{"the poll can not be looked up", func(s *scene) nethttpmw.Rule {
 		find := polls{"t1": errors.New("dial tcp 127.0.0.1:5432: connect: connection refused")}.find
-		return vote(s.gate.Votes("vote", core.VoteOptions{Find: find}))
+		return vote(votes.New(s.gate, "vote", votes.Options{Find: find}))
 	}, nil, 0, asAnn, golden{503, "1", undecided}},
 	{"an application's own reason", func(*scene) nethttpmw.Rule {
 		return claim(&stub{name: "members", check: refusing("members", "members_only")})

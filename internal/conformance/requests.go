@@ -3,14 +3,15 @@ package conformance
 import (
 	"net/http"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // spellingsAreOne plays a voter who writes the same path in other ways, for another vote.
 func spellingsAreOne(s *scene) {
-	votes := s.gate.Votes("vote", core.VoteOptions{})
+	votes := votes.New(s.gate, "vote", votes.Options{})
 	ran := 0
 	app := s.framework.Build(onThings(func(c Context) { ran++; ok(c) }, vote(votes)))
 	s.wantPosts(app, "/things/t1", nil, 200)
@@ -24,7 +25,7 @@ func spellingsAreOne(s *scene) {
 }
 
 func routesCount(s *scene) {
-	rule := limit(s.gate.SlidingWindow("limit", core.PerHour(2)))
+	rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(2)))
 	rule.What = keyfuncs.Route()
 	app := s.framework.Build(App{Routes: []Route{
 		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
@@ -37,7 +38,7 @@ func routesCount(s *scene) {
 }
 
 func oneRuleOneBudget(s *scene) {
-	rule := limit(s.gate.SlidingWindow("limit", core.PerHour(2)))
+	rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(2)))
 	app := s.framework.Build(App{Routes: []Route{
 		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
 		{Method: http.MethodPost, Path: "/other/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
@@ -50,7 +51,7 @@ func oneRuleOneBudget(s *scene) {
 
 func unmatchedCounts(s *scene) {
 	app := onThings(ok)
-	app.Use = [][]nethttpmw.Rule{{limit(s.gate.SlidingWindow("site", core.PerHour(2)))}}
+	app.Use = [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(2)))}}
 	handler := s.framework.Build(app)
 	s.wantPosts(handler, "/nowhere", nil, 404)
 	s.wantPosts(handler, thing, nil, 200)

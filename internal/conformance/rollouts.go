@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -16,8 +19,8 @@ func inShadow(rule nethttpmw.Rule) (nethttpmw.Rule, *nethttpmw.Rollout) {
 
 func rolloutsAreGradual(s *scene) {
 	s.sub("a new limit in the shadow of an old one", func(s *scene) {
-		tight, try := inShadow(limit(s.gate.SlidingWindow("new", core.PerHour(2))))
-		app := s.framework.Build(onThings(ok, tight, limit(s.gate.SlidingWindow("old", core.PerHour(4)))))
+		tight, try := inShadow(rate(limit.NewSlidingWindow(s.gate, "new", limit.PerHour(2))))
+		app := s.framework.Build(onThings(ok, tight, rate(limit.NewSlidingWindow(s.gate, "old", limit.PerHour(4)))))
 		s.wantPosts(app, thing, asAnn, 200, 200, 200, 200, 429, 429)
 		if r := try.Report(); r.Passed != 2 || r.WouldRefuse != 4 || r.Refused != 0 || r.Skipped != 0 {
 			s.Errorf("%+v, want 2 that pass and 4 that would be refused", r)
@@ -25,7 +28,7 @@ func rolloutsAreGradual(s *scene) {
 	})
 
 	s.sub("what is in the shadow says nothing to clients", func(s *scene) {
-		tight, _ := inShadow(limit(s.gate.SlidingWindow("new", core.PerHour(1))))
+		tight, _ := inShadow(rate(limit.NewSlidingWindow(s.gate, "new", limit.PerHour(1))))
 		handler := func(c Context) {
 			d, found := c.Decision("new")
 			c.Reply(http.StatusOK, map[bool]string{true: "found", false: "none"}[found && d.Attempt.Shadow])
@@ -40,7 +43,7 @@ func rolloutsAreGradual(s *scene) {
 	})
 
 	s.sub("a claim in the shadow takes, and gives back", func(s *scene) {
-		votes := s.gate.Votes("vote", core.VoteOptions{})
+		votes := votes.New(s.gate, "vote", votes.Options{})
 		rule, try := inShadow(vote(votes))
 		status := http.StatusBadRequest
 		app := s.framework.Build(onThings(func(c Context) { c.Reply(status, "done") }, rule))
@@ -55,8 +58,8 @@ func rolloutsAreGradual(s *scene) {
 	})
 
 	s.sub("nobody is banned for what would have been refused", func(s *scene) {
-		rule, _ := inShadow(limit(s.gate.SlidingWindow("limit", core.PerHour(1))))
-		rule.Bans = s.gate.Bans("bans", core.BanOptions{Refusals: 1, Period: time.Hour, First: time.Hour})
+		rule, _ := inShadow(rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1))))
+		rule.Bans = bans.New(s.gate, "bans", bans.Options{Refusals: 1, Period: time.Hour, First: time.Hour})
 		s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, asAnn, times(9, 200)...)
 		rule.Rollout = nil
 		s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, asAnn, 429, 429, 429)
@@ -66,7 +69,7 @@ func rolloutsAreGradual(s *scene) {
 	})
 
 	s.sub("the kill switch", func(s *scene) {
-		rule := limit(s.gate.SlidingWindow("limit", core.PerHour(1)))
+		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
 		rule.Rollout = new(nethttpmw.Rollout)
 		app := s.framework.Build(onThings(ok, rule))
 		s.wantPosts(app, thing, asAnn, 200, 429)
@@ -77,7 +80,7 @@ func rolloutsAreGradual(s *scene) {
 	})
 
 	s.sub("an outage", func(s *scene) {
-		rule, _ := inShadow(limit(&stub{name: "away", check: failing}))
+		rule, _ := inShadow(rate(&stub{name: "away", check: failing}))
 		s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, asAnn, 200)
 	})
 }

@@ -11,6 +11,11 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/quota"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -79,14 +84,14 @@ func vote(g core.Guard) nethttpmw.Rule {
 }
 
 // limit is a rule that counts the signed-in user's requests.
-func limit(g core.Guard) nethttpmw.Rule {
+func rate(g core.Guard) nethttpmw.Rule {
 	return nethttpmw.Rule{Guard: g, Who: keyfuncs.User(UserKey)}
 }
 
 // sale opens a sale of the thing and returns its guard.
-func (s *scene) sale(name string, sale core.Sale) *core.Seckill {
+func (s *scene) sale(name string, sale seckill.Sale) *seckill.Guard {
 	s.Helper()
-	g := s.gate.Seckill(name, core.SeckillOptions{})
+	g := seckill.New(s.gate, name, seckill.Options{})
 	if opened, err := g.Open(s.Context(), "t1", sale); err != nil || !opened {
 		s.Fatalf("Open: %v, %v", opened, err)
 	}
@@ -94,9 +99,9 @@ func (s *scene) sale(name string, sale core.Sale) *core.Seckill {
 }
 
 // packet makes a packet of the thing and returns its guard.
-func (s *scene) packet(name string, p core.Packet) *core.RedPacket {
+func (s *scene) packet(name string, p redpacket.Packet) *redpacket.Guard {
 	s.Helper()
-	g := s.gate.RedPacket(name, core.RedPacketOptions{})
+	g := redpacket.New(s.gate, name, redpacket.Options{})
 	if created, err := g.Create(s.Context(), "t1", p); err != nil || !created {
 		s.Fatalf("Create: %v, %v", created, err)
 	}
@@ -104,8 +109,8 @@ func (s *scene) packet(name string, p core.Packet) *core.RedPacket {
 }
 
 // quota makes a quota of so many different items a period.
-func (s *scene) quota(items int, period core.Period) *core.Quota {
-	return s.gate.Quota("quota", core.QuotaOptions{Items: items, Period: period})
+func (s *scene) quota(items int, period period.Period) *quota.Guard {
+	return quota.New(s.gate, "quota", quota.Options{Items: items, Period: period})
 }
 
 // oneEra is a period that does not end during a check.
@@ -152,7 +157,7 @@ func (s *scene) wantPosts(app http.Handler, path string, headers []string, statu
 }
 
 // wantTally wants these votes for the thing.
-func (s *scene) wantTally(g *core.Votes, want map[string]int64) {
+func (s *scene) wantTally(g *votes.Guard, want map[string]int64) {
 	s.Helper()
 	if tally, err := g.Tally(s.Context(), "t1"); err != nil || !maps.Equal(tally, want) {
 		s.Errorf("the tally is %v, %v, want %v", tally, err, want)
@@ -160,7 +165,7 @@ func (s *scene) wantTally(g *core.Votes, want map[string]int64) {
 }
 
 // wantUsed wants ann to have had these items of the thing.
-func (s *scene) wantUsed(g *core.Quota, want ...string) {
+func (s *scene) wantUsed(g *quota.Guard, want ...string) {
 	s.Helper()
 	if used, _, err := g.Used(s.Context(), core.Attempt{Actor: "ann", Resource: "t1"}); err != nil || !slices.Equal(used, want) {
 		s.Errorf("used are %q, %v, want %q", used, err, want)
@@ -168,18 +173,18 @@ func (s *scene) wantUsed(g *core.Quota, want ...string) {
 }
 
 // wantSale wants the sale of the thing to have so many units left, held and sold; they must be the stock, too.
-func (s *scene) wantSale(g *core.Seckill, left, held, sold int64) {
+func (s *scene) wantSale(g *seckill.Guard, left, held, sold int64) {
 	s.Helper()
 	status, err := g.Status(s.Context(), "t1")
-	if want := (core.SaleStatus{Stock: left + held + sold, Left: left, Held: held, Sold: sold, Epoch: status.Epoch}); err != nil || status != want {
+	if want := (seckill.Status{Stock: left + held + sold, Left: left, Held: held, Sold: sold, Epoch: status.Epoch}); err != nil || status != want {
 		s.Errorf("the sale is %+v, %v, want %+v", status, err, want)
 	}
 }
 
 // wantGrabbed wants these users to have these amounts of the packet of the thing; all must add up.
-func (s *scene) wantGrabbed(g *core.RedPacket, want map[string]int64) {
+func (s *scene) wantGrabbed(g *redpacket.Guard, want map[string]int64) {
 	s.Helper()
-	if audit, err := g.Audit(s.Context(), "t1"); err != nil || !maps.Equal(audit.Grabbed, want) {
+	if audit, err := g.Verify(s.Context(), "t1"); err != nil || !maps.Equal(audit.Grabbed, want) {
 		s.Errorf("grabbed is %v, %v, want %v", audit.Grabbed, err, want)
 	}
 }

@@ -5,6 +5,10 @@ import (
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -12,14 +16,14 @@ import (
 func setUpMistakesPanic(s *scene) {
 	who := keyfuncs.IP()
 	var (
-		site  = nethttpmw.Rule{Guard: s.gate.SlidingWindow("site", core.PerMinute(1)), Who: who}
-		votes = nethttpmw.Rule{Guard: s.gate.Votes("vote", core.VoteOptions{}), Who: who}
-		sales = nethttpmw.Rule{Guard: s.gate.Seckill("sale", core.SeckillOptions{}), Who: who}
-		once  = nethttpmw.Rule{Guard: s.gate.Idempotency("once", core.IdempotencyOptions{}), Who: who}
-		quota = nethttpmw.Rule{Guard: s.quota(1, oneEra), Who: who}
+		site    = nethttpmw.Rule{Guard: limit.NewSlidingWindow(s.gate, "site", limit.PerMinute(1)), Who: who}
+		ballots = nethttpmw.Rule{Guard: votes.New(s.gate, "vote", votes.Options{}), Who: who}
+		sales   = nethttpmw.Rule{Guard: seckill.New(s.gate, "sale", seckill.Options{}), Who: who}
+		once    = nethttpmw.Rule{Guard: idempotency.New(s.gate, "once", idempotency.Options{}), Who: who}
+		quota   = nethttpmw.Rule{Guard: s.quota(1, oneEra), Who: who}
 	)
-	local := claim(s.gate.Votes("poll", core.VoteOptions{}))
-	local.OnOutage = core.OutageLocal
+	local := claim(votes.New(s.gate, "poll", votes.Options{}))
+	local.OnOutage = core.FailLocal
 	secret := site
 	secret.Headers = nethttpmw.Headers{Hide: true, Legacy: true}
 	for _, c := range []struct {
@@ -30,7 +34,7 @@ func setUpMistakesPanic(s *scene) {
 		{"no rules", nil, []string{"without rules", "give it at least one"}},
 		{"no guard", []nethttpmw.Rule{site, {Who: who}}, []string{"rule 2", "no Guard", "core.New"}},
 		{"nobody to count", []nethttpmw.Rule{{Guard: site.Guard}}, []string{"rule 1", `"site"`, "no Who", "keyfuncs.IP()"}},
-		{"no poll", []nethttpmw.Rule{site, votes}, []string{"rule 2", `"vote"`, "no What", "keyfuncs.Param"}},
+		{"no poll", []nethttpmw.Rule{site, ballots}, []string{"rule 2", `"vote"`, "no What", "keyfuncs.Param"}},
 		{"no item on sale", []nethttpmw.Rule{sales}, []string{"rule 1", `"sale"`, "no What", "keyfuncs.Param"}},
 		{"no different thing", []nethttpmw.Rule{quota}, []string{"rule 1", `"quota"`, "no Which", "keyfuncs.Param"}},
 		{"no operation ID", []nethttpmw.Rule{once}, []string{"rule 1", `"once"`, "no ID", "keyfuncs.IdempotencyKey()"}},

@@ -5,6 +5,9 @@ import (
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -19,9 +22,9 @@ func rulesAreAskedInOrder(s *scene) {
 	notes.want(s, "check a", "check b", "check c", "settle b false", "settle a false")
 
 	// Of two rules that would refuse, the first one answers.
-	used := s.gate.SlidingWindow("limit", core.PerHour(1))
-	purchase := s.sale("sale", core.Sale{Stock: 1})
-	app = s.framework.Build(onThings(ok, limit(used), claim(purchase)))
+	used := limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1))
+	purchase := s.sale("sale", seckill.Sale{Stock: 1})
+	app = s.framework.Build(onThings(ok, rate(used), claim(purchase)))
 	s.wantPosts(app, thing, nil, 200, 429)
 	s.wantSale(purchase, 0, 0, 1)
 }
@@ -48,40 +51,40 @@ func allOrNothing(s *scene) {
 		status int
 	}{
 		{"a limit that is used up", func(s *scene) nethttpmw.Rule {
-			rule := limit(s.gate.SlidingWindow("last", core.PerHour(1)))
+			rule := rate(limit.NewSlidingWindow(s.gate, "last", limit.PerHour(1)))
 			rule.Who = keyfuncs.Const("everybody")
 			app := s.framework.Build(onThings(ok, rule))
 			s.wantPosts(app, thing, nil, 200)
 			return rule
 		}, 429},
 		{"a stock that is sold out", func(s *scene) nethttpmw.Rule {
-			rule := claim(s.sale("last", core.Sale{Stock: 1}))
+			rule := claim(s.sale("last", seckill.Sale{Stock: 1}))
 			s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, []string{"X-User: bob"}, 200)
 			return rule
 		}, 409},
 		{"a sale that was never opened", func(s *scene) nethttpmw.Rule {
-			return claim(s.gate.Seckill("last", core.SeckillOptions{}))
+			return claim(seckill.New(s.gate, "last", seckill.Options{}))
 		}, 503},
 		{"a Redis that is down", func(s *scene) nethttpmw.Rule {
-			return claim(s.down().Seckill("last", core.SeckillOptions{}))
+			return claim(seckill.New(s.down(), "last", seckill.Options{}))
 		}, 503},
 		{"a key that is missing", func(s *scene) nethttpmw.Rule {
-			rule := claim(s.sale("last", core.Sale{Stock: 1}))
+			rule := claim(s.sale("last", seckill.Sale{Stock: 1}))
 			rule.Who = noKey
 			return rule
 		}, 400},
 		{"a cost that makes no sense", func(s *scene) nethttpmw.Rule {
-			rule := claim(s.sale("last", core.Sale{Stock: 1}))
+			rule := claim(s.sale("last", seckill.Sale{Stock: 1}))
 			rule.Cost = func(*keyfuncs.Request) (int64, error) { return 0, errors.New("no number") }
 			return rule
 		}, 400},
 		{"a choice that is none", func(s *scene) nethttpmw.Rule {
-			return vote(s.gate.Votes("last", core.VoteOptions{Poll: core.Poll{Choices: []string{"green"}}}))
+			return vote(votes.New(s.gate, "last", votes.Options{Poll: votes.Poll{Choices: []string{"green"}}}))
 		}, 400},
 	} {
 		s.sub(c.name, func(s *scene) {
-			first := limit(s.gate.SlidingWindow("first", core.PerHour(1)))
-			votes := s.gate.Votes("second", core.VoteOptions{})
+			first := rate(limit.NewSlidingWindow(s.gate, "first", limit.PerHour(1)))
+			votes := votes.New(s.gate, "second", votes.Options{})
 			guarded := s.framework.Build(onThings(ok, first, vote(votes), c.last(s)))
 			s.wantPosts(guarded, thing, nil, times(3, c.status)...)
 			s.wantTally(votes, nil)
@@ -92,8 +95,8 @@ func allOrNothing(s *scene) {
 	}
 
 	s.sub("a second rule refuses", func(s *scene) {
-		site := limit(s.gate.SlidingWindow("site", core.PerHour(3)))
-		votes := s.gate.Votes("vote", core.VoteOptions{})
+		site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(3)))
+		votes := votes.New(s.gate, "vote", votes.Options{})
 		app := s.framework.Build(onThings(ok, site, vote(votes)))
 		s.wantPosts(app, thing, nil, 200, 409, 409, 409, 409)
 		s.wantTally(votes, map[string]int64{"red": 1})
@@ -103,9 +106,9 @@ func allOrNothing(s *scene) {
 	})
 
 	s.sub("all pass, and the handler fails", func(s *scene) {
-		site := limit(s.gate.SlidingWindow("site", core.PerHour(9)))
-		votes := s.gate.Votes("vote", core.VoteOptions{})
-		purchase := s.sale("sale", core.Sale{Stock: 2})
+		site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(9)))
+		votes := votes.New(s.gate, "vote", votes.Options{})
+		purchase := s.sale("sale", seckill.Sale{Stock: 2})
 		rules := []nethttpmw.Rule{site, vote(votes), claim(purchase)}
 		s.wantPosts(s.framework.Build(onThings(reply(500, "no"), rules...)), thing, nil, 500)
 		s.wantTally(votes, nil)

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/spoofing"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -133,7 +133,7 @@ func rotatingHeadersChangeNothing(s *scene) {
 	for name, format := range formats {
 		tests[name] = map[string]string{name: format}
 	}
-	rule := nethttpmw.Rule{Guard: s.gate.SlidingWindow("ip", core.PerHour(most)), Who: keyfuncs.IP()}
+	rule := nethttpmw.Rule{Guard: limit.NewSlidingWindow(s.gate, "ip", limit.PerHour(most)), Who: keyfuncs.IP()}
 	apps := map[string]http.Handler{
 		"around the application": s.framework.Build(App{Use: [][]nethttpmw.Rule{{rule}}, Routes: onThings(ok).Routes}),
 		"on the route":           s.framework.Build(onThings(ok, rule)),

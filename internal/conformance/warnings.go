@@ -3,7 +3,8 @@ package conformance
 import (
 	"net/http"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -12,8 +13,8 @@ import (
 // twiceIsWarnedOf mounts rules around the application and on its route.
 func twiceIsWarnedOf(s *scene) {
 	log := warntest.Record(s)
-	site := limit(s.gate.SlidingWindow("site", core.PerHour(10)))
-	votes := vote(s.gate.Votes("vote", core.VoteOptions{}))
+	site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(10)))
+	votes := vote(votes.New(s.gate, "vote", votes.Options{}))
 	votes.What = keyfuncs.Const("t1") // the parameter is not known around the application
 	byThing := site
 	byThing.What = keyfuncs.Param("thing")
@@ -22,7 +23,7 @@ func twiceIsWarnedOf(s *scene) {
 		a.Use = outer
 		return s.framework.Build(a)
 	}
-	other := limit(s.gate.SlidingWindow("other", core.PerHour(10)))
+	other := rate(limit.NewSlidingWindow(s.gate, "other", limit.PerHour(10)))
 	s.wantPosts(app(other, []nethttpmw.Rule{site}), thing, nil, 200)
 	s.wantPosts(app(byThing, []nethttpmw.Rule{site}), thing, nil, 200) // one guard with two rules, which count apart
 	log.Want(s)
@@ -41,7 +42,7 @@ func twiceIsWarnedOf(s *scene) {
 // unroutedIsWarnedOf asks for paths that do not exist, and for one that does, and warns of neither where the rule is on the route.
 func unroutedIsWarnedOf(s *scene) {
 	log := warntest.Record(s)
-	rule := limit(s.gate.SlidingWindow("site", core.PerHour(1000)))
+	rule := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(1000)))
 	rule.What = keyfuncs.Route()
 	app := s.framework.Build(onThings(ok, rule))
 	s.wantPosts(app, "/nowhere", nil, times(200, 404)...)

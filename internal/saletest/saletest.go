@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -21,7 +22,7 @@ type ignore struct{}
 func (ignore) Observe(context.Context, core.Event) {}
 
 // Open opens a sale that there is not yet.
-func Open(t testing.TB, g *core.Seckill, item string, sale core.Sale) {
+func Open(t testing.TB, g *seckill.Guard, item string, sale seckill.Sale) {
 	t.Helper()
 	if opened, err := g.Open(t.Context(), item, sale); err != nil || !opened {
 		t.Fatalf("Open: %t, %v; want a new sale", opened, err)
@@ -30,14 +31,14 @@ func Open(t testing.TB, g *core.Seckill, item string, sale core.Sale) {
 
 // Ledger is what an outbox tells.
 type Ledger struct {
-	Last map[string]core.SaleEvent // the last event of each reservation
-	Most map[string]int64          // the most units that each buyer has had at any moment, held and sold
+	Last map[string]seckill.Event // the last event of each reservation
+	Most map[string]int64         // the most units that each buyer has had at any moment, held and sold
 }
 
 // Read reads an outbox to its end.
-func Read(t testing.TB, g *core.Seckill, item string) Ledger {
+func Read(t testing.TB, g *seckill.Guard, item string) Ledger {
 	t.Helper()
-	l := Ledger{map[string]core.SaleEvent{}, map[string]int64{}}
+	l := Ledger{map[string]seckill.Event{}, map[string]int64{}}
 	has := map[string]int64{}
 	for position := ""; ; {
 		events, err := g.Events(t.Context(), item, position, 1000)
@@ -50,11 +51,11 @@ func Read(t testing.TB, g *core.Seckill, item string) Ledger {
 		for _, e := range events {
 			position = e.Position
 			switch e.Kind {
-			case core.EventHeld:
+			case seckill.EventHeld:
 				has[e.Buyer] += e.Quantity
-			case core.EventCancelled, core.EventExpired:
+			case seckill.EventCancelled, seckill.EventExpired:
 				has[e.Buyer] -= e.Quantity
-			case core.EventSold:
+			case seckill.EventSold:
 				if e.Late {
 					has[e.Buyer] += e.Quantity
 				}
@@ -68,7 +69,7 @@ func Read(t testing.TB, g *core.Seckill, item string) Ledger {
 }
 
 // In returns the reservations whose last event is of this kind: their buyers, by ID.
-func (l Ledger) In(kind core.SaleEventKind) map[string]string {
+func (l Ledger) In(kind seckill.EventKind) map[string]string {
 	buyers := map[string]string{}
 	for id, e := range l.Last {
 		if e.Kind == kind {
@@ -79,7 +80,7 @@ func (l Ledger) In(kind core.SaleEventKind) map[string]string {
 }
 
 // EndHolds waits until no unit is held any more: it sweeps until the last hold is over.
-func EndHolds(t testing.TB, g *core.Seckill, item string) {
+func EndHolds(t testing.TB, g *seckill.Guard, item string) {
 	t.Helper()
 	redistest.Eventually(t, 2*time.Minute, func() bool {
 		if _, err := g.Sweep(t.Context(), item); err != nil {
@@ -94,9 +95,9 @@ func EndHolds(t testing.TB, g *core.Seckill, item string) {
 }
 
 // WantConsistent wants every unit accounted for, by all parts of the sale.
-func WantConsistent(t testing.TB, g *core.Seckill, item string) core.SaleStatus {
+func WantConsistent(t testing.TB, g *seckill.Guard, item string) seckill.Status {
 	t.Helper()
-	r, err := g.Reconcile(t.Context(), item)
+	r, err := g.Verify(t.Context(), item)
 	if err != nil {
 		t.Fatal(err)
 	}

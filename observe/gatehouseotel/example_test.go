@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/observe/gatehouseotel"
 )
 
@@ -33,7 +34,7 @@ func Example() {
 	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), telemetry)))
 
 	ctx := context.Background()
-	d, err := gate.SlidingWindow("site", core.PerMinute(100)).Check(ctx, core.Attempt{Actor: "203.0.113.7"})
+	d, err := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)).Check(ctx, core.Attempt{Actor: "203.0.113.7"})
 	fmt.Println(d.Reason, err)
 
 	var collected metricdata.ResourceMetrics

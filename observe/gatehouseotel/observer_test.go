@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/observe/gatehouseotel"
 )
@@ -86,7 +87,7 @@ func TestMetricsAndSpansOfGuards(t *testing.T) {
 	b := redistest.Mini(t)
 	x := newTelemetry(t, gatehouseotel.Options{})
 	e := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second), core.WithObserver(x))
-	limit := e.SlidingWindow("site", core.PerHour(1))
+	limit := limit.NewSlidingWindow(e, "site", limit.PerHour(1))
 	ctx, parent := x.traces.Tracer("test").Start(t.Context(), "request")
 	d, err := limit.Check(ctx, core.Attempt{Actor: "ann@example.org", Resource: "secret-thing"})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/observe/gatehouselog"
 	"github.com/gatehouse-go/gatehouse/observe/gatehouseprom"
 )
@@ -27,7 +28,7 @@ func Example() {
 	denials := gatehouselog.New(slog.Default(), gatehouselog.Options{})
 	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), metrics, denials)))
 
-	d, err := gate.SlidingWindow("site", core.PerMinute(100)).Check(context.Background(), core.Attempt{Actor: "203.0.113.7"})
+	d, err := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)).Check(context.Background(), core.Attempt{Actor: "203.0.113.7"})
 	fmt.Println(d.Reason, err)
 	// Output: ok <nil>
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/observe/gatehouseprom"
 )
@@ -71,7 +73,7 @@ func TestMetricsOfGuards(t *testing.T) {
 	b := redistest.Mini(t)
 	registry := prometheus.NewPedanticRegistry()
 	e := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second), core.WithObserver(gatehouseprom.New(registry)))
-	limit, votes := e.SlidingWindow("site", core.PerHour(10)), e.Votes("poll", core.VoteOptions{})
+	limit, votes := limit.NewSlidingWindow(e, "site", limit.PerHour(10)), votes.New(e, "poll", votes.Options{})
 	for range 12 {
 		_, _ = limit.Check(t.Context(), core.Attempt{Actor: "ann"})
 	}
@@ -125,7 +127,7 @@ func TestSeriesDoNotGrowWithTheTraffic(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	o := gatehouseprom.New(registry)
 	e := core.NewMemory(core.WithObserver(o))
-	limit := e.SlidingWindow("site", core.PerHour(1))
+	limit := limit.NewSlidingWindow(e, "site", limit.PerHour(1))
 	count := func() (n int) {
 		for _, family := range scrape(t, registry) {
 			n += len(family.GetMetric())
@@ -207,7 +209,7 @@ func BenchmarkCheck(b *testing.B) {
 		"both":       {core.WithObserver(core.Observers(core.LogErrors(), gatehouseprom.New(prometheus.NewRegistry())))},
 	} {
 		b.Run(name, func(b *testing.B) {
-			g := core.NewMemory(options...).FixedWindow("g", core.PerHour(1<<40))
+			g := limit.NewFixedWindow(core.NewMemory(options...), "g", limit.PerHour(1<<40))
 			a := core.Attempt{Actor: "ann"}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -1,0 +1,41 @@
+package limit
+
+import "time"
+
+// fixedCount is a fixed window as lua/fixed_window.lua keeps it: its end, and the units taken in it.
+type fixedCount struct{ over, taken int64 }
+
+func newFixedCount() counter { return new(fixedCount) }
+
+// refundable is how long fixed windows, token buckets and sliding windows by parts take units back after the attempt.
+const refundable = 10 * time.Minute
+
+// at returns the window that goes on now, or the one that would begin.
+func (c *fixedCount) at(l Limit, now int64) fixedCount {
+	if c.over <= now {
+		return fixedCount{over: now + l.Window.Microseconds()}
+	}
+	return *c
+}
+
+func (c *fixedCount) look(l Limit, now, _ int64) (left, wait, moment int64) {
+	current := c.at(l, now)
+	return l.Max - current.taken, current.over - now, current.over - l.Window.Microseconds()
+}
+
+func (c *fixedCount) take(l Limit, now, _, cost int64) {
+	*c = c.at(l, now)
+	c.taken += cost
+}
+
+func (*fixedCount) refused(Limit, int64) {}
+
+func (c *fixedCount) giveBack(l Limit, now, stamp, cost int64) {
+	begun := c.over - l.Window.Microseconds()
+	if now-stamp > refundable.Microseconds() || begun > stamp || now >= c.over {
+		return // a window that began later is another one: this attempt's has ended
+	}
+	if c.taken -= min(cost, c.taken); c.taken == 0 {
+		*c = fixedCount{}
+	}
+}

@@ -1,0 +1,628 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/quota"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// twins are one rate limit twice, on Redis and inside the process, under one clock and with the same limits, which may change.
+type twins struct {
+	redis, memory rateLimit
+	backend       redistest.Backend
+	clock         *guardtest.Clock
+	limits        []Limit
+}
+
+func newTwins(b redistest.Backend, k kind, name string) *twins {
+	w := &twins{backend: b, clock: guardtest.NewClock()}
+	by := func(context.Context, core.Attempt) ([]Limit, error) { return slices.Clone(w.limits), nil }
+	w.redis = k.by(guardtest.NewEngine(b, guardtest.WithClock(w.clock), core.WithRefusalMemory(0)), name, by)
+	w.memory = k.by(guardtest.NewEngine(inMemory, guardtest.WithClock(w.clock)), name, by)
+	return w
+}
+
+// answers are what both said to one attempt.
+type answers struct{ redis, memory core.Decision }
+
+var errDiffer = errors.New("the answers differ")
+
+// ask asks both, and returns errDiffer where they differ in anything that a decision says.
+func (w *twins) ask(f func(g rateLimit) (core.Decision, error)) (answers, error) {
+	var both answers
+	var err [2]error
+	both.redis, err[0] = f(w.redis)
+	both.memory, err[1] = f(w.memory)
+	said := both
+	said.redis.Source, said.memory.Source = "", ""
+	said.redis.SetClaim(stampOf(both.redis))
+	said.memory.SetClaim(stampOf(both.memory))
+	if err := errors.Join(err[:]...); err != nil {
+		return both, err
+	}
+	if !reflect.DeepEqual(said.redis, said.memory) {
+		return both, fmt.Errorf("%w: %v at %d: Redis says %+v, the memory %+v",
+			errDiffer, w.limits, w.clock.Now().UnixMicro(), said.redis, said.memory)
+	}
+	return both, nil
+}
+
+func (w *twins) check(ctx context.Context, a core.Attempt) (answers, error) {
+	return w.ask(func(g rateLimit) (core.Decision, error) { return g.Check(ctx, a) })
+}
+
+func (w *twins) peek(ctx context.Context, a core.Attempt) (answers, error) {
+	return w.ask(func(g rateLimit) (core.Decision, error) { return g.Peek(ctx, a) })
+}
+
+func (w *twins) refund(ctx context.Context, both answers) error {
+	return errors.Join(w.redis.Refund(ctx, both.redis), w.memory.Refund(ctx, both.memory))
+}
+
+func (w *twins) reset(ctx context.Context, a core.Attempt) error {
+	return errors.Join(w.redis.Reset(ctx, a), w.memory.Reset(ctx, a))
+}
+
+// scale is a range of limits and of the time between attempts.
+type scale struct {
+	name    string
+	windows []time.Duration
+	maxima  []int64
+	step    time.Duration // at most
+	greedy  int           // one attempt in so many takes up to a whole limit
+	share   int           // of the attempts, in percent
+}
+
+// scalesOf are the scales at which an algorithm is tested: the largest limits, and windows in which moments are rounded further.
+func scalesOf(k kind) []scale {
+	large := map[string][]int64{
+		"SlidingWindow": {9_999, 10_000}, "FixedWindow": {10_000, core.MaxAmount}, "TokenBucket": {9_999_991, 10_000_000},
+	}[k.name]
+	return []scale{
+		{"seconds", []time.Duration{time.Second, 10 * time.Second, 61_001 * time.Millisecond}, []int64{1, 2, 3, 5, 7, 20}, 2 * time.Second, 10, 70},
+		{"days", []time.Duration{8 * time.Hour, 24 * time.Hour, 36 * time.Hour}, []int64{2, 5, 20, 40}, time.Hour, 10, 15},
+		{"years", []time.Duration{300 * 24 * time.Hour, core.MaxTTL}, []int64{2, 5, 20, 40}, 20 * 24 * time.Hour, 10, 10},
+		{"large", []time.Duration{time.Minute, time.Hour}, append(large, 1000), 10 * time.Second, 2, 5},
+	}
+}
+
+// turn is how long moments differ, and a little less.
+func (s scale) turn() time.Duration {
+	return time.Duration(7<<28*Per(1, slices.Min(s.windows)).grain()) * time.Microsecond
+}
+
+func (s scale) limits(k kind, rng *rand.Rand) (limits []Limit) {
+	for _, i := range rng.Perm(len(s.windows))[:1+rng.IntN(len(s.windows))] {
+		l := Per(s.maxima[rng.IntN(len(s.maxima))], s.windows[i])
+		if k.name == "SlidingWindow" {
+			l.Resolution = []int64{0, 0, 7, 60}[rng.IntN(4)]
+		}
+		limits = append(limits, l)
+	}
+	return limits
+}
+
+// TestMemoryDecidesAsTheScripts runs random attempts through both under one clock: costs, several limits, limits that change and count by
+// parts or not, peeks, refunds, resets, a clock that is set back.
+func TestMemoryDecidesAsTheScripts(t *testing.T) {
+	attempts := 2_000
+	if guardtest.Soak() {
+		attempts = 100_000
+	}
+	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
+		refused, refunds := 0, 0
+		for _, s := range scalesOf(k) {
+			t.Run(s.name, func(t *testing.T) {
+				seed := rand.Uint64()
+				t.Logf("seed %d", seed)
+				r, g := compare(t, newTwins(b, k, s.name), k, s, attempts*s.share/100, rand.New(rand.NewPCG(seed, 0)))
+				refused, refunds = refused+r, refunds+g
+			})
+		}
+		// Of all scales together: the largest limits alone refuse nobody now and then.
+		if !t.Failed() && (refused < attempts/100 || refunds == 0) {
+			t.Errorf("%d refused and %d given back of %d: this test could hardly have failed", refused, refunds, attempts)
+		}
+	})
+}
+
+// compare runs attempts through both, and returns how many were refused and how many were given back.
+func compare(t *testing.T, w *twins, k kind, s scale, attempts int, rng *rand.Rand) (refused, refunds int) {
+	t.Helper()
+	var allowed []answers
+	first := w.clock.Now()
+	var begun time.Time
+	var wait time.Duration
+	generation := 0
+	w.limits = s.limits(k, rng)
+	for i := range attempts {
+		switch rng.IntN(10) {
+		case 0, 1: // as soon as it makes sense, or just not yet
+			w.clock.Advance(wait - time.Duration(rng.IntN(2))*time.Microsecond)
+		case 2, 3: // a burst
+		case 4:
+			w.clock.Advance(time.Duration(rng.Int64N(2000)) * time.Microsecond)
+		default:
+			w.clock.Advance(time.Duration(rng.Int64N(int64(s.step))).Truncate(time.Microsecond))
+		}
+		if rng.IntN(100) == 0 {
+			w.clock.Advance(-time.Duration(rng.Int64N(int64(time.Minute))).Truncate(time.Microsecond))
+		}
+		// By the server's clock, which the test's has nothing to do with, a key lives for a second at least. And it lives on where
+		// it should have expired long ago, so that its moments, which have 32 bits, come round again. So others take over, and begin anew.
+		if time.Since(begun) > 800*time.Millisecond || w.clock.Now().Sub(first) > s.turn() {
+			w.clock.Advance(first.Sub(w.clock.Now()))
+			begun, allowed = time.Now(), nil
+			generation++
+			if w.backend.Mini != nil {
+				w.backend.Mini.FlushAll() // else it becomes slower and slower
+			}
+		}
+		if rng.IntN(30) == 0 {
+			w.limits = s.limits(k, rng)
+		}
+
+		a := core.Attempt{Actor: fmt.Sprint(generation, " actor ", rng.IntN(3)), ID: fmt.Sprint(i), Cost: 1 + rng.Int64N(3)}
+		if rng.IntN(s.greedy) == 0 {
+			a.Cost = 1 + rng.Int64N(s.maxima[rng.IntN(len(s.maxima))])
+		}
+		var err error
+		switch action := rng.IntN(100); {
+		case action < 12 && len(allowed) > 0:
+			n := rng.IntN(len(allowed))
+			err = w.refund(t.Context(), allowed[n])
+			if refunds++; rng.IntN(3) > 0 { // else it may be tried again
+				allowed = slices.Delete(allowed, n, n+1)
+			}
+		case action == 12:
+			err = w.reset(t.Context(), a)
+		case action < 20:
+			_, err = w.peek(t.Context(), a)
+		default:
+			var both answers
+			both, err = w.check(t.Context(), a)
+			if wait = both.redis.RetryAfter; wait > 0 {
+				refused++
+			}
+			if both.redis.Allowed && both.memory.Allowed {
+				allowed = append(allowed, both)
+			}
+		}
+		if err != nil && (!errors.Is(err, errDiffer) || time.Since(begun) < time.Second) {
+			t.Fatalf("attempt %d, %+v: %v", i, a, err)
+		}
+		if len(allowed) > 50 {
+			allowed = allowed[1:]
+		}
+	}
+	return refused, refunds
+}
+
+// TestMemoryAsAStateMachine lets rapid look for the shortest way to a difference between the scripts and the memory.
+func TestMemoryAsAStateMachine(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			b := redistest.Mini(t)
+			b.Mini.SetTime(time.Now()) // no key expires
+			number := 0
+			rapid.Check(t, func(rt *rapid.T) {
+				number++
+				w := newTwins(b, k, fmt.Sprintf("w%d", number))
+				must := func(err error) {
+					if err != nil {
+						rt.Fatal(err)
+					}
+				}
+				attempt := func(rt *rapid.T) core.Attempt {
+					return core.Attempt{
+						Actor: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "actor"),
+						Cost:  rapid.Int64Range(1, 4).Draw(rt, "cost"),
+						ID:    "id",
+					}
+				}
+				change := func(rt *rapid.T) { w.limits = limitsOf(k).Draw(rt, "limits") }
+				change(rt)
+				var allowed []answers
+				rt.Repeat(map[string]func(*rapid.T){
+					"change": change,
+					"advance": func(rt *rapid.T) {
+						w.clock.Advance(time.Duration(rapid.Int64Range(1, 70_000_000).Draw(rt, "µs")) * time.Microsecond)
+					},
+					"set back": func(rt *rapid.T) {
+						w.clock.Advance(-time.Duration(rapid.Int64Range(1, 60_000_000).Draw(rt, "µs")) * time.Microsecond)
+					},
+					"check": func(rt *rapid.T) {
+						a := attempt(rt)
+						a.ID = fmt.Sprint(len(allowed), rapid.Uint64().Draw(rt, "id"))
+						both, err := w.check(t.Context(), a)
+						must(err)
+						if both.redis.Allowed {
+							allowed = append(allowed, both)
+						}
+					},
+					"peek": func(rt *rapid.T) {
+						_, err := w.peek(t.Context(), attempt(rt))
+						must(err)
+					},
+					"refund": func(rt *rapid.T) {
+						if len(allowed) > 0 {
+							must(w.refund(t.Context(), rapid.SampledFrom(allowed).Draw(rt, "decision")))
+						}
+					},
+					"reset": func(rt *rapid.T) { must(w.reset(t.Context(), attempt(rt))) },
+				})
+			})
+		})
+	}
+}
+
+func limitsOf(k kind) *rapid.Generator[[]Limit] {
+	return rapid.SliceOfNDistinct(rapid.Custom(func(rt *rapid.T) Limit {
+		window := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 61_001 * time.Millisecond, 24 * time.Hour}).Draw(rt, "window")
+		l := Per(rapid.Int64Range(1, 7).Draw(rt, "max"), window)
+		if k.name == "SlidingWindow" {
+			l.Resolution = rapid.SampledFrom([]int64{0, 0, 2, 9}).Draw(rt, "resolution")
+		}
+		return l
+	}), 1, 3, func(l Limit) time.Duration { return l.Window })
+}
+
+func TestMemoryRace(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			const calls, limit = 400, 50
+			g := k.make(core.NewMemory(), "w", Per(limit, 24*time.Hour), Per(2*limit, 48*time.Hour))
+			var allowed atomic.Int64
+			var all sync.WaitGroup
+			for range calls {
+				all.Go(func() {
+					d, err := g.Check(t.Context(), core.Attempt{Actor: "a"})
+					if err != nil {
+						t.Error(err)
+					}
+					if d.Allowed {
+						allowed.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			if allowed.Load() != limit {
+				t.Errorf("%d of %d calls were allowed, want %d", allowed.Load(), calls, limit)
+			}
+		})
+	}
+}
+
+// TestMemoryGivesBackOnce: also when many give back the same decision at once.
+func TestMemoryGivesBackOnce(t *testing.T) {
+	for _, k := range kinds {
+		g := k.make(core.NewMemory(), "w", PerDay(10))
+		guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 5})
+		d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2})
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() { refund(t, g, d) })
+		}
+		all.Wait()
+		if d := peek(t, g, core.Attempt{Actor: "a"}); d.Remaining != 5 {
+			t.Errorf("%s: %+v: want 5 remaining", k.name, d)
+		}
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	const keys = 640
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			clock := guardtest.NewClock()
+			g := k.make(core.NewMemory(core.WithMemoryKeys(keys), guardtest.WithClock(clock)), "w", PerHour(1))
+			m := limiterOf(g).local()
+			old := core.Attempt{Actor: "old"}
+			guardtest.WantReason(t, guardtest.Check(t, g, old), core.ReasonOK)
+			for i := range keys / 64 * 3 / 4 * 64 { // one part of the keys may be full already, hardly the one of a seen actor
+				guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i)})
+				guardtest.WantReason(t, guardtest.Check(t, g, old), core.ReasonLimited)
+			}
+			for i := range 50 * keys {
+				guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("other", i)})
+			}
+			if n := m.budgets.Len(); n != keys {
+				t.Errorf("%d keys, want %d", n, keys)
+			}
+			guardtest.WantReason(t, guardtest.Check(t, g, old), core.ReasonOK) // was forgotten
+
+			peek(t, g, core.Attempt{Actor: "looked at"})
+			key := memoryKeyOf(core.Attempt{Actor: "looked at"})
+			if m.budgets.Of(key).Contains(key) {
+				t.Error("a peek has left something behind")
+			}
+		})
+	}
+}
+
+// limiterOf is what all kinds of rate limits are.
+func limiterOf(g rateLimit) *limiter {
+	switch g := g.(type) {
+	case *SlidingWindow:
+		return &g.limiter
+	case *FixedWindow:
+		return &g.limiter
+	default:
+		return &g.(*TokenBucket).limiter
+	}
+}
+
+// TestMemoryForgetsWindowsThatAreOver: windows that differ with each attempt do not fill the memory.
+func TestMemoryForgetsWindowsThatAreOver(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			clock := guardtest.NewClock()
+			var window time.Duration
+			g := k.by(core.NewMemory(guardtest.WithClock(clock)), "w", func(context.Context, core.Attempt) ([]Limit, error) {
+				return []Limit{Per(5, window), PerDay(1000)}, nil
+			})
+			for i := range 500 {
+				window = time.Second + time.Duration(i)*time.Millisecond
+				guardtest.Check(t, g, core.Attempt{Actor: "a"})
+				clock.Advance(time.Second)
+			}
+			key := memoryKeyOf(core.Attempt{Actor: "a"})
+			b, _ := limiterOf(g).local().budgets.Of(key).Get(key)
+			if len(b) > manyWindows+1 {
+				t.Errorf("%d windows are kept", len(b))
+			}
+			if d := peek(t, g, core.Attempt{Actor: "a", Cost: 1}); d.Remaining != 5 && d.Remaining != 4 {
+				t.Errorf("%+v", d)
+			}
+			window = 24*time.Hour + time.Millisecond
+			if c := b.of(PerDay(0)); c == nil {
+				t.Error("a window that goes on was forgotten")
+			}
+		})
+	}
+}
+
+// TestSlidingLogTakesLittle: what a log holds, in bytes a unit, while it fills and while it moves on.
+func TestSlidingLogTakesLittle(t *testing.T) {
+	l := PerHour(10_000)
+	var s slidingLog
+	now := int64(1e15)
+	for i := range int64(30_000) {
+		now += 360_000 // 10,000 an hour
+		if left, _, _ := s.look(l, now, 1); left < 1 {
+			t.Fatalf("unit %d: %d left", i, left)
+		}
+		s.take(l, now, now, 1)
+		if used := cap(s.runs); int64(used) > s.sum*13/10+64 {
+			t.Fatalf("room for %d moments with %d units in the log", used, s.sum)
+		}
+	}
+	if size := reflect.TypeFor[run]().Size(); size != 12 {
+		t.Errorf("a moment takes %d bytes", size)
+	}
+
+	var whole slidingLog
+	whole.take(l, now, now, 10_000)
+	if len(whole.runs) != 1 {
+		t.Errorf("%d runs for units of one moment", len(whole.runs))
+	}
+
+	parts := PerHour(1_000_000_000).WithResolution(60)
+	var byParts slidingLog
+	for range 10_000 {
+		now += 1_000_000
+		byParts.take(parts, now, now, 1000)
+	}
+	if used := cap(byParts.runs); used > 100 {
+		t.Errorf("room for %d parts with a resolution of 60", used)
+	}
+}
+
+// TestMemoryKeepsNoCallersText: a key has text of its own, which is short.
+func TestMemoryKeepsNoCallersText(t *testing.T) {
+	for _, text := range guardtest.Hostile {
+		k := memoryKeyOf(core.Attempt{Actor: text, Resource: text})
+		if len(k.actor) > core.MaxPlain || len(k.resource) > core.MaxPlain {
+			t.Errorf("%.40q takes %d bytes", text, len(k.actor))
+		}
+	}
+	long := strings.Repeat("x", 10_000)
+	hash, _ := shorten(long)
+	g := NewSlidingWindow(core.NewMemory(), "w", PerHour(1))
+	for _, a := range []core.Attempt{
+		{Actor: long}, {Actor: hash}, {Actor: "a", Resource: long}, {Actor: "a", Resource: hash},
+		{Actor: long, Resource: hash}, {Actor: hash, Resource: long}, {Actor: hash, Resource: hash}, {Actor: long, Resource: long},
+	} {
+		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonLimited)
+	}
+}
+
+// TestMemoryBudgetsOfHostileText: every pair of actor and resource has a budget of its own.
+func TestMemoryBudgetsOfHostileText(t *testing.T) {
+	for _, k := range kinds {
+		g := k.make(core.NewMemory(), "w", PerHour(1))
+		for _, actor := range guardtest.Hostile {
+			for _, resource := range append([]string{""}, guardtest.Hostile...) {
+				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: actor, Resource: resource}), core.ReasonOK)
+			}
+		}
+		for _, actor := range guardtest.Hostile {
+			for _, resource := range append([]string{""}, guardtest.Hostile...) {
+				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: actor, Resource: resource}), core.ReasonLimited)
+			}
+		}
+	}
+}
+
+func TestEngineWithoutRedis(t *testing.T) {
+	var h guardtest.Recorder
+	e := core.NewMemory(core.WithObserver(&h), core.WithPrefix("x"), core.WithRetryHorizon(time.Minute), core.WithDeadline(time.Second))
+	g := NewSlidingWindow(e, "w", PerHour(2))
+	if err := e.Preload(t.Context()); err != nil {
+		t.Errorf("Preload: %v", err)
+	}
+	if _, err := e.Run(t.Context(), slidingWindow.check, []string{e.Key("k", "t")}); !errors.Is(err, core.ErrNoRedis) {
+		t.Errorf("Run: %v", err)
+	}
+	a := core.Attempt{Actor: "ann"}
+	d := guardtest.Check(t, g, a)
+	guardtest.WantReason(t, d, core.ReasonOK)
+	if d.Attempt.ID == "" || d.Guard != "w" || d.Window != time.Hour {
+		t.Errorf("%+v", d)
+	}
+	if other := guardtest.Check(t, g, a); other.Attempt.ID == d.Attempt.ID {
+		t.Errorf("two attempts have the ID %s", d.Attempt.ID)
+	}
+	if local, err := g.CheckLocal(t.Context(), a); err != nil || local.Allowed {
+		t.Errorf("CheckLocal counts for itself: %+v, %v", local, err)
+	}
+	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Cost: 3}), core.ReasonOverLimit)
+	guardtest.WantReason(t, peek(t, g, a), core.ReasonLimited)
+	guardtest.Settle(t, g, d, false)
+	refund(t, g, d)
+	guardtest.WantReason(t, peek(t, g, a), core.ReasonOK)
+	if err := g.Reset(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+	if _, err := g.Check(t.Context(), core.Attempt{}); !guardtest.IsInvalid(err) {
+		t.Errorf("no actor: %v", err)
+	}
+	elsewhere := guardtest.Check(t, NewFixedWindow(e, "f", PerHour(1)), a)
+	if err := g.Refund(t.Context(), elsewhere); !guardtest.IsInvalid(err) {
+		t.Errorf("giving back what another guard gave: %v", err)
+	}
+	var ops []string
+	for _, event := range h.Events {
+		ops = append(ops, event.Guard+" "+event.Op)
+	}
+	want := "w check, w check, w check_local, w check, w peek, w settle, w refund, w peek, w reset, w check, f check, w refund"
+	if got := strings.Join(ops, ", "); got != want {
+		t.Errorf("heard %s\nwant  %s", got, want)
+	}
+	for text, mistake := range map[string]func(){
+		"Votes (guard \"v\") needs Redis":     func() { votes.New(e, "v", votes.Options{}) },
+		"Seckill (guard \"s\") needs Redis":   func() { seckill.New(e, "s", seckill.Options{}) },
+		"Bans (guard \"b\") needs Redis":      func() { bans.New(e, "b", bans.Options{}) },
+		"Quota (guard \"q\") needs Redis":     func() { quota.New(e, "q", quota.Options{Items: 1, Period: period.Daily(time.UTC)}) },
+		"RedPacket (guard \"r\") needs Redis": func() { redpacket.New(e, "r", redpacket.Options{}) },
+		"make its engine with core.New":       func() { votes.New(e, "v", votes.Options{}) },
+		"WithMemoryKeys(0)":                   func() { core.WithMemoryKeys(0) },
+	} {
+		guardtest.WantPanic(t, text, mistake)
+	}
+}
+
+// TestLimitsByAttemptHaveTheDeadlineInMemory: limits that come too late decide nothing there either.
+func TestLimitsByAttemptHaveTheDeadlineInMemory(t *testing.T) {
+	e := core.NewMemory(core.WithDeadline(20*time.Millisecond), core.WithObserver(guardtest.Ignore{}))
+	g := NewSlidingWindowBy(e, "w", func(ctx context.Context, _ core.Attempt) ([]Limit, error) {
+		<-ctx.Done()
+		return []Limit{PerHour(1)}, nil
+	})
+	if d, err := g.Check(t.Context(), core.Attempt{Actor: "a"}); d.Allowed || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// TestCheckLocal: while Redis is away a limit goes on for this process alone, and what it gives back it gives back there.
+func TestCheckLocal(t *testing.T) {
+	e := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1}), core.WithObserver(guardtest.Ignore{}))
+	for _, g := range []core.LocalGuard{
+		NewSlidingWindow(e, "w", PerHour(2)), NewFixedWindow(e, "f", PerHour(2)), NewTokenBucket(e, "b", PerHour(2)),
+	} {
+		local := func(a core.Attempt) core.Decision {
+			t.Helper()
+			d, err := g.CheckLocal(t.Context(), a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		first := local(core.Attempt{Actor: "ann"})
+		guardtest.WantReason(t, first, core.ReasonOK)
+		guardtest.WantReason(t, local(core.Attempt{Actor: "ann"}), core.ReasonOK)
+		d := local(core.Attempt{Actor: "ann"})
+		guardtest.WantReason(t, d, core.ReasonLimited)
+		wait := time.Hour // a unit comes back as the guard's own algorithm says
+		if g.Name() == "b" {
+			wait /= 2
+		}
+		if d.RetryAfter <= wait-time.Minute || d.RetryAfter > wait+100*time.Microsecond {
+			t.Errorf("%s: %+v", g.Name(), d)
+		}
+		guardtest.WantReason(t, local(core.Attempt{Actor: "ann", Resource: "other"}), core.ReasonOK)
+		guardtest.WantReason(t, local(core.Attempt{Actor: "ann", Cost: 3}), core.ReasonOverLimit)
+		guardtest.Settle(t, g, first, true)
+		guardtest.WantReason(t, local(core.Attempt{Actor: "ann"}), core.ReasonLimited)
+		guardtest.Settle(t, g, first, false)
+		guardtest.Settle(t, g, first, false)
+		guardtest.WantReason(t, local(core.Attempt{Actor: "ann"}), core.ReasonOK)
+		guardtest.WantReason(t, local(core.Attempt{Actor: "ann"}), core.ReasonLimited)
+		if _, err := g.CheckLocal(t.Context(), core.Attempt{}); !guardtest.IsInvalid(err) {
+			t.Errorf("no actor: %v", err)
+		}
+		if g.Traits().Outage != core.FailLocal {
+			t.Errorf("%s: %+v", g.Name(), g.Traits())
+		}
+	}
+}
+
+// BenchmarkMemory is one check of an engine without Redis, of one of 1,000 actors in turn.
+func BenchmarkMemory(b *testing.B) {
+	attempts := make([]core.Attempt, 1000)
+	for i := range attempts {
+		attempts[i] = core.Attempt{Actor: fmt.Sprint("203.0.113.", i)}
+	}
+	for _, k := range kinds {
+		// The clock moves so that each attempt comes when there is room for it.
+		b.Run(k.name+"/allowed", func(b *testing.B) {
+			g := k.make(core.NewMemory(), "w", PerMinute(100))
+			step := time.Minute/100/time.Duration(len(attempts)) + time.Microsecond
+			now := time.Now()
+			core.WithClock(func() time.Time { now = now.Add(step); return now })(limiterOf(g).Engine())
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if d, err := g.Check(b.Context(), attempts[i%len(attempts)]); err != nil || !d.Allowed {
+					b.Fatalf("attempt %d: %+v, %v", i, d, err)
+				}
+			}
+		})
+		b.Run(k.name+"/refused", func(b *testing.B) {
+			g := k.make(core.NewMemory(), "w", Per(100, 24*time.Hour))
+			for _, a := range attempts {
+				a.Cost = 100
+				if _, err := g.Check(b.Context(), a); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if d, _ := g.Check(b.Context(), attempts[i%len(attempts)]); d.Allowed {
+					b.Fatalf("%+v", d)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,27 @@
+package limit
+
+import (
+	"github.com/gatehouse-go/gatehouse/core"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestDecisionsKnowTheirLimits: whoever has decided, adapters can tell clients of all limits and their unit.
+func TestDecisionsKnowTheirLimits(t *testing.T) {
+	want := []Limit{PerHour(1), PerDay(5)}
+	gate := core.NewMemory()
+	limit := NewSlidingWindow(gate, "limit", want[0], want[1])
+	if unit := limit.Traits().Unit; unit != core.UnitRequests {
+		t.Errorf("the unit is %q", unit)
+	}
+	for i, a := range []core.Attempt{{Actor: "ann"}, {Actor: "ann"}, {Actor: "bob", Cost: 2}} {
+		d, err := limit.Check(t.Context(), a)
+		if err != nil || !slices.Equal(d.Policies(), []core.Policy{{1, time.Hour}, {5, 24 * time.Hour}}) || d.Limit != 1 || d.Window != time.Hour {
+			t.Errorf("attempt %d: %+v of %v, %v", i+1, d, d.Policies(), err)
+		}
+	}
+	if d := (core.Decision{Limit: 1, Window: time.Hour}); d.Policies() != nil {
+		t.Errorf("%v", d.Policies())
+	}
+}

@@ -1,0 +1,260 @@
+package limit
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// TestSlidingWindowByParts: a unit counts as taken at the end of its part.
+func TestSlidingWindowByParts(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClockAt(guardtest.NewClock().Now().Truncate(time.Hour))
+		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerHour(1_000_000).WithResolution(60))
+		a := core.Attempt{Actor: "a", Cost: 400_000}
+		for i, step := range []struct {
+			after     time.Duration
+			cost      int64
+			remaining int64
+			retry     time.Duration
+		}{
+			{time.Microsecond, 400_000, 600_000, 0},
+			{time.Minute, 400_000, 200_000, 0},
+			{0, 200_001, 200_000, time.Hour - time.Microsecond},               // a unit of the first part has to leave, at its end
+			{0, 600_001, 200_000, time.Hour + time.Minute - time.Microsecond}, // one of the second part as well
+			{time.Minute - time.Microsecond, 200_000, 0, 0},                   // the second part ends now
+			{58 * time.Minute, 1, 0, time.Minute},                             // the first units are nearly an hour old
+			{time.Minute - time.Microsecond, 400_000, 0, time.Microsecond},    // and more than an hour
+			{time.Microsecond, 400_000, 0, 0},                                 // and a part older than that
+			{0, 1, 0, time.Minute},
+		} {
+			clock.Advance(step.after)
+			a.Cost = step.cost
+			d := guardtest.Check(t, g, a)
+			if d.Allowed != (step.retry == 0) || d.Remaining != step.remaining || d.RetryAfter != step.retry {
+				t.Fatalf("step %d: %+v, want %+v", i, d, step)
+			}
+		}
+	})
+}
+
+// TestPartsAreRefusedByWhatIsFarDownTheLog has a refusal read more of a log than one chunk.
+func TestPartsAreRefusedByWhatIsFarDownTheLog(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClockAt(guardtest.NewClock().Now().Truncate(time.Hour))
+		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerHour(60).WithResolution(60))
+		for range 60 {
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
+			clock.Advance(time.Minute)
+		}
+		clock.Advance(-time.Minute)
+		for cost := int64(1); cost <= 60; cost++ {
+			d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: cost})
+			if want := time.Duration(cost) * time.Minute; d.Allowed || d.RetryAfter != want {
+				t.Fatalf("cost %d: %+v, want a retry after %v", cost, d, want)
+			}
+		}
+	})
+}
+
+// TestRefundOfAPartCountsOnce, however late it is repeated: other attempts have units in the same part.
+func TestRefundOfAPartCountsOnce(t *testing.T) {
+	b := redistest.Mini(t)
+	clock := newServerClock(b)
+	g := NewSlidingWindow(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "w", PerDay(100).WithResolution(24))
+	d := guardtest.Check(t, g, core.Attempt{Actor: "a"})
+	old := guardtest.Check(t, g, core.Attempt{Actor: "a"})
+	refund(t, g, d)
+	for _, later := range []time.Duration{0, time.Second, time.Minute, 5 * time.Minute, 5 * time.Minute, time.Hour} {
+		clock.Advance(t, later)
+		refund(t, g, d)
+		if d := peek(t, g, core.Attempt{Actor: "a"}); d.Remaining != 99 {
+			t.Fatalf("%v later: %+v, want 99 remaining", later, d)
+		}
+	}
+	refund(t, g, old) // more than ten minutes have passed
+	if d := peek(t, g, core.Attempt{Actor: "a"}); d.Remaining != 99 {
+		t.Fatalf("%+v, want 99 remaining", d)
+	}
+}
+
+// TestPartsAfterTheClockWasSetBack: units join the newest part while the clock catches up, and a refund finds them there.
+func TestPartsAfterTheClockWasSetBack(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerMinute(10).WithResolution(60), PerHour(20), PerDay(30).WithResolution(7))
+		guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 4})
+		clock.Advance(-time.Hour)
+		d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 3})
+		if d.Remaining != 3 {
+			t.Errorf("%+v, want 3 remaining", d)
+		}
+		refund(t, g, d)
+		if d := peek(t, g, core.Attempt{Actor: "a"}); d.Remaining != 6 {
+			t.Errorf("%+v, want 6 remaining", d)
+		}
+		clock.Advance(61 * time.Minute)
+		clock.Advance(time.Second)
+		if d := peek(t, g, core.Attempt{Actor: "a"}); d.Remaining != 10 {
+			t.Errorf("%+v, want 10 remaining", d)
+		}
+	})
+}
+
+// TestASmallStepBackLocksNobodyOut: a clock that steps back over the beginning of a part costs the other limits no more than the step.
+func TestASmallStepBackLocksNobodyOut(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClockAt(guardtest.NewClock().Now().Truncate(time.Hour))
+		limits := []Limit{PerHour(100).WithResolution(2)}
+		g := NewSlidingWindowBy(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
+		clock.Advance(time.Millisecond)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
+		clock.Advance(-2 * time.Second)
+		limits = append(limits, PerSecond(2))
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2}), core.ReasonOK)
+		if d := guardtest.Check(t, g, core.Attempt{Actor: "a"}); d.Allowed || d.RetryAfter > 3*time.Second {
+			t.Errorf("%+v: want a retry after the window and the step at most", d)
+		}
+	})
+}
+
+// TestUnitsCountWhenAllPartsHaveLeft, and were dropped by a refusal, and then the clock was set back: what is left of the log is
+// where its count begins, which no unit may join.
+func TestUnitsCountWhenAllPartsHaveLeft(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		byParts, full := PerMinute(100).WithResolution(60), PerHour(30)
+		limits := []Limit{byParts, full}
+		g := NewSlidingWindowBy(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
+		for range 30 {
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
+			clock.Advance(time.Second)
+		}
+		clock.Advance(2 * time.Minute)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonLimited)
+		key := g.keysOf(&limitSet{windows: []string{"60000/60"}}, core.Attempt{Actor: "a"})[0]
+		if n := b.Client.LLen(t.Context(), key).Val(); n != 2 {
+			t.Fatalf("the log has %d numbers: this test could not have failed", n)
+		}
+		limits = []Limit{byParts}
+		clock.Advance(-10 * time.Minute)
+		guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 7})
+		if d := peek(t, g, core.Attempt{Actor: "a"}); d.Remaining != 93 {
+			t.Errorf("%+v, want 93 remaining", d)
+		}
+	})
+}
+
+// TestRefundAfterAClockWasSetBackKeepsTheLog: the units that are still in it leave much later.
+func TestRefundAfterAClockWasSetBackKeepsTheLog(t *testing.T) {
+	for _, more := range [][]Limit{nil, {PerHour(50)}} {
+		b := redistest.Mini(t)
+		clock := newServerClock(b)
+		g := NewSlidingWindow(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "w", PerMinute(2), more...)
+		first := guardtest.Check(t, g, core.Attempt{Actor: "a"})
+		guardtest.Check(t, g, core.Attempt{Actor: "a"})
+		clock.Advance(t, -10*time.Hour)
+		refund(t, g, first)
+		clock.Advance(t, 130*time.Second)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
+		clock.Advance(t, 10*time.Second)
+		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2}); d.Allowed {
+			t.Errorf("%+v: three units in ten seconds", d)
+		}
+	}
+}
+
+// TestARefusalAfterAClockWasSetBackSaysWhen: units that were taken since then leave with the head, not before.
+func TestARefusalAfterAClockWasSetBackSaysWhen(t *testing.T) {
+	for _, more := range [][]Limit{nil, {PerHour(50)}} {
+		redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+			clock := guardtest.NewClock()
+			g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerMinute(2), more...)
+			guardtest.Check(t, g, core.Attempt{Actor: "a"})
+			clock.Advance(-2 * time.Minute)
+			guardtest.Check(t, g, core.Attempt{Actor: "a"})
+			clock.Advance(90 * time.Second)
+			d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2})
+			if d.Allowed || d.RetryAfter < 90*time.Second || d.RetryAfter > 91*time.Second {
+				t.Fatalf("%+v: want a retry when the first unit leaves", d)
+			}
+			clock.Advance(d.RetryAfter)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2}), core.ReasonOK)
+		})
+	}
+}
+
+// TestSlidingWindowScriptsAgree: the script for one limit and the one for several are the same limit. Each of two logs is written by
+// both, in turn by chance, and every reply and both logs are the same.
+func TestSlidingWindowScriptsAgree(t *testing.T) {
+	several := *slidingWindow
+	several.one = nil
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		number := 0
+		rapid.Check(t, func(rt *rapid.T) {
+			number++
+			clock := guardtest.NewClock() // anew, because a few hundred windows of a year are more microseconds than Lua counts
+			window := rapid.SampledFrom([]time.Duration{time.Minute, 61_001 * time.Millisecond, 24 * time.Hour, 366 * 24 * time.Hour}).Draw(rt, "window")
+			limit := Per(rapid.Int64Range(1, 120).Draw(rt, "max"), window)
+			logs := [2][2]*SlidingWindow{} // of two logs, as the one script sees it and as the other does
+			for i := range logs {
+				for j := range logs[i] {
+					engine := guardtest.NewEngine(b, core.WithRefusalMemory(0), core.WithClock(clock.Now), core.WithPrefix(fmt.Sprintf("%s-%d-%d", b.Prefix, number, i)))
+					g := NewSlidingWindow(engine, "w", limit)
+					logs[i][j] = g
+				}
+				logs[i][1].algorithm = &several
+			}
+			var allowed [][2]core.Decision
+			for range rapid.IntRange(1, 30).Draw(rt, "attempts") {
+				parts := rapid.SampledFrom([]int64{0, 0, 1, 64, 100, 240, 256, 300, 600, -1, -256}).Draw(rt, "step, in 256ths of the window")
+				clock.Advance(window/256*time.Duration(parts) + time.Duration(rapid.IntRange(0, 300).Draw(rt, "us"))*time.Microsecond)
+				swap := rapid.IntRange(0, 1).Draw(rt, "swap")
+				if n := len(allowed); n > 0 && rapid.IntRange(0, 4).Draw(rt, "refund") == 0 {
+					for i, d := range allowed[rapid.IntRange(0, n-1).Draw(rt, "decision")] {
+						refund(t, logs[i][swap^i], d)
+					}
+				} else {
+					a := core.Attempt{Actor: "a", ID: "o", Cost: rapid.SampledFrom([]int64{1, 1, 1, 2, 60, limit.Max}).Draw(rt, "cost")}
+					isPeek := rapid.IntRange(0, 4).Draw(rt, "peek") == 0
+					var d [2]core.Decision
+					for i := range d {
+						if g := logs[i][swap^i]; isPeek {
+							d[i] = peek(t, g, a)
+						} else {
+							d[i] = guardtest.Check(t, g, a)
+						}
+					}
+					said := d
+					for i := range said {
+						said[i].SetClaim(stampOf(d[i]))
+					}
+					if !reflect.DeepEqual(said[0], said[1]) {
+						rt.Fatalf("%v: the scripts say\n%+v\n%+v", limit, said[0], said[1])
+					}
+					if d[0].Allowed && !isPeek {
+						allowed = append(allowed, d)
+					}
+				}
+				var units [2][]string
+				var ttls [2]time.Duration
+				for i := range units {
+					key := logs[i][0].logKeys(core.Attempt{Actor: "a"})[0]
+					units[i], ttls[i] = b.Client.LRange(t.Context(), key, 0, -1).Val(), b.Client.PTTL(t.Context(), key).Val()
+				}
+				if !slices.Equal(units[0], units[1]) || (ttls[0]-ttls[1]).Abs() > 5*time.Second {
+					rt.Fatalf("%v: the logs are\n%q %v\n%q %v", limit, units[0], ttls[0], units[1], ttls[1])
+				}
+			}
+		})
+	})
+}

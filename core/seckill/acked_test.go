@@ -1,0 +1,284 @@
+package seckill
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// pair is a primary with a replica, and an Acked guard of two processes: one that has all the time to wait, one that has not.
+type pair struct {
+	primary, replica *redistest.Server
+	patient, hasty   *Guard
+}
+
+func newPair(t *testing.T) pair {
+	t.Helper()
+	p := pair{primary: redistest.StartServer(t), replica: redistest.StartServer(t)}
+	p.replica.ReplicaOf(p.primary)
+	guard := func(within time.Duration) *Guard {
+		e := core.New(p.primary.Client(t), core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{}))
+		return New(e, "s", Options{Durability: core.Acked, AckWithin: within})
+	}
+	p.patient, p.hasty = guard(19*time.Second), guard(50*time.Millisecond)
+	return p
+}
+
+// TestAckedReplayWaitsForTheFirstWrite: who asks again after an unconfirmed answer writes nothing new, and must not hear a yes that no
+// replica knows of.
+func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
+	p := newPair(t)
+	openSale(t, p.patient, "tv", Sale{Stock: 5})
+	buy := core.Attempt{Actor: "ann", Resource: "tv", ID: "op"}
+	p.replica.Pause()
+	for range 3 {
+		d := guardtest.Check(t, p.hasty, buy)
+		guardtest.WantReason(t, d, core.ReasonUnconfirmed)
+		if d.RetryAfter != time.Second || StateOf(d) != "" {
+			t.Errorf("%+v", d)
+		}
+		if err := p.hasty.Settle(t.Context(), d, true); err != nil {
+			t.Errorf("settling what is not allowed: %v", err)
+		}
+	}
+	wantStatus(t, p.patient, "tv", 4, 1, 0)
+	p.replica.Resume()
+	d := guardtest.Check(t, p.patient, buy)
+	guardtest.WantReason(t, d, core.ReasonOK)
+	wantStatus(t, p.patient, "tv", 4, 1, 0)
+
+	p.replica.Pause()
+	for range 2 {
+		if err := p.hasty.Settle(t.Context(), d, true); !errors.Is(err, core.ErrUnconfirmed) || errors.Is(err, core.ErrGone) {
+			t.Errorf("Settle: %v", err)
+		}
+		guardtest.WantReason(t, guardtest.Check(t, p.hasty, buy), core.ReasonUnconfirmed) // sold by now, and no replica knows
+	}
+	p.replica.Resume()
+	guardtest.Settle(t, p.patient, d, true)
+	wantStatus(t, p.patient, "tv", 4, 0, 1)
+}
+
+// TestAckedLoanThatNoReplicaHasIsNotAccepted: the units of such a loan come back to the bucket that has lent them when its primary is
+// lost. Had somebody who found the loan brought them to the other bucket meanwhile, they would be sold twice.
+func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
+	p := newPair(t)
+	openSale(t, p.patient, "tv", Sale{Stock: 4, PerBuyer: 5, Buckets: 2})
+	at := placeOf(t, p.patient, "tv", 2)
+	p.replica.Pause()
+	if _, err := p.hasty.lend(t.Context(), at, 0, 1, 1); !errors.Is(err, core.ErrUnconfirmed) {
+		t.Fatalf("lend: %v", err)
+	}
+	for name, find := range map[string]func() error{
+		"buyer": func() error {
+			guardtest.WantReason(t, guardtest.Check(t, p.hasty, core.Attempt{Actor: buyerOf(at, 1, 0), Resource: "tv", ID: "op", Cost: 4}), core.ReasonUnconfirmed)
+			return core.ErrUnconfirmed
+		},
+		"sweeper":              func() error { _, err := p.hasty.Sweep(t.Context(), "tv"); return err },
+		"who takes stock away": func() error { _, err := p.hasty.Restock(t.Context(), "tv", "r", -4); return err },
+	} {
+		if err := find(); !errors.Is(err, core.ErrUnconfirmed) {
+			t.Errorf("%s: %v", name, err)
+		}
+		state, _, err := p.patient.lookAll(t.Context(), at)
+		if err != nil || state[1].accepted[0] != 0 || state[1].Stock != 2 {
+			t.Errorf("%s: bucket 1 has accepted it: %+v, %v", name, state[1], err)
+		}
+	}
+	wantStatus(t, p.patient, "tv", 4, 0, 0)
+	p.replica.Resume()
+	guardtest.WantReason(t, guardtest.Check(t, p.patient, core.Attempt{Actor: buyerOf(at, 1, 0), Resource: "tv", ID: "op", Cost: 4}), core.ReasonOK)
+	wantStatus(t, p.patient, "tv", 0, 4, 0)
+}
+
+// TestAckedSeckillAgainstModel: where all replicas are there, an Acked sale is a sale like any other.
+func TestAckedSeckillAgainstModel(t *testing.T) {
+	seckillAgainstModel(t, redistest.Cluster(t), Options{Durability: core.Acked, AckWithin: 9 * time.Second})
+}
+
+// TestAckedBucketsRace: a sale of several buckets, each with a replica of its own, in which stock has to move to the last buyers. All that
+// was promised is on a replica, loans too.
+func TestAckedBucketsRace(t *testing.T) {
+	const buyers, stock, buckets, processes = 300, 40, 4, 2
+	b := redistest.Cluster(t)
+	guards := make([]*Guard, processes)
+	for i := range guards {
+		e := core.New(b.NewClient(t), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{}))
+		guards[i] = New(e, "s", Options{Durability: core.Acked, AckWithin: 59 * time.Second})
+	}
+	openSale(t, guards[0], "tv", Sale{Stock: stock, Buckets: buckets})
+	at := placeOf(t, guards[0], "tv", buckets)
+
+	var sold atomic.Int64
+	var all sync.WaitGroup
+	for i := range buyers {
+		all.Go(func() {
+			bucket := 0 // where most buyers are, so that the others lend
+			if i%10 == 0 {
+				bucket = 1
+			}
+			g := guards[i%processes]
+			d, err := g.Check(t.Context(), core.Attempt{Actor: buyerOf(at, bucket, i), Resource: "tv", ID: fmt.Sprint("op ", i)})
+			switch {
+			case err != nil || !d.Allowed && d.Reason != core.ReasonSoldOut:
+				t.Errorf("buyer %d: %+v, %v", i, d, err)
+			case d.Allowed:
+				if err := g.Settle(t.Context(), d, true); err != nil {
+					t.Errorf("buyer %d: %v", i, err)
+				}
+				sold.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if sold.Load() != stock {
+		t.Errorf("%d units sold of %d", sold.Load(), stock)
+	}
+	wantStatus(t, guards[0], "tv", 0, 0, stock)
+	r, err := guards[1].Verify(t.Context(), "tv")
+	if err != nil || !r.Consistent() {
+		t.Errorf("%v, %v", r, err)
+	}
+	loans := 0
+	events, err := guards[0].Events(t.Context(), "tv", "", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Kind == EventLent {
+			loans++
+		}
+	}
+	if loans == 0 {
+		t.Error("no bucket has lent anything")
+	}
+}
+
+// TestAckedLoansWaitForReplicas: what is lent or accepted without a replica that knows of it is nobody's to count on.
+func TestAckedLoansWaitForReplicas(t *testing.T) {
+	b := redistest.Single(t) // has no replica
+	fast := New(guardtest.NewEngine(b), "s", Options{})
+	g := New(guardtest.NewEngine(b), "s", Options{Durability: core.Acked, AckWithin: 20 * time.Millisecond})
+	openSale(t, fast, "tv", Sale{Stock: 8, Buckets: 4})
+	at := placeOf(t, fast, "tv", 4)
+	if l, err := g.lend(t.Context(), at, 1, 0, 1); !errors.Is(err, core.ErrUnconfirmed) {
+		t.Errorf("lend: %+v, %v", l, err)
+	}
+	l, err := fast.lend(t.Context(), at, 1, 0, 1) // is on its way already
+	if err != nil || l.number != 1 || l.units != 1 {
+		t.Fatalf("%+v, %v: want the first loan", l, err)
+	}
+	if err := g.accept(t.Context(), at, l); !errors.Is(err, core.ErrUnconfirmed) {
+		t.Errorf("accept: %v", err)
+	}
+	if err := g.accept(t.Context(), at, l); !errors.Is(err, core.ErrUnconfirmed) { // accepted before, and still on no replica
+		t.Errorf("accept again: %v", err)
+	}
+	if err := fast.complete(t.Context(), at, []loan{l}); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, fast, "tv", 8, 0, 0)
+}
+
+// TestAckedWithoutReplicas: nobody is there who could confirm anything, so nobody wins, and who is refused does not wait.
+func TestAckedWithoutReplicas(t *testing.T) {
+	for _, b := range []redistest.Backend{redistest.Mini(t), redistest.Single(t)} {
+		t.Run(b.Name, func(t *testing.T) {
+			fast := New(guardtest.NewEngine(b), "s", Options{})
+			var h guardtest.Recorder
+			e := guardtest.NewEngine(b, core.WithObserver(&h))
+			g := New(e, "s", Options{Durability: core.Acked, AckWithin: 20 * time.Millisecond})
+			if opened, err := g.Open(t.Context(), "tv", Sale{Stock: 2}); opened || !errors.Is(err, core.ErrUnconfirmed) {
+				t.Errorf("Open: %v, %v", opened, err)
+			}
+			wantStatus(t, fast, "tv", 2, 0, 0)
+
+			// An ID that the guard has made: nobody is going to ask again, so the hold goes back.
+			d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
+			guardtest.WantReason(t, d, core.ReasonUnconfirmed)
+			redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the hold goes back")
+			wantStatus(t, fast, "tv", 2, 0, 0)
+			guardtest.WantReason(t, guardtest.Check(t, fast, d.Attempt), core.ReasonOK) // and whoever asks again all the same gets one
+			wantStatus(t, fast, "tv", 1, 1, 0)
+
+			// One from outside: the hold stays for who asks again, and the call that was told nothing has no share in it.
+			bob := core.Attempt{Actor: "bob", Resource: "tv", ID: "op"}
+			guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonUnconfirmed)
+			guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonUnconfirmed)
+			redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the calls have left")
+			wantStatus(t, fast, "tv", 0, 2, 0)
+			asked := time.Now()
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"}), core.ReasonSoldOut)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", ID: "other"}), core.ReasonDuplicate)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv", ID: "op"}), core.ReasonConflict)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "pc"}), core.ReasonNotReady)
+			t.Logf("four refusals took %v", time.Since(asked))
+			again := guardtest.Check(t, fast, bob)
+			guardtest.WantReason(t, again, core.ReasonOK)
+			guardtest.Settle(t, fast, again, false)
+			wantStatus(t, fast, "tv", 1, 1, 0)
+
+			// Calls by name do what they do, and say that nobody has confirmed it.
+			again = guardtest.Check(t, fast, bob)
+			for name, call := range map[string]func() error{
+				"confirm": func() error { _, err := g.Confirm(t.Context(), "tv", "op"); return err },
+				"settle":  func() error { return g.Settle(t.Context(), again, true) },
+				"cancel":  func() error { _, err := g.Cancel(t.Context(), "tv", d.Attempt.ID); return err },
+				"restock": func() error { _, err := g.Restock(t.Context(), "tv", "r", 3); return err },
+				"close":   func() error { return g.Close(t.Context(), "tv") },
+				"open":    func() error { _, err := g.Open(t.Context(), "tv", Sale{Stock: 2}); return err },
+			} {
+				for range 2 { // and calling again changes nothing
+					if err := call(); !errors.Is(err, core.ErrUnconfirmed) {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+			}
+			wantStatus(t, fast, "tv", 4, 0, 1)
+			if d, err := g.Confirm(t.Context(), "tv", "unknown"); err != nil || d.Reason != core.ReasonGone {
+				t.Errorf("a no waits for nobody: %+v, %v", d, err)
+			}
+			if err := g.Close(t.Context(), "unknown"); !errors.Is(err, ErrNoSale) {
+				t.Errorf("a no waits for nobody: %v", err)
+			}
+			if last := h.Events[len(h.Events)-3]; !errors.Is(last.Err, core.ErrUnconfirmed) {
+				t.Errorf("the observer heard %+v", last)
+			}
+		})
+	}
+}
+
+// TestAckedSetUp: a client that can not keep a connection is a mistake of set-up, and so are options that contradict themselves.
+func TestAckedSetUp(t *testing.T) {
+	single := redistest.Single(t)
+	ap, err := single.NewClient(t).AutoPipeline()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ap.Close() })
+	engine := func() *core.Engine { return core.New(single.Client) }
+	for text, mistake := range map[string]func(){
+		"which *redis.AutoPipeliner can not": func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
+		"which core.nothing can not do":      func() { New(core.New(guardtest.NoClient{}), "s", Options{Durability: core.Acked}) },
+		"set Durability to core.Acked":       func() { New(engine(), "s", Options{Replicas: 1}) },
+		"or leave Replicas and AckWithin":    func() { New(engine(), "s", Options{AckWithin: time.Second}) },
+		"a Durability of 2":                  func() { New(engine(), "s", Options{Durability: 2}) },
+		"wait for -1 replicas":               func() { New(engine(), "s", Options{Durability: core.Acked, Replicas: -1}) },
+		"less than the engine's deadline of 100ms": func() {
+			New(engine(), "s", Options{Durability: core.Acked, AckWithin: 100 * time.Millisecond})
+		},
+		"wait 1µs for replicas": func() { New(engine(), "s", Options{Durability: core.Acked, AckWithin: time.Microsecond}) },
+	} {
+		t.Run(text, func(t *testing.T) { guardtest.WantPanic(t, text, mistake) })
+	}
+	if g := New(engine(), "s", Options{Durability: core.Acked}); g.options.Replicas != 1 || g.options.AckWithin != 50*time.Millisecond {
+		t.Errorf("%+v: want 1 replica, and half the deadline", g.options)
+	}
+}

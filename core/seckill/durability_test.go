@@ -1,0 +1,280 @@
+package seckill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+// ackedSale is an Acked guard with all the time to wait, on a client.
+func ackedSale(t *testing.T, rdb core.Client, options ...core.Option) *Guard {
+	t.Helper()
+	e := core.New(rdb, append([]core.Option{core.WithDeadline(20 * time.Second), core.WithObserver(guardtest.Ignore{})}, options...)...)
+	return New(e, "s", Options{Durability: core.Acked, AckWithin: 19 * time.Second})
+}
+
+// hooks sees what a client is about to send: single commands, and pipelines by their last one.
+type hooks func(cmd redis.Cmder)
+
+func (h hooks) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hooks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (h hooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h(cmds[len(cmds)-1])
+		return next(ctx, cmds)
+	}
+}
+
+// TestAckedReplayWrites: WAIT waits for what its connection has written, so a replay has to write something that reaches the
+// replica, whatever the version of the server makes of a connection that has written nothing.
+func TestAckedReplayWrites(t *testing.T) {
+	p := newPair(t)
+	openSale(t, p.patient, "tv", Sale{Stock: 5})
+	rdb, replica := p.primary.Client(t), p.replica.Client(t)
+	touched := func() (calls int) {
+		for line := range strings.Lines(replica.Info(t.Context(), "commandstats").Val()) {
+			if _, err := fmt.Sscanf(line, "cmdstat_pexpireat:calls=%d,", &calls); err == nil {
+				return calls
+			}
+		}
+		return 0
+	}
+	buy := core.Attempt{Actor: "ann", Resource: "tv", ID: "op"}
+	d := guardtest.Check(t, p.patient, buy)
+	again := func(what string, f func() error) {
+		t.Helper()
+		before, ttl := touched(), rdb.PExpireTime(t.Context(), p.patient.saleKeys("tv")[0]).Val()
+		if err := f(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got := touched() - before; got != 1 {
+			t.Errorf("%s: the replica heard of %d touches, want 1", what, got)
+		}
+		if now := rdb.PExpireTime(t.Context(), p.patient.saleKeys("tv")[0]).Val(); now != ttl {
+			t.Errorf("%s: the sale is kept until %v, and was until %v", what, now, ttl)
+		}
+	}
+	again("a replay with its call", func() error { _, err := p.patient.Check(t.Context(), d.Attempt); return err })
+	guardtest.Settle(t, p.patient, d, true)
+	again("a sold replay", func() error { _, err := p.patient.Check(t.Context(), d.Attempt); return err })
+	again("confirm", func() error { return p.patient.Settle(t.Context(), d, true) })
+	again("open", func() error { _, err := p.patient.Open(t.Context(), "tv", Sale{Stock: 5}); return err })
+	again("cancel", func() error { _, err := p.patient.Cancel(t.Context(), "tv", "unknown"); return err })
+	if err := p.patient.Close(t.Context(), "tv"); err != nil {
+		t.Error(err)
+	}
+	again("close", func() error { return p.patient.Close(t.Context(), "tv") })
+	before := touched()
+	guardtest.WantReason(t, guardtest.Check(t, p.patient, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonClosed)
+	if now := touched(); now != before {
+		t.Errorf("a refusal wrote something: %d touches, and %d before", now, before)
+	}
+}
+
+// TestAckedLostReplies loses the script's reply, which is sent again, and the one of WAIT, which is not.
+func TestAckedLostReplies(t *testing.T) {
+	p := newPair(t)
+	faults := redistest.NewFaults(t)
+	rdb := redis.NewClient(&redis.Options{Addr: p.primary.Addr(), Dialer: faults.Dial, DisableIdentity: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	g := ackedSale(t, rdb)
+	openSale(t, g, "tv", Sale{Stock: 5})
+	if err := g.Engine().Preload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lose := func(match string, f func()) {
+		t.Helper()
+		before := faults.Swallowed()
+		faults.SwallowReply(match)
+		f()
+		if faults.Swallowed() != before+1 {
+			t.Fatalf("no reply to %q was lost", match)
+		}
+	}
+	buy := core.Attempt{Actor: "ann", Resource: "tv", ID: "op"}
+	var d core.Decision
+	lose("evalsha", func() { d = guardtest.Check(t, g, buy) })
+	if !d.Allowed || d.Replayed {
+		t.Fatalf("%+v", d)
+	}
+	lose("evalsha", func() { guardtest.Settle(t, g, d, true) })
+	wantStatus(t, g, "tv", 4, 0, 1)
+
+	buy = core.Attempt{Actor: "bob", Resource: "tv", ID: "op 2"}
+	lose("\r\nwait\r\n", func() { guardtest.WantReason(t, guardtest.Check(t, g, buy), core.ReasonUnconfirmed) })
+	d = guardtest.Check(t, g, buy)
+	guardtest.WantReason(t, d, core.ReasonOK)
+	lose("\r\nwait\r\n", func() {
+		if err := g.Settle(t.Context(), d, true); !errors.Is(err, core.ErrUnconfirmed) {
+			t.Errorf("Settle: %v", err)
+		}
+	})
+	guardtest.Settle(t, g, d, true)
+	wantStatus(t, g, "tv", 3, 0, 2)
+
+	// go-redis tries as often as its options say, and so does this.
+	faults.SwallowReplies("evalsha", 4)
+	if d, err := g.Check(t.Context(), core.Attempt{Actor: "cid", Resource: "tv"}); err == nil || d.Allowed {
+		t.Errorf("a fifth try: %+v, %v", d, err)
+	}
+	redistest.Eventually(t, 10*time.Second, func() bool { return g.Engine().Pending() == 0 }, "the hold goes back")
+	wantStatus(t, g, "tv", 3, 0, 2)
+}
+
+// TestAckedScriptFlush: a server that forgets its scripts before every call.
+func TestAckedScriptFlush(t *testing.T) {
+	p := newPair(t)
+	rdb, admin := p.primary.Client(t), p.primary.Client(t)
+	rdb.AddHook(hooks(func(cmd redis.Cmder) {
+		if cmd.Name() == "evalsha" {
+			admin.ScriptFlush(t.Context())
+		}
+	}))
+	g := ackedSale(t, rdb)
+	openSale(t, g, "tv", Sale{Stock: 5})
+	d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
+	guardtest.WantReason(t, d, core.ReasonOK)
+	guardtest.Settle(t, g, d, true)
+	wantStatus(t, g, "tv", 4, 0, 1)
+}
+
+// TestAckedEndsWithTheDeadline: when nothing is heard of the waiting in time, what the script has said is known nevertheless.
+func TestAckedEndsWithTheDeadline(t *testing.T) {
+	p := newPair(t)
+	openSale(t, p.patient, "tv", Sale{Stock: 5})
+	for name, obeys := range map[string]bool{"obeyed": true, "enforced": false} {
+		t.Run(name, func(t *testing.T) {
+			rdb := redis.NewClient(&redis.Options{Addr: p.primary.Addr(), ContextTimeoutEnabled: obeys})
+			t.Cleanup(func() { _ = rdb.Close() })
+			e := core.New(rdb, core.WithDeadline(time.Second), core.WithObserver(guardtest.Ignore{}))
+			g := New(e, "s", Options{Durability: core.Acked, AckWithin: 999 * time.Millisecond})
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "first " + name, Resource: "tv"}), core.ReasonOK)
+			rdb.AddHook(hooks(func(cmd redis.Cmder) {
+				if cmd.Name() == "wait" {
+					p.primary.Pause()
+				}
+			}))
+			d, err := g.Check(t.Context(), core.Attempt{Actor: name, Resource: "tv", ID: name})
+			p.primary.Resume()
+			if err != nil || d.Reason != core.ReasonUnconfirmed {
+				t.Errorf("%+v, %v", d, err)
+			}
+			guardtest.WantReason(t, guardtest.Check(t, p.patient, core.Attempt{Actor: name, Resource: "tv", ID: name}), core.ReasonOK)
+		})
+	}
+}
+
+// wrapped is an application's own client around a *redis.Client.
+type wrapped struct{ *redis.Client }
+
+func TestAckedOnOtherClients(t *testing.T) {
+	p := newPair(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": p.primary.Addr()}})
+	t.Cleanup(func() { _ = ring.Close() })
+	for name, rdb := range map[string]core.Client{"ring": ring, "wrapped": wrapped{p.primary.Client(t)}} {
+		g := ackedSale(t, rdb)
+		openSale(t, g, name, Sale{Stock: 5})
+		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: name})
+		guardtest.WantReason(t, d, core.ReasonOK)
+		guardtest.Settle(t, g, d, true)
+		wantStatus(t, g, name, 4, 0, 1)
+	}
+}
+
+// TestAckedErrors: what is no answer stays an error, and lets nobody in.
+func TestAckedErrors(t *testing.T) {
+	p := newPair(t)
+	openSale(t, p.patient, "tv", Sale{Stock: 5})
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = nobody.Close()
+	for text, rdb := range map[string]core.Client{
+		"READONLY":            p.replica.Client(t),
+		"LOADING":             guardtest.RefusingServer(t, "-LOADING Redis is loading the dataset in memory\r\n"),
+		"unexpected reply":    guardtest.RefusingServer(t, "*1\r\n$2\r\nno\r\n"),
+		"connection refused":  redis.NewClient(&redis.Options{Addr: nobody.Addr().String(), DialerRetries: 1}),
+		"cluster has no node": redis.NewClusterClient(&redis.ClusterOptions{}),
+	} {
+		g := ackedSale(t, rdb, core.WithDeadline(20*time.Second))
+		d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv"})
+		if err == nil || d.Allowed || d.Reason != "" || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %+v, %v", text, d, err)
+		}
+	}
+	if _, err := ackedSale(t, p.primary.Client(t)).Check(canceled(t), core.Attempt{Actor: "ann", Resource: "tv"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller who has given up: %v", err)
+	}
+	wantStatus(t, p.patient, "tv", 5, 0, 0)
+}
+
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// TestAckedTouchWritesOnlyWhatIsThere: where the sale is gone there is nothing to be confirmed.
+func TestAckedTouchWritesOnlyWhatIsThere(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		e := guardtest.NewEngine(b)
+		key := e.Key("own", "a")
+		touch := func(want int64) {
+			t.Helper()
+			if n, err := e.Run(t.Context(), core.NewScript("touch", lua.Touch, core.Idempotent), []string{key}); n != want || err != nil {
+				t.Errorf("%v, %v, want %d", n, err, want)
+			}
+		}
+		touch(0)
+		b.Client.Set(t.Context(), key, "v", 0)
+		touch(0)
+		b.Client.PExpire(t.Context(), key, time.Minute)
+		before := b.Client.PExpireTime(t.Context(), key).Val()
+		touch(1)
+		if after := b.Client.PExpireTime(t.Context(), key).Val(); after != before {
+			t.Errorf("expires at %v, and did at %v", after, before)
+		}
+	})
+}
+
+// TestAckedFollowsItsSlot: the client of a cluster's node does not follow a slot that has moved, so the call has to.
+func TestAckedFollowsItsSlot(t *testing.T) {
+	c := redistest.StartCluster(t)
+	g := ackedSale(t, c.Client(t))
+	openSale(t, g, "tv", Sale{Stock: 5})
+	d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
+	guardtest.WantReason(t, d, core.ReasonOK)
+	slot := redistest.Slot(g.saleKeys("tv")[0])
+	from, to := c.MasterOfSlot(slot), c.MasterOfSlot((slot+5461)%16384)
+
+	m := c.BeginMigration(t, slot, from, to)
+	m.MoveKeys(2)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if d, err := g.Check(ctx, core.Attempt{Actor: "bob", Resource: "tv"}); err == nil {
+		t.Errorf("half of the sale is elsewhere: %+v", d)
+	}
+	m.Finish()
+	guardtest.Settle(t, g, d, true)
+	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonOK)
+	wantStatus(t, g, "tv", 3, 1, 1)
+}

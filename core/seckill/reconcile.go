@@ -1,0 +1,358 @@
+package seckill
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/redis/go-redis/v9"
+)
+
+// Reconciliation is what the parts of one sale say, each counted by itself. They say the same unless somebody has
+// meddled with the keys, or data was lost.
+type Verification struct {
+	// Item is the item on sale.
+	Item string `json:"item"`
+	// Counters is what the sale counts while it sells: what Status returns.
+	Counters Status `json:"counters"`
+	// Reservations is what the reservations add up to: Held and Sold. Its Stock is that of Counters, which no reservation
+	// knows, and its Left is what they leave of it.
+	Reservations Status `json:"reservations"`
+	// Outbox is what the events add up to. Zero with SeckillOptions.NoOutbox.
+	Outbox Status `json:"outbox"`
+	// NoOutbox reports that there is no outbox to compare with.
+	NoOutbox bool `json:"no_outbox,omitempty"`
+	// Buyers is how many units the buyers have, held and sold, by what limits each buyer.
+	Buyers int64 `json:"buyers"`
+	// WrongTimers is how many held reservations lack the timer that ends them, and how many timers belong to no held
+	// reservation. A timer that is set to another time is both.
+	WrongTimers int64 `json:"wrong_timers"`
+	// Moving reports that the sale has changed each time while it was counted, so that the parts are of different moments.
+	Moving bool `json:"moving,omitempty"`
+	// Buckets is what each bucket says by itself, of a sale of several. Its Counters.Stock is what the bucket has at the moment.
+	Buckets []Verification `json:"buckets,omitempty"`
+	// InTransit is how many units are on their way between buckets. They are in no bucket's stock, and in the Counters of the sale
+	// as left.
+	InTransit int64 `json:"in_transit,omitempty"`
+
+	loans int64 // that the outbox tells of: borrowed less lent
+}
+
+// Consistent reports whether all parts were counted at one moment and say the same.
+func (r Verification) Consistent() bool { return !r.Moving && len(r.differences()) == 0 }
+
+// differences says, one a line, where the parts do not agree.
+func (r Verification) differences() []string {
+	var found []string
+	differ := func(what string, got, want int64) {
+		if got != want {
+			found = append(found, fmt.Sprintf("%s: %d, want %d (%+d)", what, got, want, got-want))
+		}
+	}
+	c := r.Counters
+	differ("counters: left + held + sold", c.Left+c.Held+c.Sold, c.Stock)
+	differ("reservations: held", r.Reservations.Held, c.Held)
+	differ("reservations: sold", r.Reservations.Sold, c.Sold)
+	if !r.NoOutbox {
+		differ("outbox: stock", r.Outbox.Stock, c.Stock)
+		differ("outbox: held", r.Outbox.Held, c.Held)
+		differ("outbox: sold", r.Outbox.Sold, c.Sold)
+	}
+	differ("buyers: held + sold", r.Buyers, c.Held+c.Sold)
+	differ("wrong timers", r.WrongTimers, 0)
+	for i, bucket := range r.Buckets {
+		for _, difference := range bucket.differences() {
+			found = append(found, fmt.Sprintf("bucket %d: %s", i, difference))
+		}
+	}
+	return found
+}
+
+// String shows the parts side by side, and below where they differ, for an operator.
+func (r Verification) String() string {
+	verdict := "consistent"
+	if r.Moving {
+		verdict = "moving: the parts are of different moments; ask again when the sale is quiet"
+	} else if !r.Consistent() {
+		verdict = "NOT consistent"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "sale %q: %s\n%-12s %12s %12s %12s %12s\n", r.Item, verdict, "", "stock", "left", "held", "sold")
+	line := func(part string, s Status) {
+		fmt.Fprintf(&b, "%-12s %12d %12d %12d %12d\n", part, s.Stock, s.Left, s.Held, s.Sold)
+	}
+	line("counters", r.Counters)
+	line("reservations", r.Reservations)
+	if !r.NoOutbox {
+		line("outbox", r.Outbox)
+	}
+	for i, bucket := range r.Buckets {
+		line(fmt.Sprintf("bucket %d", i), bucket.Counters)
+	}
+	if len(r.Buckets) > 0 {
+		fmt.Fprintf(&b, "%d on their way between buckets, counted as left\n", r.InTransit)
+	}
+	fmt.Fprintf(&b, "buyers have %d\n", r.Buyers)
+	for _, difference := range r.differences() {
+		fmt.Fprintf(&b, "- %s\n", difference)
+	}
+	return b.String()
+}
+
+const (
+	// reconcileTries is how often Reconcile counts a sale that moves.
+	reconcileTries = 3
+	// reconcileChunk is about how many records Reconcile asks for at once, so that no call keeps Redis busy for long.
+	reconcileChunk = 1000
+)
+
+// Reconcile counts a sale anew from its records, and returns what each part says. It changes nothing, and reads in chunks, so
+// a large sale takes a while: bound it with ctx.
+//
+// The count is of one moment when nothing changed meanwhile, which is known by the outbox: every change appends to it. (With
+// NoOutbox it is known by the counters alone, and changes that cancel each other out go unseen.) A sale that
+// moves is counted three times at most, and then reported as Moving. ErrNoSale: there is no such sale.
+func (g *Guard) Verify(ctx context.Context, item string) (Verification, error) {
+	return core.Look(ctx, &g.Base, "reconcile", core.Attempt{}, func() (Verification, error) { return g.reconcile(ctx, item) })
+}
+
+func (g *Guard) reconcile(ctx context.Context, item string) (r Verification, err error) {
+	found := false
+	err = g.locate(ctx, item, func(at place) (missing bool, err error) {
+		for range reconcileTries {
+			if at.buckets > 1 {
+				r, found, err = g.countBuckets(ctx, at)
+			} else {
+				r, found, err = g.count(ctx, at, 0)
+			}
+			if err != nil || !found || !r.Moving {
+				break
+			}
+		}
+		return !found, err
+	})
+	if err == nil && !found {
+		err = ErrNoSale
+	}
+	return r, err
+}
+
+// countBuckets counts all buckets once.
+func (g *Guard) countBuckets(ctx context.Context, at place) (whole Verification, found bool, err error) {
+	whole.Item, whole.NoOutbox = at.item, g.options.NoOutbox
+	before, found, err := g.lookAll(ctx, at)
+	if err != nil || !found {
+		return whole, found, err
+	}
+	for bucket := range at.buckets {
+		part, found, err := g.count(ctx, at, bucket)
+		if err != nil || !found {
+			return whole, found, err
+		}
+		whole.Buckets = append(whole.Buckets, part)
+		whole.Reservations = whole.Reservations.plus(part.Reservations)
+		whole.Outbox = whole.Outbox.plus(part.Outbox)
+		whole.Outbox.Stock -= part.loans
+		whole.Buyers += part.Buyers
+		whole.WrongTimers += part.WrongTimers
+		whole.Moving = whole.Moving || part.Moving
+	}
+	after, found, err := g.lookAll(ctx, at)
+	whole.Moving = whole.Moving || !before.same(after)
+	whole.InTransit, whole.Counters = before.inTransit(), before.sum()
+	whole.Reservations.Stock = whole.Counters.Stock
+	for _, s := range []*Status{&whole.Reservations, &whole.Outbox} {
+		s.Left = s.Stock - s.Held - s.Sold
+	}
+	return whole, found, err
+}
+
+// count counts one bucket once.
+func (g *Guard) count(ctx context.Context, at place, bucket int) (Verification, bool, error) {
+	c := saleCount{ctx: ctx, g: g, at: at, bucket: bucket}
+	c.Item, c.NoOutbox = at.item, g.options.NoOutbox
+	before, found := c.mark()
+	if !found {
+		return c.Verification, false, c.err
+	}
+	c.reservations()
+	c.buyers()
+	c.outbox()
+	after, found := c.mark()
+	c.Moving = c.Moving || before != after
+	return c.Verification, found, c.err
+}
+
+// saleCount counts one sale. After an error nothing more is counted.
+type saleCount struct {
+	Verification
+	ctx    context.Context // of the one call
+	g      *Guard
+	at     place
+	bucket int
+	err    error
+}
+
+// saleMark is where a sale stands: when it is the same twice, nothing has changed in between.
+type saleMark struct {
+	status Status
+	last   string // event
+}
+
+func (c *saleCount) mark() (m saleMark, found bool) {
+	var state bucketState
+	if c.err == nil {
+		state, found, c.err = c.g.look(c.ctx, c.at, c.bucket)
+	}
+	m.status = state.Status
+	c.Counters = m.status
+	if !c.NoOutbox {
+		for _, message := range try(c, redis.NewXMessageSliceCmd(c.ctx, "xrevrange", c.key("outbox"), "+", "-", "count", 1)) {
+			m.last = message.ID
+		}
+	}
+	return m, found
+}
+
+func (c *saleCount) reservations() {
+	var held, timed int64
+	c.scan("reservations", func(pairs []string) {
+		var ids []any
+		var ends []float64
+		for i := 0; i < len(pairs); i += 2 {
+			id, record := pairs[i], pairs[i+1]
+			if strings.HasPrefix(id, "restock|") {
+				continue
+			}
+			fields := strings.Fields(record) // state buyer quantity end call ...
+			if len(fields) < 4 {
+				c.fail("reservation", id, record)
+				return
+			}
+			quantity, end := c.number("reservation", id, fields[2]), c.number("reservation", id, fields[3])
+			switch fields[0] {
+			case "held":
+				c.Reservations.Held += quantity
+				ids, ends = append(ids, id), append(ends, float64(end))
+			case "sold":
+				c.Reservations.Sold += quantity
+			}
+		}
+		if len(ids) == 0 {
+			return
+		}
+		held += int64(len(ids))
+		words := append([]any{"zmscore", c.key("holds")}, ids...)
+		for i, timer := range try(c, redis.NewFloatSliceCmd(c.ctx, words...)) {
+			if timer == ends[i] {
+				timed++
+			}
+		}
+	})
+	c.WrongTimers = held - timed + try(c, redis.NewIntCmd(c.ctx, "zcard", c.key("holds"))) - timed
+	c.Reservations.Stock = c.Counters.Stock
+	c.Reservations.Left = c.Counters.Stock - c.Reservations.Held - c.Reservations.Sold
+}
+
+func (c *saleCount) buyers() {
+	c.scan("buyers", func(pairs []string) {
+		for i := 0; i < len(pairs); i += 2 {
+			c.Buyers += c.number("buyer", pairs[i], pairs[i+1])
+		}
+	})
+}
+
+// scan calls f with a hash, some fields and values at a time. HSCAN returns each at least once, so what it returned is all there is, and
+// nothing twice, when it has as many as the hash; otherwise the hash moves.
+func (c *saleCount) scan(key string, f func(pairs []string)) {
+	cursor, seen := "0", int64(0)
+	for c.err == nil {
+		reply := core.ReadReply(try(c, redis.NewCmd(c.ctx, "hscan", c.key(key), cursor, "count", reconcileChunk)), 2, 2)
+		cursor = reply.Text()
+		values := core.ReadValue[[]any](reply)
+		if c.err == nil {
+			c.err = reply.Err
+		}
+		pairs := make([]string, 0, len(values))
+		for _, value := range values {
+			text, _ := value.(string)
+			pairs = append(pairs, text)
+		}
+		seen += int64(len(pairs) / 2)
+		f(pairs)
+		if cursor == "0" {
+			break
+		}
+	}
+	if size := try(c, redis.NewIntCmd(c.ctx, "hlen", c.key(key))); size != seen {
+		c.Moving = true
+	}
+}
+
+func (c *saleCount) outbox() {
+	if c.NoOutbox {
+		return
+	}
+	o := &c.Outbox
+	after := ""
+	for c.err == nil {
+		var events []Event
+		events, c.err = c.g.eventsAt(c.ctx, c.at, c.bucket, after, reconcileChunk)
+		for _, e := range events {
+			switch e.Kind {
+			case EventOpened, EventRestocked:
+				o.Stock += e.Quantity
+			case EventLent:
+				o.Stock -= e.Quantity
+				c.loans -= e.Quantity
+			case EventBorrowed:
+				o.Stock += e.Quantity
+				c.loans += e.Quantity
+			case EventHeld:
+				o.Held += e.Quantity
+			case EventSold:
+				o.Sold += e.Quantity
+				if !e.Late {
+					o.Held -= e.Quantity
+				}
+			case EventCancelled, EventExpired:
+				o.Held -= e.Quantity
+			case EventClosed:
+			}
+			after = e.Position
+		}
+		if len(events) < reconcileChunk {
+			break
+		}
+	}
+	o.Left = o.Stock - o.Held - o.Sold
+}
+
+func (c *saleCount) key(field string) string { return c.g.keyAt(c.at, c.bucket, field) }
+
+func (c *saleCount) number(what, name, text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		c.fail(what, name, text)
+	}
+	return n
+}
+
+func (c *saleCount) fail(what, name, text string) {
+	if c.err == nil {
+		c.err = fmt.Errorf("%s %.100q of %.100q: unexpected %.100q", what, name, c.at.item, text)
+	}
+}
+
+// try runs a command that only reads, unless something went wrong before.
+func try[T any](c *saleCount, cmd interface {
+	redis.Cmder
+	Result() (T, error)
+}) (value T) {
+	if c.err == nil {
+		value, c.err = core.Query(c.ctx, c.g.Engine(), cmd)
+	}
+	return value
+}

@@ -1,0 +1,368 @@
+package votes
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// TestVotesAgainstModel does everything at random, by one process that remembers duplicates or by two that would spread polls
+// differently, and compares tally, records and audit stream with a model in Go after each step.
+func TestVotesAgainstModel(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		number := 0
+		rapid.Check(t, func(rt *rapid.T) {
+			number++
+			m := newVoteModel(rt)
+			var guards []*Guard
+			memory := time.Second
+			spreads := rapid.SampledFrom([][]int{{1}, {3}, {1, 3}}).Draw(rt, "spreads")
+			if len(spreads) > 1 {
+				memory = 0 // what the other process takes back would be seen late
+			}
+			for _, spread := range spreads {
+				e := guardtest.NewEngine(b, guardtest.WithClock(m.clock), core.WithRefusalMemory(memory))
+				guards = append(guards, New(e, fmt.Sprint("v", number), Options{
+					Find: func(context.Context, string) (Poll, error) { return m.poll, nil }, Spread: spread, Audit: true,
+				}))
+			}
+			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+				m.g = guards[rapid.IntRange(0, len(guards)-1).Draw(rt, "process")]
+				m.step(rt)
+				m.compare(rt)
+			}
+		})
+	})
+}
+
+// voteModel is a poll as it should be.
+type voteModel struct {
+	g      *Guard
+	clock  *guardtest.Clock
+	poll   Poll
+	parts  int // 0: nobody has voted
+	votes  map[string][]*modelVote
+	ops    map[string]*modelOp // by the part of the poll and the ID
+	events []modelEvent
+	told   []core.Decision
+}
+
+type modelVote struct {
+	choice string
+	weight int64
+	day    int64
+	voided bool
+}
+
+type modelOp struct {
+	retracts  bool
+	actor     string
+	vote, old *modelVote
+	calls     []string
+}
+
+// modelEvent is a vote that was cast, and where from.
+type modelEvent struct {
+	actor, origin string
+	vote          *modelVote
+}
+
+func newVoteModel(rt *rapid.T) *voteModel {
+	m := &voteModel{clock: guardtest.NewClock(), votes: map[string][]*modelVote{}, ops: map[string]*modelOp{}}
+	m.poll = Poll{Retract: true, PerVoter: rapid.IntRange(1, 3).Draw(rt, "per voter")}
+	m.poll.PerChoice = rapid.IntRange(1, m.poll.PerVoter).Draw(rt, "per choice")
+	m.poll.PerDay = rapid.IntRange(0, 2).Draw(rt, "per day")
+	m.poll.Change = m.poll.PerVoter == 1 && rapid.Bool().Draw(rt, "change")
+	return m
+}
+
+var (
+	modelActors  = rapid.SampledFrom([]string{"ann", "bob", "{c}"})
+	modelChoices = rapid.SampledFrom([]string{"", "red", "dark red"})
+	modelOrigins = rapid.SampledFrom([]string{"", "home", "office"})
+	modelIDs     = rapid.SampledFrom([]string{"", "", "1", "2", "3"})
+)
+
+func (m *voteModel) step(rt *rapid.T) {
+	switch rapid.IntRange(0, 9).Draw(rt, "step") {
+	default:
+		m.cast(rt)
+	case 5, 6:
+		if len(m.told) > 0 {
+			m.settle(rt, rapid.SampledFrom(m.told).Draw(rt, "decision"))
+		}
+	case 7:
+		m.retract(rt)
+	case 8:
+		m.void(rt)
+	case 9:
+		m.clock.Advance(time.Duration(rapid.IntRange(0, 30).Draw(rt, "hours")) * time.Hour)
+		now := m.clock.Now()
+		m.poll.Opens, m.poll.Closes = time.Time{}, time.Time{}
+		switch rapid.IntRange(0, 7).Draw(rt, "times") {
+		case 0:
+			m.poll.Opens = now.Add(time.Hour)
+		case 1:
+			m.poll.Closes = now
+		case 2:
+			m.poll.Opens, m.poll.Closes = now, now.Add(time.Hour)
+		}
+	}
+}
+
+func (m *voteModel) today() int64 {
+	if m.poll.PerDay == 0 {
+		return 0
+	}
+	return m.clock.Now().Truncate(24 * time.Hour).UnixMilli()
+}
+
+// op is the key of an operation: parts of a poll do not know each other's.
+func (m *voteModel) op(actor, id string) string {
+	return fmt.Sprint(newVoter(actor).part(max(m.parts, 1)), " ", id)
+}
+
+func (m *voteModel) open() core.Reason {
+	now := m.clock.Now()
+	switch {
+	case now.Before(m.poll.Opens):
+		return core.ReasonNotOpen
+	case !m.poll.Closes.IsZero() && !now.Before(m.poll.Closes):
+		return core.ReasonClosed
+	}
+	return core.ReasonOK
+}
+
+func (m *voteModel) cast(rt *rapid.T) {
+	a := core.Attempt{
+		Actor: modelActors.Draw(rt, "voter"), Resource: "p", Item: modelChoices.Draw(rt, "choice"),
+		Cost: rapid.Int64Range(1, 2).Draw(rt, "weight"), ID: modelIDs.Draw(rt, "id"), Origin: modelOrigins.Draw(rt, "origin"),
+	}
+	d, err := m.g.Check(rt.Context(), a)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if m.parts == 0 && (m.open() == core.ReasonOK) {
+		m.parts = m.g.options.Spread
+	}
+	mine := m.votes[a.Actor]
+	want, replayed, retry := m.decide(a, d)
+	if d.Reason != want || d.Replayed != replayed || d.RetryAfter != retry {
+		rt.Fatalf("%+v: want %q, replayed %v, a retry in %v; the voter has %s", d, want, replayed, retry, show(mine))
+	}
+	if want == core.ReasonConflict {
+		return
+	}
+	mine = m.votes[a.Actor]
+	var choices []string
+	for _, v := range mine {
+		if !v.voided {
+			choices = append(choices, v.choice)
+		}
+	}
+	if !slices.Equal(Choices(d), choices) || d.Remaining != int64(m.poll.PerVoter-len(mine)) {
+		rt.Fatalf("%+v: the voter has %s", d, show(mine))
+	}
+	if d.Allowed {
+		m.told = append(m.told, d)
+	}
+}
+
+// decide returns what an attempt should hear, and makes it so.
+func (m *voteModel) decide(a core.Attempt, d core.Decision) (want core.Reason, replayed bool, retry time.Duration) {
+	op := m.op(a.Actor, d.Attempt.ID)
+	if known := m.ops[op]; known != nil {
+		if known.retracts || known.actor != a.Actor || known.vote.choice != a.Item || known.vote.weight != a.Cost {
+			return core.ReasonConflict, false, 0
+		}
+		if len(known.calls) < 16 {
+			known.calls = append(known.calls, d.Attempt.Call())
+		}
+		if known.old != nil {
+			return core.ReasonChanged, true, 0
+		}
+		return core.ReasonOK, true, 0
+	}
+	if reason := m.open(); reason != core.ReasonOK {
+		return reason, false, max(m.poll.Opens.Sub(m.clock.Now()), 0)
+	}
+	mine := m.votes[a.Actor]
+	had, today := 0, 0
+	for _, v := range mine {
+		if v.choice == a.Item {
+			had++
+		}
+		if v.day == m.today() {
+			today++
+		}
+	}
+	vote := &modelVote{choice: a.Item, weight: a.Cost, day: m.today()}
+	cast := func(old *modelVote) {
+		m.ops[op] = &modelOp{actor: a.Actor, vote: vote, old: old, calls: []string{d.Attempt.Call()}}
+		m.events = append(m.events, modelEvent{a.Actor, a.Origin, vote})
+	}
+	switch {
+	case m.poll.Change && len(mine) == 1 && !mine[0].voided && had == 0:
+		cast(mine[0])
+		m.votes[a.Actor] = []*modelVote{vote}
+		return core.ReasonChanged, false, 0
+	case had >= m.poll.PerChoice, len(mine) >= m.poll.PerVoter && m.poll.PerVoter == 1:
+		return core.ReasonDuplicate, false, 0
+	case len(mine) >= m.poll.PerVoter:
+		return core.ReasonQuota, false, 0
+	case m.poll.PerDay > 0 && today >= m.poll.PerDay:
+		return core.ReasonQuota, false, time.UnixMilli(m.today()).Add(24 * time.Hour).Sub(m.clock.Now())
+	}
+	cast(nil)
+	m.votes[a.Actor] = append(mine, vote)
+	return core.ReasonOK, false, 0
+}
+
+func (m *voteModel) settle(rt *rapid.T, d core.Decision) {
+	if err := m.g.Settle(rt.Context(), d, false); err != nil {
+		rt.Fatal(err)
+	}
+	id := m.op(d.Attempt.Actor, d.Attempt.ID)
+	op := m.ops[id]
+	if op == nil || op.retracts || op.actor != d.Attempt.Actor {
+		return
+	}
+	at := slices.Index(op.calls, d.Attempt.Call())
+	if at < 0 {
+		return
+	}
+	if op.calls = slices.Delete(op.calls, at, at+1); len(op.calls) > 0 {
+		return
+	}
+	delete(m.ops, id)
+	if place := m.place(op.actor, op.vote); place >= 0 && !op.vote.voided {
+		m.take(op.actor, place, op.old)
+	}
+}
+
+// place returns where a voter's votes have a vote, or -1.
+func (m *voteModel) place(actor string, vote *modelVote) int {
+	return slices.Index(m.votes[actor], vote)
+}
+
+// take takes a vote out, and puts another there, if there is one.
+func (m *voteModel) take(actor string, place int, old *modelVote) {
+	mine := slices.Delete(slices.Clone(m.votes[actor]), place, place+1)
+	if old != nil {
+		mine = slices.Insert(mine, place, old)
+	}
+	m.votes[actor] = mine
+}
+
+func (m *voteModel) retract(rt *rapid.T) {
+	a := core.Attempt{Actor: modelActors.Draw(rt, "voter"), Resource: "p", Item: modelChoices.Draw(rt, "choice"), ID: modelIDs.Draw(rt, "id")}
+	d, err := m.g.Retract(rt.Context(), a)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if m.parts == 0 && m.open() == core.ReasonOK && m.g.options.Spread > 1 {
+		m.parts = m.g.options.Spread // decided, though there was nothing to retract
+	}
+	want, replayed, weight := core.ReasonOK, false, int64(1)
+	op := m.op(a.Actor, d.Attempt.ID)
+	place := -1
+	for i, v := range m.votes[a.Actor] {
+		if v.choice == a.Item && !v.voided {
+			place = i
+		}
+	}
+	switch known := m.ops[op]; {
+	case known != nil && (!known.retracts || known.actor != a.Actor || known.vote.choice != a.Item):
+		want = core.ReasonConflict
+	case known != nil:
+		replayed, weight = true, known.vote.weight
+	case m.open() == core.ReasonClosed:
+		want = core.ReasonClosed
+	case place < 0:
+		want = core.ReasonGone
+	default:
+		vote := m.votes[a.Actor][place]
+		weight = vote.weight
+		m.take(a.Actor, place, nil)
+		m.ops[op] = &modelOp{retracts: true, actor: a.Actor, vote: vote}
+	}
+	if d.Reason != want || d.Replayed != replayed || d.Attempt.Cost != weight {
+		rt.Fatalf("%+v: want %q, replayed %v, weight %d; the voter has %s", d, want, replayed, weight, show(m.votes[a.Actor]))
+	}
+}
+
+func (m *voteModel) void(rt *rapid.T) {
+	origin, actor := modelOrigins.Draw(rt, "origin"), modelActors.Draw(rt, "voter")
+	options := VoidOptions{VoteAgain: rapid.Bool().Draw(rt, "again"), DryRun: rapid.Bool().Draw(rt, "dry")}
+	options.Match = func(e Event) bool { return e.Origin == origin || e.Voter == actor }
+	want := VoidResult{Weights: map[string]int64{}}
+	for _, e := range m.events {
+		if e.origin != origin && e.actor != actor {
+			continue
+		}
+		want.Matched++
+		place := m.place(e.actor, e.vote)
+		if place < 0 || e.vote.voided {
+			continue
+		}
+		want.Voided++
+		want.Weights[e.vote.choice] += e.vote.weight
+		switch {
+		case options.DryRun:
+		case options.VoteAgain:
+			m.take(e.actor, place, nil)
+		default:
+			e.vote.voided = true
+		}
+	}
+	got, err := m.g.Void(rt.Context(), "p", options)
+	if err != nil || got.Matched != want.Matched || got.Voided != want.Voided || !maps.Equal(got.Weights, want.Weights) {
+		rt.Fatalf("void: %+v (%v), want %+v", got, err, want)
+	}
+}
+
+// compare reads everything back.
+func (m *voteModel) compare(rt *rapid.T) {
+	sums := map[string]int64{}
+	votes, voters, voided := int64(0), int64(0), int64(0)
+	for _, mine := range m.votes {
+		for _, v := range mine {
+			if v.voided {
+				voided++
+				continue
+			}
+			votes++
+			sums[v.choice] += v.weight
+		}
+		if len(mine) > 0 {
+			voters++
+		}
+	}
+	got, err := m.g.Tally(rt.Context(), "p")
+	if err != nil || !maps.Equal(got, sums) {
+		rt.Fatalf("tally %v, want %v (%v)", got, sums, err)
+	}
+	r, err := m.g.Verify(rt.Context(), "p")
+	if err != nil || !r.Consistent() || !maps.Equal(r.Records, sums) || r.Votes != votes || r.Voters != voters || r.Voided != voided {
+		rt.Fatalf("recount (%v):\n%v\nwant %v, %d votes, %d voters, %d voided", err, r, sums, votes, voters, voided)
+	}
+	if sums := told(auditOf(rt, m.g, "p", 1000)); !maps.Equal(sums, got) {
+		rt.Fatalf("the events add up to %v, the tally is %v", sums, got)
+	}
+}
+
+func show(votes []*modelVote) (text string) {
+	for _, v := range votes {
+		text += fmt.Sprintf("%+v ", *v)
+	}
+	return text
+}

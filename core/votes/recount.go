@@ -1,0 +1,353 @@
+package votes
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/redis/go-redis/v9"
+)
+
+// Recount is what the records of a poll add up to, beside what its tally says. They say the same unless somebody has meddled with
+// the keys, or data was lost.
+type Verification struct {
+	// Poll is the poll.
+	Poll string `json:"poll"`
+	// Records is the sum of weights of each choice by the records; choices without any are left out.
+	Records map[string]int64 `json:"records"`
+	// Tally is the same by the tally.
+	Tally map[string]int64 `json:"tally"`
+	// Votes is how many votes stand.
+	Votes int64 `json:"votes"`
+	// Voided is how many votes were voided and stay used: see Votes.Void.
+	Voided int64 `json:"voided"`
+	// Voters is how many voters have cast all of those.
+	Voters int64 `json:"voters"`
+	// Damaged is how many records are missing, or where no script finds them: these voters may vote again.
+	Damaged int64 `json:"damaged"`
+	// Moving reports that the poll has changed each time while it was counted, so that the parts are of different moments.
+	Moving bool `json:"moving,omitempty"`
+}
+
+// recordsAtOnce is about how many records a recount asks for at once, so that no call keeps Redis busy for long.
+const recordsAtOnce = 1000
+
+// Consistent reports whether records and tally were counted at one moment and say the same.
+func (r Verification) Consistent() bool { return !r.Moving && len(r.differences()) == 0 }
+
+// differences says, one a line, where records and tally do not agree.
+func (r Verification) differences() []string {
+	var found []string
+	for _, choice := range r.choices() {
+		if got, want := r.Tally[choice], r.Records[choice]; got != want {
+			found = append(found, fmt.Sprintf("%.100q: the tally says %d, the records %d (%+d)", choice, got, want, got-want))
+		}
+	}
+	if r.Damaged != 0 {
+		found = append(found, fmt.Sprintf("damaged records: %d", r.Damaged))
+	}
+	return found
+}
+
+// choices are all choices, in alphabetical order.
+func (r Verification) choices() []string {
+	all := maps.Clone(r.Records)
+	maps.Copy(all, r.Tally)
+	return slices.Sorted(maps.Keys(all))
+}
+
+// String shows the choices, and below where records and tally differ, for an operator.
+func (r Verification) String() string {
+	verdict := "consistent"
+	if r.Moving {
+		verdict = "moving: the figures are of different moments; ask again when the poll is quiet"
+	} else if !r.Consistent() {
+		verdict = "NOT consistent"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "poll %q: %s\n%-32s %16s %16s\n", r.Poll, verdict, "", "records", "tally")
+	for _, choice := range r.choices() {
+		fmt.Fprintf(&b, "%-32s %16d %16d\n", fmt.Sprintf("%.30q", choice), r.Records[choice], r.Tally[choice])
+	}
+	fmt.Fprintf(&b, "votes: %d, voided: %d, voters: %d\n", r.Votes, r.Voided, r.Voters)
+	for _, difference := range r.differences() {
+		fmt.Fprintf(&b, "- %s\n", difference)
+	}
+	return b.String()
+}
+
+const (
+	// recountTries is how often the records are counted in a part that moves.
+	recountTries = 3
+	// recountChunk is about how many buckets of records are asked for at once, so that no call keeps Redis busy for long.
+	recountChunk = 100
+	// slotBytes is how long a record is.
+	slotBytes = voterBytes + 4
+)
+
+// errDamaged says why a tally can not be made from the records.
+var errDamaged = errors.New("records are damaged, so the tally is left as it is")
+
+// Recount counts a poll anew from its records, and returns what they and the tally say. It changes nothing, and reads in chunks, so
+// a large poll takes a while: bound it with ctx. A part of a poll that moves is counted three times at most, and then the poll
+// is reported as Moving. An unknown poll has nothing to count.
+func (g *Guard) Verify(ctx context.Context, poll string) (Verification, error) {
+	return g.observeRecount(ctx, "recount", poll, false)
+}
+
+// Repair replaces the tally by what the records add up to, where they differ, and returns what Recount would have returned before.
+// In each part of the poll it is done in one step, and only if nothing has changed since its records were counted; a part that
+// moves is left as it is, and the poll is reported as Moving. Records that are damaged are an error, and no reason to change
+// the tally.
+func (g *Guard) Repair(ctx context.Context, poll string) (Verification, error) {
+	return g.observeRecount(ctx, "repair", poll, true)
+}
+
+func (g *Guard) observeRecount(ctx context.Context, op, poll string, repair bool) (Verification, error) {
+	return core.Look(ctx, &g.Base, op, core.Attempt{}, func() (Verification, error) { return g.recount(ctx, poll, repair) })
+}
+
+func (g *Guard) recount(ctx context.Context, poll string, repair bool) (Verification, error) {
+	r := Verification{Poll: poll, Records: map[string]int64{}, Tally: map[string]int64{}}
+	if poll == "" { // without a tag, the keys would be in several slots
+		return r, fmt.Errorf("%w: no poll", core.ErrInvalid)
+	}
+	name, err := g.choiceNames(ctx, poll)
+	if err != nil {
+		return r, err
+	}
+	parts, err := g.storedParts(ctx, poll)
+	if err != nil {
+		return r, err
+	}
+	var mu sync.Mutex
+	err = eachPart(ctx, parts, func(ctx context.Context, part int) error {
+		c, err := g.recountPart(ctx, poll, part, repair)
+		mu.Lock()
+		defer mu.Unlock()
+		for kept, sum := range c.records {
+			r.Records[name.of(kept)] += sum
+		}
+		for kept, sum := range c.tally {
+			r.Tally[name.of(kept)] += sum
+		}
+		r.Votes += c.votes
+		r.Voters += c.voters
+		r.Voided += c.voided
+		r.Damaged += c.damaged
+		r.Moving = r.Moving || c.moving
+		return err
+	})
+	return r, err
+}
+
+// recountPart counts one part until it stands still.
+func (g *Guard) recountPart(ctx context.Context, poll string, part int, repair bool) (c partCount, err error) {
+	for range recountTries {
+		if c, err = g.countPart(ctx, poll, part); err != nil || c.moving {
+			if err != nil {
+				return c, err
+			}
+			continue
+		}
+		if !repair || maps.Equal(c.records, c.tally) {
+			return c, nil
+		}
+		if c.damaged != 0 {
+			return c, fmt.Errorf("poll %.100q: %w: %d", poll, errDamaged, c.damaged)
+		}
+		args := []any{c.changes}
+		for choice, sum := range c.records {
+			args = append(args, choice, sum)
+		}
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRepairScript, g.recordKeys(poll, part), args...)
+		if err != nil {
+			return c, err
+		}
+		if done, err := core.ReadNumber(value); err != nil || done == 1 {
+			return c, err
+		}
+		c.moving = true
+	}
+	return c, nil
+}
+
+// partCount is what one part of a poll adds up to, by the names that choices are kept by.
+type partCount struct {
+	records, tally                 map[string]int64
+	votes, voters, voided, damaged int64
+	changes                        string
+	moving                         bool
+}
+
+// countPart counts one part once.
+func (g *Guard) countPart(ctx context.Context, poll string, part int) (c partCount, err error) {
+	keys := g.recordKeys(poll, part)
+	voters, book := keys[0], keys[2]
+	before, err := g.markOf(ctx, book)
+	if err != nil {
+		return c, err
+	}
+	if c.tally, err = g.partTally(ctx, poll, part); err != nil {
+		return c, err
+	}
+
+	// Ballots are counted by their number first: a record does not say more.
+	slots := slotCount{buckets: before.buckets, seen: map[uint64]bool{}, ballots: map[uint32]int64{}}
+	err = g.scan(ctx, voters, recountChunk, slots.bucket)
+	if err == nil {
+		err = g.countBallots(ctx, book, &slots, &c)
+	}
+	if err != nil {
+		return c, fmt.Errorf("poll %.100q: %w", poll, err)
+	}
+	after, err := g.markOf(ctx, book)
+	c.voters, c.changes = slots.voters, before.changes
+	c.damaged = slots.misplaced + max(before.slots-slots.slots, slots.slots-before.slots)
+	c.moving = before != after
+	return c, err
+}
+
+// voteMark is where one part of a poll stands: when it is the same twice, nothing has changed in between.
+type voteMark struct {
+	changes        string
+	slots, buckets int64
+}
+
+func (g *Guard) markOf(ctx context.Context, book string) (m voteMark, err error) {
+	values, err := core.Query(ctx, g.Engine(), redis.NewSliceCmd(ctx, "hmget", book, ":changes", ":slots", ":buckets"))
+	if err == nil {
+		err = core.ReadReply(values, 3, 3).Err
+	}
+	if err != nil {
+		return m, err
+	}
+	texts := [3]string{"0", "0", "1"}
+	for i, value := range values {
+		if text, ok := value.(string); ok {
+			texts[i] = text
+		}
+	}
+	m.changes = texts[0]
+	if m.slots, err = strconv.ParseInt(texts[1], 10, 64); err == nil {
+		m.buckets, err = strconv.ParseInt(texts[2], 10, 64)
+	}
+	if err == nil && m.buckets < 1 {
+		err = fmt.Errorf("unexpected number of buckets: %d", m.buckets)
+	}
+	return m, err
+}
+
+// slotCount counts records.
+type slotCount struct {
+	buckets                  int64
+	seen                     map[uint64]bool
+	ballots                  map[uint32]int64 // records by the number of their ballot
+	slots, voters, misplaced int64
+}
+
+// bucket counts one bucket, once: HSCAN may return it twice.
+func (s *slotCount) bucket(field, value string) error {
+	number, err := strconv.ParseUint(field, 10, 64)
+	if err != nil || len(value)%slotBytes != 0 {
+		return fmt.Errorf("bucket %.100q of %d bytes is none", field, len(value))
+	}
+	if s.seen[number] {
+		return nil
+	}
+	s.seen[number] = true
+	last := ""
+	for at := 0; at < len(value); at += slotBytes {
+		record := value[at : at+slotBytes]
+		s.slots++
+		if s.indexOf(record) != number {
+			s.misplaced++
+		}
+		ballot := uint32(record[12])<<16 | uint32(record[13])<<8 | uint32(record[14])
+		s.ballots[ballot]++
+		if ballot != 0 && record[:voterBytes] != last { // the records of one voter stand together
+			last = record[:voterBytes]
+			s.voters++
+		}
+	}
+	return nil
+}
+
+// indexOf is the bucket that a record belongs to, as the scripts find it.
+func (s *slotCount) indexOf(record string) uint64 {
+	hash, buckets := uint64(binary.BigEndian.Uint32([]byte(record[:4]))), uint64(s.buckets)
+	half := uint64(1) << (bits.Len64(buckets) - 1)
+	if index := hash % (2 * half); index < buckets {
+		return index
+	}
+	return hash % half
+}
+
+// countBallots turns the numbers of ballots into choices and weights.
+func (g *Guard) countBallots(ctx context.Context, book string, slots *slotCount, c *partCount) error {
+	c.records = map[string]int64{}
+	delete(slots.ballots, 0) // was taken back
+	done := map[uint32]bool{}
+	err := g.scan(ctx, book, recordsAtOnce, func(field, value string) error {
+		digits, isNumber := strings.CutPrefix(field, "#")
+		if !isNumber {
+			return nil
+		}
+		number, err := strconv.ParseUint(digits, 10, 32)
+		choice, rest, _ := strings.Cut(value, " ")
+		weight, _, _ := strings.Cut(rest, " ")
+		units, wrong := strconv.ParseInt(weight, 10, 64)
+		if err := errors.Join(err, wrong); err != nil {
+			return fmt.Errorf("ballot %.100q: unexpected %.100q: %w", field, value, err)
+		}
+		n := slots.ballots[uint32(number)]
+		switch {
+		case n == 0 || done[uint32(number)]:
+		case units == 0:
+			c.voided += n
+		default:
+			c.votes += n
+			c.records[choice] += n * units
+		}
+		done[uint32(number)] = true
+		return nil
+	})
+	for number, n := range slots.ballots {
+		if !done[number] {
+			slots.misplaced += n // nobody knows what they are for
+		}
+	}
+	return err
+}
+
+// scan calls f with each field of a hash, some of them more than once.
+func (g *Guard) scan(ctx context.Context, key string, chunk int, f func(field, value string) error) error {
+	for cursor := "0"; ; {
+		value, err := core.Query(ctx, g.Engine(), redis.NewCmd(ctx, "hscan", key, cursor, "count", chunk))
+		if err != nil {
+			return err
+		}
+		r := core.ReadReply(value, 2, 2)
+		cursor = r.Text()
+		pairs := r.Texts()
+		if r.Err != nil {
+			return r.Err
+		}
+		for i := 0; i+1 < len(pairs); i += 2 {
+			if err := f(pairs[i], pairs[i+1]); err != nil {
+				return err
+			}
+		}
+		if cursor == "0" {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package votes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/redis/go-redis/v9"
+)
+
+// Tally returns the sum of weights of each choice: those that have any, and those that the poll names. A very long choice, 1024 bytes
+// once encoded, that the poll does not name has the name by which it is kept: '#' and its SHA-256 in unpadded base64url.
+// An unknown poll has an empty tally.
+//
+// It costs as much as there are choices. In a poll with a Spread it is the sum of the parts, which are asked at the same time, but not at
+// one moment.
+func (g *Guard) Tally(ctx context.Context, poll string) (map[string]int64, error) {
+	return core.Look(ctx, &g.Base, "tally", core.Attempt{}, func() (map[string]int64, error) { return g.tally(ctx, poll) })
+}
+
+func (g *Guard) tally(ctx context.Context, poll string) (map[string]int64, error) {
+	name, err := g.choiceNames(ctx, poll)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := g.storedParts(ctx, poll)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	tally := make(map[string]int64, len(name))
+	for _, choice := range name {
+		tally[choice] = 0
+	}
+	err = eachPart(ctx, parts, func(ctx context.Context, part int) error {
+		sums, err := g.partTally(ctx, poll, part)
+		mu.Lock()
+		defer mu.Unlock()
+		for kept, sum := range sums {
+			tally[name.of(kept)] += sum
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tally, nil
+}
+
+// partTally returns what the tally of one part says, by the names that it is kept by.
+func (g *Guard) partTally(ctx context.Context, poll string, part int) (map[string]int64, error) {
+	texts, err := core.Query(ctx, g.Engine(), redis.NewMapStringStringCmd(ctx, "hgetall", g.recordKeys(poll, part)[1]))
+	if err != nil {
+		return nil, err
+	}
+	sums := make(map[string]int64, len(texts))
+	for kept, text := range texts {
+		if sums[kept], err = strconv.ParseInt(text, 10, 64); err != nil {
+			return nil, fmt.Errorf("tally of %.100q: %w", poll, err)
+		}
+	}
+	return sums, nil
+}
+
+// choiceNames has the choices that a poll names, by the names that they are kept by.
+type choiceNames map[string]string
+
+func (g *Guard) choiceNames(ctx context.Context, poll string) (choiceNames, error) {
+	found, err := g.find(ctx, poll)
+	if err != nil && !errors.Is(err, ErrNoPoll) {
+		return nil, err
+	}
+	names := make(choiceNames, len(found.Choices))
+	for _, choice := range found.Choices {
+		names[core.EncodeUpTo(core.MaxRecord, choice)] = choice
+	}
+	return names, nil
+}
+
+func (n choiceNames) of(kept string) string {
+	if choice, ok := n[kept]; ok {
+		return choice
+	}
+	return core.Decode(kept)
+}
+
+// Standing is how a choice stands in a poll.
+type Rank struct {
+	Choice string `json:"choice"`
+	Weight int64  `json:"weight"`
+}
+
+// Top returns the n choices of a poll with the most weight, the first one first; n of 0 or less: all of them. Choices of one
+// weight are in alphabetical order, so that asking twice gives the same. It is made from Tally.
+func (g *Guard) Top(ctx context.Context, poll string, n int) ([]Rank, error) {
+	tally, err := g.Tally(ctx, poll)
+	if err != nil {
+		return nil, err
+	}
+	top := make([]Rank, 0, len(tally))
+	for choice, weight := range tally {
+		top = append(top, Rank{choice, weight})
+	}
+	slices.SortFunc(top, func(a, b Rank) int {
+		return cmp.Or(cmp.Compare(b.Weight, a.Weight), cmp.Compare(a.Choice, b.Choice))
+	})
+	if n > 0 && n < len(top) {
+		top = top[:n]
+	}
+	return top, nil
+}

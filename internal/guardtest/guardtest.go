@@ -1,0 +1,211 @@
+package guardtest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// newEngine makes an engine on the backend with time enough for a busy machine.
+func NewEngine(b redistest.Backend, options ...core.Option) *core.Engine {
+	options = append([]core.Option{core.WithDeadline(10 * time.Second), core.WithObserver(Ignore{})}, options...)
+	if b.Client == nil {
+		return core.NewMemory(options...)
+	}
+	return core.New(b.Client, append([]core.Option{core.WithPrefix(b.Prefix)}, options...)...)
+}
+
+// ignore is an observer for tests that break things on purpose.
+type Ignore struct{}
+
+func (Ignore) Observe(context.Context, core.Event) {}
+
+// testClock is a clock that tests move by hand.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func NewClock() *Clock { return &Clock{now: time.Now().Truncate(time.Millisecond)} }
+
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// withClock makes the scripts read a test's clock in place of the server's.
+func WithClock(c *Clock) core.Option { return core.WithClock(c.Now) }
+
+func Check(t *testing.T, g core.Guard, a core.Attempt) core.Decision {
+	t.Helper()
+	d, err := g.Check(t.Context(), a)
+	if err != nil {
+		t.Fatalf("Check(%+v): %v", a, err)
+	}
+	return d
+}
+
+func WantReason(t *testing.T, d core.Decision, want core.Reason) {
+	t.Helper()
+	if d.Reason != want || d.Allowed != (want == core.ReasonOK || want == core.ReasonAgain || want == core.ReasonChanged) {
+		t.Fatalf("decision %+v: want reason %q", d, want)
+	}
+}
+
+// hostile is text that users may send: each is another actor, poll, choice, item or operation ID.
+var Hostile = []string{
+	"plain", "{", "}", "{}", "{a}", "}{", "a:b", "a", "b", "a|b", "|", "||", " ", "a b", "a=1", "=", "%", "%20", "%7B",
+	"\x00", "a\x00b", "\xff\xfe", "\xc3\x28", "#", "#plain", "\r\n", "é", "日本", "0", "00", "-1", "9007199254740993",
+	"9007199254740992", "1234567890123456789", "b7c5a6f0-9f43-4b3c-8a53-6c8d0b2f1f11",
+	strings.Repeat("x", 96), strings.Repeat("x", 97), strings.Repeat("x", 10_000), strings.Repeat("x", 10_001),
+	strings.Repeat("{", 10_000), strings.Repeat("\xff", 10_000),
+}
+
+func IsInvalid(err error) bool { return errors.Is(err, core.ErrInvalid) }
+
+// soak reports whether the long versions of the tests are asked for: make soak.
+func Soak() bool { return redistest.Soak() }
+
+func Settle(t testing.TB, g core.Guard, d core.Decision, ok bool) {
+	t.Helper()
+	if err := g.Settle(t.Context(), d, ok); err != nil {
+		t.Fatalf("Settle(%+v, %v): %v", d, ok, err)
+	}
+}
+
+func WantPanic(t *testing.T, text string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		v := recover()
+		s, _ := v.(string)
+		if err, ok := v.(error); ok {
+			s = err.Error()
+		}
+		if v == nil || !strings.Contains(s, text) {
+			t.Errorf("panic %v, want one with %q", v, text)
+		}
+	}()
+	f()
+}
+
+// nothing is a client that is never asked.
+type NoClient struct{}
+
+func (NoClient) Process(context.Context, redis.Cmder) error { panic("no call expected") }
+
+// heard is an observer that remembers.
+type Recorder struct {
+	Mu     sync.Mutex
+	Events []core.Event
+}
+
+func (h *Recorder) Observe(_ context.Context, e core.Event) {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
+	h.Events = append(h.Events, e)
+}
+
+// counting is a client that counts what is sent through it.
+type Counting struct {
+	core.Client
+	Sent atomic.Int64
+}
+
+func (c *Counting) Process(ctx context.Context, cmd redis.Cmder) error {
+	c.Sent.Add(1)
+	return c.Client.Process(ctx, cmd)
+}
+
+func WantSource(t *testing.T, d core.Decision, want core.Source) {
+	t.Helper()
+	if d.Source != want {
+		t.Fatalf("decision %+v: want source %q", d, want)
+	}
+}
+
+func Zone(t testing.TB, name string) *time.Location {
+	t.Helper()
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loc
+}
+
+// refusingServer answers every command of a script with the same bytes.
+func RefusingServer(t *testing.T, answer string) *redis.Client {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer conn.Close()
+				buffer := make([]byte, 4096)
+				for {
+					n, err := conn.Read(buffer)
+					if err != nil {
+						return
+					}
+					request := strings.ToLower(string(buffer[:n]))
+					if strings.Contains(request, "eval") {
+						_, err = io.WriteString(conn, answer)
+					} else { // HELLO and the like: not known here
+						_, err = io.WriteString(conn, strings.Repeat("-ERR unknown command\r\n", strings.Count(request, "*")))
+					}
+					if err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	rdb := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), DisableIdentity: true, MaxRetries: -1})
+	t.Cleanup(func() {
+		_ = rdb.Close()
+		_ = listener.Close()
+		all.Wait()
+	})
+	return rdb
+}
+
+// newEngineOver is newEngine over a client that a test has put before the backend's.
+func NewEngineOver(b redistest.Backend, rdb core.Client, options ...core.Option) *core.Engine {
+	options = append([]core.Option{core.WithDeadline(10 * time.Second), core.WithObserver(Ignore{}), core.WithPrefix(b.Prefix)}, options...)
+	return core.New(rdb, options...)
+}
+
+// newTestClockAt makes a clock that shows a time.
+func NewClockAt(now time.Time) *Clock { return &Clock{now: now} }
+
+// Set sets the clock.
+func (c *Clock) Set(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = now
+}
