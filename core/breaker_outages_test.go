@@ -74,7 +74,7 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 		}, what)
 	}
 	ready("Redis is asked")
-	seckill.openSale(t, sale, "tv", seckill.Sale{Stock: 5})
+	openSale(t, sale, "tv", seckill.Sale{Stock: 5})
 	held := guardtest.Check(t, sale, core.Attempt{Actor: "ann", Resource: "tv"})
 	cast := guardtest.Check(t, ballots, core.Attempt{Actor: "ann", Resource: "p"})
 	guardtest.WantReason(t, guardtest.Check(t, limit, core.Attempt{Actor: "spent", Cost: 2}), core.ReasonOK)
@@ -123,8 +123,8 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 	case "stopped": // has lost what it had: the test's servers do not persist
 		guardtest.WantReason(t, guardtest.Check(t, sale, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonNotReady)
 	case "full":
-		seckill.wantStatus(t, sale, "tv", 5, 0, 0)
-		votes.wantTally(t, ballots, "p", map[string]int64{})
+		wantStatus(t, sale, "tv", 5, 0, 0)
+		wantTally(t, ballots, "p", map[string]int64{})
 	default:
 		guardtest.Settle(t, ballots, cast, false)
 		guardtest.Settle(t, sale, held, true)
@@ -132,7 +132,7 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 		if got, err := sale.Status(t.Context(), "tv"); err != nil || got.Sold != 1 || got.Left+got.Held != 4 {
 			t.Errorf("%+v, %v", got, err)
 		}
-		votes.wantTally(t, ballots, "tv", map[string]int64{"": 1})
+		wantTally(t, ballots, "tv", map[string]int64{"": 1})
 		guardtest.WantReason(t, guardtest.Check(t, limit, core.Attempt{Actor: "spent"}), core.ReasonLimited)
 	}
 	open := 0

@@ -321,7 +321,7 @@ func TestCallersThatGiveUpOpenNoBreaker(t *testing.T) {
 			time.AfterFunc(60*time.Millisecond, cancel)
 			return ctx, cancel
 		}, false)
-		s.e.obeysDeadline = true // then the error is the client's, and may be any
+		s.e.SetObeysDeadline(true) // then the error is the client's, and may be any
 		s.set(func(ctx context.Context, _ redis.Cmder) error {
 			<-ctx.Done()
 			return os.ErrDeadlineExceeded
@@ -331,7 +331,7 @@ func TestCallersThatGiveUpOpenNoBreaker(t *testing.T) {
 			time.AfterFunc(60*time.Millisecond, cancel)
 			return ctx, cancel
 		}, false)
-		s.e.obeysDeadline = false
+		s.e.SetObeysDeadline(false)
 		given(func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 49*time.Millisecond)
 		}, false)
@@ -362,7 +362,7 @@ func TestLimitsByAttemptOpenTheBreaker(t *testing.T) {
 func TestPanicOfAHookLeavesNoBreakerStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
-		s.e.obeysDeadline = true // else the panic is in a goroutine, and ends the process
+		s.e.SetObeysDeadline(true) // else the panic is in a goroutine, and ends the process
 		s.trip(t, fails(errRefused))
 		s.set(func(context.Context, redis.Cmder) error { panic("a hook") })
 		<-time.After(core.BreakerPause + 1)
@@ -558,7 +558,7 @@ func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 		<-time.After(10 * time.Second)
 		var undone atomic.Int64
 		s.set(func(ctx context.Context, cmd redis.Cmder) error {
-			if fmt.Sprint(cmd.Args()[1]) == votes.voteUndoScript.SHA() {
+			if fmt.Sprint(cmd.Args()[1]) == voteUndoScript.SHA() {
 				undone.Add(1)
 			}
 			return allows(ctx, cmd)
@@ -579,7 +579,7 @@ func BenchmarkBreaker(b *testing.B) {
 			defer slog.SetDefault(before)
 			c := &scripted{server: allows}
 			e := core.New(c, append(options, core.WithObserver(guardtest.Ignore{}))...)
-			e.obeysDeadline = true
+			e.SetObeysDeadline(true)
 			g := limit.NewSlidingWindow(e, "w", limit.PerHour(5))
 			if name == "open" {
 				c.set(fails(errRefused))

@@ -32,7 +32,7 @@ func TestDrainWaitsForUndos(t *testing.T) {
 			_, err := ballots.Check(ctx, core.Attempt{Actor: "ann", Resource: "p", Item: "red"})
 			done <- err
 		}()
-		redistest.Eventually(t, 10*time.Second, func() bool { return votes.tally(t, witness, "p")["red"] == 2 }, "the vote to be counted")
+		redistest.Eventually(t, 10*time.Second, func() bool { return tally(t, witness, "p")["red"] == 2 }, "the vote to be counted")
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Check: %v", err)
@@ -46,7 +46,7 @@ func TestDrainWaitsForUndos(t *testing.T) {
 		if err := core.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := votes.tally(t, witness, "p"); got["red"] != 1 {
+		if got := tally(t, witness, "p"); got["red"] != 1 {
 			t.Errorf("the tally is %v when Drain has returned", got)
 		}
 	})

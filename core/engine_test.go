@@ -92,9 +92,9 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 
 func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 	e := core.New(guardtest.NoClient{})
-	for _, k := range limit.kinds {
-		k.make(e, k.name, limit.PerSecond(1), limit.PerHour(10))
-		k.by(e, k.name+"By", func(context.Context, core.Attempt) ([]limit.Limit, error) { panic("there is no attempt yet") })
+	for name, k := range limitKinds {
+		k.make(e, name, limit.PerSecond(1), limit.PerHour(10))
+		k.by(e, name+"By", func(context.Context, core.Attempt) ([]limit.Limit, error) { panic("there is no attempt yet") })
 	}
 	bans.New(e, "b", bans.Options{})
 	votes.New(e, "v", votes.Options{})
@@ -122,8 +122,8 @@ func every(t *testing.T, e *core.Engine) func(actor string) {
 	packets := redpacket.New(e, "r", redpacket.Options{})
 	quota := quota.New(e, "q", quota.Options{Items: 5, Period: period.Daily(time.UTC)})
 	once := idempotency.New(e, "i", idempotency.Options{})
-	seckill.openSale(t, sale, "tv", seckill.Sale{Stock: 1000})
-	redpacket.createPacket(t, packets, "tv", redpacket.Packet{Total: 1000, Shares: 10, Expires: time.Now().Add(time.Minute)})
+	openSale(t, sale, "tv", seckill.Sale{Stock: 1000})
+	createPacket(t, packets, "tv", redpacket.Packet{Total: 1000, Shares: 10, Expires: time.Now().Add(time.Minute)})
 	return func(actor string) {
 		t.Helper()
 		for _, g := range []core.Guard{window, fixed, bucket, ballots, sale, packets} {
@@ -131,24 +131,24 @@ func every(t *testing.T, e *core.Engine) func(actor string) {
 			guardtest.WantReason(t, d, core.ReasonOK)
 			guardtest.Settle(t, g, d, actor != "fails")
 		}
-		for _, g := range []limit.rateLimit{window, fixed, bucket} {
-			limit.peek(t, g, core.Attempt{Actor: actor, Resource: "tv"})
-			limit.refund(t, g, guardtest.Check(t, g, core.Attempt{Actor: actor, Resource: "tv"}))
+		for _, g := range []rateLimit{window, fixed, bucket} {
+			peek(t, g, core.Attempt{Actor: actor, Resource: "tv"})
+			refund(t, g, guardtest.Check(t, g, core.Attempt{Actor: actor, Resource: "tv"}))
 			if err := g.Reset(t.Context(), core.Attempt{Actor: actor, Resource: "tv"}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		guardtest.WantReason(t, guardtest.Check(t, shut, core.Attempt{Actor: actor}), core.ReasonOK)
-		bans.strikeOut(t, shut, core.Attempt{Actor: actor})
-		bans.ban(t, shut, core.Attempt{Actor: actor}, time.Hour)
-		if got := bans.status(t, shut, core.Attempt{Actor: actor}); got.Left < time.Minute {
+		strikeOut(t, shut, core.Attempt{Actor: actor})
+		ban(t, shut, core.Attempt{Actor: actor}, time.Hour)
+		if got := banStatus(t, shut, core.Attempt{Actor: actor}); got.Left < time.Minute {
 			t.Fatalf("banned for an hour: %+v", got)
 		}
-		bans.unban(t, shut, core.Attempt{Actor: actor})
+		unban(t, shut, core.Attempt{Actor: actor})
 		if _, err := sale.Status(t.Context(), "tv"); err != nil {
 			t.Fatal(err)
 		}
-		votes.tally(t, ballots, "tv")
+		tally(t, ballots, "tv")
 		if _, err := sale.Sweep(t.Context(), "tv"); err != nil {
 			t.Fatal(err)
 		}
@@ -234,8 +234,7 @@ func TestScriptFlushIsInvisible(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		e := guardtest.NewEngine(b)
-		e.rdb = flushing{e.rdb, flush}
+		e := guardtest.NewEngineOver(b, flushing{b.Client, flush})
 		attempt := every(t, e)
 		attempt("ann")
 		attempt("fails")
@@ -270,7 +269,7 @@ func TestPreloadReachesEveryMaster(t *testing.T) {
 			t.Fatal(err)
 		}
 		onMasters(func(ctx context.Context, c *redis.Client) error {
-			found, err := c.ScriptExists(ctx, votes.voteScript.SHA(), votes.voteUndoScript.SHA()).Result()
+			found, err := c.ScriptExists(ctx, voteScript.SHA(), voteUndoScript.SHA()).Result()
 			if err == nil && (!found[0] || !found[1]) {
 				t.Errorf("%s knows %v of the scripts", c.Options().Addr, found)
 			}

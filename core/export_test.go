@@ -22,3 +22,6 @@ func LogAgain(o Observer) { o.(*logErrors).last = time.Time{} }
 
 // OpenBreakers returns how many breakers of the engine are open.
 func (e *Engine) OpenBreakers() int64 { return e.breakers.open.Load() }
+
+// SetObeysDeadline has the engine believe that its client ends a call when its context is over, or not.
+func (e *Engine) SetObeysDeadline(obeys bool) { e.obeysDeadline = obeys }

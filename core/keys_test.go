@@ -1,8 +1,10 @@
 package core_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,10 +13,11 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
-	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/redis/go-redis/v9"
 )
 
 func TestEncodeNeverCollides(t *testing.T) {
@@ -65,13 +68,14 @@ func FuzzKeys(f *testing.F) {
 	f.Add("a|b", "b")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		e := core.New(guardtest.NoClient{})
-		limits := []*limit.limiter{
-			&limit.NewSlidingWindow(e, "w", limit.PerHour(1), limit.PerDay(1), limit.Per(1, 60*time.Hour).WithResolution(24)).limiter,
-			&limit.NewSlidingWindow(e, "x", limit.PerHour(1)).limiter,
-			&limit.NewFixedWindow(e, "f", limit.PerHour(1)).limiter,
-			&limit.NewTokenBucket(e, "t", limit.PerHour(1)).limiter,
+		gate, sent := newKeyRecorder()
+		limits := []core.Guard{
+			limit.NewSlidingWindow(gate, "w", limit.PerHour(1), limit.PerDay(1), limit.Per(1, 60*time.Hour).WithResolution(24)),
+			limit.NewSlidingWindow(gate, "x", limit.PerHour(1)),
+			limit.NewFixedWindow(gate, "f", limit.PerHour(1)),
+			limit.NewTokenBucket(gate, "t", limit.PerHour(1)),
 		}
-		votes, sale := votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
+		sale := seckill.New(gate, "s", seckill.Options{})
 		meant := map[string]string{}
 		note := func(what, tag string, keys ...string) {
 			t.Helper()
@@ -105,15 +109,9 @@ func FuzzKeys(f *testing.F) {
 					if two != "" {
 						want = core.Encode(two) + "|" + core.Encode(one)
 					}
-					note(fmt.Sprintf("limit %s of %q at %q", l.name, one, two), want, l.logKeys(attempt)...)
+					note(fmt.Sprintf("limit %s of %q at %q", l.Name(), one, two), want, sent(t, l, attempt)...)
 				}
-				cast := votes.partKeys(one, 0, two)
-				note(fmt.Sprintf("poll %q", one), core.Encode(one), cast[:3]...)
-				note(fmt.Sprintf("operation %q of poll %q", two, one), core.Encode(one), cast[3])
-				part := votes.partKeys(one, 7, two)
-				note(fmt.Sprintf("part of poll %q", one), core.Encode(one)+"|7", part[:3]...)
-				note(fmt.Sprintf("operation %q in a part of poll %q", two, one), core.Encode(one)+"|7", part[3])
-				note(fmt.Sprintf("sale of %q", one), core.Encode(one), sale.saleKeys(one)...)
+				note(fmt.Sprintf("sale of %q", one), core.Encode(one), sent(t, sale, core.Attempt{Actor: "a", Resource: one, ID: two})...)
 				note(fmt.Sprintf("own of %q", one), core.Encode(one), e.Key("own", one))
 				note(fmt.Sprintf("own of %q, %q", one, two), core.Encode(one), e.Key("own", one, two))
 				note(fmt.Sprintf("own of %q, %q, %q", one, two, a), core.Encode(one), e.Key("own", one, two, a))
@@ -163,13 +161,13 @@ func TestCheckTag(t *testing.T) {
 
 // TestKeysOfACallShareASlot runs everything on a real cluster elsewhere; here it is looked at for hostile text.
 func TestKeysOfACallShareASlot(t *testing.T) {
-	e := core.New(guardtest.NoClient{})
-	votes, sale := votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
-	bans := bans.New(e, "b", bans.Options{})
+	gate, sent := newKeyRecorder()
+	sale, shut := seckill.New(gate, "s", seckill.Options{}), bans.New(gate, "b", bans.Options{})
+	packets := redpacket.New(gate, "r", redpacket.Options{})
 	for _, text := range guardtest.Hostile {
-		for _, keys := range [][]string{
-			votes.partKeys(text, 0, text), votes.partKeys(text, 255, text), sale.saleKeys(text), bans.banKeys(core.Attempt{Actor: text, Resource: text}),
-		} {
+		a := core.Attempt{Actor: text, Resource: text, ID: text}
+		for _, g := range []core.Guard{sale, shut, packets} {
+			keys := sent(t, g, a)
 			if err := core.CheckTag(keys); err != nil {
 				t.Errorf("%.40q: %q", text, keys)
 			}
@@ -181,3 +179,41 @@ func TestKeysOfACallShareASlot(t *testing.T) {
 		}
 	}
 }
+
+// newKeyRecorder makes an engine whose scripts are not run, and what returns the keys that a guard's check sends.
+func newKeyRecorder() (*core.Engine, func(t *testing.T, g core.Guard, a core.Attempt) []string) {
+	var mu sync.Mutex
+	var keys []string // of the first script since it was nil
+	rdb := processFunc(func(_ context.Context, cmd redis.Cmder) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if args := cmd.Args(); keys == nil {
+			for _, key := range args[3 : 3+args[2].(int)] {
+				keys = append(keys, key.(string))
+			}
+		}
+		err := redis.ErrClosed // as if it had never been sent
+		cmd.SetErr(err)
+		return err
+	})
+	gate := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithoutBreaker())
+	return gate, func(t *testing.T, g core.Guard, a core.Attempt) []string {
+		t.Helper()
+		redistest.Eventually(t, 10*time.Second, func() bool { return gate.Pending() == 0 }, "undos to end")
+		mu.Lock()
+		keys = nil
+		mu.Unlock()
+		_, err := g.Check(t.Context(), a)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil || len(keys) == 0 {
+			t.Fatalf("Check(%+v): %v, with the keys %q", a, err, keys)
+		}
+		return keys
+	}
+}
+
+// processFunc is a client that is a function.
+type processFunc func(ctx context.Context, cmd redis.Cmder) error
+
+func (f processFunc) Process(ctx context.Context, cmd redis.Cmder) error { return f(ctx, cmd) }

@@ -162,7 +162,7 @@ func FuzzReply(f *testing.F) {
 		}
 		ctx := t.Context()
 
-		for _, k := range limit.kinds {
+		for _, k := range limitKinds {
 			for _, limits := range [][]limit.Limit{{limit.PerHour(5)}, {limit.PerHour(5), limit.PerDay(9)}} {
 				attempt := core.Attempt{Actor: "a", ID: "o"}
 				d, err := k.make(guard(), "w", limits[0], limits[1:]...).Check(ctx, attempt)

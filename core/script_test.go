@@ -86,9 +86,9 @@ func TestLostReply(t *testing.T) {
 		var vote core.Decision
 		lose("vote", func() { vote = guardtest.Check(t, ballots, core.Attempt{Actor: "ann", Resource: "p"}) })
 		guardtest.WantReason(t, vote, core.ReasonOK)
-		votes.wantTally(t, ballots, "p", map[string]int64{"": 1})
+		wantTally(t, ballots, "p", map[string]int64{"": 1})
 		lose("taking back", func() { guardtest.Settle(t, ballots, vote, false) })
-		votes.wantTally(t, ballots, "p", map[string]int64{})
+		wantTally(t, ballots, "p", map[string]int64{})
 
 		lose("open", func() {
 			if _, err := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 10}); err != nil {
@@ -98,12 +98,12 @@ func TestLostReply(t *testing.T) {
 		var ann, bob core.Decision
 		lose("reserve", func() { ann = guardtest.Check(t, sale, core.Attempt{Actor: "ann", Resource: "tv"}) })
 		guardtest.WantReason(t, ann, core.ReasonOK)
-		seckill.wantStatus(t, sale, "tv", 9, 1, 0)
+		wantStatus(t, sale, "tv", 9, 1, 0)
 		lose("confirm", func() { guardtest.Settle(t, sale, ann, true) })
-		seckill.wantStatus(t, sale, "tv", 9, 0, 1)
+		wantStatus(t, sale, "tv", 9, 0, 1)
 		bob = guardtest.Check(t, sale, core.Attempt{Actor: "bob", Resource: "tv"})
 		lose("cancel", func() { guardtest.Settle(t, sale, bob, false) })
-		seckill.wantStatus(t, sale, "tv", 9, 0, 1)
+		wantStatus(t, sale, "tv", 9, 0, 1)
 
 		// A check of a limit is sent once only: the caller hears of the loss, and no more than one unit is gone.
 		lose("window", func() {
@@ -130,7 +130,7 @@ func TestFailedRequestAfterALostReply(t *testing.T) {
 		b.Client = b.NewClientWith(t, faults)
 		e := guardtest.NewEngine(b)
 		ballots, sale := votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
-		seckill.openSale(t, sale, "p", seckill.Sale{Stock: 5})
+		openSale(t, sale, "p", seckill.Sale{Stock: 5})
 		if err := e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -140,8 +140,8 @@ func TestFailedRequestAfterALostReply(t *testing.T) {
 			guardtest.WantReason(t, d, core.ReasonOK)
 			guardtest.Settle(t, g, d, false)
 		}
-		votes.wantTally(t, ballots, "p", map[string]int64{})
-		seckill.wantStatus(t, sale, "p", 5, 0, 0)
+		wantTally(t, ballots, "p", map[string]int64{})
+		wantStatus(t, sale, "p", 5, 0, 0)
 	})
 }
 
@@ -170,7 +170,7 @@ func TestAskAgain(t *testing.T) {
 		guardtest.Settle(t, ballots, d, true)
 	}
 	redistest.Eventually(t, 10*time.Second, func() bool { return slow.Pending() == 0 }, "the undos have ended")
-	votes.wantTally(t, seen, "p", map[string]int64{"": 6})
+	wantTally(t, seen, "p", map[string]int64{"": 6})
 }
 
 func TestDeadline(t *testing.T) {
@@ -227,7 +227,7 @@ func TestRedisThatIsReadOnly(t *testing.T) {
 		return e, seckill.New(e, "s", seckill.Options{})
 	}
 	_, sale := on(primary.Client(t))
-	seckill.openSale(t, sale, "tv", seckill.Sale{Stock: 5})
+	openSale(t, sale, "tv", seckill.Sale{Stock: 5})
 	e, sale := on(replica.Client(t))
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_, err := sale.Status(t.Context(), "tv")
@@ -241,7 +241,7 @@ func TestRedisThatIsReadOnly(t *testing.T) {
 			t.Errorf("%s: %+v, %v", g.Name(), d, err)
 		}
 	}
-	seckill.wantStatus(t, sale, "tv", 5, 0, 0)
+	wantStatus(t, sale, "tv", 5, 0, 0)
 }
 
 func TestRedisThatSendsGarbage(t *testing.T) {
@@ -281,7 +281,7 @@ func TestRestart(t *testing.T) {
 			s := redistest.StartServer(t, config...)
 			e := core.New(s.Client(t), core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{}))
 			window, votes, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(2)), votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
-			seckill.openSale(t, sale, "tv", seckill.Sale{Stock: 5})
+			openSale(t, sale, "tv", seckill.Sale{Stock: 5})
 			guardtest.Check(t, window, core.Attempt{Actor: "ann"})
 			guardtest.Check(t, votes, core.Attempt{Actor: "ann", Resource: "p"})
 			held := guardtest.Check(t, sale, core.Attempt{Actor: "ann", Resource: "tv"})
@@ -309,7 +309,7 @@ func TestRestart(t *testing.T) {
 				guardtest.WantReason(t, vote, core.ReasonDuplicate)
 				guardtest.WantReason(t, buy, core.ReasonOK)
 				guardtest.Settle(t, sale, held, true)
-				seckill.wantStatus(t, sale, "tv", 3, 1, 1)
+				wantStatus(t, sale, "tv", 3, 1, 1)
 			} else {
 				guardtest.WantReason(t, d, core.ReasonOK)
 				guardtest.WantReason(t, vote, core.ReasonOK)
@@ -331,7 +331,7 @@ func TestReshard(t *testing.T) {
 		return err == nil
 	}, "the sale is open")
 
-	slot := redistest.Slot(sale.saleKeys("p")[0])
+	slot := redistest.Slot("{p}")
 	from, to := c.MasterOfSlot(slot), c.MasterOfSlot((slot+5461)%16384)
 	if from == to {
 		t.Fatal("both slots have one master")
@@ -409,11 +409,11 @@ func TestReshard(t *testing.T) {
 	close(stop)
 	all.Wait()
 
-	votes.wantTally(t, ballots, "p", map[string]int64{"": voted.Load()})
+	wantTally(t, ballots, "p", map[string]int64{"": voted.Load()})
 	if _, err := sale.Sweep(t.Context(), "p"); err != nil {
 		t.Error(err)
 	}
-	seckill.wantStatus(t, sale, "p", 100_000-bought.Load(), 0, bought.Load())
+	wantStatus(t, sale, "p", 100_000-bought.Load(), 0, bought.Load())
 }
 
 // TestFailover kills the master of everything; its replica takes over, without the scripts.
@@ -428,7 +428,7 @@ func TestFailover(t *testing.T) {
 	}, "the sale is open")
 	ann := guardtest.Check(t, sale, core.Attempt{Actor: "ann", Resource: "p"})
 	guardtest.Check(t, votes, core.Attempt{Actor: "ann", Resource: "p"})
-	slot := redistest.Slot(sale.saleKeys("p")[0])
+	slot := redistest.Slot("{p}")
 	old := c.MasterOfSlot(slot)
 	if n, err := old.Client(t).Wait(t.Context(), 1, 5*time.Second).Result(); n != 1 || err != nil {
 		t.Fatalf("the replica has not got everything: %d, %v", n, err)
@@ -450,7 +450,7 @@ func TestFailover(t *testing.T) {
 	}, "votes are decided again")
 	guardtest.WantReason(t, again, core.ReasonDuplicate)
 	redistest.Eventually(t, 20*time.Second, func() bool { return sale.Settle(t.Context(), ann, true) == nil }, "the hold is confirmed")
-	seckill.wantStatus(t, sale, "p", 9, 0, 1)
+	wantStatus(t, sale, "p", 9, 0, 1)
 }
 
 // TestLateReplyLeavesNoClaim has a Redis that is slower than the deadline: the caller hears an error, while the claim is made.
@@ -463,7 +463,7 @@ func TestLateReplyLeavesNoClaim(t *testing.T) {
 		slow := guardtest.NewEngine(b, core.WithDeadline(150*time.Millisecond))
 		ballots, sale := votes.New(slow, "v", votes.Options{}), seckill.New(slow, "s", seckill.Options{})
 		seenVotes, seenSale := votes.New(plain, "v", votes.Options{}), seckill.New(plain, "s", seckill.Options{})
-		seckill.openSale(t, seenSale, "p", seckill.Sale{Stock: 5})
+		openSale(t, seenSale, "p", seckill.Sale{Stock: 5})
 		for _, g := range []core.Guard{ballots, sale} { // connects, and loads the scripts
 			redistest.Eventually(t, 10*time.Second, func() bool {
 				d, err := g.Check(t.Context(), core.Attempt{Actor: "first", Resource: "p"})
@@ -482,7 +482,7 @@ func TestLateReplyLeavesNoClaim(t *testing.T) {
 		faults.Delay(0)
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			s, err := seenSale.Status(t.Context(), "p")
-			return err == nil && s.Held == 0 && votes.tally(t, seenVotes, "p")[""] == 0
+			return err == nil && s.Held == 0 && tally(t, seenVotes, "p")[""] == 0
 		}, "the claims are gone")
 		for _, g := range []core.Guard{seenVotes, seenSale} {
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann given", Resource: "p", ID: "given"}), core.ReasonOK)

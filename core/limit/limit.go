@@ -115,7 +115,7 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 		s.parts = nil
 	}
 	for _, l := range limits {
-		s.policies = append(s.policies, core.Policy{l.Max, l.Window})
+		s.policies = append(s.policies, core.Policy{Max: l.Max, Window: l.Window})
 	}
 	return s, nil
 }

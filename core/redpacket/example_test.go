@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-func ExampleRedPacket() {
+func ExampleGuard() {
 	ctx := context.Background()
 	packets := New(core.New(client()), "packets", Options{})
 	_, err := packets.Create(ctx, "new-year", Packet{

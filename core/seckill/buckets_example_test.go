@@ -13,7 +13,7 @@ import (
 
 // One item that is too hot for one server is spread over eight slots of a cluster. Buyers notice nothing; an order system reads an
 // outbox for each bucket.
-func ExampleSeckill_OutboxKeys() {
+func ExampleGuard_OutboxKeys() {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)

@@ -13,7 +13,7 @@ import (
 
 // An order system reads the outbox of a sale with a consumer group: each event goes to one of its workers, and comes again
 // until it is acknowledged.
-func ExampleSeckill_OutboxKey() {
+func ExampleGuard_OutboxKey() {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
@@ -60,7 +60,7 @@ func ExampleSeckill_OutboxKey() {
 }
 
 // An operator adds units and compares the sale with its records. The job that adds them has an ID: run twice, it adds once.
-func ExampleSeckill_Reconcile() {
+func ExampleGuard_Verify() {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)

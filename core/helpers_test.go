@@ -1,0 +1,148 @@
+package core_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+// rateLimit is what all rate limits are.
+type rateLimit interface {
+	core.Guard
+	Peek(ctx context.Context, a core.Attempt) (core.Decision, error)
+	Reset(ctx context.Context, a core.Attempt) error
+	Refund(ctx context.Context, d core.Decision) error
+}
+
+// limitKinds are the kinds of rate limits.
+var limitKinds = map[string]struct {
+	make func(e *core.Engine, name string, l limit.Limit, more ...limit.Limit) rateLimit
+	by   func(e *core.Engine, name string, limits limit.Func) rateLimit
+}{
+	"SlidingWindow": {
+		func(e *core.Engine, name string, l limit.Limit, more ...limit.Limit) rateLimit {
+			return limit.NewSlidingWindow(e, name, l, more...)
+		},
+		func(e *core.Engine, name string, by limit.Func) rateLimit {
+			return limit.NewSlidingWindowBy(e, name, by)
+		},
+	},
+	"FixedWindow": {
+		func(e *core.Engine, name string, l limit.Limit, more ...limit.Limit) rateLimit {
+			return limit.NewFixedWindow(e, name, l, more...)
+		},
+		func(e *core.Engine, name string, by limit.Func) rateLimit { return limit.NewFixedWindowBy(e, name, by) },
+	},
+	"TokenBucket": {
+		func(e *core.Engine, name string, l limit.Limit, more ...limit.Limit) rateLimit {
+			return limit.NewTokenBucket(e, name, l, more...)
+		},
+		func(e *core.Engine, name string, by limit.Func) rateLimit { return limit.NewTokenBucketBy(e, name, by) },
+	},
+}
+
+// Scripts by which tests know what is sent, by the hash of their source.
+var (
+	voteScript     = core.NewScript("vote", lua.Vote, core.Idempotent)
+	voteUndoScript = core.NewScript("vote_undo", lua.VoteUndo, core.Idempotent)
+)
+
+func openSale(t testing.TB, g *seckill.Guard, item string, sale seckill.Sale) {
+	t.Helper()
+	if opened, err := g.Open(t.Context(), item, sale); err != nil || !opened {
+		t.Fatalf("Open: %v, %v", opened, err)
+	}
+}
+
+func wantStatus(t testing.TB, g *seckill.Guard, item string, left, held, sold int64) {
+	t.Helper()
+	s, err := g.Status(t.Context(), item)
+	want := seckill.Status{Stock: left + held + sold, Left: left, Held: held, Sold: sold, Epoch: s.Epoch}
+	if err != nil || s != want || s.Epoch == 0 {
+		t.Fatalf("status %+v (%v), want %+v", s, err, want)
+	}
+	if found, err := g.Verify(t.Context(), item); err != nil || !found.Consistent() {
+		t.Fatalf("the records of %q: %v, %v", item, found, err)
+	}
+}
+
+func tally(t testing.TB, g *votes.Guard, poll string) map[string]int64 {
+	t.Helper()
+	sums, err := g.Tally(t.Context(), poll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sums
+}
+
+func wantTally(t *testing.T, g *votes.Guard, poll string, want map[string]int64) {
+	t.Helper()
+	if got := tally(t, g, poll); !maps.Equal(got, want) {
+		t.Fatalf("tally %v, want %v", got, want)
+	}
+}
+
+func createPacket(t testing.TB, g *redpacket.Guard, id string, p redpacket.Packet) {
+	t.Helper()
+	if created, err := g.Create(t.Context(), id, p); err != nil || !created {
+		t.Fatalf("Create(%q, %+v): %v, %v", id, p, created, err)
+	}
+}
+
+// strikeOut strikes an actor until there is a ban, which the second strike of a guard with one Refusal brings.
+func strikeOut(t *testing.T, g *bans.Guard, a core.Attempt) {
+	t.Helper()
+	for range 2 {
+		if _, err := g.Strike(t.Context(), a); err != nil {
+			t.Fatalf("Strike(%+v): %v", a, err)
+		}
+	}
+}
+
+func ban(t *testing.T, g *bans.Guard, a core.Attempt, length time.Duration) {
+	t.Helper()
+	if err := g.Ban(t.Context(), a, length); err != nil {
+		t.Fatalf("Ban(%+v, %v): %v", a, length, err)
+	}
+}
+
+func banStatus(t *testing.T, g *bans.Guard, a core.Attempt) bans.Status {
+	t.Helper()
+	s, err := g.Status(t.Context(), a)
+	if err != nil {
+		t.Fatalf("Status(%+v): %v", a, err)
+	}
+	return s
+}
+
+func unban(t *testing.T, g *bans.Guard, a core.Attempt) {
+	t.Helper()
+	if err := g.Unban(t.Context(), a); err != nil {
+		t.Fatalf("Unban(%+v): %v", a, err)
+	}
+}
+
+func peek(t *testing.T, g rateLimit, a core.Attempt) core.Decision {
+	t.Helper()
+	d, err := g.Peek(t.Context(), a)
+	if err != nil {
+		t.Fatalf("Peek(%+v): %v", a, err)
+	}
+	return d
+}
+
+func refund(t *testing.T, g rateLimit, d core.Decision) {
+	t.Helper()
+	if err := g.Refund(t.Context(), d); err != nil {
+		t.Fatalf("Refund(%+v): %v", d, err)
+	}
+}

@@ -1,0 +1,66 @@
+package votes
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// FuzzPartKeys: what differs has different keys, and the keys of a part have one tag, which is what it should be.
+func FuzzPartKeys(f *testing.F) {
+	for i, text := range guardtest.Hostile {
+		f.Add(text, guardtest.Hostile[(i+1)%len(guardtest.Hostile)])
+	}
+	f.Add("a", "a|b")
+	f.Add("a|b", "b")
+	g := New(core.New(guardtest.NoClient{}), "v", Options{})
+	f.Fuzz(func(t *testing.T, a, b string) {
+		meant := map[string]string{}
+		note := func(what, tag string, keys ...string) {
+			t.Helper()
+			for i, key := range keys {
+				before, rest, _ := strings.Cut(key, "{")
+				found, after, _ := strings.Cut(rest, "}")
+				if found != tag || strings.ContainsAny(before+found+after, "{}") {
+					t.Errorf("%q: want one tag, %q", key, tag)
+				}
+				what := fmt.Sprintf("key %d of %s", i, what)
+				if other, taken := meant[key]; taken && other != what {
+					t.Errorf("%q is %s and %s", key, what, other)
+				}
+				meant[key] = what
+			}
+		}
+		for _, poll := range []string{a, b} {
+			if poll == "" { // no guard takes that for a poll
+				continue
+			}
+			for _, id := range []string{a, b, ""} {
+				whole, part := g.partKeys(poll, 0, id), g.partKeys(poll, 7, id)
+				note(fmt.Sprintf("poll %q", poll), core.Encode(poll), whole[:3]...)
+				note(fmt.Sprintf("operation %q of poll %q", id, poll), core.Encode(poll), whole[3])
+				note(fmt.Sprintf("part of poll %q", poll), core.Encode(poll)+"|7", part[:3]...)
+				note(fmt.Sprintf("operation %q in a part of poll %q", id, poll), core.Encode(poll)+"|7", part[3])
+			}
+		}
+	})
+}
+
+// TestKeysOfAPartShareASlot runs everything on a real cluster elsewhere; here it is looked at for hostile text.
+func TestKeysOfAPartShareASlot(t *testing.T) {
+	g := New(core.New(guardtest.NoClient{}), "v", Options{})
+	for _, text := range guardtest.Hostile {
+		for _, part := range []int{0, 255} {
+			keys := g.partKeys(text, part, text)
+			for _, key := range keys {
+				if redistest.Slot(key) != redistest.Slot(keys[0]) {
+					t.Errorf("%q and %q are in different slots", key, keys[0])
+				}
+			}
+		}
+	}
+}
