@@ -33,6 +33,8 @@ func TestEveryOpIsListed(t *testing.T) {
 	_, list, _ := strings.Cut(string(source), "// Op is what was called.")
 	list, _, _ = strings.Cut(list, "Op string")
 	files, err := filepath.Glob("*.go")
+	guards, errGuards := filepath.Glob("*/*.go")
+	files, err = append(files, guards...), errors.Join(err, errGuards)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +47,7 @@ func TestEveryOpIsListed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`(?:observe|giveBack|g\.end)\(ctx, "(\w+)"|Op: +"(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|g\.end|g\.observeRecount|core\.Look)\(ctx, (?:&g\.Base, )?"(\w+)"|Op: +"(\w+)"`).FindAllStringSubmatch(string(text), -1) {
 			found++
 			if op := m[1] + m[2]; !regexp.MustCompile(`\b` + op + `\b`).MatchString(list) {
 				t.Errorf("%s: %q is not in the list of Event.Op", file, op)

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite the table of limits in README.m
 // TestREADMEKnowsTheLimits measures what each rate limit lets through at worst and what it costs a real Redis: the table in the
 // README is what it finds. go test ./core -run TestREADMEKnowsTheLimits -update rewrites it.
 func TestREADMEKnowsTheLimits(t *testing.T) {
-	const file, begin, end = "../README.md", "<!-- limits table -->\n", "<!-- end of limits table -->\n"
+	const file, begin, end = "../../README.md", "<!-- limits table -->\n", "<!-- end of limits table -->\n"
 	s := redistest.StartServer(t)
 	b := redistest.Backend{Name: "redis", Client: s.Client(t), Prefix: "gatehouse"}
 	table := `| guard | most admitted / N: unprimed, primed | bytes a key: N = 100 | N = 1,000 | N = 10,000 | calls a check: first, allowed, refused |

@@ -51,7 +51,7 @@ func (g *Guard) runUntil(
 	if g.options.Durability == core.Fast {
 		return g.Engine().RunWithin(ctx, limit, s, keys, args...)
 	}
-	return g.Engine().RunAcked(ctx, limit, core.Acks{g.options.Replicas, g.options.AckWithin}, yes, s, keys, args...)
+	return g.Engine().RunAcked(ctx, limit, core.Acks{Replicas: g.options.Replicas, Within: g.options.AckWithin}, yes, s, keys, args...)
 }
 
 // saleSaysYes reports whether the reply of a script says that something is so which has to last: a reason of ok, from seckill_begin and

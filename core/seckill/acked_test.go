@@ -266,7 +266,7 @@ func TestAckedSetUp(t *testing.T) {
 	engine := func() *core.Engine { return core.New(single.Client) }
 	for text, mistake := range map[string]func(){
 		"which *redis.AutoPipeliner can not": func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
-		"which core.nothing can not do":      func() { New(core.New(guardtest.NoClient{}), "s", Options{Durability: core.Acked}) },
+		"which guardtest.NoClient can not do":      func() { New(core.New(guardtest.NoClient{}), "s", Options{Durability: core.Acked}) },
 		"set Durability to core.Acked":       func() { New(engine(), "s", Options{Replicas: 1}) },
 		"or leave Replicas and AckWithin":    func() { New(engine(), "s", Options{AckWithin: time.Second}) },
 		"a Durability of 2":                  func() { New(engine(), "s", Options{Durability: 2}) },
