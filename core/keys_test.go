@@ -196,7 +196,7 @@ func newKeyRecorder() (*core.Engine, func(t *testing.T, g core.Guard, a core.Att
 		cmd.SetErr(err)
 		return err
 	})
-	gate := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithoutBreaker())
+	gate := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithoutBreaker(), core.WithDeadline(10*time.Second))
 	return gate, func(t *testing.T, g core.Guard, a core.Attempt) []string {
 		t.Helper()
 		redistest.Eventually(t, 10*time.Second, func() bool { return gate.Pending() == 0 }, "undos to end")
