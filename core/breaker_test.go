@@ -211,7 +211,7 @@ func TestRecoveryTakesLessThanTwoSeconds(t *testing.T) {
 		s.trip(t, hangs)
 		<-time.After(core.BreakerPause + 1)
 		begun := time.Now()
-		if err := s.g.Settle(t.Context(), d, false); !errors.Is(err, context.DeadlineExceeded) {
+		if err := s.g.Settle(t.Context(), d, core.Rollback); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("%v, want a call that was sent", err)
 		}
 		if waited := time.Since(begun); waited != s.e.Deadline() {

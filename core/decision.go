@@ -34,10 +34,6 @@ type Decision struct {
 	// refused. For Quota it is how long the period still is, for Seckill how long the reservation waits to be confirmed.
 	ResetAfter time.Duration
 
-	// Outcome is how the operation ended, when refused as ReasonDone. Whoever settles an allowed decision sets it before, to have it
-	// kept. Idempotency only.
-	Outcome *Outcome
-
 	claim any
 }
 
@@ -151,6 +147,37 @@ const (
 	// SourceLocal: this process alone, because Redis could not be asked (see LocalGuard), or the engine has none (see NewMemory).
 	SourceLocal Source = "local"
 )
+
+// Ending is how an allowed attempt has ended, as Guard.Settle is told: Commit, CommitWith or Rollback. The zero value is Rollback.
+type Ending struct {
+	commit  bool
+	outcome *Outcome
+}
+
+var (
+	// Commit says that what the attempt took is spent.
+	Commit = Ending{commit: true}
+	// Rollback says that what the attempt took is to be given back, as if it had never been made.
+	Rollback = Ending{}
+)
+
+// CommitWith is Commit, with the outcome that an OutcomeKeeper is to tell those who ask again.
+func CommitWith(o *Outcome) Ending { return Ending{commit: true, outcome: o} }
+
+// Commits reports whether the ending is Commit or CommitWith.
+func (e Ending) Commits() bool { return e.commit }
+
+// Outcome returns what CommitWith was given; nil for other endings.
+func (e Ending) Outcome() *Outcome { return e.outcome }
+
+// OutcomeOf returns how the operation has ended that a decision refuses as ReasonDone; nil for other decisions. Guards give it by a claim with a
+// method Outcome.
+func OutcomeOf(d Decision) *Outcome {
+	if c, ok := d.claim.(interface{ Outcome() *Outcome }); ok && d.Reason == ReasonDone {
+		return c.Outcome()
+	}
+	return nil
+}
 
 // Outcome is how an operation ended, for those who ask again. What it means is its users' to say: package nethttpmw keeps answers in
 // it, a worker may keep its result.

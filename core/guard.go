@@ -22,7 +22,7 @@ type Guard interface {
 	//
 	// Several calls of Check with one operation ID, as from a client that tries again, share one claim: it is given back when
 	// all who were told of it have settled as not ok, so nobody who was told yes loses it to another's failure.
-	Settle(ctx context.Context, d Decision, ok bool) error
+	Settle(ctx context.Context, d Decision, end Ending) error
 
 	// Traits tells an adapter how to treat the guard's rules where they do not say.
 	Traits() Traits

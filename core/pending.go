@@ -69,13 +69,13 @@ func (p *Place) Free() {
 
 // Settle tells the guard how an attempt ended, as Guard.Settle does, and frees the place. Where the guard could not be asked it is
 // asked again in the background, as SettleLater describes.
-func (p *Place) Settle(ctx context.Context, g Guard, d Decision, ok bool) {
-	err := g.Settle(ctx, d, ok)
+func (p *Place) Settle(ctx context.Context, g Guard, d Decision, end Ending) {
+	err := g.Settle(ctx, d, end)
 	if isFinal(err) {
 		p.Free()
 		return
 	}
-	p.settleLater(g, d, ok, err)
+	p.settleLater(g, d, end, err)
 }
 
 // SettleLater tells the guard in the background how an attempt ended, as often as it takes, and takes over the place, which is free when
@@ -84,23 +84,23 @@ func (p *Place) Settle(ctx context.Context, g Guard, d Decision, ok bool) {
 // application's own it is logged. Settling twice is settling once, so that is safe. Drain waits for it.
 //
 // Where the place was not taken and there is none, nothing is tried, and that is reported at once.
-func (p *Place) SettleLater(g Guard, d Decision, ok bool) { p.settleLater(g, d, ok, nil) }
+func (p *Place) SettleLater(g Guard, d Decision, end Ending) { p.settleLater(g, d, end, nil) }
 
-func (p *Place) settleLater(g Guard, d Decision, ok bool, err error) {
+func (p *Place) settleLater(g Guard, d Decision, end Ending, err error) {
 	if p.Take() != nil {
 		unsettled(g, d, fmt.Errorf("%w: %w: %w", ErrUnsettled, ErrTooManyPending, err))
 		return
 	}
 	p.taken = false // the job's
 	kept := 0
-	if o := d.Outcome; o != nil && len(o.Body) > 0 {
+	if o := end.outcome; o != nil && len(o.Body) > 0 {
 		if kept = len(o.Body); pending.bodies.Add(int64(kept)) > bodiesMost {
 			pending.bodies.Add(-int64(kept))
-			kept, d.Outcome = 0, &Outcome{Status: o.Status, Header: o.Header, Incomplete: true}
+			kept, end.outcome = 0, &Outcome{Status: o.Status, Header: o.Header, Incomplete: true}
 		}
 	}
 	pending.add(laneOf(g), &job{
-		try:   func(ctx context.Context) error { return g.Settle(ctx, d, ok) },
+		try:   func(ctx context.Context) error { return g.Settle(ctx, d, end) },
 		due:   time.Now().Add(pauseFirst),
 		until: time.Now().Add(patience(g, d)),
 		lost:  func(err error) { unsettled(g, d, fmt.Errorf("%w: %w", ErrUnsettled, err)) },

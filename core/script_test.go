@@ -449,7 +449,7 @@ func TestFailover(t *testing.T) {
 		return err == nil
 	}, "votes are decided again")
 	guardtest.WantReason(t, again, core.ReasonDuplicate)
-	redistest.Eventually(t, 20*time.Second, func() bool { return sale.Settle(t.Context(), ann, true) == nil }, "the hold is confirmed")
+	redistest.Eventually(t, 20*time.Second, func() bool { return sale.Settle(t.Context(), ann, core.Commit) == nil }, "the hold is confirmed")
 	wantStatus(t, sale, "p", 9, 0, 1)
 }
 
@@ -467,7 +467,7 @@ func TestLateReplyLeavesNoClaim(t *testing.T) {
 		for _, g := range []core.Guard{ballots, sale} { // connects, and loads the scripts
 			redistest.Eventually(t, 10*time.Second, func() bool {
 				d, err := g.Check(t.Context(), core.Attempt{Actor: "first", Resource: "p"})
-				return err == nil && g.Settle(t.Context(), d, false) == nil
+				return err == nil && g.Settle(t.Context(), d, core.Rollback) == nil
 			}, "the guard decides")
 		}
 

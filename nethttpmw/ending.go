@@ -154,12 +154,12 @@ func (p *Passage) confirm(over bool) (failed *entry, err error) {
 			if !e.kept || !traits.Confirms || e.confirmed || e.rule.keepsOutcome() != outcomes || !e.claim() {
 				continue
 			}
-			d := e.decision
+			end := core.Commit
 			if outcomes {
-				d.Outcome = p.recording.outcome(p.status, traits.MaxBody, over)
-				e.rest = d.Outcome.Incomplete
+				outcome := p.recording.outcome(p.status, traits.MaxBody, over)
+				end, e.rest = core.CommitWith(outcome), outcome.Incomplete
 			}
-			if err := e.rule.Guard.Settle(p.settling, d, true); err != nil {
+			if err := e.rule.Guard.Settle(p.settling, e.decision, end); err != nil {
 				e.again = outcomes && !errors.Is(err, core.ErrGone) && !errors.Is(err, core.ErrInvalid)
 				return e, err
 			}
@@ -190,7 +190,7 @@ func (p *Passage) refuse(by *entry, reason core.Reason) {
 		last = by
 	}
 	d := last.decision
-	d.Allowed, d.Reason, d.Outcome, d.Replayed = false, reason, nil, false
+	d.Allowed, d.Reason, d.Replayed = false, reason, false
 	if d.RetryAfter = 0; reason == core.ReasonUnconfirmed {
 		d.RetryAfter = unconfirmedRetry
 	}
@@ -299,17 +299,20 @@ func (p *Passage) settle() {
 }
 
 func (e *entry) settle(p *Passage) {
-	d := e.decision
+	end := core.Rollback
+	if e.kept || e.confirmed || e.again {
+		end = core.Commit
+	}
 	if e.rule.keepsOutcome() && e.kept {
-		d.Outcome = p.recording.outcome(p.status, e.rule.Guard.Traits().MaxBody, !p.aborted)
+		end = core.CommitWith(p.recording.outcome(p.status, e.rule.Guard.Traits().MaxBody, !p.aborted))
 	}
 	switch {
 	case e.confirmed && e.rest && !p.aborted:
-		e.place.Settle(p.settling, e.rule.Guard, d, true)
+		e.place.Settle(p.settling, e.rule.Guard, e.decision, end)
 	case e.again:
-		e.place.SettleLater(e.rule.Guard, d, true)
+		e.place.SettleLater(e.rule.Guard, e.decision, end)
 	case !e.confirmed && e.claim():
-		e.place.Settle(p.settling, e.rule.Guard, d, e.kept)
+		e.place.Settle(p.settling, e.rule.Guard, e.decision, end)
 	}
 	e.place.Free()
 }
@@ -317,7 +320,7 @@ func (e *entry) settle(p *Passage) {
 // giveBack undoes what the entries took, the latest first.
 func (p *Passage) giveBack() {
 	for _, e := range slices.Backward(p.entries) {
-		e.place.Settle(p.settling, e.rule.Guard, e.decision, false)
+		e.place.Settle(p.settling, e.rule.Guard, e.decision, core.Rollback)
 	}
 }
 

@@ -25,10 +25,10 @@ func (g *fake) Check(_ context.Context, a core.Attempt) (core.Decision, error) {
 	return core.Decision{Guard: g.name, Attempt: a, Allowed: true, Reason: core.ReasonOK}, nil
 }
 
-func (g *fake) Settle(_ context.Context, _ core.Decision, ok bool) error {
+func (g *fake) Settle(_ context.Context, _ core.Decision, end core.Ending) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.settled = append(g.settled, ok)
+	g.settled = append(g.settled, end.Commits())
 	return nil
 }
 

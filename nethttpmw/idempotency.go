@@ -31,7 +31,7 @@ func (p *Passage) record(r *Rule, d core.Decision) {
 
 // retold returns the answer that a decision has kept, if there is one that can be sent again.
 func retold(d core.Decision) (*core.Outcome, bool) {
-	o := d.Outcome
+	o := core.OutcomeOf(d)
 	return o, d.Reason == core.ReasonDone && o != nil && !o.Incomplete && repeatable(o.Status)
 }
 

@@ -66,9 +66,9 @@ func (g *alive) Check(ctx context.Context, a core.Attempt) (core.Decision, error
 	return g.fake.Check(ctx, a)
 }
 
-func (g *alive) Settle(ctx context.Context, d core.Decision, ok bool) error {
+func (g *alive) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	g.ended = g.ended || ctx.Err() != nil
-	return g.fake.Settle(ctx, d, ok)
+	return g.fake.Settle(ctx, d, end)
 }
 
 func TestRulesAreCopiedAtSetUp(t *testing.T) {

@@ -29,9 +29,9 @@ func newKeeper(name string, maxBody int) *keeper {
 		make(chan *core.Outcome, 10)}
 }
 
-func (g *keeper) Settle(ctx context.Context, d core.Decision, ok bool) error {
-	g.outcomes <- d.Outcome
-	return g.fake.Settle(ctx, d, ok)
+func (g *keeper) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
+	g.outcomes <- end.Outcome()
+	return g.fake.Settle(ctx, d, end)
 }
 
 // want wants one request to have been settled, and its outcome to be this. No status: nothing that can be told again.
@@ -295,18 +295,16 @@ type settledBefore struct {
 	late  bool
 }
 
-func (g *settledBefore) Settle(ctx context.Context, d core.Decision, ok bool) error {
+func (g *settledBefore) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	g.late = len(g.other.ends()) > 0
-	return g.fake.Settle(ctx, d, ok)
+	return g.fake.Settle(ctx, d, end)
 }
 
 // TestKeptAnswersThatMakeNoSense do not break the server: they come from Redis.
 func TestKeptAnswersThatMakeNoSense(t *testing.T) {
 	for _, status := range []int{-1, 0, 99, 101, 1000} {
 		w := httptest.NewRecorder()
-		refusal := nethttpmw.Refusal{Status: http.StatusConflict, Reason: core.ReasonDone, Decision: core.Decision{
-			Reason: core.ReasonDone, Outcome: &core.Outcome{Status: status},
-		}}
+		refusal := nethttpmw.Refusal{Status: http.StatusConflict, Reason: core.ReasonDone, Decision: doneWith(status)}
 		refusal.Reply(w, blankRequest())
 		if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `"done"`) {
 			t.Errorf("%d: %d %s", status, w.Code, w.Body)
@@ -317,10 +315,20 @@ func TestKeptAnswersThatMakeNoSense(t *testing.T) {
 // TestAnswersWithoutBodiesAreToldAgain: a 204 must not have a length.
 func TestAnswersWithoutBodiesAreToldAgain(t *testing.T) {
 	w := httptest.NewRecorder()
-	(&nethttpmw.Refusal{Reason: core.ReasonDone, Decision: core.Decision{
-		Reason: core.ReasonDone, Outcome: &core.Outcome{Status: http.StatusNoContent},
-	}}).Reply(w, blankRequest())
+	(&nethttpmw.Refusal{Reason: core.ReasonDone, Decision: doneWith(http.StatusNoContent)}).Reply(w, blankRequest())
 	if w.Code != http.StatusNoContent || w.Header().Get("Content-Length") != "" || w.Header().Get(nethttpmw.ReplayedHeader) != "true" {
 		t.Errorf("%d %v", w.Code, w.Header())
 	}
+}
+
+// told is the claim of a decision that tells how an operation has ended.
+type told struct{ outcome *core.Outcome }
+
+func (c told) Outcome() *core.Outcome { return c.outcome }
+
+// doneWith is the decision about an operation that has ended with a status.
+func doneWith(status int) core.Decision {
+	d := core.Decision{Reason: core.ReasonDone}
+	d.SetClaim(told{&core.Outcome{Status: status}})
+	return d
 }

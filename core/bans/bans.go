@@ -149,7 +149,7 @@ func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error
 }
 
 // Settle implements Guard. A ban takes nothing, so there is nothing to do.
-func (g *Guard) Settle(context.Context, core.Decision, bool) error { return nil }
+func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { return nil }
 
 // Strike counts one more refusal of the attempt's actor, and reports whether it has brought on a ban. A strike while the actor is
 // banned does not count. It is sent to Redis at most once: where the reply is lost it returns an error, and may have been

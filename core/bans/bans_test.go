@@ -559,7 +559,7 @@ func TestBansWithoutRedis(t *testing.T) {
 	if _, err := g.Check(t.Context(), core.Attempt{Actor: "a"}); err == nil || guardtest.IsInvalid(err) {
 		t.Errorf("Check: %v", err)
 	}
-	if d := (core.Decision{}); g.Settle(t.Context(), d, false) != nil || g.Traits() != (core.Traits{KeepsOnFailure: true, Outage: core.FailOpen}) {
+	if d := (core.Decision{}); g.Settle(t.Context(), d, core.Rollback) != nil || g.Traits() != (core.Traits{KeepsOnFailure: true, Outage: core.FailOpen}) {
 		t.Errorf("traits %+v", g.Traits())
 	}
 	b.Mini.SetError("")

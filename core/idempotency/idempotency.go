@@ -159,13 +159,16 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		return d, r.Err
 	}
 	if reason == core.ReasonDone {
-		if d.Outcome, err = parseOutcome(outcome); err != nil {
+		done, err := parseOutcome(outcome)
+		if err != nil {
 			return d, err
 		}
+		d.SetClaim(operation{done})
 	}
 	d.Reason, d.Source = reason, core.SourceRedis
 	d.Allowed, d.Replayed = reason == core.ReasonOK, reason == core.ReasonDone
 	if d.Allowed {
+		d.SetClaim(operation{})
 		d.ResetAfter = g.options.Lease
 	}
 	if reason == core.ReasonInProgress {
@@ -174,30 +177,35 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	return d, nil
 }
 
-// Settle implements Guard: ok keeps the decision's Outcome, not ok lets the operation begin anew. An Outcome that is Incomplete says
+// operation is what the guard keeps with a decision: how the operation has ended, where it has.
+type operation struct{ outcome *core.Outcome }
+
+// Outcome is for core.OutcomeOf.
+func (o operation) Outcome() *core.Outcome { return o.outcome }
+
+// Settle implements Guard: core.CommitWith keeps the outcome, core.Rollback lets the operation begin anew. An Outcome that is Incomplete says
 // that the operation is done, so that it never begins anew, before its whole answer is known; Settle with the same decision and the
 // whole Outcome keeps that in its place. Otherwise the first call counts. Where the lease is over and another
 // attempt has begun the operation since, ok is an ErrGone: the operation has been, or is being, done twice. The decision is one that
 // this guard's Check returned in this process; another is an ErrInvalidAttempt.
-func (g *Guard) Settle(ctx context.Context, d core.Decision, ok bool) error {
+func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if !d.Allowed {
 		return nil
 	}
 	a, begun := d.Attempt, time.Now()
-	if d.Guard != g.Name() || a.Call() == "" {
-		err := fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt", core.ErrInvalid)
+	if _, err := core.Claimed[operation](&g.Base, d); err != nil {
 		return g.Observe(ctx, "settle", begun, d, err)
 	}
-	if !ok {
+	if !end.Commits() {
 		return g.release(ctx, a, 0)
 	}
 	return g.Observe(ctx, "settle", begun, d, func() error {
-		outcome, err := textOf(d.Outcome, g.options.MaxBody)
+		outcome, err := textOf(end.Outcome(), g.options.MaxBody)
 		if err != nil {
 			return err
 		}
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript, g.operationKeys(a),
-			fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(), core.FlagOf(d.Outcome != nil && d.Outcome.Incomplete))
+			fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(), core.FlagOf(end.Outcome() != nil && end.Outcome().Incomplete))
 		if err != nil {
 			return err
 		}

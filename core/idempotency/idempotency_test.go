@@ -21,8 +21,7 @@ import (
 // finish settles an allowed decision with an outcome.
 func finish(t testing.TB, g *Guard, d core.Decision, o *core.Outcome) {
 	t.Helper()
-	d.Outcome = o
-	if err := g.Settle(t.Context(), d, true); err != nil {
+	if err := g.Settle(t.Context(), d, core.CommitWith(o)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -32,9 +31,9 @@ func wantDone(t *testing.T, g *Guard, a core.Attempt, want core.Outcome) {
 	t.Helper()
 	d := guardtest.Check(t, g, a)
 	guardtest.WantReason(t, d, core.ReasonDone)
-	if o := d.Outcome; !d.Replayed || o == nil || o.Status != want.Status || !maps.Equal(o.Header, want.Header) ||
+	if o := core.OutcomeOf(d); !d.Replayed || o == nil || o.Status != want.Status || !maps.Equal(o.Header, want.Header) ||
 		!bytes.Equal(o.Body, want.Body) {
-		t.Errorf("the outcome is %+v, want %+v", d.Outcome, want)
+		t.Errorf("the outcome is %+v, want %+v", core.OutcomeOf(d), want)
 	}
 }
 
@@ -51,7 +50,7 @@ func TestIdempotencyDoesOnce(t *testing.T) {
 		other := a
 		other.Item = "two tvs"
 		for range 2 {
-			if d := guardtest.Check(t, g, a); d.Reason != core.ReasonInProgress || d.Allowed || d.RetryAfter != time.Second || d.Outcome != nil {
+			if d := guardtest.Check(t, g, a); d.Reason != core.ReasonInProgress || d.Allowed || d.RetryAfter != time.Second || core.OutcomeOf(d) != nil {
 				t.Errorf("while it runs: %+v", d)
 			}
 			guardtest.WantReason(t, guardtest.Check(t, g, other), core.ReasonConflict)
@@ -125,7 +124,7 @@ func TestIdempotencyLease(t *testing.T) {
 			return second.Allowed
 		}, "the lease is over")
 		for range 2 { // while the second runs, and when it has ended
-			if err := brief.Settle(t.Context(), paused, true); !errors.Is(err, core.ErrGone) {
+			if err := brief.Settle(t.Context(), paused, core.Commit); !errors.Is(err, core.ErrGone) {
 				t.Errorf("Settle of the first: %v, want ErrGone", err)
 			}
 			guardtest.Settle(t, brief, paused, false)
@@ -349,10 +348,10 @@ func TestIdempotencyInvalid(t *testing.T) {
 		}
 	}
 	for _, ok := range []bool{true, false} {
-		if err := g.Settle(t.Context(), core.Decision{Guard: "i", Attempt: core.Attempt{Actor: "ann", ID: "o1"}, Allowed: true}, ok); !guardtest.IsInvalid(err) {
+		if err := g.Settle(t.Context(), core.Decision{Guard: "i", Attempt: core.Attempt{Actor: "ann", ID: "o1"}, Allowed: true}, guardtest.Ending(ok)); !guardtest.IsInvalid(err) {
 			t.Errorf("a decision of nobody's: %v", err)
 		}
-		if err := g.Settle(t.Context(), core.Decision{Guard: "i"}, ok); err != nil {
+		if err := g.Settle(t.Context(), core.Decision{Guard: "i"}, guardtest.Ending(ok)); err != nil {
 			t.Errorf("a refusal: %v", err)
 		}
 	}
@@ -437,8 +436,8 @@ func TestIdempotencyAgainstModel(t *testing.T) {
 					default:
 						want = core.ReasonInProgress
 					}
-					if d.Reason != want || want == core.ReasonDone && string(d.Outcome.Body) != done.body {
-						rt.Fatalf("%+v (%+v), want %s (%+v)", d, d.Outcome, want, done)
+					if d.Reason != want || want == core.ReasonDone && string(core.OutcomeOf(d).Body) != done.body {
+						rt.Fatalf("%+v (%+v), want %s (%+v)", d, core.OutcomeOf(d), want, done)
 					}
 				},
 				"end": func(rt *rapid.T) {
@@ -447,8 +446,11 @@ func TestIdempotencyAgainstModel(t *testing.T) {
 					}
 					i := rapid.IntRange(0, len(begun)-1).Draw(rt, "which")
 					d, ok := begun[i].decision, rapid.Bool().Draw(rt, "ok")
-					d.Outcome = &core.Outcome{Body: []byte(begun[i].body)}
-					err := g.Settle(t.Context(), d, ok)
+					end := core.Rollback
+					if ok {
+						end = core.CommitWith(&core.Outcome{Body: []byte(begun[i].body)})
+					}
+					err := g.Settle(t.Context(), d, end)
 					lost := ok && (holder >= 0 && holder != i || holder < 0 && done != nil && done.body != begun[i].body)
 					if errors.Is(err, core.ErrGone) != lost || err != nil && !lost {
 						rt.Fatalf("Settle(%t) of %d while %d runs: %v", ok, i, holder, err)

@@ -14,25 +14,30 @@ func TestOperationsAreDoneInTwoSteps(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "once", Options{MaxBody: 10})
 		a := core.Attempt{Actor: "ann", ID: "o1"}
 		first := guardtest.Check(t, g, a)
-		half, whole := first, first
-		half.Outcome = &core.Outcome{Status: 201, Incomplete: true}
-		whole.Outcome = &core.Outcome{Status: 201, Body: []byte("done")}
+		half := core.CommitWith(&core.Outcome{Status: 201, Incomplete: true})
+		whole := core.CommitWith(&core.Outcome{Status: 201, Body: []byte("done")})
+		settle := func(end core.Ending) {
+			t.Helper()
+			if err := g.Settle(t.Context(), first, end); err != nil {
+				t.Fatal(err)
+			}
+		}
 		want := func(incomplete bool, body string) {
 			t.Helper()
 			d := guardtest.Check(t, g, a)
-			if d.Reason != core.ReasonDone || d.Outcome == nil || d.Outcome.Incomplete != incomplete || string(d.Outcome.Body) != body {
-				t.Errorf("%s %+v, want done, incomplete: %t, %q", d.Reason, d.Outcome, incomplete, body)
+			if o := core.OutcomeOf(d); d.Reason != core.ReasonDone || o == nil || o.Incomplete != incomplete || string(o.Body) != body {
+				t.Errorf("%s %+v, want done, incomplete: %t, %q", d.Reason, o, incomplete, body)
 			}
 		}
-		guardtest.Settle(t, g, half, true)
+		settle(half)
 		want(true, "")
-		guardtest.Settle(t, g, half, true) // sent again
-		guardtest.Settle(t, g, first, false)
+		settle(half) // sent again
+		settle(core.Rollback)
 		want(true, "")
-		guardtest.Settle(t, g, whole, true)
+		settle(whole)
 		want(false, "done")
-		guardtest.Settle(t, g, half, true) // comes late
-		guardtest.Settle(t, g, first, false)
+		settle(half) // comes late
+		settle(core.Rollback)
 		want(false, "done")
 	})
 }

@@ -185,9 +185,9 @@ func (l *limiter) Refund(ctx context.Context, d core.Decision) error {
 	return l.giveBack(ctx, "refund", d)
 }
 
-// Settle implements Guard: not ok is Refund, ok does nothing.
-func (l *limiter) Settle(ctx context.Context, d core.Decision, ok bool) error {
-	if ok {
+// Settle implements Guard: core.Rollback is Refund, core.Commit does nothing.
+func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
+	if end.Commits() {
 		return nil
 	}
 	return l.giveBack(ctx, "settle", d)

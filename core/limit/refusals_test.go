@@ -154,8 +154,10 @@ func TestRefusalsAreByTheirLimits(t *testing.T) {
 // waysBack are all ways by which room is made.
 var waysBack = map[string]func(ctx context.Context, g rateLimit, taken core.Decision) error{
 	"refund": func(ctx context.Context, g rateLimit, taken core.Decision) error { return g.Refund(ctx, taken) },
-	"settle": func(ctx context.Context, g rateLimit, taken core.Decision) error { return g.Settle(ctx, taken, false) },
-	"reset":  func(ctx context.Context, g rateLimit, taken core.Decision) error { return g.Reset(ctx, taken.Attempt) },
+	"settle": func(ctx context.Context, g rateLimit, taken core.Decision) error {
+		return g.Settle(ctx, taken, core.Rollback)
+	},
+	"reset": func(ctx context.Context, g rateLimit, taken core.Decision) error { return g.Reset(ctx, taken.Attempt) },
 }
 
 func TestRefusalsAreDroppedWhenRoomIsMade(t *testing.T) {

@@ -147,7 +147,7 @@ func TestSlidingWindowGivesBackOnce(t *testing.T) {
 		same := guardtest.Check(t, g, core.Attempt{Actor: "a"}) // the same moment as the second
 		settle := func(d core.Decision, ok bool) {
 			t.Helper()
-			if err := g.Settle(t.Context(), d, ok); err != nil {
+			if err := g.Settle(t.Context(), d, guardtest.Ending(ok)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -170,7 +170,7 @@ func TestSlidingWindowGivesBackOnce(t *testing.T) {
 		settle(d, false) // was refused
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 4}), core.ReasonOK)
 
-		if err := g.Settle(t.Context(), core.Decision{Allowed: true, Attempt: core.Attempt{Actor: "a"}}, false); !guardtest.IsInvalid(err) {
+		if err := g.Settle(t.Context(), core.Decision{Allowed: true, Attempt: core.Attempt{Actor: "a"}}, core.Rollback); !guardtest.IsInvalid(err) {
 			t.Errorf("settling a decision of nobody's: %v", err)
 		}
 	})
@@ -195,7 +195,7 @@ func TestSlidingWindowAgainstOracle(t *testing.T) {
 				clock.Advance(time.Duration(rapid.IntRange(0, 8_000_000).Draw(rt, "us")) * time.Microsecond)
 				if len(allowed) > 0 && rapid.IntRange(0, 4).Draw(rt, "refund") == 0 {
 					d := rapid.SampledFrom(allowed).Draw(rt, "decision")
-					if err := g.Settle(t.Context(), d, false); err != nil {
+					if err := g.Settle(t.Context(), d, core.Rollback); err != nil {
 						rt.Fatal(err)
 					}
 					oracle.refund(d.Attempt.ID)
@@ -473,7 +473,7 @@ func TestSlidingWindowKeysExpire(t *testing.T) {
 		g := NewSlidingWindow(guardtest.NewEngine(b), "w", Per(5, time.Minute), Per(9, time.Hour))
 		d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 3})
 		guardtest.Check(t, g, core.Attempt{Actor: "a"})
-		if err := g.Settle(t.Context(), d, false); err != nil {
+		if err := g.Settle(t.Context(), d, core.Rollback); err != nil {
 			t.Fatal(err)
 		}
 		for i, key := range g.logKeys(core.Attempt{Actor: "a"}) {
@@ -494,14 +494,14 @@ func TestSlidingWindowFullRedis(t *testing.T) {
 	if _, err := g.Check(t.Context(), core.Attempt{Actor: "a"}); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("a full Redis: %v, want its OOM error", err)
 	}
-	if err := g.Settle(t.Context(), first, false); err == nil {
+	if err := g.Settle(t.Context(), first, core.Rollback); err == nil {
 		t.Error("a full Redis took a refund's mark")
 	}
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
 	if d := guardtest.Check(t, g, core.Attempt{Actor: "a"}); d.Remaining != 3 {
 		t.Errorf("%+v: want 3 remaining: a failed call charges nothing", d)
 	}
-	if err := g.Settle(context.WithoutCancel(t.Context()), first, false); err != nil {
+	if err := g.Settle(context.WithoutCancel(t.Context()), first, core.Rollback); err != nil {
 		t.Error(err)
 	}
 	if d := guardtest.Check(t, g, core.Attempt{Actor: "a"}); d.Remaining != 3 {

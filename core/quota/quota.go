@@ -152,10 +152,10 @@ func (g *Guard) decide(ctx context.Context, d *core.Decision, s period.Span) (in
 	return now, nil
 }
 
-// Settle implements Guard: not ok takes the item back, once. The decision is one that this guard's Check returned in this process;
+// Settle implements Guard: core.Rollback takes the item back, once. The decision is one that this guard's Check returned in this process;
 // another is an ErrInvalidAttempt.
-func (g *Guard) Settle(ctx context.Context, d core.Decision, ok bool) error {
-	if ok || !d.Allowed {
+func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
+	if end.Commits() || !d.Allowed {
 		return nil
 	}
 	in, err := core.Claimed[period.Span](&g.Base, d)

@@ -391,7 +391,7 @@ func TestQuotaInvalid(t *testing.T) {
 		others := mine
 		others.Guard = "other"
 		for _, d := range []core.Decision{others, {Guard: "q", Attempt: mine.Attempt, Allowed: true, Reason: core.ReasonOK}} {
-			if err := g.Settle(t.Context(), d, false); !guardtest.IsInvalid(err) {
+			if err := g.Settle(t.Context(), d, core.Rollback); !guardtest.IsInvalid(err) {
 				t.Errorf("Settle(%+v): %v", d, err)
 			}
 		}
@@ -458,7 +458,7 @@ func TestQuotaRaceOfUndoes(t *testing.T) {
 			all.Go(func() {
 				d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Item: fmt.Sprint(item)})
 				if err == nil {
-					err = g.Settle(t.Context(), d, !fails)
+					err = g.Settle(t.Context(), d, guardtest.Ending(!fails))
 				}
 				if err != nil || !d.Allowed {
 					t.Errorf("%+v, %v", d, err)
@@ -704,7 +704,7 @@ func TestQuotaAgainstModel(t *testing.T) {
 				case 0, 1, 2:
 					if len(allowed) > 0 {
 						d := rapid.SampledFrom(allowed).Draw(rt, "decision")
-						if err := g.Settle(t.Context(), d, false); err != nil {
+						if err := g.Settle(t.Context(), d, core.Rollback); err != nil {
 							rt.Fatal(err)
 						}
 						m.undo(d)

@@ -201,7 +201,7 @@ func Amount(d core.Decision) int64 {
 }
 
 // Settle implements Guard: it does nothing, since what was grabbed is the user's.
-func (g *Guard) Settle(context.Context, core.Decision, bool) error { return nil }
+func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { return nil }
 
 // Refund takes what nobody has grabbed out of a packet that has expired, and returns the amount. Later calls return it again,
 // and take nothing out: who pays it back should do so once for each packet. A packet that has not expired is an

@@ -44,7 +44,7 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 		if d.RetryAfter != time.Second || StateOf(d) != "" {
 			t.Errorf("%+v", d)
 		}
-		if err := p.hasty.Settle(t.Context(), d, true); err != nil {
+		if err := p.hasty.Settle(t.Context(), d, core.Commit); err != nil {
 			t.Errorf("settling what is not allowed: %v", err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 
 	p.replica.Pause()
 	for range 2 {
-		if err := p.hasty.Settle(t.Context(), d, true); !errors.Is(err, core.ErrUnconfirmed) || errors.Is(err, core.ErrGone) {
+		if err := p.hasty.Settle(t.Context(), d, core.Commit); !errors.Is(err, core.ErrUnconfirmed) || errors.Is(err, core.ErrGone) {
 			t.Errorf("Settle: %v", err)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, p.hasty, buy), core.ReasonUnconfirmed) // sold by now, and no replica knows
@@ -130,7 +130,7 @@ func TestAckedBucketsRace(t *testing.T) {
 			case err != nil || !d.Allowed && d.Reason != core.ReasonSoldOut:
 				t.Errorf("buyer %d: %+v, %v", i, d, err)
 			case d.Allowed:
-				if err := g.Settle(t.Context(), d, true); err != nil {
+				if err := g.Settle(t.Context(), d, core.Commit); err != nil {
 					t.Errorf("buyer %d: %v", i, err)
 				}
 				sold.Add(1)
@@ -229,7 +229,7 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			again = guardtest.Check(t, fast, bob)
 			for name, call := range map[string]func() error{
 				"confirm": func() error { _, err := g.Confirm(t.Context(), "tv", "op"); return err },
-				"settle":  func() error { return g.Settle(t.Context(), again, true) },
+				"settle":  func() error { return g.Settle(t.Context(), again, core.Commit) },
 				"cancel":  func() error { _, err := g.Cancel(t.Context(), "tv", d.Attempt.ID); return err },
 				"restock": func() error { _, err := g.Restock(t.Context(), "tv", "r", 3); return err },
 				"close":   func() error { return g.Close(t.Context(), "tv") },
@@ -265,12 +265,12 @@ func TestAckedSetUp(t *testing.T) {
 	t.Cleanup(func() { _ = ap.Close() })
 	engine := func() *core.Engine { return core.New(single.Client) }
 	for text, mistake := range map[string]func(){
-		"which *redis.AutoPipeliner can not": func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
-		"which guardtest.NoClient can not do":      func() { New(core.New(guardtest.NoClient{}), "s", Options{Durability: core.Acked}) },
-		"set Durability to core.Acked":       func() { New(engine(), "s", Options{Replicas: 1}) },
-		"or leave Replicas and AckWithin":    func() { New(engine(), "s", Options{AckWithin: time.Second}) },
-		"a Durability of 2":                  func() { New(engine(), "s", Options{Durability: 2}) },
-		"wait for -1 replicas":               func() { New(engine(), "s", Options{Durability: core.Acked, Replicas: -1}) },
+		"which *redis.AutoPipeliner can not":  func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
+		"which guardtest.NoClient can not do": func() { New(core.New(guardtest.NoClient{}), "s", Options{Durability: core.Acked}) },
+		"set Durability to core.Acked":        func() { New(engine(), "s", Options{Replicas: 1}) },
+		"or leave Replicas and AckWithin":     func() { New(engine(), "s", Options{AckWithin: time.Second}) },
+		"a Durability of 2":                   func() { New(engine(), "s", Options{Durability: 2}) },
+		"wait for -1 replicas":                func() { New(engine(), "s", Options{Durability: core.Acked, Replicas: -1}) },
 		"less than the engine's deadline of 100ms": func() {
 			New(engine(), "s", Options{Durability: core.Acked, AckWithin: 100 * time.Millisecond})
 		},

@@ -131,7 +131,7 @@ func TestBucketsTakeBackHoldsOfOthers(t *testing.T) {
 		clock.Advance(saleRefusalFor)
 		guardtest.WantReason(t, guardtest.Check(t, g, ask), core.ReasonOK)
 		wantStatus(t, g, "tv", 0, 400, 0)
-		if err := g.Settle(t.Context(), last, true); !errors.Is(err, core.ErrGone) {
+		if err := g.Settle(t.Context(), last, core.Commit); !errors.Is(err, core.ErrGone) {
 			t.Errorf("confirming late with none left: %v", err)
 		}
 		endOf(t, g.cancel, ask)

@@ -75,7 +75,7 @@ func TestAckedReplayWrites(t *testing.T) {
 	again("a replay with its call", func() error { _, err := p.patient.Check(t.Context(), d.Attempt); return err })
 	guardtest.Settle(t, p.patient, d, true)
 	again("a sold replay", func() error { _, err := p.patient.Check(t.Context(), d.Attempt); return err })
-	again("confirm", func() error { return p.patient.Settle(t.Context(), d, true) })
+	again("confirm", func() error { return p.patient.Settle(t.Context(), d, core.Commit) })
 	again("open", func() error { _, err := p.patient.Open(t.Context(), "tv", Sale{Stock: 5}); return err })
 	again("cancel", func() error { _, err := p.patient.Cancel(t.Context(), "tv", "unknown"); return err })
 	if err := p.patient.Close(t.Context(), "tv"); err != nil {
@@ -123,7 +123,7 @@ func TestAckedLostReplies(t *testing.T) {
 	d = guardtest.Check(t, g, buy)
 	guardtest.WantReason(t, d, core.ReasonOK)
 	lose("\r\nwait\r\n", func() {
-		if err := g.Settle(t.Context(), d, true); !errors.Is(err, core.ErrUnconfirmed) {
+		if err := g.Settle(t.Context(), d, core.Commit); !errors.Is(err, core.ErrUnconfirmed) {
 			t.Errorf("Settle: %v", err)
 		}
 	})

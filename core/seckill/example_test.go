@@ -35,7 +35,7 @@ func ExampleGuard_OutboxKey() {
 	if err != nil {
 		panic(err)
 	}
-	if err := sale.Settle(ctx, d, true); err != nil {
+	if err := sale.Settle(ctx, d, core.Commit); err != nil {
 		panic(err)
 	}
 

@@ -313,7 +313,7 @@ func TestTooFewReplicasToWrite(t *testing.T) {
 		_, reserve := g.Check(t.Context(), core.Attempt{Actor: "cid", Resource: "tv"})
 		_, restock := g.Restock(t.Context(), "tv", "r", 3)
 		for name, err := range map[string]error{
-			"reserve": reserve, "confirm": g.Settle(t.Context(), ann, true), "cancel": g.Settle(t.Context(), bob, false),
+			"reserve": reserve, "confirm": g.Settle(t.Context(), ann, core.Commit), "cancel": g.Settle(t.Context(), bob, core.Rollback),
 			"restock": restock, "close": g.Close(t.Context(), "tv"),
 		} {
 			if err == nil || !strings.Contains(err.Error(), "NOREPLICAS") {

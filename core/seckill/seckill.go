@@ -269,16 +269,16 @@ func (g *Guard) reserveOnce(ctx context.Context, at place, a core.Attempt) (d co
 	return d, more, nil
 }
 
-// Settle implements Guard: ok confirms the reservation, not ok cancels it. Confirming one that is over and whose units are
+// Settle implements Guard: core.Commit confirms the reservation, core.Rollback cancels it. Confirming one that is over and whose units are
 // taken is an ErrGone.
-func (g *Guard) Settle(ctx context.Context, d core.Decision, ok bool) error {
+func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if !d.Allowed || StateOf(d) == StateSold {
 		return nil
 	}
 	if _, err := core.Claimed[State](&g.Base, d); err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
-	if !ok {
+	if !end.Commits() {
 		_, err := g.cancel(ctx, d.Attempt)
 		return err
 	}

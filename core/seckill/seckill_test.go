@@ -181,7 +181,7 @@ func TestSeckillCancelledIsGone(t *testing.T) {
 		openSale(t, g, "tv", Sale{Stock: 1})
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "op"})
 		guardtest.Settle(t, g, d, false)
-		if err := g.Settle(t.Context(), d, true); !errors.Is(err, core.ErrGone) {
+		if err := g.Settle(t.Context(), d, core.Commit); !errors.Is(err, core.ErrGone) {
 			t.Errorf("confirming what was cancelled: %v", err)
 		}
 		wantStatus(t, g, "tv", 1, 0, 0)
@@ -209,7 +209,7 @@ func TestSeckillHoldsExpire(t *testing.T) {
 		wantStatus(t, g, "tv", 1, 1, 0)
 		guardtest.Settle(t, g, ann, true) // late, but a unit is left
 		wantStatus(t, g, "tv", 0, 1, 1)
-		if err := g.Settle(t.Context(), bob, true); !errors.Is(err, core.ErrGone) {
+		if err := g.Settle(t.Context(), bob, core.Commit); !errors.Is(err, core.ErrGone) {
 			t.Errorf("confirming late with none left: %v", err)
 		}
 		guardtest.Settle(t, g, bob, false) // nothing to give back
@@ -263,7 +263,7 @@ func TestSeckillGoneIsHeard(t *testing.T) {
 	openSale(t, g, "tv", Sale{Stock: 1})
 	d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 	guardtest.Settle(t, g, d, false)
-	if err := g.Settle(t.Context(), d, true); !errors.Is(err, core.ErrGone) {
+	if err := g.Settle(t.Context(), d, core.Commit); !errors.Is(err, core.ErrGone) {
 		t.Errorf("%v, want ErrGone", err)
 	}
 	if last := h.Events[len(h.Events)-1]; last.Op != "settle" || !errors.Is(last.Err, core.ErrGone) {
@@ -392,7 +392,7 @@ func TestSeckillRace(t *testing.T) {
 				}
 				if d.Allowed {
 					won.Add(1)
-					if err := g.Settle(t.Context(), d, true); err != nil {
+					if err := g.Settle(t.Context(), d, core.Commit); err != nil {
 						t.Error(err)
 					}
 				}
@@ -417,7 +417,7 @@ func TestSeckillCorruptSaleSellsNothing(t *testing.T) {
 			t.Errorf("Check: %+v, %v", d, err)
 		}
 		for _, ok := range []bool{true, false} {
-			if err := g.Settle(t.Context(), d, ok); err == nil {
+			if err := g.Settle(t.Context(), d, guardtest.Ending(ok)); err == nil {
 				t.Errorf("Settle(%v) went on", ok)
 			}
 		}

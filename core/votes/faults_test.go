@@ -87,7 +87,7 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 						t.Error(err)
 					}
 					for _, one := range []core.Decision{d, again} {
-						if err := guards[rng.IntN(processes)].Settle(t.Context(), one, false); err != nil {
+						if err := guards[rng.IntN(processes)].Settle(t.Context(), one, core.Rollback); err != nil {
 							t.Error(err)
 						}
 					}

@@ -228,7 +228,7 @@ func (m *voteModel) decide(a core.Attempt, d core.Decision) (want core.Reason, r
 }
 
 func (m *voteModel) settle(rt *rapid.T, d core.Decision) {
-	if err := m.g.Settle(rt.Context(), d, false); err != nil {
+	if err := m.g.Settle(rt.Context(), d, core.Rollback); err != nil {
 		rt.Fatal(err)
 	}
 	id := m.op(d.Attempt.Actor, d.Attempt.ID)

@@ -33,7 +33,7 @@ func TestVotesSpreadUsesAllMasters(t *testing.T) {
 		retract(t, g, core.Attempt{Actor: "1", Resource: "p", Item: "1"}, core.ReasonOK)
 		lost := decisions[3]
 		lost.SetClaim(nil) // as if from another process
-		if err := g.Settle(t.Context(), lost, false); !guardtest.IsInvalid(err) {
+		if err := g.Settle(t.Context(), lost, core.Rollback); !guardtest.IsInvalid(err) {
 			t.Errorf("a decision of another process: %v", err)
 		}
 		guardtest.Settle(t, g, decisions[3], false)

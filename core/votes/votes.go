@@ -333,10 +333,10 @@ func Choices(d core.Decision) []string {
 	return nil
 }
 
-// Settle implements Guard: not ok takes the vote back, once. A vote that changed another restores it. A vote that does not stand
+// Settle implements Guard: core.Rollback takes the vote back, once. A vote that changed another restores it. A vote that does not stand
 // any more, because its voter has retracted or changed it or it was voided, is left as it is.
-func (g *Guard) Settle(ctx context.Context, d core.Decision, ok bool) error {
-	if ok || !d.Allowed {
+func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
+	if end.Commits() || !d.Allowed {
 		return nil
 	}
 	cast, err := core.Claimed[*ballot](&g.Base, d)

@@ -237,12 +237,12 @@ func TestVotesTakenBackOnce(t *testing.T) {
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", Item: "blue"})
 		refused := guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", Item: "blue"})
 		for _, d := range []core.Decision{blue, blue, refused} {
-			if err := g.Settle(t.Context(), d, false); err != nil {
+			if err := g.Settle(t.Context(), d, core.Rollback); err != nil {
 				t.Fatal(err)
 			}
 		}
 		wantTally(t, g, "p", map[string]int64{"red": 5, "blue": 1})
-		if err := g.Settle(t.Context(), red, true); err != nil {
+		if err := g.Settle(t.Context(), red, core.Commit); err != nil {
 			t.Fatal(err)
 		}
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue", ID: "op"})
@@ -251,7 +251,7 @@ func TestVotesTakenBackOnce(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		for _, d := range []core.Decision{red, d} {
-			if err := g.Settle(t.Context(), d, false); err != nil {
+			if err := g.Settle(t.Context(), d, core.Rollback); err != nil {
 				t.Fatal(err)
 			}
 		}

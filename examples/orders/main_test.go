@@ -408,7 +408,7 @@ func TestOneIDInTwoBuckets(t *testing.T) {
 			}
 			if d.Allowed {
 				bought++
-				if err := g.Settle(t.Context(), d, true); err != nil {
+				if err := g.Settle(t.Context(), d, core.Commit); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -146,7 +146,7 @@ func takenWaits(s *scene) {
 		s.wantPosts(s.framework.Build(onThings(handler, vote(votes), claim(purchase))), thing, nil, 500)
 		s.wantSale(purchase, 4, 1, 0)
 		s.wantTally(votes, nil) // what was not taken is settled as ever
-		if err := purchase.Settle(s.Context(), taken, false); err != nil {
+		if err := purchase.Settle(s.Context(), taken, core.Rollback); err != nil {
 			s.Error(err)
 		}
 		s.wantSale(purchase, 5, 0, 0)

@@ -32,9 +32,9 @@ func (g *stub) Check(_ context.Context, a core.Attempt) (core.Decision, error) {
 	return core.Decision{Guard: g.name, Attempt: a, Allowed: true, Reason: core.ReasonOK}, nil
 }
 
-func (g *stub) Settle(_ context.Context, _ core.Decision, ok bool) error {
-	g.diary.note(fmt.Sprintf("settle %s %t", g.name, ok))
-	if ok && g.sureErr != nil {
+func (g *stub) Settle(_ context.Context, _ core.Decision, end core.Ending) error {
+	g.diary.note(fmt.Sprintf("settle %s %t", g.name, end.Commits()))
+	if end.Commits() && g.sureErr != nil {
 		return g.sureErr
 	}
 	return g.settleErr

@@ -83,9 +83,18 @@ func IsInvalid(err error) bool { return errors.Is(err, core.ErrInvalid) }
 // soak reports whether the long versions of the tests are asked for: make soak.
 func Soak() bool { return redistest.Soak() }
 
+// Ending is core.Commit for what went well, else core.Rollback.
+func Ending(ok bool) core.Ending {
+	if ok {
+		return core.Commit
+	}
+	return core.Rollback
+}
+
+// Settle settles an attempt that went well, or not.
 func Settle(t testing.TB, g core.Guard, d core.Decision, ok bool) {
 	t.Helper()
-	if err := g.Settle(t.Context(), d, ok); err != nil {
+	if err := g.Settle(t.Context(), d, Ending(ok)); err != nil {
 		t.Fatalf("Settle(%+v, %v): %v", d, ok, err)
 	}
 }

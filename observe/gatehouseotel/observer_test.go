@@ -94,7 +94,7 @@ func TestMetricsAndSpansOfGuards(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = limit.Check(ctx, core.Attempt{Actor: "ann@example.org", Resource: "secret-thing"})
-	_ = limit.Settle(ctx, d, false)
+	_ = limit.Settle(ctx, d, core.Rollback)
 	b.Mini.SetError("LOADING ann@example.org")
 	for range 6 {
 		_, _ = limit.Check(ctx, core.Attempt{Actor: "bob"})

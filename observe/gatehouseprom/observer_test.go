@@ -81,7 +81,7 @@ func TestMetricsOfGuards(t *testing.T) {
 	_, _ = limit.Check(t.Context(), core.Attempt{Actor: "ann", Cost: 11})
 	_, _ = limit.Check(t.Context(), core.Attempt{})
 	d, _ := votes.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p"})
-	_ = votes.Settle(t.Context(), d, false)
+	_ = votes.Settle(t.Context(), d, core.Rollback)
 	b.Mini.SetError("LOADING the dog ate it")
 	for range 6 {
 		_, _ = limit.Check(t.Context(), core.Attempt{Actor: "bob"})
