@@ -104,6 +104,9 @@ func votesAreChanged(s *scene) {
 // takenWaits plays a handler that takes the reservation, so that how the request ends says nothing about it.
 func takenWaits(s *scene) {
 	for _, e := range endings {
+		if e.begun {
+			continue // it has been confirmed before the header went out: there is nothing to take
+		}
 		s.sub(e.name, func(s *scene) {
 			purchase := s.sale("sale", core.Sale{Stock: 5})
 			var taken core.Decision
@@ -117,6 +120,20 @@ func takenWaits(s *scene) {
 			s.wantSale(purchase, 4, 0, 1)
 		})
 	}
+
+	s.sub("after the answer has begun there is nothing to take", func(s *scene) {
+		purchase := s.sale("sale", core.Sale{Stock: 5})
+		app := s.framework.Build(onThings(streamed(func() {}), claim(purchase)))
+		late := s.framework.Build(onThings(func(c Context) {
+			begin(c)
+			if d, found := c.Take("sale"); found {
+				s.Errorf("taken: %+v", d)
+			}
+		}, claim(purchase)))
+		s.wantPosts(app, thing, nil, 200)
+		s.wantPosts(late, thing, []string{"X-User: bob"}, 200)
+		s.wantSale(purchase, 3, 0, 2)
+	})
 
 	s.sub("and is cancelled", func(s *scene) {
 		purchase := s.sale("sale", core.Sale{Stock: 5})

@@ -17,6 +17,7 @@ type stub struct {
 	traits    core.Traits
 	check     func(core.Attempt) (core.Decision, error)
 	settleErr error
+	sureErr   error  // of settling as ok
 	diary     *diary // where checks and settlements are noted, if anywhere
 }
 
@@ -33,6 +34,9 @@ func (g *stub) Check(_ context.Context, a core.Attempt) (core.Decision, error) {
 
 func (g *stub) Settle(_ context.Context, _ core.Decision, ok bool) error {
 	g.diary.note(fmt.Sprintf("settle %s %t", g.name, ok))
+	if ok && g.sureErr != nil {
+		return g.sureErr
+	}
 	return g.settleErr
 }
 
