@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -447,4 +448,16 @@ func panicsAfterAYesChangeNothing(s *scene) {
 			}, "the unit is sold")
 		})
 	}
+}
+
+// HalfClosedConnectionIsCounted, MiddlewareTimeoutDoesNotOversell and SlowBodyDoesNotOutlastTheHold are checks of Run that have a test by
+// their name.
+var (
+	HalfClosedConnectionIsCounted    = alone(halfClosedConnectionsAreCounted)
+	MiddlewareTimeoutDoesNotOversell = alone(timeoutsDoNotOversell)
+	SlowBodyDoesNotOutlastTheHold    = alone(slowBodiesDoNotOutlastTheHold)
+)
+
+func alone(check func(*scene)) func(*testing.T, Framework) {
+	return func(t *testing.T, f Framework) { check(newScene(t, f, redistest.Mini)) }
 }
