@@ -237,7 +237,7 @@ func (p *Passage) Leave(status int) {
 	case p.phase == phaseOpen:
 		p.decide(status, true)
 	case p.phase == phaseHeld:
-		p.release()
+		p.release(true)
 	}
 	p.left = true
 	p.settle()
@@ -273,17 +273,20 @@ func (p *Passage) unanswered() {
 	p.refuse(nil, ReasonUnavailable)
 }
 
-// release decides about an answer that was held back, and lets it go.
-func (p *Passage) release() {
+// release decides about an answer that was held back, and reports whether it goes out; else the rules have answered. over says that it
+// is known to its end.
+func (p *Passage) release(over bool) bool {
 	p.setHeader(p.held.header)
 	p.recording.wrote(p.held.body, nil)
-	if !p.decide(p.held.status, true) {
-		return
+	if !p.decide(p.held.status, over) {
+		return false
 	}
 	p.base.WriteHeader(p.held.status)
 	if len(p.held.body) > 0 {
 		_, _ = p.base.Write(p.held.body) // the client may have gone
 	}
+	p.held.body = nil
+	return true
 }
 
 // settle settles what has not been settled before the header went out. First to last, each of them, even if a guard of the

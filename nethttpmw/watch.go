@@ -17,6 +17,9 @@ import (
 // again, Write succeeds.
 var ErrRefused = errors.New("gatehouse: the rules have answered this request, since its claim could not be confirmed")
 
+// heldMost is how many bytes of an answer are held back.
+const heldMost = 1 << 20
+
 // unconfirmedRetry is when to ask again for a claim that too few replicas have, as the guards say it.
 const unconfirmedRetry = time.Second
 
@@ -26,7 +29,7 @@ const unconfirmedRetry = time.Second
 //
 // A writer that cannot flush, the innermost one by Unwrap, is taken for a buffer whose answer leaves after the handler has returned,
 // as that of http.TimeoutHandler: then the answer is held back and decided in Leave, since until then somebody else may answer in the
-// handler's place.
+// handler's place. An answer of more than 1 MiB is decided when it reaches that, and then goes on to w.
 //
 // A connection that is taken over counts as answered with 200: it is confirmed before. Where that fails Hijack returns ErrRefused, and
 // the refusal is answered.
@@ -55,7 +58,7 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 		// All of these send the header, with 200, when it has not been sent.
 		Write: func(write httpsnoop.WriteFunc) httpsnoop.WriteFunc {
 			return func(b []byte) (int, error) {
-				if !p.begin(http.StatusOK) {
+				if !p.begin(http.StatusOK) && !p.overflows(len(b)) {
 					return p.keep(b)
 				}
 				n, err := write(b)
@@ -65,7 +68,7 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 		},
 		WriteString: func(write httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
 			return func(s string) (int, error) {
-				if !p.begin(http.StatusOK) {
+				if !p.begin(http.StatusOK) && !p.overflows(len(s)) {
 					return p.keep([]byte(s))
 				}
 				n, err := write(s)
@@ -78,7 +81,7 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 		ReadFrom: func(read httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
 			return func(src io.Reader) (int64, error) {
 				if !p.begin(http.StatusOK) {
-					return io.Copy(keeper{p}, src)
+					return io.Copy(keeper{p, p.base}, src)
 				}
 				if p.recording == nil {
 					return read(src)
@@ -157,10 +160,33 @@ func (p *Passage) keepsAnswer() bool {
 	return false
 }
 
-// keeper is what an answer is copied to that does not go out.
-type keeper struct{ p *Passage }
+// keeper is what an answer is copied to that does not go out, unless it becomes too long to be held back.
+type keeper struct {
+	p  *Passage
+	to io.Writer // the base
+}
 
-func (k keeper) Write(b []byte) (int, error) { return k.p.keep(b) }
+func (k keeper) Write(b []byte) (int, error) {
+	if k.p.phase != phaseSent && !k.p.overflows(len(b)) {
+		return k.p.keep(b)
+	}
+	n, err := k.to.Write(b)
+	k.p.recording.wrote(b, err)
+	return n, err
+}
+
+// overflows reports whether an answer that was held back goes out from now on, because it would be longer than heldMost with n more
+// bytes. It is decided then.
+func (p *Passage) overflows(n int) bool {
+	if p.phase != phaseHeld || len(p.held.body)+n <= heldMost {
+		return false
+	}
+	if p.request.Err() != nil {
+		p.unanswered()
+		return false
+	}
+	return p.release(false)
+}
 
 // buffers reports whether what is written to w waits there until the handler has returned: the innermost writer cannot flush.
 func buffers(w http.ResponseWriter) bool {
