@@ -82,7 +82,7 @@ func (e *Engine) RunAcked(
 	// The yes is kept when it comes. A server that has nothing to do ends a WAIT up to a tenth of a second late, and a deadline that is
 	// over by then does not make it unknown what the script has said.
 	c := ackedCall{e, s, keys, args, yes, wait, make(chan any, 1)}
-	reply, err := askHeard(ctx, e, limit, keys[0], c.send, func() bool { return len(c.said) > 0 })
+	reply, err := call(ctx, e, limit, keys[0], c.send, func() bool { return len(c.said) > 0 })
 	if err != nil {
 		select {
 		case reply = <-c.said:

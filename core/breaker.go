@@ -261,40 +261,18 @@ func (e *Engine) breakerChanged(ctx context.Context, event Event) {
 	e.observer.Observe(ctx, event)
 }
 
-// ask makes one call to Redis within the limit, unless the breaker before the server that has the key is open. All that an engine
-// sends for its guards goes through it. A call without a key may go to any server.
-func ask[T any](ctx context.Context, e *Engine, limit time.Duration, key string, call func(context.Context) (T, error)) (T, error) {
-	return askHeard(ctx, e, limit, key, call, func() bool { return false })
+// entry is one call that a breaker has let through.
+type entry struct {
+	breaker *breaker
+	caller  context.Context // tells calls that the caller has given up from those that have failed
+	begun   time.Time
+	limit   time.Duration // for the call
+	done    func(error)
+	outcome error
 }
 
-// askHeard is ask for calls that may end with an error after the server has done its part: heard reports that it has.
-func askHeard[T any](
-	ctx context.Context, e *Engine, limit time.Duration, key string, call func(context.Context) (T, error), heard func() bool,
-) (T, error) {
-	if e.breakers == nil {
-		return within(ctx, limit, e.obeysDeadline, call)
-	}
-	asking, node := ctx, ""
-	if e.breakers.nodeOf != nil && key != "" {
-		var cancel context.CancelFunc
-		asking, cancel = context.WithTimeout(ctx, limit) // for both, the first of which hardly ever needs the network
-		defer cancel()
-		var err error
-		node, err = through(ctx, asking, e, "", limit, func(ctx context.Context) (string, error) { return e.breakers.nodeOf(ctx, key) }, heard)
-		if err != nil {
-			var none T
-			return none, err
-		}
-	}
-	return through(ctx, asking, e, node, limit, call, heard)
-}
-
-// through makes a call through one breaker. The caller's own context tells calls that the caller has given up from those that
-// have failed.
-func through[T any](
-	caller, ctx context.Context, e *Engine, node string, limit time.Duration, call func(context.Context) (T, error), heard func() bool,
-) (value T, err error) {
-	b := e.breakers.of(caller, node)
+// enter lets a call through, or returns ErrBreakerOpen.
+func (b *breaker) enter(caller context.Context, limit, deadline time.Duration) (*entry, error) {
 	begun := time.Now()
 	done, refused := b.state.Allow()
 	if b.open.Load() {
@@ -303,24 +281,28 @@ func through[T any](
 	if refused != nil {
 		b.notSent.Add(1)
 		b.tell(caller)
-		return value, ErrBreakerOpen
+		return nil, ErrBreakerOpen
 	}
-	if limit > e.deadline && b.open.Load() {
-		limit = e.deadline // whoever it is that sees whether Redis is back: a short wait, so that the next one is soon
+	if limit > deadline && b.open.Load() {
+		limit = deadline // whoever it is that sees whether Redis is back: a short wait, so that the next one is soon
 	}
-	outcome := errNeither // should the call panic, in a hook of the application's
-	defer func() {
-		done(outcome)
-		b.tell(caller)
-	}()
-	value, err = within(ctx, limit, e.obeysDeadline, call)
-	if outcome = outcomeOf(caller, err, time.Since(begun) < limit/2); heard() {
-		outcome = nil
+	return &entry{breaker: b, caller: caller, begun: begun, limit: limit, done: done, outcome: errNeither}, nil
+}
+
+// ended notes what the end of the call says about the server.
+func (t *entry) ended(err error, heard func() bool) {
+	if t.outcome = outcomeOf(t.caller, err, time.Since(t.begun) < t.limit/2); heard != nil && heard() {
+		t.outcome = nil
 	}
-	if outcome != nil && !errors.Is(outcome, errNeither) {
-		b.cause.Store(&outcome)
+	if t.outcome != nil && !errors.Is(t.outcome, errNeither) {
+		t.breaker.cause.Store(&t.outcome)
 	}
-	return value, err
+}
+
+// leave tells the breaker how the call has ended.
+func (t *entry) leave() {
+	t.done(t.outcome)
+	t.breaker.tell(t.caller)
 }
 
 // outcomeOf returns what an error says about the server: nil that it works, errNeither nothing, else that it does not.

@@ -65,7 +65,8 @@ func (e *Engine) Run(ctx context.Context, s *Script, keys []string, args ...any)
 	return e.RunWithin(ctx, e.deadline, s, keys, args...)
 }
 
-// run is Run without the check of keys, with a time limit of the caller's.
+// RunWithin is [Engine.Run] with a time limit of the caller's, such as [Engine.SettleTimeout]. It leaves it to the caller that the keys have one
+// and the same tag, as those of [Base.Key] with one tag have.
 func (e *Engine) RunWithin(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error) {
 	if e.rdb == nil {
 		return nil, fmt.Errorf("script %s: %w", s.name, ErrNoRedis)
@@ -74,7 +75,7 @@ func (e *Engine) RunWithin(ctx context.Context, limit time.Duration, s *Script, 
 	if len(keys) > 0 {
 		key = keys[0]
 	}
-	reply, err := ask(ctx, e, limit, key, func(ctx context.Context) (any, error) { return e.send(ctx, s, keys, args) })
+	reply, err := call(ctx, e, limit, key, e.sender(s, keys, args), nil)
 	return reply, e.failed(ctx, s, err)
 }
 
@@ -103,65 +104,34 @@ func (e *Engine) reloadTopology(ctx context.Context) {
 	}
 }
 
-// within calls f and returns what it returns, or the context's error as soon as the limit is over. Where f obeys its
-// context no goroutine is needed for that. Where it does not, f goes on in its goroutine until the client's own time-outs
-// end it.
-func within[T any](ctx context.Context, limit time.Duration, obeys bool, f func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	if obeys {
-		defer cancel()
-		return f(ctx)
-	}
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		defer cancel()
-		value, err := f(ctx)
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		select {
-		case r := <-done: // f ended first and cancelled the context itself
-			return r.value, r.err
-		default:
-		}
-		var zero T
-		return zero, ctx.Err()
-	}
-}
-
 // query runs a command that only reads, for a call that no request waits for.
 func Query[T any](ctx context.Context, e *Engine, cmd interface {
 	redis.Cmder
 	Result() (T, error)
 }) (T, error) {
 	key, _ := cmd.Args()[1].(string) // what is read here has its key there
-	return ask(ctx, e, e.SettleTimeout(), key, func(ctx context.Context) (T, error) {
+	return call(ctx, e, e.SettleTimeout(), key, func(ctx context.Context) (T, error) {
 		_ = e.rdb.Process(ctx, cmd)
 		return cmd.Result()
-	})
+	}, nil)
 }
 
-// send runs the script, again where the server has refused to run it at all: that is no second run. It ends before the time
-// does, so that the error is what the server has said, and the breaker can tell a slot on the move from a server that is gone.
-func (e *Engine) send(ctx context.Context, s *Script, keys []string, args []any) (any, error) {
-	end, _ := ctx.Deadline() // there is one: the limit's
-	longest := time.Until(end) / 8
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
-		reply, err := eval(ctx, e.rdb, s, s.delivery, keys, args)
-		if !refusedForNow(err) || time.Until(end) < 2*pause {
-			return reply, err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, err
+// sender returns what runs the script, again where the server has refused to run it at all: that is no second run. It ends before the
+// time does, so that the error is what the server has said, and the breaker can tell a slot on the move from a server that is gone.
+func (e *Engine) sender(s *Script, keys []string, args []any) func(context.Context) (any, error) {
+	return func(ctx context.Context) (any, error) {
+		end, _ := ctx.Deadline() // there is one: the limit's
+		longest := time.Until(end) / 8
+		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
+			reply, err := eval(ctx, e.rdb, s, s.delivery, keys, args)
+			if !refusedForNow(err) || time.Until(end) < 2*pause {
+				return reply, err
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return nil, err
+			}
 		}
 	}
 }
@@ -180,38 +150,36 @@ func refusedForNow(err error) bool {
 	return false
 }
 
-// eval runs the script once, whether the server knows it or not.
+// eval runs the script once, whether the server knows it or not: by its hash and, where that is not known, by its source.
 func eval(ctx context.Context, rdb Client, s *Script, d Delivery, keys []string, args []any) (any, error) {
-	reply, err := process(ctx, rdb, d, "evalsha", s.sha, keys, args)
-	if err != nil && (errors.Is(err, redis.ErrNoScript) || redis.HasErrorPrefix(err, "NOSCRIPT")) {
-		return process(ctx, rdb, d, "eval", s.source, keys, args)
-	}
-	return reply, err
-}
-
-func process(ctx context.Context, rdb Client, d Delivery, name, script string, keys []string, args []any) (any, error) {
 	words := make([]any, 0, 3+len(keys)+len(args))
-	words = append(words, name, script, len(keys))
+	words = append(words, "evalsha", s.sha, len(keys))
 	for _, key := range keys {
 		words = append(words, key)
 	}
 	words = append(words, args...)
-
-	cmd := redis.NewCmd(ctx, words...)
-	if len(keys) > 0 {
-		cmd.SetFirstKeyPos(3)
+	for {
+		cmd := redis.NewCmd(ctx, words...)
+		if len(keys) > 0 {
+			cmd.SetFirstKeyPos(3)
+		}
+		// Process returns the command's error; an AutoPipeliner returns before there is one, and Result waits for it.
+		if d == AtMostOnce {
+			_ = rdb.Process(ctx, onceCmd{cmd})
+		} else {
+			_ = rdb.Process(ctx, cmd)
+		}
+		reply, err := cmd.Result()
+		switch {
+		case err == nil:
+			return reply, nil
+		case errors.Is(err, redis.Nil):
+			return nil, nil
+		case words[0] == "eval" || !errors.Is(err, redis.ErrNoScript) && !redis.HasErrorPrefix(err, "NOSCRIPT"):
+			return reply, err
+		}
+		words = append([]any{"eval", s.source}, words[2:]...) // not in place: the first command may still be looked at
 	}
-	// Process returns the command's error; an AutoPipeliner returns before there is one, and Result waits for it.
-	if d == AtMostOnce {
-		_ = rdb.Process(ctx, onceCmd{cmd})
-	} else {
-		_ = rdb.Process(ctx, cmd)
-	}
-	reply, err := cmd.Result()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	return reply, err
 }
 
 // onceCmd is a command that go-redis does not send again when its reply is lost.
