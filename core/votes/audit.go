@@ -275,32 +275,43 @@ func (g *Guard) void(ctx context.Context, poll string, options VoidOptions, resu
 	parts, err := g.storedParts(ctx, poll)
 	run := rand.Text()[:10]
 	for part := 0; part < parts && err == nil; part++ {
-		var last []redis.XMessage
-		last, err = core.Query(ctx, g.Engine(), redis.NewXMessageSliceCmd(ctx, "xrevrange", g.auditKey(poll, part), "+", "-", "count", 1))
-		for after := "0-0"; err == nil && len(last) > 0; {
-			var events []Event
-			events, err = g.partEvents(ctx, poll, part, after, last[0].ID, maxAuditChunk, name)
-			if len(events) == 0 {
-				break
+		err = g.voidPart(ctx, poll, part, name, func(e Event) error {
+			result.Matched++
+			voided, err := g.voidOne(ctx, poll, run, e, options)
+			if voided {
+				result.Voided++
+				result.Weights[e.Choice] += e.Weight
 			}
-			for _, e := range events {
-				if e.Kind != EventCast && e.Kind != EventChanged || !options.Match(e) {
-					continue
-				}
-				result.Matched++
-				var voided bool
-				if voided, err = g.voidOne(ctx, poll, run, e, options); err != nil {
-					return err
-				}
-				if voided {
-					result.Voided++
-					result.Weights[e.Choice] += e.Weight
-				}
-			}
-			after = events[len(events)-1].position
-		}
+			return err
+		}, options.Match)
 	}
 	return err
+}
+
+// voidPart calls void for each vote of a part of the poll that matches, as far as the part's events go when it begins.
+func (g *Guard) voidPart(
+	ctx context.Context, poll string, part int, name choiceNames, void func(Event) error, match func(Event) bool,
+) error {
+	last, err := core.Query(ctx, g.Engine(),
+		redis.NewXMessageSliceCmd(ctx, "xrevrange", g.auditKey(poll, part), "+", "-", "count", 1))
+	if err != nil || len(last) == 0 {
+		return err
+	}
+	for after := "0-0"; ; {
+		events, err := g.partEvents(ctx, poll, part, after, last[0].ID, maxAuditChunk, name)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		for _, e := range events {
+			if e.Kind != EventCast && e.Kind != EventChanged || !match(e) {
+				continue
+			}
+			if err := void(e); err != nil {
+				return err
+			}
+		}
+		after = events[len(events)-1].position
+	}
 }
 
 // voidOne voids the vote of one event, if it stands.
