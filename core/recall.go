@@ -136,6 +136,24 @@ func (r *Recall[K, V]) Hear(asked Asked[K], value V, lasts time.Duration) {
 	})
 }
 
+// Set is [Recall.Hear] for a call that has changed what the answers of its key are: it drops the key as
+// [Recall.Drop] does, and remembers what the call has said. It only drops when the key has been dropped since
+// Ask, because nobody knows which of two changes was the later one.
+func (r *Recall[K, V]) Set(asked Asked[K], value V, lasts time.Duration) {
+	if r.longest <= 0 {
+		return
+	}
+	s := r.answers.Of(asked.Key)
+	s.Lock()
+	defer s.Unlock()
+	dropped, tick := r.Dropped(asked), r.ticks.Add(1)
+	r.dropsOf(asked.Key).Store(tick)
+	s.Remove(asked.Key)
+	if lasts = min(lasts, r.longest); lasts > 0 && !dropped {
+		s.Add(r.clone(asked.Key), answer[V]{value, asked.At, lasts, tick})
+	}
+}
+
 // Merge is [Recall.Hear] for values that have several answers in them: f returns the new value from the one
 // that is held, fresh or not; ok is false when there is none. It must not modify the old value. It is called
 // with a lock held, so it must not call the Recall. It is not called when the key has been dropped since Ask.
