@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/bounded"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -54,7 +53,7 @@ type Options struct {
 type Guard struct {
 	core.Base
 	options Options
-	known   *bounded.Map[string, standing]
+	known   *core.Recall[string, time.Time] // when the actor's ban ends; zero: not banned
 }
 
 const (
@@ -63,12 +62,6 @@ const (
 	// banActors is how many actors it knows.
 	banActors = 1 << 16
 )
-
-// standing is what Redis has said of an actor.
-type standing struct {
-	asked time.Time     // when the call was sent
-	left  time.Duration // of the ban, from then on; 0: not banned
-}
 
 // BanStatus is how an actor stands.
 type Status struct {
@@ -91,7 +84,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	return &Guard{
 		Base:    e.Register("bans", name, banScript),
 		options: options,
-		known:   bounded.New[string, standing](banActors),
+		known:   core.NewRecall[string, time.Time](banActors, banMemory),
 	}
 }
 
@@ -191,10 +184,11 @@ func (g *Guard) Unban(ctx context.Context, a core.Attempt) error {
 	begun := time.Now()
 	a, err := a.Prepare()
 	if err == nil {
-		asked := g.Engine().Now()
-		err = g.Delete(ctx, g.banKeys(a)...)
-		if err == nil {
-			g.remember(a, standing{asked: asked})
+		asked := g.ask(a)
+		if err = g.Delete(ctx, g.banKeys(a)...); err == nil {
+			g.remember(asked, 0, true)
+		} else {
+			g.known.Drop(asked.Key) // it may have been done
 		}
 	}
 	return g.Observe(ctx, "unban", begun, core.Decision{Guard: g.Name(), Attempt: a}, err)
@@ -254,10 +248,13 @@ func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, 
 	if c.noStrikes {
 		keys = keys[:1]
 	}
-	o, asked := g.options, g.Engine().Now()
+	o, asked := g.options, g.ask(a)
 	value, err := g.Engine().RunWithin(ctx, c.limit, c.script, keys, c.word, o.Decay.Milliseconds(), o.Refusals, o.Period.Milliseconds(),
 		o.First.Milliseconds(), o.Longest.Milliseconds(), c.length.Milliseconds(), g.Engine().ScriptNow(time.Microsecond))
 	if err != nil {
+		if c.word == "ban" {
+			g.known.Drop(asked.Key) // it may have been done
+		}
 		return banReply{}, err
 	}
 	r := core.ReadReply(value, 4, 4)
@@ -266,34 +263,37 @@ func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, 
 	if r.Err != nil {
 		return banReply{}, r.Err
 	}
-	g.remember(a, standing{asked: asked, left: said.Left})
+	g.remember(asked, said.Left, said.banned || c.word == "ban")
 	return said, nil
 }
 
-// recall returns how long the actor's ban lasts on, where what Redis has said is fresh. When a ban is over, Redis is asked again.
+// recall returns how long the actor's ban lasts on, where what Redis has said is fresh. When a ban is over, Redis is
+// asked again.
 func (g *Guard) recall(a core.Attempt) (left time.Duration, known bool) {
-	actor := core.Encode(a.Actor)
-	s := g.known.Of(actor)
-	s.Lock()
-	defer s.Unlock()
-	said, known := s.Get(actor)
-	if !known {
-		return 0, false
+	now := g.Engine().Now()
+	ends, known := g.known.Find(core.Encode(a.Actor), now)
+	if !known || ends.IsZero() {
+		return 0, known
 	}
-	age := g.Engine().Now().Sub(said.asked)
-	left = max(said.left-age, 0)
-	return left, age < banMemory && (left > 0 || said.left == 0)
+	return ends.Sub(now), true
 }
 
-// remember keeps what Redis has said, unless it has said something since: an answer that was under way when the actor was banned
-// or let in again does not undo that.
-func (g *Guard) remember(a core.Attempt, says standing) {
-	actor := core.Encode(a.Actor) // bounded, as the map is
-	s := g.known.Of(actor)
-	s.Lock()
-	defer s.Unlock()
-	if said, known := s.Get(actor); !known || !said.asked.After(says.asked) {
-		s.Add(actor, says)
+// ask notes that Redis is asked about the actor, before it is.
+func (g *Guard) ask(a core.Attempt) core.Asked[string] {
+	return g.known.Ask(core.Encode(a.Actor), g.Engine().Now())
+}
+
+// remember keeps what Redis has said: how long the actor's ban lasts on from when that was asked. A call that has
+// banned the actor or let them in again voids the answers that are under way: they may say how the actor stood before.
+func (g *Guard) remember(asked core.Asked[string], left time.Duration, changed bool) {
+	ends, lasts := time.Time{}, banMemory
+	if left > 0 {
+		ends, lasts = asked.At.Add(left), left
+	}
+	if changed {
+		g.known.Set(asked, ends, lasts)
+	} else {
+		g.known.Hear(asked, ends, lasts)
 	}
 }
 

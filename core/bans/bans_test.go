@@ -1,7 +1,9 @@
 package bans
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 	"sync"
@@ -9,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -381,18 +384,35 @@ func TestUnbanIsSeenElsewhereWithinASecond(t *testing.T) {
 	})
 }
 
-// TestLateAnswersDoNotUndoABan: a look that was under way when the actor was banned says that he is not.
+// TestLateAnswersDoNotUndoABan: looks that were under way when the actor was banned say that he is not, also one that was
+// sent after the ban was and has overtaken it; and one says that he is banned who was let in again.
 func TestLateAnswersDoNotUndoABan(t *testing.T) {
 	clock := guardtest.NewClock()
 	g := New(core.New(guardtest.NoClient{}, guardtest.WithClock(clock)), "b", Options{})
 	a := core.Attempt{Actor: "a"}
-	asked := clock.Now()
-	clock.Advance(time.Millisecond)
-	g.remember(a, standing{asked: clock.Now(), left: time.Hour})
-	g.remember(a, standing{asked: asked})
-	if left, known := g.recall(a); !known || left != time.Hour {
-		t.Errorf("remembered: %v, %t", left, known)
+	wants := func(what string, left time.Duration, known bool) {
+		t.Helper()
+		if got, ok := g.recall(a); ok != known || got != left {
+			t.Errorf("%s: remembered: %v, %t; want %v, %t", what, got, ok, left, known)
+		}
 	}
+	early := g.ask(a)
+	clock.Advance(time.Millisecond)
+	ban := g.ask(a)
+	overtakes := g.ask(a)
+	g.remember(ban, time.Hour, true)
+	g.remember(early, 0, false)
+	g.remember(overtakes, 0, false)
+	wants("banned", time.Hour, true)
+	late := g.ask(a)
+	g.remember(g.ask(a), 0, true)
+	g.remember(late, time.Hour, false)
+	wants("let in again", 0, true)
+
+	ban, unban := g.ask(a), g.ask(a)
+	g.remember(unban, 0, true)
+	g.remember(ban, time.Hour, true)
+	wants("banned and let in at once", 0, false)
 }
 
 // TestTheEndOfABanIsAskedFor: what is remembered was on its way, so the ban ends a little later than memory has it.
@@ -400,7 +420,7 @@ func TestTheEndOfABanIsAskedFor(t *testing.T) {
 	clock := guardtest.NewClock()
 	g := New(core.New(guardtest.NoClient{}, guardtest.WithClock(clock)), "b", Options{})
 	a := core.Attempt{Actor: "a"}
-	g.remember(a, standing{asked: clock.Now(), left: banMemory / 2})
+	g.remember(g.ask(a), banMemory/2, false)
 	clock.Advance(banMemory/2 - 1)
 	if left, known := g.recall(a); !known || left != 1 {
 		t.Errorf("just before the end: %v, %t", left, known)
@@ -411,10 +431,37 @@ func TestTheEndOfABanIsAskedFor(t *testing.T) {
 	}
 }
 
+// lost is a client whose replies never come.
+type lost struct{}
+
+func (lost) Process(_ context.Context, cmd redis.Cmder) error {
+	cmd.SetErr(io.ErrUnexpectedEOF)
+	return cmd.Err()
+}
+
+// TestBansAfterALostReply: a ban and an Unban whose replies are lost may have been done, so the next check asks Redis.
+func TestBansAfterALostReply(t *testing.T) {
+	e := core.New(lost{}, core.WithDeadline(time.Second), core.WithObserver(guardtest.Ignore{}))
+	g := New(e, "b", Options{})
+	a := core.Attempt{Actor: "a"}
+	for what, call := range map[string]func() error{
+		"ban":   func() error { return g.Ban(t.Context(), a, time.Hour) },
+		"unban": func() error { return g.Unban(t.Context(), a) },
+	} {
+		g.remember(g.ask(a), time.Minute, false)
+		if err := call(); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+		if left, known := g.recall(a); known {
+			t.Errorf("%s: %v is remembered", what, left)
+		}
+	}
+}
+
 func TestBansRememberABoundedNumberOfActors(t *testing.T) {
 	g := New(core.New(guardtest.NoClient{}), "b", Options{})
 	for i := range 2 * banActors {
-		g.remember(core.Attempt{Actor: fmt.Sprint(i)}, standing{asked: time.Now()})
+		g.remember(g.ask(core.Attempt{Actor: fmt.Sprint(i)}), 0, false)
 	}
 	if n := g.known.Len(); n > banActors || n < banActors*9/10 {
 		t.Errorf("%d actors are known, want about %d and no more", n, banActors)

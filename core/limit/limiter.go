@@ -3,12 +3,13 @@ package limit
 import (
 	"context"
 	"fmt"
-	"github.com/gatehouse-go/gatehouse/core"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // algorithm is how a rate limit counts: the scripts, which take the same keys and arguments whatever the algorithm, and what
@@ -209,7 +210,7 @@ func (l *limiter) decide(ctx context.Context, begun time.Time, a core.Attempt, p
 		return d, nil
 	}
 
-	var call asking
+	var call core.Asked[string]
 	if !peek {
 		sent, key := l.Engine().Now(), core.TagOf(a)
 		if r, ok := l.refusals.find(key, limits.limits, a.Cost, sent); ok {

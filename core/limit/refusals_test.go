@@ -151,6 +151,23 @@ func TestRefusalsAreByTheirLimits(t *testing.T) {
 	})
 }
 
+// TestRefusalsUnderLimitsThatAreChangedInPlace: the function returns one slice and changes it, and an attempt under the
+// new limits was answered with the refusal under the old ones.
+func TestRefusalsUnderLimitsThatAreChangedInPlace(t *testing.T) {
+	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
+		limits := []Limit{PerHour(1)}
+		g := k.by(guardtest.NewEngine(b), "w", func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
+		a := core.Attempt{Actor: "a"}
+		guardtest.Check(t, g, a)
+		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonLimited)
+		guardtest.WantSource(t, guardtest.Check(t, g, a), core.SourceRemembered)
+		limits[0] = PerDay(5)
+		d := guardtest.Check(t, g, a)
+		guardtest.WantReason(t, d, core.ReasonOK)
+		guardtest.WantSource(t, d, core.SourceRedis)
+	})
+}
+
 // waysBack are all ways by which room is made.
 var waysBack = map[string]func(ctx context.Context, g rateLimit, taken core.Decision) error{
 	"refund": func(ctx context.Context, g rateLimit, taken core.Decision) error { return g.Refund(ctx, taken) },
@@ -454,8 +471,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 			d := core.Decision{Attempt: core.Attempt{Cost: rng.Int64N(9) + 1}, RetryAfter: time.Minute}
 			r.hear(r.ask(key, now), limits, d, now)
 		}
-		s := r.keys.Of(key)
-		if known, _ := s.Get(key); len(known) > refusalCosts || cap(known) > refusalCosts {
+		if known, _ := r.keys.Last(key); len(known) > refusalCosts || cap(known) > refusalCosts {
 			t.Fatalf("key %d: %d refusals", i, len(known))
 		}
 	}
@@ -485,10 +501,11 @@ func TestRefusalsTakeLateReplies(t *testing.T) {
 		}, false},
 	} {
 		r := newRefusals(time.Second)
-		for r.dropsOf("a") == r.dropsOf("b") { // one chance in a thousand
-			r = newRefusals(time.Second)
-		}
 		call := r.ask("a", sent)
+		for r.drop("b"); r.keys.Dropped(call); r.drop("b") { // two keys share a mark: one chance in a thousand
+			r = newRefusals(time.Second)
+			call = r.ask("a", sent)
+		}
 		if c.meanwhile != nil {
 			c.meanwhile(r)
 		}

@@ -322,7 +322,7 @@ func (g *Guard) voidOne(ctx context.Context, poll, run string, e Event, options 
 	}
 	v := encodedVoter(text("voter"))
 	if !options.DryRun {
-		defer g.duplicates.drop(v.in(poll))
+		defer g.duplicates.Drop(v.in(poll))
 	}
 	keys := append(g.recordKeys(poll, e.part), g.Key(partTag(poll, e.part), "void", run), g.auditKey(poll, e.part))
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteVoidScript, keys,

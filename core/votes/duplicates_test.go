@@ -18,67 +18,67 @@ import (
 
 func TestDuplicatesAreRememberedForAMoment(t *testing.T) {
 	now := time.Now()
-	m := newDuplicates[int](time.Hour) // a second at most
-	heard := m.ask("ann", now)
-	m.hear(heard, 7)
+	m := newDuplicates(time.Hour) // a second at most
+	hear := func(asked core.Asked[string], limit int64) { m.Hear(asked, votedBefore{limit: limit}, m.Longest()) }
+	hear(m.Ask("ann", now), 7)
 	for age, want := range map[time.Duration]bool{0: true, time.Second - 1: true, time.Second: false, -1: false} {
-		if value, found := m.find("ann", now.Add(age)); found != want || found && value != 7 {
-			t.Errorf("after %v: %d, %v", age, value, found)
+		if before, found := m.Find("ann", now.Add(age)); found != want || found && before.limit != 7 {
+			t.Errorf("after %v: %+v, %v", age, before, found)
 		}
 	}
-	if _, found := m.find("bob", now); found {
+	if _, found := m.Find("bob", now); found {
 		t.Error("somebody else")
 	}
 
-	underWay := m.ask("ann", now)
-	m.drop("ann")
-	if _, found := m.find("ann", now); found {
+	underWay := m.Ask("ann", now)
+	m.Drop("ann")
+	if _, found := m.Find("ann", now); found {
 		t.Error("was dropped")
 	}
-	m.hear(underWay, 8)
-	if _, found := m.find("ann", now); found {
+	hear(underWay, 8)
+	if _, found := m.Find("ann", now); found {
 		t.Error("what was under way when it was dropped is kept")
 	}
-	m.hear(m.ask("ann", now), 9)
-	if value, found := m.find("ann", now); !found || value != 9 {
-		t.Errorf("%d, %v", value, found)
+	hear(m.Ask("ann", now), 9)
+	if before, found := m.Find("ann", now); !found || before.limit != 9 {
+		t.Errorf("%+v, %v", before, found)
 	}
 
-	off := newDuplicates[int](0)
-	off.hear(off.ask("ann", now), 1)
-	off.drop("ann")
-	if _, found := off.find("ann", now); found || off.keys.Len() != 0 {
+	m = newDuplicates(0)
+	hear(m.Ask("ann", now), 1)
+	m.Drop("ann")
+	if _, found := m.Find("ann", now); found || m.Len() != 0 {
 		t.Error("a memory that is off remembers")
 	}
 }
 
 func TestDuplicatesAreBounded(t *testing.T) {
-	m := newDuplicates[int](time.Second)
+	m := newDuplicates(time.Second)
 	now := time.Now()
 	for i := range 3 * duplicateKeys {
-		m.hear(m.ask(strconv.Itoa(i), now), i)
-		m.drop("x" + strconv.Itoa(i))
+		m.Hear(m.Ask(strconv.Itoa(i), now), votedBefore{}, m.Longest())
+		m.Drop("x" + strconv.Itoa(i))
 	}
-	if n := m.keys.Len(); n > duplicateKeys {
+	if n := m.Len(); n > duplicateKeys || n < duplicateKeys/2 {
 		t.Errorf("%d are remembered, want %d at most", n, duplicateKeys)
 	}
 }
 
 func TestDuplicatesConcurrently(t *testing.T) {
-	m := newDuplicates[int](time.Second)
+	m := newDuplicates(time.Second)
 	var all sync.WaitGroup
 	for worker := range 8 {
 		all.Go(func() {
 			for i := range 2000 {
-				key, now := strconv.Itoa(i%20), time.Now()
-				call := m.ask(key, now)
-				if value, found := m.find(key, now); found && value != i%20 {
-					t.Errorf("%s: %d", key, value)
+				key, limit, now := strconv.Itoa(i%20), int64(i%20), time.Now()
+				asked := m.Ask(key, now)
+				if before, found := m.Find(key, now); found && before.limit != limit {
+					t.Errorf("%s: %+v", key, before)
 				}
 				if worker == 0 {
-					m.drop(key)
+					m.Drop(key)
 				}
-				m.hear(call, i%20)
+				m.Hear(asked, votedBefore{limit: limit}, m.Longest())
 			}
 		})
 	}
@@ -184,7 +184,7 @@ func TestVotesRememberLittle(t *testing.T) {
 	for range 2 {
 		guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: long})
 	}
-	if n := g.duplicates.keys.Len(); n != 0 {
+	if n := g.duplicates.Len(); n != 0 {
 		t.Errorf("%d are remembered", n)
 	}
 	off := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "w", Options{})

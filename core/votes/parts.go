@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/bounded"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/redis/go-redis/v9"
 )
@@ -77,57 +76,37 @@ func (g *Guard) auditKey(poll string, part int) string {
 	return g.Key(partTag(poll, part), "audit")
 }
 
-// divisions is what this process remembers of how many parts the polls have. The number is stored beside the first part, and
-// stays as long as the poll does.
+// divisions is what this process remembers of how many parts the polls have. The number is stored beside the first part,
+// and stays as long as the poll does. A number of 0 is no answer: the poll has another number than was expected.
 type divisions struct {
-	most  time.Duration // how long it is remembered
-	polls *bounded.Map[string, division]
-}
-
-// division is a number of parts, as it was stored at some time.
-type division struct {
-	parts int
-	asked time.Time
+	*core.Recall[string, int]
 }
 
 // dividedPolls is of how many polls a process remembers it.
 const dividedPolls = 1 << 12
 
-// newDivisions makes a memory for polls that are kept for so long. Where a number is forgotten too late, a poll could have
-// started anew with another, so it is never remembered for longer than polls are kept.
-func newDivisions(keep time.Duration) *divisions {
-	return &divisions{most: min(time.Minute, keep), polls: bounded.New[string, division](dividedPolls)}
+// newDivisions makes a memory for polls that are kept for so long. Where a number is forgotten too late, a poll could
+// have started anew with another, so it is never remembered for longer than polls are kept.
+func newDivisions(keep time.Duration) divisions {
+	return divisions{core.NewRecall[string, int](dividedPolls, min(time.Minute, keep))}
 }
 
-func (m *divisions) find(poll string, now time.Time) (parts int, found bool) {
-	s := m.polls.Of(poll)
-	s.Lock()
-	defer s.Unlock()
-	known, ok := s.Get(poll)
-	age := now.Sub(known.asked)
-	if !ok || known.parts == 0 || age < 0 || age >= m.most {
-		return 0, false
-	}
-	return known.parts, true
+func (m divisions) find(poll string, now time.Time) (parts int, found bool) {
+	parts, found = m.Find(poll, now)
+	return parts, found && parts != 0
 }
 
-func (m *divisions) hear(poll string, parts int, asked time.Time) {
-	s := m.polls.Of(poll)
-	s.Lock()
-	defer s.Unlock()
-	s.Add(strings.Clone(poll), division{parts, asked})
-}
+func (m divisions) hear(asked core.Asked[string], parts int) { m.Hear(asked, parts, m.Longest()) }
 
 // differ takes note that a poll has another number of parts than expected: it has to be asked for.
-func (m *divisions) differ(poll string) { m.hear(poll, 0, time.Time{}) }
+func (m divisions) differ(poll string) {
+	m.Update(poll, func(int, bool) (int, bool) { return 0, true })
+}
 
-// differs reports whether a poll has another number of parts than a guess would be.
-func (m *divisions) differs(poll string) bool {
-	s := m.polls.Of(poll)
-	s.Lock()
-	defer s.Unlock()
-	_, ok := s.Get(poll)
-	return ok
+// differs reports whether a poll may have another number of parts than a guess would be.
+func (m divisions) differs(poll string) bool {
+	_, known := m.Last(poll)
+	return known
 }
 
 // keep is how long the scripts keep a poll of so many parts after its last vote: for as long as anybody may remember their number,
@@ -135,7 +114,7 @@ func (m *divisions) differs(poll string) bool {
 func (g *Guard) keep(parts int) int64 {
 	keep := g.options.Keep
 	if parts > 1 {
-		keep += g.divisions.most
+		keep += g.divisions.Longest()
 	}
 	return keep.Milliseconds()
 }
@@ -143,13 +122,14 @@ func (g *Guard) keep(parts int) int64 {
 // parts returns into how many parts a poll is divided. Who would have one part need not ask: the first part knows better, and
 // every vote tells which number it believes in. It is 0 where nobody has decided it, and nobody can: the poll is not open.
 func (g *Guard) parts(ctx context.Context, poll string, p *Poll) (int, error) {
-	asked := g.Engine().Now()
-	if parts, found := g.divisions.find(poll, asked); found {
+	now := g.Engine().Now()
+	if parts, found := g.divisions.find(poll, now); found {
 		return parts, nil
 	}
 	if g.options.Spread == 1 && !g.divisions.differs(poll) {
 		return 1, nil
 	}
+	asked := g.divisions.Ask(poll, now)
 	keys := g.recordKeys(poll, 0)
 	if g.options.Audit {
 		keys = append(keys, g.auditKey(poll, 0))
@@ -167,16 +147,17 @@ func (g *Guard) parts(ctx context.Context, poll string, p *Poll) (int, error) {
 	if !stored {
 		return 0, nil
 	}
-	g.divisions.hear(poll, int(parts), asked)
+	g.divisions.hear(asked, int(parts))
 	return int(parts), nil
 }
 
 // storedParts returns into how many parts a poll is divided, and 1 for one that nobody has voted in. It writes nothing.
 func (g *Guard) storedParts(ctx context.Context, poll string) (int, error) {
-	asked := g.Engine().Now()
-	if parts, found := g.divisions.find(poll, asked); found {
+	now := g.Engine().Now()
+	if parts, found := g.divisions.find(poll, now); found {
 		return parts, nil
 	}
+	asked := g.divisions.Ask(poll, now)
 	stored, err := core.Query(ctx, g.Engine(), redis.NewStringCmd(ctx, "hget", g.recordKeys(poll, 0)[2], ":parts"))
 	if errors.Is(err, redis.Nil) {
 		return 1, nil
@@ -189,7 +170,7 @@ func (g *Guard) storedParts(ctx context.Context, poll string) (int, error) {
 		return 0, err
 	}
 	if parts > 1 {
-		g.divisions.hear(poll, int(parts), asked)
+		g.divisions.hear(asked, int(parts))
 	}
 	return int(parts), nil
 }

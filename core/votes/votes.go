@@ -86,8 +86,8 @@ type Guard struct {
 	core.Base
 	options    Options
 	clock      func() time.Time // this process's: a first guess at the day; the server's decides
-	divisions  *divisions
-	duplicates *duplicates[votedBefore]
+	divisions  divisions
+	duplicates *core.Recall[string, votedBefore]
 }
 
 const (
@@ -122,7 +122,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		options:    options,
 		clock:      e.Now,
 		divisions:  newDivisions(options.Keep),
-		duplicates: newDuplicates[votedBefore](e.RefusalMemory()),
+		duplicates: newDuplicates(e.RefusalMemory()),
 	}
 }
 
@@ -196,22 +196,23 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	}
 
 	v := newVoter(a.Actor)
-	call := g.duplicates.ask(v.in(a.Resource), g.Engine().Now())
+	key, now := v.in(a.Resource), g.Engine().Now()
 	if unasked {
-		if before, found := g.duplicates.find(call.key, call.sent); found && before.answers(&poll, a, call.sent) {
+		if before, found := g.duplicates.Find(key, now); found && before.answers(&poll, a, now) {
 			before.fill(&d)
 			return d, nil
 		}
 	}
+	asked := g.duplicates.Ask(key, now)
 	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // for all times that the server may be asked
 	defer cancel()
 	if err := g.cast(ctx, &d, v, &poll); err != nil {
 		return d, err
 	}
 	if d.Allowed {
-		g.duplicates.drop(call.key)
+		g.duplicates.Drop(key)
 	} else if before, worth := remember(&poll, d); worth {
-		g.duplicates.hear(call, before)
+		g.duplicates.Hear(asked, before, g.duplicates.Longest())
 	}
 	return d, nil
 }
@@ -353,7 +354,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 // has not come yet, it shall not count when it comes within the time given.
 func (g *Guard) undo(ctx context.Context, a core.Attempt, parts int, void time.Duration) error {
 	v := newVoter(a.Actor)
-	defer g.duplicates.drop(v.in(a.Resource))
+	defer g.duplicates.Drop(v.in(a.Resource))
 	return g.Call(ctx, "settle", a, func() (err error) {
 		args := append([]any{v.record(), a.Call(), void.Milliseconds()}, g.audited(a)...)
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteUndoScript, g.partKeys(a.Resource, v.part(parts), a.ID), args...)
@@ -391,7 +392,7 @@ func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, err
 		return d, fmt.Errorf("%w: votes of this poll can not be retracted: its Poll.Retract is not set", core.ErrInvalid)
 	}
 	v := newVoter(a.Actor)
-	defer g.duplicates.drop(v.in(a.Resource))
+	defer g.duplicates.Drop(v.in(a.Resource))
 	for range 3 {
 		parts, err := g.parts(ctx, a.Resource, &poll)
 		if err != nil {
