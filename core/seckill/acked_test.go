@@ -13,7 +13,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// pair is a primary with a replica, and an Acked guard of two processes: one that has all the time to wait, one that has not.
+// pair is a primary with a replica, and an Acked guard of two processes: one that has all the time to wait,
+// one that has not.
 type pair struct {
 	primary, replica *redistest.Server
 	patient, hasty   *Guard
@@ -31,8 +32,8 @@ func newPair(t *testing.T) pair {
 	return p
 }
 
-// TestAckedReplayWaitsForTheFirstWrite: who asks again after an unconfirmed answer writes nothing new, and must not hear a yes that no
-// replica knows of.
+// TestAckedReplayWaitsForTheFirstWrite: who asks again after an unconfirmed answer writes nothing new, and
+// must not hear a yes that no replica knows of.
 func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 5})
@@ -66,14 +67,15 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 	wantStatus(t, p.patient, "tv", 4, 0, 1)
 }
 
-// TestAckedLoanThatNoReplicaHasIsNotAccepted: the units of such a loan come back to the bucket that has lent them when its primary is
-// lost. Had somebody who found the loan brought them to the other bucket meanwhile, they would be sold twice.
+// TestAckedLoanThatNoReplicaHasIsNotAccepted: the units of such a loan come back to the bucket that has lent
+// them when its primary is lost. Had somebody who found the loan brought them to the other bucket meanwhile,
+// they would be sold twice.
 func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 4, PerBuyer: 5, Buckets: 2})
-	at := placeOf(t, p.patient, "tv", 2)
+	at := spreadOf(t, p.patient, "tv", 2)
 	p.replica.Pause()
-	if _, err := p.hasty.lend(t.Context(), at, 0, 1, 1); !errors.Is(err, core.ErrUnconfirmed) {
+	if _, err := by(p.hasty, at).lend(t.Context(), 0, 1, 1); !errors.Is(err, core.ErrUnconfirmed) {
 		t.Fatalf("lend: %v", err)
 	}
 	for name, find := range map[string]func() error{
@@ -87,7 +89,7 @@ func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
 		if err := find(); !errors.Is(err, core.ErrUnconfirmed) {
 			t.Errorf("%s: %v", name, err)
 		}
-		state, _, err := p.patient.lookAll(t.Context(), at)
+		state, _, err := by(p.patient, at).lookAll(t.Context())
 		if err != nil || state[1].accepted[0] != 0 || state[1].Stock != 2 {
 			t.Errorf("%s: bucket 1 has accepted it: %+v, %v", name, state[1], err)
 		}
@@ -103,8 +105,8 @@ func TestAckedSeckillAgainstModel(t *testing.T) {
 	seckillAgainstModel(t, redistest.Cluster(t), Options{Durability: core.Acked, AckWithin: 9 * time.Second})
 }
 
-// TestAckedBucketsRace: a sale of several buckets, each with a replica of its own, in which stock has to move to the last buyers. All that
-// was promised is on a replica, loans too.
+// TestAckedBucketsRace: a sale of several buckets, each with a replica of its own, in which stock has to move
+// to the last buyers. All that was promised is on a replica, loans too.
 func TestAckedBucketsRace(t *testing.T) {
 	const buyers, stock, buckets, processes = 300, 40, 4, 2
 	b := redistest.Cluster(t)
@@ -114,7 +116,7 @@ func TestAckedBucketsRace(t *testing.T) {
 		guards[i] = New(e, "s", Options{Durability: core.Acked, AckWithin: 59 * time.Second})
 	}
 	openSale(t, guards[0], "tv", Sale{Stock: stock, Buckets: buckets})
-	at := placeOf(t, guards[0], "tv", buckets)
+	at := spreadOf(t, guards[0], "tv", buckets)
 
 	var sold atomic.Int64
 	var all sync.WaitGroup
@@ -161,33 +163,35 @@ func TestAckedBucketsRace(t *testing.T) {
 	}
 }
 
-// TestAckedLoansWaitForReplicas: what is lent or accepted without a replica that knows of it is nobody's to count on.
+// TestAckedLoansWaitForReplicas: what is lent or accepted without a replica that knows of it is nobody's to
+// count on.
 func TestAckedLoansWaitForReplicas(t *testing.T) {
 	b := redistest.Single(t) // has no replica
 	fast := New(guardtest.NewEngine(b), "s", Options{})
 	g := New(guardtest.NewEngine(b), "s", Options{Durability: core.Acked, AckWithin: 20 * time.Millisecond})
 	openSale(t, fast, "tv", Sale{Stock: 8, Buckets: 4})
-	at := placeOf(t, fast, "tv", 4)
-	if l, err := g.lend(t.Context(), at, 1, 0, 1); !errors.Is(err, core.ErrUnconfirmed) {
+	at := spreadOf(t, fast, "tv", 4)
+	if l, err := by(g, at).lend(t.Context(), 1, 0, 1); !errors.Is(err, core.ErrUnconfirmed) {
 		t.Errorf("lend: %+v, %v", l, err)
 	}
-	l, err := fast.lend(t.Context(), at, 1, 0, 1) // is on its way already
+	l, err := by(fast, at).lend(t.Context(), 1, 0, 1) // is on its way already
 	if err != nil || l.number != 1 || l.units != 1 {
 		t.Fatalf("%+v, %v: want the first loan", l, err)
 	}
-	if err := g.accept(t.Context(), at, l); !errors.Is(err, core.ErrUnconfirmed) {
+	if err := by(g, at).accept(t.Context(), l); !errors.Is(err, core.ErrUnconfirmed) {
 		t.Errorf("accept: %v", err)
 	}
-	if err := g.accept(t.Context(), at, l); !errors.Is(err, core.ErrUnconfirmed) { // accepted before, and still on no replica
+	if err := by(g, at).accept(t.Context(), l); !errors.Is(err, core.ErrUnconfirmed) { // accepted before, and still on no replica
 		t.Errorf("accept again: %v", err)
 	}
-	if err := fast.complete(t.Context(), at, []loan{l}); err != nil {
+	if err := by(fast, at).complete(t.Context(), []loan{l}); err != nil {
 		t.Fatal(err)
 	}
 	wantStatus(t, fast, "tv", 8, 0, 0)
 }
 
-// TestAckedWithoutReplicas: nobody is there who could confirm anything, so nobody wins, and who is refused does not wait.
+// TestAckedWithoutReplicas: nobody is there who could confirm anything, so nobody wins, and who is refused
+// does not wait.
 func TestAckedWithoutReplicas(t *testing.T) {
 	for _, b := range []redistest.Backend{redistest.Mini(t), redistest.Single(t)} {
 		t.Run(b.Name, func(t *testing.T) {
@@ -208,7 +212,8 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			guardtest.WantReason(t, guardtest.Check(t, fast, d.Attempt), core.ReasonOK) // and whoever asks again all the same gets one
 			wantStatus(t, fast, "tv", 1, 1, 0)
 
-			// One from outside: the hold stays for who asks again, and the call that was told nothing has no share in it.
+			// One from outside: the hold stays for who asks again, and the call that was told nothing has no
+			// share in it.
 			bob := core.Attempt{Actor: "bob", Resource: "tv", ID: "op"}
 			guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonUnconfirmed)
 			guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonUnconfirmed)
@@ -255,7 +260,8 @@ func TestAckedWithoutReplicas(t *testing.T) {
 	}
 }
 
-// TestAckedSetUp: a client that can not keep a connection is a mistake of set-up, and so are options that contradict themselves.
+// TestAckedSetUp: a client that cannot keep a connection is a mistake of set-up, and so are options that
+// contradict themselves.
 func TestAckedSetUp(t *testing.T) {
 	single := redistest.Single(t)
 	ap, err := single.NewClient(t).AutoPipeline()
@@ -265,12 +271,12 @@ func TestAckedSetUp(t *testing.T) {
 	t.Cleanup(func() { _ = ap.Close() })
 	engine := func() *core.Engine { return core.New(single.Client) }
 	for text, mistake := range map[string]func(){
-		"which *redis.AutoPipeliner can not":  func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
-		"which guardtest.NoClient can not do": func() { New(core.New(guardtest.NoClient{}), "s", Options{Durability: core.Acked}) },
-		"set Durability to core.Acked":        func() { New(engine(), "s", Options{Replicas: 1}) },
-		"or leave Replicas and AckWithin":     func() { New(engine(), "s", Options{AckWithin: time.Second}) },
-		"a Durability of 2":                   func() { New(engine(), "s", Options{Durability: 2}) },
-		"wait for -1 replicas":                func() { New(engine(), "s", Options{Durability: core.Acked, Replicas: -1}) },
+		"which *redis.AutoPipeliner cannot":  func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
+		"which guardtest.NoClient cannot do": func() { New(core.New(guardtest.NoClient{}), "s", Options{Durability: core.Acked}) },
+		"set Durability to core.Acked":       func() { New(engine(), "s", Options{Replicas: 1}) },
+		"or leave Replicas and AckWithin":    func() { New(engine(), "s", Options{AckWithin: time.Second}) },
+		"a Durability of 2":                  func() { New(engine(), "s", Options{Durability: 2}) },
+		"wait for -1 replicas":               func() { New(engine(), "s", Options{Durability: core.Acked, Replicas: -1}) },
 		"less than the engine's deadline of 100ms": func() {
 			New(engine(), "s", Options{Durability: core.Acked, AckWithin: 100 * time.Millisecond})
 		},

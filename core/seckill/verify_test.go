@@ -15,8 +15,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestReconcileSeesWhoMeddles changes each part behind the others' back.
-func TestReconcileSeesWhoMeddles(t *testing.T) {
+// TestVerifySeesWhoMeddles changes each part behind the others' back.
+func TestVerifySeesWhoMeddles(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
@@ -72,7 +72,7 @@ func TestReconcileSeesWhoMeddles(t *testing.T) {
 	})
 }
 
-func TestReconcileRecordsThatAreNone(t *testing.T) {
+func TestVerifyRecordsThatAreNone(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		for i, meddle := range []func(keys []string){
@@ -99,12 +99,12 @@ func TestReconcileRecordsThatAreNone(t *testing.T) {
 	})
 }
 
-// TestReconcileCountsInPieces has more of everything than one call returns.
-func TestReconcileCountsInPieces(t *testing.T) {
+// TestVerifyCountsInPieces has more of everything than one call returns.
+func TestVerifyCountsInPieces(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 5000})
-		for i := range 2*reconcileChunk + 500 {
+		for i := range 2*verifyChunk + 500 {
 			d := guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("buyer", i), Resource: "tv"})
 			if i%2 == 0 {
 				guardtest.Settle(t, g, d, i%4 == 0)
@@ -125,8 +125,8 @@ func (b busy) Process(ctx context.Context, cmd redis.Cmder) error {
 	return b.Client.Process(ctx, cmd)
 }
 
-// TestReconcileOfASaleThatMoves: the changes leave the status as it is, and are seen nevertheless.
-func TestReconcileOfASaleThatMoves(t *testing.T) {
+// TestVerifyOfASaleThatMoves: the changes leave the status as it is, and are seen nevertheless.
+func TestVerifyOfASaleThatMoves(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		other := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, other, "tv", Sale{Stock: 5})
@@ -145,8 +145,8 @@ func TestReconcileOfASaleThatMoves(t *testing.T) {
 		if err != nil || !r.Moving || r.Consistent() || !strings.Contains(r.String(), "moving") {
 			t.Errorf("%v\n%v\nwant a sale that moves", err, r)
 		}
-		if tries := (1000 - changes) / 2; tries != reconcileTries {
-			t.Errorf("counted %d times, want %d", tries, reconcileTries)
+		if tries := (1000 - changes) / 2; tries != verifyTries {
+			t.Errorf("counted %d times, want %d", tries, verifyTries)
 		}
 		changes = 3 // the second try moves too, the third does not
 		wantConsistent(t, g, "tv")

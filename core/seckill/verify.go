@@ -10,31 +10,33 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Reconciliation is what the parts of one sale say, each counted by itself. They say the same unless somebody has
-// meddled with the keys, or data was lost.
+// Verification is what the parts of one sale say, each counted by itself. They say the same unless somebody
+// has meddled with the keys, or data was lost.
 type Verification struct {
 	// Item is the item on sale.
 	Item string `json:"item"`
 	// Counters is what the sale counts while it sells: what Status returns.
 	Counters Status `json:"counters"`
-	// Reservations is what the reservations add up to: Held and Sold. Its Stock is that of Counters, which no reservation
-	// knows, and its Left is what they leave of it.
+	// Reservations is what the reservations add up to: Held and Sold. Its Stock is that of Counters, which no
+	// reservation knows, and its Left is what they leave of it.
 	Reservations Status `json:"reservations"`
-	// Outbox is what the events add up to. Zero with SeckillOptions.NoOutbox.
+	// Outbox is what the events add up to. Zero with [Options].NoOutbox.
 	Outbox Status `json:"outbox"`
 	// NoOutbox reports that there is no outbox to compare with.
 	NoOutbox bool `json:"no_outbox,omitempty"`
 	// Buyers is how many units the buyers have, held and sold, by what limits each buyer.
 	Buyers int64 `json:"buyers"`
-	// WrongTimers is how many held reservations lack the timer that ends them, and how many timers belong to no held
-	// reservation. A timer that is set to another time is both.
+	// WrongTimers is how many held reservations lack the timer that ends them, and how many timers belong to
+	// no held reservation. A timer that is set to another time is both.
 	WrongTimers int64 `json:"wrong_timers"`
-	// Moving reports that the sale has changed each time while it was counted, so that the parts are of different moments.
+	// Moving reports that the sale has changed each time while it was counted, so that the parts are of
+	// different moments.
 	Moving bool `json:"moving,omitempty"`
-	// Buckets is what each bucket says by itself, of a sale of several. Its Counters.Stock is what the bucket has at the moment.
+	// Buckets is what each bucket says by itself, of a sale of several. Its Counters.Stock is what the bucket
+	// has at the moment.
 	Buckets []Verification `json:"buckets,omitempty"`
-	// InTransit is how many units are on their way between buckets. They are in no bucket's stock, and in the Counters of the sale
-	// as left.
+	// InTransit is how many units are on their way between buckets. They are in no bucket's stock, and in the
+	// Counters of the sale as left.
 	InTransit int64 `json:"in_transit,omitempty"`
 
 	loans int64 // that the outbox tells of: borrowed less lent
@@ -79,7 +81,8 @@ func (r Verification) String() string {
 		verdict = "NOT consistent"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "sale %q: %s\n%-12s %12s %12s %12s %12s\n", r.Item, verdict, "", "stock", "left", "held", "sold")
+	fmt.Fprintf(&b, "sale %q: %s\n", r.Item, verdict)
+	fmt.Fprintf(&b, "%-12s %12s %12s %12s %12s\n", "", "stock", "left", "held", "sold")
 	line := func(part string, s Status) {
 		fmt.Fprintf(&b, "%-12s %12d %12d %12d %12d\n", part, s.Stock, s.Left, s.Held, s.Sold)
 	}
@@ -102,96 +105,39 @@ func (r Verification) String() string {
 }
 
 const (
-	// reconcileTries is how often Reconcile counts a sale that moves.
-	reconcileTries = 3
-	// reconcileChunk is about how many records Reconcile asks for at once, so that no call keeps Redis busy for long.
-	reconcileChunk = 1000
+	// verifyTries is how often Verify counts a sale that moves.
+	verifyTries = 3
+	// verifyChunk is about how many records Verify asks for at once, so that no call keeps Redis busy for
+	// long.
+	verifyChunk = 1000
 )
 
-// Reconcile counts a sale anew from its records, and returns what each part says. It changes nothing, and reads in chunks, so
-// a large sale takes a while: bound it with ctx.
+// Verify counts a sale anew from its records, and returns what each part says. It changes nothing, and reads
+// in chunks, so a large sale takes a while: bound it with ctx.
 //
-// The count is of one moment when nothing changed meanwhile, which is known by the outbox: every change appends to it. (With
-// NoOutbox it is known by the counters alone, and changes that cancel each other out go unseen.) A sale that
-// moves is counted three times at most, and then reported as Moving. ErrNoSale: there is no such sale.
+// The count is of one moment when nothing changed meanwhile, which is known by the outbox: every change
+// appends to it. (With NoOutbox it is known by the counters alone, and changes that cancel each other out go
+// unseen.) A sale that moves is counted three times at most, and then reported as Moving. ErrNoSale: there is
+// no such sale.
 func (g *Guard) Verify(ctx context.Context, item string) (Verification, error) {
-	return core.Look(ctx, &g.Base, "reconcile", core.Attempt{}, func() (Verification, error) { return g.reconcile(ctx, item) })
-}
-
-func (g *Guard) reconcile(ctx context.Context, item string) (r Verification, err error) {
-	found := false
-	err = g.locate(ctx, item, func(at place) (missing bool, err error) {
-		for range reconcileTries {
-			if at.buckets > 1 {
-				r, found, err = g.countBuckets(ctx, at)
-			} else {
-				r, found, err = g.count(ctx, at, 0)
+	return core.Look(ctx, &g.Base, "reconcile", core.Attempt{}, func() (v Verification, err error) {
+		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
+			for range verifyTries {
+				if v, found, err = at.count(ctx); err != nil || !found || !v.Moving {
+					break
+				}
 			}
-			if err != nil || !found || !r.Moving {
-				break
-			}
-		}
-		return !found, err
+			return found, err
+		})
+		return v, err
 	})
-	if err == nil && !found {
-		err = ErrNoSale
-	}
-	return r, err
 }
 
-// countBuckets counts all buckets once.
-func (g *Guard) countBuckets(ctx context.Context, at place) (whole Verification, found bool, err error) {
-	whole.Item, whole.NoOutbox = at.item, g.options.NoOutbox
-	before, found, err := g.lookAll(ctx, at)
-	if err != nil || !found {
-		return whole, found, err
-	}
-	for bucket := range at.buckets {
-		part, found, err := g.count(ctx, at, bucket)
-		if err != nil || !found {
-			return whole, found, err
-		}
-		whole.Buckets = append(whole.Buckets, part)
-		whole.Reservations = whole.Reservations.plus(part.Reservations)
-		whole.Outbox = whole.Outbox.plus(part.Outbox)
-		whole.Outbox.Stock -= part.loans
-		whole.Buyers += part.Buyers
-		whole.WrongTimers += part.WrongTimers
-		whole.Moving = whole.Moving || part.Moving
-	}
-	after, found, err := g.lookAll(ctx, at)
-	whole.Moving = whole.Moving || !before.same(after)
-	whole.InTransit, whole.Counters = before.inTransit(), before.sum()
-	whole.Reservations.Stock = whole.Counters.Stock
-	for _, s := range []*Status{&whole.Reservations, &whole.Outbox} {
-		s.Left = s.Stock - s.Held - s.Sold
-	}
-	return whole, found, err
-}
-
-// count counts one bucket once.
-func (g *Guard) count(ctx context.Context, at place, bucket int) (Verification, bool, error) {
-	c := saleCount{ctx: ctx, g: g, at: at, bucket: bucket}
-	c.Item, c.NoOutbox = at.item, g.options.NoOutbox
-	before, found := c.mark()
-	if !found {
-		return c.Verification, false, c.err
-	}
-	c.reservations()
-	c.buyers()
-	c.outbox()
-	after, found := c.mark()
-	c.Moving = c.Moving || before != after
-	return c.Verification, found, c.err
-}
-
-// saleCount counts one sale. After an error nothing more is counted.
+// saleCount counts one bucket. After an error nothing more is counted.
 type saleCount struct {
 	Verification
 	ctx    context.Context // of the one call
-	g      *Guard
-	at     place
-	bucket int
+	bucket *bucket
 	err    error
 }
 
@@ -204,12 +150,13 @@ type saleMark struct {
 func (c *saleCount) mark() (m saleMark, found bool) {
 	var state bucketState
 	if c.err == nil {
-		state, found, c.err = c.g.look(c.ctx, c.at, c.bucket)
+		state, found, c.err = c.bucket.look(c.ctx)
 	}
 	m.status = state.Status
 	c.Counters = m.status
 	if !c.NoOutbox {
-		for _, message := range try(c, redis.NewXMessageSliceCmd(c.ctx, "xrevrange", c.key("outbox"), "+", "-", "count", 1)) {
+		newest := redis.NewXMessageSliceCmd(c.ctx, "xrevrange", c.key("outbox"), "+", "-", "count", 1)
+		for _, message := range try(c, newest) {
 			m.last = message.ID
 		}
 	}
@@ -264,12 +211,13 @@ func (c *saleCount) buyers() {
 	})
 }
 
-// scan calls f with a hash, some fields and values at a time. HSCAN returns each at least once, so what it returned is all there is, and
-// nothing twice, when it has as many as the hash; otherwise the hash moves.
+// scan calls f with a hash, some fields and values at a time. HSCAN returns each at least once, so what it
+// returned is all there is, and nothing twice, when it has as many as the hash; otherwise the hash moves.
 func (c *saleCount) scan(key string, f func(pairs []string)) {
 	cursor, seen := "0", int64(0)
 	for c.err == nil {
-		reply := core.ReadReply(try(c, redis.NewCmd(c.ctx, "hscan", c.key(key), cursor, "count", reconcileChunk)), 2, 2)
+		page := redis.NewCmd(c.ctx, "hscan", c.key(key), cursor, "count", verifyChunk)
+		reply := core.ReadReply(try(c, page), 2, 2)
 		cursor = reply.Text()
 		values := core.ReadValue[[]any](reply)
 		if c.err == nil {
@@ -299,7 +247,7 @@ func (c *saleCount) outbox() {
 	after := ""
 	for c.err == nil {
 		var events []Event
-		events, c.err = c.g.eventsAt(c.ctx, c.at, c.bucket, after, reconcileChunk)
+		events, c.err = c.bucket.read(c.ctx, after, verifyChunk)
 		for _, e := range events {
 			switch e.Kind {
 			case EventOpened, EventRestocked:
@@ -323,14 +271,14 @@ func (c *saleCount) outbox() {
 			}
 			after = e.Position
 		}
-		if len(events) < reconcileChunk {
+		if len(events) < verifyChunk {
 			break
 		}
 	}
 	o.Left = o.Stock - o.Held - o.Sold
 }
 
-func (c *saleCount) key(field string) string { return c.g.keyAt(c.at, c.bucket, field) }
+func (c *saleCount) key(field string) string { return c.bucket.key(field) }
 
 func (c *saleCount) number(what, name, text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -342,7 +290,7 @@ func (c *saleCount) number(what, name, text string) int64 {
 
 func (c *saleCount) fail(what, name, text string) {
 	if c.err == nil {
-		c.err = fmt.Errorf("%s %.100q of %.100q: unexpected %.100q", what, name, c.at.item, text)
+		c.err = fmt.Errorf("%s %.100q of %.100q: unexpected %.100q", what, name, c.bucket.item, text)
 	}
 }
 
@@ -352,7 +300,7 @@ func try[T any](c *saleCount, cmd interface {
 	Result() (T, error)
 }) (value T) {
 	if c.err == nil {
-		value, c.err = core.Query(c.ctx, c.g.Engine(), cmd)
+		value, c.err = core.Query(c.ctx, c.bucket.g.Engine(), cmd)
 	}
 	return value
 }
