@@ -1,13 +1,14 @@
 package nethttpmw
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -46,7 +47,7 @@ type Rule struct {
 	// One Bans may serve several rules, whose Who should be the same: then their refusals count together, and a ban holds on all of
 	// their routes. When Redis can not be asked about bans, the rule goes on without; the engine's observer hears of it. Nil:
 	// nobody is banned.
-	Bans *bans.Guard
+	Bans Bans
 
 	// Rollout says for whom the rule is on, while it is brought in or tried in the shadow. Nil: it is enforced for all.
 	Rollout *Rollout
@@ -78,6 +79,17 @@ type Rule struct {
 	Answer func(w http.ResponseWriter, r *http.Request, refusal *Refusal)
 }
 
+// Bans shuts out actors: *bans.Guard does. Implementations must be safe for concurrent use. Those that describe themselves (see
+// core.Describer) say how those whom they shut out are answered.
+type Bans interface {
+	// Name is the name of the guard that keeps the bans.
+	Name() string
+	// Check refuses an actor who is banned. An error is for the implementation to tell of: the rule goes on without.
+	Check(ctx context.Context, a core.Attempt) (core.Decision, error)
+	// Strike notes that the actor was refused, and reports whether a ban begins by it.
+	Strike(ctx context.Context, a core.Attempt) (banned bool, err error)
+}
+
 // NoKey is what a rule does when it finds nobody to count: Who, or an ID that the guard requires, is keyfuncs.ErrMissing. A malformed key is always refused.
 type NoKey int
 
@@ -98,29 +110,70 @@ var errNobody = errors.New("nobody to count")
 
 // check finds rules that can not work, which are the developer's mistakes.
 func (r *Rule) check() error {
+	if r.Guard == nil {
+		return errors.New("has no Guard: make one, such as limit.NewSlidingWindow(...)")
+	}
+	traits := r.Guard.Traits()
 	switch {
-	case r.Guard == nil:
-		return errors.New("has no Guard: make one with core.New(...), such as gate.SlidingWindow(...)")
 	case r.Who == nil:
 		return errors.New("has no Who: say who is counted, such as keyfuncs.IP() or keyfuncs.User(...)")
-	case r.What == nil && r.Guard.Traits().NeedsResource:
+	case r.What == nil && traits.NeedsResource:
 		return errors.New("has no What: say which poll or item it is about, such as keyfuncs.Param(...)")
-	case r.ID == nil && r.Guard.Traits().NeedsID:
+	case r.ID == nil && traits.NeedsID:
 		return errors.New("has no ID: say what a repetition is known by, such as keyfuncs.IdempotencyKey()")
-	case r.Which == nil && r.Guard.Traits().NeedsItem:
+	case r.Which == nil && traits.NeedsItem:
 		return errors.New("has no Which: say which of the different things it is, such as keyfuncs.Param(...)")
 	}
 	if r.Headers.Hide && r.Headers.Legacy {
 		return errors.New("has Headers that Hide its figures and show them to Legacy clients: leave one of them out")
 	}
-	if _, ok := r.Guard.(core.LocalGuard); r.outage() == core.FailLocal && !ok {
-		return errors.New("has OnOutage: OutageLocal, and a guard that can not decide inside one process: use OutageClosed")
+	outage := cmp.Or(r.OnOutage, traits.Outage)
+	if _, ok := r.Guard.(core.LocalGuard); outage == core.FailLocal && !ok {
+		return errors.New("has OnOutage: core.FailLocal, and a guard that can not decide inside one process: use core.FailClosed")
 	}
 	return nil
 }
 
+// mounted is a rule in a pipeline, with what its guard has said of itself when the pipeline was made.
+type mounted struct {
+	Rule
+	name    string
+	traits  core.Traits
+	answers answerTable
+	bans    answerTable // of those whom Bans shuts out
+	local   core.LocalGuard
+}
+
+// mount checks a rule, and asks its guard once what the pipeline has to know of it.
+func mount(rule Rule) (*mounted, error) {
+	if err := rule.check(); err != nil {
+		return nil, err
+	}
+	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(), answers: answersOf(rule.Guard)}
+	m.local, _ = rule.Guard.(core.LocalGuard)
+	if rule.Bans != nil {
+		m.bans = answersOf(rule.Bans)
+	}
+	return m, nil
+}
+
+// refuse makes a refusal by the rule's guard, or by the pipeline in its place.
+func (r *mounted) refuse(reason core.Reason, d core.Decision) *Refusal {
+	return refuse(r.answers, reason, d)
+}
+
+// logger is where the pipeline tells of what concerns the rule: its engine's logger.
+func (r *mounted) logger() *slog.Logger {
+	if own, ok := r.Guard.(interface{ Logger() *slog.Logger }); ok {
+		if logger := own.Logger(); logger != nil {
+			return logger
+		}
+	}
+	return slog.Default()
+}
+
 // listed looks the request up in the rule's lists. Deny wins.
-func (r *Rule) listed(req *keyfuncs.Request) (denied, allowed bool, err error) {
+func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error) {
 	if r.Deny != nil {
 		if denied, err = r.Deny.Contains(req); err != nil {
 			return false, false, fmt.Errorf("deny: %w", err)
@@ -136,7 +189,7 @@ func (r *Rule) listed(req *keyfuncs.Request) (denied, allowed bool, err error) {
 
 // banned returns the decision by which the attempt's actor is shut out, if he is. An error has been observed, and then the guard
 // decides alone: see Bans.Traits.
-func (r *Rule) banned(ctx context.Context, a core.Attempt) (d core.Decision, banned bool) {
+func (r *mounted) banned(ctx context.Context, a core.Attempt) (d core.Decision, banned bool) {
 	if r.Bans == nil {
 		return d, false
 	}
@@ -145,17 +198,17 @@ func (r *Rule) banned(ctx context.Context, a core.Attempt) (d core.Decision, ban
 }
 
 // strike counts a refusal by the guard against the attempt's actor. An error has been observed, and the refusal stands.
-func (r *Rule) strike(ctx context.Context, a core.Attempt, reason core.Reason) {
-	if reason == core.ReasonDone || reason == core.ReasonInProgress {
-		return // who repeats a request as he should, and asks again as he was told to
+func (r *mounted) strike(ctx context.Context, a core.Attempt, reason core.Reason) {
+	if r.Bans == nil {
+		return
 	}
-	if r.Bans != nil && Status(reason) < http.StatusInternalServerError {
+	if answer := r.answers.to(reason); !answer.Expected && answer.Status < http.StatusInternalServerError {
 		_, _ = r.Bans.Strike(ctx, a) // observed
 	}
 }
 
 // attempt makes the attempt that a request is.
-func (r *Rule) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
+func (r *mounted) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 	if a.Actor, err = text("who", r.Who, req); err != nil {
 		if errors.Is(err, keyfuncs.ErrMissing) {
 			err = fmt.Errorf("%w: %w", errNobody, err)
@@ -166,31 +219,45 @@ func (r *Rule) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 		return a, err
 	}
 	if a.ID, err = text("id", r.ID, req); errors.Is(err, keyfuncs.ErrMissing) {
-		if r.Guard.Traits().NeedsID {
+		if r.traits.NeedsID {
 			return a, fmt.Errorf("%w: %w", errNobody, err)
 		}
 	} else if err != nil {
 		return a, err
 	}
-	which := r.Which
-	if which == nil && r.keepsOutcome() {
-		which = sameRequest
-	}
-	if a.Item, err = text("which", which, req); err != nil {
+	if a.Item, err = text("which", r.which(), req); err != nil {
 		return a, err
 	}
-	if r.Cost != nil {
-		if a.Cost, err = r.Cost(req); err != nil {
-			return a, fmt.Errorf("cost: %w: %w", core.ErrInvalid, err)
-		}
-		if a.Cost < 1 {
-			return a, fmt.Errorf("%w: cost %d is less than 1", core.ErrInvalid, a.Cost)
-		}
+	if a.Cost, err = r.cost(req); err != nil {
+		return a, err
 	}
 	if a.Origin, err = text("origin", r.Origin, req); err != nil && !errors.Is(err, keyfuncs.ErrMissing) {
 		return a, err
 	}
 	return a, nil
+}
+
+// which is the rule's Which, or what stands for it.
+func (r *mounted) which() keyfuncs.Func {
+	if r.Which == nil && r.traits.KeepsOutcome {
+		return sameRequest
+	}
+	return r.Which
+}
+
+// cost asks the rule's Cost; zero where there is none, which guards take as 1.
+func (r *mounted) cost(req *keyfuncs.Request) (int64, error) {
+	if r.Cost == nil {
+		return 0, nil
+	}
+	cost, err := r.Cost(req)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("cost: %w: %w", core.ErrInvalid, err)
+	case cost < 1:
+		return 0, fmt.Errorf("%w: cost %d is less than 1", core.ErrInvalid, cost)
+	}
+	return cost, nil
 }
 
 // text calls a key function, if there is one. Empty text is nothing found: an application's own function must not put
@@ -210,25 +277,19 @@ func text(field string, f keyfuncs.Func, req *keyfuncs.Request) (string, error) 
 }
 
 // keepsOn reports whether what the rule's attempt took is kept when the request ends with this status.
-func (r *Rule) keepsOn(status int) bool {
+func (r *mounted) keepsOn(status int) bool {
 	switch {
 	case r.Failed != nil:
 		return !r.Failed(status)
-	case r.Guard.Traits().KeepsOnFailure:
+	case r.traits.KeepsOnFailure:
 		return true
 	}
 	return status < http.StatusBadRequest
 }
 
 // settles reports whether the way that a request ends matters to the rule.
-func (r *Rule) settles() bool {
-	traits := r.Guard.Traits()
-	return r.Failed != nil || !traits.KeepsOnFailure || traits.Confirms
+func (r *mounted) settles() bool {
+	return r.Failed != nil || !r.traits.KeepsOnFailure || r.traits.Confirms
 }
 
-func (r *Rule) outage() core.Outage {
-	if r.OnOutage == core.FailDefault {
-		return r.Guard.Traits().Outage
-	}
-	return r.OnOutage
-}
+func (r *mounted) outage() core.Outage { return cmp.Or(r.OnOutage, r.traits.Outage) }
