@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -155,12 +156,37 @@ func (all observers) Observe(ctx context.Context, e Event) {
 // outage does not drown the log. Pass it on where errors shall be logged beside what another observer does:
 //
 //	core.WithObserver(core.Observers(core.LogErrors(), metrics))
+//
+// It logs where the engine does that it is given to, see WithLogger; each engine should have one of its own.
 func LogErrors() Observer { return &logErrors{} }
 
 type logErrors struct {
+	log atomic.Pointer[slog.Logger] // nil: slog.Default() of the moment
+
 	mu      sync.Mutex
 	last    time.Time
 	skipped int
+}
+
+// logBy has what LogErrors has made log by an engine's logger, if the engine has one of its own.
+func logBy(o Observer, logger *slog.Logger) {
+	switch o := o.(type) {
+	case *logErrors:
+		if logger != nil {
+			o.log.Store(logger)
+		}
+	case observers:
+		for _, each := range o {
+			logBy(each, logger)
+		}
+	}
+}
+
+func (o *logErrors) logger() *slog.Logger {
+	if logger := o.log.Load(); logger != nil {
+		return logger
+	}
+	return slog.Default()
 }
 
 func (o *logErrors) Observe(ctx context.Context, e Event) {
@@ -179,6 +205,6 @@ func (o *logErrors) Observe(ctx context.Context, e Event) {
 	skipped := o.skipped
 	o.last, o.skipped = now, 0
 	o.mu.Unlock()
-	slog.WarnContext(ctx, "gatehouse: a guard could not decide",
+	o.logger().WarnContext(ctx, "gatehouse: a guard could not decide",
 		"guard", e.Guard, "op", e.Op, "err", e.Err, "took", e.Took, "errors_not_logged", skipped)
 }

@@ -52,12 +52,13 @@ func (all *targets) add(g core.Guard) *target {
 	}
 	name := g.Name()
 	for _, t := range *all {
-		switch {
-		case t.guard == g:
-			return t
-		case t.Name == name:
+		if t.Name != name {
+			continue
+		}
+		if t.guard != g {
 			panic(fmt.Sprintf("operator: two guards are named %q, of two engines: give them a handler each", name))
 		}
+		return t
 	}
 	says := core.DescriptionOf(g)
 	t := &target{Name: name, Kind: says.Kind, guard: g, operations: says.Operations}
