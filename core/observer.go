@@ -24,14 +24,15 @@ type Observer interface {
 
 // Event is one call of a guard that has ended, or a breaker that has opened or closed.
 type Event struct {
-	// Guard is the guard's name; empty for a breaker.
+	// Guard is the guard's name; empty for a breaker, and for an undo that the engine has given up (Op settle, ErrUnsettled).
 	Guard string
 	// Op is what was called. Decisions are
 	//
 	//	check        Guard.Check
 	//	check_local  LocalGuard.CheckLocal, by the outage policy of that name, for a check that has failed
 	//
-	// and all others are
+	// and all others are those below, where settle is told with ErrUnsettled when it is given up. A guard of an application's own may
+	// have others: see Description.Ops.
 	//
 	//	settle       Guard.Settle, and an undo in the background of a check that has failed
 	//	refund peek reset              rate limits
