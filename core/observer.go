@@ -31,10 +31,9 @@ type Event struct {
 	//	check        Guard.Check
 	//	check_local  LocalGuard.CheckLocal, by the outage policy of that name, for a check that has failed
 	//
-	// and all others are those below, where settle is told with ErrUnsettled when it is given up. A guard of an application's own may
-	// have others: see Description.Ops.
+	// and all others are the following. An application's own guard may have more: see Description.Ops.
 	//
-	//	settle       Guard.Settle, and an undo in the background of a check that has failed
+	//	settle       Guard.Settle, and an undo in the background of a check that has failed; with ErrUnsettled when it is given up
 	//	refund peek reset              rate limits
 	//	strike ban unban status        Bans
 	//	retract tally recount repair audit void    Votes

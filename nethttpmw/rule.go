@@ -19,19 +19,20 @@ type Rule struct {
 	Guard core.Guard
 	// Who finds the actor: keyfuncs.IP(), keyfuncs.User("uid"). Required.
 	Who keyfuncs.Func
-	// What finds the resource: the poll, the item on sale, the packet, the route. Votes, Seckill and RedPacket require it. Nil:
-	// none, so a rate limit has one budget an actor for all routes that it is mounted on.
+	// What finds the resource: the poll, the item on sale, the route. Guards whose Traits say NeedsResource require it. Nil:
+	// none, so a rate limit has one budget for each actor on all routes that it is mounted on.
 	What keyfuncs.Func
-	// Which finds the item that the attempt picks: a voter's choice, the article that is read. Quota requires it. For Idempotency it
-	// finds what makes a repetition the same request, and nil is keyfuncs.Fingerprint(). Nil elsewhere: none.
+	// Which finds the item that the attempt picks: a voter's choice, the article that is read. Guards whose Traits say NeedsItem
+	// require it. For guards whose Traits say KeepsOutcome it finds what makes a repetition the same request, and nil is
+	// keyfuncs.Fingerprint(). Nil elsewhere: none.
 	Which keyfuncs.Func
 	// Cost finds how much the attempt takes. Nil: 1. An error, or less than 1, is answered with 400.
 	Cost func(r *keyfuncs.Request) (int64, error)
-	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Idempotency requires it. Elsewhere, nil or nothing found: the
-	// guard makes one.
+	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require it. Elsewhere, nil or
+	// nothing found: the guard makes one.
 	ID keyfuncs.Func
 	// Origin finds where the attempt comes from, such as keyfuncs.IP() or a device's cookie, for guards that keep it in an audit
-	// stream: see core.VoteOptions.Audit. Nothing is decided by it. Nil, or nothing found: empty.
+	// stream, as votes do. Nothing is decided by it. Nil, or nothing found: empty.
 	Origin keyfuncs.Func
 
 	// Deny has those whom the rule refuses as ReasonDenied, whatever else it says: it is asked first. Nil: nobody.
@@ -40,12 +41,13 @@ type Rule struct {
 	//
 	// A request that does not carry the key of a list is not in it. A malformed one is answered with 400, as for Who.
 	Allow *keyfuncs.List
-	// Bans shuts out whom the guard refuses too often. Who is banned is refused as core.ReasonBanned before the guard is asked; each
-	// refusal by the guard is a strike, but for those that are the server's fault (5xx), those that are decided inside the
-	// process, and repetitions that Idempotency answers or tells to wait. A claim's refusals are strikes as well, so a voter who tries again and again is banned.
+	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. An actor who is banned is refused before the guard
+	// is asked. Each refusal by the guard is a strike, but for those that are the server's fault (5xx), those that are
+	// decided inside the process because Redis could not be asked, and those that the guard describes as Expected (see
+	// core.Answer).
 	//
 	// One Bans may serve several rules, whose Who should be the same: then their refusals count together, and a ban holds on all of
-	// their routes. When Redis can not be asked about bans, the rule goes on without; the engine's observer hears of it. Nil:
+	// their routes. When Redis cannot be asked about bans, the rule goes on without; the engine's observer hears of it. Nil:
 	// nobody is banned.
 	Bans Bans
 
@@ -59,10 +61,9 @@ type Rule struct {
 	OnOutage core.Outage
 	// Failed reports whether a request that is answered with this status failed, so that what its attempt took is given back. It is
 	// asked once, when the handler's status is about to be sent: what becomes of the connection and of the request's context later
-	// changes nothing. A panic before that counts as 500, a request that nobody answers as StatusClientGone; then an
-	// operation of Idempotency begins anew, and Failed is not asked. Nil: 400 and up for claims such as votes and purchases,
-	// never for rate limits; red packets give nothing back, whatever it reports. To count only failed logins, say that the others
-	// failed:
+	// changes nothing. A panic before that counts as 500, a request that nobody answers as StatusClientGone; then an operation whose
+	// outcome is kept begins anew, and Failed is not asked. Nil: 400 and up for claims such as votes and purchases, never for
+	// guards whose Traits say KeepsOnFailure, such as rate limits. To count only failed logins, say that the others failed:
 	//
 	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
 	Failed func(status int) bool
@@ -73,9 +74,10 @@ type Rule struct {
 	// as they are. It is called before anything is written, from many goroutines at once. Nil: English texts that say little.
 	Texts func(r *http.Request, refusal *Refusal) Text
 	// Answer answers the requests that the rule refuses, in place of Refusal.Reply: with a page of the application's own, a
-	// redirect, or by passing on to Reply. It is not asked where Idempotency has an answer to give again. The RateLimit fields, Retry-After and Cache-Control are set before, and may be
-	// changed. Whatever it does, the handler does not run: where it writes nothing the request gets Reply, and a panic goes to
-	// the application's recoverer, as those of Texts and of key functions do. It is called from many goroutines at once. Nil: Reply.
+	// redirect, or by passing on to Reply. It is not asked where a kept answer is given again. The RateLimit fields, Retry-After
+	// and Cache-Control are set before, and may be changed. Whatever it does, the handler does not run: where it writes
+	// nothing the request gets Reply, and a panic goes to the application's recoverer, as those of Texts and of key
+	// functions do. It is called from many goroutines at once. Nil: Reply.
 	Answer func(w http.ResponseWriter, r *http.Request, refusal *Refusal)
 }
 
@@ -188,7 +190,7 @@ func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error
 }
 
 // banned returns the decision by which the attempt's actor is shut out, if he is. An error has been observed, and then the guard
-// decides alone: see Bans.Traits.
+// decides alone: see Rule.Bans.
 func (r *mounted) banned(ctx context.Context, a core.Attempt) (d core.Decision, banned bool) {
 	if r.Bans == nil {
 		return d, false
