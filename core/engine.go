@@ -117,6 +117,16 @@ func (e *Engine) Logger() *slog.Logger {
 	return slog.Default()
 }
 
+// LoggerOf returns where to log what concerns a guard: what its method Logger returns, as [Base] has one, else slog.Default.
+func LoggerOf(guard any) *slog.Logger {
+	if own, ok := guard.(interface{ Logger() *slog.Logger }); ok {
+		if logger := own.Logger(); logger != nil {
+			return logger
+		}
+	}
+	return slog.Default()
+}
+
 // New makes an engine over the application's Redis client. It does not talk to Redis: an application starts, and its
 // guards answer by their outage policy, also while Redis is down.
 //

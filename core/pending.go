@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -145,11 +144,7 @@ func unsettled(g Guard, d Decision, err error) {
 		own.unsettled(d, err)
 		return
 	}
-	logger := slog.Default()
-	if own, ok := g.(interface{ Logger() *slog.Logger }); ok {
-		logger = own.Logger()
-	}
-	logger.Error("gatehouse: an attempt is not settled", "guard", g.Name(), "err", err)
+	LoggerOf(g).Error("gatehouse: an attempt is not settled", "guard", g.Name(), "err", err)
 }
 
 func (b *Base) unsettled(d Decision, err error) {

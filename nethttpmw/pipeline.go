@@ -180,7 +180,7 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 	case errors.Is(err, keyfuncs.ErrMalformed):
 		reason = ReasonMalformed
 	default: // a function of the application's own could not do its work: not the client's fault
-		r.logger().ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
+		core.LoggerOf(r.Guard).ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
 	}
 	return r.refuse(reason, core.Decision{Guard: r.name})
 }
@@ -206,7 +206,7 @@ func (l *link) warnOfTwice(rule *mounted, d core.Decision) {
 		return
 	}
 	if e := l.find(d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor && e.decision.Attempt.Resource == d.Attempt.Resource {
-		warn.Twice.TellBy(l.passage.request, rule.logger(), d.Guard, "guard", d.Guard)
+		warn.Twice.TellBy(l.passage.request, core.LoggerOf(rule.Guard), d.Guard, "guard", d.Guard)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -162,16 +161,6 @@ func mount(rule Rule) (*mounted, error) {
 // refuse makes a refusal by the rule's guard, or by the pipeline in its place.
 func (r *mounted) refuse(reason core.Reason, d core.Decision) *Refusal {
 	return refuse(r.answers, reason, d)
-}
-
-// logger is where the pipeline tells of what concerns the rule: its engine's logger.
-func (r *mounted) logger() *slog.Logger {
-	if own, ok := r.Guard.(interface{ Logger() *slog.Logger }); ok {
-		if logger := own.Logger(); logger != nil {
-			return logger
-		}
-	}
-	return slog.Default()
 }
 
 // listed looks the request up in the rule's lists. Deny wins.
