@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/everyguard"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -62,14 +63,23 @@ func TestREADMEKnowsTheAnswers(t *testing.T) {
 		}
 		told[core.Reason(row[2])] = status
 	}
-	for _, reason := range nethttpmw.Reasons() {
-		if told[reason] != nethttpmw.Status(reason) {
-			t.Errorf("%s is answered with %d, the README says %d", reason, nethttpmw.Status(reason), told[reason])
+	answered := map[core.Reason]bool{}
+	for _, g := range everyguard.Kinds() {
+		for _, a := range (nethttpmw.Rule{Guard: g}).Answers() {
+			if told[a.Reason] != a.Status {
+				t.Errorf("%s answers %s with %d, the README says %d", g.Name(), a.Reason, a.Status, told[a.Reason])
+			}
+			explained := a.Type == core.TypeQuotaExceeded || a.Type == core.TypeAbnormalUsage
+			if !explained && a.Type != "https://github.com/gatehouse-go/gatehouse#"+string(a.Reason) {
+				t.Errorf("%s: the type of %s is %s", g.Name(), a.Reason, a.Type)
+			}
+			answered[a.Reason] = true
 		}
-		delete(told, reason)
 	}
-	if len(told) > 0 {
-		t.Errorf("nobody answers %v", told)
+	for reason := range told {
+		if !answered[reason] {
+			t.Errorf("nobody answers %s", reason)
+		}
 	}
 }
 

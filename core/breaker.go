@@ -257,7 +257,7 @@ func (e *Engine) breakerChanged(ctx context.Context, event Event) {
 	if event.Breaker.Node != "" {
 		attributes = append(attributes, "node", event.Breaker.Node)
 	}
-	slog.Log(ctx, level, message, attributes...)
+	e.Logger().Log(ctx, level, message, attributes...)
 	e.observer.Observe(ctx, event)
 }
 

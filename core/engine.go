@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type Engine struct {
 	retryHorizon  time.Duration
 	refusalMemory time.Duration
 	observer      Observer
+	log           *slog.Logger     // nil: slog.Default() of the moment
 	clock         func() time.Time // nil: the server's clock, and the process's own; tests set it
 	memoryKeys    int              // budgets that each limit keeps inside the process
 	breakers      *breakers        // nil: none
@@ -98,6 +100,33 @@ func WithObserver(o Observer) Option {
 	return func(e *Engine) { e.observer = o }
 }
 
+// WithLogger sets where the engine and its guards log: errors, if LogErrors is its observer or one of them, what becomes of breakers, and
+// what the rules of its guards warn of. Without it they log to what slog.Default returns at that moment.
+func WithLogger(logger *slog.Logger) Option {
+	if logger == nil {
+		panic("core: WithLogger(nil): leave the option out to have slog.Default")
+	}
+	return func(e *Engine) { e.log = logger }
+}
+
+// Logger returns where the engine logs: see WithLogger. It is never nil.
+func (e *Engine) Logger() *slog.Logger {
+	if e.log != nil {
+		return e.log
+	}
+	return slog.Default()
+}
+
+// LoggerOf returns where to log what concerns a guard: what its method Logger returns, as [Base] has one, else slog.Default.
+func LoggerOf(guard any) *slog.Logger {
+	if own, ok := guard.(interface{ Logger() *slog.Logger }); ok {
+		if logger := own.Logger(); logger != nil {
+			return logger
+		}
+	}
+	return slog.Default()
+}
+
 // New makes an engine over the application's Redis client. It does not talk to Redis: an application starts, and its
 // guards answer by their outage policy, also while Redis is down.
 //
@@ -158,6 +187,7 @@ func makeEngine(rdb Client, options []Option) *Engine {
 	for _, option := range options {
 		option(e)
 	}
+	logBy(e.observer, e.log)
 	if e.breakers != nil {
 		e.breakers.nodeOf, e.breakers.changed = nodesOf(rdb), e.breakerChanged
 	}

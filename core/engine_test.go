@@ -38,6 +38,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"or use WithoutBreaker":      func() { core.WithBreaker(core.BreakerOptions{Failures: -1}) },
 		"Pause of a minute at most":  func() { core.WithBreaker(core.BreakerOptions{Pause: time.Hour}) },
 		"none that is nil":           func() { core.Observers(core.LogErrors(), nil) },
+		"to have slog.Default":       func() { core.WithLogger(nil) },
 		"at least one observer":      func() { core.Observers() },
 		"a second at most":           func() { core.WithRefusalMemory(time.Second + 1) },
 		"0 to ask Redis always":      func() { core.WithRefusalMemory(-1) },

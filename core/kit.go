@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -61,6 +62,9 @@ func (b *Base) Name() string { return b.name }
 
 // Engine returns the engine that the guard was made on.
 func (b *Base) Engine() *Engine { return b.engine }
+
+// Logger returns where the guard logs, and the adapters for it: its engine's logger. See WithLogger.
+func (b *Base) Logger() *slog.Logger { return b.engine.Logger() }
 
 // Key returns a key of the guard: the engine's prefix, the guard's kind and name, the tag in braces, and the fields. The keys of one
 // script call need the same tag. The tag and the fields are put in as they are: text of users goes through [Encode] first, several texts

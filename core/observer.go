@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,16 +24,16 @@ type Observer interface {
 
 // Event is one call of a guard that has ended, or a breaker that has opened or closed.
 type Event struct {
-	// Guard is the guard's name; empty for a breaker.
+	// Guard is the guard's name; empty for a breaker, and for an undo that the engine has given up (Op settle, ErrUnsettled).
 	Guard string
 	// Op is what was called. Decisions are
 	//
 	//	check        Guard.Check
 	//	check_local  LocalGuard.CheckLocal, by the outage policy of that name, for a check that has failed
 	//
-	// and all others are
+	// and all others are the following. An application's own guard may have more: see Description.Ops.
 	//
-	//	settle       Guard.Settle, and an undo in the background of a check that has failed
+	//	settle       Guard.Settle, and an undo in the background of a check that has failed; with ErrUnsettled when it is given up
 	//	refund peek reset              rate limits
 	//	strike ban unban status        Bans
 	//	retract tally recount repair audit void    Votes
@@ -155,12 +156,37 @@ func (all observers) Observe(ctx context.Context, e Event) {
 // outage does not drown the log. Pass it on where errors shall be logged beside what another observer does:
 //
 //	core.WithObserver(core.Observers(core.LogErrors(), metrics))
+//
+// It logs where the engine does that it is given to, see WithLogger; each engine should have one of its own.
 func LogErrors() Observer { return &logErrors{} }
 
 type logErrors struct {
+	log atomic.Pointer[slog.Logger] // nil: slog.Default() of the moment
+
 	mu      sync.Mutex
 	last    time.Time
 	skipped int
+}
+
+// logBy has what LogErrors has made log by an engine's logger, if the engine has one of its own.
+func logBy(o Observer, logger *slog.Logger) {
+	switch o := o.(type) {
+	case *logErrors:
+		if logger != nil {
+			o.log.Store(logger)
+		}
+	case observers:
+		for _, each := range o {
+			logBy(each, logger)
+		}
+	}
+}
+
+func (o *logErrors) logger() *slog.Logger {
+	if logger := o.log.Load(); logger != nil {
+		return logger
+	}
+	return slog.Default()
 }
 
 func (o *logErrors) Observe(ctx context.Context, e Event) {
@@ -179,6 +205,6 @@ func (o *logErrors) Observe(ctx context.Context, e Event) {
 	skipped := o.skipped
 	o.last, o.skipped = now, 0
 	o.mu.Unlock()
-	slog.WarnContext(ctx, "gatehouse: a guard could not decide",
+	o.logger().WarnContext(ctx, "gatehouse: a guard could not decide",
 		"guard", e.Guard, "op", e.Op, "err", e.Err, "took", e.Took, "errors_not_logged", skipped)
 }

@@ -1,10 +1,13 @@
 package nethttpmw
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -25,101 +28,89 @@ const (
 	ReasonUnavailable core.Reason = "unavailable"
 )
 
-// answer is what a client is told for a reason: a status and a fixed text. Causes are never in it.
-type answer struct {
-	status int
-	detail string
+// pipelineAnswers are the answers that no guard has decided.
+var pipelineAnswers = []core.Answer{
+	{
+		Reason: ReasonNoKey, Status: http.StatusBadRequest, Title: "Something Is Missing",
+		Detail: "The request lacks something that this needs to know.", Type: ourTypes + "no_key",
+	},
+	{
+		Reason: ReasonMalformed, Status: http.StatusBadRequest, Title: "Something Is Malformed",
+		Detail: "Something in the request that this needs to know is malformed.", Type: ourTypes + "malformed",
+	},
+	{
+		Reason: ReasonInvalid, Status: http.StatusBadRequest, Title: "Not A Valid Request",
+		Detail: "The request asks for something that does not exist.", Type: ourTypes + "invalid",
+	},
+	{
+		Reason: ReasonDenied, Status: http.StatusForbidden, Title: "Not Open To You",
+		Detail: "This is not open to you.", Type: ourTypes + "denied",
+	},
+	{
+		Reason: ReasonUnavailable, Status: http.StatusServiceUnavailable, Title: "Temporarily Closed",
+		Detail: "This can not be decided right now. Try again later.", Type: ourTypes + "unavailable",
+	},
 }
 
-// answers is the one table of what is answered.
-var answers = map[core.Reason]answer{
-	core.ReasonLimited:     {http.StatusTooManyRequests, "Too many requests. Try again later."},
-	core.ReasonOverLimit:   {http.StatusTooManyRequests, "This request asks for more than the limit allows at all."},
-	core.ReasonBanned:      {http.StatusTooManyRequests, "Refused too often. Stop for a while."},
-	core.ReasonQuota:       {http.StatusTooManyRequests, "All that is allowed has been used."},
-	core.ReasonEarly:       {http.StatusTooManyRequests, "The sale has not begun yet."},
-	core.ReasonDuplicate:   {http.StatusConflict, "This has been done before, as often as is allowed."},
-	core.ReasonNotOpen:     {http.StatusConflict, "This is not open."},
-	core.ReasonClosed:      {http.StatusConflict, "This is closed."},
-	core.ReasonSoldOut:     {http.StatusConflict, "Sold out."},
-	core.ReasonInProgress:  {http.StatusConflict, "The same request is being worked on. Ask again in a moment."},
-	core.ReasonEmpty:       {http.StatusConflict, "All shares have been taken."},
-	core.ReasonGone:        {http.StatusConflict, "The reservation is over."},
-	core.ReasonDone:        {http.StatusConflict, "This has been done before."},
-	core.ReasonConflict:    {http.StatusUnprocessableEntity, "This operation ID belongs to a different request."},
-	core.ReasonNotReady:    {http.StatusServiceUnavailable, "This is not ready."},
-	core.ReasonUnconfirmed: {http.StatusServiceUnavailable, "This has not been confirmed. Try again, as the same operation."},
-	ReasonDenied:           {http.StatusForbidden, "This is not open to you."},
-	core.ReasonDayRolled:   {http.StatusServiceUnavailable, "A new period is just beginning. Try again."},
-	ReasonUnavailable:      {http.StatusServiceUnavailable, "This can not be decided right now. Try again later."},
-	ReasonNoKey:            {http.StatusBadRequest, "The request lacks something that this needs to know."},
-	ReasonMalformed:        {http.StatusBadRequest, "Something in the request that this needs to know is malformed."},
-	ReasonInvalid:          {http.StatusBadRequest, "The request asks for something that does not exist."},
-}
-
-// unknownAnswer is for the reasons of an application's own guards.
-var unknownAnswer = answer{http.StatusForbidden, "This request was refused."}
-
-// Reasons returns the reasons that have an answer of their own, in alphabetical order.
-func Reasons() []core.Reason { return slices.Sorted(maps.Keys(answers)) }
-
-// Status returns the status that a refusal for this reason is answered with.
-func Status(reason core.Reason) int { return answerTo(reason).status }
-
-func answerTo(reason core.Reason) answer {
-	if a, ok := answers[reason]; ok {
-		return a
-	}
-	return unknownAnswer
-}
-
-// titles are what a problem of a type is called. A reason that has none here is called as its status is.
-var titles = map[core.Reason]string{
-	core.ReasonLimited:     "Quota Exceeded", // as draft-ietf-httpapi-ratelimit-headers calls it
-	core.ReasonOverLimit:   "Quota Exceeded",
-	core.ReasonQuota:       "Quota Exceeded",
-	core.ReasonBanned:      "Abnormal Usage Detected", // likewise
-	core.ReasonEarly:       "Not Begun",
-	core.ReasonDuplicate:   "Done Before",
-	core.ReasonNotOpen:     "Not Open",
-	core.ReasonClosed:      "Closed",
-	core.ReasonSoldOut:     "Sold Out",
-	core.ReasonInProgress:  "In Progress",
-	core.ReasonEmpty:       "All Taken",
-	core.ReasonGone:        "Reservation Over",
-	core.ReasonDone:        "Already Done",
-	core.ReasonConflict:    "Operation ID In Use",
-	core.ReasonNotReady:    "Not Ready",
-	core.ReasonUnconfirmed: "Not Confirmed",
-	core.ReasonDayRolled:   "New Period",
-	ReasonDenied:           "Not Open To You",
-	ReasonUnavailable:      "Temporarily Closed",
-	ReasonNoKey:            "Something Is Missing",
-	ReasonMalformed:        "Something Is Malformed",
-	ReasonInvalid:          "Not A Valid Request",
-}
-
-// Problem types, as of RFC 9457. Those of quotas are asked to be registered by draft-ietf-httpapi-ratelimit-headers, revision 11,
-// section 10.2; ours are explained where they lead to.
 const (
-	quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-	abnormalUsage = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
-	noType        = "about:blank" // the status says it all
-	ourTypes      = "https://github.com/gatehouse-go/gatehouse#"
+	noType   = "about:blank" // the status says it all
+	ourTypes = "https://github.com/gatehouse-go/gatehouse#"
 )
 
-func problemType(reason core.Reason) string {
-	switch reason {
-	case core.ReasonLimited, core.ReasonOverLimit, core.ReasonQuota:
-		return quotaExceeded
-	case core.ReasonBanned:
-		return abnormalUsage
-	default:
-		if _, ok := answers[reason]; !ok {
-			return noType // an application's own reason
-		}
-		return ourTypes + string(reason)
+// answerTable has the answers to the refusals of one guard.
+type answerTable map[core.Reason]core.Answer
+
+// answersOf returns the table of a guard, or of anything else that may describe itself: nil is nobody.
+func answersOf(guard any) answerTable {
+	t := answerTable{}
+	for _, a := range pipelineAnswers {
+		t[a.Reason] = a
 	}
+	for _, a := range core.DescriptionOf(guard).Answers {
+		if _, ours := t[a.Reason]; ours {
+			panic(fmt.Sprintf("gatehouse: a guard describes the reason %q, which is the pipeline's: give it another name", a.Reason))
+		}
+		t[a.Reason] = complete(a)
+	}
+	return t
+}
+
+// to returns the answer to a reason: the guard's or the pipeline's, else the standard one, else one that says little.
+func (t answerTable) to(reason core.Reason) core.Answer {
+	if a, ok := t[reason]; ok {
+		return a
+	}
+	a, ok := core.StandardAnswer(reason)
+	if !ok {
+		a.Reason = reason
+	}
+	return complete(a)
+}
+
+// complete fills in what an answer leaves out, but for its title: see Refusal.text.
+func complete(a core.Answer) core.Answer {
+	a.Status = cmp.Or(a.Status, http.StatusForbidden)
+	a.Detail = cmp.Or(a.Detail, "This request was refused.")
+	a.Type = cmp.Or(a.Type, noType)
+	return a
+}
+
+// undescribed is the table for refusals that no pipeline has made.
+var undescribed = answersOf(nil)
+
+// Answers returns the answers that the rule's refusals are given, in alphabetical order of their reasons: those of the pipeline
+// itself, of the guard, and of Bans. A guard that does not describe itself may refuse for further reasons: those that have
+// a core.StandardAnswer get it, and others 403. It is for documents and tests.
+func (r Rule) Answers() []core.Answer {
+	all := answersOf(r.Guard)
+	if r.Bans != nil {
+		for reason, a := range answersOf(r.Bans) {
+			if _, ok := all[reason]; !ok {
+				all[reason] = a
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b core.Answer) int { return strings.Compare(string(a.Reason), string(b.Reason)) })
 }
 
 // Refusal is the answer to a request that a rule refused.
@@ -131,22 +122,33 @@ type Refusal struct {
 	// Decision is the guard's, as far as there is one; its Guard is always set.
 	Decision core.Decision
 
-	rule     *Rule // the one that refused; none in a Refusal that a pipeline has not made
+	rule     *mounted    // the one that refused; none in a Refusal that a pipeline has not made
+	answer   core.Answer // none in such a Refusal
 	fields   fields
 	outer    *link
 	standard bool // the rule's Answer has been asked
 }
 
-func refuse(reason core.Reason, d core.Decision) *Refusal {
-	f := &Refusal{Status: Status(reason), Reason: reason, Decision: d}
+// refuse makes a refusal by the table of who refuses.
+func refuse(by answerTable, reason core.Reason, d core.Decision) *Refusal {
+	answer := by.to(reason)
+	f := &Refusal{Status: answer.Status, Reason: reason, Decision: d, answer: answer}
 	if o, ok := retold(d); ok {
 		f.Status = o.Status
 	}
 	return f
 }
 
+// described returns what the refusal is answered with.
+func (f *Refusal) described() core.Answer {
+	if f.answer.Status != 0 && f.answer.Reason == f.Reason {
+		return f.answer
+	}
+	return undescribed.to(f.Reason)
+}
+
 // by notes which rule has refused the request, and what is to be said of figures.
-func (f *Refusal) by(rule *Rule, r *keyfuncs.Request, p *Passage) {
+func (f *Refusal) by(rule *mounted, r *keyfuncs.Request, p *Passage) {
 	f.rule, f.outer = rule, p.outer
 	refusing := &entry{rule: rule, decision: f.Decision}
 	if f.Decision.Reason != f.Reason {

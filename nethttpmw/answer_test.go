@@ -1,13 +1,19 @@
 package nethttpmw_test
 
 import (
+	"context"
+	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/everyguard"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -35,19 +41,142 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		nethttpmw.ReasonNoKey:       http.StatusBadRequest,
 		nethttpmw.ReasonMalformed:   http.StatusBadRequest,
 		nethttpmw.ReasonInvalid:     http.StatusBadRequest,
-		"an application's own":      http.StatusForbidden,
-		"":                          http.StatusForbidden,
 	}
-	for reason, status := range want {
-		if got := nethttpmw.Status(reason); got != status {
-			t.Errorf("Status(%q) = %d, want %d", reason, got, status)
+	missing := maps.Clone(want)
+	for _, g := range everyguard.Kinds() {
+		for _, a := range ruleOf(g).Answers() {
+			if want[a.Reason] != a.Status {
+				t.Errorf("%s: %q is answered with %d, want %d", g.Name(), a.Reason, a.Status, want[a.Reason])
+			}
+			if a.Title == "" || a.Detail == "" || a.Type == "" {
+				t.Errorf("%s: %q lacks a text: %+v", g.Name(), a.Reason, a)
+			}
+			delete(missing, a.Reason)
 		}
 	}
-	for _, reason := range nethttpmw.Reasons() {
-		if want[reason] == 0 {
-			t.Errorf("%q is answered with %d, which nothing here asks for", reason, nethttpmw.Status(reason))
+	if len(missing) > 0 {
+		t.Errorf("no guard describes %v", missing)
+	}
+}
+
+// describing is an application's own guard that describes itself, and refuses.
+type describing struct {
+	fake
+	reason core.Reason
+}
+
+func (g *describing) Check(_ context.Context, a core.Attempt) (core.Decision, error) {
+	d := core.Decision{Attempt: a, Reason: g.reason}
+	d.SetClaim(twoDetails{})
+	return d, nil
+}
+
+func (g *describing) Describe() core.Description {
+	return core.Description{Kind: "own", Answers: []core.Answer{
+		{Reason: "asleep", Status: http.StatusLocked, Title: "Asleep", Detail: "Come back in the morning.", Type: "https://example.com/asleep"},
+		{Reason: "bare", Status: http.StatusGone},
+		{Reason: "barest"},
+		{Reason: core.ReasonClosed, Status: http.StatusGone, Detail: "For good."},
+		{Reason: "expected", Status: http.StatusConflict, Expected: true},
+	}}
+}
+
+// twoDetails is a claim with a detail for clients, and others that cannot be shown.
+type twoDetails struct{}
+
+func (twoDetails) Details() []core.Detail {
+	return []core.Detail{
+		{Name: "status", Value: 200}, {Name: "bed", Value: "upper <berth>"}, {Name: "bed", Value: "lower"},
+		{Name: "unknown", Value: func() {}},
+	}
+}
+
+// TestGuardsDescribeTheirAnswers: an application's own guard says how its refusals are answered.
+func TestGuardsDescribeTheirAnswers(t *testing.T) {
+	for reason, want := range map[core.Reason]string{
+		"asleep": `{"type":"https://example.com/asleep","title":"Asleep","status":423,"detail":"Come back in the morning.","reason":"asleep"`,
+		"bare":   `{"type":"about:blank","title":"Gone","status":410,"detail":"This request was refused.","reason":"bare"`,
+		"barest": `{"type":"about:blank","title":"Forbidden","status":403,"detail":"This request was refused.","reason":"barest"`,
+		"closed": `{"type":"about:blank","title":"Gone","status":410,"detail":"For good.","reason":"closed"`, // its own, not the standard one
+		"undescribed": `{"type":"about:blank","title":"Forbidden","status":403,"detail":"This request was refused.",` +
+			`"reason":"undescribed"`,
+		core.ReasonDuplicate: `{"type":"https://github.com/gatehouse-go/gatehouse#duplicate","title":"Done Before","status":409,` +
+			`"detail":"This has been done before, as often as is allowed.","reason":"duplicate"`,
+	} {
+		h := nethttpmw.HTTP(ruleOf(&describing{fake{name: "own"}, reason}))(http.NotFoundHandler())
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, blankRequest())
+		if got, want := w.Body.String(), want+`,"bed":"upper \u003cberth\u003e"}`+"\n"; got != want {
+			t.Errorf("%s:\n%s, want\n%s", reason, got, want)
 		}
 	}
+}
+
+// strikes counts the strikes of everybody, and bans nobody.
+type strikes struct{ n int }
+
+func (*strikes) Name() string { return "strikes" }
+func (*strikes) Check(context.Context, core.Attempt) (core.Decision, error) {
+	return core.Decision{Allowed: true, Reason: core.ReasonOK}, nil
+}
+func (s *strikes) Strike(context.Context, core.Attempt) (bool, error) { s.n++; return false, nil }
+
+// TestStrikesAreForWhatClientsShouldNotDo: neither what a guard says is expected nor a server's own trouble counts.
+func TestStrikesAreForWhatClientsShouldNotDo(t *testing.T) {
+	for reason, want := range map[core.Reason]int{"asleep": 1, "undescribed": 1, "expected": 0, core.ReasonNotReady: 0} {
+		bans := new(strikes)
+		rule := ruleOf(&describing{fake{name: "own"}, reason})
+		rule.Bans = bans
+		nethttpmw.HTTP(rule)(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), blankRequest())
+		if bans.n != want {
+			t.Errorf("%s: %d strikes, want %d", reason, bans.n, want)
+		}
+	}
+}
+
+// restless is a guard that counts how often it is asked what it is.
+type restless struct {
+	fake
+	asked atomic.Int64
+}
+
+func (g *restless) Traits() core.Traits {
+	g.asked.Add(1)
+	return g.fake.Traits()
+}
+
+func (g *restless) Describe() core.Description {
+	g.asked.Add(1)
+	return core.Description{}
+}
+
+// TestGuardsDescribeThemselvesOnce: when the pipeline is made, and in no request.
+func TestGuardsDescribeThemselvesOnce(t *testing.T) {
+	g := &restless{fake: fake{name: "own"}}
+	h := nethttpmw.HTTP(ruleOf(g))(http.NotFoundHandler())
+	before := g.asked.Load()
+	for range 3 {
+		h.ServeHTTP(httptest.NewRecorder(), blankRequest())
+	}
+	if got := g.asked.Load(); before == 0 || got != before || len(g.ends()) != 3 {
+		t.Errorf("asked %d times when it was made, and %d times by requests (%v)", before, got-before, g.ends())
+	}
+}
+
+// meddling is a guard that describes an answer of the pipeline's own.
+type meddling struct{ fake }
+
+func (*meddling) Describe() core.Description {
+	return core.Description{Answers: []core.Answer{{Reason: nethttpmw.ReasonUnavailable, Status: http.StatusOK}}}
+}
+
+func TestThePipelinesReasonsAreItsOwn(t *testing.T) {
+	defer func() {
+		if text := fmt.Sprint(recover()); !strings.Contains(text, `"unavailable", which is the pipeline's`) {
+			t.Error(text)
+		}
+	}()
+	nethttpmw.NewPipeline(ruleOf(&meddling{fake{name: "own"}}))
 }
 
 func TestRetryAfterIsRoundedUpToSeconds(t *testing.T) {

@@ -7,10 +7,9 @@ import (
 	"encoding/json"
 	"html"
 	"net/http"
+	"slices"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/redpacket"
-	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
 // Text is what a refusal says to people.
@@ -27,8 +26,9 @@ func (f *Refusal) text(r *http.Request) (text Text) {
 	if f.rule != nil && f.rule.Texts != nil {
 		text = f.rule.Texts(r, f)
 	}
-	text.Title = cmp.Or(text.Title, titles[f.Reason], http.StatusText(f.Status))
-	text.Detail = cmp.Or(text.Detail, answerTo(f.Reason).detail)
+	answer := f.described()
+	text.Title = cmp.Or(text.Title, answer.Title, http.StatusText(f.Status))
+	text.Detail = cmp.Or(text.Detail, answer.Detail)
 	return text
 }
 
@@ -74,24 +74,41 @@ func (t Text) page() string {
 
 func (f *Refusal) problem(text Text) []byte {
 	body, err := json.Marshal(problem{
-		Type:     problemType(f.Reason),
+		Type:     f.described().Type,
 		Title:    text.Title,
 		Status:   f.Status,
 		Detail:   text.Detail,
 		Reason:   f.Reason,
 		Policies: f.policies(),
-		Choices:  votes.Choices(f.Decision),
-		Amount:   redpacket.Amount(f.Decision),
 	})
 	if err != nil {
-		body = []byte(`{}`) // strings and numbers can not fail to marshal
+		body = []byte(`{}`) // strings and numbers cannot fail to marshal
 	}
-	return append(body, '\n') // for those who read it in a terminal
+	return append(appendDetails(body, core.DetailsOf(f.Decision)), '\n') // for those who read it in a terminal
+}
+
+// taken are the members that a guard's details cannot have.
+var taken = []string{"type", "title", "status", "detail", "instance", "reason", "violated-policies"}
+
+// appendDetails adds members to an object. Those that JSON does not know, and those whose names are taken, are left out.
+func appendDetails(object []byte, details []core.Detail) []byte {
+	for i, d := range details {
+		repeated := slices.ContainsFunc(details[:i], func(before core.Detail) bool { return before.Name == d.Name })
+		if repeated || slices.Contains(taken, d.Name) {
+			continue
+		}
+		member, err := json.Marshal(map[string]any{d.Name: d.Value})
+		if err == nil {
+			object = append(object[:len(object)-1], ',')
+			object = append(object, member[1:]...)
+		}
+	}
+	return object
 }
 
 // policies returns the names of the policies that the request would have violated: that of the limit that has refused it.
 func (f *Refusal) policies() []string {
-	if uri := problemType(f.Reason); uri != quotaExceeded && uri != abnormalUsage {
+	if uri := f.described().Type; uri != core.TypeQuotaExceeded && uri != core.TypeAbnormalUsage {
 		return nil
 	}
 	if f.rule != nil && f.rule.Headers.Hide || f.Decision.Guard == "" {
@@ -100,7 +117,7 @@ func (f *Refusal) policies() []string {
 	return []string{string(appendPolicyName(nil, f.Decision.Guard, f.Decision.Policies(), f.Decision.Window))}
 }
 
-// problem is the body of a refusal, as of RFC 9457.
+// problem is the body of a refusal, as of RFC 9457. What a guard has to say beyond it follows: see core.DetailsOf.
 type problem struct {
 	Type   string      `json:"type"`
 	Title  string      `json:"title"`
@@ -109,8 +126,4 @@ type problem struct {
 	Reason core.Reason `json:"reason"`
 	// Policies are those that the request would have violated, by their names in the RateLimit fields.
 	Policies []string `json:"violated-policies,omitempty"`
-	// Choices are those that stand, for a voter who tries again.
-	Choices []string `json:"choices,omitempty"`
-	// Amount is what the user has of the packet, for one who tries again.
-	Amount int64 `json:"amount,omitempty"`
 }

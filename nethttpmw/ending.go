@@ -64,7 +64,7 @@ type held struct {
 
 // entry is one decision that has to be settled, by the pipeline or by who takes it.
 type entry struct {
-	rule     *Rule
+	rule     *mounted
 	decision core.Decision
 	place    core.Place
 	owner    atomic.Int32
@@ -150,7 +150,7 @@ func (p *Passage) judge(status int) {
 func (p *Passage) confirm(over bool) (failed *entry, err error) {
 	for _, outcomes := range []bool{false, true} {
 		for _, e := range p.entries {
-			traits := e.rule.Guard.Traits()
+			traits := &e.rule.traits
 			if !e.kept || !traits.Confirms || e.confirmed || e.rule.keepsOutcome() != outcomes || !e.claim() {
 				continue
 			}
@@ -194,7 +194,7 @@ func (p *Passage) refuse(by *entry, reason core.Reason) {
 	if d.RetryAfter = 0; reason == core.ReasonUnconfirmed {
 		d.RetryAfter = unconfirmedRetry
 	}
-	f := refuse(reason, d)
+	f := last.rule.refuse(reason, d)
 	f.outer = p.outer
 	if by != nil {
 		f.rule = by.rule
@@ -307,7 +307,7 @@ func (e *entry) settle(p *Passage) {
 		end = core.Commit
 	}
 	if e.rule.keepsOutcome() && e.kept {
-		end = core.CommitWith(p.recording.outcome(p.status, e.rule.Guard.Traits().MaxBody, !p.aborted))
+		end = core.CommitWith(p.recording.outcome(p.status, e.rule.traits.MaxBody, !p.aborted))
 	}
 	switch {
 	case e.confirmed && e.rest && !p.aborted:

@@ -109,7 +109,7 @@ func (e *entry) speak(r *keyfuncs.Request) (s speaker, ok bool) {
 	}
 	s.entry, s.unit = e, h.Unit
 	if s.unit == "" {
-		s.unit = e.rule.Guard.Traits().Unit
+		s.unit = e.rule.traits.Unit
 	}
 	if s.unit == "" {
 		return s, false

@@ -15,11 +15,11 @@ const ReplayedHeader = "Idempotent-Replayed"
 var sameRequest = keyfuncs.Fingerprint()
 
 // keepsOutcome reports whether the rule's guard answers repetitions with how the first attempt ended.
-func (r *Rule) keepsOutcome() bool { return r.Guard.Traits().KeepsOutcome }
+func (r *mounted) keepsOutcome() bool { return r.traits.KeepsOutcome }
 
-// record notes that the rule, which has let the request through by this decision, wants to know the answer.
-func (p *Passage) record(r *Rule, d core.Decision) {
-	traits := r.Guard.Traits()
+// record notes that the rule, which has let the request through, wants to know the answer.
+func (p *Passage) record(r *mounted) {
+	traits := &r.traits
 	if !traits.KeepsOutcome {
 		return
 	}

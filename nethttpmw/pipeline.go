@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
@@ -25,7 +24,7 @@ import (
 //
 // How requests end, and what that makes of their attempts, is a table in docs/contracts.md.
 type Pipeline struct {
-	rules   []Rule
+	rules   []*mounted
 	settles bool
 }
 
@@ -34,24 +33,24 @@ func NewPipeline(rules ...Rule) *Pipeline {
 	if len(rules) == 0 {
 		panic("gatehouse: a middleware without rules guards nothing: give it at least one")
 	}
-	p := &Pipeline{rules: append([]Rule(nil), rules...)}
+	p := &Pipeline{rules: make([]*mounted, len(rules))}
 	seen := map[string]bool{}
-	for i := range p.rules {
-		rule := &p.rules[i]
-		if err := rule.check(); err != nil {
+	for i := range rules {
+		rule, err := mount(rules[i])
+		if err != nil {
 			name := "no guard"
-			if rule.Guard != nil {
-				name = fmt.Sprintf("guard %q", rule.Guard.Name())
+			if rules[i].Guard != nil {
+				name = fmt.Sprintf("guard %q", rules[i].Guard.Name())
 			}
 			panic(fmt.Sprintf("gatehouse: rule %d (%s) %v", i+1, name, err))
 		}
-		if name := rule.Guard.Name(); seen[name] {
+		if seen[rule.name] {
 			panic(fmt.Sprintf("gatehouse: two rules of one middleware have a guard named %q, which would count a request twice, "+
-				"or, of another engine, could not be told from the first: make a second guard with a name of its own", name))
-		} else {
-			seen[name] = true
+				"or, of another engine, could not be told from the first: make a second guard with a name of its own", rule.name))
 		}
+		seen[rule.name] = true
 		p.settles = p.settles || rule.settles()
+		p.rules[i] = rule
 	}
 	return p
 }
@@ -73,19 +72,18 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 			passage.giveBack()
 		}
 	}()
-	for i := range p.rules {
-		rule := &p.rules[i]
+	for _, rule := range p.rules {
 		var place core.Place
 		d, refusal := rule.enter(passage.settling, r, &place)
 		if refusal != nil {
-			passage.outer.warnOfTwice(refusal.Decision)
+			passage.outer.warnOfTwice(rule, refusal.Decision)
 			refusal.by(rule, r, passage)
 			return nil, refusal
 		}
-		passage.outer.warnOfTwice(d)
+		passage.outer.warnOfTwice(rule, d)
 		if d.Allowed {
 			passage.entries = append(passage.entries, &entry{rule: rule, decision: d, place: place})
-			passage.record(rule, d)
+			passage.record(rule)
 		}
 	}
 	passage.fields = figures(r, passage.entries, nil)
@@ -95,7 +93,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 
 // enter checks one rule, for those whom it is rolled out for. The decision is not allowed, and there is no refusal, where the
 // rule lets pass what it does not decide, and what it would have refused.
-func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request, place *core.Place) (d core.Decision, refusal *Refusal) {
+func (r *mounted) enter(ctx context.Context, req *keyfuncs.Request, place *core.Place) (d core.Decision, refusal *Refusal) {
 	defer func() {
 		if !d.Allowed {
 			place.Free() // also when a function of the application's panics
@@ -108,16 +106,14 @@ func (r *Rule) enter(ctx context.Context, req *keyfuncs.Request, place *core.Pla
 	return d, r.Rollout.note(fate, refusal)
 }
 
-// decide asks the rule: its lists, its bans, its guard. In the shadow nothing follows from a refusal, so it is no strike either.
-//
-// A claim has a place before its guard is asked: what is taken can be settled, however long Redis may be away by then.
-func (r *Rule) decide(ctx context.Context, req *keyfuncs.Request, place *core.Place, shadow bool) (core.Decision, *Refusal) {
+// decide asks the rule: its lists, its bans, its guard.
+func (r *mounted) decide(ctx context.Context, req *keyfuncs.Request, place *core.Place, shadow bool) (core.Decision, *Refusal) {
 	denied, allowed, err := r.listed(req)
 	switch {
 	case err != nil:
 		return core.Decision{}, r.refuseKey(ctx, err)
 	case denied:
-		return core.Decision{}, refuse(ReasonDenied, core.Decision{Guard: r.Guard.Name()})
+		return core.Decision{}, r.refuse(ReasonDenied, core.Decision{Guard: r.name})
 	case allowed:
 		return core.Decision{}, nil
 	}
@@ -130,39 +126,51 @@ func (r *Rule) decide(ctx context.Context, req *keyfuncs.Request, place *core.Pl
 	}
 	a.Shadow = shadow
 	if d, banned := r.banned(ctx, a); banned {
-		return d, refuse(d.Reason, d)
+		return d, refuse(r.bans, d.Reason, d)
 	}
+	return r.ask(ctx, a, place)
+}
 
-	var d core.Decision
-	if !r.Guard.Traits().KeepsOnFailure {
+// ask asks the rule's guard, and where that fails does as the rule's outage policy says. In the shadow nothing follows from a refusal,
+// so it is no strike either.
+func (r *mounted) ask(ctx context.Context, a core.Attempt, place *core.Place) (core.Decision, *Refusal) {
+	d, local, err := r.checkGuard(ctx, a, place)
+	d.Guard = r.name // whatever a guard of the application's own says
+	switch {
+	case errors.Is(err, core.ErrInvalid):
+		return d, r.refuse(ReasonInvalid, d)
+	case err != nil && r.outage() == core.FailOpen:
+		return core.Decision{}, nil
+	case err != nil:
+		return d, r.refuse(ReasonUnavailable, d)
+	case d.Allowed:
+		return d, nil
+	}
+	if !local && !a.Shadow { // where Redis could not be asked, a strike would but wait for it once more
+		r.strike(ctx, a, d.Reason)
+	}
+	return d, r.refuse(d.Reason, d)
+}
+
+// checkGuard asks the guard, and reports whether it has decided inside the process because it could not do otherwise.
+//
+// A claim has a place before its guard is asked: what is taken can be settled, however long Redis may be away by then.
+func (r *mounted) checkGuard(ctx context.Context, a core.Attempt, place *core.Place) (d core.Decision, local bool, err error) {
+	if !r.traits.KeepsOnFailure {
 		err = place.Take()
 	}
 	if err == nil {
 		d, err = r.Guard.Check(ctx, a)
 	}
-	local := err != nil && !errors.Is(err, core.ErrInvalid) && r.outage() == core.FailLocal
-	if local {
-		d, err = r.Guard.(core.LocalGuard).CheckLocal(ctx, a) // NewPipeline has seen that it is one
+	if err == nil || errors.Is(err, core.ErrInvalid) || r.outage() != core.FailLocal {
+		return d, false, err
 	}
-	d.Guard = r.Guard.Name() // whatever a guard of the application's own says
-	switch {
-	case errors.Is(err, core.ErrInvalid):
-		return d, refuse(ReasonInvalid, d)
-	case err != nil && r.outage() == core.FailOpen:
-		return core.Decision{}, nil
-	case err != nil:
-		return d, refuse(ReasonUnavailable, d)
-	case !d.Allowed:
-		if !local && !shadow { // where Redis could not be asked, a strike would but wait for it once more
-			r.strike(ctx, a, d.Reason)
-		}
-		return d, refuse(d.Reason, d)
-	}
-	return d, nil
+	d, err = r.local.CheckLocal(ctx, a) // mount has seen that it is there
+	return d, true, err
 }
 
 // refuseKey answers a request out of which no attempt could be made.
-func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
+func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 	reason := ReasonUnavailable
 	switch {
 	case errors.Is(err, core.ErrInvalid):
@@ -172,9 +180,9 @@ func (r *Rule) refuseKey(ctx context.Context, err error) *Refusal {
 	case errors.Is(err, keyfuncs.ErrMalformed):
 		reason = ReasonMalformed
 	default: // a function of the application's own could not do its work: not the client's fault
-		slog.ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.Guard.Name(), "err", err)
+		core.LoggerOf(r.Guard).ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
 	}
-	return refuse(reason, core.Decision{Guard: r.Guard.Name()})
+	return r.refuse(reason, core.Decision{Guard: r.name})
 }
 
 // passageKey is where a request's context has the innermost passage.
@@ -193,12 +201,12 @@ func (p *Passage) Context() context.Context {
 
 // warnOfTwice warns where a middleware around this one has asked the same guard for the same attempt: a limit counts such a
 // request twice, and a claim refuses each as a duplicate of itself.
-func (l *link) warnOfTwice(d core.Decision) {
+func (l *link) warnOfTwice(rule *mounted, d core.Decision) {
 	if l == nil {
 		return
 	}
 	if e := l.find(d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor && e.decision.Attempt.Resource == d.Attempt.Resource {
-		warn.Twice.Tell(l.passage.request, d.Guard, "guard", d.Guard)
+		warn.Twice.TellBy(l.passage.request, core.LoggerOf(rule.Guard), d.Guard, "guard", d.Guard)
 	}
 }
 

@@ -102,7 +102,7 @@ const (
 )
 
 // fate returns what the rule does about the request's client.
-func (r *Rule) fate(req *keyfuncs.Request) fate {
+func (r *mounted) fate(req *keyfuncs.Request) fate {
 	if r.Rollout == nil {
 		return fateEnforced
 	}
@@ -115,7 +115,7 @@ func (r *Rule) fate(req *keyfuncs.Request) fate {
 	}
 	at := uint64(wholeShare - 1)
 	if actor, err := text("who", r.Who, req); err == nil {
-		at = fateOf(r.Guard.Name(), actor)
+		at = fateOf(r.name, actor)
 	}
 	switch {
 	case at < wholeShare-shares&math.MaxUint32:

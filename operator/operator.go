@@ -15,9 +15,6 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/redpacket"
-	"github.com/gatehouse-go/gatehouse/core/seckill"
-	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -81,7 +78,7 @@ func New(o Options) http.Handler {
 
 type handler struct {
 	options Options
-	targets []*target
+	targets targets
 }
 
 // bodyMost is how many bytes the fields of an action may have.
@@ -95,81 +92,95 @@ func (h *handler) list(w http.ResponseWriter, r *http.Request) {
 
 func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 	asked := Action{Guard: r.PathValue("guard"), Name: r.PathValue("action")}
-	t, do := h.find(asked)
-	if t != nil && do != nil {
-		asked.Changes = do.changes
-	}
-	var failed error
-	if asked.Fields, failed = fieldsOf(w, r); failed != nil {
-		asked.Fields = nil
-	}
+	do := h.find(asked)
+	asked.Changes = do != nil && do.Changes
+	var unread error
+	asked.Fields, unread = fieldsOf(w, r)
 	operator, ok := h.authorize(w, r, asked)
-	switch {
-	case !ok:
+	if !ok {
 		return
-	case t == nil || do == nil: // only now: who may not look need not know which there are
+	}
+	if do == nil { // only now: who may not look need not know which there are
 		h.fail(w, r, http.StatusNotFound, "There is no such guard, or it has no such action.")
 		return
-	case do.changes && r.Method != http.MethodPost:
-		w.Header().Set("Allow", "POST")
-		h.fail(w, r, http.StatusMethodNotAllowed, "A change is asked for with POST.")
-		return
-	case !do.changes && r.Method != http.MethodGet && r.Method != http.MethodHead:
-		w.Header().Set("Allow", "GET, HEAD")
-		h.fail(w, r, http.StatusMethodNotAllowed, "This only looks: ask with GET.")
-		return
-	case failed != nil:
-		h.fail(w, r, http.StatusBadRequest, failed.Error())
+	}
+	if !h.allowsMethod(w, r, do) {
 		return
 	}
-	in := input{fields: asked.Fields}
-	do.read(&in)
-	if in.err != nil {
-		h.fail(w, r, http.StatusBadRequest, in.err.Error())
+	if unread != nil {
+		h.fail(w, r, http.StatusBadRequest, unread.Error())
 		return
 	}
-
-	ctx := r.Context()
-	if do.changes {
-		ctx = context.WithoutCancel(ctx) // a change whose operator has closed the page is made, and recorded
-		if err := h.options.Audit(ctx, Event{Time: time.Now(), Operator: operator, Action: asked}); err != nil {
-			slog.ErrorContext(ctx, "gatehouse: no record, no change", "guard", asked.Guard, "action", asked.Name, "err", err)
-			h.fail(w, r, http.StatusServiceUnavailable, "The audit can not be written, so nothing was changed.")
-			return
-		}
+	in, err := do.Read(asked.Fields)
+	if err != nil { // before anything is recorded or changed
+		h.fail(w, r, http.StatusBadRequest, err.Error())
+		return
 	}
-	result, err := do.run(ctx, in)
-	if do.changes {
-		ended := Event{Time: time.Now(), Operator: operator, Action: asked, Done: true, Err: err}
-		if err := h.options.Audit(ctx, ended); err != nil {
-			slog.ErrorContext(ctx, "gatehouse: the end of a change is not recorded",
-				"guard", asked.Guard, "action", asked.Name, "change_err", ended.Err, "err", err)
-		}
-	}
+	result, err := h.run(r.Context(), do, in, operator, asked)
 	if err != nil {
-		status, detail := explain(err)
-		if status >= http.StatusInternalServerError {
-			slog.ErrorContext(ctx, "gatehouse: an operator's action failed", "guard", asked.Guard, "action", asked.Name, "err", err)
-		}
-		h.fail(w, r, status, detail)
+		h.failFor(w, r, asked, err)
 		return
 	}
-	h.answer(w, r, http.StatusOK, view{Asked: &asked, Result: result})
+	h.answer(w, r, http.StatusOK, view{Asked: &asked, Result: shown(result)})
 }
 
-func (h *handler) find(a Action) (*target, *action) {
+// allowsMethod reports whether the operation may be asked for by the request's method, and answers where it may not.
+func (h *handler) allowsMethod(w http.ResponseWriter, r *http.Request, do *core.Operation) bool {
+	switch {
+	case do.Changes && r.Method != http.MethodPost:
+		w.Header().Set("Allow", "POST")
+		h.fail(w, r, http.StatusMethodNotAllowed, "A change is asked for with POST.")
+		return false
+	case !do.Changes && r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		h.fail(w, r, http.StatusMethodNotAllowed, "This only looks: ask with GET.")
+		return false
+	}
+	return true
+}
+
+// errUnrecorded says that a change was not made because there would have been no record of it.
+var errUnrecorded = errors.New("no record, no change")
+
+// run runs an operation, and records it where it changes something.
+func (h *handler) run(ctx context.Context, do *core.Operation, in core.Input, operator string, asked Action) (any, error) {
+	if !do.Changes {
+		return do.Run(ctx, in)
+	}
+	ctx = context.WithoutCancel(ctx) // a change whose operator has closed the page is made, and recorded
+	if err := h.options.Audit(ctx, Event{Time: time.Now(), Operator: operator, Action: asked}); err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnrecorded, err)
+	}
+	result, err := do.Run(ctx, in)
+	ended := Event{Time: time.Now(), Operator: operator, Action: asked, Done: true, Err: err}
+	if err := h.options.Audit(ctx, ended); err != nil {
+		slog.ErrorContext(ctx, "gatehouse: the end of a change is not recorded",
+			"guard", asked.Guard, "action", asked.Name, "change_err", ended.Err, "err", err)
+	}
+	return result, err
+}
+
+// failFor answers with what an operator is told of an error.
+func (h *handler) failFor(w http.ResponseWriter, r *http.Request, asked Action, err error) {
+	status, detail := explain(err)
+	if status >= http.StatusInternalServerError {
+		slog.ErrorContext(r.Context(), "gatehouse: an operator's action failed", "guard", asked.Guard, "action", asked.Name, "err", err)
+	}
+	h.fail(w, r, status, detail)
+}
+
+func (h *handler) find(a Action) *core.Operation {
 	for _, t := range h.targets {
 		if t.Name != a.Guard {
 			continue
 		}
-		for i := range t.actions {
-			if t.actions[i].Name == a.Name {
-				return t, &t.actions[i]
+		for i := range t.operations {
+			if t.operations[i].Name == a.Name {
+				return &t.operations[i]
 			}
 		}
-		return t, nil
 	}
-	return nil, nil
+	return nil
 }
 
 func (h *handler) authorize(w http.ResponseWriter, r *http.Request, a Action) (operator string, ok bool) {
@@ -182,14 +193,16 @@ func (h *handler) authorize(w http.ResponseWriter, r *http.Request, a Action) (o
 	return operator, err == nil
 }
 
-// explain says what an operator is told of an error. What he can not mend goes to the log only.
+// explain says what an operator is told of an error. What they cannot mend goes to the log only.
 func explain(err error) (status int, detail string) {
 	switch {
+	case errors.Is(err, errUnrecorded):
+		return http.StatusServiceUnavailable, "The audit can not be written, so nothing was changed."
 	case errors.Is(err, core.ErrInvalid):
 		return http.StatusBadRequest, err.Error()
-	case errors.Is(err, seckill.ErrNoSale), errors.Is(err, redpacket.ErrNoPacket), errors.Is(err, votes.ErrNoPoll):
+	case errors.Is(err, core.ErrNotFound):
 		return http.StatusNotFound, err.Error()
-	case errors.Is(err, seckill.ErrTooFewLeft), errors.Is(err, redpacket.ErrPacketOpen), errors.Is(err, votes.ErrNoAudit):
+	case errors.Is(err, core.ErrNotNow):
 		return http.StatusConflict, err.Error()
 	}
 	return http.StatusServiceUnavailable, "This could not be done, or nobody knows: the log says why. Asking again is safe."

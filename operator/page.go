@@ -8,15 +8,16 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // view is one answer.
 type view struct {
-	Guards []*target `json:"guards,omitempty"`
-	Asked  *Action   `json:"-"`
-	Result any       `json:"result,omitempty"`
-	Failed *failure  `json:"-"`
+	Guards targets  `json:"guards,omitempty"`
+	Asked  *Action  `json:"-"`
+	Result any      `json:"result,omitempty"`
+	Failed *failure `json:"-"`
 	// Below reports that the page is that of an action, from which ../ leads to the list of guards.
 	Below bool `json:"-"`
 }
@@ -33,16 +34,15 @@ var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"json":   func(v any) (string, error) { text, err := json.MarshalIndent(v, "", "  "); return string(text), err },
-	"needed": func(field string) bool { return strings.HasPrefix(field, "*") },
-	"name":   func(field string) string { return strings.TrimPrefix(field, "*") },
+	"method": methodOf,
 }).Parse(pageText))
 
 // Forms is what the page shows a form for.
-func (t *target) Forms() []action { return t.actions }
+func (t *target) Forms() []core.Operation { return t.operations }
 
-// Method is how a form asks.
-func (a action) Method() string {
-	if a.changes {
+// methodOf is how a form asks.
+func methodOf(o core.Operation) string {
+	if o.Changes {
 		return "post"
 	}
 	return "get"

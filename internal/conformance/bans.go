@@ -37,7 +37,7 @@ func bansFollowRefusals(s *scene) {
 		// The refusal that is one too many is still the limit's own.
 		s.wantBodies(app, asAnn, done, limited, limited, limited, banned, banned)
 		s.wantBodies(app, asBob, done, limited)
-		if err := rule.Bans.Unban(s.Context(), core.Attempt{Actor: "ann"}); err != nil {
+		if err := rule.Bans.(*bans.Guard).Unban(s.Context(), core.Attempt{Actor: "ann"}); err != nil {
 			s.Error(err)
 		}
 		s.wantBodies(app, asAnn, limited)

@@ -19,7 +19,7 @@ func listsGoFirst(s *scene) {
 	rule := claim(&stub{name: "own", check: refusing("own", "members_only"), diary: notes})
 	rule.Deny, rule.Allow = deny, allow
 	rule.Bans = bans.New(s.gate, "bans", bans.Options{Refusals: 1000})
-	if err := rule.Bans.Ban(s.Context(), core.Attempt{Actor: "cid"}, time.Hour); err != nil {
+	if err := rule.Bans.(*bans.Guard).Ban(s.Context(), core.Attempt{Actor: "cid"}, time.Hour); err != nil {
 		s.Fatal(err)
 	}
 	decided := false

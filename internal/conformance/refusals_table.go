@@ -209,7 +209,7 @@ var otherRefusals = []refusal{
 	{"banned for a minute and a half", func(s *scene) nethttpmw.Rule {
 		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerMinute(9)))
 		rule.Bans = bans.New(s.gate, "bans", bans.Options{})
-		if err := rule.Bans.Ban(s.Context(), core.Attempt{Actor: "ann"}, 90*time.Second); err != nil {
+		if err := rule.Bans.(*bans.Guard).Ban(s.Context(), core.Attempt{Actor: "ann"}, 90*time.Second); err != nil {
 			s.Error(err)
 		}
 		return rule

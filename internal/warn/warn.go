@@ -1,7 +1,7 @@
 // Package warn is the one home of the warnings about set-ups that look wrong but can not be known to be: what is known to be wrong
 // panics when it is set up.
 //
-// A warning is told once in the life of a process for each subject, through [slog.Default], with its code and where the README explains
+// A warning is told once in the life of a process for each subject, through [slog.Default] or the logger of the engine that it is about, with its code and where the README explains
 // it. What it is about may be brought about by strangers, with a forged header say, so once has to be enough, and nothing of
 // what they send is in it.
 package warn
@@ -66,10 +66,15 @@ func (w *Warning) Told(subject string) bool {
 // Tell logs the warning, if it has not been told of this subject: a name from the set-up, or "" where there is one subject only.
 // The attributes are further arguments of slog.
 func (w *Warning) Tell(ctx context.Context, subject string, attrs ...any) {
+	w.TellBy(ctx, slog.Default(), subject, attrs...)
+}
+
+// TellBy is Tell by a logger other than slog's default.
+func (w *Warning) TellBy(ctx context.Context, logger *slog.Logger, subject string, attrs ...any) {
 	if w.Told(subject) || !w.add(subject) {
 		return
 	}
-	slog.WarnContext(ctx, "gatehouse: "+w.text, append([]any{"code", w.code, "see", explained + w.anchor}, attrs...)...)
+	logger.WarnContext(ctx, "gatehouse: "+w.text, append([]any{"code", w.code, "see", explained + w.anchor}, attrs...)...)
 }
 
 // add notes the subject, and reports whether it is new.

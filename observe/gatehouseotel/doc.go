@@ -9,7 +9,8 @@
 //	gatehouse.decisions          {attempt}  attempts, by gatehouse.guard, gatehouse.reason and gatehouse.source
 //	gatehouse.near_limit         {attempt}  attempts that left less than 20 % of their limit, by gatehouse.guard
 //	gatehouse.call.duration      s          how long calls took, by gatehouse.guard, gatehouse.op, gatehouse.source, and error.type
-//	                                        (core.Event.ErrorKind) where they failed
+//	                                        where they failed: a kind that core.Event.ErrorKind lists, such as timeout, unsettled (an
+//	                                        attempt was given up) and backlog (too many wait to be settled)
 //	gatehouse.breaker.open       {breaker}  breakers that are open now
 //	gatehouse.breaker.changes    {change}   breakers that have turned, by gatehouse.breaker.state: open or closed
 //

@@ -193,6 +193,32 @@ func TestDashboardIsDescribed(t *testing.T) {
 	}
 }
 
+// TestDashboardExplainsTheErrorKinds: each kind that core.Event.ErrorKind lists is in the description of its panel.
+func TestDashboardExplainsTheErrorKinds(t *testing.T) {
+	source, err := os.ReadFile("../../core/observer.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(source), "// ErrorKind sorts Err")
+	list, _, _ = strings.Cut(list, "func (e Event) ErrorKind")
+	kinds := regexp.MustCompile(`(?m)^//\t(\w+) `).FindAllStringSubmatch(list, -1)
+	if len(kinds) < 10 {
+		t.Fatalf("found only %q", kinds)
+	}
+	for _, p := range readDashboard(t).Panels {
+		if p.Title != "Errors by kind" {
+			continue
+		}
+		for _, kind := range kinds {
+			if !regexp.MustCompile(`\b` + kind[1] + `\b`).MatchString(p.Description) {
+				t.Errorf("the panel does not explain %s", kind[1])
+			}
+		}
+		return
+	}
+	t.Error("there is no panel for errors")
+}
+
 // TestDocumentedMetrics: the names and labels in the package's documentation are those that are exported.
 func TestDocumentedMetrics(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")

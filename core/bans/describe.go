@@ -1,0 +1,33 @@
+package bans
+
+import (
+	"context"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// Describe implements core.Describer.
+func (g *Guard) Describe() core.Description {
+	actor := core.Field{Name: "actor", Required: true}
+	length := core.Field{Name: "length", Kind: core.FieldDuration, Required: true}
+	return core.Description{
+		Kind: "bans",
+		Answers: []core.Answer{{
+			Reason: core.ReasonBanned, Status: 429, Title: "Abnormal Usage Detected", // as the draft of the type calls it
+			Detail: "Refused too often. Stop for a while.", Type: core.TypeAbnormalUsage,
+		}},
+		Operations: []core.Operation{
+			{Name: "status", Fields: []core.Field{actor}, Run: func(ctx context.Context, in core.Input) (any, error) {
+				s, err := g.Status(ctx, in.Attempt())
+				return map[string]any{"banned_for": s.Left.String(), "level": s.Level, "strikes": s.Strikes}, err
+			}},
+			{Name: "ban", Changes: true, Fields: []core.Field{actor, length}, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return nil, g.Ban(ctx, in.Attempt(), in.Duration("length"))
+			}},
+			{Name: "unban", Changes: true, Fields: []core.Field{actor}, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return nil, g.Unban(ctx, in.Attempt())
+			}},
+		},
+		Ops: []string{"check", "strike", "ban", "unban", "status"},
+	}
+}

@@ -1,0 +1,127 @@
+package core_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/everyguard"
+)
+
+// TestEveryGuardDescribesItself: each package below core that registers guards is known to everyguard, and says what operators and clients
+// need.
+func TestEveryGuardDescribesItself(t *testing.T) {
+	kinds := everyguard.Kinds()
+	files, err := filepath.Glob("*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder := filepath.Dir(file)
+		registers := !strings.HasSuffix(file, "_test.go") && strings.Contains(string(text), ".Register(")
+		if registers && kinds[folder] == nil {
+			t.Errorf("%s makes guards, and everyguard.Kinds has none of them", folder)
+		}
+	}
+	for folder, g := range kinds {
+		says := core.DescriptionOf(g)
+		if says.Kind == "" || len(says.Answers) == 0 || len(says.Operations) == 0 || len(says.Ops) == 0 {
+			t.Errorf("%s: %+v", folder, says)
+		}
+		var reasons []core.Reason
+		for _, a := range says.Answers {
+			if slices.Contains(reasons, a.Reason) || a.Status < 400 || a.Title == "" || !strings.HasSuffix(a.Detail, ".") || a.Type == "" {
+				t.Errorf("%s: %+v", folder, a)
+			}
+			reasons = append(reasons, a.Reason)
+		}
+		var names []string
+		for _, o := range says.Operations {
+			if slices.Contains(names, o.Name) || !regexp.MustCompile(`^[a-z][a-z-]*$`).MatchString(o.Name) || o.Run == nil {
+				t.Errorf("%s: operation %q", folder, o.Name)
+			}
+			names = append(names, o.Name)
+		}
+	}
+}
+
+// TestEveryRefusalIsDescribed: a reason that a guard's source names has an answer, but for those that allow.
+func TestEveryRefusalIsDescribed(t *testing.T) {
+	source, err := os.ReadFile("decision.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]core.Reason{}
+	for _, m := range regexp.MustCompile(`(Reason\w+) Reason = "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		values[m[1]] = core.Reason(m[2])
+	}
+	answered := map[core.Reason]bool{core.ReasonOK: true, core.ReasonAgain: true, core.ReasonChanged: true}
+	for _, g := range everyguard.Kinds() {
+		for _, a := range core.DescriptionOf(g).Answers {
+			answered[a.Reason] = true
+		}
+	}
+	for name, reason := range values {
+		if !answered[reason] {
+			t.Errorf("no guard describes %s", name)
+		}
+	}
+	if len(values) < 20 {
+		t.Errorf("found only %v", values)
+	}
+}
+
+func TestStandardAnswersOfReasonsThatHaveNone(t *testing.T) {
+	if _, ok := core.StandardAnswer("own"); ok {
+		t.Error("an application's own reason has a standard answer")
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("StandardAnswers has made one up")
+		}
+	}()
+	core.StandardAnswers(core.ReasonQuota, "own")
+}
+
+func TestOperationsReadTheirFields(t *testing.T) {
+	o := core.Operation{Name: "all", Fields: []core.Field{
+		{Name: "actor", Required: true}, {Name: "units", Kind: core.FieldNumber}, {Name: "length", Kind: core.FieldDuration},
+		{Name: "share", Kind: core.FieldPercent}, {Name: "on", Kind: core.FieldFlag}, {Name: "resource"}, {Name: "item"}, {Name: "id"},
+	}}
+	in, err := o.Read(map[string]string{
+		"actor": "ann", "units": "-7", "length": "90m", "share": "12.5", "on": "true", "resource": "r", "item": "i", "id": "o",
+	})
+	if err != nil || in.Text("actor") != "ann" || in.Number("units") != -7 || in.Duration("length") != 90*time.Minute ||
+		in.Percent("share") != 12.5 || !in.Flag("on") {
+		t.Errorf("%+v, %v", in, err)
+	}
+	if got, want := in.Attempt(), (core.Attempt{Actor: "ann", Resource: "r", Item: "i", ID: "o"}); got != want {
+		t.Errorf("%+v", got)
+	}
+	in, err = o.Read(map[string]string{"actor": "ann", "units": ""})
+	if err != nil || in.Number("units") != 0 || in.Duration("length") != 0 || in.Flag("on") || in.Percent("share") != 0 {
+		t.Errorf("left out: %+v, %v", in, err)
+	}
+	for want, texts := range map[string]map[string]string{
+		"actor is missing":                                  {"units": "1"},
+		`there is no field "unit"`:                          {"actor": "ann", "unit": "1"},
+		`units is not a whole number: "1.5"`:                {"actor": "ann", "units": "1.5"},
+		`length is not a duration, such as 90m: "tomorrow"`: {"actor": "ann", "length": "tomorrow"},
+		`share is not a percentage: "half"`:                 {"actor": "ann", "share": "half"},
+		`on is not true or false: "maybe"`:                  {"actor": "ann", "on": "maybe"},
+	} {
+		if _, err := o.Read(texts); err == nil || err.Error() != want || !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%v: %v, want %s", texts, err, want)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package seckill
+
+import (
+	"context"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// Describe implements core.Describer.
+func (g *Guard) Describe() core.Description {
+	item := core.Field{Name: "item", Required: true}
+	delivery := []core.Field{item, {Name: "id", Required: true}, {Name: "units", Kind: core.FieldNumber, Required: true}}
+	return core.Description{
+		Kind: "sale",
+		Answers: append(
+			core.StandardAnswers(core.ReasonDuplicate, core.ReasonClosed, core.ReasonConflict, core.ReasonGone, core.ReasonNotReady,
+				core.ReasonUnconfirmed),
+			core.Answer{
+				Reason: core.ReasonEarly, Status: 429, Title: "Not Begun",
+				Detail: "The sale has not begun yet.", Type: "https://github.com/gatehouse-go/gatehouse#early",
+			},
+			core.Answer{
+				Reason: core.ReasonSoldOut, Status: 409, Title: "Sold Out",
+				Detail: "Sold out.", Type: "https://github.com/gatehouse-go/gatehouse#sold_out",
+			},
+		),
+		Operations: []core.Operation{
+			{Name: "status", Fields: []core.Field{item}, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return g.Status(ctx, in.Text("item"))
+			}},
+			{Name: "reconcile", Fields: []core.Field{item}, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return g.Verify(ctx, in.Text("item"))
+			}},
+			{Name: "restock", Changes: true, Fields: delivery, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return g.Restock(ctx, in.Text("item"), in.Text("id"), in.Number("units"))
+			}},
+			{Name: "sweep", Changes: true, Fields: []core.Field{item}, Run: func(ctx context.Context, in core.Input) (any, error) {
+				n, err := g.Sweep(ctx, in.Text("item"))
+				return map[string]int{"swept": n}, err
+			}},
+			{Name: "close", Changes: true, Fields: []core.Field{item}, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return nil, g.Close(ctx, in.Text("item"))
+			}},
+		},
+		Ops: []string{
+			"check", "settle", "open", "confirm", "cancel", "sweep", "status", "restock", "close", "reconcile", "events", "outbox",
+		},
+	}
+}

@@ -1,0 +1,64 @@
+package votes
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// Describe implements core.Describer.
+func (g *Guard) Describe() core.Description {
+	poll := core.Field{Name: "poll", Required: true}
+	choices := core.Field{Name: "choices", Kind: core.FieldNumber, Required: true}
+	some := []core.Field{poll, {Name: "voter"}, {Name: "origin"}}
+	return core.Description{
+		Kind: "votes",
+		Answers: core.StandardAnswers(core.ReasonDuplicate, core.ReasonQuota, core.ReasonNotOpen, core.ReasonClosed,
+			core.ReasonConflict, core.ReasonGone, core.ReasonDayRolled),
+		Operations: []core.Operation{
+			{Name: "tally", Fields: []core.Field{poll}, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return g.Tally(ctx, in.Text("poll"))
+			}},
+			{Name: "top", Fields: []core.Field{poll, choices}, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return g.Top(ctx, in.Text("poll"), int(in.Number("choices")))
+			}},
+			{Name: "recount", Fields: []core.Field{poll}, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return g.Verify(ctx, in.Text("poll"))
+			}},
+			{Name: "find-votes", Fields: some, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return g.voidSome(ctx, in, true)
+			}},
+			{Name: "void-votes", Changes: true, Fields: some, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return g.voidSome(ctx, in, false)
+			}},
+			{Name: "repair", Changes: true, Fields: []core.Field{poll}, Run: func(ctx context.Context, in core.Input) (any, error) {
+				return g.Repair(ctx, in.Text("poll"))
+			}},
+		},
+		Ops: []string{"check", "settle", "retract", "tally", "recount", "repair", "audit", "void"},
+	}
+}
+
+// voidSome voids the votes of a voter, or those that came from one origin, or both: those that a voter has sent from there. Their
+// voters cannot vote again. A dry run says how many there are.
+func (g *Guard) voidSome(ctx context.Context, in core.Input, dry bool) (any, error) {
+	voter, origin := in.Text("voter"), in.Text("origin")
+	if voter == "" && origin == "" {
+		return nil, fmt.Errorf("%w: name a voter or an origin, or all votes of the poll would be meant", core.ErrInvalid)
+	}
+	return g.Void(ctx, in.Text("poll"), VoidOptions{
+		Match: func(e Event) bool {
+			return (voter == "" || e.Voter == voter) && (origin == "" || e.Origin == origin)
+		},
+		DryRun: dry,
+	})
+}
+
+// Details implements what core.DetailsOf asks for: a voter who tries again reads the choices that stand.
+func (b *ballot) Details() []core.Detail {
+	if len(b.choices) == 0 {
+		return nil
+	}
+	return []core.Detail{{Name: "choices", Value: b.choices}}
+}

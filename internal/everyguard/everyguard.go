@@ -1,0 +1,33 @@
+// Package everyguard has one guard of each kind, for tests that hold for all of them. A new guard is added here.
+package everyguard
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/quota"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+)
+
+// Kinds returns a guard of each package, by the name of the package. Their client never connects: they are for tests of what guards say of
+// themselves.
+func Kinds() map[string]core.Guard {
+	gate := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
+	return map[string]core.Guard{
+		"bans":        bans.New(gate, "bans", bans.Options{}),
+		"idempotency": idempotency.New(gate, "idempotency", idempotency.Options{}),
+		"limit":       limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),
+		"quota":       quota.New(gate, "quota", quota.Options{Items: 3, Period: period.Daily(time.UTC)}),
+		"redpacket":   redpacket.New(gate, "redpacket", redpacket.Options{}),
+		"seckill":     seckill.New(gate, "seckill", seckill.Options{}),
+		"votes":       votes.New(gate, "votes", votes.Options{}),
+	}
+}

@@ -1,0 +1,106 @@
+package operator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/operator"
+)
+
+// bare is an application's own guard that does not describe itself, and has the methods that an operator is offered.
+type bare struct {
+	name  string
+	reset []string
+}
+
+func (g *bare) Name() string        { return g.name }
+func (g *bare) Traits() core.Traits { return core.Traits{} }
+func (g *bare) Check(_ context.Context, a core.Attempt) (core.Decision, error) {
+	return core.Decision{Attempt: a, Allowed: true, Reason: core.ReasonOK}, nil
+}
+func (g *bare) Settle(context.Context, core.Decision, core.Ending) error { return nil }
+func (g *bare) Peek(_ context.Context, a core.Attempt) (core.Decision, error) {
+	return core.Decision{Attempt: a, Allowed: true, Reason: core.ReasonOK, Remaining: 7}, nil
+}
+func (g *bare) Reset(_ context.Context, a core.Attempt) error {
+	g.reset = append(g.reset, a.Actor+" at "+a.Resource)
+	return nil
+}
+
+// gauge is one that describes itself.
+type gauge struct {
+	bare
+	level int64
+}
+
+func (g *gauge) Describe() core.Description {
+	return core.Description{Kind: "gauge", Operations: []core.Operation{
+		{Name: "level", Run: func(context.Context, core.Input) (any, error) { return map[string]int64{"level": g.level}, nil }},
+		{
+			Name: "set", Changes: true, Fields: []core.Field{{Name: "level", Kind: core.FieldNumber, Required: true}},
+			Run: func(_ context.Context, in core.Input) (any, error) {
+				switch level := in.Number("level"); {
+				case level < 0:
+					return nil, core.NewError("a level below nothing", core.ErrInvalid)
+				case level > 100:
+					return nil, core.NewError("it would run over", core.ErrNotNow)
+				case level == 66:
+					return nil, errors.New("valve 7 at 192.0.2.7 is stuck")
+				default:
+					g.level = level
+					return nil, nil
+				}
+			},
+		},
+	}}
+}
+
+// TestOperatorReadsWhatGuardsSay: an application's own guards are as good as the built-in ones.
+func TestOperatorReadsWhatGuardsSay(t *testing.T) {
+	own, tank := &bare{name: "own"}, &gauge{bare: bare{name: "tank"}}
+	d := &desk{T: t, Handler: operator.New(operator.Options{
+		Guards:    []core.Guard{own, tank},
+		Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
+		Audit:     func(context.Context, operator.Event) error { return nil },
+	})}
+	d.want(get("/"), 200, `{"guards":[{"name":"own","kind":"guard","actions":["peek","reset"]},`+
+		`{"name":"tank","kind":"gauge","actions":["level","set"]}]}`)
+	d.want(get("/own/peek", "actor=ann"), 200,
+		`{"allowed":true,"reason":"ok","limit":0,"remaining":7,"window":"0s","retry_after":"0s"}`)
+	d.want(post("/own/reset", "actor=ann", "resource=/a"), 200, `{"done":true}`)
+	if fmt.Sprint(own.reset) != "[ann at /a]" {
+		t.Errorf("reset %q", own.reset)
+	}
+	d.want(post("/tank/set", "level=40"), 200, `{"done":true}`)
+	d.want(get("/tank/level"), 200, `{"level":40}`)
+	d.want(post("/tank/set", "level=-1"), 400, `{"title":"Bad Request","status":400,"detail":"a level below nothing"}`)
+	d.want(post("/tank/set", "level=101"), 409, `{"title":"Conflict","status":409,"detail":"it would run over"}`)
+	d.want(get("/tank/peek", "actor=ann"), 404, "") // it says itself what can be asked
+	if w := d.send(post("/tank/set", "level=66")); w.Code != 503 || strings.Contains(w.Body.String(), "192.0.2.7") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// twice describes one name for two operations.
+type twice struct{ bare }
+
+func (*twice) Describe() core.Description {
+	return core.Description{Operations: []core.Operation{{Name: "look"}, {Name: "look"}}}
+}
+
+func TestOperatorTellsOperationsApart(t *testing.T) {
+	defer func() {
+		if text := fmt.Sprint(recover()); !strings.Contains(text, `two operations named "look"`) {
+			t.Error(text)
+		}
+	}()
+	operator.New(operator.Options{
+		Guards:    []core.Guard{&twice{bare{name: "own"}}},
+		Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
+	})
+}
