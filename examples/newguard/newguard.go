@@ -34,7 +34,7 @@ type Guard struct {
 func New(e *core.Engine, name string, places int, keep time.Duration) *Guard {
 	e.NeedRedis("Places", name)
 	if places < 1 || keep < time.Second || keep > core.MaxTTL {
-		panic(fmt.Sprintf("newguard: %d places for %v: give it 1 or more, for 1 s to %v", places, keep, core.MaxTTL))
+		panic(fmt.Sprintf("newguard: %d places for %v: give 1 or more, for 1 s to %v", places, keep, core.MaxTTL))
 	}
 	return &Guard{e.Register("places", name, takeScript, freeScript), places, keep}
 }
