@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestContractsNameTestsThatExist: each test that docs/contracts.md names, as `folder/TestName`, exists in that folder,
-// and each promise of its tables names one.
+// TestContractsNameTestsThatExist: each test that docs/contracts.md names, as `folder/TestName`, exists in
+// that folder, and each promise of its tables names one.
 func TestContractsNameTestsThatExist(t *testing.T) {
 	page := read(t, "docs/contracts.md")
 	tests := regexp.MustCompile("`([a-z][\\w/]*)/((?:Test|Fuzz|Example)\\w+)`").FindAllStringSubmatch(page, -1)

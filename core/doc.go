@@ -2,8 +2,8 @@
 //
 // # Engine
 //
-// An application makes one [Engine] per Redis, over its own go-redis client, and makes guards with it. The guards are
-// packages of their own:
+// An application makes one [Engine] per Redis, over its own go-redis client, and makes guards with it. The
+// guards are packages of their own:
 //
 //	gate := core.New(rdb)
 //	site := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100))
@@ -18,9 +18,10 @@
 //
 // # Attempts, decisions and endings
 //
-// An [Attempt] says who (Actor) does what (Resource), which of several (Item), how much (Cost), and under which operation
-// ID. A [Guard] answers it with a [Decision]. After the work, pass the decision to Guard.Settle with an [Ending]:
-// [Commit], [CommitWith] or [Rollback]. Web applications leave both calls to the packages nethttpmw, ginmw and echomw.
+// An [Attempt] says who (Actor) does what (Resource), which of several (Item), how much (Cost), and under
+// which operation ID. A [Guard] answers it with a [Decision]. After the work, pass the decision to
+// Guard.Settle with an [Ending]: [Commit], [CommitWith] or [Rollback]. Web applications leave both calls to
+// the packages nethttpmw, ginmw and echomw.
 //
 // # Guards
 //
@@ -32,19 +33,21 @@
 //   - redpacket: an amount that is split among the first who ask.
 //   - idempotency: each operation runs once, and repetitions get its answer.
 //
-// Each guard decides in a single script call by the server's clock, so that any number of processes can share it. Every
-// key that it writes expires.
+// Each guard decides in a single script call by the server's clock, so that any number of processes can share
+// it. Every key that it writes expires.
 //
 // # Outages
 //
-// A check ends within the engine's deadline ([WithDeadline]). A breaker ([WithBreaker]) stops asking a Redis that does not
-// answer. What becomes of the attempt then is an [Outage] policy of the rule: [FailClosed], [FailOpen] or [FailLocal]. An
-// [Observer] hears every decision and every error. [Drain] waits at the end of a process for what is still being settled.
+// A check ends within the engine's deadline ([WithDeadline]). A breaker ([WithBreaker]) stops asking a Redis
+// that does not answer. What becomes of the attempt then is an [Outage] policy of the rule: [FailClosed],
+// [FailOpen] or [FailLocal]. An [Observer] hears every decision and every error. [Drain] waits at the end of
+// a process for what is still being settled.
 //
 // # Guards and scripts of an application
 //
-// [Engine.Run] runs a [Script] of the application. A guard of the application embeds a [Base], which [Engine.Register]
-// makes; docs/new-guard.md in the repository walks through one. The guards listed above use the same functions.
+// [Engine.Run] runs a [Script] of the application. A guard of the application embeds a [Base], which
+// [Engine.Register] makes; docs/new-guard.md in the repository walks through one. The guards listed above use
+// the same functions.
 //
 // Everything in this package is safe for concurrent use, unless its documentation says otherwise.
 package core

@@ -1,5 +1,6 @@
-// Package newguard is a guard of an application's own: the places of a course, one per member. docs/new-guard.md explains
-// it line by line. It uses nothing but the exported functions of package core, as the guards of Gatehouse do.
+// Package newguard is a guard of an application's own: the places of a course, one per member.
+// docs/new-guard.md explains it line by line. It uses nothing but the exported functions of package core, as
+// the guards of Gatehouse do.
 package newguard
 
 import (
@@ -21,16 +22,16 @@ var (
 	freeScript = core.NewScript("places_free", freeSource, core.Idempotent)
 )
 
-// Guard lets as many members into a course as it has places: the Actor is the member, the Resource the course. A failed
-// request gives its place back. It is safe for concurrent use.
+// Guard lets as many members into a course as it has places: the Actor is the member, the Resource the
+// course. A failed request gives its place back. It is safe for concurrent use.
 type Guard struct {
 	core.Base
 	places int
 	keep   time.Duration
 }
 
-// New makes a guard for courses of so many places, which are kept for so long after the last one was taken. It panics when
-// the name is taken or not a name, or the numbers make no sense.
+// New makes a guard for courses of so many places, which are kept for so long after the last one was taken.
+// It panics when the name is taken or not a name, or the numbers make no sense.
 func New(e *core.Engine, name string, places int, keep time.Duration) *Guard {
 	e.NeedRedis("Places", name)
 	if places < 1 || keep < time.Second || keep > core.MaxTTL {
