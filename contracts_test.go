@@ -26,7 +26,8 @@ func TestContractsNameTestsThatExist(t *testing.T) {
 			t.Errorf("there is no %s in %s", name, folder)
 		}
 	}
-	tables := regexp.MustCompile(`(?m)^\| promise \| held by \|\n\|---\|---\|\n((?:\|.*\n)+)`).FindAllStringSubmatch(page, -1)
+	tables := regexp.MustCompile(`(?m)^\| promise \| held by \|\n\|---\|---\|\n((?:\|.*\n)+)`).
+		FindAllStringSubmatch(page, -1)
 	if len(tables) < 10 {
 		t.Fatalf("found only %d tables", len(tables))
 	}
@@ -72,7 +73,8 @@ func TestNewGuardPageShowsTheExample(t *testing.T) {
 	for _, file := range files {
 		code += "\n" + dedent(read(t, file)) + "\n"
 	}
-	blocks := regexp.MustCompile("(?s)```(?:go|lua)\n(.*?)```").FindAllStringSubmatch(read(t, "docs/new-guard.md"), -1)
+	blocks := regexp.MustCompile("(?s)```(?:go|lua)\n(.*?)```").
+		FindAllStringSubmatch(read(t, "docs/new-guard.md"), -1)
 	if len(blocks) < 8 {
 		t.Fatalf("found only %d blocks", len(blocks))
 	}

@@ -4,7 +4,7 @@
 // whose Who is the user and What the packet. [Amount] returns the share of a decision:
 //
 //	packets := redpacket.New(gate, "packets", redpacket.Options{})
-//	created, err := packets.Create(ctx, "party", redpacket.Packet{Total: 10_000, Shares: 20, Expires: tomorrow})
+//	created, err := packets.Create(ctx, "party", redpacket.Packet{Total: 1000, Shares: 20, Expires: tomorrow})
 //
 // Amounts are integers in minor units, such as cents. The shares are made with crypto/rand when the packet is
 // created and then shuffled, so each place in the queue has the same chances. A user who asks again hears the
