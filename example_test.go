@@ -107,7 +107,9 @@ func Example_redPacket() {
 	gate, ctx := core.New(client()), context.Background()
 
 	packets := redpacket.New(gate, "packet", redpacket.Options{})
-	created, err := packets.Create(ctx, "party", redpacket.Packet{Total: 10_000, Shares: 20, Expires: time.Now().Add(24 * time.Hour)})
+	created, err := packets.Create(ctx, "party", redpacket.Packet{
+		Total: 10_000, Shares: 20, Expires: time.Now().Add(24 * time.Hour),
+	})
 	d, err2 := packets.Check(ctx, core.Attempt{Actor: "ann", Resource: "party"})
 
 	fmt.Println(created, err, err2)
@@ -127,7 +129,9 @@ func Example_bansAndLists() {
 		Who:   keyfuncs.IP(),
 		Deny:  deny,
 		Allow: keyfuncs.NewList(address, "192.0.2.0/24", "2001:db8:1:2::5"),
-		Bans:  bans.New(gate, "bans", bans.Options{Refusals: 50, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour}),
+		Bans: bans.New(gate, "bans", bans.Options{
+			Refusals: 50, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour,
+		}),
 	}
 
 	_ = perIP
@@ -139,7 +143,7 @@ func Example_failedLogins() {
 	logins := ratelimit.Rule{
 		Guard:  limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
 		Who:    keyfuncs.IP(),
-		Failed: func(status int) bool { return status != http.StatusUnauthorized }, // gives back all but the failed ones
+		Failed: func(status int) bool { return status != http.StatusUnauthorized }, // gives back the others
 	}
 
 	_ = logins
@@ -158,9 +162,9 @@ func findPoll(_ context.Context, name string) (votes.Poll, error) {
 
 func Example_tally() {
 	gate := core.New(client())
-	votes := votes.New(gate, "poll", votes.Options{Find: findPoll})
+	ballots := votes.New(gate, "poll", votes.Options{Find: findPoll})
 
-	tally, err := votes.Tally(context.Background(), "final")
+	tally, err := ballots.Tally(context.Background(), "final")
 	if err != nil {
 		log.Print(err)
 	}

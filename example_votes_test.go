@@ -13,8 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// Example_votesADay is a poll in which everybody has a vote a day for thirty days, may take votes back, and of which an audit stream
-// is kept.
+// A poll with one vote per user and day for thirty days. Users may take votes back, and an audit stream keeps all changes.
 func Example_votesADay() {
 	gate := core.New(client())
 	berlin, err := time.LoadLocation("Europe/Berlin")
@@ -22,7 +21,7 @@ func Example_votesADay() {
 		log.Fatal(err)
 	}
 
-	votes := votes.New(gate, "poll", votes.Options{
+	ballots := votes.New(gate, "poll", votes.Options{
 		Poll: votes.Poll{
 			PerVoter:  30,
 			PerChoice: 30,
@@ -34,7 +33,7 @@ func Example_votesADay() {
 		Audit:  true,
 	})
 	vote := nethttpmw.Rule{
-		Guard:  votes,
+		Guard:  ballots,
 		Who:    keyfuncs.User("uid"),
 		What:   keyfuncs.Param("poll"),
 		Which:  keyfuncs.Form("choice"),

@@ -1,30 +1,53 @@
-// Package core is the part of Gatehouse that knows no HTTP: guards that decide attempts by one Lua script on Redis.
+// Package core decides attempts with one Lua script call on Redis. It knows no HTTP.
 //
-// An Engine is made once a process over the application's own go-redis client, and makes guards:
+// # Engine
+//
+// An application makes one [Engine] per Redis, over its own go-redis client, and makes guards with it. The
+// guards are packages of their own:
 //
 //	gate := core.New(rdb)
-//	site := gate.SlidingWindow("site", core.PerMinute(100))
+//	site := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100))
 //
 //	d, err := site.Check(ctx, core.Attempt{Actor: "203.0.113.7"})
 //	switch {
-//	case err != nil: // nothing was decided: Redis could not be asked, or the attempt makes no sense
-//	case !d.Allowed: // d.Reason says why, d.RetryAfter when another attempt makes sense
+//	case err != nil: // nothing is known: Redis could not be asked, or errors.Is(err, core.ErrInvalid)
+//	case !d.Allowed: // d.Reason says why, d.RetryAfter how long to wait
 //	}
 //
-// An Attempt says who (Actor) does what (Resource), which of several (Item), how much (Cost), and under which operation
-// ID. A guard that lets an attempt through may want to hear how it ended: pass its Decision to Settle. Web applications
-// leave all of that to the packages nethttpmw, ginmw and echomw.
+// [New] does not talk to Redis. [NewMemory] makes an engine without Redis, on which only rate limits work.
 //
-// The guards are SlidingWindow, FixedWindow and TokenBucket (rate limits), Bans (who is refused too often is shut out), Votes (one
-// vote a voter), Quota (so many different items a period), Seckill (a stock that can not be oversold) and RedPacket (an amount that is split by luck). Of the rate limits most want SlidingWindow, the only one that is
-// never exceeded; the others keep less in Redis. Each decides in a single script call with the server's clock, so any number of
-// processes can share a guard, and every key that it writes expires. All of the package is safe for concurrent use.
+// # Attempts, decisions and endings
 //
-// Who goes on after a rate limit has refused is answered from memory, for a second at most: see WithRefusalMemory.
+// An [Attempt] says who (Actor) does what (Resource), which of several (Item), how much (Cost), and under
+// which operation ID. A [Guard] answers it with a [Decision]. After the work, pass the decision to
+// Guard.Settle with an [Ending]: [Commit], [CommitWith] or [Rollback]. Web applications leave both calls to
+// the packages nethttpmw, ginmw and echomw.
 //
-// NewMemory makes an engine without Redis, whose rate limits decide exactly the same inside the process.
+// # Guards
 //
-// An outage of Redis costs a few time-outs: see WithBreaker. What the guards decide, and what goes wrong, an Observer hears.
+//   - limit: rate limits. Most callers want limit.NewSlidingWindow.
+//   - bans: locks out actors that were refused too often.
+//   - votes: one vote per voter, or as many as the poll allows.
+//   - quota: a number of different items per period.
+//   - seckill: flash sales that cannot oversell.
+//   - redpacket: an amount that is split among the first who ask.
+//   - idempotency: each operation runs once, and repetitions get its answer.
 //
-// Scripts of one's own run the same way with Engine.Run.
+// Each guard decides in a single script call by the server's clock, so that any number of processes can share
+// it. Every key that it writes expires.
+//
+// # Outages
+//
+// A check ends within the engine's deadline ([WithDeadline]). A breaker ([WithBreaker]) stops asking a Redis
+// that does not answer. What becomes of the attempt then is an [Outage] policy of the rule: [FailClosed],
+// [FailOpen] or [FailLocal]. An [Observer] hears every decision and every error. [Drain] waits at the end of
+// a process for what is still being settled.
+//
+// # Guards and scripts of an application
+//
+// [Engine.Run] runs a [Script] of the application. A guard of the application embeds a [Base], which
+// [Engine.Register] makes; docs/new-guard.md in the repository walks through one. The guards listed above use
+// the same functions.
+//
+// Everything in this package is safe for concurrent use, unless its documentation says otherwise.
 package core

@@ -1,0 +1,86 @@
+package gatehouse_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestContractsNameTestsThatExist: each test that docs/contracts.md names, as `folder/TestName`, exists in
+// that folder, and each promise of its tables names one.
+func TestContractsNameTestsThatExist(t *testing.T) {
+	page := read(t, "docs/contracts.md")
+	tests := regexp.MustCompile("`([a-z][\\w/]*)/((?:Test|Fuzz|Example)\\w+)`").FindAllStringSubmatch(page, -1)
+	if len(tests) < 50 {
+		t.Fatalf("found only %d tests", len(tests))
+	}
+	functions := map[string]map[string]bool{} // by folder
+	for _, test := range tests {
+		folder, name := test[1], test[2]
+		if functions[folder] == nil {
+			functions[folder] = functionsOf(t, folder)
+		}
+		if !functions[folder][name] {
+			t.Errorf("there is no %s in %s", name, folder)
+		}
+	}
+	tables := regexp.MustCompile(`(?m)^\| promise \| held by \|\n\|---\|---\|\n((?:\|.*\n)+)`).
+		FindAllStringSubmatch(page, -1)
+	if len(tables) < 10 {
+		t.Fatalf("found only %d tables", len(tables))
+	}
+	for _, table := range tables {
+		for _, row := range strings.Split(strings.TrimSpace(table[1]), "\n") {
+			if !regexp.MustCompile("`[\\w/]+/(Test|Fuzz|Example)\\w+` *\\|$").MatchString(row) {
+				t.Errorf("no test holds this promise: %s", row)
+			}
+		}
+	}
+}
+
+// functionsOf returns the names of the tests, fuzz tests and examples of a folder.
+func functionsOf(t *testing.T, folder string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if more, err := filepath.Glob(filepath.Join(folder, "*.go")); err == nil {
+		files = append(files, more...) // internal/conformance
+	}
+	names := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`).FindAllSubmatch(text, -1) {
+			names[string(f[1])] = true
+		}
+	}
+	return names
+}
+
+// TestNewGuardPageShowsTheExample: each block of code of docs/new-guard.md stands in examples/newguard.
+func TestNewGuardPageShowsTheExample(t *testing.T) {
+	files, err := filepath.Glob("examples/newguard/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := ""
+	for _, file := range files {
+		code += "\n" + dedent(read(t, file)) + "\n"
+	}
+	blocks := regexp.MustCompile("(?s)```(?:go|lua)\n(.*?)```").
+		FindAllStringSubmatch(read(t, "docs/new-guard.md"), -1)
+	if len(blocks) < 8 {
+		t.Fatalf("found only %d blocks", len(blocks))
+	}
+	for _, block := range blocks {
+		if !strings.Contains(code, "\n"+dedent(block[1])) {
+			t.Errorf("this is in no file of examples/newguard:\n%s", block[1])
+		}
+	}
+}

@@ -1,0 +1,15 @@
+// Package redpacket splits an amount at random among the first users who ask, one share per user.
+//
+// Most callers make a [Guard] with [New], create a packet with [Guard.Create], and use the guard in a rule,
+// whose Who is the user and What the packet. [Amount] returns the share of a decision:
+//
+//	packets := redpacket.New(gate, "packets", redpacket.Options{})
+//	created, err := packets.Create(ctx, "party", redpacket.Packet{Total: 1000, Shares: 20, Expires: tomorrow})
+//
+// Amounts are integers in minor units, such as cents. The shares are made with crypto/rand when the packet is
+// created and then shuffled, so each place in the queue has the same chances. A user who asks again hears the
+// same amount. What was grabbed stays with the user, whatever becomes of the request.
+//
+// [Guard.Refund] takes the rest out once the packet has expired. [Guard.Verify] shows that
+// left + grabbed + refunded = total.
+package redpacket

@@ -1,0 +1,16 @@
+// Package votes counts one vote per voter, or as many as a poll allows.
+//
+// Most callers make a [Guard] with [New] and use it in a rule, whose Who is the voter, What the poll and
+// Which the choice:
+//
+//	poll := votes.New(gate, "poll", votes.Options{Find: polls})
+//
+// [Options].Find returns a [Poll]: its choices, when it opens and closes, and how many votes a voter has per
+// poll, per choice and per day. One script changes the voter's record and the tally, so the tally is always
+// the sum of the records. A failed request takes its vote back.
+//
+// [Guard.Tally] and [Guard.Top] return results. [Guard.Verify] compares the tally with the records and
+// [Guard.Repair] corrects it. With [Options].Audit a stream keeps each change ([Guard.Audit]), and
+// [Guard.Void] removes the votes that a filter selects. [Choices] returns the voter's votes that a decision
+// knows of.
+package votes
