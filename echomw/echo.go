@@ -25,7 +25,7 @@ import (
 type Rule = nethttpmw.Rule
 
 // Echo returns a middleware that guards routes with the rules, for echo.Echo.Use, for a group or for one route. A refused
-// request is answered and its handler does not run. It panics on rules that can not work.
+// request is answered and its handler does not run. It panics on rules that cannot work.
 //
 // An error that the handler returns is answered inside of the rules, by echo's HTTPErrorHandler, so that what it writes is what counts;
 // then it is passed on, as middleware.Logger of echo does, for the middlewares around to see. They find that the request has been

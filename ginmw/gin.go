@@ -28,7 +28,7 @@ import (
 type Rule = nethttpmw.Rule
 
 // Gin returns a middleware that guards routes with the rules, for gin.Engine.Use, for a group or for one route. A refused
-// request is answered and aborted. It panics on rules that can not work.
+// request is answered and aborted. It panics on rules that cannot work.
 //
 // A handler that calls c.Abort without writing a status has answered with 200, one that leaves an error with c.Error and does
 // not answer counts as 500. A status that c.Status has set and nothing has sent is the answer's. Mounted with Use on the engine, rules see

@@ -190,7 +190,7 @@ func (a *app) page(w http.ResponseWriter, r *http.Request) {
 	}
 	var page bytes.Buffer
 	if err := pageTemplate.Execute(&page, data); err != nil {
-		http.Error(w, "The page can not be shown.", http.StatusInternalServerError)
+		http.Error(w, "The page cannot be shown.", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -200,7 +200,7 @@ func (a *app) page(w http.ResponseWriter, r *http.Request) {
 // unavailable answers for a Redis that could not be asked. The guards have logged why; it is not for clients.
 func unavailable(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
-	http.Error(w, "Redis can not be asked right now. Try again later.", http.StatusServiceUnavailable)
+	http.Error(w, "Redis cannot be asked right now. Try again later.", http.StatusServiceUnavailable)
 }
 
 func reply(w http.ResponseWriter, status int, body any) {

@@ -57,7 +57,7 @@ func run(ctx context.Context, out io.Writer, addr, redisURL string) error {
 	ready, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if err := rdb.Ping(ready).Err(); err != nil {
-		return fmt.Errorf("the Redis at %s can not be used (%w): start it, correct REDIS_URL, "+
+		return fmt.Errorf("the Redis at %s cannot be used (%w): start it, correct REDIS_URL, "+
 			"or leave REDIS_URL out: the demo then brings its own", rdb.Options().Addr, err)
 	}
 	opened, err := app.open(ready)

@@ -1,4 +1,4 @@
-// Command echo guards three echo endpoints: a rate limit by address, a vote that counts once, a sale that can not
+// Command echo guards three echo endpoints: a rate limit by address, a vote that counts once, a sale that cannot
 // oversell. It needs a Redis, at REDIS_URL.
 //
 //	go run ./examples/echo
@@ -50,7 +50,7 @@ func newApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 		// choose the same one. Without the header each request is an order of its own.
 		ID: keyfuncs.Join(keyfuncs.User("uid"), keyfuncs.IdempotencyKey()),
 	}
-	// A sale is opened once. One that exists stays as it is, so a restart can not reset its stock.
+	// A sale is opened once. One that exists stays as it is, so a restart cannot reset its stock.
 	if _, err := sale.Open(ctx, "ticket", seckill.Sale{Stock: 100}); err != nil {
 		return nil, fmt.Errorf("open the sale: %w", err)
 	}

@@ -8,7 +8,7 @@
 //
 // The route and its rules, and why they are in that order, are in app.go; the attacker is in attack.go.
 //
-// What the rules can not do: somebody with many accounts at many addresses has as many votes as the smaller number allows. And
+// What the rules cannot do: somebody with many accounts at many addresses has as many votes as the smaller number allows. And
 // who shares an address with an attacker shares its caps.
 package main
 

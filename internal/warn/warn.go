@@ -1,4 +1,4 @@
-// Package warn is the one home of the warnings about set-ups that look wrong but can not be known to be: what is known to be wrong
+// Package warn is the one home of the warnings about set-ups that look wrong but cannot be known to be: what is known to be wrong
 // panics when it is set up.
 //
 // A warning is told once in the life of a process for each subject, through [slog.Default], with its code and where the README explains

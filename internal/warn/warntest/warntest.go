@@ -21,7 +21,7 @@ type Log struct {
 }
 
 // Record takes what is told to slog's default logger until the test ends, and forgets all warnings before and after. Tests that do
-// so can not run in parallel.
+// so cannot run in parallel.
 func Record(t testing.TB) *Log {
 	t.Helper()
 	l := &Log{}
