@@ -23,7 +23,7 @@ const (
 	lookAlways = 64  // the detector looks at this many first requests,
 	lookRarely = 64  // and then at one in this many, at random
 	outerRun   = 256 // forwarded requests in a row from outside that make a warning: a proxy sends them
-	innerRun   = 64  // requests in a row of one inner client with changing headers that make a warning: many clients sent them
+	innerRun   = 64  // requests in a row of one inner client with changing headers that make a warning
 )
 
 // proxyDetector looks for signs in the requests of one [IP] that it is set up wrongly. Clients can forge
