@@ -110,7 +110,7 @@ func (p Period) At(milli int64) (Span, error) {
 	begins, ends := p(time.UnixMilli(milli))
 	s := Span{begins.UnixMilli(), ends.UnixMilli()}
 	if !s.Has(milli) {
-		return s, fmt.Errorf("the Period function returned the period from %[2]v to %[3]v for %[1]v: return one that contains it",
+		return s, fmt.Errorf("the Period says that %v is in the period from %v to %v: return a period that contains it",
 			time.UnixMilli(milli).UTC(), begins, ends)
 	}
 	return s, nil

@@ -490,7 +490,7 @@ func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 		if err != nil || counts.aside != 6 || counts.held+counts.cancelled+counts.expired != 0 {
 			t.Errorf("%v, %v", counts, err)
 		}
-		if n := strings.Count(said.String(), "goes aside"); n != 6 {
+		if n := strings.Count(said.String(), "message set aside"); n != 6 {
 			t.Errorf("%d log lines:\n%s", n, &said)
 		}
 	})
