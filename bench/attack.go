@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// attackUnits is the limit under attack, in a window.
+// attackUnits is the limit under attack, per window.
 const attackUnits = 50
 
-// attack finds the most units that each limiter of the group admits in any window of the length. All are attacked at once, with
-// and without units that were taken in the window before. Limiters with another limit than the one of the others stay out.
+// attack finds the most units that each limiter of the group admits in any window of the length. It attacks
+// all at once, with and without units taken in the window before. It skips limiters whose limit differs
+// from that of the others.
 func (g group) attack(ctx context.Context, window time.Duration, runners []*runner) error {
 	most, errs := make([]int, 2*len(runners)), make([]error, 2*len(runners))
 	var attacks sync.WaitGroup
@@ -80,7 +81,8 @@ func attack(ctx context.Context, s subject, window time.Duration, primed bool) (
 // admission is a unit that was admitted between two moments.
 type admission struct{ after, before time.Time }
 
-// mostIn returns how many units were admitted in some window of the length for certain: the truth may be more, but not fewer.
+// mostIn returns how many units were certainly admitted in some window of the length: the true number may
+// be larger, but not smaller.
 func mostIn(window time.Duration, admitted []admission) int {
 	most := 0
 	for i := range admitted {

@@ -13,8 +13,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
-// naiveSale is what articles on flash sales show: who has bought, and a counter. It knows no quantities, no holds that end, no
-// retries, no times, no events, and its keys stay for ever.
+// naiveSale is what articles on flash sales show: a set of buyers and a counter. It knows no quantities, no
+// holds that expire, no retries, no times and no events, and its keys never expire.
 const naiveSale = `
 if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 1 then
   return 0
@@ -27,8 +27,8 @@ redis.call('DECR', KEYS[2])
 redis.call('SADD', KEYS[1], ARGV[1])
 return 1`
 
-// naiveVote is the same for votes: who has voted, and a tally. It does not know what anybody voted for, so nothing can be taken
-// back, changed or counted again.
+// naiveVote is the same for votes: a set of voters and a tally. It does not know what a voter voted for, so
+// no vote can be taken back, changed or counted again.
 const naiveVote = `
 if redis.call('SADD', KEYS[1], ARGV[1]) == 0 then
   return 0
@@ -39,8 +39,8 @@ return 1`
 // manyUnits is a stock that no run sells out.
 const manyUnits = 1 << 40
 
-// saleClaims is the group of sales. A key is a buyer, who may have one unit of a stock that does not end. The hot key is
-// a crowd instead: buyers who all come too late for the one unit of another sale.
+// saleClaims is the group of sales. A key is a buyer, who may have one unit of a stock that never ends. The
+// hot key is a crowd instead: buyers who all come too late for the one unit of another sale.
 func saleClaims(ctx context.Context, rdb *redis.Client) group {
 	return group{name: "Sales on Redis", redis: rdb, claims: true, subjects: func(int, time.Duration) []subject {
 		naive := must(rdb.ScriptLoad(ctx, naiveSale).Result())
@@ -78,7 +78,8 @@ func saleClaims(ctx context.Context, rdb *redis.Client) group {
 	}}
 }
 
-// voteClaims is the group of votes, all in one poll of ten choices. A key is a voter, so the hot key is one who tries again and again.
+// voteClaims is the group of votes, all in one poll of ten choices. A key is a voter, so the hot key is a
+// voter who tries again and again.
 func voteClaims(ctx context.Context, rdb *redis.Client) group {
 	return group{name: "Votes on Redis", redis: rdb, claims: true, subjects: func(int, time.Duration) []subject {
 		naive := must(rdb.ScriptLoad(ctx, naiveVote).Result())

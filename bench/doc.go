@@ -1,8 +1,9 @@
-// Package bench measures Gatehouse's rate limits and those of other libraries side by side, in one run, against a floor: the least
-// that any limiter of the kind has to do. What counts are the ratios to the floor of the same run, not the times, which are the
-// machine's.
+// Package bench measures Gatehouse's rate limits and those of other libraries side by side, in one run,
+// against a floor: the least that any limiter of the kind has to do. Compare the ratios to the floor of the
+// same run, not the times, which depend on the machine.
 //
-// It is a module of its own, so that the other libraries stay out of Gatehouse's go.mod. The run is a test, since the tests'
-// package starts the redis-server: `make bench` in the repository's root runs it in full and writes RESULTS.md; a plain `go test`
-// runs all of it for a few milliseconds each, to show that it works.
+// The package is a module of its own, so that the other libraries stay out of Gatehouse's go.mod. The
+// benchmark is a test, because the test helpers start the redis-server: `make bench` in the repository's
+// root runs it in full and writes RESULTS.md; a plain `go test` runs all of it for a few milliseconds each,
+// to show that it works.
 package bench

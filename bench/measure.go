@@ -16,20 +16,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// config says how much is measured.
+// config says how much to measure.
 type config struct {
-	units  int           // what a key has in a window, which is a minute
-	crowd  int           // how many claimants are weighed together
-	rounds int           // how often each subject has its turn under each load
-	turn   time.Duration // how long a turn is
+	units  int           // units of a key per window, which is a minute
+	crowd  int           // claimants that are weighed together
+	rounds int           // turns of each subject under each load
+	turn   time.Duration // length of a turn
 	attack time.Duration // the window of the limits under attack
-	seed   uint64        // of the order in a round
+	seed   uint64        // seed of the order in a round
 }
 
-// load is how a subject is asked: by so many callers at once, each of which waits for one answer before it asks again.
+// load is how a subject is called: by this many callers at once, each of which waits for one answer before
+// its next call.
 type load struct {
 	callers int
-	refused bool // all ask for one key that has no units left; else each asks for keys that have
+	refused bool // all callers use one key that has no units left; otherwise each uses keys that have
 }
 
 var loads = []load{{1, false}, {16, false}, {128, false}, {1, true}, {16, true}, {128, true}}
@@ -38,25 +39,26 @@ var loads = []load{{1, false}, {16, false}, {128, false}, {1, true}, {16, true},
 type runner struct {
 	subject
 	measured map[load]*series
-	made     atomic.Int64 // how many keys
-	bytes    int64        // that a key takes in Redis once the limit's units have been taken; of claims, that all of a crowd take
-	passing  int64        // those of them that go within an hour
-	admitted int          // most in any window, under attack; 0: was not attacked
+	made     atomic.Int64 // number of keys
+	bytes    int64        // bytes of a key in Redis after all its units were taken; for claims, of a whole crowd
+	passing  int64        // the bytes of those that expire within an hour
+	admitted int          // most admitted in any window, under attack; 0: not attacked
 }
 
-// series is what was measured of one subject under one load: of most, a value for each round.
+// series holds the measurements of one subject under one load: mostly a value per round.
 type series struct {
 	keys    []keySource // one for each caller
-	perCall []float64   // nanoseconds of the turn for each call that all callers made
-	p99     []float64   // microseconds that a caller waited for its answer
-	cpu     []float64   // microseconds of the server's processor a call
-	script  []float64   // those of them that EVALSHA and EVAL took
+	perCall []float64   // nanoseconds of the turn per call of all callers
+	p99     []float64   // microseconds that a caller waited for its answer, p99
+	cpu     []float64   // microseconds of the server's CPU per call
+	script  []float64   // the part of cpu that EVALSHA and EVAL took
 	calls   int
-	meant   int // calls that were answered as the load means it
+	meant   int // calls that were answered as the load intends
 }
 
-// measure runs all loads on the subjects of the group. In each round each subject has its turn under each load, in random
-// order, so that what disturbs the machine disturbs all alike. A round before the first, which is not counted, warms up.
+// measure runs all loads on the subjects of the group. In each round each subject has its turn under each
+// load, in random order, so that disturbances of the machine affect all alike. A warm-up round before the
+// first does not count.
 func (g group) measure(ctx context.Context, c config) ([]*runner, error) {
 	var runners []*runner
 	units := c.units
@@ -86,12 +88,12 @@ func (g group) measure(ctx context.Context, c config) ([]*runner, error) {
 		}
 	}
 	if g.claims {
-		return runners, nil // nothing comes back, so there is no window to attack
+		return runners, nil // no unit comes back, so there is no window to attack
 	}
 	return runners, g.attack(ctx, c.attack, runners)
 }
 
-// start forgets what was measured, and gives the callers keys of so many units.
+// start discards the measurements, and gives the callers keys of this many units.
 func (r *runner) start(units int) {
 	r.measured = map[load]*series{}
 	for _, l := range loads {
@@ -103,10 +105,10 @@ func (r *runner) start(units int) {
 	}
 }
 
-// turn has the callers ask for as long as the turn is.
+// turn lets the callers call for the length of a turn.
 func (r *runner) turn(ctx context.Context, l load, turn time.Duration, rdb *redis.Client) error {
 	if l.refused && r.max > 0 {
-		for { // units have come back since the last turn
+		for { // units came back since the last turn
 			if allowed, err := r.allow(ctx, hotKey); err != nil {
 				return err
 			} else if !allowed {
@@ -148,16 +150,16 @@ func (r *runner) turn(ctx context.Context, l load, turn time.Duration, rdb *redi
 
 const hotKey = "hot"
 
-// caller is what one of the goroutines that ask has seen.
+// caller is what one of the calling goroutines measured.
 type caller struct {
 	calls, meant int
 	took         []time.Duration
 	err          error
 }
 
-// ask asks until it is told to stop, once at least.
+// ask calls until it is told to stop, at least once.
 func (r *runner) ask(ctx context.Context, l load, keys *keySource, stop *atomic.Bool) (c caller) {
-	const sampled = 17 // one call in so many is timed by itself; prime to the number of keys, so it is no special key's
+	const sampled = 17 // one call in this many is timed by itself; coprime to the number of keys, so that no key is special
 	want := !l.refused || r.max == 0
 	for c.calls == 0 || !stop.Load() {
 		key := hotKey
@@ -184,15 +186,15 @@ func (r *runner) ask(ctx context.Context, l load, keys *keySource, stop *atomic.
 	return c
 }
 
-// activeKeys is how many keys are in use at once, shared out among the callers.
+// activeKeys is how many keys are in use at once, divided among the callers.
 const activeKeys = 128
 
-// keySource gives one caller its keys in turn, and new ones when these have been used so often that their units would run out
-// soon. So most calls meet a key that is in use, and none meets one that is used up.
+// keySource gives one caller its keys in turn, and new ones before the units of these run out. So most
+// calls meet a key that is in use, and none meets one that is used up.
 type keySource struct {
 	made  *atomic.Int64 // counts the keys of all sources, to name them
 	keys  []string
-	uses  int // of a key
+	uses  int // uses per key
 	calls int
 }
 
@@ -205,7 +207,8 @@ func (k *keySource) next() string {
 	return k.keys[i]
 }
 
-// weigh finds how many bytes a key takes in Redis whose units have been taken or, of claims, those of a crowd.
+// weigh measures how many bytes a key takes in Redis after its units were taken or, for claims, the keys of
+// a crowd.
 func (g group) weigh(ctx context.Context, r *runner, c config, key string) error {
 	switch {
 	case g.redis == nil:
@@ -248,10 +251,10 @@ func (r *runner) count(ctx context.Context, rdb *redis.Client, match string) err
 	return found.Err()
 }
 
-// cost is what the server has used since it began, in microseconds.
+// cost is what the server has used since its start, in microseconds.
 type cost struct{ cpu, script float64 }
 
-// serverCost asks Redis what it has used. Without Redis that is nothing.
+// serverCost asks Redis for its cost. Without Redis that is zero.
 func serverCost(ctx context.Context, rdb *redis.Client) (cost, error) {
 	if rdb == nil {
 		return cost{}, nil
@@ -283,7 +286,7 @@ func serverCost(ctx context.Context, rdb *redis.Client) (cost, error) {
 	return c, nil
 }
 
-// quantile returns the value that a share of the values are not above; of nothing it is zero.
+// quantile returns the value that a share of the values do not exceed, and zero without values.
 func quantile[T cmp.Ordered](values []T, share float64) T {
 	if len(values) == 0 {
 		var none T
@@ -295,7 +298,7 @@ func quantile[T cmp.Ordered](values []T, share float64) T {
 
 func median(values []float64) float64 { return quantile(values, 0.5) }
 
-// ratio is the median of what each round's value is in values of the floor in that round.
+// ratio is the median over the rounds of the value divided by the floor's value in the same round.
 func ratio(values, floor []float64) float64 {
 	ratios := make([]float64, len(values))
 	for i := range values {

@@ -30,15 +30,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// site is a web application whose one page says hello, with or without a limit in front.
+// site is a web application with one page that says hello, with or without a limit in front.
 type site struct {
-	framework string // sites of one framework are compared with its first one, which has no limit
+	framework string // the sites of a framework are compared with its first one, which has no limit
 	limit     string
-	refused   bool // by the limit, all requests but the first
+	refused   bool // the limit refuses all requests but the first
 	handler   http.Handler
 }
 
-// The limits of sites. Allowed requests are those of many clients in turn, so that no run uses their limits up; refused ones are of one.
+// The limits of the sites. Allowed requests come from many clients in turn, so that no run uses up their
+// limits; refused ones come from one client.
 const (
 	siteClients = 1000
 	siteAllowed = 10_000
@@ -126,7 +127,7 @@ func maxOf(refused bool) int {
 	return siteAllowed
 }
 
-// clients returns who makes the next request.
+// clients returns a function that says which client makes the next request.
 func clients(refused bool) func() string {
 	if refused {
 		return func() string { return hotKey }
@@ -139,12 +140,13 @@ func clients(refused bool) func() string {
 	return func() string { return names[last.Add(1)%siteClients] }
 }
 
-// pace is what was measured of one site: requests a second, and in the same moment those of its framework's page without a limit, a value
-// a round each.
+// pace holds the measurements of one site: requests per second, and the rate of its framework's page
+// without a limit right before, a value per round each.
 type pace struct{ rates, floor []float64 }
 
-// overhead lets wrk ask each site for a turn in each round, in random order, and right before it the page without a limit, so that what
-// slows the machine down for a while slows down both. A round before the first, which is not counted, warms up.
+// overhead lets wrk request each site for a turn per round, in random order, and right before it the page
+// without a limit, so that whatever slows the machine down for a while slows down both. A warm-up round
+// before the first does not count.
 func overhead(ctx context.Context, all []site, rounds int, turn time.Duration, seed uint64) ([]pace, error) {
 	measured := make([]pace, len(all))
 	servers, floors := make([]*httptest.Server, len(all)), make([]int, len(all))
@@ -179,7 +181,7 @@ func overhead(ctx context.Context, all []site, rounds int, turn time.Duration, s
 	return measured, nil
 }
 
-// wrk asks one page with 16 connections, and returns how many answers came in a second.
+// wrk requests one page over 16 connections, and returns the answers per second.
 func wrk(ctx context.Context, url string, turn time.Duration, refused bool) (float64, error) {
 	seconds := strconv.Itoa(max(int(turn/time.Second), 1)) + "s"
 	out, err := exec.CommandContext(ctx, "wrk", "-t", "1", "-c", "16", "-d", seconds, url).CombinedOutput()
@@ -196,8 +198,8 @@ var (
 	wrkErrors = regexp.MustCompile(`(?m)^\s+Socket errors: .*$`)
 )
 
-// readWrk reads what wrk prints. That not all answers are as they are meant to be is an error; of those that are to be refused one or
-// a few at the beginning may be allowed.
+// readWrk reads the output of wrk. It returns an error when not all answers are as intended; where they are
+// to be refused, a few at the beginning may be allowed.
 func readWrk(out string, refused bool) (float64, error) {
 	number := func(pattern *regexp.Regexp) float64 {
 		found := pattern.FindStringSubmatch(out)

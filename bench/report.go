@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// report writes the results as Markdown. They name nothing of the machine but what it takes to read them.
+// report writes the results as Markdown. It names nothing about the machine but what readers need.
 type report struct{ strings.Builder }
 
 func (r *report) line(format string, args ...any) { _, _ = fmt.Fprintf(r, format+"\n", args...) }
@@ -20,17 +20,18 @@ func (r *report) line(format string, args ...any) { _, _ = fmt.Fprintf(r, format
 // row writes a row of a table.
 func (r *report) row(cells ...string) { r.line("| %s |", strings.Join(cells, " | ")) }
 
-// head writes the first rows of a table: the names of its columns, the first of which has text and the others numbers.
+// head writes the first rows of a table: the names of its columns, of which the first holds text and the
+// others numbers.
 func (r *report) head(columns ...string) {
 	r.line("")
 	r.row(columns...)
 	r.line("|---|%s", strings.Repeat("---:|", len(columns)-1))
 }
 
-// required finds the modules that a go.mod requires directly, by versions of their own.
+// required finds the modules that a go.mod requires directly, with their versions.
 var required = regexp.MustCompile(`(?m)^\t(\S+ v\S+)$`)
 
-// preface says what was measured with what, and how to read it.
+// preface says what was measured and with what, and how to read it.
 func (r *report) preface(ctx context.Context, rdb *redis.Client, c config) error {
 	info, err := rdb.InfoMap(ctx, "server").Result()
 	if err != nil {
@@ -41,7 +42,7 @@ func (r *report) preface(ctx context.Context, rdb *redis.Client, c config) error
 		return err
 	}
 	r.line("# Results\n\nWritten by `make bench` on %s: %s, Redis %s, %d CPUs for the callers and the server together;\n"+
-		"%d rounds, %v a turn, seed %d. With:\n", time.Now().UTC().Format(time.DateOnly), runtime.Version(),
+		"%d rounds, %v per turn, seed %d. With:\n", time.Now().UTC().Format(time.DateOnly), runtime.Version(),
 		info["Server"]["redis_version"], runtime.NumCPU(), c.rounds, c.turn, c.seed)
 	for _, module := range required.FindAllStringSubmatch(string(mod), -1) {
 		if !strings.HasPrefix(module[1], "github.com/gatehouse-go/") {
@@ -49,13 +50,13 @@ func (r *report) preface(ctx context.Context, rdb *redis.Client, c config) error
 		}
 	}
 	r.line(`
-Read the ratios, written ×: how many of the floor's calls one call takes, in the same run. The times are those of one machine on
-one day, and of whatever else it did. Each number is the median over the rounds. "allowed, 16" is 16 callers who are allowed. README.md
-says what is measured, and what is not fair about it.`)
+Read the ratios, written ×: one call takes as long as this many calls of the floor, in the same run. The times
+depend on the machine, the day and the other load. Each number is the median over the rounds. "allowed, 16" means
+16 callers whose calls are allowed. README.md says what is measured, and where the comparison is not fair.`)
 	return nil
 }
 
-// results writes what was measured of a group: the ratios first, then each load by itself.
+// results writes the measurements of a group: the ratios first, then each load.
 func (r *report) results(g group, c config, runners []*runner) {
 	r.line("\n## %s", g.name)
 	r.ratios("wall time of a call", runners, func(s *series) []float64 { return s.perCall })
@@ -63,10 +64,10 @@ func (r *report) results(g group, c config, runners []*runner) {
 		r.ratios("the server's CPU time of a call", runners, func(s *series) []float64 { return s.cpu })
 	}
 	if g.claims {
-		r.head("memory", fmt.Sprintf("bytes in Redis for each of %d who claim", c.crowd), "and for an hour at most, for retries")
+		r.head("memory", fmt.Sprintf("bytes in Redis per claimant, of %d", c.crowd), "more bytes, kept for an hour at most for retries")
 	} else {
 		r.head("the limit", fmt.Sprintf("most admitted in any window / %d", attackUnits),
-			fmt.Sprintf("bytes of a key in Redis after %d units", c.units))
+			fmt.Sprintf("bytes per key in Redis after %d units", c.units))
 	}
 	meant := 1.0
 	for _, s := range runners {
@@ -79,7 +80,7 @@ func (r *report) results(g group, c config, runners []*runner) {
 			meant = min(meant, float64(m.meant)/float64(m.calls))
 		}
 	}
-	r.line("\nUnder each load at least %.1f %% of each one's calls were answered as the load's name says.", 100*meant)
+	r.line("\nUnder each load, at least %.1f %% of the calls of each subject were answered as the load's name says.", 100*meant)
 	for _, l := range loads {
 		r.load(g, l, runners)
 	}
@@ -87,9 +88,9 @@ func (r *report) results(g group, c config, runners []*runner) {
 
 // overheads writes what a limit costs a whole web application.
 func (r *report) overheads(all []site, measured []pace) {
-	r.line("\n## In front of a page\n\nRequests a second through a whole server on loopback, asked by wrk with 16 connections: how many of those that the " +
-		"same page\nanswers without a limit, measured right before. More is better here.")
-	r.head("limit", "allowed, a second", "× no limit", "refused, a second", "× no limit")
+	r.line("\n## In front of a page\n\nRequests per second through a whole server on loopback, from wrk with 16 connections, and their ratio to those of the " +
+		"same page\nwithout a limit, measured right before. More is better here.")
+	r.head("limit", "allowed, per second", "× no limit", "refused, per second", "× no limit")
 	for i := 0; i < len(all); i++ {
 		s := all[i]
 		if i == 0 || s.framework != all[i-1].framework {
@@ -105,7 +106,7 @@ func (r *report) overheads(all []site, measured []pace) {
 	}
 }
 
-// ratios writes a table of what a value is in values of the floor, under all loads.
+// ratios writes a table of a value divided by the floor's value, under all loads.
 func (r *report) ratios(what string, runners []*runner, value func(*series) []float64) {
 	columns := []string{what + ", × floor"}
 	for _, l := range loads {
@@ -121,9 +122,9 @@ func (r *report) ratios(what string, runners []*runner, value func(*series) []fl
 	}
 }
 
-// load writes all that was measured under one load.
+// load writes all measurements under one load.
 func (r *report) load(g group, l load, runners []*runner) {
-	columns := []string{strings.ToLower(g.name) + ": " + l.String(), "ns a call", "calls a second", "× floor", "p99 µs"}
+	columns := []string{strings.ToLower(g.name) + ": " + l.String(), "ns per call", "calls per second", "× floor", "p99 µs"}
 	if g.redis != nil {
 		columns = append(columns, "server CPU µs", "× floor", "scripts µs", "× floor")
 	}
@@ -154,10 +155,10 @@ func (l load) String() string {
 
 func times(values, floor []float64) string { return unlessZero("%.2f×", ratio(values, floor)) }
 
-// each is how many bytes are each one's of a crowd.
+// each returns the bytes per member of a crowd.
 func each(bytes int64, crowd int) string { return unlessZero("%.0f", float64(bytes)/float64(crowd)) }
 
-// unlessZero is a dash for what is not there.
+// unlessZero formats a value, or returns a dash for zero.
 func unlessZero(format string, value float64) string {
 	if value == 0 {
 		return "–"

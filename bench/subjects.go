@@ -25,25 +25,25 @@ import (
 // subject is what is measured.
 type subject struct {
 	name string
-	max  int // how many units a fresh key has; 0: the subject is a floor, which allows all
-	// allow takes a unit of the key's, and reports whether there was one. It is called concurrently.
+	max  int // units of a fresh key; 0: the subject is a floor, which allows everything
+	// allow takes a unit of the key, and reports whether there was one. It is safe for concurrent use.
 	allow func(ctx context.Context, key string) (bool, error)
-	// keys matches the keys in Redis of a claim, all of them.
+	// keys matches all keys of a claim in Redis.
 	keys string
 }
 
-// group is subjects that are compared with each other; the first is their floor.
+// group holds subjects that are compared with each other; the first is their floor.
 type group struct {
 	name  string
-	redis *redis.Client // where they decide; nil: inside the process
-	// claims reports that a key is somebody who claims something: it has one unit, which does not come back, and is weighed in a
-	// crowd. Else a key is a budget of units.
+	redis *redis.Client // the Redis that decides; nil: inside the process
+	// claims reports that a key stands for a claimant: it has one unit, which does not come back, and is
+	// weighed in a crowd. Otherwise a key is a budget of units.
 	claims bool
-	// subjects makes the subjects afresh, with limits of n units a window where their comment does not say another.
+	// subjects makes fresh subjects, with limits of n units per window unless their comment says otherwise.
 	subjects func(n int, window time.Duration) []subject
 }
 
-// onRedis is the group of limiters that Redis decides for, all over one client.
+// onRedis is the group of limiters that decide on Redis, all over one client.
 func onRedis(ctx context.Context, rdb *redis.Client) group {
 	return group{name: "On Redis", redis: rdb, subjects: func(n int, window time.Duration) []subject {
 		oneScript := core.NewScript("one", one, core.AtMostOnce)
@@ -63,12 +63,13 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 				reply, err := gate.Run(ctx, oneScript, []string{gate.Key("floor", key)}, n, window.Milliseconds())
 				return reply == int64(1), err
 			}},
-			// Redis decides each call of these, but for the second, which is what users get: it remembers its refusals for a second.
+			// Redis decides each call of these, except for the second, which users get by default: it
+			// remembers its refusals for a second.
 			byGuard("SlidingWindow", n, limit.NewSlidingWindow(gate, "one", rate)),
 			byGuard("SlidingWindow, remembering", n, limit.NewSlidingWindow(remembers, "one", rate)),
 			byGuard("SlidingWindow, 3 limits", n, limit.NewSlidingWindow(gate, "three",
 				rate, limit.Per(10*most, 60*window), limit.Per(100*most, 1440*window))),
-			// At n = 100 a minute this is 100,000 a day, counted by minutes.
+			// At n = 100 per minute this is 100,000 per day, counted by minutes.
 			byGuard("SlidingWindow, by parts", 1000*n, limit.NewSlidingWindow(gate, "parts", limit.Per(1000*most, 1440*window).WithResolution(1440))),
 			byGuard("FixedWindow", n, limit.NewFixedWindow(gate, "fixed", rate)),
 			byGuard("TokenBucket", n, limit.NewTokenBucket(gate, "bucket", rate)),
@@ -146,7 +147,7 @@ func countInMap() func(context.Context, string) (bool, error) {
 	}
 }
 
-// byRate is what many programs make of a limiter without keys. It forgets no key.
+// byRate is what many programs make of a limiter without keys. It never forgets a key.
 func byRate(n int, window time.Duration) func(context.Context, string) (bool, error) {
 	var limiters sync.Map
 	return func(_ context.Context, key string) (bool, error) {
@@ -166,16 +167,17 @@ func bySethvargo(n int, window time.Duration) func(context.Context, string) (boo
 	}
 }
 
-// byHTTPRate leaves the response headers out, which the others do not write either; so there is no response to write to.
+// byHTTPRate omits the response headers, which the others do not write either, so there is no response to
+// write to.
 func byHTTPRate(n int, window time.Duration) func(context.Context, string) (bool, error) {
 	l := httprate.NewRateLimiter(n, window, httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
-	request := new(http.Request) // only its context is asked for
+	request := new(http.Request) // only its context is read
 	return func(_ context.Context, key string) (bool, error) {
 		return !l.OnLimit(nil, request, key), nil
 	}
 }
 
-// must is for making the subjects, where an error is a mistake of this package or the end of the server.
+// must is for making the subjects, where an error is a mistake in this package or a dead server.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic("bench: making the subjects: " + err.Error())

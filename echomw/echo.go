@@ -1,12 +1,12 @@
-// Package echomw puts guards in front of echo routes. It only translates: rules, answers and settling are those of package
-// nethttpmw, and are described there.
+// Package echomw puts guards in front of echo routes. It only translates: package nethttpmw describes the
+// rules, the answers and how attempts are settled.
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/echomw"
 //
-//	perIP := ratelimit.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(100)), Who: keyfuncs.IP()}
+//	perIP := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
 //	e.Use(ratelimit.Echo(perIP))
 //
-// The client's address is found by keyfuncs.IP and not by echo.Context.RealIP, which by default believes any
+// keyfuncs.IP finds the client's address, not echo.Context.RealIP, which by default believes any
 // X-Forwarded-For.
 package echomw
 
@@ -21,18 +21,21 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// Rule is a guard and how an attempt is made out of a request; the same as nethttpmw.Rule.
+// Rule says which guard decides and how an attempt is made from a request. It is [nethttpmw.Rule].
 type Rule = nethttpmw.Rule
 
-// Echo returns a middleware that guards routes with the rules, for echo.Echo.Use, for a group or for one route. A refused
-// request is answered and its handler does not run. It panics on rules that can not work.
+// Echo returns a middleware that guards routes with the rules, for echo.Echo.Use, for a group or for one
+// route. It answers a refused request, and the handler does not run. It panics on rules that cannot work.
 //
-// An error that the handler returns is answered inside of the rules, by echo's HTTPErrorHandler, so that what it writes is what counts;
-// then it is passed on, as middleware.Logger of echo does, for the middlewares around to see. They find that the request has been
-// answered, so they cannot map it to another answer any more: map errors inside of the rules, or in the HTTPErrorHandler, and
-// begin that with the look at Committed that echo's documentation asks for. Rules that do not depend on how a request ends, such as
-// plain rate limits, leave errors alone. Where the answer is held back (see nethttpmw.Passage.Watch), the error is not passed on:
-// middleware.Timeout would drop the answer.
+// # Errors of handlers
+//
+// When the handler returns an error, echo's HTTPErrorHandler answers it inside the rules, so that the rules
+// see the final answer. Echo then returns the error, as echo's middleware.Logger does, for the middleware
+// around it to see. That middleware cannot map the error to another answer, because the request is already
+// answered: map errors inside the rules or in the HTTPErrorHandler, and check Committed first, as echo's
+// documentation asks. Rules that do not depend on how a request ends, such as plain rate limits, leave
+// errors alone. Where the answer is held back (see [nethttpmw.Passage.Watch]), Echo does not return the
+// error, because middleware.Timeout would drop the answer.
 func Echo(rules ...Rule) echo.MiddlewareFunc {
 	p := nethttpmw.NewPipeline(rules...)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
@@ -50,7 +53,7 @@ func Echo(rules ...Rule) echo.MiddlewareFunc {
 				passage.Leave(http.StatusOK)
 				return err
 			}
-			// Below echo.Response, so that what is written past it is seen as well.
+			// Below echo.Response, so that the rules also see what is written past it.
 			response := c.Response()
 			around := response.Writer
 			watched := passage.Watch(around)
@@ -66,7 +69,7 @@ func Echo(rules ...Rule) echo.MiddlewareFunc {
 			if err != nil && !response.Committed {
 				c.Error(err)
 				if !response.Committed {
-					status = errorStatus(err) // whoever is around answers it
+					status = errorStatus(err) // a middleware around this one answers it
 				}
 			}
 			if passage.Held() {
@@ -81,8 +84,8 @@ func Echo(rules ...Rule) echo.MiddlewareFunc {
 	}
 }
 
-// errorStatus returns the status that echo.DefaultHTTPErrorHandler answers an error with: it looks at the error itself, and at
-// one inside of an HTTPError.
+// errorStatus returns the status with which echo.DefaultHTTPErrorHandler answers an error. Like that
+// handler, it looks at the error itself and at one inside an HTTPError.
 func errorStatus(err error) int {
 	httpErr, ok := err.(*echo.HTTPError) //nolint:errorlint // echo does not unwrap either
 	if !ok {
@@ -94,17 +97,17 @@ func errorStatus(err error) int {
 	return httpErr.Code
 }
 
-// Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.
+// Decision returns what the named guard decided about the request: see [nethttpmw.Decision].
 func Decision(c echo.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Decision(c.Request().Context(), guard)
 }
 
-// Take returns the decision of the guard of this name for the handler to settle; see nethttpmw.Take.
+// Take hands the decision of the named guard to the handler, which settles it: see [nethttpmw.Take].
 func Take(c echo.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Take(c.Request().Context(), guard)
 }
 
-// facts is what echo knows of a request.
+// facts is what echo knows about a request.
 type facts struct{ c echo.Context }
 
 func (f facts) Route() string { return f.c.Path() }

@@ -1,14 +1,16 @@
-// Package echov5mw puts guards in front of routes of echo v5; package echomw is for v4. It only translates: rules, answers and settling
-// are those of package nethttpmw, and are described there.
+// Package echov5mw puts guards in front of routes of echo v5; package echomw is for v4. It only translates:
+// package nethttpmw describes the rules, the answers and how attempts are settled.
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/echov5mw"
 //
-//	perIP := ratelimit.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(100)), Who: keyfuncs.IP()}
+//	perIP := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
 //	e.Use(ratelimit.Echo(perIP))
 //
-// The client's address is found by keyfuncs.IP and not by echo.Context.RealIP, which does what the application's IPExtractor does.
+// keyfuncs.IP finds the client's address, not echo.Context.RealIP, which does what the application's
+// IPExtractor does.
 //
-// It is a module of its own, because echo v5 needs much newer versions of other modules than the rest of Gatehouse does.
+// The package is a module of its own, because echo v5 needs much newer versions of other modules than the
+// rest of Gatehouse.
 package echov5mw
 
 import (
@@ -23,18 +25,21 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// Rule is a guard and how an attempt is made out of a request; the same as nethttpmw.Rule.
+// Rule says which guard decides and how an attempt is made from a request. It is [nethttpmw.Rule].
 type Rule = nethttpmw.Rule
 
-// Echo returns a middleware that guards routes with the rules, for echo.Echo.Use, for a group or for one route. A refused
-// request is answered and its handler does not run. It panics on rules that can not work.
+// Echo returns a middleware that guards routes with the rules, for echo.Echo.Use, for a group or for one
+// route. It answers a refused request, and the handler does not run. It panics on rules that cannot work.
 //
-// An error that the handler returns is answered inside of the rules, by echo's HTTPErrorHandler, so that what it writes is what counts;
-// then it is passed on, for the middlewares around to see. They find that the request has been
-// answered, so they cannot map it to another answer any more: map errors inside of the rules, or in the HTTPErrorHandler, and
-// begin that with the look at Committed that echo's documentation asks for. Rules that do not depend on how a request ends, such as
-// plain rate limits, leave errors alone. Where the answer is held back (see nethttpmw.Passage.Watch), the error is not passed on:
-// middleware.Timeout would drop the answer.
+// # Errors of handlers
+//
+// When the handler returns an error, echo's HTTPErrorHandler answers it inside the rules, so that the rules
+// see the final answer. Echo then returns the error for the middleware around it to see. That middleware
+// cannot map the error to another answer, because the request is already answered: map errors inside the
+// rules or in the HTTPErrorHandler, and check Committed first, as echo's documentation asks. Rules that do
+// not depend on how a request ends, such as plain rate limits, leave errors alone. Where the answer is held
+// back (see [nethttpmw.Passage.Watch]), Echo does not return the error, because middleware.Timeout would
+// drop the answer.
 func Echo(rules ...Rule) echo.MiddlewareFunc {
 	p := nethttpmw.NewPipeline(rules...)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
@@ -59,7 +64,7 @@ func Echo(rules ...Rule) echo.MiddlewareFunc {
 			if err != nil && !committed(c) {
 				c.Echo().HTTPErrorHandler(c, err)
 				if !committed(c) {
-					status = errorStatus(err) // whoever is around answers it
+					status = errorStatus(err) // a middleware around this one answers it
 				}
 			}
 			if passage.Held() {
@@ -76,8 +81,9 @@ func Echo(rules ...Rule) echo.MiddlewareFunc {
 	}
 }
 
-// watch lets what is written go through the rules: below echo.Response, so that what is written past it is seen as well, unless something
-// else is in front of that, such as what keeps the answer to a HEAD request until the end. restore takes that back.
+// watch passes what is written through the rules. It watches below echo.Response, so that the rules also
+// see what is written past it, unless another writer stands in front of that, such as one that keeps the
+// answer to a HEAD request until the end. restore undoes that.
 func watch(c *echo.Context, passage *nethttpmw.Passage) (restore func()) {
 	if response, ok := c.Response().(*echo.Response); ok {
 		around := response.ResponseWriter
@@ -99,28 +105,28 @@ func watch(c *echo.Context, passage *nethttpmw.Passage) (restore func()) {
 	}
 }
 
-// committed reports whether echo's error handler finds that the request has been answered.
+// committed reports whether the request counts as answered for echo's error handler.
 func committed(c *echo.Context) bool {
 	response, err := echo.UnwrapResponse(c.Response())
 	return err == nil && response.Committed
 }
 
-// errorStatus returns the status that echo.DefaultHTTPErrorHandler answers an error with.
+// errorStatus returns the status with which echo.DefaultHTTPErrorHandler answers an error.
 func errorStatus(err error) int {
 	return cmp.Or(echo.StatusCode(err), http.StatusInternalServerError)
 }
 
-// Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.
+// Decision returns what the named guard decided about the request: see [nethttpmw.Decision].
 func Decision(c *echo.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Decision(c.Request().Context(), guard)
 }
 
-// Take returns the decision of the guard of this name for the handler to settle; see nethttpmw.Take.
+// Take hands the decision of the named guard to the handler, which settles it: see [nethttpmw.Take].
 func Take(c *echo.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Take(c.Request().Context(), guard)
 }
 
-// facts is what echo knows of a request.
+// facts is what echo knows about a request.
 type facts struct{ c *echo.Context }
 
 func (f facts) Route() string { return f.c.Path() }

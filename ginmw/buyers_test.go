@@ -130,7 +130,7 @@ func (m *market) placeOrder(c *gin.Context) {
 	c.String(http.StatusCreated, d.Attempt.ID)
 }
 
-// order sends an order in process, and returns its status. Without a key it can not be sent again.
+// order sends an order in process, and returns its status. Without a key it cannot be sent again.
 func (m *market) order(buyer, key, ends string) int {
 	ctx, goAway := context.WithCancel(context.Background())
 	defer goAway()

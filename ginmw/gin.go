@@ -1,12 +1,12 @@
-// Package ginmw puts guards in front of gin routes. It only translates: rules, answers and settling are those of package
-// nethttpmw, and are described there.
+// Package ginmw puts guards in front of gin routes. It only translates: package nethttpmw describes the
+// rules, the answers and how attempts are settled.
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 //
-//	perIP := ratelimit.Rule{Guard: gate.SlidingWindow("site", core.PerMinute(100)), Who: keyfuncs.IP()}
+//	perIP := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
 //	r.Use(ratelimit.Gin(perIP))
 //
-// The client's address is found by keyfuncs.IP and not by gin.Context.ClientIP, which by default believes any
+// keyfuncs.IP finds the client's address, not gin.Context.ClientIP, which by default believes any
 // X-Forwarded-For.
 package ginmw
 
@@ -24,21 +24,22 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// Rule is a guard and how an attempt is made out of a request; the same as nethttpmw.Rule.
+// Rule says which guard decides and how an attempt is made from a request. It is [nethttpmw.Rule].
 type Rule = nethttpmw.Rule
 
-// Gin returns a middleware that guards routes with the rules, for gin.Engine.Use, for a group or for one route. A refused
-// request is answered and aborted. It panics on rules that can not work.
+// Gin returns a middleware that guards routes with the rules, for gin.Engine.Use, for a group or for one
+// route. It answers and aborts a refused request. It panics on rules that cannot work.
 //
-// A handler that calls c.Abort without writing a status has answered with 200, one that leaves an error with c.Error and does
-// not answer counts as 500. A status that c.Status has set and nothing has sent is the answer's. Mounted with Use on the engine, rules see
-// requests that match no route as well; keyfuncs.Route and keyfuncs.Param find nothing on those.
+// A handler that calls c.Abort without writing a status has answered with 200. One that leaves an error
+// with c.Error and does not answer counts as 500. A status that the handler set with c.Status, but did not
+// send, counts as the answer's. Mounted with Use on the engine, rules also see requests that match no
+// route, on which keyfuncs.Route and keyfuncs.Param find nothing.
 func Gin(rules ...Rule) gin.HandlerFunc {
 	p := nethttpmw.NewPipeline(rules...)
 	return func(c *gin.Context) {
 		passed := false
 		defer func() {
-			if !passed { // also when a function of the rule's panics: gin would go on to the handler after the recoverer
+			if !passed { // also when a function of the rule panics: gin would go on to the handler after recovery
 				c.Abort()
 			}
 		}()
@@ -62,8 +63,8 @@ func Gin(rules ...Rule) gin.HandlerFunc {
 	}
 }
 
-// status returns the status that a request ends with. Errors that a handler has left with c.Error, without an answer, are for a
-// middleware outside to answer, when this one has long gone: they count as 500.
+// status returns the status that a request ends with. Errors that a handler left with c.Error, without an
+// answer, count as 500: a middleware outside answers them after this one has returned.
 func status(c *gin.Context) int {
 	if status := c.Writer.Status(); len(c.Errors) == 0 || c.Writer.Written() || status != http.StatusOK {
 		return status
@@ -71,11 +72,12 @@ func status(c *gin.Context) int {
 	return http.StatusInternalServerError
 }
 
-// writer is gin's writer, whose answer goes through the rules. As in gin, a status waits until something is sent.
+// writer is gin's writer, whose answer passes through the rules. As in gin, a status waits until something
+// is sent.
 type writer struct {
 	gin.ResponseWriter
 	to     http.ResponseWriter
-	status int // that has been sent; 0: none
+	status int // the status sent, 0 before
 	size   int
 }
 
@@ -87,7 +89,7 @@ func (w *writer) WriteHeaderNow() {
 }
 
 func (w *writer) WriteHeader(code int) {
-	if w.status == 0 { // else it may be held back, where gin knows nothing of it
+	if w.status == 0 { // a sent status may be held back, which gin does not know
 		w.ResponseWriter.WriteHeader(code)
 	}
 }
@@ -126,34 +128,34 @@ func (w *writer) Size() int {
 	return max(w.size, w.ResponseWriter.Size())
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.to }
 
-// atOnce is gin's writer, which sends a status as soon as it is set, as those of net/http do.
+// atOnce is gin's writer, but sends a status as soon as it is set, as the writers of net/http do.
 type atOnce struct{ gin.ResponseWriter }
 
 func (w atOnce) WriteHeader(code int) {
 	if code < http.StatusOK && code != http.StatusSwitchingProtocols {
-		return // gin would keep it for the final one
+		return // gin would keep it as the final status
 	}
 	w.ResponseWriter.WriteHeader(code)
 	w.WriteHeaderNow()
 }
 
-// Unwrap leads past the methods that gin's writer has and that below may not be there.
+// Unwrap skips gin's writer, which has methods that the writer below may lack.
 func (w atOnce) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Decision returns what the guard of this name has decided about the request; see nethttpmw.Decision.
+// Decision returns what the named guard decided about the request: see [nethttpmw.Decision].
 func Decision(c *gin.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Decision(c.Request.Context(), guard)
 }
 
-// Take returns the decision of the guard of this name for the handler to settle; see nethttpmw.Take.
+// Take hands the decision of the named guard to the handler, which settles it: see [nethttpmw.Take].
 func Take(c *gin.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Take(c.Request.Context(), guard)
 }
 
-// facts is what gin knows of a request.
+// facts is what gin knows about a request.
 type facts struct{ c *gin.Context }
 
 func (f facts) Route() string { return f.c.FullPath() }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Const finds the same text for every request: one bucket for all of them, or a fixed part of a [Join]. It panics for
-// an empty text.
+// Const finds the same text for every request: one bucket for all of them, or a fixed part of a [Join]. It
+// panics for an empty text.
 func Const(s string) Func {
 	if s == "" {
 		misuse("Const needs a text, such as Const(\"everybody\")")
@@ -18,9 +18,9 @@ func Const(s string) Func {
 	return func(*Request) (string, error) { return s, nil }
 }
 
-// Join finds what each function finds, as one text: "a|b". Two lists of parts never give the same text: a "|" or "\"
-// within a part gets a "\" before it, so that nobody who chooses one part can imitate another. The first error is
-// the error of the whole. It panics without functions and for a nil one.
+// Join finds what each function finds, as one text: "a|b". Two lists of parts never give the same text:
+// Join puts a "\" before each "|" or "\" within a part, so that clients who choose one part cannot imitate
+// another client. It returns the first error. It panics without functions and for a nil one.
 func Join(fns ...Func) Func {
 	fns = checked("Join", fns)
 	return func(r *Request) (string, error) {
@@ -41,14 +41,14 @@ func Join(fns ...Func) Func {
 
 var joinEscapes = strings.NewReplacer(`\`, `\\`, `|`, `\|`)
 
-// FirstOf finds what the first function finds that finds something, marked with the function's place in the list:
-// FirstOf(User("uid"), IP()) is "0=alice" for Alice and "1=203.0.113.7" for a stranger, so a user who calls himself
-// "203.0.113.7" does not share that address's bucket. Changing the order changes the texts, and so starts the
-// counts anew.
+// FirstOf returns the text of the first function that finds one, marked with the function's place in the
+// list: FirstOf(User("uid"), IP()) is "0=alice" for Alice and "1=203.0.113.7" for a stranger, so a user
+// with the name "203.0.113.7" does not share that address's bucket. A new order of the functions changes
+// the texts, and so starts the counts anew.
 //
-// It goes on only after [ErrMissing]. Any other error is the error of the whole: whoever sends a garbled credential
-// is not let down to a more generous bucket. When nothing is found, the error wraps ErrMissing and lists what was
-// looked for. It panics without functions and for a nil one.
+// It goes on only after [ErrMissing]. It returns any other error: a client that sends a garbled credential
+// does not get a more generous bucket. When no function finds anything, the error wraps ErrMissing and
+// lists what FirstOf looked for. It panics without functions and for a nil one.
 func FirstOf(fns ...Func) Func {
 	fns = checked("FirstOf", fns)
 	return func(r *Request) (string, error) {
@@ -67,8 +67,9 @@ func FirstOf(fns ...Func) Func {
 	}
 }
 
-// Require finds what fn finds, and is [ErrRequired] where fn finds nothing: the request is answered with 400, also where a rule could do
-// without, as it can without an operation ID. An API that documents an Idempotency-Key as required says so with
+// Require finds what fn finds, and returns [ErrRequired] where fn finds nothing. The request is then
+// answered with 400, even where the rule could do without the text, as it can without an operation ID. An
+// API that documents an Idempotency-Key as required says so with
 //
 //	ID: keyfuncs.Require(keyfuncs.IdempotencyKey())
 //
@@ -79,18 +80,19 @@ func Require(fn Func) Func {
 		text, err := ask(fns[0], r, "Require", 0)
 		if errors.Is(err, ErrMissing) && !errors.Is(err, ErrMalformed) {
 			why := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "keyfuncs: "), "Require: ")
-			why = strings.ReplaceAll(why, "\n", " ") // of a function of one's own
+			why = strings.ReplaceAll(why, "\n", " ") // an application's own function may have several lines
 			return "", &failure{call: "Require", why: why, kind: ErrRequired}
 		}
 		return text, err
 	}
 }
 
-// Hash finds the SHA-256 of what fn finds, as 43 characters of base64url without padding. It is for API keys, session
-// IDs and other secrets, which a storage key would show to everybody who may look into the storage.
+// Hash finds the SHA-256 of what fn finds, as 43 characters of base64url without padding. Use it for API
+// keys, session IDs and other secrets, which a storage key would show to everybody who can read the
+// storage.
 //
-// There is no secret key in it: whoever sees the hash can try texts until one fits. A random API key stands that, an
-// e-mail address or a phone number does not. It panics for a nil function.
+// The hash takes no secret key: whoever sees it can try texts until one fits. A random API key withstands
+// that; an e-mail address or a phone number does not. It panics for a nil function.
 func Hash(fn Func) Func {
 	fns := checked("Hash", []Func{fn})
 	return func(r *Request) (string, error) {
@@ -103,7 +105,7 @@ func Hash(fn Func) Func {
 	}
 }
 
-// checked returns a copy of fns, which the caller can not change any more.
+// checked returns a copy of fns, which the caller cannot change afterwards.
 func checked(name string, fns []Func) []Func {
 	if len(fns) == 0 {
 		misuse("%s needs at least one function, such as %s(User(\"uid\"))", name, name)
@@ -116,7 +118,7 @@ func checked(name string, fns []Func) []Func {
 	return append([]Func(nil), fns...)
 }
 
-// ask holds every function to what [Func] promises.
+// ask holds each function to the promises of [Func].
 func ask(fn Func, r *Request, name string, i int) (string, error) {
 	text, err := fn(r)
 	if err == nil && text == "" {
@@ -125,7 +127,7 @@ func ask(fn Func, r *Request, name string, i int) (string, error) {
 	return text, err
 }
 
-// noneError is the error of a FirstOf that found nothing: those of all its functions, in one line.
+// noneError is the error of a FirstOf that found nothing: the errors of all its functions, in one line.
 type noneError struct{ errs []error }
 
 func (n *noneError) Error() string {

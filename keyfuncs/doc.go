@@ -1,38 +1,44 @@
-// Package keyfuncs takes who and what from a request: the texts under which a guard counts.
+// Package keyfuncs takes from a request the texts under which a guard counts: who makes the request, and
+// what it is about.
 //
-// A key function has the type [Func]. The ones here are made once, when a rule is set up, and then called for every
-// request, by many goroutines at the same time:
+// A key function has the type [Func]. The functions of this package make key functions: once, at set-up.
+// Many goroutines then call the key functions at the same time, for every request:
 //
 //	who  := keyfuncs.User("uid")                          // what the auth middleware stored
 //	what := keyfuncs.Param("poll")                        // the {poll} of POST /polls/{poll}/votes
 //	text, err := who(&keyfuncs.Request{Request: r})       // the adapters do this
 //
-// Most callers want [IP] where nobody is logged in and [User] where somebody is; FirstOf(User("uid"), IP()) is both.
-// [Join] makes one text out of several, [Hash] hides a secret, [Require] lets nobody do without. A [List] has those whom a rule denies or lets pass uncounted.
+// Most callers want [IP] where nobody is logged in and [User] where somebody is; FirstOf(User("uid"), IP())
+// is both. [Join] makes one text out of several, [Hash] hides a secret, and [Require] refuses requests that
+// do not carry the text. A [List] holds the keys that a rule denies or lets pass uncounted.
 //
 // # Who can choose the text
 //
-// A limit holds only where its subject can not pick the text he is counted under. What each function reads is
-// therefore chosen at set-up, never by the request:
+// A limit holds only where clients cannot pick the text that they are counted under. What each function
+// reads is therefore chosen at set-up, never by the request:
 //
-//   - IP is the address that opened the connection. Behind a reverse proxy, name the proxy with [TrustProxies];
-//     only then is a forwarding header read, and only as far as trusted proxies wrote it. A CDN's own header is read with
-//     [ReadHeader], from trusted proxies alone as well.
+//   - IP is the address that opened the connection. Behind a reverse proxy, name the proxy with
+//     [TrustProxies]. Only then does IP read a forwarding header, and only the part that trusted proxies
+//     wrote. [ReadHeader] reads a CDN's own header, also from trusted proxies only.
 //   - User is what your own middleware stored. It reads no header.
-//   - Header, Query, Cookie, Host, Method, BasicAuth and IdempotencyKey are the client's own words. They say what a
-//     request is about, and are no proof of who sent it, unless something in front has checked or overwritten them.
+//   - Header, Query, Cookie, Form, Host, Method, BasicAuth and IdempotencyKey are the client's own words.
+//     They say what a request is about. They do not prove who sent it, unless something in front has
+//     checked or overwritten them.
 //
-// # Nothing found, and garbage
+// # Errors
 //
-// A function returns an error rather than an empty text. [ErrMissing] says that the request does not carry the thing,
-// [ErrMalformed] that it carries something unusable, such as two different values where there must be one. FirstOf
-// goes on after the first and stops at the second. [ErrRequired], of [Require], is a missing thing that stops everything. Errors name the function and its argument, as in
+// A function returns an error rather than an empty text. [ErrMissing] says that the request does not carry
+// the text. [ErrMalformed] says that it carries something unusable, such as two different values where
+// there must be one. FirstOf goes on after ErrMissing and stops at ErrMalformed. [ErrRequired], which
+// [Require] returns, is a missing text that stops everything. Errors name the function and its argument, as
+// in
 //
 //	keyfuncs: Param("poll"): nothing found
 //
-// and quote no header, cookie or query value; forwarding headers and addresses are quoted and cut to 64 bytes. They
-// are made for your log, not for the client. What is wrong at set-up (an empty name, a prefix that is none) panics
-// there, with the remedy in the text.
+// They quote no header, cookie or query value, but forwarding headers and addresses, cut to 64 bytes. They
+// are made for your log, not for the client. Mistakes at set-up (an empty name, an invalid prefix) panic,
+// and the text of the panic names the remedy.
 //
-// The texts are not escaped and not bounded in length: whoever builds a storage key out of one does that.
+// The texts are neither escaped nor bounded in length: the code that builds a storage key from them does
+// that.
 package keyfuncs

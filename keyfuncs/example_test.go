@@ -95,7 +95,7 @@ func ExampleFirstOf() {
 	r.RemoteAddr = "203.0.113.7:50000"
 	fmt.Println(who(&keyfuncs.Request{Request: r}))
 
-	// Whoever may choose a name can not choose to be that address.
+	// Whoever may choose a name cannot choose to be that address.
 	r = r.WithContext(keyfuncs.WithValue(r.Context(), "uid", "203.0.113.7"))
 	fmt.Println(who(&keyfuncs.Request{Request: r}))
 	// Output:

@@ -6,15 +6,16 @@ import (
 	"net/url"
 )
 
-// Form finds a field of an urlencoded form in the request's body, as browsers post it: a voter's choice. The query string does
-// not count. The client chooses it freely.
+// Form finds a field of an urlencoded form in the request's body, as browsers post it, such as a voter's
+// choice. The query string does not count. The client chooses the value freely.
 //
-// It reads the body, at most 10 MB of it, and leaves the parsed form for the handler ([net/http.Request.PostForm]); limit the
-// body in front of it with [net/http.MaxBytesHandler] where that is too much. Other bodies are not read, neither JSON nor
-// multipart forms, which could fill the disk: take what they say in a [Func] of your own, or in the handler.
+// Form reads the body, at most 10 MB of it, and leaves the parsed form for the handler
+// ([net/http.Request.PostForm]). Where that is too much, limit the body in front of it with
+// [net/http.MaxBytesHandler]. It does not read other bodies, such as JSON, or multipart forms, which could
+// fill the disk: read them in a [Func] of your own, or in the handler.
 //
-// A field given several times with different values, and a body that can not be parsed, is [ErrMalformed]. Absent or empty
-// is [ErrMissing].
+// A field with several different values, and a body that cannot be parsed, is [ErrMalformed]. An absent or
+// empty field is [ErrMissing].
 func Form(name string) Func {
 	if name == "" {
 		misuse("Form needs the name of a form field, such as Form(\"choice\")")
@@ -26,10 +27,10 @@ func Form(name string) Func {
 			if r.Body == nil {
 				return "", notFound
 			}
-			// A copy without the query, which is not the form's: it may be malformed and is none of our business.
+			// A copy without the query: a malformed query must not make a form malformed.
 			body := &http.Request{Method: r.Method, Header: r.Header, Body: r.Body, URL: &url.URL{}}
 			if err := body.ParseForm(); err != nil {
-				return "", malformed(call, "the form in the body can not be parsed")
+				return "", malformed(call, "the form in the body cannot be parsed")
 			}
 			r.PostForm = body.PostForm
 		}

@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// forwarding is one way in which proxies say who called them: a list that each appends to, or one address.
+// forwarding is one way in which proxies name their caller: a list that each proxy appends to, or one
+// address.
 type forwarding struct {
 	header string                                   // in canonical form
-	single bool                                     // one address, and then there is nothing to cut
+	single bool                                     // the header carries one address; cut and parse are nil
 	cut    func(line string) (rest, element string) // takes the last element off a header line
 	parse  func(element string) (netip.Addr, bool)  // reads the address in it
 }
@@ -19,7 +20,7 @@ var (
 	forwarded     = forwarding{header: "Forwarded", cut: cutElement, parse: parseElement}
 )
 
-// only reads the header that has one address.
+// only reads a header that carries one address.
 func (f forwarding) only(h http.Header) (netip.Addr, error) {
 	lines := h[f.header]
 	if len(lines) != 1 {
@@ -33,7 +34,7 @@ func (f forwarding) only(h http.Header) (netip.Addr, error) {
 	return fold(addr), nil
 }
 
-// fold leaves one spelling of an address: no mapped IPv4 and no zone.
+// fold leaves one spelling of an address: not IPv4-mapped, and without a zone.
 func fold(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
 func cutComma(line string) (rest, element string) {
@@ -41,9 +42,9 @@ func cutComma(line string) (rest, element string) {
 	return line[:max(i, 0)], line[i+1:]
 }
 
-// cutElement cuts at the last comma outside of quoted strings. It comes from the right, because the left end may be
-// the client's: one quote that he opens and never closes would make a reader from the left take all that the
-// proxies appended for the inside of a string. From the right, what a proxy has appended is whole.
+// cutElement cuts at the last comma outside quoted strings. It reads from the right, because the left end
+// may come from the client: one opening quote without a closing one would make a reader from the left take
+// all that the proxies appended for a quoted string. From the right, what a proxy has appended is whole.
 func cutElement(line string) (rest, element string) {
 	for i := len(line) - 1; i >= 0; i-- {
 		switch line[i] {
@@ -56,8 +57,9 @@ func cutElement(line string) (rest, element string) {
 	return "", line
 }
 
-// openingQuote returns where the quoted string that s runs to the end of begins, -1 if nowhere. A quote inside it
-// is escaped: an odd number of backslashes stands before it. Before the opening one stands the equals sign.
+// openingQuote returns the index at which the quoted string begins that runs to the end of s, or -1. A
+// quote inside the string is escaped: an odd number of backslashes stands before it. Before the opening
+// quote stands the equals sign.
 func openingQuote(s string) int {
 	for {
 		i := strings.LastIndexByte(s, '"')
@@ -73,14 +75,15 @@ func openingQuote(s string) int {
 }
 
 // parseElement reads the address in one forwarded-element (RFC 7239, section 4), such as
-// for="[2001:db8::1]:4711";proto=https. It forgives what is common and can be read in one way only: blanks around
-// semicolons, and values without the quotes that their colons and brackets ask for. An element without a "for"
-// hides who called that proxy, and two of them say two things; neither is an address.
+// for="[2001:db8::1]:4711";proto=https. It accepts common deviations that can be read in one way only:
+// blanks around semicolons, and values without the quotes that their colons and brackets require. An
+// element without a "for" hides who called that proxy, and one with two contradicts itself; neither gives
+// an address.
 func parseElement(element string) (addr netip.Addr, ok bool) {
 	var node string
 	for seen := false; ; {
 		if element = strings.TrimLeft(element, "; \t"); element == "" {
-			return parseNode(node) // "" without a for, which is no address either
+			return parseNode(node) // "" without a for, which is no address
 		}
 		name, value, rest, ok := cutPair(element)
 		if !ok {
@@ -118,7 +121,7 @@ func cutPair(s string) (name, value, rest string, ok bool) {
 
 // cutQuoted reads a quoted string (RFC 9110, section 5.6.4) behind its opening quote.
 func cutQuoted(s string) (value, rest string, ok bool) {
-	var before []byte // what has been unescaped; mostly nothing, and then nothing is copied
+	var before []byte // the unescaped part; usually empty, so that nothing is copied
 	for {
 		i := strings.IndexAny(s, `"\`)
 		if i < 0 || s[i] == '\\' && i == len(s)-1 {
@@ -132,8 +135,8 @@ func cutQuoted(s string) (value, rest string, ok bool) {
 	}
 }
 
-// parseNode reads an address as proxies and net/http write it: IPv4 or IPv6, with or without a port, which for IPv6
-// takes brackets (RFC 7239, section 6). The result is folded: no mapped IPv4 and no zone is left.
+// parseNode reads an address as proxies and net/http write it: IPv4 or IPv6, with or without a port. With a
+// port, IPv6 needs brackets (RFC 7239, section 6). The result is folded: see fold.
 func parseNode(s string) (netip.Addr, bool) {
 	host, port := s, ""
 	bracketed := strings.HasPrefix(s, "[")
@@ -153,8 +156,8 @@ func parseNode(s string) (netip.Addr, bool) {
 	return fold(addr), true
 }
 
-// isPort reports whether s is a colon and a port: up to five digits or, since RFC 7239 has it so, an obfuscated one.
-// Nothing is done with a port, so 99999 does no harm.
+// isPort reports whether s is a colon and a port: up to five digits, or an obfuscated port (RFC 7239,
+// section 6.3). The port is not used, so 99999 does no harm.
 func isPort(s string) bool {
 	s, ok := strings.CutPrefix(s, ":")
 	if strings.HasPrefix(s, "_") {

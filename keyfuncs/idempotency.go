@@ -4,19 +4,21 @@ import "strings"
 
 const maxIdempotencyKey = 255
 
-// IdempotencyKey finds the Idempotency-Key header, by which a client marks that a request is a repetition
-// (draft-ietf-httpapi-idempotency-key-header-07). It is the ID of an operation and not of a client: every client
-// chooses its own, so join it with who sent it wherever it is used alone.
+// IdempotencyKey finds the Idempotency-Key header, by which a client marks a request as a repetition
+// (draft-ietf-httpapi-idempotency-key-header-07). It identifies an operation, not a client: every client
+// chooses its own keys, so join it with a text for the client wherever it is used alone.
 //
 // The draft makes it a String of RFC 9651 (section 3.3.3), in double quotes:
 //
 //	Idempotency-Key: "8e03978e-40d5-43e8-bc93-6894a57f9324"
 //
-// Most clients send it without them, so that is taken too, as long as it is visible ASCII with no quotes, backslashes,
-// commas or semicolons, which could mean something else. Both forms of one text are one key, the text itself.
+// Most clients send it without quotes. That form is accepted too, if it is visible ASCII without quotes,
+// backslashes, commas or semicolons, which could mean something else. Both forms of one text are one key:
+// the text itself.
 //
-// An absent or empty key is [ErrMissing]; [Require] makes it a mistake of the client's. One that is neither form, is longer than 255 bytes, has parameters, or comes
-// in several different lines is [ErrMalformed]: to drop it would turn a repetition into a second order.
+// An absent or empty key is [ErrMissing]; [Require] turns that into an error of the client. A key that has
+// neither form, is longer than 255 bytes, has parameters, or comes in several different lines is
+// [ErrMalformed]: to ignore it would turn a repetition into a second order.
 func IdempotencyKey() Func {
 	const name = "IdempotencyKey()"
 	notFound := missing(name)
@@ -40,7 +42,7 @@ func IdempotencyKey() Func {
 	}
 }
 
-// bareKey reports whether s can be taken as it is.
+// bareKey returns s, and reports whether it can stand without quotes.
 func bareKey(s string) (key string, ok bool) {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c >= 0x7f || c == '"' || c == '\\' || c == ',' || c == ';' {
@@ -50,8 +52,8 @@ func bareKey(s string) (key string, ok bool) {
 	return s, true
 }
 
-// sfString reads a String (RFC 9651, section 4.2.5) behind its opening quote. Only quotes and backslashes may be
-// escaped, and nothing may follow: the draft's grammar has no parameters.
+// sfString reads a String (RFC 9651, section 4.2.5) behind its opening quote. Only quotes and backslashes
+// may be escaped, and nothing may follow: the draft's grammar has no parameters.
 func sfString(s string) (key string, ok bool) {
 	var text strings.Builder
 	for i := 0; i < len(s); i++ {

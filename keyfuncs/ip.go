@@ -8,37 +8,45 @@ import (
 	"strings"
 )
 
-// IP finds the client's address: "203.0.113.7", or for IPv6 the network it is in, "2001:db8:1:2::/64", since one
-// subscriber has at least 2^64 addresses to choose from (see [IPv6Prefix]).
+// IP finds the client's address, such as "203.0.113.7". For IPv6 it finds the client's network, such as
+// "2001:db8:1:2::/64", because one subscriber has at least 2^64 addresses to choose from (see
+// [IPv6Prefix]).
 //
-// Without options that is the peer, the address that opened the connection ([http.Request.RemoteAddr]); no header can
-// change it. Behind a reverse proxy the peer is the proxy, so all clients would share one bucket: name the proxies
-// with [TrustProxies].
+// Without options, that is the peer: the address that opened the connection ([http.Request.RemoteAddr]),
+// which no header can change. Behind a reverse proxy the peer is the proxy, so all clients would share one
+// bucket: name the proxies with [TrustProxies].
 //
-// When the peer is a trusted proxy, X-Forwarded-For (or Forwarded, see [ReadForwarded]) is read from its right end,
-// where each proxy appends the address that it was called from: trusted addresses are stepped over, and the first
-// other one is the client. If all are trusted, it is the leftmost. What stands further left was written by the client
-// himself and is never looked at. A trusted proxy that sends no header at all speaks for itself, as its health checks
-// do, and is the client.
+// # Behind proxies
 //
-// Where the proxy writes one address into a header of its own instead, as many CDNs do, see [ReadHeader].
+// When the peer is a trusted proxy, IP reads X-Forwarded-For (or Forwarded, see [ReadForwarded]) from its
+// right end, where each proxy appends the address of its caller. IP steps over trusted addresses, and the
+// first other address is the client. If all are trusted, the leftmost is the client. Everything further
+// left was written by the client and is never looked at. A trusted proxy that sends no header speaks for
+// itself, as its health checks do, and is the client.
 //
-// IPv4-mapped IPv6 addresses are folded to IPv4 and zones are stripped before anything is compared, so that no second
-// spelling of an address is another client. Ports are dropped.
+// For proxies that write one address into a header of their own, as many CDNs do, see [ReadHeader].
 //
-// Other IPv6 addresses that have an IPv4 address in them are what they are, IPv6. An IPv4 address has 65536 networks of 6to4
-// (2002::/16, RFC 3056): with IPv6Prefix(48) they are one client. All clients of one Teredo server (2001::/32, RFC 4380) are
-// in one /64. Those of a translator, 64:ff9b::/96 (RFC 6052), would all be in one as well, so there each IPv4 address counts by
-// itself, grouped as IPv4 is, and is written as in "64:ff9b::cb00:7107"; no translator makes anybody a trusted proxy.
+// # One client, one text
 //
-// An address that can not be read, "unknown" and obfuscated names (RFC 7239, section 6) are [ErrMalformed] when the
-// walk comes to them: to step over one would be to trust whoever wrote the rest. A peer on a Unix socket has no
-// address and is [ErrMissing], unless [TrustUnixSocket] is given.
+// IP folds IPv4-mapped IPv6 addresses to IPv4 and strips zones before it compares anything, so that a
+// second spelling of an address is not another client. It drops ports.
 //
-// Let no middleware in front rewrite RemoteAddr from a header that clients can send.
+// Other IPv6 addresses that embed an IPv4 address stay IPv6. One IPv4 address has 65536 networks of 6to4
+// (2002::/16, RFC 3056): IPv6Prefix(48) makes them one client. All clients of one Teredo server (2001::/32,
+// RFC 4380) are in one /64. The clients of a translator, 64:ff9b::/96 (RFC 6052), would also all be in one
+// /64. There each IPv4 address counts by itself, is grouped as IPv4 is, and is written as in
+// "64:ff9b::cb00:7107". A translator makes nobody a trusted proxy.
 //
-// A set-up that looks wrong from what the requests say is warned of once in the life of the process, with slog: the README explains
-// the codes.
+// # Errors and warnings
+//
+// When the walk comes to an unreadable address, "unknown" or an obfuscated name (RFC 7239, section 6), the
+// error is [ErrMalformed]: to step over it would be to trust whoever wrote the rest. A peer on a Unix
+// socket has no address and gives [ErrMissing], unless [TrustUnixSocket] is given.
+//
+// Do not let middleware in front rewrite RemoteAddr from a header that clients can send.
+//
+// When requests show that the set-up is probably wrong, IP warns once in the life of the process, with
+// slog. The README explains the codes.
 func IP(opts ...IPOption) Func {
 	rule := ipRule{source: xForwardedFor, bits4: 32, bits6: 64}
 	for _, opt := range opts {
@@ -51,11 +59,11 @@ func IP(opts ...IPOption) Func {
 		misuse("IP(%s) would never read the header; name the proxies that set it with TrustProxies", rule.chosen)
 	}
 	rule.warnOfEverybody()
-	look := newLookout(&rule)
+	detector := newProxyDetector(&rule)
 	return func(r *Request) (string, error) {
 		addr, err := rule.client(r.Request)
-		if look.due() {
-			look.at(r.Request, addr, err)
+		if detector.due() {
+			detector.inspect(r.Request, addr, err)
 		}
 		if err != nil {
 			return "", err
@@ -67,14 +75,15 @@ func IP(opts ...IPOption) Func {
 // An IPOption changes what [IP] trusts, reads or returns.
 type IPOption func(*ipRule)
 
-// TrustProxies names the reverse proxies in front of this server, as prefixes ("10.0.0.0/8", "2001:db8::/32") or
-// single addresses ("192.0.2.1"). Only what these have written in the forwarding header is believed. Name your own
-// proxies and no more: everybody within a prefix can pass for any client. Given twice, it adds.
+// TrustProxies names the reverse proxies in front of this server, as prefixes ("10.0.0.0/8",
+// "2001:db8::/32") or single addresses ("192.0.2.1"). [IP] believes only what these have written in the
+// forwarding header. Name your own proxies and no others: everybody within a prefix can pass for any
+// client. Given twice, it adds.
 //
 // The proxies must append to the header or overwrite it, as nginx does with $proxy_add_x_forwarded_for.
 //
-// It panics without prefixes, on one that can not be read, and on one that covers every address. Prefixes that have a good part of the
-// Internet in them are warned of.
+// It panics without prefixes, for a prefix that cannot be read, and for one that covers every address. It
+// warns of prefixes that cover a large part of the Internet.
 func TrustProxies(prefixes ...string) IPOption {
 	if len(prefixes) == 0 {
 		misuse("TrustProxies needs the addresses of your proxies, such as \"10.0.0.0/8\"; without proxies leave it out")
@@ -86,44 +95,54 @@ func TrustProxies(prefixes ...string) IPOption {
 	return func(rule *ipRule) { rule.trusted = append(rule.trusted, trusted...) }
 }
 
-// TrustUnixSocket trusts peers that come over a Unix socket, whose RemoteAddr is "", "@" or a path, as if they were
-// named in [TrustProxies]. Such a peer has no address of its own: without a forwarding header, [IP] is [ErrMissing].
+// TrustUnixSocket trusts peers that connect over a Unix socket, whose RemoteAddr is "", "@" or a path, as
+// if [TrustProxies] named them. Such a peer has no address of its own: without a forwarding header, [IP]
+// returns [ErrMissing].
 func TrustUnixSocket() IPOption {
 	return func(rule *ipRule) { rule.unix = true }
 }
 
-// ReadForwarded reads the Forwarded header (RFC 7239) in place of X-Forwarded-For. One header only is read: a proxy
-// that writes one of them passes the other through as the client sent it.
+// ReadForwarded reads the Forwarded header (RFC 7239) instead of X-Forwarded-For. [IP] reads only one of
+// the two: a proxy that writes one of them passes the other through as the client sent it.
 func ReadForwarded() IPOption {
 	return func(rule *ipRule) { rule.read("ReadForwarded()", forwarded) }
 }
 
-// ReadHeader reads a header with one address, which the proxy in front writes, in place of X-Forwarded-For. It is for a CDN or a
-// proxy that does not append to a list; where it does both, the list is the better choice, because it can be walked over a chain
-// of proxies. It panics for a name that is no token, for the headers that are lists, and together with [ReadForwarded] or another
-// header: one header only is read.
+// ReadHeader reads a header that carries one address and that the proxy in front writes, instead of
+// X-Forwarded-For. It is for a CDN or a proxy that does not append to a list. Where the proxy does both,
+// prefer the list, because IP can walk it over a chain of proxies. ReadHeader panics for a name that is no
+// token and for the headers that are lists. IP panics when it is combined with [ReadForwarded] or another
+// header: IP reads one header only.
 //
-// The peer must be trusted, as for the list, and must be one that overwrites the header, or that nobody reaches but through who
-// does. Otherwise the client writes it himself. Who does, by the vendors' documentation (looked up in 2026; see to it that yours still
-// does):
+// # Who writes the header
 //
-//   - CF-Connecting-IP: Cloudflare sets it to who connects to it. Its True-Client-IP only where that is switched on; elsewhere the
-//     client's passes. (developers.cloudflare.com/fundamentals/reference/http-headers)
-//   - True-Client-IP: Akamai, with enableTrueClientIp on and trueClientIpClientSetting off, as they are unless changed.
-//     (techdocs.akamai.com/terraform/docs/origin)
-//   - Fly-Client-IP: Fly.io's proxy; behind a CDN it names the CDN. (fly.io/docs/networking/request-headers)
-//   - X-Azure-SocketIP: Azure Front Door. Do not take X-Azure-ClientIP, which follows what the client says. The addresses of
-//     Front Door are those of all its customers: check X-Azure-FDID as well.
+// The peer must be trusted, as for the list. It must overwrite the header, or be reachable only through a
+// proxy that does. Otherwise the client writes the header. According to the vendors' documentation (looked
+// up in 2026; check that yours still does), these write it:
+//
+//   - CF-Connecting-IP: Cloudflare sets it to the address that connects to Cloudflare. It sets
+//     True-Client-IP only where that is switched on; elsewhere the client's own passes.
+//     (developers.cloudflare.com/fundamentals/reference/http-headers)
+//   - True-Client-IP: Akamai, with enableTrueClientIp on and trueClientIpClientSetting off, which are the
+//     defaults. (techdocs.akamai.com/terraform/docs/origin)
+//   - Fly-Client-IP: Fly.io's proxy; behind a CDN it names the CDN.
+//     (fly.io/docs/networking/request-headers)
+//   - X-Azure-SocketIP: Azure Front Door. Do not use X-Azure-ClientIP, which follows what the client
+//     says. All customers of Front Door share its addresses: check X-Azure-FDID as well.
 //     (learn.microsoft.com/azure/frontdoor/front-door-http-headers-protocol)
-//   - Fastly-Client-IP: Fastly, but only where the client has not sent it, unless your VCL sets it at the edge.
-//     (fastly.com/documentation/reference/http/http-headers/Fastly-Client-IP)
-//   - X-Real-IP: nobody by himself; nginx with "proxy_set_header X-Real-IP $remote_addr".
+//   - Fastly-Client-IP: Fastly, but only where the client has not sent it, unless your VCL sets it at the
+//     edge. (fastly.com/documentation/reference/http/http-headers/Fastly-Client-IP)
+//   - X-Real-IP: no vendor by default; nginx with "proxy_set_header X-Real-IP $remote_addr".
 //
-// A trusted peer has to send exactly one line with exactly one address, without a port or brackets; blanks around it do not
-// matter. Anything else is [ErrMalformed], and so is a trusted peer that does not send it: a proxy that writes one header always
-// writes it, so the request has not come through, or a hop on the way has dropped it, as a client can make some do (Connection: names
-// headers to drop, RFC 9110, section 7.6.1). Counting it as the proxy's own would put all of these into one bucket and past a list
-// that has the proxy in it. Health checks that come from the proxy itself should ask a route without the rule.
+// # Errors
+//
+// A trusted peer must send exactly one line with exactly one address, without a port or brackets; blanks
+// around it do not matter. Anything else is [ErrMalformed]. So is a trusted peer that does not send the
+// header: a proxy that writes one header always writes it, so the request did not come through it, or a hop
+// on the way dropped the header. Clients can make some hops drop it (Connection names headers to drop, RFC
+// 9110, section 7.6.1). To count such requests as the proxy's own would put all of them into one bucket,
+// and past a list that contains the proxy. Health checks from the proxy itself should use a route without
+// the rule.
 func ReadHeader(name string) IPOption {
 	call := fmt.Sprintf("ReadHeader(%q)", name)
 	canonical := http.CanonicalHeaderKey(name)
@@ -140,9 +159,10 @@ func ReadHeader(name string) IPOption {
 	return func(rule *ipRule) { rule.read(call, forwarding{header: canonical, single: true}) }
 }
 
-// IPv6Prefix sets how many bits of an IPv6 address make one client, from 1 to 128; 64 unless set, the network of one
-// link (RFC 4291, section 2.5.1). Many providers give a household a /56 and a company a /48, and so 256 or 65536 such
-// networks; 56 or 48 bits count them as one client. 128 takes each address by itself, written without a "/128".
+// IPv6Prefix sets how many bits of an IPv6 address make one client, from 1 to 128. The default is 64, the
+// network of one link (RFC 4291, section 2.5.1). Many providers give a household a /56 and a company a /48,
+// which contain 256 and 65536 such networks; 56 or 48 bits count them as one client. With 128 each address
+// counts by itself and is written without "/128". Other values panic.
 func IPv6Prefix(bits int) IPOption {
 	if bits < 1 || bits > 128 {
 		misuse("IPv6Prefix(%d): give a number of bits from 1 to 128, such as 64", bits)
@@ -150,8 +170,8 @@ func IPv6Prefix(bits int) IPOption {
 	return func(rule *ipRule) { rule.bits6 = bits }
 }
 
-// IPv4Prefix sets how many bits of an IPv4 address make one client, from 1 to 32; 32 unless set, which takes each
-// address by itself. A shorter one is written as a prefix: "203.0.113.0/24".
+// IPv4Prefix sets how many bits of an IPv4 address make one client, from 1 to 32. The default is 32: each
+// address counts by itself. With fewer bits the text is a prefix: "203.0.113.0/24". Other values panic.
 func IPv4Prefix(bits int) IPOption {
 	if bits < 1 || bits > 32 {
 		misuse("IPv4Prefix(%d): give a number of bits from 1 to 32, such as 24", bits)
@@ -163,11 +183,11 @@ type ipRule struct {
 	trusted      []netip.Prefix
 	unix         bool
 	source       forwarding
-	chosen       string // the option that has chosen the source, "" for the usual one
+	chosen       string // the option that chose the source, "" by default
 	bits4, bits6 int
 }
 
-// read chooses the header that is read.
+// read chooses the header to read.
 func (rule *ipRule) read(call string, source forwarding) {
 	if rule.chosen != "" && rule.chosen != call {
 		misuse("IP got %s and %s, and reads one header only: leave one out", rule.chosen, call)
@@ -175,7 +195,7 @@ func (rule *ipRule) read(call string, source forwarding) {
 	rule.chosen, rule.source = call, source
 }
 
-// trusting reports whether any peer is believed.
+// trusting reports whether the rule trusts any peer.
 func (rule *ipRule) trusting() bool { return len(rule.trusted) > 0 || rule.unix }
 
 var errNoAddress = &failure{
@@ -196,8 +216,8 @@ func (rule *ipRule) client(r *http.Request) (netip.Addr, error) {
 	case rule.source.single:
 		return rule.source.only(r.Header)
 	}
-	// All lines together are one list (RFC 9110, section 5.3), so the last line is the right end of it. The walk takes
-	// the list apart as it goes, since splitting all of it would let the client choose how much work that is.
+	// All lines together are one list (RFC 9110, section 5.3), so the last line is its right end. The walk
+	// splits the list as it goes: to split all of it would let the client choose how much work that is.
 	for _, line := range slices.Backward(r.Header[rule.source.header]) {
 		for line != "" {
 			var element string
@@ -228,7 +248,8 @@ func (rule *ipRule) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// translated has the addresses by which a translator shows IPv4 clients to an IPv6 server (RFC 6052, section 2.1).
+// translated holds the addresses under which a translator shows IPv4 clients to an IPv6 server (RFC 6052,
+// section 2.1).
 var translated = netip.MustParsePrefix("64:ff9b::/96")
 
 func (rule *ipRule) text(addr netip.Addr) string {
@@ -242,17 +263,17 @@ func (rule *ipRule) text(addr netip.Addr) string {
 	if bits == addr.BitLen() {
 		return addr.String()
 	}
-	prefix, _ := addr.Prefix(bits) // bits are within range since set-up
+	prefix, _ := addr.Prefix(bits) // set-up has checked the range of bits
 	return prefix.String()
 }
 
-// isUnixPeer is asked about what is not an address. Go leaves RemoteAddr as the name of the client's end of the
-// socket: mostly none, which Linux writes "@".
+// isUnixPeer is asked about what is not an address. Go leaves RemoteAddr as the name of the client's end of
+// the socket: usually none, which Linux writes "@".
 func isUnixPeer(remoteAddr string) bool {
 	return remoteAddr == "" || remoteAddr[0] == '@' || strings.Contains(remoteAddr, "/")
 }
 
-// shortMapped says what is wrong with a prefix that covers more than the mapped addresses it is written with.
+// shortMapped is the error for a prefix that covers more than the mapped addresses that it is written with.
 const shortMapped = "the prefix is shorter than the /96 of mapped addresses; write it as IPv4"
 
 func mustPrefix(s string) netip.Prefix {
@@ -269,9 +290,9 @@ func mustPrefix(s string) netip.Prefix {
 	return p
 }
 
-// parsePrefix reads a prefix, or an address as the prefix that has it alone. Addresses are folded before they are compared, and so
-// must prefixes be, or a mapped one would match nothing; one that is too short to be folded stays mapped. Bits behind the prefix
-// are kept, a zone is not.
+// parsePrefix reads a prefix, or a single address as a full-length prefix. Addresses are folded before they
+// are compared, so prefixes must be folded too: a mapped one would match nothing. One that is too short to
+// be folded stays mapped. Bits behind the prefix are kept, a zone is not.
 func parsePrefix(s string) (p netip.Prefix, ok bool) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {

@@ -363,7 +363,7 @@ func isTrusted(peer string) bool {
 	}
 	a, err := netip.ParseAddr(strings.Trim(peer, "[]"))
 	if err != nil {
-		return true // can not tell
+		return true // cannot tell
 	}
 	a = a.Unmap().WithZone("")
 	return netip.MustParsePrefix("10.0.0.0/8").Contains(a) || netip.MustParsePrefix("2001:db8::/32").Contains(a)

@@ -8,17 +8,17 @@ import (
 )
 
 // Request is what a key function reads: the request and, where a web framework routed it, what that
-// framework knows of it. The adapters make it; a test or a handler writes &Request{Request: r}.
+// framework knows about it. The adapters make it; tests and handlers write &Request{Request: r}.
 type Request struct {
 	*http.Request
 
-	// Facts are the framework's. They are nil for plain net/http and for chi, which both leave what they
-	// know in the http.Request itself.
+	// Facts come from the framework. They are nil for plain net/http and for chi, which keep what they know
+	// in the http.Request itself.
 	Facts Facts
 }
 
-// Facts are what a framework knows of a request that net/http does not. The adapters supply them, one value
-// a request, so an implementation need not be safe for concurrent use.
+// Facts are what a framework knows about a request and net/http does not. The adapters make one value per
+// request, so an implementation need not be safe for concurrent use.
 type Facts interface {
 	// Route returns the matched pattern as it was registered, such as /polls/:poll/votes, or "" when none matched.
 	Route() string
@@ -30,26 +30,28 @@ type Facts interface {
 	Value(name string) (value any, ok bool)
 }
 
-// A Func takes one text out of a request: who makes it, what it is about, or both. It is safe for concurrent use,
-// keeps nothing of the request, and returns an error rather than an empty text. An error that wraps [ErrMissing]
-// says that the request does not carry the thing, one that wraps [ErrMalformed] that it carries something that can
-// not be used. Write your own where none here fits; [Join], [FirstOf] and [Hash] take an empty text from it for
-// ErrMissing, so that a forgotten check does not put all strangers into one bucket.
+// A Func takes one text from a request: who makes it, what it is about, or both. It must be safe for
+// concurrent use, keep nothing of the request, and return an error rather than an empty text. An error that
+// wraps [ErrMissing] says that the request does not carry the text. An error that wraps [ErrMalformed] says
+// that the request carries something unusable. Write your own where none here fits. [Join], [FirstOf],
+// [Require] and [Hash] treat an empty text as ErrMissing, so that a forgotten check does not put all
+// strangers into one bucket.
 type Func func(r *Request) (string, error)
 
-// ErrMissing says that the request does not carry what the function looks for; an empty value counts as that.
-// [FirstOf] goes on to its next function.
+// ErrMissing says that the request does not carry what the function looks for. An empty value counts as
+// missing. [FirstOf] goes on to its next function.
 var ErrMissing = errors.New("keyfuncs: nothing found")
 
-// ErrMalformed says that the request carries something that can not be used. It never falls through in [FirstOf]:
-// otherwise anybody could pick the key that he is counted under by sending garbage.
+// ErrMalformed says that the request carries something unusable. It never falls through in [FirstOf]:
+// otherwise clients could pick the key that they are counted under by sending garbage.
 var ErrMalformed = errors.New("keyfuncs: malformed")
 
-// ErrRequired says that the request does not carry what it has to: [Require]. Like ErrMalformed it never falls through in [FirstOf],
-// and unlike ErrMissing it lets no request pass a rule, where the rule could do without.
+// ErrRequired says that the request does not carry what it must carry: see [Require]. Like ErrMalformed it
+// never falls through in [FirstOf]. Unlike ErrMissing it lets no request pass a rule, even where the rule
+// could do without the text.
 var ErrRequired = errors.New("keyfuncs: required")
 
-// failure is the one error type of the package. Its text does not repeat that of the sentinel it wraps.
+// failure is the one error type of the package. Its text does not repeat the text of the sentinel it wraps.
 type failure struct {
 	call string // the function as the user wrote it: Param("poll")
 	why  string
@@ -59,8 +61,9 @@ type failure struct {
 func (f *failure) Error() string { return "keyfuncs: " + f.call + ": " + f.why }
 func (f *failure) Unwrap() error { return f.kind }
 
-// missing makes the error for "not there". It depends on nothing in the request, so functions make it once, at
-// set-up: a request without the thing is the common case in FirstOf and should not cost an allocation.
+// missing makes the error for an absent text. The error depends on nothing in the request, so functions
+// make it once, at set-up: a request without the text is the common case in FirstOf and should not cost an
+// allocation.
 func missing(call string) error {
 	return &failure{call: call, why: "nothing found", kind: ErrMissing}
 }
@@ -69,7 +72,7 @@ func malformed(call, format string, args ...any) error {
 	return &failure{call: call, why: fmt.Sprintf(format, args...), kind: ErrMalformed}
 }
 
-// quote shows an address that is none, in few enough bytes that a request can not flood the log.
+// quote quotes an unreadable address, in few enough bytes that a request cannot flood the log.
 func quote(s string) string {
 	if len(s) > 64 {
 		return strconv.Quote(s[:64]) + " (cut)"
@@ -77,13 +80,13 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// misuse reports a mistake in the program, when the function is made and not when the first request comes.
+// misuse reports a mistake in the program at set-up, before the first request.
 func misuse(format string, args ...any) {
 	panic("keyfuncs: " + fmt.Sprintf(format, args...))
 }
 
-// single returns the value that all of values are, and false when they differ. A value sent twice with two contents
-// may be read one way here and the other way by a proxy or the handler, so no choice among them is the right one.
+// single returns the value that all of values equal, and false when they differ. Two different values may
+// be read one way here and another way by a proxy or the handler, so no choice among them is right.
 func single(values []string) (string, bool) {
 	if len(values) == 0 {
 		return "", true
@@ -96,7 +99,7 @@ func single(values []string) (string, bool) {
 	return values[0], true
 }
 
-// isToken reports whether s is a token (RFC 9110, section 5.6.2): what header and cookie names are made of.
+// isToken reports whether s is a token (RFC 9110, section 5.6.2), as header and cookie names are.
 func isToken(s string) bool {
 	for i := range len(s) {
 		if !isTokenByte[s[i]] {

@@ -11,39 +11,40 @@ import (
 	"sync/atomic"
 )
 
-// List is a set of addresses, networks and other texts that a request's key is looked up in: whom a rule denies, or lets
-// pass uncounted. It can be changed at any time, from many goroutines; a request sees it before a change or after, never in
-// between.
+// A List is a set of addresses, networks and other texts in which a request's key is looked up: the keys
+// that a rule denies, or lets pass uncounted. It is safe for concurrent use and can be changed at any time.
+// A request sees a change wholly or not at all.
 //
-// An entry that is an address ("203.0.113.7") or a prefix ("10.0.0.0/8", "2001:db8::/32") matches the keys that are addresses
-// or prefixes and lie wholly within it. Both are folded as [IP] folds them: IPv4-mapped addresses are IPv4, zones are
-// stripped; bits behind the prefix do not matter. So "::/0" matches all of IPv6 and nothing of IPv4. Every other entry matches
-// the key that is the same text, byte by byte.
+// An entry that is an address ("203.0.113.7") or a prefix ("10.0.0.0/8", "2001:db8::/32") matches the keys
+// that are addresses or prefixes and lie wholly within it. Both are folded as in [IP]: IPv4-mapped
+// addresses become IPv4, and zones are stripped. Bits behind the prefix do not matter. So "::/0" matches
+// all of IPv6 and nothing of IPv4. Every other entry matches the key that is the same text, byte by byte.
 //
-// The list's key should group no wider than the entries. IP() finds "2001:db8:1:2::/64", which does not lie within the
-// single address "2001:db8:1:2::5", so that entry can never match; with this key it does, and wider ones still do:
+// The list's key should not group wider than the entries. IP() finds "2001:db8:1:2::/64", which does not
+// lie within the single address "2001:db8:1:2::5", so that entry can never match. With this key it matches,
+// and wider entries still do:
 //
 //	keyfuncs.NewList(keyfuncs.IP(keyfuncs.IPv6Prefix(128)), "2001:db8:1:2::5", "192.0.2.0/24")
 //
-// A key of [FirstOf] or [Join] is no address any more: give addresses and users a list each.
+// A key of [FirstOf] or [Join] is no address any more: give addresses and users separate lists.
 //
-// A look-up takes time for each different length of prefix in the list, however many entries there are. Add and Remove copy the
-// list: pass many entries at once.
+// The time of a lookup grows with the number of different prefix lengths in the list, not with the number
+// of entries. Add and Remove copy the list: pass many entries at once.
 type List struct {
 	key     Func
 	changes sync.Mutex // held while a change is made
 	entries atomic.Pointer[listed]
 }
 
-// listed is what a list has in it. It is never changed.
+// listed holds the entries of a list. It never changes.
 type listed struct {
 	texts map[string]struct{}
 	nets  map[netip.Prefix]struct{} // masked
 	bits  [2][]int                  // the lengths that occur in nets, of IPv4 and of IPv6
 }
 
-// NewList makes a list of entries, which may be none, for the keys that the function finds. It panics without a function, and on
-// an entry that Set would refuse.
+// NewList makes a list of entries, which may be none, for the keys that the function finds. It panics
+// without a function, and for an entry that [List.Set] would refuse.
 func NewList(key Func, entries ...string) *List {
 	if key == nil {
 		misuse("NewList needs a function that finds the key to look up, such as IP()")
@@ -55,25 +56,26 @@ func NewList(key Func, entries ...string) *List {
 	return l
 }
 
-// Set makes these the entries of the list, in place of all that there are. On an error, which quotes the entry that is to
-// blame, nothing is changed: an entry that is empty, or meant as a network and none, such as "10.0.0.0/33" or "10.0.0.0/8 ".
+// Set replaces all entries of the list. It refuses an entry that is empty, or that is meant as a network
+// and is none, such as "10.0.0.0/33" or "10.0.0.0/8 ". The error quotes the entry, and nothing changes.
 func (l *List) Set(entries ...string) error {
 	return l.change(entries, func(*listed) *listed { return newListed() }, (*listed).add)
 }
 
-// Add adds entries; those that are there already stay. Its errors are those of Set.
+// Add adds entries; those already there stay. Its errors are those of [List.Set].
 func (l *List) Add(entries ...string) error {
 	return l.change(entries, (*listed).clone, (*listed).add)
 }
 
-// Remove takes entries out, each as it was put in; those that are not there do not matter. To remove a network leaves the
-// addresses within it that have entries of their own. Its errors are those of Set.
+// Remove removes entries, each as it was added; entries that are not there do not matter. Removing a
+// network leaves the addresses within it that have entries of their own. Its errors are those of
+// [List.Set].
 func (l *List) Remove(entries ...string) error {
 	return l.change(entries, (*listed).clone, (*listed).remove)
 }
 
-// Contains reports whether the request's key is in the list. A request without the key, [ErrMissing], is in no list; any other
-// error of the key function is returned.
+// Contains reports whether the request's key is in the list. A request without the key, [ErrMissing], is in
+// no list; Contains returns any other error of the key function.
 func (l *List) Contains(r *Request) (bool, error) {
 	key, err := l.key(r)
 	if errors.Is(err, ErrMissing) && !errors.Is(err, ErrMalformed) {
@@ -85,7 +87,7 @@ func (l *List) Contains(r *Request) (bool, error) {
 	return l.entries.Load().contains(key), nil
 }
 
-// change begins with a copy of what is listed and changes it entry by entry.
+// change begins with what begin makes of the present entries, and changes it entry by entry.
 func (l *List) change(entries []string, begin func(*listed) *listed, one func(*listed, entry)) error {
 	parsed := make([]entry, len(entries))
 	for i, text := range entries {
@@ -128,8 +130,8 @@ func parseEntry(text string) (entry, error) {
 	return entry{text: text}, nil
 }
 
-// meantAsPrefix reports whether a text that is no network was meant as one, and would match nothing: an address with anything behind a
-// slash, or with blanks around.
+// meantAsPrefix reports whether a text that is no network was meant as one, and would match nothing: an
+// address with anything behind a slash, or with blanks around it.
 func meantAsPrefix(text string) bool {
 	addr, _, _ := strings.Cut(strings.TrimSpace(text), "/")
 	_, ok := parsePrefix(strings.TrimSpace(addr))
@@ -157,7 +159,7 @@ func (l *listed) remove(e entry) {
 	delete(l.texts, e.text)
 }
 
-// noteBits notes which lengths of prefix occur.
+// noteBits notes which prefix lengths occur.
 func (l *listed) noteBits() {
 	for net := range l.nets {
 		if bits := &l.bits[family(net.Addr())]; !slices.Contains(*bits, net.Bits()) {
@@ -189,7 +191,7 @@ func (l *listed) contains(key string) bool {
 	return false
 }
 
-// family is the place of an address's kind in listed.bits.
+// family is the index of an address's family in listed.bits.
 func family(addr netip.Addr) int {
 	if addr.Is4() {
 		return 0

@@ -9,24 +9,26 @@ import (
 )
 
 // Route finds the pattern that the request matched, not its path: "/polls/:poll/votes" on gin and echo,
-// "/polls/{poll}/votes" on net/http and chi. A pattern of [net/http.ServeMux] loses its method ("POST ") and keeps
-// its host; Join(Method(), Route()) has the method in any case.
+// "/polls/{poll}/votes" on net/http and chi. A pattern of [net/http.ServeMux] loses its method ("POST ")
+// and keeps its host; Join(Method(), Route()) has the method on every router.
 //
-// Where no route matched, or none has been looked for yet because the rule wraps the whole router, it is [ErrMissing]. The
-// latter is warned of once: mount the rule on routes, on chi with With or in a Group, on echo not with Pre. A router that
-// tells net/http nothing of the route, which is neither ServeMux nor chi, needs a [Func] of its own.
+// It returns [ErrMissing] where no route matched, or where the rule wraps the whole router and runs before
+// it. In the latter case it warns once: mount the rule on routes, on chi with With or in a Group, on echo
+// not with Pre. A router that tells net/http nothing about the route, that is, any but ServeMux and chi,
+// needs a [Func] of its own.
 func Route() Func {
 	notFound := missing("Route()")
-	look := &routeLookout{}
+	look := &routeDetector{}
 	return func(r *Request) (string, error) {
 		if r.Facts != nil {
-			// The framework decides alone: the pattern of a ServeMux around it says only how it was mounted.
+			// The framework alone decides: the pattern of a ServeMux around it says only how it was
+			// mounted.
 			route := r.Facts.Route()
-			look.at(r, route)
+			look.inspect(r, route)
 			return found(route, notFound)
 		}
 		pattern := r.Pattern
-		look.at(r, pattern)
+		look.inspect(r, pattern)
 		if i := strings.IndexAny(pattern, " \t"); i >= 0 {
 			pattern = strings.TrimLeft(pattern[i+1:], " \t")
 		}
@@ -34,18 +36,19 @@ func Route() Func {
 	}
 }
 
-// Param finds a path parameter by its name alone: Param("poll") for /polls/:poll on gin and echo, for /polls/{poll}
-// on net/http and chi. It asks the framework first, then [net/http.Request.PathValue].
+// Param finds a path parameter by its bare name: Param("poll") for /polls/:poll on gin and echo, and for
+// /polls/{poll} on net/http and chi. It asks the framework first, then [net/http.Request.PathValue].
 //
-// Escapes in the path are undone, on every router: /polls/final and /polls/%66inal are one poll. (echo and chi hand them to
-// handlers as they were sent where the path has needless ones.) If your handler maps more spellings to one thing, say by
-// ignoring case, the guard must count under what they are mapped to: write a [Func] that does it too.
+// It undoes escapes in the path on every router: /polls/final and /polls/%66inal are one poll. (Where a
+// path has needless escapes, echo and chi hand values to handlers as the client sent them.) If your handler
+// maps several spellings to one thing, for example by ignoring case, the guard must count under the mapped
+// spelling: write a [Func] that maps them too.
 //
-// A parameter that the route does not have, or that is empty, is [ErrMissing].
+// A parameter that is empty or that the route does not have is [ErrMissing].
 func Param(name string) Func {
 	bare := strings.TrimSuffix(strings.Trim(name, ":{}"), "...")
 	if len(bare) > 1 {
-		bare = strings.TrimPrefix(bare, "*") // alone, it is how echo and chi name a catch-all
+		bare = strings.TrimPrefix(bare, "*") // alone, it names a catch-all on echo and chi
 	}
 	switch {
 	case bare == "":
@@ -64,19 +67,19 @@ func Param(name string) Func {
 	}
 }
 
-// Method finds the request's method, such as "POST", as it was sent: methods are case-sensitive (RFC 9110,
-// section 9.1). HEAD is not GET here, although most routers answer both in the same handler.
+// Method finds the request's method, such as "POST", as the client sent it: methods are case-sensitive (RFC
+// 9110, section 9.1). HEAD is not GET here, although most routers answer both in the same handler.
 func Method() Func {
 	notFound := missing("Method()")
 	return func(r *Request) (string, error) { return found(r.Method, notFound) }
 }
 
-// Host finds the host that the client asked for, in one spelling: lower case, without port, without the dot that
-// may end it, an IPv6 address without brackets. It comes from the client: let your proxy or your routes decide which
-// hosts get as far as this.
+// Host finds the host that the client asked for, in one spelling: lower case, without a port or a final
+// dot, and an IPv6 address without brackets. It comes from the client: let your proxy or your routes decide
+// which hosts reach this server.
 //
-// An empty one is [ErrMissing]. What is neither an address nor a name of letters, digits, "-", "_" and "." with at
-// most 253 bytes is [ErrMalformed]; internationalized names arrive as "xn--".
+// An empty host is [ErrMissing]. [ErrMalformed] is anything but an address or a name of at most 253 bytes
+// made of letters, digits, "-", "_" and "."; internationalized names arrive as "xn--".
 func Host() Func {
 	notFound := missing("Host()")
 	return func(r *Request) (string, error) {
@@ -124,7 +127,7 @@ func hostText(s string) (host string, ok bool) {
 	return strings.ToLower(s), true
 }
 
-// found is the end of most functions: an empty value is nothing found.
+// found ends most functions: an empty value counts as missing.
 func found(value string, notFound error) (string, error) {
 	if value == "" {
 		return "", notFound

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// valueKey is the type of the context keys of [WithValue], so that no other package's keys meet them.
+// valueKey is the type of the context keys of [WithValue], so that they cannot collide with those of other
+// packages.
 type valueKey string
 
 // WithValue returns a context in which [User] finds v under the name. It is for auth middleware on net/http and chi,
@@ -24,25 +25,27 @@ func WithValue(ctx context.Context, name string, v any) context.Context {
 	return context.WithValue(ctx, valueKey(name), v)
 }
 
-// User finds the user as the app's own auth middleware stored him under the name: with Context.Set of gin or echo
-// or, where there is no such thing or nothing in it, with [WithValue]. It reads no header, because a header is what
-// the client says; behind an authenticating proxy or middleware that checks or overwrites it, take [Header] or
-// [BasicAuth].
+// User finds the user as the app's own auth middleware stored them under the name: with Context.Set of gin
+// or echo or, where that does not exist or holds nothing, with [WithValue]. It reads no header, because the
+// client chooses headers. Behind an authenticating proxy or middleware that checks or overwrites one, use
+// [Header] or [BasicAuth].
 //
-// The value may be a string, a []byte, any integer, a [json.Number] or float64 that is an integer under 2^53 (as the
-// numbers of a JWT arrive), a type made of one of these, a pointer to one, or anything with MarshalText or String.
-// One user is one text, whatever the type: 42, int64(42), 42.0 and "42" are the same. Where a string or integer type
-// has a String method too, the value itself counts, since String may redact, and MarshalText counts before String.
+// The value may be a string, a []byte, any integer, a [json.Number] or float64 that is an integer under
+// 2^53 (as the numbers of a JWT arrive), a type made of one of these, a pointer to one, or anything with
+// MarshalText or String. One user gives one text, whatever the type: 42, int64(42), 42.0 and "42" are the
+// same. Where a string or integer type also has a String method, the value itself counts, because String
+// may redact. MarshalText counts before String.
 //
-// An unset value (nil, a nil pointer, "", 0, the zero of a type with MarshalText or String) is [ErrMissing]: it is
-// what a login that did not happen leaves. Any other value, such as a bool, a struct or 1.5, is [ErrMalformed].
+// An unset value (nil, a nil pointer, "", 0, the zero value of a type with MarshalText or String) is
+// [ErrMissing]: a login that did not happen leaves such a value. Any other value, such as a bool, a struct
+// or 1.5, is [ErrMalformed].
 func User(name string) Func {
 	if name == "" {
 		misuse("User needs the name under which your auth middleware stores the user, such as User(\"uid\")")
 	}
 	call := fmt.Sprintf("User(%q)", name)
 	notFound := missing(call)
-	key := any(valueKey(name)) // boxed once, not for every request
+	key := any(valueKey(name)) // boxed once, not per request
 	return func(r *Request) (string, error) {
 		var value any
 		ok := false
@@ -63,9 +66,9 @@ func User(name string) Func {
 	}
 }
 
-// userText writes a stored value as text, "" for an unset one. It is false for what names nobody.
+// userText writes a stored value as text, "" for an unset one. ok is false for a value that names nobody.
 func userText(value any) (text string, ok bool) {
-	switch v := value.(type) { // what middleware mostly stores; the rest is for reflect
+	switch v := value.(type) { // what middleware usually stores; reflect reads the rest
 	case nil:
 		return "", true
 	case string:
@@ -86,7 +89,7 @@ func userText(value any) (text string, ok bool) {
 	return kindText(reflect.ValueOf(value))
 }
 
-// kindText does for named types and pointers what userText does for the usual ones.
+// kindText does for named types and pointers what userText does for the usual types.
 func kindText(v reflect.Value) (text string, ok bool) {
 	switch v.Kind() {
 	case reflect.String:
@@ -99,7 +102,7 @@ func kindText(v reflect.Value) (text string, ok bool) {
 		return floatText(v.Float())
 	case reflect.Pointer:
 		if v.IsNil() {
-			return "", true // before anybody calls a method on it
+			return "", true // before a method is called on it
 		}
 		switch kind := v.Elem().Kind(); kind {
 		case reflect.String, reflect.Float64, reflect.Slice:
@@ -113,8 +116,8 @@ func kindText(v reflect.Value) (text string, ok bool) {
 	return methodText(v)
 }
 
-// methodText asks the value itself. MarshalText goes first: it is written for machines to read back, where String
-// may be written for people. An unset value is not asked, for the text of a zero UUID looks like any other.
+// methodText asks the value itself. MarshalText goes first: it is written for machines, and String may be
+// written for people. An unset value is not asked, because the text of a zero UUID looks like any other.
 func methodText(v reflect.Value) (text string, ok bool) {
 	unset := v.IsZero() || v.Kind() == reflect.Pointer && v.Elem().IsZero()
 	switch m := v.Interface().(type) {
@@ -150,8 +153,8 @@ func uintText(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// floatText writes a float64 that is an integer. From 2^53 on, one float64 stands for several integers, and so would
-// be several users.
+// floatText writes a float64 that is an integer. From 2^53 on, one float64 stands for several integers, and
+// so would be several users.
 func floatText(f float64) (text string, ok bool) {
 	if f != math.Trunc(f) || math.Abs(f) >= 1<<53 { // the first is true of NaN, the second of infinities
 		return "", false
@@ -159,8 +162,8 @@ func floatText(f float64) (text string, ok bool) {
 	return intText(int64(f)), true
 }
 
-// numberText writes a json.Number without going through float64, so that large IDs stay what they are. "42.0" is what
-// some languages make of 42.
+// numberText writes a json.Number without going through float64, so that large IDs stay exact. Some
+// languages write 42 as "42.0".
 func numberText(n json.Number) (text string, ok bool) {
 	if n == "" {
 		return "", true

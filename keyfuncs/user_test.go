@@ -32,7 +32,7 @@ type (
 func (s secret) String() string               { return "***" }
 func (u uuid) String() string                 { return "uuid-" + string(u[:2]) }
 func (a *account) String() string             { return a.name } // panics on nil
-func (b broken) MarshalText() ([]byte, error) { return nil, errors.New("can not") }
+func (b broken) MarshalText() ([]byte, error) { return nil, errors.New("fails") }
 func (o object) MarshalText() ([]byte, error) { return []byte(o.id), nil }
 func (o object) String() string               { return "Object(" + o.id + ")" }
 

@@ -9,9 +9,9 @@ import (
 
 // Query finds a parameter of the query string, decoded. The client chooses it freely.
 //
-// A parameter given several times with different values is [ErrMalformed], because another layer may read another
-// one of them, and so is a query string that is not well-formed (RFC 3986, section 3.4, and no semicolons), of which
-// [net/url.URL.Query] would silently drop a part. Absent or empty is [ErrMissing].
+// A parameter with several different values is [ErrMalformed], because another layer may read another one
+// of them. So is an ill-formed query string (RFC 3986, section 3.4; semicolons are not allowed either), of
+// which [net/url.URL.Query] would silently drop a part. An absent or empty parameter is [ErrMissing].
 func Query(name string) Func {
 	if name == "" {
 		misuse("Query needs the name of a query parameter, such as Query(\"page\")")
@@ -34,11 +34,12 @@ func Query(name string) Func {
 	}
 }
 
-// Header finds the value of a header field, without blanks around it. The client chooses it freely, unless a proxy in
-// front overwrites it. Secrets such as API keys belong in a [Hash].
+// Header finds the value of a header field, without blanks around it. The client chooses it freely, unless
+// a proxy in front overwrites it. Secrets such as API keys belong in a [Hash].
 //
-// Several lines with different values are [ErrMalformed]; absent or empty is [ErrMissing]. A list in one line is one
-// value. It panics for a name that is no token, and for "Host", which net/http keeps elsewhere: see [Host].
+// Several lines with different values are [ErrMalformed]; an absent or empty field is [ErrMissing]. A list
+// in one line is one value. Header panics for a name that is no token, and for "Host", which net/http keeps
+// elsewhere: see [Host].
 func Header(name string) Func {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {
@@ -54,17 +55,18 @@ func Header(name string) Func {
 		if !ok {
 			return "", malformed(call, "several different values")
 		}
-		// HTTP/1 has trimmed it, HTTP/2 has not: with its blanks, one API key would make many buckets.
+		// HTTP/1 trims the value and HTTP/2 does not: with its blanks, one API key would make many buckets.
 		return found(strings.Trim(value, " \t"), notFound)
 	}
 }
 
-// Cookie finds the value of a cookie. It is the client's word until the app has checked it: a session cookie names a
-// user only behind the middleware that looks the session up, and then [User] is the better choice. Session IDs are
-// secrets and belong in a [Hash].
+// Cookie finds the value of a cookie. The client chooses it until the app has checked it: a session cookie
+// names a user only behind the middleware that looks the session up, and then [User] is the better choice.
+// Session IDs are secrets and belong in a [Hash].
 //
-// Several cookies of the name with different values are [ErrMalformed]: a subdomain can set one beside yours
-// (RFC 6265, section 8.6). Absent, empty, or so ill-formed that net/http drops it, is [ErrMissing].
+// Several cookies of the name with different values are [ErrMalformed]: a subdomain can set one beside
+// yours (RFC 6265, section 8.6). A cookie that is absent, empty, or so ill-formed that net/http drops it is
+// [ErrMissing].
 func Cookie(name string) Func {
 	if !isToken(name) {
 		misuse("Cookie(%q) needs the name of a cookie, such as Cookie(\"session\")", name)
@@ -83,11 +85,11 @@ func Cookie(name string) Func {
 	}
 }
 
-// BasicAuth finds the user name of HTTP Basic authentication (RFC 7617). It does not look at the password: use it
-// behind the middleware that does, otherwise anybody can count as anybody.
+// BasicAuth finds the user name of HTTP Basic authentication (RFC 7617). It does not check the password:
+// use it behind the middleware that does, otherwise any client can count as any user.
 //
-// No Authorization header, another scheme or an empty user name is [ErrMissing]; Basic credentials that can not be
-// decoded, or several different headers, are [ErrMalformed].
+// A missing Authorization header, another scheme or an empty user name is [ErrMissing]. Basic credentials
+// that cannot be decoded, or several different headers, are [ErrMalformed].
 func BasicAuth() Func {
 	notFound := missing("BasicAuth()")
 	return func(r *Request) (string, error) {
@@ -101,7 +103,7 @@ func BasicAuth() Func {
 		}
 		user, _, ok := r.BasicAuth()
 		if !ok {
-			return "", malformed("BasicAuth()", "the credentials can not be decoded")
+			return "", malformed("BasicAuth()", "the credentials cannot be decoded")
 		}
 		return found(user, notFound)
 	}

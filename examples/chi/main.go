@@ -1,5 +1,6 @@
-// Command chi guards three endpoints of a chi router, with the middleware for net/http: a rate limit by address, a vote that counts
-// once, a sale that can not oversell. It needs a Redis, at REDIS_URL.
+// Command chi guards three endpoints of a chi router, with the middleware for net/http: it limits requests by
+// address, counts each vote once, and runs a flash sale (seckill) that cannot oversell. It needs a Redis at
+// REDIS_URL.
 //
 //	go run ./examples/chi
 //	curl -i http://127.0.0.1:8080/
@@ -30,11 +31,11 @@ import (
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// newApp makes the guards, once, and the routes that they guard.
+// newApp makes the guards, once per engine, and the routes that they guard.
 func newApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 	perIP := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)),
-		Who:   keyfuncs.IP(), // the peer; behind a proxy of yours: keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8"))
+		Who:   keyfuncs.IP(), // the peer; behind your own proxy: keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8"))
 	}
 	vote := ratelimit.Rule{
 		Guard: votes.New(gate, "poll", votes.Options{Find: findPoll}),
@@ -47,16 +48,16 @@ func newApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 		Guard: sale,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("sku"),
-		// A buyer who sends an order again hears the first answer again. Keys are the buyer's own, so two buyers may
-		// choose the same one. Without the header each request is an order of its own.
+		// A buyer who sends an order again gets the first answer again. Buyers choose their keys, so two of them
+		// may choose the same one. Without the header each request is a separate order.
 		ID: keyfuncs.Join(keyfuncs.User("uid"), keyfuncs.IdempotencyKey()),
 	}
-	// A sale is opened once. One that exists stays as it is, so a restart can not reset its stock.
+	// Open leaves an existing sale as it is, so a restart cannot reset its stock.
 	if _, err := sale.Open(ctx, "ticket", seckill.Sale{Stock: 100}); err != nil {
 		return nil, fmt.Errorf("open the sale: %w", err)
 	}
 
-	// Rules that need a parameter of the path go with the route, by With: a middleware of Use runs before it is known.
+	// Mount rules that need a path parameter on the route, with With: middleware of Use runs before chi knows it.
 	r := chi.NewRouter()
 	r.With(ratelimit.HTTP(perIP)).Get("/", hello)
 	r.Group(func(r chi.Router) {
@@ -67,7 +68,7 @@ func newApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 	return r, nil
 }
 
-// findPoll knows the polls. An application has them in memory, read from its database now and then.
+// findPoll looks a poll up. An application keeps its polls in memory and refreshes them from its database.
 func findPoll(_ context.Context, poll string) (votes.Poll, error) {
 	if poll != "final" {
 		return votes.Poll{}, votes.ErrNoPoll
@@ -75,8 +76,8 @@ func findPoll(_ context.Context, poll string) (votes.Poll, error) {
 	return votes.Poll{Choices: []string{"red", "blue"}}, nil
 }
 
-// fakeAuth believes any name that a request gives: put your authentication here. What the rules need of it is the user's
-// ID under "uid".
+// fakeAuth believes any name that a request gives: put your authentication here. The rules need the user's ID
+// under "uid".
 func fakeAuth(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, _, _ := r.BasicAuth()
@@ -94,14 +95,14 @@ func hello(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, map[string]string{"message": "hello"})
 }
 
-// castVote runs once for each voter. If it failed (status 400 and up, panic), the vote would be taken back.
+// castVote runs once per voter. When it fails (a status of 400 and up, or a panic), the rule takes the vote back.
 func castVote(w http.ResponseWriter, r *http.Request) {
 	d, _ := ratelimit.Decision(r.Context(), "poll")
 	reply(w, http.StatusCreated, map[string]string{"poll": d.Attempt.Resource, "choice": d.Attempt.Item})
 }
 
-// placeOrder runs with a unit held for the buyer. The unit is sold when it answers with success and goes back when it fails.
-// An order sent again with the same Idempotency-Key comes here again: look the reservation up before making another order.
+// placeOrder runs with a unit held for the buyer. A successful answer sells the unit; a failure returns it. An
+// order sent again with the same Idempotency-Key also gets here: look the reservation up before making an order.
 func placeOrder(w http.ResponseWriter, r *http.Request) {
 	d, _ := ratelimit.Decision(r.Context(), "sale")
 	reply(w, http.StatusCreated, map[string]string{"sku": d.Attempt.Resource, "reservation": d.Attempt.ID})
@@ -110,7 +111,7 @@ func placeOrder(w http.ResponseWriter, r *http.Request) {
 func reply(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // fails only when the client has gone
+	_ = json.NewEncoder(w).Encode(body) // fails only when the client is gone
 }
 
 func main() {
@@ -127,7 +128,7 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
-	options.ContextTimeoutEnabled = true // lets the guards keep their deadline without a goroutine a call
+	options.ContextTimeoutEnabled = true // lets guards keep their deadline without a goroutine per call
 	rdb := redis.NewClient(options)
 	defer rdb.Close()
 

@@ -25,7 +25,7 @@ const (
 
 var choices = []string{"red", "blue", "green"}
 
-// What clients are answered.
+// The answers of the endpoints.
 type (
 	voteAnswer struct {
 		Poll   string `json:"poll"`
@@ -48,14 +48,14 @@ type (
 	}
 )
 
-// app is one poll, one sale and a page that says hello.
+// app is one poll, one sale and a greeting.
 type app struct {
 	votes *votes.Guard
 	sale  *seckill.Guard
 	mux   *http.ServeMux
 }
 
-// newApp makes the guards, the rules and the routes. It does not talk to Redis; open does.
+// newApp makes the guards, the rules and the routes. It does not call Redis; open does.
 func newApp(gate *core.Engine, perIP limit.Limit) *app {
 	a := &app{
 		votes: votes.New(gate, "poll", votes.Options{Find: findPoll}),
@@ -63,21 +63,22 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 		mux:   http.NewServeMux(),
 	}
 
-	// By the address that opened the connection: no header can change it. This guard is on one route only, so nothing
-	// else counts against its limit.
+	// By the address that opened the connection, which no header can change. This guard is on one route
+	// only, so nothing else counts against its limit.
 	hello := nethttpmw.HTTP(nethttpmw.Rule{
 		Guard: limit.NewSlidingWindow(gate, "hello", perIP),
 		Who:   keyfuncs.IP(),
 	})
-	// One vote for each user in each poll, whatever the choice.
+	// One vote per user and poll, whatever the choice.
 	vote := nethttpmw.HTTP(nethttpmw.Rule{
 		Guard: a.votes,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
 		Which: keyfuncs.Form("choice"),
 	})
-	// One unit for each buyer. The operation ID is the reservation: a buyer who sends an order again, because the answer
-	// got lost, hears the same answer again. It has the user in it, so that two users may choose the same key.
+	// One unit per buyer. The operation ID is the reservation: a buyer who sends an order again, because
+	// the answer got lost, gets the same answer again. The ID contains the user, so that two users may
+	// choose the same key.
 	buy := nethttpmw.HTTP(nethttpmw.Rule{
 		Guard: a.sale,
 		Who:   keyfuncs.User("uid"),
@@ -94,7 +95,8 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 	return a
 }
 
-// open puts the tickets on sale, and reports whether it did: a sale that exists stays as it is. A poll needs no opening.
+// open puts the tickets on sale, and reports whether it did: an existing sale stays as it is. A poll needs
+// no opening.
 func (a *app) open(ctx context.Context) (bool, error) {
 	return a.sale.Open(ctx, item, seckill.Sale{Stock: stock, PerBuyer: 1})
 }
@@ -111,13 +113,13 @@ func findPoll(_ context.Context, name string) (votes.Poll, error) {
 	return votes.Poll{Choices: choices}, nil
 }
 
-// withUser is where an application's login goes. FOR THE DEMO ONLY it believes any name that a client gives: whoever can
-// choose who he is can vote as often as he likes.
+// withUser stands for an application's login. FOR THE DEMO ONLY it believes any name that a client gives:
+// clients that choose their names can vote as often as they like.
 func withUser(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user := cmp.Or(r.Header.Get("X-User"), r.FormValue("user"))
 		if user == "" {
-			http.Error(w, "Say who you are: -H 'X-User: alice' or ?user=alice", http.StatusBadRequest)
+			http.Error(w, "Say who you are: use -H 'X-User: alice' or ?user=alice", http.StatusBadRequest)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(keyfuncs.WithValue(r.Context(), "uid", user)))
@@ -128,14 +130,15 @@ func (a *app) hello(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, map[string]string{"message": "hello"})
 }
 
-// vote runs for a vote that counts. Had it anything to do that can fail, a status of 400 and up would take the vote back.
+// vote runs for a vote that counts. If it did something that can fail, a status of 400 and up would take
+// the vote back.
 func (a *app) vote(w http.ResponseWriter, r *http.Request) {
 	d, _ := nethttpmw.Decision(r.Context(), a.votes.Name())
 	reply(w, http.StatusCreated, voteAnswer{d.Attempt.Resource, d.Attempt.Actor, d.Attempt.Item})
 }
 
-// order runs with a unit held for the buyer. Its 201 makes the rule confirm the reservation: held becomes sold. A shop
-// that is paid later takes the decision out of the rule's hands instead; see nethttpmw.Take.
+// order runs with a unit held for the buyer. Its 201 makes the rule confirm the reservation: held becomes
+// sold. A shop that is paid later takes the decision from the rule instead: see nethttpmw.Take.
 func (a *app) order(w http.ResponseWriter, r *http.Request) {
 	d, _ := nethttpmw.Decision(r.Context(), a.sale.Name())
 	if d.Replayed {
@@ -159,7 +162,7 @@ func (a *app) status(w http.ResponseWriter, r *http.Request) {
 		unavailable(w)
 		return
 	}
-	s.Epoch = 0 // who buys has no use for it
+	s.Epoch = 0 // buyers have no use for it
 	reply(w, http.StatusOK, saleAnswer{item, s})
 }
 
@@ -190,22 +193,23 @@ func (a *app) page(w http.ResponseWriter, r *http.Request) {
 	}
 	var page bytes.Buffer
 	if err := pageTemplate.Execute(&page, data); err != nil {
-		http.Error(w, "The page can not be shown.", http.StatusInternalServerError)
+		http.Error(w, "The page cannot be shown right now.", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(page.Bytes()) // fails only when the client has gone
+	_, _ = w.Write(page.Bytes()) // fails only when the client is gone
 }
 
-// unavailable answers for a Redis that could not be asked. The guards have logged why; it is not for clients.
+// unavailable answers when Redis could not be asked. The guards have logged the cause, which is not for
+// clients.
 func unavailable(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
-	http.Error(w, "Redis can not be asked right now. Try again later.", http.StatusServiceUnavailable)
+	http.Error(w, "Redis is not available right now. Try again later.", http.StatusServiceUnavailable)
 }
 
 func reply(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // fails only when the client has gone
+	_ = json.NewEncoder(w).Encode(body) // fails only when the client is gone
 }

@@ -1,10 +1,11 @@
-// Command demo is Gatehouse to try out: a limit of 100 requests a minute, a poll in which each user votes once, and a sale
-// of 100 tickets, one for each buyer. It prints what to try, and has a page to click.
+// Command demo lets you try Gatehouse: a limit of 100 requests per minute, a poll in which each user votes
+// once, and a flash sale (seckill) of 100 tickets, one per buyer. It prints what to try, and serves a page
+// to click.
 //
 //	go run ./examples/demo
 //
-// It needs nothing: it brings a Redis inside the process. REDIS_URL=redis://127.0.0.1:6379 takes another one, ADDR=127.0.0.1:0
-// listens on a free port.
+// It needs nothing else: a Redis runs inside the process. REDIS_URL=redis://127.0.0.1:6379 selects another
+// one, and ADDR=127.0.0.1:0 listens on a free port.
 package main
 
 import (
@@ -29,11 +30,11 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 )
 
-// prefix is what the keys of the demo begin with.
+// prefix is the prefix of the demo's keys.
 const prefix = "gatehouse-demo"
 
 func main() {
-	logging.Disable() // of go-redis: what goes wrong comes back as an error, and is told once
+	logging.Disable() // of go-redis: failures come back as errors, and are reported once
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	if err := run(ctx, os.Stdout, os.Getenv("ADDR"), os.Getenv("REDIS_URL")); err != nil {
@@ -42,7 +43,7 @@ func main() {
 	}
 }
 
-// run serves the demo until ctx is over.
+// run serves the demo until ctx ends.
 func run(ctx context.Context, out io.Writer, addr, redisURL string) error {
 	rdb, err := connect(redisURL)
 	if err != nil {
@@ -50,15 +51,16 @@ func run(ctx context.Context, out io.Writer, addr, redisURL string) error {
 	}
 	defer rdb.Close()
 
-	// 200 shoppers on one laptop, and the Redis inside of it: the usual deadline of 100 ms would be too short for that.
+	// 200 shoppers and the Redis share one laptop: the default deadline of 100 ms would be too short for
+	// that.
 	gate := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(5*time.Second))
 	app := newApp(gate, limit.PerMinute(100))
 
 	ready, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if err := rdb.Ping(ready).Err(); err != nil {
-		return fmt.Errorf("the Redis at %s can not be used (%w): start it, correct REDIS_URL, "+
-			"or leave REDIS_URL out: the demo then brings its own", rdb.Options().Addr, err)
+		return fmt.Errorf("the Redis at %s does not answer (%w): start it, correct REDIS_URL, "+
+			"or leave REDIS_URL out, and the demo brings its own", rdb.Options().Addr, err)
 	}
 	opened, err := app.open(ready)
 	if err != nil {
@@ -90,11 +92,12 @@ func run(ctx context.Context, out io.Writer, addr, redisURL string) error {
 	return server.Shutdown(last)
 }
 
-// connect makes a client of the Redis at redisURL, or of one inside this process when there is none. It does not talk to it.
+// connect makes a client for the Redis at redisURL, or for one inside this process when redisURL is empty.
+// It sends nothing.
 func connect(redisURL string) (*redis.Client, error) {
 	if redisURL == "" {
 		m := miniredis.NewMiniRedis()
-		m.ClockTTL(true) // keys expire as time goes by, as they do in a Redis
+		m.ClockTTL(true) // keys expire with time, as in Redis
 		return redis.NewClient(&redis.Options{
 			Dialer:                func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
 			ContextTimeoutEnabled: true,
@@ -103,16 +106,16 @@ func connect(redisURL string) (*redis.Client, error) {
 	options, err := redis.ParseURL(redisURL)
 	if err != nil {
 		if bad := (*url.Error)(nil); errors.As(err, &bad) {
-			err = bad.Err // without the URL, which may have a password in it
+			err = bad.Err // without the URL, which may contain a password
 		}
 		return nil, fmt.Errorf("REDIS_URL is not the URL of a Redis (%w): "+
 			"write it as redis://user:password@127.0.0.1:6379/0, or leave it out", err)
 	}
-	options.ContextTimeoutEnabled = true // lets the guards keep their deadline without a goroutine a call
+	options.ContextTimeoutEnabled = true // lets guards keep their deadline without a goroutine per call
 	return redis.NewClient(options), nil
 }
 
-// baseURL is where a browser on this machine finds the demo.
+// baseURL is the demo's URL for a browser on this machine.
 func baseURL(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if ok && tcp.IP.IsUnspecified() {

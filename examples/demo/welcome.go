@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// example is a line for bash, and what to expect of it.
+// example is a line for bash, and what it is expected to print.
 type example struct{ expect, line string }
 
-// examples are for a demo that has just been started; later ones need the earlier ones. BASE is the demo's URL.
+// examples suit a demo that has just started; later ones need the earlier ones. BASE is the demo's URL.
 var examples = []example{
 	{
-		"100 requests a minute from one address: of 101 the last gets 429, and in Retry-After the seconds to wait.",
+		"100 requests per minute per address: the last of 101 gets 429, with the seconds to wait in Retry-After.",
 		`for i in $(seq 101); do answer=$(curl -si BASE/hello); done; echo "$answer"`,
 	},
 	{
@@ -19,7 +19,7 @@ var examples = []example{
 		`curl -i -H 'X-User: alice' -d choice=red BASE/polls/final/votes`,
 	},
 	{
-		"The same user again: 409, and the choice that stands.",
+		"The same user again: 409, with the choice that stands.",
 		`curl -i -H 'X-User: alice' -d choice=blue BASE/polls/final/votes`,
 	},
 	{
@@ -27,15 +27,15 @@ var examples = []example{
 		`curl BASE/polls/final`,
 	},
 	{
-		"An order that is sent twice with one Idempotency-Key: twice 201 with the same reservation; one ticket is sold.",
+		"An order sent twice with one Idempotency-Key: twice 201 with the same reservation; one ticket is sold.",
 		`for i in 1 2; do curl -i -X POST -H 'X-User: buyer1' -H 'Idempotency-Key: "order-1"' BASE/sales/ticket/orders; done`,
 	},
 	{
-		"Another order of the same buyer: 409, one ticket for each.",
+		"Another order by the same buyer: 409, because each buyer gets one ticket.",
 		`curl -i -X POST -H 'X-User: buyer1' -H 'Idempotency-Key: "again"' BASE/sales/ticket/orders`,
 	},
 	{
-		"200 buyers at once for 100 tickets, buyer1 with the order of before: 100 times 201, 100 times 409.",
+		"200 buyers at once for 100 tickets, buyer1 repeating the earlier order: 100 times 201, 100 times 409.",
 		`seq 200 | xargs -P 50 -I{} curl -s -o /dev/null -w '%{http_code}\n' -X POST ` +
 			`-H 'X-User: buyer{}' -H 'Idempotency-Key: "order-{}"' BASE/sales/ticket/orders | sort | uniq -c`,
 	},
@@ -45,23 +45,24 @@ var examples = []example{
 	},
 }
 
-// welcome is what the demo says when it is ready. ownRedis: the Redis is the user's; goesOn: it has a sale of an earlier start.
+// welcome is what the demo prints when it is ready. ownRedis: the Redis is the user's own; goesOn: it has
+// the sale of an earlier start.
 func welcome(base string, ownRedis, goesOn bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "The Gatehouse demo is at %s/ for browsers. Ctrl-C ends it.\n\n", base)
+	fmt.Fprintf(&b, "Open the Gatehouse demo at %s/ in a browser. Ctrl-C ends it.\n\n", base)
 	switch {
 	case !ownRedis:
-		fmt.Fprint(&b, "Its Redis is inside this process: votes and sales are gone when it ends.\n"+
-			"With REDIS_URL=redis://127.0.0.1:6379 they are kept in yours.\n")
+		fmt.Fprint(&b, "Its Redis runs inside this process: votes and sales are lost when it ends.\n"+
+			"Set REDIS_URL=redis://127.0.0.1:6379 to keep them in your own.\n")
 	case goesOn:
-		fmt.Fprint(&b, "The poll and the sale of an earlier start go on, so some answers will not be those described below.\n"+
-			"To begin anew, end the demo and delete its keys:\n\n"+
+		fmt.Fprint(&b, "The poll and the sale of an earlier start continue, so some answers will differ from those below.\n"+
+			"To start again from nothing, end the demo and delete its keys:\n\n"+
 			"redis-cli -u \"$REDIS_URL\" --scan --pattern '"+prefix+":*' | xargs redis-cli -u \"$REDIS_URL\" unlink\n")
 	default:
-		fmt.Fprint(&b, "The poll and the sale are kept in your Redis, below "+prefix+":, and go on at the next start.\n")
+		fmt.Fprint(&b, "The poll and the sale are kept in your Redis, under "+prefix+":, and continue at the next start.\n")
 	}
-	fmt.Fprint(&b, "\nUsers are who they say they are, by X-User or ?user=. That is for the demo only: take yours from your login.\n\n"+
-		"To try in bash, from top to bottom:\n")
+	fmt.Fprint(&b, "\nThe demo believes any user name in X-User or ?user=. Your application takes users from its login.\n\n"+
+		"Try these in bash, from top to bottom:\n")
 	for _, e := range examples {
 		fmt.Fprintf(&b, "\n# %s\n%s\n", e.expect, strings.ReplaceAll(e.line, "BASE", base))
 	}

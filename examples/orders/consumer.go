@@ -15,44 +15,45 @@ import (
 )
 
 const (
-	// batch is how many messages are handled in one transaction at most.
+	// batch is the most messages in one transaction.
 	batch = 100
-	// blocks is how long one call waits for new messages, and so how long a signal may go unheard.
+	// blocks is how long one call waits for new messages, and so how long a signal may have to wait.
 	blocks = time.Second
-	// stepLimit is how long one step may take. A step that has begun is not given up for a signal.
+	// stepLimit is how long one step may take. A signal does not cut a step short.
 	stepLimit = 30 * time.Second
-	// looks is how often a consumer looks which outboxes there are.
+	// looks is how often a consumer looks for new outboxes.
 	looks = time.Second
 	// After an error a consumer waits, each time twice as long.
 	shortestPause, longestPause = 50 * time.Millisecond, 5 * time.Second
 )
 
-// outbox is one stream with the events of an item's sale. A sale has one for each of its buckets.
+// outbox is one stream with the events of an item's sale. A sale has one per bucket.
 type outbox struct {
 	item   string
 	bucket int
 	key    string
 }
 
-// errNoOutbox says that there is no such stream: the sale is not open yet, is over for long, or is lost.
+// errNoOutbox says that the stream does not exist: the sale is not open yet, ended long ago, or was lost.
 var errNoOutbox = errors.New("there is no such outbox")
 
-// consumer writes the events of outboxes into a store. Redis keeps for its group what has been handed out, to whom, and what of
-// it is done; the consumer itself keeps nothing, so it may die at any moment.
+// consumer writes the events of outboxes into a store. Redis remembers for its group which messages were
+// delivered, to which consumer, and which are acknowledged. The consumer itself keeps nothing, so it may
+// die at any moment.
 //
-// Each message is handled at least once: it is done (XACK) when the store has it, and not before. That makes it count once: the
-// store takes the same event again without a change.
+// Each message is handled at least once: the consumer acknowledges it (XACK) only when the store has it. It
+// still counts once, because the store takes the same event again without a change.
 type consumer struct {
 	rdb        redis.UniversalClient
 	sale       *seckill.Guard
 	store      *store
-	group      string        // of all consumers that share the work
-	name       string        // of this one, now and after a restart
-	claimAfter time.Duration // how long another one may leave a message undone; two may then have it at once, which does no harm
+	group      string        // shared by all consumers that share the work
+	name       string        // of this consumer; it stays the same after a restart
+	claimAfter time.Duration // idle time after which it claims another's message; both may handle it, which does no harm
 	log        *slog.Logger
 }
 
-// run follows the sales of all items until ctx is over.
+// run follows the sales of all items until ctx ends.
 func (c *consumer) run(ctx context.Context, items []string) {
 	var all sync.WaitGroup
 	for _, item := range items {
@@ -61,9 +62,9 @@ func (c *consumer) run(ctx context.Context, items []string) {
 	all.Wait()
 }
 
-// watch follows all outboxes of an item, each by itself: on a cluster they are on different servers. How many there are is known when
-// the sale is open. A sale of several buckets that was lost and is opened again has others, so watch goes on looking; the old
-// ones are followed as long as they exist.
+// watch follows all outboxes of an item, each by itself, because on a cluster they are on different
+// servers. Their number is known when the sale is open. A sale of several buckets that was lost and is
+// opened again has new outboxes, so watch keeps looking. It follows the old ones as long as they exist.
 func (c *consumer) watch(ctx context.Context, item string) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -76,7 +77,7 @@ func (c *consumer) watch(ctx context.Context, item string) {
 			said = ""
 		case err.Error() != said && ctx.Err() == nil:
 			said = err.Error()
-			c.log.Warn("the orders have to wait", "item", item, "err", err)
+			c.log.Warn("orders are delayed", "item", item, "err", err)
 		}
 		for bucket, key := range keys {
 			if _, already := followed.LoadOrStore(key, true); !already {
@@ -90,7 +91,7 @@ func (c *consumer) watch(ctx context.Context, item string) {
 	}
 }
 
-// follow handles what comes in an outbox until ctx is over, or until the outbox does not exist.
+// follow handles what arrives in an outbox until ctx ends, or until the outbox no longer exists.
 func (c *consumer) follow(ctx context.Context, o outbox) {
 	pause := shortestPause
 	for ctx.Err() == nil {
@@ -99,7 +100,7 @@ func (c *consumer) follow(ctx context.Context, o outbox) {
 			pause = shortestPause
 			continue
 		}
-		c.log.Warn("the orders have to wait", "outbox", o.key, "pause", pause, "err", err)
+		c.log.Warn("orders are delayed", "outbox", o.key, "pause", pause, "err", err)
 		if errors.Is(err, errNoOutbox) {
 			return
 		}
@@ -108,8 +109,8 @@ func (c *consumer) follow(ctx context.Context, o outbox) {
 	}
 }
 
-// step handles the next messages, if there are any. What it leaves undone, because of an error or a sudden death, is pending, and
-// the next step begins with that.
+// step handles the next messages, if there are any. Messages that it does not finish, because of an error
+// or a crash, stay pending, and the next step begins with them.
 func (c *consumer) step(ctx context.Context, o outbox) error {
 	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
@@ -128,12 +129,12 @@ func (c *consumer) step(ctx context.Context, o outbox) error {
 	case err != nil:
 		return err
 	case still != opened:
-		return errors.New("the sale was lost and opened again: perhaps the messages are of the one, perhaps of the other")
+		return errors.New("the sale was lost and opened again: the messages may belong to either of the two sales")
 	}
 	if err := c.store.write(ctx, o, opened.Epoch, messages, c.log); err != nil {
 		return err
 	}
-	// Done, but not deleted: Reconcile counts by the stream, which goes when its sale does.
+	// Acknowledged but not deleted: Verify counts by the stream, which is deleted with its sale.
 	ids := make([]string, len(messages))
 	for i, m := range messages {
 		ids[i] = m.ID
@@ -141,8 +142,9 @@ func (c *consumer) step(ctx context.Context, o outbox) error {
 	return c.rdb.XAck(ctx, o.key, c.group, ids...).Err()
 }
 
-// opened returns the first event of an outbox, which says by its epoch which sale the outbox is of. It is asked for again with each
-// batch, because a sale of one bucket that was lost and opened again has its outbox at the same key.
+// opened returns the first event of an outbox, whose epoch says which sale the outbox belongs to. It is
+// read again per batch, because a sale of one bucket that was lost and opened again has its outbox at the
+// same key.
 func (c *consumer) opened(ctx context.Context, key string) (first seckill.Event, err error) {
 	messages, err := c.rdb.XRangeN(ctx, key, "-", "+", 1).Result()
 	if err != nil {
@@ -152,13 +154,13 @@ func (c *consumer) opened(ctx context.Context, key string) (first seckill.Event,
 		return first, errNoOutbox
 	}
 	if first, err = seckill.ParseEvent(messages[0]); err == nil && first.Kind != seckill.EventOpened {
-		err = fmt.Errorf("the outbox begins with %q, so nobody knows of which sale it is", first.Kind)
+		err = fmt.Errorf("the outbox begins with %q, so its sale is unknown", first.Kind)
 	}
 	return first, err
 }
 
-// next returns messages to be handled, the oldest first: those that this consumer was given before and has not done, among them
-// those that it takes over from one that seems to be dead, or else new ones.
+// next returns messages to handle, the oldest first: the pending messages of this consumer, among them
+// those that it claims from one that seems to be dead, or else new ones.
 func (c *consumer) next(ctx context.Context, key string) ([]redis.XMessage, error) {
 	err := c.rdb.XAutoClaimJustID(ctx, &redis.XAutoClaimArgs{
 		Stream: key, Group: c.group, Consumer: c.name, MinIdle: c.claimAfter, Start: "0", Count: batch,
@@ -180,12 +182,12 @@ func (c *consumer) next(ctx context.Context, key string) ([]redis.XMessage, erro
 	return nil, nil
 }
 
-// join makes the group, which begins with the sale's first event however late it is made. It does not make the stream (no MKSTREAM):
-// that would live for ever if the sale was never opened.
+// join makes the group, which begins with the sale's first event however late it is made. It does not make
+// the stream (no MKSTREAM), which would live forever if the sale never opened.
 func (c *consumer) join(ctx context.Context, key string) error {
 	err := c.rdb.XGroupCreate(ctx, key, c.group, "0").Err()
 	switch {
-	case err == nil, redis.HasErrorPrefix(err, "BUSYGROUP"): // another one was faster
+	case err == nil, redis.HasErrorPrefix(err, "BUSYGROUP"): // another consumer was faster
 		return nil
 	case strings.Contains(err.Error(), "requires the key to exist"):
 		return errNoOutbox

@@ -1,18 +1,21 @@
-// Command orders turns the outbox of a sale into orders in a database, and misses none and makes none twice, whenever it is
-// killed. It is a worker to copy: consumer.go reads the outbox with a consumer group, store.go writes the orders.
+// Command orders turns the outbox of a sale into orders in a database. Whenever it is killed, it loses no
+// order and makes none twice. It is a worker to copy: consumer.go reads the outbox with a consumer group,
+// and store.go writes the orders.
 //
 //	cd examples/orders
-//	go run .                                             # tries it: a Redis inside, 100 units, 300 buyers
-//	REDIS_URL=redis://127.0.0.1:6379 go run . -units 100 # the same on a Redis of yours
+//	go run .                                             # a trial: a Redis inside, 100 units, 300 buyers
+//	REDIS_URL=redis://127.0.0.1:6379 go run . -units 100 # the same on your own Redis
 //	REDIS_URL=redis://127.0.0.1:6379 go run . -items tv-55,radio -name worker-1
 //	REDIS_URL='redis://10.0.0.1:6379?addr=10.0.0.2:6379' go run . -cluster -units 100 -buckets 8
 //
-// On a cluster a sale may be spread over several buckets, each with an outbox of its own; the worker finds them by itself. The third form is the worker alone: run as many as you like, each with a name of its own that it has again after a
-// restart. A signal ends it when the messages that it has in hand are done.
+// The third form is the worker alone. Run as many as you like, each with its own name that it keeps over
+// restarts. A signal ends a worker when it has handled the messages that it has read. On a cluster a sale
+// may be spread over several buckets, each with its own outbox; the worker finds them itself.
 //
-// The database is SQLite, because then this example needs no server and its orders are one file that sqlite3 opens. The
-// driver, modernc.org/sqlite, is SQLite in Go: it needs no C compiler. Both are in a module of their own, so that neither
-// gets into yours. On PostgreSQL the statements of store.go are the same but for their placeholders, $1 for ?.
+// The database is SQLite, so the example needs no server, and its orders are one file that sqlite3 opens.
+// The driver, modernc.org/sqlite, is SQLite in Go: it needs no C compiler. Both are in a separate module,
+// so that your application gets neither. On PostgreSQL the statements of store.go only need other
+// placeholders, $1 instead of ?.
 package main
 
 import (
@@ -39,7 +42,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
-// settings are what the command line says.
+// settings holds the command line's settings.
 type settings struct {
 	db         string
 	items      []string
@@ -53,7 +56,7 @@ type settings struct {
 }
 
 func main() {
-	logging.Disable() // of go-redis: what goes wrong comes back as an error, and is told once
+	logging.Disable() // of go-redis: failures come back as errors, and are reported once
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	s, err := parse(os.Args[1:])
@@ -71,14 +74,14 @@ func parse(args []string) (s settings, err error) {
 	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
 	flags.StringVar(&s.db, "db", "orders.db", "the database, an SQLite `file`")
 	items := flags.String("items", "ticket", "the items on sale, `a,b,c`")
-	flags.StringVar(&s.name, "name", cmp.Or(host, "worker"), "the worker's own name in the group; keep it over restarts")
+	flags.StringVar(&s.name, "name", cmp.Or(host, "worker"), "the worker's `name` in the group; keep it over restarts")
 	flags.DurationVar(&s.claimAfter, "claim-after", time.Minute,
-		"how long a worker may leave a message undone until another takes it over")
+		"idle time after which another worker claims a message")
 	flags.Int64Var(&s.units, "units", 0,
-		"open the sales with so many units, and let three times as many buyers race for them (100 without REDIS_URL)")
-	flags.IntVar(&s.buckets, "buckets", 1, "spread the sales that -units opens over so many `buckets`: core.Sale")
-	flags.BoolVar(&s.cluster, "cluster", false, "REDIS_URL is of a Redis Cluster; more of its nodes are named as ?addr=host:port&addr=...")
-	flags.StringVar(&s.prefix, "prefix", "gatehouse-orders", "what the keys of the sales begin with: core.WithPrefix")
+		"open the sales with this many units, and run three times as many buyers (100 without REDIS_URL)")
+	flags.IntVar(&s.buckets, "buckets", 1, "number of `buckets` of the sales that -units opens: see seckill.Sale")
+	flags.BoolVar(&s.cluster, "cluster", false, "REDIS_URL names a Redis Cluster; name more of its nodes with ?addr=host:port&addr=...")
+	flags.StringVar(&s.prefix, "prefix", "gatehouse-orders", "the `prefix` of the sales' keys: see core.WithPrefix")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -89,7 +92,7 @@ func parse(args []string) (s settings, err error) {
 	return s, nil
 }
 
-// run works until ctx is over.
+// run works until ctx ends.
 func run(ctx context.Context, out io.Writer, s settings) error {
 	rdb, err := connect(s.redisURL, s.cluster)
 	if err != nil {
@@ -129,7 +132,7 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	return err
 }
 
-// report prints how many orders there are, when that has changed.
+// report prints how many orders there are, whenever that changes.
 func report(ctx context.Context, out io.Writer, s *store) {
 	before := ""
 	for ctx.Err() == nil {
@@ -141,7 +144,7 @@ func report(ctx context.Context, out io.Writer, s *store) {
 	}
 }
 
-// wait waits for so long, or until ctx is over.
+// wait waits for the duration, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -149,14 +152,15 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// connections is how many a client may have: at each outbox one waits for what comes.
+// connections is how many connections a client may have: one waits at each outbox.
 const connections = 200
 
-// connect makes a client of the Redis at redisURL, or of one inside this process when there is none. It does not talk to it.
+// connect makes a client for the Redis at redisURL, or for one inside this process when redisURL is empty.
+// It sends nothing.
 func connect(redisURL string, cluster bool) (redis.UniversalClient, error) {
 	if redisURL == "" {
 		m := miniredis.NewMiniRedis()
-		m.ClockTTL(true) // keys expire as time goes by, as they do in a Redis
+		m.ClockTTL(true) // keys expire with time, as in Redis
 		return redis.NewClient(&redis.Options{
 			Dialer:                func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
 			ContextTimeoutEnabled: true, PoolSize: connections,
@@ -180,7 +184,7 @@ func connect(redisURL string, cluster bool) (redis.UniversalClient, error) {
 
 func wrongURL(err error) error {
 	if bad := (*url.Error)(nil); errors.As(err, &bad) {
-		err = bad.Err // without the URL, which may have a password in it
+		err = bad.Err // without the URL, which may contain a password
 	}
 	return fmt.Errorf("REDIS_URL is not the URL of a Redis (%w): "+
 		"write it as redis://user:password@127.0.0.1:6379/0, or leave it out", err)

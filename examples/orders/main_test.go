@@ -209,7 +209,7 @@ func killedAtAnyMoment(t *testing.T, b redistest.Backend, buckets, rounds int) {
 		switch rng.IntN(3) {
 		case 0: // while it starts, or soon after
 			wait(t.Context(), rand.N(300*time.Millisecond))
-		case 1: // while it can not write
+		case 1: // while it cannot write
 			lock(t, s, rand.N(600*time.Millisecond))
 		case 2: // while it writes
 			for range 200 { // perhaps it has written all before
@@ -490,7 +490,7 @@ func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 		if err != nil || counts.aside != 6 || counts.held+counts.cancelled+counts.expired != 0 {
 			t.Errorf("%v, %v", counts, err)
 		}
-		if n := strings.Count(said.String(), "goes aside"); n != 6 {
+		if n := strings.Count(said.String(), "message set aside"); n != 6 {
 			t.Errorf("%d log lines:\n%s", n, &said)
 		}
 	})

@@ -11,8 +11,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
-// shop lets buyers race for an item, to try the consumer by hand and to test it: so many, the first of this number. Most who get a unit
-// pay, some of them late; some cancel and some walk away. It returns who has confirmed, by reservation.
+// shop lets the given number of buyers, counted from first, race for an item, in trials and tests. Most
+// buyers who get a unit pay, some of them late; some cancel and some never pay. It returns the confirmed
+// reservations with their buyers.
 func shop(ctx context.Context, sale *seckill.Guard, item string, first, buyers int) map[string]string {
 	confirmed := map[string]string{}
 	var mu sync.Mutex
@@ -27,13 +28,13 @@ func shop(ctx context.Context, sale *seckill.Guard, item string, first, buyers i
 				return
 			}
 			switch rand.IntN(10) {
-			case 0: // walks away
+			case 0: // never pays
 				return
 			case 1, 2:
 				_, _ = sale.Cancel(ctx, item, a.ID)
 				return
 			case 3:
-				wait(ctx, rand.N(time.Second)) // perhaps after the hold
+				wait(ctx, rand.N(time.Second)) // perhaps until after the hold has expired
 			}
 			if d, err := sale.Confirm(ctx, item, a.ID); err == nil && d.Allowed {
 				mu.Lock()

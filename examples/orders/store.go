@@ -17,12 +17,13 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
-// An order is a reservation, so its key is what a reservation is known by: the item, the sale's epoch, the bucket, and the key that the
-// reservation has there. Without the epoch, an ID that comes again in the item's next sale would be an order that exists; without the
-// bucket, so would one that buyers of two buckets use. And two IDs may read the same where two keys never do.
+// An order is a reservation, so its key is what identifies a reservation: the item, the sale's epoch, the
+// bucket, and the reservation's key in that bucket. Without the epoch, an ID that comes again in the item's
+// next sale would match an existing order. Without the bucket, so would an ID that buyers of two buckets
+// use. The key is not the ID, because two IDs may read the same and two keys never do.
 //
-// The state is the reservation's: an order is to be shipped when it is sold, waits for the payment while it is held, and is
-// void when it is cancelled or expired. ms and seq are the position of the event that said so.
+// The state is the reservation's. A sold order is to be shipped, a held one waits for the payment, and a
+// cancelled or expired one is void. ms and seq are the position of the event that set the state.
 const schema = `
 CREATE TABLE IF NOT EXISTS orders (
 	item        TEXT    NOT NULL,
@@ -47,11 +48,11 @@ CREATE TABLE IF NOT EXISTS aside (
 	PRIMARY KEY (item, epoch, bucket, position)
 )`
 
-// upsert makes an order or moves it on. It may run any number of times, and for the events of a reservation in any order, since
-// consumers work side by side: the latest event counts.
+// upsert makes an order or updates it. It may run any number of times, and for the events of a reservation
+// in any order, because consumers work side by side: the latest event counts.
 //
-// But sold is sold, whatever the positions say. In the sale nothing comes after it, and after a failover of Redis new events may
-// have smaller positions than those that were lost.
+// But sold stays sold, whatever the positions say. In the sale nothing comes after it, and after a failover
+// of Redis new events may have smaller positions than the lost ones.
 const upsert = `
 INSERT INTO orders (item, epoch, bucket, key, reservation, buyer, quantity, state, ms, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (item, epoch, bucket, key) DO UPDATE SET
@@ -67,9 +68,10 @@ type store struct{ db *sql.DB }
 
 func openStore(ctx context.Context, file string) (*store, error) {
 	db, err := sql.Open("sqlite", "file:"+url.PathEscape(file)+"?"+url.Values{
-		// A transaction that has to write says so when it begins; otherwise two of them get in each other's way.
+		// A transaction takes the write lock when it begins; otherwise two of them can block each other.
 		"_txlock": {"immediate"},
-		// Who finds the database locked waits. Readers do not lock out writers. A commit is on the disk.
+		// A transaction that finds the database locked waits. Readers do not block writers. A commit is on
+		// the disk.
 		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)"},
 	}.Encode())
 	if err != nil {
@@ -84,8 +86,8 @@ func openStore(ctx context.Context, file string) (*store, error) {
 
 func (s *store) close() { _ = s.db.Close() } // what is committed is on the disk
 
-// write writes what the messages of an outbox of a sale with this epoch say, all of it or nothing. One that is not an event of an order goes aside, for a human to look at, and
-// holds nobody up.
+// write writes the messages of one outbox, from a sale with this epoch: all of them or nothing. A message
+// that is not an event of an order is set aside for a human and delays no other.
 func (s *store) write(ctx context.Context, o outbox, epoch int64, messages []redis.XMessage, log *slog.Logger) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -96,7 +98,7 @@ func (s *store) write(ctx context.Context, o outbox, epoch int64, messages []red
 		e, wrong := parseEvent(m, epoch)
 		switch {
 		case wrong != nil:
-			log.Error("a message goes aside", "outbox", o.key, "position", m.ID, "err", wrong)
+			log.Error("message set aside", "outbox", o.key, "position", m.ID, "err", wrong)
 			_, err = tx.ExecContext(ctx, putAside, o.item, epoch, o.bucket, m.ID, values(m), wrong.Error())
 		case e.state != "":
 			_, err = tx.ExecContext(ctx, upsert,
@@ -113,19 +115,19 @@ func (s *store) write(ctx context.Context, o outbox, epoch int64, messages []red
 }
 
 func values(m redis.XMessage) string {
-	text, _ := json.Marshal(m.Values) // a map of texts
+	text, _ := json.Marshal(m.Values) // a map of strings does not fail
 	return string(text)
 }
 
-// event is what an event says of an order.
+// event is what a message says about an order.
 type event struct {
 	key, reservation, buyer string
 	quantity                int64
-	state                   string // empty: the event is about the sale, not about an order
+	state                   string // empty: the event concerns the sale, not an order
 	ms, seq                 int64
 }
 
-// parseEvent reads a message of an outbox of a sale with this epoch.
+// parseEvent reads a message of the outbox of a sale with this epoch.
 func parseEvent(m redis.XMessage, epoch int64) (e event, err error) {
 	parsed, err := seckill.ParseEvent(m)
 	if err != nil {
@@ -135,16 +137,16 @@ func parseEvent(m redis.XMessage, epoch int64) (e event, err error) {
 	case seckill.EventHeld, seckill.EventSold, seckill.EventCancelled, seckill.EventExpired:
 	case seckill.EventOpened:
 		if parsed.Epoch != epoch { // Redis has lost the sale, but not its outbox
-			err = fmt.Errorf("another sale, %d, begins in the outbox of %d: orders from here on may be of either", parsed.Epoch, epoch)
+			err = fmt.Errorf("another sale, %d, begins in the outbox of %d: later orders may belong to either", parsed.Epoch, epoch)
 		}
 		return e, err
 	case seckill.EventRestocked, seckill.EventClosed, seckill.EventLent, seckill.EventBorrowed:
 		return e, nil
 	default:
-		return e, fmt.Errorf("nobody has said what to do with %.100q", parsed.Kind)
+		return e, fmt.Errorf("unknown event %.100q", parsed.Kind)
 	}
 	if parsed.ID == "" || parsed.Quantity < 1 {
-		return e, fmt.Errorf("%d units of reservation %.100q", parsed.Quantity, parsed.ID)
+		return e, fmt.Errorf("invalid event: %d units of reservation %.100q", parsed.Quantity, parsed.ID)
 	}
 	e = event{
 		key: parsed.Key, reservation: parsed.ID, buyer: parsed.Buyer, quantity: parsed.Quantity, state: string(parsed.Kind),
@@ -156,7 +158,7 @@ func parseEvent(m redis.XMessage, epoch int64) (e event, err error) {
 	return e, err
 }
 
-// counts is how many orders there are.
+// counts holds the number of orders by state, and of messages set aside.
 type counts struct{ held, sold, cancelled, expired, aside int }
 
 func (c counts) String() string {

@@ -15,17 +15,18 @@ import (
 
 const (
 	poll             = "final"
-	triesPerAddress  = 60 // a minute, whatever becomes of them
-	votesPerAddress  = 20 // a day: a family, an office
-	votesPerDevice   = 2  // a day
+	triesPerAddress  = 60 // per minute, allowed or denied
+	votesPerAddress  = 20 // per day: a family, an office
+	votesPerDevice   = 2  // per day
 	votesPerAccount  = 1
-	proxies          = "10.0.0.0/8" // ours, in front of the application
+	proxies          = "10.0.0.0/8" // our own, in front of the application
 	deviceCookie     = "device"
 	accountHeader    = "X-User"
 	idempotencyField = "Idempotency-Key"
 )
 
-// rules says which rules guard the route. An application has all of them; leaving some out shows what each is good for.
+// rules says which rules guard the route. An application uses all of them; leaving some out shows what each
+// is good for.
 type rules struct{ tries, address, device, account bool }
 
 // app is one poll.
@@ -39,10 +40,11 @@ type app struct {
 
 func newApp(gate *core.Engine, on rules) *app {
 	a := &app{counted: map[string]int{}}
-	address := keyfuncs.IP(keyfuncs.TrustProxies(proxies)) // IPv6 by /64: who has one address there has all of them
+	address := keyfuncs.IP(keyfuncs.TrustProxies(proxies)) // IPv6 by /64: a client with one address there has all of them
 
-	// A vote that fails gives back what it took, by all rules of its middleware. So does a vote that is sent again: it is answered
-	// with 200, and only 201 is a vote more. Else one voter who clicks and clicks would use up what his office has.
+	// A vote that fails gives back what it took, under all rules of its middleware. So does a vote that is
+	// sent again: it is answered with 200, and only 201 is a new vote. Otherwise one voter who keeps
+	// clicking would use up the votes of their whole office.
 	givesBack := func(status int) bool { return status != http.StatusCreated }
 	perAddress := nethttpmw.Rule{
 		Guard:  limit.NewSlidingWindow(gate, "votes-by-address", limit.PerDay(votesPerAddress)),
@@ -52,7 +54,7 @@ func newApp(gate *core.Engine, on rules) *app {
 	}
 	perDevice := nethttpmw.Rule{
 		Guard:  limit.NewSlidingWindow(gate, "votes-by-device", limit.PerDay(votesPerDevice)),
-		Who:    keyfuncs.Hash(keyfuncs.Cookie(deviceCookie)), // a secret of the browser's: hashed
+		Who:    keyfuncs.Hash(keyfuncs.Cookie(deviceCookie)), // a secret of the browser, so hashed
 		What:   keyfuncs.Param("poll"),
 		Failed: givesBack,
 	}
@@ -69,10 +71,11 @@ func newApp(gate *core.Engine, on rules) *app {
 		Who:   address,
 	}
 
-	// The claim goes last: a refusal by an earlier rule must not touch the voter's record, and what the earlier ones took goes
-	// back when the account has voted already. Of the two caps the address goes first, because it refuses most: an attacker
-	// chooses his device as he likes, his address he has to have. (A device is a cap for those who do not think of
-	// that, and for the browser that a class of pupils shares.)
+	// The votes guard goes last: a denial by an earlier rule must not touch the voter's record, and what
+	// the earlier rules took goes back when the account has already voted. Of the two caps the address goes
+	// first, because it denies most: attackers choose their device freely, but they must have their
+	// addresses. (The device cap stops those who do not think of that, and the browser that a class of
+	// pupils shares.)
 	var claims []nethttpmw.Rule
 	for _, c := range []struct {
 		on   bool
@@ -86,9 +89,9 @@ func newApp(gate *core.Engine, on rules) *app {
 	if len(claims) > 0 {
 		vote = nethttpmw.HTTP(claims...)(vote)
 	}
-	// Tries count whether they are refused or not, so their limit is a middleware of its own, outside of all: rules of one
-	// middleware would give it back. It is what an attacker hears most, mostly out of the process's own memory, and
-	// it spares the login, too.
+	// Tries count whether they are denied or not, so their limit is a middleware of its own around all
+	// others: rules of one middleware would give the tries back. Attackers mostly hear this denial, usually
+	// from the memory of the process, and it also spares the login.
 	vote = login(vote)
 	if on.tries {
 		vote = nethttpmw.HTTP(tries)(vote)
@@ -99,7 +102,8 @@ func newApp(gate *core.Engine, on rules) *app {
 	return a
 }
 
-// allowed is the most votes that the rules let anybody have with so many tries, accounts, addresses and devices, within a day.
+// allowed returns the most votes that the rules allow within a day, with that many tries, accounts,
+// addresses and devices.
 func (on rules) allowed(tries, accounts, addresses, devices int) int {
 	most := tries
 	if on.account {
@@ -121,8 +125,8 @@ func findPoll(_ context.Context, name string) (votes.Poll, error) {
 	return votes.Poll{PerVoter: votesPerAccount, Choices: []string{"red", "blue"}}, nil
 }
 
-// login believes any name, which stands for an account that has been paid for with an e-mail address, a phone number or patience:
-// how many accounts somebody can have is not for a rule to say.
+// login believes any name. The name stands for an account that costs an e-mail address, a phone number or
+// patience: no rule can say how many accounts somebody has.
 func login(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user := r.Header.Get(accountHeader)
@@ -134,7 +138,7 @@ func login(next http.Handler) http.Handler {
 	})
 }
 
-// vote answers 201 for a vote more, and 200 for one that was sent again.
+// vote answers 201 for a new vote, and 200 for one that was sent again.
 func (a *app) vote(w http.ResponseWriter, r *http.Request) {
 	if d, _ := nethttpmw.Decision(r.Context(), "poll"); d.Replayed {
 		w.WriteHeader(http.StatusOK)

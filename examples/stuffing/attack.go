@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	addresses = 50 // that the attacker has: 49 of IPv4, and one of IPv6 with all of its /64
-	perOffice = 10 // people behind one address: every other ten; the others are at home
-	clients   = 32 // that send at the same time
+	addresses = 50 // of the attacker: 49 of IPv4, and one of IPv6 with its whole /64
+	perOffice = 10 // people behind one address: every other ten people; the others are at home
+	clients   = 32 // clients that send at the same time
 )
 
-// attack is somebody who stuffs a poll with votes for red.
+// attack is an attacker who stuffs a poll with votes for red.
 type attack struct {
 	tries, accounts int
-	people          int // who vote for blue meanwhile, and click twice
+	people          int // people who vote for blue meanwhile, and click twice
 	seed            uint64
 }
 
-// result is what came of an attack.
+// result is the result of an attack.
 type result struct {
 	red, blue int         // votes counted
-	statuses  map[int]int // what the attacker was answered
-	refused   []int       // what honest people were answered for a vote that did not pass
+	statuses  map[int]int // the attacker's answers, by status
+	refused   []int       // the statuses of honest votes that did not pass
 }
 
-// run lets the attacker and an honest crowd at an application at the same time.
+// run runs the attacker and an honest crowd against an application at the same time.
 func (k attack) run(ctx context.Context, a *app) (result, error) {
 	res := result{statuses: map[int]int{}}
 	var mu sync.Mutex
@@ -75,13 +75,13 @@ func (k attack) run(ctx context.Context, a *app) (result, error) {
 	res.red, res.blue = a.counted["red"], a.counted["blue"]
 	tally, err := a.votes.Tally(ctx, poll)
 	if err == nil && (tally["red"] != 0 || tally["blue"] != 0) && (tally["red"] != int64(res.red) || tally["blue"] != int64(res.blue)) {
-		err = fmt.Errorf("the tally is %v, the handler has counted %d and %d", tally, res.red, res.blue)
+		err = fmt.Errorf("the tally is %v, the handler counted %d and %d", tally, res.red, res.blue)
 	}
 	return res, err
 }
 
-// try is one try to vote for red: some account at some address, a new device each time, a forged X-Forwarded-For, and the same operation
-// ID as before, another, or none.
+// try is one try to vote for red: from a random account and address, with a new device, a forged
+// X-Forwarded-For, and an operation ID that is repeated, new or absent.
 func (k attack) try(ctx context.Context, i int) *http.Request {
 	rng := rand.New(rand.NewPCG(k.seed, uint64(i)+1))
 	account := fmt.Sprint("account-", rng.IntN(k.accounts))
@@ -94,7 +94,7 @@ func (k attack) try(ctx context.Context, i int) *http.Request {
 	return request(ctx, rng, "red", account, from, forged, fmt.Sprint("device-", i), keys[rng.IntN(len(keys))])
 }
 
-// honest is a vote for blue, of somebody at home or in an office.
+// honest is a vote for blue, from somebody at home or in an office.
 func honest(ctx context.Context, i int) *http.Request {
 	office := i / perOffice
 	from := fmt.Sprintf("100.64.%d.%d", office/256%256, office%256)
@@ -105,7 +105,7 @@ func honest(ctx context.Context, i int) *http.Request {
 	return request(ctx, rng, "blue", fmt.Sprint("person-", i), from, "", fmt.Sprint("phone-", i), `"1"`)
 }
 
-// request comes from an address, through one of our proxies or around them.
+// request makes a request from an address, through one of our proxies or around them.
 func request(ctx context.Context, rng *rand.Rand, choice, account, from, forged, device, key string) *http.Request {
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/polls/"+poll+"/votes?choice="+choice, nil)
 	r.RemoteAddr = net.JoinHostPort(from, "40000")

@@ -1,15 +1,17 @@
-// Command stuffing attacks a poll and shows what comes of it: thousands of tries from 50 addresses, with rotating devices, forged
-// X-Forwarded-For headers and a whole IPv6 network, once by 3 accounts and once by 2,000, while honest people vote.
+// Command stuffing attacks a poll and shows the result: thousands of tries from 50 addresses, with rotating
+// devices, forged X-Forwarded-For headers and a whole IPv6 network, once by 3 accounts and once by 2,000,
+// while honest people vote.
 //
 //	go run ./examples/stuffing                                    # 4,000 tries, on a Redis inside the process
-//	REDIS_URL=redis://127.0.0.1:6379 go run ./examples/stuffing   # 10,000, on a Redis of yours
+//	REDIS_URL=redis://127.0.0.1:6379 go run ./examples/stuffing   # 10,000, on your own Redis
 //
-// A line each for some of the rules alone, and for all: how many votes for red were counted, and how many the rules allow.
+// It prints one line for each set of rules: how many votes for red were counted, and how many the rules
+// allow.
 //
-// The route and its rules, and why they are in that order, are in app.go; the attacker is in attack.go.
+// The route, its rules and the reasons for their order are in app.go; the attacker is in attack.go.
 //
-// What the rules can not do: somebody with many accounts at many addresses has as many votes as the smaller number allows. And
-// who shares an address with an attacker shares its caps.
+// The rules have limits. An attacker with many accounts at many addresses has as many votes as the smaller
+// number allows. Voters who share an address with an attacker share its caps.
 package main
 
 import (
@@ -35,9 +37,9 @@ import (
 )
 
 func main() {
-	logging.Disable() // of go-redis: what goes wrong comes back as an error, and is told once
-	tries := flag.Int("tries", 0, "how often each attacker tries (0: 4,000, and 10,000 with REDIS_URL)")
-	people := flag.Int("people", 300, "how many honest people vote meanwhile")
+	logging.Disable() // of go-redis: failures come back as errors, and are reported once
+	tries := flag.Int("tries", 0, "number of tries per attacker (0: 4,000, and 10,000 with REDIS_URL)")
+	people := flag.Int("people", 300, "number of honest people who vote meanwhile")
 	flag.Parse()
 	redisURL := os.Getenv("REDIS_URL")
 	if *tries == 0 {
@@ -49,7 +51,7 @@ func main() {
 	}
 }
 
-// defaultTries are as many as go through in some seconds. The Redis inside the process is slow.
+// defaultTries is a number of tries that takes some seconds. The Redis inside the process is slow.
 func defaultTries(redisURL string) int {
 	if redisURL == "" {
 		return 4_000
@@ -57,19 +59,19 @@ func defaultTries(redisURL string) int {
 	return 10_000
 }
 
-// cases are the rules that are attacked.
+// cases are the sets of rules that are attacked.
 var cases = []struct {
 	name string
 	on   rules
 }{
 	{"no rules", rules{}},
-	{"20 votes an address", rules{address: true}},
-	{"2 votes a device", rules{device: true}},
-	{"1 vote an account", rules{account: true}},
-	{"all of these, and 60 tries a minute an address", rules{tries: true, address: true, device: true, account: true}},
+	{"20 votes per address", rules{address: true}},
+	{"2 votes per device", rules{device: true}},
+	{"1 vote per account", rules{account: true}},
+	{"all of these, 60 tries per minute per address", rules{tries: true, address: true, device: true, account: true}},
 }
 
-// run attacks each of the cases with few accounts and with many, and prints what was counted.
+// run attacks each case with few accounts and with many, and prints what was counted.
 func run(ctx context.Context, out io.Writer, redisURL string, tries, people int) error {
 	rdb, err := connect(redisURL)
 	if err != nil {
@@ -101,7 +103,7 @@ func run(ctx context.Context, out io.Writer, redisURL string, tries, people int)
 	return nil
 }
 
-// heard lists how often the attacker was answered what.
+// heard lists how often the attacker got which status.
 func (r result) heard() string {
 	var parts []string
 	for _, status := range slices.Sorted(maps.Keys(r.statuses)) {
@@ -110,12 +112,13 @@ func (r result) heard() string {
 	return strings.Join(parts, " ")
 }
 
-// connect makes a client of the Redis at redisURL, or of one inside this process when there is none. It does not talk to it.
+// connect makes a client for the Redis at redisURL, or for one inside this process when redisURL is empty.
+// It sends nothing.
 func connect(redisURL string) (*redis.Client, error) {
 	if redisURL == "" {
 		m := miniredis.NewMiniRedis()
-		// Keys do not expire by the clock, which with thousands of devices would take miniredis minutes: it looks at all of them at
-		// each command. The attacks are over long before any would.
+		// Keys do not expire here: miniredis looks at all keys per command, which with thousands of devices
+		// would take minutes. The attacks are over long before any key would expire.
 		return redis.NewClient(&redis.Options{
 			Dialer:                func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
 			ContextTimeoutEnabled: true,
@@ -124,7 +127,7 @@ func connect(redisURL string) (*redis.Client, error) {
 	options, err := redis.ParseURL(redisURL)
 	if err != nil {
 		if bad := (*url.Error)(nil); errors.As(err, &bad) {
-			err = bad.Err // without the URL, which may have a password in it
+			err = bad.Err // without the URL, which may contain a password
 		}
 		return nil, fmt.Errorf("REDIS_URL is not the URL of a Redis (%w): "+
 			"write it as redis://user:password@127.0.0.1:6379/0, or leave it out", err)

@@ -94,7 +94,7 @@ func TestOneDeviceOfManyAccounts(t *testing.T) {
 	}
 }
 
-// TestClicksAndDuplicatesTakeNothingFromTheOffice: one voter there can not use up what all have.
+// TestClicksAndDuplicatesTakeNothingFromTheOffice: one voter there cannot use up what all have.
 func TestClicksAndDuplicatesTakeNothingFromTheOffice(t *testing.T) {
 	b := redistest.Mini(t)
 	a := newApp(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute)), all)

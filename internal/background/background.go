@@ -1,4 +1,5 @@
-// Package background knows how much is being done that no request waits for, so that a process can wait for it before it ends.
+// Package background counts the work that no request waits for, so that a process can wait for it before it
+// ends.
 package background
 
 import (
@@ -10,15 +11,15 @@ import (
 
 var running atomic.Int64
 
-// Begin says that something has begun that Wait waits for, until End is called.
+// Begin counts one piece of work, which Wait waits for until End is called.
 func Begin() { running.Add(1) }
 
-// End says that it has ended.
+// End says that one piece of work has ended.
 func End() { running.Add(-1) }
 
-// Wait waits until nothing that has begun is running, or the context is over; its error says how much is.
+// Wait waits until no work is running or the context ends; its error says how much is left.
 //
-// It looks now and then: it is called once in the life of a process, and costs those nothing that it waits for.
+// It polls: a process calls it once in its life, and polling costs the work itself nothing.
 func Wait(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		n := running.Load()

@@ -1,3 +1,4 @@
+// Package bounded is a map that remembers a bounded number of keys.
 package bounded
 
 import (
@@ -7,40 +8,42 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// shards is what a process remembers of keys: a map that many goroutines use at once, and that is bounded. Beyond its size it
-// forgets the keys that were not used for the longest time.
+// A Map remembers values for a bounded number of keys. Beyond that number it forgets the least recently used
+// ones. It is safe for concurrent use: its keys are divided among parts, and a caller locks the part of its
+// key.
 type Map[K comparable, V any] struct {
 	seed  maphash.Seed
-	parts [Shards]Shard[K, V]
+	parts [Parts]Part[K, V]
 }
 
-const Shards = 64
+// Parts is how many parts a Map has.
+const Parts = 64
 
-// shard is one part of the keys. Its lock is held while its map is used.
-type Shard[K comparable, V any] struct {
+// A Part holds a part of the keys. Hold its lock while using its LRU.
+type Part[K comparable, V any] struct {
 	sync.Mutex
 	*simplelru.LRU[K, V]
 }
 
-// newShards makes a map for so many keys, which is rounded up to a multiple of shardCount.
+// New makes a map for that many keys, rounded up to a multiple of Parts. It panics unless size is positive.
 func New[K comparable, V any](size int) *Map[K, V] {
 	s := &Map[K, V]{seed: maphash.MakeSeed()}
 	for i := range s.parts {
-		lru, err := simplelru.NewLRU[K, V]((size+Shards-1)/Shards, nil)
+		lru, err := simplelru.NewLRU[K, V]((size+Parts-1)/Parts, nil)
 		if err != nil {
-			panic(err) // only for a size that is not positive
+			panic(err) // the size is not positive
 		}
 		s.parts[i].LRU = lru
 	}
 	return s
 }
 
-// of returns the shard of a key, for the caller to lock.
-func (s *Map[K, V]) Of(key K) *Shard[K, V] {
-	return &s.parts[s.Hash(key)%Shards]
+// Of returns the part that holds the key, for the caller to lock.
+func (s *Map[K, V]) Of(key K) *Part[K, V] {
+	return &s.parts[s.Hash(key)%Parts]
 }
 
-// len returns how many keys there are.
+// Len returns how many keys the map holds. It locks one part after another.
 func (s *Map[K, V]) Len() int {
 	n := 0
 	for i := range s.parts {
@@ -52,5 +55,5 @@ func (s *Map[K, V]) Len() int {
 	return n
 }
 
-// hash returns a number that is the same for the same key, in this map.
+// Hash returns a hash of the key, which is the same in this map for equal keys.
 func (s *Map[K, V]) Hash(key K) uint64 { return maphash.Comparable(s.seed, key) }

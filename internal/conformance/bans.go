@@ -109,7 +109,7 @@ func bansFollowRefusals(s *scene) {
 		}
 	})
 
-	s.sub("and a rule goes on without, when Redis can not be asked", func(s *scene) {
+	s.sub("and a rule goes on without, when Redis cannot be asked", func(s *scene) {
 		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
 		rule.Bans = bans.New(s.down(), "bans", bans.Options{Refusals: 1})
 		rule.NoKey = nethttpmw.NoKeySkip

@@ -309,7 +309,7 @@ func endingsSettle(s *scene) {
 				kept := taking.keeps(e)
 				s.wantKept(rule.Guard, kept)
 
-				// What was given back can be had again, by the same user; what was kept can not.
+				// What was given back can be had again, by the same user; what was kept cannot.
 				again := send(app, request(http.MethodPut, thing))
 				if (again.Code == http.StatusOK) == kept {
 					s.Errorf("once more: %d %s", again.Code, again.Body)

@@ -30,7 +30,7 @@ func (s *scene) down() *core.Engine {
 	return newEngine(rdb, s.backend.Prefix)
 }
 
-// polls is a VoteOptions.Find: the polls that can not be looked up, and why. All others do not exist.
+// polls is a VoteOptions.Find: the polls that cannot be looked up, and why. All others do not exist.
 type polls map[string]error
 
 func (p polls) find(_ context.Context, poll string) (votes.Poll, error) {

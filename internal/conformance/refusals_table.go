@@ -222,7 +222,7 @@ var otherRefusals = []refusal{
 	{"Redis is down", func(s *scene) nethttpmw.Rule {
 		return claim(seckill.New(s.down(), "sale", seckill.Options{}))
 	}, nil, 0, asAnn, golden{503, "1", undecided}},
-	{"the poll can not be looked up", func(s *scene) nethttpmw.Rule {
+	{"the poll cannot be looked up", func(s *scene) nethttpmw.Rule {
 		find := polls{"t1": errors.New("dial tcp 127.0.0.1:5432: connect: connection refused")}.find
 		return vote(votes.New(s.gate, "vote", votes.Options{Find: find}))
 	}, nil, 0, asAnn, golden{503, "1", undecided}},

@@ -30,7 +30,7 @@ var checks = []check{
 	{"a panic gets to an outer recoverer as it is", panicsPass, false},
 	{"Failed hears the status", failedHearsTheStatus, false},
 	{"only failed logins count, where a rule says so", onlyFailedLoginsCount, true},
-	{"a guard that can not settle does not change the answer", settlingErrorsAreSilent, false},
+	{"a guard that cannot settle does not change the answer", settlingErrorsAreSilent, false},
 	{"rules are asked in order", rulesAreAskedInOrder, false},
 	{"several rules are all or nothing", allOrNothing, true},
 	{"what earlier rules took is given back, the latest first", latestFirst, false},

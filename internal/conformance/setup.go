@@ -38,7 +38,7 @@ func setUpMistakesPanic(s *scene) {
 		{"no item on sale", []nethttpmw.Rule{sales}, []string{"rule 1", `"sale"`, "no What", "keyfuncs.Param"}},
 		{"no different thing", []nethttpmw.Rule{quota}, []string{"rule 1", `"quota"`, "no Which", "keyfuncs.Param"}},
 		{"no operation ID", []nethttpmw.Rule{once}, []string{"rule 1", `"once"`, "no ID", "keyfuncs.IdempotencyKey()"}},
-		{"a guard that can not decide inside the process", []nethttpmw.Rule{local}, []string{"rule 1", `"poll"`, "core.FailLocal", "core.FailClosed"}},
+		{"a guard that cannot decide inside the process", []nethttpmw.Rule{local}, []string{"rule 1", `"poll"`, "core.FailLocal", "core.FailClosed"}},
 		{"figures both hidden and shown", []nethttpmw.Rule{secret}, []string{"rule 1", `"site"`, "Hide", "Legacy", "leave one"}},
 		{"a guard twice", []nethttpmw.Rule{site, site}, []string{`"site"`, "two rules", "second guard"}},
 	} {

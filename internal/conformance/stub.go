@@ -91,5 +91,5 @@ func (d *diary) want(t testing.TB, notes ...string) {
 	d.notes = nil
 }
 
-// failing is a stub's check that can not decide.
+// failing is a stub's check that cannot decide.
 func failing(core.Attempt) (core.Decision, error) { return core.Decision{}, errors.New("no answer") }

@@ -1,3 +1,5 @@
+// Package guardtest has what the tests of several guard packages share: engines, clocks, observers, clients and
+// checks of decisions.
 package guardtest
 
 import (
@@ -16,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// newEngine makes an engine on the backend with time enough for a busy machine.
+// NewEngine makes an engine on the backend, with a deadline that suits a busy machine.
 func NewEngine(b redistest.Backend, options ...core.Option) *core.Engine {
 	options = append([]core.Option{core.WithDeadline(10 * time.Second), core.WithObserver(Ignore{})}, options...)
 	if b.Client == nil {
@@ -25,18 +27,21 @@ func NewEngine(b redistest.Backend, options ...core.Option) *core.Engine {
 	return core.New(b.Client, append([]core.Option{core.WithPrefix(b.Prefix)}, options...)...)
 }
 
-// ignore is an observer for tests that break things on purpose.
+// Ignore is an observer for tests that break things on purpose.
 type Ignore struct{}
 
 func (Ignore) Observe(context.Context, core.Event) {}
 
-// testClock is a clock that tests move by hand.
+// Clock is a clock that tests move by hand. It is safe for concurrent use.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
 }
 
+// NewClock makes a clock that shows the present time.
 func NewClock() *Clock { return &Clock{now: time.Now().Truncate(time.Millisecond)} }
+
+// Now returns the clock's time.
 
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
@@ -44,15 +49,17 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
+// Advance moves the clock forward.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// withClock makes the scripts read a test's clock in place of the server's.
+// WithClock makes the scripts read a test's clock instead of the server's.
 func WithClock(c *Clock) core.Option { return core.WithClock(c.Now) }
 
+// Check checks an attempt and fails the test on an error.
 func Check(t *testing.T, g core.Guard, a core.Attempt) core.Decision {
 	t.Helper()
 	d, err := g.Check(t.Context(), a)
@@ -62,6 +69,7 @@ func Check(t *testing.T, g core.Guard, a core.Attempt) core.Decision {
 	return d
 }
 
+// WantReason wants a decision with the reason, allowed exactly when the reason allows.
 func WantReason(t *testing.T, d core.Decision, want core.Reason) {
 	t.Helper()
 	if d.Reason != want || d.Allowed != (want == core.ReasonOK || want == core.ReasonAgain || want == core.ReasonChanged) {
@@ -69,7 +77,7 @@ func WantReason(t *testing.T, d core.Decision, want core.Reason) {
 	}
 }
 
-// hostile is text that users may send: each is another actor, poll, choice, item or operation ID.
+// Hostile is text that users may send: each is another actor, poll, choice, item or operation ID.
 var Hostile = []string{
 	"plain", "{", "}", "{}", "{a}", "}{", "a:b", "a", "b", "a|b", "|", "||", " ", "a b", "a=1", "=", "%", "%20", "%7B",
 	"\x00", "a\x00b", "\xff\xfe", "\xc3\x28", "#", "#plain", "\r\n", "é", "日本", "0", "00", "-1", "9007199254740993",
@@ -78,12 +86,13 @@ var Hostile = []string{
 	strings.Repeat("{", 10_000), strings.Repeat("\xff", 10_000),
 }
 
+// IsInvalid reports whether the error is core.ErrInvalid.
 func IsInvalid(err error) bool { return errors.Is(err, core.ErrInvalid) }
 
-// soak reports whether the long versions of the tests are asked for: make soak.
+// Soak reports whether the long versions of the tests run: see redistest.Soak.
 func Soak() bool { return redistest.Soak() }
 
-// Ending is core.Commit for what went well, else core.Rollback.
+// Ending is core.Commit for an attempt that went well, and core.Rollback for one that failed.
 func Ending(ok bool) core.Ending {
 	if ok {
 		return core.Commit
@@ -91,7 +100,7 @@ func Ending(ok bool) core.Ending {
 	return core.Rollback
 }
 
-// Settle settles an attempt that went well, or not.
+// Settle settles an attempt with the ending of ok, and fails the test on an error.
 func Settle(t testing.TB, g core.Guard, d core.Decision, ok bool) {
 	t.Helper()
 	if err := g.Settle(t.Context(), d, Ending(ok)); err != nil {
@@ -99,6 +108,7 @@ func Settle(t testing.TB, g core.Guard, d core.Decision, ok bool) {
 	}
 }
 
+// WantPanic wants f to panic with a message that contains the text.
 func WantPanic(t *testing.T, text string, f func()) {
 	t.Helper()
 	defer func() {
@@ -115,12 +125,12 @@ func WantPanic(t *testing.T, text string, f func()) {
 	f()
 }
 
-// nothing is a client that is never asked.
+// NoClient is a client that must not be called.
 type NoClient struct{}
 
 func (NoClient) Process(context.Context, redis.Cmder) error { panic("no call expected") }
 
-// heard is an observer that remembers.
+// Recorder is an observer that keeps all events.
 type Recorder struct {
 	Mu     sync.Mutex
 	Events []core.Event
@@ -132,7 +142,7 @@ func (h *Recorder) Observe(_ context.Context, e core.Event) {
 	h.Events = append(h.Events, e)
 }
 
-// counting is a client that counts what is sent through it.
+// Counting is a client that counts the commands sent through it.
 type Counting struct {
 	core.Client
 	Sent atomic.Int64
@@ -143,6 +153,7 @@ func (c *Counting) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.Client.Process(ctx, cmd)
 }
 
+// WantSource wants a decision from the source.
 func WantSource(t *testing.T, d core.Decision, want core.Source) {
 	t.Helper()
 	if d.Source != want {
@@ -150,6 +161,7 @@ func WantSource(t *testing.T, d core.Decision, want core.Source) {
 	}
 }
 
+// Zone loads a time zone.
 func Zone(t testing.TB, name string) *time.Location {
 	t.Helper()
 	loc, err := time.LoadLocation(name)
@@ -159,7 +171,7 @@ func Zone(t testing.TB, name string) *time.Location {
 	return loc
 }
 
-// refusingServer answers every command of a script with the same bytes.
+// RefusingServer makes a client for a server that answers every script with the same bytes.
 func RefusingServer(t *testing.T, answer string) *redis.Client {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -184,7 +196,7 @@ func RefusingServer(t *testing.T, answer string) *redis.Client {
 					request := strings.ToLower(string(buffer[:n]))
 					if strings.Contains(request, "eval") {
 						_, err = io.WriteString(conn, answer)
-					} else { // HELLO and the like: not known here
+					} else { // HELLO and the like, which this server does not know
 						_, err = io.WriteString(conn, strings.Repeat("-ERR unknown command\r\n", strings.Count(request, "*")))
 					}
 					if err != nil {
@@ -203,13 +215,13 @@ func RefusingServer(t *testing.T, answer string) *redis.Client {
 	return rdb
 }
 
-// newEngineOver is newEngine over a client that a test has put before the backend's.
+// NewEngineOver is NewEngine with a client that a test has put in front of the backend's.
 func NewEngineOver(b redistest.Backend, rdb core.Client, options ...core.Option) *core.Engine {
 	options = append([]core.Option{core.WithDeadline(10 * time.Second), core.WithObserver(Ignore{}), core.WithPrefix(b.Prefix)}, options...)
 	return core.New(rdb, options...)
 }
 
-// newTestClockAt makes a clock that shows a time.
+// NewClockAt makes a clock that shows the given time.
 func NewClockAt(now time.Time) *Clock { return &Clock{now: now} }
 
 // Set sets the clock.

@@ -1,7 +1,8 @@
 // Package pathvalue makes path parameters alike on all routers.
 //
-// Some routers match the path as the client has sent it where he has escaped needlessly, and hand out values with the escapes
-// left in. Then /polls/final and /polls/%66inal are one poll with two names, and a voter has two votes.
+// Where the client has escaped needlessly, some routers match the path as it was sent, and return values
+// with the escapes left in. Then /polls/final and /polls/%66inal are one poll with two names, and a voter
+// has two votes.
 package pathvalue
 
 import (
@@ -9,10 +10,11 @@ import (
 	"strings"
 )
 
-// Plain returns the value of a path parameter without escapes. Where the router has undone them already, the value differs
-// from what stands in its place in the path as it was sent, and is returned as it is.
+// Plain returns the value of a path parameter without escapes. Where the router has undone them already,
+// the value differs from its place in the path as sent, and Plain returns it unchanged.
 //
-// The pattern is the route's, in the spelling of ServeMux and chi ("/polls/{poll}"), or of gin and echo ("/polls/:poll").
+// The pattern is the route's, as ServeMux and chi ("/polls/{poll}") or gin and echo ("/polls/:poll") write
+// it.
 func Plain(u *url.URL, pattern, name, value string) string {
 	if u.RawPath == "" || !strings.Contains(value, "%") || !asSent(u.RawPath, pattern, name, value) {
 		return value
@@ -23,8 +25,8 @@ func Plain(u *url.URL, pattern, name, value string) string {
 	return value
 }
 
-// asSent reports whether the value stands in the raw path, in the place that the pattern has the parameter in. Where the pattern
-// does not tell, any place will do.
+// asSent reports whether the value stands in the raw path at the parameter's place in the pattern. Where
+// the pattern does not have the parameter, any place will do.
 func asSent(rawPath, pattern, name, value string) bool {
 	segments := strings.Split(rawPath, "/")
 	_, pattern, _ = strings.Cut(pattern, "/") // a pattern of ServeMux may have a method and a host in front

@@ -103,9 +103,9 @@ func sharedBackend(t testing.TB, name string, start func() (*sharedServers, erro
 	return Backend{Name: name, Client: s.client, Prefix: prefixes.next(t.Name()), addrs: s.addrs}
 }
 
-// Options returns new options for a client of the backend's server or servers:
-// go-redis's defaults, less some chatter on new connections. It is for tests that
-// need others; redis.NewUniversalClient makes the client.
+// Options returns new options for a client of the backend's server or servers: go-redis's defaults, without
+// some commands on new connections. It is for tests that need other options; redis.NewUniversalClient makes
+// the client.
 func (b Backend) Options() *redis.UniversalOptions {
 	opt := options(b.addrs...)
 	opt.IsClusterMode = b.Name == "cluster"

@@ -7,9 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ClusterServers is a cluster of a test's own, to be hurt: three masters with a
-// replica each, which fail over after 2 s of silence. Its methods end the test
-// when they fail, so they belong on the test's goroutine.
+// ClusterServers is a test's own cluster, to be broken: three masters with a replica each, which fail over
+// after 2 s of silence. Its methods fail the test on errors, so call them on the test's goroutine.
 type ClusterServers struct {
 	// Nodes are the six servers, masters and replicas in no certain order.
 	Nodes []*Server
@@ -17,8 +16,8 @@ type ClusterServers struct {
 	t testing.TB
 }
 
-// StartCluster starts a cluster and stops it when the test ends. It takes about
-// two seconds, so tests that only use a cluster take the shared one of [Cluster].
+// StartCluster starts a cluster and stops it when the test ends. It takes about two seconds, so tests that
+// only use a cluster should take the shared one of [Cluster].
 func StartCluster(t testing.TB) *ClusterServers {
 	t.Helper()
 	need(t, "redis-server", "redis-cli")
@@ -57,9 +56,8 @@ func (c *ClusterServers) MasterOf(key string) *Server {
 	return c.MasterOfSlot(Slot(key))
 }
 
-// MasterOfSlot returns the master of the slot as most of the running nodes see it.
-// For up to two seconds after a master's death that is still the dead one; see
-// [ClusterServers.AwaitFailover].
+// MasterOfSlot returns the master of the slot as most of the running nodes see it. For up to two seconds
+// after a master's death that is still the dead one: see [ClusterServers.AwaitFailover].
 func (c *ClusterServers) MasterOfSlot(slot int) *Server {
 	c.t.Helper()
 	votes := make(map[string]int)
@@ -80,8 +78,8 @@ func (c *ClusterServers) MasterOfSlot(slot int) *Server {
 	return nil
 }
 
-// masterOfSlot returns the address of the slot's master as this node sees it, or
-// "" when it does not say.
+// masterOfSlot returns the address of the slot's master as this node sees it, or "" when the node does not
+// know.
 func (s *Server) masterOfSlot(slot int) string {
 	if !s.Running() {
 		return ""
@@ -108,13 +106,11 @@ func (c *ClusterServers) KillMasterOfSlot(slot int) *Server {
 	return master
 }
 
-// AwaitFailover waits until every running node (a paused one never answers)
-// sees another master of the slot than old, and the cluster as a whole again. It
-// returns that master.
+// AwaitFailover waits until every running node (a paused one never answers) sees a master of the slot other
+// than old, and a complete cluster again. It returns that master.
 //
-// Mind that a go-redis cluster client does not learn of it from a dead master's
-// silence: it looks again every 60 s, or when a node sends it elsewhere. Call its
-// ReloadState, or set ClusterStateReloadInterval.
+// A go-redis cluster client does not notice a dead master's silence: it reloads its state every 60 s, or
+// when a node redirects it. Call its ReloadState, or set ClusterStateReloadInterval.
 func (c *ClusterServers) AwaitFailover(slot int, old *Server) *Server {
 	c.t.Helper()
 	Eventually(c.t, startTimeout, func() bool {

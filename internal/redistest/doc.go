@@ -1,8 +1,8 @@
-// Package redistest gives tests the Redis servers they run on: miniredis, one
-// real redis-server, and a real cluster of three masters with a replica each.
+// Package redistest starts the Redis servers that tests run on: miniredis, one real redis-server, and a
+// real cluster of three masters with a replica each.
 //
-// Most tests want [Each]: it runs one function on all three, so that a promise
-// is written once and holds everywhere.
+// Most tests use [Each]: it runs one function on all three, so that a promise is written once and tested
+// everywhere.
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
@@ -13,25 +13,20 @@
 //		})
 //	}
 //
-// The real servers are started on first use, shared by the tests of a package
-// and stopped by [Main], which then also reports every key that was left
-// without a TTL or outside the prefixes of the tests. Because they are shared, a
-// test keeps to keys below its [Backend.Prefix] and neither flushes, nor
-// configures, nor stops them.
+// The real servers start on first use, and the tests of a package share them. [Main] stops them, and
+// reports every key that was left without a TTL or outside the prefixes of the tests. Because the servers
+// are shared, a test uses only keys below its [Backend.Prefix], and does not flush, configure or stop them.
 //
-// A test that wants to hurt something takes what is its own: a server
-// ([StartServer]) to kill, pause or restart, a cluster ([StartCluster]) to fail
-// over or reshard, or its own connections to any server, through [Faults],
-// which swallows, delays and cuts replies.
+// A test that breaks something uses its own: a server ([StartServer]) to kill, pause or restart, a cluster
+// ([StartCluster]) to fail over or reshard, or its own connections to any server, through [Faults], which
+// swallows, delays and cuts replies.
 //
-// Servers listen on 127.0.0.1 only, on free ports, in a temporary directory.
-// They are stopped by the process ID they were started with; on Linux the kernel
-// stops them too when the test binary dies.
+// Servers listen on 127.0.0.1 only, on free ports, in a temporary directory. They are stopped by their
+// process ID; on Linux the kernel also stops them when the test binary dies.
 //
-// Where redis-server is not installed, the tests that need it are skipped with a
-// banner on standard error; with GATEHOUSE_REQUIRE_REDIS set to anything they
-// fail instead.
+// Where redis-server is not installed, the tests that need it are skipped with a banner on standard error.
+// With GATEHOUSE_REQUIRE_REDIS set to anything they fail instead.
 //
-// Inside a testing/synctest bubble none of this works, because real sockets
-// stop the fake clock: there, use miniredis.NewMiniRedis and its Dial method.
+// Nothing of this works inside a testing/synctest bubble, because real sockets stop the fake clock. There,
+// use miniredis.NewMiniRedis and its Dial method.
 package redistest

@@ -7,10 +7,9 @@ import (
 
 const pollInterval = 5 * time.Millisecond
 
-// Eventually waits until cond reports true, trying every few milliseconds, and
-// fails the test at once when it has not within the timeout; what says what was
-// waited for. It is the one place where tests may sleep. Like t.FailNow, it must
-// be called from the test's own goroutine.
+// Eventually waits until cond reports true, polling every few milliseconds, and fails the test when it does
+// not within the timeout; what names the condition. It is the one place where tests may sleep. Like
+// t.FailNow, it must be called from the test's own goroutine.
 func Eventually(t testing.TB, timeout time.Duration, cond func() bool, what string) {
 	t.Helper()
 	if !poll(timeout, cond) {

@@ -14,10 +14,9 @@ import (
 	"time"
 )
 
-// Faults hurts the traffic of the clients that dial through it: give its Dial to
-// a client as the Dialer, or use [Backend.NewClientWith]. It works for single
-// servers and for clusters, and the client has real sockets. At first it hurts
-// nothing. All methods may be called concurrently, also while clients are at work.
+// Faults breaks the traffic of the clients that dial through it: give its Dial to a client as the Dialer,
+// or use [Backend.NewClientWith]. It works for single servers and for clusters, with real sockets. At first
+// it breaks nothing. It is safe for concurrent use, also while clients are at work.
 type Faults struct {
 	swallowed atomic.Int64
 	delay     atomic.Int64 // nanoseconds
@@ -35,7 +34,7 @@ type Faults struct {
 
 type swallowRule struct {
 	match []byte // in lower case
-	left  int    // how many more; used when rng is nil
+	left  int    // replies still to swallow; used when rng is nil
 	p     float64
 	rng   *rand.Rand
 }
@@ -96,18 +95,15 @@ func (f *Faults) pair() (outer, inner net.Conn, err error) {
 		if inner.RemoteAddr().String() == outer.LocalAddr().String() {
 			return outer, inner, nil
 		}
-		_ = inner.Close() // a stranger
+		_ = inner.Close() // a stranger's connection
 	}
 }
 
-// SwallowReply arms one shot: the next request that contains match, in upper or
-// lower case, is executed by the server, whose whole reply is read and
-// dropped; then the connection is cut. Shots queue up. Requests that were sent in
-// the same pipeline after it may be executed too, and lose their replies with the
-// connection.
+// SwallowReply arms one shot: the server executes the next request that contains match, in upper or lower
+// case; Faults reads and drops its whole reply, and then cuts the connection. Shots queue up. The server
+// may also execute later requests of the same pipeline, whose replies are lost with the connection.
 //
-// Mind that an EVALSHA of an unknown script also spends the shot: load the
-// script first.
+// An EVALSHA of an unknown script also uses the shot up: load the script first.
 func (f *Faults) SwallowReply(match string) { f.SwallowReplies(match, 1) }
 
 // SwallowReplies arms n shots of [Faults.SwallowReply].
@@ -115,8 +111,8 @@ func (f *Faults) SwallowReplies(match string, n int) {
 	f.arm(&swallowRule{match: bytes.ToLower([]byte(match)), left: n})
 }
 
-// SwallowEvery swallows from now on the reply to each request that contains
-// match with probability p, drawn from rng, which belongs to f from then on.
+// SwallowEvery swallows from now on the reply to each request that contains match with probability p, drawn
+// from rng, which belongs to Faults from then on.
 func (f *Faults) SwallowEvery(match string, p float64, rng *rand.Rand) {
 	f.arm(&swallowRule{match: bytes.ToLower([]byte(match)), p: p, rng: rng})
 }
@@ -157,10 +153,9 @@ func (f *Faults) Swallowed() int { return int(f.swallowed.Load()) }
 // also those of the handshake of a new connection. 0 ends it.
 func (f *Faults) Delay(d time.Duration) { f.delay.Store(int64(d)) }
 
-// Hang with true lets requests through to the server, which executes them, and holds
-// their replies back from now on. With false it cuts the connections that a reply is
-// being held back from, and lets the others work again. (For a server that does
-// not execute what it gets, see [Server.Pause].)
+// Hang with true passes requests to the server, which executes them, and holds their replies back from now
+// on. With false it cuts the connections whose replies are held back, and lets the others work again. (For
+// a server that does not execute what it gets, see [Server.Pause].)
 func (f *Faults) Hang(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -198,15 +193,15 @@ func (f *Faults) forget(l *link) {
 	delete(f.links, l)
 }
 
-// Refuse with true lets new dials fail as if nobody listened; present connections
-// stay. With false it ends that.
+// Refuse with true makes new dials fail as if no server listened; present connections stay. With false it
+// ends that.
 func (f *Faults) Refuse(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refuses = on
 }
 
-// Heal ends all that was switched on or armed.
+// Heal ends everything that was switched on or armed.
 func (f *Faults) Heal() {
 	f.Delay(0)
 	f.Hang(false)

@@ -42,9 +42,8 @@ func (l *link) passRequests() {
 	}
 }
 
-// passReplies forwards replies until the connection ends, or until one is to
-// be swallowed: then the server has executed the request and answered in full,
-// and the client never hears of it.
+// passReplies forwards replies until the connection ends, or until a reply is to be swallowed: then the
+// server has executed the request and answered in full, and the client never sees the answer.
 func (l *link) passReplies() {
 	defer l.cut()
 	r := bufio.NewReader(l.server)

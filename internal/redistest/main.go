@@ -12,21 +12,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Main runs a package's tests, looks at what they left behind on the shared
-// servers, stops these and exits. It is the body of TestMain:
+// Main runs a package's tests, inspects the keys that they left on the shared servers, stops the servers
+// and exits. It is the body of TestMain:
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
-// Every key on the shared server and the shared cluster must have a TTL and
-// begin with a prefix that a [Backend] of the package had; otherwise Main prints
-// the first 20 that do not, and exits with 1. (The keys on a miniredis are
-// judged likewise when its test ends.)
+// Every key on the shared server and the shared cluster must have a TTL and begin with the prefix of a
+// [Backend] of the package. Otherwise Main prints the first 20 keys that do not, and exits with 1. (The
+// keys on a miniredis are inspected likewise when its test ends.)
 //
-// Without GATEHOUSE_SOAK, rapid.Check tries fewer times than its own default; the flag -rapid.checks says otherwise.
+// Without GATEHOUSE_SOAK, rapid.Check runs fewer times than its own default; the flag -rapid.checks
+// overrides that.
 func Main(m *testing.M) {
 	shared.underMain.Store(true)
 	if checks := flag.Lookup("rapid.checks"); checks != nil && !Soak() {
-		_ = checks.Value.Set("40") // it is a number; flags are parsed by m.Run, and win
+		_ = checks.Value.Set("40") // a number is valid; m.Run parses the flags, which win
 	}
 	code := m.Run()
 	if !inspectShared(os.Stderr) {
@@ -40,8 +40,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// inspectShared prints what is wrong with the keys on the shared servers and
-// reports whether all is well.
+// inspectShared prints what is wrong with the keys on the shared servers, and reports whether all is well.
 func inspectShared(w io.Writer) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -73,8 +72,7 @@ func report(w io.Writer, where string, bad []string) {
 	_, _ = io.WriteString(w, text)
 }
 
-// leftovers describes every key on the server that has no TTL, or belongs to no
-// test.
+// leftovers describes every key on the server that has no TTL or belongs to no test.
 func leftovers(ctx context.Context, c *redis.Client, testOf func(key string) (string, bool)) ([]string, error) {
 	var bad []string
 	var cursor uint64

@@ -6,10 +6,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Migration is a slot on its way from one master to another, so that a test can
-// act in the middle: keys not yet moved are served by From, moved and new ones
-// by To after an ASK redirection, and a script whose keys are parted between them
-// fails with TRYAGAIN.
+// Migration is a slot that moves from one master to another, so that a test can act in the middle. From
+// serves keys that have not moved yet. To serves moved and new keys after an ASK redirection. A script
+// whose keys are on both fails with TRYAGAIN.
 type Migration struct {
 	Slot     int
 	From, To *Server
@@ -24,8 +23,8 @@ func (c *ClusterServers) MigrateSlot(t testing.TB, slot int, from, to *Server) {
 	c.BeginMigration(t, slot, from, to).Finish()
 }
 
-// BeginMigration opens the migration of a slot and moves nothing yet. It stays open
-// until [Migration.Finish].
+// BeginMigration opens the migration of a slot and moves nothing yet. The migration stays open until
+// [Migration.Finish].
 func (c *ClusterServers) BeginMigration(t testing.TB, slot int, from, to *Server) *Migration {
 	t.Helper()
 	m := &Migration{Slot: slot, From: from, To: to, t: t, cluster: c}
@@ -52,8 +51,7 @@ func (m *Migration) MoveKeys(n int) int {
 	return len(keys)
 }
 
-// Finish moves the keys that are left and gives the slot to To. It returns when
-// every running node knows.
+// Finish moves the remaining keys and gives the slot to To. It returns when every running node knows.
 func (m *Migration) Finish() {
 	m.t.Helper()
 	for m.MoveKeys(100) > 0 {
@@ -68,7 +66,7 @@ func (m *Migration) Finish() {
 			}
 		}
 		return true
-	}, "every node to know of the migration")
+	}, "every node knows about the migration")
 }
 
 func (m *Migration) id(s *Server) string {

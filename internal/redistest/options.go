@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// options are go-redis's defaults, without the two commands that it would send
-// on every new connection only to hear that Redis does not know them.
+// options are go-redis's defaults, without two commands that it would send on every new connection and that
+// the servers under test do not know.
 func options(addrs ...string) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs:                    addrs,

@@ -13,26 +13,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Outages is a server of a test's own with the ways in which a Redis can be away. Its methods end the test when they fail, so they
-// belong on the test's goroutine.
+// Outages is a test's own server, with the ways in which a Redis can be away. Its methods fail the test on
+// errors, so call them on the test's goroutine.
 type Outages struct {
 	*Server
 
 	t      testing.TB
 	faults *Faults
-	resets atomic.Pointer[string] // where connections are accepted and reset; nil: not now
+	resets atomic.Pointer[string] // the address that accepts and resets connections; nil outside such an outage
 }
 
-// OutageKinds are the ways. All but "full" are outages of everything; a full server still reads and gives back.
+// OutageKinds names the ways. All but "full" make everything fail; a full server still reads and gives
+// back.
 var OutageKinds = []string{"stopped", "hanging", "resetting", "loading", "readonly", "full"}
 
-// StartOutages starts a server that is well.
+// StartOutages starts a healthy server.
 func StartOutages(t testing.TB) *Outages {
 	t.Helper()
 	return &Outages{t: t, Server: StartServer(t, "--enable-debug-command", "yes"), faults: NewFaults(t)}
 }
 
-// NewClient returns a client whose calls the outages hurt. With obeys it ends calls with their contexts.
+// NewClient returns a client that the outages affect. With obeys it ends calls when their contexts end.
 func (o *Outages) NewClient(obeys bool) *redis.Client {
 	opt := options(o.Addr()).Simple()
 	opt.ContextTimeoutEnabled, opt.DialerRetries, opt.Dialer = obeys, 1, o.dial
@@ -41,12 +42,12 @@ func (o *Outages) NewClient(obeys bool) *redis.Client {
 
 func (o *Outages) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if to := o.resets.Load(); to != nil {
-		return new(net.Dialer).DialContext(ctx, network, *to) // straight, so that what comes is a reset
+		return new(net.Dialer).DialContext(ctx, network, *to) // directly, so that the client sees a reset
 	}
 	return o.faults.Dial(ctx, network, addr)
 }
 
-// Begin begins an outage of a kind, and returns what ends it.
+// Begin begins an outage of a kind, and returns the function that ends it.
 func (o *Outages) Begin(kind string) (end func()) {
 	o.t.Helper()
 	switch kind {
@@ -82,7 +83,7 @@ func (s *Server) do(words ...any) {
 	}
 }
 
-// reset cuts all connections, and resets new ones as soon as something is sent.
+// reset cuts all connections, and resets new ones as soon as the client sends something.
 func (o *Outages) reset() (end func()) {
 	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -113,7 +114,7 @@ func (o *Outages) reset() (end func()) {
 	}
 }
 
-// load has the server load its data anew, as slowly as it can.
+// load makes the server reload its data, as slowly as it can.
 func (o *Outages) load() (end func()) {
 	const ballast = "redistest-ballast:%d"
 	pipe := o.p.admin.Pipeline()

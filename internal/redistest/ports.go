@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// Ports are drawn from below 32768, where the systems we know begin to number
-// outgoing connections, so that none of those can sit on the port of a server
-// that is down for a moment. The cluster bus is at the port plus 10000.
+// Ports are drawn from below 32768, where the common systems begin to number outgoing connections, so that
+// no outgoing connection can take the port of a server that is briefly down. The cluster bus is at the port
+// plus 10000.
 const (
 	lowestPort = 10240
 	portCount  = 12000
@@ -22,8 +22,8 @@ var ports struct {
 	used map[int]bool // never handed out twice: a killed server comes back
 }
 
-// freePort returns a port that is free now, and whose cluster bus port is. A
-// different process may still take it first; see launch.
+// freePort returns a port that is free now, together with its cluster bus port. Another process may still
+// take it first: see launch.
 func freePort() (int, error) {
 	ports.Lock()
 	defer ports.Unlock()

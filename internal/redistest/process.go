@@ -21,21 +21,20 @@ const (
 	stopTimeout  = 20 * time.Second // more than the 10 s a primary waits for its replicas
 )
 
-// process is one redis-server: the running one, and what is needed to start it
-// again in the same place.
+// process is one redis-server: the running one, and what it takes to start it again in the same place.
 type process struct {
 	port  int
 	dir   string
 	args  []string
-	admin *redis.Client // for the harness's own questions
+	admin *redis.Client // for the harness itself
 
 	mu     sync.Mutex // held while starting and stopping
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd has ended
 }
 
-// launch starts a redis-server in a folder of its own below parent, on another
-// port if the first was taken by someone else meanwhile.
+// launch starts a redis-server in its own folder below parent, on another port if another process took the
+// first one meanwhile.
 func launch(parent string, config ...string) (*process, error) {
 	var failures []error
 	for range 5 {
@@ -102,8 +101,8 @@ func (p *process) start() error {
 	return fmt.Errorf("redistest: redis-server on port %d did not start; end of its log:\n%s", p.port, p.logTail())
 }
 
-// ready reports whether it is this process that answers on the port (and not a
-// stranger that took the port first), with its data loaded.
+// ready reports whether this process (and not a stranger that took the port first) answers on the port,
+// with its data loaded.
 func (p *process) ready() bool {
 	conn, err := net.Dial("tcp", address(p.port))
 	if err != nil {

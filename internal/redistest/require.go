@@ -18,8 +18,7 @@ const howToInstall = "install it (Debian, Ubuntu: apt-get install redis-server; 
 
 var bannerOnce sync.Once
 
-// need skips the test, or fails it (see [RequireEnv]), unless the programs are
-// installed.
+// need skips the test, or fails it (see [RequireEnv]), unless the programs are installed.
 func need(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, program := range programs {

@@ -8,9 +8,8 @@ import (
 	"strconv"
 )
 
-// readMessage reads one whole request or reply of RESP2 or RESP3 and returns its
-// bytes as they came. Streamed strings and aggregates, which Redis does not send,
-// are not known.
+// readMessage reads one whole request or reply of RESP2 or RESP3 and returns its bytes unchanged. It does
+// not know streamed strings and aggregates, which Redis does not send.
 func readMessage(r *bufio.Reader) ([]byte, error) {
 	var msg []byte
 	for missing := 1; missing > 0; missing-- {

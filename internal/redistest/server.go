@@ -8,17 +8,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Server is a redis-server of a test's own, which the test may kill, pause and
-// restart. Its methods end the test when they fail, so they belong on the test's
-// goroutine.
+// Server is a test's own redis-server, which the test may kill, pause and restart. Its methods fail the
+// test on errors, so call them on the test's goroutine.
 type Server struct {
 	t testing.TB
 	p *process
 }
 
-// StartServer starts a redis-server and stops it when the test ends. It keeps
-// nothing on disk unless config, more arguments of redis-server such as
-// "--appendonly", "yes" or "--maxmemory", "1mb", says so.
+// StartServer starts a redis-server and stops it when the test ends. The server keeps nothing on disk
+// unless config says so: further arguments of redis-server, such as "--appendonly", "yes" or "--maxmemory",
+// "1mb".
 func StartServer(t testing.TB, config ...string) *Server {
 	t.Helper()
 	need(t, "redis-server")
@@ -40,7 +39,7 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	return closing(t, redis.NewClient(options(s.Addr()).Simple()))
 }
 
-// Running reports whether the process is there, be it paused or not.
+// Running reports whether the process exists, paused or not.
 func (s *Server) Running() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
@@ -74,12 +73,11 @@ func (s *Server) Start() {
 	}
 }
 
-// Pause stops the process with SIGSTOP: connections are accepted (by the kernel)
-// but nothing is answered until [Server.Resume]. What was sent meanwhile is
-// executed then.
+// Pause stops the process with SIGSTOP: the kernel accepts connections, but nothing answers until
+// [Server.Resume]. The server then executes what was sent meanwhile.
 func (s *Server) Pause() { s.t.Helper(); s.signal("SIGSTOP", suspend) }
 
-// Resume lets a paused server go on.
+// Resume lets a paused server continue.
 func (s *Server) Resume() { s.t.Helper(); s.signal("SIGCONT", resume) }
 
 func (s *Server) signal(name string, send func(*os.Process) error) {

@@ -45,8 +45,8 @@ var (
 	})
 )
 
-// bePatient keeps a cluster that nobody hurts from failing over because the
-// machine is busy. (From the start, it would make forming the cluster slow.)
+// bePatient keeps a cluster that no test breaks from failing over because the machine is busy. (From the
+// start, it would make forming the cluster slow.)
 func bePatient(procs []*process) error {
 	ctx, cancel := shortContext()
 	defer cancel()
@@ -59,7 +59,7 @@ func bePatient(procs []*process) error {
 
 func startShared(launch func(dir string) ([]*process, error), cluster bool) (*sharedServers, error) {
 	if !shared.underMain.Load() {
-		return nil, errors.New("redistest: nobody would stop the shared servers; " +
+		return nil, errors.New("redistest: the shared servers would not be stopped: " +
 			"add to the tests: func TestMain(m *testing.M) { redistest.Main(m) }")
 	}
 	dir, err := os.MkdirTemp("", "redistest-")

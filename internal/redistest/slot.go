@@ -2,9 +2,8 @@ package redistest
 
 import "strings"
 
-// Slot returns the cluster slot of the key: CRC16 (XMODEM) of its hash tag, or of
-// all of it when it has none, modulo 16384. It is written after the cluster
-// specification and shares no code with what it is used to check.
+// Slot returns the cluster slot of the key: CRC16 (XMODEM) of its hash tag, or of the whole key without
+// one, modulo 16384. It follows the cluster specification and shares no code with what it checks.
 func Slot(key string) int {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {

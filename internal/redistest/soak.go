@@ -2,5 +2,5 @@ package redistest
 
 import "os"
 
-// Soak reports whether the long versions of the tests are asked for: make soak.
+// Soak reports whether the long versions of the tests run, as in make soak.
 func Soak() bool { return os.Getenv("GATEHOUSE_SOAK") != "" }

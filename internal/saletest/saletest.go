@@ -1,5 +1,5 @@
-// Package saletest has what tests of sales share outside of core: engines that a busy machine does not bring out of time, and
-// what a sale's outbox says in the end, to be compared with what buyers were told.
+// Package saletest has what tests of sales outside core share: engines with a deadline that suits a busy
+// machine, and the final content of a sale's outbox, for comparison with what buyers were told.
 package saletest
 
 import (
@@ -12,7 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// NewEngine makes an engine on the backend with time enough for a busy machine. It does not log what tests break on purpose.
+// NewEngine makes an engine on the backend, with a deadline that suits a busy machine. It does not log what
+// tests break on purpose.
 func NewEngine(b redistest.Backend, rdb core.Client) *core.Engine {
 	return core.New(rdb, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute), core.WithObserver(ignore{}))
 }
@@ -21,7 +22,7 @@ type ignore struct{}
 
 func (ignore) Observe(context.Context, core.Event) {}
 
-// Open opens a sale that there is not yet.
+// Open opens a sale, which must not exist yet.
 func Open(t testing.TB, g *seckill.Guard, item string, sale seckill.Sale) {
 	t.Helper()
 	if opened, err := g.Open(t.Context(), item, sale); err != nil || !opened {
@@ -29,10 +30,10 @@ func Open(t testing.TB, g *seckill.Guard, item string, sale seckill.Sale) {
 	}
 }
 
-// Ledger is what an outbox tells.
+// Ledger summarizes an outbox.
 type Ledger struct {
 	Last map[string]seckill.Event // the last event of each reservation
-	Most map[string]int64         // the most units that each buyer has had at any moment, held and sold
+	Most map[string]int64         // the most units that each buyer had at any moment, held and sold
 }
 
 // Read reads an outbox to its end.
@@ -68,7 +69,7 @@ func Read(t testing.TB, g *seckill.Guard, item string) Ledger {
 	}
 }
 
-// In returns the reservations whose last event is of this kind: their buyers, by ID.
+// In returns the reservations whose last event is of this kind, with their buyers by ID.
 func (l Ledger) In(kind seckill.EventKind) map[string]string {
 	buyers := map[string]string{}
 	for id, e := range l.Last {
@@ -79,7 +80,7 @@ func (l Ledger) In(kind seckill.EventKind) map[string]string {
 	return buyers
 }
 
-// EndHolds waits until no unit is held any more: it sweeps until the last hold is over.
+// EndHolds sweeps until the last hold has expired and no unit is held.
 func EndHolds(t testing.TB, g *seckill.Guard, item string) {
 	t.Helper()
 	redistest.Eventually(t, 2*time.Minute, func() bool {
@@ -91,10 +92,10 @@ func EndHolds(t testing.TB, g *seckill.Guard, item string) {
 			t.Fatal(err)
 		}
 		return s.Held == 0
-	}, "the holds are over")
+	}, "all holds have expired")
 }
 
-// WantConsistent wants every unit accounted for, by all parts of the sale.
+// WantConsistent wants Verify to account for every unit.
 func WantConsistent(t testing.TB, g *seckill.Guard, item string) seckill.Status {
 	t.Helper()
 	r, err := g.Verify(t.Context(), item)

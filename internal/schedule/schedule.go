@@ -1,3 +1,4 @@
+// Package schedule checks and converts the times at which a guard opens and closes.
 package schedule
 
 import (
@@ -5,7 +6,8 @@ import (
 	"time"
 )
 
-// checkTimes finds times at which nothing can open and close. Scripts count milliseconds from 1970 on, and know 0 as no time.
+// Check returns an error for times between which a guard is never open, or that scripts cannot count with.
+// A zero time stands for none.
 func Check(opens, closes time.Time) error {
 	for what, at := range map[string]time.Time{"opens": opens, "closes": closes} {
 		if !at.IsZero() && !Countable(at) {
@@ -18,10 +20,11 @@ func Check(opens, closes time.Time) error {
 	return nil
 }
 
-// countable reports whether scripts can count with a time.
+// Countable reports whether scripts can count with a time: in milliseconds from 1970, where 0 stands for
+// none, and up to the year 2200.
 func Countable(t time.Time) bool { return t.Unix() >= 1 && t.Year() <= 2200 }
 
-// unixMilli is a time as scripts take it: 0 where there is none.
+// Milli returns a time as scripts take it: milliseconds since 1970, 0 for the zero Time.
 func Milli(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

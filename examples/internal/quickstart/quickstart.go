@@ -1,4 +1,4 @@
-// Package quickstart is the table of requests that the quick starts for gin, echo, net/http and chi answer alike.
+// Package quickstart tests the quick starts for gin, echo, net/http and chi with one table of requests.
 package quickstart
 
 import (
@@ -22,7 +22,7 @@ type request struct {
 	method, path string
 	header       http.Header
 	basicUser    string // the user of HTTP basic auth
-	times        int    // how often it is sent; zero means once; each answer is looked at
+	times        int    // how often it is sent, 0 means once; each answer is checked
 
 	status int
 	body   string // the whole body as JSON; for refusals only the members "reason" and "choices"
@@ -66,7 +66,7 @@ var table = []request{
 		status: 503, body: `{"reason":"not_ready"}`},
 }
 
-// user is the header of a user's request, with an Idempotency-Key where one is given.
+// user makes the header of a user's request, with an Idempotency-Key if one is given.
 func user(name string, key ...string) http.Header {
 	h := http.Header{"X-User": {name}}
 	for _, k := range key {
@@ -75,7 +75,7 @@ func user(name string, key ...string) http.Header {
 	return h
 }
 
-// Test sends the table to an application. The application has a miniredis for its own, whose clock stands still.
+// Test sends the table to an application, which gets its own miniredis, whose clock stands still.
 func Test(t *testing.T, newApp func(context.Context, *core.Engine) (http.Handler, error)) {
 	t.Helper()
 	m := miniredis.RunT(t)
@@ -84,7 +84,7 @@ func Test(t *testing.T, newApp func(context.Context, *core.Engine) (http.Handler
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
 
-	// A test machine may be busy; the deadline is not what is tested here.
+	// A test machine may be busy, and the deadline is not under test.
 	app, err := newApp(t.Context(), core.New(rdb, core.WithDeadline(30*time.Second)))
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func (q request) send(t *testing.T, app http.Handler) {
 	}
 }
 
-// essence writes a JSON object in one form, without those members of a refusal that only explain the others.
+// essence writes a JSON object in one form, without the members of a refusal that only explain the others.
 func essence(t *testing.T, body []byte) string {
 	t.Helper()
 	var object map[string]any

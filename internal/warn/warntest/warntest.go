@@ -1,4 +1,4 @@
-// Package warntest shows tests what has been warned of.
+// Package warntest shows tests which warnings were logged.
 package warntest
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 )
 
-// Log is what slog was told while a test ran.
+// Log is what slog's default logger received while a test ran.
 type Log struct {
 	mu    sync.Mutex
 	lines bytes.Buffer
 }
 
-// Record takes what is told to slog's default logger until the test ends, and forgets all warnings before and after. Tests that do
-// so can not run in parallel.
+// Record captures the output of slog's default logger until the test ends, and forgets all warnings before
+// and after. Tests that use it cannot run in parallel.
 func Record(t testing.TB) *Log {
 	t.Helper()
 	l := &Log{}
@@ -31,7 +31,7 @@ func Record(t testing.TB) *Log {
 	t.Cleanup(func() {
 		forget()
 		slog.SetDefault(before)
-		log.SetOutput(writer) // which SetDefault has changed, and does not change back
+		log.SetOutput(writer) // SetDefault has changed it, and does not change it back
 		log.SetFlags(flags)
 	})
 	return l
@@ -43,14 +43,14 @@ func forget() {
 	}
 }
 
-// Write is for the handler.
+// Write receives the handler's lines.
 func (l *Log) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lines.Write(line)
 }
 
-// Warnings returns the attributes of the warnings that have been told since the last call, the message among them as "msg".
+// Warnings returns the attributes of the warnings logged since the last call, with the message as "msg".
 func (l *Log) Warnings(t testing.TB) []map[string]string {
 	t.Helper()
 	l.mu.Lock()
@@ -77,7 +77,8 @@ func (l *Log) Warnings(t testing.TB) []map[string]string {
 	return warnings
 }
 
-// Want wants the warnings of these codes, in this order, and no others since the last call of Want or Warnings. It returns them.
+// Want wants the warnings of these codes, in this order, and no others since the last call of Want or
+// Warnings. It returns them.
 func (l *Log) Want(t testing.TB, codes ...string) []map[string]string {
 	t.Helper()
 	warnings := l.Warnings(t)
