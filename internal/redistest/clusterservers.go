@@ -21,7 +21,7 @@ type ClusterServers struct {
 // two seconds, so tests that only use a cluster take the shared one of [Cluster].
 func StartCluster(t testing.TB) *ClusterServers {
 	t.Helper()
-	need(t, "redis-server", "redis-cli")
+	need(t, "redis-server")
 	procs, err := launchCluster(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

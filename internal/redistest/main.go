@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -22,13 +23,19 @@ import (
 // the first 20 that do not, and exits with 1. (The keys on a miniredis are
 // judged likewise when its test ends.)
 //
-// Without GATEHOUSE_SOAK, rapid.Check tries fewer times than its own default; the flag -rapid.checks says otherwise.
+// Tests that call t.Parallel wait rather than compute here, so up to 8 of them run at once on fewer cores; the flag
+// -parallel says otherwise. Without GATEHOUSE_SOAK, rapid.Check tries fewer times than its own default; the flag
+// -rapid.checks says otherwise.
 func Main(m *testing.M) {
 	shared.underMain.Store(true)
+	if parallel := flag.Lookup("test.parallel"); parallel != nil && runtime.GOMAXPROCS(0) < 8 {
+		_ = parallel.Value.Set("8") // flags are parsed by m.Run, and win
+	}
 	if checks := flag.Lookup("rapid.checks"); checks != nil && !Soak() {
-		_ = checks.Value.Set("40") // it is a number; flags are parsed by m.Run, and win
+		_ = checks.Value.Set("40") // likewise
 	}
 	code := m.Run()
+	shared.warming.Wait()
 	if !inspectShared(os.Stderr) {
 		code = max(code, 1)
 	}
