@@ -2,6 +2,7 @@
 
 GO            ?= go
 TESTFLAGS     ?=
+TESTARGS      ?=
 BENCHFLAGS    ?=
 GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GO_TEST        = $(GO) test -shuffle=on -count=1 $(TESTFLAGS)
@@ -19,8 +20,8 @@ in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || ex
 # $(call test-all,command) tests the root module with the command and, beside it, the nested modules,
 # one after the other. Their output follows the root's.
 test-all = log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/null; exit 1' INT TERM; status=0; \
-	( $(call in-each,$(MODULES),$(1) ./...) ) >"$$log" 2>&1 & \
-	$(1) ./... || status=1; \
+	( $(call in-each,$(MODULES),$(1) ./... $(TESTARGS)) ) >"$$log" 2>&1 & \
+	$(1) ./... $(TESTARGS) || status=1; \
 	wait $$! || status=1; cat "$$log"; exit $$status
 
 .DEFAULT_GOAL := help
