@@ -2,19 +2,30 @@
 
 GO            ?= go
 TESTFLAGS     ?=
+TESTARGS      ?=
 BENCHFLAGS    ?=
 GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-GO_TEST        = $(GO) test -race -shuffle=on -count=1 $(TESTFLAGS)
+GO_TEST        = $(GO) test -shuffle=on -count=1 $(TESTFLAGS)
 
 # The nested modules: all folders with a go.mod of their own, and which of them are released.
 MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod)))
 RELEASED := echov5mw observe/gatehouseotel observe/gatehouseprom
 
+# The packages whose tests have long versions, besides examples/orders.
+SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance
+
 # $(call in-each,folders,command) runs a command in each folder, and ends at the first that fails.
 in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || exit 1; done
 
+# $(call test-all,command) tests the root module with the command and, beside it, the nested modules,
+# one after the other. Their output follows the root's.
+test-all = log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/null; exit 1' INT TERM; status=0; \
+	( $(call in-each,$(MODULES),$(1) ./... $(TESTARGS)) ) >"$$log" 2>&1 & \
+	$(1) ./... $(TESTARGS) || status=1; \
+	wait $$! || status=1; cat "$$log"; exit $$status
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak fuzz lint tidy examples cover bench release-check redis
+.PHONY: help demo test race soak fuzz lint tidy examples cover bench release-check redis
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,16 +33,15 @@ help: ## list the targets
 demo: ## run the demo server, on a Redis inside the process or on REDIS_URL
 	@$(GO) run ./examples/demo
 
-# The nested modules are tested beside the root, one after the other; their output follows the root's.
 test: redis ## run all tests, those on real Redis servers included
-	@log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/null; exit 1' INT TERM; status=0; \
-	( $(call in-each,$(MODULES),$(GO_TEST) ./...) ) >"$$log" 2>&1 & \
-	$(GO_TEST) ./... || status=1; \
-	wait $$! || status=1; cat "$$log"; exit $$status
+	@$(call test-all,$(GO_TEST))
+
+race: redis ## run all tests under the race detector, as CI does
+	@$(call test-all,$(GO_TEST) -race)
 
 soak: redis ## run the long versions of the tests (minutes)
-	GATEHOUSE_SOAK=1 $(GO) test -race -shuffle=on -count=1 -timeout=60m $(TESTFLAGS) ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance
-	cd examples/orders && GATEHOUSE_SOAK=1 $(GO) test -race -shuffle=on -count=1 -timeout=60m $(TESTFLAGS) ./...
+	GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=60m $(SOAKED)
+	cd examples/orders && GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=60m ./...
 
 fuzz: ## fuzz each fuzz test for 20 seconds
 	@for package in $$($(GO) list ./...); do \

@@ -33,7 +33,8 @@ func (c *counted) Process(ctx context.Context, cmd redis.Cmder) error {
 // TestEveryOutage: a limit goes on inside the process, a claim closes, and it costs a few calls; when Redis is back, so are they, with
 // all that was there. A Redis that is merely full is asked all the while.
 func TestEveryOutage(t *testing.T) {
-	redistest.Single(t) // starts what stays for the other tests
+	redistest.Single(t) // these start what stays for the other tests
+	redistest.Cluster(t)
 	for obeys, kinds := range map[bool][]string{true: redistest.OutageKinds, false: {"hanging"}} {
 		t.Run(fmt.Sprintf("obeys=%t", obeys), func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
@@ -154,7 +155,7 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 
 // TestOneMasterOfThreeIsDead: the keys of the others go on being decided by Redis.
 func TestOneMasterOfThreeIsDead(t *testing.T) {
-	quiet(t)
+	t.Parallel()
 	c := redistest.StartCluster(t)
 	for _, node := range c.Nodes { // nobody takes over, and the others do not mind
 		rdb := node.Client(t)

@@ -43,7 +43,7 @@ type Recall[K comparable, V any] struct {
 	ticks atomic.Uint64
 	// drops has, for each hash of keys, the tick of the last Drop. Keys of one element are in one shard, whose
 	// lock is held while the element is set, so it only grows.
-	drops [16 * bounded.Shards]atomic.Uint64
+	drops [16 * bounded.Parts]atomic.Uint64
 }
 
 // answer is what is remembered of a key.

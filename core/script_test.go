@@ -148,6 +148,7 @@ func TestFailedRequestAfterALostReply(t *testing.T) {
 // TestAskAgain asks again at once with what came back beside the error, as often as it takes: what it is told in the end stays,
 // although the tries before are taken back in the background.
 func TestAskAgain(t *testing.T) {
+	t.Parallel()
 	b := redistest.Single(t)
 	faults := redistest.NewFaults(t)
 	plain := guardtest.NewEngine(b)
@@ -210,6 +211,7 @@ func TestCallerGivesUp(t *testing.T) {
 }
 
 func TestRedisThatIsDown(t *testing.T) {
+	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
 	wantOutage(t, rdb, "")
@@ -220,6 +222,7 @@ func TestRedisThatIsLoading(t *testing.T) {
 }
 
 func TestRedisThatIsReadOnly(t *testing.T) {
+	t.Parallel()
 	primary, replica := redistest.StartServer(t), redistest.StartServer(t)
 	replica.ReplicaOf(primary)
 	on := func(rdb core.Client) (*core.Engine, *seckill.Guard) {
@@ -272,6 +275,7 @@ func wantOutage(t *testing.T, rdb core.Client, text string) {
 
 // TestRestart kills a Redis that persists, and one that does not.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	for name, persistent := range map[string]bool{"persistent": true, "in memory": false} {
 		t.Run(name, func(t *testing.T) {
 			config := []string{"--appendonly", "no"}
@@ -323,6 +327,7 @@ func TestRestart(t *testing.T) {
 // while. Votes and sales have several, some of them new: a cluster refuses such calls until the slot has moved, so they
 // may fail, and nothing may be lost or counted twice.
 func TestReshard(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t)
 	e := core.New(c.Client(t), core.WithDeadline(2*time.Second), core.WithObserver(guardtest.Ignore{}))
 	window, ballots, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(1000)), votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
@@ -418,6 +423,7 @@ func TestReshard(t *testing.T) {
 
 // TestFailover kills the master of everything; its replica takes over, without the scripts.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t)
 	rdb := c.Client(t)
 	e := core.New(rdb, core.WithDeadline(500*time.Millisecond), core.WithObserver(guardtest.Ignore{}))
@@ -456,6 +462,7 @@ func TestFailover(t *testing.T) {
 // TestLateReplyLeavesNoClaim has a Redis that is slower than the deadline: the caller hears an error, while the claim is made.
 // Nobody may ask for it again, so it has to go by itself; and whoever asks again with the same operation ID gets it.
 func TestLateReplyLeavesNoClaim(t *testing.T) {
+	t.Parallel()
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		plain := guardtest.NewEngine(b)
 		faults := redistest.NewFaults(t)

@@ -28,7 +28,7 @@ var scripts = map[string]string{
 	"fixed_window_refund.lua":   lua.FixedWindowRefund,
 	"token_bucket.lua":          lua.TokenBucket,
 	"token_bucket_refund.lua":   lua.TokenBucketRefund,
-	"delete.lua":           lua.Delete,
+	"delete.lua":                lua.Delete,
 	"ban.lua":                   lua.Ban,
 	"vote.lua":                  lua.Vote,
 	"vote_undo.lua":             lua.VoteUndo,

@@ -32,6 +32,7 @@ func (unobserved) Observe(context.Context, core.Event) {}
 // TestPoliciesInEveryOutage sends requests to routes of each policy before, during and after each kind of outage; in its
 // course the breaker opens, and the answers stay what they are. A purchase that is under way meanwhile is confirmed in the end.
 func TestPoliciesInEveryOutage(t *testing.T) {
+	t.Parallel()
 	quietly(t)
 	o := redistest.StartOutages(t)
 	for _, kind := range redistest.OutageKinds {

@@ -270,6 +270,7 @@ func blip(t *testing.T, rule func(*core.Engine) nethttpmw.Rule, handler http.Han
 
 // TestSalesAreNotPromisedDuringABlip: the client is told to ask again, so the unit goes back, and is there when he does.
 func TestSalesAreNotPromisedDuringABlip(t *testing.T) {
+	t.Parallel()
 	var sale *seckill.Guard
 	ask, _ := blip(t, func(gate *core.Engine) nethttpmw.Rule {
 		sale = seckill.New(gate, "sale", seckill.Options{})
@@ -292,6 +293,7 @@ func TestSalesAreNotPromisedDuringABlip(t *testing.T) {
 // TestOutcomesSurviveABlip: the operation has been done, so a Redis that is away for a moment just then must not let the client begin it
 // again. Its whole answer is kept for him, as long as the handler wrote it without hearing of an error.
 func TestOutcomesSurviveABlip(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc
 		status  int
@@ -303,6 +305,7 @@ func TestOutcomesSurviveABlip(t *testing.T) {
 		"nothing":  {func(http.ResponseWriter, *http.Request) {}, 200, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			ask, ran := blip(t, func(gate *core.Engine) nethttpmw.Rule {
 				return keeping(idempotency.New(gate, "once", idempotency.Options{MaxBody: 10}))
 			}, c.handler)

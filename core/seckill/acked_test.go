@@ -35,6 +35,7 @@ func newPair(t *testing.T) pair {
 // TestAckedReplayWaitsForTheFirstWrite: who asks again after an unconfirmed answer writes nothing new, and
 // must not hear a yes that no replica knows of.
 func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 5})
 	buy := core.Attempt{Actor: "ann", Resource: "tv", ID: "op"}
@@ -71,6 +72,7 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 // them when its primary is lost. Had somebody who found the loan brought them to the other bucket meanwhile,
 // they would be sold twice.
 func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 4, PerBuyer: 5, Buckets: 2})
 	at := spreadOf(t, p.patient, "tv", 2)
@@ -166,6 +168,7 @@ func TestAckedBucketsRace(t *testing.T) {
 // TestAckedLoansWaitForReplicas: what is lent or accepted without a replica that knows of it is nobody's to
 // count on.
 func TestAckedLoansWaitForReplicas(t *testing.T) {
+	t.Parallel()
 	b := redistest.Single(t) // has no replica
 	fast := New(guardtest.NewEngine(b), "s", Options{})
 	g := New(guardtest.NewEngine(b), "s", Options{Durability: core.Acked, AckWithin: 20 * time.Millisecond})
@@ -193,6 +196,7 @@ func TestAckedLoansWaitForReplicas(t *testing.T) {
 // TestAckedWithoutReplicas: nobody is there who could confirm anything, so nobody wins, and who is refused
 // does not wait.
 func TestAckedWithoutReplicas(t *testing.T) {
+	t.Parallel()
 	for _, b := range []redistest.Backend{redistest.Mini(t), redistest.Single(t)} {
 		t.Run(b.Name, func(t *testing.T) {
 			fast := New(guardtest.NewEngine(b), "s", Options{})

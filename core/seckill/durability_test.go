@@ -47,6 +47,7 @@ func (h hooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 // that reaches the replica, whatever the version of the server makes of a connection that has written
 // nothing.
 func TestAckedReplayWrites(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 5})
 	rdb, replica := p.primary.Client(t), p.replica.Client(t)
@@ -142,6 +143,7 @@ func TestAckedLostReplies(t *testing.T) {
 
 // TestAckedScriptFlush: a server that forgets its scripts before every call.
 func TestAckedScriptFlush(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	rdb, admin := p.primary.Client(t), p.primary.Client(t)
 	rdb.AddHook(hooks(func(cmd redis.Cmder) {
@@ -160,6 +162,7 @@ func TestAckedScriptFlush(t *testing.T) {
 // TestAckedEndsWithTheDeadline: when nothing is heard of the waiting in time, what the script has said is
 // known nevertheless.
 func TestAckedEndsWithTheDeadline(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 5})
 	for name, obeys := range map[string]bool{"obeyed": true, "enforced": false} {
@@ -188,6 +191,7 @@ func TestAckedEndsWithTheDeadline(t *testing.T) {
 type wrapped struct{ *redis.Client }
 
 func TestAckedOnOtherClients(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": p.primary.Addr()}})
 	t.Cleanup(func() { _ = ring.Close() })
@@ -203,6 +207,7 @@ func TestAckedOnOtherClients(t *testing.T) {
 
 // TestAckedErrors: what is no answer stays an error, and lets nobody in.
 func TestAckedErrors(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 5})
 	nobody, err := net.Listen("tcp", "127.0.0.1:0")
@@ -261,6 +266,7 @@ func TestAckedTouchWritesOnlyWhatIsThere(t *testing.T) {
 // TestAckedFollowsItsSlot: the client of a cluster's node does not follow a slot that has moved, so the call
 // has to.
 func TestAckedFollowsItsSlot(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t)
 	g := ackedSale(t, c.Client(t))
 	openSale(t, g, "tv", Sale{Stock: 5})

@@ -129,6 +129,7 @@ func promote(t *testing.T, s *redistest.Server) {
 // TestAckedFailoverLosesNoSale: the replica is cut off, then the primary dies and the replica takes over,
 // with a replica of its own. What was confirmed to a buyer is sold, and no unit is sold twice.
 func TestAckedFailoverLosesNoSale(t *testing.T) {
+	t.Parallel()
 	const stock = 60
 	primary, replica, spare := redistest.StartServer(t), redistest.StartServer(t), redistest.StartServer(t)
 	replica.ReplicaOf(primary)
@@ -173,6 +174,7 @@ func TestAckedFailoverLosesNoSale(t *testing.T) {
 // TestFastFailoverSellsTwice is the figure of the README for the worst case: the primary goes on to sell
 // while the replica is cut off, and the replica sells the same units when it has taken over.
 func TestFastFailoverSellsTwice(t *testing.T) {
+	t.Parallel()
 	const stock = 100
 	primary, replica := redistest.StartServer(t), redistest.StartServer(t)
 	replica.ReplicaOf(primary)
@@ -212,6 +214,7 @@ func wantReplica(t *testing.T, g *Guard, replica *redistest.Server) {
 // confirmed in its last moment. How many those are is for the README; none is needed for the test to be worth
 // something: what is not lost counts once.
 func TestFastFailoverLosesWhatWasInFlight(t *testing.T) {
+	t.Parallel()
 	const buyers = 500
 	rounds := 1
 	if guardtest.Soak() {
@@ -251,6 +254,7 @@ func TestFastFailoverLosesWhatWasInFlight(t *testing.T) {
 // TestAckedClusterFailover cuts the replica off that follows an Acked sale's master, and kills the master.
 // When the replica has taken over, and has a replica of its own, it sells what was not confirmed.
 func TestAckedClusterFailover(t *testing.T) {
+	t.Parallel()
 	const stock = 40
 	c := redistest.StartCluster(t)
 	e := core.New(c.Client(t), core.WithDeadline(2*time.Second), core.WithObserver(guardtest.Ignore{}))
@@ -302,6 +306,7 @@ func replicaOf(t *testing.T, c *redistest.ClusterServers, master *redistest.Serv
 // TestTooFewReplicasToWrite: a primary that knows that its replicas are gone (min-replicas-to-write) refuses
 // whole scripts, so a Fast sale stops as well, and nothing is half done.
 func TestTooFewReplicasToWrite(t *testing.T) {
+	t.Parallel()
 	s := redistest.StartServer(t)
 	rdb := s.Client(t)
 	e := core.New(rdb, core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{}))
@@ -333,6 +338,7 @@ func TestTooFewReplicasToWrite(t *testing.T) {
 // TestAckedByFewerThanAllReplicas is what Acked does not promise: a sale that one of two replicas has is lost
 // when the other one is promoted. Where both have to have it, it is not sold.
 func TestAckedByFewerThanAllReplicas(t *testing.T) {
+	t.Parallel()
 	primary, ahead, behind := redistest.StartServer(t), redistest.StartServer(t), redistest.StartServer(t)
 	ahead.ReplicaOf(primary)
 	behind.ReplicaOf(primary)

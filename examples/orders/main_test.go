@@ -175,11 +175,13 @@ func newStore(t *testing.T) (s *store, file string) {
 // TestKilledAtAnyMoment: the worker is killed again and again while buyers buy, pay late, cancel and walk away, and while the
 // database is locked now and then.
 func TestKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
 	t.Run("one bucket", func(t *testing.T) { killedAtAnyMoment(t, redistest.Single(t), 1, 15) })
 	t.Run("buckets on a cluster", func(t *testing.T) { killedAtAnyMoment(t, redistest.Cluster(t), 5, 8) })
 }
 
 func killedAtAnyMoment(t *testing.T, b redistest.Backend, buckets, rounds int) {
+	t.Parallel()
 	buyers := 60
 	if redistest.Soak() {
 		rounds, buyers = 200, 100
@@ -251,6 +253,7 @@ func lock(t *testing.T, s *store, d time.Duration) {
 
 // TestTwoWorkersAndOneDies: they share the work, and what the dead one had in hand is done by the other.
 func TestTwoWorkersAndOneDies(t *testing.T) {
+	t.Parallel()
 	buyers := 300
 	if redistest.Soak() {
 		buyers = 5_000

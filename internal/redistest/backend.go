@@ -33,6 +33,7 @@ type Backend struct {
 // the other unless f calls t.Parallel.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
+	warmCluster()
 	t.Run("miniredis", func(t *testing.T) { f(t, Mini(t)) })
 	EachReal(t, f)
 }
@@ -40,6 +41,7 @@ func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 // EachReal is [Each] without miniredis.
 func EachReal(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
+	warmCluster()
 	t.Run("redis", func(t *testing.T) { f(t, Single(t)) })
 	t.Run("cluster", func(t *testing.T) { f(t, Cluster(t)) })
 }
@@ -90,7 +92,7 @@ func Single(t testing.TB) Backend {
 // which the first call starts.
 func Cluster(t testing.TB) Backend {
 	t.Helper()
-	need(t, "redis-server", "redis-cli")
+	need(t, "redis-server")
 	return sharedBackend(t, "cluster", sharedCluster)
 }
 

@@ -9,6 +9,7 @@ import (
 )
 
 func TestSlotMovesWhileItIsUsed(t *testing.T) {
+	t.Parallel()
 	cs := StartCluster(t)
 	c := cs.Client(t)
 	const keys, tag = 10, "{moving}"
@@ -57,6 +58,7 @@ func TestSlotMovesWhileItIsUsed(t *testing.T) {
 }
 
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	cs := StartCluster(t)
 	c := cs.Client(t)
 	const key = "{k}"

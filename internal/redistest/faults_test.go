@@ -173,6 +173,7 @@ func TestDelayHoldsEachReplyBack(t *testing.T) {
 }
 
 func TestHangExecutesAndNeverAnswers(t *testing.T) {
+	t.Parallel()
 	EachReal(t, func(t *testing.T, b Backend) {
 		f := NewFaults(t)
 		c := clientWith(t, b, f, func(o *redis.UniversalOptions) { o.ContextTimeoutEnabled, o.MaxRetries = true, -1 })

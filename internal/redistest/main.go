@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -21,14 +22,19 @@ import (
 // [Backend] of the package. Otherwise Main prints the first 20 keys that do not, and exits with 1. (The
 // keys on a miniredis are inspected likewise when its test ends.)
 //
-// Without GATEHOUSE_SOAK, rapid.Check runs fewer times than its own default; the flag -rapid.checks
-// overrides that.
+// Tests that call t.Parallel wait rather than compute here, so up to 8 of them run at once on fewer cores; the
+// flag -parallel overrides that. Without GATEHOUSE_SOAK, rapid.Check runs fewer times than its own default; the
+// flag -rapid.checks overrides that.
 func Main(m *testing.M) {
 	shared.underMain.Store(true)
+	if parallel := flag.Lookup("test.parallel"); parallel != nil && runtime.GOMAXPROCS(0) < 8 {
+		_ = parallel.Value.Set("8") // flags are parsed by m.Run, and win
+	}
 	if checks := flag.Lookup("rapid.checks"); checks != nil && !Soak() {
 		_ = checks.Value.Set("40") // a number is valid; m.Run parses the flags, which win
 	}
 	code := m.Run()
+	shared.warming.Wait()
 	if !inspectShared(os.Stderr) {
 		code = max(code, 1)
 	}

@@ -13,6 +13,7 @@ import (
 )
 
 func TestOutages(t *testing.T) {
+	t.Parallel()
 	o := redistest.StartOutages(t)
 	rdb := o.NewClient(true)
 	set := func(wait time.Duration) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"sync"
 	"sync/atomic"
 
@@ -13,6 +14,8 @@ import (
 // shared holds what the tests of the package share until Main stops it.
 var shared struct {
 	underMain atomic.Bool
+	warmOnce  sync.Once
+	warming   sync.WaitGroup
 
 	mu      sync.Mutex
 	servers []*sharedServers
@@ -44,6 +47,17 @@ var (
 		}, true)
 	})
 )
+
+// warmCluster begins to start the shared cluster, which takes two seconds, while the test runs on the backends
+// before it. The test that asks for the cluster hears of a failure.
+func warmCluster() {
+	if _, err := exec.LookPath("redis-server"); err != nil || !shared.underMain.Load() {
+		return
+	}
+	shared.warmOnce.Do(func() {
+		shared.warming.Go(func() { _, _ = sharedCluster() })
+	})
+}
 
 // bePatient keeps a cluster that no test breaks from failing over because the machine is busy. (From the
 // start, it would make forming the cluster slow.)
