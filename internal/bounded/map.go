@@ -1,3 +1,4 @@
+// Package bounded has a map that many goroutines use at once and that is bounded.
 package bounded
 
 import (
@@ -7,22 +8,23 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// shards is what a process remembers of keys: a map that many goroutines use at once, and that is bounded. Beyond its size it
-// forgets the keys that were not used for the longest time.
+// Map is a map that many goroutines use at once, and that is bounded. Beyond its size it forgets the least recently used
+// keys of a shard.
 type Map[K comparable, V any] struct {
 	seed  maphash.Seed
 	parts [Shards]Shard[K, V]
 }
 
+// Shards is the number of parts, each with a lock of its own.
 const Shards = 64
 
-// shard is one part of the keys. Its lock is held while its map is used.
+// Shard is one part of the keys. Its lock is held while its map is used.
 type Shard[K comparable, V any] struct {
 	sync.Mutex
 	*simplelru.LRU[K, V]
 }
 
-// newShards makes a map for so many keys, which is rounded up to a multiple of shardCount.
+// New makes a map for so many keys, rounded up to a multiple of Shards. It panics when size is not positive.
 func New[K comparable, V any](size int) *Map[K, V] {
 	s := &Map[K, V]{seed: maphash.MakeSeed()}
 	for i := range s.parts {
@@ -35,12 +37,12 @@ func New[K comparable, V any](size int) *Map[K, V] {
 	return s
 }
 
-// of returns the shard of a key, for the caller to lock.
+// Of returns the shard of a key, for the caller to lock.
 func (s *Map[K, V]) Of(key K) *Shard[K, V] {
 	return &s.parts[s.Hash(key)%Shards]
 }
 
-// len returns how many keys there are.
+// Len returns how many keys there are.
 func (s *Map[K, V]) Len() int {
 	n := 0
 	for i := range s.parts {
@@ -52,5 +54,5 @@ func (s *Map[K, V]) Len() int {
 	return n
 }
 
-// hash returns a number that is the same for the same key, in this map.
+// Hash returns a number that is the same for the same key, in this map.
 func (s *Map[K, V]) Hash(key K) uint64 { return maphash.Comparable(s.seed, key) }
