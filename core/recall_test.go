@@ -300,21 +300,20 @@ func TestRecallFindAllocatesNothing(t *testing.T) {
 // TestRecallRace: a number in "Redis" only grows. Who has changed it and dropped the key never finds a smaller one again,
 // whatever readers hear at the same time whose answers are from before.
 func TestRecallRace(t *testing.T) {
-	const keys, readers, changes = 2, 6, 4000
+	const keys, readers, questions = 2, 6, 20_000
 	r := core.NewRecall[string, int64](keys, time.Hour)
 	var stored [keys]atomic.Int64
 	var least [keys]atomic.Int64 // what whoever begins to read now has to find, or more
 	now := time.Now()
 	var all, writers sync.WaitGroup
 	var done atomic.Bool
-	var hits atomic.Int64
+	var hits, asks atomic.Int64
 	for key := range keys {
 		writers.Go(func() {
 			name := fmt.Sprint(key)
-			for i := range changes {
+			for i := 0; asks.Load() < questions; i++ {
 				asked := r.Ask(name, now)
 				n := stored[key].Add(1)
-				runtime.Gosched()
 				switch i % 3 {
 				case 0:
 					r.Drop(name)
@@ -325,6 +324,7 @@ func TestRecallRace(t *testing.T) {
 					r.Update(name, func(old int64, ok bool) (int64, bool) { return old, ok })
 				}
 				least[key].Store(n)
+				runtime.Gosched()
 			}
 		})
 	}
@@ -337,11 +337,13 @@ func TestRecallRace(t *testing.T) {
 					hits.Add(1)
 					if got < want {
 						t.Errorf("key %d: %d is remembered, and was changed to %d before", key, got, want)
+						asks.Store(questions) // enough
 						return
 					}
 					continue
 				}
 				asked := r.Ask(name, now)
+				asks.Add(1)
 				got := stored[key].Load()
 				runtime.Gosched() // the answer is on its way
 				if i%4 < 2 {
@@ -355,7 +357,7 @@ func TestRecallRace(t *testing.T) {
 	writers.Wait()
 	done.Store(true)
 	all.Wait()
-	t.Logf("%d answers from memory", hits.Load())
+	t.Logf("%d answers from memory, %d questions", hits.Load(), asks.Load())
 }
 
 func BenchmarkRecallFind(b *testing.B) {
