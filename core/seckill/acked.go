@@ -3,8 +3,9 @@ package seckill
 import (
 	"context"
 	"fmt"
-	"github.com/gatehouse-go/gatehouse/core"
 	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // ackOptions checks what the options say of durability, and fills in what they leave out. It panics on mistakes.
@@ -33,7 +34,7 @@ func ackOptions(e *core.Engine, name string, options Options) Options {
 			"which WithDeadline sets (guard %q)", options.AckWithin, e.Deadline(), name))
 	}
 	if !e.CanWait() {
-		panic(fmt.Sprintf("core: sales that are Acked need two commands on one connection, which %T can not do: pass core.New the "+
+		panic(fmt.Sprintf("core: sales that are Acked need two commands on one connection, which %T cannot do: pass core.New the "+
 			"*redis.Client, *redis.ClusterClient or *redis.Ring that it was made of (guard %q)", e.Client(), name))
 	}
 	return options
@@ -72,21 +73,20 @@ func saleSaysYes(reply any) bool {
 // lending has to last, whoever has lent them: where it is lost with its primary, the bucket that has lent them has them again.
 func hasLoans(reply any) bool {
 	words, _ := reply.([]any)
-	return len(words) > collectWords
+	return len(words) > sweepWords
 }
 
 // unconfirmed makes a refusal of a reservation that too few replicas have.
 //
 // Where the guard has made the reservation's ID nobody can be expected to ask for it again: it goes back. Where the ID came from
 // outside it waits for whoever asks again, and this call, which was not told that it is held, does not count among those who were.
-func (g *Guard) unconfirmed(at place, d core.Decision) core.Decision {
+func (g *Guard) unconfirmed(at stock, d core.Decision) core.Decision {
 	a := d.Attempt
 	g.Engine().UndoLater(core.ErrUnconfirmed, func(ctx context.Context) (err error) {
 		if a.MadeID() {
 			_, err = g.cancel(ctx, a) // observed
 		} else {
-			_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), seckillCancelScript, g.keysAt(at, at.home(a.Actor)),
-				core.Encode(a.ID), a.Call(), "1")
+			_, err = at.end(ctx, ending{run: g.Engine().RunWithin, script: seckillCancelScript, args: []any{a.Call(), "1"}}, a)
 		}
 		return err
 	})

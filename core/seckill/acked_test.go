@@ -71,9 +71,9 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 4, PerBuyer: 5, Buckets: 2})
-	at := placeOf(t, p.patient, "tv", 2)
+	at := spreadOf(t, p.patient, "tv", 2)
 	p.replica.Pause()
-	if _, err := p.hasty.lend(t.Context(), at, 0, 1, 1); !errors.Is(err, core.ErrUnconfirmed) {
+	if _, err := by(p.hasty, at).lend(t.Context(), 0, 1, 1); !errors.Is(err, core.ErrUnconfirmed) {
 		t.Fatalf("lend: %v", err)
 	}
 	for name, find := range map[string]func() error{
@@ -87,7 +87,7 @@ func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
 		if err := find(); !errors.Is(err, core.ErrUnconfirmed) {
 			t.Errorf("%s: %v", name, err)
 		}
-		state, _, err := p.patient.lookAll(t.Context(), at)
+		state, _, err := by(p.patient, at).lookAll(t.Context())
 		if err != nil || state[1].accepted[0] != 0 || state[1].Stock != 2 {
 			t.Errorf("%s: bucket 1 has accepted it: %+v, %v", name, state[1], err)
 		}
@@ -114,7 +114,7 @@ func TestAckedBucketsRace(t *testing.T) {
 		guards[i] = New(e, "s", Options{Durability: core.Acked, AckWithin: 59 * time.Second})
 	}
 	openSale(t, guards[0], "tv", Sale{Stock: stock, Buckets: buckets})
-	at := placeOf(t, guards[0], "tv", buckets)
+	at := spreadOf(t, guards[0], "tv", buckets)
 
 	var sold atomic.Int64
 	var all sync.WaitGroup
@@ -167,21 +167,21 @@ func TestAckedLoansWaitForReplicas(t *testing.T) {
 	fast := New(guardtest.NewEngine(b), "s", Options{})
 	g := New(guardtest.NewEngine(b), "s", Options{Durability: core.Acked, AckWithin: 20 * time.Millisecond})
 	openSale(t, fast, "tv", Sale{Stock: 8, Buckets: 4})
-	at := placeOf(t, fast, "tv", 4)
-	if l, err := g.lend(t.Context(), at, 1, 0, 1); !errors.Is(err, core.ErrUnconfirmed) {
+	at := spreadOf(t, fast, "tv", 4)
+	if l, err := by(g, at).lend(t.Context(), 1, 0, 1); !errors.Is(err, core.ErrUnconfirmed) {
 		t.Errorf("lend: %+v, %v", l, err)
 	}
-	l, err := fast.lend(t.Context(), at, 1, 0, 1) // is on its way already
+	l, err := by(fast, at).lend(t.Context(), 1, 0, 1) // is on its way already
 	if err != nil || l.number != 1 || l.units != 1 {
 		t.Fatalf("%+v, %v: want the first loan", l, err)
 	}
-	if err := g.accept(t.Context(), at, l); !errors.Is(err, core.ErrUnconfirmed) {
+	if err := by(g, at).accept(t.Context(), l); !errors.Is(err, core.ErrUnconfirmed) {
 		t.Errorf("accept: %v", err)
 	}
-	if err := g.accept(t.Context(), at, l); !errors.Is(err, core.ErrUnconfirmed) { // accepted before, and still on no replica
+	if err := by(g, at).accept(t.Context(), l); !errors.Is(err, core.ErrUnconfirmed) { // accepted before, and still on no replica
 		t.Errorf("accept again: %v", err)
 	}
-	if err := fast.complete(t.Context(), at, []loan{l}); err != nil {
+	if err := by(fast, at).complete(t.Context(), []loan{l}); err != nil {
 		t.Fatal(err)
 	}
 	wantStatus(t, fast, "tv", 8, 0, 0)
@@ -255,7 +255,7 @@ func TestAckedWithoutReplicas(t *testing.T) {
 	}
 }
 
-// TestAckedSetUp: a client that can not keep a connection is a mistake of set-up, and so are options that contradict themselves.
+// TestAckedSetUp: a client that cannot keep a connection is a mistake of set-up, and so are options that contradict themselves.
 func TestAckedSetUp(t *testing.T) {
 	single := redistest.Single(t)
 	ap, err := single.NewClient(t).AutoPipeline()
@@ -265,8 +265,8 @@ func TestAckedSetUp(t *testing.T) {
 	t.Cleanup(func() { _ = ap.Close() })
 	engine := func() *core.Engine { return core.New(single.Client) }
 	for text, mistake := range map[string]func(){
-		"which *redis.AutoPipeliner can not":  func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
-		"which guardtest.NoClient can not do": func() { New(core.New(guardtest.NoClient{}), "s", Options{Durability: core.Acked}) },
+		"which *redis.AutoPipeliner cannot":  func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
+		"which guardtest.NoClient cannot do": func() { New(core.New(guardtest.NoClient{}), "s", Options{Durability: core.Acked}) },
 		"set Durability to core.Acked":        func() { New(engine(), "s", Options{Replicas: 1}) },
 		"or leave Replicas and AckWithin":     func() { New(engine(), "s", Options{AckWithin: time.Second}) },
 		"a Durability of 2":                   func() { New(engine(), "s", Options{Durability: 2}) },

@@ -19,23 +19,37 @@ import (
 )
 
 // buyerOf returns a buyer whose bucket is the given one; n tells several apart.
-func buyerOf(at place, bucket, n int) string {
+func buyerOf(at *spread, bucket, n int) string {
 	for i := 0; ; i++ {
-		if name := fmt.Sprintf("buyer-%d-%d", n, i); at.home(name) == bucket {
+		if name := fmt.Sprintf("buyer-%d-%d", n, i); at.homeOf(name) == bucket {
 			return name
 		}
 	}
 }
 
-// placeOf returns where a sale is, as the root says.
-func placeOf(t testing.TB, g *Guard, item string, buckets int) place {
+// spreadOf returns the stock of a sale of so many buckets, as the root says.
+func spreadOf(t testing.TB, g *Guard, item string, buckets int) *spread {
 	t.Helper()
 	at, err := g.find(t.Context(), item)
-	if err != nil || at.buckets != buckets {
+	if err != nil || len(bucketsOf(at)) != buckets {
 		t.Fatalf("%+v (%v), want %d buckets", at, err, buckets)
 	}
-	return at
+	return at.(*spread)
 }
+
+// bucketsOf returns the buckets of a stock.
+func bucketsOf(at stock) []*bucket {
+	if one, ok := at.(*bucket); ok {
+		return []*bucket{one}
+	}
+	return at.(*spread).buckets
+}
+
+// by returns a stock as another guard of the same name sees it.
+func by(g *Guard, at *spread) *spread { return g.newSpread(at.item, len(at.buckets), at.epoch) }
+
+// saleKeys are the keys of a sale of one bucket. The first is the root of a sale of several.
+func (g *Guard) saleKeys(item string) []string { return g.single(item).keys() }
 
 func TestBucketsSellWhatTheyHaveTogether(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -44,7 +58,7 @@ func TestBucketsSellWhatTheyHaveTogether(t *testing.T) {
 		e := guardtest.NewEngine(b, guardtest.WithClock(clock))
 		g := New(e, "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: stock, PerBuyer: 2, Buckets: 8})
-		at := placeOf(t, g, "tv", 8)
+		at := spreadOf(t, g, "tv", 8)
 		wantStatus(t, g, "tv", stock, 0, 0)
 
 		var won []core.Decision
@@ -84,10 +98,10 @@ func TestBucketsGatherScatteredUnits(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 8, PerBuyer: 9, Buckets: 8})
-		at := placeOf(t, g, "tv", 8)
+		at := spreadOf(t, g, "tv", 8)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 9}), core.ReasonSoldOut)
 		for bucket := range 8 {
-			if state, _, err := g.look(t.Context(), at, bucket); err != nil || state.Left != 1 || state.moves != 0 {
+			if state, _, err := at.buckets[bucket].look(t.Context()); err != nil || state.Left != 1 || state.moves != 0 {
 				t.Errorf("bucket %d: %+v, %v: want it as it was", bucket, state, err)
 			}
 		}
@@ -102,7 +116,7 @@ func TestBucketsWithFewerUnitsThanBuckets(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 2, Buckets: maxBuckets})
-		at := placeOf(t, g, "tv", maxBuckets)
+		at := spreadOf(t, g, "tv", maxBuckets)
 		for i := range 3 {
 			want := core.ReasonOK
 			if i == 2 {
@@ -119,7 +133,7 @@ func TestBucketsTakeBackHoldsOfOthers(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 400, PerBuyer: 400, Hold: time.Minute, Buckets: 2})
-		at := placeOf(t, g, "tv", 2)
+		at := spreadOf(t, g, "tv", 2)
 		one, other := buyerOf(at, 0, 0), buyerOf(at, 1, 0)
 		for i := range 250 { // more than one call takes back
 			guardtest.Check(t, g, core.Attempt{Actor: one, Resource: "tv", ID: fmt.Sprint(i)})
@@ -166,16 +180,16 @@ func TestBucketsOneCall(t *testing.T) {
 
 // TestBucketsOfBuyersNeverChange: another version of the library has to find the same.
 func TestBucketsOfBuyersNeverChange(t *testing.T) {
-	at := place{buckets: 8}
+	at := &spread{buckets: make([]*bucket, 8)}
 	for buyer, want := range map[string]int{"ann": 6, "bob": 2, "": 4, "日本": 3, "\x00": 0, strings.Repeat("x", 10_000): 2} {
-		if got := at.home(buyer); got != want {
+		if got := at.homeOf(buyer); got != want {
 			t.Errorf("%.20q is at home in %d, want %d", buyer, got, want)
 		}
 	}
 	for _, form := range []string{"%d", "user-%08d", "%d@example.org"} {
 		counts := make([]int, 8)
 		for i := range 8000 {
-			counts[at.home(fmt.Sprintf(form, 8*i))]++
+			counts[at.homeOf(fmt.Sprintf(form, 8*i))]++
 		}
 		for bucket, n := range counts {
 			if math.Abs(float64(n)-1000) > 150 { // five standard deviations
@@ -293,7 +307,7 @@ func TestBucketsOpenedAtOnceByProcessesThatDisagree(t *testing.T) {
 			if err != nil || won.Load() != 1 {
 				t.Fatalf("%d have opened the sale (%v)", won.Load(), err)
 			}
-			stock := int64(100 + at.buckets)
+			stock := int64(100 + len(bucketsOf(at)))
 			wantStatus(t, g, item, stock, 0, 0)
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item, Cost: stock}), core.ReasonOK)
 		}
@@ -306,7 +320,7 @@ func TestBucketsRootLostBetweenTwoSteps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		sale := Sale{Stock: 5, PerBuyer: 1, Hold: time.Minute}
-		if opened, err := g.openBuckets(t.Context(), "tv", sale); opened || !errors.Is(err, errLostAtOpening) {
+		if opened, err := g.openSpread(t.Context(), "tv", sale); opened || !errors.Is(err, errLostAtOpening) {
 			t.Errorf("%v, %v", opened, err)
 		}
 		if n := b.Client.Exists(t.Context(), g.saleKeys("tv")...).Val(); n != 0 {
@@ -330,10 +344,10 @@ func TestBucketsThatMakeNoSense(t *testing.T) {
 func TestSaleLostAndOpenedAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, there, clock, _ := twoProcesses(b)
-		lose := func(at place) {
-			b.Client.Del(t.Context(), there.saleKeys(at.item)[0])
-			for bucket := range at.buckets {
-				for _, key := range there.keysAt(at, bucket) {
+		lose := func(at stock) {
+			b.Client.Del(t.Context(), there.saleKeys("tv")[0])
+			for _, bucket := range bucketsOf(at) {
+				for _, key := range bucket.keys() {
 					b.Client.Del(t.Context(), key)
 				}
 			}
@@ -345,7 +359,10 @@ func TestSaleLostAndOpenedAgain(t *testing.T) {
 			}
 			clock.Advance(time.Millisecond)
 			openSale(t, there, "tv", Sale{Stock: 10, Buckets: buckets})
-			at := placeOf(t, there, "tv", buckets)
+			at, err := there.find(t.Context(), "tv")
+			if err != nil || len(bucketsOf(at)) != buckets {
+				t.Fatalf("%+v (%v), want %d buckets", at, err, buckets)
+			}
 			guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: "tv"}), core.ReasonOK)
 			wantStatus(t, there, "tv", 9, 1, 0)
 			s, err := here.Status(t.Context(), "tv")
@@ -368,17 +385,17 @@ func TestBucketsThatOutliveTheirRoot(t *testing.T) {
 		here, there, clock, _ := twoProcesses(b)
 		openSale(t, there, "tv", Sale{Stock: 80, Buckets: 8})
 		guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: "tv"})
-		old := here.place("tv")
+		old := here.stockOf("tv")
 		b.Client.Del(t.Context(), there.saleKeys("tv")[0])
 		clock.Advance(time.Millisecond)
 		openSale(t, there, "tv", Sale{Stock: 40, Buckets: 4})
 		guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonOK)
 		wantStatus(t, there, "tv", 40, 0, 0)
 		clock.Advance(placeFor)
-		if old.buckets != 8 || !here.place("tv").same(old) { // and has asked
-			t.Errorf("%+v, %+v", old, here.place("tv"))
+		if len(bucketsOf(old)) != 8 || !here.stockOf("tv").same(old) { // and has asked
+			t.Errorf("%+v, %+v", old, here.stockOf("tv"))
 		}
-		redistest.Eventually(t, 20*time.Second, func() bool { return here.place("tv").buckets == 4 }, "the process has learned of the new sale")
+		redistest.Eventually(t, 20*time.Second, func() bool { return len(bucketsOf(here.stockOf("tv"))) == 4 }, "the process has learned of the new sale")
 		guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonOK)
 		wantStatus(t, there, "tv", 39, 1, 0)
 	})
@@ -426,8 +443,8 @@ func TestBucketLost(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 4, PerBuyer: 4, Buckets: 4})
-		at := placeOf(t, g, "tv", 4)
-		for _, key := range g.keysAt(at, 3) {
+		at := spreadOf(t, g, "tv", 4)
+		for _, key := range at.buckets[3].keys() {
 			b.Client.Del(t.Context(), key)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 0, 0), Resource: "tv"}), core.ReasonOK)
@@ -453,7 +470,7 @@ func TestBucketsEndByNameAlone(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 80, PerBuyer: 9, Buckets: 8})
-		at := placeOf(t, g, "tv", 8)
+		at := spreadOf(t, g, "tv", 8)
 		end := func(f func(context.Context, string, string) (core.Decision, error), id string, want core.Reason, replayed bool) core.Decision {
 			t.Helper()
 			d, err := f(t.Context(), "tv", id)
@@ -504,7 +521,7 @@ func TestBucketsClose(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 80, Buckets: 8, Closes: clock.Now().Add(100 * 24 * time.Hour)})
-		at := placeOf(t, g, "tv", 8)
+		at := spreadOf(t, g, "tv", 8)
 		ann := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 		for range 2 {
 			if err := g.Close(t.Context(), "tv"); err != nil {
@@ -521,11 +538,11 @@ func TestBucketsClose(t *testing.T) {
 }
 
 // wantBucketTTLs wants the root and all keys of all buckets to live on for so long, less a minute at most.
-func wantBucketTTLs(t *testing.T, b redistest.Backend, g *Guard, at place, want time.Duration) {
+func wantBucketTTLs(t *testing.T, b redistest.Backend, g *Guard, at *spread, want time.Duration) {
 	t.Helper()
 	keys := g.saleKeys(at.item)[:1]
 	for bucket := range at.buckets {
-		keys = append(keys, g.keysAt(at, bucket)...)
+		keys = append(keys, at.buckets[bucket].keys()...)
 	}
 	for _, key := range keys {
 		if ttl, err := b.Client.PTTL(t.Context(), key).Result(); err != nil || ttl != -2 && (ttl < want-time.Minute || ttl > want) {
@@ -541,13 +558,13 @@ func TestBucketsLiveOnTogether(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 80, PerBuyer: 80, Hold: 20 * day, Buckets: 8})
-		at := placeOf(t, g, "tv", 8)
+		at := spreadOf(t, g, "tv", 8)
 		wantBucketTTLs(t, b, g, at, 33*day)
 		pass := func(d time.Duration) {
 			clock.Advance(d)
 			keys := g.saleKeys("tv")[:1]
 			for bucket := range 8 {
-				keys = append(keys, g.keysAt(at, bucket)...)
+				keys = append(keys, at.buckets[bucket].keys()...)
 			}
 			for _, key := range keys {
 				if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl > 0 {
@@ -644,7 +661,7 @@ func TestBucketsSweep(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 80, PerBuyer: 2, Hold: time.Minute, Buckets: 4})
-		at := placeOf(t, g, "tv", 4)
+		at := spreadOf(t, g, "tv", 4)
 		for bucket := range 4 {
 			guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, bucket, 0), Resource: "tv"})
 		}
@@ -699,7 +716,7 @@ func TestBucketsEvents(t *testing.T) {
 					}
 					seen[e.ID] = e.Kind
 				}
-				if want := placeOf(t, g, "tv", 4).home(e.Buyer); e.Buyer != "" && e.Bucket != want {
+				if want := spreadOf(t, g, "tv", 4).homeOf(e.Buyer); e.Buyer != "" && e.Bucket != want {
 					t.Errorf("%+v: want bucket %d", e, want)
 				}
 			}
@@ -722,15 +739,15 @@ func TestBucketsEvents(t *testing.T) {
 
 		// A sale that is opened again is read from its beginning, whatever the form of the position.
 		for _, buckets := range []int{1, 2, 1} {
-			for bucket := range g.place("tv").buckets {
-				for _, key := range append(g.keysAt(g.place("tv"), bucket), g.saleKeys("tv")[0]) {
+			for _, bucket := range bucketsOf(g.stockOf("tv")) {
+				for _, key := range append(bucket.keys(), g.saleKeys("tv")[0]) {
 					b.Client.Del(t.Context(), key)
 				}
 			}
 			clock.Advance(time.Millisecond)
 			openSale(t, g, "tv", Sale{Stock: 40, Buckets: buckets})
 			if buckets == 2 {
-				placeOf(t, g, "tv", 2)
+				spreadOf(t, g, "tv", 2)
 			}
 			events, err := g.Events(t.Context(), "tv", last, 1000)
 			if buckets == 2 {
@@ -808,8 +825,8 @@ func TestReconcileOfBucketsSeesWhoMeddles(t *testing.T) {
 			}, "bucket 1: buyers: held + sold: 1, want 0 (+1)"},
 		} {
 			openSale(t, g, name, Sale{Stock: 40, Buckets: 4})
-			at := placeOf(t, g, name, 4)
-			if _, err := g.lend(t.Context(), at, 1, 2, 3); err != nil {
+			at := spreadOf(t, g, name, 4)
+			if _, err := by(g, at).lend(t.Context(), 1, 2, 3); err != nil {
 				t.Fatal(err)
 			}
 			wantStatus(t, g, name, 40, 0, 0)
@@ -818,7 +835,7 @@ func TestReconcileOfBucketsSeesWhoMeddles(t *testing.T) {
 				!strings.Contains(r.String(), "5 on their way between buckets") || !strings.Contains(r.String(), "\nbucket 3 ") {
 				t.Errorf("%v\n%v", err, r)
 			}
-			c.meddle(g.keysAt(at, 1))
+			c.meddle(at.buckets[1].keys())
 			r, err = g.Verify(t.Context(), name)
 			if err != nil || r.Consistent() || r.Moving || !strings.Contains(r.String(), c.want) {
 				t.Errorf("%s: %v\n%v\nwant %q", name, err, r, c.want)

@@ -53,28 +53,24 @@ func (c collected) total() (sum int64) {
 	return sum
 }
 
-// collectWords is how many words a bucket's answer has without loans.
-const collectWords = 4
-
 // collect asks all buckets what they have left, after they have given back holds whose time is over, and for the loans on their way.
-func (g *Guard) collect(ctx context.Context, at place) (collected, error) {
-	c := collected{left: make([]int64, at.buckets), moves: make([]int64, at.buckets)}
+func (s *spread) collect(ctx context.Context) (collected, error) {
+	c := collected{left: make([]int64, len(s.buckets)), moves: make([]int64, len(s.buckets))}
 	var mu sync.Mutex
-	err := at.each(func(bucket int) error {
-		value, err := g.runUntil(ctx, hasLoans, g.Engine().SettleTimeout(), seckillSweepScript, g.keysAt(at, bucket),
-			sweepMost, g.Engine().ScriptNow(time.Millisecond))
+	err := s.each(func(n int, b *bucket) error {
+		value, err := s.g.runUntil(ctx, hasLoans, s.g.Engine().SettleTimeout(), seckillSweepScript, b.keys(), sweepMost, b.now())
 		if err != nil {
 			return err
 		}
-		r := core.ReadReply(value, collectWords, collectWords+3*maxBuckets)
+		r := core.ReadReply(value, sweepWords, sweepWords+3*maxBuckets)
 		reason, swept := r.Text(), r.Number()
 		mu.Lock()
 		defer mu.Unlock()
 		c.swept += swept
 		c.more = c.more || swept == sweepMost
-		c.left[bucket], c.moves[bucket] = r.Number(), r.Number()
+		c.left[n], c.moves[n] = r.Number(), r.Number()
 		for r.More() {
-			c.loans = append(c.loans, loan{bucket, int(r.Number()), r.Number(), r.Number()})
+			c.loans = append(c.loans, loan{n, int(r.Number()), r.Number(), r.Number()})
 		}
 		if r.Err == nil && reason == "not_ready" {
 			return errBucketLost
@@ -85,22 +81,23 @@ func (g *Guard) collect(ctx context.Context, at place) (collected, error) {
 }
 
 // complete brings loans to their end.
-func (g *Guard) complete(ctx context.Context, at place, loans []loan) error {
+func (s *spread) complete(ctx context.Context, loans []loan) error {
 	for _, l := range loans {
-		if err := g.accept(ctx, at, l); err != nil {
+		if err := s.accept(ctx, l); err != nil {
 			return err
 		}
-		if err := g.finish(ctx, at, l); err != nil {
+		if err := s.finish(ctx, l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lend takes units out of a bucket for another one. The loan is of no units when there are none, and an earlier one when that is still on its way.
-func (g *Guard) lend(ctx context.Context, at place, from, to int, want int64) (loan, error) {
-	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillLendScript, g.keysAt(at, from),
-		from, to, want, g.Engine().ScriptNow(time.Millisecond))
+// lend takes units out of a bucket for another one. The loan is of no units when there are none, and an earlier one when that is
+// still on its way.
+func (s *spread) lend(ctx context.Context, from, to int, want int64) (loan, error) {
+	b := s.buckets[from]
+	value, err := b.runYes(ctx, seckillLendScript, from, to, want, b.now())
 	if err != nil {
 		return loan{}, err
 	}
@@ -113,18 +110,18 @@ func (g *Guard) lend(ctx context.Context, at place, from, to int, want int64) (l
 	return l, r.Err
 }
 
-func (g *Guard) accept(ctx context.Context, at place, l loan) error {
-	return g.ofLoan(g.runYes(ctx, g.Engine().SettleTimeout(), seckillAcceptScript, g.keysAt(at, l.to),
-		l.from, l.to, l.number, l.units, g.Engine().ScriptNow(time.Millisecond)))
+func (s *spread) accept(ctx context.Context, l loan) error {
+	b := s.buckets[l.to]
+	return stepOfLoan(b.runYes(ctx, seckillAcceptScript, l.from, l.to, l.number, l.units, b.now()))
 }
 
-func (g *Guard) finish(ctx context.Context, at place, l loan) error {
-	return g.ofLoan(g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), seckillFinishScript, g.keysAt(at, l.from),
-		l.to, l.number, g.Engine().ScriptNow(time.Millisecond)))
+func (s *spread) finish(ctx context.Context, l loan) error {
+	b := s.buckets[l.from]
+	return stepOfLoan(b.run(ctx, seckillFinishScript, l.to, l.number, b.now()))
 }
 
-// ofLoan reads the reply of a step of a loan.
-func (g *Guard) ofLoan(value any, err error) error {
+// stepOfLoan reads the reply of a step of a loan.
+func stepOfLoan(value any, err error) error {
 	if err != nil {
 		return err
 	}
@@ -139,14 +136,14 @@ func (g *Guard) ofLoan(value any, err error) error {
 // moment, and asked is one before that. Others may take what was brought, so the caller asks again.
 //
 // It goes on until the context ends, so that needs a deadline.
-func (g *Guard) gather(ctx context.Context, at place, home int, want int64) (enough bool, asked time.Time, err error) {
+func (s *spread) gather(ctx context.Context, home int, want int64) (enough bool, asked time.Time, err error) {
 	var before *collected // the round before, when too little was left in it
 	var beforeAt time.Time
 	for {
-		now := g.Engine().Now()
-		c, err := g.collect(ctx, at)
+		now := s.g.Engine().Now()
+		c, err := s.collect(ctx)
 		if err == nil {
-			err = g.complete(ctx, at, c.loans)
+			err = s.complete(ctx, c.loans)
 		}
 		switch {
 		case err != nil:
@@ -162,7 +159,7 @@ func (g *Guard) gather(ctx context.Context, at place, home int, want int64) (eno
 			before, beforeAt = &c, now
 		default:
 			before = nil
-			if err := g.borrowFrom(ctx, at, home, want-c.left[home], c.left); err != nil {
+			if err := s.borrowFrom(ctx, home, want-c.left[home], c.left); err != nil {
 				return false, now, err
 			}
 		}
@@ -170,9 +167,9 @@ func (g *Guard) gather(ctx context.Context, at place, home int, want int64) (eno
 }
 
 // borrowFrom brings so many units to a bucket from those that have the most, as far as they still have them.
-func (g *Guard) borrowFrom(ctx context.Context, at place, home int, short int64, left []int64) error {
+func (s *spread) borrowFrom(ctx context.Context, home int, short int64, left []int64) error {
 	var others []int
-	for bucket := range at.buckets {
+	for bucket := range s.buckets {
 		if bucket != home && left[bucket] > 0 {
 			others = append(others, bucket)
 		}
@@ -182,14 +179,14 @@ func (g *Guard) borrowFrom(ctx context.Context, at place, home int, short int64,
 		if short <= 0 {
 			return nil
 		}
-		l, err := g.lend(ctx, at, from, home, short)
+		l, err := s.lend(ctx, from, home, short)
 		if err != nil {
 			return err
 		}
 		if l.units == 0 {
 			continue
 		}
-		if err := g.complete(ctx, at, []loan{l}); err != nil {
+		if err := s.complete(ctx, []loan{l}); err != nil {
 			return err
 		}
 		short -= l.units
@@ -197,147 +194,68 @@ func (g *Guard) borrowFrom(ctx context.Context, at place, home int, short int64,
 	return nil
 }
 
-// reserveAgain goes on with an attempt that one call could not decide.
-func (g *Guard) reserveAgain(ctx context.Context, begun time.Time, at place, d core.Decision, more bool) (core.Decision, place, error) {
-	ctx, cancel := context.WithDeadline(ctx, begun.Add(g.Engine().Deadline()))
-	defer cancel()
-	undecided := core.Decision{Guard: d.Guard, Attempt: d.Attempt}
-	for asked := begun; ; {
-		var err error
-		switch {
-		case more: // a script takes back only so many holds whose time is over
-		case d.Reason == core.ReasonNotReady:
-			found, err := g.find(ctx, d.Attempt.Resource)
-			if err != nil {
-				return undecided, at, err
-			}
-			if found.same(at) {
-				return d, at, nil
-			}
-			at = found
-		case d.Reason == core.ReasonSoldOut && at.buckets > 1:
-			again, err := g.borrow(ctx, at, &d, asked)
-			switch {
-			case errors.Is(err, errBucketLost):
-				d.Reason = core.ReasonNotReady
-				continue
-			case err != nil:
-				return undecided, at, err
-			case !again:
-				return d, at, nil
-			}
-		default:
-			return d, at, nil
-		}
-		asked = time.Now()
-		if d, more, err = g.reserveOnce(ctx, at, d.Attempt); err != nil {
-			return d, at, err
-		}
-	}
-}
-
-// borrow brings units to the bucket of a buyer who has found too few there, and reports whether he is to ask again. If not, the whole sale has
-// too few left, and d says so.
+// borrow brings units to the bucket of a buyer who has found too few there. Where the whole sale has too few left, d says so.
 //
 // Of those who ask for that at once in this process one at a time does it, and the others hear how it went: that all is sold is
 // found out once for all of them, and units are brought to a bucket once for all of its buyers.
-func (g *Guard) borrow(ctx context.Context, at place, d *core.Decision, asked time.Time) (again bool, err error) {
-	home := at.home(d.Attempt.Actor)
-	if g.memory.answerSoldOut(d, g.Engine().Now()) { // the bucket was asked, so d is no winner who tries again
-		return false, nil
+func (s *spread) borrow(ctx context.Context, d *core.Decision, asked time.Time) (next, error) {
+	home := s.homeOf(d.Attempt.Actor)
+	if s.g.memory.answerSoldOut(d, s.g.Engine().Now()) { // the bucket was asked, so this is no winner who tries again
+		return decided, nil
 	}
-	t, err := g.turns.take(ctx, g.keyAt(at, 0, "sale"))
+	mine, err := s.g.borrowing.Lock(ctx, s.buckets[0].key("sale"))
 	if err != nil {
-		return false, err
+		return decided, err
 	}
-	defer g.turns.leave(t)
-	if g.memory.answerSoldOut(d, g.Engine().Now()) {
-		return false, nil
+	defer mine.Unlock()
+	if s.g.memory.answerSoldOut(d, s.g.Engine().Now()) {
+		return decided, nil
 	}
-	if t.brought[home].After(asked) {
-		return true, nil
+	if mine.Value[home].After(asked) {
+		return askAgain, nil
 	}
-	enough, sent, err := g.gather(ctx, at, home, d.Attempt.Cost)
+	enough, sent, err := s.gather(ctx, home, d.Attempt.Cost)
 	switch {
+	case errors.Is(err, errBucketLost):
+		d.Reason = core.ReasonNotReady
+		return askRoot, nil
 	case err != nil:
-		return false, err
-	case enough:
-		t.brought[home] = time.Now()
-	default:
-		g.memory.hear(*d, sent)
+		return decided, err
+	case !enough:
+		s.g.memory.hear(*d, sent)
+		return decided, nil
 	}
-	return enough, nil
-}
-
-// turns lets one at a time through for each key.
-type turns struct {
-	mu   sync.Mutex
-	keys map[string]*turn
-}
-
-type turn struct {
-	key     string
-	users   int               // that have it or wait for it
-	free    chan struct{}     // holds a token while nobody has it
-	brought map[int]time.Time // when units were last brought to a bucket; for who has it
-}
-
-func newTurns() *turns { return &turns{keys: map[string]*turn{}} }
-
-// take waits for the key's turn, or for the context's end.
-func (ts *turns) take(ctx context.Context, key string) (*turn, error) {
-	ts.mu.Lock()
-	t := ts.keys[key]
-	if t == nil {
-		t = &turn{key: key, free: make(chan struct{}, 1), brought: map[int]time.Time{}}
-		t.free <- struct{}{}
-		ts.keys[key] = t
+	if mine.Value == nil {
+		mine.Value = lastBrought{}
 	}
-	t.users++
-	ts.mu.Unlock()
-	select {
-	case <-t.free:
-		return t, nil
-	case <-ctx.Done():
-		ts.drop(t)
-		return nil, ctx.Err()
-	}
+	mine.Value[home] = time.Now()
+	return askAgain, nil
 }
 
-func (ts *turns) leave(t *turn) {
-	t.free <- struct{}{}
-	ts.drop(t)
-}
-
-func (ts *turns) drop(t *turn) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if t.users--; t.users == 0 {
-		delete(ts.keys, t.key)
-	}
-}
+// lastBrought is when units were last brought to each bucket, while somebody borrows.
+type lastBrought map[int]time.Time
 
 // lacksUnits reports whether a reservation could not be confirmed because its bucket has too few units.
-func (g *Guard) lacksUnits(d core.Decision) bool {
+func lacksUnits(d core.Decision) bool {
 	return d.Reason == core.ReasonGone && d.Attempt.Cost > 0 && d.Remaining < d.Attempt.Cost
 }
 
 // endBorrowing confirms a reservation whose time was over with units of other buckets, while there are any.
-func (g *Guard) endBorrowing(
-	ctx context.Context, run runScript, s *core.Script, state State, at place, bucket int, a core.Attempt, d core.Decision, more ...any,
+func (s *spread) endBorrowing(
+	ctx context.Context, e ending, home int, a core.Attempt, d core.Decision,
 ) (core.Decision, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.Engine().SettleTimeout())
+	ctx, cancel := context.WithTimeout(ctx, s.g.Engine().SettleTimeout())
 	defer cancel()
 	undecided := core.Decision{Guard: d.Guard, Attempt: d.Attempt}
-	for g.lacksUnits(d) {
-		enough, _, err := g.gather(ctx, at, bucket, d.Attempt.Cost)
+	for lacksUnits(d) {
+		enough, _, err := s.gather(ctx, home, d.Attempt.Cost)
 		if err != nil {
 			return undecided, err
 		}
 		if !enough {
 			return d, nil
 		}
-		if d, err = g.endOnce(ctx, run, s, state, at, bucket, a, more...); err != nil {
+		if d, err = s.buckets[home].end(ctx, e, a); err != nil {
 			return d, err
 		}
 	}

@@ -24,26 +24,26 @@ func TestMoverDies(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		mover := New(guardtest.NewEngine(b), "s", Options{})
 		for died, steps := range map[string]int{"after it lent": 1, "after it was accepted": 2, "after it was finished": 3} {
-			for finder, find := range map[string]func(t *testing.T, g *Guard, at place, item string){
-				"a buyer at home where the units went": func(t *testing.T, g *Guard, at place, item string) {
+			for finder, find := range map[string]func(t *testing.T, g *Guard, at *spread, item string){
+				"a buyer at home where the units went": func(t *testing.T, g *Guard, at *spread, item string) {
 					guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 1, 0), Resource: item, Cost: 12}), core.ReasonOK)
 					wantStatus(t, g, item, 0, 12, 0)
 				},
-				"a buyer at home where they came from": func(t *testing.T, g *Guard, at place, item string) {
+				"a buyer at home where they came from": func(t *testing.T, g *Guard, at *spread, item string) {
 					guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 0, 0), Resource: item, Cost: 12}), core.ReasonOK)
 				},
-				"a buyer at home elsewhere": func(t *testing.T, g *Guard, at place, item string) {
+				"a buyer at home elsewhere": func(t *testing.T, g *Guard, at *spread, item string) {
 					guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 2, 0), Resource: item, Cost: 12}), core.ReasonOK)
 				},
-				"a buyer who asks for more than there is": func(t *testing.T, g *Guard, at place, item string) {
+				"a buyer who asks for more than there is": func(t *testing.T, g *Guard, at *spread, item string) {
 					guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 2, 0), Resource: item, Cost: 13}), core.ReasonSoldOut)
 				},
-				"a sweeper": func(t *testing.T, g *Guard, _ place, item string) {
+				"a sweeper": func(t *testing.T, g *Guard, _ *spread, item string) {
 					if n, err := g.Sweep(t.Context(), item); n != 0 || err != nil {
 						t.Errorf("Sweep: %d, %v", n, err)
 					}
 				},
-				"who takes stock away": func(t *testing.T, g *Guard, _ place, item string) {
+				"who takes stock away": func(t *testing.T, g *Guard, _ *spread, item string) {
 					if s, err := g.Restock(t.Context(), item, "r", -12); err != nil || s.Stock != 0 {
 						t.Errorf("Restock: %+v, %v", s, err)
 					}
@@ -52,15 +52,15 @@ func TestMoverDies(t *testing.T) {
 				t.Run(died+" "+finder, func(t *testing.T) {
 					item := "tv " + died + finder
 					openSale(t, mover, item, Sale{Stock: 12, PerBuyer: 13, Buckets: 3})
-					at := placeOf(t, mover, item, 3)
-					l, err := mover.lend(t.Context(), at, 0, 1, 1)
+					at := spreadOf(t, mover, item, 3)
+					l, err := by(mover, at).lend(t.Context(), 0, 1, 1)
 					if err != nil || l.units != 2 {
 						t.Fatalf("lent %+v, %v", l, err)
 					}
 					wantStatus(t, mover, item, 12, 0, 0)
-					for i, step := range []func(context.Context, place, loan) error{mover.accept, mover.finish} {
+					for i, step := range []func(context.Context, loan) error{by(mover, at).accept, by(mover, at).finish} {
 						if steps > i+1 {
-							if err := step(t.Context(), at, l); err != nil {
+							if err := step(t.Context(), l); err != nil {
 								t.Fatal(err)
 							}
 						}
@@ -73,7 +73,7 @@ func TestMoverDies(t *testing.T) {
 
 					g := New(guardtest.NewEngine(b), "s", Options{})
 					find(t, g, at, item)
-					state, _, err := g.lookAll(t.Context(), at)
+					state, _, err := by(g, at).lookAll(t.Context())
 					if err != nil || state.inTransit() != 0 {
 						t.Errorf("%d units are on their way still (%v)", state.inTransit(), err)
 					}
@@ -82,10 +82,10 @@ func TestMoverDies(t *testing.T) {
 						t.Fatal(err)
 					}
 					for range 2 { // the zombie
-						if err := mover.complete(t.Context(), at, []loan{l}); err != nil {
+						if err := by(mover, at).complete(t.Context(), []loan{l}); err != nil {
 							t.Fatal(err)
 						}
-						if after, _, err := g.lookAll(t.Context(), at); err != nil || !after.same(state) {
+						if after, _, err := by(g, at).lookAll(t.Context()); err != nil || !after.same(state) {
 							t.Errorf("the zombie has changed %+v to %+v (%v)", state, after, err)
 						}
 					}
@@ -101,20 +101,20 @@ func TestLoansBetweenTwoBucketsAreNumbered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 100, Buckets: 2})
-		at := placeOf(t, g, "tv", 2)
+		at := spreadOf(t, g, "tv", 2)
 		var loans []loan
 		for i := range 10 {
-			l, err := g.lend(t.Context(), at, i%2, 1-i%2, 1)
+			l, err := by(g, at).lend(t.Context(), i%2, 1-i%2, 1)
 			if err != nil || l.number != int64(i/2+1) {
 				t.Fatalf("%+v, %v", l, err)
 			}
-			if again, err := g.lend(t.Context(), at, i%2, 1-i%2, 7); again != l || err != nil {
+			if again, err := by(g, at).lend(t.Context(), i%2, 1-i%2, 7); again != l || err != nil {
 				t.Errorf("%+v (%v) is lent while %+v is on its way", again, err, l)
 			}
 			loans = append(loans, l)
 			for _, zombie := range loans {
 				if zombie != l {
-					if err := g.complete(t.Context(), at, []loan{zombie}); err != nil {
+					if err := by(g, at).complete(t.Context(), []loan{zombie}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -123,17 +123,17 @@ func TestLoansBetweenTwoBucketsAreNumbered(t *testing.T) {
 			if err != nil || r.InTransit != l.units || !r.Consistent() {
 				t.Fatalf("%v\n%v\nwant %d on their way", err, r, l.units)
 			}
-			if err := g.complete(t.Context(), at, []loan{l}); err != nil {
+			if err := by(g, at).complete(t.Context(), []loan{l}); err != nil {
 				t.Fatal(err)
 			}
 			wantStatus(t, g, "tv", 100, 0, 0)
 		}
-		if l, err := g.lend(t.Context(), at, 0, 1, 1000); err != nil || l.units == 0 {
+		if l, err := by(g, at).lend(t.Context(), 0, 1, 1000); err != nil || l.units == 0 {
 			t.Errorf("%+v, %v", l, err)
-		} else if err := g.complete(t.Context(), at, []loan{l}); err != nil {
+		} else if err := by(g, at).complete(t.Context(), []loan{l}); err != nil {
 			t.Error(err)
 		}
-		if l, err := g.lend(t.Context(), at, 0, 1, 1); err != nil || l.units != 0 {
+		if l, err := by(g, at).lend(t.Context(), 0, 1, 1); err != nil || l.units != 0 {
 			t.Errorf("%+v (%v) is lent where nothing is left", l, err)
 		}
 		wantStatus(t, g, "tv", 100, 0, 0)
@@ -184,27 +184,27 @@ func TestLoansInAFullRedis(t *testing.T) {
 	rdb := s.Client(t)
 	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second)), "s", Options{})
 	openSale(t, g, "tv", Sale{Stock: 30, PerBuyer: 30, Buckets: 3})
-	at := placeOf(t, g, "tv", 3)
-	l, err := g.lend(t.Context(), at, 0, 1, 4)
+	at := spreadOf(t, g, "tv", 3)
+	l, err := by(g, at).lend(t.Context(), 0, 1, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	accepted, err := g.lend(t.Context(), at, 0, 2, 1)
+	accepted, err := by(g, at).lend(t.Context(), 0, 2, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.accept(t.Context(), at, accepted); err != nil {
+	if err := by(g, at).accept(t.Context(), accepted); err != nil {
 		t.Fatal(err)
 	}
 	rdb.ConfigSet(t.Context(), "maxmemory", "1")
-	if l, err := g.lend(t.Context(), at, 1, 2, 1); err == nil {
+	if l, err := by(g, at).lend(t.Context(), 1, 2, 1); err == nil {
 		t.Errorf("%+v is lent in a full Redis", l)
 	}
 	wantStatus(t, g, "tv", 30, 0, 0)
 	if n, err := g.Sweep(t.Context(), "tv"); n != 0 || err != nil {
 		t.Errorf("Sweep: %d, %v", n, err)
 	}
-	state, _, err := g.lookAll(t.Context(), at)
+	state, _, err := by(g, at).lookAll(t.Context())
 	if err != nil || state.inTransit() != 0 || state[1].Left != 10+l.units {
 		t.Errorf("%+v, %v: want the loan at its end", state, err)
 	}
@@ -233,7 +233,7 @@ func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 		const buckets, callers = 4, 4
 		here := New(guardtest.NewEngine(b, core.WithDeadline(time.Minute)), "s", Options{})
 		openSale(t, here, "tv", Sale{Stock: 2, PerBuyer: 2, Buckets: buckets})
-		at := placeOf(t, here, "tv", buckets)
+		at := spreadOf(t, here, "tv", buckets)
 		buyers := make([]string, buckets)
 		for bucket := range buyers {
 			buyers[bucket] = buyerOf(at, bucket, 0)
@@ -246,7 +246,7 @@ func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 			g := New(guardtest.NewEngine(b, core.WithDeadline(time.Minute)), "s", Options{})
 			all.Go(func() {
 				for n := i; !done.Load(); n++ {
-					if enough, _, err := g.gather(ctx, at, n%buckets, 1); err != nil || !enough {
+					if enough, _, err := by(g, at).gather(ctx, n%buckets, 1); err != nil || !enough {
 						t.Errorf("enough: %v, %v: one of two is left at all times", enough, err)
 						return
 					}
@@ -256,7 +256,7 @@ func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 		all.Go(func() { // and three are never left
 			g := New(guardtest.NewEngine(b, core.WithDeadline(time.Minute)), "s", Options{})
 			for !done.Load() {
-				if enough, _, err := g.gather(ctx, at, 0, 3); err != nil && !errors.Is(err, context.DeadlineExceeded) || enough {
+				if enough, _, err := by(g, at).gather(ctx, 0, 3); err != nil && !errors.Is(err, context.DeadlineExceeded) || enough {
 					t.Errorf("enough: %v, %v: there are no three", enough, err)
 					return
 				}
@@ -307,7 +307,7 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 				t.Fatal(err)
 			}
 			openSale(t, other, what, Sale{Stock: 2, Hold: time.Minute, Buckets: 2})
-			at := placeOf(t, other, what, 2)
+			at := spreadOf(t, other, what, 2)
 			var held [2]core.Decision
 			take := func(bucket int) {
 				held[bucket] = guardtest.Check(t, other, core.Attempt{Actor: buyerOf(at, bucket, 0), Resource: what})
@@ -322,7 +322,7 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 				}
 				asked++
 				bucket := 0
-				if args[3] == other.keysAt(at, 1)[0] {
+				if args[3] == at.buckets[1].keys()[0] {
 					bucket = 1
 				}
 				if held[1-bucket].Allowed {
@@ -334,7 +334,7 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 			g := New(e, "s", Options{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if enough, _, err := g.gather(ctx, at, 0, 1); err != nil || !enough || asked != 10 {
+			if enough, _, err := by(g, at).gather(ctx, 0, 1); err != nil || !enough || asked != 10 {
 				t.Errorf("%s: enough: %v, %v, after %d questions: one of two is left at all times", what, enough, err, asked)
 			}
 		}
@@ -361,7 +361,7 @@ func TestBucketsAgainstModel(t *testing.T) {
 				Buckets:  rapid.IntRange(2, 5).Draw(rt, "buckets"),
 			}
 			openSale(t, guards[0], "tv", sale)
-			at := placeOf(t, guards[0], "tv", sale.Buckets)
+			at := spreadOf(t, guards[0], "tv", sale.Buckets)
 			m := &saleModel{sale: sale, reservations: map[string]*modelReservation{}, restocks: map[string]int64{}}
 			reader := newSaleReader()
 			buyer := rapid.SampledFrom([]string{"ann", "bob", "cid", "dan", "eve", "fay"})
@@ -420,11 +420,11 @@ func TestBucketsAgainstModel(t *testing.T) {
 					if from == to {
 						continue
 					}
-					l, err := g.lend(t.Context(), at, from, to, rapid.Int64Range(1, 3).Draw(rt, "want"))
+					l, err := by(g, at).lend(t.Context(), from, to, rapid.Int64Range(1, 3).Draw(rt, "want"))
 					if err == nil && l.units > 0 {
 						zombies = append(zombies, l)
 						if rapid.Bool().Draw(rt, "accepted") {
-							err = g.accept(t.Context(), at, l)
+							err = by(g, at).accept(t.Context(), l)
 						}
 					}
 					if err != nil {
@@ -433,7 +433,7 @@ func TestBucketsAgainstModel(t *testing.T) {
 				case 9: // and comes back
 					for _, l := range zombies {
 						if rapid.Bool().Draw(rt, "back") {
-							if err := g.complete(t.Context(), at, []loan{l}); err != nil {
+							if err := by(g, at).complete(t.Context(), []loan{l}); err != nil {
 								rt.Fatal(err)
 							}
 						}
@@ -461,46 +461,4 @@ func TestBucketsAgainstModel(t *testing.T) {
 			}
 		})
 	})
-}
-
-// TestTurns: one at a time for each key, and nothing is left behind.
-func TestTurns(t *testing.T) {
-	ts := newTurns()
-	var inside, most, all atomic.Int64
-	var wait sync.WaitGroup
-	for range 50 {
-		wait.Go(func() {
-			turn, err := ts.take(t.Context(), "a")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			most.Store(max(most.Load(), inside.Add(1)))
-			all.Add(1)
-			inside.Add(-1)
-			ts.leave(turn)
-		})
-	}
-	wait.Wait()
-	if most.Load() != 1 || all.Load() != 50 {
-		t.Errorf("%d at once, %d in all", most.Load(), all.Load())
-	}
-	mine, err := ts.take(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := ts.take(t.Context(), "b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := ts.take(gone, "a"); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-	ts.leave(mine)
-	ts.leave(other)
-	if len(ts.keys) != 0 {
-		t.Errorf("%d turns are left", len(ts.keys))
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -96,119 +95,28 @@ func (g *Guard) events(ctx context.Context, item, after string, count int) ([]Ev
 			core.ErrInvalid, item, count)
 	}
 	var events []Event
-	err := g.locate(ctx, item, func(at place) (missing bool, err error) {
-		if at.buckets > 1 {
-			events, err = g.eventsOfBuckets(ctx, at, after, count)
-		} else {
-			from := after
-			if strings.Contains(after, ":") {
-				from = "" // of a sale of several buckets
-			}
-			events, err = g.eventsAt(ctx, at, 0, from, count)
-		}
-		return len(events) == 0, err
+	err := g.locate(ctx, item, func(at stock) (found bool, err error) {
+		events, err = at.events(ctx, after, count)
+		return len(events) > 0, err
 	})
 	return events, err
 }
 
-// eventsAt reads the outbox of one bucket.
-func (g *Guard) eventsAt(ctx context.Context, at place, bucket int, after string, count int) ([]Event, error) {
-	from := "-"
-	if after != "" {
-		from = "(" + after
-	}
-	messages, err := core.Query(ctx, g.Engine(),
-		redis.NewXMessageSliceCmd(ctx, "xrange", g.keyAt(at, bucket, "outbox"), from, "+", "count", count))
-	if err != nil {
-		return nil, err
-	}
-	events := make([]Event, len(messages))
-	for i, message := range messages {
-		if events[i], err = ParseEvent(message); err != nil {
-			return nil, err
-		}
-		events[i].Bucket = bucket
-	}
-	return events, nil
-}
-
-// eventsOfBuckets reads the outboxes of all buckets and mixes them. The position after an event is a list of the last position
-// in each, after the sale's epoch: "epoch:position,position,...".
-func (g *Guard) eventsOfBuckets(ctx context.Context, at place, after string, count int) ([]Event, error) {
-	last := make([]string, at.buckets)
-	epoch, positions, _ := strings.Cut(after, ":")
-	if epoch == at.epoch {
-		if last = strings.Split(positions, ","); len(last) != at.buckets {
-			return nil, fmt.Errorf("%w: %.100q is no position", core.ErrInvalid, after)
-		}
-	}
-	waiting := make([][]Event, at.buckets)
-	err := at.each(func(bucket int) (err error) {
-		waiting[bucket], err = g.eventsAt(ctx, at, bucket, last[bucket], count)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	var events []Event
-	for len(events) < count {
-		next := -1
-		for bucket, of := range waiting {
-			if len(of) > 0 && (next < 0 || earlier(of[0].Position, waiting[next][0].Position)) {
-				next = bucket
-			}
-		}
-		if next < 0 {
-			break
-		}
-		event := waiting[next][0]
-		waiting[next] = waiting[next][1:]
-		last[next] = event.Position
-		event.Position = at.epoch + ":" + strings.Join(last, ",")
-		events = append(events, event)
-	}
-	return events, nil
-}
-
-// earlier compares two positions in streams.
-func earlier(a, b string) bool {
-	read := func(position string) (ms, number uint64) {
-		left, right, _ := strings.Cut(position, "-")
-		ms, _ = strconv.ParseUint(left, 10, 64)
-		number, _ = strconv.ParseUint(right, 10, 64)
-		return ms, number
-	}
-	aMS, aNumber := read(a)
-	bMS, bNumber := read(b)
-	return aMS < bMS || aMS == bMS && aNumber < bNumber
-}
-
 // OutboxKey returns the key of the outbox of a sale of one bucket, a Redis stream, for who reads it with a consumer group. It
 // exists from Open on; ParseSaleEvent reads its messages. Such a reader should not trim it: Reconcile counts by it.
-func (g *Guard) OutboxKey(item string) string { return g.keyAt(place{item: item}, 0, "outbox") }
+func (g *Guard) OutboxKey(item string) string { return g.single(item).key("outbox") }
 
 // OutboxKeys returns the keys of all outboxes of a sale, one for each bucket, in their order, for who reads them with a consumer group. The keys of
 // a sale of several buckets have its epoch in them: a sale that is opened again has others. ErrNoSale: there is no such sale, or it is not open
 // yet.
 func (g *Guard) OutboxKeys(ctx context.Context, item string) ([]string, error) {
-	return core.Look(ctx, &g.Base, "outbox", core.Attempt{}, func() ([]string, error) { return g.outboxKeys(ctx, item) })
-}
-
-func (g *Guard) outboxKeys(ctx context.Context, item string) (keys []string, err error) {
-	err = g.locate(ctx, item, func(at place) (missing bool, err error) {
-		_, found, err := g.look(ctx, at, 0)
-		if err != nil || !found {
-			return !found, err
-		}
-		for bucket := range at.buckets {
-			keys = append(keys, g.keyAt(at, bucket, "outbox"))
-		}
-		return false, nil
+	return core.Look(ctx, &g.Base, "outbox", core.Attempt{}, func() (keys []string, err error) {
+		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
+			keys, found, err = at.outboxes(ctx)
+			return found, err
+		})
+		return keys, err
 	})
-	if err == nil && keys == nil {
-		err = ErrNoSale
-	}
-	return keys, err
 }
 
 // ParseSaleEvent reads a message of a sale's outbox. Buyers and operation IDs that are long, more than 96 bytes once encoded,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/keyed"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
@@ -72,7 +73,7 @@ type Options struct {
 	//
 	// All processes that share a guard need the same. Acked needs a client that can keep a connection: *redis.Client,
 	// *redis.ClusterClient or *redis.Ring, and no proxy on the way that shares connections among clients. While a cluster moves a
-	// slot, Acked sales in it can not be decided.
+	// slot, Acked sales in it cannot be decided.
 	Durability core.Durability
 	// Replicas is how many replicas have to have a change before an Acked guard says yes. Zero means 1.
 	//
@@ -110,10 +111,10 @@ const (
 // Left, held and sold units add up to the stock before and after every script.
 type Guard struct {
 	core.Base
-	options Options
-	memory  *saleMemory
-	places  *places
-	turns   *turns
+	options   Options
+	memory    *saleMemory
+	places    *places
+	borrowing keyed.Mutex[lastBrought] // see spread.borrow
 }
 
 // Seckill makes a sale guard. It panics when the name is taken or not a name, the options make no sense, or the engine has
@@ -134,7 +135,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	options = ackOptions(e, name, options)
 	return &Guard{
 		Base: e.Register("seckill", name, scripts...), options: options,
-		memory: newSaleMemory(e.RefusalMemory()), places: newPlaces(), turns: newTurns(),
+		memory: newSaleMemory(e.RefusalMemory()), places: newPlaces(),
 	}
 }
 
@@ -155,42 +156,39 @@ func (g *Guard) Open(ctx context.Context, item string, sale Sale) (bool, error) 
 }
 
 func (g *Guard) open(ctx context.Context, item string, sale Sale) (bool, error) {
+	if item == "" {
+		return false, errNoItem
+	}
 	if sale.PerBuyer == 0 {
 		sale.PerBuyer = 1
 	}
 	if sale.Hold == 0 {
 		sale.Hold = 5 * time.Minute
 	}
-	switch {
-	case item == "":
-		return false, errNoItem
-	case sale.Stock < 1 || sale.Stock > core.MaxAmount:
-		return false, fmt.Errorf("%w: a stock of %d: give it 1 to 2^53-1", core.ErrInvalid, sale.Stock)
-	case sale.PerBuyer < 1 || sale.PerBuyer > core.MaxAmount:
-		return false, fmt.Errorf("%w: %d units a buyer: give it 1 to 2^53-1", core.ErrInvalid, sale.PerBuyer)
-	case sale.Hold < time.Millisecond || sale.Hold > g.options.Keep:
-		return false, fmt.Errorf("%w: a hold of %v: give it 1 ms to %v, the time that sales are kept",
-			core.ErrInvalid, sale.Hold, g.options.Keep)
-	case sale.Buckets < 0 || sale.Buckets > maxBuckets:
-		return false, fmt.Errorf("%w: %d buckets: give it 1 to %d", core.ErrInvalid, sale.Buckets, maxBuckets)
+	if err := sale.check(g.options.Keep); err != nil {
+		return false, fmt.Errorf("%w: %w", core.ErrInvalid, err)
 	}
-	if err := schedule.Check(sale.Opens, sale.Closes); err != nil {
-		return false, fmt.Errorf("%w: a sale that %w", core.ErrInvalid, err)
+	return g.openStock(ctx, item, sale)
+}
+
+// check says what is wrong with a sale that is kept for so long.
+func (s Sale) check(keep time.Duration) error {
+	if s.Stock < 1 || s.Stock > core.MaxAmount {
+		return fmt.Errorf("a stock of %d: give it 1 to 2^53-1", s.Stock)
 	}
-	if sale.Buckets > 1 {
-		return g.openBuckets(ctx, item, sale)
+	if s.PerBuyer < 1 || s.PerBuyer > core.MaxAmount {
+		return fmt.Errorf("%d units a buyer: give it 1 to 2^53-1", s.PerBuyer)
 	}
-	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillOpenScript, g.saleKeys(item),
-		sale.Stock, schedule.Milli(sale.Opens), schedule.Milli(sale.Closes), sale.PerBuyer, sale.Hold.Milliseconds(),
-		g.options.Keep.Milliseconds(), "", g.Engine().ScriptNow(time.Millisecond))
-	if err != nil {
-		return false, err
+	if s.Hold < time.Millisecond || s.Hold > keep {
+		return fmt.Errorf("a hold of %v: give it 1 ms to %v, the time that sales are kept", s.Hold, keep)
 	}
-	opened, err := core.ReadNumber(value)
-	if opened == 2 { // one of several buckets, which may wait for somebody to open them
-		return g.openBuckets(ctx, item, sale)
+	if s.Buckets < 0 || s.Buckets > maxBuckets {
+		return fmt.Errorf("%d buckets: give it 1 to %d", s.Buckets, maxBuckets)
 	}
-	return opened == 1, err
+	if err := schedule.Check(s.Opens, s.Closes); err != nil {
+		return fmt.Errorf("a sale that %w", err)
+	}
+	return nil
 }
 
 // Check implements Guard: it reserves units. The operation ID names the reservation.
@@ -202,7 +200,7 @@ func (g *Guard) open(ctx context.Context, item string, sale Sale) (bool, error) 
 // ReasonSoldOut from memory too, when their own bucket has been asked and has too little.
 //
 // In a sale of several buckets ReasonSoldOut says that all of them together had fewer units left than the attempt asks for, at one
-// moment of the call or of those 250 ms. Where that can not be found out in time, because a bucket can not be asked or too many buyers
+// moment of the call or of those 250 ms. Where that cannot be found out in time, because a bucket cannot be asked or too many buyers
 // move the last units about, it is an error; where a bucket is lost with its Redis, ReasonNotReady.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.reserve(ctx, a) })
@@ -222,10 +220,10 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 	if err := core.RoomToUndo(); err != nil {
 		return d, err
 	}
-	at := g.place(a.Resource)
-	d, more, err := g.reserveOnce(ctx, at, a)
-	if err == nil && (more || d.Reason == core.ReasonNotReady || d.Reason == core.ReasonSoldOut && at.buckets > 1) {
-		d, at, err = g.reserveAgain(ctx, begun, at, d, more)
+	at := g.stockOf(a.Resource)
+	d, then, err := at.reserve(ctx, a)
+	if err == nil && then != decided {
+		d, at, err = g.reserveAgain(ctx, begun, at, d, then)
 	}
 	switch {
 	case errors.Is(err, core.ErrUnconfirmed):
@@ -234,39 +232,43 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 		g.Engine().UndoLater(err, func(ctx context.Context) error { _, err := g.cancel(ctx, a); return err }) // observed
 		d.Attempt = d.Attempt.WithoutCall()
 		return d, err
-	case d.Allowed && g.places.keepDue(at, g.Engine().Now()):
-		g.Engine().Later(func(ctx context.Context) { g.keep(ctx, at) }) // a request does not wait for it
 	}
-	if d.Reason != core.ReasonSoldOut || at.buckets == 1 { // else it has been heard of all buckets, when they were asked
-		g.memory.hear(d, sent)
-	}
+	at.reserved(d, sent)
 	return d, nil
 }
 
-// reserveOnce calls the script once. more reports that it refuses, and might not when asked again.
-func (g *Guard) reserveOnce(ctx context.Context, at place, a core.Attempt) (d core.Decision, more bool, err error) {
-	d = core.Decision{Guard: g.Name(), Attempt: a}
-	value, err := g.runYes(ctx, g.Engine().Deadline(), seckillReserveScript, g.keysAt(at, at.home(a.Actor)),
-		core.Encode(a.ID), core.Encode(a.Actor), a.Cost, sweepMost, a.Call(), g.Engine().ScriptNow(time.Millisecond))
-	if err != nil {
-		return d, false, err
+// reserveAgain goes on with an attempt that one call could not decide, and returns the stock that has decided it.
+func (g *Guard) reserveAgain(
+	ctx context.Context, begun time.Time, at stock, d core.Decision, then next,
+) (core.Decision, stock, error) {
+	ctx, cancel := context.WithDeadline(ctx, begun.Add(g.Engine().Deadline()))
+	defer cancel()
+	undecided := core.Decision{Guard: d.Guard, Attempt: d.Attempt}
+	for asked := begun; ; {
+		var err error
+		if then == wantsUnits {
+			if then, err = at.borrow(ctx, &d, asked); err != nil {
+				return undecided, at, err
+			}
+		}
+		if then == decided {
+			return d, at, nil
+		}
+		if then == askRoot {
+			found, err := g.find(ctx, d.Attempt.Resource)
+			if err != nil {
+				return undecided, at, err
+			}
+			if found.same(at) {
+				return d, at, nil
+			}
+			at = found
+		}
+		asked = time.Now()
+		if d, then, err = at.reserve(ctx, d.Attempt); err != nil {
+			return d, at, err
+		}
 	}
-	r := core.ReadReply(value, 7, 7)
-	reason, replayed, state := r.Text(), r.Flag(), r.Text()
-	left, stock, wait, more := r.Number(), r.Number(), r.Duration(time.Millisecond), r.Flag()
-	if r.Err != nil {
-		return d, false, r.Err
-	}
-	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
-	d.SetClaim(State(state))
-	d.Allowed = d.Reason == core.ReasonOK
-	d.Limit, d.Remaining = stock, left
-	if d.Allowed {
-		d.ResetAfter = wait
-	} else {
-		d.RetryAfter = wait
-	}
-	return d, more, nil
 }
 
 // Settle implements Guard: core.Commit confirms the reservation, core.Rollback cancels it. Confirming one that is over and whose units are
@@ -302,13 +304,15 @@ func StateOf(d core.Decision) State {
 // ReasonNotReady. An ErrUnconfirmed says that too few replicas have the sale: it is sold when calling again says so.
 //
 // In a sale of several buckets all of them are asked whose reservation it is; Settle, which knows the buyer, spares that. An ID that
-// buyers of different buckets have used is an ErrInvalidAttempt. The same holds for Cancel.
+// buyers of different buckets have used is an ErrInvalid. The same holds for Cancel.
 func (g *Guard) Confirm(ctx context.Context, item, id string) (core.Decision, error) {
 	return g.confirm(ctx, core.Attempt{Resource: item, ID: id})
 }
 
 func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	return g.end(ctx, "confirm", g.runYes, seckillConfirmScript, StateSold, a, g.Engine().ScriptNow(time.Millisecond))
+	return g.end(ctx, "confirm", a, ending{
+		run: g.runYes, script: seckillConfirmScript, state: StateSold, args: []any{g.Engine().ScriptNow(time.Millisecond)},
+	})
 }
 
 // Cancel gives a reservation's units back, once. The decision's reason is ReasonOK (replayed, when there was nothing to give
@@ -325,59 +329,25 @@ func (g *Guard) cancel(ctx context.Context, a core.Attempt) (core.Decision, erro
 
 func (g *Guard) cancelBy(ctx context.Context, run runScript, a core.Attempt) (core.Decision, error) {
 	defer g.memory.gaveBack(a.Resource, a.Actor, g.Engine().Now)
-	return g.end(ctx, "cancel", run, seckillCancelScript, "", a, a.Call(), "", g.Engine().ScriptNow(time.Millisecond))
+	return g.end(ctx, "cancel", a, ending{
+		run: run, script: seckillCancelScript, args: []any{a.Call(), "", g.Engine().ScriptNow(time.Millisecond)},
+	})
 }
 
-// runScript is Engine.run, or Seckill.runYes.
+// runScript is [core.Engine.RunWithin], or [Guard.runYes].
 type runScript func(ctx context.Context, limit time.Duration, s *core.Script, keys []string, args ...any) (any, error)
 
-func (g *Guard) end(
-	ctx context.Context, op string, run runScript, s *core.Script, state State, a core.Attempt, more ...any,
-) (core.Decision, error) {
+func (g *Guard) end(ctx context.Context, op string, a core.Attempt, e ending) (core.Decision, error) {
 	begun := time.Now()
 	d := core.Decision{Guard: g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
 	err := fmt.Errorf("%w: %s needs an item and an operation ID", core.ErrInvalid, op)
 	if a.Resource != "" && a.ID != "" {
-		err = g.locate(ctx, a.Resource, func(at place) (missing bool, err error) {
-			bucket, err := g.bucketOf(ctx, at, a)
-			if err == nil {
-				d, err = g.endOnce(ctx, run, s, state, at, bucket, a, more...)
-			}
-			if err == nil && at.buckets > 1 && g.lacksUnits(d) {
-				d, err = g.endBorrowing(ctx, run, s, state, at, bucket, a, d, more...)
-			}
-			if err == nil && d.Allowed && !d.Replayed {
-				g.changed(ctx, at)
-			}
-			return d.Reason == core.ReasonNotReady, err
+		err = g.locate(ctx, a.Resource, func(at stock) (found bool, err error) {
+			d, err = at.end(ctx, e, a)
+			return d.Reason != core.ReasonNotReady, err
 		})
 	}
 	return d, g.Observe(ctx, op, begun, d, err)
-}
-
-// endOnce calls the script once, in the bucket that has the reservation.
-func (g *Guard) endOnce(
-	ctx context.Context, run runScript, s *core.Script, state State, at place, bucket int, a core.Attempt, more ...any,
-) (core.Decision, error) {
-	d := core.Decision{Guard: g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
-	args := append([]any{core.Encode(a.ID)}, more...)
-	value, err := run(ctx, g.Engine().SettleTimeout(), s, g.keysAt(at, bucket), args...)
-	if err != nil {
-		return d, err
-	}
-	r := core.ReadReply(value, 6, 6)
-	reason, replayed, buyer := r.Text(), r.Flag(), r.Text()
-	quantity, left, stock := r.Number(), r.Number(), r.Number()
-	if r.Err != nil {
-		return d, r.Err
-	}
-	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
-	d.Attempt.Actor, d.Attempt.Cost = core.Decode(buyer), quantity
-	d.Limit, d.Remaining = stock, left
-	if d.Allowed = d.Reason == core.ReasonOK; d.Allowed {
-		d.SetClaim(state)
-	}
-	return d, nil
 }
 
 // Sweep gives the units of reservations whose time is over back to the stock, at most 100 reservations of each bucket a call, and
@@ -387,52 +357,21 @@ func (g *Guard) Sweep(ctx context.Context, item string) (int, error) {
 	defer g.memory.gaveBack(item, "", g.Engine().Now)
 	return core.Look(ctx, &g.Base, "sweep", core.Attempt{}, func() (int, error) {
 		var swept int64
-		err := g.locate(ctx, item, func(at place) (missing bool, err error) {
-			swept, err = g.sweep(ctx, at)
-			return swept < 0, err
+		err := g.locate(ctx, item, func(at stock) (found bool, err error) {
+			swept, found, err = at.sweep(ctx)
+			return found, err
 		})
-		return int(max(swept, 0)), err
+		return int(swept), err
 	})
-}
-
-// sweep returns -1 when there is no such sale.
-func (g *Guard) sweep(ctx context.Context, at place) (int64, error) {
-	if at.buckets > 1 {
-		return g.sweepBuckets(ctx, at)
-	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), seckillSweepScript, g.keysAt(at, 0), sweepMost, g.Engine().ScriptNow(time.Millisecond))
-	if err != nil {
-		return 0, err
-	}
-	r := core.ReadReply(value, collectWords, collectWords+3*maxBuckets)
-	if reason, swept := r.Text(), r.Number(); reason != "not_ready" {
-		return swept, r.Err
-	}
-	return -1, nil
 }
 
 // Status returns where a sale stands, or ErrNoSale.
 func (g *Guard) Status(ctx context.Context, item string) (Status, error) {
-	return core.Look(ctx, &g.Base, "status", core.Attempt{}, func() (Status, error) { return g.status(ctx, item) })
-}
-
-func (g *Guard) status(ctx context.Context, item string) (status Status, err error) {
-	found := false
-	err = g.locate(ctx, item, func(at place) (missing bool, err error) {
-		if at.buckets > 1 {
-			status, found, err = g.statusOfBuckets(ctx, at)
-		} else {
-			var bucket bucketState
-			bucket, found, err = g.look(ctx, at, 0)
-			status = bucket.Status
-		}
-		return !found, err
+	return core.Look(ctx, &g.Base, "status", core.Attempt{}, func() (status Status, err error) {
+		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
+			status, found, err = at.status(ctx)
+			return found, err
+		})
+		return status, err
 	})
-	if err == nil && !found {
-		err = ErrNoSale
-	}
-	return status, err
 }
-
-// saleKeys are the keys of a sale of one bucket, in the order of the scripts' KEYS.
-func (g *Guard) saleKeys(item string) []string { return g.keysAt(place{item: item, buckets: 1}, 0) }

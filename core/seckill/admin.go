@@ -3,10 +3,10 @@ package seckill
 import (
 	"context"
 	"fmt"
-	"github.com/gatehouse-go/gatehouse/core"
 	"math/rand/v2"
-	"strconv"
 	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // ErrTooFewLeft is returned by Restock when fewer units are left than it is to take away.
@@ -17,8 +17,8 @@ var ErrTooFewLeft = core.NewError("seckill: too few units are left", core.ErrNot
 // again, changes nothing.
 //
 // ErrTooFewLeft says that fewer are left than are to be taken away; nothing is taken then, and held units are not left: Sweep
-// gives back those whose time is over (with several buckets, Restock does so itself). An ErrInvalidAttempt says that the ID was used with other units, or that the stock would be more
-// than 2^53-1. ErrNoSale: there is no such sale.
+// gives back those whose time is over (with several buckets, Restock does so itself). An ErrInvalid says that the ID was used
+// with other units, or that the stock would be more than 2^53-1. ErrNoSale: there is no such sale.
 func (g *Guard) Restock(ctx context.Context, item, id string, units int64) (Status, error) {
 	defer g.memory.restocked(item, g.Engine().Now)
 	begun := time.Now()
@@ -35,13 +35,9 @@ func (g *Guard) restock(ctx context.Context, item, id string, units int64) (Stat
 	}
 	var reason string
 	var status Status
-	err := g.locate(ctx, item, func(at place) (missing bool, err error) {
-		if at.buckets > 1 {
-			reason, status, err = g.restockBuckets(ctx, at, id, units)
-		} else {
-			reason, status, err = g.restockOnce(ctx, at, 0, id, units)
-		}
-		return reason == "not_ready", err
+	err := g.locate(ctx, item, func(at stock) (found bool, err error) {
+		reason, status, err = at.restock(ctx, id, units)
+		return reason != "not_ready", err
 	})
 	if err != nil {
 		return Status{}, err
@@ -61,52 +57,12 @@ func (g *Guard) restock(ctx context.Context, item, id string, units int64) (Stat
 	return Status{}, fmt.Errorf("unexpected reply: reason %.100q", reason)
 }
 
-// restockOnce calls the script once. The status is that of the one bucket.
-func (g *Guard) restockOnce(
-	ctx context.Context, at place, bucket int, id string, units int64,
-) (reason string, status Status, err error) {
-	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillRestockScript, g.keysAt(at, bucket),
-		core.Encode(id), units, g.Engine().ScriptNow(time.Millisecond))
-	if err != nil {
-		return "", status, err
-	}
-	r := core.ReadReply(value, 6, 6)
-	reason = r.Text()
-	status = Status{Stock: r.Number(), Left: r.Number(), Held: r.Number(), Sold: r.Number()}
-	status.Epoch, _ = strconv.ParseInt(r.Text(), 10, 64)
-	return reason, status, r.Err
-}
-
 // Close closes a sale now, by the server's clock. Reservations that were made in time can still be confirmed. Closing
 // twice is closing once. ErrNoSale: there is no such sale.
 func (g *Guard) Close(ctx context.Context, item string) error {
-	return g.Call(ctx, "close", core.Attempt{}, func() error { return g.close(ctx, item) })
-}
-
-func (g *Guard) close(ctx context.Context, item string) error {
-	var missing bool
-	err := g.locate(ctx, item, func(at place) (_ bool, err error) {
-		if at.buckets > 1 {
-			missing, err = g.closeBuckets(ctx, at)
-			return missing, err
-		}
-		closed, err := g.closeOnce(ctx, at, 0)
-		missing = closed < 0
-		return missing, err
+	return g.Call(ctx, "close", core.Attempt{}, func() error {
+		return g.ofSale(ctx, item, func(at stock) (found bool, err error) { return at.close(ctx) })
 	})
-	if err == nil && missing {
-		err = ErrNoSale
-	}
-	return err
-}
-
-// closeOnce calls the script once; -1 when the bucket does not exist.
-func (g *Guard) closeOnce(ctx context.Context, at place, bucket int) (int64, error) {
-	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillCloseScript, g.keysAt(at, bucket), g.Engine().ScriptNow(time.Millisecond))
-	if err != nil {
-		return 0, err
-	}
-	return core.ReadNumber(value)
 }
 
 // SweepEvery sweeps the items that the function names, each about once an interval, until the context ends, and

@@ -104,7 +104,7 @@ func TestReconcileCountsInPieces(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 5000})
-		for i := range 2*reconcileChunk + 500 {
+		for i := range 2*verifyChunk + 500 {
 			d := guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("buyer", i), Resource: "tv"})
 			if i%2 == 0 {
 				guardtest.Settle(t, g, d, i%4 == 0)
@@ -145,8 +145,8 @@ func TestReconcileOfASaleThatMoves(t *testing.T) {
 		if err != nil || !r.Moving || r.Consistent() || !strings.Contains(r.String(), "moving") {
 			t.Errorf("%v\n%v\nwant a sale that moves", err, r)
 		}
-		if tries := (1000 - changes) / 2; tries != reconcileTries {
-			t.Errorf("counted %d times, want %d", tries, reconcileTries)
+		if tries := (1000 - changes) / 2; tries != verifyTries {
+			t.Errorf("counted %d times, want %d", tries, verifyTries)
 		}
 		changes = 3 // the second try moves too, the third does not
 		wantConsistent(t, g, "tv")

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Reconciliation is what the parts of one sale say, each counted by itself. They say the same unless somebody has
+// Verification is what the parts of one sale say, each counted by itself. They say the same unless somebody has
 // meddled with the keys, or data was lost.
 type Verification struct {
 	// Item is the item on sale.
@@ -20,7 +20,7 @@ type Verification struct {
 	// Reservations is what the reservations add up to: Held and Sold. Its Stock is that of Counters, which no reservation
 	// knows, and its Left is what they leave of it.
 	Reservations Status `json:"reservations"`
-	// Outbox is what the events add up to. Zero with SeckillOptions.NoOutbox.
+	// Outbox is what the events add up to. Zero with [Options].NoOutbox.
 	Outbox Status `json:"outbox"`
 	// NoOutbox reports that there is no outbox to compare with.
 	NoOutbox bool `json:"no_outbox,omitempty"`
@@ -102,96 +102,37 @@ func (r Verification) String() string {
 }
 
 const (
-	// reconcileTries is how often Reconcile counts a sale that moves.
-	reconcileTries = 3
-	// reconcileChunk is about how many records Reconcile asks for at once, so that no call keeps Redis busy for long.
-	reconcileChunk = 1000
+	// verifyTries is how often Verify counts a sale that moves.
+	verifyTries = 3
+	// verifyChunk is about how many records Verify asks for at once, so that no call keeps Redis busy for long.
+	verifyChunk = 1000
 )
 
-// Reconcile counts a sale anew from its records, and returns what each part says. It changes nothing, and reads in chunks, so
+// Verify counts a sale anew from its records, and returns what each part says. It changes nothing, and reads in chunks, so
 // a large sale takes a while: bound it with ctx.
 //
 // The count is of one moment when nothing changed meanwhile, which is known by the outbox: every change appends to it. (With
 // NoOutbox it is known by the counters alone, and changes that cancel each other out go unseen.) A sale that
 // moves is counted three times at most, and then reported as Moving. ErrNoSale: there is no such sale.
 func (g *Guard) Verify(ctx context.Context, item string) (Verification, error) {
-	return core.Look(ctx, &g.Base, "reconcile", core.Attempt{}, func() (Verification, error) { return g.reconcile(ctx, item) })
-}
-
-func (g *Guard) reconcile(ctx context.Context, item string) (r Verification, err error) {
-	found := false
-	err = g.locate(ctx, item, func(at place) (missing bool, err error) {
-		for range reconcileTries {
-			if at.buckets > 1 {
-				r, found, err = g.countBuckets(ctx, at)
-			} else {
-				r, found, err = g.count(ctx, at, 0)
+	return core.Look(ctx, &g.Base, "reconcile", core.Attempt{}, func() (v Verification, err error) {
+		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
+			for range verifyTries {
+				if v, found, err = at.count(ctx); err != nil || !found || !v.Moving {
+					break
+				}
 			}
-			if err != nil || !found || !r.Moving {
-				break
-			}
-		}
-		return !found, err
+			return found, err
+		})
+		return v, err
 	})
-	if err == nil && !found {
-		err = ErrNoSale
-	}
-	return r, err
 }
 
-// countBuckets counts all buckets once.
-func (g *Guard) countBuckets(ctx context.Context, at place) (whole Verification, found bool, err error) {
-	whole.Item, whole.NoOutbox = at.item, g.options.NoOutbox
-	before, found, err := g.lookAll(ctx, at)
-	if err != nil || !found {
-		return whole, found, err
-	}
-	for bucket := range at.buckets {
-		part, found, err := g.count(ctx, at, bucket)
-		if err != nil || !found {
-			return whole, found, err
-		}
-		whole.Buckets = append(whole.Buckets, part)
-		whole.Reservations = whole.Reservations.plus(part.Reservations)
-		whole.Outbox = whole.Outbox.plus(part.Outbox)
-		whole.Outbox.Stock -= part.loans
-		whole.Buyers += part.Buyers
-		whole.WrongTimers += part.WrongTimers
-		whole.Moving = whole.Moving || part.Moving
-	}
-	after, found, err := g.lookAll(ctx, at)
-	whole.Moving = whole.Moving || !before.same(after)
-	whole.InTransit, whole.Counters = before.inTransit(), before.sum()
-	whole.Reservations.Stock = whole.Counters.Stock
-	for _, s := range []*Status{&whole.Reservations, &whole.Outbox} {
-		s.Left = s.Stock - s.Held - s.Sold
-	}
-	return whole, found, err
-}
-
-// count counts one bucket once.
-func (g *Guard) count(ctx context.Context, at place, bucket int) (Verification, bool, error) {
-	c := saleCount{ctx: ctx, g: g, at: at, bucket: bucket}
-	c.Item, c.NoOutbox = at.item, g.options.NoOutbox
-	before, found := c.mark()
-	if !found {
-		return c.Verification, false, c.err
-	}
-	c.reservations()
-	c.buyers()
-	c.outbox()
-	after, found := c.mark()
-	c.Moving = c.Moving || before != after
-	return c.Verification, found, c.err
-}
-
-// saleCount counts one sale. After an error nothing more is counted.
+// saleCount counts one bucket. After an error nothing more is counted.
 type saleCount struct {
 	Verification
 	ctx    context.Context // of the one call
-	g      *Guard
-	at     place
-	bucket int
+	bucket *bucket
 	err    error
 }
 
@@ -204,7 +145,7 @@ type saleMark struct {
 func (c *saleCount) mark() (m saleMark, found bool) {
 	var state bucketState
 	if c.err == nil {
-		state, found, c.err = c.g.look(c.ctx, c.at, c.bucket)
+		state, found, c.err = c.bucket.look(c.ctx)
 	}
 	m.status = state.Status
 	c.Counters = m.status
@@ -269,7 +210,7 @@ func (c *saleCount) buyers() {
 func (c *saleCount) scan(key string, f func(pairs []string)) {
 	cursor, seen := "0", int64(0)
 	for c.err == nil {
-		reply := core.ReadReply(try(c, redis.NewCmd(c.ctx, "hscan", c.key(key), cursor, "count", reconcileChunk)), 2, 2)
+		reply := core.ReadReply(try(c, redis.NewCmd(c.ctx, "hscan", c.key(key), cursor, "count", verifyChunk)), 2, 2)
 		cursor = reply.Text()
 		values := core.ReadValue[[]any](reply)
 		if c.err == nil {
@@ -299,7 +240,7 @@ func (c *saleCount) outbox() {
 	after := ""
 	for c.err == nil {
 		var events []Event
-		events, c.err = c.g.eventsAt(c.ctx, c.at, c.bucket, after, reconcileChunk)
+		events, c.err = c.bucket.read(c.ctx, after, verifyChunk)
 		for _, e := range events {
 			switch e.Kind {
 			case EventOpened, EventRestocked:
@@ -323,14 +264,14 @@ func (c *saleCount) outbox() {
 			}
 			after = e.Position
 		}
-		if len(events) < reconcileChunk {
+		if len(events) < verifyChunk {
 			break
 		}
 	}
 	o.Left = o.Stock - o.Held - o.Sold
 }
 
-func (c *saleCount) key(field string) string { return c.g.keyAt(c.at, c.bucket, field) }
+func (c *saleCount) key(field string) string { return c.bucket.key(field) }
 
 func (c *saleCount) number(what, name, text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -342,7 +283,7 @@ func (c *saleCount) number(what, name, text string) int64 {
 
 func (c *saleCount) fail(what, name, text string) {
 	if c.err == nil {
-		c.err = fmt.Errorf("%s %.100q of %.100q: unexpected %.100q", what, name, c.at.item, text)
+		c.err = fmt.Errorf("%s %.100q of %.100q: unexpected %.100q", what, name, c.bucket.item, text)
 	}
 }
 
@@ -352,7 +293,7 @@ func try[T any](c *saleCount, cmd interface {
 	Result() (T, error)
 }) (value T) {
 	if c.err == nil {
-		value, c.err = core.Query(c.ctx, c.g.Engine(), cmd)
+		value, c.err = core.Query(c.ctx, c.bucket.g.Engine(), cmd)
 	}
 	return value
 }

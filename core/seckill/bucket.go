@@ -1,0 +1,285 @@
+package seckill
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/schedule"
+	"github.com/redis/go-redis/v9"
+)
+
+// bucket is a sale in one slot of Redis. It is all of a sale at the item's own keys, or one part of a [spread].
+type bucket struct {
+	g      *Guard
+	item   string
+	number int    // among those of a spread
+	tag    string // of its keys
+	epoch  string // part of the keys of a spread's buckets; empty: the item's own keys
+}
+
+// single is the stock of a sale at the item's own keys.
+func (g *Guard) single(item string) *bucket { return &bucket{g: g, item: item, tag: core.Encode(item)} }
+
+func (b *bucket) key(field string) string {
+	if b.epoch == "" {
+		return b.g.Key(b.tag, field)
+	}
+	return b.g.Key(b.tag, field, b.epoch)
+}
+
+// keys are the keys of the bucket, in the order of the scripts' KEYS.
+func (b *bucket) keys() []string {
+	keys := []string{b.key("sale"), b.key("buyers"), b.key("holds"), b.key("reservations")}
+	if !b.g.options.NoOutbox {
+		keys = append(keys, b.key("outbox"))
+	}
+	return keys
+}
+
+// now is the last argument of the scripts: see [core.Engine.ScriptNow].
+func (b *bucket) now() any { return b.g.Engine().ScriptNow(time.Millisecond) }
+
+// run runs a script of which nobody acts upon the reply.
+func (b *bucket) run(ctx context.Context, s *core.Script, args ...any) (any, error) {
+	return b.g.Engine().RunWithin(ctx, b.g.Engine().SettleTimeout(), s, b.keys(), args...)
+}
+
+// runYes runs a script whose yes has to last: see [Guard.runYes].
+func (b *bucket) runYes(ctx context.Context, s *core.Script, args ...any) (any, error) {
+	return b.g.runYes(ctx, b.g.Engine().SettleTimeout(), s, b.keys(), args...)
+}
+
+func (b *bucket) same(other stock) bool {
+	of, ok := other.(*bucket)
+	return ok && of.tag == b.tag && of.epoch == b.epoch
+}
+
+// open returns 1 when it has opened the bucket, 0 when that exists, and 2 when the item has a root of several buckets.
+func (b *bucket) open(ctx context.Context, share int64, terms terms) (int64, error) {
+	value, err := b.runYes(ctx, seckillOpenScript,
+		share, terms.opens, terms.closes, terms.perBuyer, terms.hold, terms.keep, b.epoch, b.now())
+	if err != nil {
+		return 0, err
+	}
+	return core.ReadNumber(value)
+}
+
+// terms are how a sale sells, as the scripts take them: moments and times in milliseconds.
+type terms struct{ opens, closes, perBuyer, hold, keep any }
+
+// termsOf returns the terms of a sale that is kept for so long after its last change.
+func termsOf(sale Sale, keep time.Duration) terms {
+	return terms{
+		opens: schedule.Milli(sale.Opens), closes: schedule.Milli(sale.Closes),
+		perBuyer: sale.PerBuyer, hold: sale.Hold.Milliseconds(), keep: keep.Milliseconds(),
+	}
+}
+
+func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, then next, err error) {
+	d = core.Decision{Guard: b.g.Name(), Attempt: a}
+	value, err := b.g.runYes(ctx, b.g.Engine().Deadline(), seckillReserveScript, b.keys(),
+		core.Encode(a.ID), core.Encode(a.Actor), a.Cost, sweepMost, a.Call(), b.now())
+	if err != nil {
+		return d, decided, err
+	}
+	r := core.ReadReply(value, 7, 7)
+	reason, replayed, state := r.Text(), r.Flag(), r.Text()
+	left, stock, wait, more := r.Number(), r.Number(), r.Duration(time.Millisecond), r.Flag()
+	if r.Err != nil {
+		return d, decided, r.Err
+	}
+	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
+	d.SetClaim(State(state))
+	d.Allowed = d.Reason == core.ReasonOK
+	d.Limit, d.Remaining = stock, left
+	if d.Allowed {
+		d.ResetAfter = wait
+	} else {
+		d.RetryAfter = wait
+	}
+	switch {
+	case more:
+		then = askAgain
+	case d.Reason == core.ReasonNotReady:
+		then = askRoot
+	}
+	return d, then, nil
+}
+
+// borrow has nobody to borrow from.
+func (b *bucket) borrow(context.Context, *core.Decision, time.Time) (next, error) {
+	return decided, nil
+}
+
+func (b *bucket) reserved(d core.Decision, sent time.Time) { b.g.memory.hear(d, sent) }
+
+func (b *bucket) end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error) {
+	d := core.Decision{Guard: b.g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
+	args := append([]any{core.Encode(a.ID)}, e.args...)
+	value, err := e.run(ctx, b.g.Engine().SettleTimeout(), e.script, b.keys(), args...)
+	if err != nil {
+		return d, err
+	}
+	r := core.ReadReply(value, 6, 6)
+	reason, replayed, buyer := r.Text(), r.Flag(), r.Text()
+	quantity, left, stock := r.Number(), r.Number(), r.Number()
+	if r.Err != nil {
+		return d, r.Err
+	}
+	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
+	d.Attempt.Actor, d.Attempt.Cost = core.Decode(buyer), quantity
+	d.Limit, d.Remaining = stock, left
+	if d.Allowed = d.Reason == core.ReasonOK; d.Allowed {
+		d.SetClaim(e.state)
+	}
+	return d, nil
+}
+
+// sweepWords is how many words the reply of seckill_sweep has when no loan is on its way.
+const sweepWords = 4
+
+func (b *bucket) sweep(ctx context.Context) (swept int64, found bool, err error) {
+	value, err := b.run(ctx, seckillSweepScript, sweepMost, b.now())
+	if err != nil {
+		return 0, false, err
+	}
+	r := core.ReadReply(value, sweepWords, sweepWords+3*maxBuckets)
+	reason, swept := r.Text(), r.Number()
+	if reason == "not_ready" {
+		return 0, false, nil
+	}
+	return swept, true, r.Err
+}
+
+func (b *bucket) status(ctx context.Context) (Status, bool, error) {
+	state, found, err := b.look(ctx)
+	return state.Status, found, err
+}
+
+func (b *bucket) restock(ctx context.Context, id string, units int64) (reason string, status Status, err error) {
+	value, err := b.runYes(ctx, seckillRestockScript, core.Encode(id), units, b.now())
+	if err != nil {
+		return "", status, err
+	}
+	r := core.ReadReply(value, 6, 6)
+	reason = r.Text()
+	status = Status{Stock: r.Number(), Left: r.Number(), Held: r.Number(), Sold: r.Number()}
+	status.Epoch, _ = strconv.ParseInt(r.Text(), 10, 64)
+	return reason, status, r.Err
+}
+
+func (b *bucket) close(ctx context.Context) (found bool, err error) {
+	value, err := b.runYes(ctx, seckillCloseScript, b.now())
+	if err != nil {
+		return false, err
+	}
+	closed, err := core.ReadNumber(value)
+	return closed >= 0, err
+}
+
+// events begins at the beginning where the position is of a spread, of an earlier sale.
+func (b *bucket) events(ctx context.Context, after string, count int) ([]Event, error) {
+	if strings.Contains(after, ":") {
+		after = ""
+	}
+	return b.read(ctx, after, count)
+}
+
+// read reads the bucket's outbox after a position that Redis has given.
+func (b *bucket) read(ctx context.Context, after string, count int) ([]Event, error) {
+	from := "-"
+	if after != "" {
+		from = "(" + after
+	}
+	messages, err := core.Query(ctx, b.g.Engine(),
+		redis.NewXMessageSliceCmd(ctx, "xrange", b.key("outbox"), from, "+", "count", count))
+	if err != nil {
+		return nil, err
+	}
+	events := make([]Event, len(messages))
+	for i, message := range messages {
+		if events[i], err = ParseEvent(message); err != nil {
+			return nil, err
+		}
+		events[i].Bucket = b.number
+	}
+	return events, nil
+}
+
+func (b *bucket) outboxes(ctx context.Context) (keys []string, found bool, err error) {
+	if _, found, err = b.look(ctx); err != nil || !found {
+		return nil, found, err
+	}
+	return []string{b.key("outbox")}, true, nil
+}
+
+func (b *bucket) count(ctx context.Context) (Verification, bool, error) {
+	c := saleCount{ctx: ctx, bucket: b}
+	c.Item, c.NoOutbox = b.item, b.g.options.NoOutbox
+	before, found := c.mark()
+	if !found {
+		return c.Verification, false, c.err
+	}
+	c.reservations()
+	c.buyers()
+	c.outbox()
+	after, found := c.mark()
+	c.Moving = c.Moving || before != after
+	return c.Verification, found, c.err
+}
+
+// bucketState is what the hash of one bucket says. Lent and accepted are loans between the buckets of a spread.
+type bucketState struct {
+	Status
+	moves    int64
+	lent     map[int]loan  // the last to each bucket; of no units when it is finished
+	accepted map[int]int64 // the number of the last loan from each bucket
+}
+
+// look reads the hash of the bucket.
+func (b *bucket) look(ctx context.Context) (state bucketState, found bool, err error) {
+	fields, err := core.Query(ctx, b.g.Engine(), redis.NewMapStringStringCmd(ctx, "hgetall", b.key("sale")))
+	if err != nil {
+		return state, false, err
+	}
+	if _, found = fields["stock"]; !found {
+		return state, false, nil
+	}
+	for _, field := range []string{"left", "held", "sold"} {
+		if _, ok := fields[field]; !ok {
+			return state, false, fmt.Errorf("status of %.100q: %s is missing", b.item, field)
+		}
+	}
+	number := func(text string) int64 {
+		n, wrong := strconv.ParseInt(text, 10, 64)
+		if wrong != nil && err == nil {
+			err = fmt.Errorf("status of %.100q: %w", b.item, wrong)
+		}
+		return n
+	}
+	state.lent, state.accepted = map[int]loan{}, map[int]int64{}
+	counters := map[string]*int64{
+		"stock": &state.Stock, "left": &state.Left, "held": &state.Held, "sold": &state.Sold,
+		"epoch": &state.Epoch, "moves": &state.moves,
+	}
+	for field, text := range fields {
+		what, other, _ := strings.Cut(field, "|")
+		switch what {
+		case "lent":
+			to := int(number(other))
+			nth, units, _ := strings.Cut(text, " ")
+			state.lent[to] = loan{b.number, to, number(nth), number(units)}
+		case "accepted":
+			state.accepted[int(number(other))] = number(text)
+		default:
+			if counter := counters[what]; counter != nil {
+				*counter = number(text)
+			}
+		}
+	}
+	return state, err == nil, err
+}

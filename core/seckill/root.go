@@ -1,0 +1,212 @@
+package seckill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/bounded"
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+// The root of a sale of several buckets, at the key that a sale of one bucket has as its sale, says how many buckets there are
+// and to which opening of the item they belong: their epoch, which is part of their keys. A process that remembers the buckets of
+// a sale that was lost and opened again finds nothing there, and asks the root. Nothing else about buckets can be out of date.
+
+var (
+	seckillBeginScript = core.NewScript("seckill_begin", lua.SeckillBegin, core.Idempotent)
+	seckillRootScript  = core.NewScript("seckill_root", lua.SeckillRoot, core.Idempotent)
+)
+
+const (
+	// placesKept is for how many items a process remembers the buckets.
+	placesKept = 1 << 12
+	// placeFor is how long it does so before it asks the root again, in the background. It is how long a process may go on
+	// selling from buckets whose root is lost.
+	placeFor = time.Second
+)
+
+// places is where this process remembers the stocks of sales of several buckets. Of the others it remembers nothing.
+type places struct {
+	items *bounded.Map[string, place]
+}
+
+type place struct {
+	at    *spread
+	asked time.Time // when the root was asked
+}
+
+func newPlaces() *places { return &places{bounded.New[string, place](placesKept)} }
+
+// get returns the stock of an item, nil when it is not known, and whether it is time to ask again. One of several callers is
+// told so.
+func (p *places) get(item string, now time.Time) (at *spread, ask bool) {
+	s := p.items.Of(item)
+	s.Lock()
+	defer s.Unlock()
+	known, ok := s.Get(item)
+	if !ok {
+		return nil, false
+	}
+	if age := now.Sub(known.asked); age < 0 || age >= placeFor {
+		known.asked, ask = now, true
+		s.Add(known.at.item, known)
+	}
+	return known.at, ask
+}
+
+// remember keeps a stock for which the root was asked at the given moment. It returns the one that was known, if that is the
+// same.
+func (p *places) remember(at *spread, asked time.Time) *spread {
+	s := p.items.Of(at.item)
+	s.Lock()
+	defer s.Unlock()
+	if known, ok := s.Get(at.item); ok && known.at.same(at) {
+		at = known.at
+	}
+	s.Add(at.item, place{at, asked})
+	return at
+}
+
+func (p *places) forget(item string) {
+	s := p.items.Of(item)
+	s.Lock()
+	defer s.Unlock()
+	s.Remove(item)
+}
+
+// stockOf returns the stock of an item as far as this process knows: at the item's own keys, unless it has learned better.
+func (g *Guard) stockOf(item string) stock {
+	at, ask := g.places.get(item, g.Engine().Now())
+	if at == nil {
+		return g.single(item)
+	}
+	if ask { // until the root has answered, and without an answer, as before
+		g.Engine().Later(func(ctx context.Context) { _, _ = g.find(ctx, item) })
+	}
+	return at
+}
+
+// find asks the root for the stock of an item. One that is not on sale, or not yet, has one bucket.
+func (g *Guard) find(ctx context.Context, item string) (stock, error) {
+	at, _, err := g.askRoot(ctx, g.Engine().RunWithin, item, "", "")
+	return at, err
+}
+
+// openedBy tells the root that all buckets of the stock are there, and reports whether it did not know.
+func (g *Guard) openedBy(ctx context.Context, at *spread) (first bool, err error) {
+	found, first, err := g.askRoot(ctx, g.runYes, at.item, at.epoch, "")
+	if err == nil && !found.same(at) {
+		err = errLostAtOpening
+	}
+	return first, err
+}
+
+// askRoot asks the root for the stock of an item. If that is of the given epoch, the root says from then on that it is ready, and
+// lives on with it, from now or from its closing; marked reports that it was not ready before.
+func (g *Guard) askRoot(
+	ctx context.Context, run runScript, item, epoch, closing string,
+) (at stock, marked bool, err error) {
+	asked := g.Engine().Now()
+	root := g.single(item)
+	value, err := run(ctx, g.Engine().SettleTimeout(), seckillRootScript, root.keys()[:1], epoch, closing, root.now())
+	if err != nil {
+		return root, false, err
+	}
+	r := core.ReadReply(value, 5, 5)
+	state, buckets, found, spare := r.Text(), r.Number(), r.Text(), r.Duration(time.Millisecond)
+	marked = r.Flag()
+	if r.Err != nil {
+		return root, false, r.Err
+	}
+	if state != "ready" {
+		g.places.forget(item)
+		return root, marked, nil
+	}
+	if buckets < 2 || buckets > maxBuckets || found == "" {
+		return root, false, fmt.Errorf("sale %.100q has %d buckets: want 2 to %d", item, buckets, maxBuckets)
+	}
+	several, _ := g.places.get(item, asked)
+	if several == nil || several.epoch != found || len(several.buckets) != int(buckets) {
+		several = g.newSpread(strings.Clone(item), int(buckets), found) // item may be a piece of a long text
+	}
+	several = g.places.remember(several, asked)
+	several.keepBefore(asked.Add(spare))
+	return several, marked, nil
+}
+
+var errLostAtOpening = errors.New("the sale was lost while it was being opened: open it again")
+
+// openStock opens a sale where it belongs.
+func (g *Guard) openStock(ctx context.Context, item string, sale Sale) (opened bool, err error) {
+	if sale.Buckets > 1 {
+		return g.openSpread(ctx, item, sale)
+	}
+	reply, err := g.single(item).open(ctx, sale.Stock, termsOf(sale, g.options.Keep))
+	if reply == 2 { // several buckets, which may wait for somebody to open them
+		return g.openSpread(ctx, item, sale)
+	}
+	return reply == 1, err
+}
+
+// openSpread opens a sale of several buckets: the root, then the buckets, each with its share, then the root says that they are
+// ready. Anybody can do each step again, so it makes no difference who began and who ends it.
+func (g *Guard) openSpread(ctx context.Context, item string, sale Sale) (opened bool, err error) {
+	begun, err := g.begin(ctx, item, sale)
+	if err != nil || begun.at == nil {
+		return false, err
+	}
+	buckets := int64(len(begun.at.buckets))
+	err = begun.at.each(func(n int, b *bucket) error {
+		share := begun.stock / buckets
+		if int64(n) < begun.stock%buckets {
+			share++
+		}
+		_, err := b.open(ctx, share, begun.terms)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	return g.openedBy(ctx, begun.at)
+}
+
+// opening is a sale of several buckets that is being opened, as whoever began it has decided.
+type opening struct {
+	at    *spread // nil: all have been opened
+	stock int64
+	terms terms
+}
+
+// begin opens the root, if nobody has.
+func (g *Guard) begin(ctx context.Context, item string, sale Sale) (begun opening, err error) {
+	root, own := g.single(item), termsOf(sale, g.options.Keep)
+	keep := g.options.Keep.Milliseconds()
+	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillBeginScript, root.keys()[:1],
+		sale.Buckets, sale.Stock, own.opens, own.closes, own.perBuyer, own.hold, keep+keep/10, root.now())
+	if err != nil {
+		return begun, err
+	}
+	r := core.ReadReply(value, 9, 9)
+	state, buckets, epoch, total := r.Text(), r.Number(), r.Text(), r.Text()
+	begun.terms = terms{opens: r.Text(), closes: r.Text(), perBuyer: r.Text(), hold: r.Text(), keep: r.Text()}
+	var wrong error
+	begun.stock, wrong = strconv.ParseInt(total, 10, 64)
+	switch {
+	case r.Err != nil:
+		return begun, r.Err
+	case state == "none": // the caller has seen that somebody had begun
+		return begun, errLostAtOpening
+	case state != "opening":
+		return begun, nil
+	case wrong != nil || buckets < 2 || buckets > maxBuckets:
+		return begun, fmt.Errorf("sale %.100q has %d buckets and a stock of %.100q: want 2 to %d",
+			item, buckets, total, maxBuckets)
+	}
+	begun.at = g.newSpread(item, int(buckets), epoch)
+	return begun, nil
+}

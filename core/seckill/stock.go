@@ -1,0 +1,95 @@
+package seckill
+
+import (
+	"context"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// A stock is where the units of one sale are. Nearly all sales have a [bucket], which is one slot of Redis; a sale that is too
+// hot for one server has a [spread] of several. What a guard does with a sale it does through this interface.
+//
+// Found is false where Redis has no such sale, or has lost a part of it. The context of borrow needs a deadline.
+type stock interface {
+	// same reports whether the other stock is at the same keys.
+	same(other stock) bool
+	// reserve sets units aside, in one call of a script, and says how the attempt goes on.
+	reserve(ctx context.Context, a core.Attempt) (core.Decision, next, error)
+	// borrow is called after reserve has said wantsUnits: it brings units to where the attempt looks for them. Asked is when
+	// reserve was called. Where it returns decided, d is the decision.
+	borrow(ctx context.Context, d *core.Decision, asked time.Time) (next, error)
+	// reserved is called with a decision that stands, and when the attempt's first call was sent.
+	reserved(d core.Decision, sent time.Time)
+	// end confirms or cancels a reservation.
+	end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error)
+	// sweep gives back holds whose time is over, and returns how many.
+	sweep(ctx context.Context) (swept int64, found bool, err error)
+	// status returns where the sale stands.
+	status(ctx context.Context) (status Status, found bool, err error)
+	// restock changes the stock, once per ID. The reason is that of the script.
+	restock(ctx context.Context, id string, units int64) (reason string, status Status, err error)
+	// close ends the sale now.
+	close(ctx context.Context) (found bool, err error)
+	// events reads the outbox after a position.
+	events(ctx context.Context, after string, count int) ([]Event, error)
+	// outboxes returns the keys of the outboxes, one for each slot.
+	outboxes(ctx context.Context) (keys []string, found bool, err error)
+	// count counts the sale's records once.
+	count(ctx context.Context) (v Verification, found bool, err error)
+}
+
+// next is how an attempt goes on after a call that tried to reserve units.
+type next int
+
+const (
+	// decided: the decision stands.
+	decided next = iota
+	// askAgain: the same call can find more. A script takes back only so many holds whose time is over.
+	askAgain
+	// askRoot: no such sale is there. The root of the item knows whether it is elsewhere.
+	askRoot
+	// wantsUnits: too few units are there, and there can be more elsewhere.
+	wantsUnits
+)
+
+// ending is a way to end a reservation: to confirm it, or to cancel it.
+type ending struct {
+	run    runScript
+	script *core.Script
+	state  State // of the reservation afterwards
+	args   []any // of the script, after the ID
+}
+
+// locate calls f with the stock of an item. f reports whether nothing is there: then it is called again if the root says that
+// the sale is elsewhere.
+func (g *Guard) locate(ctx context.Context, item string, f func(at stock) (found bool, err error)) error {
+	if item == "" {
+		return errNoItem
+	}
+	at := g.stockOf(item)
+	for {
+		found, err := f(at)
+		if err != nil || found {
+			return err
+		}
+		now, err := g.find(ctx, item)
+		if err != nil || now.same(at) {
+			return err
+		}
+		at = now
+	}
+}
+
+// ofSale is locate for a sale that has to be there: it returns ErrNoSale where nothing is found.
+func (g *Guard) ofSale(ctx context.Context, item string, f func(at stock) (found bool, err error)) error {
+	there := false
+	err := g.locate(ctx, item, func(at stock) (found bool, err error) {
+		there, err = f(at)
+		return there, err
+	})
+	if err == nil && !there {
+		err = ErrNoSale
+	}
+	return err
+}
