@@ -267,10 +267,10 @@ func TestAckedSetUp(t *testing.T) {
 	for text, mistake := range map[string]func(){
 		"which *redis.AutoPipeliner cannot":  func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
 		"which guardtest.NoClient cannot do": func() { New(core.New(guardtest.NoClient{}), "s", Options{Durability: core.Acked}) },
-		"set Durability to core.Acked":        func() { New(engine(), "s", Options{Replicas: 1}) },
-		"or leave Replicas and AckWithin":     func() { New(engine(), "s", Options{AckWithin: time.Second}) },
-		"a Durability of 2":                   func() { New(engine(), "s", Options{Durability: 2}) },
-		"wait for -1 replicas":                func() { New(engine(), "s", Options{Durability: core.Acked, Replicas: -1}) },
+		"set Durability to core.Acked":       func() { New(engine(), "s", Options{Replicas: 1}) },
+		"or leave Replicas and AckWithin":    func() { New(engine(), "s", Options{AckWithin: time.Second}) },
+		"a Durability of 2":                  func() { New(engine(), "s", Options{Durability: 2}) },
+		"wait for -1 replicas":               func() { New(engine(), "s", Options{Durability: core.Acked, Replicas: -1}) },
 		"less than the engine's deadline of 100ms": func() {
 			New(engine(), "s", Options{Durability: core.Acked, AckWithin: 100 * time.Millisecond})
 		},

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,10 +35,12 @@ type spread struct {
 
 	mu     sync.Mutex
 	keepAt time.Time // when the next change of a bucket has to let all of them live on
+	asked  time.Time // when the root was asked in the background
 }
 
 // newSpread makes the stock of an item that was opened with so many buckets at that epoch.
 func (g *Guard) newSpread(item string, buckets int, epoch string) *spread {
+	item = strings.Clone(item) // it may be a piece of a long text, and is kept
 	s := &spread{g: g, item: item, epoch: epoch}
 	for n, tag := range bucketTags(item, buckets) {
 		s.buckets = append(s.buckets, &bucket{g: g, item: item, number: n, tag: tag, epoch: epoch})
@@ -141,6 +144,17 @@ func (s *spread) keepDue(now time.Time) bool {
 		return false
 	}
 	s.keepAt = now.Add(time.Minute) // until then the caller should have done it
+	return true
+}
+
+// askDue reports whether it is time to ask the root again. One of several callers is told so.
+func (s *spread) askDue(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if age := now.Sub(s.asked); age >= 0 && age < placeFor {
+		return false
+	}
+	s.asked = now
 	return true
 }
 

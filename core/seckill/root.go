@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/bounded"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -30,65 +28,19 @@ const (
 	placeFor = time.Second
 )
 
-// places is where this process remembers the stocks of sales of several buckets. Of the others it remembers nothing.
-type places struct {
-	items *bounded.Map[string, place]
-}
-
-type place struct {
-	at    *spread
-	asked time.Time // when the root was asked
-}
-
-func newPlaces() *places { return &places{bounded.New[string, place](placesKept)} }
-
-// get returns the stock of an item, nil when it is not known, and whether it is time to ask again. One of several callers is
-// told so.
-func (p *places) get(item string, now time.Time) (at *spread, ask bool) {
-	s := p.items.Of(item)
-	s.Lock()
-	defer s.Unlock()
-	known, ok := s.Get(item)
-	if !ok {
-		return nil, false
-	}
-	if age := now.Sub(known.asked); age < 0 || age >= placeFor {
-		known.asked, ask = now, true
-		s.Add(known.at.item, known)
-	}
-	return known.at, ask
-}
-
-// remember keeps a stock for which the root was asked at the given moment. It returns the one that was known, if that is the
-// same.
-func (p *places) remember(at *spread, asked time.Time) *spread {
-	s := p.items.Of(at.item)
-	s.Lock()
-	defer s.Unlock()
-	if known, ok := s.Get(at.item); ok && known.at.same(at) {
-		at = known.at
-	}
-	s.Add(at.item, place{at, asked})
-	return at
-}
-
-func (p *places) forget(item string) {
-	s := p.items.Of(item)
-	s.Lock()
-	defer s.Unlock()
-	s.Remove(item)
-}
-
-// stockOf returns the stock of an item as far as this process knows: at the item's own keys, unless it has learned better.
+// stockOf returns the stock of an item as far as this process knows: at the item's own keys, unless it has learned
+// better. Sales of one bucket need not be remembered.
 func (g *Guard) stockOf(item string) stock {
-	at, ask := g.places.get(item, g.Engine().Now())
-	if at == nil {
+	known, ok := g.places.Last(item)
+	if !ok {
 		return g.single(item)
 	}
-	if ask { // until the root has answered, and without an answer, as before
+	now := g.Engine().Now()
+	if _, fresh := g.places.Find(item, now); !fresh && known.askDue(now) {
+		// Until the root has answered, and without an answer, the sale goes on as before.
 		g.Engine().Later(func(ctx context.Context) { _, _ = g.find(ctx, item) })
 	}
-	return at
+	return known
 }
 
 // find asks the root for the stock of an item. One that is not on sale, or not yet, has one bucket.
@@ -111,7 +63,7 @@ func (g *Guard) openedBy(ctx context.Context, at *spread) (first bool, err error
 func (g *Guard) askRoot(
 	ctx context.Context, run runScript, item, epoch, closing string,
 ) (at stock, marked bool, err error) {
-	asked := g.Engine().Now()
+	asked := g.places.Ask(item, g.Engine().Now())
 	root := g.single(item)
 	value, err := run(ctx, g.Engine().SettleTimeout(), seckillRootScript, root.keys()[:1], epoch, closing, root.now())
 	if err != nil {
@@ -123,20 +75,22 @@ func (g *Guard) askRoot(
 	if r.Err != nil {
 		return root, false, r.Err
 	}
+	known, ok := g.places.Last(item)
 	if state != "ready" {
-		g.places.forget(item)
+		if ok {
+			g.places.Drop(item)
+		}
 		return root, marked, nil
 	}
 	if buckets < 2 || buckets > maxBuckets || found == "" {
 		return root, false, fmt.Errorf("sale %.100q has %d buckets: want 2 to %d", item, buckets, maxBuckets)
 	}
-	several, _ := g.places.get(item, asked)
-	if several == nil || several.epoch != found || len(several.buckets) != int(buckets) {
-		several = g.newSpread(strings.Clone(item), int(buckets), found) // item may be a piece of a long text
+	if !ok || known.epoch != found || len(known.buckets) != int(buckets) {
+		known = g.newSpread(item, int(buckets), found)
 	}
-	several = g.places.remember(several, asked)
-	several.keepBefore(asked.Add(spare))
-	return several, marked, nil
+	g.places.Hear(asked, known, placeFor)
+	known.keepBefore(asked.At.Add(spare))
+	return known, marked, nil
 }
 
 var errLostAtOpening = errors.New("the sale was lost while it was being opened: open it again")

@@ -113,8 +113,8 @@ type Guard struct {
 	core.Base
 	options   Options
 	memory    *saleMemory
-	places    *places
-	borrowing keyed.Mutex[lastBrought] // see spread.borrow
+	places    *core.Recall[string, *spread] // of items with several buckets
+	borrowing keyed.Mutex[lastBrought]      // see spread.borrow
 }
 
 // Seckill makes a sale guard. It panics when the name is taken or not a name, the options make no sense, or the engine has
@@ -135,7 +135,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	options = ackOptions(e, name, options)
 	return &Guard{
 		Base: e.Register("seckill", name, scripts...), options: options,
-		memory: newSaleMemory(e.RefusalMemory()), places: newPlaces(),
+		memory: newSaleMemory(e.RefusalMemory()), places: core.NewRecall[string, *spread](placesKept, placeFor),
 	}
 }
 
