@@ -8,7 +8,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// ackOptions checks what the options say of durability, and fills in what they leave out. It panics on mistakes.
+// ackOptions checks what the options say of durability, and fills in what they leave out. It panics on
+// mistakes.
 func ackOptions(e *core.Engine, name string, options Options) Options {
 	if options.Durability == core.Fast {
 		if options.Replicas != 0 || options.AckWithin != 0 {
@@ -55,10 +56,10 @@ func (g *Guard) runUntil(
 	return g.Engine().RunAcked(ctx, limit, core.Acks{Replicas: g.options.Replicas, Within: g.options.AckWithin}, yes, s, keys, args...)
 }
 
-// saleSaysYes reports whether the reply of a script says that something is so which has to last: a reason of ok, from seckill_begin and
-// seckill_root that the sale is opening or ready, or from the others a number that is not negative. What is lent and accepted lasts too,
-// or a failover would have units in two buckets. Who is refused need not wait, even if his call gave back holds
-// that were over: they are over on a replica too.
+// saleSaysYes reports whether the reply of a script says that something is so which has to last: a reason of
+// ok, from seckill_begin and seckill_root that the sale is opening or ready, or from the others a number that
+// is not negative. What is lent and accepted lasts too, or a failover would have units in two buckets. A
+// refusal need not wait, even if its call gave back holds that were over: they are over on a replica too.
 func saleSaysYes(reply any) bool {
 	switch reply := reply.(type) {
 	case int64:
@@ -69,8 +70,9 @@ func saleSaysYes(reply any) bool {
 	return false
 }
 
-// hasLoans reports whether the reply of seckill_sweep has loans on their way. Who finds one brings its units to the other bucket, so the
-// lending has to last, whoever has lent them: where it is lost with its primary, the bucket that has lent them has them again.
+// hasLoans reports whether the reply of seckill_sweep has loans on their way. Who finds one brings its units
+// to the other bucket, so the lending has to last, whoever has lent them: where it is lost with its primary,
+// the bucket that has lent them has them again.
 func hasLoans(reply any) bool {
 	words, _ := reply.([]any)
 	return len(words) > sweepWords
@@ -78,8 +80,9 @@ func hasLoans(reply any) bool {
 
 // unconfirmed makes a refusal of a reservation that too few replicas have.
 //
-// Where the guard has made the reservation's ID nobody can be expected to ask for it again: it goes back. Where the ID came from
-// outside it waits for whoever asks again, and this call, which was not told that it is held, does not count among those who were.
+// Where the guard has made the reservation's ID nobody can be expected to ask for it again: it goes back.
+// Where the ID came from outside it waits for whoever asks again, and this call, which was not told that it
+// is held, does not count among those who were.
 func (g *Guard) unconfirmed(at stock, d core.Decision) core.Decision {
 	a := d.Attempt
 	g.Engine().UndoLater(core.ErrUnconfirmed, func(ctx context.Context) (err error) {

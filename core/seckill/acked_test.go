@@ -13,7 +13,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// pair is a primary with a replica, and an Acked guard of two processes: one that has all the time to wait, one that has not.
+// pair is a primary with a replica, and an Acked guard of two processes: one that has all the time to wait,
+// one that has not.
 type pair struct {
 	primary, replica *redistest.Server
 	patient, hasty   *Guard
@@ -31,8 +32,8 @@ func newPair(t *testing.T) pair {
 	return p
 }
 
-// TestAckedReplayWaitsForTheFirstWrite: who asks again after an unconfirmed answer writes nothing new, and must not hear a yes that no
-// replica knows of.
+// TestAckedReplayWaitsForTheFirstWrite: who asks again after an unconfirmed answer writes nothing new, and
+// must not hear a yes that no replica knows of.
 func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 5})
@@ -66,8 +67,9 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 	wantStatus(t, p.patient, "tv", 4, 0, 1)
 }
 
-// TestAckedLoanThatNoReplicaHasIsNotAccepted: the units of such a loan come back to the bucket that has lent them when its primary is
-// lost. Had somebody who found the loan brought them to the other bucket meanwhile, they would be sold twice.
+// TestAckedLoanThatNoReplicaHasIsNotAccepted: the units of such a loan come back to the bucket that has lent
+// them when its primary is lost. Had somebody who found the loan brought them to the other bucket meanwhile,
+// they would be sold twice.
 func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 4, PerBuyer: 5, Buckets: 2})
@@ -103,8 +105,8 @@ func TestAckedSeckillAgainstModel(t *testing.T) {
 	seckillAgainstModel(t, redistest.Cluster(t), Options{Durability: core.Acked, AckWithin: 9 * time.Second})
 }
 
-// TestAckedBucketsRace: a sale of several buckets, each with a replica of its own, in which stock has to move to the last buyers. All that
-// was promised is on a replica, loans too.
+// TestAckedBucketsRace: a sale of several buckets, each with a replica of its own, in which stock has to move
+// to the last buyers. All that was promised is on a replica, loans too.
 func TestAckedBucketsRace(t *testing.T) {
 	const buyers, stock, buckets, processes = 300, 40, 4, 2
 	b := redistest.Cluster(t)
@@ -161,7 +163,8 @@ func TestAckedBucketsRace(t *testing.T) {
 	}
 }
 
-// TestAckedLoansWaitForReplicas: what is lent or accepted without a replica that knows of it is nobody's to count on.
+// TestAckedLoansWaitForReplicas: what is lent or accepted without a replica that knows of it is nobody's to
+// count on.
 func TestAckedLoansWaitForReplicas(t *testing.T) {
 	b := redistest.Single(t) // has no replica
 	fast := New(guardtest.NewEngine(b), "s", Options{})
@@ -187,7 +190,8 @@ func TestAckedLoansWaitForReplicas(t *testing.T) {
 	wantStatus(t, fast, "tv", 8, 0, 0)
 }
 
-// TestAckedWithoutReplicas: nobody is there who could confirm anything, so nobody wins, and who is refused does not wait.
+// TestAckedWithoutReplicas: nobody is there who could confirm anything, so nobody wins, and who is refused
+// does not wait.
 func TestAckedWithoutReplicas(t *testing.T) {
 	for _, b := range []redistest.Backend{redistest.Mini(t), redistest.Single(t)} {
 		t.Run(b.Name, func(t *testing.T) {
@@ -208,7 +212,8 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			guardtest.WantReason(t, guardtest.Check(t, fast, d.Attempt), core.ReasonOK) // and whoever asks again all the same gets one
 			wantStatus(t, fast, "tv", 1, 1, 0)
 
-			// One from outside: the hold stays for who asks again, and the call that was told nothing has no share in it.
+			// One from outside: the hold stays for who asks again, and the call that was told nothing has no
+			// share in it.
 			bob := core.Attempt{Actor: "bob", Resource: "tv", ID: "op"}
 			guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonUnconfirmed)
 			guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonUnconfirmed)
@@ -255,7 +260,8 @@ func TestAckedWithoutReplicas(t *testing.T) {
 	}
 }
 
-// TestAckedSetUp: a client that cannot keep a connection is a mistake of set-up, and so are options that contradict themselves.
+// TestAckedSetUp: a client that cannot keep a connection is a mistake of set-up, and so are options that
+// contradict themselves.
 func TestAckedSetUp(t *testing.T) {
 	single := redistest.Single(t)
 	ap, err := single.NewClient(t).AutoPipeline()

@@ -12,13 +12,14 @@ import (
 // ErrTooFewLeft is returned by Restock when fewer units are left than it is to take away.
 var ErrTooFewLeft = core.NewError("seckill: too few units are left", core.ErrNotNow)
 
-// Restock adds units to the stock of a sale, or takes units away that are left when units is negative, and returns where the
-// sale stands. It does so once for each operation ID: calling again, because the reply was lost or the job is run
-// again, changes nothing.
+// Restock adds units to the stock of a sale, or takes units away that are left when units is negative, and
+// returns where the sale stands. It does so once for each operation ID: calling again, because the reply was
+// lost or the job is run again, changes nothing.
 //
-// ErrTooFewLeft says that fewer are left than are to be taken away; nothing is taken then, and held units are not left: Sweep
-// gives back those whose time is over (with several buckets, Restock does so itself). An ErrInvalid says that the ID was used
-// with other units, or that the stock would be more than 2^53-1. ErrNoSale: there is no such sale.
+// ErrTooFewLeft says that fewer are left than are to be taken away; nothing is taken then, and held units are
+// not left: Sweep gives back those whose time is over (with several buckets, Restock does so itself). An
+// ErrInvalid says that the ID was used with other units, or that the stock would be more than 2^53-1.
+// ErrNoSale: there is no such sale.
 func (g *Guard) Restock(ctx context.Context, item, id string, units int64) (Status, error) {
 	defer g.memory.restocked(item, g.Engine().Now)
 	begun := time.Now()
@@ -57,21 +58,22 @@ func (g *Guard) restock(ctx context.Context, item, id string, units int64) (Stat
 	return Status{}, fmt.Errorf("unexpected reply: reason %.100q", reason)
 }
 
-// Close closes a sale now, by the server's clock. Reservations that were made in time can still be confirmed. Closing
-// twice is closing once. ErrNoSale: there is no such sale.
+// Close closes a sale now, by the server's clock. Reservations that were made in time can still be confirmed.
+// Closing twice is closing once. ErrNoSale: there is no such sale.
 func (g *Guard) Close(ctx context.Context, item string) error {
 	return g.Call(ctx, "close", core.Attempt{}, func() error {
 		return g.ofSale(ctx, item, func(at stock) (found bool, err error) { return at.close(ctx) })
 	})
 }
 
-// SweepEvery sweeps the items that the function names, each about once an interval, until the context ends, and
-// returns nil then: units of reservations whose time is over go back in time also where nobody asks for them. The function is called
-// at the beginning of each round, so items can come and go. The calls are spread over the interval.
+// SweepEvery sweeps the items that the function names, each about once an interval, until the context ends,
+// and returns nil then: units of reservations whose time is over go back in time also where nobody asks for
+// them. The function is called at the beginning of each round, so items can come and go. The calls are spread
+// over the interval.
 //
-// It runs in the caller's goroutine, so that the program knows when it has ended, and does not give up: the observer hears of
-// errors, and the next round tries again. Several processes may sweep the same items. An interval of less than a
-// millisecond, and a nil function, are errors.
+// It runs in the caller's goroutine, so that the program knows when it has ended, and does not give up: the
+// observer hears of errors, and the next round tries again. Several processes may sweep the same items. An
+// interval of less than a millisecond, and a nil function, are errors.
 func (g *Guard) SweepEvery(ctx context.Context, interval time.Duration, items func() []string) error {
 	if interval < time.Millisecond || items == nil {
 		return fmt.Errorf("core: sweep %q every %v: give it a millisecond or more, and a function that names the items",

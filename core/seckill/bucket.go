@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bucket is a sale in one slot of Redis. It is all of a sale at the item's own keys, or one part of a [spread].
+// bucket is a sale in one slot of Redis. It is all of a sale at the item's own keys, or one part of a
+// [spread].
 type bucket struct {
 	g      *Guard
 	item   string
@@ -58,7 +59,8 @@ func (b *bucket) same(other stock) bool {
 	return ok && of.tag == b.tag && of.epoch == b.epoch
 }
 
-// open returns 1 when it has opened the bucket, 0 when that exists, and 2 when the item has a root of several buckets.
+// open returns 1 when it has opened the bucket, 0 when that exists, and 2 when the item has a root of several
+// buckets.
 func (b *bucket) open(ctx context.Context, share int64, terms terms) (int64, error) {
 	value, err := b.runYes(ctx, seckillOpenScript,
 		share, terms.opens, terms.closes, terms.perBuyer, terms.hold, terms.keep, b.epoch, b.now())
@@ -232,7 +234,8 @@ func (b *bucket) count(ctx context.Context) (Verification, bool, error) {
 	return c.Verification, found, c.err
 }
 
-// bucketState is what the hash of one bucket says. Lent and accepted are loans between the buckets of a spread.
+// bucketState is what the hash of one bucket says. Lent and accepted are loans between the buckets of a
+// spread.
 type bucketState struct {
 	Status
 	moves    int64

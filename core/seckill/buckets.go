@@ -14,9 +14,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// A sale of several buckets is spread over as many slots of a Redis Cluster. Each bucket is a complete small sale with keys and a
-// stock of its own, run by the same scripts. Buyers stay: a buyer's bucket is the hash of the buyer's name, so what one buyer may
-// have is counted in one place and exactly. The stock moves: see loans.go. How the buckets are found: see root.go.
+// A sale of several buckets is spread over as many slots of a Redis Cluster. Each bucket is a complete small
+// sale with keys and a stock of its own, run by the same scripts. Buyers stay: a buyer's bucket is the hash
+// of the buyer's name, so what one buyer may have is counted in one place and exactly. The stock moves: see
+// loans.go. How the buckets are found: see root.go.
 
 var (
 	seckillFindScript = core.NewScript("seckill_find", lua.SeckillFind, core.Idempotent)
@@ -76,9 +77,10 @@ func (s *spread) each(f func(n int, b *bucket) error) error {
 	return nil
 }
 
-// bucketTags are the tags of an item's buckets. The first is the item's own, where the root is. The others have a number added, and
-// one more where that spreads the slots of all of them evenly: a cluster gives its masters ranges of slots, and of a few slots at
-// random one master easily has half. They are the same in all processes and for all time.
+// bucketTags are the tags of an item's buckets. The first is the item's own, where the root is. The others
+// have a number added, and one more where that spreads the slots of all of them evenly: a cluster gives its
+// masters ranges of slots, and of a few slots at random one master easily has half. They are the same in all
+// processes and for all time.
 func bucketTags(item string, buckets int) []string {
 	tags := make([]string, buckets)
 	tags[0] = core.Encode(item)
@@ -119,7 +121,8 @@ func (s *spread) reserve(ctx context.Context, a core.Attempt) (core.Decision, ne
 	return d, then, err
 }
 
-// reserved lets the buckets live on, and remembers refusals. That all is sold, borrow has remembered: it asks all buckets.
+// reserved lets the buckets live on, and remembers refusals. That all is sold, borrow has remembered: it asks
+// all buckets.
 func (s *spread) reserved(d core.Decision, sent time.Time) {
 	if d.Allowed && s.keepDue(s.g.Engine().Now()) {
 		s.g.Engine().Later(s.keep) // a request does not wait for it
@@ -136,7 +139,8 @@ func (s *spread) keepBefore(moment time.Time) {
 	s.keepAt = moment
 }
 
-// keepDue reports whether a change of a bucket, now, has to let all of them live on. One of several callers is told so.
+// keepDue reports whether a change of a bucket, now, has to let all of them live on. One of several callers
+// is told so.
 func (s *spread) keepDue(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,8 +169,8 @@ func (s *spread) changed(ctx context.Context) {
 	}
 }
 
-// keep lets all buckets of a sale live on, and its root. A sale is kept as long after its last change as it says, with the
-// buckets that have not changed. Where one cannot be reached now, a later change does it.
+// keep lets all buckets of a sale live on, and its root. A sale is kept as long after its last change as it
+// says, with the buckets that have not changed. Where one cannot be reached now, a later change does it.
 func (s *spread) keep(ctx context.Context) {
 	err := s.each(func(_ int, b *bucket) error {
 		_, err := b.run(ctx, seckillKeepScript, b.now())
@@ -192,8 +196,9 @@ func (s *spread) end(ctx context.Context, e ending, a core.Attempt) (core.Decisi
 	return d, err
 }
 
-// bucketOf returns the number of the bucket that has an attempt's reservation: the buyer's where the attempt names one. Else all
-// buckets are asked. An ID that two of them know is an ErrInvalid: nobody knows which is meant.
+// bucketOf returns the number of the bucket that has an attempt's reservation: the buyer's where the attempt
+// names one. Else all buckets are asked. An ID that two of them know is an ErrInvalid: nobody knows which is
+// meant.
 func (s *spread) bucketOf(ctx context.Context, a core.Attempt) (int, error) {
 	if a.Actor != "" {
 		return s.homeOf(a.Actor), nil

@@ -28,7 +28,8 @@ func (s *spread) sweep(ctx context.Context) (swept int64, found bool, err error)
 	return c.swept, true, err
 }
 
-// restock changes the stock of one bucket. Units that are to be taken away, and that it does not have, it borrows first.
+// restock changes the stock of one bucket. Units that are to be taken away, and that it does not have, it
+// borrows first.
 func (s *spread) restock(ctx context.Context, id string, units int64) (reason string, status Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.g.Engine().SettleTimeout())
 	defer cancel()
@@ -77,8 +78,8 @@ func (s *spread) close(ctx context.Context) (found bool, err error) {
 	return !slices.Contains(there, false), err
 }
 
-// status looks until no units have moved between two looks, so that none is counted twice or missed. What the buckets have held
-// and sold is of moments between the two.
+// status looks until no units have moved between two looks, so that none is counted twice or missed. What the
+// buckets have held and sold is of moments between the two.
 func (s *spread) status(ctx context.Context) (status Status, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.g.Engine().SettleTimeout())
 	defer cancel()
@@ -125,8 +126,8 @@ func (s *spread) count(ctx context.Context) (whole Verification, found bool, err
 	return whole, found, err
 }
 
-// events reads the outboxes of all buckets and mixes them. The position after an event is a list of the last position in each,
-// after the sale's epoch: "epoch:position,position,...".
+// events reads the outboxes of all buckets and mixes them. The position after an event is a list of the last
+// position in each, after the sale's epoch: "epoch:position,position,...".
 func (s *spread) events(ctx context.Context, after string, count int) ([]Event, error) {
 	last := make([]string, len(s.buckets))
 	epoch, positions, _ := strings.Cut(after, ":")
@@ -206,7 +207,8 @@ func (s *spread) lookAll(ctx context.Context) (state saleState, found bool, err 
 	return state, !slices.Contains(there, false), err
 }
 
-// sameLoans reports whether two states have the same loans. Then no units have moved from the first to the second.
+// sameLoans reports whether two states have the same loans. Then no units have moved from the first to the
+// second.
 func (s saleState) sameLoans(other saleState) bool {
 	return slices.EqualFunc(s, other, func(a, b bucketState) bool {
 		return maps.Equal(a.lent, b.lent) && maps.Equal(a.accepted, b.accepted)

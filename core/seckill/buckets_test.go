@@ -92,8 +92,8 @@ func TestBucketsSellWhatTheyHaveTogether(t *testing.T) {
 	})
 }
 
-// TestBucketsGatherScatteredUnits: one here and one there is enough for who asks for all of them, and is left alone for who asks
-// for more.
+// TestBucketsGatherScatteredUnits: one here and one there is enough for who asks for all of them, and is left
+// alone for who asks for more.
 func TestBucketsGatherScatteredUnits(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -199,7 +199,8 @@ func TestBucketsOfBuyersNeverChange(t *testing.T) {
 	}
 }
 
-// TestBucketsAreSpreadEvenly over the slots, whatever the item's name, so that masters with equal ranges of them have equal shares.
+// TestBucketsAreSpreadEvenly over the slots, whatever the item's name, so that masters with equal ranges of
+// them have equal shares.
 func TestBucketsAreSpreadEvenly(t *testing.T) {
 	for _, buckets := range []int{2, 3, 8, maxBuckets} {
 		for _, item := range append([]string{"tv", "tv-55", "pc", "a very long name of an item that is on sale"}, guardtest.Hostile[:10]...) {
@@ -314,8 +315,9 @@ func TestBucketsOpenedAtOnceByProcessesThatDisagree(t *testing.T) {
 	})
 }
 
-// TestBucketsRootLostBetweenTwoSteps: who would sell by one bucket finds that another process has begun with several, and helps it; when
-// the root is lost in that moment, a sale of no buckets must not take its place for days.
+// TestBucketsRootLostBetweenTwoSteps: who would sell by one bucket finds that another process has begun with
+// several, and helps it; when the root is lost in that moment, a sale of no buckets must not take its place
+// for days.
 func TestBucketsRootLostBetweenTwoSteps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -340,7 +342,8 @@ func TestBucketsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// TestSaleLostAndOpenedAgain: a process that remembers the buckets of the lost sale finds those of the new one.
+// TestSaleLostAndOpenedAgain: a process that remembers the buckets of the lost sale finds those of the new
+// one.
 func TestSaleLostAndOpenedAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, there, clock, _ := twoProcesses(b)
@@ -401,7 +404,7 @@ func TestBucketsThatOutliveTheirRoot(t *testing.T) {
 	})
 }
 
-// TestBucketsGoOnWithoutTheirRoot: a process that can not ask the root again goes on with what it knows.
+// TestBucketsGoOnWithoutTheirRoot: a process that cannot ask the root again goes on with what it knows.
 func TestBucketsGoOnWithoutTheirRoot(t *testing.T) {
 	b := redistest.Mini(t)
 	clock := guardtest.NewClock()
@@ -454,7 +457,7 @@ func TestBucketLost(t *testing.T) {
 			t.Errorf("Status: %v", err)
 		}
 		if _, err := g.Verify(t.Context(), "tv"); !errors.Is(err, ErrNoSale) {
-			t.Errorf("Reconcile: %v", err)
+			t.Errorf("Verify: %v", err)
 		}
 		if _, err := g.Restock(t.Context(), "tv", "r", 1); !errors.Is(err, ErrNoSale) {
 			t.Errorf("Restock: %v", err)
@@ -551,7 +554,8 @@ func wantBucketTTLs(t *testing.T, b redistest.Backend, g *Guard, at *spread, wan
 	}
 }
 
-// TestBucketsLiveOnTogether: a sale is kept after its last change, with those of its buckets that have not changed.
+// TestBucketsLiveOnTogether: a sale is kept after its last change, with those of its buckets that have not
+// changed.
 func TestBucketsLiveOnTogether(t *testing.T) {
 	const day = 24 * time.Hour
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -633,12 +637,13 @@ func TestBucketsRestock(t *testing.T) {
 			}
 		}
 		wantStatus(t, g, "tv", 1, 1, 1)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"}), core.ReasonOK) // wherever he is at home
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"}), core.ReasonOK) // in whichever bucket
 		wantStatus(t, g, "tv", 0, 2, 1)
 	})
 }
 
-// TestBucketsRestockAgainUpToTheLargestStock: a restock that was done is done, also when there is no room for the same units again.
+// TestBucketsRestockAgainUpToTheLargestStock: a restock that was done is done, also when there is no room for
+// the same units again.
 func TestBucketsRestockAgainUpToTheLargestStock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -804,8 +809,8 @@ func TestBucketsWithoutOutbox(t *testing.T) {
 	})
 }
 
-// TestReconcileOfBucketsSeesWhoMeddles changes one bucket behind the others' back.
-func TestReconcileOfBucketsSeesWhoMeddles(t *testing.T) {
+// TestVerifyOfBucketsSeesWhoMeddles changes one bucket behind the others' back.
+func TestVerifyOfBucketsSeesWhoMeddles(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		for name, c := range map[string]struct {

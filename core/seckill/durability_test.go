@@ -43,8 +43,9 @@ func (h hooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// TestAckedReplayWrites: WAIT waits for what its connection has written, so a replay has to write something that reaches the
-// replica, whatever the version of the server makes of a connection that has written nothing.
+// TestAckedReplayWrites: WAIT waits for what its connection has written, so a replay has to write something
+// that reaches the replica, whatever the version of the server makes of a connection that has written
+// nothing.
 func TestAckedReplayWrites(t *testing.T) {
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 5})
@@ -156,7 +157,8 @@ func TestAckedScriptFlush(t *testing.T) {
 	wantStatus(t, g, "tv", 4, 0, 1)
 }
 
-// TestAckedEndsWithTheDeadline: when nothing is heard of the waiting in time, what the script has said is known nevertheless.
+// TestAckedEndsWithTheDeadline: when nothing is heard of the waiting in time, what the script has said is
+// known nevertheless.
 func TestAckedEndsWithTheDeadline(t *testing.T) {
 	p := newPair(t)
 	openSale(t, p.patient, "tv", Sale{Stock: 5})
@@ -256,7 +258,8 @@ func TestAckedTouchWritesOnlyWhatIsThere(t *testing.T) {
 	})
 }
 
-// TestAckedFollowsItsSlot: the client of a cluster's node does not follow a slot that has moved, so the call has to.
+// TestAckedFollowsItsSlot: the client of a cluster's node does not follow a slot that has moved, so the call
+// has to.
 func TestAckedFollowsItsSlot(t *testing.T) {
 	c := redistest.StartCluster(t)
 	g := ackedSale(t, c.Client(t))

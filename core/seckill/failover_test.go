@@ -18,7 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// switchboard connects a client with one server at a time, as a name does that is moved to the new primary after a failover.
+// switchboard connects a client with one server at a time, as a name does that is moved to the new primary
+// after a failover.
 type switchboard struct {
 	server atomic.Pointer[redistest.Server]
 }
@@ -125,8 +126,8 @@ func promote(t *testing.T, s *redistest.Server) {
 	}
 }
 
-// TestAckedFailoverLosesNoSale: the replica is cut off, then the primary dies and the replica takes over, with a replica of its
-// own. What was confirmed to a buyer is sold, and no unit is sold twice.
+// TestAckedFailoverLosesNoSale: the replica is cut off, then the primary dies and the replica takes over,
+// with a replica of its own. What was confirmed to a buyer is sold, and no unit is sold twice.
 func TestAckedFailoverLosesNoSale(t *testing.T) {
 	const stock = 60
 	primary, replica, spare := redistest.StartServer(t), redistest.StartServer(t), redistest.StartServer(t)
@@ -169,8 +170,8 @@ func TestAckedFailoverLosesNoSale(t *testing.T) {
 	t.Logf("%d answers were unconfirmed", sale.unconfirmed.Load())
 }
 
-// TestFastFailoverSellsTwice is the figure of the README for the worst case: the primary goes on to sell while the replica is cut off, and
-// the replica sells the same units when it has taken over.
+// TestFastFailoverSellsTwice is the figure of the README for the worst case: the primary goes on to sell
+// while the replica is cut off, and the replica sells the same units when it has taken over.
 func TestFastFailoverSellsTwice(t *testing.T) {
 	const stock = 100
 	primary, replica := redistest.StartServer(t), redistest.StartServer(t)
@@ -207,8 +208,9 @@ func wantReplica(t *testing.T, g *Guard, replica *redistest.Server) {
 	redistest.Eventually(t, 20*time.Second, func() bool { return rdb.Exists(t.Context(), g.saleKeys("tv")[0]).Val() == 1 }, "the replica has the sale")
 }
 
-// TestFastFailoverLosesWhatWasInFlight: with a replica that follows, the sales are lost that the primary confirmed in its last
-// moment. How many those are is for the README; none is needed for the test to be worth something: what is not lost counts once.
+// TestFastFailoverLosesWhatWasInFlight: with a replica that follows, the sales are lost that the primary
+// confirmed in its last moment. How many those are is for the README; none is needed for the test to be worth
+// something: what is not lost counts once.
 func TestFastFailoverLosesWhatWasInFlight(t *testing.T) {
 	const buyers = 500
 	rounds := 1
@@ -246,8 +248,8 @@ func TestFastFailoverLosesWhatWasInFlight(t *testing.T) {
 	t.Logf("%d failovers with 100 calls at once, %d sales confirmed before: %d lost, %d at most in one", rounds, told, total, most)
 }
 
-// TestAckedClusterFailover cuts the replica off that follows an Acked sale's master, and kills the master. When the replica has taken
-// over, and has a replica of its own, it sells what was not confirmed.
+// TestAckedClusterFailover cuts the replica off that follows an Acked sale's master, and kills the master.
+// When the replica has taken over, and has a replica of its own, it sells what was not confirmed.
 func TestAckedClusterFailover(t *testing.T) {
 	const stock = 40
 	c := redistest.StartCluster(t)
@@ -297,8 +299,8 @@ func replicaOf(t *testing.T, c *redistest.ClusterServers, master *redistest.Serv
 	return nil
 }
 
-// TestTooFewReplicasToWrite: a primary that knows that its replicas are gone (min-replicas-to-write) refuses whole scripts, so a Fast
-// sale stops as well, and nothing is half done.
+// TestTooFewReplicasToWrite: a primary that knows that its replicas are gone (min-replicas-to-write) refuses
+// whole scripts, so a Fast sale stops as well, and nothing is half done.
 func TestTooFewReplicasToWrite(t *testing.T) {
 	s := redistest.StartServer(t)
 	rdb := s.Client(t)
@@ -328,8 +330,8 @@ func TestTooFewReplicasToWrite(t *testing.T) {
 	wantStatus(t, g, "tv", 4, 0, 1)
 }
 
-// TestAckedByFewerThanAllReplicas is what Acked does not promise: a sale that one of two replicas has is lost when the other one is
-// promoted. Where both have to have it, it is not sold.
+// TestAckedByFewerThanAllReplicas is what Acked does not promise: a sale that one of two replicas has is lost
+// when the other one is promoted. Where both have to have it, it is not sold.
 func TestAckedByFewerThanAllReplicas(t *testing.T) {
 	primary, ahead, behind := redistest.StartServer(t), redistest.StartServer(t), redistest.StartServer(t)
 	ahead.ReplicaOf(primary)
@@ -348,6 +350,6 @@ func TestAckedByFewerThanAllReplicas(t *testing.T) {
 	}, "the one replica has everything")
 	primary.Kill()
 	promote(t, ahead)
-	wantStatus(t, guard(ahead, 1, time.Second), "tv", 3, 1, 1) // bob's hold, which he was not told of, ends by itself
+	wantStatus(t, guard(ahead, 1, time.Second), "tv", 3, 1, 1) // bob's hold, of which he was not told, ends by itself
 	wantStatus(t, guard(behind, 1, time.Second), "tv", 5, 0, 0)
 }

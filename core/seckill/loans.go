@@ -12,15 +12,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// The stock of a sale of several buckets moves to where buyers ask for it, by loans. A loan is written down in the bucket that lends, in the
-// script that takes its units out (seckill_lend), and stays there until the other bucket has accepted it (seckill_accept) and it
-// is finished (seckill_finish). Accepting twice is accepting once: loans between two buckets are numbered, there is one at a time, and the
-// bucket that borrows remembers the last number. So it does not matter who brings a loan to its end, nor how often, nor how late;
+// The stock of a sale of several buckets moves to where buyers ask for it, by loans. A loan is written down
+// in the bucket that lends, in the script that takes its units out (seckill_lend), and stays there until the
+// other bucket has accepted it (seckill_accept) and it is finished (seckill_finish). Accepting twice is
+// accepting once: loans between two buckets are numbered, there is one at a time, and the bucket that borrows
+// remembers the last number. So it does not matter who brings a loan to its end, nor how often, nor how late;
 // whoever finds one on its way does so.
 //
-// "Sold out" has to be true of all buckets at one moment. They are asked twice. Each has a number that grows whenever it gets units
-// back, lends or accepts; when no number has grown in between and no loan was on its way, then at the moment between the two rounds
-// each bucket had at most what it said in the first.
+// "Sold out" has to be true of all buckets at one moment. They are asked twice. Each has a number that grows
+// whenever it gets units back, lends or accepts; when no number has grown in between and no loan was on its
+// way, then at the moment between the two rounds each bucket had at most what it said in the first.
 
 var (
 	seckillLendScript   = core.NewScript("seckill_lend", lua.SeckillLend, core.Idempotent)
@@ -28,7 +29,8 @@ var (
 	seckillFinishScript = core.NewScript("seckill_finish", lua.SeckillFinish, core.Idempotent)
 )
 
-// errBucketLost says that one of the buckets does not exist. What it had nobody knows, so the sale is not "sold out".
+// errBucketLost says that one of the buckets does not exist. What it had nobody knows, so the sale is not
+// "sold out".
 var errBucketLost = errors.New("a bucket of the sale is lost")
 
 // loan is units on their way between two buckets.
@@ -53,7 +55,8 @@ func (c collected) total() (sum int64) {
 	return sum
 }
 
-// collect asks all buckets what they have left, after they have given back holds whose time is over, and for the loans on their way.
+// collect asks all buckets what they have left, after they have given back holds whose time is over, and for
+// the loans on their way.
 func (s *spread) collect(ctx context.Context) (collected, error) {
 	c := collected{left: make([]int64, len(s.buckets)), moves: make([]int64, len(s.buckets))}
 	var mu sync.Mutex
@@ -93,8 +96,8 @@ func (s *spread) complete(ctx context.Context, loans []loan) error {
 	return nil
 }
 
-// lend takes units out of a bucket for another one. The loan is of no units when there are none, and an earlier one when that is
-// still on its way.
+// lend takes units out of a bucket for another one. The loan is of no units when there are none, and an
+// earlier one when that is still on its way.
 func (s *spread) lend(ctx context.Context, from, to int, want int64) (loan, error) {
 	b := s.buckets[from]
 	value, err := b.runYes(ctx, seckillLendScript, from, to, want, b.now())
@@ -132,10 +135,11 @@ func stepOfLoan(value any, err error) error {
 	return err
 }
 
-// gather brings units to a bucket until it has as many as are wanted, and reports whether it could. If not, the whole sale had fewer left at one
-// moment, and asked is one before that. Others may take what was brought, so the caller asks again.
+// gather brings units to a bucket until it has as many as are wanted, and reports whether it could. If not,
+// the whole sale had fewer left at one moment, and asked is one before that. Others may take what was
+// brought, so the caller asks again.
 //
-// It goes on until the context ends, so that needs a deadline.
+// It goes on until the context ends, so the context needs a deadline.
 func (s *spread) gather(ctx context.Context, home int, want int64) (enough bool, asked time.Time, err error) {
 	var before *collected // the round before, when too little was left in it
 	var beforeAt time.Time
@@ -194,10 +198,12 @@ func (s *spread) borrowFrom(ctx context.Context, home int, short int64, left []i
 	return nil
 }
 
-// borrow brings units to the bucket of a buyer who has found too few there. Where the whole sale has too few left, d says so.
+// borrow brings units to the bucket of a buyer who has found too few there. Where the whole sale has too few
+// left, d says so.
 //
-// Of those who ask for that at once in this process one at a time does it, and the others hear how it went: that all is sold is
-// found out once for all of them, and units are brought to a bucket once for all of its buyers.
+// Of those who ask for that at once in this process one at a time does it, and the others hear how it went:
+// that all is sold is found out once for all of them, and units are brought to a bucket once for all of its
+// buyers.
 func (s *spread) borrow(ctx context.Context, d *core.Decision, asked time.Time) (next, error) {
 	home := s.homeOf(d.Attempt.Actor)
 	if s.g.memory.answerSoldOut(d, s.g.Engine().Now()) { // the bucket was asked, so this is no winner who tries again

@@ -18,8 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestMoverDies after each step of a loan; each who needs the units, or looks after the sale, brings the loan to its end, and
-// the mover that wakes up later changes nothing.
+// TestMoverDies after each step of a loan; each who needs the units, or looks after the sale, brings the loan
+// to its end, and the mover that wakes up later changes nothing.
 func TestMoverDies(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		mover := New(guardtest.NewEngine(b), "s", Options{})
@@ -96,7 +96,8 @@ func TestMoverDies(t *testing.T) {
 	})
 }
 
-// TestLoansBetweenTwoBucketsAreNumbered: a mover that sleeps over several loans takes none of them for its own.
+// TestLoansBetweenTwoBucketsAreNumbered: a mover that sleeps over several loans takes none of them for its
+// own.
 func TestLoansBetweenTwoBucketsAreNumbered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -223,7 +224,8 @@ func TestLoansInAFullRedis(t *testing.T) {
 	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonClosed)
 }
 
-// TestSoldOutIsNeverSaidWhileUnitsAreLeft: of two units at most one is held at any moment, now in this bucket, now in that, while both move.
+// TestSoldOutIsNeverSaidWhileUnitsAreLeft: of two units at most one is held at any moment, now in this
+// bucket, now in that, while both move.
 func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		rounds := 150
@@ -290,8 +292,8 @@ func (c oneByOne) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.Client.Process(ctx, cmd)
 }
 
-// TestSoldOutIsNotSaidOfBucketsThatTakeTurns: whenever a bucket is asked what it has left it has nothing, because its one unit was just
-// taken, a moment after the other bucket's had come back.
+// TestSoldOutIsNotSaidOfBucketsThatTakeTurns: whenever a bucket is asked what it has left it has nothing,
+// because its one unit was just taken, a moment after the other bucket's had come back.
 func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for what, gives := range map[string]func(g *Guard, clock *guardtest.Clock, d core.Decision){
@@ -441,8 +443,8 @@ func TestBucketsAgainstModel(t *testing.T) {
 				}
 
 				reader.read(rt, g, "tv")
-				// The model takes back all holds whose time is over, or none. Buckets do so each for itself: the buyer's, when it
-				// would refuse, and all of them when units have to be borrowed.
+				// The model takes back all holds whose time is over, or none. Buckets do so each for itself:
+				// the buyer's, when it would refuse, and all of them when units have to be borrowed.
 				for id, r := range m.reservations {
 					if (r.state == "held" || r.state == "expired") && !m.now.Before(r.end) {
 						r.state = reader.reservations[id].state

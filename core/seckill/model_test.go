@@ -232,7 +232,7 @@ func newSaleReader() *saleReader {
 	}
 }
 
-// read goes on to the end of the outbox. It fails the test on an event that can not follow those before.
+// read goes on to the end of the outbox. It fails the test on an event that cannot follow those before.
 func (s *saleReader) read(t rapid.TB, g *Guard, item string) {
 	t.Helper()
 	for {
@@ -243,7 +243,7 @@ func (s *saleReader) read(t rapid.TB, g *Guard, item string) {
 		for _, e := range events {
 			was := s.reservations[e.ID]
 			if !s.follow(e) {
-				t.Fatalf("%+v can not follow %+v", e, was)
+				t.Fatalf("%+v cannot follow %+v", e, was)
 			}
 			s.position = e.Position
 		}

@@ -108,9 +108,9 @@ func TestSeckillOddItems(t *testing.T) {
 		}
 		_, noStatus := g.Status(t.Context(), "")
 		_, noSweep := g.Sweep(t.Context(), "")
-		_, noReconcile := g.Verify(t.Context(), "")
+		_, noVerify := g.Verify(t.Context(), "")
 		for what, err := range map[string]error{
-			"status": noStatus, "reconcile": noReconcile, "close": g.Close(t.Context(), ""), "sweep": noSweep,
+			"status": noStatus, "verify": noVerify, "close": g.Close(t.Context(), ""), "sweep": noSweep,
 		} {
 			if !guardtest.IsInvalid(err) {
 				t.Errorf("%s of no item: %v", what, err)

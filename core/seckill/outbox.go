@@ -10,45 +10,49 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// SaleEvent is one thing that has happened to a sale.
+// Event is one thing that has happened to a sale.
 type Event struct {
-	// Position is the event's place in the outbox, as Redis names it: "milliseconds-number", by the server's clock, and larger
-	// than all before. In a sale of several buckets, Events gives it a form of its own that stands for a place in each
-	// outbox; it means something to Events only.
+	// Position is the event's place in the outbox, as Redis names it: "milliseconds-number", by the server's
+	// clock, and larger than all before. In a sale of several buckets, Events gives it a form of its own that
+	// stands for a place in each outbox; it means something to Events only.
 	Position string
 	// Kind is what has happened.
 	Kind EventKind
-	// ID is the operation ID: the reservation's, of EventRestocked the restock's own, of EventLent and EventBorrowed the loan's, the
-	// same for both. EventOpened and EventClosed have none.
+	// ID is the operation ID: the reservation's, of EventRestocked the restock's own, of EventLent and
+	// EventBorrowed the loan's, the same for both. EventOpened and EventClosed have none.
 	ID string
-	// Key is the ID as the sale keeps it: letters, digits and marks of ASCII, at most 96 bytes. No two IDs have the same Key, while
-	// the ID itself may be the short name of a long one: see ParseSaleEvent. A consumer's unique key is best made of the item, the sale's
-	// Epoch, the Bucket and this: a sale that is opened again may have the same IDs, and so may buyers of different buckets.
+	// Key is the ID as the sale keeps it: letters, digits and marks of ASCII, at most 96 bytes. No two IDs
+	// have the same Key, while the ID itself may be the short name of a long one: see [ParseEvent]. A
+	// consumer's unique key is best made of the item, the sale's Epoch, the Bucket and this: a sale that is
+	// opened again may have the same IDs, and so may buyers of different buckets.
 	Key string
 	// Buyer is whose reservation it is, where there is one.
 	Buyer string
-	// Quantity is in units: of EventOpened the stock, of EventRestocked what was added to it, negative when taken away.
-	// EventClosed has none.
+	// Quantity is in units: of EventOpened the stock, of EventRestocked what was added to it, negative when
+	// taken away. EventClosed has none.
 	Quantity int64
 	// Ends is until when the reservation waits to be confirmed. EventHeld only.
 	Ends time.Time
-	// Late reports that the reservation had expired before it was confirmed, so that its units are not those that were held.
-	// EventSold only.
+	// Late reports that the reservation had expired before it was confirmed, so that its units are not those
+	// that were held. EventSold only.
 	Late bool
-	// Epoch is the sale's: see SaleStatus. EventOpened only, the first event of each outbox; what follows is of the same sale, until the
-	// next EventOpened with another.
+	// Epoch is the sale's: see [Status]. EventOpened only, the first event of each outbox; what follows is of
+	// the same sale, until the next EventOpened with another.
 	Epoch int64
-	// Bucket is the number of the bucket, from 0, that Events has found the event in. Who reads the outboxes himself has it from OutboxKeys.
+	// Bucket is the number of the bucket, from 0, that Events has found the event in. Whoever reads the
+	// outboxes directly has it from [Guard.OutboxKeys].
 	Bucket int
 }
 
-// SaleEventKind is what has happened to a sale.
+// EventKind is what has happened to a sale.
 type EventKind string
 
-// What happens to a sale. A reservation is held first; then it is sold, cancelled or expired. One that has expired may be
-// sold after all (SaleEvent.Late), and one that was cancelled or has expired may be held again by the same operation ID.
+// What happens to a sale. A reservation is held first; then it is sold, cancelled or expired. One that has
+// expired may be sold after all ([Event].Late), and one that was cancelled or has expired may be held again
+// by the same operation ID.
 //
-// In a sale of several buckets each of them is opened, with its share of the stock, and each is closed; and stock moves between them.
+// In a sale of several buckets each of them is opened, with its share of the stock, and each is closed; and
+// stock moves between them.
 const (
 	// EventOpened: Open has put the item on sale. It is the first event of a sale.
 	EventOpened EventKind = "opened"
@@ -62,29 +66,31 @@ const (
 	EventExpired EventKind = "expired"
 	// EventRestocked: Restock has changed the stock.
 	EventRestocked EventKind = "restocked"
-	// EventClosed: Close has closed the sale. A sale that closes at the time it was opened with has no such event.
+	// EventClosed: Close has closed the sale. A sale that closes at the time it was opened with has no such
+	// event.
 	EventClosed EventKind = "closed"
-	// EventLent and EventBorrowed: units of the stock have gone to another bucket, units have come from one. The sale as a whole has not
-	// changed; an order system passes them over.
+	// EventLent and EventBorrowed: units of the stock have gone to another bucket, units have come from one.
+	// The sale as a whole has not changed; an order system passes them over.
 	EventLent     EventKind = "lent"
 	EventBorrowed EventKind = "borrowed"
 )
 
-// Events returns what has happened to a sale after a position, the oldest first, at most count events (1 to 1000). An empty
-// position is the beginning; the Position of the last event seen goes on from there. When there is nothing, the result is
-// empty, also for an item that never was on sale.
+// Events returns what has happened to a sale after a position, the oldest first, at most count events (1 to
+// 1000). An empty position is the beginning; the Position of the last event seen goes on from there. When
+// there is nothing, the result is empty, also for an item that never was on sale.
 //
-// The outbox is written by the scripts that change the sale, so no change is without its event and no event without
-// its change, and all readers see the same order. Who remembers a position after handling an event handles each at least
-// once; a second time is known by the Position. It is kept as long as the sale.
+// The outbox is written by the scripts that change the sale, so no change is without its event and no event
+// without its change, and all readers see the same order. A reader that stores its position after it has
+// handled an event handles each event at least once, and knows a repeated one by its Position. The outbox is
+// kept as long as the sale.
 //
-// Of a sale of several buckets Events reads all outboxes, each in its order, and mixes them by the servers' clocks. What happens to one
-// reservation, and to all of one buyer, is in one outbox. A position of an earlier sale of the item, one with another epoch, is
-// the beginning of the present one.
+// Of a sale of several buckets Events reads all outboxes, each in its order, and mixes them by the servers'
+// clocks. What happens to one reservation, and to all of one buyer, is in one outbox. A position of an
+// earlier sale of the item, one with another epoch, is the beginning of the present one.
 //
-// A failover of Redis can lose the last changes, whole scripts of them: a change is lost with its event, so the sale and its
-// outbox agree after that too. But a reader may have seen events that are lost, and new ones may get smaller positions than
-// those.
+// A failover of Redis can lose the last changes, whole scripts of them: a change is lost with its event, so
+// the sale and its outbox agree after that too. But a reader may have seen events that are lost, and new ones
+// may get smaller positions than those.
 func (g *Guard) Events(ctx context.Context, item, after string, count int) ([]Event, error) {
 	return core.Look(ctx, &g.Base, "events", core.Attempt{}, func() ([]Event, error) { return g.events(ctx, item, after, count) })
 }
@@ -102,13 +108,14 @@ func (g *Guard) events(ctx context.Context, item, after string, count int) ([]Ev
 	return events, err
 }
 
-// OutboxKey returns the key of the outbox of a sale of one bucket, a Redis stream, for who reads it with a consumer group. It
-// exists from Open on; ParseSaleEvent reads its messages. Such a reader should not trim it: Reconcile counts by it.
+// OutboxKey returns the key of the outbox of a sale of one bucket, a Redis stream, for a reader with a
+// consumer group. It exists from Open on; [ParseEvent] reads its messages. Such a reader should not trim it:
+// [Guard.Verify] counts by it.
 func (g *Guard) OutboxKey(item string) string { return g.single(item).key("outbox") }
 
-// OutboxKeys returns the keys of all outboxes of a sale, one for each bucket, in their order, for who reads them with a consumer group. The keys of
-// a sale of several buckets have its epoch in them: a sale that is opened again has others. ErrNoSale: there is no such sale, or it is not open
-// yet.
+// OutboxKeys returns the keys of all outboxes of a sale, one for each bucket, in their order, for readers
+// with a consumer group. The keys of a sale of several buckets have its epoch in them: a sale that is opened
+// again has others. It returns [ErrNoSale] where there is no such sale, or none that is open yet.
 func (g *Guard) OutboxKeys(ctx context.Context, item string) ([]string, error) {
 	return core.Look(ctx, &g.Base, "outbox", core.Attempt{}, func() (keys []string, err error) {
 		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
@@ -119,9 +126,9 @@ func (g *Guard) OutboxKeys(ctx context.Context, item string) ([]string, error) {
 	})
 }
 
-// ParseSaleEvent reads a message of a sale's outbox. Buyers and operation IDs that are long, more than 96 bytes once encoded,
-// have the name by which the sale knows them: '#' and the SHA-256 in unpadded base64url. A text that is just that by itself reads the
-// same; the Key tells the two apart.
+// ParseEvent reads a message of a sale's outbox. Buyers and operation IDs that are long, more than 96 bytes
+// once encoded, have the name by which the sale knows them: '#' and the SHA-256 in unpadded base64url. A text
+// that is just that by itself reads the same; the Key tells the two apart.
 func ParseEvent(message redis.XMessage) (Event, error) {
 	var err error
 	text := func(field string) string {

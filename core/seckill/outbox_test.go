@@ -177,7 +177,8 @@ func TestSeckillEventsHostileText(t *testing.T) {
 	})
 }
 
-// TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne: they are two reservations, which a consumer has to tell apart.
+// TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne: they are two reservations, which a consumer has
+// to tell apart.
 func TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -262,7 +263,7 @@ func TestSeckillWithoutOutbox(t *testing.T) {
 	})
 }
 
-func TestParseSaleEventRefusesOtherMessages(t *testing.T) {
+func TestParseEventRefusesOtherMessages(t *testing.T) {
 	for _, values := range []map[string]any{
 		nil, {"id": "a"}, {"event": "held", "quantity": "many"}, {"event": "held", "quantity": "1", "ends": "x"}, {"event": 7},
 	} {

@@ -11,9 +11,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// The root of a sale of several buckets, at the key that a sale of one bucket has as its sale, says how many buckets there are
-// and to which opening of the item they belong: their epoch, which is part of their keys. A process that remembers the buckets of
-// a sale that was lost and opened again finds nothing there, and asks the root. Nothing else about buckets can be out of date.
+// The root of a sale of several buckets, at the key that a sale of one bucket has as its sale, says how many
+// buckets there are and to which opening of the item they belong: their epoch, which is part of their keys. A
+// process that remembers the buckets of a sale that was lost and opened again finds nothing there, and asks
+// the root. Nothing else about buckets can be out of date.
 
 var (
 	seckillBeginScript = core.NewScript("seckill_begin", lua.SeckillBegin, core.Idempotent)
@@ -23,13 +24,13 @@ var (
 const (
 	// placesKept is for how many items a process remembers the buckets.
 	placesKept = 1 << 12
-	// placeFor is how long it does so before it asks the root again, in the background. It is how long a process may go on
-	// selling from buckets whose root is lost.
+	// placeFor is how long it does so before it asks the root again, in the background. It is how long a
+	// process may go on selling from buckets whose root is lost.
 	placeFor = time.Second
 )
 
-// stockOf returns the stock of an item as far as this process knows: at the item's own keys, unless it has learned
-// better. Sales of one bucket need not be remembered.
+// stockOf returns the stock of an item as far as this process knows: at the item's own keys, unless it has
+// learned better. Sales of one bucket need not be remembered.
 func (g *Guard) stockOf(item string) stock {
 	known, ok := g.places.Last(item)
 	if !ok {
@@ -58,8 +59,9 @@ func (g *Guard) openedBy(ctx context.Context, at *spread) (first bool, err error
 	return first, err
 }
 
-// askRoot asks the root for the stock of an item. If that is of the given epoch, the root says from then on that it is ready, and
-// lives on with it, from now or from its closing; marked reports that it was not ready before.
+// askRoot asks the root for the stock of an item. If that is of the given epoch, the root says from then on
+// that it is ready, and lives on with it, from now or from its closing; marked reports that it was not ready
+// before.
 func (g *Guard) askRoot(
 	ctx context.Context, run runScript, item, epoch, closing string,
 ) (at stock, marked bool, err error) {
@@ -107,8 +109,9 @@ func (g *Guard) openStock(ctx context.Context, item string, sale Sale) (opened b
 	return reply == 1, err
 }
 
-// openSpread opens a sale of several buckets: the root, then the buckets, each with its share, then the root says that they are
-// ready. Anybody can do each step again, so it makes no difference who began and who ends it.
+// openSpread opens a sale of several buckets: the root, then the buckets, each with its share, then the root
+// says that they are ready. Anybody can do each step again, so it makes no difference who began and who ends
+// it.
 func (g *Guard) openSpread(ctx context.Context, item string, sale Sale) (opened bool, err error) {
 	begun, err := g.begin(ctx, item, sale)
 	if err != nil || begun.at == nil {

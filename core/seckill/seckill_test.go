@@ -225,7 +225,8 @@ func TestSeckillHoldsExpire(t *testing.T) {
 	})
 }
 
-// TestSeckillSharedByRetries: a hold that several calls with one operation ID were told of goes back when all have failed.
+// TestSeckillSharedByRetries: a hold that several calls with one operation ID were told of goes back when all
+// have failed.
 func TestSeckillSharedByRetries(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -255,7 +256,7 @@ func TestSeckillSharedByRetries(t *testing.T) {
 	})
 }
 
-// TestSeckillGoneIsHeard: somebody may have been told that he has bought.
+// TestSeckillGoneIsHeard: somebody may have been told that they have bought.
 func TestSeckillGoneIsHeard(t *testing.T) {
 	b := redistest.Mini(t)
 	var h guardtest.Recorder

@@ -7,17 +7,19 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// A stock is where the units of one sale are. Nearly all sales have a [bucket], which is one slot of Redis; a sale that is too
-// hot for one server has a [spread] of several. What a guard does with a sale it does through this interface.
+// A stock is where the units of one sale are. Nearly all sales have a [bucket], which is one slot of Redis; a
+// sale that is too hot for one server has a [spread] of several. What a guard does with a sale it does
+// through this interface.
 //
-// Found is false where Redis has no such sale, or has lost a part of it. The context of borrow needs a deadline.
+// Found is false where Redis has no such sale, or has lost a part of it. The context of borrow needs a
+// deadline.
 type stock interface {
 	// same reports whether the other stock is at the same keys.
 	same(other stock) bool
 	// reserve sets units aside, in one call of a script, and says how the attempt goes on.
 	reserve(ctx context.Context, a core.Attempt) (core.Decision, next, error)
-	// borrow is called after reserve has said wantsUnits: it brings units to where the attempt looks for them. Asked is when
-	// reserve was called. Where it returns decided, d is the decision.
+	// borrow is called after reserve has said wantsUnits: it brings units to where the attempt looks for
+	// them. Asked is when reserve was called. Where it returns decided, d is the decision.
 	borrow(ctx context.Context, d *core.Decision, asked time.Time) (next, error)
 	// reserved is called with a decision that stands, and when the attempt's first call was sent.
 	reserved(d core.Decision, sent time.Time)
@@ -61,8 +63,8 @@ type ending struct {
 	args   []any // of the script, after the ID
 }
 
-// locate calls f with the stock of an item. f reports whether nothing is there: then it is called again if the root says that
-// the sale is elsewhere.
+// locate calls f with the stock of an item. f reports whether nothing is there: then it is called again if
+// the root says that the sale is elsewhere.
 func (g *Guard) locate(ctx context.Context, item string, f func(at stock) (found bool, err error)) error {
 	if item == "" {
 		return errNoItem

@@ -10,15 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Verification is what the parts of one sale say, each counted by itself. They say the same unless somebody has
-// meddled with the keys, or data was lost.
+// Verification is what the parts of one sale say, each counted by itself. They say the same unless somebody
+// has meddled with the keys, or data was lost.
 type Verification struct {
 	// Item is the item on sale.
 	Item string `json:"item"`
 	// Counters is what the sale counts while it sells: what Status returns.
 	Counters Status `json:"counters"`
-	// Reservations is what the reservations add up to: Held and Sold. Its Stock is that of Counters, which no reservation
-	// knows, and its Left is what they leave of it.
+	// Reservations is what the reservations add up to: Held and Sold. Its Stock is that of Counters, which no
+	// reservation knows, and its Left is what they leave of it.
 	Reservations Status `json:"reservations"`
 	// Outbox is what the events add up to. Zero with [Options].NoOutbox.
 	Outbox Status `json:"outbox"`
@@ -26,15 +26,17 @@ type Verification struct {
 	NoOutbox bool `json:"no_outbox,omitempty"`
 	// Buyers is how many units the buyers have, held and sold, by what limits each buyer.
 	Buyers int64 `json:"buyers"`
-	// WrongTimers is how many held reservations lack the timer that ends them, and how many timers belong to no held
-	// reservation. A timer that is set to another time is both.
+	// WrongTimers is how many held reservations lack the timer that ends them, and how many timers belong to
+	// no held reservation. A timer that is set to another time is both.
 	WrongTimers int64 `json:"wrong_timers"`
-	// Moving reports that the sale has changed each time while it was counted, so that the parts are of different moments.
+	// Moving reports that the sale has changed each time while it was counted, so that the parts are of
+	// different moments.
 	Moving bool `json:"moving,omitempty"`
-	// Buckets is what each bucket says by itself, of a sale of several. Its Counters.Stock is what the bucket has at the moment.
+	// Buckets is what each bucket says by itself, of a sale of several. Its Counters.Stock is what the bucket
+	// has at the moment.
 	Buckets []Verification `json:"buckets,omitempty"`
-	// InTransit is how many units are on their way between buckets. They are in no bucket's stock, and in the Counters of the sale
-	// as left.
+	// InTransit is how many units are on their way between buckets. They are in no bucket's stock, and in the
+	// Counters of the sale as left.
 	InTransit int64 `json:"in_transit,omitempty"`
 
 	loans int64 // that the outbox tells of: borrowed less lent
@@ -104,16 +106,18 @@ func (r Verification) String() string {
 const (
 	// verifyTries is how often Verify counts a sale that moves.
 	verifyTries = 3
-	// verifyChunk is about how many records Verify asks for at once, so that no call keeps Redis busy for long.
+	// verifyChunk is about how many records Verify asks for at once, so that no call keeps Redis busy for
+	// long.
 	verifyChunk = 1000
 )
 
-// Verify counts a sale anew from its records, and returns what each part says. It changes nothing, and reads in chunks, so
-// a large sale takes a while: bound it with ctx.
+// Verify counts a sale anew from its records, and returns what each part says. It changes nothing, and reads
+// in chunks, so a large sale takes a while: bound it with ctx.
 //
-// The count is of one moment when nothing changed meanwhile, which is known by the outbox: every change appends to it. (With
-// NoOutbox it is known by the counters alone, and changes that cancel each other out go unseen.) A sale that
-// moves is counted three times at most, and then reported as Moving. ErrNoSale: there is no such sale.
+// The count is of one moment when nothing changed meanwhile, which is known by the outbox: every change
+// appends to it. (With NoOutbox it is known by the counters alone, and changes that cancel each other out go
+// unseen.) A sale that moves is counted three times at most, and then reported as Moving. ErrNoSale: there is
+// no such sale.
 func (g *Guard) Verify(ctx context.Context, item string) (Verification, error) {
 	return core.Look(ctx, &g.Base, "reconcile", core.Attempt{}, func() (v Verification, err error) {
 		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
@@ -205,8 +209,8 @@ func (c *saleCount) buyers() {
 	})
 }
 
-// scan calls f with a hash, some fields and values at a time. HSCAN returns each at least once, so what it returned is all there is, and
-// nothing twice, when it has as many as the hash; otherwise the hash moves.
+// scan calls f with a hash, some fields and values at a time. HSCAN returns each at least once, so what it
+// returned is all there is, and nothing twice, when it has as many as the hash; otherwise the hash moves.
 func (c *saleCount) scan(key string, f func(pairs []string)) {
 	cursor, seen := "0", int64(0)
 	for c.err == nil {

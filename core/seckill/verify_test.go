@@ -15,8 +15,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestReconcileSeesWhoMeddles changes each part behind the others' back.
-func TestReconcileSeesWhoMeddles(t *testing.T) {
+// TestVerifySeesWhoMeddles changes each part behind the others' back.
+func TestVerifySeesWhoMeddles(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
@@ -72,7 +72,7 @@ func TestReconcileSeesWhoMeddles(t *testing.T) {
 	})
 }
 
-func TestReconcileRecordsThatAreNone(t *testing.T) {
+func TestVerifyRecordsThatAreNone(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		for i, meddle := range []func(keys []string){
@@ -99,8 +99,8 @@ func TestReconcileRecordsThatAreNone(t *testing.T) {
 	})
 }
 
-// TestReconcileCountsInPieces has more of everything than one call returns.
-func TestReconcileCountsInPieces(t *testing.T) {
+// TestVerifyCountsInPieces has more of everything than one call returns.
+func TestVerifyCountsInPieces(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 5000})
@@ -125,8 +125,8 @@ func (b busy) Process(ctx context.Context, cmd redis.Cmder) error {
 	return b.Client.Process(ctx, cmd)
 }
 
-// TestReconcileOfASaleThatMoves: the changes leave the status as it is, and are seen nevertheless.
-func TestReconcileOfASaleThatMoves(t *testing.T) {
+// TestVerifyOfASaleThatMoves: the changes leave the status as it is, and are seen nevertheless.
+func TestVerifyOfASaleThatMoves(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		other := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, other, "tv", Sale{Stock: 5})

@@ -14,7 +14,8 @@ type Mutex[V any] struct {
 
 // Held is the lock of one key.
 type Held[V any] struct {
-	// Value belongs to whoever holds the lock. It begins as the zero value, and goes when nobody holds the lock or waits for it.
+	// Value belongs to whoever holds the lock. It begins as the zero value, and goes when nobody holds the
+	// lock or waits for it.
 	Value V
 
 	of    *Mutex[V]

@@ -48,7 +48,8 @@ func TestMutex(t *testing.T) {
 	}
 }
 
-// TestMutexHandsTheValueOn: a caller that waits finds what the one before it has left; a caller that comes later does not.
+// TestMutexHandsTheValueOn: a caller that waits finds what the one before it has left; a caller that comes
+// later does not.
 func TestMutexHandsTheValueOn(t *testing.T) {
 	var m Mutex[string]
 	first, err := m.Lock(t.Context(), "a")
