@@ -13,13 +13,14 @@ import (
 func ackOptions(e *core.Engine, name string, options Options) Options {
 	if options.Durability == core.Fast {
 		if options.Replicas != 0 || options.AckWithin != 0 {
-			panic(fmt.Sprintf("core: sales that are Fast wait for no replicas: set Durability to core.Acked, "+
-				"or leave Replicas and AckWithin out (guard %q)", name))
+			panic(fmt.Sprintf("core: sales that are Fast wait for no replicas: "+
+				"set Durability to core.Acked, or leave Replicas and AckWithin out (guard %q)", name))
 		}
 		return options
 	}
 	if options.Durability != core.Acked {
-		panic(fmt.Sprintf("core: a Durability of %d: give core.Fast or core.Acked (guard %q)", options.Durability, name))
+		panic(fmt.Sprintf("core: a Durability of %d: give core.Fast or core.Acked (guard %q)",
+			options.Durability, name))
 	}
 	if options.Replicas == 0 {
 		options.Replicas = 1
@@ -28,32 +29,39 @@ func ackOptions(e *core.Engine, name string, options Options) Options {
 		options.AckWithin = e.Deadline() / 2
 	}
 	if options.Replicas < 0 {
-		panic(fmt.Sprintf("core: sales that wait for %d replicas: give 1 or more (guard %q)", options.Replicas, name))
+		panic(fmt.Sprintf("core: sales that wait for %d replicas: give 1 or more (guard %q)",
+			options.Replicas, name))
 	}
 	if options.AckWithin < time.Millisecond || options.AckWithin >= e.Deadline() {
-		panic(fmt.Sprintf("core: sales that wait %v for replicas: give a millisecond or more, and less than the engine's deadline of %v, "+
-			"which WithDeadline sets (guard %q)", options.AckWithin, e.Deadline(), name))
+		panic(fmt.Sprintf("core: sales that wait %v for replicas: give a millisecond or more, "+
+			"and less than the engine's deadline of %v, which WithDeadline sets (guard %q)",
+			options.AckWithin, e.Deadline(), name))
 	}
 	if !e.CanWait() {
-		panic(fmt.Sprintf("core: sales that are Acked need two commands on one connection, which %T cannot do: pass core.New the "+
-			"*redis.Client, *redis.ClusterClient or *redis.Ring that it was made of (guard %q)", e.Client(), name))
+		panic(fmt.Sprintf("core: sales that are Acked need two commands on one connection, which %T "+
+			"cannot do: pass core.New the *redis.Client, *redis.ClusterClient or *redis.Ring "+
+			"that it was made of (guard %q)", e.Client(), name))
 	}
 	return options
 }
 
 // runYes runs a script whose yes somebody acts upon, and waits for replicas where the guard does.
-func (g *Guard) runYes(ctx context.Context, limit time.Duration, s *core.Script, keys []string, args ...any) (any, error) {
+func (g *Guard) runYes(
+	ctx context.Context, limit time.Duration, s *core.Script, keys []string, args ...any,
+) (any, error) {
 	return g.runUntil(ctx, saleSaysYes, limit, s, keys, args...)
 }
 
 // runUntil is runYes for replies that somebody acts upon for another reason.
 func (g *Guard) runUntil(
-	ctx context.Context, yes func(reply any) bool, limit time.Duration, s *core.Script, keys []string, args ...any,
+	ctx context.Context, yes func(reply any) bool,
+	limit time.Duration, s *core.Script, keys []string, args ...any,
 ) (any, error) {
 	if g.options.Durability == core.Fast {
 		return g.Engine().RunWithin(ctx, limit, s, keys, args...)
 	}
-	return g.Engine().RunAcked(ctx, limit, core.Acks{Replicas: g.options.Replicas, Within: g.options.AckWithin}, yes, s, keys, args...)
+	acks := core.Acks{Replicas: g.options.Replicas, Within: g.options.AckWithin}
+	return g.Engine().RunAcked(ctx, limit, acks, yes, s, keys, args...)
 }
 
 // saleSaysYes reports whether the reply of a script says that something is so which has to last: a reason of
@@ -65,7 +73,10 @@ func saleSaysYes(reply any) bool {
 	case int64:
 		return reply >= 0
 	case []any:
-		return len(reply) > 0 && (reply[0] == string(core.ReasonOK) || reply[0] == "opening" || reply[0] == "ready")
+		if len(reply) == 0 {
+			return false
+		}
+		return reply[0] == string(core.ReasonOK) || reply[0] == "opening" || reply[0] == "ready"
 	}
 	return false
 }
@@ -89,7 +100,9 @@ func (g *Guard) unconfirmed(at stock, d core.Decision) core.Decision {
 		if a.MadeID() {
 			_, err = g.cancel(ctx, a) // observed
 		} else {
-			_, err = at.end(ctx, ending{run: g.Engine().RunWithin, script: seckillCancelScript, args: []any{a.Call(), "1"}}, a)
+			_, err = at.end(ctx, ending{
+				run: g.Engine().RunWithin, script: seckillCancelScript, args: []any{a.Call(), "1"}, // it stays held
+			}, a)
 		}
 		return err
 	})

@@ -32,7 +32,8 @@ func (g *Guard) restock(ctx context.Context, item, id string, units int64) (Stat
 	case item == "" || id == "":
 		return Status{}, fmt.Errorf("%w: restock needs an item and an operation ID", core.ErrInvalid)
 	case units == 0 || units < -core.MaxAmount || units > core.MaxAmount:
-		return Status{}, fmt.Errorf("%w: a restock of %d: give it 1 to 2^53-1, or as many below 0", core.ErrInvalid, units)
+		return Status{}, fmt.Errorf("%w: a restock of %d: give it 1 to 2^53-1, or as many below 0",
+			core.ErrInvalid, units)
 	}
 	var reason string
 	var status Status
@@ -53,7 +54,8 @@ func (g *Guard) restock(ctx context.Context, item, id string, units int64) (Stat
 	case "too_few":
 		return status, fmt.Errorf("%w: %d, and %d are to be taken away", ErrTooFewLeft, status.Left, -units)
 	case "too_many":
-		return status, fmt.Errorf("%w: a stock of %d and %d: at most 2^53-1 can be counted", core.ErrInvalid, status.Stock, units)
+		return status, fmt.Errorf("%w: a stock of %d and %d: at most 2^53-1 can be counted",
+			core.ErrInvalid, status.Stock, units)
 	}
 	return Status{}, fmt.Errorf("unexpected reply: reason %.100q", reason)
 }
@@ -76,8 +78,8 @@ func (g *Guard) Close(ctx context.Context, item string) error {
 // interval of less than a millisecond, and a nil function, are errors.
 func (g *Guard) SweepEvery(ctx context.Context, interval time.Duration, items func() []string) error {
 	if interval < time.Millisecond || items == nil {
-		return fmt.Errorf("core: sweep %q every %v: give it a millisecond or more, and a function that names the items",
-			g.Name(), interval)
+		return fmt.Errorf("core: sweep %q every %v: give it a millisecond or more, "+
+			"and a function that names the items", g.Name(), interval)
 	}
 	var due []string
 	pause := interval

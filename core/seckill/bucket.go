@@ -162,7 +162,9 @@ func (b *bucket) status(ctx context.Context) (Status, bool, error) {
 	return state.Status, found, err
 }
 
-func (b *bucket) restock(ctx context.Context, id string, units int64) (reason string, status Status, err error) {
+func (b *bucket) restock(
+	ctx context.Context, id string, units int64,
+) (reason string, status Status, err error) {
 	value, err := b.runYes(ctx, seckillRestockScript, core.Encode(id), units, b.now())
 	if err != nil {
 		return "", status, err

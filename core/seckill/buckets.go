@@ -231,6 +231,6 @@ func (s *spread) bucketOf(ctx context.Context, a core.Attempt) (int, error) {
 	case 1:
 		return found, nil
 	}
-	return 0, fmt.Errorf("%w: %d buyers have a reservation %.100q: IDs have to be unique in a sale to be used without the buyer",
-		core.ErrInvalid, know, a.ID)
+	return 0, fmt.Errorf("%w: %d buyers have a reservation %.100q: "+
+		"IDs have to be unique in a sale to be used without the buyer", core.ErrInvalid, know, a.ID)
 }

@@ -30,7 +30,9 @@ func (s *spread) sweep(ctx context.Context) (swept int64, found bool, err error)
 
 // restock changes the stock of one bucket. Units that are to be taken away, and that it does not have, it
 // borrows first.
-func (s *spread) restock(ctx context.Context, id string, units int64) (reason string, status Status, err error) {
+func (s *spread) restock(
+	ctx context.Context, id string, units int64,
+) (reason string, status Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.g.Engine().SettleTimeout())
 	defer cancel()
 	before, found, err := s.status(ctx)
@@ -247,6 +249,7 @@ func (s saleState) sum() (sum Status) {
 
 func (s Status) plus(other Status) Status {
 	return Status{
-		Stock: s.Stock + other.Stock, Left: s.Left + other.Left, Held: s.Held + other.Held, Sold: s.Sold + other.Sold, Epoch: s.Epoch,
+		Stock: s.Stock + other.Stock, Left: s.Left + other.Left,
+		Held: s.Held + other.Held, Sold: s.Sold + other.Sold, Epoch: s.Epoch,
 	}
 }

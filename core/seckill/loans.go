@@ -61,7 +61,8 @@ func (s *spread) collect(ctx context.Context) (collected, error) {
 	c := collected{left: make([]int64, len(s.buckets)), moves: make([]int64, len(s.buckets))}
 	var mu sync.Mutex
 	err := s.each(func(n int, b *bucket) error {
-		value, err := s.g.runUntil(ctx, hasLoans, s.g.Engine().SettleTimeout(), seckillSweepScript, b.keys(), sweepMost, b.now())
+		value, err := s.g.runUntil(ctx, hasLoans, s.g.Engine().SettleTimeout(),
+			seckillSweepScript, b.keys(), sweepMost, b.now())
 		if err != nil {
 			return err
 		}
@@ -206,7 +207,8 @@ func (s *spread) borrowFrom(ctx context.Context, home int, short int64, left []i
 // buyers.
 func (s *spread) borrow(ctx context.Context, d *core.Decision, asked time.Time) (next, error) {
 	home := s.homeOf(d.Attempt.Actor)
-	if s.g.memory.answerSoldOut(d, s.g.Engine().Now()) { // the bucket was asked, so this is no winner who tries again
+	// The bucket was asked, so this is no winner who tries again.
+	if s.g.memory.answerSoldOut(d, s.g.Engine().Now()) {
 		return decided, nil
 	}
 	mine, err := s.g.borrowing.Lock(ctx, s.buckets[0].key("sale"))

@@ -92,7 +92,9 @@ const (
 // the sale and its outbox agree after that too. But a reader may have seen events that are lost, and new ones
 // may get smaller positions than those.
 func (g *Guard) Events(ctx context.Context, item, after string, count int) ([]Event, error) {
-	return core.Look(ctx, &g.Base, "events", core.Attempt{}, func() ([]Event, error) { return g.events(ctx, item, after, count) })
+	return core.Look(ctx, &g.Base, "events", core.Attempt{}, func() ([]Event, error) {
+		return g.events(ctx, item, after, count)
+	})
 }
 
 func (g *Guard) events(ctx context.Context, item, after string, count int) ([]Event, error) {

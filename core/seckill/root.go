@@ -67,7 +67,8 @@ func (g *Guard) askRoot(
 ) (at stock, marked bool, err error) {
 	asked := g.places.Ask(item, g.Engine().Now())
 	root := g.single(item)
-	value, err := run(ctx, g.Engine().SettleTimeout(), seckillRootScript, root.keys()[:1], epoch, closing, root.now())
+	value, err := run(ctx, g.Engine().SettleTimeout(), seckillRootScript, root.keys()[:1],
+		epoch, closing, root.now())
 	if err != nil {
 		return root, false, err
 	}

@@ -131,17 +131,20 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		options.Keep = 30 * 24 * time.Hour
 	}
 	if options.Keep < time.Second {
-		panic(fmt.Sprintf("core: sales kept for %v are soon forgotten: give Keep days (guard %q)", options.Keep, name))
+		panic(fmt.Sprintf("core: sales kept for %v are soon forgotten: give Keep days (guard %q)",
+			options.Keep, name))
 	}
 	scripts := []*core.Script{
-		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript, seckillSweepScript,
-		seckillRestockScript, seckillCloseScript, seckillBeginScript, seckillRootScript, seckillFindScript, seckillKeepScript,
+		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript,
+		seckillSweepScript, seckillRestockScript, seckillCloseScript,
+		seckillBeginScript, seckillRootScript, seckillFindScript, seckillKeepScript, // of several buckets
 		seckillLendScript, seckillAcceptScript, seckillFinishScript,
 	}
 	options = ackOptions(e, name, options)
 	return &Guard{
 		Base: e.Register("seckill", name, scripts...), options: options,
-		memory: newSaleMemory(e.RefusalMemory()), places: core.NewRecall[string, *spread](placesKept, placeFor),
+		memory: newSaleMemory(e.RefusalMemory()),
+		places: core.NewRecall[string, *spread](placesKept, placeFor),
 	}
 }
 
@@ -159,7 +162,9 @@ func (g *Guard) Traits() core.Traits {
 // first caller decides how it is sold. Where that caller has not come to the end, because its process has
 // died, the next Open completes it, and reports true.
 func (g *Guard) Open(ctx context.Context, item string, sale Sale) (bool, error) {
-	return core.Look(ctx, &g.Base, "open", core.Attempt{}, func() (bool, error) { return g.open(ctx, item, sale) })
+	return core.Look(ctx, &g.Base, "open", core.Attempt{}, func() (bool, error) {
+		return g.open(ctx, item, sale)
+	})
 }
 
 func (g *Guard) open(ctx context.Context, item string, sale Sale) (bool, error) {
@@ -216,7 +221,8 @@ func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error
 }
 
 func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	unasked := a.ID == "" // madeID would not do: who asks again with a Decision's attempt has an ID that Redis may know
+	// MadeID would not do: a caller that asks again with a decision's attempt has an ID that Redis may know.
+	unasked := a.ID == ""
 	a, err := a.PrepareClaim("the item on sale")
 	d := core.Decision{Guard: g.Name(), Attempt: a}
 	if err != nil {
@@ -238,7 +244,10 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 	case errors.Is(err, core.ErrUnconfirmed):
 		return g.unconfirmed(at, d), nil
 	case err != nil:
-		g.Engine().UndoLater(err, func(ctx context.Context) error { _, err := g.cancel(ctx, a); return err }) // observed
+		g.Engine().UndoLater(err, func(ctx context.Context) error {
+			_, err := g.cancel(ctx, a) // observed
+			return err
+		})
 		d.Attempt = d.Attempt.WithoutCall()
 		return d, err
 	}
@@ -298,7 +307,8 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	confirmed, err := g.confirm(ctx, d.Attempt)
 	if err == nil && !confirmed.Allowed {
 		// Somebody may have been told that they have bought: whoever watches has to know.
-		err = g.Observe(ctx, "settle", begun, confirmed, fmt.Errorf("%w (%s)", core.ErrGone, confirmed.Reason))
+		err = fmt.Errorf("%w (%s)", core.ErrGone, confirmed.Reason)
+		err = g.Observe(ctx, "settle", begun, confirmed, err)
 	}
 	return err
 }
@@ -322,7 +332,8 @@ func (g *Guard) Confirm(ctx context.Context, item, id string) (core.Decision, er
 
 func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.end(ctx, "confirm", a, ending{
-		run: g.runYes, script: seckillConfirmScript, state: StateSold, args: []any{g.Engine().ScriptNow(time.Millisecond)},
+		run: g.runYes, script: seckillConfirmScript, state: StateSold,
+		args: []any{g.Engine().ScriptNow(time.Millisecond)},
 	})
 }
 
@@ -341,12 +352,15 @@ func (g *Guard) cancel(ctx context.Context, a core.Attempt) (core.Decision, erro
 func (g *Guard) cancelBy(ctx context.Context, run runScript, a core.Attempt) (core.Decision, error) {
 	defer g.memory.gaveBack(a.Resource, a.Actor, g.Engine().Now)
 	return g.end(ctx, "cancel", a, ending{
-		run: run, script: seckillCancelScript, args: []any{a.Call(), "", g.Engine().ScriptNow(time.Millisecond)},
+		run: run, script: seckillCancelScript,
+		args: []any{a.Call(), "", g.Engine().ScriptNow(time.Millisecond)},
 	})
 }
 
 // runScript is [core.Engine.RunWithin], or [Guard.runYes].
-type runScript func(ctx context.Context, limit time.Duration, s *core.Script, keys []string, args ...any) (any, error)
+type runScript func(
+	ctx context.Context, limit time.Duration, s *core.Script, keys []string, args ...any,
+) (any, error)
 
 func (g *Guard) end(ctx context.Context, op string, a core.Attempt, e ending) (core.Decision, error) {
 	begun := time.Now()

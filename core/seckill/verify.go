@@ -81,7 +81,8 @@ func (r Verification) String() string {
 		verdict = "NOT consistent"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "sale %q: %s\n%-12s %12s %12s %12s %12s\n", r.Item, verdict, "", "stock", "left", "held", "sold")
+	fmt.Fprintf(&b, "sale %q: %s\n", r.Item, verdict)
+	fmt.Fprintf(&b, "%-12s %12s %12s %12s %12s\n", "", "stock", "left", "held", "sold")
 	line := func(part string, s Status) {
 		fmt.Fprintf(&b, "%-12s %12d %12d %12d %12d\n", part, s.Stock, s.Left, s.Held, s.Sold)
 	}
@@ -154,7 +155,8 @@ func (c *saleCount) mark() (m saleMark, found bool) {
 	m.status = state.Status
 	c.Counters = m.status
 	if !c.NoOutbox {
-		for _, message := range try(c, redis.NewXMessageSliceCmd(c.ctx, "xrevrange", c.key("outbox"), "+", "-", "count", 1)) {
+		newest := redis.NewXMessageSliceCmd(c.ctx, "xrevrange", c.key("outbox"), "+", "-", "count", 1)
+		for _, message := range try(c, newest) {
 			m.last = message.ID
 		}
 	}
@@ -214,7 +216,8 @@ func (c *saleCount) buyers() {
 func (c *saleCount) scan(key string, f func(pairs []string)) {
 	cursor, seen := "0", int64(0)
 	for c.err == nil {
-		reply := core.ReadReply(try(c, redis.NewCmd(c.ctx, "hscan", c.key(key), cursor, "count", verifyChunk)), 2, 2)
+		page := redis.NewCmd(c.ctx, "hscan", c.key(key), cursor, "count", verifyChunk)
+		reply := core.ReadReply(try(c, page), 2, 2)
 		cursor = reply.Text()
 		values := core.ReadValue[[]any](reply)
 		if c.err == nil {
