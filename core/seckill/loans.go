@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -74,7 +75,11 @@ func (s *spread) collect(ctx context.Context) (collected, error) {
 		c.more = c.more || swept == sweepMost
 		c.left[n], c.moves[n] = r.Number(), r.Number()
 		for r.More() {
-			c.loans = append(c.loans, loan{n, int(r.Number()), r.Number(), r.Number()})
+			l := loan{n, int(r.Number()), r.Number(), r.Number()}
+			if r.Err == nil && (l.to < 0 || l.to >= len(s.buckets)) {
+				return fmt.Errorf("bucket %d of %.100q has lent to bucket %d of %d", n, s.item, l.to, len(s.buckets))
+			}
+			c.loans = append(c.loans, l)
 		}
 		if r.Err == nil && reason == "not_ready" {
 			return errBucketLost

@@ -464,3 +464,16 @@ func TestBucketsAgainstModel(t *testing.T) {
 		})
 	})
 }
+
+// TestLoanToABucketThatIsNone: whoever finds it returns an error.
+func TestLoanToABucketThatIsNone(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := New(guardtest.NewEngine(b), "s", Options{})
+		openSale(t, g, "tv", Sale{Stock: 2, Buckets: 2})
+		at := spreadOf(t, g, "tv", 2)
+		b.Client.HSet(t.Context(), at.buckets[1].key("sale"), "lent|9", "1 1")
+		if n, err := g.Sweep(t.Context(), "tv"); err == nil {
+			t.Errorf("Sweep: %d", n)
+		}
+	})
+}

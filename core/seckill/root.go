@@ -30,7 +30,7 @@ const (
 )
 
 // stockOf returns the stock of an item as far as this process knows: at the item's own keys, unless it has
-// learned better. Sales of one bucket need not be remembered.
+// learned better. Of a sale of one bucket nothing is remembered.
 func (g *Guard) stockOf(item string) stock {
 	known, ok := g.places.Last(item)
 	if !ok {
@@ -91,8 +91,8 @@ func (g *Guard) askRoot(
 	if !ok || known.epoch != found || len(known.buckets) != int(buckets) {
 		known = g.newSpread(item, int(buckets), found)
 	}
-	g.places.Hear(asked, known, placeFor)
 	known.keepBefore(asked.At.Add(spare))
+	g.places.Hear(asked, known, placeFor)
 	return known, marked, nil
 }
 
