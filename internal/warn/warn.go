@@ -1,9 +1,10 @@
 // Package warn is the one home of the warnings about set-ups that look wrong but can not be known to be: what is known to be wrong
 // panics when it is set up.
 //
-// A warning is told once in the life of a process for each subject, through [slog.Default] or the logger of the engine that it is about, with its code and where the README explains
-// it. What it is about may be brought about by strangers, with a forged header say, so once has to be enough, and nothing of
-// what they send is in it.
+// A warning is told once in the life of a process for each subject, through [slog.Default] or the logger of
+// the engine that it is about, with its code and where the README explains it. What it is about may be
+// brought about by strangers, with a forged header say, so once has to be enough, and nothing of what they
+// send is in it.
 package warn
 
 import (
