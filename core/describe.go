@@ -8,30 +8,33 @@ import (
 	"time"
 )
 
-// Describer is a guard that describes itself: how its refusals are answered, what an operator can look at and do, and what observers
-// hear of. It is optional. The built-in guards describe themselves in a file describe.go each, so nothing outside of a
-// guard's package lists its reasons or its operations.
+// Describer is a guard that describes itself: how its refusals are answered, what an operator can look at and
+// do, and what observers hear of. It is optional. The built-in guards describe themselves in a file
+// describe.go each, so nothing outside of a guard's package lists its reasons or its operations.
 type Describer interface {
-	// Describe returns the description. It is called when rules and operators' pages are set up, never in a request, and returns the same
-	// at all times.
+	// Describe returns the description. It is called when rules and operators' pages are set up, never in a
+	// request, and returns the same at all times.
 	Describe() Description
 }
 
-// Description is what a guard says of itself. The zero value says nothing: then every refusal is answered with [StandardAnswer], and
-// an operator can look at and reset what the guard has methods for.
+// Description is what a guard says of itself. The zero value says nothing: then every refusal is answered
+// with [StandardAnswer], and an operator can look at and reset what the guard has methods for.
 type Description struct {
 	// Kind is what sort of guard it is, for people: "votes".
 	Kind string
-	// Answers are the answers to the reasons for which the guard refuses. Reasons that several guards share have a [StandardAnswer], which
-	// [StandardAnswers] collects. One that is missing here is answered with its standard answer.
+	// Answers are the answers to the reasons for which the guard refuses. Reasons that several guards share have
+	// a [StandardAnswer], which [StandardAnswers] collects. One that is missing here is answered with its
+	// standard answer.
 	Answers []Answer
-	// Operations are what an operator can ask of the guard, in the order in which they are shown. Their names differ.
+	// Operations are what an operator can ask of the guard, in the order in which they are shown. Their names
+	// differ.
 	Operations []Operation
 	// Ops are the values of [Event.Op] that observers hear of the guard.
 	Ops []string
 }
 
-// DescriptionOf returns the description of a guard, and the zero Description for one that does not describe itself.
+// DescriptionOf returns the description of a guard, and the zero Description for one that does not describe
+// itself.
 func DescriptionOf(guard any) Description {
 	if d, ok := guard.(Describer); ok {
 		return d.Describe()
@@ -39,8 +42,8 @@ func DescriptionOf(guard any) Description {
 	return Description{}
 }
 
-// Answer is what a client is told of a refusal, whatever the client asked for: its texts are fixed, and no cause of an error and no
-// user's input belongs into them.
+// Answer is what a client is told of a refusal, whatever the client asked for: its texts are fixed, and no
+// cause of an error and no user's input belongs into them.
 type Answer struct {
 	// Reason is the reason for which the guard refuses.
 	Reason Reason
@@ -50,11 +53,11 @@ type Answer struct {
 	Title string
 	// Detail says in an English sentence what the client can make of it. Empty: that the request was refused.
 	Detail string
-	// Type is the URI of the problem type, as RFC 9457 has it. Empty: "about:blank", which is that the status says it all. With
-	// [TypeQuotaExceeded] and [TypeAbnormalUsage] the answer names the limit that refused.
+	// Type is the URI of the problem type, as RFC 9457 has it. Empty: "about:blank", which is that the status
+	// says it all. With [TypeQuotaExceeded] and [TypeAbnormalUsage] the answer names the limit that refused.
 	Type string
-	// Expected reports that clients hear this while they do as they should, such as ask again after a lost answer. It is no strike
-	// that could lead to a ban. Answers of 500 and above never are.
+	// Expected reports that clients hear this while they do as they should, such as ask again after a lost
+	// answer. It is no strike that could lead to a ban. Answers of 500 and above never are.
 	Expected bool
 }
 
@@ -116,7 +119,8 @@ var standardAnswers = []Answer{
 	},
 }
 
-// StandardAnswer returns the answer to a reason that several guards share, such as ReasonDuplicate; ok is false for other reasons.
+// StandardAnswer returns the answer to a reason that several guards share, such as ReasonDuplicate; ok is
+// false for other reasons.
 func StandardAnswer(reason Reason) (answer Answer, ok bool) {
 	i := slices.IndexFunc(standardAnswers, func(a Answer) bool { return a.Reason == reason })
 	if i < 0 {
@@ -125,8 +129,8 @@ func StandardAnswer(reason Reason) (answer Answer, ok bool) {
 	return standardAnswers[i], true
 }
 
-// StandardAnswers returns the standard answers to the reasons, for a Description. It panics on a reason that has none: give an Answer of
-// the guard's own then.
+// StandardAnswers returns the standard answers to the reasons, for a Description. It panics on a reason that
+// has none: give an Answer of the guard's own then.
 func StandardAnswers(reasons ...Reason) []Answer {
 	answers := make([]Answer, 0, len(reasons))
 	for _, reason := range reasons {
@@ -147,8 +151,9 @@ type Operation struct {
 	Changes bool
 	// Fields are what it is asked with.
 	Fields []Field
-	// Run does it. The result is shown as JSON; a Decision is shown by its figures. Of an error whose kind is ErrInvalid, ErrNotFound or
-	// ErrNotNow the operator reads the text, of others that it failed. It may be called concurrently.
+	// Run does it. The result is shown as JSON; a Decision is shown by its figures. Of an error whose kind is
+	// ErrInvalid, ErrNotFound or ErrNotNow the operator reads the text, of others that it failed. It may be
+	// called concurrently.
 	Run func(ctx context.Context, in Input) (any, error)
 }
 
@@ -178,7 +183,8 @@ const (
 	FieldFlag
 )
 
-// Input is what an operation is asked with, as [Operation.Read] has read it. Fields that were left out are zero.
+// Input is what an operation is asked with, as [Operation.Read] has read it. Fields that were left out are
+// zero.
 type Input struct {
 	texts  map[string]string
 	values map[string]any
@@ -209,8 +215,8 @@ func valueOf[T any](in Input, name string) T {
 	return value
 }
 
-// Read reads the texts that the operation is asked with. A required one that is missing, one that the operation does not have, and one
-// that cannot be read is an ErrInvalid whose text is for the operator.
+// Read reads the texts that the operation is asked with. A required one that is missing, one that the
+// operation does not have, and one that cannot be read is an ErrInvalid whose text is for the operator.
 func (o Operation) Read(texts map[string]string) (Input, error) {
 	in := Input{texts: texts, values: map[string]any{}}
 	known := map[string]bool{}
@@ -261,16 +267,18 @@ func (f Field) read(text string) (value any, err error) {
 	return value, nil
 }
 
-// Detail is a figure of a decision that its guard wants clients to read, also when the attempt was refused: a member of the body of the
-// answer.
+// Detail is a figure of a decision that its guard wants clients to read, also when the attempt was refused: a
+// member of the body of the answer.
 type Detail struct {
-	// Name is the member's name, such as "choices". Names that RFC 9457 defines, "reason" and "violated-policies" are taken.
+	// Name is the member's name, such as "choices". Names that RFC 9457 defines, "reason" and
+	// "violated-policies" are taken.
 	Name string
 	// Value is written as JSON.
 	Value any
 }
 
-// DetailsOf returns the details that a decision has for clients. Guards give them by a claim with a method Details.
+// DetailsOf returns the details that a decision has for clients. Guards give them by a claim with a method
+// Details.
 func DetailsOf(d Decision) []Detail {
 	if c, ok := d.claim.(interface{ Details() []Detail }); ok {
 		return c.Details()

@@ -14,8 +14,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/everyguard"
 )
 
-// TestEveryGuardDescribesItself: each package below core that registers guards is known to everyguard, and says what operators and clients
-// need.
+// TestEveryGuardDescribesItself: each package below core that registers guards is known to everyguard, and
+// says what operators and clients need.
 func TestEveryGuardDescribesItself(t *testing.T) {
 	kinds := everyguard.Kinds()
 	files, err := filepath.Glob("*/*.go")

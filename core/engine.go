@@ -100,8 +100,9 @@ func WithObserver(o Observer) Option {
 	return func(e *Engine) { e.observer = o }
 }
 
-// WithLogger sets where the engine and its guards log: errors, if LogErrors is its observer or one of them, what becomes of breakers, and
-// what the rules of its guards warn of. Without it they log to what slog.Default returns at that moment.
+// WithLogger sets where the engine and its guards log: errors, if LogErrors is its observer or one of them,
+// what becomes of breakers, and what the rules of its guards warn of. Without it they log to what
+// slog.Default returns at that moment.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
 		panic("core: WithLogger(nil): leave the option out to have slog.Default")
@@ -117,7 +118,8 @@ func (e *Engine) Logger() *slog.Logger {
 	return slog.Default()
 }
 
-// LoggerOf returns where to log what concerns a guard: what its method Logger returns, as [Base] has one, else slog.Default.
+// LoggerOf returns where to log what concerns a guard: what its method Logger returns, as [Base] has one,
+// else slog.Default.
 func LoggerOf(guard any) *slog.Logger {
 	if own, ok := guard.(interface{ Logger() *slog.Logger }); ok {
 		if logger := own.Logger(); logger != nil {

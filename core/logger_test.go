@@ -13,7 +13,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 )
 
-// TestEnginesLogWhereTheyAreTold: errors that LogErrors logs, alone or beside other observers, and nothing in slog's default.
+// TestEnginesLogWhereTheyAreTold: errors that LogErrors logs, alone or beside other observers, and nothing in
+// slog's default.
 func TestEnginesLogWhereTheyAreTold(t *testing.T) {
 	elsewhere := quiet(t)
 	fail := func(context.Context, core.Attempt) ([]limit.Limit, error) { return nil, io.ErrUnexpectedEOF }

@@ -24,7 +24,8 @@ type Observer interface {
 
 // Event is one call of a guard that has ended, or a breaker that has opened or closed.
 type Event struct {
-	// Guard is the guard's name; empty for a breaker, and for an undo that the engine has given up (Op settle, ErrUnsettled).
+	// Guard is the guard's name; empty for a breaker, and for an undo that the engine has given up (Op settle,
+	// ErrUnsettled).
 	Guard string
 	// Op is what was called. Decisions are
 	//

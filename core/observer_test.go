@@ -51,8 +51,8 @@ func opsOf(t *testing.T, folder string) map[string]bool {
 	return ops
 }
 
-// TestEveryOpIsListed: whoever writes an observer finds all that they may hear of in one place, and each guard describes what is heard
-// of it.
+// TestEveryOpIsListed: whoever writes an observer finds all that they may hear of in one place, and each
+// guard describes what is heard of it.
 func TestEveryOpIsListed(t *testing.T) {
 	source, err := os.ReadFile("observer.go")
 	if err != nil {

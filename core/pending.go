@@ -137,8 +137,8 @@ func laneOf(g Guard) any {
 
 func (b *Base) lane() any { return b.engine }
 
-// unsettled tells whoever watches that an attempt is given up. Of a guard that has no engine nobody else hears, so it is logged: by the
-// guard's own logger, if it has a method Logger as Base has.
+// unsettled tells whoever watches that an attempt is given up. Of a guard that has no engine nobody else
+// hears, so it is logged: by the guard's own logger, if it has a method Logger as Base has.
 func unsettled(g Guard, d Decision, err error) {
 	if own, ok := g.(interface{ unsettled(d Decision, err error) }); ok {
 		own.unsettled(d, err)
@@ -160,9 +160,9 @@ func RoomToUndo() error {
 	return nil
 }
 
-// pending is the one backlog of a process. It is not an engine's: what is bounded by PendingMost is the memory of the process, attempts at
-// guards of an application's own belong to no engine, and Drain, at the end of the process, waits for all of them. Engines do not
-// hold each other up, as each has a lane.
+// pending is the one backlog of a process. It is not an engine's: what is bounded by PendingMost is the
+// memory of the process, attempts at guards of an application's own belong to no engine, and Drain, at the
+// end of the process, waits for all of them. Engines do not hold each other up, as each has a lane.
 var pending = newBacklog(PendingMost)
 
 // backlog has what is tried again until it is done: jobs in lanes, a lane for each Redis, so that one that hangs does not hold up

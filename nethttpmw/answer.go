@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -75,7 +74,8 @@ func answersOf(guard any) answerTable {
 	return t
 }
 
-// to returns the answer to a reason: the guard's or the pipeline's, else the standard one, else one that says little.
+// to returns the answer to a reason: the guard's or the pipeline's, else the standard one, else one that says
+// little.
 func (t answerTable) to(reason core.Reason) core.Answer {
 	if a, ok := t[reason]; ok {
 		return a
@@ -98,9 +98,10 @@ func complete(a core.Answer) core.Answer {
 // undescribed is the table for refusals that no pipeline has made.
 var undescribed = answersOf(nil)
 
-// Answers returns the answers that the rule's refusals are given, in alphabetical order of their reasons: those of the pipeline
-// itself, of the guard, and of Bans. A guard that does not describe itself may refuse for further reasons: those that have
-// a core.StandardAnswer get it, and others 403. It is for documents and tests.
+// Answers returns the answers that the rule's refusals are given, in alphabetical order of their reasons:
+// those of the pipeline itself, of the guard, and of Bans. A guard that does not describe itself may refuse
+// for further reasons: those that have a core.StandardAnswer get it, and others 403. It is for documents and
+// tests.
 func (r Rule) Answers() []core.Answer {
 	all := answersOf(r.Guard)
 	if r.Bans != nil {
@@ -110,7 +111,7 @@ func (r Rule) Answers() []core.Answer {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(all), func(a, b core.Answer) int { return strings.Compare(string(a.Reason), string(b.Reason)) })
+	return slices.SortedFunc(maps.Values(all), func(a, b core.Answer) int { return cmp.Compare(a.Reason, b.Reason) })
 }
 
 // Refusal is the answer to a request that a rule refused.

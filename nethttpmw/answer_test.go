@@ -121,7 +121,8 @@ func (*strikes) Check(context.Context, core.Attempt) (core.Decision, error) {
 }
 func (s *strikes) Strike(context.Context, core.Attempt) (bool, error) { s.n++; return false, nil }
 
-// TestStrikesAreForWhatClientsShouldNotDo: neither what a guard says is expected nor a server's own trouble counts.
+// TestStrikesAreForWhatClientsShouldNotDo: neither what a guard says is expected nor a server's own trouble
+// counts.
 func TestStrikesAreForWhatClientsShouldNotDo(t *testing.T) {
 	for reason, want := range map[core.Reason]int{"asleep": 1, "undescribed": 1, "expected": 0, core.ReasonNotReady: 0} {
 		bans := new(strikes)

@@ -90,7 +90,8 @@ func (f *Refusal) problem(text Text) []byte {
 // taken are the members that a guard's details cannot have.
 var taken = []string{"type", "title", "status", "detail", "instance", "reason", "violated-policies"}
 
-// appendDetails adds members to an object. Those that JSON does not know, and those whose names are taken, are left out.
+// appendDetails adds members to an object. Those that JSON does not know, and those whose names are taken,
+// are left out.
 func appendDetails(object []byte, details []core.Detail) []byte {
 	for i, d := range details {
 		repeated := slices.ContainsFunc(details[:i], func(before core.Detail) bool { return before.Name == d.Name })
@@ -117,7 +118,8 @@ func (f *Refusal) policies() []string {
 	return []string{string(appendPolicyName(nil, f.Decision.Guard, f.Decision.Policies(), f.Decision.Window))}
 }
 
-// problem is the body of a refusal, as of RFC 9457. What a guard has to say beyond it follows: see core.DetailsOf.
+// problem is the body of a refusal, as of RFC 9457. What a guard has to say beyond it follows: see
+// core.DetailsOf.
 type problem struct {
 	Type   string      `json:"type"`
 	Title  string      `json:"title"`

@@ -93,7 +93,9 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 
 // enter checks one rule, for those whom it is rolled out for. The decision is not allowed, and there is no refusal, where the
 // rule lets pass what it does not decide, and what it would have refused.
-func (r *mounted) enter(ctx context.Context, req *keyfuncs.Request, place *core.Place) (d core.Decision, refusal *Refusal) {
+func (r *mounted) enter(
+	ctx context.Context, req *keyfuncs.Request, place *core.Place,
+) (d core.Decision, refusal *Refusal) {
 	defer func() {
 		if !d.Allowed {
 			place.Free() // also when a function of the application's panics
@@ -107,7 +109,9 @@ func (r *mounted) enter(ctx context.Context, req *keyfuncs.Request, place *core.
 }
 
 // decide asks the rule: its lists, its bans, its guard.
-func (r *mounted) decide(ctx context.Context, req *keyfuncs.Request, place *core.Place, shadow bool) (core.Decision, *Refusal) {
+func (r *mounted) decide(
+	ctx context.Context, req *keyfuncs.Request, place *core.Place, shadow bool,
+) (core.Decision, *Refusal) {
 	denied, allowed, err := r.listed(req)
 	switch {
 	case err != nil:
@@ -131,8 +135,8 @@ func (r *mounted) decide(ctx context.Context, req *keyfuncs.Request, place *core
 	return r.ask(ctx, a, place)
 }
 
-// ask asks the rule's guard, and where that fails does as the rule's outage policy says. In the shadow nothing follows from a refusal,
-// so it is no strike either.
+// ask asks the rule's guard, and where that fails does as the rule's outage policy says. In the shadow
+// nothing follows from a refusal, so it is no strike either.
 func (r *mounted) ask(ctx context.Context, a core.Attempt, place *core.Place) (core.Decision, *Refusal) {
 	d, local, err := r.checkGuard(ctx, a, place)
 	d.Guard = r.name // whatever a guard of the application's own says
@@ -152,10 +156,14 @@ func (r *mounted) ask(ctx context.Context, a core.Attempt, place *core.Place) (c
 	return d, r.refuse(d.Reason, d)
 }
 
-// checkGuard asks the guard, and reports whether it has decided inside the process because it could not do otherwise.
+// checkGuard asks the guard, and reports whether it has decided inside the process because it could not do
+// otherwise.
 //
-// A claim has a place before its guard is asked: what is taken can be settled, however long Redis may be away by then.
-func (r *mounted) checkGuard(ctx context.Context, a core.Attempt, place *core.Place) (d core.Decision, local bool, err error) {
+// A claim has a place before its guard is asked: what is taken can be settled, however long Redis may be away
+// by then.
+func (r *mounted) checkGuard(
+	ctx context.Context, a core.Attempt, place *core.Place,
+) (d core.Decision, local bool, err error) {
 	if !r.traits.KeepsOnFailure {
 		err = place.Take()
 	}

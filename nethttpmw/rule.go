@@ -18,17 +18,17 @@ type Rule struct {
 	Guard core.Guard
 	// Who finds the actor: keyfuncs.IP(), keyfuncs.User("uid"). Required.
 	Who keyfuncs.Func
-	// What finds the resource: the poll, the item on sale, the route. Guards whose Traits say NeedsResource require it. Nil:
-	// none, so a rate limit has one budget for each actor on all routes that it is mounted on.
+	// What finds the resource: the poll, the item on sale, the route. Guards whose Traits say NeedsResource
+	// require it. Nil: none, so a rate limit has one budget for each actor on all routes that it is mounted on.
 	What keyfuncs.Func
-	// Which finds the item that the attempt picks: a voter's choice, the article that is read. Guards whose Traits say NeedsItem
-	// require it. For guards whose Traits say KeepsOutcome it finds what makes a repetition the same request, and nil is
-	// keyfuncs.Fingerprint(). Nil elsewhere: none.
+	// Which finds the item that the attempt picks: a voter's choice, the article that is read. Guards whose
+	// Traits say NeedsItem require it. For guards whose Traits say KeepsOutcome it finds what makes a repetition
+	// the same request, and nil is keyfuncs.Fingerprint(). Nil elsewhere: none.
 	Which keyfuncs.Func
 	// Cost finds how much the attempt takes. Nil: 1. An error, or less than 1, is answered with 400.
 	Cost func(r *keyfuncs.Request) (int64, error)
-	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require it. Elsewhere, nil or
-	// nothing found: the guard makes one.
+	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require it.
+	// Elsewhere, nil or nothing found: the guard makes one.
 	ID keyfuncs.Func
 	// Origin finds where the attempt comes from, such as keyfuncs.IP() or a device's cookie, for guards that keep it in an audit
 	// stream, as votes do. Nothing is decided by it. Nil, or nothing found: empty.
@@ -40,14 +40,14 @@ type Rule struct {
 	//
 	// A request that does not carry the key of a list is not in it. A malformed one is answered with 400, as for Who.
 	Allow *keyfuncs.List
-	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. An actor who is banned is refused before the guard
-	// is asked. Each refusal by the guard is a strike, but for those that are the server's fault (5xx), those that are
-	// decided inside the process because Redis could not be asked, and those that the guard describes as Expected (see
-	// core.Answer).
+	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. An actor who is banned is
+	// refused before the guard is asked. Each refusal by the guard is a strike, but for those that are the
+	// server's fault (5xx), those that are decided inside the process because Redis could not be asked, and
+	// those that the guard describes as Expected (see core.Answer).
 	//
-	// One Bans may serve several rules, whose Who should be the same: then their refusals count together, and a ban holds on all of
-	// their routes. When Redis cannot be asked about bans, the rule goes on without; the engine's observer hears of it. Nil:
-	// nobody is banned.
+	// One Bans may serve several rules, whose Who should be the same: then their refusals count together, and a
+	// ban holds on all of their routes. When Redis cannot be asked about bans, the rule goes on without; the
+	// engine's observer hears of it. Nil: nobody is banned.
 	Bans Bans
 
 	// Rollout says for whom the rule is on, while it is brought in or tried in the shadow. Nil: it is enforced for all.
@@ -58,11 +58,12 @@ type Rule struct {
 	NoKey NoKey
 	// OnOutage says what it means when the guard can not decide. The default is the guard's own.
 	OnOutage core.Outage
-	// Failed reports whether a request that is answered with this status failed, so that what its attempt took is given back. It is
-	// asked once, when the handler's status is about to be sent: what becomes of the connection and of the request's context later
-	// changes nothing. A panic before that counts as 500, a request that nobody answers as StatusClientGone; then an operation whose
-	// outcome is kept begins anew, and Failed is not asked. Nil: 400 and up for claims such as votes and purchases, never for
-	// guards whose Traits say KeepsOnFailure, such as rate limits. To count only failed logins, say that the others failed:
+	// Failed reports whether a request that is answered with this status failed, so that what its attempt took
+	// is given back. It is asked once, when the handler's status is about to be sent: what becomes of the
+	// connection and of the request's context later changes nothing. A panic before that counts as 500, a
+	// request that nobody answers as StatusClientGone; then an operation whose outcome is kept begins anew, and
+	// Failed is not asked. Nil: 400 and up for claims such as votes and purchases, never for guards whose Traits
+	// say KeepsOnFailure, such as rate limits. To count only failed logins, say that the others failed:
 	//
 	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
 	Failed func(status int) bool
@@ -72,20 +73,22 @@ type Rule struct {
 	// Texts says what the rule's refusals say to people, such as in the language of the request; the other members of a body stay
 	// as they are. It is called before anything is written, from many goroutines at once. Nil: English texts that say little.
 	Texts func(r *http.Request, refusal *Refusal) Text
-	// Answer answers the requests that the rule refuses, in place of Refusal.Reply: with a page of the application's own, a
-	// redirect, or by passing on to Reply. It is not asked where a kept answer is given again. The RateLimit fields, Retry-After
-	// and Cache-Control are set before, and may be changed. Whatever it does, the handler does not run: where it writes
-	// nothing the request gets Reply, and a panic goes to the application's recoverer, as those of Texts and of key
-	// functions do. It is called from many goroutines at once. Nil: Reply.
+	// Answer answers the requests that the rule refuses, in place of Refusal.Reply: with a page of the
+	// application's own, a redirect, or by passing on to Reply. It is not asked where a kept answer is given
+	// again. The RateLimit fields, Retry-After and Cache-Control are set before, and may be changed. Whatever it
+	// does, the handler does not run: where it writes nothing the request gets Reply, and a panic goes to the
+	// application's recoverer, as those of Texts and of key functions do. It is called from many goroutines at
+	// once. Nil: Reply.
 	Answer func(w http.ResponseWriter, r *http.Request, refusal *Refusal)
 }
 
-// Bans shuts out actors: *bans.Guard does. Implementations must be safe for concurrent use. Those that describe themselves (see
-// core.Describer) say how those whom they shut out are answered.
+// Bans shuts out actors: *bans.Guard does. Implementations must be safe for concurrent use. Those that
+// describe themselves (see core.Describer) say how those whom they shut out are answered.
 type Bans interface {
 	// Name is the name of the guard that keeps the bans.
 	Name() string
-	// Check refuses an actor who is banned. An error is for the implementation to tell of: the rule goes on without.
+	// Check refuses an actor who is banned. An error is for the implementation to tell of: the rule goes on
+	// without.
 	Check(ctx context.Context, a core.Attempt) (core.Decision, error)
 	// Strike notes that the actor was refused, and reports whether a ban begins by it.
 	Strike(ctx context.Context, a core.Attempt) (banned bool, err error)

@@ -123,12 +123,15 @@ func rolloutOperations(r *nethttpmw.Rollout) []core.Operation {
 	}
 	return []core.Operation{
 		{Name: "rollout", Run: func(context.Context, core.Input) (any, error) { return r.Report(), nil }},
-		{Name: "set-rollout", Changes: true, Fields: percentages, Run: func(_ context.Context, in core.Input) (any, error) {
-			if err := r.Set(in.Percent("enabled"), in.Percent("enforced")); err != nil {
-				return nil, fmt.Errorf("%w: %w", core.ErrInvalid, err)
-			}
-			return r.Report(), nil
-		}},
+		{
+			Name: "set-rollout", Changes: true, Fields: percentages,
+			Run: func(_ context.Context, in core.Input) (any, error) {
+				if err := r.Set(in.Percent("enabled"), in.Percent("enforced")); err != nil {
+					return nil, fmt.Errorf("%w: %w", core.ErrInvalid, err)
+				}
+				return r.Report(), nil
+			},
+		},
 		{
 			Name: "switch", Changes: true, Fields: []core.Field{{Name: "on", Kind: core.FieldFlag, Required: true}},
 			Run: func(_ context.Context, in core.Input) (any, error) {

@@ -12,7 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/operator"
 )
 
-// bare is an application's own guard that does not describe itself, and has the methods that an operator is offered.
+// bare is an application's own guard that does not describe itself, and has the methods that an operator is
+// offered.
 type bare struct {
 	name  string
 	reset []string

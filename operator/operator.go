@@ -124,7 +124,8 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 	h.answer(w, r, http.StatusOK, view{Asked: &asked, Result: shown(result)})
 }
 
-// allowsMethod reports whether the operation may be asked for by the request's method, and answers where it may not.
+// allowsMethod reports whether the operation may be asked for by the request's method, and answers where it
+// may not.
 func (h *handler) allowsMethod(w http.ResponseWriter, r *http.Request, do *core.Operation) bool {
 	switch {
 	case do.Changes && r.Method != http.MethodPost:
@@ -143,7 +144,9 @@ func (h *handler) allowsMethod(w http.ResponseWriter, r *http.Request, do *core.
 var errUnrecorded = errors.New("no record, no change")
 
 // run runs an operation, and records it where it changes something.
-func (h *handler) run(ctx context.Context, do *core.Operation, in core.Input, operator string, asked Action) (any, error) {
+func (h *handler) run(
+	ctx context.Context, do *core.Operation, in core.Input, operator string, asked Action,
+) (any, error) {
 	if !do.Changes {
 		return do.Run(ctx, in)
 	}
@@ -164,7 +167,8 @@ func (h *handler) run(ctx context.Context, do *core.Operation, in core.Input, op
 func (h *handler) failFor(w http.ResponseWriter, r *http.Request, asked Action, err error) {
 	status, detail := explain(err)
 	if status >= http.StatusInternalServerError {
-		slog.ErrorContext(r.Context(), "gatehouse: an operator's action failed", "guard", asked.Guard, "action", asked.Name, "err", err)
+		slog.ErrorContext(r.Context(), "gatehouse: an operator's action failed",
+			"guard", asked.Guard, "action", asked.Name, "err", err)
 	}
 	h.fail(w, r, status, detail)
 }

@@ -21,12 +21,18 @@ func (g *Guard) Describe() core.Description {
 				s, err := g.Status(ctx, in.Attempt())
 				return map[string]any{"banned_for": s.Left.String(), "level": s.Level, "strikes": s.Strikes}, err
 			}},
-			{Name: "ban", Changes: true, Fields: []core.Field{actor, length}, Run: func(ctx context.Context, in core.Input) (any, error) {
-				return nil, g.Ban(ctx, in.Attempt(), in.Duration("length"))
-			}},
-			{Name: "unban", Changes: true, Fields: []core.Field{actor}, Run: func(ctx context.Context, in core.Input) (any, error) {
-				return nil, g.Unban(ctx, in.Attempt())
-			}},
+			{
+				Name: "ban", Changes: true, Fields: []core.Field{actor, length},
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					return nil, g.Ban(ctx, in.Attempt(), in.Duration("length"))
+				},
+			},
+			{
+				Name: "unban", Changes: true, Fields: []core.Field{actor},
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					return nil, g.Unban(ctx, in.Attempt())
+				},
+			},
 		},
 		Ops: []string{"check", "strike", "ban", "unban", "status"},
 	}

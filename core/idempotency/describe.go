@@ -24,9 +24,12 @@ func (g *Guard) Describe() core.Description {
 			},
 		),
 		Operations: []core.Operation{
-			{Name: "reset", Changes: true, Fields: operation, Run: func(ctx context.Context, in core.Input) (any, error) {
-				return nil, g.Reset(ctx, in.Attempt())
-			}},
+			{
+				Name: "reset", Changes: true, Fields: operation,
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					return nil, g.Reset(ctx, in.Attempt())
+				},
+			},
 		},
 		Ops: []string{"check", "settle", "reset"},
 	}

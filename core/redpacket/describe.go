@@ -22,10 +22,13 @@ func (g *Guard) Describe() core.Description {
 			{Name: "audit", Fields: packet, Run: func(ctx context.Context, in core.Input) (any, error) {
 				return g.Verify(ctx, in.Text("packet"))
 			}},
-			{Name: "refund", Changes: true, Fields: packet, Run: func(ctx context.Context, in core.Input) (any, error) {
-				amount, err := g.Refund(ctx, in.Text("packet"))
-				return map[string]int64{"amount": amount}, err
-			}},
+			{
+				Name: "refund", Changes: true, Fields: packet,
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					amount, err := g.Refund(ctx, in.Text("packet"))
+					return map[string]int64{"amount": amount}, err
+				},
+			},
 		},
 		Ops: []string{"check", "create", "refund", "audit"},
 	}

@@ -28,19 +28,31 @@ func (g *Guard) Describe() core.Description {
 			{Name: "status", Fields: []core.Field{item}, Run: func(ctx context.Context, in core.Input) (any, error) {
 				return g.Status(ctx, in.Text("item"))
 			}},
-			{Name: "reconcile", Fields: []core.Field{item}, Run: func(ctx context.Context, in core.Input) (any, error) {
-				return g.Verify(ctx, in.Text("item"))
-			}},
-			{Name: "restock", Changes: true, Fields: delivery, Run: func(ctx context.Context, in core.Input) (any, error) {
-				return g.Restock(ctx, in.Text("item"), in.Text("id"), in.Number("units"))
-			}},
-			{Name: "sweep", Changes: true, Fields: []core.Field{item}, Run: func(ctx context.Context, in core.Input) (any, error) {
-				n, err := g.Sweep(ctx, in.Text("item"))
-				return map[string]int{"swept": n}, err
-			}},
-			{Name: "close", Changes: true, Fields: []core.Field{item}, Run: func(ctx context.Context, in core.Input) (any, error) {
-				return nil, g.Close(ctx, in.Text("item"))
-			}},
+			{
+				Name: "reconcile", Fields: []core.Field{item},
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					return g.Verify(ctx, in.Text("item"))
+				},
+			},
+			{
+				Name: "restock", Changes: true, Fields: delivery,
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					return g.Restock(ctx, in.Text("item"), in.Text("id"), in.Number("units"))
+				},
+			},
+			{
+				Name: "sweep", Changes: true, Fields: []core.Field{item},
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					n, err := g.Sweep(ctx, in.Text("item"))
+					return map[string]int{"swept": n}, err
+				},
+			},
+			{
+				Name: "close", Changes: true, Fields: []core.Field{item},
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					return nil, g.Close(ctx, in.Text("item"))
+				},
+			},
 		},
 		Ops: []string{
 			"check", "settle", "open", "confirm", "cancel", "sweep", "status", "restock", "close", "reconcile", "events", "outbox",

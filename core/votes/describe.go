@@ -20,28 +20,37 @@ func (g *Guard) Describe() core.Description {
 			{Name: "tally", Fields: []core.Field{poll}, Run: func(ctx context.Context, in core.Input) (any, error) {
 				return g.Tally(ctx, in.Text("poll"))
 			}},
-			{Name: "top", Fields: []core.Field{poll, choices}, Run: func(ctx context.Context, in core.Input) (any, error) {
-				return g.Top(ctx, in.Text("poll"), int(in.Number("choices")))
-			}},
+			{
+				Name: "top", Fields: []core.Field{poll, choices},
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					return g.Top(ctx, in.Text("poll"), int(in.Number("choices")))
+				},
+			},
 			{Name: "recount", Fields: []core.Field{poll}, Run: func(ctx context.Context, in core.Input) (any, error) {
 				return g.Verify(ctx, in.Text("poll"))
 			}},
 			{Name: "find-votes", Fields: some, Run: func(ctx context.Context, in core.Input) (any, error) {
 				return g.voidSome(ctx, in, true)
 			}},
-			{Name: "void-votes", Changes: true, Fields: some, Run: func(ctx context.Context, in core.Input) (any, error) {
-				return g.voidSome(ctx, in, false)
-			}},
-			{Name: "repair", Changes: true, Fields: []core.Field{poll}, Run: func(ctx context.Context, in core.Input) (any, error) {
-				return g.Repair(ctx, in.Text("poll"))
-			}},
+			{
+				Name: "void-votes", Changes: true, Fields: some,
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					return g.voidSome(ctx, in, false)
+				},
+			},
+			{
+				Name: "repair", Changes: true, Fields: []core.Field{poll},
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					return g.Repair(ctx, in.Text("poll"))
+				},
+			},
 		},
 		Ops: []string{"check", "settle", "retract", "tally", "recount", "repair", "audit", "void"},
 	}
 }
 
-// voidSome voids the votes of a voter, or those that came from one origin, or both: those that a voter has sent from there. Their
-// voters cannot vote again. A dry run says how many there are.
+// voidSome voids the votes of a voter, or those that came from one origin, or both: those that a voter has
+// sent from there. Their voters cannot vote again. A dry run says how many there are.
 func (g *Guard) voidSome(ctx context.Context, in core.Input, dry bool) (any, error) {
 	voter, origin := in.Text("voter"), in.Text("origin")
 	if voter == "" && origin == "" {

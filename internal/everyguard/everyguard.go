@@ -1,4 +1,5 @@
-// Package everyguard has one guard of each kind, for tests that hold for all of them. A new guard is added here.
+// Package everyguard has one guard of each kind, for tests that hold for all of them. A new guard is added
+// here.
 package everyguard
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
-// Kinds returns a guard of each package, by the name of the package. Their client never connects: they are for tests of what guards say of
-// themselves.
+// Kinds returns a guard of each package, by the name of the package. Their client never connects: they are
+// for tests of what guards say of themselves.
 func Kinds() map[string]core.Guard {
 	gate := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
 	return map[string]core.Guard{

@@ -193,7 +193,8 @@ func TestDashboardIsDescribed(t *testing.T) {
 	}
 }
 
-// TestDashboardExplainsTheErrorKinds: each kind that core.Event.ErrorKind lists is in the description of its panel.
+// TestDashboardExplainsTheErrorKinds: each kind that core.Event.ErrorKind lists is in the description of its
+// panel.
 func TestDashboardExplainsTheErrorKinds(t *testing.T) {
 	source, err := os.ReadFile("../../core/observer.go")
 	if err != nil {
