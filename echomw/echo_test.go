@@ -24,7 +24,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// newGate makes an engine with time enough for a busy machine.
+// newGate makes an engine with a deadline that suits a busy machine.
 func newGate(t *testing.T) *core.Engine {
 	t.Helper()
 	b := redistest.Mini(t)
@@ -37,7 +37,7 @@ func newEcho() *echo.Echo {
 	return e
 }
 
-// inPoll is a vote of everybody's own in the poll of the path.
+// inPoll is a vote of the user in the poll of the path.
 func inPoll(votes *votes.Guard) echomw.Rule {
 	return echomw.Rule{Guard: votes, Who: keyfuncs.Header("X-User"), What: keyfuncs.Param("poll"), Which: keyfuncs.Query("choice")}
 }
@@ -57,8 +57,8 @@ func wantTally(t *testing.T, votes *votes.Guard, want map[string]int64) {
 	}
 }
 
-// TestReturnedErrorsCount: echo answers the errors that handlers return after the rules have been settled, and they are
-// settled by what it will answer.
+// TestReturnedErrorsCount: echo answers a handler's error after the rules are settled, and the expected
+// answer settles them.
 func TestReturnedErrorsCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler echo.HandlerFunc
@@ -96,8 +96,8 @@ func TestReturnedErrorsCount(t *testing.T) {
 	}
 }
 
-// TestErrorsGetToTheErrorHandler: as they are, and inside of the rules, so that its answer counts. It is asked once more outside, and finds
-// the request answered.
+// TestErrorsGetToTheErrorHandler: unchanged, and inside the rules, so that its answer counts. Echo calls it
+// once more outside, where it finds the request answered.
 func TestErrorsGetToTheErrorHandler(t *testing.T) {
 	lost := errors.New("lost")
 	var handled []error
@@ -120,8 +120,8 @@ func TestErrorsGetToTheErrorHandler(t *testing.T) {
 	wantTally(t, votes, nil)
 }
 
-// TestRefusalsAreNoErrors: a refused request has been answered, so echo's error handler does not hear of it, and a logger
-// outside sees the status.
+// TestRefusalsAreNoErrors: a refused request is answered, so echo's error handler is not called, and a
+// logger outside sees the status.
 func TestRefusalsAreNoErrors(t *testing.T) {
 	var logged []int
 	e := newEcho()
@@ -203,7 +203,8 @@ func TestGroupsShareAMiddleware(t *testing.T) {
 	}
 }
 
-// TestPreIsTooEarlyForRoutes: what echo runs before its router knows no route, and that is warned of when it happens again and again.
+// TestPreIsTooEarlyForRoutes: middleware that echo runs before its router knows no route, and repeated
+// requests without one cause a warning.
 func TestPreIsTooEarlyForRoutes(t *testing.T) {
 	log := warntest.Record(t)
 	rule := echomw.Rule{

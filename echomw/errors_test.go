@@ -16,7 +16,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// TestErrorsCountAsEchoAnswersThem: echo's own error handler takes an HTTPError only as it is, and prefers one inside of it.
+// TestErrorsCountAsEchoAnswersThem: echo's own error handler recognizes an HTTPError only unwrapped, and
+// prefers one inside it.
 func TestErrorsCountAsEchoAnswersThem(t *testing.T) {
 	for name, err := range map[string]error{
 		"wrapped":  fmt.Errorf("login: %w", echo.ErrUnauthorized),
@@ -36,8 +37,8 @@ func TestErrorsCountAsEchoAnswersThem(t *testing.T) {
 	}
 }
 
-// TestTheErrorHandlersAnswerCounts: an HTTPErrorHandler that redirects has answered with 303, and what an Idempotency rule keeps of that
-// is told again with its body.
+// TestTheErrorHandlersAnswerCounts: an HTTPErrorHandler that redirects has answered with 303, and an
+// Idempotency rule replays that with its body.
 func TestTheErrorHandlersAnswerCounts(t *testing.T) {
 	gate := newGate(t)
 	votes := votes.New(gate, "poll", votes.Options{})
@@ -61,8 +62,8 @@ func TestTheErrorHandlersAnswerCounts(t *testing.T) {
 	wantTally(t, votes, map[string]int64{"red": 1})
 }
 
-// TestErrorsGetOutOfATimeoutHandler: echo's middleware.Timeout drops what was written when it is returned an error, so the error is
-// answered inside, and not returned.
+// TestErrorsGetOutOfATimeoutHandler: echo's middleware.Timeout drops what was written when an error is
+// returned, so the error is answered inside, and not returned.
 func TestErrorsGetOutOfATimeoutHandler(t *testing.T) {
 	votes := votes.New(newGate(t), "poll", votes.Options{})
 	e := newEcho()

@@ -12,8 +12,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/echomw"
 )
 
-// TestAnswersBeginInManyWays: a client who goes after the answer has begun has had his answer, so the vote counts as the answer
-// said. One who goes before has not. Some handlers write past echo.Response, which does not notice.
+// TestAnswersBeginInManyWays: a client that leaves after the answer has begun has its answer, so the vote
+// counts as the answer said. For one that leaves before, it does not. Some handlers write past
+// echo.Response, which does not notice.
 func TestAnswersBeginInManyWays(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin func(echo.Context) error

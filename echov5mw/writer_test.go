@@ -12,8 +12,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/echov5mw"
 )
 
-// TestAnswersBeginInManyWays: a client who goes after the answer has begun has had his answer, so the vote counts as the answer
-// said. One who goes before has not. Some handlers write past echo.Response, which does not notice.
+// TestAnswersBeginInManyWays: a client that leaves after the answer has begun has its answer, so the vote
+// counts as the answer said. For one that leaves before, it does not. Some handlers write past
+// echo.Response, which does not notice.
 func TestAnswersBeginInManyWays(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin func(*echo.Context) error
@@ -70,7 +71,8 @@ func below(c *echo.Context) http.ResponseWriter {
 	return response.ResponseWriter
 }
 
-// TestAnswersToHEADAreSeen: where GET routes answer HEAD as well, echo keeps the answer until the rules have been settled.
+// TestAnswersToHEADAreSeen: where GET routes also answer HEAD, echo holds the answer until the rules are
+// settled.
 func TestAnswersToHEADAreSeen(t *testing.T) {
 	for status, kept := range map[int]bool{http.StatusNoContent: true, http.StatusNotFound: false} {
 		votes := votes.New(newGate(t), "poll", votes.Options{})

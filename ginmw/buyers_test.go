@@ -48,14 +48,14 @@ func crowd() (buyers int, stock int64) {
 type market struct {
 	*testing.T
 	seed   uint64
-	guards []*seckill.Guard // one a process
+	guards []*seckill.Guard // one per process
 	apps   []http.Handler
 	server *httptest.Server // the first process, on a real connection
 	faults *redistest.Faults
 
 	mu       sync.Mutex
 	promised map[string]string // buyers by reservation: they were told that they have bought
-	later    map[string]string // likewise: will pay later, and never does
+	later    map[string]string // likewise: they will pay later, and never do
 	unsure   map[string]bool   // reservations whose buyer hung up
 	endings  map[string]int    // how often a handler ended like this
 	refusals map[string]int    // by reason; failures by status
@@ -149,7 +149,8 @@ func (m *market) order(buyer, key, ends string) int {
 	return w.Code
 }
 
-// orderFromAfar sends an order over a connection, and hangs up after a while. It returns 0 when no answer came.
+// orderFromAfar sends an order over a connection, and hangs up after a while. It returns 0 when no answer
+// arrived.
 func (m *market) orderFromAfar(buyer, key, ends string, patience time.Duration) int {
 	ctx, hangUp := context.WithTimeout(m.Context(), patience)
 	defer hangUp()
@@ -182,7 +183,7 @@ func (m *market) sign(r *http.Request, buyer, key, ends string) {
 	}
 }
 
-// heard takes note of an answer that has reached a buyer.
+// heard notes an answer that has reached a buyer.
 func (m *market) heard(buyer string, status int, body string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -232,7 +233,7 @@ func (m *market) wantSettled(sale seckill.Sale) seckill.Status {
 	}
 	for id, buyer := range m.promised {
 		if sold[id] != buyer {
-			m.Errorf("%s was told that %s is his: %+v", buyer, id, ledger.Last[id])
+			m.Errorf("%s was told that they own %s: %+v", buyer, id, ledger.Last[id])
 		}
 	}
 	for id, buyer := range sold {
@@ -250,7 +251,8 @@ func (m *market) wantSettled(sale seckill.Sale) seckill.Status {
 	return status
 }
 
-// TestACrowdOfBuyers: exactly the stock is sold, and winners who ask again hear yes, during the race and after it.
+// TestACrowdOfBuyers: exactly the stock is sold, and winners who ask again get the same yes, during the
+// race and after it.
 func TestACrowdOfBuyers(t *testing.T) {
 	for _, c := range markets {
 		t.Run(c.name, func(t *testing.T) {
@@ -301,12 +303,13 @@ func TestACrowdOfBuyers(t *testing.T) {
 	}
 }
 
-// TestACrowdOfBuyersAndFaults: one reply in a hundred is lost, handlers fail and panic, clients hang up, and some who are to pay
-// later never do. When their holds are over, every unit is accounted for and every promise is kept.
+// TestACrowdOfBuyersAndFaults: one reply in a hundred is lost, handlers fail and panic, clients hang up,
+// and some who are to pay later never do. When their holds expire, every unit is accounted for and every
+// promise is kept.
 func TestACrowdOfBuyersAndFaults(t *testing.T) {
 	for _, c := range markets {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // most of the time goes by waiting for the holds to end
+			t.Parallel() // it mostly waits for the holds to expire
 			buyers, stock := crowd()
 			c.sale.Stock, c.sale.Hold = stock, 10*time.Second
 			m := openMarket(t, c.start(t), c.sale)
@@ -337,7 +340,7 @@ func TestACrowdOfBuyersAndFaults(t *testing.T) {
 	}
 }
 
-// triesOften sends an order until it hears yes or no, whatever goes wrong, and sometimes once more.
+// triesOften sends an order until it gets yes or no, whatever goes wrong, and sometimes once more.
 func (m *market) triesOften(buyer string, rng *rand.Rand) {
 	endings := []string{"", "", "fail", "panic", "gone", "later"}
 	for range 10 {

@@ -32,8 +32,8 @@ func TestErrorsThatAnOuterMiddlewareAnswersCount(t *testing.T) {
 	wantTally(t, votes, nil)
 }
 
-// TestPanicsInFrontOfTheHandlerKeepItFromRunning: gin goes on to the next handler after a recoverer that does not abort, and a request
-// that was refused or not even judged must not get there.
+// TestPanicsInFrontOfTheHandlerKeepItFromRunning: after a recoverer that does not abort, gin continues with
+// the next handler, and a request that was refused, or not even judged, must not get there.
 func TestPanicsInFrontOfTheHandlerKeepItFromRunning(t *testing.T) {
 	votes := votes.New(newGate(t), "poll", votes.Options{Poll: votes.Poll{Closes: time.Unix(1, 0)}})
 	for name, change := range map[string]func(*ginmw.Rule){

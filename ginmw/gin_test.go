@@ -20,14 +20,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// newGate makes an engine with time enough for a busy machine.
+// newGate makes an engine with a deadline that suits a busy machine.
 func newGate(t *testing.T) *core.Engine {
 	t.Helper()
 	b := redistest.Mini(t)
 	return core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second))
 }
 
-// inPoll is a vote of everybody's own in the poll of the path.
+// inPoll is a vote of the user in the poll of the path.
 func inPoll(votes *votes.Guard) ginmw.Rule {
 	return ginmw.Rule{Guard: votes, Who: keyfuncs.Header("X-User"), What: keyfuncs.Param("poll"), Which: keyfuncs.Query("choice")}
 }
@@ -47,7 +47,7 @@ func wantTally(t *testing.T, votes *votes.Guard, want map[string]int64) {
 	}
 }
 
-// TestAbortedHandlersCount: how gin's handlers give up is what the vote is settled by.
+// TestAbortedHandlersCount: the way in which gin's handler gives up settles the vote.
 func TestAbortedHandlersCount(t *testing.T) {
 	lost := errors.New("lost")
 	for name, c := range map[string]struct {
@@ -83,7 +83,7 @@ func TestAbortedHandlersCount(t *testing.T) {
 	}
 }
 
-// TestLaterMiddlewaresCount: a middleware behind the rules that aborts is how the request ended.
+// TestLaterMiddlewaresCount: a middleware behind the rules that aborts decides how the request ends.
 func TestLaterMiddlewaresCount(t *testing.T) {
 	votes := votes.New(newGate(t), "poll", votes.Options{})
 	engine := gin.New()
@@ -103,7 +103,8 @@ func TestLaterMiddlewaresCount(t *testing.T) {
 	wantTally(t, votes, map[string]int64{"red": 1})
 }
 
-// TestRulesWithUseSeeUnmatchedRequests: they have no route and no parameters, so rules that need one refuse them.
+// TestRulesWithUseSeeUnmatchedRequests: these have no route and no parameters, so rules that need one
+// refuse them.
 func TestRulesWithUseSeeUnmatchedRequests(t *testing.T) {
 	gate := newGate(t)
 	engine := gin.New()
@@ -123,7 +124,7 @@ func TestRulesWithUseSeeUnmatchedRequests(t *testing.T) {
 	}
 }
 
-// TestCopiesOfTheContextHaveTheDecisions: a handler gives goroutines a copy.
+// TestCopiesOfTheContextHaveTheDecisions: a handler hands a copy to goroutines.
 func TestCopiesOfTheContextHaveTheDecisions(t *testing.T) {
 	sale := seckill.New(newGate(t), "sale", seckill.Options{})
 	if _, err := sale.Open(t.Context(), "ticket", seckill.Sale{Stock: 1}); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// TestAnswersAreToldAgain: however a handler writes with gin.
-func TestAnswersAreToldAgain(t *testing.T) {
+// TestAnswersAreReplayed: however a handler writes with gin.
+func TestAnswersAreReplayed(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler gin.HandlerFunc
 		status  int

@@ -15,8 +15,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/ginmw"
 )
 
-// TestAnswersBeginInManyWays: a client who goes after the answer has begun has had his answer, so the vote counts. One who goes
-// before has not.
+// TestAnswersBeginInManyWays: a client that leaves after the answer has begun has its answer, so the vote
+// counts. For one that leaves before, it does not.
 func TestAnswersBeginInManyWays(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin func(*gin.Context)

@@ -6,8 +6,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// BenchmarkIP is what a request pays for its client's address: with and without a proxy, and when a stranger says that he is
-// somebody else.
+// BenchmarkIP measures what a request pays for its client's address: with and without a proxy, and when a
+// stranger forges a header.
 func BenchmarkIP(b *testing.B) {
 	behind := keyfuncs.TrustProxies("10.0.0.0/8", "2001:db8:f::/48")
 	for _, bm := range []struct {

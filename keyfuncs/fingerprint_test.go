@@ -23,7 +23,8 @@ func fingerprintOf(t *testing.T, r *http.Request) string {
 	return text
 }
 
-// TestFingerprintTellsRequestsApart: each of these is another request, and each is itself when it is sent again.
+// TestFingerprintTellsRequestsApart: each of these requests is different, and equals itself when it is sent
+// again.
 func TestFingerprintTellsRequestsApart(t *testing.T) {
 	long := strings.Repeat("x", 64<<10)
 	seen := map[string]string{}
@@ -99,8 +100,9 @@ func TestFingerprintOfAParsedForm(t *testing.T) {
 	}
 }
 
-// TestFingerprintOfABodyThatIsNoForm: whoever asks for a form's field leaves a form without fields where the body is JSON, and the body
-// is what tells the requests apart. Another order under the same Idempotency-Key was told of the first.
+// TestFingerprintOfABodyThatIsNoForm: reading a form's field leaves a form without fields where the body is
+// JSON, and only the body tells the requests apart. Before, another order under the same Idempotency-Key
+// got the first one's answer.
 func TestFingerprintOfABodyThatIsNoForm(t *testing.T) {
 	for name, parse := range map[string]func(r *http.Request){
 		"Form":      func(r *http.Request) { _, _ = keyfuncs.Form("csrf")(&keyfuncs.Request{Request: r}) },

@@ -118,8 +118,9 @@ func TestForwardedLeftOfTheClientIsNeverLookedAt(t *testing.T) {
 	})
 }
 
-// FuzzForwarded holds the reader against headers that are all one client's: it must not panic, return something
-// that is no address, or see more in a line than in the line behind an element that a proxy has appended.
+// FuzzForwarded feeds the reader headers that are all one client's. The reader must not panic, must return
+// nothing but addresses, and must see no more in a line than in the line behind an element that a proxy has
+// appended.
 func FuzzForwarded(f *testing.F) {
 	for _, seed := range []string{
 		`for=203.0.113.7`, `for="[2001:db8:c::7]:4711";proto=https, for=10.0.0.2`, `for="\"\\";for=_x`, `for="`,

@@ -72,8 +72,8 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 }
 
-// FuzzIdempotencyKey holds that a key is printable ASCII of bounded length, and that a key which is found is found
-// again when it is sent as the draft has it.
+// FuzzIdempotencyKey checks that a key is printable ASCII of bounded length, and that a found key is found
+// again when it is sent in the draft's form.
 func FuzzIdempotencyKey(f *testing.F) {
 	for _, seed := range []string{`"a"`, "a", `"\"\\"`, `"`, `"a";b`, " a ", "\x7f", `"a\`, ""} {
 		f.Add(seed)

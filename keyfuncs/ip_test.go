@@ -296,8 +296,8 @@ func TestIPAllocatesNothingPerElement(t *testing.T) {
 	}
 }
 
-// FuzzIP holds that no request makes IP panic, that what it finds is an address or a network in its one spelling, and that what an
-// untrusted peer is depends on the peer alone.
+// FuzzIP checks that no request makes IP panic, that IP finds an address or a network in its one spelling,
+// and that the text of an untrusted peer depends on the peer alone.
 func FuzzIP(f *testing.F) {
 	for _, peer := range []string{
 		"203.0.113.7:1", "10.0.0.1:1", "[2001:db8::1%eth0]:1", "@", "", "[::ffff:10.0.0.1]:1", "[64:ff9b::a00:1]:0", "/run/app.sock",
@@ -354,7 +354,7 @@ func isAddress(s string) bool {
 	return err == nil && a.String() == s && a.Zone() == "" && !a.Is4In6()
 }
 
-// isTrusted says it for a peer that IP takes for an address, in a way of its own.
+// isTrusted says whether IP must trust a peer, by a different method.
 func isTrusted(peer string) bool {
 	if ap, err := netip.ParseAddrPort(peer); err == nil {
 		peer = ap.Addr().String()

@@ -39,7 +39,8 @@ func get(target string, lines ...string) *keyfuncs.Request {
 	return &keyfuncs.Request{Request: r}
 }
 
-// check holds a result against what was wanted: a text, or an error that wraps wantErr and is a text by itself.
+// check compares a result with the expected one: a text, or an error that wraps wantErr and comes without a
+// text.
 func check(t *testing.T, got string, err error, want string, wantErr error) {
 	t.Helper()
 	if !errors.Is(err, wantErr) {
@@ -65,7 +66,7 @@ func check(t *testing.T, got string, err error, want string, wantErr error) {
 	}
 }
 
-// checkPanic holds a set-up mistake against the words that its panic must have.
+// checkPanic compares a set-up mistake's panic with the words that it must contain.
 func checkPanic(t *testing.T, want string, f func()) {
 	t.Helper()
 	defer func() {
@@ -143,7 +144,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// The texts are what somebody sees in a log, so they are held word by word.
+// The texts appear in logs, so the test compares them word by word.
 func TestErrorTexts(t *testing.T) {
 	proxied := keyfuncs.IP(keyfuncs.TrustProxies("192.0.2.1"))
 	cdn := keyfuncs.IP(keyfuncs.TrustProxies("192.0.2.1"), keyfuncs.ReadHeader("CF-Connecting-IP"))

@@ -164,7 +164,7 @@ func TestListSetUpMistakesPanic(t *testing.T) {
 	}
 }
 
-// TestListChangesAreSeenWhole: while one entry that matches takes the place of another, no request finds neither.
+// TestListChangesAreSeenWhole: while one matching entry replaces another, no request finds neither.
 func TestListChangesAreSeenWhole(t *testing.T) {
 	list := keyfuncs.NewList(keyfuncs.Const("10.0.0.1"), "10.0.0.1")
 	var writers, readers sync.WaitGroup
@@ -195,7 +195,7 @@ func TestListChangesAreSeenWhole(t *testing.T) {
 	readers.Wait()
 }
 
-// netOf is what a text means as a network, after netip alone.
+// netOf is what a text means as a network, by netip alone.
 func netOf(text string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(text)
 	if addr, notAddr := netip.ParseAddr(text); err != nil && notAddr == nil && !strings.Contains(addr.Zone(), "/") {
@@ -207,7 +207,7 @@ func netOf(text string) (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// FuzzList compares a list with a loop over its entries, which stand in lines.
+// FuzzList compares a list with a loop over its entries, one per line.
 func FuzzList(f *testing.F) {
 	for _, entries := range []string{
 		"10.0.0.0/8\n10.1.2.3\nann", "::/0\n0.0.0.0/0", "2001:db8::/32\n2001:db8:1:2::/64\nfe80::1%eth0",

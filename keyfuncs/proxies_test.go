@@ -18,7 +18,7 @@ func with(peer string, headers ...string) *keyfuncs.Request {
 	return r
 }
 
-// many makes 256 requests, which tests that need thousands of them take in turn.
+// many makes 256 requests, which tests that need thousands use in turn.
 func many(build func(i int) *keyfuncs.Request) func(i int) *keyfuncs.Request {
 	requests := make([]*keyfuncs.Request, 256)
 	for i := range requests {
@@ -74,7 +74,8 @@ func TestIPWarnsLaterToo(t *testing.T) {
 	log.Want(t, "GH001")
 }
 
-// TestIPWarnsOfACDN: one that calls from the Internet is known by that nobody comes without it.
+// TestIPWarnsOfACDN: a CDN calls from the Internet, and shows by the fact that no request comes without its
+// header.
 func TestIPWarnsOfACDN(t *testing.T) {
 	log := warntest.Record(t)
 	fn := keyfuncs.IP()
@@ -100,7 +101,7 @@ func TestIPWarnsOfACDN(t *testing.T) {
 	}
 }
 
-// TestIPDoesNotWarnOfForgeries: strangers who make headers up among others who do not.
+// TestIPDoesNotWarnOfForgeries: strangers forge headers, among others who do not.
 func TestIPDoesNotWarnOfForgeries(t *testing.T) {
 	log := warntest.Record(t)
 	bare, behind := keyfuncs.IP(), keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8"))
@@ -159,7 +160,7 @@ func TestIPWarnsOfOneBucket(t *testing.T) {
 			})
 			health := with(tt.peer)
 			for range 20_000 {
-				_, _ = tt.fn(request(7)) // one client of the inside, as a monitor is, comes again and again
+				_, _ = tt.fn(request(7)) // one client from inside, such as a monitor, comes again and again
 			}
 			log.Want(t)
 			for i := range 64 * 64 * 3 {
@@ -281,7 +282,7 @@ func TestRouteWarnsOfAnUnroutedRequest(t *testing.T) {
 	})
 }
 
-// TestLookingAllocatesNothing: what is looked at for warnings does not cost memory, neither at once nor later.
+// TestLookingAllocatesNothing: the proxy detector allocates no memory, neither at once nor later.
 func TestLookingAllocatesNothing(t *testing.T) {
 	warntest.Record(t)
 	behind := keyfuncs.TrustProxies("10.0.0.0/8")

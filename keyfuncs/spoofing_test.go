@@ -12,7 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// TestSpoofing: who says what about himself, and who it is. The adapters go through the same table.
+// TestSpoofing: the claims about the sender in each request, and the client that counts. The adapters run
+// the same table.
 func TestSpoofing(t *testing.T) {
 	functions := spoofing.Functions()
 	cases := spoofing.Cases()
@@ -32,7 +33,8 @@ func TestSpoofing(t *testing.T) {
 	}
 }
 
-// TestSpoofedHeadersNeverMakeAnotherClient: whatever a stranger says in the table, it changes nothing of what he is without.
+// TestSpoofedHeadersNeverMakeAnotherClient: whatever a stranger sends in the table, they count as without
+// it.
 func TestSpoofedHeadersNeverMakeAnotherClient(t *testing.T) {
 	for name, fn := range spoofing.Functions() {
 		for _, c := range spoofing.Cases() {
@@ -49,9 +51,10 @@ func TestSpoofedHeadersNeverMakeAnotherClient(t *testing.T) {
 	}
 }
 
-// TestHopsThatDropHeadersMakeNoClientOfTheProxy: a client may tell the proxies on the way to drop headers (RFC 9110, section 7.6.1), and
-// the one of net/http/httputil does. What it writes itself is there all the same. What it only passes on from a CDN is gone, and then
-// nobody is found, rather than the proxy.
+// TestHopsThatDropHeadersMakeNoClientOfTheProxy: a client may tell the proxies on the way to drop headers
+// (RFC 9110, section 7.6.1), and net/http/httputil's proxy does. A header that the proxy writes itself is
+// there all the same. A CDN's header that it only passes on is gone, and then no client is found, rather
+// than the proxy.
 func TestHopsThatDropHeadersMakeNoClientOfTheProxy(t *testing.T) {
 	trust := keyfuncs.TrustProxies("127.0.0.1")
 	list, cdn := keyfuncs.IP(trust), keyfuncs.IP(trust, keyfuncs.ReadHeader("CF-Connecting-IP"))

@@ -49,7 +49,8 @@ func stuff(t *testing.T, b redistest.Backend, on rules, k attack) result {
 	return res
 }
 
-// TestThreeAccountsHaveThreeVotes whatever they try, and as many as they like where nothing guards the route.
+// TestThreeAccountsHaveThreeVotes whatever they try, and as many as they like where nothing guards the
+// route.
 func TestThreeAccountsHaveThreeVotes(t *testing.T) {
 	each(t, 500, func(t *testing.T, b redistest.Backend, tries int) {
 		k := attack{tries: tries, accounts: 3, people: 200}
@@ -63,8 +64,8 @@ func TestThreeAccountsHaveThreeVotes(t *testing.T) {
 	})
 }
 
-// TestManyAccountsHaveWhatTheirAddressesHave: somebody with thousands of accounts is held by his addresses, of which an IPv6 network is
-// one, and a header none.
+// TestManyAccountsHaveWhatTheirAddressesHave: an attacker with thousands of accounts is held by their
+// addresses. An IPv6 network counts as one address, and a header as none.
 func TestManyAccountsHaveWhatTheirAddressesHave(t *testing.T) {
 	each(t, 1500, func(t *testing.T, b redistest.Backend, tries int) {
 		k := attack{tries: tries, accounts: 5000, people: 100}
@@ -79,7 +80,7 @@ func TestManyAccountsHaveWhatTheirAddressesHave(t *testing.T) {
 	})
 }
 
-// TestOneDeviceOfManyAccounts: whoever does not change his device is held by it, wherever he goes.
+// TestOneDeviceOfManyAccounts: a device that does not change limits its user, from every address.
 func TestOneDeviceOfManyAccounts(t *testing.T) {
 	b := redistest.Mini(t)
 	a := newApp(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute)), all)
@@ -94,7 +95,7 @@ func TestOneDeviceOfManyAccounts(t *testing.T) {
 	}
 }
 
-// TestClicksAndDuplicatesTakeNothingFromTheOffice: one voter there cannot use up what all have.
+// TestClicksAndDuplicatesTakeNothingFromTheOffice: one voter in an office cannot use up the votes of all.
 func TestClicksAndDuplicatesTakeNothingFromTheOffice(t *testing.T) {
 	b := redistest.Mini(t)
 	a := newApp(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute)), all)

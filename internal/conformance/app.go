@@ -8,32 +8,33 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// Framework is a web framework with its adapter.
+// A Framework is a web framework with its adapter.
 type Framework struct {
-	// Build makes an application with the framework and the adapter, as a user of both would.
+	// Build makes an application with the framework and the adapter, as their user would.
 	Build func(App) http.Handler
-	// Mount makes the adapter's middleware and throws it away: for rules that it has to panic on.
+	// Mount makes the adapter's middleware and discards it. It is for rules that must panic.
 	Mount func(rules ...nethttpmw.Rule)
-	// Fast leaves redis-server out: for another router behind an adapter that has been run on it.
+	// Fast leaves redis-server out. It is for another router behind an adapter that was already tested on
+	// redis-server.
 	Fast bool
 }
 
-// App is a web application. In front of all that it says, Build puts a middleware that does what authentication does in the
-// framework: it stores what the header UserHeader says, if anything, under the name UserKey.
+// An App is a web application. In front of everything else, Build mounts a middleware that stands for
+// authentication in the framework: it stores the header UserHeader, if present, under the name UserKey.
 type App struct {
-	// Recover says where the framework's own recoverer is mounted.
+	// Recover says where to mount the framework's own recoverer.
 	Recover Recover
-	// Use has the rules of the middlewares around the whole application, the outermost middleware first.
+	// Use has the rules of each middleware around the whole application, the outermost middleware first.
 	Use [][]nethttpmw.Rule
 	// Routes are the routes.
 	Routes []Route
 }
 
-// Recover says where the framework's own recoverer is mounted.
+// Recover says where to mount the framework's own recoverer.
 type Recover int
 
 const (
-	// NoRecover mounts none: a panic gets to whoever called the application.
+	// NoRecover mounts none: a panic reaches the caller of the application.
 	NoRecover Recover = iota
 	// RecoverOutside mounts it around everything else.
 	RecoverOutside
@@ -42,25 +43,25 @@ const (
 )
 
 const (
-	// UserHeader is the header that says who has signed in.
+	// UserHeader is the header that names the signed-in user.
 	UserHeader = "X-User"
-	// UserKey is the name under which the framework's own store has it.
+	// UserKey is the name under which the framework's own store has the user.
 	UserKey = "uid"
 )
 
-// Route is one route of an application.
+// A Route is one route of an application.
 type Route struct {
-	// Method and Path say what it matches. A parameter of the path is written {name}; Colons rewrites it.
+	// Method and Path say what the route matches. A path parameter is written {name}; Colons rewrites it.
 	Method, Path string
-	// Rules are those of one middleware on this route; none: no middleware.
+	// Rules are those of one middleware on this route; without rules there is no middleware.
 	Rules []nethttpmw.Rule
-	// Between, if set, is called by one more middleware, behind the rules and in front of the handler.
+	// Between, if set, is called by one more middleware between the rules and the handler.
 	Between func()
 	// Handler answers.
 	Handler func(Context)
 }
 
-// Context is what a framework's handlers get.
+// A Context is what the suite's handlers get, in each framework.
 type Context interface {
 	// Request is the request.
 	Request() *http.Request
@@ -74,7 +75,7 @@ type Context interface {
 	Take(guard string) (core.Decision, bool)
 }
 
-// Colons rewrites the parameters of a path as gin and echo have them: {poll} becomes :poll.
+// Colons rewrites the path parameters for gin and echo: {poll} becomes :poll.
 func Colons(path string) string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }

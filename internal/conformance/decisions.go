@@ -51,7 +51,8 @@ func decisionsAreFound(s *scene) {
 	}
 }
 
-// knownItemsAreFree plays a reader of articles, and of some of them more than once. The handler gives points for new ones.
+// knownItemsAreFree plays a reader who reads some articles more than once. The handler gives points for new
+// ones.
 func knownItemsAreFree(s *scene) {
 	quota := s.quota(2, oneEra)
 	reasons := &diary{}
@@ -77,7 +78,7 @@ func knownItemsAreFree(s *scene) {
 	s.wantUsed(quota, "blue", "red")
 }
 
-// votesAreChanged plays a voter who changes his mind, once with a request that fails.
+// votesAreChanged plays a voter who changes their vote, once with a request that fails.
 func votesAreChanged(s *scene) {
 	ballots := votes.New(s.gate, "vote", votes.Options{Poll: votes.Poll{Change: true}, Audit: true})
 	reasons := &diary{}
@@ -104,7 +105,7 @@ func votesAreChanged(s *scene) {
 	}
 }
 
-// takenWaits plays a handler that takes the reservation, so that how the request ends says nothing about it.
+// takenWaits plays a handler that takes the reservation, so that the end of the request does not settle it.
 func takenWaits(s *scene) {
 	for _, e := range endings {
 		if e.begun {

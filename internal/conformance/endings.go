@@ -23,20 +23,20 @@ import (
 type ending struct {
 	name    string
 	handler func(Context)
-	gone    bool // the handler runs on only after the client has gone, or has been answered by what is around
-	begun   bool // and that is after the answer has begun
-	status  int  // what the client hears; 0: nothing
-	counts  int  // the status that rules hear
+	gone    bool // the handler continues only after the client is gone, or after a middleware around it has answered
+	begun   bool // and after the answer has begun
+	status  int  // status that the client gets; 0: none
+	counts  int  // status that the rules get
 	cut     bool // the connection is cut
 	only1   bool // HTTP/2 has no such thing
 
-	// retold is the answer that is kept by rules that keep answers, its status and its body; "": none.
-	retold string
+	// replay is the answer that rules keep and replay, its status and its body; "": none.
+	replay string
 
-	headers []string                                                 // of the request
-	around  func(http.Handler) http.Handler                          // what the server has around its handler
-	layout  func(handler func(Context), rules ...nethttpmw.Rule) App // of the application; nil: the rules are on the route
-	stop    func(*http.Server) error                                 // stops the server when the handler runs, which goes on only then
+	headers []string                                                 // headers of the request
+	around  func(http.Handler) http.Handler                          // what wraps the server's handler
+	layout  func(handler func(Context), rules ...nethttpmw.Rule) App // layout of the application; nil: the rules are on the route
+	stop    func(*http.Server) error                                 // stops the server when the handler runs, which continues only then
 }
 
 func reply(status int, body string) func(Context) {
@@ -61,19 +61,19 @@ func streamed(next func()) func(Context) {
 	}
 }
 
-// doneBefore is what is told again of an answer that did not come to its end.
+// doneBefore is the replay for an answer that did not come to its end.
 var doneBefore = "409 " + problem(409, "done", "Already Done", "This has been done before.", "")
 
 var endings = []ending{
-	{name: "200", retold: "200 done", handler: reply(200, "done"), status: 200, counts: 200},
-	{name: "201 without a body", retold: "201 ", handler: reply(201, ""), status: 201, counts: 201},
-	{name: "204", retold: "204 ", handler: reply(204, ""), status: 204, counts: 204},
-	{name: "302", retold: "302 ", handler: reply(302, ""), status: 302, counts: 302},
-	{name: "nothing written", retold: "200 ", handler: nothing, status: 200, counts: 200},
-	{name: "written without a status", retold: "200 done", handler: func(c Context) {
+	{name: "200", replay: "200 done", handler: reply(200, "done"), status: 200, counts: 200},
+	{name: "201 without a body", replay: "201 ", handler: reply(201, ""), status: 201, counts: 201},
+	{name: "204", replay: "204 ", handler: reply(204, ""), status: 204, counts: 204},
+	{name: "302", replay: "302 ", handler: reply(302, ""), status: 302, counts: 302},
+	{name: "nothing written", replay: "200 ", handler: nothing, status: 200, counts: 200},
+	{name: "written without a status", replay: "200 done", handler: func(c Context) {
 		_, _ = c.Writer().Write([]byte("done")) // the client is there
 	}, status: 200, counts: 200},
-	{name: "streamed", retold: "200 ", handler: streamed(func() {}), status: 200, counts: 200},
+	{name: "streamed", replay: "200 ", handler: streamed(func() {}), status: 200, counts: 200},
 	{name: "400", handler: reply(400, "no"), status: 400, counts: 400},
 	{name: "404 without a body", handler: reply(404, ""), status: 404, counts: 404},
 	{name: "409", handler: reply(409, "no"), status: 409, counts: 409},
@@ -81,10 +81,10 @@ var endings = []ending{
 	{name: "503 by the writer", handler: func(c Context) { c.Writer().WriteHeader(503) }, status: 503, counts: 503},
 	{name: "panic", handler: func(Context) { panic("lost") }, counts: 500, cut: true},
 	{name: "panic to abort", handler: func(Context) { panic(http.ErrAbortHandler) }, counts: 500, cut: true},
-	{name: "panic after the beginning", retold: doneBefore, handler: streamed(func() { panic("lost") }),
+	{name: "panic after the beginning", replay: doneBefore, handler: streamed(func() { panic("lost") }),
 		status: 200, counts: 200, cut: true},
 	// gin sends a status with the first byte of the body only, so this one flushes.
-	{name: "panic after a status", retold: doneBefore, handler: func(c Context) {
+	{name: "panic after a status", replay: doneBefore, handler: func(c Context) {
 		c.Writer().WriteHeader(http.StatusCreated)
 		_ = http.NewResponseController(c.Writer()).Flush() // the client is there
 		panic("lost")
@@ -96,18 +96,19 @@ var endings = []ending{
 	}, status: 404, counts: 404, cut: true},
 	{name: "goroutine ended", handler: func(Context) { runtime.Goexit() }, counts: 500, cut: true},
 	{name: "client gone, nothing written", handler: nothing, gone: true, counts: nethttpmw.StatusClientGone, cut: true},
-	// A status that was written counts, whoever is there to hear it: who has closed one side of his connection still reads.
-	{name: "client gone, 200 written", retold: "200 done", handler: reply(200, "done"), gone: true, counts: 200, cut: true},
+	// A written status counts, whether or not the client hears it: a client that has closed one side of its
+	// connection still reads.
+	{name: "client gone, 200 written", replay: "200 done", handler: reply(200, "done"), gone: true, counts: 200, cut: true},
 	{name: "client gone, 500 written", handler: reply(500, "no"), gone: true, counts: 500, cut: true},
-	{name: "client gone after the answer had begun", retold: "200 ", handler: nothing, gone: true, begun: true, counts: 200, cut: true},
-	{name: "client gone after the answer had begun, then panic", retold: doneBefore, handler: func(Context) { panic("lost") },
+	{name: "client gone after the answer had begun", replay: "200 ", handler: nothing, gone: true, begun: true, counts: 200, cut: true},
+	{name: "client gone after the answer had begun, then panic", replay: doneBefore, handler: func(Context) { panic("lost") },
 		gone: true, begun: true, counts: 200, cut: true},
 	{name: "client gone, then panic", handler: func(Context) { panic("lost") }, gone: true,
 		counts: nethttpmw.StatusClientGone, cut: true},
-	{name: "written by io.Copy", retold: "200 done", handler: func(c Context) {
+	{name: "written by io.Copy", replay: "200 done", handler: func(c Context) {
 		_, _ = io.Copy(c.Writer(), strings.NewReader("done")) // the client is there
 	}, status: 200, counts: 200},
-	{name: "with deadlines by http.ResponseController", retold: "200 done", handler: func(c Context) {
+	{name: "with deadlines by http.ResponseController", replay: "200 done", handler: func(c Context) {
 		control := http.NewResponseController(c.Writer())
 		later := time.Now().Add(time.Hour)
 		if err := errors.Join(control.SetReadDeadline(later), control.SetWriteDeadline(later)); err != nil {
@@ -115,27 +116,27 @@ var endings = []ending{
 		}
 		c.Reply(http.StatusOK, "done")
 	}, status: 200, counts: 200},
-	{name: "hijacked", retold: doneBefore, handler: hijack, status: 200, counts: 200, only1: true},
-	{name: "a time-out inside the rules, in time", retold: "200 done",
+	{name: "hijacked", replay: doneBefore, handler: hijack, status: 200, counts: 200, only1: true},
+	{name: "a timeout inside the rules, in time", replay: "200 done",
 		handler: inTimeoutHandler(time.Hour, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }),
 		status:  200, counts: 200},
-	{name: "a time-out inside the rules, too late",
+	{name: "a timeout inside the rules, too late",
 		handler: inTimeoutHandler(soon, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
 		status:  503, counts: 503},
-	{name: "a time-out inside the rules, panic",
+	{name: "a timeout inside the rules, panic",
 		handler: inTimeoutHandler(time.Hour, func(http.ResponseWriter, *http.Request) { panic("lost") }), counts: 500, cut: true},
-	{name: "a time-out around the rules, in time", retold: "201 done", handler: reply(201, "done"), around: timeout(time.Hour),
+	{name: "a timeout around the rules, in time", replay: "201 done", handler: reply(201, "done"), around: timeout(time.Hour),
 		status: 201, counts: 201},
-	{name: "a time-out around the rules, panic", handler: func(Context) { panic("lost") }, around: timeout(time.Hour),
+	{name: "a timeout around the rules, panic", handler: func(Context) { panic("lost") }, around: timeout(time.Hour),
 		counts: 500, cut: true},
-	// The client has been told 503, so he has not got what he asked for.
-	{name: "a time-out around the rules, too late", handler: reply(200, "done"), gone: true, around: timeout(soon),
+	// The client got 503, so it did not get what it asked for.
+	{name: "a timeout around the rules, too late", handler: reply(200, "done"), gone: true, around: timeout(soon),
 		status: 503, counts: nethttpmw.StatusClientGone},
-	{name: "a time-out around the rules, too late, then panic", handler: func(Context) { panic("lost") }, gone: true,
+	{name: "a timeout around the rules, too late, then panic", handler: func(Context) { panic("lost") }, gone: true,
 		around: timeout(soon), status: 503, counts: nethttpmw.StatusClientGone},
-	{name: "server shutting down", retold: "200 done", handler: reply(200, "done"), stop: shutdown, status: 200, counts: 200},
+	{name: "server shutting down", replay: "200 done", handler: reply(200, "done"), stop: shutdown, status: 200, counts: 200},
 	{name: "server shutting down, 500", handler: reply(500, "no"), stop: shutdown, status: 500, counts: 500},
-	{name: "server closed", retold: "200 done", handler: reply(200, "done"), gone: true, stop: (*http.Server).Close,
+	{name: "server closed", replay: "200 done", handler: reply(200, "done"), gone: true, stop: (*http.Server).Close,
 		counts: 200, cut: true},
 	{name: "server closed, nothing written", handler: nothing, gone: true, stop: (*http.Server).Close,
 		counts: nethttpmw.StatusClientGone, cut: true},
@@ -156,7 +157,7 @@ func inTimeoutHandler(limit time.Duration, h http.HandlerFunc) func(Context) {
 	return func(c Context) { http.TimeoutHandler(h, limit, "too late").ServeHTTP(c.Writer(), c.Request()) }
 }
 
-// soon is when a time-out is over that handlers wait for.
+// soon is the timeout that handlers wait for.
 const soon = 5 * time.Millisecond
 
 // timeout is http.TimeoutHandler around everything.
@@ -166,11 +167,11 @@ func timeout(limit time.Duration) func(http.Handler) http.Handler {
 
 func shutdown(srv *http.Server) error { return srv.Shutdown(context.Background()) }
 
-// failed reports whether a request with this ending has failed.
+// failed reports whether a request with this ending failed.
 func (e ending) failed() bool { return e.counts >= 400 }
 
-// play lets a request end like this, on the one route that the rules guard. It returns when the settling is over, with what the
-// client has heard. The route answers other methods as well, with 200.
+// play ends a request like this, on the one route that the rules guard. It returns after the settlement,
+// with what the client received. The route answers other methods as well, with 200.
 func (e ending) play(s *scene, rules ...nethttpmw.Rule) (app http.Handler, heard response) {
 	s.Helper()
 	entered, stopping, answered := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
@@ -309,7 +310,7 @@ func endingsSettle(s *scene) {
 				kept := taking.keeps(e)
 				s.wantKept(rule.Guard, kept)
 
-				// What was given back can be had again, by the same user; what was kept cannot.
+				// What was given back can be taken again by the same user; what was kept cannot.
 				again := send(app, request(http.MethodPut, thing))
 				if (again.Code == http.StatusOK) == kept {
 					s.Errorf("once more: %d %s", again.Code, again.Body)

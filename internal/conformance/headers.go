@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// wantFigures wants the RateLimit fields to say this, one value for each middleware that has something to say.
+// wantFigures wants these RateLimit fields, one value per middleware that has figures.
 func (s *scene) wantFigures(header http.Header, policies, limits []string) {
 	s.Helper()
 	if got := header.Values("RateLimit-Policy"); !slices.Equal(got, policies) {
@@ -215,7 +215,8 @@ func (s *scene) wantLegacy(header http.Header, there bool, most, remaining, rese
 // almostAnHour is what is left of an hour after some seconds of a slow machine.
 var almostAnHour = regexp.MustCompile(`t=35[789]\d`)
 
-// localFigures plays limits that do not ask Redis: one whose Redis is down, one that never had any, and one that remembers.
+// localFigures plays limits that do not ask Redis: one whose Redis is down, one that never had a Redis, and
+// one that remembers.
 func localFigures(s *scene) {
 	want := func(policies, limits string, rule nethttpmw.Rule) {
 		app := s.framework.Build(onThings(ok, rule))

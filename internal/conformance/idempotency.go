@@ -40,8 +40,8 @@ func post(app http.Handler, body string, headers ...string) *httptest.ResponseRe
 	return send(app, r)
 }
 
-// wantRetold wants an answer that has been given before.
-func (s *scene) wantRetold(w *httptest.ResponseRecorder, status int, body string) {
+// wantReplay wants the replay of an earlier answer.
+func (s *scene) wantReplay(w *httptest.ResponseRecorder, status int, body string) {
 	s.Helper()
 	if w.Code != status || w.Body.String() != body || w.Header().Get("Idempotent-Replayed") != "true" ||
 		w.Header().Get("Cache-Control") != "no-store" {
@@ -73,7 +73,7 @@ func operationsAreDoneOnce(s *scene) {
 		}
 		for range 2 {
 			again := post(app, "tv", orderKey...)
-			s.wantRetold(again, 201, `{"order":1}`)
+			s.wantReplay(again, 201, `{"order":1}`)
 			if h := again.Header(); h.Get("Location") != "/orders/1" || h.Get("Content-Type") != "application/json" ||
 				h.Get("Content-Length") != "11" || h.Get("Set-Cookie") != "" {
 				s.Errorf("the header, again: %v", h)
@@ -97,7 +97,7 @@ func operationsAreDoneOnce(s *scene) {
 					s.Errorf("the first: %s", first.Body)
 				}
 				again := post(app, "tv", orderKey...)
-				s.wantRetold(again, 201, "")
+				s.wantReplay(again, 201, "")
 				if h := again.Header(); h.Get("Location") != "/orders/1" || h.Get("Content-Type") != "" {
 					s.Errorf("the header, again: %v", h)
 				}
@@ -119,7 +119,7 @@ func operationsAreDoneOnce(s *scene) {
 	s.sub("while it runs", func(s *scene) {
 		running, end := make(chan struct{}), make(chan struct{})
 		rule := s.once(idempotency.Options{MaxBody: 100})
-		rule.Bans = bans.New(s.gate, "bans", bans.Options{Refusals: 1}) // asking again is no strike
+		rule.Bans = bans.New(s.gate, "bans", bans.Options{Refusals: 1}) // a repetition is no strike
 		app := s.framework.Build(onThings(func(c Context) {
 			close(running)
 			<-end
@@ -140,7 +140,7 @@ func operationsAreDoneOnce(s *scene) {
 		if w := <-first; w.Code != 200 {
 			s.Errorf("the first: %d %s", w.Code, w.Body)
 		}
-		s.wantRetold(post(app, "tv", orderKey...), 200, "done")
+		s.wantReplay(post(app, "tv", orderKey...), 200, "done")
 	})
 
 	s.sub("without a key", func(s *scene) {
@@ -165,7 +165,7 @@ func operationsAreDoneOnce(s *scene) {
 		app := s.framework.Build(onThings(func(c Context) { c.Reply(status, "no") }, rule))
 		s.wantPosts(app, thing, orderKey, 404)
 		status = 200
-		s.wantRetold(post(app, "", orderKey...), 404, "no")
+		s.wantReplay(post(app, "", orderKey...), 404, "no")
 	})
 
 	s.sub("with the figures of now, and not by the rule's own answer", func(s *scene) {
@@ -176,8 +176,8 @@ func operationsAreDoneOnce(s *scene) {
 		handler := s.framework.Build(app)
 		s.wantPosts(handler, thing, orderKey, 200)
 		again := post(handler, "", orderKey...)
-		s.wantRetold(again, 200, "done")
-		// What the route's first rule took is given back, so it does not say how much is left.
+		s.wantReplay(again, 200, "done")
+		// What the route's first rule took is given back, so its figures are not sent.
 		h := again.Header()
 		if policies := []string{`"site";q=9;w=3600`, `"first";q=9;w=3600`}; !slices.Equal(h.Values("RateLimit-Policy"), policies) ||
 			len(h.Values("RateLimit")) != 1 || !strings.HasPrefix(h.Get("RateLimit"), `"site";r=7;`) {
@@ -194,7 +194,7 @@ func operationsAreDoneOnce(s *scene) {
 		handler := s.framework.Build(app)
 		send(handler, request(http.MethodHead, thing, orderKey...))
 		w := send(handler, request(http.MethodHead, thing, orderKey...))
-		s.wantRetold(w, 200, "")
+		s.wantReplay(w, 200, "")
 		if length := w.Header().Get("Content-Length"); length != "4" {
 			s.Errorf("Content-Length %q", length)
 		}
@@ -234,7 +234,7 @@ func operationsSettle(s *scene) {
 			e.headers = orderKey
 			again, _ := e.play(s, rule)
 			w := send(again, request(http.MethodPut, thing, orderKey...))
-			if status, body, kept := strings.Cut(e.retold, " "); kept {
+			if status, body, kept := strings.Cut(e.replay, " "); kept {
 				if fmt.Sprint(w.Code) != status || w.Body.String() != body {
 					s.Errorf("asked again: %d %q, want %s %q", w.Code, w.Body, status, body)
 				}
@@ -267,13 +267,13 @@ func operationsAndClaimsAgree(s *scene) {
 			status = http.StatusOK
 			s.wantPosts(app, thing, orderKey, 200)
 			s.wantSale(purchase, 0, 0, 1)
-			s.wantRetold(post(app, "", orderKey...), 200, "bought")
+			s.wantReplay(post(app, "", orderKey...), 200, "bought")
 			s.wantSale(purchase, 0, 0, 1)
 			if ran != 2 {
 				s.Errorf("the handler ran %d times, want twice: it failed, and then it did not", ran)
 			}
 
-			// A refusal by the claim is not kept: the next try hears how things are by then.
+			// A refusal by the claim is not kept: the next try gets the state at that time.
 			bob := []string{"X-User: bob", "Idempotency-Key: bobs"}
 			golden{409, "", soldOut}.check(s, post(app, "", bob...), figures{})
 			if _, err := purchase.Restock(s.Context(), "t1", "r1", 1); err != nil {
@@ -284,7 +284,7 @@ func operationsAndClaimsAgree(s *scene) {
 			}
 		})
 
-		// Who asks again hears that he has bought, so he must have bought.
+		// A client that repeats the request is told that it has bought, so it must have bought.
 		for _, e := range endings {
 			s.sub(name+", "+e.name, func(s *scene) {
 				once, purchase := s.once(idempotency.Options{}), s.sale("sale", seckill.Sale{Stock: 1})
@@ -292,7 +292,7 @@ func operationsAndClaimsAgree(s *scene) {
 				e.layout = func(handler func(Context), rules ...nethttpmw.Rule) App { return layout(handler, once, rules[0]) }
 				e.headers = orderKey
 				e.play(s, claim(purchase))
-				if e.retold != "" {
+				if e.replay != "" {
 					s.wantSale(purchase, 0, 0, 1)
 				} else {
 					s.wantSale(purchase, 1, 0, 0)

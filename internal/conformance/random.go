@@ -19,11 +19,12 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// randomEndings plays buyers who vote and buy in one request, and try again, some of them under a key. Each request ends in a way
-// that is drawn. Afterwards nothing is held, what is sold is what requests that ended well have taken, and so are the votes.
+// randomEndings plays buyers who vote and buy in one request, and try again, some of them with a key. Each
+// request ends in a random way. Afterwards nothing is held, and the sold units and the votes are exactly
+// those of the requests that ended well.
 //
-// The suite is run with five applications, so that these are about 1,000 requests; in make soak 10,000 for each on a redis-server,
-// and fewer on miniredis, which is slow with so many.
+// The suite runs with five applications, so these are about 1,000 requests; in make soak 10,000 for each on
+// a redis-server, and fewer on miniredis, which is slow with so many.
 func randomEndings(s *scene) {
 	requests := 120
 	switch {

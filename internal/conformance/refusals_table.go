@@ -234,10 +234,10 @@ var otherRefusals = []refusal{
 	}, nil, 0, asAnn, golden{409, "", problem(409, "gone", "Reservation Over", "The reservation is over.", "")}},
 }
 
-// figures are what the RateLimit fields of a refused answer say.
+// figures are the values of the RateLimit fields of a refused answer.
 type figures struct{ policy, limit string }
 
-// figuresOf has the refusals by rules that have figures for clients, by their names.
+// figuresOf holds the refusals by rules that have figures for clients, by their names.
 var figuresOf = map[string]figures{
 	"limited":                              {`"limit";q=1;w=60`, `"limit";r=0;t=60`},
 	"limited, Retry-After rounded up":      {`"limit";q=1;w=60`, `"limit";r=0;t=59`},

@@ -43,7 +43,7 @@ var checks = []check{
 	{"an outage is answered as the rule says", outages, false},
 	{"a request without a key", missingKeys, false},
 	{"lists are asked before anything else", listsGoFirst, false},
-	{"who is refused too often is banned", bansFollowRefusals, true},
+	{"a user who is refused too often is banned", bansFollowRefusals, true},
 	{"forwarding headers of strangers change nothing", rotatingHeadersChangeNothing, true},
 	{"what clients and proxies say about who calls", spoofedAddresses, false},
 	{"what they say about it on the wire", spoofedAddressesOnTheWire, false},
@@ -56,7 +56,7 @@ var checks = []check{
 	{"handlers find the decisions of all middlewares", decisionsAreFound, true},
 	{"a reservation that is taken waits for its Confirm", takenWaits, true},
 	{"an operation ID makes a retry harmless", replays, true},
-	{"an operation is done once, and its answer is told again", operationsAreDoneOnce, true},
+	{"an operation is done once, and its answer is replayed", operationsAreDoneOnce, true},
 	{"an operation is kept or begins anew by how its request ended", operationsSettle, true},
 	{"operations and claims agree", operationsAndClaimsAgree, true},
 	{"a known item of a quota is free", knownItemsAreFree, true},
@@ -67,8 +67,8 @@ var checks = []check{
 	{"mistakes of set-up panic", setUpMistakesPanic, false},
 }
 
-// Run runs the suite on a framework: all of it on miniredis, and what needs no clock of its own on redis-server as well. The
-// package's TestMain has to be redistest.Main.
+// Run runs the suite on a framework: all of it on miniredis, and what needs no clock of its own on
+// redis-server as well. The TestMain of the package must be redistest.Main.
 func Run(t *testing.T, f Framework) {
 	t.Run("miniredis", func(t *testing.T) {
 		for _, c := range checks {

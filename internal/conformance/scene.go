@@ -37,8 +37,8 @@ func newScene(t *testing.T, f Framework, start func(testing.TB) redistest.Backen
 	return &scene{T: t, framework: f, start: start, backend: b, gate: newEngine(b.Client, b.Prefix)}
 }
 
-// newEngine makes an engine that a busy machine does not bring out of time, and that does not log the outages which checks
-// make on purpose.
+// newEngine makes an engine with a deadline that suits a busy machine, and that does not log the outages
+// which checks cause on purpose.
 func newEngine(rdb core.Client, prefix string) *core.Engine {
 	return core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(10*time.Second), core.WithObserver(ignore{}))
 }
@@ -53,7 +53,7 @@ func (s *scene) sub(name string, f func(*scene)) {
 	s.Run(name, func(t *testing.T) { f(newScene(t, s.framework, s.start)) })
 }
 
-// clock sets what time it is for the scripts. Only miniredis has a clock that can be set.
+// clock sets the time for the scripts. Only miniredis has a clock that can be set.
 func (s *scene) clock(now time.Time) { s.backend.Mini.SetTime(now) }
 
 // thing is where most checks send their requests, and what their claims are about.
@@ -66,7 +66,7 @@ func onThings(handler func(Context), rules ...nethttpmw.Rule) App {
 
 func ok(c Context) { c.Reply(http.StatusOK, "done") }
 
-// claim is a rule of a guard that is asked for a thing, by the signed-in user.
+// claim is a rule of a guard, for a thing and the signed-in user.
 func claim(g core.Guard) nethttpmw.Rule {
 	return nethttpmw.Rule{
 		Guard: g,
@@ -76,7 +76,7 @@ func claim(g core.Guard) nethttpmw.Rule {
 	}
 }
 
-// vote is claim for a guard that needs a choice, or another item, too.
+// vote is claim for a guard that also needs a choice, or another item.
 func vote(g core.Guard) nethttpmw.Rule {
 	rule := claim(g)
 	rule.Which = keyfuncs.Header("X-Choice")
@@ -108,7 +108,7 @@ func (s *scene) packet(name string, p redpacket.Packet) *redpacket.Guard {
 	return g
 }
 
-// quota makes a quota of so many different items a period.
+// quota makes a quota of this many different items per period.
 func (s *scene) quota(items int, period period.Period) *quota.Guard {
 	return quota.New(s.gate, "quota", quota.Options{Items: items, Period: period})
 }
@@ -172,7 +172,8 @@ func (s *scene) wantUsed(g *quota.Guard, want ...string) {
 	}
 }
 
-// wantSale wants the sale of the thing to have so many units left, held and sold; they must be the stock, too.
+// wantSale wants the sale of the thing to have these units left, held and sold; together they must equal
+// the stock.
 func (s *scene) wantSale(g *seckill.Guard, left, held, sold int64) {
 	s.Helper()
 	status, err := g.Status(s.Context(), "t1")
@@ -181,7 +182,8 @@ func (s *scene) wantSale(g *seckill.Guard, left, held, sold int64) {
 	}
 }
 
-// wantGrabbed wants these users to have these amounts of the packet of the thing; all must add up.
+// wantGrabbed wants these users to have these amounts of the packet of the thing; together they must add
+// up.
 func (s *scene) wantGrabbed(g *redpacket.Guard, want map[string]int64) {
 	s.Helper()
 	if audit, err := g.Verify(s.Context(), "t1"); err != nil || !maps.Equal(audit.Grabbed, want) {

@@ -13,7 +13,7 @@ import (
 type server struct {
 	*httptest.Server
 	scene *scene
-	ended chan any // one value for each request that has ended: what it panicked with, nil without a panic
+	ended chan any // one value per ended request: what it panicked with, nil without a panic
 }
 
 // serve starts an application. A recoverer outside of it notes the panics and passes them on; outside of that is what the server
@@ -50,7 +50,7 @@ func (s *scene) serve(app http.Handler, around ...func(http.Handler) http.Handle
 	return srv
 }
 
-// response is an answer that has been read to its end, or as far as it got.
+// response is an answer that was read to its end, or as far as it got.
 type response struct {
 	*http.Response
 	body string

@@ -18,7 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// spoofedAddresses goes through the table of what clients and proxies say about who calls. The handlers reply with who was counted.
+// spoofedAddresses goes through the table of what clients and proxies say about the caller. The handlers
+// reply with the client that was counted.
 func spoofedAddresses(s *scene) {
 	apps := s.whoApps()
 	for _, c := range spoofing.Cases() {
@@ -110,8 +111,8 @@ func signedIn(r *http.Request) *http.Request {
 
 func cutLong(s string) string { return s[:min(len(s), 200)] }
 
-// rotatingHeadersChangeNothing plays a stranger who says fifty times that he is somebody else, in each of the headers that there are and
-// in all of them. With the set-up that nobody has thought about he gets in as often as one client may, in the whole.
+// rotatingHeadersChangeNothing plays a stranger who sends fifty forged addresses in each known header, and
+// in all of them at once. With the default set-up the stranger gets in as often as one client may.
 func rotatingHeadersChangeNothing(s *scene) {
 	const tries, most = 50, 3
 	formats := map[string]string{

@@ -11,13 +11,13 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// stub is an application's own guard. Unless it is told otherwise it allows everything and has nothing to settle.
+// stub is an application's own guard. By default it allows everything and has nothing to settle.
 type stub struct {
 	name      string
 	traits    core.Traits
 	check     func(core.Attempt) (core.Decision, error)
 	settleErr error
-	sureErr   error  // of settling as ok
+	sureErr   error  // error of settling with Commit
 	diary     *diary // where checks and settlements are noted, if anywhere
 }
 
@@ -40,7 +40,8 @@ func (g *stub) Settle(_ context.Context, _ core.Decision, end core.Ending) error
 	return g.settleErr
 }
 
-// localStub is a stub that can decide inside the process: it allows so many attempts, refuses the next one, and then fails.
+// localStub is a stub that can decide inside the process: it allows some attempts, refuses the next one,
+// and then fails.
 type localStub struct {
 	stub
 	left int

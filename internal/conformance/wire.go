@@ -122,8 +122,8 @@ func (srv *wire) wait() {
 type deed struct {
 	name   string
 	do     func(Context)
-	status int  // that it answers with; 0: none
-	panics bool // after that
+	status int  // status of its answer; 0: none
+	panics bool // it panics after that
 }
 
 var deeds = []deed{
@@ -134,11 +134,11 @@ var deeds = []deed{
 	{"200, then a panic", streamed(func() { panic("lost") }), 200, true},
 }
 
-// trouble is what becomes of the connection or the context while the handler works.
+// trouble is what happens to the connection or the context while the handler works.
 type trouble struct {
 	name   string
 	make   func(c *client, stop context.CancelFunc)
-	deaf   bool // the client cannot hear any more
+	deaf   bool // the client can no longer read
 	secure bool
 }
 
@@ -163,12 +163,13 @@ type surrounding struct {
 var surroundings = []surrounding{
 	{name: "nothing"},
 	{name: "a time-out of the context", around: contextTimeout, over: true},
-	{name: "a time-out that answers", around: timeout(soon), over: true, buffer: true, late: true},
-	{name: "a time-out that is far", around: timeout(time.Hour), buffer: true, races: true},
+	{name: "a timeout that answers", around: timeout(soon), over: true, buffer: true, late: true},
+	{name: "a timeout that is far", around: timeout(time.Hour), buffer: true, races: true},
 	{name: "a writer that hides the server's", around: hiding, buffer: true},
 }
 
-// contextTimeout ends the context of a request, as middlewares of chi and echo do; chi's answers 504 where nobody has.
+// contextTimeout ends the context of a request, as middleware of chi and echo does; chi's answers 504 where
+// nothing else answers.
 func contextTimeout(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), soon)
@@ -177,14 +178,14 @@ func contextTimeout(next http.Handler) http.Handler {
 	})
 }
 
-// hiding has a writer without Flush or Unwrap, as that of a simple middleware for logs.
+// hiding has a writer without Flush or Unwrap, like that of a simple logging middleware.
 func hiding(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
 	})
 }
 
-// want is the rule: what rules hear, and what the client hears; 0: nothing.
+// want returns the expected statuses: the one that rules get, and the one that the client gets; 0: none.
 func (d deed) want(t trouble, around surrounding) (counts, hears int) {
 	over := t.make != nil || around.over
 	lost := d.panics && (d.status == 0 || around.buffer) // the panic comes before the answer
@@ -266,7 +267,7 @@ func (s *scene) endOnTheWire(d deed, t trouble, around surrounding) {
 	}
 }
 
-// halfClosedConnectionsAreCounted: 50 guesses over half-closed connections were 50 times 401.
+// halfClosedConnectionsAreCounted: 50 guesses over half-closed connections got 401 fifty times.
 func halfClosedConnectionsAreCounted(s *scene) {
 	for _, secure := range []bool{false, true} {
 		s.sub(fmt.Sprint("TLS ", secure), func(s *scene) {
@@ -292,7 +293,8 @@ func halfClosedConnectionsAreCounted(s *scene) {
 	}
 }
 
-// timeoutsDoNotOversell: ten buyers of one unit, each of whom is slower than a time-out of the context around him, heard 201 ten times.
+// timeoutsDoNotOversell: ten buyers of one unit, all slower than a timeout of the context around them, got
+// 201 ten times.
 func timeoutsDoNotOversell(s *scene) {
 	purchase := s.sale("sale", seckill.Sale{Stock: 1})
 	srv := s.wire(s.framework.Build(onThings(func(c Context) {
@@ -362,7 +364,8 @@ func slowWritersAreServed(s *scene) {
 	s.wantSale(purchase, 0, 0, 1)
 }
 
-// unconfirmedAnswersAreNotGiven: where the promise cannot be kept, the client hears why, and nothing of the handler's answer.
+// unconfirmedAnswersAreNotGiven: where the promise cannot be kept, the client gets the reason, and nothing
+// of the handler's answer.
 func unconfirmedAnswersAreNotGiven(s *scene) {
 	for _, c := range []struct {
 		err    error
@@ -432,7 +435,7 @@ func hijackGently(c Context) {
 	}
 }
 
-// panicsAfterAYesChangeNothing: what has been promised stands, wherever the framework's recoverer is.
+// panicsAfterAYesChangeNothing: a promise stands, wherever the framework's recoverer is.
 func panicsAfterAYesChangeNothing(s *scene) {
 	for name, where := range map[string]Recover{"none": NoRecover, "outside": RecoverOutside, "inside": RecoverInside} {
 		s.sub(name, func(s *scene) {

@@ -1,8 +1,9 @@
-// Package spoofing is a table of requests that say, truly or not, who sends them, and of who they have to be counted as.
+// Package spoofing is a table of requests that say, truly or not, who sends them, with the client that each
+// must count as.
 //
-// The tests of keyfuncs go through it with the function, and those of every adapter with a whole application, in memory and over a
-// connection. In all of it the client is 203.0.113.7 or in 2001:db8:c::/64, the proxies are those of [Behind], and what somebody makes
-// up is from 198.51.100.0/24.
+// The tests of keyfuncs run it against the function, and those of every adapter against a whole
+// application, in memory and over a connection. Everywhere the client is 203.0.113.7 or in 2001:db8:c::/64,
+// the proxies are those of [Behind], and forged addresses are from 198.51.100.0/24.
 package spoofing
 
 import (
@@ -12,21 +13,22 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// Case is one request.
+// A Case is one request.
 type Case struct {
 	Name string
-	// IP is how the function is made; a name of [Functions].
+	// IP names the function: see [Functions].
 	IP string
-	// Peer is what RemoteAddr says.
+	// Peer is the RemoteAddr.
 	Peer string
-	// Lines are header lines as they are sent, "Name: value".
+	// Lines are header lines as sent, "Name: value".
 	Lines []string
-	// Want is the text that is found, "" for an error, which is then an Err.
+	// Want is the text that the function finds, "" for an error, which is then Err.
 	Want string
 	Err  error
 }
 
-// Request makes the request, as net/http hands it to handlers, but that blanks around a value are left, as HTTP/2 leaves them.
+// Request makes the request as net/http hands it to handlers, but keeps the blanks around values, as HTTP/2
+// does.
 func (c Case) Request() *http.Request {
 	r, err := http.NewRequest(http.MethodPost, "/things/t1", http.NoBody) //nolint:noctx // the caller gives it one
 	if err != nil {
@@ -41,7 +43,7 @@ func (c Case) Request() *http.Request {
 	return r
 }
 
-// Functions are the set-ups, by name.
+// Functions returns the set-ups, by name.
 func Functions() map[string]keyfuncs.Func {
 	behind := keyfuncs.TrustProxies(Behind()...)
 	return map[string]keyfuncs.Func{
@@ -56,7 +58,7 @@ func Functions() map[string]keyfuncs.Func {
 	}
 }
 
-// Behind are the trusted proxies of all set-ups but "default" and the two of Unix sockets.
+// Behind returns the trusted proxies of all set-ups but "default" and the two of Unix sockets.
 func Behind() []string { return []string{"10.0.0.0/8", "2001:db8:f::/48", "192.0.2.1"} }
 
 const (
@@ -76,7 +78,7 @@ func Cases() []Case {
 	malformed := func(ip, peer, name string, lines ...string) { add(ip, peer, name, "", keyfuncs.ErrMalformed, lines...) }
 	missing := func(ip, peer, name string, lines ...string) { add(ip, peer, name, "", keyfuncs.ErrMissing, lines...) }
 
-	// Strangers, whatever they say, are who they are, and with every set-up.
+	// Strangers count as themselves, whatever they say, under every set-up.
 	for _, ip := range []string{"default", "proxies", "forwarded", "cdn", "real ip"} {
 		for name, lines := range map[string][]string{
 			"stranger without headers":               nil,
