@@ -51,7 +51,7 @@ type place struct {
 	member, call string
 }
 
-// Check implements core.Guard. The reason is core.ReasonOK, core.ReasonDuplicate or core.ReasonSoldOut.
+// Check implements core.Guard. The reason is core.ReasonOK, core.ReasonDuplicate or ReasonFull.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.check(ctx, a) })
 }

@@ -41,12 +41,12 @@ func TestPlacesAreTakenOnce(t *testing.T) {
 		if d := check(t, g, "bob", core.ReasonOK); d.Limit != 2 || d.Remaining != 0 {
 			t.Errorf("%d of %d left", d.Remaining, d.Limit)
 		}
-		check(t, g, "cid", core.ReasonSoldOut)
+		check(t, g, "cid", newguard.ReasonFull)
 
 		if err := g.Settle(t.Context(), ann, core.Commit); err != nil {
 			t.Fatal(err)
 		}
-		check(t, g, "cid", core.ReasonSoldOut)
+		check(t, g, "cid", newguard.ReasonFull)
 	})
 }
 
@@ -63,7 +63,7 @@ func TestAFailedAttemptGivesItsPlaceBackOnce(t *testing.T) {
 		if err := g.Settle(t.Context(), ann, core.Rollback); err != nil {
 			t.Fatal(err)
 		}
-		check(t, g, "cid", core.ReasonSoldOut)
+		check(t, g, "cid", newguard.ReasonFull)
 	})
 }
 
@@ -156,7 +156,7 @@ func TestManyMembersAtOnce(t *testing.T) {
 		for reason := range reasons {
 			count[reason]++
 		}
-		if count[core.ReasonOK] != 10 || count[core.ReasonSoldOut] != 90 {
+		if count[core.ReasonOK] != 10 || count[newguard.ReasonFull] != 90 {
 			t.Errorf("%v: want 10 and 90", count)
 		}
 	})
@@ -182,6 +182,26 @@ func TestARuleOfItsOwn(t *testing.T) {
 			t.Errorf("%s: %d, want %d", step.member, w.Code, step.status)
 		}
 	}
+}
+
+func TestAnOperatorCounts(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newGuard(b, "places", 2)
+		check(t, g, "ann", core.ReasonOK)
+		for course, want := range map[string]int64{"go for {beginners}": 1, "none": 0} {
+			if n, err := g.Taken(t.Context(), course); err != nil || n != want {
+				t.Errorf("%s: %d, %v: want %d", course, n, err, want)
+			}
+		}
+		asked := core.DescriptionOf(g).Operations[0]
+		in, err := asked.Read(map[string]string{"course": "go for {beginners}"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := asked.Run(t.Context(), in); err != nil || n != int64(1) {
+			t.Errorf("the operation says %v, %v", n, err)
+		}
+	})
 }
 
 func TestSetUpMistakesPanic(t *testing.T) {

@@ -7,7 +7,7 @@
 --       3 max     places
 --       4 keep    milliseconds that the places are kept after the last one was taken
 -- Returns {reason, left}
---       reason    ok, duplicate (the member has a place), sold_out, gone (taken back before it came)
+--       reason    ok, duplicate (the member has a place), full, gone (taken back before it came)
 --       left      places left after this call
 
 local places, void = KEYS[1], KEYS[2]
@@ -22,7 +22,7 @@ elseif holder then
 elseif redis.call('EXISTS', void) == 1 then
   return {'gone', left}
 elseif left == 0 then
-  return {'sold_out', 0}
+  return {'full', 0}
 end
 redis.call('HSET', places, member, call)
 redis.call('PEXPIRE', places, keep)
