@@ -83,7 +83,7 @@ type writer struct {
 
 func (w *writer) WriteHeaderNow() {
 	if !w.Written() {
-		w.status = w.ResponseWriter.Status()
+		w.status = w.Status()
 		w.to.WriteHeader(w.status)
 	}
 }

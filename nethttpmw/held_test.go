@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -32,10 +33,10 @@ func (w *unflushable) Write(b []byte) (int, error) { return w.body.Write(b) }
 // memory; it is decided then, and arrives whole.
 func TestLongAnswersAreNotHeldBack(t *testing.T) {
 	const chunk = 1 << 16
-	for name, write := range map[string]func(w io.Writer, b []byte) error{
-		"Write":  func(w io.Writer, b []byte) error { _, err := w.Write(b); return err },
-		"string": func(w io.Writer, b []byte) error { _, err := io.WriteString(w, string(b)); return err },
-		"copy":   func(w io.Writer, b []byte) error { _, err := io.Copy(w, bytes.NewReader(b)); return err },
+	for name, write := range map[string]func(w io.Writer, text string) error{
+		"Write":  func(w io.Writer, text string) error { _, err := w.Write([]byte(text)); return err },
+		"string": func(w io.Writer, text string) error { _, err := io.WriteString(w, text); return err },
+		"copy":   func(w io.Writer, text string) error { _, err := io.Copy(w, strings.NewReader(text)); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			guard := &fake{name: "own", traits: core.Traits{Confirms: true}}
@@ -44,7 +45,7 @@ func TestLongAnswersAreNotHeldBack(t *testing.T) {
 			app := nethttpmw.HTTP(ruleOf(guard))(http.HandlerFunc(func(to http.ResponseWriter, _ *http.Request) {
 				to.WriteHeader(http.StatusCreated)
 				for range 48 {
-					if err := write(to, bytes.Repeat([]byte{byte(sent / chunk)}, chunk)); err != nil {
+					if err := write(to, strings.Repeat(string(rune(sent/chunk)), chunk)); err != nil {
 						t.Fatal(err)
 					}
 					sent += chunk

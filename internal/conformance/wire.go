@@ -76,10 +76,10 @@ func (srv *wire) dial() *client {
 	return c
 }
 
-// post sends the beginning of a request, and then the rest of its body.
-func (c *client) post(user, body string) {
-	_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: test\r\n%s: %s\r\nX-Choice: red\r\nContent-Length: %d\r\n\r\n%s",
-		thing, UserHeader, user, len(body), body)
+// post sends a request without a body.
+func (c *client) post(user string) {
+	_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: test\r\n%s: %s\r\nX-Choice: red\r\nContent-Length: 0\r\n\r\n",
+		thing, UserHeader, user)
 }
 
 // halfClose ends what the client says; it goes on to listen. That is a FIN, or a close_notify of TLS.
@@ -244,7 +244,7 @@ func (s *scene) endOnTheWire(d deed, t trouble, around surrounding) {
 	defer stop()
 	srv := s.wire(app, t.secure, base, around.around)
 	c := srv.dial()
-	c.post("ann", "")
+	c.post("ann")
 	<-entered
 	if t.make != nil {
 		t.make(c, stop)
@@ -280,7 +280,7 @@ func halfClosedConnectionsAreCounted(s *scene) {
 			statuses := map[int]int{}
 			for range 50 {
 				c := srv.dial()
-				c.post("ann", "")
+				c.post("ann")
 				c.halfClose()
 				status, _ := c.hear()
 				statuses[status]++
@@ -304,7 +304,7 @@ func timeoutsDoNotOversell(s *scene) {
 	statuses := map[int]int{}
 	for i := range 10 {
 		c := srv.dial()
-		c.post(fmt.Sprint("buyer ", i), "")
+		c.post(fmt.Sprint("buyer ", i))
 		status, _ := c.hear()
 		statuses[status]++
 		srv.wait()
@@ -328,11 +328,11 @@ func slowBodiesDoNotOutlastTheHold(s *scene) {
 		_, _ = io.Copy(c.Writer(), strings.NewReader(strings.Repeat("slow ", 1<<20))) // the client reads late
 	}, claim(purchase))), false, nil, nil)
 	ann := srv.dial()
-	ann.post("ann", "")
+	ann.post("ann")
 	<-begun
 	s.clock(noon.Add(time.Hour))
 	bob := srv.dial()
-	bob.post("bob", "")
+	bob.post("bob")
 	if status, _ := bob.hear(); status != http.StatusConflict {
 		s.Errorf("the second buyer hears %d", status)
 	}
@@ -392,7 +392,7 @@ func unconfirmedAnswersAreNotGiven(s *scene) {
 					d.do(x)
 				}, claim(guard), vote)), false, nil, nil)
 				conn := srv.dial()
-				conn.post("ann", "")
+				conn.post("ann")
 				answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 				if err != nil {
 					s.Fatal(err)

@@ -30,6 +30,7 @@ func NewEngine(b redistest.Backend, options ...core.Option) *core.Engine {
 // Ignore is an observer for tests that break things on purpose.
 type Ignore struct{}
 
+// Observe implements core.Observer: it does nothing.
 func (Ignore) Observe(context.Context, core.Event) {}
 
 // Clock is a clock that tests move by hand. It is safe for concurrent use.
@@ -42,7 +43,6 @@ type Clock struct {
 func NewClock() *Clock { return &Clock{now: time.Now().Truncate(time.Millisecond)} }
 
 // Now returns the clock's time.
-
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,6 +128,7 @@ func WantPanic(t *testing.T, text string, f func()) {
 // NoClient is a client that must not be called.
 type NoClient struct{}
 
+// Process panics.
 func (NoClient) Process(context.Context, redis.Cmder) error { panic("no call expected") }
 
 // Recorder is an observer that keeps all events.
@@ -136,6 +137,7 @@ type Recorder struct {
 	Events []core.Event
 }
 
+// Observe implements core.Observer: it keeps the event.
 func (h *Recorder) Observe(_ context.Context, e core.Event) {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
@@ -148,6 +150,7 @@ type Counting struct {
 	Sent atomic.Int64
 }
 
+// Process counts a command and passes it on.
 func (c *Counting) Process(ctx context.Context, cmd redis.Cmder) error {
 	c.Sent.Add(1)
 	return c.Client.Process(ctx, cmd)
@@ -174,7 +177,7 @@ func Zone(t testing.TB, name string) *time.Location {
 // RefusingServer makes a client for a server that answers every script with the same bytes.
 func RefusingServer(t *testing.T, answer string) *redis.Client {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +189,7 @@ func RefusingServer(t *testing.T, answer string) *redis.Client {
 				return
 			}
 			all.Go(func() {
-				defer conn.Close()
+				defer func() { _ = conn.Close() }() // the client sees an end either way
 				buffer := make([]byte, 4096)
 				for {
 					n, err := conn.Read(buffer)
