@@ -170,7 +170,7 @@ func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
 	asked := *f
 	asked.standard = true
 	answered := false
-	f.rule.Answer(watch(w, func(int) { answered = true }), r, &asked)
+	f.rule.Answer(watched(w, &beginning{tell: func(int) { answered = true }}), r, &asked)
 	if !answered {
 		f.Reply(w, r)
 	}

@@ -203,7 +203,7 @@ func (p *Passage) refuse(by *entry, reason core.Reason) {
 	f.fields = figures(p.from, others, &entry{rule: last.rule})
 	p.setHeader(p.before)
 	p.heard = f.Status
-	f.Answer(watch(p.base, func(status int) { p.heard = status }), p.from.Request)
+	f.Answer(watched(p.base, &beginning{tell: func(status int) { p.heard = status }}), p.from.Request)
 }
 
 // setHeader makes the header of the answer this one.

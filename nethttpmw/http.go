@@ -1,12 +1,7 @@
 package nethttpmw
 
 import (
-	"bufio"
-	"io"
-	"net"
 	"net/http"
-
-	"github.com/felixge/httpsnoop"
 
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -32,67 +27,4 @@ func HTTP(rules ...Rule) func(http.Handler) http.Handler {
 			passage.Leave(http.StatusOK)
 		})
 	}
-}
-
-// watch returns w, which calls begin with the status before the first byte of the final answer. Whatever else w can do, it still
-// can.
-func watch(w http.ResponseWriter, begin func(status int)) http.ResponseWriter {
-	begun := false
-	once := func(status int) {
-		if !begun {
-			begun = true
-			begin(status)
-		}
-	}
-	return httpsnoop.Wrap(w, httpsnoop.Hooks{
-		WriteHeader: func(write httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
-			return func(code int) {
-				// Informational answers come before the final one; 101 is final.
-				if code >= http.StatusOK || code == http.StatusSwitchingProtocols {
-					once(code)
-				}
-				write(code)
-			}
-		},
-		// All of these send the header, with 200, when it has not been sent.
-		Write: func(write httpsnoop.WriteFunc) httpsnoop.WriteFunc {
-			return func(b []byte) (int, error) {
-				once(http.StatusOK)
-				return write(b)
-			}
-		},
-		WriteString: func(write httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
-			return func(s string) (int, error) {
-				once(http.StatusOK)
-				return write(s)
-			}
-		},
-		ReadFrom: func(read httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
-			return func(src io.Reader) (int64, error) {
-				once(http.StatusOK)
-				return read(src)
-			}
-		},
-		Flush: func(flush httpsnoop.FlushFunc) httpsnoop.FlushFunc {
-			return func() {
-				once(http.StatusOK)
-				flush()
-			}
-		},
-		FlushError: func(flush httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
-			return func() error {
-				once(http.StatusOK)
-				return flush()
-			}
-		},
-		Hijack: func(hijack httpsnoop.HijackFunc) httpsnoop.HijackFunc {
-			return func() (net.Conn, *bufio.ReadWriter, error) {
-				conn, rw, err := hijack()
-				if err == nil {
-					once(http.StatusOK) // as far as it can be known
-				}
-				return conn, rw, err
-			}
-		},
-	})
 }

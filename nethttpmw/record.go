@@ -41,12 +41,6 @@ func (rec *recording) watch(header http.Header) {
 	}
 }
 
-// Write makes a recording something to copy to.
-func (rec *recording) Write(b []byte) (int, error) {
-	rec.wrote(b, nil)
-	return len(b), nil
-}
-
 // wrote notes a part of the body that the handler has written.
 func (rec *recording) wrote(b []byte, err error) {
 	if rec == nil {

@@ -3,12 +3,9 @@ package nethttpmw
 import (
 	"bufio"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"time"
-
-	"github.com/felixge/httpsnoop"
 )
 
 // ErrRefused is what a handler hears that goes on to write its answer when the rules have answered in its place, because what it was
@@ -42,83 +39,28 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 	p.base, p.header, p.before, p.buffer = w, header, header.Clone(), buffers(w)
 	p.SetHeaders(header)
 	p.recording.watch(header)
-	return httpsnoop.Wrap(w, httpsnoop.Hooks{
-		WriteHeader: func(write httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
-			return func(code int) {
-				// Informational answers come before the final one; 101 is final.
-				if code < http.StatusOK && code != http.StatusSwitchingProtocols {
-					if p.left || !p.buffer && p.phase != phaseRefused {
-						write(code)
-					}
-				} else if p.begin(code) {
-					write(code)
-				}
-			}
-		},
-		// All of these send the header, with 200, when it has not been sent.
-		Write: func(write httpsnoop.WriteFunc) httpsnoop.WriteFunc {
-			return func(b []byte) (int, error) {
-				if !p.begin(http.StatusOK) && !p.overflows(len(b)) {
-					return p.keep(b)
-				}
-				n, err := write(b)
-				p.recording.wrote(b, err)
-				return n, err
-			}
-		},
-		WriteString: func(write httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
-			return func(s string) (int, error) {
-				if !p.begin(http.StatusOK) && !p.overflows(len(s)) {
-					return p.keep([]byte(s))
-				}
-				n, err := write(s)
-				if p.recording != nil {
-					p.recording.wrote([]byte(s), err)
-				}
-				return n, err
-			}
-		},
-		ReadFrom: func(read httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
-			return func(src io.Reader) (int64, error) {
-				if !p.begin(http.StatusOK) {
-					return io.Copy(keeper{p, p.base}, src)
-				}
-				if p.recording == nil {
-					return read(src)
-				}
-				n, err := read(io.TeeReader(src, p.recording))
-				p.recording.wrote(nil, err)
-				return n, err
-			}
-		},
-		Flush: func(flush httpsnoop.FlushFunc) httpsnoop.FlushFunc {
-			return func() {
-				if p.begin(http.StatusOK) {
-					p.recording.flushed()
-					flush()
-				}
-			}
-		},
-		FlushError: func(flush httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
-			return func() error {
-				switch {
-				case p.begin(http.StatusOK):
-					p.recording.flushed()
-					return flush()
-				case p.phase == phaseRefused:
-					return ErrRefused
-				}
-				return nil
-			}
-		},
-		Hijack: func(hijack httpsnoop.HijackFunc) httpsnoop.HijackFunc {
-			return func() (net.Conn, *bufio.ReadWriter, error) { return p.hijack(hijack) }
-		},
-	})
+	return watched(w, p)
+}
+
+// informs is for the watched writer: a held answer's informational ones are lost.
+func (p *Passage) informs() bool { return p.left || !p.buffer && p.phase != phaseRefused }
+
+// passes is for the watched writer.
+func (p *Passage) passes(n int) bool { return p.begin(http.StatusOK) || p.overflows(n) }
+
+// records is for the watched writer.
+func (p *Passage) records() *recording { return p.recording }
+
+// stopped is for the watched writer.
+func (p *Passage) stopped() error {
+	if p.phase == phaseRefused {
+		return ErrRefused
+	}
+	return nil
 }
 
 // hijack takes the connection over, where what that promises can be confirmed.
-func (p *Passage) hijack(hijack httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
+func (p *Passage) hijack(take takeOver) (net.Conn, *bufio.ReadWriter, error) {
 	open := p.phase == phaseOpen && !p.left
 	if open && p.buffer {
 		return nil, nil, http.ErrNotSupported
@@ -128,7 +70,7 @@ func (p *Passage) hijack(hijack httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWrit
 		p.recording.take(false)
 		return nil, nil, ErrRefused
 	}
-	conn, rw, err := hijack()
+	conn, rw, err := take()
 	if open && err != nil {
 		p.recording.take(false)
 		p.reopen()
@@ -160,21 +102,6 @@ func (p *Passage) keepsAnswer() bool {
 	return false
 }
 
-// keeper is what an answer is copied to that does not go out, unless it becomes too long to be held back.
-type keeper struct {
-	p  *Passage
-	to io.Writer // the base
-}
-
-func (k keeper) Write(b []byte) (int, error) {
-	if k.p.phase != phaseSent && !k.p.overflows(len(b)) {
-		return k.p.keep(b)
-	}
-	n, err := k.to.Write(b)
-	k.p.recording.wrote(b, err)
-	return n, err
-}
-
 // overflows reports whether an answer that was held back goes out from now on, because it would be longer than heldMost with n more
 // bytes. It is decided then.
 func (p *Passage) overflows(n int) bool {
@@ -186,24 +113,4 @@ func (p *Passage) overflows(n int) bool {
 		return false
 	}
 	return p.release(false)
-}
-
-// buffers reports whether what is written to w waits there until the handler has returned: the innermost writer cannot flush.
-func buffers(w http.ResponseWriter) bool {
-	for {
-		inner, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			break
-		}
-		next := inner.Unwrap()
-		if next == nil {
-			break
-		}
-		w = next
-	}
-	switch w.(type) {
-	case http.Flusher, interface{ FlushError() error }:
-		return false
-	}
-	return true
 }
