@@ -72,7 +72,7 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 	var room [2][160]byte // more is rare
 	policies, limits := room[0][:0], room[1][:0]
 	for _, e := range entries {
-		if s, ok := e.speak(r); ok {
+		if s, ok := e.advertise(r); ok {
 			policies = s.appendPolicies(policies)
 			if refusing == nil {
 				limits = f.appendLimit(limits, s)
@@ -80,7 +80,7 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 		}
 	}
 	if refusing != nil {
-		if s, ok := refusing.speak(r); ok {
+		if s, ok := refusing.advertise(r); ok {
 			policies = s.appendPolicies(policies)
 			if s.decision.Reason != core.ReasonOverLimit { // else nobody has been asked what is left
 				limits = f.appendLimit(limits, s)
@@ -94,15 +94,15 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 	return f
 }
 
-// speaker is an entry that has figures for clients.
-type speaker struct {
+// advertised is an entry that has figures for clients.
+type advertised struct {
 	*entry
 	limits    []core.Policy // all of its guard's, where it has them
 	unit, key string
 }
 
 // speak reports whether the entry has figures for clients.
-func (e *entry) speak(r *keyfuncs.Request) (s speaker, ok bool) {
+func (e *entry) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 	h := &e.rule.Headers
 	if h.Hide || e.decision.Attempt.Shadow || e.decision.Limit <= 0 {
 		return s, false
@@ -124,7 +124,7 @@ func (e *entry) speak(r *keyfuncs.Request) (s speaker, ok bool) {
 }
 
 // appendPolicies appends an item for each limit of the guard.
-func (s *speaker) appendPolicies(b []byte) []byte {
+func (s *advertised) appendPolicies(b []byte) []byte {
 	if len(s.limits) < 2 {
 		return s.appendPolicy(b, s.decision.Limit, s.decision.Window)
 	}
@@ -134,7 +134,7 @@ func (s *speaker) appendPolicies(b []byte) []byte {
 	return b
 }
 
-func (s *speaker) appendPolicy(b []byte, most int64, window time.Duration) []byte {
+func (s *advertised) appendPolicy(b []byte, most int64, window time.Duration) []byte {
 	b = s.appendItem(b, window)
 	b = appendParameter(b, ";q=", most)
 	if s.unit != core.UnitRequests {
@@ -149,7 +149,7 @@ func (s *speaker) appendPolicy(b []byte, most int64, window time.Duration) []byt
 }
 
 // appendLimit appends the item of the limit that speaks.
-func (f *fields) appendLimit(b []byte, s speaker) []byte {
+func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	d := &s.decision
 	remaining, reset := max(d.Remaining, 0), int64(0)
 	switch {
@@ -173,7 +173,7 @@ func (f *fields) appendLimit(b []byte, s speaker) []byte {
 }
 
 // appendItem begins an item of a List (RFC 9651): a String, the name of a policy.
-func (s *speaker) appendItem(b []byte, window time.Duration) []byte {
+func (s *advertised) appendItem(b []byte, window time.Duration) []byte {
 	if len(b) > 0 {
 		b = append(b, ", "...)
 	}

@@ -11,15 +11,17 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// HTTP returns a middleware that guards net/http handlers with the rules. It panics on rules that can not work.
+// HTTP returns a middleware that guards net/http handlers with the rules. It panics on rules that cannot
+// work. The middleware is safe for concurrent use.
 //
-// Path parameters and the matched pattern are known to the rules only behind the router: wrap the handlers of routes, as in
-// mux.Handle("POST /sales/{sku}/orders", nethttpmw.HTTP(buy)(order)), rather than the router, for rules that use them.
+// Path parameters and the matched pattern are known only behind the router. For rules that use them, wrap the
+// handlers of routes, as in mux.Handle("POST /sales/{sku}/orders", nethttpmw.HTTP(buy)(order)), rather than
+// the router.
 func HTTP(rules ...Rule) func(http.Handler) http.Handler {
 	p := NewPipeline(rules...)
 	return func(next http.Handler) http.Handler {
 		if next == nil {
-			panic("gatehouse: nethttpmw.HTTP guards a nil handler: pass the handler to run")
+			panic("gatehouse: nethttpmw.HTTP has a nil handler: pass the handler to run")
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			passage, refusal := p.Enter(&keyfuncs.Request{Request: r})
@@ -27,15 +29,15 @@ func HTTP(rules ...Rule) func(http.Handler) http.Handler {
 				refusal.Answer(w, r)
 				return
 			}
-			defer passage.Abort() // counts when the handler panics
+			defer passage.Abort() // has an effect only if the handler panics
 			next.ServeHTTP(passage.Watch(w), r.WithContext(passage.Context()))
 			passage.Leave(http.StatusOK)
 		})
 	}
 }
 
-// watch returns w, which calls begin with the status before the first byte of the final answer. Whatever else w can do, it still
-// can.
+// watch returns a writer that calls begin with the status before the first byte of the final response. It has
+// the same optional interfaces as w.
 func watch(w http.ResponseWriter, begin func(status int)) http.ResponseWriter {
 	begun := false
 	once := func(status int) {
@@ -47,14 +49,14 @@ func watch(w http.ResponseWriter, begin func(status int)) http.ResponseWriter {
 	return httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(write httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(code int) {
-				// Informational answers come before the final one; 101 is final.
+				// Informational responses come before the final one; 101 is final.
 				if code >= http.StatusOK || code == http.StatusSwitchingProtocols {
 					once(code)
 				}
 				write(code)
 			}
 		},
-		// All of these send the header, with 200, when it has not been sent.
+		// Each of these sends the header with status 200 unless it has been sent.
 		Write: func(write httpsnoop.WriteFunc) httpsnoop.WriteFunc {
 			return func(b []byte) (int, error) {
 				once(http.StatusOK)
@@ -89,7 +91,7 @@ func watch(w http.ResponseWriter, begin func(status int)) http.ResponseWriter {
 			return func() (net.Conn, *bufio.ReadWriter, error) {
 				conn, rw, err := hijack()
 				if err == nil {
-					once(http.StatusOK) // as far as it can be known
+					once(http.StatusOK) // the real status is not known
 				}
 				return conn, rw, err
 			}

@@ -101,11 +101,11 @@ func (r *mounted) enter(
 			place.Free() // also when a function of the application's panics
 		}
 	}()
-	fate := r.fate(req)
-	if fate != fateSkipped {
-		d, refusal = r.decide(ctx, req, place, fate == fateShadowed)
+	cohort := r.cohort(req)
+	if cohort != cohortSkipped {
+		d, refusal = r.decide(ctx, req, place, cohort == cohortShadowed)
 	}
-	return d, r.Rollout.note(fate, refusal)
+	return d, r.Rollout.note(cohort, refusal)
 }
 
 // decide asks the rule: its lists, its bans, its guard.

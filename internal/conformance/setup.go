@@ -39,7 +39,7 @@ func setUpMistakesPanic(s *scene) {
 		{"no different thing", []nethttpmw.Rule{quota}, []string{"rule 1", `"quota"`, "no Which", "keyfuncs.Param"}},
 		{"no operation ID", []nethttpmw.Rule{once}, []string{"rule 1", `"once"`, "no ID", "keyfuncs.IdempotencyKey()"}},
 		{"a guard that cannot decide inside the process", []nethttpmw.Rule{local}, []string{"rule 1", `"poll"`, "core.FailLocal", "core.FailClosed"}},
-		{"figures both hidden and shown", []nethttpmw.Rule{secret}, []string{"rule 1", `"site"`, "Hide", "Legacy", "leave one"}},
+		{"figures both hidden and shown", []nethttpmw.Rule{secret}, []string{"rule 1", `"site"`, "Hide", "Legacy", "contradict each other"}},
 		{"a guard twice", []nethttpmw.Rule{site, site}, []string{`"site"`, "two rules", "second guard"}},
 	} {
 		text := panicked(func() { s.framework.Mount(c.rules...) })
