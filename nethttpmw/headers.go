@@ -64,7 +64,7 @@ const (
 // fields are the figures of one middleware's rules.
 type fields struct {
 	policies, limits string
-	// spent is in how many seconds the last limit ends of those that have nothing left.
+	// spent is the number of seconds until the last of the used-up limits resets.
 	spent  int64
 	legacy legacy
 }

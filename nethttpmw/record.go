@@ -106,20 +106,32 @@ func (rec *recording) present() map[string]string {
 func (rec *recording) outcome(status, maxBody int, over bool) *core.Outcome {
 	bodiless := status == http.StatusNoContent || status == http.StatusNotModified || rec.length == "0"
 	over = over || bodiless && !rec.taken
-	if rec.taken || !repeatable(status) || rec.lost && status/100 == 3 { // a redirection without its Location would be wrong
+	if !rec.replayable(status) {
 		return &core.Outcome{Incomplete: rec.taken && !over}
 	}
-	o := &core.Outcome{Status: status, Header: map[string]string{}, Incomplete: !over && maxBody > 0}
 	whole := over && !rec.broken && len(rec.body) <= maxBody
+	o := &core.Outcome{Status: status, Header: rec.kept(whole), Incomplete: !over && maxBody > 0}
 	if whole {
 		o.Body = rec.body
 	}
+	return o
+}
+
+// replayable reports whether the response can be replayed with this status.
+func (rec *recording) replayable(status int) bool {
+	lost := rec.lost && status/100 == 3 // a redirection without its Location would be wrong
+	return !rec.taken && !lost && repeatable(status)
+}
+
+// kept returns the fields to keep: without the whole body, only those that have a meaning without it.
+func (rec *recording) kept(whole bool) map[string]string {
+	fields := map[string]string{}
 	for name, value := range rec.fields {
 		if whole || !slices.Contains(ofBody, name) {
-			o.Header[name] = value
+			fields[name] = value
 		}
 	}
-	return o
+	return fields
 }
 
 // repeatable reports whether a response with this status can be replayed. One that switches protocols cannot.

@@ -46,77 +46,87 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 	p.recording.watch(header)
 	return httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(write httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
-			return func(code int) {
-				// Informational answers come before the final one; 101 is final.
-				if code < http.StatusOK && code != http.StatusSwitchingProtocols {
-					if p.left || !p.buffer && p.phase != phaseRefused {
-						write(code)
-					}
-				} else if p.begin(code) {
-					write(code)
-				}
-			}
+			return func(code int) { p.writeHeader(write, code) }
 		},
-		// All of these send the header, with 200, when it has not been sent.
+		// Each of these sends the header with status 200 unless it has been sent.
 		Write: func(write httpsnoop.WriteFunc) httpsnoop.WriteFunc {
-			return func(b []byte) (int, error) {
-				if !p.begin(http.StatusOK) && !p.overflows(len(b)) {
-					return p.keep(b)
-				}
-				n, err := write(b)
-				p.recording.wrote(b, err)
-				return n, err
-			}
+			return func(b []byte) (int, error) { return p.write(write, b) }
 		},
 		WriteString: func(write httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
-			return func(s string) (int, error) {
-				if !p.begin(http.StatusOK) && !p.overflows(len(s)) {
-					return p.keep([]byte(s))
-				}
-				n, err := write(s)
-				if p.recording != nil {
-					p.recording.wrote([]byte(s), err)
-				}
-				return n, err
-			}
+			return func(s string) (int, error) { return p.writeString(write, s) }
 		},
 		ReadFrom: func(read httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
-			return func(src io.Reader) (int64, error) {
-				if !p.begin(http.StatusOK) {
-					return io.Copy(keeper{p, p.base}, src)
-				}
-				if p.recording == nil {
-					return read(src)
-				}
-				n, err := read(io.TeeReader(src, p.recording))
-				p.recording.wrote(nil, err)
-				return n, err
-			}
+			return func(src io.Reader) (int64, error) { return p.readFrom(read, src) }
 		},
 		Flush: func(flush httpsnoop.FlushFunc) httpsnoop.FlushFunc {
-			return func() {
-				if p.begin(http.StatusOK) {
-					p.recording.flushed()
-					flush()
-				}
-			}
+			return func() { _ = p.flush(func() error { flush(); return nil }) }
 		},
 		FlushError: func(flush httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
-			return func() error {
-				switch {
-				case p.begin(http.StatusOK):
-					p.recording.flushed()
-					return flush()
-				case p.phase == phaseRefused:
-					return ErrRefused
-				}
-				return nil
-			}
+			return func() error { return p.flush(flush) }
 		},
 		Hijack: func(hijack httpsnoop.HijackFunc) httpsnoop.HijackFunc {
 			return func() (net.Conn, *bufio.ReadWriter, error) { return p.hijack(hijack) }
 		},
 	})
+}
+
+// writeHeader passes the status on, unless the response is held back or was refused.
+func (p *Passage) writeHeader(write httpsnoop.WriteHeaderFunc, code int) {
+	// Informational responses come before the final one; 101 is final.
+	if code < http.StatusOK && code != http.StatusSwitchingProtocols {
+		if p.left || !p.buffer && p.phase != phaseRefused {
+			write(code)
+		}
+	} else if p.begin(code) {
+		write(code)
+	}
+}
+
+// write passes a part of the body on, or keeps it.
+func (p *Passage) write(write httpsnoop.WriteFunc, b []byte) (int, error) {
+	if !p.begin(http.StatusOK) && !p.overflows(len(b)) {
+		return p.keep(b)
+	}
+	n, err := write(b)
+	p.recording.wrote(b, err)
+	return n, err
+}
+
+// writeString is write for strings. It copies the string only for a recording.
+func (p *Passage) writeString(write httpsnoop.WriteStringFunc, s string) (int, error) {
+	if !p.begin(http.StatusOK) && !p.overflows(len(s)) {
+		return p.keep([]byte(s))
+	}
+	n, err := write(s)
+	if p.recording != nil {
+		p.recording.wrote([]byte(s), err)
+	}
+	return n, err
+}
+
+// readFrom passes a copied body on, or keeps it.
+func (p *Passage) readFrom(read httpsnoop.ReadFromFunc, src io.Reader) (int64, error) {
+	if !p.begin(http.StatusOK) {
+		return io.Copy(keeper{p, p.base}, src)
+	}
+	if p.recording == nil {
+		return read(src)
+	}
+	n, err := read(io.TeeReader(src, p.recording))
+	p.recording.wrote(nil, err)
+	return n, err
+}
+
+// flush flushes a response that is being sent. A response that is held back stays so.
+func (p *Passage) flush(flush func() error) error {
+	switch {
+	case p.begin(http.StatusOK):
+		p.recording.flushed()
+		return flush()
+	case p.phase == phaseRefused:
+		return ErrRefused
+	}
+	return nil
 }
 
 // hijack hands the connection over after the entries have been confirmed.
