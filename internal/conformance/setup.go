@@ -31,7 +31,7 @@ func setUpMistakesPanic(s *scene) {
 		rules []nethttpmw.Rule
 		says  []string // what the text has in it: where the mistake is, and what to do
 	}{
-		{"no rules", nil, []string{"without rules", "give it at least one"}},
+		{"no rules", nil, []string{"without rules", "add a rule"}},
 		{"no guard", []nethttpmw.Rule{site, {Who: who}}, []string{"rule 2", "no Guard", "limit.NewSlidingWindow"}},
 		{"nobody to count", []nethttpmw.Rule{{Guard: site.Guard}}, []string{"rule 1", `"site"`, "no Who", "keyfuncs.IP()"}},
 		{"no poll", []nethttpmw.Rule{site, ballots}, []string{"rule 2", `"vote"`, "no What", "keyfuncs.Param"}},
