@@ -13,53 +13,55 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// Reasons for answers that no guard has decided.
+// Reasons of refusals that the pipeline decides, not a guard.
 const (
-	// ReasonNoKey: a key function found nothing.
+	// ReasonNoKey: a key function found nothing. Status 400.
 	ReasonNoKey core.Reason = "no_key"
-	// ReasonMalformed: a key function found something that can not be used.
+	// ReasonMalformed: a key function found a malformed value. Status 400.
 	ReasonMalformed core.Reason = "malformed"
-	// ReasonInvalid: the attempt makes no sense, such as a negative quantity.
+	// ReasonInvalid: the attempt is invalid, such as one with a negative quantity. Status 400.
 	ReasonInvalid core.Reason = "invalid"
-	// ReasonDenied: the rule's Deny has the request.
+	// ReasonDenied: the rule's Deny list contains the request. Status 403.
 	ReasonDenied core.Reason = "denied"
-	// ReasonUnavailable: Redis could not be asked, and the rule refuses then.
+	// ReasonUnavailable: the guard could not decide because Redis is unavailable, and the rule's outage policy
+	// does not let the request pass; or a key function of the application failed. Status 503.
 	ReasonUnavailable core.Reason = "unavailable"
 )
 
-// pipelineAnswers are the answers that no guard has decided.
+// pipelineAnswers are the answers to refusals by the pipeline.
 var pipelineAnswers = []core.Answer{
 	{
-		Reason: ReasonNoKey, Status: http.StatusBadRequest, Title: "Something Is Missing",
-		Detail: "The request lacks something that this needs to know.", Type: ourTypes + "no_key",
+		Reason: ReasonNoKey, Status: http.StatusBadRequest, Title: "Missing Information",
+		Detail: "The request lacks required information.", Type: ourTypes + "no_key",
 	},
 	{
-		Reason: ReasonMalformed, Status: http.StatusBadRequest, Title: "Something Is Malformed",
-		Detail: "Something in the request that this needs to know is malformed.", Type: ourTypes + "malformed",
+		Reason: ReasonMalformed, Status: http.StatusBadRequest, Title: "Malformed Request",
+		Detail: "The request contains a malformed value.", Type: ourTypes + "malformed",
 	},
 	{
-		Reason: ReasonInvalid, Status: http.StatusBadRequest, Title: "Not A Valid Request",
-		Detail: "The request asks for something that does not exist.", Type: ourTypes + "invalid",
+		Reason: ReasonInvalid, Status: http.StatusBadRequest, Title: "Invalid Request",
+		Detail: "The request asks for something that is not possible.", Type: ourTypes + "invalid",
 	},
 	{
-		Reason: ReasonDenied, Status: http.StatusForbidden, Title: "Not Open To You",
-		Detail: "This is not open to you.", Type: ourTypes + "denied",
+		Reason: ReasonDenied, Status: http.StatusForbidden, Title: "Access Denied",
+		Detail: "You do not have access.", Type: ourTypes + "denied",
 	},
 	{
-		Reason: ReasonUnavailable, Status: http.StatusServiceUnavailable, Title: "Temporarily Closed",
-		Detail: "This can not be decided right now. Try again later.", Type: ourTypes + "unavailable",
+		Reason: ReasonUnavailable, Status: http.StatusServiceUnavailable, Title: "Temporarily Unavailable",
+		Detail: "The request cannot be processed now. Try again later.", Type: ourTypes + "unavailable",
 	},
 }
 
 const (
-	noType   = "about:blank" // the status says it all
+	noType   = "about:blank" // the status is the whole meaning (RFC 9457, section 4.2.1)
 	ourTypes = "https://github.com/gatehouse-go/gatehouse#"
 )
 
 // answerTable has the answers to the refusals of one guard.
 type answerTable map[core.Reason]core.Answer
 
-// answersOf returns the table of a guard, or of anything else that may describe itself: nil is nobody.
+// answersOf returns the table of a guard, or of anything else that describes itself. Nil gets the pipeline's
+// answers only.
 func answersOf(guard any) answerTable {
 	t := answerTable{}
 	for _, a := range pipelineAnswers {
@@ -67,15 +69,14 @@ func answersOf(guard any) answerTable {
 	}
 	for _, a := range core.DescriptionOf(guard).Answers {
 		if _, ours := t[a.Reason]; ours {
-			panic(fmt.Sprintf("gatehouse: a guard describes the reason %q, which is the pipeline's: give it another name", a.Reason))
+			panic(fmt.Sprintf("gatehouse: a guard describes the reason %q, which belongs to the pipeline: rename it", a.Reason))
 		}
 		t[a.Reason] = complete(a)
 	}
 	return t
 }
 
-// to returns the answer to a reason: the guard's or the pipeline's, else the standard one, else one that says
-// little.
+// to returns the answer to a reason: from the table, else the standard answer, else a generic one.
 func (t answerTable) to(reason core.Reason) core.Answer {
 	if a, ok := t[reason]; ok {
 		return a
@@ -87,7 +88,7 @@ func (t answerTable) to(reason core.Reason) core.Answer {
 	return complete(a)
 }
 
-// complete fills in what an answer leaves out, but for its title: see Refusal.text.
+// complete fills in the empty fields of an answer, except its title: see Refusal.text.
 func complete(a core.Answer) core.Answer {
 	a.Status = cmp.Or(a.Status, http.StatusForbidden)
 	a.Detail = cmp.Or(a.Detail, "This request was refused.")
@@ -95,13 +96,12 @@ func complete(a core.Answer) core.Answer {
 	return a
 }
 
-// undescribed is the table for refusals that no pipeline has made.
+// undescribed is the table for a Refusal that no pipeline has made.
 var undescribed = answersOf(nil)
 
-// Answers returns the answers that the rule's refusals are given, in alphabetical order of their reasons:
-// those of the pipeline itself, of the guard, and of Bans. A guard that does not describe itself may refuse
-// for further reasons: those that have a core.StandardAnswer get it, and others 403. It is for documents and
-// tests.
+// Answers returns the answers to the rule's refusals, sorted by reason: those of the pipeline, of the guard,
+// and of Bans. A guard that does not describe itself may refuse for further reasons. These get their
+// [core.StandardAnswer] if there is one, and status 403 otherwise. Answers is for documents and tests.
 func (r Rule) Answers() []core.Answer {
 	all := answersOf(r.Guard)
 	if r.Bans != nil {
@@ -114,33 +114,33 @@ func (r Rule) Answers() []core.Answer {
 	return slices.SortedFunc(maps.Values(all), func(a, b core.Answer) int { return cmp.Compare(a.Reason, b.Reason) })
 }
 
-// Refusal is the answer to a request that a rule refused.
+// Refusal is the response to a request that a rule refused.
 type Refusal struct {
 	// Status is the HTTP status.
 	Status int
-	// Reason is why; it is in the body as well.
+	// Reason is the reason of the refusal. The body contains it.
 	Reason core.Reason
-	// Decision is the guard's, as far as there is one; its Guard is always set.
+	// Decision is the decision of the guard or of Bans, as far as there is one. Its Guard is always set.
 	Decision core.Decision
 
-	rule     *mounted    // the one that refused; none in a Refusal that a pipeline has not made
-	answer   core.Answer // none in such a Refusal
+	rule     *mounted    // the rule that refused; nil if no pipeline made the Refusal
+	answer   core.Answer // zero in such a Refusal
 	fields   fields
 	outer    *link
-	standard bool // the rule's Answer has been asked
+	standard bool // the rule's Answer was called
 }
 
-// refuse makes a refusal by the table of who refuses.
+// refuse makes a refusal with the answer of the table.
 func refuse(by answerTable, reason core.Reason, d core.Decision) *Refusal {
 	answer := by.to(reason)
 	f := &Refusal{Status: answer.Status, Reason: reason, Decision: d, answer: answer}
-	if o, ok := retold(d); ok {
+	if o, ok := replayOf(d); ok {
 		f.Status = o.Status
 	}
 	return f
 }
 
-// described returns what the refusal is answered with.
+// described returns the answer to the refusal's reason.
 func (f *Refusal) described() core.Answer {
 	if f.answer.Status != 0 && f.answer.Reason == f.Reason {
 		return f.answer
@@ -148,7 +148,7 @@ func (f *Refusal) described() core.Answer {
 	return undescribed.to(f.Reason)
 }
 
-// by notes which rule has refused the request, and what is to be said of figures.
+// by records the rule that refused the request, and the figures for the header.
 func (f *Refusal) by(rule *mounted, r *keyfuncs.Request, p *Passage) {
 	f.rule, f.outer = rule, p.outer
 	refusing := &entry{rule: rule, decision: f.Decision}
@@ -158,11 +158,11 @@ func (f *Refusal) by(rule *mounted, r *keyfuncs.Request, p *Passage) {
 	f.fields = figures(r, p.entries, refusing)
 }
 
-// Answer answers the request: by the rule's Answer, where there is one, else by Reply. Where the operation has been done before, and
-// its answer was kept, that is written again, and the rule's Answer is not asked. It is for adapters; an Answer that calls it gets
-// Reply.
+// Answer writes the response: by Rule.Answer if the rule has one, else by [Refusal.Reply]. A stored answer of
+// the same operation is replayed, and Rule.Answer is not called. Answer is for adapters. When Rule.Answer
+// calls it, it writes what Reply writes.
 func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
-	if _, again := retold(f.Decision); again || f.rule == nil || f.rule.Answer == nil || f.standard {
+	if _, again := replayOf(f.Decision); again || f.rule == nil || f.rule.Answer == nil || f.standard {
 		f.Reply(w, r)
 		return
 	}
@@ -176,13 +176,14 @@ func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Reply writes the standard answer: the status, the RateLimit fields, Retry-After, and a body that says why, in the form that the
-// request's Accept header asks for (RFC 9110, section 12.5.1): application/problem+json (RFC 9457) unless it prefers text/html or
-// text/plain. The answer to a HEAD request has the header only. No cache may keep it: the next answer may differ. Where the operation
-// has been done before, and its answer was kept, that is written again.
+// Reply writes the standard response: the status, the RateLimit fields, Retry-After, and a body with the
+// reason. The Accept header of the request selects the form of the body (RFC 9110, section 12.5.1):
+// application/problem+json (RFC 9457), unless the client prefers text/html or text/plain. A HEAD request gets
+// the header only. Cache-Control: no-store forbids caching, since the next response may differ. A stored
+// answer of the same operation is replayed instead.
 func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
-	if o, ok := retold(f.Decision); ok {
-		f.retell(w, r, o)
+	if o, ok := replayOf(f.Decision); ok {
+		f.replay(w, r, o)
 		return
 	}
 	text := f.text(r)
@@ -197,16 +198,16 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 		header.Set("Content-Language", text.Lang)
 	}
 	if form == formPage {
-		header.Add("Content-Security-Policy", pagePolicy) // one more policy can only forbid more
+		header.Add("Content-Security-Policy", pagePolicy) // a further policy can only forbid more
 	}
 	varyByAccept(header)
 	w.WriteHeader(f.Status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client may have gone; the request is refused either way
+		_, _ = w.Write(body) // the client may have disconnected; the request is refused either way
 	}
 }
 
-// setHeaders sets what every refusal has in its header, whoever answers.
+// setHeaders sets the fields that every refusal has, whoever writes the response.
 func (f *Refusal) setHeaders(header http.Header) {
 	f.outer.setHeaders(header)
 	f.fields.set(header)
@@ -216,8 +217,9 @@ func (f *Refusal) setHeaders(header http.Header) {
 	header.Set("Cache-Control", "no-store")
 }
 
-// RetryAfter returns what the field Retry-After says (RFC 9110, section 10.2.3): whole seconds, rounded up (but for the last
-// millisecond), 0 when waiting is no help.
+// RetryAfter returns the value of the Retry-After field (RFC 9110, section 10.2.3): whole seconds, rounded up
+// unless the excess is less than a millisecond. Zero means that waiting does not help, and that there is no
+// such field.
 func (f *Refusal) RetryAfter() time.Duration {
 	seconds := wholeSeconds(f.Decision.RetryAfter)
 	if f.Reason == ReasonUnavailable {
@@ -226,20 +228,20 @@ func (f *Refusal) RetryAfter() time.Duration {
 	if seconds == 0 {
 		return 0
 	}
-	// Who comes back while a RateLimit field says that nothing is left would be refused again.
+	// A client that retries while a RateLimit field says that nothing is left would be refused again.
 	for l := f.outer; l != nil; l = l.outer {
 		seconds = max(seconds, l.passage.fields.spent)
 	}
 	return time.Duration(seconds) * time.Second
 }
 
-// wholeSeconds rounds up.
+// wholeSeconds returns a duration in seconds, rounded up.
 func wholeSeconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
 	}
-	// Sliding windows round moments up by less than a millisecond, and that must not make a minute 61 seconds. It is less than an
-	// answer is under way.
+	// Sliding windows round times up by less than a millisecond. That must not turn a minute into 61 seconds.
+	// A response is on its way for longer than that.
 	seconds := (d-time.Millisecond-1)/time.Second + 1
-	return min(int64(seconds), 1<<31-1) // more than some clients can read
+	return min(int64(seconds), 1<<31-1) // some clients cannot read more
 }

@@ -173,7 +173,7 @@ func (*meddling) Describe() core.Description {
 
 func TestThePipelinesReasonsAreItsOwn(t *testing.T) {
 	defer func() {
-		if text := fmt.Sprint(recover()); !strings.Contains(text, `"unavailable", which is the pipeline's`) {
+		if text := fmt.Sprint(recover()); !strings.Contains(text, `"unavailable", which belongs to the pipeline`) {
 			t.Error(text)
 		}
 	}()

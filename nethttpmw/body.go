@@ -12,16 +12,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Text is what a refusal says to people.
+// Text is the human-readable part of a refusal.
 type Text struct {
-	// Title says in a few words what it is about, Detail in a sentence what to make of it. Empty: the standard one, in English.
+	// Title is a short summary, Detail a sentence that explains it. Empty: the standard English text.
 	Title, Detail string
-	// Lang is the language that they are in, such as "pt-BR" (RFC 5646), for the Content-Language field and for pages. Empty: not
-	// said in the header, and "en" on pages.
+	// Lang is the language of Title and Detail, such as "pt-BR" (RFC 5646). It is used in the
+	// Content-Language field and in pages. Empty: no such field, and "en" in pages.
 	Lang string
 }
 
-// text returns what the refusal says.
+// text returns the title and the detail of the response.
 func (f *Refusal) text(r *http.Request) (text Text) {
 	if f.rule != nil && f.rule.Texts != nil {
 		text = f.rule.Texts(r, f)
@@ -32,7 +32,7 @@ func (f *Refusal) text(r *http.Request) (text Text) {
 	return text
 }
 
-// body returns the refusal's body.
+// body returns the body in the given form.
 func (f *Refusal) body(form form, text Text) []byte {
 	switch form {
 	case formPlain:
@@ -44,16 +44,16 @@ func (f *Refusal) body(form form, text Text) []byte {
 	}
 }
 
-// pageStyle is for the eyes of those who are refused, by day and by night.
+// pageStyle is the style sheet of pages. It follows the browser's light or dark mode.
 const pageStyle = ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}"
 
-// pagePolicy is the Content-Security-Policy of pages: nothing but that style.
+// pagePolicy is the Content-Security-Policy of pages. It allows nothing except pageStyle.
 var pagePolicy = func() string {
 	sum := sha256.Sum256([]byte(pageStyle))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }()
 
-// page returns a page that needs nothing else.
+// page returns a page without external resources.
 func (t Text) page() string {
 	title, lang := html.EscapeString(t.Title), html.EscapeString(cmp.Or(t.Lang, "en"))
 	return `<!DOCTYPE html>
@@ -84,14 +84,14 @@ func (f *Refusal) problem(text Text) []byte {
 	if err != nil {
 		body = []byte(`{}`) // strings and numbers cannot fail to marshal
 	}
-	return append(appendDetails(body, core.DetailsOf(f.Decision)), '\n') // for those who read it in a terminal
+	return append(appendDetails(body, core.DetailsOf(f.Decision)), '\n') // the newline is for terminals
 }
 
-// taken are the members that a guard's details cannot have.
+// taken are the member names that a guard's details cannot use.
 var taken = []string{"type", "title", "status", "detail", "instance", "reason", "violated-policies"}
 
-// appendDetails adds members to an object. Those that JSON does not know, and those whose names are taken,
-// are left out.
+// appendDetails adds members to a JSON object. It leaves out details that JSON cannot encode, and those whose
+// names are taken.
 func appendDetails(object []byte, details []core.Detail) []byte {
 	for i, d := range details {
 		repeated := slices.ContainsFunc(details[:i], func(before core.Detail) bool { return before.Name == d.Name })
@@ -107,7 +107,8 @@ func appendDetails(object []byte, details []core.Detail) []byte {
 	return object
 }
 
-// policies returns the names of the policies that the request would have violated: that of the limit that has refused it.
+// policies returns the names of the policies that the request would have violated: the one of the limit that
+// refused it.
 func (f *Refusal) policies() []string {
 	if uri := f.described().Type; uri != core.TypeQuotaExceeded && uri != core.TypeAbnormalUsage {
 		return nil
@@ -118,14 +119,13 @@ func (f *Refusal) policies() []string {
 	return []string{string(appendPolicyName(nil, f.Decision.Guard, f.Decision.Policies(), f.Decision.Window))}
 }
 
-// problem is the body of a refusal, as of RFC 9457. What a guard has to say beyond it follows: see
-// core.DetailsOf.
+// problem is the body of a refusal (RFC 9457). The guard's details follow it: see core.DetailsOf.
 type problem struct {
 	Type   string      `json:"type"`
 	Title  string      `json:"title"`
 	Status int         `json:"status"`
 	Detail string      `json:"detail"`
 	Reason core.Reason `json:"reason"`
-	// Policies are those that the request would have violated, by their names in the RateLimit fields.
+	// Policies are the policies that the request would have violated, by their names in the RateLimit fields.
 	Policies []string `json:"violated-policies,omitempty"`
 }

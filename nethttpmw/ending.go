@@ -12,57 +12,58 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// Passage is a request that every rule has let through, until it has been answered. Its methods are for adapters, and may not be called
-// at the same time.
+// Passage is a request that all rules have let through, until it has been answered. Its methods are for
+// adapters. They must not be called concurrently.
 //
-// When the final status of the answer is about to be sent, each entry is kept or has failed, by this status and by nothing else: see
-// Rule.Failed. What is kept and needs a confirmation (core.Traits.Confirms) is confirmed before the header goes out. Where that
-// fails, the client hears a refusal in place of the handler's answer: gone, unconfirmed or unavailable. From the first byte of the answer
-// on nothing changes what has been decided. What has failed is given back when the passage is left.
+// When the final status of the response is about to be sent, this status alone decides for each entry whether
+// it is kept or has failed: see Rule.Failed. An entry that is kept and needs a confirmation
+// (core.Traits.Confirms) is confirmed before the header is sent. If that fails, the client gets a refusal
+// instead of the handler's response: gone, unconfirmed or unavailable. After the first byte of the response
+// nothing changes these decisions. Entries that failed are given back when the adapter leaves the passage.
 type Passage struct {
 	request  context.Context
-	settling context.Context // the request's without its end: what a request took is settled after it, too
+	settling context.Context // the request's context without its cancellation: settling outlives the request
 	from     *keyfuncs.Request
-	outer    *link // of the middlewares around this one
+	outer    *link // the passages of the middlewares around this one
 	entries  []*entry
 	fields   fields
 	settles  bool
 
-	base   http.ResponseWriter // what the watched writer writes to; nil: nobody watches
-	header http.Header         // of the answer
-	before http.Header         // what it was before the handler ran
-	buffer bool                // the base is a buffer, whose answer leaves only after the handler has returned
-	held   held                // the answer that waits for that
+	base   http.ResponseWriter // the writer behind the watched one; nil: Watch was not called
+	header http.Header         // the header of the response
+	before http.Header         // the header before the handler ran
+	buffer bool                // the base is a buffer: it sends the response after the handler has returned
+	held   held                // the response that waits for that
 
 	phase  phase
-	status int // by which the entries are judged
-	heard  int // the status of a refusal that was given in the handler's place
+	status int // the status that decides about the entries
+	heard  int // the status of a refusal that replaced the handler's response
 	left   bool
 
-	judging   bool // a Failed of the application's is being asked
-	aborted   bool // the handler has not come to its end
-	nobody    bool // a passage inside this one has found that nobody answers
+	judging   bool // a Rule.Failed is running
+	aborted   bool // the handler did not return
+	nobody    bool // a passage inside this one has found that nobody answered
 	recording *recording
 }
 
-// phase is how far the answer has got.
+// phase is the progress of the response.
 type phase int
 
 const (
 	phaseOpen    phase = iota // nothing has been written
-	phaseHeld                 // the handler answers, and the answer is held back
-	phaseSent                 // it has been decided, and the handler's answer goes out
-	phaseRefused              // the rules have answered in the handler's place
+	phaseHeld                 // the handler has begun its response, which is held back
+	phaseSent                 // the entries are decided, and the handler's response is sent
+	phaseRefused              // a refusal has replaced the handler's response
 )
 
-// held is an answer that is held back.
+// held is a response that is held back.
 type held struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// entry is one decision that has to be settled, by the pipeline or by who takes it.
+// entry is a decision that has to be settled, by the pipeline or by the caller of Take.
 type entry struct {
 	rule     *mounted
 	decision core.Decision
@@ -70,26 +71,27 @@ type entry struct {
 	owner    atomic.Int32
 
 	kept      bool // the request has not failed
-	claimed   bool // nobody else can take it any more
-	confirmed bool // it was kept before the header went out
-	rest      bool // and more of its outcome is to come
-	again     bool // that could not be done, and still has to be: what its outcome tells has happened
+	claimed   bool // Take cannot take it any more
+	confirmed bool // it was committed before the header was sent
+	rest      bool // the committed outcome was incomplete
+	again     bool // the commit failed and must be repeated: the operation has been done
 }
 
-// Who settles an entry.
+// The owners of an entry: who settles it.
 const (
-	ownerPipeline int32 = iota // will, in the end
-	ownerTaker                 // has taken it
-	ownerNobody                // it has been settled
+	ownerPipeline int32 = iota // the pipeline, when the request ends
+	ownerTaker                 // the caller of Take
+	ownerNobody                // nobody: it has been settled
 )
 
-// claim takes the entry out of everybody's reach but the pipeline's, and reports whether it is the pipeline's to settle.
+// claim reserves the entry for the pipeline, and reports whether the pipeline is to settle it.
 func (e *entry) claim() bool {
 	e.claimed = e.claimed || e.owner.CompareAndSwap(ownerPipeline, ownerNobody)
 	return e.claimed
 }
 
-// begin is called when the final status is about to be sent. It reports whether the handler's answer goes on to the base.
+// begin is called when the final status is about to be sent. It reports whether the handler's response goes
+// on to the base.
 func (p *Passage) begin(status int) bool {
 	switch {
 	case p.left || p.phase == phaseSent:
@@ -105,8 +107,8 @@ func (p *Passage) begin(status int) bool {
 	return p.decide(status, false)
 }
 
-// decide judges the entries by the status, and confirms what needs it. It reports whether the handler's answer goes out; else it has
-// answered itself. over says that the answer is known to its end.
+// decide judges the entries by the status, and confirms those that need it. It reports whether the handler's
+// response is sent. If not, decide has written a refusal. over means that the response is complete.
 func (p *Passage) decide(status int, over bool) bool {
 	if p.nobody {
 		p.nobody = false
@@ -125,28 +127,29 @@ func (p *Passage) decide(status int, over bool) bool {
 	}
 	p.phase = phaseRefused
 	for _, e := range p.entries {
-		e.kept = e.kept && failed.again // what is kept tells of what the others took
+		e.kept = e.kept && failed.again // a kept outcome vouches for what the others took
 		e.claim()
 	}
 	p.refuse(failed, reasonOf(err))
 	return false
 }
 
-// judge says of each entry whether it is kept. Where a Failed of the application's panics, its rule and those after it have failed.
+// judge decides for each entry whether it is kept. If a Rule.Failed panics, its rule and the later ones have
+// failed.
 func (p *Passage) judge(status int) {
 	p.status, p.judging = status, true
 	for _, e := range p.entries {
 		e.kept = false
 	}
 	for _, e := range p.entries {
-		// Where nobody was answered there is nothing to keep.
+		// If nobody was answered, there is no outcome to keep.
 		e.kept = (status != StatusClientGone || !e.rule.keepsOutcome()) && e.rule.keepsOn(status)
 	}
 	p.judging = false
 }
 
-// confirm confirms what is kept and needs it, and stops where that fails. Outcomes go last: who asks again after a crash in between
-// shall not hear of a purchase that was not confirmed.
+// confirm confirms the entries that are kept and need it. It stops at the first failure. Outcomes go last:
+// after a crash in between, a repetition must not get the answer of a purchase that was not confirmed.
 func (p *Passage) confirm(over bool) (failed *entry, err error) {
 	for _, outcomes := range []bool{false, true} {
 		for _, e := range p.entries {
@@ -169,7 +172,7 @@ func (p *Passage) confirm(over bool) (failed *entry, err error) {
 	return nil, nil
 }
 
-// reasonOf says what the client is told whose claim could not be confirmed.
+// reasonOf returns the reason for which a client whose claim could not be confirmed is refused.
 func reasonOf(err error) core.Reason {
 	switch {
 	case errors.Is(err, core.ErrGone):
@@ -180,7 +183,7 @@ func reasonOf(err error) core.Reason {
 	return ReasonUnavailable
 }
 
-// refuse answers in the handler's place, by the entry's rule; nil: by none.
+// refuse answers in the handler's place. by is the entry whose rule refuses; nil if no rule does.
 func (p *Passage) refuse(by *entry, reason core.Reason) {
 	if p.base == nil {
 		return
@@ -206,26 +209,28 @@ func (p *Passage) refuse(by *entry, reason core.Reason) {
 	f.Answer(watched(p.base, &beginning{tell: func(status int) { p.heard = status }}), p.from.Request)
 }
 
-// setHeader makes the header of the answer this one.
+// setHeader replaces the header of the response.
 func (p *Passage) setHeader(h http.Header) {
 	clear(p.header)
 	maps.Copy(p.header, h.Clone())
 }
 
-// reopen is called when the answer that was about to begin has not: the connection could not be taken over. What was confirmed stays.
+// reopen is called when the response did not begin after all, because hijacking the connection failed.
+// Entries that were confirmed stay confirmed.
 func (p *Passage) reopen() {
 	if p.phase == phaseSent {
 		p.phase = phaseOpen
 	}
 }
 
-// Leave is called when the handler has returned, and settles the rules. Where nothing has been written, the answer is going to have
-// this status, 200 where the framework knows of none; it is confirmed, or refused and answered, as any other. But where in addition
-// the request's context is over and the status is 200, nobody has answered: the rules hear StatusClientGone, and the client, who
-// may have closed only his side of the connection, 503.
+// Leave settles the rules. Call it when the handler has returned. If nothing has been written, status is the
+// status that the response will have, or 200 if the framework knows of none. The response is then confirmed
+// or refused like any other. But if the request's context is over as well and status is 200, nobody has
+// answered: Rule.Failed gets StatusClientGone. A client that closed only its side of the connection gets 503.
 //
-// The first call of Leave or Abort counts. It waits for Redis for at most ten times the engine's deadline a rule; what cannot be
-// settled in that time is tried again in the background: see core.Place and core.Drain. What goes wrong goes to the engine's observer.
+// Only the first call of Leave or Abort has an effect. Leave waits for Redis for at most ten times the
+// engine's deadline per rule. What cannot be settled in that time is retried in the background: see
+// core.Place and core.Drain. Errors go to the engine's observer.
 func (p *Passage) Leave(status int) {
 	if p.left {
 		return
@@ -243,14 +248,15 @@ func (p *Passage) Leave(status int) {
 	p.settle()
 }
 
-// Abort is called when the handler does not return: it panics, or its goroutine ends. Where nothing has been sent the request counts as
-// 500, or as StatusClientGone where its context is over, and the panic goes on to whoever is around. What has been sent stands.
+// Abort is called when the handler does not return: it panics, or its goroutine exits. If nothing has been
+// sent, the request counts as 500, or as StatusClientGone if its context is over. Abort does not recover the
+// panic. What has been sent stays decided.
 func (p *Passage) Abort() {
 	if p.left {
 		return
 	}
 	p.left, p.aborted = true, true
-	defer p.settle() // also when a Failed panics
+	defer p.settle() // also if a Rule.Failed panics
 	if p.phase != phaseOpen && p.phase != phaseHeld || p.judging {
 		return
 	}
@@ -261,7 +267,8 @@ func (p *Passage) Abort() {
 	p.judge(status)
 }
 
-// unanswered is for a request that nobody has answered, or that whoever is around has answered in the handler's place.
+// unanswered handles a request that nobody has answered, or that a handler around the rules has answered in
+// the handler's place.
 func (p *Passage) unanswered() {
 	p.judge(StatusClientGone)
 	p.phase = phaseRefused
@@ -273,8 +280,8 @@ func (p *Passage) unanswered() {
 	p.refuse(nil, ReasonUnavailable)
 }
 
-// release decides about an answer that was held back, and reports whether it goes out; else the rules have answered. over says that it
-// is known to its end.
+// release decides about a response that was held back, and reports whether it is sent. If not, release has
+// written a refusal. over means that the response is complete.
 func (p *Passage) release(over bool) bool {
 	p.setHeader(p.held.header)
 	p.recording.wrote(p.held.body, nil)
@@ -283,14 +290,14 @@ func (p *Passage) release(over bool) bool {
 	}
 	p.base.WriteHeader(p.held.status)
 	if len(p.held.body) > 0 {
-		_, _ = p.base.Write(p.held.body) // the client may have gone
+		_, _ = p.base.Write(p.held.body) // the client may have disconnected
 	}
 	p.held.body = nil
 	return true
 }
 
-// settle settles what has not been settled before the header went out. First to last, each of them, even if a guard of the
-// application's own panics; outcomes last.
+// settle settles the entries that were not settled before the header was sent, in the order of the rules,
+// outcomes last. Deferred calls reach every entry even if a guard of the application panics.
 func (p *Passage) settle() {
 	for _, outcomes := range []bool{true, false} {
 		for _, e := range slices.Backward(p.entries) {
@@ -320,16 +327,16 @@ func (e *entry) settle(p *Passage) {
 	e.place.Free()
 }
 
-// giveBack undoes what the entries took, the latest first.
+// giveBack rolls back what the entries took, the latest first.
 func (p *Passage) giveBack() {
 	for _, e := range slices.Backward(p.entries) {
 		e.place.Settle(p.settling, e.rule.Guard, e.decision, core.Rollback)
 	}
 }
 
-// Refused returns the status of the refusal that the rules have given in the handler's place, for frameworks that keep the status of
-// the answer themselves; ok is false where they have given none.
+// Refused returns the status of the refusal that replaced the handler's response. It is for frameworks that
+// keep the status themselves. ok is false if there was no such refusal.
 func (p *Passage) Refused() (status int, ok bool) { return p.heard, p.heard != 0 }
 
-// Held reports whether the handler's answer is held back until Leave: see Watch.
+// Held reports whether the handler's response is held back until Leave: see Watch.
 func (p *Passage) Held() bool { return p.phase == phaseHeld }

@@ -13,8 +13,8 @@ import (
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// Every answer says how much is left, allowed or refused: a guard with several limits has a policy for each, and the one that is
-// nearest to its end speaks.
+// Every answer says how much is left, allowed or refused: a guard with several limits has a policy for each, and RateLimit
+// shows the binding limit, the one nearest to its end.
 func ExampleHeaders() {
 	gate := core.NewMemory()
 	site := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}

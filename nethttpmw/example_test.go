@@ -30,7 +30,7 @@ func newRedis() (rdb *redis.Client, stop func()) {
 	return rdb, func() { rdb.Close(); server.Close() }
 }
 
-// A limit by address around everything, and a sale that can not oversell. In the sale, a unit is held for the buyer while
+// A limit by address around everything, and a sale that cannot oversell. In the sale, a unit is held for the buyer while
 // the handler runs: it is sold when the handler answers with success, and goes back when it fails.
 func ExampleHTTP() {
 	rdb, stop := newRedis()
@@ -125,7 +125,7 @@ func ExampleRule_failedLogins() {
 	// hunter2 429
 }
 
-// A group of routes with bans and lists: who goes on when he is refused is shut out for longer and longer, the office is not
+// A group of routes with bans and lists: who goes on when they are refused is shut out for longer and longer, the office is not
 // counted, and a network that has been a nuisance is not served at all. Lists and bans can be changed while the server runs.
 func ExampleRule_bansAndLists() {
 	rdb, stop := newRedis()

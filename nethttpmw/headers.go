@@ -11,39 +11,48 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// Headers says what a rule tells clients of its figures, in the header of every answer, allowed or refused. The zero value is the
-// standard: the fields RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers, revision 11.
+// Headers says which figures of a rule clients see in the header of every response, allowed or refused. The
+// zero value sends the fields RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers,
+// revision 11.
 //
 //	RateLimit-Policy: "site";q=100;w=60
 //	RateLimit: "site";r=42;t=60
 //
-// At most q units are let through in w seconds; r of them are left, for the next t seconds at least. A policy is named by its guard; where
-// a guard has several limits, by the guard and the window, as in "api/1s" and "api/24h". Then RateLimit-Policy has all of
-// them and RateLimit the one that is nearest to its end. Several rules are several items, also when they stand in several middlewares.
-// A rule that a list of its own or Rule.NoKey has let pass is in neither field, and neither is one in the shadow (see Rollout).
+// # Meaning
 //
-// The guards that say a unit in their Traits have such figures: rate limits, and Quota. What there is of votes, stocks and shares
-// is nothing for clients to pace themselves by, so those say nothing, unless Unit is set.
+// The rule allows at most q units in w seconds. r of them are left for at least the next t seconds. A policy
+// has the name of its guard. If a guard has several limits, the names contain the window, as in "api/1s" and
+// "api/24h". Then RateLimit-Policy lists all of them, and RateLimit the binding limit: the one closest to its
+// end. Several rules add several items, also if they are in several middlewares. A rule that let the request
+// pass by its Allow list or its NoKey appears in neither field, nor does a shadowed rule (see [Rollout]).
 //
-// A refused answer has the policies of the rules that were asked, and the figures of the one that refused: what the others of the same
-// middleware had taken has been given back. Its Retry-After is the t of that rule, or later, where a middleware around it has let the
-// request through with its last unit.
+// Guards that name a unit in their Traits have such figures: rate limits and quotas. The figures of votes,
+// stocks and shares do not help clients to pace themselves, so these guards send none unless Unit is set.
+//
+// # Refusals
+//
+// A refused response has the policies of the rules that were asked, and the figures of the rule that refused:
+// what the others of the same middleware took has been given back. Retry-After has the t of that rule, or a
+// later time if a middleware around it used its last unit for the request.
 type Headers struct {
-	// Hide tells clients nothing of the rule: neither its figures nor its name. Retry-After stays.
+	// Hide hides the rule's figures and name from clients. Retry-After stays.
 	Hide bool
-	// Legacy adds X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset for older clients. The last is a Unix time in
-	// seconds, by this process's clock. They have room for one rule only: the one that refuses, else the one with the least left.
+	// Legacy adds X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset for older clients.
+	// X-RateLimit-Reset is a Unix time in seconds, by the clock of this process. These fields describe one
+	// rule only: the one that refused, else the one with the least left.
 	Legacy bool
-	// Unit is what the rule's units are (parameter qu), where it is not as the guard says: "content-bytes", for a limit whose Cost is
-	// the length of the body. The draft has a registry of units, with "requests", which is the default, "content-bytes" and
-	// "concurrent-requests" in it; the "items" of Quota are not.
+	// Unit is the unit of the rule's figures (parameter qu), if it differs from that of the guard, such as
+	// "content-bytes" for a limit whose Cost is the length of the body. The draft has a registry of units
+	// with "requests" (the default), "content-bytes" and "concurrent-requests"; the "items" of quotas are not
+	// in it.
 	Unit string
-	// PartitionKey finds what tells clients which of several budgets an answer is about (parameter pk), such as
-	// keyfuncs.Param("tenant"). Clients see what it returns, so it must not be a secret. Nil, or an error: it is not said.
+	// PartitionKey finds the key that tells clients which of several budgets a response is about (parameter
+	// pk), such as keyfuncs.Param("tenant"). Clients see it, so it must not be a secret. If it is nil or
+	// returns an error, there is no pk.
 	PartitionKey keyfuncs.Func
 }
 
-// The fields, as http.Header has their names.
+// The names of the fields in the canonical form of http.Header.
 const (
 	fieldPolicy    = "Ratelimit-Policy"
 	fieldLimit     = "Ratelimit"
@@ -52,27 +61,28 @@ const (
 	fieldReset     = "X-Ratelimit-Reset"
 )
 
-// fields are what one middleware says of its rules' figures.
+// fields are the figures of one middleware's rules.
 type fields struct {
 	policies, limits string
-	// spent is in how many seconds the last limit ends of those that have nothing left.
+	// spent is the number of seconds until the last of the used-up limits resets.
 	spent  int64
 	legacy legacy
 }
 
-// legacy are the figures that there is room for in the older fields.
+// legacy are the figures of the rule that the legacy fields describe.
 type legacy struct {
 	set                   bool
 	max, remaining, reset int64
 	refused               bool
 }
 
-// figures makes the fields of one middleware: what its rules have decided, or what they had before one of them refused.
+// figures makes the fields of one middleware: the decisions of its rules, or, after a refusal, the policies
+// of all and the figures of the rule that refused.
 func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) {
 	var room [2][160]byte // more is rare
 	policies, limits := room[0][:0], room[1][:0]
 	for _, e := range entries {
-		if s, ok := e.speak(r); ok {
+		if s, ok := e.advertise(r); ok {
 			policies = s.appendPolicies(policies)
 			if refusing == nil {
 				limits = f.appendLimit(limits, s)
@@ -80,7 +90,7 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 		}
 	}
 	if refusing != nil {
-		if s, ok := refusing.speak(r); ok {
+		if s, ok := refusing.advertise(r); ok {
 			policies = s.appendPolicies(policies)
 			if s.decision.Reason != core.ReasonOverLimit { // else nobody has been asked what is left
 				limits = f.appendLimit(limits, s)
@@ -94,15 +104,15 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 	return f
 }
 
-// speaker is an entry that has figures for clients.
-type speaker struct {
+// advertised is an entry whose figures clients see.
+type advertised struct {
 	*entry
-	limits    []core.Policy // all of its guard's, where it has them
+	limits    []core.Policy // all limits of the guard, if it has several
 	unit, key string
 }
 
-// speak reports whether the entry has figures for clients.
-func (e *entry) speak(r *keyfuncs.Request) (s speaker, ok bool) {
+// advertise reports whether clients see the figures of the entry.
+func (e *entry) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 	h := &e.rule.Headers
 	if h.Hide || e.decision.Attempt.Shadow || e.decision.Limit <= 0 {
 		return s, false
@@ -124,7 +134,7 @@ func (e *entry) speak(r *keyfuncs.Request) (s speaker, ok bool) {
 }
 
 // appendPolicies appends an item for each limit of the guard.
-func (s *speaker) appendPolicies(b []byte) []byte {
+func (s *advertised) appendPolicies(b []byte) []byte {
 	if len(s.limits) < 2 {
 		return s.appendPolicy(b, s.decision.Limit, s.decision.Window)
 	}
@@ -134,7 +144,7 @@ func (s *speaker) appendPolicies(b []byte) []byte {
 	return b
 }
 
-func (s *speaker) appendPolicy(b []byte, most int64, window time.Duration) []byte {
+func (s *advertised) appendPolicy(b []byte, most int64, window time.Duration) []byte {
 	b = s.appendItem(b, window)
 	b = appendParameter(b, ";q=", most)
 	if s.unit != core.UnitRequests {
@@ -143,18 +153,18 @@ func (s *speaker) appendPolicy(b []byte, most int64, window time.Duration) []byt
 		b = append(b, '"')
 	}
 	if window > 0 {
-		b = appendParameter(b, ";w=", int64((window-1)/time.Second)+1) // never more units a second than there are
+		b = appendParameter(b, ";w=", int64((window-1)/time.Second)+1) // rounded up, so that the rate is never overstated
 	}
 	return appendKey(b, s.key)
 }
 
-// appendLimit appends the item of the limit that speaks.
-func (f *fields) appendLimit(b []byte, s speaker) []byte {
+// appendLimit appends the item of the binding limit.
+func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	d := &s.decision
 	remaining, reset := max(d.Remaining, 0), int64(0)
 	switch {
 	case !d.Allowed && d.RetryAfter > 0:
-		reset = wholeSeconds(d.RetryAfter) // so Retry-After and t are the same moment
+		reset = wholeSeconds(d.RetryAfter) // so Retry-After and t are the same time
 	case d.Window > 0:
 		reset = wholeSeconds(d.ResetAfter)
 	}
@@ -172,8 +182,8 @@ func (f *fields) appendLimit(b []byte, s speaker) []byte {
 	return appendKey(b, s.key)
 }
 
-// appendItem begins an item of a List (RFC 9651): a String, the name of a policy.
-func (s *speaker) appendItem(b []byte, window time.Duration) []byte {
+// appendItem begins an item of a List (RFC 9651) with a String, the name of the policy.
+func (s *advertised) appendItem(b []byte, window time.Duration) []byte {
 	if len(b) > 0 {
 		b = append(b, ", "...)
 	}
@@ -182,8 +192,8 @@ func (s *speaker) appendItem(b []byte, window time.Duration) []byte {
 	return append(b, '"')
 }
 
-// appendPolicyName appends the name of the policy that one of a guard's limits is. Guards have no slash in their names, so it is no other
-// guard's.
+// appendPolicyName appends the name of the policy of one of a guard's limits. Names of guards contain no
+// slash, so no other guard has this policy name.
 func appendPolicyName(b []byte, guard string, limits []core.Policy, window time.Duration) []byte {
 	b = appendPrintable(b, guard)
 	if len(limits) < 2 {
@@ -201,8 +211,9 @@ func appendPolicyName(b []byte, guard string, limits []core.Policy, window time.
 	return append(strconv.AppendInt(b, int64(window/time.Millisecond), 10), "ms"...)
 }
 
-// appendPrintable appends text as it stands in a String of RFC 9651. The names of an engine's guards are that; what an application's own
-// have in theirs beyond printable ASCII, quotes and backslashes is percent-encoded, so that names are the same here and in bodies.
+// appendPrintable appends text as the content of a String (RFC 9651). Names of an engine's guards need no
+// change. In names of an application's own guards, quotes, backslashes, percent signs and anything outside of
+// printable ASCII are percent-encoded, so that names are the same in fields and bodies.
 func appendPrintable(b []byte, text string) []byte {
 	const digits = "0123456789ABCDEF"
 	for i := range len(text) {
@@ -216,13 +227,13 @@ func appendPrintable(b []byte, text string) []byte {
 	return b
 }
 
-// appendParameter appends a parameter that is an Integer, which has at most 15 digits (RFC 9651, section 3.3.1).
+// appendParameter appends a parameter with an Integer, which has at most 15 digits (RFC 9651, section 3.3.1).
 func appendParameter(b []byte, name string, value int64) []byte {
 	const most = 999_999_999_999_999
 	return strconv.AppendInt(append(b, name...), min(max(value, 0), most), 10)
 }
 
-// appendKey appends a partition key, which is a Byte Sequence.
+// appendKey appends a partition key as a Byte Sequence (RFC 9651).
 func appendKey(b []byte, key string) []byte {
 	if key == "" {
 		return b
@@ -232,9 +243,9 @@ func appendKey(b []byte, key string) []byte {
 	return append(b, ':')
 }
 
-// SetHeaders adds what the rules say of their figures to the header of an answer, before the handler runs: see Headers. What other
-// middlewares have said stays; what those around this one said is added again where it is not there, because the handler writes
-// into another header than they did, as behind http.TimeoutHandler.
+// SetHeaders adds the rules' figures to the header of a response before the handler runs: see [Headers]. It
+// keeps what other middlewares have set. It adds the fields of the middlewares around this one if they are
+// missing because the handler writes into another header, as inside http.TimeoutHandler.
 func (p *Passage) SetHeaders(h http.Header) {
 	p.outer.setHeaders(h)
 	p.fields.set(h)

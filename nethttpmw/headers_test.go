@@ -161,7 +161,7 @@ func TestFieldsAreWhatRFC9651Reads(t *testing.T) { rapid.Check(t, fieldsAreRight
 
 func FuzzFields(f *testing.F) { f.Fuzz(rapid.MakeFuzz(fieldsAreRight)) }
 
-// TestPoliciesAreNamedApart: whatever limits the guards have, each policy has a name of its own, the limit that speaks is one of
+// TestPoliciesAreNamedApart: whatever limits the guards have, each policy has a name of its own, the binding limit is one of
 // them, and the body of a refusal calls it by the same name.
 func TestPoliciesAreNamedApart(t *testing.T) {
 	windows := []time.Duration{time.Millisecond, 999 * time.Millisecond, time.Second, 1500 * time.Millisecond, 90 * time.Second,

@@ -6,15 +6,17 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// HTTP returns a middleware that guards net/http handlers with the rules. It panics on rules that can not work.
+// HTTP returns a middleware that guards net/http handlers with the rules. It panics on rules that cannot
+// work. The middleware is safe for concurrent use.
 //
-// Path parameters and the matched pattern are known to the rules only behind the router: wrap the handlers of routes, as in
-// mux.Handle("POST /sales/{sku}/orders", nethttpmw.HTTP(buy)(order)), rather than the router, for rules that use them.
+// Path parameters and the matched pattern are known only behind the router. For rules that use them, wrap the
+// handlers of routes, as in mux.Handle("POST /sales/{sku}/orders", nethttpmw.HTTP(buy)(order)), rather than
+// the router.
 func HTTP(rules ...Rule) func(http.Handler) http.Handler {
 	p := NewPipeline(rules...)
 	return func(next http.Handler) http.Handler {
 		if next == nil {
-			panic("gatehouse: nethttpmw.HTTP guards a nil handler: pass the handler to run")
+			panic("gatehouse: nethttpmw.HTTP has a nil handler: pass the handler to run")
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			passage, refusal := p.Enter(&keyfuncs.Request{Request: r})
@@ -22,7 +24,7 @@ func HTTP(rules ...Rule) func(http.Handler) http.Handler {
 				refusal.Answer(w, r)
 				return
 			}
-			defer passage.Abort() // counts when the handler panics
+			defer passage.Abort() // has an effect only if the handler panics
 			next.ServeHTTP(passage.Watch(w), r.WithContext(passage.Context()))
 			passage.Leave(http.StatusOK)
 		})

@@ -128,7 +128,7 @@ func TestHandlersKeepTheirWriter(t *testing.T) {
 			"hijack":    is[http.Hijacker](w),
 			"read from": is[io.ReaderFrom](w),
 			"strings":   is[io.StringWriter](w),
-			"push":      !is[http.Pusher](w), // HTTP/1.1 can not
+			"push":      !is[http.Pusher](w), // HTTP/1.1 cannot
 		} {
 			if !can {
 				t.Errorf("%s: not as the server's writer", what)
@@ -189,7 +189,7 @@ type hijackable struct {
 func (w *hijackable) WriteHeader(int)                              { w.statuses++ }
 func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
 
-// TestHijackedRefusalsAreAnswered: who has taken the connection over has answered, so nothing is written after him.
+// TestHijackedRefusalsAreAnswered: who has taken the connection over has answered, so nothing is written after that.
 func TestHijackedRefusalsAreAnswered(t *testing.T) {
 	rule := ruleOf(&judge{fake{name: "own"}, core.Decision{Reason: core.ReasonLimited}})
 	rule.Answer = func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {

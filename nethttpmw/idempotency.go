@@ -8,16 +8,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// ReplayedHeader is the field that an answer has which has been given before: "true".
+// ReplayedHeader is the field that marks a replayed response. Its value is "true".
 const ReplayedHeader = "Idempotent-Replayed"
 
-// sameRequest says what makes a repetition the same attempt, for rules that keep outcomes and do not say.
+// sameRequest is the default of Rule.Which for guards that keep outcomes: what makes two requests the same.
 var sameRequest = keyfuncs.Fingerprint()
 
-// keepsOutcome reports whether the rule's guard answers repetitions with how the first attempt ended.
+// keepsOutcome reports whether the rule's guard answers repetitions with the outcome of the first attempt.
 func (r *mounted) keepsOutcome() bool { return r.traits.KeepsOutcome }
 
-// record notes that the rule, which has let the request through, wants to know the answer.
+// record starts a recording of the response if the rule's guard keeps outcomes.
 func (p *Passage) record(r *mounted) {
 	traits := &r.traits
 	if !traits.KeepsOutcome {
@@ -29,15 +29,14 @@ func (p *Passage) record(r *mounted) {
 	p.recording.most = max(p.recording.most, traits.MaxBody)
 }
 
-// retold returns the answer that a decision has kept, if there is one that can be sent again.
-func retold(d core.Decision) (*core.Outcome, bool) {
+// replayOf returns the stored answer of a decision, and whether it can be replayed.
+func replayOf(d core.Decision) (*core.Outcome, bool) {
 	o := core.OutcomeOf(d)
 	return o, d.Reason == core.ReasonDone && o != nil && !o.Incomplete && repeatable(o.Status)
 }
 
-// retell sends an answer that was given before, with the figures of now. No cache may keep it, as it may not keep the first answer to a
-// POST.
-func (f *Refusal) retell(w http.ResponseWriter, r *http.Request, o *core.Outcome) {
+// replay sends a stored answer with the current figures. Like every refusal, it forbids caching.
+func (f *Refusal) replay(w http.ResponseWriter, r *http.Request, o *core.Outcome) {
 	header := w.Header()
 	f.setHeaders(header)
 	for name, value := range o.Header {
@@ -50,6 +49,6 @@ func (f *Refusal) retell(w http.ResponseWriter, r *http.Request, o *core.Outcome
 	}
 	w.WriteHeader(o.Status)
 	if len(o.Body) > 0 && r.Method != http.MethodHead {
-		_, _ = w.Write(o.Body) // the client may have gone; he can ask again
+		_, _ = w.Write(o.Body) // the client may have disconnected; they can ask again
 	}
 }

@@ -5,26 +5,27 @@ import (
 	"strings"
 )
 
-// form is what a refusal's body is written as.
+// form is the form of a refusal's body.
 type form int
 
-// The forms. Of two that a client likes as well, it gets the one that comes first here.
+// The forms. Between equally preferred forms, the first one in this list is used.
 const (
 	formProblem form = iota
 	formPlain
 	formPage
 )
 
-// mediaTypes are what the forms are sent as.
+// mediaTypes are the media types of the forms.
 var mediaTypes = [...]string{
 	formProblem: "application/problem+json",
 	formPlain:   "text/plain; charset=utf-8",
 	formPage:    "text/html; charset=utf-8",
 }
 
-// negotiate returns the form that a request asks for by its Accept header (RFC 9110, section 12.5.1): the one with the highest
-// weight; among those, the one that the client has named most exactly, so that a browser whose "text/html, */*" has no weights gets
-// a page. Where it accepts none of them it gets formProblem, as the section allows, and so does one that does not say.
+// negotiate returns the form that the Accept header of a request prefers (RFC 9110, section 12.5.1): the one
+// with the highest weight. Among equal weights it is the one that the client names most specifically, so that
+// a browser that sends "text/html, */*" gets a page. If the client accepts no form, or sends no Accept
+// header, it gets formProblem, which the section allows.
 func negotiate(accept []string) form {
 	best, found := formProblem, match{}
 	for form := range form(len(mediaTypes)) {
@@ -34,7 +35,7 @@ func negotiate(accept []string) form {
 				var element string
 				element, line = cut(line, ',')
 				if one, ok := matchRange(form, element); ok && (one.exact > m.exact || one.exact == m.exact && one.weight > m.weight) {
-					m = one // the most exact range says the weight
+					m = one // the most specific range has the weight
 				}
 			}
 		}
@@ -45,12 +46,12 @@ func negotiate(accept []string) form {
 	return best
 }
 
-// match says how a media range fits a form: how much the client likes it, in thousandths, and how exactly it has named it, from 1
-// for a range of everything.
+// match says how well a media range fits a form: its weight in thousandths, and how specific it is, from 1
+// for */* to 3 for a media type.
 type match struct{ weight, exact int }
 
-// matchRange reports whether an element of Accept fits the form. Parameters other than the weight make no difference, as in
-// "text/html;charset=utf-8" or "application/json;odata=verbose".
+// matchRange reports whether an element of Accept fits the form. Parameters other than the weight are
+// ignored, as in "text/html;charset=utf-8" or "application/json;odata=verbose".
 func matchRange(form form, element string) (m match, ok bool) {
 	name, parameters := cut(element, ';')
 	name = strings.TrimSpace(name)
@@ -60,7 +61,7 @@ func matchRange(form form, element string) (m match, ok bool) {
 		m.exact = 1
 	case form == formProblem && is("application/*"), form != formProblem && is("text/*"):
 		m.exact = 2
-	case form == formProblem && (is("application/problem+json") || is("application/json")), // who reads JSON can read ours
+	case form == formProblem && (is("application/problem+json") || is("application/json")), // clients of JSON can read problem+json
 		form == formPlain && is("text/plain"), form == formPage && is("text/html"):
 		m.exact = 3
 	default:
@@ -78,7 +79,7 @@ func matchRange(form form, element string) (m match, ok bool) {
 	return m, true
 }
 
-// weight reads a qvalue (RFC 9110, section 12.4.2), in thousandths.
+// weight parses a qvalue (RFC 9110, section 12.4.2) into thousandths.
 func weight(text string) (thousandths int, ok bool) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	if whole != "0" && whole != "1" || len(fraction) > 3 {
@@ -107,7 +108,7 @@ func cut(text string, separator byte) (before, after string) {
 		case c == '"':
 			quoted = !quoted
 		case c == '\\' && quoted:
-			i++ // whatever it is
+			i++ // skips the escaped character
 		case c == separator && !quoted:
 			return text[:i], text[i+1:]
 		}
@@ -115,7 +116,7 @@ func cut(text string, separator byte) (before, after string) {
 	return text, ""
 }
 
-// varyByAccept says in the header that the answer depends on Accept, beside what it depends on already.
+// varyByAccept adds Accept to the Vary field unless it is covered already.
 func varyByAccept(header http.Header) {
 	for _, line := range header["Vary"] {
 		for field := range strings.SplitSeq(line, ",") {

@@ -10,28 +10,29 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// Pipeline takes requests through a list of rules: check, confirm, answer, settle. Applications use it through HTTP, ginmw.Gin and
-// echomw.Echo; it is exported for adapters to other frameworks, which only have to translate:
+// Pipeline takes requests through a list of rules: check, confirm, respond, settle. Applications use it
+// through [HTTP], ginmw.Gin and echomw.Echo. It is exported for adapters to other frameworks, which only
+// translate. It is safe for concurrent use.
 //
 //	passage, refusal := pipeline.Enter(&keyfuncs.Request{Request: r, Facts: ...})
 //	if refusal != nil {
 //		refusal.Answer(w, r)
 //		return
 //	}
-//	defer passage.Abort() // counts when the handler panics
+//	defer passage.Abort() // has an effect only if the handler panics
 //	next(passage.Watch(w), r.WithContext(passage.Context()))
 //	passage.Leave(http.StatusOK)
 //
-// How requests end, and what that makes of their attempts, is a table in docs/contracts.md.
+// A table in docs/contracts.md lists how requests end, and what happens to their attempts.
 type Pipeline struct {
 	rules   []*mounted
 	settles bool
 }
 
-// NewPipeline makes a pipeline of rules. It panics on rules that can not work, with what to do about it.
+// NewPipeline makes a pipeline of rules. It panics on rules that cannot work, with a remedy in the message.
 func NewPipeline(rules ...Rule) *Pipeline {
 	if len(rules) == 0 {
-		panic("gatehouse: a middleware without rules guards nothing: give it at least one")
+		panic("gatehouse: a middleware without rules guards nothing: add a rule")
 	}
 	p := &Pipeline{rules: make([]*mounted, len(rules))}
 	seen := map[string]bool{}
@@ -55,20 +56,21 @@ func NewPipeline(rules ...Rule) *Pipeline {
 	return p
 }
 
-// Settles reports whether any rule wants to know the status that a request ends with. Where none does, an adapter need not
-// find it out.
+// Settles reports whether any rule depends on the status with which a request ends. If none does, an adapter
+// need not determine it.
 func (p *Pipeline) Settles() bool { return p.settles }
 
-// Enter checks the rules in order. It returns either a passage, which the adapter has to leave in the end, or a refusal,
-// which it has to reply with: then what the rules before the refusing one had taken has been given back.
+// Enter checks the rules in order. It returns either a passage, which the adapter must leave, or a refusal,
+// which the adapter must answer with. Before a refusal is returned, what the earlier rules took is given
+// back.
 //
-// The checks do not stop when the client goes: a check that was given up half-way might have taken something.
+// The checks go on when the client disconnects: a check that is interrupted might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context()), from: r, settles: p.settles}
 	passage.outer, _ = passage.request.Value(passageKey{}).(*link)
 	entered := false
 	defer func() {
-		if !entered { // refused, or a key function of the application's panics
+		if !entered { // refused, or a key function of the application panics
 			passage.giveBack()
 		}
 	}()
@@ -91,24 +93,24 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	return passage, nil
 }
 
-// enter checks one rule, for those whom it is rolled out for. The decision is not allowed, and there is no refusal, where the
-// rule lets pass what it does not decide, and what it would have refused.
+// enter checks one rule for the cohorts that it is enabled for. The decision is not allowed, and there is no
+// refusal, if the rule did not decide, or did not enforce its decision.
 func (r *mounted) enter(
 	ctx context.Context, req *keyfuncs.Request, place *core.Place,
 ) (d core.Decision, refusal *Refusal) {
 	defer func() {
 		if !d.Allowed {
-			place.Free() // also when a function of the application's panics
+			place.Free() // also if a function of the application panics
 		}
 	}()
-	fate := r.fate(req)
-	if fate != fateSkipped {
-		d, refusal = r.decide(ctx, req, place, fate == fateShadowed)
+	cohort := r.cohort(req)
+	if cohort != cohortSkipped {
+		d, refusal = r.decide(ctx, req, place, cohort == cohortShadowed)
 	}
-	return d, r.Rollout.note(fate, refusal)
+	return d, r.Rollout.note(cohort, refusal)
 }
 
-// decide asks the rule: its lists, its bans, its guard.
+// decide asks the rule's lists, its bans and its guard, in this order.
 func (r *mounted) decide(
 	ctx context.Context, req *keyfuncs.Request, place *core.Place, shadow bool,
 ) (core.Decision, *Refusal) {
@@ -135,11 +137,11 @@ func (r *mounted) decide(
 	return r.ask(ctx, a, place)
 }
 
-// ask asks the rule's guard, and where that fails does as the rule's outage policy says. In the shadow
-// nothing follows from a refusal, so it is no strike either.
+// ask asks the rule's guard. If that fails, it applies the rule's outage policy. A refusal in the shadow has
+// no effect, so it is no strike.
 func (r *mounted) ask(ctx context.Context, a core.Attempt, place *core.Place) (core.Decision, *Refusal) {
 	d, local, err := r.checkGuard(ctx, a, place)
-	d.Guard = r.name // whatever a guard of the application's own says
+	d.Guard = r.name // a guard of the application may set another name
 	switch {
 	case errors.Is(err, core.ErrInvalid):
 		return d, r.refuse(ReasonInvalid, d)
@@ -150,17 +152,17 @@ func (r *mounted) ask(ctx context.Context, a core.Attempt, place *core.Place) (c
 	case d.Allowed:
 		return d, nil
 	}
-	if !local && !a.Shadow { // where Redis could not be asked, a strike would but wait for it once more
+	if !local && !a.Shadow { // without Redis, a strike would only wait for it again
 		r.strike(ctx, a, d.Reason)
 	}
 	return d, r.refuse(d.Reason, d)
 }
 
-// checkGuard asks the guard, and reports whether it has decided inside the process because it could not do
-// otherwise.
+// checkGuard asks the guard. local reports whether the guard decided inside the process because Redis was
+// unavailable.
 //
-// A claim has a place before its guard is asked: what is taken can be settled, however long Redis may be away
-// by then.
+// A claim reserves a place before its guard is asked, so that what it takes can be settled however long Redis
+// is unavailable.
 func (r *mounted) checkGuard(
 	ctx context.Context, a core.Attempt, place *core.Place,
 ) (d core.Decision, local bool, err error) {
@@ -173,11 +175,11 @@ func (r *mounted) checkGuard(
 	if err == nil || errors.Is(err, core.ErrInvalid) || r.outage() != core.FailLocal {
 		return d, false, err
 	}
-	d, err = r.local.CheckLocal(ctx, a) // mount has seen that it is there
+	d, err = r.local.CheckLocal(ctx, a) // mount has checked that it exists
 	return d, true, err
 }
 
-// refuseKey answers a request out of which no attempt could be made.
+// refuseKey refuses a request out of which no attempt could be made.
 func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 	reason := ReasonUnavailable
 	switch {
@@ -187,28 +189,28 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 		reason = ReasonNoKey
 	case errors.Is(err, keyfuncs.ErrMalformed):
 		reason = ReasonMalformed
-	default: // a function of the application's own could not do its work: not the client's fault
+	default: // a function of the application failed, which is not the client's fault
 		core.LoggerOf(r.Guard).ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
 	}
 	return r.refuse(reason, core.Decision{Guard: r.name})
 }
 
-// passageKey is where a request's context has the innermost passage.
+// passageKey is the key of the innermost passage in a request's context.
 type passageKey struct{}
 
-// link chains the passages of middlewares that are mounted one inside the other.
+// link chains the passages of nested middlewares.
 type link struct {
 	passage *Passage
 	outer   *link
 }
 
-// Context returns the request's context with the decisions in it.
+// Context returns the request's context with the decisions: see [Decision] and [Take].
 func (p *Passage) Context() context.Context {
 	return context.WithValue(p.request, passageKey{}, &link{passage: p, outer: p.outer})
 }
 
-// warnOfTwice warns where a middleware around this one has asked the same guard for the same attempt: a limit counts such a
-// request twice, and a claim refuses each as a duplicate of itself.
+// warnOfTwice warns if a middleware around this one has asked the same guard for the same attempt. A limit
+// counts such a request twice, and a claim refuses each request as a duplicate of itself.
 func (l *link) warnOfTwice(rule *mounted, d core.Decision) {
 	if l == nil {
 		return
@@ -234,8 +236,8 @@ func (l *link) find(guard string) *entry {
 	return nil
 }
 
-// Decision returns what the guard of this name has decided about the request with this context. There is none when the
-// guard has no rule on the route, or the rule let the request pass undecided.
+// Decision returns the decision of the named guard about the request with this context. ok is false if the
+// guard has no rule on the route, or if the rule let the request pass undecided.
 func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 	e := find(ctx, guard)
 	if e == nil {
@@ -244,12 +246,14 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 	return e.decision, true
 }
 
-// Take returns the decision of the guard of this name and takes it out of the pipeline's hands: the handler, or whoever it
-// passes the decision on to, settles it. That is for a purchase that is paid later: keep the decision's Attempt.Resource
-// and Attempt.ID with the order and call Seckill.Confirm or Seckill.Cancel when it is paid or not.
+// Take returns the decision of the named guard and takes it out of the pipeline: the handler, or the code
+// that it passes the decision on to, must settle it. Use it for a purchase that is paid later: store the
+// decision's Attempt.Resource and Attempt.ID with the order, and call Confirm or Cancel of the seckill.Guard
+// when it is paid or not.
 //
-// It is called before the handler answers. When the header of the answer has gone, a reservation or an operation that is kept has been
-// confirmed, and after the request has ended everything is settled: then there is nothing to take.
+// Call Take before the handler responds. When the header has been sent, a reservation and an operation whose
+// outcome is kept have been confirmed, and after the request everything has been settled. Then ok is false,
+// as for [Decision].
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
 	e := find(ctx, guard)
 	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {

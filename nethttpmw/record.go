@@ -9,31 +9,32 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// keptFields are the fields of an answer's header that are kept and sent again. What is not named is the business of one answer
-// (Date, Set-Cookie), or of the middlewares around the rules, which add it to the answer that is sent again as well.
+// keptFields are the header fields that are stored with an answer and replayed. Other fields belong to a
+// single response (Date, Set-Cookie) or to the middlewares around the rules, which add them to a replayed
+// response as well.
 var keptFields = []string{"Location", "Link", "Content-Location", "Content-Type", "Content-Language", "Content-Encoding", "ETag",
 	"Last-Modified"}
 
-// ofBody are those that mean nothing without the body.
+// ofBody are the fields that have no meaning without the body.
 var ofBody = []string{"Content-Type", "Content-Language", "Content-Encoding", "ETag", "Last-Modified"}
 
-// fieldMost is the longest value of a field that is kept.
+// fieldMost is the maximum length of a field's value that is kept.
 const fieldMost = 2048
 
-// recording is an answer as it is kept for those who ask again: see core.Traits.KeepsOutcome.
+// recording is a response as it is kept for repetitions: see core.Traits.KeepsOutcome.
 type recording struct {
-	most   int // bytes of the body
+	most   int // the maximum size of the body, in bytes
 	header http.Header
-	around map[string]string // kept fields that stood there before the handler ran: not its own
-	fields map[string]string // those that it has sent
-	lost   bool              // it has sent a Location that can not be kept
-	length string            // its Content-Length, as the handler has set it
+	around map[string]string // kept fields that were set before the handler ran, so not by it
+	fields map[string]string // kept fields that the handler has set
+	lost   bool              // its Location cannot be kept
+	length string            // the Content-Length that the handler has set
 	body   []byte
-	broken bool // the body is not all there: it is too long, was streamed, or the handler may have given up half-way
-	taken  bool // the connection has been taken over: there is no answer to keep
+	broken bool // the body is incomplete: too long, streamed, or a write failed
+	taken  bool // the connection was hijacked: there is no response to keep
 }
 
-// watch begins to record the answer with this header.
+// watch begins to record the response with this header.
 func (rec *recording) watch(header http.Header) {
 	if rec != nil {
 		rec.header = header
@@ -41,7 +42,7 @@ func (rec *recording) watch(header http.Header) {
 	}
 }
 
-// wrote notes a part of the body that the handler has written.
+// wrote records a part of the body.
 func (rec *recording) wrote(b []byte, err error) {
 	if rec == nil {
 		return
@@ -54,21 +55,21 @@ func (rec *recording) wrote(b []byte, err error) {
 	}
 }
 
-// flushed notes that a part of the answer has been sent ahead: it is streamed.
+// flushed records that a part of the response has been sent early: it is streamed.
 func (rec *recording) flushed() {
 	if rec != nil {
 		rec.broken = true
 	}
 }
 
-// take notes that the connection is taken over, or not.
+// take records whether the connection is hijacked.
 func (rec *recording) take(taken bool) {
 	if rec != nil {
 		rec.taken = taken
 	}
 }
 
-// begin notes the header that is about to be sent.
+// begin records the header that is about to be sent.
 func (rec *recording) begin() {
 	if rec == nil || rec.header == nil {
 		return
@@ -82,8 +83,8 @@ func (rec *recording) begin() {
 	}
 }
 
-// present returns the kept fields that the header has now. Outcomes are kept as JSON, so a field that is not UTF-8 would come back as
-// another one, and is rather left out.
+// present returns the kept fields in the header now. Outcomes are stored as JSON, which would change a value
+// that is not UTF-8, so such a field is left out.
 func (rec *recording) present() map[string]string {
 	fields := map[string]string{}
 	for _, name := range keptFields {
@@ -94,26 +95,38 @@ func (rec *recording) present() map[string]string {
 	return fields
 }
 
-// outcome returns what a guard that keeps so much of a body has to know of the answer. over says that nothing will be added to it;
-// else the outcome is Incomplete where that may change it.
+// outcome returns what a guard that keeps maxBody bytes of a body needs to know of the response. over means
+// that the response is complete. Otherwise the outcome is Incomplete if the rest may change it.
 func (rec *recording) outcome(status, maxBody int, over bool) *core.Outcome {
 	bodiless := status == http.StatusNoContent || status == http.StatusNotModified || rec.length == "0"
 	over = over || bodiless && !rec.taken
-	if rec.taken || !repeatable(status) || rec.lost && status/100 == 3 { // a redirection to nowhere would be a wrong answer
+	if !rec.replayable(status) {
 		return &core.Outcome{Incomplete: rec.taken && !over}
 	}
-	o := &core.Outcome{Status: status, Header: map[string]string{}, Incomplete: !over && maxBody > 0}
 	whole := over && !rec.broken && len(rec.body) <= maxBody
+	o := &core.Outcome{Status: status, Header: rec.kept(whole), Incomplete: !over && maxBody > 0}
 	if whole {
 		o.Body = rec.body
-	}
-	for name, value := range rec.fields {
-		if whole || !slices.Contains(ofBody, name) {
-			o.Header[name] = value
-		}
 	}
 	return o
 }
 
-// repeatable reports whether an answer with this status can be sent again: not one that switches protocols.
+// replayable reports whether the response can be replayed with this status.
+func (rec *recording) replayable(status int) bool {
+	lost := rec.lost && status/100 == 3 // a redirection without its Location would be wrong
+	return !rec.taken && !lost && repeatable(status)
+}
+
+// kept returns the fields to keep: without the whole body, only those that have a meaning without it.
+func (rec *recording) kept(whole bool) map[string]string {
+	fields := map[string]string{}
+	for name, value := range rec.fields {
+		if whole || !slices.Contains(ofBody, name) {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// repeatable reports whether a response with this status can be replayed. One that switches protocols cannot.
 func repeatable(status int) bool { return status >= http.StatusOK && status <= 999 }

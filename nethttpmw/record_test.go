@@ -34,7 +34,7 @@ func (g *keeper) Settle(ctx context.Context, d core.Decision, end core.Ending) e
 	return g.fake.Settle(ctx, d, end)
 }
 
-// want wants one request to have been settled, and its outcome to be this. No status: nothing that can be told again.
+// want wants one request to have been settled, and its outcome to be this. No status: nothing that can be replayed.
 func (g *keeper) want(t *testing.T, status int, body string, fields ...string) {
 	t.Helper()
 	header := map[string]string{}
@@ -139,7 +139,7 @@ func (w *failing) Write(b []byte) (int, error) {
 }
 
 // TestFieldsAroundTheRulesAreNotKept: the middleware that has set them sets them again, as it sees fit then. A compressed answer,
-// for one, may be told again to a client that takes none.
+// for one, may be replayed to a client that takes none.
 func TestFieldsAroundTheRulesAreNotKept(t *testing.T) {
 	guard := newKeeper("own", 10)
 	inner := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -17,7 +17,7 @@ import (
 
 // TestTheTryThatSucceedsCounts: a client that hears nothing sends the request again with the same operation ID while the first
 // one is still being handled. The second one is told that all is well, the first one fails, in either order: the client must
-// have what he was told he has.
+// have what they were told they have.
 func TestTheTryThatSucceedsCounts(t *testing.T) {
 	for name, end := range map[string]func(first, second *nethttpmw.Passage){
 		"the first try fails last": func(first, second *nethttpmw.Passage) {

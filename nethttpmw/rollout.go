@@ -9,43 +9,56 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// Rollout says for whom a rule is on while it is brought in, and may be changed while requests go on. A wrong limit is then seen
-// in a report, rather than by honest users.
+// Rollout enables a rule for a part of the clients while it is introduced. It may be changed while requests
+// are served. A report then shows a wrong limit before it harms legitimate users.
 //
 //	try := nethttpmw.Shadow()
-//	rule := nethttpmw.Rule{Guard: gate.SlidingWindow("new", core.PerMinute(60)), Who: keyfuncs.IP(), Rollout: try}
+//	rule := nethttpmw.Rule{
+//		Guard:   limit.NewSlidingWindow(gate, "new", limit.PerMinute(60)),
+//		Who:     keyfuncs.IP(),
+//		Rollout: try,
+//	}
 //
-// Each client (Who) has a fate from 0 to 100 that is the same at all times and in all processes, and another one in each guard. The rule
-// is asked about those whose fate is below the enabled percentage. Of these, it refuses those below the enforced one; the others are
-// in its shadow: it decides, counts and is observed as ever, with core.Attempt.Shadow set, and then lets them pass. So whoever is refused at
-// 10 % is at 50 % too, and no client is in and out by turns. Requests out of which no key can be made have the highest fate: they are
-// refused when the rule is enforced for all.
+// # Cohorts
 //
-// What a shadowed attempt is allowed to take, it takes, and it is settled: a limit in the shadow counts what it would let through.
-// To try a new limit beside the one that is in force, put the new one first: when the other refuses, what the new one has taken is given back.
+// Each client (Who) has a number from 0 to 100. A client's number is the same at all times and in all
+// processes, and differs between guards. The rule is asked about clients whose number is below the enabled
+// percentage. Of these, it refuses clients whose number is below the enforced percentage. The others are in
+// the shadow: the rule decides, counts and is observed as usual, with core.Attempt.Shadow set, but does not
+// refuse. So a client that is refused at 10 % is also refused at 50 %, and no client changes its cohort from
+// request to request. Requests without a usable key have the highest number: they are refused only when the
+// rule is enforced for all.
 //
-// The zero Rollout enforces the rule for all. All methods may be called concurrently. Processes do not know of each other's Rollout.
+// A shadowed attempt takes what it is allowed to take, and it is settled: a limit in the shadow counts what
+// it would allow. To try a new limit beside an existing one, put the new one first: when the existing one
+// refuses, what the new one took is given back.
+//
+// # Use
+//
+// The zero Rollout enforces the rule for all. All methods are safe for concurrent use. Each process has its
+// own Rollout: a change in one process does not reach the others.
 type Rollout struct {
-	shares atomic.Uint64 // those left out, in hundredths of a percent: not enabled, and in the lower half not enforced
+	shares atomic.Uint64 // hundredths of a percent: upper half not enabled, lower half not enforced
 	off    atomic.Bool
 
 	skipped, passed, refused, wouldRefuse atomic.Int64
 }
 
-// wholeShare is 100 %, the resolution of a share.
+// wholeShare is 100 % in the unit of a share, a hundredth of a percent.
 const wholeShare = 100_00
 
-// Shadow returns a Rollout that enables a rule for all and enforces it for nobody.
+// Shadow returns a Rollout that enables a rule for all clients and enforces it for none.
 func Shadow() *Rollout {
 	r := new(Rollout)
 	if err := r.Set(100, 0); err != nil {
-		panic(err) // these are right
+		panic(err) // cannot happen: the percentages are valid
 	}
 	return r
 }
 
-// Set changes for how many percent of the clients the rule is enabled and, of all clients, enforced; to a hundredth of a percent.
-// Percentages outside of 0 to 100, and more enforced than enabled, are an error, and change nothing.
+// Set changes for how many percent of all clients the rule is enabled and enforced, to a hundredth of a
+// percent. It returns an error, and changes nothing, if a percentage is outside of 0 to 100 or if enforced
+// exceeds enabled.
 func (r *Rollout) Set(enabled, enforced float64) error {
 	if !(enabled >= 0 && enabled <= 100 && enforced >= 0 && enforced <= enabled) { // false for NaN too
 		return fmt.Errorf("gatehouse: enabled for %v %%, enforced for %v %%: give percentages from 0 to 100, "+
@@ -56,28 +69,28 @@ func (r *Rollout) Set(enabled, enforced float64) error {
 	return nil
 }
 
-// Switch turns the rule off for all at once, or on again with the percentages that it has.
+// Switch turns the rule off for all clients at once, or on again with its percentages.
 func (r *Rollout) Switch(on bool) { r.off.Store(!on) }
 
-// RolloutReport says where a Rollout stands, and what has become of the requests since the process began.
+// RolloutReport is the state of a Rollout, with the number of requests since the process began.
 type RolloutReport struct {
-	// On is what Switch has said last; true before.
+	// On is the last value that Switch was given, and true before that.
 	On bool `json:"on"`
-	// Enabled and Enforced are percentages of the clients.
+	// Enabled and Enforced are percentages of all clients.
 	Enabled  float64 `json:"enabled"`
 	Enforced float64 `json:"enforced"`
 
-	// Skipped requests were let pass without asking the rule.
+	// Skipped counts requests that passed because the rule was not enabled for the client.
 	Skipped int64 `json:"skipped"`
-	// Passed requests were let pass by the rule, enforced or not.
+	// Passed counts requests that the rule let pass, enforced or not.
 	Passed int64 `json:"passed"`
-	// Refused requests were refused: the rule was enforced.
+	// Refused counts requests that the rule refused.
 	Refused int64 `json:"refused"`
-	// WouldRefuse counts requests that the rule would have refused had it been enforced. They went on.
+	// WouldRefuse counts requests that the rule would have refused if it were enforced for the client.
 	WouldRefuse int64 `json:"would_refuse"`
 }
 
-// Report returns where the Rollout stands.
+// Report returns the state of the Rollout.
 func (r *Rollout) Report() RolloutReport {
 	enabled, enforced := r.percentages()
 	return RolloutReport{
@@ -92,47 +105,47 @@ func (r *Rollout) percentages() (enabled, enforced float64) {
 	return percent(shares >> 32), percent(shares & math.MaxUint32)
 }
 
-// fate is what a rule does about one client.
-type fate int
+// cohort is the group of clients that a rule treats alike.
+type cohort int
 
 const (
-	fateEnforced fate = iota
-	fateShadowed
-	fateSkipped
+	cohortEnforced cohort = iota
+	cohortShadowed
+	cohortSkipped
 )
 
-// fate returns what the rule does about the request's client.
-func (r *mounted) fate(req *keyfuncs.Request) fate {
+// cohort returns the cohort of the request's client.
+func (r *mounted) cohort(req *keyfuncs.Request) cohort {
 	if r.Rollout == nil {
-		return fateEnforced
+		return cohortEnforced
 	}
 	shares := r.Rollout.shares.Load()
 	switch {
 	case r.Rollout.off.Load():
-		return fateSkipped
+		return cohortSkipped
 	case shares == 0:
-		return fateEnforced
+		return cohortEnforced
 	}
 	at := uint64(wholeShare - 1)
 	if actor, err := text("who", r.Who, req); err == nil {
-		at = fateOf(r.name, actor)
+		at = cohortNumber(r.name, actor)
 	}
 	switch {
 	case at < wholeShare-shares&math.MaxUint32:
-		return fateEnforced
+		return cohortEnforced
 	case at < wholeShare-shares>>32:
-		return fateShadowed
+		return cohortShadowed
 	}
-	return fateSkipped
+	return cohortSkipped
 }
 
-// fateOf is a number below wholeShare for a client of a guard, the same in every process.
-func fateOf(guard, actor string) uint64 {
+// cohortNumber returns the client's number for a guard, below wholeShare. It is the same in every process.
+func cohortNumber(guard, actor string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(guard)) // hashes do not fail
 	_, _ = h.Write([]byte{0})
 	_, _ = h.Write([]byte(actor))
-	// FNV alone spreads texts that differ in the last byte only over few remainders.
+	// FNV alone maps strings that differ only in the last byte to few remainders.
 	sum := h.Sum64()
 	sum ^= sum >> 33
 	sum *= 0xff51afd7ed558ccd
@@ -140,17 +153,17 @@ func fateOf(guard, actor string) uint64 {
 	return sum % wholeShare
 }
 
-// note counts what has become of a request, and returns what is to be answered.
-func (r *Rollout) note(fate fate, refusal *Refusal) *Refusal {
+// note counts the result of a request, and returns the refusal to answer with, if any.
+func (r *Rollout) note(c cohort, refusal *Refusal) *Refusal {
 	if r == nil {
 		return refusal
 	}
 	switch {
-	case fate == fateSkipped:
+	case c == cohortSkipped:
 		r.skipped.Add(1)
 	case refusal == nil:
 		r.passed.Add(1)
-	case fate == fateShadowed:
+	case c == cohortShadowed:
 		r.wouldRefuse.Add(1)
 		return nil
 	default:

@@ -48,7 +48,7 @@ func TestRolloutGivesEachClientOneFate(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused := refusedOf(app, clients)
-		// What n clients of fates that are drawn by chance give, and four standard deviations to each side.
+		// What n clients of cohorts that are drawn by chance give, and four standard deviations to each side.
 		p := percent / 100
 		want, spread := p*clients, 4*math.Sqrt(p*(1-p)*clients)
 		if got := float64(len(refused)); math.Abs(got-want) > spread {
@@ -77,7 +77,7 @@ func TestRolloutFatesDifferFromGuardToGuard(t *testing.T) {
 		}
 	}
 	if both < clients/5 || both > clients*3/10 {
-		t.Errorf("%d of %d clients have the same fate twice, want about a quarter", both, clients)
+		t.Errorf("%d of %d clients have the same cohort twice, want about a quarter", both, clients)
 	}
 }
 

@@ -11,144 +11,155 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// Rule is a guard and how an attempt is made out of a request. It is plain data: the same rule may be mounted on several
-// routes and in several frameworks, and then it is one budget.
+// Rule is a guard, and how an attempt is made out of a request. It is plain data. The same rule may be
+// mounted on several routes and in several frameworks; then it is one budget.
 type Rule struct {
 	// Guard decides. Required.
 	Guard core.Guard
-	// Who finds the actor: keyfuncs.IP(), keyfuncs.User("uid"). Required.
+	// Who finds the actor, such as keyfuncs.IP() or keyfuncs.User("uid"). Required.
 	Who keyfuncs.Func
 	// What finds the resource: the poll, the item on sale, the route. Guards whose Traits say NeedsResource
-	// require it. Nil: none, so a rate limit has one budget for each actor on all routes that it is mounted on.
+	// require it. Nil: none, so a rate limit has one budget per actor for all routes on which it is mounted.
 	What keyfuncs.Func
 	// Which finds the item that the attempt picks: a voter's choice, the article that is read. Guards whose
-	// Traits say NeedsItem require it. For guards whose Traits say KeepsOutcome it finds what makes a repetition
-	// the same request, and nil is keyfuncs.Fingerprint(). Nil elsewhere: none.
+	// Traits say NeedsItem require it. For guards whose Traits say KeepsOutcome it finds what makes a
+	// repetition the same request, and nil means keyfuncs.Fingerprint(). Nil elsewhere: none.
 	Which keyfuncs.Func
-	// Cost finds how much the attempt takes. Nil: 1. An error, or less than 1, is answered with 400.
+	// Cost finds how many units the attempt takes. Nil: 1. An error and a cost less than 1 are answered with
+	// 400.
 	Cost func(r *keyfuncs.Request) (int64, error)
-	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require it.
-	// Elsewhere, nil or nothing found: the guard makes one.
+	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require
+	// it. For other guards, if it is nil or finds nothing, the guard makes one.
 	ID keyfuncs.Func
-	// Origin finds where the attempt comes from, such as keyfuncs.IP() or a device's cookie, for guards that keep it in an audit
-	// stream, as votes do. Nothing is decided by it. Nil, or nothing found: empty.
+	// Origin finds where the attempt comes from, such as keyfuncs.IP() or a device's cookie. Guards that keep
+	// an audit stream, such as votes, record it. It has no effect on decisions. If it is nil or finds
+	// nothing, the origin is empty.
 	Origin keyfuncs.Func
 
-	// Deny has those whom the rule refuses as ReasonDenied, whatever else it says: it is asked first. Nil: nobody.
+	// Deny lists the requests that the rule refuses with ReasonDenied. It is checked first and takes
+	// precedence over Allow. Nil: none.
 	Deny *keyfuncs.List
-	// Allow has those who pass this rule uncounted: neither the ban nor the guard is asked, and there is no Decision. Nil: nobody.
+	// Allow lists the requests that pass this rule uncounted: neither Bans nor the guard is asked, and there
+	// is no Decision. Nil: none.
 	//
-	// A request that does not carry the key of a list is not in it. A malformed one is answered with 400, as for Who.
+	// A request without the key of a list is not in the list. A request whose key is malformed is answered
+	// with 400, as for Who.
 	Allow *keyfuncs.List
-	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. An actor who is banned is
-	// refused before the guard is asked. Each refusal by the guard is a strike, but for those that are the
-	// server's fault (5xx), those that are decided inside the process because Redis could not be asked, and
-	// those that the guard describes as Expected (see core.Answer).
+	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. A banned actor is refused
+	// before the guard is asked. Each refusal by the guard is a strike, with these exceptions: refusals that
+	// are the server's fault (5xx), those that the process decides itself because Redis is unavailable, those
+	// in the shadow of a Rollout, and those that the guard describes as Expected (see core.Answer).
 	//
-	// One Bans may serve several rules, whose Who should be the same: then their refusals count together, and a
-	// ban holds on all of their routes. When Redis cannot be asked about bans, the rule goes on without; the
-	// engine's observer hears of it. Nil: nobody is banned.
+	// One Bans may serve several rules, whose Who should be the same. Then their refusals count together, and
+	// a ban holds for all of them. When Redis cannot be asked about bans, the rule goes on without them, and
+	// the engine's observer receives the error. Nil: nobody is banned.
 	Bans Bans
 
-	// Rollout says for whom the rule is on, while it is brought in or tried in the shadow. Nil: it is enforced for all.
+	// Rollout limits the rule to a part of the clients while it is introduced. Nil: the rule is enforced for
+	// all.
 	Rollout *Rollout
 
-	// NoKey says what it means when Who finds nothing, or ID where the guard requires one. What and Which that find nothing are always
-	// answered with 400: a client must not pass a rule by leaving something out.
+	// NoKey says what happens when Who finds nothing, or ID if the guard requires one. If What or Which finds
+	// nothing, the answer is always 400: a client must not evade a rule by leaving something out.
 	NoKey NoKey
-	// OnOutage says what it means when the guard can not decide. The default is the guard's own.
+	// OnOutage says what happens when the guard cannot decide. Zero: the policy of the guard's Traits.
 	OnOutage core.Outage
-	// Failed reports whether a request that is answered with this status failed, so that what its attempt took
-	// is given back. It is asked once, when the handler's status is about to be sent: what becomes of the
-	// connection and of the request's context later changes nothing. A panic before that counts as 500, a
-	// request that nobody answers as StatusClientGone; then an operation whose outcome is kept begins anew, and
-	// Failed is not asked. Nil: 400 and up for claims such as votes and purchases, never for guards whose Traits
-	// say KeepsOnFailure, such as rate limits. To count only failed logins, say that the others failed:
+	// Failed reports whether a request with this response status failed. The pipeline gives back what a
+	// failed request took. Failed is called once, when the status is about to be sent. What happens later to
+	// the connection or to the request's context has no effect. A panic before that counts as 500. A request
+	// that nobody answers counts as StatusClientGone; for guards that keep outcomes it has always failed, and
+	// Failed is not called.
+	//
+	// Nil: status 400 or above has failed, except for guards whose Traits say KeepsOnFailure, such as rate
+	// limits, for which no request fails. To count only failed logins, declare all others failed:
 	//
 	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
 	Failed func(status int) bool
 
-	// Headers says what clients are told of the rule's figures. The zero value is the RateLimit fields.
+	// Headers says which figures of the rule clients see. The zero value sends the RateLimit fields.
 	Headers Headers
-	// Texts says what the rule's refusals say to people, such as in the language of the request; the other members of a body stay
-	// as they are. It is called before anything is written, from many goroutines at once. Nil: English texts that say little.
+	// Texts returns the text of the rule's refusals, for example in the language of the request. The other
+	// members of the body stay as they are. It is called before anything is written, from many goroutines at
+	// once. Nil: generic English texts.
 	Texts func(r *http.Request, refusal *Refusal) Text
-	// Answer answers the requests that the rule refuses, in place of Refusal.Reply: with a page of the
-	// application's own, a redirect, or by passing on to Reply. It is not asked where a kept answer is given
-	// again. The RateLimit fields, Retry-After and Cache-Control are set before, and may be changed. Whatever it
-	// does, the handler does not run: where it writes nothing the request gets Reply, and a panic goes to the
-	// application's recoverer, as those of Texts and of key functions do. It is called from many goroutines at
-	// once. Nil: Reply.
+	// Answer writes the response to requests that the rule refuses, in place of Refusal.Reply: a page of the
+	// application, a redirect, or whatever Reply writes. It is not called for a replayed answer. The
+	// RateLimit fields, Retry-After and Cache-Control are set before the call, and Answer may change them.
+	// The handler never runs. If Answer writes nothing, the request gets Reply. A panic goes to the
+	// application's recoverer, as do panics of Texts and of key functions. Answer is called from many
+	// goroutines at once. Nil: Reply.
 	Answer func(w http.ResponseWriter, r *http.Request, refusal *Refusal)
 }
 
-// Bans shuts out actors: *bans.Guard does. Implementations must be safe for concurrent use. Those that
-// describe themselves (see core.Describer) say how those whom they shut out are answered.
+// Bans shuts out actors. *bans.Guard implements it. Implementations must be safe for concurrent use. A Bans
+// that describes itself (see core.Describer) defines how banned actors are answered.
 type Bans interface {
 	// Name is the name of the guard that keeps the bans.
 	Name() string
-	// Check refuses an actor who is banned. An error is for the implementation to tell of: the rule goes on
-	// without.
+	// Check refuses a banned actor. The implementation reports its errors itself: the rule ignores them and
+	// goes on.
 	Check(ctx context.Context, a core.Attempt) (core.Decision, error)
-	// Strike notes that the actor was refused, and reports whether a ban begins by it.
+	// Strike records that the actor was refused, and reports whether this begins a ban.
 	Strike(ctx context.Context, a core.Attempt) (banned bool, err error)
 }
 
-// NoKey is what a rule does when it finds nobody to count: Who, or an ID that the guard requires, is keyfuncs.ErrMissing. A malformed key is always refused.
+// NoKey is what a rule does when it cannot tell whom to count: Who, or an ID that the guard requires,
+// returned keyfuncs.ErrMissing. A malformed key is always refused.
 type NoKey int
 
 const (
-	// NoKeyRefuse answers 400. A request is never put into a shared bucket for the nameless.
+	// NoKeyRefuse answers with 400. Requests without a key never share a bucket.
 	NoKeyRefuse NoKey = iota
-	// NoKeySkip lets the request pass this rule, for example a limit by user on a route that is open to all.
+	// NoKeySkip lets the request pass this rule, such as a limit per user on a route that is open to all.
 	NoKeySkip
 )
 
-// StatusClientGone is the status that Rule.Failed is asked about when nobody answered: the handler ended without writing anything and
-// the request's context was over, or http.TimeoutHandler or the like, around the rules, has answered in its place. A client that can
-// still hear is told 503, as an Unavailable refusal.
+// StatusClientGone is the status that Rule.Failed gets when nobody answered: the handler returned without
+// writing anything and the request's context was over, or a handler around the rules, such as
+// http.TimeoutHandler, has answered in its place. A client that is still connected gets 503 with
+// ReasonUnavailable.
 const StatusClientGone = 499
 
-// errNobody says that a request does not say whose it is.
+// errNobody means that a request does not say whose it is.
 var errNobody = errors.New("nobody to count")
 
-// check finds rules that can not work, which are the developer's mistakes.
+// check finds rules that cannot work, which are mistakes of the developer.
 func (r *Rule) check() error {
 	if r.Guard == nil {
-		return errors.New("has no Guard: make one, such as limit.NewSlidingWindow(...)")
+		return errors.New("has no Guard: set one, such as limit.NewSlidingWindow(...)")
 	}
 	traits := r.Guard.Traits()
 	switch {
 	case r.Who == nil:
-		return errors.New("has no Who: say who is counted, such as keyfuncs.IP() or keyfuncs.User(...)")
+		return errors.New("has no Who: set the function that finds the actor, such as keyfuncs.IP() or keyfuncs.User(...)")
 	case r.What == nil && traits.NeedsResource:
-		return errors.New("has no What: say which poll or item it is about, such as keyfuncs.Param(...)")
+		return errors.New("has no What: set the function that finds the poll or item, such as keyfuncs.Param(...)")
 	case r.ID == nil && traits.NeedsID:
-		return errors.New("has no ID: say what a repetition is known by, such as keyfuncs.IdempotencyKey()")
+		return errors.New("has no ID: set the function that finds the operation ID, such as keyfuncs.IdempotencyKey()")
 	case r.Which == nil && traits.NeedsItem:
-		return errors.New("has no Which: say which of the different things it is, such as keyfuncs.Param(...)")
+		return errors.New("has no Which: set the function that finds the item, such as keyfuncs.Param(...)")
 	}
 	if r.Headers.Hide && r.Headers.Legacy {
-		return errors.New("has Headers that Hide its figures and show them to Legacy clients: leave one of them out")
+		return errors.New("has both Headers.Hide and Headers.Legacy, which contradict each other: set one of them")
 	}
 	outage := cmp.Or(r.OnOutage, traits.Outage)
 	if _, ok := r.Guard.(core.LocalGuard); outage == core.FailLocal && !ok {
-		return errors.New("has OnOutage: core.FailLocal, and a guard that can not decide inside one process: use core.FailClosed")
+		return errors.New("has OnOutage: core.FailLocal, but its guard cannot decide inside one process: use core.FailClosed")
 	}
 	return nil
 }
 
-// mounted is a rule in a pipeline, with what its guard has said of itself when the pipeline was made.
+// mounted is a rule in a pipeline, with what its guard said of itself when the pipeline was made.
 type mounted struct {
 	Rule
 	name    string
 	traits  core.Traits
 	answers answerTable
-	bans    answerTable // of those whom Bans shuts out
+	bans    answerTable // of Bans
 	local   core.LocalGuard
 }
 
-// mount checks a rule, and asks its guard once what the pipeline has to know of it.
+// mount checks a rule and asks its guard once for what the pipeline needs to know.
 func mount(rule Rule) (*mounted, error) {
 	if err := rule.check(); err != nil {
 		return nil, err
@@ -161,12 +172,12 @@ func mount(rule Rule) (*mounted, error) {
 	return m, nil
 }
 
-// refuse makes a refusal by the rule's guard, or by the pipeline in its place.
+// refuse makes a refusal by the rule's guard, or by the pipeline on its behalf.
 func (r *mounted) refuse(reason core.Reason, d core.Decision) *Refusal {
 	return refuse(r.answers, reason, d)
 }
 
-// listed looks the request up in the rule's lists. Deny wins.
+// listed looks the request up in the rule's lists. Deny takes precedence.
 func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error) {
 	if r.Deny != nil {
 		if denied, err = r.Deny.Contains(req); err != nil {
@@ -181,8 +192,8 @@ func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error
 	return denied, allowed, nil
 }
 
-// banned returns the decision by which the attempt's actor is shut out, if he is. An error has been observed, and then the guard
-// decides alone: see Rule.Bans.
+// banned returns the decision that shuts the actor out, if there is a ban. An error has been observed; the
+// guard then decides alone: see Rule.Bans.
 func (r *mounted) banned(ctx context.Context, a core.Attempt) (d core.Decision, banned bool) {
 	if r.Bans == nil {
 		return d, false
@@ -191,7 +202,7 @@ func (r *mounted) banned(ctx context.Context, a core.Attempt) (d core.Decision, 
 	return d, err == nil && !d.Allowed
 }
 
-// strike counts a refusal by the guard against the attempt's actor. An error has been observed, and the refusal stands.
+// strike counts a refusal by the guard against the actor. An error has been observed, and the refusal stands.
 func (r *mounted) strike(ctx context.Context, a core.Attempt, reason core.Reason) {
 	if r.Bans == nil {
 		return
@@ -201,7 +212,7 @@ func (r *mounted) strike(ctx context.Context, a core.Attempt, reason core.Reason
 	}
 }
 
-// attempt makes the attempt that a request is.
+// attempt makes the attempt of a request.
 func (r *mounted) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 	if a.Actor, err = text("who", r.Who, req); err != nil {
 		if errors.Is(err, keyfuncs.ErrMissing) {
@@ -231,7 +242,7 @@ func (r *mounted) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 	return a, nil
 }
 
-// which is the rule's Which, or what stands for it.
+// which returns the rule's Which, or its default.
 func (r *mounted) which() keyfuncs.Func {
 	if r.Which == nil && r.traits.KeepsOutcome {
 		return sameRequest
@@ -239,7 +250,7 @@ func (r *mounted) which() keyfuncs.Func {
 	return r.Which
 }
 
-// cost asks the rule's Cost; zero where there is none, which guards take as 1.
+// cost calls the rule's Cost. It returns zero if there is none, which guards take as 1.
 func (r *mounted) cost(req *keyfuncs.Request) (int64, error) {
 	if r.Cost == nil {
 		return 0, nil
@@ -254,8 +265,8 @@ func (r *mounted) cost(req *keyfuncs.Request) (int64, error) {
 	return cost, nil
 }
 
-// text calls a key function, if there is one. Empty text is nothing found: an application's own function must not put
-// everybody into one bucket either.
+// text calls a key function if there is one. Empty text counts as nothing found, so that a function of the
+// application cannot put everybody into one bucket.
 func text(field string, f keyfuncs.Func, req *keyfuncs.Request) (string, error) {
 	if f == nil {
 		return "", nil
@@ -270,7 +281,7 @@ func text(field string, f keyfuncs.Func, req *keyfuncs.Request) (string, error) 
 	return found, nil
 }
 
-// keepsOn reports whether what the rule's attempt took is kept when the request ends with this status.
+// keepsOn reports whether the request keeps what its attempt took when it ends with this status.
 func (r *mounted) keepsOn(status int) bool {
 	switch {
 	case r.Failed != nil:
@@ -281,7 +292,7 @@ func (r *mounted) keepsOn(status int) bool {
 	return status < http.StatusBadRequest
 }
 
-// settles reports whether the way that a request ends matters to the rule.
+// settles reports whether the rule depends on how a request ends.
 func (r *mounted) settles() bool {
 	return r.Failed != nil || !r.traits.KeepsOnFailure || r.traits.Confirms
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// shaky is a guard that can not be settled for the first few times.
+// shaky is a guard that cannot be settled for the first few times.
 type shaky struct {
 	fake
 	failures int
@@ -86,7 +86,7 @@ func (g *holding) Check(ctx context.Context, a core.Attempt) (core.Decision, err
 	return d, err
 }
 
-// TestSettlingIsTriedUntilTheHoldEnds: no shorter, or a buyer who was told yes loses his unit to an outage that his hold outlives.
+// TestSettlingIsTriedUntilTheHoldEnds: no shorter, or a buyer who was told yes loses the unit to an outage that the hold outlives.
 func TestSettlingIsTriedUntilTheHoldEnds(t *testing.T) {
 	for _, c := range []struct {
 		hold, want time.Duration
@@ -268,7 +268,7 @@ func blip(t *testing.T, rule func(*core.Engine) nethttpmw.Rule, handler http.Han
 	return ask, ran
 }
 
-// TestSalesAreNotPromisedDuringABlip: the client is told to ask again, so the unit goes back, and is there when he does.
+// TestSalesAreNotPromisedDuringABlip: the client is told to ask again, so the unit goes back, and is there when they do.
 func TestSalesAreNotPromisedDuringABlip(t *testing.T) {
 	t.Parallel()
 	var sale *seckill.Guard
@@ -291,7 +291,7 @@ func TestSalesAreNotPromisedDuringABlip(t *testing.T) {
 }
 
 // TestOutcomesSurviveABlip: the operation has been done, so a Redis that is away for a moment just then must not let the client begin it
-// again. Its whole answer is kept for him, as long as the handler wrote it without hearing of an error.
+// again. Its whole answer is kept for them, as long as the handler wrote it without hearing of an error.
 func TestOutcomesSurviveABlip(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

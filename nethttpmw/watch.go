@@ -8,28 +8,30 @@ import (
 	"time"
 )
 
-// ErrRefused is what a handler hears that goes on to write its answer when the rules have answered in its place, because what it was
-// about to promise could not be confirmed: from Write, from Flush by http.ResponseController and from Hijack. The client has had its
-// answer, so there is nothing to do but to stop. As long as an Idempotency rule keeps the handler's answer for those who ask
-// again, Write succeeds.
-var ErrRefused = errors.New("gatehouse: the rules have answered this request, since its claim could not be confirmed")
+// ErrRefused is the error that a handler gets when it writes after the rules have refused the request in its
+// place, because a claim could not be confirmed. It comes from Write, from Flush of http.ResponseController
+// and from Hijack. The client has got its response, so the handler can only stop. While an idempotency rule
+// keeps the handler's response for repetitions, Write succeeds.
+var ErrRefused = errors.New("gatehouse: the request was refused because its claim could not be confirmed")
 
-// heldMost is how many bytes of an answer are held back.
+// heldMost is how many bytes of a response are held back at most.
 const heldMost = 1 << 20
 
-// unconfirmedRetry is when to ask again for a claim that too few replicas have, as the guards say it.
+// unconfirmedRetry is the Retry-After of a claim that too few replicas have, the same as that of the guards.
 const unconfirmedRetry = time.Second
 
-// Watch sets the fields of the rules in the header of w, as SetHeaders does, and returns the writer for the handler: w, with the answer
-// judged, confirmed and noted on the way. Whatever else w can do (flush, hijack), it still can. Where no rule wants to know the
-// answer it is w itself. After Leave it only passes on.
+// Watch adds the RateLimit fields to the header of w, as SetHeaders does, and returns the writer for the
+// handler. The writer judges, confirms and records the response before passing it on to w, and has the same
+// optional interfaces as w (flush, hijack). If no rule depends on the response, Watch returns w itself. After
+// Leave the writer only passes on.
 //
-// A writer that cannot flush, the innermost one by Unwrap, is taken for a buffer whose answer leaves after the handler has returned,
-// as that of http.TimeoutHandler: then the answer is held back and decided in Leave, since until then somebody else may answer in the
-// handler's place. An answer of more than 1 MiB is decided when it reaches that, and then goes on to w.
+// If the innermost writer, by Unwrap, cannot flush, Watch takes it for a buffer that sends the response after
+// the handler has returned, like that of http.TimeoutHandler. Until then another handler may answer instead,
+// so the response is held back and decided in Leave. A response of more than 1 MiB is decided when it reaches
+// that size, and then passed on to w.
 //
-// A connection that is taken over counts as answered with 200: it is confirmed before. Where that fails Hijack returns ErrRefused, and
-// the refusal is answered.
+// A hijacked connection counts as answered with 200. It is confirmed before it is handed over. If that fails,
+// Hijack returns ErrRefused, and the client gets the refusal.
 func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 	header := w.Header()
 	if !p.settles {
@@ -59,7 +61,7 @@ func (p *Passage) stopped() error {
 	return nil
 }
 
-// hijack takes the connection over, where what that promises can be confirmed.
+// hijack hands the connection over after the entries have been confirmed.
 func (p *Passage) hijack(take takeOver) (net.Conn, *bufio.ReadWriter, error) {
 	open := p.phase == phaseOpen && !p.left
 	if open && p.buffer {
@@ -78,7 +80,7 @@ func (p *Passage) hijack(take takeOver) (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// keep takes what the handler writes while it does not go out: it is held back, or only those who ask again will hear it.
+// keep takes a part of the response that is not sent: it is held back, or recorded for repetitions only.
 func (p *Passage) keep(b []byte) (int, error) {
 	if p.phase == phaseHeld {
 		p.held.body = append(p.held.body, b...)
@@ -92,7 +94,7 @@ func (p *Passage) keep(b []byte) (int, error) {
 	return 0, ErrRefused
 }
 
-// keepsAnswer reports whether the handler's answer will be kept, though the client has heard a refusal.
+// keepsAnswer reports whether the handler's response will be kept although the client got a refusal.
 func (p *Passage) keepsAnswer() bool {
 	for _, e := range p.entries {
 		if e.again {
@@ -102,8 +104,8 @@ func (p *Passage) keepsAnswer() bool {
 	return false
 }
 
-// overflows reports whether an answer that was held back goes out from now on, because it would be longer than heldMost with n more
-// bytes. It is decided then.
+// overflows reports whether a response that was held back is sent from now on, because n more bytes would
+// exceed heldMost. It is decided then.
 func (p *Passage) overflows(n int) bool {
 	if p.phase != phaseHeld || len(p.held.body)+n <= heldMost {
 		return false

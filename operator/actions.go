@@ -8,22 +8,22 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// target is one guard, and what can be asked of it.
+// target is a guard with its operations.
 type target struct {
 	Name    string   `json:"name"`
 	Kind    string   `json:"kind"`
 	Actions []string `json:"actions"`
-	// Rollout is that of the guard's rule, if it has one.
+	// Rollout is the rollout of the guard's rule, if any.
 	Rollout *nethttpmw.Rollout `json:"-"`
 
 	guard      core.Guard
 	operations []core.Operation
 }
 
-// targets are the guards that are shown, each once.
+// targets are the guards to show, each once.
 type targets []*target
 
-// targetsOf returns the guards of the options. It panics on those that can not be told apart.
+// targetsOf returns the guards of the options. It panics on guards that have the same name.
 func targetsOf(o Options) targets {
 	var all targets
 	for _, rule := range o.Rules {
@@ -37,7 +37,7 @@ func targetsOf(o Options) targets {
 		all.add(g)
 	}
 	if len(all) == 0 {
-		panic("operator: New without rules or guards has nothing to show: give it those of the application")
+		panic("operator: New has nothing to show: set Options.Rules or Options.Guards")
 	}
 	for _, t := range all {
 		t.name()
@@ -45,10 +45,10 @@ func targetsOf(o Options) targets {
 	return all
 }
 
-// add returns the target of a guard, a new one where there is none yet.
+// add returns the target of a guard. It makes a new one if there is none yet.
 func (all *targets) add(g core.Guard) *target {
 	if g == nil {
-		panic("operator: New was given a nil guard")
+		panic("operator: New has a nil guard: remove it")
 	}
 	name := g.Name()
 	for _, t := range *all {
@@ -56,7 +56,7 @@ func (all *targets) add(g core.Guard) *target {
 			continue
 		}
 		if t.guard != g {
-			panic(fmt.Sprintf("operator: two guards are named %q, of two engines: give them a handler each", name))
+			panic(fmt.Sprintf("operator: two guards of different engines have the name %q: make one handler for each engine", name))
 		}
 		return t
 	}
@@ -72,31 +72,31 @@ func (all *targets) add(g core.Guard) *target {
 	return t
 }
 
-// addRollout has the target show the Rollout of one of its guard's rules.
+// addRollout makes the target show the rollout of one of its guard's rules.
 func (t *target) addRollout(r *nethttpmw.Rollout) {
 	if r == nil || r == t.Rollout {
 		return
 	}
 	if t.Rollout != nil {
-		panic(fmt.Sprintf("operator: two rules of the guard %q have different Rollouts: let them share one", t.Name))
+		panic(fmt.Sprintf("operator: two rules of the guard %q have different rollouts: use the same one in both", t.Name))
 	}
 	t.Rollout = r
 	t.operations = append(t.operations[:len(t.operations):len(t.operations)], rolloutOperations(r)...)
 }
 
-// name lists the operations. It panics where two are called the same.
+// name lists the names of the operations. It panics on two operations of the same name.
 func (t *target) name() {
 	known := map[string]bool{}
 	for _, o := range t.operations {
 		if known[o.Name] {
-			panic(fmt.Sprintf("operator: the guard %q has two operations named %q: rename the one that it describes", t.Name, o.Name))
+			panic(fmt.Sprintf("operator: the guard %q has two operations named %q: rename the one in its description", t.Name, o.Name))
 		}
 		known[o.Name] = true
 		t.Actions = append(t.Actions, o.Name)
 	}
 }
 
-// operationsOf returns what can be asked of a guard that describes no operations: what it has methods for.
+// operationsOf returns the operations of a guard that describes none: those that it has methods for.
 func operationsOf(g core.Guard) (all []core.Operation) {
 	key := []core.Field{{Name: "actor", Required: true}, {Name: "resource"}}
 	if g, ok := g.(interface {
@@ -142,7 +142,7 @@ func rolloutOperations(r *nethttpmw.Rollout) []core.Operation {
 	}
 }
 
-// decision is what an operator sees of a core.Decision.
+// decision is the part of a core.Decision that operators see.
 type decision struct {
 	Allowed    bool        `json:"allowed"`
 	Reason     core.Reason `json:"reason"`
@@ -152,11 +152,11 @@ type decision struct {
 	RetryAfter string      `json:"retry_after"`
 }
 
-// shown is what an operator sees of the result of an operation.
+// shown returns the result of an operation as operators see it.
 func shown(result any) any {
 	switch r := result.(type) {
 	case nil:
-		return map[string]bool{"done": true} // there is nothing else to say
+		return map[string]bool{"done": true} // the operation has no other result
 	case core.Decision:
 		return decision{r.Allowed, r.Reason, r.Limit, r.Remaining, r.Window.String(), r.RetryAfter.String()}
 	}

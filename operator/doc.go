@@ -1,5 +1,6 @@
-// Package operator is an [http.Handler] for those who run an application: it shows its guards and where a key stands in them, and
-// changes what has to be changed by hand: reset a limit, lift a ban, restock or close a sale, roll a rule out.
+// Package operator is an [http.Handler] for the people who run an application. It shows the application's
+// guards and the state of a key in each of them. It also makes the changes that have to be made by hand:
+// reset a limit, lift a ban, restock or close a sale, roll out a rule.
 //
 //	ops := operator.New(operator.Options{
 //		Rules:     []nethttpmw.Rule{perIP, vote, buy},
@@ -7,13 +8,16 @@
 //	})
 //	mux.Handle("/ops/", http.StripPrefix("/ops", login(ops)))
 //
-// It is meant to be mounted behind the application's own login. Nothing is shown or done that Authorize has not allowed, and every
-// change leaves two audit events: one before it, without which it is not made, and one that says how it ended.
+// Mount it behind the application's own login. The handler shows and does nothing that [Options].Authorize
+// has not allowed. Every change leaves two audit events: the first is written before the change, which is not
+// made when that fails, and the second records its result.
 //
-//	GET  /                     the guards and what can be asked of them
-//	GET  /{guard}/{action}     looks: peek, status, tally, ... with the fields as query parameters
-//	POST /{guard}/{action}     changes: reset, unban, restock, ... with the fields as a form or a JSON object of texts
+// # Requests
 //
-// Answers are JSON, or plain pages for who asks for text/html. Pages work without scripts. A browser that comes from another
-// site changes nothing (see [http.CrossOriginProtection]).
+//	GET  /                     lists the guards and their actions
+//	GET  /{guard}/{action}     reads: peek, status, tally, ... with the fields as query parameters
+//	POST /{guard}/{action}     changes: reset, unban, restock, ... with the fields as a form or a JSON object of strings
+//
+// Responses are JSON. A client that accepts text/html gets plain pages, which work without scripts.
+// Cross-origin requests of a browser cannot change anything (see [http.CrossOriginProtection]).
 package operator

@@ -43,5 +43,5 @@ func Example() {
 	}
 	// Output:
 	// 200 {"allowed":true,"reason":"ok","limit":100,"remaining":100,"window":"1m0s","retry_after":"0s"}
-	// 403 {"title":"Forbidden","status":403,"detail":"You may not do this."}
+	// 403 {"title":"Forbidden","status":403,"detail":"You are not allowed to do this."}
 }

@@ -18,50 +18,55 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// Options say what an operator's handler is for.
+// Options configures [New].
 type Options struct {
-	// Rules are the application's rules: their guards, bans and rollouts are shown.
+	// Rules are the application's rules. The handler shows their guards, their bans and their rollouts.
 	Rules []nethttpmw.Rule
-	// Guards are further guards, such as those that no route has.
+	// Guards are further guards to show, such as those that no route uses.
 	Guards []core.Guard
-	// Authorize says who the operator is, for the audit, and whether he may do this: an error refuses, with 403, and is logged. It
-	// is called for each request, before anything is looked up. Required.
+	// Authorize decides whether a request may perform an action, and names the operator for the audit. An
+	// error denies the request with 403 and is logged. It is called once for each action and for the list,
+	// before any guard is asked, from many goroutines at once. Required.
 	Authorize func(r *http.Request, a Action) (operator string, err error)
-	// Audit keeps the record of changes. It is called before a change, which is not made when it returns an error, and again when it
-	// has ended; then an error is logged. Nil: events go to slog.
+	// Audit records changes. It is called before a change and again after it. When the first call returns an
+	// error, the change is not made; an error of the second call is logged. It is called from many goroutines
+	// at once. Nil: events go to the default slog logger.
 	Audit func(ctx context.Context, e Event) error
 }
 
 // Action is what an operator asks for.
 type Action struct {
-	// Guard is the guard's name, empty for the list of guards.
+	// Guard is the name of the guard. It is empty for the list of guards.
 	Guard string
-	// Name is what is asked of it: "peek", "restock". Empty for the list of guards.
+	// Name is the name of the action, such as "peek" or "restock". It is empty for the list of guards.
 	Name string
-	// Changes reports that it changes something, rather than only looks.
+	// Changes reports whether the action changes something. An action that only reads does not.
 	Changes bool
-	// Fields are what it is asked with, such as "actor": texts as they came.
+	// Fields are the fields of the request, such as "actor", as unparsed text.
 	Fields map[string]string
 }
 
-// Event is one half of the record of a change.
+// Event is one of the two audit records of a change: see [Options].Audit.
 type Event struct {
-	// Time is when it was, by the process's clock.
+	// Time is when the event occurred, by the clock of this process.
 	Time time.Time
-	// Operator is what Authorize has returned.
+	// Operator is the name that Authorize returned.
 	Operator string
-	// Action is what was asked for.
+	// Action is the requested action.
 	Action Action
-	// Done is false before the change, and true when it has ended.
+	// Done is false before the change and true after it.
 	Done bool
-	// Err is why it was not made, or why nobody knows. Nil before it, and when it was made.
+	// Err is the error of the change: it was not made, or its result is unknown. It is nil before the change,
+	// and when the change succeeded.
 	Err error
 }
 
-// New makes an operator's handler. It panics on options that can not work.
+// New returns the handler of an operator. It is safe for concurrent use. It panics on options that cannot
+// work: no Authorize, nothing to show, a nil guard, two different guards of one name, or two operations of
+// one name in a guard.
 func New(o Options) http.Handler {
 	if o.Authorize == nil {
-		panic("operator: New without Authorize would let everybody change everything: give a function that says who may do what")
+		panic("operator: New requires Options.Authorize: without it anyone could change anything")
 	}
 	if o.Audit == nil {
 		o.Audit = auditToLog
@@ -71,7 +76,7 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /{$}", h.list)
 	mux.HandleFunc("/{guard}/{action}", h.act)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		h.fail(w, r, http.StatusNotFound, "There is no such page.")
+		h.fail(w, r, http.StatusNotFound, "Page not found.")
 	})
 	return http.NewCrossOriginProtection().Handler(mux)
 }
@@ -81,7 +86,7 @@ type handler struct {
 	targets targets
 }
 
-// bodyMost is how many bytes the fields of an action may have.
+// bodyMost is the maximum size of a request body, in bytes.
 const bodyMost = 1 << 16
 
 func (h *handler) list(w http.ResponseWriter, r *http.Request) {
@@ -100,8 +105,8 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if do == nil { // only now: who may not look need not know which there are
-		h.fail(w, r, http.StatusNotFound, "There is no such guard, or it has no such action.")
+	if do == nil { // after Authorize: the answer tells which guards exist
+		h.fail(w, r, http.StatusNotFound, "The guard or the action does not exist.")
 		return
 	}
 	if !h.allowsMethod(w, r, do) {
@@ -112,7 +117,7 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	in, err := do.Read(asked.Fields)
-	if err != nil { // before anything is recorded or changed
+	if err != nil { // before the audit and the change
 		h.fail(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
@@ -124,50 +129,50 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 	h.answer(w, r, http.StatusOK, view{Asked: &asked, Result: shown(result)})
 }
 
-// allowsMethod reports whether the operation may be asked for by the request's method, and answers where it
-// may not.
+// allowsMethod reports whether the request's method fits the operation. Where it does not, allowsMethod
+// writes the response.
 func (h *handler) allowsMethod(w http.ResponseWriter, r *http.Request, do *core.Operation) bool {
 	switch {
 	case do.Changes && r.Method != http.MethodPost:
 		w.Header().Set("Allow", "POST")
-		h.fail(w, r, http.StatusMethodNotAllowed, "A change is asked for with POST.")
+		h.fail(w, r, http.StatusMethodNotAllowed, "This action changes something. Use POST.")
 		return false
 	case !do.Changes && r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		h.fail(w, r, http.StatusMethodNotAllowed, "This only looks: ask with GET.")
+		h.fail(w, r, http.StatusMethodNotAllowed, "This action only reads. Use GET.")
 		return false
 	}
 	return true
 }
 
-// errUnrecorded says that a change was not made because there would have been no record of it.
-var errUnrecorded = errors.New("no record, no change")
+// errUnrecorded means that a change was not made because its audit event could not be written.
+var errUnrecorded = errors.New("the audit event was not written, so the change was not made")
 
-// run runs an operation, and records it where it changes something.
+// run runs an operation. It audits the operation if it changes something.
 func (h *handler) run(
 	ctx context.Context, do *core.Operation, in core.Input, operator string, asked Action,
 ) (any, error) {
 	if !do.Changes {
 		return do.Run(ctx, in)
 	}
-	ctx = context.WithoutCancel(ctx) // a change whose operator has closed the page is made, and recorded
+	ctx = context.WithoutCancel(ctx) // an operator who closes the page does not cancel the change or its audit
 	if err := h.options.Audit(ctx, Event{Time: time.Now(), Operator: operator, Action: asked}); err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnrecorded, err)
 	}
 	result, err := do.Run(ctx, in)
 	ended := Event{Time: time.Now(), Operator: operator, Action: asked, Done: true, Err: err}
 	if err := h.options.Audit(ctx, ended); err != nil {
-		slog.ErrorContext(ctx, "gatehouse: the end of a change is not recorded",
+		slog.ErrorContext(ctx, "gatehouse: cannot record the result of an operator's change",
 			"guard", asked.Guard, "action", asked.Name, "change_err", ended.Err, "err", err)
 	}
 	return result, err
 }
 
-// failFor answers with what an operator is told of an error.
+// failFor writes the response to an error of an operation.
 func (h *handler) failFor(w http.ResponseWriter, r *http.Request, asked Action, err error) {
 	status, detail := explain(err)
 	if status >= http.StatusInternalServerError {
-		slog.ErrorContext(r.Context(), "gatehouse: an operator's action failed",
+		slog.ErrorContext(r.Context(), "gatehouse: operator action failed",
 			"guard", asked.Guard, "action", asked.Name, "err", err)
 	}
 	h.fail(w, r, status, detail)
@@ -191,17 +196,17 @@ func (h *handler) authorize(w http.ResponseWriter, r *http.Request, a Action) (o
 	a.Fields = maps.Clone(a.Fields)
 	operator, err := h.options.Authorize(r, a)
 	if err != nil {
-		slog.WarnContext(r.Context(), "gatehouse: an operator may not do this", "guard", a.Guard, "action", a.Name, "err", err)
-		h.fail(w, r, http.StatusForbidden, "You may not do this.")
+		slog.WarnContext(r.Context(), "gatehouse: operator action denied", "guard", a.Guard, "action", a.Name, "err", err)
+		h.fail(w, r, http.StatusForbidden, "You are not allowed to do this.")
 	}
 	return operator, err == nil
 }
 
-// explain says what an operator is told of an error. What they cannot mend goes to the log only.
+// explain returns the response to an error. Causes that an operator cannot correct go to the log only.
 func explain(err error) (status int, detail string) {
 	switch {
 	case errors.Is(err, errUnrecorded):
-		return http.StatusServiceUnavailable, "The audit can not be written, so nothing was changed."
+		return http.StatusServiceUnavailable, "The audit event could not be written. Nothing was changed."
 	case errors.Is(err, core.ErrInvalid):
 		return http.StatusBadRequest, err.Error()
 	case errors.Is(err, core.ErrNotFound):
@@ -209,10 +214,11 @@ func explain(err error) (status int, detail string) {
 	case errors.Is(err, core.ErrNotNow):
 		return http.StatusConflict, err.Error()
 	}
-	return http.StatusServiceUnavailable, "This could not be done, or nobody knows: the log says why. Asking again is safe."
+	return http.StatusServiceUnavailable, "The action failed, or its result is unknown. The log has the cause. It is safe to try again."
 }
 
-// fieldsOf reads what an action is asked with. A field that is given twice is an error: two readers could take different ones.
+// fieldsOf reads the fields of a request. A field that is given twice is an error, because Authorize and the
+// guard could use different values.
 func fieldsOf(w http.ResponseWriter, r *http.Request) (map[string]string, error) {
 	values := r.URL.Query()
 	if r.Method == http.MethodPost {
@@ -222,29 +228,29 @@ func fieldsOf(w http.ResponseWriter, r *http.Request) (map[string]string, error)
 			fields := map[string]string{}
 			decoder := json.NewDecoder(r.Body)
 			if err := decoder.Decode(&fields); err != nil {
-				return nil, errors.New(`the body is no JSON object of texts, such as {"actor": "ann"}`)
+				return nil, errors.New(`the body is not a JSON object of strings, such as {"actor": "ann"}`)
 			}
 			if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-				return nil, errors.New("there is more than one JSON object in the body")
+				return nil, errors.New("the body contains more than one JSON object")
 			}
 			return fields, nil
 		}
 		if err := r.ParseForm(); err != nil {
-			return nil, errors.New("the form can not be read, or is too long")
+			return nil, errors.New("the form cannot be read or is too long")
 		}
 		values = r.PostForm
 	}
 	fields := make(map[string]string, len(values))
 	for name, given := range values {
 		if len(given) > 1 {
-			return nil, fmt.Errorf("%.100q is given %d times", name, len(given))
+			return nil, fmt.Errorf("field %.100q is given %d times", name, len(given))
 		}
 		fields[name] = given[0]
 	}
 	return fields, nil
 }
 
-// auditToLog is the audit of who has given none.
+// auditToLog is the default of Options.Audit.
 func auditToLog(ctx context.Context, e Event) error {
 	fields := make([]any, 0, len(e.Action.Fields))
 	for _, name := range slices.Sorted(maps.Keys(e.Action.Fields)) {
@@ -256,9 +262,9 @@ func auditToLog(ctx context.Context, e Event) error {
 	if e.Err != nil {
 		attrs = append(attrs, "err", e.Err)
 	}
-	slog.InfoContext(ctx, "gatehouse: an operator changes something", attrs...)
+	slog.InfoContext(ctx, "gatehouse: operator change", attrs...)
 	return nil
 }
 
-// wantsPage reports whether the client is a browser that shows pages.
+// wantsPage reports whether the client accepts pages, as browsers do.
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }

@@ -471,11 +471,11 @@ func TestOperatorSetUpMistakes(t *testing.T) {
 		return nethttpmw.Rule{Guard: limit, Who: keyfuncs.IP(), Rollout: r}
 	}
 	for want, o := range map[string]operator.Options{
-		"without Authorize":       {Guards: []core.Guard{limit}},
-		"nothing to show":         {Authorize: anybody},
-		"nil guard":               {Authorize: anybody, Guards: []core.Guard{nil}},
-		"two guards are named":    {Authorize: anybody, Guards: []core.Guard{limit, twin}},
-		"have different Rollouts": {Authorize: anybody, Rules: []nethttpmw.Rule{rule(nethttpmw.Shadow()), rule(nethttpmw.Shadow())}},
+		"requires Options.Authorize": {Guards: []core.Guard{limit}},
+		"nothing to show":            {Authorize: anybody},
+		"nil guard":                  {Authorize: anybody, Guards: []core.Guard{nil}},
+		"two guards of different engines have the name": {Authorize: anybody, Guards: []core.Guard{limit, twin}},
+		"have different rollouts":                       {Authorize: anybody, Rules: []nethttpmw.Rule{rule(nethttpmw.Shadow()), rule(nethttpmw.Shadow())}},
 	} {
 		func() {
 			defer func() {

@@ -12,17 +12,17 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// view is one answer.
+// view is the content of one response.
 type view struct {
 	Guards targets  `json:"guards,omitempty"`
 	Asked  *Action  `json:"-"`
 	Result any      `json:"result,omitempty"`
 	Failed *failure `json:"-"`
-	// Below reports that the page is that of an action, from which ../ leads to the list of guards.
+	// Below reports whether the page belongs to an action. Then ../ leads to the list of guards.
 	Below bool `json:"-"`
 }
 
-// failure is the body of an answer that says no, as of RFC 9457.
+// failure is the body of an error response (RFC 9457).
 type failure struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -37,10 +37,10 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"method": methodOf,
 }).Parse(pageText))
 
-// Forms is what the page shows a form for.
+// Forms are the operations that the page shows a form for.
 func (t *target) Forms() []core.Operation { return t.operations }
 
-// methodOf is how a form asks.
+// methodOf is the method of an operation's form.
 func methodOf(o core.Operation) string {
 	if o.Changes {
 		return "post"
@@ -68,8 +68,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v v
 		body, err = json.Marshal(v.Result)
 	}
 	if err != nil {
-		slog.ErrorContext(r.Context(), "gatehouse: an operator's answer can not be written", "err", err)
-		http.Error(w, "This can not be shown.", http.StatusInternalServerError)
+		slog.ErrorContext(r.Context(), "gatehouse: cannot encode the response to an operator", "err", err)
+		http.Error(w, "The response cannot be displayed.", http.StatusInternalServerError)
 		return
 	}
 	header := w.Header()
@@ -82,7 +82,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v v
 		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	header.Set("Referrer-Policy", "same-origin")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the operator may have gone
+	_, _ = w.Write(body) // the operator may have disconnected
 }
 
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, status int, detail string) {

@@ -31,7 +31,7 @@ func setUpMistakesPanic(s *scene) {
 		rules []nethttpmw.Rule
 		says  []string // what the text has in it: where the mistake is, and what to do
 	}{
-		{"no rules", nil, []string{"without rules", "give it at least one"}},
+		{"no rules", nil, []string{"without rules", "add a rule"}},
 		{"no guard", []nethttpmw.Rule{site, {Who: who}}, []string{"rule 2", "no Guard", "limit.NewSlidingWindow"}},
 		{"nobody to count", []nethttpmw.Rule{{Guard: site.Guard}}, []string{"rule 1", `"site"`, "no Who", "keyfuncs.IP()"}},
 		{"no poll", []nethttpmw.Rule{site, ballots}, []string{"rule 2", `"vote"`, "no What", "keyfuncs.Param"}},
@@ -39,7 +39,7 @@ func setUpMistakesPanic(s *scene) {
 		{"no different thing", []nethttpmw.Rule{quota}, []string{"rule 1", `"quota"`, "no Which", "keyfuncs.Param"}},
 		{"no operation ID", []nethttpmw.Rule{once}, []string{"rule 1", `"once"`, "no ID", "keyfuncs.IdempotencyKey()"}},
 		{"a guard that cannot decide inside the process", []nethttpmw.Rule{local}, []string{"rule 1", `"poll"`, "core.FailLocal", "core.FailClosed"}},
-		{"figures both hidden and shown", []nethttpmw.Rule{secret}, []string{"rule 1", `"site"`, "Hide", "Legacy", "leave one"}},
+		{"figures both hidden and shown", []nethttpmw.Rule{secret}, []string{"rule 1", `"site"`, "Hide", "Legacy", "contradict each other"}},
 		{"a guard twice", []nethttpmw.Rule{site, site}, []string{`"site"`, "two rules", "second guard"}},
 	} {
 		text := panicked(func() { s.framework.Mount(c.rules...) })

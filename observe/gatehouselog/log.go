@@ -1,9 +1,10 @@
-// Package gatehouselog writes the denials of Gatehouse's guards to slog, a sample of them: an attack must not fill the disk.
+// Package gatehouselog writes denials of Gatehouse's guards to slog. It writes a sample only, so that an
+// attack cannot fill the disk.
 //
 //	denials := gatehouselog.New(slog.Default(), gatehouselog.Options{})
 //	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), denials)))
 //
-// Errors are core.LogErrors' business, and breakers the engine's own.
+// It logs no errors, which [core.LogErrors] does, and no breakers, which the engine logs itself.
 package gatehouselog
 
 import (
@@ -19,22 +20,23 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Options says how much is logged. The zero value is a good one.
+// Options says how much is logged. The zero value suits most applications.
 type Options struct {
-	// PerSecond is how many denials of one guard for one reason are logged in a second. The others are counted, and the next record
-	// has their number as not_logged. Zero: 5.
+	// PerSecond is the maximum number of records per second for one guard and one reason. Further denials are
+	// counted, and the next record has their number as not_logged. Zero: 5.
 	PerSecond int
-	// Level is the records' level. Zero: slog.LevelInfo.
+	// Level is the level of the records. Nil: slog.LevelInfo.
 	Level slog.Leveler
-	// HashKey has actors and resources logged as hashes (HMAC-SHA-256 with this key, 64 bits of it), by which the same one can be
-	// recognized, and found by who has the key. It has at least 16 bytes. Nil: they are left out, because addresses and users are
+	// HashKey makes the observer log actors and resources as hashes: the first 64 bits of HMAC-SHA-256 with
+	// this key. The same actor always has the same hash, and whoever has the key can compute it. The key has
+	// at least 16 bytes. Nil: actors and resources are left out, because addresses and user names are
 	// personal data.
 	HashKey []byte
-	// Show has actors and resources logged as they are.
+	// Show makes the observer log actors and resources in plain text. It excludes HashKey.
 	Show bool
 }
 
-// Observer is a core.Observer that logs denials. Make it with New. It is safe for concurrent use.
+// Observer is a [core.Observer] that logs denials. Make it with [New]. It is safe for concurrent use.
 type Observer struct {
 	logger  *slog.Logger
 	options Options
@@ -43,7 +45,7 @@ type Observer struct {
 	samples map[kind]*sample
 }
 
-// kind is what is sampled by itself: there are as many as the program has guards and reasons.
+// kind is a sampling key. There are no more kinds than guards times reasons, in the shadow or not.
 type kind struct {
 	guard  string
 	reason core.Reason
@@ -52,21 +54,22 @@ type kind struct {
 
 type sample struct {
 	second    time.Time // when the second began
-	logged    int       // in it
-	notLogged int       // since the last record
+	logged    int       // records in that second
+	notLogged int       // denials since the last record
 }
 
-// New makes an Observer that logs to a logger. It panics on options that make no sense.
+// New returns an Observer that logs to the logger. It panics on a nil logger and on options that contradict
+// each other.
 func New(logger *slog.Logger, o Options) *Observer {
 	switch {
 	case logger == nil:
-		panic("gatehouselog: New(nil): pass slog.Default(), or a logger of your own")
+		panic("gatehouselog: New(nil): pass slog.Default() or another logger")
 	case o.PerSecond < 0:
-		panic(fmt.Sprintf("gatehouselog: %d records a second: leave PerSecond out for 5", o.PerSecond))
+		panic(fmt.Sprintf("gatehouselog: PerSecond is %d: use a positive number, or 0 for 5 records per second", o.PerSecond))
 	case o.HashKey != nil && len(o.HashKey) < 16:
-		panic("gatehouselog: a HashKey of less than 16 bytes can be guessed, and addresses with it: give it 16 random ones at least")
+		panic("gatehouselog: HashKey is shorter than 16 bytes and can be guessed: use at least 16 random bytes")
 	case o.HashKey != nil && o.Show:
-		panic("gatehouselog: HashKey and Show: take one of them")
+		panic("gatehouselog: HashKey and Show exclude each other: set one of them")
 	}
 	if o.PerSecond == 0 {
 		o.PerSecond = 5
@@ -78,7 +81,7 @@ func New(logger *slog.Logger, o Options) *Observer {
 	return &Observer{logger: logger, options: o, samples: map[kind]*sample{}}
 }
 
-// Observe implements core.Observer. An operation that is done, and whose answer is told again, is no denial.
+// Observe implements [core.Observer]. It ignores the replay of a stored answer, which is not a denial.
 func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	d := &e.Decision
 	if !e.Decided() || d.Allowed || d.Reason == core.ReasonDone || !o.logger.Enabled(ctx, o.options.Level.Level()) {
@@ -109,7 +112,8 @@ func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	o.logger.LogAttrs(ctx, o.options.Level.Level(), message, append(attributes, slog.Int("not_logged", notLogged))...)
 }
 
-// take reports whether one more of a kind may be logged now, and how many have not been since the last.
+// take reports whether one more denial of a kind may be logged now, and how many were not logged since the
+// last record.
 func (o *Observer) take(k kind, now time.Time) (notLogged int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -130,7 +134,7 @@ func (o *Observer) take(k kind, now time.Time) (notLogged int, ok bool) {
 	return notLogged, true
 }
 
-// name is how an actor or a resource is logged.
+// name returns the logged form of an actor or a resource.
 func (o *Observer) name(text string) string {
 	if o.options.Show {
 		return text

@@ -1,22 +1,30 @@
-// Package gatehouseotel shows what Gatehouse's guards do as OpenTelemetry metrics and spans.
+// Package gatehouseotel exports what Gatehouse's guards do as OpenTelemetry metrics and spans.
 //
 //	telemetry, err := gatehouseotel.New(gatehouseotel.Options{})
 //	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), telemetry)))
 //
-// It needs the OpenTelemetry API only; exporters and providers are the application's. One Observer serves all engines of a
-// process. The metrics:
+// It needs the OpenTelemetry API only: the application chooses exporters and providers. One [Observer] serves
+// all engines of a process.
+//
+// # Metrics
 //
 //	gatehouse.decisions          {attempt}  attempts, by gatehouse.guard, gatehouse.reason and gatehouse.source
-//	gatehouse.near_limit         {attempt}  attempts that left less than 20 % of their limit, by gatehouse.guard
-//	gatehouse.call.duration      s          how long calls took, by gatehouse.guard, gatehouse.op, gatehouse.source, and error.type
-//	                                        where they failed: a kind that core.Event.ErrorKind lists, such as timeout, unsettled (an
-//	                                        attempt was given up) and backlog (too many wait to be settled)
+//	gatehouse.near_limit         {attempt}  allowed attempts that left less than 20 % of their limit, by gatehouse.guard
+//	gatehouse.call.duration      s          duration of calls, by gatehouse.guard, gatehouse.op, gatehouse.source, and
+//	                                        error.type for failed calls: a kind that core.Event.ErrorKind lists, such as
+//	                                        timeout, unsettled (settling an attempt was given up) and backlog (too many
+//	                                        attempts wait to be settled)
 //	gatehouse.breaker.open       {breaker}  breakers that are open now
-//	gatehouse.breaker.changes    {change}   breakers that have turned, by gatehouse.breaker.state: open or closed
+//	gatehouse.breaker.changes    {change}   breakers that changed, by gatehouse.breaker.state: open or closed
 //
-// Each call is a span of its own, "gatehouse check" and so on, a child of the span in the call's context, with the attributes above
-// and gatehouse.allowed. Calls of Redis that the client traces are beside it and not below it, because a guard tells of a call when it
-// has ended.
+// # Spans
 //
-// Who does what is in no attribute, and errors are told by their kind only, since their texts may have keys in them.
+// Each call is a span of its own, such as "gatehouse check". It is a child of the span in the call's context
+// and has the attributes above and gatehouse.allowed. An observer hears of a call after its end. So the spans
+// of a traced Redis client are siblings of this span, not its children.
+//
+// # Privacy
+//
+// No attribute contains an actor or a resource. Errors appear as their kind only, because their texts may
+// contain keys.
 package gatehouseotel

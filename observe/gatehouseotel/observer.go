@@ -14,20 +14,21 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// scope names the instrumentation.
+// scope is the name of the instrumentation.
 const scope = "github.com/gatehouse-go/gatehouse/observe/gatehouseotel"
 
-// Options says where to.
+// Options selects the providers. The zero value uses the global ones.
 type Options struct {
-	// MeterProvider makes the instruments. Nil: the global one.
+	// MeterProvider makes the instruments. Nil: the global provider.
 	MeterProvider metric.MeterProvider
-	// TracerProvider makes the spans. Nil: the global one.
+	// TracerProvider makes the spans. Nil: the global provider.
 	TracerProvider trace.TracerProvider
-	// NoSpans leaves the spans out.
+	// NoSpans turns the spans off.
 	NoSpans bool
 }
 
-// Observer is a core.Observer that measures and traces. Make it with New. It is safe for concurrent use.
+// Observer is a [core.Observer] that measures and traces calls. Make it with [New]. It is safe for concurrent
+// use.
 type Observer struct {
 	tracer    trace.Tracer // nil: no spans
 	decisions metric.Int64Counter
@@ -37,11 +38,11 @@ type Observer struct {
 	changes   metric.Int64Counter
 }
 
-// buckets are for what is decided inside the process, for a Redis nearby and far away, and for the deadlines of checks (100 ms) and
-// of other calls (1 s).
+// buckets are in seconds. They cover decisions inside the process, a near and a distant Redis, and the
+// deadlines of checks (100 ms) and of other calls (1 s).
 var buckets = []float64{.000_01, .000_1, .000_25, .000_5, .001, .002_5, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 
-// New makes an Observer. The error is one of the provider, which can not make an instrument.
+// New returns an Observer. It returns the provider's error if the provider cannot make an instrument.
 func New(o Options) (*Observer, error) {
 	if o.MeterProvider == nil {
 		o.MeterProvider = otel.GetMeterProvider()
@@ -58,20 +59,20 @@ func New(o Options) (*Observer, error) {
 	all.decisions, errs[0] = meter.Int64Counter("gatehouse.decisions", metric.WithUnit("{attempt}"),
 		metric.WithDescription("Attempts that guards decided."))
 	all.nearLimit, errs[1] = meter.Int64Counter("gatehouse.near_limit", metric.WithUnit("{attempt}"),
-		metric.WithDescription("Attempts that were allowed and left less than 20 % of their rate limit or quota."))
+		metric.WithDescription("Allowed attempts that left less than 20 % of their rate limit or quota."))
 	all.durations, errs[2] = meter.Float64Histogram("gatehouse.call.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long calls of guards took."), metric.WithExplicitBucketBoundaries(buckets...))
+		metric.WithDescription("Duration of calls of guards."), metric.WithExplicitBucketBoundaries(buckets...))
 	all.open, errs[3] = meter.Int64UpDownCounter("gatehouse.breaker.open", metric.WithUnit("{breaker}"),
-		metric.WithDescription("Breakers that are open: so many servers of Redis are not asked now."))
+		metric.WithDescription("Breakers that are open now: each stands for a Redis server that gets no calls."))
 	all.changes, errs[4] = meter.Int64Counter("gatehouse.breaker.changes", metric.WithUnit("{change}"),
-		metric.WithDescription("Breakers that have turned open or closed."))
+		metric.WithDescription("Breakers that became open or closed."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
 	return &all, nil
 }
 
-// Observe implements core.Observer.
+// Observe implements [core.Observer].
 func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	if e.Breaker != nil {
 		step, state := int64(1), "open"
@@ -99,7 +100,7 @@ func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	o.trace(ctx, e, attributes)
 }
 
-// trace makes the span of a call that has just ended.
+// trace records the span of a call that has just ended.
 func (o *Observer) trace(ctx context.Context, e core.Event, attributes []attribute.KeyValue) {
 	if o.tracer == nil {
 		return

@@ -190,7 +190,7 @@ func TestGlobalProviders(t *testing.T) {
 	o.Observe(t.Context(), core.Event{Guard: "g", Op: "check"}) // nobody listens, and nothing breaks
 }
 
-// broken is a provider whose meters can not make a counter.
+// broken is a provider whose meters cannot make a counter.
 type broken struct{ noop.MeterProvider }
 
 func (broken) Meter(string, ...metric.MeterOption) metric.Meter { return brokenMeter{} }

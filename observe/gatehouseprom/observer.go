@@ -11,7 +11,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Observer is a core.Observer that counts. Make it with New. It is safe for concurrent use.
+// Observer is a [core.Observer] that counts calls and decisions. Make it with [New]. It is safe for
+// concurrent use.
 type Observer struct {
 	decisions *prometheus.CounterVec
 	nearLimit *prometheus.CounterVec
@@ -20,10 +21,10 @@ type Observer struct {
 	open      prometheus.Gauge
 	changes   *prometheus.CounterVec
 
-	calls sync.Map // call -> *series: what Prometheus finds by its labels, found faster
+	calls sync.Map // call -> *series: saves the lookup by labels
 }
 
-// call is what the series of an event depend on.
+// call is what determines the series of an event.
 type call struct {
 	guard, op string
 	reason    core.Reason
@@ -31,59 +32,60 @@ type call struct {
 	decided   bool
 }
 
-// series are what an event without an error counts into.
+// series are the metrics that an event without an error changes.
 type series struct {
-	decided  prometheus.Counter // nil where the event is no decision
+	decided  prometheus.Counter // nil if the event is not a decision
 	duration prometheus.Observer
 }
 
-// buckets are for what is decided inside the process, for a Redis nearby and far away, and for the deadlines of checks (100 ms) and
-// of other calls (1 s).
+// buckets are in seconds. They cover decisions inside the process, a near and a distant Redis, and the
+// deadlines of checks (100 ms) and of other calls (1 s).
 var buckets = []float64{.000_01, .000_1, .000_25, .000_5, .001, .002_5, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 
-// New makes an Observer and registers its metrics. It panics when the registerer has them already: pass the one Observer to all
-// engines, or give each a prometheus.WrapRegistererWith of its own.
+// New returns an Observer and registers its metrics. It panics if the registerer has them already: pass the
+// same Observer to all engines, or wrap the registerer for each with prometheus.WrapRegistererWith. It also
+// panics on a nil registerer, and if the registerer has a metric of the same name with other labels.
 func New(registerer prometheus.Registerer) *Observer {
 	if registerer == nil {
-		panic("gatehouseprom: New(nil): pass prometheus.DefaultRegisterer, or a registry of your own")
+		panic("gatehouseprom: New(nil): pass prometheus.DefaultRegisterer or another registry")
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	o := &Observer{
 		decisions: counter("gatehouse_decisions_total",
-			"Attempts that guards decided, by the reason (ok and again are allowed) and by who decided.", "guard", "reason", "source"),
+			"Attempts that guards decided, by reason (ok and again are allowed) and by who decided.", "guard", "reason", "source"),
 		nearLimit: counter("gatehouse_near_limit_total",
-			"Attempts that were allowed and left less than 20 % of their rate limit or quota.", "guard"),
+			"Allowed attempts that left less than 20 % of their rate limit or quota.", "guard"),
 		errors: counter("gatehouse_errors_total",
-			"Calls of guards that failed, by the kind of error.", "guard", "op", "kind"),
+			"Failed calls of guards, by kind of error.", "guard", "op", "kind"),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "gatehouse_call_duration_seconds", Buckets: buckets,
-			Help: "How long calls of guards took, by who decided.",
+			Help: "Duration of calls of guards, by who decided.",
 		}, []string{"guard", "op", "source"}),
 		open: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "gatehouse_breakers_open",
-			Help: "Breakers that are open: so many servers of Redis are not asked now.",
+			Help: "Breakers that are open now: each stands for a Redis server that gets no calls.",
 		}),
-		changes: counter("gatehouse_breaker_changes_total", "Breakers that have turned open or closed.", "to"),
+		changes: counter("gatehouse_breaker_changes_total", "Breakers that became open or closed.", "to"),
 	}
 	for _, to := range []string{"open", "closed"} {
-		o.changes.WithLabelValues(to) // there from the start, so that the first change shows in a rate
+		o.changes.WithLabelValues(to) // exists from the start, so that rate() sees the first change
 	}
 	for _, c := range []prometheus.Collector{o.decisions, o.nearLimit, o.errors, o.durations, o.open, o.changes} {
 		err := registerer.Register(c)
 		var twice prometheus.AlreadyRegisteredError
 		if errors.As(err, &twice) {
-			panic(fmt.Sprintf("gatehouseprom: %v: pass the one Observer to all engines", err))
+			panic(fmt.Sprintf("gatehouseprom: %v: pass the same Observer to all engines", err))
 		}
 		if err != nil {
-			panic(fmt.Sprintf("gatehouseprom: %v: is a metric of another name or other labels in its place?", err))
+			panic(fmt.Sprintf("gatehouseprom: %v: check for a metric of the same name with other labels or help", err))
 		}
 	}
 	return o
 }
 
-// Observe implements core.Observer.
+// Observe implements [core.Observer].
 func (o *Observer) Observe(_ context.Context, e core.Event) {
 	if e.Breaker != nil {
 		if e.Breaker.Open {
@@ -108,7 +110,7 @@ func (o *Observer) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// series returns what the event counts into.
+// series returns the series of the event.
 func (o *Observer) series(e *core.Event) *series {
 	key := call{guard: e.Guard, op: e.Op, source: "none", decided: e.Decided()}
 	if key.decided {

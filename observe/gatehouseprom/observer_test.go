@@ -185,9 +185,9 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 	other := prometheus.NewRegistry()
 	other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "gatehouse_near_limit_total"}))
 	for text, registerer := range map[string]prometheus.Registerer{
-		"DefaultRegisterer":           nil,
-		"one Observer to all engines": registry,
-		"in its place?":               other,
+		"DefaultRegisterer":            nil,
+		"same Observer to all engines": registry,
+		"other labels or help":         other,
 	} {
 		func() {
 			defer func() {
