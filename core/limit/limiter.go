@@ -225,11 +225,11 @@ func (l *limiter) decide(ctx context.Context, begun time.Time, a core.Attempt, p
 	}
 	args := slices.Clone(limits.words)
 	now := l.Engine().ScriptNow(time.Microsecond)
-	if cost != 1 || now != "" || limits.parts != nil {
+	switch { // trailing arguments are left out where the script has a default
+	case now != "" || limits.parts != nil:
+		args = append(args, cost, now)
+	case cost != 1:
 		args = append(args, cost)
-	}
-	if now != "" || limits.parts != nil {
-		args = append(args, now)
 	}
 	args = append(args, limits.parts...)
 	value, err := l.Engine().RunWithin(ctx, l.Engine().Deadline(), script, l.keysOf(limits, a), args...)
