@@ -12,9 +12,9 @@ var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, lua.Fix
 // keeps one small key per actor and resource, whatever Max is. The window ends by the server's clock, and
 // RetryAfter is the exact time until then.
 //
-// The worst case is nearly twice the limit. An actor who takes one unit at the beginning of a window, the rest
-// at its end and the whole next window at once has 2*Max-1 units in a time shorter than the window. Where that
-// matters, use [SlidingWindow].
+// The worst case is nearly twice the limit. An actor who takes one unit at the beginning of a window, the
+// rest at its end and the whole next window at once has 2*Max-1 units in a time shorter than the window.
+// Where that matters, use [SlidingWindow].
 //
 // A refused attempt takes nothing. Attempts with different Resources have separate budgets. When the server's
 // clock is set back, the current window continues until the clock reaches its end: nobody gets an additional
@@ -23,8 +23,8 @@ var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, lua.Fix
 // It is safe for concurrent use.
 type FixedWindow struct{ limiter }
 
-// NewFixedWindow returns a [FixedWindow] that is named name on e. With several limits, an attempt must fit all
-// of them, or it takes nothing from any; a refusal names the limit whose window ends last. Max is at most
+// NewFixedWindow returns a [FixedWindow] that is named name on e. With several limits, an attempt must fit
+// all of them, or it takes nothing from any; a refusal names the limit whose window ends last. Max is at most
 // 2^53-1.
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
@@ -34,8 +34,8 @@ func NewFixedWindow(e *core.Engine, name string, limit Limit, more ...Limit) *Fi
 	return &FixedWindow{newLimiter(e, fixedWindow, name, nil, append([]Limit{limit}, more...)...)}
 }
 
-// NewFixedWindowBy is [NewFixedWindow] with a function that returns the limits of each attempt. It panics when
-// the name is invalid or already in use, or when the function is nil.
+// NewFixedWindowBy is [NewFixedWindow] with a function that returns the limits of each attempt. It panics
+// when the name is invalid or already in use, or when the function is nil.
 func NewFixedWindowBy(e *core.Engine, name string, limits Func) *FixedWindow {
 	return &FixedWindow{newLimiter(e, fixedWindow, name, limits)}
 }

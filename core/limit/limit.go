@@ -11,8 +11,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Limit is one rate limit: at most Max units per Window. The guard decides how large Max may be and how strictly
-// it keeps the limit: see [SlidingWindow], [FixedWindow] and [TokenBucket].
+// Limit is one rate limit: at most Max units per Window. The guard decides how large Max may be and how
+// strictly it keeps the limit: see [SlidingWindow], [FixedWindow] and [TokenBucket].
 type Limit struct {
 	// Max is the number of units, 1 or more.
 	Max int64
@@ -20,15 +20,15 @@ type Limit struct {
 	// days.
 	Window time.Duration
 	// Resolution is the number of parts of the window by which a SlidingWindow counts, 2 to 10,000, none of them
-	// shorter than 1 ms: see WithResolution. Zero means that units count one by one. The other guards accept only
-	// zero.
+	// shorter than 1 ms: see WithResolution. Zero means that units count one by one. The other guards accept
+	// only zero.
 	Resolution int64
 }
 
 // WithResolution returns the limit with a resolution, for a [SlidingWindow] with a large Max.
-// PerDay(100_000).WithResolution(1440), for example, counts by minutes. The log takes about 12 bytes per part,
-// whatever Max is. A unit counts as taken at the end of its part. So there are never more than Max units in any
-// window, and a refusal may last longer than necessary by one part at most.
+// PerDay(100_000).WithResolution(1440), for example, counts by minutes. The log takes about 12 bytes per
+// part, whatever Max is. A unit counts as taken at the end of its part. So there are never more than Max
+// units in any window, and a refusal may last longer than necessary by one part at most.
 func (l Limit) WithResolution(parts int64) Limit {
 	l.Resolution = parts
 	return l
@@ -68,12 +68,12 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 // per attempt, before it asks Redis, and from many goroutines at once. The call spends part of the check's
 // deadline, which ctx carries, so keep the limits in memory. The guard does not modify the returned slice.
 //
-// When the function fails, or when it returns invalid limits or none, the check returns an error, and the outage
-// policy of the rule decides. The error wraps [core.ErrInvalid] only if the function's error does.
+// When the function fails, or when it returns invalid limits or none, the check returns an error, and the
+// outage policy of the rule decides. The error wraps [core.ErrInvalid] only if the function's error does.
 //
-// The guard counts per Window. A Max may therefore change from one attempt to the next, and the units that were
-// used before still count. A Window that is new begins with nothing used. While a Window is left out, nothing is
-// counted in it.
+// The guard counts per Window. A Max may therefore change from one attempt to the next, and the units that
+// were used before still count. A Window that is new begins with nothing used. While a Window is left out,
+// nothing is counted in it.
 type Func func(ctx context.Context, a core.Attempt) ([]Limit, error)
 
 // limitSet is one or several valid limits, in the forms that calls need.
@@ -99,7 +99,8 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 		if err := alg.accepts(l); err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(limits[:len(s.windows)], func(other Limit) bool { return other.Window == l.Window }) {
+		earlier := limits[:len(s.windows)]
+		if slices.ContainsFunc(earlier, func(other Limit) bool { return other.Window == l.Window }) {
 			return nil, fmt.Errorf("two limits with the window %v: keep the smaller one", l.Window)
 		}
 		if l.Max < s.least.Max {

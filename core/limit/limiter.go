@@ -35,8 +35,8 @@ func newAlgorithm(kind, name, check, refund string, newCounter func() counter,
 	}
 }
 
-// upTo returns the accepts function of an algorithm that counts up to most units and has no resolution. The error
-// names the algorithm with holds.
+// upTo returns the accepts function of an algorithm that counts up to most units and has no resolution. The
+// error names the algorithm with holds.
 func upTo(most int64, holds string) func(Limit) error {
 	return func(l Limit) error {
 		if l.Max > most {
@@ -79,8 +79,8 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 			panic(fmt.Sprintf("limit: %v (guard %q)", err, name))
 		}
 	} else if by == nil {
-		panic(fmt.Sprintf("limit: guard %q has no function for its limits: pass one that returns the limits of an attempt",
-			name))
+		panic(fmt.Sprintf("limit: guard %q has no function for its limits: "+
+			"pass one that returns the limits of an attempt", name))
 	}
 	scripts := []*core.Script{alg.check, alg.refund}
 	if alg.one != nil {
@@ -90,15 +90,15 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 	return l
 }
 
-// Traits implements [core.Guard]. An attempt counts whatever the outcome of its request, and the outage policy is
-// [core.FailLocal] unless a rule sets another.
+// Traits implements [core.Guard]. An attempt counts whatever the outcome of its request, and the outage
+// policy is [core.FailLocal] unless a rule sets another.
 func (l *limiter) Traits() core.Traits {
 	return core.Traits{KeepsOnFailure: true, Outage: core.FailLocal, Unit: core.UnitRequests}
 }
 
-// CheckLocal implements [core.LocalGuard]. It decides exactly as Check does, but it counts only what this process
-// has admitted through CheckLocal, by the clock of the process. [core.WithMemoryKeys] bounds the number of budgets
-// that it keeps. On an engine without Redis it shares its counts with Check.
+// CheckLocal implements [core.LocalGuard]. It decides exactly as Check does, but it counts only what this
+// process has admitted through CheckLocal, by the clock of the process. [core.WithMemoryKeys] bounds the
+// number of budgets that it keeps. On an engine without Redis it shares its counts with Check.
 func (l *limiter) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
 	d, limits, err := l.begin(ctx, a)
@@ -108,8 +108,8 @@ func (l *limiter) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision
 	return d, l.Observe(ctx, "check_local", begun, d, err)
 }
 
-// begin prepares an attempt and returns the limits that have to decide it. They are nil beside an error, and when
-// the returned decision is final.
+// begin prepares an attempt and returns the limits that have to decide it. They are nil beside an error, and
+// when the returned decision is final.
 func (l *limiter) begin(ctx context.Context, a core.Attempt) (core.Decision, *limitSet, error) {
 	a, err := a.Prepare()
 	d := core.Decision{Guard: l.Name(), Attempt: a}
@@ -135,15 +135,15 @@ func (l *limiter) decideLocal(d *core.Decision, limits *limitSet, begun time.Tim
 		cost = 0
 	}
 	v := l.local().decide(d.Attempt, limits.limits, cost, l.micros(begun))
-	fill(d, v.allowed, v.remaining, v.moment, limits.limits[v.limit])
+	fill(d, v.allowed, v.remaining, v.moment, limits.limits[v.binding])
 	d.Source = core.SourceLocal
 	if !peek && v.allowed {
 		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, local: true})
 	}
 }
 
-// micros converts the begin of a call to the microseconds by which limits count inside the process. The clock of
-// the engine, if it has one, takes precedence.
+// micros converts the begin of a call to the microseconds by which limits count inside the process. The clock
+// of the engine, if it has one, takes precedence.
 func (l *limiter) micros(now time.Time) int64 {
 	if l.Engine().HasClock() {
 		now = l.Engine().Now()
@@ -151,21 +151,23 @@ func (l *limiter) micros(now time.Time) int64 {
 	return now.UnixMicro()
 }
 
-// Check implements [core.Guard]: it decides the attempt, and it takes the attempt's Cost in units when it admits
-// it. A Cost above the smallest limit is refused with [core.ReasonOverLimit], without asking Redis. An attempt
-// like one that was refused a moment ago may be refused without asking Redis: see [core.WithRefusalMemory].
+// Check implements [core.Guard]: it decides the attempt, and it takes the attempt's Cost in units when it
+// admits it. A Cost above the smallest limit is refused with [core.ReasonOverLimit], without asking Redis. An
+// attempt like one that was refused a moment ago may be refused without asking Redis: see
+// [core.WithRefusalMemory].
 //
-// A check is sent to Redis at most once. If the reply is lost, Check returns an error, and the units may have been
-// taken. An invalid attempt is a [core.ErrInvalid].
+// A check is sent to Redis at most once. If the reply is lost, Check returns an error, and the units may have
+// been taken. An invalid attempt is a [core.ErrInvalid].
 func (l *limiter) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
 	d, err := l.decide(ctx, begun, a, false)
 	return d, l.Observe(ctx, "check", begun, d, err)
 }
 
-// Peek reports what Check would decide now about an attempt of one unit, whatever the attempt's Cost: whether it
-// would be allowed, the Remaining units, and RetryAfter when there are none. It takes nothing and writes nothing.
-// Other attempts may take the remaining units at any time, so use Peek to display them, and Check to decide.
+// Peek reports what Check would decide now about an attempt of one unit, whatever the attempt's Cost: whether
+// it would be allowed, the Remaining units, and RetryAfter when there are none. It takes nothing and writes
+// nothing. Other attempts may take the remaining units at any time, so use Peek to display them, and Check to
+// decide.
 func (l *limiter) Peek(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
 	a.Cost = 1
@@ -173,9 +175,9 @@ func (l *limiter) Peek(ctx context.Context, a core.Attempt) (core.Decision, erro
 	return d, l.Observe(ctx, "peek", begun, d, err)
 }
 
-// Reset forgets what the attempt's Actor has used of the attempt's Resource. The other fields of the attempt do not
-// matter. With a [Func], it resets the limits that the function returns now. This process sees a Reset at once,
-// and other processes see it within the time of [core.WithRefusalMemory].
+// Reset forgets what the attempt's Actor has used of the attempt's Resource. The other fields of the attempt
+// do not matter. With a [Func], it resets the limits that the function returns now. This process sees a Reset
+// at once, and other processes see it within the time of [core.WithRefusalMemory].
 func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 	a.Cost = 1
 	a, err := a.Prepare()
@@ -198,7 +200,8 @@ func (l *limiter) Refund(ctx context.Context, d core.Decision) error {
 	return l.giveBack(ctx, "refund", d)
 }
 
-// Settle implements [core.Guard]. On [core.Rollback] it does what Refund does, and on [core.Commit] it does nothing.
+// Settle implements [core.Guard]. On [core.Rollback] it does what Refund does, and on [core.Commit] it does
+// nothing.
 func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if end.Commits() {
 		return nil
@@ -206,7 +209,9 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.giveBack(ctx, "settle", d)
 }
 
-func (l *limiter) decide(ctx context.Context, begun time.Time, a core.Attempt, peek bool) (core.Decision, error) {
+func (l *limiter) decide(
+	ctx context.Context, begun time.Time, a core.Attempt, peek bool,
+) (core.Decision, error) {
 	if l.by != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
@@ -287,8 +292,8 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err
 	return moment, nil
 }
 
-// fill writes what the binding limit says into d. For an allowed attempt moment is the stamp, else the wait, in
-// microseconds.
+// fill writes what the binding limit says into d. For an allowed attempt moment is the stamp, else the wait,
+// in microseconds.
 func fill(d *core.Decision, allowed bool, remaining, moment int64, binding Limit) {
 	d.Allowed, d.Limit, d.Window, d.Remaining = allowed, binding.Max, binding.Window, max(remaining, 0)
 	if allowed {

@@ -8,20 +8,22 @@ import (
 )
 
 var slidingWindow = func() *algorithm {
-	alg := newAlgorithm("window", "sliding_windows", lua.SlidingWindows, lua.SlidingWindowRefund, newSlidingLog, slidingWindowAccepts)
-	alg.one = newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindowRefund, newSlidingLog, slidingWindowAccepts)
+	alg := newAlgorithm("window", "sliding_windows", lua.SlidingWindows, lua.SlidingWindowRefund,
+		newSlidingLog, slidingWindowAccepts)
+	alg.one = newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindowRefund,
+		newSlidingLog, slidingWindowAccepts)
 	return alg
 }()
 
 func slidingWindowAccepts(l Limit) error {
 	const oneByOne, byParts = 10_000, 1_000_000_000
 	if l.Max > oneByOne && l.Resolution == 0 {
-		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d one by one, so count by parts of the "+
-			"window: use WithResolution(1000), or in text %v", l.Max, oneByOne, l.WithResolution(1000))
+		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d one by one, so count by parts "+
+			"of the window: use WithResolution(1000), or in text %v", l.Max, oneByOne, l.WithResolution(1000))
 	}
 	if l.Max > byParts {
-		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d by parts, so count in larger units",
-			l.Max, byParts)
+		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d by parts, "+
+			"so count in larger units", l.Max, byParts)
 	}
 	return nil
 }
@@ -31,9 +33,10 @@ func slidingWindowAccepts(l Limit) error {
 // moments of the server's clock. Max is therefore at most 10,000, or 1,000,000,000 with a resolution: see
 // [Limit.WithResolution].
 //
-// Moments are rounded up to 100 microseconds. In windows of more than 7 hours they are rounded up to 1/2^28 of
-// the window, which is less than half a millisecond for a day. When the server's clock is set back, nobody is
-// admitted too early, unless the step is both longer than two and a half days and longer than eight windows.
+// Moments are rounded up to 100 microseconds. In windows of more than 7 hours they are rounded up to 1/2^28
+// of the window, which is less than half a millisecond for a day. When the server's clock is set back, nobody
+// is admitted too early, unless the step is both longer than two and a half days and longer than eight
+// windows.
 //
 // A refused attempt takes nothing. Attempts with different Resources have separate budgets. To limit per IP
 // address, use the address as the Actor.

@@ -9,32 +9,32 @@ import (
 var tokenBucket = newAlgorithm("bucket", "token_bucket", lua.TokenBucket, lua.TokenBucketRefund, newBucket,
 	upTo(10_000_000, "a token bucket holds"))
 
-// TokenBucket is a rate limit with bursts. A bucket holds Max units, and an attempt takes its cost from it. Units
-// flow in steadily, so that an empty bucket is full after Window. PerMinute(60) is one unit per second with
-// bursts of 60. For a smaller burst at the same rate, use a smaller bucket that fills sooner:
-// Per(10, 10*time.Second) is one unit per second with bursts of 10.
+// TokenBucket is a rate limit with bursts. A bucket holds Max units, and an attempt takes its cost from it.
+// Units flow in steadily, so that an empty bucket is full after Window. PerMinute(60) is one unit per second
+// with bursts of 60. For a smaller burst at the same rate, use a smaller bucket that fills sooner: Per(10,
+// 10*time.Second) is one unit per second with bursts of 10.
 //
-// The worst case is twice the limit. A full bucket plus the inflow is Max + Max*t/Window units in a time t, and
-// thus 2*Max in a Window. For at most 60 units in any minute, use [SlidingWindow].
+// The worst case is twice the limit. A full bucket plus the inflow is Max + Max*t/Window units in a time t,
+// and thus 2*Max in a Window. For at most 60 units in any minute, use [SlidingWindow].
 //
 // The algorithm is the Generic Cell Rate Algorithm (ATM Forum, Traffic Management Specification 4.1), by the
-// server's clock. It keeps one small key per actor and resource, whatever Max is. It counts in integers, so it
-// never loses or gains a fraction of a unit. Remaining is in whole units, and RetryAfter is exact, rounded up to
-// the microsecond.
+// server's clock. It keeps one small key per actor and resource, whatever Max is. It counts in integers, so
+// it never loses or gains a fraction of a unit. Remaining is in whole units, and RetryAfter is exact, rounded
+// up to the microsecond.
 //
 // A refused attempt takes nothing. Attempts with different Resources have separate buckets. When the server's
-// clock is set back, nothing flows into the buckets in use until the clock has caught up: nobody gets more, and
-// nobody waits longer than the usual wait plus the length of the step.
+// clock is set back, nothing flows into the buckets in use until the clock has caught up: nobody gets more,
+// and nobody waits longer than the usual wait plus the length of the step.
 //
-// A Refund returns units unless the bucket has been full since the attempt, and it never overfills the bucket.
-// After a late Refund, an actor may exceed the worst case by the refunded units, because the bucket does not
-// know which units have flowed in since.
+// A Refund returns units unless the bucket has been full since the attempt, and it never overfills the
+// bucket. After a late Refund, an actor may exceed the worst case by the refunded units, because the bucket
+// does not know which units have flowed in since.
 //
 // It is safe for concurrent use.
 type TokenBucket struct{ limiter }
 
-// NewTokenBucket returns a [TokenBucket] that is named name on e. With several limits, an attempt must fit all
-// of them, or it takes nothing from any; a refusal names the limit with the longest wait. Max is at most
+// NewTokenBucket returns a [TokenBucket] that is named name on e. With several limits, an attempt must fit
+// all of them, or it takes nothing from any; a refusal names the limit with the longest wait. Max is at most
 // 10,000,000.
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
@@ -45,8 +45,8 @@ func NewTokenBucket(e *core.Engine, name string, limit Limit, more ...Limit) *To
 	return &TokenBucket{newLimiter(e, tokenBucket, name, nil, append([]Limit{limit}, more...)...)}
 }
 
-// NewTokenBucketBy is [NewTokenBucket] with a function that returns the limits of each attempt. It panics when
-// the name is invalid or already in use, or when the function is nil.
+// NewTokenBucketBy is [NewTokenBucket] with a function that returns the limits of each attempt. It panics
+// when the name is invalid or already in use, or when the function is nil.
 func NewTokenBucketBy(e *core.Engine, name string, limits Func) *TokenBucket {
 	return &TokenBucket{newLimiter(e, tokenBucket, name, limits)}
 }
