@@ -53,10 +53,9 @@ type Options struct {
 // Strike. As the guard of a rule, it refuses a banned actor with [core.ReasonBanned] and RetryAfter, and
 // takes nothing.
 //
-// The process remembers the state of the 65,536 actors seen last. It trusts a state for
-// one second at most, and a ban no longer than it lasts. A flood therefore costs one
-// call per second, actor and process. A Ban or Unban takes effect in this process at once, and in other
-// processes within one second.
+// The process remembers the state of the 65,536 actors seen last. It trusts a state for one second
+// at most, and a ban no longer than it lasts. A flood therefore costs one call per second, actor and process.
+// A Ban or Unban takes effect in this process at once, and in other processes within one second.
 //
 // When the server's clock is set back, nobody is released too early. A ban whose begin is then in the future
 // begins anew, because nobody knows how much of it is over. So it lasts at most twice as long, and a ban that
@@ -271,7 +270,8 @@ func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, 
 	o, asked := g.options, g.ask(a)
 	value, err := g.Engine().RunWithin(ctx, c.timeout, c.script, keys, c.op,
 		o.Decay.Milliseconds(), o.Refusals, o.Period.Milliseconds(),
-		o.First.Milliseconds(), o.Longest.Milliseconds(), c.length.Milliseconds(), g.Engine().ScriptNow(time.Microsecond))
+		o.First.Milliseconds(), o.Longest.Milliseconds(), c.length.Milliseconds(),
+		g.Engine().ScriptNow(time.Microsecond))
 	if err != nil {
 		if c.op == "ban" {
 			g.known.Drop(asked.Key) // the server may have done it
