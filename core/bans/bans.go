@@ -10,76 +10,88 @@ import (
 )
 
 var (
-	banScript = core.NewScript("ban", lua.Ban, core.Idempotent) // for looks, and for bans by hand, which replace each other
-	// A strike whose reply was lost may have been counted. Counted again it could shut out who was not refused often enough;
-	// lost, it spares who is refused often one refusal of many.
+	// Looks are idempotent, and so are manual bans, because they replace each other.
+	banScript = core.NewScript("ban", lua.Ban, core.Idempotent)
+	// A strike whose reply was lost may have been counted. If it counted twice, it could ban an actor who was
+	// not refused often enough. If it is lost, an actor who is refused often is spared one strike of many.
 	banStrikeScript = core.NewScript("ban", lua.Ban, core.AtMostOnce)
 )
 
-// BanOptions say who is banned, and for how long. All lengths of time are whole milliseconds, 366 days at most.
+// Options say which actors are banned, and for how long. All durations are whole milliseconds, from 1 ms to
+// 366 days. The zero value is valid: every field has a default.
 type Options struct {
-	// Refusals is how many strikes in any Period do not bring on a ban, 1 to 1000: one more does. Zero means 10.
+	// Refusals is the largest number of strikes in any Period that does not lead to a ban, 1 to 1000. One more
+	// strike does. Zero means 10.
 	Refusals int64
-	// Period is the time in which strikes count together. Zero means a minute.
+	// Period is the window in which strikes are counted. Zero means one minute.
 	Period time.Duration
-	// First is the length of a first ban. Zero means a minute. Each further one is twice as long as the one before.
+	// First is the length of an actor's first ban. Each further ban is twice as long as the one before. Zero
+	// means one minute.
 	First time.Duration
-	// Longest is the length that bans do not go beyond. Zero means 24 hours, or First where that is longer.
+	// Longest is the maximum length of a ban that strikes lead to. Zero means 24 hours, or First if that is
+	// longer.
 	Longest time.Duration
-	// Decay is how long after the end of his last ban an actor has to stay without another one to have one doubling forgotten, and
-	// as long again for the next. Zero means as long as Longest.
+	// Decay is how long an actor has to stay without another ban, from the end of their last one, until one
+	// doubling is forgotten. Each further doubling takes as long again. Zero means the value of Longest.
 	//
-	// With First 1 minute and Decay 1 hour, who has had bans of 1, 2 and 4 minutes has the next one of 8 in the hour after the
-	// last has ended, of 4 in the second hour, of 2 in the third, and of 1 minute after that. Bans that are as long as Longest
-	// add no doubling, so there are never more to be forgotten than lead from First to Longest.
+	// Take a First of 1 minute, a Decay of 1 hour, and an actor who had bans of 1, 2 and 4 minutes. Their next
+	// ban is 8 minutes long in the first hour after the end of the last one, 4 minutes in the second hour, 2
+	// minutes in the third, and 1 minute after that. Bans of length Longest add no doubling, so an actor never
+	// has more doublings than lead from First to Longest.
 	Decay time.Duration
 }
 
-// Bans shuts out, for a time that grows, whoever is refused too often. What counts is the Actor alone, whatever the Resource:
-// who hammers one route is shut out of all that ask the same Bans.
+// Guard bans actors that are refused too often, for a time that grows with each ban. It looks at the Actor
+// alone, whatever the Resource: an actor who floods one route is banned from all routes that use the same
+// Guard.
 //
-// A refusal is reported by Strike. Strikes are counted one by one: more than BanOptions.Refusals of them in any Period ban the
-// actor, so many or fewer never do. While a ban lasts further strikes do not lengthen it, and after it they are counted from nothing.
+// [Guard.Strike] reports a refusal. Strikes are counted one by one. More than [Options].Refusals strikes in
+// any Period ban the actor; as many or fewer never do. Strikes during a ban do not lengthen it, and after a
+// ban the count starts at zero.
 //
-// As a Guard of its own it refuses the banned as ReasonBanned, with RetryAfter, and takes nothing. It is mostly used as an option
-// of a rule (nethttpmw.Rule.Bans), which strikes by itself.
+// Most applications set the Guard as the Bans option of a rule (nethttpmw.Rule.Bans), and the rule calls
+// Strike. As the guard of a rule, it refuses a banned actor with [core.ReasonBanned] and RetryAfter, and
+// takes nothing.
 //
-// What Redis says of an actor is remembered for at most a second, of the 65,536 actors that were seen last, so a flood costs
-// a call a second for each actor and process. A ban or an Unban in this process counts at once, in another one within a
-// second.
+// The process remembers the state of the 65,536 actors seen last. It trusts a state for one second
+// at most, and a ban no longer than it lasts. A flood therefore costs one call per second, actor and process.
+// A Ban or Unban takes effect in this process at once, and in other processes within one second.
 //
-// A server's clock that is set back lets nobody out too early. A ban that it puts into the future begins anew, since nobody knows
-// how much of it is over: so it lasts twice as long at most, and one that was over comes back once.
+// When the server's clock is set back, nobody is released too early. A ban whose begin is then in the future
+// begins anew, because nobody knows how much of it is over. So it lasts at most twice as long, and a ban that
+// was over returns once.
+//
+// It is safe for concurrent use.
 type Guard struct {
 	core.Base
 	options Options
-	known   *core.Recall[string, time.Time] // when the actor's ban ends; zero: not banned
+	known   *core.Recall[string, time.Time] // the end of the actor's ban; zero if not banned
 }
 
 const (
-	// banMemory is how long the process goes on by what Redis has said of an actor.
+	// banMemory is how long the process trusts what Redis has said about an actor.
 	banMemory = time.Second
-	// banActors is how many actors it knows.
+	// banActors is the number of actors whose state the process remembers.
 	banActors = 1 << 16
 )
 
-// BanStatus is how an actor stands.
+// Status is the state of an actor.
 type Status struct {
-	// Left is how long the ban lasts on; zero: not banned.
+	// Left is the remaining time of the ban; zero if the actor is not banned.
 	Left time.Duration
-	// Level is how often the length of the next ban is doubled.
+	// Level is how many times the length of the next ban is doubled.
 	Level int64
-	// Strikes is how many strikes there were in the Period that ends now, since the last ban.
+	// Strikes is the number of strikes since the last ban in the Period that ends now.
 	Strikes int64
 }
 
-// Bans makes a guard that shuts out who is refused too often. It panics when the name is taken or not a name, or the
-// options make no sense.
+// New returns a [Guard] that is named name on e. It panics when the name is invalid or already in use, when
+// the options are invalid, or when e has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
 	e.NeedRedis("Bans", name)
 	options = options.withDefaults()
 	if err := options.check(); err != nil {
-		panic(fmt.Sprintf("core: %v (guard %q)", err, name))
+		panic(fmt.Sprintf("bans: %v (guard %q)", err, name))
 	}
 	return &Guard{
 		Base:    e.Register("bans", name, banScript),
@@ -104,7 +116,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check finds options that make no sense.
+// check returns an error for options that are out of range.
 func (o Options) check() error {
 	if o.Refusals < 1 || o.Refusals > 1000 {
 		return fmt.Errorf("a ban after %d refusals: give 1 to 1000", o.Refusals)
@@ -114,20 +126,23 @@ func (o Options) check() error {
 		value time.Duration
 	}{{"Period", o.Period}, {"First", o.First}, {"Longest", o.Longest}, {"Decay", o.Decay}} {
 		if d := field.value; d < time.Millisecond || d > core.MaxTTL || d%time.Millisecond != 0 {
-			return fmt.Errorf("a ban with a %s of %v: give whole milliseconds, 1 ms to %v", field.name, d, core.MaxTTL)
+			return fmt.Errorf("a ban with a %s of %v: use whole milliseconds, 1 ms to %v",
+				field.name, d, core.MaxTTL)
 		}
 	}
 	if o.First > o.Longest {
-		return fmt.Errorf("a first ban of %v is longer than the Longest, %v: make First shorter", o.First, o.Longest)
+		return fmt.Errorf("a First of %v is longer than the Longest of %v: make First shorter", o.First, o.Longest)
 	}
 	return nil
 }
 
-// Traits implements Guard: there is nothing to give back. Without Redis a rule of bans lets pass: a ban is the second line, behind a
-// limit that goes on refusing, and to close would shut out everybody in place of the few.
+// Traits implements [core.Guard]. There is nothing to settle. The outage policy is [core.FailOpen] unless a
+// rule sets another: a ban is the second line behind a limit, which still refuses, and FailClosed would lock
+// out everybody instead of a few.
 func (g *Guard) Traits() core.Traits { return core.Traits{KeepsOnFailure: true, Outage: core.FailOpen} }
 
-// Check implements Guard: it refuses the banned and takes nothing. It is no strike.
+// Check implements [core.Guard]. It refuses a banned actor and admits any other. It takes nothing, and it
+// does not count as a strike. An invalid attempt is a [core.ErrInvalid].
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
 	a, err := a.Prepare()
@@ -141,45 +156,47 @@ func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error
 	return d, g.Observe(ctx, "check", begun, d, err)
 }
 
-// Settle implements Guard. A ban takes nothing, so there is nothing to do.
+// Settle implements [core.Guard]. It does nothing, because a check takes nothing.
 func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { return nil }
 
-// Strike counts one more refusal of the attempt's actor, and reports whether it has brought on a ban. A strike while the actor is
-// banned does not count. It is sent to Redis at most once: where the reply is lost it returns an error, and may have been
-// counted.
+// Strike counts one more refusal of the attempt's actor, and reports whether this strike has banned them. A
+// strike during a ban does not count. A strike is sent to Redis at most once. If the reply is lost, Strike
+// returns an error, and the strike may have been counted.
 func (g *Guard) Strike(ctx context.Context, a core.Attempt) (banned bool, err error) {
 	begun := time.Now()
 	a, err = a.Prepare()
 	d := core.Decision{Guard: g.Name(), Attempt: a}
 	if err == nil {
 		var said banReply
-		said, err = g.call(ctx, a, banCall{word: "strike", script: banStrikeScript, limit: g.Engine().Deadline()})
+		said, err = g.call(ctx, a, banCall{op: "strike", script: banStrikeScript, timeout: g.Engine().Deadline()})
 		fillBan(&d, said.Left, core.SourceRedis, err)
 		banned = said.banned
 	}
 	return banned, g.Observe(ctx, "strike", begun, d, err)
 }
 
-// Ban shuts the attempt's actor out by hand, from now on for so long, 1 ms to 366 days, whether he is banned already or
-// not: it can shorten a ban, too. It leaves the level as it is, and the strikes are forgotten. A length that makes no sense is an
-// ErrInvalidAttempt. To shut somebody out for good, use keyfuncs.List.
+// Ban bans the attempt's actor from now on for the given length, 1 ms to 366 days. It replaces a current ban,
+// and so it can also shorten one. It leaves the level unchanged and forgets the strikes. A length out of
+// range is a [core.ErrInvalid]. To ban an actor forever, use keyfuncs.List.
 func (g *Guard) Ban(ctx context.Context, a core.Attempt, length time.Duration) error {
 	begun := time.Now()
 	a, err := a.Prepare()
 	d := core.Decision{Guard: g.Name(), Attempt: a}
 	if err == nil && (length < time.Millisecond || length > core.MaxTTL) {
-		err = fmt.Errorf("%w: a ban of %v: give 1 ms to %v", core.ErrInvalid, length, core.MaxTTL)
+		err = fmt.Errorf("%w: a ban of %v: use 1 ms to %v", core.ErrInvalid, length, core.MaxTTL)
 	}
 	if err == nil {
 		var said banReply
-		said, err = g.call(ctx, a, banCall{word: "ban", length: length, script: banScript, limit: g.Engine().SettleTimeout()})
+		said, err = g.call(ctx, a, banCall{
+			op: "ban", length: length, script: banScript, timeout: g.Engine().SettleTimeout(),
+		})
 		fillBan(&d, said.Left, core.SourceRedis, err)
 	}
 	return g.Observe(ctx, "ban", begun, d, err)
 }
 
-// Unban lets the attempt's actor in again and forgets all that there was against him, the level and the strikes too. Other
-// processes see it within a second.
+// Unban ends the ban of the attempt's actor and forgets their level and strikes. Other processes see it
+// within one second.
 func (g *Guard) Unban(ctx context.Context, a core.Attempt) error {
 	begun := time.Now()
 	a, err := a.Prepare()
@@ -188,24 +205,24 @@ func (g *Guard) Unban(ctx context.Context, a core.Attempt) error {
 		if err = g.Delete(ctx, g.banKeys(a)...); err == nil {
 			g.remember(asked, 0, true)
 		} else {
-			g.known.Drop(asked.Key) // it may have been done
+			g.known.Drop(asked.Key) // the server may have done it
 		}
 	}
 	return g.Observe(ctx, "unban", begun, core.Decision{Guard: g.Name(), Attempt: a}, err)
 }
 
-// Status asks Redis how the attempt's actor stands, and changes nothing.
+// Status asks Redis for the state of the attempt's actor, and counts nothing.
 func (g *Guard) Status(ctx context.Context, a core.Attempt) (Status, error) {
 	begun := time.Now()
 	a, err := a.Prepare()
 	var said banReply
 	if err == nil {
-		said, err = g.call(ctx, a, banCall{word: "look", script: banScript, limit: g.Engine().SettleTimeout()})
+		said, err = g.call(ctx, a, banCall{op: "look", script: banScript, timeout: g.Engine().SettleTimeout()})
 	}
 	return said.Status, g.Observe(ctx, "status", begun, core.Decision{Guard: g.Name(), Attempt: a}, err)
 }
 
-// fillBan fills in what a ban that lasts so long decides, unless nobody knows.
+// fillBan writes the decision of a ban with the remaining time left into d, unless there was an error.
 func fillBan(d *core.Decision, left time.Duration, source core.Source, err error) {
 	if err != nil {
 		return
@@ -218,42 +235,46 @@ func fillBan(d *core.Decision, left time.Duration, source core.Source, err error
 	}
 }
 
-// left returns how long the actor's ban lasts on, and whether that is from memory or from Redis.
+// left returns the remaining time of the actor's ban, and whether it is from memory or from Redis.
 func (g *Guard) left(ctx context.Context, a core.Attempt) (time.Duration, core.Source, error) {
 	if left, known := g.recall(a); known {
 		return left, core.SourceRemembered, nil
 	}
-	said, err := g.call(ctx, a, banCall{word: "look", noStrikes: true, script: banScript, limit: g.Engine().Deadline()})
+	said, err := g.call(ctx, a, banCall{
+		op: "look", noStrikes: true, script: banScript, timeout: g.Engine().Deadline(),
+	})
 	return said.Left, core.SourceRedis, err
 }
 
-// banCall is one call of the script of bans.
+// banCall is one call of lua/ban.lua.
 type banCall struct {
-	word      string        // what it does
-	length    time.Duration // of a ban by hand
-	noStrikes bool          // spares a look the counting of strikes
+	op        string        // "look", "strike" or "ban"
+	length    time.Duration // of a manual ban
+	noStrikes bool          // whether a look leaves out the number of strikes
 	script    *core.Script
-	limit     time.Duration // for the call
+	timeout   time.Duration
 }
 
-// banReply is what the script says.
+// banReply is the reply of lua/ban.lua.
 type banReply struct {
 	Status
-	banned bool // by this call
+	banned bool // whether this call has banned the actor
 }
 
-// call runs the script of bans and remembers what it says of the actor.
+// call runs lua/ban.lua and remembers the state of the actor that it returns.
 func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, error) {
 	keys := g.banKeys(a)
 	if c.noStrikes {
 		keys = keys[:1]
 	}
 	o, asked := g.options, g.ask(a)
-	value, err := g.Engine().RunWithin(ctx, c.limit, c.script, keys, c.word, o.Decay.Milliseconds(), o.Refusals, o.Period.Milliseconds(),
-		o.First.Milliseconds(), o.Longest.Milliseconds(), c.length.Milliseconds(), g.Engine().ScriptNow(time.Microsecond))
+	value, err := g.Engine().RunWithin(ctx, c.timeout, c.script, keys, c.op,
+		o.Decay.Milliseconds(), o.Refusals, o.Period.Milliseconds(),
+		o.First.Milliseconds(), o.Longest.Milliseconds(), c.length.Milliseconds(),
+		g.Engine().ScriptNow(time.Microsecond))
 	if err != nil {
-		if c.word == "ban" {
-			g.known.Drop(asked.Key) // it may have been done
+		if c.op == "ban" {
+			g.known.Drop(asked.Key) // the server may have done it
 		}
 		return banReply{}, err
 	}
@@ -263,12 +284,12 @@ func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, 
 	if r.Err != nil {
 		return banReply{}, r.Err
 	}
-	g.remember(asked, said.Left, said.banned || c.word == "ban")
+	g.remember(asked, said.Left, said.banned || c.op == "ban")
 	return said, nil
 }
 
-// recall returns how long the actor's ban lasts on, where what Redis has said is fresh. When a ban is over, Redis is
-// asked again.
+// recall returns the remaining time of the actor's ban, if it is remembered and fresh. When a ban is over, it
+// is not, so that Redis is asked again.
 func (g *Guard) recall(a core.Attempt) (left time.Duration, known bool) {
 	now := g.Engine().Now()
 	ends, known := g.known.Find(core.Encode(a.Actor), now)
@@ -278,13 +299,14 @@ func (g *Guard) recall(a core.Attempt) (left time.Duration, known bool) {
 	return ends.Sub(now), true
 }
 
-// ask notes that Redis is asked about the actor, before it is.
+// ask notes that Redis is about to be asked about the actor.
 func (g *Guard) ask(a core.Attempt) core.Asked[string] {
 	return g.known.Ask(core.Encode(a.Actor), g.Engine().Now())
 }
 
-// remember keeps what Redis has said: how long the actor's ban lasts on from when that was asked. A call that has
-// banned the actor or let them in again voids the answers that are under way: they may say how the actor stood before.
+// remember keeps what Redis has said: the remaining time of the actor's ban, counted from when Redis was
+// asked. A call that has changed the state voids the replies that are on their way, because they may be about
+// the state before.
 func (g *Guard) remember(asked core.Asked[string], left time.Duration, changed bool) {
 	ends, lasts := time.Time{}, banMemory
 	if left > 0 {
@@ -297,6 +319,7 @@ func (g *Guard) remember(asked core.Asked[string], left time.Duration, changed b
 	}
 }
 
+// banKeys returns the keys of the actor's last ban and of their strikes.
 func (g *Guard) banKeys(a core.Attempt) []string {
 	actor := core.Encode(a.Actor)
 	return []string{g.Key(actor), g.Key(actor, "strikes")}

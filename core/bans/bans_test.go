@@ -52,7 +52,7 @@ func unban(t *testing.T, g *Guard, a core.Attempt) {
 	}
 }
 
-// strikeOut strikes an actor who has no strikes until he is banned, and wants that to take one more than is allowed.
+// strikeOut strikes an actor who has no strikes until they are banned. That must take one strike more than Refusals.
 func strikeOut(t *testing.T, g *Guard, a core.Attempt) {
 	t.Helper()
 	for n := range g.options.Refusals {
@@ -126,7 +126,7 @@ func TestBansGrowAndDecay(t *testing.T) {
 	})
 }
 
-// banOracle is what BanOptions promises, in plain steps.
+// banOracle is what Options promises, in plain steps.
 type banOracle struct {
 	Options
 	strikes []time.Time
@@ -283,7 +283,7 @@ func TestBansAttack(t *testing.T) {
 			return d
 		}
 
-		// The attacker sends all the time, the eager one as much as he may and ten more a minute, the quiet one now and then.
+		// The attacker always sends, the eager client sends ten per minute above the limit, the quiet one rarely.
 		var lengths []time.Duration
 		refused, banned := 0, false
 		for i := range int(30 * time.Minute / step) {
@@ -384,8 +384,8 @@ func TestUnbanIsSeenElsewhereWithinASecond(t *testing.T) {
 	})
 }
 
-// TestLateAnswersDoNotUndoABan: looks that were under way when the actor was banned say that he is not, also one that was
-// sent after the ban was and has overtaken it; and one says that he is banned who was let in again.
+// TestLateAnswersDoNotUndoABan: replies to looks that were on their way when the actor was banned say "not banned",
+// also the reply to a look that was sent after the ban and has overtaken it. Another says "banned" after an Unban.
 func TestLateAnswersDoNotUndoABan(t *testing.T) {
 	clock := guardtest.NewClock()
 	g := New(core.New(guardtest.NoClient{}, guardtest.WithClock(clock)), "b", Options{})
@@ -510,7 +510,7 @@ func TestBansStrikeOnceWhenTheReplyIsLost(t *testing.T) {
 	})
 }
 
-// TestBansWithAClockSetBack: nobody is let out before the length of his ban is over, nor kept for more than twice as long,
+// TestBansWithAClockSetBack: nobody is released before the length of their ban is over, nor kept for more than twice as long,
 // however far the clock jumps. Strikes of an unknown age ban nobody.
 func TestBansWithAClockSetBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -13,8 +13,9 @@ func (g *Guard) Describe() core.Description {
 	return core.Description{
 		Kind: "bans",
 		Answers: []core.Answer{{
-			Reason: core.ReasonBanned, Status: 429, Title: "Abnormal Usage Detected", // as the draft of the type calls it
-			Detail: "Refused too often. Stop for a while.", Type: core.TypeAbnormalUsage,
+			Reason: core.ReasonBanned, Status: 429,
+			Title:  "Abnormal Usage Detected", // from the draft that defines the problem type
+			Detail: "Too many requests were refused. Wait before you try again.", Type: core.TypeAbnormalUsage,
 		}},
 		Operations: []core.Operation{
 			{Name: "status", Fields: []core.Field{actor}, Run: func(ctx context.Context, in core.Input) (any, error) {

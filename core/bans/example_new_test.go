@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/bans"
 )
 
-// More than two refusals in a minute are a ban of a minute.
+// The third refusal within a minute bans the actor for a minute.
 func ExampleNew() {
 	server, err := miniredis.Run() // in production: your Redis
 	if err != nil {

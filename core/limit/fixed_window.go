@@ -8,29 +8,34 @@ import (
 var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, lua.FixedWindowRefund, newFixedCount,
 	upTo(core.MaxAmount, "a fixed window counts"))
 
-// FixedWindow is the rate limit of many articles, without their mistakes: at most Max units in a window that begins with its
-// first unit. It keeps one small key, whatever Max is. The window ends by the server's clock, and RetryAfter is the time
-// until then, exactly.
+// FixedWindow is a rate limit that admits at most Max units in a window, which begins with its first unit. It
+// keeps one small key per actor and resource, whatever Max is. The window ends by the server's clock, and
+// RetryAfter is the exact time until then.
 //
-// Its worst case is nearly twice the limit: who takes one unit, the others at the window's end, and all of the next window at
-// once, has 2*Max-1 in a time shorter than the window. Where that matters take SlidingWindow.
+// The worst case is nearly twice the limit. An actor who takes one unit at the beginning of a window, the
+// rest at its end and the whole next window at once has 2*Max-1 units in a time shorter than the window.
+// Where that matters, use [SlidingWindow].
 //
-// A refused attempt takes nothing. Attempts with different Resources have separate budgets. While a clock that was set back
-// catches up, the window goes on: nobody gets another one, and nobody waits longer than a window and what the clock was set
-// back by.
+// A refused attempt takes nothing. Attempts with different Resources have separate budgets. When the server's
+// clock is set back, the current window continues until the clock reaches its end: nobody gets an additional
+// window, and nobody waits longer than one window plus the length of the step.
+//
+// It is safe for concurrent use.
 type FixedWindow struct{ limiter }
 
-// FixedWindow makes a rate limit. With several limits an attempt must fit all of them, or it takes nothing of any, and a refusal
-// names the one whose window ends last. It panics when the name is taken or not a name, or the limits make no sense: a Max
-// is at most 2^53-1.
+// NewFixedWindow returns a [FixedWindow] that is named name on e. With several limits, an attempt must fit
+// all of them, or it takes nothing from any; a refusal names the limit whose window ends last. Max is at most
+// 2^53-1.
 //
-// Each Window is counted by itself, so a limit whose Max is changed from one deployment to the next goes on counting.
+// It panics when the name is invalid or already in use, or when a limit is invalid.
+//
+// Each Window has a count of its own. When a deployment changes the Max of a limit, the count continues.
 func NewFixedWindow(e *core.Engine, name string, limit Limit, more ...Limit) *FixedWindow {
 	return &FixedWindow{newLimiter(e, fixedWindow, name, nil, append([]Limit{limit}, more...)...)}
 }
 
-// FixedWindowBy is FixedWindow with limits that a function gives for each attempt. It panics when the name is taken or not a
-// name, or there is no function.
+// NewFixedWindowBy is [NewFixedWindow] with a function that returns the limits of each attempt. It panics
+// when the name is invalid or already in use, or when the function is nil.
 func NewFixedWindowBy(e *core.Engine, name string, limits Func) *FixedWindow {
 	return &FixedWindow{newLimiter(e, fixedWindow, name, limits)}
 }

@@ -4,52 +4,56 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/gatehouse-go/gatehouse/core"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Limit is one rate limit: at most Max units in any Window. Max is 1 or more; a Window is a whole number of milliseconds, 1 ms
-// to 366 days. How large Max may be, and how strictly the limit is kept, is the guard's: see SlidingWindow, FixedWindow and
-// TokenBucket.
+// Limit is one rate limit: at most Max units per Window. The guard decides how large Max may be and how
+// strictly it keeps the limit: see [SlidingWindow], [FixedWindow] and [TokenBucket].
 type Limit struct {
-	Max    int64
+	// Max is the number of units, 1 or more.
+	Max int64
+	// Window is the length of time in which the units count, a whole number of milliseconds from 1 ms to 366
+	// days.
 	Window time.Duration
-	// Resolution makes a SlidingWindow count its units by so many parts of the window, 2 to 10,000, in place of one by one:
-	// see WithResolution. Zero: one by one. Other guards have none.
+	// Resolution is the number of parts of the window by which a SlidingWindow counts, 2 to 10,000, none of them
+	// shorter than 1 ms: see WithResolution. Zero means that units count one by one. The other guards accept
+	// only zero.
 	Resolution int64
 }
 
-// WithResolution returns the limit, counted by so many parts of its window: that is for a SlidingWindow with a large Max, such as
-// PerDay(100_000).WithResolution(1440), which counts by minutes. It takes about 12 bytes a part, whatever Max is. A unit
-// counts as one that was taken at the end of its part. So there are never more than Max units in any window, and a refusal
-// may last longer than it had to, by one part of the window at most.
+// WithResolution returns the limit with a resolution, for a [SlidingWindow] with a large Max.
+// PerDay(100_000).WithResolution(1440), for example, counts by minutes. The log takes about 12 bytes per
+// part, whatever Max is. A unit counts as taken at the end of its part. So there are never more than Max
+// units in any window, and a refusal may last longer than necessary by one part at most.
 func (l Limit) WithResolution(parts int64) Limit {
 	l.Resolution = parts
 	return l
 }
 
-// PerSecond is n units a second.
+// PerSecond returns a limit of n units per second.
 func PerSecond(n int64) Limit { return Per(n, time.Second) }
 
-// PerMinute is n units a minute.
+// PerMinute returns a limit of n units per minute.
 func PerMinute(n int64) Limit { return Per(n, time.Minute) }
 
-// PerHour is n units an hour.
+// PerHour returns a limit of n units per hour.
 func PerHour(n int64) Limit { return Per(n, time.Hour) }
 
-// PerDay is n units in 24 hours.
+// PerDay returns a limit of n units per 24 hours.
 func PerDay(n int64) Limit { return Per(n, 24*time.Hour) }
 
-// Per is n units in any window of a length of one's own.
+// Per returns a limit of n units per window.
 func Per(n int64, window time.Duration) Limit { return Limit{Max: n, Window: window} }
 
 const maxResolution = 10_000
 
-// grain is what a sliding window rounds the moments up to at which units were taken, in microseconds. Without a resolution
-// it is 100 µs, and more in windows of hours, such that a window has at most 2^28 grains. So four windows and more fit the
-// 32 bits that the log has for a moment.
+// grain returns the microseconds to which a sliding window rounds up the moments of its units. Without a
+// resolution a window has at most 2^28 grains, so that the 32 bits of a moment in the log cover at
+// least 16 windows.
 func (l Limit) grain() int64 {
 	window := l.Window.Microseconds()
 	if l.Resolution > 0 {
@@ -60,49 +64,50 @@ func (l Limit) grain() int64 {
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
-// LimitsFunc says which limits hold for an attempt, such as those of the actor's tier or tenant. It is called once for each
-// attempt, before Redis is asked, from many goroutines at once. Its time is part of the check's deadline, which its
-// context has, so the limits should be in memory. The slice that it returns stays its own and is not changed.
+// Func returns the limits of an attempt, such as those of the actor's tier or tenant. The guard calls it once
+// per attempt, before it asks Redis, and from many goroutines at once. The call spends part of the check's
+// deadline, which ctx carries, so keep the limits in memory. The guard does not modify the returned slice.
 //
-// An error of it, or limits that make no sense (none at all included), become the error of the check, and the rule's outage
-// policy decides. Such an error is no ErrInvalidAttempt unless the function says so by wrapping it.
+// When the function fails, or when it returns invalid limits or none, the check returns an error, and the
+// outage policy of the rule decides. The error wraps [core.ErrInvalid] only if the function's error does.
 //
-// What an attempt has used is kept by the limit's Window. So a Max may change from one attempt to the next, and what
-// was used before still counts. A Window that was not among the limits before begins with nothing used, and
-// one that is left out for a while has not counted meanwhile.
+// The guard counts per Window. A Max may therefore change from one attempt to the next, and the units that
+// were used before still count. A Window that is new begins with nothing used. While a Window is left out,
+// nothing is counted in it.
 type Func func(ctx context.Context, a core.Attempt) ([]Limit, error)
 
-// limitSet is one or several limits that have been checked, in the forms that calls need.
+// limitSet is one or several valid limits, in the forms that calls need.
 type limitSet struct {
 	limits   []Limit
-	least    Limit         // the one with the smallest Max
-	windows  []string      // as the keys are named by
-	words    []any         // the limits as the scripts take them
-	policies []core.Policy // the limits as decisions tell them, where there are several
-	parts    []any         // the parts in which the scripts count, in microseconds, 0 for one by one; none: all one by one
+	least    Limit         // the limit with the smallest Max
+	windows  []string      // the windows, as they are part of the keys
+	args     []any         // Max and window of each limit, as the scripts take them
+	policies []core.Policy // the limits, as decisions report them
+	parts    []any         // microseconds per part, 0 for a limit that counts one by one; nil if all do
 }
 
 // newLimitSet checks limits for an algorithm.
 func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 	if len(limits) == 0 {
-		return nil, errors.New("no limits: give at least one; whoever has none should not come to this guard")
+		return nil, errors.New("no limits: return at least one, and do not check attempts that have no limit")
 	}
 	s := &limitSet{limits: limits, least: limits[0]}
 	for _, l := range limits {
 		if err := l.check(); err != nil {
 			return nil, err
 		}
-		if err := alg.takes(l); err != nil {
+		if err := alg.accepts(l); err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(limits[:len(s.windows)], func(other Limit) bool { return other.Window == l.Window }) {
+		earlier := limits[:len(s.windows)]
+		if slices.ContainsFunc(earlier, func(other Limit) bool { return other.Window == l.Window }) {
 			return nil, fmt.Errorf("two limits with the window %v: keep the smaller one", l.Window)
 		}
 		if l.Max < s.least.Max {
 			s.least = l
 		}
 		window := strconv.FormatInt(l.Window.Milliseconds(), 10)
-		s.words = append(s.words, l.Max, window)
+		s.args = append(s.args, l.Max, window)
 		part := int64(0)
 		if l.Resolution > 0 {
 			window += "/" + strconv.FormatInt(l.Resolution, 10)
@@ -120,22 +125,24 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 	return s, nil
 }
 
-// Policies is for Decision.Policies.
+// Policies returns the limits for Decision.Policies.
 func (s *limitSet) Policies() []core.Policy { return s.policies }
 
-// check finds limits that make no sense for any guard.
+// check returns an error for a limit that no guard accepts.
 func (l Limit) check() error {
 	switch {
 	case l.Max < 1:
-		return fmt.Errorf("a limit of %d lets nobody in: give it 1 or more, or leave the guard out", l.Max)
+		return fmt.Errorf("a limit of %d lets nobody in: use 1 or more, or leave the guard out", l.Max)
 	case l.Window < time.Millisecond || l.Window%time.Millisecond != 0:
-		return fmt.Errorf("a window of %v: windows are whole milliseconds, 1 ms or more", l.Window)
+		return fmt.Errorf("a window of %v: use whole milliseconds, 1 ms or more", l.Window)
 	case l.Window > core.MaxTTL:
-		return fmt.Errorf("a window of %v: at most %v", l.Window, core.MaxTTL)
+		return fmt.Errorf("a window of %v is too long: use at most %v", l.Window, core.MaxTTL)
 	case l.Resolution != 0 && (l.Resolution < 2 || l.Resolution > maxResolution):
-		return fmt.Errorf("a resolution of %d: count by 2 to %d parts of the window, or leave it out", l.Resolution, maxResolution)
+		return fmt.Errorf("a resolution of %d: use 2 to %d parts of the window, or leave it out",
+			l.Resolution, maxResolution)
 	case l.Resolution != 0 && l.Window/time.Duration(l.Resolution) < time.Millisecond:
-		return fmt.Errorf("a resolution of %d in a window of %v: the parts are shorter than 1 ms", l.Resolution, l.Window)
+		return fmt.Errorf("a resolution of %d in a window of %v: the parts are shorter than 1 ms, so use fewer",
+			l.Resolution, l.Window)
 	}
 	return nil
 }

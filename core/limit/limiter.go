@@ -12,42 +12,44 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// algorithm is how a rate limit counts: the scripts, which take the same keys and arguments whatever the algorithm, and what
-// is particular to it.
+// algorithm is how a rate limit counts. The scripts of all algorithms take the same keys and arguments.
 type algorithm struct {
-	kind        string // a part of the keys, so that algorithms never read what another has written
+	kind        string // a part of the keys, so that no algorithm reads what another has written
 	check, peek *core.Script
-	one         *algorithm // decides a single limit that counts one by one, where there is a script for that alone
+	one         *algorithm // decides a single limit that counts one by one; nil if there is no script for that
 	refund      *core.Script
 	newCounter  func() counter    // counts inside the process
-	takes       func(Limit) error // finds limits that it can not keep
+	accepts     func(Limit) error // returns an error for a limit that the algorithm cannot keep
 }
 
-func newAlgorithm(kind, name, check, refund string, newCounter func() counter, takes func(Limit) error) *algorithm {
+func newAlgorithm(kind, name, check, refund string, newCounter func() counter,
+	accepts func(Limit) error,
+) *algorithm {
 	return &algorithm{
 		kind:       kind,
 		check:      core.NewScript(name, check, core.AtMostOnce),
-		peek:       core.NewScript(name, check, core.Idempotent), // without a cost the script only reads
+		peek:       core.NewScript(name, check, core.Idempotent), // with a cost of 0 the script only reads
 		refund:     core.NewScript(name+"_refund", refund, core.Idempotent),
 		newCounter: newCounter,
-		takes:      takes,
+		accepts:    accepts,
 	}
 }
 
-// upTo is for algorithms whose Max is bounded; holds says in the error whose bound it is.
+// upTo returns the accepts function of an algorithm that counts up to most units and has no resolution. The
+// error names the algorithm with holds.
 func upTo(most int64, holds string) func(Limit) error {
 	return func(l Limit) error {
 		if l.Max > most {
-			return fmt.Errorf("a limit of %d units: %s at most %d, so count larger units", l.Max, holds, most)
+			return fmt.Errorf("a limit of %d units: %s at most %d, so count in larger units", l.Max, holds, most)
 		}
 		if l.Resolution != 0 {
-			return fmt.Errorf("a resolution of %d: only a sliding window counts by parts", l.Resolution)
+			return fmt.Errorf("a resolution of %d: only a sliding window has one, so leave it out", l.Resolution)
 		}
 		return nil
 	}
 }
 
-// scripts returns what decides the limits.
+// scripts returns the algorithm whose scripts decide the limits.
 func (alg *algorithm) scripts(limits *limitSet) *algorithm {
 	if alg.one != nil && len(limits.limits) == 1 && limits.parts == nil {
 		return alg.one
@@ -55,17 +57,17 @@ func (alg *algorithm) scripts(limits *limitSet) *algorithm {
 	return alg
 }
 
-// limiter is what all rate limits are: limits, and an algorithm that counts by them.
+// limiter is the common part of all rate limits.
 type limiter struct {
 	core.Base
 	algorithm *algorithm
-	limits    *limitSet // nil where by says
-	by        Func      // nil where the limits are always the same
+	limits    *limitSet // nil if by returns the limits
+	by        Func      // nil if the limits are fixed
 	local     func() *memory
 	refusals  *refusals
 }
 
-// newLimiter makes a limiter with limits, or one that asks by. It panics on mistakes of set-up.
+// newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
 		algorithm: alg, by: by, refusals: newRefusals(e.RefusalMemory()),
@@ -74,10 +76,11 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 	if len(limits) > 0 {
 		var err error
 		if l.limits, err = newLimitSet(limits, alg); err != nil {
-			panic(fmt.Sprintf("core: %v (guard %q)", err, name))
+			panic(fmt.Sprintf("limit: %v (guard %q)", err, name))
 		}
 	} else if by == nil {
-		panic(fmt.Sprintf("core: guard %q has no function for its limits: pass one that says which hold for an attempt", name))
+		panic(fmt.Sprintf("limit: guard %q has no function for its limits: "+
+			"pass one that returns the limits of an attempt", name))
 	}
 	scripts := []*core.Script{alg.check, alg.refund}
 	if alg.one != nil {
@@ -87,13 +90,15 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 	return l
 }
 
-// Traits implements Guard: an attempt counts however its request ends.
+// Traits implements [core.Guard]. An attempt counts whatever the outcome of its request, and the outage
+// policy is [core.FailLocal] unless a rule sets another.
 func (l *limiter) Traits() core.Traits {
 	return core.Traits{KeepsOnFailure: true, Outage: core.FailLocal, Unit: core.UnitRequests}
 }
 
-// CheckLocal implements LocalGuard: it decides exactly as Check does, but from what this process has let through by CheckLocal, and by
-// the process's clock. It keeps that for as many actors as WithMemoryKeys says. In an engine without Redis it is Check.
+// CheckLocal implements [core.LocalGuard]. It decides exactly as Check does, but it counts only what this
+// process has admitted through CheckLocal, by the clock of the process. [core.WithMemoryKeys] bounds the
+// number of budgets that it keeps. On an engine without Redis it shares its counts with Check.
 func (l *limiter) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
 	d, limits, err := l.begin(ctx, a)
@@ -103,7 +108,8 @@ func (l *limiter) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision
 	return d, l.Observe(ctx, "check_local", begun, d, err)
 }
 
-// begin prepares an attempt and returns the limits that have to decide it: none beside an error, or when none is needed.
+// begin prepares an attempt and returns the limits that have to decide it. They are nil beside an error, and
+// when the returned decision is final.
 func (l *limiter) begin(ctx context.Context, a core.Attempt) (core.Decision, *limitSet, error) {
 	a, err := a.Prepare()
 	d := core.Decision{Guard: l.Name(), Attempt: a}
@@ -122,21 +128,22 @@ func (l *limiter) begin(ctx context.Context, a core.Attempt) (core.Decision, *li
 	return d, limits, nil
 }
 
-// decideLocal decides an attempt inside the process, as of the moment at which the call began.
+// decideLocal decides an attempt inside the process, as of the begin of the call.
 func (l *limiter) decideLocal(d *core.Decision, limits *limitSet, begun time.Time, peek bool) {
 	cost := d.Attempt.Cost
 	if peek {
 		cost = 0
 	}
 	v := l.local().decide(d.Attempt, limits.limits, cost, l.micros(begun))
-	fill(d, v.allowed, v.remaining, v.moment, limits.limits[v.limit])
+	fill(d, v.allowed, v.remaining, v.moment, limits.limits[v.binding])
 	d.Source = core.SourceLocal
 	if !peek && v.allowed {
 		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, local: true})
 	}
 }
 
-// micros is a moment that was read from the process's clock, as limits count inside the process.
+// micros converts the begin of a call to the microseconds by which limits count inside the process. The clock
+// of the engine, if it has one, takes precedence.
 func (l *limiter) micros(now time.Time) int64 {
 	if l.Engine().HasClock() {
 		now = l.Engine().Now()
@@ -144,19 +151,23 @@ func (l *limiter) micros(now time.Time) int64 {
 	return now.UnixMicro()
 }
 
-// Check implements Guard. The attempt's cost is how many units it takes; one that is more than the smallest limit is refused
-// as ReasonOverLimit without asking Redis. A check is sent to Redis at most once: where its reply is lost it returns an
-// error, and the units may have been taken. An attempt like one that was refused a moment ago may be refused without asking
-// Redis: see WithRefusalMemory.
+// Check implements [core.Guard]: it decides the attempt, and it takes the attempt's Cost in units when it
+// admits it. A Cost above the smallest limit is refused with [core.ReasonOverLimit], without asking Redis. An
+// attempt like one that was refused a moment ago may be refused without asking Redis: see
+// [core.WithRefusalMemory].
+//
+// A check is sent to Redis at most once. If the reply is lost, Check returns an error, and the units may have
+// been taken. An invalid attempt is a [core.ErrInvalid].
 func (l *limiter) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
 	d, err := l.decide(ctx, begun, a, false)
 	return d, l.Observe(ctx, "check", begun, d, err)
 }
 
-// Peek reports what Check would decide now for an attempt of one unit, whatever the attempt's Cost, without taking anything:
-// whether it would be allowed, the units Remaining, and RetryAfter when there is none. It writes nothing. By the time that the
-// caller acts, others may have taken what was left, so Peek is for showing; Check is for deciding.
+// Peek reports what Check would decide now about an attempt of one unit, whatever the attempt's Cost: whether
+// it would be allowed, the Remaining units, and RetryAfter when there are none. It takes nothing and writes
+// nothing. Other attempts may take the remaining units at any time, so use Peek to display them, and Check to
+// decide.
 func (l *limiter) Peek(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
 	a.Cost = 1
@@ -164,9 +175,9 @@ func (l *limiter) Peek(ctx context.Context, a core.Attempt) (core.Decision, erro
 	return d, l.Observe(ctx, "peek", begun, d, err)
 }
 
-// Reset forgets what the attempt's actor has used of the attempt's resource, as if for the first time. With limits by
-// attempt it does so for the limits that hold now. The attempt's other fields do not matter. This process sees it at once,
-// others within the time of WithRefusalMemory; so it is with a Refund.
+// Reset forgets what the attempt's Actor has used of the attempt's Resource. The other fields of the attempt
+// do not matter. With a [Func], it resets the limits that the function returns now. This process sees a Reset
+// at once, and other processes see it within the time of [core.WithRefusalMemory].
 func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 	a.Cost = 1
 	a, err := a.Prepare()
@@ -178,15 +189,19 @@ func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 	})
 }
 
-// Refund gives back what the attempt of an allowed decision took, as if it had not been made: once, however often it is
-// called, and only as far as time has not given it back already; a fixed window, a token bucket and a sliding window by
-// parts take it back within ten minutes of the attempt. The decision is one that this guard's Check returned in
-// this process; another is an ErrInvalidAttempt. A refused decision took nothing, so nothing is done.
+// Refund returns the units that the attempt of an allowed decision took. It does so once, however often it is
+// called, and only for units that still count. A [FixedWindow], a [TokenBucket] and a [SlidingWindow] with a
+// resolution accept a refund within ten minutes of the attempt. Other processes see it within the time of
+// [core.WithRefusalMemory].
+//
+// The decision must come from a check by this guard in this process; any other is a [core.ErrInvalid]. For a
+// refused decision Refund does nothing.
 func (l *limiter) Refund(ctx context.Context, d core.Decision) error {
 	return l.giveBack(ctx, "refund", d)
 }
 
-// Settle implements Guard: core.Rollback is Refund, core.Commit does nothing.
+// Settle implements [core.Guard]. On [core.Rollback] it does what Refund does, and on [core.Commit] it does
+// nothing.
 func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if end.Commits() {
 		return nil
@@ -194,7 +209,9 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.giveBack(ctx, "settle", d)
 }
 
-func (l *limiter) decide(ctx context.Context, begun time.Time, a core.Attempt, peek bool) (core.Decision, error) {
+func (l *limiter) decide(
+	ctx context.Context, begun time.Time, a core.Attempt, peek bool,
+) (core.Decision, error) {
 	if l.by != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
@@ -223,13 +240,13 @@ func (l *limiter) decide(ctx context.Context, begun time.Time, a core.Attempt, p
 	if peek {
 		cost, script = 0, l.algorithm.scripts(limits).peek
 	}
-	args := slices.Clone(limits.words)
+	args := slices.Clone(limits.args)
 	now := l.Engine().ScriptNow(time.Microsecond)
-	if cost != 1 || now != "" || limits.parts != nil {
+	switch { // trailing arguments are left out where the script has a default
+	case now != "" || limits.parts != nil:
+		args = append(args, cost, now)
+	case cost != 1:
 		args = append(args, cost)
-	}
-	if now != "" || limits.parts != nil {
-		args = append(args, now)
 	}
 	args = append(args, limits.parts...)
 	value, err := l.Engine().RunWithin(ctx, l.Engine().Deadline(), script, l.keysOf(limits, a), args...)
@@ -237,7 +254,7 @@ func (l *limiter) decide(ctx context.Context, begun time.Time, a core.Attempt, p
 		return d, err
 	}
 	stamp, err := readLimits(&d, value, limits)
-	if err != nil || peek { // a peek has taken nothing, so there is nothing to give back
+	if err != nil || peek { // a peek took nothing, so it needs no claim and no memory
 		return d, err
 	}
 	if d.Allowed {
@@ -247,15 +264,15 @@ func (l *limiter) decide(ctx context.Context, begun time.Time, a core.Attempt, p
 	return d, nil
 }
 
-// taken is what the limiter has to know of an allowed attempt to give its units back.
+// taken is what the limiter needs to refund an allowed attempt.
 type taken struct {
 	*limitSet
-	stamp  int64 // when it took its units
-	local  bool  // inside the process
+	stamp  int64 // when the attempt took its units
+	local  bool  // whether it took them inside the process
 	refund atomic.Bool
 }
 
-// readLimits fills in what a limit's script replied, and returns when an allowed attempt took its units.
+// readLimits reads a script's reply into d, and returns the stamp of an allowed attempt.
 func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err error) {
 	r := core.ReadReply(value, 3, 4)
 	allowed, remaining, moment := r.Flag(), r.Number(), r.Number()
@@ -264,7 +281,7 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err
 		which = r.Number()
 	}
 	if r.Err == nil && (which < 1 || which > int64(len(limits.limits))) {
-		r.Err = fmt.Errorf("unexpected reply: there is no limit %d", which)
+		r.Err = fmt.Errorf("unexpected reply: the binding limit is number %d of %d", which, len(limits.limits))
 	}
 	if r.Err != nil {
 		return 0, r.Err
@@ -275,11 +292,12 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err
 	return moment, nil
 }
 
-// fill fills in what the binding limit says: moment is the stamp when allowed, else how long to wait, in microseconds.
-func fill(d *core.Decision, allowed bool, remaining, moment int64, speaks Limit) {
-	d.Allowed, d.Limit, d.Window, d.Remaining = allowed, speaks.Max, speaks.Window, max(remaining, 0)
+// fill writes what the binding limit says into d. For an allowed attempt moment is the stamp, else the wait,
+// in microseconds.
+func fill(d *core.Decision, allowed bool, remaining, moment int64, binding Limit) {
+	d.Allowed, d.Limit, d.Window, d.Remaining = allowed, binding.Max, binding.Window, max(remaining, 0)
 	if allowed {
-		d.Reason, d.ResetAfter = core.ReasonOK, speaks.Window
+		d.Reason, d.ResetAfter = core.ReasonOK, binding.Window
 	} else {
 		d.Reason = core.ReasonLimited
 		d.RetryAfter = core.DurationOf(moment, time.Microsecond)
@@ -296,7 +314,7 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if !l.Engine().HasRedis() {
 		return nil
 	}
-	defer l.refusals.drop(core.TagOf(a)) // when it has been done, or may have been
+	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
 	return l.Delete(ctx, l.keysOf(limits, a)...)
 }
 
@@ -319,9 +337,9 @@ func (l *limiter) refund(ctx context.Context, begun time.Time, d core.Decision) 
 		}
 		return nil
 	}
-	defer l.refusals.drop(core.TagOf(d.Attempt)) // when it has been done, or may have been
+	defer l.refusals.drop(core.TagOf(d.Attempt)) // also after an error, since the server may have done it
 	mark := l.Key(core.TagOf(d.Attempt), "refund", strconv.FormatInt(took.stamp, 10), core.Encode(d.Attempt.ID))
-	args := append(slices.Clone(took.words), d.Attempt.Cost, took.stamp)
+	args := append(slices.Clone(took.args), d.Attempt.Cost, took.stamp)
 	if now := l.Engine().ScriptNow(time.Microsecond); now != "" || took.parts != nil {
 		args = append(args, now)
 	}
@@ -331,14 +349,14 @@ func (l *limiter) refund(ctx context.Context, begun time.Time, d core.Decision) 
 	return err
 }
 
-// limitsOf returns the limits that hold for the attempt.
+// limitsOf returns the limits of the attempt.
 func (l *limiter) limitsOf(ctx context.Context, a core.Attempt) (*limitSet, error) {
 	if l.by == nil {
 		return l.limits, nil
 	}
 	limits, err := l.by(ctx, a)
 	if err == nil {
-		err = ctx.Err() // limits that come too late decide nothing
+		err = ctx.Err() // the function may have ignored the deadline
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the attempt's limits: %w", err)
@@ -350,7 +368,7 @@ func (l *limiter) limitsOf(ctx context.Context, a core.Attempt) (*limitSet, erro
 	return set, nil
 }
 
-// keysOf are the keys in which the attempt's units are counted, one for each limit.
+// keysOf returns the keys that count the attempt's units, one per limit.
 func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string {
 	t := core.TagOf(a)
 	keys := make([]string, len(limits.windows))

@@ -30,7 +30,7 @@ func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-// TestTheProcessClockDoesNotMatter: all that Redis is told by processes whose clocks differ is the same, so they can not decide
+// TestTheProcessClockDoesNotMatter: all that Redis is told by processes whose clocks differ is the same, so they cannot decide
 // differently.
 func TestTheProcessClockDoesNotMatter(t *testing.T) {
 	for _, k := range kinds {

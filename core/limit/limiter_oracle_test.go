@@ -202,8 +202,8 @@ func (o *oracle) judge(rt *rapid.T, limits []Limit, now, cost int64, d core.Deci
 			return
 		}
 	}
-	speaks := limits[max(0, slices.IndexFunc(limits, func(l Limit) bool { return l.Window == d.Window }))]
-	if d.Limit != speaks.Max || d.Window != speaks.Window {
+	binding := limits[max(0, slices.IndexFunc(limits, func(l Limit) bool { return l.Window == d.Window }))]
+	if d.Limit != binding.Max || d.Window != binding.Window {
 		rt.Fatalf("%v: %+v: there is no such limit", limits, d)
 	}
 	if allowed := o.left(limits, now) >= need; allowed != d.Allowed {
@@ -211,7 +211,7 @@ func (o *oracle) judge(rt *rapid.T, limits []Limit, now, cost int64, d core.Deci
 	}
 	if !d.Allowed {
 		retry := d.RetryAfter.Microseconds()
-		if o.left(limits, now+retry) < need || o.of(speaks).left(now+retry-1, speaks.Max) >= need {
+		if o.left(limits, now+retry) < need || o.of(binding).left(now+retry-1, binding.Max) >= need {
 			rt.Fatalf("%v: %+v: the retry-after is not exact", limits, d)
 		}
 		return
@@ -225,7 +225,7 @@ func (o *oracle) judge(rt *rapid.T, limits []Limit, now, cost int64, d core.Deci
 	if cost > 0 && stampOf(d) != stamp {
 		rt.Fatalf("%+v: stamp %d, want %d", d, stampOf(d), stamp)
 	}
-	if least := o.left(limits, now); d.Remaining != least || o.of(speaks).left(now, speaks.Max) != least {
+	if least := o.left(limits, now); d.Remaining != least || o.of(binding).left(now, binding.Max) != least {
 		rt.Fatalf("%v: %+v: the oracle has %d remaining", limits, d, least)
 	}
 }

@@ -2,33 +2,37 @@ package limit
 
 import (
 	"crypto/sha256"
-	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/bounded"
 	"slices"
 	"strings"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/bounded"
 )
 
-// memory is what a limiter counts inside the process, in an engine without Redis or while Redis can not be asked.
+// memory counts the units of a limiter inside the process, on an engine without Redis or while Redis cannot
+// be asked.
 type memory struct {
 	newCounter func() counter
 	budgets    *bounded.Map[memoryKey, budget]
 }
 
-// counter is what one limit has counted of one actor and resource, as its algorithm's scripts do. Its zero value is what a missing
-// key is to a script. Moments are microseconds since 1970. It is used under its shard's lock.
+// counter counts the units of one limit for one actor and resource, as the scripts of its algorithm do. Its
+// zero value stands for a missing key. Moments are microseconds since 1970. The caller holds the lock of the
+// counter's part of the bounded map.
 type counter interface {
-	// look returns how many units are left, at least need of them or how long to wait for that many, and the moment by which a
-	// refund knows units that are taken now. It changes nothing.
+	// look returns how many units are left, how long to wait for need units if fewer are left, and the stamp of
+	// units that are taken now. It changes nothing.
 	look(l Limit, now, need int64) (left, wait, moment int64)
-	// take takes units that look has found. moment is the latest that look has returned for any of the attempt's limits.
+	// take takes units that look has found. moment is the latest that look has returned for any of the attempt's
+	// limits.
 	take(l Limit, now, moment, cost int64)
-	// refused is told when an attempt was refused, for what a script clears away then.
+	// refused is called after a refusal, and drops what a script drops then.
 	refused(l Limit, now int64)
-	// giveBack gives back units that were taken at the moment stamp, as far as they are not back already.
+	// giveBack returns units with the given stamp, except those that no longer count.
 	giveBack(l Limit, now, stamp, cost int64)
 }
 
-// budget has the counters of one actor and resource, one for each window.
+// budget holds the counters of one actor and resource, one per window.
 type budget []windowCounter
 
 type windowCounter struct {
@@ -36,13 +40,13 @@ type windowCounter struct {
 	counter
 }
 
-// windowOf is what a limit's counter is known by, as limitSet.windows is what its key is named by.
+// windowOf returns what identifies a limit's counter, as limitSet.windows identifies its key.
 func windowOf(l Limit) Limit {
 	l.Max = 0
 	return l
 }
 
-// of returns the counter of a limit, nil when there is none.
+// of returns the counter of a limit, or nil.
 func (b budget) of(l Limit) counter {
 	for i := range b {
 		if b[i].Limit == windowOf(l) {
@@ -52,7 +56,8 @@ func (b budget) of(l Limit) counter {
 	return nil
 }
 
-// memoryKey names a budget. Text that is longer than maxPlain is hashed, and marked as such: no other text is like it.
+// memoryKey identifies a budget. Text longer than core.MaxPlain is hashed and marked as hashed, so that no
+// other text equals it.
 type memoryKey struct {
 	resource, actor             string
 	resourceHashed, actorHashed bool
@@ -72,16 +77,18 @@ func shorten(text string) (short string, hashed bool) {
 	return string(sum[:]), true
 }
 
-// own returns the key with text of its own: a caller's may be a part of a much larger one, which must not stay because of it.
+// own returns the key with copied text. The caller's text may be part of a much larger string, which the key
+// must not keep in memory.
 func (k memoryKey) own() memoryKey {
 	k.resource, k.actor = strings.Clone(k.resource), strings.Clone(k.actor)
 	return k
 }
 
-// verdict is what a limiter's script returns: moment is the stamp when allowed, else how long to wait, in microseconds.
+// verdict is what a limiter's script returns. If allowed, moment is the stamp, else the wait, in
+// microseconds.
 type verdict struct {
 	allowed   bool
-	limit     int // which one speaks
+	binding   int // the index of the binding limit
 	remaining int64
 	moment    int64
 }
@@ -90,8 +97,8 @@ func newMemory(newCounter func() counter, keys int) *memory {
 	return &memory{newCounter: newCounter, budgets: bounded.New[memoryKey, budget](keys)}
 }
 
-// decide decides an attempt at now and takes its units when it is allowed. A cost of 0 takes none, and the verdict is whether one
-// unit would be allowed.
+// decide decides an attempt at now and takes its units if it is allowed. A cost of 0 takes none, and the
+// verdict is about an attempt of one unit.
 func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) verdict {
 	key := memoryKeyOf(a)
 	s := m.budgets.Of(key)
@@ -121,10 +128,11 @@ func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) verdict
 	return v
 }
 
-// manyWindows is how many windows a budget counts before it looks which of them it still needs. More come from limits by attempt only.
+// manyWindows is the number of windows from which on a budget drops idle ones before it adds another. Only a
+// Func leads to that many.
 const manyWindows = 16
 
-// withCounters returns the budget with a counter for each limit, and whether that is another one than before.
+// withCounters returns the budget with a counter for each limit, and whether it differs from kept.
 func (m *memory) withCounters(kept budget, limits []Limit, now int64) (b budget, changed bool) {
 	b = kept
 	for _, l := range limits {
@@ -145,7 +153,7 @@ func (m *memory) withCounters(kept budget, limits []Limit, now int64) (b budget,
 	return b, changed
 }
 
-// idle reports whether all units are back, so that the counter is as good as a new one.
+// idle reports whether no unit counts any more, so that the counter equals a new one.
 func (c windowCounter) idle(now int64) bool {
 	l := c.Limit
 	l.Max = 1
@@ -153,11 +161,11 @@ func (c windowCounter) idle(now int64) bool {
 	return left == 1
 }
 
-// weigh finds the limit that speaks, as the scripts do: of those that refuse the one that does so for the longest time, else the one
-// with least left.
+// weigh finds the binding limit, as the scripts do: of the limits that refuse, the one with the longest wait;
+// if none does, the limit with the fewest units left.
 func (b budget) weigh(limits []Limit, cost, now int64) verdict {
 	need := max(cost, 1)
-	speaks, moment := -1, now
+	binding, moment := -1, now
 	var refused bool
 	var remaining, retry int64
 	for i, l := range limits {
@@ -165,19 +173,19 @@ func (b budget) weigh(limits []Limit, cost, now int64) verdict {
 		moment = max(moment, stamp)
 		if left < need {
 			if !refused || wait > retry {
-				refused, speaks, remaining, retry = true, i, left, wait
+				refused, binding, remaining, retry = true, i, left, wait
 			}
-		} else if !refused && (speaks < 0 || left-cost < remaining) {
-			speaks, remaining = i, left-cost
+		} else if !refused && (binding < 0 || left-cost < remaining) {
+			binding, remaining = i, left-cost
 		}
 	}
 	if refused {
 		moment = retry
 	}
-	return verdict{allowed: !refused, limit: speaks, remaining: remaining, moment: moment}
+	return verdict{allowed: !refused, binding: binding, remaining: remaining, moment: moment}
 }
 
-// giveBack gives back what an attempt took at the moment stamp.
+// giveBack returns the units that an attempt took at stamp.
 func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp int64) {
 	key := memoryKeyOf(a)
 	s := m.budgets.Of(key)
@@ -191,7 +199,7 @@ func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp int64) {
 	}
 }
 
-// forget drops what was counted by the limits.
+// forget drops the counters of the limits.
 func (m *memory) forget(a core.Attempt, limits []Limit) {
 	key := memoryKeyOf(a)
 	s := m.budgets.Of(key)

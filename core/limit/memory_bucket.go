@@ -2,22 +2,23 @@ package limit
 
 import "math/bits"
 
-// bucket is a token bucket as lua/token_bucket.lua keeps it: full at since + offset + taken*window/max. The zero bucket is full.
+// bucket is a token bucket as lua/token_bucket.lua keeps it. It is full at since + offset + taken*window/max,
+// and the zero bucket is full.
 type bucket struct{ since, offset, taken, max int64 }
 
 func newBucket() counter { return new(bucket) }
 
-// fillTime returns the microseconds in which so many units flow in, rounded up.
+// fillTime returns the microseconds in which units flow in, rounded up.
 func fillTime(units, max, window int64) int64 {
-	rest := window % max // so that no product is beyond 64 bits
+	rest := window % max // keeps the products within 64 bits
 	return units*(window/max) + ceilDiv(units*rest, max)
 }
 
-// at returns the bucket as a limit finds it now.
+// at returns the bucket as a limit finds it at now.
 func (b *bucket) at(l Limit, now int64) bucket {
 	window, current := l.Window.Microseconds(), *b
 	if b.max != 0 && b.max != l.Max {
-		// The limit has been changed: the bucket will be full when it would have been, to the microsecond.
+		// The Max has changed. The bucket will be full at the same moment as before, to the microsecond.
 		current.offset += fillTime(b.taken, b.max, window)
 		current.taken = 0
 	}
@@ -28,14 +29,15 @@ func (b *bucket) at(l Limit, now int64) bucket {
 	return current
 }
 
-// full returns when the bucket is full.
+// full returns the moment at which the bucket is full.
 func (b *bucket) full(window int64) int64 {
 	return b.since + b.offset + fillTime(b.taken, b.max, window)
 }
 
 func (b *bucket) look(l Limit, now, need int64) (left, wait, moment int64) {
 	window, current := l.Window.Microseconds(), b.at(l, now)
-	// All units whose span ends a window from now at the latest may have been taken: the floor of room*max/window.
+	// Units may be taken while the bucket is full a window from now at the latest: floor(room*max/window) of
+	// them.
 	room := now + window - current.since - current.offset
 	all := int64(0)
 	if room > 0 {
@@ -63,7 +65,7 @@ func (b *bucket) giveBack(l Limit, now, stamp, cost int64) {
 	window := l.Window.Microseconds()
 	if b.max == 0 || now-stamp > refundable.Microseconds() || now >= stamp+window ||
 		b.since > stamp || now >= b.full(window) {
-		return // a bucket that was full after the attempt has had its units back
+		return // a bucket that was full after the attempt has its units back already
 	}
 	if b.max == l.Max {
 		if b.taken -= cost; b.taken < 0 {
@@ -71,7 +73,7 @@ func (b *bucket) giveBack(l Limit, now, stamp, cost int64) {
 			b.offset -= window
 		}
 	} else {
-		// The limit has been changed since. What the units took is time, less than a microsecond of which is kept here.
+		// The Max has changed since. The units return as time, short of it by a microsecond at most.
 		b.offset -= max(fillTime(cost, l.Max, window)-1, 0)
 	}
 	if b.full(window) <= now {

@@ -2,15 +2,17 @@ package limit
 
 import "time"
 
-// fixedCount is a fixed window as lua/fixed_window.lua keeps it: its end, and the units taken in it.
+// fixedCount is a fixed window as lua/fixed_window.lua keeps it: its end, and the units that were taken in
+// it.
 type fixedCount struct{ over, taken int64 }
 
 func newFixedCount() counter { return new(fixedCount) }
 
-// refundable is how long fixed windows, token buckets and sliding windows by parts take units back after the attempt.
+// refundable is how long after an attempt fixed windows, token buckets and sliding windows with a resolution
+// accept its refund.
 const refundable = 10 * time.Minute
 
-// at returns the window that goes on now, or the one that would begin.
+// at returns the window that is open at now, or the one that would begin.
 func (c *fixedCount) at(l Limit, now int64) fixedCount {
 	if c.over <= now {
 		return fixedCount{over: now + l.Window.Microseconds()}
@@ -33,7 +35,7 @@ func (*fixedCount) refused(Limit, int64) {}
 func (c *fixedCount) giveBack(l Limit, now, stamp, cost int64) {
 	begun := c.over - l.Window.Microseconds()
 	if now-stamp > refundable.Microseconds() || begun > stamp || now >= c.over {
-		return // a window that began later is another one: this attempt's has ended
+		return // the attempt's window has ended, and this one began later
 	}
 	if c.taken -= min(cost, c.taken); c.taken == 0 {
 		*c = fixedCount{}

@@ -7,48 +7,47 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// refusals is what this process remembers of the refusals of one limiter, so that clients that go on after a
+// refusals remembers the refusals of one limiter in this process, so that clients that continue after a
 // refusal are answered without asking Redis.
 //
-// A refusal is certain for the retry-after that came with it, counted from when its call was sent, since the
-// script ran later than that. For no algorithm anything that happens meanwhile makes room earlier: units that
-// are taken, also by limits with another Max, only make the wait longer, and a clock that is set back makes
-// everybody wait. Room is made by a refund, by a reset, by lost data, and by a server's clock that is set
-// forward. The refunds and resets of this process drop what it remembers; of all else it learns when the time
-// of the refusal is over.
+// A refusal is certain for its retry-after, counted from when its call was sent, because the script ran later
+// than that. In every algorithm, units that are taken meanwhile, even under limits with another Max, only
+// make the wait longer, and so does a clock that is set back. Room is made only by a refund, a reset, lost
+// data, or a server's clock that is set forward. The refunds and resets of this process drop the remembered
+// refusals. All other events take effect here when the time of the refusal is over.
 //
-// A refusal answers attempts of the same cost under the same limits. A smaller cost may fit. A larger one
-// does not, but it waits longer, nobody here knows how long, and a RetryAfter has to be exact. For its sake
-// an attempt that is allowed drops the refusals too: they last, but what waits for several units waits longer
-// now.
+// A refusal answers attempts of the same cost under the same limits. A smaller cost may fit. A larger cost
+// does not fit, but its wait is longer and unknown here, and a RetryAfter has to be exact. For the same
+// reason an allowed attempt drops the refusals of its key: they still hold, but the wait for several units is
+// now longer.
 type refusals struct {
-	keys *core.Recall[string, []refusal] // each refusal has a time of its own, so they are looked up with Last
+	keys *core.Recall[string, []refusal] // each refusal has its own end, so find uses Last and checks it
 }
 
 const (
-	// refusalKeys is for how many keys refusals are remembered.
+	// refusalKeys is the number of keys whose refusals are remembered.
 	refusalKeys = 1 << 16
-	// refusalCosts is for how many different costs of one key refusals are remembered.
+	// refusalCosts is the number of different costs per key whose refusals are remembered.
 	refusalCosts = 4
 )
 
-// refusal is what Redis has answered to an attempt of this cost under these limits.
+// refusal is the answer of Redis to an attempt of this cost under these limits.
 type refusal struct {
 	limits        []Limit
 	cost          int64
 	max           int64
 	window, retry time.Duration
 	remaining     int64
-	sent, heard   time.Time // when its call was sent, and when it came
-	until         time.Time // when it is forgotten
+	sent, heard   time.Time // when the call was sent, and when the reply arrived
+	until         time.Time // when the refusal is forgotten
 }
 
-// newRefusals makes a memory of refusals, each of which is remembered for at most so long.
-func newRefusals(most time.Duration) *refusals {
-	return &refusals{core.NewRecall[string, []refusal](refusalKeys, most)}
+// newRefusals returns a memory that holds each refusal for longest at most.
+func newRefusals(longest time.Duration) *refusals {
+	return &refusals{core.NewRecall[string, []refusal](refusalKeys, longest)}
 }
 
-// find returns the refusal that answers an attempt now.
+// find returns the refusal that answers an attempt at now.
 func (r *refusals) find(key string, limits []Limit, cost int64, now time.Time) (refusal, bool) {
 	known, _ := r.keys.Last(key)
 	for i := range known {
@@ -59,10 +58,10 @@ func (r *refusals) find(key string, limits []Limit, cost int64, now time.Time) (
 	return refusal{}, false
 }
 
-// ask has to be called before a call is sent.
+// ask notes that a call is about to be sent. hear needs what it returns.
 func (r *refusals) ask(key string, now time.Time) core.Asked[string] { return r.keys.Ask(key, now) }
 
-// hear takes note of what a call has answered.
+// hear remembers what a call has answered.
 func (r *refusals) hear(call core.Asked[string], limits []Limit, d core.Decision, now time.Time) {
 	if d.Allowed {
 		r.drop(call.Key)
@@ -76,7 +75,7 @@ func (r *refusals) hear(call core.Asked[string], limits []Limit, d core.Decision
 	if heard.over(now) {
 		return
 	}
-	heard.limits = slices.Clone(limits) // the caller may change its own in place
+	heard.limits = slices.Clone(limits) // the application may modify its slice in place
 	r.keys.Merge(call, lasts, func(known []refusal, _ bool) []refusal {
 		kept := make([]refusal, 0, min(len(known)+1, refusalCosts))
 		for _, one := range known {
@@ -84,27 +83,27 @@ func (r *refusals) hear(call core.Asked[string], limits []Limit, d core.Decision
 				kept = append(kept, one)
 			}
 		}
-		if len(kept) < refusalCosts { // eviction is no help to a client that cycles through five costs
+		if len(kept) < refusalCosts { // eviction would not help a client that cycles through five costs
 			kept = append(kept, heard)
 		}
 		return kept
 	})
 }
 
-// drop forgets the refusals of a key, and those that are under way.
+// drop forgets the refusals of a key, and voids those whose replies are still on their way.
 func (r *refusals) drop(key string) { r.keys.Drop(key) }
 
-// is reports whether the refusal is of such an attempt.
+// is reports whether the refusal answers attempts of this cost under these limits.
 func (r *refusal) is(limits []Limit, cost int64) bool {
 	return r.cost == cost && slices.Equal(r.limits, limits)
 }
 
-// over reports whether the refusal no longer answers attempts now. After a clock is set back it is not known
-// how long the refusal lasts.
+// over reports whether the refusal no longer answers attempts at now. It does not after the clock was set
+// back past its begin, because nobody knows how long it lasts then.
 func (r *refusal) over(now time.Time) bool { return now.Before(r.sent) || !now.Before(r.until) }
 
-// answer fills in the decision. It counts down from when the refusal came, as the client that heard it first
-// does: an attempt after that time is not too early.
+// answer writes the refusal into d. RetryAfter counts down from when the reply arrived, as it does for the
+// client that received it: an attempt at its end is not too early.
 func (r refusal) answer(d *core.Decision, now time.Time) {
 	d.Source, d.Reason = core.SourceRemembered, core.ReasonLimited
 	d.Limit, d.Window, d.Remaining = r.max, r.window, r.remaining

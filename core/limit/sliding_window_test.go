@@ -79,10 +79,10 @@ func TestSlidingWindowCost(t *testing.T) {
 			}
 		}
 		if _, err := g.Check(t.Context(), core.Attempt{Actor: "a", Cost: -1}); !guardtest.IsInvalid(err) {
-			t.Errorf("a cost of -1: %v, want ErrInvalidAttempt", err)
+			t.Errorf("a cost of -1: %v, want ErrInvalid", err)
 		}
 		if _, err := g.Check(t.Context(), core.Attempt{}); !guardtest.IsInvalid(err) {
-			t.Errorf("no actor: %v, want ErrInvalidAttempt", err)
+			t.Errorf("no actor: %v, want ErrInvalid", err)
 		}
 	})
 }

@@ -3,35 +3,37 @@ package limit
 import (
 	"errors"
 	"fmt"
-	"github.com/gatehouse-go/gatehouse/core"
 	"math"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// ParseLimit reads a limit as configuration files have it: units, a window, and a resolution where there is one, with slashes
-// in between, as in "100/min", "5 / 10 min", "100_000/day/1440".
+// Parse reads a limit from the text of a configuration: units, a window and an optional resolution, separated
+// by slashes, as in "100/min", "5 / 10 min" and "100_000/day/1440".
 //
-// The window is a unit of time (s, sec, second; m, min, minute; h, hour; d, day; w, week; all but the letters in the plural too), a
-// whole number of such units, or what time.ParseDuration takes. Whole numbers may have '_' between their digits. A day is 24
-// hours, a week is 7 days.
+// The window is a unit of time, a whole number of such units, or a duration of [time.ParseDuration]. The
+// units of time are s, sec, second; m, min, minute; h, hour; d, day; w, week; those of more than one letter
+// also have a plural. A day is 24 hours, and a week is 7 days. Whole numbers may have '_' between their
+// digits.
 //
-// An error quotes the text and says what is expected. What is returned makes sense for one guard at least; what a guard demands
-// beyond that, such as how large Max may be, is checked when the guard is made.
+// An error quotes the text, up to 100 characters of it, and says what is expected. Parse rejects limits that no
+// guard accepts. The constructor of a guard checks what it demands beyond that, such as its largest Max.
 func Parse(text string) (Limit, error) {
 	l, err := parseLimit(text)
 	if err == nil {
 		err = l.check()
 	}
 	if err != nil {
-		return Limit{}, fmt.Errorf("core: limit %.100q: %w", text, err)
+		return Limit{}, fmt.Errorf("limit: %.100q: %w", text, err)
 	}
 	return l, nil
 }
 
-// ParseLimits reads the limits of one guard, with commas in between, as in "10/s, 100/min, 1000/day": see ParseLimit. There is one
-// at least.
+// ParseAll reads the limits of one guard, separated by commas, as in "10/s, 100/min, 1000/day": see [Parse].
+// It returns at least one limit, or the error of the first text that is not a limit.
 func ParseAll(text string) ([]Limit, error) {
 	var limits []Limit
 	for one := range strings.SplitSeq(text, ",") {
@@ -44,7 +46,7 @@ func ParseAll(text string) ([]Limit, error) {
 	return limits, nil
 }
 
-// String returns the limit as ParseLimit reads it: "100/1m", and "100000/24h/1440" with a resolution.
+// String returns the limit in the form that [Parse] reads: "100/1m", or "100000/24h/1440" with a resolution.
 func (l Limit) String() string {
 	text := strconv.FormatInt(l.Max, 10) + "/" + windowText(l.Window)
 	if l.Resolution != 0 {
@@ -53,16 +55,17 @@ func (l Limit) String() string {
 	return text
 }
 
-// MarshalText implements encoding.TextMarshaler: it is String, and an error for limits that ParseLimit would not read.
+// MarshalText implements [encoding.TextMarshaler]. It returns the text of [Limit.String], or an error for a
+// limit that [Parse] rejects.
 func (l Limit) MarshalText() ([]byte, error) {
 	if err := l.check(); err != nil {
-		return nil, fmt.Errorf("core: limit %v: %w", l, err)
+		return nil, fmt.Errorf("limit: %v: %w", l, err)
 	}
 	return []byte(l.String()), nil
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler: it is ParseLimit. So limits can stand in JSON, YAML, environment variables
-// and flags. On an error the limit stays as it was.
+// UnmarshalText implements [encoding.TextUnmarshaler] with [Parse], so that limits can be read from JSON,
+// YAML, environment variables and flags. On an error it leaves the limit unchanged.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := Parse(string(text))
 	if err == nil {
@@ -90,7 +93,7 @@ func parseLimit(text string) (l Limit, err error) {
 			return l, fmt.Errorf("resolution: %w", err)
 		}
 		if l.Resolution == 0 {
-			return l, errors.New("a resolution of 0: leave it out, to count one by one")
+			return l, errors.New("a resolution of 0: leave it out to count one by one")
 		}
 	}
 	return l, nil
@@ -101,7 +104,7 @@ func parseWhole(text string) (int64, error) {
 	digit := func(i int) bool { return i >= 0 && i < len(text) && '0' <= text[i] && text[i] <= '9' }
 	for i := range len(text) {
 		if !digit(i) && (text[i] != '_' || !digit(i-1) || !digit(i+1)) {
-			return 0, fmt.Errorf("%q is no whole number: want one such as 1000 or 1_000", text)
+			return 0, fmt.Errorf("%q is not a whole number: want one such as 1000 or 1_000", text)
 		}
 	}
 	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
@@ -109,7 +112,7 @@ func parseWhole(text string) (int64, error) {
 		return 0, fmt.Errorf("%q is too large: want at most %d", text, int64(math.MaxInt64))
 	}
 	if err != nil {
-		return 0, errors.New("nothing: want a whole number, such as 1000 or 1_000")
+		return 0, errors.New("missing: want a whole number such as 1000 or 1_000")
 	}
 	return n, nil
 }
@@ -123,22 +126,22 @@ func parseWindow(text string) (time.Duration, error) {
 		}
 		if n, err := parseWhole(count); err == nil {
 			if n > int64(core.MaxTTL/unit) {
-				return 0, fmt.Errorf("a window of %s: at most %v", text, core.MaxTTL)
+				return 0, fmt.Errorf("a window of %s is too long: use at most %v", text, core.MaxTTL)
 			}
 			return time.Duration(n) * unit, nil
 		}
 	}
 	window, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("a window of %q: want s, min, h, day or week, with a whole number before it or without, "+
+		return 0, fmt.Errorf("a window of %q: want s, min, h, day or week, optionally after a whole number, "+
 			`or a duration such as "1h30m"`, text)
 	}
 	return window, nil
 }
 
-// unitOf returns a unit of time by its name, or 0.
+// unitOf returns the unit of time that has this name, or 0.
 func unitOf(name string) time.Duration {
-	if len(name) > 2 { // ms is no plural
+	if len(name) > 2 { // "ms" is not a plural of "m"
 		name = strings.TrimSuffix(name, "s")
 	}
 	switch name {
@@ -156,7 +159,7 @@ func unitOf(name string) time.Duration {
 	return 0
 }
 
-// windowText returns a window in whole numbers of the largest unit, hours at most, that gives such.
+// windowText returns a window as a whole number of the largest unit that divides it, hours at most.
 func windowText(window time.Duration) string {
 	for _, u := range []struct {
 		length time.Duration

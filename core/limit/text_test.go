@@ -51,7 +51,7 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		"":                       "want units/window",
 		"100":                    "want units/window",
 		"1/2/3/4":                "want units/window",
-		"/s":                     "units: nothing",
+		"/s":                     "units: missing",
 		"ten/s":                  `units: "ten"`,
 		"-1/s":                   `units: "-1"`,
 		"1.5/s":                  `units: "1.5"`,
@@ -75,7 +75,7 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		"1/367d":                 "at most",
 		"1/9223372036854775807s": "at most",
 		"1/99999999999h":         "at most",
-		"1/day/":                 "resolution: nothing",
+		"1/day/":                 "resolution: missing",
 		"1/day/0":                "leave it out",
 		"1/day/1":                "2 to 10000 parts",
 		"1/day/10001":            "2 to 10000 parts",
@@ -83,7 +83,8 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		"1/day/x":                `resolution: "x"`,
 	} {
 		l, err := Parse(text)
-		if err == nil || l != (Limit{}) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "core: limit \""+text+"\": ") {
+		if err == nil || l != (Limit{}) || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "limit: \""+text+"\": ") {
 			t.Errorf("%q: %v, %v, want an error with the text and %q", text, l, err, want)
 		}
 	}

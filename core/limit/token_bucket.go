@@ -5,41 +5,48 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// The largest Max is such that the script's products stay integers: twice its square is below 2^53.
+// Twice the square of the largest Max is below 2^53, so that the products in the script are exact integers.
 var tokenBucket = newAlgorithm("bucket", "token_bucket", lua.TokenBucket, lua.TokenBucketRefund, newBucket,
 	upTo(10_000_000, "a token bucket holds"))
 
-// TokenBucket is a rate with bursts: a bucket holds Max units, an attempt takes its cost out, and units flow in steadily, so
-// that an empty bucket is full after Window. PerMinute(60) is one unit a second with bursts of 60. A smaller burst at the same
-// rate is a smaller bucket that fills sooner: Per(10, 10*time.Second) is one a second with bursts of 10.
+// TokenBucket is a rate limit with bursts. A bucket holds Max units, and an attempt takes its cost from it.
+// Units flow in steadily, so that an empty bucket is full after Window. PerMinute(60) is one unit per second
+// with bursts of 60. For a smaller burst at the same rate, use a smaller bucket that fills sooner: Per(10,
+// 10*time.Second) is one unit per second with bursts of 10.
 //
-// Its worst case is twice the limit: a full bucket at once and what flows in meanwhile are Max + Max*t/Window units in any
-// time t, so 2*Max in a Window. For at most 60 in any minute take SlidingWindow.
+// The worst case is twice the limit. A full bucket plus the inflow is Max + Max*t/Window units in a time t,
+// and thus 2*Max in a Window. For at most 60 units in any minute, use [SlidingWindow].
 //
-// It is the Generic Cell Rate Algorithm (ATM Forum, Traffic Management Specification 4.1) by the server's clock, and keeps
-// one small key, whatever Max is. It counts in integers, so no fraction of a unit is lost or gained however long it runs;
-// Remaining is what is left in whole units, and RetryAfter is exact, rounded up to the microsecond.
+// The algorithm is the Generic Cell Rate Algorithm (ATM Forum, Traffic Management Specification 4.1), by the
+// server's clock. It keeps one small key per actor and resource, whatever Max is. It counts in integers, so
+// it never loses or gains a fraction of a unit. Remaining is in whole units, and RetryAfter is exact, rounded
+// up to the microsecond.
 //
-// A refused attempt takes nothing. Attempts with different Resources have separate buckets. While a clock that was set back
-// catches up, nothing flows into the buckets that were in use. So nobody gets more, and nobody waits longer than what the clock
-// was set back by and what it takes without.
+// A refused attempt takes nothing. Attempts with different Resources have separate buckets. When the server's
+// clock is set back, nothing flows into the buckets in use until the clock has caught up: nobody gets more,
+// and nobody waits longer than the usual wait plus the length of the step.
 //
-// A Refund puts units back unless
-// the bucket has been full since they were taken, and never more than it holds. Who gives back late may have, above the
-// worst case, what was given back: the bucket does not know which units the time in between has brought.
+// A Refund returns units unless the bucket has been full since the attempt, and it never overfills the
+// bucket. After a late Refund, an actor may exceed the worst case by the refunded units, because the bucket
+// does not know which units have flowed in since.
+//
+// It is safe for concurrent use.
 type TokenBucket struct{ limiter }
 
-// TokenBucket makes a rate limit. With several limits an attempt must fit all of them, or it takes nothing of any, and a refusal
-// names the one that takes longest. It panics when the name is taken or not a name, or the limits make no sense: a Max is
-// at most 10,000,000.
+// NewTokenBucket returns a [TokenBucket] that is named name on e. With several limits, an attempt must fit
+// all of them, or it takes nothing from any; a refusal names the limit with the longest wait. Max is at most
+// 10,000,000.
 //
-// A limit whose Max is changed goes on from a bucket that is as full as before, in parts of what it holds.
+// It panics when the name is invalid or already in use, or when a limit is invalid.
+//
+// When a deployment changes the Max of a limit, the bucket stays as full as it was, as a fraction of what it
+// holds.
 func NewTokenBucket(e *core.Engine, name string, limit Limit, more ...Limit) *TokenBucket {
 	return &TokenBucket{newLimiter(e, tokenBucket, name, nil, append([]Limit{limit}, more...)...)}
 }
 
-// TokenBucketBy is TokenBucket with limits that a function gives for each attempt. It panics when the name is taken or not a
-// name, or there is no function.
+// NewTokenBucketBy is [NewTokenBucket] with a function that returns the limits of each attempt. It panics
+// when the name is invalid or already in use, or when the function is nil.
 func NewTokenBucketBy(e *core.Engine, name string, limits Func) *TokenBucket {
 	return &TokenBucket{newLimiter(e, tokenBucket, name, limits)}
 }

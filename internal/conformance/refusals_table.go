@@ -22,7 +22,8 @@ import (
 var (
 	limited   = limitedBy("limit")
 	overLimit = exceeded("over_limit", "This request asks for more than the limit allows at all.", "limit", "")
-	banned    = problemOf(abnormalUsage, 429, "banned", "Abnormal Usage Detected", "Refused too often. Stop for a while.",
+	banned    = problemOf(abnormalUsage, 429, "banned", "Abnormal Usage Detected",
+		"Too many requests were refused. Wait before you try again.",
 		`,"violated-policies":["bans"]`)
 	denied    = problem(403, "denied", "Access Denied", "You do not have access.", "")
 	closed    = problem(409, "closed", "Closed", "This is closed.", "")
