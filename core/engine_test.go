@@ -304,7 +304,7 @@ func TestObserverHearsEverything(t *testing.T) {
 	}
 	want := "s open, r create, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, r check, " +
 		"w peek, w check, w refund, w reset, f peek, f check, f refund, f reset, b peek, b check, b refund, b reset, " +
-		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, r refund, r audit, " +
+		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, r refund, r verify, " +
 		"q check, q settle, q used, q reset, i check, i settle, i reset, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)

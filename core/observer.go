@@ -41,7 +41,7 @@ type Event struct {
 	//	used reset                     Quota
 	//	reset                          Idempotency
 	//	open confirm cancel sweep status restock close reconcile events outbox    Seckill
-	//	create refund audit            RedPacket
+	//	create refund verify           RedPacket
 	//	breaker                        Breaker says what
 	Op string
 	// Decision is the answer, where Op has one.

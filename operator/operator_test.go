@@ -218,8 +218,8 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 		}
 
 		must[bool](t)(d.packet.Create(ctx, "party", redpacket.Packet{Total: 10, Shares: 2, Expires: time.Now().Add(time.Hour)}))
-		if w := d.send(get("/packet/audit", "packet=party")); w.Code != 200 || !strings.Contains(w.Body.String(), `"grabbed":{}`) {
-			t.Errorf("audit: %d %s", w.Code, w.Body)
+		if w := d.send(get("/packet/verify", "packet=party")); w.Code != 200 || !strings.Contains(w.Body.String(), `"grabbed":{}`) {
+			t.Errorf("verify: %d %s", w.Code, w.Body)
 		}
 		d.want(post("/packet/refund", "packet=party"), 409, "")
 		d.want(post("/packet/refund", "packet=none"), 404, "")
@@ -400,7 +400,7 @@ bans bans [status ban unban]
 vote votes [tally top recount find-votes void-votes repair]
 quota quota [used reset]
 sale sale [status reconcile restock sweep close]
-packet red packet [audit refund]
+packet red packet [verify refund]
 once idempotency [reset]
 `; text != want {
 		t.Errorf("the list is\n%s, want\n%s", text, want)
