@@ -195,7 +195,7 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 		d.want(post("/vote/void-votes", "poll=final", "origin=198.51.100.7"), 200, `{"matched":3,"voided":2,"weights":{"blue":2}}`)
 		d.want(get("/vote/tally", "poll=final"), 200, `{"red":1}`)
 		d.want(post("/vote/void-votes", "poll=final"), 400, "")
-		d.want(get("/vote/recount", "poll=final"), 200, "")
+		d.want(get("/vote/verify", "poll=final"), 200, "")
 		d.want(post("/vote/repair", "poll=final"), 200, "")
 
 		decided(d.quota.Check(ctx, core.Attempt{Actor: "ann", Item: "article-1"}))
@@ -397,7 +397,7 @@ func TestOperatorPages(t *testing.T) {
 	}
 	if want := `limit limit [peek reset rollout set-rollout switch]
 bans bans [status ban unban]
-vote votes [tally top recount find-votes void-votes repair]
+vote votes [tally top verify find-votes void-votes repair]
 quota quota [used reset]
 sale sale [status reconcile restock sweep close]
 packet red packet [verify refund]

@@ -6,10 +6,10 @@
 //	once := idempotency.New(gate, "orders", idempotency.Options{MaxBody: 16 << 10})
 //
 // Without HTTP, [Guard.Check] begins the operation. While it runs, other attempts are denied with
-// core.ReasonInProgress. [Guard.Settle] with core.CommitWith keeps an outcome; other attempts are then denied with
-// core.ReasonDone, and core.OutcomeOf returns the outcome. Settle with core.Rollback lets the operation begin
-// again, and so does the end of [Options].Lease.
+// core.ReasonInProgress. [Guard.Settle] with core.CommitWith keeps an outcome; other attempts are then denied
+// with core.ReasonDone, and core.OutcomeOf returns the outcome. Settle with core.Rollback lets the operation
+// begin again, and so does the end of [Options].Lease.
 //
-// The guard keeps a fingerprint of the attempt's Item and Cost. The same ID with another fingerprint is denied with
-// core.ReasonConflict.
+// The guard keeps a fingerprint of the attempt's Item and Cost. The same ID with another fingerprint is
+// denied with core.ReasonConflict.
 package idempotency

@@ -22,18 +22,19 @@ var (
 
 // Options configure a [Guard]. The zero value is valid. Durations are whole milliseconds.
 type Options struct {
-	// Lease is how long an operation may run before another attempt may begin it again, 1 ms to 24 hours. Zero
-	// means one minute.
+	// Lease is how long an operation may run before another attempt may begin it again, 1 ms to 24 hours.
+	// Zero means one minute.
 	//
-	// When the process that runs the operation dies, clients wait for the lease to end. The lease is not renewed,
-	// so an operation that takes longer may run twice at the same time. Set it longer than any request can take;
-	// http.Server.WriteTimeout is a good bound.
+	// When the process that runs the operation dies, clients wait for the lease to end. The lease is not
+	// renewed, so an operation that takes longer may run twice at the same time. Set it longer than any
+	// request can take; http.Server.WriteTimeout is a good bound.
 	Lease time.Duration
 	// Keep is how long an outcome is kept, and so how late a client may ask again, 1 second to 366 days. Zero
 	// means 24 hours.
 	Keep time.Duration
-	// MaxBody is the length in bytes of the longest body that is kept, up to 1 MiB. Zero keeps no body, only the
-	// status and a few header fields. A longer body is not kept at all, because part of an answer would be wrong.
+	// MaxBody is the length in bytes of the longest body that is kept, up to 1 MiB. Zero keeps no body, only
+	// the status and a few header fields. A longer body is not kept at all, because part of an answer would
+	// be wrong.
 	MaxBody int
 }
 
@@ -49,29 +50,30 @@ const (
 //
 // # Attempts
 //
-// The Actor owns the operation, the ID names it, and the Resource says what it belongs to; the Resource may be
-// empty. Operations of different actors or resources are independent. Anyone who is the same actor and knows the
-// ID gets the outcome, so the actor should be a signed-in user rather than an address.
+// The Actor owns the operation, the ID names it, and the Resource says what it belongs to; the Resource may
+// be empty. Operations of different actors or resources are independent. Anyone who is the same actor and
+// knows the ID gets the outcome, so the actor should be a signed-in user rather than an address.
 //
-// The Item and the Cost say what the operation does. The guard keeps a fingerprint of them, and denies another
-// attempt under the same ID with core.ReasonConflict.
+// The Item and the Cost say what the operation does. The guard keeps a fingerprint of them, and denies
+// another attempt under the same ID with core.ReasonConflict.
 //
 // # Lease
 //
-// Check begins the operation. While it runs, other attempts are denied with core.ReasonInProgress. [Guard.Settle]
-// with core.CommitWith keeps the outcome; from then on, other attempts are denied with core.ReasonDone and
-// core.OutcomeOf returns the outcome. Settle with core.Rollback lets the operation begin again.
+// Check begins the operation. While it runs, other attempts are denied with core.ReasonInProgress.
+// [Guard.Settle] with core.CommitWith keeps the outcome; from then on, other attempts are denied with
+// core.ReasonDone and core.OutcomeOf returns the outcome. Settle with core.Rollback lets the operation begin
+// again.
 //
-// When a process dies, its operations may begin again once their leases end. A process that was only paused for
-// that long cannot overwrite what another one did meanwhile: its Settle returns core.ErrGone. So an operation runs
-// once unless it takes longer than the lease or Redis loses data. Make its own writes safe to repeat, for example
-// an order whose primary key is the ID.
+// When a process dies, its operations may begin again once their leases end. A process that was only paused
+// for that long cannot overwrite what another one did meanwhile: its Settle returns core.ErrGone. So an
+// operation runs once unless it takes longer than the lease or Redis loses data. Make its own writes safe to
+// repeat, for example an order whose primary key is the ID.
 //
 // # Memory
 //
-// An operation takes one key. With a UUID as ID, the key takes about 180 bytes while the operation runs, 200 when
-// only the status is kept, and 300 with two header fields, plus the body (measured on Redis 7.0, including the
-// key's name).
+// An operation takes one key. With a UUID as ID, the key takes about 180 bytes while the operation runs, 200
+// when only the status is kept, and 300 with two header fields, plus the body (measured on Redis 7.0,
+// including the key's name).
 type Guard struct {
 	core.Base
 	options Options
@@ -147,8 +149,8 @@ func parseOutcome(text string) (*core.Outcome, error) {
 	return &o, nil
 }
 
-// Check implements [core.Guard]: it begins the operation. The ResetAfter of an allowed attempt is the lease. An
-// attempt without an ID is a core.ErrInvalid.
+// Check implements [core.Guard]: it begins the operation. The ResetAfter of an allowed attempt is the lease.
+// An attempt without an ID is a core.ErrInvalid.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.check(ctx, a) })
 }
@@ -199,12 +201,13 @@ type operation struct{ outcome *core.Outcome }
 // Outcome implements the interface that core.OutcomeOf looks for.
 func (o operation) Outcome() *core.Outcome { return o.outcome }
 
-// Settle implements [core.Guard]: core.CommitWith keeps the outcome, and core.Rollback lets the operation begin
-// again. The first call counts, with one exception: an Outcome that is Incomplete only marks the operation as done,
-// so that it never begins again, and a later Settle of the same decision replaces it with the whole Outcome.
+// Settle implements [core.Guard]: core.CommitWith keeps the outcome, and core.Rollback lets the operation
+// begin again. The first call counts, with one exception: an Outcome that is Incomplete only marks the
+// operation as done, so that it never begins again, and a later Settle of the same decision replaces it with
+// the whole Outcome.
 //
-// When the lease has ended and another attempt has begun the operation since, a commit returns core.ErrGone: the
-// operation was, or is being, done twice. The decision must come from this guard's Check in this process;
+// When the lease has ended and another attempt has begun the operation since, a commit returns core.ErrGone:
+// the operation was, or is being, done twice. The decision must come from this guard's Check in this process;
 // otherwise the error is core.ErrInvalid.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if !d.Allowed {
@@ -236,8 +239,8 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	}())
 }
 
-// release lets the operation that the attempt's own Check began begin again. If that call has not reached Redis
-// yet, release leaves a tombstone there for the given time.
+// release lets the operation that the attempt's own Check began begin again. If that call has not reached
+// Redis yet, release leaves a tombstone there for the given time.
 func (g *Guard) release(ctx context.Context, a core.Attempt, tombstone time.Duration) error {
 	return g.Call(ctx, "settle", a, func() error {
 		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyReleaseScript, g.operationKeys(a),

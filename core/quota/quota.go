@@ -21,11 +21,11 @@ var (
 
 // Options configure a [Guard]. Both fields are required.
 type Options struct {
-	// Items is the number of different items that each actor may have per period, 1 to 10,000. After a change,
-	// the items counted before still count.
+	// Items is the number of different items that each actor may have per period, 1 to 10,000. After a
+	// change, the items counted before still count.
 	Items int
-	// Period divides time into periods, such as period.Daily(time.UTC). After a change, a period that begins at
-	// a new moment starts with no items.
+	// Period divides time into periods, such as period.Daily(time.UTC). After a change, a period that begins
+	// at a new moment starts with no items.
 	Period period.Period
 }
 
@@ -34,24 +34,24 @@ type Options struct {
 //
 // # Attempts
 //
-// The Actor has the quota, the Item is what counts, and the Resource names what is counted; the Resource may be
-// empty. The Cost is 1.
+// The Actor has the quota, the Item is what counts, and the Resource names what is counted; the Resource may
+// be empty. The Cost is 1.
 //
-// The first attempt for an item counts it and gets core.ReasonOK. Later attempts for it in the same period are
-// free and get core.ReasonAgain. An attempt for one item too many is denied with core.ReasonQuota.
+// The first attempt for an item counts it and gets core.ReasonOK. Later attempts for it in the same period
+// are free and get core.ReasonAgain. An attempt for one item too many is denied with core.ReasonQuota.
 //
 // # Rollback
 //
-// An item is a claim: [Guard.Settle] with core.Rollback takes it back. When several attempts for one item were
-// allowed, the item goes only when all of them are rolled back; until then it counts, even if the attempt that
-// got core.ReasonOK failed. When a ninth attempt shares an item, the item can no longer be taken back.
+// An item is a claim: [Guard.Settle] with core.Rollback takes it back. When several attempts for one item
+// were allowed, the item goes only when all of them are rolled back; until then it counts, even if the
+// attempt that got core.ReasonOK failed. When a ninth attempt shares an item, the item can no longer be taken
+// back.
 //
 // # Memory
 //
-// The set of items is exact. Redis keeps it until its period is over, and up to one hour longer for a clock that is
-// set back. It never has more items than the quota.
-// An item with a short name takes about 100 bytes; a name takes at most 1024, and an item keeps up to eight
-// operation IDs.
+// The set of items is exact. Redis keeps it until its period is over, and up to one hour longer for a clock
+// that is set back. It never has more items than the quota. An item with a short name takes about 100 bytes;
+// a name takes at most 1024, and an item keeps up to eight operation IDs.
 type Guard struct {
 	core.Base
 	options Options
@@ -85,8 +85,8 @@ func (g *Guard) Traits() core.Traits {
 	return core.Traits{NeedsItem: true, Outage: core.FailClosed, Unit: core.UnitItems}
 }
 
-// Check implements [core.Guard]: it counts the item. ResetAfter is the time until the period ends by the server's
-// clock; a decision with core.ReasonQuota has the same time as its RetryAfter.
+// Check implements [core.Guard]: it counts the item. ResetAfter is the time until the period ends by the
+// server's clock; a decision with core.ReasonQuota has the same time as its RetryAfter.
 //
 // core.ReasonDayRolled, with a RetryAfter of one second, means that the server's clock left the period during
 // both calls to Redis. That takes a period that ends at that very moment.
@@ -116,8 +116,8 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 // errRolled means that the server's clock was outside of the period in both calls.
 var errRolled = errors.New("the period changed between two calls")
 
-// inPeriod calls ask for the period that this process's clock is in. When the server's time, which ask returns in
-// milliseconds, is in another period, it calls ask once more for that one.
+// inPeriod calls ask for the period that this process's clock is in. When the server's time, which ask
+// returns in milliseconds, is in another period, it calls ask once more for that one.
 func (g *Guard) inPeriod(ask func(period.Span) (int64, error)) error {
 	now := g.clock().UnixMilli()
 	for range 2 {
@@ -132,7 +132,8 @@ func (g *Guard) inPeriod(ask func(period.Span) (int64, error)) error {
 	return errRolled
 }
 
-// decide runs the script for one period, fills in the decision, and returns the server's time in milliseconds.
+// decide runs the script for one period, fills in the decision, and returns the server's time in
+// milliseconds.
 func (g *Guard) decide(ctx context.Context, d *core.Decision, s period.Span) (int64, error) {
 	a, given := d.Attempt, 1
 	if a.MadeID() {
@@ -195,8 +196,8 @@ func (g *Guard) undo(ctx context.Context, a core.Attempt, s period.Span, tombsto
 // Used returns the items that the attempt's Actor has for its Resource in the current period, in alphabetical
 // order, and how many more it may have. It writes nothing and ignores the attempt's other fields.
 //
-// An item that is longer than 1024 bytes once encoded has the name by which Redis keeps it: '#' and its SHA-256
-// in unpadded base64url.
+// An item that is longer than 1024 bytes once encoded has the name by which Redis keeps it: '#' and its
+// SHA-256 in unpadded base64url.
 func (g *Guard) Used(ctx context.Context, a core.Attempt) (items []string, remaining int64, err error) {
 	err = g.Call(ctx, "used", a, func() error {
 		items, _, err = g.used(ctx, a)

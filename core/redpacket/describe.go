@@ -34,7 +34,8 @@ func (g *Guard) Describe() core.Description {
 	}
 }
 
-// Details implements the interface that core.DetailsOf looks for: a user who tries again reads the amount of their share.
+// Details implements the interface that core.DetailsOf looks for: a user who tries again reads the amount of
+// their share.
 func (s share) Details() []core.Detail {
 	if s == 0 {
 		return nil

@@ -36,15 +36,15 @@ type Packet struct {
 // maxShares bounds Packet.Shares, because one call creates them all.
 const maxShares = 10_000
 
-// Verification is the state of a packet at one moment. The amounts of Left, Grabbed and Refunded always add up to
-// Packet.Total.
+// Verification is the state of a packet at one moment. The amounts of Left, Grabbed and Refunded always add
+// up to Packet.Total.
 type Verification struct {
 	Packet Packet `json:"packet"`
-	// Left holds the amounts that nobody has grabbed, the next one first. Do not show it to users: they could wait
-	// for a better share.
+	// Left holds the amounts that nobody has grabbed, the next one first. Do not show it to users: they could
+	// wait for a better share.
 	Left []int64 `json:"left"`
-	// Grabbed maps each user to the amount of their share. A user ID that is longer than 1024 bytes once encoded
-	// has the name by which Redis keeps it: '#' and its SHA-256 in unpadded base64url.
+	// Grabbed maps each user to the amount of their share. A user ID that is longer than 1024 bytes once
+	// encoded has the name by which Redis keeps it: '#' and its SHA-256 in unpadded base64url.
 	Grabbed map[string]int64 `json:"grabbed"`
 	// Refunded is the amount that Refund took out.
 	Refunded int64 `json:"refunded"`
@@ -52,39 +52,40 @@ type Verification struct {
 
 // Options configure a [Guard]. The zero value is valid.
 type Options struct {
-	// Keep is how long a packet is kept after it expires, for refunds, verification and users who ask again, at
-	// least one second. Zero means 7 days. After that the packet is unknown, and nobody can tell which amounts were
-	// neither grabbed nor refunded.
+	// Keep is how long a packet is kept after it expires, for refunds, verification and users who ask again,
+	// at least one second. Zero means 7 days. After that the packet is unknown, and nobody can tell which
+	// amounts were neither grabbed nor refunded.
 	Keep time.Duration
 }
 
 var (
-	// ErrNoPacket is returned by [Guard.Refund] and [Guard.Verify] for a packet that Redis does not have: it was
-	// never created, its Keep is over, or Redis lost it.
+	// ErrNoPacket is returned by [Guard.Refund] and [Guard.Verify] for a packet that Redis does not have: it
+	// was never created, its Keep is over, or Redis lost it.
 	ErrNoPacket = core.NewError("redpacket: no such packet", core.ErrNotFound)
 	// ErrPacketOpen is returned by [Guard.Refund] for a packet that has not expired.
 	ErrPacketOpen = core.NewError("redpacket: the packet has not expired", core.ErrNotNow)
 )
 
-// Guard gives each user one share of a packet, as long as shares are left. Make one with [New]. It is safe for
-// concurrent use.
+// Guard gives each user one share of a packet, as long as shares are left. Make one with [New]. It is safe
+// for concurrent use.
 //
 // # Attempts
 //
-// The Actor is the user, the Resource the packet, and the ID names the grab. The Cost is always 1. [Guard.Create]
-// makes each packet once; an attempt for a packet that does not exist is denied with core.ReasonNotReady.
+// The Actor is the user, the Resource the packet, and the ID names the grab. The Cost is always 1.
+// [Guard.Create] makes each packet once; an attempt for a packet that does not exist is denied with
+// core.ReasonNotReady.
 //
 // # Shares
 //
-// Create draws the shares with the operating system's random numbers and shuffles them, so each place in the queue
-// has the same chances. Every script preserves the sum: left + grabbed + refunded = total.
+// Create draws the shares with the operating system's random numbers and shuffles them, so each place in the
+// queue has the same chances. Every script preserves the sum: left + grabbed + refunded = total.
 //
 // # Payment
 //
-// A grabbed share stays with its user, whatever becomes of the request: [Guard.Settle] does nothing. In a rule, put
-// this guard last, so that no later guard denies the request. Pay each packet and user once, whatever
-// Decision.Replayed says, because a process may die between the grab and the payment. [Guard.Verify] returns what
-// is owed to whom.
+// A grabbed share stays with its user, whatever becomes of the request: [Guard.Settle] does nothing. In a
+// rule, put this guard last, so that no later guard denies the request. Pay each packet and user once,
+// whatever Decision.Replayed says, because a process may die between the grab and the payment. [Guard.Verify]
+// returns what is owed to whom.
 type Guard struct {
 	core.Base
 	options Options
@@ -110,9 +111,9 @@ func (g *Guard) Traits() core.Traits {
 	return core.Traits{NeedsResource: true, KeepsOnFailure: true, Outage: core.FailClosed}
 }
 
-// Create makes a packet and reports whether it did. A packet that exists with the same figures stays as it is, so a
-// caller who got no answer can call again. Invalid figures, an expiry in the past, an empty ID, and an ID that
-// exists with other figures are a core.ErrInvalid.
+// Create makes a packet and reports whether it did. A packet that exists with the same figures stays as it
+// is, so a caller who got no answer can call again. Invalid figures, an expiry in the past, an empty ID, and
+// an ID that exists with other figures are a core.ErrInvalid.
 //
 // Take the money from the giver first: users may grab shares as soon as the packet exists.
 func (g *Guard) Create(ctx context.Context, id string, packet Packet) (bool, error) {
@@ -171,12 +172,12 @@ func (p *Packet) check() error {
 	return nil
 }
 
-// Check implements [core.Guard]: it grabs a share, whose amount [Amount] returns. A user who already has one is
-// denied with core.ReasonDuplicate and gets the amount again. The operation ID of the grab replays core.ReasonOK for
-// as long as the packet is kept.
+// Check implements [core.Guard]: it grabs a share, whose amount [Amount] returns. A user who already has one
+// is denied with core.ReasonDuplicate and gets the amount again. The operation ID of the grab replays
+// core.ReasonOK for as long as the packet is kept.
 //
-// When Check returns an error, the grab may have happened, and it stays. Call Check again with the Attempt of the
-// returned Decision to get its amount.
+// When Check returns an error, the grab may have happened, and it stays. Call Check again with the Attempt of
+// the returned Decision to get its amount.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.grab(ctx, a) })
 }
@@ -210,8 +211,8 @@ func (g *Guard) grab(ctx context.Context, a core.Attempt) (core.Decision, error)
 // share is the claim that a decision carries: the amount of the user's share.
 type share int64
 
-// Amount returns the amount of the user's share in minor units. For an allowed decision this attempt grabbed it; for
-// a core.ReasonDuplicate an earlier one did. It is 0 for other decisions.
+// Amount returns the amount of the user's share in minor units. For an allowed decision this attempt grabbed
+// it; for a core.ReasonDuplicate an earlier one did. It is 0 for other decisions.
 func Amount(d core.Decision) int64 {
 	amount, _ := core.ClaimOf[share](d)
 	return int64(amount)
@@ -220,9 +221,9 @@ func Amount(d core.Decision) int64 {
 // Settle implements [core.Guard]. It does nothing, because a grabbed share stays with its user.
 func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { return nil }
 
-// Refund takes the shares that nobody grabbed out of an expired packet and returns their sum. Later calls return the
-// same amount and take out nothing, so pay it back once per packet. It returns [ErrPacketOpen] for a packet that has
-// not expired, and [ErrNoPacket] for one that does not exist.
+// Refund takes the shares that nobody grabbed out of an expired packet and returns their sum. Later calls
+// return the same amount and take out nothing, so pay it back once per packet. It returns [ErrPacketOpen] for
+// a packet that has not expired, and [ErrNoPacket] for one that does not exist.
 func (g *Guard) Refund(ctx context.Context, id string) (int64, error) {
 	return core.Look(ctx, &g.Base, "refund", core.Attempt{}, func() (int64, error) { return g.refund(ctx, id) })
 }
@@ -249,8 +250,8 @@ func (g *Guard) refund(ctx context.Context, id string) (int64, error) {
 	return amount, nil
 }
 
-// Verify returns the state of a packet at one moment, or [ErrNoPacket]. When its amounts do not add up, because
-// something else changed its keys, Verify returns the state together with an error.
+// Verify returns the state of a packet at one moment, or [ErrNoPacket]. When its amounts do not add up,
+// because something else changed its keys, Verify returns the state together with an error.
 func (g *Guard) Verify(ctx context.Context, id string) (Verification, error) {
 	return core.Look(ctx, &g.Base, "verify", core.Attempt{}, func() (Verification, error) { return g.verify(ctx, id) })
 }
@@ -298,7 +299,8 @@ func (g *Guard) verify(ctx context.Context, id string) (Verification, error) {
 	return v, nil
 }
 
-// packetKeys returns the keys of a packet in the order of the scripts' KEYS. Some scripts take only the first three.
+// packetKeys returns the keys of a packet in the order of the scripts' KEYS. Some scripts take only the first
+// three.
 func (g *Guard) packetKeys(id string) []string {
 	t := core.Encode(id)
 	return []string{

@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 )
 
-// secureRandom draws from the operating system's generator, so nobody can predict a share. It is safe for concurrent
-// use.
+// secureRandom draws from the operating system's generator, so nobody can predict a share. It is safe for
+// concurrent use.
 var secureRandom = rand.New(secureSource{})
 
 type secureSource struct{}
@@ -18,13 +18,14 @@ func (secureSource) Uint64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// split divides total into the given number of shares of at least least each. total must be at least shares times
-// least.
+// split divides total into the given number of shares of at least least each. total must be at least shares
+// times least.
 //
-// It draws each share uniformly from least to twice the mean of the rest, the "double mean" method that is common
-// for red packets: amounts vary, yet hardly any share takes almost everything. Most shares are below twice the mean;
-// the last ones drawn may be several times the mean. The order of drawing gives the shares different means, by
-// rounding down, and different variances. Shuffling them gives every position the same chances.
+// It draws each share uniformly from least to twice the mean of the rest, the "double mean" method that is
+// common for red packets: amounts vary, yet hardly any share takes almost everything. Most shares are below
+// twice the mean; the last ones drawn may be several times the mean. The order of drawing gives the shares
+// different means, by rounding down, and different variances. Shuffling them gives every position the same
+// chances.
 func split(rng *rand.Rand, total int64, shares int, least int64) []int64 {
 	amounts := drawShares(rng, total, shares, least)
 	rng.Shuffle(len(amounts), func(i, j int) { amounts[i], amounts[j] = amounts[j], amounts[i] })
