@@ -70,8 +70,8 @@ func Example_votesStuffed() {
 	top, err2 := ballots.Top(ctx, "final", 3)
 	fmt.Println(top, err, err2)
 
-	recount, err := ballots.Verify(ctx, "final")
-	fmt.Print(recount)
+	verified, err := ballots.Verify(ctx, "final")
+	fmt.Print(verified)
 	if err != nil {
 		log.Fatal(err)
 	}

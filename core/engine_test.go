@@ -65,15 +65,15 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"a Longest of 8808h0m0s":       func() { bans.New(engine(), "b", bans.Options{Longest: 367 * 24 * time.Hour}) },
 		"a Decay of 1.0005s":           func() { bans.New(engine(), "b", bans.Options{Decay: time.Second + 500*time.Microsecond}) },
 		"make First shorter":           func() { bans.New(engine(), "b", bans.Options{First: time.Hour, Longest: time.Minute}) },
-		"voters vote again":            func() { votes.New(engine(), "v", votes.Options{Keep: time.Millisecond}) },
+		"voters could vote again":      func() { votes.New(engine(), "v", votes.Options{Keep: time.Millisecond}) },
 		"give Keep days (guard \"s\"":  func() { seckill.New(engine(), "s", seckill.Options{Keep: -1}) },
-		"refunds what is left":         func() { redpacket.New(engine(), "r", redpacket.Options{Keep: time.Millisecond}) },
+		"no time to refund the rest":   func() { redpacket.New(engine(), "r", redpacket.Options{Keep: time.Millisecond}) },
 		"script's name is empty":       func() { core.NewScript("", "return 1", core.AtMostOnce) },
 		"has no source":                func() { core.NewScript("x", " \n", core.AtMostOnce) },
-		"give Items 1 to 10000":        func() { quota.New(engine(), "q", quota.Options{Period: period.Daily(time.UTC)}) },
-		"quota of 10001 items":         func() { quota.New(engine(), "q", quota.Options{Items: 10_001, Period: period.Daily(time.UTC)}) },
-		"quota without a Period":       func() { quota.New(engine(), "q", quota.Options{Items: 1}) },
-		"return a period that contains": func() {
+		"Items is 0: set 1 to 10000":   func() { quota.New(engine(), "q", quota.Options{Period: period.Daily(time.UTC)}) },
+		"quota: Items is 10001":        func() { quota.New(engine(), "q", quota.Options{Items: 10_001, Period: period.Daily(time.UTC)}) },
+		"quota: Period is missing":     func() { quota.New(engine(), "q", quota.Options{Items: 1}) },
+		"return a period that contains it": func() {
 			quota.New(engine(), "q", quota.Options{Items: 1, Period: func(t time.Time) (begins, ends time.Time) { return t, t }})
 		},
 		"pass time.UTC":    func() { period.Daily(nil) },
@@ -304,7 +304,7 @@ func TestObserverHearsEverything(t *testing.T) {
 	}
 	want := "s open, r create, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, r check, " +
 		"w peek, w check, w refund, w reset, f peek, f check, f refund, f reset, b peek, b check, b refund, b reset, " +
-		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, r refund, r audit, " +
+		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, r refund, r verify, " +
 		"q check, q settle, q used, q reset, i check, i settle, i reset, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)

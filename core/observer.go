@@ -37,11 +37,11 @@ type Event struct {
 	//	settle       Guard.Settle, and an undo in the background of a check that has failed; with ErrUnsettled when it is given up
 	//	refund peek reset              rate limits
 	//	strike ban unban status        Bans
-	//	retract tally recount repair audit void    Votes
+	//	retract tally verify repair audit void    Votes
 	//	used reset                     Quota
 	//	reset                          Idempotency
 	//	open confirm cancel sweep status restock close reconcile events outbox    Seckill
-	//	create refund audit            RedPacket
+	//	create refund verify           RedPacket
 	//	breaker                        Breaker says what
 	Op string
 	// Decision is the answer, where Op has one.

@@ -27,7 +27,7 @@ import (
 )
 
 // opCalls finds the ops that source tells observers of.
-var opCalls = regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|g\.end|g\.observeRecount|core\.Look)\(ctx, (?:&g\.Base, )?"(\w+)"|Op: +"(\w+)"`)
+var opCalls = regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|g\.end|g\.observeVerify|core\.Look)\(ctx, (?:&g\.Base, )?"(\w+)"|Op: +"(\w+)"`)
 
 // opsOf returns the ops that the sources of a folder tell observers of.
 func opsOf(t *testing.T, folder string) map[string]bool {

@@ -195,7 +195,7 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 		d.want(post("/vote/void-votes", "poll=final", "origin=198.51.100.7"), 200, `{"matched":3,"voided":2,"weights":{"blue":2}}`)
 		d.want(get("/vote/tally", "poll=final"), 200, `{"red":1}`)
 		d.want(post("/vote/void-votes", "poll=final"), 400, "")
-		d.want(get("/vote/recount", "poll=final"), 200, "")
+		d.want(get("/vote/verify", "poll=final"), 200, "")
 		d.want(post("/vote/repair", "poll=final"), 200, "")
 
 		decided(d.quota.Check(ctx, core.Attempt{Actor: "ann", Item: "article-1"}))
@@ -218,8 +218,8 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 		}
 
 		must[bool](t)(d.packet.Create(ctx, "party", redpacket.Packet{Total: 10, Shares: 2, Expires: time.Now().Add(time.Hour)}))
-		if w := d.send(get("/packet/audit", "packet=party")); w.Code != 200 || !strings.Contains(w.Body.String(), `"grabbed":{}`) {
-			t.Errorf("audit: %d %s", w.Code, w.Body)
+		if w := d.send(get("/packet/verify", "packet=party")); w.Code != 200 || !strings.Contains(w.Body.String(), `"grabbed":{}`) {
+			t.Errorf("verify: %d %s", w.Code, w.Body)
 		}
 		d.want(post("/packet/refund", "packet=party"), 409, "")
 		d.want(post("/packet/refund", "packet=none"), 404, "")
@@ -397,10 +397,10 @@ func TestOperatorPages(t *testing.T) {
 	}
 	if want := `limit limit [peek reset rollout set-rollout switch]
 bans bans [status ban unban]
-vote votes [tally top recount find-votes void-votes repair]
+vote votes [tally top verify find-votes void-votes repair]
 quota quota [used reset]
 sale sale [status reconcile restock sweep close]
-packet red packet [audit refund]
+packet red packet [verify refund]
 once idempotency [reset]
 `; text != want {
 		t.Errorf("the list is\n%s, want\n%s", text, want)

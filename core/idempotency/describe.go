@@ -6,7 +6,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Describe implements core.Describer.
+// Describe implements [core.Describer].
 func (g *Guard) Describe() core.Description {
 	operation := []core.Field{{Name: "actor", Required: true}, {Name: "resource"}, {Name: "id", Required: true}}
 	return core.Description{
@@ -15,12 +15,12 @@ func (g *Guard) Describe() core.Description {
 			core.StandardAnswers(core.ReasonConflict, core.ReasonGone),
 			core.Answer{
 				Reason: core.ReasonInProgress, Status: 409, Title: "In Progress", Expected: true,
-				Detail: "The same request is being worked on. Ask again in a moment.",
+				Detail: "The same request is in progress. Try again in a moment.",
 				Type:   "https://github.com/gatehouse-go/gatehouse#in_progress",
 			},
-			core.Answer{ // where there is no answer that could be given again
+			core.Answer{ // for operations without an answer to replay
 				Reason: core.ReasonDone, Status: 409, Title: "Already Done", Expected: true,
-				Detail: "This has been done before.", Type: "https://github.com/gatehouse-go/gatehouse#done",
+				Detail: "This request was already completed.", Type: "https://github.com/gatehouse-go/gatehouse#done",
 			},
 		),
 		Operations: []core.Operation{

@@ -1,15 +1,15 @@
-// Package idempotency runs each operation once and keeps its outcome for those who ask again.
+// Package idempotency runs each operation once and replays its outcome to repetitions.
 //
 // Most callers make a [Guard] with [New] and put it into the first rule of a route, whose Who is the user and
 // ID the Idempotency-Key of the request. nethttpmw, ginmw and echomw keep the handler's answer and replay it:
 //
 //	once := idempotency.New(gate, "orders", idempotency.Options{MaxBody: 16 << 10})
 //
-// Without HTTP: Check begins the operation. While it runs, others are refused with core.ReasonInProgress.
-// Settle with core.CommitWith keeps an outcome; others are then refused with core.ReasonDone, and
-// core.OutcomeOf returns it. Settle with core.Rollback lets the operation begin anew, and so does the end of
-// [Options].Lease.
+// Without HTTP, [Guard.Check] begins the operation. While it runs, other attempts are denied with
+// core.ReasonInProgress. [Guard.Settle] with core.CommitWith keeps an outcome; other attempts are then denied
+// with core.ReasonDone, and core.OutcomeOf returns the outcome. Settle with core.Rollback lets the operation
+// begin again, and so does the end of [Options].Lease.
 //
 // The guard keeps a fingerprint of the attempt's Item and Cost. The same ID with another fingerprint is
-// refused with core.ReasonConflict.
+// denied with core.ReasonConflict.
 package idempotency

@@ -20,51 +20,67 @@ var (
 	idempotencyReleaseScript = core.NewScript("idempotency_release", lua.IdempotencyRelease, core.Idempotent)
 )
 
-// IdempotencyOptions are what Idempotency may be told. Lengths of time are whole milliseconds.
+// Options configure a [Guard]. The zero value is valid. Durations are whole milliseconds.
 type Options struct {
-	// Lease is how long an operation may run before another attempt may begin it anew, 1 ms to 24 hours. Zero means a minute.
+	// Lease is how long an operation may run before another attempt may begin it again, 1 ms to 24 hours.
+	// Zero means one minute.
 	//
-	// It is what clients wait for when the process that runs the operation dies, and it is not renewed: an operation that takes
-	// longer may run twice at the same time. Give it more than your requests can take, such as http.Server.WriteTimeout.
+	// When the process that runs the operation dies, clients wait for the lease to end. The lease is not
+	// renewed, so an operation that takes longer may run twice at the same time. Set it longer than any
+	// request can take; http.Server.WriteTimeout is a good bound.
 	Lease time.Duration
-	// Keep is how long an outcome is kept, 1 second to 366 days: how late a client may ask again. Zero means 24 hours.
+	// Keep is how long an outcome is kept, and so how late a client may ask again, 1 second to 366 days. Zero
+	// means 24 hours.
 	Keep time.Duration
-	// MaxBody is how many bytes of an answer's body are kept, 1 MiB at most. Zero: none, only the status and a few fields of the
-	// header. Of a longer body nothing is kept, since half an answer would be a wrong one.
+	// MaxBody is the length in bytes of the longest body that is kept, up to 1 MiB. Zero keeps no body, only
+	// the status and a few header fields. A longer body is not kept at all, because part of an answer would
+	// be wrong.
 	MaxBody int
 }
 
 const (
-	// outcomeBodyMost is the largest MaxBody: Redis is no store for documents.
+	// outcomeBodyMost is the largest MaxBody. Redis should not store documents.
 	outcomeBodyMost = 1 << 20
-	// askAgainIn is how long a client should wait whose operation is running.
+	// askAgainIn is the RetryAfter for a client whose operation is running.
 	askAgainIn = time.Second
 )
 
-// Idempotency lets each operation be done once, and answers repetitions with how it ended: the Actor is who, the ID the name that he
-// has given the operation, the Resource what it belongs to; it may be empty. Operations of different actors or resources have
-// nothing to do with each other, and whoever is the same actor and knows the ID hears the outcome: so that is a user who has signed in
-// rather than an address. The Item, and the Cost, say what makes a repetition the same attempt: the guard keeps a fingerprint
-// of them, and refuses another attempt under the same ID as ReasonConflict.
+// Guard runs each operation once and replays its outcome to repetitions. Make one with [New]. It is safe for
+// concurrent use.
 //
-// Check begins the operation. While it runs others are refused as ReasonInProgress. Settle with ok true keeps Decision.Outcome, which
-// the caller may have set; from then on others are refused as ReasonDone, and their Decision has it. Settle with ok false lets the
-// operation begin anew.
+// # Attempts
 //
-// An operation whose process dies may begin anew when the lease is over. A process that was merely paused for so long can not
-// overwrite what another has done meanwhile: its Settle returns ErrGone. So an operation is done once, unless it takes longer than
-// the lease, or Redis loses its memory: the operation's own writes should stand being made twice then, as with an order whose key
-// is the ID.
+// The Actor owns the operation, the ID names it, and the Resource says what it belongs to; the Resource may
+// be empty. Operations of different actors or resources are independent. Anyone who is the same actor and
+// knows the ID gets the outcome, so the actor should be a signed-in user rather than an address.
 //
-// An operation takes one key: under a UUID about 180 bytes while it runs and 200 when only its status is kept; with two fields of
-// the header 300, and the body as it is (measured on Redis 7.0, the key's name included).
+// The Item and the Cost say what the operation does. The guard keeps a fingerprint of them, and denies
+// another attempt under the same ID with core.ReasonConflict.
+//
+// # Lease
+//
+// Check begins the operation. While it runs, other attempts are denied with core.ReasonInProgress.
+// [Guard.Settle] with core.CommitWith keeps the outcome; from then on, other attempts are denied with
+// core.ReasonDone and core.OutcomeOf returns the outcome. Settle with core.Rollback lets the operation begin
+// again.
+//
+// When a process dies, its operations may begin again once their leases end. A process that was only paused
+// for that long cannot overwrite what another one did meanwhile: its Settle returns core.ErrGone. So an
+// operation runs once unless it takes longer than the lease or Redis loses data. Make its own writes safe to
+// repeat, for example an order whose primary key is the ID.
+//
+// # Memory
+//
+// An operation takes one key. With a UUID as ID, the key takes about 180 bytes while the operation runs, 200
+// when only the status is kept, and 300 with two header fields, plus the body (measured on Redis 7.0,
+// including the key's name).
 type Guard struct {
 	core.Base
 	options Options
 }
 
-// Idempotency makes a guard for operations that clients repeat. It panics when the name is taken or not a name, the options make no
-// sense, or the engine has no Redis.
+// New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
+// invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
 	e.NeedRedis("Idempotency", name)
 	if options.Lease == 0 {
@@ -74,7 +90,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		options.Keep = 24 * time.Hour
 	}
 	if err := options.check(); err != nil {
-		panic(fmt.Sprintf("core: %v (guard %q)", err, name))
+		panic(fmt.Sprintf("idempotency: %v (guard %q)", err, name))
 	}
 	return &Guard{
 		Base:    e.Register("idempotency", name, idempotencyBeginScript, idempotencyFinishScript, idempotencyReleaseScript),
@@ -82,32 +98,34 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	}
 }
 
-// check finds options that make no sense.
+// check returns an error for options that are out of range.
 func (o Options) check() error {
 	switch {
 	case o.Lease < time.Millisecond || o.Lease > 24*time.Hour || o.Lease%time.Millisecond != 0:
-		return fmt.Errorf("operations with a Lease of %v: give whole milliseconds, 1 ms to 24 hours", o.Lease)
+		return fmt.Errorf("Lease is %v: set whole milliseconds from 1 ms to 24 hours", o.Lease)
 	case o.Keep < time.Second || o.Keep > core.MaxTTL || o.Keep%time.Millisecond != 0:
-		return fmt.Errorf("outcomes with a Keep of %v: give whole milliseconds, 1 second to %v", o.Keep, core.MaxTTL)
+		return fmt.Errorf("Keep is %v: set whole milliseconds from 1 second to %v", o.Keep, core.MaxTTL)
 	case o.MaxBody < 0 || o.MaxBody > outcomeBodyMost:
-		return fmt.Errorf("outcomes with a MaxBody of %d: give 0 to %d bytes", o.MaxBody, outcomeBodyMost)
+		return fmt.Errorf("MaxBody is %d: set 0 to %d bytes", o.MaxBody, outcomeBodyMost)
 	}
 	return nil
 }
 
-// Traits implements Guard: an operation needs an ID, and begins anew when it has failed.
+// Traits implements [core.Guard]: an attempt needs an ID, and a failed operation may begin again.
 func (g *Guard) Traits() core.Traits {
-	return core.Traits{NeedsID: true, KeepsOutcome: true, Confirms: true, MaxBody: g.options.MaxBody, Outage: core.FailClosed}
+	return core.Traits{
+		NeedsID: true, KeepsOutcome: true, Confirms: true, MaxBody: g.options.MaxBody, Outage: core.FailClosed,
+	}
 }
 
-// text is an outcome as it is kept: a line of JSON, then the body as it is.
+// textOf returns an outcome as Redis keeps it: a line of JSON, then the raw body.
 func textOf(o *core.Outcome, maxBody int) (string, error) {
 	if o == nil {
 		return "{}\n", nil
 	}
 	line, err := json.Marshal(o)
 	if err != nil {
-		return "", err // a map of text and a number can not fail to marshal
+		return "", err // strings and a number always marshal
 	}
 	if len(o.Body) > maxBody {
 		return string(line) + "\n", nil
@@ -115,15 +133,15 @@ func textOf(o *core.Outcome, maxBody int) (string, error) {
 	return string(line) + "\n" + string(o.Body), nil
 }
 
-// parseOutcome reads what text has made.
+// parseOutcome is the inverse of textOf.
 func parseOutcome(text string) (*core.Outcome, error) {
 	line, body, found := strings.Cut(text, "\n")
 	var o core.Outcome
 	if !found {
-		return nil, errors.New("an outcome without a line of JSON")
+		return nil, errors.New("stored outcome has no line of JSON")
 	}
 	if err := json.Unmarshal([]byte(line), &o); err != nil {
-		return nil, fmt.Errorf("an outcome: %w", err)
+		return nil, fmt.Errorf("stored outcome: %w", err)
 	}
 	if body != "" {
 		o.Body = []byte(body)
@@ -131,8 +149,8 @@ func parseOutcome(text string) (*core.Outcome, error) {
 	return &o, nil
 }
 
-// Check implements Guard: it begins the operation. ResetAfter of an allowed attempt is the lease. An attempt without an ID is an
-// ErrInvalidAttempt.
+// Check implements [core.Guard]: it begins the operation. The ResetAfter of an allowed attempt is the lease.
+// An attempt without an ID is a core.ErrInvalid.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.check(ctx, a) })
 }
@@ -149,7 +167,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), idempotencyBeginScript, g.operationKeys(a),
 		fingerprint(a), a.Call(), g.options.Lease.Milliseconds())
 	if err != nil {
-		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.release(ctx, a, core.TombstoneTTL) }) // observed
+		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.release(ctx, a, core.TombstoneTTL) })
 		d.Attempt = d.Attempt.WithoutCall()
 		return d, err
 	}
@@ -177,17 +195,20 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	return d, nil
 }
 
-// operation is what the guard keeps with a decision: how the operation has ended, where it has.
+// operation is the claim that a decision carries. Its outcome is nil while the operation runs.
 type operation struct{ outcome *core.Outcome }
 
-// Outcome is for core.OutcomeOf.
+// Outcome implements the interface that core.OutcomeOf looks for.
 func (o operation) Outcome() *core.Outcome { return o.outcome }
 
-// Settle implements Guard: core.CommitWith keeps the outcome, core.Rollback lets the operation begin anew. An Outcome that is Incomplete says
-// that the operation is done, so that it never begins anew, before its whole answer is known; Settle with the same decision and the
-// whole Outcome keeps that in its place. Otherwise the first call counts. Where the lease is over and another
-// attempt has begun the operation since, ok is an ErrGone: the operation has been, or is being, done twice. The decision is one that
-// this guard's Check returned in this process; another is an ErrInvalidAttempt.
+// Settle implements [core.Guard]: core.CommitWith keeps the outcome, and core.Rollback lets the operation
+// begin again. The first call counts, with one exception: an Outcome that is Incomplete only marks the
+// operation as done, so that it never begins again, and a later Settle of the same decision replaces it with
+// the whole Outcome.
+//
+// When the lease has ended and another attempt has begun the operation since, a commit returns core.ErrGone:
+// the operation was, or is being, done twice. The decision must come from this guard's Check in this process;
+// otherwise the error is core.ErrInvalid.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if !d.Allowed {
 		return nil
@@ -205,29 +226,30 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 			return err
 		}
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript, g.operationKeys(a),
-			fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(), core.FlagOf(end.Outcome() != nil && end.Outcome().Incomplete))
+			fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(),
+			core.FlagOf(end.Outcome() != nil && end.Outcome().Incomplete))
 		if err != nil {
 			return err
 		}
 		kept, err := core.ReadNumber(value)
 		if err == nil && kept == 0 {
-			err = fmt.Errorf("%w: the lease was over, and another attempt has begun the operation", core.ErrGone)
+			err = fmt.Errorf("%w: the lease ended and another attempt began the operation", core.ErrGone)
 		}
 		return err
 	}())
 }
 
-// release lets the operation begin anew that the attempt's own call of Check has begun. If that call has not come yet, it shall
-// begin nothing when it comes within the time given.
-func (g *Guard) release(ctx context.Context, a core.Attempt, void time.Duration) error {
+// release lets the operation that the attempt's own Check began begin again. If that call has not reached
+// Redis yet, release leaves a tombstone there for the given time.
+func (g *Guard) release(ctx context.Context, a core.Attempt, tombstone time.Duration) error {
 	return g.Call(ctx, "settle", a, func() error {
 		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyReleaseScript, g.operationKeys(a),
-			a.Call(), void.Milliseconds())
+			a.Call(), tombstone.Milliseconds())
 		return err
 	})
 }
 
-// Reset forgets an operation, whether it is running or has been done, by the attempt's Actor, Resource and ID.
+// Reset deletes the operation that the attempt's Actor, Resource and ID name, whether it is running or done.
 func (g *Guard) Reset(ctx context.Context, a core.Attempt) error {
 	a, err := prepareOperation(a)
 	return g.Call(ctx, "reset", a, func() error {
@@ -238,10 +260,10 @@ func (g *Guard) Reset(ctx context.Context, a core.Attempt) error {
 	})
 }
 
-// prepareOperation is prepare for guards whose attempts are known by an ID from outside.
+// prepareOperation is [core.Attempt.Prepare] for attempts whose ID the client must supply.
 func prepareOperation(a core.Attempt) (core.Attempt, error) {
 	if a.ID == "" {
-		return a, fmt.Errorf("%w: no operation ID: name the operation, so that a repetition is known", core.ErrInvalid)
+		return a, fmt.Errorf("%w: no operation ID: name the operation, so that the guard can recognize a repetition", core.ErrInvalid)
 	}
 	a, err := a.Prepare()
 	if err != nil {
@@ -250,7 +272,8 @@ func prepareOperation(a core.Attempt) (core.Attempt, error) {
 	return a.WithCall(), nil
 }
 
-// fingerprint is what a repetition of the same attempt has in common with it: half of a SHA-256, as 22 characters.
+// fingerprint is the same for all repetitions of an attempt: half of a SHA-256 of its Cost and Item, in 22
+// characters.
 func fingerprint(a core.Attempt) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", a.Cost, a.Item))
 	return base64.RawURLEncoding.EncodeToString(sum[:16])

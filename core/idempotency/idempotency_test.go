@@ -366,13 +366,13 @@ func TestIdempotencyInvalid(t *testing.T) {
 
 func TestIdempotencySetUpMistakes(t *testing.T) {
 	for text, options := range map[string]Options{
-		"a Lease of -1s":         {Lease: -time.Second},
-		"a Lease of 25h0m0s":     {Lease: 25 * time.Hour},
-		"a Lease of 1.5ms":       {Lease: 1500 * time.Microsecond},
-		"a Keep of 1ms":          {Keep: time.Millisecond},
-		"a Keep of 8784h0m1s":    {Keep: core.MaxTTL + time.Second},
-		"give 0 to 1048576":      {MaxBody: -1},
-		"a MaxBody of 1048577":   {MaxBody: 1<<20 + 1},
+		"Lease is -1s:":          {Lease: -time.Second},
+		"Lease is 25h0m0s:":      {Lease: 25 * time.Hour},
+		"Lease is 1.5ms:":        {Lease: 1500 * time.Microsecond},
+		"Keep is 1ms:":           {Keep: time.Millisecond},
+		"Keep is 8784h0m1s:":     {Keep: core.MaxTTL + time.Second},
+		"set 0 to 1048576":       {MaxBody: -1},
+		"MaxBody is 1048577:":    {MaxBody: 1<<20 + 1},
 		`bytes (guard "orders")`: {MaxBody: -1},
 	} {
 		guardtest.WantPanic(t, text, func() { New(core.New(guardtest.NoClient{}), "orders", options) })

@@ -6,7 +6,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Describe implements core.Describer.
+// Describe implements [core.Describer].
 func (g *Guard) Describe() core.Description {
 	key := []core.Field{{Name: "actor", Required: true}, {Name: "resource"}}
 	return core.Description{

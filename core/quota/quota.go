@@ -19,45 +19,59 @@ var (
 	quotaUsedScript = core.NewScript("quota_used", lua.QuotaUsed, core.Idempotent)
 )
 
-// QuotaOptions are what a Quota has to be told.
+// Options configure a [Guard]. Both fields are required.
 type Options struct {
-	// Items is how many different items each actor may have in a period, 1 to 10,000. Required. Where it is changed, what was
-	// counted before still counts.
+	// Items is the number of different items that each actor may have per period, 1 to 10,000. After a
+	// change, the items counted before still count.
 	Items int
-	// Period says which periods there are, such as Daily(time.UTC). Required. Where it is changed, a period that begins at another
-	// moment than before begins with nothing counted.
+	// Period divides time into periods, such as period.Daily(time.UTC). After a change, a period that begins
+	// at a new moment starts with no items.
 	Period period.Period
 }
 
-// Quota lets each actor have so many different items a period, such as points for reading different articles, at most 50 a
-// day: the Actor is who, the Item the different thing, the Resource what is counted; it may be empty. The Cost is 1.
+// Guard limits the number of different items that each actor may have per period, such as points for at most
+// 50 different articles per day. Make one with [New]. It is safe for concurrent use.
 //
-// An item counts when it comes first, and is free for the rest of the period: the reason is ReasonOK the first time, then
-// ReasonAgain. An item is a claim: Settle with ok false takes it back. Where several attempts for one item were allowed it goes
-// when all of them have failed, so it may still be counted when the one that heard ReasonOK has failed. When a
-// ninth attempt shares an item, it can not be taken back any more.
+// # Attempts
 //
-// The set of items is exact, and lives in Redis until its period is over. It has no more items than the quota, so its memory is
-// bounded: about 100 bytes for an item with a short name, at most 1024 for the name, and as much as eight operation IDs.
+// The Actor has the quota, the Item is what counts, and the Resource names what is counted; the Resource may
+// be empty. The Cost is 1.
+//
+// The first attempt for an item counts it and gets core.ReasonOK. Later attempts for it in the same period
+// are free and get core.ReasonAgain. An attempt for one item too many is denied with core.ReasonQuota.
+//
+// # Rollback
+//
+// An item is a claim: [Guard.Settle] with core.Rollback takes it back. When several attempts for one item
+// were allowed, the item goes only when all of them are rolled back; until then it counts, even if the
+// attempt that got core.ReasonOK failed. When a ninth attempt shares an item, the item can no longer be taken
+// back.
+//
+// # Memory
+//
+// The set of items is exact. Redis keeps it until its period is over, and up to one hour longer for a clock
+// that is set back. It never has more items than the quota. An item with a short name takes about 100 bytes;
+// a name takes at most 1024, and an item keeps up to eight operation IDs.
 type Guard struct {
 	core.Base
 	options Options
-	clock   func() time.Time // this process's: a first guess at the period; the server's decides
+	clock   func() time.Time // guesses the period at first; the server's clock decides
 }
 
 const maxQuotaItems = 10_000
 
-// Quota makes a guard for different items. It panics when the name is taken or not a name, or the options make no sense.
+// New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
+// invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
 	e.NeedRedis("Quota", name)
 	if options.Items < 1 || options.Items > maxQuotaItems {
-		panic(fmt.Sprintf("core: a quota of %d items: give Items 1 to %d (guard %q)", options.Items, maxQuotaItems, name))
+		panic(fmt.Sprintf("quota: Items is %d: set 1 to %d (guard %q)", options.Items, maxQuotaItems, name))
 	}
 	if options.Period == nil {
-		panic(fmt.Sprintf("core: a quota without a Period: give it one, such as core.Daily(time.UTC) (guard %q)", name))
+		panic(fmt.Sprintf("quota: Period is missing: set one, such as period.Daily(time.UTC) (guard %q)", name))
 	}
 	if _, err := options.Period.At(time.Now().UnixMilli()); err != nil {
-		panic(fmt.Sprintf("core: %v (guard %q)", err, name))
+		panic(fmt.Sprintf("quota: %v (guard %q)", err, name))
 	}
 	return &Guard{
 		Base:    e.Register("quota", name, quotaScript, quotaUndoScript, quotaUsedScript),
@@ -66,14 +80,16 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	}
 }
 
-// Traits implements Guard: a quota needs an item, and takes it back when the request fails.
+// Traits implements [core.Guard]: an attempt needs an item, and a failed request takes it back.
 func (g *Guard) Traits() core.Traits {
 	return core.Traits{NeedsItem: true, Outage: core.FailClosed, Unit: core.UnitItems}
 }
 
-// Check implements Guard. RetryAfter, when refused as ReasonQuota, and ResetAfter are the time until the period ends, by the
-// server's clock. ReasonDayRolled, with RetryAfter of a second, is all but impossible: it needs a period that ends while
-// it is being asked about.
+// Check implements [core.Guard]: it counts the item. ResetAfter is the time until the period ends by the
+// server's clock; a decision with core.ReasonQuota has the same time as its RetryAfter.
+//
+// core.ReasonDayRolled, with a RetryAfter of one second, means that the server's clock left the period during
+// both calls to Redis. That takes a period that ends at that very moment.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.check(ctx, a) })
 }
@@ -84,7 +100,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if err != nil {
 		return d, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // for both times that the server may be asked
+	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // one deadline for up to two calls
 	defer cancel()
 	err = g.inPeriod(func(s period.Span) (int64, error) { return g.decide(ctx, &d, s) })
 	switch {
@@ -97,11 +113,11 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	return d, nil
 }
 
-// errRolled says that the server's clock was in another period than the one that it was asked about.
-var errRolled = errors.New("the period has changed between two calls")
+// errRolled means that the server's clock was outside of the period in both calls.
+var errRolled = errors.New("the period changed between two calls")
 
-// inPeriod asks the server for the period that this process's clock is in and, where the server says that it is
-// another time, once more for the period of that. ask returns the server's time, in milliseconds.
+// inPeriod calls ask for the period that this process's clock is in. When the server's time, which ask
+// returns in milliseconds, is in another period, it calls ask once more for that one.
 func (g *Guard) inPeriod(ask func(period.Span) (int64, error)) error {
 	now := g.clock().UnixMilli()
 	for range 2 {
@@ -116,7 +132,8 @@ func (g *Guard) inPeriod(ask func(period.Span) (int64, error)) error {
 	return errRolled
 }
 
-// decide asks for one period. It fills in the decision, and returns the server's time.
+// decide runs the script for one period, fills in the decision, and returns the server's time in
+// milliseconds.
 func (g *Guard) decide(ctx context.Context, d *core.Decision, s period.Span) (int64, error) {
 	a, given := d.Attempt, 1
 	if a.MadeID() {
@@ -125,10 +142,11 @@ func (g *Guard) decide(ctx context.Context, d *core.Decision, s period.Span) (in
 	if err := core.RoomToUndo(); err != nil {
 		return 0, err
 	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), quotaScript, g.quotaKeys(a, s), s.Begins, s.Ends, s.Keep(),
-		g.options.Items, core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID), given, a.Call(), g.Engine().ScriptNow(time.Millisecond))
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), quotaScript, g.quotaKeys(a, s),
+		s.Begins, s.Ends, s.Keep(), g.options.Items, core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID), given,
+		a.Call(), g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
-		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, s, core.TombstoneTTL) }) // observed
+		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, s, core.TombstoneTTL) })
 		d.Attempt = d.Attempt.WithoutCall()
 		return 0, err
 	}
@@ -152,8 +170,8 @@ func (g *Guard) decide(ctx context.Context, d *core.Decision, s period.Span) (in
 	return now, nil
 }
 
-// Settle implements Guard: core.Rollback takes the item back, once. The decision is one that this guard's Check returned in this process;
-// another is an ErrInvalidAttempt.
+// Settle implements [core.Guard]: core.Rollback takes the item back, once. The decision must come from this
+// guard's Check in this process; otherwise the error is core.ErrInvalid.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if end.Commits() || !d.Allowed {
 		return nil
@@ -165,19 +183,21 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	return g.undo(ctx, d.Attempt, in, 0)
 }
 
-// undo takes back the item that the attempt's own call of Check was told of. If that call has not come yet, it shall not
-// count when it comes within the time given.
-func (g *Guard) undo(ctx context.Context, a core.Attempt, s period.Span, void time.Duration) error {
+// undo takes back the item of the attempt's own Check. If that call has not reached Redis yet, undo leaves a
+// tombstone there for the given time.
+func (g *Guard) undo(ctx context.Context, a core.Attempt, s period.Span, tombstone time.Duration) error {
 	return g.Call(ctx, "settle", a, func() error {
 		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUndoScript, g.quotaKeys(a, s),
-			core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID), a.Call(), void.Milliseconds())
+			core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID), a.Call(), tombstone.Milliseconds())
 		return err
 	})
 }
 
-// Used returns the different items that the attempt's actor has of the attempt's resource in this period, in alphabetical order,
-// and how many more there may be. It writes nothing; the attempt's other fields do not matter. A very long item, 1024 bytes
-// once encoded, has the name by which it is kept: '#' and its SHA-256 in unpadded base64url.
+// Used returns the items that the attempt's Actor has for its Resource in the current period, in alphabetical
+// order, and how many more it may have. It writes nothing and ignores the attempt's other fields.
+//
+// An item that is longer than 1024 bytes once encoded has the name by which Redis keeps it: '#' and its
+// SHA-256 in unpadded base64url.
 func (g *Guard) Used(ctx context.Context, a core.Attempt) (items []string, remaining int64, err error) {
 	err = g.Call(ctx, "used", a, func() error {
 		items, _, err = g.used(ctx, a)
@@ -215,8 +235,8 @@ func (g *Guard) used(ctx context.Context, a core.Attempt) (items []string, in pe
 	return items, in, nil
 }
 
-// Reset forgets what the attempt's actor has had of the attempt's resource in this period, as if for the first time. The
-// attempt's other fields do not matter.
+// Reset deletes the items that the attempt's Actor has for its Resource in the current period. It ignores the
+// attempt's other fields.
 func (g *Guard) Reset(ctx context.Context, a core.Attempt) error {
 	return g.Call(ctx, "reset", a, func() error {
 		_, in, err := g.used(ctx, a)

@@ -6,7 +6,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Describe implements core.Describer.
+// Describe implements [core.Describer].
 func (g *Guard) Describe() core.Description {
 	packet := []core.Field{{Name: "packet", Required: true}}
 	return core.Description{
@@ -19,7 +19,7 @@ func (g *Guard) Describe() core.Description {
 			},
 		),
 		Operations: []core.Operation{
-			{Name: "audit", Fields: packet, Run: func(ctx context.Context, in core.Input) (any, error) {
+			{Name: "verify", Fields: packet, Run: func(ctx context.Context, in core.Input) (any, error) {
 				return g.Verify(ctx, in.Text("packet"))
 			}},
 			{
@@ -30,11 +30,12 @@ func (g *Guard) Describe() core.Description {
 				},
 			},
 		},
-		Ops: []string{"check", "create", "refund", "audit"},
+		Ops: []string{"check", "create", "refund", "verify"},
 	}
 }
 
-// Details implements what core.DetailsOf asks for: a user who tries again reads the amount of the share.
+// Details implements the interface that core.DetailsOf looks for: a user who tries again reads the amount of
+// their share.
 func (s share) Details() []core.Detail {
 	if s == 0 {
 		return nil

@@ -6,10 +6,10 @@
 //	packets := redpacket.New(gate, "packets", redpacket.Options{})
 //	created, err := packets.Create(ctx, "party", redpacket.Packet{Total: 1000, Shares: 20, Expires: tomorrow})
 //
-// Amounts are integers in minor units, such as cents. The shares are made with crypto/rand when the packet is
-// created and then shuffled, so each place in the queue has the same chances. A user who asks again hears the
-// same amount. What was grabbed stays with the user, whatever becomes of the request.
+// Amounts are integers in minor units, such as cents. [Guard.Create] draws the shares with crypto/rand and
+// shuffles them, so each place in the queue has the same chances. A user who asks again gets the same amount.
+// A grabbed share stays with its user, whatever becomes of the request.
 //
-// [Guard.Refund] takes the rest out once the packet has expired. [Guard.Verify] shows that
+// [Guard.Refund] takes out the rest once the packet has expired. [Guard.Verify] checks that
 // left + grabbed + refunded = total.
 package redpacket

@@ -18,88 +18,104 @@ var (
 	redPacketCreateScript = core.NewScript("red_packet_create", lua.RedPacketCreate, core.Idempotent)
 	redPacketGrabScript   = core.NewScript("red_packet_grab", lua.RedPacketGrab, core.Idempotent)
 	redPacketRefundScript = core.NewScript("red_packet_refund", lua.RedPacketRefund, core.Idempotent)
-	redPacketAuditScript  = core.NewScript("red_packet_audit", lua.RedPacketAudit, core.Idempotent)
+	redPacketVerifyScript = core.NewScript("red_packet_audit", lua.RedPacketAudit, core.Idempotent)
 )
 
-// Packet is an amount of money that is to be split by luck. Amounts are in minor units, such as cents, and below 2^53.
+// Packet is an amount of money to split at random. Amounts are in minor units, such as cents, and below 2^53.
 type Packet struct {
 	// Total is the sum of all shares.
 	Total int64 `json:"total"`
-	// Shares is how many users get one, 1 to 10,000.
+	// Shares is the number of shares, one per user, 1 to 10,000.
 	Shares int `json:"shares"`
-	// Min is the least that a share has. Zero means 1.
+	// Min is the smallest amount of a share. Zero means 1.
 	Min int64 `json:"min"`
 	// Expires is when grabbing ends, to the millisecond. Required.
 	Expires time.Time `json:"expires"`
 }
 
-// maxShares is how many shares a packet has at most, since one call makes them.
+// maxShares bounds Packet.Shares, because one call creates them all.
 const maxShares = 10_000
 
-// PacketAudit is what has become of a packet. The sum of Left, the sum of Grabbed and Refunded are the total, always.
+// Verification is the state of a packet at one moment. The amounts of Left, Grabbed and Refunded always add
+// up to Packet.Total.
 type Verification struct {
 	Packet Packet `json:"packet"`
-	// Left are the shares that nobody has grabbed, the next one first: not for users, who could wait for a better one.
+	// Left holds the amounts that nobody has grabbed, the next one first. Do not show it to users: they could
+	// wait for a better share.
 	Left []int64 `json:"left"`
-	// Grabbed says who has what. A very long user, 1024 bytes once encoded, has the name by which he is kept: '#' and its
-	// SHA-256 in unpadded base64url.
+	// Grabbed maps each user to the amount of their share. A user ID that is longer than 1024 bytes once
+	// encoded has the name by which Redis keeps it: '#' and its SHA-256 in unpadded base64url.
 	Grabbed map[string]int64 `json:"grabbed"`
-	// Refunded is what Refund has taken out.
+	// Refunded is the amount that Refund took out.
 	Refunded int64 `json:"refunded"`
 }
 
-// RedPacketOptions are what RedPacket may be told.
+// Options configure a [Guard]. The zero value is valid.
 type Options struct {
-	// Keep is how long a packet is kept after it has expired: for refunds, audits and users who ask again. Zero means 7 days.
-	// After that it is unknown, and what has neither been grabbed nor refunded by then can not be told any more.
+	// Keep is how long a packet is kept after it expires, for refunds, verification and users who ask again,
+	// at least one second. Zero means 7 days. After that the packet is unknown, and nobody can tell which
+	// amounts were neither grabbed nor refunded.
 	Keep time.Duration
 }
 
 var (
-	// ErrNoPacket is returned by Refund and Audit for a packet that is not there: never created, kept no longer, or lost with
-	// its Redis.
+	// ErrNoPacket is returned by [Guard.Refund] and [Guard.Verify] for a packet that Redis does not have: it
+	// was never created, its Keep is over, or Redis lost it.
 	ErrNoPacket = core.NewError("redpacket: no such packet", core.ErrNotFound)
-	// ErrPacketOpen is returned by Refund for a packet that has not expired.
+	// ErrPacketOpen is returned by [Guard.Refund] for a packet that has not expired.
 	ErrPacketOpen = core.NewError("redpacket: the packet has not expired", core.ErrNotNow)
 )
 
-// RedPacket gives each user one share of a packet, as long as there are any: the Actor is the user, the Resource the packet,
-// the ID the grab; the Cost is always 1. Each packet has to be made once, by Create; one that is not there is refused.
+// Guard gives each user one share of a packet, as long as shares are left. Make one with [New]. It is safe
+// for concurrent use.
 //
-// What the shares are is decided by luck when the packet is created, with the operating system's random numbers, and each
-// of them has the same chances: to come early or late makes no difference. What is left, what is grabbed and what is
-// refunded add up to the packet's total before and after every script.
+// # Attempts
 //
-// What a user has grabbed is his, however his request ends: Settle does nothing. In a rule, put it last, so that no later rule
-// refuses the request. Whoever pays it out should do so once for each packet and user, whatever Decision.Replayed says, since a
-// process may end between the grab and the payment; Audit says what is owed to whom.
+// The Actor is the user, the Resource the packet, and the ID names the grab. The Cost is always 1.
+// [Guard.Create] makes each packet once; an attempt for a packet that does not exist is denied with
+// core.ReasonNotReady.
+//
+// # Shares
+//
+// Create draws the shares with the operating system's random numbers and shuffles them, so each place in the
+// queue has the same chances. Every script preserves the sum: left + grabbed + refunded = total.
+//
+// # Payment
+//
+// A grabbed share stays with its user, whatever becomes of the request: [Guard.Settle] does nothing. In a
+// rule, put this guard last, so that no later guard denies the request. Pay each packet and user once,
+// whatever Decision.Replayed says, because a process may die between the grab and the payment. [Guard.Verify]
+// returns what is owed to whom.
 type Guard struct {
 	core.Base
 	options Options
 }
 
-// RedPacket makes a guard of red packets. It panics when the name is taken or not a name, or the options make no sense.
+// New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
+// invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
 	e.NeedRedis("RedPacket", name)
 	if options.Keep == 0 {
 		options.Keep = 7 * 24 * time.Hour
 	}
 	if options.Keep < time.Second {
-		panic(fmt.Sprintf("core: packets kept for %v are forgotten before anybody refunds what is left: "+
-			"give Keep days (guard %q)", options.Keep, name))
+		panic(fmt.Sprintf("redpacket: Keep is %v, which leaves no time to refund the rest: "+
+			"set days, at least one second (guard %q)", options.Keep, name))
 	}
-	scripts := []*core.Script{redPacketCreateScript, redPacketGrabScript, redPacketRefundScript, redPacketAuditScript}
+	scripts := []*core.Script{redPacketCreateScript, redPacketGrabScript, redPacketRefundScript, redPacketVerifyScript}
 	return &Guard{Base: e.Register("redpacket", name, scripts...), options: options}
 }
 
-// Traits implements Guard: a grab needs a packet, and stays when the request fails.
+// Traits implements [core.Guard]: an attempt needs a packet, and a failed request keeps its share.
 func (g *Guard) Traits() core.Traits {
 	return core.Traits{NeedsResource: true, KeepsOnFailure: true, Outage: core.FailClosed}
 }
 
-// Create makes a packet, and reports whether it did: one that exists with the same figures stays as it is, so that a caller
-// who did not hear the answer can ask again. Figures that make no sense, and an ID that exists with other figures, are an
-// ErrInvalidAttempt. Take the money from whoever gives it before that: what is created is given away.
+// Create makes a packet and reports whether it did. A packet that exists with the same figures stays as it
+// is, so a caller who got no answer can call again. Invalid figures, an expiry in the past, an empty ID, and
+// an ID that exists with other figures are a core.ErrInvalid.
+//
+// Take the money from the giver first: users may grab shares as soon as the packet exists.
 func (g *Guard) Create(ctx context.Context, id string, packet Packet) (bool, error) {
 	return core.Look(ctx, &g.Base, "create", core.Attempt{}, func() (bool, error) { return g.create(ctx, id, packet) })
 }
@@ -112,10 +128,11 @@ func (g *Guard) create(ctx context.Context, id string, p Packet) (bool, error) {
 		return false, err
 	}
 	if id == "" {
-		return false, fmt.Errorf("%w: no packet: give it an ID", core.ErrInvalid)
+		return false, fmt.Errorf("%w: the packet has no ID: give it one", core.ErrInvalid)
 	}
 	args := []any{
-		p.Total, p.Min, p.Expires.UnixMilli(), g.options.Keep.Milliseconds(), rand.Text()[:10], g.Engine().ScriptNow(time.Millisecond),
+		p.Total, p.Min, p.Expires.UnixMilli(), g.options.Keep.Milliseconds(), rand.Text()[:10],
+		g.Engine().ScriptNow(time.Millisecond),
 	}
 	for _, amount := range split(secureRandom, p.Total, p.Shares, p.Min) {
 		args = append(args, amount)
@@ -133,33 +150,34 @@ func (g *Guard) create(ctx context.Context, id string, p Packet) (bool, error) {
 	case "other":
 		return false, fmt.Errorf("%w: packet %.100q exists with other figures", core.ErrInvalid, id)
 	case "expired":
-		return false, fmt.Errorf("%w: packet %.100q would expire at %v, which is over", core.ErrInvalid, id, p.Expires)
+		return false, fmt.Errorf("%w: packet %.100q expires at %v, which is in the past", core.ErrInvalid, id, p.Expires)
 	}
 	return false, cmp.Or(r.Err, fmt.Errorf("unexpected reply %.100q", fmt.Sprint(value)))
 }
 
-// check finds packets that can not be made.
+// check returns an error for figures that Create cannot use.
 func (p *Packet) check() error {
 	switch {
 	case p.Shares < 1 || p.Shares > maxShares:
-		return fmt.Errorf("%w: %d shares: give 1 to %d", core.ErrInvalid, p.Shares, maxShares)
+		return fmt.Errorf("%w: Shares is %d: set 1 to %d", core.ErrInvalid, p.Shares, maxShares)
 	case p.Min < 1:
-		return fmt.Errorf("%w: shares of %d at least: give them 1 or more", core.ErrInvalid, p.Min)
+		return fmt.Errorf("%w: Min is %d: set 1 or more, or 0 for 1", core.ErrInvalid, p.Min)
 	case p.Total > core.MaxAmount:
-		return fmt.Errorf("%w: a total of %d: give it 2^53-1 at most", core.ErrInvalid, p.Total)
-	case p.Total/int64(p.Shares) < p.Min: // a product may overflow
-		return fmt.Errorf("%w: a total of %d is not enough for %d shares of %d", core.ErrInvalid, p.Total, p.Shares, p.Min)
+		return fmt.Errorf("%w: Total is %d: set at most 2^53-1", core.ErrInvalid, p.Total)
+	case p.Total/int64(p.Shares) < p.Min: // the product of shares and minimum may overflow
+		return fmt.Errorf("%w: Total is %d: %d shares of at least %d need more", core.ErrInvalid, p.Total, p.Shares, p.Min)
 	case !schedule.Countable(p.Expires):
-		return fmt.Errorf("%w: a packet that expires at %v: give it a time from 1970 to 2200", core.ErrInvalid, p.Expires)
+		return fmt.Errorf("%w: Expires is %v: set a time from 1970 to 2200", core.ErrInvalid, p.Expires)
 	}
 	return nil
 }
 
-// Check implements Guard: it grabs a share, whose amount the decision has. A user who has one hears of it as ReasonDuplicate,
-// and as ReasonOK once more with the operation ID of his grab, for as long as the packet is kept.
+// Check implements [core.Guard]: it grabs a share, whose amount [Amount] returns. A user who already has one
+// is denied with core.ReasonDuplicate and gets the amount again. The operation ID of the grab replays
+// core.ReasonOK for as long as the packet is kept.
 //
-// A grab whose answer did not come in time may have been made, and stays: asking again, with the Attempt of the Decision beside
-// the error, tells its amount.
+// When Check returns an error, the grab may have happened, and it stays. Call Check again with the Attempt of
+// the returned Decision to get its amount.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.grab(ctx, a) })
 }
@@ -171,7 +189,7 @@ func (g *Guard) grab(ctx context.Context, a core.Attempt) (core.Decision, error)
 		return d, err
 	}
 	if a.Cost != 1 {
-		return d, fmt.Errorf("%w: cost %d: a user gets one share of a packet", core.ErrInvalid, a.Cost)
+		return d, fmt.Errorf("%w: cost %d: set 1, because a user gets one share of a packet", core.ErrInvalid, a.Cost)
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), redPacketGrabScript, g.packetKeys(a.Resource),
 		core.Encode(a.ID), core.EncodeUpTo(core.MaxRecord, a.Actor), a.Call(), g.Engine().ScriptNow(time.Millisecond))
@@ -190,28 +208,28 @@ func (g *Guard) grab(ctx context.Context, a core.Attempt) (core.Decision, error)
 	return d, nil
 }
 
-// share is what a user has got.
+// share is the claim that a decision carries: the amount of the user's share.
 type share int64
 
-// Amount returns what the user has got of the packet, in minor units: by this attempt when allowed, by an earlier one when refused as
-// ReasonDuplicate. It is 0 for other decisions.
+// Amount returns the amount of the user's share in minor units. For an allowed decision this attempt grabbed
+// it; for a core.ReasonDuplicate an earlier one did. It is 0 for other decisions.
 func Amount(d core.Decision) int64 {
 	amount, _ := core.ClaimOf[share](d)
 	return int64(amount)
 }
 
-// Settle implements Guard: it does nothing, since what was grabbed is the user's.
+// Settle implements [core.Guard]. It does nothing, because a grabbed share stays with its user.
 func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { return nil }
 
-// Refund takes what nobody has grabbed out of a packet that has expired, and returns the amount. Later calls return it again,
-// and take nothing out: who pays it back should do so once for each packet. A packet that has not expired is an
-// ErrPacketOpen, one that is not there an ErrNoPacket.
+// Refund takes the shares that nobody grabbed out of an expired packet and returns their sum. Later calls
+// return the same amount and take out nothing, so pay it back once per packet. It returns [ErrPacketOpen] for
+// a packet that has not expired, and [ErrNoPacket] for one that does not exist.
 func (g *Guard) Refund(ctx context.Context, id string) (int64, error) {
 	return core.Look(ctx, &g.Base, "refund", core.Attempt{}, func() (int64, error) { return g.refund(ctx, id) })
 }
 
 func (g *Guard) refund(ctx context.Context, id string) (int64, error) {
-	if id == "" { // without a tag, the keys would be in several slots
+	if id == "" { // without a hash tag, the keys would be in several slots
 		return 0, ErrNoPacket
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketRefundScript, g.packetKeys(id)[:3],
@@ -232,17 +250,17 @@ func (g *Guard) refund(ctx context.Context, id string) (int64, error) {
 	return amount, nil
 }
 
-// Audit returns what has become of a packet, as it is at one moment, or ErrNoPacket. A packet that does not add up, because
-// somebody has meddled with its keys, is an error as well, and is returned as it is.
+// Verify returns the state of a packet at one moment, or [ErrNoPacket]. When its amounts do not add up,
+// because something else changed its keys, Verify returns the state together with an error.
 func (g *Guard) Verify(ctx context.Context, id string) (Verification, error) {
-	return core.Look(ctx, &g.Base, "audit", core.Attempt{}, func() (Verification, error) { return g.audit(ctx, id) })
+	return core.Look(ctx, &g.Base, "verify", core.Attempt{}, func() (Verification, error) { return g.verify(ctx, id) })
 }
 
-func (g *Guard) audit(ctx context.Context, id string) (Verification, error) {
+func (g *Guard) verify(ctx context.Context, id string) (Verification, error) {
 	if id == "" {
 		return Verification{}, ErrNoPacket
 	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketAuditScript, g.packetKeys(id)[:3])
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketVerifyScript, g.packetKeys(id)[:3])
 	if err != nil {
 		return Verification{}, err
 	}
@@ -257,14 +275,14 @@ func (g *Guard) audit(ctx context.Context, id string) (Verification, error) {
 		return Verification{}, ErrNoPacket
 	}
 
-	audit := Verification{Packet: p, Grabbed: make(map[string]int64, len(grabbed)/2), Refunded: refunded}
+	v := Verification{Packet: p, Grabbed: make(map[string]int64, len(grabbed)/2), Refunded: refunded}
 	sum := refunded
 	for _, text := range left {
 		amount, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
 			return Verification{}, fmt.Errorf("packet %.100q: %w", id, err)
 		}
-		audit.Left = append(audit.Left, amount)
+		v.Left = append(v.Left, amount)
 		sum += amount
 	}
 	for pair := range slices.Chunk(grabbed, 2) {
@@ -272,16 +290,17 @@ func (g *Guard) audit(ctx context.Context, id string) (Verification, error) {
 		if err != nil {
 			return Verification{}, fmt.Errorf("packet %.100q: %w", id, err)
 		}
-		audit.Grabbed[core.Decode(pair[0])] = amount
+		v.Grabbed[core.Decode(pair[0])] = amount
 		sum += amount
 	}
 	if sum != p.Total {
-		return audit, fmt.Errorf("packet %.100q: left, grabbed and refunded are %d, and the total is %d", id, sum, p.Total)
+		return v, fmt.Errorf("packet %.100q: left, grabbed and refunded add up to %d, but the total is %d", id, sum, p.Total)
 	}
-	return audit, nil
+	return v, nil
 }
 
-// packetKeys are the keys of one packet; scripts that do not need the operations take the others only.
+// packetKeys returns the keys of a packet in the order of the scripts' KEYS. Some scripts take only the first
+// three.
 func (g *Guard) packetKeys(id string) []string {
 	t := core.Encode(id)
 	return []string{

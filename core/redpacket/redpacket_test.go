@@ -33,13 +33,14 @@ func createPacket(t testing.TB, g *Guard, id string, p Packet) {
 	}
 }
 
-// audited returns the audit of a packet. It reads the keys by itself, so that an error in Audit can not hide one in a script.
-func audited(t rapid.TB, g *Guard, rdb redis.UniversalClient, id string) Verification {
+// verified returns the verification of a packet. It also reads the keys itself, so that an error in Verify cannot hide one
+// in a script.
+func verified(t rapid.TB, g *Guard, rdb redis.UniversalClient, id string) Verification {
 	t.Helper()
 	ctx := context.Background()
-	audit, err := g.Verify(ctx, id)
+	v, err := g.Verify(ctx, id)
 	if err != nil {
-		t.Fatalf("Audit: %v", err)
+		t.Fatalf("Verify: %v", err)
 	}
 	keys := g.packetKeys(id)
 	left, grabbed := rdb.LRange(ctx, keys[1], 0, -1).Val(), rdb.HGetAll(ctx, keys[2]).Val()
@@ -47,18 +48,18 @@ func audited(t rapid.TB, g *Guard, rdb redis.UniversalClient, id string) Verific
 	sum := refunded
 	for _, amount := range slices.Concat(left, slices.Collect(maps.Values(grabbed))) {
 		n, err := strconv.ParseInt(amount, 10, 64)
-		if err != nil || n < audit.Packet.Min {
-			t.Fatalf("a share of %q: at least %d", amount, audit.Packet.Min)
+		if err != nil || n < v.Packet.Min {
+			t.Fatalf("a share of %q: at least %d", amount, v.Packet.Min)
 		}
 		sum += n
 	}
-	if sum != audit.Packet.Total || audit.Refunded != refunded || len(audit.Left) != len(left) || len(audit.Grabbed) != len(grabbed) {
-		t.Fatalf("left %v + grabbed %v + refunded %d is not the total: %+v", left, grabbed, refunded, audit)
+	if sum != v.Packet.Total || v.Refunded != refunded || len(v.Left) != len(left) || len(v.Grabbed) != len(grabbed) {
+		t.Fatalf("left %v + grabbed %v + refunded %d is not the total: %+v", left, grabbed, refunded, v)
 	}
 	if operations := rdb.HLen(ctx, keys[3]).Val(); operations != int64(len(grabbed)) {
 		t.Fatalf("%d grabs by %d operations", len(grabbed), operations)
 	}
-	return audit
+	return v
 }
 
 // wantAmount wants a decision for this reason that tells the amount.
@@ -74,7 +75,7 @@ func TestRedPacketGivesEachUserOneShare(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "r", Options{})
 		createPacket(t, g, "p", inAnHour(100, 3))
-		next := audited(t, g, b.Client, "p").Left
+		next := verified(t, g, b.Client, "p").Left
 		users := []string{"ann", "bob", "cid"}
 		for i, user := range users {
 			d := guardtest.Check(t, g, core.Attempt{Actor: user, Resource: "p"})
@@ -90,9 +91,9 @@ func TestRedPacketGivesEachUserOneShare(t *testing.T) {
 			guardtest.Settle(t, g, d, false)
 		}
 		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "dan", Resource: "p"}), core.ReasonEmpty, 0, false)
-		audit := audited(t, g, b.Client, "p")
-		if want := map[string]int64{"ann": next[0], "bob": next[1], "cid": next[2]}; !maps.Equal(audit.Grabbed, want) || len(audit.Left) > 0 {
-			t.Errorf("%+v, want grabbed %v", audit, want)
+		v := verified(t, g, b.Client, "p")
+		if want := map[string]int64{"ann": next[0], "bob": next[1], "cid": next[2]}; !maps.Equal(v.Grabbed, want) || len(v.Left) > 0 {
+			t.Errorf("%+v, want grabbed %v", v, want)
 		}
 	})
 }
@@ -106,7 +107,7 @@ func TestRedPacketThatIsNotThere(t *testing.T) {
 				t.Errorf("Refund(%q): %v", id, err)
 			}
 			if _, err := g.Verify(t.Context(), id); !errors.Is(err, ErrNoPacket) {
-				t.Errorf("Audit(%q): %v", id, err)
+				t.Errorf("Verify(%q): %v", id, err)
 			}
 		}
 	})
@@ -119,7 +120,7 @@ func TestRedPacketIsCreatedOnce(t *testing.T) {
 		p := Packet{Total: 1000, Shares: 10, Min: 5, Expires: clock.Now().Add(time.Hour)}
 		createPacket(t, g, "p", p)
 		guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"})
-		before := audited(t, g, b.Client, "p")
+		before := verified(t, g, b.Client, "p")
 		if !before.Packet.Expires.Equal(p.Expires) || before.Packet.Total != 1000 || before.Packet.Shares != 10 || before.Packet.Min != 5 {
 			t.Errorf("%+v, want %+v", before.Packet, p)
 		}
@@ -137,7 +138,7 @@ func TestRedPacketIsCreatedOnce(t *testing.T) {
 				t.Errorf("Create with other figures: %v, %v", created, err)
 			}
 		}
-		if after := audited(t, g, b.Client, "p"); !slices.Equal(after.Left, before.Left) {
+		if after := verified(t, g, b.Client, "p"); !slices.Equal(after.Left, before.Left) {
 			t.Errorf("%v are left, want %v", after.Left, before.Left)
 		}
 	})
@@ -164,7 +165,7 @@ func TestRedPacketsThatCanNotBe(t *testing.T) {
 			t.Errorf("Create without an ID: %v", err)
 		}
 		if _, err := g.Verify(t.Context(), "p"); !errors.Is(err, ErrNoPacket) {
-			t.Errorf("Audit: %v", err)
+			t.Errorf("Verify: %v", err)
 		}
 	})
 }
@@ -177,12 +178,12 @@ func TestRedPacketsAtTheBounds(t *testing.T) {
 			"last": {Total: 1, Shares: 1, Expires: time.Date(2200, 12, 31, 0, 0, 0, 0, time.UTC)},
 		} {
 			createPacket(t, g, id, p)
-			next := audited(t, g, b.Client, id).Left
+			next := verified(t, g, b.Client, id).Left
 			if len(next) != p.Shares {
 				t.Fatalf("%s: %d shares, want %d", id, len(next), p.Shares)
 			}
 			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: id}), core.ReasonOK, next[0], false)
-			audited(t, g, b.Client, id)
+			verified(t, g, b.Client, id)
 		}
 	})
 }
@@ -219,7 +220,7 @@ func TestRedPacketInvalidAttempts(t *testing.T) {
 				t.Errorf("%+v: %+v, %v", a, d, err)
 			}
 		}
-		if left := audited(t, g, b.Client, "p").Left; len(left) != 5 {
+		if left := verified(t, g, b.Client, "p").Left; len(left) != 5 {
 			t.Errorf("%v are left", left)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Cost: 0}), core.ReasonOK)
@@ -251,9 +252,9 @@ func TestRedPacketExpiryAndRefund(t *testing.T) {
 			clock.Advance(-time.Minute) // a clock that is set back opens nothing
 			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "dan", Resource: "p"}), core.ReasonClosed, 0, false)
 		}
-		audit := audited(t, g, b.Client, "p")
-		if audit.Refunded != rest || len(audit.Left) != 0 || len(audit.Grabbed) != 2 {
-			t.Errorf("%+v", audit)
+		v := verified(t, g, b.Client, "p")
+		if v.Refunded != rest || len(v.Left) != 0 || len(v.Grabbed) != 2 {
+			t.Errorf("%+v", v)
 		}
 	})
 }
@@ -270,11 +271,11 @@ func TestRedPacketRefundOfNothing(t *testing.T) {
 				t.Errorf("Refund: %d, %v", amount, err)
 			}
 		}
-		audited(t, g, b.Client, "p")
+		verified(t, g, b.Client, "p")
 	})
 }
 
-// TestRedPacketHostileText: no two users, packets or operations are taken for one, and the audit knows the users.
+// TestRedPacketHostileText: no two users, packets or operations are taken for one, and Verify knows the users.
 func TestRedPacketHostileText(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "r", Options{})
@@ -296,14 +297,14 @@ func TestRedPacketHostileText(t *testing.T) {
 				}
 			}
 		}
-		audit := audited(t, g, b.Client, "users")
+		v := verified(t, g, b.Client, "users")
 		for user, amount := range want {
-			if audit.Grabbed[user] != amount {
-				t.Errorf("%q has %d, want %d", user, audit.Grabbed[user], amount)
+			if v.Grabbed[user] != amount {
+				t.Errorf("%q has %d, want %d", user, v.Grabbed[user], amount)
 			}
 		}
-		if len(audit.Grabbed) != len(guardtest.Hostile) {
-			t.Errorf("%d users, want %d", len(audit.Grabbed), len(guardtest.Hostile))
+		if len(v.Grabbed) != len(guardtest.Hostile) {
+			t.Errorf("%d users, want %d", len(v.Grabbed), len(guardtest.Hostile))
 		}
 	})
 }
@@ -363,8 +364,8 @@ func TestRedPacketRace(t *testing.T) {
 				if won.Load() != shares || sum.Load() != total || empty.Load() != int64(users-shares) {
 					t.Errorf("%d won %d, %d came too late; want %d, %d, %d", won.Load(), sum.Load(), empty.Load(), shares, total, users-shares)
 				}
-				if audit := audited(t, setUp, b.Client, "p"); len(audit.Left) != 0 || len(audit.Grabbed) != shares {
-					t.Errorf("%d left, %d grabbed", len(audit.Left), len(audit.Grabbed))
+				if v := verified(t, setUp, b.Client, "p"); len(v.Left) != 0 || len(v.Grabbed) != shares {
+					t.Errorf("%d left, %d grabbed", len(v.Left), len(v.Grabbed))
 				}
 			})
 		})
@@ -409,12 +410,12 @@ func TestRedPacketRefundRacesWithGrabs(t *testing.T) {
 			})
 		}
 		all.Wait()
-		audit := audited(t, g, b.Client, "p")
-		if len(audit.Left) != 0 || audit.Refunded+grabbed.Load() != 10_000 {
-			t.Errorf("%d grabbed, %d refunded, %v left", grabbed.Load(), audit.Refunded, audit.Left)
+		v := verified(t, g, b.Client, "p")
+		if len(v.Left) != 0 || v.Refunded+grabbed.Load() != 10_000 {
+			t.Errorf("%d grabbed, %d refunded, %v left", grabbed.Load(), v.Refunded, v.Left)
 		}
-		if slices.Min(refunds) != audit.Refunded || slices.Max(refunds) != audit.Refunded {
-			t.Errorf("refunds %v, want %d each", refunds, audit.Refunded)
+		if slices.Min(refunds) != v.Refunded || slices.Max(refunds) != v.Refunded {
+			t.Errorf("refunds %v, want %d each", refunds, v.Refunded)
 		}
 	})
 }
@@ -442,7 +443,7 @@ func TestRedPacketLostReply(t *testing.T) {
 		}
 		lose()
 		createPacket(t, g, "p", Packet{Total: 100, Shares: 3, Expires: clock.Now().Add(time.Minute)})
-		next := audited(t, g, b.Client, "p").Left
+		next := verified(t, g, b.Client, "p").Left
 		lose()
 		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"}), core.ReasonOK, next[0], false)
 		lose()
@@ -454,7 +455,7 @@ func TestRedPacketLostReply(t *testing.T) {
 			t.Errorf("Refund: %d, %v, want %d", amount, err, next[2])
 		}
 		lose()
-		audited(t, g, b.Client, "p")
+		verified(t, g, b.Client, "p")
 		if faults.Swallowed() != lost {
 			t.Errorf("%d replies were swallowed, want %d", faults.Swallowed(), lost)
 		}
@@ -488,15 +489,15 @@ func TestRedPacketNoAnswerInTime(t *testing.T) {
 		t.Fatal("want a deadline that is over")
 	}
 	redistest.Eventually(t, 10*time.Second, func() bool {
-		audit, err := plain.Verify(t.Context(), "p")
-		return err == nil && len(audit.Left) == 0
+		v, err := plain.Verify(t.Context(), "p")
+		return err == nil && len(v.Left) == 0
 	}, "the grab is made")
 	faults.Heal()
-	amount := audited(t, plain, b.Client, "p").Grabbed["ann"]
+	amount := verified(t, plain, b.Client, "p").Grabbed["ann"]
 	d = again(d.Attempt)
 	wantAmount(t, d, core.ReasonOK, amount, false)
 	wantAmount(t, guardtest.Check(t, plain, core.Attempt{Actor: "ann", Resource: "p", ID: "op"}), core.ReasonOK, amount, true)
-	audited(t, plain, b.Client, "p")
+	verified(t, plain, b.Client, "p")
 }
 
 // TestRedPacketKilledServer kills a Redis that persists in the midst of the grabs. Whoever has been told an amount has it.
@@ -540,15 +541,15 @@ func TestRedPacketKilledServer(t *testing.T) {
 	if created, err := g.Create(t.Context(), "p", p); created || err != nil {
 		t.Errorf("Create again: %v, %v", created, err)
 	}
-	audit := audited(t, g, after, "p")
+	v := verified(t, g, after, "p")
 	for user, amount := range told {
-		if audit.Grabbed[user] != amount {
-			t.Errorf("%s was told %d and has %d", user, amount, audit.Grabbed[user])
+		if v.Grabbed[user] != amount {
+			t.Errorf("%s was told %d and has %d", user, amount, v.Grabbed[user])
 		}
 		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: user, Resource: "p", ID: user}), core.ReasonOK, amount, true)
 	}
-	if len(audit.Grabbed) > len(told)+8 {
-		t.Errorf("%d have grabbed, %d were told", len(audit.Grabbed), len(told))
+	if len(v.Grabbed) > len(told)+8 {
+		t.Errorf("%d have grabbed, %d were told", len(v.Grabbed), len(told))
 	}
 }
 
@@ -560,14 +561,14 @@ func TestRedPacketFullRedis(t *testing.T) {
 	p := Packet{Total: 100, Shares: 3, Expires: clock.Now().Add(time.Minute)}
 	createPacket(t, g, "p", p)
 	ann := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", ID: "op"})
-	before := audited(t, g, rdb, "p")
+	before := verified(t, g, rdb, "p")
 
 	full := func(what string, err error) {
 		t.Helper()
 		if err == nil || guardtest.IsInvalid(err) {
 			t.Errorf("%s in a full Redis: %v", what, err)
 		}
-		if after := audited(t, g, rdb, "p"); !slices.Equal(after.Left, before.Left) || !maps.Equal(after.Grabbed, before.Grabbed) {
+		if after := verified(t, g, rdb, "p"); !slices.Equal(after.Left, before.Left) || !maps.Equal(after.Grabbed, before.Grabbed) {
 			t.Errorf("%s in a full Redis: %+v, want %+v", what, after, before)
 		}
 	}
@@ -588,7 +589,7 @@ func TestRedPacketFullRedis(t *testing.T) {
 	if amount, err := g.Refund(t.Context(), "p"); amount != 100-Amount(ann) || err != nil {
 		t.Errorf("Refund: %d, %v", amount, err)
 	}
-	audited(t, g, rdb, "p")
+	verified(t, g, rdb, "p")
 }
 
 // TestRedPacketThatDoesNotAddUp meddles with the keys of a packet: then it gives nothing away.
@@ -614,14 +615,14 @@ func TestRedPacketThatDoesNotAddUp(t *testing.T) {
 					t.Errorf("%s: Create: %v, %v", name, created, err)
 				}
 				continue
-			case "a share is worthless": // seen by the audit, not by each grab
+			case "a share is worthless": // seen by Verify, not by each grab
 			default:
 				if d, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: name}); d.Allowed || err == nil || guardtest.IsInvalid(err) {
 					t.Errorf("%s: Check: %+v, %v", name, d, err)
 				}
 			}
 			if _, err := g.Verify(t.Context(), name); err == nil || errors.Is(err, ErrNoPacket) {
-				t.Errorf("%s: Audit: %v", name, err)
+				t.Errorf("%s: Verify: %v", name, err)
 			}
 		}
 		clock.Advance(time.Minute)
@@ -687,7 +688,7 @@ func TestRedPacketAgainstModel(t *testing.T) {
 					}
 					if created {
 						m.created = true
-						m.left = audited(rt, g, b.Client, "p").Left
+						m.left = verified(rt, g, b.Client, "p").Left
 					}
 				case 1:
 					amount, err := g.Refund(t.Context(), "p")
@@ -708,9 +709,9 @@ func TestRedPacketAgainstModel(t *testing.T) {
 				if !m.created {
 					continue
 				}
-				audit := audited(rt, g, b.Client, "p")
-				if !slices.Equal(audit.Left, m.left) || !maps.Equal(audit.Grabbed, m.grabbed) || audit.Refunded != m.refunded {
-					rt.Fatalf("%+v, want %+v", audit, m)
+				v := verified(rt, g, b.Client, "p")
+				if !slices.Equal(v.Left, m.left) || !maps.Equal(v.Grabbed, m.grabbed) || v.Refunded != m.refunded {
+					rt.Fatalf("%+v, want %+v", v, m)
 				}
 			}
 		})

@@ -6,7 +6,8 @@ import (
 	"math/rand/v2"
 )
 
-// secureRandom draws from the operating system's generator: what a share is can not be foreseen. It is safe for concurrent use.
+// secureRandom draws from the operating system's generator, so nobody can predict a share. It is safe for
+// concurrent use.
 var secureRandom = rand.New(secureSource{})
 
 type secureSource struct{}
@@ -17,22 +18,24 @@ func (secureSource) Uint64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// split cuts total into so many shares of least or more. It has to be at least shares times least.
+// split divides total into the given number of shares of at least least each. total must be at least shares
+// times least.
 //
-// Each share is drawn evenly from least to twice the mean of what is left, the "double mean" that red packets are known for:
-// luck decides, and still hardly anybody takes it all. Most shares are below twice the mean; the last that are drawn may be
-// several times the mean. Drawn one after the other, the shares have different means, from rounding down, and different
-// spreads, from what luck has left. So they are shuffled at the end: then every position has the same chances.
+// It draws each share uniformly from least to twice the mean of the rest, the "double mean" method that is
+// common for red packets: amounts vary, yet hardly any share takes almost everything. Most shares are below
+// twice the mean; the last ones drawn may be several times the mean. The order of drawing gives the shares
+// different means, by rounding down, and different variances. Shuffling them gives every position the same
+// chances.
 func split(rng *rand.Rand, total int64, shares int, least int64) []int64 {
 	amounts := drawShares(rng, total, shares, least)
 	rng.Shuffle(len(amounts), func(i, j int) { amounts[i], amounts[j] = amounts[j], amounts[i] })
 	return amounts
 }
 
-// drawShares is split in the order drawn.
+// drawShares returns the shares in the order drawn, before the shuffle.
 func drawShares(rng *rand.Rand, total int64, shares int, least int64) []int64 {
 	amounts := make([]int64, shares)
-	rest := total - int64(shares)*least // what luck decides about
+	rest := total - int64(shares)*least // the part that is random
 	for i := range amounts {
 		extra := rest
 		if waiting := int64(shares - i); waiting > 1 {

@@ -16,56 +16,62 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// VoteEvent is one thing that has happened to a vote.
+// Event is an entry of the audit stream: one change of a vote.
 type Event struct {
-	// Kind is what has happened.
+	// Kind says what happened.
 	Kind EventKind
-	// At is when, by the server's clock.
+	// At is the time of the change by the server's clock.
 	At time.Time
-	// Voter, Choice and Weight are those of the vote. Voters, IDs and origins that are long, more than 96 bytes once encoded, have the
-	// name '#' and their SHA-256 in unpadded base64url; so have choices of more than 1024 bytes that the poll does not name.
+	// Voter, Choice and Weight are those of the vote. A voter, ID or origin of more than 96 bytes once
+	// encoded has the name '#' and its SHA-256 in unpadded base64url. So does a choice of more than 1024
+	// bytes that the poll does not name.
 	Voter, Choice string
 	Weight        int64
-	// ID is the operation ID, and Origin the Attempt's: of the attempt that did it, and of VoteVoided those of the vote.
+	// ID and Origin are the operation ID and the Origin of the attempt that made the change. For
+	// [EventVoided] they are those of the vote.
 	ID, Origin string
-	// Former and FormerWeight are the vote that VoteChanged has replaced, or that VoteUndone has restored. FormerWeight 0: none.
+	// Former and FormerWeight are the vote that [EventChanged] replaced or [EventUndone] restored.
+	// FormerWeight 0 means that there is none.
 	Former       string
 	FormerWeight int64
 
 	part     int
 	position string         // in the stream of its part
-	message  redis.XMessage // as it is there
+	message  redis.XMessage // the raw entry
 }
 
-// VoteEventKind is what has happened to a vote.
+// EventKind is a kind of change to a vote.
 type EventKind string
 
-// What happens to votes.
+// The kinds of changes to a vote.
 const (
-	// VoteCast: it counts.
+	// EventCast: the vote was cast and counts.
 	EventCast EventKind = "cast"
-	// VoteChanged: it counts, in place of a former one. See Poll.Change.
+	// EventChanged: the vote replaced a former one, by Poll.Change, and counts.
 	EventChanged EventKind = "changed"
-	// VoteRetracted: its voter has taken it back.
+	// EventRetracted: the voter took the vote back.
 	EventRetracted EventKind = "retracted"
-	// VoteUndone: it was taken back because its request failed, and a former one that it had replaced counts again.
+	// EventUndone: the vote was taken back because its request failed. If it had replaced a former one, that
+	// counts again.
 	EventUndone EventKind = "undone"
-	// VoteVoided: an operator has voided it.
+	// EventVoided: an operator voided the vote.
 	EventVoided EventKind = "voided"
 )
 
-// ErrNoAudit is returned by Audit and Void where VoteOptions.Audit is not set.
-var ErrNoAudit = core.NewError("votes: no audit stream is kept: set VoteOptions.Audit before the poll opens", core.ErrNotNow)
+// ErrNoAudit is returned by [Guard.Audit] and [Guard.Void] when [Options].Audit is not set.
+var ErrNoAudit = core.NewError("votes: no audit stream: set votes.Options.Audit before the poll opens", core.ErrNotNow)
 
 const maxAuditChunk = 1000
 
-// Audit returns what has happened in a poll after a position, at most count events (1 to 1000), and the position to go on from. An
-// empty position is the beginning. When there is nothing more the result is empty, also for an unknown poll; otherwise it may
-// have fewer than count events, though there are more.
+// Audit returns up to count events (1 to 1000) of a poll after a position, and the position after them, from
+// which the next call continues. An empty position is the beginning. An empty result means that there are no
+// more events, or that the poll is unknown; a shorter result than count does not.
 //
-// Each event is appended by the script that does it, so no change is without its event. The events of one voter are in the
-// order in which they happened. Of a poll with a Spread so are all events, as far as the clocks of the masters agree. A position is
-// opaque text; one that is none is an ErrInvalidAttempt.
+// The script that makes a change also appends its event, so no change lacks one. The events of one voter are
+// in the order in which they happened. In a poll with a Spread, the order across voters is as exact as the
+// masters' clocks.
+//
+// A position is opaque text. A malformed one is a core.ErrInvalid.
 func (g *Guard) Audit(ctx context.Context, poll, after string, count int) (events []Event, position string, err error) {
 	err = g.Call(ctx, "audit", core.Attempt{}, func() error {
 		events, position, err = g.audit(ctx, poll, after, count)
@@ -79,7 +85,7 @@ func (g *Guard) audit(ctx context.Context, poll, after string, count int) ([]Eve
 	case !g.options.Audit:
 		return nil, after, ErrNoAudit
 	case poll == "" || count < 1 || count > maxAuditChunk:
-		return nil, after, fmt.Errorf("%w: audit of poll %.100q, %d events at most: name the poll, and ask for 1 to %d",
+		return nil, after, fmt.Errorf("%w: audit of poll %.100q with at most %d events: name a poll, and set 1 to %d events",
 			core.ErrInvalid, poll, count, maxAuditChunk)
 	}
 	name, err := g.choiceNames(ctx, poll)
@@ -95,7 +101,8 @@ func (g *Guard) audit(ctx context.Context, poll, after string, count int) ([]Eve
 		return nil, after, err
 	}
 
-	// What comes behind the last event of a part that has more to tell must wait for that. So many of each make progress.
+	// A part that returns a full page may have more events, so later events of other parts wait for the next
+	// call. This page size ensures progress.
 	most := max(count/parts, min(count, 16))
 	var mu sync.Mutex
 	var events []Event
@@ -129,7 +136,7 @@ func (g *Guard) audit(ctx context.Context, poll, after string, count int) ([]Eve
 	return events, strings.Join(positions, ","), nil
 }
 
-// compareEvents orders events by time and, of one part, as they are in the stream.
+// compareEvents orders events by time, and events of one part by their position in its stream.
 func compareEvents(a, b Event) int {
 	if a.part == b.part {
 		return comparePositions(a.position, b.position)
@@ -137,7 +144,7 @@ func compareEvents(a, b Event) int {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.part, b.part))
 }
 
-// comparePositions orders positions of one stream: "milliseconds-number".
+// comparePositions orders positions of one stream, which have the form "milliseconds-number".
 func comparePositions(a, b string) int {
 	aMilli, aNumber, _ := parsePosition(a)
 	bMilli, bNumber, _ := parsePosition(b)
@@ -153,7 +160,7 @@ func parsePosition(text string) (milli, number int64, err error) {
 	return milli, number, err
 }
 
-// parsePositions reads the position in each part's stream: "0-0" is the beginning.
+// parsePositions returns the position in each part's stream, where "0-0" is the beginning.
 func parsePositions(text string, parts int) ([]string, error) {
 	if text == "" {
 		return slices.Repeat([]string{"0-0"}, parts), nil
@@ -167,13 +174,13 @@ func parsePositions(text string, parts int) ([]string, error) {
 			return nil, fmt.Errorf("%w: %.100q is no position in this poll", core.ErrInvalid, text)
 		}
 	}
-	for len(positions) < parts { // of a time at which nobody had voted
+	for len(positions) < parts { // returned before the first vote fixed the number of parts
 		positions = append(positions, "0-0")
 	}
 	return positions, nil
 }
 
-// partEvents returns the events of one part after a position, up to and including another.
+// partEvents returns up to count events of one part after a position, up to and including another.
 func (g *Guard) partEvents(
 	ctx context.Context, poll string, part int, after, until string, count int, name choiceNames,
 ) ([]Event, error) {
@@ -225,34 +232,36 @@ func parseVoteEvent(message redis.XMessage, name choiceNames) (Event, error) {
 	return e, nil
 }
 
-// VoidOptions say which votes are voided, and how.
+// VoidOptions select the votes that [Guard.Void] voids.
 type VoidOptions struct {
-	// Match reports whether a vote is to be voided, by the event with which it was cast: VoteCast or VoteChanged. Required. It is called
-	// by one goroutine at a time.
+	// Match reports whether to void a vote, given the event that cast it, [EventCast] or [EventChanged].
+	// Required. Void calls it from one goroutine at a time.
 	Match func(Event) bool
-	// VoteAgain lets the voters of voided votes vote again. Without it their votes stay used, though they do not count.
+	// VoteAgain lets the voters of voided votes vote again. Without it their votes stay used, although they
+	// do not count.
 	VoteAgain bool
-	// DryRun only looks: nothing is voided, and the result says what would be.
+	// DryRun voids nothing and returns the result that Void would have.
 	DryRun bool
 }
 
-// VoidResult is what Void has done.
+// VoidResult is the result of [Guard.Void].
 type VoidResult struct {
-	// Matched is how many votes matched, Voided how many of them stood and were voided. The others had been retracted, changed, undone
-	// or voided before.
+	// Matched is the number of votes that matched. Voided is the number of those that stood and were voided;
+	// the others had been retracted, changed, undone or voided before.
 	Matched int64 `json:"matched"`
 	Voided  int64 `json:"voided"`
-	// Weights is what was voided of each choice.
+	// Weights is the sum of the voided weights per choice.
 	Weights map[string]int64 `json:"weights"`
 }
 
-// Void voids the votes of a poll that match: they leave the tally, and a VoteVoided event says so. A vote is voided once, however
-// often Void is called; what has become of it before, such as a retraction, is not done again, and what its request or
-// voter does later finds nothing to take back. A changed vote that is voided does not restore the former one.
+// Void voids the votes of a poll that match: it takes them out of the tally and appends an [EventVoided] for
+// each. It voids a vote at most once and skips votes that no longer stand, such as retracted ones. A later
+// rollback or retraction of a voided vote changes nothing. Voiding a changed vote does not restore the former
+// one.
 //
-// It works while votes go on, and after the closing. It goes through all events that there are when it begins, one after the other,
-// and each vote that matches takes a call to Redis: bound it with ctx. After an error the result says what was voided so far, and
-// calling again voids the rest.
+// Void works while the poll is open and after it closes. It reads all events up to the last one at its
+// beginning, and calls Redis once per matching vote: bound it with ctx. After an error, the result counts the
+// votes voided so far, and another call voids the rest.
 func (g *Guard) Void(ctx context.Context, poll string, options VoidOptions) (VoidResult, error) {
 	return core.Look(ctx, &g.Base, "void", core.Attempt{}, func() (VoidResult, error) {
 		result := VoidResult{Weights: map[string]int64{}}
@@ -266,7 +275,7 @@ func (g *Guard) void(ctx context.Context, poll string, options VoidOptions, resu
 	case !g.options.Audit:
 		return ErrNoAudit
 	case poll == "" || options.Match == nil:
-		return fmt.Errorf("%w: to void votes, name the poll, and give a Match that says which", core.ErrInvalid)
+		return fmt.Errorf("%w: voiding votes needs a poll and VoidOptions.Match: set both", core.ErrInvalid)
 	}
 	name, err := g.choiceNames(ctx, poll)
 	if err != nil {
@@ -288,7 +297,7 @@ func (g *Guard) void(ctx context.Context, poll string, options VoidOptions, resu
 	return err
 }
 
-// voidPart calls void for each vote of a part of the poll that matches, as far as the part's events go when it begins.
+// voidPart calls void for each matching vote of a part, up to the part's last event when it begins.
 func (g *Guard) voidPart(
 	ctx context.Context, poll string, part int, name choiceNames, void func(Event) error, match func(Event) bool,
 ) error {
@@ -314,7 +323,7 @@ func (g *Guard) voidPart(
 	}
 }
 
-// voidOne voids the vote of one event, if it stands.
+// voidOne voids the vote of an event if it stands.
 func (g *Guard) voidOne(ctx context.Context, poll, run string, e Event, options VoidOptions) (voided bool, err error) {
 	text := func(field string) string {
 		value, _ := e.message.Values[field].(string)

@@ -200,7 +200,7 @@ func TestVotesVoid(t *testing.T) {
 				guardtest.Settle(t, g, d, false)
 			}
 			wantTally(t, g, "p", map[string]int64{"blue": 90, "green": 50})
-			wantRecount(t, g, "p", map[string]int64{"blue": 90, "green": 50})
+			wantVerified(t, g, "p", map[string]int64{"blue": 90, "green": 50})
 
 			d := vote(5, "home", "red")
 			if again {
@@ -214,7 +214,7 @@ func TestVotesVoid(t *testing.T) {
 				}
 				guardtest.WantReason(t, vote(5, "home", "pink"), core.ReasonQuota)
 			}
-			wantRecount(t, g, "p", tally(t, g, "p"))
+			wantVerified(t, g, "p", tally(t, g, "p"))
 			if sums := told(auditOf(t, g, "p", 100)); !maps.Equal(sums, tally(t, g, "p")) {
 				t.Errorf("the events add up to %v, the tally is %v", sums, tally(t, g, "p"))
 			}
@@ -255,7 +255,7 @@ func TestVotesVoidAfterChangeAndUndo(t *testing.T) {
 		retract(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"}, core.ReasonOK)
 		vote("blue", "last")
 		void("later", 0)
-		wantRecount(t, g, "p", map[string]int64{"blue": 1})
+		wantVerified(t, g, "p", map[string]int64{"blue": 1})
 
 		// A voided vote that stays used can be neither changed nor retracted.
 		if _, err := g.Void(t.Context(), "p", VoidOptions{Match: func(Event) bool { return true }}); err != nil {
@@ -264,7 +264,7 @@ func TestVotesVoidAfterChangeAndUndo(t *testing.T) {
 		guardtest.WantReason(t, vote("red", ""), core.ReasonDuplicate)
 		guardtest.WantReason(t, vote("blue", ""), core.ReasonDuplicate)
 		retract(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"}, core.ReasonGone)
-		wantRecount(t, g, "p", map[string]int64{})
+		wantVerified(t, g, "p", map[string]int64{})
 	})
 }
 
@@ -279,7 +279,7 @@ func TestVotesVoidHostileText(t *testing.T) {
 		if err != nil || r.Voided != int64(len(guardtest.Hostile)) || len(r.Weights) != len(guardtest.Hostile) {
 			t.Errorf("%d of %d: %v", r.Voided, len(guardtest.Hostile), err)
 		}
-		wantRecount(t, g, "p", map[string]int64{})
+		wantVerified(t, g, "p", map[string]int64{})
 	})
 }
 

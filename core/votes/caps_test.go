@@ -316,7 +316,7 @@ func TestVotesFullRedis(t *testing.T) {
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
 	redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the undos have ended")
 	wantTally(t, g, "p", map[string]int64{"red": 1})
-	wantRecount(t, g, "p", map[string]int64{"red": 1})
+	wantVerified(t, g, "p", map[string]int64{"red": 1})
 	guardtest.WantReason(t, vote("ann", "red"), core.ReasonOK)
 	guardtest.WantReason(t, vote("dan", "red"), core.ReasonDuplicate)
 }
@@ -324,14 +324,14 @@ func TestVotesFullRedis(t *testing.T) {
 func TestVotesSetUp(t *testing.T) {
 	e := core.New(guardtest.NoClient{})
 	for text, options := range map[string]Options{
-		"-1 votes a voter: give 1 to 1000":              {Poll: Poll{PerVoter: -1}},
-		"1001 votes a voter: give":                      {Poll: Poll{PerVoter: 1001}},
-		"1001 votes a voter for one choice":             {Poll: Poll{PerChoice: 1001}},
-		"-1 votes a voter for one choice":               {Poll: Poll{PerChoice: -1}},
-		"-1 votes a voter on one day":                   {Poll: Poll{PerDay: -1}},
-		"Use Retract in place of Change (guard \"v\")":  {Poll: Poll{PerVoter: 2, Change: true}},
-		"spread over -1 parts":                          {Spread: -1},
-		"spread over 257 parts: give Spread 1 to 256, ": {Spread: 257},
+		"votes: PerVoter is -1: set 1 to 1000": {Poll: Poll{PerVoter: -1}},
+		"PerVoter is 1001: set":                {Poll: Poll{PerVoter: 1001}},
+		"PerChoice is 1001":                    {Poll: Poll{PerChoice: 1001}},
+		"PerChoice is -1":                      {Poll: Poll{PerChoice: -1}},
+		"PerDay is -1":                         {Poll: Poll{PerDay: -1}},
+		"set Retract instead (guard \"v\")":    {Poll: Poll{PerVoter: 2, Change: true}},
+		"Spread is -1":                         {Spread: -1},
+		"votes: Spread is 257: set 1 to 256, ": {Spread: 257},
 	} {
 		guardtest.WantPanic(t, text, func() { New(e, "v", options) })
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Describe implements core.Describer.
+// Describe implements [core.Describer].
 func (g *Guard) Describe() core.Description {
 	poll := core.Field{Name: "poll", Required: true}
 	choices := core.Field{Name: "choices", Kind: core.FieldNumber, Required: true}
@@ -26,7 +26,7 @@ func (g *Guard) Describe() core.Description {
 					return g.Top(ctx, in.Text("poll"), int(in.Number("choices")))
 				},
 			},
-			{Name: "recount", Fields: []core.Field{poll}, Run: func(ctx context.Context, in core.Input) (any, error) {
+			{Name: "verify", Fields: []core.Field{poll}, Run: func(ctx context.Context, in core.Input) (any, error) {
 				return g.Verify(ctx, in.Text("poll"))
 			}},
 			{Name: "find-votes", Fields: some, Run: func(ctx context.Context, in core.Input) (any, error) {
@@ -45,16 +45,16 @@ func (g *Guard) Describe() core.Description {
 				},
 			},
 		},
-		Ops: []string{"check", "settle", "retract", "tally", "recount", "repair", "audit", "void"},
+		Ops: []string{"check", "settle", "retract", "tally", "verify", "repair", "audit", "void"},
 	}
 }
 
-// voidSome voids the votes of a voter, or those that came from one origin, or both: those that a voter has
-// sent from there. Their voters cannot vote again. A dry run says how many there are.
+// voidSome voids the votes of a voter, the votes from an origin or, with both, the voter's votes from that
+// origin. Their voters cannot vote again. A dry run only counts.
 func (g *Guard) voidSome(ctx context.Context, in core.Input, dry bool) (any, error) {
 	voter, origin := in.Text("voter"), in.Text("origin")
 	if voter == "" && origin == "" {
-		return nil, fmt.Errorf("%w: name a voter or an origin, or all votes of the poll would be meant", core.ErrInvalid)
+		return nil, fmt.Errorf("%w: name a voter or an origin; without either, this would void all votes of the poll", core.ErrInvalid)
 	}
 	return g.Void(ctx, in.Text("poll"), VoidOptions{
 		Match: func(e Event) bool {
@@ -64,7 +64,8 @@ func (g *Guard) voidSome(ctx context.Context, in core.Input, dry bool) (any, err
 	})
 }
 
-// Details implements what core.DetailsOf asks for: a voter who tries again reads the choices that stand.
+// Details implements the interface that core.DetailsOf looks for: a voter who tries again reads their votes
+// that stand.
 func (b *ballot) Details() []core.Detail {
 	if len(b.choices) == 0 {
 		return nil

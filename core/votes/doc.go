@@ -9,8 +9,7 @@
 // poll, per choice and per day. One script changes the voter's record and the tally, so the tally is always
 // the sum of the records. A failed request takes its vote back.
 //
-// [Guard.Tally] and [Guard.Top] return results. [Guard.Verify] compares the tally with the records and
-// [Guard.Repair] corrects it. With [Options].Audit a stream keeps each change ([Guard.Audit]), and
-// [Guard.Void] removes the votes that a filter selects. [Choices] returns the voter's votes that a decision
-// knows of.
+// [Guard.Tally] and [Guard.Top] return results, and [Choices] the votes of a decision's voter. [Guard.Verify]
+// compares the tally with the records, and [Guard.Repair] corrects it. With [Options].Audit a stream keeps
+// each change for [Guard.Audit], and [Guard.Void] removes the votes that a filter selects.
 package votes

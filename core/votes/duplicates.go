@@ -6,16 +6,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// duplicateKeys is how many duplicates a process remembers.
+// duplicateKeys bounds the number of duplicates that a process remembers.
 const duplicateKeys = 1 << 16
 
-// newDuplicates makes a memory of the attempts that are duplicates, each for at most so long and for at most
-// a second, so that voters who try again and again stay out of Redis.
+// newDuplicates makes a memory of duplicates that keeps each one for the given time, at most one second. It
+// keeps voters who try again and again away from Redis.
 //
-// A duplicate can end, by what is taken back. What this process takes back drops the answer, and those that
-// are under way; what others take back is seen when the time is over. Only attempts that came without an
-// operation ID may be answered: an ID from outside may be that of the first attempt, which has to hear its
-// stored answer.
+// A duplicate ends when its vote is taken back. A rollback, retraction or void in this process drops the
+// remembered answer and those in flight; one in another process shows when the time is over. The memory may
+// answer only attempts without an operation ID, because an ID from outside may be that of the first attempt,
+// whose stored answer Redis replays.
 func newDuplicates(most time.Duration) *core.Recall[string, votedBefore] {
 	return core.NewRecall[string, votedBefore](duplicateKeys, min(most, time.Second))
 }

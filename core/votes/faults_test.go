@@ -123,7 +123,7 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "v", options)
 		maps.DeleteFunc(want, func(_ string, sum int64) bool { return sum == 0 })
 		wantTally(t, g, "p", want)
-		wantRecount(t, g, "p", want)
+		wantVerified(t, g, "p", want)
 		if sums := told(auditOf(t, g, "p", 1000)); !maps.Equal(sums, want) {
 			t.Errorf("the events add up to %v, want %v", sums, want)
 		}
@@ -160,16 +160,16 @@ func TestVotesLostReplies(t *testing.T) {
 		if d.Replayed {
 			t.Errorf("%+v: the same call is no replay", d)
 		}
-		wantRecount(t, g, "p", map[string]int64{"blue": 2})
+		wantVerified(t, g, "p", map[string]int64{"blue": 2})
 		faults.SwallowReply("evalsha")
 		guardtest.Settle(t, g, d, false)
-		wantRecount(t, g, "p", map[string]int64{"red": 2})
+		wantVerified(t, g, "p", map[string]int64{"red": 2})
 		faults.SwallowReply("evalsha")
 		a.Item = "red"
 		if d := retract(t, g, a, core.ReasonOK); d.Replayed || d.Attempt.Cost != 2 {
 			t.Errorf("%+v", d)
 		}
-		wantRecount(t, g, "p", map[string]int64{})
+		wantVerified(t, g, "p", map[string]int64{})
 		lose(5)
 
 		for _, again := range []bool{false, true} {
@@ -190,6 +190,6 @@ func TestVotesLostReplies(t *testing.T) {
 			t.Error(err)
 		}
 		lose(8)
-		wantRecount(t, g, "p", map[string]int64{"red": 1})
+		wantVerified(t, g, "p", map[string]int64{"red": 1})
 	})
 }

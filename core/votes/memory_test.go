@@ -66,6 +66,6 @@ func TestVotesMemory(t *testing.T) {
 	redistest.Eventually(t, time.Minute, func() bool { return rdb.DBSize(t.Context()).Val() == int64(len(keys)) }, "the operations have expired")
 	t.Logf("all of the server's memory: %.2f bytes each", float64(used()-before)/float64(voters))
 	if r, err := g.Verify(t.Context(), "p"); err != nil || !r.Consistent() || r.Voters != int64(voters) || r.Votes != int64(voters) {
-		t.Errorf("recount: %v, %v", r, err)
+		t.Errorf("Verify: %v, %v", r, err)
 	}
 }

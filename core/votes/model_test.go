@@ -353,7 +353,7 @@ func (m *voteModel) compare(rt *rapid.T) {
 	}
 	r, err := m.g.Verify(rt.Context(), "p")
 	if err != nil || !r.Consistent() || !maps.Equal(r.Records, sums) || r.Votes != votes || r.Voters != voters || r.Voided != voided {
-		rt.Fatalf("recount (%v):\n%v\nwant %v, %d votes, %d voters, %d voided", err, r, sums, votes, voters, voided)
+		rt.Fatalf("Verify (%v):\n%v\nwant %v, %d votes, %d voters, %d voided", err, r, sums, votes, voters, voided)
 	}
 	if sums := told(auditOf(rt, m.g, "p", 1000)); !maps.Equal(sums, got) {
 		rt.Fatalf("the events add up to %v, the tally is %v", sums, got)

@@ -16,16 +16,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// voter is what the records have of a voter: of the SHA-256 of the ID the first 12 bytes, and the last 8 decide the part of the
-// poll.
+// voter is the SHA-256 of a voter's ID. A record holds its first 12 bytes; its last 8 determine the part of
+// the poll.
 type voter [sha256.Size]byte
 
-// voterBytes is how much of it a record has.
+// voterBytes is the length of the prefix in a record.
 const voterBytes = 12
 
 func newVoter(actor string) voter { return sha256.Sum256([]byte(actor)) }
 
-// encodedVoter is newVoter of an actor as the audit stream has it.
+// encodedVoter is newVoter for an actor in the encoded form of the audit stream.
 func encodedVoter(encoded string) (v voter) {
 	if sum, long := strings.CutPrefix(encoded, "#"); long {
 		if hash, err := base64.RawURLEncoding.DecodeString(sum); err == nil && len(hash) == len(v) {
@@ -37,7 +37,8 @@ func encodedVoter(encoded string) (v voter) {
 
 func (v voter) record() string { return string(v[:voterBytes]) }
 
-// part is the voter's part of a poll. While nobody knows how many there are it is the first, which will know.
+// part returns the voter's part of a poll. An unknown number of parts, 0, gives the first part, which keeps
+// the number.
 func (v voter) part(parts int) int {
 	if parts == 0 {
 		return 0
@@ -45,10 +46,11 @@ func (v voter) part(parts int) int {
 	return int(binary.BigEndian.Uint64(v[len(v)-8:]) % uint64(parts))
 }
 
-// in is a key for what this process remembers of the voter in a poll.
+// in returns the key of the voter's duplicates in this process's memory.
 func (v voter) in(poll string) string { return core.Encode(poll) + "|" + string(v[:]) }
 
-// partTag is the hash tag of one part of a poll. The first part has the poll's own, so a poll of one part has no other.
+// partTag returns the hash tag of a part. The first part has the poll's own tag, so a poll of one part has no
+// other.
 func partTag(poll string, part int) string {
 	if part == 0 {
 		return core.Encode(poll)
@@ -56,7 +58,7 @@ func partTag(poll string, part int) string {
 	return core.JoinTag(core.Encode(poll), strconv.Itoa(part))
 }
 
-// partKeys are the keys of an operation in one part of a poll, in the order of the scripts' KEYS.
+// partKeys returns the keys of an operation in one part of a poll, in the order of the scripts' KEYS.
 func (g *Guard) partKeys(poll string, part int, id string) []string {
 	t := partTag(poll, part)
 	keys := append(g.recordKeys(poll, part), g.Key(t, "op", core.Encode(id)))
@@ -66,7 +68,7 @@ func (g *Guard) partKeys(poll string, part int, id string) []string {
 	return keys
 }
 
-// recordKeys are those of partKeys that do not depend on the operation: the voters, the tally, the book.
+// recordKeys returns the part's keys that do not depend on the operation: the voters, the tally, the book.
 func (g *Guard) recordKeys(poll string, part int) []string {
 	t := partTag(poll, part)
 	return []string{g.Key(t, "voters"), g.Key(t, "tally"), g.Key(t, "book")}
@@ -76,17 +78,17 @@ func (g *Guard) auditKey(poll string, part int) string {
 	return g.Key(partTag(poll, part), "audit")
 }
 
-// divisions is what this process remembers of how many parts the polls have. The number is stored beside the first part,
-// and stays as long as the poll does. A number of 0 is no answer: the poll has another number than was expected.
+// divisions remembers the number of parts per poll. Redis stores the number with the first part, for as long
+// as the poll. A remembered 0 means that the poll has another number than expected, so it must be read.
 type divisions struct {
 	*core.Recall[string, int]
 }
 
-// dividedPolls is of how many polls a process remembers it.
+// dividedPolls bounds the number of polls in divisions.
 const dividedPolls = 1 << 12
 
-// newDivisions makes a memory for polls that are kept for so long. Where a number is forgotten too late, a poll could
-// have started anew with another, so it is never remembered for longer than polls are kept.
+// newDivisions makes a memory for polls with the given Options.Keep. It never remembers a number for longer
+// than that, because a poll may then have started again with another number.
 func newDivisions(keep time.Duration) divisions {
 	return divisions{core.NewRecall[string, int](dividedPolls, min(time.Minute, keep))}
 }
@@ -98,19 +100,19 @@ func (m divisions) find(poll string, now time.Time) (parts int, found bool) {
 
 func (m divisions) hear(asked core.Asked[string], parts int) { m.Hear(asked, parts, m.Longest()) }
 
-// differ takes note that a poll has another number of parts than expected: it has to be asked for.
+// differ notes that a poll has another number of parts than expected, so the next operation reads it.
 func (m divisions) differ(poll string) {
 	m.Update(poll, func(int, bool) (int, bool) { return 0, true })
 }
 
-// differs reports whether a poll may have another number of parts than a guess would be.
+// differs reports whether a poll may have another number of parts than Options.Spread.
 func (m divisions) differs(poll string) bool {
 	_, known := m.Last(poll)
 	return known
 }
 
-// keep is how long the scripts keep a poll of so many parts after its last vote: for as long as anybody may remember their number,
-// longer than the options say.
+// keep returns for how many milliseconds the scripts keep a poll after its last vote. A poll of several parts
+// stays longer than Options.Keep, by the time for which any process may remember the number of its parts.
 func (g *Guard) keep(parts int) int64 {
 	keep := g.options.Keep
 	if parts > 1 {
@@ -119,8 +121,9 @@ func (g *Guard) keep(parts int) int64 {
 	return keep.Milliseconds()
 }
 
-// parts returns into how many parts a poll is divided. Who would have one part need not ask: the first part knows better, and
-// every vote tells which number it believes in. It is 0 where nobody has decided it, and nobody can: the poll is not open.
+// parts returns the number of parts of a poll, or 0 when the poll is not open and nobody has fixed a number
+// yet. With a Spread of 1 it need not ask Redis: every vote sends the number that it assumes, and the first
+// part corrects it.
 func (g *Guard) parts(ctx context.Context, poll string, p *Poll) (int, error) {
 	now := g.Engine().Now()
 	if parts, found := g.divisions.find(poll, now); found {
@@ -135,7 +138,8 @@ func (g *Guard) parts(ctx context.Context, poll string, p *Poll) (int, error) {
 		keys = append(keys, g.auditKey(poll, 0))
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteSpreadScript, keys,
-		g.options.Spread, schedule.Milli(p.Opens), schedule.Milli(p.Closes), g.keep(maxSpread), g.Engine().ScriptNow(time.Millisecond))
+		g.options.Spread, schedule.Milli(p.Opens), schedule.Milli(p.Closes), g.keep(maxSpread),
+		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return 0, err
 	}
@@ -151,7 +155,7 @@ func (g *Guard) parts(ctx context.Context, poll string, p *Poll) (int, error) {
 	return int(parts), nil
 }
 
-// storedParts returns into how many parts a poll is divided, and 1 for one that nobody has voted in. It writes nothing.
+// storedParts returns the number of parts of a poll, or 1 for a poll without votes. It writes nothing.
 func (g *Guard) storedParts(ctx context.Context, poll string) (int, error) {
 	now := g.Engine().Now()
 	if parts, found := g.divisions.find(poll, now); found {
@@ -182,14 +186,14 @@ func checkParts(parts int64, err error) error {
 	return err
 }
 
-// eachPart calls f for so many parts of a poll, several at a time, and returns the first error.
+// eachPart calls f for every part of a poll, up to 16 at a time, and returns the first error.
 func eachPart(ctx context.Context, parts int, f func(ctx context.Context, part int) error) error {
 	if parts == 1 {
 		return f(ctx, 0)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	slots := make(chan struct{}, 16) // calls at once: more than one process should not take of everybody's connections
+	slots := make(chan struct{}, 16) // one process should not take more of the shared connections
 	var all sync.WaitGroup
 	for part := range parts {
 		slots <- struct{}{}

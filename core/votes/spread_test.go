@@ -28,7 +28,7 @@ func TestVotesSpreadUsesAllMasters(t *testing.T) {
 			decisions = append(decisions, guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: fmt.Sprint(i % 3)}))
 		}
 		wantTally(t, g, "p", map[string]int64{"0": voters / 3, "1": voters / 3, "2": voters / 3})
-		wantRecount(t, g, "p", map[string]int64{"0": voters / 3, "1": voters / 3, "2": voters / 3})
+		wantVerified(t, g, "p", map[string]int64{"0": voters / 3, "1": voters / 3, "2": voters / 3})
 		guardtest.Settle(t, g, decisions[0], false)
 		retract(t, g, core.Attempt{Actor: "1", Resource: "p", Item: "1"}, core.ReasonOK)
 		lost := decisions[3]
@@ -37,7 +37,7 @@ func TestVotesSpreadUsesAllMasters(t *testing.T) {
 			t.Errorf("a decision of another process: %v", err)
 		}
 		guardtest.Settle(t, g, decisions[3], false)
-		wantRecount(t, g, "p", map[string]int64{"0": voters/3 - 2, "1": voters/3 - 1, "2": voters / 3})
+		wantVerified(t, g, "p", map[string]int64{"0": voters/3 - 2, "1": voters/3 - 1, "2": voters / 3})
 
 		var shares []int64
 		if err := b.ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error {
@@ -100,7 +100,7 @@ func TestVotesSpreadDisagrees(t *testing.T) {
 			all.Wait()
 			for _, g := range guards {
 				wantTally(t, g, poll, map[string]int64{"": int64(voters)})
-				wantRecount(t, g, poll, map[string]int64{"": int64(voters)})
+				wantVerified(t, g, poll, map[string]int64{"": int64(voters)})
 			}
 			if won.Load() != int64(voters) {
 				t.Errorf("%d of %d voters were counted", won.Load(), voters)

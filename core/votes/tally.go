@@ -13,12 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Tally returns the sum of weights of each choice: those that have any, and those that the poll names. A very long choice, 1024 bytes
-// once encoded, that the poll does not name has the name by which it is kept: '#' and its SHA-256 in unpadded base64url.
-// An unknown poll has an empty tally.
+// Tally returns the sum of the weights per choice. It includes every choice that has votes or that the poll
+// names. An unknown poll has an empty tally.
 //
-// It costs as much as there are choices. In a poll with a Spread it is the sum of the parts, which are asked at the same time, but not at
-// one moment.
+// A choice that the poll does not name, and that is longer than 1024 bytes once encoded, has the name by
+// which Redis keeps it: '#' and its SHA-256 in unpadded base64url.
+//
+// The cost grows with the number of choices. In a poll with a Spread, Tally reads the parts concurrently, so
+// they may be from slightly different moments.
 func (g *Guard) Tally(ctx context.Context, poll string) (map[string]int64, error) {
 	return core.Look(ctx, &g.Base, "tally", core.Attempt{}, func() (map[string]int64, error) { return g.tally(ctx, poll) })
 }
@@ -52,7 +54,7 @@ func (g *Guard) tally(ctx context.Context, poll string) (map[string]int64, error
 	return tally, nil
 }
 
-// partTally returns what the tally of one part says, by the names that it is kept by.
+// partTally returns the tally of one part, by the names that Redis keeps.
 func (g *Guard) partTally(ctx context.Context, poll string, part int) (map[string]int64, error) {
 	texts, err := core.Query(ctx, g.Engine(), redis.NewMapStringStringCmd(ctx, "hgetall", g.recordKeys(poll, part)[1]))
 	if err != nil {
@@ -67,7 +69,7 @@ func (g *Guard) partTally(ctx context.Context, poll string, part int) (map[strin
 	return sums, nil
 }
 
-// choiceNames has the choices that a poll names, by the names that they are kept by.
+// choiceNames maps the names that Redis keeps to the choices that a poll names.
 type choiceNames map[string]string
 
 func (g *Guard) choiceNames(ctx context.Context, poll string) (choiceNames, error) {
@@ -89,14 +91,15 @@ func (n choiceNames) of(kept string) string {
 	return core.Decode(kept)
 }
 
-// Standing is how a choice stands in a poll.
+// Rank is a choice and the sum of its weights. [Guard.Top] returns them in order.
 type Rank struct {
 	Choice string `json:"choice"`
 	Weight int64  `json:"weight"`
 }
 
-// Top returns the n choices of a poll with the most weight, the first one first; n of 0 or less: all of them. Choices of one
-// weight are in alphabetical order, so that asking twice gives the same. It is made from Tally.
+// Top returns the n choices of a poll with the most weight, in descending order. An n of 0 or less returns
+// all choices. Choices of equal weight are in alphabetical order, so the result is stable. Top reads the
+// whole [Guard.Tally].
 func (g *Guard) Top(ctx context.Context, poll string, n int) ([]Rank, error) {
 	tally, err := g.Tally(ctx, poll)
 	if err != nil {

@@ -22,70 +22,84 @@ var (
 	voteRepairScript  = core.NewScript("vote_repair", lua.VoteRepair, core.Idempotent)
 )
 
-// Poll is how one poll goes. What is changed while it runs holds from then on; the votes that were cast before count.
+// Poll holds the rules of one poll. A change takes effect at once; the votes cast before still count.
 type Poll struct {
-	// PerVoter is how many votes each voter has in the poll, at most 1000. Zero means 1.
+	// PerVoter is the number of votes that each voter has in the poll, at most 1000. Zero means 1.
 	PerVoter int
-	// PerChoice is how many of them may be for one and the same choice, at most 1000. Zero means 1.
+	// PerChoice is the number of votes that a voter may cast for the same choice, at most 1000. Zero means 1.
 	PerChoice int
-	// PerDay is how many of them a voter may cast on one Day, at most 1000. Zero: as many as in the poll.
+	// PerDay is the number of votes that a voter may cast per Day, at most 1000. Zero means no cap per day.
 	PerDay int
-	// Day says which days there are, for PerDay. Nil means Daily(time.UTC).
+	// Day divides time into the days of PerDay. Nil means period.Daily(time.UTC).
 	Day period.Period
-	// Change lets a voter who has one vote change it by voting for another choice. With more votes than one a voter takes
-	// back what he does not want any more: set Retract.
+	// Change lets a voter replace their vote by voting for another choice. It needs PerVoter 1. In a poll
+	// with more votes per voter, set Retract instead.
 	Change bool
-	// Retract lets a voter take votes back: see Votes.Retract.
+	// Retract lets a voter take votes back with [Guard.Retract].
 	Retract bool
-	// Choices are the items that may be voted for; another item is an ErrInvalidAttempt. Nil allows any item, so the
-	// application has to check them: otherwise voters add choices of their own to the tally.
+	// Choices lists the valid items; any other item is a core.ErrInvalid. Nil allows every item: then the
+	// application has to check them, or voters add their own choices to the tally.
 	Choices []string
-	// Opens and Closes bound the poll, to the millisecond. Zero: it is open already, it never closes.
+	// Opens and Closes bound the poll, to the millisecond. A zero Opens means open already, a zero Closes
+	// never.
 	Opens, Closes time.Time
 }
 
-// VoteOptions are what Votes may be told.
+// Options configure a [Guard]. The zero value is valid: each voter has one vote per poll, for any item.
 type Options struct {
-	// Poll is how every poll of the guard goes, unless Find is set. With neither, each voter has one vote for any item.
+	// Poll holds the rules of every poll of the guard, unless Find is set.
 	Poll Poll
-	// Find returns how a poll goes, by its name, which is the attempt's Resource. It is called on each attempt, so it
-	// should answer from memory. ErrNoPoll refuses the attempt as ReasonNotOpen; any other error fails the check.
+	// Find returns the rules of a poll by its name, the attempt's Resource. Every attempt calls it, so it
+	// should answer from memory, and it must be safe for concurrent use. With [ErrNoPoll] the attempt is
+	// denied with core.ReasonNotOpen; any other error fails the check.
 	Find func(ctx context.Context, poll string) (Poll, error)
-	// Keep is how long a poll's votes are kept after the last one, or after the poll closes, whichever is later; where nothing
-	// closes the poll, it may be a little longer. Zero means 30 days. A poll that nobody votes in for longer than this, and that has no closing time, starts anew; of one with
-	// a Spread, each part by itself.
+	// Keep is how long votes are kept after the last vote or the closing of the poll, whichever is later, at
+	// least one second. Zero means 30 days. A poll without a closing time may stay a little longer; once
+	// nobody has voted in it for that long, it starts again from nothing, and with a Spread each part does so
+	// by itself.
 	Keep time.Duration
-	// Spread is in how many parts each poll is divided, by voter, at most 256, so that a poll that everybody votes in at once
-	// uses all masters of a cluster: ten times their number makes the parts even. Zero means 1, which is right for all
-	// but the hottest polls, and on a single server.
+	// Spread is the number of parts into which each poll is divided, by voter, at most 256. Zero means 1,
+	// which is right on a single server, and in a cluster for all but the hottest polls. More parts let one
+	// poll use all masters of a cluster; ten per master distribute the load evenly.
 	//
-	// A poll keeps the number that its first vote found, whatever is set later or in other processes, so nobody votes twice. With
-	// more parts than one, an operation ID is known within its voter's part: another voter's use of it may go unnoticed.
+	// The first vote fixes the number for its poll, whatever is set later or in other processes, so nobody
+	// votes twice. With several parts, an operation ID is known only within its voter's part: the guard may
+	// not notice that another voter uses it.
 	Spread int
-	// Audit keeps a stream of all that happens to votes, which Audit reads and Void needs. It is kept as long as the poll, and
-	// never trimmed: about 100 bytes a vote with a short voter, operation ID and origin. All processes that share a guard need the
-	// same, or there are gaps.
+	// Audit keeps a stream of all changes of votes, which [Guard.Audit] reads and [Guard.Void] needs. Redis
+	// keeps it as long as the poll and never trims it: about 100 bytes per vote with a short voter, operation
+	// ID and origin. All processes that share a guard must agree on it; otherwise the stream has gaps.
 	Audit bool
 }
 
-// ErrNoPoll is what VoteOptions.Find returns for a poll that does not exist.
+// ErrNoPoll is what [Options].Find returns for a poll that does not exist.
 var ErrNoPoll = core.NewError("votes: no such poll", core.ErrNotFound)
 
-// Votes counts each voter as often as the poll allows: the Actor is the voter, the Resource the poll, the Item the choice,
-// the Cost the weight.
+// Guard gives each voter as many votes as the poll allows. Make one with [New]. It is safe for concurrent
+// use.
 //
-// A voter's record and the tally change in the same script, so the sum of the tally is the sum of the records at all
-// times. A vote is a claim: Settle with ok false takes it back.
+// # Attempts
 //
-// Redis keeps less than 20 bytes for each vote, whatever the length of the voter's ID, of which a record has 96 bits of the
-// SHA-256. Two voters of one poll who have those in common would count as one: the second would hear ReasonDuplicate. The chance that
-// this happens to any two of ten million voters is 6e-16. Beside that there are, once for each different ballot (the choice,
-// the weight, and with Poll.PerDay the day), some 150 bytes, and for each operation ID about 200: for ten minutes (see
-// WithRetryHorizon) where the guard made the ID, and as long as the poll where it came from outside.
+// The Actor is the voter, the Resource the poll, the Item the choice, and the Cost the weight of the vote.
+//
+// # Consistency
+//
+// One script changes the voter's record and the tally, so the tally is the sum of the records at all times. A
+// vote is a claim: [Guard.Settle] with core.Rollback takes it back.
+//
+// # Memory
+//
+// Redis keeps less than 20 bytes per vote, however long the voter's ID is: a record holds 96 bits of its
+// SHA-256. Two voters of a poll whose 96 bits are equal would count as one, and the second would get
+// core.ReasonDuplicate. The chance that this happens to any two of ten million voters is 6e-16.
+//
+// In addition, each different ballot (choice, weight, and with Poll.PerDay the day) takes about 150 bytes
+// once, and each operation ID about 200 bytes. Redis keeps an ID that the guard made for
+// core.WithRetryHorizon, ten minutes by default, and one from outside as long as the poll.
 type Guard struct {
 	core.Base
 	options    Options
-	clock      func() time.Time // this process's: a first guess at the day; the server's decides
+	clock      func() time.Time // guesses the day at first; the server's clock decides
 	divisions  divisions
 	duplicates *core.Recall[string, votedBefore]
 }
@@ -95,22 +109,22 @@ const (
 	maxSpread    = 256
 )
 
-// Votes makes a vote guard. It panics when the name is taken or not a name, the options make no sense, or the engine has no
-// Redis.
+// New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
+// invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
 	e.NeedRedis("Votes", name)
 	if err := options.Poll.check(); err != nil {
-		panic(fmt.Sprintf("%v (guard %q)", err, name))
+		panic(fmt.Sprintf("votes: %v (guard %q)", err, name))
 	}
 	if options.Keep == 0 {
 		options.Keep = 30 * 24 * time.Hour
 	}
 	if options.Keep < time.Second {
-		panic(fmt.Sprintf("core: votes kept for %v are soon forgotten, and their voters vote again: "+
-			"give Keep days (guard %q)", options.Keep, name))
+		panic(fmt.Sprintf("votes: Keep is %v, after which voters could vote again: "+
+			"set days, at least one second (guard %q)", options.Keep, name))
 	}
 	if options.Spread < 0 || options.Spread > maxSpread {
-		panic(fmt.Sprintf("core: polls spread over %d parts: give Spread 1 to %d, or 0 for one part (guard %q)",
+		panic(fmt.Sprintf("votes: Spread is %d: set 1 to %d, or 0 for one part (guard %q)",
 			options.Spread, maxSpread, name))
 	}
 	options.Spread = max(options.Spread, 1)
@@ -128,28 +142,27 @@ func New(e *core.Engine, name string, options Options) *Guard {
 
 func (p *Poll) check() error {
 	for _, cap := range []struct {
-		what  string
+		field string
 		votes int
 	}{
-		{"votes a voter", p.PerVoter}, {"votes a voter for one choice", p.PerChoice}, {"votes a voter on one day", p.PerDay},
+		{"PerVoter", p.PerVoter}, {"PerChoice", p.PerChoice}, {"PerDay", p.PerDay},
 	} {
 		if cap.votes < 0 || cap.votes > maxVotesEach {
-			return fmt.Errorf("core: %d %s: give 1 to %d, or 0 for the default", cap.votes, cap.what, maxVotesEach)
+			return fmt.Errorf("%s is %d: set 1 to %d, or 0 for the default", cap.field, cap.votes, maxVotesEach)
 		}
 	}
 	if p.Change && p.PerVoter > 1 {
-		return fmt.Errorf("core: a poll that votes are changed in, and %d votes a voter: which of them would a new one replace? "+
-			"Use Retract in place of Change", p.PerVoter)
+		return fmt.Errorf("Change with %d votes per voter is ambiguous: set Retract instead", p.PerVoter)
 	}
 	if err := schedule.Check(p.Opens, p.Closes); err != nil {
-		return fmt.Errorf("core: a poll that %w", err)
+		return fmt.Errorf("a poll that %w", err)
 	}
 	return nil
 }
 
 var utcDays = period.Daily(time.UTC)
 
-// day returns the day of a moment, as the scripts take it, or none where the poll has no cap by the day.
+// day returns the day of a moment as the scripts take it, or the zero Span for a poll without a cap per day.
 func (p *Poll) day(milli int64) (period.Span, error) {
 	switch {
 	case p.PerDay == 0:
@@ -160,24 +173,25 @@ func (p *Poll) day(milli int64) (period.Span, error) {
 	return p.Day.At(milli)
 }
 
-// Traits implements Guard: a vote needs a poll, and is taken back when the request fails.
+// Traits implements [core.Guard]: an attempt needs a poll, and a failed request takes its vote back.
 func (g *Guard) Traits() core.Traits {
 	return core.Traits{NeedsResource: true, Outage: core.FailClosed}
 }
 
-// Check implements Guard: it casts a vote or, where the poll allows it, changes the voter's only one (ReasonChanged). Decision.Choices
-// are the voter's votes that stand, also when refused as ReasonDuplicate or ReasonQuota. RetryAfter is the time until the
-// poll opens, or until the day ends whose votes are used up.
+// Check implements [core.Guard]: it casts a vote. With Poll.Change it changes the voter's only vote, with
+// core.ReasonChanged. [Choices] returns the voter's votes that stand, also for core.ReasonDuplicate and
+// core.ReasonQuota. RetryAfter is the time until the poll opens, or until the day ends whose votes are used
+// up.
 //
-// That a vote is a duplicate is remembered by the process for as long as WithRefusalMemory says, and answered to attempts that
-// come without an operation ID, in polls that votes are not changed in: so long a vote that another process takes back is
-// not seen.
+// In polls without Change, the process remembers duplicates for as long as core.WithRefusalMemory says, at
+// most one second, and answers attempts without an operation ID from that memory. During that time it does
+// not notice that another process took the vote back.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.check(ctx, a) })
 }
 
 func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	unasked := a.ID == "" // madeID would not do: who asks again with a Decision's attempt has an ID that Redis may know
+	unasked := a.ID == "" // not MadeID: a retry with a Decision's Attempt has an ID that Redis may know
 	a, err := a.PrepareClaim("the poll")
 	d := core.Decision{Guard: g.Name(), Attempt: a}
 	if err != nil {
@@ -204,7 +218,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		}
 	}
 	asked := g.duplicates.Ask(key, now)
-	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // for all times that the server may be asked
+	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // one deadline for all calls
 	defer cancel()
 	if err := g.cast(ctx, &d, v, &poll); err != nil {
 		return d, err
@@ -217,8 +231,8 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	return d, nil
 }
 
-// cast asks Redis, again where the poll is divided otherwise or the server's clock is on another day than expected. It fills in the
-// decision.
+// cast runs the script and fills in the decision. It tries again when the poll has another number of parts,
+// or the server's clock is on another day, than expected.
 func (g *Guard) cast(ctx context.Context, d *core.Decision, v voter, poll *Poll) error {
 	now := g.clock().UnixMilli()
 	for range 4 {
@@ -250,19 +264,20 @@ func (g *Guard) cast(ctx context.Context, d *core.Decision, v voter, poll *Poll)
 	return nil
 }
 
-// reasonSpread is what the scripts say when a poll is divided into another number of parts. Nobody else hears it.
+// reasonSpread is the scripts' answer when a poll has another number of parts. It never leaves this package.
 const reasonSpread core.Reason = "spread"
 
-var errDivided = errors.New("the parts of the poll do not agree how many there are: has Redis lost some of them?")
+var errDivided = errors.New("the parts of the poll disagree on their number: Redis may have lost some of them")
 
-// castOnce calls the script once, and returns the number that its reply has.
+// castOnce runs the script once and returns the number in its reply.
 func (g *Guard) castOnce(ctx context.Context, d *core.Decision, v voter, poll *Poll, parts int, day period.Span) (int64, error) {
 	a := d.Attempt
 	part := v.part(parts)
 	perVoter := int64(max(poll.PerVoter, 1))
 	args := []any{
-		v.record(), core.EncodeUpTo(core.MaxRecord, a.Item), a.Cost, perVoter, max(poll.PerChoice, 1), core.FlagOf(poll.Change),
-		poll.PerDay, day.Begins, day.Ends, schedule.Milli(poll.Opens), schedule.Milli(poll.Closes), g.keep(parts), g.rememberID(a), parts, a.Call(),
+		v.record(), core.EncodeUpTo(core.MaxRecord, a.Item), a.Cost, perVoter, max(poll.PerChoice, 1),
+		core.FlagOf(poll.Change), poll.PerDay, day.Begins, day.Ends, schedule.Milli(poll.Opens),
+		schedule.Milli(poll.Closes), g.keep(parts), g.rememberID(a), parts, a.Call(),
 	}
 	args = append(args, g.audited(a)...)
 	if err := core.RoomToUndo(); err != nil {
@@ -271,7 +286,7 @@ func (g *Guard) castOnce(ctx context.Context, d *core.Decision, v voter, poll *P
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript, g.partKeys(a.Resource, part, a.ID), append(args,
 		g.Engine().ScriptNow(time.Millisecond))...)
 	if err != nil {
-		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, parts, core.TombstoneTTL) }) // observed
+		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, parts, core.TombstoneTTL) })
 		d.Attempt = d.Attempt.WithoutCall()
 		return 0, err
 	}
@@ -290,7 +305,8 @@ func (g *Guard) castOnce(ctx context.Context, d *core.Decision, v voter, poll *P
 	return number, nil
 }
 
-// rememberID is how long the scripts keep the answer to an operation, in milliseconds; 0: as long as the votes.
+// rememberID returns for how many milliseconds the scripts keep the answer to an operation; 0 means as long
+// as the votes.
 func (g *Guard) rememberID(a core.Attempt) int64 {
 	if a.MadeID() {
 		return g.Engine().RetryHorizon().Milliseconds()
@@ -298,7 +314,7 @@ func (g *Guard) rememberID(a core.Attempt) int64 {
 	return 0
 }
 
-// audited is what the audit stream has of an attempt: who, under which operation ID, from where.
+// audited returns the fields of an attempt for the audit stream: voter, operation ID and origin.
 func (g *Guard) audited(a core.Attempt) []any {
 	if !g.options.Audit {
 		return []any{"", "", ""}
@@ -320,13 +336,14 @@ func (g *Guard) find(ctx context.Context, name string) (Poll, error) {
 	return poll, err
 }
 
-// ballot is what Votes keeps with a decision.
+// ballot is the claim that a decision carries.
 type ballot struct {
-	parts   int // in how many parts the poll was divided when the vote was cast
+	parts   int // the number of parts of the poll when the vote was cast; 0 after a Retract
 	choices []string
 }
 
-// Choices returns the voter's votes that stand in the poll, the newest last, after a Check or a Retract; nil where Redis was not asked.
+// Choices returns the choices of the voter's votes that stand in the poll, the newest last, after a Check or
+// a Retract. It is nil for other decisions.
 func Choices(d core.Decision) []string {
 	if b, ok := core.ClaimOf[*ballot](d); ok {
 		return b.choices
@@ -334,15 +351,16 @@ func Choices(d core.Decision) []string {
 	return nil
 }
 
-// Settle implements Guard: core.Rollback takes the vote back, once. A vote that changed another restores it. A vote that does not stand
-// any more, because its voter has retracted or changed it or it was voided, is left as it is.
+// Settle implements [core.Guard]: core.Rollback takes the vote back, once. If the vote replaced another one,
+// that one counts again. A vote that its voter has since retracted or changed, or that was voided, stays as
+// it is.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if end.Commits() || !d.Allowed {
 		return nil
 	}
 	cast, err := core.Claimed[*ballot](&g.Base, d)
 	if err == nil && cast.parts == 0 {
-		return nil // of Retract, which has taken nothing
+		return nil // a retraction claims nothing
 	}
 	if err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
@@ -350,26 +368,33 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	return g.undo(ctx, d.Attempt, cast.parts, 0)
 }
 
-// undo takes back the vote that the attempt's own call of Check was told of, in a poll of so many parts. If that call
-// has not come yet, it shall not count when it comes within the time given.
-func (g *Guard) undo(ctx context.Context, a core.Attempt, parts int, void time.Duration) error {
+// undo takes back the vote of the attempt's own Check, in a poll of the given number of parts. If that call
+// has not reached Redis yet, undo leaves a tombstone there for the given time.
+func (g *Guard) undo(ctx context.Context, a core.Attempt, parts int, tombstone time.Duration) error {
 	v := newVoter(a.Actor)
 	defer g.duplicates.Drop(v.in(a.Resource))
 	return g.Call(ctx, "settle", a, func() (err error) {
-		args := append([]any{v.record(), a.Call(), void.Milliseconds()}, g.audited(a)...)
-		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteUndoScript, g.partKeys(a.Resource, v.part(parts), a.ID), args...)
+		args := append([]any{v.record(), a.Call(), tombstone.Milliseconds()}, g.audited(a)...)
+		keys := g.partKeys(a.Resource, v.part(parts), a.ID)
+		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteUndoScript, keys, args...)
 		return err
 	})
 }
 
-// Retract takes the voter's newest vote for a choice (the attempt's Item) back, where Poll.Retract allows it: the tally and the
-// voter's record have one vote less, and the voter may vote again. The attempt's Cost does not matter; the decision's has the weight
-// that was taken back.
+// Retract takes back the voter's newest vote for the attempt's Item, where Poll.Retract allows it. The voter
+// may then vote again. Retract ignores the attempt's Cost; the decision's Attempt has the weight that was
+// taken back as its Cost. A retraction is final: Settle does nothing.
 //
-// It does so once for each operation ID: ask again with the Decision's Attempt when the answer did not come. The reasons are ReasonOK
-// (replayed, when an earlier call with this ID did it), ReasonGone when no such vote stands, ReasonClosed, ReasonNotOpen when
-// there is no such poll, and ReasonConflict when the ID is that of another operation, such as the vote's own. In a
-// poll without Retract it is an ErrInvalidAttempt. A retraction stays: Settle does nothing.
+// It happens once per operation ID. After an error, call Retract again with the Attempt of the returned
+// Decision. The decision's reason is one of
+//
+//   - core.ReasonOK: this call took the vote back or, if Replayed is set, an earlier call with the same ID did
+//   - core.ReasonGone: no such vote stands
+//   - core.ReasonClosed: the poll is closed
+//   - core.ReasonNotOpen: the poll does not exist
+//   - core.ReasonConflict: the ID belongs to another operation, such as the vote itself
+//
+// In a poll without Retract the error is a core.ErrInvalid.
 func (g *Guard) Retract(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "retract", func() (core.Decision, error) { return g.retract(ctx, a) })
 }
@@ -389,7 +414,7 @@ func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, err
 	case err != nil:
 		return d, err
 	case !poll.Retract:
-		return d, fmt.Errorf("%w: votes of this poll can not be retracted: its Poll.Retract is not set", core.ErrInvalid)
+		return d, fmt.Errorf("%w: votes of this poll cannot be retracted: its Poll.Retract is not set", core.ErrInvalid)
 	}
 	v := newVoter(a.Actor)
 	defer g.duplicates.Drop(v.in(a.Resource))
@@ -399,11 +424,13 @@ func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, err
 			return d, err
 		}
 		args := []any{
-			v.record(), core.EncodeUpTo(core.MaxRecord, a.Item), schedule.Milli(poll.Closes), g.rememberID(a), parts, a.Call(),
+			v.record(), core.EncodeUpTo(core.MaxRecord, a.Item), schedule.Milli(poll.Closes), g.rememberID(a), parts,
+			a.Call(),
 		}
 		args = append(args, g.audited(a)...)
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRetractScript, g.partKeys(a.Resource, v.part(parts), a.ID),
-			append(args, g.Engine().ScriptNow(time.Millisecond))...)
+		args = append(args, g.Engine().ScriptNow(time.Millisecond))
+		keys := g.partKeys(a.Resource, v.part(parts), a.ID)
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRetractScript, keys, args...)
 		if err != nil {
 			return d, err
 		}
@@ -428,16 +455,17 @@ func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, err
 	return d, errDivided
 }
 
-// votedBefore is what is remembered of a duplicate.
+// votedBefore is a remembered duplicate.
 type votedBefore struct {
-	perVoter, perChoice int // as the poll was then
+	perVoter, perChoice int // of the poll at that time
 	item                string
 	limit, remaining    int64
 	choices             []string
 }
 
-// remember returns what a refusal is remembered as, and whether it is: not where a vote for another choice, by another process, would
-// let the same attempt pass, and not what takes much memory.
+// remember returns a decision in the form to remember, and whether to remember it. It skips polls with
+// Change, where a vote through another process may let the same attempt pass, and decisions that take much
+// memory.
 func remember(poll *Poll, d core.Decision) (votedBefore, bool) {
 	length := len(d.Attempt.Item)
 	for _, choice := range Choices(d) {
@@ -449,9 +477,9 @@ func remember(poll *Poll, d core.Decision) (votedBefore, bool) {
 	return votedBefore{poll.PerVoter, poll.PerChoice, d.Attempt.Item, d.Limit, d.Remaining, slices.Clone(Choices(d))}, true
 }
 
-// answers reports whether an attempt now is the same duplicate.
+// answers reports whether an attempt at this moment is the same duplicate.
 func (v votedBefore) answers(poll *Poll, a core.Attempt, now time.Time) bool {
-	same := v.limit == 1 || v.item == a.Item // who has one vote has none for any choice
+	same := v.limit == 1 || v.item == a.Item // a voter with a single vote has none left for any choice
 	return same && v.perVoter == poll.PerVoter && v.perChoice == poll.PerChoice && !poll.Change &&
 		(poll.Closes.IsZero() || now.Before(poll.Closes)) && !now.Before(poll.Opens)
 }
@@ -462,7 +490,7 @@ func (v votedBefore) fill(d *core.Decision) {
 	d.SetClaim(&ballot{choices: slices.Clone(v.choices)})
 }
 
-// decodeAll turns encoded choices back into what they were.
+// decodeAll decodes choices in place.
 func decodeAll(encoded []string) []string {
 	for i, text := range encoded {
 		encoded[i] = core.Decode(text)

@@ -62,7 +62,7 @@ func streamed(next func()) func(Context) {
 }
 
 // doneBefore is the replay for an answer that did not come to its end.
-var doneBefore = "409 " + problem(409, "done", "Already Done", "This has been done before.", "")
+var doneBefore = "409 " + problem(409, "done", "Already Done", "This request was already completed.", "")
 
 var endings = []ending{
 	{name: "200", replay: "200 done", handler: reply(200, "done"), status: 200, counts: 200},

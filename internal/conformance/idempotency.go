@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	inProgress = problem(409, "in_progress", "In Progress", "The same request is being worked on. Ask again in a moment.", "")
+	inProgress = problem(409, "in_progress", "In Progress", "The same request is in progress. Try again in a moment.", "")
 
 	// orderKey are the headers of a request that may be repeated.
 	orderKey = []string{`Idempotency-Key: "order-1"`}

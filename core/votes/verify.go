@@ -16,39 +16,40 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Recount is what the records of a poll add up to, beside what its tally says. They say the same unless somebody has meddled with
-// the keys, or data was lost.
+// Verification compares the records of a poll with its tally. They agree unless something else changed the
+// keys, or Redis lost data.
 type Verification struct {
-	// Poll is the poll.
+	// Poll is the name of the poll.
 	Poll string `json:"poll"`
-	// Records is the sum of weights of each choice by the records; choices without any are left out.
+	// Records is the sum of the weights per choice by the records. It omits choices without votes.
 	Records map[string]int64 `json:"records"`
-	// Tally is the same by the tally.
+	// Tally is the sum of the weights per choice by the tally.
 	Tally map[string]int64 `json:"tally"`
-	// Votes is how many votes stand.
+	// Votes is the number of votes that stand.
 	Votes int64 `json:"votes"`
-	// Voided is how many votes were voided and stay used: see Votes.Void.
+	// Voided is the number of voided votes that still count as used: see [Guard.Void].
 	Voided int64 `json:"voided"`
-	// Voters is how many voters have cast all of those.
+	// Voters is the number of voters who cast the votes in Votes and Voided.
 	Voters int64 `json:"voters"`
-	// Damaged is how many records are missing, or where no script finds them: these voters may vote again.
+	// Damaged is the number of records that are missing, or that are where no script finds them. Their voters
+	// may vote again.
 	Damaged int64 `json:"damaged"`
-	// Moving reports that the poll has changed each time while it was counted, so that the parts are of different moments.
+	// Moving reports that the poll changed during every count, so the figures are of different moments.
 	Moving bool `json:"moving,omitempty"`
 }
 
-// recordsAtOnce is about how many records a recount asks for at once, so that no call keeps Redis busy for long.
+// recordsAtOnce is roughly how many fields of the book one call reads, so that no call blocks Redis for long.
 const recordsAtOnce = 1000
 
-// Consistent reports whether records and tally were counted at one moment and say the same.
+// Consistent reports whether records and tally were counted at one moment and agree.
 func (r Verification) Consistent() bool { return !r.Moving && len(r.differences()) == 0 }
 
-// differences says, one a line, where records and tally do not agree.
+// differences describes where records and tally disagree, one difference per element.
 func (r Verification) differences() []string {
 	var found []string
 	for _, choice := range r.choices() {
 		if got, want := r.Tally[choice], r.Records[choice]; got != want {
-			found = append(found, fmt.Sprintf("%.100q: the tally says %d, the records %d (%+d)", choice, got, want, got-want))
+			found = append(found, fmt.Sprintf("%.100q: the tally has %d, the records have %d (%+d)", choice, got, want, got-want))
 		}
 	}
 	if r.Damaged != 0 {
@@ -57,18 +58,19 @@ func (r Verification) differences() []string {
 	return found
 }
 
-// choices are all choices, in alphabetical order.
+// choices returns all choices in alphabetical order.
 func (r Verification) choices() []string {
 	all := maps.Clone(r.Records)
 	maps.Copy(all, r.Tally)
 	return slices.Sorted(maps.Keys(all))
 }
 
-// String shows the choices, and below where records and tally differ, for an operator.
+// String returns a table of the choices for an operator, followed by the differences between records and
+// tally.
 func (r Verification) String() string {
 	verdict := "consistent"
 	if r.Moving {
-		verdict = "moving: the figures are of different moments; ask again when the poll is quiet"
+		verdict = "moving: the figures are of different moments; verify again when the poll is quiet"
 	} else if !r.Consistent() {
 		verdict = "NOT consistent"
 	}
@@ -85,40 +87,43 @@ func (r Verification) String() string {
 }
 
 const (
-	// recountTries is how often the records are counted in a part that moves.
-	recountTries = 3
-	// recountChunk is about how many buckets of records are asked for at once, so that no call keeps Redis busy for long.
-	recountChunk = 100
-	// slotBytes is how long a record is.
+	// verifyTries is how often a part that changes meanwhile is counted.
+	verifyTries = 3
+	// verifyChunk is roughly how many buckets of records one call reads, so that no call blocks Redis for
+	// long.
+	verifyChunk = 100
+	// slotBytes is the length of a record.
 	slotBytes = voterBytes + 4
 )
 
-// errDamaged says why a tally can not be made from the records.
-var errDamaged = errors.New("records are damaged, so the tally is left as it is")
+// errDamaged explains why Repair does not compute the tally from the records.
+var errDamaged = errors.New("records are damaged, so the tally stays as it is")
 
-// Recount counts a poll anew from its records, and returns what they and the tally say. It changes nothing, and reads in chunks, so
-// a large poll takes a while: bound it with ctx. A part of a poll that moves is counted three times at most, and then the poll
-// is reported as Moving. An unknown poll has nothing to count.
+// Verify counts the records of a poll and compares them with its tally. It changes nothing. It reads in
+// chunks, so a large poll takes a while: bound it with ctx. Verify counts a part that changes meanwhile up to
+// three times and then reports the poll as Moving. An unknown poll has no records and no tally.
 func (g *Guard) Verify(ctx context.Context, poll string) (Verification, error) {
-	return g.observeRecount(ctx, "recount", poll, false)
+	return g.observeVerify(ctx, "verify", poll, false)
 }
 
-// Repair replaces the tally by what the records add up to, where they differ, and returns what Recount would have returned before.
-// In each part of the poll it is done in one step, and only if nothing has changed since its records were counted; a part that
-// moves is left as it is, and the poll is reported as Moving. Records that are damaged are an error, and no reason to change
-// the tally.
+// Repair sets the tally to the sums of the records where they differ, and returns what [Guard.Verify] found
+// before.
+//
+// It repairs each part of the poll in one atomic step, and only if nothing changed since its records were
+// counted. A part that keeps changing stays as it is, and the poll is reported as Moving. Damaged records are
+// an error, and their part's tally stays as it is.
 func (g *Guard) Repair(ctx context.Context, poll string) (Verification, error) {
-	return g.observeRecount(ctx, "repair", poll, true)
+	return g.observeVerify(ctx, "repair", poll, true)
 }
 
-func (g *Guard) observeRecount(ctx context.Context, op, poll string, repair bool) (Verification, error) {
-	return core.Look(ctx, &g.Base, op, core.Attempt{}, func() (Verification, error) { return g.recount(ctx, poll, repair) })
+func (g *Guard) observeVerify(ctx context.Context, op, poll string, repair bool) (Verification, error) {
+	return core.Look(ctx, &g.Base, op, core.Attempt{}, func() (Verification, error) { return g.verify(ctx, poll, repair) })
 }
 
-func (g *Guard) recount(ctx context.Context, poll string, repair bool) (Verification, error) {
+func (g *Guard) verify(ctx context.Context, poll string, repair bool) (Verification, error) {
 	r := Verification{Poll: poll, Records: map[string]int64{}, Tally: map[string]int64{}}
-	if poll == "" { // without a tag, the keys would be in several slots
-		return r, fmt.Errorf("%w: no poll", core.ErrInvalid)
+	if poll == "" { // without a hash tag, the keys would be in several slots
+		return r, fmt.Errorf("%w: no poll: name one", core.ErrInvalid)
 	}
 	name, err := g.choiceNames(ctx, poll)
 	if err != nil {
@@ -130,7 +135,7 @@ func (g *Guard) recount(ctx context.Context, poll string, repair bool) (Verifica
 	}
 	var mu sync.Mutex
 	err = eachPart(ctx, parts, func(ctx context.Context, part int) error {
-		c, err := g.recountPart(ctx, poll, part, repair)
+		c, err := g.verifyPart(ctx, poll, part, repair)
 		mu.Lock()
 		defer mu.Unlock()
 		for kept, sum := range c.records {
@@ -149,9 +154,10 @@ func (g *Guard) recount(ctx context.Context, poll string, repair bool) (Verifica
 	return r, err
 }
 
-// recountPart counts one part until it stands still.
-func (g *Guard) recountPart(ctx context.Context, poll string, part int, repair bool) (c partCount, err error) {
-	for range recountTries {
+// verifyPart counts one part until nothing changes meanwhile, at most verifyTries times, and repairs it if
+// asked to.
+func (g *Guard) verifyPart(ctx context.Context, poll string, part int, repair bool) (c partCount, err error) {
+	for range verifyTries {
 		if c, err = g.countPart(ctx, poll, part); err != nil || c.moving {
 			if err != nil {
 				return c, err
@@ -180,7 +186,7 @@ func (g *Guard) recountPart(ctx context.Context, poll string, part int, repair b
 	return c, nil
 }
 
-// partCount is what one part of a poll adds up to, by the names that choices are kept by.
+// partCount is the count of one part of a poll, by the names of choices that Redis keeps.
 type partCount struct {
 	records, tally                 map[string]int64
 	votes, voters, voided, damaged int64
@@ -188,7 +194,7 @@ type partCount struct {
 	moving                         bool
 }
 
-// countPart counts one part once.
+// countPart counts one part once. The result is moving when the part changed meanwhile.
 func (g *Guard) countPart(ctx context.Context, poll string, part int) (c partCount, err error) {
 	keys := g.recordKeys(poll, part)
 	voters, book := keys[0], keys[2]
@@ -200,9 +206,9 @@ func (g *Guard) countPart(ctx context.Context, poll string, part int) (c partCou
 		return c, err
 	}
 
-	// Ballots are counted by their number first: a record does not say more.
+	// A record has only the number of its ballot, so count the numbers first.
 	slots := slotCount{buckets: before.buckets, seen: map[uint64]bool{}, ballots: map[uint32]int64{}}
-	err = g.scan(ctx, voters, recountChunk, slots.bucket)
+	err = g.scan(ctx, voters, verifyChunk, slots.bucket)
 	if err == nil {
 		err = g.countBallots(ctx, book, &slots, &c)
 	}
@@ -216,7 +222,7 @@ func (g *Guard) countPart(ctx context.Context, poll string, part int) (c partCou
 	return c, err
 }
 
-// voteMark is where one part of a poll stands: when it is the same twice, nothing has changed in between.
+// voteMark identifies a state of one part of a poll: two equal marks mean that nothing changed in between.
 type voteMark struct {
 	changes        string
 	slots, buckets int64
@@ -246,7 +252,7 @@ func (g *Guard) markOf(ctx context.Context, book string) (m voteMark, err error)
 	return m, err
 }
 
-// slotCount counts records.
+// slotCount counts the records of one part.
 type slotCount struct {
 	buckets                  int64
 	seen                     map[uint64]bool
@@ -254,11 +260,12 @@ type slotCount struct {
 	slots, voters, misplaced int64
 }
 
-// bucket counts one bucket, once: HSCAN may return it twice.
+// bucket counts the records of one bucket. It ignores a bucket that it has seen, because HSCAN may return it
+// twice.
 func (s *slotCount) bucket(field, value string) error {
 	number, err := strconv.ParseUint(field, 10, 64)
 	if err != nil || len(value)%slotBytes != 0 {
-		return fmt.Errorf("bucket %.100q of %d bytes is none", field, len(value))
+		return fmt.Errorf("malformed bucket %.100q of %d bytes", field, len(value))
 	}
 	if s.seen[number] {
 		return nil
@@ -281,7 +288,7 @@ func (s *slotCount) bucket(field, value string) error {
 	return nil
 }
 
-// indexOf is the bucket that a record belongs to, as the scripts find it.
+// indexOf returns the number of a record's bucket, as the scripts compute it.
 func (s *slotCount) indexOf(record string) uint64 {
 	hash, buckets := uint64(binary.BigEndian.Uint32([]byte(record[:4]))), uint64(s.buckets)
 	half := uint64(1) << (bits.Len64(buckets) - 1)
@@ -291,10 +298,10 @@ func (s *slotCount) indexOf(record string) uint64 {
 	return hash % half
 }
 
-// countBallots turns the numbers of ballots into choices and weights.
+// countBallots looks up the ballots by number and adds their weights to c.
 func (g *Guard) countBallots(ctx context.Context, book string, slots *slotCount, c *partCount) error {
 	c.records = map[string]int64{}
-	delete(slots.ballots, 0) // was taken back
+	delete(slots.ballots, 0) // votes that were taken back
 	done := map[uint32]bool{}
 	err := g.scan(ctx, book, recordsAtOnce, func(field, value string) error {
 		digits, isNumber := strings.CutPrefix(field, "#")
@@ -322,13 +329,13 @@ func (g *Guard) countBallots(ctx context.Context, book string, slots *slotCount,
 	})
 	for number, n := range slots.ballots {
 		if !done[number] {
-			slots.misplaced += n // nobody knows what they are for
+			slots.misplaced += n // their ballot is lost
 		}
 	}
 	return err
 }
 
-// scan calls f with each field of a hash, some of them more than once.
+// scan calls f with each field of a hash. HSCAN may return a field more than once.
 func (g *Guard) scan(ctx context.Context, key string, chunk int, f func(field, value string) error) error {
 	for cursor := "0"; ; {
 		value, err := core.Query(ctx, g.Engine(), redis.NewCmd(ctx, "hscan", key, cursor, "count", chunk))

@@ -15,8 +15,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// wantRecount wants records and tally to be the same, and so much.
-func wantRecount(t testing.TB, g *Guard, poll string, want map[string]int64) {
+// wantVerified wants records and tally to be the same, and so much.
+func wantVerified(t testing.TB, g *Guard, poll string, want map[string]int64) {
 	t.Helper()
 	r, err := g.Verify(t.Context(), poll)
 	if err != nil || !r.Consistent() || !maps.Equal(r.Records, want) {
@@ -44,8 +44,8 @@ func TestVotesTop(t *testing.T) {
 	})
 }
 
-// TestVotesRecount counts polls of one part and of several, meddles with them, and repairs what can be.
-func TestVotesRecount(t *testing.T) {
+// TestVotesVerify counts polls of one part and of several, meddles with them, and repairs what can be.
+func TestVotesVerify(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for _, spread := range []int{1, 5} {
 			long := strings.Repeat("{", 2000)
@@ -66,7 +66,7 @@ func TestVotesRecount(t *testing.T) {
 				t.Fatal(err)
 			}
 			sums := map[string]int64{"red": 2 * (voters - 1), "blue": 50, "": 50, long: 50}
-			wantRecount(t, g, "p", sums)
+			wantVerified(t, g, "p", sums)
 			r, err := g.Verify(t.Context(), "p")
 			if err != nil || r.Votes != voters-1+voters/2 || r.Voters != voters || r.Voided != 1 {
 				t.Errorf("%v%v", r, err)
@@ -86,7 +86,7 @@ func TestVotesRecount(t *testing.T) {
 			if err != nil || r.Consistent() || !maps.Equal(r.Records, sums) || !maps.Equal(r.Tally, wrong) {
 				t.Errorf("%v%v", r, err)
 			}
-			for _, line := range []string{"NOT consistent", `"pink": the tally says 3, the records 0 (+3)`, `"red": the tally says 603, the records 598 (+5)`} {
+			for _, line := range []string{"NOT consistent", `"pink": the tally has 3, the records have 0 (+3)`, `"red": the tally has 603, the records have 598 (+5)`} {
 				if !strings.Contains(r.String(), line) {
 					t.Errorf("no line %q in\n%s", line, r)
 				}
@@ -95,7 +95,7 @@ func TestVotesRecount(t *testing.T) {
 			if r, err = g.Repair(t.Context(), "p"); err != nil || r.Consistent() || !maps.Equal(r.Tally, wrong) {
 				t.Errorf("repair says what was wrong: %v%v", r, err)
 			}
-			wantRecount(t, g, "p", sums)
+			wantVerified(t, g, "p", sums)
 			wantTally(t, g, "p", sums)
 			if left := b.Client.PTTL(t.Context(), keys[1]).Val(); left > ttl || left < ttl-time.Minute {
 				t.Errorf("the tally expires in %v, the records in %v", left, ttl)
@@ -132,8 +132,8 @@ func TestVotesRecount(t *testing.T) {
 	})
 }
 
-// TestVotesRecountWhileItMoves: a poll that moves is either counted right or said to move, and repairing it harms nothing.
-func TestVotesRecountWhileItMoves(t *testing.T) {
+// TestVotesVerifyWhileItMoves: a poll that moves is either counted right or said to move, and repairing it harms nothing.
+func TestVotesVerifyWhileItMoves(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b, core.WithRetryHorizon(time.Second)), "v", Options{Spread: 2})
 		voters := 3000
@@ -163,7 +163,7 @@ func TestVotesRecountWhileItMoves(t *testing.T) {
 				t.Fatalf("%v%v", r, err)
 			}
 		}
-		wantRecount(t, g, "p", map[string]int64{"": int64(voters)})
+		wantVerified(t, g, "p", map[string]int64{"": int64(voters)})
 	})
 }
 
@@ -178,7 +178,7 @@ func TestVotesBucketsSplit(t *testing.T) {
 		for i := range voters {
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: "red"}), core.ReasonOK)
 			if i%100 == 99 {
-				wantRecount(t, g, "p", map[string]int64{"red": int64(i + 1)})
+				wantVerified(t, g, "p", map[string]int64{"red": int64(i + 1)})
 			}
 		}
 		if n := b.Client.HLen(t.Context(), g.recordKeys("p", 0)[0]).Val(); n != int64(voters-1)/64+1 {
