@@ -58,7 +58,7 @@ func WithPrefix(prefix string) Option {
 func WithDeadline(d time.Duration) Option {
 	if d <= 0 || d > time.Minute {
 		panic(fmt.Sprintf("core: WithDeadline(%v): a check needs time, and a request cannot wait for long: "+
-			"give it more than 0 and at most a minute", d))
+			"give it more than 0, and a minute at most", d))
 	}
 	return func(e *Engine) { e.deadline = d }
 }
@@ -94,7 +94,7 @@ func WithRetryHorizon(d time.Duration) Option {
 func WithRefusalMemory(d time.Duration) Option {
 	if d < 0 || d > time.Second {
 		panic(fmt.Sprintf("core: WithRefusalMemory(%v): a refund or reset by another process would go unseen for that long: "+
-			"give it at most a second, or 0 to ask Redis always", d))
+			"give it a second at most, or 0 to ask Redis always", d))
 	}
 	return func(e *Engine) { e.refusalMemory = d }
 }

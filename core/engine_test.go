@@ -73,7 +73,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"give Items 1 to 10000":        func() { quota.New(engine(), "q", quota.Options{Period: period.Daily(time.UTC)}) },
 		"quota of 10001 items":         func() { quota.New(engine(), "q", quota.Options{Items: 10_001, Period: period.Daily(time.UTC)}) },
 		"quota without a Period":       func() { quota.New(engine(), "q", quota.Options{Items: 1}) },
-		"return one that it is in": func() {
+		"return a period that contains it": func() {
 			quota.New(engine(), "q", quota.Options{Items: 1, Period: func(t time.Time) (begins, ends time.Time) { return t, t }})
 		},
 		"pass time.UTC":    func() { period.Daily(nil) },
