@@ -92,10 +92,11 @@ func Decode(text string) string {
 // keyspace builds the keys of one guard.
 type keyspace struct{ prefix string }
 
-// tag joins encoded texts to one tag. A '|' occurs in none of them, so no two lists give the same tag.
+// JoinTag joins encoded texts to one tag, by '|'. Encoded text contains no '|', so different lists give
+// different tags.
 func JoinTag(encoded ...string) string { return strings.Join(encoded, "|") }
 
-// key returns the key of one tag. The parts of the tag and the fields are encoded already.
+// key returns a key with the given tag. The parts of the tag and the fields must be encoded.
 func (k keyspace) key(tag string, fields ...string) string {
 	if len(fields) == 0 {
 		return k.prefix + "{" + tag + "}"
