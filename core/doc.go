@@ -39,8 +39,8 @@
 // # Outages
 //
 // A check ends within the engine's deadline ([WithDeadline]). A breaker ([WithBreaker]) stops asking a Redis
-// that does not answer. The [Outage] policy of the rule then decides the attempt: [FailClosed],
-// [FailOpen] or [FailLocal]. An [Observer] is told of every decision and every error. At the end of a process, [Drain]
+// that does not answer. The [Outage] policy of the rule then decides the attempt: [FailClosed], [FailOpen] or
+// [FailLocal]. An [Observer] is told of every decision and every error. At the end of a process, [Drain]
 // waits for what is still being settled.
 //
 // # Guards and scripts of an application
