@@ -11,42 +11,46 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// This file runs scripts whose answer waits for replicas. A script runs on one connection, and WAIT follows on the same, since
-// it waits for what its own connection has written.
+// This file runs scripts whose answer waits for replicas. The script and WAIT run on the same connection,
+// because WAIT covers only the writes of its own connection.
 
-// Durability says what has to have happened to a change before a guard says yes.
+// Durability says what must have happened to a change before a guard confirms it.
 type Durability int
 
 const (
-	// Fast says yes when Redis has made the change. Redis sends it to its replicas afterwards, so a failover can lose it.
+	// Fast: Redis has made the change. Redis replicates it afterwards, so a failover can lose it.
 	Fast Durability = iota
-	// Acked says yes when so many replicas have got the change as well. Each of them has it in its memory then. That is no
-	// consensus: see SeckillOptions.Replicas.
+	// Acked: in addition, the required number of replicas have received the change and hold it in memory.
+	// This is not consensus: see seckill.Options.Replicas.
 	Acked
 )
 
-// ErrUnconfirmed is returned by calls of a guard that is Acked, when too few replicas have got the change in time. It was made
-// on the server that was asked, and is lost if that one is. Calling again with the same arguments is safe: it is no second
-// change, and waits for the first one.
-var ErrUnconfirmed = errors.New("core: too few replicas have confirmed it")
+// ErrUnconfirmed is returned by calls of a guard that is [Acked] when too few replicas confirmed the change
+// in time. The change was made on the server that ran the script, and is lost if that server is lost. It is
+// safe to repeat the call with the same arguments: it makes no second change, and waits for the first one.
+var ErrUnconfirmed = errors.New("core: too few replicas confirmed the change")
 
-// acks is what a call waits for when its script has run: so many replicas, for so long at most.
+// Acks is what a call waits for after its script has run.
 type Acks struct {
+	// Replicas is how many replicas must confirm the change.
 	Replicas int
-	Within   time.Duration
+	// Within is the longest wait for them.
+	Within time.Duration
 }
 
-// touchScript is run before WAIT. A script that answers a second time what it has answered before writes nothing, and WAIT on a
-// connection that has written nothing waits for nothing: that yes would be one that no replica has heard of.
+// touchScript runs before WAIT. A script that replays its answer writes nothing, and WAIT on a connection
+// without writes waits for nothing: without the touch, such an answer would be confirmed although no replica
+// has the change.
 var touchScript = NewScript("touch", lua.Touch, Idempotent)
 
-// node is the client of one server, of whose connections one can be kept for several commands: *redis.Client.
+// node is the client of one server, which can reserve a connection for several commands: *redis.Client.
 type node interface {
 	Conn() *redis.Conn
 	Options() *redis.Options
 }
 
-// nodes returns what finds the server that has a key, nil where the client can not tell, or can not keep a connection.
+// nodes returns a function that finds the server that has a key. It returns nil when the client cannot find
+// servers or cannot reserve a connection.
 func nodes(rdb Client) func(ctx context.Context, key string) (node, error) {
 	switch c := rdb.(type) {
 	case interface {
@@ -69,18 +73,18 @@ type ackedCall struct {
 	script *Script
 	keys   []string
 	args   []any
-	yes    func(reply any) bool // whether to wait after it
+	yes    func(reply any) bool // whether to wait after this reply
 	wait   Acks
-	said   chan any // the yes, once it has come
+	said   chan any // the reply to wait after, once it has arrived
 }
 
-// runAcked is run for scripts that may be sent again, and waits for replicas when the reply is a yes. Beside an ErrUnconfirmed it returns
-// what the script replied.
+// RunAcked is [Engine.RunWithin] for [Idempotent] scripts. When yes reports true for the reply, it waits for
+// replicas. Beside an [ErrUnconfirmed] it returns the reply of the script.
 func (e *Engine) RunAcked(
 	ctx context.Context, limit time.Duration, wait Acks, yes func(reply any) bool, s *Script, keys []string, args ...any,
 ) (any, error) {
-	// The yes is kept when it comes. A server that has nothing to do ends a WAIT up to a tenth of a second late, and a deadline that is
-	// over by then does not make it unknown what the script has said.
+	// The reply is kept when it arrives. An idle server ends a WAIT up to a tenth of a second late. If the
+	// deadline passes meanwhile, the reply of the script is still known.
 	c := ackedCall{e, s, keys, args, yes, wait, make(chan any, 1)}
 	reply, err := call(ctx, e, limit, keys[0], c.send, func() bool { return len(c.said) > 0 })
 	if err != nil {
@@ -93,8 +97,9 @@ func (e *Engine) RunAcked(
 	return reply, e.failed(ctx, s, err)
 }
 
-// send is Engine.send for calls that wait. go-redis can not send a command again on a connection that is broken, and must not do so on
-// another one behind the back of the WAIT that follows, so here is what does: with a connection of its own for each try.
+// send is Engine.sender for calls that wait. go-redis cannot resend a command on a broken connection, and
+// must not resend it on another one, because the WAIT would not follow it. So send retries itself, on a new
+// connection for each try.
 func (c *ackedCall) send(ctx context.Context) (any, error) {
 	find := nodes(c.engine.rdb)
 	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, 2*pause {
@@ -109,7 +114,7 @@ func (c *ackedCall) send(ctx context.Context) (any, error) {
 		case !refusedForNow(err) && (try >= server.Options().MaxRetries || !worthAnotherTry(err)):
 			return nil, err
 		}
-		c.engine.reloadTopology(ctx) // a node's client does not follow its slots
+		c.engine.reloadTopology(ctx) // the client of one node does not follow its slots
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -118,8 +123,8 @@ func (c *ackedCall) send(ctx context.Context) (any, error) {
 	}
 }
 
-// try runs the script on one connection and waits on the same. said reports that the script has said yes, so that an error is one
-// of the waiting.
+// try runs the script and WAIT on one connection. said reports whether the script's reply was one to wait
+// after, so that an error is one of the waiting.
 func (c *ackedCall) try(ctx context.Context, server node) (reply any, said bool, err error) {
 	conn := server.Conn()
 	defer func() { _ = conn.Close() }() // gives the connection back to the client's pool
@@ -131,8 +136,8 @@ func (c *ackedCall) try(ctx context.Context, server node) (reply any, said bool,
 	return reply, true, c.wait.on(ctx, conn, server.Options().ReadTimeout, c.keys[0])
 }
 
-// worthAnotherTry reports whether a script that may be sent again should be: when nothing was heard, or the server was none
-// that decides.
+// worthAnotherTry reports whether to resend an Idempotent script: when no reply arrived, or the server could
+// not run it.
 func worthAnotherTry(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -149,9 +154,9 @@ func worthAnotherTry(err error) bool {
 	return false
 }
 
-// on waits on the connection, and returns nil when so many replicas have all that was written before.
+// on waits on the connection. It returns nil when enough replicas have all earlier writes of the connection.
 func (w Acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duration, key string) error {
-	// An answer that comes too late is none, so it is asked for early.
+	// An answer that arrives too late is lost, so the wait ends early.
 	within := w.Within
 	if deadline, ok := ctx.Deadline(); ok {
 		within = min(within, time.Until(deadline)*3/4)
@@ -159,10 +164,10 @@ func (w Acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duratio
 	if readTimeout > 0 {
 		within = min(within, readTimeout*3/4)
 	}
-	if within < time.Millisecond { // 0 would wait for ever
+	if within < time.Millisecond { // 0 would wait forever
 		return context.DeadlineExceeded
 	}
-	touched := redis.NewIntCmd(ctx, "eval", touchScript.source, 1, key) // by its text: WAIT must not follow a NOSCRIPT
+	touched := redis.NewIntCmd(ctx, "eval", touchScript.source, 1, key) // by its source: WAIT must not follow a NOSCRIPT
 	got := redis.NewIntCmd(ctx, "wait", w.Replicas, within.Milliseconds())
 	pipe := conn.Pipeline()
 	_ = pipe.Process(ctx, touched)
@@ -171,15 +176,15 @@ func (w Acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duratio
 	case err != nil:
 		return err
 	case touched.Val() == 0:
-		return errors.New("what was written is gone")
+		return errors.New("the written record is gone")
 	case got.Val() < int64(w.Replicas):
-		return fmt.Errorf("%d of %d in %v", got.Val(), w.Replicas, within.Round(time.Millisecond))
+		return fmt.Errorf("%d of %d replicas in %v", got.Val(), w.Replicas, within.Round(time.Millisecond))
 	}
 	return nil
 }
 
-// onceInt is a command that go-redis does not send again, see onceCmd.
+// onceInt is a command that go-redis does not resend: see onceCmd.
 type onceInt struct{ *redis.IntCmd }
 
-// NoRetry is asked by go-redis.
+// NoRetry is part of go-redis's command interface.
 func (onceInt) NoRetry() bool { return true }

@@ -7,41 +7,45 @@ import (
 	"sync/atomic"
 )
 
-// Attempt is what a guard decides: who does what, which, how much, and under which operation ID.
+// Attempt is what a guard decides: who does what, to which item, how much, and under which operation ID.
 //
-// All text may be any bytes of any length: inside Redis keys it is encoded, and long text is hashed.
+// All text may hold any bytes and have any length: inside Redis keys it is encoded, and long text is hashed.
 type Attempt struct {
-	// Actor is who tries: an address, a user, an API key. Required.
+	// Actor is who makes the attempt: an address, a user, an API key. Required.
 	Actor string
-	// Resource is what the attempt is about: the poll, the item on sale, the packet. Rate limits take it as part of the key, and
-	// may leave it empty: then the guard has one budget an actor.
+	// Resource is what the attempt is about: the poll, the item on sale, the packet. For rate limits it is part
+	// of the key and may be empty; then the guard has one budget per actor.
 	Resource string
-	// Item is the one of several that the attempt picks: a voter's choice, the article that is read. Guards that have no
+	// Item is which of several the attempt picks: a voter's choice, the article that is read. Guards without
 	// items ignore it.
 	Item string
 	// Cost is how much the attempt takes: units of a rate limit, the weight of a vote, the quantity bought.
-	// Zero means 1; a negative cost is an ErrInvalidAttempt.
+	// Zero means 1. A negative cost is an [ErrInvalid].
 	Cost int64
-	// ID is the operation ID. A second attempt with the same ID changes nothing and hears the first one's answer; where
-	// it differs from the first one it is refused as ReasonConflict. Empty: one is made, and Decision.Attempt has it. IDs are
-	// known within one poll, sale or packet, or within one actor's period of a quota: two sales do not know of each other's.
-	// Rate limits use it for giving back only.
+	// ID is the operation ID. A second attempt with the same ID changes nothing and gets a replay of the first
+	// answer. If it differs from the first attempt, it is denied as [ReasonConflict].
+	//
+	// When ID is empty, the guard makes one, which Decision.Attempt holds. IDs are known within one poll, sale
+	// or packet, or within one actor's period of a quota: two sales do not share IDs. Rate limits use the ID
+	// only to give units back.
 	ID string
-	// Origin is where the attempt came from, such as an address or a device, for those who look into it later. No guard decides by
-	// it; Votes keeps it in its audit stream. May be empty.
+	// Origin is where the attempt came from, such as an address or a device, for later investigation. No guard
+	// decides by it; votes keeps it in its audit stream. May be empty.
 	Origin string
 
-	// Shadow says that the answer is only watched: whoever asks lets the attempt pass whatever it is. Guards decide as ever;
-	// observers can tell such refusals from those that somebody has met.
+	// Shadow reports that the caller only observes the answer and lets the attempt pass in any case. Guards
+	// decide as usual. Observers can distinguish such denials from those that took effect.
 	Shadow bool
 
-	// madeID is set where prepare made the ID, so nobody but this attempt's holder knows it.
+	// madeID reports that Prepare made the ID, so that only the holder of this attempt knows it.
 	madeID bool
-	// call names one call of Check, so that a guard can tell a call that go-redis has sent again from a new one.
+	// call identifies one call of Check. A script uses it to tell a call that go-redis sent again from a new
+	// call.
 	call string
 }
 
-// prepare fills in what an attempt may leave out, and finds what no guard can decide.
+// Prepare fills in the fields that an attempt may leave out. It returns an [ErrInvalid] for an attempt that no
+// guard can decide.
 func (a Attempt) Prepare() (Attempt, error) {
 	if a.Actor == "" {
 		return a, fmt.Errorf("%w: no actor", ErrInvalid)
@@ -58,8 +62,9 @@ func (a Attempt) Prepare() (Attempt, error) {
 	return a, nil
 }
 
-// limitIDs makes the IDs of attempts at rate limits. These tell attempts apart whose units are given back, so they have to be
-// unique, but nobody gains by guessing one: a counter behind a random word costs a fraction of a random word each.
+// limitIDs makes the IDs of attempts at rate limits. They distinguish attempts whose units are given back, so
+// they must be unique; guessing one gains nothing. A counter behind one random word costs a fraction of a random
+// word per ID.
 var limitIDs = &counterIDs{prefix: rand.Text() + "-"}
 
 type counterIDs struct {
@@ -72,7 +77,9 @@ func (c *counterIDs) make() string {
 	return string(strconv.AppendUint(append(buffer, c.prefix...), c.last.Add(1), 36))
 }
 
-// prepareClaim is prepare for guards that need to know what is claimed and count in Lua numbers.
+// PrepareClaim is [Attempt.Prepare] for guards that need a resource and count in Lua numbers. It also names the
+// call: see [Attempt.WithCall]. An ID that it makes is random and cannot be guessed. The text what completes the
+// error for a missing resource, as in "name the poll".
 func (a Attempt) PrepareClaim(what string) (Attempt, error) {
 	if a.ID == "" {
 		a.ID, a.madeID = rand.Text(), true
@@ -85,40 +92,42 @@ func (a Attempt) PrepareClaim(what string) (Attempt, error) {
 		return a, fmt.Errorf("%w: no resource: name %s", ErrInvalid, what)
 	}
 	if a.Cost > MaxAmount {
-		return a, fmt.Errorf("%w: cost %d is beyond 2^53-1", ErrInvalid, a.Cost)
+		return a, fmt.Errorf("%w: cost %d is more than 2^53-1", ErrInvalid, a.Cost)
 	}
 	return a.WithCall(), nil
 }
 
-// prepareItem is prepare for guards that count different items.
+// PrepareItem is [Attempt.Prepare] for guards that count different items. The attempt needs an item and a cost
+// of 1. It also names the call: see [Attempt.WithCall].
 func (a Attempt) PrepareItem() (Attempt, error) {
 	a, err := a.Prepare()
 	if err != nil {
 		return a, err
 	}
 	if a.Item == "" {
-		return a, fmt.Errorf("%w: no item: name which one of those that are counted it is", ErrInvalid)
+		return a, fmt.Errorf("%w: no item: name the item to count", ErrInvalid)
 	}
 	if a.Cost != 1 {
-		return a, fmt.Errorf("%w: cost %d: an item counts 1", ErrInvalid, a.Cost)
+		return a, fmt.Errorf("%w: cost %d: an item costs 1", ErrInvalid, a.Cost)
 	}
 	return a.WithCall(), nil
 }
 
-// MadeID reports whether Prepare or PrepareClaim made the operation ID, so that nobody but this attempt's holder knows it.
+// MadeID reports whether Prepare, PrepareClaim or PrepareItem made the operation ID, so that only the holder of
+// this attempt knows it.
 func (a Attempt) MadeID() bool { return a.madeID }
 
-// Call returns the name of the call of Check that the attempt is made by, by which a script tells a call that go-redis has sent again from a
-// new one; empty before WithCall.
+// Call returns the name of the call of Check that makes the attempt. By it, a script tells a call that go-redis
+// sent again from a new call. It is empty before [Attempt.WithCall].
 func (a Attempt) Call() string { return a.call }
 
-// WithoutCall returns the attempt as another call of Check may make it.
+// WithoutCall returns the attempt without the name of its call, so that another call of Check can make it.
 func (a Attempt) WithoutCall() Attempt {
 	a.call = ""
 	return a
 }
 
-// withCall names the call of Check that the attempt is made by, unless it has a name.
+// WithCall names the call of Check that makes the attempt, unless it already has a name.
 func (a Attempt) WithCall() Attempt {
 	if a.call == "" {
 		a.call = rand.Text()[:10]

@@ -16,43 +16,53 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// ErrBreakerOpen is wrapped by the errors of calls that were not sent, because the calls before them have failed: see
-// WithBreaker. Nothing has been taken, decided or given back. An adapter answers by the rule's Outage, as for any error of Redis.
-var ErrBreakerOpen = errors.New("core: not sent: Redis could not be asked a moment ago")
+// ErrBreakerOpen is wrapped by the errors of calls that were not sent because earlier calls failed: see
+// [WithBreaker]. Nothing was taken, decided or given back. An adapter applies the rule's [Outage] policy, as
+// for any error of Redis.
+var ErrBreakerOpen = errors.New("core: not sent: the breaker is open because recent calls failed")
 
-// BreakerOptions says when an engine stops asking a Redis that does not answer. The zero value is the default.
+// BreakerOptions says when an engine stops calling a Redis that does not answer. The zero value has the
+// defaults.
 type BreakerOptions struct {
-	// Failures is how many calls have to fail one after the other, with none between them that Redis has answered, until no more
-	// are sent. Zero: 5.
+	// Failures is how many calls must fail in a row, with no answered call between them, before the breaker
+	// opens. Zero means 5.
 	Failures int
-	// Pause is how long none is sent then. After it one call is sent to see, while the others wait for nothing: when Redis answers
-	// it, all are sent again, else the next pause begins. Zero: half a second.
+	// Pause is how long an open breaker sends no calls. After a pause it sends a single probe call, and other
+	// calls still fail at once. When Redis answers the probe, the breaker closes; otherwise the next pause
+	// begins. Zero means half a second. The most is a minute.
 	Pause time.Duration
 }
 
 const (
 	breakerFailures = 5
-	// breakerPause is short enough for calls to be sent again within two seconds of Redis being back: a call to see that has just
-	// been sent into the void takes one deadline, and go-redis may need a second to dial again.
+	// breakerPause is short enough that calls resume within two seconds after Redis is back: a probe that has
+	// just been sent to a dead server takes one deadline, and go-redis may need a second to redial.
 	breakerPause = 500 * time.Millisecond
-	// breakerForget is how long an open breaker is kept when no call wants to go to its server any more, as after a failover.
+	// breakerForget is how long an open breaker is kept without calls for its server, as after a failover.
 	breakerForget = 30 * time.Second
-	// breakersMost is how many servers have a breaker before those of servers that answer are dropped.
+	// breakersMost is how many servers have a breaker before closed breakers are dropped.
 	breakersMost = 1000
 )
 
-// WithBreaker sets when calls stop being sent to a Redis that does not answer, so that an outage costs a few time-outs and not one
-// a request. The default is the zero BreakerOptions.
+// WithBreaker sets when an engine stops sending calls to a Redis that does not answer, so that an outage
+// costs a few timeouts instead of one per request. The default is the zero BreakerOptions. WithBreaker panics
+// when the options are negative or the Pause is longer than a minute.
 //
-// Failures are connections that can not be made or are lost, time-outs, and answers by which a server says that it can not
-// work now: LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, BUSY, and that it has too many clients. No failures are what a server says about
-// one call (mistakes of a script, a full memory, which still gives back and reads), and calls that their caller has given up.
+// # Failures
 //
-// On a *redis.ClusterClient each master has a breaker of its own, on a *redis.Ring each shard: the keys of the others go on being
-// decided. Other clients have one for all. All calls count, those in the background as well.
+// These are failures: connections that cannot be made or are lost, timeouts, and answers by which a server
+// says that it cannot work now (LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, BUSY, too many clients). These
+// are not failures: answers about a single call, such as an error of a script or a full memory (Redis then
+// still reads and gives back), and calls that their caller cancelled.
 //
-// While a breaker is open, calls return an ErrBreakerOpen at once. Opening and closing are events for the observer, and a line each
-// in the log (slog), whatever the observer is.
+// # Scope
+//
+// On a *redis.ClusterClient each primary has a breaker of its own, and on a *redis.Ring each shard has: keys
+// on other servers are still decided. Other clients have one breaker. All calls count, including those in the
+// background.
+//
+// While a breaker is open, calls return an [ErrBreakerOpen] at once. Each opening and closing is an [Event]
+// for the observer, and a line in the engine's log, whatever the observer is.
 func WithBreaker(o BreakerOptions) Option {
 	if o.Failures < 0 || o.Pause < 0 || o.Pause > time.Minute {
 		panic(fmt.Sprintf("core: WithBreaker(%+v): give Failures and a Pause of a minute at most, zero for the defaults, "+
@@ -61,27 +71,30 @@ func WithBreaker(o BreakerOptions) Option {
 	return func(e *Engine) { e.breakers = newBreakers(o) }
 }
 
-// WithoutBreaker has every call sent, whatever became of those before: in an outage each costs a time-out.
+// WithoutBreaker sends every call, whatever became of earlier calls. In an outage, each call then costs a
+// timeout.
 func WithoutBreaker() Option { return func(e *Engine) { e.breakers = nil } }
 
-// BreakerChange is what an Event says of a breaker that has opened or closed. One that lets a single call through to see is still
-// open.
+// BreakerChange is what an [Event] says about a breaker that has opened or closed. A breaker that sends a
+// probe call is still open.
 type BreakerChange struct {
-	// Open reports whether it has opened; else it has closed.
+	// Open reports whether the breaker has opened; otherwise it has closed.
 	Open bool
-	// Node is the address of the server of a cluster or ring that it stands before; empty where the engine has one breaker.
+	// Node is the address of the breaker's server in a cluster or ring. It is empty when the engine has one
+	// breaker.
 	Node string
-	// NotSent is how many calls were not sent while it was open; zero when it has opened.
+	// NotSent is how many calls were not sent while the breaker was open. It is zero when the breaker has
+	// opened.
 	NotSent int64
 }
 
-// breakers are an engine's breakers, one a server.
+// breakers are an engine's breakers, one per server.
 type breakers struct {
 	options BreakerOptions
 	nodeOf  func(ctx context.Context, key string) (string, error) // nil: one breaker for all
 	changed func(context.Context, Event)
 
-	open  atomic.Int64 // how many are
+	open  atomic.Int64 // how many are open
 	mu    sync.RWMutex
 	nodes map[string]*breaker
 	swept time.Time
@@ -97,7 +110,8 @@ func newBreakers(o BreakerOptions) *breakers {
 	return &breakers{options: o, nodes: map[string]*breaker{}}
 }
 
-// nodesOf returns what finds the address of the server that a key is on, nil where there is but one.
+// nodesOf returns a function that finds the address of the server that has a key. It returns nil when there
+// is only one server.
 func nodesOf(rdb Client) func(ctx context.Context, key string) (string, error) {
 	find := nodes(rdb)
 	if _, single := rdb.(node); single || find == nil {
@@ -112,7 +126,7 @@ func nodesOf(rdb Client) func(ctx context.Context, key string) (string, error) {
 	}
 }
 
-// of returns the server's breaker.
+// of returns the breaker of a server.
 func (s *breakers) of(ctx context.Context, node string) *breaker {
 	if s.open.Load() > 0 {
 		s.forget(ctx, time.Now())
@@ -136,8 +150,8 @@ func (s *breakers) of(ctx context.Context, node string) *breaker {
 	return b
 }
 
-// forget drops the open breakers that nobody asks any more. Their servers are gone, and nobody would ever find out whether they
-// answer.
+// forget drops the open breakers that no call has used for breakerForget. Their servers are gone, and without
+// calls nothing would find out whether they answer.
 func (s *breakers) forget(ctx context.Context, now time.Time) {
 	s.mu.Lock()
 	if now.Sub(s.swept) < time.Second {
@@ -159,19 +173,19 @@ func (s *breakers) forget(ctx context.Context, now time.Time) {
 	}
 }
 
-// breaker stands before one server.
+// breaker guards the calls to one server.
 type breaker struct {
 	all   *breakers
 	node  string
 	state *gobreaker.TwoStepCircuitBreaker[struct{}]
 
 	open    atomic.Bool
-	asked   atomic.Int64 // when a call last wanted to go to the server while this was open, in Unix nanoseconds
+	asked   atomic.Int64 // when a call last used the open breaker, in Unix nanoseconds
 	notSent atomic.Int64
 	cause   atomic.Pointer[error]
 	opened  time.Time // under mu
 
-	untold  atomic.Bool // whether there are changes to tell
+	untold  atomic.Bool // whether there are changes to report
 	mu      sync.Mutex
 	changes []Event
 	telling bool
@@ -188,7 +202,7 @@ func newBreaker(all *breakers, node string) *breaker {
 		ReadyToTrip: func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(all.options.Failures) },
 		IsExcluded:  func(err error) bool { return errors.Is(err, errNeither) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
-			switch { // from open to half open and back is nobody's concern
+			switch { // changes between open and half-open are not reported
 			case from == gobreaker.StateClosed:
 				b.turn(true)
 			case to == gobreaker.StateClosed:
@@ -199,10 +213,11 @@ func newBreaker(all *breakers, node string) *breaker {
 	return b
 }
 
-// turn notes that the breaker has opened or closed. It may be called under gobreaker's lock, so it tells nobody: tell does.
+// turn records that the breaker has opened or closed. It may run under gobreaker's lock, so it leaves the
+// report to tell.
 func (b *breaker) turn(open bool) {
 	if !b.open.CompareAndSwap(!open, open) {
-		return // forgotten meanwhile
+		return // forget came first
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -222,7 +237,7 @@ func (b *breaker) turn(open bool) {
 	b.untold.Store(true)
 }
 
-// tell tells of the changes, in their order, outside of all locks.
+// tell reports the changes in order, with no lock held.
 func (b *breaker) tell(ctx context.Context) {
 	if !b.untold.Load() {
 		return
@@ -230,7 +245,7 @@ func (b *breaker) tell(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.telling {
-		return // who does it now will tell of these, too
+		return // the goroutine that is reporting reports these too
 	}
 	b.telling = true
 	defer func() { b.telling = false }()
@@ -249,9 +264,9 @@ func (b *breaker) tell(ctx context.Context) {
 // breakerChanged logs and observes a change.
 func (e *Engine) breakerChanged(ctx context.Context, event Event) {
 	attributes := []any{"took", event.Took, "not_sent", event.Breaker.NotSent}
-	message, level := "gatehouse: Redis is asked again", slog.LevelInfo
+	message, level := "gatehouse: breaker closed: Redis is called again", slog.LevelInfo
 	if event.Breaker.Open {
-		message, level = "gatehouse: Redis does not answer and is not asked until it does", slog.LevelWarn
+		message, level = "gatehouse: breaker opened: Redis does not answer", slog.LevelWarn
 		attributes = []any{"err", event.Err}
 	}
 	if event.Breaker.Node != "" {
@@ -264,7 +279,7 @@ func (e *Engine) breakerChanged(ctx context.Context, event Event) {
 // entry is one call that a breaker has let through.
 type entry struct {
 	breaker *breaker
-	caller  context.Context // tells calls that the caller has given up from those that have failed
+	caller  context.Context // distinguishes calls that the caller cancelled from failures
 	begun   time.Time
 	limit   time.Duration // for the call
 	done    func(error)
@@ -284,12 +299,12 @@ func (b *breaker) enter(caller context.Context, limit, deadline time.Duration) (
 		return nil, ErrBreakerOpen
 	}
 	if limit > deadline && b.open.Load() {
-		limit = deadline // whoever it is that sees whether Redis is back: a short wait, so that the next one is soon
+		limit = deadline // a probe waits only a short time, so that the next one comes soon
 	}
 	return &entry{breaker: b, caller: caller, begun: begun, limit: limit, done: done, outcome: errNeither}, nil
 }
 
-// ended notes what the end of the call says about the server.
+// ended records what the end of the call says about the server.
 func (t *entry) ended(err error, heard func() bool) {
 	if t.outcome = outcomeOf(t.caller, err, time.Since(t.begun) < t.limit/2); heard != nil && heard() {
 		t.outcome = nil
@@ -299,13 +314,14 @@ func (t *entry) ended(err error, heard func() bool) {
 	}
 }
 
-// leave tells the breaker how the call has ended.
+// leave tells the breaker how the call ended.
 func (t *entry) leave() {
 	t.done(t.outcome)
 	t.breaker.tell(t.caller)
 }
 
-// outcomeOf returns what an error says about the server: nil that it works, errNeither nothing, else that it does not.
+// outcomeOf returns what an error says about the server: nil when the server works, errNeither when the error
+// says nothing, otherwise the error.
 func outcomeOf(caller context.Context, err error, early bool) error {
 	var answer redis.Error
 	switch {
@@ -314,18 +330,18 @@ func outcomeOf(caller context.Context, err error, early bool) error {
 	case errors.As(err, &answer) && !isUnready(err):
 		return nil
 	case errors.As(err, &answer) && strings.Contains(err.Error(), "Hash slot not served"):
-		return errNeither // a slot that no server has says nothing about the one that said so
+		return errNeither // a slot without a server says nothing about the server that answered
 	case errors.As(err, &answer):
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(caller.Err(), context.Canceled), caller.Err() != nil && early:
-		return errNeither // given up by the caller, or before Redis had time enough to be blamed
+		return errNeither // cancelled by the caller, or ended before Redis had enough time
 	case errors.Is(err, redis.ErrClosed), strings.HasPrefix(err.Error(), "redis: can't marshal"):
-		return errNeither // the application's own doing
+		return errNeither // caused by the application
 	}
 	return err
 }
 
-// unready are the beginnings of answers by which a server says that it can not work now, whatever the call.
+// unready are the prefixes of answers by which a server says that it cannot work now, whatever the call.
 var unready = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY ", "max number of clients reached"}
 
 func isUnready(err error) bool {

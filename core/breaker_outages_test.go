@@ -30,8 +30,9 @@ func (c *counted) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.Client.Process(ctx, cmd)
 }
 
-// TestEveryOutage: a limit goes on inside the process, a claim closes, and it costs a few calls; when Redis is back, so are they, with
-// all that was there. A Redis that is merely full is asked all the while.
+// TestEveryOutage: a rate limit continues inside the process and a claim fails closed, at the cost of a few
+// calls. When Redis is back, the guards are too, with all their state. A Redis that is merely full is called
+// throughout.
 func TestEveryOutage(t *testing.T) {
 	redistest.Single(t) // these start what stays for the other tests
 	redistest.Cluster(t)

@@ -202,8 +202,8 @@ func TestOneCallAtATimeSeesWhetherRedisIsBack(t *testing.T) {
 	})
 }
 
-// TestRecoveryTakesLessThanTwoSeconds has a Redis that comes back at the worst of moments: when a call that may take ten times as
-// long as a check has just been sent into the void.
+// TestRecoveryTakesLessThanTwoSeconds: Redis comes back at the worst moment, just after a call that may take
+// ten times as long as a check has been sent to the dead server.
 func TestRecoveryTakesLessThanTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
@@ -409,7 +409,7 @@ func TestBreakerTellsOfItsChanges(t *testing.T) {
 	})
 }
 
-// TestObserverMayCallAGuard that is behind the breaker of which it hears.
+// TestObserverMayCallAGuard: the guard may be behind the breaker that the event is about.
 func TestObserverMayCallAGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)

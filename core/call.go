@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// call makes one call to Redis within the limit, unless the breaker before the server that has the key is open. All that an engine
-// sends for its guards goes through it. A call without a key may go to any server. heard, where it is given, reports that a call
-// that has ended with an error was answered by its server all the same.
+// call makes one call to Redis within the limit, unless the breaker of the server that has the key is open.
+// All calls that an engine makes for its guards go through it. A call without a key may go to any server. If
+// heard is not nil, it reports whether the server answered a call that ended with an error.
 func call[T any](
 	caller context.Context, e *Engine, limit time.Duration, key string, f func(context.Context) (T, error), heard func() bool,
 ) (value T, err error) {
@@ -17,7 +17,7 @@ func call[T any](
 		node := ""
 		if e.breakers.nodeOf != nil && key != "" {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, limit) // for both calls, the first of which hardly ever needs the network
+			ctx, cancel = context.WithTimeout(ctx, limit) // for both calls; the first hardly ever needs the network
 			defer cancel()
 			node, err = call(ctx, e, limit, "", func(ctx context.Context) (string, error) { return e.breakers.nodeOf(ctx, key) }, nil)
 			if err != nil {
@@ -28,7 +28,7 @@ func call[T any](
 			return value, err
 		}
 		limit = through.limit
-		defer through.leave() // also should the call panic, in a hook of the application's
+		defer through.leave() // also when a hook of the application panics
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	if e.obeysDeadline {
@@ -43,8 +43,8 @@ func call[T any](
 	return value, err
 }
 
-// detached calls f and returns what it returns, or the context's error as soon as the context is over: f goes on in its goroutine until the
-// client's own time-outs end it. It is for clients that do not obey their context.
+// detached calls f in a goroutine and returns its result, or the context's error as soon as the context ends.
+// Then f continues until the client's own timeouts end it. It is for clients that ignore their context.
 func detached[T any](ctx context.Context, cancel context.CancelFunc, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -61,7 +61,7 @@ func detached[T any](ctx context.Context, cancel context.CancelFunc, f func(cont
 		return r.value, r.err
 	case <-ctx.Done():
 		select {
-		case r := <-done: // f ended first and cancelled the context itself
+		case r := <-done: // f ended first and cancelled the context
 			return r.value, r.err
 		default:
 		}

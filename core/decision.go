@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Decision is a guard's answer to one attempt.
+// Decision is a guard's answer to one [Attempt].
 type Decision struct {
 	// Guard is the name of the guard that decided.
 	Guard string
@@ -13,38 +13,47 @@ type Decision struct {
 	Attempt Attempt
 	// Allowed reports whether the attempt may go on.
 	Allowed bool
-	// Reason says why: ReasonOK when allowed, or ReasonAgain, or ReasonChanged.
+	// Reason says why. The reasons of allowed attempts are ReasonOK, ReasonAgain and ReasonChanged.
 	Reason Reason
-	// Source says who decided. It is empty beside an error, and where nobody had to be asked, as for ReasonOverLimit.
+	// Source says who decided. It is empty beside an error, and where the decision needed no counter, as for
+	// ReasonOverLimit.
 	Source Source
-	// Replayed reports whether this is the stored answer to an earlier attempt with the same operation ID: nothing was
-	// taken this time.
+	// Replayed reports whether this is a replay: the stored answer to an earlier attempt with the same operation
+	// ID. A replay takes nothing.
 	Replayed bool
 
-	// Limit and Remaining are, for a rate limit, the units of the limit that speaks and what is left of them; for Votes
-	// the votes that a voter has in the poll and those left; for Quota the different items of a period; for Seckill the
-	// stock and what is left of it, in a sale of several buckets that of the buyer's bucket, which changes as stock moves; for
-	// RedPacket the shares and those left.
+	// Limit and Remaining are the guard's figures:
+	//
+	//   - rate limits: the units of the binding limit, and those left
+	//   - votes: the votes that a voter has in the poll, and those left
+	//   - quotas: the different items of a period, and those left
+	//   - sales: the stock, and what is left of it. In a sale of several buckets these are the figures of the
+	//     buyer's bucket, which change as stock moves between buckets.
+	//   - red packets: the shares, and those left
 	Limit, Remaining int64
-	// Window is the length of the limit that speaks, for Quota that of the period; zero for guards without one.
+	// Window is the length of the binding limit's window, for a quota that of the period. It is zero for other
+	// guards.
 	Window time.Duration
-	// RetryAfter is how long to wait until the same attempt can succeed; zero when allowed, or when waiting is no help.
+	// RetryAfter is how long to wait until the same attempt can succeed. It is zero when the attempt was
+	// allowed, and when waiting does not help.
 	RetryAfter time.Duration
-	// ResetAfter is, for a rate limit, how long until units come back for sure: the window when allowed, RetryAfter when
-	// refused. For Quota it is how long the period still is, for Seckill how long the reservation waits to be confirmed.
+	// ResetAfter is, for a rate limit, after how long units are certain to come back: the window when the
+	// attempt was allowed, RetryAfter when it was denied. For a quota it is what is left of the period, for a
+	// sale how long the reservation can be confirmed, and for an idempotent operation the lease.
 	ResetAfter time.Duration
 
 	claim any
 }
 
-// Policy is one of the limits that a guard has: at most Max units in any Window.
+// Policy is one of the limits of a guard: at most Max units in any Window.
 type Policy struct {
 	Max    int64
 	Window time.Duration
 }
 
-// Policies returns all limits that the attempt had to fit, where the guard has several and says so, as rate limits do; the binding one is
-// the one with the decision's Window. Nil for other guards. The slice is the guard's: it must not be changed.
+// Policies returns all limits that applied to the attempt, for guards that have several, as rate limits do. The
+// binding limit is the one with the decision's Window. Policies returns nil for other guards. The slice belongs
+// to the guard: do not modify it.
 func (d Decision) Policies() []Policy {
 	if c, ok := d.claim.(interface{ Policies() []Policy }); ok {
 		return c.Policies()
@@ -52,126 +61,131 @@ func (d Decision) Policies() []Policy {
 	return nil
 }
 
-// SetClaim has the decision carry what the guard that made it needs to settle or refund it, or tells of it by an accessor of its own, such
-// as votes.Choices. Only guards call it; what it is nobody else needs to know.
+// SetClaim attaches a claim to the decision: what the guard needs to settle or refund it, or returns from an
+// accessor of its own, such as votes.Choices. Only guards call SetClaim; a claim is opaque to everyone else.
 //
-// A claim stays inside the process: a decision that has been written down and read again elsewhere has none. So one rule holds for all
-// guards: a decision is settled in the process whose Check has returned it. What another process has to end is ended by name, such
-// as with seckill.Guard.Confirm, or by its lease.
+// A claim stays inside the process: a decision that was serialized and read again has none. Therefore one rule
+// holds for all guards: a decision is settled in the process whose Check returned it. Another process ends the
+// attempt by name, for example with seckill.Guard.Confirm, or leaves it to the end of the lease.
 func (d *Decision) SetClaim(claim any) { d.claim = claim }
 
-// ClaimOf returns the claim that a guard has set, of the type that it sets; the zero value and false where there is none.
+// ClaimOf returns the claim of a decision, if the guard has set one of type T. Otherwise it returns the zero
+// value and false.
 func ClaimOf[T any](d Decision) (claim T, ok bool) {
 	claim, ok = d.claim.(T)
 	return claim, ok
 }
 
-// Claimed returns the claim of an allowed decision of this guard, for settling it. A decision of another guard, or of another process, is an
-// ErrInvalidAttempt.
+// Claimed returns the claim that guard b needs to settle d. It returns an [ErrInvalid] unless b's Check allowed
+// the attempt in this process.
 func Claimed[T any](b *Base, d Decision) (claim T, err error) {
 	claim, ok := d.claim.(T)
 	if !ok || d.Guard != b.name || !d.Allowed {
-		return claim, fmt.Errorf("%w: the decision is not one by which this guard's Check allowed an attempt in this process",
-			ErrInvalid)
+		return claim, fmt.Errorf("%w: this guard's Check did not allow the attempt in this process", ErrInvalid)
 	}
 	return claim, nil
 }
 
-// Reason says why an attempt was allowed or refused. Programs may switch on it.
+// Reason says why an attempt was allowed or denied. Programs may switch on it.
 type Reason string
 
-// The reasons. Package nethttpmw maps them to statuses.
+// The reasons. Package nethttpmw maps them to HTTP statuses.
 const (
 	// ReasonOK: allowed.
 	ReasonOK Reason = "ok"
-	// ReasonLimited: a rate limit is used up; RetryAfter says until when.
+	// ReasonLimited: a rate limit is used up. RetryAfter says for how long.
 	ReasonLimited Reason = "limited"
-	// ReasonOverLimit: the cost alone is more than the rate limit, so waiting is no help.
+	// ReasonOverLimit: the cost alone exceeds the rate limit, so waiting does not help.
 	ReasonOverLimit Reason = "over_limit"
-	// ReasonBanned: the actor is shut out because he was refused too often; RetryAfter says until when.
+	// ReasonBanned: the actor is banned because they were refused too often. RetryAfter says for how long.
 	ReasonBanned Reason = "banned"
 
-	// ReasonDuplicate: this voter has voted, this buyer has all that one buyer may have, this user has a share of the packet.
+	// ReasonDuplicate: the voter has voted, the buyer has all that one buyer may have, or the user has a share
+	// of the packet.
 	ReasonDuplicate Reason = "duplicate"
-	// ReasonQuota: the voter has used all votes of a poll that gives several, or all of the day, and then RetryAfter says when
-	// it ends; the actor has had all different items of the period, and RetryAfter says when it ends.
+	// ReasonQuota: the voter has used all votes of a poll that gives several, or all votes of the day; or the
+	// actor has had all different items of the period. RetryAfter says how long the day or period still lasts.
 	ReasonQuota Reason = "quota"
-	// ReasonNotOpen: the poll opens later; RetryAfter says when.
+	// ReasonNotOpen: the poll opens later. RetryAfter says when.
 	ReasonNotOpen Reason = "not_open"
-	// ReasonClosed: the poll or the sale is over, the packet has expired.
+	// ReasonClosed: the poll or the sale is over, or the packet has expired.
 	ReasonClosed Reason = "closed"
 
-	// ReasonChanged: allowed, and the voter's vote for another choice counts no more. See Poll.Change.
+	// ReasonChanged: allowed, and the voter's vote for another choice no longer counts. See votes.Poll.Change.
 	ReasonChanged Reason = "changed"
 
-	// ReasonAgain: allowed, for an item that has been counted in this period already, and nothing was taken.
+	// ReasonAgain: allowed, because the item has already been counted in this period. Nothing was taken.
 	ReasonAgain Reason = "again"
-	// ReasonDayRolled: the server's clock was in another period each time that it was asked, because one has just ended, or
-	// because it jumps; asking again helps.
+	// ReasonDayRolled: each time that the server's clock was read, it was in another period, because a period
+	// has just ended or because the clock jumps. A retry helps.
 	ReasonDayRolled Reason = "day_rolled"
 
-	// ReasonEarly: the sale opens later; RetryAfter says when.
+	// ReasonEarly: the sale opens later. RetryAfter says when.
 	ReasonEarly Reason = "early"
 	// ReasonSoldOut: fewer units are left than the attempt asks for.
 	ReasonSoldOut Reason = "sold_out"
-	// ReasonNotReady: there is no such sale or packet: never opened, or lost with its Redis. Never taken for a stock of any size.
+	// ReasonNotReady: there is no such sale or packet. It was never opened, or it was lost with its Redis. A
+	// missing sale never counts as a stock of any size.
 	ReasonNotReady Reason = "not_ready"
-	// ReasonUnconfirmed: too few replicas have got the reservation in time, see SeckillOptions.Durability. Asking again, with the
-	// same operation ID, helps when they are back.
+	// ReasonUnconfirmed: too few replicas confirmed the reservation in time, see seckill.Options.Durability. A
+	// retry with the same operation ID helps when the replicas are back.
 	ReasonUnconfirmed Reason = "unconfirmed"
-	// ReasonGone: the reservation can not be confirmed: cancelled, never made, or over and its units taken. There is no such vote to
-	// retract.
+	// ReasonGone: the reservation cannot be confirmed, because it was cancelled, was never made, or has ended
+	// and its units were taken. For votes: there is no such vote to retract.
 	ReasonGone Reason = "gone"
 
 	// ReasonEmpty: all shares of the packet have been grabbed.
 	ReasonEmpty Reason = "empty"
 
-	// ReasonInProgress: an attempt with the same operation ID is running; RetryAfter says when to ask again.
+	// ReasonInProgress: an attempt with the same operation ID is running. RetryAfter says when to ask again.
 	ReasonInProgress Reason = "in_progress"
-	// ReasonDone: the operation has been done, and Decision.Outcome says how it ended.
+	// ReasonDone: the operation is done. OutcomeOf returns how it ended.
 	ReasonDone Reason = "done"
 
-	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended another way.
+	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended in another way.
 	ReasonConflict Reason = "conflict"
 )
 
-// Source says who decided an attempt, for metrics: how many attempts reach Redis, how many do not.
+// Source says who decided an attempt. Metrics use it to show how many attempts reach Redis.
 type Source string
 
 // The sources.
 const (
 	// SourceRedis: a script on Redis.
 	SourceRedis Source = "redis"
-	// SourceRemembered: this process, by what Redis has answered a moment ago: see WithRefusalMemory, Bans and Seckill.
+	// SourceRemembered: this process, by a recent answer of Redis. See [WithRefusalMemory].
 	SourceRemembered Source = "remembered"
-	// SourceLocal: this process alone, because Redis could not be asked (see LocalGuard), or the engine has none (see NewMemory).
+	// SourceLocal: this process alone, because Redis did not answer (see [LocalGuard]) or the engine has none
+	// (see [NewMemory]).
 	SourceLocal Source = "local"
 )
 
-// Ending is how an allowed attempt has ended, as Guard.Settle is told: Commit, CommitWith or Rollback. The zero value is Rollback.
+// Ending tells Guard.Settle how an allowed attempt ended: [Commit], [CommitWith] or [Rollback]. The zero value
+// is Rollback.
 type Ending struct {
 	commit  bool
 	outcome *Outcome
 }
 
 var (
-	// Commit says that what the attempt took is spent.
+	// Commit spends what the attempt took.
 	Commit = Ending{commit: true}
-	// Rollback says that what the attempt took is to be given back, as if it had never been made.
+	// Rollback gives back what the attempt took, as if it had never been made.
 	Rollback = Ending{}
 )
 
-// CommitWith is Commit, with the outcome that an OutcomeKeeper is to tell those who ask again.
+// CommitWith is [Commit] with an outcome, which a guard with Traits.KeepsOutcome replays to later attempts with
+// the same operation ID.
 func CommitWith(o *Outcome) Ending { return Ending{commit: true, outcome: o} }
 
 // Commits reports whether the ending is Commit or CommitWith.
 func (e Ending) Commits() bool { return e.commit }
 
-// Outcome returns what CommitWith was given; nil for other endings.
+// Outcome returns the outcome given to CommitWith. It is nil for other endings.
 func (e Ending) Outcome() *Outcome { return e.outcome }
 
-// OutcomeOf returns how the operation has ended that a decision refuses as ReasonDone; nil for other decisions. Guards give it by a claim with a
-// method Outcome.
+// OutcomeOf returns the outcome of an operation that is done, from a decision whose reason is [ReasonDone]. It
+// returns nil for other decisions. A guard provides the outcome by a claim with a method Outcome.
 func OutcomeOf(d Decision) *Outcome {
 	if c, ok := d.claim.(interface{ Outcome() *Outcome }); ok && d.Reason == ReasonDone {
 		return c.Outcome()
@@ -179,16 +193,16 @@ func OutcomeOf(d Decision) *Outcome {
 	return nil
 }
 
-// Outcome is how an operation ended, for those who ask again. What it means is its users' to say: package nethttpmw keeps answers in
-// it, a worker may keep its result.
+// Outcome is how an operation ended, for replays. Its users decide what it means: package nethttpmw keeps
+// responses in it, and a worker may keep its result.
 type Outcome struct {
-	// Status is the status of an HTTP answer; zero: there is none that could be given again.
+	// Status is the status of an HTTP response. Zero means that there is no response to replay.
 	Status int `json:"status,omitempty"`
-	// Header has the fields of the answer's header that are kept, as UTF-8.
+	// Header holds the header fields of the response that are kept, as UTF-8.
 	Header map[string]string `json:"header,omitempty"`
-	// Incomplete says that the operation is done, and that the rest of its answer was still to come when this was kept: there is no
-	// answer that could be given again, unless a second Settle keeps it.
+	// Incomplete reports that the operation is done but that its response was not complete when the outcome was
+	// stored. There is no response to replay unless a second Settle stores it.
 	Incomplete bool `json:"incomplete,omitempty"`
-	// Body is kept up to IdempotencyOptions.MaxBody bytes; of a longer one nothing is.
+	// Body is kept up to the MaxBody of the guard, in bytes. Of a longer body, nothing is kept.
 	Body []byte `json:"-"`
 }

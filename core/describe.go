@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// Describer is a guard that describes itself: how its refusals are answered, what an operator can look at and
-// do, and what observers hear of. It is optional. The built-in guards describe themselves in a file
-// describe.go each, so nothing outside of a guard's package lists its reasons or its operations.
+// Describer is a guard that describes itself: how its refusals are answered, which operations it has for an
+// operator, and what observers are told of it. It is optional. Each built-in guard describes itself in its
+// file describe.go, so that no other package lists its reasons or operations.
 type Describer interface {
 	// Describe returns the description. It is called when rules and operators' pages are set up, never in a
-	// request, and returns the same at all times.
+	// request, and always returns the same.
 	Describe() Description
 }
 
-// Description is what a guard says of itself. The zero value says nothing: then every refusal is answered
-// with [StandardAnswer], and an operator can look at and reset what the guard has methods for.
+// Description is what a guard says about itself. The zero value says nothing: then every refusal gets its
+// [StandardAnswer], and an operator can look at and reset the guard as far as it has methods for that.
 type Description struct {
-	// Kind is what sort of guard it is, for people: "votes".
+	// Kind is the kind of the guard, for people: "votes".
 	Kind string
-	// Answers are the answers to the reasons for which the guard refuses. Reasons that several guards share have
-	// a [StandardAnswer], which [StandardAnswers] collects. One that is missing here is answered with its
+	// Answers are the answers to the reasons for which the guard denies attempts. Reasons that several guards
+	// share have a [StandardAnswer]; [StandardAnswers] collects these. A reason that is missing here gets its
 	// standard answer.
 	Answers []Answer
-	// Operations are what an operator can ask of the guard, in the order in which they are shown. Their names
-	// differ.
+	// Operations are what an operator can do with the guard, in the order in which they are shown. Their
+	// names must differ.
 	Operations []Operation
-	// Ops are the values of [Event.Op] that observers hear of the guard.
+	// Ops are the values of [Event].Op for the guard's calls.
 	Ops []string
 }
 
-// DescriptionOf returns the description of a guard, and the zero Description for one that does not describe
-// itself.
+// DescriptionOf returns the description of a guard. It is the zero Description for a guard that does not
+// describe itself.
 func DescriptionOf(guard any) Description {
 	if d, ok := guard.(Describer); ok {
 		return d.Describe()
@@ -42,36 +42,38 @@ func DescriptionOf(guard any) Description {
 	return Description{}
 }
 
-// Answer is what a client is told of a refusal, whatever the client asked for: its texts are fixed, and no
-// cause of an error and no user's input belongs into them.
+// Answer is what a client is told of a refusal. Its texts are fixed: they must not contain the cause of an
+// error or the input of a user.
 type Answer struct {
-	// Reason is the reason for which the guard refuses.
+	// Reason is the reason for which the guard denies.
 	Reason Reason
-	// Status is the status of the answer, as HTTP has them: 409. Zero is 403.
+	// Status is the HTTP status of the answer, such as 409. Zero means 403.
 	Status int
-	// Title says in a few words, in English, what happened. Empty: what HTTP calls the status.
+	// Title says in a few English words what happened. Empty means the HTTP text of the status.
 	Title string
-	// Detail says in an English sentence what the client can make of it. Empty: that the request was refused.
+	// Detail is an English sentence that tells the client what to do. Empty means that the request was
+	// refused.
 	Detail string
-	// Type is the URI of the problem type, as RFC 9457 has it. Empty: "about:blank", which is that the status
-	// says it all. With [TypeQuotaExceeded] and [TypeAbnormalUsage] the answer names the limit that refused.
+	// Type is the URI of the problem type (RFC 9457). Empty means "about:blank": the status says it all. With
+	// [TypeQuotaExceeded] and [TypeAbnormalUsage] the answer names the limit that denied the request.
 	Type string
-	// Expected reports that clients hear this while they do as they should, such as ask again after a lost
-	// answer. It is no strike that could lead to a ban. Answers of 500 and above never are.
+	// Expected reports whether a well-behaved client gets this answer, for example when it retries after a
+	// lost response. Such an answer is not a strike, which could lead to a ban. Answers with a status of 500
+	// or above are never strikes.
 	Expected bool
 }
 
-// Problem types that draft-ietf-httpapi-ratelimit-headers, revision 11, section 10.2, asks to be registered.
+// Problem types that draft-ietf-httpapi-ratelimit-headers, revision 11, section 10.2, asks IANA to register.
 const (
 	// TypeQuotaExceeded is the type of refusals by a limit that is used up.
 	TypeQuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-	// TypeAbnormalUsage is the type of refusals because of how the client has behaved.
+	// TypeAbnormalUsage is the type of refusals because of the client's behaviour.
 	TypeAbnormalUsage = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
 )
 
 const documentedTypes = "https://github.com/gatehouse-go/gatehouse#"
 
-// standardAnswers are the answers to the reasons that are not of one guard alone.
+// standardAnswers are the answers to the reasons that several guards share.
 var standardAnswers = []Answer{
 	{
 		Reason: ReasonLimited, Status: 429, Title: "Quota Exceeded", // as the draft calls it
@@ -119,8 +121,8 @@ var standardAnswers = []Answer{
 	},
 }
 
-// StandardAnswer returns the answer to a reason that several guards share, such as ReasonDuplicate; ok is
-// false for other reasons.
+// StandardAnswer returns the answer to a reason that several guards share, such as ReasonDuplicate. For other
+// reasons ok is false.
 func StandardAnswer(reason Reason) (answer Answer, ok bool) {
 	i := slices.IndexFunc(standardAnswers, func(a Answer) bool { return a.Reason == reason })
 	if i < 0 {
@@ -129,8 +131,8 @@ func StandardAnswer(reason Reason) (answer Answer, ok bool) {
 	return standardAnswers[i], true
 }
 
-// StandardAnswers returns the standard answers to the reasons, for a Description. It panics on a reason that
-// has none: give an Answer of the guard's own then.
+// StandardAnswers returns the standard answers to the reasons, for a [Description]. It panics on a reason
+// that has none; the guard then needs an [Answer] of its own.
 func StandardAnswers(reasons ...Reason) []Answer {
 	answers := make([]Answer, 0, len(reasons))
 	for _, reason := range reasons {
@@ -143,31 +145,31 @@ func StandardAnswers(reasons ...Reason) []Answer {
 	return answers
 }
 
-// Operation is something that an operator can ask of a guard by name.
+// Operation is something that an operator can do with a guard, by name.
 type Operation struct {
-	// Name is what it is called, in lower-case letters and hyphens: "peek".
+	// Name is the operation's name, in lower-case letters and hyphens, such as "peek".
 	Name string
-	// Changes reports that it changes something, rather than only looks. Changes go on record.
+	// Changes reports whether the operation changes anything. Changes are recorded.
 	Changes bool
-	// Fields are what it is asked with.
+	// Fields are the operation's parameters.
 	Fields []Field
-	// Run does it. The result is shown as JSON; a Decision is shown by its figures. Of an error whose kind is
-	// ErrInvalid, ErrNotFound or ErrNotNow the operator reads the text, of others that it failed. It may be
-	// called concurrently.
+	// Run performs the operation. Its result is shown as JSON; of a [Decision], its figures are shown. The
+	// operator sees the text of an error of kind ErrInvalid, ErrNotFound or ErrNotNow; for other errors they
+	// see only that the operation failed. Run may be called concurrently.
 	Run func(ctx context.Context, in Input) (any, error)
 }
 
-// Field is one of the texts that an operation is asked with.
+// Field is a parameter of an [Operation], given as text.
 type Field struct {
-	// Name is what it is called: "actor".
+	// Name is the field's name, such as "actor".
 	Name string
-	// Kind is how it is read. The zero value is FieldText.
+	// Kind is the kind of text. The zero value is FieldText.
 	Kind FieldKind
-	// Required reports that it cannot be left out, nor be empty.
+	// Required reports whether the field must be present and not empty.
 	Required bool
 }
 
-// FieldKind is how the text of a Field is read.
+// FieldKind is how the text of a [Field] is parsed.
 type FieldKind int
 
 const (
@@ -183,29 +185,28 @@ const (
 	FieldFlag
 )
 
-// Input is what an operation is asked with, as [Operation.Read] has read it. Fields that were left out are
-// zero.
+// Input is the input of an operation, as [Operation.Read] parsed it. Fields that were left out are zero.
 type Input struct {
 	texts  map[string]string
 	values map[string]any
 }
 
-// Text returns a field as it was given.
+// Text returns the text of a field, as it was given.
 func (in Input) Text(name string) string { return in.texts[name] }
 
-// Number returns a field of FieldNumber.
+// Number returns a field of kind FieldNumber.
 func (in Input) Number(name string) int64 { return valueOf[int64](in, name) }
 
-// Duration returns a field of FieldDuration.
+// Duration returns a field of kind FieldDuration.
 func (in Input) Duration(name string) time.Duration { return valueOf[time.Duration](in, name) }
 
-// Percent returns a field of FieldPercent.
+// Percent returns a field of kind FieldPercent.
 func (in Input) Percent(name string) float64 { return valueOf[float64](in, name) }
 
-// Flag returns a field of FieldFlag.
+// Flag returns a field of kind FieldFlag.
 func (in Input) Flag(name string) bool { return valueOf[bool](in, name) }
 
-// Attempt returns the attempt that the fields actor, resource, item and id name, each as far as it was given.
+// Attempt returns an attempt made of the fields actor, resource, item and id, as far as they were given.
 func (in Input) Attempt() Attempt {
 	return Attempt{Actor: in.Text("actor"), Resource: in.Text("resource"), Item: in.Text("item"), ID: in.Text("id")}
 }
@@ -215,8 +216,8 @@ func valueOf[T any](in Input, name string) T {
 	return value
 }
 
-// Read reads the texts that the operation is asked with. A required one that is missing, one that the
-// operation does not have, and one that cannot be read is an ErrInvalid whose text is for the operator.
+// Read parses the texts given for the operation's fields. It returns an [ErrInvalid] with a text for the
+// operator when a required field is missing, a field is unknown, or a text cannot be parsed.
 func (o Operation) Read(texts map[string]string) (Input, error) {
 	in := Input{texts: texts, values: map[string]any{}}
 	known := map[string]bool{}
@@ -267,8 +268,8 @@ func (f Field) read(text string) (value any, err error) {
 	return value, nil
 }
 
-// Detail is a figure of a decision that its guard wants clients to read, also when the attempt was refused: a
-// member of the body of the answer.
+// Detail is a figure of a decision that its guard wants clients to see, in denials too: a member of the
+// response's body.
 type Detail struct {
 	// Name is the member's name, such as "choices". Names that RFC 9457 defines, "reason" and
 	// "violated-policies" are taken.
@@ -277,8 +278,8 @@ type Detail struct {
 	Value any
 }
 
-// DetailsOf returns the details that a decision has for clients. Guards give them by a claim with a method
-// Details.
+// DetailsOf returns the details that a decision has for clients. A guard provides them by a claim with a
+// method Details.
 func DetailsOf(d Decision) []Detail {
 	if c, ok := d.claim.(interface{ Details() []Detail }); ok {
 		return c.Details()

@@ -55,7 +55,7 @@ func TestEveryGuardDescribesItself(t *testing.T) {
 	}
 }
 
-// TestEveryRefusalIsDescribed: a reason that a guard's source names has an answer, but for those that allow.
+// TestEveryRefusalIsDescribed: each reason in a guard's source has an answer, except the reasons that allow.
 func TestEveryRefusalIsDescribed(t *testing.T) {
 	source, err := os.ReadFile("decision.go")
 	if err != nil {

@@ -26,7 +26,7 @@
 // # Guards
 //
 //   - limit: rate limits. Most callers want limit.NewSlidingWindow.
-//   - bans: locks out actors that were refused too often.
+//   - bans: locks out actors who were refused too often.
 //   - votes: one vote per voter, or as many as the poll allows.
 //   - quota: a number of different items per period.
 //   - seckill: flash sales that cannot oversell.
@@ -39,9 +39,9 @@
 // # Outages
 //
 // A check ends within the engine's deadline ([WithDeadline]). A breaker ([WithBreaker]) stops asking a Redis
-// that does not answer. What becomes of the attempt then is an [Outage] policy of the rule: [FailClosed],
-// [FailOpen] or [FailLocal]. An [Observer] hears every decision and every error. [Drain] waits at the end of
-// a process for what is still being settled.
+// that does not answer. The [Outage] policy of the rule then decides the attempt: [FailClosed], [FailOpen] or
+// [FailLocal]. An [Observer] is told of every decision and every error. At the end of a process, [Drain]
+// waits for what is still being settled.
 //
 // # Guards and scripts of an application
 //

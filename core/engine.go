@@ -11,16 +11,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Client is the part of a go-redis client that an Engine needs: *redis.Client (sentinel-backed ones too),
-// *redis.ClusterClient, *redis.Ring and *redis.AutoPipeliner all have it. The client stays the caller's: the engine
-// never dials, closes or reconfigures it.
+// Client is the part of a go-redis client that an [Engine] needs. *redis.Client (with Sentinel too),
+// *redis.ClusterClient, *redis.Ring and *redis.AutoPipeliner implement it. The caller owns the client: the
+// engine never dials, closes or reconfigures it.
 type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// Engine makes guards over one Redis. A process has one, or one for each Redis that it uses.
+// Engine makes guards over one Redis. A process has one engine for each Redis that it uses. An Engine is safe
+// for concurrent use.
 type Engine struct {
-	rdb           Client // nil: none, everything is inside the process
+	rdb           Client // nil: no Redis, everything stays inside the process
 	obeysDeadline bool
 	prefix        string
 	deadline      time.Duration
@@ -28,8 +29,8 @@ type Engine struct {
 	refusalMemory time.Duration
 	observer      Observer
 	log           *slog.Logger     // nil: slog.Default() of the moment
-	clock         func() time.Time // nil: the server's clock, and the process's own; tests set it
-	memoryKeys    int              // budgets that each limit keeps inside the process
+	clock         func() time.Time // nil: the server's clock and the process's own; tests set it
+	memoryKeys    int              // budgets that each rate limit keeps inside the process
 	breakers      *breakers        // nil: none
 
 	mu      sync.Mutex
@@ -37,11 +38,12 @@ type Engine struct {
 	scripts map[string]*Script
 }
 
-// Option changes an Engine that New or NewMemory makes. One that has no meaning for it does nothing.
+// Option configures an [Engine] that New or NewMemory makes. An option that does not apply to an engine has
+// no effect.
 type Option func(*Engine)
 
-// WithPrefix sets what every key begins with, in place of "gatehouse". Engines with different prefixes share nothing. It is
-// made of letters, digits, '.', '_' and '-'.
+// WithPrefix sets the prefix of every key. The default is "gatehouse". Engines with different prefixes share
+// nothing. A prefix consists of letters, digits, '.', '_' and '-'; WithPrefix panics on any other.
 func WithPrefix(prefix string) Option {
 	if err := checkName("prefix", prefix); err != nil {
 		panic(err)
@@ -49,20 +51,22 @@ func WithPrefix(prefix string) Option {
 	return func(e *Engine) { e.prefix = prefix }
 }
 
-// WithDeadline sets how long one check may take, in place of 100 ms. A check that takes longer returns an error that is
-// context.DeadlineExceeded, whatever the client's own time-outs are. Settling, and calls by name such as Seckill.Open,
-// may take ten times as long.
+// WithDeadline sets how long one check may take. The default is 100 ms. A check that takes longer returns an
+// error that wraps context.DeadlineExceeded, whatever the timeouts of the client are. Settling, and calls by
+// name such as seckill.Guard.Open, may take ten times as long. WithDeadline panics unless d is positive and
+// at most a minute.
 func WithDeadline(d time.Duration) Option {
 	if d <= 0 || d > time.Minute {
-		panic(fmt.Sprintf("core: WithDeadline(%v): a check needs time, and a request can not wait for long: "+
+		panic(fmt.Sprintf("core: WithDeadline(%v): a check needs time, and a request cannot wait for long: "+
 			"give it more than 0, and a minute at most", d))
 	}
 	return func(e *Engine) { e.deadline = d }
 }
 
-// WithRetryHorizon sets how long the answer to an operation is remembered when its ID was made by the guard, in place of
-// ten minutes. It has to cover the time in which a client may send a command again whose reply was lost, and the
-// longest time that a handler runs. Answers to IDs from outside are kept as long as the poll or sale that they belong to.
+// WithRetryHorizon sets how long a guard stores the answer to an operation whose ID the guard made. The
+// default is ten minutes. It must cover the time within which a client may resend a command whose reply was
+// lost, and the longest run of a handler. Answers to IDs that the caller gives are stored as long as the poll
+// or sale that they belong to. WithRetryHorizon panics when d is less than a second.
 func WithRetryHorizon(d time.Duration) Option {
 	if d < time.Second {
 		panic(fmt.Sprintf("core: WithRetryHorizon(%v): less than a second does not cover a retry", d))
@@ -70,29 +74,33 @@ func WithRetryHorizon(d time.Duration) Option {
 	return func(e *Engine) { e.retryHorizon = d }
 }
 
-// WithRefusalMemory sets for how long at most a process remembers that a rate limit has refused, in place of a second; 0
-// turns it off. Meanwhile it answers the same attempt (actor, resource and cost, under the same limits) itself, with a
-// RetryAfter that counts down, so that a flood of refused requests does not reach Redis. Such a Decision has
-// SourceRemembered.
+// WithRefusalMemory sets for how long a process at most remembers that a rate limit denied an attempt. The
+// default, and the longest, is one second; 0 turns the memory off. WithRefusalMemory panics on other values.
 //
-// No refusal is remembered for longer than it is certain to last, so nobody waits for longer than the limit says, but for
-// this: a Refund or Reset by another process is seen when the time is over. (By the same process it is seen at once.) The
-// answer is otherwise the one that Redis gave: what other processes took or gave back since is in neither Remaining nor
-// RetryAfter.
+// While it remembers a denial, the process itself answers the same attempt (actor, resource and cost, under
+// the same limits), with a RetryAfter that counts down. Thus a flood of denied requests does not reach Redis.
+// Such a [Decision] has [SourceRemembered].
 //
-// Votes remembers duplicates for as long; Seckill what is sold out and who has bought, 250 ms at most.
+// No denial is remembered for longer than it is certain to last, so nobody waits longer than the limit says,
+// with one exception: a Refund or Reset by another process takes effect when the memory expires. A Refund or
+// Reset by the same process takes effect at once. In other respects the answer is the one that Redis gave:
+// Remaining and RetryAfter do not show what other processes have taken or given back since.
 //
-// Each guard remembers the 65,536 actors seen last, for each up to four different costs. The time is by the process's clock:
-// tests that move only the clock of a miniredis turn it off.
+// Votes remember duplicates for the same time. Sales remember for at most 250 ms what is sold out and who has
+// bought.
+//
+// Each guard remembers the 65,536 actors seen last, and up to four different costs for each. The memory uses
+// the clock of the process: tests that move only the clock of a miniredis must turn it off.
 func WithRefusalMemory(d time.Duration) Option {
 	if d < 0 || d > time.Second {
-		panic(fmt.Sprintf("core: WithRefusalMemory(%v): for so long a refund or reset by another process would not be seen: "+
+		panic(fmt.Sprintf("core: WithRefusalMemory(%v): a refund or reset by another process would go unseen for that long: "+
 			"give it a second at most, or 0 to ask Redis always", d))
 	}
 	return func(e *Engine) { e.refusalMemory = d }
 }
 
-// WithObserver sets who hears of every decision and error, in place of LogErrors. Observers makes one of several.
+// WithObserver sets the observer that is told of every decision and error. The default is [LogErrors].
+// [Observers] combines several.
 func WithObserver(o Observer) Option {
 	if o == nil {
 		panic("core: WithObserver(nil): leave the option out to have errors logged")
@@ -100,8 +108,8 @@ func WithObserver(o Observer) Option {
 	return func(e *Engine) { e.observer = o }
 }
 
-// WithLogger sets where the engine and its guards log: errors, if LogErrors is its observer or one of them,
-// what becomes of breakers, and what the rules of its guards warn of. Without it they log to what
+// WithLogger sets where the engine and its guards log: errors, if LogErrors is the engine's observer or one
+// of them, changes of breakers, and warnings about the rules of its guards. By default they log to what
 // slog.Default returns at that moment.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
@@ -110,7 +118,7 @@ func WithLogger(logger *slog.Logger) Option {
 	return func(e *Engine) { e.log = logger }
 }
 
-// Logger returns where the engine logs: see WithLogger. It is never nil.
+// Logger returns where the engine logs: see [WithLogger]. It is never nil.
 func (e *Engine) Logger() *slog.Logger {
 	if e.log != nil {
 		return e.log
@@ -118,8 +126,8 @@ func (e *Engine) Logger() *slog.Logger {
 	return slog.Default()
 }
 
-// LoggerOf returns where to log what concerns a guard: what its method Logger returns, as [Base] has one,
-// else slog.Default.
+// LoggerOf returns the logger for messages about a guard: the result of its method Logger, which [Base] has,
+// or slog.Default.
 func LoggerOf(guard any) *slog.Logger {
 	if own, ok := guard.(interface{ Logger() *slog.Logger }); ok {
 		if logger := own.Logger(); logger != nil {
@@ -129,47 +137,51 @@ func LoggerOf(guard any) *slog.Logger {
 	return slog.Default()
 }
 
-// New makes an engine over the application's Redis client. It does not talk to Redis: an application starts, and its
-// guards answer by their outage policy, also while Redis is down.
+// New makes an engine over the application's Redis client. New does not contact Redis: an application starts
+// even while Redis is down, and its guards then answer by their [Outage] policy.
 //
-// The client should know cluster, sentinel and time-outs as the application needs them. With ContextTimeoutEnabled in its
-// options the engine's deadline costs nothing; without, each call needs a goroutine to enforce it. The deadline includes the
-// time to connect, so MinIdleConns, and Preload at the start, help the first requests; with DialerRetries of 1 an error
-// names the server that can not be reached, rather than the deadline.
+// The application configures its client for clusters, Sentinel and timeouts. With ContextTimeoutEnabled in
+// the client's options the engine's deadline costs nothing; without it, each call needs a goroutine to
+// enforce the deadline. The deadline includes the time to connect, so MinIdleConns, and [Engine.Preload] at
+// startup, help the first requests. With DialerRetries of 1, an error names the unreachable server instead of
+// the deadline.
 func New(rdb Client, options ...Option) *Engine {
 	if rdb == nil {
-		panic("core: New(nil): pass the application's go-redis client, or take NewMemory for rate limits inside the process")
+		panic("core: New(nil): pass the application's go-redis client, or use NewMemory for rate limits inside the process")
 	}
 	return makeEngine(rdb, options)
 }
 
-// NewMemory makes an engine without Redis: its rate limits decide inside the process, exactly as they do on Redis, by the
-// process's clock. It is for applications of one process, and for tests. Several processes count separately, and what was used
-// is forgotten when the process ends.
+// NewMemory makes an engine without Redis. Its rate limits decide inside the process, exactly as they do on
+// Redis, by the clock of the process. It is for applications of one process, and for tests. Several processes
+// count separately, and all counts are lost when the process ends.
 //
-// Rate limits do all that they do elsewhere. All other guards panic, because what is promised once must outlive a process. Preload
-// has nothing to do, and Run returns an error. Of the options WithMemoryKeys and WithObserver matter, and WithDeadline to
-// functions for limits by attempt.
+// Rate limits have all their functions. All other guards panic when they are made, because their promises
+// must outlive a process. Preload does nothing, and Run returns [ErrNoRedis]. The options that matter are
+// WithMemoryKeys, WithObserver, WithLogger and, for functions that return limits by attempt, WithDeadline.
 func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 
-// WithMemoryKeys sets how many budgets each rate limit keeps inside the process, in place of 65,536: one for each actor and
-// resource. That is for an engine without Redis, and for limits that go on while Redis is away. Beyond it, the budget that was not
-// asked for the longest is forgotten, and is full again. So whoever has more addresses than that can push others out, and
-// themselves: give as many as there may be actors within the longest window. The number is rounded up to a multiple of 64, and as
-// keys spread over 64 parts by chance, a part may be full a little before all are.
+// WithMemoryKeys sets how many budgets each rate limit keeps inside the process, one for each actor and
+// resource. The default is 65,536. The budgets serve an engine without Redis, and rate limits that continue
+// while Redis is away.
 //
-// A budget takes 300 to 400 bytes, and a sliding window 12 to 16 bytes more for each moment in a window at which units were
-// taken.
+// When the map is full, the least recently used budget is forgotten, and is full again at its next use. An
+// actor with more addresses than that can therefore evict the budgets of others, and their own: set n to the
+// number of actors to expect within the longest window. It is rounded up to a multiple of 64. Keys are
+// distributed over 64 parts by hash, so one part may be full before the others are.
+//
+// A budget takes 300 to 400 bytes. A sliding window takes 12 to 16 bytes more for each moment in a window at
+// which units were taken. WithMemoryKeys panics when n is less than 1.
 func WithMemoryKeys(n int) Option {
 	if n < 1 {
-		panic(fmt.Sprintf("core: WithMemoryKeys(%d): give at least as many as there may be actors at a time", n))
+		panic(fmt.Sprintf("core: WithMemoryKeys(%d): give at least the number of actors to expect at a time", n))
 	}
 	return func(e *Engine) { e.memoryKeys = n }
 }
 
 const defaultMemoryKeys = 1 << 16
 
-// ErrNoRedis is returned where a script is to run in an engine without Redis.
+// ErrNoRedis is wrapped by the errors of scripts that an engine without Redis was asked to run.
 var ErrNoRedis = errors.New("core: an engine without Redis runs no scripts: make the engine with core.New")
 
 func makeEngine(rdb Client, options []Option) *Engine {
@@ -196,7 +208,8 @@ func makeEngine(rdb Client, options []Option) *Engine {
 	return e
 }
 
-// obeysDeadline reports whether the client ends a call when its context is over. go-redis does so by option only.
+// obeysDeadline reports whether the client ends a call when its context ends. go-redis does so only by
+// option.
 func obeysDeadline(rdb Client) bool {
 	switch c := rdb.(type) {
 	case interface{ Options() *redis.Options }:
@@ -209,10 +222,10 @@ func obeysDeadline(rdb Client) bool {
 	return false
 }
 
-// later runs f once without making anybody wait, unless too much is under way.
+// Later runs f once in the background. When [PendingMost] jobs are pending, f does not run.
 func (e *Engine) Later(f func(ctx context.Context)) {
 	if !pending.take() {
-		return // nobody misses it
+		return // f is optional work
 	}
 	now := time.Now()
 	pending.add(e, &job{
@@ -224,9 +237,10 @@ func (e *Engine) Later(f func(ctx context.Context)) {
 	})
 }
 
-// undoLater runs f without making anybody wait, to undo what a call may have done that ended with err: again and again, until Redis
-// has answered or 10 minutes are over, which the observer hears of as ErrUnsettled. None is turned away: where too many wait, new
-// claims are (see PendingMost). A call that was never sent has nothing to undo.
+// UndoLater runs f in the background to undo what a call that ended with err may have done. It repeats f
+// until Redis has answered or 10 minutes have passed; then the observer is told of an [ErrUnsettled]. No undo
+// is rejected: when too many are pending, new claims are rejected instead (see [PendingMost]). A call that
+// the breaker did not send has nothing to undo.
 func (e *Engine) UndoLater(err error, f func(ctx context.Context) error) {
 	if errors.Is(err, ErrBreakerOpen) {
 		return
@@ -243,9 +257,9 @@ func (e *Engine) UndoLater(err error, f func(ctx context.Context) error) {
 	})
 }
 
-// Preload loads the scripts of all guards made so far into every master that the client knows. It is never needed: a
-// script that a server does not know is sent along with the call. It spares the first calls after a start that, and
-// shows early when Redis can not be reached. An engine without Redis has nothing to load.
+// Preload loads the scripts of all guards made so far into every primary that the client knows. It is
+// optional: a call sends along a script that the server does not know. Preload spares the first calls after a
+// start this cost, and shows early when Redis is unreachable. An engine without Redis has nothing to load.
 func (e *Engine) Preload(ctx context.Context) error {
 	if e.rdb == nil {
 		return nil

@@ -3,20 +3,22 @@ package core
 import "errors"
 
 var (
-	// ErrInvalidAttempt is wrapped by the errors of attempts that make no sense, such as one without an actor. Such an error is
-	// the caller's mistake, or the caller's client's: asking again gives the same answer.
+	// ErrInvalid is wrapped by the errors of attempts and calls that make no sense, such as an attempt without
+	// an actor. It is a mistake of the caller or of the caller's client: a repetition gets the same error.
 	ErrInvalid = errors.New("core: invalid attempt")
-	// ErrNotFound is the kind of errors that say that a call by name has named nothing that is there, such as seckill.ErrNoSale.
+	// ErrNotFound is the kind of errors that say that a call names something that does not exist, such as
+	// seckill.ErrNoSale.
 	ErrNotFound = errors.New("core: not found")
-	// ErrNotNow is the kind of errors that say that a call by name is not possible now, such as seckill.ErrTooFewLeft.
+	// ErrNotNow is the kind of errors that say that a call by name is not possible now, such as
+	// seckill.ErrTooFewLeft.
 	ErrNotNow = errors.New("core: not possible now")
-	// ErrGone is wrapped by the error of settling a claim that cannot be kept any more: the reservation is over and its units are taken,
-	// another attempt has begun the operation since.
+	// ErrGone is wrapped by the error of Settle when the claim no longer exists: the reservation has ended and
+	// its units were taken, or another attempt has begun the operation since.
 	ErrGone = errors.New("core: the claim is gone")
 )
 
-// NewError makes an error value of a guard's package, of a kind: errors.Is finds both. The kind decides what observers and
-// operators are told: ErrInvalidAttempt, ErrNotFound or ErrNotNow.
+// NewError returns an error of a guard's package that wraps its kind, so that errors.Is matches both. The kind
+// is [ErrInvalid], [ErrNotFound] or [ErrNotNow]. It decides what observers and operators are told.
 func NewError(text string, kind error) error { return &kindError{text, kind} }
 
 type kindError struct {

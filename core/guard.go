@@ -2,88 +2,98 @@ package core
 
 import "context"
 
-// Guard decides attempts. The guards of an Engine implement it; so may an application's own. Implementations must be safe
-// for concurrent use.
+// Guard decides attempts. The guards of an [Engine] implement it, and so can an application's own guards.
+// Implementations must be safe for concurrent use.
 type Guard interface {
-	// Name is the guard's name, unique in its engine.
+	// Name returns the guard's name, which is unique in its engine.
 	Name() string
 
-	// Check decides one attempt, and takes what it asks for when it is allowed. On an error nothing is known to have been
-	// decided: errors.Is(err, ErrInvalidAttempt) tells the caller's mistakes from a Redis that could not be asked. The
-	// Decision beside an error carries the guard's name and the attempt with its operation ID, for asking again.
+	// Check decides one attempt. When it allows the attempt, it takes what the attempt asks for.
 	//
-	// A claim whose answer did not come in time may have been made. The guard takes it back in the background, as well as it
-	// can; what is grabbed of a red packet stays. Asking again, with the same operation ID, is safe at all times.
+	// When Check returns an error, the attempt is undecided. errors.Is(err, ErrInvalid) distinguishes a mistake
+	// of the caller from a Redis that did not answer. The Decision beside an error names the guard and holds the
+	// attempt with its operation ID, so that the caller can repeat the call.
+	//
+	// A claim may have been made although its answer did not arrive in time. The guard undoes such a claim in
+	// the background as far as possible; a grabbed share of a red packet stays grabbed. It is always safe to
+	// repeat a call with the same operation ID.
 	Check(ctx context.Context, a Attempt) (Decision, error)
 
-	// Settle tells the guard how an allowed attempt ended. ok: what it took is spent. Not ok: what it took is given back,
-	// as if the attempt had never been; guards of which nothing can be given back say so. A refused decision has nothing to
-	// settle. Settling twice is settling once.
+	// Settle tells the guard how an allowed attempt ended. [Commit] and [CommitWith] spend what the attempt
+	// took. [Rollback] gives it back, as if the attempt had never been made; a guard that cannot give anything
+	// back documents it. A denied decision has nothing to settle. Settling twice has the effect of settling
+	// once.
 	//
-	// Several calls of Check with one operation ID, as from a client that tries again, share one claim: it is given back when
-	// all who were told of it have settled as not ok, so nobody who was told yes loses it to another's failure.
+	// Several calls of Check with one operation ID, such as retries of a client, share one claim. The claim is
+	// given back only when all callers that were told of it have rolled back, so that the failure of one caller
+	// does not take the claim from another.
 	Settle(ctx context.Context, d Decision, end Ending) error
 
-	// Traits tells an adapter how to treat the guard's rules where they do not say.
+	// Traits tells an adapter how to treat the guard where its rule does not say.
 	Traits() Traits
 }
 
-// Traits is what an adapter has to know of a guard.
+// Traits is what an adapter must know about a guard.
 type Traits struct {
-	// NeedsResource reports that an attempt without a resource is a mistake.
+	// NeedsResource reports whether an attempt without a resource is invalid.
 	NeedsResource bool
-	// NeedsItem reports that an attempt without an item is a mistake.
+	// NeedsItem reports whether an attempt without an item is invalid.
 	NeedsItem bool
-	// NeedsID reports that an attempt without an operation ID is a mistake.
+	// NeedsID reports whether an attempt without an operation ID is invalid.
 	NeedsID bool
-	// KeepsOutcome reports that Settle wants to know in Decision.Outcome how the attempt ended, to answer repetitions with it, and
-	// that the attempt's Item says what makes a repetition the same attempt.
+	// KeepsOutcome reports whether the guard stores the outcome of an attempt and replays it. An adapter then
+	// passes the outcome to Settle with [CommitWith], and sets the Item of the attempt to what makes a
+	// repetition the same attempt.
 	KeepsOutcome bool
-	// Confirms reports that Settle with ok is a promise which has to be made before anybody is told yes: a reservation is not a sale
-	// yet. An adapter settles before it lets the header of such an answer go, and answers with a refusal where that fails. Where it is
-	// false, what Check took counts already, and Settle with ok may come later.
+	// Confirms reports whether a commit must succeed before a client is told of success, because Check only
+	// reserves. An adapter then commits before it sends the header of a successful response, and sends a
+	// refusal when the commit fails. When Confirms is false, what Check took already counts, and the adapter
+	// may commit later.
 	Confirms bool
-	// MaxBody is how many bytes of the body of an answer belong into the outcome.
+	// MaxBody is how many bytes of a response's body the outcome holds.
 	MaxBody int
-	// KeepsOnFailure reports that an attempt counts however its request ends, as with rate limits and red packets: an adapter
-	// gives back only when a later rule refuses the same request. Where it is false, a failed request gives back what it took.
+	// KeepsOnFailure reports whether an attempt counts however its request ends, as with rate limits and red
+	// packets. An adapter then rolls back only when a later rule denies the same request. When KeepsOnFailure
+	// is false, a failed request gives back what it took.
 	KeepsOnFailure bool
-	// Outage is what to do when the guard can not decide.
+	// Outage is the policy for attempts that the guard cannot decide.
 	Outage Outage
-	// Unit is what Decision.Limit and Remaining count, where clients may pace themselves by them: an adapter tells them then. Empty:
-	// the figures are nothing for clients, as with votes and stocks.
+	// Unit is what Decision.Limit and Decision.Remaining count, where clients can use these figures to pace
+	// themselves: an adapter then sends them. It is empty where the figures mean nothing to clients, as with
+	// votes and stocks.
 	Unit string
 }
 
-// Units that the guards count, by the names that the RateLimit header fields have for them. An application's own guards may have
-// others.
+// Units that the guards count, by the names that the RateLimit header fields use. An application's own guards
+// may use others.
 const (
 	// UnitRequests is the unit of rate limits, whatever the cost of a request.
 	UnitRequests = "requests"
-	// UnitItems is the unit of Quota: requests for different items, of which the known ones are free. It is a name of our own.
+	// UnitItems is the unit of quotas: requests for different items. Requests for an item that has been counted
+	// are free. The RateLimit header fields do not define this name.
 	UnitItems = "items"
 )
 
-// Outage is what becomes of an attempt that a guard can not decide because Redis can not be asked.
+// Outage is the policy for an attempt that a guard cannot decide because Redis does not answer.
 type Outage int
 
 const (
-	// OutageDefault leaves it to the guard's Traits.
+	// FailDefault uses the policy in the guard's [Traits].
 	FailDefault Outage = iota
-	// OutageClosed refuses.
+	// FailClosed denies the attempt.
 	FailClosed
-	// OutageOpen lets the attempt pass unguarded.
+	// FailOpen lets the attempt pass unguarded.
 	FailOpen
-	// OutageLocal leaves it to a LocalGuard, which decides inside the process. Rate limits can; what must be unique across
-	// processes, such as votes and sales, can not.
+	// FailLocal asks a [LocalGuard], which decides inside the process. Rate limits are local guards. Guards of
+	// what must be unique across processes, such as votes and sales, cannot be.
 	FailLocal
 )
 
-// LocalGuard is a guard that can decide without Redis, for this process alone: the rate limits.
+// LocalGuard is a guard that can decide without Redis, for one process alone: the rate limits.
 type LocalGuard interface {
 	Guard
 
-	// CheckLocal decides an attempt from what this process has let through, since Redis could not be asked. With n processes
-	// behind a load balancer that is up to n times the limit, and never nothing.
+	// CheckLocal decides an attempt by what CheckLocal has let through in this process, because Redis does not
+	// answer. With n processes behind a load balancer, up to n times the limit passes.
 	CheckLocal(ctx context.Context, a Attempt) (Decision, error)
 }

@@ -98,7 +98,8 @@ func createPacket(t testing.TB, g *redpacket.Guard, id string, p redpacket.Packe
 	}
 }
 
-// strikeOut strikes an actor until there is a ban, which the second strike of a guard with one Refusal brings.
+// strikeOut strikes an actor until there is a ban, which the second strike at a guard with one Refusal
+// brings.
 func strikeOut(t *testing.T, g *bans.Guard, a core.Attempt) {
 	t.Helper()
 	for range 2 {

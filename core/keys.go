@@ -12,21 +12,23 @@ import (
 //
 //	prefix:kind:name:{tag}:field|field
 //
-// The tag is what Redis Cluster hashes, so the keys of one script call share it. Names are the developer's and are
-// checked at set-up; the text of users is encoded, so that it can neither end a field nor open or close a tag.
+// Redis Cluster hashes the tag, so the keys of one script call share it. Names come from the developer and
+// are checked at set-up. Users' text is encoded, so that it can neither end a field nor open or close a tag.
 
-// maxPlain is how many bytes of encoded text go into a key as they are; longer text is hashed.
+// MaxPlain is how many bytes of encoded text a key holds; longer text is hashed.
 const MaxPlain = 96
 
-// encode makes user text safe inside keys and records: letters, digits and a few marks stay, every other byte becomes
-// %XX, and long text becomes '#' and its SHA-256. No two texts give the same result (short of a collision of SHA-256), and
-// none gives a brace, a space, a '|' or a '='.
+// Encode makes users' text safe inside keys and records. Letters, digits and a few marks stay, every other
+// byte becomes %XX, and text that is longer than [MaxPlain] when encoded becomes '#' and its SHA-256.
+// Different texts have different results, short of a collision of SHA-256. No result contains a brace, a
+// space, a '|' or a '='.
 func Encode(text string) string { return EncodeUpTo(MaxPlain, text) }
 
-// maxRecord is how many bytes of an encoded choice go into a record as they are: choices are shown again.
+// MaxRecord is how many bytes of an encoded choice a record holds. It is more than MaxPlain because choices
+// are shown to users again.
 const MaxRecord = 1024
 
-// encodeUpTo is encode with another limit for long text.
+// EncodeUpTo is [Encode] with another limit, in bytes of encoded text.
 func EncodeUpTo(limit int, text string) string {
 	encodedLen := 0
 	for i := range len(text) {
@@ -59,7 +61,7 @@ func EncodeUpTo(limit int, text string) string {
 
 const hexDigits = "0123456789ABCDEF"
 
-// plain marks the bytes that encode leaves alone.
+// plain marks the bytes that Encode leaves unchanged.
 var plain = func() (set [256]bool) {
 	for _, c := range []byte(nameRunes + "~:/@+,") {
 		set[c] = true
@@ -67,7 +69,7 @@ var plain = func() (set [256]bool) {
 	return set
 }()
 
-// decode turns encoded text back into what it was. Hashed text stays hashed.
+// Decode returns the text that [Encode] encoded. Hashed text stays hashed.
 func Decode(text string) string {
 	if !strings.Contains(text, "%") {
 		return text
@@ -90,10 +92,11 @@ func Decode(text string) string {
 // keyspace builds the keys of one guard.
 type keyspace struct{ prefix string }
 
-// tag joins encoded texts to one tag. A '|' occurs in none of them, so no two lists give the same tag.
+// JoinTag joins encoded texts to one tag, by '|'. Encoded text contains no '|', so different lists give
+// different tags.
 func JoinTag(encoded ...string) string { return strings.Join(encoded, "|") }
 
-// key returns the key of one tag. The parts of the tag and the fields are encoded already.
+// key returns a key with the given tag. The parts of the tag and the fields must be encoded.
 func (k keyspace) key(tag string, fields ...string) string {
 	if len(fields) == 0 {
 		return k.prefix + "{" + tag + "}"
@@ -101,9 +104,10 @@ func (k keyspace) key(tag string, fields ...string) string {
 	return k.prefix + "{" + tag + "}:" + strings.Join(fields, "|")
 }
 
-// Key returns a key for a script of one's own: the engine's prefix, the kind, then the tag in braces and the fields. Tag and
-// fields may be any text. Keys with the same tag live in the same slot of a Redis Cluster, so all keys of one call must
-// have the same. It panics when kind is not a name, or the tag is empty, which would leave the key without a tag.
+// Key returns a key for an application's own script: the engine's prefix, the kind, the tag in braces, and
+// the fields. The tag and the fields may be any text; Key encodes them. Keys with the same tag live in the
+// same slot of a Redis Cluster, so all keys of one call must have the same tag. Key panics when the kind is
+// malformed or the tag is empty.
 func (e *Engine) Key(kind, tag string, fields ...string) string {
 	if err := checkName("kind", kind); err != nil {
 		panic(err)
@@ -120,7 +124,7 @@ func (e *Engine) Key(kind, tag string, fields ...string) string {
 
 const nameRunes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
-// checkName finds names that do not belong into keys, which are the developer's mistakes.
+// checkName rejects names that do not belong in keys: mistakes of the developer.
 func checkName(what, name string) error {
 	if name == "" {
 		return fmt.Errorf("core: the %s is empty: name it, in letters, digits, '.', '_' and '-'", what)
@@ -136,10 +140,10 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// errSlots is returned for a call whose keys are in more than one slot, which a Redis Cluster would refuse.
-var errSlots = errors.New("core: the keys of one call need one and the same {tag}: make them with Engine.Key and one tag")
+// errSlots is returned for a call whose keys are in several slots, which a Redis Cluster would reject.
+var errSlots = errors.New("core: the keys of one call must have the same {tag}: make them with Engine.Key and one tag")
 
-// checkTag returns errSlots unless all keys have the same, non-empty hash tag.
+// checkTag returns errSlots unless all keys have the same non-empty hash tag.
 func checkTag(keys []string) error {
 	first := ""
 	for i, key := range keys {
@@ -153,7 +157,7 @@ func checkTag(keys []string) error {
 	return nil
 }
 
-// limitTag returns the tag of an attempt's actor, or of its actor and resource where it has one.
+// TagOf returns the tag of an attempt: its actor, or its resource and actor if it has a resource.
 func TagOf(a Attempt) string {
 	if a.Resource == "" {
 		return Encode(a.Actor)

@@ -59,7 +59,8 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// FuzzKeys: what differs has different keys, whichever guard makes them, and each key has one tag, which is what it should be.
+// FuzzKeys: different attempts have different keys, whichever guard makes them. Each key has exactly one tag,
+// and it is the right one.
 func FuzzKeys(f *testing.F) {
 	for i, text := range guardtest.Hostile {
 		f.Add(text, guardtest.Hostile[(i+1)%len(guardtest.Hostile)])

@@ -11,21 +11,21 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// This file is the kit that guards are made with: those of the packages below core, and an application's own. See
-// docs/new-guard.md for a guard that is made with it.
+// This file is the kit for guards: for those in the packages below core, and for an application's own. See
+// docs/new-guard.md for an example.
 
-// MaxAmount is the largest amount that a script counts without losing units: Lua numbers are doubles.
+// MaxAmount is the largest amount that a script counts exactly: Lua numbers are doubles.
 const MaxAmount = 1<<53 - 1
 
-// MaxTTL is the longest time for which a guard keeps anything that its options give a time for: 366 days.
+// MaxTTL is the longest retention that the options of a guard can set: 366 days.
 const MaxTTL = 366 * 24 * time.Hour
 
-// TombstoneTTL is how long the mark of a call lasts that was given up before it was known to have run: a call that comes to Redis
-// within this time after its undo changes nothing.
+// TombstoneTTL is how long a tombstone lasts: the mark that forbids a late attempt. When a call is undone
+// before it is known to have run, and it reaches Redis within this time after its undo, it changes nothing.
 const TombstoneTTL = time.Minute
 
-// Base is what every guard has: its engine, its name and its keys. [Engine.Register] makes one, and a guard embeds it. It is safe for
-// concurrent use.
+// Base is what every guard has: its engine, its name and its keys. [Engine.Register] makes a Base, and a
+// guard embeds it. It is safe for concurrent use.
 type Base struct {
 	engine *Engine
 	name   string
@@ -34,9 +34,10 @@ type Base struct {
 
 var deleteScript = NewScript("delete", lua.Delete, Idempotent)
 
-// Register takes a guard's kind, such as "votes", its name, and the scripts that it runs, which Preload loads. The kind and the name are
-// part of the guard's keys. It panics when one of them is not a name (letters, digits, '.', '_' and '-', at most 64 bytes) or a
-// guard of the engine has the name already.
+// Register registers a guard: its kind, such as "votes", its name, and the scripts that it runs, which
+// [Engine.Preload] loads. The kind and the name are part of the guard's keys. Register panics when the kind
+// or the name is malformed (letters, digits, '.', '_' and '-', at most 64 bytes), or when the engine already
+// has a guard of that name.
 func (e *Engine) Register(kind, name string, scripts ...*Script) Base {
 	if err := checkName("guard's kind", kind); err != nil {
 		panic(err)
@@ -63,46 +64,50 @@ func (b *Base) Name() string { return b.name }
 // Engine returns the engine that the guard was made on.
 func (b *Base) Engine() *Engine { return b.engine }
 
-// Logger returns where the guard logs, and the adapters for it: its engine's logger. See WithLogger.
+// Logger returns the logger of the guard's engine: see [WithLogger]. Adapters use it for messages about the
+// guard.
 func (b *Base) Logger() *slog.Logger { return b.engine.Logger() }
 
-// Key returns a key of the guard: the engine's prefix, the guard's kind and name, the tag in braces, and the fields. The keys of one
-// script call need the same tag. The tag and the fields are put in as they are: text of users goes through [Encode] first, several texts
-// in one tag through [JoinTag].
+// Key returns a key of the guard: the engine's prefix, the guard's kind and name, the tag in braces, and the
+// fields. The keys of one script call must share a tag. Key does not encode the tag and the fields: pass
+// users' text through [Encode] first, and join several texts for one tag with [JoinTag].
 func (b *Base) Key(tag string, fields ...string) string { return b.keys.key(tag, fields...) }
 
-// Delete deletes keys of one tag, within [Engine.SettleTimeout]. Deleting twice is deleting once.
+// Delete deletes keys that share a tag, within [Engine.SettleTimeout]. Deleting twice has the effect of
+// deleting once.
 func (b *Base) Delete(ctx context.Context, keys ...string) error {
 	_, err := b.engine.RunWithin(ctx, b.engine.SettleTimeout(), deleteScript, keys)
 	return err
 }
 
-// Decide calls f, which decides an attempt, and observes what comes of it: see [Base.Observe].
+// Decide calls f, which decides an attempt, and observes the result: see [Base.Observe].
 func (b *Base) Decide(ctx context.Context, op string, f func() (Decision, error)) (Decision, error) {
 	begun := time.Now()
 	d, err := f()
 	return d, b.Observe(ctx, op, begun, d, err)
 }
 
-// Call is [Base.Decide] for calls that decide nothing: a is the attempt that the call is about, the zero Attempt where there is none.
+// Call is [Base.Decide] for calls that do not decide. The attempt a is what the call is about; it may be the
+// zero Attempt.
 func (b *Base) Call(ctx context.Context, op string, a Attempt, f func() error) error {
 	begun := time.Now()
 	return b.Observe(ctx, op, begun, Decision{Guard: b.name, Attempt: a}, f())
 }
 
-// Look is [Base.Call] for calls that return something.
+// Look is [Base.Call] for calls that return a value.
 func Look[T any](ctx context.Context, b *Base, op string, a Attempt, f func() (T, error)) (T, error) {
 	begun := time.Now()
 	value, err := f()
 	return value, b.Observe(ctx, op, begun, Decision{Guard: b.name, Attempt: a}, err)
 }
 
-// Observe tells the engine's observer of one call of the guard that has ended: op is Event.Op, begun when it was called. It returns the error
-// with the guard and the call named, but for an ErrInvalidAttempt, which says all there is to say. Most guards leave it to Decide,
-// Call and Look.
+// Observe tells the engine's observer of one call of the guard that has ended. The op is that of [Event].Op,
+// and begun is when the call began. Observe returns the error with the guard and the call named; an
+// [ErrInvalid] is returned unchanged, because its text is complete. Most guards use [Base.Decide],
+// [Base.Call] and [Look] instead.
 func (b *Base) Observe(ctx context.Context, op string, begun time.Time, d Decision, err error) error {
 	if _, logs := b.engine.observer.(*logErrors); logs && err == nil {
-		return nil // nobody hears of it, and inside the process telling would be a fifth of a check
+		return nil // LogErrors ignores successes, and calling it would cost a fifth of a check inside the process
 	}
 	if err != nil && !errors.Is(err, ErrInvalid) {
 		err = fmt.Errorf("core: %s %q: %w", op, b.name, err)
@@ -111,55 +116,61 @@ func (b *Base) Observe(ctx context.Context, op string, begun time.Time, d Decisi
 	return err
 }
 
-// Deadline returns how long one check may take: see WithDeadline.
+// Deadline returns how long one check may take: see [WithDeadline].
 func (e *Engine) Deadline() time.Duration { return e.deadline }
 
-// SettleTimeout returns how long a call may take that no request waits for, and a call by name: ten times the deadline.
+// SettleTimeout returns how long a call may take that no request waits for, and a call by name: ten times the
+// deadline.
 func (e *Engine) SettleTimeout() time.Duration { return 10 * e.deadline }
 
-// RetryHorizon returns how long the answer to an operation is kept whose ID the guard has made: see WithRetryHorizon.
+// RetryHorizon returns how long a guard stores the answer to an operation whose ID it made: see
+// [WithRetryHorizon].
 func (e *Engine) RetryHorizon() time.Duration { return e.retryHorizon }
 
-// RefusalMemory returns for how long at most a process remembers that it was refused: see WithRefusalMemory.
+// RefusalMemory returns for how long a process at most remembers a denial: see [WithRefusalMemory].
 func (e *Engine) RefusalMemory() time.Duration { return e.refusalMemory }
 
-// MemoryKeys returns how many budgets a guard keeps inside the process: see WithMemoryKeys.
+// MemoryKeys returns how many budgets a guard keeps inside the process: see [WithMemoryKeys].
 func (e *Engine) MemoryKeys() int { return e.memoryKeys }
 
-// Client returns the application's client, nil in an engine without Redis. Calls past the engine know neither its deadline nor its breaker.
+// Client returns the application's client, or nil for an engine without Redis. Calls made directly on the
+// client bypass the engine's deadline and breaker.
 func (e *Engine) Client() Client { return e.rdb }
 
-// Pending returns how many calls the engine is making that no request waits for, such as undos: see [Engine.UndoLater].
+// Pending returns how many background jobs of the engine are running or waiting, such as undos: see
+// [Engine.UndoLater].
 func (e *Engine) Pending() int { return pending.size(e) }
 
-// HasRedis reports whether the engine has a Redis: New makes one that has, NewMemory one that has not.
+// HasRedis reports whether the engine has a Redis: true for [New], false for [NewMemory].
 func (e *Engine) HasRedis() bool { return e.rdb != nil }
 
-// NeedRedis panics when the engine has no Redis. It is for the constructors of guards that keep what must outlive a process.
+// NeedRedis panics when the engine has no Redis. It is for the constructors of guards whose state must
+// outlive a process.
 func (e *Engine) NeedRedis(kind, name string) {
 	if e.rdb == nil {
-		panic(fmt.Sprintf("core: %s (guard %q) needs Redis, because what it promises has to outlive the process: "+
+		panic(fmt.Sprintf("core: %s (guard %q) needs Redis, because its promises must outlive the process: "+
 			"make its engine with core.New", kind, name))
 	}
 }
 
-// CanWait reports whether the client can run a script and wait for replicas on one connection, as [Engine.RunAcked] does.
+// CanWait reports whether the client can run a script and wait for replicas on the same connection, as
+// [Engine.RunAcked] does.
 func (e *Engine) CanWait() bool { return nodes(e.rdb) != nil }
 
-// Now returns the moment by the process's clock, for what a guard remembers inside the process. What is decided for several processes is
-// decided by the server's clock.
+// Now returns the time by the clock of the process, for what a guard remembers inside the process. Decisions
+// that several processes share use the server's clock.
 func (e *Engine) Now() time.Time {
 	if e.clock == nil {
-		return time.Now() // has a monotonic reading, which is what counts
+		return time.Now() // with a monotonic reading, by which ages are measured
 	}
 	return e.clock()
 }
 
-// HasClock reports whether WithClock was given.
+// HasClock reports whether [WithClock] set the clock.
 func (e *Engine) HasClock() bool { return e.clock != nil }
 
-// ScriptNow returns what scripts take as their argument now, in the given unit: empty in production, so that they read the server's clock,
-// and the time of WithClock in tests.
+// ScriptNow returns the argument now of scripts, in the given unit. It is empty in production, so that
+// scripts read the server's clock. With [WithClock] it is the time of that clock.
 func (e *Engine) ScriptNow(unit time.Duration) string {
 	if e.clock == nil {
 		return ""
@@ -167,8 +178,8 @@ func (e *Engine) ScriptNow(unit time.Duration) string {
 	return strconv.FormatInt(e.clock().UnixNano()/int64(unit), 10)
 }
 
-// WithClock sets the clock by which scripts and the process count time, in place of the server's and the process's own. It is for tests:
-// in production the clocks of several processes differ.
+// WithClock replaces the clocks of the server and the process with now, for scripts and for the process. It
+// is for tests: in production the clocks of several processes differ.
 func WithClock(now func() time.Time) Option {
 	if now == nil {
 		panic("core: WithClock(nil): leave the option out to have the server's clock")
@@ -176,7 +187,7 @@ func WithClock(now func() time.Time) Option {
 	return func(e *Engine) { e.clock = now }
 }
 
-// oneIf is what scripts take for yes and no.
+// FlagOf returns 1 for true and 0 for false, as scripts take their flags.
 func FlagOf(yes bool) int {
 	if yes {
 		return 1

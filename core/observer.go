@@ -14,55 +14,59 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Observer hears of everything that the guards of an engine do: for metrics, traces and logs. Observe is called on the
-// path of the request, so it must be quick, and from many goroutines at once. Of several, Observers makes one.
+// Observer is told of every call of an engine's guards, for metrics, traces and logs. Observe runs on the
+// path of the request and from many goroutines at once: it must be fast and safe for concurrent use.
+// [Observers] combines several observers.
 //
-// Ready ones are in the packages below observe: for Prometheus, for OpenTelemetry, and for denials in slog.
+// The packages below observe have observers for Prometheus, for OpenTelemetry, and for denials in slog.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
 // Event is one call of a guard that has ended, or a breaker that has opened or closed.
 type Event struct {
-	// Guard is the guard's name; empty for a breaker, and for an undo that the engine has given up (Op settle,
-	// ErrUnsettled).
+	// Guard is the guard's name. It is empty for a breaker, and for an undo that the engine gave up (Op
+	// settle, [ErrUnsettled]).
 	Guard string
-	// Op is what was called. Decisions are
+	// Op is the operation. These are decisions:
 	//
 	//	check        Guard.Check
-	//	check_local  LocalGuard.CheckLocal, by the outage policy of that name, for a check that has failed
+	//	check_local  LocalGuard.CheckLocal, by the policy FailLocal, for a check that failed
 	//
-	// and all others are the following. An application's own guard may have more: see Description.Ops.
+	// These are the others. A guard of the application may have more: see [Description].Ops.
 	//
-	//	settle       Guard.Settle, and an undo in the background of a check that has failed; with ErrUnsettled when it is given up
-	//	refund peek reset              rate limits
-	//	strike ban unban status        Bans
-	//	retract tally verify repair audit void    Votes
-	//	used reset                     Quota
-	//	reset                          Idempotency
-	//	open confirm cancel sweep status restock close reconcile events outbox    Seckill
-	//	create refund verify           RedPacket
-	//	breaker                        Breaker says what
+	//	settle       Guard.Settle, and an undo in the background of a check that failed; with ErrUnsettled when
+	//	             it was given up
+	//	refund peek reset              limit
+	//	strike ban unban status        bans
+	//	retract tally verify repair audit void    votes
+	//	used reset                     quota
+	//	reset                          idempotency
+	//	open confirm cancel sweep status restock close verify events outbox    seckill
+	//	create refund verify            redpacket
+	//	breaker                        see Breaker
 	Op string
 	// Decision is the answer, where Op has one.
 	Decision Decision
-	// Err is what went wrong, nil when nothing did; for a breaker that has opened what the last call failed with. It may name keys
-	// and addresses: not for clients. ErrorKind is for labels.
+	// Err is the error of the call, or nil. For a breaker that has opened it is the error of the last call.
+	// Its text may contain keys and addresses, so it is not for clients. For labels of metrics, use
+	// ErrorKind.
 	Err error
-	// Took is how long the call took; for a breaker that has closed how long it was open.
+	// Took is how long the call took. For a breaker that has closed it is how long the breaker was open.
 	Took time.Duration
-	// Breaker is what became of a breaker; nil for calls.
+	// Breaker is the change of a breaker. It is nil for calls.
 	Breaker *BreakerChange
 }
 
-// Decided reports whether the event is a decision about an attempt, so that counting such events counts attempts: a check that has
-// failed is none, and what decided in its place is one.
+// Decided reports whether the event is a decision about an attempt, so that counting such events counts
+// attempts. A check that failed is not a decision; the local decision in its place is one.
 func (e Event) Decided() bool {
 	return e.Err == nil && (e.Op == "check" || e.Op == "check_local")
 }
 
-// Source says who decided, for labels: the Decision's Source, "none" where nobody had to be asked or nothing was decided, and "shadow" for
-// an attempt that goes on whatever the answer is (see Attempt.Shadow), whoever decided that.
+// Source says who decided, for labels of metrics. It is the Source of the [Decision], except in two cases. It
+// is "none" where nothing was decided or the decision needed no counter. It is "shadow" for an attempt that
+// passes whatever the answer is (see [Attempt].Shadow).
 func (e Event) Source() string {
 	switch {
 	case e.Decision.Attempt.Shadow && e.Decided():
@@ -73,8 +77,9 @@ func (e Event) Source() string {
 	return string(e.Decision.Source)
 }
 
-// NearLimit reports whether an attempt was allowed and has left less than a fifth of the limit, so that whoever goes on like that
-// will be refused. Rate limits and quotas only: of a poll's votes or a sale's stock the last one is there to be taken.
+// NearLimit reports whether an attempt was allowed and left less than a fifth of the limit, so that an actor
+// who continues at this rate will be denied. It applies only to rate limits and quotas: the last vote of a
+// poll or the last unit of a stock is there to be taken.
 func (e Event) NearLimit() bool {
 	d := &e.Decision
 	return e.Decided() && !d.Attempt.Shadow && d.Reason == ReasonOK && d.Window > 0 && d.Remaining*5 < d.Limit // at most 2^53
@@ -82,62 +87,77 @@ func (e Event) NearLimit() bool {
 
 // ErrorKind sorts Err into a few kinds, for labels of metrics:
 //
-//	unsettled     given up: an attempt could not be settled or undone (ErrUnsettled)
-//	backlog       refused, because too many attempts wait to be settled (ErrTooManyPending)
-//	invalid       the attempt makes no sense (ErrInvalidAttempt)
-//	rejected      a call by name is not possible now: no such sale, packet or audit, still open, too few left
-//	gone          a buyer was let through, and the reservation could not be confirmed any more (ErrGone)
-//	unconfirmed   too few replicas have got a change of an Acked guard in time (ErrUnconfirmed)
-//	breaker_open  not sent, because calls before it have failed (ErrBreakerOpen)
-//	canceled      the caller has given it up
+//	unsettled     an attempt could not be settled or undone, and the engine gave up (ErrUnsettled)
+//	backlog       rejected, because too many attempts are waiting to be settled (ErrTooManyPending)
+//	invalid       the attempt makes no sense (ErrInvalid)
+//	rejected      a call by name is not possible now, such as on an unknown sale (ErrNotFound, ErrNotNow)
+//	gone          an allowed attempt could not be committed, because its claim no longer exists (ErrGone)
+//	unconfirmed   too few replicas confirmed a change of an Acked guard in time (ErrUnconfirmed)
+//	breaker_open  not sent, because earlier calls failed (ErrBreakerOpen)
+//	canceled      the caller cancelled the call
 //	timeout       no answer in time
-//	unready       Redis says that it can not work now: LOADING, READONLY, CLUSTERDOWN and the like
+//	unready       Redis answered that it cannot work now: LOADING, READONLY, CLUSTERDOWN and the like
 //	full          Redis has no memory left (OOM)
-//	script        any other error that Redis answers
-//	connection    no connection, or one that broke
-//	other         anything else, such as an error of a function of the application's
+//	script        any other error that Redis answered
+//	connection    there was no connection, or it broke
+//	other         anything else, such as an error of one of the application's functions
 //
-// It is empty when there is no error.
+// ErrorKind is empty when there is no error.
 func (e Event) ErrorKind() string {
-	var answer redis.Error
-	var network net.Error
-	is := func(targets ...error) bool {
-		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(e.Err, target) })
-	}
-	switch {
-	case e.Err == nil:
+	if e.Err == nil {
 		return ""
-	case is(ErrUnsettled):
-		return "unsettled"
-	case is(ErrTooManyPending):
-		return "backlog"
-	case is(ErrInvalid):
-		return "invalid"
-	case is(ErrNotFound, ErrNotNow):
-		return "rejected"
-	case is(ErrGone):
-		return "gone"
-	case is(ErrUnconfirmed):
-		return "unconfirmed"
-	case is(ErrBreakerOpen):
-		return "breaker_open"
-	case errors.As(e.Err, &answer) && isUnready(e.Err):
-		return "unready"
-	case errors.As(e.Err, &answer) && redis.HasErrorPrefix(e.Err, "OOM"):
-		return "full"
-	case errors.As(e.Err, &answer):
-		return "script"
-	case is(context.Canceled):
-		return "canceled"
-	case is(context.DeadlineExceeded, redis.ErrPoolTimeout), errors.As(e.Err, &network) && network.Timeout():
-		return "timeout"
-	case errors.As(e.Err, &network), is(io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, redis.ErrClosed):
-		return "connection"
+	}
+	for _, k := range errorKinds {
+		if k.matches(e.Err) {
+			return k.name
+		}
 	}
 	return "other"
 }
 
-// Observers returns an observer that tells all of these, one after the other, in the order given.
+// errorKinds are the kinds of ErrorKind. The first match counts: an ErrUnsettled wraps the error of the last
+// try, an ErrUnconfirmed may wrap a timeout, and a timeout may be a net.Error.
+var errorKinds = []struct {
+	name    string
+	matches func(error) bool
+}{
+	{"unsettled", isAny(ErrUnsettled)},
+	{"backlog", isAny(ErrTooManyPending)},
+	{"invalid", isAny(ErrInvalid)},
+	{"rejected", isAny(ErrNotFound, ErrNotNow)},
+	{"gone", isAny(ErrGone)},
+	{"unconfirmed", isAny(ErrUnconfirmed)},
+	{"breaker_open", isAny(ErrBreakerOpen)},
+	{"unready", func(err error) bool { return isAnswer(err) && isUnready(err) }},
+	{"full", func(err error) bool { return isAnswer(err) && redis.HasErrorPrefix(err, "OOM") }},
+	{"script", isAnswer},
+	{"canceled", isAny(context.Canceled)},
+	{"timeout", isAny(context.DeadlineExceeded, redis.ErrPoolTimeout)},
+	{"timeout", func(err error) bool { network, ok := asNetwork(err); return ok && network.Timeout() }},
+	{"connection", func(err error) bool { _, ok := asNetwork(err); return ok }},
+	{"connection", isAny(io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, redis.ErrClosed)},
+}
+
+// isAny returns a function that reports whether an error is one of the targets.
+func isAny(targets ...error) func(error) bool {
+	return func(err error) bool {
+		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+	}
+}
+
+// isAnswer reports whether Redis answered with the error.
+func isAnswer(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
+
+func asNetwork(err error) (network net.Error, ok bool) {
+	ok = errors.As(err, &network)
+	return network, ok
+}
+
+// Observers returns an observer that passes each event to all of the given observers, one after the other and
+// in order. It panics when there are none, or when one is nil.
 func Observers(all ...Observer) Observer {
 	if len(all) == 0 || slices.Contains(all, nil) {
 		panic("core: Observers: give at least one observer, and none that is nil")
@@ -153,12 +173,13 @@ func (all observers) Observe(ctx context.Context, e Event) {
 	}
 }
 
-// LogErrors returns the observer that an engine has when it is given none: errors go to slog, at most one a second, so that an
-// outage does not drown the log. Pass it on where errors shall be logged beside what another observer does:
+// LogErrors returns the default observer of an engine. It logs errors to slog, at most one per second, so
+// that an outage does not flood the log. Use it to log errors in addition to another observer:
 //
 //	core.WithObserver(core.Observers(core.LogErrors(), metrics))
 //
-// It logs where the engine does that it is given to, see WithLogger; each engine should have one of its own.
+// It uses the logger of its engine (see [WithLogger]), so each engine should have its own. It does not log
+// mistakes of callers, nor calls by name that are not possible now.
 func LogErrors() Observer { return &logErrors{} }
 
 type logErrors struct {
@@ -169,7 +190,7 @@ type logErrors struct {
 	skipped int
 }
 
-// logBy has what LogErrors has made log by an engine's logger, if the engine has one of its own.
+// logBy gives an engine's logger, if it has one, to the observers that LogErrors made.
 func logBy(o Observer, logger *slog.Logger) {
 	switch o := o.(type) {
 	case *logErrors:
@@ -191,8 +212,8 @@ func (o *logErrors) logger() *slog.Logger {
 }
 
 func (o *logErrors) Observe(ctx context.Context, e Event) {
-	// A caller's mistake, and what can not be done just now, are for who asked: they must not take an outage's place in the log.
-	// Breakers are in it already.
+	// The caller gets the errors of kinds invalid and rejected; they must not displace an outage in the log. The
+	// engine itself logs breakers.
 	if kind := e.ErrorKind(); e.Breaker != nil || kind == "" || kind == "invalid" || kind == "rejected" {
 		return
 	}
@@ -206,6 +227,6 @@ func (o *logErrors) Observe(ctx context.Context, e Event) {
 	skipped := o.skipped
 	o.last, o.skipped = now, 0
 	o.mu.Unlock()
-	o.logger().WarnContext(ctx, "gatehouse: a guard could not decide",
+	o.logger().WarnContext(ctx, "gatehouse: the call of a guard failed",
 		"guard", e.Guard, "op", e.Op, "err", e.Err, "took", e.Took, "errors_not_logged", skipped)
 }

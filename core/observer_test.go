@@ -58,7 +58,7 @@ func TestEveryOpIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, list, _ := strings.Cut(string(source), "// Op is what was called.")
+	_, list, _ := strings.Cut(string(source), "// Op is the operation.")
 	list, _, _ = strings.Cut(list, "Op string")
 	listed := func(op string) bool { return regexp.MustCompile(`\b` + op + `\b`).MatchString(list) }
 	for op := range opsOf(t, ".") {

@@ -15,41 +15,45 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/background"
 )
 
-// PendingMost is how many claims a process has under way or waiting to be settled at the same time. A claim takes its place before
-// its guard is asked, so a long outage turns new claims away and forgets none of those that were made before. Rate limits take no
-// place: they go on, and what of theirs cannot be given back is reported to the engine's observer.
+// PendingMost is how many claims a process can have running or waiting to be settled at the same time. A
+// claim takes a place before its guard is asked. During a long outage, new claims are therefore rejected, and
+// no earlier claim is forgotten. Rate limits take no place: they continue, and what they cannot give back is
+// reported to the engine's observer.
 const PendingMost = 65536
 
 const (
-	// triesAtOnce is how many attempts of one engine are tried again at the same time.
+	// triesAtOnce is how many jobs of one engine run at the same time.
 	triesAtOnce = 64
-	// bodiesMost is how many bytes of answers wait to be kept. Beyond it an operation is kept as done, without its answer.
+	// bodiesMost is how many bytes of response bodies can wait to be stored. Beyond it, an operation is
+	// stored as done but without its response.
 	bodiesMost = 64 << 20
 
-	// A try that failed is repeated after pauseFirst, then after twice as long and so on, up to pauseLongest.
+	// A failed try is repeated after pauseFirst. The pause doubles after each failure, up to pauseLongest.
 	pauseFirst   = 50 * time.Millisecond
 	pauseLongest = 2 * time.Second
-	// settleShortest and settleLongest are how long tries are repeated at least and at most: longer than a failover takes, and not
-	// for hours what ends by itself.
+	// settleShortest and settleLongest bound how long tries are repeated: longer than a failover takes, but
+	// not for hours, as claims end with their lease.
 	settleShortest = 30 * time.Second
 	settleLongest  = 10 * time.Minute
 )
 
-// ErrTooManyPending is returned where a claim is refused because PendingMost attempts are under way or wait to be settled. Nothing
-// was taken.
-var ErrTooManyPending = errors.New("core: too many attempts wait to be settled")
+// ErrTooManyPending is returned when a claim is rejected because [PendingMost] attempts are running or
+// waiting to be settled. Nothing was taken.
+var ErrTooManyPending = errors.New("core: too many attempts are waiting to be settled")
 
-// ErrUnsettled is wrapped by the error that an engine's observer hears when it was given up to tell a guard how an attempt ended, or
-// to undo an attempt that may have been made.
-var ErrUnsettled = errors.New("core: given up, an attempt is not settled")
+// ErrUnsettled is wrapped by the error that an engine's observer gets when the engine gave up telling a guard
+// how an attempt ended, or gave up undoing an attempt that may have been made.
+var ErrUnsettled = errors.New("core: gave up, an attempt is not settled")
 
-// Place is room for one attempt whose end may have to be told to its guard later than now. Its methods may not be called at the same
-// time. The zero value has no room yet.
+// Place reserves room for one attempt whose ending may have to be told to its guard later. The zero value has
+// no room yet. The methods of a Place must not be called concurrently.
 //
-// It is for adapters: take a place before Guard.Check, and call Settle, SettleLater or Free when the attempt has ended.
+// Place is for adapters: call Take before Guard.Check, and Settle, SettleLater or Free when the attempt has
+// ended.
 type Place struct{ taken bool }
 
-// Take takes the place, or returns ErrTooManyPending. A place that is taken stays taken.
+// Take takes the place, or returns [ErrTooManyPending]. Taking a place twice has the effect of taking it
+// once.
 func (p *Place) Take() error {
 	if !p.taken && !pending.take() {
 		return ErrTooManyPending
@@ -58,7 +62,7 @@ func (p *Place) Take() error {
 	return nil
 }
 
-// Free gives the place back. One that is not taken stays as it is.
+// Free releases the place. It has no effect when the place is not taken.
 func (p *Place) Free() {
 	if p.taken {
 		p.taken = false
@@ -66,8 +70,8 @@ func (p *Place) Free() {
 	}
 }
 
-// Settle tells the guard how an attempt ended, as Guard.Settle does, and frees the place. Where the guard could not be asked it is
-// asked again in the background, as SettleLater describes.
+// Settle tells the guard how an attempt ended, as Guard.Settle does, and releases the place. When the guard
+// fails, Settle retries in the background, as [Place.SettleLater] describes.
 func (p *Place) Settle(ctx context.Context, g Guard, d Decision, end Ending) {
 	err := g.Settle(ctx, d, end)
 	if isFinal(err) {
@@ -77,12 +81,15 @@ func (p *Place) Settle(ctx context.Context, g Guard, d Decision, end Ending) {
 	p.settleLater(g, d, end, err)
 }
 
-// SettleLater tells the guard in the background how an attempt ended, as often as it takes, and takes over the place, which is free when
-// the guard has answered. It is tried for as long as the claim is held (Decision.ResetAfter), 30 seconds at least and 10
-// minutes at most; a rate limit for 30 seconds. Then the observer of the guard's engine hears of an ErrUnsettled; for a guard of the
-// application's own it is logged. Settling twice is settling once, so that is safe. Drain waits for it.
+// SettleLater tells the guard in the background how an attempt ended. It takes over the place, and releases
+// it when the guard has answered.
 //
-// Where the place was not taken and there is none, nothing is tried, and that is reported at once.
+// It retries for as long as the claim is held (Decision.ResetAfter), but for at least 30 seconds and at most
+// 10 minutes; for a rate limit, for 30 seconds. After that, the observer of the guard's engine gets an
+// [ErrUnsettled]; for an application's own guard without an engine, the error is logged. Retries are safe,
+// because settling twice has the effect of settling once. [Drain] waits for them.
+//
+// When the place was not taken and none is free, SettleLater does not try, and reports the error at once.
 func (p *Place) SettleLater(g Guard, d Decision, end Ending) { p.settleLater(g, d, end, nil) }
 
 func (p *Place) settleLater(g Guard, d Decision, end Ending, err error) {
@@ -90,7 +97,7 @@ func (p *Place) settleLater(g Guard, d Decision, end Ending, err error) {
 		unsettled(g, d, fmt.Errorf("%w: %w: %w", ErrUnsettled, ErrTooManyPending, err))
 		return
 	}
-	p.taken = false // the job's
+	p.taken = false // the job releases it
 	kept := 0
 	if o := end.outcome; o != nil && len(o.Body) > 0 {
 		if kept = len(o.Body); pending.bodies.Add(int64(kept)) > bodiesMost {
@@ -107,8 +114,9 @@ func (p *Place) settleLater(g Guard, d Decision, end Ending, err error) {
 	})
 }
 
-// patience is how long settling is tried again. A rate limit is not waited for: its ResetAfter is a window, and units come back by
-// themselves. What has no end of its own, such as a vote, can matter for as long as anything.
+// patience returns how long to retry settling. A rate limit is not waited for: its ResetAfter is a window,
+// and units come back by themselves. A claim without an end of its own, such as a vote, gets the longest
+// time.
 func patience(g Guard, d Decision) time.Duration {
 	switch {
 	case g.Traits().KeepsOnFailure:
@@ -119,12 +127,13 @@ func patience(g Guard, d Decision) time.Duration {
 	return min(max(d.ResetAfter, settleShortest), settleLongest)
 }
 
-// isFinal reports whether asking again would give the same answer.
+// isFinal reports whether a retry would get the same answer.
 func isFinal(err error) bool {
 	return err == nil || errors.Is(err, ErrGone) || errors.Is(err, ErrInvalid)
 }
 
-// laneOf is whose attempts wait in one queue: those of one Redis.
+// laneOf returns the key of the lane for a guard's jobs. All guards of one engine, and so of one Redis, share
+// a lane.
 func laneOf(g Guard) any {
 	if own, ok := g.(interface{ lane() any }); ok {
 		return own.lane()
@@ -137,8 +146,8 @@ func laneOf(g Guard) any {
 
 func (b *Base) lane() any { return b.engine }
 
-// unsettled tells whoever watches that an attempt is given up. Of a guard that has no engine nobody else
-// hears, so it is logged: by the guard's own logger, if it has a method Logger as Base has.
+// unsettled reports that settling an attempt was given up. A guard without an engine has no observer, so the
+// error is logged: by the guard's own logger, if it has a method Logger as Base has.
 func unsettled(g Guard, d Decision, err error) {
 	if own, ok := g.(interface{ unsettled(d Decision, err error) }); ok {
 		own.unsettled(d, err)
@@ -151,8 +160,8 @@ func (b *Base) unsettled(d Decision, err error) {
 	b.engine.observer.Observe(context.Background(), Event{Guard: b.name, Op: "settle", Decision: d, Err: err})
 }
 
-// hasRoomToUndo returns an error where a claim is better not made, because what might have to be undone would have to wait with too
-// many others. Undos themselves are never turned away.
+// RoomToUndo returns [ErrTooManyPending] when more than [PendingMost] claims and jobs are pending. A guard
+// calls it before a claim that it may have to undo. Undos themselves are never rejected.
 func RoomToUndo() error {
 	if pending.places.Load() > pending.most {
 		return ErrTooManyPending
@@ -160,27 +169,28 @@ func RoomToUndo() error {
 	return nil
 }
 
-// pending is the one backlog of a process. It is not an engine's: what is bounded by PendingMost is the
-// memory of the process, attempts at guards of an application's own belong to no engine, and Drain, at the
-// end of the process, waits for all of them. Engines do not hold each other up, as each has a lane.
+// pending is the one backlog of a process. It belongs to no engine, for three reasons: PendingMost bounds the
+// memory of the process, attempts at an application's own guards belong to no engine, and Drain waits for all
+// attempts at the end of the process. Engines do not hold each other up, as each has a lane.
 var pending = newBacklog(PendingMost)
 
-// backlog has what is tried again until it is done: jobs in lanes, a lane for each Redis, so that one that hangs does not hold up
-// another. A job costs its memory only; goroutines are there for those that are tried just now.
+// backlog holds jobs that are retried until they are done. Each Redis has a lane of its own, so that one that
+// hangs does not hold up another. A waiting job costs only its memory: goroutines exist only for the jobs
+// that run.
 type backlog struct {
 	most   int64
 	places atomic.Int64 // claims under way, and jobs
-	bodies atomic.Int64 // bytes of answers that wait to be kept
+	bodies atomic.Int64 // bytes of response bodies that wait to be stored
 
 	mu    sync.Mutex
 	lanes map[any]*lane
 }
 
-// job is one thing that is tried until it is done or its time is over.
+// job is something to retry until it is done or its time is over.
 type job struct {
 	try         func(ctx context.Context) error
 	lost        func(err error) // its time is over
-	done        func()          // it has left, however it ended; may be nil
+	done        func()          // the job has ended, in whatever way; may be nil
 	pause       time.Duration
 	due, until  time.Time
 	unimportant bool // tried once
@@ -195,7 +205,7 @@ type lane struct {
 
 func newBacklog(most int64) *backlog { return &backlog{most: most, lanes: map[any]*lane{}} }
 
-// take takes a place, unless there is none.
+// take takes a place and reports whether there was one.
 func (b *backlog) take() bool {
 	if b.places.Add(1) > b.most {
 		b.places.Add(-1)
@@ -204,7 +214,7 @@ func (b *backlog) take() bool {
 	return true
 }
 
-// add queues a job that has a place.
+// add queues a job, which must have a place.
 func (b *backlog) add(key any, j *job) {
 	background.Begin()
 	b.mu.Lock()
@@ -219,7 +229,7 @@ func (b *backlog) add(key any, j *job) {
 	l.awake()
 }
 
-// size is how many jobs a lane has.
+// size returns how many jobs a lane has.
 func (b *backlog) size(key any) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -232,7 +242,7 @@ func (b *backlog) size(key any) int {
 func (l *lane) awake() {
 	select {
 	case l.wake <- struct{}{}:
-	default: // it is
+	default: // it is already awake
 	}
 }
 
@@ -245,10 +255,10 @@ func (b *backlog) run(key any, l *lane) {
 			b.mu.Unlock()
 			return
 		}
-		wait := time.Duration(-1) // until somebody wakes it
+		wait := time.Duration(-1) // until awake is called
 		if len(l.jobs) > 0 && l.running < triesAtOnce {
 			if wait = max(time.Until(l.jobs[0].due), 0); wait == 0 {
-				j := heap.Pop(&l.jobs).(*job) //nolint:errcheck,forcetypeassert // it has nothing else
+				j := heap.Pop(&l.jobs).(*job) //nolint:errcheck,forcetypeassert // the heap holds only jobs
 				l.running++
 				go b.try(l, j)
 			}
@@ -268,7 +278,7 @@ func (b *backlog) run(key any, l *lane) {
 	}
 }
 
-// try tries a job once, and puts it back where that has to be repeated.
+// try runs a job once, and queues it again if it must be repeated.
 func (b *backlog) try(l *lane, j *job) {
 	again := !j.attempt()
 	if !again {
@@ -289,7 +299,7 @@ func (b *backlog) try(l *lane, j *job) {
 	}
 }
 
-// attempt tries the job and reports whether that was the end of it.
+// attempt runs the job and reports whether it is over.
 func (j *job) attempt() (over bool) {
 	err := j.call()
 	switch {
@@ -307,7 +317,7 @@ func (j *job) attempt() (over bool) {
 	return false
 }
 
-// errPanicked is for guards of the application's own: their mistakes must not end the process.
+// errPanicked marks a panic of an application's own guard, which must not end the process.
 var errPanicked = errors.New("panic")
 
 func (j *job) call() (err error) {
@@ -321,13 +331,13 @@ func (j *job) call() (err error) {
 	return j.try(ctx)
 }
 
-// jobs is a heap, the one that is due first at its top.
+// jobs is a heap with the job that is due first at its top.
 type jobs []*job
 
 func (q jobs) Len() int           { return len(q) }
 func (q jobs) Less(i, k int) bool { return q[i].due.Before(q[k].due) }
 func (q jobs) Swap(i, k int)      { q[i], q[k] = q[k], q[i] }
-func (q *jobs) Push(j any)        { *q = append(*q, j.(*job)) } //nolint:errcheck,forcetypeassert // it has nothing else
+func (q *jobs) Push(j any)        { *q = append(*q, j.(*job)) } //nolint:errcheck,forcetypeassert // the heap holds only jobs
 
 func (q *jobs) Pop() any {
 	last := len(*q) - 1

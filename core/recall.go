@@ -9,12 +9,13 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/bounded"
 )
 
-// Recall remembers answers of Redis inside the process, so that the same question is not asked again at once.
-// It holds a bounded number of keys and forgets the least recently used beyond that. It is safe for
-// concurrent use.
+// Recall remembers answers of Redis inside the process, so that a question is not repeated at once. It is a
+// bounded map: when it is full, it forgets the least recently used key. It is safe for concurrent use.
 //
-// An answer is remembered in three steps. [Recall.Ask] notes the moment before the call is sent, the call is
-// made, and [Recall.Hear] keeps its answer. [Recall.Find] returns the answer while it is fresh:
+// # Use
+//
+// An answer is remembered in three steps. [Recall.Ask] records the moment before the call, the call is made,
+// and [Recall.Hear] stores its answer. [Recall.Find] returns the answer while it is fresh:
 //
 //	if left, ok := r.Find(key, now); ok {
 //		return left
@@ -25,24 +26,26 @@ import (
 //		r.Hear(asked, left, time.Second)
 //	}
 //
-// The time of an answer counts from when it was asked for, because the script ran later than that. Moments
-// are those of [Engine.Now]. After a clock is set back, answers from what is now the future are not found.
+// The age of an answer counts from Ask, because the script ran after it. Times are those of [Engine.Now].
+// When a clock is set back, answers with a later time are not found.
 //
-// Whoever changes what the answers depend on calls [Recall.Drop] after the change, also where the change may
-// have been made. Drop forgets the answer, and refuses the answers of calls that are under way: Hear keeps no
-// answer whose Ask came before the last Drop of its key. Changes by other processes are seen when the time of
-// the answer is over.
+// # Invalidation
+//
+// A caller that changes what the answers depend on calls [Recall.Drop] after the change, even when it does
+// not know whether the change was made. Drop forgets the answer and rejects those of calls in progress: Hear
+// stores no answer whose Ask came before the last Drop of its key. Changes by other processes become visible
+// when the answer expires.
 //
 // Values are shared by all callers: do not modify a value, or what it points to, once it is in the Recall.
 type Recall[K comparable, V any] struct {
 	longest time.Duration
 	clone   func(K) K
 	answers *bounded.Map[K, answer[V]]
-	// ticks orders the calls of Ask and Drop. The process's clock would not do: it is too coarse for two events
-	// in a row, and it can be set back in tests.
+	// ticks orders the calls of Ask and Drop. The clock of the process is too coarse to order two successive
+	// events, and tests can set it back.
 	ticks atomic.Uint64
-	// drops has, for each hash of keys, the tick of the last Drop. Keys of one element are in one shard, whose
-	// lock is held while the element is set, so it only grows.
+	// drops holds, for each hash of keys, the tick of the last Drop. The keys of one element are in one part of
+	// the map. The lock of that part is held while the element is set, so the element only grows.
 	drops [16 * bounded.Parts]atomic.Uint64
 }
 
@@ -54,7 +57,7 @@ type answer[V any] struct {
 	tick  uint64
 }
 
-// Asked is a question that is under way: see [Recall.Ask].
+// Asked is a question in progress: see [Recall.Ask].
 type Asked[K comparable] struct {
 	// Key is what the question is about.
 	Key K
@@ -63,11 +66,12 @@ type Asked[K comparable] struct {
 	tick uint64
 }
 
-// NewRecall makes a Recall for so many keys, rounded up to a multiple of 64. No answer is found for longer
-// than longest; with a longest of zero or less, nothing is remembered. It panics when keys is not positive.
+// NewRecall makes a Recall for the given number of keys, rounded up to a multiple of 64. No answer is found
+// for longer than longest; when longest is zero or negative, nothing is remembered. NewRecall panics when
+// keys is not positive.
 //
-// A text that is remembered as a key is copied, so that it does not keep a longer text alive that it is a
-// piece of. So is a key of a type that has a method Clone, which returns the copy.
+// A key that is a string is cloned, so that it does not keep a longer string in memory. A key of a type with
+// a method Clone is cloned by it.
 func NewRecall[K comparable, V any](keys int, longest time.Duration) *Recall[K, V] {
 	if keys < 1 {
 		panic(fmt.Sprintf("core: a Recall for %d keys: pass 1 or more; to remember nothing, a longest of 0", keys))
@@ -75,7 +79,7 @@ func NewRecall[K comparable, V any](keys int, longest time.Duration) *Recall[K, 
 	return &Recall[K, V]{longest: longest, clone: cloneOf[K](), answers: bounded.New[K, answer[V]](keys)}
 }
 
-// cloneOf returns what copies a key.
+// cloneOf returns the function that clones keys of type K.
 func cloneOf[K comparable]() func(K) K {
 	var key any = *new(K)
 	switch key.(type) {
@@ -87,13 +91,13 @@ func cloneOf[K comparable]() func(K) K {
 	return func(key K) K { return key }
 }
 
-// Longest returns the longest time for which an answer is found, as it was given to [NewRecall].
+// Longest returns the longest time for which an answer is found: see [NewRecall].
 func (r *Recall[K, V]) Longest() time.Duration { return r.longest }
 
-// Len returns how many keys are held, those whose answers are no longer fresh included.
+// Len returns how many keys are held, including those whose answers are no longer fresh.
 func (r *Recall[K, V]) Len() int { return r.answers.Len() }
 
-// Find returns the answer for a key, if one is remembered that is fresh now.
+// Find returns the answer for a key, if one is remembered and fresh at the time now.
 func (r *Recall[K, V]) Find(key K, now time.Time) (value V, ok bool) {
 	if r.longest <= 0 {
 		return value, false
@@ -105,7 +109,7 @@ func (r *Recall[K, V]) Find(key K, now time.Time) (value V, ok bool) {
 	return known.value, true
 }
 
-// Last returns the answer for a key, if one is held, whether it is fresh or not.
+// Last returns the answer for a key, if one is held, fresh or not.
 func (r *Recall[K, V]) Last(key K) (value V, ok bool) {
 	if r.longest <= 0 {
 		return value, false
@@ -121,24 +125,23 @@ func (r *Recall[K, V]) get(key K) (answer[V], bool) {
 	return s.Get(key)
 }
 
-// Ask notes that a question about a key is asked now. Call it before the call is sent.
+// Ask records that a question about a key is asked now. Call it before the call is sent.
 func (r *Recall[K, V]) Ask(key K, now time.Time) Asked[K] {
 	return Asked[K]{Key: key, At: now, tick: r.ticks.Add(1)}
 }
 
-// Hear remembers the answer to a question. It is found for as long as lasts says from the moment of Ask on,
-// and for the longest time of the Recall at most. Nothing is remembered when lasts is not positive, when the
-// key has been dropped since Ask, or when the answer to a question that was asked later is remembered
-// already.
+// Hear remembers the answer to a question. The answer is fresh for the duration lasts after Ask, but at most
+// for the longest time of the Recall. Hear remembers nothing when lasts is not positive, when the key has
+// been dropped since Ask, or when the Recall already holds the answer to a later question.
 func (r *Recall[K, V]) Hear(asked Asked[K], value V, lasts time.Duration) {
 	r.keep(asked, lasts, func(known answer[V], ok bool) (V, bool) {
 		return value, !ok || known.tick <= asked.tick
 	})
 }
 
-// Set is [Recall.Hear] for a call that has changed what the answers of its key are: it drops the key as
-// [Recall.Drop] does, and remembers what the call has said. It only drops when the key has been dropped since
-// Ask, because nobody knows which of two changes was the later one.
+// Set is [Recall.Hear] for a call that has changed the answers for its key: it drops the key as [Recall.Drop]
+// does, and remembers the answer of the call. When the key has been dropped since Ask, Set only drops,
+// because the order of the two changes is unknown.
 func (r *Recall[K, V]) Set(asked Asked[K], value V, lasts time.Duration) {
 	if r.longest <= 0 {
 		return
@@ -154,9 +157,10 @@ func (r *Recall[K, V]) Set(asked Asked[K], value V, lasts time.Duration) {
 	}
 }
 
-// Merge is [Recall.Hear] for values that have several answers in them: f returns the new value from the one
-// that is held, fresh or not; ok is false when there is none. It must not modify the old value. It is called
-// with a lock held, so it must not call the Recall. It is not called when the key has been dropped since Ask.
+// Merge is [Recall.Hear] for values that combine several answers. The function f returns the new value, given
+// the one that is held, fresh or not; ok is false when there is none. It must not modify the old value. It
+// runs with a lock held, so it must not call the Recall. It is not called when the key has been dropped since
+// Ask.
 func (r *Recall[K, V]) Merge(asked Asked[K], lasts time.Duration, f func(old V, ok bool) V) {
 	r.keep(asked, lasts, func(known answer[V], ok bool) (V, bool) { return f(known.value, ok), true })
 }
@@ -183,10 +187,10 @@ func (r *Recall[K, V]) keep(asked Asked[K], lasts time.Duration, f func(answer[V
 	s.Add(key, answer[V]{value, asked.At, lasts, max(asked.tick, known.tick)})
 }
 
-// Update replaces the value that is held for a key by what f returns for it; fresh or not, it stays as fresh
-// as it was. Where there is no value, ok is false, and the new one is never fresh: only [Recall.Last] returns
-// it, until a Hear. When f returns false, nothing changes. It must not modify the old value. It is called
-// with a lock held, so it must not call the Recall. Answers that are under way are kept when they come.
+// Update replaces the value for a key by the result of f. The answer stays as fresh as it was. When no value
+// is held, ok is false and the new value is never fresh: only [Recall.Last] returns it, until a Hear. When f
+// returns false, nothing changes. It must not modify the old value. It runs with a lock held, so it must not
+// call the Recall. Unlike Drop, Update does not reject answers of calls in progress.
 func (r *Recall[K, V]) Update(key K, f func(old V, ok bool) (value V, change bool)) {
 	if r.longest <= 0 {
 		return
@@ -206,7 +210,7 @@ func (r *Recall[K, V]) Update(key K, f func(old V, ok bool) (value V, change boo
 	s.Add(key, known)
 }
 
-// Drop forgets the answer for a key, and the answers that are under way.
+// Drop forgets the answer for a key and rejects the answers of calls in progress.
 func (r *Recall[K, V]) Drop(key K) {
 	if r.longest <= 0 {
 		return
@@ -218,11 +222,12 @@ func (r *Recall[K, V]) Drop(key K) {
 	s.Remove(key)
 }
 
-// Dropped reports whether the key of a question has been dropped since Ask. One key in a thousand shares its
-// mark with a given other one and is reported with it, which costs a question more.
+// Dropped reports whether the key of a question has been dropped since Ask. It can be true for a key that has
+// not been dropped: about one key in a thousand shares its mark with a given other key. That costs one more
+// question.
 //
-// It makes answers depend on something that many of them have in common, such as the item that they are
-// about: ask for that as well, keep the Asked with the value, and take no value for which it has been
+// With Dropped, answers can depend on something that many of them share, such as the item that they are
+// about. Ask for that as well, keep the Asked with the value, and ignore a value whose Asked has been
 // dropped.
 func (r *Recall[K, V]) Dropped(asked Asked[K]) bool { return r.dropsOf(asked.Key).Load() > asked.tick }
 

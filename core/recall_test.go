@@ -52,7 +52,7 @@ func TestRecallFindsAnswersWhileTheyAreFresh(t *testing.T) {
 	}
 }
 
-// TestRecallRemembersNothing: a Recall that is off is empty, whatever it is told.
+// TestRecallRemembersNothing: a Recall that is turned off stays empty.
 func TestRecallRemembersNothing(t *testing.T) {
 	now := time.Now()
 	r := core.NewRecall[string, int](100, 0)
@@ -297,8 +297,8 @@ func TestRecallFindAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestRecallRace: a number in "Redis" only grows. Who has changed it and dropped the key never finds a smaller one again,
-// whatever readers hear at the same time whose answers are from before.
+// TestRecallRace: a number in "Redis" only grows. A goroutine that has changed it and dropped the key must
+// never find a smaller number again, whatever older answers readers store at the same time.
 func TestRecallRace(t *testing.T) {
 	const keys, readers, questions = 2, 6, 20_000
 	r := core.NewRecall[string, int64](keys, time.Hour)

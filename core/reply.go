@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// reply reads the array that a script returned, from left to right. The first thing that is not as expected becomes its
-// error; what is read after that is zero.
+// Reply reads the array that a script returned, from left to right. The first value that is not as expected
+// sets Err; every later read returns a zero value. A Reply is not safe for concurrent use.
 type Reply struct {
 	values []any
 	next   int
 	Err    error
 }
 
-// readReply begins to read a reply that must have from least to most values.
+// ReadReply begins to read a reply that must have least to most values. It returns a Reply with Err set for
+// any other reply.
 func ReadReply(value any, least, most int) *Reply {
 	values, ok := value.([]any)
 	if !ok || len(values) < least || len(values) > most {
@@ -22,7 +23,7 @@ func ReadReply(value any, least, most int) *Reply {
 	return &Reply{values: values}
 }
 
-// readNumber reads a reply that is one number.
+// ReadNumber reads a reply that is a single number.
 func ReadNumber(value any) (int64, error) {
 	number, ok := value.(int64)
 	if !ok {
@@ -31,9 +32,11 @@ func ReadNumber(value any) (int64, error) {
 	return number, nil
 }
 
-// more reports whether there are values left to read.
+// More reports whether there are values left to read.
 func (r *Reply) More() bool { return r.Err == nil && r.next < len(r.values) }
 
+// ReadValue reads the next value, which must have type T. Call it only while [Reply.More] is true or the
+// reply is known to have the value.
 func ReadValue[T any](r *Reply) (value T) {
 	if r.Err != nil {
 		return value
@@ -46,11 +49,16 @@ func ReadValue[T any](r *Reply) (value T) {
 	return value
 }
 
-func (r *Reply) Text() string  { return ReadValue[string](r) }
-func (r *Reply) Number() int64 { return ReadValue[int64](r) }
-func (r *Reply) Flag() bool    { return ReadValue[int64](r) == 1 }
+// Text reads the next value as text.
+func (r *Reply) Text() string { return ReadValue[string](r) }
 
-// texts reads an array of text.
+// Number reads the next value as a number.
+func (r *Reply) Number() int64 { return ReadValue[int64](r) }
+
+// Flag reads the next value as a flag: 1 is true, any other number is false.
+func (r *Reply) Flag() bool { return ReadValue[int64](r) == 1 }
+
+// Texts reads the next value as an array of text.
 func (r *Reply) Texts() []string {
 	array := &Reply{values: ReadValue[[]any](r)}
 	texts := make([]string, 0, len(array.values))
@@ -63,10 +71,11 @@ func (r *Reply) Texts() []string {
 	return texts
 }
 
-// duration reads a number of units of time; more than a Duration holds counts as the longest there is.
+// Duration reads the next value as a number of units of time, as [DurationOf] does.
 func (r *Reply) Duration(unit time.Duration) time.Duration { return DurationOf(r.Number(), unit) }
 
-// durationOf returns n units of time: none where n is negative, and the longest Duration where that is more.
+// DurationOf returns n units of time. It is zero when n is negative, and the longest Duration when the result
+// would be longer.
 func DurationOf(n int64, unit time.Duration) time.Duration {
 	const longest = time.Duration(1<<63 - 1)
 	if n > int64(longest/unit) {

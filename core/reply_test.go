@@ -17,7 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// oneReply is a client that has one reply, whatever is asked. Further calls fail, so that nothing is asked again for long.
+// oneReply is a client that gives one reply to the first command. Further commands fail, so that no caller
+// retries for long.
 type oneReply struct {
 	mu    sync.Mutex
 	value any
@@ -120,7 +121,8 @@ func shape(value any) string {
 	return "?"
 }
 
-// FuzzReply: whatever a script or command replies, no reader panics. A reply of the wrong shape is an error, and allows nothing.
+// FuzzReply: no reply of a script or command makes a reader panic. A reply of the wrong shape is an error and
+// allows nothing.
 func FuzzReply(f *testing.F) {
 	for _, seed := range []string{
 		"", "\x0d", "\x2a\x0d\x0d\x0d", "\x36\x0d\x0d\x0d\x0d", "\x36\x0d\x0d\x0d\x7d", "\x42\x05\x01\x0d\x0d\x41", "\x5a\x05\x01\x1d\x0d\x0d\x0d\x0d",

@@ -12,19 +12,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Delivery says how often a script may be sent for one call. A client that hears no reply can not know whether the script
-// ran. go-redis sends such a command again by default, and a script that counts would count twice.
+// Delivery says how often a script may be sent for one call. A client that gets no reply cannot know whether
+// the script ran. By default go-redis then resends the command, and a script that counts would count twice.
 type Delivery int
 
 const (
-	// Once means that the script is sent at most once. Where the reply is lost the call returns an error.
+	// AtMostOnce: the script is sent at most once. When the reply is lost, the call returns an error.
 	AtMostOnce Delivery = iota
-	// Replayable means that running the script again for the same call changes nothing and gives the same answer, because it keeps
-	// its answer by an operation ID, or only reads. The client may send it again as its options say.
+	// Idempotent: running the script again for the same call changes nothing and gives the same answer,
+	// because the script stores its answer under an operation ID or only reads. The client may resend it as
+	// its options say.
 	Idempotent
 )
 
-// Script is a Lua script that an Engine can run. See Engine.Run.
+// Script is a Lua script that an [Engine] can run: see [Engine.Run].
 type Script struct {
 	name     string
 	source   string
@@ -32,7 +33,8 @@ type Script struct {
 	delivery Delivery
 }
 
-// NewScript makes a script. The name is for error messages. All keys that the source touches have to come in KEYS.
+// NewScript makes a script. The name appears in errors. The source must get all keys that it touches in KEYS.
+// NewScript panics on a malformed name or an empty source.
 func NewScript(name, source string, delivery Delivery) *Script {
 	if err := checkName("script's name", name); err != nil {
 		panic(err)
@@ -40,24 +42,25 @@ func NewScript(name, source string, delivery Delivery) *Script {
 	if strings.TrimSpace(source) == "" {
 		panic(fmt.Sprintf("core: script %q has no source", name))
 	}
-	sum := sha1.Sum([]byte(source)) // what Redis names scripts by; not a matter of security
+	sum := sha1.Sum([]byte(source)) // the name that Redis gives scripts; not for security
 	return &Script{name: name, source: source, sha: hex.EncodeToString(sum[:]), delivery: delivery}
 }
 
 // Name returns the script's name.
 func (s *Script) Name() string { return s.name }
 
-// Source returns the script's text.
+// Source returns the script's Lua source.
 func (s *Script) Source() string { return s.source }
 
-// SHA returns what Redis knows the script by: the SHA-1 of its source in hex.
+// SHA returns the hash by which Redis identifies the script: the SHA-1 of its source, in hex.
 func (s *Script) SHA() string { return s.sha }
 
-// Run runs a script: EVALSHA first, EVAL where the server does not know it, within the engine's deadline. It returns the
-// reply as go-redis decodes it: int64, string, []any, nil.
+// Run runs a script within the engine's deadline: by EVALSHA, and by EVAL when the server does not know the
+// script. It returns the reply as go-redis decodes it: int64, string, []any or nil.
 //
-// The keys need one and the same {tag}: make them with Engine.Key. That holds on a single server too, so that a program
-// does not meet it on the day that it moves to a cluster. An engine without Redis runs nothing and returns an error.
+// All keys must have the same {tag}: make them with [Engine.Key]. The rule applies to a single server too, so
+// that a program still works when it moves to a cluster. On an engine without Redis, Run returns
+// [ErrNoRedis].
 func (e *Engine) Run(ctx context.Context, s *Script, keys []string, args ...any) (any, error) {
 	if err := checkTag(keys); err != nil {
 		return nil, fmt.Errorf("core: script %s: %w", s.name, err)
@@ -65,8 +68,8 @@ func (e *Engine) Run(ctx context.Context, s *Script, keys []string, args ...any)
 	return e.RunWithin(ctx, e.deadline, s, keys, args...)
 }
 
-// RunWithin is [Engine.Run] with a time limit of the caller's, such as [Engine.SettleTimeout]. It leaves it to the caller that the keys have one
-// and the same tag, as those of [Base.Key] with one tag have.
+// RunWithin is [Engine.Run] with a time limit given by the caller, such as [Engine.SettleTimeout]. It does
+// not check that the keys share a tag. Keys of [Base.Key] with the same tag do.
 func (e *Engine) RunWithin(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error) {
 	if e.rdb == nil {
 		return nil, fmt.Errorf("script %s: %w", s.name, ErrNoRedis)
@@ -79,7 +82,7 @@ func (e *Engine) RunWithin(ctx context.Context, limit time.Duration, s *Script, 
 	return reply, e.failed(ctx, s, err)
 }
 
-// failed names the script in an error, and sees to it that the next call does not meet the same.
+// failed names the script in an error, and reloads the topology if the error suggests that it has changed.
 func (e *Engine) failed(ctx context.Context, s *Script, err error) error {
 	if err == nil {
 		return nil
@@ -88,9 +91,9 @@ func (e *Engine) failed(ctx context.Context, s *Script, err error) error {
 	return fmt.Errorf("script %s: %w", s.name, err)
 }
 
-// suspectTopology asks a cluster client to look where the slots are now, when a server can not be reached. go-redis does so
-// on MOVED, but not when the master of a slot is gone: it would ask the dead one for up to a minute after its replica has
-// taken over (go-redis issue 3979). The client does it in the background, one at a time.
+// suspectTopology makes a cluster client reload its slots when a server is unreachable. go-redis does so on
+// MOVED, but not when the primary of a slot is gone: it would ask the dead one for up to a minute after the
+// replica has taken over (go-redis issue 3979). The client reloads in the background, one load at a time.
 func (e *Engine) suspectTopology(ctx context.Context, err error) {
 	var answered redis.Error
 	if !errors.As(err, &answered) {
@@ -104,23 +107,25 @@ func (e *Engine) reloadTopology(ctx context.Context) {
 	}
 }
 
-// query runs a command that only reads, for a call that no request waits for.
+// Query runs a command that only reads, within [Engine.SettleTimeout] and through the engine's breaker. The
+// key must be the first argument of the command.
 func Query[T any](ctx context.Context, e *Engine, cmd interface {
 	redis.Cmder
 	Result() (T, error)
 }) (T, error) {
-	key, _ := cmd.Args()[1].(string) // what is read here has its key there
+	key, _ := cmd.Args()[1].(string)
 	return call(ctx, e, e.SettleTimeout(), key, func(ctx context.Context) (T, error) {
 		_ = e.rdb.Process(ctx, cmd)
 		return cmd.Result()
 	}, nil)
 }
 
-// sender returns what runs the script, again where the server has refused to run it at all: that is no second run. It ends before the
-// time does, so that the error is what the server has said, and the breaker can tell a slot on the move from a server that is gone.
+// sender returns a function that runs the script, and runs it again when the server refused to run it at all:
+// that is no second run. It stops retrying before the deadline, so that the error is the server's, and the
+// breaker can tell a moving slot from a dead server.
 func (e *Engine) sender(s *Script, keys []string, args []any) func(context.Context) (any, error) {
 	return func(ctx context.Context) (any, error) {
-		end, _ := ctx.Deadline() // there is one: the limit's
+		end, _ := ctx.Deadline() // call sets one
 		longest := time.Until(end) / 8
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
 			reply, err := eval(ctx, e.rdb, s, s.delivery, keys, args)
@@ -136,8 +141,9 @@ func (e *Engine) sender(s *Script, keys []string, args []any) func(context.Conte
 	}
 }
 
-// refusedForNow reports whether a cluster has refused a call because its slots are on the move: before it ran anything,
-// and for a moment only. MOVED and ASK get here when go-redis has followed as many as it follows.
+// refusedForNow reports whether a cluster refused a call because its slots are moving. Such a refusal comes
+// before anything ran, and lasts only a moment. MOVED and ASK arrive here after go-redis has followed as many
+// redirects as it may.
 func refusedForNow(err error) bool {
 	if err == nil {
 		return false
@@ -150,7 +156,7 @@ func refusedForNow(err error) bool {
 	return false
 }
 
-// eval runs the script once, whether the server knows it or not: by its hash and, where that is not known, by its source.
+// eval runs the script once: by its hash, or by its source when the server does not know the hash.
 func eval(ctx context.Context, rdb Client, s *Script, d Delivery, keys []string, args []any) (any, error) {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, "evalsha", s.sha, len(keys))
@@ -163,7 +169,7 @@ func eval(ctx context.Context, rdb Client, s *Script, d Delivery, keys []string,
 		if len(keys) > 0 {
 			cmd.SetFirstKeyPos(3)
 		}
-		// Process returns the command's error; an AutoPipeliner returns before there is one, and Result waits for it.
+		// The error of Process is the command's. An AutoPipeliner returns before there is one; Result waits for it.
 		if d == AtMostOnce {
 			_ = rdb.Process(ctx, onceCmd{cmd})
 		} else {
@@ -178,12 +184,12 @@ func eval(ctx context.Context, rdb Client, s *Script, d Delivery, keys []string,
 		case words[0] == "eval" || !errors.Is(err, redis.ErrNoScript) && !redis.HasErrorPrefix(err, "NOSCRIPT"):
 			return reply, err
 		}
-		words = append([]any{"eval", s.source}, words[2:]...) // not in place: the first command may still be looked at
+		words = append([]any{"eval", s.source}, words[2:]...) // not in place: the first command may still be read
 	}
 }
 
-// onceCmd is a command that go-redis does not send again when its reply is lost.
+// onceCmd is a command that go-redis does not resend when its reply is lost.
 type onceCmd struct{ *redis.Cmd }
 
-// NoRetry is asked by go-redis, from v9.19 on.
+// NoRetry is part of go-redis's command interface from v9.19 on.
 func (onceCmd) NoRetry() bool { return true }

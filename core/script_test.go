@@ -45,8 +45,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestLostReply swallows the reply of each changing call once. The guards' state must have changed once: that is what the
-// operation IDs are for. INCR, which has none, counts twice, so the test can fail.
+// TestLostReply drops the reply of each changing call once. The state of the guards must change once, because
+// of the operation IDs. INCR, which has none, counts twice: this shows that the test can fail.
 func TestLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -122,8 +122,8 @@ func TestLostReply(t *testing.T) {
 	})
 }
 
-// TestFailedRequestAfterALostReply is a first attempt whose reply is lost and which is re-sent under the hood: it hears the
-// stored answer to itself. When its request then fails, its vote has to go all the same.
+// TestFailedRequestAfterALostReply makes a first attempt whose reply is lost, so that go-redis resends it and
+// gets a replay. When the request then fails, its vote must be taken back all the same.
 func TestFailedRequestAfterALostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -145,8 +145,8 @@ func TestFailedRequestAfterALostReply(t *testing.T) {
 	})
 }
 
-// TestAskAgain asks again at once with what came back beside the error, as often as it takes: what it is told in the end stays,
-// although the tries before are taken back in the background.
+// TestAskAgain repeats a failed call at once with the attempt beside the error, until it succeeds. The last
+// answer must stand, although the earlier tries are undone in the background.
 func TestAskAgain(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t)
@@ -188,7 +188,7 @@ func TestDeadline(t *testing.T) {
 			if err == nil || guardtest.IsInvalid(err) {
 				t.Errorf("a server that hangs: %v", err)
 			}
-			if took := time.Since(begun); took > 2*time.Second { // far less than the client's own time-out
+			if took := time.Since(begun); took > 2*time.Second { // far less than the client's own timeout
 				t.Errorf("obeys=%v: the check took %v", obeys, took)
 			}
 		}
@@ -255,7 +255,7 @@ func TestRedisThatSendsGarbage(t *testing.T) {
 	wantOutage(t, guardtest.RefusingServer(t, "garbage\r\n"), "")
 }
 
-// wantOutage wants an error from every guard, and nobody let in.
+// wantOutage wants an error from every guard, and no attempt allowed.
 func wantOutage(t *testing.T, rdb core.Client, text string) {
 	t.Helper()
 	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Second), core.WithoutBreaker())
@@ -323,9 +323,9 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestReshard moves a slot to another master while guards are at work on it. A rate limit has one key and goes on all the
-// while. Votes and sales have several, some of them new: a cluster refuses such calls until the slot has moved, so they
-// may fail, and nothing may be lost or counted twice.
+// TestReshard moves a slot to another primary while guards use it. A rate limit has one key and continues
+// throughout. Votes and sales have several keys, some of them new. A cluster rejects such calls until the
+// slot has moved, so they may fail, but nothing may be lost or counted twice.
 func TestReshard(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -459,8 +459,9 @@ func TestFailover(t *testing.T) {
 	wantStatus(t, sale, "p", 9, 0, 1)
 }
 
-// TestLateReplyLeavesNoClaim has a Redis that is slower than the deadline: the caller hears an error, while the claim is made.
-// Nobody may ask for it again, so it has to go by itself; and whoever asks again with the same operation ID gets it.
+// TestLateReplyLeavesNoClaim uses a Redis that is slower than the deadline: the caller gets an error although
+// the claim is made. As nobody may repeat the call, the claim must be undone by itself. A caller that repeats
+// the call with the same operation ID must get the claim.
 func TestLateReplyLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {

@@ -70,7 +70,8 @@ func TestAckedReplayWrites(t *testing.T) {
 		if got := touched() - before; got != 1 {
 			t.Errorf("%s: the replica heard of %d touches, want 1", what, got)
 		}
-		if now := rdb.PExpireTime(t.Context(), p.patient.saleKeys("tv")[0]).Val(); now != ttl {
+		if now := rdb.PExpireTime(t.Context(), p.patient.saleKeys("tv")[0]).Val(); (now - ttl).Abs() > 10*time.Millisecond {
+			// (A touch reads what is left and sets it again, so it may cost a millisecond.)
 			t.Errorf("%s: the sale is kept until %v, and was until %v", what, now, ttl)
 		}
 	}
