@@ -21,7 +21,7 @@ var ErrTooFewLeft = core.NewError("seckill: too few units are left", core.ErrNot
 // ErrInvalid says that the ID was used with other units, or that the stock would be more than 2^53-1.
 // ErrNoSale: there is no such sale.
 func (g *Guard) Restock(ctx context.Context, item, id string, units int64) (Status, error) {
-	defer g.memory.restocked(item, g.Engine().Now)
+	defer g.memory.restocked(item)
 	begun := time.Now()
 	status, err := g.restock(ctx, item, id, units)
 	return status, g.Observe(ctx, "restock", begun, core.Decision{Guard: g.Name()}, err)

@@ -228,10 +228,11 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 	if err != nil {
 		return d, err
 	}
-	begun, sent := time.Now(), g.Engine().Now()
-	if unasked && g.memory.answer(&d, sent) {
+	begun, now := time.Now(), g.Engine().Now()
+	if unasked && g.memory.answer(&d, now) {
 		return d, nil
 	}
+	asked := g.memory.ask(a, now)
 	if err := core.RoomToUndo(); err != nil {
 		return d, err
 	}
@@ -251,7 +252,7 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 		d.Attempt = d.Attempt.WithoutCall()
 		return d, err
 	}
-	at.reserved(d, sent)
+	at.reserved(d, asked)
 	return d, nil
 }
 
@@ -350,7 +351,7 @@ func (g *Guard) cancel(ctx context.Context, a core.Attempt) (core.Decision, erro
 }
 
 func (g *Guard) cancelBy(ctx context.Context, run runScript, a core.Attempt) (core.Decision, error) {
-	defer g.memory.gaveBack(a.Resource, a.Actor, g.Engine().Now)
+	defer g.memory.gaveBack(a.Resource, a.Actor)
 	return g.end(ctx, "cancel", a, ending{
 		run: run, script: seckillCancelScript,
 		args: []any{a.Call(), "", g.Engine().ScriptNow(time.Millisecond)},
@@ -380,7 +381,7 @@ func (g *Guard) end(ctx context.Context, op string, a core.Attempt, e ending) (c
 // it brings to its end. Selling does not need it: Check takes such units itself when it would refuse without
 // them. Sweep makes them show in Status before that.
 func (g *Guard) Sweep(ctx context.Context, item string) (int, error) {
-	defer g.memory.gaveBack(item, "", g.Engine().Now)
+	defer g.memory.gaveBack(item, "")
 	return core.Look(ctx, &g.Base, "sweep", core.Attempt{}, func() (int, error) {
 		var swept int64
 		err := g.locate(ctx, item, func(at stock) (found bool, err error) {
