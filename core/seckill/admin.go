@@ -78,7 +78,7 @@ func (g *Guard) Close(ctx context.Context, item string) error {
 // interval of less than a millisecond, and a nil function, are errors.
 func (g *Guard) SweepEvery(ctx context.Context, interval time.Duration, items func() []string) error {
 	if interval < time.Millisecond || items == nil {
-		return fmt.Errorf("core: sweep %q every %v: give it a millisecond or more, "+
+		return fmt.Errorf("seckill: sweep %q every %v: give it a millisecond or more, "+
 			"and a function that names the items", g.Name(), interval)
 	}
 	var due []string

@@ -144,7 +144,7 @@ func ParseEvent(message redis.XMessage) (Event, error) {
 		}
 		n, wrong := strconv.ParseInt(value, 10, 64)
 		if wrong != nil {
-			err = fmt.Errorf("core: event %.100q of a sale: %s: %w", message.ID, field, wrong)
+			err = fmt.Errorf("seckill: event %.100q of a sale: %s: %w", message.ID, field, wrong)
 		}
 		return n
 	}
@@ -163,7 +163,7 @@ func ParseEvent(message redis.XMessage) (Event, error) {
 		event.Ends = time.UnixMilli(ends)
 	}
 	if event.Kind == "" {
-		err = fmt.Errorf("core: message %.100q is not an event of a sale", message.ID)
+		err = fmt.Errorf("seckill: message %.100q is not an event of a sale", message.ID)
 	}
 	if err != nil {
 		return Event{}, err

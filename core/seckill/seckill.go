@@ -131,7 +131,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		options.Keep = 30 * 24 * time.Hour
 	}
 	if options.Keep < time.Second {
-		panic(fmt.Sprintf("core: sales kept for %v are soon forgotten: give Keep days (guard %q)",
+		panic(fmt.Sprintf("seckill: sales kept for %v are soon forgotten: give Keep days (guard %q)",
 			options.Keep, name))
 	}
 	scripts := []*core.Script{

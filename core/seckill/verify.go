@@ -120,7 +120,7 @@ const (
 // unseen.) A sale that moves is counted three times at most, and then reported as Moving. ErrNoSale: there is
 // no such sale.
 func (g *Guard) Verify(ctx context.Context, item string) (Verification, error) {
-	return core.Look(ctx, &g.Base, "reconcile", core.Attempt{}, func() (v Verification, err error) {
+	return core.Look(ctx, &g.Base, "verify", core.Attempt{}, func() (v Verification, err error) {
 		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
 			for range verifyTries {
 				if v, found, err = at.count(ctx); err != nil || !found || !v.Moving {
