@@ -213,8 +213,8 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 		d.want(post("/sale/restock", "item=tv", "id=delivery-2", "units=-99"), 409, "")
 		d.want(post("/sale/sweep", "item=tv"), 200, `{"swept":0}`)
 		d.want(get("/sale/status", "item=radio"), 404, "")
-		if w := d.send(get("/sale/reconcile", "item=tv")); w.Code != 200 || !strings.Contains(w.Body.String(), `"wrong_timers":0`) {
-			t.Errorf("reconcile: %d %s", w.Code, w.Body)
+		if w := d.send(get("/sale/verify", "item=tv")); w.Code != 200 || !strings.Contains(w.Body.String(), `"wrong_timers":0`) {
+			t.Errorf("verify: %d %s", w.Code, w.Body)
 		}
 
 		must[bool](t)(d.packet.Create(ctx, "party", redpacket.Packet{Total: 10, Shares: 2, Expires: time.Now().Add(time.Hour)}))
@@ -399,7 +399,7 @@ func TestOperatorPages(t *testing.T) {
 bans bans [status ban unban]
 vote votes [tally top verify find-votes void-votes repair]
 quota quota [used reset]
-sale sale [status reconcile restock sweep close]
+sale sale [status verify restock sweep close]
 packet red packet [verify refund]
 once idempotency [reset]
 `; text != want {

@@ -13,13 +13,13 @@ import (
 func ackOptions(e *core.Engine, name string, options Options) Options {
 	if options.Durability == core.Fast {
 		if options.Replicas != 0 || options.AckWithin != 0 {
-			panic(fmt.Sprintf("core: sales that are Fast wait for no replicas: "+
+			panic(fmt.Sprintf("seckill: a Fast guard does not wait for replicas: "+
 				"set Durability to core.Acked, or leave Replicas and AckWithin out (guard %q)", name))
 		}
 		return options
 	}
 	if options.Durability != core.Acked {
-		panic(fmt.Sprintf("core: a Durability of %d: give core.Fast or core.Acked (guard %q)",
+		panic(fmt.Sprintf("seckill: a Durability of %d: set it to core.Fast or core.Acked (guard %q)",
 			options.Durability, name))
 	}
 	if options.Replicas == 0 {
@@ -29,16 +29,16 @@ func ackOptions(e *core.Engine, name string, options Options) Options {
 		options.AckWithin = e.Deadline() / 2
 	}
 	if options.Replicas < 0 {
-		panic(fmt.Sprintf("core: sales that wait for %d replicas: give 1 or more (guard %q)",
+		panic(fmt.Sprintf("seckill: a Replicas of %d: set it to 1 or more (guard %q)",
 			options.Replicas, name))
 	}
 	if options.AckWithin < time.Millisecond || options.AckWithin >= e.Deadline() {
-		panic(fmt.Sprintf("core: sales that wait %v for replicas: give a millisecond or more, "+
+		panic(fmt.Sprintf("seckill: an AckWithin of %v: set it to a millisecond or more, "+
 			"and less than the engine's deadline of %v, which WithDeadline sets (guard %q)",
 			options.AckWithin, e.Deadline(), name))
 	}
 	if !e.CanWait() {
-		panic(fmt.Sprintf("core: sales that are Acked need two commands on one connection, which %T "+
+		panic(fmt.Sprintf("seckill: an Acked guard needs two commands on one connection, which %T "+
 			"cannot do: pass core.New the *redis.Client, *redis.ClusterClient or *redis.Ring "+
 			"that it was made of (guard %q)", e.Client(), name))
 	}

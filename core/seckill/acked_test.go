@@ -280,11 +280,11 @@ func TestAckedSetUp(t *testing.T) {
 		"set Durability to core.Acked":       func() { New(engine(), "s", Options{Replicas: 1}) },
 		"or leave Replicas and AckWithin":    func() { New(engine(), "s", Options{AckWithin: time.Second}) },
 		"a Durability of 2":                  func() { New(engine(), "s", Options{Durability: 2}) },
-		"wait for -1 replicas":               func() { New(engine(), "s", Options{Durability: core.Acked, Replicas: -1}) },
+		"a Replicas of -1":               func() { New(engine(), "s", Options{Durability: core.Acked, Replicas: -1}) },
 		"less than the engine's deadline of 100ms": func() {
 			New(engine(), "s", Options{Durability: core.Acked, AckWithin: 100 * time.Millisecond})
 		},
-		"wait 1µs for replicas": func() { New(engine(), "s", Options{Durability: core.Acked, AckWithin: time.Microsecond}) },
+		"an AckWithin of 1µs": func() { New(engine(), "s", Options{Durability: core.Acked, AckWithin: time.Microsecond}) },
 	} {
 		t.Run(text, func(t *testing.T) { guardtest.WantPanic(t, text, mistake) })
 	}

@@ -9,19 +9,20 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// ErrTooFewLeft is returned by Restock when fewer units are left than it is to take away.
+// ErrTooFewLeft is returned by [Guard.Restock] when fewer units are left than it is asked to take away. It
+// matches [core.ErrNotNow].
 var ErrTooFewLeft = core.NewError("seckill: too few units are left", core.ErrNotNow)
 
-// Restock adds units to the stock of a sale, or takes units away that are left when units is negative, and
-// returns where the sale stands. It does so once for each operation ID: calling again, because the reply was
-// lost or the job is run again, changes nothing.
+// Restock adds units to the stock of a sale, or takes away units that are left when units is negative, and
+// returns the state of the sale. It changes the stock once per operation ID: a repeated call, because the
+// reply was lost or a job runs again, changes nothing.
 //
-// ErrTooFewLeft says that fewer are left than are to be taken away; nothing is taken then, and held units are
-// not left: Sweep gives back those whose time is over (with several buckets, Restock does so itself). An
-// ErrInvalid says that the ID was used with other units, or that the stock would be more than 2^53-1.
-// ErrNoSale: there is no such sale.
+// ErrTooFewLeft means that fewer units are left than Restock is asked to take away; then it takes none. Held
+// units do not count as left. [Guard.Sweep] returns those of expired reservations (with several buckets,
+// Restock does so itself). An ErrInvalid means that the ID was used with another number of units, or that the
+// stock would exceed 2^53-1. ErrNoSale means that there is no such sale.
 func (g *Guard) Restock(ctx context.Context, item, id string, units int64) (Status, error) {
-	defer g.memory.restocked(item, g.Engine().Now)
+	defer g.memory.restocked(item)
 	begun := time.Now()
 	status, err := g.restock(ctx, item, id, units)
 	return status, g.Observe(ctx, "restock", begun, core.Decision{Guard: g.Name()}, err)
@@ -32,7 +33,7 @@ func (g *Guard) restock(ctx context.Context, item, id string, units int64) (Stat
 	case item == "" || id == "":
 		return Status{}, fmt.Errorf("%w: restock needs an item and an operation ID", core.ErrInvalid)
 	case units == 0 || units < -core.MaxAmount || units > core.MaxAmount:
-		return Status{}, fmt.Errorf("%w: a restock of %d: give it 1 to 2^53-1, or as many below 0",
+		return Status{}, fmt.Errorf("%w: a restock of %d units: pass 1 to 2^53-1, or -1 to -(2^53-1)",
 			core.ErrInvalid, units)
 	}
 	var reason string
@@ -50,7 +51,8 @@ func (g *Guard) restock(ctx context.Context, item, id string, units int64) (Stat
 	case "not_ready":
 		return Status{}, ErrNoSale
 	case "conflict":
-		return status, fmt.Errorf("%w: restock %.100q was of other units than %d", core.ErrInvalid, id, units)
+		return status, fmt.Errorf("%w: restock %.100q was made with a number of units other than %d",
+			core.ErrInvalid, id, units)
 	case "too_few":
 		return status, fmt.Errorf("%w: %d, and %d are to be taken away", ErrTooFewLeft, status.Left, -units)
 	case "too_many":
@@ -60,26 +62,26 @@ func (g *Guard) restock(ctx context.Context, item, id string, units int64) (Stat
 	return Status{}, fmt.Errorf("unexpected reply: reason %.100q", reason)
 }
 
-// Close closes a sale now, by the server's clock. Reservations that were made in time can still be confirmed.
-// Closing twice is closing once. ErrNoSale: there is no such sale.
+// Close closes a sale now, by the server's clock. Reservations made in time can still be confirmed. A second
+// call changes nothing. ErrNoSale means that there is no such sale.
 func (g *Guard) Close(ctx context.Context, item string) error {
 	return g.Call(ctx, "close", core.Attempt{}, func() error {
 		return g.ofSale(ctx, item, func(at stock) (found bool, err error) { return at.close(ctx) })
 	})
 }
 
-// SweepEvery sweeps the items that the function names, each about once an interval, until the context ends,
-// and returns nil then: units of reservations whose time is over go back in time also where nobody asks for
-// them. The function is called at the beginning of each round, so items can come and go. The calls are spread
-// over the interval.
+// SweepEvery sweeps the items that the function returns, each about once per interval, until the context
+// ends; then it returns nil. So the units of expired reservations return to the stock even when no buyer asks
+// for them. SweepEvery calls the function at the start of each round, so items can come and go. It spreads
+// the sweeps over the interval.
 //
-// It runs in the caller's goroutine, so that the program knows when it has ended, and does not give up: the
-// observer hears of errors, and the next round tries again. Several processes may sweep the same items. An
-// interval of less than a millisecond, and a nil function, are errors.
+// It runs in the caller's goroutine, so that the program knows when it has ended. It does not stop at errors:
+// the observer receives them, and the next round tries again. Several processes may sweep the same items. An
+// interval of less than a millisecond and a nil function are errors.
 func (g *Guard) SweepEvery(ctx context.Context, interval time.Duration, items func() []string) error {
 	if interval < time.Millisecond || items == nil {
-		return fmt.Errorf("core: sweep %q every %v: give it a millisecond or more, "+
-			"and a function that names the items", g.Name(), interval)
+		return fmt.Errorf("seckill: sweep %q every %v: pass an interval of a millisecond or more, "+
+			"and a function that returns the items", g.Name(), interval)
 	}
 	var due []string
 	pause := interval

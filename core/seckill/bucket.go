@@ -117,7 +117,7 @@ func (b *bucket) borrow(context.Context, *core.Decision, time.Time) (next, error
 	return decided, nil
 }
 
-func (b *bucket) reserved(d core.Decision, sent time.Time) { b.g.memory.hear(d, sent) }
+func (b *bucket) reserved(d core.Decision, asked saleAsked) { b.g.memory.hear(d, asked) }
 
 func (b *bucket) end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error) {
 	d := core.Decision{Guard: b.g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}

@@ -123,12 +123,12 @@ func (s *spread) reserve(ctx context.Context, a core.Attempt) (core.Decision, ne
 
 // reserved lets the buckets live on, and remembers refusals. That all is sold, borrow has remembered: it asks
 // all buckets.
-func (s *spread) reserved(d core.Decision, sent time.Time) {
+func (s *spread) reserved(d core.Decision, asked saleAsked) {
 	if d.Allowed && s.keepDue(s.g.Engine().Now()) {
 		s.g.Engine().Later(s.keep) // a request does not wait for it
 	}
 	if d.Reason != core.ReasonSoldOut {
-		s.g.memory.hear(d, sent)
+		s.g.memory.hear(d, asked)
 	}
 }
 

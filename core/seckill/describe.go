@@ -29,7 +29,7 @@ func (g *Guard) Describe() core.Description {
 				return g.Status(ctx, in.Text("item"))
 			}},
 			{
-				Name: "reconcile", Fields: []core.Field{item},
+				Name: "verify", Fields: []core.Field{item},
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					return g.Verify(ctx, in.Text("item"))
 				},
@@ -55,7 +55,7 @@ func (g *Guard) Describe() core.Description {
 			},
 		},
 		Ops: []string{
-			"check", "settle", "open", "confirm", "cancel", "sweep", "status", "restock", "close", "reconcile", "events", "outbox",
+			"check", "settle", "open", "confirm", "cancel", "sweep", "status", "restock", "close", "verify", "events", "outbox",
 		},
 	}
 }

@@ -142,35 +142,37 @@ func stepOfLoan(value any, err error) error {
 }
 
 // gather brings units to a bucket until it has as many as are wanted, and reports whether it could. If not,
-// the whole sale had fewer left at one moment, and asked is one before that. Others may take what was
+// the whole sale had fewer left at one moment, and asked is from before that. Others may take what was
 // brought, so the caller asks again.
 //
 // It goes on until the context ends, so the context needs a deadline.
-func (s *spread) gather(ctx context.Context, home int, want int64) (enough bool, asked time.Time, err error) {
+func (s *spread) gather(
+	ctx context.Context, home int, want int64,
+) (enough bool, asked core.Asked[string], err error) {
 	var before *collected // the round before, when too little was left in it
-	var beforeAt time.Time
+	var beforeAsked core.Asked[string]
 	for {
-		now := s.g.Engine().Now()
+		asked := s.g.memory.askSoldOut(s.item, s.g.Engine().Now())
 		c, err := s.collect(ctx)
 		if err == nil {
 			err = s.complete(ctx, c.loans)
 		}
 		switch {
 		case err != nil:
-			return false, now, err
+			return false, asked, err
 		case len(c.loans) > 0 || c.more && c.total() < want:
 			before = nil
 		case c.left[home] >= want:
-			return true, now, nil
+			return true, asked, nil
 		case c.total() < want:
 			if before != nil && slices.Equal(before.moves, c.moves) {
-				return false, beforeAt, nil
+				return false, beforeAsked, nil
 			}
-			before, beforeAt = &c, now
+			before, beforeAsked = &c, asked
 		default:
 			before = nil
 			if err := s.borrowFrom(ctx, home, want-c.left[home], c.left); err != nil {
-				return false, now, err
+				return false, asked, err
 			}
 		}
 	}
@@ -227,7 +229,7 @@ func (s *spread) borrow(ctx context.Context, d *core.Decision, asked time.Time) 
 	if mine.Value[home].After(asked) {
 		return askAgain, nil
 	}
-	enough, sent, err := s.gather(ctx, home, d.Attempt.Cost)
+	enough, soldOut, err := s.gather(ctx, home, d.Attempt.Cost)
 	switch {
 	case errors.Is(err, errBucketLost):
 		d.Reason = core.ReasonNotReady
@@ -235,7 +237,7 @@ func (s *spread) borrow(ctx context.Context, d *core.Decision, asked time.Time) 
 	case err != nil:
 		return decided, err
 	case !enough:
-		s.g.memory.hear(*d, sent)
+		s.g.memory.hearSoldOut(*d, soldOut)
 		return decided, nil
 	}
 	if mine.Value == nil {

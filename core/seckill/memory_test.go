@@ -95,7 +95,6 @@ func TestSoldOutIsForgottenByWhatGivesBackHere(t *testing.T) {
 			d := guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: name})
 			guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: name}), core.ReasonSoldOut)
 			giveBack(name, d)
-			clock.Advance(time.Microsecond) // of two moments that are the same nobody knows which was first
 			if d := guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: name}); !d.Allowed {
 				t.Errorf("%s: %+v", name, d)
 			}
@@ -124,15 +123,15 @@ func TestRefusalsThatWereOnTheirWayAreNotKept(t *testing.T) {
 			clock := guardtest.NewClock()
 			m := newSaleMemory(saleRefusalFor)
 			d := core.Decision{Attempt: core.Attempt{Actor: "ann", Resource: "tv", Cost: 1}, Reason: reason}
-			sent := clock.Now()
+			asked := m.ask(d.Attempt, clock.Now())
 			clock.Advance(time.Millisecond)
-			m.gaveBack("tv", buyer, clock.Now)
-			m.hear(d, sent)
+			m.gaveBack("tv", buyer)
+			m.hear(d, asked)
 			if m.answer(&d, clock.Now()) {
 				t.Errorf("%s is kept", reason)
 			}
 			clock.Advance(time.Millisecond)
-			m.hear(d, clock.Now())
+			m.hear(d, m.ask(d.Attempt, clock.Now()))
 			if got := (core.Decision{Attempt: d.Attempt}); !m.answer(&got, clock.Now()) || got.Reason != reason {
 				t.Errorf("%s that was sent later is not kept: %+v", reason, got)
 			}
@@ -140,7 +139,7 @@ func TestRefusalsThatWereOnTheirWayAreNotKept(t *testing.T) {
 				t.Error("a clock that is set back lengthens it")
 			}
 			clock.Advance(time.Millisecond)
-			m.gaveBack("tv", buyer, clock.Now)
+			m.gaveBack("tv", buyer)
 			if m.answer(&d, clock.Now()) {
 				t.Errorf("%s outlives what was given back", reason)
 			}
@@ -153,8 +152,8 @@ func TestSaleMemoryIsBounded(t *testing.T) {
 	now := time.Now()
 	for i := range 2 * boughtBuyers {
 		a := core.Attempt{Actor: "ann", Resource: fmt.Sprint(i), Cost: 1}
-		m.hear(core.Decision{Attempt: a, Reason: core.ReasonSoldOut}, now)
-		m.hear(core.Decision{Attempt: a, Reason: core.ReasonDuplicate}, now)
+		m.hear(core.Decision{Attempt: a, Reason: core.ReasonSoldOut}, m.ask(a, now))
+		m.hear(core.Decision{Attempt: a, Reason: core.ReasonDuplicate}, m.ask(a, now))
 	}
 	if n := m.soldOut.Len(); n > soldOutItems || n < soldOutItems/2 {
 		t.Errorf("%d items are remembered, want %d at most", n, soldOutItems)
@@ -234,7 +233,6 @@ func TestBoughtIsForgottenByWhatGivesBackHere(t *testing.T) {
 			d := guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: name})
 			guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: name}), core.ReasonDuplicate)
 			c.giveBack(name, d)
-			clock.Advance(time.Microsecond) // of two moments that are the same nobody knows which was first
 			before := asked.Load()
 			d = guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: name})
 			if d.Allowed != c.forgets || (asked.Load() > before) != c.forgets {

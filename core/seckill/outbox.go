@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Event is one thing that has happened to a sale.
+// Event is one change of a sale.
 type Event struct {
 	// Position is the event's place in the outbox, as Redis names it: "milliseconds-number", by the server's
 	// clock, and larger than all before. In a sale of several buckets, Events gives it a form of its own that
@@ -75,22 +75,22 @@ const (
 	EventBorrowed EventKind = "borrowed"
 )
 
-// Events returns what has happened to a sale after a position, the oldest first, at most count events (1 to
-// 1000). An empty position is the beginning; the Position of the last event seen goes on from there. When
-// there is nothing, the result is empty, also for an item that never was on sale.
+// Events returns the events of a sale after a position, the oldest first, at most count of them (1 to 1000).
+// An empty position means the beginning; to continue, pass the Position of the last event seen. The result is
+// empty when there are no more events, and for an item that was never on sale.
 //
-// The outbox is written by the scripts that change the sale, so no change is without its event and no event
-// without its change, and all readers see the same order. A reader that stores its position after it has
-// handled an event handles each event at least once, and knows a repeated one by its Position. The outbox is
-// kept as long as the sale.
+// The scripts that change the sale write the outbox, so every change has its event, every event has its
+// change, and all readers see the same order. A reader that stores its position after it has handled an event
+// handles each event at least once, and recognizes a repeated one by its Position. The outbox is kept as long
+// as the sale.
 //
-// Of a sale of several buckets Events reads all outboxes, each in its order, and mixes them by the servers'
-// clocks. What happens to one reservation, and to all of one buyer, is in one outbox. A position of an
-// earlier sale of the item, one with another epoch, is the beginning of the present one.
+// In a sale of several buckets, Events reads all outboxes, each in its order, and merges them by the servers'
+// clocks. All events of one reservation, and of one buyer, are in one outbox. A position from an earlier sale
+// of the item, one with another epoch, means the beginning of the present sale.
 //
-// A failover of Redis can lose the last changes, whole scripts of them: a change is lost with its event, so
-// the sale and its outbox agree after that too. But a reader may have seen events that are lost, and new ones
-// may get smaller positions than those.
+// A failover of Redis can lose the last changes. A change is lost together with its event, so the sale and
+// its outbox still agree. But a reader may have seen events that are lost, and new events may get smaller
+// positions than those.
 func (g *Guard) Events(ctx context.Context, item, after string, count int) ([]Event, error) {
 	return core.Look(ctx, &g.Base, "events", core.Attempt{}, func() ([]Event, error) {
 		return g.events(ctx, item, after, count)
@@ -144,7 +144,7 @@ func ParseEvent(message redis.XMessage) (Event, error) {
 		}
 		n, wrong := strconv.ParseInt(value, 10, 64)
 		if wrong != nil {
-			err = fmt.Errorf("core: event %.100q of a sale: %s: %w", message.ID, field, wrong)
+			err = fmt.Errorf("seckill: event %.100q of a sale: %s: %w", message.ID, field, wrong)
 		}
 		return n
 	}
@@ -163,7 +163,7 @@ func ParseEvent(message redis.XMessage) (Event, error) {
 		event.Ends = time.UnixMilli(ends)
 	}
 	if event.Kind == "" {
-		err = fmt.Errorf("core: message %.100q is not an event of a sale", message.ID)
+		err = fmt.Errorf("seckill: message %.100q is not an event of a sale", message.ID)
 	}
 	if err != nil {
 		return Event{}, err

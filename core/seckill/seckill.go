@@ -25,96 +25,102 @@ var (
 // sweepMost is how many holds one call gives back at most, so that no call keeps Redis busy for long.
 const sweepMost = 100
 
-// Sale is how one item is sold.
+// Sale is the terms on which one item is sold.
 type Sale struct {
 	// Stock is how many units there are, 1 or more.
 	Stock int64
 	// PerBuyer is how many units one buyer may hold and have bought together. Zero means 1.
 	PerBuyer int64
-	// Opens and Closes bound the sale, to the millisecond. Zero: it is open already, it never closes. A
-	// reservation that was made in time can be confirmed after the closing.
+	// Opens and Closes bound the sale, to the millisecond. A zero Opens means that the sale is open at once,
+	// a zero Closes that it never closes. A reservation made in time can be confirmed after the sale has
+	// closed.
 	Opens, Closes time.Time
-	// Hold is how long a reservation waits to be confirmed before its units go back. Zero means 5 minutes.
+	// Hold is how long a reservation waits for its confirmation before its units return to the stock. Zero
+	// means 5 minutes.
 	Hold time.Duration
-	// Buckets is over how many slots of a Redis Cluster the sale is spread, 64 at most, for an item that is
-	// too hot for one server. Zero means 1, which is right for nearly all sales. The number belongs to the
-	// sale that is opened, and never changes.
+	// Buckets is the number of Redis Cluster slots over which the sale is spread, at most 64, for an item
+	// that is too hot for one server. Zero means 1, which is right for nearly all sales. The number is fixed
+	// when the sale is opened.
 	//
-	// A buyer belongs to one bucket, so what one buyer may have is exact; stock that a bucket lacks it
-	// borrows from the others, and sold out is what all of them together are. In the usual case a Check is
-	// one call, with any number of buckets. But an item that is sold out, a Status and the like ask all
-	// buckets. Operation IDs have to be unique in the sale if Confirm and Cancel are to find reservations by
-	// them alone.
+	// Each buyer belongs to one bucket, so PerBuyer is exact. A bucket that runs out of stock borrows from
+	// the others, and the item is sold out only when all of them together are. A Check usually takes one call
+	// to Redis, with any number of buckets. Finding out that the item is sold out asks all buckets, and so do
+	// Status and the other calls by name. Confirm and Cancel find a reservation by its operation ID alone
+	// only if the ID is unique in the sale.
 	Buckets int
 }
 
-// Status is where a sale stands. Left + Held + Sold = Stock, always. Held counts reservations whose time is
-// over until a Check or a Sweep gives their units back; Left counts units on their way between buckets.
+// Status is the state of a sale, in units. Left + Held + Sold = Stock, always. Held includes expired
+// reservations until a Check or a Sweep returns their units. Left includes units on their way between
+// buckets.
 type Status struct {
 	Stock int64 `json:"stock"`
 	Left  int64 `json:"left"`
 	Held  int64 `json:"held"`
 	Sold  int64 `json:"sold"`
-	// Epoch is when the sale was opened, in milliseconds since 1970 by the server's clock. It tells a sale
-	// from an earlier one of the same item, which was lost or had come to its end.
+	// Epoch is when the sale was opened, in milliseconds since 1970 by the server's clock. It distinguishes
+	// the sale from an earlier one of the same item that was lost or has ended.
 	Epoch int64 `json:"epoch,omitempty"`
 }
 
 // Options are the options of a guard. The zero value is ready to use.
 type Options struct {
 	// Keep is how long a sale is kept after its last change, or after it closes, whichever is later. Zero
-	// means 30 days. After that it is unknown: nothing can be bought.
+	// means 30 days. After that the sale is unknown and nothing can be bought.
 	Keep time.Duration
-	// NoOutbox keeps no record of what happens to the sales: see Events. All processes that share a guard
-	// need the same, or there are gaps.
+	// NoOutbox turns off the record of events: see [Guard.Events]. All processes that share a guard need the
+	// same value, or the record has gaps.
 	NoOutbox bool
 
-	// Durability is Fast, the default, or Acked: then a yes waits for replicas. That holds for Check, for the
-	// confirming by Settle, and for Open, Confirm, Cancel, Restock and Close. Refusals wait for nobody. A
-	// reservation that too few replicas have in time is refused as ReasonUnconfirmed, and calls by name
-	// return an ErrUnconfirmed.
+	// Durability is core.Fast, the default, or core.Acked. An Acked guard waits for replicas before it
+	// reports success. That applies to Check, to a Settle that commits, and to Open, Confirm, Cancel, Restock
+	// and Close. Refusals do not wait. When too few replicas have a reservation in time, Check refuses it
+	// with ReasonUnconfirmed; calls by name return an ErrUnconfirmed.
 	//
-	// All processes that share a guard need the same. Acked needs a client that can keep a connection:
-	// *redis.Client, *redis.ClusterClient or *redis.Ring, and no proxy on the way that shares connections
-	// among clients. While a cluster moves a slot, Acked sales in it cannot be decided.
+	// All processes that share a guard need the same value. Acked needs a client that can keep a connection:
+	// *redis.Client, *redis.ClusterClient or *redis.Ring, without a proxy that shares connections among
+	// clients. While a cluster moves a slot, Acked sales in that slot cannot be decided.
 	Durability core.Durability
-	// Replicas is how many replicas have to have a change before an Acked guard says yes. Zero means 1.
+	// Replicas is how many replicas must have a change before an Acked guard reports success. Zero means 1.
 	//
-	// A yes survives the loss of the primary if a replica that has it is promoted. That is certain when
-	// Replicas is the number of all replicas; with fewer it is likely, as Redis Sentinel and Redis Cluster
-	// try to promote the one that has the most. It is no consensus: what was refused as ReasonUnconfirmed may
-	// last all the same, and servers that all restart have what they wrote to disk. So many replicas have to
-	// be there: one that was promoted confirms nothing until it has as many of its own.
+	// A success survives the loss of the primary if a replica that has the change is promoted. That is
+	// certain when Replicas is the number of all replicas. With fewer it is likely, because Redis Sentinel
+	// and Redis Cluster try to promote the replica that has the most. It is not consensus: a reservation
+	// refused with ReasonUnconfirmed may survive, and servers that all restart have only what they wrote to
+	// disk. The replicas must exist: a promoted primary confirms nothing until it has as many replicas of its
+	// own.
 	Replicas int
 	// AckWithin is how long an Acked guard waits for replicas, in whole milliseconds and less than the
-	// engine's deadline. Zero means half of that. Meanwhile a connection of the client's pool is taken.
+	// engine's deadline. Zero means half of the deadline. The wait occupies a connection of the client's
+	// pool.
 	AckWithin time.Duration
 }
 
-// ErrNoSale is returned by calls by name, such as Status, for an item that is not on sale: never opened, or
-// lost with its Redis.
+// ErrNoSale is returned by calls by name, such as [Guard.Status], for an item that is not on sale, because it
+// was never opened or was lost with its Redis. It matches [core.ErrNotFound].
 var ErrNoSale = core.NewError("seckill: no such sale", core.ErrNotFound)
 
 // errNoItem is for calls by name that name nothing: without a name the keys of a sale would have no tag.
 var errNoItem = fmt.Errorf("%w: no item", core.ErrInvalid)
 
-// State is what has become of a reservation.
+// State is the state of a reservation.
 type State string
 
-// The states of a reservation. One that is cancelled has none.
+// The states of a reservation. A cancelled reservation has none.
 const (
-	// StateHeld: units are set aside until the reservation is confirmed, cancelled or its time is over.
+	// StateHeld means that units are set aside until the reservation is confirmed, is cancelled or expires.
 	StateHeld State = "held"
-	// StateSold: confirmed.
+	// StateSold means that the reservation is confirmed.
 	StateSold State = "sold"
 )
 
-// Guard sells a limited stock and never more: the Actor is the buyer, the Resource the item on sale, the Cost
-// the quantity, the ID the reservation. Each sale has to be opened once, by Open; an item that is not on sale
-// is refused.
+// Guard sells a limited stock and never more. In a [core.Attempt], the Actor is the buyer, the Resource is
+// the item on sale, the Cost is the quantity, and the ID names the reservation. Each sale must be opened once
+// with [Guard.Open]; an attempt to buy an item that is not on sale is refused.
 //
-// Check reserves: units are held until the reservation is confirmed or cancelled, by Settle or by name, or
-// its time is over. Left, held and sold units add up to the stock before and after every script.
+// [Guard.Check] reserves units. They are held until the reservation is confirmed or cancelled, by
+// [Guard.Settle] or by name, or expires. Left, held and sold units add up to the stock before and after every
+// script. A Guard is safe for concurrent use.
 type Guard struct {
 	core.Base
 	options   Options
@@ -123,15 +129,15 @@ type Guard struct {
 	borrowing keyed.Mutex[lastBrought]      // see spread.borrow
 }
 
-// New makes a sale guard. It panics when the name is taken or not a name, the options make no sense, or the
-// engine has no Redis.
+// New makes a sale guard. It panics when the name is taken or invalid, when the options are invalid, or when
+// the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
 	e.NeedRedis("Seckill", name)
 	if options.Keep == 0 {
 		options.Keep = 30 * 24 * time.Hour
 	}
 	if options.Keep < time.Second {
-		panic(fmt.Sprintf("core: sales kept for %v are soon forgotten: give Keep days (guard %q)",
+		panic(fmt.Sprintf("seckill: a Keep of %v is too short: set Keep to a second or more (guard %q)",
 			options.Keep, name))
 	}
 	scripts := []*core.Script{
@@ -148,19 +154,18 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	}
 }
 
-// Traits implements Guard: a purchase needs an item, and its units go back when the request fails.
-//
-// A reservation needs its confirmation before anybody is told that it is theirs.
+// Traits implements [core.Guard]. A purchase needs an item. A reservation must be confirmed before the client
+// is told of the purchase, and its units return to the stock when the request fails.
 func (g *Guard) Traits() core.Traits {
 	return core.Traits{NeedsResource: true, Confirms: true, Outage: core.FailClosed}
 }
 
-// Open puts an item on sale, and reports whether it did: a sale that exists stays as it is, whatever the
-// arguments, so an application can call Open at every start.
+// Open puts an item on sale and reports whether it did. It leaves an existing sale as it is, whatever the
+// arguments, so an application can call Open at every start. Invalid terms are an ErrInvalid.
 //
-// A sale of several buckets is opened in several calls, and ReasonNotReady until all have been made. The
-// first caller decides how it is sold. Where that caller has not come to the end, because its process has
-// died, the next Open completes it, and reports true.
+// A sale of several buckets is opened in several calls to Redis. Until all have been made, attempts are
+// refused with ReasonNotReady. The first caller sets the terms. If its process dies before it is done, the
+// next Open completes the sale and reports true.
 func (g *Guard) Open(ctx context.Context, item string, sale Sale) (bool, error) {
 	return core.Look(ctx, &g.Base, "open", core.Attempt{}, func() (bool, error) {
 		return g.open(ctx, item, sale)
@@ -186,16 +191,16 @@ func (g *Guard) open(ctx context.Context, item string, sale Sale) (bool, error) 
 // check says what is wrong with a sale that is kept for so long.
 func (s Sale) check(keep time.Duration) error {
 	if s.Stock < 1 || s.Stock > core.MaxAmount {
-		return fmt.Errorf("a stock of %d: give it 1 to 2^53-1", s.Stock)
+		return fmt.Errorf("a stock of %d: set Stock to 1 to 2^53-1", s.Stock)
 	}
 	if s.PerBuyer < 1 || s.PerBuyer > core.MaxAmount {
-		return fmt.Errorf("%d units a buyer: give it 1 to 2^53-1", s.PerBuyer)
+		return fmt.Errorf("%d units per buyer: set PerBuyer to 1 to 2^53-1", s.PerBuyer)
 	}
 	if s.Hold < time.Millisecond || s.Hold > keep {
-		return fmt.Errorf("a hold of %v: give it 1 ms to %v, the time that sales are kept", s.Hold, keep)
+		return fmt.Errorf("a hold of %v: set Hold to 1 ms to %v, which is Keep", s.Hold, keep)
 	}
 	if s.Buckets < 0 || s.Buckets > maxBuckets {
-		return fmt.Errorf("%d buckets: give it 1 to %d", s.Buckets, maxBuckets)
+		return fmt.Errorf("%d buckets: set Buckets to 1 to %d", s.Buckets, maxBuckets)
 	}
 	if err := schedule.Check(s.Opens, s.Closes); err != nil {
 		return fmt.Errorf("a sale that %w", err)
@@ -203,19 +208,19 @@ func (s Sale) check(keep time.Duration) error {
 	return nil
 }
 
-// Check implements Guard: it reserves units. The operation ID names the reservation.
+// Check implements [core.Guard]: it reserves units. The operation ID names the reservation.
 //
-// That an item is sold out, and that a buyer has all that one may have, is remembered by the process for 250
-// ms at most (see WithRefusalMemory), and answered to attempts of as many units or more that come without an
-// operation ID: so long units that another process gives back, or a hold that ends, are not seen. A buyer who
-// has all that one may have hears ReasonSoldOut, in place of ReasonDuplicate, where only the former is
-// remembered. In a sale of several buckets, attempts with an operation ID hear ReasonSoldOut from memory too,
-// when their own bucket has been asked and has too little.
+// The process remembers for at most 250 ms that an item is sold out, and that a buyer has reached PerBuyer
+// (see [core.WithRefusalMemory]). It answers from memory attempts that have no operation ID and ask for as
+// many units or more. During that time it does not see units that another process returns, or holds that
+// expire. A buyer who has reached PerBuyer gets ReasonSoldOut instead of ReasonDuplicate when only the former
+// is remembered. In a sale of several buckets, an attempt with an operation ID also gets ReasonSoldOut from
+// memory, after its own bucket was asked and had too few units.
 //
-// In a sale of several buckets ReasonSoldOut says that all of them together had fewer units left than the
-// attempt asks for, at one moment of the call or of those 250 ms. Where that cannot be found out in time,
-// because a bucket cannot be asked or too many buyers move the last units about, it is an error; where a
-// bucket is lost with its Redis, ReasonNotReady.
+// In a sale of several buckets, ReasonSoldOut means that all buckets together had fewer units left than the
+// attempt asks for, at one moment of the call or of those 250 ms. Check returns an error when it cannot
+// establish that in time, because a bucket does not answer or because buyers keep moving the last units. It
+// refuses with ReasonNotReady when a bucket was lost with its Redis.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.reserve(ctx, a) })
 }
@@ -228,10 +233,11 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 	if err != nil {
 		return d, err
 	}
-	begun, sent := time.Now(), g.Engine().Now()
-	if unasked && g.memory.answer(&d, sent) {
+	begun, now := time.Now(), g.Engine().Now()
+	if unasked && g.memory.answer(&d, now) {
 		return d, nil
 	}
+	asked := g.memory.ask(a, now)
 	if err := core.RoomToUndo(); err != nil {
 		return d, err
 	}
@@ -251,7 +257,7 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 		d.Attempt = d.Attempt.WithoutCall()
 		return d, err
 	}
-	at.reserved(d, sent)
+	at.reserved(d, asked)
 	return d, nil
 }
 
@@ -290,8 +296,8 @@ func (g *Guard) reserveAgain(
 	}
 }
 
-// Settle implements Guard: core.Commit confirms the reservation, core.Rollback cancels it. Confirming one
-// that is over and whose units are taken is an ErrGone.
+// Settle implements [core.Guard]: [core.Commit] confirms the reservation, [core.Rollback] cancels it. To
+// commit a reservation that has expired and whose units are taken is an ErrGone.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if !d.Allowed || StateOf(d) == StateSold {
 		return nil
@@ -306,26 +312,26 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	begun := time.Now()
 	confirmed, err := g.confirm(ctx, d.Attempt)
 	if err == nil && !confirmed.Allowed {
-		// Somebody may have been told that they have bought: whoever watches has to know.
+		// The buyer may have been told of the purchase, so the observer has to see it.
 		err = fmt.Errorf("%w (%s)", core.ErrGone, confirmed.Reason)
 		err = g.Observe(ctx, "settle", begun, confirmed, err)
 	}
 	return err
 }
 
-// StateOf returns what has become of a decision's reservation: empty where there is none.
+// StateOf returns the state of a decision's reservation, empty when it has none.
 func StateOf(d core.Decision) State {
 	state, _ := core.ClaimOf[State](d)
 	return state
 }
 
-// Confirm turns a reservation into a sale, by the item and the reservation's operation ID. One whose time is
-// over is sold after all while units are left. The decision's reason is ReasonOK (replayed, when it was sold
-// before), ReasonGone or ReasonNotReady. An ErrUnconfirmed says that too few replicas have the sale: it is
-// sold when calling again says so.
+// Confirm sells what a reservation holds, by the item and the reservation's operation ID. An expired
+// reservation is still sold while units are left. The decision's reason is ReasonOK (replayed when it was
+// sold before), ReasonGone or ReasonNotReady. An ErrUnconfirmed means that too few replicas have the sale; it
+// is certain once another call of Confirm succeeds.
 //
-// In a sale of several buckets all of them are asked whose reservation it is; Settle, which knows the buyer,
-// spares that. An ID that buyers of different buckets have used is an ErrInvalid. The same holds for Cancel.
+// In a sale of several buckets, Confirm asks all of them for the reservation. [Guard.Settle] knows the buyer
+// and asks one. An ID that buyers of different buckets have used is an ErrInvalid. The same holds for Cancel.
 func (g *Guard) Confirm(ctx context.Context, item, id string) (core.Decision, error) {
 	return g.confirm(ctx, core.Attempt{Resource: item, ID: id})
 }
@@ -337,8 +343,8 @@ func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, err
 	})
 }
 
-// Cancel gives a reservation's units back, once. The decision's reason is ReasonOK (replayed, when there was
-// nothing to give back), ReasonConflict when the reservation is sold, or ReasonNotReady.
+// Cancel returns a reservation's units to the stock, once. The decision's reason is ReasonOK (replayed when
+// there was nothing to return), ReasonConflict when the reservation is sold, or ReasonNotReady.
 func (g *Guard) Cancel(ctx context.Context, item, id string) (core.Decision, error) {
 	return g.cancelBy(ctx, g.runYes, core.Attempt{Resource: item, ID: id})
 }
@@ -350,7 +356,7 @@ func (g *Guard) cancel(ctx context.Context, a core.Attempt) (core.Decision, erro
 }
 
 func (g *Guard) cancelBy(ctx context.Context, run runScript, a core.Attempt) (core.Decision, error) {
-	defer g.memory.gaveBack(a.Resource, a.Actor, g.Engine().Now)
+	defer g.memory.gaveBack(a.Resource, a.Actor)
 	return g.end(ctx, "cancel", a, ending{
 		run: run, script: seckillCancelScript,
 		args: []any{a.Call(), "", g.Engine().ScriptNow(time.Millisecond)},
@@ -375,12 +381,12 @@ func (g *Guard) end(ctx context.Context, op string, a core.Attempt, e ending) (c
 	return d, g.Observe(ctx, op, begun, d, err)
 }
 
-// Sweep gives the units of reservations whose time is over back to the stock, at most 100 reservations of
-// each bucket a call, and returns how many it found. What a dead process has left on its way between buckets
-// it brings to its end. Selling does not need it: Check takes such units itself when it would refuse without
-// them. Sweep makes them show in Status before that.
+// Sweep returns the units of expired reservations to the stock, at most 100 reservations per bucket and call,
+// and returns the number of reservations that it found. It also completes moves between buckets that a dead
+// process has left unfinished. Sales work without Sweep: Check takes such units itself when it would refuse
+// without them. With Sweep, Status shows them earlier.
 func (g *Guard) Sweep(ctx context.Context, item string) (int, error) {
-	defer g.memory.gaveBack(item, "", g.Engine().Now)
+	defer g.memory.gaveBack(item, "")
 	return core.Look(ctx, &g.Base, "sweep", core.Attempt{}, func() (int, error) {
 		var swept int64
 		err := g.locate(ctx, item, func(at stock) (found bool, err error) {
@@ -391,7 +397,7 @@ func (g *Guard) Sweep(ctx context.Context, item string) (int, error) {
 	})
 }
 
-// Status returns where a sale stands, or ErrNoSale.
+// Status returns the state of a sale, or [ErrNoSale].
 func (g *Guard) Status(ctx context.Context, item string) (Status, error) {
 	return core.Look(ctx, &g.Base, "status", core.Attempt{}, func() (status Status, err error) {
 		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {

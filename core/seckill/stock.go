@@ -21,8 +21,8 @@ type stock interface {
 	// borrow is called after reserve has said wantsUnits: it brings units to where the attempt looks for
 	// them. Asked is when reserve was called. Where it returns decided, d is the decision.
 	borrow(ctx context.Context, d *core.Decision, asked time.Time) (next, error)
-	// reserved is called with a decision that stands, and when the attempt's first call was sent.
-	reserved(d core.Decision, sent time.Time)
+	// reserved is called with a decision that stands, and with what was asked before the attempt's first call.
+	reserved(d core.Decision, asked saleAsked)
 	// end confirms or cancels a reservation.
 	end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error)
 	// sweep gives back holds whose time is over, and returns how many.

@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Verification is what the parts of one sale say, each counted by itself. They say the same unless somebody
-// has meddled with the keys, or data was lost.
+// Verification is the result of [Guard.Verify]: the totals of one sale, counted from each of its parts. The
+// parts agree unless the keys were changed from outside or data was lost.
 type Verification struct {
 	// Item is the item on sale.
 	Item string `json:"item"`
-	// Counters is what the sale counts while it sells: what Status returns.
+	// Counters are the counters that the sale keeps while it sells: what [Guard.Status] returns.
 	Counters Status `json:"counters"`
 	// Reservations is what the reservations add up to: Held and Sold. Its Stock is that of Counters, which no
 	// reservation knows, and its Left is what they leave of it.
@@ -29,8 +29,7 @@ type Verification struct {
 	// WrongTimers is how many held reservations lack the timer that ends them, and how many timers belong to
 	// no held reservation. A timer that is set to another time is both.
 	WrongTimers int64 `json:"wrong_timers"`
-	// Moving reports that the sale has changed each time while it was counted, so that the parts are of
-	// different moments.
+	// Moving reports that the sale changed during every count, so that the parts are of different moments.
 	Moving bool `json:"moving,omitempty"`
 	// Buckets is what each bucket says by itself, of a sale of several. Its Counters.Stock is what the bucket
 	// has at the moment.
@@ -42,7 +41,7 @@ type Verification struct {
 	loans int64 // that the outbox tells of: borrowed less lent
 }
 
-// Consistent reports whether all parts were counted at one moment and say the same.
+// Consistent reports whether all parts were counted at one moment and agree.
 func (r Verification) Consistent() bool { return !r.Moving && len(r.differences()) == 0 }
 
 // differences says, one a line, where the parts do not agree.
@@ -72,7 +71,7 @@ func (r Verification) differences() []string {
 	return found
 }
 
-// String shows the parts side by side, and below where they differ, for an operator.
+// String shows the parts side by side, followed by their differences, for an operator.
 func (r Verification) String() string {
 	verdict := "consistent"
 	if r.Moving {
@@ -112,15 +111,15 @@ const (
 	verifyChunk = 1000
 )
 
-// Verify counts a sale anew from its records, and returns what each part says. It changes nothing, and reads
-// in chunks, so a large sale takes a while: bound it with ctx.
+// Verify counts a sale again from its records and returns the totals of each part. It changes nothing. It
+// reads in chunks, so a large sale takes a while: bound the call with ctx.
 //
-// The count is of one moment when nothing changed meanwhile, which is known by the outbox: every change
-// appends to it. (With NoOutbox it is known by the counters alone, and changes that cancel each other out go
-// unseen.) A sale that moves is counted three times at most, and then reported as Moving. ErrNoSale: there is
-// no such sale.
+// The count is exact when nothing changed meanwhile. Verify sees changes by the outbox, to which every change
+// appends. With NoOutbox it compares the counters alone, and misses changes that cancel each other out. It
+// counts a sale that changes at most three times, and then reports it as Moving. ErrNoSale means that there
+// is no such sale.
 func (g *Guard) Verify(ctx context.Context, item string) (Verification, error) {
-	return core.Look(ctx, &g.Base, "reconcile", core.Attempt{}, func() (v Verification, err error) {
+	return core.Look(ctx, &g.Base, "verify", core.Attempt{}, func() (v Verification, err error) {
 		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
 			for range verifyTries {
 				if v, found, err = at.count(ctx); err != nil || !found || !v.Moving {
