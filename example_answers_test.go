@@ -42,7 +42,8 @@ func Example_answers() {
 		r.Header.Set("Accept", "text/plain")
 		w := httptest.NewRecorder()
 		app.ServeHTTP(w, r)
-		fmt.Println(w.Code, w.Header()["Location"], w.Header()["Ratelimit-Policy"], w.Header()["X-Ratelimit-Remaining"])
+		fmt.Println(w.Code, w.Header()["Location"], w.Header()["Ratelimit-Policy"],
+			w.Header()["X-Ratelimit-Remaining"])
 		fmt.Print(w.Body)
 	}
 	// Output:

@@ -17,8 +17,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// A client that did not hear the answer sends the request again, under the same Idempotency-Key, and hears the answer that it missed:
-// the handler runs once.
+// A client that did not hear the answer sends the request again, under the same Idempotency-Key, and hears
+// the answer that it missed: the handler runs once.
 func Example_idempotency() {
 	mr := miniredis.NewMiniRedis()
 	if err := mr.Start(); err != nil {
@@ -48,7 +48,8 @@ func Example_idempotency() {
 		r.Header.Set("Idempotency-Key", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r.WithContext(keyfuncs.WithValue(r.Context(), "uid", "ann")))
-		fmt.Printf("%d %s %s, replayed: %q\n", w.Code, w.Header().Get("Location"), w.Body, w.Header().Get("Idempotent-Replayed"))
+		fmt.Printf("%d %s %s, replayed: %q\n", w.Code, w.Header().Get("Location"), w.Body,
+			w.Header().Get("Idempotent-Replayed"))
 	}
 	fmt.Println(orders, "order")
 	// Output:

@@ -1,4 +1,5 @@
-// Package gatehouse_test has the code that the README shows, so that it compiles, and a test that the two do not part.
+// Package gatehouse_test has the code that the README shows, so that it compiles, and a test that the two do
+// not part.
 package gatehouse_test
 
 import (

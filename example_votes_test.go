@@ -13,7 +13,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// A poll with one vote per user and day for thirty days. Users may take votes back, and an audit stream keeps all changes.
+// A poll with one vote per user and day for thirty days. Users may take votes back, and an audit stream keeps
+// all changes.
 func Example_votesADay() {
 	gate := core.New(client())
 	berlin, err := time.LoadLocation("Europe/Berlin")

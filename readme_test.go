@@ -22,8 +22,8 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestREADMEShowsCodeThatCompiles: each block of Go in the README stands in a file of examples, here or in the
-// nested module that the block is about, whatever its indent.
+// TestREADMEShowsCodeThatCompiles: each block of Go in the README stands in a file of examples, here or in
+// the nested module that the block is about, whatever its indent.
 func TestREADMEShowsCodeThatCompiles(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"example_*test.go", "*/example_*test.go", "observe/*/example_*test.go"} {
@@ -83,10 +83,12 @@ func TestREADMEKnowsTheAnswers(t *testing.T) {
 	}
 }
 
-// TestREADMEStepsThroughTheScript: the lines that the debugger shows in the README are those of the script, by their numbers.
+// TestREADMEStepsThroughTheScript: the lines that the debugger shows in the README are those of the script,
+// by their numbers.
 func TestREADMEStepsThroughTheScript(t *testing.T) {
 	script := strings.Split(read(t, "lua/sliding_window.lua"), "\n")
-	shown := regexp.MustCompile(`(?m)^(?:->| ) ?#? *(\d+)  (.*)$`).FindAllStringSubmatch(read(t, "README.md"), -1)
+	shown := regexp.MustCompile(`(?m)^(?:->| ) ?#? *(\d+)  (.*)$`).FindAllStringSubmatch(read(t, "README.md"),
+		-1)
 	if len(shown) < 5 {
 		t.Fatalf("found only %d lines", len(shown))
 	}
@@ -118,7 +120,8 @@ func TestREADMENamesWhatIsThere(t *testing.T) {
 			}
 		}
 		makefile := read(t, "Makefile")
-		for _, target := range regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)").FindAllStringSubmatch(read(t, file), -1) {
+		for _, target := range regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)").FindAllStringSubmatch(read(t, file),
+			-1) {
 			if !strings.Contains(makefile, "\n"+target[1]+": ") {
 				t.Errorf("%s: there is no make %s", file, target[1])
 			}

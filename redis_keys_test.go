@@ -144,7 +144,8 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *loseOne) {
 		core.Guard
 		Refund(ctx context.Context, d core.Decision) error
 	}{
-		limit.NewSlidingWindow(gate, "site", hour), limit.NewSlidingWindow(gate, "tiers", hour, day.WithResolution(1440)),
+		limit.NewSlidingWindow(gate, "site", hour),
+		limit.NewSlidingWindow(gate, "tiers", hour, day.WithResolution(1440)),
 		limit.NewFixedWindow(gate, "mails", hour), limit.NewTokenBucket(gate, "calls", hour),
 	} {
 		check(g, core.Attempt{Actor: "192.0.2.1"})
@@ -188,7 +189,8 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *loseOne) {
 	}
 
 	packets := redpacket.New(gate, "gift", redpacket.Options{})
-	_, err = packets.Create(ctx, "p1", redpacket.Packet{Total: 100, Shares: 5, Expires: time.Now().Add(time.Hour)})
+	_, err = packets.Create(ctx, "p1",
+		redpacket.Packet{Total: 100, Shares: 5, Expires: time.Now().Add(time.Hour)})
 	must(err)
 	check(packets, core.Attempt{Actor: "ann", Resource: "p1", ID: "o1"})
 

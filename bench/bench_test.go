@@ -35,12 +35,14 @@ func groups(t *testing.T) (*redis.Client, []group) {
 		PoolSize:              160, // a connection for each of 128 callers, and some
 	})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb, []group{onRedis(t.Context(), rdb), inProcess(), saleClaims(t.Context(), rdb), voteClaims(t.Context(), rdb)}
+	return rdb, []group{onRedis(t.Context(), rdb), inProcess(), saleClaims(t.Context(), rdb),
+		voteClaims(t.Context(), rdb)}
 }
 
 // TestReport is the benchmark. Without -out it is short, and shows that all that is reported can be measured.
 func TestReport(t *testing.T) {
-	c := config{units: 10, crowd: 20, rounds: 1, turn: 2 * time.Millisecond, attack: 100 * time.Millisecond, seed: *seed}
+	c := config{units: 10, crowd: 20, rounds: 1, turn: 2 * time.Millisecond, attack: 100 * time.Millisecond,
+		seed: *seed}
 	if *out != "" {
 		c = config{units: 100, crowd: 20_000, rounds: *rounds, turn: *turn, attack: 2 * time.Second, seed: *seed}
 	}
@@ -85,8 +87,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestSubjectsKeepTheirLimit: what is compared does what it says: a fresh key has its units, and no more. The window is so long
-// that no unit comes back meanwhile.
+// TestSubjectsKeepTheirLimit: what is compared does what it says: a fresh key has its units, and no more. The
+// window is so long that no unit comes back meanwhile.
 func TestSubjectsKeepTheirLimit(t *testing.T) {
 	_, all := groups(t)
 	for _, g := range all {
@@ -140,14 +142,16 @@ func TestSitesAnswer(t *testing.T) {
 				want = http.StatusTooManyRequests
 			}
 			if w.Code != want || w.Code == http.StatusOK && w.Body.String() != hello {
-				t.Errorf("%s, %s, refused %v, time %d: %d %s, want %d", s.framework, s.limit, s.refused, ask+1, w.Code, w.Body, want)
+				t.Errorf("%s, %s, refused %v, time %d: %d %s, want %d", s.framework, s.limit, s.refused, ask+1, w.Code,
+					w.Body, want)
 			}
 		}
 	}
 }
 
 func TestReadWrk(t *testing.T) {
-	const head, rate = "  100 requests in 1.00s, 12.00KB read\n", "Requests/sec:   99.50\nTransfer/sec:   1.00KB\n"
+	const head, rate = "  100 requests in 1.00s, 12.00KB read\n",
+		"Requests/sec:   99.50\nTransfer/sec:   1.00KB\n"
 	for _, tt := range []struct {
 		out     string
 		refused bool
@@ -169,13 +173,16 @@ func TestReadWrk(t *testing.T) {
 
 func TestOverheadsAreRatiosToTheSameFramework(t *testing.T) {
 	all := []site{
-		{framework: "a", limit: "no limit"}, {framework: "a", limit: "x"}, {framework: "a", limit: "x", refused: true},
-		{framework: "b", limit: "no limit"}, {framework: "b", limit: "y"}, {framework: "b", limit: "y", refused: true},
+		{framework: "a", limit: "no limit"}, {framework: "a", limit: "x"},
+		{framework: "a", limit: "x", refused: true},
+		{framework: "b", limit: "no limit"}, {framework: "b", limit: "y"},
+		{framework: "b", limit: "y", refused: true},
 	}
 	var text report
 	of := func(rate, floor float64) pace { return pace{[]float64{rate}, []float64{floor}} }
 	text.overheads(all, []pace{of(100, 100), of(50, 100), of(80, 100), of(10, 10), of(5, 10), of(20, 10)})
-	for _, want := range []string{"| a, x | 50 | 0.50× | 80 | 0.80× |", "| b, no limit | 10 | 1.00× | – | – |", "| b, y | 5 | 0.50× | 20 | 2.00× |"} {
+	for _, want := range []string{"| a, x | 50 | 0.50× | 80 | 0.80× |", "| b, no limit | 10 | 1.00× | – | – |",
+		"| b, y | 5 | 0.50× | 20 | 2.00× |"} {
 		if !strings.Contains(text.String(), want+"\n") {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
@@ -184,7 +191,8 @@ func TestOverheadsAreRatiosToTheSameFramework(t *testing.T) {
 
 func TestAnErrorEndsTheRun(t *testing.T) {
 	away := errors.New("away")
-	r := runner{subject: subject{name: "broken", max: 1, allow: func(context.Context, string) (bool, error) { return false, away }}}
+	r := runner{subject: subject{name: "broken", max: 1,
+		allow: func(context.Context, string) (bool, error) { return false, away }}}
 	r.start(10)
 	for _, l := range loads {
 		if err := r.turn(t.Context(), l, time.Hour, nil); !errors.Is(err, away) {

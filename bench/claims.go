@@ -66,14 +66,18 @@ func saleClaims(ctx context.Context, rdb *redis.Client) group {
 		}
 		return []subject{
 			floorOn(ctx, rdb),
-			{name: "naive script", max: 1, keys: "naive:*", allow: func(ctx context.Context, key string) (bool, error) {
-				item, actor := buyer(key)
-				n, err := rdb.EvalSha(ctx, naive, []string{"naive:{" + item + "}:buyers", "naive:{" + item + "}:stock"}, actor).Int()
-				return n == 1, err
-			}},
+			{name: "naive script", max: 1, keys: "naive:*",
+				allow: func(ctx context.Context, key string) (bool, error) {
+					item, actor := buyer(key)
+					n, err := rdb.EvalSha(ctx, naive, []string{"naive:{" + item + "}:buyers", "naive:{" + item + "}:stock"},
+						actor).Int()
+					return n == 1, err
+				}},
 			sales("Seckill", seckill.New(gate, "sale", seckill.Options{}), "gatehouse:seckill:sale:*"),
-			sales("Seckill, no outbox", seckill.New(gate, "quiet", seckill.Options{NoOutbox: true}), "gatehouse:seckill:quiet:*"),
-			sales("Seckill, remembering", seckill.New(remembers, "sale", seckill.Options{}), "remembers:seckill:sale:*"),
+			sales("Seckill, no outbox", seckill.New(gate, "quiet", seckill.Options{NoOutbox: true}),
+				"gatehouse:seckill:quiet:*"),
+			sales("Seckill, remembering", seckill.New(remembers, "sale", seckill.Options{}),
+				"remembers:seckill:sale:*"),
 		}
 	}}
 }
@@ -96,10 +100,12 @@ func voteClaims(ctx context.Context, rdb *redis.Client) group {
 		}
 		return []subject{
 			floorOn(ctx, rdb),
-			{name: "naive script", max: 1, keys: "naive-votes:*", allow: func(ctx context.Context, key string) (bool, error) {
-				n, err := rdb.EvalSha(ctx, naive, []string{"naive-votes:{poll}:voters", "naive-votes:{poll}:tally"}, key, choice()).Int()
-				return n == 1, err
-			}},
+			{name: "naive script", max: 1, keys: "naive-votes:*",
+				allow: func(ctx context.Context, key string) (bool, error) {
+					n, err := rdb.EvalSha(ctx, naive, []string{"naive-votes:{poll}:voters", "naive-votes:{poll}:tally"}, key,
+						choice()).Int()
+					return n == 1, err
+				}},
 			ballots("Votes", votes.New(gate, "vote", votes.Options{}), "gatehouse:votes:vote:*"),
 			ballots("Votes, remembering", votes.New(remembers, "vote", votes.Options{}), "remembers:votes:vote:*"),
 		}

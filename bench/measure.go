@@ -159,7 +159,8 @@ type caller struct {
 
 // ask calls until it is told to stop, at least once.
 func (r *runner) ask(ctx context.Context, l load, keys *keySource, stop *atomic.Bool) (c caller) {
-	const sampled = 17 // one call in this many is timed by itself; coprime to the number of keys, so that no key is special
+	// one call in this many is timed by itself; coprime to the number of keys, so that no key is special
+	const sampled = 17
 	want := !l.refused || r.max == 0
 	for c.calls == 0 || !stop.Load() {
 		key := hotKey
@@ -224,7 +225,8 @@ func (g group) weigh(ctx context.Context, r *runner, c config, key string) error
 		return nil
 	}
 	for i := range c.crowd {
-		if _, err := r.allow(ctx, fmt.Sprintf("%s-%08d", key, i)); err != nil { // 19 bytes, as many IDs of users have
+		// 19 bytes, as many IDs of users have
+		if _, err := r.allow(ctx, fmt.Sprintf("%s-%08d", key, i)); err != nil {
 			return err
 		}
 	}

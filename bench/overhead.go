@@ -71,13 +71,16 @@ func sites(rdb *redis.Client) []site {
 			all = append(all, site{framework, "no limit", false, handler(false)})
 			return
 		}
-		all = append(all, site{framework, limit, false, handler(false)}, site{framework, limit, true, handler(true)})
+		all = append(all, site{framework, limit, false, handler(false)},
+			site{framework, limit, true, handler(true)})
 	}
 
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(hello)) })
 	add("net/http", "", func(bool) http.Handler { return page })
-	add("net/http", "Gatehouse, Redis", func(refused bool) http.Handler { return nethttpmw.HTTP(rule(onRedis, refused))(page) })
-	add("net/http", "Gatehouse, memory", func(refused bool) http.Handler { return nethttpmw.HTTP(rule(inMemory, refused))(page) })
+	add("net/http", "Gatehouse, Redis",
+		func(refused bool) http.Handler { return nethttpmw.HTTP(rule(onRedis, refused))(page) })
+	add("net/http", "Gatehouse, memory",
+		func(refused bool) http.Handler { return nethttpmw.HTTP(rule(inMemory, refused))(page) })
 	add("net/http", "httprate, memory", func(refused bool) http.Handler {
 		client := clients(refused)
 		key := func(*http.Request) (string, error) { return client(), nil }
@@ -93,13 +96,18 @@ func sites(rdb *redis.Client) []site {
 	onUlule := func(store limiter.Store, refused bool) http.Handler {
 		client := clients(refused)
 		l := limiter.New(store, limiter.Rate{Limit: int64(maxOf(refused)), Period: siteWindow})
-		return onGin(ululegin.NewMiddleware(l, ululegin.WithKeyGetter(func(*gin.Context) string { return client() })))
+		return onGin(ululegin.NewMiddleware(l,
+			ululegin.WithKeyGetter(func(*gin.Context) string { return client() })))
 	}
 	add("gin", "", func(bool) http.Handler { return onGin() })
-	add("gin", "Gatehouse, Redis", func(refused bool) http.Handler { return onGin(ginmw.Gin(rule(onRedis, refused))) })
-	add("gin", "ulule/limiter, Redis", func(refused bool) http.Handler { return onUlule(must(ululeredis.NewStore(rdb)), refused) })
-	add("gin", "Gatehouse, memory", func(refused bool) http.Handler { return onGin(ginmw.Gin(rule(inMemory, refused))) })
-	add("gin", "ulule/limiter, memory", func(refused bool) http.Handler { return onUlule(ululememory.NewStore(), refused) })
+	add("gin", "Gatehouse, Redis",
+		func(refused bool) http.Handler { return onGin(ginmw.Gin(rule(onRedis, refused))) })
+	add("gin", "ulule/limiter, Redis",
+		func(refused bool) http.Handler { return onUlule(must(ululeredis.NewStore(rdb)), refused) })
+	add("gin", "Gatehouse, memory",
+		func(refused bool) http.Handler { return onGin(ginmw.Gin(rule(inMemory, refused))) })
+	add("gin", "ulule/limiter, memory",
+		func(refused bool) http.Handler { return onUlule(ululememory.NewStore(), refused) })
 
 	onEcho := func(before ...echo.MiddlewareFunc) http.Handler {
 		e := echo.New()
@@ -107,11 +115,14 @@ func sites(rdb *redis.Client) []site {
 		return e
 	}
 	add("echo", "", func(bool) http.Handler { return onEcho() })
-	add("echo", "Gatehouse, Redis", func(refused bool) http.Handler { return onEcho(echomw.Echo(rule(onRedis, refused))) })
-	add("echo", "Gatehouse, memory", func(refused bool) http.Handler { return onEcho(echomw.Echo(rule(inMemory, refused))) })
+	add("echo", "Gatehouse, Redis",
+		func(refused bool) http.Handler { return onEcho(echomw.Echo(rule(onRedis, refused))) })
+	add("echo", "Gatehouse, memory",
+		func(refused bool) http.Handler { return onEcho(echomw.Echo(rule(inMemory, refused))) })
 	add("echo", "echo's own, memory", func(refused bool) http.Handler {
 		client := clients(refused)
-		store := middleware.RateLimiterMemoryStoreConfig{Rate: 1.0 / 3600, Burst: maxOf(refused), ExpiresIn: siteWindow}
+		store := middleware.RateLimiterMemoryStoreConfig{Rate: 1.0 / 3600, Burst: maxOf(refused),
+			ExpiresIn: siteWindow}
 		return onEcho(middleware.RateLimiterWithConfig(middleware.RateLimiterConfig{
 			IdentifierExtractor: func(echo.Context) (string, error) { return client(), nil },
 			Store:               middleware.NewRateLimiterMemoryStoreWithConfig(store),

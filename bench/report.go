@@ -41,7 +41,8 @@ func (r *report) preface(ctx context.Context, rdb *redis.Client, c config) error
 	if err != nil {
 		return err
 	}
-	r.line("# Results\n\nWritten by `make bench` on %s: %s, Redis %s, %d CPUs for the callers and the server together;\n"+
+	r.line("# Results\n\nWritten by `make bench` on %s: %s, Redis %s, %d CPUs for the callers and the server "+
+		"together;\n"+
 		"%d rounds, %v per turn, seed %d. With:\n", time.Now().UTC().Format(time.DateOnly), runtime.Version(),
 		info["Server"]["redis_version"], runtime.NumCPU(), c.rounds, c.turn, c.seed)
 	for _, module := range required.FindAllStringSubmatch(string(mod), -1) {
@@ -64,7 +65,8 @@ func (r *report) results(g group, c config, runners []*runner) {
 		r.ratios("the server's CPU time of a call", runners, func(s *series) []float64 { return s.cpu })
 	}
 	if g.claims {
-		r.head("memory", fmt.Sprintf("bytes in Redis per claimant, of %d", c.crowd), "more bytes, kept for an hour at most for retries")
+		r.head("memory", fmt.Sprintf("bytes in Redis per claimant, of %d", c.crowd),
+			"more bytes, kept for an hour at most for retries")
 	} else {
 		r.head("the limit", fmt.Sprintf("most admitted in any window / %d", attackUnits),
 			fmt.Sprintf("bytes per key in Redis after %d units", c.units))
@@ -80,7 +82,8 @@ func (r *report) results(g group, c config, runners []*runner) {
 			meant = min(meant, float64(m.meant)/float64(m.calls))
 		}
 	}
-	r.line("\nUnder each load, at least %.1f %% of the calls of each subject were answered as the load's name says.", 100*meant)
+	r.line("\nUnder each load, at least %.1f %% of the calls of each subject were answered as the load's "+
+		"name says.", 100*meant)
 	for _, l := range loads {
 		r.load(g, l, runners)
 	}
@@ -88,7 +91,8 @@ func (r *report) results(g group, c config, runners []*runner) {
 
 // overheads writes what a limit costs a whole web application.
 func (r *report) overheads(all []site, measured []pace) {
-	r.line("\n## In front of a page\n\nRequests per second through a whole server on loopback, from wrk with 16 connections, and their ratio to those of the " +
+	r.line("\n## In front of a page\n\nRequests per second through a whole server on loopback, from wrk with " +
+		"16 connections, and their ratio to those of the " +
 		"same page\nwithout a limit, measured right before. More is better here.")
 	r.head("limit", "allowed, per second", "× no limit", "refused, per second", "× no limit")
 	for i := 0; i < len(all); i++ {
@@ -99,7 +103,8 @@ func (r *report) overheads(all []site, measured []pace) {
 		}
 		cells := []string{s.framework + ", " + s.limit}
 		for ; i < len(all) && all[i].framework == s.framework && all[i].limit == s.limit; i++ {
-			cells = append(cells, fmt.Sprintf("%.0f", median(measured[i].rates)), times(measured[i].rates, measured[i].floor))
+			cells = append(cells, fmt.Sprintf("%.0f", median(measured[i].rates)),
+				times(measured[i].rates, measured[i].floor))
 		}
 		i--
 		r.row(cells...)
@@ -124,7 +129,8 @@ func (r *report) ratios(what string, runners []*runner, value func(*series) []fl
 
 // load writes all measurements under one load.
 func (r *report) load(g group, l load, runners []*runner) {
-	columns := []string{strings.ToLower(g.name) + ": " + l.String(), "ns per call", "calls per second", "× floor", "p99 µs"}
+	columns := []string{strings.ToLower(g.name) + ": " + l.String(), "ns per call", "calls per second",
+		"× floor", "p99 µs"}
 	if g.redis != nil {
 		columns = append(columns, "server CPU µs", "× floor", "scripts µs", "× floor")
 	}

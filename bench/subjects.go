@@ -70,7 +70,8 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 			byGuard("SlidingWindow, 3 limits", n, limit.NewSlidingWindow(gate, "three",
 				rate, limit.Per(10*most, 60*window), limit.Per(100*most, 1440*window))),
 			// At n = 100 per minute this is 100,000 per day, counted by minutes.
-			byGuard("SlidingWindow, by parts", 1000*n, limit.NewSlidingWindow(gate, "parts", limit.Per(1000*most, 1440*window).WithResolution(1440))),
+			byGuard("SlidingWindow, by parts", 1000*n,
+				limit.NewSlidingWindow(gate, "parts", limit.Per(1000*most, 1440*window).WithResolution(1440))),
 			byGuard("FixedWindow", n, limit.NewFixedWindow(gate, "fixed", rate)),
 			byGuard("TokenBucket", n, limit.NewTokenBucket(gate, "bucket", rate)),
 			{name: "redis_rate", max: n, allow: func(ctx context.Context, key string) (bool, error) {
@@ -107,9 +108,10 @@ const one = "return 1"
 // floorOn is the least that a script can do.
 func floorOn(ctx context.Context, rdb *redis.Client) subject {
 	sha := must(rdb.ScriptLoad(ctx, one).Result())
-	return subject{name: "floor: EVALSHA `return 1`", allow: func(ctx context.Context, key string) (bool, error) {
-		return rdb.EvalSha(ctx, sha, []string{key}, 100, time.Minute.Milliseconds()).Bool()
-	}}
+	return subject{name: "floor: EVALSHA `return 1`",
+		allow: func(ctx context.Context, key string) (bool, error) {
+			return rdb.EvalSha(ctx, sha, []string{key}, 100, time.Minute.Milliseconds()).Bool()
+		}}
 }
 
 func byGuard(name string, n int, g core.Guard) subject {
@@ -128,7 +130,8 @@ func byUlule(name string, n int, window time.Duration, store limiter.Store) subj
 }
 
 func byThrottled(name string, n int, window time.Duration, store throttled.GCRAStoreCtx) subject {
-	l := must(throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(n, window), MaxBurst: n - 1}))
+	l := must(throttled.NewGCRARateLimiterCtx(store,
+		throttled.RateQuota{MaxRate: throttled.PerDuration(n, window), MaxBurst: n - 1}))
 	return subject{name: name, max: n, allow: func(ctx context.Context, key string) (bool, error) {
 		limited, _, err := l.RateLimitCtx(ctx, key, 1)
 		return !limited, err

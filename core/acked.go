@@ -18,9 +18,9 @@ import (
 type Durability int
 
 const (
-	// Fast: Redis has made the change. Redis replicates it afterwards, so a failover can lose it.
+	// Fast means that Redis has made the change. Redis replicates it afterwards, so a failover can lose it.
 	Fast Durability = iota
-	// Acked: in addition, the required number of replicas have received the change and hold it in memory.
+	// Acked means that, in addition, the required number of replicas have received the change and hold it in memory.
 	// This is not consensus: see seckill.Options.Replicas.
 	Acked
 )
@@ -81,7 +81,8 @@ type ackedCall struct {
 // RunAcked is [Engine.RunWithin] for [Idempotent] scripts. When yes reports true for the reply, it waits for
 // replicas. Beside an [ErrUnconfirmed] it returns the reply of the script.
 func (e *Engine) RunAcked(
-	ctx context.Context, limit time.Duration, wait Acks, yes func(reply any) bool, s *Script, keys []string, args ...any,
+	ctx context.Context, limit time.Duration, wait Acks, yes func(reply any) bool, s *Script, keys []string,
+	args ...any,
 ) (any, error) {
 	// The reply is kept when it arrives. An idle server ends a WAIT up to a tenth of a second late. If the
 	// deadline passes meanwhile, the reply of the script is still known.
@@ -167,7 +168,8 @@ func (w Acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duratio
 	if within < time.Millisecond { // 0 would wait forever
 		return context.DeadlineExceeded
 	}
-	touched := redis.NewIntCmd(ctx, "eval", touchScript.source, 1, key) // by its source: WAIT must not follow a NOSCRIPT
+	// by its source: WAIT must not follow a NOSCRIPT
+	touched := redis.NewIntCmd(ctx, "eval", touchScript.source, 1, key)
 	got := redis.NewIntCmd(ctx, "wait", w.Replicas, within.Milliseconds())
 	pipe := conn.Pipeline()
 	_ = pipe.Process(ctx, touched)

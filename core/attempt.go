@@ -44,8 +44,8 @@ type Attempt struct {
 	call string
 }
 
-// Prepare fills in the fields that an attempt may leave out. It returns an [ErrInvalid] for an attempt that no
-// guard can decide.
+// Prepare fills in the fields that an attempt may leave out. It returns an [ErrInvalid] for an attempt that
+// no guard can decide.
 func (a Attempt) Prepare() (Attempt, error) {
 	if a.Actor == "" {
 		return a, fmt.Errorf("%w: no actor", ErrInvalid)
@@ -63,8 +63,8 @@ func (a Attempt) Prepare() (Attempt, error) {
 }
 
 // limitIDs makes the IDs of attempts at rate limits. They distinguish attempts whose units are given back, so
-// they must be unique; guessing one gains nothing. A counter behind one random word costs a fraction of a random
-// word per ID.
+// they must be unique; guessing one gains nothing. A counter behind one random word costs a fraction of a
+// random word per ID.
 var limitIDs = &counterIDs{prefix: rand.Text() + "-"}
 
 type counterIDs struct {
@@ -77,9 +77,9 @@ func (c *counterIDs) make() string {
 	return string(strconv.AppendUint(append(buffer, c.prefix...), c.last.Add(1), 36))
 }
 
-// PrepareClaim is [Attempt.Prepare] for guards that need a resource and count in Lua numbers. It also names the
-// call: see [Attempt.WithCall]. An ID that it makes is random and cannot be guessed. The text what completes the
-// error for a missing resource, as in "name the poll".
+// PrepareClaim is [Attempt.Prepare] for guards that need a resource and count in Lua numbers. It also names
+// the call: see [Attempt.WithCall]. An ID that it makes is random and cannot be guessed. The text what
+// completes the error for a missing resource, as in "name the poll".
 func (a Attempt) PrepareClaim(what string) (Attempt, error) {
 	if a.ID == "" {
 		a.ID, a.madeID = rand.Text(), true
@@ -97,8 +97,8 @@ func (a Attempt) PrepareClaim(what string) (Attempt, error) {
 	return a.WithCall(), nil
 }
 
-// PrepareItem is [Attempt.Prepare] for guards that count different items. The attempt needs an item and a cost
-// of 1. It also names the call: see [Attempt.WithCall].
+// PrepareItem is [Attempt.Prepare] for guards that count different items. The attempt needs an item and a
+// cost of 1. It also names the call: see [Attempt.WithCall].
 func (a Attempt) PrepareItem() (Attempt, error) {
 	a, err := a.Prepare()
 	if err != nil {
@@ -113,12 +113,12 @@ func (a Attempt) PrepareItem() (Attempt, error) {
 	return a.WithCall(), nil
 }
 
-// MadeID reports whether Prepare, PrepareClaim or PrepareItem made the operation ID, so that only the holder of
-// this attempt knows it.
+// MadeID reports whether Prepare, PrepareClaim or PrepareItem made the operation ID, so that only the holder
+// of this attempt knows it.
 func (a Attempt) MadeID() bool { return a.madeID }
 
-// Call returns the name of the call of Check that makes the attempt. By it, a script tells a call that go-redis
-// sent again from a new call. It is empty before [Attempt.WithCall].
+// Call returns the name of the call of Check that makes the attempt. By it, a script tells a call that
+// go-redis sent again from a new call. It is empty before [Attempt.WithCall].
 func (a Attempt) Call() string { return a.call }
 
 // WithoutCall returns the attempt without the name of its call, so that another call of Check can make it.

@@ -65,7 +65,8 @@ const (
 // for the observer, and a line in the engine's log, whatever the observer is.
 func WithBreaker(o BreakerOptions) Option {
 	if o.Failures < 0 || o.Pause < 0 || o.Pause > time.Minute {
-		panic(fmt.Sprintf("core: WithBreaker(%+v): give Failures and a Pause of a minute at most, zero for the defaults, "+
+		panic(fmt.Sprintf("core: WithBreaker(%+v): give Failures and a Pause of a minute at most, zero for the "+
+			"defaults, "+
 			"or use WithoutBreaker", o))
 	}
 	return func(e *Engine) { e.breakers = newBreakers(o) }
@@ -199,8 +200,10 @@ func newBreaker(all *breakers, node string) *breaker {
 	b.state = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests: 1,
 		Timeout:     all.options.Pause,
-		ReadyToTrip: func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(all.options.Failures) },
-		IsExcluded:  func(err error) bool { return errors.Is(err, errNeither) },
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			return int64(c.ConsecutiveFailures) >= int64(all.options.Failures)
+		},
+		IsExcluded: func(err error) bool { return errors.Is(err, errNeither) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			switch { // changes between open and half-open are not reported
 			case from == gobreaker.StateClosed:
@@ -333,7 +336,8 @@ func outcomeOf(caller context.Context, err error, early bool) error {
 		return errNeither // a slot without a server says nothing about the server that answered
 	case errors.As(err, &answer):
 		return err
-	case errors.Is(err, context.Canceled), errors.Is(caller.Err(), context.Canceled), caller.Err() != nil && early:
+	case errors.Is(err, context.Canceled), errors.Is(caller.Err(), context.Canceled),
+		caller.Err() != nil && early:
 		return errNeither // cancelled by the caller, or ended before Redis had enough time
 	case errors.Is(err, redis.ErrClosed), strings.HasPrefix(err.Error(), "redis: can't marshal"):
 		return errNeither // caused by the application
@@ -342,7 +346,8 @@ func outcomeOf(caller context.Context, err error, early bool) error {
 }
 
 // unready are the prefixes of answers by which a server says that it cannot work now, whatever the call.
-var unready = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY ", "max number of clients reached"}
+var unready = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY ",
+	"max number of clients reached"}
 
 func isUnready(err error) bool {
 	return slices.ContainsFunc(unready, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })

@@ -64,7 +64,8 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 	const pause = 50 * time.Millisecond
 	rdb := &counted{Client: o.NewClient(obeys)}
 	var h guardtest.Recorder
-	e := core.New(rdb, core.WithPrefix("p-"+kind), core.WithDeadline(500*time.Millisecond), core.WithObserver(&h),
+	e := core.New(rdb, core.WithPrefix("p-"+kind), core.WithDeadline(500*time.Millisecond),
+		core.WithObserver(&h),
 		core.WithBreaker(core.BreakerOptions{Pause: pause}))
 	limit := limit.NewSlidingWindow(e, "limit", limit.PerHour(2))
 	ballots, sale := votes.New(e, "votes", votes.Options{}), seckill.New(e, "sale", seckill.Options{})
@@ -123,14 +124,16 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 	}
 	switch kind {
 	case "stopped": // has lost what it had: the test's servers do not persist
-		guardtest.WantReason(t, guardtest.Check(t, sale, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonNotReady)
+		guardtest.WantReason(t, guardtest.Check(t, sale, core.Attempt{Actor: "bob", Resource: "tv"}),
+			core.ReasonNotReady)
 	case "full":
 		wantStatus(t, sale, "tv", 5, 0, 0)
 		wantTally(t, ballots, "p", map[string]int64{})
 	default:
 		guardtest.Settle(t, ballots, cast, false)
 		guardtest.Settle(t, sale, held, true)
-		// What was sent meanwhile has gone back, unless it arrived after its undo: then it is held until its time is over.
+		// What was sent meanwhile has gone back, unless it arrived after its undo: then it is held until its time
+		// is over.
 		if got, err := sale.Status(t.Context(), "tv"); err != nil || got.Sold != 1 || got.Left+got.Held != 4 {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -161,7 +164,8 @@ func TestOneMasterOfThreeIsDead(t *testing.T) {
 	for _, node := range c.Nodes { // nobody takes over, and the others do not mind
 		rdb := node.Client(t)
 		for _, words := range [][]any{
-			{"config", "set", "cluster-require-full-coverage", "no"}, {"config", "set", "cluster-replica-no-failover", "yes"},
+			{"config", "set", "cluster-require-full-coverage", "no"},
+			{"config", "set", "cluster-replica-no-failover", "yes"},
 		} {
 			if err := rdb.Do(t.Context(), words...).Err(); err != nil {
 				t.Fatal(err)
@@ -181,7 +185,8 @@ func TestOneMasterOfThreeIsDead(t *testing.T) {
 	}
 	try := func(actor string) (core.Decision, error) { return g.Check(t.Context(), core.Attempt{Actor: actor}) }
 	for _, actor := range actors {
-		redistest.Eventually(t, 20*time.Second, func() bool { _, err := try(actor); return err == nil }, "the cluster decides")
+		redistest.Eventually(t, 20*time.Second, func() bool { _, err := try(actor); return err == nil },
+			"the cluster decides")
 	}
 
 	var dead *redistest.Server
@@ -212,5 +217,6 @@ func TestOneMasterOfThreeIsDead(t *testing.T) {
 		}
 	}
 	dead.Start()
-	redistest.Eventually(t, 20*time.Second, func() bool { _, err := try(actors[dead]); return err == nil }, "it is asked again")
+	redistest.Eventually(t, 20*time.Second, func() bool { _, err := try(actors[dead]); return err == nil },
+		"it is asked again")
 }

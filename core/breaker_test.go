@@ -17,12 +17,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // scripted is a client whose server is a function of the test's. It counts the calls that reach it.
@@ -131,8 +132,8 @@ func (s *breakerScene) wantOpen(t *testing.T, open bool) {
 
 // changes returns what the observer has heard of breakers.
 func (s *breakerScene) changes() (all []core.Event) {
-	s.Recorder.Mu.Lock()
-	defer s.Recorder.Mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	for _, e := range s.Events {
 		if e.Breaker != nil {
 			all = append(all, e)
@@ -142,7 +143,8 @@ func (s *breakerScene) changes() (all []core.Event) {
 }
 
 func TestOutageCostsAFewTimeOuts(t *testing.T) {
-	for name, server := range map[string]func(context.Context, redis.Cmder) error{"hanging": hangs, "stopped": fails(errRefused)} {
+	for name, server := range map[string]func(context.Context, redis.Cmder) error{"hanging": hangs,
+		"stopped": fails(errRefused)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newBreakerScene(t)
@@ -242,14 +244,16 @@ func TestWhatOpensABreaker(t *testing.T) {
 		{errors.New("a dialer of the application's"), true, "other"},
 		{answered("LOADING Redis is loading the dataset in memory"), true, "unready"},
 		{answered("READONLY You can't write against a read only replica."), true, "unready"},
-		{answered("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), true, "unready"},
+		{answered("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), true,
+			"unready"},
 		{answered("BUSY Redis is busy running a script."), true, "unready"},
 		{answered("ERR max number of clients reached"), true, "unready"},
 		{answered("CLUSTERDOWN The cluster is down"), true, "unready"},
 
 		{answered("CLUSTERDOWN Hash slot not served"), false, "unready"},
 		{answered("OOM command not allowed when used memory > 'maxmemory'."), false, "full"},
-		{answered("ERR user_script:1: Script attempted to access nonexistent global variable 'x'"), false, "script"},
+		{answered("ERR user_script:1: Script attempted to access nonexistent global variable 'x'"), false,
+			"script"},
 		{answered("WRONGTYPE Operation against a key holding the wrong kind of value"), false, "script"},
 		{answered("NOSCRIPT No matching script."), false, "script"},
 		{answered("BUSYGROUP Consumer Group name already exists"), false, "script"},
@@ -397,10 +401,12 @@ func TestBreakerTellsOfItsChanges(t *testing.T) {
 			t.Fatalf("%+v, want that it has opened and closed", changes)
 		}
 		opened, closed := changes[0], changes[1]
-		if opened.Op != "breaker" || !opened.Breaker.Open || !errors.Is(opened.Err, syscall.ECONNREFUSED) || opened.Breaker.NotSent != 0 {
+		if opened.Op != "breaker" || !opened.Breaker.Open || !errors.Is(opened.Err, syscall.ECONNREFUSED) ||
+			opened.Breaker.NotSent != 0 {
 			t.Errorf("opened: %+v %+v", opened, opened.Breaker)
 		}
-		if closed.Breaker.Open || closed.Err != nil || closed.Breaker.NotSent != 2 || closed.Took < 2*core.BreakerPause || closed.Decided() {
+		if closed.Breaker.Open || closed.Err != nil || closed.Breaker.NotSent != 2 ||
+			closed.Took < 2*core.BreakerPause || closed.Decided() {
 			t.Errorf("closed: %+v %+v", closed, closed.Breaker)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 {
@@ -450,8 +456,8 @@ func (c *twoMasters) MasterForKey(_ context.Context, key string) (*redis.Client,
 	return nil, errors.New("no such node")
 }
 
-// neverDials is a client that is asked for its address only. Left to itself, go-redis would look the name up, with what the net
-// package then keeps inside of the test's bubble.
+// neverDials is a client that is asked for its address only. Left to itself, go-redis would look the name up,
+// with what the net package then keeps inside of the test's bubble.
 func neverDials(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -478,7 +484,8 @@ func TestEachMasterHasABreaker(t *testing.T) {
 		}
 		c.set(onDead)
 		for i := range 100 {
-			if _, err := guards["dead"].Check(t.Context(), core.Attempt{Actor: "ann"}); errors.Is(err, core.ErrBreakerOpen) != (i >= core.BreakerFailures) {
+			if _, err := guards["dead"].Check(t.Context(), core.Attempt{Actor: "ann"}); errors.Is(err,
+				core.ErrBreakerOpen) != (i >= core.BreakerFailures) {
 				t.Fatalf("the dead master, call %d: %v", i, err)
 			}
 			guardtest.WantReason(t, guardtest.Check(t, guards["well"], core.Attempt{Actor: "ann"}), core.ReasonOK)
@@ -565,14 +572,16 @@ func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 		})
 		<-time.After(4 * time.Second)
 		if undone.Load() != core.BreakerFailures || s.e.Pending() != 0 {
-			t.Errorf("%d votes were undone, want %d; %d undos are under way", undone.Load(), core.BreakerFailures, s.e.Pending())
+			t.Errorf("%d votes were undone, want %d; %d undos are under way", undone.Load(), core.BreakerFailures,
+				s.e.Pending())
 		}
 	})
 }
 
 // BenchmarkBreaker is what a check costs whose client answers at once, and one that is not sent.
 func BenchmarkBreaker(b *testing.B) {
-	for name, options := range map[string][]core.Option{"closed": nil, "none": {core.WithoutBreaker()}, "open": {core.WithBreaker(core.BreakerOptions{Failures: 1, Pause: time.Minute})}} {
+	for name, options := range map[string][]core.Option{"closed": nil, "none": {core.WithoutBreaker()},
+		"open": {core.WithBreaker(core.BreakerOptions{Failures: 1, Pause: time.Minute})}} {
 		b.Run(name, func(b *testing.B) {
 			before := slog.Default()
 			slog.SetDefault(slog.New(slog.DiscardHandler))

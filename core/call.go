@@ -9,7 +9,8 @@ import (
 // All calls that an engine makes for its guards go through it. A call without a key may go to any server. If
 // heard is not nil, it reports whether the server answered a call that ended with an error.
 func call[T any](
-	caller context.Context, e *Engine, limit time.Duration, key string, f func(context.Context) (T, error), heard func() bool,
+	caller context.Context, e *Engine, limit time.Duration, key string, f func(context.Context) (T, error),
+	heard func() bool,
 ) (value T, err error) {
 	ctx := caller
 	var through *entry
@@ -19,7 +20,8 @@ func call[T any](
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, limit) // for both calls; the first hardly ever needs the network
 			defer cancel()
-			node, err = call(ctx, e, limit, "", func(ctx context.Context) (string, error) { return e.breakers.nodeOf(ctx, key) }, nil)
+			node, err = call(ctx, e, limit, "",
+				func(ctx context.Context) (string, error) { return e.breakers.nodeOf(ctx, key) }, nil)
 			if err != nil {
 				return value, err
 			}
@@ -45,7 +47,9 @@ func call[T any](
 
 // detached calls f in a goroutine and returns its result, or the context's error as soon as the context ends.
 // Then f continues until the client's own timeouts end it. It is for clients that ignore their context.
-func detached[T any](ctx context.Context, cancel context.CancelFunc, f func(context.Context) (T, error)) (T, error) {
+func detached[T any](
+	ctx context.Context, cancel context.CancelFunc, f func(context.Context) (T, error),
+) (T, error) {
 	type result struct {
 		value T
 		err   error

@@ -51,9 +51,9 @@ type Policy struct {
 	Window time.Duration
 }
 
-// Policies returns all limits that applied to the attempt, for guards that have several, as rate limits do. The
-// binding limit is the one with the decision's Window. Policies returns nil for other guards. The slice belongs
-// to the guard: do not modify it.
+// Policies returns all limits that applied to the attempt, for guards that have several, as rate limits do.
+// The binding limit is the one with the decision's Window. Policies returns nil for other guards. The slice
+// belongs to the guard: do not modify it.
 func (d Decision) Policies() []Policy {
 	if c, ok := d.claim.(interface{ Policies() []Policy }); ok {
 		return c.Policies()
@@ -64,9 +64,9 @@ func (d Decision) Policies() []Policy {
 // SetClaim attaches a claim to the decision: what the guard needs to settle or refund it, or returns from an
 // accessor of its own, such as votes.Choices. Only guards call SetClaim; a claim is opaque to everyone else.
 //
-// A claim stays inside the process: a decision that was serialized and read again has none. Therefore one rule
-// holds for all guards: a decision is settled in the process whose Check returned it. Another process ends the
-// attempt by name, for example with seckill.Guard.Confirm, or leaves it to the end of the lease.
+// A claim stays inside the process: a decision that was serialized and read again has none. Therefore one
+// rule holds for all guards: a decision is settled in the process whose Check returned it. Another process
+// ends the attempt by name, for example with seckill.Guard.Confirm, or leaves it to the end of the lease.
 func (d *Decision) SetClaim(claim any) { d.claim = claim }
 
 // ClaimOf returns the claim of a decision, if the guard has set one of type T. Otherwise it returns the zero
@@ -76,8 +76,8 @@ func ClaimOf[T any](d Decision) (claim T, ok bool) {
 	return claim, ok
 }
 
-// Claimed returns the claim that guard b needs to settle d. It returns an [ErrInvalid] unless b's Check allowed
-// the attempt in this process.
+// Claimed returns the claim that guard b needs to settle d. It returns an [ErrInvalid] unless b's Check
+// allowed the attempt in this process.
 func Claimed[T any](b *Base, d Decision) (claim T, err error) {
 	claim, ok := d.claim.(T)
 	if !ok || d.Guard != b.name || !d.Allowed {
@@ -160,8 +160,8 @@ const (
 	SourceLocal Source = "local"
 )
 
-// Ending tells Guard.Settle how an allowed attempt ended: [Commit], [CommitWith] or [Rollback]. The zero value
-// is Rollback.
+// Ending tells Guard.Settle how an allowed attempt ended: [Commit], [CommitWith] or [Rollback]. The zero
+// value is Rollback.
 type Ending struct {
 	commit  bool
 	outcome *Outcome
@@ -174,8 +174,8 @@ var (
 	Rollback = Ending{}
 )
 
-// CommitWith is [Commit] with an outcome, which a guard with Traits.KeepsOutcome replays to later attempts with
-// the same operation ID.
+// CommitWith is [Commit] with an outcome, which a guard with Traits.KeepsOutcome replays to later attempts
+// with the same operation ID.
 func CommitWith(o *Outcome) Ending { return Ending{commit: true, outcome: o} }
 
 // Commits reports whether the ending is Commit or CommitWith.
@@ -184,8 +184,8 @@ func (e Ending) Commits() bool { return e.commit }
 // Outcome returns the outcome given to CommitWith. It is nil for other endings.
 func (e Ending) Outcome() *Outcome { return e.outcome }
 
-// OutcomeOf returns the outcome of an operation that is done, from a decision whose reason is [ReasonDone]. It
-// returns nil for other decisions. A guard provides the outcome by a claim with a method Outcome.
+// OutcomeOf returns the outcome of an operation that is done, from a decision whose reason is [ReasonDone].
+// It returns nil for other decisions. A guard provides the outcome by a claim with a method Outcome.
 func OutcomeOf(d Decision) *Outcome {
 	if c, ok := d.claim.(interface{ Outcome() *Outcome }); ok && d.Reason == ReasonDone {
 		return c.Outcome()

@@ -113,7 +113,8 @@ var standardAnswers = []Answer{
 	},
 	{
 		Reason: ReasonUnconfirmed, Status: 503, Title: "Not Confirmed",
-		Detail: "This has not been confirmed. Try again, as the same operation.", Type: documentedTypes + "unconfirmed",
+		Detail: "This has not been confirmed. Try again, as the same operation.",
+		Type:   documentedTypes + "unconfirmed",
 	},
 	{
 		Reason: ReasonDayRolled, Status: 503, Title: "New Period",
@@ -138,7 +139,8 @@ func StandardAnswers(reasons ...Reason) []Answer {
 	for _, reason := range reasons {
 		answer, ok := StandardAnswer(reason)
 		if !ok {
-			panic(fmt.Sprintf("core: there is no standard answer to the reason %q: describe it with an Answer", reason))
+			panic(fmt.Sprintf("core: there is no standard answer to the reason %q: describe it with an Answer",
+				reason))
 		}
 		answers = append(answers, answer)
 	}
@@ -208,7 +210,8 @@ func (in Input) Flag(name string) bool { return valueOf[bool](in, name) }
 
 // Attempt returns an attempt made of the fields actor, resource, item and id, as far as they were given.
 func (in Input) Attempt() Attempt {
-	return Attempt{Actor: in.Text("actor"), Resource: in.Text("resource"), Item: in.Text("item"), ID: in.Text("id")}
+	return Attempt{Actor: in.Text("actor"), Resource: in.Text("resource"), Item: in.Text("item"),
+		ID: in.Text("id")}
 }
 
 func valueOf[T any](in Input, name string) T {

@@ -40,14 +40,16 @@ func TestEveryGuardDescribesItself(t *testing.T) {
 		}
 		var reasons []core.Reason
 		for _, a := range says.Answers {
-			if slices.Contains(reasons, a.Reason) || a.Status < 400 || a.Title == "" || !strings.HasSuffix(a.Detail, ".") || a.Type == "" {
+			if slices.Contains(reasons, a.Reason) || a.Status < 400 || a.Title == "" ||
+				!strings.HasSuffix(a.Detail, ".") || a.Type == "" {
 				t.Errorf("%s: %+v", folder, a)
 			}
 			reasons = append(reasons, a.Reason)
 		}
 		var names []string
 		for _, o := range says.Operations {
-			if slices.Contains(names, o.Name) || !regexp.MustCompile(`^[a-z][a-z-]*$`).MatchString(o.Name) || o.Run == nil {
+			if slices.Contains(names, o.Name) || !regexp.MustCompile(`^[a-z][a-z-]*$`).MatchString(o.Name) ||
+				o.Run == nil {
 				t.Errorf("%s: operation %q", folder, o.Name)
 			}
 			names = append(names, o.Name)
@@ -62,7 +64,8 @@ func TestEveryRefusalIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	values := map[string]core.Reason{}
-	for _, m := range regexp.MustCompile(`(Reason\w+) Reason = "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`(Reason\w+) Reason = "(\w+)"`).FindAllStringSubmatch(string(source),
+		-1) {
 		values[m[1]] = core.Reason(m[2])
 	}
 	answered := map[core.Reason]bool{core.ReasonOK: true, core.ReasonAgain: true, core.ReasonChanged: true}
@@ -95,13 +98,17 @@ func TestStandardAnswersOfReasonsThatHaveNone(t *testing.T) {
 
 func TestOperationsReadTheirFields(t *testing.T) {
 	o := core.Operation{Name: "all", Fields: []core.Field{
-		{Name: "actor", Required: true}, {Name: "units", Kind: core.FieldNumber}, {Name: "length", Kind: core.FieldDuration},
-		{Name: "share", Kind: core.FieldPercent}, {Name: "on", Kind: core.FieldFlag}, {Name: "resource"}, {Name: "item"}, {Name: "id"},
+		{Name: "actor", Required: true}, {Name: "units", Kind: core.FieldNumber},
+		{Name: "length", Kind: core.FieldDuration},
+		{Name: "share", Kind: core.FieldPercent}, {Name: "on", Kind: core.FieldFlag}, {Name: "resource"},
+		{Name: "item"}, {Name: "id"},
 	}}
 	in, err := o.Read(map[string]string{
-		"actor": "ann", "units": "-7", "length": "90m", "share": "12.5", "on": "true", "resource": "r", "item": "i", "id": "o",
+		"actor": "ann", "units": "-7", "length": "90m", "share": "12.5", "on": "true", "resource": "r", "item": "i",
+		"id": "o",
 	})
-	if err != nil || in.Text("actor") != "ann" || in.Number("units") != -7 || in.Duration("length") != 90*time.Minute ||
+	if err != nil || in.Text("actor") != "ann" || in.Number("units") != -7 ||
+		in.Duration("length") != 90*time.Minute ||
 		in.Percent("share") != 12.5 || !in.Flag("on") {
 		t.Errorf("%+v, %v", in, err)
 	}
@@ -109,7 +116,8 @@ func TestOperationsReadTheirFields(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	in, err = o.Read(map[string]string{"actor": "ann", "units": ""})
-	if err != nil || in.Number("units") != 0 || in.Duration("length") != 0 || in.Flag("on") || in.Percent("share") != 0 {
+	if err != nil || in.Number("units") != 0 || in.Duration("length") != 0 || in.Flag("on") ||
+		in.Percent("share") != 0 {
 		t.Errorf("left out: %+v, %v", in, err)
 	}
 	for want, texts := range map[string]map[string]string{

@@ -7,18 +7,18 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/background"
 )
 
-// Drain waits until no engine or adapter of the process is settling anything in the background: undos of claims
-// whose answers came too late, and retries of settlements that failed when their request ended. Call it at the
-// end of a process, after http.Server.Shutdown and before the Redis client is closed:
+// Drain waits until no engine or adapter of the process is settling anything in the background: undos of
+// claims whose answers came too late, and retries of settlements that failed when their request ended. Call
+// it at the end of a process, after http.Server.Shutdown and before the Redis client is closed:
 //
 //	err := errors.Join(server.Shutdown(ctx), core.Drain(ctx), rdb.Close())
 //
 // When the context ends first, Drain returns an error that says how many attempts are left. Units and permits
 // that these attempts hold are released when their lease ends.
 //
-// Drain may be called at any time and from many goroutines. It may return while work that began after the call
-// is still running. It does not wait for requests that Shutdown does not wait for, such as those on hijacked
-// connections: what they took is settled when they end.
+// Drain may be called at any time and from many goroutines. It may return while work that began after the
+// call is still running. It does not wait for requests that Shutdown does not wait for, such as those on
+// hijacked connections: what they took is settled when they end.
 func Drain(ctx context.Context) error {
 	if err := background.Wait(ctx); err != nil {
 		return fmt.Errorf("core: drain: %w", err)

@@ -13,7 +13,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestDrainWaitsForUndos: a vote whose answer came too late is not counted, also if the process ends right after.
+// TestDrainWaitsForUndos: a vote whose answer came too late is not counted, also if the process ends right
+// after.
 func TestDrainWaitsForUndos(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		witness := votes.New(guardtest.NewEngine(b), "v", votes.Options{})
@@ -32,14 +33,16 @@ func TestDrainWaitsForUndos(t *testing.T) {
 			_, err := ballots.Check(ctx, core.Attempt{Actor: "ann", Resource: "p", Item: "red"})
 			done <- err
 		}()
-		redistest.Eventually(t, 10*time.Second, func() bool { return tally(t, witness, "p")["red"] == 2 }, "the vote to be counted")
+		redistest.Eventually(t, 10*time.Second, func() bool { return tally(t, witness, "p")["red"] == 2 },
+			"the vote to be counted")
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Check: %v", err)
 		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := core.Drain(over); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "attempts are not settled") {
+		if err := core.Drain(over); !errors.Is(err, context.Canceled) ||
+			!strings.Contains(err.Error(), "attempts are not settled") {
 			t.Errorf("Drain, with no time: %v", err)
 		}
 		faults.Hang(false)

@@ -93,7 +93,8 @@ func WithRetryHorizon(d time.Duration) Option {
 // the clock of the process: tests that move only the clock of a miniredis must turn it off.
 func WithRefusalMemory(d time.Duration) Option {
 	if d < 0 || d > time.Second {
-		panic(fmt.Sprintf("core: WithRefusalMemory(%v): a refund or reset by another process would go unseen for that long: "+
+		panic(fmt.Sprintf("core: WithRefusalMemory(%v): a refund or reset by another process would go unseen "+
+			"for that long: "+
 			"give it a second at most, or 0 to ask Redis always", d))
 	}
 	return func(e *Engine) { e.refusalMemory = d }
@@ -147,7 +148,8 @@ func LoggerOf(guard any) *slog.Logger {
 // the deadline.
 func New(rdb Client, options ...Option) *Engine {
 	if rdb == nil {
-		panic("core: New(nil): pass the application's go-redis client, or use NewMemory for rate limits inside the process")
+		panic("core: New(nil): pass the application's go-redis client, or use NewMemory for rate limits inside " +
+			"the process")
 	}
 	return makeEngine(rdb, options)
 }

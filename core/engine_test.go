@@ -28,33 +28,54 @@ import (
 func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 	engine := func() *core.Engine { return core.New(guardtest.NoClient{}) }
 	for text, mistake := range map[string]func(){
-		"pass the application's":     func() { core.New(nil) },
-		"the prefix is empty":        func() { core.WithPrefix("") },
-		"has '{' in it":              func() { core.WithPrefix("a{b}") },
-		"a minute at most":           func() { core.WithDeadline(time.Hour) },
-		"more than 0":                func() { core.WithDeadline(0) },
-		"does not cover a retry":     func() { core.WithRetryHorizon(time.Millisecond) },
-		"leave the option out":       func() { core.WithObserver(nil) },
-		"or use WithoutBreaker":      func() { core.WithBreaker(core.BreakerOptions{Failures: -1}) },
-		"Pause of a minute at most":  func() { core.WithBreaker(core.BreakerOptions{Pause: time.Hour}) },
-		"none that is nil":           func() { core.Observers(core.LogErrors(), nil) },
-		"to have slog.Default":       func() { core.WithLogger(nil) },
-		"at least one observer":      func() { core.Observers() },
-		"a second at most":           func() { core.WithRefusalMemory(time.Second + 1) },
-		"0 to ask Redis always":      func() { core.WithRefusalMemory(-1) },
-		"guard's name is empty":      func() { votes.New(engine(), "", votes.Options{}) },
-		"longer than 64":             func() { votes.New(engine(), strings.Repeat("x", 65), votes.Options{}) },
-		"lets nobody in":             func() { limit.NewSlidingWindow(engine(), "w", limit.PerMinute(0)) },
-		"at most 10000":              func() { limit.NewSlidingWindow(engine(), "w", limit.PerDay(10_001)) },
-		"keep the smaller":           func() { limit.NewSlidingWindow(engine(), "w", limit.PerDay(1), limit.Per(2, 24*time.Hour)) },
-		"whole milliseconds":         func() { limit.NewSlidingWindow(engine(), "w", limit.Per(1, time.Microsecond)) },
-		"8784h0m0s":                  func() { limit.NewSlidingWindow(engine(), "w", limit.PerDay(1), limit.Per(1, 367*24*time.Hour)) },
-		"guard \"w\"":                func() { limit.NewSlidingWindow(engine(), "w", limit.PerSecond(1), limit.Per(-1, time.Hour)) },
-		"in text 10001/24h/1000":     func() { limit.NewSlidingWindow(engine(), "w", limit.PerDay(10_001)) },
-		"9007199254740991":           func() { limit.NewFixedWindow(engine(), "w", limit.PerDay(core.MaxAmount+1)) },
-		"at most 10000000,":          func() { limit.NewTokenBucket(engine(), "w", limit.PerSecond(1), limit.PerDay(10_000_001)) },
+		"pass the application's":    func() { core.New(nil) },
+		"the prefix is empty":       func() { core.WithPrefix("") },
+		"has '{' in it":             func() { core.WithPrefix("a{b}") },
+		"a minute at most":          func() { core.WithDeadline(time.Hour) },
+		"more than 0":               func() { core.WithDeadline(0) },
+		"does not cover a retry":    func() { core.WithRetryHorizon(time.Millisecond) },
+		"leave the option out":      func() { core.WithObserver(nil) },
+		"or use WithoutBreaker":     func() { core.WithBreaker(core.BreakerOptions{Failures: -1}) },
+		"Pause of a minute at most": func() { core.WithBreaker(core.BreakerOptions{Pause: time.Hour}) },
+		"none that is nil":          func() { core.Observers(core.LogErrors(), nil) },
+		"to have slog.Default":      func() { core.WithLogger(nil) },
+		"at least one observer":     func() { core.Observers() },
+		"a second at most":          func() { core.WithRefusalMemory(time.Second + 1) },
+		"0 to ask Redis always":     func() { core.WithRefusalMemory(-1) },
+		"guard's name is empty":     func() { votes.New(engine(), "", votes.Options{}) },
+		"longer than 64":            func() { votes.New(engine(), strings.Repeat("x", 65), votes.Options{}) },
+		"lets nobody in":            func() { limit.NewSlidingWindow(engine(), "w", limit.PerMinute(0)) },
+		"at most 10000":             func() { limit.NewSlidingWindow(engine(), "w", limit.PerDay(10_001)) },
+		"keep the smaller": func() {
+			limit.NewSlidingWindow(engine(), "w", limit.PerDay(1),
+				limit.Per(2, 24*time.Hour))
+		},
+		"whole milliseconds": func() {
+			limit.NewSlidingWindow(engine(), "w",
+				limit.Per(1, time.Microsecond))
+		},
+		"8784h0m0s": func() {
+			limit.NewSlidingWindow(engine(), "w", limit.PerDay(1),
+				limit.Per(1, 367*24*time.Hour))
+		},
+		"guard \"w\"": func() {
+			limit.NewSlidingWindow(engine(), "w", limit.PerSecond(1),
+				limit.Per(-1, time.Hour))
+		},
+		"in text 10001/24h/1000": func() { limit.NewSlidingWindow(engine(), "w", limit.PerDay(10_001)) },
+		"9007199254740991": func() {
+			limit.NewFixedWindow(engine(), "w",
+				limit.PerDay(core.MaxAmount+1))
+		},
+		"at most 10000000,": func() {
+			limit.NewTokenBucket(engine(), "w", limit.PerSecond(1),
+				limit.PerDay(10_000_001))
+		},
 		"no function for its limits": func() { limit.NewTokenBucketBy(engine(), "w", nil) },
-		"1 to 1000":                  func() { votes.New(engine(), "v", votes.Options{Poll: votes.Poll{PerVoter: -1}}) },
+		"1 to 1000": func() {
+			votes.New(engine(), "v",
+				votes.Options{Poll: votes.Poll{PerVoter: -1}})
+		},
 		"is never open": func() {
 			votes.New(engine(), "v", votes.Options{Poll: votes.Poll{Opens: time.Unix(2, 0), Closes: time.Unix(1, 0)}})
 		},
@@ -62,19 +83,38 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"a ban after -1 refusals":      func() { bans.New(engine(), "b", bans.Options{Refusals: -1}) },
 		"a Period of -1s":              func() { bans.New(engine(), "b", bans.Options{Period: -time.Second}) },
 		"a First of 1µs":               func() { bans.New(engine(), "b", bans.Options{First: time.Microsecond}) },
-		"a Longest of 8808h0m0s":       func() { bans.New(engine(), "b", bans.Options{Longest: 367 * 24 * time.Hour}) },
-		"a Decay of 1.0005s":           func() { bans.New(engine(), "b", bans.Options{Decay: time.Second + 500*time.Microsecond}) },
-		"make First shorter":           func() { bans.New(engine(), "b", bans.Options{First: time.Hour, Longest: time.Minute}) },
-		"voters could vote again":      func() { votes.New(engine(), "v", votes.Options{Keep: time.Millisecond}) },
-		"give Keep days (guard \"s\"":  func() { seckill.New(engine(), "s", seckill.Options{Keep: -1}) },
-		"no time to refund the rest":   func() { redpacket.New(engine(), "r", redpacket.Options{Keep: time.Millisecond}) },
-		"script's name is empty":       func() { core.NewScript("", "return 1", core.AtMostOnce) },
-		"has no source":                func() { core.NewScript("x", " \n", core.AtMostOnce) },
-		"Items is 0: set 1 to 10000":   func() { quota.New(engine(), "q", quota.Options{Period: period.Daily(time.UTC)}) },
-		"quota: Items is 10001":        func() { quota.New(engine(), "q", quota.Options{Items: 10_001, Period: period.Daily(time.UTC)}) },
-		"quota: Period is missing":     func() { quota.New(engine(), "q", quota.Options{Items: 1}) },
+		"a Longest of 8808h0m0s": func() {
+			bans.New(engine(), "b",
+				bans.Options{Longest: 367 * 24 * time.Hour})
+		},
+		"a Decay of 1.0005s": func() {
+			bans.New(engine(), "b",
+				bans.Options{Decay: time.Second + 500*time.Microsecond})
+		},
+		"make First shorter": func() {
+			bans.New(engine(), "b",
+				bans.Options{First: time.Hour, Longest: time.Minute})
+		},
+		"voters could vote again":     func() { votes.New(engine(), "v", votes.Options{Keep: time.Millisecond}) },
+		"give Keep days (guard \"s\"": func() { seckill.New(engine(), "s", seckill.Options{Keep: -1}) },
+		"no time to refund the rest": func() {
+			redpacket.New(engine(), "r",
+				redpacket.Options{Keep: time.Millisecond})
+		},
+		"script's name is empty": func() { core.NewScript("", "return 1", core.AtMostOnce) },
+		"has no source":          func() { core.NewScript("x", " \n", core.AtMostOnce) },
+		"Items is 0: set 1 to 10000": func() {
+			quota.New(engine(), "q",
+				quota.Options{Period: period.Daily(time.UTC)})
+		},
+		"quota: Items is 10001": func() {
+			quota.New(engine(), "q",
+				quota.Options{Items: 10_001, Period: period.Daily(time.UTC)})
+		},
+		"quota: Period is missing": func() { quota.New(engine(), "q", quota.Options{Items: 1}) },
 		"return a period that contains it": func() {
-			quota.New(engine(), "q", quota.Options{Items: 1, Period: func(t time.Time) (begins, ends time.Time) { return t, t }})
+			quota.New(engine(), "q", quota.Options{Items: 1,
+				Period: func(t time.Time) (begins, ends time.Time) { return t, t }})
 		},
 		"pass time.UTC":    func() { period.Daily(nil) },
 		"begin on a day":   func() { period.Weekly(time.UTC, 7) },
@@ -95,7 +135,10 @@ func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 	e := core.New(guardtest.NoClient{})
 	for name, k := range limitKinds {
 		k.make(e, name, limit.PerSecond(1), limit.PerHour(10))
-		k.by(e, name+"By", func(context.Context, core.Attempt) ([]limit.Limit, error) { panic("there is no attempt yet") })
+		k.by(e, name+"By", func(context.Context, core.Attempt) ([]limit.Limit,
+			error) {
+			panic("there is no attempt yet")
+		})
 	}
 	bans.New(e, "b", bans.Options{})
 	votes.New(e, "v", votes.Options{})
@@ -108,7 +151,8 @@ func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 func TestGuardsWithDifferentNamesShareNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		e := guardtest.NewEngine(b)
-		for _, g := range []core.Guard{limit.NewSlidingWindow(e, "a", limit.PerHour(1)), limit.NewSlidingWindow(e, "b", limit.PerHour(1)), limit.NewSlidingWindow(e, "c", limit.PerHour(2))} {
+		for _, g := range []core.Guard{limit.NewSlidingWindow(e, "a", limit.PerHour(1)),
+			limit.NewSlidingWindow(e, "b", limit.PerHour(1)), limit.NewSlidingWindow(e, "c", limit.PerHour(2))} {
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "x"}), core.ReasonOK)
 		}
 	})
@@ -117,14 +161,17 @@ func TestGuardsWithDifferentNamesShareNothing(t *testing.T) {
 // every runs one call of each kind of guard and fails on any error.
 func every(t *testing.T, e *core.Engine) func(actor string) {
 	t.Helper()
-	window, ballots, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(5)), votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
-	fixed, bucket := limit.NewFixedWindow(e, "f", limit.PerHour(5)), limit.NewTokenBucket(e, "b", limit.PerHour(5))
+	window, ballots, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(5)),
+		votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
+	fixed, bucket := limit.NewFixedWindow(e, "f", limit.PerHour(5)),
+		limit.NewTokenBucket(e, "b", limit.PerHour(5))
 	shut := bans.New(e, "bans", bans.Options{Refusals: 1})
 	packets := redpacket.New(e, "r", redpacket.Options{})
 	quota := quota.New(e, "q", quota.Options{Items: 5, Period: period.Daily(time.UTC)})
 	once := idempotency.New(e, "i", idempotency.Options{})
 	openSale(t, sale, "tv", seckill.Sale{Stock: 1000})
-	createPacket(t, packets, "tv", redpacket.Packet{Total: 1000, Shares: 10, Expires: time.Now().Add(time.Minute)})
+	createPacket(t, packets, "tv",
+		redpacket.Packet{Total: 1000, Shares: 10, Expires: time.Now().Add(time.Minute)})
 	return func(actor string) {
 		t.Helper()
 		for _, g := range []core.Guard{window, fixed, bucket, ballots, sale, packets} {
@@ -283,7 +330,8 @@ func TestPreloadSaysWhatIsWrong(t *testing.T) {
 	e := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}))
 	votes.New(e, "v", votes.Options{})
 	err := e.Preload(t.Context()) // of any of the guard's scripts: they come in no certain order
-	if err == nil || !strings.Contains(err.Error(), "core: preload script ") || !strings.Contains(err.Error(), "127.0.0.1:1") {
+	if err == nil || !strings.Contains(err.Error(), "core: preload script ") ||
+		!strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("Preload: %v", err)
 	}
 }
@@ -294,7 +342,8 @@ func TestObserverHearsEverything(t *testing.T) {
 	e := guardtest.NewEngine(b, core.WithObserver(&h))
 	every(t, e)("fails")
 	b.Mini.SetError("LOADING the dog ate it")
-	if _, err := limit.NewSlidingWindow(e, "w2", limit.PerHour(1)).Check(t.Context(), core.Attempt{Actor: "x"}); err == nil {
+	if _, err := limit.NewSlidingWindow(e, "w2", limit.PerHour(1)).Check(t.Context(),
+		core.Attempt{Actor: "x"}); err == nil {
 		t.Fatal("no error")
 	}
 	b.Mini.SetError("")
@@ -302,15 +351,19 @@ func TestObserverHearsEverything(t *testing.T) {
 	for _, event := range h.Events {
 		ops = append(ops, event.Guard+" "+event.Op)
 	}
-	want := "s open, r create, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s check, s cancel, r check, " +
-		"w peek, w check, w refund, w reset, f peek, f check, f refund, f reset, b peek, b check, b refund, b reset, " +
-		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, r refund, r verify, " +
+	want := "s open, r create, w check, w settle, f check, f settle, b check, b settle, v check, v settle, s " +
+		"check, s cancel, r check, " +
+		"w peek, w check, w refund, w reset, f peek, f check, f refund, f reset, b peek, b check, b refund, b " +
+		"reset, " +
+		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, r " +
+		"refund, r verify, " +
 		"q check, q settle, q used, q reset, i check, i settle, i reset, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}
 	last := h.Events[len(h.Events)-1]
-	if last.Err == nil || !strings.Contains(last.Err.Error(), `core: check "w2": script sliding_window: `) || last.Took <= 0 {
+	if last.Err == nil || !strings.Contains(last.Err.Error(), `core: check "w2": script sliding_window: `) ||
+		last.Took <= 0 {
 		t.Errorf("%+v", last)
 	}
 }
@@ -324,12 +377,14 @@ func TestErrorsAreLoggedOnceASecond(t *testing.T) {
 		o.Observe(t.Context(), core.Event{Guard: "w", Op: "check", Err: errors.New("down")})
 	}
 	o.Observe(t.Context(), core.Event{Guard: "w", Op: "check"})
-	for _, err := range []error{core.ErrInvalid, seckill.ErrTooFewLeft, seckill.ErrNoSale} { // for who asked, not for the log
+	// for who asked, not for the log
+	for _, err := range []error{core.ErrInvalid, seckill.ErrTooFewLeft, seckill.ErrNoSale} {
 		o.Observe(t.Context(), core.Event{Guard: "s", Op: "restock", Err: fmt.Errorf("core: restock: %w", err)})
 	}
 	core.LogAgain(o)
 	o.Observe(t.Context(), core.Event{Guard: "w", Op: "check", Err: errors.New("down")})
-	if n := strings.Count(log.String(), "level=WARN"); n != 2 || !strings.Contains(log.String(), "errors_not_logged=99") {
+	if n := strings.Count(log.String(), "level=WARN"); n != 2 ||
+		!strings.Contains(log.String(), "errors_not_logged=99") {
 		t.Errorf("%d lines: %s", n, log.String())
 	}
 }

@@ -17,8 +17,8 @@ var (
 	ErrGone = errors.New("core: the claim is gone")
 )
 
-// NewError returns an error of a guard's package that wraps its kind, so that errors.Is matches both. The kind
-// is [ErrInvalid], [ErrNotFound] or [ErrNotNow]. It decides what observers and operators are told.
+// NewError returns an error of a guard's package that wraps its kind, so that errors.Is matches both. The
+// kind is [ErrInvalid], [ErrNotFound] or [ErrNotNow]. It decides what observers and operators are told.
 func NewError(text string, kind error) error { return &kindError{text, kind} }
 
 type kindError struct {

@@ -141,7 +141,8 @@ func checkName(what, name string) error {
 }
 
 // errSlots is returned for a call whose keys are in several slots, which a Redis Cluster would reject.
-var errSlots = errors.New("core: the keys of one call must have the same {tag}: make them with Engine.Key and one tag")
+var errSlots = errors.New("core: the keys of one call must have the same {tag}: make them with Engine.Key " +
+	"and one tag")
 
 // checkTag returns errSlots unless all keys have the same non-empty hash tag.
 func checkTag(keys []string) error {

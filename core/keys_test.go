@@ -10,6 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/limit"
@@ -17,7 +19,6 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
-	"github.com/redis/go-redis/v9"
 )
 
 func TestEncodeNeverCollides(t *testing.T) {
@@ -46,7 +47,8 @@ func FuzzEncode(f *testing.F) {
 		if len(e) > core.MaxPlain {
 			t.Errorf("%q is %d bytes long", e, len(e))
 		}
-		if i := strings.IndexFunc(e, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("{}|=*?[]\"'\\", c) }); i >= 0 {
+		if i := strings.IndexFunc(e,
+			func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("{}|=*?[]\"'\\", c) }); i >= 0 {
 			t.Errorf("%q has %q in it", e, e[i])
 		}
 		if !strings.HasPrefix(e, "#") && core.Decode(e) != text {
@@ -71,7 +73,8 @@ func FuzzKeys(f *testing.F) {
 		e := core.New(guardtest.NoClient{})
 		gate, sent := newKeyRecorder()
 		limits := []core.Guard{
-			limit.NewSlidingWindow(gate, "w", limit.PerHour(1), limit.PerDay(1), limit.Per(1, 60*time.Hour).WithResolution(24)),
+			limit.NewSlidingWindow(gate, "w", limit.PerHour(1), limit.PerDay(1),
+				limit.Per(1, 60*time.Hour).WithResolution(24)),
 			limit.NewSlidingWindow(gate, "x", limit.PerHour(1)),
 			limit.NewFixedWindow(gate, "f", limit.PerHour(1)),
 			limit.NewTokenBucket(gate, "t", limit.PerHour(1)),
@@ -112,7 +115,8 @@ func FuzzKeys(f *testing.F) {
 					}
 					note(fmt.Sprintf("limit %s of %q at %q", l.Name(), one, two), want, sent(t, l, attempt)...)
 				}
-				note(fmt.Sprintf("sale of %q", one), core.Encode(one), sent(t, sale, core.Attempt{Actor: "a", Resource: one, ID: two})...)
+				note(fmt.Sprintf("sale of %q", one), core.Encode(one),
+					sent(t, sale, core.Attempt{Actor: "a", Resource: one, ID: two})...)
 				note(fmt.Sprintf("own of %q", one), core.Encode(one), e.Key("own", one))
 				note(fmt.Sprintf("own of %q, %q", one, two), core.Encode(one), e.Key("own", one, two))
 				note(fmt.Sprintf("own of %q, %q, %q", one, two, a), core.Encode(one), e.Key("own", one, two, a))
@@ -160,7 +164,8 @@ func TestCheckTag(t *testing.T) {
 	}
 }
 
-// TestKeysOfACallShareASlot runs everything on a real cluster elsewhere; here it is looked at for hostile text.
+// TestKeysOfACallShareASlot runs everything on a real cluster elsewhere; here it is looked at for hostile
+// text.
 func TestKeysOfACallShareASlot(t *testing.T) {
 	gate, sent := newKeyRecorder()
 	sale, shut := seckill.New(gate, "s", seckill.Options{}), bans.New(gate, "b", bans.Options{})
@@ -181,7 +186,8 @@ func TestKeysOfACallShareASlot(t *testing.T) {
 	}
 }
 
-// newKeyRecorder makes an engine whose scripts are not run, and what returns the keys that a guard's check sends.
+// newKeyRecorder makes an engine whose scripts are not run, and what returns the keys that a guard's check
+// sends.
 func newKeyRecorder() (*core.Engine, func(t *testing.T, g core.Guard, a core.Attempt) []string) {
 	var mu sync.Mutex
 	var keys []string // of the first script since it was nil
@@ -197,7 +203,8 @@ func newKeyRecorder() (*core.Engine, func(t *testing.T, g core.Guard, a core.Att
 		cmd.SetErr(err)
 		return err
 	})
-	gate := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithoutBreaker(), core.WithDeadline(10*time.Second))
+	gate := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithoutBreaker(),
+		core.WithDeadline(10*time.Second))
 	return gate, func(t *testing.T, g core.Guard, a core.Attempt) []string {
 		t.Helper()
 		redistest.Eventually(t, 10*time.Second, func() bool { return gate.Pending() == 0 }, "undos to end")

@@ -20,7 +20,8 @@ func TestEnginesLogWhereTheyAreTold(t *testing.T) {
 	fail := func(context.Context, core.Attempt) ([]limit.Limit, error) { return nil, io.ErrUnexpectedEOF }
 	for name, options := range map[string][]core.Option{
 		"by default": nil,
-		"one of two": {core.WithObserver(core.Observers(observerFunc(func(context.Context, core.Event) {}), core.LogErrors()))},
+		"one of two": {core.WithObserver(core.Observers(observerFunc(func(context.Context, core.Event) {}),
+			core.LogErrors()))},
 	} {
 		var log bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&log, nil))
@@ -29,7 +30,8 @@ func TestEnginesLogWhereTheyAreTold(t *testing.T) {
 		if _, err := g.Check(t.Context(), core.Attempt{Actor: "ann"}); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatal(err)
 		}
-		if !strings.Contains(log.String(), "guard=tiers op=check") || gate.Logger() != logger || g.Logger() != logger {
+		if !strings.Contains(log.String(), "guard=tiers op=check") || gate.Logger() != logger ||
+			g.Logger() != logger {
 			t.Errorf("%s: %q", name, log.String())
 		}
 	}

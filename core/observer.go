@@ -82,7 +82,8 @@ func (e Event) Source() string {
 // poll or the last unit of a stock is there to be taken.
 func (e Event) NearLimit() bool {
 	d := &e.Decision
-	return e.Decided() && !d.Attempt.Shadow && d.Reason == ReasonOK && d.Window > 0 && d.Remaining*5 < d.Limit // at most 2^53
+	// at most 2^53
+	return e.Decided() && !d.Attempt.Shadow && d.Reason == ReasonOK && d.Window > 0 && d.Remaining*5 < d.Limit
 }
 
 // ErrorKind sorts Err into a few kinds, for labels of metrics:

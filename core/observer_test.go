@@ -101,7 +101,8 @@ func TestObserversTellsAllInOrder(t *testing.T) {
 
 func TestNearLimit(t *testing.T) {
 	allowed := func(limit, remaining int64) core.Decision {
-		return core.Decision{Allowed: true, Reason: core.ReasonOK, Limit: limit, Remaining: remaining, Window: time.Minute}
+		return core.Decision{Allowed: true, Reason: core.ReasonOK, Limit: limit, Remaining: remaining,
+			Window: time.Minute}
 	}
 	changed := func(change func(*core.Event)) core.Event {
 		e := core.Event{Op: "check", Decision: allowed(100, 0)}
@@ -112,20 +113,24 @@ func TestNearLimit(t *testing.T) {
 		event core.Event
 		want  bool
 	}{
-		"none left":        {changed(func(*core.Event) {}), true},
-		"19 of 100":        {core.Event{Op: "check", Decision: allowed(100, 19)}, true},
-		"20 of 100":        {core.Event{Op: "check", Decision: allowed(100, 20)}, false},
-		"1 of 5":           {core.Event{Op: "check", Decision: allowed(5, 1)}, false},
-		"0 of 1":           {core.Event{Op: "check", Decision: allowed(1, 0)}, true},
-		"the largest":      {core.Event{Op: "check", Decision: allowed(core.MaxAmount, core.MaxAmount)}, false},
-		"inside":           {changed(func(e *core.Event) { e.Op = "check_local" }), true},
-		"refused":          {changed(func(e *core.Event) { e.Decision.Allowed, e.Decision.Reason = false, core.ReasonLimited }), false},
-		"an error":         {changed(func(e *core.Event) { e.Err = io.EOF }), false},
-		"a look":           {changed(func(e *core.Event) { e.Op = "peek" }), false},
-		"in the shadow":    {changed(func(e *core.Event) { e.Decision.Attempt.Shadow = true }), false},
-		"an item again":    {changed(func(e *core.Event) { e.Decision.Reason = core.ReasonAgain }), false},
-		"a vote":           {changed(func(e *core.Event) { e.Decision.Window = 0 }), false},
-		"nothing is known": {core.Event{Op: "check", Decision: core.Decision{Allowed: true, Reason: core.ReasonOK}}, false},
+		"none left":   {changed(func(*core.Event) {}), true},
+		"19 of 100":   {core.Event{Op: "check", Decision: allowed(100, 19)}, true},
+		"20 of 100":   {core.Event{Op: "check", Decision: allowed(100, 20)}, false},
+		"1 of 5":      {core.Event{Op: "check", Decision: allowed(5, 1)}, false},
+		"0 of 1":      {core.Event{Op: "check", Decision: allowed(1, 0)}, true},
+		"the largest": {core.Event{Op: "check", Decision: allowed(core.MaxAmount, core.MaxAmount)}, false},
+		"inside":      {changed(func(e *core.Event) { e.Op = "check_local" }), true},
+		"refused": {changed(func(e *core.Event) {
+			e.Decision.Allowed, e.Decision.Reason = false,
+				core.ReasonLimited
+		}), false},
+		"an error":      {changed(func(e *core.Event) { e.Err = io.EOF }), false},
+		"a look":        {changed(func(e *core.Event) { e.Op = "peek" }), false},
+		"in the shadow": {changed(func(e *core.Event) { e.Decision.Attempt.Shadow = true }), false},
+		"an item again": {changed(func(e *core.Event) { e.Decision.Reason = core.ReasonAgain }), false},
+		"a vote":        {changed(func(e *core.Event) { e.Decision.Window = 0 }), false},
+		"nothing is known": {core.Event{Op: "check", Decision: core.Decision{Allowed: true, Reason: core.ReasonOK}},
+			false},
 	} {
 		if got := c.event.NearLimit(); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -135,9 +140,10 @@ func TestNearLimit(t *testing.T) {
 
 func TestSourceOfEvents(t *testing.T) {
 	for want, e := range map[string]core.Event{
-		"redis":  {Op: "check", Decision: core.Decision{Source: core.SourceRedis}},
-		"none":   {Op: "check", Decision: core.Decision{Reason: core.ReasonOverLimit}},
-		"shadow": {Op: "check_local", Decision: core.Decision{Source: core.SourceLocal, Attempt: core.Attempt{Shadow: true}}},
+		"redis": {Op: "check", Decision: core.Decision{Source: core.SourceRedis}},
+		"none":  {Op: "check", Decision: core.Decision{Reason: core.ReasonOverLimit}},
+		"shadow": {Op: "check_local",
+			Decision: core.Decision{Source: core.SourceLocal, Attempt: core.Attempt{Shadow: true}}},
 	} {
 		if got := e.Source(); got != want {
 			t.Errorf("%+v: %q, want %q", e, got, want)
@@ -155,7 +161,8 @@ func TestNearLimitOfGuards(t *testing.T) {
 		var h guardtest.Recorder
 		e := guardtest.NewEngine(b, core.WithObserver(&h))
 		quota := quota.New(e, "q", quota.Options{Items: 10, Period: period.Every(time.Hour)})
-		for _, g := range []core.Guard{limit.NewSlidingWindow(e, "w", limit.PerHour(10)), limit.NewFixedWindow(e, "f", limit.PerHour(10)), quota} {
+		for _, g := range []core.Guard{limit.NewSlidingWindow(e, "w", limit.PerHour(10)),
+			limit.NewFixedWindow(e, "f", limit.PerHour(10)), quota} {
 			h.Events = nil
 			for i := range 11 {
 				guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: fmt.Sprint(i)})
@@ -175,9 +182,10 @@ func TestNearLimitOfGuards(t *testing.T) {
 
 func TestErrorKinds(t *testing.T) { // see TestWhatOpensABreaker, too
 	for kind, errs := range map[string][]error{
-		"":             {nil},
-		"invalid":      {core.ErrInvalid},
-		"rejected":     {seckill.ErrNoSale, redpacket.ErrNoPacket, redpacket.ErrPacketOpen, seckill.ErrTooFewLeft, votes.ErrNoPoll},
+		"":        {nil},
+		"invalid": {core.ErrInvalid},
+		"rejected": {seckill.ErrNoSale, redpacket.ErrNoPacket, redpacket.ErrPacketOpen, seckill.ErrTooFewLeft,
+			votes.ErrNoPoll},
 		"gone":         {core.ErrGone},
 		"breaker_open": {core.ErrBreakerOpen},
 		"timeout":      {context.DeadlineExceeded, &net.DNSError{IsTimeout: true}},
@@ -197,7 +205,8 @@ func TestErrorKinds(t *testing.T) { // see TestWhatOpensABreaker, too
 
 func TestBreakersAreNotLoggedTwice(t *testing.T) {
 	log := quiet(t)
-	core.LogErrors().Observe(t.Context(), core.Event{Op: "breaker", Err: io.EOF, Breaker: &core.BreakerChange{Open: true}})
+	core.LogErrors().Observe(t.Context(),
+		core.Event{Op: "breaker", Err: io.EOF, Breaker: &core.BreakerChange{Open: true}})
 	if log.Len() != 0 {
 		t.Error(log)
 	}

@@ -258,7 +258,7 @@ func (b *backlog) run(key any, l *lane) {
 		wait := time.Duration(-1) // until awake is called
 		if len(l.jobs) > 0 && l.running < triesAtOnce {
 			if wait = max(time.Until(l.jobs[0].due), 0); wait == 0 {
-				j := heap.Pop(&l.jobs).(*job) //nolint:errcheck,forcetypeassert // the heap holds only jobs
+				j := heap.Pop(&l.jobs).(*job)
 				l.running++
 				go b.try(l, j)
 			}
@@ -337,7 +337,7 @@ type jobs []*job
 func (q jobs) Len() int           { return len(q) }
 func (q jobs) Less(i, k int) bool { return q[i].due.Before(q[k].due) }
 func (q jobs) Swap(i, k int)      { q[i], q[k] = q[k], q[i] }
-func (q *jobs) Push(j any)        { *q = append(*q, j.(*job)) } //nolint:errcheck,forcetypeassert // the heap holds only jobs
+func (q *jobs) Push(j any)        { *q = append(*q, j.(*job)) }
 
 func (q *jobs) Pop() any {
 	last := len(*q) - 1

@@ -14,7 +14,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-func wantRecall(t *testing.T, what string, r *core.Recall[string, int], key string, now time.Time, want int, found bool) {
+func wantRecall(
+	t *testing.T, what string, r *core.Recall[string, int], key string, now time.Time, want int, found bool,
+) {
 	t.Helper()
 	if got, ok := r.Find(key, now); got != want || ok != found {
 		t.Errorf("%s: %d, %t; want %d, %t", what, got, ok, want, found)
@@ -268,7 +270,8 @@ func TestRecallCopiesKeys(t *testing.T) {
 	} {
 		texts.Drop(long[:8])
 		keep(texts.Ask(long[:8], time.Now()))
-		if seen := core.HeldKey(texts, long[:8]); unsafe.StringData(seen) == unsafe.StringData(long) || seen != long[:8] {
+		if seen := core.HeldKey(texts, long[:8]); unsafe.StringData(seen) == unsafe.StringData(long) ||
+			seen != long[:8] {
 			t.Errorf("way %d: the key is a piece of the long text", i)
 		}
 	}

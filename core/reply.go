@@ -18,7 +18,8 @@ type Reply struct {
 func ReadReply(value any, least, most int) *Reply {
 	values, ok := value.([]any)
 	if !ok || len(values) < least || len(values) > most {
-		return &Reply{Err: fmt.Errorf("unexpected reply %.100q: want %d to %d values", fmt.Sprint(value), least, most)}
+		return &Reply{Err: fmt.Errorf("unexpected reply %.100q: want %d to %d values", fmt.Sprint(value), least,
+			most)}
 	}
 	return &Reply{values: values}
 }
@@ -43,7 +44,8 @@ func ReadValue[T any](r *Reply) (value T) {
 	}
 	value, ok := r.values[r.next].(T)
 	if !ok {
-		r.Err = fmt.Errorf("unexpected reply %.100q: value %d is a %T", fmt.Sprint(r.values), r.next+1, r.values[r.next])
+		r.Err = fmt.Errorf("unexpected reply %.100q: value %d is a %T", fmt.Sprint(r.values), r.next+1,
+			r.values[r.next])
 	}
 	r.next++
 	return value

@@ -9,12 +9,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"github.com/redis/go-redis/v9"
 )
 
 // oneReply is a client that gives one reply to the first command. Further commands fail, so that no caller
@@ -125,8 +126,10 @@ func shape(value any) string {
 // allows nothing.
 func FuzzReply(f *testing.F) {
 	for _, seed := range []string{
-		"", "\x0d", "\x2a\x0d\x0d\x0d", "\x36\x0d\x0d\x0d\x0d", "\x36\x0d\x0d\x0d\x7d", "\x42\x05\x01\x0d\x0d\x41", "\x5a\x05\x01\x1d\x0d\x0d\x0d\x0d",
-		"\x4e\x05\x01\x41\x0d\x0d\x0d", "\x36\x35\x35\x35\x35", "\x1e\x35\x35", "\xfb", "\x06", "\x2a\x0d\x00\xff\xff\xff\xff\xff\xff\xff\xff\x0d",
+		"", "\x0d", "\x2a\x0d\x0d\x0d", "\x36\x0d\x0d\x0d\x0d", "\x36\x0d\x0d\x0d\x7d", "\x42\x05\x01\x0d\x0d\x41",
+		"\x5a\x05\x01\x1d\x0d\x0d\x0d\x0d",
+		"\x4e\x05\x01\x41\x0d\x0d\x0d", "\x36\x35\x35\x35\x35", "\x1e\x35\x35", "\xfb", "\x06",
+		"\x2a\x0d\x00\xff\xff\xff\xff\xff\xff\xff\xff\x0d",
 		"\x42\x05\x01\x0d\x0d\x06", "\x42\x05\x01\x0d\x0d\x12\x41",
 		"\x2a\x01\x01\x00\xff\xff\xff\xff\xff\xff\xff\xff",
 	} {
@@ -134,7 +137,10 @@ func FuzzReply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		value, _ := anyReply(data)
-		guard := func() *core.Engine { return core.New(&oneReply{value: value}, core.WithObserver(guardtest.Ignore{})) }
+		guard := func() *core.Engine {
+			return core.New(&oneReply{value: value},
+				core.WithObserver(guardtest.Ignore{}))
+		}
 		got := shape(value)
 		first := func() any {
 			if values, ok := value.([]any); ok && len(values) > 0 {
@@ -152,7 +158,8 @@ func FuzzReply(f *testing.F) {
 			if d.Allowed && (err != nil || !fits || first != yes) || err == nil && !fits {
 				t.Errorf("%s: %#v allows: %v, %v", what, value, d.Allowed, err)
 			}
-			if d.RetryAfter < 0 || d.ResetAfter < 0 || err == nil && d.Remaining < 0 && strings.HasPrefix(what, "limit") {
+			if d.RetryAfter < 0 || d.ResetAfter < 0 || err == nil && d.Remaining < 0 &&
+				strings.HasPrefix(what, "limit") {
 				t.Errorf("%s: %#v becomes %+v", what, value, d)
 			}
 		}
@@ -177,7 +184,8 @@ func FuzzReply(f *testing.F) {
 		ballot := core.Attempt{Actor: "a", Resource: "p", Item: "red", ID: "o"}
 		d, err := votes.New(guard(), "v", votes.Options{}).Check(ctx, ballot)
 		texts := regexp.MustCompile(`^\(tnnn\(t*\)\)$`)
-		if d.Allowed && (err != nil || !texts.MatchString(got) || first != "ok" && first != "changed") || err == nil && !texts.MatchString(got) {
+		if d.Allowed && (err != nil || !texts.MatchString(got) || first != "ok" && first != "changed") ||
+			err == nil && !texts.MatchString(got) {
 			t.Errorf("vote: %#v allows: %v, %v", value, d.Allowed, err)
 		}
 		_, err = votes.New(guard(), "v", votes.Options{}).Tally(ctx, "p")

@@ -17,9 +17,9 @@ import (
 type Delivery int
 
 const (
-	// AtMostOnce: the script is sent at most once. When the reply is lost, the call returns an error.
+	// AtMostOnce means that the script is sent at most once. When the reply is lost, the call returns an error.
 	AtMostOnce Delivery = iota
-	// Idempotent: running the script again for the same call changes nothing and gives the same answer,
+	// Idempotent means that running the script again for the same call changes nothing and gives the same answer,
 	// because the script stores its answer under an operation ID or only reads. The client may resend it as
 	// its options say.
 	Idempotent
@@ -70,7 +70,9 @@ func (e *Engine) Run(ctx context.Context, s *Script, keys []string, args ...any)
 
 // RunWithin is [Engine.Run] with a time limit given by the caller, such as [Engine.SettleTimeout]. It does
 // not check that the keys share a tag. Keys of [Base.Key] with the same tag do.
-func (e *Engine) RunWithin(ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any) (any, error) {
+func (e *Engine) RunWithin(
+	ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any,
+) (any, error) {
 	if e.rdb == nil {
 		return nil, fmt.Errorf("script %s: %w", s.name, ErrNoRedis)
 	}

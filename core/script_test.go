@@ -33,13 +33,15 @@ func TestRun(t *testing.T) {
 				t.Fatalf("%v, %v", reply, err)
 			}
 		}
-		if reply, err := e.Run(t.Context(), core.NewScript("nil", "return nil", core.Idempotent), nil); reply != nil || err != nil {
+		if reply, err := e.Run(t.Context(), core.NewScript("nil", "return nil", core.Idempotent),
+			nil); reply != nil || err != nil {
 			t.Errorf("nil: %v, %v", reply, err)
 		}
 		if _, err := e.Run(t.Context(), s, []string{a, e.Key("own", "bob")}); !errors.Is(err, core.ErrSlots) {
 			t.Errorf("two tags: %v", err)
 		}
-		if _, err := e.Run(t.Context(), core.NewScript("wrong", "return {", core.AtMostOnce), nil); err == nil || !strings.Contains(err.Error(), "script wrong") {
+		if _, err := e.Run(t.Context(), core.NewScript("wrong", "return {", core.AtMostOnce), nil); err == nil ||
+			!strings.Contains(err.Error(), "script wrong") {
 			t.Errorf("a script with a mistake: %v", err)
 		}
 	})
@@ -63,7 +65,8 @@ func TestLostReply(t *testing.T) {
 		}
 
 		counter := e.Key("own", "n")
-		s := core.NewScript("incr", `redis.call('PEXPIRE', KEYS[1], 60000) return redis.call('INCR', KEYS[1])`, core.Idempotent)
+		s := core.NewScript("incr", `redis.call('PEXPIRE', KEYS[1], 60000) return redis.call('INCR', KEYS[1])`,
+			core.Idempotent)
 		if _, err := e.Run(t.Context(), s, []string{counter}); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +81,8 @@ func TestLostReply(t *testing.T) {
 		if err := e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		ballots, sale, window := votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{}), limit.NewSlidingWindow(e, "w", limit.PerHour(5))
+		ballots, sale, window := votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{}),
+			limit.NewSlidingWindow(e, "w", limit.PerHour(5))
 		if err := e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +181,8 @@ func TestAskAgain(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	s := redistest.StartServer(t)
 	for _, obeys := range []bool{false, true} {
-		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: obeys, ReadTimeout: 5 * time.Second})
+		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: obeys,
+			ReadTimeout: 5 * time.Second})
 		defer rdb.Close()
 		e := core.New(rdb, core.WithDeadline(50*time.Millisecond), core.WithObserver(guardtest.Ignore{}))
 		window, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(5)), seckill.New(e, "s", seckill.Options{})
@@ -226,7 +231,8 @@ func TestRedisThatIsReadOnly(t *testing.T) {
 	primary, replica := redistest.StartServer(t), redistest.StartServer(t)
 	replica.ReplicaOf(primary)
 	on := func(rdb core.Client) (*core.Engine, *seckill.Guard) {
-		e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second), core.WithoutBreaker())
+		e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second),
+			core.WithoutBreaker())
 		return e, seckill.New(e, "s", seckill.Options{})
 	}
 	_, sale := on(primary.Client(t))
@@ -237,7 +243,8 @@ func TestRedisThatIsReadOnly(t *testing.T) {
 		return err == nil
 	}, "the replica has the sale")
 	for _, g := range []core.Guard{
-		limit.NewSlidingWindow(e, "w", limit.PerHour(5)), limit.NewFixedWindow(e, "f", limit.PerHour(5)), limit.NewTokenBucket(e, "b", limit.PerHour(5)), votes.New(e, "v", votes.Options{}), sale,
+		limit.NewSlidingWindow(e, "w", limit.PerHour(5)), limit.NewFixedWindow(e, "f", limit.PerHour(5)),
+		limit.NewTokenBucket(e, "b", limit.PerHour(5)), votes.New(e, "v", votes.Options{}), sale,
 	} {
 		d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv"})
 		if d.Allowed || err == nil || !strings.Contains(err.Error(), "READONLY") {
@@ -250,7 +257,8 @@ func TestRedisThatIsReadOnly(t *testing.T) {
 func TestRedisThatSendsGarbage(t *testing.T) {
 	wantOutage(t, guardtest.RefusingServer(t, ":42\r\n"), "unexpected reply")
 	wantOutage(t, guardtest.RefusingServer(t, "*1\r\n$2\r\nok\r\n"), "unexpected reply")
-	wantOutage(t, guardtest.RefusingServer(t, "*6\r\n$2\r\nok\r\n*0\r\n*0\r\n*0\r\n*0\r\n*0\r\n"), "unexpected reply")
+	wantOutage(t, guardtest.RefusingServer(t, "*6\r\n$2\r\nok\r\n*0\r\n*0\r\n*0\r\n*0\r\n*0\r\n"),
+		"unexpected reply")
 	wantOutage(t, guardtest.RefusingServer(t, "$-1\r\n"), "unexpected reply")
 	wantOutage(t, guardtest.RefusingServer(t, "garbage\r\n"), "")
 }
@@ -258,10 +266,13 @@ func TestRedisThatSendsGarbage(t *testing.T) {
 // wantOutage wants an error from every guard, and no attempt allowed.
 func wantOutage(t *testing.T, rdb core.Client, text string) {
 	t.Helper()
-	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Second), core.WithoutBreaker())
+	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Second),
+		core.WithoutBreaker())
 	for _, g := range []core.Guard{
-		limit.NewSlidingWindow(e, "w", limit.PerHour(5)), limit.NewFixedWindow(e, "f", limit.PerHour(5)), limit.NewTokenBucket(e, "b", limit.PerHour(5)),
-		votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{}), redpacket.New(e, "r", redpacket.Options{}),
+		limit.NewSlidingWindow(e, "w", limit.PerHour(5)), limit.NewFixedWindow(e, "f", limit.PerHour(5)),
+		limit.NewTokenBucket(e, "b", limit.PerHour(5)),
+		votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{}),
+		redpacket.New(e, "r", redpacket.Options{}),
 	} {
 		d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv"})
 		if err == nil || d.Allowed || guardtest.IsInvalid(err) || !strings.Contains(err.Error(), text) {
@@ -284,7 +295,8 @@ func TestRestart(t *testing.T) {
 			}
 			s := redistest.StartServer(t, config...)
 			e := core.New(s.Client(t), core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{}))
-			window, votes, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(2)), votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
+			window, votes, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(2)),
+				votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
 			openSale(t, sale, "tv", seckill.Sale{Stock: 5})
 			guardtest.Check(t, window, core.Attempt{Actor: "ann"})
 			guardtest.Check(t, votes, core.Attempt{Actor: "ann", Resource: "p"})
@@ -330,7 +342,8 @@ func TestReshard(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	e := core.New(c.Client(t), core.WithDeadline(2*time.Second), core.WithObserver(guardtest.Ignore{}))
-	window, ballots, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(1000)), votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
+	window, ballots, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(1000)),
+		votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_, err := sale.Open(t.Context(), "p", seckill.Sale{Stock: 100_000, PerBuyer: 100_000})
 		return err == nil
@@ -427,7 +440,8 @@ func TestFailover(t *testing.T) {
 	c := redistest.StartCluster(t)
 	rdb := c.Client(t)
 	e := core.New(rdb, core.WithDeadline(500*time.Millisecond), core.WithObserver(guardtest.Ignore{}))
-	window, votes, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(1000)), votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
+	window, votes, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(1000)),
+		votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_, err := sale.Open(t.Context(), "p", seckill.Sale{Stock: 10})
 		return err == nil
@@ -455,7 +469,8 @@ func TestFailover(t *testing.T) {
 		return err == nil
 	}, "votes are decided again")
 	guardtest.WantReason(t, again, core.ReasonDuplicate)
-	redistest.Eventually(t, 20*time.Second, func() bool { return sale.Settle(t.Context(), ann, core.Commit) == nil }, "the hold is confirmed")
+	redistest.Eventually(t, 20*time.Second,
+		func() bool { return sale.Settle(t.Context(), ann, core.Commit) == nil }, "the hold is confirmed")
 	wantStatus(t, sale, "p", 9, 0, 1)
 }
 
@@ -493,7 +508,8 @@ func TestLateReplyLeavesNoClaim(t *testing.T) {
 			return err == nil && s.Held == 0 && tally(t, seenVotes, "p")[""] == 0
 		}, "the claims are gone")
 		for _, g := range []core.Guard{seenVotes, seenSale} {
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann given", Resource: "p", ID: "given"}), core.ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, g,
+				core.Attempt{Actor: "ann given", Resource: "p", ID: "given"}), core.ReasonOK)
 		}
 	})
 }

@@ -17,7 +17,8 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: build, Mount: func(rules ...echomw.Rule) { echomw.Echo(rules...) }})
+	conformance.Run(t, conformance.Framework{Build: build,
+		Mount: func(rules ...echomw.Rule) { echomw.Echo(rules...) }})
 }
 
 // build leaves echo as echo.New makes it, which believes every X-Forwarded-For.

@@ -39,7 +39,8 @@ func newEcho() *echo.Echo {
 
 // inPoll is a vote of the user in the poll of the path.
 func inPoll(votes *votes.Guard) echomw.Rule {
-	return echomw.Rule{Guard: votes, Who: keyfuncs.Header("X-User"), What: keyfuncs.Param("poll"), Which: keyfuncs.Query("choice")}
+	return echomw.Rule{Guard: votes, Who: keyfuncs.Header("X-User"), What: keyfuncs.Param("poll"),
+		Which: keyfuncs.Query("choice")}
 }
 
 func post(h http.Handler, path, user string) *httptest.ResponseRecorder {
@@ -134,7 +135,8 @@ func TestRefusalsAreNoErrors(t *testing.T) {
 		}
 	})
 	votes := votes.New(newGate(t), "poll", votes.Options{})
-	e.POST("/polls/:poll/votes", func(c echo.Context) error { return c.NoContent(http.StatusOK) }, echomw.Echo(inPoll(votes)))
+	e.POST("/polls/:poll/votes", func(c echo.Context) error { return c.NoContent(http.StatusOK) },
+		echomw.Echo(inPoll(votes)))
 	post(e, "/polls/final/votes?choice=red", "ann")
 	post(e, "/polls/final/votes?choice=red", "ann")
 	if !slices.Equal(logged, []int{http.StatusOK, http.StatusConflict}) {
@@ -142,7 +144,8 @@ func TestRefusalsAreNoErrors(t *testing.T) {
 	}
 }
 
-// TestRulesBeforeTheRouterHaveNoParameters: with Pre nothing is routed yet, so a rule that needs a parameter refuses.
+// TestRulesBeforeTheRouterHaveNoParameters: with Pre nothing is routed yet, so a rule that needs a parameter
+// refuses.
 func TestRulesBeforeTheRouterHaveNoParameters(t *testing.T) {
 	e := newEcho()
 	e.Pre(echomw.Echo(inPoll(votes.New(newGate(t), "poll", votes.Options{}))))
@@ -208,7 +211,8 @@ func TestGroupsShareAMiddleware(t *testing.T) {
 func TestPreIsTooEarlyForRoutes(t *testing.T) {
 	log := warntest.Record(t)
 	rule := echomw.Rule{
-		Guard: limit.NewSlidingWindow(newGate(t), "site", limit.PerHour(1000)), Who: keyfuncs.Header("X-User"), What: keyfuncs.Route(),
+		Guard: limit.NewSlidingWindow(newGate(t), "site", limit.PerHour(1000)), Who: keyfuncs.Header("X-User"),
+		What: keyfuncs.Route(),
 	}
 	e := newEcho()
 	e.Pre(echomw.Echo(rule))

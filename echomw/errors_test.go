@@ -42,8 +42,9 @@ func TestErrorsCountAsEchoAnswersThem(t *testing.T) {
 func TestTheErrorHandlersAnswerCounts(t *testing.T) {
 	gate := newGate(t)
 	votes := votes.New(gate, "poll", votes.Options{})
-	once := echomw.Rule{Guard: idempotency.New(gate, "once", idempotency.Options{MaxBody: 100}), Who: keyfuncs.Const("ann"),
-		ID: keyfuncs.Const("o1")}
+	once := echomw.Rule{Guard: idempotency.New(gate, "once", idempotency.Options{MaxBody: 100}),
+		Who: keyfuncs.Const("ann"),
+		ID:  keyfuncs.Const("o1")}
 	e := newEcho()
 	e.HTTPErrorHandler = func(_ error, c echo.Context) {
 		if !c.Response().Committed {
@@ -51,10 +52,12 @@ func TestTheErrorHandlersAnswerCounts(t *testing.T) {
 			_ = c.String(http.StatusSeeOther, "elsewhere")
 		}
 	}
-	e.POST("/polls/:poll/votes", func(echo.Context) error { return echo.ErrUnauthorized }, echomw.Echo(once, inPoll(votes)))
+	e.POST("/polls/:poll/votes", func(echo.Context) error { return echo.ErrUnauthorized },
+		echomw.Echo(once, inPoll(votes)))
 	for i := range 2 {
 		w := post(e, "/polls/final/votes?choice=red", "ann")
-		if w.Code != http.StatusSeeOther || w.Body.String() != "elsewhere" || w.Header().Get("Location") != "/login" ||
+		if w.Code != http.StatusSeeOther || w.Body.String() != "elsewhere" ||
+			w.Header().Get("Location") != "/login" ||
 			(w.Header().Get("Idempotent-Replayed") != "") != (i == 1) {
 			t.Errorf("time %d: %d %v %s", i+1, w.Code, w.Header(), w.Body)
 		}
@@ -68,14 +71,16 @@ func TestErrorsGetOutOfATimeoutHandler(t *testing.T) {
 	votes := votes.New(newGate(t), "poll", votes.Options{})
 	e := newEcho()
 	e.Use(timeoutHandler)
-	e.POST("/polls/:poll/votes", func(echo.Context) error { return echo.ErrNotFound }, echomw.Echo(inPoll(votes)))
+	e.POST("/polls/:poll/votes", func(echo.Context) error { return echo.ErrNotFound },
+		echomw.Echo(inPoll(votes)))
 	if w := post(e, "/polls/final/votes?choice=red", "ann"); w.Code != http.StatusNotFound {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	wantTally(t, votes, nil)
 }
 
-// timeoutHandler does what middleware.Timeout of echo does with an error in time; its package wants one more module.
+// timeoutHandler does what middleware.Timeout of echo does with an error in time; its package wants one more
+// module.
 func timeoutHandler(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		around := c.Response().Writer

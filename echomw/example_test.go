@@ -17,8 +17,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// A limit by address on the whole application, and a vote that counts once on its route. A vote whose handler fails is
-// taken back.
+// A limit by address on the whole application, and a vote that counts once on its route. A vote whose handler
+// fails is taken back.
 func ExampleEcho() {
 	server, err := miniredis.Run() // an application has a Redis of its own
 	if err != nil {
@@ -48,7 +48,8 @@ func ExampleEcho() {
 		return c.String(http.StatusCreated, d.Attempt.Actor+" for "+d.Attempt.Item)
 	}, ratelimit.Echo(vote))
 
-	for _, query := range []string{"user=ann&choice=red", "user=ann&choice=blue", "user=bob&choice=blue", "user=eve&choice=red"} {
+	for _, query := range []string{"user=ann&choice=red", "user=ann&choice=blue", "user=bob&choice=blue",
+		"user=eve&choice=red"} {
 		w := httptest.NewRecorder()
 		e.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/polls/final/votes?"+query, nil))
 		if w.Code == http.StatusCreated {

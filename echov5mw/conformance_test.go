@@ -17,7 +17,8 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: build, Mount: func(rules ...echov5mw.Rule) { echov5mw.Echo(rules...) }})
+	conformance.Run(t, conformance.Framework{Build: build,
+		Mount: func(rules ...echov5mw.Rule) { echov5mw.Echo(rules...) }})
 }
 
 // build leaves echo as echo.New makes it.

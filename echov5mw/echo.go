@@ -3,7 +3,8 @@
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/echov5mw"
 //
-//	perIP := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
+//	site := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100))
+//	perIP := ratelimit.Rule{Guard: site, Who: keyfuncs.IP()}
 //	e.Use(ratelimit.Echo(perIP))
 //
 // keyfuncs.IP finds the client's address, not echo.Context.RealIP, which does what the application's

@@ -39,7 +39,8 @@ func newEcho() *echo.Echo {
 
 // inPoll is a vote of the user in the poll of the path.
 func inPoll(votes *votes.Guard) echov5mw.Rule {
-	return echov5mw.Rule{Guard: votes, Who: keyfuncs.Header("X-User"), What: keyfuncs.Param("poll"), Which: keyfuncs.Query("choice")}
+	return echov5mw.Rule{Guard: votes, Who: keyfuncs.Header("X-User"), What: keyfuncs.Param("poll"),
+		Which: keyfuncs.Query("choice")}
 }
 
 func post(h http.Handler, path, user string) *httptest.ResponseRecorder {
@@ -65,7 +66,10 @@ func TestReturnedErrorsCount(t *testing.T) {
 		status  int
 		kept    bool
 	}{
-		"HTTPError 404": {func(*echo.Context) error { return echo.NewHTTPError(http.StatusNotFound, "no such poll") }, 404, false},
+		"HTTPError 404": {func(*echo.Context) error {
+			return echo.NewHTTPError(http.StatusNotFound,
+				"no such poll")
+		}, 404, false},
 		"ErrForbidden":  {func(*echo.Context) error { return echo.ErrForbidden }, 403, false},
 		"plain error":   {func(*echo.Context) error { return errors.New("lost") }, 500, false},
 		"wrapped error": {func(*echo.Context) error { return fmt.Errorf("vote: %w", io.EOF) }, 500, false},
@@ -134,7 +138,8 @@ func TestRefusalsAreNoErrors(t *testing.T) {
 		}
 	})
 	votes := votes.New(newGate(t), "poll", votes.Options{})
-	e.POST("/polls/:poll/votes", func(c *echo.Context) error { return c.NoContent(http.StatusOK) }, echov5mw.Echo(inPoll(votes)))
+	e.POST("/polls/:poll/votes", func(c *echo.Context) error { return c.NoContent(http.StatusOK) },
+		echov5mw.Echo(inPoll(votes)))
 	post(e, "/polls/final/votes?choice=red", "ann")
 	post(e, "/polls/final/votes?choice=red", "ann")
 	if !slices.Equal(logged, []int{http.StatusOK, http.StatusConflict}) {
@@ -142,7 +147,8 @@ func TestRefusalsAreNoErrors(t *testing.T) {
 	}
 }
 
-// TestRulesBeforeTheRouterHaveNoParameters: with Pre nothing is routed yet, so a rule that needs a parameter refuses.
+// TestRulesBeforeTheRouterHaveNoParameters: with Pre nothing is routed yet, so a rule that needs a parameter
+// refuses.
 func TestRulesBeforeTheRouterHaveNoParameters(t *testing.T) {
 	e := newEcho()
 	e.Pre(echov5mw.Echo(inPoll(votes.New(newGate(t), "poll", votes.Options{}))))

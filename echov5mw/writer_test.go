@@ -77,7 +77,8 @@ func TestAnswersToHEADAreSeen(t *testing.T) {
 	for status, kept := range map[int]bool{http.StatusNoContent: true, http.StatusNotFound: false} {
 		votes := votes.New(newGate(t), "poll", votes.Options{})
 		e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(echo.RouterConfig{AutoHandleHEAD: true})})
-		e.GET("/polls/:poll/votes", func(c *echo.Context) error { return c.NoContent(status) }, echov5mw.Echo(inPoll(votes)))
+		e.GET("/polls/:poll/votes", func(c *echo.Context) error { return c.NoContent(status) },
+			echov5mw.Echo(inPoll(votes)))
 		r := httptest.NewRequest(http.MethodHead, "/polls/final/votes?choice=red", nil)
 		r.Header.Set("X-User", "ann")
 		w := httptest.NewRecorder()

@@ -73,7 +73,8 @@ type goAwayKey struct{}
 func openMarket(t *testing.T, b redistest.Backend, sale seckill.Sale) *market {
 	t.Helper()
 	m := &market{
-		T: t, seed: rand.Uint64(), faults: redistest.NewFaults(t), promised: map[string]string{}, later: map[string]string{},
+		T: t, seed: rand.Uint64(), faults: redistest.NewFaults(t), promised: map[string]string{},
+		later:  map[string]string{},
 		unsure: map[string]bool{}, endings: map[string]int{}, refusals: map[string]int{},
 	}
 	t.Logf("seed %d", m.seed)
@@ -267,7 +268,8 @@ func TestACrowdOfBuyers(t *testing.T) {
 				}
 			}
 			firstIn.Wait()
-			if n := m.refusals[string(core.ReasonDuplicate)]; n != greedy || len(m.promised) != greedy*int(c.sale.PerBuyer) {
+			if n := m.refusals[string(core.ReasonDuplicate)]; n != greedy ||
+				len(m.promised) != greedy*int(c.sale.PerBuyer) {
 				t.Errorf("%d orders above the limit are refused, %d units promised", n, len(m.promised))
 			}
 			m.open(buyers, func(_ int, buyer string, rng *rand.Rand) {
@@ -275,7 +277,8 @@ func TestACrowdOfBuyers(t *testing.T) {
 					key := fmt.Sprint("order-", n)
 					if rng.IntN(8) == 0 {
 						m.order(buyer, "", "")
-					} else if m.order(buyer, key, "") == http.StatusCreated && m.order(buyer, key, "") != http.StatusCreated {
+					} else if m.order(buyer, key, "") == http.StatusCreated &&
+						m.order(buyer, key, "") != http.StatusCreated {
 						t.Errorf("%s has won, and asked again in vain", buyer)
 					}
 				}

@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: build, Mount: func(rules ...ginmw.Rule) { ginmw.Gin(rules...) }})
+	conformance.Run(t, conformance.Framework{Build: build,
+		Mount: func(rules ...ginmw.Rule) { ginmw.Gin(rules...) }})
 }
 
 // build leaves the engine as gin.New makes it, which trusts every proxy.

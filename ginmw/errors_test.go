@@ -14,8 +14,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// TestErrorsThatAnOuterMiddlewareAnswersCount: gin's handlers hand errors to c.Error, and a middleware outside answers them
-// after the rules have been settled.
+// TestErrorsThatAnOuterMiddlewareAnswersCount: gin's handlers hand errors to c.Error, and a middleware
+// outside answers them after the rules have been settled.
 func TestErrorsThatAnOuterMiddlewareAnswersCount(t *testing.T) {
 	votes := votes.New(newGate(t), "poll", votes.Options{})
 	engine := gin.New()
@@ -25,7 +25,8 @@ func TestErrorsThatAnOuterMiddlewareAnswersCount(t *testing.T) {
 			c.JSON(http.StatusInternalServerError, "the vote could not be stored")
 		}
 	})
-	engine.POST("/polls/:poll/votes", ginmw.Gin(inPoll(votes)), func(c *gin.Context) { _ = c.Error(errors.New("lost")) })
+	engine.POST("/polls/:poll/votes", ginmw.Gin(inPoll(votes)),
+		func(c *gin.Context) { _ = c.Error(errors.New("lost")) })
 	if w := post(engine, "/polls/final/votes?choice=red", "ann"); w.Code != http.StatusInternalServerError {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// A limit by address on the engine, and a vote that counts once on its route. A vote whose handler fails is taken back.
+// A limit by address on the engine, and a vote that counts once on its route. A vote whose handler fails is
+// taken back.
 func ExampleGin() {
 	server, err := miniredis.Run() // an application has a Redis of its own
 	if err != nil {
@@ -42,7 +43,8 @@ func ExampleGin() {
 		c.String(http.StatusCreated, "%s for %s", d.Attempt.Actor, d.Attempt.Item)
 	})
 
-	for _, query := range []string{"user=ann&choice=red", "user=ann&choice=blue", "user=bob&choice=blue", "user=eve&choice=red"} {
+	for _, query := range []string{"user=ann&choice=red", "user=ann&choice=blue", "user=bob&choice=blue",
+		"user=eve&choice=red"} {
 		w := httptest.NewRecorder()
 		r.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/polls/final/votes?"+query, nil))
 		if w.Code == http.StatusCreated {

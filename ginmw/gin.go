@@ -3,7 +3,8 @@
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 //
-//	perIP := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
+//	site := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100))
+//	perIP := ratelimit.Rule{Guard: site, Who: keyfuncs.IP()}
 //	r.Use(ratelimit.Gin(perIP))
 //
 // keyfuncs.IP finds the client's address, not gin.Context.ClientIP, which by default believes any

@@ -29,7 +29,8 @@ func newGate(t *testing.T) *core.Engine {
 
 // inPoll is a vote of the user in the poll of the path.
 func inPoll(votes *votes.Guard) ginmw.Rule {
-	return ginmw.Rule{Guard: votes, Who: keyfuncs.Header("X-User"), What: keyfuncs.Param("poll"), Which: keyfuncs.Query("choice")}
+	return ginmw.Rule{Guard: votes, Who: keyfuncs.Header("X-User"), What: keyfuncs.Param("poll"),
+		Which: keyfuncs.Query("choice")}
 }
 
 func post(h http.Handler, path, user string) *httptest.ResponseRecorder {
@@ -55,13 +56,14 @@ func TestAbortedHandlersCount(t *testing.T) {
 		status  int
 		kept    bool
 	}{
-		"AbortWithStatus":     {func(c *gin.Context) { c.AbortWithStatus(http.StatusForbidden) }, 403, false},
-		"AbortWithStatusJSON": {func(c *gin.Context) { c.AbortWithStatusJSON(http.StatusBadRequest, "no") }, 400, false},
-		"AbortWithError":      {func(c *gin.Context) { _ = c.AbortWithError(http.StatusBadGateway, lost) }, 502, false},
-		"Abort":               {func(c *gin.Context) { c.Abort() }, 200, true},
-		"JSON":                {func(c *gin.Context) { c.JSON(http.StatusCreated, "yes") }, 201, true},
-		"Redirect":            {func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/") }, 303, true},
-		"BindJSON":            {func(c *gin.Context) { _ = c.BindJSON(&struct{}{}) }, 400, false},
+		"AbortWithStatus": {func(c *gin.Context) { c.AbortWithStatus(http.StatusForbidden) }, 403, false},
+		"AbortWithStatusJSON": {func(c *gin.Context) { c.AbortWithStatusJSON(http.StatusBadRequest, "no") }, 400,
+			false},
+		"AbortWithError": {func(c *gin.Context) { _ = c.AbortWithError(http.StatusBadGateway, lost) }, 502, false},
+		"Abort":          {func(c *gin.Context) { c.Abort() }, 200, true},
+		"JSON":           {func(c *gin.Context) { c.JSON(http.StatusCreated, "yes") }, 201, true},
+		"Redirect":       {func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/") }, 303, true},
+		"BindJSON":       {func(c *gin.Context) { _ = c.BindJSON(&struct{}{}) }, 400, false},
 		"Status after the body": {func(c *gin.Context) {
 			c.String(http.StatusOK, "yes")
 			c.Status(http.StatusInternalServerError) // gin does not send it any more

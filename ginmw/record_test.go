@@ -21,15 +21,21 @@ func TestAnswersAreReplayed(t *testing.T) {
 		status  int
 		body    string
 	}{
-		"String":             {func(c *gin.Context) { c.String(http.StatusCreated, "yes") }, 201, "yes"},
-		"JSON":               {func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"yes": true}) }, 200, `{"yes":true}`},
-		"Write":              {func(c *gin.Context) { _, _ = c.Writer.Write([]byte("yes")) }, 200, "yes"},
-		"WriteString":        {func(c *gin.Context) { _, _ = c.Writer.WriteString("yes") }, 200, "yes"},
-		"Copy":               {func(c *gin.Context) { _, _ = io.Copy(c.Writer, strings.NewReader("yes")) }, 200, "yes"},
-		"Status":             {func(c *gin.Context) { c.Status(http.StatusNoContent) }, 204, ""},
-		"nothing":            {func(*gin.Context) {}, 200, ""},
-		"Flush":              {func(c *gin.Context) { c.String(http.StatusOK, "yes"); c.Writer.Flush() }, 200, ""},
-		"ResponseController": {func(c *gin.Context) { c.String(http.StatusOK, "yes"); _ = http.NewResponseController(c.Writer).Flush() }, 200, ""},
+		"String": {func(c *gin.Context) { c.String(http.StatusCreated, "yes") }, 201, "yes"},
+		"JSON": {func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"yes": true}) }, 200,
+			`{"yes":true}`},
+		"Write":       {func(c *gin.Context) { _, _ = c.Writer.Write([]byte("yes")) }, 200, "yes"},
+		"WriteString": {func(c *gin.Context) { _, _ = c.Writer.WriteString("yes") }, 200, "yes"},
+		"Copy": {func(c *gin.Context) { _, _ = io.Copy(c.Writer, strings.NewReader("yes")) }, 200,
+			"yes"},
+		"Status":  {func(c *gin.Context) { c.Status(http.StatusNoContent) }, 204, ""},
+		"nothing": {func(*gin.Context) {}, 200, ""},
+		"Flush":   {func(c *gin.Context) { c.String(http.StatusOK, "yes"); c.Writer.Flush() }, 200, ""},
+		"ResponseController": {func(c *gin.Context) {
+			c.String(http.StatusOK,
+				"yes")
+			_ = http.NewResponseController(c.Writer).Flush()
+		}, 200, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ran := 0

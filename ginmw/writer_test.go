@@ -53,7 +53,8 @@ func TestAnswersBeginInManyWays(t *testing.T) {
 	}
 }
 
-// TestHandlersKeepTheirWriter: whatever gin's writer can do, it can still do behind rules that watch the answer.
+// TestHandlersKeepTheirWriter: whatever gin's writer can do, it can still do behind rules that watch the
+// answer.
 func TestHandlersKeepTheirWriter(t *testing.T) {
 	votes := votes.New(newGate(t), "poll", votes.Options{})
 	engine := gin.New()
@@ -79,7 +80,8 @@ func TestHandlersKeepTheirWriter(t *testing.T) {
 		engine.ServeHTTP(w, r)
 	}))
 	defer srv.Close()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/polls/final/votes?choice=red", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/polls/final/votes?choice=red",
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,9 +20,11 @@ func BenchmarkIP(b *testing.B) {
 		{"peer that forges", keyfuncs.IP(), from("203.0.113.7:50000", lines("198.51.100.1"), nil)},
 		{"private peer", keyfuncs.IP(), from("10.0.0.1:50000", nil, nil)},
 		{"one proxy", keyfuncs.IP(behind), from("10.0.0.1:50000", lines("203.0.113.7"), nil)},
-		{"three proxies", keyfuncs.IP(behind), from("10.0.0.1:50000", lines("203.0.113.7, 10.0.0.3, 10.0.0.2"), nil)},
+		{"three proxies", keyfuncs.IP(behind),
+			from("10.0.0.1:50000", lines("203.0.113.7, 10.0.0.3, 10.0.0.2"), nil)},
 		{"stranger beside proxies", keyfuncs.IP(behind), from("203.0.113.7:50000", lines("198.51.100.1"), nil)},
-		{"Forwarded", keyfuncs.IP(behind, keyfuncs.ReadForwarded()), from("10.0.0.1:50000", nil, lines(`for="[2001:db8:c::7]:4711";proto=https`))},
+		{"Forwarded", keyfuncs.IP(behind, keyfuncs.ReadForwarded()),
+			from("10.0.0.1:50000", nil, lines(`for="[2001:db8:c::7]:4711";proto=https`))},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			b.ReportAllocs()

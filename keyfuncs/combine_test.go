@@ -180,14 +180,16 @@ func TestFirstOf(t *testing.T) {
 		{"first", keyfuncs.FirstOf(uid, ip), login, "0=alice", nil},
 		{"second", keyfuncs.FirstOf(uid, ip), stranger, "1=203.0.113.7", nil},
 		{"a user called like an address", keyfuncs.FirstOf(uid, ip), imitator, "0=203.0.113.7", nil},
-		{"a function of one's own that finds nothing", keyfuncs.FirstOf(nothing, ip), stranger, "1=203.0.113.7", nil},
+		{"a function of one's own that finds nothing", keyfuncs.FirstOf(nothing, ip), stranger, "1=203.0.113.7",
+			nil},
 		{"two digits", keyfuncs.FirstOf(ten...), stranger, "10=203.0.113.7", nil},
 		{"nested", nested, stranger, "1=1=203.0.113.7", nil},
 		{"none", keyfuncs.FirstOf(uid, keyfuncs.Cookie("sid")), stranger, "", keyfuncs.ErrMissing},
 		{"none, nested", keyfuncs.FirstOf(keyfuncs.FirstOf(uid), nothing), stranger, "", keyfuncs.ErrMissing},
 		{"garbage does not fall through", keyfuncs.FirstOf(bad, ip), stranger, "", keyfuncs.ErrMalformed},
 		{"garbage behind a missing one", keyfuncs.FirstOf(uid, bad, ip), stranger, "", keyfuncs.ErrMalformed},
-		{"a join with a part missing", keyfuncs.FirstOf(keyfuncs.Join(ip, uid), ip), stranger, "1=203.0.113.7", nil},
+		{"a join with a part missing", keyfuncs.FirstOf(keyfuncs.Join(ip, uid), ip), stranger, "1=203.0.113.7",
+			nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -226,9 +228,11 @@ func TestRequire(t *testing.T) {
 		{"not there", key, none, "", keyfuncs.ErrRequired},
 		{"malformed", key, bad, "", keyfuncs.ErrMalformed},
 		{"a function of one's own that finds nothing", keyfuncs.Require(nothing), none, "", keyfuncs.ErrRequired},
-		{"nothing of several", keyfuncs.Require(keyfuncs.FirstOf(keyfuncs.User("uid"), keyfuncs.Cookie("sid"))), none, "", keyfuncs.ErrRequired},
+		{"nothing of several", keyfuncs.Require(keyfuncs.FirstOf(keyfuncs.User("uid"), keyfuncs.Cookie("sid"))),
+			none, "", keyfuncs.ErrRequired},
 		{"it does not fall through", keyfuncs.FirstOf(key, ip), none, "", keyfuncs.ErrRequired},
-		{"it stops behind a missing one", keyfuncs.FirstOf(keyfuncs.User("uid"), key, ip), none, "", keyfuncs.ErrRequired},
+		{"it stops behind a missing one", keyfuncs.FirstOf(keyfuncs.User("uid"), key, ip), none, "",
+			keyfuncs.ErrRequired},
 		{"in a join", keyfuncs.Join(keyfuncs.Method(), key), none, "", keyfuncs.ErrRequired},
 		{"in a hash", keyfuncs.Hash(key), none, "", keyfuncs.ErrRequired},
 		{"twice", keyfuncs.Require(key), none, "", keyfuncs.ErrRequired},
@@ -239,11 +243,13 @@ func TestRequire(t *testing.T) {
 			check(t, got, err, tt.want, tt.err)
 		})
 	}
-	if _, err := keyfuncs.Require(fails(own))(none); !errors.Is(err, own) || errors.Is(err, keyfuncs.ErrRequired) {
+	if _, err := keyfuncs.Require(fails(own))(none); !errors.Is(err, own) ||
+		errors.Is(err, keyfuncs.ErrRequired) {
 		t.Errorf("an error of the function's own becomes %v", err)
 	}
 	both := errors.Join(keyfuncs.ErrMissing, keyfuncs.ErrMalformed)
-	if _, err := keyfuncs.Require(fails(both))(none); !errors.Is(err, keyfuncs.ErrMalformed) || errors.Is(err, keyfuncs.ErrRequired) {
+	if _, err := keyfuncs.Require(fails(both))(none); !errors.Is(err, keyfuncs.ErrMalformed) ||
+		errors.Is(err, keyfuncs.ErrRequired) {
 		t.Errorf("what is malformed as well becomes %v", err)
 	}
 	if _, err := keyfuncs.NewList(key, "k1").Contains(none); !errors.Is(err, keyfuncs.ErrRequired) {

@@ -28,7 +28,8 @@ func ExampleIP() {
 	// 2001:db8:1::/48 <nil>
 }
 
-// A CDN writes the client's address into a header of its own. Whoever gets round the CDN can write it too, and changes nothing.
+// A CDN writes the client's address into a header of its own. Whoever gets round the CDN can write it too,
+// and changes nothing.
 func ExampleReadHeader() {
 	who := keyfuncs.IP(
 		keyfuncs.TrustProxies("198.18.0.0/24"), // the CDN publishes its addresses
@@ -47,8 +48,8 @@ func ExampleReadHeader() {
 	// 192.0.2.66 <nil>
 }
 
-// Two rules: so much for each network of one link, and more for each site, which may have 65536 of them. An IPv4 address is the same
-// client for both, and the tighter limit is the one that it meets.
+// Two rules: so much for each network of one link, and more for each site, which may have 65536 of them. An
+// IPv4 address is the same client for both, and the tighter limit is the one that it meets.
 func ExampleIPv6Prefix() {
 	link := keyfuncs.IP()
 	site := keyfuncs.IP(keyfuncs.IPv6Prefix(48))

@@ -77,7 +77,8 @@ func TestFingerprintOfAChunkedBody(t *testing.T) {
 	}
 	bare := httptest.NewRequest(http.MethodPost, "/orders", nil)
 	bare.Body = nil
-	if a, b := fingerprintOf(t, bare), fingerprintOf(t, httptest.NewRequest(http.MethodPost, "/orders", nil)); a != b {
+	if a, b := fingerprintOf(t, bare),
+		fingerprintOf(t, httptest.NewRequest(http.MethodPost, "/orders", nil)); a != b {
 		t.Errorf("without a body %q and %q", a, b)
 	}
 }
@@ -151,7 +152,8 @@ func TestFingerprintOfFilesThatHaveBeenParsed(t *testing.T) {
 	if again := ask("picture", "a.png", "one"); again != first {
 		t.Errorf("%q, and again %q", first, again)
 	}
-	for _, other := range []string{ask("picture", "a.png", "two"), ask("picture", "b.png", "one"), ask("film", "a.png", "one")} {
+	for _, other := range []string{ask("picture", "a.png", "two"), ask("picture", "b.png", "one"),
+		ask("film", "a.png", "one")} {
 		if other == first {
 			t.Errorf("two uploads have the same fingerprint, %q", other)
 		}

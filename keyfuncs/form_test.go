@@ -24,8 +24,9 @@ func TestForm(t *testing.T) {
 		"empty":                {urlencoded, "choice=", "", keyfuncs.ErrMissing},
 		"no body":              {urlencoded, "", "", keyfuncs.ErrMissing},
 		"bad escape":           {urlencoded, "choice=%zz", "", keyfuncs.ErrMalformed},
-		"multipart":            {"multipart/form-data; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"choice\"\r\n\r\nred\r\n--x--\r\n", "", keyfuncs.ErrMissing},
-		"JSON":                 {"application/json", `{"choice":"red"}`, "", keyfuncs.ErrMissing},
+		"multipart": {"multipart/form-data; boundary=x",
+			"--x\r\nContent-Disposition: form-data; name=\"choice\"\r\n\r\nred\r\n--x--\r\n", "", keyfuncs.ErrMissing},
+		"JSON": {"application/json", `{"choice":"red"}`, "", keyfuncs.ErrMissing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequest(http.MethodPost, "/?choice=query&x=a;b", strings.NewReader(c.body))

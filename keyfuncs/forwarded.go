@@ -24,7 +24,8 @@ var (
 func (f forwarding) only(h http.Header) (netip.Addr, error) {
 	lines := h[f.header]
 	if len(lines) != 1 {
-		return netip.Addr{}, malformed("IP()", "the trusted peer sends %d lines of %s, want 1", len(lines), f.header)
+		return netip.Addr{}, malformed("IP()", "the trusted peer sends %d lines of %s, want 1", len(lines),
+			f.header)
 	}
 	value := strings.Trim(lines[0], " \t")
 	addr, err := netip.ParseAddr(value)

@@ -50,7 +50,8 @@ func TestIPReadForwarded(t *testing.T) {
 		{"empty", lines(``, ` , `), "10.0.0.1"},
 
 		{"forged before the client", lines(`for=198.51.100.1, for=203.0.113.7`), v4},
-		{"forged proxy before the client", lines(`for=198.51.100.1, for=10.0.0.2, for=203.0.113.7, for=10.0.0.3`), v4},
+		{"forged proxy before the client", lines(`for=198.51.100.1, for=10.0.0.2, for=203.0.113.7, for=10.0.0.3`),
+			v4},
 		{"open quote before the client", lines(`for="198.51.100.1, for=203.0.113.7`), v4},
 		{"open quote and quoted client", lines(`for="198.51.100.1, for="203.0.113.7"`), v4},
 		{"open quote and two quoted proxies", lines(`host="x, for="203.0.113.7:1", for="10.0.0.2:2"`), v4},
@@ -135,8 +136,10 @@ func FuzzForwarded(f *testing.F) {
 		} else if !isAddress(got) {
 			t.Fatalf("%q gives %q", line, got)
 		}
-		split, splitErr := readingForwarded(from("10.0.0.1:443", nil, lines(line, `for="10.0.0.2:80";host="a\",b"`)))
-		joined, joinedErr := readingForwarded(from("10.0.0.1:443", nil, lines(line+`, for="10.0.0.2:80";host="a\",b"`)))
+		split, splitErr := readingForwarded(from("10.0.0.1:443", nil,
+			lines(line, `for="10.0.0.2:80";host="a\",b"`)))
+		joined, joinedErr := readingForwarded(from("10.0.0.1:443", nil,
+			lines(line+`, for="10.0.0.2:80";host="a\",b"`)))
 		if split != joined || (splitErr == nil) != (joinedErr == nil) {
 			t.Fatalf("%q: %q, %v in two lines, %q, %v in one", line, split, splitErr, joined, joinedErr)
 		}

@@ -87,7 +87,8 @@ func FuzzIdempotencyKey(f *testing.F) {
 			check(t, key, err, "", err)
 			return
 		}
-		if key == "" || len(key) > 255 || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
+		if key == "" || len(key) > 255 ||
+			strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
 			t.Fatalf("%q gives %q", value, key)
 		}
 		r.Header["Idempotency-Key"] = []string{`"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`}

@@ -86,7 +86,8 @@ type IPOption func(*ipRule)
 // warns of prefixes that cover a large part of the Internet.
 func TrustProxies(prefixes ...string) IPOption {
 	if len(prefixes) == 0 {
-		misuse("TrustProxies needs the addresses of your proxies, such as \"10.0.0.0/8\"; without proxies leave it out")
+		misuse("TrustProxies needs the addresses of your proxies, such as \"10.0.0.0/8\"; without proxies leave " +
+			"it out")
 	}
 	trusted := make([]netip.Prefix, len(prefixes))
 	for i, s := range prefixes {
@@ -200,7 +201,8 @@ func (rule *ipRule) trusting() bool { return len(rule.trusted) > 0 || rule.unix 
 
 var errNoAddress = &failure{
 	call: "IP()",
-	why:  "nothing found: the peer is on a Unix socket and no trusted header names the client (see TrustUnixSocket)",
+	why: "nothing found: the peer is on a Unix socket and no trusted header names the client (see " +
+		"TrustUnixSocket)",
 	kind: ErrMissing,
 }
 

@@ -78,8 +78,8 @@ func TestIPOfPeer(t *testing.T) {
 	}
 }
 
-// The client is 203.0.113.7 (or 2001:db8:c::7), the proxies are 10.0.0.1 and 10.0.0.2, and what an attacker makes up
-// is from 198.51.100.0/24.
+// The client is 203.0.113.7 (or 2001:db8:c::7), the proxies are 10.0.0.1 and 10.0.0.2, and what an attacker
+// makes up is from 198.51.100.0/24.
 func TestIPBehindProxies(t *testing.T) {
 	trusting := keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8", "2001:db8:f::/48", "192.0.2.1"))
 	const proxy = "10.0.0.1:443"
@@ -105,17 +105,20 @@ func TestIPBehindProxies(t *testing.T) {
 		{"no blanks", proxy, lines("203.0.113.7,10.0.0.2"), "203.0.113.7"},
 
 		{"untrusted peer, forged header", "203.0.113.7:50000", lines("198.51.100.1"), "203.0.113.7"},
-		{"untrusted peer, forged trusted address", "203.0.113.7:50000", lines("198.51.100.1, 10.0.0.2"), "203.0.113.7"},
+		{"untrusted peer, forged trusted address", "203.0.113.7:50000", lines("198.51.100.1, 10.0.0.2"),
+			"203.0.113.7"},
 		{"untrusted peer, forged loopback", "203.0.113.7:50000", lines("127.0.0.1"), "203.0.113.7"},
 		{"untrusted peer, garbage", "203.0.113.7:50000", lines("garbage"), "203.0.113.7"},
 		{"untrusted IPv6 peer", "[2001:db8:c::7]:50000", lines("198.51.100.1"), "2001:db8:c::/64"},
 		{"peer just outside the prefix", "11.0.0.1:443", lines("198.51.100.1"), "11.0.0.1"},
 
 		{"forged before the client", proxy, lines("198.51.100.1, 203.0.113.7"), "203.0.113.7"},
-		{"many forged before the client", proxy, lines("198.51.100.1, 198.51.100.2, 203.0.113.7, 10.0.0.2"), "203.0.113.7"},
+		{"many forged before the client", proxy, lines("198.51.100.1, 198.51.100.2, 203.0.113.7, 10.0.0.2"),
+			"203.0.113.7"},
 		{"forged trusted before the client", proxy, lines("10.0.0.9, 203.0.113.7"), "203.0.113.7"},
 		{"forged line of its own", proxy, lines("198.51.100.1", "203.0.113.7"), "203.0.113.7"},
-		{"forged line with a chain", proxy, lines("198.51.100.1, 10.0.0.2", "203.0.113.7, 10.0.0.2"), "203.0.113.7"},
+		{"forged line with a chain", proxy, lines("198.51.100.1, 10.0.0.2", "203.0.113.7, 10.0.0.2"),
+			"203.0.113.7"},
 		{"garbage before the client", proxy, lines("garbage, 203.0.113.7"), "203.0.113.7"},
 		{"quotes before the client", proxy, lines(`"198.51.100.1, 203.0.113.7`), "203.0.113.7"},
 		{"garbage line before the client", proxy, lines("\x00\xff\"[", "203.0.113.7"), "203.0.113.7"},
@@ -300,10 +303,12 @@ func TestIPAllocatesNothingPerElement(t *testing.T) {
 // and that the text of an untrusted peer depends on the peer alone.
 func FuzzIP(f *testing.F) {
 	for _, peer := range []string{
-		"203.0.113.7:1", "10.0.0.1:1", "[2001:db8::1%eth0]:1", "@", "", "[::ffff:10.0.0.1]:1", "[64:ff9b::a00:1]:0", "/run/app.sock",
+		"203.0.113.7:1", "10.0.0.1:1", "[2001:db8::1%eth0]:1", "@", "", "[::ffff:10.0.0.1]:1", "[64:ff9b::a00:1]:0",
+		"/run/app.sock",
 	} {
 		f.Add(peer, "203.0.113.7", "", `for=203.0.113.7`, "203.0.113.7")
-		f.Add(peer, "198.51.100.1, 10.0.0.2:80", "[2001:db8::1]:443", `for="[2001:db8::1]:443";by=_x, for=10.0.0.1`, "64:ff9b::1.2.3.4")
+		f.Add(peer, "198.51.100.1, 10.0.0.2:80", "[2001:db8::1]:443", `for="[2001:db8::1]:443";by=_x, for=10.0.0.1`,
+			"64:ff9b::1.2.3.4")
 		f.Add(peer, "unknown", "::ffff:10.0.0.2%x,", `for="a\"b`, " ::ffff:10.0.0.2%x\t")
 		f.Add(peer, ",,", "\x00", `,"`, "203.0.113.7, 10.0.0.1")
 	}
@@ -316,7 +321,8 @@ func FuzzIP(f *testing.F) {
 		{keyfuncs.IP(trust), true, false},
 		{keyfuncs.IP(trust, keyfuncs.ReadForwarded(), keyfuncs.IPv6Prefix(128)), true, false},
 		{keyfuncs.IP(trust, keyfuncs.ReadHeader("CF-Connecting-IP")), true, true},
-		{keyfuncs.IP(trust, keyfuncs.ReadHeader("X-Real-IP"), keyfuncs.IPv6Prefix(48), keyfuncs.IPv4Prefix(9)), true, true},
+		{keyfuncs.IP(trust, keyfuncs.ReadHeader("X-Real-IP"), keyfuncs.IPv6Prefix(48), keyfuncs.IPv4Prefix(9)),
+			true, true},
 		{keyfuncs.IP(trust, keyfuncs.TrustUnixSocket(), keyfuncs.IPv4Prefix(24)), true, true},
 		{keyfuncs.IP(keyfuncs.TrustUnixSocket(), keyfuncs.ReadHeader("CF-Connecting-IP")), false, true},
 		{keyfuncs.IP(keyfuncs.IPv6Prefix(48)), false, false},
@@ -358,7 +364,8 @@ func isAddress(s string) bool {
 func isTrusted(peer string) bool {
 	if ap, err := netip.ParseAddrPort(peer); err == nil {
 		peer = ap.Addr().String()
-	} else if i := strings.LastIndexByte(peer, ':'); strings.Count(peer, ":") == 1 || strings.Contains(peer, "]:") {
+	} else if i := strings.LastIndexByte(peer, ':'); strings.Count(peer, ":") == 1 ||
+		strings.Contains(peer, "]:") {
 		peer = peer[:i]
 	}
 	a, err := netip.ParseAddr(strings.Trim(peer, "[]"))

@@ -20,7 +20,8 @@ type Request struct {
 // Facts are what a framework knows about a request and net/http does not. The adapters make one value per
 // request, so an implementation need not be safe for concurrent use.
 type Facts interface {
-	// Route returns the matched pattern as it was registered, such as /polls/:poll/votes, or "" when none matched.
+	// Route returns the matched pattern as it was registered, such as /polls/:poll/votes, or "" when none
+	// matched.
 	Route() string
 
 	// Param returns a path parameter; ok is false when the route has none of that name.

@@ -122,14 +122,17 @@ func TestMisuse(t *testing.T) {
 		{"all of IPv4, mapped", "your own proxies", func() { keyfuncs.TrustProxies("::ffff:0:0/96") }},
 		{"more than all of IPv4", "write it as IPv4", func() { keyfuncs.TrustProxies("::ffff:0.0.0.0/95") }},
 		{"Forwarded from nobody", "TrustProxies", func() { keyfuncs.IP(keyfuncs.ReadForwarded()) }},
-		{"a header from nobody", `IP(ReadHeader("X-Real-IP")) would never`, func() { keyfuncs.IP(keyfuncs.ReadHeader("X-Real-IP")) }},
+		{"a header from nobody", `IP(ReadHeader("X-Real-IP")) would never`,
+			func() { keyfuncs.IP(keyfuncs.ReadHeader("X-Real-IP")) }},
 		{"a header without name", `ReadHeader("CF-Connecting-IP")`, func() { keyfuncs.ReadHeader("") }},
-		{"a header with a blank to read", `ReadHeader("CF-Connecting-IP")`, func() { keyfuncs.ReadHeader("X-Real-IP ") }},
+		{"a header with a blank to read", `ReadHeader("CF-Connecting-IP")`,
+			func() { keyfuncs.ReadHeader("X-Real-IP ") }},
 		{"the host header to read", "removes that field", func() { keyfuncs.ReadHeader("host") }},
 		{"X-Forwarded-For as one value", "leave the option out", func() { keyfuncs.ReadHeader("x-forwarded-for") }},
 		{"Forwarded as one value", "use ReadForwarded()", func() { keyfuncs.ReadHeader("forwarded") }},
 		{"two headers to read", `ReadHeader("X-Real-IP") and ReadHeader("CF-Connecting-IP")`, func() {
-			keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.1"), keyfuncs.ReadHeader("X-Real-IP"), keyfuncs.ReadHeader("CF-Connecting-IP"))
+			keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.1"), keyfuncs.ReadHeader("X-Real-IP"),
+				keyfuncs.ReadHeader("CF-Connecting-IP"))
 		}},
 		{"a header and Forwarded to read", `ReadForwarded() and ReadHeader("X-Real-IP")`, func() {
 			keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.1"), keyfuncs.ReadForwarded(), keyfuncs.ReadHeader("X-Real-IP"))
@@ -162,8 +165,10 @@ func TestErrorTexts(t *testing.T) {
 			keyfuncs.FirstOf(keyfuncs.User("uid"), keyfuncs.Cookie("sid")), get("/"),
 			`keyfuncs: FirstOf: User("uid"): nothing found; Cookie("sid"): nothing found`,
 		},
-		{keyfuncs.Require(keyfuncs.IdempotencyKey()), get("/"), `keyfuncs: Require: IdempotencyKey(): nothing found`},
-		{keyfuncs.Require(keyfuncs.Require(keyfuncs.Route())), get("/"), `keyfuncs: Require: Route(): nothing found`},
+		{keyfuncs.Require(keyfuncs.IdempotencyKey()), get("/"),
+			`keyfuncs: Require: IdempotencyKey(): nothing found`},
+		{keyfuncs.Require(keyfuncs.Require(keyfuncs.Route())), get("/"),
+			`keyfuncs: Require: Route(): nothing found`},
 		{keyfuncs.Require(nothing), get("/"), `keyfuncs: Require: function 0: nothing found`},
 		{
 			proxied, get("/", "X-Forwarded-For: unknown"),
@@ -174,8 +179,10 @@ func TestErrorTexts(t *testing.T) {
 			`keyfuncs: IP(): X-Forwarded-For names no address in "` + strings.Repeat(`\n`, 64) + `" (cut)`,
 		},
 		{cdn, get("/"), `keyfuncs: IP(): the trusted peer sends 0 lines of Cf-Connecting-Ip, want 1`},
-		{cdn, get("/", "CF-Connecting-IP: 203.0.113.7", "CF-Connecting-IP: 203.0.113.7"), `keyfuncs: IP(): the trusted peer sends 2 lines of Cf-Connecting-Ip, want 1`},
-		{cdn, get("/", "CF-Connecting-IP: 203.0.113.7\t:80"), `keyfuncs: IP(): Cf-Connecting-Ip names no address in "203.0.113.7\t:80"`},
+		{cdn, get("/", "CF-Connecting-IP: 203.0.113.7", "CF-Connecting-IP: 203.0.113.7"),
+			`keyfuncs: IP(): the trusted peer sends 2 lines of Cf-Connecting-Ip, want 1`},
+		{cdn, get("/", "CF-Connecting-IP: 203.0.113.7\t:80"),
+			`keyfuncs: IP(): Cf-Connecting-Ip names no address in "203.0.113.7\t:80"`},
 	}
 	for _, tt := range tests {
 		if _, err := tt.fn(tt.r); err == nil || err.Error() != tt.want {
@@ -192,15 +199,17 @@ func TestErrorsKeepSecrets(t *testing.T) {
 		fn keyfuncs.Func
 		r  *keyfuncs.Request
 	}{
-		"header":         {keyfuncs.Header("X-Api-Key"), get("/", "X-Api-Key: "+secret, "X-Api-Key: b")},
-		"cookie":         {keyfuncs.Cookie("sid"), get("/", "Cookie: sid="+secret+"; sid=b")},
-		"query":          {keyfuncs.Query("token"), get("/?token=" + secret + "&token=b")},
-		"bad query":      {keyfuncs.Query("token"), get("/?token=" + secret + "%zz")},
-		"basic":          {keyfuncs.BasicAuth(), get("/", "Authorization: Basic "+secret)},
-		"two logins":     {keyfuncs.BasicAuth(), get("/", "Authorization: Basic "+secret, "Authorization: Basic b")},
-		"user":           {keyfuncs.User("uid"), &login},
-		"idempotency":    {keyfuncs.IdempotencyKey(), get("/", "Idempotency-Key: \""+secret)},
-		"hash of header": {keyfuncs.Hash(keyfuncs.Header("X-Api-Key")), get("/", "X-Api-Key: "+secret, "X-Api-Key: b")},
+		"header":    {keyfuncs.Header("X-Api-Key"), get("/", "X-Api-Key: "+secret, "X-Api-Key: b")},
+		"cookie":    {keyfuncs.Cookie("sid"), get("/", "Cookie: sid="+secret+"; sid=b")},
+		"query":     {keyfuncs.Query("token"), get("/?token=" + secret + "&token=b")},
+		"bad query": {keyfuncs.Query("token"), get("/?token=" + secret + "%zz")},
+		"basic":     {keyfuncs.BasicAuth(), get("/", "Authorization: Basic "+secret)},
+		"two logins": {keyfuncs.BasicAuth(),
+			get("/", "Authorization: Basic "+secret, "Authorization: Basic b")},
+		"user":        {keyfuncs.User("uid"), &login},
+		"idempotency": {keyfuncs.IdempotencyKey(), get("/", "Idempotency-Key: \""+secret)},
+		"hash of header": {keyfuncs.Hash(keyfuncs.Header("X-Api-Key")),
+			get("/", "X-Api-Key: "+secret, "X-Api-Key: b")},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -124,7 +124,8 @@ func parseEntry(text string) (entry, error) {
 	case ok:
 		return entry{net: net.Masked()}, nil
 	case meantAsPrefix(text):
-		return entry{}, fmt.Errorf("keyfuncs: list entry %s: write an address such as \"192.0.2.1\" or a prefix such as "+
+		return entry{}, fmt.Errorf("keyfuncs: list entry %s: write an address such as \"192.0.2.1\" or a prefix "+
+			"such as "+
 			"\"10.0.0.0/8\"", quote(text))
 	}
 	return entry{text: text}, nil

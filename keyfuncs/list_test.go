@@ -92,7 +92,10 @@ func TestListOfRequests(t *testing.T) {
 	}
 	broken := errors.New("no answer")
 	for _, want := range []error{keyfuncs.ErrMalformed, broken} {
-		list := keyfuncs.NewList(func(*keyfuncs.Request) (string, error) { return "ann", fmt.Errorf("look: %w", want) }, "ann")
+		list := keyfuncs.NewList(func(*keyfuncs.Request) (string, error) {
+			return "ann",
+				fmt.Errorf("look: %w", want)
+		}, "ann")
 		if found, err := list.Contains(r); found || !errors.Is(err, want) {
 			t.Errorf("%v: %t, %v", want, found, err)
 		}
@@ -127,18 +130,22 @@ func TestListChanges(t *testing.T) {
 	want("Add", []string{"ann", "10.0.0.1", "10.1.0.1"}, []string{"bob", "192.0.2.1", "2001:db8::1"})
 	do(list.Add("ann", "2001:db8::/32"))
 	want("Add, once more", []string{"ann", "10.0.0.1", "2001:db8::1"}, []string{"bob", "192.0.2.1"})
-	do(list.Remove("10.255.0.0/8", "bob", "172.16.0.0/12", "10.0.0.1")) // the network in another spelling, and what is not there
+	// the network in another spelling, and what is not there
+	do(list.Remove("10.255.0.0/8", "bob", "172.16.0.0/12", "10.0.0.1"))
 	want("Remove", []string{"ann", "10.1.0.1", "2001:db8::1"}, []string{"bob", "10.0.0.1"})
 	do(list.Set("bob", "192.0.2.0/24"))
 	want("Set", []string{"bob", "192.0.2.1"}, []string{"ann", "10.1.0.1", "2001:db8::1"})
 
 	for _, bad := range []string{
-		"", "10.0.0.0/33", "10.0.0.0/08", "10.0.0.0/", "10.0.0.0/8 ", " 10.0.0.1", "10.0.0.1\n", "2001:db8::/129", "fe80::%eth0/64",
+		"", "10.0.0.0/33", "10.0.0.0/08", "10.0.0.0/", "10.0.0.0/8 ", " 10.0.0.1", "10.0.0.1\n", "2001:db8::/129",
+		"fe80::%eth0/64",
 		"::ffff:10.0.0.0/95", strings.Repeat(" ", 100) + "10.0.0.1",
 	} {
-		for name, change := range map[string]func(...string) error{"Set": list.Set, "Add": list.Add, "Remove": list.Remove} {
+		for name, change := range map[string]func(...string) error{"Set": list.Set, "Add": list.Add,
+			"Remove": list.Remove} {
 			err := change("ann", "bob", bad)
-			if quoted := fmt.Sprintf("%q", bad[:min(len(bad), 64)]); err == nil || !strings.Contains(err.Error(), quoted) {
+			if quoted := fmt.Sprintf("%q", bad[:min(len(bad), 64)]); err == nil ||
+				!strings.Contains(err.Error(), quoted) {
 				t.Errorf("%s(%q): %v, want it quoted", name, bad, err)
 			}
 		}
@@ -155,7 +162,8 @@ func TestListSetUpMistakesPanic(t *testing.T) {
 	} {
 		func() {
 			defer func() {
-				if text := fmt.Sprint(recover()); !strings.Contains(text, want) || !strings.HasPrefix(text, "keyfuncs: ") {
+				if text := fmt.Sprint(recover()); !strings.Contains(text, want) ||
+					!strings.HasPrefix(text, "keyfuncs: ") {
 					t.Errorf("panic %q, want %q in it", text, want)
 				}
 			}()
@@ -172,7 +180,8 @@ func TestListChangesAreSeenWhole(t *testing.T) {
 	for i := range 4 {
 		writers.Go(func() {
 			for range 200 {
-				if list.Add(fmt.Sprint("writer ", i)) != nil || list.Set("10.0.0.0/8") != nil || list.Set("10.0.0.1") != nil {
+				if list.Add(fmt.Sprint("writer ", i)) != nil || list.Set("10.0.0.0/8") != nil ||
+					list.Set("10.0.0.1") != nil {
 					t.Error("a change has failed")
 				}
 			}
@@ -198,7 +207,8 @@ func TestListChangesAreSeenWhole(t *testing.T) {
 // netOf is what a text means as a network, by netip alone.
 func netOf(text string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(text)
-	if addr, notAddr := netip.ParseAddr(text); err != nil && notAddr == nil && !strings.Contains(addr.Zone(), "/") {
+	if addr, notAddr := netip.ParseAddr(text); err != nil && notAddr == nil &&
+		!strings.Contains(addr.Zone(), "/") {
 		p, err = addr.WithZone("").Prefix(addr.BitLen())
 	}
 	if err == nil && p.Addr().Is4In6() && p.Bits() >= 96 {
@@ -215,7 +225,8 @@ func FuzzList(f *testing.F) {
 		"10.0.0.0/33\n \n\x00\n/a/b", "10.0.0.0/8\n10.0.0.0/16\n10.0.0.0/24\n10.0.0.0/32",
 	} {
 		for _, key := range []string{
-			"10.1.2.3", "10.0.0.0/24", "2001:db8:1:2::/64", "::ffff:10.1.2.3", "::ffff:1.2.3.4/90", "ann", "", "fe80::1%eth1",
+			"10.1.2.3", "10.0.0.0/24", "2001:db8:1:2::/64", "::ffff:10.1.2.3", "::ffff:1.2.3.4/90", "ann", "",
+			"fe80::1%eth1",
 		} {
 			f.Add(entries, key)
 		}

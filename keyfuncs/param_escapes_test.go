@@ -10,8 +10,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// TestParamUndoesEscapes: no spelling of a path makes a second poll of one, on routers that match the path as sent (chi)
-// and on those that match the plain one (ServeMux).
+// TestParamUndoesEscapes: no spelling of a path makes a second poll of one, on routers that match the path as
+// sent (chi) and on those that match the plain one (ServeMux).
 func TestParamUndoesEscapes(t *testing.T) {
 	var got string
 	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -102,7 +102,8 @@ func (l *proxyDetector) inspectTrusted(r *http.Request, client netip.Addr) {
 		l.said.Store(said)
 		l.run.Store(0)
 	case l.said.Swap(said) != said && l.run.Add(1) >= innerRun:
-		warn.OneBucket.Tell(r.Context(), "", "reads", l.rule.source.header, "sent", header, "client", client.String())
+		warn.OneBucket.Tell(r.Context(), "", "reads", l.rule.source.header, "sent", header, "client",
+			client.String())
 	}
 }
 

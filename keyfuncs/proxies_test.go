@@ -30,12 +30,15 @@ func many(build func(i int) *keyfuncs.Request) func(i int) *keyfuncs.Request {
 func TestIPWarnsOfAProxyThatIsNotTrusted(t *testing.T) {
 	trusting := keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8", "fe80::/10", "::1"), keyfuncs.TrustUnixSocket())
 	for peer, named := range map[string]string{
-		"10.0.0.1:1": "10.0.0.1", "172.16.0.1:1": "172.16.0.1", "192.168.1.1:1": "192.168.1.1", "127.0.0.1:1": "127.0.0.1",
-		"[::1]:1": "::1", "[fd00::1]:1": "fd00::1", "[fe80::1%eth0]:1": "fe80::1", "169.254.1.1:1": "169.254.1.1",
-		"100.64.0.1:1": "100.64.0.1", "[::ffff:10.0.0.1]:1": "10.0.0.1", "@": "a Unix socket", "": "a Unix socket",
+		"10.0.0.1:1": "10.0.0.1", "172.16.0.1:1": "172.16.0.1", "192.168.1.1:1": "192.168.1.1",
+		"127.0.0.1:1": "127.0.0.1",
+		"[::1]:1":     "::1", "[fd00::1]:1": "fd00::1", "[fe80::1%eth0]:1": "fe80::1",
+		"169.254.1.1:1": "169.254.1.1",
+		"100.64.0.1:1":  "100.64.0.1", "[::ffff:10.0.0.1]:1": "10.0.0.1", "@": "a Unix socket", "": "a Unix socket",
 	} {
 		for _, header := range []string{
-			"X-Forwarded-For", "Forwarded", "X-Real-IP", "CF-Connecting-IP", "True-Client-IP", "X-Client-IP", "Fly-Client-IP",
+			"X-Forwarded-For", "Forwarded", "X-Real-IP", "CF-Connecting-IP", "True-Client-IP", "X-Client-IP",
+			"Fly-Client-IP",
 			"Fastly-Client-IP", "X-Azure-ClientIP", "X-Azure-SocketIP",
 		} {
 			t.Run(peer+" "+header, func(t *testing.T) {
@@ -149,7 +152,8 @@ func TestIPWarnsOfOneBucket(t *testing.T) {
 			map[string]string{"client": "192.0.2.1", "reads": "X-Forwarded-For", "sent": "Cf-Connecting-Ip"},
 		},
 		"the header names a proxy": {
-			keyfuncs.IP(trust, keyfuncs.ReadHeader("X-Real-IP")), "10.0.0.1:1", "X-Real-IP: 10.0.0.2\nX-Forwarded-For: 198.51.100.%d",
+			keyfuncs.IP(trust, keyfuncs.ReadHeader("X-Real-IP")), "10.0.0.1:1",
+			"X-Real-IP: 10.0.0.2\nX-Forwarded-For: 198.51.100.%d",
 			map[string]string{"client": "10.0.0.2", "reads": "X-Real-Ip", "sent": "X-Forwarded-For"},
 		},
 	} {
@@ -212,16 +216,21 @@ func TestIPWarnsOfTrustInEverybody(t *testing.T) {
 		prefixes []string
 		told     string // "" for no warning
 	}{
-		{"private networks", []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "fc00::/7", "fe80::/10", "::1"}, ""},
-		{"a CDN's", []string{"104.16.0.0/13", "172.64.0.0/13", "162.158.0.0/15", "2400:cb00::/32", "2606:4700::/32"}, ""},
-		{"private networks twice, and again", []string{"10.0.0.0/8", "10.0.0.0/8", "10.1.0.0/8", "10.2.0.0/8", "10.3.0.0/8", "10.4.0.0/8", "10.5.0.0/8", "10.6.0.0/8", "10.7.0.0/8", "10.8.0.0/8"}, ""},
+		{"private networks", []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8",
+			"100.64.0.0/10", "169.254.0.0/16", "fc00::/7", "fe80::/10", "::1"}, ""},
+		{"a CDN's", []string{"104.16.0.0/13", "172.64.0.0/13", "162.158.0.0/15", "2400:cb00::/32",
+			"2606:4700::/32"}, ""},
+		{"private networks twice, and again",
+			[]string{"10.0.0.0/8", "10.0.0.0/8", "10.1.0.0/8", "10.2.0.0/8", "10.3.0.0/8", "10.4.0.0/8", "10.5.0.0/8",
+				"10.6.0.0/8", "10.7.0.0/8", "10.8.0.0/8"}, ""},
 		{"two halves", []string{"0.0.0.0/1", "128.0.0.0/1"}, "0.0.0.0/1 128.0.0.0/1"},
 		{"two halves of IPv6", []string{"::/1", "8000::/1"}, "::/1 8000::/1"},
 		{"the Internet of IPv6", []string{"2000::/3"}, "2000::/3"},
 		{"/7", []string{"203.0.113.0/7"}, "202.0.0.0/7"},
 		{"mapped", []string{"::ffff:0.0.0.0/97"}, "0.0.0.0/1"},
 		{"/6 of IPv6", []string{"fc00::/6"}, "fc00::/6"},
-		{"many", []string{"1.0.0.0/8", "2.0.0.0/8", "3.0.0.0/8", "4.0.0.0/8", "5.0.0.0/8", "6.0.0.0/8", "7.0.0.0/8", "8.0.0.0/8", "9.0.0.0/8"}, "9.0.0.0/8"},
+		{"many", []string{"1.0.0.0/8", "2.0.0.0/8", "3.0.0.0/8", "4.0.0.0/8", "5.0.0.0/8", "6.0.0.0/8", "7.0.0.0/8",
+			"8.0.0.0/8", "9.0.0.0/8"}, "9.0.0.0/8"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			log := warntest.Record(t)
@@ -291,14 +300,17 @@ func TestLookingAllocatesNothing(t *testing.T) {
 		r    *keyfuncs.Request
 		most float64 // the text of the address
 	}{
-		"a peer":                   {keyfuncs.IP(), with("203.0.113.7:1"), 1},
-		"a peer that forges":       {keyfuncs.IP(), with("203.0.113.7:1", "Forwarded: for=198.51.100.1"), 1},
-		"an inner peer":            {keyfuncs.IP(), with("10.0.0.1:1"), 1},
-		"a client behind a proxy":  {keyfuncs.IP(behind), with("10.0.0.1:1", "X-Forwarded-For: 203.0.113.7"), 1},
-		"an inner client":          {keyfuncs.IP(behind), with("10.0.0.1:1", "X-Forwarded-For: 10.0.0.7"), 1},
-		"the header of one":        {keyfuncs.IP(behind, keyfuncs.ReadHeader("X-Real-IP")), with("10.0.0.1:1", "X-Real-IP: 10.0.0.7"), 1},
-		"a route":                  {keyfuncs.Route(), func() *keyfuncs.Request { r := get("/"); r.Pattern = "/polls"; return r }(), 0},
-		"no route, of a framework": {keyfuncs.Route(), func() *keyfuncs.Request { r := get("/"); r.Facts = facts{}; return r }(), 1},
+		"a peer":                  {keyfuncs.IP(), with("203.0.113.7:1"), 1},
+		"a peer that forges":      {keyfuncs.IP(), with("203.0.113.7:1", "Forwarded: for=198.51.100.1"), 1},
+		"an inner peer":           {keyfuncs.IP(), with("10.0.0.1:1"), 1},
+		"a client behind a proxy": {keyfuncs.IP(behind), with("10.0.0.1:1", "X-Forwarded-For: 203.0.113.7"), 1},
+		"an inner client":         {keyfuncs.IP(behind), with("10.0.0.1:1", "X-Forwarded-For: 10.0.0.7"), 1},
+		"the header of one": {keyfuncs.IP(behind, keyfuncs.ReadHeader("X-Real-IP")),
+			with("10.0.0.1:1", "X-Real-IP: 10.0.0.7"), 1},
+		"a route": {keyfuncs.Route(),
+			func() *keyfuncs.Request { r := get("/"); r.Pattern = "/polls"; return r }(), 0},
+		"no route, of a framework": {keyfuncs.Route(),
+			func() *keyfuncs.Request { r := get("/"); r.Facts = facts{}; return r }(), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if n := testing.AllocsPerRun(50, func() { _, _ = tt.fn(tt.r) }); n > tt.most {

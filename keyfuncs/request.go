@@ -110,21 +110,27 @@ func hostText(s string) (host string, ok bool) {
 		return addr.Unmap().WithZone("").String(), true
 	}
 	s = strings.TrimSuffix(s, ".")
-	if len(s) > 253 {
+	if !isHostName(s) {
 		return "", false
 	}
+	return strings.ToLower(s), true
+}
+
+// isHostName reports whether a text is made of labels of letters, digits, '-' and '_'.
+func isHostName(s string) bool {
+	const most = 253
 	for label := range strings.SplitSeq(s, ".") {
 		if label == "" {
-			return "", false
+			return false
 		}
 		for i := range len(label) {
 			c := label[i] | 0x20 // lower case, of a letter
 			if (c < 'a' || c > 'z') && (label[i] < '0' || label[i] > '9') && label[i] != '-' && label[i] != '_' {
-				return "", false
+				return false
 			}
 		}
 	}
-	return strings.ToLower(s), true
+	return len(s) <= most
 }
 
 // found ends most functions: an empty value counts as missing.

@@ -40,11 +40,13 @@ func TestSpoofedHeadersNeverMakeAnotherClient(t *testing.T) {
 		for _, c := range spoofing.Cases() {
 			r := c.Request()
 			r.RemoteAddr = "198.18.0.1:50000" // trusted by none
-			if got, err := fn(&keyfuncs.Request{Request: r}); err != nil || got != "198.18.0.1" && got != "198.18.0.0/24" {
+			if got, err := fn(&keyfuncs.Request{Request: r}); err != nil || got != "198.18.0.1" &&
+				got != "198.18.0.0/24" {
 				t.Errorf("%s, %s: %q, %v", name, c.Name, got, err)
 			}
 			r.RemoteAddr = "@"
-			if got, err := fn(&keyfuncs.Request{Request: r}); name != "unix" && name != "unix, cdn" && !errors.Is(err, keyfuncs.ErrMissing) {
+			if got, err := fn(&keyfuncs.Request{Request: r}); name != "unix" && name != "unix, cdn" &&
+				!errors.Is(err, keyfuncs.ErrMissing) {
 				t.Errorf("%s, %s, on a Unix socket: %q, %v", name, c.Name, got, err)
 			}
 		}

@@ -15,8 +15,8 @@ import (
 // packages.
 type valueKey string
 
-// WithValue returns a context in which [User] finds v under the name. It is for auth middleware on net/http and chi,
-// which have no Context.Set:
+// WithValue returns a context in which [User] finds v under the name. It is for auth middleware on net/http
+// and chi, which have no Context.Set:
 //
 //	next.ServeHTTP(w, r.WithContext(keyfuncs.WithValue(r.Context(), "uid", account.ID)))
 //

@@ -179,7 +179,8 @@ func TestUserSources(t *testing.T) {
 	got, err = fn(withContext)
 	check(t, got, err, "carol", nil)
 
-	withContext.Facts = facts{values: map[string]any{"uid": ""}} // the framework's word counts, also when it is empty
+	// the framework's word counts, also when it is empty
+	withContext.Facts = facts{values: map[string]any{"uid": ""}}
 	got, err = fn(withContext)
 	check(t, got, err, "", keyfuncs.ErrMissing)
 }

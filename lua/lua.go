@@ -1,8 +1,9 @@
-// Package lua holds the scripts that decide, one plain file each. A file's header says what it is for, its KEYS, its
-// ARGV and what it returns; it runs as it is with redis-cli --eval and steps with --ldb. The scripts use base Lua and
-// redis.call only, touch no key but those in KEYS, and read the server's clock unless they are given another. What
-// several scripts have in common stands in each of them between "-- shared NAME" and "-- end NAME"; its source is
-// shared/NAME.lua, and go generate writes it into the scripts. docs/scripts.md says how they work together.
+// Package lua holds the scripts that decide, one plain file each. A file's header says what it is for, its
+// KEYS, its ARGV and what it returns; it runs as it is with redis-cli --eval and steps with --ldb. The
+// scripts use base Lua and redis.call only, touch no key but those in KEYS, and read the server's clock
+// unless they are given another. What several scripts have in common stands in each of them between "--
+// shared NAME" and "-- end NAME"; its source is shared/NAME.lua, and go generate writes it into the scripts.
+// docs/scripts.md says how they work together.
 //
 // Most programs want the guards of package core, which run these scripts.
 package lua

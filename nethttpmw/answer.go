@@ -69,7 +69,8 @@ func answersOf(guard any) answerTable {
 	}
 	for _, a := range core.DescriptionOf(guard).Answers {
 		if _, ours := t[a.Reason]; ours {
-			panic(fmt.Sprintf("gatehouse: a guard describes the reason %q, which belongs to the pipeline: rename it", a.Reason))
+			panic(fmt.Sprintf("gatehouse: a guard describes the reason %q, which belongs to the pipeline: rename it",
+				a.Reason))
 		}
 		t[a.Reason] = complete(a)
 	}
@@ -111,7 +112,8 @@ func (r Rule) Answers() []core.Answer {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(all), func(a, b core.Answer) int { return cmp.Compare(a.Reason, b.Reason) })
+	return slices.SortedFunc(maps.Values(all),
+		func(a, b core.Answer) int { return cmp.Compare(a.Reason, b.Reason) })
 }
 
 // Refusal is the response to a request that a rule refused.

@@ -73,7 +73,8 @@ func (g *describing) Check(_ context.Context, a core.Attempt) (core.Decision, er
 
 func (g *describing) Describe() core.Description {
 	return core.Description{Kind: "own", Answers: []core.Answer{
-		{Reason: "asleep", Status: http.StatusLocked, Title: "Asleep", Detail: "Come back in the morning.", Type: "https://example.com/asleep"},
+		{Reason: "asleep", Status: http.StatusLocked, Title: "Asleep", Detail: "Come back in the morning.",
+			Type: "https://example.com/asleep"},
 		{Reason: "bare", Status: http.StatusGone},
 		{Reason: "barest"},
 		{Reason: core.ReasonClosed, Status: http.StatusGone, Detail: "For good."},
@@ -124,7 +125,8 @@ func (s *strikes) Strike(context.Context, core.Attempt) (bool, error) { s.n++; r
 // TestStrikesAreForWhatClientsShouldNotDo: neither what a guard says is expected nor a server's own trouble
 // counts.
 func TestStrikesAreForWhatClientsShouldNotDo(t *testing.T) {
-	for reason, want := range map[core.Reason]int{"asleep": 1, "undescribed": 1, "expected": 0, core.ReasonNotReady: 0} {
+	for reason, want := range map[core.Reason]int{"asleep": 1, "undescribed": 1, "expected": 0,
+		core.ReasonNotReady: 0} {
 		bans := new(strikes)
 		rule := ruleOf(&describing{fake{name: "own"}, reason})
 		rule.Bans = bans
@@ -197,7 +199,8 @@ func TestRetryAfterIsRoundedUpToSeconds(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		refusal := nethttpmw.Refusal{
-			Status: http.StatusTooManyRequests, Reason: core.ReasonLimited, Decision: core.Decision{RetryAfter: c.wait},
+			Status: http.StatusTooManyRequests, Reason: core.ReasonLimited,
+			Decision: core.Decision{RetryAfter: c.wait},
 		}
 		refusal.Reply(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		if got := w.Header().Get("Retry-After"); got != c.want {

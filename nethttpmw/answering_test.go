@@ -13,12 +13,16 @@ import (
 var beginnings = map[string]func(http.ResponseWriter){
 	"Write":       func(w http.ResponseWriter) { _, _ = w.Write([]byte("done")) },
 	"WriteString": func(w http.ResponseWriter) { _, _ = io.WriteString(w, "done") },
-	"ReadFrom":    func(w http.ResponseWriter) { _, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("done")}) },
-	"Flush":       func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
-	"FlushError":  func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
+	"ReadFrom": func(w http.ResponseWriter) {
+		_,
+			_ = io.Copy(w, struct{ io.Reader }{strings.NewReader("done")})
+	},
+	"Flush":      func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
+	"FlushError": func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
 }
 
-// TestStatusesAfterTheHeaderAreNotSent: the client has heard 200, so the request has not failed, whatever the handler says then.
+// TestStatusesAfterTheHeaderAreNotSent: the client has heard 200, so the request has not failed, whatever the
+// handler says then.
 func TestStatusesAfterTheHeaderAreNotSent(t *testing.T) {
 	for name, begin := range beginnings {
 		t.Run(name, func(t *testing.T) {

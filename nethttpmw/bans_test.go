@@ -29,7 +29,8 @@ func (c *counting) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.Client.Process(ctx, cmd)
 }
 
-// TestAFloodOfRefusalsIsCheap: 10,000 requests of one client cost the calls up to the ban, and one look a second from then on.
+// TestAFloodOfRefusalsIsCheap: 10,000 requests of one client cost the calls up to the ban, and one look a
+// second from then on.
 func TestAFloodOfRefusalsIsCheap(t *testing.T) {
 	const requests, rate, refusals = 10_000, 5, 10
 	b := redistest.Mini(t)
@@ -56,8 +57,8 @@ func TestAFloodOfRefusalsIsCheap(t *testing.T) {
 	if answers[http.StatusOK] != rate || answers[http.StatusTooManyRequests] != requests-rate {
 		t.Errorf("answers %v", answers)
 	}
-	// A check of the limit until it refuses, a strike for each refusal, a look at first; and in each second another look at most,
-	// or another check.
+	// A check of the limit until it refuses, a strike for each refusal, a look at first; and in each second
+	// another look at most, or another check.
 	const least = rate + 1 + (refusals + 1) + 1
 	if sent, most := client.sent.Load(), least+seconds; sent > most || sent < least {
 		t.Errorf("%d requests in %d s cost %d calls, want at most %d", requests, seconds, sent, most)

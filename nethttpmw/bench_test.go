@@ -13,13 +13,17 @@ import (
 
 // BenchmarkHTTP measures what the middleware itself costs a request: the guard decides inside the process.
 func BenchmarkHTTP(b *testing.B) {
-	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	handler := http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	})
 	for _, c := range []struct {
 		name   string
 		limits []limit.Limit
 	}{
 		{"allowed", []limit.Limit{limit.PerSecond(1 << 30)}},
-		{"allowed by three limits", []limit.Limit{limit.PerSecond(1 << 30), limit.PerMinute(1 << 30), limit.PerDay(1 << 30)}},
+		{"allowed by three limits", []limit.Limit{limit.PerSecond(1 << 30), limit.PerMinute(1 << 30),
+			limit.PerDay(1 << 30)}},
 		{"refused", []limit.Limit{limit.PerDay(1)}},
 	} {
 		b.Run(c.name, func(b *testing.B) {

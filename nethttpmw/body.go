@@ -45,7 +45,8 @@ func (f *Refusal) body(form form, text Text) []byte {
 }
 
 // pageStyle is the style sheet of pages. It follows the browser's light or dark mode.
-const pageStyle = ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}"
+const pageStyle = ":root{color-scheme:light dark}body{font:1rem/1.5 " +
+	"system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}"
 
 // pagePolicy is the Content-Security-Policy of pages. It allows nothing except pageStyle.
 var pagePolicy = func() string {

@@ -13,12 +13,13 @@ import (
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// Every answer says how much is left, allowed or refused: a guard with several limits has a policy for each, and RateLimit
-// shows the binding limit, the one nearest to its end.
+// Every answer says how much is left, allowed or refused: a guard with several limits has a policy for each,
+// and RateLimit shows the binding limit, the one nearest to its end.
 func ExampleHeaders() {
 	gate := core.NewMemory()
 	site := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
-	api := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "api", limit.PerSecond(10), limit.PerDay(2)), Who: keyfuncs.IP()}
+	api := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "api", limit.PerSecond(10), limit.PerDay(2)),
+		Who: keyfuncs.IP()}
 	app := ratelimit.HTTP(site, api)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for range 3 {
 		w := httptest.NewRecorder()
@@ -39,8 +40,8 @@ func ExampleHeaders() {
 	//   "api/24h";r=0;t=86400
 }
 
-// A limit of what tenants upload, by the byte, with the older fields for clients that know no others; and one whose figures are
-// nobody's business.
+// A limit of what tenants upload, by the byte, with the older fields for clients that know no others; and one
+// whose figures are nobody's business.
 func ExampleHeaders_options() {
 	gate := core.NewMemory()
 	tenant := keyfuncs.Header("X-Tenant")
@@ -66,7 +67,8 @@ func ExampleHeaders_options() {
 	r.Header.Set("X-Tenant", "acme")
 	w := httptest.NewRecorder()
 	app.ServeHTTP(w, r)
-	for _, name := range []string{"RateLimit-Policy", "RateLimit", "X-RateLimit-Limit", "X-RateLimit-Remaining"} {
+	for _, name := range []string{"RateLimit-Policy", "RateLimit", "X-RateLimit-Limit",
+		"X-RateLimit-Remaining"} {
 		fmt.Printf("%s: %s\n", name, w.Header().Get(name))
 	}
 	// Output:
@@ -76,16 +78,19 @@ func ExampleHeaders_options() {
 	// X-RateLimit-Remaining: 750000
 }
 
-// Refusals in the language of the request: the application has a text for each reason, and a program still finds the reason itself.
+// Refusals in the language of the request: the application has a text for each reason, and a program still
+// finds the reason itself.
 func ExampleRule_texts() {
 	german := map[core.Reason]ratelimit.Text{
-		core.ReasonLimited: {Title: "Zu viele Anfragen", Detail: "Versuchen Sie es in %.0f Sekunden noch einmal.", Lang: "de"},
+		core.ReasonLimited: {Title: "Zu viele Anfragen", Detail: "Versuchen Sie es in %.0f Sekunden noch einmal.",
+			Lang: "de"},
 	}
 	perIP := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(core.NewMemory(), "site", limit.PerMinute(1)),
 		Who:   keyfuncs.IP(),
 		Texts: func(r *http.Request, refusal *ratelimit.Refusal) ratelimit.Text {
-			if r.Header.Get("Accept-Language") != "de" { // an application has a matcher, such as that of golang.org/x/text/language
+			// an application has a matcher, such as that of golang.org/x/text/language
+			if r.Header.Get("Accept-Language") != "de" {
 				return ratelimit.Text{} // the standard one
 			}
 			text := german[refusal.Reason]
@@ -110,29 +115,20 @@ func ExampleRule_texts() {
 	ask("text/plain", "en")
 	// Output:
 	// 429 application/problem+json
-	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Zu viele Anfragen","status":429,"detail":"Versuchen Sie es in 60 Sekunden noch einmal.","reason":"limited","violated-policies":["site"]}
-	// 429 text/html; charset=utf-8
-	// <!DOCTYPE html>
-	// <html lang="de">
-	// <head>
-	// <meta charset="utf-8">
-	// <meta name="viewport" content="width=device-width, initial-scale=1">
-	// <title>Zu viele Anfragen</title>
-	// <style>:root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}</style>
-	// </head>
-	// <body>
-	// <h1>Zu viele Anfragen</h1>
-	// <p>Versuchen Sie es in 60 Sekunden noch einmal.</p>
-	// </body>
-	// </html>
-	// 429 text/plain; charset=utf-8
-	// Quota Exceeded
+	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Zu viele
+	// Anfragen","status":429,"detail":"Versuchen Sie es in 60 Sekunden noch
+	// einmal.","reason":"limited","violated-policies":["site"]} 429 text/html; charset=utf-8 <!DOCTYPE html>
+	// <html lang="de"> <head> <meta charset="utf-8"> <meta name="viewport" content="width=device-width,
+	// initial-scale=1"> <title>Zu viele Anfragen</title> <style>:root{color-scheme:light dark}body{font:1rem/1.5
+	// system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}</style> </head> <body> <h1>Zu viele
+	// Anfragen</h1> <p>Versuchen Sie es in 60 Sekunden noch einmal.</p> </body> </html> 429 text/plain;
+	// charset=utf-8 Quota Exceeded
 	//
 	// Too many requests. Try again later.
 }
 
-// An answer of the application's own: browsers that are too early for the sale are sent to the page that counts down, all others
-// get the standard answer.
+// An answer of the application's own: browsers that are too early for the sale are sent to the page that
+// counts down, all others get the standard answer.
 func ExampleRule_answer() {
 	rdb, stop := newRedis()
 	defer stop()
@@ -151,7 +147,8 @@ func ExampleRule_answer() {
 		},
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /sales/{sku}/orders", ratelimit.HTTP(buy)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	mux.Handle("POST /sales/{sku}/orders",
+		ratelimit.HTTP(buy)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	for _, mode := range []string{"navigate", "cors"} {
 		r := httptest.NewRequest(http.MethodPost, "/sales/ticket/orders?user=ann", nil)
 		r.Header.Set("Sec-Fetch-Mode", mode)

@@ -30,8 +30,9 @@ func newRedis() (rdb *redis.Client, stop func()) {
 	return rdb, func() { rdb.Close(); server.Close() }
 }
 
-// A limit by address around everything, and a sale that cannot oversell. In the sale, a unit is held for the buyer while
-// the handler runs: it is sold when the handler answers with success, and goes back when it fails.
+// A limit by address around everything, and a sale that cannot oversell. In the sale, a unit is held for the
+// buyer while the handler runs: it is sold when the handler answers with success, and goes back when it
+// fails.
 func ExampleHTTP() {
 	rdb, stop := newRedis()
 	defer stop()
@@ -57,13 +58,15 @@ func ExampleHTTP() {
 		fmt.Print(w.Code, " ", w.Body)
 	}
 	// Output:
-	// 200 one ticket for ann
-	// 409 {"type":"https://github.com/gatehouse-go/gatehouse#sold_out","title":"Sold Out","status":409,"detail":"Sold out.","reason":"sold_out"}
-	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"detail":"Too many requests. Try again later.","reason":"limited","violated-policies":["site"]}
+	// 200 one ticket for ann 409 {"type":"https://github.com/gatehouse-go/gatehouse#sold_out","title":"Sold
+	// Out","status":409,"detail":"Sold out.","reason":"sold_out"} 429
+	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota
+	// Exceeded","status":429,"detail":"Too many requests. Try again
+	// later.","reason":"limited","violated-policies":["site"]}
 }
 
-// A purchase that is paid later: the handler takes the reservation out of the middleware's hands, and whoever hears of the
-// payment confirms it by name.
+// A purchase that is paid later: the handler takes the reservation out of the middleware's hands, and whoever
+// hears of the payment confirms it by name.
 func ExampleTake() {
 	rdb, stop := newRedis()
 	defer stop()
@@ -83,7 +86,8 @@ func ExampleTake() {
 			item, reservation = d.Attempt.Resource, d.Attempt.ID
 			w.WriteHeader(http.StatusAccepted)
 		})))
-	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/sales/ticket/orders?user=ann", nil))
+	mux.ServeHTTP(httptest.NewRecorder(),
+		httptest.NewRequest(http.MethodPost, "/sales/ticket/orders?user=ann", nil))
 	status, err := sale.Status(ctx, "ticket")
 	fmt.Println(status.Left, status.Held, status.Sold, err)
 
@@ -125,8 +129,9 @@ func ExampleRule_failedLogins() {
 	// hunter2 429
 }
 
-// A group of routes with bans and lists: who goes on when they are refused is shut out for longer and longer, the office is not
-// counted, and a network that has been a nuisance is not served at all. Lists and bans can be changed while the server runs.
+// A group of routes with bans and lists: who goes on when they are refused is shut out for longer and longer,
+// the office is not counted, and a network that has been a nuisance is not served at all. Lists and bans can
+// be changed while the server runs.
 func ExampleRule_bansAndLists() {
 	rdb, stop := newRedis()
 	defer stop()
@@ -134,7 +139,8 @@ func ExampleRule_bansAndLists() {
 	gate := core.New(rdb, core.WithDeadline(5*time.Second))
 	address := keyfuncs.IP(keyfuncs.IPv6Prefix(128)) // lists may have single addresses in them
 	nuisances := keyfuncs.NewList(address, "198.51.100.0/24")
-	bans := bans.New(gate, "bans", bans.Options{Refusals: 2, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour})
+	bans := bans.New(gate, "bans",
+		bans.Options{Refusals: 2, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour})
 	perIP := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "api", limit.PerMinute(1)),
 		Who:   keyfuncs.IP(),

@@ -153,7 +153,8 @@ func (s *advertised) appendPolicy(b []byte, most int64, window time.Duration) []
 		b = append(b, '"')
 	}
 	if window > 0 {
-		b = appendParameter(b, ";w=", int64((window-1)/time.Second)+1) // rounded up, so that the rate is never overstated
+		// rounded up, so that the rate is never overstated
+		b = appendParameter(b, ";w=", int64((window-1)/time.Second)+1)
 	}
 	return appendKey(b, s.key)
 }

@@ -86,9 +86,11 @@ func number(n int64) int64 { return min(max(n, 0), 999_999_999_999_999) }
 
 // fieldsAreRight checks with an RFC 9651 library what a rule says of any decision.
 func fieldsAreRight(t *rapid.T) {
-	text := rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9._-]{1,20}`), rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()),
-		func(b []byte) string { return string(b) }))
-	whole := rapid.OneOf(rapid.Int64Range(-2, 1000), rapid.Int64(), rapid.SampledFrom([]int64{999_999_999_999_999, 1e15, math.MaxInt64}))
+	text := rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9._-]{1,20}`), rapid.String(),
+		rapid.Map(rapid.SliceOf(rapid.Byte()),
+			func(b []byte) string { return string(b) }))
+	whole := rapid.OneOf(rapid.Int64Range(-2, 1000), rapid.Int64(),
+		rapid.SampledFrom([]int64{999_999_999_999_999, 1e15, math.MaxInt64}))
 	length := rapid.Map(rapid.OneOf(rapid.Int64Range(-2, int64(3*time.Minute)), rapid.Int64()),
 		func(n int64) time.Duration { return time.Duration(n) })
 	d := core.Decision{
@@ -106,7 +108,8 @@ func fieldsAreRight(t *rapid.T) {
 	}
 
 	w := httptest.NewRecorder()
-	nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, blankRequest())
+	nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w,
+		blankRequest())
 	policies, limits := items(t, w.Header().Values("RateLimit-Policy")), items(t, w.Header().Values("RateLimit"))
 	if d.Limit <= 0 || unit == "" {
 		if policies != nil || limits != nil {
@@ -138,14 +141,17 @@ func fieldsAreRight(t *rapid.T) {
 	if policy.numbers["q"] != number(d.Limit) || limit.numbers["r"] != number(d.Remaining) {
 		t.Errorf("%v and %v of %+v", policy.numbers, limit.numbers, d)
 	}
-	if seconds, said := policy.numbers["w"]; said != (d.Window > 0) || said && time.Duration(seconds-1)*time.Second >= d.Window {
+	if seconds, said := policy.numbers["w"]; said != (d.Window > 0) || said &&
+		time.Duration(seconds-1)*time.Second >= d.Window {
 		t.Errorf("a window of %v is said to be %d s", d.Window, seconds)
-	} else if said && seconds < math.MaxInt64/int64(time.Second) && time.Duration(seconds)*time.Second < d.Window {
+	} else if said && seconds < math.MaxInt64/int64(time.Second) &&
+		time.Duration(seconds)*time.Second < d.Window {
 		t.Errorf("a window of %v is said to be %d s: that is more units a second", d.Window, seconds)
 	}
 	reset, said := limit.numbers["t"]
 	if retry := w.Header().Get("Retry-After"); retry != "" {
-		if seconds, err := strconv.ParseInt(retry, 10, 64); err != nil || seconds != reset || d.Allowed || d.RetryAfter <= 0 {
+		if seconds, err := strconv.ParseInt(retry, 10, 64); err != nil || seconds != reset || d.Allowed ||
+			d.RetryAfter <= 0 {
 			t.Errorf("Retry-After %q and t %d of %+v", retry, reset, d)
 		}
 	} else if !d.Allowed && d.RetryAfter > 0 {
@@ -161,17 +167,19 @@ func TestFieldsAreWhatRFC9651Reads(t *testing.T) { rapid.Check(t, fieldsAreRight
 
 func FuzzFields(f *testing.F) { f.Fuzz(rapid.MakeFuzz(fieldsAreRight)) }
 
-// TestPoliciesAreNamedApart: whatever limits the guards have, each policy has a name of its own, the binding limit is one of
-// them, and the body of a refusal calls it by the same name.
+// TestPoliciesAreNamedApart: whatever limits the guards have, each policy has a name of its own, the binding
+// limit is one of them, and the body of a refusal calls it by the same name.
 func TestPoliciesAreNamedApart(t *testing.T) {
-	windows := []time.Duration{time.Millisecond, 999 * time.Millisecond, time.Second, 1500 * time.Millisecond, 90 * time.Second,
+	windows := []time.Duration{time.Millisecond, 999 * time.Millisecond, time.Second, 1500 * time.Millisecond,
+		90 * time.Second,
 		time.Minute, time.Hour, 90 * time.Minute, 24 * time.Hour, 366 * 24 * time.Hour}
 	rapid.Check(t, func(t *rapid.T) {
 		gate := core.NewMemory()
 		var rules []nethttpmw.Rule
 		for i := range rapid.IntRange(1, 3).Draw(t, "guards") {
 			var limits []limit.Limit
-			for _, window := range rapid.SliceOfNDistinct(rapid.SampledFrom(windows), 1, 3, rapid.ID[time.Duration]).Draw(t, "windows") {
+			for _, window := range rapid.SliceOfNDistinct(rapid.SampledFrom(windows), 1, 3,
+				rapid.ID[time.Duration]).Draw(t, "windows") {
 				limits = append(limits, limit.Per(rapid.Int64Range(1, 4).Draw(t, "max"), window))
 			}
 			rules = append(rules, ruleOf(limit.NewFixedWindow(gate, fmt.Sprintf("g%d", i), limits[0], limits[1:]...)))
@@ -180,7 +188,8 @@ func TestPoliciesAreNamedApart(t *testing.T) {
 		for range 6 {
 			w := httptest.NewRecorder()
 			app.ServeHTTP(w, blankRequest())
-			policies, limits := items(t, w.Header().Values("RateLimit-Policy")), items(t, w.Header().Values("RateLimit"))
+			policies, limits := items(t, w.Header().Values("RateLimit-Policy")),
+				items(t, w.Header().Values("RateLimit"))
 			quota := map[string]int64{}
 			for _, p := range policies {
 				if _, twice := quota[p.name]; twice {
@@ -199,7 +208,8 @@ func TestPoliciesAreNamedApart(t *testing.T) {
 				}
 				continue
 			}
-			if want := `"violated-policies":["` + limits[0].name + `"]`; len(limits) != 1 || !strings.Contains(w.Body.String(), want) {
+			if want := `"violated-policies":["` + limits[0].name + `"]`; len(limits) != 1 ||
+				!strings.Contains(w.Body.String(), want) {
 				t.Fatalf("%s of %q, want %s", w.Body, w.Header(), want)
 			}
 			if retry, _ := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64); retry != limits[0].numbers["t"] {
@@ -209,8 +219,8 @@ func TestPoliciesAreNamedApart(t *testing.T) {
 	})
 }
 
-// TestFieldsOfOuterMiddlewaresGetThroughTimeoutHandler: it gives its handler a header of its own, and what that has in it takes the
-// place of what was there.
+// TestFieldsOfOuterMiddlewaresGetThroughTimeoutHandler: it gives its handler a header of its own, and what
+// that has in it takes the place of what was there.
 func TestFieldsOfOuterMiddlewaresGetThroughTimeoutHandler(t *testing.T) {
 	gate := core.NewMemory()
 	outer := ruleOf(limit.NewTokenBucket(gate, "outer", limit.PerHour(9)))
@@ -219,14 +229,17 @@ func TestFieldsOfOuterMiddlewaresGetThroughTimeoutHandler(t *testing.T) {
 	app := nethttpmw.HTTP(outer)(http.TimeoutHandler(nethttpmw.HTTP(inner)(http.HandlerFunc(
 		func(http.ResponseWriter, *http.Request) {})), time.Hour, ""))
 	for i, want := range []string{
-		`"outer";r=8;t=3600|"inner";r=1;t=3600`, `"outer";r=7;t=3600|"inner";r=0;t=3600`, `"outer";r=6;t=3600|"inner";r=0;t=1800`,
+		`"outer";r=8;t=3600|"inner";r=1;t=3600`, `"outer";r=7;t=3600|"inner";r=0;t=3600`,
+		`"outer";r=6;t=3600|"inner";r=0;t=1800`,
 	} {
 		w := httptest.NewRecorder()
 		app.ServeHTTP(w, blankRequest())
-		if got := strings.Join(w.Header().Values("RateLimit"), "|"); got != want && i < 2 || len(w.Header().Values("RateLimit")) != 2 {
+		if got := strings.Join(w.Header().Values("RateLimit"), "|"); got != want && i < 2 ||
+			len(w.Header().Values("RateLimit")) != 2 {
 			t.Errorf("%d: %s, want %s", w.Code, got, want)
 		}
-		if got := w.Header().Values("RateLimit-Policy"); !slices.Equal(got, []string{`"outer";q=9;w=3600`, `"inner";q=2;w=3600`}) {
+		if got := w.Header().Values("RateLimit-Policy"); !slices.Equal(got,
+			[]string{`"outer";q=9;w=3600`, `"inner";q=2;w=3600`}) {
 			t.Errorf("%q", got)
 		}
 		if got := w.Header().Get("X-RateLimit-Remaining"); got != fmt.Sprint(8-i) {
@@ -237,21 +250,24 @@ func TestFieldsOfOuterMiddlewaresGetThroughTimeoutHandler(t *testing.T) {
 
 // TestInformationalAnswersGoBeforeTheFields: the final answer has the fields, whatever came before it.
 func TestInformationalAnswersGoBeforeTheFields(t *testing.T) {
-	srv := httptest.NewServer(nethttpmw.HTTP(ruleOf(limit.NewTokenBucket(core.NewMemory(), "site", limit.PerHour(9))))(http.HandlerFunc(
+	srv := httptest.NewServer(nethttpmw.HTTP(ruleOf(limit.NewTokenBucket(core.NewMemory(), "site",
+		limit.PerHour(9))))(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusEarlyHints)
 			w.WriteHeader(http.StatusNoContent)
 		})))
 	defer srv.Close()
 	answer := get(t, t.Context(), srv)
-	if got := answer.Header.Values("RateLimit"); answer.StatusCode != http.StatusNoContent || !slices.Equal(got, []string{`"site";r=8;t=3600`}) {
+	if got := answer.Header.Values("RateLimit"); answer.StatusCode != http.StatusNoContent ||
+		!slices.Equal(got, []string{`"site";r=8;t=3600`}) {
 		t.Errorf("%d %q", answer.StatusCode, got)
 	}
 }
 
 // TestHandlersMayChangeTheFields: what a handler does to its header is no other request's.
 func TestHandlersMayChangeTheFields(t *testing.T) {
-	app := nethttpmw.HTTP(ruleOf(limit.NewTokenBucket(core.NewMemory(), "site", limit.PerHour(9))))(http.HandlerFunc(
+	app := nethttpmw.HTTP(ruleOf(limit.NewTokenBucket(core.NewMemory(), "site",
+		limit.PerHour(9))))(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			for name := range w.Header() {
 				w.Header().Add(name, "more")
@@ -269,13 +285,15 @@ func TestHandlersMayChangeTheFields(t *testing.T) {
 	}
 }
 
-// TestGuardsSayTheirUnit: a guard of the application's own that counts what goes on at the same time has no window.
+// TestGuardsSayTheirUnit: a guard of the application's own that counts what goes on at the same time has no
+// window.
 func TestGuardsSayTheirUnit(t *testing.T) {
 	guard := &judge{fake{name: "slots", traits: core.Traits{Unit: "concurrent-requests"}}, core.Decision{
 		Reason: core.ReasonLimited, Limit: 8, RetryAfter: 3 * time.Second,
 	}}
 	w := httptest.NewRecorder()
-	nethttpmw.HTTP(ruleOf(guard))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, blankRequest())
+	nethttpmw.HTTP(ruleOf(guard))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w,
+		blankRequest())
 	if got, want := w.Header().Get("RateLimit-Policy"), `"slots";q=8;qu="concurrent-requests"`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -289,8 +307,10 @@ func TestPartitionKeysAreBytes(t *testing.T) {
 	rule := ruleOf(limit.NewTokenBucket(core.NewMemory(), "site", limit.PerHour(9)))
 	rule.Headers.PartitionKey = keyfuncs.Const("ann\r\nSet-Cookie: a=b")
 	w := httptest.NewRecorder()
-	nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, blankRequest())
-	if want := `"site";r=8;t=3600;pk=:` + base64.StdEncoding.EncodeToString([]byte("ann\r\nSet-Cookie: a=b")) + ":"; w.Header().Get("RateLimit") != want {
+	nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w,
+		blankRequest())
+	if want := `"site";r=8;t=3600;pk=:` + base64.StdEncoding.EncodeToString([]byte("ann\r\nSet-Cookie: a=b")) +
+		":"; w.Header().Get("RateLimit") != want {
 		t.Errorf("%q, want %q", w.Header().Get("RateLimit"), want)
 	}
 }

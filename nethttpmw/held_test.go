@@ -29,14 +29,18 @@ func (w *unflushable) WriteHeader(status int) {
 }
 func (w *unflushable) Write(b []byte) (int, error) { return w.body.Write(b) }
 
-// TestLongAnswersAreNotHeldBack: what a writer that cannot flush is sent is held back up to 1 MiB, so that a download does not fill the
-// memory; it is decided then, and arrives whole.
+// TestLongAnswersAreNotHeldBack: what a writer that cannot flush is sent is held back up to 1 MiB, so that a
+// download does not fill the memory; it is decided then, and arrives whole.
 func TestLongAnswersAreNotHeldBack(t *testing.T) {
 	const chunk = 1 << 16
 	for name, write := range map[string]func(w io.Writer, text string) error{
 		"Write":  func(w io.Writer, text string) error { _, err := w.Write([]byte(text)); return err },
 		"string": func(w io.Writer, text string) error { _, err := io.WriteString(w, text); return err },
-		"copy":   func(w io.Writer, text string) error { _, err := io.Copy(w, strings.NewReader(text)); return err },
+		"copy": func(w io.Writer, text string) error {
+			_,
+				err := io.Copy(w, strings.NewReader(text))
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			guard := &fake{name: "own", traits: core.Traits{Confirms: true}}
@@ -57,7 +61,8 @@ func TestLongAnswersAreNotHeldBack(t *testing.T) {
 			}))
 			app.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 			if most > 1<<20+chunk || w.status != http.StatusCreated || w.body.Len() != sent || len(guard.ends()) != 1 {
-				t.Errorf("%d of %d bytes with %d, at most %d held back; the guard heard %v", w.body.Len(), sent, w.status, most, guard.ends())
+				t.Errorf("%d of %d bytes with %d, at most %d held back; the guard heard %v", w.body.Len(), sent, w.status,
+					most, guard.ends())
 			}
 			for i, b := range w.body.Bytes() {
 				if int(b) != i/chunk {

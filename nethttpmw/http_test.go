@@ -20,7 +20,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// guarded is a server of the handler behind a fake guard. The guard's attempts have ended when the server is closed.
+// guarded is a server of the handler behind a fake guard. The guard's attempts have ended when the server is
+// closed.
 func guarded(t *testing.T, handler http.HandlerFunc) (*httptest.Server, *fake) {
 	t.Helper()
 	guard := &fake{name: "own"}
@@ -66,7 +67,10 @@ func TestInformationalAnswersAreNotTheEnd(t *testing.T) {
 
 // TestEarlyHintsAloneAreSuccess: the server sends 200 for a handler that writes no final status.
 func TestEarlyHintsAloneAreSuccess(t *testing.T) {
-	srv, guard := guarded(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) })
+	srv, guard := guarded(t, func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+	})
 	if got := get(t, t.Context(), srv); got.StatusCode != http.StatusOK {
 		t.Errorf("the client hears %d", got.StatusCode)
 	}
@@ -114,13 +118,15 @@ func TestSwitchedConnectionsAreKept(t *testing.T) {
 	if answer.StatusCode != http.StatusSwitchingProtocols || line != "hello\n" {
 		t.Errorf("%d %q, %v", answer.StatusCode, line, err)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return len(guard.ends()) > 0 }, "the request to be settled")
+	redistest.Eventually(t, 10*time.Second, func() bool { return len(guard.ends()) > 0 },
+		"the request to be settled")
 	if got := guard.ends(); !slices.Equal(got, []bool{true}) {
 		t.Errorf("settled as %v", got)
 	}
 }
 
-// TestHandlersKeepTheirWriter: whatever the server's writer can do, it can still do behind rules that watch the status.
+// TestHandlersKeepTheirWriter: whatever the server's writer can do, it can still do behind rules that watch
+// the status.
 func TestHandlersKeepTheirWriter(t *testing.T) {
 	srv, _ := guarded(t, func(w http.ResponseWriter, r *http.Request) {
 		for what, can := range map[string]bool{
@@ -154,11 +160,15 @@ func TestHandlersKeepTheirWriter(t *testing.T) {
 
 func is[T any](v any) bool { _, ok := v.(T); return ok }
 
-// TestRulesThatDoNotSettleLeaveTheWriterAlone: a rate limit does not ask how requests end, so it costs them nothing.
+// TestRulesThatDoNotSettleLeaveTheWriterAlone: a rate limit does not ask how requests end, so it costs them
+// nothing.
 func TestRulesThatDoNotSettleLeaveTheWriterAlone(t *testing.T) {
 	guard := &fake{name: "own", traits: core.Traits{KeepsOnFailure: true}}
 	var got http.ResponseWriter
-	h := nethttpmw.HTTP(ruleOf(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { got = w }))
+	h := nethttpmw.HTTP(ruleOf(guard))(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		got = w
+	}))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	if got != http.ResponseWriter(w) {
@@ -189,7 +199,8 @@ type hijackable struct {
 func (w *hijackable) WriteHeader(int)                              { w.statuses++ }
 func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
 
-// TestHijackedRefusalsAreAnswered: who has taken the connection over has answered, so nothing is written after that.
+// TestHijackedRefusalsAreAnswered: who has taken the connection over has answered, so nothing is written
+// after that.
 func TestHijackedRefusalsAreAnswered(t *testing.T) {
 	rule := ruleOf(&judge{fake{name: "own"}, core.Decision{Reason: core.ReasonLimited}})
 	rule.Answer = func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
@@ -198,7 +209,8 @@ func TestHijackedRefusalsAreAnswered(t *testing.T) {
 		}
 	}
 	w := &hijackable{}
-	nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, blankRequest())
+	nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w,
+		blankRequest())
 	if w.statuses != 0 {
 		t.Errorf("%d statuses were written after that", w.statuses)
 	}

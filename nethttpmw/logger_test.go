@@ -41,7 +41,8 @@ func TestPipelinesLogWhereTheirEnginesDo(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	nethttpmw.HTTP(broken)(http.NotFoundHandler()).ServeHTTP(w, blankRequest())
-	if w.Code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "guard=broken err=\"who: no such table\"") {
+	if w.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(log.String(), "guard=broken err=\"who: no such table\"") {
 		t.Errorf("%d, log %q", w.Code, log.String())
 	}
 

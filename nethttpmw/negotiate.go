@@ -34,7 +34,8 @@ func negotiate(accept []string) form {
 			for line != "" {
 				var element string
 				element, line = cut(line, ',')
-				if one, ok := matchRange(form, element); ok && (one.exact > m.exact || one.exact == m.exact && one.weight > m.weight) {
+				if one, ok := matchRange(form, element); ok &&
+					(one.exact > m.exact || one.exact == m.exact && one.weight > m.weight) {
 					m = one // the most specific range has the weight
 				}
 			}
@@ -61,7 +62,8 @@ func matchRange(form form, element string) (m match, ok bool) {
 		m.exact = 1
 	case form == formProblem && is("application/*"), form != formProblem && is("text/*"):
 		m.exact = 2
-	case form == formProblem && (is("application/problem+json") || is("application/json")), // clients of JSON can read problem+json
+	// Clients of JSON can read problem+json.
+	case form == formProblem && (is("application/problem+json") || is("application/json")),
 		form == formPlain && is("text/plain"), form == formPage && is("text/html"):
 		m.exact = 3
 	default:

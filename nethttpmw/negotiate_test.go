@@ -78,13 +78,15 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestFormsAgainstAModel: the form is the one that the ranges say, judged from the ranges themselves rather than from their text.
+// TestFormsAgainstAModel: the form is the one that the ranges say, judged from the ranges themselves rather
+// than from their text.
 func TestFormsAgainstAModel(t *testing.T) {
 	type mediaRange struct {
 		name   string
 		weight int // in thousandths
 	}
-	names := []string{"*/*", "text/*", "text/html", "text/plain", "application/*", "application/problem+json", "image/png"}
+	names := []string{"*/*", "text/*", "text/html", "text/plain", "application/*", "application/problem+json",
+		"image/png"}
 	fits := map[string][]string{ // from the least exact one on
 		asProblem: {"*/*", "application/*", "application/problem+json"},
 		asPlain:   {"*/*", "text/*", "text/plain"},
@@ -93,7 +95,8 @@ func TestFormsAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var ranges []mediaRange
 		var elements []string
-		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 7, rapid.ID[string]).Draw(t, "names") {
+		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 7, rapid.ID[string]).Draw(t,
+			"names") {
 			weight := rapid.OneOf(rapid.IntRange(0, 1000), rapid.SampledFrom([]int{0, 500, 1000})).Draw(t, "weight")
 			ranges = append(ranges, mediaRange{name, weight})
 			text := fmt.Sprintf("%s;q=%d.%03d", name, weight/1000, weight%1000)
@@ -170,7 +173,8 @@ func TestPagesKeepTheApplicationsPolicy(t *testing.T) {
 	style, _, _ = strings.Cut(style, "</style>")
 	sum := sha256.Sum256([]byte(style))
 	own := fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'", base64.StdEncoding.EncodeToString(sum[:]))
-	if got := w.Header().Values("Content-Security-Policy"); !slices.Equal(got, []string{"frame-ancestors 'self'", own}) {
+	if got := w.Header().Values("Content-Security-Policy"); !slices.Equal(got,
+		[]string{"frame-ancestors 'self'", own}) {
 		t.Errorf("%q, want %q too", got, own)
 	}
 }

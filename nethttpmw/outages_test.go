@@ -29,8 +29,9 @@ type unobserved struct{}
 
 func (unobserved) Observe(context.Context, core.Event) {}
 
-// TestPoliciesInEveryOutage sends requests to routes of each policy before, during and after each kind of outage; in its
-// course the breaker opens, and the answers stay what they are. A purchase that is under way meanwhile is confirmed in the end.
+// TestPoliciesInEveryOutage sends requests to routes of each policy before, during and after each kind of
+// outage; in its course the breaker opens, and the answers stay what they are. A purchase that is under way
+// meanwhile is confirmed in the end.
 func TestPoliciesInEveryOutage(t *testing.T) {
 	t.Parallel()
 	quietly(t)
@@ -45,12 +46,14 @@ func TestPoliciesInEveryOutage(t *testing.T) {
 				"/closed": core.FailClosed, "/open": core.FailOpen, "/local": core.FailLocal,
 			} {
 				mux.Handle(path, nethttpmw.HTTP(nethttpmw.Rule{
-					Guard: limit.NewSlidingWindow(e, path[1:], limit.PerHour(3)), Who: keyfuncs.Query("who"), OnOutage: policy,
+					Guard: limit.NewSlidingWindow(e, path[1:], limit.PerHour(3)), Who: keyfuncs.Query("who"),
+					OnOutage: policy,
 				})(done))
 			}
 			sale := seckill.New(e, "sale", seckill.Options{})
 			paying, paid := make(chan struct{}), make(chan struct{})
-			mux.Handle("/buy", nethttpmw.HTTP(nethttpmw.Rule{Guard: sale, Who: keyfuncs.Query("who"), What: keyfuncs.Const("tv")})(
+			mux.Handle("/buy", nethttpmw.HTTP(nethttpmw.Rule{Guard: sale, Who: keyfuncs.Query("who"),
+				What: keyfuncs.Const("tv")})(
 				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					close(paying)
 					<-paid
@@ -69,7 +72,8 @@ func TestPoliciesInEveryOutage(t *testing.T) {
 			}
 			decides := func(what string) {
 				t.Helper()
-				redistest.Eventually(t, 20*time.Second, func() bool { return send("/closed?who="+rand.Text()).Code == http.StatusOK }, what)
+				redistest.Eventually(t, 20*time.Second,
+					func() bool { return send("/closed?who="+rand.Text()).Code == http.StatusOK }, what)
 			}
 			decides("Redis is asked")
 			if _, err := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 5}); err != nil {

@@ -46,8 +46,10 @@ func NewPipeline(rules ...Rule) *Pipeline {
 			panic(fmt.Sprintf("gatehouse: rule %d (%s) %v", i+1, name, err))
 		}
 		if seen[rule.name] {
-			panic(fmt.Sprintf("gatehouse: two rules of one middleware have a guard named %q, which would count a request twice, "+
-				"or, of another engine, could not be told from the first: make a second guard with a name of its own", rule.name))
+			panic(fmt.Sprintf("gatehouse: two rules of one middleware have a guard named %q, which would count a "+
+				"request twice, "+
+				"or, of another engine, could not be told from the first: make a second guard with a name of its own",
+				rule.name))
 		}
 		seen[rule.name] = true
 		p.settles = p.settles || rule.settles()
@@ -66,7 +68,8 @@ func (p *Pipeline) Settles() bool { return p.settles }
 //
 // The checks go on when the client disconnects: a check that is interrupted might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
-	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context()), from: r, settles: p.settles}
+	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context()), from: r,
+		settles: p.settles}
 	passage.outer, _ = passage.request.Value(passageKey{}).(*link)
 	entered := false
 	defer func() {
@@ -215,7 +218,8 @@ func (l *link) warnOfTwice(rule *mounted, d core.Decision) {
 	if l == nil {
 		return
 	}
-	if e := l.find(d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor && e.decision.Attempt.Resource == d.Attempt.Resource {
+	if e := l.find(d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor &&
+		e.decision.Attempt.Resource == d.Attempt.Resource {
 		warn.Twice.TellBy(l.passage.request, core.LoggerOf(rule.Guard), d.Guard, "guard", d.Guard)
 	}
 }

@@ -111,7 +111,8 @@ func TestRefusalsSayWhatTheGuardSaid(t *testing.T) {
 	if passage != nil || refusal == nil {
 		t.Fatalf("%v, %v", passage, refusal)
 	}
-	if refusal.Status != http.StatusForbidden || refusal.Reason != "members_only" || refusal.Decision.Limit != 7 {
+	if refusal.Status != http.StatusForbidden || refusal.Reason != "members_only" ||
+		refusal.Decision.Limit != 7 {
 		t.Errorf("%+v", refusal)
 	}
 }
@@ -151,8 +152,8 @@ func TestKeyFunctionsThatPanicGiveBack(t *testing.T) {
 	}
 }
 
-// TestGuardsNeedNotNameThemselves: the decision of an application's own guard is found by the guard's name, and the refusal has
-// the name as well, when the guard leaves Decision.Guard empty.
+// TestGuardsNeedNotNameThemselves: the decision of an application's own guard is found by the guard's name,
+// and the refusal has the name as well, when the guard leaves Decision.Guard empty.
 func TestGuardsNeedNotNameThemselves(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	allowing := &refuser{fake: fake{name: "own"}, decision: core.Decision{Allowed: true}}
@@ -161,11 +162,13 @@ func TestGuardsNeedNotNameThemselves(t *testing.T) {
 		t.Error("the handler does not find the decision")
 	}
 	refusing := &refuser{fake: fake{name: "own"}}
-	if _, refusal := nethttpmw.NewPipeline(ruleOf(refusing)).Enter(&keyfuncs.Request{Request: r}); refusal.Decision.Guard != "own" {
+	_, refusingRefusal := nethttpmw.NewPipeline(ruleOf(refusing)).Enter(&keyfuncs.Request{Request: r})
+	if refusal := refusingRefusal; refusal.Decision.Guard != "own" {
 		t.Errorf("the refusal is of guard %q", refusal.Decision.Guard)
 	}
 	failing := &failer{fake{name: "own"}}
-	if _, refusal := nethttpmw.NewPipeline(ruleOf(failing)).Enter(&keyfuncs.Request{Request: r}); refusal.Decision.Guard != "own" {
+	_, failingRefusal := nethttpmw.NewPipeline(ruleOf(failing)).Enter(&keyfuncs.Request{Request: r})
+	if refusal := failingRefusal; refusal.Decision.Guard != "own" {
 		t.Errorf("the refusal is of guard %q", refusal.Decision.Guard)
 	}
 }
@@ -176,7 +179,8 @@ func (g *failer) Check(context.Context, core.Attempt) (core.Decision, error) {
 	return core.Decision{}, io.ErrUnexpectedEOF
 }
 
-// TestRoutesThatAreNotKnownYetAreWarnedOf: around a router of net/http, and in Use of chi, no pattern has been matched yet.
+// TestRoutesThatAreNotKnownYetAreWarnedOf: around a router of net/http, and in Use of chi, no pattern has
+// been matched yet.
 func TestRoutesThatAreNotKnownYetAreWarnedOf(t *testing.T) {
 	for name, around := range map[string]func(nethttpmw.Rule) http.Handler{
 		"ServeMux": func(rule nethttpmw.Rule) http.Handler {
@@ -208,7 +212,8 @@ func TestRoutesThatAreNotKnownYetAreWarnedOf(t *testing.T) {
 	}
 }
 
-// TestOriginMayBeMissing: where a request comes from is not needed to decide it, but garbage is refused as everywhere.
+// TestOriginMayBeMissing: where a request comes from is not needed to decide it, but garbage is refused as
+// everywhere.
 func TestOriginMayBeMissing(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -219,8 +224,10 @@ func TestOriginMayBeMissing(t *testing.T) {
 		{"not asked for", nil, "", ""},
 		{"found", keyfuncs.Const("phone 7"), "phone 7", ""},
 		{"missing", keyfuncs.Header("X-Device"), "", ""},
-		{"malformed", func(*keyfuncs.Request) (string, error) { return "x", keyfuncs.ErrMalformed }, "", nethttpmw.ReasonMalformed},
-		{"the function's own error", func(*keyfuncs.Request) (string, error) { return "", context.Canceled }, "", nethttpmw.ReasonUnavailable},
+		{"malformed", func(*keyfuncs.Request) (string, error) { return "x", keyfuncs.ErrMalformed }, "",
+			nethttpmw.ReasonMalformed},
+		{"the function's own error", func(*keyfuncs.Request) (string, error) { return "", context.Canceled }, "",
+			nethttpmw.ReasonUnavailable},
 	} {
 		rule := ruleOf(&fake{name: "own"})
 		rule.Origin = c.origin

@@ -12,7 +12,8 @@ import (
 // keptFields are the header fields that are stored with an answer and replayed. Other fields belong to a
 // single response (Date, Set-Cookie) or to the middlewares around the rules, which add them to a replayed
 // response as well.
-var keptFields = []string{"Location", "Link", "Content-Location", "Content-Type", "Content-Language", "Content-Encoding", "ETag",
+var keptFields = []string{"Location", "Link", "Content-Location", "Content-Type", "Content-Language",
+	"Content-Encoding", "ETag",
 	"Last-Modified"}
 
 // ofBody are the fields that have no meaning without the body.
@@ -88,7 +89,8 @@ func (rec *recording) begin() {
 func (rec *recording) present() map[string]string {
 	fields := map[string]string{}
 	for _, name := range keptFields {
-		if value := strings.Join(rec.header.Values(name), ", "); value != "" && len(value) <= fieldMost && utf8.ValidString(value) {
+		if value := strings.Join(rec.header.Values(name), ", "); value != "" && len(value) <= fieldMost &&
+			utf8.ValidString(value) {
 			fields[name] = value
 		}
 	}

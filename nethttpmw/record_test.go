@@ -34,7 +34,8 @@ func (g *keeper) Settle(ctx context.Context, d core.Decision, end core.Ending) e
 	return g.fake.Settle(ctx, d, end)
 }
 
-// want wants one request to have been settled, and its outcome to be this. No status: nothing that can be replayed.
+// want wants one request to have been settled, and its outcome to be this. No status: nothing that can be
+// replayed.
 func (g *keeper) want(t *testing.T, status int, body string, fields ...string) {
 	t.Helper()
 	header := map[string]string{}
@@ -100,7 +101,8 @@ func TestAnswersAreRecorded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			guard := newKeeper("own", 10)
-			srv := httptest.NewServer(nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			srv := httptest.NewServer(nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter,
+				_ *http.Request) {
 				w.Header().Set("Content-Type", "text/plain")
 				w.Header().Set("Location", "/here")
 				w.Header().Set("X-Other", "1")
@@ -138,8 +140,8 @@ func (w *failing) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// TestFieldsAroundTheRulesAreNotKept: the middleware that has set them sets them again, as it sees fit then. A compressed answer,
-// for one, may be replayed to a client that takes none.
+// TestFieldsAroundTheRulesAreNotKept: the middleware that has set them sets them again, as it sees fit then.
+// A compressed answer, for one, may be replayed to a client that takes none.
 func TestFieldsAroundTheRulesAreNotKept(t *testing.T) {
 	guard := newKeeper("own", 10)
 	inner := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -189,9 +191,10 @@ func TestRedirectionsWithoutAPlaceAreNotToldAgain(t *testing.T) {
 	}
 }
 
-// TestAnswersThatTheRulesAroundDoNotHearAreNotKept: http.TimeoutHandler between two middlewares gives the inner one up and answers
-// itself. The outer one keeps no answer of that request, so the client who asks again is a new one, and what the inner one had taken
-// stood in its way. Who has merely gone can ask again and hear the answer.
+// TestAnswersThatTheRulesAroundDoNotHearAreNotKept: http.TimeoutHandler between two middlewares gives the
+// inner one up and answers itself. The outer one keeps no answer of that request, so the client who asks
+// again is a new one, and what the inner one had taken stood in its way. Who has merely gone can ask again
+// and hear the answer.
 func TestAnswersThatTheRulesAroundDoNotHearAreNotKept(t *testing.T) {
 	for name, gone := range map[string]bool{"given up": false, "the client has gone": true} {
 		outer, claim := newKeeper("outer", 10), &fake{name: "claim"}
@@ -224,8 +227,8 @@ func TestAnswersThatTheRulesAroundDoNotHearAreNotKept(t *testing.T) {
 	}
 }
 
-// TestClientsThatGoUnansweredKeepNoOutcome, whatever counts as failed: a rule that kept the answers of failed requests as well answered
-// those who asked again with 499 for a day.
+// TestClientsThatGoUnansweredKeepNoOutcome, whatever counts as failed: a rule that kept the answers of failed
+// requests as well answered those who asked again with 499 for a day.
 func TestClientsThatGoUnansweredKeepNoOutcome(t *testing.T) {
 	for status, kept := range map[int]bool{0: false, http.StatusNotFound: true} {
 		guard := newKeeper("own", 10)
@@ -276,7 +279,8 @@ func TestFailedRequestsKeepNoOutcome(t *testing.T) {
 	}
 }
 
-// TestOutcomesAreSettledLast: who asks again after a crash in between must not hear of what was not confirmed.
+// TestOutcomesAreSettledLast: who asks again after a crash in between must not hear of what was not
+// confirmed.
 func TestOutcomesAreSettledLast(t *testing.T) {
 	guard := newKeeper("own", 10)
 	claim := &settledBefore{fake: fake{name: "claim"}, other: guard}
@@ -304,7 +308,8 @@ func (g *settledBefore) Settle(ctx context.Context, d core.Decision, end core.En
 func TestKeptAnswersThatMakeNoSense(t *testing.T) {
 	for _, status := range []int{-1, 0, 99, 101, 1000} {
 		w := httptest.NewRecorder()
-		refusal := nethttpmw.Refusal{Status: http.StatusConflict, Reason: core.ReasonDone, Decision: doneWith(status)}
+		refusal := nethttpmw.Refusal{Status: http.StatusConflict, Reason: core.ReasonDone,
+			Decision: doneWith(status)}
 		refusal.Reply(w, blankRequest())
 		if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `"done"`) {
 			t.Errorf("%d: %d %s", status, w.Code, w.Body)
@@ -315,8 +320,10 @@ func TestKeptAnswersThatMakeNoSense(t *testing.T) {
 // TestAnswersWithoutBodiesAreToldAgain: a 204 must not have a length.
 func TestAnswersWithoutBodiesAreToldAgain(t *testing.T) {
 	w := httptest.NewRecorder()
-	(&nethttpmw.Refusal{Reason: core.ReasonDone, Decision: doneWith(http.StatusNoContent)}).Reply(w, blankRequest())
-	if w.Code != http.StatusNoContent || w.Header().Get("Content-Length") != "" || w.Header().Get(nethttpmw.ReplayedHeader) != "true" {
+	(&nethttpmw.Refusal{Reason: core.ReasonDone, Decision: doneWith(http.StatusNoContent)}).Reply(w,
+		blankRequest())
+	if w.Code != http.StatusNoContent || w.Header().Get("Content-Length") != "" ||
+		w.Header().Get(nethttpmw.ReplayedHeader) != "true" {
 		t.Errorf("%d %v", w.Code, w.Header())
 	}
 }

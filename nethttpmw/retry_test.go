@@ -15,9 +15,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// TestTheTryThatSucceedsCounts: a client that hears nothing sends the request again with the same operation ID while the first
-// one is still being handled. The second one is told that all is well, the first one fails, in either order: the client must
-// have what they were told they have.
+// TestTheTryThatSucceedsCounts: a client that hears nothing sends the request again with the same operation
+// ID while the first one is still being handled. The second one is told that all is well, the first one
+// fails, in either order: the client must have what they were told they have.
 func TestTheTryThatSucceedsCounts(t *testing.T) {
 	for name, end := range map[string]func(first, second *nethttpmw.Passage){
 		"the first try fails last": func(first, second *nethttpmw.Passage) {
@@ -44,7 +44,8 @@ func TestTheTryThatSucceedsCounts(t *testing.T) {
 			second := enter(t, p, httptest.NewRequest(http.MethodPost, "/", nil))
 			end(first, second)
 
-			if tally, err := votes.Tally(t.Context(), "t1"); err != nil || !maps.Equal(tally, map[string]int64{"red": 1}) {
+			if tally, err := votes.Tally(t.Context(), "t1"); err != nil ||
+				!maps.Equal(tally, map[string]int64{"red": 1}) {
 				t.Errorf("the tally is %v, %v: the vote that counted is gone", tally, err)
 			}
 			if status, err := sale.Status(t.Context(), "t1"); err != nil || status.Sold != 1 {

@@ -95,7 +95,8 @@ func (r *Rollout) Report() RolloutReport {
 	enabled, enforced := r.percentages()
 	return RolloutReport{
 		On: !r.off.Load(), Enabled: enabled, Enforced: enforced,
-		Skipped: r.skipped.Load(), Passed: r.passed.Load(), Refused: r.refused.Load(), WouldRefuse: r.wouldRefuse.Load(),
+		Skipped: r.skipped.Load(), Passed: r.passed.Load(), Refused: r.refused.Load(),
+		WouldRefuse: r.wouldRefuse.Load(),
 	}
 }
 

@@ -15,8 +15,10 @@ import (
 func ExampleRollout() {
 	gate := core.NewMemory()
 	try := nethttpmw.Shadow()
-	tighter := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "tighter", limit.PerMinute(3)), Who: keyfuncs.IP(), Rollout: try}
-	inForce := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "in-force", limit.PerMinute(100)), Who: keyfuncs.IP()}
+	tighter := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "tighter", limit.PerMinute(3)),
+		Who: keyfuncs.IP(), Rollout: try}
+	inForce := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "in-force", limit.PerMinute(100)),
+		Who: keyfuncs.IP()}
 	page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	app := nethttpmw.HTTP(tighter, inForce)(page)
 
@@ -29,7 +31,8 @@ func ExampleRollout() {
 		ask()
 	}
 	report := try.Report()
-	fmt.Println("refused:", report.Refused, "would have been:", report.WouldRefuse, "of", report.Passed+report.WouldRefuse)
+	fmt.Println("refused:", report.Refused, "would have been:", report.WouldRefuse, "of",
+		report.Passed+report.WouldRefuse)
 
 	if err := try.Set(100, 100); err != nil { // or 100, 10 first: for a tenth of the clients
 		fmt.Println(err)

@@ -31,7 +31,8 @@ func refusedOf(app http.Handler, clients int) map[string]bool {
 
 func rolledOut(name string, rollout *nethttpmw.Rollout) http.Handler {
 	return nethttpmw.HTTP(nethttpmw.Rule{
-		Guard: &refuser{fake: fake{name: name}, decision: core.Decision{Reason: core.ReasonLimited}}, Who: keyfuncs.Header("X-Client"), Rollout: rollout,
+		Guard: &refuser{fake: fake{name: name}, decision: core.Decision{Reason: core.ReasonLimited}},
+		Who:   keyfuncs.Header("X-Client"), Rollout: rollout,
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 }
 
@@ -118,7 +119,8 @@ func TestRolloutSetRefusesWhatMakesNoSense(t *testing.T) {
 	if err := rollout.Set(40, 20); err != nil {
 		t.Fatal(err)
 	}
-	for _, wrong := range [][2]float64{{-1, -1}, {101, 0}, {10, 11}, {math.NaN(), 0}, {50, math.NaN()}, {math.Inf(1), 0}} {
+	for _, wrong := range [][2]float64{{-1, -1}, {101, 0}, {10, 11}, {math.NaN(), 0}, {50, math.NaN()},
+		{math.Inf(1), 0}} {
 		if err := rollout.Set(wrong[0], wrong[1]); err == nil {
 			t.Errorf("Set(%v, %v) is no error", wrong[0], wrong[1])
 		}

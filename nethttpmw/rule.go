@@ -131,11 +131,13 @@ func (r *Rule) check() error {
 	traits := r.Guard.Traits()
 	switch {
 	case r.Who == nil:
-		return errors.New("has no Who: set the function that finds the actor, such as keyfuncs.IP() or keyfuncs.User(...)")
+		return errors.New("has no Who: set the function that finds the actor, such as keyfuncs.IP() or " +
+			"keyfuncs.User(...)")
 	case r.What == nil && traits.NeedsResource:
 		return errors.New("has no What: set the function that finds the poll or item, such as keyfuncs.Param(...)")
 	case r.ID == nil && traits.NeedsID:
-		return errors.New("has no ID: set the function that finds the operation ID, such as keyfuncs.IdempotencyKey()")
+		return errors.New("has no ID: set the function that finds the operation ID, such as " +
+			"keyfuncs.IdempotencyKey()")
 	case r.Which == nil && traits.NeedsItem:
 		return errors.New("has no Which: set the function that finds the item, such as keyfuncs.Param(...)")
 	}
@@ -144,7 +146,8 @@ func (r *Rule) check() error {
 	}
 	outage := cmp.Or(r.OnOutage, traits.Outage)
 	if _, ok := r.Guard.(core.LocalGuard); outage == core.FailLocal && !ok {
-		return errors.New("has OnOutage: core.FailLocal, but its guard cannot decide inside one process: use core.FailClosed")
+		return errors.New("has OnOutage: core.FailLocal, but its guard cannot decide inside one process: use " +
+			"core.FailClosed")
 	}
 	return nil
 }
@@ -164,7 +167,8 @@ func mount(rule Rule) (*mounted, error) {
 	if err := rule.check(); err != nil {
 		return nil, err
 	}
-	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(), answers: answersOf(rule.Guard)}
+	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(),
+		answers: answersOf(rule.Guard)}
 	m.local, _ = rule.Guard.(core.LocalGuard)
 	if rule.Bans != nil {
 		m.bans = answersOf(rule.Bans)

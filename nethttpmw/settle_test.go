@@ -86,7 +86,8 @@ func (g *holding) Check(ctx context.Context, a core.Attempt) (core.Decision, err
 	return d, err
 }
 
-// TestSettlingIsTriedUntilTheHoldEnds: no shorter, or a buyer who was told yes loses the unit to an outage that the hold outlives.
+// TestSettlingIsTriedUntilTheHoldEnds: no shorter, or a buyer who was told yes loses the unit to an outage
+// that the hold outlives.
 func TestSettlingIsTriedUntilTheHoldEnds(t *testing.T) {
 	for _, c := range []struct {
 		hold, want time.Duration
@@ -100,9 +101,11 @@ func TestSettlingIsTriedUntilTheHoldEnds(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			guard := &holding{hold: c.hold}
-			guard.shaky = shaky{fake: fake{name: "own", traits: core.Traits{KeepsOnFailure: c.limit}}, failures: 1e6, err: errors.New("no answer")}
+			guard.shaky = shaky{fake: fake{name: "own", traits: core.Traits{KeepsOnFailure: c.limit}}, failures: 1e6,
+				err: errors.New("no answer")}
 			begun := time.Now()
-			enter(t, nethttpmw.NewPipeline(ruleOf(guard)), httptest.NewRequest(http.MethodPost, "/", nil)).Leave(http.StatusOK)
+			enter(t, nethttpmw.NewPipeline(ruleOf(guard)),
+				httptest.NewRequest(http.MethodPost, "/", nil)).Leave(http.StatusOK)
 			<-time.After(time.Hour) // of the bubble's clock
 			guard.mu.Lock()
 			defer guard.mu.Unlock()
@@ -113,7 +116,8 @@ func TestSettlingIsTriedUntilTheHoldEnds(t *testing.T) {
 	}
 }
 
-// TestOutcomesOfAnOutageAreAllSettled: of 2,000 requests that ended within one outage of 4 s, 1,024 were settled and the others forgotten.
+// TestOutcomesOfAnOutageAreAllSettled: of 2,000 requests that ended within one outage of 4 s, 1,024 were
+// settled and the others forgotten.
 func TestOutcomesOfAnOutageAreAllSettled(t *testing.T) {
 	const requests = 2000
 	synctest.Test(t, func(t *testing.T) {
@@ -150,8 +154,8 @@ func (g *away) Settle(ctx context.Context, d core.Decision, end core.Ending) err
 	return g.fake.Settle(ctx, d, end)
 }
 
-// TestNewClaimsAreTurnedAwayBeforeOldOnesAreForgotten: when so many are under way that none could be remembered, new ones are refused,
-// and their guard is not even asked. Rate limits go on.
+// TestNewClaimsAreTurnedAwayBeforeOldOnesAreForgotten: when so many are under way that none could be
+// remembered, new ones are refused, and their guard is not even asked. Rate limits go on.
 func TestNewClaimsAreTurnedAwayBeforeOldOnesAreForgotten(t *testing.T) {
 	places := make([]core.Place, 0, core.PendingMost)
 	defer func() {
@@ -173,7 +177,8 @@ func TestNewClaimsAreTurnedAwayBeforeOldOnesAreForgotten(t *testing.T) {
 	if n := len(places); n > core.PendingMost || n < core.PendingMost-1000 {
 		t.Errorf("%d places, want %d", n, core.PendingMost)
 	}
-	claim, limit := &counted{fake: fake{name: "own"}}, &counted{fake: fake{name: "limit", traits: core.Traits{KeepsOnFailure: true}}}
+	claim, limit := &counted{fake: fake{name: "own"}},
+		&counted{fake: fake{name: "limit", traits: core.Traits{KeepsOnFailure: true}}}
 	get := func(rules ...nethttpmw.Rule) int {
 		w := httptest.NewRecorder()
 		nethttpmw.HTTP(rules...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).
@@ -205,7 +210,8 @@ func (g *counted) Check(ctx context.Context, a core.Attempt) (core.Decision, err
 	return g.fake.Check(ctx, a)
 }
 
-// TestRulesThatPanicInTheEndDoNotKeepOthers: Failed is the application's, and may panic; the other rules are settled anyway.
+// TestRulesThatPanicInTheEndDoNotKeepOthers: Failed is the application's, and may panic; the other rules are
+// settled anyway.
 func TestRulesThatPanicInTheEndDoNotKeepOthers(t *testing.T) {
 	second := &fake{name: "second"}
 	first := ruleOf(&fake{name: "first"})
@@ -220,8 +226,8 @@ func TestRulesThatPanicInTheEndDoNotKeepOthers(t *testing.T) {
 	}
 }
 
-// TestNothingIsTakenAfterTheEnd: what has been settled is nobody's to settle any more. A goroutine that a handler left behind
-// would wait for a payment for a reservation that is gone.
+// TestNothingIsTakenAfterTheEnd: what has been settled is nobody's to settle any more. A goroutine that a
+// handler left behind would wait for a payment for a reservation that is gone.
 func TestNothingIsTakenAfterTheEnd(t *testing.T) {
 	guard := &fake{name: "own"}
 	passage := enter(t, nethttpmw.NewPipeline(ruleOf(guard)), httptest.NewRequest(http.MethodPost, "/", nil))
@@ -235,7 +241,9 @@ func TestNothingIsTakenAfterTheEnd(t *testing.T) {
 }
 
 // blip lets a request of this handler end while Redis is away for a moment, and drains.
-func blip(t *testing.T, rule func(*core.Engine) nethttpmw.Rule, handler http.HandlerFunc) (ask func() *httptest.ResponseRecorder, ran *int) {
+func blip(
+	t *testing.T, rule func(*core.Engine) nethttpmw.Rule, handler http.HandlerFunc,
+) (ask func() *httptest.ResponseRecorder, ran *int) {
 	t.Helper()
 	b := redistest.Mini(t)
 	faults := redistest.NewFaults(t)
@@ -255,7 +263,8 @@ func blip(t *testing.T, rule func(*core.Engine) nethttpmw.Rule, handler http.Han
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
 		return w
 	}
-	if w := ask(); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || w.Header().Get("Set-Cookie") != "" ||
+	if w := ask(); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" ||
+		w.Header().Get("Set-Cookie") != "" ||
 		w.Header().Get("Location") != "" || !strings.Contains(w.Body.String(), `"unavailable"`) {
 		t.Errorf("what could not be confirmed is answered with %d %v %s", w.Code, w.Header(), w.Body)
 	}
@@ -268,7 +277,8 @@ func blip(t *testing.T, rule func(*core.Engine) nethttpmw.Rule, handler http.Han
 	return ask, ran
 }
 
-// TestSalesAreNotPromisedDuringABlip: the client is told to ask again, so the unit goes back, and is there when they do.
+// TestSalesAreNotPromisedDuringABlip: the client is told to ask again, so the unit goes back, and is there
+// when they do.
 func TestSalesAreNotPromisedDuringABlip(t *testing.T) {
 	t.Parallel()
 	var sale *seckill.Guard
@@ -290,8 +300,9 @@ func TestSalesAreNotPromisedDuringABlip(t *testing.T) {
 	}
 }
 
-// TestOutcomesSurviveABlip: the operation has been done, so a Redis that is away for a moment just then must not let the client begin it
-// again. Its whole answer is kept for them, as long as the handler wrote it without hearing of an error.
+// TestOutcomesSurviveABlip: the operation has been done, so a Redis that is away for a moment just then must
+// not let the client begin it again. Its whole answer is kept for them, as long as the handler wrote it
+// without hearing of an error.
 func TestOutcomesSurviveABlip(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -301,8 +312,9 @@ func TestOutcomesSurviveABlip(t *testing.T) {
 	}{
 		"a body":   {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("done")) }, 200, "done"},
 		"a status": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }, 201, ""},
-		"in parts": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "do"); fmt.Fprint(w, "ne") }, 200, "done"},
-		"nothing":  {func(http.ResponseWriter, *http.Request) {}, 200, ""},
+		"in parts": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "do"); fmt.Fprint(w, "ne") }, 200,
+			"done"},
+		"nothing": {func(http.ResponseWriter, *http.Request) {}, 200, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -310,7 +322,8 @@ func TestOutcomesSurviveABlip(t *testing.T) {
 				return keeping(idempotency.New(gate, "once", idempotency.Options{MaxBody: 10}))
 			}, c.handler)
 			w := ask()
-			if w.Code != c.status || w.Body.String() != c.body || *ran != 1 || w.Header().Get("Location") != "/orders/1" {
+			if w.Code != c.status || w.Body.String() != c.body || *ran != 1 ||
+				w.Header().Get("Location") != "/orders/1" {
 				t.Errorf("again: %d %s, and the handler ran %d times", w.Code, w.Body, *ran)
 			}
 		})

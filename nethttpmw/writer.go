@@ -11,8 +11,8 @@ import (
 type watcher interface {
 	// informs reports whether an informational answer goes on.
 	informs() bool
-	// begin is told the final status before it is sent, and 200 before anything else that sends one. It reports whether the answer
-	// goes on.
+	// begin is told the final status before it is sent, and 200 before anything else that sends one. It reports
+	// whether the answer goes on.
 	begin(status int) bool
 	// passes is begin for n bytes of the body.
 	passes(n int) bool
@@ -29,8 +29,9 @@ type watcher interface {
 // takeOver is http.Hijacker.Hijack.
 type takeOver func() (net.Conn, *bufio.ReadWriter, error)
 
-// watched returns w, with the watcher told of the answer on the way. Whatever else w can do that handlers rely on (flush, hijack, push,
-// copy from a reader), it still can; deadlines and the like are found by Unwrap.
+// watched returns w, with the watcher told of the answer on the way. Whatever else w can do that handlers
+// rely on (flush, hijack, push, copy from a reader), it still can; deadlines and the like are found by
+// Unwrap.
 func watched(w http.ResponseWriter, to watcher) http.ResponseWriter {
 	own := &writer{w, to}
 	_, hijacks := ability[http.Hijacker](w)
@@ -118,7 +119,8 @@ func (w *writer) WriteString(s string) (int, error) {
 	return n, err
 }
 
-// ReadFrom copies by the means of the writer below, such as sendfile, where all goes on and nobody wants a copy.
+// ReadFrom copies by the means of the writer below, such as sendfile, where all goes on and nobody wants a
+// copy.
 func (w *writer) ReadFrom(src io.Reader) (int64, error) {
 	rec := w.to.records()
 	if rec != nil || !w.to.passes(0) {
@@ -178,8 +180,8 @@ func canFlush(w http.ResponseWriter) bool {
 	return flushes || tells
 }
 
-// buffers reports whether what is written to w waits there until the handler has returned: the innermost writer
-// cannot flush.
+// buffers reports whether what is written to w waits there until the handler has returned: the innermost
+// writer cannot flush.
 func buffers(w http.ResponseWriter) bool {
 	for {
 		inner, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -194,7 +196,8 @@ func buffers(w http.ResponseWriter) bool {
 	}
 }
 
-// beginning is a watcher that calls a function once, before the first byte of the final answer, with its status.
+// beginning is a watcher that calls a function once, before the first byte of the final answer, with its
+// status.
 type beginning struct {
 	tell  func(status int)
 	begun bool

@@ -33,8 +33,8 @@ func (w wraps) SetReadDeadline(time.Time) error                      { return er
 
 var errHijack, errDeadline = errors.New("hijack"), errors.New("deadline")
 
-// TestWatchedWritersCanDoWhatTheyCould: flush, hijack and push, in every combination, also where a wrapper only unwraps to what can; and
-// nothing that was not there before.
+// TestWatchedWritersCanDoWhatTheyCould: flush, hijack and push, in every combination, also where a wrapper
+// only unwraps to what can; and nothing that was not there before.
 func TestWatchedWritersCanDoWhatTheyCould(t *testing.T) {
 	var flushed, pushed bool
 	gone := make(chan bool)
@@ -100,7 +100,8 @@ func TestWatchedWritersCanDoWhatTheyCould(t *testing.T) {
 				_, canFlush := w.(http.Flusher)
 				_, canHijack := w.(http.Hijacker)
 				pusher, canPush := w.(http.Pusher)
-				if canFlush != strings.Contains(name, "f") || canHijack != strings.Contains(name, "h") || canPush != strings.Contains(name, "p") {
+				if canFlush != strings.Contains(name, "f") || canHijack != strings.Contains(name, "h") ||
+					canPush != strings.Contains(name, "p") {
 					t.Errorf("%q, wrapped %t: flush %t, hijack %t, push %t", name, wrapped, canFlush, canHijack, canPush)
 				}
 				control := http.NewResponseController(w)
@@ -132,7 +133,8 @@ func TestWatchedWritersCanDoWhatTheyCould(t *testing.T) {
 	}
 }
 
-// TestFlushesBelowAWrapperAreSeen: a wrapper that only unwraps to what can flush cannot be used to send an answer past the rules.
+// TestFlushesBelowAWrapperAreSeen: a wrapper that only unwraps to what can flush cannot be used to send an
+// answer past the rules.
 func TestFlushesBelowAWrapperAreSeen(t *testing.T) {
 	guard := &fake{name: "own", traits: core.Traits{Confirms: true}}
 	var flushed bool

@@ -56,7 +56,8 @@ func (all *targets) add(g core.Guard) *target {
 			continue
 		}
 		if t.guard != g {
-			panic(fmt.Sprintf("operator: two guards of different engines have the name %q: make one handler for each engine", name))
+			panic(fmt.Sprintf("operator: two guards of different engines have the name %q: make one handler for "+
+				"each engine", name))
 		}
 		return t
 	}
@@ -78,7 +79,8 @@ func (t *target) addRollout(r *nethttpmw.Rollout) {
 		return
 	}
 	if t.Rollout != nil {
-		panic(fmt.Sprintf("operator: two rules of the guard %q have different rollouts: use the same one in both", t.Name))
+		panic(fmt.Sprintf("operator: two rules of the guard %q have different rollouts: use the same one in both",
+			t.Name))
 	}
 	t.Rollout = r
 	t.operations = append(t.operations[:len(t.operations):len(t.operations)], rolloutOperations(r)...)
@@ -89,7 +91,8 @@ func (t *target) name() {
 	known := map[string]bool{}
 	for _, o := range t.operations {
 		if known[o.Name] {
-			panic(fmt.Sprintf("operator: the guard %q has two operations named %q: rename the one in its description", t.Name, o.Name))
+			panic(fmt.Sprintf("operator: the guard %q has two operations named %q: rename the one in its description",
+				t.Name, o.Name))
 		}
 		known[o.Name] = true
 		t.Actions = append(t.Actions, o.Name)
@@ -102,9 +105,10 @@ func operationsOf(g core.Guard) (all []core.Operation) {
 	if g, ok := g.(interface {
 		Peek(context.Context, core.Attempt) (core.Decision, error)
 	}); ok {
-		all = append(all, core.Operation{Name: "peek", Fields: key, Run: func(ctx context.Context, in core.Input) (any, error) {
-			return g.Peek(ctx, in.Attempt())
-		}})
+		all = append(all, core.Operation{Name: "peek", Fields: key,
+			Run: func(ctx context.Context, in core.Input) (any, error) {
+				return g.Peek(ctx, in.Attempt())
+			}})
 	}
 	if g, ok := g.(interface {
 		Reset(context.Context, core.Attempt) error
@@ -119,7 +123,8 @@ func operationsOf(g core.Guard) (all []core.Operation) {
 
 func rolloutOperations(r *nethttpmw.Rollout) []core.Operation {
 	percentages := []core.Field{
-		{Name: "enabled", Kind: core.FieldPercent, Required: true}, {Name: "enforced", Kind: core.FieldPercent, Required: true},
+		{Name: "enabled", Kind: core.FieldPercent, Required: true},
+		{Name: "enforced", Kind: core.FieldPercent, Required: true},
 	}
 	return []core.Operation{
 		{Name: "rollout", Run: func(context.Context, core.Input) (any, error) { return r.Report(), nil }},

@@ -41,7 +41,10 @@ type gauge struct {
 
 func (g *gauge) Describe() core.Description {
 	return core.Description{Kind: "gauge", Operations: []core.Operation{
-		{Name: "level", Run: func(context.Context, core.Input) (any, error) { return map[string]int64{"level": g.level}, nil }},
+		{Name: "level", Run: func(context.Context, core.Input) (any,
+			error) {
+			return map[string]int64{"level": g.level}, nil
+		}},
 		{
 			Name: "set", Changes: true, Fields: []core.Field{{Name: "level", Kind: core.FieldNumber, Required: true}},
 			Run: func(_ context.Context, in core.Input) (any, error) {
@@ -79,10 +82,12 @@ func TestOperatorReadsWhatGuardsSay(t *testing.T) {
 	}
 	d.want(post("/tank/set", "level=40"), 200, `{"done":true}`)
 	d.want(get("/tank/level"), 200, `{"level":40}`)
-	d.want(post("/tank/set", "level=-1"), 400, `{"title":"Bad Request","status":400,"detail":"a level below nothing"}`)
+	d.want(post("/tank/set", "level=-1"), 400,
+		`{"title":"Bad Request","status":400,"detail":"a level below nothing"}`)
 	d.want(post("/tank/set", "level=101"), 409, `{"title":"Conflict","status":409,"detail":"it would run over"}`)
 	d.want(get("/tank/peek", "actor=ann"), 404, "") // it says itself what can be asked
-	if w := d.send(post("/tank/set", "level=66")); w.Code != 503 || strings.Contains(w.Body.String(), "192.0.2.7") {
+	if w := d.send(post("/tank/set", "level=66")); w.Code != 503 ||
+		strings.Contains(w.Body.String(), "192.0.2.7") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -13,10 +13,12 @@ import (
 	"github.com/gatehouse-go/gatehouse/operator"
 )
 
-// The operator's pages behind the application's login. Support may look; only administrators may change something.
+// The operator's pages behind the application's login. Support may look; only administrators may change
+// something.
 func Example() {
 	gate := core.NewMemory()
-	perIP := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
+	perIP := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)),
+		Who: keyfuncs.IP()}
 
 	ops := operator.New(operator.Options{
 		Rules: []nethttpmw.Rule{perIP},
@@ -31,7 +33,8 @@ func Example() {
 	mux := http.NewServeMux()
 	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
 
-	for _, ask := range []string{"GET /ops/site/peek?actor=203.0.113.7", "POST /ops/site/reset?actor=203.0.113.7"} {
+	for _, ask := range []string{"GET /ops/site/peek?actor=203.0.113.7",
+		"POST /ops/site/reset?actor=203.0.113.7"} {
 		var method, path string
 		_, _ = fmt.Sscan(ask, &method, &path)
 		r := httptest.NewRequest(method, path, nil)

@@ -196,7 +196,8 @@ func (h *handler) authorize(w http.ResponseWriter, r *http.Request, a Action) (o
 	a.Fields = maps.Clone(a.Fields)
 	operator, err := h.options.Authorize(r, a)
 	if err != nil {
-		slog.WarnContext(r.Context(), "gatehouse: operator action denied", "guard", a.Guard, "action", a.Name, "err", err)
+		slog.WarnContext(r.Context(), "gatehouse: operator action denied", "guard", a.Guard, "action", a.Name,
+			"err", err)
 		h.fail(w, r, http.StatusForbidden, "You are not allowed to do this.")
 	}
 	return operator, err == nil
@@ -214,7 +215,8 @@ func explain(err error) (status int, detail string) {
 	case errors.Is(err, core.ErrNotNow):
 		return http.StatusConflict, err.Error()
 	}
-	return http.StatusServiceUnavailable, "The action failed, or its result is unknown. The log has the cause. It is safe to try again."
+	return http.StatusServiceUnavailable,
+		"The action failed, or its result is unknown. The log has the cause. It is safe to try again."
 }
 
 // fieldsOf reads the fields of a request. A field that is given twice is an error, because Authorize and the
@@ -257,7 +259,8 @@ func auditToLog(ctx context.Context, e Event) error {
 		fields = append(fields, slog.String(name, e.Action.Fields[name]))
 	}
 	attrs := []any{
-		"operator", e.Operator, "guard", e.Action.Guard, "action", e.Action.Name, slog.Group("fields", fields...), "done", e.Done,
+		"operator", e.Operator, "guard", e.Action.Guard, "action", e.Action.Name, slog.Group("fields", fields...),
+		"done", e.Done,
 	}
 	if e.Err != nil {
 		attrs = append(attrs, "err", e.Err)

@@ -52,7 +52,8 @@ type desk struct {
 // newDesk lets only eve in, who may not close anything.
 func newDesk(t *testing.T, b redistest.Backend) *desk {
 	t.Helper()
-	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second), core.WithObserver(ignore{}))
+	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
+		core.WithObserver(ignore{}))
 	d := &desk{
 		T:       t,
 		limit:   limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),
@@ -161,7 +162,8 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 			Window    string `json:"window"`
 		}
 		w := d.send(get("/limit/peek", "actor=203.0.113.7", "resource=/a b"))
-		if err := json.Unmarshal(w.Body.Bytes(), &peek); err != nil || peek.Allowed || peek.Reason != "limited" || peek.Limit != 2 ||
+		if err := json.Unmarshal(w.Body.Bytes(), &peek); err != nil || peek.Allowed || peek.Reason != "limited" ||
+			peek.Limit != 2 ||
 			peek.Remaining != 0 || peek.Window != "1h0m0s" {
 			t.Errorf("peek: %s (%v)", w.Body, err)
 		}
@@ -188,11 +190,13 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 			}))
 		}
 		d.want(get("/vote/top", "poll=final", "choices=1"), 200, `[{"choice":"blue","weight":3}]`)
-		d.want(get("/vote/find-votes", "poll=final", "origin=198.51.100.7"), 200, `{"matched":3,"voided":3,"weights":{"blue":3}}`)
+		d.want(get("/vote/find-votes", "poll=final", "origin=198.51.100.7"), 200,
+			`{"matched":3,"voided":3,"weights":{"blue":3}}`)
 		d.want(get("/vote/tally", "poll=final"), 200, `{"blue":3,"red":1}`)
 		d.want(post("/vote/void-votes", "poll=final", "voter=bot 1", "origin=198.51.100.7"), 200,
 			`{"matched":1,"voided":1,"weights":{"blue":1}}`)
-		d.want(post("/vote/void-votes", "poll=final", "origin=198.51.100.7"), 200, `{"matched":3,"voided":2,"weights":{"blue":2}}`)
+		d.want(post("/vote/void-votes", "poll=final", "origin=198.51.100.7"), 200,
+			`{"matched":3,"voided":2,"weights":{"blue":2}}`)
 		d.want(get("/vote/tally", "poll=final"), 200, `{"red":1}`)
 		d.want(post("/vote/void-votes", "poll=final"), 400, "")
 		d.want(get("/vote/verify", "poll=final"), 200, "")
@@ -213,12 +217,15 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 		d.want(post("/sale/restock", "item=tv", "id=delivery-2", "units=-99"), 409, "")
 		d.want(post("/sale/sweep", "item=tv"), 200, `{"swept":0}`)
 		d.want(get("/sale/status", "item=radio"), 404, "")
-		if w := d.send(get("/sale/verify", "item=tv")); w.Code != 200 || !strings.Contains(w.Body.String(), `"wrong_timers":0`) {
+		if w := d.send(get("/sale/verify", "item=tv")); w.Code != 200 ||
+			!strings.Contains(w.Body.String(), `"wrong_timers":0`) {
 			t.Errorf("verify: %d %s", w.Code, w.Body)
 		}
 
-		must[bool](t)(d.packet.Create(ctx, "party", redpacket.Packet{Total: 10, Shares: 2, Expires: time.Now().Add(time.Hour)}))
-		if w := d.send(get("/packet/verify", "packet=party")); w.Code != 200 || !strings.Contains(w.Body.String(), `"grabbed":{}`) {
+		must[bool](t)(d.packet.Create(ctx, "party",
+			redpacket.Packet{Total: 10, Shares: 2, Expires: time.Now().Add(time.Hour)}))
+		if w := d.send(get("/packet/verify", "packet=party")); w.Code != 200 ||
+			!strings.Contains(w.Body.String(), `"grabbed":{}`) {
 			t.Errorf("verify: %d %s", w.Code, w.Body)
 		}
 		d.want(post("/packet/refund", "packet=party"), 409, "")
@@ -240,7 +247,8 @@ func TestOperatorLooksAndChanges(t *testing.T) {
 		if r := d.rollout.Report(); r.On || r.Enabled != 50 || r.Enforced != 12.5 {
 			t.Errorf("%+v", r)
 		}
-		if w := d.send(get("/limit/rollout")); !strings.HasPrefix(w.Body.String(), `{"on":false,"enabled":50,"enforced":12.5`) {
+		if w := d.send(get("/limit/rollout")); !strings.HasPrefix(w.Body.String(),
+			`{"on":false,"enabled":50,"enforced":12.5`) {
 			t.Errorf("rollout: %s", w.Body)
 		}
 		d.want(post("/limit/set-rollout", "enabled=10", "enforced=20"), 400, "")
@@ -251,7 +259,8 @@ func (d *desk) wantStatus(path string, stock, left, held int64) {
 	d.Helper()
 	var s seckill.Status
 	w := d.send(get(path, "item=tv"))
-	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || s.Stock != stock || s.Left != left || s.Held != held {
+	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || s.Stock != stock || s.Left != left ||
+		s.Held != held {
 		d.Errorf("%s: %s (%v), want %d, %d, %d", path, w.Body, err, stock, left, held)
 	}
 }
@@ -275,7 +284,8 @@ func TestOperatorRecordsEachChange(t *testing.T) {
 		if errors.Is(err, seckill.ErrNoSale) {
 			err = seckill.ErrNoSale
 		}
-		got = append(got, half{e.Operator, e.Action.Guard, e.Action.Name, e.Action.Fields["actor"] + e.Action.Fields["item"],
+		got = append(got, half{e.Operator, e.Action.Guard, e.Action.Name,
+			e.Action.Fields["actor"] + e.Action.Fields["item"],
 			e.Action.Changes, e.Done, err})
 		if time.Since(e.Time) > time.Minute {
 			t.Errorf("at %v", e.Time)
@@ -320,7 +330,8 @@ func TestOperatorChangesAreNotCutShort(t *testing.T) {
 func TestOperatorLetsNobodyInUnasked(t *testing.T) {
 	d := newDesk(t, redistest.Mini(t))
 	for _, r := range []*http.Request{
-		get("/"), get("/limit/peek", "actor=ann"), post("/limit/reset", "actor=ann"), post("/sale/restock", "item=tv"), get("/none/peek"),
+		get("/"), get("/limit/peek", "actor=ann"), post("/limit/reset", "actor=ann"),
+		post("/sale/restock", "item=tv"), get("/none/peek"),
 	} {
 		r.SetBasicAuth("mallory", "")
 		w := d.send(r)
@@ -406,7 +417,8 @@ once idempotency [reset]
 		t.Errorf("the list is\n%s, want\n%s", text, want)
 	}
 
-	must[core.Decision](t)(d.votes.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "final", Item: "<script>alert(1)</script>"}))
+	must[core.Decision](t)(d.votes.Check(t.Context(),
+		core.Attempt{Actor: "ann", Resource: "final", Item: "<script>alert(1)</script>"}))
 	for path, want := range map[string]string{
 		"/":                       `<form method="post" action="sale/restock">`,
 		"/vote/tally?poll=final":  `\u003cscript\u003e`,
@@ -417,15 +429,18 @@ once idempotency [reset]
 		r.URL.RawQuery = strings.TrimPrefix(strings.TrimPrefix(path, r.URL.Path), "?")
 		r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
 		w := d.send(r)
-		if body := w.Body.String(); !strings.Contains(body, want) || strings.Contains(body, "<script>") || strings.Contains(body, "<b>") ||
-			w.Header().Get("Content-Type") != "text/html; charset=utf-8" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "'none'") {
+		if body := w.Body.String(); !strings.Contains(body, want) || strings.Contains(body, "<script>") ||
+			strings.Contains(body, "<b>") ||
+			w.Header().Get("Content-Type") != "text/html; charset=utf-8" ||
+			!strings.Contains(w.Header().Get("Content-Security-Policy"), "'none'") {
 			t.Errorf("%s: %d %v %s, want %s in it", path, w.Code, w.Header(), body, want)
 		}
 	}
 }
 
-// TestOperatorPagesLeadBackToTheList: from the pages of actions, and from no other. On the list itself, where it was refused, and on
-// a page that does not exist the link led out of the place where the handler is mounted.
+// TestOperatorPagesLeadBackToTheList: from the pages of actions, and from no other. On the list itself, where
+// it was refused, and on a page that does not exist the link led out of the place where the handler is
+// mounted.
 func TestOperatorPagesLeadBackToTheList(t *testing.T) {
 	d := newDesk(t, redistest.Mini(t))
 	for path, want := range map[string]bool{
@@ -453,7 +468,8 @@ func TestOperatorWithoutRedis(t *testing.T) {
 	d := newDesk(t, b)
 	addr := b.Mini.Addr()
 	b.Mini.Close()
-	for _, r := range []*http.Request{get("/limit/peek", "actor=ann"), post("/limit/reset", "actor=ann"), get("/sale/status", "item=tv")} {
+	for _, r := range []*http.Request{get("/limit/peek", "actor=ann"), post("/limit/reset", "actor=ann"),
+		get("/sale/status", "item=tv")} {
 		if w := d.send(r); w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), addr) {
 			t.Errorf("%s: %d %s", r.URL, w.Code, w.Body)
 		}
@@ -465,7 +481,8 @@ func TestOperatorWithoutRedis(t *testing.T) {
 
 func TestOperatorSetUpMistakes(t *testing.T) {
 	gate, other := core.NewMemory(), core.NewMemory()
-	limit, twin := limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)), limit.NewSlidingWindow(other, "limit", limit.PerHour(2))
+	limit, twin := limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),
+		limit.NewSlidingWindow(other, "limit", limit.PerHour(2))
 	anybody := func(*http.Request, operator.Action) (string, error) { return "", nil }
 	rule := func(r *nethttpmw.Rollout) nethttpmw.Rule {
 		return nethttpmw.Rule{Guard: limit, Who: keyfuncs.IP(), Rollout: r}
@@ -475,7 +492,8 @@ func TestOperatorSetUpMistakes(t *testing.T) {
 		"nothing to show":            {Authorize: anybody},
 		"nil guard":                  {Authorize: anybody, Guards: []core.Guard{nil}},
 		"two guards of different engines have the name": {Authorize: anybody, Guards: []core.Guard{limit, twin}},
-		"have different rollouts":                       {Authorize: anybody, Rules: []nethttpmw.Rule{rule(nethttpmw.Shadow()), rule(nethttpmw.Shadow())}},
+		"have different rollouts": {Authorize: anybody,
+			Rules: []nethttpmw.Rule{rule(nethttpmw.Shadow()), rule(nethttpmw.Shadow())}},
 	} {
 		func() {
 			defer func() {

@@ -33,7 +33,11 @@ type failure struct {
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"json":   func(v any) (string, error) { text, err := json.MarshalIndent(v, "", "  "); return string(text), err },
+	"json": func(v any) (string, error) {
+		text, err := json.MarshalIndent(v, "", "  ")
+		return string(text),
+			err
+	},
 	"method": methodOf,
 }).Parse(pageText))
 
@@ -79,7 +83,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v v
 	header.Set("Vary", "Accept")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Content-Security-Policy",
-		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; "+
+			"frame-ancestors 'none'")
 	header.Set("Referrer-Policy", "same-origin")
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the operator may have disconnected

@@ -52,7 +52,8 @@ func unban(t *testing.T, g *Guard, a core.Attempt) {
 	}
 }
 
-// strikeOut strikes an actor who has no strikes until they are banned. That must take one strike more than Refusals.
+// strikeOut strikes an actor who has no strikes until they are banned. That must take one strike more than
+// Refusals.
 func strikeOut(t *testing.T, g *Guard, a core.Attempt) {
 	t.Helper()
 	for n := range g.options.Refusals {
@@ -69,7 +70,8 @@ func TestBansWhoIsRefusedTooOften(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		for _, refusals := range []int64{1, 2, 1000} {
-			g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("b%d", refusals), Options{Refusals: refusals, First: 90 * time.Second})
+			g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("b%d", refusals),
+				Options{Refusals: refusals, First: 90 * time.Second})
 			a := core.Attempt{Actor: "a", Resource: "here"}
 			first := guardtest.Check(t, g, a)
 			guardtest.WantReason(t, first, core.ReasonOK)
@@ -97,9 +99,11 @@ func TestBansGrowAndDecay(t *testing.T) {
 		const m, h = time.Minute, time.Hour
 		for i, c := range []struct {
 			longest time.Duration
-			steps   []time.Duration // pauses after the end of a ban, each followed by the length of the ban that comes then
+			// pauses after the end of a ban, each followed by the length of the ban that comes then
+			steps []time.Duration
 		}{
-			{10 * m, []time.Duration{0, m, 0, 2 * m, 0, 4 * m, h - 1000, 8 * m, 0, 10 * m, 0, 10 * m, h, 8 * m, 9 * h, m}},
+			{10 * m, []time.Duration{0, m, 0, 2 * m, 0, 4 * m, h - 1000, 8 * m, 0, 10 * m, 0, 10 * m, h, 8 * m, 9 * h,
+				m}},
 			{24 * h, []time.Duration{0, m, 0, 2 * m, 0, 4 * m, h - 1000, 8 * m}},
 			{24 * h, []time.Duration{0, m, 0, 2 * m, 0, 4 * m, h, 4 * m}},
 			{24 * h, []time.Duration{0, m, 0, 2 * m, 0, 4 * m, 2 * h, 2 * m}},
@@ -171,7 +175,8 @@ func (o *banOracle) strike(now time.Time) (banned bool) {
 	return true
 }
 
-// TestBansAgainstOracle: whatever happens, a process knows at once what it has done itself, so Check is exact as well.
+// TestBansAgainstOracle: whatever happens, a process knows at once what it has done itself, so Check is exact
+// as well.
 func TestBansAgainstOracle(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		engine := guardtest.NewEngine(b)
@@ -191,9 +196,11 @@ func TestBansAgainstOracle(t *testing.T) {
 			a := core.Attempt{Actor: "a"}
 			for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 				clock.Advance(rapid.SampledFrom([]time.Duration{
-					0, time.Microsecond, 100 * time.Millisecond, time.Second, o.Period / 2, o.Period, o.First, o.Decay, 2 * o.Decay,
+					0, time.Microsecond, 100 * time.Millisecond, time.Second, o.Period / 2, o.Period, o.First, o.Decay,
+					2 * o.Decay,
 				}).Draw(rt, "pause"))
-				switch rapid.SampledFrom([]string{"strike", "strike", "strike", "strike", "ban", "unban", "wait"}).Draw(rt, "step") {
+				switch rapid.SampledFrom([]string{"strike", "strike", "strike", "strike", "ban", "unban",
+					"wait"}).Draw(rt, "step") {
 				case "strike":
 					if got, want := strike(t, g, a), o.strike(clock.Now()); got != want {
 						rt.Fatalf("a strike bans: %t, want %t", got, want)
@@ -231,7 +238,8 @@ func TestBansByHand(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "b", Options{Refusals: 1, First: time.Minute})
 		a := core.Attempt{Actor: "a"}
-		for _, length := range []time.Duration{time.Hour, 366 * 24 * time.Hour, time.Second, time.Millisecond} { // longer and shorter
+		// longer and shorter
+		for _, length := range []time.Duration{time.Hour, 366 * 24 * time.Hour, time.Second, time.Millisecond} {
 			ban(t, g, a, length)
 			if got := status(t, g, a); got != (Status{Left: length}) {
 				t.Errorf("banned for %v: %+v", length, got)
@@ -247,7 +255,8 @@ func TestBansByHand(t *testing.T) {
 		}
 		unban(t, g, a)
 
-		for _, length := range []time.Duration{0, -time.Hour, time.Microsecond, 367 * 24 * time.Hour, math.MaxInt64} {
+		for _, length := range []time.Duration{0, -time.Hour, time.Microsecond, 367 * 24 * time.Hour,
+			math.MaxInt64} {
 			if err := g.Ban(t.Context(), a, length); !guardtest.IsInvalid(err) {
 				t.Errorf("Ban for %v: %v", length, err)
 			}
@@ -255,7 +264,8 @@ func TestBansByHand(t *testing.T) {
 		_, checked := g.Check(t.Context(), core.Attempt{})
 		_, struck := g.Strike(t.Context(), core.Attempt{})
 		_, looked := g.Status(t.Context(), core.Attempt{})
-		for i, err := range []error{checked, struck, looked, g.Ban(t.Context(), core.Attempt{}, time.Hour), g.Unban(t.Context(), core.Attempt{})} {
+		for i, err := range []error{checked, struck, looked, g.Ban(t.Context(), core.Attempt{}, time.Hour),
+			g.Unban(t.Context(), core.Attempt{})} {
 			if !guardtest.IsInvalid(err) {
 				t.Errorf("call %d without an actor: %v", i, err)
 			}
@@ -270,7 +280,8 @@ func TestBansAttack(t *testing.T) {
 		clock := guardtest.NewClock()
 		e := guardtest.NewEngine(b, guardtest.WithClock(clock))
 		site := limit.NewSlidingWindow(e, "site", limit.PerMinute(5))
-		bans := New(e, "bans", Options{Refusals: refusals, First: time.Minute, Longest: 8 * time.Minute, Decay: time.Hour})
+		bans := New(e, "bans", Options{Refusals: refusals, First: time.Minute, Longest: 8 * time.Minute,
+			Decay: time.Hour})
 		request := func(actor string) core.Decision {
 			a := core.Attempt{Actor: actor}
 			if d := guardtest.Check(t, bans, a); !d.Allowed {
@@ -308,7 +319,8 @@ func TestBansAttack(t *testing.T) {
 			clock.Advance(step)
 		}
 		const m = time.Minute
-		if want := []time.Duration{m, 2 * m, 4 * m, 8 * m, 8 * m}; fmt.Sprint(lengths[:min(len(lengths), 5)]) != fmt.Sprint(want) {
+		if want := []time.Duration{m, 2 * m, 4 * m, 8 * m,
+			8 * m}; fmt.Sprint(lengths[:min(len(lengths), 5)]) != fmt.Sprint(want) {
 			t.Errorf("bans of %v, want %v", lengths, want)
 		}
 
@@ -321,14 +333,17 @@ func TestBansAttack(t *testing.T) {
 	})
 }
 
-// TestBansMakeFloodsCheap: 10,000 requests in 10 seconds cost the refusals up to the ban, and then one look a second.
+// TestBansMakeFloodsCheap: 10,000 requests in 10 seconds cost the refusals up to the ban, and then one look a
+// second.
 func TestBansMakeFloodsCheap(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const requests, rate, refusals = 10_000, 5, 10
 		clock := guardtest.NewClock()
 		client := &guardtest.Counting{Client: b.Client}
-		e := core.New(client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second), guardtest.WithClock(clock))
-		site, bans := limit.NewSlidingWindow(e, "site", limit.PerMinute(rate)), New(e, "bans", Options{Refusals: refusals})
+		e := core.New(client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
+			guardtest.WithClock(clock))
+		site, bans := limit.NewSlidingWindow(e, "site", limit.PerMinute(rate)),
+			New(e, "bans", Options{Refusals: refusals})
 		// Preload reaches all masters through a client that go-redis knows, and is not to be counted.
 		twin := guardtest.NewEngine(b)
 		limit.NewSlidingWindow(twin, "site", limit.PerMinute(rate))
@@ -351,7 +366,8 @@ func TestBansMakeFloodsCheap(t *testing.T) {
 		if reasons[core.ReasonOK] != rate || reasons[core.ReasonLimited] != refusals+1 {
 			t.Errorf("%v: want %d ok and %d limited", reasons, rate, refusals+1)
 		}
-		// A look at the first request, a check of the limit until it refuses, a strike for each refusal, a look in each second after.
+		// A look at the first request, a check of the limit until it refuses, a strike for each refusal, a look in
+		// each second after.
 		const want = 1 + rate + 1 + (refusals + 1) + 9
 		if sent := client.Sent.Load(); sent != want {
 			t.Errorf("%d requests cost %d calls, want %d", requests, sent, want)
@@ -363,7 +379,8 @@ func TestBansMakeFloodsCheap(t *testing.T) {
 func TestUnbanIsSeenElsewhereWithinASecond(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		here, there := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "b", Options{}), New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "b", Options{})
+		here, there := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "b", Options{}),
+			New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "b", Options{})
 		a := core.Attempt{Actor: "a"}
 		guardtest.WantReason(t, guardtest.Check(t, there, a), core.ReasonOK)
 		ban(t, here, a, time.Hour)
@@ -384,8 +401,9 @@ func TestUnbanIsSeenElsewhereWithinASecond(t *testing.T) {
 	})
 }
 
-// TestLateAnswersDoNotUndoABan: replies to looks that were on their way when the actor was banned say "not banned",
-// also the reply to a look that was sent after the ban and has overtaken it. Another says "banned" after an Unban.
+// TestLateAnswersDoNotUndoABan: replies to looks that were on their way when the actor was banned say "not
+// banned", also the reply to a look that was sent after the ban and has overtaken it. Another says "banned"
+// after an Unban.
 func TestLateAnswersDoNotUndoABan(t *testing.T) {
 	clock := guardtest.NewClock()
 	g := New(core.New(guardtest.NoClient{}, guardtest.WithClock(clock)), "b", Options{})
@@ -415,7 +433,8 @@ func TestLateAnswersDoNotUndoABan(t *testing.T) {
 	wants("banned and let in at once", 0, false)
 }
 
-// TestTheEndOfABanIsAskedFor: what is remembered was on its way, so the ban ends a little later than memory has it.
+// TestTheEndOfABanIsAskedFor: what is remembered was on its way, so the ban ends a little later than memory
+// has it.
 func TestTheEndOfABanIsAskedFor(t *testing.T) {
 	clock := guardtest.NewClock()
 	g := New(core.New(guardtest.NoClient{}, guardtest.WithClock(clock)), "b", Options{})
@@ -439,7 +458,8 @@ func (lost) Process(_ context.Context, cmd redis.Cmder) error {
 	return cmd.Err()
 }
 
-// TestBansAfterALostReply: a ban and an Unban whose replies are lost may have been done, so the next check asks Redis.
+// TestBansAfterALostReply: a ban and an Unban whose replies are lost may have been done, so the next check
+// asks Redis.
 func TestBansAfterALostReply(t *testing.T) {
 	e := core.New(lost{}, core.WithDeadline(time.Second), core.WithObserver(guardtest.Ignore{}))
 	g := New(e, "b", Options{})
@@ -471,7 +491,8 @@ func TestBansRememberABoundedNumberOfActors(t *testing.T) {
 func TestBansCountEachStrikeOnce(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		const strikers, refusals = 100, 60
-		g := New(guardtest.NewEngine(b), "b", Options{Refusals: refusals, Period: time.Hour, First: time.Hour, Longest: time.Hour})
+		g := New(guardtest.NewEngine(b), "b",
+			Options{Refusals: refusals, Period: time.Hour, First: time.Hour, Longest: time.Hour})
 		a := core.Attempt{Actor: "a"}
 		var banned atomic.Int64
 		var all sync.WaitGroup
@@ -510,15 +531,17 @@ func TestBansStrikeOnceWhenTheReplyIsLost(t *testing.T) {
 	})
 }
 
-// TestBansWithAClockSetBack: nobody is released before the length of their ban is over, nor kept for more than twice as long,
-// however far the clock jumps. Strikes of an unknown age ban nobody.
+// TestBansWithAClockSetBack: nobody is released before the length of their ban is over, nor kept for more
+// than twice as long, however far the clock jumps. Strikes of an unknown age ban nobody.
 func TestBansWithAClockSetBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const length = 10 * time.Minute
-		for i, jump := range []time.Duration{time.Millisecond, time.Minute, length, time.Hour, 10 * 366 * 24 * time.Hour} {
+		for i, jump := range []time.Duration{time.Millisecond, time.Minute, length, time.Hour,
+			10 * 366 * 24 * time.Hour} {
 			clock := guardtest.NewClock()
 			process := func() *Guard { // one that remembers nothing
-				return New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("b%d", i), Options{Refusals: 2, First: length, Period: time.Hour})
+				return New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("b%d", i),
+					Options{Refusals: 2, First: length, Period: time.Hour})
 			}
 			a, waited := core.Attempt{Actor: "a"}, 3*time.Minute
 			strikeOut(t, process(), a)
@@ -561,7 +584,8 @@ func TestBansWithAClockSetBack(t *testing.T) {
 func TestBansLiveAsLongAsTheirLevel(t *testing.T) {
 	b := redistest.Mini(t)
 	now := guardtest.NewClock()
-	g := New(guardtest.NewEngine(b), "b", Options{Refusals: 1, Period: time.Minute, First: time.Minute, Decay: time.Hour})
+	g := New(guardtest.NewEngine(b), "b",
+		Options{Refusals: 1, Period: time.Minute, First: time.Minute, Decay: time.Hour})
 	at := func(d time.Duration) { now.Advance(d); b.Mini.SetTime(now.Now()) }
 	a := core.Attempt{Actor: "a"}
 	at(0)
@@ -606,11 +630,13 @@ func TestBansWithoutRedis(t *testing.T) {
 	if _, err := g.Check(t.Context(), core.Attempt{Actor: "a"}); err == nil || guardtest.IsInvalid(err) {
 		t.Errorf("Check: %v", err)
 	}
-	if d := (core.Decision{}); g.Settle(t.Context(), d, core.Rollback) != nil || g.Traits() != (core.Traits{KeepsOnFailure: true, Outage: core.FailOpen}) {
+	if d := (core.Decision{}); g.Settle(t.Context(), d, core.Rollback) != nil ||
+		g.Traits() != (core.Traits{KeepsOnFailure: true, Outage: core.FailOpen}) {
 		t.Errorf("traits %+v", g.Traits())
 	}
 	b.Mini.SetError("")
-	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK) // an error is not remembered
+	// an error is not remembered
+	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
 	strike(t, g, core.Attempt{Actor: "a"})
 	var ops []string
 	for _, event := range h.Events {
@@ -625,7 +651,8 @@ func TestBansWithoutRedis(t *testing.T) {
 func TestBansFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
-	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second)), "b", Options{Refusals: 1, Period: time.Hour})
+	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second)), "b",
+		Options{Refusals: 1, Period: time.Hour})
 	struck, banned := core.Attempt{Actor: "struck"}, core.Attempt{Actor: "banned"}
 	strike(t, g, struck)
 	ban(t, g, banned, time.Hour)

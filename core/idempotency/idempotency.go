@@ -93,7 +93,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		panic(fmt.Sprintf("idempotency: %v (guard %q)", err, name))
 	}
 	return &Guard{
-		Base:    e.Register("idempotency", name, idempotencyBeginScript, idempotencyFinishScript, idempotencyReleaseScript),
+		Base: e.Register("idempotency", name, idempotencyBeginScript, idempotencyFinishScript,
+			idempotencyReleaseScript),
 		options: options,
 	}
 }
@@ -102,11 +103,11 @@ func New(e *core.Engine, name string, options Options) *Guard {
 func (o Options) check() error {
 	switch {
 	case o.Lease < time.Millisecond || o.Lease > 24*time.Hour || o.Lease%time.Millisecond != 0:
-		return fmt.Errorf("Lease is %v: set whole milliseconds from 1 ms to 24 hours", o.Lease)
+		return fmt.Errorf("the Lease is %v: set whole milliseconds from 1 ms to 24 hours", o.Lease)
 	case o.Keep < time.Second || o.Keep > core.MaxTTL || o.Keep%time.Millisecond != 0:
-		return fmt.Errorf("Keep is %v: set whole milliseconds from 1 second to %v", o.Keep, core.MaxTTL)
+		return fmt.Errorf("the Keep is %v: set whole milliseconds from 1 second to %v", o.Keep, core.MaxTTL)
 	case o.MaxBody < 0 || o.MaxBody > outcomeBodyMost:
-		return fmt.Errorf("MaxBody is %d: set 0 to %d bytes", o.MaxBody, outcomeBodyMost)
+		return fmt.Errorf("the MaxBody is %d: set 0 to %d bytes", o.MaxBody, outcomeBodyMost)
 	}
 	return nil
 }
@@ -225,7 +226,8 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		if err != nil {
 			return err
 		}
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript, g.operationKeys(a),
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript,
+			g.operationKeys(a),
 			fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(),
 			core.FlagOf(end.Outcome() != nil && end.Outcome().Incomplete))
 		if err != nil {
@@ -243,7 +245,8 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 // Redis yet, release leaves a tombstone there for the given time.
 func (g *Guard) release(ctx context.Context, a core.Attempt, tombstone time.Duration) error {
 	return g.Call(ctx, "settle", a, func() error {
-		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyReleaseScript, g.operationKeys(a),
+		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyReleaseScript,
+			g.operationKeys(a),
 			a.Call(), tombstone.Milliseconds())
 		return err
 	})
@@ -263,7 +266,8 @@ func (g *Guard) Reset(ctx context.Context, a core.Attempt) error {
 // prepareOperation is [core.Attempt.Prepare] for attempts whose ID the client must supply.
 func prepareOperation(a core.Attempt) (core.Attempt, error) {
 	if a.ID == "" {
-		return a, fmt.Errorf("%w: no operation ID: name the operation, so that the guard can recognize a repetition", core.ErrInvalid)
+		return a, fmt.Errorf("%w: no operation ID: name the operation, so that a repetition can be recognized",
+			core.ErrInvalid)
 	}
 	a, err := a.Prepare()
 	if err != nil {

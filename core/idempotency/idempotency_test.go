@@ -31,13 +31,15 @@ func wantDone(t *testing.T, g *Guard, a core.Attempt, want core.Outcome) {
 	t.Helper()
 	d := guardtest.Check(t, g, a)
 	guardtest.WantReason(t, d, core.ReasonDone)
-	if o := core.OutcomeOf(d); !d.Replayed || o == nil || o.Status != want.Status || !maps.Equal(o.Header, want.Header) ||
+	if o := core.OutcomeOf(d); !d.Replayed || o == nil || o.Status != want.Status ||
+		!maps.Equal(o.Header, want.Header) ||
 		!bytes.Equal(o.Body, want.Body) {
 		t.Errorf("the outcome is %+v, want %+v", core.OutcomeOf(d), want)
 	}
 }
 
-var created = core.Outcome{Status: 201, Header: map[string]string{"Location": "/orders/7"}, Body: []byte("{\"id\":7}\n\x00\xff")}
+var created = core.Outcome{Status: 201, Header: map[string]string{"Location": "/orders/7"},
+	Body: []byte("{\"id\":7}\n\x00\xff")}
 
 func TestIdempotencyDoesOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -50,7 +52,8 @@ func TestIdempotencyDoesOnce(t *testing.T) {
 		other := a
 		other.Item = "two tvs"
 		for range 2 {
-			if d := guardtest.Check(t, g, a); d.Reason != core.ReasonInProgress || d.Allowed || d.RetryAfter != time.Second || core.OutcomeOf(d) != nil {
+			if d := guardtest.Check(t, g, a); d.Reason != core.ReasonInProgress || d.Allowed ||
+				d.RetryAfter != time.Second || core.OutcomeOf(d) != nil {
 				t.Errorf("while it runs: %+v", d)
 			}
 			guardtest.WantReason(t, guardtest.Check(t, g, other), core.ReasonConflict)
@@ -109,8 +112,8 @@ func TestIdempotencyLongBodies(t *testing.T) {
 	})
 }
 
-// TestIdempotencyLease: an operation whose process has died begins anew when the lease is over, and a process that was but
-// paused does not overwrite what has been done meanwhile.
+// TestIdempotencyLease: an operation whose process has died begins anew when the lease is over, and a process
+// that was but paused does not overwrite what has been done meanwhile.
 func TestIdempotencyLease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		brief := New(guardtest.NewEngine(b), "i", Options{Lease: 20 * time.Millisecond})
@@ -185,7 +188,8 @@ func TestIdempotencyRefusalsWriteNothing(t *testing.T) {
 	})
 }
 
-// TestIdempotencyLostReply: go-redis sends the call again, and neither runs the operation twice nor locks the client out.
+// TestIdempotencyLostReply: go-redis sends the call again, and neither runs the operation twice nor locks the
+// client out.
 func TestIdempotencyLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -234,13 +238,15 @@ func TestIdempotencyGivenUp(t *testing.T) {
 			_, err := g.Check(ctx, a)
 			done <- err
 		}()
-		redistest.Eventually(t, 10*time.Second, func() bool { return existsBy(t, witness, a) }, "the operation to begin")
+		redistest.Eventually(t, 10*time.Second, func() bool { return existsBy(t, witness, a) },
+			"the operation to begin")
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Check: %v", err)
 		}
 		faults.Hang(false)
-		redistest.Eventually(t, 20*time.Second, func() bool { return !existsBy(t, witness, a) }, "the operation to be given up")
+		redistest.Eventually(t, 20*time.Second, func() bool { return !existsBy(t, witness, a) },
+			"the operation to be given up")
 		guardtest.WantReason(t, guardtest.Check(t, witness, a), core.ReasonOK)
 	})
 }
@@ -273,9 +279,11 @@ func TestIdempotencyFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
 	g := New(guardtest.NewEngine(redistest.Backend{Client: rdb, Prefix: "full"}), "i", Options{MaxBody: 100})
-	ends, fails := guardtest.Check(t, g, core.Attempt{Actor: "ann", ID: "ends"}), guardtest.Check(t, g, core.Attempt{Actor: "ann", ID: "fails"})
+	ends, fails := guardtest.Check(t, g, core.Attempt{Actor: "ann", ID: "ends"}),
+		guardtest.Check(t, g, core.Attempt{Actor: "ann", ID: "fails"})
 	rdb.ConfigSet(t.Context(), "maxmemory", "1")
-	if _, err := g.Check(t.Context(), core.Attempt{Actor: "ann", ID: "new"}); err == nil || !strings.Contains(err.Error(), "OOM") {
+	if _, err := g.Check(t.Context(), core.Attempt{Actor: "ann", ID: "new"}); err == nil ||
+		!strings.Contains(err.Error(), "OOM") {
 		t.Errorf("a full Redis: %v, want its OOM error", err)
 	}
 	finish(t, g, ends, &created)
@@ -343,12 +351,15 @@ func TestIdempotencyInvalid(t *testing.T) {
 		if _, err := g.Check(t.Context(), a); !guardtest.IsInvalid(err) {
 			t.Errorf("%+v: %v", a, err)
 		}
-		if err := g.Reset(t.Context(), core.Attempt{Actor: a.Actor, ID: a.ID, Cost: a.Cost}); !guardtest.IsInvalid(err) {
+		if err := g.Reset(t.Context(),
+			core.Attempt{Actor: a.Actor, ID: a.ID, Cost: a.Cost}); !guardtest.IsInvalid(err) {
 			t.Errorf("Reset %+v: %v", a, err)
 		}
 	}
 	for _, ok := range []bool{true, false} {
-		if err := g.Settle(t.Context(), core.Decision{Guard: "i", Attempt: core.Attempt{Actor: "ann", ID: "o1"}, Allowed: true}, guardtest.Ending(ok)); !guardtest.IsInvalid(err) {
+		if err := g.Settle(t.Context(),
+			core.Decision{Guard: "i", Attempt: core.Attempt{Actor: "ann", ID: "o1"}, Allowed: true},
+			guardtest.Ending(ok)); !guardtest.IsInvalid(err) {
 			t.Errorf("a decision of nobody's: %v", err)
 		}
 		if err := g.Settle(t.Context(), core.Decision{Guard: "i"}, guardtest.Ending(ok)); err != nil {
@@ -356,7 +367,8 @@ func TestIdempotencyInvalid(t *testing.T) {
 		}
 	}
 	d := guardtest.Check(t, g, core.Attempt{Actor: "ann", ID: "o1"})
-	if err := b.Client.Set(t.Context(), g.operationKeys(d.Attempt)[0], "done c "+fingerprint(d.Attempt)+" rubbish", time.Hour).Err(); err != nil {
+	if err := b.Client.Set(t.Context(), g.operationKeys(d.Attempt)[0],
+		"done c "+fingerprint(d.Attempt)+" rubbish", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", ID: "o1"}); err == nil || d.Allowed {
@@ -396,13 +408,15 @@ func TestIdempotencyIsObserved(t *testing.T) {
 	for _, e := range h.Events {
 		got = append(got, fmt.Sprint(e.Op, " ", e.Decision.Reason, " ", e.Err != nil))
 	}
-	want := "check ok false, settle  false, check ok false, settle ok false, check done false, reset  false, reset  true"
+	want := "check ok false, settle  false, check ok false, settle ok false, check done false, reset  false, " +
+		"reset  true"
 	if got := strings.Join(got, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}
 }
 
-// TestIdempotencyAgainstModel lets several processes begin, end, fail and lose the lease at random, and compares with a model.
+// TestIdempotencyAgainstModel lets several processes begin, end, fail and lose the lease at random, and
+// compares with a model.
 func TestIdempotencyAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "i", Options{Lease: time.Hour, MaxBody: 100})
@@ -422,7 +436,8 @@ func TestIdempotencyAgainstModel(t *testing.T) {
 			id := fmt.Sprint("run ", runs)
 			rt.Repeat(map[string]func(*rapid.T){
 				"check": func(rt *rapid.T) {
-					a := core.Attempt{Actor: "ann", ID: id, Item: rapid.SampledFrom([]string{"tv", "radio"}).Draw(rt, "item")}
+					a := core.Attempt{Actor: "ann", ID: id,
+						Item: rapid.SampledFrom([]string{"tv", "radio"}).Draw(rt, "item")}
 					d := guardtest.Check(t, g, a)
 					want := core.ReasonOK
 					switch {
@@ -470,7 +485,8 @@ func TestIdempotencyAgainstModel(t *testing.T) {
 					if holder < 0 {
 						rt.Skip("nothing runs")
 					}
-					if err := b.Client.Del(t.Context(), g.operationKeys(begun[holder].decision.Attempt)...).Err(); err != nil {
+					if err := b.Client.Del(t.Context(),
+						g.operationKeys(begun[holder].decision.Attempt)...).Err(); err != nil {
 						rt.Fatal(err)
 					}
 					holder = -1
@@ -485,13 +501,15 @@ func FuzzOutcome(f *testing.F) {
 	f.Add(201, "Location", "/orders/7", []byte("{}\n"), "{}\n")
 	f.Add(0, "", "", []byte(nil), "{\"status\":\"x\"}\n")
 	f.Fuzz(func(t *testing.T, status int, name, value string, body []byte, stored string) {
-		o := &core.Outcome{Status: status, Header: map[string]string{strings.ToValidUTF8(name, ""): strings.ToValidUTF8(value, "")}, Body: body}
+		o := &core.Outcome{Status: status,
+			Header: map[string]string{strings.ToValidUTF8(name, ""): strings.ToValidUTF8(value, "")}, Body: body}
 		text, err := textOf(o, len(body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := parseOutcome(text)
-		if err != nil || got.Status != o.Status || !maps.Equal(got.Header, o.Header) || !bytes.Equal(got.Body, o.Body) {
+		if err != nil || got.Status != o.Status || !maps.Equal(got.Header, o.Header) ||
+			!bytes.Equal(got.Body, o.Body) {
 			t.Errorf("%+v became %+v, %v", o, got, err)
 		}
 		_, _ = parseOutcome(stored)

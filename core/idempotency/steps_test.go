@@ -8,7 +8,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestOperationsAreDoneInTwoSteps: from the first one on an operation never begins anew, and who asks hears what is known.
+// TestOperationsAreDoneInTwoSteps: from the first one on an operation never begins anew, and who asks hears
+// what is known.
 func TestOperationsAreDoneInTwoSteps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "once", Options{MaxBody: 10})
@@ -25,7 +26,8 @@ func TestOperationsAreDoneInTwoSteps(t *testing.T) {
 		want := func(incomplete bool, body string) {
 			t.Helper()
 			d := guardtest.Check(t, g, a)
-			if o := core.OutcomeOf(d); d.Reason != core.ReasonDone || o == nil || o.Incomplete != incomplete || string(o.Body) != body {
+			if o := core.OutcomeOf(d); d.Reason != core.ReasonDone || o == nil || o.Incomplete != incomplete ||
+				string(o.Body) != body {
 				t.Errorf("%s %+v, want done, incomplete: %t, %q", d.Reason, o, incomplete, body)
 			}
 		}

@@ -34,7 +34,8 @@ func TestFixedWindowBeginsWithItsFirstUnit(t *testing.T) {
 	})
 }
 
-// TestFixedWindowEndsByTheClock whatever the key's TTL is: a key that is there too long does not lock anybody out.
+// TestFixedWindowEndsByTheClock whatever the key's TTL is: a key that is there too long does not lock anybody
+// out.
 func TestFixedWindowEndsByTheClock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -54,13 +55,15 @@ func TestFixedWindowEndsByTheClock(t *testing.T) {
 
 func TestFixedWindowLargeNumbers(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := NewFixedWindow(guardtest.NewEngine(b), "w", Per(core.MaxAmount, time.Hour), Per(core.MaxAmount-1, 366*24*time.Hour))
+		g := NewFixedWindow(guardtest.NewEngine(b), "w", Per(core.MaxAmount, time.Hour),
+			Per(core.MaxAmount-1, 366*24*time.Hour))
 		first := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: core.MaxAmount - 3})
 		if d := guardtest.Check(t, g, core.Attempt{Actor: "a"}); d.Remaining != 1 || d.Limit != core.MaxAmount-1 {
 			t.Errorf("%+v: want 1 remaining", d)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2}), core.ReasonLimited)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: core.MaxAmount}), core.ReasonOverLimit)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: core.MaxAmount}),
+			core.ReasonOverLimit)
 		refund(t, g, first)
 		if d := peek(t, g, core.Attempt{Actor: "a"}); d.Remaining != core.MaxAmount-2 {
 			t.Errorf("%+v: want all but one remaining", d)

@@ -30,12 +30,14 @@ func TestLimiterAttack(t *testing.T) {
 	}
 }
 
-// mostAdmitted attacks a limit of n a second, after its units were used once if primed, and returns the most admitted in any second.
+// mostAdmitted attacks a limit of n a second, after its units were used once if primed, and returns the most
+// admitted in any second.
 func mostAdmitted(t *testing.T, b redistest.Backend, k kind, n int64, primed bool) int {
 	t.Helper()
 	const window = time.Second
 	clock := guardtest.NewClock()
-	g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("attacked-%v", primed), Per(n, window))
+	g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("attacked-%v", primed),
+		Per(n, window))
 	var admitted []time.Time
 	try := func() bool {
 		allowed := guardtest.Check(t, g, core.Attempt{Actor: "a"}).Allowed
@@ -69,7 +71,8 @@ func mostAdmitted(t *testing.T, b redistest.Backend, k kind, n int64, primed boo
 	return most
 }
 
-// TestLimiterWithAClockSetBack: nobody gets another budget, and nobody waits longer than a window and the jump.
+// TestLimiterWithAClockSetBack: nobody gets another budget, and nobody waits longer than a window and the
+// jump.
 func TestLimiterWithAClockSetBack(t *testing.T) {
 	for _, jump := range []time.Duration{time.Millisecond, 5 * time.Second, time.Hour} {
 		t.Run(jump.String(), func(t *testing.T) {
@@ -112,9 +115,10 @@ local n = redis.call('INCR', KEYS[1])
 if n == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return {n <= tonumber(ARGV[1]) and 1 or 0}`, core.AtMostOnce)
 
-// TestAttacker knows a limit's window, and when its own attempts were made by the server's clock. It bursts at the window's end
-// and polls on. No window of that length may see more than N from a sliding window, nor more than the others' worst
-// case. The limiter of the articles lets about twice as many through, so the test can fail.
+// TestAttacker knows a limit's window, and when its own attempts were made by the server's clock. It bursts
+// at the window's end and polls on. No window of that length may see more than N from a sliding window, nor
+// more than the others' worst case. The limiter of the articles lets about twice as many through, so the test
+// can fail.
 func TestAttacker(t *testing.T) {
 	const n = 50
 	for _, window := range []time.Duration{200 * time.Millisecond, time.Second, 2 * time.Second} {
@@ -123,18 +127,21 @@ func TestAttacker(t *testing.T) {
 				t.Parallel()
 				b := redistest.Single(t)
 				e := guardtest.NewEngine(b)
-				for try, window := 1, window; ; try, window = try+1, 2*window { // where the machine is too slow for the burst, a longer one
+				// where the machine is too slow for the burst, a longer one
+				for try, window := 1, window; ; try, window = try+1, 2*window {
 					var targets []target
 					for _, k := range kinds {
 						g := k.make(e, fmt.Sprintf("%s%d", k.name, try), Per(n, window))
-						script := map[string]*algorithm{"SlidingWindow": slidingWindow, "FixedWindow": fixedWindow, "TokenBucket": tokenBucket}[k.name].check
+						script := map[string]*algorithm{"SlidingWindow": slidingWindow, "FixedWindow": fixedWindow,
+							"TokenBucket": tokenBucket}[k.name].check
 						targets = append(targets, target{script: script, key: g.logKeys(core.Attempt{Actor: "a"})[0]})
 					}
 					targets = append(targets, target{script: articleScript, key: e.Key("articles", fmt.Sprint(try))})
 					attack(t, b.Client.(*redis.Client), targets, n, window, primed)
 
 					sliding, fixed, bucket, article := targets[0].most, targets[1].most, targets[2].most, targets[3].most
-					t.Logf("most admitted in any %v, with a limit of %d: sliding window %d, fixed window %d, token bucket %d, articles %d",
+					t.Logf("most admitted in any %v, with a limit of %d: sliding window %d, fixed window %d, token "+
+						"bucket %d, articles %d",
 						window, n, sliding, fixed, bucket, article)
 					if sliding > n || fixed > 2*n-1 || bucket > 2*n {
 						t.Fatalf("want at most %d, %d and %d", n, 2*n-1, 2*n)

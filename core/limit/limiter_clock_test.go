@@ -30,13 +30,14 @@ func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-// TestTheProcessClockDoesNotMatter: all that Redis is told by processes whose clocks differ is the same, so they cannot decide
-// differently.
+// TestTheProcessClockDoesNotMatter: all that Redis is told by processes whose clocks differ is the same, so
+// they cannot decide differently.
 func TestTheProcessClockDoesNotMatter(t *testing.T) {
 	for _, k := range kinds {
 		limits := [][]Limit{{PerMinute(10)}, {PerMinute(10), PerHour(20)}}
 		if k.name == "SlidingWindow" {
-			limits = append(limits, []Limit{PerMinute(10).WithResolution(60)}, []Limit{PerMinute(10), PerHour(20).WithResolution(60)})
+			limits = append(limits, []Limit{PerMinute(10).WithResolution(60)},
+				[]Limit{PerMinute(10), PerHour(20).WithResolution(60)})
 		}
 		for _, limits := range limits {
 			synctest.Test(t, func(t *testing.T) {
@@ -57,7 +58,8 @@ func TestTheProcessClockDoesNotMatter(t *testing.T) {
 				for _, ahead := range []time.Duration{5 * time.Second, 10 * 366 * 24 * time.Hour} {
 					<-time.After(ahead) // the bubble's clock, which nothing holds up
 					if after := told(); len(before) != 8 || !reflect.DeepEqual(after, before) {
-						t.Errorf("%s %v: a process whose clock is %v ahead says\n%v, not\n%v", k.name, limits, ahead, after, before)
+						t.Errorf("%s %v: a process whose clock is %v ahead says\n%v, not\n%v", k.name, limits, ahead, after,
+							before)
 					}
 				}
 			})
@@ -77,8 +79,8 @@ func newServerClock(b redistest.Backend) *serverClock {
 	return c
 }
 
-// Advance moves the clock. A real server keeps the moment at which a key expires; miniredis keeps the time that it has left. So that
-// becomes longer here when the clock is set back.
+// Advance moves the clock. A real server keeps the moment at which a key expires; miniredis keeps the time
+// that it has left. So that becomes longer here when the clock is set back.
 func (c *serverClock) Advance(t *testing.T, d time.Duration) {
 	t.Helper()
 	if err := c.b.Client.Exists(t.Context(), c.b.Prefix).Err(); err != nil { // expires what has expired by now
@@ -93,15 +95,17 @@ func (c *serverClock) Advance(t *testing.T, d time.Duration) {
 	c.b.Mini.SetTime(c.Now())
 }
 
-// TestServerClockSetBack sets the server's clock back again and again, between attempts and refunds, with windows and TTLs both by
-// that clock. No window by a clock that is right may see more units than the limit; those given back do not count.
+// TestServerClockSetBack sets the server's clock back again and again, between attempts and refunds, with
+// windows and TTLs both by that clock. No window by a clock that is right may see more units than the limit;
+// those given back do not count.
 func TestServerClockSetBack(t *testing.T) {
 	b := redistest.Mini(t)
 	engine := guardtest.NewEngine(b, core.WithRefusalMemory(0)) // which goes by the process's clock
 	clock := newServerClock(b)
 	const window = 16 * time.Second
 	steps := []time.Duration{
-		0, time.Millisecond, window / 16, window / 4, window/4 + time.Second, window / 2, window - time.Millisecond, window,
+		0, time.Millisecond, window / 16, window / 4, window/4 + time.Second, window / 2, window - time.Millisecond,
+		window,
 		window * 5 / 4, window * 9 / 4, 4 * window, 10 * time.Hour,
 		-time.Second, -time.Second, -window, -time.Minute, -time.Minute, -10 * time.Hour,
 	}
@@ -128,7 +132,8 @@ func TestServerClockSetBack(t *testing.T) {
 			}
 			clock.Advance(t, step)
 			right, behind = right+max(step, 0), behind-min(step, 0)
-			// What has left its window is not given back: at its moment by a clock that was set back there may be others by now.
+			// What has left its window is not given back: at its moment by a clock that was set back there may be
+			// others by now.
 			if i := rapid.IntRange(0, 29).Draw(rt, "refund"); i < len(taken) && right-taken[i].at < window {
 				refund(t, g, taken[i].d)
 				taken = append(taken[:i], taken[i+1:]...)

@@ -25,7 +25,8 @@ type limitOracle interface {
 	refund(now, stamp, cost, max int64)
 }
 
-// slidingOracle is the list of all units ever taken. They count as taken at the end of their grain, or of their part.
+// slidingOracle is the list of all units ever taken. They count as taken at the end of their grain, or of
+// their part.
 type slidingOracle struct {
 	window, grain int64
 	units         []int64
@@ -191,7 +192,8 @@ func (o *oracle) left(limits []Limit, now int64) int64 {
 	return least
 }
 
-// judge compares a decision for so many units, 0 for a peek, with what the definition says, and takes what was allowed.
+// judge compares a decision for so many units, 0 for a peek, with what the definition says, and takes what
+// was allowed.
 func (o *oracle) judge(rt *rapid.T, limits []Limit, now, cost int64, d core.Decision) {
 	need := max(cost, 1)
 	for _, l := range limits {
@@ -230,7 +232,8 @@ func (o *oracle) judge(rt *rapid.T, limits []Limit, now, cost int64, d core.Deci
 	}
 }
 
-// TestLimitersAgainstOracle runs random attempts, peeks, refunds and resets, with limits that change, against the definitions.
+// TestLimitersAgainstOracle runs random attempts, peeks, refunds and resets, with limits that change, against
+// the definitions.
 func TestLimitersAgainstOracle(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		resolutions := []int64{0}
@@ -238,8 +241,10 @@ func TestLimitersAgainstOracle(t *testing.T) {
 			resolutions = []int64{0, 0, 2, 7, 60, 7919}
 		}
 		limitsGen := rapid.SliceOfNDistinct(rapid.Custom(func(rt *rapid.T) Limit {
-			window := rapid.SampledFrom([]time.Duration{time.Minute, 61_001 * time.Millisecond, time.Hour}).Draw(rt, "window")
-			max, resolution := rapid.Int64Range(1, 7).Draw(rt, "max"), rapid.SampledFrom(resolutions).Draw(rt, "resolution")
+			window := rapid.SampledFrom([]time.Duration{time.Minute, 61_001 * time.Millisecond, time.Hour}).Draw(rt,
+				"window")
+			max, resolution := rapid.Int64Range(1, 7).Draw(rt, "max"),
+				rapid.SampledFrom(resolutions).Draw(rt, "resolution")
 			return Per(max, window).WithResolution(resolution)
 		}), 1, 3, func(l Limit) time.Duration { return l.Window })
 		engine := guardtest.NewEngine(b)
@@ -252,7 +257,8 @@ func TestLimitersAgainstOracle(t *testing.T) {
 			clock := guardtest.NewClock()
 			core.WithClock(clock.Now)(engine)
 			var limits []Limit
-			g := k.by(engine, fmt.Sprintf("w%d", number), func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
+			g := k.by(engine, fmt.Sprintf("w%d", number),
+				func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
 			o := &oracle{kind: k, windows: map[Limit]limitOracle{}}
 			var allowed []core.Decision
 			usedBy := map[string][]Limit{}
@@ -260,7 +266,8 @@ func TestLimitersAgainstOracle(t *testing.T) {
 				if i == 0 || rapid.IntRange(0, 9).Draw(rt, "change") == 0 {
 					limits = limitsGen.Draw(rt, "limits")
 				}
-				step := rapid.SampledFrom([]int64{0, 1, 1000, 1_000_000, 10_000_000, 59_999_999, 60_000_000, 600_000_000, -1, -30_000_000}).Draw(rt, "step")
+				step := rapid.SampledFrom([]int64{0, 1, 1000, 1_000_000, 10_000_000, 59_999_999, 60_000_000, 600_000_000,
+					-1, -30_000_000}).Draw(rt, "step")
 				if k.name == "SlidingWindow" {
 					step = max(step, 0) // what it does when the clock is set back has a test of its own
 				}

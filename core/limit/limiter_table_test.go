@@ -17,8 +17,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of limits in README.md")
 
-// TestREADMEKnowsTheLimits measures what each rate limit lets through at worst and what it costs a real Redis: the table in the
-// README is what it finds. go test ./core -run TestREADMEKnowsTheLimits -update rewrites it.
+// TestREADMEKnowsTheLimits measures what each rate limit lets through at worst and what it costs a real
+// Redis: the table in the README is what it finds. go test ./core -run TestREADMEKnowsTheLimits -update
+// rewrites it.
 func TestREADMEKnowsTheLimits(t *testing.T) {
 	const file, begin, end = "../../README.md", "<!-- limits table -->\n", "<!-- end of limits table -->\n"
 	s := redistest.StartServer(t)
@@ -80,8 +81,8 @@ func TestREADMEKnowsTheLimits(t *testing.T) {
 	}
 }
 
-// bytesOfFull returns what a key takes that has as many units as it can have, its name included: for the guard "api" and the
-// actor 203.0.113.7, with units that came evenly in an hour.
+// bytesOfFull returns what a key takes that has as many units as it can have, its name included: for the
+// guard "api" and the actor 203.0.113.7, with units that came evenly in an hour.
 func bytesOfFull(t *testing.T, b redistest.Backend, k kind, n int64) int64 {
 	t.Helper()
 	clock := guardtest.NewClockAt(time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC))
@@ -98,7 +99,8 @@ func bytesOfFull(t *testing.T, b redistest.Backend, k kind, n int64) int64 {
 	return bytes
 }
 
-// callsOf returns how many commands a script calls for an actor's first attempt, for one more, and for one that is refused.
+// callsOf returns how many commands a script calls for an actor's first attempt, for one more, and for one
+// that is refused.
 func callsOf(t *testing.T, b redistest.Backend, k kind) (first, allowed, refused int) {
 	t.Helper()
 	g := k.make(guardtest.NewEngine(b), "calls", Per(2, core.MaxTTL))
@@ -112,7 +114,8 @@ func callsOf(t *testing.T, b redistest.Backend, k kind) (first, allowed, refused
 		for _, line := range strings.Split(rdb.Info(t.Context(), "commandstats").Val(), "\r\n") {
 			var calls int
 			name, rest, _ := strings.Cut(line, ":calls=")
-			if _, err := fmt.Sscanf(rest, "%d,", &calls); err == nil && !strings.Contains(name, "eval") && !strings.Contains(name, "config") {
+			if _, err := fmt.Sscanf(rest, "%d,", &calls); err == nil && !strings.Contains(name, "eval") &&
+				!strings.Contains(name, "config") {
 				n += calls
 			}
 		}

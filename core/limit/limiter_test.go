@@ -59,7 +59,8 @@ var kinds = []kind{
 	},
 }
 
-// byParts is the sliding window that counts by 100 parts of its window, for tests of what it costs and how strict it is.
+// byParts is the sliding window that counts by 100 parts of its window, for tests of what it costs and how
+// strict it is.
 var byParts = kind{
 	"SlidingWindow by parts",
 	func(e *core.Engine, name string, l Limit, more ...Limit) rateLimit {
@@ -173,7 +174,8 @@ func TestLimiterPeek(t *testing.T) {
 			for range 2 {
 				d := peek(t, g, a)
 				guardtest.WantReason(t, d, core.ReasonOK)
-				if d.Remaining != left || d.Limit != 3 || d.Window != time.Minute || d.Guard != "w" || d.Attempt.Cost != 1 {
+				if d.Remaining != left || d.Limit != 3 || d.Window != time.Minute || d.Guard != "w" ||
+					d.Attempt.Cost != 1 {
 					t.Fatalf("%+v: want %d remaining", d, left)
 				}
 			}
@@ -275,7 +277,8 @@ func TestLimiterRefund(t *testing.T) {
 		}
 
 		other := k.make(e, "other", Per(4, time.Minute))
-		for _, d := range []core.Decision{guardtest.Check(t, other, a), {Guard: "w", Allowed: true, Attempt: a}, {Allowed: true}} {
+		for _, d := range []core.Decision{guardtest.Check(t, other, a), {Guard: "w", Allowed: true, Attempt: a},
+			{Allowed: true}} {
 			if err := g.Refund(t.Context(), d); !guardtest.IsInvalid(err) {
 				t.Errorf("refund of %+v: %v", d, err)
 			}
@@ -286,7 +289,8 @@ func TestLimiterRefund(t *testing.T) {
 func TestLimiterSeveralLimitsAllOrNothing(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()
-		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", Per(100, time.Hour), Per(2, time.Second), Per(3, time.Minute))
+		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", Per(100, time.Hour),
+			Per(2, time.Second), Per(3, time.Minute))
 		a := core.Attempt{Actor: "a"}
 		if d := guardtest.Check(t, g, a); d.Limit != 2 || d.Remaining != 1 {
 			t.Fatalf("%+v: want 1 of 2 remaining", d)
@@ -307,7 +311,8 @@ func TestLimiterSeveralLimitsAllOrNothing(t *testing.T) {
 				t.Fatalf("%+v: want the limit a minute to refuse", d)
 			}
 		}
-		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 3}); d.Reason != core.ReasonOverLimit || d.Limit != 2 {
+		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 3}); d.Reason != core.ReasonOverLimit ||
+			d.Limit != 2 {
 			t.Fatalf("%+v: want over_limit", d)
 		}
 		clock.Advance(time.Minute)
@@ -321,7 +326,8 @@ func TestLimiterHostileText(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		g := k.make(guardtest.NewEngine(b), "w", Per(1, time.Hour))
 		for _, text := range guardtest.Hostile {
-			for _, a := range []core.Attempt{{Actor: text}, {Actor: "x", Resource: text}, {Actor: text, Resource: "x"}} {
+			for _, a := range []core.Attempt{{Actor: text}, {Actor: "x", Resource: text},
+				{Actor: text, Resource: "x"}} {
 				d := guardtest.Check(t, g, a)
 				if !d.Allowed || guardtest.Check(t, g, a).Allowed {
 					t.Errorf("%.40q has no budget of its own", text)
@@ -372,13 +378,14 @@ func TestLimitersShareNothing(t *testing.T) {
 				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "x"}), core.ReasonLimited)
 			}
 			// One name for two algorithms is possible in two processes only, such as an old and a new version.
-			guardtest.WantReason(t, guardtest.Check(t, k.make(guardtest.NewEngine(b), "same", PerHour(1)), core.Attempt{Actor: "x"}), core.ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, k.make(guardtest.NewEngine(b), "same", PerHour(1)),
+				core.Attempt{Actor: "x"}), core.ReasonOK)
 		}
 	})
 }
 
-// TestLimitersOfOneNameShareNoOtherLimit: in two processes, such as an old and a new version, a name may have other limits. What is
-// kept by another algorithm, window or resolution is not theirs.
+// TestLimitersOfOneNameShareNoOtherLimit: in two processes, such as an old and a new version, a name may have
+// other limits. What is kept by another algorithm, window or resolution is not theirs.
 func TestLimitersOfOneNameShareNoOtherLimit(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		used := map[string]string{}
@@ -488,11 +495,14 @@ func TestLimitersByAttempt(t *testing.T) {
 			}
 			return tiers[a.Resource], nil
 		})
-		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Resource: "free"}); d.Limit != 1 || d.Remaining != 0 {
+		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Resource: "free"}); d.Limit != 1 ||
+			d.Remaining != 0 {
 			t.Errorf("%+v", d)
 		}
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Resource: "free"}), core.ReasonLimited)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Resource: "free", Cost: 2}), core.ReasonOverLimit)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Resource: "free"}),
+			core.ReasonLimited)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Resource: "free", Cost: 2}),
+			core.ReasonOverLimit)
 		a := core.Attempt{Actor: "a", Resource: "paid"}
 		d := guardtest.Check(t, g, a)
 		if d.Limit != 3 || d.Remaining != 2 {
@@ -534,11 +544,13 @@ func TestLimitsByAttemptThatMakeNoSense(t *testing.T) {
 			case core.ErrInvalid.Error():
 				failure = fmt.Errorf("%w: no such tenant", core.ErrInvalid)
 			}
-			g := k.by(core.New(guardtest.NoClient{}, core.WithObserver(guardtest.Ignore{})), "w", func(context.Context, core.Attempt) ([]Limit, error) { return limits, failure })
+			g := k.by(core.New(guardtest.NoClient{}, core.WithObserver(guardtest.Ignore{})), "w",
+				func(context.Context, core.Attempt) ([]Limit, error) { return limits, failure })
 			d, err := g.Check(t.Context(), core.Attempt{Actor: "a"})
 			_, peeked := g.Peek(t.Context(), core.Attempt{Actor: "a"})
 			for _, err := range []error{err, peeked, g.Reset(t.Context(), core.Attempt{Actor: "a"})} {
-				if err == nil || !strings.Contains(err.Error(), text) || guardtest.IsInvalid(err) != errors.Is(failure, core.ErrInvalid) {
+				if err == nil || !strings.Contains(err.Error(), text) ||
+					guardtest.IsInvalid(err) != errors.Is(failure, core.ErrInvalid) {
 					t.Errorf("%s: %v, want an error with %q", k.name, err, text)
 				}
 				if failure != nil && !errors.Is(err, failure) {
@@ -559,7 +571,8 @@ func TestLimitsByAttemptHaveTheDeadline(t *testing.T) {
 		<-ctx.Done()
 		return []Limit{PerHour(1)}, nil
 	})
-	if d, err := g.Check(t.Context(), core.Attempt{Actor: "a"}); d.Allowed || !errors.Is(err, context.DeadlineExceeded) {
+	if d, err := g.Check(t.Context(), core.Attempt{Actor: "a"}); d.Allowed ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
@@ -569,7 +582,8 @@ func TestLimitChangedAtRunTime(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()
 		var limits []Limit
-		g := k.by(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
+		g := k.by(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
+			func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
 		bucket := k.name == "TokenBucket"
 		take := func(want, remaining int64) {
 			t.Helper()

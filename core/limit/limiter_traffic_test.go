@@ -13,8 +13,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// exactWindow is a sliding window's definition, fast: the moments of the last units admitted, rounded up as the limit does, of
-// which only the one max units ago matters.
+// exactWindow is a sliding window's definition, fast: the moments of the last units admitted, rounded up as
+// the limit does, of which only the one max units ago matters.
 type exactWindow struct {
 	limit Limit
 	last  []int64
@@ -34,8 +34,8 @@ func (w *exactWindow) allow(now int64) bool {
 	return true
 }
 
-// TestLimiterUnderTraffic sends random traffic, a little under a limit of 100, a little over it, and far over it, for many keys: not
-// one decision may differ from the definition.
+// TestLimiterUnderTraffic sends random traffic, a little under a limit of 100, a little over it, and far over
+// it, for many keys: not one decision may differ from the definition.
 func TestLimiterUnderTraffic(t *testing.T) {
 	const windows = 1.5
 	keys := map[int64]int{0: 80, 60: 40} // by the resolution
@@ -56,7 +56,8 @@ func TestLimiterUnderTraffic(t *testing.T) {
 				for range 16 {
 					// The keys have nothing to do with each other, so each worker moves the one clock for its own.
 					clock := guardtest.NewClock()
-					g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)), name, limit)
+					g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)),
+						name, limit)
 					work.Go(func() {
 						for key := range key {
 							rng := rand.New(rand.NewPCG(seed, uint64(key)))
@@ -88,7 +89,8 @@ func TestLimiterUnderTraffic(t *testing.T) {
 				work.Wait()
 				t.Logf("%d keys, %d checks, %d refused", keys[limit.Resolution], checks.Load(), refused.Load())
 				if wrongAllows.Load() != 0 || wrongRefusals.Load() != 0 || failures.Load() != 0 {
-					t.Errorf("%d wrong allows, %d wrong refusals, %d errors", wrongAllows.Load(), wrongRefusals.Load(), failures.Load())
+					t.Errorf("%d wrong allows, %d wrong refusals, %d errors", wrongAllows.Load(), wrongRefusals.Load(),
+						failures.Load())
 				}
 				if load > 1 && refused.Load() == 0 {
 					t.Error("nothing was refused: this test could not have failed")

@@ -27,7 +27,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// twins are one rate limit twice, on Redis and inside the process, under one clock and with the same limits, which may change.
+// twins are one rate limit twice, on Redis and inside the process, under one clock and with the same limits,
+// which may change.
 type twins struct {
 	redis, memory rateLimit
 	backend       redistest.Backend
@@ -94,15 +95,20 @@ type scale struct {
 	share   int           // of the attempts, in percent
 }
 
-// scalesOf are the scales at which an algorithm is tested: the largest limits, and windows in which moments are rounded further.
+// scalesOf are the scales at which an algorithm is tested: the largest limits, and windows in which moments
+// are rounded further.
 func scalesOf(k kind) []scale {
 	large := map[string][]int64{
-		"SlidingWindow": {9_999, 10_000}, "FixedWindow": {10_000, core.MaxAmount}, "TokenBucket": {9_999_991, 10_000_000},
+		"SlidingWindow": {9_999, 10_000}, "FixedWindow": {10_000, core.MaxAmount},
+		"TokenBucket": {9_999_991, 10_000_000},
 	}[k.name]
 	return []scale{
-		{"seconds", []time.Duration{time.Second, 10 * time.Second, 61_001 * time.Millisecond}, []int64{1, 2, 3, 5, 7, 20}, 2 * time.Second, 10, 70},
-		{"days", []time.Duration{8 * time.Hour, 24 * time.Hour, 36 * time.Hour}, []int64{2, 5, 20, 40}, time.Hour, 10, 15},
-		{"years", []time.Duration{300 * 24 * time.Hour, core.MaxTTL}, []int64{2, 5, 20, 40}, 20 * 24 * time.Hour, 10, 10},
+		{"seconds", []time.Duration{time.Second, 10 * time.Second, 61_001 * time.Millisecond},
+			[]int64{1, 2, 3, 5, 7, 20}, 2 * time.Second, 10, 70},
+		{"days", []time.Duration{8 * time.Hour, 24 * time.Hour, 36 * time.Hour}, []int64{2, 5, 20, 40}, time.Hour,
+			10, 15},
+		{"years", []time.Duration{300 * 24 * time.Hour, core.MaxTTL}, []int64{2, 5, 20, 40}, 20 * 24 * time.Hour,
+			10, 10},
 		{"large", []time.Duration{time.Minute, time.Hour}, append(large, 1000), 10 * time.Second, 2, 5},
 	}
 }
@@ -123,8 +129,8 @@ func (s scale) limits(k kind, rng *rand.Rand) (limits []Limit) {
 	return limits
 }
 
-// TestMemoryDecidesAsTheScripts runs random attempts through both under one clock: costs, several limits, limits that change and count by
-// parts or not, peeks, refunds, resets, a clock that is set back.
+// TestMemoryDecidesAsTheScripts runs random attempts through both under one clock: costs, several limits,
+// limits that change and count by parts or not, peeks, refunds, resets, a clock that is set back.
 func TestMemoryDecidesAsTheScripts(t *testing.T) {
 	attempts := 2_000
 	if guardtest.Soak() {
@@ -142,7 +148,8 @@ func TestMemoryDecidesAsTheScripts(t *testing.T) {
 		}
 		// Of all scales together: the largest limits alone refuse nobody now and then.
 		if !t.Failed() && (refused < attempts/100 || refunds == 0) {
-			t.Errorf("%d refused and %d given back of %d: this test could hardly have failed", refused, refunds, attempts)
+			t.Errorf("%d refused and %d given back of %d: this test could hardly have failed", refused, refunds,
+				attempts)
 		}
 	})
 }
@@ -169,8 +176,9 @@ func compare(t *testing.T, w *twins, k kind, s scale, attempts int, rng *rand.Ra
 		if rng.IntN(100) == 0 {
 			w.clock.Advance(-time.Duration(rng.Int64N(int64(time.Minute))).Truncate(time.Microsecond))
 		}
-		// By the server's clock, which the test's has nothing to do with, a key lives for a second at least. And it lives on where
-		// it should have expired long ago, so that its moments, which have 32 bits, come round again. So others take over, and begin anew.
+		// By the server's clock, which the test's has nothing to do with, a key lives for a second at least. And it
+		// lives on where it should have expired long ago, so that its moments, which have 32 bits, come round
+		// again. So others take over, and begin anew.
 		if time.Since(begun) > 800*time.Millisecond || w.clock.Now().Sub(first) > s.turn() {
 			w.clock.Advance(first.Sub(w.clock.Now()))
 			begun, allowed = time.Now(), nil
@@ -183,7 +191,8 @@ func compare(t *testing.T, w *twins, k kind, s scale, attempts int, rng *rand.Ra
 			w.limits = s.limits(k, rng)
 		}
 
-		a := core.Attempt{Actor: fmt.Sprint(generation, " actor ", rng.IntN(3)), ID: fmt.Sprint(i), Cost: 1 + rng.Int64N(3)}
+		a := core.Attempt{Actor: fmt.Sprint(generation, " actor ", rng.IntN(3)), ID: fmt.Sprint(i),
+			Cost: 1 + rng.Int64N(3)}
 		if rng.IntN(s.greedy) == 0 {
 			a.Cost = 1 + rng.Int64N(s.maxima[rng.IntN(len(s.maxima))])
 		}
@@ -219,7 +228,8 @@ func compare(t *testing.T, w *twins, k kind, s scale, attempts int, rng *rand.Ra
 	return refused, refunds
 }
 
-// TestMemoryAsAStateMachine lets rapid look for the shortest way to a difference between the scripts and the memory.
+// TestMemoryAsAStateMachine lets rapid look for the shortest way to a difference between the scripts and the
+// memory.
 func TestMemoryAsAStateMachine(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -279,7 +289,8 @@ func TestMemoryAsAStateMachine(t *testing.T) {
 
 func limitsOf(k kind) *rapid.Generator[[]Limit] {
 	return rapid.SliceOfNDistinct(rapid.Custom(func(rt *rapid.T) Limit {
-		window := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 61_001 * time.Millisecond, 24 * time.Hour}).Draw(rt, "window")
+		window := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 61_001 * time.Millisecond,
+			24 * time.Hour}).Draw(rt, "window")
 		l := Per(rapid.Int64Range(1, 7).Draw(rt, "max"), window)
 		if k.name == "SlidingWindow" {
 			l.Resolution = rapid.SampledFrom([]int64{0, 0, 2, 9}).Draw(rt, "resolution")
@@ -340,7 +351,8 @@ func TestMemoryIsBounded(t *testing.T) {
 			m := limiterOf(g).local()
 			old := core.Attempt{Actor: "old"}
 			guardtest.WantReason(t, guardtest.Check(t, g, old), core.ReasonOK)
-			for i := range keys / 64 * 3 / 4 * 64 { // one part of the keys may be full already, hardly the one of a seen actor
+			// one part of the keys may be full already, hardly the one of a seen actor
+			for i := range keys / 64 * 3 / 4 * 64 {
 				guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i)})
 				guardtest.WantReason(t, guardtest.Check(t, g, old), core.ReasonLimited)
 			}
@@ -379,9 +391,10 @@ func TestMemoryForgetsWindowsThatAreOver(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			clock := guardtest.NewClock()
 			var window time.Duration
-			g := k.by(core.NewMemory(guardtest.WithClock(clock)), "w", func(context.Context, core.Attempt) ([]Limit, error) {
-				return []Limit{Per(5, window), PerDay(1000)}, nil
-			})
+			g := k.by(core.NewMemory(guardtest.WithClock(clock)), "w",
+				func(context.Context, core.Attempt) ([]Limit, error) {
+					return []Limit{Per(5, window), PerDay(1000)}, nil
+				})
 			for i := range 500 {
 				window = time.Second + time.Duration(i)*time.Millisecond
 				guardtest.Check(t, g, core.Attempt{Actor: "a"})
@@ -452,7 +465,8 @@ func TestMemoryKeepsNoCallersText(t *testing.T) {
 	g := NewSlidingWindow(core.NewMemory(), "w", PerHour(1))
 	for _, a := range []core.Attempt{
 		{Actor: long}, {Actor: hash}, {Actor: "a", Resource: long}, {Actor: "a", Resource: hash},
-		{Actor: long, Resource: hash}, {Actor: hash, Resource: long}, {Actor: hash, Resource: hash}, {Actor: long, Resource: long},
+		{Actor: long, Resource: hash}, {Actor: hash, Resource: long}, {Actor: hash, Resource: hash},
+		{Actor: long, Resource: long},
 	} {
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonLimited)
@@ -465,12 +479,14 @@ func TestMemoryBudgetsOfHostileText(t *testing.T) {
 		g := k.make(core.NewMemory(), "w", PerHour(1))
 		for _, actor := range guardtest.Hostile {
 			for _, resource := range append([]string{""}, guardtest.Hostile...) {
-				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: actor, Resource: resource}), core.ReasonOK)
+				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: actor, Resource: resource}),
+					core.ReasonOK)
 			}
 		}
 		for _, actor := range guardtest.Hostile {
 			for _, resource := range append([]string{""}, guardtest.Hostile...) {
-				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: actor, Resource: resource}), core.ReasonLimited)
+				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: actor, Resource: resource}),
+					core.ReasonLimited)
 			}
 		}
 	}
@@ -478,12 +494,14 @@ func TestMemoryBudgetsOfHostileText(t *testing.T) {
 
 func TestEngineWithoutRedis(t *testing.T) {
 	var h guardtest.Recorder
-	e := core.NewMemory(core.WithObserver(&h), core.WithPrefix("x"), core.WithRetryHorizon(time.Minute), core.WithDeadline(time.Second))
+	e := core.NewMemory(core.WithObserver(&h), core.WithPrefix("x"), core.WithRetryHorizon(time.Minute),
+		core.WithDeadline(time.Second))
 	g := NewSlidingWindow(e, "w", PerHour(2))
 	if err := e.Preload(t.Context()); err != nil {
 		t.Errorf("Preload: %v", err)
 	}
-	if _, err := e.Run(t.Context(), slidingWindow.check, []string{e.Key("k", "t")}); !errors.Is(err, core.ErrNoRedis) {
+	if _, err := e.Run(t.Context(), slidingWindow.check, []string{e.Key("k", "t")}); !errors.Is(err,
+		core.ErrNoRedis) {
 		t.Errorf("Run: %v", err)
 	}
 	a := core.Attempt{Actor: "ann"}
@@ -517,15 +535,19 @@ func TestEngineWithoutRedis(t *testing.T) {
 	for _, event := range h.Events {
 		ops = append(ops, event.Guard+" "+event.Op)
 	}
-	want := "w check, w check, w check_local, w check, w peek, w settle, w refund, w peek, w reset, w check, f check, w refund"
+	want := "w check, w check, w check_local, w check, w peek, w settle, w refund, w peek, w reset, w check, " +
+		"f check, w refund"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}
 	for text, mistake := range map[string]func(){
-		"Votes (guard \"v\") needs Redis":     func() { votes.New(e, "v", votes.Options{}) },
-		"Seckill (guard \"s\") needs Redis":   func() { seckill.New(e, "s", seckill.Options{}) },
-		"Bans (guard \"b\") needs Redis":      func() { bans.New(e, "b", bans.Options{}) },
-		"Quota (guard \"q\") needs Redis":     func() { quota.New(e, "q", quota.Options{Items: 1, Period: period.Daily(time.UTC)}) },
+		"Votes (guard \"v\") needs Redis":   func() { votes.New(e, "v", votes.Options{}) },
+		"Seckill (guard \"s\") needs Redis": func() { seckill.New(e, "s", seckill.Options{}) },
+		"Bans (guard \"b\") needs Redis":    func() { bans.New(e, "b", bans.Options{}) },
+		"Quota (guard \"q\") needs Redis": func() {
+			quota.New(e, "q",
+				quota.Options{Items: 1, Period: period.Daily(time.UTC)})
+		},
 		"RedPacket (guard \"r\") needs Redis": func() { redpacket.New(e, "r", redpacket.Options{}) },
 		"make its engine with core.New":       func() { votes.New(e, "v", votes.Options{}) },
 		"WithMemoryKeys(0)":                   func() { core.WithMemoryKeys(0) },
@@ -541,16 +563,20 @@ func TestLimitsByAttemptHaveTheDeadlineInMemory(t *testing.T) {
 		<-ctx.Done()
 		return []Limit{PerHour(1)}, nil
 	})
-	if d, err := g.Check(t.Context(), core.Attempt{Actor: "a"}); d.Allowed || !errors.Is(err, context.DeadlineExceeded) {
+	if d, err := g.Check(t.Context(), core.Attempt{Actor: "a"}); d.Allowed ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
 
-// TestCheckLocal: while Redis is away a limit goes on for this process alone, and what it gives back it gives back there.
+// TestCheckLocal: while Redis is away a limit goes on for this process alone, and what it gives back it gives
+// back there.
 func TestCheckLocal(t *testing.T) {
-	e := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1}), core.WithObserver(guardtest.Ignore{}))
+	e := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1}),
+		core.WithObserver(guardtest.Ignore{}))
 	for _, g := range []core.LocalGuard{
-		NewSlidingWindow(e, "w", PerHour(2)), NewFixedWindow(e, "f", PerHour(2)), NewTokenBucket(e, "b", PerHour(2)),
+		NewSlidingWindow(e, "w", PerHour(2)), NewFixedWindow(e, "f", PerHour(2)),
+		NewTokenBucket(e, "b", PerHour(2)),
 	} {
 		local := func(a core.Attempt) core.Decision {
 			t.Helper()

@@ -1,10 +1,11 @@
 package limit
 
 import (
-	"github.com/gatehouse-go/gatehouse/core"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // TestDecisionsKnowTheirLimits: whoever has decided, adapters can tell clients of all limits and their unit.
@@ -17,7 +18,9 @@ func TestDecisionsKnowTheirLimits(t *testing.T) {
 	}
 	for i, a := range []core.Attempt{{Actor: "ann"}, {Actor: "ann"}, {Actor: "bob", Cost: 2}} {
 		d, err := limit.Check(t.Context(), a)
-		if err != nil || !slices.Equal(d.Policies(), []core.Policy{{Max: 1, Window: time.Hour}, {Max: 5, Window: 24 * time.Hour}}) || d.Limit != 1 || d.Window != time.Hour {
+		if err != nil || !slices.Equal(d.Policies(),
+			[]core.Policy{{Max: 1, Window: time.Hour}, {Max: 5, Window: 24 * time.Hour}}) || d.Limit != 1 ||
+			d.Window != time.Hour {
 			t.Errorf("attempt %d: %+v of %v, %v", i+1, d, d.Policies(), err)
 		}
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestRefusalsAreRemembered tells one story an attempt at a time: after the clock has moved by so much, who answers what.
+// TestRefusalsAreRemembered tells one story an attempt at a time: after the clock has moved by so much, who
+// answers what.
 func TestRefusalsAreRemembered(t *testing.T) {
 	const remembered, asked = core.SourceRemembered, core.SourceRedis
 	type step struct {
@@ -46,12 +47,13 @@ func TestRefusalsAreRemembered(t *testing.T) {
 			{99 * time.Millisecond, 1, remembered, time.Millisecond},
 			{time.Millisecond, 1, asked, 0},
 		}},
-		"for the time of the option": {[]core.Option{core.WithRefusalMemory(10 * time.Millisecond)}, Per(2, time.Minute), []step{
-			{0, 2, asked, 0},
-			{0, 1, asked, time.Minute},
-			{9 * time.Millisecond, 1, remembered, time.Minute - 9*time.Millisecond},
-			{time.Millisecond, 1, asked, time.Minute - 10*time.Millisecond},
-		}},
+		"for the time of the option": {[]core.Option{core.WithRefusalMemory(10 * time.Millisecond)},
+			Per(2, time.Minute), []step{
+				{0, 2, asked, 0},
+				{0, 1, asked, time.Minute},
+				{9 * time.Millisecond, 1, remembered, time.Minute - 9*time.Millisecond},
+				{time.Millisecond, 1, asked, time.Minute - 10*time.Millisecond},
+			}},
 		"not at all": {[]core.Option{core.WithRefusalMemory(0)}, Per(2, time.Minute), []step{
 			{0, 2, asked, 0},
 			{0, 1, asked, time.Minute},
@@ -91,7 +93,8 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 				clock := guardtest.NewClock()
-				g := NewSlidingWindow(guardtest.NewEngine(b, append(story.options, guardtest.WithClock(clock))...), "w", story.limit)
+				g := NewSlidingWindow(guardtest.NewEngine(b, append(story.options, guardtest.WithClock(clock))...), "w",
+					story.limit)
 				for i, step := range story.steps {
 					clock.Advance(step.after)
 					d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: step.cost})
@@ -109,7 +112,8 @@ func TestRememberedRefusalSaysWhatRedisSaid(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()
 		var h guardtest.Recorder
-		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithObserver(&h)), "w", Per(5, time.Minute), Per(4, time.Hour))
+		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithObserver(&h)), "w",
+			Per(5, time.Minute), Per(4, time.Hour))
 		guardtest.Check(t, g, core.Attempt{Actor: "a", Resource: "r", Cost: 3})
 		want := guardtest.Check(t, g, core.Attempt{Actor: "a", Resource: "r", Cost: 2, ID: "x"})
 		guardtest.WantSource(t, want, core.SourceRedis)
@@ -125,17 +129,20 @@ func TestRememberedRefusalSaysWhatRedisSaid(t *testing.T) {
 			t.Errorf("got  %+v\nwant %+v", got, want)
 		}
 
-		guardtest.WantSource(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Resource: "s", Cost: 2}), core.SourceRedis)
+		guardtest.WantSource(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Resource: "s", Cost: 2}),
+			core.SourceRedis)
 		guardtest.WantSource(t, guardtest.Check(t, g, core.Attempt{Actor: "r|a", Cost: 2}), core.SourceRedis)
 		guardtest.WantSource(t, peek(t, g, core.Attempt{Actor: "a", Resource: "r"}), core.SourceRedis)
-		guardtest.WantSource(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 9}), "") // more than the limit, whoever has taken what
+		// more than the limit, whoever has taken what
+		guardtest.WantSource(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 9}), "")
 	})
 }
 
 func TestRefusalsAreByTheirLimits(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		limits := []Limit{PerHour(2)}
-		g := k.by(guardtest.NewEngine(b), "w", func(context.Context, core.Attempt) ([]Limit, error) { return slices.Clone(limits), nil })
+		g := k.by(guardtest.NewEngine(b), "w",
+			func(context.Context, core.Attempt) ([]Limit, error) { return slices.Clone(limits), nil })
 		a := core.Attempt{Actor: "a"}
 		guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2})
 		guardtest.WantSource(t, guardtest.Check(t, g, a), core.SourceRedis)
@@ -151,12 +158,13 @@ func TestRefusalsAreByTheirLimits(t *testing.T) {
 	})
 }
 
-// TestRefusalsUnderLimitsThatAreChangedInPlace: the function returns one slice and changes it, and an attempt under the
-// new limits was answered with the refusal under the old ones.
+// TestRefusalsUnderLimitsThatAreChangedInPlace: the function returns one slice and changes it, and an attempt
+// under the new limits was answered with the refusal under the old ones.
 func TestRefusalsUnderLimitsThatAreChangedInPlace(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		limits := []Limit{PerHour(1)}
-		g := k.by(guardtest.NewEngine(b), "w", func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
+		g := k.by(guardtest.NewEngine(b), "w",
+			func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
 		a := core.Attempt{Actor: "a"}
 		guardtest.Check(t, g, a)
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonLimited)
@@ -174,7 +182,10 @@ var waysBack = map[string]func(ctx context.Context, g rateLimit, taken core.Deci
 	"settle": func(ctx context.Context, g rateLimit, taken core.Decision) error {
 		return g.Settle(ctx, taken, core.Rollback)
 	},
-	"reset": func(ctx context.Context, g rateLimit, taken core.Decision) error { return g.Reset(ctx, taken.Attempt) },
+	"reset": func(ctx context.Context, g rateLimit,
+		taken core.Decision) error {
+		return g.Reset(ctx, taken.Attempt)
+	},
 }
 
 func TestRefusalsAreDroppedWhenRoomIsMade(t *testing.T) {
@@ -206,7 +217,8 @@ func (c *cutting) Process(ctx context.Context, cmd redis.Cmder) error {
 	return err
 }
 
-// TestRefusalsAreDroppedWhenRoomMayHaveBeenMade: a refund whose reply is lost has been done, as far as anybody knows.
+// TestRefusalsAreDroppedWhenRoomMayHaveBeenMade: a refund whose reply is lost has been done, as far as
+// anybody knows.
 func TestRefusalsAreDroppedWhenRoomMayHaveBeenMade(t *testing.T) {
 	for name, makeRoom := range waysBack {
 		b := redistest.Mini(t)
@@ -271,7 +283,8 @@ func TestRefusalUnderWayIsDroppedToo(t *testing.T) {
 	})
 }
 
-// TestRefusalsRace: whatever ran at the same time, after all has been given back the next attempt is let through.
+// TestRefusalsRace: whatever ran at the same time, after all has been given back the next attempt is let
+// through.
 func TestRefusalsRace(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := NewSlidingWindow(guardtest.NewEngine(b), "w", PerHour(2))
@@ -303,14 +316,15 @@ func TestRefusalsRace(t *testing.T) {
 	})
 }
 
-// TestRefusalsAgainstAnotherProcess is two processes on one key under one clock, one that remembers and one that does not.
-// They take, give back and reset at random. Whenever the first answers by itself, Redis, asked by the second, must refuse as
-// well, unless the second has given back in the last second.
+// TestRefusalsAgainstAnotherProcess is two processes on one key under one clock, one that remembers and one
+// that does not. They take, give back and reset at random. Whenever the first answers by itself, Redis, asked
+// by the second, must refuse as well, unless the second has given back in the last second.
 func TestRefusalsAgainstAnotherProcess(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		mine, others := guardtest.NewEngine(b), guardtest.NewEngine(b, core.WithRefusalMemory(0))
 		limitsGen := rapid.SliceOfNDistinct(rapid.Custom(func(rt *rapid.T) Limit {
-			window := rapid.SampledFrom([]time.Duration{time.Second, 2_345 * time.Millisecond, time.Minute}).Draw(rt, "window")
+			window := rapid.SampledFrom([]time.Duration{time.Second, 2_345 * time.Millisecond, time.Minute}).Draw(rt,
+				"window")
 			limit := Per(rapid.Int64Range(1, 7).Draw(rt, "max"), window)
 			if k.name == "SlidingWindow" && rapid.Bool().Draw(rt, "by parts") {
 				limit = limit.WithResolution(10)
@@ -417,7 +431,8 @@ func TestRefusalsAgainstAnotherProcess(t *testing.T) {
 	})
 }
 
-// TestFloodStaysOutOfRedis is one client who goes on and on: 60,000 refused calls in three seconds, by 16 goroutines.
+// TestFloodStaysOutOfRedis is one client who goes on and on: 60,000 refused calls in three seconds, by 16
+// goroutines.
 func TestFloodStaysOutOfRedis(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		const calls, goroutines = 60_000, 16
@@ -517,14 +532,15 @@ func TestRefusalsTakeLateReplies(t *testing.T) {
 	}
 }
 
-// TestRefusalAnswersWhoAskedWhileItWasUnderWay: else calls that run at the same time would all go to Redis, and each make the
-// next one's refusal too new for it. A flood sent 905 of 60,000 calls that way.
+// TestRefusalAnswersWhoAskedWhileItWasUnderWay: else calls that run at the same time would all go to Redis,
+// and each make the next one's refusal too new for it. A flood sent 905 of 60,000 calls that way.
 func TestRefusalAnswersWhoAskedWhileItWasUnderWay(t *testing.T) {
 	limits := []Limit{PerMinute(9)}
 	r := newRefusals(time.Second)
 	sent := guardtest.NewClock().Now()
 	came := sent.Add(10 * time.Millisecond)
-	r.hear(r.ask("a", sent), limits, core.Decision{Attempt: core.Attempt{Cost: 1}, RetryAfter: time.Minute}, came)
+	r.hear(r.ask("a", sent), limits, core.Decision{Attempt: core.Attempt{Cost: 1}, RetryAfter: time.Minute},
+		came)
 	for after, want := range map[time.Duration]time.Duration{
 		0:                     time.Minute, // it is not known how much of the time until it came is over
 		time.Millisecond:      time.Minute,

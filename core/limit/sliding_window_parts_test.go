@@ -19,7 +19,8 @@ import (
 func TestSlidingWindowByParts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClockAt(guardtest.NewClock().Now().Truncate(time.Hour))
-		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerHour(1_000_000).WithResolution(60))
+		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
+			PerHour(1_000_000).WithResolution(60))
 		a := core.Attempt{Actor: "a", Cost: 400_000}
 		for i, step := range []struct {
 			after     time.Duration
@@ -29,12 +30,14 @@ func TestSlidingWindowByParts(t *testing.T) {
 		}{
 			{time.Microsecond, 400_000, 600_000, 0},
 			{time.Minute, 400_000, 200_000, 0},
-			{0, 200_001, 200_000, time.Hour - time.Microsecond},               // a unit of the first part has to leave, at its end
+			// a unit of the first part has to leave, at its end
+			{0, 200_001, 200_000, time.Hour - time.Microsecond},
 			{0, 600_001, 200_000, time.Hour + time.Minute - time.Microsecond}, // one of the second part as well
 			{time.Minute - time.Microsecond, 200_000, 0, 0},                   // the second part ends now
-			{58 * time.Minute, 1, 0, time.Minute},                             // the first units are nearly an hour old
-			{time.Minute - time.Microsecond, 400_000, 0, time.Microsecond},    // and more than an hour
-			{time.Microsecond, 400_000, 0, 0},                                 // and a part older than that
+			// the first units are nearly an hour old
+			{58 * time.Minute, 1, 0, time.Minute},
+			{time.Minute - time.Microsecond, 400_000, 0, time.Microsecond}, // and more than an hour
+			{time.Microsecond, 400_000, 0, 0},                              // and a part older than that
 			{0, 1, 0, time.Minute},
 		} {
 			clock.Advance(step.after)
@@ -51,7 +54,8 @@ func TestSlidingWindowByParts(t *testing.T) {
 func TestPartsAreRefusedByWhatIsFarDownTheLog(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClockAt(guardtest.NewClock().Now().Truncate(time.Hour))
-		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerHour(60).WithResolution(60))
+		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
+			PerHour(60).WithResolution(60))
 		for range 60 {
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
 			clock.Advance(time.Minute)
@@ -74,7 +78,8 @@ func TestRefundOfAPartCountsOnce(t *testing.T) {
 	d := guardtest.Check(t, g, core.Attempt{Actor: "a"})
 	old := guardtest.Check(t, g, core.Attempt{Actor: "a"})
 	refund(t, g, d)
-	for _, later := range []time.Duration{0, time.Second, time.Minute, 5 * time.Minute, 5 * time.Minute, time.Hour} {
+	for _, later := range []time.Duration{0, time.Second, time.Minute, 5 * time.Minute, 5 * time.Minute,
+		time.Hour} {
 		clock.Advance(t, later)
 		refund(t, g, d)
 		if d := peek(t, g, core.Attempt{Actor: "a"}); d.Remaining != 99 {
@@ -87,11 +92,13 @@ func TestRefundOfAPartCountsOnce(t *testing.T) {
 	}
 }
 
-// TestPartsAfterTheClockWasSetBack: units join the newest part while the clock catches up, and a refund finds them there.
+// TestPartsAfterTheClockWasSetBack: units join the newest part while the clock catches up, and a refund finds
+// them there.
 func TestPartsAfterTheClockWasSetBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerMinute(10).WithResolution(60), PerHour(20), PerDay(30).WithResolution(7))
+		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
+			PerMinute(10).WithResolution(60), PerHour(20), PerDay(30).WithResolution(7))
 		guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 4})
 		clock.Advance(-time.Hour)
 		d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 3})
@@ -110,12 +117,14 @@ func TestPartsAfterTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// TestASmallStepBackLocksNobodyOut: a clock that steps back over the beginning of a part costs the other limits no more than the step.
+// TestASmallStepBackLocksNobodyOut: a clock that steps back over the beginning of a part costs the other
+// limits no more than the step.
 func TestASmallStepBackLocksNobodyOut(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClockAt(guardtest.NewClock().Now().Truncate(time.Hour))
 		limits := []Limit{PerHour(100).WithResolution(2)}
-		g := NewSlidingWindowBy(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
+		g := NewSlidingWindowBy(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
+			func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
 		clock.Advance(time.Millisecond)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
 		clock.Advance(-2 * time.Second)
@@ -127,14 +136,15 @@ func TestASmallStepBackLocksNobodyOut(t *testing.T) {
 	})
 }
 
-// TestUnitsCountWhenAllPartsHaveLeft, and were dropped by a refusal, and then the clock was set back: what is left of the log is
-// where its count begins, which no unit may join.
+// TestUnitsCountWhenAllPartsHaveLeft, and were dropped by a refusal, and then the clock was set back: what is
+// left of the log is where its count begins, which no unit may join.
 func TestUnitsCountWhenAllPartsHaveLeft(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		byParts, full := PerMinute(100).WithResolution(60), PerHour(30)
 		limits := []Limit{byParts, full}
-		g := NewSlidingWindowBy(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
+		g := NewSlidingWindowBy(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
+			func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
 		for range 30 {
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
 			clock.Advance(time.Second)
@@ -173,7 +183,8 @@ func TestRefundAfterAClockWasSetBackKeepsTheLog(t *testing.T) {
 	}
 }
 
-// TestARefusalAfterAClockWasSetBackSaysWhen: units that were taken since then leave with the head, not before.
+// TestARefusalAfterAClockWasSetBackSaysWhen: units that were taken since then leave with the head, not
+// before.
 func TestARefusalAfterAClockWasSetBackSaysWhen(t *testing.T) {
 	for _, more := range [][]Limit{nil, {PerHour(50)}} {
 		redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -193,8 +204,8 @@ func TestARefusalAfterAClockWasSetBackSaysWhen(t *testing.T) {
 	}
 }
 
-// TestSlidingWindowScriptsAgree: the script for one limit and the one for several are the same limit. Each of two logs is written by
-// both, in turn by chance, and every reply and both logs are the same.
+// TestSlidingWindowScriptsAgree: the script for one limit and the one for several are the same limit. Each of
+// two logs is written by both, in turn by chance, and every reply and both logs are the same.
 func TestSlidingWindowScriptsAgree(t *testing.T) {
 	several := *slidingWindow
 	several.one = nil
@@ -202,13 +213,16 @@ func TestSlidingWindowScriptsAgree(t *testing.T) {
 		number := 0
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
-			clock := guardtest.NewClock() // anew, because a few hundred windows of a year are more microseconds than Lua counts
-			window := rapid.SampledFrom([]time.Duration{time.Minute, 61_001 * time.Millisecond, 24 * time.Hour, 366 * 24 * time.Hour}).Draw(rt, "window")
+			// anew, because a few hundred windows of a year are more microseconds than Lua counts
+			clock := guardtest.NewClock()
+			window := rapid.SampledFrom([]time.Duration{time.Minute, 61_001 * time.Millisecond, 24 * time.Hour,
+				366 * 24 * time.Hour}).Draw(rt, "window")
 			limit := Per(rapid.Int64Range(1, 120).Draw(rt, "max"), window)
 			logs := [2][2]*SlidingWindow{} // of two logs, as the one script sees it and as the other does
 			for i := range logs {
 				for j := range logs[i] {
-					engine := guardtest.NewEngine(b, core.WithRefusalMemory(0), core.WithClock(clock.Now), core.WithPrefix(fmt.Sprintf("%s-%d-%d", b.Prefix, number, i)))
+					engine := guardtest.NewEngine(b, core.WithRefusalMemory(0), core.WithClock(clock.Now),
+						core.WithPrefix(fmt.Sprintf("%s-%d-%d", b.Prefix, number, i)))
 					g := NewSlidingWindow(engine, "w", limit)
 					logs[i][j] = g
 				}
@@ -216,15 +230,18 @@ func TestSlidingWindowScriptsAgree(t *testing.T) {
 			}
 			var allowed [][2]core.Decision
 			for range rapid.IntRange(1, 30).Draw(rt, "attempts") {
-				parts := rapid.SampledFrom([]int64{0, 0, 1, 64, 100, 240, 256, 300, 600, -1, -256}).Draw(rt, "step, in 256ths of the window")
-				clock.Advance(window/256*time.Duration(parts) + time.Duration(rapid.IntRange(0, 300).Draw(rt, "us"))*time.Microsecond)
+				parts := rapid.SampledFrom([]int64{0, 0, 1, 64, 100, 240, 256, 300, 600, -1, -256}).Draw(rt,
+					"step, in 256ths of the window")
+				clock.Advance(window/256*time.Duration(parts) + time.Duration(rapid.IntRange(0, 300).Draw(rt,
+					"us"))*time.Microsecond)
 				swap := rapid.IntRange(0, 1).Draw(rt, "swap")
 				if n := len(allowed); n > 0 && rapid.IntRange(0, 4).Draw(rt, "refund") == 0 {
 					for i, d := range allowed[rapid.IntRange(0, n-1).Draw(rt, "decision")] {
 						refund(t, logs[i][swap^i], d)
 					}
 				} else {
-					a := core.Attempt{Actor: "a", ID: "o", Cost: rapid.SampledFrom([]int64{1, 1, 1, 2, 60, limit.Max}).Draw(rt, "cost")}
+					a := core.Attempt{Actor: "a", ID: "o",
+						Cost: rapid.SampledFrom([]int64{1, 1, 1, 2, 60, limit.Max}).Draw(rt, "cost")}
 					isPeek := rapid.IntRange(0, 4).Draw(rt, "peek") == 0
 					var d [2]core.Decision
 					for i := range d {

@@ -25,7 +25,8 @@ func TestSlidingWindowCountsDown(t *testing.T) {
 		for want := int64(2); want >= 0; want-- {
 			d := guardtest.Check(t, g, core.Attempt{Actor: "a"})
 			guardtest.WantReason(t, d, core.ReasonOK)
-			if d.Remaining != want || d.Limit != 3 || d.Window != time.Minute || d.RetryAfter != 0 || d.ResetAfter != time.Minute {
+			if d.Remaining != want || d.Limit != 3 || d.Window != time.Minute || d.RetryAfter != 0 ||
+				d.ResetAfter != time.Minute {
 				t.Fatalf("decision %+v: want %d remaining", d, want)
 			}
 			clock.Advance(10 * time.Second)
@@ -90,7 +91,8 @@ func TestSlidingWindowCost(t *testing.T) {
 func TestSlidingWindowSeveralLimits(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerSecond(2), PerMinute(5), PerDay(6))
+		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerSecond(2), PerMinute(5),
+			PerDay(6))
 		steps := []struct {
 			after  time.Duration
 			reason core.Reason
@@ -110,7 +112,8 @@ func TestSlidingWindowSeveralLimits(t *testing.T) {
 		for i, step := range steps {
 			clock.Advance(step.after)
 			d := guardtest.Check(t, g, core.Attempt{Actor: "a"})
-			if d.Reason != step.reason || d.Limit != step.limit || d.RetryAfter < step.retry || d.RetryAfter > step.retry+time.Millisecond/2 {
+			if d.Reason != step.reason || d.Limit != step.limit || d.RetryAfter < step.retry ||
+				d.RetryAfter > step.retry+time.Millisecond/2 {
 				t.Fatalf("step %d: decision %+v, want %+v", i, d, step)
 			}
 		}
@@ -131,7 +134,8 @@ func TestSlidingWindowRefusalWritesNothing(t *testing.T) {
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonLimited)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2}), core.ReasonLimited)
-		if after := b.Client.LRange(t.Context(), key, 0, -1).Val(); !slices.Equal(after, before) || len(after) != 2 {
+		if after := b.Client.LRange(t.Context(), key, 0, -1).Val(); !slices.Equal(after, before) ||
+			len(after) != 2 {
 			t.Errorf("the log was %q and is %q", before, after)
 		}
 	})
@@ -170,13 +174,15 @@ func TestSlidingWindowGivesBackOnce(t *testing.T) {
 		settle(d, false) // was refused
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 4}), core.ReasonOK)
 
-		if err := g.Settle(t.Context(), core.Decision{Allowed: true, Attempt: core.Attempt{Actor: "a"}}, core.Rollback); !guardtest.IsInvalid(err) {
+		if err := g.Settle(t.Context(), core.Decision{Allowed: true, Attempt: core.Attempt{Actor: "a"}},
+			core.Rollback); !guardtest.IsInvalid(err) {
 			t.Errorf("settling a decision of nobody's: %v", err)
 		}
 	})
 }
 
-// TestSlidingWindowAgainstOracle runs random attempts against a list of admitted units, which is the definition.
+// TestSlidingWindowAgainstOracle runs random attempts against a list of admitted units, which is the
+// definition.
 func TestSlidingWindowAgainstOracle(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		engine := guardtest.NewEngine(b)
@@ -186,7 +192,8 @@ func TestSlidingWindowAgainstOracle(t *testing.T) {
 			clock := guardtest.NewClock()
 			core.WithClock(clock.Now)(engine)
 			limits := rapid.SliceOfNDistinct(rapid.Custom(func(rt *rapid.T) Limit {
-				return Per(rapid.Int64Range(1, 6).Draw(rt, "max"), time.Duration(rapid.IntRange(1, 40).Draw(rt, "window"))*time.Second)
+				return Per(rapid.Int64Range(1, 6).Draw(rt, "max"),
+					time.Duration(rapid.IntRange(1, 40).Draw(rt, "window"))*time.Second)
 			}), 1, 3, func(l Limit) time.Duration { return l.Window }).Draw(rt, "limits")
 			g := NewSlidingWindow(engine, fmt.Sprintf("w%d", number), limits[0], limits[1:]...)
 			oracle := &windowOracle{limits: limits}
@@ -214,8 +221,8 @@ func TestSlidingWindowAgainstOracle(t *testing.T) {
 	})
 }
 
-// TestSlidingWindowLivesAsLongAsItsUnits lets the server's clock run out TTLs as well as windows: the log must be there for as
-// long as any of its units counts, however rarely its TTL is renewed.
+// TestSlidingWindowLivesAsLongAsItsUnits lets the server's clock run out TTLs as well as windows: the log
+// must be there for as long as any of its units counts, however rarely its TTL is renewed.
 func TestSlidingWindowLivesAsLongAsItsUnits(t *testing.T) {
 	b := redistest.Mini(t)
 	engine := guardtest.NewEngine(b, core.WithRefusalMemory(0)) // only the server's clock is moved
@@ -230,7 +237,8 @@ func TestSlidingWindowLivesAsLongAsItsUnits(t *testing.T) {
 		oracle := &windowOracle{limits: []Limit{limit}}
 		for range 100 {
 			now.Advance(rapid.SampledFrom([]time.Duration{
-				0, time.Microsecond, window / 16, window/4 - time.Microsecond, window / 4, window * 5 / 16, window - time.Microsecond, window,
+				0, time.Microsecond, window / 16, window/4 - time.Microsecond, window / 4, window * 5 / 16,
+				window - time.Microsecond, window,
 				window * 5 / 4, window * 9 / 4, window*9/4 + time.Second,
 			}).Draw(rt, "advance"))
 			b.Mini.SetTime(now.Now())
@@ -248,7 +256,8 @@ func TestSlidingWindowAfterAPause(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for _, leave := range []int{1, 2, 3, 51, 52, 53, 101, 102, 151, 200} {
 			clock := guardtest.NewClock()
-			g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("w%d", leave), Per(210, time.Minute))
+			g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("w%d", leave),
+				Per(210, time.Minute))
 			for i := range 205 {
 				if i == leave {
 					clock.Advance(30 * time.Second)
@@ -374,7 +383,8 @@ func TestSlidingWindowHostileText(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := NewSlidingWindow(guardtest.NewEngine(b), "w", Per(1, time.Minute))
 		for _, text := range guardtest.Hostile {
-			for _, a := range []core.Attempt{{Actor: text}, {Actor: "x", Resource: text}, {Actor: text, Resource: "x"}} {
+			for _, a := range []core.Attempt{{Actor: text}, {Actor: "x", Resource: text},
+				{Actor: text, Resource: "x"}} {
 				if a.Actor == "x" && a.Resource == "x" {
 					continue
 				}
@@ -425,16 +435,19 @@ func TestSlidingWindowRace(t *testing.T) {
 	}
 }
 
-// TestSlidingWindowRefusalsDropWhatHasLeft: a refusal by one limit must not make the other's log, all of which has left, be read
-// again at each refusal. And a mark of a refund is short-lived, however long the window.
+// TestSlidingWindowRefusalsDropWhatHasLeft: a refusal by one limit must not make the other's log, all of
+// which has left, be read again at each refusal. And a mark of a refund is short-lived, however long the
+// window.
 func TestSlidingWindowRefusalsDropWhatHasLeft(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)), "w", Per(1000, time.Minute), Per(1000, time.Hour))
+		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)), "w",
+			Per(1000, time.Minute), Per(1000, time.Hour))
 		d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 1000})
 		clock.Advance(time.Minute)
 		for range 2 {
-			if d := guardtest.Check(t, g, core.Attempt{Actor: "a"}); d.Reason != core.ReasonLimited || d.RetryAfter != 59*time.Minute {
+			if d := guardtest.Check(t, g, core.Attempt{Actor: "a"}); d.Reason != core.ReasonLimited ||
+				d.RetryAfter != 59*time.Minute {
 				t.Fatalf("%+v", d)
 			}
 			if n := b.Client.LLen(t.Context(), g.logKeys(core.Attempt{Actor: "a"})[0]).Val(); n != 0 {
@@ -456,7 +469,8 @@ func TestSlidingWindowLargeCost(t *testing.T) {
 		left := int64(9_999)
 		for _, cost := range []int64{999, 1, 1000, 1001, 2000, 2001} {
 			left -= cost
-			if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: cost}); !d.Allowed || d.Remaining != left || d.Limit != 9_999 {
+			if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: cost}); !d.Allowed || d.Remaining != left ||
+				d.Limit != 9_999 {
 				t.Fatalf("cost %d: %+v, want %d remaining", cost, d, left)
 			}
 		}
@@ -488,10 +502,12 @@ func TestSlidingWindowKeysExpire(t *testing.T) {
 func TestSlidingWindowFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
-	g := NewSlidingWindow(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second)), "w", PerMinute(5))
+	g := NewSlidingWindow(core.New(rdb, core.WithObserver(guardtest.Ignore{}),
+		core.WithDeadline(10*time.Second)), "w", PerMinute(5))
 	first := guardtest.Check(t, g, core.Attempt{Actor: "a"})
 	rdb.ConfigSet(t.Context(), "maxmemory", "1")
-	if _, err := g.Check(t.Context(), core.Attempt{Actor: "a"}); err == nil || !strings.Contains(err.Error(), "OOM") {
+	if _, err := g.Check(t.Context(), core.Attempt{Actor: "a"}); err == nil ||
+		!strings.Contains(err.Error(), "OOM") {
 		t.Errorf("a full Redis: %v, want its OOM error", err)
 	}
 	if err := g.Settle(t.Context(), first, core.Rollback); err == nil {
@@ -531,7 +547,8 @@ func TestSlidingWindowByPartsWaitsForSeveralParts(t *testing.T) {
 		const parts = 30
 		clock := guardtest.NewClock()
 		clock.Set(clock.Now().Truncate(time.Minute))
-		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerMinute(parts).WithResolution(60))
+		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
+			PerMinute(parts).WithResolution(60))
 		for range parts {
 			guardtest.Check(t, g, core.Attempt{Actor: "a"})
 			clock.Advance(time.Second)

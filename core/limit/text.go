@@ -19,8 +19,8 @@ import (
 // also have a plural. A day is 24 hours, and a week is 7 days. Whole numbers may have '_' between their
 // digits.
 //
-// An error quotes the text, up to 100 characters of it, and says what is expected. Parse rejects limits that no
-// guard accepts. The constructor of a guard checks what it demands beyond that, such as its largest Max.
+// An error quotes the text, up to 100 characters of it, and says what is expected. Parse rejects limits that
+// no guard accepts. The constructor of a guard checks what it demands beyond that, such as its largest Max.
 func Parse(text string) (Limit, error) {
 	l, err := parseLimit(text)
 	if err == nil {

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"pgregory.net/rapid"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 func TestParseLimit(t *testing.T) {
@@ -95,7 +96,8 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 
 func TestParseLimits(t *testing.T) {
 	got, err := ParseAll("10/s, 100/min,1000/day/24")
-	if want := []Limit{PerSecond(10), PerMinute(100), PerDay(1000).WithResolution(24)}; err != nil || !reflect.DeepEqual(got, want) {
+	if want := []Limit{PerSecond(10), PerMinute(100), PerDay(1000).WithResolution(24)}; err != nil ||
+		!reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
 	for _, text := range []string{"", ",", "10/s,", "10/s,,5/h", "10/s; 5/h"} {
@@ -125,8 +127,10 @@ func TestLimitString(t *testing.T) {
 
 // drawLimit draws a limit that makes sense.
 func drawLimit(rt *rapid.T) Limit {
-	unit := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour}).Draw(rt, "unit")
-	l := Per(rapid.Int64Min(1).Draw(rt, "max"), time.Duration(rapid.Int64Range(1, int64(core.MaxTTL/unit)).Draw(rt, "window"))*unit)
+	unit := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour,
+		24 * time.Hour}).Draw(rt, "unit")
+	l := Per(rapid.Int64Min(1).Draw(rt, "max"),
+		time.Duration(rapid.Int64Range(1, int64(core.MaxTTL/unit)).Draw(rt, "window"))*unit)
 	if most := min(maxResolution, l.Window.Milliseconds()); most >= 2 && rapid.Bool().Draw(rt, "by parts") {
 		l.Resolution = rapid.Int64Range(2, most).Draw(rt, "resolution")
 	}
@@ -175,7 +179,8 @@ func TestLimitInJSONAndFlags(t *testing.T) {
 }
 
 func FuzzParseLimit(f *testing.F) {
-	for _, text := range []string{"10/s", "5 / 10 min", "100_000/day/1440", "3/1h30m", "1/1.5s", "1/2/3/4", "1/\xff", "9223372036854775807/366d"} {
+	for _, text := range []string{"10/s", "5 / 10 min", "100_000/day/1440", "3/1h30m", "1/1.5s", "1/2/3/4",
+		"1/\xff", "9223372036854775807/366d"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

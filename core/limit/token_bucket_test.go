@@ -16,14 +16,17 @@ func TestTokenBucketFillsSteadily(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := NewTokenBucket(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerMinute(60))
 		a := core.Attempt{Actor: "a"}
-		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 58}); d.Remaining != 2 || d.Limit != 60 || d.Window != time.Minute {
+		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 58}); d.Remaining != 2 || d.Limit != 60 ||
+			d.Window != time.Minute {
 			t.Fatalf("%+v: want 2 remaining", d)
 		}
-		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 10}); d.Allowed || d.RetryAfter != 8*time.Second || d.Remaining != 2 {
+		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 10}); d.Allowed ||
+			d.RetryAfter != 8*time.Second || d.Remaining != 2 {
 			t.Fatalf("%+v: want 8 more in 8s", d)
 		}
 		clock.Advance(8*time.Second - time.Microsecond)
-		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 10}); d.Allowed || d.RetryAfter != time.Microsecond || d.Remaining != 9 {
+		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 10}); d.Allowed ||
+			d.RetryAfter != time.Microsecond || d.Remaining != 9 {
 			t.Fatalf("%+v: want the last of 10 in 1µs", d)
 		}
 		clock.Advance(time.Microsecond)
@@ -36,14 +39,16 @@ func TestTokenBucketFillsSteadily(t *testing.T) {
 	})
 }
 
-// TestTokenBucketLosesNoFraction takes every unit as soon as it is there, at rates that do not divide a microsecond: each
-// comes when it is due from the beginning, however many came before.
+// TestTokenBucketLosesNoFraction takes every unit as soon as it is there, at rates that do not divide a
+// microsecond: each comes when it is due from the beginning, however many came before.
 func TestTokenBucketLosesNoFraction(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		for _, limit := range []Limit{Per(7, time.Minute), Per(49, 49*time.Second), // 1/49*49 is less than 1 in doubles
+		// 1/49*49 is less than 1 in doubles
+		for _, limit := range []Limit{Per(7, time.Minute), Per(49, 49*time.Second),
 			Per(9_999_991, 366*24*time.Hour), Per(9_999_999, time.Second)} {
 			clock := guardtest.NewClock()
-			g := NewTokenBucket(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w"+strconv.FormatInt(limit.Max, 10), limit)
+			g := NewTokenBucket(guardtest.NewEngine(b, guardtest.WithClock(clock)),
+				"w"+strconv.FormatInt(limit.Max, 10), limit)
 			bucket := &bucketOracle{window: limit.Window.Microseconds()}
 			begin := clock.Now()
 			guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: limit.Max})
@@ -77,7 +82,8 @@ func TestTokenBucketExpiresWhenItIsFull(t *testing.T) {
 				}
 			}
 		}
-		if n := strings.Count(b.Client.Get(t.Context(), g.logKeys(core.Attempt{Actor: "a"})[0]).Val(), " "); n != 3 {
+		if n := strings.Count(b.Client.Get(t.Context(), g.logKeys(core.Attempt{Actor: "a"})[0]).Val(),
+			" "); n != 3 {
 			t.Errorf("%d spaces in a bucket", n)
 		}
 	})

@@ -1,5 +1,5 @@
-// Package period divides time into periods: days, weeks and months of a calendar, and periods of a fixed length. A
-// guard that counts per period, such as a quota, takes one.
+// Package period divides time into periods: days, weeks and months of a calendar, and periods of a fixed
+// length. A guard that counts per period, such as a quota, takes one.
 package period
 
 import (
@@ -27,7 +27,8 @@ func Daily(loc *time.Location) Period {
 // panics when loc is nil or first is no weekday.
 func Weekly(loc *time.Location, first time.Weekday) Period {
 	if first < time.Sunday || first > time.Saturday {
-		panic(fmt.Sprintf("period: Weekly with day %d: weeks begin on a day from time.Sunday to time.Saturday", first))
+		panic(fmt.Sprintf("period: Weekly with day %d: weeks begin on a day from time.Sunday to time.Saturday",
+			first))
 	}
 	return calendar(loc, 0, 7, func(local time.Time) int { return local.Day() - int(local.Weekday()-first+7)%7 })
 }
@@ -61,7 +62,8 @@ func calendar(loc *time.Location, months, days int, first func(local time.Time) 
 		local := t.In(loc)
 		year, month, day := local.Year(), int(local.Month()), first(local)
 		begins, ends = dayBegins(year, month, day, loc), dayBegins(year, month+months, day+days, loc)
-		for !t.Before(ends) { // the clock went back over midnight: the date is yesterday's again, but the period is today's
+		// the clock went back over midnight: the date is yesterday's again, but the period is today's
+		for !t.Before(ends) {
 			month, day = month+months, day+days
 			begins, ends = ends, dayBegins(year, month+months, day+days, loc)
 		}
@@ -110,7 +112,8 @@ func (p Period) At(milli int64) (Span, error) {
 	begins, ends := p(time.UnixMilli(milli))
 	s := Span{begins.UnixMilli(), ends.UnixMilli()}
 	if !s.Has(milli) {
-		return s, fmt.Errorf("the Period says that %v is in the period from %v to %v: return a period that contains it",
+		return s, fmt.Errorf("the Period says that %v is in the period from %v to %v: return a period that "+
+			"contains it",
 			time.UnixMilli(milli).UTC(), begins, ends)
 	}
 	return s, nil

@@ -5,16 +5,19 @@ import (
 	"time"
 	_ "time/tzdata" // the zones' histories are the same on every machine
 
+	"pgregory.net/rapid"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"pgregory.net/rapid"
 )
 
-// zones are those whose clocks do what can be done: change at midnight, over midnight, by half an hour, in winter, twice a year
-// for Ramadan, leave out a day.
+// zones are those whose clocks do what can be done: change at midnight, over midnight, by half an hour, in
+// winter, twice a year for Ramadan, leave out a day.
 var zones = []string{
-	"UTC", "Europe/Berlin", "Europe/Dublin", "America/New_York", "America/Sao_Paulo", "America/Havana", "America/St_Johns",
-	"America/Asuncion", "America/Santiago", "America/Scoresbysund", "America/Toronto", "Asia/Beirut", "Asia/Gaza", "Asia/Amman",
+	"UTC", "Europe/Berlin", "Europe/Dublin", "America/New_York", "America/Sao_Paulo", "America/Havana",
+	"America/St_Johns",
+	"America/Asuncion", "America/Santiago", "America/Scoresbysund", "America/Toronto", "Asia/Beirut",
+	"Asia/Gaza", "Asia/Amman",
 	"Asia/Tehran", "Asia/Pyongyang", "Asia/Kathmandu", "Africa/Cairo", "Africa/Casablanca", "Atlantic/Azores",
 	"Australia/Lord_Howe", "Pacific/Apia", "Pacific/Kwajalein", "Pacific/Chatham", "Antarctica/Troll",
 }
@@ -24,7 +27,8 @@ func TestPeriodsTileTime(t *testing.T) {
 		loc := guardtest.Zone(t, rapid.SampledFrom(zones).Draw(rt, "zone"))
 		period := rapid.SampledFrom([]Period{
 			Daily(loc), Weekly(loc, time.Weekday(rapid.IntRange(0, 6).Draw(rt, "first day"))), Monthly(loc),
-			Every(time.Duration(rapid.Int64Range(1_000, core.MaxTTL.Milliseconds()).Draw(rt, "length")) * time.Millisecond),
+			Every(time.Duration(rapid.Int64Range(1_000, core.MaxTTL.Milliseconds()).Draw(rt,
+				"length")) * time.Millisecond),
 		}).Draw(rt, "period")
 		at := time.Unix(rapid.Int64Range(-5_000_000_000, 7_258_118_400).Draw(rt, "seconds"), // 1811 to 2200
 			rapid.Int64Range(0, 999_999_999).Draw(rt, "ns"))
@@ -40,7 +44,8 @@ func TestPeriodsTileTime(t *testing.T) {
 		want := func(at, wantBegins, wantEnds time.Time) {
 			gotBegins, gotEnds := period(at)
 			if !wantBegins.IsZero() && !gotBegins.Equal(wantBegins) || !wantEnds.IsZero() && !gotEnds.Equal(wantEnds) {
-				rt.Fatalf("the period of %v is from %v to %v, want %v to %v", at.In(loc), gotBegins, gotEnds, wantBegins, wantEnds)
+				rt.Fatalf("the period of %v is from %v to %v, want %v to %v", at.In(loc), gotBegins, gotEnds, wantBegins,
+					wantEnds)
 			}
 		}
 		inside := begins.Add(time.Duration(rapid.Int64Range(0, int64(ends.Sub(begins))-1).Draw(rt, "inside")))
@@ -52,21 +57,23 @@ func TestPeriodsTileTime(t *testing.T) {
 	})
 }
 
-// TestDaysBeginWithTheirFirstMoment walks through all days of all zones: a day begins when the calendar shows its date for the
-// first time, and lasts until a later date is shown.
+// TestDaysBeginWithTheirFirstMoment walks through all days of all zones: a day begins when the calendar shows
+// its date for the first time, and lasts until a later date is shown.
 func TestDaysBeginWithTheirFirstMoment(t *testing.T) {
 	date := func(t time.Time) int { return t.Year()*10_000 + int(t.Month())*100 + t.Day() }
 	for _, name := range zones {
 		loc := guardtest.Zone(t, name)
 		day := Daily(loc)
 		last := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
-		for begins, ends := day(time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)); begins.Before(last); begins, ends = day(ends) {
+		for begins, ends := day(time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)); begins.Before(last); begins,
+			ends = day(ends) {
 			today := date(begins.In(loc))
 			if before := date(begins.Add(-1).In(loc)); before >= today {
 				t.Fatalf("%s: the day of %v begins when it was shown already", name, begins.In(loc))
 			}
 			step := ends.Sub(begins) - time.Millisecond // the first and the last moment
-			if last, next := begins.In(loc).ZoneBounds(); begins.Sub(last) < 24*time.Hour || !next.IsZero() && next.Before(ends) {
+			if last, next := begins.In(loc).ZoneBounds(); begins.Sub(last) < 24*time.Hour || !next.IsZero() &&
+				next.Before(ends) {
 				step = 30 * time.Minute // the clocks change about here
 			}
 			for at := begins; at.Before(ends); at = at.Add(step) {
@@ -97,7 +104,8 @@ func TestPeriodsByTheCalendar(t *testing.T) {
 		{"UTC", Daily, "2028-02-29T12:00:00Z", "2028-02-29T00:00:00Z", "2028-03-01T00:00:00Z", 24},
 		{"Europe/Berlin", Daily, "2024-03-31T12:00:00Z", "2024-03-30T23:00:00Z", "2024-03-31T22:00:00Z", 23},
 		{"Europe/Berlin", Daily, "2024-10-27T12:00:00Z", "2024-10-26T22:00:00Z", "2024-10-27T23:00:00Z", 25},
-		{"Australia/Lord_Howe", Daily, "2024-04-06T18:00:00Z", "2024-04-06T13:00:00Z", "2024-04-07T13:30:00Z", 24.5},
+		{"Australia/Lord_Howe", Daily, "2024-04-06T18:00:00Z", "2024-04-06T13:00:00Z", "2024-04-07T13:30:00Z",
+			24.5},
 
 		// No midnight: 00:00 is 01:00.
 		{"America/Sao_Paulo", Daily, "2017-10-15T12:00:00Z", "2017-10-15T03:00:00Z", "2017-10-16T02:00:00Z", 23},
@@ -129,7 +137,8 @@ func TestPeriodsByTheCalendar(t *testing.T) {
 		begins, ends := c.period(guardtest.Zone(t, c.zone))(at)
 		gotBegins, gotEnds := begins.UTC().Format(time.RFC3339), ends.UTC().Format(time.RFC3339)
 		if gotBegins != c.begins || gotEnds != c.ends || ends.Sub(begins).Hours() != c.hours {
-			t.Errorf("%s, %s: %s to %s (%v), want %s to %s", c.zone, c.at, gotBegins, gotEnds, ends.Sub(begins), c.begins, c.ends)
+			t.Errorf("%s, %s: %s to %s (%v), want %s to %s", c.zone, c.at, gotBegins, gotEnds, ends.Sub(begins),
+				c.begins, c.ends)
 		}
 	}
 }

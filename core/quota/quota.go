@@ -143,7 +143,8 @@ func (g *Guard) decide(ctx context.Context, d *core.Decision, s period.Span) (in
 		return 0, err
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), quotaScript, g.quotaKeys(a, s),
-		s.Begins, s.Ends, s.Keep(), g.options.Items, core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID), given,
+		s.Begins, s.Ends, s.Keep(), g.options.Items, core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID),
+		given,
 		a.Call(), g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, s, core.TombstoneTTL) })

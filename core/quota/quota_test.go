@@ -82,7 +82,8 @@ func TestQuotaCountsDifferentItems(t *testing.T) {
 		wantUsed(t, g, 0, "a7", "a8")
 
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Item: "a9"}), core.ReasonOK)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "videos", Item: "a9"}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "videos", Item: "a9"}),
+			core.ReasonOK)
 
 		clock.Advance(6*time.Hour - time.Millisecond)
 		if d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a9"}); d.RetryAfter != time.Millisecond {
@@ -111,13 +112,15 @@ func TestQuotaRefusalsWriteNothing(t *testing.T) {
 			if b.Mini == nil {
 				expires = []time.Duration{rdb.PExpireTime(ctx, keys[0]).Val(), rdb.PExpireTime(ctx, keys[1]).Val()}
 			}
-			return fmt.Sprint(rdb.HGetAll(ctx, keys[0]).Val(), rdb.SMembers(ctx, keys[1]).Val(), rdb.Exists(ctx, keys[2]).Val(), expires)
+			return fmt.Sprint(rdb.HGetAll(ctx, keys[0]).Val(), rdb.SMembers(ctx, keys[1]).Val(),
+				rdb.Exists(ctx, keys[2]).Val(), expires)
 		}
 		before := contents()
 		for range 3 {
 			guardtest.WantReason(t, guardtest.Check(t, g, conflict), core.ReasonConflict)
 			guardtest.WantReason(t, guardtest.Check(t, g, full), core.ReasonQuota)
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: "op 3"}), core.ReasonAgain)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: "op 3"}),
+				core.ReasonAgain)
 		}
 		if after := contents(); after != before || !strings.Contains(before, "map[a7:op=") {
 			t.Errorf("the keys held %s and hold %s", before, after)
@@ -129,7 +132,8 @@ func TestQuotaReplayAndConflict(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := clockAt(t, "2030-05-01T18:00:00Z")
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "q", daily(2))
-		first, second := core.Attempt{Actor: "ann", Item: "a7", ID: "op 1"}, core.Attempt{Actor: "ann", Item: "a7", ID: "op 2"}
+		first, second := core.Attempt{Actor: "ann", Item: "a7", ID: "op 1"},
+			core.Attempt{Actor: "ann", Item: "a7", ID: "op 2"}
 		one := guardtest.Check(t, g, first)
 		guardtest.WantReason(t, one, core.ReasonOK)
 		guardtest.WantReason(t, guardtest.Check(t, g, second), core.ReasonAgain)
@@ -152,17 +156,23 @@ func TestQuotaReplayAndConflict(t *testing.T) {
 			}
 		}
 		for _, item := range []string{"a7", "a9"} {
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: item, ID: "op 3"}), core.ReasonConflict)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: item, ID: "op 3"}),
+				core.ReasonConflict)
 		}
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Item: "a9", ID: "op 3"}), core.ReasonOK) // knows nothing of ann's
+		// knows nothing of ann's
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Item: "a9", ID: "op 3"}),
+			core.ReasonOK)
 		wantUsed(t, g, 0, "a7", "a8")
 
 		clock.Advance(6 * time.Hour)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a9", ID: "op 3"}), core.ReasonOK) // nor does the next day
+		// nor does the next day
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a9", ID: "op 3"}),
+			core.ReasonOK)
 	})
 }
 
-// TestQuotaAskedAgain: a decision's attempt, whose ID the guard has made, can be asked again like one with an ID from outside.
+// TestQuotaAskedAgain: a decision's attempt, whose ID the guard has made, can be asked again like one with an
+// ID from outside.
 func TestQuotaAskedAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 1)
@@ -197,10 +207,13 @@ func TestQuotaSharedItems(t *testing.T) {
 		a.Item, a.ID = "a9", "op" // of the same operation
 		first, second = guardtest.Check(t, g, a), guardtest.Check(t, g, a)
 		guardtest.Settle(t, g, first, false)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: "op"}), core.ReasonConflict)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: "op"}),
+			core.ReasonConflict)
 		guardtest.Settle(t, g, second, false)
 		wantUsed(t, g, 1, "a7", "a8")
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: "op"}), core.ReasonAgain) // the name is free again
+		// the name is free again
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: "op"}),
+			core.ReasonAgain)
 		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "new", ID: "op 2"}), true)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a10"}), core.ReasonQuota)
 	})
@@ -212,7 +225,8 @@ func TestQuotaSharedByMany(t *testing.T) {
 		g := newQuota(t, b, 2)
 		var shared []core.Decision
 		for i := range 30 {
-			shared = append(shared, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: fmt.Sprint("op", i)}))
+			shared = append(shared, guardtest.Check(t, g,
+				core.Attempt{Actor: "ann", Item: "a7", ID: fmt.Sprint("op", i)}))
 		}
 		for _, d := range shared[1:] {
 			guardtest.WantReason(t, d, core.ReasonAgain)
@@ -228,10 +242,12 @@ func TestQuotaSharedByMany(t *testing.T) {
 			guardtest.Settle(t, g, d, false)
 		}
 		wantUsed(t, g, 1, "a7")
-		if d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: "op0"}); d.Reason != core.ReasonOK || !d.Replayed {
+		if d := guardtest.Check(t, g,
+			core.Attempt{Actor: "ann", Item: "a7", ID: "op0"}); d.Reason != core.ReasonOK || !d.Replayed {
 			t.Errorf("%+v: want what the first was told", d)
 		}
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a8", ID: "op1"}), core.ReasonConflict)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a8", ID: "op1"}),
+			core.ReasonConflict)
 
 		// Eight are few enough.
 		shared = nil
@@ -303,7 +319,8 @@ func TestQuotaGivenUp(t *testing.T) {
 			t.Errorf("Check: %v", err)
 		}
 		faults.Hang(false)
-		redistest.Eventually(t, 20*time.Second, func() bool { return counted() == 0 }, "the attempt to be taken back")
+		redistest.Eventually(t, 20*time.Second, func() bool { return counted() == 0 },
+			"the attempt to be taken back")
 	})
 }
 
@@ -364,7 +381,8 @@ func TestQuotaHostileText(t *testing.T) {
 			t.Fatalf("%d items (%v), want %d", len(items), err, len(guardtest.Hostile))
 		}
 		for _, text := range guardtest.Hostile {
-			if kept := core.EncodeUpTo(core.MaxRecord, text); !strings.HasPrefix(kept, "#") && !slices.Contains(items, text) {
+			if kept := core.EncodeUpTo(core.MaxRecord, text); !strings.HasPrefix(kept, "#") &&
+				!slices.Contains(items, text) {
 				t.Errorf("%q is not among the items", text)
 			}
 		}
@@ -390,7 +408,8 @@ func TestQuotaInvalid(t *testing.T) {
 		mine := guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", Cost: 1})
 		others := mine
 		others.Guard = "other"
-		for _, d := range []core.Decision{others, {Guard: "q", Attempt: mine.Attempt, Allowed: true, Reason: core.ReasonOK}} {
+		for _, d := range []core.Decision{others,
+			{Guard: "q", Attempt: mine.Attempt, Allowed: true, Reason: core.ReasonOK}} {
 			if err := g.Settle(t.Context(), d, core.Rollback); !guardtest.IsInvalid(err) {
 				t.Errorf("Settle(%+v): %v", d, err)
 			}
@@ -416,7 +435,8 @@ func TestQuotaRace(t *testing.T) {
 				var all sync.WaitGroup
 				for i := range calls {
 					all.Go(func() {
-						d, err := guards[i%clients].Check(t.Context(), core.Attempt{Actor: actor, Resource: fmt.Sprint(clients), Item: item(i)})
+						d, err := guards[i%clients].Check(t.Context(),
+							core.Attempt{Actor: actor, Resource: fmt.Sprint(clients), Item: item(i)})
 						if err != nil {
 							t.Error(err)
 						}
@@ -429,21 +449,24 @@ func TestQuotaRace(t *testing.T) {
 				return reasons
 			}
 			got := play("different", func(i int) string { return fmt.Sprint(i) })
-			if want := map[core.Reason]int{core.ReasonOK: items, core.ReasonQuota: calls - items}; !maps.Equal(got, want) {
+			if want := map[core.Reason]int{core.ReasonOK: items, core.ReasonQuota: calls - items}; !maps.Equal(got,
+				want) {
 				t.Errorf("%d clients, different items: %v, want %v", clients, got, want)
 			}
 			got = play("same", func(int) string { return "a7" })
 			if want := map[core.Reason]int{core.ReasonOK: 1, core.ReasonAgain: calls - 1}; !maps.Equal(got, want) {
 				t.Errorf("%d clients, the same item: %v, want %v", clients, got, want)
 			}
-			if _, left, err := guards[0].Used(t.Context(), core.Attempt{Actor: "same", Resource: fmt.Sprint(clients)}); left != items-1 || err != nil {
+			if _, left, err := guards[0].Used(t.Context(),
+				core.Attempt{Actor: "same", Resource: fmt.Sprint(clients)}); left != items-1 || err != nil {
 				t.Errorf("%d left, %v", left, err)
 			}
 		}
 	})
 }
 
-// TestQuotaRaceOfUndoes: whatever the order of attempts and failures, an item counts when one that was allowed has not failed.
+// TestQuotaRaceOfUndoes: whatever the order of attempts and failures, an item counts when one that was
+// allowed has not failed.
 func TestQuotaRaceOfUndoes(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		seed := rand.Uint64()
@@ -480,8 +503,8 @@ func TestQuotaRaceOfUndoes(t *testing.T) {
 	})
 }
 
-// TestQuotaMidnightSkew: processes whose clocks are minutes off ask around midnight. The server's clock decides, so nobody has
-// more than one day's items on one of the server's days.
+// TestQuotaMidnightSkew: processes whose clocks are minutes off ask around midnight. The server's clock
+// decides, so nobody has more than one day's items on one of the server's days.
 func TestQuotaMidnightSkew(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		server := clockAt(t, "2030-05-01T23:50:00Z")
@@ -526,13 +549,17 @@ func TestQuotaDaysOfOtherLengths(t *testing.T) {
 			zone, begins string
 			length       time.Duration
 		}{
-			{"Europe/Berlin", "2024-03-30T23:00:00Z", 23 * time.Hour}, {"Europe/Berlin", "2024-10-26T22:00:00Z", 25 * time.Hour},
-			{"America/Sao_Paulo", "2017-10-15T03:00:00Z", 23 * time.Hour}, {"Asia/Beirut", "2022-10-28T21:00:00Z", 25 * time.Hour},
+			{"Europe/Berlin", "2024-03-30T23:00:00Z", 23 * time.Hour},
+			{"Europe/Berlin", "2024-10-26T22:00:00Z", 25 * time.Hour},
+			{"America/Sao_Paulo", "2017-10-15T03:00:00Z", 23 * time.Hour},
+			{"Asia/Beirut", "2022-10-28T21:00:00Z", 25 * time.Hour},
 		} {
 			clock := clockAt(t, c.begins)
-			g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprint("q", i), Options{Items: 1, Period: period.Daily(guardtest.Zone(t, c.zone))})
+			g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprint("q", i),
+				Options{Items: 1, Period: period.Daily(guardtest.Zone(t, c.zone))})
 			clock.Advance(-time.Millisecond)
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "yesterday"}), core.ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "yesterday"}),
+				core.ReasonOK)
 			clock.Advance(time.Millisecond)
 			d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7"})
 			if guardtest.WantReason(t, d, core.ReasonOK); d.ResetAfter != c.length || d.Window != c.length {
@@ -546,7 +573,8 @@ func TestQuotaDaysOfOtherLengths(t *testing.T) {
 	})
 }
 
-// TestQuotaDayRolled: a server whose clock is in another period each time that it is asked gets no third call.
+// TestQuotaDayRolled: a server whose clock is in another period each time that it is asked gets no third
+// call.
 func TestQuotaDayRolled(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		now, asked := time.Date(2030, 5, 1, 12, 0, 0, 0, time.UTC), 0
@@ -574,9 +602,10 @@ func TestQuotaPeriodThatIsWrong(t *testing.T) {
 	b := redistest.Mini(t)
 	limit := time.Now().Add(time.Hour)
 	clock := guardtest.NewClock()
-	g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "q", Options{Items: 1, Period: func(time.Time) (begins, ends time.Time) {
-		return limit.Add(-48 * time.Hour), limit
-	}})
+	g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "q",
+		Options{Items: 1, Period: func(time.Time) (begins, ends time.Time) {
+			return limit.Add(-48 * time.Hour), limit
+		}})
 	guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7"})
 	clock.Advance(2 * time.Hour)
 	_, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Item: "a7"})
@@ -594,7 +623,8 @@ func TestQuotaChangedAtRunTime(t *testing.T) {
 			guardtest.WantReason(t, guardtest.Check(t, three, core.Attempt{Actor: "ann", Item: item}), core.ReasonOK)
 		}
 		wantUsed(t, one, 0, "a", "b", "c")
-		if d := guardtest.Check(t, one, core.Attempt{Actor: "ann", Item: "b"}); d.Reason != core.ReasonAgain || d.Limit != 1 || d.Remaining != 0 {
+		if d := guardtest.Check(t, one, core.Attempt{Actor: "ann", Item: "b"}); d.Reason != core.ReasonAgain ||
+			d.Limit != 1 || d.Remaining != 0 {
 			t.Errorf("%+v: want a known item", d)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, one, core.Attempt{Actor: "ann", Item: "d"}), core.ReasonQuota)
@@ -614,7 +644,8 @@ func TestQuotaReset(t *testing.T) {
 		}
 		wantUsed(t, g, 1)
 		guardtest.Settle(t, g, d, false) // of before: nothing to take back
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a8", ID: "op"}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a8", ID: "op"}),
+			core.ReasonOK)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Item: "a8"}), core.ReasonQuota)
 	})
 }
@@ -630,7 +661,8 @@ func TestQuotaFullRedis(t *testing.T) {
 	guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "twice", ID: "op 3"})
 	rdb.ConfigSet(t.Context(), "maxmemory", "1")
 	for _, item := range []string{"new", "shared"} {
-		if _, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Item: item}); err == nil || !strings.Contains(err.Error(), "OOM") {
+		if _, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Item: item}); err == nil ||
+			!strings.Contains(err.Error(), "OOM") {
 			t.Errorf("item %q in a full Redis: %v, want its OOM error", item, err)
 		}
 	}
@@ -643,7 +675,8 @@ func TestQuotaFullRedis(t *testing.T) {
 	wantUsed(t, g, 3, "shared", "twice")
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
 	for _, id := range []string{"op", "op 2"} { // the operations have been forgotten
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "new " + id, ID: id}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "new " + id, ID: id}),
+			core.ReasonOK)
 	}
 }
 
@@ -658,7 +691,8 @@ func TestQuotaKeysExpire(t *testing.T) {
 			{period.Every(time.Minute), 2 * time.Minute},
 		} {
 			clock := clockAt(t, "2030-05-01T18:00:00Z")
-			g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprint("q", i), Options{Items: 3, Period: c.period})
+			g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprint("q", i),
+				Options{Items: 3, Period: c.period})
 			for _, item := range []string{"a7", "a8", "a8"} { // also when the keys are there already
 				d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: item, ID: "of " + item})
 				for _, key := range g.quotaKeys(d.Attempt, spanOf(d))[:2] {
@@ -671,7 +705,8 @@ func TestQuotaKeysExpire(t *testing.T) {
 	})
 }
 
-// TestQuotaAgainstModel does everything at random and compares with a model in Go after each step, and with what is in Redis.
+// TestQuotaAgainstModel does everything at random and compares with a model in Go after each step, and with
+// what is in Redis.
 func TestQuotaAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		engine := guardtest.NewEngine(b)
@@ -776,7 +811,8 @@ func (m quotaModel) ids() map[string]bool {
 	return ids
 }
 
-// compare wants Redis to have what the model has: the items, for each as many calls, the operations; and an end of each key.
+// compare wants Redis to have what the model has: the items, for each as many calls, the operations; and an
+// end of each key.
 func (m quotaModel) compare(t *testing.T, rt *rapid.T, b redistest.Backend, g *Guard, now time.Time) {
 	s, err := g.options.Period.At(now.UnixMilli())
 	if err != nil {

@@ -102,7 +102,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		panic(fmt.Sprintf("redpacket: Keep is %v, which leaves no time to refund the rest: "+
 			"set days, at least one second (guard %q)", options.Keep, name))
 	}
-	scripts := []*core.Script{redPacketCreateScript, redPacketGrabScript, redPacketRefundScript, redPacketVerifyScript}
+	scripts := []*core.Script{redPacketCreateScript, redPacketGrabScript, redPacketRefundScript,
+		redPacketVerifyScript}
 	return &Guard{Base: e.Register("redpacket", name, scripts...), options: options}
 }
 
@@ -117,7 +118,8 @@ func (g *Guard) Traits() core.Traits {
 //
 // Take the money from the giver first: users may grab shares as soon as the packet exists.
 func (g *Guard) Create(ctx context.Context, id string, packet Packet) (bool, error) {
-	return core.Look(ctx, &g.Base, "create", core.Attempt{}, func() (bool, error) { return g.create(ctx, id, packet) })
+	return core.Look(ctx, &g.Base, "create", core.Attempt{},
+		func() (bool, error) { return g.create(ctx, id, packet) })
 }
 
 func (g *Guard) create(ctx context.Context, id string, p Packet) (bool, error) {
@@ -137,7 +139,8 @@ func (g *Guard) create(ctx context.Context, id string, p Packet) (bool, error) {
 	for _, amount := range split(secureRandom, p.Total, p.Shares, p.Min) {
 		args = append(args, amount)
 	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketCreateScript, g.packetKeys(id), args...)
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketCreateScript, g.packetKeys(id),
+		args...)
 	if err != nil {
 		return false, err
 	}
@@ -150,7 +153,8 @@ func (g *Guard) create(ctx context.Context, id string, p Packet) (bool, error) {
 	case "other":
 		return false, fmt.Errorf("%w: packet %.100q exists with other figures", core.ErrInvalid, id)
 	case "expired":
-		return false, fmt.Errorf("%w: packet %.100q expires at %v, which is in the past", core.ErrInvalid, id, p.Expires)
+		return false, fmt.Errorf("%w: packet %.100q expires at %v, which is in the past", core.ErrInvalid, id,
+			p.Expires)
 	}
 	return false, cmp.Or(r.Err, fmt.Errorf("unexpected reply %.100q", fmt.Sprint(value)))
 }
@@ -165,7 +169,8 @@ func (p *Packet) check() error {
 	case p.Total > core.MaxAmount:
 		return fmt.Errorf("%w: Total is %d: set at most 2^53-1", core.ErrInvalid, p.Total)
 	case p.Total/int64(p.Shares) < p.Min: // the product of shares and minimum may overflow
-		return fmt.Errorf("%w: Total is %d: %d shares of at least %d need more", core.ErrInvalid, p.Total, p.Shares, p.Min)
+		return fmt.Errorf("%w: Total is %d: %d shares of at least %d need more", core.ErrInvalid, p.Total, p.Shares,
+			p.Min)
 	case !schedule.Countable(p.Expires):
 		return fmt.Errorf("%w: Expires is %v: set a time from 1970 to 2200", core.ErrInvalid, p.Expires)
 	}
@@ -189,10 +194,12 @@ func (g *Guard) grab(ctx context.Context, a core.Attempt) (core.Decision, error)
 		return d, err
 	}
 	if a.Cost != 1 {
-		return d, fmt.Errorf("%w: cost %d: set 1, because a user gets one share of a packet", core.ErrInvalid, a.Cost)
+		return d, fmt.Errorf("%w: cost %d: set 1, because a user gets one share of a packet", core.ErrInvalid,
+			a.Cost)
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), redPacketGrabScript, g.packetKeys(a.Resource),
-		core.Encode(a.ID), core.EncodeUpTo(core.MaxRecord, a.Actor), a.Call(), g.Engine().ScriptNow(time.Millisecond))
+		core.Encode(a.ID), core.EncodeUpTo(core.MaxRecord, a.Actor), a.Call(),
+		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return d, err
 	}
@@ -232,7 +239,8 @@ func (g *Guard) refund(ctx context.Context, id string) (int64, error) {
 	if id == "" { // without a hash tag, the keys would be in several slots
 		return 0, ErrNoPacket
 	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketRefundScript, g.packetKeys(id)[:3],
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketRefundScript,
+		g.packetKeys(id)[:3],
 		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return 0, err
@@ -253,14 +261,16 @@ func (g *Guard) refund(ctx context.Context, id string) (int64, error) {
 // Verify returns the state of a packet at one moment, or [ErrNoPacket]. When its amounts do not add up,
 // because something else changed its keys, Verify returns the state together with an error.
 func (g *Guard) Verify(ctx context.Context, id string) (Verification, error) {
-	return core.Look(ctx, &g.Base, "verify", core.Attempt{}, func() (Verification, error) { return g.verify(ctx, id) })
+	return core.Look(ctx, &g.Base, "verify", core.Attempt{},
+		func() (Verification, error) { return g.verify(ctx, id) })
 }
 
 func (g *Guard) verify(ctx context.Context, id string) (Verification, error) {
 	if id == "" {
 		return Verification{}, ErrNoPacket
 	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketVerifyScript, g.packetKeys(id)[:3])
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketVerifyScript,
+		g.packetKeys(id)[:3])
 	if err != nil {
 		return Verification{}, err
 	}
@@ -294,7 +304,8 @@ func (g *Guard) verify(ctx context.Context, id string) (Verification, error) {
 		sum += amount
 	}
 	if sum != p.Total {
-		return v, fmt.Errorf("packet %.100q: left, grabbed and refunded add up to %d, but the total is %d", id, sum, p.Total)
+		return v, fmt.Errorf("packet %.100q: left, grabbed and refunded add up to %d, but the total is %d", id, sum,
+			p.Total)
 	}
 	return v, nil
 }

@@ -33,8 +33,8 @@ func createPacket(t testing.TB, g *Guard, id string, p Packet) {
 	}
 }
 
-// verified returns the verification of a packet. It also reads the keys itself, so that an error in Verify cannot hide one
-// in a script.
+// verified returns the verification of a packet. It also reads the keys itself, so that an error in Verify
+// cannot hide one in a script.
 func verified(t rapid.TB, g *Guard, rdb redis.UniversalClient, id string) Verification {
 	t.Helper()
 	ctx := context.Background()
@@ -53,7 +53,8 @@ func verified(t rapid.TB, g *Guard, rdb redis.UniversalClient, id string) Verifi
 		}
 		sum += n
 	}
-	if sum != v.Packet.Total || v.Refunded != refunded || len(v.Left) != len(left) || len(v.Grabbed) != len(grabbed) {
+	if sum != v.Packet.Total || v.Refunded != refunded || len(v.Left) != len(left) ||
+		len(v.Grabbed) != len(grabbed) {
 		t.Fatalf("left %v + grabbed %v + refunded %d is not the total: %+v", left, grabbed, refunded, v)
 	}
 	if operations := rdb.HLen(ctx, keys[3]).Val(); operations != int64(len(grabbed)) {
@@ -92,7 +93,8 @@ func TestRedPacketGivesEachUserOneShare(t *testing.T) {
 		}
 		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "dan", Resource: "p"}), core.ReasonEmpty, 0, false)
 		v := verified(t, g, b.Client, "p")
-		if want := map[string]int64{"ann": next[0], "bob": next[1], "cid": next[2]}; !maps.Equal(v.Grabbed, want) || len(v.Left) > 0 {
+		if want := map[string]int64{"ann": next[0], "bob": next[1], "cid": next[2]}; !maps.Equal(v.Grabbed, want) ||
+			len(v.Left) > 0 {
 			t.Errorf("%+v, want grabbed %v", v, want)
 		}
 	})
@@ -101,7 +103,8 @@ func TestRedPacketGivesEachUserOneShare(t *testing.T) {
 func TestRedPacketThatIsNotThere(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "r", Options{})
-		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"}), core.ReasonNotReady, 0, false)
+		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"}), core.ReasonNotReady, 0,
+			false)
 		for _, id := range []string{"p", ""} {
 			if _, err := g.Refund(t.Context(), id); !errors.Is(err, ErrNoPacket) {
 				t.Errorf("Refund(%q): %v", id, err)
@@ -121,7 +124,8 @@ func TestRedPacketIsCreatedOnce(t *testing.T) {
 		createPacket(t, g, "p", p)
 		guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"})
 		before := verified(t, g, b.Client, "p")
-		if !before.Packet.Expires.Equal(p.Expires) || before.Packet.Total != 1000 || before.Packet.Shares != 10 || before.Packet.Min != 5 {
+		if !before.Packet.Expires.Equal(p.Expires) || before.Packet.Total != 1000 || before.Packet.Shares != 10 ||
+			before.Packet.Min != 5 {
 			t.Errorf("%+v, want %+v", before.Packet, p)
 		}
 		for range 2 {
@@ -131,8 +135,10 @@ func TestRedPacketIsCreatedOnce(t *testing.T) {
 			clock.Advance(2 * time.Hour) // also when it is over
 		}
 		for _, other := range []Packet{
-			{Total: 1001, Shares: 10, Min: 5, Expires: p.Expires}, {Total: 1000, Shares: 9, Min: 5, Expires: p.Expires},
-			{Total: 1000, Shares: 10, Min: 4, Expires: p.Expires}, {Total: 1000, Shares: 10, Min: 5, Expires: p.Expires.Add(time.Second)},
+			{Total: 1001, Shares: 10, Min: 5, Expires: p.Expires},
+			{Total: 1000, Shares: 9, Min: 5, Expires: p.Expires},
+			{Total: 1000, Shares: 10, Min: 4, Expires: p.Expires},
+			{Total: 1000, Shares: 10, Min: 5, Expires: p.Expires.Add(time.Second)},
 		} {
 			if created, err := g.Create(t.Context(), "p", other); created || !guardtest.IsInvalid(err) {
 				t.Errorf("Create with other figures: %v, %v", created, err)
@@ -149,10 +155,12 @@ func TestRedPacketsThatCanNotBe(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "r", Options{})
 		soon := time.Now().Add(time.Hour)
 		for _, p := range []Packet{
-			{}, {Total: 10, Expires: soon}, {Total: 10, Shares: -1, Expires: soon}, {Total: 20_000, Shares: maxShares + 1, Expires: soon},
+			{}, {Total: 10, Expires: soon}, {Total: 10, Shares: -1, Expires: soon},
+			{Total: 20_000, Shares: maxShares + 1, Expires: soon},
 			{Shares: 1, Expires: soon}, {Total: -5, Shares: 1, Expires: soon}, {Total: 9, Shares: 10, Expires: soon},
 			{Total: 10, Shares: 2, Min: -1, Expires: soon}, {Total: 19, Shares: 2, Min: 10, Expires: soon},
-			{Total: core.MaxAmount, Shares: 4097, Min: 1 << 52, Expires: soon}, {Total: 10, Shares: 8, Min: math.MaxInt64/4 + 1, Expires: soon},
+			{Total: core.MaxAmount, Shares: 4097, Min: 1 << 52, Expires: soon},
+			{Total: 10, Shares: 8, Min: math.MaxInt64/4 + 1, Expires: soon},
 			{Total: core.MaxAmount + 1, Shares: 2, Expires: soon}, {Total: math.MaxInt64, Shares: 2, Expires: soon},
 			{Total: 10, Shares: 2}, {Total: 10, Shares: 2, Expires: time.Now().Add(-time.Minute)},
 			{Total: 10, Shares: 2, Expires: time.Date(2201, 1, 1, 0, 0, 0, 0, time.UTC)},
@@ -174,15 +182,17 @@ func TestRedPacketsAtTheBounds(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "r", Options{})
 		for id, p := range map[string]Packet{
-			"largest": inAnHour(core.MaxAmount, 1), "large and many": inAnHour(core.MaxAmount, maxShares), "least": inAnHour(maxShares, maxShares),
-			"last": {Total: 1, Shares: 1, Expires: time.Date(2200, 12, 31, 0, 0, 0, 0, time.UTC)},
+			"largest": inAnHour(core.MaxAmount, 1), "large and many": inAnHour(core.MaxAmount, maxShares),
+			"least": inAnHour(maxShares, maxShares),
+			"last":  {Total: 1, Shares: 1, Expires: time.Date(2200, 12, 31, 0, 0, 0, 0, time.UTC)},
 		} {
 			createPacket(t, g, id, p)
 			next := verified(t, g, b.Client, id).Left
 			if len(next) != p.Shares {
 				t.Fatalf("%s: %d shares, want %d", id, len(next), p.Shares)
 			}
-			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: id}), core.ReasonOK, next[0], false)
+			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: id}), core.ReasonOK, next[0],
+				false)
 			verified(t, g, b.Client, id)
 		}
 	})
@@ -198,8 +208,10 @@ func TestRedPacketReplay(t *testing.T) {
 		for _, wait := range []time.Duration{0, time.Hour} { // empty, and later closed: it is hers all the same
 			clock.Advance(wait)
 			wantAmount(t, guardtest.Check(t, g, grab), core.ReasonOK, 100, true)
-			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", ID: "op"}), core.ReasonConflict, 0, false)
-			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", ID: "op 2"}), core.ReasonDuplicate, 100, false)
+			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", ID: "op"}),
+				core.ReasonConflict, 0, false)
+			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", ID: "op 2"}),
+				core.ReasonDuplicate, 100, false)
 		}
 		if _, err := g.Refund(t.Context(), "p"); err != nil {
 			t.Fatal(err)
@@ -213,7 +225,8 @@ func TestRedPacketInvalidAttempts(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "r", Options{})
 		createPacket(t, g, "p", inAnHour(100, 5))
 		for _, a := range []core.Attempt{
-			{Resource: "p"}, {Actor: "ann"}, {Actor: "ann", Resource: "p", Cost: -1}, {Actor: "ann", Resource: "p", Cost: 2},
+			{Resource: "p"}, {Actor: "ann"}, {Actor: "ann", Resource: "p", Cost: -1},
+			{Actor: "ann", Resource: "p", Cost: 2},
 			{Actor: "ann", Resource: "p", Cost: math.MaxInt64},
 		} {
 			if d, err := g.Check(t.Context(), a); !guardtest.IsInvalid(err) || d.Allowed {
@@ -223,8 +236,10 @@ func TestRedPacketInvalidAttempts(t *testing.T) {
 		if left := verified(t, g, b.Client, "p").Left; len(left) != 5 {
 			t.Errorf("%v are left", left)
 		}
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Cost: 0}), core.ReasonOK)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", Cost: 1}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Cost: 0}),
+			core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", Cost: 1}),
+			core.ReasonOK)
 	})
 }
 
@@ -242,7 +257,8 @@ func TestRedPacketExpiryAndRefund(t *testing.T) {
 		}
 		clock.Advance(time.Millisecond)
 		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "p"}), core.ReasonClosed, 0, false)
-		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"}), core.ReasonDuplicate, Amount(ann), false)
+		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"}), core.ReasonDuplicate,
+			Amount(ann), false)
 
 		rest := 100 - Amount(ann) - Amount(bob)
 		for range 2 {
@@ -250,7 +266,8 @@ func TestRedPacketExpiryAndRefund(t *testing.T) {
 				t.Errorf("Refund: %d, %v, want %d", amount, err, rest)
 			}
 			clock.Advance(-time.Minute) // a clock that is set back opens nothing
-			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "dan", Resource: "p"}), core.ReasonClosed, 0, false)
+			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "dan", Resource: "p"}), core.ReasonClosed, 0,
+				false)
 		}
 		v := verified(t, g, b.Client, "p")
 		if v.Refunded != rest || len(v.Left) != 0 || len(v.Grabbed) != 2 {
@@ -275,7 +292,8 @@ func TestRedPacketRefundOfNothing(t *testing.T) {
 	})
 }
 
-// TestRedPacketHostileText: no two users, packets or operations are taken for one, and Verify knows the users.
+// TestRedPacketHostileText: no two users, packets or operations are taken for one, and Verify knows the
+// users.
 func TestRedPacketHostileText(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "r", Options{})
@@ -362,7 +380,8 @@ func TestRedPacketRace(t *testing.T) {
 				close(todo)
 				all.Wait()
 				if won.Load() != shares || sum.Load() != total || empty.Load() != int64(users-shares) {
-					t.Errorf("%d won %d, %d came too late; want %d, %d, %d", won.Load(), sum.Load(), empty.Load(), shares, total, users-shares)
+					t.Errorf("%d won %d, %d came too late; want %d, %d, %d", won.Load(), sum.Load(), empty.Load(), shares,
+						total, users-shares)
 				}
 				if v := verified(t, setUp, b.Client, "p"); len(v.Left) != 0 || len(v.Grabbed) != shares {
 					t.Errorf("%d left, %d grabbed", len(v.Left), len(v.Grabbed))
@@ -372,8 +391,8 @@ func TestRedPacketRace(t *testing.T) {
 	}
 }
 
-// TestRedPacketRefundRacesWithGrabs lets the packet expire in the midst of the grabs. What the users have been told and what each
-// refund says are the total.
+// TestRedPacketRefundRacesWithGrabs lets the packet expire in the midst of the grabs. What the users have
+// been told and what each refund says are the total.
 func TestRedPacketRefundRacesWithGrabs(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -420,8 +439,8 @@ func TestRedPacketRefundRacesWithGrabs(t *testing.T) {
 	})
 }
 
-// TestRedPacketLostReply: go-redis sends the call again, and nobody sees a difference: neither a second share, nor a grab that
-// looks like a replay of one that somebody has been told of.
+// TestRedPacketLostReply: go-redis sends the call again, and nobody sees a difference: neither a second
+// share, nor a grab that looks like a replay of one that somebody has been told of.
 func TestRedPacketLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -445,10 +464,13 @@ func TestRedPacketLostReply(t *testing.T) {
 		createPacket(t, g, "p", Packet{Total: 100, Shares: 3, Expires: clock.Now().Add(time.Minute)})
 		next := verified(t, g, b.Client, "p").Left
 		lose()
-		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"}), core.ReasonOK, next[0], false)
+		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"}), core.ReasonOK, next[0],
+			false)
 		lose()
-		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", ID: "op"}), core.ReasonOK, next[1], false)
-		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", ID: "op"}), core.ReasonOK, next[1], true)
+		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", ID: "op"}), core.ReasonOK,
+			next[1], false)
+		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", ID: "op"}), core.ReasonOK,
+			next[1], true)
 		clock.Advance(time.Minute)
 		lose()
 		if amount, err := g.Refund(t.Context(), "p"); amount != next[2] || err != nil {
@@ -462,7 +484,8 @@ func TestRedPacketLostReply(t *testing.T) {
 	})
 }
 
-// TestRedPacketNoAnswerInTime gives up on a grab that is made: asking again with what came back tells the amount, as new.
+// TestRedPacketNoAnswerInTime gives up on a grab that is made: asking again with what came back tells the
+// amount, as new.
 func TestRedPacketNoAnswerInTime(t *testing.T) {
 	b := redistest.Single(t)
 	faults := redistest.NewFaults(t)
@@ -481,7 +504,8 @@ func TestRedPacketNoAnswerInTime(t *testing.T) {
 		}, "the grab is answered")
 		return d
 	}
-	again(core.Attempt{Actor: "first", Resource: "p"}) // so there is a connection, and the server knows the script
+	// so there is a connection, and the server knows the script
+	again(core.Attempt{Actor: "first", Resource: "p"})
 
 	faults.Hang(true)
 	d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p", ID: "op"})
@@ -496,11 +520,13 @@ func TestRedPacketNoAnswerInTime(t *testing.T) {
 	amount := verified(t, plain, b.Client, "p").Grabbed["ann"]
 	d = again(d.Attempt)
 	wantAmount(t, d, core.ReasonOK, amount, false)
-	wantAmount(t, guardtest.Check(t, plain, core.Attempt{Actor: "ann", Resource: "p", ID: "op"}), core.ReasonOK, amount, true)
+	wantAmount(t, guardtest.Check(t, plain, core.Attempt{Actor: "ann", Resource: "p", ID: "op"}), core.ReasonOK,
+		amount, true)
 	verified(t, plain, b.Client, "p")
 }
 
-// TestRedPacketKilledServer kills a Redis that persists in the midst of the grabs. Whoever has been told an amount has it.
+// TestRedPacketKilledServer kills a Redis that persists in the midst of the grabs. Whoever has been told an
+// amount has it.
 func TestRedPacketKilledServer(t *testing.T) {
 	s := redistest.StartServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	// A call that has failed is over then: none comes after the restart.
@@ -508,7 +534,8 @@ func TestRedPacketKilledServer(t *testing.T) {
 		Addr: s.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true,
 	})
 	defer rdb.Close()
-	g := New(core.New(rdb, core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{})), "r", Options{})
+	g := New(core.New(rdb, core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{})), "r",
+		Options{})
 	p := inAnHour(10_000, 1000)
 	createPacket(t, g, "p", p)
 	var mu sync.Mutex
@@ -536,8 +563,10 @@ func TestRedPacketKilledServer(t *testing.T) {
 	all.Wait()
 	s.Start()
 	after := s.Client(t)
-	redistest.Eventually(t, 10*time.Second, func() bool { return after.Ping(t.Context()).Err() == nil }, "the server answers")
-	g = New(core.New(after, core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{})), "r", Options{})
+	redistest.Eventually(t, 10*time.Second, func() bool { return after.Ping(t.Context()).Err() == nil },
+		"the server answers")
+	g = New(core.New(after, core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{})), "r",
+		Options{})
 	if created, err := g.Create(t.Context(), "p", p); created || err != nil {
 		t.Errorf("Create again: %v, %v", created, err)
 	}
@@ -546,7 +575,8 @@ func TestRedPacketKilledServer(t *testing.T) {
 		if v.Grabbed[user] != amount {
 			t.Errorf("%s was told %d and has %d", user, amount, v.Grabbed[user])
 		}
-		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: user, Resource: "p", ID: user}), core.ReasonOK, amount, true)
+		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: user, Resource: "p", ID: user}), core.ReasonOK,
+			amount, true)
 	}
 	if len(v.Grabbed) > len(told)+8 {
 		t.Errorf("%d have grabbed, %d were told", len(v.Grabbed), len(told))
@@ -557,7 +587,8 @@ func TestRedPacketFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
 	clock := guardtest.NewClock()
-	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second), guardtest.WithClock(clock)), "r", Options{})
+	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second),
+		guardtest.WithClock(clock)), "r", Options{})
 	p := Packet{Total: 100, Shares: 3, Expires: clock.Now().Add(time.Minute)}
 	createPacket(t, g, "p", p)
 	ann := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", ID: "op"})
@@ -568,7 +599,8 @@ func TestRedPacketFullRedis(t *testing.T) {
 		if err == nil || guardtest.IsInvalid(err) {
 			t.Errorf("%s in a full Redis: %v", what, err)
 		}
-		if after := verified(t, g, rdb, "p"); !slices.Equal(after.Left, before.Left) || !maps.Equal(after.Grabbed, before.Grabbed) {
+		if after := verified(t, g, rdb, "p"); !slices.Equal(after.Left, before.Left) ||
+			!maps.Equal(after.Grabbed, before.Grabbed) {
 			t.Errorf("%s in a full Redis: %+v, want %+v", what, after, before)
 		}
 	}
@@ -580,7 +612,8 @@ func TestRedPacketFullRedis(t *testing.T) {
 	if _, err := g.Verify(t.Context(), "other"); !errors.Is(err, ErrNoPacket) {
 		t.Errorf("half a packet: %v", err)
 	}
-	wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", ID: "op"}), core.ReasonOK, Amount(ann), true)
+	wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", ID: "op"}), core.ReasonOK,
+		Amount(ann), true)
 	clock.Advance(time.Minute)
 	_, err = g.Refund(t.Context(), "p")
 	full("a refund", err)
@@ -610,14 +643,16 @@ func TestRedPacketThatDoesNotAddUp(t *testing.T) {
 			meddle(g.packetKeys(name))
 			switch name {
 			case "the packet is lost":
-				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: name}), core.ReasonNotReady)
+				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: name}),
+					core.ReasonNotReady)
 				if created, err := g.Create(t.Context(), name, p); created || err == nil || guardtest.IsInvalid(err) {
 					t.Errorf("%s: Create: %v, %v", name, created, err)
 				}
 				continue
 			case "a share is worthless": // seen by Verify, not by each grab
 			default:
-				if d, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: name}); d.Allowed || err == nil || guardtest.IsInvalid(err) {
+				if d, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: name}); d.Allowed || err == nil ||
+					guardtest.IsInvalid(err) {
 					t.Errorf("%s: Check: %+v, %v", name, d, err)
 				}
 			}
@@ -626,7 +661,8 @@ func TestRedPacketThatDoesNotAddUp(t *testing.T) {
 			}
 		}
 		clock.Advance(time.Minute)
-		for _, name := range []string{"the shares are lost", "a share is lost", "the grabs are lost", "a share is worthless"} {
+		for _, name := range []string{"the shares are lost", "a share is lost", "the grabs are lost",
+			"a share is worthless"} {
 			if amount, err := g.Refund(t.Context(), name); amount != 0 || err == nil || errors.Is(err, ErrNoPacket) {
 				t.Errorf("%s: Refund: %d, %v", name, amount, err)
 			}
@@ -662,8 +698,8 @@ func TestRedPacketKeysExpire(t *testing.T) {
 	})
 }
 
-// TestRedPacketAgainstModel does everything at random and compares what is told and what is in Redis with a model in Go after
-// each step.
+// TestRedPacketAgainstModel does everything at random and compares what is told and what is in Redis with a
+// model in Go after each step.
 func TestRedPacketAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		engine := guardtest.NewEngine(b)
@@ -683,7 +719,8 @@ func TestRedPacketAgainstModel(t *testing.T) {
 				switch rapid.IntRange(0, 6).Draw(rt, "op") {
 				case 0:
 					created, err := g.Create(t.Context(), "p", p)
-					if wantErr := !m.created && m.over; created == m.created && !wantErr || guardtest.IsInvalid(err) != wantErr || !wantErr && err != nil {
+					if wantErr := !m.created && m.over; created == m.created && !wantErr ||
+						guardtest.IsInvalid(err) != wantErr || !wantErr && err != nil {
 						rt.Fatalf("create: %v, %v, want the model %+v", created, err, m)
 					}
 					if created {
@@ -699,10 +736,12 @@ func TestRedPacketAgainstModel(t *testing.T) {
 					a := core.Attempt{
 						Actor:    rapid.SampledFrom([]string{"ann", "bob", "{c}", "dan", "", "e f"}).Draw(rt, "user") + "!",
 						Resource: "p",
-						ID:       rapid.SampledFrom([]string{"1", "2", "3", "1234567890123456789", "1234567890123456788", "6"}).Draw(rt, "id"),
+						ID: rapid.SampledFrom([]string{"1", "2", "3", "1234567890123456789", "1234567890123456788",
+							"6"}).Draw(rt, "id"),
 					}
 					d, err := g.Check(t.Context(), a)
-					if reason, amount, replayed := m.grab(a); err != nil || d.Reason != reason || Amount(d) != amount || d.Replayed != replayed {
+					if reason, amount, replayed := m.grab(a); err != nil || d.Reason != reason || Amount(d) != amount ||
+						d.Replayed != replayed {
 						rt.Fatalf("grab %+v: %+v (%v), want %q, %d, replayed %v", a, d, err, reason, amount, replayed)
 					}
 				}

@@ -18,7 +18,7 @@ func (secureSource) Uint64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// split divides total into the given number of shares of at least least each. total must be at least shares
+// split divides total into the given number of shares of not less than least each. total must be at least shares
 // times least.
 //
 // It draws each share uniformly from least to twice the mean of the rest, the "double mean" method that is

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"pgregory.net/rapid"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 func TestSplitKeepsTheTotalAndTheLeast(t *testing.T) {
@@ -29,8 +30,10 @@ func TestSplitKeepsTheTotalAndTheLeast(t *testing.T) {
 
 func TestSplitAtTheBounds(t *testing.T) {
 	for _, p := range []Packet{
-		{Total: 1, Shares: 1, Min: 1}, {Total: core.MaxAmount, Shares: 1, Min: 1}, {Total: core.MaxAmount, Shares: 1, Min: core.MaxAmount},
-		{Total: core.MaxAmount, Shares: 2, Min: 1}, {Total: core.MaxAmount, Shares: maxShares, Min: 1}, {Total: maxShares, Shares: maxShares, Min: 1},
+		{Total: 1, Shares: 1, Min: 1}, {Total: core.MaxAmount, Shares: 1, Min: 1},
+		{Total: core.MaxAmount, Shares: 1, Min: core.MaxAmount},
+		{Total: core.MaxAmount, Shares: 2, Min: 1}, {Total: core.MaxAmount, Shares: maxShares, Min: 1},
+		{Total: maxShares, Shares: maxShares, Min: 1},
 		{Total: 10, Shares: 3, Min: 3}, {Total: maxShares + 1, Shares: maxShares, Min: 1},
 	} {
 		wantSplit(t, p.Total, p.Shares, p.Min)
@@ -45,12 +48,13 @@ func wantSplit(t rapid.TB, total int64, shares int, least int64) {
 		sum += amount
 	}
 	if len(amounts) != shares || sum != total || slices.Min(amounts) < least {
-		t.Fatalf("split(%d, %d, %d): %d shares, the sum is %d, the least %d", total, shares, least, len(amounts), sum, slices.Min(amounts))
+		t.Fatalf("split(%d, %d, %d): %d shares, the sum is %d, the least %d", total, shares, least, len(amounts),
+			sum, slices.Min(amounts))
 	}
 }
 
-// TestSplitGivesEveryPositionTheSameChances compares the means of the positions and where the largest share is, and does the same
-// with shares in the order in which they were drawn, which must not pass.
+// TestSplitGivesEveryPositionTheSameChances compares the means of the positions and where the largest share
+// is, and does the same with shares in the order in which they were drawn, which must not pass.
 func TestSplitGivesEveryPositionTheSameChances(t *testing.T) {
 	for _, p := range []Packet{{Total: 15, Shares: 10, Min: 1}, {Total: 100_000, Shares: 10, Min: 5}} {
 		means, largest := unevenness(split, p)
@@ -61,7 +65,8 @@ func TestSplitGivesEveryPositionTheSameChances(t *testing.T) {
 		means, largest = unevenness(drawShares, p)
 		t.Logf("%d over %d in the order drawn: means %.1f, largest %.1f", p.Total, p.Shares, means, largest)
 		if means <= impossible && largest <= impossible {
-			t.Errorf("%+v: in the order drawn: means %.1f, largest %.1f: does the test see anything?", p, means, largest)
+			t.Errorf("%+v: in the order drawn: means %.1f, largest %.1f: does the test see anything?", p, means,
+				largest)
 		}
 	}
 }
@@ -69,8 +74,8 @@ func TestSplitGivesEveryPositionTheSameChances(t *testing.T) {
 // impossible is a chi-square with 9 degrees of freedom that fair positions exceed once in 80 million times.
 const impossible = 55
 
-// unevenness splits a packet of ten shares many times. It returns two chi-squares with 9 degrees of freedom: of the means of the
-// positions, and of how often each has the largest share, where there is only one.
+// unevenness splits a packet of ten shares many times. It returns two chi-squares with 9 degrees of freedom:
+// of the means of the positions, and of how often each has the largest share, where there is only one.
 func unevenness(split func(*rand.Rand, int64, int, int64) []int64, p Packet) (means, largest float64) {
 	const rounds = 30_000
 	sums, firsts := make([]float64, p.Shares), make([]float64, p.Shares)

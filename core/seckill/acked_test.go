@@ -58,10 +58,12 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 
 	p.replica.Pause()
 	for range 2 {
-		if err := p.hasty.Settle(t.Context(), d, core.Commit); !errors.Is(err, core.ErrUnconfirmed) || errors.Is(err, core.ErrGone) {
+		if err := p.hasty.Settle(t.Context(), d, core.Commit); !errors.Is(err, core.ErrUnconfirmed) ||
+			errors.Is(err, core.ErrGone) {
 			t.Errorf("Settle: %v", err)
 		}
-		guardtest.WantReason(t, guardtest.Check(t, p.hasty, buy), core.ReasonUnconfirmed) // sold by now, and no replica knows
+		// sold by now, and no replica knows
+		guardtest.WantReason(t, guardtest.Check(t, p.hasty, buy), core.ReasonUnconfirmed)
 	}
 	p.replica.Resume()
 	guardtest.Settle(t, p.patient, d, true)
@@ -82,7 +84,8 @@ func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
 	}
 	for name, find := range map[string]func() error{
 		"buyer": func() error {
-			guardtest.WantReason(t, guardtest.Check(t, p.hasty, core.Attempt{Actor: buyerOf(at, 1, 0), Resource: "tv", ID: "op", Cost: 4}), core.ReasonUnconfirmed)
+			guardtest.WantReason(t, guardtest.Check(t, p.hasty,
+				core.Attempt{Actor: buyerOf(at, 1, 0), Resource: "tv", ID: "op", Cost: 4}), core.ReasonUnconfirmed)
 			return core.ErrUnconfirmed
 		},
 		"sweeper":              func() error { _, err := p.hasty.Sweep(t.Context(), "tv"); return err },
@@ -98,7 +101,8 @@ func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
 	}
 	wantStatus(t, p.patient, "tv", 4, 0, 0)
 	p.replica.Resume()
-	guardtest.WantReason(t, guardtest.Check(t, p.patient, core.Attempt{Actor: buyerOf(at, 1, 0), Resource: "tv", ID: "op", Cost: 4}), core.ReasonOK)
+	guardtest.WantReason(t, guardtest.Check(t, p.patient,
+		core.Attempt{Actor: buyerOf(at, 1, 0), Resource: "tv", ID: "op", Cost: 4}), core.ReasonOK)
 	wantStatus(t, p.patient, "tv", 0, 4, 0)
 }
 
@@ -114,7 +118,8 @@ func TestAckedBucketsRace(t *testing.T) {
 	b := redistest.Cluster(t)
 	guards := make([]*Guard, processes)
 	for i := range guards {
-		e := core.New(b.NewClient(t), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{}))
+		e := core.New(b.NewClient(t), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
+			core.WithObserver(guardtest.Ignore{}))
 		guards[i] = New(e, "s", Options{Durability: core.Acked, AckWithin: 59 * time.Second})
 	}
 	openSale(t, guards[0], "tv", Sale{Stock: stock, Buckets: buckets})
@@ -129,7 +134,8 @@ func TestAckedBucketsRace(t *testing.T) {
 				bucket = 1
 			}
 			g := guards[i%processes]
-			d, err := g.Check(t.Context(), core.Attempt{Actor: buyerOf(at, bucket, i), Resource: "tv", ID: fmt.Sprint("op ", i)})
+			d, err := g.Check(t.Context(),
+				core.Attempt{Actor: buyerOf(at, bucket, i), Resource: "tv", ID: fmt.Sprint("op ", i)})
 			switch {
 			case err != nil || !d.Allowed && d.Reason != core.ReasonSoldOut:
 				t.Errorf("buyer %d: %+v, %v", i, d, err)
@@ -184,7 +190,8 @@ func TestAckedLoansWaitForReplicas(t *testing.T) {
 	if err := by(g, at).accept(t.Context(), l); !errors.Is(err, core.ErrUnconfirmed) {
 		t.Errorf("accept: %v", err)
 	}
-	if err := by(g, at).accept(t.Context(), l); !errors.Is(err, core.ErrUnconfirmed) { // accepted before, and still on no replica
+	// accepted before, and still on no replica
+	if err := by(g, at).accept(t.Context(), l); !errors.Is(err, core.ErrUnconfirmed) {
 		t.Errorf("accept again: %v", err)
 	}
 	if err := by(fast, at).complete(t.Context(), []loan{l}); err != nil {
@@ -203,7 +210,8 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			var h guardtest.Recorder
 			e := guardtest.NewEngine(b, core.WithObserver(&h))
 			g := New(e, "s", Options{Durability: core.Acked, AckWithin: 20 * time.Millisecond})
-			if opened, err := g.Open(t.Context(), "tv", Sale{Stock: 2}); opened || !errors.Is(err, core.ErrUnconfirmed) {
+			if opened, err := g.Open(t.Context(), "tv", Sale{Stock: 2}); opened ||
+				!errors.Is(err, core.ErrUnconfirmed) {
 				t.Errorf("Open: %v, %v", opened, err)
 			}
 			wantStatus(t, fast, "tv", 2, 0, 0)
@@ -213,7 +221,8 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			guardtest.WantReason(t, d, core.ReasonUnconfirmed)
 			redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the hold goes back")
 			wantStatus(t, fast, "tv", 2, 0, 0)
-			guardtest.WantReason(t, guardtest.Check(t, fast, d.Attempt), core.ReasonOK) // and whoever asks again all the same gets one
+			// and whoever asks again all the same gets one
+			guardtest.WantReason(t, guardtest.Check(t, fast, d.Attempt), core.ReasonOK)
 			wantStatus(t, fast, "tv", 1, 1, 0)
 
 			// One from outside: the hold stays for who asks again, and the call that was told nothing has no
@@ -224,10 +233,14 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the calls have left")
 			wantStatus(t, fast, "tv", 0, 2, 0)
 			asked := time.Now()
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"}), core.ReasonSoldOut)
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", ID: "other"}), core.ReasonDuplicate)
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv", ID: "op"}), core.ReasonConflict)
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "pc"}), core.ReasonNotReady)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"}),
+				core.ReasonSoldOut)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", ID: "other"}),
+				core.ReasonDuplicate)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv", ID: "op"}),
+				core.ReasonConflict)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "pc"}),
+				core.ReasonNotReady)
 			t.Logf("four refusals took %v", time.Since(asked))
 			again := guardtest.Check(t, fast, bob)
 			guardtest.WantReason(t, again, core.ReasonOK)
@@ -275,20 +288,30 @@ func TestAckedSetUp(t *testing.T) {
 	t.Cleanup(func() { _ = ap.Close() })
 	engine := func() *core.Engine { return core.New(single.Client) }
 	for text, mistake := range map[string]func(){
-		"which *redis.AutoPipeliner cannot":  func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
-		"which guardtest.NoClient cannot do": func() { New(core.New(guardtest.NoClient{}), "s", Options{Durability: core.Acked}) },
-		"set Durability to core.Acked":       func() { New(engine(), "s", Options{Replicas: 1}) },
-		"or leave Replicas and AckWithin":    func() { New(engine(), "s", Options{AckWithin: time.Second}) },
-		"a Durability of 2":                  func() { New(engine(), "s", Options{Durability: 2}) },
-		"a Replicas of -1":               func() { New(engine(), "s", Options{Durability: core.Acked, Replicas: -1}) },
+		"which *redis.AutoPipeliner cannot": func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
+		"which guardtest.NoClient cannot do": func() {
+			New(core.New(guardtest.NoClient{}), "s",
+				Options{Durability: core.Acked})
+		},
+		"set Durability to core.Acked":    func() { New(engine(), "s", Options{Replicas: 1}) },
+		"or leave Replicas and AckWithin": func() { New(engine(), "s", Options{AckWithin: time.Second}) },
+		"a Durability of 2":               func() { New(engine(), "s", Options{Durability: 2}) },
+		"a Replicas of -1": func() {
+			New(engine(), "s",
+				Options{Durability: core.Acked, Replicas: -1})
+		},
 		"less than the engine's deadline of 100ms": func() {
 			New(engine(), "s", Options{Durability: core.Acked, AckWithin: 100 * time.Millisecond})
 		},
-		"an AckWithin of 1µs": func() { New(engine(), "s", Options{Durability: core.Acked, AckWithin: time.Microsecond}) },
+		"an AckWithin of 1µs": func() {
+			New(engine(), "s",
+				Options{Durability: core.Acked, AckWithin: time.Microsecond})
+		},
 	} {
 		t.Run(text, func(t *testing.T) { guardtest.WantPanic(t, text, mistake) })
 	}
-	if g := New(engine(), "s", Options{Durability: core.Acked}); g.options.Replicas != 1 || g.options.AckWithin != 50*time.Millisecond {
+	if g := New(engine(), "s", Options{Durability: core.Acked}); g.options.Replicas != 1 ||
+		g.options.AckWithin != 50*time.Millisecond {
 		t.Errorf("%+v: want 1 replica, and half the deadline", g.options)
 	}
 }

@@ -106,7 +106,8 @@ func TestSeckillClose(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: name}), core.ReasonClosed)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: name}),
+				core.ReasonClosed)
 			guardtest.Settle(t, g, ann, true) // in time
 			wantStatus(t, g, name, 2, 0, 1)
 			wantSameTTL(t, b, g, name)
@@ -116,9 +117,11 @@ func TestSeckillClose(t *testing.T) {
 		if err := g.Close(t.Context(), "before it opens"); err != nil {
 			t.Fatal(err)
 		}
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "before it opens"}), core.ReasonClosed)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "before it opens"}),
+			core.ReasonClosed)
 		clock.Advance(2 * time.Hour)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "before it opens"}), core.ReasonClosed)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "before it opens"}),
+			core.ReasonClosed)
 
 		openSale(t, g, "closed by itself", Sale{Stock: 3, Closes: clock.Now().Add(time.Hour)})
 		clock.Advance(2 * time.Hour)
@@ -208,7 +211,8 @@ func TestSeckillSweepEverySpreadsItsCalls(t *testing.T) {
 			t.Errorf("the first sweep came after %v", first)
 		}
 		third := 20 * time.Second
-		if want := []time.Duration{third, third, third + time.Minute}; len(pauses) < 12 || !slices.Equal(pauses[:3], want) {
+		if want := []time.Duration{third, third, third + time.Minute}; len(pauses) < 12 ||
+			!slices.Equal(pauses[:3], want) {
 			t.Errorf("sweeps came at %v", rdb.times)
 		}
 		failed := 0

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
-	"github.com/redis/go-redis/v9"
 )
 
 // bucket is a sale in one slot of Redis. It is all of a sale at the item's own keys, or one part of a

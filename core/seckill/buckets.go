@@ -27,7 +27,8 @@ var (
 // maxBuckets is how many buckets a sale may have.
 const maxBuckets = 64
 
-// spread is the stock of a sale of several buckets. All calls of a process share it: only what mu guards changes.
+// spread is the stock of a sale of several buckets. All calls of a process share it: only what mu guards
+// changes.
 type spread struct {
 	g       *Guard
 	item    string

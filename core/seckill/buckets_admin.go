@@ -9,8 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // sweep also brings loans on their way to their end.

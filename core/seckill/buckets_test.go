@@ -63,7 +63,8 @@ func TestBucketsSellWhatTheyHaveTogether(t *testing.T) {
 
 		var won []core.Decision
 		for i := range stock { // all of one bucket, whose own share is 3
-			d := guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 5, i), Resource: "tv", ID: fmt.Sprint("op ", i)})
+			d := guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 5, i), Resource: "tv",
+				ID: fmt.Sprint("op ", i)})
 			guardtest.WantReason(t, d, core.ReasonOK)
 			won = append(won, d)
 			wantStatus(t, g, "tv", int64(stock-i-1), int64(i+1), 0)
@@ -87,7 +88,8 @@ func TestBucketsSellWhatTheyHaveTogether(t *testing.T) {
 		clock.Advance(time.Microsecond)
 		two := core.Attempt{Actor: buyerOf(at, 2, 1), Resource: "tv", Cost: 2, ID: "two"}
 		guardtest.WantReason(t, guardtest.Check(t, g, two), core.ReasonOK)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: two.Actor, Resource: "tv"}), core.ReasonDuplicate)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: two.Actor, Resource: "tv"}),
+			core.ReasonDuplicate)
 		wantStatus(t, g, "tv", 0, stock-1, 1)
 	})
 }
@@ -99,15 +101,19 @@ func TestBucketsGatherScatteredUnits(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 8, PerBuyer: 9, Buckets: 8})
 		at := spreadOf(t, g, "tv", 8)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 9}), core.ReasonSoldOut)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 9}),
+			core.ReasonSoldOut)
 		for bucket := range 8 {
-			if state, _, err := at.buckets[bucket].look(t.Context()); err != nil || state.Left != 1 || state.moves != 0 {
+			if state, _, err := at.buckets[bucket].look(t.Context()); err != nil || state.Left != 1 ||
+				state.moves != 0 {
 				t.Errorf("bucket %d: %+v, %v: want it as it was", bucket, state, err)
 			}
 		}
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 8}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 8}),
+			core.ReasonOK)
 		wantStatus(t, g, "tv", 0, 8, 0)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 2, ID: "x"}), core.ReasonDuplicate)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 2, ID: "x"}),
+			core.ReasonDuplicate)
 	})
 }
 
@@ -122,7 +128,8 @@ func TestBucketsWithFewerUnitsThanBuckets(t *testing.T) {
 			if i == 2 {
 				want = core.ReasonSoldOut
 			}
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, maxBuckets-1-i, 0), Resource: "tv"}), want)
+			guardtest.WantReason(t, guardtest.Check(t, g,
+				core.Attempt{Actor: buyerOf(at, maxBuckets-1-i, 0), Resource: "tv"}), want)
 		}
 		wantStatus(t, g, "tv", 0, 2, 0)
 	})
@@ -171,7 +178,8 @@ func TestBucketsOneCall(t *testing.T) {
 				reserved := asked.Load()
 				guardtest.Settle(t, here, d, i%2 == 0)
 				if reserved != before+1 || i > 1 && asked.Load() != reserved+1 {
-					t.Fatalf("%d buckets, buyer %d: %d calls to reserve, %d to settle", buckets, i, reserved-before, asked.Load()-reserved)
+					t.Fatalf("%d buckets, buyer %d: %d calls to reserve, %d to settle", buckets, i, reserved-before,
+						asked.Load()-reserved)
 				}
 			}
 		}
@@ -181,7 +189,8 @@ func TestBucketsOneCall(t *testing.T) {
 // TestBucketsOfBuyersNeverChange: another version of the library has to find the same.
 func TestBucketsOfBuyersNeverChange(t *testing.T) {
 	at := &spread{buckets: make([]*bucket, 8)}
-	for buyer, want := range map[string]int{"ann": 6, "bob": 2, "": 4, "日本": 3, "\x00": 0, strings.Repeat("x", 10_000): 2} {
+	for buyer, want := range map[string]int{"ann": 6, "bob": 2, "": 4, "日本": 3, "\x00": 0,
+		strings.Repeat("x", 10_000): 2} {
 		if got := at.homeOf(buyer); got != want {
 			t.Errorf("%.20q is at home in %d, want %d", buyer, got, want)
 		}
@@ -203,7 +212,8 @@ func TestBucketsOfBuyersNeverChange(t *testing.T) {
 // them have equal shares.
 func TestBucketsAreSpreadEvenly(t *testing.T) {
 	for _, buckets := range []int{2, 3, 8, maxBuckets} {
-		for _, item := range append([]string{"tv", "tv-55", "pc", "a very long name of an item that is on sale"}, guardtest.Hostile[:10]...) {
+		for _, item := range append([]string{"tv", "tv-55", "pc", "a very long name of an item that is on sale"},
+			guardtest.Hostile[:10]...) {
 			tags := bucketTags(item, buckets)
 			if tags[0] != core.Encode(item) {
 				t.Errorf("%.40q: the first bucket is not where the root is: %q", item, tags[0])
@@ -257,7 +267,8 @@ func TestBucketsOpenerDies(t *testing.T) {
 				}
 				break
 			}
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item}), core.ReasonNotReady)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item}),
+				core.ReasonNotReady)
 			if _, err := g.Status(t.Context(), item); !errors.Is(err, ErrNoSale) {
 				t.Errorf("the status of half a sale: %v", err)
 			}
@@ -277,7 +288,8 @@ func TestBucketsOpenerDies(t *testing.T) {
 					t.Errorf("opened again: %v, %v", again, err)
 				}
 			}
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item, Cost: stock}), core.ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item, Cost: stock}),
+				core.ReasonOK)
 			wantStatus(t, g, item, 0, stock, 0)
 		}
 	})
@@ -294,7 +306,8 @@ func TestBucketsOpenedAtOnceByProcessesThatDisagree(t *testing.T) {
 			for buckets := 1; buckets <= 8; buckets *= 2 {
 				other := New(guardtest.NewEngine(b), "s", Options{})
 				all.Go(func() {
-					opened, err := other.Open(context.Background(), item, Sale{Stock: int64(100 + buckets), PerBuyer: 1000, Buckets: buckets})
+					opened, err := other.Open(context.Background(), item,
+						Sale{Stock: int64(100 + buckets), PerBuyer: 1000, Buckets: buckets})
 					if err != nil {
 						t.Error(err)
 					}
@@ -310,7 +323,8 @@ func TestBucketsOpenedAtOnceByProcessesThatDisagree(t *testing.T) {
 			}
 			stock := int64(100 + len(bucketsOf(at)))
 			wantStatus(t, g, item, stock, 0, 0)
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item, Cost: stock}), core.ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item, Cost: stock}),
+				core.ReasonOK)
 		}
 	})
 }
@@ -336,7 +350,8 @@ func TestBucketsRootLostBetweenTwoSteps(t *testing.T) {
 func TestBucketsThatMakeNoSense(t *testing.T) {
 	g := New(guardtest.NewEngine(redistest.Mini(t)), "s", Options{})
 	for _, buckets := range []int{-1, maxBuckets + 1, math.MaxInt} {
-		if opened, err := g.Open(t.Context(), "tv", Sale{Stock: 1, Buckets: buckets}); opened || !guardtest.IsInvalid(err) {
+		if opened, err := g.Open(t.Context(), "tv", Sale{Stock: 1, Buckets: buckets}); opened ||
+			!guardtest.IsInvalid(err) {
 			t.Errorf("%d buckets: %v, %v", buckets, opened, err)
 		}
 	}
@@ -358,7 +373,8 @@ func TestSaleLostAndOpenedAgain(t *testing.T) {
 		var epoch int64
 		for _, buckets := range []int{8, 8, 1, 4} {
 			if buckets != 1 || epoch != 0 {
-				guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: "tv"}), core.ReasonNotReady)
+				guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: "tv"}),
+					core.ReasonNotReady)
 			}
 			clock.Advance(time.Millisecond)
 			openSale(t, there, "tv", Sale{Stock: 10, Buckets: buckets})
@@ -366,7 +382,8 @@ func TestSaleLostAndOpenedAgain(t *testing.T) {
 			if err != nil || len(bucketsOf(at)) != buckets {
 				t.Fatalf("%+v (%v), want %d buckets", at, err, buckets)
 			}
-			guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: "tv"}), core.ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: "tv"}),
+				core.ReasonOK)
 			wantStatus(t, there, "tv", 9, 1, 0)
 			s, err := here.Status(t.Context(), "tv")
 			if err != nil || s.Epoch <= epoch {
@@ -398,7 +415,8 @@ func TestBucketsThatOutliveTheirRoot(t *testing.T) {
 		if len(bucketsOf(old)) != 8 || !here.stockOf("tv").same(old) { // and has asked
 			t.Errorf("%+v, %+v", old, here.stockOf("tv"))
 		}
-		redistest.Eventually(t, 20*time.Second, func() bool { return len(bucketsOf(here.stockOf("tv"))) == 4 }, "the process has learned of the new sale")
+		redistest.Eventually(t, 20*time.Second, func() bool { return len(bucketsOf(here.stockOf("tv"))) == 4 },
+			"the process has learned of the new sale")
 		guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonOK)
 		wantStatus(t, there, "tv", 39, 1, 0)
 	})
@@ -422,7 +440,8 @@ func TestBucketsGoOnWithoutTheirRoot(t *testing.T) {
 	down = true
 	for i := range 10 {
 		clock.Advance(placeFor)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "tv"}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "tv"}),
+			core.ReasonOK)
 	}
 	redistest.Eventually(t, 20*time.Second, func() bool { return failed.Load() == 10 }, "it has asked each time")
 }
@@ -450,9 +469,12 @@ func TestBucketLost(t *testing.T) {
 		for _, key := range at.buckets[3].keys() {
 			b.Client.Del(t.Context(), key)
 		}
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 0, 0), Resource: "tv"}), core.ReasonOK)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 0, 1), Resource: "tv"}), core.ReasonNotReady)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 3, 0), Resource: "tv"}), core.ReasonNotReady)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 0, 0), Resource: "tv"}),
+			core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 0, 1), Resource: "tv"}),
+			core.ReasonNotReady)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 3, 0), Resource: "tv"}),
+			core.ReasonNotReady)
 		if _, err := g.Status(t.Context(), "tv"); !errors.Is(err, ErrNoSale) {
 			t.Errorf("Status: %v", err)
 		}
@@ -465,7 +487,9 @@ func TestBucketLost(t *testing.T) {
 		if err := g.Close(t.Context(), "tv"); !errors.Is(err, ErrNoSale) {
 			t.Errorf("Close: %v", err)
 		}
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 1, 0), Resource: "tv"}), core.ReasonClosed) // the others are closed
+		// the others are closed
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 1, 0), Resource: "tv"}),
+			core.ReasonClosed)
 	})
 }
 
@@ -474,7 +498,8 @@ func TestBucketsEndByNameAlone(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 80, PerBuyer: 9, Buckets: 8})
 		at := spreadOf(t, g, "tv", 8)
-		end := func(f func(context.Context, string, string) (core.Decision, error), id string, want core.Reason, replayed bool) core.Decision {
+		end := func(f func(context.Context, string, string) (core.Decision, error), id string, want core.Reason,
+			replayed bool) core.Decision {
 			t.Helper()
 			d, err := f(t.Context(), "tv", id)
 			if err != nil {
@@ -503,7 +528,8 @@ func TestBucketsEndByNameAlone(t *testing.T) {
 		wantStatus(t, g, "tv", 72, 0, 8)
 
 		for bucket := range 2 { // two orders of the same name, which is nobody's fault but the program's
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, bucket, 0), Resource: "tv", ID: "same"}), core.ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, g,
+				core.Attempt{Actor: buyerOf(at, bucket, 0), Resource: "tv", ID: "same"}), core.ReasonOK)
 		}
 		for _, f := range []func(context.Context, string, string) (core.Decision, error){g.Confirm, g.Cancel} {
 			if d, err := f(t.Context(), "tv", "same"); !guardtest.IsInvalid(err) || d.Allowed {
@@ -532,7 +558,8 @@ func TestBucketsClose(t *testing.T) {
 			}
 		}
 		for bucket := range 8 {
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, bucket, 1), Resource: "tv"}), core.ReasonClosed)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, bucket, 1), Resource: "tv"}),
+				core.ReasonClosed)
 		}
 		guardtest.Settle(t, g, ann, true)
 		wantStatus(t, g, "tv", 79, 0, 1)
@@ -548,7 +575,8 @@ func wantBucketTTLs(t *testing.T, b redistest.Backend, g *Guard, at *spread, wan
 		keys = append(keys, at.buckets[bucket].keys()...)
 	}
 	for _, key := range keys {
-		if ttl, err := b.Client.PTTL(t.Context(), key).Result(); err != nil || ttl != -2 && (ttl < want-time.Minute || ttl > want) {
+		if ttl, err := b.Client.PTTL(t.Context(), key).Result(); err != nil || ttl != -2 &&
+			(ttl < want-time.Minute || ttl > want) {
 			t.Errorf("%s lives on for %v (%v), want %v", key, ttl, err, want)
 		}
 	}
@@ -574,7 +602,8 @@ func TestBucketsLiveOnTogether(t *testing.T) {
 					b.Client.PExpire(t.Context(), key, ttl-d)
 				}
 			}
-			// Last: a background question about the root, on its way, would else see a new clock and old times to live.
+			// Last: a background question about the root, on its way, would else see a new clock and old times to
+			// live.
 			clock.Advance(d)
 		}
 		// No key has to live on yet after a change in two days: they have three to spare.
@@ -592,7 +621,9 @@ func TestBucketsLiveOnTogether(t *testing.T) {
 		guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "op 2"})
 		for what, change := range changes {
 			pass(4 * day)
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", Cost: 81}), core.ReasonDuplicate) // which is no change
+			// which is no change
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", Cost: 81}),
+				core.ReasonDuplicate)
 			if ttl := b.Client.PTTL(t.Context(), g.saleKeys("tv")[0]).Val(); ttl > 30*day {
 				t.Errorf("before %s: the root lives on for %v", what, ttl)
 			}
@@ -638,7 +669,8 @@ func TestBucketsRestock(t *testing.T) {
 			}
 		}
 		wantStatus(t, g, "tv", 1, 1, 1)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"}), core.ReasonOK) // in whichever bucket
+		// in whichever bucket
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"}), core.ReasonOK)
 		wantStatus(t, g, "tv", 0, 2, 1)
 	})
 }
@@ -737,7 +769,8 @@ func TestBucketsEvents(t *testing.T) {
 			t.Errorf("after the last: %+v, %v", more, err)
 		}
 		epoch, _, _ := strings.Cut(last, ":")
-		for _, wrong := range []string{epoch + ":", epoch + ":1-1", epoch + ":x,x,x,x", epoch + ":" + strings.Repeat("1-1,", 9)} {
+		for _, wrong := range []string{epoch + ":", epoch + ":1-1", epoch + ":x,x,x,x",
+			epoch + ":" + strings.Repeat("1-1,", 9)} {
 			if events, err := g.Events(t.Context(), "tv", wrong, 1); err == nil {
 				t.Errorf("position %q: %+v", wrong, events)
 			}
@@ -796,7 +829,8 @@ func TestBucketsWithoutOutbox(t *testing.T) {
 		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 2}), true)
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", Cost: 2})
 		clock.Advance(time.Minute)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv", Cost: 2}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv", Cost: 2}),
+			core.ReasonOK)
 		if n, err := g.Sweep(t.Context(), "tv"); n != 0 || err != nil {
 			t.Errorf("Sweep: %d, %v", n, err)
 		}
@@ -838,7 +872,8 @@ func TestVerifyOfBucketsSeesWhoMeddles(t *testing.T) {
 			wantStatus(t, g, name, 40, 0, 0)
 			r, err := g.Verify(t.Context(), name)
 			if err != nil || !r.Consistent() || r.InTransit != 5 || len(r.Buckets) != 4 ||
-				!strings.Contains(r.String(), "5 on their way between buckets") || !strings.Contains(r.String(), "\nbucket 3 ") {
+				!strings.Contains(r.String(), "5 on their way between buckets") ||
+				!strings.Contains(r.String(), "\nbucket 3 ") {
 				t.Errorf("%v\n%v", err, r)
 			}
 			c.meddle(at.buckets[1].keys())

@@ -9,11 +9,13 @@ import (
 // Describe implements core.Describer.
 func (g *Guard) Describe() core.Description {
 	item := core.Field{Name: "item", Required: true}
-	delivery := []core.Field{item, {Name: "id", Required: true}, {Name: "units", Kind: core.FieldNumber, Required: true}}
+	delivery := []core.Field{item, {Name: "id", Required: true},
+		{Name: "units", Kind: core.FieldNumber, Required: true}}
 	return core.Description{
 		Kind: "sale",
 		Answers: append(
-			core.StandardAnswers(core.ReasonDuplicate, core.ReasonClosed, core.ReasonConflict, core.ReasonGone, core.ReasonNotReady,
+			core.StandardAnswers(core.ReasonDuplicate, core.ReasonClosed, core.ReasonConflict, core.ReasonGone,
+				core.ReasonNotReady,
 				core.ReasonUnconfirmed),
 			core.Answer{
 				Reason: core.ReasonEarly, Status: 429, Title: "Not Begun",
@@ -55,7 +57,8 @@ func (g *Guard) Describe() core.Description {
 			},
 		},
 		Ops: []string{
-			"check", "settle", "open", "confirm", "cancel", "sweep", "status", "restock", "close", "verify", "events", "outbox",
+			"check", "settle", "open", "confirm", "cancel", "sweep", "status", "restock", "close", "verify", "events",
+			"outbox",
 		},
 	}
 }

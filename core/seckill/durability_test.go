@@ -20,7 +20,8 @@ import (
 // ackedSale is an Acked guard with all the time to wait, on a client.
 func ackedSale(t *testing.T, rdb core.Client, options ...core.Option) *Guard {
 	t.Helper()
-	e := core.New(rdb, append([]core.Option{core.WithDeadline(20 * time.Second), core.WithObserver(guardtest.Ignore{})}, options...)...)
+	e := core.New(rdb, append([]core.Option{core.WithDeadline(20 * time.Second),
+		core.WithObserver(guardtest.Ignore{})}, options...)...)
 	return New(e, "s", Options{Durability: core.Acked, AckWithin: 19 * time.Second})
 }
 
@@ -70,12 +71,14 @@ func TestAckedReplayWrites(t *testing.T) {
 		if got := touched() - before; got != 1 {
 			t.Errorf("%s: the replica heard of %d touches, want 1", what, got)
 		}
-		if now := rdb.PExpireTime(t.Context(), p.patient.saleKeys("tv")[0]).Val(); (now - ttl).Abs() > 10*time.Millisecond {
+		if now := rdb.PExpireTime(t.Context(),
+			p.patient.saleKeys("tv")[0]).Val(); (now - ttl).Abs() > 10*time.Millisecond {
 			// (A touch reads what is left and sets it again, so it may cost a millisecond.)
 			t.Errorf("%s: the sale is kept until %v, and was until %v", what, now, ttl)
 		}
 	}
-	again("a replay with its call", func() error { _, err := p.patient.Check(t.Context(), d.Attempt); return err })
+	again("a replay with its call",
+		func() error { _, err := p.patient.Check(t.Context(), d.Attempt); return err })
 	guardtest.Settle(t, p.patient, d, true)
 	again("a sold replay", func() error { _, err := p.patient.Check(t.Context(), d.Attempt); return err })
 	again("confirm", func() error { return p.patient.Settle(t.Context(), d, core.Commit) })
@@ -86,7 +89,8 @@ func TestAckedReplayWrites(t *testing.T) {
 	}
 	again("close", func() error { return p.patient.Close(t.Context(), "tv") })
 	before := touched()
-	guardtest.WantReason(t, guardtest.Check(t, p.patient, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonClosed)
+	guardtest.WantReason(t, guardtest.Check(t, p.patient, core.Attempt{Actor: "bob", Resource: "tv"}),
+		core.ReasonClosed)
 	if now := touched(); now != before {
 		t.Errorf("a refusal wrote something: %d touches, and %d before", now, before)
 	}
@@ -138,7 +142,8 @@ func TestAckedLostReplies(t *testing.T) {
 	if d, err := g.Check(t.Context(), core.Attempt{Actor: "cid", Resource: "tv"}); err == nil || d.Allowed {
 		t.Errorf("a fifth try: %+v, %v", d, err)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return g.Engine().Pending() == 0 }, "the hold goes back")
+	redistest.Eventually(t, 10*time.Second, func() bool { return g.Engine().Pending() == 0 },
+		"the hold goes back")
 	wantStatus(t, g, "tv", 3, 0, 2)
 }
 
@@ -172,7 +177,8 @@ func TestAckedEndsWithTheDeadline(t *testing.T) {
 			t.Cleanup(func() { _ = rdb.Close() })
 			e := core.New(rdb, core.WithDeadline(time.Second), core.WithObserver(guardtest.Ignore{}))
 			g := New(e, "s", Options{Durability: core.Acked, AckWithin: 999 * time.Millisecond})
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "first " + name, Resource: "tv"}), core.ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "first " + name, Resource: "tv"}),
+				core.ReasonOK)
 			rdb.AddHook(hooks(func(cmd redis.Cmder) {
 				if cmd.Name() == "wait" {
 					p.primary.Pause()
@@ -183,7 +189,8 @@ func TestAckedEndsWithTheDeadline(t *testing.T) {
 			if err != nil || d.Reason != core.ReasonUnconfirmed {
 				t.Errorf("%+v, %v", d, err)
 			}
-			guardtest.WantReason(t, guardtest.Check(t, p.patient, core.Attempt{Actor: name, Resource: "tv", ID: name}), core.ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, p.patient, core.Attempt{Actor: name, Resource: "tv", ID: name}),
+				core.ReasonOK)
 		})
 	}
 }
@@ -229,7 +236,8 @@ func TestAckedErrors(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, d, err)
 		}
 	}
-	if _, err := ackedSale(t, p.primary.Client(t)).Check(canceled(t), core.Attempt{Actor: "ann", Resource: "tv"}); !errors.Is(err, context.Canceled) {
+	if _, err := ackedSale(t, p.primary.Client(t)).Check(canceled(t),
+		core.Attempt{Actor: "ann", Resource: "tv"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller who has given up: %v", err)
 	}
 	wantStatus(t, p.patient, "tv", 5, 0, 0)
@@ -248,7 +256,8 @@ func TestAckedTouchWritesOnlyWhatIsThere(t *testing.T) {
 		key := e.Key("own", "a")
 		touch := func(want int64) {
 			t.Helper()
-			if n, err := e.Run(t.Context(), core.NewScript("touch", lua.Touch, core.Idempotent), []string{key}); n != want || err != nil {
+			if n, err := e.Run(t.Context(), core.NewScript("touch", lua.Touch, core.Idempotent),
+				[]string{key}); n != want || err != nil {
 				t.Errorf("%v, %v, want %d", n, err, want)
 			}
 		}

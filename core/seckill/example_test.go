@@ -11,8 +11,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// An order system reads the outbox of a sale with a consumer group: each event goes to one of its workers, and comes again
-// until it is acknowledged.
+// An order system reads the outbox of a sale with a consumer group: each event goes to one of its workers,
+// and comes again until it is acknowledged.
 func ExampleGuard_OutboxKey() {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -59,7 +59,8 @@ func ExampleGuard_OutboxKey() {
 	// ship 1 to ann for order-7
 }
 
-// An operator adds units and compares the sale with its records. The job that adds them has an ID: run twice, it adds once.
+// An operator adds units and compares the sale with its records. The job that adds them has an ID: run twice,
+// it adds once.
 func ExampleGuard_Verify() {
 	server, err := miniredis.Run()
 	if err != nil {

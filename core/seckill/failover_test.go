@@ -112,7 +112,8 @@ func (s *shop) lost(t *testing.T) (n int) {
 func recordOf(t *testing.T, g *Guard, i int) string {
 	t.Helper()
 	id := core.Encode(fmt.Sprint("order ", i))
-	record, err := core.Query(t.Context(), g.Engine(), redis.NewStringCmd(t.Context(), "hget", g.saleKeys("tv")[3], id))
+	record, err := core.Query(t.Context(), g.Engine(),
+		redis.NewStringCmd(t.Context(), "hget", g.saleKeys("tv")[3], id))
 	if err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
@@ -144,7 +145,8 @@ func TestAckedFailoverLosesNoSale(t *testing.T) {
 
 	sale.buy(t, 0, 19)
 	sale.all.Wait()
-	redistest.Eventually(t, 20*time.Second, func() bool { // a hold that was confirmed before the cut, and is sold after it
+	// a hold that was confirmed before the cut, and is sold after it
+	redistest.Eventually(t, 20*time.Second, func() bool {
 		d, err := sale.Check(t.Context(), core.Attempt{Actor: "buyer 20", Resource: "tv", ID: "order 20"})
 		return err == nil && d.Allowed
 	}, "a unit is held")
@@ -153,7 +155,8 @@ func TestAckedFailoverLosesNoSale(t *testing.T) {
 	spare.ReplicaOf(replica)
 	sale.all.Go(func() { sale.confirm(t, 20) })
 	sale.buy(t, 21, 119)
-	redistest.Eventually(t, 60*time.Second, func() bool { return sale.unconfirmed.Load() >= 100 }, "buyers hear that nothing is confirmed")
+	redistest.Eventually(t, 60*time.Second, func() bool { return sale.unconfirmed.Load() >= 100 },
+		"buyers hear that nothing is confirmed")
 	if n := sale.bought.Load(); n != 20 {
 		t.Errorf("%d have bought before the failover, want the 20 of before the cut", n)
 	}
@@ -180,7 +183,8 @@ func TestFastFailoverSellsTwice(t *testing.T) {
 	replica.ReplicaOf(primary)
 	var now switchboard
 	now.server.Store(primary)
-	sale := newShop(New(core.New(now.client(t), core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{})), "s", Options{}))
+	sale := newShop(New(core.New(now.client(t), core.WithDeadline(20*time.Second),
+		core.WithObserver(guardtest.Ignore{})), "s", Options{}))
 	openSale(t, sale.Guard, "tv", Sale{Stock: stock})
 	wantReplica(t, sale.Guard, replica)
 
@@ -207,7 +211,8 @@ func TestFastFailoverSellsTwice(t *testing.T) {
 func wantReplica(t *testing.T, g *Guard, replica *redistest.Server) {
 	t.Helper()
 	rdb := replica.Client(t)
-	redistest.Eventually(t, 20*time.Second, func() bool { return rdb.Exists(t.Context(), g.saleKeys("tv")[0]).Val() == 1 }, "the replica has the sale")
+	redistest.Eventually(t, 20*time.Second,
+		func() bool { return rdb.Exists(t.Context(), g.saleKeys("tv")[0]).Val() == 1 }, "the replica has the sale")
 }
 
 // TestFastFailoverLosesWhatWasInFlight: with a replica that follows, the sales are lost that the primary
@@ -226,12 +231,14 @@ func TestFastFailoverLosesWhatWasInFlight(t *testing.T) {
 		replica.ReplicaOf(primary)
 		var now switchboard
 		now.server.Store(primary)
-		sale := newShop(New(core.New(now.client(t), core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{})), "s", Options{}))
+		sale := newShop(New(core.New(now.client(t), core.WithDeadline(20*time.Second),
+			core.WithObserver(guardtest.Ignore{})), "s", Options{}))
 		openSale(t, sale.Guard, "tv", Sale{Stock: 2 * buyers})
 		wantReplica(t, sale.Guard, replica)
 
 		sale.buy(t, 0, buyers-1)
-		redistest.Eventually(t, 60*time.Second, func() bool { return sale.bought.Load() >= 50 }, "the sale is under way")
+		redistest.Eventually(t, 60*time.Second, func() bool { return sale.bought.Load() >= 50 },
+			"the sale is under way")
 		primary.Kill()
 		rdb := replica.Client(t)
 		redistest.Eventually(t, 60*time.Second, func() bool {
@@ -248,7 +255,8 @@ func TestFastFailoverLosesWhatWasInFlight(t *testing.T) {
 		}
 		replica.Stop()
 	}
-	t.Logf("%d failovers with 100 calls at once, %d sales confirmed before: %d lost, %d at most in one", rounds, told, total, most)
+	t.Logf("%d failovers with 100 calls at once, %d sales confirmed before: %d lost, %d at most in one", rounds,
+		told, total, most)
 }
 
 // TestAckedClusterFailover cuts the replica off that follows an Acked sale's master, and kills the master.
@@ -274,7 +282,8 @@ func TestAckedClusterFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	sale.buy(t, 10, 79)
-	redistest.Eventually(t, 60*time.Second, func() bool { return sale.unconfirmed.Load() >= 40 }, "buyers hear that nothing is confirmed")
+	redistest.Eventually(t, 60*time.Second, func() bool { return sale.unconfirmed.Load() >= 40 },
+		"buyers hear that nothing is confirmed")
 	old.Kill()
 	replica.Resume()
 	c.AwaitFailover(slot, old)
@@ -311,7 +320,8 @@ func TestTooFewReplicasToWrite(t *testing.T) {
 	rdb := s.Client(t)
 	e := core.New(rdb, core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{}))
 	g := New(e, "s", Options{})
-	acked := New(core.New(rdb, core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{})), "s", Options{Durability: core.Acked})
+	acked := New(core.New(rdb, core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{})), "s",
+		Options{Durability: core.Acked})
 	openSale(t, g, "tv", Sale{Stock: 5})
 	ann := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 	bob := guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"})
@@ -320,7 +330,8 @@ func TestTooFewReplicasToWrite(t *testing.T) {
 		_, reserve := g.Check(t.Context(), core.Attempt{Actor: "cid", Resource: "tv"})
 		_, restock := g.Restock(t.Context(), "tv", "r", 3)
 		for name, err := range map[string]error{
-			"reserve": reserve, "confirm": g.Settle(t.Context(), ann, core.Commit), "cancel": g.Settle(t.Context(), bob, core.Rollback),
+			"reserve": reserve, "confirm": g.Settle(t.Context(), ann, core.Commit),
+			"cancel":  g.Settle(t.Context(), bob, core.Rollback),
 			"restock": restock, "close": g.Close(t.Context(), "tv"),
 		} {
 			if err == nil || !strings.Contains(err.Error(), "NOREPLICAS") {
@@ -348,14 +359,17 @@ func TestAckedByFewerThanAllReplicas(t *testing.T) {
 	}
 	openSale(t, guard(primary, 2, 19*time.Second), "tv", Sale{Stock: 5})
 	promote(t, behind)
-	guardtest.Settle(t, guard(primary, 1, 19*time.Second), guardtest.Check(t, guard(primary, 1, 19*time.Second), core.Attempt{Actor: "ann", Resource: "tv"}), true)
-	guardtest.WantReason(t, guardtest.Check(t, guard(primary, 2, 50*time.Millisecond), core.Attempt{Actor: "bob", Resource: "tv", ID: "op"}), core.ReasonUnconfirmed)
+	guardtest.Settle(t, guard(primary, 1, 19*time.Second),
+		guardtest.Check(t, guard(primary, 1, 19*time.Second), core.Attempt{Actor: "ann", Resource: "tv"}), true)
+	guardtest.WantReason(t, guardtest.Check(t, guard(primary, 2, 50*time.Millisecond),
+		core.Attempt{Actor: "bob", Resource: "tv", ID: "op"}), core.ReasonUnconfirmed)
 	redistest.Eventually(t, 20*time.Second, func() bool {
 		status, err := guard(ahead, 1, time.Second).Status(t.Context(), "tv")
 		return err == nil && status.Left == 3 && status.Held == 1 && status.Sold == 1
 	}, "the one replica has everything")
 	primary.Kill()
 	promote(t, ahead)
-	wantStatus(t, guard(ahead, 1, time.Second), "tv", 3, 1, 1) // bob's hold, of which he was not told, ends by itself
+	// bob's hold, of which he was not told, ends by itself
+	wantStatus(t, guard(ahead, 1, time.Second), "tv", 3, 1, 1)
 	wantStatus(t, guard(behind, 1, time.Second), "tv", 5, 0, 0)
 }

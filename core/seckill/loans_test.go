@@ -23,20 +23,25 @@ import (
 func TestMoverDies(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		mover := New(guardtest.NewEngine(b), "s", Options{})
-		for died, steps := range map[string]int{"after it lent": 1, "after it was accepted": 2, "after it was finished": 3} {
+		for died, steps := range map[string]int{"after it lent": 1, "after it was accepted": 2,
+			"after it was finished": 3} {
 			for finder, find := range map[string]func(t *testing.T, g *Guard, at *spread, item string){
 				"a buyer at home where the units went": func(t *testing.T, g *Guard, at *spread, item string) {
-					guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 1, 0), Resource: item, Cost: 12}), core.ReasonOK)
+					guardtest.WantReason(t, guardtest.Check(t, g,
+						core.Attempt{Actor: buyerOf(at, 1, 0), Resource: item, Cost: 12}), core.ReasonOK)
 					wantStatus(t, g, item, 0, 12, 0)
 				},
 				"a buyer at home where they came from": func(t *testing.T, g *Guard, at *spread, item string) {
-					guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 0, 0), Resource: item, Cost: 12}), core.ReasonOK)
+					guardtest.WantReason(t, guardtest.Check(t, g,
+						core.Attempt{Actor: buyerOf(at, 0, 0), Resource: item, Cost: 12}), core.ReasonOK)
 				},
 				"a buyer at home elsewhere": func(t *testing.T, g *Guard, at *spread, item string) {
-					guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 2, 0), Resource: item, Cost: 12}), core.ReasonOK)
+					guardtest.WantReason(t, guardtest.Check(t, g,
+						core.Attempt{Actor: buyerOf(at, 2, 0), Resource: item, Cost: 12}), core.ReasonOK)
 				},
 				"a buyer who asks for more than there is": func(t *testing.T, g *Guard, at *spread, item string) {
-					guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, 2, 0), Resource: item, Cost: 13}), core.ReasonSoldOut)
+					guardtest.WantReason(t, guardtest.Check(t, g,
+						core.Attempt{Actor: buyerOf(at, 2, 0), Resource: item, Cost: 13}), core.ReasonSoldOut)
 				},
 				"a sweeper": func(t *testing.T, g *Guard, _ *spread, item string) {
 					if n, err := g.Sweep(t.Context(), item); n != 0 || err != nil {
@@ -152,7 +157,8 @@ func TestLoansWithLostReplies(t *testing.T) {
 		b.Client = b.NewClientWith(t, faults)
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		for i, script := range []*core.Script{
-			seckillBeginScript, seckillOpenScript, seckillRootScript, seckillSweepScript, seckillLendScript, seckillAcceptScript,
+			seckillBeginScript, seckillOpenScript, seckillRootScript, seckillSweepScript, seckillLendScript,
+			seckillAcceptScript,
 			seckillFinishScript, seckillReserveScript, seckillFindScript, seckillConfirmScript, seckillCloseScript,
 		} {
 			faults.SwallowReply(script.SHA())
@@ -183,7 +189,8 @@ func TestLoansWithLostReplies(t *testing.T) {
 func TestLoansInAFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
-	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second)), "s", Options{})
+	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second)), "s",
+		Options{})
 	openSale(t, g, "tv", Sale{Stock: 30, PerBuyer: 30, Buckets: 3})
 	at := spreadOf(t, g, "tv", 3)
 	l, err := by(g, at).lend(t.Context(), 0, 1, 4)
@@ -210,13 +217,15 @@ func TestLoansInAFullRedis(t *testing.T) {
 		t.Errorf("%+v, %v: want the loan at its end", state, err)
 	}
 	wantStatus(t, g, "tv", 30, 0, 0)
-	if d, err := g.Check(t.Context(), core.Attempt{Actor: buyerOf(at, 0, 0), Resource: "tv", Cost: 20}); err == nil {
+	if d, err := g.Check(t.Context(),
+		core.Attempt{Actor: buyerOf(at, 0, 0), Resource: "tv", Cost: 20}); err == nil {
 		t.Errorf("%+v", d)
 	}
 	if opened, err := g.Open(t.Context(), "pc", Sale{Stock: 1, Buckets: 2}); err == nil {
 		t.Errorf("opened in a full Redis: %v", opened)
 	}
-	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "pc"}), core.ReasonNotReady)
+	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "pc"}),
+		core.ReasonNotReady)
 	if err := g.Close(t.Context(), "tv"); err != nil {
 		t.Errorf("Close: %v", err)
 	}
@@ -258,7 +267,8 @@ func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 		all.Go(func() { // and three are never left
 			g := New(guardtest.NewEngine(b, core.WithDeadline(time.Minute)), "s", Options{})
 			for !done.Load() {
-				if enough, _, err := by(g, at).gather(ctx, 0, 3); err != nil && !errors.Is(err, context.DeadlineExceeded) || enough {
+				if enough, _, err := by(g, at).gather(ctx, 0, 3); err != nil &&
+					!errors.Is(err, context.DeadlineExceeded) || enough {
 					t.Errorf("enough: %v, %v: there are no three", enough, err)
 					return
 				}
@@ -297,7 +307,10 @@ func (c oneByOne) Process(ctx context.Context, cmd redis.Cmder) error {
 func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for what, gives := range map[string]func(g *Guard, clock *guardtest.Clock, d core.Decision){
-			"a hold is cancelled": func(g *Guard, _ *guardtest.Clock, d core.Decision) { guardtest.Settle(t, g, d, false) },
+			"a hold is cancelled": func(g *Guard, _ *guardtest.Clock,
+				d core.Decision) {
+				guardtest.Settle(t, g, d, false)
+			},
 			"a hold is over": func(g *Guard, clock *guardtest.Clock, d core.Decision) {
 				clock.Advance(time.Minute)
 				g.Sweep(t.Context(), d.Attempt.Resource)
@@ -337,7 +350,8 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if enough, _, err := by(g, at).gather(ctx, 0, 1); err != nil || !enough || asked != 10 {
-				t.Errorf("%s: enough: %v, %v, after %d questions: one of two is left at all times", what, enough, err, asked)
+				t.Errorf("%s: enough: %v, %v, after %d questions: one of two is left at all times", what, enough, err,
+					asked)
 			}
 		}
 	})
@@ -374,7 +388,8 @@ func TestBucketsAgainstModel(t *testing.T) {
 				g := guards[rapid.IntRange(0, 1).Draw(rt, "process")]
 				g.memory = newSaleMemory(saleRefusalFor) // what it remembers has tests of its own
 				who := buyer.Draw(rt, "buyer")
-				id := who + rapid.SampledFrom([]string{"1", "2", "3"}).Draw(rt, "id") // of one buyer: see TestBucketsEndByNameAlone
+				// of one buyer: see TestBucketsEndByNameAlone
+				id := who + rapid.SampledFrom([]string{"1", "2", "3"}).Draw(rt, "id")
 				switch rapid.IntRange(0, 9).Draw(rt, "op") {
 				case 0, 1, 2:
 					a := core.Attempt{Actor: who, Resource: "tv", Cost: rapid.Int64Range(1, 3).Draw(rt, "quantity"), ID: id}
@@ -383,7 +398,8 @@ func TestBucketsAgainstModel(t *testing.T) {
 						rt.Fatalf("reserve %+v: %+v (%v), want %q", a, d, err, want)
 					}
 				case 3:
-					if r := m.reservations[id]; r != nil && r.state == "expired" && m.refused(r.buyer, r.quantity) == core.ReasonSoldOut {
+					if r := m.reservations[id]; r != nil && r.state == "expired" &&
+						m.refused(r.buyer, r.quantity) == core.ReasonSoldOut {
 						m.sweep() // who borrows for it takes holds back whose time is over
 					}
 					d, err := g.Confirm(t.Context(), "tv", id)
@@ -418,7 +434,8 @@ func TestBucketsAgainstModel(t *testing.T) {
 					}
 					m.closed = true
 				case 8: // a mover dies on the way
-					from, to := rapid.IntRange(0, sale.Buckets-1).Draw(rt, "from"), rapid.IntRange(0, sale.Buckets-1).Draw(rt, "to")
+					from, to := rapid.IntRange(0, sale.Buckets-1).Draw(rt, "from"),
+						rapid.IntRange(0, sale.Buckets-1).Draw(rt, "to")
 					if from == to {
 						continue
 					}
@@ -458,7 +475,8 @@ func TestBucketsAgainstModel(t *testing.T) {
 				}
 				wantConsistent(rt, g, "tv")
 				if reader.stock != m.sale.Stock || !maps.Equal(reader.reservations, m.values()) {
-					rt.Fatalf("the outbox tells of %d, %v, want %d, %v", reader.stock, reader.reservations, m.sale.Stock, m.values())
+					rt.Fatalf("the outbox tells of %d, %v, want %d, %v", reader.stock, reader.reservations, m.sale.Stock,
+						m.values())
 				}
 			}
 		})

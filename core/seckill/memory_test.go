@@ -18,8 +18,10 @@ import (
 // twoProcesses are a sale guard of two processes; asked counts what the first one asks of Redis.
 func twoProcesses(b redistest.Backend) (here, there *Guard, clock *guardtest.Clock, asked *atomic.Int64) {
 	clock, asked = guardtest.NewClock(), new(atomic.Int64)
-	e := guardtest.NewEngineOver(b, busy{b.Client, func(redis.Cmder) { asked.Add(1) }}, guardtest.WithClock(clock))
-	return New(e, "s", Options{}), New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{}), clock, asked
+	e := guardtest.NewEngineOver(b, busy{b.Client, func(redis.Cmder) { asked.Add(1) }},
+		guardtest.WithClock(clock))
+	return New(e, "s", Options{}), New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{}),
+		clock, asked
 }
 
 func TestSoldOutIsRemembered(t *testing.T) {
@@ -65,14 +67,16 @@ func TestSoldOutIsRemembered(t *testing.T) {
 func TestSalesRememberNothingWhereRefusalsAreNotRemembered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		var asked atomic.Int64
-		e := guardtest.NewEngineOver(b, busy{b.Client, func(redis.Cmder) { asked.Add(1) }}, core.WithRefusalMemory(0))
+		e := guardtest.NewEngineOver(b, busy{b.Client, func(redis.Cmder) { asked.Add(1) }},
+			core.WithRefusalMemory(0))
 		g := New(e, "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 1})
 		guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 		for _, buyer := range []string{"ann", "bob"} { // has bought, comes too late
 			guardtest.Check(t, g, core.Attempt{Actor: buyer, Resource: "tv"})
 			before := asked.Load()
-			if d := guardtest.Check(t, g, core.Attempt{Actor: buyer, Resource: "tv"}); d.Source != core.SourceRedis || asked.Load() == before {
+			if d := guardtest.Check(t, g, core.Attempt{Actor: buyer, Resource: "tv"}); d.Source != core.SourceRedis ||
+				asked.Load() == before {
 				t.Errorf("%+v, without asking Redis", d)
 			}
 		}
@@ -93,7 +97,8 @@ func TestSoldOutIsForgottenByWhatGivesBackHere(t *testing.T) {
 		} {
 			openSale(t, here, name, Sale{Stock: 1, Hold: saleRefusalFor / 2})
 			d := guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: name})
-			guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: name}), core.ReasonSoldOut)
+			guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: name}),
+				core.ReasonSoldOut)
 			giveBack(name, d)
 			if d := guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: name}); !d.Allowed {
 				t.Errorf("%s: %+v", name, d)
@@ -102,21 +107,23 @@ func TestSoldOutIsForgottenByWhatGivesBackHere(t *testing.T) {
 	})
 }
 
-// TestSoldOutIsNoAnswerToWhoAsksAgain: a caller that heard an error asks again with the decision's attempt, whose ID the guard
-// has made, and may have won.
+// TestSoldOutIsNoAnswerToWhoAsksAgain: a caller that heard an error asks again with the decision's attempt,
+// whose ID the guard has made, and may have won.
 func TestSoldOutIsNoAnswerToWhoAsksAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, _, _, _ := twoProcesses(b)
 		openSale(t, here, "tv", Sale{Stock: 1})
 		won := guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: "tv"})
-		guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonSoldOut)
+		guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: "tv"}),
+			core.ReasonSoldOut)
 		if d := guardtest.Check(t, here, won.Attempt); !d.Allowed {
 			t.Errorf("%+v", d)
 		}
 	})
 }
 
-// TestRefusalsThatWereOnTheirWayAreNotKept: a refusal that Redis sent before units were given back, and that comes after.
+// TestRefusalsThatWereOnTheirWayAreNotKept: a refusal that Redis sent before units were given back, and that
+// comes after.
 func TestRefusalsThatWereOnTheirWayAreNotKept(t *testing.T) {
 	for _, reason := range []core.Reason{core.ReasonSoldOut, core.ReasonDuplicate} {
 		for _, buyer := range []string{"", "ann"} {
@@ -174,7 +181,8 @@ func TestBoughtIsRemembered(t *testing.T) {
 			a.Resource = "tv"
 			before := asked.Load()
 			d := guardtest.Check(t, here, a)
-			if d.Reason != reason || reason == core.ReasonDuplicate && (d.Limit != 9 || d.Remaining > 7 || d.RetryAfter != 0) {
+			if d.Reason != reason || reason == core.ReasonDuplicate &&
+				(d.Limit != 9 || d.Remaining > 7 || d.RetryAfter != 0) {
 				t.Errorf("%s: %+v, want %s", what, d, reason)
 			}
 			if got := asked.Load() > before; got != asks {
@@ -224,14 +232,18 @@ func TestBoughtIsForgottenByWhatGivesBackHere(t *testing.T) {
 				clock.Advance(saleRefusalFor / 2) // the hold is over, and the memory is not
 				here.Sweep(t.Context(), item)
 			}, true},
-			"restock, which gives her no room": {func(item string, _ core.Decision) { here.Restock(t.Context(), item, "r", 1) }, false},
+			"restock, which gives her no room": {func(item string,
+				_ core.Decision) {
+				here.Restock(t.Context(), item, "r", 1)
+			}, false},
 			"another's units": {func(item string, _ core.Decision) {
 				guardtest.Settle(t, here, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: item}), false)
 			}, false},
 		} {
 			openSale(t, here, name, Sale{Stock: 9, Hold: saleRefusalFor / 2})
 			d := guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: name})
-			guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: name}), core.ReasonDuplicate)
+			guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: name}),
+				core.ReasonDuplicate)
 			c.giveBack(name, d)
 			before := asked.Load()
 			d = guardtest.Check(t, here, core.Attempt{Actor: "ann", Resource: name})
@@ -268,7 +280,8 @@ func TestBoughtFlood(t *testing.T) {
 	})
 }
 
-// TestSoldOutFlood: when all is sold, hardly anybody reaches Redis, and what is given back is bought within the time.
+// TestSoldOutFlood: when all is sold, hardly anybody reaches Redis, and what is given back is bought within
+// the time.
 func TestSoldOutFlood(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		here, there, clock, asked := twoProcesses(b)
@@ -287,7 +300,8 @@ func TestSoldOutFlood(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if n := asked.Load(); n > 2*callers { // each before it has heard, and once more for a script that is not loaded
+		// each before it has heard, and once more for a script that is not loaded
+		if n := asked.Load(); n > 2*callers {
 			t.Errorf("%d of %d calls reached Redis", n, callers*each)
 		}
 		guardtest.Settle(t, there, won, false)

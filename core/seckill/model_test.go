@@ -68,7 +68,8 @@ func seckillAgainstModel(t *testing.T, b redistest.Backend, options Options) {
 					rt.Fatalf("sweep: %d (%v), want %d", n, err, want)
 				}
 			case 6:
-				id, units := id.Draw(rt, "id"), rapid.Int64Range(-4, 4).Filter(func(n int64) bool { return n != 0 }).Draw(rt, "units")
+				id, units := id.Draw(rt, "id"),
+					rapid.Int64Range(-4, 4).Filter(func(n int64) bool { return n != 0 }).Draw(rt, "units")
 				_, err := g.Restock(t.Context(), "tv", id, units)
 				if want := m.restock(id, units); !errors.Is(err, want) {
 					rt.Fatalf("restock %s by %d: %v, want %v", id, units, err, want)
@@ -91,7 +92,8 @@ func seckillAgainstModel(t *testing.T, b redistest.Backend, options Options) {
 			wantConsistent(rt, g, "tv")
 			reader.read(rt, g, "tv")
 			if reader.stock != m.sale.Stock || !maps.Equal(reader.reservations, m.values()) {
-				rt.Fatalf("the outbox tells of %d, %v, want %d, %v", reader.stock, reader.reservations, m.sale.Stock, m.values())
+				rt.Fatalf("the outbox tells of %d, %v, want %d, %v", reader.stock, reader.reservations, m.sale.Stock,
+					m.values())
 			}
 		}
 	})
@@ -228,7 +230,8 @@ type saleReader struct {
 
 func newSaleReader() *saleReader {
 	return &saleReader{
-		opened: map[int]bool{}, closed: map[int]bool{}, loans: map[string]int64{}, reservations: map[string]modelReservation{},
+		opened: map[int]bool{}, closed: map[int]bool{}, loans: map[string]int64{},
+		reservations: map[string]modelReservation{},
 	}
 }
 

@@ -143,7 +143,8 @@ func TestSeckillOddQuantities(t *testing.T) {
 		} {
 			for item, want := range map[string]core.Reason{"few": c.few, "many": c.many, "all": c.all} {
 				d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: item, Cost: c.quantity, ID: "op"})
-				if d.Reason != want || d.Allowed != (want == core.ReasonOK) || guardtest.IsInvalid(err) != (want == "") || err != nil && want != "" {
+				if d.Reason != want || d.Allowed != (want == core.ReasonOK) || guardtest.IsInvalid(err) != (want == "") ||
+					err != nil && want != "" {
 					t.Errorf("%d of %s: %+v, %v, want %q", c.quantity, item, d, err, want)
 				}
 				if d.Allowed {

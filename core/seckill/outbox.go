@@ -6,8 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // Event is one change of a sale.

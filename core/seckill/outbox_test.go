@@ -66,7 +66,8 @@ func TestSeckillOutboxTellsAll(t *testing.T) {
 			}
 		}
 		wantEvents(t, g, "tv",
-			"opened   5", "held paid ann 1", "held failed ann 2", "held over ann 1", "sold paid ann 1", "cancelled failed ann 2",
+			"opened   5", "held paid ann 1", "held failed ann 2", "held over ann 1", "sold paid ann 1",
+			"cancelled failed ann 2",
 			"restocked more  3", "held late ann 1", "expired over ann 1", "expired late ann 1", "held all ann 4",
 			"cancelled all ann 4", "sold late ann 1 late", "closed   0")
 		wantStatus(t, g, "tv", 6, 0, 2)
@@ -83,7 +84,8 @@ func TestSeckillOutboxTellsAll(t *testing.T) {
 func wantSameTTL(t *testing.T, b redistest.Backend, g *Guard, item string) {
 	t.Helper()
 	for _, key := range g.saleKeys(item) {
-		if ttl, err := b.Client.PTTL(t.Context(), key).Result(); err != nil || ttl != -2 && ttl < g.options.Keep-time.Minute {
+		if ttl, err := b.Client.PTTL(t.Context(), key).Result(); err != nil || ttl != -2 &&
+			ttl < g.options.Keep-time.Minute {
 			t.Errorf("%s lives on for %v (%v), want %v", key, ttl, err, g.options.Keep)
 		}
 	}
@@ -104,8 +106,10 @@ func TestSeckillWhatChangesNothingHasNoEvent(t *testing.T) {
 		guardtest.Settle(t, g, first, true)
 		guardtest.Settle(t, g, first, true)
 		guardtest.Settle(t, g, first, false)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}), core.ReasonDuplicate)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", ID: "other"}), core.ReasonSoldOut)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}),
+			core.ReasonDuplicate)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", ID: "other"}),
+			core.ReasonSoldOut)
 		for _, end := range []func() (core.Decision, error){
 			func() (core.Decision, error) { return g.Confirm(t.Context(), "tv", "nobody's") },
 			func() (core.Decision, error) { return g.Cancel(t.Context(), "tv", "nobody's") },
@@ -218,7 +222,8 @@ func TestSeckillOutboxThatWasDeletedComesBackWithATTL(t *testing.T) {
 			},
 			"a refused reserve": func(item string, _ core.Decision) {
 				clock.Advance(time.Hour)
-				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item, Cost: 2, ID: "2"}), core.ReasonDuplicate)
+				guardtest.WantReason(t, guardtest.Check(t, g,
+					core.Attempt{Actor: "ann", Resource: item, Cost: 2, ID: "2"}), core.ReasonDuplicate)
 			},
 			"a reserve that finds its own hold over": func(item string, d core.Decision) {
 				clock.Advance(25 * time.Hour)
@@ -265,7 +270,8 @@ func TestSeckillWithoutOutbox(t *testing.T) {
 
 func TestParseEventRefusesOtherMessages(t *testing.T) {
 	for _, values := range []map[string]any{
-		nil, {"id": "a"}, {"event": "held", "quantity": "many"}, {"event": "held", "quantity": "1", "ends": "x"}, {"event": 7},
+		nil, {"id": "a"}, {"event": "held", "quantity": "many"}, {"event": "held", "quantity": "1", "ends": "x"},
+		{"event": 7},
 	} {
 		if e, err := ParseEvent(redis.XMessage{ID: "1-1", Values: values}); err == nil {
 			t.Errorf("%v: %+v", values, e)

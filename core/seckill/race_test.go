@@ -81,6 +81,7 @@ func TestBucketsRace(t *testing.T) {
 		if reader.stock != stock {
 			t.Errorf("the outbox tells of a stock of %d", reader.stock)
 		}
-		t.Logf("%d attempts of %d buyers for %d units, %d calls to Redis", attempts.Load(), buyers, stock, calls.Load())
+		t.Logf("%d attempts of %d buyers for %d units, %d calls to Redis", attempts.Load(), buyers, stock,
+			calls.Load())
 	})
 }

@@ -56,8 +56,10 @@ func TestSeckillSells(t *testing.T) {
 			t.Fatalf("%+v", ann)
 		}
 		wantStatus(t, g, "tv", 1, 2, 0)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}), core.ReasonDuplicate)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", Cost: 2}), core.ReasonSoldOut)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}),
+			core.ReasonDuplicate)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", Cost: 2}),
+			core.ReasonSoldOut)
 		bob := guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"})
 		guardtest.WantReason(t, bob, core.ReasonOK)
 		guardtest.Settle(t, g, ann, true)
@@ -78,7 +80,8 @@ func TestSeckillSells(t *testing.T) {
 func TestSeckillUnknownSaleFailsClosed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}), core.ReasonNotReady)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}),
+			core.ReasonNotReady)
 		if _, err := g.Status(t.Context(), "tv"); !errors.Is(err, ErrNoSale) {
 			t.Errorf("Status: %v", err)
 		}
@@ -108,7 +111,8 @@ func TestSeckillOpensOnce(t *testing.T) {
 		}
 		wantStatus(t, g, "tv", 1, 0, 1)
 		for _, sale := range []Sale{
-			{}, {Stock: -1}, {Stock: 1 << 53}, {Stock: 1, PerBuyer: -1}, {Stock: 1, Hold: -1}, {Stock: 1, Hold: time.Microsecond},
+			{}, {Stock: -1}, {Stock: 1 << 53}, {Stock: 1, PerBuyer: -1}, {Stock: 1, Hold: -1},
+			{Stock: 1, Hold: time.Microsecond},
 			{Stock: 1, Hold: 31 * 24 * time.Hour}, {Stock: 1, Opens: time.Now(), Closes: time.Now().Add(-time.Hour)},
 		} {
 			if opened, err := g.Open(t.Context(), "pc", sale); opened || !guardtest.IsInvalid(err) {
@@ -125,7 +129,8 @@ func TestSeckillOpenAndClose(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
-		openSale(t, g, "tv", Sale{Stock: 2, Opens: clock.Now().Add(time.Minute), Closes: clock.Now().Add(time.Hour)})
+		openSale(t, g, "tv", Sale{Stock: 2, Opens: clock.Now().Add(time.Minute),
+			Closes: clock.Now().Add(time.Hour)})
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 		guardtest.WantReason(t, d, core.ReasonEarly)
 		if d.RetryAfter != time.Minute {
@@ -135,7 +140,8 @@ func TestSeckillOpenAndClose(t *testing.T) {
 		ann := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 		guardtest.WantReason(t, ann, core.ReasonOK)
 		clock.Advance(time.Second)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonClosed)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}),
+			core.ReasonClosed)
 		guardtest.Settle(t, g, ann, true) // in time, and paid after the closing
 		wantStatus(t, g, "tv", 1, 0, 1)
 	})
@@ -185,7 +191,9 @@ func TestSeckillCancelledIsGone(t *testing.T) {
 			t.Errorf("confirming what was cancelled: %v", err)
 		}
 		wantStatus(t, g, "tv", 1, 0, 0)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "op"}), core.ReasonOK) // tried again
+		// tried again
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "op"}),
+			core.ReasonOK)
 		wantStatus(t, g, "tv", 0, 1, 0)
 		if _, err := g.Confirm(t.Context(), "tv", ""); !guardtest.IsInvalid(err) {
 			t.Errorf("Confirm without an ID: %v", err)
@@ -205,7 +213,8 @@ func TestSeckillHoldsExpire(t *testing.T) {
 		guardtest.WantReason(t, guardtest.Check(t, g, cid), core.ReasonSoldOut)
 		clock.Advance(time.Millisecond)
 
-		guardtest.WantReason(t, guardtest.Check(t, g, cid), core.ReasonOK) // finds both holds over, without anybody's help
+		// finds both holds over, without anybody's help
+		guardtest.WantReason(t, guardtest.Check(t, g, cid), core.ReasonOK)
 		wantStatus(t, g, "tv", 1, 1, 0)
 		guardtest.Settle(t, g, ann, true) // late, but a unit is left
 		wantStatus(t, g, "tv", 0, 1, 1)
@@ -220,8 +229,11 @@ func TestSeckillHoldsExpire(t *testing.T) {
 			t.Errorf("Sweep: %d, %v", n, err)
 		}
 		wantStatus(t, g, "tv", 1, 0, 1)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", ID: bob.Attempt.ID}), core.ReasonOK) // tries anew
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}), core.ReasonDuplicate)
+		// tries anew
+		guardtest.WantReason(t, guardtest.Check(t, g,
+			core.Attempt{Actor: "bob", Resource: "tv", ID: bob.Attempt.ID}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}),
+			core.ReasonDuplicate)
 	})
 }
 
@@ -282,7 +294,8 @@ func TestSeckillManyHoldsOver(t *testing.T) {
 			guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "tv"})
 		}
 		clock.Advance(time.Minute)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 250}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 250}),
+			core.ReasonOK)
 		wantStatus(t, g, "tv", 0, 250, 0)
 	})
 }
@@ -292,20 +305,23 @@ func TestTimesThatMakeNoSense(t *testing.T) {
 	e := guardtest.NewEngine(b)
 	g := New(e, "s", Options{})
 	for _, at := range []time.Time{
-		time.Unix(0, 0), time.Unix(-1, 0), time.UnixMilli(math.MaxInt64), time.Date(300_000_000, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Unix(0, 0), time.Unix(-1, 0), time.UnixMilli(math.MaxInt64),
+		time.Date(300_000_000, 1, 1, 0, 0, 0, 0, time.UTC),
 	} {
 		for _, sale := range []Sale{{Stock: 1, Opens: at}, {Stock: 1, Closes: at}} {
 			if opened, err := g.Open(t.Context(), "tv", sale); opened || !guardtest.IsInvalid(err) {
 				t.Errorf("Open(%+v): %v, %v", sale, opened, err)
 			}
 		}
-		guardtest.WantPanic(t, "1970 to 2200", func() { votes.New(e, "v", votes.Options{Poll: votes.Poll{Closes: at}}) })
+		guardtest.WantPanic(t, "1970 to 2200",
+			func() { votes.New(e, "v", votes.Options{Poll: votes.Poll{Closes: at}}) })
 	}
 	far := time.Date(2200, 12, 31, 0, 0, 0, 0, time.UTC)
 	openSale(t, g, "pc", Sale{Stock: 1, Closes: far})
 	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "pc"}), core.ReasonOK)
 	votes := votes.New(e, "v", votes.Options{Poll: votes.Poll{Closes: far}})
-	guardtest.WantReason(t, guardtest.Check(t, votes, core.Attempt{Actor: "ann", Resource: "p", ID: "given"}), core.ReasonOK)
+	guardtest.WantReason(t, guardtest.Check(t, votes, core.Attempt{Actor: "ann", Resource: "p", ID: "given"}),
+		core.ReasonOK)
 }
 
 func TestSeckillOwnHoldOver(t *testing.T) {
@@ -316,7 +332,8 @@ func TestSeckillOwnHoldOver(t *testing.T) {
 		guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "one"})
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"})
 		clock.Advance(time.Minute)
-		if d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "one"}); !d.Allowed || d.Replayed {
+		if d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "one"}); !d.Allowed ||
+			d.Replayed {
 			t.Errorf("%+v: the same operation gets a new hold", d)
 		}
 		if d := guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}); !d.Allowed {
@@ -346,7 +363,8 @@ func TestSeckillHostileText(t *testing.T) {
 		for i, text := range guardtest.Hostile {
 			openSale(t, g, "item "+text, Sale{Stock: 1})
 			for _, a := range []core.Attempt{
-				{Actor: text, Resource: "buyers"}, {Actor: fmt.Sprint(i), Resource: "ids", ID: text}, {Actor: "ann", Resource: "item " + text},
+				{Actor: text, Resource: "buyers"}, {Actor: fmt.Sprint(i), Resource: "ids", ID: text},
+				{Actor: "ann", Resource: "item " + text},
 			} {
 				d := guardtest.Check(t, g, a)
 				if !d.Allowed || d.Replayed {
@@ -414,7 +432,8 @@ func TestSeckillCorruptSaleSellsNothing(t *testing.T) {
 		openSale(t, g, "tv", Sale{Stock: 5})
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 		b.Client.HSet(t.Context(), g.saleKeys("tv")[0], "left", 99)
-		if d, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "tv"}); err == nil || guardtest.IsInvalid(err) || d.Allowed {
+		if d, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "tv"}); err == nil ||
+			guardtest.IsInvalid(err) || d.Allowed {
 			t.Errorf("Check: %+v, %v", d, err)
 		}
 		for _, ok := range []bool{true, false} {
@@ -429,7 +448,8 @@ func TestSeckillFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
 	clock := guardtest.NewClock()
-	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second), guardtest.WithClock(clock)), "s", Options{})
+	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second),
+		guardtest.WithClock(clock)), "s", Options{})
 	openSale(t, g, "tv", Sale{Stock: 3, Hold: time.Minute})
 	ann := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 	over := guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", Cost: 1})

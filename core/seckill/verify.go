@@ -6,8 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // Verification is the result of [Guard.Verify]: the totals of one sale, counted from each of its parts. The

@@ -50,14 +50,16 @@ func TestVerifySeesWhoMeddles(t *testing.T) {
 				b.Client.HDel(t.Context(), keys[3], "order-1")
 			}, "reservations: sold: 0, want 1 (-1)"},
 			"an event of nothing": {func(keys []string) {
-				b.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: keys[4], Values: []string{"event", "sold", "quantity", "1", "late", "1"}})
+				b.Client.XAdd(t.Context(),
+					&redis.XAddArgs{Stream: keys[4], Values: []string{"event", "sold", "quantity", "1", "late", "1"}})
 			}, "outbox: sold: 2, want 1 (+1)"},
 			"an outbox that is gone": {func(keys []string) {
 				b.Client.Del(t.Context(), keys[4])
 			}, "outbox: stock: 0, want 9 (-9)"},
 		} {
 			openSale(t, g, name, Sale{Stock: 7, PerBuyer: 5, Hold: time.Minute})
-			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: name, ID: "order-1"}), true)
+			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: name, ID: "order-1"}),
+				true)
 			guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: name, ID: "order-2", Cost: 2})
 			if _, err := g.Restock(t.Context(), name, "r", 2); err != nil {
 				t.Fatal(err)
@@ -65,7 +67,8 @@ func TestVerifySeesWhoMeddles(t *testing.T) {
 			wantStatus(t, g, name, 6, 2, 1)
 			c.meddle(g.saleKeys(name))
 			r, err := g.Verify(t.Context(), name)
-			if err != nil || r.Consistent() || r.Moving || !strings.Contains(r.String(), c.want) || !strings.Contains(r.String(), "NOT consistent") {
+			if err != nil || r.Consistent() || r.Moving || !strings.Contains(r.String(), c.want) ||
+				!strings.Contains(r.String(), "NOT consistent") {
 				t.Errorf("%s: %v\n%v\nwant %q", name, err, r, c.want)
 			}
 		}

@@ -12,8 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // Event is an entry of the audit stream: one change of a vote.
@@ -59,7 +60,8 @@ const (
 )
 
 // ErrNoAudit is returned by [Guard.Audit] and [Guard.Void] when [Options].Audit is not set.
-var ErrNoAudit = core.NewError("votes: no audit stream: set votes.Options.Audit before the poll opens", core.ErrNotNow)
+var ErrNoAudit = core.NewError("votes: no audit stream: set votes.Options.Audit before the poll opens",
+	core.ErrNotNow)
 
 const maxAuditChunk = 1000
 
@@ -72,7 +74,9 @@ const maxAuditChunk = 1000
 // masters' clocks.
 //
 // A position is opaque text. A malformed one is a core.ErrInvalid.
-func (g *Guard) Audit(ctx context.Context, poll, after string, count int) (events []Event, position string, err error) {
+func (g *Guard) Audit(
+	ctx context.Context, poll, after string, count int,
+) (events []Event, position string, err error) {
 	err = g.Call(ctx, "audit", core.Attempt{}, func() error {
 		events, position, err = g.audit(ctx, poll, after, count)
 		return err
@@ -85,7 +89,8 @@ func (g *Guard) audit(ctx context.Context, poll, after string, count int) ([]Eve
 	case !g.options.Audit:
 		return nil, after, ErrNoAudit
 	case poll == "" || count < 1 || count > maxAuditChunk:
-		return nil, after, fmt.Errorf("%w: audit of poll %.100q with at most %d events: name a poll, and set 1 to %d events",
+		return nil, after, fmt.Errorf("%w: audit of poll %.100q with at most %d events: name a poll, and set 1 "+
+			"to %d events",
 			core.ErrInvalid, poll, count, maxAuditChunk)
 	}
 	name, err := g.choiceNames(ctx, poll)
@@ -324,7 +329,9 @@ func (g *Guard) voidPart(
 }
 
 // voidOne voids the vote of an event if it stands.
-func (g *Guard) voidOne(ctx context.Context, poll, run string, e Event, options VoidOptions) (voided bool, err error) {
+func (g *Guard) voidOne(
+	ctx context.Context, poll, run string, e Event, options VoidOptions,
+) (voided bool, err error) {
 	text := func(field string) string {
 		value, _ := e.message.Values[field].(string)
 		return value
@@ -333,7 +340,8 @@ func (g *Guard) voidOne(ctx context.Context, poll, run string, e Event, options 
 	if !options.DryRun {
 		defer g.duplicates.Drop(v.in(poll))
 	}
-	keys := append(g.recordKeys(poll, e.part), g.Key(partTag(poll, e.part), "void", run), g.auditKey(poll, e.part))
+	keys := append(g.recordKeys(poll, e.part), g.Key(partTag(poll, e.part), "void", run),
+		g.auditKey(poll, e.part))
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteVoidScript, keys,
 		v.record(), text("slot"), core.FlagOf(options.VoteAgain), core.FlagOf(options.DryRun), e.position,
 		text("voter"), text("id"), text("origin"))

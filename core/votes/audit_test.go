@@ -51,27 +51,32 @@ func told(events []Event) map[string]int64 {
 
 func TestVotesAudit(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true, Retract: true, Choices: []string{"red", "blue", "green"}}, Audit: true})
+		g := New(guardtest.NewEngine(b), "v",
+			Options{Poll: Poll{Change: true, Retract: true, Choices: []string{"red", "blue", "green"}}, Audit: true})
 		vote := func(item string, cost int64, id, origin string) core.Decision {
-			return guardtest.Check(t, g, core.Attempt{Actor: "ann {1}", Resource: "p", Item: item, Cost: cost, ID: id, Origin: origin})
+			return guardtest.Check(t, g,
+				core.Attempt{Actor: "ann {1}", Resource: "p", Item: item, Cost: cost, ID: id, Origin: origin})
 		}
 		vote("red", 2, "op 1", "2001:db8::1")
 		vote("red", 2, "op 1", "192.0.2.9") // replayed: nothing happens
 		vote("red", 2, "", "192.0.2.9")     // refused: nothing happens
 		guardtest.Settle(t, g, vote("blue", 3, "op 2", ""), false)
 		vote("green", 1, "op 3", "phone 7")
-		if _, err := g.Retract(t.Context(), core.Attempt{Actor: "ann {1}", Resource: "p", Item: "green", ID: "op 4", Origin: "x"}); err != nil {
+		if _, err := g.Retract(t.Context(),
+			core.Attempt{Actor: "ann {1}", Resource: "p", Item: "green", ID: "op 4", Origin: "x"}); err != nil {
 			t.Fatal(err)
 		}
 		vote("blue", 1, "op 5", "y")
-		if r, err := g.Void(t.Context(), "p", VoidOptions{Match: func(Event) bool { return true }}); err != nil || r.Matched != 4 || r.Voided != 1 {
+		if r, err := g.Void(t.Context(), "p", VoidOptions{Match: func(Event) bool { return true }}); err != nil ||
+			r.Matched != 4 || r.Voided != 1 {
 			t.Errorf("%+v, %v", r, err)
 		}
 		want := []Event{
 			{Kind: EventCast, Choice: "red", Weight: 2, ID: "op 1", Origin: "2001:db8::1"},
 			{Kind: EventChanged, Choice: "blue", Weight: 3, ID: "op 2", Former: "red", FormerWeight: 2},
 			{Kind: EventUndone, Choice: "blue", Weight: 3, ID: "op 2", Former: "red", FormerWeight: 2},
-			{Kind: EventChanged, Choice: "green", Weight: 1, ID: "op 3", Origin: "phone 7", Former: "red", FormerWeight: 2},
+			{Kind: EventChanged, Choice: "green", Weight: 1, ID: "op 3", Origin: "phone 7", Former: "red",
+				FormerWeight: 2},
 			{Kind: EventRetracted, Choice: "green", Weight: 1, ID: "op 4", Origin: "x"},
 			{Kind: EventCast, Choice: "blue", Weight: 1, ID: "op 5", Origin: "y"},
 			{Kind: EventVoided, Choice: "blue", Weight: 1, ID: "op 5", Origin: "y"},
@@ -101,7 +106,8 @@ func TestVotesAudit(t *testing.T) {
 	})
 }
 
-// TestVotesAuditOfParts: all events of all parts come once, each voter's in their order, also those that are appended while it is read.
+// TestVotesAuditOfParts: all events of all parts come once, each voter's in their order, also those that are
+// appended while it is read.
 func TestVotesAuditOfParts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true}, Spread: 5, Audit: true})
@@ -116,7 +122,8 @@ func TestVotesAuditOfParts(t *testing.T) {
 				all.Go(func() {
 					for i := worker; i < voters; i += 4 {
 						for _, item := range []string{"red", "blue"} {
-							if _, err := g.Check(t.Context(), core.Attempt{Actor: fmt.Sprint(i), Resource: poll, Item: item}); err != nil {
+							if _, err := g.Check(t.Context(),
+								core.Attempt{Actor: fmt.Sprint(i), Resource: poll, Item: item}); err != nil {
 								t.Error(err)
 							}
 						}
@@ -154,10 +161,12 @@ func TestVotesAuditOfParts(t *testing.T) {
 func TestVotesVoid(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for _, again := range []bool{false, true} {
-			g := New(guardtest.NewEngine(b), fmt.Sprint("v", again), Options{Spread: 3, Audit: true, Poll: Poll{PerVoter: 2}})
+			g := New(guardtest.NewEngine(b), fmt.Sprint("v", again),
+				Options{Spread: 3, Audit: true, Poll: Poll{PerVoter: 2}})
 			vote := func(i int, origin, item string) core.Decision {
 				t.Helper()
-				return guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: item, Cost: int64(1 + i%2), Origin: origin})
+				return guardtest.Check(t, g,
+					core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: item, Cost: int64(1 + i%2), Origin: origin})
 			}
 			var stuffed []core.Decision
 			for i := range 60 {
@@ -171,7 +180,8 @@ func TestVotesVoid(t *testing.T) {
 			guardtest.Settle(t, g, stuffed[3], false) // weight 2
 			before := map[string]int64{"blue": 90, "red": 58}
 			wantTally(t, g, "p", before)
-			options := VoidOptions{VoteAgain: again, DryRun: true, Match: func(e Event) bool { return e.Origin == "198.51.100.7" }}
+			options := VoidOptions{VoteAgain: again, DryRun: true,
+				Match: func(e Event) bool { return e.Origin == "198.51.100.7" }}
 			want := func(r VoidResult, err error, matched, voided int64, weights map[string]int64) {
 				t.Helper()
 				if err != nil || r.Matched != matched || r.Voided != voided || !maps.Equal(r.Weights, weights) {
@@ -186,7 +196,8 @@ func TestVotesVoid(t *testing.T) {
 			var all sync.WaitGroup
 			all.Go(func() {
 				for i := 100; i < 150; i++ {
-					if _, err := g.Check(t.Context(), core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: "green"}); err != nil {
+					if _, err := g.Check(t.Context(),
+						core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: "green"}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -232,7 +243,8 @@ func TestVotesVoidAfterChangeAndUndo(t *testing.T) {
 		}
 		void := func(origin string, voided int64) {
 			t.Helper()
-			r, err := g.Void(t.Context(), "p", VoidOptions{VoteAgain: true, Match: func(e Event) bool { return e.Origin == origin }})
+			r, err := g.Void(t.Context(), "p",
+				VoidOptions{VoteAgain: true, Match: func(e Event) bool { return e.Origin == origin }})
 			if err != nil || r.Voided != voided {
 				t.Fatalf("%s: %+v, %v", origin, r, err)
 			}
@@ -271,11 +283,14 @@ func TestVotesVoidAfterChangeAndUndo(t *testing.T) {
 // TestVotesVoidHostileText: long voters, IDs, origins and choices are hashed in the stream, and found again.
 func TestVotesVoidHostileText(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := New(guardtest.NewEngine(b), "v", Options{Audit: true, Spread: 3, Poll: Poll{Choices: guardtest.Hostile}})
+		g := New(guardtest.NewEngine(b), "v",
+			Options{Audit: true, Spread: 3, Poll: Poll{Choices: guardtest.Hostile}})
 		for _, text := range guardtest.Hostile {
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: text, Resource: "p", Item: text, ID: text, Origin: text}), core.ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, g,
+				core.Attempt{Actor: text, Resource: "p", Item: text, ID: text, Origin: text}), core.ReasonOK)
 		}
-		r, err := g.Void(t.Context(), "p", VoidOptions{Match: func(e Event) bool { return slices.Contains(guardtest.Hostile, e.Choice) }})
+		r, err := g.Void(t.Context(), "p",
+			VoidOptions{Match: func(e Event) bool { return slices.Contains(guardtest.Hostile, e.Choice) }})
 		if err != nil || r.Voided != int64(len(guardtest.Hostile)) || len(r.Weights) != len(guardtest.Hostile) {
 			t.Errorf("%d of %d: %v", r.Voided, len(guardtest.Hostile), err)
 		}
@@ -285,7 +300,8 @@ func TestVotesVoidHostileText(t *testing.T) {
 
 func TestVotesAuditMistakes(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		plain, g := New(guardtest.NewEngine(b), "v", Options{}), New(guardtest.NewEngine(b), "w", Options{Audit: true})
+		plain, g := New(guardtest.NewEngine(b), "v", Options{}),
+			New(guardtest.NewEngine(b), "w", Options{Audit: true})
 		all := VoidOptions{Match: func(Event) bool { return true }}
 		if _, _, err := plain.Audit(t.Context(), "p", "", 5); !errors.Is(err, ErrNoAudit) {
 			t.Errorf("%v", err)
@@ -297,7 +313,8 @@ func TestVotesAuditMistakes(t *testing.T) {
 		for _, c := range []struct {
 			poll, after string
 			count       int
-		}{{"", "", 5}, {"p", "", 0}, {"p", "", 1001}, {"p", "x", 5}, {"p", "1-2,3-4", 5}, {"p", "1", 5}, {"p", "+", 5}, {"p", "1-", 5}} {
+		}{{"", "", 5}, {"p", "", 0}, {"p", "", 1001}, {"p", "x", 5}, {"p", "1-2,3-4", 5}, {"p", "1", 5},
+			{"p", "+", 5}, {"p", "1-", 5}} {
 			if _, _, err := g.Audit(t.Context(), c.poll, c.after, c.count); !guardtest.IsInvalid(err) {
 				t.Errorf("%+v: %v", c, err)
 			}
@@ -309,7 +326,8 @@ func TestVotesAuditMistakes(t *testing.T) {
 			}
 		}
 		b.Client.XAdd(t.Context(), xadd(g.auditKey("p", 0), "event", "cast"))
-		if _, _, err := g.Audit(t.Context(), "p", "", 5); err == nil || !strings.Contains(err.Error(), "not an event") {
+		if _, _, err := g.Audit(t.Context(), "p", "", 5); err == nil ||
+			!strings.Contains(err.Error(), "not an event") {
 			t.Errorf("a message that is none: %v", err)
 		}
 		if _, err := g.Void(t.Context(), "p", all); err == nil || !strings.Contains(err.Error(), "not an event") {

@@ -20,8 +20,10 @@ func TestVotesPerChoice(t *testing.T) {
 			reason    core.Reason
 			remaining int64
 		}{
-			{"red", core.ReasonOK, 3}, {"red", core.ReasonOK, 2}, {"red", core.ReasonDuplicate, 2}, {"blue", core.ReasonOK, 1}, {"red", core.ReasonDuplicate, 1},
-			{"", core.ReasonOK, 0}, {"red", core.ReasonDuplicate, 0}, {"blue", core.ReasonQuota, 0}, {"green", core.ReasonQuota, 0},
+			{"red", core.ReasonOK, 3}, {"red", core.ReasonOK, 2}, {"red", core.ReasonDuplicate, 2},
+			{"blue", core.ReasonOK, 1}, {"red", core.ReasonDuplicate, 1},
+			{"", core.ReasonOK, 0}, {"red", core.ReasonDuplicate, 0}, {"blue", core.ReasonQuota, 0},
+			{"green", core.ReasonQuota, 0},
 		} {
 			d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: step.item, Cost: 3})
 			if d.Reason != step.reason || d.Remaining != step.remaining || d.Limit != 4 || d.RetryAfter != 0 {
@@ -36,7 +38,8 @@ func TestVotesPerChoice(t *testing.T) {
 	})
 }
 
-// TestVotesPerDay: a vote a day, by the server's clock and the calendar of a time zone, whatever this process's clock says.
+// TestVotesPerDay: a vote a day, by the server's clock and the calendar of a time zone, whatever this
+// process's clock says.
 func TestVotesPerDay(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -85,7 +88,8 @@ func TestVotesPerDay(t *testing.T) {
 // TestVotesPerDayGivesBack: what is taken back on its day may be cast again on it.
 func TestVotesPerDayGivesBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{PerVoter: 9, PerChoice: 9, PerDay: 2, Day: oneDay, Retract: true}})
+		g := New(guardtest.NewEngine(b), "v",
+			Options{Poll: Poll{PerVoter: 9, PerChoice: 9, PerDay: 2, Day: oneDay, Retract: true}})
 		a := core.Attempt{Actor: "ann", Resource: "p", Item: "red"}
 		first := guardtest.Check(t, g, a)
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
@@ -107,7 +111,10 @@ func oneDay(time.Time) (begins, ends time.Time) { return time.UnixMilli(0), time
 func TestVotesClockThatJumps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		e := guardtest.NewEngine(b, core.WithClock(func() time.Time { clock.Advance(24 * time.Hour); return clock.Now() }))
+		e := guardtest.NewEngine(b, core.WithClock(func() time.Time {
+			clock.Advance(24 * time.Hour)
+			return clock.Now()
+		}))
 		g := New(e, "v", Options{Poll: Poll{PerVoter: 2, PerDay: 1}})
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "red"})
 		guardtest.WantReason(t, d, core.ReasonDayRolled)
@@ -116,10 +123,12 @@ func TestVotesClockThatJumps(t *testing.T) {
 		}
 		wantTally(t, g, "p", map[string]int64{})
 
-		g = New(e, "broken", Options{Poll: Poll{PerVoter: 2, PerDay: 1, Day: func(t time.Time) (begins, ends time.Time) {
-			return t.Add(time.Hour), t.Add(2 * time.Hour)
-		}}})
-		if d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p"}); err == nil || guardtest.IsInvalid(err) || d.Allowed {
+		g = New(e, "broken", Options{Poll: Poll{PerVoter: 2, PerDay: 1,
+			Day: func(t time.Time) (begins, ends time.Time) {
+				return t.Add(time.Hour), t.Add(2 * time.Hour)
+			}}})
+		if d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p"}); err == nil ||
+			guardtest.IsInvalid(err) || d.Allowed {
 			t.Errorf("a day that its moments are not in: %+v, %v", d, err)
 		}
 	})
@@ -162,7 +171,8 @@ func TestVotesChange(t *testing.T) {
 	})
 }
 
-// TestVotesChangeBackAndForth: a request that fails late takes back its own vote, and not one for the same choice that came after it.
+// TestVotesChangeBackAndForth: a request that fails late takes back its own vote, and not one for the same
+// choice that came after it.
 func TestVotesChangeBackAndForth(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true, Retract: true}})
@@ -215,11 +225,13 @@ func TestVotesRetract(t *testing.T) {
 			guardtest.WantReason(t, guardtest.Check(t, g, red), core.ReasonOK)
 		}
 		blue := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue", ID: "blue"})
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "green"}), core.ReasonQuota)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "green"}),
+			core.ReasonQuota)
 		wantTally(t, g, "p", map[string]int64{"red": 7, "blue": 1})
 
 		d := retract(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "red", ID: "back"}, core.ReasonOK)
-		if d.Replayed || d.Attempt.Cost != 5 || d.Remaining != 1 || d.Limit != 3 || !slices.Equal(Choices(d), []string{"red", "blue"}) {
+		if d.Replayed || d.Attempt.Cost != 5 || d.Remaining != 1 || d.Limit != 3 ||
+			!slices.Equal(Choices(d), []string{"red", "blue"}) {
 			t.Errorf("%+v: the newest red vote, of weight 5, goes", d)
 		}
 		d = retract(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "red", ID: "back"}, core.ReasonOK)
@@ -235,12 +247,14 @@ func TestVotesRetract(t *testing.T) {
 		} {
 			retract(t, g, other, core.ReasonConflict)
 		}
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "red", ID: "back"}), core.ReasonConflict)
+		guardtest.WantReason(t, guardtest.Check(t, g,
+			core.Attempt{Actor: "ann", Resource: "p", Item: "red", ID: "back"}), core.ReasonConflict)
 
 		retract(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"}, core.ReasonOK)
 		guardtest.Settle(t, g, blue, false) // nothing is subtracted twice
 		wantTally(t, g, "p", map[string]int64{"red": 2})
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"}),
+			core.ReasonOK)
 		guardtest.Settle(t, g, blue, false)
 		wantTally(t, g, "p", map[string]int64{"red": 2, "blue": 1})
 
@@ -258,7 +272,8 @@ func TestVotesRetract(t *testing.T) {
 			}
 		}
 		plain := New(guardtest.NewEngine(b), "v", Options{})
-		if _, err := plain.Retract(t.Context(), red); !guardtest.IsInvalid(err) || !strings.Contains(err.Error(), "Poll.Retract") {
+		if _, err := plain.Retract(t.Context(), red); !guardtest.IsInvalid(err) ||
+			!strings.Contains(err.Error(), "Poll.Retract") {
 			t.Errorf("a poll without Retract: %v", err)
 		}
 	})
@@ -297,7 +312,8 @@ func TestVotesFullRedis(t *testing.T) {
 	wantTally(t, g, "p", map[string]int64{"red": 4, "blue": 1})
 
 	rdb.ConfigSet(t.Context(), "maxmemory", "1")
-	for _, a := range []core.Attempt{{Actor: "new", Resource: "p", Item: "red"}, {Actor: "ann", Resource: "p", Item: "blue"}} {
+	for _, a := range []core.Attempt{{Actor: "new", Resource: "p", Item: "red"},
+		{Actor: "ann", Resource: "p", Item: "blue"}} {
 		if _, err := g.Check(t.Context(), a); err == nil || !strings.Contains(err.Error(), "OOM") {
 			t.Errorf("%+v at a full Redis: %v, want its OOM error", a, err)
 		}
@@ -335,5 +351,6 @@ func TestVotesSetUp(t *testing.T) {
 	} {
 		guardtest.WantPanic(t, text, func() { New(e, "v", options) })
 	}
-	New(e, "v", Options{Poll: Poll{PerVoter: 1, Change: true, Retract: true, PerDay: 1}, Spread: 256, Audit: true})
+	New(e, "v", Options{Poll: Poll{PerVoter: 1, Change: true, Retract: true, PerDay: 1}, Spread: 256,
+		Audit: true})
 }

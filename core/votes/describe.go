@@ -54,7 +54,8 @@ func (g *Guard) Describe() core.Description {
 func (g *Guard) voidSome(ctx context.Context, in core.Input, dry bool) (any, error) {
 	voter, origin := in.Text("voter"), in.Text("origin")
 	if voter == "" && origin == "" {
-		return nil, fmt.Errorf("%w: name a voter or an origin; without either, this would void all votes of the poll", core.ErrInvalid)
+		return nil, fmt.Errorf("%w: name a voter or an origin; without either, this would void all votes of the "+
+			"poll", core.ErrInvalid)
 	}
 	return g.Void(ctx, in.Text("poll"), VoidOptions{
 		Match: func(e Event) bool {

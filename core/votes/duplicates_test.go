@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
-	"github.com/redis/go-redis/v9"
 )
 
 func TestDuplicatesAreRememberedForAMoment(t *testing.T) {
@@ -21,7 +22,8 @@ func TestDuplicatesAreRememberedForAMoment(t *testing.T) {
 	m := newDuplicates(time.Hour) // a second at most
 	hear := func(asked core.Asked[string], limit int64) { m.Hear(asked, votedBefore{limit: limit}, m.Longest()) }
 	hear(m.Ask("ann", now), 7)
-	for age, want := range map[time.Duration]bool{0: true, time.Second - 1: true, time.Second: false, -1: false} {
+	for age, want := range map[time.Duration]bool{0: true, time.Second - 1: true, time.Second: false,
+		-1: false} {
 		if before, found := m.Find("ann", now.Add(age)); found != want || found && before.limit != 7 {
 			t.Errorf("after %v: %+v, %v", age, before, found)
 		}
@@ -103,10 +105,12 @@ func TestVotesRememberDuplicates(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		counter := &scriptCalls{Client: b.Client}
-		e := core.New(counter, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{}), guardtest.WithClock(clock))
+		e := core.New(counter, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
+			core.WithObserver(guardtest.Ignore{}), guardtest.WithClock(clock))
 		poll := Poll{Retract: true, Opens: clock.Now().Add(-time.Hour), Closes: clock.Now().Add(time.Hour)}
 		var found error
-		g := New(e, "v", Options{Find: func(context.Context, string) (Poll, error) { return poll, found }, Audit: true})
+		g := New(e, "v", Options{Find: func(context.Context, string) (Poll, error) { return poll, found },
+			Audit: true})
 		vote := func(what, item, id string, asks bool, want core.Reason, choices ...string) core.Decision {
 			t.Helper()
 			before := counter.n
@@ -162,7 +166,8 @@ func TestVotesRememberDuplicates(t *testing.T) {
 		vote("and", "red", "", true, core.ReasonDuplicate, "red")
 
 		found = ErrNoPoll
-		if d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "red"}); d.Reason != core.ReasonNotOpen {
+		if d := guardtest.Check(t, g,
+			core.Attempt{Actor: "ann", Resource: "p", Item: "red"}); d.Reason != core.ReasonNotOpen {
 			t.Errorf("%+v: the poll is gone", d)
 		}
 		found = nil

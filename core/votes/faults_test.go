@@ -13,8 +13,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestVotesManyVotersAndFaults: thousands of voters vote, change, take back, retract and ask again through several processes, while
-// one reply in a hundred is lost and an operator voids. The tally is what was answered.
+// TestVotesManyVotersAndFaults: thousands of voters vote, change, take back, retract and ask again through
+// several processes, while one reply in a hundred is lost and an operator voids. The tally is what was
+// answered.
 func TestVotesManyVotersAndFaults(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		voters := 3000
@@ -31,7 +32,8 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 		options := Options{Poll: Poll{Change: true, Retract: true}, Spread: spread, Audit: true}
 		guards := make([]*Guard, processes)
 		for i := range guards {
-			e := core.New(b.NewClientWith(t, faults), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{}),
+			e := core.New(b.NewClientWith(t, faults), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
+				core.WithObserver(guardtest.Ignore{}),
 				core.WithRetryHorizon(10*time.Second), core.WithRefusalMemory(0))
 			guards[i] = New(e, "v", options)
 			if err := e.Preload(t.Context()); err != nil {
@@ -48,7 +50,8 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 			want[choice] += weight
 		}
 		vote := func(rng *rand.Rand, voter, choice string, weight int64, reason core.Reason) (core.Decision, bool) {
-			a := core.Attempt{Actor: voter, Resource: "p", Item: choice, Cost: weight, Origin: fmt.Sprint("address ", rng.IntN(50))}
+			a := core.Attempt{Actor: voter, Resource: "p", Item: choice, Cost: weight,
+				Origin: fmt.Sprint("address ", rng.IntN(50))}
 			if rng.IntN(2) == 0 {
 				a.ID = voter + choice
 			}
@@ -93,7 +96,8 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 					}
 					stands(first, weight)
 				case 1:
-					d, err := guards[rng.IntN(processes)].Retract(t.Context(), core.Attempt{Actor: voter, Resource: "p", Item: first})
+					d, err := guards[rng.IntN(processes)].Retract(t.Context(),
+						core.Attempt{Actor: voter, Resource: "p", Item: first})
 					if err != nil || !d.Allowed || d.Attempt.Cost != weight {
 						t.Errorf("retract: %+v, %v", d, err)
 					}
@@ -118,7 +122,8 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 			t.Error("no reply was lost")
 		}
 		for _, e := range guards {
-			redistest.Eventually(t, time.Minute, func() bool { return e.Engine().Pending() == 0 }, "the undos have ended")
+			redistest.Eventually(t, time.Minute, func() bool { return e.Engine().Pending() == 0 },
+				"the undos have ended")
 		}
 		g := New(guardtest.NewEngine(b), "v", options)
 		maps.DeleteFunc(want, func(_ string, sum int64) bool { return sum == 0 })
@@ -131,7 +136,8 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 	})
 }
 
-// TestVotesLostReplies loses the reply of each script once: what is sent again changes nothing, and hears the same.
+// TestVotesLostReplies loses the reply of each script once: what is sent again changes nothing, and hears the
+// same.
 func TestVotesLostReplies(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		plain := b.Client
@@ -176,7 +182,8 @@ func TestVotesLostReplies(t *testing.T) {
 			voter := fmt.Sprint(again)
 			guardtest.Check(t, g, core.Attempt{Actor: voter, Resource: "p", Item: "red", Cost: 3})
 			faults.SwallowReply("evalsha")
-			r, err := g.Void(t.Context(), "p", VoidOptions{VoteAgain: again, Match: func(e Event) bool { return e.Voter == voter }})
+			r, err := g.Void(t.Context(), "p",
+				VoidOptions{VoteAgain: again, Match: func(e Event) bool { return e.Voter == voter }})
 			if err != nil || r.Matched != 1 || r.Voided != 1 || r.Weights["red"] != 3 {
 				t.Errorf("%+v, %v", r, err)
 			}

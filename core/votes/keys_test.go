@@ -10,7 +10,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// FuzzPartKeys: what differs has different keys, and the keys of a part have one tag, which is what it should be.
+// FuzzPartKeys: what differs has different keys, and the keys of a part have one tag, which is what it should
+// be.
 func FuzzPartKeys(f *testing.F) {
 	for i, text := range guardtest.Hostile {
 		f.Add(text, guardtest.Hostile[(i+1)%len(guardtest.Hostile)])
@@ -50,7 +51,8 @@ func FuzzPartKeys(f *testing.F) {
 	})
 }
 
-// TestKeysOfAPartShareASlot runs everything on a real cluster elsewhere; here it is looked at for hostile text.
+// TestKeysOfAPartShareASlot runs everything on a real cluster elsewhere; here it is looked at for hostile
+// text.
 func TestKeysOfAPartShareASlot(t *testing.T) {
 	g := New(core.New(guardtest.NoClient{}), "v", Options{})
 	for _, text := range guardtest.Hostile {

@@ -12,7 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestVotesMemory measures what a poll's records take, with IDs of all lengths: less than 20 bytes a voter, the choice included.
+// TestVotesMemory measures what a poll's records take, with IDs of all lengths: less than 20 bytes a voter,
+// the choice included.
 func TestVotesMemory(t *testing.T) {
 	voters := 25_000
 	if guardtest.Soak() {
@@ -20,7 +21,8 @@ func TestVotesMemory(t *testing.T) {
 	}
 	s := redistest.StartServer(t, "--save", "")
 	rdb := s.Client(t)
-	g := New(core.New(rdb, core.WithDeadline(time.Minute), core.WithRetryHorizon(time.Second), core.WithObserver(guardtest.Ignore{})), "v", Options{})
+	g := New(core.New(rdb, core.WithDeadline(time.Minute), core.WithRetryHorizon(time.Second),
+		core.WithObserver(guardtest.Ignore{})), "v", Options{})
 	used := func() int64 {
 		t.Helper()
 		var n int64
@@ -37,7 +39,8 @@ func TestVotesMemory(t *testing.T) {
 		for worker := range 16 {
 			all.Go(func() {
 				for i := from + worker; i < to; i += 16 {
-					d, err := g.Check(t.Context(), core.Attempt{Actor: id(i), Resource: "p", Item: fmt.Sprint("choice ", i%10)})
+					d, err := g.Check(t.Context(),
+						core.Attempt{Actor: id(i), Resource: "p", Item: fmt.Sprint("choice ", i%10)})
 					if err != nil || d.Reason != core.ReasonOK {
 						t.Errorf("voter %d: %+v, %v", i, d, err)
 						return
@@ -63,9 +66,11 @@ func TestVotesMemory(t *testing.T) {
 	if worst >= 20 || worst < 12 {
 		t.Errorf("%.2f bytes a voter, want less than 20", worst)
 	}
-	redistest.Eventually(t, time.Minute, func() bool { return rdb.DBSize(t.Context()).Val() == int64(len(keys)) }, "the operations have expired")
+	redistest.Eventually(t, time.Minute,
+		func() bool { return rdb.DBSize(t.Context()).Val() == int64(len(keys)) }, "the operations have expired")
 	t.Logf("all of the server's memory: %.2f bytes each", float64(used()-before)/float64(voters))
-	if r, err := g.Verify(t.Context(), "p"); err != nil || !r.Consistent() || r.Voters != int64(voters) || r.Votes != int64(voters) {
+	if r, err := g.Verify(t.Context(), "p"); err != nil || !r.Consistent() || r.Voters != int64(voters) ||
+		r.Votes != int64(voters) {
 		t.Errorf("Verify: %v, %v", r, err)
 	}
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestVotesAgainstModel does everything at random, by one process that remembers duplicates or by two that would spread polls
-// differently, and compares tally, records and audit stream with a model in Go after each step.
+// TestVotesAgainstModel does everything at random, by one process that remembers duplicates or by two that
+// would spread polls differently, and compares tally, records and audit stream with a model in Go after each
+// step.
 func TestVotesAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		number := 0
@@ -145,7 +146,8 @@ func (m *voteModel) open() core.Reason {
 func (m *voteModel) cast(rt *rapid.T) {
 	a := core.Attempt{
 		Actor: modelActors.Draw(rt, "voter"), Resource: "p", Item: modelChoices.Draw(rt, "choice"),
-		Cost: rapid.Int64Range(1, 2).Draw(rt, "weight"), ID: modelIDs.Draw(rt, "id"), Origin: modelOrigins.Draw(rt, "origin"),
+		Cost: rapid.Int64Range(1, 2).Draw(rt, "weight"), ID: modelIDs.Draw(rt, "id"),
+		Origin: modelOrigins.Draw(rt, "origin"),
 	}
 	d, err := m.g.Check(rt.Context(), a)
 	if err != nil {
@@ -157,7 +159,8 @@ func (m *voteModel) cast(rt *rapid.T) {
 	mine := m.votes[a.Actor]
 	want, replayed, retry := m.decide(a, d)
 	if d.Reason != want || d.Replayed != replayed || d.RetryAfter != retry {
-		rt.Fatalf("%+v: want %q, replayed %v, a retry in %v; the voter has %s", d, want, replayed, retry, show(mine))
+		rt.Fatalf("%+v: want %q, replayed %v, a retry in %v; the voter has %s", d, want, replayed, retry,
+			show(mine))
 	}
 	if want == core.ReasonConflict {
 		return
@@ -178,7 +181,9 @@ func (m *voteModel) cast(rt *rapid.T) {
 }
 
 // decide returns what an attempt should hear, and makes it so.
-func (m *voteModel) decide(a core.Attempt, d core.Decision) (want core.Reason, replayed bool, retry time.Duration) {
+func (m *voteModel) decide(
+	a core.Attempt, d core.Decision,
+) (want core.Reason, replayed bool, retry time.Duration) {
 	op := m.op(a.Actor, d.Attempt.ID)
 	if known := m.ops[op]; known != nil {
 		if known.retracts || known.actor != a.Actor || known.vote.choice != a.Item || known.vote.weight != a.Cost {
@@ -264,7 +269,8 @@ func (m *voteModel) take(actor string, place int, old *modelVote) {
 }
 
 func (m *voteModel) retract(rt *rapid.T) {
-	a := core.Attempt{Actor: modelActors.Draw(rt, "voter"), Resource: "p", Item: modelChoices.Draw(rt, "choice"), ID: modelIDs.Draw(rt, "id")}
+	a := core.Attempt{Actor: modelActors.Draw(rt, "voter"), Resource: "p", Item: modelChoices.Draw(rt, "choice"),
+		ID: modelIDs.Draw(rt, "id")}
 	d, err := m.g.Retract(rt.Context(), a)
 	if err != nil {
 		rt.Fatal(err)
@@ -296,7 +302,8 @@ func (m *voteModel) retract(rt *rapid.T) {
 		m.ops[op] = &modelOp{retracts: true, actor: a.Actor, vote: vote}
 	}
 	if d.Reason != want || d.Replayed != replayed || d.Attempt.Cost != weight {
-		rt.Fatalf("%+v: want %q, replayed %v, weight %d; the voter has %s", d, want, replayed, weight, show(m.votes[a.Actor]))
+		rt.Fatalf("%+v: want %q, replayed %v, weight %d; the voter has %s", d, want, replayed, weight,
+			show(m.votes[a.Actor]))
 	}
 }
 
@@ -325,7 +332,8 @@ func (m *voteModel) void(rt *rapid.T) {
 		}
 	}
 	got, err := m.g.Void(rt.Context(), "p", options)
-	if err != nil || got.Matched != want.Matched || got.Voided != want.Voided || !maps.Equal(got.Weights, want.Weights) {
+	if err != nil || got.Matched != want.Matched || got.Voided != want.Voided ||
+		!maps.Equal(got.Weights, want.Weights) {
 		rt.Fatalf("void: %+v (%v), want %+v", got, err, want)
 	}
 }
@@ -352,7 +360,8 @@ func (m *voteModel) compare(rt *rapid.T) {
 		rt.Fatalf("tally %v, want %v (%v)", got, sums, err)
 	}
 	r, err := m.g.Verify(rt.Context(), "p")
-	if err != nil || !r.Consistent() || !maps.Equal(r.Records, sums) || r.Votes != votes || r.Voters != voters || r.Voided != voided {
+	if err != nil || !r.Consistent() || !maps.Equal(r.Records, sums) || r.Votes != votes || r.Voters != voters ||
+		r.Voided != voided {
 		rt.Fatalf("Verify (%v):\n%v\nwant %v, %d votes, %d voters, %d voided", err, r, sums, votes, voters, voided)
 	}
 	if sums := told(auditOf(rt, m.g, "p", 1000)); !maps.Equal(sums, got) {

@@ -11,9 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
-	"github.com/redis/go-redis/v9"
 )
 
 // voter is the SHA-256 of a voter's ID. A record holds its first 12 bytes; its last 8 determine the part of
@@ -162,7 +163,8 @@ func (g *Guard) storedParts(ctx context.Context, poll string) (int, error) {
 		return parts, nil
 	}
 	asked := g.divisions.Ask(poll, now)
-	stored, err := core.Query(ctx, g.Engine(), redis.NewStringCmd(ctx, "hget", g.recordKeys(poll, 0)[2], ":parts"))
+	stored, err := core.Query(ctx, g.Engine(),
+		redis.NewStringCmd(ctx, "hget", g.recordKeys(poll, 0)[2], ":parts"))
 	if errors.Is(err, redis.Nil) {
 		return 1, nil
 	}

@@ -18,14 +18,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestVotesSpreadUsesAllMasters: the parts of one poll are on all masters, about evenly, and everything works on them.
+// TestVotesSpreadUsesAllMasters: the parts of one poll are on all masters, about evenly, and everything works
+// on them.
 func TestVotesSpreadUsesAllMasters(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Spread: 30, Poll: Poll{Retract: true}, Audit: true})
 		const voters = 900
 		var decisions []core.Decision
 		for i := range voters {
-			decisions = append(decisions, guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: fmt.Sprint(i % 3)}))
+			decisions = append(decisions,
+				guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: fmt.Sprint(i % 3)}))
 		}
 		wantTally(t, g, "p", map[string]int64{"0": voters / 3, "1": voters / 3, "2": voters / 3})
 		wantVerified(t, g, "p", map[string]int64{"0": voters / 3, "1": voters / 3, "2": voters / 3})
@@ -65,7 +67,8 @@ func TestVotesSpreadUsesAllMasters(t *testing.T) {
 	})
 }
 
-// TestVotesSpreadDisagrees: processes with different options vote in one poll at once, also the first votes, and each voter counts once.
+// TestVotesSpreadDisagrees: processes with different options vote in one poll at once, also the first votes,
+// and each voter counts once.
 func TestVotesSpreadDisagrees(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		rounds, voters := 6, 40
@@ -74,7 +77,8 @@ func TestVotesSpreadDisagrees(t *testing.T) {
 		}
 		var guards []*Guard
 		for _, spread := range []int{0, 1, 7, 30} {
-			guards = append(guards, New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v", Options{Spread: spread}))
+			guards = append(guards, New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v",
+				Options{Spread: spread}))
 		}
 		for round := range rounds {
 			poll := fmt.Sprint("p", round)
@@ -113,13 +117,15 @@ func TestVotesSpreadDisagrees(t *testing.T) {
 func TestVotesSpreadIsKept(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		spread := func(n int) *Guard {
-			return New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v", Options{Spread: n, Poll: Poll{Retract: true}})
+			return New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v",
+				Options{Spread: n, Poll: Poll{Retract: true}})
 		}
 		for poll, order := range map[string][]int{"up": {1, 8, 256}, "down": {256, 8, 0}} {
 			cast := guardtest.Check(t, spread(order[0]), core.Attempt{Actor: "ann", Resource: poll, ID: "op"})
 			for _, n := range order[1:] {
 				g := spread(n)
-				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: poll}), core.ReasonDuplicate)
+				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: poll}),
+					core.ReasonDuplicate)
 				if d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: poll, ID: "op"}); !d.Replayed {
 					t.Errorf("%+v is not replayed", d)
 				}
@@ -157,8 +163,9 @@ func TestVotesSpreadBeforeThePollOpens(t *testing.T) {
 	})
 }
 
-// TestVotesSpreadWhileThePollOpens: a poll opens between two steps of a vote, such as by the clocks of two masters. A process that
-// has asked for the number of parts when nobody could decide it must not go by its own, or the voter votes again by another's.
+// TestVotesSpreadWhileThePollOpens: a poll opens between two steps of a vote, such as by the clocks of two
+// masters. A process that has asked for the number of parts when nobody could decide it must not go by its
+// own, or the voter votes again by another's.
 func TestVotesSpreadWhileThePollOpens(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		opens := guardtest.NewClock().Now()
@@ -178,7 +185,8 @@ func TestVotesSpreadWhileThePollOpens(t *testing.T) {
 					}
 					return opens
 				})(early.Engine())
-				late := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v", Options{Spread: spread, Poll: options.Poll})
+				late := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v",
+					Options{Spread: spread, Poll: options.Poll})
 				core.WithClock(func() time.Time { return opens })(late.Engine())
 				a := core.Attempt{Actor: voter, Resource: fmt.Sprint("p", spread, before)}
 				won := 0
@@ -202,7 +210,8 @@ func TestVotesSpreadWhileThePollOpens(t *testing.T) {
 	})
 }
 
-// TestVotesPartsThatDisagree: Redis has lost some of a poll. Nobody votes twice for it, and the error says what is wrong.
+// TestVotesPartsThatDisagree: Redis has lost some of a poll. Nobody votes twice for it, and the error says
+// what is wrong.
 func TestVotesPartsThatDisagree(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Spread: 8, Poll: Poll{Retract: true}})

@@ -9,8 +9,9 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // Tally returns the sum of the weights per choice. It includes every choice that has votes or that the poll
@@ -22,7 +23,8 @@ import (
 // The cost grows with the number of choices. In a poll with a Spread, Tally reads the parts concurrently, so
 // they may be from slightly different moments.
 func (g *Guard) Tally(ctx context.Context, poll string) (map[string]int64, error) {
-	return core.Look(ctx, &g.Base, "tally", core.Attempt{}, func() (map[string]int64, error) { return g.tally(ctx, poll) })
+	return core.Look(ctx, &g.Base, "tally", core.Attempt{},
+		func() (map[string]int64, error) { return g.tally(ctx, poll) })
 }
 
 func (g *Guard) tally(ctx context.Context, poll string) (map[string]int64, error) {
@@ -56,7 +58,8 @@ func (g *Guard) tally(ctx context.Context, poll string) (map[string]int64, error
 
 // partTally returns the tally of one part, by the names that Redis keeps.
 func (g *Guard) partTally(ctx context.Context, poll string, part int) (map[string]int64, error) {
-	texts, err := core.Query(ctx, g.Engine(), redis.NewMapStringStringCmd(ctx, "hgetall", g.recordKeys(poll, part)[1]))
+	texts, err := core.Query(ctx, g.Engine(),
+		redis.NewMapStringStringCmd(ctx, "hgetall", g.recordKeys(poll, part)[1]))
 	if err != nil {
 		return nil, err
 	}

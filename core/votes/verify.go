@@ -12,8 +12,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // Verification compares the records of a poll with its tally. They agree unless something else changed the
@@ -49,7 +50,8 @@ func (r Verification) differences() []string {
 	var found []string
 	for _, choice := range r.choices() {
 		if got, want := r.Tally[choice], r.Records[choice]; got != want {
-			found = append(found, fmt.Sprintf("%.100q: the tally has %d, the records have %d (%+d)", choice, got, want, got-want))
+			found = append(found, fmt.Sprintf("%.100q: the tally has %d, the records have %d (%+d)", choice, got, want,
+				got-want))
 		}
 	}
 	if r.Damaged != 0 {
@@ -117,7 +119,8 @@ func (g *Guard) Repair(ctx context.Context, poll string) (Verification, error) {
 }
 
 func (g *Guard) observeVerify(ctx context.Context, op, poll string, repair bool) (Verification, error) {
-	return core.Look(ctx, &g.Base, op, core.Attempt{}, func() (Verification, error) { return g.verify(ctx, poll, repair) })
+	return core.Look(ctx, &g.Base, op, core.Attempt{},
+		func() (Verification, error) { return g.verify(ctx, poll, repair) })
 }
 
 func (g *Guard) verify(ctx context.Context, poll string, repair bool) (Verification, error) {
@@ -174,7 +177,8 @@ func (g *Guard) verifyPart(ctx context.Context, poll string, part int, repair bo
 		for choice, sum := range c.records {
 			args = append(args, choice, sum)
 		}
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRepairScript, g.recordKeys(poll, part), args...)
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRepairScript,
+			g.recordKeys(poll, part), args...)
 		if err != nil {
 			return c, err
 		}
@@ -229,7 +233,8 @@ type voteMark struct {
 }
 
 func (g *Guard) markOf(ctx context.Context, book string) (m voteMark, err error) {
-	values, err := core.Query(ctx, g.Engine(), redis.NewSliceCmd(ctx, "hmget", book, ":changes", ":slots", ":buckets"))
+	values, err := core.Query(ctx, g.Engine(),
+		redis.NewSliceCmd(ctx, "hmget", book, ":changes", ":slots", ":buckets"))
 	if err == nil {
 		err = core.ReadReply(values, 3, 3).Err
 	}

@@ -26,7 +26,8 @@ func wantVerified(t testing.TB, g *Guard, poll string, want map[string]int64) {
 
 func TestVotesTop(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Choices: []string{"e", "d", "c", "b", "a"}}, Spread: 3})
+		g := New(guardtest.NewEngine(b), "v",
+			Options{Poll: Poll{Choices: []string{"e", "d", "c", "b", "a"}}, Spread: 3})
 		for i, item := range []string{"c", "b", "d", "d", "c", "a"} {
 			guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: item})
 		}
@@ -38,7 +39,8 @@ func TestVotesTop(t *testing.T) {
 				}
 			}
 		}
-		if got, err := g.Top(t.Context(), "unknown", 2); err != nil || !slices.Equal(got, []Rank{{"a", 0}, {"b", 0}}) {
+		if got, err := g.Top(t.Context(), "unknown", 2); err != nil ||
+			!slices.Equal(got, []Rank{{"a", 0}, {"b", 0}}) {
 			t.Errorf("%v, %v", got, err)
 		}
 	})
@@ -59,10 +61,12 @@ func TestVotesVerify(t *testing.T) {
 			for i := range voters {
 				guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: "red", Cost: 2})
 				if i%2 == 0 {
-					guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: []string{"blue", "", long}[i%3]})
+					guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "p",
+						Item: []string{"blue", "", long}[i%3]})
 				}
 			}
-			if _, err := g.Void(t.Context(), "p", VoidOptions{Match: func(e Event) bool { return e.Voter == "7" }}); err != nil {
+			if _, err := g.Void(t.Context(), "p",
+				VoidOptions{Match: func(e Event) bool { return e.Voter == "7" }}); err != nil {
 				t.Fatal(err)
 			}
 			sums := map[string]int64{"red": 2 * (voters - 1), "blue": 50, "": 50, long: 50}
@@ -71,7 +75,8 @@ func TestVotesVerify(t *testing.T) {
 			if err != nil || r.Votes != voters-1+voters/2 || r.Voters != voters || r.Voided != 1 {
 				t.Errorf("%v%v", r, err)
 			}
-			if text := r.String(); !strings.Contains(text, `poll "p": consistent`) || !strings.Contains(text, "votes: 449, voided: 1, voters: 300") {
+			if text := r.String(); !strings.Contains(text, `poll "p": consistent`) ||
+				!strings.Contains(text, "votes: 449, voided: 1, voters: 300") {
 				t.Errorf("%s", text)
 			}
 
@@ -86,7 +91,8 @@ func TestVotesVerify(t *testing.T) {
 			if err != nil || r.Consistent() || !maps.Equal(r.Records, sums) || !maps.Equal(r.Tally, wrong) {
 				t.Errorf("%v%v", r, err)
 			}
-			for _, line := range []string{"NOT consistent", `"pink": the tally has 3, the records have 0 (+3)`, `"red": the tally has 603, the records have 598 (+5)`} {
+			for _, line := range []string{"NOT consistent", `"pink": the tally has 3, the records have 0 (+3)`,
+				`"red": the tally has 603, the records have 598 (+5)`} {
 				if !strings.Contains(r.String(), line) {
 					t.Errorf("no line %q in\n%s", line, r)
 				}
@@ -132,7 +138,8 @@ func TestVotesVerify(t *testing.T) {
 	})
 }
 
-// TestVotesVerifyWhileItMoves: a poll that moves is either counted right or said to move, and repairing it harms nothing.
+// TestVotesVerifyWhileItMoves: a poll that moves is either counted right or said to move, and repairing it
+// harms nothing.
 func TestVotesVerifyWhileItMoves(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b, core.WithRetryHorizon(time.Second)), "v", Options{Spread: 2})
@@ -167,16 +174,19 @@ func TestVotesVerifyWhileItMoves(t *testing.T) {
 	})
 }
 
-// TestVotesBucketsSplit: every voter is found again at every number of buckets, and the index is the one that Go knows.
+// TestVotesBucketsSplit: every voter is found again at every number of buckets, and the index is the one that
+// Go knows.
 func TestVotesBucketsSplit(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0), core.WithRetryHorizon(time.Second)), "v", Options{Poll: Poll{PerVoter: 2}})
+		g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0), core.WithRetryHorizon(time.Second)), "v",
+			Options{Poll: Poll{PerVoter: 2}})
 		voters := 1200 // 1 to 19 buckets
 		if b.Mini != nil {
 			voters = 300 // each call of a miniredis looks at all keys
 		}
 		for i := range voters {
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: "red"}), core.ReasonOK)
+			guardtest.WantReason(t, guardtest.Check(t, g,
+				core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: "red"}), core.ReasonOK)
 			if i%100 == 99 {
 				wantVerified(t, g, "p", map[string]int64{"red": int64(i + 1)})
 			}
@@ -185,7 +195,8 @@ func TestVotesBucketsSplit(t *testing.T) {
 			t.Errorf("%d buckets for %d voters", n, voters)
 		}
 		for i := range voters {
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: "red"}), core.ReasonDuplicate)
+			guardtest.WantReason(t, guardtest.Check(t, g,
+				core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: "red"}), core.ReasonDuplicate)
 		}
 	})
 }

@@ -152,7 +152,7 @@ func (p *Poll) check() error {
 		}
 	}
 	if p.Change && p.PerVoter > 1 {
-		return fmt.Errorf("Change with %d votes per voter is ambiguous: set Retract instead", p.PerVoter)
+		return fmt.Errorf("a Change with %d votes per voter is ambiguous: set Retract instead", p.PerVoter)
 	}
 	if err := schedule.Check(p.Opens, p.Closes); err != nil {
 		return fmt.Errorf("a poll that %w", err)
@@ -267,10 +267,13 @@ func (g *Guard) cast(ctx context.Context, d *core.Decision, v voter, poll *Poll)
 // reasonSpread is the scripts' answer when a poll has another number of parts. It never leaves this package.
 const reasonSpread core.Reason = "spread"
 
-var errDivided = errors.New("the parts of the poll disagree on their number: Redis may have lost some of them")
+var errDivided = errors.New("the parts of the poll disagree on their number: " +
+	"Redis may have lost some of them")
 
 // castOnce runs the script once and returns the number in its reply.
-func (g *Guard) castOnce(ctx context.Context, d *core.Decision, v voter, poll *Poll, parts int, day period.Span) (int64, error) {
+func (g *Guard) castOnce(
+	ctx context.Context, d *core.Decision, v voter, poll *Poll, parts int, day period.Span,
+) (int64, error) {
 	a := d.Attempt
 	part := v.part(parts)
 	perVoter := int64(max(poll.PerVoter, 1))
@@ -283,10 +286,14 @@ func (g *Guard) castOnce(ctx context.Context, d *core.Decision, v voter, poll *P
 	if err := core.RoomToUndo(); err != nil {
 		return 0, err
 	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript, g.partKeys(a.Resource, part, a.ID), append(args,
-		g.Engine().ScriptNow(time.Millisecond))...)
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript,
+		g.partKeys(a.Resource, part, a.ID), append(args,
+			g.Engine().ScriptNow(time.Millisecond))...)
 	if err != nil {
-		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, parts, core.TombstoneTTL) })
+		g.Engine().UndoLater(err, func(ctx context.Context) error {
+			return g.undo(ctx, a, parts,
+				core.TombstoneTTL)
+		})
 		d.Attempt = d.Attempt.WithoutCall()
 		return 0, err
 	}
@@ -388,7 +395,8 @@ func (g *Guard) undo(ctx context.Context, a core.Attempt, parts int, tombstone t
 // It happens once per operation ID. After an error, call Retract again with the Attempt of the returned
 // Decision. The decision's reason is one of
 //
-//   - core.ReasonOK: this call took the vote back or, if Replayed is set, an earlier call with the same ID did
+//   - core.ReasonOK: this call took the vote back or, if Replayed is set, an earlier call with the same ID
+//     did
 //   - core.ReasonGone: no such vote stands
 //   - core.ReasonClosed: the poll is closed
 //   - core.ReasonNotOpen: the poll does not exist
@@ -414,7 +422,8 @@ func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, err
 	case err != nil:
 		return d, err
 	case !poll.Retract:
-		return d, fmt.Errorf("%w: votes of this poll cannot be retracted: its Poll.Retract is not set", core.ErrInvalid)
+		return d, fmt.Errorf("%w: votes of this poll cannot be retracted: its Poll.Retract is not set",
+			core.ErrInvalid)
 	}
 	v := newVoter(a.Actor)
 	defer g.duplicates.Drop(v.in(a.Resource))
@@ -474,7 +483,8 @@ func remember(poll *Poll, d core.Decision) (votedBefore, bool) {
 	if d.Reason != core.ReasonDuplicate || poll.Change || length > 512 {
 		return votedBefore{}, false
 	}
-	return votedBefore{poll.PerVoter, poll.PerChoice, d.Attempt.Item, d.Limit, d.Remaining, slices.Clone(Choices(d))}, true
+	return votedBefore{poll.PerVoter, poll.PerChoice, d.Attempt.Item, d.Limit, d.Remaining,
+		slices.Clone(Choices(d))}, true
 }
 
 // answers reports whether an attempt at this moment is the same duplicate.

@@ -49,8 +49,10 @@ func TestVotesCountOnce(t *testing.T) {
 				t.Fatalf("%+v: a duplicate says the choice that stands", d)
 			}
 		}
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", Item: "blue", Cost: 3}), core.ReasonOK)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "q", Item: ""}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g,
+			core.Attempt{Actor: "bob", Resource: "p", Item: "blue", Cost: 3}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "q", Item: ""}),
+			core.ReasonOK)
 		wantTally(t, g, "p", map[string]int64{"red": 1, "blue": 3})
 		wantTally(t, g, "q", map[string]int64{"": 1})
 		wantTally(t, g, "unknown", map[string]int64{})
@@ -124,15 +126,20 @@ func TestVotesFind(t *testing.T) {
 			}
 			return Poll{}, ErrNoPoll
 		}})
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "colours", Item: "red"}), core.ReasonOK)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "unknown", Item: "red"}), core.ReasonNotOpen)
-		if _, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "colours", Item: "green"}); !guardtest.IsInvalid(err) {
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "colours", Item: "red"}),
+			core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "unknown", Item: "red"}),
+			core.ReasonNotOpen)
+		if _, err := g.Check(t.Context(),
+			core.Attempt{Actor: "bob", Resource: "colours", Item: "green"}); !guardtest.IsInvalid(err) {
 			t.Errorf("a choice that is none: %v", err)
 		}
-		if _, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "broken"}); !errors.Is(err, broken) || guardtest.IsInvalid(err) {
+		if _, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "broken"}); !errors.Is(err,
+			broken) || guardtest.IsInvalid(err) {
 			t.Errorf("Find's own error: %v", err)
 		}
-		if _, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "wrong"}); err == nil || guardtest.IsInvalid(err) {
+		if _, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "wrong"}); err == nil ||
+			guardtest.IsInvalid(err) {
 			t.Errorf("a poll that makes no sense: %v", err)
 		}
 		wantTally(t, g, "colours", map[string]int64{"red": 1, "blue": 0})
@@ -163,7 +170,8 @@ func TestVotesReplayAndConflict(t *testing.T) {
 	})
 }
 
-// TestVotesSharedByRetries: a vote that several calls with one operation ID were told of goes when all of them have failed.
+// TestVotesSharedByRetries: a vote that several calls with one operation ID were told of goes when all of
+// them have failed.
 func TestVotesSharedByRetries(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{})
@@ -223,7 +231,8 @@ func TestVotesLongChoices(t *testing.T) {
 		guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: long})
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", Item: japanese})
 		wantTally(t, g, "p", map[string]int64{long: 1, japanese: 1})
-		if d := guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", Item: long}); !slices.Equal(Choices(d), []string{japanese}) {
+		if d := guardtest.Check(t, g,
+			core.Attempt{Actor: "bob", Resource: "p", Item: long}); !slices.Equal(Choices(d), []string{japanese}) {
 			t.Errorf("%+v", d)
 		}
 	})
@@ -297,13 +306,14 @@ func TestVotesInvalid(t *testing.T) {
 				t.Errorf("%+v: %+v, %v", a, d, err)
 			}
 		}
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Cost: 1<<53 - 1}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Cost: 1<<53 - 1}),
+			core.ReasonOK)
 		wantTally(t, g, "p", map[string]int64{"": 1<<53 - 1})
 	})
 }
 
-// TestVotesTallyOverflow fills a choice up to the largest sum that Redis counts: the vote beyond it changes nothing.
-// miniredis is no judge of it: it wraps around where Redis refuses.
+// TestVotesTallyOverflow fills a choice up to the largest sum that Redis counts: the vote beyond it changes
+// nothing. miniredis is no judge of it: it wraps around where Redis refuses.
 func TestVotesTallyOverflow(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{})
@@ -363,11 +373,13 @@ func TestVotesKeysExpire(t *testing.T) {
 	})
 }
 
-// TestVotesKeysThatComeAndGo: a poll without a closing time lives on with every vote, and a key that has been empty expires too.
+// TestVotesKeysThatComeAndGo: a poll without a closing time lives on with every vote, and a key that has been
+// empty expires too.
 func TestVotesKeysThatComeAndGo(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "v", Options{Keep: 64 * time.Hour, Poll: Poll{PerVoter: 1000, PerChoice: 1000, Retract: true}})
+		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "v",
+			Options{Keep: 64 * time.Hour, Poll: Poll{PerVoter: 1000, PerChoice: 1000, Retract: true}})
 		keys := g.recordKeys("p", 0)
 		wants := func(least, most time.Duration) {
 			t.Helper()
@@ -397,7 +409,8 @@ func TestVotesKeysThatComeAndGo(t *testing.T) {
 	})
 }
 
-// TestVotesAuditThatComesBackHasATTL: an audit stream that was deleted, or turned on later, expires too, also when nobody votes again.
+// TestVotesAuditThatComesBackHasATTL: an audit stream that was deleted, or turned on later, expires too, also
+// when nobody votes again.
 func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Audit: true, Poll: Poll{Retract: true}})
@@ -410,7 +423,8 @@ func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 					t.Fatalf("%v, %v", events, err)
 				}
 				b.Client.Del(t.Context(), g.auditKey(a.Resource, 0)) // while Void goes through what it has read
-				if voided, err := g.voidOne(t.Context(), a.Resource, "run", events[0], VoidOptions{}); err != nil || !voided {
+				if voided, err := g.voidOne(t.Context(), a.Resource, "run", events[0], VoidOptions{}); err != nil ||
+					!voided {
 					t.Fatalf("%v, %v", voided, err)
 				}
 			},
@@ -429,7 +443,8 @@ func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 	})
 }
 
-// TestVotesTallyThatComesBackHasATTL: the tally is lost, and the first to write it again is an undo that restores a former vote.
+// TestVotesTallyThatComesBackHasATTL: the tally is lost, and the first to write it again is an undo that
+// restores a former vote.
 func TestVotesTallyThatComesBackHasATTL(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true}})
@@ -445,8 +460,8 @@ func TestVotesTallyThatComesBackHasATTL(t *testing.T) {
 	})
 }
 
-// TestVotesThatAreLostInPart: a Redis that has lost a poll knows nothing of it; one that has lost some of it, such as by eviction, lets
-// nobody vote who may have voted.
+// TestVotesThatAreLostInPart: a Redis that has lost a poll knows nothing of it; one that has lost some of it,
+// such as by eviction, lets nobody vote who may have voted.
 func TestVotesThatAreLostInPart(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v", Options{})
@@ -461,7 +476,8 @@ func TestVotesThatAreLostInPart(t *testing.T) {
 			lose(keys)
 			for _, voter := range []string{"ann", "bob"} {
 				d, err := g.Check(t.Context(), core.Attempt{Actor: voter, Resource: what})
-				if err == nil || d.Allowed || guardtest.IsInvalid(err) || !strings.Contains(err.Error(), "nobody knows who has voted") {
+				if err == nil || d.Allowed || guardtest.IsInvalid(err) ||
+					!strings.Contains(err.Error(), "nobody knows who has voted") {
 					t.Errorf("%s are lost: %+v, %v", what, d, err)
 				}
 			}

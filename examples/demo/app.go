@@ -144,7 +144,8 @@ func (a *app) order(w http.ResponseWriter, r *http.Request) {
 	if d.Replayed {
 		w.Header().Set("Idempotent-Replayed", "true")
 	}
-	reply(w, http.StatusCreated, orderAnswer{d.Attempt.Resource, d.Attempt.Actor, d.Attempt.ID, seckill.StateSold})
+	reply(w, http.StatusCreated, orderAnswer{d.Attempt.Resource, d.Attempt.Actor, d.Attempt.ID,
+		seckill.StateSold})
 }
 
 func (a *app) tally(w http.ResponseWriter, r *http.Request) {

@@ -146,7 +146,8 @@ func TestOnlyHelloCountsAgainstTheLimit(t *testing.T) {
 func TestTheAddressIsThePeers(t *testing.T) {
 	a := start(t, redistest.Mini(t), limit.PerMinute(1))
 	want(t, send(a, "GET", "/hello"), 200, "")
-	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "True-Client-IP", "CF-Connecting-IP"} {
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "True-Client-IP",
+		"CF-Connecting-IP"} {
 		want(t, send(a, "GET", "/hello", name, "198.51.100.7"), 429, "")
 	}
 }

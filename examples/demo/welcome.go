@@ -55,13 +55,16 @@ func welcome(base string, ownRedis, goesOn bool) string {
 		fmt.Fprint(&b, "Its Redis runs inside this process: votes and sales are lost when it ends.\n"+
 			"Set REDIS_URL=redis://127.0.0.1:6379 to keep them in your own.\n")
 	case goesOn:
-		fmt.Fprint(&b, "The poll and the sale of an earlier start continue, so some answers will differ from those below.\n"+
+		fmt.Fprint(&b, "The poll and the sale of an earlier start continue, so some answers will differ from "+
+			"those below.\n"+
 			"To start again from nothing, end the demo and delete its keys:\n\n"+
 			"redis-cli -u \"$REDIS_URL\" --scan --pattern '"+prefix+":*' | xargs redis-cli -u \"$REDIS_URL\" unlink\n")
 	default:
-		fmt.Fprint(&b, "The poll and the sale are kept in your Redis, under "+prefix+":, and continue at the next start.\n")
+		fmt.Fprint(&b, "The poll and the sale are kept in your Redis, under "+prefix+
+			":, and continue at the next start.\n")
 	}
-	fmt.Fprint(&b, "\nThe demo believes any user name in X-User or ?user=. Your application takes users from its login.\n\n"+
+	fmt.Fprint(&b, "\nThe demo believes any user name in X-User or ?user=. Your application takes users from "+
+		"its login.\n\n"+
 		"Try these in bash, from top to bottom:\n")
 	for _, e := range examples {
 		fmt.Fprintf(&b, "\n# %s\n%s\n", e.expect, strings.ReplaceAll(e.line, "BASE", base))

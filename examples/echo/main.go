@@ -89,14 +89,16 @@ func hello(c echo.Context) error {
 	return c.JSON(http.StatusOK, echo.Map{"message": "hello"})
 }
 
-// castVote runs once per voter. When it fails (a status of 400 and up, or a panic), the rule takes the vote back.
+// castVote runs once per voter. When it fails (a status of 400 and up, or a panic), the rule takes the vote
+// back.
 func castVote(c echo.Context) error {
 	d, _ := ratelimit.Decision(c, "poll")
 	return c.JSON(http.StatusCreated, echo.Map{"poll": d.Attempt.Resource, "choice": d.Attempt.Item})
 }
 
-// placeOrder runs with a unit held for the buyer. A successful answer sells the unit; a failure returns it. An
-// order sent again with the same Idempotency-Key also gets here: look the reservation up before making an order.
+// placeOrder runs with a unit held for the buyer. A successful answer sells the unit; a failure returns it.
+// An order sent again with the same Idempotency-Key also gets here: look the reservation up before making an
+// order.
 func placeOrder(c echo.Context) error {
 	d, _ := ratelimit.Decision(c, "sale")
 	return c.JSON(http.StatusCreated, echo.Map{"sku": d.Attempt.Resource, "reservation": d.Attempt.ID})

@@ -89,14 +89,16 @@ func hello(c *gin.Context) {
 	c.JSON(http.StatusOK, gin.H{"message": "hello"})
 }
 
-// castVote runs once per voter. When it fails (a status of 400 and up, or a panic), the rule takes the vote back.
+// castVote runs once per voter. When it fails (a status of 400 and up, or a panic), the rule takes the vote
+// back.
 func castVote(c *gin.Context) {
 	d, _ := ratelimit.Decision(c, "poll")
 	c.JSON(http.StatusCreated, gin.H{"poll": d.Attempt.Resource, "choice": d.Attempt.Item})
 }
 
-// placeOrder runs with a unit held for the buyer. A successful answer sells the unit; a failure returns it. An
-// order sent again with the same Idempotency-Key also gets here: look the reservation up before making an order.
+// placeOrder runs with a unit held for the buyer. A successful answer sells the unit; a failure returns it.
+// An order sent again with the same Idempotency-Key also gets here: look the reservation up before making an
+// order.
 func placeOrder(c *gin.Context) {
 	d, _ := ratelimit.Decision(c, "sale")
 	c.JSON(http.StatusCreated, gin.H{"sku": d.Attempt.Resource, "reservation": d.Attempt.ID})

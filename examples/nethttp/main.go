@@ -89,14 +89,16 @@ func hello(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, map[string]string{"message": "hello"})
 }
 
-// castVote runs once per voter. When it fails (a status of 400 and up, or a panic), the rule takes the vote back.
+// castVote runs once per voter. When it fails (a status of 400 and up, or a panic), the rule takes the vote
+// back.
 func castVote(w http.ResponseWriter, r *http.Request) {
 	d, _ := ratelimit.Decision(r.Context(), "poll")
 	reply(w, http.StatusCreated, map[string]string{"poll": d.Attempt.Resource, "choice": d.Attempt.Item})
 }
 
-// placeOrder runs with a unit held for the buyer. A successful answer sells the unit; a failure returns it. An
-// order sent again with the same Idempotency-Key also gets here: look the reservation up before making an order.
+// placeOrder runs with a unit held for the buyer. A successful answer sells the unit; a failure returns it.
+// An order sent again with the same Idempotency-Key also gets here: look the reservation up before making an
+// order.
 func placeOrder(w http.ResponseWriter, r *http.Request) {
 	d, _ := ratelimit.Decision(r.Context(), "sale")
 	reply(w, http.StatusCreated, map[string]string{"sku": d.Attempt.Resource, "reservation": d.Attempt.ID})

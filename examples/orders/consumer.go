@@ -44,12 +44,13 @@ var errNoOutbox = errors.New("there is no such outbox")
 // Each message is handled at least once: the consumer acknowledges it (XACK) only when the store has it. It
 // still counts once, because the store takes the same event again without a change.
 type consumer struct {
-	rdb        redis.UniversalClient
-	sale       *seckill.Guard
-	store      *store
-	group      string        // shared by all consumers that share the work
-	name       string        // of this consumer; it stays the same after a restart
-	claimAfter time.Duration // idle time after which it claims another's message; both may handle it, which does no harm
+	rdb   redis.UniversalClient
+	sale  *seckill.Guard
+	store *store
+	group string // shared by all consumers that share the work
+	name  string // of this consumer; it stays the same after a restart
+	// idle time after which it claims another's message; both may handle it, which does no harm
+	claimAfter time.Duration
 	log        *slog.Logger
 }
 

@@ -74,14 +74,18 @@ func parse(args []string) (s settings, err error) {
 	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
 	flags.StringVar(&s.db, "db", "orders.db", "the database, an SQLite `file`")
 	items := flags.String("items", "ticket", "the items on sale, `a,b,c`")
-	flags.StringVar(&s.name, "name", cmp.Or(host, "worker"), "the worker's `name` in the group; keep it over restarts")
+	flags.StringVar(&s.name, "name", cmp.Or(host, "worker"),
+		"the worker's `name` in the group; keep it over restarts")
 	flags.DurationVar(&s.claimAfter, "claim-after", time.Minute,
 		"idle time after which another worker claims a message")
 	flags.Int64Var(&s.units, "units", 0,
 		"open the sales with this many units, and run three times as many buyers (100 without REDIS_URL)")
-	flags.IntVar(&s.buckets, "buckets", 1, "number of `buckets` of the sales that -units opens: see seckill.Sale")
-	flags.BoolVar(&s.cluster, "cluster", false, "REDIS_URL names a Redis Cluster; name more of its nodes with ?addr=host:port&addr=...")
-	flags.StringVar(&s.prefix, "prefix", "gatehouse-orders", "the `prefix` of the sales' keys: see core.WithPrefix")
+	flags.IntVar(&s.buckets, "buckets", 1,
+		"number of `buckets` of the sales that -units opens: see seckill.Sale")
+	flags.BoolVar(&s.cluster, "cluster", false,
+		"REDIS_URL names a Redis Cluster; name more of its nodes with ?addr=host:port&addr=...")
+	flags.StringVar(&s.prefix, "prefix", "gatehouse-orders",
+		"the `prefix` of the sales' keys: see core.WithPrefix")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -104,12 +108,14 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 		return err
 	}
 	defer store.close()
-	gate := core.New(rdb, core.WithPrefix(s.prefix), core.WithDeadline(5*time.Second)) // buyers and Redis share a laptop
+	// buyers and Redis share a laptop
+	gate := core.New(rdb, core.WithPrefix(s.prefix), core.WithDeadline(5*time.Second))
 	sale := seckill.New(gate, "sale", seckill.Options{})
 
 	if s.units > 0 {
 		for _, item := range s.items {
-			if _, err := sale.Open(ctx, item, seckill.Sale{Stock: s.units, Hold: 5 * time.Second, Buckets: s.buckets}); err != nil {
+			if _, err := sale.Open(ctx, item,
+				seckill.Sale{Stock: s.units, Hold: 5 * time.Second, Buckets: s.buckets}); err != nil {
 				return fmt.Errorf("open the sale of %s: %w", item, err)
 			}
 			go shop(ctx, sale, item, 1, 3*int(s.units))
@@ -119,7 +125,8 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	go report(ctx, out, store)
 
 	c := &consumer{
-		rdb: rdb, sale: sale, store: store, group: "orders", name: s.name, claimAfter: s.claimAfter, log: slog.Default(),
+		rdb: rdb, sale: sale, store: store, group: "orders", name: s.name, claimAfter: s.claimAfter,
+		log: slog.Default(),
 	}
 	c.run(ctx, s.items)
 

@@ -60,7 +60,8 @@ type worker struct {
 
 func startWorker(t *testing.T, b redistest.Backend, db, name string) *worker {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-db", db, "-items", item, "-prefix", b.Prefix, "-name", name, "-claim-after", "200ms")
+	cmd := exec.Command(os.Args[0], "-db", db, "-items", item, "-prefix", b.Prefix, "-name", name,
+		"-claim-after", "200ms")
 	nodes := slices.Clone(b.Options().Addrs)
 	if len(nodes) > 1 {
 		cmd.Args = append(cmd.Args, "-cluster")
@@ -116,8 +117,8 @@ func group(t *testing.T, b redistest.Backend, g *seckill.Guard) (pending, lag in
 	return pending, lag, true
 }
 
-// wantOrders waits until all events are handled, and wants the database to know exactly what the sale does: each reservation with
-// its last state, and as sold those that buyers have confirmed.
+// wantOrders waits until all events are handled, and wants the database to know exactly what the sale does:
+// each reservation with its last state, and as sold those that buyers have confirmed.
 func wantOrders(t *testing.T, b redistest.Backend, g *seckill.Guard, s *store, confirmed map[string]string) {
 	t.Helper()
 	redistest.Eventually(t, time.Minute, func() bool {
@@ -128,11 +129,13 @@ func wantOrders(t *testing.T, b redistest.Backend, g *seckill.Guard, s *store, c
 		t.Errorf("%d orders to ship, %d reservations are confirmed", len(orders), len(confirmed))
 	}
 	status := saletest.WantConsistent(t, g, item)
-	if counts, err := s.counts(t.Context()); err != nil || int64(counts.sold) != status.Sold || counts.aside != 0 {
+	if counts, err := s.counts(t.Context()); err != nil || int64(counts.sold) != status.Sold ||
+		counts.aside != 0 {
 		t.Errorf("%v, %v: the sale has sold %d", counts, err, status.Sold)
 	}
 	ledger := saletest.Read(t, g, item)
-	for _, state := range []seckill.EventKind{seckill.EventHeld, seckill.EventSold, seckill.EventCancelled, seckill.EventExpired} {
+	for _, state := range []seckill.EventKind{seckill.EventHeld, seckill.EventSold, seckill.EventCancelled,
+		seckill.EventExpired} {
 		if orders, want := orders(t, s, string(state)), ledger.In(state); !maps.Equal(orders, want) {
 			t.Errorf("%d orders are %s, %d reservations", len(orders), state, len(want))
 		}
@@ -142,7 +145,8 @@ func wantOrders(t *testing.T, b redistest.Backend, g *seckill.Guard, s *store, c
 // orders are those in a state: buyers by reservation.
 func orders(t *testing.T, s *store, state string) map[string]string {
 	t.Helper()
-	rows, err := s.db.QueryContext(t.Context(), "SELECT reservation, buyer FROM orders WHERE item = ? AND state = ?", item, state)
+	rows, err := s.db.QueryContext(t.Context(),
+		"SELECT reservation, buyer FROM orders WHERE item = ? AND state = ?", item, state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +176,8 @@ func newStore(t *testing.T) (s *store, file string) {
 	return s, file
 }
 
-// TestKilledAtAnyMoment: the worker is killed again and again while buyers buy, pay late, cancel and walk away, and while the
-// database is locked now and then.
+// TestKilledAtAnyMoment: the worker is killed again and again while buyers buy, pay late, cancel and walk
+// away, and while the database is locked now and then.
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	t.Run("one bucket", func(t *testing.T) { killedAtAnyMoment(t, redistest.Single(t), 1, 15) })
@@ -190,7 +194,8 @@ func killedAtAnyMoment(t *testing.T, b redistest.Backend, buckets, rounds int) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 
-	g := openSale(t, b, seckill.Sale{Stock: int64(rounds * buyers), Hold: 700 * time.Millisecond, Buckets: buckets})
+	g := openSale(t, b, seckill.Sale{Stock: int64(rounds * buyers), Hold: 700 * time.Millisecond,
+		Buckets: buckets})
 	s, file := newStore(t)
 	confirmed := map[string]string{}
 	var mu sync.Mutex
@@ -275,7 +280,8 @@ func TestTwoWorkersAndOneDies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slices.ContainsFunc(consumers, func(c redis.XInfoConsumer) bool { return c.Name == "dies" && c.Pending > 0 }) {
+		if slices.ContainsFunc(consumers,
+			func(c redis.XInfoConsumer) bool { return c.Name == "dies" && c.Pending > 0 }) {
 			break
 		}
 		if i == 10*buyers {
@@ -314,7 +320,8 @@ func start(t *testing.T, c *consumer) (stop func()) {
 // buy reserves a unit and confirms it.
 func buy(t *testing.T, g *seckill.Guard, buyer string) {
 	t.Helper()
-	if _, err := g.Check(t.Context(), core.Attempt{Actor: buyer, Resource: item, ID: "order of " + buyer}); err != nil {
+	if _, err := g.Check(t.Context(),
+		core.Attempt{Actor: buyer, Resource: item, ID: "order of " + buyer}); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := g.Confirm(t.Context(), item, "order of "+buyer); err != nil || !d.Allowed {
@@ -329,7 +336,8 @@ func wantSold(t *testing.T, s *store, buyers ...string) {
 	for _, buyer := range buyers {
 		want["order of "+buyer] = buyer
 	}
-	redistest.Eventually(t, time.Minute, func() bool { return maps.Equal(orders(t, s, "sold"), want) }, fmt.Sprint(len(buyers), " orders"))
+	redistest.Eventually(t, time.Minute, func() bool { return maps.Equal(orders(t, s, "sold"), want) },
+		fmt.Sprint(len(buyers), " orders"))
 }
 
 func wantNothingPending(t *testing.T, b redistest.Backend, g *seckill.Guard) {
@@ -362,7 +370,8 @@ func TestTheGroupIsMadeBeforeTheSaleOrAfterIt(t *testing.T) {
 	})
 }
 
-// TestASaleThatIsLostAndOpenedAgain: the groups have gone with the outboxes, and the same reservations are other orders.
+// TestASaleThatIsLostAndOpenedAgain: the groups have gone with the outboxes, and the same reservations are
+// other orders.
 func TestASaleThatIsLostAndOpenedAgain(t *testing.T) {
 	t.Parallel()
 	for _, buckets := range []int{1, 3} {
@@ -390,7 +399,8 @@ func TestASaleThatIsLostAndOpenedAgain(t *testing.T) {
 					}
 				}
 				wantSold(t, c.store, "ann", "bob", "cid", "dan")
-				if counts, err := c.store.counts(t.Context()); err != nil || counts.aside+counts.held+counts.cancelled+counts.expired > 0 {
+				if counts, err := c.store.counts(t.Context()); err != nil ||
+					counts.aside+counts.held+counts.cancelled+counts.expired > 0 {
 					t.Errorf("%v, %v", counts, err)
 				}
 			})
@@ -427,8 +437,8 @@ func TestOneIDInTwoBuckets(t *testing.T) {
 	})
 }
 
-// TestDeadBetweenTheDatabaseAndRedis: what is committed and not yet done comes again, from the dead worker's own name, and from
-// another's.
+// TestDeadBetweenTheDatabaseAndRedis: what is committed and not yet done comes again, from the dead worker's
+// own name, and from another's.
 func TestDeadBetweenTheDatabaseAndRedis(t *testing.T) {
 	t.Parallel()
 	for _, dead := range []string{"worker", "another"} {
@@ -481,7 +491,8 @@ func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 			{"event", "lent", "id", "0-1-1", "quantity", "1"},   // is one
 			{"event", "borrowed", "id", "1-0-1", "quantity", "1"},
 		} {
-			if err := b.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: g.OutboxKey(item), Values: values}).Err(); err != nil {
+			if err := b.Client.XAdd(t.Context(),
+				&redis.XAddArgs{Stream: g.OutboxKey(item), Values: values}).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -518,7 +529,8 @@ func TestADatabaseThatIsFull(t *testing.T) {
 			buy(t, g, buyers[i])
 		}
 		stop := start(t, c)
-		redistest.Eventually(t, time.Minute, func() bool { return strings.Contains(said.String(), "full") }, "the database is full")
+		redistest.Eventually(t, time.Minute, func() bool { return strings.Contains(said.String(), "full") },
+			"the database is full")
 		stop()
 		wantSold(t, c.store)
 		if pending := b.Client.XPending(t.Context(), g.OutboxKey(item), "orders").Val(); pending.Count == 0 {
@@ -531,7 +543,8 @@ func TestADatabaseThatIsFull(t *testing.T) {
 	})
 }
 
-// TestEventsInAnyOrder: consumers work side by side, so the events of a reservation reach the database in any order, and again.
+// TestEventsInAnyOrder: consumers work side by side, so the events of a reservation reach the database in any
+// order, and again.
 func TestEventsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
@@ -572,7 +585,8 @@ func TestEventsInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestSoldIsSoldAlsoWithASmallerPosition: after a failover positions may begin anew below those that were lost.
+// TestSoldIsSoldAlsoWithASmallerPosition: after a failover positions may begin anew below those that were
+// lost.
 func TestSoldIsSoldAlsoWithASmallerPosition(t *testing.T) {
 	s, _ := newStore(t)
 	for _, m := range []redis.XMessage{
@@ -625,7 +639,8 @@ func TestByHand(t *testing.T) {
 		sold := regexp.MustCompile(`orders: [1-9][0-9]* to ship, 0 wait for the payment`)
 		stops = append(stops, func() {
 			defer stop()
-			redistest.Eventually(t, time.Minute, func() bool { return sold.MatchString(out.String()) }, "orders, and no more holds")
+			redistest.Eventually(t, time.Minute, func() bool { return sold.MatchString(out.String()) },
+				"orders, and no more holds")
 		})
 	}
 	for _, stop := range stops {
@@ -644,7 +659,8 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		{settings{redisURL: "http://:secret@127.0.0.1", cluster: true}, "REDIS_URL"},
 		{settings{db: filepath.Join(t.TempDir(), "no", "such", "folder")}, "open the database"},
 	} {
-		if err := run(ctx, io.Discard, c.s); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
+		if err := run(ctx, io.Discard, c.s); err == nil || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%+v: %v", c.s, err)
 		}
 	}

@@ -88,7 +88,9 @@ func (s *store) close() { _ = s.db.Close() } // what is committed is on the disk
 
 // write writes the messages of one outbox, from a sale with this epoch: all of them or nothing. A message
 // that is not an event of an order is set aside for a human and delays no other.
-func (s *store) write(ctx context.Context, o outbox, epoch int64, messages []redis.XMessage, log *slog.Logger) error {
+func (s *store) write(
+	ctx context.Context, o outbox, epoch int64, messages []redis.XMessage, log *slog.Logger,
+) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
@@ -137,7 +139,8 @@ func parseEvent(m redis.XMessage, epoch int64) (e event, err error) {
 	case seckill.EventHeld, seckill.EventSold, seckill.EventCancelled, seckill.EventExpired:
 	case seckill.EventOpened:
 		if parsed.Epoch != epoch { // Redis has lost the sale, but not its outbox
-			err = fmt.Errorf("another sale, %d, begins in the outbox of %d: later orders may belong to either", parsed.Epoch, epoch)
+			err = fmt.Errorf("another sale, %d, begins in the outbox of %d: later orders may belong to either",
+				parsed.Epoch, epoch)
 		}
 		return e, err
 	case seckill.EventRestocked, seckill.EventClosed, seckill.EventLent, seckill.EventBorrowed:
@@ -149,7 +152,8 @@ func parseEvent(m redis.XMessage, epoch int64) (e event, err error) {
 		return e, fmt.Errorf("invalid event: %d units of reservation %.100q", parsed.Quantity, parsed.ID)
 	}
 	e = event{
-		key: parsed.Key, reservation: parsed.ID, buyer: parsed.Buyer, quantity: parsed.Quantity, state: string(parsed.Kind),
+		key: parsed.Key, reservation: parsed.ID, buyer: parsed.Buyer, quantity: parsed.Quantity,
+		state: string(parsed.Kind),
 	}
 	ms, seq, _ := strings.Cut(parsed.Position, "-")
 	if e.ms, err = strconv.ParseInt(ms, 10, 64); err == nil {

@@ -40,7 +40,8 @@ type app struct {
 
 func newApp(gate *core.Engine, on rules) *app {
 	a := &app{counted: map[string]int{}}
-	address := keyfuncs.IP(keyfuncs.TrustProxies(proxies)) // IPv6 by /64: a client with one address there has all of them
+	// IPv6 by /64: a client with one address there has all of them
+	address := keyfuncs.IP(keyfuncs.TrustProxies(proxies))
 
 	// A vote that fails gives back what it took, under all rules of its middleware. So does a vote that is
 	// sent again: it is answered with 200, and only 201 is a new vote. Otherwise one voter who keeps

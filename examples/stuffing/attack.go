@@ -74,7 +74,8 @@ func (k attack) run(ctx context.Context, a *app) (result, error) {
 
 	res.red, res.blue = a.counted["red"], a.counted["blue"]
 	tally, err := a.votes.Tally(ctx, poll)
-	if err == nil && (tally["red"] != 0 || tally["blue"] != 0) && (tally["red"] != int64(res.red) || tally["blue"] != int64(res.blue)) {
+	if err == nil && (tally["red"] != 0 || tally["blue"] != 0) &&
+		(tally["red"] != int64(res.red) || tally["blue"] != int64(res.blue)) {
 		err = fmt.Errorf("the tally is %v, the handler counted %d and %d", tally, res.red, res.blue)
 	}
 	return res, err
@@ -106,7 +107,9 @@ func honest(ctx context.Context, i int) *http.Request {
 }
 
 // request makes a request from an address, through one of our proxies or around them.
-func request(ctx context.Context, rng *rand.Rand, choice, account, from, forged, device, key string) *http.Request {
+func request(
+	ctx context.Context, rng *rand.Rand, choice, account, from, forged, device, key string,
+) *http.Request {
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/polls/"+poll+"/votes?choice="+choice, nil)
 	r.RemoteAddr = net.JoinHostPort(from, "40000")
 	if forged != "" {

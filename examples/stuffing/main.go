@@ -68,7 +68,8 @@ var cases = []struct {
 	{"20 votes per address", rules{address: true}},
 	{"2 votes per device", rules{device: true}},
 	{"1 vote per account", rules{account: true}},
-	{"all of these, 60 tries per minute per address", rules{tries: true, address: true, device: true, account: true}},
+	{"all of these, 60 tries per minute per address",
+		rules{tries: true, address: true, device: true, account: true}},
 }
 
 // run attacks each case with few accounts and with many, and prints what was counted.
@@ -78,12 +79,14 @@ func run(ctx context.Context, out io.Writer, redisURL string, tries, people int)
 		return err
 	}
 	defer rdb.Close()
-	_, _ = fmt.Fprintf(out, "%d tries to vote for red from %d addresses, while %d people vote for blue and click twice.\n"+
+	_, _ = fmt.Fprintf(out, "%d tries to vote for red from %d addresses, while %d people vote for blue and "+
+		"click twice.\n"+
 		"Votes counted, and in brackets how many for red the rules allow:\n\n", tries, addresses, people)
 	const row = "%-48s %-15s %-18s %-11s %s\n"
 	few := attack{tries: tries, accounts: 3, people: people, seed: 1}
 	many := attack{tries: tries, accounts: 2000, people: people, seed: 2}
-	_, _ = fmt.Fprintf(out, row, "rules", fmt.Sprintf("%d accounts", few.accounts), fmt.Sprintf("%d accounts", many.accounts),
+	_, _ = fmt.Fprintf(out, row, "rules", fmt.Sprintf("%d accounts", few.accounts),
+		fmt.Sprintf("%d accounts", many.accounts),
 		"blue", "the attackers heard")
 	for i, c := range cases {
 		var red, blue, heard [2]string

@@ -130,7 +130,8 @@ func TestRunPrintsALineForEachCase(t *testing.T) {
 			t.Errorf("no line for %s:\n%s", c.name, &out)
 		}
 	}
-	if err := run(t.Context(), &out, "http://:secret@127.0.0.1", 1, 1); err == nil || strings.Contains(err.Error(), "secret") {
+	if err := run(t.Context(), &out, "http://:secret@127.0.0.1", 1, 1); err == nil ||
+		strings.Contains(err.Error(), "secret") {
 		t.Error(err)
 	}
 }

@@ -22,10 +22,12 @@ func TestWait(t *testing.T) {
 		begin(func() { <-time.After(time.Minute); runtime.Goexit() })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := background.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 attempts") {
+		if err := background.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "2 attempts") {
 			t.Errorf("Wait for a second: %v", err)
 		}
-		if err := background.Wait(t.Context()); err != nil || time.Since(begun) < time.Hour || time.Since(begun) > 61*time.Minute {
+		if err := background.Wait(t.Context()); err != nil || time.Since(begun) < time.Hour ||
+			time.Since(begun) > 61*time.Minute {
 			t.Errorf("Wait: %v after %v", err, time.Since(begun))
 		}
 	})

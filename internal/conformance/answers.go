@@ -17,12 +17,14 @@ func page(lang, title, detail string) string {
 	return "<!DOCTYPE html>\n<html lang=\"" + lang + "\">\n<head>\n<meta charset=\"utf-8\">\n" +
 		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" + title + "</title>\n" +
 		"<style>:root{color-scheme:light dark}" +
-		"body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}</style>\n</head>\n" +
+		"body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 " +
+		"1rem}</style>\n</head>\n" +
 		"<body>\n<h1>" + title + "</h1>\n<p>" + detail + "</p>\n</body>\n</html>\n"
 }
 
 func formsAsAccepted(s *scene) {
-	const asJSON, asText, asPage = "application/problem+json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
+	const asJSON, asText, asPage = "application/problem+json", "text/plain; charset=utf-8",
+		"text/html; charset=utf-8"
 	bodies := map[string]string{
 		asJSON: soldOut,
 		asText: "Sold Out\n\nSold out.\n",
@@ -47,10 +49,12 @@ func formsAsAccepted(s *scene) {
 			w := send(app, request(method, thing, "Accept:"+accept))
 			header, body := w.Result().Header, bodies[want]
 			if header.Get("Content-Type") != want || header.Get("Content-Length") != fmt.Sprint(len(body)) ||
-				header.Get("Vary") != "Accept" || header.Get("Cache-Control") != "no-store" || w.Code != http.StatusConflict {
+				header.Get("Vary") != "Accept" || header.Get("Cache-Control") != "no-store" ||
+				w.Code != http.StatusConflict {
 				s.Errorf("%s, Accept %q: %d %v, want %s", method, accept, w.Code, header, want)
 			}
-			if csp := header.Get("Content-Security-Policy"); strings.HasPrefix(csp, "default-src 'none';") != (want == asPage) {
+			if csp := header.Get("Content-Security-Policy"); strings.HasPrefix(csp,
+				"default-src 'none';") != (want == asPage) {
 				s.Errorf("%s, Accept %q: Content-Security-Policy %q", method, accept, csp)
 			}
 			if method == http.MethodHead {
@@ -87,12 +91,14 @@ func textsOfTheRule(s *scene) {
 		{"", "", "", notReady},
 	} {
 		w := send(app, request(http.MethodPost, thing, "Accept-Language:"+c.language, "Accept:"+c.accept))
-		if w.Code != http.StatusServiceUnavailable || w.Body.String() != c.body || w.Header().Get("Content-Language") != c.saidIn {
+		if w.Code != http.StatusServiceUnavailable || w.Body.String() != c.body ||
+			w.Header().Get("Content-Language") != c.saidIn {
 			s.Errorf("%q, %q: %d %v\n%s\nwant\n%s", c.language, c.accept, w.Code, w.Header(), w.Body, c.body)
 		}
 	}
 	srv := s.serve(app)
-	if answer := srv.do(s.Context(), http.MethodPost, "Accept-Language: panic"); !answer.cut || srv.wait() != any("lost") {
+	if answer := srv.do(s.Context(), http.MethodPost, "Accept-Language: panic"); !answer.cut ||
+		srv.wait() != any("lost") {
 		s.Errorf("the client hears %d %s", answer.StatusCode, answer.body)
 	}
 	if ran {
@@ -100,7 +106,8 @@ func textsOfTheRule(s *scene) {
 	}
 }
 
-// answersOfTheRule plays answers of the application's own, behind a vote that has to be given back in any case.
+// answersOfTheRule plays answers of the application's own, behind a vote that has to be given back in any
+// case.
 func answersOfTheRule(s *scene) {
 	type hook = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal)
 	standard := golden{http.StatusTooManyRequests, "60", limited}
@@ -120,7 +127,10 @@ func answersOfTheRule(s *scene) {
 		}, own, nil},
 		{"without a status", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) { write(w, "own") },
 			golden{http.StatusOK, "60", "own"}, nil},
-		{"without a body", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) { w.WriteHeader(http.StatusTeapot) },
+		{"without a body", func(w http.ResponseWriter, _ *http.Request,
+			_ *nethttpmw.Refusal) {
+			w.WriteHeader(http.StatusTeapot)
+		},
 			golden{http.StatusTeapot, "60", ""}, nil},
 		{"flushed", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
 			w.WriteHeader(http.StatusTeapot)
@@ -141,10 +151,17 @@ func answersOfTheRule(s *scene) {
 		{"only a header", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
 			w.Header().Set("Content-Type", "text/css")
 		}, standard, nil},
-		{"Reply", func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) { refusal.Reply(w, r) }, standard, nil},
-		{"Answer, once more", func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) { refusal.Answer(w, r) }, standard, nil},
+		{"Reply", func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) { refusal.Reply(w, r) },
+			standard, nil},
+		{"Answer, once more", func(w http.ResponseWriter, r *http.Request,
+			refusal *nethttpmw.Refusal) {
+			refusal.Answer(w, r)
+		}, standard, nil},
 		{"panic", func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic("lost") }, golden{}, "lost"},
-		{"panic to abort", func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic(http.ErrAbortHandler) },
+		{"panic to abort", func(http.ResponseWriter, *http.Request,
+			*nethttpmw.Refusal) {
+			panic(http.ErrAbortHandler)
+		},
 			golden{}, http.ErrAbortHandler},
 		{"hijacked", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
 			conn, _, err := http.NewResponseController(w).Hijack()
@@ -152,7 +169,8 @@ func answersOfTheRule(s *scene) {
 				panic(err)
 			}
 			defer func() { _ = conn.Close() }() // it has been flushed
-			_, _ = io.WriteString(conn, "HTTP/1.1 418 I'm a teapot\r\nRetry-After: 60\r\nContent-Length: 11\r\n\r\nown limited")
+			_, _ = io.WriteString(conn,
+				"HTTP/1.1 418 I'm a teapot\r\nRetry-After: 60\r\nContent-Length: 11\r\n\r\nown limited")
 		}, own, nil},
 	} {
 		s.sub(c.name, func(s *scene) {
@@ -209,7 +227,8 @@ func answersOfTheRule(s *scene) {
 		}
 		app := s.framework.Build(onThings(ok, rule))
 		s.wantPosts(app, thing, nil, 200)
-		if w := send(app, request(http.MethodPost, thing, "X-Choice: blue")); w.Code != 409 || w.Body.String() != "red POST" {
+		if w := send(app, request(http.MethodPost, thing, "X-Choice: blue")); w.Code != 409 ||
+			w.Body.String() != "red POST" {
 			s.Errorf("%d %s", w.Code, w.Body)
 		}
 	})

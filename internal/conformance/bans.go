@@ -45,7 +45,8 @@ func bansFollowRefusals(s *scene) {
 
 	s.sub("by one rule of several that share them", func(s *scene) {
 		shared := shut(s)
-		tight, votes := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1))), vote(votes.New(s.gate, "vote", votes.Options{}))
+		tight, votes := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1))),
+			vote(votes.New(s.gate, "vote", votes.Options{}))
 		tight.Bans, votes.Bans = shared, shared
 		reports := s.framework.Build(onThings(ok, tight))
 		polls := s.framework.Build(onThings(ok, votes))
@@ -104,7 +105,8 @@ func bansFollowRefusals(s *scene) {
 			c.rule.Bans = shared
 			s.wantBodies(s.framework.Build(onThings(ok, c.rule)), asAnn, c.bodies...)
 		}
-		if got, err := shared.Status(s.Context(), core.Attempt{Actor: "ann"}); err != nil || got != (bans.Status{}) {
+		if got, err := shared.Status(s.Context(), core.Attempt{Actor: "ann"}); err != nil ||
+			got != (bans.Status{}) {
 			s.Errorf("%+v, %v, want no strikes", got, err)
 		}
 	})

@@ -56,14 +56,16 @@ func replays(s *scene) {
 	s.sub("a purchase that a later rule refuses", func(s *scene) {
 		purchase := s.sale("sale", seckill.Sale{Stock: 1})
 		sold := s.framework.Build(onThings(ok, claim(purchase)))
-		never := s.framework.Build(onThings(ok, claim(purchase), claim(&stub{name: "no", check: refusing("no", "no")})))
+		never := s.framework.Build(onThings(ok, claim(purchase),
+			claim(&stub{name: "no", check: refusing("no", "no")})))
 		s.wantPosts(sold, thing, key, 200)
 		s.wantPosts(never, thing, key, 403)
 		s.wantSale(purchase, 0, 0, 1) // the refused repetition took nothing, so it gives nothing back
 	})
 
 	s.sub("a share of a red packet", func(s *scene) {
-		grab := s.packet("packet", redpacket.Packet{Total: 20, Shares: 2, Min: 10, Expires: time.Now().Add(time.Hour)})
+		grab := s.packet("packet", redpacket.Packet{Total: 20, Shares: 2, Min: 10,
+			Expires: time.Now().Add(time.Hour)})
 		amounts := &diary{}
 		app := s.framework.Build(onThings(func(c Context) {
 			d, _ := c.Decision("packet")

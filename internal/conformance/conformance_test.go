@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// TestPipelineIsEnoughForAnAdapter: what the documentation of nethttpmw.Pipeline shows is all that an adapter to another
-// framework has to do.
+// TestPipelineIsEnoughForAnAdapter: what the documentation of nethttpmw.Pipeline shows is all that an adapter
+// to another framework has to do.
 func TestPipelineIsEnoughForAnAdapter(t *testing.T) {
 	conformance.Run(t, conformance.Framework{
 		Build: build,

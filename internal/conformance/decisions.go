@@ -18,7 +18,8 @@ func decisionsAreFound(s *scene) {
 	app := s.framework.Build(App{
 		Use: [][]nethttpmw.Rule{
 			{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(5)))},
-			{rate(limit.NewSlidingWindow(s.gate, "middle", limit.PerHour(7))), rate(limit.NewSlidingWindow(s.gate, "second", limit.PerHour(9)))},
+			{rate(limit.NewSlidingWindow(s.gate, "middle", limit.PerHour(7))),
+				rate(limit.NewSlidingWindow(s.gate, "second", limit.PerHour(9)))},
 		},
 		Routes: []Route{{
 			Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{vote(votes)},
@@ -36,7 +37,8 @@ func decisionsAreFound(s *scene) {
 				if d, _ := c.Decision("outer"); d.Limit != 5 || d.Remaining != 4 {
 					s.Errorf("outer: %d of %d are left", d.Remaining, d.Limit)
 				}
-				if d, _ := c.Decision("vote"); d.Attempt.Item != "red" || d.Attempt.Resource != "t1" || d.Attempt.ID == "" {
+				if d, _ := c.Decision("vote"); d.Attempt.Item != "red" || d.Attempt.Resource != "t1" ||
+					d.Attempt.ID == "" {
 					s.Errorf("vote: %+v", d.Attempt)
 				}
 				ok(c)
@@ -74,7 +76,8 @@ func knownItemsAreFree(s *scene) {
 	s.wantPosts(app, thing, green, 429)
 	s.wantPosts(app, thing, red, 200)
 	s.wantPosts(app, thing, append(green, "X-User: bob"), 200)
-	reasons.want(s, "ok, 1 left", "again, 1 left", "ok, 0 left", "again, 1 left", "ok, 0 left", "again, 0 left", "ok, 1 left")
+	reasons.want(s, "ok, 1 left", "again, 1 left", "ok, 0 left", "again, 1 left", "ok, 0 left", "again, 0 left",
+		"ok, 1 left")
 	s.wantUsed(quota, "blue", "red")
 }
 
@@ -118,7 +121,8 @@ func takenWaits(s *scene) {
 			e.play(s, claim(purchase))
 			s.wantSale(purchase, 4, 1, 0)
 
-			if d, err := purchase.Confirm(s.Context(), taken.Attempt.Resource, taken.Attempt.ID); err != nil || !d.Allowed {
+			if d, err := purchase.Confirm(s.Context(), taken.Attempt.Resource, taken.Attempt.ID); err != nil ||
+				!d.Allowed {
 				s.Errorf("Confirm: %+v, %v", d, err)
 			}
 			s.wantSale(purchase, 4, 0, 1)

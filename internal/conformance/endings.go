@@ -23,20 +23,23 @@ import (
 type ending struct {
 	name    string
 	handler func(Context)
-	gone    bool // the handler continues only after the client is gone, or after a middleware around it has answered
-	begun   bool // and after the answer has begun
-	status  int  // status that the client gets; 0: none
-	counts  int  // status that the rules get
-	cut     bool // the connection is cut
-	only1   bool // HTTP/2 has no such thing
+	// the handler continues only after the client is gone, or after a middleware around it has answered
+	gone   bool
+	begun  bool // and after the answer has begun
+	status int  // status that the client gets; 0: none
+	counts int  // status that the rules get
+	cut    bool // the connection is cut
+	only1  bool // HTTP/2 has no such thing
 
 	// replay is the answer that rules keep and replay, its status and its body; "": none.
 	replay string
 
-	headers []string                                                 // headers of the request
-	around  func(http.Handler) http.Handler                          // what wraps the server's handler
-	layout  func(handler func(Context), rules ...nethttpmw.Rule) App // layout of the application; nil: the rules are on the route
-	stop    func(*http.Server) error                                 // stops the server when the handler runs, which continues only then
+	headers []string                        // headers of the request
+	around  func(http.Handler) http.Handler // what wraps the server's handler
+	// layout of the application; nil: the rules are on the route
+	layout func(handler func(Context), rules ...nethttpmw.Rule) App
+	// stops the server when the handler runs, which continues only then
+	stop func(*http.Server) error
 }
 
 func reply(status int, body string) func(Context) {
@@ -78,7 +81,8 @@ var endings = []ending{
 	{name: "404 without a body", handler: reply(404, ""), status: 404, counts: 404},
 	{name: "409", handler: reply(409, "no"), status: 409, counts: 409},
 	{name: "500", handler: reply(500, "no"), status: 500, counts: 500},
-	{name: "503 by the writer", handler: func(c Context) { c.Writer().WriteHeader(503) }, status: 503, counts: 503},
+	{name: "503 by the writer", handler: func(c Context) { c.Writer().WriteHeader(503) }, status: 503,
+		counts: 503},
 	{name: "panic", handler: func(Context) { panic("lost") }, counts: 500, cut: true},
 	{name: "panic to abort", handler: func(Context) { panic(http.ErrAbortHandler) }, counts: 500, cut: true},
 	{name: "panic after the beginning", replay: doneBefore, handler: streamed(func() { panic("lost") }),
@@ -95,14 +99,18 @@ var endings = []ending{
 		panic("lost")
 	}, status: 404, counts: 404, cut: true},
 	{name: "goroutine ended", handler: func(Context) { runtime.Goexit() }, counts: 500, cut: true},
-	{name: "client gone, nothing written", handler: nothing, gone: true, counts: nethttpmw.StatusClientGone, cut: true},
+	{name: "client gone, nothing written", handler: nothing, gone: true, counts: nethttpmw.StatusClientGone,
+		cut: true},
 	// A written status counts, whether or not the client hears it: a client that has closed one side of its
 	// connection still reads.
-	{name: "client gone, 200 written", replay: "200 done", handler: reply(200, "done"), gone: true, counts: 200, cut: true},
+	{name: "client gone, 200 written", replay: "200 done", handler: reply(200, "done"), gone: true, counts: 200,
+		cut: true},
 	{name: "client gone, 500 written", handler: reply(500, "no"), gone: true, counts: 500, cut: true},
-	{name: "client gone after the answer had begun", replay: "200 ", handler: nothing, gone: true, begun: true, counts: 200, cut: true},
-	{name: "client gone after the answer had begun, then panic", replay: doneBefore, handler: func(Context) { panic("lost") },
-		gone: true, begun: true, counts: 200, cut: true},
+	{name: "client gone after the answer had begun", replay: "200 ", handler: nothing, gone: true, begun: true,
+		counts: 200, cut: true},
+	{name: "client gone after the answer had begun, then panic", replay: doneBefore,
+		handler: func(Context) { panic("lost") },
+		gone:    true, begun: true, counts: 200, cut: true},
 	{name: "client gone, then panic", handler: func(Context) { panic("lost") }, gone: true,
 		counts: nethttpmw.StatusClientGone, cut: true},
 	{name: "written by io.Copy", replay: "200 done", handler: func(c Context) {
@@ -118,25 +126,33 @@ var endings = []ending{
 	}, status: 200, counts: 200},
 	{name: "hijacked", replay: doneBefore, handler: hijack, status: 200, counts: 200, only1: true},
 	{name: "a timeout inside the rules, in time", replay: "200 done",
-		handler: inTimeoutHandler(time.Hour, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }),
-		status:  200, counts: 200},
+		handler: inTimeoutHandler(time.Hour,
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }),
+		status: 200, counts: 200},
 	{name: "a timeout inside the rules, too late",
 		handler: inTimeoutHandler(soon, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
 		status:  503, counts: 503},
 	{name: "a timeout inside the rules, panic",
-		handler: inTimeoutHandler(time.Hour, func(http.ResponseWriter, *http.Request) { panic("lost") }), counts: 500, cut: true},
-	{name: "a timeout around the rules, in time", replay: "201 done", handler: reply(201, "done"), around: timeout(time.Hour),
+		handler: inTimeoutHandler(time.Hour, func(http.ResponseWriter, *http.Request) { panic("lost") }),
+		counts:  500, cut: true},
+	{name: "a timeout around the rules, in time", replay: "201 done", handler: reply(201, "done"),
+		around: timeout(time.Hour),
 		status: 201, counts: 201},
-	{name: "a timeout around the rules, panic", handler: func(Context) { panic("lost") }, around: timeout(time.Hour),
+	{name: "a timeout around the rules, panic", handler: func(Context) { panic("lost") },
+		around: timeout(time.Hour),
 		counts: 500, cut: true},
 	// The client got 503, so it did not get what it asked for.
-	{name: "a timeout around the rules, too late", handler: reply(200, "done"), gone: true, around: timeout(soon),
+	{name: "a timeout around the rules, too late", handler: reply(200, "done"), gone: true,
+		around: timeout(soon),
 		status: 503, counts: nethttpmw.StatusClientGone},
-	{name: "a timeout around the rules, too late, then panic", handler: func(Context) { panic("lost") }, gone: true,
+	{name: "a timeout around the rules, too late, then panic", handler: func(Context) { panic("lost") },
+		gone:   true,
 		around: timeout(soon), status: 503, counts: nethttpmw.StatusClientGone},
-	{name: "server shutting down", replay: "200 done", handler: reply(200, "done"), stop: shutdown, status: 200, counts: 200},
+	{name: "server shutting down", replay: "200 done", handler: reply(200, "done"), stop: shutdown, status: 200,
+		counts: 200},
 	{name: "server shutting down, 500", handler: reply(500, "no"), stop: shutdown, status: 500, counts: 500},
-	{name: "server closed", replay: "200 done", handler: reply(200, "done"), gone: true, stop: (*http.Server).Close,
+	{name: "server closed", replay: "200 done", handler: reply(200, "done"), gone: true,
+		stop:   (*http.Server).Close,
 		counts: 200, cut: true},
 	{name: "server closed, nothing written", handler: nothing, gone: true, stop: (*http.Server).Close,
 		counts: nethttpmw.StatusClientGone, cut: true},
@@ -251,10 +267,13 @@ func onSuccess(e ending) bool { return !e.failed() }
 func always(ending) bool      { return true }
 
 var takings = []taking{
-	{"a vote", func(s *scene) nethttpmw.Rule { return vote(votes.New(s.gate, "vote", votes.Options{})) }, onSuccess},
-	{"a purchase", func(s *scene) nethttpmw.Rule { return claim(s.sale("sale", seckill.Sale{Stock: 5})) }, onSuccess},
+	{"a vote", func(s *scene) nethttpmw.Rule { return vote(votes.New(s.gate, "vote", votes.Options{})) },
+		onSuccess},
+	{"a purchase", func(s *scene) nethttpmw.Rule { return claim(s.sale("sale", seckill.Sale{Stock: 5})) },
+		onSuccess},
 	{"a share of a red packet", func(s *scene) nethttpmw.Rule {
-		return claim(s.packet("packet", redpacket.Packet{Total: 50, Shares: 5, Min: 10, Expires: time.Now().Add(time.Hour)}))
+		return claim(s.packet("packet",
+			redpacket.Packet{Total: 50, Shares: 5, Min: 10, Expires: time.Now().Add(time.Hour)}))
 	}, always},
 	{"an item of a quota", func(s *scene) nethttpmw.Rule {
 		rule := vote(s.quota(1, oneEra))

@@ -26,13 +26,15 @@ func (s *scene) wantFigures(header http.Header, policies, limits []string) {
 	}
 }
 
-// everyEndingHasHeaders plays a limit around the application, and on the route one with several limits and a vote.
+// everyEndingHasHeaders plays a limit around the application, and on the route one with several limits and a
+// vote.
 func everyEndingHasHeaders(s *scene) {
 	for _, e := range endings {
 		s.sub(e.name, func(s *scene) {
 			s.clock(noon)
 			site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerMinute(9)))
-			api := rate(limit.NewSlidingWindow(s.gate, "api", limit.PerSecond(5), limit.PerHour(3), limit.Per(4, 1500*time.Millisecond)))
+			api := rate(limit.NewSlidingWindow(s.gate, "api", limit.PerSecond(5), limit.PerHour(3),
+				limit.Per(4, 1500*time.Millisecond)))
 			votes := vote(votes.New(s.gate, "vote", votes.Options{}))
 			e.layout = func(handler func(Context), rules ...nethttpmw.Rule) App {
 				app := onThings(handler, rules...)
@@ -62,7 +64,8 @@ func figuresAddUp(s *scene) {
 	app := onThings(func(c Context) {
 		c.Writer().Header().Add("RateLimit", `"of-the-handler";r=1`)
 		ok(c)
-	}, hour("route", 2), vote(votes.New(s.gate, "vote", votes.Options{Poll: votes.Poll{PerVoter: 9}})), hour("last", 1))
+	}, hour("route", 2), vote(votes.New(s.gate, "vote",
+		votes.Options{Poll: votes.Poll{PerVoter: 9}})), hour("last", 1))
 	app.Use = [][]nethttpmw.Rule{{hour("outer", 4), hour("second", 9)}, {hour("inner", 5)}}
 	handler := s.framework.Build(app)
 
@@ -79,15 +82,19 @@ func figuresAddUp(s *scene) {
 			`"of-the-handler";r=1`,
 		}},
 		// What the route's first rule took is given back, so only the last one says how much is left.
-		{429, "3600", all, []string{`"outer";r=2;t=3600, "second";r=7;t=3600`, `"inner";r=3;t=3600`, `"last";r=0;t=3600`}},
-		{429, "3600", all, []string{`"outer";r=1;t=3600, "second";r=6;t=3600`, `"inner";r=2;t=3600`, `"last";r=0;t=3600`}},
-		{429, "3600", all, []string{`"outer";r=0;t=3600, "second";r=5;t=3600`, `"inner";r=1;t=3600`, `"last";r=0;t=3600`}},
+		{429, "3600", all, []string{`"outer";r=2;t=3600, "second";r=7;t=3600`, `"inner";r=3;t=3600`,
+			`"last";r=0;t=3600`}},
+		{429, "3600", all, []string{`"outer";r=1;t=3600, "second";r=6;t=3600`, `"inner";r=2;t=3600`,
+			`"last";r=0;t=3600`}},
+		{429, "3600", all, []string{`"outer";r=0;t=3600, "second";r=5;t=3600`, `"inner";r=1;t=3600`,
+			`"last";r=0;t=3600`}},
 		{429, "3600", []string{`"outer";q=4;w=3600`}, []string{`"outer";r=0;t=3600`}},
 	} {
 		w := send(handler, request(http.MethodPost, thing, "X-Choice: "+strconv.Itoa(i)))
 		header := w.Result().Header
 		if w.Code != want.status || header.Get("Retry-After") != want.retry {
-			s.Errorf("time %d: %d %s, Retry-After %q, want %d and %q", i+1, w.Code, w.Body, header.Get("Retry-After"), want.status, want.retry)
+			s.Errorf("time %d: %d %s, Retry-After %q, want %d and %q", i+1, w.Code, w.Body, header.Get("Retry-After"),
+				want.status, want.retry)
 		}
 		s.wantFigures(header, want.policies, want.limits)
 	}
@@ -106,7 +113,8 @@ func figuresAddUp(s *scene) {
 	})
 
 	s.sub("and who is not counted has none", func(s *scene) {
-		skipped, listed := rate(limit.NewSlidingWindow(s.gate, "user", limit.PerHour(3))), rate(limit.NewSlidingWindow(s.gate, "listed", limit.PerHour(3)))
+		skipped, listed := rate(limit.NewSlidingWindow(s.gate, "user", limit.PerHour(3))),
+			rate(limit.NewSlidingWindow(s.gate, "listed", limit.PerHour(3)))
 		skipped.NoKey = nethttpmw.NoKeySkip
 		listed.Who = keyfuncs.IP()
 		listed.Allow = keyfuncs.NewList(keyfuncs.IP(), "192.0.2.0/24")
@@ -138,7 +146,8 @@ func headersAsTheRuleSays(s *scene) {
 			"a partition key", nethttpmw.Headers{PartitionKey: tenant},
 			[]string{policy + ";pk=:YWNtZQ==:"}, []string{limits + ";pk=:YWNtZQ==:"}, false,
 		},
-		{"no partition key found", nethttpmw.Headers{PartitionKey: keyfuncs.Header("X-Nothing")}, []string{policy}, []string{limits}, false},
+		{"no partition key found", nethttpmw.Headers{PartitionKey: keyfuncs.Header("X-Nothing")}, []string{policy},
+			[]string{limits}, false},
 	} {
 		s.sub(c.name, func(s *scene) {
 			s.clock(noon)
@@ -177,7 +186,8 @@ func headersAsTheRuleSays(s *scene) {
 
 	s.sub("or for the one that refuses", func(s *scene) {
 		s.clock(noon)
-		outer, costly := rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(2))), limitOf(limit.PerMinute(4))(s)
+		outer, costly := rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(2))),
+			limitOf(limit.PerMinute(4))(s)
 		outer.Headers.Legacy, costly.Headers.Legacy = true, true
 		app := onThings(ok, costly)
 		app.Use = [][]nethttpmw.Rule{{outer}}
@@ -232,14 +242,18 @@ func localFigures(s *scene) {
 			s.wantFigures(header, []string{policies}, []string{limits})
 		}
 	}
-	want(`"down";q=1;w=3600`, `"down";r=0;t=3600`, rate(limit.NewSlidingWindow(s.down(), "down", limit.PerHour(1))))
-	want(`"memory";q=1;w=3600`, `"memory";r=0;t=3600`, rate(limit.NewTokenBucket(core.NewMemory(), "memory", limit.PerHour(1))))
+	want(`"down";q=1;w=3600`, `"down";r=0;t=3600`,
+		rate(limit.NewSlidingWindow(s.down(), "down", limit.PerHour(1))))
+	want(`"memory";q=1;w=3600`, `"memory";r=0;t=3600`,
+		rate(limit.NewTokenBucket(core.NewMemory(), "memory", limit.PerHour(1))))
 	want(`"told/1h";q=1;w=3600, "told/24h";q=9;w=86400`, `"told/1h";r=0;t=3600`,
 		rate(limit.NewSlidingWindow(s.gate, "told", limit.PerHour(1), limit.PerDay(9))))
 
-	failing := &stub{name: "own", traits: core.Traits{Unit: core.UnitRequests}, check: func(a core.Attempt) (core.Decision, error) {
-		return core.Decision{Attempt: a, Limit: 5, Remaining: 4, Window: time.Hour}, errors.New("no answer")
-	}}
-	header := send(s.framework.Build(onThings(ok, claim(failing))), request(http.MethodPost, thing)).Result().Header
+	failing := &stub{name: "own", traits: core.Traits{Unit: core.UnitRequests},
+		check: func(a core.Attempt) (core.Decision, error) {
+			return core.Decision{Attempt: a, Limit: 5, Remaining: 4, Window: time.Hour}, errors.New("no answer")
+		}}
+	header := send(s.framework.Build(onThings(ok, claim(failing))),
+		request(http.MethodPost, thing)).Result().Header
 	s.wantFigures(header, nil, nil) // nothing was decided
 }

@@ -18,7 +18,8 @@ import (
 )
 
 var (
-	inProgress = problem(409, "in_progress", "In Progress", "The same request is in progress. Try again in a moment.", "")
+	inProgress = problem(409, "in_progress", "In Progress",
+		"The same request is in progress. Try again in a moment.", "")
 
 	// orderKey are the headers of a request that may be repeated.
 	orderKey = []string{`Idempotency-Key: "order-1"`}
@@ -80,7 +81,8 @@ func operationsAreDoneOnce(s *scene) {
 			}
 		}
 		golden{422, "", conflict}.check(s, post(app, "radio", orderKey...), figures{})
-		if w := post(app, "tv", append(orderKey, "X-User: bob")...); w.Code != 201 || w.Body.String() != `{"order":2}` {
+		if w := post(app, "tv", append(orderKey, "X-User: bob")...); w.Code != 201 ||
+			w.Body.String() != `{"order":2}` {
 			s.Errorf("another's: %d %s", w.Code, w.Body)
 		}
 		if w := post(app, "tv", "Idempotency-Key: order-2"); w.Code != 201 || w.Body.String() != `{"order":3}` {
@@ -170,7 +172,10 @@ func operationsAreDoneOnce(s *scene) {
 
 	s.sub("with the figures of now, and not by the rule's own answer", func(s *scene) {
 		rule := s.once(idempotency.Options{MaxBody: 100})
-		rule.Answer = func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) { w.WriteHeader(http.StatusTeapot) }
+		rule.Answer = func(w http.ResponseWriter, _ *http.Request,
+			_ *nethttpmw.Refusal) {
+			w.WriteHeader(http.StatusTeapot)
+		}
 		app := onThings(ok, rate(limit.NewSlidingWindow(s.gate, "first", limit.PerHour(9))), rule)
 		app.Use = [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(9)))}}
 		handler := s.framework.Build(app)
@@ -179,7 +184,8 @@ func operationsAreDoneOnce(s *scene) {
 		s.wantReplay(again, 200, "done")
 		// What the route's first rule took is given back, so its figures are not sent.
 		h := again.Header()
-		if policies := []string{`"site";q=9;w=3600`, `"first";q=9;w=3600`}; !slices.Equal(h.Values("RateLimit-Policy"), policies) ||
+		if policies := []string{`"site";q=9;w=3600`,
+			`"first";q=9;w=3600`}; !slices.Equal(h.Values("RateLimit-Policy"), policies) ||
 			len(h.Values("RateLimit")) != 1 || !strings.HasPrefix(h.Get("RateLimit"), `"site";r=7;`) {
 			s.Errorf("the header, again: %v", h)
 		}
@@ -245,7 +251,8 @@ func operationsSettle(s *scene) {
 	}
 }
 
-// operationsAndClaimsAgree has a claim behind the operation's rule, in the same middleware and in one of its own.
+// operationsAndClaimsAgree has a claim behind the operation's rule, in the same middleware and in one of its
+// own.
 func operationsAndClaimsAgree(s *scene) {
 	layouts := map[string]func(handler func(Context), once, claim nethttpmw.Rule) App{
 		"in one middleware": func(handler func(Context), once, claim nethttpmw.Rule) App {
@@ -261,7 +268,8 @@ func operationsAndClaimsAgree(s *scene) {
 		s.sub(name, func(s *scene) {
 			once, purchase := s.once(idempotency.Options{MaxBody: 100}), s.sale("sale", seckill.Sale{Stock: 1})
 			ran, status := 0, http.StatusInternalServerError
-			app := s.framework.Build(layout(func(c Context) { ran++; c.Reply(status, "bought") }, once, claim(purchase)))
+			app := s.framework.Build(layout(func(c Context) { ran++; c.Reply(status, "bought") }, once,
+				claim(purchase)))
 			s.wantPosts(app, thing, orderKey, 500)
 			s.wantSale(purchase, 1, 0, 0)
 			status = http.StatusOK
@@ -289,7 +297,10 @@ func operationsAndClaimsAgree(s *scene) {
 			s.sub(name+", "+e.name, func(s *scene) {
 				once, purchase := s.once(idempotency.Options{}), s.sale("sale", seckill.Sale{Stock: 1})
 				once.Which = keyfuncs.Const("the same")
-				e.layout = func(handler func(Context), rules ...nethttpmw.Rule) App { return layout(handler, once, rules[0]) }
+				e.layout = func(handler func(Context),
+					rules ...nethttpmw.Rule) App {
+					return layout(handler, once, rules[0])
+				}
 				e.headers = orderKey
 				e.play(s, claim(purchase))
 				if e.replay != "" {

@@ -26,7 +26,8 @@ func missingKeys(s *scene) {
 		name             string
 		who, what, which keyfuncs.Func
 		id               keyfuncs.Func
-		refuse, skip     string // the body of the refusal with NoKeyRefuse, and with NoKeySkip; "": the handler runs
+		// The body of the refusal with NoKeyRefuse, and with NoKeySkip; "": the handler runs.
+		refuse, skip string
 	}{
 		{"all found", here, here, here, here, "", ""},
 		{"nobody", missing, here, here, nil, noKey, ""},
@@ -43,7 +44,8 @@ func missingKeys(s *scene) {
 		{"an error of the function's own", broken, here, here, nil, undecided, undecided},
 	} {
 		s.Run(c.name, func(t *testing.T) {
-			for policy, body := range map[nethttpmw.NoKey]string{nethttpmw.NoKeyRefuse: c.refuse, nethttpmw.NoKeySkip: c.skip} {
+			for policy, body := range map[nethttpmw.NoKey]string{nethttpmw.NoKeyRefuse: c.refuse,
+				nethttpmw.NoKeySkip: c.skip} {
 				guard := &stub{name: "own", diary: &diary{}}
 				rule := nethttpmw.Rule{Guard: guard, Who: c.who, What: c.what, Which: c.which, ID: c.id, NoKey: policy}
 				ran, decided := false, false

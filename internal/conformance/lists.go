@@ -12,7 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// listsGoFirst plays users of a rule with both lists, a ban and a guard that refuses everybody: who passes was not judged.
+// listsGoFirst plays users of a rule with both lists, a ban and a guard that refuses everybody: who passes
+// was not judged.
 func listsGoFirst(s *scene) {
 	notes := &diary{}
 	deny, allow := keyfuncs.NewList(keyfuncs.User(UserKey)), keyfuncs.NewList(keyfuncs.IP(), "192.0.2.0/24")
@@ -70,7 +71,10 @@ func listsGoFirst(s *scene) {
 		"malformed":                    {keyfuncs.ErrMalformed, 400, malformed},
 		"an error of the function own": {errors.New("no answer"), 503, undecided},
 	} {
-		list := keyfuncs.NewList(func(*keyfuncs.Request) (string, error) { return "", fmt.Errorf("look: %w", c.err) })
+		list := keyfuncs.NewList(func(*keyfuncs.Request) (string, error) {
+			return "",
+				fmt.Errorf("look: %w", c.err)
+		})
 		for field, rule := range map[string]nethttpmw.Rule{
 			"deny":  {Guard: rule.Guard, Who: rule.Who, Deny: list, Allow: allow},
 			"allow": {Guard: rule.Guard, Who: rule.Who, Allow: list},
@@ -83,7 +87,8 @@ func listsGoFirst(s *scene) {
 	}
 	everybody := keyfuncs.NewList(keyfuncs.Const("everybody"), "everybody")
 	garbage := keyfuncs.NewList(func(*keyfuncs.Request) (string, error) { return "", keyfuncs.ErrMalformed })
-	app = s.framework.Build(onThings(ok, nethttpmw.Rule{Guard: rule.Guard, Who: rule.Who, Deny: everybody, Allow: garbage}))
+	app = s.framework.Build(onThings(ok,
+		nethttpmw.Rule{Guard: rule.Guard, Who: rule.Who, Deny: everybody, Allow: garbage}))
 	want("ann", inside, 403, denied) // and Allow is not asked then
 	notes.want(s)
 }

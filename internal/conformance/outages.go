@@ -49,13 +49,18 @@ func outages(s *scene) {
 		policy core.Outage
 		passes bool
 	}{
-		{"a limit closes where the rule says so", rate(limit.NewSlidingWindow(down, "limit", limit.PerMinute(9))), core.FailClosed, false},
-		{"a limit opens where the rule says so", rate(limit.NewSlidingWindow(down, "limit2", limit.PerMinute(9))), core.FailOpen, true},
+		{"a limit closes where the rule says so", rate(limit.NewSlidingWindow(down, "limit", limit.PerMinute(9))),
+			core.FailClosed, false},
+		{"a limit opens where the rule says so", rate(limit.NewSlidingWindow(down, "limit2", limit.PerMinute(9))),
+			core.FailOpen, true},
 		{"a vote closes", vote(votes.New(down, "vote", votes.Options{})), core.FailDefault, false},
-		{"a vote opens where the rule says so", vote(votes.New(down, "vote2", votes.Options{})), core.FailOpen, true},
+		{"a vote opens where the rule says so", vote(votes.New(down, "vote2", votes.Options{})), core.FailOpen,
+			true},
 		{"a sale closes", claim(seckill.New(down, "sale", seckill.Options{})), core.FailDefault, false},
-		{"a guard opens by its traits", claim(&stub{name: "own", traits: open, check: failing}), core.FailDefault, true},
-		{"a rule overrules the traits", claim(&stub{name: "own", traits: open, check: failing}), core.FailClosed, false},
+		{"a guard opens by its traits", claim(&stub{name: "own", traits: open, check: failing}), core.FailDefault,
+			true},
+		{"a rule overrules the traits", claim(&stub{name: "own", traits: open, check: failing}), core.FailClosed,
+			false},
 		{"a guard of no policy closes", claim(&stub{name: "own", check: failing}), core.FailDefault, false},
 	} {
 		s.sub(c.name, func(s *scene) {
@@ -96,8 +101,10 @@ func outages(s *scene) {
 		}, rule))
 		s.wantPosts(app, thing, nil, http.StatusOK)
 		notes.want(s, "check own", "check own here", "settle own true")
-		golden{http.StatusTooManyRequests, "", limitedBy("own")}.check(s, send(app, request(http.MethodPost, thing)), figures{})
-		golden{http.StatusServiceUnavailable, "1", undecided}.check(s, send(app, request(http.MethodPost, thing)), figures{})
+		golden{http.StatusTooManyRequests, "", limitedBy("own")}.check(s,
+			send(app, request(http.MethodPost, thing)), figures{})
+		golden{http.StatusServiceUnavailable, "1", undecided}.check(s, send(app, request(http.MethodPost, thing)),
+			figures{})
 		notes.want(s, "check own", "check own here", "check own", "check own here")
 	})
 
@@ -105,6 +112,7 @@ func outages(s *scene) {
 		rule := withCost(rate(limit.NewSlidingWindow(s.down(), "limit", limit.PerMinute(9))))
 		rule.OnOutage = core.FailOpen
 		app := s.framework.Build(onThings(ok, rule))
-		golden{http.StatusBadRequest, "", invalid}.check(s, send(app, request(http.MethodPost, thing, "X-Cost: -1")), figures{})
+		golden{http.StatusBadRequest, "", invalid}.check(s,
+			send(app, request(http.MethodPost, thing, "X-Cost: -1")), figures{})
 	})
 }

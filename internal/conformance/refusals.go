@@ -110,7 +110,8 @@ func (g golden) checkHeader(s *scene, status int, header http.Header, says figur
 	}
 }
 
-// checkProblem wants the body to be what RFC 9457 asks for, and to tell nothing of what is behind the application.
+// checkProblem wants the body to be what RFC 9457 asks for, and to tell nothing of what is behind the
+// application.
 func (g golden) checkProblem(s *scene, body []byte) {
 	s.Helper()
 	var problem map[string]any
@@ -145,7 +146,8 @@ const (
 
 // exceeded is the body of a refusal by a policy.
 func exceeded(reason, detail, policy, more string) string {
-	return problemOf(quotaExceeded, 429, reason, "Quota Exceeded", detail, `,"violated-policies":["`+policy+`"]`+more)
+	return problemOf(quotaExceeded, 429, reason, "Quota Exceeded", detail,
+		`,"violated-policies":["`+policy+`"]`+more)
 }
 
 func problemOf(uri string, status int, reason, title, detail, more string) string {

@@ -25,19 +25,23 @@ var (
 	banned    = problemOf(abnormalUsage, 429, "banned", "Abnormal Usage Detected",
 		"Too many requests were refused. Wait before you try again.",
 		`,"violated-policies":["bans"]`)
-	denied    = problem(403, "denied", "Access Denied", "You do not have access.", "")
-	closed    = problem(409, "closed", "Closed", "This is closed.", "")
-	conflict  = problem(422, "conflict", "Operation ID In Use", "This operation ID belongs to a different request.", "")
+	denied   = problem(403, "denied", "Access Denied", "You do not have access.", "")
+	closed   = problem(409, "closed", "Closed", "This is closed.", "")
+	conflict = problem(422, "conflict", "Operation ID In Use",
+		"This operation ID belongs to a different request.", "")
 	noKey     = problem(400, "no_key", "Missing Information", "The request lacks required information.", "")
 	malformed = problem(400, "malformed", "Malformed Request", "The request contains a malformed value.", "")
-	invalid   = problem(400, "invalid", "Invalid Request", "The request asks for something that is not possible.", "")
-	soldOut   = problem(409, "sold_out", "Sold Out", "Sold out.", "")
-	rolled    = problem(503, "day_rolled", "New Period", "A new period is just beginning. Try again.", "")
-	empty     = problem(409, "empty", "All Taken", "All shares have been taken.", "")
-	notSure   = problem(503, "unconfirmed", "Not Confirmed", "This has not been confirmed. Try again, as the same operation.", "")
+	invalid   = problem(400, "invalid", "Invalid Request",
+		"The request asks for something that is not possible.", "")
+	soldOut = problem(409, "sold_out", "Sold Out", "Sold out.", "")
+	rolled  = problem(503, "day_rolled", "New Period", "A new period is just beginning. Try again.", "")
+	empty   = problem(409, "empty", "All Taken", "All shares have been taken.", "")
+	notSure = problem(503, "unconfirmed", "Not Confirmed",
+		"This has not been confirmed. Try again, as the same operation.", "")
 	notReady  = problem(503, "not_ready", "Not Ready", "This is not ready.", "")
-	undecided = problem(503, "unavailable", "Temporarily Unavailable", "The request cannot be processed now. Try again later.", "")
-	unknown   = problemOf("about:blank", 403, "members_only", "Forbidden", "This request was refused.", "")
+	undecided = problem(503, "unavailable", "Temporarily Unavailable",
+		"The request cannot be processed now. Try again later.", "")
+	unknown = problemOf("about:blank", 403, "members_only", "Forbidden", "This request was refused.", "")
 )
 
 func limitedBy(policy string) string {
@@ -90,18 +94,23 @@ func packet(p redpacket.Packet) func(*scene) nethttpmw.Rule {
 
 var limitRefusals = []refusal{
 	{"limited", limitOf(limit.PerMinute(1)), [][]string{asAnn}, 0, asAnn, golden{429, "60", limited}},
-	{"limited, Retry-After rounded up", limitOf(limit.PerMinute(1)), [][]string{asAnn}, 1500 * time.Millisecond, asAnn,
+	{"limited, Retry-After rounded up", limitOf(limit.PerMinute(1)), [][]string{asAnn}, 1500 * time.Millisecond,
+		asAnn,
 		golden{429, "59", limited}},
-	{"limited for a microsecond more", limitOf(limit.PerMinute(1)), [][]string{asAnn}, time.Minute - time.Microsecond, asAnn,
+	{"limited for a microsecond more", limitOf(limit.PerMinute(1)), [][]string{asAnn},
+		time.Minute - time.Microsecond, asAnn,
 		golden{429, "1", limited}},
-	{"limited by the second of two limits", limitOf(limit.PerSecond(9), limit.PerHour(1)), [][]string{asAnn}, time.Minute, asAnn,
+	{"limited by the second of two limits", limitOf(limit.PerSecond(9), limit.PerHour(1)), [][]string{asAnn},
+		time.Minute, asAnn,
 		golden{429, "3540", limitedBy("limit/1h")}},
-	{"fewer left than asked for by a limit", limitOf(limit.PerMinute(3)), [][]string{{"X-Cost: 2"}}, 0, []string{"X-Cost: 2"},
+	{"fewer left than asked for by a limit", limitOf(limit.PerMinute(3)), [][]string{{"X-Cost: 2"}}, 0,
+		[]string{"X-Cost: 2"},
 		golden{429, "60", limited}},
 	{"over the limit", limitOf(limit.PerMinute(3)), nil, 0, []string{"X-Cost: 4"}, golden{429, "", overLimit}},
 	{"a cost of nothing", limitOf(limit.PerMinute(3)), nil, 0, []string{"X-Cost: 0"}, golden{400, "", invalid}},
 	{"a negative cost", limitOf(limit.PerMinute(3)), nil, 0, []string{"X-Cost: -2"}, golden{400, "", invalid}},
-	{"a cost that is no number", limitOf(limit.PerMinute(3)), nil, 0, []string{"X-Cost: many"}, golden{400, "", invalid}},
+	{"a cost that is no number", limitOf(limit.PerMinute(3)), nil, 0, []string{"X-Cost: many"},
+		golden{400, "", invalid}},
 }
 
 var voteRefusals = []refusal{
@@ -109,26 +118,36 @@ var voteRefusals = []refusal{
 		golden{409, "", duplicate(`,"choices":["red"]`)}},
 	{"voted before, for what would be markup", poll(votes.Poll{}), [][]string{{`X-Choice: <b>"&`}}, 0, asAnn,
 		golden{409, "", duplicate(`,"choices":["\u003cb\u003e\"\u0026"]`)}},
-	{"all choices used", poll(votes.Poll{PerVoter: 2}), [][]string{asAnn, {"X-Choice: blue"}}, 0, []string{"X-Choice: green"},
-		golden{429, "", exceeded("quota", "All that is allowed has been used.", "vote", `,"choices":["red","blue"]`)}},
-	{"all votes of the day used", poll(votes.Poll{PerVoter: 5, PerChoice: 5, PerDay: 1}), [][]string{asAnn}, 0, asAnn,
-		golden{429, noonToMidnight, exceeded("quota", "All that is allowed has been used.", "vote", `,"choices":["red"]`)}},
-	{"one choice chosen as often as allowed", poll(votes.Poll{PerVoter: 5, PerChoice: 2}), [][]string{asAnn, asAnn}, 0, asAnn,
+	{"all choices used", poll(votes.Poll{PerVoter: 2}), [][]string{asAnn, {"X-Choice: blue"}}, 0,
+		[]string{"X-Choice: green"},
+		golden{429, "", exceeded("quota", "All that is allowed has been used.", "vote",
+			`,"choices":["red","blue"]`)}},
+	{"all votes of the day used", poll(votes.Poll{PerVoter: 5, PerChoice: 5, PerDay: 1}), [][]string{asAnn}, 0,
+		asAnn,
+		golden{429, noonToMidnight, exceeded("quota", "All that is allowed has been used.", "vote",
+			`,"choices":["red"]`)}},
+	{"one choice chosen as often as allowed", poll(votes.Poll{PerVoter: 5, PerChoice: 2}),
+		[][]string{asAnn, asAnn}, 0, asAnn,
 		golden{409, "", duplicate(`,"choices":["red","red"]`)}},
-	{"chosen before, where votes may be changed", poll(votes.Poll{Change: true}), [][]string{asAnn, {"X-Choice: blue"}}, 0,
+	{"chosen before, where votes may be changed", poll(votes.Poll{Change: true}),
+		[][]string{asAnn, {"X-Choice: blue"}}, 0,
 		[]string{"X-Choice: blue"}, golden{409, "", duplicate(`,"choices":["blue"]`)}},
-	{"before the poll opens", poll(votes.Poll{Opens: noon.Add(90 * time.Second)}), nil, 100 * time.Millisecond, asAnn,
+	{"before the poll opens", poll(votes.Poll{Opens: noon.Add(90 * time.Second)}), nil, 100 * time.Millisecond,
+		asAnn,
 		golden{409, "90", notOpen("")}},
 	{"no such poll", func(s *scene) nethttpmw.Rule {
 		return vote(votes.New(s.gate, "vote", votes.Options{Find: polls{}.find}))
 	}, nil, 0, asAnn, golden{409, "", notOpen("")}},
-	{"after the poll has closed", poll(votes.Poll{Closes: noon.Add(time.Hour)}), nil, time.Hour, asAnn, golden{409, "", closed}},
-	{"not a choice", poll(votes.Poll{Choices: []string{"red"}}), nil, 0, []string{"X-Choice: pink"}, golden{400, "", invalid}},
+	{"after the poll has closed", poll(votes.Poll{Closes: noon.Add(time.Hour)}), nil, time.Hour, asAnn,
+		golden{409, "", closed}},
+	{"not a choice", poll(votes.Poll{Choices: []string{"red"}}), nil, 0, []string{"X-Choice: pink"},
+		golden{400, "", invalid}},
 	{"another's operation ID", poll(votes.Poll{}), [][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
 	{"no choice", poll(votes.Poll{}), nil, 0, []string{"X-Choice:"}, golden{400, "", noKey}},
 	{"nobody", poll(votes.Poll{}), nil, 0, []string{"X-User:"}, golden{400, "", noKey}},
-	{"a malformed operation ID", poll(votes.Poll{}), nil, 0, []string{`Idempotency-Key: "k1`}, golden{400, "", malformed}},
+	{"a malformed operation ID", poll(votes.Poll{}), nil, 0, []string{`Idempotency-Key: "k1`},
+		golden{400, "", malformed}},
 }
 
 // noonToMidnight is Retry-After for who has used a day up at noon.
@@ -140,7 +159,8 @@ var quotaRefusals = []refusal{
 	{"another's operation ID for a thing", quotaOf(2), [][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-Choice: blue"}, golden{422, "", conflict}},
 	{"no thing", quotaOf(1), nil, 0, []string{"X-Choice:"}, golden{400, "", noKey}},
-	{"two of a thing", func(s *scene) nethttpmw.Rule { return withCost(quotaOf(1)(s)) }, nil, 0, []string{"X-Cost: 2"},
+	{"two of a thing", func(s *scene) nethttpmw.Rule { return withCost(quotaOf(1)(s)) }, nil, 0,
+		[]string{"X-Cost: 2"},
 		golden{400, "", invalid}},
 	{"a day that ends meanwhile", func(*scene) nethttpmw.Rule {
 		return claim(&stub{name: "quota", check: func(a core.Attempt) (core.Decision, error) {
@@ -150,21 +170,26 @@ var quotaRefusals = []refusal{
 }
 
 var saleRefusals = []refusal{
-	{"sold out", sale(seckill.Sale{Stock: 1}), [][]string{asAnn}, 0, []string{"X-User: bob"}, golden{409, "", soldOut}},
+	{"sold out", sale(seckill.Sale{Stock: 1}), [][]string{asAnn}, 0, []string{"X-User: bob"},
+		golden{409, "", soldOut}},
 	{"fewer left than asked for", sale(seckill.Sale{Stock: 3, PerBuyer: 9}), [][]string{{"X-Cost: 2"}}, 0,
 		[]string{"X-Cost: 2", "X-User: bob"}, golden{409, "", soldOut}},
 	{"bought before", sale(seckill.Sale{Stock: 2}), [][]string{asAnn}, 0, asAnn, golden{409, "", duplicate("")}},
-	{"before the sale opens", sale(seckill.Sale{Stock: 1, Opens: noon.Add(time.Minute)}), nil, time.Millisecond, asAnn,
+	{"before the sale opens", sale(seckill.Sale{Stock: 1, Opens: noon.Add(time.Minute)}), nil, time.Millisecond,
+		asAnn,
 		golden{429, "60", problem(429, "early", "Not Begun", "The sale has not begun yet.", "")}},
-	{"after the sale has closed", sale(seckill.Sale{Stock: 1, Closes: noon.Add(time.Hour)}), nil, time.Hour, asAnn,
+	{"after the sale has closed", sale(seckill.Sale{Stock: 1, Closes: noon.Add(time.Hour)}), nil, time.Hour,
+		asAnn,
 		golden{409, "", closed}},
 	{"not on sale", func(s *scene) nethttpmw.Rule {
 		return claim(seckill.New(s.gate, "sale", seckill.Options{}))
 	}, nil, 0, asAnn, golden{503, "", notReady}},
-	{"another's operation ID for a purchase", sale(seckill.Sale{Stock: 2}), [][]string{{"Idempotency-Key: k1"}}, 0,
+	{"another's operation ID for a purchase", sale(seckill.Sale{Stock: 2}), [][]string{{"Idempotency-Key: k1"}},
+		0,
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
 	{"nobody has confirmed the reservation", func(s *scene) nethttpmw.Rule {
-		g := seckill.New(s.gate, "sale", seckill.Options{Durability: core.Acked, AckWithin: time.Millisecond}) // there is no replica
+		// there is no replica
+		g := seckill.New(s.gate, "sale", seckill.Options{Durability: core.Acked, AckWithin: time.Millisecond})
 		if _, err := g.Open(s.Context(), "t1", seckill.Sale{Stock: 1}); !errors.Is(err, core.ErrUnconfirmed) {
 			s.Errorf("Open: %v", err)
 		}
@@ -179,30 +204,43 @@ var saleRefusals = []refusal{
 		rule := limitOf(limit.PerMinute(1))(s)
 		rule.Headers.Hide = true
 		return rule
-	}, [][]string{asAnn}, 0, asAnn, golden{429, "60", strings.Replace(limited, `,"violated-policies":["limit"]`, "", 1)}},
-	{"a quantity of nothing", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 0"}, golden{400, "", invalid}},
-	{"a negative quantity", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: -1"}, golden{400, "", invalid}},
-	{"a quantity that no script can count", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9007199254740992"},
+	}, [][]string{asAnn}, 0, asAnn, golden{429, "60",
+		strings.Replace(limited, `,"violated-policies":["limit"]`, "", 1)}},
+	{"a quantity of nothing", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 0"},
 		golden{400, "", invalid}},
-	{"the largest quantity", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775807"}, golden{400, "", invalid}},
-	{"a quantity beyond that", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775808"}, golden{400, "", invalid}},
+	{"a negative quantity", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: -1"},
+		golden{400, "", invalid}},
+	{"a quantity that no script can count", sale(seckill.Sale{Stock: 1}), nil, 0,
+		[]string{"X-Cost: 9007199254740992"},
+		golden{400, "", invalid}},
+	{"the largest quantity", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775807"},
+		golden{400, "", invalid}},
+	{"a quantity beyond that", sale(seckill.Sale{Stock: 1}), nil, 0, []string{"X-Cost: 9223372036854775808"},
+		golden{400, "", invalid}},
 }
 
 var packetRefusals = []refusal{
-	{"grabbed before", packet(redpacket.Packet{Total: 300, Shares: 3, Min: 100, Expires: noon.Add(time.Hour)}), [][]string{asAnn}, 0, asAnn,
+	{"grabbed before", packet(redpacket.Packet{Total: 300, Shares: 3, Min: 100, Expires: noon.Add(time.Hour)}),
+		[][]string{asAnn}, 0, asAnn,
 		golden{409, "", duplicate(`,"amount":100`)}},
-	{"grabbed before, and the packet has expired", packet(redpacket.Packet{Total: 1<<53 - 1, Shares: 1, Expires: noon.Add(time.Hour)}),
+	{"grabbed before, and the packet has expired",
+		packet(redpacket.Packet{Total: 1<<53 - 1, Shares: 1, Expires: noon.Add(time.Hour)}),
 		[][]string{asAnn}, time.Hour, asAnn, golden{409, "", duplicate(`,"amount":9007199254740991`)}},
-	{"all shares grabbed", packet(redpacket.Packet{Total: 1, Shares: 1, Expires: noon.Add(time.Hour)}), [][]string{asAnn}, 0,
+	{"all shares grabbed", packet(redpacket.Packet{Total: 1, Shares: 1, Expires: noon.Add(time.Hour)}),
+		[][]string{asAnn}, 0,
 		[]string{"X-User: bob"}, golden{409, "", empty}},
-	{"after the packet has expired", packet(redpacket.Packet{Total: 1, Shares: 1, Expires: noon.Add(time.Hour)}), nil, time.Hour, asAnn,
+	{"after the packet has expired", packet(redpacket.Packet{Total: 1, Shares: 1, Expires: noon.Add(time.Hour)}),
+		nil, time.Hour, asAnn,
 		golden{409, "", closed}},
 	{"no such packet", func(s *scene) nethttpmw.Rule {
 		return claim(redpacket.New(s.gate, "packet", redpacket.Options{}))
 	}, nil, 0, asAnn, golden{503, "", notReady}},
-	{"another's operation ID for a share", packet(redpacket.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}),
-		[][]string{{"Idempotency-Key: k1"}}, 0, []string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
-	{"two shares at once", packet(redpacket.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}), nil, 0, []string{"X-Cost: 2"},
+	{"another's operation ID for a share",
+		packet(redpacket.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}),
+		[][]string{{"Idempotency-Key: k1"}}, 0, []string{"Idempotency-Key: k1", "X-User: bob"},
+		golden{422, "", conflict}},
+	{"two shares at once", packet(redpacket.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}), nil, 0,
+		[]string{"X-Cost: 2"},
 		golden{400, "", invalid}},
 }
 
@@ -240,10 +278,11 @@ type figures struct{ policy, limit string }
 
 // figuresOf holds the refusals by rules that have figures for clients, by their names.
 var figuresOf = map[string]figures{
-	"limited":                              {`"limit";q=1;w=60`, `"limit";r=0;t=60`},
-	"limited, Retry-After rounded up":      {`"limit";q=1;w=60`, `"limit";r=0;t=59`},
-	"limited for a microsecond more":       {`"limit";q=1;w=60`, `"limit";r=0;t=1`},
-	"limited by the second of two limits":  {`"limit/1s";q=9;w=1, "limit/1h";q=1;w=3600`, `"limit/1h";r=0;t=3540`},
+	"limited":                         {`"limit";q=1;w=60`, `"limit";r=0;t=60`},
+	"limited, Retry-After rounded up": {`"limit";q=1;w=60`, `"limit";r=0;t=59`},
+	"limited for a microsecond more":  {`"limit";q=1;w=60`, `"limit";r=0;t=1`},
+	"limited by the second of two limits": {`"limit/1s";q=9;w=1, "limit/1h";q=1;w=3600`,
+		`"limit/1h";r=0;t=3540`},
 	"fewer left than asked for by a limit": {`"limit";q=3;w=60`, `"limit";r=1;t=60`},
 	"over the limit":                       {`"limit";q=3;w=60`, ""}, // nobody has asked what is left
 	"all different things used":            {`"quota";q=1;qu="items";w=86400`, `"quota";r=0;t=43200`},

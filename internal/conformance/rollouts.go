@@ -36,7 +36,8 @@ func rolloutsAreGradual(s *scene) {
 		app := s.framework.Build(onThings(handler, tight))
 		for _, want := range []string{"found", "none"} { // allowed, and would have been refused
 			w := send(app, request(http.MethodPost, thing))
-			if w.Code != http.StatusOK || w.Body.String() != want || w.Header().Get("Ratelimit") != "" || w.Header().Get("Retry-After") != "" {
+			if w.Code != http.StatusOK || w.Body.String() != want || w.Header().Get("Ratelimit") != "" ||
+				w.Header().Get("Retry-After") != "" {
 				s.Errorf("%d %s %v, want 200 %s", w.Code, w.Body, w.Header(), want)
 			}
 		}

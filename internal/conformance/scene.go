@@ -61,7 +61,8 @@ const thing = "/things/t1"
 
 // onThings is an application with the one route that most checks need.
 func onThings(handler func(Context), rules ...nethttpmw.Rule) App {
-	return App{Routes: []Route{{Method: http.MethodPost, Path: "/things/{thing}", Rules: rules, Handler: handler}}}
+	return App{Routes: []Route{{Method: http.MethodPost, Path: "/things/{thing}", Rules: rules,
+		Handler: handler}}}
 }
 
 func ok(c Context) { c.Reply(http.StatusOK, "done") }
@@ -118,8 +119,8 @@ func oneEra(time.Time) (begins, ends time.Time) {
 	return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 }
 
-// request makes a request of the user ann, who chooses red, unless the headers, each "Name: value", say otherwise. One without
-// a value is left out.
+// request makes a request of the user ann, who chooses red, unless the headers, each "Name: value", say
+// otherwise. One without a value is left out.
 func request(method, path string, headers ...string) *http.Request {
 	r := httptest.NewRequestWithContext(context.Background(), method, path, nil)
 	set(r.Header, headers)
@@ -167,7 +168,8 @@ func (s *scene) wantTally(g *votes.Guard, want map[string]int64) {
 // wantUsed wants ann to have had these items of the thing.
 func (s *scene) wantUsed(g *quota.Guard, want ...string) {
 	s.Helper()
-	if used, _, err := g.Used(s.Context(), core.Attempt{Actor: "ann", Resource: "t1"}); err != nil || !slices.Equal(used, want) {
+	if used, _, err := g.Used(s.Context(), core.Attempt{Actor: "ann", Resource: "t1"}); err != nil ||
+		!slices.Equal(used, want) {
 		s.Errorf("used are %q, %v, want %q", used, err, want)
 	}
 }
@@ -177,7 +179,8 @@ func (s *scene) wantUsed(g *quota.Guard, want ...string) {
 func (s *scene) wantSale(g *seckill.Guard, left, held, sold int64) {
 	s.Helper()
 	status, err := g.Status(s.Context(), "t1")
-	if want := (seckill.Status{Stock: left + held + sold, Left: left, Held: held, Sold: sold, Epoch: status.Epoch}); err != nil || status != want {
+	if want := (seckill.Status{Stock: left + held + sold, Left: left, Held: held, Sold: sold,
+		Epoch: status.Epoch}); err != nil || status != want {
 		s.Errorf("the sale is %+v, %v, want %+v", status, err, want)
 	}
 }

@@ -16,8 +16,8 @@ type server struct {
 	ended chan any // one value per ended request: what it panicked with, nil without a panic
 }
 
-// serve starts an application. A recoverer outside of it notes the panics and passes them on; outside of that is what the server
-// has around its handler, if anything.
+// serve starts an application. A recoverer outside of it notes the panics and passes them on; outside of that
+// is what the server has around its handler, if anything.
 func (s *scene) serve(app http.Handler, around ...func(http.Handler) http.Handler) *server {
 	s.Helper()
 	srv := &server{scene: s, ended: make(chan any, 1000)}
@@ -43,7 +43,8 @@ func (s *scene) serve(app http.Handler, around ...func(http.Handler) http.Handle
 	srv.Start()
 	s.Cleanup(srv.Close)
 
-	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, Protocols: protocols} // no request is sent again
+	// no request is sent again
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, Protocols: protocols}
 	s.Cleanup(transport.CloseIdleConnections)
 	srv.Client().Transport = transport
 	srv.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -33,13 +33,18 @@ func setUpMistakesPanic(s *scene) {
 	}{
 		{"no rules", nil, []string{"without rules", "add a rule"}},
 		{"no guard", []nethttpmw.Rule{site, {Who: who}}, []string{"rule 2", "no Guard", "limit.NewSlidingWindow"}},
-		{"nobody to count", []nethttpmw.Rule{{Guard: site.Guard}}, []string{"rule 1", `"site"`, "no Who", "keyfuncs.IP()"}},
+		{"nobody to count", []nethttpmw.Rule{{Guard: site.Guard}},
+			[]string{"rule 1", `"site"`, "no Who", "keyfuncs.IP()"}},
 		{"no poll", []nethttpmw.Rule{site, ballots}, []string{"rule 2", `"vote"`, "no What", "keyfuncs.Param"}},
 		{"no item on sale", []nethttpmw.Rule{sales}, []string{"rule 1", `"sale"`, "no What", "keyfuncs.Param"}},
-		{"no different thing", []nethttpmw.Rule{quota}, []string{"rule 1", `"quota"`, "no Which", "keyfuncs.Param"}},
-		{"no operation ID", []nethttpmw.Rule{once}, []string{"rule 1", `"once"`, "no ID", "keyfuncs.IdempotencyKey()"}},
-		{"a guard that cannot decide inside the process", []nethttpmw.Rule{local}, []string{"rule 1", `"poll"`, "core.FailLocal", "core.FailClosed"}},
-		{"figures both hidden and shown", []nethttpmw.Rule{secret}, []string{"rule 1", `"site"`, "Hide", "Legacy", "contradict each other"}},
+		{"no different thing", []nethttpmw.Rule{quota},
+			[]string{"rule 1", `"quota"`, "no Which", "keyfuncs.Param"}},
+		{"no operation ID", []nethttpmw.Rule{once},
+			[]string{"rule 1", `"once"`, "no ID", "keyfuncs.IdempotencyKey()"}},
+		{"a guard that cannot decide inside the process", []nethttpmw.Rule{local},
+			[]string{"rule 1", `"poll"`, "core.FailLocal", "core.FailClosed"}},
+		{"figures both hidden and shown", []nethttpmw.Rule{secret},
+			[]string{"rule 1", `"site"`, "Hide", "Legacy", "contradict each other"}},
 		{"a guard twice", []nethttpmw.Rule{site, site}, []string{`"site"`, "two rules", "second guard"}},
 	} {
 		text := panicked(func() { s.framework.Mount(c.rules...) })

@@ -17,7 +17,8 @@ func rulesAreAskedInOrder(s *scene) {
 	guard := func(name string) *stub { return &stub{name: name, diary: notes} }
 	refuses := guard("c")
 	refuses.check = refusing("c", "members_only")
-	app := s.framework.Build(onThings(ok, claim(guard("a")), claim(guard("b")), claim(refuses), claim(guard("d"))))
+	app := s.framework.Build(onThings(ok, claim(guard("a")), claim(guard("b")), claim(refuses),
+		claim(guard("d"))))
 	s.wantPosts(app, thing, nil, http.StatusForbidden)
 	notes.want(s, "check a", "check b", "check c", "settle b false", "settle a false")
 
@@ -41,8 +42,8 @@ func latestFirst(s *scene) {
 	notes.want(s, "check a", "check b", "settle b false", "settle a false")
 }
 
-// allOrNothing plays three rules, of which the last one refuses in every way that there is. What the first two took must be
-// there again: the limit has one unit only, so a second request of the same user shows it.
+// allOrNothing plays three rules, of which the last one refuses in every way that there is. What the first
+// two took must be there again: the limit has one unit only, so a second request of the same user shows it.
 func allOrNothing(s *scene) {
 	noKey := func(*keyfuncs.Request) (string, error) { return "", keyfuncs.ErrMissing }
 	for _, c := range []struct {

@@ -30,7 +30,8 @@ func spoofedAddresses(s *scene) {
 	}
 }
 
-// spoofedAddressesOnTheWire sends the same table as bytes: what net/http and the framework make of header lines is part of it.
+// spoofedAddressesOnTheWire sends the same table as bytes: what net/http and the framework make of header
+// lines is part of it.
 func spoofedAddressesOnTheWire(s *scene) {
 	apps := s.whoApps()
 	var current atomic.Pointer[spoofing.Case]
@@ -69,7 +70,8 @@ func exchangeBytes(addr, lines string) (status int, body string, err error) {
 	if lines != "" {
 		lines += "\r\n"
 	}
-	head := "POST /things/t1 HTTP/1.1\r\nHost: shop.example\r\n" + UserHeader + ": ann\r\nContent-Length: 0\r\nConnection: close\r\n"
+	head := "POST /things/t1 HTTP/1.1\r\nHost: shop.example\r\n" + UserHeader +
+		": ann\r\nContent-Length: 0\r\nConnection: close\r\n"
 	if _, err := io.WriteString(conn, head+lines+"\r\n"); err != nil {
 		return 0, "", err
 	}
@@ -136,8 +138,9 @@ func rotatingHeadersChangeNothing(s *scene) {
 	}
 	rule := nethttpmw.Rule{Guard: limit.NewSlidingWindow(s.gate, "ip", limit.PerHour(most)), Who: keyfuncs.IP()}
 	apps := map[string]http.Handler{
-		"around the application": s.framework.Build(App{Use: [][]nethttpmw.Rule{{rule}}, Routes: onThings(ok).Routes}),
-		"on the route":           s.framework.Build(onThings(ok, rule)),
+		"around the application": s.framework.Build(App{Use: [][]nethttpmw.Rule{{rule}},
+			Routes: onThings(ok).Routes}),
+		"on the route": s.framework.Build(onThings(ok, rule)),
 	}
 	client := 0
 	for where, app := range apps {

@@ -25,7 +25,8 @@ func twiceIsWarnedOf(s *scene) {
 	}
 	other := rate(limit.NewSlidingWindow(s.gate, "other", limit.PerHour(10)))
 	s.wantPosts(app(other, []nethttpmw.Rule{site}), thing, nil, 200)
-	s.wantPosts(app(byThing, []nethttpmw.Rule{site}), thing, nil, 200) // one guard with two rules, which count apart
+	// one guard with two rules, which count apart
+	s.wantPosts(app(byThing, []nethttpmw.Rule{site}), thing, nil, 200)
 	log.Want(s)
 
 	twice := app(site, []nethttpmw.Rule{other}, []nethttpmw.Rule{site})
@@ -39,7 +40,8 @@ func twiceIsWarnedOf(s *scene) {
 	}
 }
 
-// unroutedIsWarnedOf asks for paths that do not exist, and for one that does, and warns of neither where the rule is on the route.
+// unroutedIsWarnedOf asks for paths that do not exist, and for one that does, and warns of neither where the
+// rule is on the route.
 func unroutedIsWarnedOf(s *scene) {
 	log := warntest.Record(s)
 	rule := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(1000)))

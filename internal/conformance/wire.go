@@ -29,7 +29,9 @@ type wire struct {
 }
 
 // wire starts an application behind this middleware, with or without TLS.
-func (s *scene) wire(app http.Handler, secure bool, base context.Context, around func(http.Handler) http.Handler) *wire {
+func (s *scene) wire(
+	app http.Handler, secure bool, base context.Context, around func(http.Handler) http.Handler,
+) *wire {
 	s.Helper()
 	srv := &wire{scene: s, ended: make(chan struct{}, 1000)}
 	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +80,8 @@ func (srv *wire) dial() *client {
 
 // post sends a request without a body.
 func (c *client) post(user string) {
-	_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: test\r\n%s: %s\r\nX-Choice: red\r\nContent-Length: 0\r\n\r\n",
+	_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: test\r\n%s: %s\r\nX-Choice: red\r\nContent-Length: "+
+		"0\r\n\r\n",
 		thing, UserHeader, user)
 }
 
@@ -251,7 +254,8 @@ func (s *scene) endOnTheWire(d deed, t trouble, around surrounding) {
 	}
 	counts, hears := d.want(t, around)
 	if !t.deaf {
-		if status, _ := c.hear(); status != hears && (!around.races || t.make == nil || status != http.StatusServiceUnavailable) {
+		if status, _ := c.hear(); status != hears &&
+			(!around.races || t.make == nil || status != http.StatusServiceUnavailable) {
 			s.Errorf("the client hears %d, want %d", status, hears)
 		}
 	}
@@ -315,7 +319,8 @@ func timeoutsDoNotOversell(s *scene) {
 	s.wantSale(purchase, 0, 0, 1)
 }
 
-// slowBodiesDoNotOutlastTheHold: the sale was confirmed when a body of minutes had been written, and two buyers were told 201.
+// slowBodiesDoNotOutlastTheHold: the sale was confirmed when a body of minutes had been written, and two
+// buyers were told 201.
 func slowBodiesDoNotOutlastTheHold(s *scene) {
 	s.clock(noon)
 	purchase := s.sale("sale", seckill.Sale{Stock: 1, Hold: time.Minute})
@@ -355,7 +360,8 @@ func slowWritersAreServed(s *scene) {
 		c.Reply(http.StatusCreated, string(first)+string(rest))
 	}, claim(purchase))), true, nil, nil)
 	c := srv.dial()
-	_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: test\r\n%s: ann\r\nContent-Length: 2\r\n\r\nt", thing, UserHeader)
+	_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: test\r\n%s: ann\r\nContent-Length: 2\r\n\r\nt", thing,
+		UserHeader)
 	<-half
 	_, _ = io.WriteString(c, "v")
 	if status, body := c.hear(); status != http.StatusCreated || body != "tv" {
@@ -403,7 +409,8 @@ func unconfirmedAnswersAreNotGiven(s *scene) {
 					strings.Contains(string(body), "sold") {
 					s.Errorf("%d %s", answer.StatusCode, body)
 				}
-				if h := answer.Header; h.Get("Set-Cookie") != "" || h.Get("Location") != "" || h.Get("Cache-Control") != "no-store" ||
+				if h := answer.Header; h.Get("Set-Cookie") != "" || h.Get("Location") != "" ||
+					h.Get("Cache-Control") != "no-store" ||
 					(h.Get("Retry-After") != "") != (c.status == 503) {
 					s.Errorf("the header: %v", h)
 				}
@@ -437,13 +444,15 @@ func hijackGently(c Context) {
 
 // panicsAfterAYesChangeNothing: a promise stands, wherever the framework's recoverer is.
 func panicsAfterAYesChangeNothing(s *scene) {
-	for name, where := range map[string]Recover{"none": NoRecover, "outside": RecoverOutside, "inside": RecoverInside} {
+	for name, where := range map[string]Recover{"none": NoRecover, "outside": RecoverOutside,
+		"inside": RecoverInside} {
 		s.sub(name, func(s *scene) {
 			purchase := s.sale("sale", seckill.Sale{Stock: 1})
 			app := onThings(streamed(func() { panic("lost") }), claim(purchase))
 			app.Recover = where
 			srv := s.serve(s.framework.Build(app))
-			if answer := srv.do(s.Context(), http.MethodPost); answer.Response == nil || answer.StatusCode != http.StatusOK {
+			if answer := srv.do(s.Context(), http.MethodPost); answer.Response == nil ||
+				answer.StatusCode != http.StatusOK {
 				s.Errorf("the client hears %+v", answer)
 			}
 			srv.wait()
@@ -455,8 +464,8 @@ func panicsAfterAYesChangeNothing(s *scene) {
 	}
 }
 
-// HalfClosedConnectionIsCounted, MiddlewareTimeoutDoesNotOversell and SlowBodyDoesNotOutlastTheHold are checks of Run that have a test by
-// their name.
+// HalfClosedConnectionIsCounted, MiddlewareTimeoutDoesNotOversell and SlowBodyDoesNotOutlastTheHold are
+// checks of Run that have a test by their name.
 var (
 	HalfClosedConnectionIsCounted    = alone(halfClosedConnectionsAreCounted)
 	MiddlewareTimeoutDoesNotOversell = alone(timeoutsDoNotOversell)

@@ -1,5 +1,5 @@
-// Package guardtest has what the tests of several guard packages share: engines, clocks, observers, clients and
-// checks of decisions.
+// Package guardtest has what the tests of several guard packages share: engines, clocks, observers, clients
+// and checks of decisions.
 package guardtest
 
 import (
@@ -13,9 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
-	"github.com/redis/go-redis/v9"
 )
 
 // NewEngine makes an engine on the backend, with a deadline that suits a busy machine.
@@ -72,15 +73,18 @@ func Check(t *testing.T, g core.Guard, a core.Attempt) core.Decision {
 // WantReason wants a decision with the reason, allowed exactly when the reason allows.
 func WantReason(t *testing.T, d core.Decision, want core.Reason) {
 	t.Helper()
-	if d.Reason != want || d.Allowed != (want == core.ReasonOK || want == core.ReasonAgain || want == core.ReasonChanged) {
+	if d.Reason != want || d.Allowed != (want == core.ReasonOK || want == core.ReasonAgain ||
+		want == core.ReasonChanged) {
 		t.Fatalf("decision %+v: want reason %q", d, want)
 	}
 }
 
 // Hostile is text that users may send: each is another actor, poll, choice, item or operation ID.
 var Hostile = []string{
-	"plain", "{", "}", "{}", "{a}", "}{", "a:b", "a", "b", "a|b", "|", "||", " ", "a b", "a=1", "=", "%", "%20", "%7B",
-	"\x00", "a\x00b", "\xff\xfe", "\xc3\x28", "#", "#plain", "\r\n", "é", "日本", "0", "00", "-1", "9007199254740993",
+	"plain", "{", "}", "{}", "{a}", "}{", "a:b", "a", "b", "a|b", "|", "||", " ", "a b", "a=1", "=", "%", "%20",
+	"%7B",
+	"\x00", "a\x00b", "\xff\xfe", "\xc3\x28", "#", "#plain", "\r\n", "é", "日本", "0", "00", "-1",
+	"9007199254740993",
 	"9007199254740992", "1234567890123456789", "b7c5a6f0-9f43-4b3c-8a53-6c8d0b2f1f11",
 	strings.Repeat("x", 96), strings.Repeat("x", 97), strings.Repeat("x", 10_000), strings.Repeat("x", 10_001),
 	strings.Repeat("{", 10_000), strings.Repeat("\xff", 10_000),
@@ -220,7 +224,8 @@ func RefusingServer(t *testing.T, answer string) *redis.Client {
 
 // NewEngineOver is NewEngine with a client that a test has put in front of the backend's.
 func NewEngineOver(b redistest.Backend, rdb core.Client, options ...core.Option) *core.Engine {
-	options = append([]core.Option{core.WithDeadline(10 * time.Second), core.WithObserver(Ignore{}), core.WithPrefix(b.Prefix)}, options...)
+	options = append([]core.Option{core.WithDeadline(10 * time.Second), core.WithObserver(Ignore{}),
+		core.WithPrefix(b.Prefix)}, options...)
 	return core.New(rdb, options...)
 }
 

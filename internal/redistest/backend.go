@@ -131,7 +131,9 @@ func (b Backend) NewClientWith(t testing.TB, f *Faults) redis.UniversalClient {
 
 // ForEachMaster calls f with a client of each master, one after the other: on
 // a cluster three times, else once. It returns the first error.
-func (b Backend) ForEachMaster(ctx context.Context, f func(ctx context.Context, c *redis.Client) error) error {
+func (b Backend) ForEachMaster(
+	ctx context.Context, f func(ctx context.Context, c *redis.Client) error,
+) error {
 	switch c := b.Client.(type) {
 	case *redis.ClusterClient:
 		var mu sync.Mutex // go-redis calls concurrently

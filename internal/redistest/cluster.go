@@ -70,12 +70,14 @@ func join(procs []*process) error {
 	}
 	for i, p := range procs[masters:] {
 		if err := p.replicate(ctx, procs[i]); err != nil {
-			return fmt.Errorf("redistest: node %s is not a replica of %s: %w", address(p.port), address(procs[i].port), err)
+			return fmt.Errorf("redistest: node %s is not a replica of %s: %w", address(p.port), address(procs[i].port),
+				err)
 		}
 	}
 	for _, p := range procs {
 		if !poll(startTimeout, p.joined) {
-			return fmt.Errorf("redistest: node %s is not ready in its cluster; end of its log:\n%s", address(p.port), p.logTail())
+			return fmt.Errorf("redistest: node %s is not ready in its cluster; end of its log:\n%s", address(p.port),
+				p.logTail())
 		}
 	}
 	return nil

@@ -41,7 +41,8 @@ func TestSlotMovesWhileItIsUsed(t *testing.T) {
 	noRetries := cs.Options().Cluster()
 	noRetries.MaxRedirects = -1
 	parted := closing(t, redis.NewClusterClient(noRetries))
-	if err := parted.MGet(t.Context(), key(0), key(1), key(2), key(3), key(4), key(5), key(6), key(7), key(8), key(9)).Err(); err == nil {
+	if err := parted.MGet(t.Context(), key(0), key(1), key(2), key(3), key(4), key(5), key(6), key(7), key(8),
+		key(9)).Err(); err == nil {
 		t.Error("a command on keys of both sides went through in the middle of the migration")
 	}
 	m.Finish()
@@ -74,8 +75,11 @@ func TestFailover(t *testing.T) {
 		t.Fatalf("master went from %s to %s", old.Addr(), now.Addr())
 	}
 	c.ReloadState(t.Context())
-	Eventually(t, 15*time.Second, func() bool { return c.Get(t.Context(), key).Val() == "v" }, "the client to find the new master")
+	Eventually(t, 15*time.Second, func() bool { return c.Get(t.Context(), key).Val() == "v" },
+		"the client to find the new master")
 
 	old.Start() // and it comes back as a replica
-	Eventually(t, 15*time.Second, func() bool { return old.p.replication("role:slave", "master_link_status:up") }, "the old master to follow the new one")
+	Eventually(t, 15*time.Second,
+		func() bool { return old.p.replication("role:slave", "master_link_status:up") },
+		"the old master to follow the new one")
 }

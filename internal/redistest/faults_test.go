@@ -30,7 +30,9 @@ func value(t *testing.T, b Backend, key string) int {
 	return n
 }
 
-func clientWith(t *testing.T, b Backend, f *Faults, change func(*redis.UniversalOptions)) redis.UniversalClient {
+func clientWith(
+	t *testing.T, b Backend, f *Faults, change func(*redis.UniversalOptions),
+) redis.UniversalClient {
 	t.Helper()
 	opt := b.Options()
 	opt.Dialer = f.Dial
@@ -51,7 +53,8 @@ func TestUnarmedFaultsChangeNothing(t *testing.T) {
 			p.Get(t.Context(), key+":missing")
 			return nil
 		})
-		if !errors.Is(err, redis.Nil) || cmds[99].(*redis.IntCmd).Val() != 100 || len(cmds[101].(*redis.StringCmd).Val()) != 1<<20 {
+		if !errors.Is(err, redis.Nil) || cmds[99].(*redis.IntCmd).Val() != 100 ||
+			len(cmds[101].(*redis.StringCmd).Val()) != 1<<20 {
 			t.Errorf("pipeline: %v, %v", err, cmds[99])
 		}
 		if f.Swallowed() != 0 {
@@ -176,7 +179,10 @@ func TestHangExecutesAndNeverAnswers(t *testing.T) {
 	t.Parallel()
 	EachReal(t, func(t *testing.T, b Backend) {
 		f := NewFaults(t)
-		c := clientWith(t, b, f, func(o *redis.UniversalOptions) { o.ContextTimeoutEnabled, o.MaxRetries = true, -1 })
+		c := clientWith(t, b, f, func(o *redis.UniversalOptions) {
+			o.ContextTimeoutEnabled, o.MaxRetries = true,
+				-1
+		})
 		key := counter(t, b)
 		if err := c.Incr(t.Context(), key).Err(); err != nil {
 			t.Fatal(err)
@@ -206,7 +212,10 @@ func TestRefuseAndCutAll(t *testing.T) {
 		t.Errorf("Refuse hurt a present connection: %v", err)
 	}
 	f.CutAll()
-	Eventually(t, 5*time.Second, func() bool { return errors.Is(c.Ping(t.Context()).Err(), syscall.ECONNREFUSED) }, "dials to be refused")
+	Eventually(t, 5*time.Second, func() bool {
+		return errors.Is(c.Ping(t.Context()).Err(),
+			syscall.ECONNREFUSED)
+	}, "dials to be refused")
 	f.Heal()
 	if err := c.Ping(t.Context()).Err(); err != nil {
 		t.Errorf("after Heal: %v", err)

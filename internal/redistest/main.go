@@ -22,9 +22,9 @@ import (
 // [Backend] of the package. Otherwise Main prints the first 20 keys that do not, and exits with 1. (The
 // keys on a miniredis are inspected likewise when its test ends.)
 //
-// Tests that call t.Parallel wait rather than compute here, so up to 8 of them run at once on fewer cores; the
-// flag -parallel overrides that. Without GATEHOUSE_SOAK, rapid.Check runs fewer times than its own default; the
-// flag -rapid.checks overrides that.
+// Tests that call t.Parallel wait rather than compute here, so up to 8 of them run at once on fewer cores;
+// the flag -parallel overrides that. Without GATEHOUSE_SOAK, rapid.Check runs fewer times than its own
+// default; the flag -rapid.checks overrides that.
 func Main(m *testing.M) {
 	shared.underMain.Store(true)
 	if parallel := flag.Lookup("test.parallel"); parallel != nil && runtime.GOMAXPROCS(0) < 8 {
@@ -79,7 +79,9 @@ func report(w io.Writer, where string, bad []string) {
 }
 
 // leftovers describes every key on the server that has no TTL or belongs to no test.
-func leftovers(ctx context.Context, c *redis.Client, testOf func(key string) (string, bool)) ([]string, error) {
+func leftovers(
+	ctx context.Context, c *redis.Client, testOf func(key string) (string, bool),
+) ([]string, error) {
 	var bad []string
 	var cursor uint64
 	for {

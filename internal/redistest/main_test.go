@@ -68,7 +68,8 @@ func checkBad(t *testing.T, bad []string, prefix string) {
 func TestReportStopsAtTwenty(t *testing.T) {
 	var text strings.Builder
 	report(&text, "here", make([]string, 50))
-	if lines := strings.Count(text.String(), "\n"); lines != 21 || !strings.Contains(text.String(), "50 bad keys left on here") {
+	if lines := strings.Count(text.String(), "\n"); lines != 21 ||
+		!strings.Contains(text.String(), "50 bad keys left on here") {
 		t.Errorf("%d lines: %s", lines, text.String())
 	}
 }
@@ -91,7 +92,8 @@ func child(t *testing.T, test string) *exec.Cmd {
 
 func TestMainFailsOnALeftover(t *testing.T) {
 	out, err := child(t, "TestChildLeavesAKey").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), `of TestChildLeavesAKey has no TTL`) || !strings.Contains(string(out), "--- PASS") {
+	if err == nil || !strings.Contains(string(out), `of TestChildLeavesAKey has no TTL`) ||
+		!strings.Contains(string(out), "--- PASS") {
 		t.Errorf("err = %v, output:\n%s", err, out)
 	}
 }
@@ -129,7 +131,8 @@ func TestAKilledTestBinaryLeavesNoServer(t *testing.T) {
 	if addr == "" {
 		t.Fatal("the child did not start its server")
 	}
-	Eventually(t, 10*time.Second, func() bool { return !listening(addr) }, "the server to die with the test binary")
+	Eventually(t, 10*time.Second, func() bool { return !listening(addr) },
+		"the server to die with the test binary")
 }
 
 func TestChildWaitsToBeKilled(t *testing.T) {

@@ -32,9 +32,10 @@ func TestOutages(t *testing.T) {
 		}
 		err := set(wait)
 		well := map[string]bool{
-			"stopped":   errors.Is(err, syscall.ECONNREFUSED),
-			"hanging":   errors.Is(err, context.DeadlineExceeded),
-			"resetting": errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF), // of the connections that were cut
+			"stopped": errors.Is(err, syscall.ECONNREFUSED),
+			"hanging": errors.Is(err, context.DeadlineExceeded),
+			// of the connections that were cut
+			"resetting": errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF),
 			"loading":   err != nil && strings.HasPrefix(err.Error(), "LOADING"),
 			"readonly":  err != nil && strings.HasPrefix(err.Error(), "READONLY"),
 			"full":      err != nil && strings.HasPrefix(err.Error(), "OOM"),
@@ -43,6 +44,7 @@ func TestOutages(t *testing.T) {
 			t.Errorf("%s: %v", kind, err)
 		}
 		end()
-		redistest.Eventually(t, 20*time.Second, func() bool { return set(time.Second) == nil }, "the server is well after "+kind)
+		redistest.Eventually(t, 20*time.Second, func() bool { return set(time.Second) == nil },
+			"the server is well after "+kind)
 	}
 }

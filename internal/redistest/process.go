@@ -98,7 +98,8 @@ func (p *process) start() error {
 		return nil
 	}
 	p.killLocked()
-	return fmt.Errorf("redistest: redis-server on port %d did not start; end of its log:\n%s", p.port, p.logTail())
+	return fmt.Errorf("redistest: redis-server on port %d did not start; end of its log:\n%s", p.port,
+		p.logTail())
 }
 
 // ready reports whether this process (and not a stranger that took the port first) answers on the port,

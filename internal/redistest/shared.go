@@ -48,8 +48,8 @@ var (
 	})
 )
 
-// warmCluster begins to start the shared cluster, which takes two seconds, while the test runs on the backends
-// before it. The test that asks for the cluster hears of a failure.
+// warmCluster begins to start the shared cluster, which takes two seconds, while the test runs on the
+// backends before it. The test that asks for the cluster hears of a failure.
 func warmCluster() {
 	if _, err := exec.LookPath("redis-server"); err != nil || !shared.underMain.Load() {
 		return

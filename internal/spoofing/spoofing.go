@@ -75,60 +75,88 @@ func Cases() []Case {
 		all = append(all, Case{Name: ip + ": " + name, IP: ip, Peer: peer, Lines: lines, Want: want, Err: err})
 	}
 	finds := func(ip, peer, name, want string, lines ...string) { add(ip, peer, name, want, nil, lines...) }
-	malformed := func(ip, peer, name string, lines ...string) { add(ip, peer, name, "", keyfuncs.ErrMalformed, lines...) }
-	missing := func(ip, peer, name string, lines ...string) { add(ip, peer, name, "", keyfuncs.ErrMissing, lines...) }
+	malformed := func(ip, peer, name string,
+		lines ...string) {
+		add(ip, peer, name, "", keyfuncs.ErrMalformed, lines...)
+	}
+	missing := func(ip, peer, name string,
+		lines ...string) {
+		add(ip, peer, name, "", keyfuncs.ErrMissing, lines...)
+	}
 
 	// Strangers count as themselves, whatever they say, under every set-up.
 	for _, ip := range []string{"default", "proxies", "forwarded", "cdn", "real ip"} {
 		for name, lines := range map[string][]string{
-			"stranger without headers":               nil,
-			"stranger with X-Forwarded-For":          {"X-Forwarded-For: 198.51.100.1"},
-			"stranger with Forwarded":                {"Forwarded: for=198.51.100.1"},
-			"stranger with X-Real-IP":                {"X-Real-IP: 198.51.100.1"},
-			"stranger with the header of a CDN":      {"CF-Connecting-IP: 198.51.100.1"},
-			"stranger with those of other CDNs":      {"True-Client-IP: 198.51.100.1", "Fly-Client-IP: 198.51.100.1", "Fastly-Client-IP: 198.51.100.1", "X-Azure-ClientIP: 198.51.100.1"},
-			"stranger with all at once":              {"X-Forwarded-For: 198.51.100.1", "Forwarded: for=198.51.100.2", "X-Real-IP: 198.51.100.3", "CF-Connecting-IP: 198.51.100.4"},
-			"stranger who names a proxy":             {"X-Forwarded-For: 198.51.100.1, 10.0.0.2", "CF-Connecting-IP: 10.0.0.1", "X-Real-IP: 127.0.0.1"},
-			"stranger with garbage":                  {"X-Forwarded-For: \xff, ,\"", "Forwarded: for=\"", "CF-Connecting-IP: x", "X-Real-IP:"},
-			"stranger who names headers to drop":     {"Connection: X-Forwarded-For, CF-Connecting-IP", "X-Forwarded-For: 198.51.100.1"},
-			"stranger with other spellings of names": {"x-forwarded-for: 198.51.100.1", "CF-CONNECTING-IP: 198.51.100.1", "X_Forwarded_For: 198.51.100.1", "X-Forwarded-For-: 198.51.100.1"},
+			"stranger without headers":          nil,
+			"stranger with X-Forwarded-For":     {"X-Forwarded-For: 198.51.100.1"},
+			"stranger with Forwarded":           {"Forwarded: for=198.51.100.1"},
+			"stranger with X-Real-IP":           {"X-Real-IP: 198.51.100.1"},
+			"stranger with the header of a CDN": {"CF-Connecting-IP: 198.51.100.1"},
+			"stranger with those of other CDNs": {"True-Client-IP: 198.51.100.1", "Fly-Client-IP: 198.51.100.1",
+				"Fastly-Client-IP: 198.51.100.1", "X-Azure-ClientIP: 198.51.100.1"},
+			"stranger with all at once": {"X-Forwarded-For: 198.51.100.1", "Forwarded: for=198.51.100.2",
+				"X-Real-IP: 198.51.100.3", "CF-Connecting-IP: 198.51.100.4"},
+			"stranger who names a proxy": {"X-Forwarded-For: 198.51.100.1, 10.0.0.2",
+				"CF-Connecting-IP: 10.0.0.1", "X-Real-IP: 127.0.0.1"},
+			"stranger with garbage": {"X-Forwarded-For: \xff, ,\"", "Forwarded: for=\"",
+				"CF-Connecting-IP: x", "X-Real-IP:"},
+			"stranger who names headers to drop": {"Connection: X-Forwarded-For, CF-Connecting-IP",
+				"X-Forwarded-For: 198.51.100.1"},
+			"stranger with other spellings of names": {"x-forwarded-for: 198.51.100.1",
+				"CF-CONNECTING-IP: 198.51.100.1", "X_Forwarded_For: 198.51.100.1", "X-Forwarded-For-: 198.51.100.1"},
 		} {
 			finds(ip, stranger, name, client, lines...)
 		}
-		finds(ip, "[2001:db8:c::7]:50000", "stranger on IPv6", client6, "X-Forwarded-For: 198.51.100.1", "CF-Connecting-IP: 198.51.100.1")
-		finds(ip, "[::ffff:203.0.113.7]:50000", "mapped stranger", client, "X-Forwarded-For: 198.51.100.1", "X-Real-IP: 198.51.100.1")
-		finds(ip, "[fe80::7%eth0]:50000", "stranger with a zone", "fe80::/64", "X-Forwarded-For: 198.51.100.1", "X-Real-IP: 198.51.100.1")
+		finds(ip, "[2001:db8:c::7]:50000", "stranger on IPv6", client6, "X-Forwarded-For: 198.51.100.1",
+			"CF-Connecting-IP: 198.51.100.1")
+		finds(ip, "[::ffff:203.0.113.7]:50000", "mapped stranger", client, "X-Forwarded-For: 198.51.100.1",
+			"X-Real-IP: 198.51.100.1")
+		finds(ip, "[fe80::7%eth0]:50000", "stranger with a zone", "fe80::/64", "X-Forwarded-For: 198.51.100.1",
+			"X-Real-IP: 198.51.100.1")
 		finds(ip, "203.0.113.7:0", "stranger with port 0", client)
 		malformed(ip, "localhost:80", "a peer that is no address", "X-Forwarded-For: 198.51.100.1")
 		malformed(ip, "0203.0.113.7:80", "a peer with a leading zero", "X-Forwarded-For: 198.51.100.1")
-		missing(ip, "@", "a Unix socket that is not trusted", "X-Forwarded-For: 198.51.100.1", "CF-Connecting-IP: 198.51.100.1", "X-Real-IP: 198.51.100.1")
+		missing(ip, "@", "a Unix socket that is not trusted", "X-Forwarded-For: 198.51.100.1",
+			"CF-Connecting-IP: 198.51.100.1", "X-Real-IP: 198.51.100.1")
 		missing(ip, "", "a Unix socket without a name", "Forwarded: for=198.51.100.1")
 	}
-	finds("default", "127.0.0.1:50000", "loopback with all headers", "127.0.0.1", "X-Forwarded-For: 198.51.100.1", "Forwarded: for=198.51.100.1", "CF-Connecting-IP: 198.51.100.1")
-	finds("default", "10.0.0.1:443", "an inner peer is not trusted by itself", "10.0.0.1", "X-Forwarded-For: 198.51.100.1", "X-Real-IP: 198.51.100.1")
+	finds("default", "127.0.0.1:50000", "loopback with all headers", "127.0.0.1",
+		"X-Forwarded-For: 198.51.100.1", "Forwarded: for=198.51.100.1", "CF-Connecting-IP: 198.51.100.1")
+	finds("default", "10.0.0.1:443", "an inner peer is not trusted by itself", "10.0.0.1",
+		"X-Forwarded-For: 198.51.100.1", "X-Real-IP: 198.51.100.1")
 
 	// X-Forwarded-For from proxies.
 	const xff = "proxies"
 	finds(xff, proxy, "one proxy", client, "X-Forwarded-For: 203.0.113.7")
 	finds(xff, proxy, "a chain of three", client, "X-Forwarded-For: 203.0.113.7, 192.0.2.1, 10.9.9.9")
-	finds(xff, proxy, "a chain of three in lines", client, "X-Forwarded-For: 203.0.113.7", "X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 10.9.9.9")
-	finds(xff, "[2001:db8:f::1]:443", "a chain of three, mixed", client6, "X-Forwarded-For: 2001:db8:c::7, 2001:db8:f::2, 10.0.0.2")
+	finds(xff, proxy, "a chain of three in lines", client, "X-Forwarded-For: 203.0.113.7",
+		"X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 10.9.9.9")
+	finds(xff, "[2001:db8:f::1]:443", "a chain of three, mixed", client6,
+		"X-Forwarded-For: 2001:db8:c::7, 2001:db8:f::2, 10.0.0.2")
 	finds(xff, proxy, "all trusted", "10.0.0.9", "X-Forwarded-For: 10.0.0.9, 10.0.0.8, 192.0.2.1")
 	finds(xff, proxy, "no header", "10.0.0.1")
 	finds(xff, proxy, "dropped on the way", "10.0.0.1", "Connection: X-Forwarded-For")
-	finds(xff, proxy, "named to be dropped, and there", client, "Connection: X-Forwarded-For", "X-Forwarded-For: 198.51.100.1, 203.0.113.7")
+	finds(xff, proxy, "named to be dropped, and there", client, "Connection: X-Forwarded-For",
+		"X-Forwarded-For: 198.51.100.1, 203.0.113.7")
 	finds(xff, proxy, "only commas", "10.0.0.1", "X-Forwarded-For: ,,, ,")
 	finds(xff, proxy, "empty lines", "10.0.0.1", "X-Forwarded-For:", "X-Forwarded-For: ")
 	finds(xff, proxy, "empty elements", client, "X-Forwarded-For: ,198.51.100.1,, 203.0.113.7 ,, 10.0.0.2,")
 	finds(xff, proxy, "forged before the client", client, "X-Forwarded-For: 198.51.100.1, 203.0.113.7")
-	finds(xff, proxy, "forged proxies before the client", client, "X-Forwarded-For: 198.51.100.1, 10.0.0.2, 10.0.0.3, 203.0.113.7")
-	finds(xff, proxy, "forged in a line of its own", client, "X-Forwarded-For: 198.51.100.1", "X-Forwarded-For: 203.0.113.7")
-	finds(xff, proxy, "forged with another spelling of the name", client, "x-forwarded-FOR: 198.51.100.1", "X-Forwarded-For: 203.0.113.7")
-	finds(xff, proxy, "an underscore makes another header", client, "X-Forwarded-For: 203.0.113.7", "X_Forwarded_For: 198.51.100.1")
-	finds(xff, proxy, "garbage before the client", client, "X-Forwarded-For: \"198.51.100.1, unknown, _hidden, \xff\xfe, 203.0.113.7")
+	finds(xff, proxy, "forged proxies before the client", client,
+		"X-Forwarded-For: 198.51.100.1, 10.0.0.2, 10.0.0.3, 203.0.113.7")
+	finds(xff, proxy, "forged in a line of its own", client, "X-Forwarded-For: 198.51.100.1",
+		"X-Forwarded-For: 203.0.113.7")
+	finds(xff, proxy, "forged with another spelling of the name", client, "x-forwarded-FOR: 198.51.100.1",
+		"X-Forwarded-For: 203.0.113.7")
+	finds(xff, proxy, "an underscore makes another header", client, "X-Forwarded-For: 203.0.113.7",
+		"X_Forwarded_For: 198.51.100.1")
+	finds(xff, proxy, "garbage before the client", client,
+		"X-Forwarded-For: \"198.51.100.1, unknown, _hidden, \xff\xfe, 203.0.113.7")
 	finds(xff, proxy, "NUL before the client", client, "X-Forwarded-For: \x00, 203.0.113.7")
-	finds(xff, proxy, "the other headers are not read", client, "X-Forwarded-For: 203.0.113.7", "Forwarded: for=198.51.100.1", "X-Real-IP: 198.51.100.2", "CF-Connecting-IP: 198.51.100.3")
-	finds(xff, proxy, "only the other headers", "10.0.0.1", "Forwarded: for=198.51.100.1", "X-Real-IP: 198.51.100.2", "CF-Connecting-IP: 198.51.100.3")
+	finds(xff, proxy, "the other headers are not read", client, "X-Forwarded-For: 203.0.113.7",
+		"Forwarded: for=198.51.100.1", "X-Real-IP: 198.51.100.2", "CF-Connecting-IP: 198.51.100.3")
+	finds(xff, proxy, "only the other headers", "10.0.0.1", "Forwarded: for=198.51.100.1",
+		"X-Real-IP: 198.51.100.2", "CF-Connecting-IP: 198.51.100.3")
 	finds(xff, proxy, "a port", client, "X-Forwarded-For: 203.0.113.7:50000")
 	finds(xff, proxy, "port 0", client, "X-Forwarded-For: 203.0.113.7:0")
 	finds(xff, proxy, "brackets", client6, "X-Forwarded-For: [2001:db8:c::7]")
@@ -139,28 +167,37 @@ func Cases() []Case {
 	finds(xff, proxy, "mapped, in a trusted prefix", client, "X-Forwarded-For: 203.0.113.7, ::ffff:10.0.0.2")
 	finds(xff, proxy, "mapped in hex, in a trusted prefix", client, "X-Forwarded-For: 203.0.113.7, ::ffff:a00:2")
 	finds(xff, proxy, "mapped, in none", client, "X-Forwarded-For: 10.0.0.2, ::ffff:203.0.113.7")
-	finds(xff, "[::ffff:10.0.0.1]:443", "mapped peer, in a trusted prefix", client, "X-Forwarded-For: 203.0.113.7")
-	finds(xff, "[::ffff:a00:1%eth0]:443", "mapped peer in hex with a zone", client, "X-Forwarded-For: 203.0.113.7")
+	finds(xff, "[::ffff:10.0.0.1]:443", "mapped peer, in a trusted prefix", client,
+		"X-Forwarded-For: 203.0.113.7")
+	finds(xff, "[::ffff:a00:1%eth0]:443", "mapped peer in hex with a zone", client,
+		"X-Forwarded-For: 203.0.113.7")
 	finds(xff, "[::10.0.0.1]:443", "compatible is not mapped", "::/64", "X-Forwarded-For: 198.51.100.1")
-	finds(xff, "[64:ff9b::a00:1]:443", "a translated address is no proxy", "64:ff9b::a00:1", "X-Forwarded-For: 198.51.100.1")
+	finds(xff, "[64:ff9b::a00:1]:443", "a translated address is no proxy", "64:ff9b::a00:1",
+		"X-Forwarded-For: 198.51.100.1")
 	finds(xff, proxy, "a translated client", "64:ff9b::cb00:7107", "X-Forwarded-For: 64:ff9b::203.0.113.7")
 	finds(xff, proxy, "6to4", "2002:cb00:7107:1::/64", "X-Forwarded-For: 2002:cb00:7107:1::7")
-	finds(xff, proxy, "6to4 of a proxy is no proxy", "2002:a00:1::/64", "X-Forwarded-For: 198.51.100.1, 2002:a00:1::1")
+	finds(xff, proxy, "6to4 of a proxy is no proxy", "2002:a00:1::/64",
+		"X-Forwarded-For: 198.51.100.1, 2002:a00:1::1")
 	finds(xff, proxy, "Teredo", "2001:0:c000:201::/64", "X-Forwarded-For: 2001:0:c000:201:0:63bf:34ff:8ef8")
 	finds(xff, "11.0.0.1:443", "just outside of a prefix", "11.0.0.1", "X-Forwarded-For: 198.51.100.1")
 	finds(xff, "192.0.2.2:443", "beside a single proxy", "192.0.2.2", "X-Forwarded-For: 198.51.100.1")
-	finds(xff, "[2001:db8:10::1]:443", "just outside of a prefix of IPv6", "2001:db8:10::/64", "X-Forwarded-For: 198.51.100.1")
+	finds(xff, "[2001:db8:10::1]:443", "just outside of a prefix of IPv6", "2001:db8:10::/64",
+		"X-Forwarded-For: 198.51.100.1")
 	finds(xff, proxy, "a megabyte of commas", "10.0.0.1", "X-Forwarded-For: "+strings.Repeat(",", 1<<20))
-	finds(xff, proxy, "a megabyte of proxies", client, "X-Forwarded-For: 203.0.113.7"+strings.Repeat(", 10.0.0.2", 1<<20/10))
-	finds(xff, proxy, "a megabyte before the client", client, "X-Forwarded-For: "+strings.Repeat("198.51.100.1, ", 1<<20/14)+"203.0.113.7")
-	finds(xff, proxy, "thousand lines", client, append(many(1000, "X-Forwarded-For: 198.51.100.1"), "X-Forwarded-For: 203.0.113.7")...)
+	finds(xff, proxy, "a megabyte of proxies", client,
+		"X-Forwarded-For: 203.0.113.7"+strings.Repeat(", 10.0.0.2", 1<<20/10))
+	finds(xff, proxy, "a megabyte before the client", client,
+		"X-Forwarded-For: "+strings.Repeat("198.51.100.1, ", 1<<20/14)+"203.0.113.7")
+	finds(xff, proxy, "thousand lines", client,
+		append(many(1000, "X-Forwarded-For: 198.51.100.1"), "X-Forwarded-For: 203.0.113.7")...)
 	malformed(xff, proxy, "a megabyte of one element", "X-Forwarded-For: "+strings.Repeat("1", 1<<20))
 	malformed(xff, proxy, "unknown", "X-Forwarded-For: unknown")
 	malformed(xff, proxy, "unknown behind a client", "X-Forwarded-For: 198.51.100.1, unknown, 10.0.0.2")
 	malformed(xff, proxy, "an obfuscated name", "X-Forwarded-For: _hidden")
 	malformed(xff, proxy, "a host name", "X-Forwarded-For: localhost")
 	malformed(xff, proxy, "quoted, as Forwarded has it", `X-Forwarded-For: "203.0.113.7"`)
-	malformed(xff, proxy, "a comma in quotes is one all the same", `X-Forwarded-For: "198.51.100.1, 203.0.113.7"`)
+	malformed(xff, proxy, "a comma in quotes is one all the same",
+		`X-Forwarded-For: "198.51.100.1, 203.0.113.7"`)
 	malformed(xff, proxy, "an element of Forwarded", "X-Forwarded-For: for=203.0.113.7")
 	malformed(xff, proxy, "leading zeros", "X-Forwarded-For: 203.0.113.007")
 	malformed(xff, proxy, "an octal proxy", "X-Forwarded-For: 198.51.100.1, 012.0.0.1")
@@ -182,18 +219,24 @@ func Cases() []Case {
 	// Forwarded from proxies.
 	const fwd = "forwarded"
 	finds(fwd, proxy, "one proxy", client, "Forwarded: for=203.0.113.7;proto=https")
-	finds(fwd, proxy, "a chain of three", client, `Forwarded: for=203.0.113.7, for="192.0.2.1:80"`, `Forwarded: for="[2001:db8:f::2]:443";by=_gw`)
+	finds(fwd, proxy, "a chain of three", client, `Forwarded: for=203.0.113.7, for="192.0.2.1:80"`,
+		`Forwarded: for="[2001:db8:f::2]:443";by=_gw`)
 	finds(fwd, proxy, "no header", "10.0.0.1")
 	finds(fwd, proxy, "only X-Forwarded-For", "10.0.0.1", "X-Forwarded-For: 198.51.100.1")
 	finds(fwd, proxy, "a comma in quotes", client, `Forwarded: for=203.0.113.7;host="a, for=198.51.100.1"`)
 	finds(fwd, proxy, "an escaped quote", client, `Forwarded: for=203.0.113.7;host="a\", for=198.51.100.1, \"b"`)
-	finds(fwd, proxy, "an unclosed quote before the client", client, `Forwarded: for="198.51.100.1, for=203.0.113.7`)
-	finds(fwd, proxy, "an unclosed quote before a quoted client", client, `Forwarded: host="x, for="203.0.113.7:1", for="10.0.0.2:2"`)
-	finds(fwd, proxy, "an unclosed quote in a line of its own", client, `Forwarded: for="198.51.100.1`, `Forwarded: for=203.0.113.7`)
-	finds(fwd, proxy, "mapped, with a port", client, `Forwarded: for="[::ffff:203.0.113.7]:4711", for="[::ffff:10.0.0.2]"`)
+	finds(fwd, proxy, "an unclosed quote before the client", client,
+		`Forwarded: for="198.51.100.1, for=203.0.113.7`)
+	finds(fwd, proxy, "an unclosed quote before a quoted client", client,
+		`Forwarded: host="x, for="203.0.113.7:1", for="10.0.0.2:2"`)
+	finds(fwd, proxy, "an unclosed quote in a line of its own", client, `Forwarded: for="198.51.100.1`,
+		`Forwarded: for=203.0.113.7`)
+	finds(fwd, proxy, "mapped, with a port", client,
+		`Forwarded: for="[::ffff:203.0.113.7]:4711", for="[::ffff:10.0.0.2]"`)
 	finds(fwd, proxy, "empty elements", client, "Forwarded: , ,for=203.0.113.7,,", "Forwarded:")
 	finds(fwd, proxy, "name in another case", client, "fOrWaRdEd: FOR=203.0.113.7")
-	finds(fwd, proxy, "a megabyte of quotes", client, "Forwarded: "+strings.Repeat(`"`, 1<<20-1)+", for=203.0.113.7")
+	finds(fwd, proxy, "a megabyte of quotes", client,
+		"Forwarded: "+strings.Repeat(`"`, 1<<20-1)+", for=203.0.113.7")
 	finds(fwd, proxy, "a megabyte of escapes and quotes, and proxies", client,
 		`Forwarded: for=203.0.113.7`+strings.Repeat(`, for=10.0.0.2;host="`+strings.Repeat(`\"`, 1000)+`"`, 500))
 	finds(fwd, proxy, "a megabyte of commas", "10.0.0.1", "Forwarded: "+strings.Repeat(",", 1<<20))
@@ -214,10 +257,12 @@ func Cases() []Case {
 	finds(cdn, proxy, "mapped", client, "CF-Connecting-IP: ::ffff:203.0.113.7")
 	finds(cdn, proxy, "a zone", "fe80::/64", "CF-Connecting-IP: fe80::7%eth0")
 	finds(cdn, proxy, "blanks around", client, "CF-Connecting-IP: \t 203.0.113.7 \t")
-	finds(cdn, proxy, "lists are not read", client, "CF-Connecting-IP: 203.0.113.7", "X-Forwarded-For: 198.51.100.1", "Forwarded: for=198.51.100.2", "True-Client-IP: 198.51.100.3")
+	finds(cdn, proxy, "lists are not read", client, "CF-Connecting-IP: 203.0.113.7",
+		"X-Forwarded-For: 198.51.100.1", "Forwarded: for=198.51.100.2", "True-Client-IP: 198.51.100.3")
 	finds(cdn, proxy, "a proxy calls for itself", "10.0.0.2", "CF-Connecting-IP: 10.0.0.2")
 	finds(cdn, "[::ffff:10.0.0.1]:443", "mapped peer", client, "CF-Connecting-IP: 203.0.113.7")
-	finds(cdn, "11.0.0.1:443", "a CDN that is not trusted changes nothing", "11.0.0.1", "CF-Connecting-IP: 198.51.100.1")
+	finds(cdn, "11.0.0.1:443", "a CDN that is not trusted changes nothing", "11.0.0.1",
+		"CF-Connecting-IP: 198.51.100.1")
 	malformed(cdn, proxy, "no header")
 	malformed(cdn, proxy, "dropped on the way", "Connection: CF-Connecting-IP", "X-Forwarded-For: 198.51.100.1")
 	malformed(cdn, proxy, "empty", "CF-Connecting-IP:")
@@ -237,7 +282,8 @@ func Cases() []Case {
 	malformed(cdn, proxy, "not UTF-8", "CF-Connecting-IP: \xff")
 	malformed(cdn, proxy, "a megabyte", "CF-Connecting-IP: "+strings.Repeat("2", 1<<20))
 	finds("real ip", proxy, "nginx", client, "X-Real-IP: 203.0.113.7")
-	finds("real ip", proxy, "the CDN's is not read", client, "X-Real-IP: 203.0.113.7", "CF-Connecting-IP: 198.51.100.1")
+	finds("real ip", proxy, "the CDN's is not read", client, "X-Real-IP: 203.0.113.7",
+		"CF-Connecting-IP: 198.51.100.1")
 	malformed("real ip", proxy, "only the CDN's", "CF-Connecting-IP: 198.51.100.1")
 
 	// Unix sockets.
@@ -254,7 +300,8 @@ func Cases() []Case {
 	// Wider clients.
 	finds("sites", proxy, "IPv4", "203.0.113.0/24", "X-Forwarded-For: 203.0.113.7")
 	finds("sites", proxy, "IPv6", "2001:db8:c::/48", "X-Forwarded-For: 2001:db8:c:ffff::7")
-	finds("sites", proxy, "6to4: all networks of one IPv4 address", "2002:cb00:7107::/48", "X-Forwarded-For: 2002:cb00:7107:ffff::7")
+	finds("sites", proxy, "6to4: all networks of one IPv4 address", "2002:cb00:7107::/48",
+		"X-Forwarded-For: 2002:cb00:7107:ffff::7")
 	finds("sites", proxy, "mapped", "203.0.113.0/24", "X-Forwarded-For: ::ffff:203.0.113.7")
 	finds("sites", proxy, "translated", "64:ff9b::cb00:7100/120", "X-Forwarded-For: 64:ff9b::203.0.113.7")
 	return all

@@ -1,9 +1,10 @@
 // Package warn holds all warnings about set-ups that look wrong but may be right. A set-up that is
 // certainly wrong panics instead.
 //
-// A warning is logged once per subject in the life of a process, through [slog.Default] or
-// the logger of the engine that it is about, with its code and the place where the README explains it. Strangers can provoke some of them, for example with a forged
-// header, so once has to be enough, and the log line contains nothing that they send.
+// A warning is logged once per subject in the life of a process, through [slog.Default] or the logger of the
+// engine that it is about, with its code and the place where the README explains it. Strangers can provoke
+// some of them, for example with a forged header, so once has to be enough, and the log line contains nothing
+// that they send.
 package warn
 
 import (
@@ -33,15 +34,19 @@ type Warning struct {
 var (
 	// Unread: forwarding headers arrive but no proxy is trusted, so all clients behind one proxy count as
 	// one.
-	Unread = &Warning{code: "GH001", anchor: "gh001", text: "forwarding headers arrive, but keyfuncs.IP trusts no proxy"}
+	Unread = &Warning{code: "GH001", anchor: "gh001",
+		text: "forwarding headers arrive, but keyfuncs.IP trusts no proxy"}
 	// Everybody: the trusted prefixes are so wide that they contain clients.
 	Everybody = &Warning{code: "GH002", anchor: "gh002", text: "keyfuncs.TrustProxies trusts nearly everybody"}
 	// OneBucket: proxies are trusted, and still many clients look like one.
-	OneBucket = &Warning{code: "GH003", anchor: "gh003", text: "keyfuncs.IP finds the same inner address for different clients"}
+	OneBucket = &Warning{code: "GH003", anchor: "gh003",
+		text: "keyfuncs.IP finds the same inner address for different clients"}
 	// Twice: a request passes the same rule twice.
-	Twice = &Warning{code: "GH004", anchor: "gh004", text: "a rule is mounted twice on the way of a request, which counts twice"}
+	Twice = &Warning{code: "GH004", anchor: "gh004",
+		text: "a rule is mounted twice on the way of a request, which counts twice"}
 	// Unrouted: keyfuncs.Route runs before the router does.
-	Unrouted = &Warning{code: "GH005", anchor: "gh005", text: "keyfuncs.Route is asked where no route is known yet"}
+	Unrouted = &Warning{code: "GH005", anchor: "gh005",
+		text: "keyfuncs.Route is asked where no route is known yet"}
 )
 
 // All returns every warning.
@@ -75,7 +80,8 @@ func (w *Warning) TellBy(ctx context.Context, logger *slog.Logger, subject strin
 	if w.Told(subject) || !w.add(subject) {
 		return
 	}
-	logger.WarnContext(ctx, "gatehouse: "+w.text, append([]any{"code", w.code, "see", explained + w.anchor}, attrs...)...)
+	logger.WarnContext(ctx, "gatehouse: "+w.text,
+		append([]any{"code", w.code, "see", explained + w.anchor}, attrs...)...)
 }
 
 // add notes the subject, and reports whether it is new.

@@ -76,7 +76,8 @@ func TestToldAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestREADMEExplainsEveryWarning: each code has its place in the README, and the README explains none that is not told.
+// TestREADMEExplainsEveryWarning: each code has its place in the README, and the README explains none that is
+// not told.
 func TestREADMEExplainsEveryWarning(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -84,7 +85,8 @@ func TestREADMEExplainsEveryWarning(t *testing.T) {
 	}
 	anchors := map[string]bool{}
 	for _, w := range warn.All() {
-		if want := fmt.Sprintf("\n| <a id=%q></a>`%s` | ", w.Anchor(), w.Code()); !strings.Contains(string(text), want) {
+		if want := fmt.Sprintf("\n| <a id=%q></a>`%s` | ", w.Anchor(), w.Code()); !strings.Contains(string(text),
+			want) {
 			t.Errorf("the README does not have %q", want)
 		}
 		if w.Anchor() != strings.ToLower(w.Code()) || anchors[w.Anchor()] {

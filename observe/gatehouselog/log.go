@@ -65,7 +65,8 @@ func New(logger *slog.Logger, o Options) *Observer {
 	case logger == nil:
 		panic("gatehouselog: New(nil): pass slog.Default() or another logger")
 	case o.PerSecond < 0:
-		panic(fmt.Sprintf("gatehouselog: PerSecond is %d: use a positive number, or 0 for 5 records per second", o.PerSecond))
+		panic(fmt.Sprintf("gatehouselog: PerSecond is %d: use a positive number, or 0 for 5 records per second",
+			o.PerSecond))
 	case o.HashKey != nil && len(o.HashKey) < 16:
 		panic("gatehouselog: HashKey is shorter than 16 bytes and can be guessed: use at least 16 random bytes")
 	case o.HashKey != nil && o.Show:
@@ -84,7 +85,8 @@ func New(logger *slog.Logger, o Options) *Observer {
 // Observe implements [core.Observer]. It ignores the replay of a stored answer, which is not a denial.
 func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	d := &e.Decision
-	if !e.Decided() || d.Allowed || d.Reason == core.ReasonDone || !o.logger.Enabled(ctx, o.options.Level.Level()) {
+	if !e.Decided() || d.Allowed || d.Reason == core.ReasonDone ||
+		!o.logger.Enabled(ctx, o.options.Level.Level()) {
 		return
 	}
 	notLogged, ok := o.take(kind{e.Guard, d.Reason, d.Attempt.Shadow}, time.Now())
@@ -109,7 +111,8 @@ func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	if d.Attempt.Shadow {
 		message = "gatehouse: would have been denied"
 	}
-	o.logger.LogAttrs(ctx, o.options.Level.Level(), message, append(attributes, slog.Int("not_logged", notLogged))...)
+	o.logger.LogAttrs(ctx, o.options.Level.Level(), message,
+		append(attributes, slog.Int("not_logged", notLogged))...)
 }
 
 // take reports whether one more denial of a kind may be logged now, and how many were not logged since the

@@ -94,7 +94,8 @@ func TestARecord(t *testing.T) {
 			gatehouselog.New(l.Logger, c.options).Observe(t.Context(), denied("site", core.ReasonLimited))
 			text := l.String()
 			r := l.records(t)[0]
-			if r["guard"] != "site" || r["reason"] != "limited" || r["source"] != "redis" || r["limit"] != 9.0 || r["retry_after"] != 6e10 {
+			if r["guard"] != "site" || r["reason"] != "limited" || r["source"] != "redis" || r["limit"] != 9.0 ||
+				r["retry_after"] != 6e10 {
 				t.Errorf("%v", r)
 			}
 			if r["actor"] != c.actor || (r["resource"] == nil) != (c.actor == nil) {
@@ -114,10 +115,12 @@ func TestOnlyDenialsAreLogged(t *testing.T) {
 	allowed.Decision.Allowed = true
 	failed.Err = errors.New("down")
 	peeked.Op = "peek"
-	for _, e := range []core.Event{allowed, failed, peeked, denied("g", core.ReasonDone), {Op: "breaker", Breaker: &core.BreakerChange{}}} {
+	for _, e := range []core.Event{allowed, failed, peeked, denied("g", core.ReasonDone),
+		{Op: "breaker", Breaker: &core.BreakerChange{}}} {
 		o.Observe(t.Context(), e)
 	}
-	gatehouselog.New(l.Logger, gatehouselog.Options{Level: slog.LevelDebug}).Observe(t.Context(), denied("g", core.ReasonLimited))
+	gatehouselog.New(l.Logger, gatehouselog.Options{Level: slog.LevelDebug}).Observe(t.Context(),
+		denied("g", core.ReasonLimited))
 	if l.Len() != 0 {
 		t.Error(l.String())
 	}
@@ -129,7 +132,10 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"slog.Default()": func() { gatehouselog.New(nil, gatehouselog.Options{}) },
 		"for 5":          func() { gatehouselog.New(logger, gatehouselog.Options{PerSecond: -1}) },
 		"16 random ones": func() { gatehouselog.New(logger, gatehouselog.Options{HashKey: []byte("short")}) },
-		"take one":       func() { gatehouselog.New(logger, gatehouselog.Options{HashKey: make([]byte, 16), Show: true}) },
+		"take one": func() {
+			gatehouselog.New(logger,
+				gatehouselog.Options{HashKey: make([]byte, 16), Show: true})
+		},
 	} {
 		func() {
 			defer func() {

@@ -34,7 +34,8 @@ func Example() {
 	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), telemetry)))
 
 	ctx := context.Background()
-	d, err := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)).Check(ctx, core.Attempt{Actor: "203.0.113.7"})
+	d, err := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)).Check(ctx,
+		core.Attempt{Actor: "203.0.113.7"})
 	fmt.Println(d.Reason, err)
 
 	var collected metricdata.ResourceMetrics

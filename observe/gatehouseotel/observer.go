@@ -40,7 +40,8 @@ type Observer struct {
 
 // buckets are in seconds. They cover decisions inside the process, a near and a distant Redis, and the
 // deadlines of checks (100 ms) and of other calls (1 s).
-var buckets = []float64{.000_01, .000_1, .000_25, .000_5, .001, .002_5, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
+var buckets = []float64{.000_01, .000_1, .000_25, .000_5, .001, .002_5, .005, .01, .025, .05, .1, .25, .5, 1,
+	2.5}
 
 // New returns an Observer. It returns the provider's error if the provider cannot make an instrument.
 func New(o Options) (*Observer, error) {
@@ -110,7 +111,8 @@ func (o *Observer) trace(ctx context.Context, e core.Event, attributes []attribu
 		attributes = append(attributes, attribute.String("gatehouse.reason", string(e.Decision.Reason)),
 			attribute.Bool("gatehouse.allowed", e.Decision.Allowed))
 	}
-	_, span := o.tracer.Start(ctx, "gatehouse "+e.Op, trace.WithTimestamp(ended.Add(-e.Took)), trace.WithAttributes(attributes...))
+	_, span := o.tracer.Start(ctx, "gatehouse "+e.Op, trace.WithTimestamp(ended.Add(-e.Took)),
+		trace.WithAttributes(attributes...))
 	if e.Err != nil {
 		span.SetStatus(codes.Error, e.ErrorKind())
 	}

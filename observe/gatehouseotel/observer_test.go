@@ -46,7 +46,8 @@ func newTelemetry(t *testing.T, o gatehouseotel.Options) *telemetry {
 	return x
 }
 
-// values are the series of all metrics: name and attributes in order, and the value (of a histogram how many were recorded).
+// values are the series of all metrics: name and attributes in order, and the value (of a histogram how many
+// were recorded).
 func (x *telemetry) values(t *testing.T) map[string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -138,7 +139,8 @@ func TestMetricsAndSpansOfGuards(t *testing.T) {
 		if failed := i >= 3; failed != (span.Status().Code == codes.Error) {
 			t.Errorf("span %d: status %v", i, span.Status())
 		}
-		if text := fmt.Sprint(span.Attributes(), span.Events(), span.Status()); strings.Contains(text, "ann") || strings.Contains(text, "secret") {
+		if text := fmt.Sprint(span.Attributes(), span.Events(), span.Status()); strings.Contains(text, "ann") ||
+			strings.Contains(text, "secret") {
 			t.Errorf("personal data: %s", text)
 		}
 	}
@@ -151,7 +153,8 @@ func TestMetricsAndSpansOfGuards(t *testing.T) {
 		_, err := limit.Check(ctx, core.Attempt{Actor: "bob"})
 		return err == nil
 	}, "Redis is asked again")
-	if got := x.values(t); got["gatehouse.breaker.open "] != 0 || got["gatehouse.breaker.changes breaker.state=closed"] != 1 {
+	if got := x.values(t); got["gatehouse.breaker.open "] != 0 ||
+		got["gatehouse.breaker.changes breaker.state=closed"] != 1 {
 		t.Errorf("closed: %v", got)
 	}
 }
@@ -173,7 +176,8 @@ func TestSpansBeganWhenTheCallDid(t *testing.T) {
 
 func TestSourceOfNobody(t *testing.T) {
 	x := newTelemetry(t, gatehouseotel.Options{NoSpans: true})
-	x.Observe(t.Context(), core.Event{Guard: "g", Op: "check", Decision: core.Decision{Reason: core.ReasonOverLimit}})
+	x.Observe(t.Context(), core.Event{Guard: "g", Op: "check",
+		Decision: core.Decision{Reason: core.ReasonOverLimit}})
 	if got := x.values(t)["gatehouse.decisions guard=g reason=over_limit source=none"]; got != 1 {
 		t.Errorf("%v", x.values(t))
 	}
@@ -204,7 +208,8 @@ func (brokenMeter) Int64Counter(string, ...metric.Int64CounterOption) (metric.In
 }
 
 func TestProviderThatCanNot(t *testing.T) {
-	if o, err := gatehouseotel.New(gatehouseotel.Options{MeterProvider: broken{}}); !errors.Is(err, errMeter) || o != nil {
+	if o, err := gatehouseotel.New(gatehouseotel.Options{MeterProvider: broken{}}); !errors.Is(err, errMeter) ||
+		o != nil {
 		t.Errorf("%v, %v", o, err)
 	}
 }
@@ -216,7 +221,8 @@ func BenchmarkObserve(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	e := core.Event{Guard: "g", Op: "check", Decision: core.Decision{Reason: core.ReasonOK, Source: core.SourceRedis}}
+	e := core.Event{Guard: "g", Op: "check",
+		Decision: core.Decision{Reason: core.ReasonOK, Source: core.SourceRedis}}
 	b.ReportAllocs()
 	for b.Loop() {
 		o.Observe(context.Background(), e)

@@ -52,12 +52,14 @@ func readDashboard(t *testing.T) (d dashboard) {
 		t.Fatal(err)
 	}
 	if len(d.Panels) < 10 || d.UID == "" || d.Title == "" || d.SchemaVersion < 39 || d.ID != nil {
-		t.Errorf("%d panels, uid %q, title %q, schema %d, id %v", len(d.Panels), d.UID, d.Title, d.SchemaVersion, d.ID)
+		t.Errorf("%d panels, uid %q, title %q, schema %d, id %v", len(d.Panels), d.UID, d.Title, d.SchemaVersion,
+			d.ID)
 	}
 	return d
 }
 
-// exported are the names that the package's series have in queries, each with its labels and whether it only grows.
+// exported are the names that the package's series have in queries, each with its labels and whether it only
+// grows.
 func exported(t *testing.T) (labels map[string]map[string]bool, grows map[string]bool) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -84,8 +86,8 @@ func exported(t *testing.T) (labels map[string]map[string]bool, grows map[string
 	return labels, grows
 }
 
-// TestDashboardAsksForWhatThereIs: each metric of a query is one that is exported, with labels that it has, and what only grows is
-// taken the rate of.
+// TestDashboardAsksForWhatThereIs: each metric of a query is one that is exported, with labels that it has,
+// and what only grows is taken the rate of.
 func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	labels, grows := exported(t)
 	asked := map[string]bool{}
@@ -137,7 +139,8 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 		}
 	}
 	for name := range labels {
-		if name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count"), "_sum"); !asked[name] {
+		if name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count"),
+			"_sum"); !asked[name] {
 			t.Errorf("no panel shows %s", name)
 		}
 	}
@@ -184,7 +187,8 @@ func TestDashboardIsDescribed(t *testing.T) {
 	}
 	panels := readDashboard(t).Panels
 	for _, p := range panels {
-		if p.Description == "" || !strings.Contains(string(readme), fmt.Sprintf("\n| %s | %s |\n", p.Title, p.Description)) {
+		if p.Description == "" || !strings.Contains(string(readme),
+			fmt.Sprintf("\n| %s | %s |\n", p.Title, p.Description)) {
 			t.Errorf("%s is not described in README.md as in the dashboard: %q", p.Title, p.Description)
 		}
 	}

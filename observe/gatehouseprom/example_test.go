@@ -28,7 +28,8 @@ func Example() {
 	denials := gatehouselog.New(slog.Default(), gatehouselog.Options{})
 	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), metrics, denials)))
 
-	d, err := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)).Check(context.Background(), core.Attempt{Actor: "203.0.113.7"})
+	d, err := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)).Check(context.Background(),
+		core.Attempt{Actor: "203.0.113.7"})
 	fmt.Println(d.Reason, err)
 	// Output: ok <nil>
 }

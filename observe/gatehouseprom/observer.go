@@ -40,7 +40,8 @@ type series struct {
 
 // buckets are in seconds. They cover decisions inside the process, a near and a distant Redis, and the
 // deadlines of checks (100 ms) and of other calls (1 s).
-var buckets = []float64{.000_01, .000_1, .000_25, .000_5, .001, .002_5, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
+var buckets = []float64{.000_01, .000_1, .000_25, .000_5, .001, .002_5, .005, .01, .025, .05, .1, .25, .5, 1,
+	2.5}
 
 // New returns an Observer and registers its metrics. It panics if the registerer has them already: pass the
 // same Observer to all engines, or wrap the registerer for each with prometheus.WrapRegistererWith. It also
@@ -54,7 +55,8 @@ func New(registerer prometheus.Registerer) *Observer {
 	}
 	o := &Observer{
 		decisions: counter("gatehouse_decisions_total",
-			"Attempts that guards decided, by reason (ok and again are allowed) and by who decided.", "guard", "reason", "source"),
+			"Attempts that guards decided, by reason (ok and again are allowed) and by who decided.", "guard",
+			"reason", "source"),
 		nearLimit: counter("gatehouse_near_limit_total",
 			"Allowed attempts that left less than 20 % of their rate limit or quota.", "guard"),
 		errors: counter("gatehouse_errors_total",
@@ -72,7 +74,8 @@ func New(registerer prometheus.Registerer) *Observer {
 	for _, to := range []string{"open", "closed"} {
 		o.changes.WithLabelValues(to) // exists from the start, so that rate() sees the first change
 	}
-	for _, c := range []prometheus.Collector{o.decisions, o.nearLimit, o.errors, o.durations, o.open, o.changes} {
+	for _, c := range []prometheus.Collector{o.decisions, o.nearLimit, o.errors, o.durations, o.open,
+		o.changes} {
 		err := registerer.Register(c)
 		var twice prometheus.AlreadyRegisteredError
 		if errors.As(err, &twice) {

@@ -34,7 +34,8 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 func scrape(t *testing.T, registry *prometheus.Registry) map[string]*dto.MetricFamily {
 	t.Helper()
 	w := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(w.Body)
 	if err != nil {
@@ -72,7 +73,8 @@ func want(t *testing.T, families map[string]*dto.MetricFamily, name string, seri
 func TestMetricsOfGuards(t *testing.T) {
 	b := redistest.Mini(t)
 	registry := prometheus.NewPedanticRegistry()
-	e := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second), core.WithObserver(gatehouseprom.New(registry)))
+	e := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
+		core.WithObserver(gatehouseprom.New(registry)))
 	limit, votes := limit.NewSlidingWindow(e, "site", limit.PerHour(10)), votes.New(e, "poll", votes.Options{})
 	for range 12 {
 		_, _ = limit.Check(t.Context(), core.Attempt{Actor: "ann"})
@@ -95,17 +97,21 @@ func TestMetricsOfGuards(t *testing.T) {
 	families := scrape(t, registry)
 	want(t, families, "gatehouse_decisions_total", map[string]float64{
 		"guard=site reason=ok source=redis": 10, "guard=site reason=limited source=redis": 1,
-		"guard=site reason=limited source=remembered": 1, "guard=site reason=limited source=shadow": 1, "guard=site reason=over_limit source=none": 1,
-		"guard=site reason=ok source=local": 1, "guard=poll reason=ok source=redis": 1,
+		"guard=site reason=limited source=remembered": 1, "guard=site reason=limited source=shadow": 1,
+		"guard=site reason=over_limit source=none": 1,
+		"guard=site reason=ok source=local":        1, "guard=poll reason=ok source=redis": 1,
 	})
 	want(t, families, "gatehouse_near_limit_total", map[string]float64{"guard=site": 2})
 	want(t, families, "gatehouse_errors_total", map[string]float64{
-		"guard=site kind=invalid op=check": 1, "guard=site kind=unready op=check": 5, "guard=site kind=breaker_open op=check": 1,
+		"guard=site kind=invalid op=check": 1, "guard=site kind=unready op=check": 5,
+		"guard=site kind=breaker_open op=check": 1,
 	})
 	want(t, families, "gatehouse_call_duration_seconds", map[string]float64{
-		"guard=site op=check source=redis": 11, "guard=site op=check source=remembered": 1, "guard=site op=check source=none": 8,
+		"guard=site op=check source=redis": 11, "guard=site op=check source=remembered": 1,
+		"guard=site op=check source=none":        8,
 		"guard=site op=check source=shadow":      1,
-		"guard=site op=check_local source=local": 1, "guard=poll op=check source=redis": 1, "guard=poll op=settle source=none": 1,
+		"guard=site op=check_local source=local": 1, "guard=poll op=check source=redis": 1,
+		"guard=poll op=settle source=none": 1,
 	})
 	want(t, families, "gatehouse_breakers_open", map[string]float64{"": 1})
 	want(t, families, "gatehouse_breaker_changes_total", map[string]float64{"to=open": 1, "to=closed": 0})
@@ -122,7 +128,8 @@ func TestMetricsOfGuards(t *testing.T) {
 	want(t, families, "gatehouse_breaker_changes_total", map[string]float64{"to=open": 1, "to=closed": 1})
 }
 
-// TestSeriesDoNotGrowWithTheTraffic: 10,000 actors, resources and errors that name them are as many series as one.
+// TestSeriesDoNotGrowWithTheTraffic: 10,000 actors, resources and errors that name them are as many series as
+// one.
 func TestSeriesDoNotGrowWithTheTraffic(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	o := gatehouseprom.New(registry)
@@ -138,7 +145,8 @@ func TestSeriesDoNotGrowWithTheTraffic(t *testing.T) {
 		a := core.Attempt{Actor: actor, Resource: "/things/" + actor}
 		_, _ = limit.Check(t.Context(), a)
 		_, _ = limit.Check(t.Context(), a)
-		o.Observe(t.Context(), core.Event{Guard: "site", Op: "check", Decision: core.Decision{Attempt: a}, Err: errors.New(actor)})
+		o.Observe(t.Context(), core.Event{Guard: "site", Op: "check", Decision: core.Decision{Attempt: a},
+			Err: errors.New(actor)})
 	}
 	attempts("one")
 	before := count()
@@ -150,7 +158,8 @@ func TestSeriesDoNotGrowWithTheTraffic(t *testing.T) {
 	}
 	var text bytes.Buffer
 	w := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	_, _ = io.Copy(&text, w.Body)
 	if strings.Contains(text.String(), "actor-") {
 		t.Error("an actor is in the metrics")
@@ -198,7 +207,8 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 			gatehouseprom.New(registerer)
 		}()
 	}
-	gatehouseprom.New(prometheus.WrapRegistererWith(prometheus.Labels{"engine": "two"}, prometheus.NewRegistry()))
+	gatehouseprom.New(prometheus.WrapRegistererWith(prometheus.Labels{"engine": "two"},
+		prometheus.NewRegistry()))
 }
 
 // BenchmarkCheck is a check inside the process, which is the fastest there is, with and without an observer.
@@ -206,7 +216,8 @@ func BenchmarkCheck(b *testing.B) {
 	for name, options := range map[string][]core.Option{
 		"none":       nil,
 		"prometheus": {core.WithObserver(gatehouseprom.New(prometheus.NewRegistry()))},
-		"both":       {core.WithObserver(core.Observers(core.LogErrors(), gatehouseprom.New(prometheus.NewRegistry())))},
+		"both": {core.WithObserver(core.Observers(core.LogErrors(),
+			gatehouseprom.New(prometheus.NewRegistry())))},
 	} {
 		b.Run(name, func(b *testing.B) {
 			g := limit.NewFixedWindow(core.NewMemory(options...), "g", limit.PerHour(1<<40))
