@@ -20,8 +20,8 @@ type Durability int
 const (
 	// Fast means that Redis has made the change. Redis replicates it afterwards, so a failover can lose it.
 	Fast Durability = iota
-	// Acked means that, in addition, the required number of replicas have received the change and hold it in memory.
-	// This is not consensus: see seckill.Options.Replicas.
+	// Acked means that, in addition, the required number of replicas have received the change and hold it in
+	// memory. This is not consensus: see seckill.Options.Replicas.
 	Acked
 )
 

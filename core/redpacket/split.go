@@ -18,8 +18,8 @@ func (secureSource) Uint64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// split divides total into the given number of shares of not less than least each. total must be at least shares
-// times least.
+// split divides total into the given number of shares of not less than least each. total must be at least
+// shares times least.
 //
 // It draws each share uniformly from least to twice the mean of the rest, the "double mean" method that is
 // common for red packets: amounts vary, yet hardly any share takes almost everything. Most shares are below
