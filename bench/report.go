@@ -52,8 +52,8 @@ func (r *report) preface(ctx context.Context, rdb *redis.Client, c config) error
 	}
 	r.line(`
 Read the ratios, written ×: one call takes as long as this many calls of the floor, in the same run. The times
-depend on the machine, the day and the other load. Each number is the median over the rounds. "allowed, 16" means
-16 callers whose calls are allowed. README.md says what is measured, and where the comparison is not fair.`)
+depend on the machine, the day and the other load. Each number is the median over the rounds. "allowed, 16"
+means 16 callers whose calls are allowed. README.md says what is measured, and where the comparison is not fair.`)
 	return nil
 }
 

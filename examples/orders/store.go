@@ -54,10 +54,13 @@ CREATE TABLE IF NOT EXISTS aside (
 // But sold stays sold, whatever the positions say. In the sale nothing comes after it, and after a failover
 // of Redis new events may have smaller positions than the lost ones.
 const upsert = `
-INSERT INTO orders (item, epoch, bucket, key, reservation, buyer, quantity, state, ms, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO orders (item, epoch, bucket, key, reservation, buyer, quantity, state, ms, seq)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (item, epoch, bucket, key) DO UPDATE SET
-	buyer = excluded.buyer, quantity = excluded.quantity, state = excluded.state, ms = excluded.ms, seq = excluded.seq
-WHERE orders.state <> 'sold' AND (excluded.state = 'sold' OR (excluded.ms, excluded.seq) > (orders.ms, orders.seq))`
+	buyer = excluded.buyer, quantity = excluded.quantity, state = excluded.state,
+	ms = excluded.ms, seq = excluded.seq
+WHERE orders.state <> 'sold'
+	AND (excluded.state = 'sold' OR (excluded.ms, excluded.seq) > (orders.ms, orders.seq))`
 
 const putAside = `
 INSERT INTO aside (item, epoch, bucket, position, message, reason) VALUES (?, ?, ?, ?, ?, ?)
