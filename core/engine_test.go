@@ -95,7 +95,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 			bans.New(engine(), "b",
 				bans.Options{First: time.Hour, Longest: time.Minute})
 		},
-		"voters could vote again":     func() { votes.New(engine(), "v", votes.Options{Keep: time.Millisecond}) },
+		"voters could vote again":                   func() { votes.New(engine(), "v", votes.Options{Keep: time.Millisecond}) },
 		"set Keep to a second or more (guard \"s\"": func() { seckill.New(engine(), "s", seckill.Options{Keep: -1}) },
 		"no time to refund the rest": func() {
 			redpacket.New(engine(), "r",
