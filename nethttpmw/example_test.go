@@ -58,11 +58,9 @@ func ExampleHTTP() {
 		fmt.Print(w.Code, " ", w.Body)
 	}
 	// Output:
-	// 200 one ticket for ann 409 {"type":"https://github.com/gatehouse-go/gatehouse#sold_out","title":"Sold
-	// Out","status":409,"detail":"Sold out.","reason":"sold_out"} 429
-	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota
-	// Exceeded","status":429,"detail":"Too many requests. Try again
-	// later.","reason":"limited","violated-policies":["site"]}
+	// 200 one ticket for ann
+	// 409 {"type":"https://github.com/gatehouse-go/gatehouse#sold_out","title":"Sold Out","status":409,"detail":"Sold out.","reason":"sold_out"}
+	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"detail":"Too many requests. Try again later.","reason":"limited","violated-policies":["site"]}
 }
 
 // A purchase that is paid later: the handler takes the reservation out of the middleware's hands, and whoever

@@ -131,8 +131,8 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 	for text, mistake := range map[string]func(){
 		"slog.Default()": func() { gatehouselog.New(nil, gatehouselog.Options{}) },
 		"for 5":          func() { gatehouselog.New(logger, gatehouselog.Options{PerSecond: -1}) },
-		"16 random ones": func() { gatehouselog.New(logger, gatehouselog.Options{HashKey: []byte("short")}) },
-		"take one": func() {
+		"16 random bytes": func() { gatehouselog.New(logger, gatehouselog.Options{HashKey: []byte("short")}) },
+		"set one of them": func() {
 			gatehouselog.New(logger,
 				gatehouselog.Options{HashKey: make([]byte, 16), Show: true})
 		},
