@@ -129,8 +129,8 @@ func TestOnlyDenialsAreLogged(t *testing.T) {
 func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 	logger := newLog().Logger
 	for text, mistake := range map[string]func(){
-		"slog.Default()": func() { gatehouselog.New(nil, gatehouselog.Options{}) },
-		"for 5":          func() { gatehouselog.New(logger, gatehouselog.Options{PerSecond: -1}) },
+		"slog.Default()":  func() { gatehouselog.New(nil, gatehouselog.Options{}) },
+		"for 5":           func() { gatehouselog.New(logger, gatehouselog.Options{PerSecond: -1}) },
 		"16 random bytes": func() { gatehouselog.New(logger, gatehouselog.Options{HashKey: []byte("short")}) },
 		"set one of them": func() {
 			gatehouselog.New(logger,
