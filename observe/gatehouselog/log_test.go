@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/observe/gatehouselog"
 )
 
-// log is a logger and what it has written.
+// log is a logger and its output.
 type log struct {
 	bytes.Buffer
 	*slog.Logger
@@ -57,14 +57,14 @@ func TestDenialsAreSampled(t *testing.T) {
 			}
 		}
 		flood("site", core.ReasonLimited, 100)
-		flood("site", core.ReasonOverLimit, 1) // another reason, another guard: not drowned by the first
+		flood("site", core.ReasonOverLimit, 1) // the flood does not hide another reason or guard
 		flood("login", core.ReasonLimited, 1)
 		shadowed := denied("site", core.ReasonLimited)
 		shadowed.Decision.Attempt.Shadow = true
 		o.Observe(t.Context(), shadowed)
 		got := l.records(t)
 		if len(got) != 6 {
-			t.Fatalf("%d records, want 3 of the flood and the 3 others", len(got))
+			t.Fatalf("%d records, want 3 of the flood and 3 others", len(got))
 		}
 		if r := got[5]; r["msg"] != "gatehouse: would have been denied" || r["source"] != "shadow" {
 			t.Errorf("in the shadow: %v", r)
@@ -73,7 +73,7 @@ func TestDenialsAreSampled(t *testing.T) {
 		flood("site", core.ReasonLimited, 2)
 		records := l.records(t)
 		if len(records) != 2 || records[0]["not_logged"] != 97.0 || records[1]["not_logged"] != 0.0 {
-			t.Errorf("%v, want that 97 were not logged, once", records)
+			t.Errorf("%v, want not_logged 97 in the first record only", records)
 		}
 	})
 }

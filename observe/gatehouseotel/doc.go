@@ -12,15 +12,15 @@
 //	gatehouse.near_limit         {attempt}  allowed attempts that left less than 20 % of their limit, by gatehouse.guard
 //	gatehouse.call.duration      s          duration of calls, by gatehouse.guard, gatehouse.op, gatehouse.source, and
 //	                                        error.type for failed calls: a kind that core.Event.ErrorKind lists, such as
-//	                                        timeout, unsettled (settling an attempt was given up) and backlog (too many
-//	                                        attempts wait to be settled)
+//	                                        timeout, unsettled (an attempt could not be settled in time) and backlog (too
+//	                                        many attempts are waiting to be settled)
 //	gatehouse.breaker.open       {breaker}  breakers that are open now
 //	gatehouse.breaker.changes    {change}   breakers that changed, by gatehouse.breaker.state: open or closed
 //
 // # Spans
 //
 // Each call is a span of its own, such as "gatehouse check". It is a child of the span in the call's context
-// and has the attributes above and gatehouse.allowed. An observer hears of a call after its end. So the spans
+// and has the attributes above and gatehouse.allowed. An observer is told about a call when it has ended. So the spans
 // of a traced Redis client are siblings of this span, not its children.
 //
 // # Privacy

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// telemetry is an observer and what has come of it.
+// telemetry is an observer, its metrics and its spans.
 type telemetry struct {
 	*gatehouseotel.Observer
 	reader *sdkmetric.ManualReader
@@ -46,8 +46,8 @@ func newTelemetry(t *testing.T, o gatehouseotel.Options) *telemetry {
 	return x
 }
 
-// values are the series of all metrics: name and attributes in order, and the value (of a histogram how many
-// were recorded).
+// values returns the series of all metrics: the name and sorted attributes, and the value, for a histogram the
+// number of recorded values.
 func (x *telemetry) values(t *testing.T) map[string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -74,7 +74,7 @@ func (x *telemetry) values(t *testing.T) map[string]int64 {
 	return values
 }
 
-// texts are attributes, without the "gatehouse." of their names.
+// texts returns the sorted attributes without the prefix "gatehouse.".
 func texts(attributes []attribute.KeyValue) string {
 	var all []string
 	for _, a := range attributes {
@@ -120,7 +120,7 @@ func TestMetricsAndSpansOfGuards(t *testing.T) {
 
 	spans := x.spans.Ended()
 	if len(spans) != 10 {
-		t.Fatalf("%d spans, want one a call and the request's", len(spans))
+		t.Fatalf("%d spans, want one per call and that of the request", len(spans))
 	}
 	for i, want := range []string{
 		"gatehouse check: allowed=true guard=site op=check reason=ok source=redis",
@@ -159,7 +159,7 @@ func TestMetricsAndSpansOfGuards(t *testing.T) {
 	}
 }
 
-// TestSpansBeganWhenTheCallDid, although they are made when it has ended.
+// TestSpansBeganWhenTheCallDid: a span is made after the call has ended, and begins with the call.
 func TestSpansBeganWhenTheCallDid(t *testing.T) {
 	x := newTelemetry(t, gatehouseotel.Options{})
 	before := time.Now()
@@ -174,7 +174,7 @@ func TestSpansBeganWhenTheCallDid(t *testing.T) {
 	}
 }
 
-func TestSourceOfNobody(t *testing.T) {
+func TestSourceNone(t *testing.T) {
 	x := newTelemetry(t, gatehouseotel.Options{NoSpans: true})
 	x.Observe(t.Context(), core.Event{Guard: "g", Op: "check",
 		Decision: core.Decision{Reason: core.ReasonOverLimit}})
@@ -191,7 +191,7 @@ func TestGlobalProviders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Observe(t.Context(), core.Event{Guard: "g", Op: "check"}) // nobody listens, and nothing breaks
+	o.Observe(t.Context(), core.Event{Guard: "g", Op: "check"}) // the global providers do nothing
 }
 
 // broken is a provider whose meters cannot make a counter.
@@ -207,7 +207,7 @@ func (brokenMeter) Int64Counter(string, ...metric.Int64CounterOption) (metric.In
 	return nil, errMeter
 }
 
-func TestProviderThatCanNot(t *testing.T) {
+func TestProviderError(t *testing.T) {
 	if o, err := gatehouseotel.New(gatehouseotel.Options{MeterProvider: broken{}}); !errors.Is(err, errMeter) ||
 		o != nil {
 		t.Errorf("%v, %v", o, err)

@@ -58,8 +58,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// exported are the names that the package's series have in queries, each with its labels and whether it only
-// grows.
+// exported returns the names of the package's series in queries, their labels, and which of them only grow.
 func exported(t *testing.T) (labels map[string]map[string]bool, grows map[string]bool) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -86,14 +85,14 @@ func exported(t *testing.T) (labels map[string]map[string]bool, grows map[string
 	return labels, grows
 }
 
-// TestDashboardAsksForWhatThereIs: each metric of a query is one that is exported, with labels that it has,
-// and what only grows is taken the rate of.
-func TestDashboardAsksForWhatThereIs(t *testing.T) {
+// TestDashboardQueriesExistingMetrics: each metric of a query is exported and has the labels of the query,
+// and queries take the rate of each metric that only grows.
+func TestDashboardQueriesExistingMetrics(t *testing.T) {
 	labels, grows := exported(t)
 	asked := map[string]bool{}
 	for _, p := range readDashboard(t).Panels {
 		if len(p.Targets) == 0 {
-			t.Errorf("%s asks for nothing", p.Title)
+			t.Errorf("%s has no query", p.Title)
 		}
 		refs := map[string]bool{}
 		for _, target := range p.Targets {
@@ -179,7 +178,7 @@ func TestDashboardIsLaidOut(t *testing.T) {
 	}
 }
 
-// TestDashboardIsDescribed: each panel says what it shows, and README.md says the same.
+// TestDashboardIsDescribed: each panel says what it shows, and README.md repeats it.
 func TestDashboardIsDescribed(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -224,7 +223,7 @@ func TestDashboardExplainsTheErrorKinds(t *testing.T) {
 	t.Error("there is no panel for errors")
 }
 
-// TestDocumentedMetrics: the names and labels in the package's documentation are those that are exported.
+// TestDocumentedMetrics: the names and labels in the package's documentation are the exported ones.
 func TestDocumentedMetrics(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {

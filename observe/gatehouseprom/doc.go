@@ -7,7 +7,7 @@
 //
 // # Metrics
 //
-//	gatehouse_decisions_total{guard,reason,source}         attempts, by reason and by who decided
+//	gatehouse_decisions_total{guard,reason,source}         attempts, by reason and source
 //	gatehouse_near_limit_total{guard}                      allowed attempts that left less than 20 % of their limit
 //	gatehouse_errors_total{guard,op,kind}                  failed calls, by core.Event.ErrorKind
 //	gatehouse_call_duration_seconds{guard,op,source}       duration of calls, a histogram

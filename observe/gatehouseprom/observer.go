@@ -55,7 +55,7 @@ func New(registerer prometheus.Registerer) *Observer {
 	}
 	o := &Observer{
 		decisions: counter("gatehouse_decisions_total",
-			"Attempts that guards decided, by reason (ok and again are allowed) and by who decided.", "guard",
+			"Attempts that guards decided, by reason (ok and again are allowed) and source.", "guard",
 			"reason", "source"),
 		nearLimit: counter("gatehouse_near_limit_total",
 			"Allowed attempts that left less than 20 % of their rate limit or quota.", "guard"),
@@ -63,7 +63,7 @@ func New(registerer prometheus.Registerer) *Observer {
 			"Failed calls of guards, by kind of error.", "guard", "op", "kind"),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "gatehouse_call_duration_seconds", Buckets: buckets,
-			Help: "Duration of calls of guards, by who decided.",
+			Help: "Duration of calls of guards, by source of the decision.",
 		}, []string{"guard", "op", "source"}),
 		open: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "gatehouse_breakers_open",

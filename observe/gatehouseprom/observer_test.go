@@ -44,7 +44,8 @@ func scrape(t *testing.T, registry *prometheus.Registry) map[string]*dto.MetricF
 	return families
 }
 
-// values are a family's series: the labels in order, and the value (of a histogram how many were observed).
+// values returns a family's series: the sorted labels, and the value, for a histogram the number of
+// observations.
 func values(family *dto.MetricFamily) map[string]float64 {
 	all := map[string]float64{}
 	for _, m := range family.GetMetric() {
@@ -69,7 +70,7 @@ func want(t *testing.T, families map[string]*dto.MetricFamily, name string, seri
 	}
 }
 
-// TestMetricsOfGuards has guards on a Redis that is well, and then is not.
+// TestMetricsOfGuards: guards on a Redis that works, and then fails.
 func TestMetricsOfGuards(t *testing.T) {
 	b := redistest.Mini(t)
 	registry := prometheus.NewPedanticRegistry()
@@ -84,7 +85,7 @@ func TestMetricsOfGuards(t *testing.T) {
 	_, _ = limit.Check(t.Context(), core.Attempt{})
 	d, _ := votes.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p"})
 	_ = votes.Settle(t.Context(), d, core.Rollback)
-	b.Mini.SetError("LOADING the dog ate it")
+	b.Mini.SetError("LOADING Redis is loading the dataset in memory")
 	for range 6 {
 		_, _ = limit.Check(t.Context(), core.Attempt{Actor: "bob"})
 	}
@@ -116,7 +117,7 @@ func TestMetricsOfGuards(t *testing.T) {
 	want(t, families, "gatehouse_breakers_open", map[string]float64{"": 1})
 	want(t, families, "gatehouse_breaker_changes_total", map[string]float64{"to=open": 1, "to=closed": 0})
 	if len(families) != 6 {
-		t.Errorf("%d families, want the six that are documented", len(families))
+		t.Errorf("%d families, want the six documented ones", len(families))
 	}
 
 	redistest.Eventually(t, 20*time.Second, func() bool {
@@ -128,8 +129,8 @@ func TestMetricsOfGuards(t *testing.T) {
 	want(t, families, "gatehouse_breaker_changes_total", map[string]float64{"to=open": 1, "to=closed": 1})
 }
 
-// TestSeriesDoNotGrowWithTheTraffic: 10,000 actors, resources and errors that name them are as many series as
-// one.
+// TestSeriesDoNotGrowWithTheTraffic: 10,000 actors, resources and errors that name them make no more series
+// than one.
 func TestSeriesDoNotGrowWithTheTraffic(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	o := gatehouseprom.New(registry)
@@ -211,7 +212,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		prometheus.NewRegistry()))
 }
 
-// BenchmarkCheck is a check inside the process, which is the fastest there is, with and without an observer.
+// BenchmarkCheck measures the fastest check, one inside the process, with and without an observer.
 func BenchmarkCheck(b *testing.B) {
 	for name, options := range map[string][]core.Option{
 		"none":       nil,
