@@ -154,9 +154,9 @@ func (g *away) Settle(ctx context.Context, d core.Decision, end core.Ending) err
 	return g.fake.Settle(ctx, d, end)
 }
 
-// TestNewClaimsAreTurnedAwayBeforeOldOnesAreForgotten: when so many are under way that none could be
+// TestNewClaimsAreRefusedBeforeOldOnesAreForgotten: when so many are under way that none could be
 // remembered, new ones are refused, and their guard is not even asked. Rate limits go on.
-func TestNewClaimsAreTurnedAwayBeforeOldOnesAreForgotten(t *testing.T) {
+func TestNewClaimsAreRefusedBeforeOldOnesAreForgotten(t *testing.T) {
 	places := make([]core.Place, 0, core.PendingMost)
 	defer func() {
 		for i := range places {

@@ -21,7 +21,7 @@ var checks = []check{
 	{"what a request took is settled by its answer, whatever becomes of the connection", endingsOnTheWire,
 		false},
 	{"half-closed connections are counted", halfClosedConnectionsAreCounted, true},
-	{"a time-out of the context does not oversell", timeoutsDoNotOversell, true},
+	{"a timeout of the context does not oversell", timeoutsDoNotOversell, true},
 	{"a slow body does not outlast the hold", slowBodiesDoNotOutlastTheHold, false},
 	{"a client that writes slowly is served", slowWritersAreServed, false},
 	{"an answer that cannot be confirmed is not given", unconfirmedAnswersAreNotGiven, false},

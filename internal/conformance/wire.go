@@ -165,7 +165,7 @@ type surrounding struct {
 
 var surroundings = []surrounding{
 	{name: "nothing"},
-	{name: "a time-out of the context", around: contextTimeout, over: true},
+	{name: "a timeout of the context", around: contextTimeout, over: true},
 	{name: "a timeout that answers", around: timeout(soon), over: true, buffer: true, late: true},
 	{name: "a timeout that is far", around: timeout(time.Hour), buffer: true, races: true},
 	{name: "a writer that hides the server's", around: hiding, buffer: true},
