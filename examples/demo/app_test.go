@@ -28,7 +28,7 @@ func each(t *testing.T, f func(t *testing.T, b redistest.Backend)) {
 // start makes the demo on a backend and opens its sale.
 func start(t *testing.T, b redistest.Backend, perIP limit.Limit, options ...core.Option) *app {
 	t.Helper()
-	// A test machine may be busy; the deadline is not what is tested here.
+	// A test machine may be busy, and the deadline is not under test.
 	options = append(options, core.WithPrefix(b.Prefix), core.WithDeadline(30*time.Second))
 	a := newApp(core.New(b.Client, options...), perIP)
 	if opened, err := a.open(t.Context()); err != nil || !opened {
@@ -48,7 +48,7 @@ func send(h http.Handler, method, path string, header ...string) *httptest.Respo
 	return w
 }
 
-// want checks an answer: its status, and where one is given a part of its body.
+// want checks the status of an answer and, if part is not empty, that the body contains it.
 func want(t *testing.T, w *httptest.ResponseRecorder, status int, part string) {
 	t.Helper()
 	if w.Code != status || !strings.Contains(w.Body.String(), part) {
@@ -56,7 +56,7 @@ func want(t *testing.T, w *httptest.ResponseRecorder, status int, part string) {
 	}
 }
 
-// retryAfter is how long a refused request is told to wait.
+// retryAfter returns the Retry-After of an answer.
 func retryAfter(t *testing.T, w *httptest.ResponseRecorder) time.Duration {
 	t.Helper()
 	seconds, err := strconv.Atoi(w.Header().Get("Retry-After"))
@@ -81,7 +81,7 @@ func TestThe101stRequestInAMinuteWaits(t *testing.T) {
 	begin := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	now := begin
 	b.Mini.SetTime(now)
-	a := start(t, b, limit.PerMinute(100), core.WithRefusalMemory(0)) // only the server's clock is moved
+	a := start(t, b, limit.PerMinute(100), core.WithRefusalMemory(0)) // the test moves the server's clock only
 	for range 100 {
 		want(t, send(a, "GET", "/hello"), 200, "hello")
 		now = now.Add(100 * time.Millisecond)
@@ -126,7 +126,7 @@ func TestOneMoreRequestPassesAfterTheWindow(t *testing.T) {
 		}
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			return send(a, "GET", "/hello").Code == 200
-		}, "a request is let through after the window")
+		}, "a request passes after the window")
 	})
 }
 
@@ -168,7 +168,7 @@ func TestASecondVoteDoesNotCount(t *testing.T) {
 	})
 }
 
-func TestARetryHearsTheSameAnswer(t *testing.T) {
+func TestARetryGetsTheSameAnswer(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		a := start(t, b, limit.PerMinute(100))
 		order := func(user, key string) *httptest.ResponseRecorder {
@@ -180,13 +180,13 @@ func TestARetryHearsTheSameAnswer(t *testing.T) {
 			again := order("alice", `"1"`)
 			want(t, again, 201, first.Body.String())
 			if again.Header().Get("Idempotent-Replayed") != "true" {
-				t.Error("the retry is not marked as one")
+				t.Error("the retry has no Idempotent-Replayed: true")
 			}
 		}
 		want(t, send(a, "GET", "/sales/ticket"), 200, `"left":99,"held":0,"sold":1}`)
 
 		want(t, order("alice", `"2"`), 409, "duplicate")
-		want(t, order("bob", `"1"`), 201, `"reservation":"bob|1"`) // keys are each buyer's own
+		want(t, order("bob", `"1"`), 201, `"reservation":"bob|1"`) // each buyer has keys of their own
 		want(t, send(a, "GET", "/sales/ticket"), 200, `"left":98,"held":0,"sold":2}`)
 		want(t, send(a, "POST", "/sales/other/orders", "X-User", "bob"), 503, "not_ready")
 	})
@@ -220,7 +220,7 @@ func Test200BuyersOf100Tickets(t *testing.T) {
 		}
 		want(t, send(a, "GET", "/sales/ticket"), 200, `"stock":100,"left":0,"held":0,"sold":100}`)
 
-		// Winners and losers hear what they have heard, also after the last ticket.
+		// Winners and losers get the same answers again, also after the last ticket.
 		for i, w := range answers {
 			part := w.Body.String()
 			if w.Code == 409 {
@@ -256,9 +256,9 @@ func TestThePageShowsWhereThingsStand(t *testing.T) {
 func TestClientsDoNotSeeWhatIsWrongWithRedis(t *testing.T) {
 	b := redistest.Mini(t)
 	a := start(t, b, limit.PerMinute(100))
-	b.Mini.SetError("LOADING of /var/lib/secret")
+	b.Mini.SetError("LOADING /var/lib/secret")
 	defer b.Mini.SetError("")
-	for range 100 { // a limit goes on inside the process
+	for range 100 { // the process goes on with the limit
 		want(t, send(a, "GET", "/hello"), 200, "hello")
 	}
 	want(t, send(a, "GET", "/hello"), 429, `"reason":"limited"`)
@@ -275,7 +275,7 @@ func TestClientsDoNotSeeWhatIsWrongWithRedis(t *testing.T) {
 	}
 }
 
-// A tally is read by programs too.
+// TestTheTallyIsJSON: programs read the tally too.
 func TestTheTallyIsJSON(t *testing.T) {
 	a := start(t, redistest.Mini(t), limit.PerMinute(100))
 	var got tallyAnswer

@@ -20,7 +20,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// expected is what each of the examples prints, in their order.
+// expected has the output of each example, in order.
 var expected = []string{
 	`(?s)^HTTP/1.1 429 .*Retry-After: ([1-9]|[1-5][0-9]|60)\r\n.*"reason":"limited"`,
 	`(?s)^HTTP/1.1 201 .*{"poll":"final","user":"alice","choice":"red"}`,
@@ -33,7 +33,7 @@ var expected = []string{
 	`^{"item":"ticket","stock":100,"left":0,"held":0,"sold":100}`,
 }
 
-func TestTheExamplesDoWhatTheySay(t *testing.T) {
+func TestExamplesPrintWhatTheyAnnounce(t *testing.T) {
 	for _, program := range []string{"bash", "curl", "seq", "xargs", "sort", "uniq"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip(err)
@@ -58,7 +58,7 @@ func TestTheExamplesDoWhatTheySay(t *testing.T) {
 	})
 }
 
-func TestRunSaysWhatIsWrong(t *testing.T) {
+func TestRunErrorsNameTheRemedy(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 		{"port taken", taken.Addr().String(), "", []string{"in use", "ADDR=127.0.0.1:0"}},
 		{"no address", "8080", "", []string{"missing port", "ADDR=127.0.0.1:0"}},
 		{"no Redis there", "127.0.0.1:0", "redis://" + closed, []string{closed, "refused", "leave REDIS_URL out"}},
-		{"not a scheme of Redis", "127.0.0.1:0", "http://:secret@127.0.0.1", []string{"REDIS_URL", "redis://"}},
+		{"no Redis scheme", "127.0.0.1:0", "http://:secret@127.0.0.1", []string{"REDIS_URL", "redis://"}},
 		{"not a URL", "127.0.0.1:0", "redis://:secret@127.0.0.1:port", []string{"REDIS_URL", "redis://"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,14 +91,14 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 			}
 			for _, part := range c.want {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %q", err, part)
+					t.Errorf("%q does not contain %q", err, part)
 				}
 			}
 			if strings.Contains(err.Error(), "secret") {
-				t.Errorf("%q has the password in it", err)
+				t.Errorf("%q contains the password", err)
 			}
 			if out.Len() > 0 {
-				t.Errorf("it has printed %q", &out)
+				t.Errorf("run printed %q", &out)
 			}
 		})
 	}
@@ -116,7 +116,7 @@ func TestRunServesUntilItIsStopped(t *testing.T) {
 				redistest.Eventually(t, time.Minute, func() bool { return out.String() != "" }, "the demo is ready")
 
 				if got := strings.Contains(out.String(), "earlier start"); got != goesOn {
-					t.Errorf("it speaks of an earlier start: %t, want %t", got, goesOn)
+					t.Errorf("the text mentions an earlier start: %t, want %t", got, goesOn)
 				}
 				base := regexp.MustCompile(`http://[0-9.:]+`).FindString(out.String())
 				answer, err := http.Get(base + "/sales/ticket")
@@ -138,7 +138,7 @@ func TestRunServesUntilItIsStopped(t *testing.T) {
 	}
 }
 
-func TestBaseURLIsOneThatABrowserCanOpen(t *testing.T) {
+func TestBrowsersCanOpenTheBaseURL(t *testing.T) {
 	for _, c := range []struct {
 		addr net.TCPAddr
 		want string
@@ -154,7 +154,7 @@ func TestBaseURLIsOneThatABrowserCanOpen(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a buffer that is written and read at the same time.
+// lockedBuffer is a buffer for concurrent reads and writes.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// example is a line for bash, and what it is expected to print.
+// example is a bash command and its expected output.
 type example struct{ expect, line string }
 
-// examples suit a demo that has just started; later ones need the earlier ones. BASE is the demo's URL.
+// examples are for a demo that has just started. Each builds on those before it. BASE is the demo's URL.
 var examples = []example{
 	{
 		"100 requests per minute per address: the last of 101 gets 429, with the seconds to wait in Retry-After.",
@@ -19,7 +19,7 @@ var examples = []example{
 		`curl -i -H 'X-User: alice' -d choice=red BASE/polls/final/votes`,
 	},
 	{
-		"The same user again: 409, with the choice that stands.",
+		"The same user again: 409, with the choice that counts.",
 		`curl -i -H 'X-User: alice' -d choice=blue BASE/polls/final/votes`,
 	},
 	{
@@ -45,8 +45,8 @@ var examples = []example{
 	},
 }
 
-// welcome is what the demo prints when it is ready. ownRedis: the Redis is the user's own; goesOn: it has
-// the sale of an earlier start.
+// welcome returns the text that the demo prints when it is ready. ownRedis: the user brings a Redis; goesOn:
+// the Redis has the sale of an earlier start.
 func welcome(base string, ownRedis, goesOn bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Open the Gatehouse demo at %s/ in a browser. Ctrl-C ends it.\n\n", base)

@@ -11,7 +11,7 @@ import (
 // ReasonFull refuses a member because the course has no place left.
 const ReasonFull core.Reason = "full"
 
-// Describe implements core.Describer: how refusals are answered, and what an operator can ask.
+// Describe implements core.Describer. It defines the answers to refusals and the operation for operators.
 func (g *Guard) Describe() core.Description {
 	return core.Description{
 		Kind: "places",
@@ -28,7 +28,7 @@ func (g *Guard) Describe() core.Description {
 	}
 }
 
-// Taken returns how many places of a course are taken, 0 for a course that nobody has asked for.
+// Taken returns how many places of a course are taken. It is 0 for an unknown course.
 func (g *Guard) Taken(ctx context.Context, course string) (int64, error) {
 	return core.Look(ctx, &g.Base, "taken", core.Attempt{Resource: course}, func() (int64, error) {
 		return core.Query(ctx, g.Engine(), redis.NewIntCmd(ctx, "hlen", g.Key(core.Encode(course), "taken")))

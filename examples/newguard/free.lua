@@ -1,9 +1,9 @@
--- Places: gives back the place that one call took, once. If the call has not come yet, it shall take nothing.
+-- Places: gives back the place that one call took, once. If that call arrives later, it takes nothing.
 --
 -- KEYS  1 places  hash, as take writes it
 --       2 void    string, as take reads it
--- ARGV  1 member, 2 call   as they were given to take
---       3 within  milliseconds in which the call may still come
+-- ARGV  1 member, 2 call   the same as for take
+--       3 within  milliseconds in which the call may still arrive
 -- Returns 1 when a place was given back, else 0.
 
 local places, void = KEYS[1], KEYS[2]

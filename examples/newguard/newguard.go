@@ -1,6 +1,6 @@
-// Package newguard is a guard of an application's own: the places of a course, one per member.
-// docs/new-guard.md explains it line by line. It uses nothing but the exported functions of package core, as
-// the guards of Gatehouse do.
+// Package newguard is a guard that an application makes: the places of a course, one per member.
+// docs/new-guard.md explains it step by step. It uses only exported functions of package core, as the guards
+// of Gatehouse do.
 package newguard
 
 import (
@@ -30,8 +30,9 @@ type Guard struct {
 	keep   time.Duration
 }
 
-// New makes a guard for courses of so many places, which are kept for so long after the last one was taken.
-// It panics when the name is taken or not a name, or the numbers make no sense.
+// New returns a guard for courses with the given number of places. A course's record is kept for the duration
+// keep after its last place was taken. New panics if the name is invalid or in use, if places is less than 1,
+// or if keep is not from 1 s to core.MaxTTL.
 func New(e *core.Engine, name string, places int, keep time.Duration) *Guard {
 	e.NeedRedis("Places", name)
 	if places < 1 || keep < time.Second || keep > core.MaxTTL {
@@ -45,7 +46,7 @@ func (g *Guard) Traits() core.Traits {
 	return core.Traits{NeedsResource: true, Outage: core.FailClosed}
 }
 
-// place is what one call of Check has taken: what Settle needs to give it back.
+// place is what one call of Check took, and what Settle needs to give it back.
 type place struct {
 	keys         []string
 	member, call string
@@ -69,7 +70,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	p := place{[]string{g.Key(course, "taken"), g.Key(course, "void", a.Call())}, core.Encode(a.Actor), a.Call()}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), takeScript, p.keys,
 		p.member, p.call, g.places, g.keep.Milliseconds())
-	if err != nil { // it may have run all the same
+	if err != nil { // the script may have run
 		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.free(ctx, d.Attempt, p) })
 		return d, err
 	}

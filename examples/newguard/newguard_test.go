@@ -67,7 +67,7 @@ func TestAFailedAttemptGivesItsPlaceBackOnce(t *testing.T) {
 	})
 }
 
-func TestOnlyItsOwnDecisionsAreSettled(t *testing.T) {
+func TestForeignDecisionsAreNotSettled(t *testing.T) {
 	b := redistest.Mini(t)
 	g, other := newGuard(b, "places", 1), newGuard(b, "others", 1)
 	d := check(t, g, "ann", core.ReasonOK)
@@ -80,7 +80,7 @@ func TestOnlyItsOwnDecisionsAreSettled(t *testing.T) {
 	}
 }
 
-// TestALostReplyTakesOnePlace: go-redis sends the call again, and the member hears yes.
+// TestALostReplyTakesOnePlace: go-redis sends the call again, and the member has one place.
 func TestALostReplyTakesOnePlace(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -96,8 +96,8 @@ func TestALostReplyTakesOnePlace(t *testing.T) {
 	})
 }
 
-// TestACallThatWasGivenUpTakesNoPlace: its answer does not come in time, so it is undone in the background.
-func TestACallThatWasGivenUpTakesNoPlace(t *testing.T) {
+// TestACancelledCallTakesNoPlace: the answer is not awaited, so the call is undone in the background.
+func TestACancelledCallTakesNoPlace(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		witness := newGuard(b, "places", 2)
 		faults := redistest.NewFaults(t)
@@ -106,7 +106,7 @@ func TestACallThatWasGivenUpTakesNoPlace(t *testing.T) {
 		if err := g.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		left := func(g *newguard.Guard) int64 { // beside a place that is taken to look, and given back
+		left := func(g *newguard.Guard) int64 { // takes a place to read the number, and gives it back
 			d, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "go"})
 			if err == nil {
 				err = g.Settle(t.Context(), d, core.Rollback)
@@ -116,7 +116,7 @@ func TestACallThatWasGivenUpTakesNoPlace(t *testing.T) {
 			}
 			return d.Remaining
 		}
-		left(g) // there is a connection
+		left(g) // opens a connection
 		faults.Hang(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -162,7 +162,7 @@ func TestManyMembersAtOnce(t *testing.T) {
 	})
 }
 
-func TestARuleOfItsOwn(t *testing.T) {
+func TestRule(t *testing.T) {
 	g := newGuard(redistest.Mini(t), "places", 1)
 	book := nethttpmw.Rule{Guard: g, Who: keyfuncs.Header("X-Member"), What: keyfuncs.Query("course")}
 	mux := nethttpmw.HTTP(book)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -184,7 +184,7 @@ func TestARuleOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAnOperatorCounts(t *testing.T) {
+func TestOperatorSeesHowManyAreTaken(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newGuard(b, "places", 2)
 		check(t, g, "ann", core.ReasonOK)
@@ -199,7 +199,7 @@ func TestAnOperatorCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := asked.Run(t.Context(), in); err != nil || n != int64(1) {
-			t.Errorf("the operation says %v, %v", n, err)
+			t.Errorf("the operation returned %v, %v", n, err)
 		}
 	})
 }

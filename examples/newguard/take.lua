@@ -1,13 +1,13 @@
 -- Places: takes a place for a member, once. A refused attempt writes nothing.
 --
 -- KEYS  1 places  hash, member -> the call that took the place
---       2 void    string: there when this call was taken back before it came
+--       2 void    string: exists if this call was undone before it arrived
 -- ARGV  1 member  encoded text
 --       2 call    one word that names this call; it is the same when go-redis sends the call again
 --       3 max     places
 --       4 keep    milliseconds that the places are kept after the last one was taken
 -- Returns {reason, left}
---       reason    ok, duplicate (the member has a place), full, gone (taken back before it came)
+--       reason    ok, duplicate (the member has a place), full, gone (undone before it arrived)
 --       left      places left after this call
 
 local places, void = KEYS[1], KEYS[2]

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// batch is the most messages in one transaction.
+	// batch is the maximum number of messages in one transaction.
 	batch = 100
-	// blocks is how long one call waits for new messages, and so how long a signal may have to wait.
+	// blocks is how long one call waits for new messages, and so how long a signal may wait.
 	blocks = time.Second
-	// stepLimit is how long one step may take. A signal does not cut a step short.
+	// stepLimit is the maximum duration of one step. A signal does not interrupt a step.
 	stepLimit = 30 * time.Second
-	// looks is how often a consumer looks for new outboxes.
+	// looks is the interval at which a consumer looks for new outboxes.
 	looks = time.Second
 	// After an error a consumer waits, each time twice as long.
 	shortestPause, longestPause = 50 * time.Millisecond, 5 * time.Second
@@ -42,7 +42,7 @@ var errNoOutbox = errors.New("there is no such outbox")
 // die at any moment.
 //
 // Each message is handled at least once: the consumer acknowledges it (XACK) only when the store has it. It
-// still counts once, because the store takes the same event again without a change.
+// still counts once, because storing the same event again changes nothing.
 type consumer struct {
 	rdb   redis.UniversalClient
 	sale  *seckill.Guard
@@ -70,14 +70,14 @@ func (c *consumer) watch(ctx context.Context, item string) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	var followed sync.Map // by key
-	said := ""
+	logged := ""
 	for ctx.Err() == nil {
 		keys, err := c.sale.OutboxKeys(ctx, item)
 		switch {
 		case err == nil:
-			said = ""
-		case err.Error() != said && ctx.Err() == nil:
-			said = err.Error()
+			logged = ""
+		case err.Error() != logged && ctx.Err() == nil:
+			logged = err.Error()
 			c.log.Warn("orders are delayed", "item", item, "err", err)
 		}
 		for bucket, key := range keys {

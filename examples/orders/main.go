@@ -3,7 +3,7 @@
 // and store.go writes the orders.
 //
 //	cd examples/orders
-//	go run .                                             # a trial: a Redis inside, 100 units, 300 buyers
+//	go run .                                             # a trial: its own Redis, 100 units, 300 buyers
 //	REDIS_URL=redis://127.0.0.1:6379 go run . -units 100 # the same on your own Redis
 //	REDIS_URL=redis://127.0.0.1:6379 go run . -items tv-55,radio -name worker-1
 //	REDIS_URL='redis://10.0.0.1:6379?addr=10.0.0.2:6379' go run . -cluster -units 100 -buckets 8

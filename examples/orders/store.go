@@ -124,7 +124,7 @@ func values(m redis.XMessage) string {
 	return string(text)
 }
 
-// event is what a message says about an order.
+// event is a message about an order.
 type event struct {
 	key, reservation, buyer string
 	quantity                int64

@@ -90,8 +90,8 @@ func newApp(gate *core.Engine, on rules) *app {
 	if len(claims) > 0 {
 		vote = nethttpmw.HTTP(claims...)(vote)
 	}
-	// Tries count whether they are denied or not, so their limit is a middleware of its own around all
-	// others: rules of one middleware would give the tries back. Attackers mostly hear this denial, usually
+	// Tries count whether they are denied or not, so their limit is a separate middleware around all
+	// others: rules of one middleware would give the tries back. Attackers mostly get this denial, usually
 	// from the memory of the process, and it also spares the login.
 	vote = login(vote)
 	if on.tries {

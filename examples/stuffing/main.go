@@ -87,11 +87,11 @@ func run(ctx context.Context, out io.Writer, redisURL string, tries, people int)
 	many := attack{tries: tries, accounts: 2000, people: people, seed: 2}
 	_, _ = fmt.Fprintf(out, row, "rules", fmt.Sprintf("%d accounts", few.accounts),
 		fmt.Sprintf("%d accounts", many.accounts),
-		"blue", "the attackers heard")
+		"blue", "answers to the attackers")
 	for i, c := range cases {
-		var red, blue, heard [2]string
+		var red, blue, answers [2]string
 		for j, k := range []attack{few, many} {
-			// Each attack has an application and votes of its own.
+			// Each attack has its own application and votes.
 			prefix := fmt.Sprintf("gatehouse-stuffing-%d-%d-%d", time.Now().UnixNano(), i, j)
 			gate := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(5*time.Second))
 			res, err := k.run(ctx, newApp(gate, c.on))
@@ -99,15 +99,15 @@ func run(ctx context.Context, out io.Writer, redisURL string, tries, people int)
 				return err
 			}
 			red[j] = fmt.Sprintf("%d (%d)", res.red, c.on.allowed(k.tries, k.accounts, addresses, k.tries))
-			blue[j], heard[j] = strconv.Itoa(res.blue), res.heard()
+			blue[j], answers[j] = strconv.Itoa(res.blue), res.answers()
 		}
-		_, _ = fmt.Fprintf(out, row, c.name, red[0], red[1], blue[0]+", "+blue[1], heard[0]+"; "+heard[1])
+		_, _ = fmt.Fprintf(out, row, c.name, red[0], red[1], blue[0]+", "+blue[1], answers[0]+"; "+answers[1])
 	}
 	return nil
 }
 
-// heard lists how often the attacker got which status.
-func (r result) heard() string {
+// answers lists how often the attacker got each status.
+func (r result) answers() string {
 	var parts []string
 	for _, status := range slices.Sorted(maps.Keys(r.statuses)) {
 		parts = append(parts, fmt.Sprintf("%d×%d", r.statuses[status], status))

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 var all = rules{tries: true, address: true, device: true, account: true}
 
-// each runs f on miniredis, with some tries, and on a redis-server, with all.
+// each runs f on miniredis with some tries, and on a redis-server with all of them.
 func each(t *testing.T, some int, f func(t *testing.T, b redistest.Backend, tries int)) {
 	t.Run("miniredis", func(t *testing.T) {
 		b := redistest.Mini(t)
@@ -24,12 +24,12 @@ func each(t *testing.T, some int, f func(t *testing.T, b redistest.Backend, trie
 	t.Run("redis", func(t *testing.T) { f(t, redistest.Single(t), 10_000) })
 }
 
-// stuff attacks an application with these rules, and wants no honest voter to notice.
+// stuff attacks an application with these rules, and fails the test if honest voters are refused.
 func stuff(t *testing.T, b redistest.Backend, on rules, k attack) result {
 	t.Helper()
 	k.seed = uint64(time.Now().UnixNano())
 	t.Logf("seed %d", k.seed)
-	// A test machine may be busy; the deadline is not what is tested here.
+	// A test machine may be busy, and the deadline is not under test.
 	a := newApp(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute)), on)
 	res, err := k.run(t.Context(), a)
 	if err != nil {
@@ -45,12 +45,12 @@ func stuff(t *testing.T, b redistest.Backend, on rules, k attack) result {
 	if on.account && (res.blue != k.people || len(res.refused) > 0) {
 		t.Errorf("%d of %d honest votes count; some were answered with %v", res.blue, k.people, res.refused)
 	}
-	t.Logf("red %d, blue %d, %s", res.red, res.blue, res.heard())
+	t.Logf("red %d, blue %d, %s", res.red, res.blue, res.answers())
 	return res
 }
 
-// TestThreeAccountsHaveThreeVotes whatever they try, and as many as they like where nothing guards the
-// route.
+// TestThreeAccountsHaveThreeVotes: with all rules three accounts get three votes; without rules every try
+// counts.
 func TestThreeAccountsHaveThreeVotes(t *testing.T) {
 	each(t, 500, func(t *testing.T, b redistest.Backend, tries int) {
 		k := attack{tries: tries, accounts: 3, people: 200}
@@ -64,8 +64,8 @@ func TestThreeAccountsHaveThreeVotes(t *testing.T) {
 	})
 }
 
-// TestManyAccountsHaveWhatTheirAddressesHave: an attacker with thousands of accounts is held by their
-// addresses. An IPv6 network counts as one address, and a header as none.
+// TestManyAccountsHaveWhatTheirAddressesHave: the number of addresses limits an attacker with thousands of
+// accounts. An IPv6 network counts as one address, and a forged header as none.
 func TestManyAccountsHaveWhatTheirAddressesHave(t *testing.T) {
 	each(t, 1500, func(t *testing.T, b redistest.Backend, tries int) {
 		k := attack{tries: tries, accounts: 5000, people: 100}
@@ -75,7 +75,7 @@ func TestManyAccountsHaveWhatTheirAddressesHave(t *testing.T) {
 			t.Errorf("%d votes for red, the rules allow %d", res.red, allowed)
 		}
 		if res.red < allowed/2 {
-			t.Errorf("%d votes for red: that is no attack", res.red)
+			t.Errorf("%d votes for red are too few for an attack", res.red)
 		}
 	})
 }
@@ -119,7 +119,7 @@ func TestClicksAndDuplicatesTakeNothingFromTheOffice(t *testing.T) {
 	}
 }
 
-// TestRunPrintsALineForEachCase is what `go run` does.
+// TestRunPrintsALineForEachCase: run prints what `go run` shows.
 func TestRunPrintsALineForEachCase(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), &out, "", 50, 20); err != nil {

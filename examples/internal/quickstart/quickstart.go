@@ -29,15 +29,15 @@ type request struct {
 	retry  string // Retry-After
 }
 
-// The rows build on each other: the state is kept from one to the next.
+// Each row builds on the state that the rows before it left.
 var table = []request{
-	{name: "100 a minute", method: "GET", path: "/", times: 100, status: 200, body: `{"message":"hello"}`},
+	{name: "100 per minute", method: "GET", path: "/", times: 100, status: 200, body: `{"message":"hello"}`},
 	{name: "the 101st", method: "GET", path: "/", status: 429, body: `{"reason":"limited"}`, retry: "60"},
-	{name: "no other address by a header", method: "GET", path: "/",
+	{name: "a header does not change the address", method: "GET", path: "/",
 		header: http.Header{"X-Forwarded-For": {"198.51.100.7"}, "X-Real-Ip": {"198.51.100.7"}},
 		status: 429, body: `{"reason":"limited"}`, retry: "60"},
 
-	{name: "a vote of nobody", method: "POST", path: "/polls/final/votes?choice=red", status: 401},
+	{name: "a vote without a user", method: "POST", path: "/polls/final/votes?choice=red", status: 401},
 	{name: "a vote", method: "POST", path: "/polls/final/votes?choice=red", header: user("alice"),
 		status: 201, body: `{"poll":"final","choice":"red"}`},
 	{name: "a second vote", method: "POST", path: "/polls/final/votes?choice=blue", header: user("alice"),
@@ -48,14 +48,14 @@ var table = []request{
 		status: 201, body: `{"poll":"final","choice":"blue"}`},
 	{name: "no choice", method: "POST", path: "/polls/final/votes", header: user("carol"),
 		status: 400, body: `{"reason":"no_key"}`},
-	{name: "a choice that there is not", method: "POST", path: "/polls/final/votes?choice=pink",
+	{name: "an unknown choice", method: "POST", path: "/polls/final/votes?choice=pink",
 		header: user("carol"),
 		status: 400, body: `{"reason":"invalid"}`},
-	{name: "a poll that there is not", method: "POST", path: "/polls/other/votes?choice=red",
+	{name: "an unknown poll", method: "POST", path: "/polls/other/votes?choice=red",
 		header: user("carol"),
 		status: 409, body: `{"reason":"not_open"}`},
 
-	{name: "an order of nobody", method: "POST", path: "/sales/ticket/orders", status: 401},
+	{name: "an order without a user", method: "POST", path: "/sales/ticket/orders", status: 401},
 	{name: "an order", method: "POST", path: "/sales/ticket/orders", header: user("alice", "1"),
 		status: 201, body: `{"sku":"ticket","reservation":"alice|1"}`},
 	{name: "the order again", method: "POST", path: "/sales/ticket/orders", header: user("alice", "1"),
@@ -65,7 +65,8 @@ var table = []request{
 	{name: "another buyer with the same key", method: "POST", path: "/sales/ticket/orders",
 		header: user("bob", "1"),
 		status: 201, body: `{"sku":"ticket","reservation":"bob|1"}`},
-	{name: "what is not on sale", method: "POST", path: "/sales/other/orders", header: user("alice", "3"),
+	{name: "an item that is not on sale", method: "POST", path: "/sales/other/orders",
+		header: user("alice", "3"),
 		status: 503, body: `{"reason":"not_ready"}`},
 }
 
@@ -78,7 +79,7 @@ func user(name string, key ...string) http.Header {
 	return h
 }
 
-// Test sends the table to an application, which gets its own miniredis, whose clock stands still.
+// Test sends the table to an application with its own miniredis, whose clock stands still.
 func Test(t *testing.T, newApp func(context.Context, *core.Engine) (http.Handler, error)) {
 	t.Helper()
 	m := miniredis.RunT(t)
@@ -133,7 +134,7 @@ func (q request) send(t *testing.T, app http.Handler) {
 	}
 }
 
-// essence writes a JSON object in one form, without the members of a refusal that only explain the others.
+// essence returns a JSON object in canonical form. Of a refusal it keeps only reason and choices.
 func essence(t *testing.T, body []byte) string {
 	t.Helper()
 	var object map[string]any
