@@ -8,8 +8,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// ackOptions checks what the options say of durability, and fills in what they leave out. It panics on
-// mistakes.
+// ackOptions checks the options for durability and fills in their defaults. It panics on mistakes.
 func ackOptions(e *core.Engine, name string, options Options) Options {
 	if options.Durability == core.Fast {
 		if options.Replicas != 0 || options.AckWithin != 0 {
@@ -45,14 +44,14 @@ func ackOptions(e *core.Engine, name string, options Options) Options {
 	return options
 }
 
-// runYes runs a script whose yes somebody acts upon, and waits for replicas where the guard does.
+// runYes runs a script whose yes callers rely on. It waits for replicas if the guard is Acked.
 func (g *Guard) runYes(
 	ctx context.Context, limit time.Duration, s *core.Script, keys []string, args ...any,
 ) (any, error) {
 	return g.runUntil(ctx, saleSaysYes, limit, s, keys, args...)
 }
 
-// runUntil is runYes for replies that somebody acts upon for another reason.
+// runUntil is runYes for other replies that callers rely on.
 func (g *Guard) runUntil(
 	ctx context.Context, yes func(reply any) bool,
 	limit time.Duration, s *core.Script, keys []string, args ...any,
@@ -64,10 +63,10 @@ func (g *Guard) runUntil(
 	return g.Engine().RunAcked(ctx, limit, acks, yes, s, keys, args...)
 }
 
-// saleSaysYes reports whether the reply of a script says that something is so which has to last: a reason of
-// ok, from seckill_begin and seckill_root that the sale is opening or ready, or from the others a number that
-// is not negative. What is lent and accepted lasts too, or a failover would have units in two buckets. A
-// refusal need not wait, even if its call gave back holds that were over: they are over on a replica too.
+// saleSaysYes reports whether the reply of a script must last: the reason ok; opening or ready from
+// seckill_begin and seckill_root; or a number that is not negative from the others. Loans and their
+// acceptance must last too, or after a failover two buckets would have the same units. A refusal need not
+// wait, even if its call took back expired holds: they have expired on a replica too.
 func saleSaysYes(reply any) bool {
 	switch reply := reply.(type) {
 	case int64:
@@ -81,19 +80,19 @@ func saleSaysYes(reply any) bool {
 	return false
 }
 
-// hasLoans reports whether the reply of seckill_sweep has loans on their way. Who finds one brings its units
-// to the other bucket, so the lending has to last, whoever has lent them: where it is lost with its primary,
-// the bucket that has lent them has them again.
+// hasLoans reports whether the reply of seckill_sweep has open loans. The caller moves their units to the
+// other bucket, so the loan itself must last, whichever process made it: if it were lost with its primary,
+// the lending bucket would have the units again.
 func hasLoans(reply any) bool {
 	words, _ := reply.([]any)
 	return len(words) > sweepWords
 }
 
-// unconfirmed makes a refusal of a reservation that too few replicas have.
+// unconfirmed turns a reservation that too few replicas have into a refusal.
 //
-// Where the guard has made the reservation's ID nobody can be expected to ask for it again: it goes back.
-// Where the ID came from outside it waits for whoever asks again, and this call, which was not told that it
-// is held, does not count among those who were.
+// If the guard made the reservation's ID, no client can ask for it again, so the reservation is cancelled. If
+// the ID came from outside, the reservation stays held for a retry. This call was refused, so it does not
+// count among the calls that were allowed.
 func (g *Guard) unconfirmed(at stock, d core.Decision) core.Decision {
 	a := d.Attempt
 	g.Engine().UndoLater(core.ErrUnconfirmed, func(ctx context.Context) (err error) {

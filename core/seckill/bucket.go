@@ -13,17 +13,17 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 )
 
-// bucket is a sale in one slot of Redis. It is all of a sale at the item's own keys, or one part of a
-// [spread].
+// bucket is the stock of a sale in one slot of Redis: a whole sale at the item's own keys, or one part of
+// a [spread].
 type bucket struct {
 	g      *Guard
 	item   string
-	number int    // among those of a spread
+	number int    // in a spread
 	tag    string // of its keys
-	epoch  string // part of the keys of a spread's buckets; empty: the item's own keys
+	epoch  string // part of the keys in a spread; empty: the item's own keys
 }
 
-// single is the stock of a sale at the item's own keys.
+// single returns the stock of a sale at the item's own keys.
 func (g *Guard) single(item string) *bucket { return &bucket{g: g, item: item, tag: core.Encode(item)} }
 
 func (b *bucket) key(field string) string {
@@ -33,7 +33,7 @@ func (b *bucket) key(field string) string {
 	return b.g.Key(b.tag, field, b.epoch)
 }
 
-// keys are the keys of the bucket, in the order of the scripts' KEYS.
+// keys returns the keys of the bucket in the order of the scripts' KEYS.
 func (b *bucket) keys() []string {
 	keys := []string{b.key("sale"), b.key("buyers"), b.key("holds"), b.key("reservations")}
 	if !b.g.options.NoOutbox {
@@ -42,15 +42,15 @@ func (b *bucket) keys() []string {
 	return keys
 }
 
-// now is the last argument of the scripts: see [core.Engine.ScriptNow].
+// now returns the last argument of the scripts: see [core.Engine.ScriptNow].
 func (b *bucket) now() any { return b.g.Engine().ScriptNow(time.Millisecond) }
 
-// run runs a script of which nobody acts upon the reply.
+// run runs a script whose reply nobody relies on.
 func (b *bucket) run(ctx context.Context, s *core.Script, args ...any) (any, error) {
 	return b.g.Engine().RunWithin(ctx, b.g.Engine().SettleTimeout(), s, b.keys(), args...)
 }
 
-// runYes runs a script whose yes has to last: see [Guard.runYes].
+// runYes runs a script whose yes must last: see [Guard.runYes].
 func (b *bucket) runYes(ctx context.Context, s *core.Script, args ...any) (any, error) {
 	return b.g.runYes(ctx, b.g.Engine().SettleTimeout(), s, b.keys(), args...)
 }
@@ -60,7 +60,7 @@ func (b *bucket) same(other stock) bool {
 	return ok && of.tag == b.tag && of.epoch == b.epoch
 }
 
-// open returns 1 when it has opened the bucket, 0 when that exists, and 2 when the item has a root of several
+// open returns 1 if it opened the bucket, 0 if the bucket exists, and 2 if the item has a root of several
 // buckets.
 func (b *bucket) open(ctx context.Context, share int64, terms terms) (int64, error) {
 	value, err := b.runYes(ctx, seckillOpenScript,
@@ -71,10 +71,10 @@ func (b *bucket) open(ctx context.Context, share int64, terms terms) (int64, err
 	return core.ReadNumber(value)
 }
 
-// terms are how a sale sells, as the scripts take them: moments and times in milliseconds.
+// terms are the terms of a sale as the scripts take them: times and durations in milliseconds.
 type terms struct{ opens, closes, perBuyer, hold, keep any }
 
-// termsOf returns the terms of a sale that is kept for so long after its last change.
+// termsOf returns the terms of a sale that is kept for the duration keep after its last change.
 func termsOf(sale Sale, keep time.Duration) terms {
 	return terms{
 		opens: schedule.Milli(sale.Opens), closes: schedule.Milli(sale.Closes),
@@ -113,7 +113,7 @@ func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, 
 	return d, then, nil
 }
 
-// borrow has nobody to borrow from.
+// borrow does nothing: a sale of one bucket has no other to borrow from.
 func (b *bucket) borrow(context.Context, *core.Decision, time.Time) (next, error) {
 	return decided, nil
 }
@@ -142,7 +142,7 @@ func (b *bucket) end(ctx context.Context, e ending, a core.Attempt) (core.Decisi
 	return d, nil
 }
 
-// sweepWords is how many words the reply of seckill_sweep has when no loan is on its way.
+// sweepWords is the number of words in a reply of seckill_sweep without open loans.
 const sweepWords = 4
 
 func (b *bucket) sweep(ctx context.Context) (swept int64, found bool, err error) {
@@ -186,7 +186,7 @@ func (b *bucket) close(ctx context.Context) (found bool, err error) {
 	return closed >= 0, err
 }
 
-// events begins at the beginning where the position is of a spread, of an earlier sale.
+// events starts from the beginning if the position belongs to a spread, that is, to an earlier sale.
 func (b *bucket) events(ctx context.Context, after string, count int) ([]Event, error) {
 	if strings.Contains(after, ":") {
 		after = ""
@@ -194,7 +194,7 @@ func (b *bucket) events(ctx context.Context, after string, count int) ([]Event, 
 	return b.read(ctx, after, count)
 }
 
-// read reads the bucket's outbox after a position that Redis has given.
+// read reads the bucket's outbox after a stream ID.
 func (b *bucket) read(ctx context.Context, after string, count int) ([]Event, error) {
 	from := "-"
 	if after != "" {
@@ -237,12 +237,12 @@ func (b *bucket) count(ctx context.Context) (Verification, bool, error) {
 	return c.Verification, found, c.err
 }
 
-// bucketState is what the hash of one bucket says. Lent and accepted are loans between the buckets of a
-// spread.
+// bucketState is the contents of the hash of one bucket. lent and accepted are loans between the buckets
+// of a spread.
 type bucketState struct {
 	Status
 	moves    int64
-	lent     map[int]loan  // the last to each bucket; of no units when it is finished
+	lent     map[int]loan  // the last to each bucket; 0 units when it is finished
 	accepted map[int]int64 // the number of the last loan from each bucket
 }
 

@@ -14,21 +14,21 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// A sale of several buckets is spread over as many slots of a Redis Cluster. Each bucket is a complete small
-// sale with keys and a stock of its own, run by the same scripts. Buyers stay: a buyer's bucket is the hash
-// of the buyer's name, so what one buyer may have is counted in one place and exactly. The stock moves: see
-// loans.go. How the buckets are found: see root.go.
+// A sale of several buckets is spread over as many slots of a Redis Cluster. Each bucket is a complete
+// small sale with its own keys and stock, run by the same scripts. Buyers stay in one bucket, which the hash
+// of the buyer's name selects, so the limit per buyer is exact. Stock moves between buckets: see loans.go.
+// How the buckets are found: see root.go.
 
 var (
 	seckillFindScript = core.NewScript("seckill_find", lua.SeckillFind, core.Idempotent)
 	seckillKeepScript = core.NewScript("seckill_keep", lua.SeckillKeep, core.Idempotent)
 )
 
-// maxBuckets is how many buckets a sale may have.
+// maxBuckets is the maximum number of buckets of a sale.
 const maxBuckets = 64
 
-// spread is the stock of a sale of several buckets. All calls of a process share it: only what mu guards
-// changes.
+// spread is the stock of a sale of several buckets. All calls of a process share it. Only the fields that
+// mu guards change.
 type spread struct {
 	g       *Guard
 	item    string
@@ -36,13 +36,13 @@ type spread struct {
 	buckets []*bucket
 
 	mu     sync.Mutex
-	keepAt time.Time // when the next change of a bucket has to let all of them live on
-	asked  time.Time // when the root was asked in the background
+	keepAt time.Time // from then on, a change of a bucket has to renew the TTLs of all
+	asked  time.Time // when the root was last asked in the background
 }
 
-// newSpread makes the stock of an item that was opened with so many buckets at that epoch.
+// newSpread returns the stock of an item that was opened with this number of buckets and this epoch.
 func (g *Guard) newSpread(item string, buckets int, epoch string) *spread {
-	item = strings.Clone(item) // it may be a piece of a long text, and is kept
+	item = strings.Clone(item) // it is kept, and may be a substring of a long text
 	s := &spread{g: g, item: item, epoch: epoch}
 	for n, tag := range bucketTags(item, buckets) {
 		s.buckets = append(s.buckets, &bucket{g: g, item: item, number: n, tag: tag, epoch: epoch})
@@ -55,13 +55,14 @@ func (s *spread) same(other stock) bool {
 	return ok && of.item == s.item && of.epoch == s.epoch && len(of.buckets) == len(s.buckets)
 }
 
-// homeOf is the number of a buyer's bucket. It is the same in all processes and for all time.
+// homeOf returns the number of a buyer's bucket. It is the same in all processes and never changes.
 func (s *spread) homeOf(buyer string) int {
 	sum := sha256.Sum256([]byte(buyer))
 	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(len(s.buckets)))
 }
 
-// each calls f for all buckets at once, and returns the error of the first bucket that has one.
+// each calls f for all buckets concurrently, and returns the error of the lowest-numbered bucket that
+// failed.
 func (s *spread) each(f func(n int, b *bucket) error) error {
 	errs := make([]error, len(s.buckets))
 	var all sync.WaitGroup
@@ -78,10 +79,10 @@ func (s *spread) each(f func(n int, b *bucket) error) error {
 	return nil
 }
 
-// bucketTags are the tags of an item's buckets. The first is the item's own, where the root is. The others
-// have a number added, and one more where that spreads the slots of all of them evenly: a cluster gives its
-// masters ranges of slots, and of a few slots at random one master easily has half. They are the same in all
-// processes and for all time.
+// bucketTags returns the tags of an item's buckets. The first is the item's own, where the root is. The
+// others have their number added, and a second number where that spreads the slots evenly: a cluster gives
+// each master a range of slots, and of a few random slots one master could easily have half. The tags are the
+// same in all processes and never change.
 func bucketTags(item string, buckets int) []string {
 	tags := make([]string, buckets)
 	tags[0] = core.Encode(item)
@@ -95,10 +96,10 @@ func bucketTags(item string, buckets int) []string {
 	return tags
 }
 
-// slots is how many slots a Redis Cluster has.
+// slots is the number of slots of a Redis Cluster.
 const slots = 1 << 14
 
-// slot is the slot of a tag: CRC16 as the Redis Cluster specification has it, that of XMODEM.
+// slot returns the slot of a tag, by the CRC16 of the Redis Cluster specification (XMODEM).
 func slot(tag string) int {
 	var crc uint16
 	for i := range len(tag) {
@@ -122,37 +123,37 @@ func (s *spread) reserve(ctx context.Context, a core.Attempt) (core.Decision, ne
 	return d, then, err
 }
 
-// reserved lets the buckets live on, and remembers refusals. That all is sold, borrow has remembered: it asks
-// all buckets.
+// reserved renews the buckets' TTLs and remembers refusals, except that the item is sold out: borrow,
+// which asks all buckets, has remembered that.
 func (s *spread) reserved(d core.Decision, asked saleAsked) {
 	if d.Allowed && s.keepDue(s.g.Engine().Now()) {
-		s.g.Engine().Later(s.keep) // a request does not wait for it
+		s.g.Engine().Later(s.keep) // the request does not wait for it
 	}
 	if d.Reason != core.ReasonSoldOut {
 		s.g.memory.hear(d, asked)
 	}
 }
 
-// keepBefore says that the buckets have to live on before that moment.
+// keepBefore sets the time from which a change has to renew the buckets' TTLs.
 func (s *spread) keepBefore(moment time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keepAt = moment
 }
 
-// keepDue reports whether a change of a bucket, now, has to let all of them live on. One of several callers
-// is told so.
+// keepDue reports whether a change of a bucket has to renew the TTLs of all. Of several callers, one gets
+// true.
 func (s *spread) keepDue(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now.Before(s.keepAt) {
 		return false
 	}
-	s.keepAt = now.Add(time.Minute) // until then the caller should have done it
+	s.keepAt = now.Add(time.Minute) // in case the caller fails
 	return true
 }
 
-// askDue reports whether it is time to ask the root again. One of several callers is told so.
+// askDue reports whether it is time to ask the root again. Of several callers, one gets true.
 func (s *spread) askDue(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,15 +164,16 @@ func (s *spread) askDue(now time.Time) bool {
 	return true
 }
 
-// changed is called when a bucket has changed, where no request waits.
+// changed is called after a change of a bucket, where no request waits.
 func (s *spread) changed(ctx context.Context) {
 	if s.keepDue(s.g.Engine().Now()) {
 		s.keep(ctx)
 	}
 }
 
-// keep lets all buckets of a sale live on, and its root. A sale is kept as long after its last change as it
-// says, with the buckets that have not changed. Where one cannot be reached now, a later change does it.
+// keep renews the TTLs of the root and all buckets of a sale. A sale is kept for its Keep after its last
+// change, together with the buckets that have not changed. If a bucket cannot be reached now, a later change
+// renews it.
 func (s *spread) keep(ctx context.Context) {
 	err := s.each(func(_ int, b *bucket) error {
 		_, err := b.run(ctx, seckillKeepScript, b.now())
@@ -197,9 +199,9 @@ func (s *spread) end(ctx context.Context, e ending, a core.Attempt) (core.Decisi
 	return d, err
 }
 
-// bucketOf returns the number of the bucket that has an attempt's reservation: the buyer's where the attempt
-// names one. Else all buckets are asked. An ID that two of them know is an ErrInvalid: nobody knows which is
-// meant.
+// bucketOf returns the number of the bucket that has an attempt's reservation: the buyer's bucket if the
+// attempt names the buyer. Otherwise it asks all buckets. An ID that two buckets know is ambiguous and an
+// ErrInvalid.
 func (s *spread) bucketOf(ctx context.Context, a core.Attempt) (int, error) {
 	if a.Actor != "" {
 		return s.homeOf(a.Actor), nil
@@ -228,10 +230,10 @@ func (s *spread) bucketOf(ctx context.Context, a core.Attempt) (int, error) {
 	}
 	switch know {
 	case 0:
-		return lost, nil // it has to say so; 0 says that there is no such reservation
+		return lost, nil // that bucket answers not_ready; bucket 0 answers that there is no such reservation
 	case 1:
 		return found, nil
 	}
 	return 0, fmt.Errorf("%w: %d buyers have a reservation %.100q: "+
-		"IDs have to be unique in a sale to be used without the buyer", core.ErrInvalid, know, a.ID)
+		"IDs must be unique in a sale to be used without the buyer", core.ErrInvalid, know, a.ID)
 }

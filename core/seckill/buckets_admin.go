@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// sweep also brings loans on their way to their end.
+// sweep also completes open loans.
 func (s *spread) sweep(ctx context.Context) (swept int64, found bool, err error) {
 	c, err := s.collect(ctx)
 	if err == nil {
@@ -29,8 +29,8 @@ func (s *spread) sweep(ctx context.Context) (swept int64, found bool, err error)
 	return c.swept, true, err
 }
 
-// restock changes the stock of one bucket. Units that are to be taken away, and that it does not have, it
-// borrows first.
+// restock changes the stock of one bucket. If it must take away more units than the bucket has, it borrows
+// them first.
 func (s *spread) restock(
 	ctx context.Context, id string, units int64,
 ) (reason string, status Status, err error) {
@@ -41,7 +41,7 @@ func (s *spread) restock(
 		return "not_ready", status, err
 	}
 	home := s.homeOf(id)
-	if before.Stock+units > core.MaxAmount { // no bucket sees that, and one knows whether it has been done
+	if before.Stock+units > core.MaxAmount { // no bucket knows the sum; one knows whether the restock was done
 		done, err := s.buckets[home].restocked(ctx, id)
 		if err != nil || !done {
 			return "too_many", before, err
@@ -62,13 +62,13 @@ func (s *spread) restock(
 	return reason, status, err
 }
 
-// restocked reports whether the bucket has done the restock of an ID.
+// restocked reports whether the bucket has done the restock with this ID.
 func (b *bucket) restocked(ctx context.Context, id string) (bool, error) {
 	return core.Query(ctx, b.g.Engine(),
 		redis.NewBoolCmd(ctx, "hexists", b.key("reservations"), "restock|"+core.Encode(id)))
 }
 
-// close closes all buckets. When it returns no error none lets a buyer in.
+// close closes all buckets. After it returned no error, no bucket admits a buyer.
 func (s *spread) close(ctx context.Context) (found bool, err error) {
 	there := make([]bool, len(s.buckets))
 	err = s.each(func(n int, b *bucket) (err error) {
@@ -81,8 +81,8 @@ func (s *spread) close(ctx context.Context) (found bool, err error) {
 	return !slices.Contains(there, false), err
 }
 
-// status looks until no units have moved between two looks, so that none is counted twice or missed. What the
-// buckets have held and sold is of moments between the two.
+// status reads the buckets until no units have moved between two reads, so that none is counted twice or
+// missed. The buckets' Held and Sold are from moments between the two.
 func (s *spread) status(ctx context.Context) (status Status, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.g.Engine().SettleTimeout())
 	defer cancel()
@@ -129,8 +129,8 @@ func (s *spread) count(ctx context.Context) (whole Verification, found bool, err
 	return whole, found, err
 }
 
-// events reads the outboxes of all buckets and mixes them. The position after an event is a list of the last
-// position in each, after the sale's epoch: "epoch:position,position,...".
+// events reads the outboxes of all buckets and merges them. The position of an event is the sale's epoch and
+// the list of the last positions in each outbox: "epoch:position,position,...".
 func (s *spread) events(ctx context.Context, after string, count int) ([]Event, error) {
 	last := make([]string, len(s.buckets))
 	epoch, positions, _ := strings.Cut(after, ":")
@@ -162,7 +162,7 @@ func (s *spread) events(ctx context.Context, after string, count int) ([]Event, 
 	return events, nil
 }
 
-// earliest returns which of several streams has the earliest first event, -1 when all are empty.
+// earliest returns the index of the stream with the earliest first event, or -1 if all are empty.
 func earliest(streams [][]Event) int {
 	first := -1
 	for n, events := range streams {
@@ -196,10 +196,10 @@ func (s *spread) outboxes(ctx context.Context) (keys []string, found bool, err e
 	return keys, true, nil
 }
 
-// saleState is what the hashes of all buckets say.
+// saleState holds the contents of the hashes of all buckets.
 type saleState []bucketState
 
-// lookAll reads the hashes of all buckets, one after the other or at once, so they are of different moments.
+// lookAll reads the hashes of all buckets concurrently, so they are from different moments.
 func (s *spread) lookAll(ctx context.Context) (state saleState, found bool, err error) {
 	state = make(saleState, len(s.buckets))
 	there := make([]bool, len(s.buckets))
@@ -210,22 +210,21 @@ func (s *spread) lookAll(ctx context.Context) (state saleState, found bool, err 
 	return state, !slices.Contains(there, false), err
 }
 
-// sameLoans reports whether two states have the same loans. Then no units have moved from the first to the
-// second.
+// sameLoans reports whether two states have the same loans. Then no units moved from the first to the second.
 func (s saleState) sameLoans(other saleState) bool {
 	return slices.EqualFunc(s, other, func(a, b bucketState) bool {
 		return maps.Equal(a.lent, b.lent) && maps.Equal(a.accepted, b.accepted)
 	})
 }
 
-// same reports whether two states are the same in all.
+// same reports whether two states are equal.
 func (s saleState) same(other saleState) bool {
 	return s.sameLoans(other) && slices.EqualFunc(s, other, func(a, b bucketState) bool {
 		return a.Status == b.Status && a.moves == b.moves
 	})
 }
 
-// inTransit is how many units are on their way: lent, and not accepted.
+// inTransit returns the number of units on their way: lent, and not accepted.
 func (s saleState) inTransit() (units int64) {
 	for _, bucket := range s {
 		for _, l := range bucket.lent {
@@ -237,7 +236,7 @@ func (s saleState) inTransit() (units int64) {
 	return units
 }
 
-// sum adds up the buckets; what is on its way is left.
+// sum adds up the buckets. Units on their way count as left.
 func (s saleState) sum() (sum Status) {
 	for _, bucket := range s {
 		sum = sum.plus(bucket.Status)

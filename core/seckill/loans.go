@@ -13,16 +13,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// The stock of a sale of several buckets moves to where buyers ask for it, by loans. A loan is written down
-// in the bucket that lends, in the script that takes its units out (seckill_lend), and stays there until the
-// other bucket has accepted it (seckill_accept) and it is finished (seckill_finish). Accepting twice is
-// accepting once: loans between two buckets are numbered, there is one at a time, and the bucket that borrows
-// remembers the last number. So it does not matter who brings a loan to its end, nor how often, nor how late;
-// whoever finds one on its way does so.
+// In a sale of several buckets, loans move stock to where buyers ask for it. The script that takes the units
+// out of a bucket (seckill_lend) records the loan in that bucket. The record stays until the other bucket has
+// accepted the loan (seckill_accept) and the loan is finished (seckill_finish). To accept twice has the
+// effect of accepting once: loans between two buckets are numbered, there is one at a time, and the borrowing
+// bucket keeps the last number. So any process may complete a loan, at any time and any number of times, and
+// each process completes the open loans that it finds.
 //
-// "Sold out" has to be true of all buckets at one moment. They are asked twice. Each has a number that grows
-// whenever it gets units back, lends or accepts; when no number has grown in between and no loan was on its
-// way, then at the moment between the two rounds each bucket had at most what it said in the first.
+// "Sold out" must be true of all buckets at one moment, so the buckets are asked in two rounds. Each has a
+// number that grows whenever it gets units back, lends or accepts. If no number grew and no loan was open,
+// then between the two rounds each bucket had at most the units that it reported in the first.
 
 var (
 	seckillLendScript   = core.NewScript("seckill_lend", lua.SeckillLend, core.Idempotent)
@@ -30,23 +30,23 @@ var (
 	seckillFinishScript = core.NewScript("seckill_finish", lua.SeckillFinish, core.Idempotent)
 )
 
-// errBucketLost says that one of the buckets does not exist. What it had nobody knows, so the sale is not
-// "sold out".
+// errBucketLost means that one of the buckets does not exist. Its stock is unknown, so the sale is not "sold
+// out".
 var errBucketLost = errors.New("a bucket of the sale is lost")
 
-// loan is units on their way between two buckets.
+// loan is a number of units that move between two buckets.
 type loan struct {
 	from, to int
 	number   int64
 	units    int64
 }
 
-// collected is what the buckets have said in one round.
+// collected holds the replies of all buckets in one round.
 type collected struct {
 	left, moves []int64
-	loans       []loan // on their way
-	swept       int64  // holds whose time was over
-	more        bool   // there may be more of those
+	loans       []loan // open ones
+	swept       int64  // expired holds
+	more        bool   // there may be more expired holds
 }
 
 func (c collected) total() (sum int64) {
@@ -56,8 +56,7 @@ func (c collected) total() (sum int64) {
 	return sum
 }
 
-// collect asks all buckets what they have left, after they have given back holds whose time is over, and for
-// the loans on their way.
+// collect asks all buckets to take back expired holds, and returns their remaining units and open loans.
 func (s *spread) collect(ctx context.Context) (collected, error) {
 	c := collected{left: make([]int64, len(s.buckets)), moves: make([]int64, len(s.buckets))}
 	var mu sync.Mutex
@@ -89,7 +88,7 @@ func (s *spread) collect(ctx context.Context) (collected, error) {
 	return c, err
 }
 
-// complete brings loans to their end.
+// complete completes loans.
 func (s *spread) complete(ctx context.Context, loans []loan) error {
 	for _, l := range loans {
 		if err := s.accept(ctx, l); err != nil {
@@ -102,8 +101,8 @@ func (s *spread) complete(ctx context.Context, loans []loan) error {
 	return nil
 }
 
-// lend takes units out of a bucket for another one. The loan is of no units when there are none, and an
-// earlier one when that is still on its way.
+// lend takes units out of a bucket for another one. It returns a loan of 0 units if there are none, and the
+// earlier loan if that is still open.
 func (s *spread) lend(ctx context.Context, from, to int, want int64) (loan, error) {
 	b := s.buckets[from]
 	value, err := b.runYes(ctx, seckillLendScript, from, to, want, b.now())
@@ -141,15 +140,15 @@ func stepOfLoan(value any, err error) error {
 	return err
 }
 
-// gather brings units to a bucket until it has as many as are wanted, and reports whether it could. If not,
-// the whole sale had fewer left at one moment, and asked is from before that. Others may take what was
-// brought, so the caller asks again.
+// gather moves units to a bucket until it has the wanted number, and reports whether it could. If not, the
+// whole sale had fewer left at one moment, and asked is from before that moment. Other buyers may take the
+// units, so the caller asks again.
 //
-// It goes on until the context ends, so the context needs a deadline.
+// gather goes on until the context ends, so the context needs a deadline.
 func (s *spread) gather(
 	ctx context.Context, home int, want int64,
 ) (enough bool, asked core.Asked[string], err error) {
-	var before *collected // the round before, when too little was left in it
+	var before *collected // the round before, if too few units were left in it
 	var beforeAsked core.Asked[string]
 	for {
 		asked := s.g.memory.askSoldOut(s.item, s.g.Engine().Now())
@@ -178,7 +177,8 @@ func (s *spread) gather(
 	}
 }
 
-// borrowFrom brings so many units to a bucket from those that have the most, as far as they still have them.
+// borrowFrom moves the missing units to a bucket from the buckets that have the most, as far as they still
+// have them.
 func (s *spread) borrowFrom(ctx context.Context, home int, short int64, left []int64) error {
 	var others []int
 	for bucket := range s.buckets {
@@ -206,15 +206,15 @@ func (s *spread) borrowFrom(ctx context.Context, home int, short int64, left []i
 	return nil
 }
 
-// borrow brings units to the bucket of a buyer who has found too few there. Where the whole sale has too few
-// left, d says so.
+// borrow moves units to the bucket of a buyer, which has too few. If the whole sale has too few left, d says
+// so.
 //
-// Of those who ask for that at once in this process one at a time does it, and the others hear how it went:
-// that all is sold is found out once for all of them, and units are brought to a bucket once for all of its
+// In this process one call at a time does this for an item, and the waiting calls use its result. So one call
+// finds out for all of them that the item is sold out, and one call moves units to a bucket for all of its
 // buyers.
 func (s *spread) borrow(ctx context.Context, d *core.Decision, asked time.Time) (next, error) {
 	home := s.homeOf(d.Attempt.Actor)
-	// The bucket was asked, so this is no winner who tries again.
+	// The bucket was asked before, so this is not the retry of a reservation that it holds.
 	if s.g.memory.answerSoldOut(d, s.g.Engine().Now()) {
 		return decided, nil
 	}
@@ -247,7 +247,7 @@ func (s *spread) borrow(ctx context.Context, d *core.Decision, asked time.Time) 
 	return askAgain, nil
 }
 
-// lastBrought is when units were last brought to each bucket, while somebody borrows.
+// lastBrought holds the time at which units were last moved to each bucket, while a call borrows or waits.
 type lastBrought map[int]time.Time
 
 // lacksUnits reports whether a reservation could not be confirmed because its bucket has too few units.
@@ -255,7 +255,7 @@ func lacksUnits(d core.Decision) bool {
 	return d.Reason == core.ReasonGone && d.Attempt.Cost > 0 && d.Remaining < d.Attempt.Cost
 }
 
-// endBorrowing confirms a reservation whose time was over with units of other buckets, while there are any.
+// endBorrowing confirms an expired reservation with units of other buckets, as long as there are any.
 func (s *spread) endBorrowing(
 	ctx context.Context, e ending, home int, a core.Attempt, d core.Decision,
 ) (core.Decision, error) {

@@ -7,39 +7,39 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// saleMemory remembers refusals inside this process, so that the buyers who come after the last unit, and
-// those who have all that one buyer may have and click on, do not all reach Redis.
+// saleMemory remembers refusals inside this process. So buyers who come after the last unit, and buyers who
+// have reached PerBuyer and go on clicking, do not all reach Redis.
 //
-// It answers only attempts without an operation ID. An ID from outside may belong to a winner who tries again
-// and has to hear that the reservation is held; no reservation can have an ID that was made a moment ago. A
-// refusal answers attempts of as many units or more: fewer may be left, or allowed.
+// It answers only attempts without an operation ID. An ID from outside may belong to a retry, which must
+// learn that its reservation is held. An ID that the guard has just made belongs to no reservation. A refusal
+// answers attempts for the same number of units or more, since fewer may be left or allowed.
 //
-// A refusal can end. This process forgets it when it gives units back. What other processes give back, and
-// holds that end, it sees when the time of the refusal is over.
+// A refusal may become wrong. This process forgets it when it gives units back. Units that other processes
+// give back, and holds that expire, count again when the refusal's time is over.
 type saleMemory struct {
 	soldOut *core.Recall[string, saleRefusal]  // by item, for all buyers
 	bought  *core.Recall[saleKey, saleRefusal] // by item and buyer
-	// returned only counts drops: the items of which an unknown buyer may have given units back. It is not
-	// soldOut, because a restock drops that one and gives no buyer room.
+	// returned only counts drops, of items whose units an unknown buyer may have given back. soldOut cannot
+	// serve for this, because a restock drops it too but gives no buyer room.
 	returned *core.Recall[string, struct{}]
 }
 
 const (
-	// saleRefusalFor is how long a refusal is remembered at most, from when its call was sent.
+	// saleRefusalFor is the maximum time for which a refusal is remembered, from when its call was sent.
 	saleRefusalFor = 250 * time.Millisecond
-	// soldOutItems is how many items are remembered.
+	// soldOutItems is the number of items that are remembered.
 	soldOutItems = 1 << 12
-	// boughtBuyers is how many buyers are remembered.
+	// boughtBuyers is the number of buyers that are remembered.
 	boughtBuyers = 1 << 14
 )
 
 // saleKey is an item and one of its buyers, both encoded.
 type saleKey struct{ item, buyer string }
 
-// Clone implements what [core.NewRecall] asks of a key.
+// Clone is the method that [core.NewRecall] requires of a key.
 func (k saleKey) Clone() saleKey { return saleKey{strings.Clone(k.item), strings.Clone(k.buyer)} }
 
-// saleRefusal is what Redis has answered.
+// saleRefusal is a refusal by Redis.
 type saleRefusal struct {
 	quantity    int64 // that was refused
 	stock, left int64
@@ -53,7 +53,7 @@ type saleAsked struct {
 	returned core.Asked[string]
 }
 
-// newSaleMemory makes a memory of sales in an engine that remembers refusals for so long.
+// newSaleMemory returns the memory of sales for an engine that remembers refusals for the given time.
 func newSaleMemory(most time.Duration) *saleMemory {
 	most = min(most, saleRefusalFor)
 	return &saleMemory{
@@ -74,7 +74,7 @@ func (m *saleMemory) answer(d *core.Decision, now time.Time) bool {
 	return m.answerSoldOut(d, now)
 }
 
-// answerSoldOut is answer by what holds for all buyers alone.
+// answerSoldOut is like answer, but uses only what holds for all buyers.
 func (m *saleMemory) answerSoldOut(d *core.Decision, now time.Time) bool {
 	known, ok := m.soldOut.Find(core.Encode(d.Attempt.Resource), now)
 	if !ok || !known.answers(d.Attempt) {
@@ -84,7 +84,7 @@ func (m *saleMemory) answerSoldOut(d *core.Decision, now time.Time) bool {
 	return true
 }
 
-// ask has to be called before the call of an attempt is sent.
+// ask must be called before the call of an attempt is sent.
 func (m *saleMemory) ask(a core.Attempt, now time.Time) saleAsked {
 	item := core.Encode(a.Resource)
 	return saleAsked{
@@ -94,7 +94,7 @@ func (m *saleMemory) ask(a core.Attempt, now time.Time) saleAsked {
 	}
 }
 
-// askSoldOut is ask for calls that can say nothing of one buyer.
+// askSoldOut is ask for calls whose reply says nothing about a single buyer.
 func (m *saleMemory) askSoldOut(item string, now time.Time) core.Asked[string] {
 	return m.soldOut.Ask(core.Encode(item), now)
 }
@@ -118,8 +118,8 @@ func (m *saleMemory) hearSoldOut(d core.Decision, asked core.Asked[string]) {
 	m.soldOut.Hear(asked, refusalOf(d), saleRefusalFor)
 }
 
-// gaveBack forgets what is remembered of an item, and what is under way. It is called after units may have
-// gone back to the stock. Buyer is whose they were; empty stands for any buyer.
+// gaveBack forgets the refusals of an item, also those of calls under way. It is called after units may have
+// returned to the stock. buyer is the one who had them; empty means any buyer.
 func (m *saleMemory) gaveBack(item, buyer string) {
 	m.restocked(item)
 	if buyer == "" {
@@ -129,14 +129,14 @@ func (m *saleMemory) gaveBack(item, buyer string) {
 	m.bought.Drop(saleKey{core.Encode(item), core.Encode(buyer)})
 }
 
-// restocked is gaveBack for units that were nobody's.
+// restocked is gaveBack for units that belonged to no buyer.
 func (m *saleMemory) restocked(item string) { m.soldOut.Drop(core.Encode(item)) }
 
 func refusalOf(d core.Decision) saleRefusal {
 	return saleRefusal{quantity: d.Attempt.Cost, stock: d.Limit, left: d.Remaining}
 }
 
-// answers reports whether an attempt is of as many units as were refused, or more.
+// answers reports whether an attempt asks for as many units as were refused, or more.
 func (r saleRefusal) answers(a core.Attempt) bool { return a.Cost >= r.quantity }
 
 func (r saleRefusal) answer(d *core.Decision, reason core.Reason) {

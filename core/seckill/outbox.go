@@ -13,65 +13,64 @@ import (
 
 // Event is one change of a sale.
 type Event struct {
-	// Position is the event's place in the outbox, as Redis names it: "milliseconds-number", by the server's
-	// clock, and larger than all before. In a sale of several buckets, Events gives it a form of its own that
-	// stands for a place in each outbox; it means something to Events only.
+	// Position is the event's ID in the stream: "milliseconds-number", by the server's clock, and larger
+	// than those of earlier events. In a sale of several buckets, Events returns a position of another form,
+	// which stands for a place in each outbox. Only Events can use it.
 	Position string
-	// Kind is what has happened.
+	// Kind is the kind of change.
 	Kind EventKind
-	// ID is the operation ID: the reservation's, of EventRestocked the restock's own, of EventLent and
-	// EventBorrowed the loan's, the same for both. EventOpened and EventClosed have none.
+	// ID is the operation ID of the reservation, or of the restock for EventRestocked. EventLent and
+	// EventBorrowed of one loan share an ID. It is empty for EventOpened and EventClosed.
 	ID string
-	// Key is the ID as the sale keeps it: letters, digits and marks of ASCII, at most 96 bytes. No two IDs
-	// have the same Key, while the ID itself may be the short name of a long one: see [ParseEvent]. A
-	// consumer's unique key is best made of the item, the sale's Epoch, the Bucket and this: a sale that is
-	// opened again may have the same IDs, and so may buyers of different buckets.
+	// Key is the ID as the sale stores it: ASCII letters, digits and punctuation, at most 96 bytes.
+	// Different IDs have different Keys, while ID may be the short form of a long one: see [ParseEvent]. A
+	// consumer should make its unique key from the item, the sale's Epoch, the Bucket and Key, because a sale
+	// that is opened again may have the same IDs, and so may buyers in different buckets.
 	Key string
-	// Buyer is whose reservation it is, where there is one.
+	// Buyer is the buyer of the reservation. It is empty for events that concern no reservation.
 	Buyer string
-	// Quantity is in units: of EventOpened the stock, of EventRestocked what was added to it, negative when
-	// taken away. EventClosed has none.
+	// Quantity is a number of units: for EventOpened the stock, for EventRestocked the units that were
+	// added, or, if negative, taken away. It is 0 for EventClosed.
 	Quantity int64
-	// Ends is until when the reservation waits to be confirmed. EventHeld only.
+	// Ends is when the hold ends unless it is confirmed. EventHeld only.
 	Ends time.Time
-	// Late reports that the reservation had expired before it was confirmed, so that its units are not those
+	// Late reports that the reservation had expired before it was confirmed, so its units are not those
 	// that were held. EventSold only.
 	Late bool
-	// Epoch is the sale's: see [Status]. EventOpened only, the first event of each outbox; what follows is of
-	// the same sale, until the next EventOpened with another.
+	// Epoch is the epoch of the sale: see [Status]. Only EventOpened has it, the first event of each
+	// outbox. The events that follow belong to the same sale, until an EventOpened with another Epoch.
 	Epoch int64
-	// Bucket is the number of the bucket, from 0, that Events has found the event in. Whoever reads the
-	// outboxes directly has it from [Guard.OutboxKeys].
+	// Bucket is the number of the event's bucket, from 0, as set by Events. A reader of the streams knows
+	// it from the order of [Guard.OutboxKeys].
 	Bucket int
 }
 
-// EventKind is what has happened to a sale.
+// EventKind is a kind of change of a sale.
 type EventKind string
 
-// What happens to a sale. A reservation is held first; then it is sold, cancelled or expired. One that has
-// expired may be sold after all ([Event].Late), and one that was cancelled or has expired may be held again
-// by the same operation ID.
+// The kinds of events. A reservation is first held, then sold, cancelled or expired. An expired
+// reservation may still be sold ([Event].Late). A cancelled or expired one may be held again under the same
+// operation ID.
 //
-// In a sale of several buckets each of them is opened, with its share of the stock, and each is closed; and
-// stock moves between them.
+// In a sale of several buckets, each bucket is opened with its share of the stock, each is closed, and stock
+// moves between them.
 const (
-	// EventOpened: Open has put the item on sale. It is the first event of a sale.
+	// EventOpened: Open put the item on sale. It is the first event of a sale.
 	EventOpened EventKind = "opened"
-	// EventHeld: Check has reserved units for a buyer.
+	// EventHeld: Check reserved units for a buyer.
 	EventHeld EventKind = "held"
-	// EventSold: the reservation is confirmed.
+	// EventSold: the reservation was confirmed.
 	EventSold EventKind = "sold"
-	// EventCancelled: the reservation was cancelled, and its units have gone back.
+	// EventCancelled: the reservation was cancelled, and its units returned to the stock.
 	EventCancelled EventKind = "cancelled"
-	// EventExpired: the reservation's time was over, and its units have gone back.
+	// EventExpired: the hold ended, and its units returned to the stock.
 	EventExpired EventKind = "expired"
-	// EventRestocked: Restock has changed the stock.
+	// EventRestocked: Restock changed the stock.
 	EventRestocked EventKind = "restocked"
-	// EventClosed: Close has closed the sale. A sale that closes at the time it was opened with has no such
-	// event.
+	// EventClosed: Close closed the sale. A sale that closes at its own Closes has no such event.
 	EventClosed EventKind = "closed"
-	// EventLent and EventBorrowed: units of the stock have gone to another bucket, units have come from one.
-	// The sale as a whole has not changed; an order system passes them over.
+	// EventLent and EventBorrowed: units of the stock went to another bucket, or came from one. The sale
+	// as a whole did not change; an order system ignores these events.
 	EventLent     EventKind = "lent"
 	EventBorrowed EventKind = "borrowed"
 )
@@ -112,13 +111,14 @@ func (g *Guard) events(ctx context.Context, item, after string, count int) ([]Ev
 }
 
 // OutboxKey returns the key of the outbox of a sale of one bucket, a Redis stream, for a reader with a
-// consumer group. It exists from Open on; [ParseEvent] reads its messages. Such a reader should not trim it:
-// [Guard.Verify] counts by it.
+// consumer group. It exists from Open on. [ParseEvent] reads its messages. The reader must not trim the
+// stream, because [Guard.Verify] counts it.
 func (g *Guard) OutboxKey(item string) string { return g.single(item).key("outbox") }
 
-// OutboxKeys returns the keys of all outboxes of a sale, one for each bucket, in their order, for readers
-// with a consumer group. The keys of a sale of several buckets have its epoch in them: a sale that is opened
-// again has others. It returns [ErrNoSale] where there is no such sale, or none that is open yet.
+// OutboxKeys returns the keys of all outboxes of a sale, one per bucket, in the order of the buckets, for
+// readers with a consumer group. In a sale of several buckets the keys contain its epoch, so a sale that is
+// opened again has other keys. [ErrNoSale] means that there is no such sale, or that it has not been opened
+// yet.
 func (g *Guard) OutboxKeys(ctx context.Context, item string) ([]string, error) {
 	return core.Look(ctx, &g.Base, "outbox", core.Attempt{}, func() (keys []string, err error) {
 		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
@@ -129,9 +129,10 @@ func (g *Guard) OutboxKeys(ctx context.Context, item string) ([]string, error) {
 	})
 }
 
-// ParseEvent reads a message of a sale's outbox. Buyers and operation IDs that are long, more than 96 bytes
-// once encoded, have the name by which the sale knows them: '#' and the SHA-256 in unpadded base64url. A text
-// that is just that by itself reads the same; the Key tells the two apart.
+// ParseEvent reads a message of a sale's outbox. A buyer or operation ID of more than 96 bytes after
+// encoding appears in the short form that the sale stores: '#' and the SHA-256 in unpadded base64url. A text
+// that has this form by itself looks the same; the Key distinguishes the two. A message that is not an event
+// is an error.
 func ParseEvent(message redis.XMessage) (Event, error) {
 	var err error
 	text := func(field string) string {

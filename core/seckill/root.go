@@ -11,9 +11,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// The root of a sale of several buckets, at the key that a sale of one bucket has as its sale, says how many
-// buckets there are and to which opening of the item they belong: their epoch, which is part of their keys. A
-// process that remembers the buckets of a sale that was lost and opened again finds nothing there, and asks
+// The root of a sale of several buckets is at the key at which a sale of one bucket has its hash. It holds
+// the number of buckets and their epoch, which identifies the opening of the sale and is part of their keys.
+// A process that remembers the buckets of a sale that was lost and opened again finds nothing there, and asks
 // the root. Nothing else about buckets can be out of date.
 
 var (
@@ -22,15 +22,15 @@ var (
 )
 
 const (
-	// placesKept is for how many items a process remembers the buckets.
+	// placesKept is the number of items whose buckets a process remembers.
 	placesKept = 1 << 12
-	// placeFor is how long it does so before it asks the root again, in the background. It is how long a
-	// process may go on selling from buckets whose root is lost.
+	// placeFor is how long a process remembers them before it asks the root again, in the background. So a
+	// process may sell from buckets whose root is lost for this long.
 	placeFor = time.Second
 )
 
-// stockOf returns the stock of an item as far as this process knows: at the item's own keys, unless it has
-// learned better. Of a sale of one bucket nothing is remembered.
+// stockOf returns the stock of an item as far as this process knows: at the item's own keys, unless it
+// remembers buckets. It remembers nothing of a sale of one bucket.
 func (g *Guard) stockOf(item string) stock {
 	known, ok := g.places.Last(item)
 	if !ok {
@@ -44,13 +44,13 @@ func (g *Guard) stockOf(item string) stock {
 	return known
 }
 
-// find asks the root for the stock of an item. One that is not on sale, or not yet, has one bucket.
+// find asks the root for the stock of an item. An item that is not on sale, or not yet, has one bucket.
 func (g *Guard) find(ctx context.Context, item string) (stock, error) {
 	at, _, err := g.askRoot(ctx, g.Engine().RunWithin, item, "", "")
 	return at, err
 }
 
-// openedBy tells the root that all buckets of the stock are there, and reports whether it did not know.
+// openedBy tells the root that all buckets of the stock exist, and reports whether this is the first time.
 func (g *Guard) openedBy(ctx context.Context, at *spread) (first bool, err error) {
 	found, first, err := g.askRoot(ctx, g.runYes, at.item, at.epoch, "")
 	if err == nil && !found.same(at) {
@@ -59,9 +59,8 @@ func (g *Guard) openedBy(ctx context.Context, at *spread) (first bool, err error
 	return first, err
 }
 
-// askRoot asks the root for the stock of an item. If that is of the given epoch, the root says from then on
-// that it is ready, and lives on with it, from now or from its closing; marked reports that it was not ready
-// before.
+// askRoot asks the root for the stock of an item. If the stock has the given epoch, the root becomes ready
+// and its TTL is renewed, from now or from the closing; marked reports that the root was not ready before.
 func (g *Guard) askRoot(
 	ctx context.Context, run runScript, item, epoch, closing string,
 ) (at stock, marked bool, err error) {
@@ -110,9 +109,8 @@ func (g *Guard) openStock(ctx context.Context, item string, sale Sale) (opened b
 	return reply == 1, err
 }
 
-// openSpread opens a sale of several buckets: the root, then the buckets, each with its share, then the root
-// says that they are ready. Anybody can do each step again, so it makes no difference who began and who ends
-// it.
+// openSpread opens a sale of several buckets: first the root, then each bucket with its share; then the root
+// becomes ready. Each step can be repeated by any process, so one process may begin and another one finish.
 func (g *Guard) openSpread(ctx context.Context, item string, sale Sale) (opened bool, err error) {
 	begun, err := g.begin(ctx, item, sale)
 	if err != nil || begun.at == nil {
@@ -133,14 +131,14 @@ func (g *Guard) openSpread(ctx context.Context, item string, sale Sale) (opened 
 	return g.openedBy(ctx, begun.at)
 }
 
-// opening is a sale of several buckets that is being opened, as whoever began it has decided.
+// opening is a sale of several buckets that is being opened, with the terms of the process that began.
 type opening struct {
-	at    *spread // nil: all have been opened
+	at    *spread // nil: all buckets are open
 	stock int64
 	terms terms
 }
 
-// begin opens the root, if nobody has.
+// begin opens the root, unless that has been done.
 func (g *Guard) begin(ctx context.Context, item string, sale Sale) (begun opening, err error) {
 	root, own := g.single(item), termsOf(sale, g.options.Keep)
 	keep := g.options.Keep.Milliseconds()
@@ -157,7 +155,7 @@ func (g *Guard) begin(ctx context.Context, item string, sale Sale) (begun openin
 	switch {
 	case r.Err != nil:
 		return begun, r.Err
-	case state == "none": // the caller has seen that somebody had begun
+	case state == "none": // the caller has seen that an opening had begun
 		return begun, errLostAtOpening
 	case state != "opening":
 		return begun, nil

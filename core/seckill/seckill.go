@@ -44,9 +44,10 @@ type Sale struct {
 	//
 	// Each buyer belongs to one bucket, so PerBuyer is exact. A bucket that runs out of stock borrows from
 	// the others, and the item is sold out only when all of them together are. A Check usually takes one call
-	// to Redis, with any number of buckets. Finding out that the item is sold out asks all buckets, and so do
-	// Status and the other calls by name. Confirm and Cancel find a reservation by its operation ID alone
-	// only if the ID is unique in the sale.
+	// to Redis, with any number of buckets. To find out that the item is sold out takes a call to each
+	// bucket. So do Confirm, Cancel, Status, Restock, Close, Sweep, Verify and Events; OutboxKeys asks one
+	// bucket only. Confirm and Cancel find a reservation by its operation ID alone only if the ID is unique
+	// in the sale.
 	Buckets int
 }
 

@@ -7,27 +7,26 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// A stock is where the units of one sale are. Nearly all sales have a [bucket], which is one slot of Redis; a
-// sale that is too hot for one server has a [spread] of several. What a guard does with a sale it does
-// through this interface.
+// A stock holds the units of one sale. Nearly all sales have a [bucket], in one slot of Redis; a sale that is
+// too hot for one server has a [spread] of several. A guard does everything with a sale through this
+// interface.
 //
-// Found is false where Redis has no such sale, or has lost a part of it. The context of borrow needs a
-// deadline.
+// found is false if Redis has no such sale, or has lost a part of it. The context of borrow needs a deadline.
 type stock interface {
-	// same reports whether the other stock is at the same keys.
+	// same reports whether the other stock has the same keys.
 	same(other stock) bool
-	// reserve sets units aside, in one call of a script, and says how the attempt goes on.
+	// reserve holds units, in one call of a script, and returns how the attempt goes on.
 	reserve(ctx context.Context, a core.Attempt) (core.Decision, next, error)
-	// borrow is called after reserve has said wantsUnits: it brings units to where the attempt looks for
-	// them. Asked is when reserve was called. Where it returns decided, d is the decision.
+	// borrow is called after reserve returned wantsUnits. It moves units to where the attempt looks for them.
+	// asked is when reserve was called. If borrow returns decided, d is the decision.
 	borrow(ctx context.Context, d *core.Decision, asked time.Time) (next, error)
-	// reserved is called with a decision that stands, and with what was asked before the attempt's first call.
+	// reserved is called with the final decision, and with what ask returned before the attempt's first call.
 	reserved(d core.Decision, asked saleAsked)
 	// end confirms or cancels a reservation.
 	end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error)
-	// sweep gives back holds whose time is over, and returns how many.
+	// sweep takes back expired holds, and returns their number.
 	sweep(ctx context.Context) (swept int64, found bool, err error)
-	// status returns where the sale stands.
+	// status returns the state of the sale.
 	status(ctx context.Context) (status Status, found bool, err error)
 	// restock changes the stock, once per ID. The reason is that of the script.
 	restock(ctx context.Context, id string, units int64) (reason string, status Status, err error)
@@ -47,11 +46,12 @@ type next int
 const (
 	// decided: the decision stands.
 	decided next = iota
-	// askAgain: the same call can find more. A script takes back only so many holds whose time is over.
+	// askAgain: the same call may find more units, since a script takes back a bounded number of expired
+	// holds.
 	askAgain
-	// askRoot: no such sale is there. The root of the item knows whether it is elsewhere.
+	// askRoot: there is no such sale here. The item's root knows whether it is elsewhere.
 	askRoot
-	// wantsUnits: too few units are there, and there can be more elsewhere.
+	// wantsUnits: too few units are here, and there may be more elsewhere.
 	wantsUnits
 )
 
@@ -63,8 +63,8 @@ type ending struct {
 	args   []any // of the script, after the ID
 }
 
-// locate calls f with the stock of an item. f reports whether nothing is there: then it is called again if
-// the root says that the sale is elsewhere.
+// locate calls f with the stock of an item. If f finds nothing there, and the root says that the sale is
+// elsewhere, locate calls f again.
 func (g *Guard) locate(ctx context.Context, item string, f func(at stock) (found bool, err error)) error {
 	if item == "" {
 		return errNoItem
@@ -83,7 +83,7 @@ func (g *Guard) locate(ctx context.Context, item string, f func(at stock) (found
 	}
 }
 
-// ofSale is locate for a sale that has to be there: it returns ErrNoSale where nothing is found.
+// ofSale is locate for a sale that must exist: it returns ErrNoSale if f finds nothing.
 func (g *Guard) ofSale(ctx context.Context, item string, f func(at stock) (found bool, err error)) error {
 	there := false
 	err := g.locate(ctx, item, func(at stock) (found bool, err error) {

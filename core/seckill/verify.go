@@ -18,25 +18,25 @@ type Verification struct {
 	Item string `json:"item"`
 	// Counters are the counters that the sale keeps while it sells: what [Guard.Status] returns.
 	Counters Status `json:"counters"`
-	// Reservations is what the reservations add up to: Held and Sold. Its Stock is that of Counters, which no
-	// reservation knows, and its Left is what they leave of it.
+	// Reservations is the sum of the reservations: Held and Sold. Its Stock is that of Counters, because
+	// reservations do not determine it, and its Left is the rest of that Stock.
 	Reservations Status `json:"reservations"`
-	// Outbox is what the events add up to. Zero with [Options].NoOutbox.
+	// Outbox is the sum of the events. It is zero with [Options].NoOutbox.
 	Outbox Status `json:"outbox"`
 	// NoOutbox reports that there is no outbox to compare with.
 	NoOutbox bool `json:"no_outbox,omitempty"`
-	// Buyers is how many units the buyers have, held and sold, by what limits each buyer.
+	// Buyers is the number of units of all buyers, held and sold, by the counters that limit each buyer.
 	Buyers int64 `json:"buyers"`
-	// WrongTimers is how many held reservations lack the timer that ends them, and how many timers belong to
-	// no held reservation. A timer that is set to another time is both.
+	// WrongTimers is the number of held reservations without the timer that ends them, plus the number of
+	// timers without a held reservation. A timer that is set to another time counts as both.
 	WrongTimers int64 `json:"wrong_timers"`
-	// Moving reports that the sale changed during every count, so that the parts are of different moments.
+	// Moving reports that the sale changed during every count, so the parts are from different moments.
 	Moving bool `json:"moving,omitempty"`
-	// Buckets is what each bucket says by itself, of a sale of several. Its Counters.Stock is what the bucket
-	// has at the moment.
+	// Buckets has the result for each bucket of a sale of several. Its Counters.Stock is the bucket's present
+	// share of the stock.
 	Buckets []Verification `json:"buckets,omitempty"`
-	// InTransit is how many units are on their way between buckets. They are in no bucket's stock, and in the
-	// Counters of the sale as left.
+	// InTransit is the number of units on their way between buckets. They belong to no bucket's stock. The
+	// sale's Counters include them in Left.
 	InTransit int64 `json:"in_transit,omitempty"`
 
 	loans int64 // that the outbox tells of: borrowed less lent
@@ -45,7 +45,7 @@ type Verification struct {
 // Consistent reports whether all parts were counted at one moment and agree.
 func (r Verification) Consistent() bool { return !r.Moving && len(r.differences()) == 0 }
 
-// differences says, one a line, where the parts do not agree.
+// differences lists where the parts differ, one per line.
 func (r Verification) differences() []string {
 	var found []string
 	differ := func(what string, got, want int64) {
@@ -105,20 +105,20 @@ func (r Verification) String() string {
 }
 
 const (
-	// verifyTries is how often Verify counts a sale that moves.
+	// verifyTries is the maximum number of counts of a sale that changes.
 	verifyTries = 3
-	// verifyChunk is about how many records Verify asks for at once, so that no call keeps Redis busy for
+	// verifyChunk is about the number of records per call of Verify, so that no call keeps Redis busy for
 	// long.
 	verifyChunk = 1000
 )
 
-// Verify counts a sale again from its records and returns the totals of each part. It changes nothing. It
-// reads in chunks, so a large sale takes a while: bound the call with ctx.
+// Verify counts the records of a sale and returns the totals of each part. It changes nothing. It reads in
+// chunks, so a large sale takes a while: limit the call with ctx.
 //
-// The count is exact when nothing changed meanwhile. Verify sees changes by the outbox, to which every change
-// appends. With NoOutbox it compares the counters alone, and misses changes that cancel each other out. It
-// counts a sale that changes at most three times, and then reports it as Moving. ErrNoSale means that there
-// is no such sale.
+// The count is exact if nothing changed meanwhile. Verify detects changes by the outbox, to which every
+// change appends. With NoOutbox it compares only the counters, and misses changes that cancel each other out.
+// It counts a sale that changes at most three times, and then reports it as Moving. ErrNoSale means that
+// there is no such sale.
 func (g *Guard) Verify(ctx context.Context, item string) (Verification, error) {
 	return core.Look(ctx, &g.Base, "verify", core.Attempt{}, func() (v Verification, err error) {
 		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
@@ -141,7 +141,7 @@ type saleCount struct {
 	err    error
 }
 
-// saleMark is where a sale stands: when it is the same twice, nothing has changed in between.
+// saleMark is the state of a sale. If two marks are equal, nothing changed in between.
 type saleMark struct {
 	status Status
 	last   string // event
@@ -211,8 +211,8 @@ func (c *saleCount) buyers() {
 	})
 }
 
-// scan calls f with a hash, some fields and values at a time. HSCAN returns each at least once, so what it
-// returned is all there is, and nothing twice, when it has as many as the hash; otherwise the hash moves.
+// scan calls f with a hash, some fields and values at a time. HSCAN returns each field at least once. So if
+// it returned as many as the hash has, it returned all of them once; otherwise the hash changed.
 func (c *saleCount) scan(key string, f func(pairs []string)) {
 	cursor, seen := "0", int64(0)
 	for c.err == nil {
@@ -294,7 +294,7 @@ func (c *saleCount) fail(what, name, text string) {
 	}
 }
 
-// try runs a command that only reads, unless something went wrong before.
+// try runs a command that only reads, unless there was an error before.
 func try[T any](c *saleCount, cmd interface {
 	redis.Cmder
 	Result() (T, error)
