@@ -41,7 +41,7 @@ func wantDone(t *testing.T, g *Guard, a core.Attempt, want core.Outcome) {
 var created = core.Outcome{Status: 201, Header: map[string]string{"Location": "/orders/7"},
 	Body: []byte("{\"id\":7}\n\x00\xff")}
 
-func TestIdempotencyDoesOnce(t *testing.T) {
+func TestIdempotencyRunsOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "i", Options{MaxBody: 100, Lease: time.Hour})
 		a := core.Attempt{Actor: "ann", Resource: "orders", ID: "o1", Item: "one tv"}
@@ -219,8 +219,8 @@ func TestIdempotencyLostReply(t *testing.T) {
 	})
 }
 
-// TestIdempotencyGivenUp: a client whose check was given up is not locked out for the lease.
-func TestIdempotencyGivenUp(t *testing.T) {
+// TestIdempotencyCancelledCheck: a client whose check was given up is not locked out for the lease.
+func TestIdempotencyCancelledCheck(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
 		witness := New(guardtest.NewEngine(b), "i", Options{})
@@ -372,7 +372,7 @@ func TestIdempotencyInvalid(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", ID: "o1"}); err == nil || d.Allowed {
-		t.Errorf("an outcome that can not be read: %+v, %v", d, err)
+		t.Errorf("an unreadable outcome: %+v, %v", d, err)
 	}
 }
 

@@ -150,7 +150,7 @@ func TestRedPacketIsCreatedOnce(t *testing.T) {
 	})
 }
 
-func TestRedPacketsThatCanNotBe(t *testing.T) {
+func TestRedPacketInvalidPackets(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "r", Options{})
 		soon := time.Now().Add(time.Hour)

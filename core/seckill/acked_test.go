@@ -13,8 +13,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// pair is a primary with a replica, and an Acked guard of two processes: one that has all the time to wait,
-// one that has not.
+// pair is a primary with a replica, and an Acked guard in two processes, one with a long and one with a short
+// time to wait.
 type pair struct {
 	primary, replica *redistest.Server
 	patient, hasty   *Guard
@@ -32,8 +32,8 @@ func newPair(t *testing.T) pair {
 	return p
 }
 
-// TestAckedReplayWaitsForTheFirstWrite: who asks again after an unconfirmed answer writes nothing new, and
-// must not hear a yes that no replica knows of.
+// TestAckedReplayWaitsForTheFirstWrite: a retry after an unconfirmed answer writes nothing new, and must not
+// get a yes that no replica has.
 func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -62,7 +62,7 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 			errors.Is(err, core.ErrGone) {
 			t.Errorf("Settle: %v", err)
 		}
-		// sold by now, and no replica knows
+		// sold, but on no replica
 		guardtest.WantReason(t, guardtest.Check(t, p.hasty, buy), core.ReasonUnconfirmed)
 	}
 	p.replica.Resume()
@@ -70,9 +70,9 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 	wantStatus(t, p.patient, "tv", 4, 0, 1)
 }
 
-// TestAckedLoanThatNoReplicaHasIsNotAccepted: the units of such a loan come back to the bucket that has lent
-// them when its primary is lost. Had somebody who found the loan brought them to the other bucket meanwhile,
-// they would be sold twice.
+// TestAckedLoanThatNoReplicaHasIsNotAccepted: when the primary is lost, the units of such a loan are back in
+// the lending bucket. If another process had moved them to the other bucket meanwhile, they would be sold
+// twice.
 func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -106,13 +106,13 @@ func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
 	wantStatus(t, p.patient, "tv", 0, 4, 0)
 }
 
-// TestAckedSeckillAgainstModel: where all replicas are there, an Acked sale is a sale like any other.
+// TestAckedSeckillAgainstModel: while all replicas are up, an Acked sale behaves like any other.
 func TestAckedSeckillAgainstModel(t *testing.T) {
 	seckillAgainstModel(t, redistest.Cluster(t), Options{Durability: core.Acked, AckWithin: 9 * time.Second})
 }
 
-// TestAckedBucketsRace: a sale of several buckets, each with a replica of its own, in which stock has to move
-// to the last buyers. All that was promised is on a replica, loans too.
+// TestAckedBucketsRace: in a sale of several buckets, each with a replica, stock has to move to the last
+// buyers. Every promise is on a replica, loans included.
 func TestAckedBucketsRace(t *testing.T) {
 	const buyers, stock, buckets, processes = 300, 40, 4, 2
 	b := redistest.Cluster(t)
@@ -171,8 +171,7 @@ func TestAckedBucketsRace(t *testing.T) {
 	}
 }
 
-// TestAckedLoansWaitForReplicas: what is lent or accepted without a replica that knows of it is nobody's to
-// count on.
+// TestAckedLoansWaitForReplicas: nobody may rely on a loan or an acceptance that no replica has.
 func TestAckedLoansWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t) // has no replica
@@ -190,7 +189,7 @@ func TestAckedLoansWaitForReplicas(t *testing.T) {
 	if err := by(g, at).accept(t.Context(), l); !errors.Is(err, core.ErrUnconfirmed) {
 		t.Errorf("accept: %v", err)
 	}
-	// accepted before, and still on no replica
+	// accepted before, but still on no replica
 	if err := by(g, at).accept(t.Context(), l); !errors.Is(err, core.ErrUnconfirmed) {
 		t.Errorf("accept again: %v", err)
 	}
@@ -200,8 +199,7 @@ func TestAckedLoansWaitForReplicas(t *testing.T) {
 	wantStatus(t, fast, "tv", 8, 0, 0)
 }
 
-// TestAckedWithoutReplicas: nobody is there who could confirm anything, so nobody wins, and who is refused
-// does not wait.
+// TestAckedWithoutReplicas: no replica can confirm anything, so no buyer wins, and a refusal does not wait.
 func TestAckedWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	for _, b := range []redistest.Backend{redistest.Mini(t), redistest.Single(t)} {
@@ -216,17 +214,16 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			}
 			wantStatus(t, fast, "tv", 2, 0, 0)
 
-			// An ID that the guard has made: nobody is going to ask again, so the hold goes back.
+			// The guard made the ID: no retry can come, so the hold is cancelled.
 			d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 			guardtest.WantReason(t, d, core.ReasonUnconfirmed)
 			redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the hold goes back")
 			wantStatus(t, fast, "tv", 2, 0, 0)
-			// and whoever asks again all the same gets one
+			// a retry with it all the same gets a unit
 			guardtest.WantReason(t, guardtest.Check(t, fast, d.Attempt), core.ReasonOK)
 			wantStatus(t, fast, "tv", 1, 1, 0)
 
-			// One from outside: the hold stays for who asks again, and the call that was told nothing has no
-			// share in it.
+			// The ID came from outside: the hold stays for a retry, and the refused call has no share in it.
 			bob := core.Attempt{Actor: "bob", Resource: "tv", ID: "op"}
 			guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonUnconfirmed)
 			guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonUnconfirmed)
@@ -247,7 +244,7 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			guardtest.Settle(t, fast, again, false)
 			wantStatus(t, fast, "tv", 1, 1, 0)
 
-			// Calls by name do what they do, and say that nobody has confirmed it.
+			// Calls by name make their change, and report that no replica has confirmed it.
 			again = guardtest.Check(t, fast, bob)
 			for name, call := range map[string]func() error{
 				"confirm": func() error { _, err := g.Confirm(t.Context(), "tv", "op"); return err },
@@ -277,8 +274,8 @@ func TestAckedWithoutReplicas(t *testing.T) {
 	}
 }
 
-// TestAckedSetUp: a client that cannot keep a connection is a mistake of set-up, and so are options that
-// contradict themselves.
+// TestAckedSetUp: a client that cannot keep a connection is a mistake of set-up, and so are contradictory
+// options.
 func TestAckedSetUp(t *testing.T) {
 	single := redistest.Single(t)
 	ap, err := single.NewClient(t).AutoPipeline()

@@ -135,7 +135,7 @@ func TestSeckillClose(t *testing.T) {
 	})
 }
 
-// TestSeckillSweepEvery: units of buyers whose process has died go back while nobody asks for them.
+// TestSeckillSweepEvery: units of buyers whose process died go back without further attempts.
 func TestSeckillSweepEvery(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -167,7 +167,7 @@ func TestSeckillSweepEvery(t *testing.T) {
 	})
 }
 
-// sweepTimes answers each call with an error or nothing to sweep, and notes when it came.
+// sweepTimes answers each call with an error or with nothing to sweep, and records its time.
 type sweepTimes struct {
 	mu    sync.Mutex
 	begun time.Time
@@ -186,7 +186,7 @@ func (s *sweepTimes) Process(_ context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-// TestSeckillSweepEverySpreadsItsCalls and goes on after errors, of which the observer hears.
+// TestSeckillSweepEverySpreadsItsCalls: it also goes on after errors, which the observer receives.
 func TestSeckillSweepEverySpreadsItsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rdb, h := &sweepTimes{begun: time.Now()}, &guardtest.Recorder{}

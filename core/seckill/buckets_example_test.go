@@ -11,8 +11,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// One item that is too hot for one server is spread over eight slots of a cluster. Buyers notice nothing; an
-// order system reads an outbox for each bucket.
+// An item that is too hot for one server is spread over eight slots of a cluster. Buyers see no difference.
+// An order system reads one outbox per bucket.
 func ExampleGuard_OutboxKeys() {
 	server, err := miniredis.Run()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// buyerOf returns a buyer whose bucket is the given one; n tells several apart.
+// buyerOf returns a buyer of the given bucket; n selects one of several.
 func buyerOf(at *spread, bucket, n int) string {
 	for i := 0; ; i++ {
 		if name := fmt.Sprintf("buyer-%d-%d", n, i); at.homeOf(name) == bucket {
@@ -27,7 +27,7 @@ func buyerOf(at *spread, bucket, n int) string {
 	}
 }
 
-// spreadOf returns the stock of a sale of so many buckets, as the root says.
+// spreadOf returns the stock of a sale that has the given number of buckets, as the root has it.
 func spreadOf(t testing.TB, g *Guard, item string, buckets int) *spread {
 	t.Helper()
 	at, err := g.find(t.Context(), item)
@@ -45,10 +45,10 @@ func bucketsOf(at stock) []*bucket {
 	return at.(*spread).buckets
 }
 
-// by returns a stock as another guard of the same name sees it.
+// by returns the same stock for another guard of the same name.
 func by(g *Guard, at *spread) *spread { return g.newSpread(at.item, len(at.buckets), at.epoch) }
 
-// saleKeys are the keys of a sale of one bucket. The first is the root of a sale of several.
+// saleKeys returns the keys of a sale of one bucket. The first is the root of a sale of several.
 func (g *Guard) saleKeys(item string) []string { return g.single(item).keys() }
 
 func TestBucketsSellWhatTheyHaveTogether(t *testing.T) {
@@ -94,8 +94,8 @@ func TestBucketsSellWhatTheyHaveTogether(t *testing.T) {
 	})
 }
 
-// TestBucketsGatherScatteredUnits: one here and one there is enough for who asks for all of them, and is left
-// alone for who asks for more.
+// TestBucketsGatherScatteredUnits: an attempt for all scattered units gets them, and an attempt for more
+// moves none.
 func TestBucketsGatherScatteredUnits(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -117,7 +117,7 @@ func TestBucketsGatherScatteredUnits(t *testing.T) {
 	})
 }
 
-// TestBucketsWithFewerUnitsThanBuckets: some begin with none.
+// TestBucketsWithFewerUnitsThanBuckets: some buckets begin without units.
 func TestBucketsWithFewerUnitsThanBuckets(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -161,7 +161,7 @@ func TestBucketsTakeBackHoldsOfOthers(t *testing.T) {
 	})
 }
 
-// TestBucketsOneCall: once the number of buckets is known an attempt is one call, and so is its end.
+// TestBucketsOneCall: once the process knows the buckets, an attempt takes one call, and so does its end.
 func TestBucketsOneCall(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, there, _, asked := twoProcesses(b)
@@ -186,7 +186,7 @@ func TestBucketsOneCall(t *testing.T) {
 	})
 }
 
-// TestBucketsOfBuyersNeverChange: another version of the library has to find the same.
+// TestBucketsOfBuyersNeverChange: other versions of the library must find the same buckets.
 func TestBucketsOfBuyersNeverChange(t *testing.T) {
 	at := &spread{buckets: make([]*bucket, 8)}
 	for buyer, want := range map[string]int{"ann": 6, "bob": 2, "": 4, "日本": 3, "\x00": 0,
@@ -208,8 +208,8 @@ func TestBucketsOfBuyersNeverChange(t *testing.T) {
 	}
 }
 
-// TestBucketsAreSpreadEvenly over the slots, whatever the item's name, so that masters with equal ranges of
-// them have equal shares.
+// TestBucketsAreSpreadEvenly: the tags are even over the slots, whatever the item's name, so that masters
+// with equal ranges have equal shares.
 func TestBucketsAreSpreadEvenly(t *testing.T) {
 	for _, buckets := range []int{2, 3, 8, maxBuckets} {
 		for _, item := range append([]string{"tv", "tv-55", "pc", "a very long name of an item that is on sale"},
@@ -235,7 +235,7 @@ func TestBucketsAreSpreadEvenly(t *testing.T) {
 	}
 }
 
-// mortal is a client of a process that dies after so many commands.
+// mortal is a client of a process that dies after a number of commands.
 type mortal struct {
 	core.Client
 	left atomic.Int64
@@ -251,7 +251,7 @@ func (m *mortal) Process(ctx context.Context, cmd redis.Cmder) error {
 	return m.Client.Process(ctx, cmd)
 }
 
-// TestBucketsOpenerDies at each step, and another ends what it began.
+// TestBucketsOpenerDies: a process dies at each step of an opening, and another one completes it.
 func TestBucketsOpenerDies(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -275,7 +275,7 @@ func TestBucketsOpenerDies(t *testing.T) {
 			if err := g.Close(t.Context(), item); !errors.Is(err, ErrNoSale) {
 				t.Errorf("closing half a sale: %v", err)
 			}
-			// Each other time by one who knows of no buckets.
+			// Every other time by a process that knows no buckets.
 			sale := Sale{Stock: 7, PerBuyer: 7, Buckets: int(steps%2) * 8}
 			openSale(t, g, item, sale)
 			stock := int64(13)
@@ -295,7 +295,7 @@ func TestBucketsOpenerDies(t *testing.T) {
 	})
 }
 
-// TestBucketsOpenedAtOnceByProcessesThatDisagree: one of them decides, all of it.
+// TestBucketsOpenedAtOnceByProcessesThatDisagree: the terms of one process apply, all of them.
 func TestBucketsOpenedAtOnceByProcessesThatDisagree(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -329,8 +329,8 @@ func TestBucketsOpenedAtOnceByProcessesThatDisagree(t *testing.T) {
 	})
 }
 
-// TestBucketsRootLostBetweenTwoSteps: who would sell by one bucket finds that another process has begun with
-// several, and helps it; when the root is lost in that moment, a sale of no buckets must not take its place
+// TestBucketsRootLostBetweenTwoSteps: a process that opens with one bucket finds an opening with several, and
+// helps to complete it. If the root is lost at that moment, a sale without buckets must not take its place
 // for days.
 func TestBucketsRootLostBetweenTwoSteps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -347,7 +347,7 @@ func TestBucketsRootLostBetweenTwoSteps(t *testing.T) {
 	})
 }
 
-func TestBucketsThatMakeNoSense(t *testing.T) {
+func TestInvalidBuckets(t *testing.T) {
 	g := New(guardtest.NewEngine(redistest.Mini(t)), "s", Options{})
 	for _, buckets := range []int{-1, maxBuckets + 1, math.MaxInt} {
 		if opened, err := g.Open(t.Context(), "tv", Sale{Stock: 1, Buckets: buckets}); opened ||
@@ -399,7 +399,7 @@ func TestSaleLostAndOpenedAgain(t *testing.T) {
 	})
 }
 
-// TestBucketsThatOutliveTheirRoot: a process sells from them for as long as it remembers them, and not after.
+// TestBucketsThatOutliveTheirRoot: a process sells from them only as long as it remembers them.
 func TestBucketsThatOutliveTheirRoot(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, there, clock, _ := twoProcesses(b)
@@ -422,7 +422,8 @@ func TestBucketsThatOutliveTheirRoot(t *testing.T) {
 	})
 }
 
-// TestBucketsGoOnWithoutTheirRoot: a process that cannot ask the root again goes on with what it knows.
+// TestBucketsGoOnWithoutTheirRoot: a process that cannot reach the root goes on with the buckets it
+// remembers.
 func TestBucketsGoOnWithoutTheirRoot(t *testing.T) {
 	b := redistest.Mini(t)
 	clock := guardtest.NewClock()
@@ -446,7 +447,7 @@ func TestBucketsGoOnWithoutTheirRoot(t *testing.T) {
 	redistest.Eventually(t, 20*time.Second, func() bool { return failed.Load() == 10 }, "it has asked each time")
 }
 
-// refusing is a client that does not send what it is told not to.
+// refusing is a client that fails chosen commands without sending them.
 type refusing struct {
 	core.Client
 	refuse func(cmd redis.Cmder) error
@@ -460,7 +461,7 @@ func (r refusing) Process(ctx context.Context, cmd redis.Cmder) error {
 	return r.Client.Process(ctx, cmd)
 }
 
-// TestBucketLost: what it had nobody knows, so nobody hears that all is sold.
+// TestBucketLost: its stock is unknown, so no attempt gets sold_out.
 func TestBucketLost(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -567,7 +568,8 @@ func TestBucketsClose(t *testing.T) {
 	})
 }
 
-// wantBucketTTLs wants the root and all keys of all buckets to live on for so long, less a minute at most.
+// wantBucketTTLs fails the test unless the root and all keys of all buckets have this TTL, less a minute at
+// most.
 func wantBucketTTLs(t *testing.T, b redistest.Backend, g *Guard, at *spread, want time.Duration) {
 	t.Helper()
 	keys := g.saleKeys(at.item)[:1]
@@ -582,9 +584,9 @@ func wantBucketTTLs(t *testing.T, b redistest.Backend, g *Guard, at *spread, wan
 	}
 }
 
-// TestBucketsLiveOnTogether: a sale is kept after its last change, with those of its buckets that have not
+// TestBucketsExpireTogether: a sale is kept after its last change, together with the buckets that have not
 // changed.
-func TestBucketsLiveOnTogether(t *testing.T) {
+func TestBucketsExpireTogether(t *testing.T) {
 	const day = 24 * time.Hour
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -602,11 +604,10 @@ func TestBucketsLiveOnTogether(t *testing.T) {
 					b.Client.PExpire(t.Context(), key, ttl-d)
 				}
 			}
-			// Last: a background question about the root, on its way, would else see a new clock and old times to
-			// live.
+			// Last: otherwise a background call to the root would see the new clock and old TTLs.
 			clock.Advance(d)
 		}
-		// No key has to live on yet after a change in two days: they have three to spare.
+		// A change after two days renews no key yet: the keys have three days to spare.
 		pass(2 * day)
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "op"})
 		if ttl := b.Client.PTTL(t.Context(), g.saleKeys("tv")[0]).Val(); ttl > 31*day {
@@ -669,14 +670,14 @@ func TestBucketsRestock(t *testing.T) {
 			}
 		}
 		wantStatus(t, g, "tv", 1, 1, 1)
-		// in whichever bucket
+		// in any bucket
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"}), core.ReasonOK)
 		wantStatus(t, g, "tv", 0, 2, 1)
 	})
 }
 
-// TestBucketsRestockAgainUpToTheLargestStock: a restock that was done is done, also when there is no room for
-// the same units again.
+// TestBucketsRestockAgainUpToTheLargestStock: a repeated restock succeeds although the same units would not
+// fit again.
 func TestBucketsRestockAgainUpToTheLargestStock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -844,8 +845,8 @@ func TestBucketsWithoutOutbox(t *testing.T) {
 	})
 }
 
-// TestVerifyOfBucketsSeesWhoMeddles changes one bucket behind the others' back.
-func TestVerifyOfBucketsSeesWhoMeddles(t *testing.T) {
+// TestVerifyOfBucketsSeesTampering: the test changes the keys of one bucket directly.
+func TestVerifyOfBucketsSeesTampering(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		for name, c := range map[string]struct {
@@ -885,7 +886,7 @@ func TestVerifyOfBucketsSeesWhoMeddles(t *testing.T) {
 	})
 }
 
-// endOf ends a reservation by the buyer and the ID, as a process does that has not made it.
+// endOf ends a reservation by its buyer and ID, as a process does that did not make it.
 func endOf(t *testing.T, end func(context.Context, core.Attempt) (core.Decision, error), a core.Attempt) {
 	t.Helper()
 	if _, err := end(t.Context(), a); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// ackedSale is an Acked guard with all the time to wait, on a client.
+// ackedSale returns an Acked guard with a long time to wait.
 func ackedSale(t *testing.T, rdb core.Client, options ...core.Option) *Guard {
 	t.Helper()
 	e := core.New(rdb, append([]core.Option{core.WithDeadline(20 * time.Second),
@@ -25,7 +25,7 @@ func ackedSale(t *testing.T, rdb core.Client, options ...core.Option) *Guard {
 	return New(e, "s", Options{Durability: core.Acked, AckWithin: 19 * time.Second})
 }
 
-// hooks sees what a client is about to send: single commands, and pipelines by their last one.
+// hooks sees commands before a client sends them: single ones, and of a pipeline the last one.
 type hooks func(cmd redis.Cmder)
 
 func (h hooks) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -44,9 +44,8 @@ func (h hooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// TestAckedReplayWrites: WAIT waits for what its connection has written, so a replay has to write something
-// that reaches the replica, whatever the version of the server makes of a connection that has written
-// nothing.
+// TestAckedReplayWrites: WAIT waits for the writes of its own connection, so a replay must write something
+// that reaches the replica. What WAIT does for a connection without writes depends on the server's version.
 func TestAckedReplayWrites(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -147,7 +146,7 @@ func TestAckedLostReplies(t *testing.T) {
 	wantStatus(t, g, "tv", 3, 0, 2)
 }
 
-// TestAckedScriptFlush: a server that forgets its scripts before every call.
+// TestAckedScriptFlush: the server forgets its scripts before every call.
 func TestAckedScriptFlush(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -165,8 +164,7 @@ func TestAckedScriptFlush(t *testing.T) {
 	wantStatus(t, g, "tv", 4, 0, 1)
 }
 
-// TestAckedEndsWithTheDeadline: when nothing is heard of the waiting in time, what the script has said is
-// known nevertheless.
+// TestAckedEndsWithTheDeadline: when WAIT does not answer in time, the script's reply is known nevertheless.
 func TestAckedEndsWithTheDeadline(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -195,7 +193,7 @@ func TestAckedEndsWithTheDeadline(t *testing.T) {
 	}
 }
 
-// wrapped is an application's own client around a *redis.Client.
+// wrapped is an application's client around a *redis.Client.
 type wrapped struct{ *redis.Client }
 
 func TestAckedOnOtherClients(t *testing.T) {
@@ -213,7 +211,7 @@ func TestAckedOnOtherClients(t *testing.T) {
 	}
 }
 
-// TestAckedErrors: what is no answer stays an error, and lets nobody in.
+// TestAckedErrors: a reply that is not an answer stays an error, and admits nobody.
 func TestAckedErrors(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -249,7 +247,7 @@ func canceled(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestAckedTouchWritesOnlyWhatIsThere: where the sale is gone there is nothing to be confirmed.
+// TestAckedTouchWritesOnlyWhatIsThere: without a sale there is nothing to confirm.
 func TestAckedTouchWritesOnlyWhatIsThere(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		e := guardtest.NewEngine(b)
@@ -273,8 +271,7 @@ func TestAckedTouchWritesOnlyWhatIsThere(t *testing.T) {
 	})
 }
 
-// TestAckedFollowsItsSlot: the client of a cluster's node does not follow a slot that has moved, so the call
-// has to.
+// TestAckedFollowsItsSlot: a cluster node's client does not follow a slot that has moved, so the call must.
 func TestAckedFollowsItsSlot(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)

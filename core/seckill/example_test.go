@@ -59,8 +59,8 @@ func ExampleGuard_OutboxKey() {
 	// ship 1 to ann for order-7
 }
 
-// An operator adds units and compares the sale with its records. The job that adds them has an ID: run twice,
-// it adds once.
+// An operator adds units and compares the sale with its records. The job that adds them has an ID, so it adds
+// once even if it runs twice.
 func ExampleGuard_Verify() {
 	server, err := miniredis.Run()
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// switchboard connects a client with one server at a time, as a name does that is moved to the new primary
-// after a failover.
+// switchboard connects a client to one server at a time, like a name that moves to the new primary after a
+// failover.
 type switchboard struct {
 	server atomic.Pointer[redistest.Server]
 }
@@ -36,7 +36,7 @@ func (s *switchboard) client(t *testing.T) *redis.Client {
 	return rdb
 }
 
-// shop is a sale whose buyers do not give up until they hear something definite.
+// shop is a sale whose buyers retry until they get a definite answer.
 type shop struct {
 	*Guard
 	bought, unconfirmed atomic.Int64
@@ -47,7 +47,7 @@ type shop struct {
 
 func newShop(g *Guard) *shop { return &shop{Guard: g, buyers: map[int]bool{}} }
 
-// buy lets the buyers from first to last buy a unit each, all at once. wait waits until all have heard.
+// buy lets the buyers from first to last buy a unit each, all at once. wait waits until all have an answer.
 func (s *shop) buy(t *testing.T, first, last int) {
 	for i := first; i <= last; i++ {
 		s.all.Go(func() {
@@ -95,7 +95,7 @@ func (s *shop) confirm(t *testing.T, i int) bool {
 	return false
 }
 
-// lost returns how many of those who were told that they have bought have not.
+// lost returns how many buyers were told that they had bought, but have not.
 func (s *shop) lost(t *testing.T) (n int) {
 	t.Helper()
 	s.all.Wait()
@@ -128,7 +128,7 @@ func promote(t *testing.T, s *redistest.Server) {
 }
 
 // TestAckedFailoverLosesNoSale: the replica is cut off, then the primary dies and the replica takes over,
-// with a replica of its own. What was confirmed to a buyer is sold, and no unit is sold twice.
+// with its own replica. Confirmed sales stay sold, and no unit is sold twice.
 func TestAckedFailoverLosesNoSale(t *testing.T) {
 	t.Parallel()
 	const stock = 60
@@ -174,8 +174,8 @@ func TestAckedFailoverLosesNoSale(t *testing.T) {
 	t.Logf("%d answers were unconfirmed", sale.unconfirmed.Load())
 }
 
-// TestFastFailoverSellsTwice is the figure of the README for the worst case: the primary goes on to sell
-// while the replica is cut off, and the replica sells the same units when it has taken over.
+// TestFastFailoverSellsTwice measures the README's figure for the worst case: the primary goes on selling
+// while the replica is cut off, and the replica sells the same units after it has taken over.
 func TestFastFailoverSellsTwice(t *testing.T) {
 	t.Parallel()
 	const stock = 100
@@ -215,9 +215,9 @@ func wantReplica(t *testing.T, g *Guard, replica *redistest.Server) {
 		func() bool { return rdb.Exists(t.Context(), g.saleKeys("tv")[0]).Val() == 1 }, "the replica has the sale")
 }
 
-// TestFastFailoverLosesWhatWasInFlight: with a replica that follows, the sales are lost that the primary
-// confirmed in its last moment. How many those are is for the README; none is needed for the test to be worth
-// something: what is not lost counts once.
+// TestFastFailoverLosesWhatWasInFlight: with a replica that follows, a failover may lose sales that the
+// primary confirmed in its last moment. The test logs their number for the README, and checks that every sale
+// that is not lost counts once.
 func TestFastFailoverLosesWhatWasInFlight(t *testing.T) {
 	t.Parallel()
 	const buyers = 500
@@ -259,8 +259,8 @@ func TestFastFailoverLosesWhatWasInFlight(t *testing.T) {
 		told, total, most)
 }
 
-// TestAckedClusterFailover cuts the replica off that follows an Acked sale's master, and kills the master.
-// When the replica has taken over, and has a replica of its own, it sells what was not confirmed.
+// TestAckedClusterFailover cuts off the replica of an Acked sale's master and kills the master. After the
+// replica has taken over and has its own replica, it sells the units that were not confirmed.
 func TestAckedClusterFailover(t *testing.T) {
 	t.Parallel()
 	const stock = 40
@@ -312,8 +312,8 @@ func replicaOf(t *testing.T, c *redistest.ClusterServers, master *redistest.Serv
 	return nil
 }
 
-// TestTooFewReplicasToWrite: a primary that knows that its replicas are gone (min-replicas-to-write) refuses
-// whole scripts, so a Fast sale stops as well, and nothing is half done.
+// TestTooFewReplicasToWrite: a primary with min-replicas-to-write that has lost its replicas refuses whole
+// scripts, so a Fast sale stops too, and nothing is half done.
 func TestTooFewReplicasToWrite(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartServer(t)
@@ -346,8 +346,8 @@ func TestTooFewReplicasToWrite(t *testing.T) {
 	wantStatus(t, g, "tv", 4, 0, 1)
 }
 
-// TestAckedByFewerThanAllReplicas is what Acked does not promise: a sale that one of two replicas has is lost
-// when the other one is promoted. Where both have to have it, it is not sold.
+// TestAckedByFewerThanAllReplicas shows what Acked does not promise: a sale that one of two replicas has is
+// lost when the other one is promoted. If both must have it, it is not sold.
 func TestAckedByFewerThanAllReplicas(t *testing.T) {
 	t.Parallel()
 	primary, ahead, behind := redistest.StartServer(t), redistest.StartServer(t), redistest.StartServer(t)
@@ -369,7 +369,7 @@ func TestAckedByFewerThanAllReplicas(t *testing.T) {
 	}, "the one replica has everything")
 	primary.Kill()
 	promote(t, ahead)
-	// bob's hold, of which he was not told, ends by itself
+	// bob's hold, of which bob was not told, expires
 	wantStatus(t, guard(ahead, 1, time.Second), "tv", 3, 1, 1)
 	wantStatus(t, guard(behind, 1, time.Second), "tv", 5, 0, 0)
 }

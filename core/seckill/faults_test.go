@@ -13,9 +13,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestSeckillManyBuyersAndFaults: thousands of buyers in several processes confirm, cancel, walk away and ask
-// again, while an operator restocks and one reply in a hundred is lost. When the last hold is over, every
-// unit is accounted for.
+// TestSeckillManyBuyersAndFaults: thousands of buyers in several processes confirm, cancel, leave and retry,
+// while an operator restocks and one reply in a hundred is lost. When the last hold has expired, every unit
+// is accounted for.
 func TestSeckillManyBuyersAndFaults(t *testing.T) { redistest.Each(t, manyBuyersAndFaults(1)) }
 
 // TestBucketsManyBuyersAndFaults is the same with several buckets.

@@ -18,8 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestMoverDies after each step of a loan; each who needs the units, or looks after the sale, brings the loan
-// to its end, and the mover that wakes up later changes nothing.
+// TestMoverDies: a process dies after each step of a loan. A buyer who needs the units, or a sweep, completes
+// the loan, and the first process changes nothing when it wakes up later.
 func TestMoverDies(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		mover := New(guardtest.NewEngine(b), "s", Options{})
@@ -101,8 +101,8 @@ func TestMoverDies(t *testing.T) {
 	})
 }
 
-// TestLoansBetweenTwoBucketsAreNumbered: a mover that sleeps over several loans takes none of them for its
-// own.
+// TestLoansBetweenTwoBucketsAreNumbered: a process that sleeps during several loans mistakes none of them for
+// its own.
 func TestLoansBetweenTwoBucketsAreNumbered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -185,7 +185,7 @@ func TestLoansWithLostReplies(t *testing.T) {
 	})
 }
 
-// TestLoansInAFullRedis: none begins, and those that have begun come to their end.
+// TestLoansInAFullRedis: no loan begins, and open loans are completed.
 func TestLoansInAFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
@@ -233,8 +233,8 @@ func TestLoansInAFullRedis(t *testing.T) {
 	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonClosed)
 }
 
-// TestSoldOutIsNeverSaidWhileUnitsAreLeft: of two units at most one is held at any moment, now in this
-// bucket, now in that, while both move.
+// TestSoldOutIsNeverSaidWhileUnitsAreLeft: of two units at most one is held at any moment, in changing
+// buckets, while both move.
 func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		rounds := 150
@@ -302,9 +302,9 @@ func (c oneByOne) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.Client.Process(ctx, cmd)
 }
 
-// TestSoldOutIsNotSaidOfBucketsThatTakeTurns: whenever a bucket is asked what it has left it has nothing,
-// because its one unit was just taken, a moment after the other bucket's had come back.
-func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
+// TestSoldOutIsNotSaidOfAlternatingBuckets: whenever a bucket is asked, it has nothing left, because its only
+// unit was just taken, a moment after the other bucket's unit came back.
+func TestSoldOutIsNotSaidOfAlternatingBuckets(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for what, gives := range map[string]func(g *Guard, clock *guardtest.Clock, d core.Decision){
 			"a hold is cancelled": func(g *Guard, _ *guardtest.Clock,
@@ -357,7 +357,8 @@ func TestSoldOutIsNotSaidOfBucketsThatTakeTurns(t *testing.T) {
 	})
 }
 
-// TestBucketsAgainstModel is TestSeckillAgainstModel with several buckets, two processes and movers that die.
+// TestBucketsAgainstModel is TestSeckillAgainstModel with several buckets, two processes, and processes that
+// die during loans.
 func TestBucketsAgainstModel(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		engines := []*core.Engine{guardtest.NewEngine(b), guardtest.NewEngine(b)}
@@ -460,8 +461,8 @@ func TestBucketsAgainstModel(t *testing.T) {
 				}
 
 				reader.read(rt, g, "tv")
-				// The model takes back all holds whose time is over, or none. Buckets do so each for itself:
-				// the buyer's, when it would refuse, and all of them when units have to be borrowed.
+				// The model takes back all expired holds, or none. Each bucket takes back its own: the
+				// buyer's bucket when it would refuse, and all of them when units have to be borrowed.
 				for id, r := range m.reservations {
 					if (r.state == "held" || r.state == "expired") && !m.now.Before(r.end) {
 						r.state = reader.reservations[id].state
@@ -483,8 +484,8 @@ func TestBucketsAgainstModel(t *testing.T) {
 	})
 }
 
-// TestLoanToABucketThatIsNone: whoever finds it returns an error.
-func TestLoanToABucketThatIsNone(t *testing.T) {
+// TestLoanToAnUnknownBucket: a call that finds it returns an error.
+func TestLoanToAnUnknownBucket(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 2, Buckets: 2})

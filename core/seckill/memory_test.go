@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// twoProcesses are a sale guard of two processes; asked counts what the first one asks of Redis.
+// twoProcesses returns a guard in two processes; asked counts the calls of the first one to Redis.
 func twoProcesses(b redistest.Backend) (here, there *Guard, clock *guardtest.Clock, asked *atomic.Int64) {
 	clock, asked = guardtest.NewClock(), new(atomic.Int64)
 	e := guardtest.NewEngineOver(b, busy{b.Client, func(redis.Cmder) { asked.Add(1) }},
@@ -107,9 +107,9 @@ func TestSoldOutIsForgottenByWhatGivesBackHere(t *testing.T) {
 	})
 }
 
-// TestSoldOutIsNoAnswerToWhoAsksAgain: a caller that heard an error asks again with the decision's attempt,
-// whose ID the guard has made, and may have won.
-func TestSoldOutIsNoAnswerToWhoAsksAgain(t *testing.T) {
+// TestSoldOutIsNoAnswerToARetry: after an error a caller asks again with the decision's attempt, whose ID the
+// guard made, and may have won.
+func TestSoldOutIsNoAnswerToARetry(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, _, _, _ := twoProcesses(b)
 		openSale(t, here, "tv", Sale{Stock: 1})
@@ -122,8 +122,8 @@ func TestSoldOutIsNoAnswerToWhoAsksAgain(t *testing.T) {
 	})
 }
 
-// TestRefusalsThatWereOnTheirWayAreNotKept: a refusal that Redis sent before units were given back, and that
-// comes after.
+// TestRefusalsThatWereOnTheirWayAreNotKept: Redis sent the refusal before units were given back, and it
+// arrives after.
 func TestRefusalsThatWereOnTheirWayAreNotKept(t *testing.T) {
 	for _, reason := range []core.Reason{core.ReasonSoldOut, core.ReasonDuplicate} {
 		for _, buyer := range []string{"", "ann"} {
@@ -170,7 +170,7 @@ func TestSaleMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestBoughtIsRemembered: a buyer who has all that one may have, and clicks on.
+// TestBoughtIsRemembered: a buyer has reached PerBuyer and goes on clicking.
 func TestBoughtIsRemembered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, there, clock, asked := twoProcesses(b)
@@ -201,7 +201,7 @@ func TestBoughtIsRemembered(t *testing.T) {
 		wants("the one that she has", core.Attempt{Actor: "ann", Cost: 2, ID: "op"}, core.ReasonOK, true)
 		wants("a buyer of another text", core.Attempt{Actor: "ann|", Cost: 2}, core.ReasonOK, true)
 
-		// Sold out as well, she hears the one before the other, as from Redis.
+		// If the item is sold out as well, the reasons have the same order as from Redis.
 		cid := guardtest.Check(t, there, core.Attempt{Actor: "cid", Resource: "tv", Cost: 3})
 		guardtest.Check(t, there, core.Attempt{Actor: "dan", Resource: "tv", Cost: 3})
 		wants("sold out to others", core.Attempt{Actor: "eve", Cost: 2}, core.ReasonSoldOut, true)
@@ -254,7 +254,7 @@ func TestBoughtIsForgottenByWhatGivesBackHere(t *testing.T) {
 	})
 }
 
-// TestBoughtFlood: of a buyer who clicks on hardly anything reaches Redis.
+// TestBoughtFlood: hardly any further click of such a buyer reaches Redis.
 func TestBoughtFlood(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		here, _, _, asked := twoProcesses(b)
@@ -280,8 +280,8 @@ func TestBoughtFlood(t *testing.T) {
 	})
 }
 
-// TestSoldOutFlood: when all is sold, hardly anybody reaches Redis, and what is given back is bought within
-// the time.
+// TestSoldOutFlood: after the sell-out hardly any attempt reaches Redis, and units that are given back are
+// bought within the time of the memory.
 func TestSoldOutFlood(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		here, there, clock, asked := twoProcesses(b)
@@ -300,7 +300,7 @@ func TestSoldOutFlood(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// each before it has heard, and once more for a script that is not loaded
+		// each before the first refusal, and once more for a script that is not loaded
 		if n := asked.Load(); n > 2*callers {
 			t.Errorf("%d of %d calls reached Redis", n, callers*each)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestSeckillAgainstModel does everything at random and compares with a model in Go after each step.
+// TestSeckillAgainstModel runs random operations and compares with a model in Go after each step.
 func TestSeckillAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) { seckillAgainstModel(t, b, Options{}) })
 }
@@ -218,7 +218,7 @@ func (m *saleModel) cancel(id string) core.Reason {
 	return core.ReasonOK
 }
 
-// saleReader is an order system: it knows of a sale what the outbox says.
+// saleReader is an order system that knows a sale from its outbox only.
 type saleReader struct {
 	position     string
 	stock        int64
@@ -235,7 +235,7 @@ func newSaleReader() *saleReader {
 	}
 }
 
-// read goes on to the end of the outbox. It fails the test on an event that cannot follow those before.
+// read reads to the end of the outbox. It fails the test on an event that cannot follow the earlier ones.
 func (s *saleReader) read(t rapid.TB, g *Guard, item string) {
 	t.Helper()
 	for {
@@ -256,7 +256,7 @@ func (s *saleReader) read(t rapid.TB, g *Guard, item string) {
 	}
 }
 
-// follow takes note of an event and reports whether it makes sense after those before.
+// follow records an event and reports whether it can follow the earlier ones.
 func (s *saleReader) follow(e Event) bool {
 	was := s.reservations[e.ID]
 	is := modelReservation{e.Buyer, e.Quantity, string(e.Kind), was.end}

@@ -27,7 +27,7 @@ var oddIDs = map[string]string{
 	"like a hash":            "#FKmN9ahTUyeWFQTTs3vOhkTMeZpKXwJ4bFHdHuGLyQU",
 }
 
-// TestSeckillOddIDs: every operation ID is a reservation of its own, by whatever call it comes back.
+// TestSeckillOddIDs: every operation ID is a separate reservation, for every call that uses it.
 func TestSeckillOddIDs(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -91,7 +91,7 @@ func TestSeckillOddIDs(t *testing.T) {
 	})
 }
 
-// TestSeckillOddItems: the same texts as the names of what is sold.
+// TestSeckillOddItems: the same texts as names of items.
 func TestSeckillOddItems(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -119,7 +119,7 @@ func TestSeckillOddItems(t *testing.T) {
 	})
 }
 
-// TestSeckillOddQuantities: what is asked for, and what there is to be had.
+// TestSeckillOddQuantities: odd quantities of attempts, and odd stocks.
 func TestSeckillOddQuantities(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})

@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// wantEvents wants these events in the outbox, one a line as "kind id buyer quantity", and nothing else.
+// wantEvents wants exactly these events in the outbox, one per line as "kind id buyer quantity".
 func wantEvents(t *testing.T, g *Guard, item string, want ...string) {
 	t.Helper()
 	events, err := g.Events(t.Context(), item, "", 1000)
@@ -33,7 +33,7 @@ func wantEvents(t *testing.T, g *Guard, item string, want ...string) {
 	}
 }
 
-func TestSeckillOutboxTellsAll(t *testing.T) {
+func TestSeckillOutboxHasEveryChange(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
@@ -80,7 +80,7 @@ func TestSeckillOutboxTellsAll(t *testing.T) {
 	})
 }
 
-// wantSameTTL wants all keys of a sale to live on together.
+// wantSameTTL wants all keys of a sale to have the same TTL.
 func wantSameTTL(t *testing.T, b redistest.Backend, g *Guard, item string) {
 	t.Helper()
 	for _, key := range g.saleKeys(item) {
@@ -91,7 +91,8 @@ func wantSameTTL(t *testing.T, b redistest.Backend, g *Guard, item string) {
 	}
 }
 
-// TestSeckillWhatChangesNothingHasNoEvent: refusals, replays, and calls that another call's claim outlives.
+// TestSeckillWhatChangesNothingHasNoEvent: refusals, replays, and rollbacks of a hold that another call
+// shares.
 func TestSeckillWhatChangesNothingHasNoEvent(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -126,7 +127,7 @@ func TestSeckillWhatChangesNothingHasNoEvent(t *testing.T) {
 	})
 }
 
-// TestSeckillEventsInPieces reads on from each position.
+// TestSeckillEventsInPieces continues from each position.
 func TestSeckillEventsInPieces(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -181,8 +182,8 @@ func TestSeckillEventsHostileText(t *testing.T) {
 	})
 }
 
-// TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne: they are two reservations, which a consumer has
-// to tell apart.
+// TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne: they are two reservations, which a consumer
+// must distinguish.
 func TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -208,7 +209,7 @@ func TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne(t *testing.T) {
 	})
 }
 
-// TestSeckillOutboxThatWasDeletedComesBackWithATTL: no path leaves a key without one.
+// TestSeckillOutboxThatWasDeletedComesBackWithATTL: no path leaves a key without a TTL.
 func TestSeckillOutboxThatWasDeletedComesBackWithATTL(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

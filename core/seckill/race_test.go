@@ -15,8 +15,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestBucketsRace: many more buyers than units, in several processes. Nothing is given back, so who has heard
-// that all is sold has heard the truth if and only if nothing is left in the end.
+// TestBucketsRace: many more buyers than units, in several processes. Nothing is given back, so sold_out was
+// true if and only if nothing is left in the end.
 func TestBucketsRace(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		buyers, stock := 2000, int64(200)

@@ -38,7 +38,7 @@ func saleStatus(stock, left, held, sold, epoch int64) Status {
 	return Status{Stock: stock, Left: left, Held: held, Sold: sold, Epoch: epoch}
 }
 
-// wantConsistent wants the sale's counters, reservations, buyers, timers and outbox to say the same.
+// wantConsistent wants the sale's counters, reservations, buyers, timers and outbox to agree.
 func wantConsistent(t rapid.TB, g *Guard, item string) {
 	t.Helper()
 	if r, err := g.Verify(context.Background(), item); err != nil || !r.Consistent() {
@@ -213,7 +213,7 @@ func TestSeckillHoldsExpire(t *testing.T) {
 		guardtest.WantReason(t, guardtest.Check(t, g, cid), core.ReasonSoldOut)
 		clock.Advance(time.Millisecond)
 
-		// finds both holds over, without anybody's help
+		// finds both holds expired, without a sweep
 		guardtest.WantReason(t, guardtest.Check(t, g, cid), core.ReasonOK)
 		wantStatus(t, g, "tv", 1, 1, 0)
 		guardtest.Settle(t, g, ann, true) // late, but a unit is left
@@ -237,8 +237,8 @@ func TestSeckillHoldsExpire(t *testing.T) {
 	})
 }
 
-// TestSeckillSharedByRetries: a hold that several calls with one operation ID were told of goes back when all
-// have failed.
+// TestSeckillSharedByRetries: a hold that several calls with one operation ID share goes back when all of
+// them have failed.
 func TestSeckillSharedByRetries(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -268,8 +268,8 @@ func TestSeckillSharedByRetries(t *testing.T) {
 	})
 }
 
-// TestSeckillGoneIsHeard: somebody may have been told that they have bought.
-func TestSeckillGoneIsHeard(t *testing.T) {
+// TestSeckillGoneIsReported: a buyer may have been told that they have bought.
+func TestSeckillGoneIsReported(t *testing.T) {
 	b := redistest.Mini(t)
 	var h guardtest.Recorder
 	g := New(guardtest.NewEngine(b, core.WithObserver(&h)), "s", Options{})
@@ -284,8 +284,8 @@ func TestSeckillGoneIsHeard(t *testing.T) {
 	}
 }
 
-// TestSeckillManyHoldsOver has more holds over than one call takes back.
-func TestSeckillManyHoldsOver(t *testing.T) {
+// TestSeckillManyExpiredHolds: more holds have expired than one call takes back.
+func TestSeckillManyExpiredHolds(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
@@ -300,7 +300,7 @@ func TestSeckillManyHoldsOver(t *testing.T) {
 	})
 }
 
-func TestTimesThatMakeNoSense(t *testing.T) {
+func TestInvalidTimes(t *testing.T) {
 	b := redistest.Mini(t)
 	e := guardtest.NewEngine(b)
 	g := New(e, "s", Options{})
@@ -324,7 +324,7 @@ func TestTimesThatMakeNoSense(t *testing.T) {
 		core.ReasonOK)
 }
 
-func TestSeckillOwnHoldOver(t *testing.T) {
+func TestSeckillOwnExpiredHold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
@@ -343,7 +343,7 @@ func TestSeckillOwnHoldOver(t *testing.T) {
 	})
 }
 
-func TestSeckillConfirmsAHoldThatIsOverWhileNobodyElseAsked(t *testing.T) {
+func TestSeckillConfirmsAnExpiredHoldThatNobodyTook(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
@@ -425,7 +425,7 @@ func TestSeckillRace(t *testing.T) {
 	})
 }
 
-// TestSeckillCorruptSaleSellsNothing meddles with a sale: what does not add up is not sold from.
+// TestSeckillCorruptSaleSellsNothing: a sale whose counters are inconsistent sells nothing.
 func TestSeckillCorruptSaleSellsNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -467,7 +467,7 @@ func TestSeckillFullRedis(t *testing.T) {
 	_, err := g.Check(t.Context(), core.Attempt{Actor: "cid", Resource: "tv"})
 	full("a reservation", err)
 
-	// What has been promised needs no more memory, and goes on.
+	// Promised units need no more memory and can be settled.
 	guardtest.Settle(t, g, ann, true)
 	wantStatus(t, g, "tv", 1, 1, 1)
 	guardtest.Settle(t, g, over, false)
@@ -481,7 +481,7 @@ func TestSeckillFullRedis(t *testing.T) {
 	}
 	wantStatus(t, g, "tv", 2, 0, 1)
 
-	// A stock that changes needs memory for the operation; to close a sale may be what helps.
+	// A restock needs memory for its operation. Closing a sale must work, because it may be the remedy.
 	if _, err := g.Restock(t.Context(), "tv", "r", 5); err == nil {
 		t.Error("a restock went through in a full Redis")
 	}

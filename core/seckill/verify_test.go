@@ -15,8 +15,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestVerifySeesWhoMeddles changes each part behind the others' back.
-func TestVerifySeesWhoMeddles(t *testing.T) {
+// TestVerifySeesTampering: the test changes each part of a sale directly.
+func TestVerifySeesTampering(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
@@ -75,7 +75,7 @@ func TestVerifySeesWhoMeddles(t *testing.T) {
 	})
 }
 
-func TestVerifyRecordsThatAreNone(t *testing.T) {
+func TestVerifyMalformedRecords(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		for i, meddle := range []func(keys []string){
@@ -102,7 +102,7 @@ func TestVerifyRecordsThatAreNone(t *testing.T) {
 	})
 }
 
-// TestVerifyCountsInPieces has more of everything than one call returns.
+// TestVerifyCountsInPieces: every part has more records than one call returns.
 func TestVerifyCountsInPieces(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -128,7 +128,7 @@ func (b busy) Process(ctx context.Context, cmd redis.Cmder) error {
 	return b.Client.Process(ctx, cmd)
 }
 
-// TestVerifyOfASaleThatMoves: the changes leave the status as it is, and are seen nevertheless.
+// TestVerifyOfASaleThatMoves: the changes leave the status as it is, but Verify detects them.
 func TestVerifyOfASaleThatMoves(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		other := New(guardtest.NewEngine(b), "s", Options{})
