@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 )
 
-// A worker does each job once and keeps its outcome for those who ask again.
+// A worker does each job once and keeps its outcome for repeated attempts.
 func ExampleNew() {
 	server, err := miniredis.Run() // in production: your Redis
 	if err != nil {

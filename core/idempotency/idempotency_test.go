@@ -26,7 +26,7 @@ func finish(t testing.TB, g *Guard, d core.Decision, o *core.Outcome) {
 	}
 }
 
-// wantDone wants the attempt to be refused because it is done, with this outcome.
+// wantDone wants the attempt to be refused as done, with this outcome.
 func wantDone(t *testing.T, g *Guard, a core.Attempt, want core.Outcome) {
 	t.Helper()
 	d := guardtest.Check(t, g, a)
@@ -85,10 +85,10 @@ func TestIdempotencyFailuresBeginAnew(t *testing.T) {
 		a := core.Attempt{Actor: "ann", ID: "o1", Item: "one tv"}
 		d := guardtest.Check(t, g, a)
 		guardtest.Settle(t, g, d, false)
-		a.Item = "two tvs" // nothing is known of the failed attempt
+		a.Item = "two tvs" // the failed attempt leaves no record
 		again := guardtest.Check(t, g, a)
 		guardtest.WantReason(t, again, core.ReasonOK)
-		guardtest.Settle(t, g, d, false) // once more: not another's
+		guardtest.Settle(t, g, d, false) // again: it must not release another attempt
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonInProgress)
 		finish(t, g, again, nil)
 		wantDone(t, g, a, core.Outcome{})
@@ -100,7 +100,7 @@ func TestIdempotencyFailuresBeginAnew(t *testing.T) {
 	})
 }
 
-// TestIdempotencyLongBodies: half an answer would be a wrong one.
+// TestIdempotencyLongBodies: a part of an answer would be wrong.
 func TestIdempotencyLongBodies(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "i", Options{MaxBody: 4})
@@ -112,8 +112,8 @@ func TestIdempotencyLongBodies(t *testing.T) {
 	})
 }
 
-// TestIdempotencyLease: an operation whose process has died begins anew when the lease is over, and a process
-// that was but paused does not overwrite what has been done meanwhile.
+// TestIdempotencyLease: an operation whose process died begins anew after the lease, and a process that was
+// only paused does not overwrite the new outcome.
 func TestIdempotencyLease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		brief := New(guardtest.NewEngine(b), "i", Options{Lease: 20 * time.Millisecond})
@@ -135,7 +135,7 @@ func TestIdempotencyLease(t *testing.T) {
 			wantDone(t, long, a, core.Outcome{Status: 201, Header: created.Header})
 		}
 
-		// Where nobody has asked meanwhile, the outcome is kept.
+		// If no other attempt came meanwhile, the outcome is kept.
 		a.ID = "o2"
 		late := guardtest.Check(t, brief, a)
 		redistest.Eventually(t, 10*time.Second, func() bool {
@@ -163,7 +163,7 @@ func TestIdempotencyKeysExpire(t *testing.T) {
 	})
 }
 
-// TestIdempotencyRefusalsWriteNothing: not even a longer life for the key.
+// TestIdempotencyRefusalsWriteNothing: a refusal does not even extend the TTL.
 func TestIdempotencyRefusalsWriteNothing(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "i", Options{})
@@ -219,7 +219,7 @@ func TestIdempotencyLostReply(t *testing.T) {
 	})
 }
 
-// TestIdempotencyCancelledCheck: a client whose check was given up is not locked out for the lease.
+// TestIdempotencyCancelledCheck: a client whose Check was cancelled is not locked out for the lease.
 func TestIdempotencyCancelledCheck(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -229,7 +229,7 @@ func TestIdempotencyCancelledCheck(t *testing.T) {
 		if err := g.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		guardtest.Check(t, g, core.Attempt{Actor: "bob", ID: "o1"}) // there is a connection
+		guardtest.Check(t, g, core.Attempt{Actor: "bob", ID: "o1"}) // opens a connection
 		faults.Hang(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -251,7 +251,7 @@ func TestIdempotencyCancelledCheck(t *testing.T) {
 	})
 }
 
-// TestIdempotencyReleaseThatOvertakes: a call that comes after it was given up begins nothing.
+// TestIdempotencyReleaseThatOvertakes: a call that arrives after its release begins nothing.
 func TestIdempotencyReleaseThatOvertakes(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "i", Options{})
@@ -335,7 +335,7 @@ func TestIdempotencyHostileText(t *testing.T) {
 				{Actor: "a", Resource: "r", ID: "item of " + text, Item: text},
 			} {
 				d := guardtest.Check(t, g, a)
-				guardtest.WantReason(t, d, core.ReasonOK) // so it is no other's
+				guardtest.WantReason(t, d, core.ReasonOK) // so no other attempt has it
 				o := core.Outcome{Status: 200 + i, Header: map[string]string{"Location": "/é\r\n\""}, Body: []byte(text)}
 				finish(t, g, d, &o)
 				wantDone(t, g, a, o)
@@ -392,7 +392,7 @@ func TestIdempotencySetUpMistakes(t *testing.T) {
 	guardtest.WantPanic(t, "Idempotency", func() { New(core.NewMemory(), "orders", Options{}) })
 }
 
-// TestIdempotencyIsObserved: everything that it does.
+// TestIdempotencyIsObserved: the observer receives every call.
 func TestIdempotencyIsObserved(t *testing.T) {
 	var h guardtest.Recorder
 	g := New(guardtest.NewEngine(redistest.Mini(t), core.WithObserver(&h)), "i", Options{})
@@ -403,7 +403,7 @@ func TestIdempotencyIsObserved(t *testing.T) {
 	if err := g.Reset(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	_ = g.Reset(t.Context(), core.Attempt{Actor: "ann"}) // an error, which is heard too
+	_ = g.Reset(t.Context(), core.Attempt{Actor: "ann"}) // an error, which is observed too
 	var got []string
 	for _, e := range h.Events {
 		got = append(got, fmt.Sprint(e.Op, " ", e.Decision.Reason, " ", e.Err != nil))
@@ -415,8 +415,8 @@ func TestIdempotencyIsObserved(t *testing.T) {
 	}
 }
 
-// TestIdempotencyAgainstModel lets several processes begin, end, fail and lose the lease at random, and
-// compares with a model.
+// TestIdempotencyAgainstModel: several processes begin, finish, fail and lose the lease at random; the test
+// compares them with a model.
 func TestIdempotencyAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "i", Options{Lease: time.Hour, MaxBody: 100})
@@ -428,8 +428,8 @@ func TestIdempotencyAgainstModel(t *testing.T) {
 				body     string
 			}
 			var (
-				begun  []run // all that ever did, each with what it will say
-				holder = -1  // which of them runs, as Redis knows it
+				begun  []run // all runs, each with its outcome
+				holder = -1  // the index of the running one in Redis
 				item   string
 				done   *run
 			)
@@ -496,7 +496,7 @@ func TestIdempotencyAgainstModel(t *testing.T) {
 	})
 }
 
-// FuzzOutcome: what is kept is read again as it was, and nothing that may stand in Redis breaks the reader.
+// FuzzOutcome: an outcome is read as it was stored, and no stored text breaks the reader.
 func FuzzOutcome(f *testing.F) {
 	f.Add(201, "Location", "/orders/7", []byte("{}\n"), "{}\n")
 	f.Add(0, "", "", []byte(nil), "{\"status\":\"x\"}\n")
@@ -516,7 +516,7 @@ func FuzzOutcome(f *testing.F) {
 	})
 }
 
-// existsBy reports whether Redis knows of the operation, by a guard whose client nobody hurts.
+// existsBy reports whether Redis has the operation, asked by a guard with an undisturbed client.
 func existsBy(t *testing.T, g *Guard, a core.Attempt) bool {
 	t.Helper()
 	value, err := g.Engine().Run(t.Context(), existsScript, g.operationKeys(a))

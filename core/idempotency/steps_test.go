@@ -8,8 +8,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestOperationsAreDoneInTwoSteps: from the first one on an operation never begins anew, and who asks hears
-// what is known.
+// TestOperationsAreDoneInTwoSteps: after the first step an operation never begins anew, and attempts get what
+// is known of it.
 func TestOperationsAreDoneInTwoSteps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "once", Options{MaxBody: 10})
@@ -38,7 +38,7 @@ func TestOperationsAreDoneInTwoSteps(t *testing.T) {
 		want(true, "")
 		settle(whole)
 		want(false, "done")
-		settle(half) // comes late
+		settle(half) // arrives late
 		settle(core.Rollback)
 		want(false, "done")
 	})

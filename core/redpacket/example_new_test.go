@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 )
 
-// Each user gets one share, and hears the same amount when asking again.
+// Each user gets one share, and the same amount again on each further attempt.
 func ExampleNew() {
 	server, err := miniredis.Run() // in production: your Redis
 	if err != nil {

@@ -18,7 +18,7 @@ func ExampleGuard() {
 	_, err := packets.Create(ctx, "new-year", Packet{
 		Total:   2000, // cents
 		Shares:  2,
-		Min:     1000, // so there is no luck in it, for the sake of the example
+		Min:     1000, // leaves nothing to chance, for the example
 		Expires: time.Now().Add(24 * time.Hour),
 	})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// inAnHour is a packet that stays open for the length of a test.
+// inAnHour returns a packet that stays open during a test.
 func inAnHour(total int64, shares int) Packet {
 	return Packet{Total: total, Shares: shares, Expires: time.Now().Add(time.Hour)}
 }
@@ -63,7 +63,7 @@ func verified(t rapid.TB, g *Guard, rdb redis.UniversalClient, id string) Verifi
 	return v
 }
 
-// wantAmount wants a decision for this reason that tells the amount.
+// wantAmount wants a decision with this reason and amount.
 func wantAmount(t *testing.T, d core.Decision, reason core.Reason, amount int64, replayed bool) {
 	t.Helper()
 	guardtest.WantReason(t, d, reason)
@@ -84,7 +84,7 @@ func TestRedPacketGivesEachUserOneShare(t *testing.T) {
 			if d.Limit != 3 || d.Remaining != int64(2-i) || d.RetryAfter != 0 {
 				t.Errorf("%+v", d)
 			}
-			guardtest.Settle(t, g, d, i%2 == 0) // what has been grabbed is the user's, however the request ended
+			guardtest.Settle(t, g, d, i%2 == 0) // the user keeps the share, however the request ended
 		}
 		for i, user := range users {
 			d := guardtest.Check(t, g, core.Attempt{Actor: user, Resource: "p"})
@@ -132,7 +132,7 @@ func TestRedPacketIsCreatedOnce(t *testing.T) {
 			if created, err := g.Create(t.Context(), "p", p); created || err != nil {
 				t.Errorf("Create again: %v, %v", created, err)
 			}
-			clock.Advance(2 * time.Hour) // also when it is over
+			clock.Advance(2 * time.Hour) // also after it has expired
 		}
 		for _, other := range []Packet{
 			{Total: 1001, Shares: 10, Min: 5, Expires: p.Expires},
@@ -205,7 +205,7 @@ func TestRedPacketReplay(t *testing.T) {
 		createPacket(t, g, "p", Packet{Total: 100, Shares: 1, Expires: clock.Now().Add(time.Minute)})
 		grab := core.Attempt{Actor: "ann", Resource: "p", ID: "op"}
 		wantAmount(t, guardtest.Check(t, g, grab), core.ReasonOK, 100, false)
-		for _, wait := range []time.Duration{0, time.Hour} { // empty, and later closed: it is hers all the same
+		for _, wait := range []time.Duration{0, time.Hour} { // empty, and later closed: the share is ann's all the same
 			clock.Advance(wait)
 			wantAmount(t, guardtest.Check(t, g, grab), core.ReasonOK, 100, true)
 			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", ID: "op"}),
@@ -292,8 +292,7 @@ func TestRedPacketRefundOfNothing(t *testing.T) {
 	})
 }
 
-// TestRedPacketHostileText: no two users, packets or operations are taken for one, and Verify knows the
-// users.
+// TestRedPacketHostileText: no two users, packets or operations count as one, and Verify knows the users.
 func TestRedPacketHostileText(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "r", Options{})
@@ -327,7 +326,7 @@ func TestRedPacketHostileText(t *testing.T) {
 	})
 }
 
-// TestRedPacketRace lets far more users than there are shares grab at the same time, from several processes.
+// TestRedPacketRace: many more users than shares grab at the same time, in several processes.
 func TestRedPacketRace(t *testing.T) {
 	users := 1000
 	if guardtest.Soak() {
@@ -391,8 +390,8 @@ func TestRedPacketRace(t *testing.T) {
 	}
 }
 
-// TestRedPacketRefundRacesWithGrabs lets the packet expire in the midst of the grabs. What the users have
-// been told and what each refund says are the total.
+// TestRedPacketRefundRacesWithGrabs: the packet expires during the grabs. The amounts that users got and the
+// refund, which each call returns alike, add up to the total.
 func TestRedPacketRefundRacesWithGrabs(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -439,8 +438,8 @@ func TestRedPacketRefundRacesWithGrabs(t *testing.T) {
 	})
 }
 
-// TestRedPacketLostReply: go-redis sends the call again, and nobody sees a difference: neither a second
-// share, nor a grab that looks like a replay of one that somebody has been told of.
+// TestRedPacketLostReply: go-redis sends the call again without a visible difference. There is no second
+// share, and the first answer is not marked as a replay.
 func TestRedPacketLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -484,8 +483,8 @@ func TestRedPacketLostReply(t *testing.T) {
 	})
 }
 
-// TestRedPacketNoAnswerInTime gives up on a grab that is made: asking again with what came back tells the
-// amount, as new.
+// TestRedPacketNoAnswerInTime: a grab is made, but its answer is late. Check with the returned attempt
+// returns the amount, not as a replay.
 func TestRedPacketNoAnswerInTime(t *testing.T) {
 	b := redistest.Single(t)
 	faults := redistest.NewFaults(t)
@@ -504,7 +503,7 @@ func TestRedPacketNoAnswerInTime(t *testing.T) {
 		}, "the grab is answered")
 		return d
 	}
-	// so there is a connection, and the server knows the script
+	// opens a connection and loads the script
 	again(core.Attempt{Actor: "first", Resource: "p"})
 
 	faults.Hang(true)
@@ -525,11 +524,11 @@ func TestRedPacketNoAnswerInTime(t *testing.T) {
 	verified(t, plain, b.Client, "p")
 }
 
-// TestRedPacketKilledServer kills a Redis that persists in the midst of the grabs. Whoever has been told an
-// amount has it.
+// TestRedPacketKilledServer kills a Redis with persistence during the grabs. Users keep the amounts that they
+// were told.
 func TestRedPacketKilledServer(t *testing.T) {
 	s := redistest.StartServer(t, "--appendonly", "yes", "--appendfsync", "always")
-	// A call that has failed is over then: none comes after the restart.
+	// A failed call has ended by then: none arrives after the restart.
 	rdb := redis.NewClient(&redis.Options{
 		Addr: s.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true,
 	})
@@ -625,7 +624,7 @@ func TestRedPacketFullRedis(t *testing.T) {
 	verified(t, g, rdb, "p")
 }
 
-// TestRedPacketThatDoesNotAddUp meddles with the keys of a packet: then it gives nothing away.
+// TestRedPacketThatDoesNotAddUp changes the keys of a packet directly: then it gives nothing away.
 func TestRedPacketThatDoesNotAddUp(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -649,7 +648,7 @@ func TestRedPacketThatDoesNotAddUp(t *testing.T) {
 					t.Errorf("%s: Create: %v, %v", name, created, err)
 				}
 				continue
-			case "a share is worthless": // seen by Verify, not by each grab
+			case "a share is worthless": // Verify detects it, a grab does not
 			default:
 				if d, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: name}); d.Allowed || err == nil ||
 					guardtest.IsInvalid(err) {
@@ -675,7 +674,7 @@ func TestRedPacketKeysExpire(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "r", Options{Keep: time.Hour})
 		createPacket(t, g, "p", Packet{Total: 100, Shares: 3, Expires: clock.Now().Add(2 * time.Hour)})
-		clock.Advance(time.Hour) // a late grab keeps nothing longer
+		clock.Advance(time.Hour) // a late grab does not extend a TTL
 		guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"})
 		wantTTL := func(keys ...string) {
 			t.Helper()
@@ -698,8 +697,8 @@ func TestRedPacketKeysExpire(t *testing.T) {
 	})
 }
 
-// TestRedPacketAgainstModel does everything at random and compares what is told and what is in Redis with a
-// model in Go after each step.
+// TestRedPacketAgainstModel runs random operations and compares answers and records with a model in Go after
+// each step.
 func TestRedPacketAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		engine := guardtest.NewEngine(b)

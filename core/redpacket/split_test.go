@@ -53,8 +53,8 @@ func wantSplit(t rapid.TB, total int64, shares int, least int64) {
 	}
 }
 
-// TestSplitGivesEveryPositionTheSameChances compares the means of the positions and where the largest share
-// is, and does the same with shares in the order in which they were drawn, which must not pass.
+// TestSplitGivesEveryPositionTheSameChances compares the means of the positions and the position of the
+// largest share. Shares in the order of drawing must fail the same test.
 func TestSplitGivesEveryPositionTheSameChances(t *testing.T) {
 	for _, p := range []Packet{{Total: 15, Shares: 10, Min: 1}, {Total: 100_000, Shares: 10, Min: 5}} {
 		means, largest := unevenness(split, p)
@@ -71,7 +71,7 @@ func TestSplitGivesEveryPositionTheSameChances(t *testing.T) {
 	}
 }
 
-// impossible is a chi-square with 9 degrees of freedom that fair positions exceed once in 80 million times.
+// impossible is the chi-square with 9 degrees of freedom that fair positions exceed once in 80 million runs.
 const impossible = 55
 
 // unevenness splits a packet of ten shares many times. It returns two chi-squares with 9 degrees of freedom:
@@ -104,7 +104,7 @@ func unevenness(split func(*rand.Rand, int64, int, int64) []int64, p Packet) (me
 	return means, largest
 }
 
-// TestSplitIsLuckWithinReason: the shares are spread, and few are far above the mean.
+// TestSplitIsLuckWithinReason: the shares vary, and few are far above the mean.
 func TestSplitIsLuckWithinReason(t *testing.T) {
 	const rounds, shares, mean = 2_000, 100, 1000
 	below, far := 0, 0
