@@ -113,7 +113,7 @@ func TestGuardsDescribeTheirAnswers(t *testing.T) {
 	}
 }
 
-// strikes counts the strikes of everybody, and bans nobody.
+// strikes counts all strikes, and bans nobody.
 type strikes struct{ n int }
 
 func (*strikes) Name() string { return "strikes" }
@@ -122,8 +122,7 @@ func (*strikes) Check(context.Context, core.Attempt) (core.Decision, error) {
 }
 func (s *strikes) Strike(context.Context, core.Attempt) (bool, error) { s.n++; return false, nil }
 
-// TestStrikesAreForWhatClientsShouldNotDo: neither what a guard says is expected nor a server's own trouble
-// counts.
+// TestStrikesAreForWhatClientsShouldNotDo: expected refusals and failures of the server do not count.
 func TestStrikesAreForWhatClientsShouldNotDo(t *testing.T) {
 	for reason, want := range map[core.Reason]int{"asleep": 1, "undescribed": 1, "expected": 0,
 		core.ReasonNotReady: 0} {
@@ -137,7 +136,7 @@ func TestStrikesAreForWhatClientsShouldNotDo(t *testing.T) {
 	}
 }
 
-// restless is a guard that counts how often it is asked what it is.
+// restless is a guard that counts how often it is asked to describe itself.
 type restless struct {
 	fake
 	asked atomic.Int64
@@ -153,7 +152,7 @@ func (g *restless) Describe() core.Description {
 	return core.Description{}
 }
 
-// TestGuardsDescribeThemselvesOnce: when the pipeline is made, and in no request.
+// TestGuardsDescribeThemselvesOnce: the pipeline asks them at set-up, and in no request.
 func TestGuardsDescribeThemselvesOnce(t *testing.T) {
 	g := &restless{fake: fake{name: "own"}}
 	h := nethttpmw.HTTP(ruleOf(g))(http.NotFoundHandler())
@@ -166,7 +165,7 @@ func TestGuardsDescribeThemselvesOnce(t *testing.T) {
 	}
 }
 
-// meddling is a guard that describes an answer of the pipeline's own.
+// meddling is a guard that describes an answer of the pipeline.
 type meddling struct{ fake }
 
 func (*meddling) Describe() core.Description {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// beginnings are the ways in which a handler sends 200 without saying so.
+// beginnings are the ways in which a handler sends 200 implicitly.
 var beginnings = map[string]func(http.ResponseWriter){
 	"Write":       func(w http.ResponseWriter) { _, _ = w.Write([]byte("done")) },
 	"WriteString": func(w http.ResponseWriter) { _, _ = io.WriteString(w, "done") },
@@ -21,8 +21,8 @@ var beginnings = map[string]func(http.ResponseWriter){
 	"FlushError": func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
 }
 
-// TestStatusesAfterTheHeaderAreNotSent: the client has heard 200, so the request has not failed, whatever the
-// handler says then.
+// TestStatusesAfterTheHeaderAreNotSent: the client got 200, so the request has not failed, whatever status
+// the handler writes then.
 func TestStatusesAfterTheHeaderAreNotSent(t *testing.T) {
 	for name, begin := range beginnings {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +41,8 @@ func TestStatusesAfterTheHeaderAreNotSent(t *testing.T) {
 	}
 }
 
-// TestClientsThatGoAfterTheAnswerHaveHadIt: and those that go before, or after no more than a hint, have not.
+// TestClientsThatGoAfterTheAnswerHaveHadIt: clients that go before, or after an informational answer only,
+// have not.
 func TestClientsThatGoAfterTheAnswerHaveHadIt(t *testing.T) {
 	type way struct {
 		begin func(http.ResponseWriter)

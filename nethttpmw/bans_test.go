@@ -29,8 +29,8 @@ func (c *counting) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.Client.Process(ctx, cmd)
 }
 
-// TestAFloodOfRefusalsIsCheap: 10,000 requests of one client cost the calls up to the ban, and one look a
-// second from then on.
+// TestAFloodOfRefusalsIsCheap: 10,000 requests of one client cost the calls up to the ban, and then one
+// look-up per second.
 func TestAFloodOfRefusalsIsCheap(t *testing.T) {
 	const requests, rate, refusals = 10_000, 5, 10
 	b := redistest.Mini(t)

@@ -40,8 +40,8 @@ func ExampleHeaders() {
 	//   "api/24h";r=0;t=86400
 }
 
-// A limit of what tenants upload, by the byte, with the older fields for clients that know no others; and one
-// whose figures are nobody's business.
+// A limit on the bytes that tenants upload, with the older fields for clients that know no others, and a
+// limit whose figures are hidden.
 func ExampleHeaders_options() {
 	gate := core.NewMemory()
 	tenant := keyfuncs.Header("X-Tenant")
@@ -136,8 +136,8 @@ func ExampleRule_texts() {
 	// Too many requests. Try again later.
 }
 
-// An answer of the application's own: browsers that are too early for the sale are sent to the page that
-// counts down, all others get the standard answer.
+// An answer by the application: browsers that are too early for the sale are redirected to the page with the
+// countdown, and all others get the standard answer.
 func ExampleRule_answer() {
 	rdb, stop := newRedis()
 	defer stop()

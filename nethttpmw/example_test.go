@@ -20,7 +20,7 @@ import (
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// newRedis starts a Redis inside the process, where an application has one of its own.
+// newRedis starts a Redis inside the process. An application has its own.
 func newRedis() (rdb *redis.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -63,8 +63,8 @@ func ExampleHTTP() {
 	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"detail":"Too many requests. Try again later.","reason":"limited","violated-policies":["site"]}
 }
 
-// A purchase that is paid later: the handler takes the reservation out of the middleware's hands, and whoever
-// hears of the payment confirms it by name.
+// A purchase that is paid later: the handler takes the reservation from the middleware, and the code that
+// receives the payment confirms it by name.
 func ExampleTake() {
 	rdb, stop := newRedis()
 	defer stop()
@@ -127,9 +127,9 @@ func ExampleRule_failedLogins() {
 	// hunter2 429
 }
 
-// A group of routes with bans and lists: who goes on when they are refused is shut out for longer and longer,
-// the office is not counted, and a network that has been a nuisance is not served at all. Lists and bans can
-// be changed while the server runs.
+// A group of routes with bans and lists: clients that go on after refusals are shut out for longer and
+// longer, the office is not counted, and an abusive network is not served at all. Lists and bans can be
+// changed while the server runs.
 func ExampleRule_bansAndLists() {
 	rdb, stop := newRedis()
 	defer stop()

@@ -23,7 +23,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// judge is an application's own guard that decides as it is told.
+// judge is an application's guard with a given decision.
 type judge struct {
 	fake
 	decision core.Decision
@@ -167,9 +167,9 @@ func TestFieldsAreWhatRFC9651Reads(t *testing.T) { rapid.Check(t, fieldsAreRight
 
 func FuzzFields(f *testing.F) { f.Fuzz(rapid.MakeFuzz(fieldsAreRight)) }
 
-// TestPoliciesAreNamedApart: whatever limits the guards have, each policy has a name of its own, the binding
-// limit is one of them, and the body of a refusal calls it by the same name.
-func TestPoliciesAreNamedApart(t *testing.T) {
+// TestPoliciesHaveDistinctNames: whatever limits the guards have, each policy has its own name. The binding
+// limit is one of them, and the body of a refusal uses the same name.
+func TestPoliciesHaveDistinctNames(t *testing.T) {
 	windows := []time.Duration{time.Millisecond, 999 * time.Millisecond, time.Second, 1500 * time.Millisecond,
 		90 * time.Second,
 		time.Minute, time.Hour, 90 * time.Minute, 24 * time.Hour, 366 * 24 * time.Hour}
@@ -219,8 +219,8 @@ func TestPoliciesAreNamedApart(t *testing.T) {
 	})
 }
 
-// TestFieldsOfOuterMiddlewaresGetThroughTimeoutHandler: it gives its handler a header of its own, and what
-// that has in it takes the place of what was there.
+// TestFieldsOfOuterMiddlewaresGetThroughTimeoutHandler: it gives its handler a separate header, whose fields
+// replace those that were there.
 func TestFieldsOfOuterMiddlewaresGetThroughTimeoutHandler(t *testing.T) {
 	gate := core.NewMemory()
 	outer := ruleOf(limit.NewTokenBucket(gate, "outer", limit.PerHour(9)))
@@ -248,7 +248,8 @@ func TestFieldsOfOuterMiddlewaresGetThroughTimeoutHandler(t *testing.T) {
 	}
 }
 
-// TestInformationalAnswersGoBeforeTheFields: the final answer has the fields, whatever came before it.
+// TestInformationalAnswersGoBeforeTheFields: the final answer has the fields, also after informational
+// answers.
 func TestInformationalAnswersGoBeforeTheFields(t *testing.T) {
 	srv := httptest.NewServer(nethttpmw.HTTP(ruleOf(limit.NewTokenBucket(core.NewMemory(), "site",
 		limit.PerHour(9))))(http.HandlerFunc(
@@ -264,7 +265,7 @@ func TestInformationalAnswersGoBeforeTheFields(t *testing.T) {
 	}
 }
 
-// TestHandlersMayChangeTheFields: what a handler does to its header is no other request's.
+// TestHandlersMayChangeTheFields: a handler's changes to its header do not reach other requests.
 func TestHandlersMayChangeTheFields(t *testing.T) {
 	app := nethttpmw.HTTP(ruleOf(limit.NewTokenBucket(core.NewMemory(), "site",
 		limit.PerHour(9))))(http.HandlerFunc(
@@ -285,8 +286,7 @@ func TestHandlersMayChangeTheFields(t *testing.T) {
 	}
 }
 
-// TestGuardsSayTheirUnit: a guard of the application's own that counts what goes on at the same time has no
-// window.
+// TestGuardsSayTheirUnit: an application's guard that counts concurrent requests has no window.
 func TestGuardsSayTheirUnit(t *testing.T) {
 	guard := &judge{fake{name: "slots", traits: core.Traits{Unit: "concurrent-requests"}}, core.Decision{
 		Reason: core.ReasonLimited, Limit: 8, RetryAfter: 3 * time.Second,

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// unflushable is a writer that cannot flush, such as a wrapper that was written without a thought of it.
+// unflushable is a writer that cannot flush, such as a wrapper that does not implement it.
 type unflushable struct {
 	header http.Header
 	status int
@@ -73,7 +73,7 @@ func TestLongAnswersAreNotHeldBack(t *testing.T) {
 	}
 }
 
-// TestLongAnswersAfterATimeoutAreStopped: who is around has answered already.
+// TestLongAnswersAfterATimeoutAreStopped: the handler around the rules has answered already.
 func TestLongAnswersAfterATimeoutAreStopped(t *testing.T) {
 	guard := &fake{name: "own", traits: core.Traits{Confirms: true}}
 	w := &unflushable{header: http.Header{}}

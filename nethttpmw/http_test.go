@@ -199,8 +199,8 @@ type hijackable struct {
 func (w *hijackable) WriteHeader(int)                              { w.statuses++ }
 func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
 
-// TestHijackedRefusalsAreAnswered: who has taken the connection over has answered, so nothing is written
-// after that.
+// TestHijackedRefusalsAreAnswered: a handler that has taken the connection over has answered, so nothing is
+// written after that.
 func TestHijackedRefusalsAreAnswered(t *testing.T) {
 	rule := ruleOf(&judge{fake{name: "own"}, core.Decision{Reason: core.ReasonLimited}})
 	rule.Answer = func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {

@@ -29,8 +29,7 @@ func logHere(t *testing.T) *bytes.Buffer {
 	return &log
 }
 
-// TestPipelinesLogWhereTheirEnginesDo: what the pipeline tells of a rule goes to the logger of its guard's
-// engine.
+// TestPipelinesLogWhereTheirEnginesDo: the pipeline logs about a rule to the logger of its guard's engine.
 func TestPipelinesLogWhereTheirEnginesDo(t *testing.T) {
 	elsewhere := logHere(t)
 	var log bytes.Buffer

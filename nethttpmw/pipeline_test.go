@@ -36,7 +36,7 @@ func TestOnlyTheFirstLeaveCounts(t *testing.T) {
 	}
 }
 
-// TestClientsThatGoDoNotStopTheChecks: a check that was given up half-way might have taken something.
+// TestClientsThatGoDoNotStopTheChecks: a check that is cancelled halfway might have taken something.
 func TestClientsThatGoDoNotStopTheChecks(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -55,7 +55,7 @@ func TestClientsThatGoDoNotStopTheChecks(t *testing.T) {
 	}
 }
 
-// alive is a guard that notes whether a context was over when it was called.
+// alive is a guard that records whether the context was over when it was called.
 type alive struct {
 	fake
 	ended bool
@@ -212,7 +212,7 @@ func TestRoutesThatAreNotKnownYetAreWarnedOf(t *testing.T) {
 	}
 }
 
-// TestOriginMayBeMissing: where a request comes from is not needed to decide it, but garbage is refused as
+// TestOriginMayBeMissing: the decision does not need the origin, but a malformed one is refused as
 // everywhere.
 func TestOriginMayBeMissing(t *testing.T) {
 	for _, c := range []struct {

@@ -34,8 +34,7 @@ func (g *keeper) Settle(ctx context.Context, d core.Decision, end core.Ending) e
 	return g.fake.Settle(ctx, d, end)
 }
 
-// want wants one request to have been settled, and its outcome to be this. No status: nothing that can be
-// replayed.
+// want wants one settled request with this outcome. Status 0: no outcome that can be replayed.
 func (g *keeper) want(t *testing.T, status int, body string, fields ...string) {
 	t.Helper()
 	header := map[string]string{}
@@ -58,7 +57,7 @@ func keeping(g core.Guard) nethttpmw.Rule {
 	return rule
 }
 
-// TestAnswersAreRecorded: however a handler writes, all of its answer is kept or nothing of the body.
+// TestAnswersAreRecorded: however a handler writes, the body is kept whole or not at all.
 func TestAnswersAreRecorded(t *testing.T) {
 	whole := "one, two"
 	typed := []string{"Content-Type", "text/plain", "Location", "/here"}
@@ -115,7 +114,7 @@ func TestAnswersAreRecorded(t *testing.T) {
 	}
 }
 
-// TestWritesThatFailAreNoAnswer: a handler that gives up half-way has not said all that it had to say.
+// TestWritesThatFailAreNoAnswer: a handler that stops after a failed write has not sent its whole answer.
 func TestWritesThatFailAreNoAnswer(t *testing.T) {
 	guard := newKeeper("own", 10)
 	h := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -127,7 +126,7 @@ func TestWritesThatFailAreNoAnswer(t *testing.T) {
 	guard.want(t, 200, "")
 }
 
-// failing is a writer that fails after so many writes, and recovers after the next.
+// failing is a writer that fails after a number of writes, and recovers after the next.
 type failing struct {
 	*httptest.ResponseRecorder
 	good int
@@ -140,8 +139,8 @@ func (w *failing) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// TestFieldsAroundTheRulesAreNotKept: the middleware that has set them sets them again, as it sees fit then.
-// A compressed answer, for one, may be replayed to a client that takes none.
+// TestFieldsAroundTheRulesAreNotKept: the middleware that set them sets them again for each replay. For
+// example, a compressed answer may be replayed to a client that accepts no compression.
 func TestFieldsAroundTheRulesAreNotKept(t *testing.T) {
 	guard := newKeeper("own", 10)
 	inner := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -158,7 +157,7 @@ func TestFieldsAroundTheRulesAreNotKept(t *testing.T) {
 	guard.want(t, 201, "", "Link", "</style.css>, </next>", "ETag", `"inner"`)
 }
 
-// TestFieldsThatAreNotUTF8AreNotKept: they came back as others, with a replacement character for each byte.
+// TestFieldsThatAreNotUTF8AreNotKept: replays had a replacement character for each invalid byte.
 func TestFieldsThatAreNotUTF8AreNotKept(t *testing.T) {
 	guard := newKeeper("own", 10)
 	h := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -169,8 +168,9 @@ func TestFieldsThatAreNotUTF8AreNotKept(t *testing.T) {
 	guard.want(t, 200, "", "Location", "/caf\u00e9")
 }
 
-// TestRedirectionsWithoutAPlaceAreNotToldAgain: a browser that repeated an order was sent nowhere.
-func TestRedirectionsWithoutAPlaceAreNotToldAgain(t *testing.T) {
+// TestRedirectionsWithoutALocationAreNotReplayed: a browser that repeated an order got a redirection without
+// a Location.
+func TestRedirectionsWithoutALocationAreNotReplayed(t *testing.T) {
 	long := "/" + strings.Repeat("x", 3000)
 	for _, c := range []struct {
 		status   int
@@ -191,11 +191,11 @@ func TestRedirectionsWithoutAPlaceAreNotToldAgain(t *testing.T) {
 	}
 }
 
-// TestAnswersThatTheRulesAroundDoNotHearAreNotKept: http.TimeoutHandler between two middlewares gives the
-// inner one up and answers itself. The outer one keeps no answer of that request, so the client who asks
-// again is a new one, and what the inner one had taken stood in its way. Who has merely gone can ask again
-// and hear the answer.
-func TestAnswersThatTheRulesAroundDoNotHearAreNotKept(t *testing.T) {
+// TestAnswersThatOuterRulesDoNotGetAreNotKept: an http.TimeoutHandler between two middlewares abandons the
+// inner one and answers itself. The outer one keeps no answer of that request, so a retry is a new request,
+// and the claims of the inner one stood in its way. A client that merely disconnected can ask again and gets
+// the answer.
+func TestAnswersThatOuterRulesDoNotGetAreNotKept(t *testing.T) {
 	for name, gone := range map[string]bool{"given up": false, "the client has gone": true} {
 		outer, claim := newKeeper("outer", 10), &fake{name: "claim"}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -227,8 +227,8 @@ func TestAnswersThatTheRulesAroundDoNotHearAreNotKept(t *testing.T) {
 	}
 }
 
-// TestClientsThatGoUnansweredKeepNoOutcome, whatever counts as failed: a rule that kept the answers of failed
-// requests as well answered those who asked again with 499 for a day.
+// TestClientsThatGoUnansweredKeepNoOutcome: this holds whatever Failed says. A rule that also kept answers of
+// failed requests answered retries with 499 for a day.
 func TestClientsThatGoUnansweredKeepNoOutcome(t *testing.T) {
 	for status, kept := range map[int]bool{0: false, http.StatusNotFound: true} {
 		guard := newKeeper("own", 10)
@@ -248,8 +248,8 @@ func TestClientsThatGoUnansweredKeepNoOutcome(t *testing.T) {
 	}
 }
 
-// TestSwitchedProtocolsAreNotToldAgain: nobody could.
-func TestSwitchedProtocolsAreNotToldAgain(t *testing.T) {
+// TestSwitchedProtocolsAreNotReplayed: a replay has no connection to switch.
+func TestSwitchedProtocolsAreNotReplayed(t *testing.T) {
 	guard := newKeeper("own", 10)
 	h := nethttpmw.HTTP(keeping(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusSwitchingProtocols)
@@ -258,7 +258,7 @@ func TestSwitchedProtocolsAreNotToldAgain(t *testing.T) {
 	guard.want(t, 0, "")
 }
 
-// TestEachGuardKeepsAsMuchAsItSays: two on one route, and one around it.
+// TestEachGuardKeepsAsMuchAsItSays: two guards on one route, and one around it, have different limits.
 func TestEachGuardKeepsAsMuchAsItSays(t *testing.T) {
 	brief, long, outer := newKeeper("brief", 2), newKeeper("long", 10), newKeeper("outer", 5)
 	h := nethttpmw.HTTP(keeping(outer))(nethttpmw.HTTP(keeping(brief), keeping(long))(
@@ -269,7 +269,7 @@ func TestEachGuardKeepsAsMuchAsItSays(t *testing.T) {
 	outer.want(t, 200, "four")
 }
 
-// TestFailedRequestsKeepNoOutcome: there is none to tell.
+// TestFailedRequestsKeepNoOutcome: a failed request has no outcome to replay.
 func TestFailedRequestsKeepNoOutcome(t *testing.T) {
 	guard := newKeeper("own", 10)
 	h := nethttpmw.HTTP(keeping(guard))(http.NotFoundHandler())
@@ -279,7 +279,7 @@ func TestFailedRequestsKeepNoOutcome(t *testing.T) {
 	}
 }
 
-// TestOutcomesAreSettledLast: who asks again after a crash in between must not hear of what was not
+// TestOutcomesAreSettledLast: after a crash in between, a retry must not get an answer that was not
 // confirmed.
 func TestOutcomesAreSettledLast(t *testing.T) {
 	guard := newKeeper("own", 10)
@@ -292,7 +292,7 @@ func TestOutcomesAreSettledLast(t *testing.T) {
 	}
 }
 
-// settledBefore notes whether another guard has been settled before it.
+// settledBefore records whether another guard was settled before it.
 type settledBefore struct {
 	fake
 	other *keeper
@@ -304,8 +304,8 @@ func (g *settledBefore) Settle(ctx context.Context, d core.Decision, end core.En
 	return g.fake.Settle(ctx, d, end)
 }
 
-// TestKeptAnswersThatMakeNoSense do not break the server: they come from Redis.
-func TestKeptAnswersThatMakeNoSense(t *testing.T) {
+// TestMalformedKeptAnswers: answers come from Redis, so malformed ones must not break the server.
+func TestMalformedKeptAnswers(t *testing.T) {
 	for _, status := range []int{-1, 0, 99, 101, 1000} {
 		w := httptest.NewRecorder()
 		refusal := nethttpmw.Refusal{Status: http.StatusConflict, Reason: core.ReasonDone,
@@ -317,8 +317,8 @@ func TestKeptAnswersThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// TestAnswersWithoutBodiesAreToldAgain: a 204 must not have a length.
-func TestAnswersWithoutBodiesAreToldAgain(t *testing.T) {
+// TestAnswersWithoutBodiesAreReplayed: a 204 must not have a length.
+func TestAnswersWithoutBodiesAreReplayed(t *testing.T) {
 	w := httptest.NewRecorder()
 	(&nethttpmw.Refusal{Reason: core.ReasonDone, Decision: doneWith(http.StatusNoContent)}).Reply(w,
 		blankRequest())
@@ -328,12 +328,12 @@ func TestAnswersWithoutBodiesAreToldAgain(t *testing.T) {
 	}
 }
 
-// told is the claim of a decision that tells how an operation has ended.
+// told is the claim of a decision with the outcome of an operation.
 type told struct{ outcome *core.Outcome }
 
 func (c told) Outcome() *core.Outcome { return c.outcome }
 
-// doneWith is the decision about an operation that has ended with a status.
+// doneWith returns the decision for an operation that ended with a status.
 func doneWith(status int) core.Decision {
 	d := core.Decision{Reason: core.ReasonDone}
 	d.SetClaim(told{&core.Outcome{Status: status}})

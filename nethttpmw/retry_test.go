@@ -15,9 +15,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// TestTheTryThatSucceedsCounts: a client that hears nothing sends the request again with the same operation
-// ID while the first one is still being handled. The second one is told that all is well, the first one
-// fails, in either order: the client must have what they were told they have.
+// TestTheTryThatSucceedsCounts: a client without an answer sends the request again with the same operation ID
+// while the first one still runs. One of the two succeeds and the other fails, in either order: the client
+// must have what the successful answer promised.
 func TestTheTryThatSucceedsCounts(t *testing.T) {
 	for name, end := range map[string]func(first, second *nethttpmw.Passage){
 		"the first try fails last": func(first, second *nethttpmw.Passage) {

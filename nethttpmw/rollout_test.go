@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// refusedOf sends a request of each of so many clients, and returns who is refused.
+// refusedOf sends one request for each of the clients, and returns which are refused.
 func refusedOf(app http.Handler, clients int) map[string]bool {
 	refused := map[string]bool{}
 	for i := range clients {

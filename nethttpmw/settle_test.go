@@ -42,7 +42,7 @@ func TestSettlingIsTriedAgain(t *testing.T) {
 		name        string
 		failures    int
 		err         error
-		least, most int // how often the guard is told
+		least, most int // how often Settle is called
 	}{
 		{"at once", 0, nil, 1, 1},
 		{"after three failures", 3, down, 4, 4},
@@ -66,11 +66,11 @@ func TestSettlingIsTriedAgain(t *testing.T) {
 	}
 }
 
-// holding is a shaky guard whose attempts hold something for so long.
+// holding is a shaky guard whose attempts hold something for a given time.
 type holding struct {
 	shaky
 	hold time.Duration
-	last time.Time // when it was told how an attempt ended
+	last time.Time // when Settle was last called
 }
 
 func (g *holding) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
@@ -86,7 +86,7 @@ func (g *holding) Check(ctx context.Context, a core.Attempt) (core.Decision, err
 	return d, err
 }
 
-// TestSettlingIsTriedUntilTheHoldEnds: no shorter, or a buyer who was told yes loses the unit to an outage
+// TestSettlingIsTriedUntilTheHoldEnds: with fewer tries a buyer who got a yes loses the unit to an outage
 // that the hold outlives.
 func TestSettlingIsTriedUntilTheHoldEnds(t *testing.T) {
 	for _, c := range []struct {
@@ -226,8 +226,8 @@ func TestRulesThatPanicInTheEndDoNotKeepOthers(t *testing.T) {
 	}
 }
 
-// TestNothingIsTakenAfterTheEnd: what has been settled is nobody's to settle any more. A goroutine that a
-// handler left behind would wait for a payment for a reservation that is gone.
+// TestNothingIsTakenAfterTheEnd: Take finds no decision after the settlement. Otherwise a goroutine that a
+// handler left behind would wait for the payment of a reservation that is gone.
 func TestNothingIsTakenAfterTheEnd(t *testing.T) {
 	guard := &fake{name: "own"}
 	passage := enter(t, nethttpmw.NewPipeline(ruleOf(guard)), httptest.NewRequest(http.MethodPost, "/", nil))
@@ -240,7 +240,7 @@ func TestNothingIsTakenAfterTheEnd(t *testing.T) {
 	}
 }
 
-// blip lets a request of this handler end while Redis is away for a moment, and drains.
+// blip lets a request of this handler end during a short outage of Redis, and drains.
 func blip(
 	t *testing.T, rule func(*core.Engine) nethttpmw.Rule, handler http.HandlerFunc,
 ) (ask func() *httptest.ResponseRecorder, ran *int) {
@@ -277,8 +277,8 @@ func blip(
 	return ask, ran
 }
 
-// TestSalesAreNotPromisedDuringABlip: the client is told to ask again, so the unit goes back, and is there
-// when they do.
+// TestSalesAreNotPromisedDuringABlip: the client is asked to try again, so the unit goes back and is there
+// for the retry.
 func TestSalesAreNotPromisedDuringABlip(t *testing.T) {
 	t.Parallel()
 	var sale *seckill.Guard
@@ -300,9 +300,8 @@ func TestSalesAreNotPromisedDuringABlip(t *testing.T) {
 	}
 }
 
-// TestOutcomesSurviveABlip: the operation has been done, so a Redis that is away for a moment just then must
-// not let the client begin it again. Its whole answer is kept for them, as long as the handler wrote it
-// without hearing of an error.
+// TestOutcomesSurviveABlip: the operation has been done, so a short outage of Redis at that moment must not
+// let the client begin it again. The whole answer is kept, as long as the handler wrote it without an error.
 func TestOutcomesSurviveABlip(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
