@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// What a rule says to those whom it refuses, and of its figures to everybody.
+// The answers of a rule to refused requests, and its figures on all answers.
 func Example_answers() {
 	gate := core.NewMemory()
 	german := map[core.Reason]string{core.ReasonLimited: "Zu viele Anfragen."}

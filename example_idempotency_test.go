@@ -17,8 +17,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// A client that did not hear the answer sends the request again, under the same Idempotency-Key, and hears
-// the answer that it missed: the handler runs once.
+// A client that missed the answer sends the request again with the same Idempotency-Key and gets that answer.
+// The handler runs once.
 func Example_idempotency() {
 	mr := miniredis.NewMiniRedis()
 	if err := mr.Start(); err != nil {
@@ -58,7 +58,7 @@ func Example_idempotency() {
 	// 1 order
 }
 
-// At the end of a process: what requests have left to be settled is waited for, and then Redis is let go.
+// At the end of a process: wait for the settlements that requests have left, and then close the Redis client.
 func Example_shutdown() {
 	mr := miniredis.NewMiniRedis()
 	if err := mr.Start(); err != nil {

@@ -45,9 +45,9 @@ func Example_operator() {
 	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
 }
 
-// staffMember says who has signed in, and whether that one may look, or change things.
+// staffMember returns the name of the signed-in person, or an error if they may not look or change things.
 func staffMember(r *http.Request, changes bool) (string, error) {
-	name, role := r.Header.Get("X-User"), r.Header.Get("X-Role") // which the login in front has set
+	name, role := r.Header.Get("X-User"), r.Header.Get("X-Role") // set by the login in front
 	if role != "administrator" && (role != "support" || changes) {
 		return "", errors.New("not for " + name)
 	}

@@ -1,5 +1,5 @@
-// Package gatehouse_test has the code that the README shows, so that it compiles, and a test that the two do
-// not part.
+// Package gatehouse_test has the code that the README shows, so that it compiles, and a test that keeps the
+// two equal.
 package gatehouse_test
 
 import (
@@ -260,7 +260,7 @@ func Example_ownScript() {
 	// 0 <nil>
 }
 
-// client is a client of a Redis inside the process, which serves the examples.
+// client returns a client of a Redis inside the process, for the examples.
 func client() *redis.Client {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)

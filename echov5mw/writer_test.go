@@ -13,7 +13,7 @@ import (
 )
 
 // TestAnswersBeginInManyWays: a client that leaves after the answer has begun has its answer, so the vote
-// counts as the answer said. For one that leaves before, it does not. Some handlers write past
+// counts as the answer says. For a client that leaves before, it does not. Some handlers write past
 // echo.Response, which does not notice.
 func TestAnswersBeginInManyWays(t *testing.T) {
 	for name, c := range map[string]struct {

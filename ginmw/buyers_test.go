@@ -25,7 +25,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// markets are where a crowd races for an item, and how it is sold there.
+// markets are the sales in which a crowd races for an item, and their settings.
 var markets = []struct {
 	name  string
 	start func(testing.TB) redistest.Backend
@@ -36,7 +36,7 @@ var markets = []struct {
 	{"buckets", redistest.Cluster, seckill.Sale{PerBuyer: 2, Buckets: 8}},
 }
 
-// crowd is how many buyers there are, and units for them.
+// crowd is a number of buyers and of units for them.
 func crowd() (buyers int, stock int64) {
 	if redistest.Soak() {
 		return 100_000, 1000
@@ -44,7 +44,7 @@ func crowd() (buyers int, stock int64) {
 	return 2000, 100
 }
 
-// market is an item on sale in several processes, and what its buyers were told.
+// market is an item on sale in several processes, and the answers that its buyers got.
 type market struct {
 	*testing.T
 	seed   uint64
@@ -54,20 +54,20 @@ type market struct {
 	faults *redistest.Faults
 
 	mu       sync.Mutex
-	promised map[string]string // buyers by reservation: they were told that they have bought
+	promised map[string]string // buyers by reservation, who got an answer that they have bought
 	later    map[string]string // likewise: they will pay later, and never do
 	unsure   map[string]bool   // reservations whose buyer hung up
 	endings  map[string]int    // how often a handler ended like this
 	refusals map[string]int    // by reason; failures by status
 }
 
-// tv is where all orders go.
+// tv is the path of all orders.
 const tv = "/sales/tv/orders"
 
-// endsHeader is the header by which a test says how the handler ends.
+// endsHeader is the header by which a test selects how the handler ends.
 const endsHeader = "X-Ends"
 
-// goAwayKey is where the context of a request has the function by which its client goes.
+// goAwayKey is the context key of the function that disconnects the client.
 type goAwayKey struct{}
 
 func openMarket(t *testing.T, b redistest.Backend, sale seckill.Sale) *market {
@@ -108,7 +108,7 @@ func (m *market) app(sale *seckill.Guard) http.Handler {
 	return engine
 }
 
-// placeOrder ends as the request says.
+// placeOrder ends as the request demands.
 func (m *market) placeOrder(c *gin.Context) {
 	d, _ := ginmw.Decision(c, "sale")
 	ends := c.GetHeader(endsHeader)
@@ -141,8 +141,8 @@ func (m *market) order(buyer, key, ends string) int {
 	m.apps[rand.IntN(len(m.apps))].ServeHTTP(w, r)
 	switch {
 	case ctx.Err() == nil:
-		m.heard(buyer, w.Code, w.Body.String())
-	case w.Code == http.StatusCreated: // it was written, whoever was there to hear it
+		m.record(buyer, w.Code, w.Body.String())
+	case w.Code == http.StatusCreated: // it was written, whether or not a client got it
 		m.mu.Lock()
 		m.unsure[w.Body.String()] = true
 		m.mu.Unlock()
@@ -166,7 +166,7 @@ func (m *market) orderFromAfar(buyer, key, ends string, patience time.Duration) 
 		defer answer.Body.Close()
 		var body []byte
 		if body, err = io.ReadAll(answer.Body); err == nil {
-			m.heard(buyer, answer.StatusCode, string(body))
+			m.record(buyer, answer.StatusCode, string(body))
 			return answer.StatusCode
 		}
 	}
@@ -184,8 +184,8 @@ func (m *market) sign(r *http.Request, buyer, key, ends string) {
 	}
 }
 
-// heard notes an answer that has reached a buyer.
-func (m *market) heard(buyer string, status int, body string) {
+// record records an answer that reached a buyer.
+func (m *market) record(buyer string, status int, body string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch status {
@@ -202,11 +202,11 @@ func (m *market) heard(buyer string, status int, body string) {
 	case http.StatusBadGateway, http.StatusInternalServerError, http.StatusServiceUnavailable:
 		m.refusals[http.StatusText(status)]++
 	default:
-		m.Errorf("%s heard %d %s", buyer, status, body)
+		m.Errorf("%s got %d %s", buyer, status, body)
 	}
 }
 
-// open lets the buyers in, some hundreds at a time, and returns when the last has gone.
+// open lets the buyers in, some hundreds at a time, and returns when the last one is done.
 func (m *market) open(buyers int, visit func(i int, buyer string, rng *rand.Rand)) {
 	var all sync.WaitGroup
 	slots := make(chan struct{}, 400)
@@ -343,7 +343,7 @@ func TestACrowdOfBuyersAndFaults(t *testing.T) {
 	}
 }
 
-// triesOften sends an order until it gets yes or no, whatever goes wrong, and sometimes once more.
+// triesOften sends an order until it gets yes or no despite faults, and sometimes once more.
 func (m *market) triesOften(buyer string, rng *rand.Rand) {
 	endings := []string{"", "", "fail", "panic", "gone", "later"}
 	for range 10 {

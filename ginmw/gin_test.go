@@ -20,7 +20,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// newGate makes an engine with a deadline that suits a busy machine.
+// newGate makes an engine whose deadline suits a busy machine.
 func newGate(t *testing.T) *core.Engine {
 	t.Helper()
 	b := redistest.Mini(t)
@@ -48,7 +48,7 @@ func wantTally(t *testing.T, votes *votes.Guard, want map[string]int64) {
 	}
 }
 
-// TestAbortedHandlersCount: the way in which gin's handler gives up settles the vote.
+// TestAbortedHandlersCount: the status with which a gin handler aborts settles the vote.
 func TestAbortedHandlersCount(t *testing.T) {
 	lost := errors.New("lost")
 	for name, c := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestAnswersBeginInManyWays: a client that leaves after the answer has begun has its answer, so the vote
-// counts. For one that leaves before, it does not.
+// counts. For a client that leaves before, it does not.
 func TestAnswersBeginInManyWays(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin func(*gin.Context)

@@ -33,7 +33,7 @@ func join(t interface{ Fatal(args ...any) }, parts []string) string {
 	return text
 }
 
-// split takes apart what Join made, which proves that no other parts could have made it.
+// split reverses Join, which proves that no other parts give the same text.
 func split(text string) []string {
 	parts, escaped := []string{""}, false
 	for _, b := range []byte(text) {

@@ -28,8 +28,8 @@ func ExampleIP() {
 	// 2001:db8:1::/48 <nil>
 }
 
-// A CDN writes the client's address into a header of its own. Whoever gets round the CDN can write it too,
-// and changes nothing.
+// A CDN writes the client's address into its own header. A client that bypasses the CDN can write it too,
+// without effect.
 func ExampleReadHeader() {
 	who := keyfuncs.IP(
 		keyfuncs.TrustProxies("198.18.0.0/24"), // the CDN publishes its addresses
@@ -48,8 +48,8 @@ func ExampleReadHeader() {
 	// 192.0.2.66 <nil>
 }
 
-// Two rules: so much for each network of one link, and more for each site, which may have 65536 of them. An
-// IPv4 address is the same client for both, and the tighter limit is the one that it meets.
+// Two rules: a limit for each network of one link, and a higher one for each site, which may have 65536 such
+// networks. An IPv4 address is the same client for both, so the lower limit applies to it.
 func ExampleIPv6Prefix() {
 	link := keyfuncs.IP()
 	site := keyfuncs.IP(keyfuncs.IPv6Prefix(48))
@@ -118,7 +118,7 @@ func ExampleJoin() {
 	// /polls/{poll}/votes|7\|8 <nil>
 }
 
-// A Func of your own does what none here does, and combines with those that are.
+// Your own Func does what no function here does, and combines with the others.
 func ExampleFunc() {
 	var tenant keyfuncs.Func = func(r *keyfuncs.Request) (string, error) {
 		if t := r.Header.Get("X-Tenant"); t == "north" || t == "south" {

@@ -23,8 +23,8 @@ func fingerprintOf(t *testing.T, r *http.Request) string {
 	return text
 }
 
-// TestFingerprintTellsRequestsApart: each of these requests is different, and equals itself when it is sent
-// again.
+// TestFingerprintTellsRequestsApart: each of these requests differs from the others, and equals itself when
+// it is sent again.
 func TestFingerprintTellsRequestsApart(t *testing.T) {
 	long := strings.Repeat("x", 64<<10)
 	seen := map[string]string{}
@@ -101,8 +101,8 @@ func TestFingerprintOfAParsedForm(t *testing.T) {
 	}
 }
 
-// TestFingerprintOfABodyThatIsNoForm: reading a form's field leaves a form without fields where the body is
-// JSON, and only the body tells the requests apart. Before, another order under the same Idempotency-Key
+// TestFingerprintOfABodyThatIsNoForm: after a form's field was read, a JSON body leaves a form without
+// fields, and only the body distinguishes the requests. Before, another order with the same Idempotency-Key
 // got the first one's answer.
 func TestFingerprintOfABodyThatIsNoForm(t *testing.T) {
 	for name, parse := range map[string]func(r *http.Request){
@@ -129,7 +129,7 @@ func TestFingerprintOfABodyThatIsNoForm(t *testing.T) {
 	}
 }
 
-// TestFingerprintOfFilesThatHaveBeenParsed: the fields may be the same where the files are not.
+// TestFingerprintOfFilesThatHaveBeenParsed: the fields may be equal while the files differ.
 func TestFingerprintOfFilesThatHaveBeenParsed(t *testing.T) {
 	ask := func(field, name, content string) string {
 		var body bytes.Buffer

@@ -78,8 +78,8 @@ func TestIPOfPeer(t *testing.T) {
 	}
 }
 
-// The client is 203.0.113.7 (or 2001:db8:c::7), the proxies are 10.0.0.1 and 10.0.0.2, and what an attacker
-// makes up is from 198.51.100.0/24.
+// The client is 203.0.113.7 (or 2001:db8:c::7), the proxies are 10.0.0.1 and 10.0.0.2, and an attacker forges
+// addresses of 198.51.100.0/24.
 func TestIPBehindProxies(t *testing.T) {
 	trusting := keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8", "2001:db8:f::/48", "192.0.2.1"))
 	const proxy = "10.0.0.1:443"
@@ -360,7 +360,7 @@ func isAddress(s string) bool {
 	return err == nil && a.String() == s && a.Zone() == "" && !a.Is4In6()
 }
 
-// isTrusted says whether IP must trust a peer, by a different method.
+// isTrusted reports whether IP must trust a peer, by a different method.
 func isTrusted(peer string) bool {
 	if ap, err := netip.ParseAddrPort(peer); err == nil {
 		peer = ap.Addr().String()

@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// says is a key function that finds this text.
+// says returns a key function that finds this text.
 func says(text string) keyfuncs.Func {
 	return func(*keyfuncs.Request) (string, error) { return text, nil }
 }
@@ -172,7 +172,7 @@ func TestListSetUpMistakesPanic(t *testing.T) {
 	}
 }
 
-// TestListChangesAreSeenWhole: while one matching entry replaces another, no request finds neither.
+// TestListChangesAreSeenWhole: while one matching entry replaces another, every request finds one of them.
 func TestListChangesAreSeenWhole(t *testing.T) {
 	list := keyfuncs.NewList(keyfuncs.Const("10.0.0.1"), "10.0.0.1")
 	var writers, readers sync.WaitGroup
@@ -204,7 +204,7 @@ func TestListChangesAreSeenWhole(t *testing.T) {
 	readers.Wait()
 }
 
-// netOf is what a text means as a network, by netip alone.
+// netOf parses a text as a network, by netip alone.
 func netOf(text string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(text)
 	if addr, notAddr := netip.ParseAddr(text); err != nil && notAddr == nil &&

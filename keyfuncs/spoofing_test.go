@@ -33,8 +33,8 @@ func TestSpoofing(t *testing.T) {
 	}
 }
 
-// TestSpoofedHeadersNeverMakeAnotherClient: whatever a stranger sends in the table, they count as without
-// it.
+// TestSpoofedHeadersNeverMakeAnotherClient: whatever headers of the table a stranger sends, they count as if
+// they sent none.
 func TestSpoofedHeadersNeverMakeAnotherClient(t *testing.T) {
 	for name, fn := range spoofing.Functions() {
 		for _, c := range spoofing.Cases() {
@@ -53,7 +53,7 @@ func TestSpoofedHeadersNeverMakeAnotherClient(t *testing.T) {
 	}
 }
 
-// TestHopsThatDropHeadersMakeNoClientOfTheProxy: a client may tell the proxies on the way to drop headers
+// TestHopsThatDropHeadersMakeNoClientOfTheProxy: a client may make the proxies on the way drop headers
 // (RFC 9110, section 7.6.1), and net/http/httputil's proxy does. A header that the proxy writes itself is
 // there all the same. A CDN's header that it only passes on is gone, and then no client is found, rather
 // than the proxy.

@@ -12,8 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/operator"
 )
 
-// bare is an application's own guard that does not describe itself, and has the methods that an operator is
-// offered.
+// bare is an application's guard that does not describe itself, but has the methods that the operator offers.
 type bare struct {
 	name  string
 	reset []string
@@ -33,7 +32,7 @@ func (g *bare) Reset(_ context.Context, a core.Attempt) error {
 	return nil
 }
 
-// gauge is one that describes itself.
+// gauge is a guard that describes itself.
 type gauge struct {
 	bare
 	level int64
@@ -64,7 +63,7 @@ func (g *gauge) Describe() core.Description {
 	}}
 }
 
-// TestOperatorReadsWhatGuardsSay: an application's own guards are as good as the built-in ones.
+// TestOperatorReadsWhatGuardsSay: an application's guards get the same pages as the built-in ones.
 func TestOperatorReadsWhatGuardsSay(t *testing.T) {
 	own, tank := &bare{name: "own"}, &gauge{bare: bare{name: "tank"}}
 	d := &desk{T: t, Handler: operator.New(operator.Options{
@@ -92,7 +91,7 @@ func TestOperatorReadsWhatGuardsSay(t *testing.T) {
 	}
 }
 
-// twice describes one name for two operations.
+// twice describes two operations of one name.
 type twice struct{ bare }
 
 func (*twice) Describe() core.Description {

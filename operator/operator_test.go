@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// desk is an operator's handler with one guard of each kind, and what it has recorded.
+// desk is an operator handler with one guard of each kind, and its audit records.
 type desk struct {
 	*testing.T
 	http.Handler
@@ -49,7 +49,7 @@ type desk struct {
 	broken error // what the audit answers
 }
 
-// newDesk lets only eve in, who may not close anything.
+// newDesk returns a desk that admits only eve, who may not close anything.
 func newDesk(t *testing.T, b redistest.Backend) *desk {
 	t.Helper()
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
@@ -93,7 +93,7 @@ type ignore struct{}
 
 func (ignore) Observe(context.Context, core.Event) {}
 
-// request asks as eve. Fields are "name=value".
+// request makes a request by eve. Fields are "name=value".
 func request(method, path string, fields ...string) *http.Request {
 	form := url.Values{}
 	for _, field := range fields {
@@ -120,7 +120,7 @@ func (d *desk) send(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// want asks, and wants this answer.
+// want sends a request and wants this answer.
 func (d *desk) want(r *http.Request, status int, body string) {
 	d.Helper()
 	if w := d.send(r); w.Code != status || body != "" && strings.TrimSpace(w.Body.String()) != body {
@@ -316,7 +316,7 @@ func TestOperatorChangesNothingWithoutARecord(t *testing.T) {
 	}
 }
 
-// TestOperatorChangesAreNotCutShort: a browser that closes the page does not leave a change without its end.
+// TestOperatorChangesAreNotCutShort: a change is completed and audited although the browser closes the page.
 func TestOperatorChangesAreNotCutShort(t *testing.T) {
 	d := newDesk(t, redistest.Mini(t))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -327,7 +327,7 @@ func TestOperatorChangesAreNotCutShort(t *testing.T) {
 	}
 }
 
-func TestOperatorLetsNobodyInUnasked(t *testing.T) {
+func TestOperatorAsksAuthorizeFirst(t *testing.T) {
 	d := newDesk(t, redistest.Mini(t))
 	for _, r := range []*http.Request{
 		get("/"), get("/limit/peek", "actor=ann"), post("/limit/reset", "actor=ann"),
@@ -349,7 +349,7 @@ func TestOperatorLetsNobodyInUnasked(t *testing.T) {
 	d.want(r, http.StatusForbidden, "")
 }
 
-func TestOperatorRefusesWhatMakesNoSense(t *testing.T) {
+func TestOperatorRefusesInvalidRequests(t *testing.T) {
 	d := newDesk(t, redistest.Mini(t))
 	in := func(body string) *http.Request {
 		r := httptest.NewRequest(http.MethodPost, "/limit/reset", strings.NewReader(body))
@@ -438,9 +438,8 @@ once idempotency [reset]
 	}
 }
 
-// TestOperatorPagesLeadBackToTheList: from the pages of actions, and from no other. On the list itself, where
-// it was refused, and on a page that does not exist the link led out of the place where the handler is
-// mounted.
+// TestOperatorPagesLeadBackToTheList: only the pages of actions have the link. On the list itself, when it
+// was denied, and on a page that does not exist, the link led out of the handler's mount point.
 func TestOperatorPagesLeadBackToTheList(t *testing.T) {
 	d := newDesk(t, redistest.Mini(t))
 	for path, want := range map[string]bool{
