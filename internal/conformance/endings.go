@@ -101,7 +101,7 @@ var endings = []ending{
 	{name: "goroutine ended", handler: func(Context) { runtime.Goexit() }, counts: 500, cut: true},
 	{name: "client gone, nothing written", handler: nothing, gone: true, counts: nethttpmw.StatusClientGone,
 		cut: true},
-	// A written status counts, whether or not the client hears it: a client that has closed one side of its
+	// A written status counts, whether or not the client gets it: a client that has closed one side of its
 	// connection still reads.
 	{name: "client gone, 200 written", replay: "200 done", handler: reply(200, "done"), gone: true, counts: 200,
 		cut: true},
@@ -186,7 +186,7 @@ func shutdown(srv *http.Server) error { return srv.Shutdown(context.Background()
 // failed reports whether a request with this ending failed.
 func (e ending) failed() bool { return e.counts >= 400 }
 
-// play ends a request like this, on the one route that the rules guard. It returns after the settlement,
+// play ends a request in this way, on the one route that the rules guard. It returns after the settlement,
 // with what the client received. The route answers other methods as well, with 200.
 func (e ending) play(s *scene, rules ...nethttpmw.Rule) (app http.Handler, heard response) {
 	s.Helper()
@@ -251,12 +251,12 @@ func (e ending) play(s *scene, rules ...nethttpmw.Rule) (app http.Handler, heard
 		s.Errorf("the connection was cut: %t, want %t", heard.cut, e.cut)
 	}
 	if e.status > 0 && (heard.Response == nil || heard.StatusCode != e.status) {
-		s.Errorf("the client hears %+v, want %d", heard.Response, e.status)
+		s.Errorf("the client got %+v, want %d", heard.Response, e.status)
 	}
 	return app, heard
 }
 
-// taking is a rule and what it is to make of an ending.
+// taking is a rule and its expected result of an ending.
 type taking struct {
 	name  string
 	rule  func(s *scene) nethttpmw.Rule
@@ -293,7 +293,7 @@ var takings = []taking{
 	}, always},
 }
 
-// wantKept wants what ann's request took to be there, or not.
+// wantKept wants the claim of ann's request to be kept, or not.
 func (s *scene) wantKept(g core.Guard, kept bool) {
 	s.Helper()
 	switch g := g.(type) {

@@ -93,7 +93,7 @@ func onlyFailedLoginsCount(s *scene) {
 func settlingErrorsAreSilent(s *scene) {
 	for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
 		notes := &diary{}
-		guard := &stub{name: "own", settleErr: core.ErrGone, diary: notes} // asking again would be no help
+		guard := &stub{name: "own", settleErr: core.ErrGone, diary: notes} // a retry would not help
 		sure := &stub{name: "sure", diary: notes}
 		app := s.framework.Build(onThings(reply(status, "as ever"), claim(guard), claim(sure)))
 		if w := send(app, request(http.MethodPost, thing)); w.Code != status || w.Body.String() != "as ever" {

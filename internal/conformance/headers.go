@@ -45,7 +45,7 @@ func everyEndingHasHeaders(s *scene) {
 			switch {
 			case heard.Response == nil:
 			case e.counts == nethttpmw.StatusClientGone, e.name == "hijacked":
-				s.wantFigures(heard.Header, nil, nil) // whoever else has answered
+				s.wantFigures(heard.Header, nil, nil) // a handler outside the rules has answered
 			default:
 				s.wantFigures(heard.Header,
 					[]string{`"site";q=9;w=60`, `"api/1s";q=5;w=1, "api/1h";q=3;w=3600, "api/1500ms";q=4;w=2`},
@@ -222,7 +222,7 @@ func (s *scene) wantLegacy(header http.Header, there bool, most, remaining, rese
 	}
 }
 
-// almostAnHour is what is left of an hour after some seconds of a slow machine.
+// almostAnHour matches the rest of an hour after some seconds of a slow machine.
 var almostAnHour = regexp.MustCompile(`t=35[789]\d`)
 
 // localFigures plays limits that do not ask Redis: one whose Redis is down, one that never had a Redis, and

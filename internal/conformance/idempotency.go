@@ -51,7 +51,7 @@ func (s *scene) wantReplay(w *httptest.ResponseRecorder, status int, body string
 }
 
 func operationsAreDoneOnce(s *scene) {
-	// create is a handler that makes an order, and tells where it is.
+	// create is a handler that makes an order and answers with its Location.
 	create := func(ran *int) func(Context) {
 		return func(c Context) {
 			*ran++
@@ -251,8 +251,8 @@ func operationsSettle(s *scene) {
 	}
 }
 
-// operationsAndClaimsAgree has a claim behind the operation's rule, in the same middleware and in one of its
-// own.
+// operationsAndClaimsAgree has a claim behind the operation's rule, in the same middleware and in a separate
+// one.
 func operationsAndClaimsAgree(s *scene) {
 	layouts := map[string]func(handler func(Context), once, claim nethttpmw.Rule) App{
 		"in one middleware": func(handler func(Context), once, claim nethttpmw.Rule) App {

@@ -12,8 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// listsGoFirst plays users of a rule with both lists, a ban and a guard that refuses everybody: who passes
-// was not judged.
+// listsGoFirst plays users of a rule with both lists, a ban and a guard that refuses everybody: a user who
+// passes was not judged.
 func listsGoFirst(s *scene) {
 	notes := &diary{}
 	deny, allow := keyfuncs.NewList(keyfuncs.User(UserKey)), keyfuncs.NewList(keyfuncs.IP(), "192.0.2.0/24")

@@ -16,7 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// down makes an engine whose Redis is not there.
+// down makes an engine whose Redis does not exist.
 func (s *scene) down() *core.Engine {
 	s.Helper()
 	rdb := redis.NewClient(&redis.Options{

@@ -21,7 +21,7 @@ import (
 
 // randomEndings plays buyers who vote and buy in one request, and try again, some of them with a key. Each
 // request ends in a random way. Afterwards nothing is held, and the sold units and the votes are exactly
-// those of the requests that ended well.
+// those of the requests that succeeded.
 //
 // The suite runs with five applications, so these are about 1,000 requests; in make soak 10,000 for each on
 // a redis-server, and fewer on miniredis, which is slow with so many.
@@ -102,7 +102,7 @@ func randomEndings(s *scene) {
 	}
 }
 
-// plays knows what became of the requests.
+// plays has the results of the requests.
 type plays struct {
 	mu      sync.Mutex
 	last    int
@@ -136,7 +136,7 @@ func (p *plays) request(s *scene, srv *server, user, key string, ending int) {
 	srv.wait()
 }
 
-// handle ends a request as it says itself.
+// handle ends a request in the way that the request names.
 func (p *plays) handle(c Context) {
 	header := c.Request().Header
 	n, err := strconv.Atoi(header.Get("X-Ending"))

@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// golden is a refusal as every framework has to send it, byte by byte.
+// golden is a refusal that every framework must send, byte by byte.
 type golden struct {
 	status int
 	retry  string // Retry-After, "" when there must be none
@@ -62,7 +62,7 @@ func refusalsAreGolden(s *scene) {
 	}
 }
 
-// check wants the whole answer to be as it should, as a recorder has it.
+// check wants the whole answer, in a recorder, to be right.
 func (g golden) check(s *scene, w *httptest.ResponseRecorder, says figures) {
 	s.Helper()
 	g.checkHeader(s, w.Code, w.Result().Header, says)
@@ -110,8 +110,7 @@ func (g golden) checkHeader(s *scene, status int, header http.Header, says figur
 	}
 }
 
-// checkProblem wants the body to be what RFC 9457 asks for, and to tell nothing of what is behind the
-// application.
+// checkProblem wants the body to follow RFC 9457, and to reveal nothing of what is behind the application.
 func (g golden) checkProblem(s *scene, body []byte) {
 	s.Helper()
 	var problem map[string]any
@@ -133,7 +132,7 @@ func (g golden) checkProblem(s *scene, body []byte) {
 	}
 }
 
-// problem is the body of a refusal; more has what comes after the reason.
+// problem returns the body of a refusal; more has the members after the reason.
 func problem(status int, reason, title, detail, more string) string {
 	return problemOf("https://github.com/gatehouse-go/gatehouse#"+reason, status, reason, title, detail, more)
 }

@@ -56,10 +56,10 @@ func notOpen(more string) string {
 	return problem(409, "not_open", "Not Open", "This is not open.", more)
 }
 
-// asAnn are the headers of a request that says nothing else.
+// asAnn are the headers of a request by ann and nothing else.
 var asAnn = []string{}
 
-// withCost adds to a rule that the header X-Cost says how much is asked for.
+// withCost makes a rule take its cost from the header X-Cost.
 func withCost(rule nethttpmw.Rule) nethttpmw.Rule {
 	rule.Cost = func(r *keyfuncs.Request) (int64, error) {
 		if text := r.Header.Get("X-Cost"); text != "" {
@@ -150,7 +150,7 @@ var voteRefusals = []refusal{
 		golden{400, "", malformed}},
 }
 
-// noonToMidnight is Retry-After for who has used a day up at noon.
+// noonToMidnight is the Retry-After of a day that is used up at noon.
 const noonToMidnight = "43200"
 
 var quotaRefusals = []refusal{

@@ -6,7 +6,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// check is one thing that must hold.
+// check is one property that must hold.
 type check struct {
 	name string
 	run  func(*scene)

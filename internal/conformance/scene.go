@@ -21,7 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// scene is what one check runs on: a framework, a Redis and an engine of its own.
+// scene is the environment of one check: a framework, a Redis and a separate engine.
 type scene struct {
 	*testing.T
 	framework Framework
@@ -47,7 +47,7 @@ type ignore struct{}
 
 func (ignore) Observe(context.Context, core.Event) {}
 
-// sub runs f as a subtest on a scene of its own, so that neither guards' names nor counts meet.
+// sub runs f as a subtest on a separate scene, so that neither guards' names nor counts collide.
 func (s *scene) sub(name string, f func(*scene)) {
 	s.Helper()
 	s.Run(name, func(t *testing.T) { f(newScene(t, s.framework, s.start)) })
@@ -56,7 +56,7 @@ func (s *scene) sub(name string, f func(*scene)) {
 // clock sets the time for the scripts. Only miniredis has a clock that can be set.
 func (s *scene) clock(now time.Time) { s.backend.Mini.SetTime(now) }
 
-// thing is where most checks send their requests, and what their claims are about.
+// thing is the path of most requests and the resource of their claims.
 const thing = "/things/t1"
 
 // onThings is an application with the one route that most checks need.

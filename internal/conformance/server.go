@@ -51,7 +51,7 @@ func (s *scene) serve(app http.Handler, around ...func(http.Handler) http.Handle
 	return srv
 }
 
-// response is an answer that was read to its end, or as far as it got.
+// response is an answer, read to its end or as far as it came.
 type response struct {
 	*http.Response
 	body string

@@ -42,8 +42,8 @@ func latestFirst(s *scene) {
 	notes.want(s, "check a", "check b", "settle b false", "settle a false")
 }
 
-// allOrNothing plays three rules, of which the last one refuses in every way that there is. What the first
-// two took must be there again: the limit has one unit only, so a second request of the same user shows it.
+// allOrNothing plays three rules, of which the last one refuses in every possible way. The first two must get
+// back what they took: the limit has one unit only, so a second request of the same user shows it.
 func allOrNothing(s *scene) {
 	noKey := func(*keyfuncs.Request) (string, error) { return "", keyfuncs.ErrMissing }
 	for _, c := range []struct {

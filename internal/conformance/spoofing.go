@@ -18,8 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// spoofedAddresses goes through the table of what clients and proxies say about the caller. The handlers
-// reply with the client that was counted.
+// spoofedAddresses runs the table of what clients and proxies say about the client. The handlers reply with
+// the client that was counted.
 func spoofedAddresses(s *scene) {
 	apps := s.whoApps()
 	for _, c := range spoofing.Cases() {
@@ -57,7 +57,7 @@ func spoofedAddressesOnTheWire(s *scene) {
 	}
 }
 
-// exchangeBytes sends a request with these header lines over a connection of its own.
+// exchangeBytes sends a request with these header lines over a new connection.
 func exchangeBytes(addr, lines string) (status int, body string, err error) {
 	conn, err := net.Dial("tcp", addr) //nolint:noctx // loopback, with a deadline
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *scene) whoApps() map[string]http.Handler {
 	return apps
 }
 
-// wantWho is what such an application has to answer.
+// wantWho is the expected answer of such an application.
 func wantWho(c spoofing.Case) (status int, body string) {
 	switch {
 	case errors.Is(c.Err, keyfuncs.ErrMissing):

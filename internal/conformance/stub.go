@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// stub is an application's own guard. By default it allows everything and has nothing to settle.
+// stub is an application's guard. By default it allows everything and has nothing to settle.
 type stub struct {
 	name      string
 	traits    core.Traits
@@ -66,7 +66,7 @@ func refusing(name string, reason core.Reason) func(core.Attempt) (core.Decision
 	}
 }
 
-// diary is a list of what happened.
+// diary is a list of events.
 type diary struct {
 	mu    sync.Mutex
 	notes []string
@@ -81,7 +81,7 @@ func (d *diary) note(text string) {
 	d.notes = append(d.notes, text)
 }
 
-// want wants these notes, and begins a new page.
+// want wants these notes, and clears the list.
 func (d *diary) want(t testing.TB, notes ...string) {
 	t.Helper()
 	d.mu.Lock()

@@ -21,7 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// wire is a server that clients talk to by connections of their own.
+// wire is a server for clients with their own connections.
 type wire struct {
 	*httptest.Server
 	scene *scene
@@ -85,7 +85,7 @@ func (c *client) post(user string) {
 		thing, UserHeader, user)
 }
 
-// halfClose ends what the client says; it goes on to listen. That is a FIN, or a close_notify of TLS.
+// halfClose ends what the client sends; the client goes on reading. That is a FIN, or a close_notify of TLS.
 func (c *client) halfClose() {
 	if secure, ok := c.Conn.(*tls.Conn); ok {
 		_ = secure.CloseWrite()
@@ -100,8 +100,8 @@ func (c *client) reset() {
 	_ = c.tcp.Close()
 }
 
-// hear reads the answer's status and what of its body there is; 0: no answer.
-func (c *client) hear() (status int, body string) {
+// answer reads the status of the answer and as much of its body as there is; 0: no answer.
+func (c *client) answer() (status int, body string) {
 	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		return 0, ""
@@ -121,7 +121,7 @@ func (srv *wire) wait() {
 	}
 }
 
-// deed is what a handler does.
+// deed is a behavior of a handler.
 type deed struct {
 	name   string
 	do     func(Context)
@@ -137,7 +137,7 @@ var deeds = []deed{
 	{"200, then a panic", streamed(func() { panic("lost") }), 200, true},
 }
 
-// trouble is what happens to the connection or the context while the handler works.
+// trouble is an event on the connection or the context while the handler works.
 type trouble struct {
 	name   string
 	make   func(c *client, stop context.CancelFunc)
@@ -220,7 +220,7 @@ func endingsOnTheWire(s *scene) {
 		for _, t := range troubles {
 			for _, d := range deeds {
 				if around.late && t.make != nil && !t.deaf {
-					continue // which of both ends the context first is nobody's to say
+					continue // it is undefined which of the two ends the context first
 				}
 				s.sub(around.name+", "+t.name+", "+d.name, func(s *scene) { s.endOnTheWire(d, t, around) })
 			}
@@ -254,7 +254,7 @@ func (s *scene) endOnTheWire(d deed, t trouble, around surrounding) {
 	}
 	counts, hears := d.want(t, around)
 	if !t.deaf {
-		if status, _ := c.hear(); status != hears &&
+		if status, _ := c.answer(); status != hears &&
 			(!around.races || t.make == nil || status != http.StatusServiceUnavailable) {
 			s.Errorf("the client hears %d, want %d", status, hears)
 		}
@@ -286,7 +286,7 @@ func halfClosedConnectionsAreCounted(s *scene) {
 				c := srv.dial()
 				c.post("ann")
 				c.halfClose()
-				status, _ := c.hear()
+				status, _ := c.answer()
 				statuses[status]++
 				srv.wait()
 			}
@@ -309,7 +309,7 @@ func timeoutsDoNotOversell(s *scene) {
 	for i := range 10 {
 		c := srv.dial()
 		c.post(fmt.Sprint("buyer ", i))
-		status, _ := c.hear()
+		status, _ := c.answer()
 		statuses[status]++
 		srv.wait()
 	}
@@ -320,7 +320,7 @@ func timeoutsDoNotOversell(s *scene) {
 }
 
 // slowBodiesDoNotOutlastTheHold: the sale was confirmed when a body of minutes had been written, and two
-// buyers were told 201.
+// buyers got 201.
 func slowBodiesDoNotOutlastTheHold(s *scene) {
 	s.clock(noon)
 	purchase := s.sale("sale", seckill.Sale{Stock: 1, Hold: time.Minute})
@@ -338,17 +338,17 @@ func slowBodiesDoNotOutlastTheHold(s *scene) {
 	s.clock(noon.Add(time.Hour))
 	bob := srv.dial()
 	bob.post("bob")
-	if status, _ := bob.hear(); status != http.StatusConflict {
+	if status, _ := bob.answer(); status != http.StatusConflict {
 		s.Errorf("the second buyer hears %d", status)
 	}
 	close(end)
-	if status, body := ann.hear(); status != http.StatusCreated || len(body) != 5<<20 {
+	if status, body := ann.answer(); status != http.StatusCreated || len(body) != 5<<20 {
 		s.Errorf("the first buyer hears %d and %d bytes", status, len(body))
 	}
 	s.wantSale(purchase, 0, 0, 1)
 }
 
-// slowWritersAreServed: a client that sends its body by and by is counted as any other.
+// slowWritersAreServed: a client that sends its body slowly counts like any other.
 func slowWritersAreServed(s *scene) {
 	purchase := s.sale("sale", seckill.Sale{Stock: 1})
 	half := make(chan struct{})
@@ -364,7 +364,7 @@ func slowWritersAreServed(s *scene) {
 		UserHeader)
 	<-half
 	_, _ = io.WriteString(c, "v")
-	if status, body := c.hear(); status != http.StatusCreated || body != "tv" {
+	if status, body := c.answer(); status != http.StatusCreated || body != "tv" {
 		s.Errorf("%d %q", status, body)
 	}
 	s.wantSale(purchase, 0, 0, 1)
@@ -426,7 +426,7 @@ func unconfirmedAnswersAreNotGiven(s *scene) {
 	}
 }
 
-// streamedGently goes on to write whatever it hears.
+// streamedGently goes on writing after errors.
 func streamedGently(c Context) {
 	for range 3 {
 		_, _ = io.WriteString(c.Writer(), "sold")

@@ -1,4 +1,4 @@
-// Package keyed has a mutex for each of many keys, which exists while somebody uses it.
+// Package keyed has a mutex per key. A key's mutex exists while a caller holds it or waits for it.
 package keyed
 
 import (
@@ -14,8 +14,8 @@ type Mutex[V any] struct {
 
 // Held is the lock of one key.
 type Held[V any] struct {
-	// Value belongs to whoever holds the lock. It begins as the zero value, and goes when nobody holds the
-	// lock or waits for it.
+	// Value belongs to the holder of the lock. It begins as the zero value, and is dropped when no caller holds
+	// the lock or waits for it.
 	Value V
 
 	of    *Mutex[V]

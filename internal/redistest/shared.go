@@ -49,7 +49,7 @@ var (
 )
 
 // warmCluster begins to start the shared cluster, which takes two seconds, while the test runs on the
-// backends before it. The test that asks for the cluster hears of a failure.
+// backends before it. The test that asks for the cluster gets the error.
 func warmCluster() {
 	if _, err := exec.LookPath("redis-server"); err != nil || !shared.underMain.Load() {
 		return

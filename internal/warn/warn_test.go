@@ -76,8 +76,7 @@ func TestToldAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestREADMEExplainsEveryWarning: each code has its place in the README, and the README explains none that is
-// not told.
+// TestREADMEExplainsEveryWarning: the README explains each code, and no other code.
 func TestREADMEExplainsEveryWarning(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
