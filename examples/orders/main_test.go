@@ -36,13 +36,13 @@ func TestMain(m *testing.M) {
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(3) // the test has gone
+		os.Exit(3) // the test has ended
 	}()
 	main()
 	os.Exit(0)
 }
 
-// item is what is on sale in the tests.
+// item is the item on sale in the tests.
 const item = "tv-55"
 
 func openSale(t *testing.T, b redistest.Backend, sale seckill.Sale) *seckill.Guard {
@@ -80,24 +80,24 @@ func startWorker(t *testing.T, b redistest.Backend, db, name string) *worker {
 	return w
 }
 
-// kill is kill -9. A worker that has ended stays so.
+// kill is kill -9. It does nothing to a worker that has ended.
 func (w *worker) kill() {
 	_ = w.cmd.Process.Kill()
 	_ = w.cmd.Wait()
 }
 
-// stop is what a supervisor does.
+// stop ends the worker as a supervisor does.
 func (w *worker) stop() {
 	w.t.Helper()
 	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		w.t.Fatal(err)
 	}
 	if err := w.cmd.Wait(); err != nil || !strings.Contains(w.out.String(), "in the end orders:") {
-		w.t.Errorf("the worker ended with %v and said\n%s", err, w.out)
+		w.t.Errorf("the worker ended with %v and printed\n%s", err, w.out)
 	}
 }
 
-// group is how far the group is in all outboxes, by what Redis says; ok: it reads them all.
+// group returns the progress of the group in all outboxes, by XINFO; ok: it reads all of them.
 func group(t *testing.T, b redistest.Backend, g *seckill.Guard) (pending, lag int64, ok bool) {
 	t.Helper()
 	keys, err := g.OutboxKeys(t.Context(), item)
@@ -117,8 +117,8 @@ func group(t *testing.T, b redistest.Backend, g *seckill.Guard) (pending, lag in
 	return pending, lag, true
 }
 
-// wantOrders waits until all events are handled, and wants the database to know exactly what the sale does:
-// each reservation with its last state, and as sold those that buyers have confirmed.
+// wantOrders waits until all events are handled, and wants the database to agree with the sale: each
+// reservation with its last state, and as sold those that buyers have confirmed.
 func wantOrders(t *testing.T, b redistest.Backend, g *seckill.Guard, s *store, confirmed map[string]string) {
 	t.Helper()
 	redistest.Eventually(t, time.Minute, func() bool {
@@ -142,7 +142,7 @@ func wantOrders(t *testing.T, b redistest.Backend, g *seckill.Guard, s *store, c
 	}
 }
 
-// orders are those in a state: buyers by reservation.
+// orders returns the orders in a state: buyers by reservation.
 func orders(t *testing.T, s *store, state string) map[string]string {
 	t.Helper()
 	rows, err := s.db.QueryContext(t.Context(),
@@ -176,8 +176,8 @@ func newStore(t *testing.T) (s *store, file string) {
 	return s, file
 }
 
-// TestKilledAtAnyMoment: the worker is killed again and again while buyers buy, pay late, cancel and walk
-// away, and while the database is locked now and then.
+// TestKilledAtAnyMoment: the worker is killed again and again while buyers buy, pay late, cancel and leave,
+// and while the database is locked from time to time.
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	t.Run("one bucket", func(t *testing.T) { killedAtAnyMoment(t, redistest.Single(t), 1, 15) })
@@ -219,7 +219,7 @@ func killedAtAnyMoment(t *testing.T, b redistest.Backend, buckets, rounds int) {
 		case 1: // while it cannot write
 			lock(t, s, rand.N(600*time.Millisecond))
 		case 2: // while it writes
-			for range 200 { // perhaps it has written all before
+			for range 200 { // it may have written everything before
 				if now, err := s.counts(t.Context()); err != nil || now != before {
 					break
 				}
@@ -238,12 +238,12 @@ func killedAtAnyMoment(t *testing.T, b redistest.Backend, buckets, rounds int) {
 	wantOrders(t, b, g, s, confirmed)
 	w.stop()
 	if atWork == 0 {
-		t.Error("no worker was killed with messages in hand")
+		t.Error("no worker was killed with pending messages")
 	}
-	t.Logf("killed %d times, %d times with messages in hand; %d orders to ship", rounds, atWork, len(confirmed))
+	t.Logf("killed %d times, %d times with pending messages; %d orders to ship", rounds, atWork, len(confirmed))
 }
 
-// lock keeps the database locked for so long, from others as well.
+// lock keeps the database locked for the given time, also for other processes.
 func lock(t *testing.T, s *store, d time.Duration) {
 	t.Helper()
 	tx, err := s.db.BeginTx(t.Context(), nil)
@@ -256,7 +256,8 @@ func lock(t *testing.T, s *store, d time.Duration) {
 	}
 }
 
-// TestTwoWorkersAndOneDies: they share the work, and what the dead one had in hand is done by the other.
+// TestTwoWorkersAndOneDies: they share the work, and the other one handles the dead worker's pending
+// messages.
 func TestTwoWorkersAndOneDies(t *testing.T) {
 	t.Parallel()
 	buyers := 300
@@ -270,7 +271,7 @@ func TestTwoWorkersAndOneDies(t *testing.T) {
 	dies := startWorker(t, b, file, "dies")
 	confirmed := shop(t.Context(), g, item, 0, buyers/2)
 
-	tx, err := s.db.BeginTx(t.Context(), nil) // locks the database: what a worker is given stays in its hand
+	tx, err := s.db.BeginTx(t.Context(), nil) // locks the database, so a worker's messages stay pending
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +286,7 @@ func TestTwoWorkersAndOneDies(t *testing.T) {
 			break
 		}
 		if i == 10*buyers {
-			t.Fatal("the worker is given nothing")
+			t.Fatal("the worker gets no messages")
 		}
 	}
 	dies.kill()
@@ -297,10 +298,10 @@ func TestTwoWorkersAndOneDies(t *testing.T) {
 	wantOrders(t, b, g, s, confirmed)
 }
 
-// each makes a sale on each backend, and a consumer that writes into a database of its own.
+// each makes a sale on each backend, and a consumer with its own database.
 func each(t *testing.T, f func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer)) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		t.Parallel() // most of the time goes by waiting for messages
+		t.Parallel() // most of the time is spent waiting for messages
 		s, _ := newStore(t)
 		g := seckill.New(saletest.NewEngine(b, b.Client), "sale", seckill.Options{})
 		f(t, b, g, &consumer{b.Client, g, s, "orders", "worker", time.Hour, slog.New(slog.DiscardHandler)})
@@ -354,7 +355,7 @@ func TestTheGroupIsMadeBeforeTheSaleOrAfterIt(t *testing.T) {
 		stop := start(t, c)
 		wait(t.Context(), 20*time.Millisecond)
 		if n := b.Client.Exists(t.Context(), g.OutboxKey(item)).Val(); n != 0 {
-			t.Error("the consumer has made an outbox, which would live for ever")
+			t.Error("the consumer has made an outbox, which would never expire")
 		}
 		saletest.Open(t, g, item, seckill.Sale{Stock: 10})
 		buy(t, g, "ann")
@@ -370,8 +371,8 @@ func TestTheGroupIsMadeBeforeTheSaleOrAfterIt(t *testing.T) {
 	})
 }
 
-// TestASaleThatIsLostAndOpenedAgain: the groups have gone with the outboxes, and the same reservations are
-// other orders.
+// TestASaleThatIsLostAndOpenedAgain: the groups are lost with the outboxes, and the same reservation IDs are
+// new orders.
 func TestASaleThatIsLostAndOpenedAgain(t *testing.T) {
 	t.Parallel()
 	for _, buckets := range []int{1, 3} {
@@ -408,7 +409,7 @@ func TestASaleThatIsLostAndOpenedAgain(t *testing.T) {
 	}
 }
 
-// TestOneIDInTwoBuckets: where buyers choose their IDs, two may choose the same, and both have bought.
+// TestOneIDInTwoBuckets: two buyers may choose the same ID, and both have bought.
 func TestOneIDInTwoBuckets(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, _ redistest.Backend, g *seckill.Guard, c *consumer) {
@@ -437,8 +438,8 @@ func TestOneIDInTwoBuckets(t *testing.T) {
 	})
 }
 
-// TestDeadBetweenTheDatabaseAndRedis: what is committed and not yet done comes again, from the dead worker's
-// own name, and from another's.
+// TestDeadBetweenTheDatabaseAndRedis: messages that are committed but not acknowledged come again, under the
+// dead worker's own name and under another.
 func TestDeadBetweenTheDatabaseAndRedis(t *testing.T) {
 	t.Parallel()
 	for _, dead := range []string{"worker", "another"} {
@@ -474,7 +475,7 @@ func TestDeadBetweenTheDatabaseAndRedis(t *testing.T) {
 	}
 }
 
-// TestMessagesThatAreNoEventsGoAside and hold nobody up.
+// TestMessagesThatAreNoEventsGoAside: they are set aside and delay no order.
 func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
@@ -510,7 +511,7 @@ func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 	})
 }
 
-// TestADatabaseThatIsFull: events wait, and so does the next life of the consumer.
+// TestADatabaseThatIsFull: events stay pending, also for a consumer that is started again.
 func TestADatabaseThatIsFull(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
@@ -585,8 +586,7 @@ func TestEventsInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestSoldIsSoldAlsoWithASmallerPosition: after a failover positions may begin anew below those that were
-// lost.
+// TestSoldIsSoldAlsoWithASmallerPosition: after a failover new positions may be smaller than the lost ones.
 func TestSoldIsSoldAlsoWithASmallerPosition(t *testing.T) {
 	s, _ := newStore(t)
 	for _, m := range []redis.XMessage{
@@ -603,7 +603,7 @@ func TestSoldIsSoldAlsoWithASmallerPosition(t *testing.T) {
 	}
 }
 
-// permutations are all orders of n things.
+// permutations returns all orders of n things.
 func permutations(n int) [][]int {
 	if n == 0 {
 		return [][]int{nil}
@@ -617,7 +617,7 @@ func permutations(n int) [][]int {
 	return all
 }
 
-// TestByHand is what `go run .` does, and `go run . -buckets 4`.
+// TestByHand does what `go run .` and `go run . -buckets 4` do.
 func TestByHand(t *testing.T) {
 	t.Setenv("REDIS_URL", "")
 	var both sync.WaitGroup
@@ -666,7 +666,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
-// lockedBuffer can be read while it is written.
+// lockedBuffer is a buffer for concurrent reads and writes.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -99,7 +99,7 @@ func textsOfTheRule(s *scene) {
 	srv := s.serve(app)
 	if answer := srv.do(s.Context(), http.MethodPost, "Accept-Language: panic"); !answer.cut ||
 		srv.wait() != any("lost") {
-		s.Errorf("the client hears %d %s", answer.StatusCode, answer.body)
+		s.Errorf("the client got %d %s", answer.StatusCode, answer.body)
 	}
 	if ran {
 		s.Error("the handler ran")
@@ -196,7 +196,7 @@ func answersOfTheRule(s *scene) {
 					s.wantFigures(answer.Header, []string{`"limit";q=1;w=60`}, []string{`"limit";r=0;t=60`})
 				}
 			} else if !answer.cut {
-				s.Errorf("the client hears %+v", answer)
+				s.Errorf("the client got %+v", answer)
 			}
 			if ran {
 				s.Error("the handler ran")

@@ -23,7 +23,7 @@ func recoverersChangeNothing(s *scene) {
 			srv := s.serve(s.framework.Build(app))
 			answer := srv.do(s.Context(), http.MethodPost)
 			if answer.cut || answer.StatusCode != http.StatusInternalServerError {
-				s.Errorf("the client hears %+v, want 500", answer)
+				s.Errorf("the client got %+v, want 500", answer)
 			}
 			if value := srv.wait(); value != nil {
 				s.Errorf("the panic has passed the recoverer: %v", value)
@@ -39,7 +39,7 @@ func panicsPass(s *scene) {
 			purchase := s.sale("sale", seckill.Sale{Stock: 1})
 			srv := s.serve(s.framework.Build(onThings(func(Context) { panic(want) }, claim(purchase))))
 			if answer := srv.do(s.Context(), http.MethodPost); !answer.cut {
-				s.Errorf("the client hears %d %s", answer.StatusCode, answer.body)
+				s.Errorf("the client got %d %s", answer.StatusCode, answer.body)
 			}
 			if got := srv.wait(); got != want {
 				s.Errorf("the outer recoverer gets %v", got)
@@ -49,7 +49,7 @@ func panicsPass(s *scene) {
 	}
 }
 
-func failedHearsTheStatus(s *scene) {
+func failedGetsTheStatus(s *scene) {
 	for _, e := range endings {
 		s.sub(e.name, func(s *scene) {
 			heard := make(chan int, 10)

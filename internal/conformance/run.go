@@ -29,7 +29,7 @@ var checks = []check{
 	{"every answer says how much is left, however it ends", everyEndingHasHeaders, false},
 	{"the framework's recoverer changes nothing", recoverersChangeNothing, false},
 	{"a panic gets to an outer recoverer as it is", panicsPass, false},
-	{"Failed hears the status", failedHearsTheStatus, false},
+	{"Failed gets the status", failedGetsTheStatus, false},
 	{"only failed logins count, where a rule says so", onlyFailedLoginsCount, true},
 	{"a guard that cannot settle does not change the answer", settlingErrorsAreSilent, false},
 	{"rules are asked in order", rulesAreAskedInOrder, false},

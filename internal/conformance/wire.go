@@ -256,7 +256,7 @@ func (s *scene) endOnTheWire(d deed, t trouble, around surrounding) {
 	if !t.deaf {
 		if status, _ := c.answer(); status != hears &&
 			(!around.races || t.make == nil || status != http.StatusServiceUnavailable) {
-			s.Errorf("the client hears %d, want %d", status, hears)
+			s.Errorf("the client got %d, want %d", status, hears)
 		}
 	}
 	close(answered)
@@ -453,7 +453,7 @@ func panicsAfterAYesChangeNothing(s *scene) {
 			srv := s.serve(s.framework.Build(app))
 			if answer := srv.do(s.Context(), http.MethodPost); answer.Response == nil ||
 				answer.StatusCode != http.StatusOK {
-				s.Errorf("the client hears %+v", answer)
+				s.Errorf("the client got %+v", answer)
 			}
 			srv.wait()
 			redistest.Eventually(s, 10*time.Second, func() bool {
