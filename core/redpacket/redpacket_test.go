@@ -205,7 +205,7 @@ func TestRedPacketReplay(t *testing.T) {
 		createPacket(t, g, "p", Packet{Total: 100, Shares: 1, Expires: clock.Now().Add(time.Minute)})
 		grab := core.Attempt{Actor: "ann", Resource: "p", ID: "op"}
 		wantAmount(t, guardtest.Check(t, g, grab), core.ReasonOK, 100, false)
-		for _, wait := range []time.Duration{0, time.Hour} { // empty, and later closed: the share is ann's all the same
+		for _, wait := range []time.Duration{0, time.Hour} { // empty, later closed: the share stays ann's
 			clock.Advance(wait)
 			wantAmount(t, guardtest.Check(t, g, grab), core.ReasonOK, 100, true)
 			wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", ID: "op"}),
