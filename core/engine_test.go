@@ -36,7 +36,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"does not cover a retry":    func() { core.WithRetryHorizon(time.Millisecond) },
 		"leave the option out":      func() { core.WithObserver(nil) },
 		"or use WithoutBreaker":     func() { core.WithBreaker(core.BreakerOptions{Failures: -1}) },
-		"Pause of a minute at most": func() { core.WithBreaker(core.BreakerOptions{Pause: time.Hour}) },
+		"Pause to a minute at most": func() { core.WithBreaker(core.BreakerOptions{Pause: time.Hour}) },
 		"none that is nil":          func() { core.Observers(core.LogErrors(), nil) },
 		"to have slog.Default":      func() { core.WithLogger(nil) },
 		"at least one observer":     func() { core.Observers() },

@@ -541,16 +541,16 @@ func TestEngineWithoutRedis(t *testing.T) {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}
 	for text, mistake := range map[string]func(){
-		"Votes (guard \"v\") needs Redis":   func() { votes.New(e, "v", votes.Options{}) },
-		"Seckill (guard \"s\") needs Redis": func() { seckill.New(e, "s", seckill.Options{}) },
-		"Bans (guard \"b\") needs Redis":    func() { bans.New(e, "b", bans.Options{}) },
-		"Quota (guard \"q\") needs Redis": func() {
+		"votes: the guard \"v\" needs Redis":   func() { votes.New(e, "v", votes.Options{}) },
+		"seckill: the guard \"s\" needs Redis": func() { seckill.New(e, "s", seckill.Options{}) },
+		"bans: the guard \"b\" needs Redis":    func() { bans.New(e, "b", bans.Options{}) },
+		"quota: the guard \"q\" needs Redis": func() {
 			quota.New(e, "q",
 				quota.Options{Items: 1, Period: period.Daily(time.UTC)})
 		},
-		"RedPacket (guard \"r\") needs Redis": func() { redpacket.New(e, "r", redpacket.Options{}) },
-		"make its engine with core.New":       func() { votes.New(e, "v", votes.Options{}) },
-		"WithMemoryKeys(0)":                   func() { core.WithMemoryKeys(0) },
+		"redpacket: the guard \"r\" needs Redis": func() { redpacket.New(e, "r", redpacket.Options{}) },
+		"make its engine with core.New":          func() { votes.New(e, "v", votes.Options{}) },
+		"WithMemoryKeys(0)":                      func() { core.WithMemoryKeys(0) },
 	} {
 		guardtest.WantPanic(t, text, mistake)
 	}

@@ -33,7 +33,7 @@ type Guard struct {
 // New makes a guard for courses of so many places, which are kept for so long after the last one was taken.
 // It panics when the name is taken or not a name, or the numbers make no sense.
 func New(e *core.Engine, name string, places int, keep time.Duration) *Guard {
-	e.NeedRedis("Places", name)
+	e.NeedRedis("places", name)
 	if places < 1 || keep < time.Second || keep > core.MaxTTL {
 		panic(fmt.Sprintf("newguard: %d places for %v: give 1 or more, for 1 s to %v", places, keep, core.MaxTTL))
 	}
