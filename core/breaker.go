@@ -65,9 +65,8 @@ const (
 // for the observer, and a line in the engine's log, whatever the observer is.
 func WithBreaker(o BreakerOptions) Option {
 	if o.Failures < 0 || o.Pause < 0 || o.Pause > time.Minute {
-		panic(fmt.Sprintf("core: WithBreaker(%+v): give Failures and a Pause of a minute at most, zero for the "+
-			"defaults, "+
-			"or use WithoutBreaker", o))
+		panic(fmt.Sprintf("core: WithBreaker(%+v): set Failures to 0 or more and Pause to a minute at most, "+
+			"0 for the defaults, or use WithoutBreaker", o))
 	}
 	return func(e *Engine) { e.breakers = newBreakers(o) }
 }

@@ -34,12 +34,12 @@ func (c *counted) Process(ctx context.Context, cmd redis.Cmder) error {
 // calls. When Redis is back, the guards are too, with all their state. A Redis that is merely full is called
 // throughout.
 func TestEveryOutage(t *testing.T) {
-	redistest.Single(t) // these start what stays for the other tests
+	redistest.Single(t) // this server stays for the other tests
 	redistest.Cluster(t)
 	for obeys, kinds := range map[bool][]string{true: redistest.OutageKinds, false: {"hanging"}} {
 		t.Run(fmt.Sprintf("obeys=%t", obeys), func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			t.Cleanup(func() { // after all that the test has closed
+			t.Cleanup(func() { // after the test has closed everything
 				var left error
 				defer func() {
 					if left != nil {
@@ -123,7 +123,7 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonOK)
 	}
 	switch kind {
-	case "stopped": // has lost what it had: the test's servers do not persist
+	case "stopped": // has lost its data: the test's servers do not persist
 		guardtest.WantReason(t, guardtest.Check(t, sale, core.Attempt{Actor: "bob", Resource: "tv"}),
 			core.ReasonNotReady)
 	case "full":
@@ -132,8 +132,8 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 	default:
 		guardtest.Settle(t, ballots, cast, false)
 		guardtest.Settle(t, sale, held, true)
-		// What was sent meanwhile has gone back, unless it arrived after its undo: then it is held until its time
-		// is over.
+		// Units of calls sent meanwhile have been returned, unless a call arrived after its undo: then they
+		// are held until the hold expires.
 		if got, err := sale.Status(t.Context(), "tv"); err != nil || got.Sold != 1 || got.Left+got.Held != 4 {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -149,19 +149,19 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 			open -= 2
 		}
 		if open < 0 || open > 1 {
-			t.Fatalf("it opens and closes out of turn: %+v", event.Breaker)
+			t.Fatalf("two openings or two closings in a row: %+v", event.Breaker)
 		}
 	}
 	if open != 0 {
-		t.Error("the last that was heard is that the breaker has opened")
+		t.Error("the last event is an opening")
 	}
 }
 
-// TestOneMasterOfThreeIsDead: the keys of the others go on being decided by Redis.
+// TestOneMasterOfThreeIsDead checks that Redis still decides the keys of the other masters.
 func TestOneMasterOfThreeIsDead(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
-	for _, node := range c.Nodes { // nobody takes over, and the others do not mind
+	for _, node := range c.Nodes { // no replica takes over; the others keep running
 		rdb := node.Client(t)
 		for _, words := range [][]any{
 			{"config", "set", "cluster-require-full-coverage", "no"},
@@ -200,9 +200,9 @@ func TestOneMasterOfThreeIsDead(t *testing.T) {
 			d, err := try(actor)
 			switch {
 			case master != dead && (err != nil || d.Source != core.SourceRedis):
-				t.Errorf("a master that is well: %+v, %v", d, err)
+				t.Errorf("a running master: %+v, %v", d, err)
 			case master == dead && err == nil:
-				t.Errorf("a master that is dead: %+v", d)
+				t.Errorf("the dead master: %+v", d)
 			case errors.Is(err, core.ErrBreakerOpen):
 				refused++
 			}
@@ -213,7 +213,7 @@ func TestOneMasterOfThreeIsDead(t *testing.T) {
 	}
 	for _, event := range h.Events {
 		if event.Breaker != nil && event.Breaker.Node != dead.Addr() {
-			t.Errorf("heard of %+v, while %s is dead", event.Breaker, dead.Addr())
+			t.Errorf("event %+v, while %s is dead", event.Breaker, dead.Addr())
 		}
 	}
 	dead.Start()

@@ -49,14 +49,14 @@ func (c *scripted) set(server func(ctx context.Context, cmd redis.Cmder) error) 
 	c.server = server
 }
 
-// allows answers as a sliding window does that has units left, and everything else with 1.
+// allows answers every script with 1, 1, 1, which a sliding window reads as: allowed, units left.
 func allows(_ context.Context, cmd redis.Cmder) error {
 	reply := cmd.(interface{ SetVal(any) })
 	reply.SetVal([]any{int64(1), int64(1), int64(1)})
 	return nil
 }
 
-// hangs answers never.
+// hangs never answers.
 func hangs(ctx context.Context, _ redis.Cmder) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -68,13 +68,13 @@ func fails(err error) func(context.Context, redis.Cmder) error {
 
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
-// answered is an error that a server answers.
+// answered is an error reply of a server.
 type answered string
 
 func (a answered) Error() string { return string(a) }
 func (answered) RedisError()     {}
 
-// breakerScene is an engine of a scripted client, in a bubble of time.
+// breakerScene is an engine with a scripted client, in a synctest bubble.
 type breakerScene struct {
 	*scripted
 	guardtest.Recorder
@@ -90,10 +90,10 @@ func newBreakerScene(t *testing.T, options ...core.Option) *breakerScene {
 	return s
 }
 
-// Observe settles which of the embedded is the observer.
+// Observe resolves the ambiguity between the embedded types.
 func (s *breakerScene) Observe(ctx context.Context, e core.Event) { s.Recorder.Observe(ctx, e) }
 
-// quiet keeps what a test breaks on purpose out of the log, and returns what would be there.
+// quiet redirects the log, because the test causes errors on purpose, and returns what was logged.
 func quiet(t *testing.T) *bytes.Buffer {
 	var log bytes.Buffer
 	before := slog.Default()
@@ -108,19 +108,19 @@ func (s *breakerScene) check(t *testing.T) error {
 	return err
 }
 
-// trip makes calls fail until none is sent any more.
+// trip makes calls fail until no call is sent any more.
 func (s *breakerScene) trip(t *testing.T, server func(context.Context, redis.Cmder) error) {
 	t.Helper()
 	s.set(server)
 	for range core.BreakerFailures {
 		if err := s.check(t); err == nil || errors.Is(err, core.ErrBreakerOpen) {
-			t.Fatalf("%v, want what the call failed with", err)
+			t.Fatalf("%v, want the error of the call", err)
 		}
 	}
 	s.wantOpen(t, true)
 }
 
-// wantOpen wants the breaker to be so, seen by whether calls are sent.
+// wantOpen fails the test unless the breaker is open, or closed, judged by whether calls are sent.
 func (s *breakerScene) wantOpen(t *testing.T, open bool) {
 	t.Helper()
 	before := s.calls.Load()
@@ -130,7 +130,7 @@ func (s *breakerScene) wantOpen(t *testing.T, open bool) {
 	}
 }
 
-// changes returns what the observer has heard of breakers.
+// changes returns the observed events of breakers.
 func (s *breakerScene) changes() (all []core.Event) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -142,7 +142,7 @@ func (s *breakerScene) changes() (all []core.Event) {
 	return all
 }
 
-func TestOutageCostsAFewTimeOuts(t *testing.T) {
+func TestOutageCostsAFewTimeouts(t *testing.T) {
 	for name, server := range map[string]func(context.Context, redis.Cmder) error{"hanging": hangs,
 		"stopped": fails(errRefused)} {
 		t.Run(name, func(t *testing.T) {
@@ -204,8 +204,8 @@ func TestOneCallAtATimeSeesWhetherRedisIsBack(t *testing.T) {
 	})
 }
 
-// TestRecoveryTakesLessThanTwoSeconds: Redis comes back at the worst moment, just after a call that may take
-// ten times as long as a check has been sent to the dead server.
+// TestRecoveryTakesLessThanTwoSeconds: Redis comes back at the worst moment: a call with ten times the
+// deadline of a check has just been sent to the dead server.
 func TestRecoveryTakesLessThanTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
@@ -295,7 +295,7 @@ func TestFailuresAreCountedOneAfterTheOther(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.set(fails(answered("ERR a mistake in a script"))) // is an answer
+		s.set(fails(answered("ERR a mistake in a script"))) // an answer, not a failure
 		if err := s.check(t); errors.Is(err, core.ErrBreakerOpen) {
 			t.Fatal(err)
 		}
@@ -325,7 +325,7 @@ func TestCallersThatGiveUpOpenNoBreaker(t *testing.T) {
 			time.AfterFunc(60*time.Millisecond, cancel)
 			return ctx, cancel
 		}, false)
-		s.e.SetObeysDeadline(true) // then the error is the client's, and may be any
+		s.e.SetObeysDeadline(true) // then the error is the client's and may be any error
 		s.set(func(ctx context.Context, _ redis.Cmder) error {
 			<-ctx.Done()
 			return os.ErrDeadlineExceeded
@@ -340,12 +340,12 @@ func TestCallersThatGiveUpOpenNoBreaker(t *testing.T) {
 			return context.WithTimeout(ctx, 49*time.Millisecond)
 		}, false)
 		given(func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 50*time.Millisecond) // half the time of a check is time enough
+			return context.WithTimeout(ctx, 50*time.Millisecond) // half the deadline of a check is enough
 		}, true)
 	})
 }
 
-// TestLimitsByAttemptOpenTheBreaker: their whole check has one deadline, which ends before the call's own.
+// TestLimitsByAttemptOpenTheBreaker: the whole check has one deadline, which ends before that of the call.
 func TestLimitsByAttemptOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
@@ -366,7 +366,7 @@ func TestLimitsByAttemptOpenTheBreaker(t *testing.T) {
 func TestPanicOfAHookLeavesNoBreakerStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
-		s.e.SetObeysDeadline(true) // else the panic is in a goroutine, and ends the process
+		s.e.SetObeysDeadline(true) // else the panic is in a goroutine and ends the process
 		s.trip(t, fails(errRefused))
 		s.set(func(context.Context, redis.Cmder) error { panic("a hook") })
 		<-time.After(core.BreakerPause + 1)
@@ -375,7 +375,7 @@ func TestPanicOfAHookLeavesNoBreakerStuck(t *testing.T) {
 			_ = s.check(t)
 			t.Error("no panic")
 		}()
-		s.set(fails(errRefused)) // nothing is known yet, so one failure is enough
+		s.set(fails(errRefused)) // the state of Redis is still unknown, so one failure is enough
 		_ = s.check(t)
 		s.wantOpen(t, true)
 		s.set(allows)
@@ -384,7 +384,7 @@ func TestPanicOfAHookLeavesNoBreakerStuck(t *testing.T) {
 	})
 }
 
-func TestBreakerTellsOfItsChanges(t *testing.T) {
+func TestBreakerReportsItsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
 		log := quiet(t)
@@ -398,7 +398,7 @@ func TestBreakerTellsOfItsChanges(t *testing.T) {
 
 		changes := s.changes()
 		if len(changes) != 2 {
-			t.Fatalf("%+v, want that it has opened and closed", changes)
+			t.Fatalf("%+v, want an opening and a closing", changes)
 		}
 		opened, closed := changes[0], changes[1]
 		if opened.Op != "breaker" || !opened.Breaker.Open || !errors.Is(opened.Err, syscall.ECONNREFUSED) ||
@@ -410,12 +410,12 @@ func TestBreakerTellsOfItsChanges(t *testing.T) {
 			t.Errorf("closed: %+v %+v", closed, closed.Breaker)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 {
-			t.Errorf("%d lines, want one a change:\n%s", n, log)
+			t.Errorf("%d lines, want one per change:\n%s", n, log)
 		}
 	})
 }
 
-// TestObserverMayCallAGuard: the guard may be behind the breaker that the event is about.
+// TestObserverMayCallAGuard: the guard may use the breaker that the event is about.
 func TestObserverMayCallAGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
@@ -431,7 +431,7 @@ func TestObserverMayCallAGuard(t *testing.T) {
 		<-time.After(core.BreakerPause + 1)
 		s.wantOpen(t, false)
 		if nested.Load() != 2 {
-			t.Errorf("heard of %d changes", nested.Load())
+			t.Errorf("observed %d changes", nested.Load())
 		}
 	})
 }
@@ -456,8 +456,8 @@ func (c *twoMasters) MasterForKey(_ context.Context, key string) (*redis.Client,
 	return nil, errors.New("no such node")
 }
 
-// neverDials is a client that is asked for its address only. Left to itself, go-redis would look the name up,
-// with what the net package then keeps inside of the test's bubble.
+// neverDials is a client of which only the address is used. By default go-redis would resolve the name, and
+// the net package would keep state inside the test's bubble.
 func neverDials(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -494,19 +494,20 @@ func TestEachMasterHasABreaker(t *testing.T) {
 			t.Errorf("the log does not name the server:\n%s", log)
 		}
 
-		// Another master takes over. Nobody asks the dead one any more, so its breaker is not open for ever.
+		// Another master takes over. No call goes to the dead one any more, so its breaker must not stay
+		// open.
 		c.masters["dead"] = neverDials("heir:6379")
 		defer c.masters["dead"].Close()
 		c.set(allows)
 		guardtest.WantReason(t, guardtest.Check(t, guards["dead"], core.Attempt{Actor: "ann"}), core.ReasonOK)
 		<-time.After(core.BreakerForget + time.Second)
 		guardtest.Check(t, guards["well"], core.Attempt{Actor: "ann"})
-		last := h.Events[len(h.Events)-2] // before the check that found it
+		last := h.Events[len(h.Events)-2] // before the check that noticed the change
 		if e.OpenBreakers() != 0 || last.Breaker == nil || last.Breaker.Open || last.Breaker.Node != "dead:6379" {
-			t.Errorf("%d breakers are open, heard %+v", e.OpenBreakers(), last)
+			t.Errorf("%d breakers are open, last event %+v", e.OpenBreakers(), last)
 		}
 
-		// When the client does not even know its masters, that is one outage and not one a key.
+		// A client that does not know its masters has one outage, not one per key.
 		c.lookup = errRefused
 		before := c.calls.Load()
 		for i := range 100 {
@@ -516,7 +517,7 @@ func TestEachMasterHasABreaker(t *testing.T) {
 			}
 		}
 		if c.calls.Load() != before {
-			t.Error("calls were sent nowhere")
+			t.Error("calls were sent although there is no master")
 		}
 	})
 }
@@ -543,7 +544,7 @@ func TestBreakerOptions(t *testing.T) {
 	}
 }
 
-// TestUndoIsTriedUntilRedisIsBack: a vote whose answer did not come may have been counted.
+// TestUndoIsTriedUntilRedisIsBack: a vote whose reply was lost may have been counted.
 func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
@@ -560,7 +561,7 @@ func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := s.e.Pending(); got != core.BreakerFailures {
-			t.Errorf("%d undos are under way, want one for each vote that was sent", got)
+			t.Errorf("%d undos are pending, want one per vote that was sent", got)
 		}
 		<-time.After(10 * time.Second)
 		var undone atomic.Int64
@@ -572,13 +573,13 @@ func TestUndoIsTriedUntilRedisIsBack(t *testing.T) {
 		})
 		<-time.After(4 * time.Second)
 		if undone.Load() != core.BreakerFailures || s.e.Pending() != 0 {
-			t.Errorf("%d votes were undone, want %d; %d undos are under way", undone.Load(), core.BreakerFailures,
+			t.Errorf("%d votes were undone, want %d; %d undos are pending", undone.Load(), core.BreakerFailures,
 				s.e.Pending())
 		}
 	})
 }
 
-// BenchmarkBreaker is what a check costs whose client answers at once, and one that is not sent.
+// BenchmarkBreaker measures a check whose client answers at once, and a check that is not sent.
 func BenchmarkBreaker(b *testing.B) {
 	for name, options := range map[string][]core.Option{"closed": nil, "none": {core.WithoutBreaker()},
 		"open": {core.WithBreaker(core.BreakerOptions{Failures: 1, Pause: time.Minute})}} {

@@ -11,7 +11,7 @@ func TestServersThatComeAndGoLeaveNoBreakers(t *testing.T) {
 	s.changed = func(context.Context, Event) {}
 	stays := s.of(t.Context(), "open")
 	stays.turn(true)
-	stays.turn(true) // as one that has been forgotten may
+	stays.turn(true) // a forgotten breaker may report a change twice
 	if n := s.open.Load(); n != 1 {
 		t.Errorf("%d are open", n)
 	}
@@ -19,6 +19,6 @@ func TestServersThatComeAndGoLeaveNoBreakers(t *testing.T) {
 		s.of(t.Context(), fmt.Sprint(i))
 	}
 	if len(s.nodes) > breakersMost || s.of(t.Context(), "open") != stays {
-		t.Errorf("%d breakers, want at most %d, those that are open among them", len(s.nodes), breakersMost)
+		t.Errorf("%d breakers, want at most %d, including the open ones", len(s.nodes), breakersMost)
 	}
 }

@@ -139,7 +139,7 @@ func StandardAnswers(reasons ...Reason) []Answer {
 	for _, reason := range reasons {
 		answer, ok := StandardAnswer(reason)
 		if !ok {
-			panic(fmt.Sprintf("core: there is no standard answer to the reason %q: describe it with an Answer",
+			panic(fmt.Sprintf("core: the reason %q has no standard answer: describe it with an Answer",
 				reason))
 		}
 		answers = append(answers, answer)

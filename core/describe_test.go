@@ -14,8 +14,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/everyguard"
 )
 
-// TestEveryGuardDescribesItself: each package below core that registers guards is known to everyguard, and
-// says what operators and clients need.
+// TestEveryGuardDescribesItself: everyguard knows each package below core that registers guards, and each
+// guard describes what operators and clients need.
 func TestEveryGuardDescribesItself(t *testing.T) {
 	kinds := everyguard.Kinds()
 	files, err := filepath.Glob("*/*.go")
@@ -30,7 +30,7 @@ func TestEveryGuardDescribesItself(t *testing.T) {
 		folder := filepath.Dir(file)
 		registers := !strings.HasSuffix(file, "_test.go") && strings.Contains(string(text), ".Register(")
 		if registers && kinds[folder] == nil {
-			t.Errorf("%s makes guards, and everyguard.Kinds has none of them", folder)
+			t.Errorf("%s makes guards, but everyguard.Kinds has none of them", folder)
 		}
 	}
 	for folder, g := range kinds {
@@ -90,7 +90,7 @@ func TestStandardAnswersOfReasonsThatHaveNone(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("StandardAnswers has made one up")
+			t.Error("StandardAnswers returned an answer")
 		}
 	}()
 	core.StandardAnswers(core.ReasonQuota, "own")

@@ -13,8 +13,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestDrainWaitsForUndos: a vote whose answer came too late is not counted, also if the process ends right
-// after.
+// TestDrainWaitsForUndos: a vote whose reply came too late is not counted, even if the process ends right
+// after Drain.
 func TestDrainWaitsForUndos(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		witness := votes.New(guardtest.NewEngine(b), "v", votes.Options{})
@@ -25,7 +25,7 @@ func TestDrainWaitsForUndos(t *testing.T) {
 		if err := e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		guardtest.Check(t, ballots, core.Attempt{Actor: "bob", Resource: "p", Item: "red"}) // there is a connection
+		guardtest.Check(t, ballots, core.Attempt{Actor: "bob", Resource: "p", Item: "red"}) // opens a connection
 		faults.Hang(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -50,7 +50,7 @@ func TestDrainWaitsForUndos(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := tally(t, witness, "p"); got["red"] != 1 {
-			t.Errorf("the tally is %v when Drain has returned", got)
+			t.Errorf("the tally is %v after Drain", got)
 		}
 	})
 }

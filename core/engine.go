@@ -57,8 +57,8 @@ func WithPrefix(prefix string) Option {
 // at most a minute.
 func WithDeadline(d time.Duration) Option {
 	if d <= 0 || d > time.Minute {
-		panic(fmt.Sprintf("core: WithDeadline(%v): a check needs time, and a request cannot wait for long: "+
-			"give it more than 0, and a minute at most", d))
+		panic(fmt.Sprintf("core: WithDeadline(%v): a check takes time, and a request cannot wait long: "+
+			"set more than 0 and a minute at most", d))
 	}
 	return func(e *Engine) { e.deadline = d }
 }
@@ -69,7 +69,7 @@ func WithDeadline(d time.Duration) Option {
 // or sale that they belong to. WithRetryHorizon panics when d is less than a second.
 func WithRetryHorizon(d time.Duration) Option {
 	if d < time.Second {
-		panic(fmt.Sprintf("core: WithRetryHorizon(%v): less than a second does not cover a retry", d))
+		panic(fmt.Sprintf("core: WithRetryHorizon(%v): less than a second does not cover a retry: set a second or more", d))
 	}
 	return func(e *Engine) { e.retryHorizon = d }
 }
@@ -94,8 +94,7 @@ func WithRetryHorizon(d time.Duration) Option {
 func WithRefusalMemory(d time.Duration) Option {
 	if d < 0 || d > time.Second {
 		panic(fmt.Sprintf("core: WithRefusalMemory(%v): a refund or reset by another process would go unseen "+
-			"for that long: "+
-			"give it a second at most, or 0 to ask Redis always", d))
+			"for that long: set a second at most, or 0 to ask Redis always", d))
 	}
 	return func(e *Engine) { e.refusalMemory = d }
 }
@@ -176,7 +175,7 @@ func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 // which units were taken. WithMemoryKeys panics when n is less than 1.
 func WithMemoryKeys(n int) Option {
 	if n < 1 {
-		panic(fmt.Sprintf("core: WithMemoryKeys(%d): give at least the number of actors to expect at a time", n))
+		panic(fmt.Sprintf("core: WithMemoryKeys(%d): set at least the number of actors that are active at a time", n))
 	}
 	return func(e *Engine) { e.memoryKeys = n }
 }

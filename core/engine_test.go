@@ -36,7 +36,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"does not cover a retry":    func() { core.WithRetryHorizon(time.Millisecond) },
 		"leave the option out":      func() { core.WithObserver(nil) },
 		"or use WithoutBreaker":     func() { core.WithBreaker(core.BreakerOptions{Failures: -1}) },
-		"Pause of a minute at most": func() { core.WithBreaker(core.BreakerOptions{Pause: time.Hour}) },
+		"Pause to a minute at most": func() { core.WithBreaker(core.BreakerOptions{Pause: time.Hour}) },
 		"none that is nil":          func() { core.Observers(core.LogErrors(), nil) },
 		"to have slog.Default":      func() { core.WithLogger(nil) },
 		"at least one observer":     func() { core.Observers() },
@@ -158,7 +158,7 @@ func TestGuardsWithDifferentNamesShareNothing(t *testing.T) {
 	})
 }
 
-// every runs one call of each kind of guard and fails on any error.
+// every makes one call of each kind to every guard and fails on any error.
 func every(t *testing.T, e *core.Engine) func(actor string) {
 	t.Helper()
 	window, ballots, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(5)),
@@ -289,7 +289,7 @@ func TestScriptFlushIsInvisible(t *testing.T) {
 	})
 }
 
-// flushing is a client whose server forgets its scripts before every call by digest.
+// flushing is a client whose server loses its scripts before every EVALSHA.
 type flushing struct {
 	core.Client
 	flush func()
@@ -319,7 +319,7 @@ func TestPreloadReachesEveryMaster(t *testing.T) {
 		onMasters(func(ctx context.Context, c *redis.Client) error {
 			found, err := c.ScriptExists(ctx, voteScript.SHA(), voteUndoScript.SHA()).Result()
 			if err == nil && (!found[0] || !found[1]) {
-				t.Errorf("%s knows %v of the scripts", c.Options().Addr, found)
+				t.Errorf("%s has loaded %v of the scripts", c.Options().Addr, found)
 			}
 			return err
 		})
@@ -329,14 +329,14 @@ func TestPreloadReachesEveryMaster(t *testing.T) {
 func TestPreloadSaysWhatIsWrong(t *testing.T) {
 	e := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}))
 	votes.New(e, "v", votes.Options{})
-	err := e.Preload(t.Context()) // of any of the guard's scripts: they come in no certain order
+	err := e.Preload(t.Context()) // of any of the guard's scripts: their order is random
 	if err == nil || !strings.Contains(err.Error(), "core: preload script ") ||
 		!strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("Preload: %v", err)
 	}
 }
 
-func TestObserverHearsEverything(t *testing.T) {
+func TestObserverReceivesEveryEvent(t *testing.T) {
 	b := redistest.Mini(t)
 	var h guardtest.Recorder
 	e := guardtest.NewEngine(b, core.WithObserver(&h))
@@ -359,7 +359,7 @@ func TestObserverHearsEverything(t *testing.T) {
 		"refund, r verify, " +
 		"q check, q settle, q used, q reset, i check, i settle, i reset, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
-		t.Errorf("heard %s\nwant  %s", got, want)
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	last := h.Events[len(h.Events)-1]
 	if last.Err == nil || !strings.Contains(last.Err.Error(), `core: check "w2": script sliding_window: `) ||
@@ -377,7 +377,7 @@ func TestErrorsAreLoggedOnceASecond(t *testing.T) {
 		o.Observe(t.Context(), core.Event{Guard: "w", Op: "check", Err: errors.New("down")})
 	}
 	o.Observe(t.Context(), core.Event{Guard: "w", Op: "check"})
-	// for who asked, not for the log
+	// for the caller, not for the log
 	for _, err := range []error{core.ErrInvalid, seckill.ErrTooFewLeft, seckill.ErrNoSale} {
 		o.Observe(t.Context(), core.Event{Guard: "s", Op: "restock", Err: fmt.Errorf("core: restock: %w", err)})
 	}

@@ -2,7 +2,7 @@ package core
 
 import "time"
 
-// What the tests of this package see, which are outside of it because they use guards.
+// Exports for the tests of this package. They are in package core_test because they use guards.
 
 var (
 	CheckTag = checkTag
@@ -17,11 +17,11 @@ const (
 
 type OnceCmd = onceCmd
 
-// LogAgain has an observer of LogErrors log the next error, whenever it logged the last.
+// LogAgain makes an observer of LogErrors log the next error, no matter when it logged the last one.
 func LogAgain(o Observer) { o.(*logErrors).last = time.Time{} }
 
 // OpenBreakers returns how many breakers of the engine are open.
 func (e *Engine) OpenBreakers() int64 { return e.breakers.open.Load() }
 
-// SetObeysDeadline has the engine believe that its client ends a call when its context is over, or not.
+// SetObeysDeadline sets whether the engine assumes that its client ends a call when the context ends.
 func (e *Engine) SetObeysDeadline(obeys bool) { e.obeysDeadline = obeys }

@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// rateLimit is what all rate limits are.
+// rateLimit has the methods of every rate limit.
 type rateLimit interface {
 	core.Guard
 	Peek(ctx context.Context, a core.Attempt) (core.Decision, error)
@@ -23,7 +23,7 @@ type rateLimit interface {
 	Refund(ctx context.Context, d core.Decision) error
 }
 
-// limitKinds are the kinds of rate limits.
+// limitKinds lists the kinds of rate limits.
 var limitKinds = map[string]struct {
 	make func(e *core.Engine, name string, l limit.Limit, more ...limit.Limit) rateLimit
 	by   func(e *core.Engine, name string, limits limit.Func) rateLimit
@@ -50,7 +50,7 @@ var limitKinds = map[string]struct {
 	},
 }
 
-// Scripts by which tests know what is sent, by the hash of their source.
+// Scripts that tests recognize by the hash of their source when they are sent.
 var (
 	voteScript     = core.NewScript("vote", lua.Vote, core.Idempotent)
 	voteUndoScript = core.NewScript("vote_undo", lua.VoteUndo, core.Idempotent)
@@ -98,8 +98,7 @@ func createPacket(t testing.TB, g *redpacket.Guard, id string, p redpacket.Packe
 	}
 }
 
-// strikeOut strikes an actor until there is a ban, which the second strike at a guard with one Refusal
-// brings.
+// strikeOut strikes an actor until they are banned: at a guard with one Refusal the second strike bans.
 func strikeOut(t *testing.T, g *bans.Guard, a core.Attempt) {
 	t.Helper()
 	for range 2 {

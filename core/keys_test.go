@@ -52,17 +52,17 @@ func FuzzEncode(f *testing.F) {
 			t.Errorf("%q has %q in it", e, e[i])
 		}
 		if !strings.HasPrefix(e, "#") && core.Decode(e) != text {
-			t.Errorf("%q comes back as %q", text, core.Decode(e))
+			t.Errorf("%q is decoded as %q", text, core.Decode(e))
 		}
 		if (e == "") != (text == "") {
 			t.Errorf("%q becomes %q", text, e)
 		}
-		core.Decode(text) // whatever is in Redis, decode must live with it
+		core.Decode(text) // Decode must accept any text that is in Redis
 	})
 }
 
 // FuzzKeys: different attempts have different keys, whichever guard makes them. Each key has exactly one tag,
-// and it is the right one.
+// the right one.
 func FuzzKeys(f *testing.F) {
 	for i, text := range guardtest.Hostile {
 		f.Add(text, guardtest.Hostile[(i+1)%len(guardtest.Hostile)])
@@ -100,11 +100,11 @@ func FuzzKeys(f *testing.F) {
 			}
 		}
 		for _, one := range []string{a, b} {
-			if one == "" { // no guard takes that for an actor, a poll or an item
+			if one == "" { // no guard accepts it as an actor, a poll or an item
 				continue
 			}
 			if e := core.EncodeUpTo(core.MaxRecord, one); !strings.HasPrefix(e, "#") && core.Decode(e) != one {
-				t.Errorf("%q comes back as %q", one, core.Decode(e))
+				t.Errorf("%q is decoded as %q", one, core.Decode(e))
 			}
 			for _, two := range []string{a, b, ""} {
 				attempt := core.Attempt{Actor: one, Resource: two}
@@ -164,8 +164,8 @@ func TestCheckTag(t *testing.T) {
 	}
 }
 
-// TestKeysOfACallShareASlot runs everything on a real cluster elsewhere; here it is looked at for hostile
-// text.
+// TestKeysOfACallShareASlot checks the slots of keys with hostile text. Other tests run all calls on a real
+// cluster.
 func TestKeysOfACallShareASlot(t *testing.T) {
 	gate, sent := newKeyRecorder()
 	sale, shut := seckill.New(gate, "s", seckill.Options{}), bans.New(gate, "b", bans.Options{})
@@ -186,11 +186,11 @@ func TestKeysOfACallShareASlot(t *testing.T) {
 	}
 }
 
-// newKeyRecorder makes an engine whose scripts are not run, and what returns the keys that a guard's check
-// sends.
+// newKeyRecorder makes an engine that runs no scripts, and a function that returns the keys that a guard's
+// check sends.
 func newKeyRecorder() (*core.Engine, func(t *testing.T, g core.Guard, a core.Attempt) []string) {
 	var mu sync.Mutex
-	var keys []string // of the first script since it was nil
+	var keys []string // of the first script since keys was nil
 	rdb := processFunc(func(_ context.Context, cmd redis.Cmder) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -199,7 +199,7 @@ func newKeyRecorder() (*core.Engine, func(t *testing.T, g core.Guard, a core.Att
 				keys = append(keys, key.(string))
 			}
 		}
-		err := redis.ErrClosed // as if it had never been sent
+		err := redis.ErrClosed // as if the call was never sent
 		cmd.SetErr(err)
 		return err
 	})
@@ -221,7 +221,7 @@ func newKeyRecorder() (*core.Engine, func(t *testing.T, g core.Guard, a core.Att
 	}
 }
 
-// processFunc is a client that is a function.
+// processFunc is a function as a client.
 type processFunc func(ctx context.Context, cmd redis.Cmder) error
 
 func (f processFunc) Process(ctx context.Context, cmd redis.Cmder) error { return f(ctx, cmd) }

@@ -48,8 +48,8 @@ func (e *Engine) Register(kind, name string, scripts ...*Script) Base {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.names[name] {
-		panic(fmt.Sprintf("core: two guards are named %q: give each a name of its own, "+
-			"or use the one guard in both places", name))
+		panic(fmt.Sprintf("core: two guards are named %q: give each guard its own name, "+
+			"or use one guard in both places", name))
 	}
 	e.names[name] = true
 	for _, s := range append(scripts, deleteScript) {
@@ -145,10 +145,10 @@ func (e *Engine) Pending() int { return pending.size(e) }
 func (e *Engine) HasRedis() bool { return e.rdb != nil }
 
 // NeedRedis panics when the engine has no Redis. It is for the constructors of guards whose state must
-// outlive a process.
+// outlive a process. The kind is that of [Engine.Register]; the text of the panic begins with it.
 func (e *Engine) NeedRedis(kind, name string) {
 	if e.rdb == nil {
-		panic(fmt.Sprintf("core: %s (guard %q) needs Redis, because its promises must outlive the process: "+
+		panic(fmt.Sprintf("%s: the guard %q needs Redis, because its state must outlive the process: "+
 			"make its engine with core.New", kind, name))
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 )
 
-// TestEnginesLogWhereTheyAreTold: errors that LogErrors logs, alone or beside other observers, and nothing in
-// slog's default.
-func TestEnginesLogWhereTheyAreTold(t *testing.T) {
+// TestEnginesLogToTheirLogger: the errors of LogErrors, alone or beside other observers, and nothing to
+// slog's default logger.
+func TestEnginesLogToTheirLogger(t *testing.T) {
 	elsewhere := quiet(t)
 	fail := func(context.Context, core.Attempt) ([]limit.Limit, error) { return nil, io.ErrUnexpectedEOF }
 	for name, options := range map[string][]core.Option{
@@ -40,11 +40,11 @@ func TestEnginesLogWhereTheyAreTold(t *testing.T) {
 	}
 }
 
-// TestTheDefaultLoggerIsThatOfTheMoment: an application may set it after its engines are made.
-func TestTheDefaultLoggerIsThatOfTheMoment(t *testing.T) {
+// TestTheDefaultLoggerIsTheCurrentOne: an application may set it after it has made its engines.
+func TestTheDefaultLoggerIsTheCurrentOne(t *testing.T) {
 	gate := core.NewMemory()
 	quiet(t)
 	if gate.Logger() != slog.Default() {
-		t.Error("the engine has kept the logger of before")
+		t.Error("the engine has kept the previous logger")
 	}
 }

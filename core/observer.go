@@ -161,7 +161,7 @@ func asNetwork(err error) (network net.Error, ok bool) {
 // in order. It panics when there are none, or when one is nil.
 func Observers(all ...Observer) Observer {
 	if len(all) == 0 || slices.Contains(all, nil) {
-		panic("core: Observers: give at least one observer, and none that is nil")
+		panic("core: Observers: pass at least one observer, and none that is nil")
 	}
 	return observers(slices.Clone(all))
 }
@@ -228,6 +228,6 @@ func (o *logErrors) Observe(ctx context.Context, e Event) {
 	skipped := o.skipped
 	o.last, o.skipped = now, 0
 	o.mu.Unlock()
-	o.logger().WarnContext(ctx, "gatehouse: the call of a guard failed",
+	o.logger().WarnContext(ctx, "gatehouse: a guard's call failed",
 		"guard", e.Guard, "op", e.Op, "err", e.Err, "took", e.Took, "errors_not_logged", skipped)
 }

@@ -26,10 +26,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// opCalls finds the ops that source tells observers of.
+// opCalls finds the ops that source reports to observers.
 var opCalls = regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|g\.end|g\.observeVerify|core\.Look)\(ctx, (?:&g\.Base, )?"(\w+)"|Op: +"(\w+)"`)
 
-// opsOf returns the ops that the sources of a folder tell observers of.
+// opsOf returns the ops that the sources of a folder report to observers.
 func opsOf(t *testing.T, folder string) map[string]bool {
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil || len(files) == 0 {
@@ -51,8 +51,8 @@ func opsOf(t *testing.T, folder string) map[string]bool {
 	return ops
 }
 
-// TestEveryOpIsListed: whoever writes an observer finds all that they may hear of in one place, and each
-// guard describes what is heard of it.
+// TestEveryOpIsListed: the author of an observer finds all ops in one place, and each guard describes its
+// own.
 func TestEveryOpIsListed(t *testing.T) {
 	source, err := os.ReadFile("observer.go")
 	if err != nil {
@@ -73,25 +73,25 @@ func TestEveryOpIsListed(t *testing.T) {
 				t.Errorf("%s: %q is not in the list of Event.Op", folder, op)
 			}
 			if !found[op] {
-				t.Errorf("%s describes the op %q, and its source does not tell of it", folder, op)
+				t.Errorf("%s describes the op %q, but its source does not report it", folder, op)
 			}
 		}
 		for op := range found {
 			if !slices.Contains(described, op) {
-				t.Errorf("%s tells of the op %q, and does not describe it", folder, op)
+				t.Errorf("%s reports the op %q, but does not describe it", folder, op)
 			}
 		}
 	}
 }
 
-func TestObserversTellsAllInOrder(t *testing.T) {
+func TestObserversCallsAllInOrder(t *testing.T) {
 	var told []string
 	note := func(name string) core.Observer {
 		return observerFunc(func(_ context.Context, e core.Event) { told = append(told, name+" "+e.Op) })
 	}
 	all := []core.Observer{note("a"), note("b")}
 	o := core.Observers(all...)
-	all[0] = note("c") // the list is Observers' own
+	all[0] = note("c") // Observers has copied the list
 	o.Observe(t.Context(), core.Event{Op: "check"})
 	o.Observe(t.Context(), core.Event{Op: "settle"})
 	if got := strings.Join(told, ", "); got != "a check, b check, a settle, b settle" {
@@ -151,11 +151,11 @@ func TestSourceOfEvents(t *testing.T) {
 	}
 	settled := core.Event{Op: "settle", Decision: core.Decision{Attempt: core.Attempt{Shadow: true}}}
 	if got := settled.Source(); got != "none" {
-		t.Errorf("what a shadowed attempt took and is given back: %q, want none", got)
+		t.Errorf("the refund of a shadowed attempt: %q, want none", got)
 	}
 }
 
-// TestNearLimitOfGuards: eight of ten units leave a fifth, the ninth leaves less.
+// TestNearLimitOfGuards: after eight of ten units a fifth is left, after the ninth less.
 func TestNearLimitOfGuards(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		var h guardtest.Recorder

@@ -43,7 +43,7 @@ var ErrTooManyPending = errors.New("core: too many attempts are waiting to be se
 
 // ErrUnsettled is wrapped by the error that an engine's observer gets when the engine gave up telling a guard
 // how an attempt ended, or gave up undoing an attempt that may have been made.
-var ErrUnsettled = errors.New("core: gave up, an attempt is not settled")
+var ErrUnsettled = errors.New("core: gave up settling the attempt")
 
 // Place reserves room for one attempt whose ending may have to be told to its guard later. The zero value has
 // no room yet. The methods of a Place must not be called concurrently.
@@ -153,7 +153,7 @@ func unsettled(g Guard, d Decision, err error) {
 		own.unsettled(d, err)
 		return
 	}
-	LoggerOf(g).Error("gatehouse: an attempt is not settled", "guard", g.Name(), "err", err)
+	LoggerOf(g).Error("gatehouse: gave up settling an attempt", "guard", g.Name(), "err", err)
 }
 
 func (b *Base) unsettled(d Decision, err error) {

@@ -1,6 +1,6 @@
 package core
 
-// HeldKey returns the key that a Recall holds in the place of the given one.
+// HeldKey returns the copy of the key that a Recall holds.
 func HeldKey[V any](r *Recall[string, V], key string) string {
 	s := r.answers.Of(key)
 	s.Lock()

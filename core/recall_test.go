@@ -69,7 +69,8 @@ func TestRecallRemembersNothing(t *testing.T) {
 	}
 }
 
-// TestRecallWithAClockSetBack: answers from what is now the future are not found, and new ones replace them.
+// TestRecallWithAClockSetBack: answers from the future of the new clock are not found, and new answers
+// replace them.
 func TestRecallWithAClockSetBack(t *testing.T) {
 	now := time.Now()
 	r := core.NewRecall[string, int](100, time.Minute)
@@ -82,7 +83,7 @@ func TestRecallWithAClockSetBack(t *testing.T) {
 	wantRecall(t, "when the clock is right again", r, "a", now, 0, false)
 }
 
-func TestRecallKeepsNoAnswerThatWasDroppedUnderWay(t *testing.T) {
+func TestRecallKeepsNoAnswerThatWasDroppedInFlight(t *testing.T) {
 	now := time.Now()
 	r := core.NewRecall[string, int](100, time.Minute)
 	r.Hear(r.Ask("a", now), 1, time.Minute)
@@ -104,7 +105,7 @@ func TestRecallKeepsNoAnswerThatWasDroppedUnderWay(t *testing.T) {
 	wantRecall(t, "the old answer comes after the new one", r, "a", now, 3, true)
 }
 
-// TestRecallDropsOfOtherKeys: of a thousand other keys a few share the mark and no more.
+// TestRecallDropsOfOtherKeys: only a few of five thousand other keys share the mark.
 func TestRecallDropsOfOtherKeys(t *testing.T) {
 	now := time.Now()
 	r := core.NewRecall[string, int](10_000, time.Minute)
@@ -122,7 +123,7 @@ func TestRecallDropsOfOtherKeys(t *testing.T) {
 	}
 }
 
-// TestRecallKeepsTheLaterAnswer, whichever comes first, at one and the same moment of the clock.
+// TestRecallKeepsTheLaterAnswer: two answers at the same moment of the clock, in either order.
 func TestRecallKeepsTheLaterAnswer(t *testing.T) {
 	now := time.Now()
 	for _, swap := range []bool{false, true} {
@@ -156,7 +157,7 @@ func TestRecallSet(t *testing.T) {
 	wantRecall(t, "two changes at once", r, "a", now, 0, false)
 	r.Set(r.Ask("a", now), 6, 0)
 	if r.Len() != 0 {
-		t.Error("an answer that does not last is held")
+		t.Error("an answer with no lifetime is held")
 	}
 }
 
@@ -190,7 +191,7 @@ func TestRecallUpdate(t *testing.T) {
 		t.Error("no change, and a key is held")
 	}
 	r.Update("a", set(1, true))
-	wantRecall(t, "a mark is no answer", r, "a", now, 0, false)
+	wantRecall(t, "a mark is not an answer", r, "a", now, 0, false)
 	wantRecall(t, "at no time", r, "a", time.Time{}, 0, false)
 	if last, ok := r.Last("a"); last != 1 || !ok {
 		t.Errorf("last %d, %t", last, ok)
@@ -236,8 +237,8 @@ func TestRecallIsBounded(t *testing.T) {
 	core.NewRecall[string, int](0, time.Minute)
 }
 
-// TestRecallForgetsWhatIsUsedLeast: a key that is looked up stays.
-func TestRecallForgetsWhatIsUsedLeast(t *testing.T) {
+// TestRecallForgetsTheLeastUsed: a key that is looked up stays.
+func TestRecallForgetsTheLeastUsed(t *testing.T) {
 	now := time.Now()
 	r := core.NewRecall[string, int](640, time.Minute)
 	r.Hear(r.Ask("used", now), 1, time.Minute)
@@ -258,7 +259,7 @@ func (p pair) Clone() pair {
 	return pair{strings.Clone(p.a), strings.Clone(p.b)}
 }
 
-// TestRecallCopiesKeys: a key that is a piece of a long text does not keep that alive.
+// TestRecallCopiesKeys: a key that is a substring of a long text does not keep the long text alive.
 func TestRecallCopiesKeys(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	texts := core.NewRecall[string, string](64, time.Minute)
@@ -272,7 +273,7 @@ func TestRecallCopiesKeys(t *testing.T) {
 		keep(texts.Ask(long[:8], time.Now()))
 		if seen := core.HeldKey(texts, long[:8]); unsafe.StringData(seen) == unsafe.StringData(long) ||
 			seen != long[:8] {
-			t.Errorf("way %d: the key is a piece of the long text", i)
+			t.Errorf("way %d: the key is a substring of the long text", i)
 		}
 	}
 	before := clones.Load()
@@ -306,7 +307,7 @@ func TestRecallRace(t *testing.T) {
 	const keys, readers, questions = 2, 6, 20_000
 	r := core.NewRecall[string, int64](keys, time.Hour)
 	var stored [keys]atomic.Int64
-	var least [keys]atomic.Int64 // what whoever begins to read now has to find, or more
+	var least [keys]atomic.Int64 // the least number that a read from now on may find
 	now := time.Now()
 	var all, writers sync.WaitGroup
 	var done atomic.Bool
@@ -340,7 +341,7 @@ func TestRecallRace(t *testing.T) {
 					hits.Add(1)
 					if got < want {
 						t.Errorf("key %d: %d is remembered, and was changed to %d before", key, got, want)
-						asks.Store(questions) // enough
+						asks.Store(questions) // enough questions
 						return
 					}
 					continue

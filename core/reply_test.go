@@ -18,8 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 )
 
-// oneReply is a client that gives one reply to the first command. Further commands fail, so that no caller
-// retries for long.
+// oneReply is a client that answers the first command with one reply. Further commands fail, so that no
+// caller retries for long.
 type oneReply struct {
 	mu    sync.Mutex
 	value any
@@ -44,7 +44,7 @@ func (c *oneReply) Process(_ context.Context, cmd redis.Cmder) error {
 		} else {
 			cmd.SetVal(c.value)
 		}
-	case *redis.SliceCmd: // go-redis reads an array, and fails on all else
+	case *redis.SliceCmd: // go-redis reads an array and rejects everything else
 		values, ok := c.value.([]any)
 		if cmd.SetVal(values); !ok {
 			cmd.SetErr(errors.New("not an array"))
@@ -65,7 +65,7 @@ func (c *oneReply) Process(_ context.Context, cmd redis.Cmder) error {
 	return cmd.Err()
 }
 
-// anyReply makes a reply, as go-redis decodes them, of arbitrary bytes.
+// anyReply makes a reply, as go-redis decodes it, from arbitrary bytes.
 func anyReply(data []byte) (value any, rest []byte) {
 	if len(data) == 0 {
 		return nil, nil
@@ -105,7 +105,7 @@ func anyReply(data []byte) (value any, rest []byte) {
 	return map[any]any{"a": nil}, data
 }
 
-// shape is what a reply looks like: a letter for each value.
+// shape describes a reply: one letter per value.
 func shape(value any) string {
 	switch value := value.(type) {
 	case int64:
@@ -148,7 +148,7 @@ func FuzzReply(f *testing.F) {
 			}
 			return value
 		}()
-		// decided is for readers of decisions: yes is how one begins that allows.
+		// decided checks a reader of decisions: a reply that begins with yes allows.
 		decided := func(what string, d core.Decision, err error, yes any, shapes ...string) {
 			t.Helper()
 			fits := false
@@ -166,7 +166,7 @@ func FuzzReply(f *testing.F) {
 		read := func(what string, err error, fits bool) {
 			t.Helper()
 			if err == nil && !fits {
-				t.Errorf("%s: %#v is no error", what, value)
+				t.Errorf("%s: %#v is not an error", what, value)
 			}
 		}
 		ctx := t.Context()

@@ -77,7 +77,7 @@ func TestLostReply(t *testing.T) {
 		})
 		b.Client.Del(t.Context(), counter)
 
-		// Each script has to be known to the server before its EVALSHA is one that runs.
+		// The server must know each script before its EVALSHA can run.
 		if err := e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestLostReply(t *testing.T) {
 		lose("cancel", func() { guardtest.Settle(t, sale, bob, false) })
 		wantStatus(t, sale, "tv", 9, 0, 1)
 
-		// A check of a limit is sent once only: the caller hears of the loss, and no more than one unit is gone.
+		// A check of a limit is sent only once: the caller gets an error, and at most one unit is lost.
 		lose("window", func() {
 			if _, err := window.Check(t.Context(), core.Attempt{Actor: "ann"}); err == nil {
 				t.Error("the lost reply of a limit was not reported: was the check sent again?")
@@ -263,7 +263,7 @@ func TestRedisThatSendsGarbage(t *testing.T) {
 	wantOutage(t, guardtest.RefusingServer(t, "garbage\r\n"), "")
 }
 
-// wantOutage wants an error from every guard, and no attempt allowed.
+// wantOutage fails the test unless every guard returns an error and allows no attempt.
 func wantOutage(t *testing.T, rdb core.Client, text string) {
 	t.Helper()
 	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Second),
@@ -284,7 +284,7 @@ func wantOutage(t *testing.T, rdb core.Client, text string) {
 	}
 }
 
-// TestRestart kills a Redis that persists, and one that does not.
+// TestRestart kills a Redis that persists and one that does not.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for name, persistent := range map[string]bool{"persistent": true, "in memory": false} {
@@ -304,11 +304,11 @@ func TestRestart(t *testing.T) {
 
 			s.Kill()
 			if _, err := votes.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "p"}); err == nil {
-				t.Error("a vote without a Redis")
+				t.Error("a vote was decided without Redis")
 			}
 			s.Start()
 
-			// A limit's check is sent once, so the first after a restart may meet a connection that is dead.
+			// A limit's check is sent only once, so the first one after a restart may use a dead connection.
 			var d core.Decision
 			redistest.Eventually(t, 10*time.Second, func() (ok bool) {
 				var err error
@@ -329,7 +329,7 @@ func TestRestart(t *testing.T) {
 			} else {
 				guardtest.WantReason(t, d, core.ReasonOK)
 				guardtest.WantReason(t, vote, core.ReasonOK)
-				guardtest.WantReason(t, buy, core.ReasonNotReady) // a lost sale is not a stock of any size
+				guardtest.WantReason(t, buy, core.ReasonNotReady) // a lost sale has no stock
 			}
 		})
 	}
@@ -355,7 +355,7 @@ func TestReshard(t *testing.T) {
 		t.Fatal("both slots have one master")
 	}
 
-	// Two workers, each at it until the end; a failed vote or purchase is tried again under its ID.
+	// Two workers run until the end. A failed vote or purchase is retried under its ID.
 	var voted, bought atomic.Int64
 	stop := make(chan struct{})
 	var all sync.WaitGroup
@@ -434,7 +434,7 @@ func TestReshard(t *testing.T) {
 	wantStatus(t, sale, "p", 100_000-bought.Load(), 0, bought.Load())
 }
 
-// TestFailover kills the master of everything; its replica takes over, without the scripts.
+// TestFailover kills the master of all keys. Its replica takes over, without the scripts.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -451,11 +451,11 @@ func TestFailover(t *testing.T) {
 	slot := redistest.Slot("{p}")
 	old := c.MasterOfSlot(slot)
 	if n, err := old.Client(t).Wait(t.Context(), 1, 5*time.Second).Result(); n != 1 || err != nil {
-		t.Fatalf("the replica has not got everything: %d, %v", n, err)
+		t.Fatalf("the replica is not up to date: %d, %v", n, err)
 	}
 	c.KillMasterOfSlot(slot)
 	if _, err := sale.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "p"}); err == nil {
-		t.Error("a sale without a master")
+		t.Error("a sale was decided without a master")
 	}
 	c.AwaitFailover(slot, old)
 	redistest.Eventually(t, 20*time.Second, func() bool {
@@ -475,8 +475,8 @@ func TestFailover(t *testing.T) {
 }
 
 // TestLateReplyLeavesNoClaim uses a Redis that is slower than the deadline: the caller gets an error although
-// the claim is made. As nobody may repeat the call, the claim must be undone by itself. A caller that repeats
-// the call with the same operation ID must get the claim.
+// the claim is made. The caller may never repeat the call, so the guard must undo the claim itself. A caller
+// that repeats the call with the same operation ID must get the claim.
 func TestLateReplyLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
@@ -487,7 +487,7 @@ func TestLateReplyLeavesNoClaim(t *testing.T) {
 		ballots, sale := votes.New(slow, "v", votes.Options{}), seckill.New(slow, "s", seckill.Options{})
 		seenVotes, seenSale := votes.New(plain, "v", votes.Options{}), seckill.New(plain, "s", seckill.Options{})
 		openSale(t, seenSale, "p", seckill.Sale{Stock: 5})
-		for _, g := range []core.Guard{ballots, sale} { // connects, and loads the scripts
+		for _, g := range []core.Guard{ballots, sale} { // connects and loads the scripts
 			redistest.Eventually(t, 10*time.Second, func() bool {
 				d, err := g.Check(t.Context(), core.Attempt{Actor: "first", Resource: "p"})
 				return err == nil && g.Settle(t.Context(), d, core.Rollback) == nil
@@ -506,7 +506,7 @@ func TestLateReplyLeavesNoClaim(t *testing.T) {
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			s, err := seenSale.Status(t.Context(), "p")
 			return err == nil && s.Held == 0 && tally(t, seenVotes, "p")[""] == 0
-		}, "the claims are gone")
+		}, "the claims are undone")
 		for _, g := range []core.Guard{seenVotes, seenSale} {
 			guardtest.WantReason(t, guardtest.Check(t, g,
 				core.Attempt{Actor: "ann given", Resource: "p", ID: "given"}), core.ReasonOK)

@@ -1,26 +1,26 @@
--- Bans: looks whether an actor is banned; counts a refusal as a strike, and bans the actor for the one strike
--- that is too many; or bans by hand. A ban that strikes have brought on is `first` long at level 0 and twice
--- as long for each level, up to `longest`; it adds a level, unless it was `longest`. Each `decay` that passes
--- since the end of the last ban takes a level away. While a ban lasts strikes do not count, and with a ban
--- those before it are forgotten.
+-- Bans: reports whether an actor is banned; counts a refusal as a strike and bans the actor at one strike too
+-- many; or bans by hand. A ban caused by strikes lasts `first` at level 0 and twice as long per level, up to
+-- `longest`. Such a ban raises the level by one, unless it lasts `longest`. Each `decay` that passes after
+-- the end of the last ban lowers the level by one. Strikes do not count during a ban, and a ban deletes the
+-- strikes before it.
 --
 -- KEYS  1 ban      string: the begin and end of the last ban, in microseconds since 1970, and the level
 --       2 strikes  list: the moments of the last strikes in microseconds since 1970, oldest first, at most
 --                  max
--- ARGV  1 call     look: say how the actor stands; strike: count one more refusal; ban: by hand
+-- ARGV  1 call     look: report the state; strike: count one more refusal; ban: ban by hand
 --       2 decay    milliseconds
---       3 max      strikes in any period that do not bring on a ban, 1 or more
+--       3 max      strikes in any period that do not cause a ban, 1 or more
 --       4 period   milliseconds
 --       5 first    milliseconds
 --       6 longest  milliseconds, no less than first
---       7 length   milliseconds from now on of a ban by hand, which takes the place of the ban that there is
+--       7 length   milliseconds from now on of a ban by hand, which replaces the current ban
 --       8 now      microseconds since 1970; absent or empty: the server's clock
---       A look may leave KEYS 2 out, and then counts no strikes. Arguments that a call does not use are 0.
+--       A look without KEYS 2 reports 0 strikes. An argument that a call does not use is 0.
 -- Returns {banned, left, level, strikes}
 --       banned   1 when this call has banned the actor
 --       left     microseconds until the ban ends; 0 when there is none
 --       level    of the next ban
---       strikes  in the period that ends now; of a look only, else 0
+--       strikes  in the period that ends now, for a look; else 0
 
 local ban, strikes = KEYS[1], KEYS[2]
 local call, decay, max, period = ARGV[1], ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0
@@ -35,8 +35,8 @@ end
 
 local begin, finish, level = now, now, 0
 
--- Keeps the ban that begins now. The second more is for a server that pauses between the script's start, from
--- which a TTL counts, and its TIME.
+-- Stores the ban that begins now. The extra second covers a pause of the server between the script's start,
+-- from which a TTL counts, and its TIME.
 local function keep()
   redis.call('SET', ban, string.format('%.0f %.0f %.0f', now, finish, level),
     'PX', math.ceil((finish - now) / 1000) + level * decay + 1000)
@@ -47,7 +47,8 @@ if record then
   begin, finish, level = string.match(record, '(%d+) (%d+) (%d+)')
   begin, finish, level = begin + 0, finish + 0, level + 0
   if begin > now then
-    -- The clock was set back, maybe by years, and nobody knows how much of the ban is over: it begins anew.
+    -- The clock was set back, perhaps by years. How much of the ban has passed is unknown, so it begins
+    -- again.
     finish = now + finish - begin
     keep()
   elseif finish <= now then
@@ -72,8 +73,8 @@ if call == 'strike' then
   if left > 0 then
     return {0, left, level, 0}
   end
-  -- Where the clock was set back nobody knows how old the strikes are: they are forgotten, since no ban is
-  -- due then.
+  -- After the clock was set back the age of the strikes is unknown. The older strikes are deleted: no ban is
+  -- due.
   local last, oldest = redis.call('LINDEX', strikes, '-1'), redis.call('LINDEX', strikes, -max)
   local unknown = last and last + 0 > now
   if unknown or not oldest or now - oldest >= period * 1000 then

@@ -1,5 +1,5 @@
--- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that go
--- on. A window that has all its units back is as if it had never begun.
+-- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that are
+-- still open. A window that has got all its units back is deleted.
 --
 -- KEYS  1 refund         string, marks this attempt as given back
 --       2 count          string, as fixed_window writes it; further limits have their counts in 3, 4 and so
@@ -8,7 +8,7 @@
 --       then cost        units that the attempt took
 --       then stamp       what fixed_window returned for it
 --       then now         microseconds since 1970; absent or empty: the server's clock
--- Returns the number of units given back to the limit that got most back.
+-- Returns the number of units given back to the limit that got the most.
 
 local refund, limits = KEYS[1], #KEYS - 1
 local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, tonumber(ARGV[limits * 2 + 3])
@@ -25,8 +25,8 @@ for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
 end
 
--- The mark must not last long, because refused requests give back what earlier rules took: each leaves a
--- mark. What is older than the mark would be is not given back.
+-- The mark must be short-lived: a refused request gives back what earlier rules took, and each refund leaves
+-- a mark. An attempt that is older than a mark lasts is not given back.
 local REMEMBER = 600000
 if now - stamp > REMEMBER * 1000 then
   return 0
@@ -43,7 +43,7 @@ for i = 1, limits do
   if count then
     local over, taken = string.match(count, '(%d+) (%d+)')
     over, taken = over + 0, taken + 0
-    -- A window that began later is another one: this attempt's has ended.
+    -- A window that began after the attempt is another one.
     if over - window <= stamp and now < over then
       local back = math.min(cost, taken)
       if back < taken then

@@ -1,14 +1,14 @@
--- Idempotency: begins an operation, unless it is running or has been done. A refused call writes nothing.
+-- Idempotency: begins an operation, unless it is running or done. A refused call writes nothing.
 --
--- KEYS  1 operation    string: "run call fingerprint" while it runs, "done call fingerprint outcome" afterwards, or
---                      "half call fingerprint outcome" while the rest of the outcome may still come; "void call" for a call that
---                      was taken back before it came
--- ARGV  1 fingerprint  one word: a repetition of the same attempt has the same
---       2 call         one word that names this call: when it is sent again because its reply was lost, it hears ok again
---       3 lease        milliseconds that the operation may run before another call may begin it anew
+-- KEYS  1 operation    string: "run call fingerprint" while it runs, "done call fingerprint outcome"
+--                      afterwards, or "half call fingerprint outcome" while the rest of the outcome may still
+--                      arrive; "void call" is the tombstone of a call that was undone before it arrived
+-- ARGV  1 fingerprint  one word, the same for each repetition of the attempt
+--       2 call         one word that names this call: a resend after a lost reply receives ok again
+--       3 lease        milliseconds that the operation may run before another call may begin it again
 -- Returns {reason, outcome}
---       reason   ok, in_progress, done, conflict (the operation belongs to another attempt), gone (this call was taken back
---                before it came)
+--       reason   ok, in_progress, done, conflict (the operation belongs to another attempt), gone (this call
+--                was undone before it arrived)
 --       outcome  when done, what idempotency_finish was given; else empty
 
 local operation = KEYS[1]

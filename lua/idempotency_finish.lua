@@ -1,11 +1,12 @@
--- Idempotency: keeps how an operation ended. Where the lease of the call is over and another one has begun the operation since, it is
--- that one's to say, and this call changes nothing.
+-- Idempotency: stores the outcome of an operation. When the lease of the call has ended and another call has
+-- begun the operation since, this call changes nothing.
 --
 -- KEYS  1 operation    string, as idempotency_begin writes it
 -- ARGV  1 fingerprint, 2 call   as they were given to idempotency_begin
 --       3 outcome      any bytes
---       4 keep         milliseconds that the outcome is kept
---       5 half         1: the operation is done, and more of its outcome may come by another call; 0: this is all of it
+--       4 keep         milliseconds for which the outcome is kept
+--       5 half         1: the operation is done, and another call may bring the rest of the outcome; 0: the
+--                      outcome is complete
 -- Returns 1 when the outcome of this call is kept, else 0.
 
 local operation = KEYS[1]
@@ -21,7 +22,7 @@ if stored then
   end
 end
 
--- DEL goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+-- DEL goes first: a full Redis accepts it, and then accepts the rest, because the script has already written.
 redis.call('DEL', operation)
 redis.call('SET', operation, (half and 'half ' or 'done ') .. call .. ' ' .. fingerprint .. ' ' .. outcome, 'PX', keep)
 return 1

@@ -1,9 +1,10 @@
--- Idempotency: lets an operation begin anew that this call has begun and not done.
+-- Idempotency: releases an operation that this call has begun and not finished, so that another call may
+-- begin it.
 --
 -- KEYS  1 operation  string, as idempotency_begin writes it
 -- ARGV  1 call       as it was given to idempotency_begin
---       2 void       milliseconds; if the call has not come yet, it shall begin nothing when it comes within this time; 0: never
---                    mind
+--       2 void       milliseconds for which a tombstone keeps a call that has not arrived yet from beginning
+--                    anything; 0: no tombstone
 -- Returns 1 when this call has ended the operation, else 0.
 
 local operation = KEYS[1]

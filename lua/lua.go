@@ -1,18 +1,18 @@
-// Package lua holds the scripts that decide, one plain file each. A file's header says what it is for, its
-// KEYS, its ARGV and what it returns; it runs as it is with redis-cli --eval and steps with --ldb. The
+// Package lua holds the scripts that decide, one plain file each. The header of a file states its purpose,
+// KEYS, ARGV and replies. A file runs unchanged with redis-cli --eval, and step by step with --ldb. The
 // scripts use base Lua and redis.call only, touch no key but those in KEYS, and read the server's clock
-// unless they are given another. What several scripts have in common stands in each of them between "--
-// shared NAME" and "-- end NAME"; its source is shared/NAME.lua, and go generate writes it into the scripts.
-// docs/scripts.md says how they work together.
+// unless the caller passes a moment. Blocks that several scripts share stand in each of them between "--
+// shared NAME" and "-- end NAME"; their source is shared/NAME.lua, and go generate writes them into the
+// scripts. docs/scripts.md describes the conventions that all scripts follow.
 //
-// Most programs want the guards of package core, which run these scripts.
+// Most programs use the guards in the packages below core, which run these scripts.
 package lua
 
 //go:generate go run ./internal/shared/generate
 
 import _ "embed"
 
-// The scripts, by the name of their file.
+// The scripts, named after their files.
 var (
 	//go:embed sliding_window.lua
 	SlidingWindow string

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// scripts are the embedded ones by their file.
+// scripts holds the embedded scripts by file name.
 var scripts = map[string]string{
 	"sliding_window.lua":        lua.SlidingWindow,
 	"sliding_windows.lua":       lua.SlidingWindows,
@@ -76,8 +76,8 @@ func TestEveryFileIsEmbedded(t *testing.T) {
 	}
 }
 
-// TestScriptsKeepTheConventions of docs/scripts.md. That no script sets a global variable is seen to by
-// Redis, which refuses it.
+// TestScriptsKeepTheConventions of docs/scripts.md. Redis itself rejects a script that sets a global
+// variable.
 func TestScriptsKeepTheConventions(t *testing.T) {
 	page, err := os.ReadFile("../docs/scripts.md")
 	if err != nil {
@@ -126,7 +126,7 @@ func TestScriptsKeepTheConventions(t *testing.T) {
 	}
 }
 
-// TestSharedBlocksAreEqual: go generate ./lua would change nothing, and each block has its use.
+// TestSharedBlocksAreEqual checks that go generate ./lua would change nothing and that each block is used.
 func TestSharedBlocksAreEqual(t *testing.T) {
 	files, sources, err := shared.Read(".")
 	if err != nil {
@@ -143,7 +143,7 @@ func TestSharedBlocksAreEqual(t *testing.T) {
 	}
 }
 
-// TestByHand runs every script as the README shows it: redis-cli --eval file keys , arguments.
+// TestByHand runs every script as docs/scripts.md shows it: redis-cli --eval file keys , arguments.
 func TestByHand(t *testing.T) {
 	s := redistest.StartServer(t)
 	poll := func(id string) []string {
@@ -330,7 +330,7 @@ func TestByHand(t *testing.T) {
 		{"seckill_confirm", sale, []string{"o1"}, "ok 0 ann 1 1 2"},
 		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c2"}, "ok 0 held 0 2 60000 0"},
 		{"seckill_cancel", sale, []string{"o2", "c1"}, "ok 1 bob 1 0 2"},
-		{"seckill_cancel", sale, []string{"o2", "c2", "1"}, "ok 1 bob 1 0 2"}, // leaves, and the hold stays for another call
+		{"seckill_cancel", sale, []string{"o2", "c2", "1"}, "ok 1 bob 1 0 2"}, // the hold stays for another call
 		{"seckill_cancel", sale, []string{"o2", "c2"}, "ok 1 bob 1 0 2"},
 		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c3"}, "ok 1 held 0 2 X 0"},
 		{"seckill_cancel", sale, []string{"o2", "c3"}, "ok 0 bob 1 1 2"},

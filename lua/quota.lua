@@ -1,35 +1,34 @@
 -- Quota: counts one more different item in a period, at most `max`. An item that is known already is free.
 -- A refused attempt writes nothing.
 --
--- KEYS  1 items       hash, item -> the calls that were told that it counts, separated by spaces:
---                     "operation=call" heard ok, "operation|call" heard again. Behind "*", nobody can take
---                     the item back any more
---       2 operations  set: the operations that were named from outside and occur in items
---       3 void        string: there when this call was taken back before it came
+-- KEYS  1 items       hash, item -> the calls that received a yes for it, separated by spaces:
+--                     "operation=call" received ok, "operation|call" received again. After "*", the item
+--                     cannot be undone any more
+--       2 operations  set: the operations in items whose ID came from outside
+--       3 void        string: the tombstone of this call when it was undone before it arrived
 -- ARGV  1 begins, 2 ends  the period, in milliseconds since 1970: from begins on, up to but not including
 --                         ends
---       3 keep        milliseconds that the items are kept after the period
+--       3 keep        milliseconds for which the items are kept after the period
 --       4 max         different items in the period
 --       5 item        encoded text: no spaces
 --       6 operation   the operation ID, encoded: no spaces, no "=", no "|"
---       7 given       1 when the operation was named from outside, 0 when its name is known to nobody else
---       8 call        one word that names this call: when it is sent again because its reply was lost, that
---                     is no replay. An item goes when all calls that were told of it are taken back (see
---                     quota_undo)
+--       7 given       1 when the operation ID came from outside, 0 when nobody else knows it
+--       8 call        one word that names this call, so that a resend after a lost reply is no replay. An
+--                     item is removed when all calls that received a yes for it are undone (see quota_undo)
 --       9 now         milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, count, now}
 --       reason    ok, again (a known item), quota (max items are taken), conflict (the operation belongs to
---                 another item), day_rolled (now is not in the period), gone (this call was taken back before
---                 it came)
+--                 another item), day_rolled (now is not in the period), gone (this call was undone before it
+--                 arrived)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       count     different items in the period, after this call
---       now       milliseconds since 1970, as decided by
+--       now       milliseconds since 1970, the moment of the decision
 
 local items, operations, void = KEYS[1], KEYS[2], KEYS[3]
 local begins, ends, keep = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local max, item, operation = tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local given, call, now = ARGV[7] == '1', ARGV[8], tonumber(ARGV[9])
-local share = 8 -- calls that are remembered of one item: nobody shares with more than a few
+local share = 8 -- calls remembered per item: few calls share one item
 
 -- shared clock
 if not now then

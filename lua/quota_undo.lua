@@ -1,13 +1,13 @@
--- Quota: takes back what one call of quota was told, exactly once. When no other call was told of the same
--- item, it counts no more.
+-- Quota: undoes one call of quota, exactly once. The item no longer counts when no other call received a yes
+-- for it.
 --
 -- KEYS  1 items       hash, as quota writes it
 --       2 operations  set, as quota writes it
 --       3 void        string, as quota reads it
 -- ARGV  1 item, 2 operation, 3 call   as they were given to quota
---       4 within    milliseconds; if the call has not come yet, it shall not count when it comes within this
---                   time; 0: never mind
--- Returns 1 when the item counts no more, else 0.
+--       4 within    milliseconds for which a tombstone keeps a call that has not arrived yet from counting;
+--                   0: no tombstone
+-- Returns 1 when the item no longer counts, else 0.
 
 local items, operations, void = KEYS[1], KEYS[2], KEYS[3]
 local item, operation, call, within = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -30,8 +30,8 @@ elseif others[#others] == '*' then
   return 0
 end
 
--- DEL goes first, though there is nothing to delete: a full Redis lets it pass, and then the rest as well,
--- since the script has written.
+-- DEL goes first, although there is nothing to delete: a full Redis accepts it, and then accepts the rest,
+-- because the script has already written.
 redis.call('DEL', void)
 if not known then
   redis.call('SREM', operations, operation)

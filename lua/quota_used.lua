@@ -1,10 +1,10 @@
--- Quota: the different items of a period. It writes nothing.
+-- Quota: returns the different items of a period. It writes nothing.
 --
 -- KEYS  1 items       hash, as quota writes it
 -- ARGV  1 begins, 2 ends  the period, as quota takes it
 --       3 now         milliseconds since 1970; absent or empty: the server's clock
--- Returns {now, items}: milliseconds since 1970, and the items in no order. There are none when now is not in
---         the period.
+-- Returns {now, items}: milliseconds since 1970, and the items in no order. There are no items when now is
+--         not in the period.
 
 local items, begins, ends, now = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 

@@ -1,4 +1,4 @@
--- Red packets: reads all of a packet in one step, so that it adds up also while users grab.
+-- Red packets: reads a whole packet in one step, so that it adds up even while users grab.
 --
 -- KEYS  1 packet  hash, as red_packet_create writes it
 --       2 shares  list, likewise
@@ -6,7 +6,7 @@
 -- ARGV  none
 -- Returns {total, min, expires, count, refunded, shares, grabs}
 --       total     0 when there is no such packet
---       refunded  0 also before
+--       refunded  0 before the refund
 --       shares    {amount, ...}, the next one first
 --       grabs     {user, amount, user, amount, ...}
 

@@ -1,4 +1,4 @@
--- Red packets: makes a packet of shares, once. A packet that exists stays as it is, whatever the shares of
+-- Red packets: creates a packet of shares, once. A packet that exists stays unchanged, whatever the shares of
 -- this call.
 --
 -- KEYS  1 packet      hash
@@ -9,13 +9,12 @@
 --       2 min         the least amount of a share
 --       3 expires     milliseconds since 1970
 --       4 keep        milliseconds that the packet is kept after it has expired
---       5 call        one word that names this call: when it is sent again because its reply was lost, it has
---                     made the packet
+--       5 call        one word that names this call: a resend after a lost reply receives made again
 --       6 now         milliseconds since 1970; absent or empty: the server's clock
 --       7... amounts  one for each share
 -- Returns {reason}
---       reason      made (this call has made the packet), exists (as it was asked for), other (one with other
---                   figures exists) or expired (there is none, and it would be over at once)
+--       reason      made (this call created the packet), exists (with the same figures), other (a packet with
+--                   other figures exists) or expired (there is none, and it would expire at once)
 
 local packet, shares = KEYS[1], KEYS[2]
 local total, min, expires, keep, call = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -32,7 +31,7 @@ if p[1] then
   end
   return {'exists'}
 end
--- A new packet on the grabs of one that was lost would not add up.
+-- A new packet beside the grabs of a lost one would not add up.
 if redis.call('EXISTS', shares, KEYS[3], KEYS[4]) > 0 then
   return redis.error_reply('GATEHOUSE a part of the packet is lost: ' .. packet)
 end

@@ -4,16 +4,16 @@
 -- KEYS  1 packet      hash, as red_packet_create writes it
 --       2 shares      list, likewise
 --       3 grabs       hash, user -> amount
---       4 operations  hash, operation ID -> "user call"; call: the one that grabbed
+--       4 operations  hash, operation ID -> "user call"; call: the call that grabbed
 -- ARGV  1 operation   the operation ID, encoded
 --       2 user        encoded text: no spaces
---       3 call        one word that names this call: when it is sent again because its reply was lost, that
---                     is no replay
+--       3 call        one word that names this call, so that a resend after a lost reply is no replay
 --       4 now         milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, amount, left, count}
---       reason    ok, not_ready (no such packet), conflict, duplicate (has another share), closed, empty
+--       reason    ok, not_ready (no such packet), conflict, duplicate (the user has another share), closed,
+--                 empty
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
---       amount    what the user has of this packet when ok or duplicate; else 0
+--       amount    the user's amount when ok or duplicate; else 0
 --       left      shares left
 --       count     shares in all
 
@@ -48,14 +48,14 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 -- end clock
-if refunded or now >= expires then -- refunded: also when the clock was set back since
+if refunded or now >= expires then -- refunded stays closed, even if the clock was set back since
   return {'closed', 0, 0, left, count}
 elseif left == 0 then
   return {'empty', 0, 0, left, count}
 end
 
--- LPOP goes last: a full Redis would let it pass, and the share would be lost. It refuses HSET, before
--- anything is written.
+-- LPOP goes last: a full Redis would accept it, and the share would be lost. It rejects HSET before anything
+-- is written.
 amount = redis.call('LINDEX', shares, 0)
 redis.call('HSET', grabs, user, amount)
 redis.call('HSET', operations, id, user .. ' ' .. call)

@@ -1,5 +1,5 @@
--- Red packets: takes the shares that nobody grabbed out of a packet that has expired, once. left + grabbed +
--- refunded = total, before and after.
+-- Red packets: takes the remaining shares out of an expired packet, once. left + grabbed + refunded = total,
+-- before and after.
 --
 -- KEYS  1 packet  hash, as red_packet_create writes it
 --       2 shares  list, likewise
@@ -7,7 +7,7 @@
 -- ARGV  1 now     milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, amount}
 --       reason  ok, not_ready (no such packet), early (it has not expired)
---       amount  what was taken out, by this call or an earlier one; else 0
+--       amount  the amount taken out, by this call or an earlier one; else 0
 
 local packet, shares, grabs = KEYS[1], KEYS[2], KEYS[3]
 local now = tonumber(ARGV[1])
@@ -41,7 +41,7 @@ if left + grabbed ~= total then
   return redis.error_reply('GATEHOUSE left + grabbed is not the total of ' .. packet)
 end
 
--- HSET goes first: a full Redis refuses it, before anything is written.
+-- HSET goes first: a full Redis rejects it before anything is written.
 redis.call('HSET', packet, 'refunded', string.format('%.0f', left))
 redis.call('DEL', shares)
 return {'ok', left}

@@ -1,5 +1,5 @@
--- Seckill: accepts the units of a loan from another bucket (see seckill_lend), once, whoever brings them and
--- however late.
+-- Seckill: accepts the units of a loan from another bucket (see seckill_lend), once, whoever delivers them
+-- and however late.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -8,10 +8,10 @@
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 from     the number of the bucket that lends
 --       2 to       this bucket's number
---       3 number   of the loan: one that was accepted, and all before it, are not accepted again
---       4 units    that it is of
+--       3 number   of the loan: an accepted loan, and every one before it, is not accepted again
+--       4 units    of the loan
 --       5 now      milliseconds since 1970; absent or empty: the server's clock
--- Returns 1 when this call accepted them, 0 when that was done before, -1 when there is no such bucket.
+-- Returns 1 when this call accepted them, 0 when an earlier call did, -1 when there is no such bucket.
 
 local sale, outbox = KEYS[1], KEYS[5]
 local from, to, number, units = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -39,8 +39,8 @@ if not now then
 end
 -- end clock
 
--- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
--- Units that are on their way are nobody's to sell.
+-- PEXPIRE goes first: a full Redis accepts it, and then accepts the rest, because the script has already
+-- written. Nobody can sell units that are on their way.
 -- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do

@@ -1,19 +1,18 @@
--- Seckill: begins to open a sale of several buckets. Who comes first decides how; all who open it later open
--- the same, so that one who has died half-way does no harm. Nothing is sold before seckill_root marks the
+-- Seckill: begins to open a sale of several buckets. The first call decides the figures; all later calls open
+-- the same sale, so a process that dies half-way does no harm. Nothing is sold before seckill_root marks the
 -- sale as ready.
 --
--- KEYS  1 root       the key that a sale of one bucket has as its sale: there is one or the other. Hash:
---                    buckets, epoch, ready (0 or 1), and sale -> "stock opens closes per_buyer hold keep"
--- ARGV  1 buckets    how many, 2 or more; less: only goes on with what somebody has begun
---       2 to 7       stock, opens, closes, per_buyer, hold, keep: of the whole sale, as seckill_open takes
---                    them
+-- KEYS  1 root       the key that is the sale key of a sale with one bucket: an item has one or the other.
+--                    Hash: buckets, epoch, ready (0 or 1), and sale -> "stock opens closes per_buyer hold
+--                    keep"
+-- ARGV  1 buckets    how many, 2 or more; less: only continues an opening that has begun
+--       2 to 7       stock, opens, closes, per_buyer, hold, keep: of the whole sale, as for seckill_open
 --       8 now        milliseconds since 1970; absent or empty: the server's clock
 -- Returns {state, buckets, epoch, stock, opens, closes, per_buyer, hold, keep}, the last six as text
---       state     none (nobody has begun, and the caller would have less than 2 buckets), one (there is a
---                 sale of one bucket), opening (the buckets are to be opened, and then marked as ready),
---                 ready
---       epoch     milliseconds: when the opening began; it names this sale among others of the same item, and
---                 is part of the keys of its buckets
+--       state     none (no opening has begun, and the caller asks for fewer than 2 buckets), one (there is a
+--                 sale of one bucket), opening (the buckets have yet to be opened and marked as ready), ready
+--       epoch     milliseconds since 1970 when the opening began; it tells this sale from others of the same
+--                 item and is part of its buckets' keys
 
 local root, buckets, now = KEYS[1], ARGV[1], tonumber(ARGV[8])
 

@@ -1,5 +1,5 @@
--- Seckill: gives a hold back to the stock, once. What is sold stays sold, and what another call was told of
--- stays held.
+-- Seckill: returns a hold to the stock, once. A sold reservation stays sold; a hold that another call has
+-- received stays held.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -7,14 +7,14 @@
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
---       2 call          as it was given to seckill_reserve: only what that call was told of; absent or empty:
+--       2 call          as it was given to seckill_reserve: cancels for that call only; absent or empty: for
 --                       any
---       3 stays         1: the hold stays, for a call to come with the same operation ID, when the call was
---                       the only one that was told of it; 0, absent or empty: it goes back
+--       3 stays         1: when no other call has received the hold, it stays for a later call with the same
+--                       operation ID; 0, absent or empty: it returns to the stock
 --       4 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
 --       reason    ok, not_ready (no such sale), conflict (the reservation is sold)
---       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by
+--       replayed  1 when there was nothing to return: cancelled before, expired, never made, or made by
 --                 another call
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -70,7 +70,8 @@ if not now then
 end
 -- end clock
 
--- ZREM goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+-- ZREM goes first: a full Redis accepts it, and then accepts the rest, because the script has already
+-- written.
 redis.call('ZREM', holds, id)
 left = redis.call('HINCRBY', sale, 'left', units)
 redis.call('HINCRBY', sale, 'held', '-' .. units)

@@ -1,4 +1,4 @@
--- Seckill: closes a sale now. One that is closed already stays as it is.
+-- Seckill: closes a sale now. A closed sale stays unchanged.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -6,7 +6,7 @@
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 now           milliseconds since 1970; absent or empty: the server's clock
--- Returns 1 when this call closed the sale, 0 when it was closed, -1 when there is no such sale.
+-- Returns 1 when this call closed the sale, 0 when it was closed already, -1 when there is no such sale.
 
 local sale, outbox = KEYS[1], KEYS[5]
 local now = tonumber(ARGV[1])
@@ -27,8 +27,8 @@ if closes > 0 and closes <= now then
   return 0
 end
 
--- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written. To
--- close is what an operator may want just then.
+-- PEXPIRE goes first: a full Redis accepts it, and then accepts the rest, because the script has already
+-- written. An operator may need to close a sale at such a time.
 closes = now
 -- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
@@ -39,7 +39,7 @@ end
 local moment = string.format('%.0f', now)
 redis.call('HSET', sale, 'closes', moment)
 if opens > now then
-  redis.call('HSET', sale, 'opens', moment) -- or buyers would be told to wait for the opening
+  redis.call('HSET', sale, 'opens', moment) -- else buyers would be told to wait for the opening
 end
 if outbox then
   redis.call('XADD', outbox, '*', 'event', 'closed')

@@ -1,4 +1,4 @@
--- Seckill: turns a hold into a sale. A reservation whose time is over is sold after all while units are left.
+-- Seckill: turns a hold into a sale. An expired reservation is still sold while units are left.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -8,7 +8,7 @@
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
---       reason    ok, not_ready (no such sale), gone (no such reservation, or its time is over and its units
+--       reason    ok, not_ready (no such sale), gone (no such reservation, or it has expired and its units
 --                 are taken)
 --       replayed  1 when it was sold before
 
@@ -50,7 +50,8 @@ if not now then
 end
 -- end clock
 
--- ZREM goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+-- ZREM goes first: a full Redis accepts it, and then accepts the rest, because the script has already
+-- written.
 redis.call('ZREM', holds, id)
 redis.call('HSET', reservations, id, 'sold' .. string.sub(record, #state + 1))
 if state == 'held' then

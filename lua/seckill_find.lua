@@ -1,5 +1,5 @@
--- Seckill: tells whose reservation an operation ID is in one bucket. Who knows the buyer knows the bucket;
--- who does not, as one who confirms by name, has to ask them all.
+-- Seckill: finds the buyer of a reservation in one bucket. A caller that knows the buyer knows the bucket;
+-- one that confirms by operation ID alone has to ask all buckets.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it

@@ -1,15 +1,15 @@
--- Seckill: finishes a loan that the other bucket has accepted (see seckill_lend): it is not on its way any
--- more.
+-- Seckill: finishes a loan that the other bucket has accepted (see seckill_lend): its units are no longer on
+-- their way.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
--- ARGV  1 to       the number of the bucket that has borrowed
+-- ARGV  1 to       the number of the bucket that borrowed
 --       2 number   of the loan
 --       3 now      milliseconds since 1970; absent or empty: the server's clock
--- Returns 1 when this call finished it, 0 when that was done before, -1 when there is no such bucket.
+-- Returns 1 when this call finished it, 0 when an earlier call did, -1 when there is no such bucket.
 
 local sale = KEYS[1]
 local to, number = ARGV[1], ARGV[2]
@@ -32,7 +32,8 @@ if not now then
 end
 -- end clock
 
--- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+-- PEXPIRE goes first: a full Redis accepts it, and then accepts the rest, because the script has already
+-- written.
 -- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do

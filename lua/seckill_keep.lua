@@ -1,4 +1,4 @@
--- Seckill: lets a bucket live on that has not changed itself, because another bucket of the sale has.
+-- Seckill: renews the TTLs of an unchanged bucket because another bucket of the sale has changed.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it

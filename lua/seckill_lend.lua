@@ -1,7 +1,7 @@
 -- Seckill: lends units of one bucket to another. They leave this bucket's stock and are on their way until
 -- the other bucket has accepted them (seckill_accept) and the loan is finished here (seckill_finish). The
--- loan stays written down here all that time, so that anybody who finds it can bring it to its end, and none
--- is lost with who began it.
+-- loan stays recorded here all that time, so that any process can finish it, and no loan is lost with the
+-- process that began it.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -10,13 +10,13 @@
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 from     this bucket's number
 --       2 to       the other bucket's number
---       3 want     units, 1 or more: as many are lent, or half of what is left when that is more, or all when
---                  that is less
+--       3 want     units, 1 or more: lends this many, or half of the units left when that is more, or all
+--                  units left when those are fewer
 --       4 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, number, units}
 --       reason    ok, none (nothing is left), not_ready (no such bucket)
---       number    of the loan: loans between the same two buckets are numbered, and there is one at a time.
---                 When one is on its way it is returned, and nothing more is lent
+--       number    of the loan: loans between two buckets are numbered, one at a time. A loan that is on its
+--                 way is returned, and nothing more is lent
 
 local sale, outbox = KEYS[1], KEYS[5]
 local from, to, want = ARGV[1], ARGV[2], tonumber(ARGV[3])

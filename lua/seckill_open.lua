@@ -1,33 +1,33 @@
--- Seckill: puts an item on sale, once. A sale that exists stays as it is, so a restart cannot reset a stock.
+-- Seckill: puts an item on sale, once. A sale that exists stays unchanged, so a restart cannot reset its
+-- stock.
 --
 -- KEYS  1 sale          hash: stock, left, held, sold; the parameters below; epoch; moves, a number that
---                       grows with all that gives units to left or takes them to another bucket; and of a
---                       sale of several buckets the loans: "lent|BUCKET" -> "number units" (see
+--                       grows with each change that adds units to left or moves them to another bucket; and
+--                       in a sale of several buckets the loans: "lent|BUCKET" -> "number units" (see
 --                       seckill_lend), "accepted|BUCKET" -> number (see seckill_accept)
 --       2 buyers        hash, as seckill_reserve writes it
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
---       5 outbox        stream: each entry is one event of the sale, appended by the script that makes it so;
+--       5 outbox        stream: each entry is one event of the sale, appended by the script that causes it;
 --                       absent: no events
---                       event     opened, held, sold, cancelled, expired, restocked, closed; of buckets lent,
---                                 borrowed
---                       quantity  units; of opened: the stock; of restocked: what is added to it; closed has
---                                 none
+--                       event     opened, held, sold, cancelled, expired, restocked, closed; of a bucket also
+--                                 lent, borrowed
+--                       quantity  units; of opened: the stock; of restocked: the units added; closed has none
 --                       id        the operation ID, encoded: of a restock its own, else the reservation's; of
 --                                 lent and borrowed the loan's, "from-to-number"; opened and closed have none
 --                       buyer     encoded: of held, sold, cancelled, expired
 --                       ends      of held: when the hold ends, in milliseconds since 1970
---                       late      of sold: 1 when the reservation had expired before, so that its units came
---                                 from those left; else 0
+--                       late      of sold: 1 when the reservation had expired, so that its units came from
+--                                 those left; else 0
 --                       epoch     of opened: the sale's
 -- ARGV  1 stock      units, 1 or more
 --       2 opens      milliseconds since 1970; 0: at once
 --       3 closes     milliseconds since 1970; 0: never
 --       4 per_buyer  units that one buyer may have
---       5 hold       milliseconds that a reservation waits to be confirmed
---       6 keep       milliseconds that the sale is kept after the last change or the closing, whichever is
---                    later
---       7 epoch      names this opening; absent or empty: now. Of a bucket: the epoch of the whole sale, see
+--       5 hold       milliseconds for which a reservation waits to be confirmed
+--       6 keep       milliseconds for which the sale is kept after the last change or the closing, whichever
+--                    is later
+--       7 epoch      names this opening; absent or empty: now. For a bucket: the epoch of the whole sale, see
 --                    seckill_begin
 --       8 now        milliseconds since 1970; absent or empty: the server's clock
 -- Returns 1 when this call opened the sale, 0 when it existed, 2 when it is one of several buckets.

@@ -1,22 +1,20 @@
--- Seckill: holds units of an item for a buyer until they are confirmed, cancelled or their time is over.
--- left + held + sold = stock, before and after. A refused attempt writes nothing but this: holds whose time
--- is over go back to the stock when the buyer's limit or the stock would refuse, and this reservation's own
--- hold always.
+-- Seckill: holds units of an item for a buyer until they are confirmed or cancelled, or the hold expires.
+-- left + held + sold = stock, before and after. A refused attempt only returns expired holds to the stock:
+-- this reservation's own hold always, others when the buyer's limit or the stock would refuse.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, buyer -> units held or bought
---       3 holds         sorted set, reservation by the end of its time
+--       3 holds         sorted set, reservation by the end of its hold
 --       4 reservations  hash, reservation -> "state buyer quantity end call call ..."; state: held, sold,
---                       expired; call: those that have been told that it is theirs. Also "restock|ID" ->
---                       units, see seckill_restock
+--                       expired; call: the calls that received the reservation. Also "restock|ID" -> units,
+--                       see seckill_restock
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 buyer         encoded text: no spaces
 --       3 quantity      units, 1 or more
---       4 reclaim       how many holds whose time is over one call takes back at most
---       5 call          one word that names this call: when it is sent again because its reply was lost, that
---                       is no replay. A hold goes back when all calls that were told of it cancel (see
---                       seckill_cancel)
+--       4 reclaim       how many expired holds one call returns to the stock at most
+--       5 call          one word that names this call, so that a resend after a lost reply is no replay. A
+--                       hold returns to the stock when all calls that received it cancel (see seckill_cancel)
 --       6 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, state, left, stock, wait, more}
 --       reason    ok, not_ready (no such sale), conflict, early, closed, duplicate (buyer's limit), sold_out
@@ -24,7 +22,7 @@
 --       state     held or sold when ok
 --       left      units left
 --       wait      milliseconds: when held, until the hold ends; when early, until the sale opens; else 0
---       more      1 when there may be more holds whose time is over than were taken back: ask again
+--       more      1 when more expired holds may remain: ask again
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, buyer, units, reclaim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -51,7 +49,7 @@ end
 -- end sale_stock
 local opens, per_buyer, hold = tonumber(s[7]), tonumber(s[8]), tonumber(s[9])
 
--- Lets all keys live on together: the sale has changed.
+-- Gives all keys the same new TTL: the sale has changed.
 local function extend()
   -- shared keep_keys
   local ttl = keep + math.max(closes - now, 0)
@@ -62,8 +60,8 @@ local function extend()
 end
 
 -- shared sale_expire
--- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as
--- well, since the script has written.
+-- Returns one expired hold to the stock. ZREM goes first: a full Redis accepts it, and then accepts the rest,
+-- because the script has already written.
 local function expire(reservation)
   local record = redis.call('HGET', reservations, reservation)
   local who, back = string.match(record, '^held (%S+) (%d+) ')
@@ -90,7 +88,7 @@ if record then
   elseif state == 'sold' then
     return {'ok', replayed, 'sold', left, stock, 0, 0}
   elseif state == 'held' and tonumber(finish) > now then
-    if replayed == 1 and #callers < 16 * (#call + 1) then -- nobody shares with more than a few
+    if replayed == 1 and #callers < 16 * (#call + 1) then -- few calls share one reservation
       redis.call('HSET', reservations, id, record .. ' ' .. call)
     end
     return {'ok', replayed, 'held', left, stock, finish - now, 0}

@@ -1,5 +1,4 @@
--- Seckill: adds units to a stock that is on sale, or takes units away that are left, once for each operation
--- ID.
+-- Seckill: adds units to the stock of a sale, or removes units that are left, once per operation ID.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -7,12 +6,12 @@
 --       4 reservations  hash, likewise, and "restock|ID" -> units: no reservation has a '|'
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 operation     the operation ID, encoded
---       2 units         to add; negative: to take away
+--       2 units         to add; negative: to remove
 --       3 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, stock, left, held, sold, epoch}
 --       reason    ok (also when the operation was done before), not_ready (no such sale), conflict (the
---                 operation was of other units), too_few (fewer are left than are to be taken away), too_many
---                 (no script can count the stock)
+--                 operation had other units), too_few (fewer units are left than are to be removed), too_many
+--                 (the stock would exceed what a script can count)
 
 local sale, reservations, outbox = KEYS[1], KEYS[4], KEYS[5]
 local id, units = ARGV[1], ARGV[2]

@@ -1,16 +1,16 @@
--- Seckill: tells where the buckets of a sale are; marks them as ready; lets the root live on; closes it.
+-- Seckill: reports the buckets of a sale; marks the sale as ready; renews the TTL of the root; closes the
+-- sale.
 --
 -- KEYS  1 root       hash, as seckill_begin writes it
--- ARGV  1 epoch      of a sale whose buckets are all open: it is ready from now on, and its root is kept
---                    anew; absent or empty: only tells
+-- ARGV  1 epoch      of a sale whose buckets are all open: marks it as ready and renews the TTL of its root;
+--                    absent or empty: only reports
 --       2 closes     1: the sale with that epoch closes now, unless it has closed; 0, absent or empty: it
---                    stays as it is
+--                    stays unchanged
 --       3 now        milliseconds since 1970; absent or empty: the server's clock
 -- Returns {state, buckets, epoch, spare, marked}
 --       state     none (no such sale), one (a sale of one bucket), opening, ready
---       spare     milliseconds. A change of one bucket does not reach the root and the other buckets, so keep
---                 is a tenth more than the sale needs; a change that comes after so long has to let them all
---                 live on
+--       spare     milliseconds. A change of one bucket does not renew the root and the other buckets, so keep
+--                 is a tenth more than the sale needs; a change after this long has to renew them all
 --       marked    1 when this call marked the sale as ready
 
 local root, epoch, close, now = KEYS[1], ARGV[1] or '', ARGV[2] or '', tonumber(ARGV[3])
@@ -38,7 +38,8 @@ if r[2] == epoch then
   if closing then
     closes = now
   end
-  -- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+  -- PEXPIRE goes first: a full Redis accepts it, and then accepts the rest, because the script has already
+  -- written.
   redis.call('PEXPIRE', root, keep + math.max(closes - now, 0))
   if closing then
     redis.call('HSET', root, 'sale', before .. string.format('%.0f', closes) .. after)

@@ -1,17 +1,17 @@
--- Seckill: gives the holds whose time is over back to the stock, some at a time, and tells what the sale, or
--- the bucket of a sale of several, has left and which of its loans are on their way (see seckill_lend).
+-- Seckill: returns expired holds to the stock, some at a time, and reports what is left in the sale, or in
+-- one of its buckets, and which of its loans are on their way (see seckill_lend).
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
 --       3 holds         sorted set, likewise
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
--- ARGV  1 reclaim       how many holds one call takes back at most
+-- ARGV  1 reclaim       how many holds one call returns to the stock at most
 --       2 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, swept, left, moves, to, number, units, to, number, units, ...}
 --       reason    ok, not_ready (no such sale)
---       swept     the number of holds taken back
---       moves     as seckill_open says: when it is the same twice, left has not grown in between
+--       swept     the number of holds returned to the stock
+--       moves     as in seckill_open: when two calls report the same, left has not grown in between
 --       to        the bucket that a loan is on its way to, its number and its units; for each such loan
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -43,8 +43,8 @@ end
 local closes, keep, left = tonumber(s.closes), tonumber(s.keep), tonumber(s.left)
 
 -- shared sale_expire
--- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as
--- well, since the script has written.
+-- Returns one expired hold to the stock. ZREM goes first: a full Redis accepts it, and then accepts the rest,
+-- because the script has already written.
 local function expire(reservation)
   local record = redis.call('HGET', reservations, reservation)
   local who, back = string.match(record, '^held (%S+) (%d+) ')

@@ -1,21 +1,21 @@
--- Sliding window: at most `max` units in any `window`, counted one by one. Several limits at once, and limits
--- that are counted by parts of their window, are sliding_windows.lua, which says the same for one limit; this
--- is the lean one for most uses.
+-- Sliding window: at most `max` units in any `window`, counted one by one. sliding_windows.lua decides
+-- several limits at once and limits that are counted by parts of their window; for one limit it gives the
+-- same answers. This script is the short one for most uses.
 --
--- The log has a number for each unit, oldest first: the moment at which it was taken, in grains since 1970,
+-- The log holds one number per unit, oldest first: the moment at which it was taken, in grains since 1970,
 -- rounded up, modulo 2^32, as a signed number, which takes 6 bytes. A grain is 100 microseconds, and in
 -- windows of more than 7 hours the 2^28th part of the window. A unit leaves when its window is over and all
--- before it have left, so a clock that is set back lets nobody in too early. A refused attempt takes nothing,
--- and writes nothing but that units which have left for long are dropped, many at once.
+-- units before it have left, so a clock that is set back admits nobody too early. A refused attempt takes no
+-- units; it writes only to drop units that left long ago, many at once.
 --
 -- KEYS  1 log     list
 -- ARGV  1 max     units
 --       2 window  milliseconds
---       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: none, and the
---                 answer is whether one unit would be allowed
+--       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: take none, and
+--                 answer whether one unit would be allowed
 --       4 now     microseconds since 1970; absent or empty: the server's clock
 -- Returns {1, remaining, stamp} when allowed, else {0, remaining, retry}
---       remaining  units left; below 0 when max has become smaller than what is in the log
+--       remaining  units left; below 0 when max was lowered below the units in the log
 --       stamp      the moment of admission in microseconds, for sliding_window_refund
 --       retry      microseconds until the same cost fits
 
@@ -31,9 +31,9 @@ local need = cost > 0 and cost or 1
 local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
 local at = math.ceil(now / grain)
 
--- How many units have left, and when the next one will. The age of a unit is less than 2^31 grains, below 0
--- where the clock was set back. (Redis makes a script's functions anew for each call, so there is none where
--- mostly none is needed.)
+-- Counts the units that have left, and finds when the next one leaves. The age of a unit is less than 2^31
+-- grains, and below 0 after the clock was set back. (Redis creates a script's functions anew in each call, so
+-- the function is made only where it is needed.)
 local count, gone = redis.call('LLEN', log), 0
 local next, leaves
 if count > 0 then
@@ -52,7 +52,7 @@ end
 
 if next and next <= now then
   -- shared window_gone
-  -- Mostly one has left; after a pause many have, and are read in chunks.
+  -- Usually one unit has left. After a pause many have; they are read in chunks.
   local first, unit, chunk = next, nil, nil
   repeat
     gone = gone + 1
@@ -75,8 +75,8 @@ local left = max - count + gone
 if left < need then
   local free = next
   if need - left > 1 then
-    -- Several units have to leave, and the attempt fits when the last of them does; after a clock was set
-    -- back, not before the head.
+    -- Several units have to leave. The attempt fits when the last of them has left and, after the clock was
+    -- set back, not before the head has.
     free = math.max(next, leaves(redis.call('LINDEX', log, gone + need - left - 1), at, grain, window))
   end
   if cost > 0 and gone > 50 then
@@ -94,7 +94,7 @@ local unit = (at + 2147483648) % 4294967296 - 2147483648
 redis.call('RPUSH', log, unit)
 if cost > 1 then
   local units = {}
-  for n = 1, math.min(cost - 1, 1000) do -- a call takes only so many arguments
+  for n = 1, math.min(cost - 1, 1000) do -- unpack is limited
     units[n] = unit
   end
   for from = 2, cost, 1000 do
@@ -107,11 +107,11 @@ if gone == 1 then
 elseif gone > 1 then
   redis.call('LTRIM', log, gone, '-1')
 end
--- A log must live for a window after each unit. To spare most units the PEXPIRE, it lives until its head has
--- left for a window and a quarter, and is renewed whenever the head moves on to another quarter. So since the
--- last renewal the head has moved by less than a quarter, and a unit comes before the head of its time
--- leaves. It is not counted from now, because units that were taken before the clock was set back may leave
--- much later.
+-- A log must live for a window after each unit. To save most units the PEXPIRE, the log lives for a window
+-- and a quarter after its head leaves, and the TTL is renewed when the head moves into another quarter. Since
+-- the last renewal the head has then moved by less than a quarter, and a unit is taken before the head at
+-- that time leaves. The TTL does not count from now, because units taken before the clock was set back may
+-- leave much later.
 if renew then
   next = next or at * grain + window
   redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000)

@@ -1,5 +1,5 @@
--- Sliding window: takes the units of one admitted attempt out of the logs again, exactly once. Those that
--- have left a log by themselves stay out of it.
+-- Sliding window: removes the units of one admitted attempt from the logs, exactly once. Units that have
+-- already left a log are not given back.
 --
 -- KEYS  1 refund         string, marks this attempt as given back
 --       2 log            list, as sliding_window and sliding_windows write it; further limits have their logs
@@ -9,7 +9,7 @@
 --       then stamp       what the script returned for it
 --       then now         microseconds since 1970; absent or empty: the server's clock
 --       then part, ...   as for sliding_windows
--- Returns the number of units given back to the limit that got most back.
+-- Returns the number of units given back to the limit that got the most.
 
 local refund, limits = KEYS[1], #KEYS - 1
 local cost, stamp = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0
@@ -22,10 +22,10 @@ end
 -- end clock_micro
 local WRAP = 1000000000000000
 
--- The mark is for units of other attempts with the same stamp: without any, a second call would find nothing
--- anyway. It must not last long, because refused requests give back what earlier rules took: each leaves a
--- mark. Units that are counted one by one hardly ever have the same stamp. Those of a part have, so what is
--- older than their mark would be is not given back to a part.
+-- The mark protects units of other attempts with the same stamp; without such units, a second call finds
+-- nothing. It must be short-lived: a refused request gives back what earlier rules took, and each refund
+-- leaves a mark. Units that are counted one by one rarely share a moment, units of a part do. A part
+-- therefore gets nothing back for an attempt that is older than a mark lasts.
 local REMEMBER = 600000
 local longest, parts = 0, false
 for i = 1, limits do
@@ -37,13 +37,13 @@ if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, parts and RE
   return 0
 end
 
--- Units of several attempts may have one moment. They are alike, so it does not matter whose are removed.
+-- Units of several attempts may share a moment. They are equal, so any of them may be removed.
 local function one_by_one(log, window)
   local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
   local unit = (math.ceil(stamp / grain) + 2147483648) % 4294967296 - 2147483648
   local removed = redis.call('LREM', log, cost, unit)
   local head = removed > 0 and redis.call('LINDEX', log, '0')
-  if head then -- another one maybe, so the TTL is renewed as in sliding_window.lua
+  if head then -- the head may have changed: renew the TTL as sliding_window.lua does
     local leaves
     -- shared window_leaves
     leaves = function(unit, at, grain, window)
@@ -57,11 +57,11 @@ local function one_by_one(log, window)
   return removed
 end
 
--- The units of a part are what its sum has more than the one before. In the first pair they have left. All
--- sums from the part on become smaller.
+-- The units of a part are its sum minus the sum before it. Those of the first pair have left. All sums from
+-- the part on decrease.
 local function by_parts(log, part)
   local at, numbers = math.ceil(stamp / part), redis.call('LRANGE', log, '-4', '-1')
-  if numbers[1] and numbers[1] - at >= 0 then -- an older part than the last
+  if numbers[1] and numbers[1] - at >= 0 then -- the part is older than the last one
     numbers = redis.call('LRANGE', log, '0', '-1')
   end
   for n = 3, #numbers, 2 do

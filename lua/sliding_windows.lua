@@ -1,28 +1,28 @@
 -- Sliding windows: at most `max` units in any `window`, for several limits at once, all or nothing; and for
--- limits that count by parts of their window. Each limit has a log, by one of two ways of counting:
---   one by one  as in sliding_window.lua, which decides a single limit of this kind, and shares its log
+-- limits that count by parts of their window. Each limit has a log, in one of two forms:
+--   one by one  as in sliding_window.lua, which decides a single limit of this kind on the same log
 --   by parts    list of two numbers for each part of the window in which units were taken, oldest first: the
 --               part's number since 1970, and how many units had been taken by its end, modulo 10^15. Units
---               count as taken at the end of their part. The first pair is where the count begins: its units
+--               count as taken at the end of their part. The first pair is the base of the count: its units
 --               have left
--- A unit leaves when its window is over and all before it have left. A refused attempt takes nothing, and
--- writes nothing but that what has left for long is dropped, much at once.
+-- A unit leaves when its window is over and all units before it have left. A refused attempt takes no units;
+-- it writes only to drop numbers that left long ago, many at once.
 --
 -- KEYS  1 log            list; further limits have their logs in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
---                        none, and the answer is whether one unit would be allowed
+--                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
 --       then part, ...   for each limit, the microseconds of a part, or 0 to count one by one; absent: all
 --                        one by one
 -- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
---       remaining  units left in the limit that speaks; below 0 when its max has become smaller than what is
---                  in the log
---       stamp      the moment of admission in microseconds, for sliding_window_refund; after a clock was set
---                  back, the beginning of the part to which the units were added
+--       remaining  units left in the binding limit; below 0 when its max was lowered below the units in the
+--                  log
+--       stamp      the moment of admission in microseconds, for sliding_window_refund; after the clock was
+--                  set back, the beginning of the part to which the units were added
 --       retry      microseconds until the same cost fits every limit
---       limit      which limit speaks, from 1: the one with least left; when refused, the one that is full
---                  longest
+--       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one that
+--                  is full for the longest time
 
 local limits = #KEYS
 local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
@@ -43,16 +43,16 @@ leaves = function(unit, at, grain, window)
 end
 -- end window_leaves
 
-local speaks, remaining, retry
+local binding, remaining, retry
 local moment = now -- at which units are taken
--- Of the limits that have any: numbers to drop; when the head leaves of a log whose TTL is to be renewed, 0
--- for a log without units; the newest part that counts; the units taken by now.
+-- Per limit, where it applies: numbers to drop; when the head leaves, of a log whose TTL is to be renewed (0
+-- for a log without units); the newest part that counts; the units taken so far.
 local drop, renew, newest, sums = {}, {}, {}, {}
 
 for i = 1, limits do
   local log, max, window, part = KEYS[i], ARGV[i * 2 - 1], ARGV[i * 2] * 1000, ARGV[limits * 2 + 2 + i]
   local count, next -- the units in the window, and when enough of them will have left
-  local gone = 0    -- numbers at the head of the log that are of no use any more
+  local gone = 0    -- numbers at the head of the log that are no longer needed
 
   if not part or part == '0' then
     local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
@@ -62,7 +62,7 @@ for i = 1, limits do
     renew[i] = not next and 0 or nil
     if next and next <= now then
       -- shared window_gone
-      -- Mostly one has left; after a pause many have, and are read in chunks.
+      -- Usually one unit has left. After a pause many have; they are read in chunks.
       local first, unit, chunk = next, nil, nil
       repeat
         gone = gone + 1
@@ -89,7 +89,7 @@ for i = 1, limits do
       next = math.max(next, leaves(redis.call('LINDEX', log, gone + lacking - 1), at, grain, window))
     end
   else
-    -- Most often the first two pairs are enough; after a pause more are needed, and read in chunks that grow.
+    -- Usually the first two pairs are enough. After a pause more are needed; they are read in growing chunks.
     local numbers, from, size = redis.call('LRANGE', log, '0', '3'), 0, 4
     local function number(n)
       if n >= from + #numbers then
@@ -122,7 +122,7 @@ for i = 1, limits do
       end
       next = number(enough) * part + window
     end
-    gone = gone - 2 -- the last pair that has left stays
+    gone = gone - 2 -- the newest pair that has left stays
   end
 
   if gone > 0 then
@@ -130,15 +130,15 @@ for i = 1, limits do
   end
   local left = max - count
   local wait = left < need and next - now
-  -- shared limits_speak
+  -- shared binding_limit
   if wait then
     if not retry or wait > retry then
-      speaks, remaining, retry = i, left, wait
+      binding, remaining, retry = i, left, wait
     end
-  elseif not retry and (not speaks or left - cost < remaining) then
-    speaks, remaining = i, left - cost
+  elseif not retry and (not binding or left - cost < remaining) then
+    binding, remaining = i, left - cost
   end
-  -- end limits_speak
+  -- end binding_limit
 end
 
 -- As in sliding_window.lua.
@@ -155,10 +155,10 @@ if retry then
       end
     end
   end
-  return {0, remaining, retry, speaks}
+  return {0, remaining, retry, binding}
 end
 if cost == 0 then
-  return {1, remaining, now, speaks}
+  return {1, remaining, now, binding}
 end
 
 for i = 1, limits do
@@ -171,7 +171,7 @@ for i = 1, limits do
     redis.call('RPUSH', log, unit)
     if cost > 1 then
       local units = {}
-      for n = 1, math.min(cost - 1, 1000) do -- a call takes only so many arguments
+      for n = 1, math.min(cost - 1, 1000) do -- unpack is limited
         units[n] = unit
       end
       for from = 2, cost, 1000 do
@@ -198,4 +198,4 @@ for i = 1, limits do
     redis.call('LTRIM', log, drop[i], '-1')
   end
 end
-return {1, remaining, moment, speaks}
+return {1, remaining, moment, binding}

@@ -1,24 +1,24 @@
--- Token bucket: a bucket holds `max` units, and an empty one fills in `window`, steadily; for one limit or
--- several at once, all or nothing. It is the Generic Cell Rate Algorithm of the ATM Forum (Traffic Management
--- Specification 4.1): what is kept is the moment at which the bucket will be full. A refused attempt writes
--- nothing.
+-- Token bucket: a bucket holds `max` units, and an empty bucket fills at a steady rate in `window`; for one
+-- limit or several at once, all or nothing. It is the Generic Cell Rate Algorithm of the ATM Forum (Traffic
+-- Management Specification 4.1): it stores the moment at which the bucket will be full. A refused attempt
+-- writes nothing.
 --
--- KEYS  1 bucket         string of four numbers, of which the bucket is full at since + offset + taken *
---                        window / max: since, when it was full last, in microseconds since 1970; offset, in
---                        microseconds; taken; max. No key: a full bucket. Further limits have their buckets
---                        in 2, 3 and so on
+-- KEYS  1 bucket         string of four numbers; the bucket is full at since + offset + taken * window / max:
+--                        since, when it was last full, in microseconds since 1970; offset, in microseconds;
+--                        taken; max. No key: a full bucket. Further limits have their buckets in 2, 3 and so
+--                        on
 -- ARGV  1 max, 2 window  units, 10,000,000 at most, and milliseconds; further limits follow in 3 and 4, 5 and
 --                        6 and so on
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
---                        none, and the answer is whether one unit would be allowed
+--                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
---       remaining  whole units left in the limit that speaks; below 0 while a clock that was set back catches
+--       remaining  whole units left in the binding limit; below 0 until a clock that was set back has caught
 --                  up
---       stamp      a moment since which the attempt's buckets have not been full, for token_bucket_refund
+--       stamp      a moment from which on the attempt's buckets were not full, for token_bucket_refund
 --       retry      microseconds until the same cost fits every limit, rounded up
---       limit      which limit speaks, from 1: the one with least left; when refused, the one that takes
---                  longest; absent when it is the first
+--       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one with
+--                  the longest wait; absent when it is the first
 
 local limits = #KEYS
 local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
@@ -31,15 +31,15 @@ end
 local need = cost > 0 and cost or 1
 
 -- shared bucket_span
--- The microseconds in which so many units flow in, units * window / max, rounded up. It is exact: all numbers
--- here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
+-- The microseconds in which a bucket gains the units, units * window / max, rounded up. It is exact: all
+-- numbers here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
 local function span(units, max, window)
   local rest = window % max
   return units * ((window - rest) / max) + math.ceil(units * rest / max)
 end
 -- end bucket_span
 
-local speaks, remaining, retry
+local binding, remaining, retry
 local moment, buckets = now, {}
 
 for i = 1, limits do
@@ -49,17 +49,17 @@ for i = 1, limits do
   if bucket then
     local s, o, t, m = string.match(bucket, '(%S+) (%S+) (%S+) (%S+)')
     if m + 0 ~= max then
-      -- The limit has been changed: the bucket will be full when it would have been, to the microsecond.
+      -- The limit was changed: the bucket will be full at the same moment as before, to the microsecond.
       o, t = o + span(t, m, window), 0
     end
     if s + o + span(t, max, window) > now then
       since, offset, taken = s + 0, o + 0, t + 0
     end
   end
-  moment = math.max(moment, since) -- now, but for a clock that was set back
+  moment = math.max(moment, since) -- now, unless the clock was set back
 
-  -- All units whose span ends a window from now at the latest may have been taken. The division may be off by
-  -- a little, the span is not.
+  -- All units whose span ends at most a window from now may have been taken. The division may be slightly
+  -- off; the span is exact.
   local room = now + window - since - offset
   local all = math.max(math.floor(room / window * max) + 1, 0)
   while all > 0 and span(all, max, window) > room do
@@ -68,15 +68,15 @@ for i = 1, limits do
 
   local left = all - taken
   local wait = left < need and span(taken + need, max, window) - room
-  -- shared limits_speak
+  -- shared binding_limit
   if wait then
     if not retry or wait > retry then
-      speaks, remaining, retry = i, left, wait
+      binding, remaining, retry = i, left, wait
     end
-  elseif not retry and (not speaks or left - cost < remaining) then
-    speaks, remaining = i, left - cost
+  elseif not retry and (not binding or left - cost < remaining) then
+    binding, remaining = i, left - cost
   end
-  -- end limits_speak
+  -- end binding_limit
 
   taken = taken + cost
   if taken >= max then
@@ -85,20 +85,20 @@ for i = 1, limits do
   buckets[i] = {since, offset, taken, max, since + offset + span(taken, max, window)}
 end
 
-if speaks == 1 then
-  speaks = nil
+if binding == 1 then
+  binding = nil
 end
 if retry then
-  return {0, remaining, retry, speaks}
+  return {0, remaining, retry, binding}
 end
 
 if cost > 0 then
   for i = 1, limits do
     local b = buckets[i]
-    -- The second more is for a server that pauses between the script's start, from which a TTL counts, and
+    -- The extra second covers a pause of the server between the script's start, from which a TTL counts, and
     -- its TIME.
     redis.call('SET', KEYS[i], string.format('%.0f %.0f %.0f %.0f', b[1], b[2], b[3], b[4]),
       'PX', math.ceil((b[5] - now) / 1000) + 1000)
   end
 end
-return {1, remaining, moment, speaks}
+return {1, remaining, moment, binding}

@@ -1,5 +1,5 @@
 -- Token bucket: gives back the units of one admitted attempt, exactly once, to those of its buckets that have
--- not been full since then. A bucket takes back no more than makes it full.
+-- not been full since. A bucket takes back at most what fills it.
 --
 -- KEYS  1 refund         string, marks this attempt as given back
 --       2 bucket         string, as token_bucket writes it; further limits have their buckets in 3, 4 and so
@@ -20,8 +20,8 @@ end
 -- end clock_micro
 
 -- shared bucket_span
--- The microseconds in which so many units flow in, units * window / max, rounded up. It is exact: all numbers
--- here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
+-- The microseconds in which a bucket gains the units, units * window / max, rounded up. It is exact: all
+-- numbers here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
 local function span(units, max, window)
   local rest = window % max
   return units * ((window - rest) / max) + math.ceil(units * rest / max)
@@ -34,8 +34,8 @@ for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
 end
 
--- The mark must not last long, because refused requests give back what earlier rules took: each leaves a
--- mark. What is older than the mark would be is not given back.
+-- The mark must be short-lived: a refused request gives back what earlier rules took, and each refund leaves
+-- a mark. An attempt that is older than a mark lasts is not given back.
 local REMEMBER = 600000
 if now - stamp > REMEMBER * 1000 then
   return 0
@@ -53,7 +53,7 @@ for i = 1, limits do
     local s, o, t, m = string.match(bucket, '(%S+) (%S+) (%S+) (%S+)')
     local since, offset, taken, held = s + 0, o + 0, t + 0, m + 0
     local full = since + offset + span(taken, held, window)
-    -- A bucket that was full after the attempt has had its units back.
+    -- A bucket that was full after the attempt has already regained the units.
     if since <= stamp and now < full then
       if held == max then
         taken = taken - cost
@@ -61,8 +61,7 @@ for i = 1, limits do
           taken, offset = taken + max, offset - window
         end
       else
-        -- The limit has been changed since. What the units took is time, less than a microsecond of which is
-        -- kept here.
+        -- The limit was changed since. The units took time; less than a microsecond of it remains here.
         offset = offset - math.max(span(cost, max, window) - 1, 0)
       end
       full = since + offset + span(taken, held, window)

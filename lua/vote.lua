@@ -1,52 +1,52 @@
--- Votes: records one vote of a voter in a poll, or changes it, and moves the tally with it, in one step.
--- At all times the sum of the tally is the sum of the records. A refused vote writes nothing.
+-- Votes: records one vote of a voter in a poll, or changes it, and updates the tally in the same step. The
+-- sum of the tally is the sum of the records at all times. A refused vote writes nothing.
 --
 -- A record has 16 bytes: the voter (12), the number of the ballot (3), which says choice, weight and day, and
--- a turn (1), which tells the voter's votes apart. A vote that was taken back leaves a record with ballot 0
--- if it was the voter's last one, so that no later vote gets its turn. All records of a voter stand together,
--- the newest last, in a bucket that is found by linear hashing: with B buckets, and P the largest power of 2
--- up to B, it is hash mod 2P, or hash mod P where there is no such bucket. When there are 64 records a
+-- a turn (1), which tells the voter's votes apart. A vote that was undone leaves a record with ballot 0 if it
+-- was the voter's last one, so that no later vote reuses its turn. All records of a voter stand together, the
+-- newest last, in a bucket that is found by linear hashing: with B buckets, and P the largest power of 2 up
+-- to B, it is hash mod 2P, or hash mod P where there is no such bucket. At an average of 64 records per
 -- bucket, bucket B - P is split in two.
 --
 -- KEYS  1 voters     hash, number of the bucket -> records
 --       2 tally      hash, choice -> sum of weights
---       3 book       hash, ":parts" in how many parts the poll is divided; ":buckets", ":slots" (records),
---                    ":ballots" (the largest number), ":changes", ":ends" (until when the keys are kept); "#"
---                    and a number -> its ballot, "choice weight" or "choice weight day", weight 0: voided;
---                    "=" and a ballot -> its number
+--       3 book       hash, ":parts" (the number of parts of the poll); ":buckets", ":slots" (records),
+--                    ":ballots" (the largest number), ":changes", ":ends" (when the keys expire); "#" and a
+--                    number -> its ballot, "choice weight" or "choice weight day", weight 0: voided; "=" and
+--                    a ballot -> its number
 --       4 operation  string: "v", voter, the record's last 4 bytes, those of the record that it replaced or
---                    zeros, and the calls that were told that it counts: " call call ...". Or "| " and a call
---                    that was taken back before it came
---       5 audit      stream of what has happened; absent: none is kept
+--                    zeros, and the calls that received a yes for it: " call call ...". Or the tombstone "| "
+--                    and a call that was undone before it arrived
+--       5 audit      stream of events; absent: no audit
 -- ARGV  1 voter      12 bytes
 --       2 choice     encoded text: no spaces; may be empty
 --       3 weight     an integer, 1 or more
---       4 max        votes that a voter has in this poll
---       5 per_choice votes that a voter has for one and the same choice
+--       4 max        votes per voter in this poll
+--       5 per_choice votes per voter for the same choice
 --       6 change     1: a voter whose only vote is for another choice changes it; 0: it stays
---       7 per_day    votes that a voter has in the period 8 begins, 9 ends, in milliseconds; 0: as many as in
---                    the poll
---       10 opens     milliseconds since 1970; 0: open already
+--       7 per_day    votes per voter in the period 8 begins, 9 ends, in milliseconds since 1970; 0: as many
+--                    as in the poll
+--       10 opens     milliseconds since 1970; 0: already open
 --       11 closes    milliseconds since 1970; 0: never
---       12 keep      milliseconds that the records are kept after the last vote or the closing, whichever is
---                    later
---       13 remember  milliseconds that the stored answer is kept; 0: as long as the records
---       14 parts     in how many parts the poll is divided, as the caller believes; the first vote stores it.
---                    0: nobody could say, as the poll was not open; then no vote counts
---       15 call      one word that names this call: when it is sent again because its reply was lost, that is
---                    no replay. A vote is taken back when all calls that were told of it are (see vote_undo)
---       16 name, 17 id, 18 origin  for the audit stream: voter, operation and where it came from, encoded
+--       12 keep      milliseconds for which the records are kept after the last vote or the closing,
+--                    whichever is later
+--       13 remember  milliseconds for which the stored answer is kept; 0: as long as the records
+--       14 parts     the number of parts of the poll, as the caller believes; the first vote stores it. 0:
+--                    unknown, because the poll was not open; then no vote counts
+--       15 call      one word that names this call, so that a resend after a lost reply is no replay. A vote
+--                    is removed when all calls that received a yes for it are undone (see vote_undo)
+--       16 name, 17 id, 18 origin  for the audit stream: voter, operation and origin of the request, encoded
 --       19 now       milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, cast, number, choices}
 --       reason    ok, changed, conflict, not_open, closed, day_rolled (now is not in the period), duplicate
---                 (had this choice, or had the only one), quota (had max, or per_day in the period), gone
---                 (this call was taken back before it came), spread (the poll is divided into another number
---                 of parts, or is open and vote_spread has to be asked)
+--                 (the voter has this choice, or has used the only vote), quota (the voter has used max, or
+--                 per_day in the period), gone (this call was undone before it arrived), spread (the poll has
+--                 another number of parts, or is open and vote_spread has to be asked)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
---       cast      votes that the voter has used
+--       cast      votes used by the voter
 --       number    not_open: milliseconds until the poll opens; quota: until the period ends, if that helps;
---                 day_rolled: now; spread: the number of parts, 0: not known; else 0
---       choices   of the voter's votes that stand, the newest last, after this call
+--                 day_rolled: now; spread: the number of parts, 0: unknown; else 0
+--       choices   of the voter's valid votes, the newest last, after this call
 
 local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, choice, weight = ARGV[1], ARGV[2], ARGV[3]
@@ -74,7 +74,8 @@ local buckets, ballots, kind = tonumber(b[5] or 1), tonumber(b[6] or 0), tonumbe
 if b[1] and b[1] ~= parts then
   return {'spread', 0, 0, tonumber(b[1]), {}}
 elseif not b[1] and redis.call('EXISTS', voters) == 1 then
-  return redis.error_reply('GATEHOUSE the records of ' .. voters .. ' have lost their book: nobody knows who has voted')
+  return redis.error_reply('GATEHOUSE the records of ' .. voters ..
+    ' have lost their book: who has voted is unknown')
 end
 
 -- shared vote_number
@@ -85,8 +86,8 @@ end
 -- end vote_number
 
 -- shared vote_find
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
--- voter's.
+-- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each, rest the records of
+-- other voters.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -115,7 +116,7 @@ end
 
 local index, half, mine, rest = find()
 if slots > 0 and #mine == 0 and rest == '' and redis.call('HEXISTS', voters, index) == 0 then
-  return redis.error_reply('GATEHOUSE records of ' .. voters .. ' are lost: nobody knows who has voted')
+  return redis.error_reply('GATEHOUSE records of ' .. voters .. ' are lost: who has voted is unknown')
 end
 local cast, had, today, choices, kept, old, old_choice, old_weight = 0, 0, 0, {}, {}, none, '', ''
 if #mine > 0 then
@@ -125,7 +126,7 @@ if #mine > 0 then
   end
   local texts = redis.call('HMGET', book, unpack(fields))
   for i, slot in ipairs(mine) do
-    if texts[i] then -- else it was taken back
+    if texts[i] then -- else it was undone
       local one, units, on = string.match(texts[i], '^(%S*) (%d+) ?(%d*)$')
       cast = cast + 1
       kept[cast] = slot
@@ -158,7 +159,7 @@ elseif stored and string.sub(stored, 1, 1) ~= '|' then
   if string.find(calls .. ' ', ' ' .. call .. ' ', 1, true) then
     return {reason, 0, cast, 0, choices}
   end
-  if #calls < 16 * (#call + 1) then -- nobody shares with more than a few
+  if #calls < 16 * (#call + 1) then -- few calls share one vote
     redis.call('SET', operation, stored .. ' ' .. call, 'KEEPTTL')
   end
   return {reason, 1, cast, 0, choices}
@@ -183,8 +184,8 @@ elseif kind == 0 and ballots >= most then
   return redis.error_reply('GATEHOUSE too many different ballots in ' .. book)
 end
 
--- All keys are kept until the same time. Where nothing closes the poll it moves on with every vote, and is
--- set a little later, so that it need not be set again with each of them.
+-- All keys expire at the same time. In a poll without a closing time every vote moves that time; it is set a
+-- little later than needed, so that most votes need not set it again.
 local finish = math.max(now, closes) + keep
 if finish > ended then
   ended = finish
@@ -195,14 +196,14 @@ if finish > ended then
 end
 local ttl = ended - now
 
--- Lets a key live on: when the time has moved, and when it has a new field and so may be a new key.
+-- Sets the TTL of a key when the time has moved, and when the key has a new field and may thus be new.
 local function extend(key, new)
   if new or not b[4] then
     redis.call('PEXPIRE', key, ttl)
   end
 end
 
--- The tally goes first: it can fail (a sum beyond 64 bits), and then nothing has been written.
+-- The tally goes first: it can fail (a sum beyond 64 bits) before anything is written.
 local sum, reason = redis.call('HINCRBY', tally, choice, weight), 'ok'
 extend(tally, sum == tonumber(weight))
 if changing then

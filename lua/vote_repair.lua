@@ -1,18 +1,18 @@
--- Votes: replaces the tally of a poll's part by what its records add up to, unless anything has changed since
+-- Votes: replaces the tally of a part of a poll by the sums of its records, unless the part has changed since
 -- they were counted.
 --
 -- KEYS  1 voters   hash, as vote writes it
 --       2 tally    hash, as vote writes it
 --       3 book     hash, as vote writes it
 -- ARGV  1 changes  the book's ":changes" when the records were counted
---       2 choice, 3 sum, and so on: what they add up to
+--       2 choice, 3 sum, and so on: the sums of the records
 -- Returns 1 when the tally was replaced, 0 when something has changed.
 
 local voters, tally, book = KEYS[1], KEYS[2], KEYS[3]
 if redis.call('HGET', book, ':changes') ~= ARGV[1] then
   return 0
 end
--- A full Redis refuses the first of these, before the tally is gone.
+-- A full Redis rejects the first of these, before the tally is deleted.
 redis.call('HINCRBY', book, ':changes', 1)
 redis.call('DEL', tally)
 for i = 2, #ARGV, 2 do

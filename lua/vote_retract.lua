@@ -1,28 +1,27 @@
--- Votes: takes a voter's newest vote for a choice back, by the voter's own wish, and moves the tally with it,
--- in one step. Where there is nothing to take back it writes nothing.
+-- Votes: retracts a voter's newest vote for a choice, at the voter's own request, and updates the tally in
+-- the same step. It writes nothing when there is no such vote.
 --
 -- KEYS  1 voters     hash, as vote writes it
 --       2 tally      hash, as vote writes it
 --       3 book       hash, as vote writes it
---       4 operation  string: "r", voter, the last 4 bytes of the record that was taken back, zeros, and the
---                    calls that heard of it, as vote writes its own
---       5 audit      stream, as vote writes it; absent: none is kept
+--       4 operation  string: "r", voter, the last 4 bytes of the retracted record, zeros, and the calls that
+--                    received this answer, as vote writes them
+--       5 audit      stream, as vote writes it; absent: no audit
 -- ARGV  1 voter      12 bytes, as given to vote
 --       2 choice     encoded text, as given to vote
 --       3 closes     milliseconds since 1970; 0: never
---       4 remember   milliseconds that the stored answer is kept; 0: as long as the records
---       5 parts      in how many parts the poll is divided, as the caller believes
---       6 call       one word that names this call: when it is sent again because its reply was lost, that is
---                    no replay
---       7 name, 8 id, 9 origin  for the audit stream: voter, operation and where it came from, encoded
+--       4 remember   milliseconds for which the stored answer is kept; 0: as long as the records
+--       5 parts      the number of parts of the poll, as the caller believes
+--       6 call       one word that names this call, so that a resend after a lost reply is no replay
+--       7 name, 8 id, 9 origin  for the audit stream: voter, operation and origin of the request, encoded
 --       10 now       milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, cast, number, choices}
---       reason    ok, conflict, closed, gone (no such vote stands), spread (the poll is divided into another
---                 number of parts)
+--       reason    ok, conflict, closed, gone (there is no such vote), spread (the poll has another number of
+--                 parts)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
---       cast      votes that the voter has used
---       number    ok: the weight that was taken back; spread: the number of parts; else 0
---       choices   of the voter's votes that stand, the newest last, after this call
+--       cast      votes used by the voter
+--       number    ok: the retracted weight; spread: the number of parts; else 0
+--       choices   of the voter's valid votes, the newest last, after this call
 
 local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, choice, closes, remember = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -50,8 +49,8 @@ end
 -- end vote_number
 
 -- shared vote_find
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
--- voter's.
+-- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each, rest the records of
+-- other voters.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -82,7 +81,7 @@ local index, _, mine, rest = find()
 local cast, choices, place, weight = 0, {}, nil, 0
 for i, slot in ipairs(mine) do
   local text = redis.call('HGET', book, '#' .. number(slot))
-  if text then -- else it was taken back
+  if text then -- else it was undone
     local one, units = string.match(text, '^(%S*) (%d+)')
     cast = cast + 1
     if units ~= '0' then
@@ -113,8 +112,8 @@ elseif not place then
   return {'gone', 0, cast, 0, choices}
 end
 
--- DEL goes first, though there is nothing to delete: a full Redis lets it pass, and then the rest as well,
--- since the script has written.
+-- DEL goes first, although there is nothing to delete: a full Redis accepts it, and then accepts the rest,
+-- because the script has already written.
 redis.call('DEL', operation)
 if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
   redis.call('HDEL', tally, choice)
@@ -122,7 +121,7 @@ end
 local slot, count = mine[place], #mine
 table.remove(mine, place)
 -- shared vote_last_turn
-if place == count then -- the voter's last turn: it is kept, so that nobody gets it again
+if place == count then -- the voter's last turn is kept: no later vote may reuse it
   mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
 end
 -- end vote_last_turn
@@ -138,7 +137,7 @@ redis.call('SET', operation, 'r' .. voter .. slot .. none .. ' ' .. call, 'PX', 
 if audit then
   redis.call('XADD', audit, '*', 'event', 'retracted', 'voter', ARGV[7], 'choice', choice, 'weight', weight, 'id', ARGV[8],
     'origin', ARGV[9], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', '', 'was', '')
-  redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- it may be a new key: turned on later, or deleted
+  redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- new if the audit was turned on later or deleted
 end
 for i = #choices, 1, -1 do
   if choices[i] == choice then

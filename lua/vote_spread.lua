@@ -1,15 +1,15 @@
--- Votes: says in how many parts a poll is divided. The first to ask decides it, if the poll is open.
+-- Votes: returns the number of parts of a poll. The first caller decides it, if the poll is open.
 --
 -- KEYS  1 voters, 2 tally, 3 book, as vote has them, of the poll's first part
---       4 audit    stream, as vote writes it; absent: none is kept
--- ARGV  1 parts    how many the caller would have
---       2 opens    milliseconds since 1970; 0: open already
+--       4 audit    stream, as vote writes it; absent: no audit
+-- ARGV  1 parts    the number that the caller asks for
+--       2 opens    milliseconds since 1970; 0: already open
 --       3 closes   milliseconds since 1970; 0: never
---       4 keep     milliseconds that the records are kept after the last vote or the closing, whichever is
---                  later
+--       4 keep     milliseconds for which the records are kept after the last vote or the closing, whichever
+--                  is later
 --       5 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns {parts, stored}
---       stored     0 when the poll is not open and nobody has decided: nothing was written
+--       stored     0 when the poll is not open and nothing is decided: nothing was written
 
 local book, parts = KEYS[3], ARGV[1]
 local opens, closes, keep, now = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -28,7 +28,8 @@ end
 if not stored then
   redis.call('HSET', book, ':parts', parts)
 end
--- Who asked may vote in another part as long as they remember the answer, and it has to outlive those votes.
+-- A caller may vote in another part as long as it remembers the answer; the answer has to outlive those
+-- votes.
 -- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do

@@ -1,18 +1,18 @@
--- Votes: takes back what one call of vote was told, exactly once. When no other call was told of the same
--- vote, it counts no more; one that changed another restores it. A vote that does not stand any more, because
--- it was retracted, changed or voided meanwhile, is left as it is.
+-- Votes: undoes one call of vote, exactly once. The vote is removed when no other call received a yes for it;
+-- a vote that changed another one restores that one. A vote that was retracted, changed or voided meanwhile
+-- is left unchanged.
 --
 -- KEYS  1 voters     hash, as vote writes it
 --       2 tally      hash, as vote writes it
 --       3 book       hash, as vote writes it
 --       4 operation  string, as vote writes it
---       5 audit      stream, as vote writes it; absent: none is kept
+--       5 audit      stream, as vote writes it; absent: no audit
 -- ARGV  1 voter      12 bytes, as given to vote
 --       2 call       as given to vote
---       3 void       milliseconds; if the call has not come yet, it shall not count when it comes within this
---                    time; 0: never mind
+--       3 void       milliseconds for which a tombstone keeps a call that has not arrived yet from counting;
+--                    0: no tombstone
 --       4 name, 5 id, 6 origin  as given to vote
--- Returns 1 when the vote counts no more, else 0.
+-- Returns 1 when the vote no longer counts, else 0.
 
 local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, call, void = ARGV[1], ARGV[2], ARGV[3]
@@ -58,8 +58,8 @@ end
 -- end vote_number
 
 -- shared vote_find
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
--- voter's.
+-- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each, rest the records of
+-- other voters.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -97,7 +97,7 @@ for i, one in ipairs(mine) do
 end
 -- end vote_place
 
--- DEL goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+-- DEL goes first: a full Redis accepts it, and then accepts the rest, because the script has already written.
 redis.call('DEL', operation)
 if not place then
   return 0
@@ -107,7 +107,7 @@ local old_choice, old_weight, count = '', '', #mine
 if old ~= none then
   old_choice, old_weight = string.match(redis.call('HGET', book, '#' .. number(old)), '^(%S*) (%d+)')
   redis.call('HINCRBY', tally, old_choice, old_weight) -- first: it fails on a sum beyond 64 bits
-  redis.call('PEXPIRE', tally, redis.call('PTTL', voters)) -- it may be a new key, where the tally was lost
+  redis.call('PEXPIRE', tally, redis.call('PTTL', voters)) -- it may be a new key, if the tally was lost
 end
 if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
   redis.call('HDEL', tally, choice)
@@ -117,7 +117,7 @@ if old ~= none then
   table.insert(mine, place, old)
 end
 -- shared vote_last_turn
-if place == count then -- the voter's last turn: it is kept, so that nobody gets it again
+if place == count then -- the voter's last turn is kept: no later vote may reuse it
   mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
 end
 -- end vote_last_turn
@@ -129,6 +129,6 @@ redis.call('HINCRBY', book, ':changes', 1)
 if audit then
   redis.call('XADD', audit, '*', 'event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],
     'origin', ARGV[6], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', old_choice, 'was', old_weight)
-  redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- it may be a new key: turned on later, or deleted
+  redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- new if the audit was turned on later or deleted
 end
 return 1

@@ -1,19 +1,18 @@
--- Votes: voids one vote that the audit stream has, if it stands: it counts no more. Once a vote is voided it
--- does not stand.
+-- Votes: voids one vote from the audit stream, if it is still valid: it no longer counts. A vote can be
+-- voided once.
 --
 -- KEYS  1 voters   hash, as vote writes it
 --       2 tally    hash, as vote writes it
 --       3 book     hash, as vote writes it
---       4 run      string: the last vote that this run of voiding has voided, so that a call that is sent
---                  again hears the same
+--       4 run      string: the last vote that this run has voided, so that a resend receives the same answer
 --       5 audit    stream, as vote writes it
 -- ARGV  1 voter    12 bytes, as given to vote
---       2 slot     the vote's, as in its event: the ballot's number * 256 + the turn
+--       2 slot     of the vote, as in its event: the ballot's number * 256 + the turn
 --       3 again    1: the voter may vote again; 0: the vote stays used
---       4 dry      1: only look
+--       4 dry      1: only report
 --       5 event    the vote's event, any text
 --       6 name, 7 id, 8 origin  as in its event
--- Returns 1 when the vote is voided by this call (dry: when it would be), 0 when it does not stand.
+-- Returns 1 when this call voids the vote (dry: would void it), 0 when the vote is not valid any more.
 
 local voters, tally, book, run, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, again, dry, event = ARGV[1], ARGV[3] == '1', ARGV[4] == '1', ARGV[5]
@@ -28,8 +27,8 @@ local b = redis.call('HMGET', book, ':buckets', ':slots', ':ballots')
 local buckets, slots, ballots = tonumber(b[1] or 1), tonumber(b[2] or 0), tonumber(b[3] or 0)
 
 -- shared vote_find
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
--- voter's.
+-- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each, rest the records of
+-- other voters.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -76,7 +75,7 @@ elseif dry then
   return 1
 end
 
-local voided = 0 -- the ballot of a vote that is used and does not count
+local voided = 0 -- the ballot of a vote that is used but does not count
 if not again then
   local ballot = choice .. ' 0' .. day
   voided = tonumber(redis.call('HGET', book, '=' .. ballot) or ballots + 1)
@@ -85,7 +84,7 @@ if not again then
   end
 end
 
--- DEL goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+-- DEL goes first: a full Redis accepts it, and then accepts the rest, because the script has already written.
 redis.call('DEL', run)
 redis.call('SET', run, event, 'PX', 60000)
 if voided > ballots then
@@ -101,7 +100,7 @@ if not again then
 else
   table.remove(mine, place)
   -- shared vote_last_turn
-  if place == count then -- the voter's last turn: it is kept, so that nobody gets it again
+  if place == count then -- the voter's last turn is kept: no later vote may reuse it
     mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
   end
   -- end vote_last_turn
@@ -113,5 +112,5 @@ redis.call('HINCRBY', book, ':changes', 1)
 -- end vote_store
 redis.call('XADD', audit, '*', 'event', 'voided', 'voter', ARGV[6], 'choice', choice, 'weight', weight, 'id', ARGV[7],
   'origin', ARGV[8], 'slot', ARGV[2], 'former', '', 'was', '')
-redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- it may be a new key: turned on later, or deleted
+redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- new if the audit was turned on later or deleted
 return 1

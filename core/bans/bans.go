@@ -88,7 +88,7 @@ type Status struct {
 // New returns a [Guard] that is named name on e. It panics when the name is invalid or already in use, when
 // the options are invalid, or when e has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("Bans", name)
+	e.NeedRedis("bans", name)
 	options = options.withDefaults()
 	if err := options.check(); err != nil {
 		panic(fmt.Sprintf("bans: %v (guard %q)", err, name))

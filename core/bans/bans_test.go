@@ -52,8 +52,8 @@ func unban(t *testing.T, g *Guard, a core.Attempt) {
 	}
 }
 
-// strikeOut strikes an actor who has no strikes until they are banned. That must take one strike more than
-// Refusals.
+// strikeOut strikes an actor without strikes until they are banned, which must take Refusals plus one
+// strikes.
 func strikeOut(t *testing.T, g *Guard, a core.Attempt) {
 	t.Helper()
 	for n := range g.options.Refusals {
@@ -62,7 +62,7 @@ func strikeOut(t *testing.T, g *Guard, a core.Attempt) {
 		}
 	}
 	if !strike(t, g, a) {
-		t.Fatalf("%d strikes, and no ban", g.options.Refusals+1)
+		t.Fatalf("no ban after %d strikes", g.options.Refusals+1)
 	}
 }
 
@@ -93,13 +93,13 @@ func TestBansWhoIsRefusedTooOften(t *testing.T) {
 	})
 }
 
-// TestBansGrowAndDecay: in the options' own example, and with a cap that doubling does not meet.
+// TestBansGrowAndDecay: with the example of Options, and with a cap that doubling does not hit exactly.
 func TestBansGrowAndDecay(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const m, h = time.Minute, time.Hour
 		for i, c := range []struct {
 			longest time.Duration
-			// pauses after the end of a ban, each followed by the length of the ban that comes then
+			// pauses after the end of a ban, each followed by the length of the next ban
 			steps []time.Duration
 		}{
 			{10 * m, []time.Duration{0, m, 0, 2 * m, 0, 4 * m, h - 1000, 8 * m, 0, 10 * m, 0, 10 * m, h, 8 * m, 9 * h,
@@ -130,7 +130,7 @@ func TestBansGrowAndDecay(t *testing.T) {
 	})
 }
 
-// banOracle is what Options promises, in plain steps.
+// banOracle implements the promises of Options in plain steps.
 type banOracle struct {
 	Options
 	strikes []time.Time
@@ -175,8 +175,7 @@ func (o *banOracle) strike(now time.Time) (banned bool) {
 	return true
 }
 
-// TestBansAgainstOracle: whatever happens, a process knows at once what it has done itself, so Check is exact
-// as well.
+// TestBansAgainstOracle: a process always knows its own bans at once, so Check is exact as well.
 func TestBansAgainstOracle(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		engine := guardtest.NewEngine(b)
@@ -226,7 +225,7 @@ func TestBansAgainstOracle(t *testing.T) {
 					rt.Fatalf("status %+v, want %+v", got, want)
 				}
 				if n := b.Client.LLen(t.Context(), g.banKeys(a)[1]).Val(); n > o.Refusals {
-					rt.Fatalf("%d strikes are kept, want no more than %d", n, o.Refusals)
+					rt.Fatalf("%d strikes are kept, want at most %d", n, o.Refusals)
 				}
 			}
 		})
@@ -251,7 +250,7 @@ func TestBansByHand(t *testing.T) {
 		strikeOut(t, g, a)
 		unban(t, g, a)
 		if got := status(t, g, a); got != (Status{}) {
-			t.Errorf("after Unban: %+v, want all forgotten", got)
+			t.Errorf("after Unban: %+v, want no strikes and no level", got)
 		}
 		unban(t, g, a)
 
@@ -273,7 +272,8 @@ func TestBansByHand(t *testing.T) {
 	})
 }
 
-// TestBansAttack plays clients of a limit of 5 a minute for half an hour, as a rule with Bans does.
+// TestBansAttack simulates clients of a limit of 5 per minute for half an hour, the way a rule with Bans
+// does.
 func TestBansAttack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const refusals, step = 10, 100 * time.Millisecond
@@ -311,7 +311,7 @@ func TestBansAttack(t *testing.T) {
 			}
 			banned = d.Reason == core.ReasonBanned
 			if i%40 == 0 && request("eager").Reason == core.ReasonBanned {
-				t.Fatalf("the eager one is banned after %v", time.Duration(i)*step)
+				t.Fatalf("the eager client is banned after %v", time.Duration(i)*step)
 			}
 			if i%150 == 0 {
 				guardtest.WantReason(t, request("quiet"), core.ReasonOK)
@@ -324,17 +324,17 @@ func TestBansAttack(t *testing.T) {
 			t.Errorf("bans of %v, want %v", lengths, want)
 		}
 
-		clock.Advance(8*time.Minute + 3*time.Hour) // all doublings are forgotten
+		clock.Advance(8*time.Minute + 3*time.Hour) // all levels have decayed
 		for !strike(t, bans, core.Attempt{Actor: "attacker"}) {
 		}
 		if d := guardtest.Check(t, bans, core.Attempt{Actor: "attacker"}); d.RetryAfter != m {
-			t.Errorf("after 3 hours of peace: %+v, want a ban of a minute", d)
+			t.Errorf("after 3 hours without refusals: %+v, want a ban of a minute", d)
 		}
 	})
 }
 
-// TestBansMakeFloodsCheap: 10,000 requests in 10 seconds cost the refusals up to the ban, and then one look a
-// second.
+// TestBansMakeFloodsCheap: 10,000 requests in 10 seconds cost the refusals up to the ban, and then one look
+// per second.
 func TestBansMakeFloodsCheap(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const requests, rate, refusals = 10_000, 5, 10
@@ -344,7 +344,7 @@ func TestBansMakeFloodsCheap(t *testing.T) {
 			guardtest.WithClock(clock))
 		site, bans := limit.NewSlidingWindow(e, "site", limit.PerMinute(rate)),
 			New(e, "bans", Options{Refusals: refusals})
-		// Preload reaches all masters through a client that go-redis knows, and is not to be counted.
+		// Preload needs a client type of go-redis to reach all masters; its calls must not be counted.
 		twin := guardtest.NewEngine(b)
 		limit.NewSlidingWindow(twin, "site", limit.PerMinute(rate))
 		New(twin, "bans", Options{})
@@ -401,8 +401,8 @@ func TestUnbanIsSeenElsewhereWithinASecond(t *testing.T) {
 	})
 }
 
-// TestLateAnswersDoNotUndoABan: replies to looks that were on their way when the actor was banned say "not
-// banned", also the reply to a look that was sent after the ban and has overtaken it. Another says "banned"
+// TestLateAnswersDoNotUndoABan: replies to looks that were in flight when the actor was banned say "not
+// banned", even the reply to a look that was sent after the ban and overtook it. Another reply says "banned"
 // after an Unban.
 func TestLateAnswersDoNotUndoABan(t *testing.T) {
 	clock := guardtest.NewClock()
@@ -433,8 +433,8 @@ func TestLateAnswersDoNotUndoABan(t *testing.T) {
 	wants("banned and let in at once", 0, false)
 }
 
-// TestTheEndOfABanIsAskedFor: what is remembered was on its way, so the ban ends a little later than memory
-// has it.
+// TestTheEndOfABanIsAskedFor: the remembered answer took time to arrive, so the ban ends slightly later than
+// the memory says.
 func TestTheEndOfABanIsAskedFor(t *testing.T) {
 	clock := guardtest.NewClock()
 	g := New(core.New(guardtest.NoClient{}, guardtest.WithClock(clock)), "b", Options{})
@@ -450,7 +450,7 @@ func TestTheEndOfABanIsAskedFor(t *testing.T) {
 	}
 }
 
-// lost is a client whose replies never come.
+// lost is a client whose replies never arrive.
 type lost struct{}
 
 func (lost) Process(_ context.Context, cmd redis.Cmder) error {
@@ -508,7 +508,7 @@ func TestBansCountEachStrikeOnce(t *testing.T) {
 		}
 		all.Wait()
 		if n := banned.Load(); n != 1 {
-			t.Errorf("%d strikes have brought on the ban, want 1", n)
+			t.Errorf("%d strikes caused the ban, want 1", n)
 		}
 	})
 }
@@ -531,15 +531,15 @@ func TestBansStrikeOnceWhenTheReplyIsLost(t *testing.T) {
 	})
 }
 
-// TestBansWithAClockSetBack: nobody is released before the length of their ban is over, nor kept for more
-// than twice as long, however far the clock jumps. Strikes of an unknown age ban nobody.
+// TestBansWithAClockSetBack: nobody is released before their ban has lasted its length, or banned for more
+// than twice as long, however far the clock jumps. Strikes of unknown age ban nobody.
 func TestBansWithAClockSetBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const length = 10 * time.Minute
 		for i, jump := range []time.Duration{time.Millisecond, time.Minute, length, time.Hour,
 			10 * 366 * 24 * time.Hour} {
 			clock := guardtest.NewClock()
-			process := func() *Guard { // one that remembers nothing
+			process := func() *Guard { // a process that remembers nothing
 				return New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("b%d", i),
 					Options{Refusals: 2, First: length, Period: time.Hour})
 			}
@@ -568,7 +568,7 @@ func TestBansWithAClockSetBack(t *testing.T) {
 			strike(t, process(), a)
 			strike(t, process(), a)
 			clock.Advance(-jump)
-			for strikes := range int64(3) { // begins anew
+			for strikes := range int64(3) { // the count begins again
 				if got := status(t, process(), a); got != (Status{Strikes: strikes}) {
 					t.Errorf("jump %v: %+v, want %d strikes", jump, got, strikes)
 				}
@@ -607,7 +607,7 @@ func TestBansLiveAsLongAsTheirLevel(t *testing.T) {
 	}
 	at(2 * time.Minute)
 	if keys := b.Mini.Keys(); len(keys) > 0 {
-		t.Errorf("left in Redis when nothing counts any more: %q", keys)
+		t.Errorf("keys left in Redis after everything has decayed: %q", keys)
 	}
 }
 
@@ -643,11 +643,11 @@ func TestBansWithoutRedis(t *testing.T) {
 		ops = append(ops, fmt.Sprint(event.Op, " ", event.Err == nil))
 	}
 	if got := strings.Join(ops, ", "); got != "check false, check true, strike true" {
-		t.Errorf("the observer has heard %s", got)
+		t.Errorf("the observer received %s", got)
 	}
 }
 
-// TestBansFullRedis: looks go on, and a call that a full Redis refuses changes nothing.
+// TestBansFullRedis: looks still work, and a call that a full Redis rejects changes nothing.
 func TestBansFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)

@@ -82,7 +82,7 @@ type Guard struct {
 // New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
 // invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("Idempotency", name)
+	e.NeedRedis("idempotency", name)
 	if options.Lease == 0 {
 		options.Lease = time.Minute
 	}

@@ -34,8 +34,7 @@ func TestFixedWindowBeginsWithItsFirstUnit(t *testing.T) {
 	})
 }
 
-// TestFixedWindowEndsByTheClock whatever the key's TTL is: a key that is there too long does not lock anybody
-// out.
+// TestFixedWindowEndsByTheClock, whatever the key's TTL: a key that exists too long locks nobody out.
 func TestFixedWindowEndsByTheClock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -12,8 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestLimiterAttack is the attacker of TestAttacker under a clock that is moved by hand, so that the most
-// admitted in any window is exact: it is what each algorithm's documentation calls its worst case.
+// TestLimiterAttack runs the attack of TestAttacker under a fake clock. The most units admitted in any window
+// is then exact: it is the worst case that the algorithm's documentation names.
 func TestLimiterAttack(t *testing.T) {
 	const n = 50
 	worst := map[string]int{"SlidingWindow": n, byParts.name: n, "FixedWindow": 2*n - 1, "TokenBucket": 2*n - 1}
@@ -30,8 +30,8 @@ func TestLimiterAttack(t *testing.T) {
 	}
 }
 
-// mostAdmitted attacks a limit of n a second, after its units were used once if primed, and returns the most
-// admitted in any second.
+// mostAdmitted attacks a limit of n per second, after its units were used once if primed. It returns the most
+// units admitted in any second.
 func mostAdmitted(t *testing.T, b redistest.Backend, k kind, n int64, primed bool) int {
 	t.Helper()
 	const window = time.Second
@@ -71,8 +71,8 @@ func mostAdmitted(t *testing.T, b redistest.Backend, k kind, n int64, primed boo
 	return most
 }
 
-// TestLimiterWithAClockSetBack: nobody gets another budget, and nobody waits longer than a window and the
-// jump.
+// TestLimiterWithAClockSetBack: no actor gets a second budget, and no actor waits longer than a window plus
+// the jump.
 func TestLimiterWithAClockSetBack(t *testing.T) {
 	for _, jump := range []time.Duration{time.Millisecond, 5 * time.Second, time.Hour} {
 		t.Run(jump.String(), func(t *testing.T) {
@@ -115,10 +115,10 @@ local n = redis.call('INCR', KEYS[1])
 if n == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return {n <= tonumber(ARGV[1]) and 1 or 0}`, core.AtMostOnce)
 
-// TestAttacker knows a limit's window, and when its own attempts were made by the server's clock. It bursts
-// at the window's end and polls on. No window of that length may see more than N from a sliding window, nor
-// more than the others' worst case. The limiter of the articles lets about twice as many through, so the test
-// can fail.
+// TestAttacker attacks with knowledge of the limit's window and of the times of its own attempts by the
+// server's clock. It bursts at the end of the window and keeps polling. A sliding window may admit at most N
+// units in any window of that length, the other algorithms at most their worst case. The limiter from many
+// articles admits about twice N, which shows that the test can fail.
 func TestAttacker(t *testing.T) {
 	const n = 50
 	for _, window := range []time.Duration{200 * time.Millisecond, time.Second, 2 * time.Second} {
@@ -127,7 +127,7 @@ func TestAttacker(t *testing.T) {
 				t.Parallel()
 				b := redistest.Single(t)
 				e := guardtest.NewEngine(b)
-				// where the machine is too slow for the burst, a longer one
+				// a longer window where the machine is too slow for the burst
 				for try, window := 1, window; ; try, window = try+1, 2*window {
 					var targets []target
 					for _, k := range kinds {
@@ -149,7 +149,7 @@ func TestAttacker(t *testing.T) {
 					if article >= n*9/5 {
 						return
 					}
-					if try == 6 { // the attacker was too slow to get its burst into windows 32 times as long
+					if try == 6 { // the attacker was too slow for its burst even in windows 32 times as long
 						t.Fatalf("the limiter of the articles admitted only %d: this test could not have failed", article)
 					}
 				}

@@ -17,12 +17,12 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// recorder is a client that notes the words of each command, and answers like a limit that allows.
+// recorder is a client that records the arguments of each command and answers like a limit that allows.
 type recorder struct{ commands [][]any }
 
 func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 	r.commands = append(r.commands, cmd.Args())
-	c, ok := cmd.(interface{ SetVal(any) }) // *redis.Cmd, or one that is sent once only
+	c, ok := cmd.(interface{ SetVal(any) }) // *redis.Cmd, or a command that is sent only once
 	if !ok {
 		return errors.New("not a script")
 	}
@@ -30,8 +30,8 @@ func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-// TestTheProcessClockDoesNotMatter: all that Redis is told by processes whose clocks differ is the same, so
-// they cannot decide differently.
+// TestTheProcessClockDoesNotMatter: processes whose clocks differ send the same commands, so Redis decides
+// the same for all.
 func TestTheProcessClockDoesNotMatter(t *testing.T) {
 	for _, k := range kinds {
 		limits := [][]Limit{{PerMinute(10)}, {PerMinute(10), PerHour(20)}}
@@ -56,7 +56,7 @@ func TestTheProcessClockDoesNotMatter(t *testing.T) {
 				}
 				before := told()
 				for _, ahead := range []time.Duration{5 * time.Second, 10 * 366 * 24 * time.Hour} {
-					<-time.After(ahead) // the bubble's clock, which nothing holds up
+					<-time.After(ahead) // the bubble's clock, which advances at once
 					if after := told(); len(before) != 8 || !reflect.DeepEqual(after, before) {
 						t.Errorf("%s %v: a process whose clock is %v ahead says\n%v, not\n%v", k.name, limits, ahead, after,
 							before)
@@ -80,10 +80,10 @@ func newServerClock(b redistest.Backend) *serverClock {
 }
 
 // Advance moves the clock. A real server keeps the moment at which a key expires; miniredis keeps the time
-// that it has left. So that becomes longer here when the clock is set back.
+// that it has left. So Advance prolongs that time when it sets the clock back.
 func (c *serverClock) Advance(t *testing.T, d time.Duration) {
 	t.Helper()
-	if err := c.b.Client.Exists(t.Context(), c.b.Prefix).Err(); err != nil { // expires what has expired by now
+	if err := c.b.Client.Exists(t.Context(), c.b.Prefix).Err(); err != nil { // removes expired keys
 		t.Fatal(err)
 	}
 	if d < 0 {
@@ -96,11 +96,11 @@ func (c *serverClock) Advance(t *testing.T, d time.Duration) {
 }
 
 // TestServerClockSetBack sets the server's clock back again and again, between attempts and refunds, with
-// windows and TTLs both by that clock. No window by a clock that is right may see more units than the limit;
-// those given back do not count.
+// windows and TTLs both by that clock. No window by a correct clock may admit more units than the limit;
+// units given back do not count.
 func TestServerClockSetBack(t *testing.T) {
 	b := redistest.Mini(t)
-	engine := guardtest.NewEngine(b, core.WithRefusalMemory(0)) // which goes by the process's clock
+	engine := guardtest.NewEngine(b, core.WithRefusalMemory(0)) // the refusal memory uses the process's clock
 	clock := newServerClock(b)
 	const window = 16 * time.Second
 	steps := []time.Duration{
@@ -123,7 +123,7 @@ func TestServerClockSetBack(t *testing.T) {
 			at time.Duration
 			d  core.Decision
 		}
-		var right, behind time.Duration // the time by a clock that is right, and how far the server's is behind it
+		var right, behind time.Duration // by a correct clock; the server's lag
 		var taken []unit
 		for range rapid.IntRange(1, 60).Draw(rt, "attempts") {
 			step := rapid.SampledFrom(steps).Draw(rt, "step")
@@ -132,8 +132,8 @@ func TestServerClockSetBack(t *testing.T) {
 			}
 			clock.Advance(t, step)
 			right, behind = right+max(step, 0), behind-min(step, 0)
-			// What has left its window is not given back: at its moment by a clock that was set back there may be
-			// others by now.
+			// Units that have left their window are not given back: by a clock that was set back, other units
+			// may have the same moment now.
 			if i := rapid.IntRange(0, 29).Draw(rt, "refund"); i < len(taken) && right-taken[i].at < window {
 				refund(t, g, taken[i].d)
 				taken = append(taken[:i], taken[i+1:]...)

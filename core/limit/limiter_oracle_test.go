@@ -16,9 +16,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// limitOracle is what one limit's definition says, for one actor. Times are in microseconds.
+// limitOracle is the definition of one limit, for one actor. Times are in microseconds.
 type limitOracle interface {
-	// left returns how many of max units may be taken, which may be less than none.
+	// left returns how many of max units may be taken; it may be negative.
 	left(now, max int64) int64
 	// take takes units and returns the moment that a refund has to name.
 	take(now, cost, max int64) int64
@@ -62,7 +62,7 @@ func (o *slidingOracle) refund(_, stamp, cost, _ int64) {
 	o.units = rest
 }
 
-// fixedOracle is the window that is open.
+// fixedOracle is the open window.
 type fixedOracle struct{ window, ends, taken int64 }
 
 func (o *fixedOracle) left(now, max int64) int64 {
@@ -155,13 +155,13 @@ func ceil(r *big.Rat) int64 {
 	return quotient.Int64()
 }
 
-// oracle is what the limits together say: all of them, or nothing.
+// oracle combines the limits: all of them admit an attempt, or none does.
 type oracle struct {
 	kind    kind
 	windows map[Limit]limitOracle // by window and resolution: Max may change
 }
 
-// state is what a limit's units are kept by.
+// state identifies the units of a limit.
 func state(l Limit) Limit {
 	l.Max = 0
 	return l
@@ -183,7 +183,7 @@ func (o *oracle) of(l Limit) limitOracle {
 	return found
 }
 
-// left returns what the limit with least left has.
+// left returns the units left in the limit that has the fewest left.
 func (o *oracle) left(limits []Limit, now int64) int64 {
 	least := int64(math.MaxInt64)
 	for _, l := range limits {
@@ -192,8 +192,8 @@ func (o *oracle) left(limits []Limit, now int64) int64 {
 	return least
 }
 
-// judge compares a decision for so many units, 0 for a peek, with what the definition says, and takes what
-// was allowed.
+// judge compares a decision for some units, 0 for a peek, with the definition, and takes the units if
+// allowed.
 func (o *oracle) judge(rt *rapid.T, limits []Limit, now, cost int64, d core.Decision) {
 	need := max(cost, 1)
 	for _, l := range limits {
@@ -252,7 +252,8 @@ func TestLimitersAgainstOracle(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
 			begun := time.Now()
-			// A key lives for a second at least by the server's clock, which the test's has nothing to do with.
+			// A key lives for at least a second by the server's clock, which is independent of the test's
+			// clock.
 			tooSlow := func() bool { return time.Since(begun) > 900*time.Millisecond }
 			clock := guardtest.NewClock()
 			core.WithClock(clock.Now)(engine)
@@ -269,7 +270,7 @@ func TestLimitersAgainstOracle(t *testing.T) {
 				step := rapid.SampledFrom([]int64{0, 1, 1000, 1_000_000, 10_000_000, 59_999_999, 60_000_000, 600_000_000,
 					-1, -30_000_000}).Draw(rt, "step")
 				if k.name == "SlidingWindow" {
-					step = max(step, 0) // what it does when the clock is set back has a test of its own
+					step = max(step, 0) // other tests set the clock back
 				}
 				clock.Advance(time.Duration(step) * time.Microsecond)
 				now := clock.Now().UnixMicro()
@@ -283,7 +284,7 @@ func TestLimitersAgainstOracle(t *testing.T) {
 					}
 					late := now-stampOf(d) > (10 * time.Minute).Microseconds()
 					if late && k.name != "SlidingWindow" {
-						if b.Name == inMemory.Name { // a clock that is set back does not make it early again there
+						if b.Name == inMemory.Name { // a step back does not make it early again
 							delete(usedBy, d.Attempt.ID)
 						}
 						continue

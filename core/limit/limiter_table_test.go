@@ -17,9 +17,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of limits in README.md")
 
-// TestREADMEKnowsTheLimits measures what each rate limit lets through at worst and what it costs a real
-// Redis: the table in the README is what it finds. go test ./core -run TestREADMEKnowsTheLimits -update
-// rewrites it.
+// TestREADMEKnowsTheLimits measures what each rate limit admits at worst and what it costs a real Redis, and
+// compares the result with the table in the README. go test ./core/limit -run TestREADMEKnowsTheLimits
+// -update rewrites it.
 func TestREADMEKnowsTheLimits(t *testing.T) {
 	const file, begin, end = "../../README.md", "<!-- limits table -->\n", "<!-- end of limits table -->\n"
 	s := redistest.StartServer(t)
@@ -75,14 +75,14 @@ func TestREADMEKnowsTheLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 	case !strings.Contains(info, "redis_version:7.0.") || !strings.Contains(info, "mem_allocator:jemalloc"):
-		t.Logf("not the Redis that the README's table was measured on, so it may differ:\n%s", table)
+		t.Logf("another Redis than the one of the README's table, so the figures may differ:\n%s", table)
 	default:
-		t.Errorf("the README has\n%sand should have, which -update writes,\n%s", shown, table)
+		t.Errorf("the README has\n%sbut should have (run the test with -update):\n%s", shown, table)
 	}
 }
 
-// bytesOfFull returns what a key takes that has as many units as it can have, its name included: for the
-// guard "api" and the actor 203.0.113.7, with units that came evenly in an hour.
+// bytesOfFull returns the memory of a key that holds as many units as it can, including its name: for the
+// guard "api" and the actor 203.0.113.7, with units spread evenly over an hour.
 func bytesOfFull(t *testing.T, b redistest.Backend, k kind, n int64) int64 {
 	t.Helper()
 	clock := guardtest.NewClockAt(time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC))

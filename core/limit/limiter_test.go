@@ -16,7 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// rateLimit is what every rate limit can do.
+// rateLimit has the methods of every rate limit.
 type rateLimit interface {
 	core.Guard
 	Peek(ctx context.Context, a core.Attempt) (core.Decision, error)
@@ -25,10 +25,10 @@ type rateLimit interface {
 	logKeys(a core.Attempt) []string
 }
 
-// logKeys are the keys of a limiter whose limits are always the same.
+// logKeys returns the keys of a limiter with fixed limits.
 func (l *limiter) logKeys(a core.Attempt) []string { return l.keysOf(l.limits, a) }
 
-// kind is one algorithm, for tests of what all promise.
+// kind is one algorithm, for tests of the promises that all share.
 type kind struct {
 	name string
 	make func(e *core.Engine, name string, limit Limit, more ...Limit) rateLimit
@@ -59,8 +59,7 @@ var kinds = []kind{
 	},
 }
 
-// byParts is the sliding window that counts by 100 parts of its window, for tests of what it costs and how
-// strict it is.
+// byParts is the sliding window that counts by 100 parts of its window, for tests of its cost and strictness.
 var byParts = kind{
 	"SlidingWindow by parts",
 	func(e *core.Engine, name string, l Limit, more ...Limit) rateLimit {
@@ -83,9 +82,9 @@ func eachKind(t *testing.T, f func(t *testing.T, b redistest.Backend, k kind)) {
 }
 
 // inMemory stands for no Redis: newEngine makes an engine inside the process for it.
-var inMemory = redistest.Backend{Name: "memory"} // has no Client
+var inMemory = redistest.Backend{Name: "memory"} // it has no Client
 
-// eachKindEverywhere is eachKind, and without Redis as well.
+// eachKindEverywhere is eachKind with an engine without Redis added.
 func eachKindEverywhere(t *testing.T, f func(t *testing.T, b redistest.Backend, k kind)) {
 	t.Helper()
 	for _, k := range kinds {
@@ -110,7 +109,7 @@ func refund(t *testing.T, g rateLimit, d core.Decision) {
 	}
 }
 
-// wantNoKeys fails when Redis has kept anything of the attempt's actor and resource.
+// wantNoKeys fails when Redis holds a key of the attempt's actor and resource.
 func wantNoKeys(t *testing.T, b redistest.Backend, g rateLimit, a core.Attempt) {
 	t.Helper()
 	if b.Client == nil {
@@ -121,7 +120,7 @@ func wantNoKeys(t *testing.T, b redistest.Backend, g rateLimit, a core.Attempt) 
 	}
 }
 
-// snapshot is what the keys hold, and on real servers when they expire.
+// snapshot returns the contents of the keys, and on real servers their expiry times.
 func snapshot(t *testing.T, b redistest.Backend, keys []string) (text []string) {
 	t.Helper()
 	for _, key := range keys {
@@ -193,7 +192,7 @@ func TestLimiterPeek(t *testing.T) {
 
 		free := peek(t, g, core.Attempt{Actor: "b"})
 		if err := g.Refund(t.Context(), free); !guardtest.IsInvalid(err) {
-			t.Errorf("giving back what was only looked at: %v", err)
+			t.Errorf("refund of a peek: %v", err)
 		}
 		if _, err := g.Peek(t.Context(), core.Attempt{}); !guardtest.IsInvalid(err) {
 			t.Errorf("no actor: %v", err)
@@ -222,7 +221,7 @@ func TestLimiterReset(t *testing.T) {
 		if d := guardtest.Check(t, g, a); d.Remaining != 1 {
 			t.Errorf("%+v: want 1 remaining", d)
 		}
-		refund(t, g, first) // was forgotten, so there is nothing to give back
+		refund(t, g, first) // Reset removed the units, so there is nothing to give back
 		if d := guardtest.Check(t, g, a); d.Remaining != 0 {
 			t.Errorf("%+v: want 0 remaining", d)
 		}
@@ -267,13 +266,13 @@ func TestLimiterRefund(t *testing.T) {
 		refund(t, g, third)
 		refund(t, g, first)
 		if d := peek(t, g, a); d.Remaining != 3 {
-			t.Errorf("%+v: want 3 remaining: nothing was given back twice", d)
+			t.Errorf("%+v: want 3 remaining: a unit was given back twice", d)
 		}
-		clock.Advance(2 * time.Hour) // all that it took has come back
+		clock.Advance(2 * time.Hour) // all its units have come back
 		guardtest.Check(t, g, a)
 		refund(t, g, d)
 		if d := peek(t, g, a); d.Remaining != 3 {
-			t.Errorf("%+v: want 3 remaining: what came back by itself is not given back", d)
+			t.Errorf("%+v: want 3 remaining: units that came back by themselves were given back again", d)
 		}
 
 		other := k.make(e, "other", Per(4, time.Minute))
@@ -298,7 +297,7 @@ func TestLimiterSeveralLimitsAllOrNothing(t *testing.T) {
 		guardtest.Check(t, g, a)
 		for range 5 {
 			if d := guardtest.Check(t, g, a); d.Allowed || d.Limit != 2 || d.RetryAfter > time.Second {
-				t.Fatalf("%+v: want the limit a second to refuse", d)
+				t.Fatalf("%+v: want the limit per second to refuse", d)
 			}
 		}
 		clock.Advance(time.Second)
@@ -308,7 +307,7 @@ func TestLimiterSeveralLimitsAllOrNothing(t *testing.T) {
 		clock.Advance(time.Second)
 		for range 5 {
 			if d := guardtest.Check(t, g, a); d.Allowed || d.Limit != 3 || d.RetryAfter <= time.Second {
-				t.Fatalf("%+v: want the limit a minute to refuse", d)
+				t.Fatalf("%+v: want the limit per minute to refuse", d)
 			}
 		}
 		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 3}); d.Reason != core.ReasonOverLimit ||
@@ -317,7 +316,7 @@ func TestLimiterSeveralLimitsAllOrNothing(t *testing.T) {
 		}
 		clock.Advance(time.Minute)
 		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2}); !d.Allowed {
-			t.Fatalf("%+v: the refused attempts have taken something", d)
+			t.Fatalf("%+v: the refused attempts have taken units", d)
 		}
 	})
 }
@@ -385,7 +384,7 @@ func TestLimitersShareNothing(t *testing.T) {
 }
 
 // TestLimitersOfOneNameShareNoOtherLimit: in two processes, such as an old and a new version, a name may have
-// other limits. What is kept by another algorithm, window or resolution is not theirs.
+// other limits. They do not share the units of another algorithm, window or resolution.
 func TestLimitersOfOneNameShareNoOtherLimit(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		used := map[string]string{}
@@ -416,7 +415,8 @@ func TestLimitersOfOneNameShareNoOtherLimit(t *testing.T) {
 	})
 }
 
-// TestLimiterLostReply: a check is sent once, so at most one unit is gone; all else may be sent again.
+// TestLimiterLostReply: a check is sent only once, so at most one unit is lost; other calls may be sent
+// again.
 func TestLimiterLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -473,7 +473,7 @@ func TestLimiterFullRedis(t *testing.T) {
 			t.Errorf("%s: a full Redis: %v, want its OOM error", k.name, err)
 		}
 		if err := g.Refund(t.Context(), first); err == nil {
-			t.Errorf("%s: a full Redis took a refund's mark", k.name)
+			t.Errorf("%s: a full Redis stored a refund's mark", k.name)
 		}
 		if d := peek(t, g, a); d.Remaining != 4 {
 			t.Errorf("%s: %+v: want 4 remaining: a failed call changes nothing", k.name, d)
@@ -524,7 +524,7 @@ func TestLimitersByAttempt(t *testing.T) {
 	})
 }
 
-func TestLimitsByAttemptThatMakeNoSense(t *testing.T) {
+func TestInvalidLimitsByAttempt(t *testing.T) {
 	broken := errors.New("the tiers are not loaded")
 	for text, limits := range map[string][]Limit{
 		"no limits":             {},
@@ -577,7 +577,7 @@ func TestLimitsByAttemptHaveTheDeadline(t *testing.T) {
 	}
 }
 
-// TestLimitChangedAtRunTime: what was used counts on, whichever way a limit is changed.
+// TestLimitChangedAtRunTime: used units keep counting, however a limit is changed.
 func TestLimitChangedAtRunTime(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()
@@ -611,11 +611,11 @@ func TestLimitChangedAtRunTime(t *testing.T) {
 		} else {
 			take(10, 0)
 		}
-		limits = []Limit{PerHour(4)} // lowered, below what is used
+		limits = []Limit{PerHour(4)} // lowered below the units in use
 		take(0, 0)
 		limits = []Limit{PerHour(20)} // and back
 		take(0, 0)
-		limits = []Limit{PerHour(20), Per(5, time.Minute)} // a window more
+		limits = []Limit{PerHour(20), Per(5, time.Minute)} // one more window
 		take(0, 0)
 		limits = []Limit{PerHour(4)}
 		clock.Advance(time.Hour)
@@ -624,11 +624,11 @@ func TestLimitChangedAtRunTime(t *testing.T) {
 		limits = []Limit{PerHour(20), Per(3, time.Minute)}
 		clock.Advance(30 * time.Minute)
 		take(3, 0)
-		limits = limits[:1] // a window less
+		limits = limits[:1] // one window less
 		if bucket {
-			take(7, 0) // half full, less the three
+			take(7, 0) // half full, minus the three
 		} else {
-			take(13, 0) // less the four and the three
+			take(13, 0) // minus the four and the three
 		}
 	})
 }

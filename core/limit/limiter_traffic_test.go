@@ -14,7 +14,7 @@ import (
 )
 
 // exactWindow is a sliding window's definition, fast: the moments of the last units admitted, rounded up as
-// the limit does, of which only the one max units ago matters.
+// the limit does, of which only the moment max units ago matters.
 type exactWindow struct {
 	limit Limit
 	last  []int64
@@ -34,8 +34,8 @@ func (w *exactWindow) allow(now int64) bool {
 	return true
 }
 
-// TestLimiterUnderTraffic sends random traffic, a little under a limit of 100, a little over it, and far over
-// it, for many keys: not one decision may differ from the definition.
+// TestLimiterUnderTraffic sends random traffic for many keys: slightly under a limit of 100, slightly over
+// it, and far over it. No decision may differ from the definition.
 func TestLimiterUnderTraffic(t *testing.T) {
 	const windows = 1.5
 	keys := map[int64]int{0: 80, 60: 40} // by the resolution
@@ -54,7 +54,7 @@ func TestLimiterUnderTraffic(t *testing.T) {
 				key := make(chan int)
 				name := fmt.Sprintf("w%d-%v", limit.Resolution, load)
 				for range 16 {
-					// The keys have nothing to do with each other, so each worker moves the one clock for its own.
+					// The keys are independent, so each worker moves its own clock.
 					clock := guardtest.NewClock()
 					g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)),
 						name, limit)

@@ -27,7 +27,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// twins are one rate limit twice, on Redis and inside the process, under one clock and with the same limits,
+// twins are the same rate limit on Redis and inside the process, under one clock and with the same limits,
 // which may change.
 type twins struct {
 	redis, memory rateLimit
@@ -44,12 +44,12 @@ func newTwins(b redistest.Backend, k kind, name string) *twins {
 	return w
 }
 
-// answers are what both said to one attempt.
+// answers holds both answers to one attempt.
 type answers struct{ redis, memory core.Decision }
 
 var errDiffer = errors.New("the answers differ")
 
-// ask asks both, and returns errDiffer where they differ in anything that a decision says.
+// ask asks both, and returns errDiffer when their decisions differ in any field.
 func (w *twins) ask(f func(g rateLimit) (core.Decision, error)) (answers, error) {
 	var both answers
 	var err [2]error
@@ -91,12 +91,12 @@ type scale struct {
 	windows []time.Duration
 	maxima  []int64
 	step    time.Duration // at most
-	greedy  int           // one attempt in so many takes up to a whole limit
+	greedy  int           // one attempt in this many takes up to a whole limit
 	share   int           // of the attempts, in percent
 }
 
-// scalesOf are the scales at which an algorithm is tested: the largest limits, and windows in which moments
-// are rounded further.
+// scalesOf returns the scales at which an algorithm is tested: the largest limits, and windows in which
+// moments are rounded further.
 func scalesOf(k kind) []scale {
 	large := map[string][]int64{
 		"SlidingWindow": {9_999, 10_000}, "FixedWindow": {10_000, core.MaxAmount},
@@ -113,8 +113,8 @@ func scalesOf(k kind) []scale {
 	}
 }
 
-// turn is how long moments differ, and a little less.
-func (s scale) turn() time.Duration {
+// horizon is slightly less than the time for which moments stay distinct.
+func (s scale) horizon() time.Duration {
 	return time.Duration(7<<28*Per(1, slices.Min(s.windows)).grain()) * time.Microsecond
 }
 
@@ -129,8 +129,8 @@ func (s scale) limits(k kind, rng *rand.Rand) (limits []Limit) {
 	return limits
 }
 
-// TestMemoryDecidesAsTheScripts runs random attempts through both under one clock: costs, several limits,
-// limits that change and count by parts or not, peeks, refunds, resets, a clock that is set back.
+// TestMemoryDecidesAsTheScripts sends random attempts to both under one clock: costs, several limits, limits
+// that change and count by parts or not, peeks, refunds, resets, a clock that is set back.
 func TestMemoryDecidesAsTheScripts(t *testing.T) {
 	attempts := 2_000
 	if guardtest.Soak() {
@@ -146,7 +146,7 @@ func TestMemoryDecidesAsTheScripts(t *testing.T) {
 				refused, refunds = refused+r, refunds+g
 			})
 		}
-		// Of all scales together: the largest limits alone refuse nobody now and then.
+		// Counted over all scales, because the largest limits alone sometimes refuse nobody.
 		if !t.Failed() && (refused < attempts/100 || refunds == 0) {
 			t.Errorf("%d refused and %d given back of %d: this test could hardly have failed", refused, refunds,
 				attempts)
@@ -154,7 +154,7 @@ func TestMemoryDecidesAsTheScripts(t *testing.T) {
 	})
 }
 
-// compare runs attempts through both, and returns how many were refused and how many were given back.
+// compare sends attempts to both, and returns how many were refused and how many were given back.
 func compare(t *testing.T, w *twins, k kind, s scale, attempts int, rng *rand.Rand) (refused, refunds int) {
 	t.Helper()
 	var allowed []answers
@@ -165,7 +165,7 @@ func compare(t *testing.T, w *twins, k kind, s scale, attempts int, rng *rand.Ra
 	w.limits = s.limits(k, rng)
 	for i := range attempts {
 		switch rng.IntN(10) {
-		case 0, 1: // as soon as it makes sense, or just not yet
+		case 0, 1: // exactly when a retry succeeds, or just before
 			w.clock.Advance(wait - time.Duration(rng.IntN(2))*time.Microsecond)
 		case 2, 3: // a burst
 		case 4:
@@ -176,15 +176,15 @@ func compare(t *testing.T, w *twins, k kind, s scale, attempts int, rng *rand.Ra
 		if rng.IntN(100) == 0 {
 			w.clock.Advance(-time.Duration(rng.Int64N(int64(time.Minute))).Truncate(time.Microsecond))
 		}
-		// By the server's clock, which the test's has nothing to do with, a key lives for a second at least. And it
-		// lives on where it should have expired long ago, so that its moments, which have 32 bits, come round
-		// again. So others take over, and begin anew.
-		if time.Since(begun) > 800*time.Millisecond || w.clock.Now().Sub(first) > s.turn() {
+		// By the server's clock, which is independent of the test's clock, a key lives for at least a second.
+		// By the test's clock a key can outlive its TTL, so that its 32-bit moments wrap around. So new
+		// actors take over from time to time.
+		if time.Since(begun) > 800*time.Millisecond || w.clock.Now().Sub(first) > s.horizon() {
 			w.clock.Advance(first.Sub(w.clock.Now()))
 			begun, allowed = time.Now(), nil
 			generation++
 			if w.backend.Mini != nil {
-				w.backend.Mini.FlushAll() // else it becomes slower and slower
+				w.backend.Mini.FlushAll() // else the server becomes ever slower
 			}
 		}
 		if rng.IntN(30) == 0 {
@@ -201,7 +201,7 @@ func compare(t *testing.T, w *twins, k kind, s scale, attempts int, rng *rand.Ra
 		case action < 12 && len(allowed) > 0:
 			n := rng.IntN(len(allowed))
 			err = w.refund(t.Context(), allowed[n])
-			if refunds++; rng.IntN(3) > 0 { // else it may be tried again
+			if refunds++; rng.IntN(3) > 0 { // else the same refund may be repeated
 				allowed = slices.Delete(allowed, n, n+1)
 			}
 		case action == 12:
@@ -228,8 +228,8 @@ func compare(t *testing.T, w *twins, k kind, s scale, attempts int, rng *rand.Ra
 	return refused, refunds
 }
 
-// TestMemoryAsAStateMachine lets rapid look for the shortest way to a difference between the scripts and the
-// memory.
+// TestMemoryAsAStateMachine lets rapid search for the shortest sequence on which the scripts and the memory
+// differ.
 func TestMemoryAsAStateMachine(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -325,7 +325,7 @@ func TestMemoryRace(t *testing.T) {
 	}
 }
 
-// TestMemoryGivesBackOnce: also when many give back the same decision at once.
+// TestMemoryGivesBackOnce: even when many calls give back the same decision at once.
 func TestMemoryGivesBackOnce(t *testing.T) {
 	for _, k := range kinds {
 		g := k.make(core.NewMemory(), "w", PerDay(10))
@@ -362,18 +362,18 @@ func TestMemoryIsBounded(t *testing.T) {
 			if n := m.budgets.Len(); n != keys {
 				t.Errorf("%d keys, want %d", n, keys)
 			}
-			guardtest.WantReason(t, guardtest.Check(t, g, old), core.ReasonOK) // was forgotten
+			guardtest.WantReason(t, guardtest.Check(t, g, old), core.ReasonOK) // was evicted
 
 			peek(t, g, core.Attempt{Actor: "looked at"})
 			key := memoryKeyOf(core.Attempt{Actor: "looked at"})
 			if m.budgets.Of(key).Contains(key) {
-				t.Error("a peek has left something behind")
+				t.Error("a peek has left a budget")
 			}
 		})
 	}
 }
 
-// limiterOf is what all kinds of rate limits are.
+// limiterOf returns the limiter inside any kind of rate limit.
 func limiterOf(g rateLimit) *limiter {
 	switch g := g.(type) {
 	case *SlidingWindow:
@@ -385,8 +385,8 @@ func limiterOf(g rateLimit) *limiter {
 	}
 }
 
-// TestMemoryForgetsWindowsThatAreOver: windows that differ with each attempt do not fill the memory.
-func TestMemoryForgetsWindowsThatAreOver(t *testing.T) {
+// TestMemoryDropsEndedWindows: windows that differ with each attempt do not fill the memory.
+func TestMemoryDropsEndedWindows(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			clock := guardtest.NewClock()
@@ -410,14 +410,14 @@ func TestMemoryForgetsWindowsThatAreOver(t *testing.T) {
 			}
 			window = 24*time.Hour + time.Millisecond
 			if c := b.of(PerDay(0)); c == nil {
-				t.Error("a window that goes on was forgotten")
+				t.Error("an open window was dropped")
 			}
 		})
 	}
 }
 
-// TestSlidingLogTakesLittle: what a log holds, in bytes a unit, while it fills and while it moves on.
-func TestSlidingLogTakesLittle(t *testing.T) {
+// TestSlidingLogIsSmall: the bytes per unit of a log, while it fills and while it moves on.
+func TestSlidingLogIsSmall(t *testing.T) {
 	l := PerHour(10_000)
 	var s slidingLog
 	now := int64(1e15)
@@ -452,7 +452,7 @@ func TestSlidingLogTakesLittle(t *testing.T) {
 	}
 }
 
-// TestMemoryKeepsNoCallersText: a key has text of its own, which is short.
+// TestMemoryKeepsNoCallersText: a key has its own short text.
 func TestMemoryKeepsNoCallersText(t *testing.T) {
 	for _, text := range guardtest.Hostile {
 		k := memoryKeyOf(core.Attempt{Actor: text, Resource: text})
@@ -529,7 +529,7 @@ func TestEngineWithoutRedis(t *testing.T) {
 	}
 	elsewhere := guardtest.Check(t, NewFixedWindow(e, "f", PerHour(1)), a)
 	if err := g.Refund(t.Context(), elsewhere); !guardtest.IsInvalid(err) {
-		t.Errorf("giving back what another guard gave: %v", err)
+		t.Errorf("refund of another guard's decision: %v", err)
 	}
 	var ops []string
 	for _, event := range h.Events {
@@ -541,22 +541,22 @@ func TestEngineWithoutRedis(t *testing.T) {
 		t.Errorf("heard %s\nwant  %s", got, want)
 	}
 	for text, mistake := range map[string]func(){
-		"Votes (guard \"v\") needs Redis":   func() { votes.New(e, "v", votes.Options{}) },
-		"Seckill (guard \"s\") needs Redis": func() { seckill.New(e, "s", seckill.Options{}) },
-		"Bans (guard \"b\") needs Redis":    func() { bans.New(e, "b", bans.Options{}) },
-		"Quota (guard \"q\") needs Redis": func() {
+		"votes: the guard \"v\" needs Redis":   func() { votes.New(e, "v", votes.Options{}) },
+		"seckill: the guard \"s\" needs Redis": func() { seckill.New(e, "s", seckill.Options{}) },
+		"bans: the guard \"b\" needs Redis":    func() { bans.New(e, "b", bans.Options{}) },
+		"quota: the guard \"q\" needs Redis": func() {
 			quota.New(e, "q",
 				quota.Options{Items: 1, Period: period.Daily(time.UTC)})
 		},
-		"RedPacket (guard \"r\") needs Redis": func() { redpacket.New(e, "r", redpacket.Options{}) },
-		"make its engine with core.New":       func() { votes.New(e, "v", votes.Options{}) },
-		"WithMemoryKeys(0)":                   func() { core.WithMemoryKeys(0) },
+		"redpacket: the guard \"r\" needs Redis": func() { redpacket.New(e, "r", redpacket.Options{}) },
+		"make its engine with core.New":          func() { votes.New(e, "v", votes.Options{}) },
+		"WithMemoryKeys(0)":                      func() { core.WithMemoryKeys(0) },
 	} {
 		guardtest.WantPanic(t, text, mistake)
 	}
 }
 
-// TestLimitsByAttemptHaveTheDeadlineInMemory: limits that come too late decide nothing there either.
+// TestLimitsByAttemptHaveTheDeadlineInMemory: limits that arrive too late decide nothing in memory either.
 func TestLimitsByAttemptHaveTheDeadlineInMemory(t *testing.T) {
 	e := core.NewMemory(core.WithDeadline(20*time.Millisecond), core.WithObserver(guardtest.Ignore{}))
 	g := NewSlidingWindowBy(e, "w", func(ctx context.Context, _ core.Attempt) ([]Limit, error) {
@@ -569,8 +569,8 @@ func TestLimitsByAttemptHaveTheDeadlineInMemory(t *testing.T) {
 	}
 }
 
-// TestCheckLocal: while Redis is away a limit goes on for this process alone, and what it gives back it gives
-// back there.
+// TestCheckLocal: while Redis is down a limit counts in this process alone, and refunds go to the local
+// count.
 func TestCheckLocal(t *testing.T) {
 	e := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1}),
 		core.WithObserver(guardtest.Ignore{}))
@@ -615,7 +615,7 @@ func TestCheckLocal(t *testing.T) {
 	}
 }
 
-// BenchmarkMemory is one check of an engine without Redis, of one of 1,000 actors in turn.
+// BenchmarkMemory measures one check on an engine without Redis, cycling through 1,000 actors.
 func BenchmarkMemory(b *testing.B) {
 	attempts := make([]core.Attempt, 1000)
 	for i := range attempts {

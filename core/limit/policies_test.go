@@ -8,7 +8,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// TestDecisionsKnowTheirLimits: whoever has decided, adapters can tell clients of all limits and their unit.
+// TestDecisionsKnowTheirLimits: adapters can report all limits and their unit, whether Redis or the process
+// decided.
 func TestDecisionsKnowTheirLimits(t *testing.T) {
 	want := []Limit{PerHour(1), PerDay(5)}
 	gate := core.NewMemory()

@@ -18,8 +18,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestRefusalsAreRemembered tells one story an attempt at a time: after the clock has moved by so much, who
-// answers what.
+// TestRefusalsAreRemembered runs each scenario step by step: the time that passes, who answers, and what.
 func TestRefusalsAreRemembered(t *testing.T) {
 	const remembered, asked = core.SourceRemembered, core.SourceRedis
 	type step struct {
@@ -63,11 +62,11 @@ func TestRefusalsAreRemembered(t *testing.T) {
 			{0, 4, asked, 0},
 			{time.Second, 4, asked, 0},
 			{0, 3, asked, 59 * time.Second},
-			{0, 7, asked, 60 * time.Second}, // refused for longer than three are
+			{0, 7, asked, 60 * time.Second}, // refused for longer than a cost of three
 			{0, 7, remembered, 60 * time.Second},
 			{0, 3, remembered, 59 * time.Second},
 			{0, 2, asked, 0},                // fits
-			{0, 7, asked, 60 * time.Second}, // waits for the two as well, if they had come between
+			{0, 7, asked, 60 * time.Second}, // waits for the two as well
 			{0, 1, asked, 59 * time.Second},
 			{0, 1, remembered, 59 * time.Second},
 		}},
@@ -107,7 +106,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestRememberedRefusalSaysWhatRedisSaid but for who decided and the time since.
+// TestRememberedRefusalSaysWhatRedisSaid, except for the source and the time that has passed.
 func TestRememberedRefusalSaysWhatRedisSaid(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()
@@ -133,7 +132,7 @@ func TestRememberedRefusalSaysWhatRedisSaid(t *testing.T) {
 			core.SourceRedis)
 		guardtest.WantSource(t, guardtest.Check(t, g, core.Attempt{Actor: "r|a", Cost: 2}), core.SourceRedis)
 		guardtest.WantSource(t, peek(t, g, core.Attempt{Actor: "a", Resource: "r"}), core.SourceRedis)
-		// more than the limit, whoever has taken what
+		// more than the limit, no matter what was taken
 		guardtest.WantSource(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 9}), "")
 	})
 }
@@ -153,7 +152,7 @@ func TestRefusalsAreByTheirLimits(t *testing.T) {
 		guardtest.WantSource(t, guardtest.Check(t, g, a), core.SourceRemembered)
 		limits = []Limit{PerHour(2), PerDay(9)}
 		guardtest.WantSource(t, guardtest.Check(t, g, a), core.SourceRedis)
-		limits = []Limit{Per(3, time.Minute)} // another tier, whose window nothing has been taken of
+		limits = []Limit{Per(3, time.Minute)} // another tier, in whose window no unit was taken
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
 	})
 }
@@ -176,7 +175,7 @@ func TestRefusalsUnderLimitsThatAreChangedInPlace(t *testing.T) {
 	})
 }
 
-// waysBack are all ways by which room is made.
+// waysBack are all calls that give units back.
 var waysBack = map[string]func(ctx context.Context, g rateLimit, taken core.Decision) error{
 	"refund": func(ctx context.Context, g rateLimit, taken core.Decision) error { return g.Refund(ctx, taken) },
 	"settle": func(ctx context.Context, g rateLimit, taken core.Decision) error {
@@ -203,7 +202,7 @@ func TestRefusalsAreDroppedWhenRoomIsMade(t *testing.T) {
 	})
 }
 
-// cutting is a client whose replies are lost when told so.
+// cutting is a client that loses replies on demand.
 type cutting struct {
 	core.Client
 	cut atomic.Bool
@@ -217,8 +216,7 @@ func (c *cutting) Process(ctx context.Context, cmd redis.Cmder) error {
 	return err
 }
 
-// TestRefusalsAreDroppedWhenRoomMayHaveBeenMade: a refund whose reply is lost has been done, as far as
-// anybody knows.
+// TestRefusalsAreDroppedWhenRoomMayHaveBeenMade: a refund whose reply was lost may have been done.
 func TestRefusalsAreDroppedWhenRoomMayHaveBeenMade(t *testing.T) {
 	for name, makeRoom := range waysBack {
 		b := redistest.Mini(t)
@@ -239,11 +237,11 @@ func TestRefusalsAreDroppedWhenRoomMayHaveBeenMade(t *testing.T) {
 	}
 }
 
-// holding is a client that keeps back the reply of the next call that is told to wait.
+// holding is a client that holds back the reply of the next call on demand.
 type holding struct {
 	core.Client
 	hold    atomic.Bool
-	replied chan struct{} // a reply is there
+	replied chan struct{} // a reply has arrived
 	release chan struct{}
 }
 
@@ -257,8 +255,8 @@ func (c *holding) Process(ctx context.Context, cmd redis.Cmder) error {
 	return err
 }
 
-// TestRefusalUnderWayIsDroppedToo: a refusal that Redis gave before room was made, but that arrives after it.
-func TestRefusalUnderWayIsDroppedToo(t *testing.T) {
+// TestRefusalInFlightIsDroppedToo: Redis refused before units came back, but the reply arrives after.
+func TestRefusalInFlightIsDroppedToo(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		for name, makeRoom := range waysBack {
 			client := &holding{Client: b.Client, replied: make(chan struct{}), release: make(chan struct{})}
@@ -283,8 +281,7 @@ func TestRefusalUnderWayIsDroppedToo(t *testing.T) {
 	})
 }
 
-// TestRefusalsRace: whatever ran at the same time, after all has been given back the next attempt is let
-// through.
+// TestRefusalsRace: whatever ran concurrently, the next attempt is admitted after all units were given back.
 func TestRefusalsRace(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := NewSlidingWindow(guardtest.NewEngine(b), "w", PerHour(2))
@@ -316,9 +313,9 @@ func TestRefusalsRace(t *testing.T) {
 	})
 }
 
-// TestRefusalsAgainstAnotherProcess is two processes on one key under one clock, one that remembers and one
-// that does not. They take, give back and reset at random. Whenever the first answers by itself, Redis, asked
-// by the second, must refuse as well, unless the second has given back in the last second.
+// TestRefusalsAgainstAnotherProcess runs two processes on one key under one clock; only the first remembers
+// refusals. They take, give back and reset at random. Whenever the first answers from memory, Redis, asked by
+// the second, must refuse as well, unless the second has given units back in the last second.
 func TestRefusalsAgainstAnotherProcess(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		mine, others := guardtest.NewEngine(b), guardtest.NewEngine(b, core.WithRefusalMemory(0))
@@ -384,7 +381,7 @@ func TestRefusalsAgainstAnotherProcess(t *testing.T) {
 						rt.Fatal(err)
 					}
 					if time.Since(begun) > 900*time.Millisecond {
-						return // a key lives for a second at least by the server's clock
+						return // a key lives for at least a second by the server's clock
 					}
 					if d.Allowed {
 						allowed = append(allowed, d)
@@ -423,7 +420,7 @@ func TestRefusalsAgainstAnotherProcess(t *testing.T) {
 				}
 			}
 		})
-		t.Logf("%d answers from memory, %d of them compared to the letter, %d where the other process had made room",
+		t.Logf("%d answers from memory, %d of them compared exactly, %d where the other process had made room",
 			remembered, exact, seenLate)
 		if remembered == 0 || exact == 0 {
 			t.Error("nothing was compared")
@@ -431,7 +428,7 @@ func TestRefusalsAgainstAnotherProcess(t *testing.T) {
 	})
 }
 
-// TestFloodStaysOutOfRedis is one client who goes on and on: 60,000 refused calls in three seconds, by 16
+// TestFloodStaysOutOfRedis is one client that never stops: 60,000 refused calls in three seconds, by 16
 // goroutines.
 func TestFloodStaysOutOfRedis(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
@@ -463,7 +460,7 @@ func TestFloodStaysOutOfRedis(t *testing.T) {
 			t.Errorf("%d of %d refused calls were sent to Redis, want 1 %% at most", sent, calls)
 		}
 		if wrong.Load() > 0 {
-			t.Errorf("%d answers were not what Redis says", wrong.Load())
+			t.Errorf("%d answers differ from those of Redis", wrong.Load())
 		}
 		if n := g.refusals.keys.Len(); n != 1 {
 			t.Errorf("%d keys are remembered", n)
@@ -495,7 +492,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefusalsTakeLateReplies: what has come after its time was over, or was dropped meanwhile, is not kept.
+// TestRefusalsTakeLateReplies: a refusal that arrives after its time, or was dropped meanwhile, is not kept.
 func TestRefusalsTakeLateReplies(t *testing.T) {
 	limits := []Limit{PerMinute(9)}
 	sent := guardtest.NewClock().Now()
@@ -532,9 +529,9 @@ func TestRefusalsTakeLateReplies(t *testing.T) {
 	}
 }
 
-// TestRefusalAnswersWhoAskedWhileItWasUnderWay: else calls that run at the same time would all go to Redis,
-// and each make the next one's refusal too new for it. A flood sent 905 of 60,000 calls that way.
-func TestRefusalAnswersWhoAskedWhileItWasUnderWay(t *testing.T) {
+// TestRefusalAnswersCallsMadeWhileItWasInFlight: otherwise concurrent calls would all go to Redis, and each
+// would make the next one's refusal too new for it. A flood once sent 905 of 60,000 calls that way.
+func TestRefusalAnswersCallsMadeWhileItWasInFlight(t *testing.T) {
 	limits := []Limit{PerMinute(9)}
 	r := newRefusals(time.Second)
 	sent := guardtest.NewClock().Now()
@@ -542,7 +539,7 @@ func TestRefusalAnswersWhoAskedWhileItWasUnderWay(t *testing.T) {
 	r.hear(r.ask("a", sent), limits, core.Decision{Attempt: core.Attempt{Cost: 1}, RetryAfter: time.Minute},
 		came)
 	for after, want := range map[time.Duration]time.Duration{
-		0:                     time.Minute, // it is not known how much of the time until it came is over
+		0:                     time.Minute, // how much of the wait had passed when the reply came is unknown
 		time.Millisecond:      time.Minute,
 		10 * time.Millisecond: time.Minute,
 		11 * time.Millisecond: time.Minute - time.Millisecond,

@@ -50,8 +50,8 @@ func TestSlidingWindowByParts(t *testing.T) {
 	})
 }
 
-// TestPartsAreRefusedByWhatIsFarDownTheLog has a refusal read more of a log than one chunk.
-func TestPartsAreRefusedByWhatIsFarDownTheLog(t *testing.T) {
+// TestPartsRefusalReadsSeveralChunks has a refusal read more than one chunk of a log.
+func TestPartsRefusalReadsSeveralChunks(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClockAt(guardtest.NewClock().Now().Truncate(time.Hour))
 		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
@@ -70,7 +70,7 @@ func TestPartsAreRefusedByWhatIsFarDownTheLog(t *testing.T) {
 	})
 }
 
-// TestRefundOfAPartCountsOnce, however late it is repeated: other attempts have units in the same part.
+// TestRefundOfAPartCountsOnce, however late the repetition: other attempts have units in the same part.
 func TestRefundOfAPartCountsOnce(t *testing.T) {
 	b := redistest.Mini(t)
 	clock := newServerClock(b)
@@ -117,9 +117,9 @@ func TestPartsAfterTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// TestASmallStepBackLocksNobodyOut: a clock that steps back over the beginning of a part costs the other
-// limits no more than the step.
-func TestASmallStepBackLocksNobodyOut(t *testing.T) {
+// TestSmallStepBackLocksNobodyOut: a clock that steps back over the beginning of a part delays the other
+// limits by the step at most.
+func TestSmallStepBackLocksNobodyOut(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClockAt(guardtest.NewClock().Now().Truncate(time.Hour))
 		limits := []Limit{PerHour(100).WithResolution(2)}
@@ -136,8 +136,8 @@ func TestASmallStepBackLocksNobodyOut(t *testing.T) {
 	})
 }
 
-// TestUnitsCountWhenAllPartsHaveLeft, and were dropped by a refusal, and then the clock was set back: what is
-// left of the log is where its count begins, which no unit may join.
+// TestUnitsCountWhenAllPartsHaveLeft: a refusal has dropped all parts, and then the clock was set back. The
+// rest of the log is the base of the count, which no unit may join.
 func TestUnitsCountWhenAllPartsHaveLeft(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -183,9 +183,8 @@ func TestRefundAfterAClockWasSetBackKeepsTheLog(t *testing.T) {
 	}
 }
 
-// TestARefusalAfterAClockWasSetBackSaysWhen: units that were taken since then leave with the head, not
-// before.
-func TestARefusalAfterAClockWasSetBackSaysWhen(t *testing.T) {
+// TestRefusalAfterAClockWasSetBackSaysWhen: units taken since then leave with the head, not before.
+func TestRefusalAfterAClockWasSetBackSaysWhen(t *testing.T) {
 	for _, more := range [][]Limit{nil, {PerHour(50)}} {
 		redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 			clock := guardtest.NewClock()
@@ -204,8 +203,8 @@ func TestARefusalAfterAClockWasSetBackSaysWhen(t *testing.T) {
 	}
 }
 
-// TestSlidingWindowScriptsAgree: the script for one limit and the one for several are the same limit. Each of
-// two logs is written by both, in turn by chance, and every reply and both logs are the same.
+// TestSlidingWindowScriptsAgree: the script for one limit and the one for several decide the same. Both write
+// to each of two logs, in random order, and every reply and both logs are equal.
 func TestSlidingWindowScriptsAgree(t *testing.T) {
 	several := *slidingWindow
 	several.one = nil
@@ -213,12 +212,12 @@ func TestSlidingWindowScriptsAgree(t *testing.T) {
 		number := 0
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
-			// anew, because a few hundred windows of a year are more microseconds than Lua counts
+			// reset, because a few hundred windows of a year exceed the microseconds that Lua counts exactly
 			clock := guardtest.NewClock()
 			window := rapid.SampledFrom([]time.Duration{time.Minute, 61_001 * time.Millisecond, 24 * time.Hour,
 				366 * 24 * time.Hour}).Draw(rt, "window")
 			limit := Per(rapid.Int64Range(1, 120).Draw(rt, "max"), window)
-			logs := [2][2]*SlidingWindow{} // of two logs, as the one script sees it and as the other does
+			logs := [2][2]*SlidingWindow{} // of two logs, each as one script and as the other sees it
 			for i := range logs {
 				for j := range logs[i] {
 					engine := guardtest.NewEngine(b, core.WithRefusalMemory(0), core.WithClock(clock.Now),

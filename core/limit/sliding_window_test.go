@@ -171,12 +171,12 @@ func TestSlidingWindowGivesBackOnce(t *testing.T) {
 			t.Error("a log without units is left")
 		}
 		settle(first, false)
-		settle(d, false) // was refused
+		settle(d, false) // it was refused
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 4}), core.ReasonOK)
 
 		if err := g.Settle(t.Context(), core.Decision{Allowed: true, Attempt: core.Attempt{Actor: "a"}},
 			core.Rollback); !guardtest.IsInvalid(err) {
-			t.Errorf("settling a decision of nobody's: %v", err)
+			t.Errorf("settling a decision that no guard made: %v", err)
 		}
 	})
 }
@@ -221,8 +221,8 @@ func TestSlidingWindowAgainstOracle(t *testing.T) {
 	})
 }
 
-// TestSlidingWindowLivesAsLongAsItsUnits lets the server's clock run out TTLs as well as windows: the log
-// must be there for as long as any of its units counts, however rarely its TTL is renewed.
+// TestSlidingWindowLivesAsLongAsItsUnits lets TTLs and windows run out by the server's clock: the log must
+// exist as long as any of its units counts, however rarely its TTL is renewed.
 func TestSlidingWindowLivesAsLongAsItsUnits(t *testing.T) {
 	b := redistest.Mini(t)
 	engine := guardtest.NewEngine(b, core.WithRefusalMemory(0)) // only the server's clock is moved
@@ -296,7 +296,7 @@ func (o *windowOracle) refund(id string) {
 	o.units = rest
 }
 
-// left returns what a limit has left at a moment. Units count as taken at the end of their grain.
+// left returns the units left in a limit at a moment. Units count as taken at the end of their grain.
 func (o *windowOracle) left(l Limit, now time.Time) int64 {
 	n := l.Max
 	for _, u := range o.units {
@@ -399,7 +399,7 @@ func TestSlidingWindowHostileText(t *testing.T) {
 	})
 }
 
-// TestSlidingWindowRace is many processes at one key: exactly N come through, and nobody gets an error.
+// TestSlidingWindowRace runs many processes on one key: exactly N calls are admitted, and no call fails.
 func TestSlidingWindowRace(t *testing.T) {
 	for _, clients := range []int{2, 16} {
 		t.Run(fmt.Sprintf("%d clients", clients), func(t *testing.T) {
@@ -435,10 +435,10 @@ func TestSlidingWindowRace(t *testing.T) {
 	}
 }
 
-// TestSlidingWindowRefusalsDropWhatHasLeft: a refusal by one limit must not make the other's log, all of
-// which has left, be read again at each refusal. And a mark of a refund is short-lived, however long the
+// TestSlidingWindowRefusalsDropExpiredUnits: when one limit refuses and all units of the other have left, the
+// other's log must not be read again at each refusal. The mark of a refund is short-lived, however long the
 // window.
-func TestSlidingWindowRefusalsDropWhatHasLeft(t *testing.T) {
+func TestSlidingWindowRefusalsDropExpiredUnits(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)), "w",
@@ -511,7 +511,7 @@ func TestSlidingWindowFullRedis(t *testing.T) {
 		t.Errorf("a full Redis: %v, want its OOM error", err)
 	}
 	if err := g.Settle(t.Context(), first, core.Rollback); err == nil {
-		t.Error("a full Redis took a refund's mark")
+		t.Error("a full Redis stored a refund's mark")
 	}
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
 	if d := guardtest.Check(t, g, core.Attempt{Actor: "a"}); d.Remaining != 3 {

@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-func TestParseLimit(t *testing.T) {
+func TestParse(t *testing.T) {
 	for text, want := range map[string]Limit{
 		"10/s":                      PerSecond(10),
 		"10/sec":                    PerSecond(10),
@@ -47,7 +47,7 @@ func TestParseLimit(t *testing.T) {
 	}
 }
 
-func TestParseLimitSaysWhatIsWrong(t *testing.T) {
+func TestParseNamesTheMistake(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                       "want units/window",
 		"100":                    "want units/window",
@@ -94,7 +94,7 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestParseLimits(t *testing.T) {
+func TestParseAll(t *testing.T) {
 	got, err := ParseAll("10/s, 100/min,1000/day/24")
 	if want := []Limit{PerSecond(10), PerMinute(100), PerDay(1000).WithResolution(24)}; err != nil ||
 		!reflect.DeepEqual(got, want) {

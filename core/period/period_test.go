@@ -3,7 +3,7 @@ package period
 import (
 	"testing"
 	"time"
-	_ "time/tzdata" // the zones' histories are the same on every machine
+	_ "time/tzdata" // the histories of the zones are the same on every machine
 
 	"pgregory.net/rapid"
 
@@ -11,8 +11,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 )
 
-// zones are those whose clocks do what can be done: change at midnight, over midnight, by half an hour, in
-// winter, twice a year for Ramadan, leave out a day.
+// zones lists time zones with unusual changes: at midnight, across midnight, by half an hour, in winter,
+// around Ramadan, and with a skipped day.
 var zones = []string{
 	"UTC", "Europe/Berlin", "Europe/Dublin", "America/New_York", "America/Sao_Paulo", "America/Havana",
 	"America/St_Johns",

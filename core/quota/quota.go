@@ -63,7 +63,7 @@ const maxQuotaItems = 10_000
 // New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
 // invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("Quota", name)
+	e.NeedRedis("quota", name)
 	if options.Items < 1 || options.Items > maxQuotaItems {
 		panic(fmt.Sprintf("quota: Items is %d: set 1 to %d (guard %q)", options.Items, maxQuotaItems, name))
 	}

@@ -21,10 +21,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// daily is a quota of so many items a day in UTC.
+// daily returns options for the given number of items per day in UTC.
 func daily(items int) Options { return Options{Items: items, Period: period.Daily(time.UTC)} }
 
-// newQuota makes a quota of so many items on a day that does not end during a test.
+// newQuota makes a quota of the given number of items on a day that does not end during a test.
 func newQuota(t testing.TB, b redistest.Backend, items int) *Guard {
 	t.Helper()
 	clock := clockAt(t, "2030-05-01T12:00:00Z")
@@ -43,7 +43,7 @@ func clockAt(t testing.TB, at string) *guardtest.Clock {
 	return guardtest.NewClockAt(now)
 }
 
-// wantUsed wants ann to have these items, and so many left.
+// wantUsed fails the test unless ann has used these items and has this many left.
 func wantUsed(t *testing.T, g *Guard, remaining int64, want ...string) {
 	t.Helper()
 	items, left, err := g.Used(t.Context(), core.Attempt{Actor: "ann"})
@@ -102,7 +102,7 @@ func TestQuotaRefusalsWriteNothing(t *testing.T) {
 		guardtest.WantReason(t, d, core.ReasonOK)
 		conflict := core.Attempt{Actor: "ann", Item: "a8", ID: "op"}.WithCall()
 		full := core.Attempt{Actor: "ann", Item: "a8", ID: "op 2"}.WithCall()
-		for range 8 { // from then on an item that is known writes nothing either
+		for range 8 { // after eight calls a known item writes nothing either
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7"}), core.ReasonAgain)
 		}
 		keys := g.quotaKeys(full, spanOf(d))
@@ -137,7 +137,7 @@ func TestQuotaReplayAndConflict(t *testing.T) {
 		one := guardtest.Check(t, g, first)
 		guardtest.WantReason(t, one, core.ReasonOK)
 		guardtest.WantReason(t, guardtest.Check(t, g, second), core.ReasonAgain)
-		guardtest.Settle(t, g, one, false) // what each has heard is heard again, whatever has become of the other
+		guardtest.Settle(t, g, one, false) // each operation still replays its own answer
 		for range 2 {
 			d := guardtest.Check(t, g, second)
 			if guardtest.WantReason(t, d, core.ReasonAgain); !d.Replayed {
@@ -150,7 +150,7 @@ func TestQuotaReplayAndConflict(t *testing.T) {
 		third := core.Attempt{Actor: "ann", Item: "a8", ID: "op 3"}
 		guardtest.WantReason(t, guardtest.Check(t, g, third), core.ReasonOK)
 		for range 2 {
-			d := guardtest.Check(t, g, third) // also while the quota is used up
+			d := guardtest.Check(t, g, third) // even while the quota is used up
 			if guardtest.WantReason(t, d, core.ReasonOK); !d.Replayed {
 				t.Errorf("%+v is not replayed", d)
 			}
@@ -159,20 +159,20 @@ func TestQuotaReplayAndConflict(t *testing.T) {
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: item, ID: "op 3"}),
 				core.ReasonConflict)
 		}
-		// knows nothing of ann's
+		// bob's quota is independent of ann's
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Item: "a9", ID: "op 3"}),
 			core.ReasonOK)
 		wantUsed(t, g, 0, "a7", "a8")
 
 		clock.Advance(6 * time.Hour)
-		// nor does the next day
+		// and so is the next day
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a9", ID: "op 3"}),
 			core.ReasonOK)
 	})
 }
 
-// TestQuotaAskedAgain: a decision's attempt, whose ID the guard has made, can be asked again like one with an
-// ID from outside.
+// TestQuotaAskedAgain: a decision's attempt, whose ID the guard made, can be repeated like one with an ID
+// from outside.
 func TestQuotaAskedAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 1)
@@ -184,7 +184,7 @@ func TestQuotaAskedAgain(t *testing.T) {
 	})
 }
 
-// TestQuotaSharedItems: an item that several attempts were told of goes when all of them have failed.
+// TestQuotaSharedItems: an item that several attempts share is removed when all of them have failed.
 func TestQuotaSharedItems(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 3)
@@ -192,7 +192,7 @@ func TestQuotaSharedItems(t *testing.T) {
 		first, second := guardtest.Check(t, g, a), guardtest.Check(t, g, a)
 		guardtest.Settle(t, g, first, false)
 		guardtest.Settle(t, g, second, true)
-		guardtest.Settle(t, g, first, false) // settling twice is settling once
+		guardtest.Settle(t, g, first, false) // a second rollback changes nothing
 		wantUsed(t, g, 2, "a7")
 
 		a.Item = "a8"
@@ -211,7 +211,7 @@ func TestQuotaSharedItems(t *testing.T) {
 			core.ReasonConflict)
 		guardtest.Settle(t, g, second, false)
 		wantUsed(t, g, 1, "a7", "a8")
-		// the name is free again
+		// the operation ID is free again
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: "op"}),
 			core.ReasonAgain)
 		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "new", ID: "op 2"}), true)
@@ -219,7 +219,7 @@ func TestQuotaSharedItems(t *testing.T) {
 	})
 }
 
-// TestQuotaSharedByMany: who hammers does not make the record grow, and the item stays.
+// TestQuotaSharedByMany: many repetitions do not make the record grow, and the item stays.
 func TestQuotaSharedByMany(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 2)
@@ -244,12 +244,12 @@ func TestQuotaSharedByMany(t *testing.T) {
 		wantUsed(t, g, 1, "a7")
 		if d := guardtest.Check(t, g,
 			core.Attempt{Actor: "ann", Item: "a7", ID: "op0"}); d.Reason != core.ReasonOK || !d.Replayed {
-			t.Errorf("%+v: want what the first was told", d)
+			t.Errorf("%+v: want the first answer again", d)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a8", ID: "op1"}),
 			core.ReasonConflict)
 
-		// Eight are few enough.
+		// Eight calls are still remembered one by one.
 		shared = nil
 		for range 8 {
 			shared = append(shared, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a8"}))
@@ -262,7 +262,7 @@ func TestQuotaSharedByMany(t *testing.T) {
 	})
 }
 
-// TestQuotaUndoThatOvertakes: an attempt that comes after it was given up does not count.
+// TestQuotaUndoThatOvertakes: an attempt that arrives after its undo does not count.
 func TestQuotaUndoThatOvertakes(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 2)
@@ -280,15 +280,15 @@ func TestQuotaUndoThatOvertakes(t *testing.T) {
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)
 		wantUsed(t, g, 2)
 		if ttl := b.Client.PTTL(t.Context(), g.quotaKeys(a, s)[2]).Val(); ttl <= 0 || ttl > core.TombstoneTTL {
-			t.Errorf("what is void is remembered for %v", ttl)
+			t.Errorf("the tombstone lasts %v", ttl)
 		}
 		a = a.WithoutCall()
-		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK) // another try
+		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK) // a new call
 		wantUsed(t, g, 1, "a7")
 	})
 }
 
-// TestQuotaGivenUp: an attempt whose answer does not come in time takes itself back.
+// TestQuotaGivenUp: an attempt whose reply does not arrive in time is undone.
 func TestQuotaGivenUp(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -298,7 +298,7 @@ func TestQuotaGivenUp(t *testing.T) {
 		if err := g.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		guardtest.Check(t, g, core.Attempt{Actor: "bob", Item: "a7"}) // there is a connection
+		guardtest.Check(t, g, core.Attempt{Actor: "bob", Item: "a7"}) // opens a connection
 		faults.Hang(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -324,7 +324,7 @@ func TestQuotaGivenUp(t *testing.T) {
 	})
 }
 
-// TestQuotaLostReply: go-redis sends the call again, and it counts once.
+// TestQuotaLostReply: go-redis resends the call, and it counts once.
 func TestQuotaLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -372,7 +372,7 @@ func TestQuotaHostileText(t *testing.T) {
 				}
 				guardtest.Settle(t, g, d, false)
 				if d := guardtest.Check(t, g, a); d.Reason != core.ReasonOK || d.Replayed {
-					t.Errorf("%.40q was not taken back: %+v", text, d)
+					t.Errorf("%.40q was not undone: %+v", text, d)
 				}
 			}
 		}
@@ -465,8 +465,8 @@ func TestQuotaRace(t *testing.T) {
 	})
 }
 
-// TestQuotaRaceOfUndoes: whatever the order of attempts and failures, an item counts when one that was
-// allowed has not failed.
+// TestQuotaRaceOfUndoes: whatever the order of attempts and failures, an item counts if one of its allowed
+// attempts has not failed.
 func TestQuotaRaceOfUndoes(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		seed := rand.Uint64()
@@ -503,8 +503,8 @@ func TestQuotaRaceOfUndoes(t *testing.T) {
 	})
 }
 
-// TestQuotaMidnightSkew: processes whose clocks are minutes off ask around midnight. The server's clock
-// decides, so nobody has more than one day's items on one of the server's days.
+// TestQuotaMidnightSkew: processes whose clocks are minutes off check around midnight. The server's clock
+// decides, so nobody gets more than one day's items on one day of the server.
 func TestQuotaMidnightSkew(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		server := clockAt(t, "2030-05-01T23:50:00Z")
@@ -532,7 +532,7 @@ func TestQuotaMidnightSkew(t *testing.T) {
 			server.Advance(15 * time.Second)
 		}
 		if want := map[int]int{1: items, 2: items}; !maps.Equal(counted, want) {
-			t.Errorf("%v items were counted by the day, want %v", counted, want)
+			t.Errorf("items counted per day: %v, want %v", counted, want)
 		}
 		for _, g := range guards {
 			if items, _, err := g.Used(t.Context(), core.Attempt{Actor: "ann"}); len(items) != 10 || err != nil {
@@ -573,7 +573,7 @@ func TestQuotaDaysOfOtherLengths(t *testing.T) {
 	})
 }
 
-// TestQuotaDayRolled: a server whose clock is in another period each time that it is asked gets no third
+// TestQuotaDayRolled: when the server's clock is in another period at each call, the guard makes no third
 // call.
 func TestQuotaDayRolled(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -598,7 +598,7 @@ func TestQuotaDayRolled(t *testing.T) {
 	})
 }
 
-func TestQuotaPeriodThatIsWrong(t *testing.T) {
+func TestQuotaInvalidPeriod(t *testing.T) {
 	b := redistest.Mini(t)
 	limit := time.Now().Add(time.Hour)
 	clock := guardtest.NewClock()
@@ -614,7 +614,7 @@ func TestQuotaPeriodThatIsWrong(t *testing.T) {
 	}
 }
 
-// TestQuotaChangedAtRunTime: a process with another number of items sees what was counted before.
+// TestQuotaChangedAtRunTime: a process with another number of items sees the items counted before.
 func TestQuotaChangedAtRunTime(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		of := func(items int) *Guard { return newQuota(t, b, items) }
@@ -643,7 +643,7 @@ func TestQuotaReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantUsed(t, g, 1)
-		guardtest.Settle(t, g, d, false) // of before: nothing to take back
+		guardtest.Settle(t, g, d, false) // from before the reset: nothing to undo
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a8", ID: "op"}),
 			core.ReasonOK)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Item: "a8"}), core.ReasonQuota)
@@ -668,13 +668,13 @@ func TestQuotaFullRedis(t *testing.T) {
 	}
 	wantUsed(t, g, 2, "alone", "shared", "twice")
 
-	// What has been counted can be given back.
+	// Counted items can be given back.
 	guardtest.Settle(t, g, alone, false)
 	guardtest.Settle(t, g, shared, false)
 	guardtest.Settle(t, g, twice, false)
 	wantUsed(t, g, 3, "shared", "twice")
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
-	for _, id := range []string{"op", "op 2"} { // the operations have been forgotten
+	for _, id := range []string{"op", "op 2"} { // the operation IDs are free again
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "new " + id, ID: id}),
 			core.ReasonOK)
 	}
@@ -693,7 +693,7 @@ func TestQuotaKeysExpire(t *testing.T) {
 			clock := clockAt(t, "2030-05-01T18:00:00Z")
 			g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprint("q", i),
 				Options{Items: 3, Period: c.period})
-			for _, item := range []string{"a7", "a8", "a8"} { // also when the keys are there already
+			for _, item := range []string{"a7", "a8", "a8"} { // even when the keys exist already
 				d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: item, ID: "of " + item})
 				for _, key := range g.quotaKeys(d.Attempt, spanOf(d))[:2] {
 					if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl > c.want || ttl < c.want-time.Minute {
@@ -705,8 +705,8 @@ func TestQuotaKeysExpire(t *testing.T) {
 	})
 }
 
-// TestQuotaAgainstModel does everything at random and compares with a model in Go after each step, and with
-// what is in Redis.
+// TestQuotaAgainstModel makes random calls and compares the answers, and the keys in Redis, with a model in
+// Go after each step.
 func TestQuotaAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		engine := guardtest.NewEngine(b)
@@ -756,10 +756,10 @@ func TestQuotaAgainstModel(t *testing.T) {
 	})
 }
 
-// quotaModel has, for each item that counts, who was told that it does.
+// quotaModel holds, for each item that counts, the calls that received a yes for it.
 type quotaModel map[string][]quotaCall
 
-// quotaCall is one that was told; the one without a call says that the item is kept for good.
+// quotaCall is such a call; one without a call means that the item is kept for good.
 type quotaCall struct {
 	id, call string
 	reason   core.Reason
@@ -798,7 +798,7 @@ func (m quotaModel) undo(d core.Decision) {
 	}
 }
 
-// ids are the operations that were named from outside and are remembered.
+// ids returns the remembered operations whose ID came from outside.
 func (m quotaModel) ids() map[string]bool {
 	ids := map[string]bool{}
 	for _, told := range m {
@@ -811,8 +811,8 @@ func (m quotaModel) ids() map[string]bool {
 	return ids
 }
 
-// compare wants Redis to have what the model has: the items, for each as many calls, the operations; and an
-// end of each key.
+// compare fails the test unless Redis holds the same as the model: the items, the same number of calls for
+// each, and the operations; every key must have a TTL.
 func (m quotaModel) compare(t *testing.T, rt *rapid.T, b redistest.Backend, g *Guard, now time.Time) {
 	s, err := g.options.Period.At(now.UnixMilli())
 	if err != nil {
@@ -841,7 +841,7 @@ func (m quotaModel) compare(t *testing.T, rt *rapid.T, b redistest.Backend, g *G
 	}
 }
 
-// spanOf returns the period that an allowed attempt was counted in.
+// spanOf returns the period in which an allowed attempt was counted.
 func spanOf(d core.Decision) period.Span {
 	in, _ := core.ClaimOf[period.Span](d)
 	return in

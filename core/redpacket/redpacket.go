@@ -94,7 +94,7 @@ type Guard struct {
 // New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
 // invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("RedPacket", name)
+	e.NeedRedis("redpacket", name)
 	if options.Keep == 0 {
 		options.Keep = 7 * 24 * time.Hour
 	}

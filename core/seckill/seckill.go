@@ -133,7 +133,7 @@ type Guard struct {
 // New makes a sale guard. It panics when the name is taken or invalid, when the options are invalid, or when
 // the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("Seckill", name)
+	e.NeedRedis("seckill", name)
 	if options.Keep == 0 {
 		options.Keep = 30 * 24 * time.Hour
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// auditOf reads a whole audit stream, so many events at a time.
+// auditOf reads a whole audit stream, a given number of events at a time.
 func auditOf(t rapid.TB, g *Guard, poll string, count int) (events []Event) {
 	t.Helper()
 	position := ""
@@ -34,7 +34,7 @@ func auditOf(t rapid.TB, g *Guard, poll string, count int) (events []Event) {
 	}
 }
 
-// told is what the events add up to.
+// told returns the sums of the events.
 func told(events []Event) map[string]int64 {
 	sums := map[string]int64{}
 	for _, e := range events {
@@ -106,8 +106,8 @@ func TestVotesAudit(t *testing.T) {
 	})
 }
 
-// TestVotesAuditOfParts: all events of all parts come once, each voter's in their order, also those that are
-// appended while it is read.
+// TestVotesAuditOfParts: all events of all parts come once, those of one voter in order, including events
+// that are appended during the reading.
 func TestVotesAuditOfParts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true}, Spread: 5, Audit: true})
@@ -207,7 +207,7 @@ func TestVotesVoid(t *testing.T) {
 			r, err = g.Void(t.Context(), "p", options)
 			want(r, err, 40, 0, map[string]int64{})
 			all.Wait()
-			for _, d := range stuffed { // their requests fail late: nothing is subtracted twice
+			for _, d := range stuffed { // their requests fail late: no vote is subtracted twice
 				guardtest.Settle(t, g, d, false)
 			}
 			wantTally(t, g, "p", map[string]int64{"blue": 90, "green": 50})
@@ -216,7 +216,7 @@ func TestVotesVoid(t *testing.T) {
 			d := vote(5, "home", "red")
 			if again {
 				guardtest.WantReason(t, d, core.ReasonOK)
-				r, err = g.Void(t.Context(), "p", options) // matches the votes of before only, which do not stand
+				r, err = g.Void(t.Context(), "p", options) // matches only earlier votes, no longer valid
 				want(r, err, 40, 0, map[string]int64{})
 			} else {
 				guardtest.WantReason(t, d, core.ReasonDuplicate)
@@ -233,7 +233,7 @@ func TestVotesVoid(t *testing.T) {
 	})
 }
 
-// TestVotesVoidAfterChangeAndUndo: what is voided is the vote that was cast then, not what became of it.
+// TestVotesVoidAfterChangeAndUndo: Void voids the vote that was cast then, not its successor.
 func TestVotesVoidAfterChangeAndUndo(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Audit: true, Poll: Poll{Change: true, Retract: true}})
@@ -280,7 +280,7 @@ func TestVotesVoidAfterChangeAndUndo(t *testing.T) {
 	})
 }
 
-// TestVotesVoidHostileText: long voters, IDs, origins and choices are hashed in the stream, and found again.
+// TestVotesVoidHostileText: long voters, IDs, origins and choices are hashed in the stream and still found.
 func TestVotesVoidHostileText(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v",

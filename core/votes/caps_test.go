@@ -38,8 +38,8 @@ func TestVotesPerChoice(t *testing.T) {
 	})
 }
 
-// TestVotesPerDay: a vote a day, by the server's clock and the calendar of a time zone, whatever this
-// process's clock says.
+// TestVotesPerDay: one vote per day, by the server's clock and the calendar of a time zone, independent of
+// the process's clock.
 func TestVotesPerDay(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -74,10 +74,10 @@ func TestVotesPerDay(t *testing.T) {
 		wants(core.ReasonOK, 0)
 		clock.Advance(24 * time.Hour)
 		wants(core.ReasonOK, 0)
-		wants(core.ReasonDuplicate, 0) // this choice has all that it may have
+		wants(core.ReasonDuplicate, 0) // the choice has all its votes
 		clock.Advance(24 * time.Hour)
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"})
-		guardtest.WantReason(t, d, core.ReasonQuota) // and all votes are used: another day is no help
+		guardtest.WantReason(t, d, core.ReasonQuota) // all votes are used
 		if d.RetryAfter != 0 {
 			t.Errorf("%+v", d)
 		}
@@ -85,7 +85,7 @@ func TestVotesPerDay(t *testing.T) {
 	})
 }
 
-// TestVotesPerDayGivesBack: what is taken back on its day may be cast again on it.
+// TestVotesPerDayGivesBack: a vote that is undone on its day may be cast again on that day.
 func TestVotesPerDayGivesBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v",
@@ -104,10 +104,10 @@ func TestVotesPerDayGivesBack(t *testing.T) {
 	})
 }
 
-// oneDay is a day that does not end during a test.
+// oneDay returns a day that does not end during a test.
 func oneDay(time.Time) (begins, ends time.Time) { return time.UnixMilli(0), time.UnixMilli(1 << 42) }
 
-// TestVotesClockThatJumps has a server whose clock is in another day each time.
+// TestVotesClockThatJumps uses a server whose clock is in another day at each call.
 func TestVotesClockThatJumps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -129,7 +129,7 @@ func TestVotesClockThatJumps(t *testing.T) {
 			}}})
 		if d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p"}); err == nil ||
 			guardtest.IsInvalid(err) || d.Allowed {
-			t.Errorf("a day that its moments are not in: %+v, %v", d, err)
+			t.Errorf("a day that does not contain its moment: %+v, %v", d, err)
 		}
 	})
 }
@@ -148,7 +148,7 @@ func TestVotesChange(t *testing.T) {
 		}
 		red := vote("red", 2, "", core.ReasonOK, "red")
 		vote("red", 2, "", core.ReasonDuplicate, "red")
-		vote("red", 5, "", core.ReasonDuplicate, "red") // another weight is no other choice
+		vote("red", 5, "", core.ReasonDuplicate, "red") // another weight is not another choice
 		vote("blue", 3, "op", core.ReasonChanged, "blue")
 		blue := vote("blue", 3, "op", core.ReasonChanged, "blue")
 		if !blue.Replayed {
@@ -158,12 +158,12 @@ func TestVotesChange(t *testing.T) {
 		green := vote("green", 1, "", core.ReasonChanged, "green")
 		wantTally(t, g, "p", map[string]int64{"green": 1})
 
-		guardtest.Settle(t, g, red, false) // has been changed since: there is nothing to take back
+		guardtest.Settle(t, g, red, false) // the vote has been changed since: there is nothing to undo
 		wantTally(t, g, "p", map[string]int64{"green": 1})
 		guardtest.Settle(t, g, green, false)
 		wantTally(t, g, "p", map[string]int64{"blue": 3})
 		guardtest.Settle(t, g, green, false)
-		guardtest.Settle(t, g, blue, false) // its twin was told yes, and has not failed
+		guardtest.Settle(t, g, blue, false) // its twin received a yes and has not failed
 		wantTally(t, g, "p", map[string]int64{"blue": 3})
 		vote("green", 1, "", core.ReasonChanged, "green")
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", Item: "green"})
@@ -171,8 +171,8 @@ func TestVotesChange(t *testing.T) {
 	})
 }
 
-// TestVotesChangeBackAndForth: a request that fails late takes back its own vote, and not one for the same
-// choice that came after it.
+// TestVotesChangeBackAndForth: a request that fails late undoes its own vote, not a later vote for the same
+// choice.
 func TestVotesChangeBackAndForth(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true, Retract: true}})
@@ -243,7 +243,7 @@ func TestVotesRetract(t *testing.T) {
 		for _, other := range []core.Attempt{
 			{Actor: "ann", Resource: "p", Item: "blue", ID: "back"},
 			{Actor: "bob", Resource: "p", Item: "red", ID: "back"},
-			{Actor: "ann", Resource: "p", Item: "blue", ID: "blue"}, // that of the vote itself
+			{Actor: "ann", Resource: "p", Item: "blue", ID: "blue"}, // the ID of the vote itself
 		} {
 			retract(t, g, other, core.ReasonConflict)
 		}
@@ -251,7 +251,7 @@ func TestVotesRetract(t *testing.T) {
 			core.Attempt{Actor: "ann", Resource: "p", Item: "red", ID: "back"}), core.ReasonConflict)
 
 		retract(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"}, core.ReasonOK)
-		guardtest.Settle(t, g, blue, false) // nothing is subtracted twice
+		guardtest.Settle(t, g, blue, false) // no vote is subtracted twice
 		wantTally(t, g, "p", map[string]int64{"red": 2})
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"}),
 			core.ReasonOK)
@@ -279,7 +279,7 @@ func TestVotesRetract(t *testing.T) {
 	})
 }
 
-// TestVotesRetractHostileText retracts what anybody may send.
+// TestVotesRetractHostileText retracts votes with hostile text.
 func TestVotesRetractHostileText(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{PerVoter: 1000, Retract: true}})
@@ -297,7 +297,7 @@ func TestVotesRetractHostileText(t *testing.T) {
 	})
 }
 
-// TestVotesFullRedis: a full Redis takes no vote, and lets votes be taken back.
+// TestVotesFullRedis: a full Redis accepts no vote, but votes can be undone.
 func TestVotesFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)

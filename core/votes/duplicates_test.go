@@ -19,7 +19,7 @@ import (
 
 func TestDuplicatesAreRememberedForAMoment(t *testing.T) {
 	now := time.Now()
-	m := newDuplicates(time.Hour) // a second at most
+	m := newDuplicates(time.Hour) // at most a second
 	hear := func(asked core.Asked[string], limit int64) { m.Hear(asked, votedBefore{limit: limit}, m.Longest()) }
 	hear(m.Ask("ann", now), 7)
 	for age, want := range map[time.Duration]bool{0: true, time.Second - 1: true, time.Second: false,
@@ -39,7 +39,7 @@ func TestDuplicatesAreRememberedForAMoment(t *testing.T) {
 	}
 	hear(underWay, 8)
 	if _, found := m.Find("ann", now); found {
-		t.Error("what was under way when it was dropped is kept")
+		t.Error("an answer in flight when its key was dropped is kept")
 	}
 	hear(m.Ask("ann", now), 9)
 	if before, found := m.Find("ann", now); !found || before.limit != 9 {
@@ -50,7 +50,7 @@ func TestDuplicatesAreRememberedForAMoment(t *testing.T) {
 	hear(m.Ask("ann", now), 1)
 	m.Drop("ann")
 	if _, found := m.Find("ann", now); found || m.Len() != 0 {
-		t.Error("a memory that is off remembers")
+		t.Error("a disabled memory remembers")
 	}
 }
 
@@ -100,7 +100,8 @@ func (c *scriptCalls) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.Client.Process(ctx, cmd)
 }
 
-// TestVotesRememberDuplicates: hammering voters stay out of Redis, and hear what they would hear from it.
+// TestVotesRememberDuplicates: voters who repeat their vote stay out of Redis and get the same answers as
+// from Redis.
 func TestVotesRememberDuplicates(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -181,7 +182,7 @@ func TestVotesRememberDuplicates(t *testing.T) {
 	})
 }
 
-// TestVotesRememberLittle: what takes much memory is not remembered.
+// TestVotesRememberLittle: large answers are not remembered.
 func TestVotesRememberLittle(t *testing.T) {
 	b := redistest.Mini(t)
 	g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{PerVoter: 100}})

@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
-// A second vote is a duplicate. A vote whose request failed is taken back.
+// A second vote is a duplicate. A vote whose request failed is undone.
 func ExampleNew() {
 	server, err := miniredis.Run() // in production: your Redis
 	if err != nil {

@@ -13,15 +13,15 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestVotesManyVotersAndFaults: thousands of voters vote, change, take back, retract and ask again through
-// several processes, while one reply in a hundred is lost and an operator voids. The tally is what was
-// answered.
+// TestVotesManyVotersAndFaults: thousands of voters cast, change, undo, retract and repeat votes through
+// several processes, while one reply in a hundred is lost and an operator voids votes. The tally equals the
+// sum of the answers.
 func TestVotesManyVotersAndFaults(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		voters := 3000
 		switch {
 		case b.Mini != nil:
-			voters = 300 // each call of a miniredis looks at all keys
+			voters = 300 // each call of a miniredis scans all keys
 		case guardtest.Soak():
 			voters = 100_000
 		}
@@ -56,7 +56,7 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 				a.ID = voter + choice
 			}
 			d, err := guards[rng.IntN(processes)].Check(t.Context(), a)
-			if err != nil || rng.IntN(10) == 0 { // not known, or the client asks again
+			if err != nil || rng.IntN(10) == 0 { // the outcome is unknown, or the client asks again
 				d, err = guards[rng.IntN(processes)].Check(t.Context(), d.Attempt)
 			}
 			if err != nil || d.Reason != reason {
@@ -84,7 +84,7 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 						stands("other", 1)
 						return
 					}
-					// Two calls may have been told: both of their requests fail.
+					// Two calls may have received a yes: both of their requests fail.
 					again, err := guards[0].Check(t.Context(), d.Attempt)
 					if err != nil {
 						t.Error(err)
@@ -108,7 +108,7 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 		}
 		all.Wait()
 
-		// An operator voids what came from some addresses, through the same faults.
+		// An operator voids the votes from some addresses, under the same faults.
 		bad := func(e Event) bool { return e.Origin == "address 1" || e.Origin == "address 2" }
 		result, err := guards[1].Void(t.Context(), "p", VoidOptions{Match: bad})
 		if err != nil || result.Voided == 0 {
@@ -136,8 +136,8 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 	})
 }
 
-// TestVotesLostReplies loses the reply of each script once: what is sent again changes nothing, and hears the
-// same.
+// TestVotesLostReplies loses the reply of each script once: the resend changes nothing and receives the same
+// answer.
 func TestVotesLostReplies(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		plain := b.Client

@@ -10,8 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// FuzzPartKeys: what differs has different keys, and the keys of a part have one tag, which is what it should
-// be.
+// FuzzPartKeys: different votes have different keys, and all keys of a part have the one expected tag.
 func FuzzPartKeys(f *testing.F) {
 	for i, text := range guardtest.Hostile {
 		f.Add(text, guardtest.Hostile[(i+1)%len(guardtest.Hostile)])
@@ -37,7 +36,7 @@ func FuzzPartKeys(f *testing.F) {
 			}
 		}
 		for _, poll := range []string{a, b} {
-			if poll == "" { // no guard takes that for a poll
+			if poll == "" { // no guard accepts it as a poll
 				continue
 			}
 			for _, id := range []string{a, b, ""} {
@@ -51,8 +50,8 @@ func FuzzPartKeys(f *testing.F) {
 	})
 }
 
-// TestKeysOfAPartShareASlot runs everything on a real cluster elsewhere; here it is looked at for hostile
-// text.
+// TestKeysOfAPartShareASlot checks the slots of keys with hostile text. Other tests run all calls on a real
+// cluster.
 func TestKeysOfAPartShareASlot(t *testing.T) {
 	g := New(core.New(guardtest.NoClient{}), "v", Options{})
 	for _, text := range guardtest.Hostile {

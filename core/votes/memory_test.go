@@ -12,8 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestVotesMemory measures what a poll's records take, with IDs of all lengths: less than 20 bytes a voter,
-// the choice included.
+// TestVotesMemory measures the memory of a poll's records, with IDs of all lengths: less than 20 bytes per
+// voter, including the choice.
 func TestVotesMemory(t *testing.T) {
 	voters := 25_000
 	if guardtest.Soak() {
@@ -64,7 +64,7 @@ func TestVotesMemory(t *testing.T) {
 		worst = max(worst, each)
 	}
 	if worst >= 20 || worst < 12 {
-		t.Errorf("%.2f bytes a voter, want less than 20", worst)
+		t.Errorf("%.2f bytes per voter, want less than 20", worst)
 	}
 	redistest.Eventually(t, time.Minute,
 		func() bool { return rdb.DBSize(t.Context()).Val() == int64(len(keys)) }, "the operations have expired")

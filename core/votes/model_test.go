@@ -15,9 +15,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestVotesAgainstModel does everything at random, by one process that remembers duplicates or by two that
-// would spread polls differently, and compares tally, records and audit stream with a model in Go after each
-// step.
+// TestVotesAgainstModel makes random calls, from one process that remembers duplicates or from two with
+// different Spread options, and compares tally, records and audit stream with a model in Go after each step.
 func TestVotesAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		number := 0
@@ -28,7 +27,7 @@ func TestVotesAgainstModel(t *testing.T) {
 			memory := time.Second
 			spreads := rapid.SampledFrom([][]int{{1}, {3}, {1, 3}}).Draw(rt, "spreads")
 			if len(spreads) > 1 {
-				memory = 0 // what the other process takes back would be seen late
+				memory = 0 // an undo by the other process would be seen late
 			}
 			for _, spread := range spreads {
 				e := guardtest.NewEngine(b, guardtest.WithClock(m.clock), core.WithRefusalMemory(memory))
@@ -45,14 +44,14 @@ func TestVotesAgainstModel(t *testing.T) {
 	})
 }
 
-// voteModel is a poll as it should be.
+// voteModel is the expected state of a poll.
 type voteModel struct {
 	g      *Guard
 	clock  *guardtest.Clock
 	poll   Poll
 	parts  int // 0: nobody has voted
 	votes  map[string][]*modelVote
-	ops    map[string]*modelOp // by the part of the poll and the ID
+	ops    map[string]*modelOp // keyed by the part of the poll and the ID
 	events []modelEvent
 	told   []core.Decision
 }
@@ -71,7 +70,7 @@ type modelOp struct {
 	calls     []string
 }
 
-// modelEvent is a vote that was cast, and where from.
+// modelEvent is a vote that was cast, and its origin.
 type modelEvent struct {
 	actor, origin string
 	vote          *modelVote
@@ -127,7 +126,7 @@ func (m *voteModel) today() int64 {
 	return m.clock.Now().Truncate(24 * time.Hour).UnixMilli()
 }
 
-// op is the key of an operation: parts of a poll do not know each other's.
+// op is the key of an operation: each part of a poll has its own operations.
 func (m *voteModel) op(actor, id string) string {
 	return fmt.Sprint(newVoter(actor).part(max(m.parts, 1)), " ", id)
 }
@@ -180,7 +179,7 @@ func (m *voteModel) cast(rt *rapid.T) {
 	}
 }
 
-// decide returns what an attempt should hear, and makes it so.
+// decide returns the expected answer to an attempt and applies it to the model.
 func (m *voteModel) decide(
 	a core.Attempt, d core.Decision,
 ) (want core.Reason, replayed bool, retry time.Duration) {
@@ -254,12 +253,12 @@ func (m *voteModel) settle(rt *rapid.T, d core.Decision) {
 	}
 }
 
-// place returns where a voter's votes have a vote, or -1.
+// place returns the index of a vote among a voter's votes, or -1.
 func (m *voteModel) place(actor string, vote *modelVote) int {
 	return slices.Index(m.votes[actor], vote)
 }
 
-// take takes a vote out, and puts another there, if there is one.
+// take removes a vote, and puts another one in its place, if there is one.
 func (m *voteModel) take(actor string, place int, old *modelVote) {
 	mine := slices.Delete(slices.Clone(m.votes[actor]), place, place+1)
 	if old != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestDivisionsOfPolls: a number of parts is remembered for a minute, but for no longer than polls are kept,
-// and a poll that had another number than expected is asked for until the answer has come.
+// TestDivisionsOfPolls: a number of parts is remembered for a minute, but no longer than polls are kept. A
+// poll with an unexpected number is asked for until the answer has arrived.
 func TestDivisionsOfPolls(t *testing.T) {
 	for keep, want := range map[time.Duration]time.Duration{time.Hour: time.Minute, time.Second: time.Second} {
 		m, now := newDivisions(keep), time.Now()

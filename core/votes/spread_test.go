@@ -18,8 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestVotesSpreadUsesAllMasters: the parts of one poll are on all masters, about evenly, and everything works
-// on them.
+// TestVotesSpreadUsesAllMasters: the parts of one poll are spread over all masters, about evenly, and every
+// call works on them.
 func TestVotesSpreadUsesAllMasters(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Spread: 30, Poll: Poll{Retract: true}, Audit: true})
@@ -61,14 +61,14 @@ func TestVotesSpreadUsesAllMasters(t *testing.T) {
 		t.Logf("votes on each master: %v", shares)
 		for _, share := range shares {
 			if share < voters/10 {
-				t.Errorf("the votes are on the masters like this: %v", shares)
+				t.Errorf("votes on each master: %v", shares)
 			}
 		}
 	})
 }
 
-// TestVotesSpreadDisagrees: processes with different options vote in one poll at once, also the first votes,
-// and each voter counts once.
+// TestVotesSpreadDisagrees: processes with different options vote in one poll concurrently, including the
+// first votes, and each voter counts once.
 func TestVotesSpreadDisagrees(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		rounds, voters := 6, 40
@@ -113,7 +113,7 @@ func TestVotesSpreadDisagrees(t *testing.T) {
 	})
 }
 
-// TestVotesSpreadIsKept: a changed option holds for polls that begin afterwards.
+// TestVotesSpreadIsKept: a changed option applies to polls that begin afterwards.
 func TestVotesSpreadIsKept(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		spread := func(n int) *Guard {
@@ -134,13 +134,13 @@ func TestVotesSpreadIsKept(t *testing.T) {
 			g := spread(order[1])
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: poll}), core.ReasonOK)
 			retract(t, spread(order[2]), core.Attempt{Actor: "bob", Resource: poll}, core.ReasonOK)
-			guardtest.Settle(t, g, cast, false) // two others were told of it
+			guardtest.Settle(t, g, cast, false) // two other calls received a yes for it
 			wantTally(t, g, poll, map[string]int64{"": 1})
 		}
 	})
 }
 
-// TestVotesSpreadBeforeThePollOpens: who asks before writes nothing, and decides nothing.
+// TestVotesSpreadBeforeThePollOpens: a call before the opening writes nothing and decides nothing.
 func TestVotesSpreadBeforeThePollOpens(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -164,8 +164,8 @@ func TestVotesSpreadBeforeThePollOpens(t *testing.T) {
 }
 
 // TestVotesSpreadWhileThePollOpens: a poll opens between two steps of a vote, such as by the clocks of two
-// masters. A process that has asked for the number of parts when nobody could decide it must not go by its
-// own, or the voter votes again by another's.
+// masters. A process that asked for the number of parts before it was decided must not use its own number, or
+// the voter could vote again by the number of another process.
 func TestVotesSpreadWhileThePollOpens(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		opens := guardtest.NewClock().Now()
@@ -176,7 +176,7 @@ func TestVotesSpreadWhileThePollOpens(t *testing.T) {
 			for i := 0; voter == "" || newVoter(voter).part(8) == newVoter(voter).part(spread); i++ {
 				voter = fmt.Sprint(i)
 			}
-			for before := range 8 { // so often the clock is read before the poll opens
+			for before := range 8 { // the number of clock readings before the poll opens
 				early := New(guardtest.NewEngine(b), "v", options)
 				reads := 0
 				core.WithClock(func() time.Time {
@@ -210,8 +210,8 @@ func TestVotesSpreadWhileThePollOpens(t *testing.T) {
 	})
 }
 
-// TestVotesPartsThatDisagree: Redis has lost some of a poll. Nobody votes twice for it, and the error says
-// what is wrong.
+// TestVotesPartsThatDisagree: Redis has lost a part of a poll. Nobody can vote twice because of that, and the
+// error names the cause.
 func TestVotesPartsThatDisagree(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Spread: 8, Poll: Poll{Retract: true}})
@@ -237,8 +237,8 @@ func TestVotesPartsThatDisagree(t *testing.T) {
 	})
 }
 
-// TestVotesSpreadKeepsWhatIsRemembered: the number of parts outlives every vote that was cast by it.
-func TestVotesSpreadKeepsWhatIsRemembered(t *testing.T) {
+// TestVotesSpreadOutlivesItsVotes: the number of parts outlives every vote that was cast by it.
+func TestVotesSpreadOutlivesItsVotes(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "v", Options{Spread: 4, Keep: time.Hour})
@@ -265,11 +265,11 @@ func actorsOf(parts int) map[int]string {
 	return actors
 }
 
-// TestVotersOfTheAuditStream: what the stream has of a voter leads to the same records.
+// TestVotersOfTheAuditStream: a voter's text in the stream leads to the same records.
 func TestVotersOfTheAuditStream(t *testing.T) {
 	for _, text := range append(guardtest.Hostile, "#"+strings.Repeat("A", 43), "#AAAA") {
 		if encodedVoter(core.Encode(text)) != newVoter(text) {
-			t.Errorf("%.40q is somebody else in the stream", text)
+			t.Errorf("%.40q is another voter in the stream", text)
 		}
 	}
 	encodedVoter("#" + strings.Repeat("A", 100)) // no panic

@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// wantVerified wants records and tally to be the same, and so much.
+// wantVerified fails the test unless records and tally agree and have the expected sums.
 func wantVerified(t testing.TB, g *Guard, poll string, want map[string]int64) {
 	t.Helper()
 	r, err := g.Verify(t.Context(), poll)
@@ -46,7 +46,7 @@ func TestVotesTop(t *testing.T) {
 	})
 }
 
-// TestVotesVerify counts polls of one part and of several, meddles with them, and repairs what can be.
+// TestVotesVerify counts polls of one part and of several, damages them, and repairs what can be repaired.
 func TestVotesVerify(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for _, spread := range []int{1, 5} {
@@ -110,7 +110,7 @@ func TestVotesVerify(t *testing.T) {
 				t.Errorf("nothing to repair: %v%v", r, err)
 			}
 
-			// Records that are lost are no reason to take their votes out of the tally.
+			// Lost records are no reason to remove their votes from the tally.
 			for name, harm := range map[string]func(){
 				"a bucket is gone":     func() { b.Client.HDel(t.Context(), keys[0], "1") },
 				"the records are gone": func() { b.Client.Del(t.Context(), keys[0]) },
@@ -138,14 +138,14 @@ func TestVotesVerify(t *testing.T) {
 	})
 }
 
-// TestVotesVerifyWhileItMoves: a poll that moves is either counted right or said to move, and repairing it
-// harms nothing.
+// TestVotesVerifyWhileItMoves: a poll that changes meanwhile is either counted correctly or reported as
+// changing, and repairing it does no harm.
 func TestVotesVerifyWhileItMoves(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b, core.WithRetryHorizon(time.Second)), "v", Options{Spread: 2})
 		voters := 3000
 		if b.Mini != nil {
-			voters = 300 // each call of a miniredis looks at all keys
+			voters = 300 // each call of a miniredis scans all keys
 		}
 		done := make(chan struct{})
 		var all sync.WaitGroup
@@ -174,15 +174,15 @@ func TestVotesVerifyWhileItMoves(t *testing.T) {
 	})
 }
 
-// TestVotesBucketsSplit: every voter is found again at every number of buckets, and the index is the one that
-// Go knows.
+// TestVotesBucketsSplit: every voter is found at every number of buckets, and the index is the one that Go
+// computes.
 func TestVotesBucketsSplit(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0), core.WithRetryHorizon(time.Second)), "v",
 			Options{Poll: Poll{PerVoter: 2}})
 		voters := 1200 // 1 to 19 buckets
 		if b.Mini != nil {
-			voters = 300 // each call of a miniredis looks at all keys
+			voters = 300 // each call of a miniredis scans all keys
 		}
 		for i := range voters {
 			guardtest.WantReason(t, guardtest.Check(t, g,

@@ -112,7 +112,7 @@ const (
 // New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
 // invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("Votes", name)
+	e.NeedRedis("votes", name)
 	if err := options.Poll.check(); err != nil {
 		panic(fmt.Sprintf("votes: %v (guard %q)", err, name))
 	}

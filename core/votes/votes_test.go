@@ -157,7 +157,7 @@ func TestVotesReplayAndConflict(t *testing.T) {
 			if !d.Replayed {
 				t.Errorf("%+v is not replayed", d)
 			}
-			guardtest.Settle(t, g, d, false) // the first was told that it counts, and has not failed
+			guardtest.Settle(t, g, d, false) // the first call received a yes and has not failed
 		}
 		for _, other := range []core.Attempt{
 			{Actor: "bob", Resource: "p", Item: "red", Cost: 2, ID: "op 1"},
@@ -170,14 +170,14 @@ func TestVotesReplayAndConflict(t *testing.T) {
 	})
 }
 
-// TestVotesSharedByRetries: a vote that several calls with one operation ID were told of goes when all of
-// them have failed.
+// TestVotesSharedByRetries: a vote that several calls with one operation ID share is removed when all of them
+// have failed.
 func TestVotesSharedByRetries(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{})
 		a := core.Attempt{Actor: "ann", Resource: "p", Item: "red", ID: "op"}
 		one, two := guardtest.Check(t, g, a), guardtest.Check(t, g, a)
-		guardtest.Settle(t, g, one, false) // its client has gone, and tries again
+		guardtest.Settle(t, g, one, false) // its client has gone and tries again
 		guardtest.Settle(t, g, two, true)
 		guardtest.Settle(t, g, one, false)
 		wantTally(t, g, "p", map[string]int64{"red": 1})
@@ -197,7 +197,7 @@ func TestVotesSharedByRetries(t *testing.T) {
 			t.Errorf("%+v: a vote that was taken back may be tried again", d)
 		}
 
-		for range 100 { // a client that hammers does not make the record grow
+		for range 100 { // many repetitions do not make the record grow
 			guardtest.Check(t, g, a)
 		}
 		if n := b.Client.StrLen(t.Context(), g.partKeys("p", 0, a.ID)[3]).Val(); n > 250 {
@@ -206,7 +206,7 @@ func TestVotesSharedByRetries(t *testing.T) {
 	})
 }
 
-// TestVotesUndoThatOvertakes: a vote that comes after it was given up does not count.
+// TestVotesUndoThatOvertakes: a vote that arrives after its undo does not count.
 func TestVotesUndoThatOvertakes(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{})
@@ -219,7 +219,7 @@ func TestVotesUndoThatOvertakes(t *testing.T) {
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)
 		a = a.WithoutCall()
-		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK) // another try
+		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK) // a new call
 		wantTally(t, g, "p", map[string]int64{"": 1})
 	})
 }
@@ -238,7 +238,7 @@ func TestVotesLongChoices(t *testing.T) {
 	})
 }
 
-func TestVotesTakenBackOnce(t *testing.T) {
+func TestVotesUndoneOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{PerVoter: 3}})
 		red := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "red", Cost: 5})
@@ -313,7 +313,7 @@ func TestVotesInvalid(t *testing.T) {
 }
 
 // TestVotesTallyOverflow fills a choice up to the largest sum that Redis counts: the vote beyond it changes
-// nothing. miniredis is no judge of it: it wraps around where Redis refuses.
+// nothing. The test skips miniredis, which wraps around where Redis returns an error.
 func TestVotesTallyOverflow(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{})
@@ -373,8 +373,8 @@ func TestVotesKeysExpire(t *testing.T) {
 	})
 }
 
-// TestVotesKeysThatComeAndGo: a poll without a closing time lives on with every vote, and a key that has been
-// empty expires too.
+// TestVotesKeysThatComeAndGo: every vote extends the life of a poll without a closing time, and a key that
+// was empty expires too.
 func TestVotesKeysThatComeAndGo(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -398,7 +398,7 @@ func TestVotesKeysThatComeAndGo(t *testing.T) {
 		}
 		guardtest.Check(t, g, red)
 		wants(65*time.Hour, 65*time.Hour)
-		for range 20 { // nobody but this clock sees that time passes
+		for range 20 { // time passes only by this clock
 			clock.Advance(2 * time.Hour)
 			guardtest.Check(t, g, red)
 			wants(65*time.Hour, 65*time.Hour)
@@ -409,7 +409,7 @@ func TestVotesKeysThatComeAndGo(t *testing.T) {
 	})
 }
 
-// TestVotesAuditThatComesBackHasATTL: an audit stream that was deleted, or turned on later, expires too, also
+// TestVotesAuditThatComesBackHasATTL: an audit stream that was deleted, or turned on later, expires too, even
 // when nobody votes again.
 func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -422,7 +422,7 @@ func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 				if err != nil || len(events) != 1 {
 					t.Fatalf("%v, %v", events, err)
 				}
-				b.Client.Del(t.Context(), g.auditKey(a.Resource, 0)) // while Void goes through what it has read
+				b.Client.Del(t.Context(), g.auditKey(a.Resource, 0)) // while Void works on its events
 				if voided, err := g.voidOne(t.Context(), a.Resource, "run", events[0], VoidOptions{}); err != nil ||
 					!voided {
 					t.Fatalf("%v, %v", voided, err)
@@ -443,8 +443,8 @@ func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 	})
 }
 
-// TestVotesTallyThatComesBackHasATTL: the tally is lost, and the first to write it again is an undo that
-// restores a former vote.
+// TestVotesTallyThatComesBackHasATTL: the tally was lost, and the first call that writes it again is an undo
+// that restores a former vote.
 func TestVotesTallyThatComesBackHasATTL(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true}})
@@ -460,8 +460,8 @@ func TestVotesTallyThatComesBackHasATTL(t *testing.T) {
 	})
 }
 
-// TestVotesThatAreLostInPart: a Redis that has lost a poll knows nothing of it; one that has lost some of it,
-// such as by eviction, lets nobody vote who may have voted.
+// TestVotesThatAreLostInPart: a Redis that has lost a whole poll starts it again; one that has lost a part of
+// it, such as by eviction, accepts no vote from a voter who may have voted.
 func TestVotesThatAreLostInPart(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v", Options{})
@@ -477,7 +477,7 @@ func TestVotesThatAreLostInPart(t *testing.T) {
 			for _, voter := range []string{"ann", "bob"} {
 				d, err := g.Check(t.Context(), core.Attempt{Actor: voter, Resource: what})
 				if err == nil || d.Allowed || guardtest.IsInvalid(err) ||
-					!strings.Contains(err.Error(), "nobody knows who has voted") {
+					!strings.Contains(err.Error(), "who has voted is unknown") {
 					t.Errorf("%s are lost: %+v, %v", what, d, err)
 				}
 			}

@@ -34,7 +34,7 @@ type Guard struct {
 // keep after its last place was taken. New panics if the name is invalid or in use, if places is less than 1,
 // or if keep is not from 1 s to core.MaxTTL.
 func New(e *core.Engine, name string, places int, keep time.Duration) *Guard {
-	e.NeedRedis("Places", name)
+	e.NeedRedis("places", name)
 	if places < 1 || keep < time.Second || keep > core.MaxTTL {
 		panic(fmt.Sprintf("newguard: %d places for %v: give 1 or more, for 1 s to %v", places, keep, core.MaxTTL))
 	}

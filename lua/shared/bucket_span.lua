@@ -1,7 +1,7 @@
--- Gives span, how long a token bucket takes to gain units.
+-- Gives the function span: how long a token bucket takes to gain units.
 
--- The microseconds in which so many units flow in, units * window / max, rounded up. It is exact: all numbers
--- here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
+-- The microseconds in which a bucket gains the units, units * window / max, rounded up. It is exact: all
+-- numbers here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
 local function span(units, max, window)
   local rest = window % max
   return units * ((window - rest) / max) + math.ceil(units * rest / max)

@@ -1,4 +1,4 @@
--- Reads the server's clock unless the call brought another. Needs and gives now, in microseconds since 1970.
+-- Reads the server's clock unless the call gave a moment. Needs and gives now, in microseconds since 1970.
 
 if not now then
   local time = redis.call('TIME')

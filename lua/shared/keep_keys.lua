@@ -1,4 +1,4 @@
--- Lets all keys live on together. Needs keep and closes, milliseconds, and now. Gives ttl.
+-- Gives all keys the same new TTL. Needs keep and closes, in milliseconds, and now. Gives ttl.
 
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do

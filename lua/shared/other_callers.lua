@@ -1,4 +1,4 @@
--- Splits those that were told of something into this call and the rest. Needs callers, words separated by
+-- Splits the calls that received an answer into this call and the rest. Needs callers, words separated by
 -- spaces, and call. Gives others and told, whether this call is among them.
 
 local others, told = {}, false

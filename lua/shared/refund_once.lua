@@ -5,8 +5,8 @@ for i = 1, limits do
   longest = math.max(longest, ARGV[i * 2] + 0)
 end
 
--- The mark must not last long, because refused requests give back what earlier rules took: each leaves a
--- mark. What is older than the mark would be is not given back.
+-- The mark must be short-lived: a refused request gives back what earlier rules took, and each refund leaves
+-- a mark. An attempt that is older than a mark lasts is not given back.
 local REMEMBER = 600000
 if now - stamp > REMEMBER * 1000 then
   return 0

@@ -1,7 +1,7 @@
 -- Gives the function expire. Needs sale, buyers, holds, reservations, outbox, and left, which it changes.
 
--- Takes one hold back whose time is over. ZREM goes first: a full Redis lets it pass, and then the rest as
--- well, since the script has written.
+-- Returns one expired hold to the stock. ZREM goes first: a full Redis accepts it, and then accepts the rest,
+-- because the script has already written.
 local function expire(reservation)
   local record = redis.call('HGET', reservations, reservation)
   local who, back = string.match(record, '^held (%S+) (%d+) ')

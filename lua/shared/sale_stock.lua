@@ -1,5 +1,5 @@
--- Takes the counters of a sale apart, and refuses a sale that does not add up. Needs sale and s, what HMGET
--- says of 'stock', 'left', 'held', 'sold', 'closes', 'keep'.
+-- Reads the counters of a sale and rejects a sale that does not add up. Needs sale and s, the reply of HMGET
+-- for 'stock', 'left', 'held', 'sold', 'closes', 'keep'.
 
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
 local closes, keep = tonumber(s[5]), tonumber(s[6])

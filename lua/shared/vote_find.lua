@@ -1,7 +1,7 @@
 -- Gives index, half, mine, rest. Needs voters, voter, and buckets, the number of buckets.
 
--- Finds the bucket, and in it the voter's records: mine are their last 4 bytes, rest is what is not the
--- voter's.
+-- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each, rest the records of
+-- other voters.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four

@@ -1,4 +1,4 @@
--- Gives the function number: of the ballot in the last 4 bytes of a record.
+-- Gives the function number: the ballot's number, from the last 4 bytes of a record.
 
 local function number(slot)
   local high, middle, low = string.byte(slot, 1, 3)

@@ -1,4 +1,4 @@
--- Gives place, where among the voter's records one stands, or nil. Needs mine and slot.
+-- Gives place, the position of slot among the voter's records, or nil. Needs mine and slot.
 
 local place
 for i, one in ipairs(mine) do

@@ -1,8 +1,8 @@
--- Counts in gone the units of a log that have left, of which there is one at least. Needs next, when the head
--- leaves; gone, 0; log, leaves, at, grain, window, now. Gives next, when the new head leaves, or nil; and
--- moved, whether that is in another quarter of a window.
+-- Counts in gone the units that have left a log: one or more. Needs next, when the head leaves; gone, 0; log,
+-- leaves, at, grain, window, now. Gives next, when the new head leaves, or nil; and moved, whether next falls
+-- into another quarter of a window.
 
--- Mostly one has left; after a pause many have, and are read in chunks.
+-- Usually one unit has left. After a pause many have; they are read in chunks.
 local first, unit, chunk = next, nil, nil
 repeat
   gone = gone + 1

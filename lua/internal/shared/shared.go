@@ -1,11 +1,11 @@
-// Package shared keeps the blocks that several scripts have in common equal. A script cannot include another,
-// so each has the text of a block between two comments, at any indent:
+// Package shared keeps the blocks that several scripts share equal. A script cannot include another one, so
+// each script has the text of the block between two comments, at any indent:
 //
 //	-- shared NAME
 //	...
 //	-- end NAME
 //
-// The one source of a block is the file shared/NAME.lua beside the scripts: a comment that says what the
+// The only source of a block is the file shared/NAME.lua beside the scripts: a comment that says what the
 // block needs and gives, an empty line, and the text. Run "go generate ./lua" after a change of a source, or
 // after writing the two comments into a script.
 package shared
@@ -25,9 +25,9 @@ import (
 // marker matches the comments around a block: the indent, "shared" or "end", and the name.
 var marker = regexp.MustCompile(`^(\s*)-- (shared|end) (\w+)$`)
 
-// Update returns the scripts with the text of each block as its source has it, and every mistake: an unknown
-// block, one that does not end, an end without a beginning, and a source that fewer than two scripts use.
-// Scripts are by file name, sources by the name of the block. A script with a mistake comes back as it was.
+// Update returns the scripts with each block replaced by the text of its source, and every mistake: an
+// unknown block, one that does not end, an end without a beginning, and a source that fewer than two scripts
+// use. Scripts are keyed by file name, sources by block name. A script with a mistake is returned unchanged.
 func Update(scripts, sources map[string]string) (map[string]string, error) {
 	var mistakes []error
 	updated := make(map[string]string, len(scripts))
@@ -50,13 +50,14 @@ func Update(scripts, sources map[string]string) (map[string]string, error) {
 				fmt.Errorf("block %s has no text: it follows the first empty line of its file", name))
 		case users[name] < 2:
 			mistakes = append(mistakes,
-				fmt.Errorf("block %s is shared by %d scripts: fewer than two need none", name, users[name]))
+				fmt.Errorf("block %s is used by %d scripts: a shared block needs two or more", name,
+					users[name]))
 		}
 	}
 	return updated, errors.Join(mistakes...)
 }
 
-// update returns one script with its blocks as the sources have them, and their names.
+// update returns one script with its blocks replaced by their sources, and the names of the blocks.
 func update(script string, sources map[string]string) (string, map[string]bool, error) {
 	var out strings.Builder
 	names, open := make(map[string]bool), ""
@@ -70,7 +71,7 @@ func update(script string, sources map[string]string) (string, map[string]bool, 
 			open = ""
 			out.WriteString(line)
 		case m[2] == "end":
-			return "", names, fmt.Errorf("block %s ends and has not begun", m[3])
+			return "", names, fmt.Errorf("block %s ends without a beginning", m[3])
 		case open != "":
 			return "", names, fmt.Errorf("block %s begins inside block %s", m[3], open)
 		default:
@@ -102,7 +103,7 @@ func indent(space, text string) string {
 	return out.String()
 }
 
-// Read returns the scripts in a folder by their file, and the sources in its subfolder shared by their name.
+// Read returns the scripts in a folder by file name, and the sources in its subfolder shared by block name.
 func Read(folder string) (scripts, sources map[string]string, err error) {
 	scripts, err = read(folder)
 	files, sharedErr := read(filepath.Join(folder, "shared"))
@@ -111,7 +112,7 @@ func Read(folder string) (scripts, sources map[string]string, err error) {
 	}
 	sources = make(map[string]string, len(files))
 	for file, text := range files {
-		_, block, _ := strings.Cut(text, "\n\n") // what comes before is about the block
+		_, block, _ := strings.Cut(text, "\n\n") // the comment before it describes the block
 		sources[strings.TrimSuffix(file, ".lua")] = block
 	}
 	return scripts, sources, nil

@@ -30,15 +30,15 @@ func TestUpdateWritesBlocksAtTheirIndent(t *testing.T) {
 	}
 }
 
-func TestUpdateTellsEveryMistake(t *testing.T) {
+func TestUpdateReportsEveryMistake(t *testing.T) {
 	const used = "-- shared clock\n-- end clock\n"
 	for _, c := range []struct{ script, want string }{
 		{used + "-- shared cloak\n-- end cloak\n", "a.lua: block cloak is unknown"},
 		{used + "-- shared clock\nreturn\n", "a.lua: block clock does not end"},
-		{used + "-- end clock\n", "a.lua: block clock ends and has not begun"},
+		{used + "-- end clock\n", "a.lua: block clock ends without a beginning"},
 		{"-- shared clock\n-- shared clock\n-- end clock\n", "a.lua: block clock begins inside block clock"},
-		{"-- shared clock\n-- end cloak\n-- end clock\n", "a.lua: block cloak ends and has not begun"},
-		{"return\n", "block clock is shared by 1 scripts"},
+		{"-- shared clock\n-- end cloak\n-- end clock\n", "a.lua: block cloak ends without a beginning"},
+		{"return\n", "block clock is used by 1 scripts"},
 	} {
 		scripts := map[string]string{"a.lua": c.script, "b.lua": used}
 		got, err := shared.Update(scripts, map[string]string{"clock": "now = 1\n"})
