@@ -69,7 +69,8 @@ func WithDeadline(d time.Duration) Option {
 // or sale that they belong to. WithRetryHorizon panics when d is less than a second.
 func WithRetryHorizon(d time.Duration) Option {
 	if d < time.Second {
-		panic(fmt.Sprintf("core: WithRetryHorizon(%v): less than a second does not cover a retry: set a second or more", d))
+		panic(fmt.Sprintf("core: WithRetryHorizon(%v): less than a second does not cover a retry: "+
+			"set a second or more", d))
 	}
 	return func(e *Engine) { e.retryHorizon = d }
 }
@@ -175,7 +176,8 @@ func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 // which units were taken. WithMemoryKeys panics when n is less than 1.
 func WithMemoryKeys(n int) Option {
 	if n < 1 {
-		panic(fmt.Sprintf("core: WithMemoryKeys(%d): set at least the number of actors that are active at a time", n))
+		panic(fmt.Sprintf("core: WithMemoryKeys(%d): set at least the number of actors that are active at a time",
+			n))
 	}
 	return func(e *Engine) { e.memoryKeys = n }
 }
