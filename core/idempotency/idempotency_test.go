@@ -389,7 +389,7 @@ func TestIdempotencySetUpMistakes(t *testing.T) {
 	} {
 		guardtest.WantPanic(t, text, func() { New(core.New(guardtest.NoClient{}), "orders", options) })
 	}
-	guardtest.WantPanic(t, "Idempotency", func() { New(core.NewMemory(), "orders", Options{}) })
+	guardtest.WantPanic(t, "idempotency: the guard", func() { New(core.NewMemory(), "orders", Options{}) })
 }
 
 // TestIdempotencyIsObserved: the observer receives every call.
