@@ -13,7 +13,8 @@
 --       3 book       hash, ":parts" (the number of parts of the poll); ":buckets", ":slots" (records),
 --                    ":ballots" (the largest number), ":changes", ":ends" (when the keys expire); "#" and a
 --                    number -> its ballot, "choice weight" or "choice weight day", weight 0: voided; "=" and
---                    a ballot -> its number
+--                    a ballot -> its number; "~", voter and a turn -> the last 4 bytes of a record that was
+--                    undone after it was changed, and of the record that is restored in its place
 --       4 operation  string: "v", voter, the record's last 4 bytes, those of the record that it replaced or
 --                    zeros, and the calls that received a yes for it: " call call ...". Or the tombstone "| "
 --                    and a call that was undone before it arrived

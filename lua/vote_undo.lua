@@ -1,6 +1,7 @@
 -- Votes: undoes one call of vote, exactly once. The vote is removed when no other call received a yes for it;
--- a vote that changed another one restores that one. A vote that was retracted, changed or voided meanwhile
--- is left unchanged.
+-- a vote that changed another one restores that one. A vote that was retracted or voided meanwhile is left
+-- unchanged. One that was changed must not be restored later either: the book gets a mark, by which the undo
+-- of that change restores what was there before.
 --
 -- KEYS  1 voters     hash, as vote writes it
 --       2 tally      hash, as vote writes it
@@ -87,7 +88,7 @@ end
 -- end vote_find
 
 local index, _, mine, rest = find()
-local slot, old = string.sub(stored, 14, 17), string.sub(stored, 18, 21)
+local slot, old, marks = string.sub(stored, 14, 17), string.sub(stored, 18, 21), '~' .. voter
 -- shared vote_place
 local place
 for i, one in ipairs(mine) do
@@ -99,7 +100,23 @@ end
 
 -- DEL goes first: a full Redis accepts it, and then accepts the rest, because the script has already written.
 redis.call('DEL', operation)
+-- What this vote replaced may have been taken back since, and what that one had replaced likewise.
+while old ~= none do
+  local field = marks .. string.sub(old, 4)
+  local mark = redis.call('HGET', book, field)
+  if not mark or string.sub(mark, 1, 4) ~= old then
+    break
+  end
+  redis.call('HDEL', book, field)
+  old = string.sub(mark, 5)
+end
 if not place then
+  for _, one in ipairs(mine) do
+    if number(one) > 0 then -- it may have replaced this vote
+      redis.call('HSET', book, marks .. string.sub(slot, 4), slot .. old)
+      break
+    end
+  end
   return 0
 end
 local choice, weight = string.match(redis.call('HGET', book, '#' .. number(slot)), '^(%S*) (%d+)')

@@ -65,6 +65,7 @@ type modelVote struct {
 
 type modelOp struct {
 	retracts  bool
+	changed   bool
 	actor     string
 	vote, old *modelVote
 	calls     []string
@@ -191,7 +192,7 @@ func (m *voteModel) decide(
 		if len(known.calls) < 16 {
 			known.calls = append(known.calls, d.Attempt.Call())
 		}
-		if known.old != nil {
+		if known.changed {
 			return core.ReasonChanged, true, 0
 		}
 		return core.ReasonOK, true, 0
@@ -211,7 +212,7 @@ func (m *voteModel) decide(
 	}
 	vote := &modelVote{choice: a.Item, weight: a.Cost, day: m.today()}
 	cast := func(old *modelVote) {
-		m.ops[op] = &modelOp{actor: a.Actor, vote: vote, old: old, calls: []string{d.Attempt.Call()}}
+		m.ops[op] = &modelOp{changed: old != nil, actor: a.Actor, vote: vote, old: old, calls: []string{d.Attempt.Call()}}
 		m.events = append(m.events, modelEvent{a.Actor, a.Origin, vote})
 	}
 	switch {
@@ -250,6 +251,11 @@ func (m *voteModel) settle(rt *rapid.T, d core.Decision) {
 	delete(m.ops, id)
 	if place := m.place(op.actor, op.vote); place >= 0 && !op.vote.voided {
 		m.take(op.actor, place, op.old)
+	}
+	for _, later := range m.ops { // one that replaced this vote shall not bring it back
+		if later.old == op.vote {
+			later.old = op.old
+		}
 	}
 }
 

@@ -359,8 +359,8 @@ func Choices(d core.Decision) []string {
 }
 
 // Settle implements [core.Guard]: core.Rollback takes the vote back, once. If the vote replaced another one,
-// that one counts again. A vote that its voter has since retracted or changed, or that was voided, stays as
-// it is.
+// that one counts again, unless it was rolled back too: what stands is what would stand if the requests that
+// failed had never been made, in whatever order they end. A retraction, and a vote that was voided, stay.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if end.Commits() || !d.Allowed {
 		return nil
