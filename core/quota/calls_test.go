@@ -51,3 +51,36 @@ func TestQuotaAskingAgainIsAnotherCall(t *testing.T) {
 		}
 	})
 }
+
+// TestQuotaReplayWhoseReplyWasLostIsAReplay: the client library sends the command of a replay again, and it
+// hears the replay.
+func TestQuotaReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		faults := redistest.NewFaults(t)
+		b.Client = b.NewClientWith(t, faults)
+		g := newQuota(t, b, 3)
+		if err := g.Engine().Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "known"})
+		for item, want := range map[string]core.Reason{"known": core.ReasonAgain, "new": core.ReasonOK} {
+			a := core.Attempt{Actor: "ann", Item: item, ID: "of " + item}
+			var told []core.Decision
+			for i := range 3 {
+				faults.SwallowReply("evalsha")
+				d := guardtest.Check(t, g, a)
+				if guardtest.WantReason(t, d, want); d.Replayed != (i > 0) {
+					t.Errorf("try %d: %+v", i, d)
+				}
+				told = append(told, d)
+			}
+			for _, d := range told {
+				guardtest.Settle(t, g, d, false)
+			}
+		}
+		wantUsed(t, g, 2, "known")
+		if faults.Swallowed() != 6 {
+			t.Errorf("%d replies lost, want 6", faults.Swallowed())
+		}
+	})
+}
