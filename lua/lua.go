@@ -36,6 +36,8 @@ var (
 
 	//go:embed vote.lua
 	Vote string
+	//go:embed vote_keep.lua
+	VoteKeep string
 	//go:embed vote_undo.lua
 	VoteUndo string
 	//go:embed vote_retract.lua

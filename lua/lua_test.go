@@ -31,6 +31,7 @@ var scripts = map[string]string{
 	"delete.lua":                lua.Delete,
 	"ban.lua":                   lua.Ban,
 	"vote.lua":                  lua.Vote,
+	"vote_keep.lua":             lua.VoteKeep,
 	"vote_undo.lua":             lua.VoteUndo,
 	"vote_retract.lua":          lua.VoteRetract,
 	"vote_void.lua":             lua.VoteVoid,
@@ -266,6 +267,10 @@ func TestByHand(t *testing.T) {
 			"60000", "1", "c7", "ann", "o3", "192.0.2.1"}, "duplicate 0 1 0 "},
 		{"vote", poll("o4"), []string{"bobbobbobbob", "red", "1", "1", "1", "0", "0", "0", "0", "0", "0", "60000",
 			"60000", "1", "c8", "bob", "o4", "192.0.2.1"}, "ok 0 1 0 red"},
+		{"vote_keep", poll("o4")[3:4], []string{"annannannann", "c8"}, "0"}, // bob's
+		{"vote_keep", poll("o4")[3:4], []string{"bobbobbobbob", "c9"}, "0"},
+		{"vote_keep", poll("o4")[3:4], []string{"bobbobbobbob", "c8"}, "1"},
+		{"vote_keep", poll("o4")[3:4], []string{"bobbobbobbob", "c9"}, "1"},
 		{"vote_retract", poll("o5"), []string{"bobbobbobbob", "blue", "0", "60000", "1", "c9", "bob", "o5", ""},
 			"gone 0 1 0 red"},
 		{"vote_retract", poll("o5"),

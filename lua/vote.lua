@@ -16,8 +16,9 @@
 --                    a ballot -> its number; "~", voter and a turn -> the last 4 bytes of a record that was
 --                    undone after it was changed, and of the record that is restored in its place
 --       4 operation  string: "v", voter, the record's last 4 bytes, those of the record that it replaced or
---                    zeros, and the calls that received a yes for it: " call call ...". Or the tombstone "| "
---                    and a call that was undone before it arrived
+--                    zeros, and the calls that received a yes for it and have not ended: " call +call ...", at
+--                    most 16, those that received a replay with "+"; or " *" once one of them has succeeded
+--                    (see vote_keep). Or the tombstone "| " and a call that was undone before it arrived
 --       5 audit      stream of events; absent: no audit
 -- ARGV  1 voter      12 bytes
 --       2 choice     encoded text: no spaces; may be empty
@@ -41,12 +42,14 @@
 -- Returns {reason, replayed, cast, number, choices}
 --       reason    ok, changed, conflict, not_open, closed, day_rolled (now is not in the period), duplicate
 --                 (the voter has this choice, or has used the only vote), quota (the voter has used max, or
---                 per_day in the period), gone (this call was undone before it arrived), spread (the poll has
---                 another number of parts, or is open and vote_spread has to be asked)
+--                 per_day in the period), gone (this call was undone before it arrived), in_progress (16
+--                 other calls of this operation have not ended), spread (the poll has another number of
+--                 parts, or is open and vote_spread has to be asked)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      votes used by the voter
---       number    not_open: milliseconds until the poll opens; quota: until the period ends, if that helps;
---                 day_rolled: now; spread: the number of parts, 0: unknown; else 0
+--       number    replayed: 1 when no undo can remove the vote any more; not_open: milliseconds until the poll
+--                 opens; quota: until the period ends, if that helps; day_rolled: now; spread: the number of
+--                 parts, 0: unknown; else 0
 --       choices   of the voter's valid votes, the newest last, after this call
 
 local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -159,10 +162,16 @@ elseif stored and string.sub(stored, 1, 1) ~= '|' then
   end
   if string.find(calls .. ' ', ' ' .. call .. ' ', 1, true) then
     return {reason, 0, cast, 0, choices}
+  elseif string.find(calls .. ' ', ' +' .. call .. ' ', 1, true) then
+    return {reason, 1, cast, 0, choices}
+  elseif calls == ' *' then
+    return {reason, 1, cast, 1, choices}
   end
-  if #calls < 16 * (#call + 1) then -- few calls share one vote
-    redis.call('SET', operation, stored .. ' ' .. call, 'KEEPTTL')
+  local _, told = string.gsub(calls, ' ', ' ')
+  if told >= 16 then -- a call that receives a yes has to be remembered
+    return {'in_progress', 0, cast, 0, choices}
   end
+  redis.call('SET', operation, stored .. ' +' .. call, 'KEEPTTL')
   return {reason, 1, cast, 0, choices}
 end
 

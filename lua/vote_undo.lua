@@ -30,6 +30,9 @@ if string.sub(stored, 1, 13) ~= 'v' .. voter then
   return 0
 end
 local callers = string.sub(stored, 22)
+if string.find(callers .. ' ', ' +' .. call .. ' ', 1, true) then
+  call = '+' .. call
+end
 -- shared other_callers
 local others, told = {}, false
 for one in string.gmatch(callers, '%S+') do
