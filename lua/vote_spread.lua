@@ -11,7 +11,7 @@
 -- Returns {parts, stored}
 --       stored     0 when the poll is not open and nothing is decided: nothing was written
 
-local book, parts = KEYS[3], ARGV[1]
+local voters, tally, book, audit, parts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local opens, closes, keep, now = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
 -- shared clock
@@ -21,7 +21,13 @@ if not now then
 end
 -- end clock
 
-local stored = redis.call('HGET', book, ':parts')
+local b = redis.call('HMGET', book, ':parts')
+-- shared vote_book
+if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+  return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
+end
+-- end vote_book
+local stored = b[1]
 if now < opens or (closes > 0 and now >= closes) then
   return {tonumber(stored or parts), stored and 1 or 0}
 end

@@ -75,6 +75,15 @@ func (g *Guard) recordKeys(poll string, part int) []string {
 	return []string{g.Key(t, "voters"), g.Key(t, "tally"), g.Key(t, "book")}
 }
 
+// wholeKeys returns the part's keys that do not depend on the operation, with the audit stream if there is one.
+func (g *Guard) wholeKeys(poll string, part int) []string {
+	keys := g.recordKeys(poll, part)
+	if g.options.Audit {
+		keys = append(keys, g.auditKey(poll, part))
+	}
+	return keys
+}
+
 func (g *Guard) auditKey(poll string, part int) string {
 	return g.Key(partTag(poll, part), "audit")
 }
@@ -134,15 +143,11 @@ func (g *Guard) parts(ctx context.Context, poll string, p *Poll) (int, error) {
 		return 1, nil
 	}
 	asked := g.divisions.Ask(poll, now)
-	keys := g.recordKeys(poll, 0)
-	if g.options.Audit {
-		keys = append(keys, g.auditKey(poll, 0))
-	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteSpreadScript, keys,
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteSpreadScript, g.wholeKeys(poll, 0),
 		g.options.Spread, schedule.Milli(p.Opens), schedule.Milli(p.Closes), g.keep(maxSpread),
 		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
-		return 0, err
+		return 0, lost(err)
 	}
 	r := core.ReadReply(value, 2, 2)
 	parts, stored := r.Number(), r.Flag()

@@ -20,6 +20,7 @@ var (
 	voteRetractScript = core.NewScript("vote_retract", lua.VoteRetract, core.Idempotent)
 	voteVoidScript    = core.NewScript("vote_void", lua.VoteVoid, core.Idempotent)
 	voteSpreadScript  = core.NewScript("vote_spread", lua.VoteSpread, core.Idempotent)
+	voteTallyScript   = core.NewScript("vote_tally", lua.VoteTally, core.Idempotent)
 	voteRepairScript  = core.NewScript("vote_repair", lua.VoteRepair, core.Idempotent)
 )
 
@@ -88,6 +89,8 @@ var ErrNoPoll = core.NewError("votes: no such poll", core.ErrNotFound)
 // One script changes the voter's record and the tally, so the tally is the sum of the records at all times. A
 // vote is a claim: [Guard.Settle] with core.Rollback takes it back.
 //
+// When Redis has lost a part of a poll's data, votes are refused with an [ErrLost], which says what is lost.
+//
 // # Replays
 //
 // A command that the client library sends again, because its reply was lost, belongs to the same call of Check
@@ -143,7 +146,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	options.Spread = max(options.Spread, 1)
 	scripts := []*core.Script{
 		voteScript, voteKeepScript, voteUndoScript, voteRetractScript, voteVoidScript, voteSpreadScript,
-		voteRepairScript,
+		voteTallyScript, voteRepairScript,
 	}
 	return &Guard{
 		Base:       e.Register("votes", name, scripts...),
@@ -303,7 +306,7 @@ func (g *Guard) castOnce(
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript,
 		g.partKeys(a.Resource, part, a.ID), append(args,
 			g.Engine().ScriptNow(time.Millisecond))...)
-	if err != nil {
+	if err = lost(err); err != nil {
 		g.Engine().UndoLater(err, func(ctx context.Context) error {
 			return g.undo(ctx, a, &ballot{parts: parts, call: a.Call()}, core.TombstoneTTL)
 		})
@@ -378,6 +381,8 @@ func Choices(d core.Decision) []string {
 // Settle implements [core.Guard]: core.Rollback takes the vote back, once. If the vote replaced another one,
 // that one counts again, unless it was rolled back too: what stands is what would stand if the requests that
 // failed had never been made, in whatever order they end. A retraction, and a vote that was voided, stay.
+//
+// In a poll that has lost its tally, a rollback goes by the records: see [ErrLost].
 //
 // core.Commit keeps the vote for good, where others may ask again with its operation ID: for an ID from
 // outside, and for a replay. That takes a call to Redis; for other votes there is nothing to do.
@@ -474,7 +479,7 @@ func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, err
 		args = append(args, g.Engine().ScriptNow(time.Millisecond))
 		keys := g.partKeys(a.Resource, v.part(parts), a.ID)
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRetractScript, keys, args...)
-		if err != nil {
+		if err = lost(err); err != nil {
 			return d, err
 		}
 		r := core.ReadReply(value, 5, 5)
