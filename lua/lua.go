@@ -46,6 +46,8 @@ var (
 	VoteVoid string
 	//go:embed vote_spread.lua
 	VoteSpread string
+	//go:embed vote_part.lua
+	VotePart string
 	//go:embed vote_tally.lua
 	VoteTally string
 	//go:embed vote_repair.lua

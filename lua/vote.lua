@@ -50,7 +50,7 @@
 --       cast      votes used by the voter
 --       number    replayed: 1 when no undo can remove the vote any more; not_open: milliseconds until the poll
 --                 opens; quota: until the period ends, if that helps; day_rolled: now; spread: the number of
---                 parts, 0: unknown; else 0
+--                 parts, 0: unknown, or this part of it has not begun; else 0
 --       choices   of the voter's valid votes, the newest last, after this call
 
 local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -216,7 +216,7 @@ if now < opens then
   return {'not_open', 0, cast, opens - now, choices}
 elseif closes > 0 and now >= closes then
   return {'closed', 0, cast, 0, choices}
-elseif parts == '0' then
+elseif parts == '0' or (not b[1] and parts ~= '1') then
   return {'spread', 0, 0, 0, {}}
 elseif per_day > 0 and (now < begins or now >= ends) then
   return {'day_rolled', 0, cast, now, choices}

@@ -6,7 +6,7 @@
 --       4 audit    stream, as vote writes it; absent: none is kept
 -- ARGV  none
 -- Returns {lost, audit, sums}
---       lost    tally (or a choice of it), book, or empty
+--       lost    tally (or a choice of it), book, none (nothing is there), or empty
 --       audit   1 when the audit stream has begun and is lost
 --       sums    {choice, sum, ...}
 
@@ -16,6 +16,8 @@ local b = redis.call('HMGET', book, ':parts', ':choices', ':audit')
 local lost, silent = '', 0
 if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   lost = 'book'
+elseif not b[1] then
+  lost = 'none'
 elseif redis.call('HLEN', tally) < tonumber(b[2] or 0) then
   lost = 'tally'
 end

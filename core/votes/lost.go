@@ -17,7 +17,9 @@ import (
 //   - the audit stream: Check, [Guard.Audit] and [Guard.Void] return the error until Repair lets the stream
 //     begin anew, without the events that were lost.
 //   - the records or the book, which says what the records mean: Check and [Guard.Retract] return the error,
-//     because nobody knows who has voted. Repair cannot bring them back.
+//     because who has voted is unknown. Repair cannot bring them back.
+//   - a part of a poll with a Spread: Check returns the error to the voters of that part, or to all when it is
+//     the first part; Tally and [Guard.Verify] return it. Repair cannot bring the part back.
 //
 // The answers to operation IDs expire one by one, so nothing notices that one is lost. The voter's record
 // still says that they have voted.
@@ -56,6 +58,11 @@ func (p partTally) err(poll string) error {
 	}
 	return fmt.Errorf("%w: poll %.100q: the %s, or a part of it: see Verify and Repair", ErrLost, poll, p.lost)
 }
+
+var errFirstPart = fmt.Errorf("%w: its first part", ErrLost)
+
+// errPart is the error of a poll that has lost all keys of another part.
+func errPart(part int) error { return fmt.Errorf("%w: its part %d", ErrLost, part) }
 
 var errAuditLost = errors.New("its audit stream: Repair lets it begin anew")
 

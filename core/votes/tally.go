@@ -70,6 +70,14 @@ func (g *Guard) partTally(ctx context.Context, poll string, part int) (tally par
 	if r.Err != nil {
 		return tally, r.Err
 	}
+	if tally.lost == "none" {
+		tally.lost = ""
+		if begun, err := g.checkPart(ctx, poll, part); begun {
+			return g.partTally(ctx, poll, part)
+		} else if err != nil {
+			return tally, err
+		}
+	}
 	tally.sums = make(map[string]int64, len(pairs)/2)
 	for pair := range slices.Chunk(pairs, 2) {
 		if tally.sums[pair[0]], err = strconv.ParseInt(pair[len(pair)-1], 10, 64); err != nil {

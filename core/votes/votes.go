@@ -20,6 +20,7 @@ var (
 	voteRetractScript = core.NewScript("vote_retract", lua.VoteRetract, core.Idempotent)
 	voteVoidScript    = core.NewScript("vote_void", lua.VoteVoid, core.Idempotent)
 	voteSpreadScript  = core.NewScript("vote_spread", lua.VoteSpread, core.Idempotent)
+	votePartScript    = core.NewScript("vote_part", lua.VotePart, core.Idempotent)
 	voteTallyScript   = core.NewScript("vote_tally", lua.VoteTally, core.Idempotent)
 	voteRepairScript  = core.NewScript("vote_repair", lua.VoteRepair, core.Idempotent)
 )
@@ -117,6 +118,7 @@ type Guard struct {
 	options    Options
 	clock      func() time.Time // guesses the day at first; the server's clock decides
 	divisions  divisions
+	joined     *core.Recall[string, bool] // parts of polls that have begun, by their tag
 	duplicates *core.Recall[string, votedBefore]
 }
 
@@ -146,13 +148,14 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	options.Spread = max(options.Spread, 1)
 	scripts := []*core.Script{
 		voteScript, voteKeepScript, voteUndoScript, voteRetractScript, voteVoidScript, voteSpreadScript,
-		voteTallyScript, voteRepairScript,
+		votePartScript, voteTallyScript, voteRepairScript,
 	}
 	return &Guard{
 		Base:       e.Register("votes", name, scripts...),
 		options:    options,
 		clock:      e.Now,
 		divisions:  newDivisions(options.Keep),
+		joined:     core.NewRecall[string, bool](dividedPolls, min(time.Minute, options.Keep)),
 		duplicates: newDuplicates(e.RefusalMemory()),
 	}
 }
@@ -252,10 +255,13 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 // cast runs the script and fills in the decision. It tries again when the poll has another number of parts,
 // or the server's clock is on another day, than expected.
 func (g *Guard) cast(ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll) error {
-	now := g.clock().UnixMilli()
+	now, missing := g.clock().UnixMilli(), 0
 	for range 4 {
 		parts, err := g.parts(ctx, a.Resource, poll)
 		if err != nil {
+			return err
+		}
+		if err := g.join(ctx, a.Resource, poll, v.part(parts), parts); err != nil {
 			return err
 		}
 		today, err := poll.day(now)
@@ -266,6 +272,9 @@ func (g *Guard) cast(ctx context.Context, d *core.Decision, a core.Attempt, v vo
 		switch {
 		case err != nil:
 			return err
+		case d.Reason == reasonSpread && number == 0 && v.part(parts) > 0:
+			missing = v.part(parts)
+			g.joined.Drop(partTag(a.Resource, missing))
 		case d.Reason == reasonSpread:
 			g.divisions.differ(a.Resource)
 		case d.Reason == core.ReasonDayRolled:
@@ -276,6 +285,9 @@ func (g *Guard) cast(ctx context.Context, d *core.Decision, a core.Attempt, v vo
 	}
 	if d.Reason == reasonSpread {
 		d.Reason = ""
+		if missing > 0 {
+			return errPart(missing)
+		}
 		return errDivided
 	}
 	d.RetryAfter = time.Second
