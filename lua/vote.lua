@@ -260,7 +260,7 @@ if whole and changing then
   end
 end
 if not whole then
-  return redis.error_reply('GATEHOUSE lost: the tally ' .. tally .. ', or a choice of it: Repair counts the records')
+  return redis.error_reply('GATEHOUSE lost: the tally ' .. tally .. ', or a choice of it: see Repair')
 end
 extend(tally, kinds > tonumber(b[8] or 0))
 if changing then

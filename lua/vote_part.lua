@@ -1,8 +1,8 @@
--- Votes: says whether a part of a poll has begun, by the poll's first part, and notes that it has. So the loss
--- of all keys of a part is noticed.
+-- Votes: says whether a part of a poll has begun, by the poll's first part, and notes that it has. So the
+-- loss of all keys of a part is noticed.
 --
--- KEYS  1 book     hash, as vote writes it, of the poll's first part; "@" and the number of another part -> until
---                  when that part is kept at least
+-- KEYS  1 book     hash, as vote writes it, of the poll's first part; "@" and the number of another part ->
+--                  until when that part is kept at least
 -- ARGV  1 part     1 or more
 --       2 closes   milliseconds since 1970; 0: never
 --       3 keep     milliseconds that the records are kept after the last vote or the closing, whichever is

@@ -1,5 +1,5 @@
--- Votes: gets the number of parts of a poll, or lets one part of it begin. The first call decides, if the poll
--- is open.
+-- Votes: returns the number of parts of a poll, or lets one part of it begin. The first caller decides it, if
+-- the poll is open.
 --
 -- KEYS  1 voters, 2 tally, 3 book, as vote has them, of the poll's first part, or of the part that begins
 --       4 audit    stream, as vote writes it; absent: no audit

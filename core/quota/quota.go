@@ -49,12 +49,12 @@ type Options struct {
 //
 // # Replays
 //
-// A command that the client library sends again, because its reply was lost, belongs to the same call of Check
-// and gets the same answer. Another call of Check with the same operation ID, by the application or by its
-// client, gets the stored answer with Replayed set, also when the first call got an error and its item was
-// not taken back yet. A handler therefore sees Replayed exactly when an earlier call was granted the item. Of
-// an item that nobody can take back, no more operation IDs are kept: there a ninth ID gets core.ReasonAgain
-// and no Replayed.
+// A command that the client library sends again, because its reply was lost, belongs to the same call of
+// Check and gets the same answer. Another call of Check with the same operation ID, by the application or
+// by its client, gets the stored answer with Replayed set, also when the first call got an error and its
+// item was not taken back yet. A handler therefore sees Replayed exactly when an earlier call was granted
+// the item. Of an item that nobody can take back, no more operation IDs are kept: there a ninth ID gets
+// core.ReasonAgain and no Replayed.
 //
 // # Memory
 //
@@ -237,8 +237,8 @@ func (g *Guard) used(ctx context.Context, a core.Attempt) (items []string, in pe
 		return nil, in, err
 	}
 	err = g.inPeriod(func(s period.Span) (int64, error) {
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUsedScript, g.quotaKeys(a, s, "")[:1],
-			s.Begins, s.Ends, g.Engine().ScriptNow(time.Millisecond))
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUsedScript,
+			g.quotaKeys(a, s, "")[:1], s.Begins, s.Ends, g.Engine().ScriptNow(time.Millisecond))
 		if err != nil {
 			return 0, err
 		}
@@ -269,7 +269,7 @@ func (g *Guard) Reset(ctx context.Context, a core.Attempt) error {
 	})
 }
 
-// quotaKeys returns the keys in the order of the scripts' KEYS. The last one belongs to the call of that name.
+// quotaKeys returns the keys in the order of the scripts' KEYS. The last one belongs to the named call.
 func (g *Guard) quotaKeys(a core.Attempt, s period.Span, call string) []string {
 	t, begins := core.TagOf(a), strconv.FormatInt(s.Begins, 10)
 	return []string{g.Key(t, "items", begins), g.Key(t, "operations", begins), g.Key(t, "void", call)}

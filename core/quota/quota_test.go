@@ -278,7 +278,8 @@ func TestQuotaUndoThatOvertakes(t *testing.T) {
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)
 		wantUsed(t, g, 2)
-		if ttl := b.Client.PTTL(t.Context(), g.quotaKeys(a, s, a.Call())[2]).Val(); ttl <= 0 || ttl > core.TombstoneTTL {
+		void := g.quotaKeys(a, s, a.Call())[2]
+		if ttl := b.Client.PTTL(t.Context(), void).Val(); ttl <= 0 || ttl > core.TombstoneTTL {
 			t.Errorf("the tombstone lasts %v", ttl)
 		}
 		a = a.WithoutCall()

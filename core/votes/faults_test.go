@@ -49,8 +49,9 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 			defer mu.Unlock()
 			want[choice] += weight
 		}
-		vote := func(rng *rand.Rand, voter, choice string, weight int64, reason core.Reason) ([]core.Decision, bool) {
-			var told []core.Decision
+		vote := func(
+			rng *rand.Rand, voter, choice string, weight int64, reason core.Reason,
+		) (told []core.Decision, ok bool) {
 			a := core.Attempt{Actor: voter, Resource: "p", Item: choice, Cost: weight,
 				Origin: fmt.Sprint("address ", rng.IntN(50))}
 			if rng.IntN(2) == 0 {

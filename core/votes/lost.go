@@ -18,8 +18,8 @@ import (
 //     begin anew, without the events that were lost.
 //   - the records or the book, which says what the records mean: Check and [Guard.Retract] return the error,
 //     because who has voted is unknown. Repair cannot bring them back.
-//   - a part of a poll with a Spread: Check returns the error to the voters of that part, or to all when it is
-//     the first part; Tally and [Guard.Verify] return it. Repair cannot bring the part back.
+//   - a part of a poll with a Spread: Check returns the error to the voters of that part, or to all when it
+//     is the first part; Tally and [Guard.Verify] return it. Repair cannot bring the part back.
 //
 // The answers to operation IDs expire one by one, so nothing notices that one is lost. The voter's record
 // still says that they have voted.

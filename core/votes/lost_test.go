@@ -38,8 +38,9 @@ func wantLost(t *testing.T, err error, what string) {
 	}
 }
 
-// TestVotesOnALostTallyAreRefused: the tally of a hundred votes is lost, wholly or in part. The next vote does
-// not begin a new one, Tally does not tell it, and Repair brings it back. Meanwhile votes can be taken back.
+// TestVotesOnALostTallyAreRefused: the tally of a hundred votes is lost, wholly or in part. The next vote
+// does not begin a new one, Tally does not tell it, and Repair brings it back. Meanwhile votes can be
+// taken back.
 func TestVotesOnALostTallyAreRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		voters := 100
@@ -48,7 +49,8 @@ func TestVotesOnALostTallyAreRefused(t *testing.T) {
 		}
 		for _, whole := range []bool{true, false} {
 			for _, spread := range []int{1, 2} {
-				g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), fmt.Sprintf("v-%t-%d", whole, spread), Options{
+				e := guardtest.NewEngine(b, core.WithRefusalMemory(0))
+				g := New(e, fmt.Sprintf("v-%t-%d", whole, spread), Options{
 					Poll: Poll{Change: true, Retract: true}, Spread: spread, Audit: true})
 				var last core.Decision
 				vote := func(voter int, item string) (core.Decision, error) {

@@ -76,7 +76,7 @@ func (g *Guard) recordKeys(poll string, part int) []string {
 	return []string{g.Key(t, "voters"), g.Key(t, "tally"), g.Key(t, "book")}
 }
 
-// wholeKeys returns the part's keys that do not depend on the operation, with the audit stream if there is one.
+// wholeKeys returns the part's keys that do not depend on the operation, with the audit stream if any.
 func (g *Guard) wholeKeys(poll string, part int) []string {
 	keys := g.recordKeys(poll, part)
 	if g.options.Audit {
@@ -167,8 +167,9 @@ const (
 func (g *Guard) askSpread(
 	ctx context.Context, poll string, part, parts int, p *Poll, decide bool,
 ) (stored int, state int64, err error) {
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteSpreadScript, g.wholeKeys(poll, part),
-		parts, schedule.Milli(p.Opens), schedule.Milli(p.Closes), g.keep(maxSpread), core.FlagOf(decide),
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteSpreadScript,
+		g.wholeKeys(poll, part), parts,
+		schedule.Milli(p.Opens), schedule.Milli(p.Closes), g.keep(maxSpread), core.FlagOf(decide),
 		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return 0, 0, lost(err)

@@ -94,15 +94,16 @@ var ErrNoPoll = core.NewError("votes: no such poll", core.ErrNotFound)
 //
 // # Replays
 //
-// A command that the client library sends again, because its reply was lost, belongs to the same call of Check
-// and gets the same answer. Another call of Check with the same operation ID, by the application or by its
-// client, gets the stored answer with Replayed set, also when the first call got an error and its vote was
-// not taken back yet. So a handler sees Replayed exactly when an earlier call was told that the vote counts.
-// Kept is set when the request of one of these calls has gone well: see [Guard.Settle].
+// A command that the client library sends again, because its reply was lost, belongs to the same call of
+// Check and gets the same answer. Another call of Check with the same operation ID, by the application or
+// by its client, gets the stored answer with Replayed set, also when the first call got an error and its
+// vote was not taken back yet. So a handler sees Replayed exactly when an earlier call was told that the
+// vote counts. Kept is set when the request of one of these calls has gone well: see [Guard.Settle].
 //
 // A vote goes when all calls that were told of it are rolled back. Redis remembers up to 16 of them that have
-// not ended. Meanwhile the next one is denied with core.ReasonInProgress, so nobody is told that a vote counts
-// which then goes. An application that uses the guard without a rule has to settle each allowed attempt.
+// not ended. Meanwhile the next one is denied with core.ReasonInProgress, so nobody is told that a vote
+// counts which then goes. An application that uses the guard without a rule has to settle each allowed
+// attempt.
 //
 // # Memory
 //
