@@ -105,6 +105,10 @@ var standardAnswers = []Answer{
 		Detail: "The reservation is over.", Type: documentedTypes + "gone",
 	},
 	{
+		Reason: ReasonInProgress, Status: 409, Title: "In Progress", Expected: true,
+		Detail: "The same request is in progress. Try again in a moment.", Type: documentedTypes + "in_progress",
+	},
+	{
 		Reason: ReasonConflict, Status: 422, Title: "Operation ID In Use",
 		Detail: "This operation ID belongs to a different request.", Type: documentedTypes + "conflict",
 	},

@@ -41,7 +41,7 @@ func NewPipeline(rules ...Rule) *Pipeline {
 		rule, err := mount(rules[i])
 		if err != nil {
 			name := "no guard"
-			if rules[i].Guard != nil {
+			if !isNil(rules[i].Guard) {
 				name = fmt.Sprintf("guard %q", rules[i].Guard.Name())
 			}
 			panic(fmt.Sprintf("gatehouse: rule %d (%s) %v", i+1, name, err))

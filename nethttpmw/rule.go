@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -140,8 +141,11 @@ var errNobody = errors.New("nobody to count")
 
 // check finds rules that cannot work, which are mistakes of the developer.
 func (r *Rule) check() error {
-	if r.Guard == nil {
+	if isNil(r.Guard) {
 		return errors.New("has no Guard: set one, such as limit.NewSlidingWindow(...)")
+	}
+	if r.Bans != nil && isNil(r.Bans) {
+		return fmt.Errorf("has Bans that are a nil %T: make them with bans.New, or leave the field out", r.Bans)
 	}
 	traits := r.Guard.Traits()
 	switch {
@@ -165,6 +169,13 @@ func (r *Rule) check() error {
 			"core.FailClosed")
 	}
 	return nil
+}
+
+// isNil reports whether an interface is nil or holds a nil pointer, such as a variable of type *bans.Guard
+// that was never set. Such an interface is not nil itself, and its methods panic in the first request.
+func isNil(value any) bool {
+	v := reflect.ValueOf(value)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // mounted is a rule in a pipeline, with what its guard said of itself when the pipeline was made.
