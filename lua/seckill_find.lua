@@ -9,7 +9,7 @@
 -- ARGV  1 reservation   the operation ID, encoded
 -- Returns {reason, state, buyer}
 --       reason    ok, not_ready (no such bucket), gone (no such reservation)
---       state     held, sold or expired
+--       state     held, sold, expired or cancelled
 
 local sale, reservations = KEYS[1], KEYS[4]
 

@@ -96,12 +96,16 @@ func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, 
 		return d, decided, r.Err
 	}
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
+	d.Kept = replayed && State(state) == StateSold
 	d.SetClaim(State(state))
 	d.Allowed = d.Reason == core.ReasonOK
 	d.Limit, d.Remaining = stock, left
-	if d.Allowed {
+	switch {
+	case d.Allowed:
 		d.ResetAfter = wait
-	} else {
+	case d.Reason == core.ReasonInProgress:
+		d.RetryAfter = min(wait, askInProgress)
+	default:
 		d.RetryAfter = wait
 	}
 	switch {
@@ -122,7 +126,7 @@ func (b *bucket) reserved(d core.Decision, asked saleAsked) { b.g.memory.hear(d,
 
 func (b *bucket) end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error) {
 	d := core.Decision{Guard: b.g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
-	args := append([]any{core.Encode(a.ID)}, e.args...)
+	args := append([]any{core.Encode(a.ID)}, e.args(a)...)
 	value, err := e.run(ctx, b.g.Engine().SettleTimeout(), e.script, b.keys(), args...)
 	if err != nil {
 		return d, err
@@ -142,7 +146,11 @@ func (b *bucket) end(ctx context.Context, e ending, a core.Attempt) (core.Decisi
 	return d, nil
 }
 
-// sweepWords is the number of words in a reply of seckill_sweep without open loans.
+// askInProgress is when a caller who heard that a reservation is in progress should ask again: others who share
+// it settle when their requests end.
+const askInProgress = time.Second
+
+// sweepWords is how many words the reply of seckill_sweep has when no loan is on its way.
 const sweepWords = 4
 
 func (b *bucket) sweep(ctx context.Context) (swept int64, found bool, err error) {

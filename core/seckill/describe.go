@@ -18,6 +18,11 @@ func (g *Guard) Describe() core.Description {
 				core.ReasonNotReady,
 				core.ReasonUnconfirmed),
 			core.Answer{
+				Reason: core.ReasonInProgress, Status: 409, Title: "In Progress", Expected: true,
+				Detail: "The same request is in progress. Try again in a moment.",
+				Type:   "https://github.com/gatehouse-go/gatehouse#in_progress",
+			},
+			core.Answer{
 				Reason: core.ReasonEarly, Status: 429, Title: "Not Begun",
 				Detail: "The sale has not begun yet.", Type: "https://github.com/gatehouse-go/gatehouse#early",
 			},

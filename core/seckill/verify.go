@@ -170,10 +170,10 @@ func (c *saleCount) reservations() {
 		var ends []float64
 		for i := 0; i < len(pairs); i += 2 {
 			id, record := pairs[i], pairs[i+1]
-			if strings.HasPrefix(id, "restock|") {
+			if strings.Contains(id, "|") { // none of a reservation
 				continue
 			}
-			fields := strings.Fields(record) // state buyer quantity end call ...
+			fields := strings.Fields(record) // state buyer quantity end event call ...
 			if len(fields) < 4 {
 				c.fail("reservation", id, record)
 				return
