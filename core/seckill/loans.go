@@ -262,13 +262,11 @@ func (s *spread) endBorrowing(
 	ctx, cancel := context.WithTimeout(ctx, s.g.Engine().SettleTimeout())
 	defer cancel()
 	undecided := core.Decision{Guard: d.Guard, Attempt: d.Attempt}
-	for lacksUnits(d) {
-		enough, _, err := s.gather(ctx, home, d.Attempt.Cost)
-		if err != nil {
+	// When there is not enough, the bucket is asked once more: another call may have confirmed it meanwhile.
+	for enough := true; enough && lacksUnits(d); {
+		var err error
+		if enough, _, err = s.gather(ctx, home, d.Attempt.Cost); err != nil {
 			return undecided, err
-		}
-		if !enough {
-			return d, nil
 		}
 		if d, err = s.buckets[home].end(ctx, e, a); err != nil {
 			return d, err

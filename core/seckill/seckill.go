@@ -215,7 +215,8 @@ func (s Sale) check(keep time.Duration) error {
 // Check implements [core.Guard]: it reserves units. The operation ID names the reservation and belongs to the
 // buyer who first used it: another buyer with the same ID is refused with ReasonConflict, also after the
 // reservation was cancelled. The buyer can reserve under it again after a request that failed. Of a buyer's
-// reservations that were cancelled or have expired, the last 16 are remembered.
+// reservations that were cancelled or have expired, the last 16 are remembered, or as many as PerBuyer where
+// that is more, 500 at most. Who is forgotten cannot be confirmed late, and the ID is free again.
 //
 // Replayed is false when go-redis sent this call again because its reply was lost, and true when another call
 // of Check with the same ID holds or has bought the units, also if that call never heard its answer. Kept is
@@ -258,7 +259,7 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 	at := g.stockOf(a.Resource)
 	d, then, err := at.reserve(ctx, a)
 	if err == nil && then != decided {
-		d, at, err = g.reserveAgain(ctx, begun, at, d, then)
+		d, at, err = g.reserveAgain(ctx, begun, at, d, then, !unasked)
 	}
 	switch {
 	case errors.Is(err, core.ErrUnconfirmed):
@@ -276,9 +277,9 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 }
 
 // reserveAgain goes on with an attempt that one call could not decide, and returns the stock that has decided
-// it.
+// it. The attempt is shared when other calls may have its ID.
 func (g *Guard) reserveAgain(
-	ctx context.Context, begun time.Time, at stock, d core.Decision, then next,
+	ctx context.Context, begun time.Time, at stock, d core.Decision, then next, shared bool,
 ) (core.Decision, stock, error) {
 	ctx, cancel := context.WithDeadline(ctx, begun.Add(g.Engine().Deadline()))
 	defer cancel()
@@ -288,6 +289,13 @@ func (g *Guard) reserveAgain(
 		if then == wantsUnits {
 			if then, err = at.borrow(ctx, &d, asked); err != nil {
 				return undecided, at, err
+			}
+			if then == decided && d.Reason == core.ReasonSoldOut && shared {
+				// A call with the same ID may have taken the last unit meanwhile. It is this call's too.
+				d, then, err = reserveLast(ctx, at, d)
+				if err != nil {
+					return undecided, at, err
+				}
 			}
 		}
 		if then == decided {
@@ -308,6 +316,16 @@ func (g *Guard) reserveAgain(
 			return d, at, err
 		}
 	}
+}
+
+// reserveLast asks once more for an attempt that found all sold, after it was found. Where too few units are
+// left as before, d stands.
+func reserveLast(ctx context.Context, at stock, d core.Decision) (core.Decision, next, error) {
+	last, then, err := at.reserve(ctx, d.Attempt)
+	if err != nil || then == wantsUnits {
+		return d, decided, err
+	}
+	return last, then, nil
 }
 
 // Settle implements [core.Guard]: [core.Commit] confirms the reservation, [core.Rollback] cancels it. To
