@@ -51,6 +51,7 @@ var scripts = map[string]string{
 	"red_packet_grab.lua":       lua.RedPacketGrab,
 	"red_packet_refund.lua":     lua.RedPacketRefund,
 	"red_packet_audit.lua":      lua.RedPacketAudit,
+	"seckill_repair.lua":        lua.SeckillRepair,
 	"seckill_restock.lua":       lua.SeckillRestock,
 	"seckill_close.lua":         lua.SeckillClose,
 	"touch.lua":                 lua.Touch,
@@ -157,7 +158,7 @@ func TestByHand(t *testing.T) {
 	const expires, over = "4102444800000", "4102444800001" // the year 2100, and a moment later
 	sale := []string{"s{tv}:sale", "s{tv}:buyers", "s{tv}:holds", "s{tv}:reservations", "s{tv}:outbox"}
 	plain := []string{"p{tv}:sale", "p{tv}:buyers", "p{tv}:holds", "p{tv}:reservations"} // no outbox
-	root := []string{"b{tv}:sale"}
+	root := []string{"b{tv}:sale", "b{tv}:buyers"}
 	bucket := func(n string) []string {
 		return []string{
 			"b{tv" + n + "}:sale|5000", "b{tv" + n + "}:buyers|5000", "b{tv" + n + "}:holds|5000",
@@ -414,6 +415,16 @@ func TestByHand(t *testing.T) {
 		{"seckill_find", one, []string{"o2"}, "gone  "},
 		{"seckill_sweep", one, []string{"100", "6000"}, "ok 1 9 3"},
 		{"seckill_keep", one, nil, "1"},
+		{"delete", one[1:2], nil, "1"},
+		{"seckill_reserve", one, []string{"o3", "bob", "1", "100", "c9", "6000"}, "lost buyers 0  9 9 0 0"},
+		{"seckill_open", append([]string{"b{tv|1}:none"}, one[1:]...),
+			[]string{"4", "0", "0", "1", "1000", "660000", "5000"}, "-1"},
+		{"seckill_repair", []string{one[0], one[1], "b{tv|1}:repair|r"}, []string{"hash", "|", "5000"}, "1"},
+		{"seckill_repair", []string{one[0], one[1], "b{tv|1}:repair|r"}, []string{"end"}, "1"},
+		{"seckill_repair", []string{one[0], one[1], "b{tv|1}:repair|r"}, []string{"end"}, "0"},
+		{"seckill_reserve", one, []string{"o3", "bob", "1", "100", "c9", "6000"}, "ok 0 held 8 9 1000 0"},
+		{"delete", root[:1], nil, "1"},
+		{"seckill_begin", root, []string{"2", "9", "0", "0", "1", "1000", "660000"}, "remains 0  0 0 0 0 0 0"},
 		{"seckill_keep", lost, nil, "-1"},
 		{"seckill_find", lost, []string{"o1"}, "not_ready  "},
 		{"seckill_sweep", lost, []string{"100"}, "not_ready 0 0 0"},

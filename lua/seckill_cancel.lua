@@ -1,5 +1,6 @@
 -- Seckill: gives a hold back to the stock, once. What is sold stays sold, and what another call was told of
--- stays held. The operation ID stays its buyer's. A call that is taken back takes nothing when it comes later.
+-- stays held. The operation ID stays its buyer's. A call that is taken back takes nothing when it comes
+-- later.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -15,7 +16,8 @@
 --                       made it, so that a call that has not come yet can be taken back
 --       5 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
---       reason    ok, not_ready (no such sale), conflict (the reservation is sold, or another buyer's)
+--       reason    ok, not_ready (no such sale), conflict (the reservation is sold, or another buyer's), lost
+--                 PART (as seckill_reserve says)
 --       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by
 --                 another call
 
@@ -34,6 +36,17 @@ if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 -- end sale_stock
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations) < 3 then
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, '', 0, left, stock}
+end
 local per_buyer = tonumber(s[7])
 
 -- shared clock
@@ -70,7 +83,8 @@ local function remember(reservation, who, begun, ended)
       redis.call('XDEL', outbox, one, two)
     end
     local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
-    if (state == 'cancelled' or state == 'expired') and not string.find(list, ' |' .. first .. ' ', 1, true) then
+    local again = string.find(list, ' |' .. first .. ' ', 1, true)
+    if not again and (state == 'cancelled' or state == 'expired') then
       redis.call('HDEL', reservations, first)
     end
   end
@@ -115,7 +129,6 @@ if not record then
     extend()
     redis.call('HSET', reservations, id, 'cancelled ' .. named .. ' 0 0 - -' .. call)
     remember(id, named, '-', '-')
-    extend()
   end
   return {'ok', 1, '', 0, left, stock}
 end

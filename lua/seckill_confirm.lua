@@ -10,7 +10,8 @@
 --       3 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
 --       reason    ok, not_ready (no such sale), conflict (the reservation is another buyer's), gone (no such
---                 reservation, or it was cancelled, or its time is over and its units are taken)
+--                 reservation, or it was cancelled, or its time is over and its units are taken), lost PART
+--                 (as seckill_reserve says)
 --       replayed  1 when it was sold before
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -28,6 +29,17 @@ if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 -- end sale_stock
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations) < 3 then
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, '', 0, left, stock}
+end
 local per_buyer = tonumber(s[7])
 
 local record = redis.call('HGET', reservations, id)

@@ -9,9 +9,9 @@
 --                       sold, expired, cancelled; event: that of the hold in the outbox, - when there is none
 --                       or the hold is over; call: those that were told of the hold and have not settled, 16
 --                       at most; "-call": those that were taken back. "failed|BUYER" -> "count |reservation
---                       event event |reservation ...", the last of a buyer that were cancelled or expired, with the events that
---                       tell of it: 16, or as many as per_buyer, 500 at most. Of earlier ones nothing is left.
---                       "restock|ID" -> units, see seckill_restock
+--                       event event |reservation ...", the last of a buyer that were cancelled or expired,
+--                       with the events that tell of it: 16, or as many as per_buyer, 500 at most. Of earlier
+--                       ones nothing is left. "restock|ID" -> units, see seckill_restock
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 buyer         encoded text: no spaces
@@ -23,7 +23,8 @@
 -- Returns {reason, replayed, state, left, stock, wait, more}
 --       reason    ok, not_ready (no such sale), conflict (the ID belongs to another buyer, or was used for
 --                 another quantity), in_progress (16 calls were told of the hold and have not settled), gone
---                 (the call was taken back), early, closed, duplicate (buyer's limit), sold_out
+--                 (the call was taken back), early, closed, duplicate (buyer's limit), sold_out,
+--                 lost PART (the part buyers, holds or reservations does not exist any more)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       state     held or sold when ok
 --       left      units left
@@ -54,6 +55,17 @@ if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 -- end sale_stock
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations) < 3 then
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, '', left, stock, 0, 0}
+end
 local opens, per_buyer, hold = tonumber(s[7]), tonumber(s[8]), tonumber(s[9])
 
 -- Gives all keys the same new TTL: the sale has changed.
@@ -83,7 +95,8 @@ local function remember(reservation, who, begun, ended)
       redis.call('XDEL', outbox, one, two)
     end
     local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
-    if (state == 'cancelled' or state == 'expired') and not string.find(list, ' |' .. first .. ' ', 1, true) then
+    local again = string.find(list, ' |' .. first .. ' ', 1, true)
+    if not again and (state == 'cancelled' or state == 'expired') then
       redis.call('HDEL', reservations, first)
     end
   end
@@ -188,8 +201,10 @@ redis.call('ZADD', holds, finish, id)
 left = redis.call('HINCRBY', sale, 'left', '-' .. units)
 redis.call('HINCRBY', sale, 'held', units)
 if outbox then
-  event = redis.call('XADD', outbox, '*', 'event', 'held', 'id', id, 'buyer', buyer, 'quantity', units, 'ends', finish)
+  event = redis.call('XADD', outbox, '*', 'event', 'held', 'id', id, 'buyer', buyer, 'quantity', units,
+    'ends', finish)
 end
-redis.call('HSET', reservations, id, table.concat({'held', buyer, units, finish, event}, ' ') .. marks .. ' ' .. call)
+redis.call('HSET', reservations, id,
+  table.concat({'held', buyer, units, finish, event .. marks, call}, ' '))
 extend()
 return {'ok', 0, 'held', left, stock, hold, 0}

@@ -9,9 +9,9 @@
 -- ARGV  1 reclaim       how many holds one call returns to the stock at most
 --       2 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, swept, left, moves, to, number, units, to, number, units, ...}
---       reason    ok, not_ready (no such sale)
---       swept     the number of holds returned to the stock
---       moves     as in seckill_open: when two calls report the same, left has not grown in between
+--       reason    ok, not_ready (no such sale), lost PART (as seckill_reserve says)
+--       swept     the number of holds taken back
+--       moves     as seckill_open says: when it is the same twice, left has not grown in between
 --       to        the bucket that a loan is on its way to, its number and its units; for each such loan
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -40,6 +40,17 @@ end
 if not s.closes then
   return {'not_ready', 0, 0, 0}
 end
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations) < 3 then
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, 0, 0}
+end
 local closes, keep, left = tonumber(s.closes), tonumber(s.keep), tonumber(s.left)
 local per_buyer = tonumber(s.per_buyer)
 
@@ -60,7 +71,8 @@ local function remember(reservation, who, begun, ended)
       redis.call('XDEL', outbox, one, two)
     end
     local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
-    if (state == 'cancelled' or state == 'expired') and not string.find(list, ' |' .. first .. ' ', 1, true) then
+    local again = string.find(list, ' |' .. first .. ' ', 1, true)
+    if not again and (state == 'cancelled' or state == 'expired') then
       redis.call('HDEL', reservations, first)
     end
   end

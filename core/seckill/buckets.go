@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -214,24 +215,28 @@ func (s *spread) bucketOf(ctx context.Context, a core.Attempt) (int, error) {
 		}
 		r := core.ReadReply(value, 3, 3)
 		reasons[n], states[n] = r.Text(), r.Text()
+		if err := lostError(s.item, reasons[n]); err != nil {
+			return err
+		}
 		return r.Err
 	})
 	if err != nil {
 		return 0, err
 	}
-	found, other, know := 0, 0, 0
+	found, know := 0, 0
+	cancelled := max(slices.Index(states, "cancelled"), 0)
+	lost := slices.Index(reasons, "not_ready")
 	for n, reason := range reasons {
-		switch {
-		case reason == "not_ready" || reason == "ok" && states[n] == "cancelled":
-			other = n
-		case reason == "ok":
+		if reason == "ok" && states[n] != "cancelled" {
 			found, know = n, know+1
 		}
 	}
-	switch know {
-	case 0:
-		return other, nil // it has to say so; bucket 0 says that there is no such reservation
-	case 1:
+	switch {
+	case know == 0 && lost >= 0:
+		return lost, nil // it has to say so
+	case know == 0:
+		return cancelled, nil // or bucket 0, which says that there is no such reservation
+	case know == 1:
 		return found, nil
 	}
 	return 0, fmt.Errorf("%w: %d buyers have a reservation %.100q: "+

@@ -42,6 +42,13 @@ func (g *Guard) Describe() core.Description {
 				},
 			},
 			{
+				Name: "repair", Changes: true, Fields: []core.Field{item},
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					restored, err := g.Repair(ctx, in.Text("item"))
+					return map[string][]string{"restored": restored}, err
+				},
+			},
+			{
 				Name: "restock", Changes: true, Fields: delivery,
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					return g.Restock(ctx, in.Text("item"), in.Text("id"), in.Number("units"))
@@ -62,8 +69,8 @@ func (g *Guard) Describe() core.Description {
 			},
 		},
 		Ops: []string{
-			"check", "settle", "open", "confirm", "cancel", "sweep", "status", "restock", "close", "verify", "events",
-			"outbox",
+			"check", "settle", "open", "confirm", "cancel", "sweep", "status", "restock", "close", "verify", "repair",
+			"discard", "events", "outbox",
 		},
 	}
 }

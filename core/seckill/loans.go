@@ -83,6 +83,9 @@ func (s *spread) collect(ctx context.Context) (collected, error) {
 		if r.Err == nil && reason == "not_ready" {
 			return errBucketLost
 		}
+		if err := lostError(s.item, reason); err != nil {
+			return err
+		}
 		return r.Err
 	})
 	return c, err
@@ -231,7 +234,7 @@ func (s *spread) borrow(ctx context.Context, d *core.Decision, asked time.Time) 
 	}
 	enough, soldOut, err := s.gather(ctx, home, d.Attempt.Cost)
 	switch {
-	case errors.Is(err, errBucketLost):
+	case errors.Is(err, errBucketLost), errors.Is(err, ErrLost):
 		d.Reason = core.ReasonNotReady
 		return askRoot, nil
 	case err != nil:

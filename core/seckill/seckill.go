@@ -105,7 +105,8 @@ var ErrNoSale = core.NewError("seckill: no such sale", core.ErrNotFound)
 var errNoItem = fmt.Errorf("%w: no item", core.ErrInvalid)
 
 // errNoBuyer is for calls that are to name a buyer.
-var errNoBuyer = fmt.Errorf("%w: no actor: name the buyer, or confirm and cancel by item and ID", core.ErrInvalid)
+var errNoBuyer = fmt.Errorf("%w: no actor: name the buyer, or confirm and cancel by item and ID",
+	core.ErrInvalid)
 
 // State is the state of a reservation.
 type State string
@@ -148,7 +149,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript,
 		seckillSweepScript, seckillRestockScript, seckillCloseScript,
 		seckillBeginScript, seckillRootScript, seckillFindScript, seckillKeepScript, // of several buckets
-		seckillLendScript, seckillAcceptScript, seckillFinishScript,
+		seckillLendScript, seckillAcceptScript, seckillFinishScript, seckillRepairScript,
 	}
 	options = ackOptions(e, name, options)
 	return &Guard{
@@ -170,6 +171,9 @@ func (g *Guard) Traits() core.Traits {
 // A sale of several buckets is opened in several calls to Redis. Until all have been made, attempts are
 // refused with ReasonNotReady. The first caller sets the terms. If its process dies before it is done, the
 // next Open completes the sale and reports true.
+//
+// Where the sale does not exist and records of an earlier one are still there, because only its key was lost
+// or deleted, Open returns [ErrRemains] and opens nothing.
 func (g *Guard) Open(ctx context.Context, item string, sale Sale) (bool, error) {
 	return core.Look(ctx, &g.Base, "open", core.Attempt{}, func() (bool, error) {
 		return g.open(ctx, item, sale)
@@ -362,8 +366,8 @@ func StateOf(d core.Decision) State {
 // sold before), ReasonGone or ReasonNotReady. An ErrUnconfirmed means that too few replicas have the sale; it
 // is certain once another call of Confirm succeeds.
 //
-// An ID belongs to the buyer who first used it: see [Guard.Check]. Where clients choose their IDs, confirm with
-// [Guard.ConfirmAttempt], which names the buyer.
+// An ID belongs to the buyer who first used it: see [Guard.Check]. Where clients choose their IDs, confirm
+// with [Guard.ConfirmAttempt], which names the buyer.
 //
 // In a sale of several buckets, Confirm asks all of them for the reservation, since each knows the IDs of its
 // own buyers. An ID under which buyers of different buckets have reserved, and not cancelled, is an
@@ -373,8 +377,8 @@ func (g *Guard) Confirm(ctx context.Context, item, id string) (core.Decision, er
 }
 
 // ConfirmAttempt is [Guard.Confirm] for a reservation of the attempt's Actor, such as the buyer that an order
-// was stored with. Resource, ID and Actor count, and an Actor has to be there. When the reservation is another
-// buyer's, the reason is ReasonConflict and nothing is sold.
+// was stored with. Resource, ID and Actor count, and an Actor has to be there. When the reservation is
+// another buyer's, the reason is ReasonConflict and nothing is sold.
 func (g *Guard) ConfirmAttempt(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	if a.Actor == "" {
 		return core.Decision{Guard: g.Name(), Attempt: a}, errNoBuyer

@@ -1,5 +1,5 @@
--- Gives the functions remember, fail and expire. Needs sale, buyers, holds, reservations, outbox, per_buyer, and
--- left, which it changes.
+-- Gives the functions remember, fail and expire. Needs sale, buyers, holds, reservations, outbox, per_buyer,
+-- and left, which it changes.
 
 -- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16 are
 -- kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may have
@@ -17,7 +17,8 @@ local function remember(reservation, who, begun, ended)
       redis.call('XDEL', outbox, one, two)
     end
     local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
-    if (state == 'cancelled' or state == 'expired') and not string.find(list, ' |' .. first .. ' ', 1, true) then
+    local again = string.find(list, ' |' .. first .. ' ', 1, true)
+    if not again and (state == 'cancelled' or state == 'expired') then
       redis.call('HDEL', reservations, first)
     end
   end
