@@ -127,8 +127,8 @@ const (
 	ReasonEarly Reason = "early"
 	// ReasonSoldOut: fewer units are left than the attempt asks for.
 	ReasonSoldOut Reason = "sold_out"
-	// ReasonNotReady: there is no such sale or packet. It was never opened, or it was lost with its Redis. A
-	// missing sale never counts as a stock of any size.
+	// ReasonNotReady: there is no such sale or packet. It was never opened, or it was lost with its Redis, in
+	// whole or in part. A missing sale never counts as a stock of any size.
 	ReasonNotReady Reason = "not_ready"
 	// ReasonUnconfirmed: too few replicas confirmed the reservation in time, see seckill.Options.Durability. A
 	// retry with the same operation ID helps when the replicas are back.

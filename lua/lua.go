@@ -77,6 +77,8 @@ var (
 	SeckillCancel string
 	//go:embed seckill_sweep.lua
 	SeckillSweep string
+	//go:embed seckill_repair.lua
+	SeckillRepair string
 	//go:embed seckill_restock.lua
 	SeckillRestock string
 	//go:embed seckill_close.lua

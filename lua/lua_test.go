@@ -54,6 +54,7 @@ var scripts = map[string]string{
 	"red_packet_grab.lua":       lua.RedPacketGrab,
 	"red_packet_refund.lua":     lua.RedPacketRefund,
 	"red_packet_audit.lua":      lua.RedPacketAudit,
+	"seckill_repair.lua":        lua.SeckillRepair,
 	"seckill_restock.lua":       lua.SeckillRestock,
 	"seckill_close.lua":         lua.SeckillClose,
 	"touch.lua":                 lua.Touch,
@@ -160,7 +161,7 @@ func TestByHand(t *testing.T) {
 	const expires, over = "4102444800000", "4102444800001" // the year 2100, and a moment later
 	sale := []string{"s{tv}:sale", "s{tv}:buyers", "s{tv}:holds", "s{tv}:reservations", "s{tv}:outbox"}
 	plain := []string{"p{tv}:sale", "p{tv}:buyers", "p{tv}:holds", "p{tv}:reservations"} // no outbox
-	root := []string{"b{tv}:sale"}
+	root := []string{"b{tv}:sale", "b{tv}:buyers"}
 	bucket := func(n string) []string {
 		return []string{
 			"b{tv" + n + "}:sale|5000", "b{tv" + n + "}:buyers|5000", "b{tv" + n + "}:holds|5000",
@@ -347,8 +348,15 @@ func TestByHand(t *testing.T) {
 		{"seckill_cancel", sale, []string{"o2", "c1"}, "ok 1 bob 1 0 2"},
 		{"seckill_cancel", sale, []string{"o2", "c2", "1"}, "ok 1 bob 1 0 2"}, // the hold stays for another call
 		{"seckill_cancel", sale, []string{"o2", "c2"}, "ok 1 bob 1 0 2"},
+		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c2"}, "gone 0  0 2 0 0"},
 		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c3"}, "ok 1 held 0 2 X 0"},
-		{"seckill_cancel", sale, []string{"o2", "c3"}, "ok 0 bob 1 1 2"},
+		{"seckill_cancel", sale, []string{"o2", "c3", "", "ann"}, "conflict 0  0 0 2"},
+		{"seckill_cancel", sale, []string{"o2", "c3", "", "bob"}, "ok 0 bob 1 1 2"},
+		{"seckill_reserve", sale, []string{"o2", "ann", "1", "100", "c4"}, "conflict 0  1 2 0 0"},
+		{"seckill_confirm", sale, []string{"o2"}, "gone 0 bob 0 1 2"},
+		{"seckill_confirm", sale, []string{"o1", "bob"}, "conflict 0  0 1 2"},
+		{"seckill_cancel", sale, []string{"o7", "c7", "", "bob"}, "ok 1  0 1 2"}, // before it comes
+		{"seckill_reserve", sale, []string{"o7", "bob", "1", "100", "c7"}, "gone 0  1 2 0 0"},
 		{"touch", sale[:1], nil, "1"},
 		{"touch", []string{"nobody{tv}"}, nil, "0"},
 		{"seckill_sweep", sale, []string{"100"}, "ok 0 1 1"},
@@ -383,7 +391,7 @@ func TestByHand(t *testing.T) {
 		{"seckill_open", plain, []string{"1", "0", "0", "1", "1000", "600000", "", "5000"}, "1"},
 		{"seckill_reserve", plain, []string{"o1", "ann", "1", "100", "c1", "5000"}, "ok 0 held 0 1 1000 0"},
 		{"seckill_sweep", plain, []string{"100", "6000"}, "ok 1 1 1"},
-		{"seckill_confirm", plain, []string{"o1", "7000"}, "ok 0 ann 1 0 1"},
+		{"seckill_confirm", plain, []string{"o1", "", "7000"}, "ok 0 ann 1 0 1"},
 		{"seckill_restock", plain, []string{"r1", "3", "7000"}, "ok 4 3 0 1 5000"},
 		{"seckill_close", plain, []string{"7000"}, "1"},
 		{"seckill_root", root, nil, "none 0  0 0"},
@@ -422,6 +430,16 @@ func TestByHand(t *testing.T) {
 		{"seckill_find", one, []string{"o2"}, "gone  "},
 		{"seckill_sweep", one, []string{"100", "6000"}, "ok 1 9 3"},
 		{"seckill_keep", one, nil, "1"},
+		{"delete", one[1:2], nil, "1"},
+		{"seckill_reserve", one, []string{"o3", "bob", "1", "100", "c9", "6000"}, "lost buyers 0  9 9 0 0"},
+		{"seckill_open", append([]string{"b{tv|1}:none"}, one[1:]...),
+			[]string{"4", "0", "0", "1", "1000", "660000", "5000"}, "-1"},
+		{"seckill_repair", []string{one[0], one[1], "b{tv|1}:repair|r"}, []string{"hash", "|", "5000"}, "1"},
+		{"seckill_repair", []string{one[0], one[1], "b{tv|1}:repair|r"}, []string{"end"}, "1"},
+		{"seckill_repair", []string{one[0], one[1], "b{tv|1}:repair|r"}, []string{"end"}, "0"},
+		{"seckill_reserve", one, []string{"o3", "bob", "1", "100", "c9", "6000"}, "ok 0 held 8 9 1000 0"},
+		{"delete", root[:1], nil, "1"},
+		{"seckill_begin", root, []string{"2", "9", "0", "0", "1", "1000", "660000"}, "remains 0  0 0 0 0 0 0"},
 		{"seckill_keep", lost, nil, "-1"},
 		{"seckill_find", lost, []string{"o1"}, "not_ready  "},
 		{"seckill_sweep", lost, []string{"100"}, "not_ready 0 0 0"},
