@@ -121,6 +121,11 @@ func TestMisuse(t *testing.T) {
 		{"all of IPv6", "your own proxies", func() { keyfuncs.TrustProxies("::/0") }},
 		{"all of IPv4, mapped", "your own proxies", func() { keyfuncs.TrustProxies("::ffff:0:0/96") }},
 		{"more than all of IPv4", "write it as IPv4", func() { keyfuncs.TrustProxies("::ffff:0.0.0.0/95") }},
+		{"a proxy that may be the client, of nobody", "TrustProxies",
+			func() { keyfuncs.IP(keyfuncs.ProxyMayBeClient()) }},
+		{"a proxy that may be the client, with the header of one", "leave it out", func() {
+			keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.1"), keyfuncs.ProxyMayBeClient(), keyfuncs.ReadHeader("X-Real-IP"))
+		}},
 		{"Forwarded from nobody", "TrustProxies", func() { keyfuncs.IP(keyfuncs.ReadForwarded()) }},
 		{"a header from nobody", `IP(ReadHeader("X-Real-IP")) would never`,
 			func() { keyfuncs.IP(keyfuncs.ReadHeader("X-Real-IP")) }},
