@@ -103,7 +103,7 @@ func (m *market) app(sale *seckill.Guard) http.Handler {
 		Guard: sale,
 		Who:   keyfuncs.User(conformance.UserKey),
 		What:  keyfuncs.Param("sku"),
-		ID:    keyfuncs.Join(keyfuncs.User(conformance.UserKey), keyfuncs.IdempotencyKey()),
+		ID:    keyfuncs.IdempotencyKey(),
 	}), m.placeOrder)
 	return engine
 }

@@ -30,7 +30,14 @@ type Rule struct {
 	Cost func(r *keyfuncs.Request) (int64, error)
 	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require
 	// it. For other guards, if it is nil or finds nothing, the guard makes one.
+	//
+	// The attempt's ID is keyfuncs.JoinTexts(actor, found), so that no client can use the operation of another
+	// one whose ID they have guessed. Where a program needs the ID, it takes it from Decision.Attempt.ID.
 	ID keyfuncs.Func
+	// BareID makes the attempt's ID exactly what ID finds. It is for IDs that the server has given out, and
+	// that other parts of the application know, such as the number of an order. Such an ID belongs to the actor
+	// who uses it first: attempts of others are refused as core.ReasonConflict.
+	BareID bool
 	// Origin finds where the attempt comes from, such as keyfuncs.IP() or a device's cookie. Guards that keep
 	// an audit stream, such as votes, record it. It has no effect on decisions. If it is nil or finds
 	// nothing, the origin is empty.
@@ -233,6 +240,8 @@ func (r *mounted) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 		}
 	} else if err != nil {
 		return a, err
+	} else if a.ID != "" && !r.BareID {
+		a.ID = keyfuncs.JoinTexts(a.Actor, a.ID)
 	}
 	if a.Item, err = text("which", r.which(), req); err != nil {
 		return a, err

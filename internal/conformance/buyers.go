@@ -23,11 +23,12 @@ func replays(s *scene) {
 			d, _ := c.Decision("sale")
 			replayed.note(fmt.Sprint(d.Replayed))
 			ok(c)
-		}, claim(purchase)))
+		}, withCost(claim(purchase))))
 		s.wantPosts(app, thing, key, 200, 200, 200) // also when the stock is sold out
 		replayed.want(s, "false", "true", "true")
 		s.wantSale(purchase, 0, 0, 1)
-		s.wantPosts(app, thing, append(key, "X-User: bob"), 422)
+		s.wantPosts(app, thing, append(key, "X-Cost: 2"), 422)
+		s.wantPosts(app, thing, append(key, "X-User: bob"), 409) // another operation
 		s.wantPosts(app, thing, []string{"X-User: bob"}, 409)
 		s.wantSale(purchase, 0, 0, 1)
 	})
@@ -75,7 +76,6 @@ func replays(s *scene) {
 		s.wantPosts(app, thing, key, 200, 200)
 		amounts.want(s, "10 false", "10 true")
 		s.wantPosts(app, thing, nil, 409)
-		s.wantPosts(app, thing, append(key, "X-User: bob"), 422)
 		s.wantGrabbed(grab, map[string]int64{"ann": 10})
 	})
 

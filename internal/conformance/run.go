@@ -60,6 +60,7 @@ var checks = []check{
 	{"an operation is done once, and its answer is replayed", operationsAreDoneOnce, true},
 	{"an operation is kept or begins anew by how its request ended", operationsSettle, true},
 	{"operations and claims agree", operationsAndClaimsAgree, true},
+	{"operation IDs of clients are their own", idsAreTheActors, true},
 	{"a known item of a quota is free", knownItemsAreFree, true},
 	{"a vote is changed where the poll allows it", votesAreChanged, true},
 	{"buyers at the same moment never oversell", buyersNeverOversell, true},
