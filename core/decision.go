@@ -145,6 +145,10 @@ const (
 	// ReasonDone: the operation is done. OutcomeOf returns how it ended.
 	ReasonDone Reason = "done"
 
+	// ReasonReplayed: the operation is done (see Decision.Kept), and the client is told so with status 200. It
+	// is the reason of an answer, never that of a decision.
+	ReasonReplayed Reason = "replayed"
+
 	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended in another way.
 	ReasonConflict Reason = "conflict"
 )

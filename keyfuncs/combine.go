@@ -36,8 +36,8 @@ func Join(fns ...Func) Func {
 	}
 }
 
-// JoinTexts returns several texts as one, as [Join] does. Rules join the operation ID that a client sends with
-// the actor in this way: JoinTexts(actor, key).
+// JoinTexts returns several texts as one, as [Join] does. Rules join the operation ID that a client sends
+// with the actor in this way: JoinTexts(actor, key).
 func JoinTexts(parts ...string) string {
 	var text strings.Builder
 	for i, part := range parts {

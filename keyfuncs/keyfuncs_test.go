@@ -124,7 +124,8 @@ func TestMisuse(t *testing.T) {
 		{"a proxy that may be the client, of nobody", "TrustProxies",
 			func() { keyfuncs.IP(keyfuncs.ProxyMayBeClient()) }},
 		{"a proxy that may be the client, with the header of one", "leave it out", func() {
-			keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.1"), keyfuncs.ProxyMayBeClient(), keyfuncs.ReadHeader("X-Real-IP"))
+			keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.1"), keyfuncs.ProxyMayBeClient(),
+				keyfuncs.ReadHeader("X-Real-IP"))
 		}},
 		{"Forwarded from nobody", "TrustProxies", func() { keyfuncs.IP(keyfuncs.ReadForwarded()) }},
 		{"a header from nobody", `IP(ReadHeader("X-Real-IP")) would never`,

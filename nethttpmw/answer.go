@@ -105,6 +105,12 @@ var undescribed = answersOf(nil)
 // [core.StandardAnswer] if there is one, and status 403 otherwise. Answers is for documents and tests.
 func (r Rule) Answers() []core.Answer {
 	all := answersOf(r.Guard)
+	if traits := r.Guard.Traits(); !traits.KeepsOutcome && !traits.KeepsOnFailure && !r.RunReplays {
+		all[core.ReasonReplayed] = all.to(core.ReasonReplayed)
+		if traits.Confirms {
+			all[core.ReasonInProgress] = all.to(core.ReasonInProgress)
+		}
+	}
 	if r.Bans != nil {
 		for reason, a := range answersOf(r.Bans) {
 			if _, ok := all[reason]; !ok {
@@ -130,6 +136,7 @@ type Refusal struct {
 	fields   fields
 	outer    *link
 	standard bool // the rule's Answer was called
+	replayed bool // the operation is done, so this is no refusal
 }
 
 // refuse makes a refusal with the answer of the table.
@@ -164,7 +171,8 @@ func (f *Refusal) by(rule *mounted, r *keyfuncs.Request, p *Passage) {
 // the same operation is replayed, and Rule.Answer is not called. Answer is for adapters. When Rule.Answer
 // calls it, it writes what Reply writes.
 func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
-	if _, again := replayOf(f.Decision); again || f.rule == nil || f.rule.Answer == nil || f.standard {
+	_, stored := replayOf(f.Decision)
+	if stored || f.replayed || f.rule == nil || f.rule.Answer == nil || f.standard {
 		f.Reply(w, r)
 		return
 	}
@@ -182,7 +190,8 @@ func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
 // reason. The Accept header of the request selects the form of the body (RFC 9110, section 12.5.1):
 // application/problem+json (RFC 9457), unless the client prefers text/html or text/plain. A HEAD request gets
 // the header only. Cache-Control: no-store forbids caching, since the next response may differ. A stored
-// answer of the same operation is replayed instead.
+// answer of the same operation is replayed instead. An operation that is done without one is answered with
+// status 200, and with application/json in place of a problem.
 func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 	if o, ok := replayOf(f.Decision); ok {
 		f.replay(w, r, o)
@@ -194,6 +203,12 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	f.setHeaders(header)
 	header.Set("Content-Type", mediaTypes[form])
+	if f.replayed {
+		header.Set(ReplayedHeader, "true")
+		if form == formProblem {
+			header.Set("Content-Type", "application/json")
+		}
+	}
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	if text.Lang != "" {

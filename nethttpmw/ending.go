@@ -330,6 +330,10 @@ func (e *entry) settle(p *Passage) {
 // giveBack rolls back what the entries took, the latest first.
 func (p *Passage) giveBack() {
 	for _, e := range slices.Backward(p.entries) {
+		if e.decision.Kept {
+			e.place.Free() // nothing can give it back any more
+			continue
+		}
 		e.place.Settle(p.settling, e.rule.Guard, e.decision, core.Rollback)
 	}
 }

@@ -77,6 +77,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 			passage.giveBack()
 		}
 	}()
+	var done *entry
 	for _, rule := range p.rules {
 		var place core.Place
 		d, refusal := rule.enter(passage.settling, r, &place)
@@ -87,9 +88,18 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		}
 		passage.outer.warnOfTwice(rule, d)
 		if d.Allowed {
-			passage.entries = append(passage.entries, &entry{rule: rule, decision: d, place: place})
+			e := &entry{rule: rule, decision: d, place: place}
+			passage.entries = append(passage.entries, e)
 			passage.record(rule)
+			if done == nil && rule.doneBefore(d) {
+				done = e
+			}
 		}
+	}
+	if done != nil && passage.allDone() {
+		replay := done.rule.replay(done.decision)
+		replay.by(done.rule, r, passage)
+		return nil, replay
 	}
 	passage.fields = figures(r, passage.entries, nil)
 	entered = true
@@ -152,6 +162,10 @@ func (r *mounted) ask(ctx context.Context, a core.Attempt, place *core.Place) (c
 		return core.Decision{}, nil
 	case err != nil:
 		return d, r.refuse(ReasonUnavailable, d)
+	case d.Allowed && r.underWay(d):
+		place.Settle(ctx, r.Guard, d, core.Rollback)
+		d.Allowed, d.Reason, d.RetryAfter = false, core.ReasonInProgress, underWayRetry
+		return d, r.refuse(d.Reason, d)
 	case d.Allowed:
 		return d, nil
 	}
@@ -258,6 +272,9 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // Call Take before the handler responds. When the header has been sent, a reservation and an operation whose
 // outcome is kept have been confirmed, and after the request everything has been settled. Then ok is false,
 // as for [Decision].
+//
+// A client that asks again while a reservation waits for its payment hears in_progress, unless the rule has
+// RunReplays: see the section Replays of the package.
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
 	e := find(ctx, guard)
 	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {

@@ -38,6 +38,10 @@ type Rule struct {
 	// that other parts of the application know, such as the number of an order. Such an ID belongs to the actor
 	// who uses it first: attempts of others are refused as core.ReasonConflict.
 	BareID bool
+	// RunReplays makes the handler run for replays too: see the section Replays of the package. It is for
+	// handlers that look at Decision.Replayed, and for those that call [Take]. Such a handler may run several
+	// times for one operation, also at once.
+	RunReplays bool
 	// Origin finds where the attempt comes from, such as keyfuncs.IP() or a device's cookie. Guards that keep
 	// an audit stream, such as votes, record it. It has no effect on decisions. If it is nil or finds
 	// nothing, the origin is empty.

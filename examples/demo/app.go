@@ -84,6 +84,9 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("item"),
 		ID:    keyfuncs.IdempotencyKey(),
+		// The handler answers a replay as the first order. A handler that makes orders goes without: then the
+		// rule answers replays, and the handler does not run.
+		RunReplays: true,
 	})
 
 	a.mux.HandleFunc("GET /{$}", a.page)

@@ -10,13 +10,13 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
-// idsAreTheActors plays Mallory, who sends the operation IDs of Ann, in a sale of several buckets too: neither
-// hears of the other, and Ann's reservation is confirmed by the name that her request got.
+// idsAreTheActors plays Mallory, who sends the operation IDs of Ann, in a sale of several buckets too:
+// neither hears of the other, and Ann's reservation is confirmed by the name that her request got.
 func idsAreTheActors(s *scene) {
 	key, mallory := []string{"Idempotency-Key: o1"}, []string{"Idempotency-Key: o1", "X-User: mallory"}
 	several := seckill.New(s.gate, "several", seckill.Options{})
-	if opened, err := several.Open(s.Context(), "t1", seckill.Sale{Stock: 40, Buckets: 4, Hold: time.Minute}); err != nil ||
-		!opened {
+	stock := seckill.Sale{Stock: 40, Buckets: 4, Hold: time.Minute}
+	if opened, err := several.Open(s.Context(), "t1", stock); err != nil || !opened {
 		s.Fatalf("Open: %v, %v", opened, err)
 	}
 	packet := redpacket.Packet{Total: 20, Shares: 2, Min: 10, Expires: time.Now().Add(time.Hour)}

@@ -193,8 +193,8 @@ var saleRefusals = []refusal{
 	{"not on sale", func(s *scene) nethttpmw.Rule {
 		return claim(seckill.New(s.gate, "sale", seckill.Options{}))
 	}, nil, 0, asAnn, golden{503, "", notReady}},
-	{"another's operation ID for a purchase", bare(sale(seckill.Sale{Stock: 2})), [][]string{{"Idempotency-Key: k1"}},
-		0,
+	{"another's operation ID for a purchase", bare(sale(seckill.Sale{Stock: 2})),
+		[][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
 	{"nobody has confirmed the reservation", func(s *scene) nethttpmw.Rule {
 		// there is no replica
