@@ -52,11 +52,15 @@ var ErrMalformed = errors.New("keyfuncs: malformed")
 // could do without the text.
 var ErrRequired = errors.New("keyfuncs: required")
 
+// ErrTooLarge says that the body is larger than the function reads: see [JSON]. Like ErrMalformed it never
+// falls through in [FirstOf].
+var ErrTooLarge = errors.New("keyfuncs: too large")
+
 // failure is the one error type of the package. Its text does not repeat the text of the sentinel it wraps.
 type failure struct {
 	call string // the function as the user wrote it: Param("poll")
 	why  string
-	kind error // ErrMissing, ErrMalformed or ErrRequired
+	kind error // ErrMissing, ErrMalformed, ErrRequired or ErrTooLarge
 }
 
 func (f *failure) Error() string { return "keyfuncs: " + f.call + ": " + f.why }

@@ -53,13 +53,14 @@ func check(t *testing.T, got string, err error, want string, wantErr error) {
 		return
 	}
 	kinds := 0
-	for _, kind := range []error{keyfuncs.ErrMissing, keyfuncs.ErrMalformed, keyfuncs.ErrRequired} {
+	for _, kind := range []error{keyfuncs.ErrMissing, keyfuncs.ErrMalformed, keyfuncs.ErrRequired,
+		keyfuncs.ErrTooLarge} {
 		if errors.Is(err, kind) {
 			kinds++
 		}
 	}
 	if kinds != 1 {
-		t.Errorf("%v is %d of ErrMissing, ErrMalformed and ErrRequired", err, kinds)
+		t.Errorf("%v is %d of ErrMissing, ErrMalformed, ErrRequired and ErrTooLarge", err, kinds)
 	}
 	if !strings.HasPrefix(err.Error(), "keyfuncs: ") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("the error reads %q", err)

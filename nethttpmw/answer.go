@@ -19,6 +19,8 @@ const (
 	ReasonNoKey core.Reason = "no_key"
 	// ReasonMalformed: a key function found a malformed value. Status 400.
 	ReasonMalformed core.Reason = "malformed"
+	// ReasonTooLarge: the body is larger than a key function reads. Status 413.
+	ReasonTooLarge core.Reason = "too_large"
 	// ReasonInvalid: the attempt is invalid, such as one with a negative quantity. Status 400.
 	ReasonInvalid core.Reason = "invalid"
 	// ReasonDenied: the rule's Deny list contains the request. Status 403.
@@ -37,6 +39,10 @@ var pipelineAnswers = []core.Answer{
 	{
 		Reason: ReasonMalformed, Status: http.StatusBadRequest, Title: "Malformed Request",
 		Detail: "The request contains a malformed value.", Type: ourTypes + "malformed",
+	},
+	{
+		Reason: ReasonTooLarge, Status: http.StatusRequestEntityTooLarge, Title: "Request Too Large",
+		Detail: "The request's body is too large.", Type: ourTypes + "too_large",
 	},
 	{
 		Reason: ReasonInvalid, Status: http.StatusBadRequest, Title: "Invalid Request",

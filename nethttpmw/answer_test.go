@@ -42,6 +42,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		nethttpmw.ReasonNoKey:       http.StatusBadRequest,
 		nethttpmw.ReasonMalformed:   http.StatusBadRequest,
 		nethttpmw.ReasonInvalid:     http.StatusBadRequest,
+		nethttpmw.ReasonTooLarge:    http.StatusRequestEntityTooLarge,
 	}
 	missing := maps.Clone(want)
 	for _, g := range everyguard.Kinds() {

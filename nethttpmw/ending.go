@@ -24,7 +24,8 @@ type Passage struct {
 	request  context.Context
 	settling context.Context // the request's context without its cancellation: settling outlives the request
 	from     *keyfuncs.Request
-	outer    *link // the passages of the middlewares around this one
+	rules    []*mounted // all of the pipeline
+	outer    *link      // the passages of the middlewares around this one
 	entries  []*entry
 	fields   fields
 	settles  bool

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
@@ -69,7 +70,7 @@ func (p *Pipeline) Settles() bool { return p.settles }
 // The checks go on when the client disconnects: a check that is interrupted might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context()), from: r,
-		settles: p.settles}
+		rules: p.rules, settles: p.settles}
 	passage.outer, _ = passage.request.Value(passageKey{}).(*link)
 	entered := false
 	defer func() {
@@ -206,6 +207,8 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 		reason = ReasonNoKey
 	case errors.Is(err, keyfuncs.ErrMalformed):
 		reason = ReasonMalformed
+	case errors.Is(err, keyfuncs.ErrTooLarge):
+		reason = ReasonTooLarge
 	default: // a function of the application failed, which is not the client's fault
 		core.LoggerOf(r.Guard).ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
 	}
@@ -254,6 +257,28 @@ func (l *link) find(guard string) *entry {
 	return nil
 }
 
+// wantRule complains if the request has passed rules, and none of them has a guard of this name. Which rules
+// there are depends on the program alone; a rule that has let the request pass undecided is one of them.
+func (l *link) wantRule(ctx context.Context, guard string) {
+	if l == nil {
+		return // no middleware, as in the unit test of a handler
+	}
+	var names []string
+	for ; l != nil; l = l.outer {
+		for _, rule := range l.passage.rules {
+			if rule.name == guard {
+				return
+			}
+			names = append(names, rule.name)
+		}
+	}
+	if testing.Testing() {
+		panic(fmt.Sprintf("gatehouse: Take(%q): no rule around this handler has a guard of that name; there are %q: "+
+			"pass the name that the guard was made with", guard, names))
+	}
+	warn.Untaken.Tell(ctx, guard, "guard", guard, "rules", names)
+}
+
 // Decision returns the decision of the named guard about the request with this context. ok is false if the
 // guard has no rule on the route, or if the rule let the request pass undecided.
 func Decision(ctx context.Context, guard string) (core.Decision, bool) {
@@ -273,10 +298,18 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // outcome is kept have been confirmed, and after the request everything has been settled. Then ok is false,
 // as for [Decision].
 //
+// A name that no rule around the handler has is a mistake in the program, which would turn every client away.
+// In a test Take then panics, with the remedy. Elsewhere it logs the warning GH006 once and ok is false, so
+// that a handler that serves several routes goes on where it is without the rule on purpose.
+//
 // A client that asks again while a reservation waits for its payment hears in_progress, unless the rule has
 // RunReplays: see the section Replays of the package.
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
-	e := find(ctx, guard)
+	l, _ := ctx.Value(passageKey{}).(*link)
+	e := l.find(guard)
+	if e == nil {
+		l.wantRule(ctx, guard)
+	}
 	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {
 		return core.Decision{}, false
 	}
