@@ -131,9 +131,9 @@ func (r *mounted) decide(
 	denied, allowed, err := r.listed(req)
 	switch {
 	case err != nil:
-		return core.Decision{}, r.refuseKey(ctx, err)
+		return core.Decision{}, r.refuseKey(ctx, err, shadow)
 	case denied:
-		return core.Decision{}, r.refuse(ReasonDenied, core.Decision{Guard: r.name})
+		return core.Decision{}, r.refuseEarly(ctx, ReasonDenied, &keyError{field: "deny"}, shadow)
 	case allowed:
 		return core.Decision{}, nil
 	}
@@ -142,7 +142,7 @@ func (r *mounted) decide(
 	case errors.Is(err, errNobody) && r.NoKey == NoKeySkip:
 		return core.Decision{}, nil
 	case err != nil:
-		return core.Decision{}, r.refuseKey(ctx, err)
+		return core.Decision{}, r.refuseKey(ctx, err, shadow)
 	}
 	a.Shadow = shadow
 	if d, banned := r.banned(ctx, a); banned {
@@ -158,6 +158,7 @@ func (r *mounted) ask(ctx context.Context, a core.Attempt, place *core.Place) (c
 	d.Guard = r.name // a guard of the application may set another name
 	switch {
 	case errors.Is(err, core.ErrInvalid):
+		r.traceRefusal(ctx, ReasonInvalid, &keyError{field: "guard"}, a.Shadow)
 		return d, r.refuse(ReasonInvalid, d)
 	case err != nil && r.outage() == core.FailOpen:
 		return core.Decision{}, nil
@@ -198,7 +199,7 @@ func (r *mounted) checkGuard(
 }
 
 // refuseKey refuses a request out of which no attempt could be made.
-func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
+func (r *mounted) refuseKey(ctx context.Context, err error, shadow bool) *Refusal {
 	reason := ReasonUnavailable
 	switch {
 	case errors.Is(err, core.ErrInvalid):
@@ -212,7 +213,24 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 	default: // a function of the application failed, which is not the client's fault
 		core.LoggerOf(r.Guard).ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
 	}
+	return r.refuseEarly(ctx, reason, err, shadow)
+}
+
+// refuseEarly refuses a request before the guard is asked.
+func (r *mounted) refuseEarly(ctx context.Context, reason core.Reason, err error, shadow bool) *Refusal {
+	r.traceRefusal(ctx, reason, err, shadow)
 	return r.refuse(reason, core.Decision{Guard: r.name})
+}
+
+// traceRefusal tells the observer of a refusal that the guard has not decided. Without it, requests that lack a
+// login would leave no trace.
+func (r *mounted) traceRefusal(ctx context.Context, reason core.Reason, err error, shadow bool) {
+	key := ""
+	if from := (*keyError)(nil); errors.As(err, &from) {
+		key = from.field
+	}
+	d := core.Decision{Guard: r.name, Reason: reason, Attempt: core.Attempt{Shadow: shadow}}
+	core.Refused(ctx, r.Guard, d, key, keyfuncs.FunctionOf(err))
 }
 
 // passageKey is the key of the innermost passage in a request's context.

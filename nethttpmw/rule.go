@@ -196,12 +196,12 @@ func (r *mounted) refuse(reason core.Reason, d core.Decision) *Refusal {
 func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error) {
 	if r.Deny != nil {
 		if denied, err = r.Deny.Contains(req); err != nil {
-			return false, false, fmt.Errorf("deny: %w", err)
+			return false, false, &keyError{"deny", err}
 		}
 	}
 	if r.Allow != nil && !denied {
 		if allowed, err = r.Allow.Contains(req); err != nil {
-			return false, false, fmt.Errorf("allow: %w", err)
+			return false, false, &keyError{"allow", err}
 		}
 	}
 	return denied, allowed, nil
@@ -275,12 +275,21 @@ func (r *mounted) cost(req *keyfuncs.Request) (int64, error) {
 	cost, err := r.Cost(req)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("cost: %w: %w", core.ErrInvalid, err)
+		return 0, &keyError{"cost", fmt.Errorf("%w: %w", core.ErrInvalid, err)}
 	case cost < 1:
-		return 0, fmt.Errorf("%w: cost %d is less than 1", core.ErrInvalid, cost)
+		return 0, &keyError{"cost", fmt.Errorf("%w: %d is less than 1", core.ErrInvalid, cost)}
 	}
 	return cost, nil
 }
+
+// keyError is the error of one of the rule's key functions or lists.
+type keyError struct {
+	field string // see core.Event.Key
+	err   error
+}
+
+func (e *keyError) Error() string { return e.field + ": " + e.err.Error() }
+func (e *keyError) Unwrap() error { return e.err }
 
 // text calls a key function if there is one. Empty text counts as nothing found, so that a function of the
 // application cannot put everybody into one bucket.
@@ -293,7 +302,7 @@ func text(field string, f keyfuncs.Func, req *keyfuncs.Request) (string, error) 
 		err = keyfuncs.ErrMissing
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", field, err)
+		return "", &keyError{field, err}
 	}
 	return found, nil
 }

@@ -43,6 +43,8 @@ var checks = []check{
 	{"a rule's own answer is given, and its handler does not run", answersOfTheRule, false},
 	{"an outage is answered as the rule says", outages, false},
 	{"a request without a key", missingKeys, false},
+	{"a refusal without a decision leaves a trace", refusalsLeaveATrace, false},
+	{"a parameter that the route does not have is warned of", unknownParamsAreWarnedOf, false},
 	{"lists are asked before anything else", listsGoFirst, false},
 	{"a user who is refused too often is banned", bansFollowRefusals, true},
 	{"forwarding headers of strangers change nothing", rotatingHeadersChangeNothing, true},
