@@ -72,6 +72,7 @@ type entry struct {
 	owner    atomic.Int32
 
 	kept      bool // the request has not failed
+	judged    bool // kept is known
 	claimed   bool // Take cannot take it any more
 	confirmed bool // it was committed before the header was sent
 	rest      bool // the committed outcome was incomplete
@@ -123,6 +124,7 @@ func (p *Passage) decide(status int, over bool) bool {
 	}
 	failed, err := p.confirm(over)
 	if failed == nil {
+		p.restate()
 		p.phase = phaseSent
 		return true
 	}
@@ -144,6 +146,7 @@ func (p *Passage) judge(status int) {
 	}
 	for _, e := range p.entries {
 		// If nobody was answered, there is no outcome to keep.
+		e.judged = true
 		e.kept = (status != StatusClientGone || !e.rule.keepsOutcome()) && e.rule.keepsOn(status)
 	}
 	p.judging = false
