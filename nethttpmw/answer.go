@@ -211,6 +211,7 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", mediaTypes[form])
 	if f.replayed {
 		header.Set(ReplayedHeader, "true")
+		expose(header)
 		if form == formProblem {
 			header.Set("Content-Type", "application/json")
 		}
@@ -238,6 +239,7 @@ func (f *Refusal) setHeaders(header http.Header) {
 		header.Set("Retry-After", strconv.FormatInt(int64(wait/time.Second), 10))
 	}
 	header.Set("Cache-Control", "no-store")
+	expose(header)
 }
 
 // RetryAfter returns the value of the Retry-After field (RFC 9110, section 10.2.3): whole seconds, rounded up

@@ -35,6 +35,11 @@ import (
 // in Redis when the handler has returned, so a client that asks earlier may be refused. What other requests
 // take and give back meanwhile is not known.
 //
+// # CORS
+//
+// If the response has Access-Control-Allow-Origin, the fields are added to Access-Control-Expose-Headers. Put
+// the CORS middleware around the rules: then refusals have its fields too.
+//
 // # Refusals
 //
 // A refused response has the policies of the rules that were asked, and the figures of the rule that refused:
@@ -258,6 +263,7 @@ func appendKey(b []byte, key string) []byte {
 func (p *Passage) SetHeaders(h http.Header) {
 	p.outer.setHeaders(h)
 	p.fields.set(h)
+	expose(h)
 }
 
 func (l *link) setHeaders(h http.Header) {

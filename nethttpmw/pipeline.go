@@ -134,7 +134,7 @@ func (r *mounted) decide(
 		return core.Decision{}, r.refuseKey(ctx, err, shadow)
 	case denied:
 		return core.Decision{}, r.refuseEarly(ctx, ReasonDenied, &keyError{field: "deny"}, shadow)
-	case allowed:
+	case allowed, isPreflight(req.Request) && !r.CountPreflights:
 		return core.Decision{}, nil
 	}
 	a, err := r.attempt(req)

@@ -7,7 +7,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// restate is called when the header is about to be sent. It corrects the figures of entries that have failed.
+// restate is called when the header is about to be sent. It corrects the figures of entries that have failed,
+// and lets pages of other origins read what is there.
 func (p *Passage) restate() {
 	h := p.header
 	if h == nil {
@@ -24,6 +25,7 @@ func (p *Passage) restate() {
 			l.put(h)
 		}
 	}
+	expose(h)
 }
 
 // goesBack reports whether what the entry took will be given back when the handler has returned.

@@ -56,6 +56,10 @@ type Rule struct {
 	// A request without the key of a list is not in the list. A request whose key is malformed is answered
 	// with 400, as for Who.
 	Allow *keyfuncs.List
+	// CountPreflights makes CORS preflights count like other requests. By default they pass the rule uncounted
+	// after Deny: a browser sends them by itself and without credentials, and a page cannot read a refusal. A
+	// handler that runs for any method, OPTIONS included, and does the work for all of them needs it.
+	CountPreflights bool
 	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. A banned actor is refused
 	// before the guard is asked. Each refusal by the guard is a strike, with these exceptions: refusals that
 	// are the server's fault (5xx), those that the process decides itself because Redis is unavailable, those
