@@ -21,6 +21,9 @@ type Decision struct {
 	// Replayed reports whether this is a replay: the stored answer to an earlier attempt with the same operation
 	// ID. A replay takes nothing.
 	Replayed bool
+	// Kept reports, on a replay, that the operation is done: an earlier attempt with this operation ID ended in
+	// [Commit], or nothing can give it back any more. Doing the work again would do it twice.
+	Kept bool
 
 	// Limit and Remaining are the guard's figures:
 	//
@@ -141,6 +144,10 @@ const (
 	ReasonInProgress Reason = "in_progress"
 	// ReasonDone: the operation is done. OutcomeOf returns how it ended.
 	ReasonDone Reason = "done"
+
+	// ReasonReplayed: the operation is done (see Decision.Kept), and the client is told so with status 200. It
+	// is the reason of an answer, never that of a decision.
+	ReasonReplayed Reason = "replayed"
 
 	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended in another way.
 	ReasonConflict Reason = "conflict"

@@ -55,6 +55,7 @@ func (f *Refusal) replay(w http.ResponseWriter, r *http.Request, o *core.Outcome
 		}
 	}
 	header.Set(ReplayedHeader, "true")
+	expose(header)
 	header.Set("X-Content-Type-Options", "nosniff")
 	if o.Status != http.StatusNoContent && o.Status != http.StatusNotModified {
 		header.Set("Content-Length", strconv.Itoa(len(o.Body)))

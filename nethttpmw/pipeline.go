@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
@@ -69,7 +70,7 @@ func (p *Pipeline) Settles() bool { return p.settles }
 // The checks go on when the client disconnects: a check that is interrupted might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context()), from: r,
-		settles: p.settles}
+		rules: p.rules, settles: p.settles}
 	passage.outer, _ = passage.request.Value(passageKey{}).(*link)
 	entered := false
 	defer func() {
@@ -77,6 +78,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 			passage.giveBack()
 		}
 	}()
+	var done *entry
 	for _, rule := range p.rules {
 		var place core.Place
 		d, refusal := rule.enter(passage.settling, r, &place)
@@ -87,9 +89,18 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		}
 		passage.outer.warnOfTwice(rule, d)
 		if d.Allowed {
-			passage.entries = append(passage.entries, &entry{rule: rule, decision: d, place: place})
+			e := &entry{rule: rule, decision: d, place: place}
+			passage.entries = append(passage.entries, e)
 			passage.record(rule)
+			if done == nil && rule.doneBefore(d) {
+				done = e
+			}
 		}
+	}
+	if done != nil && passage.allDone() {
+		replay := done.rule.replay(done.decision)
+		replay.by(done.rule, r, passage)
+		return nil, replay
 	}
 	passage.fields = figures(r, passage.entries, nil)
 	entered = true
@@ -120,10 +131,10 @@ func (r *mounted) decide(
 	denied, allowed, err := r.listed(req)
 	switch {
 	case err != nil:
-		return core.Decision{}, r.refuseKey(ctx, err)
+		return core.Decision{}, r.refuseKey(ctx, err, shadow)
 	case denied:
-		return core.Decision{}, r.refuse(ReasonDenied, core.Decision{Guard: r.name})
-	case allowed:
+		return core.Decision{}, r.refuseEarly(ctx, ReasonDenied, &keyError{field: "deny"}, shadow)
+	case allowed, isPreflight(req.Request) && !r.CountPreflights:
 		return core.Decision{}, nil
 	}
 	a, err := r.attempt(req)
@@ -131,7 +142,7 @@ func (r *mounted) decide(
 	case errors.Is(err, errNobody) && r.NoKey == NoKeySkip:
 		return core.Decision{}, nil
 	case err != nil:
-		return core.Decision{}, r.refuseKey(ctx, err)
+		return core.Decision{}, r.refuseKey(ctx, err, shadow)
 	}
 	a.Shadow = shadow
 	if d, banned := r.banned(ctx, a); banned {
@@ -147,11 +158,16 @@ func (r *mounted) ask(ctx context.Context, a core.Attempt, place *core.Place) (c
 	d.Guard = r.name // a guard of the application may set another name
 	switch {
 	case errors.Is(err, core.ErrInvalid):
+		r.traceRefusal(ctx, ReasonInvalid, &keyError{field: "guard"}, a.Shadow)
 		return d, r.refuse(ReasonInvalid, d)
 	case err != nil && r.outage() == core.FailOpen:
 		return core.Decision{}, nil
 	case err != nil:
 		return d, r.refuse(ReasonUnavailable, d)
+	case d.Allowed && r.underWay(d):
+		place.Settle(ctx, r.Guard, d, core.Rollback)
+		d.Allowed, d.Reason, d.RetryAfter = false, core.ReasonInProgress, underWayRetry
+		return d, r.refuse(d.Reason, d)
 	case d.Allowed:
 		return d, nil
 	}
@@ -183,7 +199,7 @@ func (r *mounted) checkGuard(
 }
 
 // refuseKey refuses a request out of which no attempt could be made.
-func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
+func (r *mounted) refuseKey(ctx context.Context, err error, shadow bool) *Refusal {
 	reason := ReasonUnavailable
 	switch {
 	case errors.Is(err, core.ErrInvalid):
@@ -192,10 +208,29 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 		reason = ReasonNoKey
 	case errors.Is(err, keyfuncs.ErrMalformed):
 		reason = ReasonMalformed
+	case errors.Is(err, keyfuncs.ErrTooLarge):
+		reason = ReasonTooLarge
 	default: // a function of the application failed, which is not the client's fault
 		core.LoggerOf(r.Guard).ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
 	}
+	return r.refuseEarly(ctx, reason, err, shadow)
+}
+
+// refuseEarly refuses a request before the guard is asked.
+func (r *mounted) refuseEarly(ctx context.Context, reason core.Reason, err error, shadow bool) *Refusal {
+	r.traceRefusal(ctx, reason, err, shadow)
 	return r.refuse(reason, core.Decision{Guard: r.name})
+}
+
+// traceRefusal tells the observer of a refusal that the guard has not decided. Without it, requests that lack a
+// login would leave no trace.
+func (r *mounted) traceRefusal(ctx context.Context, reason core.Reason, err error, shadow bool) {
+	key := ""
+	if from := (*keyError)(nil); errors.As(err, &from) {
+		key = from.field
+	}
+	d := core.Decision{Guard: r.name, Reason: reason, Attempt: core.Attempt{Shadow: shadow}}
+	core.Refused(ctx, r.Guard, d, key, keyfuncs.FunctionOf(err))
 }
 
 // passageKey is the key of the innermost passage in a request's context.
@@ -240,6 +275,28 @@ func (l *link) find(guard string) *entry {
 	return nil
 }
 
+// wantRule complains if the request has passed rules, and none of them has a guard of this name. Which rules
+// there are depends on the program alone; a rule that has let the request pass undecided is one of them.
+func (l *link) wantRule(ctx context.Context, guard string) {
+	if l == nil {
+		return // no middleware, as in the unit test of a handler
+	}
+	var names []string
+	for ; l != nil; l = l.outer {
+		for _, rule := range l.passage.rules {
+			if rule.name == guard {
+				return
+			}
+			names = append(names, rule.name)
+		}
+	}
+	if testing.Testing() {
+		panic(fmt.Sprintf("gatehouse: Take(%q): no rule around this handler has a guard of that name; there are %q: "+
+			"pass the name that the guard was made with", guard, names))
+	}
+	warn.Untaken.Tell(ctx, guard, "guard", guard, "rules", names)
+}
+
 // Decision returns the decision of the named guard about the request with this context. ok is false if the
 // guard has no rule on the route, or if the rule let the request pass undecided.
 func Decision(ctx context.Context, guard string) (core.Decision, bool) {
@@ -258,8 +315,19 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // Call Take before the handler responds. When the header has been sent, a reservation and an operation whose
 // outcome is kept have been confirmed, and after the request everything has been settled. Then ok is false,
 // as for [Decision].
+//
+// A name that no rule around the handler has is a mistake in the program, which would turn every client away.
+// In a test Take then panics, with the remedy. Elsewhere it logs the warning GH006 once and ok is false, so
+// that a handler that serves several routes goes on where it is without the rule on purpose.
+//
+// A client that asks again while a reservation waits for its payment hears in_progress, unless the rule has
+// RunReplays: see the section Replays of the package.
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
-	e := find(ctx, guard)
+	l, _ := ctx.Value(passageKey{}).(*link)
+	e := l.find(guard)
+	if e == nil {
+		l.wantRule(ctx, guard)
+	}
 	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {
 		return core.Decision{}, false
 	}

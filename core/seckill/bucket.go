@@ -98,6 +98,7 @@ func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, 
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
 	d.SetClaim(State(state))
 	d.Allowed = d.Reason == core.ReasonOK
+	d.Kept = d.Replayed && State(state) == StateSold
 	d.Limit, d.Remaining = stock, left
 	if d.Allowed {
 		d.ResetAfter = wait
