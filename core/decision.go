@@ -207,9 +207,11 @@ type Outcome struct {
 	Status int `json:"status,omitempty"`
 	// Header holds the header fields of the response that are kept, as UTF-8.
 	Header map[string]string `json:"header,omitempty"`
-	// Incomplete reports that the operation is done but that its response was not complete when the outcome was
-	// stored. There is no response to replay unless a second Settle stores it.
+	// Incomplete reports that the operation is done but that its response is not whole: it was not complete when
+	// the outcome was stored, it was streamed, or it is longer than the guard keeps. There is no response to
+	// replay unless a second Settle stores it.
 	Incomplete bool `json:"incomplete,omitempty"`
-	// Body is kept up to the MaxBody of the guard, in bytes. Of a longer body, nothing is kept.
+	// Body is kept up to the MaxBody of the guard, in bytes. Of a longer body, nothing is kept, and the outcome
+	// is Incomplete.
 	Body []byte `json:"-"`
 }

@@ -148,11 +148,7 @@ type Refusal struct {
 // refuse makes a refusal with the answer of the table.
 func refuse(by answerTable, reason core.Reason, d core.Decision) *Refusal {
 	answer := by.to(reason)
-	f := &Refusal{Status: answer.Status, Reason: reason, Decision: d, answer: answer}
-	if o, ok := replayOf(d); ok {
-		f.Status = o.Status
-	}
-	return f
+	return &Refusal{Status: answer.Status, Reason: reason, Decision: d, answer: answer}
 }
 
 // described returns the answer to the refusal's reason.
@@ -166,6 +162,9 @@ func (f *Refusal) described() core.Answer {
 // by records the rule that refused the request, and the figures for the header.
 func (f *Refusal) by(rule *mounted, r *keyfuncs.Request, p *Passage) {
 	f.rule, f.outer = rule, p.outer
+	if o, ok := replayOf(f.Decision, r.Request); ok {
+		f.Status = o.Status
+	}
 	refusing := &entry{rule: rule, decision: f.Decision}
 	if f.Decision.Reason != f.Reason {
 		refusing.decision = core.Decision{} // the guard has not decided
@@ -177,12 +176,13 @@ func (f *Refusal) by(rule *mounted, r *keyfuncs.Request, p *Passage) {
 // the same operation is replayed, and Rule.Answer is not called. Answer is for adapters. When Rule.Answer
 // calls it, it writes what Reply writes.
 func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
-	_, stored := replayOf(f.Decision)
+	_, stored := replayOf(f.Decision, r)
 	if stored || f.replayed || f.rule == nil || f.rule.Answer == nil || f.standard {
 		f.Reply(w, r)
 		return
 	}
 	f.setHeaders(w.Header())
+	pointToResult(w.Header(), f.Decision)
 	asked := *f
 	asked.standard = true
 	answered := false
@@ -196,10 +196,11 @@ func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
 // reason. The Accept header of the request selects the form of the body (RFC 9110, section 12.5.1):
 // application/problem+json (RFC 9457), unless the client prefers text/html or text/plain. A HEAD request gets
 // the header only. Cache-Control: no-store forbids caching, since the next response may differ. A stored
-// answer of the same operation is replayed instead. An operation that is done without one is answered with
-// status 200, and with application/json in place of a problem.
+// answer of the same operation is replayed instead, if it is whole and the client accepts its coding; if not,
+// Location says where its result is, as far as the handler has said so. A claim that is done without a stored
+// answer is answered with status 200, and with application/json in place of a problem.
 func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
-	if o, ok := replayOf(f.Decision); ok {
+	if o, ok := replayOf(f.Decision, r); ok {
 		f.replay(w, r, o)
 		return
 	}
@@ -208,6 +209,7 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 	body := f.body(form, text)
 	header := w.Header()
 	f.setHeaders(header)
+	pointToResult(header, f.Decision)
 	header.Set("Content-Type", mediaTypes[form])
 	if f.replayed {
 		header.Set(ReplayedHeader, "true")

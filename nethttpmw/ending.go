@@ -317,11 +317,13 @@ func (e *entry) settle(p *Passage) {
 	if e.kept || e.confirmed || e.again {
 		end = core.Commit
 	}
+	rest := e.rest && !p.aborted
 	if e.rule.keepsOutcome() && e.kept {
-		end = core.CommitWith(p.recording.outcome(p.status, e.rule.traits.MaxBody, !p.aborted))
+		outcome := p.recording.outcome(p.status, e.rule.traits.MaxBody, !p.aborted)
+		end, rest = core.CommitWith(outcome), rest && !outcome.Incomplete
 	}
 	switch {
-	case e.confirmed && e.rest && !p.aborted:
+	case e.confirmed && rest:
 		e.place.Settle(p.settling, e.rule.Guard, e.decision, end)
 	case e.again:
 		e.place.SettleLater(e.rule.Guard, e.decision, end)

@@ -27,6 +27,7 @@ var (
 		`,"violated-policies":["bans"]`)
 	denied   = problem(403, "denied", "Access Denied", "You do not have access.", "")
 	closed   = problem(409, "closed", "Closed", "This is closed.", "")
+	done     = problem(409, "done", "Already Done", "This request was already completed.", "")
 	conflict = problem(422, "conflict", "Operation ID In Use",
 		"This operation ID belongs to a different request.", "")
 	noKey     = problem(400, "no_key", "Missing Information", "The request lacks required information.", "")
