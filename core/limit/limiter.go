@@ -120,6 +120,11 @@ func (l *limiter) begin(ctx context.Context, a core.Attempt) (core.Decision, *li
 	if err != nil {
 		return d, nil, err
 	}
+	if len(limits.limits) == 0 {
+		d.Allowed, d.Reason = true, core.ReasonOK
+		d.SetClaim(&taken{limitSet: limits})
+		return d, nil, nil
+	}
 	d.SetClaim(limits)
 	if least := limits.least; a.Cost > least.Max {
 		d.Reason, d.Limit, d.Window = core.ReasonOverLimit, least.Max, least.Window
@@ -311,7 +316,7 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 		return err
 	}
 	l.local().forget(a, limits.limits)
-	if !l.Engine().HasRedis() {
+	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
 	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
@@ -330,6 +335,9 @@ func (l *limiter) refund(ctx context.Context, begun time.Time, d core.Decision) 
 	took, err := core.Claimed[*taken](&l.Base, d)
 	if err != nil {
 		return err
+	}
+	if len(took.limits) == 0 {
+		return nil
 	}
 	if took.local {
 		if took.refund.CompareAndSwap(false, true) {
