@@ -90,6 +90,7 @@ type limitSet struct {
 
 // newLimitSet checks limits for an algorithm.
 func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
+	limits = slices.Clone(limits) // a Func may modify its slice in place while refusals and refunds refer to it
 	s := &limitSet{limits: limits}
 	for i, l := range limits {
 		if err := l.check(); err != nil {
