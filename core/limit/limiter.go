@@ -315,7 +315,7 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if err != nil {
 		return err
 	}
-	l.local().forget(a, limits.limits)
+	l.local().forget(a, limits.limits, l.micros(time.Now()))
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
