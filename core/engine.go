@@ -155,8 +155,9 @@ func New(rdb Client, options ...Option) *Engine {
 }
 
 // NewMemory makes an engine without Redis. Its rate limits decide inside the process, exactly as they do on
-// Redis, by the clock of the process. It is for applications of one process, and for tests. Several processes
-// count separately, and all counts are lost when the process ends.
+// Redis, by the monotonic clock of the process: a wall clock that is set changes nothing. It is for
+// applications of one process, and for tests. Several processes count separately, and all counts are lost
+// when the process ends.
 //
 // Rate limits have all their functions. All other guards panic when they are made, because their promises
 // must outlive a process. Preload does nothing, and Run returns [ErrNoRedis]. The options that matter are

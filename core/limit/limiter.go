@@ -147,14 +147,18 @@ func (l *limiter) decideLocal(d *core.Decision, limits *limitSet, begun time.Tim
 	}
 }
 
-// micros converts the begin of a call to the microseconds by which limits count inside the process. The clock
-// of the engine, if it has one, takes precedence.
+// micros converts the begin of a call to the microseconds by which limits count inside the process. They are
+// the time that has passed since the process began, so the wall clock may be set while budgets count. The
+// clock of the engine, if it has one, takes precedence.
 func (l *limiter) micros(now time.Time) int64 {
 	if l.Engine().HasClock() {
-		now = l.Engine().Now()
+		return l.Engine().Now().UnixMicro()
 	}
-	return now.UnixMicro()
+	return processBegun.UnixMicro() + now.Sub(processBegun).Microseconds()
 }
+
+// processBegun has a monotonic reading, by which Sub measures.
+var processBegun = time.Now()
 
 // Check implements [core.Guard]: it decides the attempt, and it takes the attempt's Cost in units when it
 // admits it. A Cost above the smallest limit is refused with [core.ReasonOverLimit], without asking Redis. An
