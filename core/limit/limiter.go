@@ -173,6 +173,29 @@ func (l *limiter) Check(ctx context.Context, a core.Attempt) (core.Decision, err
 	return d, l.Observe(ctx, "check", begun, d, err)
 }
 
+// Recall implements [core.Recaller], for refusals that the process remembers and for costs that exceed a limit.
+func (l *limiter) Recall(ctx context.Context, a core.Attempt) (core.Decision, bool) {
+	if l.by != nil && !l.refusals.knows(core.TagOf(a)) {
+		return core.Decision{}, false // most attempts are spared a second call of the function
+	}
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline())
+	defer cancel()
+	d, limits, err := l.begin(ctx, a)
+	if err != nil || d.Allowed {
+		return d, false
+	}
+	if limits != nil {
+		now := l.Engine().Now()
+		r, ok := l.refusals.find(core.TagOf(d.Attempt), limits.limits, d.Attempt.Cost, now)
+		if !ok {
+			return d, false
+		}
+		r.answer(&d, now)
+	}
+	return d, l.Observe(ctx, "check", begun, d, nil) == nil
+}
+
 // Peek reports what Check would decide now about an attempt of one unit, whatever the attempt's Cost: whether
 // it would be allowed, the Remaining units, and RetryAfter when there are none. It takes nothing and writes
 // nothing. Other attempts may take the remaining units at any time, so use Peek to display them, and Check to

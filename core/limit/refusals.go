@@ -47,6 +47,12 @@ func newRefusals(longest time.Duration) *refusals {
 	return &refusals{core.NewRecall[string, []refusal](refusalKeys, longest)}
 }
 
+// knows reports whether any refusal of the key is held, current or not.
+func (r *refusals) knows(key string) bool {
+	_, ok := r.keys.Last(key)
+	return ok
+}
+
 // find returns the refusal that answers an attempt at now.
 func (r *refusals) find(key string, limits []Limit, cost int64, now time.Time) (refusal, bool) {
 	known, _ := r.keys.Last(key)
