@@ -141,6 +141,9 @@ func (l *limiter) decideLocal(d *core.Decision, limits *limitSet, begun time.Tim
 	}
 	v := l.local().decide(d.Attempt, limits.limits, cost, l.micros(begun))
 	fill(d, v.allowed, v.remaining, v.moment, limits.limits[v.binding])
+	if v.allowed {
+		d.ResetAfter = core.DurationOf(v.resets, time.Microsecond)
+	}
 	d.Source = core.SourceLocal
 	if !peek && v.allowed {
 		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, local: true})
@@ -173,7 +176,8 @@ func (l *limiter) Check(ctx context.Context, a core.Attempt) (core.Decision, err
 	return d, l.Observe(ctx, "check", begun, d, err)
 }
 
-// Recall implements [core.Recaller], for refusals that the process remembers and for costs that exceed a limit.
+// Recall implements [core.Recaller], for refusals that the process remembers and for costs that exceed a
+// limit.
 func (l *limiter) Recall(ctx context.Context, a core.Attempt) (core.Decision, bool) {
 	if l.by != nil && !l.refusals.knows(core.TagOf(a)) {
 		return core.Decision{}, false // most attempts are spared a second call of the function
@@ -306,11 +310,15 @@ type taken struct {
 
 // readLimits reads a script's reply into d, and returns the stamp of an allowed attempt.
 func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err error) {
-	r := core.ReadReply(value, 3, 4)
+	r := core.ReadReply(value, 3, 5)
 	allowed, remaining, moment := r.Flag(), r.Number(), r.Number()
 	which := int64(1)
 	if r.More() {
 		which = r.Number()
+	}
+	resets := int64(0)
+	if r.More() {
+		resets = r.Number()
 	}
 	if r.Err == nil && (which < 1 || which > int64(len(limits.limits))) {
 		r.Err = fmt.Errorf("unexpected reply: the binding limit is number %d of %d", which, len(limits.limits))
@@ -321,6 +329,9 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err
 
 	d.Source = core.SourceRedis
 	fill(d, allowed, remaining, moment, limits.limits[which-1])
+	if allowed {
+		d.ResetAfter = core.DurationOf(resets, time.Microsecond)
+	}
 	return moment, nil
 }
 
@@ -329,7 +340,7 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err
 func fill(d *core.Decision, allowed bool, remaining, moment int64, binding Limit) {
 	d.Allowed, d.Limit, d.Window, d.Remaining = allowed, binding.Max, binding.Window, max(remaining, 0)
 	if allowed {
-		d.Reason, d.ResetAfter = core.ReasonOK, binding.Window
+		d.Reason = core.ReasonOK
 	} else {
 		d.Reason = core.ReasonLimited
 		d.RetryAfter = core.DurationOf(moment, time.Microsecond)

@@ -102,6 +102,7 @@ type verdict struct {
 	binding   int // the index of the binding limit
 	remaining int64
 	moment    int64
+	resets    int64 // if allowed, the microseconds until the binding limit has a unit more, 0 if it has all
 }
 
 func newMemory(newCounter func() counter, keys int) *memory {
@@ -116,11 +117,13 @@ func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) (v verd
 		v = b.weigh(limits, cost, now)
 		switch {
 		case cost == 0:
+			v.resets = b.resets(limits[v.binding], now)
 			return held
 		case v.allowed:
 			for _, l := range limits {
 				b.of(l).take(l, now, v.moment, cost)
 			}
+			v.resets = b.resets(limits[v.binding], now)
 			return b
 		default:
 			for _, l := range limits {
@@ -187,6 +190,16 @@ func (b budget) weigh(limits []Limit, cost, now int64) verdict {
 		moment = retry
 	}
 	return verdict{allowed: !refused, binding: binding, remaining: remaining, moment: moment}
+}
+
+// resets returns how long it takes until a limit has a unit more, in microseconds.
+func (b budget) resets(l Limit, now int64) int64 {
+	left, _, _ := b.of(l).look(l, now, 0)
+	if left >= l.Max {
+		return 0
+	}
+	_, wait, _ := b.of(l).look(l, now, left+1)
+	return wait
 }
 
 // giveBack returns the units that an attempt took at stamp.
