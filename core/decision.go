@@ -40,9 +40,11 @@ type Decision struct {
 	// RetryAfter is how long to wait until the same attempt can succeed. It is zero when the attempt was
 	// allowed, and when waiting does not help.
 	RetryAfter time.Duration
-	// ResetAfter is, for a rate limit, after how long units are certain to come back: the window when the
-	// attempt was allowed, RetryAfter when it was denied. For a quota it is what is left of the period, for a
-	// sale how long the reservation can be confirmed, and for an idempotent operation the lease.
+	// ResetAfter is, for a rate limit, after how long the binding limit has a unit more than Remaining: when its
+	// oldest unit leaves the window, when the next unit is in the bucket, or when the fixed window ends. It is
+	// zero when all units are there, and RetryAfter when the attempt was denied. For a quota it is what is left
+	// of the period, for a sale how long the reservation can be confirmed, and for an idempotent operation the
+	// lease.
 	ResetAfter time.Duration
 
 	claim any

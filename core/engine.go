@@ -155,8 +155,9 @@ func New(rdb Client, options ...Option) *Engine {
 }
 
 // NewMemory makes an engine without Redis. Its rate limits decide inside the process, exactly as they do on
-// Redis, by the clock of the process. It is for applications of one process, and for tests. Several processes
-// count separately, and all counts are lost when the process ends.
+// Redis, by the monotonic clock of the process: a wall clock that is set changes nothing. It is for
+// applications of one process, and for tests. Several processes count separately, and all counts are lost
+// when the process ends.
 //
 // Rate limits have all their functions. All other guards panic when they are made, because their promises
 // must outlive a process. Preload does nothing, and Run returns [ErrNoRedis]. The options that matter are
@@ -167,13 +168,14 @@ func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 // resource. The default is 65,536. The budgets serve an engine without Redis, and rate limits that continue
 // while Redis is away.
 //
-// When the map is full, the least recently used budget is forgotten, and is full again at its next use. An
-// actor with more addresses than that can therefore evict the budgets of others, and their own: set n to the
-// number of actors to expect within the longest window. It is rounded up to a multiple of 64. Keys are
-// distributed over 64 parts by hash, so one part may be full before the others are.
+// So many budgets are kept exactly: set n to the number of actors to expect within the longest window. Beyond
+// that, each new actor takes the place of the budget that is full again first. If that one is full already,
+// nothing is lost. Else it begins anew: its actor has the whole limit again, before its window is over. An
+// actor with more than n addresses can so evict the budgets of others, and their own.
 //
-// A budget takes 300 to 400 bytes. A sliding window takes 12 to 16 bytes more for each moment in a window at
-// which units were taken. WithMemoryKeys panics when n is less than 1.
+// A budget with one limit takes 260 to 370 bytes, with addresses as actors. A sliding window takes 12 to 16
+// bytes more for each further moment in a window at which units were taken. WithMemoryKeys panics when n is
+// less than 1.
 func WithMemoryKeys(n int) Option {
 	if n < 1 {
 		panic(fmt.Sprintf("core: WithMemoryKeys(%d): set at least the number of actors that are active at a time",

@@ -9,12 +9,13 @@
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
 --                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
+-- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}
 --       remaining  units left in the binding limit; below 0 when its max was lowered below the units taken
 --       stamp      a moment in the attempt's windows, for fixed_window_refund
 --       retry      microseconds until the same cost fits every limit
 --       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one whose
---                  window ends last; absent when it is the first
+--                  window ends last
+--       resets     microseconds until the window ends; 0 when no unit is taken in it
 
 local limits = #KEYS
 local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
@@ -27,7 +28,7 @@ end
 local need = cost > 0 and cost or 1
 
 local binding, remaining, retry
-local moment, ends, taken = now, {}, {} -- ends holds the windows that are open
+local moment, ends, taken, resets = now, {}, {}, {} -- ends holds the windows that are open
 
 for i = 1, limits do
   local window, over = ARGV[i * 2] * 1000, now
@@ -43,6 +44,7 @@ for i = 1, limits do
     moment = over - window
   end
 
+  resets[i] = taken[i] + cost > 0 and over - now or 0
   local left = ARGV[i * 2 - 1] - taken[i]
   local wait = left < need and over - now
   -- shared binding_limit
@@ -56,9 +58,6 @@ for i = 1, limits do
   -- end binding_limit
 end
 
-if binding == 1 then
-  binding = nil
-end
 if retry then
   return {0, remaining, retry, binding}
 end
@@ -74,4 +73,4 @@ if cost > 0 then
     end
   end
 end
-return {1, remaining, moment, binding}
+return {1, remaining, moment, binding, resets[binding]}

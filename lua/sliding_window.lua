@@ -14,9 +14,10 @@
 --       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: take none, and
 --                 answer whether one unit would be allowed
 --       4 now     microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp} when allowed, else {0, remaining, retry}
+-- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}
 --       remaining  units left; below 0 when max was lowered below the units in the log
 --       stamp      the moment of admission in microseconds, for sliding_window_refund
+--       resets     microseconds until the next unit leaves; 0 when there is none
 --       retry      microseconds until the same cost fits
 
 local log, max, window = KEYS[1], ARGV[1], ARGV[2] * 1000
@@ -86,7 +87,7 @@ if left < need then
   return {0, left, free - now}
 end
 if cost == 0 then
-  return {1, left, now}
+  return {1, left, now, 1, next and next - now or 0}
 end
 
 -- shared window_push
@@ -112,8 +113,8 @@ end
 -- the last renewal the head has then moved by less than a quarter, and a unit is taken before the head at
 -- that time leaves. The TTL does not count from now, because units taken before the clock was set back may
 -- leave much later.
+next = next or at * grain + window
 if renew then
-  next = next or at * grain + window
   redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000)
 end
-return {1, left - cost, now}
+return {1, left - cost, now, 1, next - now}

@@ -15,7 +15,7 @@
 --       then now         microseconds since 1970; absent or empty: the server's clock
 --       then part, ...   for each limit, the microseconds of a part, or 0 to count one by one; absent: all
 --                        one by one
--- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
+-- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}
 --       remaining  units left in the binding limit; below 0 when its max was lowered below the units in the
 --                  log
 --       stamp      the moment of admission in microseconds, for sliding_window_refund; after the clock was
@@ -23,6 +23,7 @@
 --       retry      microseconds until the same cost fits every limit
 --       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one that
 --                  is full for the longest time
+--       resets     microseconds until the next unit leaves the binding limit; 0 when there is none
 
 local limits = #KEYS
 local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
@@ -48,6 +49,7 @@ local moment = now -- at which units are taken
 -- Per limit, where it applies: numbers to drop; when the head leaves, of a log whose TTL is to be renewed (0
 -- for a log without units); the newest part that counts; the units taken so far.
 local drop, renew, newest, sums = {}, {}, {}, {}
+local resets = {} -- when the next unit leaves
 
 for i = 1, limits do
   local log, max, window, part = KEYS[i], ARGV[i * 2 - 1], ARGV[i * 2] * 1000, ARGV[limits * 2 + 2 + i]
@@ -84,6 +86,7 @@ for i = 1, limits do
       end
     end
 
+    resets[i] = next or nil
     local lacking = need - max + count
     if lacking > 1 then
       next = math.max(next, leaves(redis.call('LINDEX', log, gone + lacking - 1), at, grain, window))
@@ -116,6 +119,12 @@ for i = 1, limits do
 
     count = ((sums[i] or 0) - before) % WRAP
     local lacking, enough = need - max + count, gone
+    if count > 0 then
+      while (number(enough + 1) - before) % WRAP == 0 do -- all units of the part were given back
+        enough = enough + 2
+      end
+      resets[i] = number(enough) * part + window
+    end
     if lacking > 0 then
       while (number(enough + 1) - before) % WRAP < lacking do
         enough = enough + 2
@@ -158,7 +167,7 @@ if retry then
   return {0, remaining, retry, binding}
 end
 if cost == 0 then
-  return {1, remaining, now, binding}
+  return {1, remaining, now, binding, resets[binding] and resets[binding] - now or 0}
 end
 
 for i = 1, limits do
@@ -179,11 +188,13 @@ for i = 1, limits do
       end
     end
     -- end window_push
+    resets[i] = resets[i] or at * grain + window
     if renew[i] then
       redis.call('PEXPIRE', log, renewal(renew[i] > 0 and renew[i] or at * grain + window, window))
     end
   else
     local at, sum = math.ceil(moment / part), ((sums[i] or 0) + cost) % WRAP
+    resets[i] = resets[i] or at * part + window
     if newest[i] == at then
       redis.call('LSET', log, '-1', sum)
     else
@@ -198,4 +209,4 @@ for i = 1, limits do
     redis.call('LTRIM', log, drop[i], '-1')
   end
 end
-return {1, remaining, moment, binding}
+return {1, remaining, moment, binding, resets[binding] - now}

@@ -12,13 +12,14 @@
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
 --                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
+-- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}
 --       remaining  whole units left in the binding limit; below 0 until a clock that was set back has caught
 --                  up
 --       stamp      a moment from which on the attempt's buckets were not full, for token_bucket_refund
 --       retry      microseconds until the same cost fits every limit, rounded up
 --       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one with
---                  the longest wait; absent when it is the first
+--                  the longest wait
+--       resets     microseconds until the next unit is there; 0 when the bucket is full
 
 local limits = #KEYS
 local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
@@ -40,7 +41,7 @@ end
 -- end bucket_span
 
 local binding, remaining, retry
-local moment, buckets = now, {}
+local moment, buckets, resets = now, {}, {}
 
 for i = 1, limits do
   local max, window = ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000
@@ -78,6 +79,7 @@ for i = 1, limits do
   end
   -- end binding_limit
 
+  resets[i] = left - cost < max and span(all + 1, max, window) - room or 0
   taken = taken + cost
   if taken >= max then
     taken, offset = taken - max, offset + window
@@ -85,9 +87,6 @@ for i = 1, limits do
   buckets[i] = {since, offset, taken, max, since + offset + span(taken, max, window)}
 end
 
-if binding == 1 then
-  binding = nil
-end
 if retry then
   return {0, remaining, retry, binding}
 end
@@ -101,4 +100,4 @@ if cost > 0 then
       'PX', math.ceil((b[5] - now) / 1000) + 1000)
   end
 end
-return {1, remaining, moment, binding}
+return {1, remaining, moment, binding, resets[binding]}

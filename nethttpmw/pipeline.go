@@ -63,9 +63,10 @@ func NewPipeline(rules ...Rule) *Pipeline {
 // need not determine it.
 func (p *Pipeline) Settles() bool { return p.settles }
 
-// Enter checks the rules in order. It returns either a passage, which the adapter must leave, or a refusal,
-// which the adapter must answer with. Before a refusal is returned, what the earlier rules took is given
-// back.
+// Enter checks the rules in order. First it asks what the process remembers of them, without a call to Redis:
+// where a later rule would refuse the request, the earlier ones take nothing. It returns either a passage,
+// which the adapter must leave, or a refusal, which the adapter must answer with. Before a refusal is
+// returned, what the earlier rules took is given back.
 //
 // The checks go on when the client disconnects: a check that is interrupted might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
@@ -79,9 +80,17 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		}
 	}()
 	var done *entry
-	for _, rule := range p.rules {
+	ready := make([]prepared, len(p.rules))
+	for i, rule := range p.rules {
+		if p.looksAhead(i) {
+			if rule, refusal := p.lookAhead(passage.settling, r, i, ready); refusal != nil {
+				passage.outer.warnOfTwice(rule, refusal.Decision)
+				refusal.by(rule, r, passage)
+				return nil, refusal
+			}
+		}
 		var place core.Place
-		d, refusal := rule.enter(passage.settling, r, &place)
+		d, refusal := rule.enter(passage.settling, r, &ready[i], &place)
 		if refusal != nil {
 			passage.outer.warnOfTwice(rule, refusal.Decision)
 			refusal.by(rule, r, passage)
@@ -110,45 +119,31 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 // enter checks one rule for the cohorts that it is enabled for. The decision is not allowed, and there is no
 // refusal, if the rule did not decide, or did not enforce its decision.
 func (r *mounted) enter(
-	ctx context.Context, req *keyfuncs.Request, place *core.Place,
+	ctx context.Context, req *keyfuncs.Request, ready *prepared, place *core.Place,
 ) (d core.Decision, refusal *Refusal) {
 	defer func() {
 		if !d.Allowed {
 			place.Free() // also if a function of the application panics
 		}
 	}()
-	cohort := r.cohort(req)
-	if cohort != cohortSkipped {
-		d, refusal = r.decide(ctx, req, place, cohort == cohortShadowed)
-	}
-	return d, r.Rollout.note(cohort, refusal)
+	r.prepare(ctx, req, ready)
+	d, refusal = r.decide(ctx, ready, place)
+	return d, r.Rollout.note(ready.cohort, refusal)
 }
 
 // decide asks the rule's lists, its bans and its guard, in this order.
-func (r *mounted) decide(
-	ctx context.Context, req *keyfuncs.Request, place *core.Place, shadow bool,
-) (core.Decision, *Refusal) {
-	denied, allowed, err := r.listed(req)
+func (r *mounted) decide(ctx context.Context, ready *prepared, place *core.Place) (core.Decision, *Refusal) {
 	switch {
-	case err != nil:
-		return core.Decision{}, r.refuseKey(ctx, err, shadow)
-	case denied:
-		return core.Decision{}, r.refuseEarly(ctx, ReasonDenied, &keyError{field: "deny"}, shadow)
-	case allowed, isPreflight(req.Request) && !r.CountPreflights:
+	case ready.refusal != nil:
+		r.traceRefusal(ctx, ready.refusal.Reason, ready.err, ready.cohort == cohortShadowed)
+		return core.Decision{}, ready.refusal
+	case ready.passes || ready.cohort == cohortSkipped:
 		return core.Decision{}, nil
 	}
-	a, err := r.attempt(req)
-	switch {
-	case errors.Is(err, errNobody) && r.NoKey == NoKeySkip:
-		return core.Decision{}, nil
-	case err != nil:
-		return core.Decision{}, r.refuseKey(ctx, err, shadow)
-	}
-	a.Shadow = shadow
-	if d, banned := r.banned(ctx, a); banned {
+	if d, banned := r.banned(ctx, ready.attempt); banned {
 		return d, refuse(r.bans, d.Reason, d)
 	}
-	return r.ask(ctx, a, place)
+	return r.ask(ctx, ready.attempt, place)
 }
 
 // ask asks the rule's guard. If that fails, it applies the rule's outage policy. A refusal in the shadow has
@@ -199,7 +194,7 @@ func (r *mounted) checkGuard(
 }
 
 // refuseKey refuses a request out of which no attempt could be made.
-func (r *mounted) refuseKey(ctx context.Context, err error, shadow bool) *Refusal {
+func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 	reason := ReasonUnavailable
 	switch {
 	case errors.Is(err, core.ErrInvalid):
@@ -213,12 +208,6 @@ func (r *mounted) refuseKey(ctx context.Context, err error, shadow bool) *Refusa
 	default: // a function of the application failed, which is not the client's fault
 		core.LoggerOf(r.Guard).ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
 	}
-	return r.refuseEarly(ctx, reason, err, shadow)
-}
-
-// refuseEarly refuses a request before the guard is asked.
-func (r *mounted) refuseEarly(ctx context.Context, reason core.Reason, err error, shadow bool) *Refusal {
-	r.traceRefusal(ctx, reason, err, shadow)
 	return r.refuse(reason, core.Decision{Guard: r.name})
 }
 

@@ -120,6 +120,11 @@ func (l *limiter) begin(ctx context.Context, a core.Attempt) (core.Decision, *li
 	if err != nil {
 		return d, nil, err
 	}
+	if len(limits.limits) == 0 {
+		d.Allowed, d.Reason = true, core.ReasonOK
+		d.SetClaim(&taken{limitSet: limits})
+		return d, nil, nil
+	}
 	d.SetClaim(limits)
 	if least := limits.least; a.Cost > least.Max {
 		d.Reason, d.Limit, d.Window = core.ReasonOverLimit, least.Max, least.Window
@@ -136,20 +141,27 @@ func (l *limiter) decideLocal(d *core.Decision, limits *limitSet, begun time.Tim
 	}
 	v := l.local().decide(d.Attempt, limits.limits, cost, l.micros(begun))
 	fill(d, v.allowed, v.remaining, v.moment, limits.limits[v.binding])
+	if v.allowed {
+		d.ResetAfter = core.DurationOf(v.resets, time.Microsecond)
+	}
 	d.Source = core.SourceLocal
 	if !peek && v.allowed {
 		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, local: true})
 	}
 }
 
-// micros converts the begin of a call to the microseconds by which limits count inside the process. The clock
-// of the engine, if it has one, takes precedence.
+// micros converts the begin of a call to the microseconds by which limits count inside the process. They are
+// the time that has passed since the process began, so the wall clock may be set while budgets count. The
+// clock of the engine, if it has one, takes precedence.
 func (l *limiter) micros(now time.Time) int64 {
 	if l.Engine().HasClock() {
-		now = l.Engine().Now()
+		return l.Engine().Now().UnixMicro()
 	}
-	return now.UnixMicro()
+	return processBegun.UnixMicro() + now.Sub(processBegun).Microseconds()
 }
+
+// processBegun has a monotonic reading, by which Sub measures.
+var processBegun = time.Now()
 
 // Check implements [core.Guard]: it decides the attempt, and it takes the attempt's Cost in units when it
 // admits it. A Cost above the smallest limit is refused with [core.ReasonOverLimit], without asking Redis. An
@@ -162,6 +174,30 @@ func (l *limiter) Check(ctx context.Context, a core.Attempt) (core.Decision, err
 	begun := time.Now()
 	d, err := l.decide(ctx, begun, a, false)
 	return d, l.Observe(ctx, "check", begun, d, err)
+}
+
+// Recall implements [core.Recaller], for refusals that the process remembers and for costs that exceed a
+// limit.
+func (l *limiter) Recall(ctx context.Context, a core.Attempt) (core.Decision, bool) {
+	if l.by != nil && !l.refusals.knows(core.TagOf(a)) {
+		return core.Decision{}, false // most attempts are spared a second call of the function
+	}
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline())
+	defer cancel()
+	d, limits, err := l.begin(ctx, a)
+	if err != nil || d.Allowed {
+		return d, false
+	}
+	if limits != nil {
+		now := l.Engine().Now()
+		r, ok := l.refusals.find(core.TagOf(d.Attempt), limits.limits, d.Attempt.Cost, now)
+		if !ok {
+			return d, false
+		}
+		r.answer(&d, now)
+	}
+	return d, l.Observe(ctx, "check", begun, d, nil) == nil
 }
 
 // Peek reports what Check would decide now about an attempt of one unit, whatever the attempt's Cost: whether
@@ -274,11 +310,15 @@ type taken struct {
 
 // readLimits reads a script's reply into d, and returns the stamp of an allowed attempt.
 func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err error) {
-	r := core.ReadReply(value, 3, 4)
+	r := core.ReadReply(value, 3, 5)
 	allowed, remaining, moment := r.Flag(), r.Number(), r.Number()
 	which := int64(1)
 	if r.More() {
 		which = r.Number()
+	}
+	resets := int64(0)
+	if r.More() {
+		resets = r.Number()
 	}
 	if r.Err == nil && (which < 1 || which > int64(len(limits.limits))) {
 		r.Err = fmt.Errorf("unexpected reply: the binding limit is number %d of %d", which, len(limits.limits))
@@ -289,6 +329,9 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err
 
 	d.Source = core.SourceRedis
 	fill(d, allowed, remaining, moment, limits.limits[which-1])
+	if allowed {
+		d.ResetAfter = core.DurationOf(resets, time.Microsecond)
+	}
 	return moment, nil
 }
 
@@ -297,7 +340,7 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err
 func fill(d *core.Decision, allowed bool, remaining, moment int64, binding Limit) {
 	d.Allowed, d.Limit, d.Window, d.Remaining = allowed, binding.Max, binding.Window, max(remaining, 0)
 	if allowed {
-		d.Reason, d.ResetAfter = core.ReasonOK, binding.Window
+		d.Reason = core.ReasonOK
 	} else {
 		d.Reason = core.ReasonLimited
 		d.RetryAfter = core.DurationOf(moment, time.Microsecond)
@@ -310,8 +353,8 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if err != nil {
 		return err
 	}
-	l.local().forget(a, limits.limits)
-	if !l.Engine().HasRedis() {
+	l.local().forget(a, limits.limits, l.micros(time.Now()))
+	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
 	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
@@ -330,6 +373,9 @@ func (l *limiter) refund(ctx context.Context, begun time.Time, d core.Decision) 
 	took, err := core.Claimed[*taken](&l.Base, d)
 	if err != nil {
 		return err
+	}
+	if len(took.limits) == 0 {
+		return nil
 	}
 	if took.local {
 		if took.refund.CompareAndSwap(false, true) {

@@ -26,7 +26,7 @@ func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 	if !ok {
 		return errors.New("not a script")
 	}
-	c.SetVal([]any{int64(1), int64(9), int64(1_700_000_000_000_000)})
+	c.SetVal([]any{int64(1), int64(9), int64(1_700_000_000_000_000), int64(1), int64(1000)})
 	return nil
 }
 

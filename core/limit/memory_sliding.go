@@ -101,6 +101,14 @@ func (s *slidingLog) giveBack(l Limit, now, stamp, cost int64) {
 	}
 }
 
+func (s *slidingLog) full(l Limit) int64 {
+	log := s.runs[s.head:]
+	if len(log) == 0 {
+		return 0
+	}
+	return max(log[0].leaves(l), log[len(log)-1].leaves(l))
+}
+
 func (s *slidingLog) drop(runs int, units int64) {
 	s.head += runs
 	s.sum -= units

@@ -38,6 +38,7 @@ var checks = []check{
 	{"the figures of several middlewares add up", figuresAddUp, false},
 	{"a rule says which figures are told", headersAsTheRuleSays, false},
 	{"limits that decide inside the process have figures too", localFigures, false},
+	{"who has no limit is let through without figures", unlimitedTiersPass, false},
 	{"a refusal comes in the form that the client accepts", formsAsAccepted, false},
 	{"a rule's own texts are said", textsOfTheRule, false},
 	{"a rule's own answer is given, and its handler does not run", answersOfTheRule, false},
