@@ -3,6 +3,7 @@ package seckill
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,14 +18,18 @@ import (
 type meanwhile struct {
 	core.Client
 	script *core.Script
+	mu     sync.Mutex
 	happen func()
 }
 
 func (m *meanwhile) Process(ctx context.Context, cmd redis.Cmder) error {
-	if args := cmd.Args(); m.happen != nil && len(args) > 1 && args[1] == m.script.SHA() {
-		happen := m.happen
-		m.happen = nil
-		happen()
+	if args := cmd.Args(); len(args) > 1 && args[1] == m.script.SHA() {
+		m.mu.Lock() // all buckets are asked at once, and all of them afterwards
+		if happen := m.happen; happen != nil {
+			m.happen = nil
+			happen()
+		}
+		m.mu.Unlock()
 	}
 	return m.Client.Process(ctx, cmd)
 }
