@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +26,7 @@ type Client interface {
 // for concurrent use.
 type Engine struct {
 	rdb           Client // nil: no Redis, everything stays inside the process
+	address       string // of the server or servers, for errors; "" where the client does not say
 	obeysDeadline bool
 	prefix        string
 	deadline      time.Duration
@@ -32,6 +37,7 @@ type Engine struct {
 	clock         func() time.Time // nil: the server's clock and the process's own; tests set it
 	memoryKeys    int              // budgets that each rate limit keeps inside the process
 	breakers      *breakers        // nil: none
+	warned        atomic.Bool      // of connections that the server had closed
 
 	mu      sync.Mutex
 	names   map[string]bool
@@ -190,6 +196,7 @@ var ErrNoRedis = errors.New("core: an engine without Redis runs no scripts: make
 func makeEngine(rdb Client, options []Option) *Engine {
 	e := &Engine{
 		rdb:           rdb,
+		address:       addressOf(rdb),
 		obeysDeadline: obeysDeadline(rdb),
 		prefix:        "gatehouse",
 		deadline:      100 * time.Millisecond,
@@ -207,8 +214,22 @@ func makeEngine(rdb Client, options []Option) *Engine {
 	logBy(e.observer, e.log)
 	if e.breakers != nil {
 		e.breakers.nodeOf, e.breakers.changed = nodesOf(rdb), e.breakerChanged
+		e.breakers.probe, e.breakers.learned = e.prober(), e.probeLearned
 	}
 	return e
+}
+
+// addressOf returns where the servers of a client are.
+func addressOf(rdb Client) string {
+	switch c := rdb.(type) {
+	case interface{ Options() *redis.Options }:
+		return c.Options().Addr
+	case interface{ Options() *redis.ClusterOptions }:
+		return strings.Join(c.Options().Addrs, ",")
+	case interface{ Options() *redis.RingOptions }:
+		return strings.Join(slices.Sorted(maps.Values(c.Options().Addrs)), ",")
+	}
+	return ""
 }
 
 // obeysDeadline reports whether the client ends a call when its context ends. go-redis does so only by
