@@ -28,6 +28,7 @@ type Engine struct {
 	rdb           Client // nil: no Redis, everything stays inside the process
 	address       string // of the server or servers, for errors; "" where the client does not say
 	obeysDeadline bool
+	resends       bool // the client is known to resend commands whose reply was lost
 	prefix        string
 	deadline      time.Duration
 	retryHorizon  time.Duration
@@ -198,6 +199,7 @@ func makeEngine(rdb Client, options []Option) *Engine {
 		rdb:           rdb,
 		address:       addressOf(rdb),
 		obeysDeadline: obeysDeadline(rdb),
+		resends:       resends(rdb),
 		prefix:        "gatehouse",
 		deadline:      100 * time.Millisecond,
 		retryHorizon:  10 * time.Minute,
@@ -232,6 +234,19 @@ func addressOf(rdb Client) string {
 	return ""
 }
 
+// resends reports whether the client is known to resend commands: a client that does not say may do so too.
+func resends(rdb Client) bool {
+	switch c := rdb.(type) {
+	case interface{ Options() *redis.Options }:
+		return c.Options().MaxRetries > 0
+	case interface{ Options() *redis.ClusterOptions }:
+		return c.Options().MaxRedirects > 0
+	case interface{ Options() *redis.RingOptions }:
+		return c.Options().MaxRetries > 0
+	}
+	return false
+}
+
 // obeysDeadline reports whether the client ends a call when its context ends. go-redis does so only by
 // option.
 func obeysDeadline(rdb Client) bool {
@@ -264,9 +279,10 @@ func (e *Engine) Later(f func(ctx context.Context)) {
 // UndoLater runs f in the background to undo what a call that ended with err may have done. It repeats f
 // until Redis has answered or 10 minutes have passed; then the observer is told of an [ErrUnsettled]. No undo
 // is rejected: when too many are pending, new claims are rejected instead (see [PendingMost]). A call that
-// the breaker did not send has nothing to undo.
+// the breaker did not send has nothing to undo, nor has one that Redis refused before it changed anything,
+// such as with OOM or NOPERM.
 func (e *Engine) UndoLater(err error, f func(ctx context.Context) error) {
-	if errors.Is(err, ErrBreakerOpen) {
+	if errors.Is(err, ErrBreakerOpen) || errors.As(err, new(errNotRun)) {
 		return
 	}
 	pending.places.Add(1)

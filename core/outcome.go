@@ -41,8 +41,8 @@ func outcomeOf(caller context.Context, err error, early bool) error {
 // hopeless are the prefixes of answers that every call gets until somebody has changed something, or that
 // every call which writes gets: a replica, a server that is loading or may not write, and a login that is
 // refused.
-var hopeless = []string{"LOADING", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "BUSY ", "NOAUTH", "WRONGPASS",
-	"DENIED", "invalid password", "AUTH <password> called without", "Client sent AUTH"}
+var hopeless = []string{"LOADING", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "BUSY ", "NOAUTH",
+	"WRONGPASS", "DENIED", "invalid password", "AUTH <password> called without", "Client sent AUTH"}
 
 // unready are the prefixes of further answers by which a server says that it cannot work now, whatever the
 // call.
@@ -65,8 +65,23 @@ func hasPrefix(err error, prefixes []string) bool {
 		slices.ContainsFunc(prefixes, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }
 
-// isLost reports whether an error says that its connection is of no use, though others may be: it is broken or
-// silent, or leads to a server that has become a replica.
+// errNotRun is an error of a call that has certainly changed nothing, so that there is nothing to undo.
+type errNotRun struct{ error }
+
+func (e errNotRun) Unwrap() error { return e.error }
+
+// isRefusal reports whether a server has refused a call before it changed anything. It says NOPERM of a call,
+// and not of a command inside of a script; and a script gets the others at its first command that writes, if
+// not before it runs, or never.
+func isRefusal(err error) bool {
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		return !strings.Contains(err.Error(), "script: ")
+	}
+	return isUnready(err) || hasPrefix(err, []string{"OOM", "TRYAGAIN", "MOVED", "ASK"})
+}
+
+// isLost reports whether an error says that its connection is of no use, though others may be: it is broken
+// or silent, or leads to a server that has become a replica.
 func isLost(err error) bool {
 	if err == nil || errors.Is(err, errNeither) {
 		return false

@@ -129,18 +129,43 @@ func (e *Engine) sender(s *Script, keys []string, args []any) func(context.Conte
 	return func(ctx context.Context) (any, error) {
 		end, _ := ctx.Deadline() // call sets one
 		longest := time.Until(end) / 8
+		maybe := false // an earlier sending may have run
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
-			reply, err := eval(ctx, e.rdb, s, s.delivery, keys, args)
+			reply, unsure, err := e.send(ctx, s, keys, args)
+			maybe = maybe || unsure
 			if !refusedForNow(err) || time.Until(end) < 2*pause {
-				return reply, err
+				return reply, notRun(err, maybe)
 			}
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
-				return nil, err
+				return nil, notRun(err, maybe)
 			}
 		}
 	}
+}
+
+// send runs the script once, or as often as go-redis may resend it. The first sending is one of its own, so
+// that the answer to it is known to be the answer to the only one. unsure reports that there were others.
+func (e *Engine) send(
+	ctx context.Context, s *Script, keys []string, args []any,
+) (reply any, unsure bool, err error) {
+	if s.delivery == AtMostOnce || e.resends {
+		reply, err = eval(ctx, e.rdb, s, AtMostOnce, keys, args)
+		if err == nil || s.delivery == AtMostOnce || ctx.Err() != nil || !worthAnotherTry(err) {
+			return reply, false, err
+		}
+	}
+	reply, err = eval(ctx, e.rdb, s, s.delivery, keys, args)
+	return reply, true, err
+}
+
+// notRun marks an error of a call that has certainly changed nothing.
+func notRun(err error, maybe bool) error {
+	if err == nil || maybe || !isRefusal(err) {
+		return err
+	}
+	return errNotRun{err}
 }
 
 // refusedForNow reports whether a cluster refused a call because its slots are moving. Such a refusal comes
