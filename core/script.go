@@ -110,16 +110,30 @@ func (e *Engine) reloadTopology(ctx context.Context) {
 }
 
 // Query runs a command that only reads, within [Engine.SettleTimeout] and through the engine's breaker. The
-// key must be the first argument of the command.
+// key must be the first argument of the command. The primary answers it, also where the options of a
+// *redis.ClusterClient send reads to replicas: a replica may not know yet what has just been written, and its
+// silence says nothing about its primary.
 func Query[T any](ctx context.Context, e *Engine, cmd interface {
 	redis.Cmder
 	Result() (T, error)
 }) (T, error) {
 	key, _ := cmd.Args()[1].(string)
 	return call(ctx, e, e.SettleTimeout(), key, func(ctx context.Context) (T, error) {
-		_ = e.rdb.Process(ctx, cmd)
-		return cmd.Result()
+		if primary, ok := e.rdb.(readsFromReplicas); ok && primary.Options().ReadOnly {
+			// go-redis sends a transaction to the primary, whatever is in it, and follows redirects.
+			_, _ = primary.TxPipelined(ctx, func(tx redis.Pipeliner) error { return tx.Process(ctx, cmd) })
+		} else {
+			_ = e.rdb.Process(ctx, cmd)
+		}
+		return cmd.Result() // the error of the command
 	}, nil)
+}
+
+// readsFromReplicas is a client that may send commands which only read to replicas: *redis.ClusterClient.
+// Scripts it sends to primaries.
+type readsFromReplicas interface {
+	Options() *redis.ClusterOptions
+	TxPipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
 }
 
 // sender returns a function that runs the script, and runs it again when the server refused to run it at all:
