@@ -151,8 +151,12 @@ func LoggerOf(guard any) *slog.Logger {
 // The application configures its client for clusters, Sentinel and timeouts. With ContextTimeoutEnabled in
 // the client's options the engine's deadline costs nothing; without it, each call needs a goroutine to
 // enforce the deadline. The deadline includes the time to connect, so MinIdleConns, and [Engine.Preload] at
-// startup, help the first requests. With DialerRetries of 1, an error names the unreachable server instead of
-// the deadline.
+// startup, help the first requests.
+//
+// Over TLS go-redis does not see that a server, or what is between, has closed an idle connection. A check of
+// a rate limit on such a connection fails: the server may have run it, so it is not sent again. The engine
+// then looks at all idle connections at once, so one call pays for all, and logs a warning once. To spare that
+// call, set ConnMaxIdleTime in the client's options to less than the server's timeout.
 func New(rdb Client, options ...Option) *Engine {
 	if rdb == nil {
 		panic("core: New(nil): pass the application's go-redis client, or use NewMemory for rate limits inside " +

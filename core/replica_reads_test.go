@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +17,10 @@ import (
 )
 
 // TestReadsThatDecideAskTheMaster: with these options the client sends reads to replicas. Right after Open 5
-// of 200 sales were unknown; and a silent replica opened the breaker of its master. Here all replicas are paused,
-// so a read that goes to one gets no answer.
+// of 200 sales were unknown; and a silent replica opened the breaker of its master. Here all replicas are
+// paused, so a read that goes to one gets no answer.
 func TestReadsThatDecideAskTheMaster(t *testing.T) {
 	t.Parallel()
-	quiet(t)
 	c := redistest.StartCluster(t)
 	replicas := 0
 	for _, node := range c.Nodes {
@@ -48,7 +48,7 @@ func TestReadsThatDecideAskTheMaster(t *testing.T) {
 			closing(t, rdb)
 			var h guardtest.Recorder
 			e := core.New(rdb, core.WithPrefix(strings.ToLower(name)), core.WithObserver(&h),
-				core.WithDeadline(time.Second))
+				core.WithDeadline(time.Second), core.WithLogger(slog.New(slog.DiscardHandler)))
 			sales, ballots := seckill.New(e, "s", seckill.Options{}), votes.New(e, "v", votes.Options{})
 			redistest.Eventually(t, 20*time.Second, func() bool {
 				_, err := sales.Open(t.Context(), "first", seckill.Sale{Stock: 1})
