@@ -14,9 +14,9 @@ import (
 //
 // go-redis drops a connection only when a command on it has failed. After an outage all that a client has
 // pooled may be of no use, although each connection looks as it did: the host has vanished without a word, a
-// TLS server has closed its end, or the address leads to another server and the old one lives on as a replica.
-// One call at a time would then find out about one connection at a time. So a probe takes all idle connections
-// at once, and where none of them is of use, a new one. It uses the client as an application may: the client
+// TLS server has closed its end, or the address leads to another server and the old one lives on as a
+// replica. One call at a time would then find out about one connection at a time. So a probe takes all idle
+// connections at once, and where none of them is of use, a new one. It uses the client as an application may: the client
 // dials, and drops what has failed.
 
 const (
@@ -90,9 +90,7 @@ func (e *Engine) probe(server pooled, key string) (found probed) {
 		errs := ask(server, max(idle, 1), limit, key)
 		found.err = best(errs)
 		if idle == 0 {
-			if errors.Is(found.err, context.DeadlineExceeded) {
-				found.err = fmt.Errorf("no new connection has answered within %v: %w", limit, found.err)
-			}
+			found.err = ofNew(server.Options(), found.err, limit)
 			return found
 		}
 		found.closed += count(errs, isBroken)
@@ -101,6 +99,18 @@ func (e *Engine) probe(server pooled, key string) (found probed) {
 		}
 	}
 	return found
+}
+
+// ofNew says what has not come in time. A plain server may leave a TLS handshake unanswered.
+func ofNew(options *redis.Options, err error, limit time.Duration) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	by := ""
+	if options.TLSConfig != nil {
+		by = ", which begins with a TLS handshake,"
+	}
+	return fmt.Errorf("no new connection%s has answered within %v: %w", by, limit, err)
 }
 
 func count(errs []error, is func(error) bool) (n int) {
