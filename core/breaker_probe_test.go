@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -172,6 +173,46 @@ func TestConnectionsThatTheServerClosedStartAProbe(t *testing.T) {
 		synctest.Wait()
 		if n := s.probes.Load() - before; n != 0 || len(s.told) != 0 {
 			t.Errorf("%d probes, heard %+v", n, s.told)
+		}
+	})
+}
+
+// TestStallClosesForAsLongAsItLasts: five calls that waited in vain for a server that stood still for 130 ms
+// closed all guards for 623 ms. The probe that starts when the breaker opens is answered when the stall is
+// over, and the breaker closes then. The second stall within ten pauses costs a whole Pause.
+func TestStallClosesForAsLongAsItLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newProbedServer()
+		s.takes = 30 * time.Millisecond
+		stall := func() time.Duration {
+			begun := time.Now()
+			var all sync.WaitGroup
+			for range breakerFailures {
+				entered, err := s.enter(t.Context(), "k", 100*time.Millisecond, 100*time.Millisecond)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all.Go(func() {
+					<-time.After(100 * time.Millisecond)
+					entered.ended(context.DeadlineExceeded, context.DeadlineExceeded, nil)
+					entered.leave()
+				})
+			}
+			all.Wait()
+			for !s.call(t.Context(), nil) {
+				<-time.After(time.Millisecond)
+			}
+			return time.Since(begun)
+		}
+		for range 3 {
+			if took := stall(); took < 130*time.Millisecond || took > 132*time.Millisecond {
+				t.Errorf("closed for %v by a stall of 130 ms", took)
+			}
+			<-time.After(earlyAgain * breakerPause)
+		}
+		stall()
+		if took := stall(); took > 100*time.Millisecond+breakerPause+s.takes+time.Millisecond {
+			t.Errorf("closed for %v by the second stall", took)
 		}
 	})
 }
