@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +26,9 @@ type Client interface {
 // for concurrent use.
 type Engine struct {
 	rdb           Client // nil: no Redis, everything stays inside the process
+	address       string // of the server or servers, for errors; "" where the client does not say
 	obeysDeadline bool
+	resends       bool // the client is known to resend commands whose reply was lost
 	prefix        string
 	deadline      time.Duration
 	retryHorizon  time.Duration
@@ -32,6 +38,7 @@ type Engine struct {
 	clock         func() time.Time // nil: the server's clock and the process's own; tests set it
 	memoryKeys    int              // budgets that each rate limit keeps inside the process
 	breakers      *breakers        // nil: none
+	warned        atomic.Bool      // of connections that the server had closed
 
 	mu      sync.Mutex
 	names   map[string]bool
@@ -144,8 +151,12 @@ func LoggerOf(guard any) *slog.Logger {
 // The application configures its client for clusters, Sentinel and timeouts. With ContextTimeoutEnabled in
 // the client's options the engine's deadline costs nothing; without it, each call needs a goroutine to
 // enforce the deadline. The deadline includes the time to connect, so MinIdleConns, and [Engine.Preload] at
-// startup, help the first requests. With DialerRetries of 1, an error names the unreachable server instead of
-// the deadline.
+// startup, help the first requests.
+//
+// Over TLS go-redis does not see that a server, or what is between, has closed an idle connection. A check of
+// a rate limit on such a connection fails: the server may have run it, so it is not sent again. The engine
+// then looks at all idle connections at once, so one call pays for all, and logs a warning once. To spare that
+// call, set ConnMaxIdleTime in the client's options to less than the server's timeout.
 func New(rdb Client, options ...Option) *Engine {
 	if rdb == nil {
 		panic("core: New(nil): pass the application's go-redis client, or use NewMemory for rate limits inside " +
@@ -192,7 +203,9 @@ var ErrNoRedis = errors.New("core: an engine without Redis runs no scripts: make
 func makeEngine(rdb Client, options []Option) *Engine {
 	e := &Engine{
 		rdb:           rdb,
+		address:       addressOf(rdb),
 		obeysDeadline: obeysDeadline(rdb),
+		resends:       resends(rdb),
 		prefix:        "gatehouse",
 		deadline:      100 * time.Millisecond,
 		retryHorizon:  10 * time.Minute,
@@ -209,8 +222,35 @@ func makeEngine(rdb Client, options []Option) *Engine {
 	logBy(e.observer, e.log)
 	if e.breakers != nil {
 		e.breakers.nodeOf, e.breakers.changed = nodesOf(rdb), e.breakerChanged
+		e.breakers.probe, e.breakers.learned = e.prober(), e.probeLearned
 	}
 	return e
+}
+
+// addressOf returns where the servers of a client are.
+func addressOf(rdb Client) string {
+	switch c := rdb.(type) {
+	case interface{ Options() *redis.Options }:
+		return c.Options().Addr
+	case interface{ Options() *redis.ClusterOptions }:
+		return strings.Join(c.Options().Addrs, ",")
+	case interface{ Options() *redis.RingOptions }:
+		return strings.Join(slices.Sorted(maps.Values(c.Options().Addrs)), ",")
+	}
+	return ""
+}
+
+// resends reports whether the client is known to resend commands: a client that does not say may do so too.
+func resends(rdb Client) bool {
+	switch c := rdb.(type) {
+	case interface{ Options() *redis.Options }:
+		return c.Options().MaxRetries > 0
+	case interface{ Options() *redis.ClusterOptions }:
+		return c.Options().MaxRedirects > 0
+	case interface{ Options() *redis.RingOptions }:
+		return c.Options().MaxRetries > 0
+	}
+	return false
 }
 
 // obeysDeadline reports whether the client ends a call when its context ends. go-redis does so only by
@@ -245,9 +285,10 @@ func (e *Engine) Later(f func(ctx context.Context)) {
 // UndoLater runs f in the background to undo what a call that ended with err may have done. It repeats f
 // until Redis has answered or 10 minutes have passed; then the observer is told of an [ErrUnsettled]. No undo
 // is rejected: when too many are pending, new claims are rejected instead (see [PendingMost]). A call that
-// the breaker did not send has nothing to undo.
+// the breaker did not send has nothing to undo, nor has one that Redis refused before it changed anything,
+// such as with OOM or NOPERM.
 func (e *Engine) UndoLater(err error, f func(ctx context.Context) error) {
-	if errors.Is(err, ErrBreakerOpen) {
+	if errors.Is(err, ErrBreakerOpen) || errors.As(err, new(errNotRun)) {
 		return
 	}
 	pending.places.Add(1)

@@ -103,7 +103,8 @@ func (e Event) NearLimit() bool {
 //	breaker_open  not sent, because earlier calls failed (ErrBreakerOpen)
 //	canceled      the caller cancelled the call
 //	timeout       no answer in time
-//	unready       Redis answered that it cannot work now: LOADING, READONLY, CLUSTERDOWN and the like
+//	unready       Redis answered that it cannot work now, or not for this client: LOADING, READONLY,
+//	              CLUSTERDOWN, NOAUTH, WRONGPASS, NOPERM for all scripts and the like
 //	full          Redis has no memory left (OOM)
 //	script        any other error that Redis answered
 //	connection    there was no connection, or it broke
