@@ -166,5 +166,8 @@ func askOne(ctx context.Context, conn *redis.Conn, key string) (err error) {
 	cmd := redis.NewCmd(ctx, "eval", deleteScript.source, 1, key)
 	cmd.SetFirstKeyPos(3)
 	_ = conn.Process(ctx, onceCmd{cmd})
+	if errors.Is(cmd.Err(), redis.ErrClosed) {
+		return redis.ErrClosed // by the application, for good
+	}
 	return outcomeOf(ctx, cmd.Err(), false)
 }

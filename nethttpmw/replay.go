@@ -46,16 +46,21 @@ func (r *mounted) replay(d core.Decision) *Refusal {
 	return f
 }
 
-// fact is the body that says that an operation is done. The guard's details follow it, as in a problem.
+// fact is the body that says that an operation is done, and which: what the client has asked for. The guard's
+// details follow it, as in a problem.
 type fact struct {
-	Title  string      `json:"title"`
-	Status int         `json:"status"`
-	Detail string      `json:"detail"`
-	Reason core.Reason `json:"reason"`
+	Title    string      `json:"title"`
+	Status   int         `json:"status"`
+	Detail   string      `json:"detail"`
+	Reason   core.Reason `json:"reason"`
+	Resource string      `json:"resource,omitempty"`
+	Item     string      `json:"item,omitempty"`
+	Cost     int64       `json:"cost,omitempty"`
 }
 
 func (f *Refusal) fact(text Text) []byte {
-	body, err := json.Marshal(fact{text.Title, f.Status, text.Detail, f.Reason})
+	a := f.Decision.Attempt
+	body, err := json.Marshal(fact{text.Title, f.Status, text.Detail, f.Reason, a.Resource, a.Item, a.Cost})
 	if err != nil {
 		body = []byte(`{}`) // strings and numbers cannot fail to marshal
 	}
