@@ -441,11 +441,14 @@ func saleOperations(r *aclRun, name string, options seckill.Options) {
 		}
 		r.settle(g, buy(0), core.Commit)
 		clock := guardtest.NewClock()
-		later := seckill.New(r.engine(guardtest.WithClock(clock)), name, options)
+		e := r.engine(guardtest.WithClock(clock))
+		later := seckill.New(e, name, options)
 		r.check(later, buy(4))
 		clock.Advance(20 * 24 * time.Hour) // a change then renews what has not changed
 		_, err := later.Confirm(r.ctx, item, "o4")
 		r.must(err)
+		redistest.Eventually(r.t, 10*time.Second, func() bool { return e.Pending() == 0 || len(r.errs) > 0 },
+			"what has not changed is renewed")
 		r.settle(g, buy(1), core.Rollback)
 		r.check(g, buy(2))
 		r.check(g, buy(2))
