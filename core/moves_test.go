@@ -2,12 +2,12 @@ package core_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -123,29 +123,35 @@ func TestClaimsOutlastAMovingSlot(t *testing.T) {
 	wantStatus(t, c.acked, "p", 99_999, 1, 0)
 }
 
+// moving is a client of a cluster that never finishes to move a slot.
+type moving struct{}
+
+type tryAgain struct{}
+
+func (tryAgain) Error() string { return "TRYAGAIN Multiple keys request during rehashing of slot" }
+func (tryAgain) RedisError()   {}
+
+func (moving) Process(_ context.Context, cmd redis.Cmder) error {
+	cmd.SetErr(tryAgain{})
+	return cmd.Err()
+}
+
 // TestClaimsOfASlotThatDoesNotArriveEnd: a claim waits for ten deadlines. Its error is the server's, and the
 // breaker stays closed, because the server answers.
 func TestClaimsOfASlotThatDoesNotArriveEnd(t *testing.T) {
-	t.Parallel()
-	const deadline = 300 * time.Millisecond
-	c := newClaims(t, core.WithDeadline(deadline))
-	m := c.cluster.BeginMigration(t, c.slot, c.from, c.to)
-	m.MoveKeys(2)
-	var all sync.WaitGroup
-	for n := range 8 { // more than open a breaker
-		all.Go(func() {
+	synctest.Test(t, func(t *testing.T) {
+		const deadline = 100 * time.Millisecond
+		e := core.New(moving{}, core.WithDeadline(deadline), core.WithObserver(guardtest.Ignore{}))
+		claim := core.NewScript("claim", "return 1", core.Idempotent)
+		for range 8 { // more than open a breaker
 			begun := time.Now()
-			_, err := c.ballots.Check(t.Context(), core.Attempt{Actor: fmt.Sprint("voter", n), Resource: "p"})
-			if took := time.Since(begun); err == nil || took < 8*deadline || !strings.Contains(err.Error(), "TRYAGAIN") {
+			_, err := e.Run(t.Context(), claim, []string{e.Key("k", "p")})
+			took := time.Since(begun)
+			if err == nil || took < 9*deadline || took > 10*deadline || !strings.Contains(err.Error(), "TRYAGAIN") {
 				t.Errorf("%v after %v, want TRYAGAIN after ten deadlines of %v", err, took, deadline)
 			}
-		})
-	}
-	all.Wait()
-	if _, err := c.sale.Status(t.Context(), "p"); errors.Is(err, core.ErrBreakerOpen) {
-		t.Error(err)
-	}
-	m.Finish()
+		}
+	})
 }
 
 // TestClaimsWhileASlotMoves: voters and buyers go on while their slot moves key by key and, where the server
