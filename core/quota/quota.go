@@ -110,7 +110,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if err != nil {
 		return d, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // one deadline for up to two calls
+	ctx, cancel := g.Engine().WithinDeadline(ctx) // one deadline for up to two calls
 	defer cancel()
 	err = g.inPeriod(func(s period.Span) (int64, error) { return g.decide(ctx, &d, a, s) })
 	switch {

@@ -80,7 +80,7 @@ type Options struct {
 	//
 	// All processes that share a guard need the same value. Acked needs a client that can keep a connection:
 	// *redis.Client, *redis.ClusterClient or *redis.Ring, without a proxy that shares connections among
-	// clients. While a cluster moves a slot, Acked sales in that slot cannot be decided.
+	// clients. While a cluster moves a slot, Acked sales in that slot wait until it has moved.
 	Durability core.Durability
 	// Replicas is how many replicas must have a change before an Acked guard reports success. Zero means 1.
 	//

@@ -240,7 +240,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		}
 	}
 	asked := g.duplicates.Ask(key, now)
-	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // one deadline for all calls
+	ctx, cancel := g.Engine().WithinDeadline(ctx) // one deadline for all calls
 	defer cancel()
 	if err := g.cast(ctx, &d, a, v, &poll); err != nil {
 		return d, err
