@@ -42,6 +42,7 @@ race: redis ## run all tests under the race detector, as CI does
 soak: redis ## run the long versions of the tests (minutes)
 	GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=60m $(SOAKED)
 	cd examples/orders && GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=60m ./...
+	cd histories && GATEHOUSE_SOAK=1 $(GO_TEST) -v -timeout=120m ./...
 
 fuzz: ## fuzz each fuzz test for 20 seconds
 	@for package in $$($(GO) list ./...); do \
