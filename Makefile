@@ -12,7 +12,7 @@ MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.m
 RELEASED := echov5mw observe/gatehouseotel observe/gatehouseprom
 
 # The packages whose tests have long versions, besides examples/orders.
-SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance
+SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance ./internal/simulation
 
 # $(call in-each,folders,command) runs a command in each folder, and ends at the first that fails.
 in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || exit 1; done
