@@ -37,8 +37,8 @@ type taken struct {
 	at         int64 // in milliseconds; 0: no units
 }
 
-// limitState has the units that count. Sliding: those of the window. Fixed: those since begun. Bucket: full is
-// when the bucket is full again, in milliseconds, and taken says what can be given back.
+// limitState has the units that count. Sliding: those of the window. Fixed: those since begun. Bucket: full
+// is when the bucket is full again, in milliseconds, and taken says what can be given back.
 type limitState struct {
 	taken [limitMax]taken
 	last  int64
@@ -201,9 +201,13 @@ func limits() []subject {
 	}
 	each := limit.Per(limitMax, limitWindow)
 	return []subject{
-		subjectOf("sliding window", sliding, func(e *core.Engine) limiter { return limit.NewSlidingWindow(e, "sliding", each) }),
+		subjectOf("sliding window", sliding, func(e *core.Engine) limiter {
+			return limit.NewSlidingWindow(e, "sliding", each)
+		}),
 		subjectOf("fixed window", fixed, func(e *core.Engine) limiter { return limit.NewFixedWindow(e, "fixed", each) }),
-		subjectOf("token bucket", bucket, func(e *core.Engine) limiter { return limit.NewTokenBucket(e, "bucket", each) }),
+		subjectOf("token bucket", bucket, func(e *core.Engine) limiter {
+			return limit.NewTokenBucket(e, "bucket", each)
+		}),
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
-
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
@@ -118,7 +116,9 @@ func (s *saleState) reserve(in saleIn) core.Reason {
 		reason = s.refused(buyer, in.Units)
 	}
 	if reason == "" {
-		*r = reservation{state: held, buyer: buyer, units: int8(in.Units), phase: in.Phase, calls: set(0).with(in.Call)}
+		*r = reservation{
+			state: held, buyer: buyer, units: int8(in.Units), phase: in.Phase, calls: set(0).with(in.Call),
+		}
 		return core.ReasonOK
 	}
 	return reason
@@ -175,8 +175,8 @@ func (s saleState) cancel(in saleIn) (core.Reason, []saleState) {
 	return core.ReasonOK, []saleState{s, other}
 }
 
-// reuse is a reservation under the ID of a cancelled one. It is made, or refused in some way: docs/contracts.md,
-// Not kept yet, "An ID belongs to one buyer for ever".
+// reuse is a reservation under the ID of a cancelled one. It is made, or refused in some way:
+// docs/contracts.md, Not kept yet, "An ID belongs to one buyer for ever".
 func (s saleState) reuse(in saleIn, answer saleOut, known bool) (next []saleState) {
 	if !known || answer.Reason != core.ReasonOK {
 		next = append(next, s)
@@ -222,16 +222,13 @@ var saleModel = nondeterministic(nil, func(s saleState, in, out any) []saleState
 	return next
 })
 
-func sales() []subject {
-	return []subject{saleOf("sale", saleModel, true, seckill.Sale{Stock: saleStock, PerBuyer: perBuyer, Hold: saleHold})}
-}
-
-func saleOf(name string, model porcupine.Model, single bool, sale seckill.Sale) subject {
-	return subject{name: name, model: model, single: single, phases: 2, step: saleStep,
+func oneSale() subject {
+	sale := seckill.Sale{Stock: saleStock, PerBuyer: perBuyer, Hold: saleHold}
+	return subject{name: "sale", model: saleModel, single: true, phases: 2, step: saleStep,
 		open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
 			var guards []*seckill.Guard
 			for _, e := range w.engines {
-				guards = append(guards, seckill.New(e, fmt.Sprint("sale-", sale.Buckets), seckill.Options{}))
+				guards = append(guards, seckill.New(e, "sale", seckill.Options{}))
 			}
 			begin := func(h *history) error {
 				for _, g := range guards {

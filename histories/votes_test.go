@@ -206,7 +206,8 @@ func polls() []subject {
 			open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
 				var guards []*votes.Guard
 				for _, e := range w.engines {
-					guards = append(guards, votes.New(e, fmt.Sprint("poll-", poll.PerVoter), votes.Options{Poll: poll}))
+					name := fmt.Sprint("poll-", poll.PerVoter)
+					guards = append(guards, votes.New(e, name, votes.Options{Poll: poll}))
 				}
 				return func(*history) error { return nil }, func(c *caller, process int) {
 					pollCall(t, c, guards[process])

@@ -26,6 +26,9 @@ type world struct {
 	broken  sync.RWMutex   // held for writing while no call can succeed
 	faults  *redistest.Faults
 	server  *redistest.Server // nil where the servers are shared
+	outages *redistest.Outages
+	cluster *redistest.ClusterServers
+	present atomic.Value // the name of the history that happens
 	admin   redis.UniversalClient
 	rng     *rand.Rand // of the nemesis
 
@@ -44,8 +47,8 @@ func (w *world) healthy() {
 // was lost, the others return an error.
 const processes = 4
 
-// deadline is that of the engines. It is long, so that a busy machine looks like no outage, unless the nemesis
-// keeps servers from answering.
+// deadline is that of the engines. It is long, so that a busy machine looks like no outage, unless the
+// nemesis keeps servers from answering.
 const deadline = 10 * time.Second
 
 func (w *world) start(t *testing.T, prefix string, options *redis.UniversalOptions, deadline time.Duration) {
@@ -69,7 +72,8 @@ func (w *world) start(t *testing.T, prefix string, options *redis.UniversalOptio
 			prefix = w.wrong(i, prefix, rdb)
 		}
 		w.engines = append(w.engines, core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(deadline),
-			core.WithObserver(guardtest.Ignore{}), core.WithLogger(slog.New(slog.DiscardHandler)), core.WithRefusalMemory(0), guardtest.WithClock(w.clock),
+			core.WithObserver(guardtest.Ignore{}), core.WithLogger(slog.New(slog.DiscardHandler)),
+			core.WithRefusalMemory(0), guardtest.WithClock(w.clock),
 			core.WithBreaker(core.BreakerOptions{Failures: 1 << 30})))
 	}
 	if w.admin == nil {
@@ -101,6 +105,7 @@ func (quiet) Printf(context.Context, string, ...any) {}
 type nemesis struct {
 	name  string
 	share int // of the calls of a cell that this one makes, because it takes long: one in so many
+	acts  int // how often it acts in each cell at least
 	start func(t *testing.T) *world
 	act   func(ctx context.Context, t *testing.T, w *world)
 }
@@ -155,28 +160,51 @@ func (w *world) between(least, most time.Duration) time.Duration {
 
 const ms = time.Millisecond
 
+// moveSlot moves a slot that the present history uses to another master, in steps.
+func moveSlot(ctx context.Context, t *testing.T, w *world) {
+	pass(ctx, w.between(5*ms, 40*ms))
+	name, _ := w.present.Load().(string)
+	for _, node := range w.cluster.Nodes {
+		keys, err := node.Client(t).Keys(t.Context(), "*"+name+"*").Result()
+		if err != nil || len(keys) == 0 {
+			continue
+		}
+		slot := redistest.Slot(keys[0])
+		from := w.cluster.MasterOfSlot(slot)
+		for to := range 3 {
+			if master := w.cluster.MasterOfSlot(to * 16383 / 2); master != from {
+				m := w.cluster.BeginMigration(t, slot, from, master)
+				m.MoveKeys(1)
+				pass(ctx, w.between(ms, 10*ms))
+				m.Finish()
+				return
+			}
+		}
+	}
+}
+
 var nemeses = []nemesis{
-	{"none", 1, own(deadline), nil},
-	{"lost replies", 1, shared(redistest.Single), func(ctx context.Context, _ *testing.T, w *world) {
+	{"none", 1, 0, own(deadline), nil},
+	{"lost replies", 1, 0, shared(redistest.Single), func(ctx context.Context, _ *testing.T, w *world) {
 		w.faults.SwallowEvery("evalsha", 0.05, rand.New(rand.NewPCG(w.rng.Uint64(), 0)))
 		<-ctx.Done()
 		w.faults.Heal()
 	}},
-	{"cut connections", 1, shared(redistest.Single), func(ctx context.Context, _ *testing.T, w *world) {
+	{"cut connections", 1, 5, shared(redistest.Single), func(ctx context.Context, _ *testing.T, w *world) {
 		pass(ctx, w.between(5*ms, 30*ms))
 		w.faults.CutAll()
 	}},
-	{"SCRIPT FLUSH", 1, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
+	{"SCRIPT FLUSH", 1, 5, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
 		pass(ctx, w.between(ms, 5*ms))
 		w.do(t, "script", "flush")
 	}},
-	{"SIGSTOP", 1, own(30 * ms), func(ctx context.Context, _ *testing.T, w *world) {
+	{"SIGSTOP", 1, 5, own(30 * ms), func(ctx context.Context, _ *testing.T, w *world) {
 		pass(ctx, w.between(5*ms, 40*ms))
 		w.server.Pause()
 		pass(ctx, w.between(ms, 60*ms))
 		w.server.Resume()
 	}},
-	{"kill -9, restart", 10, pooled(16, "--appendonly", "yes", "--appendfsync", "always"),
+	{"kill -9, restart", 10, 1, pooled(16, "--appendonly", "yes", "--appendfsync", "always"),
 		func(ctx context.Context, t *testing.T, w *world) {
 			pass(ctx, w.between(2*ms, 40*ms))
 			w.broken.Lock()
@@ -185,13 +213,32 @@ var nemeses = []nemesis{
 			w.server.Start()
 			w.recovered(t)
 		}},
-	{"OOM", 1, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
+	{"OOM", 1, 5, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
 		pass(ctx, w.between(2*ms, 20*ms))
 		w.do(t, "config", "set", "maxmemory", "1")
 		pass(ctx, w.between(ms, 5*ms))
 		w.do(t, "config", "set", "maxmemory", "0")
 	}},
-	{"READONLY", 1, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
+	{"LOADING", 20, 1, func(t *testing.T) *world {
+		o := redistest.StartOutages(t)
+		w := &world{server: o.Server, outages: o, pool: 16}
+		w.start(t, "histories", o.Server.Options(), deadline)
+		return w
+	}, func(ctx context.Context, t *testing.T, w *world) {
+		pass(ctx, w.between(2*ms, 40*ms))
+		end := w.outages.Begin("loading")
+		pass(ctx, w.between(2*ms, 20*ms))
+		w.broken.Lock()
+		defer w.broken.Unlock()
+		end()
+		w.recovered(t)
+	}},
+	{"moving slots", 4, 2, func(t *testing.T) *world {
+		w := &world{cluster: redistest.StartCluster(t), pool: 4}
+		w.start(t, "histories", w.cluster.Options(), deadline)
+		return w
+	}, moveSlot},
+	{"READONLY", 1, 5, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
 		pass(ctx, w.between(2*ms, 20*ms))
 		w.do(t, "replicaof", "127.0.0.1", "1") // a primary that nobody finds: the data stays
 		pass(ctx, w.between(ms, 5*ms))

@@ -14,8 +14,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestProcessesThatShareNothingAreFound makes every guard wrong: one of the processes counts for itself, as if
-// it had read and written a stale state. The checker finds it in each guard.
+// TestProcessesThatShareNothingAreFound makes every guard wrong: one of the processes counts for itself, as
+// if it had read and written a stale state. The checker finds it in each guard.
 func TestProcessesThatShareNothingAreFound(t *testing.T) {
 	wantFound(t, subjects(), func(process int, prefix string, _ redis.UniversalClient) string {
 		if process == 1 {
