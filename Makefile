@@ -13,7 +13,7 @@ MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.m
 RELEASED := echov5mw observe/gatehouseotel observe/gatehouseprom
 
 # The packages whose tests have long versions, besides examples/orders.
-SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance
+SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance ./internal/simulation
 
 # $(call in-each,folders,command) runs a command in each folder, and ends at the first that fails.
 in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || exit 1; done
@@ -46,6 +46,7 @@ race: redis ## run all tests under the race detector, as CI does
 soak: redis ## run the long versions of the tests (minutes)
 	GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=60m $(SOAKED)
 	cd examples/orders && GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=60m ./...
+	cd histories && GATEHOUSE_SOAK=1 $(GO_TEST) -v -timeout=120m ./...
 
 fuzz: ## fuzz each fuzz test for 20 seconds
 	@for package in $$($(GO) list ./...); do \

@@ -33,6 +33,9 @@ func StartServer(t testing.TB, config ...string) *Server {
 // Addr returns the server's host:port. It stays the same over restarts.
 func (s *Server) Addr() string { return address(s.p.port) }
 
+// Options returns new options for a client of the server, like [Backend.Options].
+func (s *Server) Options() *redis.UniversalOptions { return options(s.Addr()) }
+
 // Client returns a new client of the server, which is closed when t ends.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
