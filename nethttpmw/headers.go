@@ -140,6 +140,7 @@ func (e *entry) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 	}
 	s.limits = e.decision.Policies()
 	if h.PartitionKey != nil {
+		r.Logger = e.rule.logger()
 		if key, err := h.PartitionKey(r); err == nil {
 			s.key = key
 		}
