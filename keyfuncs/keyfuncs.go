@@ -3,6 +3,7 @@ package keyfuncs
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,6 +17,10 @@ type Request struct {
 	// Facts come from the framework. They are nil for plain net/http and for chi, which keep what they know
 	// in the http.Request itself.
 	Facts Facts
+
+	// Logger is where functions log their warnings; nil means slog.Default. Rules set it to the logger of their
+	// guard's engine (core.WithLogger) before they call a function.
+	Logger *slog.Logger
 }
 
 // Facts are what a framework knows about a request and net/http does not. The adapters make one value per

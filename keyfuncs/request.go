@@ -85,7 +85,7 @@ func warnOfUnknown(r *Request, name string) {
 			return
 		}
 	}
-	warn.Unknown.Tell(r.Context(), subject, "param", name, "route", route)
+	warn.Unknown.Tell(r.Context(), r.Logger, subject, "param", name, "route", route)
 }
 
 // Method finds the request's method, such as "POST", as the client sent it: methods are case-sensitive (RFC

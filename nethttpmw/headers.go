@@ -39,7 +39,9 @@ import (
 // # CORS
 //
 // If the response has Access-Control-Allow-Origin, the fields are added to Access-Control-Expose-Headers. Put
-// the CORS middleware around the rules: then refusals have its fields too.
+// the CORS middleware around the rules: then refusals have its fields too. Where it is inside of rules that
+// otherwise need not see the response, such as plain rate limits, they look at the header only if the request
+// has an Origin, as those of pages of other origins have.
 //
 // # Refusals
 //
@@ -138,6 +140,7 @@ func (e *entry) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 	}
 	s.limits = e.decision.Policies()
 	if h.PartitionKey != nil {
+		r.Logger = e.rule.logger()
 		if key, err := h.PartitionKey(r); err == nil {
 			s.key = key
 		}

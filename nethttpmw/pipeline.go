@@ -206,7 +206,7 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 	case errors.Is(err, keyfuncs.ErrTooLarge):
 		reason = ReasonTooLarge
 	default: // a function of the application failed, which is not the client's fault
-		core.LoggerOf(r.Guard).ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
+		r.logger().ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
 	}
 	return r.refuse(reason, core.Decision{Guard: r.name})
 }
@@ -244,7 +244,7 @@ func (l *link) warnOfTwice(rule *mounted, d core.Decision) {
 	}
 	if e := l.find(d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor &&
 		e.decision.Attempt.Resource == d.Attempt.Resource {
-		warn.Twice.TellBy(l.passage.request, core.LoggerOf(rule.Guard), d.Guard, "guard", d.Guard)
+		warn.Twice.Tell(l.passage.request, rule.logger(), d.Guard, "guard", d.Guard)
 	}
 }
 
@@ -270,6 +270,7 @@ func (l *link) wantRule(ctx context.Context, guard string) {
 	if l == nil {
 		return // no middleware, as in the unit test of a handler
 	}
+	logger := l.passage.rules[0].logger()
 	var names []string
 	for ; l != nil; l = l.outer {
 		for _, rule := range l.passage.rules {
@@ -283,7 +284,7 @@ func (l *link) wantRule(ctx context.Context, guard string) {
 		panic(fmt.Sprintf("gatehouse: Take(%q): no rule around this handler has a guard of that name; there are %q: "+
 			"pass the name that the guard was made with", guard, names))
 	}
-	warn.Untaken.Tell(ctx, guard, "guard", guard, "rules", names)
+	warn.Untaken.Tell(ctx, logger, guard, "guard", guard, "rules", names)
 }
 
 // Decision returns the decision of the named guard about the request with this context. ok is false if the

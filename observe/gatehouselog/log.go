@@ -4,7 +4,8 @@
 //	denials := gatehouselog.New(slog.Default(), gatehouselog.Options{})
 //	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), denials)))
 //
-// It logs no errors, which [core.LogErrors] does, and no breakers, which the engine logs itself.
+// It logs no errors, which [core.LogErrors] does, and no breakers, which the engine logs itself. Requests that
+// are refused without a decision are logged by both: by LogErrors once per minute for each kind.
 package gatehouselog
 
 import (
