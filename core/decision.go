@@ -21,6 +21,9 @@ type Decision struct {
 	// Replayed reports whether this is a replay: the stored answer to an earlier attempt with the same operation
 	// ID. A replay takes nothing.
 	Replayed bool
+	// Kept reports, on a replay, that the operation is done: an earlier attempt with this operation ID ended in
+	// [Commit], or nothing can give it back any more. Doing the work again would do it twice.
+	Kept bool
 
 	// Limit and Remaining are the guard's figures:
 	//
