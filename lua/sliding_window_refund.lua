@@ -1,19 +1,22 @@
 -- Sliding window: removes the units of one admitted attempt from the logs, exactly once. Units that have
 -- already left a log are not given back.
 --
--- KEYS  1 refund         string, marks this attempt as given back
+-- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
 --       2 log            list, as sliding_window and sliding_windows write it; further limits have their logs
 --                        in 3, 4 and so on
 -- ARGV  1 max, 2 window  as for the script that allowed the attempt; further limits follow
 --       then cost        units that the attempt took
 --       then stamp       what the script returned for it
+--       then name        of the attempt among the refunds, 7 characters without a space
+--       then again       boolean: an earlier call may have given the units back; absent or empty: 0
 --       then now         microseconds since 1970; absent or empty: the server's clock
 --       then part, ...   as for sliding_windows
--- Returns the number of units given back to the limit that got the most.
+-- Returns the number of units given back to the limit that got most back.
+--         -1: an earlier call may have done it, and its name is not known any more.
 
-local refund, limits = KEYS[1], #KEYS - 1
-local cost, stamp = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0
-local now = tonumber(ARGV[limits * 2 + 3])
+local refunds, limits = KEYS[1], #KEYS - 1
+local cost, stamp, name = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, ARGV[limits * 2 + 3]
+local again, now = ARGV[limits * 2 + 4] == '1', tonumber(ARGV[limits * 2 + 5])
 -- shared clock_micro
 if not now then
   local time = redis.call('TIME')
@@ -22,20 +25,19 @@ end
 -- end clock_micro
 local WRAP = 1000000000000000
 
--- The mark protects units of other attempts with the same stamp; without such units, a second call finds
--- nothing. It must be short-lived: a refused request gives back what earlier rules took, and each refund
--- leaves a mark. Units that are counted one by one rarely share a moment, units of a part do. A part
--- therefore gets nothing back for an attempt that is older than a mark lasts.
-local REMEMBER = 600000
-local longest, parts = 0, false
-for i = 1, limits do
-  local part = (ARGV[limits * 2 + 3 + i] or 0) + 0
-  longest, parts = math.max(longest, ARGV[i * 2] + math.ceil(part / 1000)), parts or part > 0
-end
-local late = now - stamp > REMEMBER * 1000
-if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, parts and REMEMBER or 60000) + 2000) then
+-- shared refund_once
+-- Names of 7 characters, the last at the end. When there are as many as are kept, earlier ones may be
+-- forgotten; so a call that is certainly the first goes on, and one that may be a repetition does not.
+local REMEMBER, MOST = 120000, 120
+local names = redis.call('GET', refunds) or ''
+if string.find(names, name .. ' ', 1, true) then
   return 0
 end
+if again and #names >= MOST * 8 then
+  return -1
+end
+redis.call('SET', refunds, string.sub(names .. name .. ' ', -MOST * 8), 'PX', REMEMBER)
+-- end refund_once
 
 -- Units of several attempts may share a moment. They are equal, so any of them may be removed.
 local function one_by_one(log, window)
@@ -78,10 +80,10 @@ end
 
 local given = 0
 for i = 1, limits do
-  local log, window, part = KEYS[i + 1], ARGV[i * 2] * 1000, (ARGV[limits * 2 + 3 + i] or 0) + 0
+  local log, window, part = KEYS[i + 1], ARGV[i * 2] * 1000, (ARGV[limits * 2 + 5 + i] or 0) + 0
   if part == 0 then
     given = math.max(given, one_by_one(log, window))
-  elseif not late then
+  else
     given = math.max(given, by_parts(log, part))
   end
 end

@@ -282,17 +282,7 @@ func TestLimitersAgainstOracle(t *testing.T) {
 					if err := g.Refund(t.Context(), d); err != nil {
 						rt.Fatal(err)
 					}
-					late := now-stampOf(d) > (10 * time.Minute).Microseconds()
-					if late && k.name != "SlidingWindow" {
-						if b.Name == inMemory.Name { // a step back does not make it early again
-							delete(usedBy, d.Attempt.ID)
-						}
-						continue
-					}
 					for _, l := range usedBy[d.Attempt.ID] {
-						if late && l.Resolution > 0 {
-							continue
-						}
 						o.of(l).refund(now, stampOf(d), d.Attempt.Cost, l.Max)
 					}
 					delete(usedBy, d.Attempt.ID)

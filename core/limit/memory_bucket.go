@@ -63,8 +63,7 @@ func (*bucket) refused(Limit, int64) {}
 
 func (b *bucket) giveBack(l Limit, now, stamp, cost int64) {
 	window := l.Window.Microseconds()
-	if b.max == 0 || now-stamp > refundable.Microseconds() || now >= stamp+window ||
-		b.since > stamp || now >= b.full(window) {
+	if b.max == 0 || now >= stamp+window || b.since > stamp || now >= b.full(window) {
 		return // a bucket that was full after the attempt has its units back already
 	}
 	if b.max == l.Max {

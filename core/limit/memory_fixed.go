@@ -1,16 +1,10 @@
 package limit
 
-import "time"
-
 // fixedCount is a fixed window as lua/fixed_window.lua keeps it: its end, and the units that were taken in
 // it.
 type fixedCount struct{ over, taken int64 }
 
 func newFixedCount() counter { return new(fixedCount) }
-
-// refundable is how long after an attempt fixed windows, token buckets and sliding windows with a resolution
-// accept its refund.
-const refundable = 10 * time.Minute
 
 // at returns the window that is open at now, or the one that would begin.
 func (c *fixedCount) at(l Limit, now int64) fixedCount {
@@ -34,7 +28,7 @@ func (*fixedCount) refused(Limit, int64) {}
 
 func (c *fixedCount) giveBack(l Limit, now, stamp, cost int64) {
 	begun := c.over - l.Window.Microseconds()
-	if now-stamp > refundable.Microseconds() || begun > stamp || now >= c.over {
+	if begun > stamp || now >= c.over {
 		return // the attempt's window has ended, and this one began later
 	}
 	if c.taken -= min(cost, c.taken); c.taken == 0 {

@@ -80,10 +80,7 @@ func (s *slidingLog) refused(l Limit, now int64) {
 	}
 }
 
-func (s *slidingLog) giveBack(l Limit, now, stamp, cost int64) {
-	if l.Resolution > 0 && now-stamp > refundable.Microseconds() {
-		return
-	}
+func (s *slidingLog) giveBack(l Limit, _, stamp, cost int64) {
 	at := ceilDiv(stamp, l.grain())
 	for i := s.head; i < len(s.runs) && cost > 0; i++ {
 		r := &s.runs[i]
