@@ -1,5 +1,5 @@
--- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that are
--- still open. A window that has got all its units back is deleted.
+-- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that go
+-- on. A window that has all its units back is as if it had never begun.
 --
 -- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
 --       2 count          string, as fixed_window writes it; further limits have their counts in 3, 4 and so
@@ -44,8 +44,8 @@ for i = 1, limits do
   if count then
     local over, taken = string.match(count, '(%d+) (%d+)')
     over, taken = over + 0, taken + 0
-    -- A window that began after the attempt is another one.
-    if over - window <= stamp and now < over then
+    -- A window that does not have the attempt's moment is another one, or its clock was set back since.
+    if over - window <= stamp and stamp < over and now < over then
       local back = math.min(cost, taken)
       if back < taken then
         redis.call('SET', key, string.format('%.0f %.0f', over, taken - back), 'PX', math.ceil((over - now) / 1000) + 1000)

@@ -1,5 +1,5 @@
--- Sliding window: removes the units of one admitted attempt from the logs, exactly once. Units that have
--- already left a log are not given back.
+-- Sliding window: takes the units of one admitted attempt out of the logs again, exactly once. Those that
+-- have left a log by themselves stay out of it.
 --
 -- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
 --       2 log            list, as sliding_window and sliding_windows write it; further limits have their logs
@@ -23,8 +23,6 @@ if not now then
   now = time[1] * 1000000 + time[2]
 end
 -- end clock_micro
-local WRAP = 1000000000000000
-
 -- shared refund_once
 -- Names of 7 characters, the last at the end. When there are as many as are kept, earlier ones may be
 -- forgotten; so a call that is certainly the first goes on, and one that may be a repetition does not.
@@ -39,49 +37,64 @@ end
 redis.call('SET', refunds, string.sub(names .. name .. ' ', -MOST * 8), 'PX', REMEMBER)
 -- end refund_once
 
--- Units of several attempts may share a moment. They are equal, so any of them may be removed.
+-- Units of several attempts may have one moment. They are alike, so it does not matter whose are removed.
+-- Those that were taken before the log was born, as before a Reset, are none of it.
 local function one_by_one(log, window)
   local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
-  local unit = (math.ceil(stamp / grain) + 2147483648) % 4294967296 - 2147483648
-  local removed = redis.call('LREM', log, cost, unit)
-  local head = removed > 0 and redis.call('LINDEX', log, '0')
-  if head then -- the head may have changed: renew the TTL as sliding_window.lua does
-    local leaves
-    -- shared window_leaves
-    leaves = function(unit, at, grain, window)
-      local age = (at - unit + 2147483648) % 4294967296 - 2147483648
-      return (at - age) * grain + window
+  local birth = tonumber(redis.call('LINDEX', log, '0'))
+  if not birth or stamp < birth then
+    return 0
+  end
+  local base = math.ceil(birth / grain)
+  local removed = redis.call('LREM', log, -cost, math.ceil(stamp / grain) - base)
+  if removed > 0 then
+    local head = redis.call('LINDEX', log, '1')
+    if head then -- another one maybe, so the TTL is renewed as in sliding_window.lua
+      local next = math.max((base + head) * grain + window, now)
+      redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000)
+    else
+      redis.call('DEL', log)
     end
-    -- end window_leaves
-    local next = math.max(leaves(head, math.ceil(now / grain), grain, window), now)
-    redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000)
   end
   return removed
 end
 
--- The units of a part are its sum minus the sum before it. Those of the first pair have left. All sums from
--- the part on decrease.
+-- A part is found by halving, since a log may have thousands.
 local function by_parts(log, part)
-  local at, numbers = math.ceil(stamp / part), redis.call('LRANGE', log, '-4', '-1')
-  if numbers[1] and numbers[1] - at >= 0 then -- the part is older than the last one
-    numbers = redis.call('LRANGE', log, '0', '-1')
+  local head = redis.call('LINDEX', log, '0') or ''
+  local birth, had, units = string.match(head, '^(%d+) (%d+) (%d+)$')
+  if not birth or had ~= part or stamp < birth + 0 then
+    return 0
   end
-  for n = 3, #numbers, 2 do
-    if numbers[n] - at == 0 then
-      local removed = math.min(cost, (numbers[n + 1] - numbers[n - 1]) % WRAP)
-      for later = n + 1, #numbers, 2 do
-        redis.call('LSET', log, later - #numbers - 1, (numbers[later] - removed) % WRAP)
-      end
-      return removed
+  local at = math.ceil(stamp / part) - math.ceil(birth / part)
+  local low, high = 1, (redis.call('LLEN', log) - 1) / 2 -- the part is one of these
+  local middle = high                                    -- most often it is the newest
+  while low < high do
+    if redis.call('LINDEX', log, middle * 2 - 1) - at <= 0 then
+      low = middle
+    else
+      high = middle - 1
     end
+    middle = math.ceil((low + high) / 2)
   end
-  return 0
+  if redis.call('LINDEX', log, low * 2 - 1) - at ~= 0 then
+    return 0
+  end
+  local count = redis.call('LINDEX', log, low * 2) + 0
+  local removed = math.min(cost, count)
+  if units - removed > 0 then
+    redis.call('LSET', log, low * 2, count - removed)
+    redis.call('LSET', log, '0', string.format('%s %s %.0f', birth, had, units - removed))
+  else
+    redis.call('DEL', log)
+  end
+  return removed
 end
 
 local given = 0
 for i = 1, limits do
-  local log, window, part = KEYS[i + 1], ARGV[i * 2] * 1000, (ARGV[limits * 2 + 5 + i] or 0) + 0
-  if part == 0 then
+  local log, window, part = KEYS[i + 1], ARGV[i * 2] * 1000, ARGV[limits * 2 + 5 + i]
+  if not part or part == '0' then
     given = math.max(given, one_by_one(log, window))
   else
     given = math.max(given, by_parts(log, part))

@@ -1,5 +1,5 @@
 -- Token bucket: gives back the units of one admitted attempt, exactly once, to those of its buckets that have
--- not been full since. A bucket takes back at most what fills it.
+-- not been full since then. A bucket takes back no more than makes it full.
 --
 -- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
 --       2 bucket         string, as token_bucket writes it; further limits have their buckets in 3, 4 and so
@@ -51,23 +51,26 @@ for i = 1, limits do
   local key, max, window = KEYS[i + 1], ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000
   local bucket = redis.call('GET', key)
   if bucket and now < stamp + window then
-    local s, o, t, m = string.match(bucket, '(%S+) (%S+) (%S+) (%S+)')
+    local s, o, t, m, l = string.match(bucket, '(%S+) (%S+) (%S+) (%S+) ?(%S*)')
     local since, offset, taken, held = s + 0, o + 0, t + 0, m + 0
     local full = since + offset + span(taken, held, window)
-    -- A bucket that was full after the attempt has already regained the units.
-    if since <= stamp and now < full then
+    -- A bucket that was full after the attempt has had its units back. One whose last units were taken before
+    -- it had its clock set back since.
+    if since <= stamp and stamp <= since + (tonumber(l) or 0) and now < full then
       if held == max then
         taken = taken - cost
         if taken < 0 then
           taken, offset = taken + max, offset - window
         end
       else
-        -- The limit was changed since. The units took time; less than a microsecond of it remains here.
+        -- The limit has been changed since. What the units took is time, less than a microsecond of which is
+        -- kept here.
         offset = offset - math.max(span(cost, max, window) - 1, 0)
       end
       full = since + offset + span(taken, held, window)
       if now < full then
-        redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', since, offset, taken, held),
+        local last = l ~= '' and ' ' .. l or ''
+        redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', since, offset, taken, held) .. last,
           'PX', math.ceil((full - now) / 1000) + 1000)
       else
         redis.call('DEL', key)

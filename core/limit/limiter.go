@@ -241,20 +241,7 @@ func (l *limiter) decide(
 		}
 		call = l.refusals.ask(key, sent)
 	}
-	cost, script := a.Cost, l.algorithm.scripts(limits).check
-	if peek {
-		cost, script = 0, l.algorithm.scripts(limits).peek
-	}
-	args := slices.Clone(limits.args)
-	now := l.Engine().ScriptNow(time.Microsecond)
-	switch { // trailing arguments are left out where the script has a default
-	case now != "" || limits.parts != nil:
-		args = append(args, cost, now)
-	case cost != 1:
-		args = append(args, cost)
-	}
-	args = append(args, limits.parts...)
-	value, err := l.Engine().RunWithin(ctx, l.Engine().Deadline(), script, l.keysOf(limits, a), args...)
+	value, err := l.ask(ctx, limits, a, peek)
 	if err != nil {
 		return d, err
 	}
@@ -267,6 +254,36 @@ func (l *limiter) decide(
 	}
 	l.refusals.hear(call, limits.limits, d, l.Engine().Now())
 	return d, nil
+}
+
+// ask asks Redis about an attempt.
+func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, peek bool) (any, error) {
+	cost := a.Cost
+	if peek {
+		cost = 0
+	}
+	args := slices.Clone(limits.args)
+	now := l.Engine().ScriptNow(time.Microsecond)
+	switch { // trailing arguments are left out where the script has a default
+	case now != "" || limits.parts != nil:
+		args = append(args, cost, now)
+	case cost != 1:
+		args = append(args, cost)
+	}
+	args = append(args, limits.parts...)
+	run := func(alg *algorithm) (any, error) {
+		script := alg.check
+		if peek {
+			script = alg.peek
+		}
+		return l.Engine().RunWithin(ctx, l.Engine().Deadline(), script, l.keysOf(limits, a), args...)
+	}
+	alg := l.algorithm.scripts(limits)
+	value, err := run(alg)
+	if reply, ok := value.([]any); ok && len(reply) == 1 && reply[0] == int64(2) && alg != l.algorithm {
+		return run(l.algorithm) // the script for one limit leaves it to the other to make the log anew
+	}
+	return value, err
 }
 
 // taken is what the limiter needs to refund an allowed attempt.

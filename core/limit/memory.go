@@ -20,6 +20,9 @@ type memory struct {
 // zero value stands for a missing key. Moments are microseconds since 1970. The caller holds the lock of the
 // counter's part of the bounded map.
 type counter interface {
+	// align makes the counter one of this limit, whose Max and Resolution may have changed, and one of the past
+	// where the clock was set back.
+	align(l Limit, now int64)
 	// look returns how many units are left, how long to wait for need units if fewer are left, and the stamp of
 	// units that are taken now. It changes nothing.
 	look(l Limit, now, need int64) (left, wait, moment int64)
@@ -36,13 +39,13 @@ type counter interface {
 type budget []windowCounter
 
 type windowCounter struct {
-	Limit // without its Max, which may change
+	Limit // without its Max and its Resolution, which may change
 	counter
 }
 
 // windowOf returns what identifies a limit's counter, as limitSet.windows identifies its key.
 func windowOf(l Limit) Limit {
-	l.Max = 0
+	l.Max, l.Resolution = 0, 0
 	return l
 }
 
@@ -107,6 +110,9 @@ func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) verdict
 
 	kept, found := s.Get(key)
 	b, changed := m.withCounters(kept, limits, now)
+	for _, l := range limits {
+		b.of(l).align(l, now)
+	}
 	v := b.weigh(limits, cost, now)
 	switch {
 	case cost == 0:
