@@ -30,7 +30,7 @@ func Example_idempotency() {
 	gate := core.New(rdb, core.WithDeadline(5*time.Second))
 
 	once := nethttpmw.Rule{
-		Guard: idempotency.New(gate, "orders", idempotency.Options{MaxBody: 16 << 10}),
+		Guard: idempotency.New(gate, "orders", idempotency.Options{}),
 		Who:   keyfuncs.User("uid"),
 		ID:    keyfuncs.IdempotencyKey(),
 	}

@@ -86,7 +86,9 @@ func (e *Engine) RunAcked(
 ) (any, error) {
 	// The reply is kept when it arrives. An idle server ends a WAIT up to a tenth of a second late. If the
 	// deadline passes meanwhile, the reply of the script is still known.
-	c := ackedCall{e, s, keys, args, yes, wait, make(chan any, 1)}
+	c := ackedCall{
+		engine: e, script: s, keys: keys, args: args, yes: yes, wait: wait, said: make(chan any, 1),
+	}
 	reply, err := call(ctx, e, limit, keys[0], c.send, func() bool { return len(c.said) > 0 })
 	if err != nil {
 		select {
@@ -103,6 +105,7 @@ func (e *Engine) RunAcked(
 // connection for each try.
 func (c *ackedCall) send(ctx context.Context) (any, error) {
 	find := nodes(c.engine.rdb)
+	maybe := false // an earlier try may have run
 	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, 2*pause {
 		server, err := find(ctx, c.keys[0])
 		if err != nil {
@@ -113,8 +116,9 @@ func (c *ackedCall) send(ctx context.Context) (any, error) {
 		case err == nil || said:
 			return reply, err
 		case !refusedForNow(err) && (try >= server.Options().MaxRetries || !worthAnotherTry(err)):
-			return nil, err
+			return nil, notRun(err, maybe)
 		}
+		maybe = maybe || !refusedForNow(err)
 		c.engine.reloadTopology(ctx) // the client of one node does not follow its slots
 		select {
 		case <-time.After(pause):

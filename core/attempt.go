@@ -98,8 +98,12 @@ func (a Attempt) PrepareClaim(what string) (Attempt, error) {
 }
 
 // PrepareItem is [Attempt.Prepare] for guards that count different items. The attempt needs an item and a
-// cost of 1. It also names the call: see [Attempt.WithCall].
+// cost of 1. It also names the call: see [Attempt.WithCall]. An ID that it makes is random and cannot be
+// guessed.
 func (a Attempt) PrepareItem() (Attempt, error) {
+	if a.ID == "" {
+		a.ID, a.madeID = rand.Text(), true
+	}
 	a, err := a.Prepare()
 	if err != nil {
 		return a, err

@@ -6,14 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-	"github.com/sony/gobreaker/v2"
 )
 
 // ErrBreakerOpen is wrapped by the errors of calls that were not sent because earlier calls failed: see
@@ -25,19 +20,23 @@ var ErrBreakerOpen = errors.New("core: not sent: the breaker is open because rec
 // defaults.
 type BreakerOptions struct {
 	// Failures is how many calls must fail in a row, with no answered call between them, before the breaker
-	// opens. Zero means 5.
+	// opens. Zero means 5. One call is enough where its answer says that all others will fail too: see
+	// [WithBreaker].
 	Failures int
-	// Pause is how long an open breaker sends no calls. After a pause it sends a single probe call, and other
-	// calls still fail at once. When Redis answers the probe, the breaker closes; otherwise the next pause
-	// begins. Zero means half a second. The most is a minute.
+	// Pause is how long an open breaker waits after a probe that failed. The next call starts a probe and waits
+	// for it, as long as it may take itself; other calls still fail at once. When Redis answers the probe, the
+	// breaker closes; otherwise the next pause begins. Zero means half a second. The most is a minute.
 	Pause time.Duration
 }
 
 const (
 	breakerFailures = 5
 	// breakerPause is short enough that calls resume within two seconds after Redis is back: a probe that has
-	// just been sent to a dead server takes one deadline, and go-redis may need a second to redial.
+	// just been sent to a dead server takes one deadline and half a second for a new connection, and go-redis
+	// may need a second to redial.
 	breakerPause = 500 * time.Millisecond
+	// earlyAgain is how many pauses must lie between two openings for the second to end before its Pause.
+	earlyAgain = 10
 	// breakerForget is how long an open breaker is kept without calls for its server, as after a failover.
 	breakerForget = 30 * time.Second
 	// breakersMost is how many servers have a breaker before closed breakers are dropped.
@@ -51,9 +50,26 @@ const (
 // # Failures
 //
 // These are failures: connections that cannot be made or are lost, timeouts, and answers by which a server
-// says that it cannot work now (LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, BUSY, too many clients). These
-// are not failures: answers about a single call, such as an error of a script or a full memory (Redis then
-// still reads and gives back), and calls that their caller cancelled.
+// says that it cannot work now (CLUSTERDOWN, too many clients).
+//
+// One of these answers opens the breaker, because all calls, or all that write, get it until somebody has
+// changed something: LOADING, READONLY, MASTERDOWN, MISCONF, NOREPLICAS, BUSY; NOAUTH, WRONGPASS and other
+// refused logins; NOPERM for EVAL and EVALSHA.
+//
+// These are not failures: answers about a single call, such as an error of a script, NOPERM for a key, or a
+// full memory (Redis then still reads and gives back), and calls that their caller cancelled.
+//
+// # Probes
+//
+// A probe is a small script that may write and changes nothing: it deletes the key PREFIX:probe:{tag}, which
+// never exists. It runs in the background on all idle connections of the client to the server at once, within
+// the deadline, and on a new one when none of them is of use, within half a second or the deadline if that is
+// longer. The client drops the connections that fail, so after an outage the dead ones cost no calls. The
+// first probe starts when the breaker opens. If it is answered, the breaker closes without a Pause, unless it
+// has opened before within ten pauses. A connection that the server has closed starts a probe too.
+//
+// Clients that cannot reserve connections, such as *redis.AutoPipeliner, have no such probes: the first call
+// after a Pause is sent, and its answer closes the breaker.
 //
 // # Scope
 //
@@ -93,6 +109,12 @@ type breakers struct {
 	options BreakerOptions
 	nodeOf  func(ctx context.Context, key string) (string, error) // nil: one breaker for all
 	changed func(context.Context, Event)
+	// probe looks at the server of the key and at the connections to it. It is nil where the client can reserve
+	// no connection; then calls are the probes.
+	probe func(node, key string) (found probed)
+	// learned is told what the first probe that failed in an outage found, and of pooled connections that a
+	// server which works had closed.
+	learned func(found probed)
 
 	open  atomic.Int64 // how many are open
 	mu    sync.RWMutex
@@ -145,7 +167,7 @@ func (s *breakers) of(ctx context.Context, node string) *breaker {
 	if len(s.nodes) >= breakersMost {
 		maps.DeleteFunc(s.nodes, func(_ string, b *breaker) bool { return !b.open.Load() })
 	}
-	b = newBreaker(s, node)
+	b = &breaker{all: s, node: node}
 	s.nodes[node] = b
 	return b
 }
@@ -168,75 +190,65 @@ func (s *breakers) forget(ctx context.Context, now time.Time) {
 	}
 	s.mu.Unlock()
 	for _, b := range gone {
+		b.mu.Lock()
 		b.turn(false)
+		b.mu.Unlock()
 		b.tell(ctx)
 	}
 }
 
 // breaker guards the calls to one server.
 type breaker struct {
-	all   *breakers
-	node  string
-	state *gobreaker.TwoStepCircuitBreaker[struct{}]
+	all  *breakers
+	node string
 
-	open    atomic.Bool
+	open    atomic.Bool  // changed under mu
 	asked   atomic.Int64 // when a call last used the open breaker, in Unix nanoseconds
 	notSent atomic.Int64
-	cause   atomic.Pointer[error]
-	opened  time.Time // under mu
+	refusal atomic.Pointer[error] // of calls that are not sent
+
+	mu       sync.Mutex
+	epoch    int       // of open; the ends of calls of an earlier one say nothing
+	failures int       // in a row, while closed
+	opened   time.Time // the last time
+	due      time.Time // when an open breaker may send a probe
+	trying   bool      // an open breaker's probe is a call, which has not ended
+	probing  *probing  // in the background; nil: none
+	looked   time.Time // when the last probe in the background ended
+	told     bool      // what a probe learned of this outage
 
 	untold  atomic.Bool // whether there are changes to report
-	mu      sync.Mutex
 	changes []Event
 	telling bool
 }
 
-// errNeither is the outcome of a call that says nothing about the server.
-var errNeither = errors.New("neither")
+// probing is a probe in the background.
+type probing struct{ ended chan struct{} }
 
-func newBreaker(all *breakers, node string) *breaker {
-	b := &breaker{all: all, node: node}
-	b.state = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests: 1,
-		Timeout:     all.options.Pause,
-		ReadyToTrip: func(c gobreaker.Counts) bool {
-			return int64(c.ConsecutiveFailures) >= int64(all.options.Failures)
-		},
-		IsExcluded: func(err error) bool { return errors.Is(err, errNeither) },
-		OnStateChange: func(_ string, from, to gobreaker.State) {
-			switch { // changes between open and half-open are not reported
-			case from == gobreaker.StateClosed:
-				b.turn(true)
-			case to == gobreaker.StateClosed:
-				b.turn(false)
-			}
-		},
-	})
-	return b
-}
-
-// turn records that the breaker has opened or closed. It may run under gobreaker's lock, so it leaves the
-// report to tell.
+// turn records that the breaker has opened or closed. The caller holds mu.
 func (b *breaker) turn(open bool) {
 	if !b.open.CompareAndSwap(!open, open) {
 		return // forget came first
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.epoch++
+	b.failures, b.trying, b.told = 0, false, false
 	e := Event{Op: "breaker", Breaker: &BreakerChange{Open: open, Node: b.node}}
 	if now := time.Now(); open {
 		b.all.open.Add(1)
-		b.opened = now
+		b.opened, b.due = now, now.Add(b.all.options.Pause)
 		b.asked.Store(now.UnixNano())
-		if cause := b.cause.Load(); cause != nil {
-			e.Err = *cause
-		}
 	} else {
 		b.all.open.Add(-1)
 		e.Took, e.Breaker.NotSent = now.Sub(b.opened), b.notSent.Swap(0)
 	}
 	b.changes = append(b.changes, e)
 	b.untold.Store(true)
+}
+
+// because sets the error of the calls that are not sent.
+func (b *breaker) because(cause error) {
+	refusal := fmt.Errorf("%w: %s", ErrBreakerOpen, cause.Error()) // as text: it is not the error of the call
+	b.refusal.Store(&refusal)
 }
 
 // tell reports the changes in order, with no lock held.
@@ -278,76 +290,200 @@ func (e *Engine) breakerChanged(ctx context.Context, event Event) {
 	e.observer.Observe(ctx, event)
 }
 
+// probeLearned logs what a probe found: why Redis cannot be reached, at most once per outage, and once that
+// it closes connections which the client keeps.
+func (e *Engine) probeLearned(found probed) {
+	switch {
+	case found.err != nil:
+		e.Logger().Warn("gatehouse: Redis cannot be used", "err", found.err)
+	case e.warned.CompareAndSwap(false, true):
+		e.Logger().Warn("gatehouse: Redis works, but had closed connections that the client kept, which cost a "+
+			"call; if it closes idle ones, set ConnMaxIdleTime of the client to less than its timeout",
+			"redis", found.addr, "connections", found.closed)
+	}
+}
+
 // entry is one call that a breaker has let through.
 type entry struct {
 	breaker *breaker
+	epoch   int
 	caller  context.Context // distinguishes calls that the caller cancelled from failures
+	key     string
 	begun   time.Time
 	limit   time.Duration // for the call
-	done    func(error)
-	outcome error
+	outcome error         // what its end says about the server: see outcomeOf
+	cause   error         // the outcome as callers see it
 }
 
 // enter lets a call through, or returns ErrBreakerOpen.
-func (b *breaker) enter(caller context.Context, limit, deadline time.Duration) (*entry, error) {
-	begun := time.Now()
-	done, refused := b.state.Allow()
-	if b.open.Load() {
-		b.asked.Store(begun.UnixNano())
+func (b *breaker) enter(caller context.Context, key string, limit, deadline time.Duration) (*entry, error) {
+	t := &entry{breaker: b, caller: caller, key: key, begun: time.Now(), limit: limit, outcome: errNeither}
+	passes, wait := b.admit(t)
+	if wait != nil {
+		begun := t.begun
+		b.await(caller, wait, min(limit, deadline))
+		t.begun = time.Now()
+		t.limit = limit - t.begun.Sub(begun)
+		passes = b.closed(t) && t.limit > 0
 	}
-	if refused != nil {
+	if !passes {
 		b.notSent.Add(1)
 		b.tell(caller)
+		if refusal := b.refusal.Load(); refusal != nil {
+			return nil, *refusal
+		}
 		return nil, ErrBreakerOpen
 	}
-	if limit > deadline && b.open.Load() {
-		limit = deadline // a probe waits only a short time, so that the next one comes soon
+	if t.limit > deadline && b.open.Load() {
+		t.limit = deadline // a probe waits only a short time, so that the next one comes soon
 	}
-	return &entry{breaker: b, caller: caller, begun: begun, limit: limit, done: done, outcome: errNeither}, nil
+	return t, nil
 }
 
-// ended records what the end of the call says about the server.
-func (t *entry) ended(err error, heard func() bool) {
+// admit reports whether a call passes. Otherwise it may have the call wait for a probe.
+func (b *breaker) admit(t *entry) (passes bool, wait *probing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t.epoch = b.epoch
+	if !b.open.Load() {
+		return true, nil
+	}
+	b.asked.Store(t.begun.UnixNano())
+	if b.trying || b.probing != nil || t.begun.Before(b.due) {
+		return false, nil
+	}
+	if b.canProbe(t.key) {
+		return false, b.startProbe(t.key)
+	}
+	b.trying = true
+	return true, nil
+}
+
+// closed reports whether the breaker is closed, and so lets a call through that has waited.
+func (b *breaker) closed(t *entry) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t.epoch = b.epoch
+	return !b.open.Load()
+}
+
+// await returns when a probe has ended or the time is over.
+func (b *breaker) await(caller context.Context, p *probing, longest time.Duration) {
+	timer := time.NewTimer(longest)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+	case <-timer.C:
+	case <-caller.Done():
+	}
+}
+
+// ended records what the end of the call says about the server. cause is the error as the caller will see it.
+func (t *entry) ended(err, cause error, heard func() bool) {
 	if t.outcome = outcomeOf(t.caller, err, time.Since(t.begun) < t.limit/2); heard != nil && heard() {
 		t.outcome = nil
 	}
-	if t.outcome != nil && !errors.Is(t.outcome, errNeither) {
-		t.breaker.cause.Store(&t.outcome)
-	}
+	t.cause = cause
 }
 
 // leave tells the breaker how the call ended.
 func (t *entry) leave() {
-	t.done(t.outcome)
+	t.breaker.left(t)
 	t.breaker.tell(t.caller)
 }
 
-// outcomeOf returns what an error says about the server: nil when the server works, errNeither when the error
-// says nothing, otherwise the error.
-func outcomeOf(caller context.Context, err error, early bool) error {
-	var answer redis.Error
+func (b *breaker) left(t *entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &answer) && !isUnready(err):
-		return nil
-	case errors.As(err, &answer) && strings.Contains(err.Error(), "Hash slot not served"):
-		return errNeither // a slot without a server says nothing about the server that answered
-	case errors.As(err, &answer):
-		return err
-	case errors.Is(err, context.Canceled), errors.Is(caller.Err(), context.Canceled),
-		caller.Err() != nil && early:
-		return errNeither // cancelled by the caller, or ended before Redis had enough time
-	case errors.Is(err, redis.ErrClosed), strings.HasPrefix(err.Error(), "redis: can't marshal"):
-		return errNeither // caused by the application
+	case t.epoch != b.epoch:
+	case b.open.Load():
+		b.tried(t)
+	case t.outcome == nil:
+		b.failures = 0
+	case !errors.Is(t.outcome, errNeither):
+		b.failed(t)
 	}
-	return err
 }
 
-// unready are the prefixes of answers by which a server says that it cannot work now, whatever the call.
-var unready = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY ",
-	"max number of clients reached"}
+// tried ends a call that was the probe of an open breaker.
+func (b *breaker) tried(t *entry) {
+	b.trying = false
+	switch {
+	case t.outcome == nil:
+		b.turn(false)
+	case !errors.Is(t.outcome, errNeither):
+		b.because(t.cause)
+		b.due = time.Now().Add(b.all.options.Pause)
+	}
+}
 
-func isUnready(err error) bool {
-	return slices.ContainsFunc(unready, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+// failed counts a failure, and opens the breaker at the last.
+func (b *breaker) failed(t *entry) {
+	if b.failures++; isHopeless(t.outcome) {
+		b.failures = b.all.options.Failures
+	}
+	now := time.Now()
+	if b.failures < b.all.options.Failures {
+		// The client's other connections may be lost too. Each of them would fail a call.
+		if isBroken(t.outcome) && now.Sub(b.looked) > b.all.options.Pause && b.probing == nil && b.canProbe(t.key) {
+			b.startProbe(t.key)
+		}
+		return
+	}
+	// A breaker that has not opened for long may close as soon as a probe is answered: the outage may have been
+	// short, or over for all but the pooled connections. Else it stays open for a Pause, or a server that
+	// answers probes and fails calls would cost a few timeouts again and again.
+	early := b.opened.IsZero() || now.Sub(b.opened) > earlyAgain*b.all.options.Pause
+	b.because(t.cause)
+	b.turn(true)
+	b.changes[len(b.changes)-1].Err = t.cause
+	if early && b.probing == nil && b.canProbe(t.key) {
+		b.startProbe(t.key)
+	}
+}
+
+// canProbe reports whether the server can be looked at in the background. In a cluster, a key says which it
+// is.
+func (b *breaker) canProbe(key string) bool {
+	return b.all.probe != nil && (b.all.nodeOf == nil || key != "")
+}
+
+// startProbe starts a probe in the background. The caller holds mu.
+func (b *breaker) startProbe(key string) *probing {
+	p := &probing{ended: make(chan struct{})}
+	b.probing = p
+	go func() {
+		found := b.all.probe(b.node, key)
+		b.probed(found)
+		close(p.ended)
+		b.tell(context.Background())
+	}()
+	return p
+}
+
+// probed ends a probe in the background.
+func (b *breaker) probed(found probed) {
+	b.mu.Lock()
+	b.probing, b.looked = nil, time.Now()
+	learned := false
+	switch {
+	case found.err == nil:
+		learned = !b.open.Load() && found.closed > 0
+		b.failures = 0
+		if b.open.Load() {
+			b.turn(false)
+		}
+	case b.open.Load():
+		b.due = b.looked.Add(b.all.options.Pause)
+		if !errors.Is(found.err, errNeither) {
+			learned = !b.told
+			b.because(found.err)
+			b.told = true
+		}
+	}
+	b.mu.Unlock()
+	if learned {
+		b.all.learned(found)
+	}
 }

@@ -232,35 +232,41 @@ func TestRecoveryTakesLessThanTwoSeconds(t *testing.T) {
 func TestWhatOpensABreaker(t *testing.T) {
 	for _, c := range []struct {
 		err   error
-		opens bool
+		after int // failures in a row that open it; 0: none do
 		kind  string
 	}{
-		{errRefused, true, "connection"},
-		{fmt.Errorf("dial: %w", syscall.ECONNRESET), true, "connection"},
-		{io.EOF, true, "connection"},
-		{io.ErrUnexpectedEOF, true, "connection"},
-		{redis.ErrPoolTimeout, true, "timeout"},
-		{context.DeadlineExceeded, true, "timeout"},
-		{errors.New("a dialer of the application's"), true, "other"},
-		{answered("LOADING Redis is loading the dataset in memory"), true, "unready"},
-		{answered("READONLY You can't write against a read only replica."), true, "unready"},
-		{answered("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), true,
+		{errRefused, core.BreakerFailures, "connection"},
+		{fmt.Errorf("dial: %w", syscall.ECONNRESET), core.BreakerFailures, "connection"},
+		{io.EOF, core.BreakerFailures, "connection"},
+		{io.ErrUnexpectedEOF, core.BreakerFailures, "connection"},
+		{redis.ErrPoolTimeout, core.BreakerFailures, "timeout"},
+		{context.DeadlineExceeded, core.BreakerFailures, "timeout"},
+		{errors.New("a dialer of the application's"), core.BreakerFailures, "other"},
+		{answered("LOADING Redis is loading the dataset in memory"), 1, "unready"},
+		{answered("READONLY You can't write against a read only replica."), 1, "unready"},
+		{answered("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), 1,
 			"unready"},
-		{answered("BUSY Redis is busy running a script."), true, "unready"},
-		{answered("ERR max number of clients reached"), true, "unready"},
-		{answered("CLUSTERDOWN The cluster is down"), true, "unready"},
+		{answered("BUSY Redis is busy running a script."), 1, "unready"},
+		{answered("ERR max number of clients reached"), core.BreakerFailures, "unready"},
+		{answered("CLUSTERDOWN The cluster is down"), core.BreakerFailures, "unready"},
+		{answered("MISCONF Redis is configured to save RDB snapshots, but it cannot."), 1, "unready"},
+		{answered("NOREPLICAS Not enough good replicas to write."), 1, "unready"},
+		{answered("NOAUTH Authentication required."), 1, "unready"},
+		{answered("WRONGPASS invalid username-password pair or user is disabled."), 1, "unready"},
+		{answered("NOPERM this user has no permissions to run the 'evalsha' command"), 1, "unready"},
 
-		{answered("CLUSTERDOWN Hash slot not served"), false, "unready"},
-		{answered("OOM command not allowed when used memory > 'maxmemory'."), false, "full"},
-		{answered("ERR user_script:1: Script attempted to access nonexistent global variable 'x'"), false,
+		{answered("NOPERM this user has no permissions to access one of the keys used as arguments"), 0, "script"},
+		{answered("CLUSTERDOWN Hash slot not served"), 0, "unready"},
+		{answered("OOM command not allowed when used memory > 'maxmemory'."), 0, "full"},
+		{answered("ERR user_script:1: Script attempted to access nonexistent global variable 'x'"), 0,
 			"script"},
-		{answered("WRONGTYPE Operation against a key holding the wrong kind of value"), false, "script"},
-		{answered("NOSCRIPT No matching script."), false, "script"},
-		{answered("BUSYGROUP Consumer Group name already exists"), false, "script"},
-		{answered("MOVED 1 127.0.0.1:2"), false, "script"},
-		{redis.ErrClosed, false, "connection"},
-		{errors.New("redis: can't marshal chan int (implement encoding.BinaryMarshaler)"), false, "other"},
-		{context.Canceled, false, "canceled"},
+		{answered("WRONGTYPE Operation against a key holding the wrong kind of value"), 0, "script"},
+		{answered("NOSCRIPT No matching script."), 0, "script"},
+		{answered("BUSYGROUP Consumer Group name already exists"), 0, "script"},
+		{answered("MOVED 1 127.0.0.1:2"), 0, "script"},
+		{redis.ErrClosed, 0, "connection"},
+		{errors.New("redis: can't marshal chan int (implement encoding.BinaryMarshaler)"), 0, "other"},
+		{context.Canceled, 0, "canceled"},
 	} {
 		t.Run(c.err.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -271,14 +277,14 @@ func TestWhatOpensABreaker(t *testing.T) {
 					if err == nil {
 						t.Fatal("no error")
 					}
-					if open := errors.Is(err, core.ErrBreakerOpen); open != (c.opens && i >= core.BreakerFailures) {
+					if open := errors.Is(err, core.ErrBreakerOpen); open != (c.after > 0 && i >= c.after) {
 						t.Fatalf("call %d: %v", i, err)
 					}
 				}
 				if got := s.Events[0].ErrorKind(); got != c.kind {
 					t.Errorf("kind %q, want %q", got, c.kind)
 				}
-				if last := s.Events[len(s.Events)-1].ErrorKind(); c.opens && last != "breaker_open" {
+				if last := s.Events[len(s.Events)-1].ErrorKind(); c.after > 0 && last != "breaker_open" {
 					t.Errorf("kind %q", last)
 				}
 			})
@@ -461,6 +467,7 @@ func (c *twoMasters) MasterForKey(_ context.Context, key string) (*redis.Client,
 func neverDials(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errRefused },
 	})
 }
 

@@ -2,6 +2,8 @@ package core
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 )
 
@@ -13,9 +15,9 @@ func call[T any](
 	heard func() bool,
 ) (value T, err error) {
 	ctx := caller
+	node := ""
 	var through *entry
 	if e.breakers != nil {
-		node := ""
 		if e.breakers.nodeOf != nil && key != "" {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, limit) // for both calls; the first hardly ever needs the network
@@ -26,7 +28,7 @@ func call[T any](
 				return value, err
 			}
 		}
-		if through, err = e.breakers.of(caller, node).enter(caller, limit, e.deadline); err != nil {
+		if through, err = e.breakers.of(caller, node).enter(caller, key, limit, e.deadline); err != nil {
 			return value, err
 		}
 		limit = through.limit
@@ -39,10 +41,25 @@ func call[T any](
 	} else {
 		value, err = detached(ctx, cancel, f)
 	}
+	cause := e.named(node, err)
 	if through != nil {
-		through.ended(err, heard)
+		through.ended(err, cause, heard)
 	}
-	return value, err
+	return value, cause
+}
+
+// named says in an error which server it is about. The texts of timeouts and of lost connections do not.
+func (e *Engine) named(node string, err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || isAnswer(err) && !isUnready(err) {
+		return err
+	}
+	if node == "" {
+		node = e.address
+	}
+	if node == "" {
+		return err
+	}
+	return fmt.Errorf("redis at %s: %w", node, err)
 }
 
 // detached calls f in a goroutine and returns its result, or the context's error as soon as the context ends.

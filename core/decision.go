@@ -40,9 +40,11 @@ type Decision struct {
 	// RetryAfter is how long to wait until the same attempt can succeed. It is zero when the attempt was
 	// allowed, and when waiting does not help.
 	RetryAfter time.Duration
-	// ResetAfter is, for a rate limit, after how long units are certain to come back: the window when the
-	// attempt was allowed, RetryAfter when it was denied. For a quota it is what is left of the period, for a
-	// sale how long the reservation can be confirmed, and for an idempotent operation the lease.
+	// ResetAfter is, for a rate limit, after how long the binding limit has a unit more than Remaining: when its
+	// oldest unit leaves the window, when the next unit is in the bucket, or when the fixed window ends. It is
+	// zero when all units are there, and RetryAfter when the attempt was denied. For a quota it is what is left
+	// of the period, for a sale how long the reservation can be confirmed, and for an idempotent operation the
+	// lease.
 	ResetAfter time.Duration
 
 	claim any
@@ -127,8 +129,8 @@ const (
 	ReasonEarly Reason = "early"
 	// ReasonSoldOut: fewer units are left than the attempt asks for.
 	ReasonSoldOut Reason = "sold_out"
-	// ReasonNotReady: there is no such sale or packet. It was never opened, or it was lost with its Redis. A
-	// missing sale never counts as a stock of any size.
+	// ReasonNotReady: there is no such sale or packet. It was never opened, or it was lost with its Redis, in
+	// whole or in part. A missing sale never counts as a stock of any size.
 	ReasonNotReady Reason = "not_ready"
 	// ReasonUnconfirmed: too few replicas confirmed the reservation in time, see seckill.Options.Durability. A
 	// retry with the same operation ID helps when the replicas are back.
@@ -144,6 +146,10 @@ const (
 	ReasonInProgress Reason = "in_progress"
 	// ReasonDone: the operation is done. OutcomeOf returns how it ended.
 	ReasonDone Reason = "done"
+
+	// ReasonReplayed: the operation is done (see Decision.Kept), and the client is told so with status 200. It
+	// is the reason of an answer, never that of a decision.
+	ReasonReplayed Reason = "replayed"
 
 	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended in another way.
 	ReasonConflict Reason = "conflict"
@@ -203,9 +209,11 @@ type Outcome struct {
 	Status int `json:"status,omitempty"`
 	// Header holds the header fields of the response that are kept, as UTF-8.
 	Header map[string]string `json:"header,omitempty"`
-	// Incomplete reports that the operation is done but that its response was not complete when the outcome was
-	// stored. There is no response to replay unless a second Settle stores it.
+	// Incomplete reports that the operation is done but that its response is not whole: it was not complete when
+	// the outcome was stored, it was streamed, or it is longer than the guard keeps. There is no response to
+	// replay unless a second Settle stores it.
 	Incomplete bool `json:"incomplete,omitempty"`
-	// Body is kept up to the MaxBody of the guard, in bytes. Of a longer body, nothing is kept.
+	// Body is kept up to the MaxBody of the guard, in bytes. Of a longer body, nothing is kept, and the outcome
+	// is Incomplete.
 	Body []byte `json:"-"`
 }

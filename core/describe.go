@@ -22,7 +22,8 @@ type Describer interface {
 type Description struct {
 	// Kind is the kind of the guard, for people: "votes".
 	Kind string
-	// Answers are the answers to the reasons for which the guard denies attempts. Reasons that several guards
+	// Answers are the answers to the reasons for which the guard denies attempts, and to replays of what is done
+	// ([ReasonReplayed]). Reasons that several guards
 	// share have a [StandardAnswer]; [StandardAnswers] collects these. A reason that is missing here gets its
 	// standard answer.
 	Answers []Answer
@@ -104,8 +105,21 @@ var standardAnswers = []Answer{
 		Detail: "The reservation is over.", Type: documentedTypes + "gone",
 	},
 	{
+		Reason: ReasonInProgress, Status: 409, Title: "In Progress", Expected: true,
+		Detail: "The same request is in progress. Try again in a moment.", Type: documentedTypes + "in_progress",
+	},
+	{
 		Reason: ReasonConflict, Status: 422, Title: "Operation ID In Use",
 		Detail: "This operation ID belongs to a different request.", Type: documentedTypes + "conflict",
+	},
+	{
+		Reason: ReasonInProgress, Status: 409, Title: "In Progress", Expected: true,
+		Detail: "The same request is in progress. Try again in a moment.",
+		Type:   documentedTypes + "in_progress",
+	},
+	{
+		Reason: ReasonReplayed, Status: 200, Title: "Already Done", Expected: true,
+		Detail: "This request was already completed.", Type: documentedTypes + "replayed",
 	},
 	{
 		Reason: ReasonNotReady, Status: 503, Title: "Not Ready",

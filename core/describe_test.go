@@ -68,7 +68,8 @@ func TestEveryRefusalIsDescribed(t *testing.T) {
 		-1) {
 		values[m[1]] = core.Reason(m[2])
 	}
-	answered := map[core.Reason]bool{core.ReasonOK: true, core.ReasonAgain: true, core.ReasonChanged: true}
+	answered := map[core.Reason]bool{core.ReasonOK: true, core.ReasonAgain: true, core.ReasonChanged: true,
+		core.ReasonReplayed: true}
 	for _, g := range everyguard.Kinds() {
 		for _, a := range core.DescriptionOf(g).Answers {
 			answered[a.Reason] = true

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +26,9 @@ type Client interface {
 // for concurrent use.
 type Engine struct {
 	rdb           Client // nil: no Redis, everything stays inside the process
+	address       string // of the server or servers, for errors; "" where the client does not say
 	obeysDeadline bool
+	resends       bool // the client is known to resend commands whose reply was lost
 	prefix        string
 	deadline      time.Duration
 	retryHorizon  time.Duration
@@ -32,6 +38,7 @@ type Engine struct {
 	clock         func() time.Time // nil: the server's clock and the process's own; tests set it
 	memoryKeys    int              // budgets that each rate limit keeps inside the process
 	breakers      *breakers        // nil: none
+	warned        atomic.Bool      // of connections that the server had closed
 
 	mu      sync.Mutex
 	names   map[string]bool
@@ -144,8 +151,12 @@ func LoggerOf(guard any) *slog.Logger {
 // The application configures its client for clusters, Sentinel and timeouts. With ContextTimeoutEnabled in
 // the client's options the engine's deadline costs nothing; without it, each call needs a goroutine to
 // enforce the deadline. The deadline includes the time to connect, so MinIdleConns, and [Engine.Preload] at
-// startup, help the first requests. With DialerRetries of 1, an error names the unreachable server instead of
-// the deadline.
+// startup, help the first requests.
+//
+// Over TLS go-redis does not see that a server, or what is between, has closed an idle connection. A check of
+// a rate limit on such a connection fails: the server may have run it, so it is not sent again. The engine
+// then looks at all idle connections at once, so one call pays for all, and logs a warning once. To spare that
+// call, set ConnMaxIdleTime in the client's options to less than the server's timeout.
 func New(rdb Client, options ...Option) *Engine {
 	if rdb == nil {
 		panic("core: New(nil): pass the application's go-redis client, or use NewMemory for rate limits inside " +
@@ -155,8 +166,9 @@ func New(rdb Client, options ...Option) *Engine {
 }
 
 // NewMemory makes an engine without Redis. Its rate limits decide inside the process, exactly as they do on
-// Redis, by the clock of the process. It is for applications of one process, and for tests. Several processes
-// count separately, and all counts are lost when the process ends.
+// Redis, by the monotonic clock of the process: a wall clock that is set changes nothing. It is for
+// applications of one process, and for tests. Several processes count separately, and all counts are lost
+// when the process ends.
 //
 // Rate limits have all their functions. All other guards panic when they are made, because their promises
 // must outlive a process. Preload does nothing, and Run returns [ErrNoRedis]. The options that matter are
@@ -167,13 +179,14 @@ func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 // resource. The default is 65,536. The budgets serve an engine without Redis, and rate limits that continue
 // while Redis is away.
 //
-// When the map is full, the least recently used budget is forgotten, and is full again at its next use. An
-// actor with more addresses than that can therefore evict the budgets of others, and their own: set n to the
-// number of actors to expect within the longest window. It is rounded up to a multiple of 64. Keys are
-// distributed over 64 parts by hash, so one part may be full before the others are.
+// So many budgets are kept exactly: set n to the number of actors to expect within the longest window. Beyond
+// that, each new actor takes the place of the budget that is full again first. If that one is full already,
+// nothing is lost. Else it begins anew: its actor has the whole limit again, before its window is over. An
+// actor with more than n addresses can so evict the budgets of others, and their own.
 //
-// A budget takes 300 to 400 bytes. A sliding window takes 12 to 16 bytes more for each moment in a window at
-// which units were taken. WithMemoryKeys panics when n is less than 1.
+// A budget with one limit takes 260 to 370 bytes, with addresses as actors. A sliding window takes 12 to 16
+// bytes more for each further moment in a window at which units were taken. WithMemoryKeys panics when n is
+// less than 1.
 func WithMemoryKeys(n int) Option {
 	if n < 1 {
 		panic(fmt.Sprintf("core: WithMemoryKeys(%d): set at least the number of actors that are active at a time",
@@ -190,7 +203,9 @@ var ErrNoRedis = errors.New("core: an engine without Redis runs no scripts: make
 func makeEngine(rdb Client, options []Option) *Engine {
 	e := &Engine{
 		rdb:           rdb,
+		address:       addressOf(rdb),
 		obeysDeadline: obeysDeadline(rdb),
+		resends:       resends(rdb),
 		prefix:        "gatehouse",
 		deadline:      100 * time.Millisecond,
 		retryHorizon:  10 * time.Minute,
@@ -207,8 +222,35 @@ func makeEngine(rdb Client, options []Option) *Engine {
 	logBy(e.observer, e.log)
 	if e.breakers != nil {
 		e.breakers.nodeOf, e.breakers.changed = nodesOf(rdb), e.breakerChanged
+		e.breakers.probe, e.breakers.learned = e.prober(), e.probeLearned
 	}
 	return e
+}
+
+// addressOf returns where the servers of a client are.
+func addressOf(rdb Client) string {
+	switch c := rdb.(type) {
+	case interface{ Options() *redis.Options }:
+		return c.Options().Addr
+	case interface{ Options() *redis.ClusterOptions }:
+		return strings.Join(c.Options().Addrs, ",")
+	case interface{ Options() *redis.RingOptions }:
+		return strings.Join(slices.Sorted(maps.Values(c.Options().Addrs)), ",")
+	}
+	return ""
+}
+
+// resends reports whether the client is known to resend commands: a client that does not say may do so too.
+func resends(rdb Client) bool {
+	switch c := rdb.(type) {
+	case interface{ Options() *redis.Options }:
+		return c.Options().MaxRetries > 0
+	case interface{ Options() *redis.ClusterOptions }:
+		return c.Options().MaxRedirects > 0
+	case interface{ Options() *redis.RingOptions }:
+		return c.Options().MaxRetries > 0
+	}
+	return false
 }
 
 // obeysDeadline reports whether the client ends a call when its context ends. go-redis does so only by
@@ -243,9 +285,10 @@ func (e *Engine) Later(f func(ctx context.Context)) {
 // UndoLater runs f in the background to undo what a call that ended with err may have done. It repeats f
 // until Redis has answered or 10 minutes have passed; then the observer is told of an [ErrUnsettled]. No undo
 // is rejected: when too many are pending, new claims are rejected instead (see [PendingMost]). A call that
-// the breaker did not send has nothing to undo.
+// the breaker did not send has nothing to undo, nor has one that Redis refused before it changed anything,
+// such as with OOM or NOPERM.
 func (e *Engine) UndoLater(err error, f func(ctx context.Context) error) {
-	if errors.Is(err, ErrBreakerOpen) {
+	if errors.Is(err, ErrBreakerOpen) || errors.As(err, new(errNotRun)) {
 		return
 	}
 	pending.places.Add(1)

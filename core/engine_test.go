@@ -341,7 +341,7 @@ func TestObserverReceivesEveryEvent(t *testing.T) {
 	var h guardtest.Recorder
 	e := guardtest.NewEngine(b, core.WithObserver(&h))
 	every(t, e)("fails")
-	b.Mini.SetError("LOADING the dog ate it")
+	b.Mini.SetError("ERR the dog ate it") // says nothing about other calls
 	if _, err := limit.NewSlidingWindow(e, "w2", limit.PerHour(1)).Check(t.Context(),
 		core.Attempt{Actor: "x"}); err == nil {
 		t.Fatal("no error")

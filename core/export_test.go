@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Exports for the tests of this package. They are in package core_test because they use guards.
 
@@ -25,3 +28,11 @@ func (e *Engine) OpenBreakers() int64 { return e.breakers.open.Load() }
 
 // SetObeysDeadline sets whether the engine assumes that its client ends a call when the context ends.
 func (e *Engine) SetObeysDeadline(obeys bool) { e.obeysDeadline = obeys }
+
+// ProbeIsDue reports whether a lost connection to the engine's one server would start a probe.
+func (e *Engine) ProbeIsDue() bool {
+	b := e.breakers.of(context.Background(), "")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.probing == nil && time.Since(b.looked) > e.breakers.options.Pause
+}

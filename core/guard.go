@@ -97,3 +97,14 @@ type LocalGuard interface {
 	// answer. With n processes behind a load balancer, up to n times the limit passes.
 	CheckLocal(ctx context.Context, a Attempt) (Decision, error)
 }
+
+// Recaller is a guard, or the bans of a rule, that remembers refusals inside the process. Where a request has
+// to pass several guards, an adapter asks all of them what they remember before it lets the first one take
+// anything. Thus a flood that a later guard refuses does not make the earlier ones take and give back.
+type Recaller interface {
+	// Recall returns the refusal that Check would return for the attempt from memory, and reports whether there
+	// is one. It takes nothing, sends nothing to Redis, and returns no error: false means that Check has to
+	// decide. A refusal that it returns has been observed as one of Check. It may be called for an attempt that
+	// Check is called for next.
+	Recall(ctx context.Context, a Attempt) (d Decision, ok bool)
+}

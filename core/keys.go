@@ -148,14 +148,23 @@ var errSlots = errors.New("core: the keys of one call must have the same {tag}: 
 func checkTag(keys []string) error {
 	first := ""
 	for i, key := range keys {
-		_, rest, found := strings.Cut(key, "{")
-		tag, _, closed := strings.Cut(rest, "}")
-		if !found || !closed || tag == "" || i > 0 && tag != first {
+		tag := tagIn(key)
+		if tag == "" || i > 0 && tag != first {
 			return errSlots
 		}
 		first = tag
 	}
 	return nil
+}
+
+// tagIn returns the hash tag of a key, or "" if it has none.
+func tagIn(key string) string {
+	_, rest, _ := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(rest, "}")
+	if !closed {
+		return ""
+	}
+	return tag
 }
 
 // TagOf returns the tag of an attempt: its actor, or its resource and actor if it has a resource.

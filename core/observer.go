@@ -45,6 +45,7 @@ type Event struct {
 	//	open confirm cancel sweep status restock close verify events outbox    seckill
 	//	create refund verify            redpacket
 	//	breaker                        see Breaker
+	//	refuse                         see Key
 	Op string
 	// Decision is the answer, where Op has one.
 	Decision Decision
@@ -54,6 +55,11 @@ type Event struct {
 	Err error
 	// Took is how long the call took. For a breaker that has closed it is how long the breaker was open.
 	Took time.Duration
+	// Key says, of an adapter's refusal without a decision (Op refuse, see [Refused]), what refused: the rule's
+	// who, what, which, id, cost or origin, its deny or allow list, or the guard, which found the attempt
+	// invalid. The reason is in Decision. Function is the key function as the program has it, such as
+	// User("uid"), and empty if the application wrote it. Both come from the program, not from clients.
+	Key, Function string
 	// Breaker is the change of a breaker. It is nil for calls.
 	Breaker *BreakerChange
 }
@@ -97,7 +103,8 @@ func (e Event) NearLimit() bool {
 //	breaker_open  not sent, because earlier calls failed (ErrBreakerOpen)
 //	canceled      the caller cancelled the call
 //	timeout       no answer in time
-//	unready       Redis answered that it cannot work now: LOADING, READONLY, CLUSTERDOWN and the like
+//	unready       Redis answered that it cannot work now, or not for this client: LOADING, READONLY,
+//	              CLUSTERDOWN, NOAUTH, WRONGPASS, NOPERM for all scripts and the like
 //	full          Redis has no memory left (OOM)
 //	script        any other error that Redis answered
 //	connection    there was no connection, or it broke

@@ -114,9 +114,8 @@ func (p *Place) settleLater(g Guard, d Decision, end Ending, err error) {
 	})
 }
 
-// patience returns how long to retry settling. A rate limit is not waited for: its ResetAfter is a window,
-// and units come back by themselves. A claim without an end of its own, such as a vote, gets the longest
-// time.
+// patience returns how long to retry settling. A rate limit is not waited for: its units come back by
+// themselves. A claim without an end of its own, such as a vote, gets the longest time.
 func patience(g Guard, d Decision) time.Duration {
 	switch {
 	case g.Traits().KeepsOnFailure:

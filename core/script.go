@@ -110,16 +110,30 @@ func (e *Engine) reloadTopology(ctx context.Context) {
 }
 
 // Query runs a command that only reads, within [Engine.SettleTimeout] and through the engine's breaker. The
-// key must be the first argument of the command.
+// key must be the first argument of the command. The primary answers it, also where the options of a
+// *redis.ClusterClient send reads to replicas: a replica may not know yet what has just been written, and its
+// silence says nothing about its primary.
 func Query[T any](ctx context.Context, e *Engine, cmd interface {
 	redis.Cmder
 	Result() (T, error)
 }) (T, error) {
 	key, _ := cmd.Args()[1].(string)
 	return call(ctx, e, e.SettleTimeout(), key, func(ctx context.Context) (T, error) {
-		_ = e.rdb.Process(ctx, cmd)
-		return cmd.Result()
+		if primary, ok := e.rdb.(readsFromReplicas); ok && primary.Options().ReadOnly {
+			// go-redis sends a transaction to the primary, whatever is in it, and follows redirects.
+			_, _ = primary.TxPipelined(ctx, func(tx redis.Pipeliner) error { return tx.Process(ctx, cmd) })
+		} else {
+			_ = e.rdb.Process(ctx, cmd)
+		}
+		return cmd.Result() // the error of the command
 	}, nil)
+}
+
+// readsFromReplicas is a client that may send commands which only read to replicas: *redis.ClusterClient.
+// Scripts it sends to primaries.
+type readsFromReplicas interface {
+	Options() *redis.ClusterOptions
+	TxPipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
 }
 
 // sender returns a function that runs the script, and runs it again when the server refused to run it at all:
@@ -129,18 +143,43 @@ func (e *Engine) sender(s *Script, keys []string, args []any) func(context.Conte
 	return func(ctx context.Context) (any, error) {
 		end, _ := ctx.Deadline() // call sets one
 		longest := time.Until(end) / 8
+		maybe := false // an earlier sending may have run
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
-			reply, err := eval(ctx, e.rdb, s, s.delivery, keys, args)
+			reply, unsure, err := e.send(ctx, s, keys, args)
+			maybe = maybe || unsure
 			if !refusedForNow(err) || time.Until(end) < 2*pause {
-				return reply, err
+				return reply, notRun(err, maybe)
 			}
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
-				return nil, err
+				return nil, notRun(err, maybe)
 			}
 		}
 	}
+}
+
+// send runs the script once, or as often as go-redis may resend it. The first sending is one of its own, so
+// that the answer to it is known to be the answer to the only one. unsure reports that there were others.
+func (e *Engine) send(
+	ctx context.Context, s *Script, keys []string, args []any,
+) (reply any, unsure bool, err error) {
+	if s.delivery == AtMostOnce || e.resends {
+		reply, err = eval(ctx, e.rdb, s, AtMostOnce, keys, args)
+		if err == nil || s.delivery == AtMostOnce || ctx.Err() != nil || !worthAnotherTry(err) {
+			return reply, false, err
+		}
+	}
+	reply, err = eval(ctx, e.rdb, s, s.delivery, keys, args)
+	return reply, true, err
+}
+
+// notRun marks an error of a call that has certainly changed nothing.
+func notRun(err error, maybe bool) error {
+	if err == nil || maybe || !isRefusal(err) {
+		return err
+	}
+	return errNotRun{err}
 }
 
 // refusedForNow reports whether a cluster refused a call because its slots are moving. Such a refusal comes

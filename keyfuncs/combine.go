@@ -24,19 +24,29 @@ func Const(s string) Func {
 func Join(fns ...Func) Func {
 	fns = checked("Join", fns)
 	return func(r *Request) (string, error) {
-		var text strings.Builder
+		parts := make([]string, len(fns))
 		for i, fn := range fns {
 			part, err := ask(fn, r, "Join", i)
 			if err != nil {
 				return "", err
 			}
-			if i > 0 {
-				text.WriteByte('|')
-			}
-			text.WriteString(joinEscapes.Replace(part))
+			parts[i] = part
 		}
-		return text.String(), nil
+		return JoinTexts(parts...), nil
 	}
+}
+
+// JoinTexts returns several texts as one, as [Join] does. Rules join the operation ID that a client sends
+// with the actor in this way: JoinTexts(actor, key).
+func JoinTexts(parts ...string) string {
+	var text strings.Builder
+	for i, part := range parts {
+		if i > 0 {
+			text.WriteByte('|')
+		}
+		text.WriteString(joinEscapes.Replace(part))
+	}
+	return text.String()
 }
 
 var joinEscapes = strings.NewReplacer(`\`, `\\`, `|`, `\|`)

@@ -1,7 +1,9 @@
 package keyfuncs
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 )
@@ -9,13 +11,13 @@ import (
 // Form finds a field of an urlencoded form in the request's body, as browsers post it, such as a voter's
 // choice. The query string does not count. The client chooses the value freely.
 //
-// Form reads the body, at most 10 MB of it, and leaves the parsed form for the handler
-// ([net/http.Request.PostForm]). Where that is too much, limit the body in front of it with
-// [net/http.MaxBytesHandler]. It does not read other bodies, such as JSON, or multipart forms, which could
-// fill the disk: read them in a [Func] of your own, or in the handler.
+// Form reads the body, at most 10 MB of it, and leaves both the parsed form ([net/http.Request.PostForm]) and
+// the body for the handler. Where that is too much, limit the body in front of it with
+// [net/http.MaxBytesHandler]. It does not read other bodies: for JSON there is [JSON], and multipart forms
+// could fill the disk.
 //
-// A field with several different values, and a body that cannot be parsed, is [ErrMalformed]. An absent or
-// empty field is [ErrMissing].
+// A field with several different values, and a body that cannot be parsed, is [ErrMalformed]. A body beyond
+// the limit of a MaxBytesHandler is [ErrTooLarge]. An absent or empty field is [ErrMissing].
 func Form(name string) Func {
 	if name == "" {
 		misuse("Form needs the name of a form field, such as Form(\"choice\")")
@@ -28,9 +30,15 @@ func Form(name string) Func {
 				return "", notFound
 			}
 			// A copy without the query: a malformed query must not make a form malformed.
-			body := &http.Request{Method: r.Method, Header: r.Header, Body: r.Body, URL: &url.URL{}}
-			if err := body.ParseForm(); err != nil {
-				return "", malformed(call, "the form in the body cannot be parsed")
+			var read bytes.Buffer
+			tee := io.NopCloser(io.TeeReader(r.Body, &read))
+			body := &http.Request{Method: r.Method, Header: r.Header, Body: tee, URL: &url.URL{}}
+			err := body.ParseForm()
+			if read.Len() > 0 {
+				restore(r, read.Bytes())
+			}
+			if err != nil {
+				return "", unread(call, err, "the form in the body cannot be parsed")
 			}
 			r.PostForm = body.PostForm
 		}

@@ -12,6 +12,10 @@ import (
 var readingForwarded = keyfuncs.IP(
 	keyfuncs.TrustProxies("10.0.0.0/8", "2001:db8:f::/48"), keyfuncs.ReadForwarded(), keyfuncs.IPv6Prefix(128))
 
+var readingForwardedOrProxies = keyfuncs.IP(
+	keyfuncs.TrustProxies("10.0.0.0/8", "2001:db8:f::/48"), keyfuncs.ReadForwarded(), keyfuncs.IPv6Prefix(128),
+	keyfuncs.ProxyMayBeClient())
+
 // The client is 203.0.113.7 or 2001:db8:c::7 and the proxies are in 10.0.0.0/8, as in TestIPBehindProxies.
 func TestIPReadForwarded(t *testing.T) {
 	const v4, v6 = "203.0.113.7", "2001:db8:c::7"
@@ -92,6 +96,8 @@ func TestIPReadForwarded(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := readingForwarded(from("10.0.0.1:443", lines("198.51.100.66"), tt.fwd))
+			checkText(t, got, err, notAProxy(tt.want))
+			got, err = readingForwardedOrProxies(from("10.0.0.1:443", lines("198.51.100.66"), tt.fwd))
 			checkText(t, got, err, tt.want)
 
 			got, err = readingForwarded(from("192.0.2.99:50000", lines("198.51.100.66"), tt.fwd))

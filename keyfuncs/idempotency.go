@@ -6,7 +6,7 @@ const maxIdempotencyKey = 255
 
 // IdempotencyKey finds the Idempotency-Key header, by which a client marks a request as a repetition
 // (draft-ietf-httpapi-idempotency-key-header-07). It identifies an operation, not a client: every client
-// chooses its own keys, so join it with a text for the client wherever it is used alone.
+// chooses its own keys. A rule joins the key with the actor; elsewhere, join it yourself (see [JoinTexts]).
 //
 // The draft makes it a String of RFC 9651 (section 3.3.3), in double quotes:
 //

@@ -20,9 +20,9 @@ import (
 //
 // When the peer is a trusted proxy, IP reads X-Forwarded-For (or Forwarded, see [ReadForwarded]) from its
 // right end, where each proxy appends the address of its caller. IP steps over trusted addresses, and the
-// first other address is the client. If all are trusted, the leftmost is the client. Everything further
-// left was written by the client and is never looked at. A trusted proxy that sends no header speaks for
-// itself, as its health checks do, and is the client.
+// first other address is the client. Everything further left was written by the client and is never looked
+// at. If there is no other address, because the proxy sends no header or the header names trusted addresses
+// only, the error is [ErrMalformed]: see [ProxyMayBeClient].
 //
 // For proxies that write one address into a header of their own, as many CDNs do, see [ReadHeader].
 //
@@ -58,6 +58,12 @@ func IP(opts ...IPOption) Func {
 	if rule.chosen != "" && !rule.trusting() {
 		misuse("IP(%s) would never read the header; name the proxies that set it with TrustProxies", rule.chosen)
 	}
+	if rule.own && (!rule.trusting() || rule.source.single) {
+		misuse("IP(ProxyMayBeClient()) needs TrustProxies or TrustUnixSocket, and reads X-Forwarded-For or " +
+			"Forwarded: leave it out")
+	}
+	rule.nobody = malformed("IP()", "%s names no client, only trusted proxies (see ProxyMayBeClient)",
+		rule.source.header)
 	rule.warnOfEverybody()
 	detector := newProxyDetector(&rule)
 	return func(r *Request) (string, error) {
@@ -97,10 +103,25 @@ func TrustProxies(prefixes ...string) IPOption {
 }
 
 // TrustUnixSocket trusts peers that connect over a Unix socket, whose RemoteAddr is "", "@" or a path, as
-// if [TrustProxies] named them. Such a peer has no address of its own: without a forwarding header, [IP]
-// returns [ErrMissing].
+// if [TrustProxies] named them. Such a peer has no address of its own: with [ProxyMayBeClient] and without a
+// forwarding header, [IP] returns [ErrMissing].
 func TrustUnixSocket() IPOption {
 	return func(rule *ipRule) { rule.unix = true }
+}
+
+// ProxyMayBeClient lets a trusted proxy speak for itself: where the forwarding header is missing, the peer is
+// the client, and where it names trusted addresses only, the leftmost of them is. Use it where clients live
+// inside the trusted prefixes, or where a proxy sends requests of its own, such as health checks, to routes
+// with the rule.
+//
+// Without the option [IP] returns [ErrMalformed] for such requests, which is answered with 400. Clients can
+// make some proxies drop the header: Connection names fields to drop (RFC 9110, section 7.6.1). Then every
+// such client would be the proxy, share its bucket, and pass an allow list that contains it. With the option,
+// do not put the proxies on an allow list.
+//
+// IP panics when no proxy is trusted, and beside [ReadHeader], which always needs its header.
+func ProxyMayBeClient() IPOption {
+	return func(rule *ipRule) { rule.own = true }
 }
 
 // ReadForwarded reads the Forwarded header (RFC 7239) instead of X-Forwarded-For. [IP] reads only one of
@@ -183,6 +204,8 @@ func IPv4Prefix(bits int) IPOption {
 type ipRule struct {
 	trusted      []netip.Prefix
 	unix         bool
+	own          bool  // a trusted proxy may be the client
+	nobody       error // the error where it may not, and nobody else is named
 	source       forwarding
 	chosen       string // the option that chose the source, "" by default
 	bits4, bits6 int
@@ -235,7 +258,10 @@ func (rule *ipRule) client(r *http.Request) (netip.Addr, error) {
 			}
 		}
 	}
-	if !client.IsValid() {
+	switch {
+	case !rule.own:
+		return client, rule.nobody
+	case !client.IsValid():
 		return client, errNoAddress
 	}
 	return client, nil

@@ -81,7 +81,8 @@ func TestIPOfPeer(t *testing.T) {
 // The client is 203.0.113.7 (or 2001:db8:c::7), the proxies are 10.0.0.1 and 10.0.0.2, and an attacker forges
 // addresses of 198.51.100.0/24.
 func TestIPBehindProxies(t *testing.T) {
-	trusting := keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8", "2001:db8:f::/48", "192.0.2.1"))
+	trust := keyfuncs.TrustProxies("10.0.0.0/8", "2001:db8:f::/48", "192.0.2.1")
+	trusting, strict := keyfuncs.IP(trust, keyfuncs.ProxyMayBeClient()), keyfuncs.IP(trust)
 	const proxy = "10.0.0.1:443"
 	tests := []struct {
 		name string
@@ -174,6 +175,8 @@ func TestIPBehindProxies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := trusting(from(tt.peer, tt.xff, lines("for=198.51.100.66"))) // the header that is not read
 			checkText(t, got, err, tt.want)
+			got, err = strict(from(tt.peer, tt.xff, lines("for=198.51.100.66")))
+			checkText(t, got, err, notAProxy(tt.want))
 
 			// The untrusting function never sees a header.
 			bare, bareErr := keyfuncs.IP()(from(tt.peer, nil, nil))
@@ -223,8 +226,17 @@ func TestIPTrustedPrefixes(t *testing.T) {
 	})
 }
 
+// notAProxy is what IP finds without ProxyMayBeClient, of what it finds with it.
+func notAProxy(text string) string {
+	if strings.HasPrefix(text, "10.0.0.") {
+		return malformed
+	}
+	return text
+}
+
 func TestIPOnUnixSocket(t *testing.T) {
-	fn := keyfuncs.IP(keyfuncs.TrustUnixSocket())
+	fn := keyfuncs.IP(keyfuncs.TrustUnixSocket(), keyfuncs.ProxyMayBeClient())
+	strict := keyfuncs.IP(keyfuncs.TrustUnixSocket())
 	for _, peer := range []string{"", "@", "@app", "/run/app.sock", "./app.sock"} {
 		tests := []struct {
 			xff  []string
@@ -233,11 +245,16 @@ func TestIPOnUnixSocket(t *testing.T) {
 			{lines("203.0.113.7"), "203.0.113.7"},
 			{lines("198.51.100.1, 203.0.113.7"), "203.0.113.7"},
 			{lines("garbage"), malformed},
-			{lines(","), missing},
+			{lines(","), missing}, // without ProxyMayBeClient malformed
 			{nil, missing},
 		}
 		for _, tt := range tests {
 			got, err := fn(from(peer, tt.xff, nil))
+			checkText(t, got, err, tt.want)
+			if tt.want == missing {
+				tt.want = malformed
+			}
+			got, err = strict(from(peer, tt.xff, nil))
 			checkText(t, got, err, tt.want)
 		}
 	}
@@ -318,8 +335,10 @@ func FuzzIP(f *testing.F) {
 		proxies bool // trusts some
 		errs    bool // may be an error without headers, and none with them
 	}{
-		{keyfuncs.IP(trust), true, false},
-		{keyfuncs.IP(trust, keyfuncs.ReadForwarded(), keyfuncs.IPv6Prefix(128)), true, false},
+		{keyfuncs.IP(trust), true, true},
+		{keyfuncs.IP(trust, keyfuncs.ProxyMayBeClient()), true, false},
+		{keyfuncs.IP(trust, keyfuncs.ProxyMayBeClient(), keyfuncs.ReadForwarded(), keyfuncs.IPv6Prefix(128)), true,
+			false},
 		{keyfuncs.IP(trust, keyfuncs.ReadHeader("CF-Connecting-IP")), true, true},
 		{keyfuncs.IP(trust, keyfuncs.ReadHeader("X-Real-IP"), keyfuncs.IPv6Prefix(48), keyfuncs.IPv4Prefix(9)),
 			true, true},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 )
 
 // Request is what a key function reads: the request and, where a web framework routed it, what that
@@ -52,15 +53,35 @@ var ErrMalformed = errors.New("keyfuncs: malformed")
 // could do without the text.
 var ErrRequired = errors.New("keyfuncs: required")
 
+// ErrTooLarge says that the body is larger than the function reads: see [JSON]. Like ErrMalformed it never
+// falls through in [FirstOf].
+var ErrTooLarge = errors.New("keyfuncs: too large")
+
 // failure is the one error type of the package. Its text does not repeat the text of the sentinel it wraps.
 type failure struct {
 	call string // the function as the user wrote it: Param("poll")
 	why  string
-	kind error // ErrMissing, ErrMalformed or ErrRequired
+	kind error // ErrMissing, ErrMalformed, ErrRequired or ErrTooLarge
 }
 
 func (f *failure) Error() string { return "keyfuncs: " + f.call + ": " + f.why }
 func (f *failure) Unwrap() error { return f.kind }
+
+// FunctionOf returns the key function that an error is from, as the program has it: Param("poll"). It is empty
+// for errors of other functions. It has no text of clients.
+func FunctionOf(err error) string {
+	if none := (*noneError)(nil); errors.As(err, &none) {
+		calls := make([]string, len(none.errs))
+		for i, err := range none.errs {
+			calls[i] = FunctionOf(err)
+		}
+		return "FirstOf(" + strings.Join(calls, ", ") + ")"
+	}
+	if f := (*failure)(nil); errors.As(err, &f) {
+		return f.call
+	}
+	return ""
+}
 
 // missing makes the error for an absent text. The error depends on nothing in the request, so functions
 // make it once, at set-up: a request without the text is the common case in FirstOf and should not cost an

@@ -53,13 +53,14 @@ func check(t *testing.T, got string, err error, want string, wantErr error) {
 		return
 	}
 	kinds := 0
-	for _, kind := range []error{keyfuncs.ErrMissing, keyfuncs.ErrMalformed, keyfuncs.ErrRequired} {
+	for _, kind := range []error{keyfuncs.ErrMissing, keyfuncs.ErrMalformed, keyfuncs.ErrRequired,
+		keyfuncs.ErrTooLarge} {
 		if errors.Is(err, kind) {
 			kinds++
 		}
 	}
 	if kinds != 1 {
-		t.Errorf("%v is %d of ErrMissing, ErrMalformed and ErrRequired", err, kinds)
+		t.Errorf("%v is %d of ErrMissing, ErrMalformed, ErrRequired and ErrTooLarge", err, kinds)
 	}
 	if !strings.HasPrefix(err.Error(), "keyfuncs: ") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("the error reads %q", err)
@@ -121,6 +122,12 @@ func TestMisuse(t *testing.T) {
 		{"all of IPv6", "your own proxies", func() { keyfuncs.TrustProxies("::/0") }},
 		{"all of IPv4, mapped", "your own proxies", func() { keyfuncs.TrustProxies("::ffff:0:0/96") }},
 		{"more than all of IPv4", "write it as IPv4", func() { keyfuncs.TrustProxies("::ffff:0.0.0.0/95") }},
+		{"a proxy that may be the client, of nobody", "TrustProxies",
+			func() { keyfuncs.IP(keyfuncs.ProxyMayBeClient()) }},
+		{"a proxy that may be the client, with the header of one", "leave it out", func() {
+			keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.1"), keyfuncs.ProxyMayBeClient(),
+				keyfuncs.ReadHeader("X-Real-IP"))
+		}},
 		{"Forwarded from nobody", "TrustProxies", func() { keyfuncs.IP(keyfuncs.ReadForwarded()) }},
 		{"a header from nobody", `IP(ReadHeader("X-Real-IP")) would never`,
 			func() { keyfuncs.IP(keyfuncs.ReadHeader("X-Real-IP")) }},

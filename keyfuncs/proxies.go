@@ -53,10 +53,11 @@ func (l *proxyDetector) due() bool {
 	return rand.Uint32()%lookRarely == 0 || l.looked.Load() < lookAlways && l.looked.Add(1) <= lookAlways
 }
 
-// inspect looks at a request and at the client found: none, with an error, on a Unix socket.
+// inspect looks at a request and at the client found: none, with an error, on a Unix socket. Where the header
+// names trusted proxies only, it is the last of these, with an error.
 func (l *proxyDetector) inspect(r *http.Request, client netip.Addr, err error) {
 	if l.rule.trusting() {
-		if err == nil {
+		if err == nil || errors.Is(err, l.rule.nobody) && client.IsValid() {
 			l.inspectTrusted(r, client)
 		}
 		return

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/internal/pathvalue"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 )
 
 // Route finds the pattern that the request matched, not its path: "/polls/:poll/votes" on gin and echo,
@@ -44,7 +45,8 @@ func Route() Func {
 // maps several spellings to one thing, for example by ignoring case, the guard must count under the mapped
 // spelling: write a [Func] that maps them too.
 //
-// A parameter that is empty or that the route does not have is [ErrMissing].
+// A parameter that is empty or that the route does not have is [ErrMissing]. Of one that the route does not
+// have, Param warns at the first request.
 func Param(name string) Func {
 	bare := strings.TrimSuffix(strings.Trim(name, ":{}"), "...")
 	if len(bare) > 1 {
@@ -63,8 +65,27 @@ func Param(name string) Func {
 				return found(value, notFound)
 			}
 		}
+		warnOfUnknown(r, name)
 		return found(pathvalue.Plain(r.URL, r.Pattern, name, r.PathValue(name)), notFound)
 	}
+}
+
+// warnOfUnknown warns if the request's route is known and does not have the parameter.
+func warnOfUnknown(r *Request, name string) {
+	route := r.Pattern
+	if r.Facts != nil {
+		route = r.Facts.Route()
+	}
+	subject := route + " " + name
+	if route == "" || warn.Unknown.Told(subject) {
+		return
+	}
+	for _, part := range strings.FieldsFunc(route, func(c rune) bool { return strings.ContainsRune("/{}.: ", c) }) {
+		if strings.TrimPrefix(part, "*") == name {
+			return
+		}
+	}
+	warn.Unknown.Tell(r.Context(), subject, "param", name, "route", route)
 }
 
 // Method finds the request's method, such as "POST", as the client sent it: methods are case-sensitive (RFC

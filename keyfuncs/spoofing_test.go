@@ -55,8 +55,8 @@ func TestSpoofedHeadersNeverMakeAnotherClient(t *testing.T) {
 
 // TestHopsThatDropHeadersMakeNoClientOfTheProxy: a client may make the proxies on the way drop headers
 // (RFC 9110, section 7.6.1), and net/http/httputil's proxy does. A header that the proxy writes itself is
-// there all the same. A CDN's header that it only passes on is gone, and then no client is found, rather
-// than the proxy.
+// there all the same. A header that it only passes on, as a CDN's, or as X-Forwarded-For behind a proxy that
+// writes it before it drops, is gone, and then no client is found, rather than the proxy.
 func TestHopsThatDropHeadersMakeNoClientOfTheProxy(t *testing.T) {
 	trust := keyfuncs.TrustProxies("127.0.0.1")
 	list, cdn := keyfuncs.IP(trust), keyfuncs.IP(trust, keyfuncs.ReadHeader("CF-Connecting-IP"))

@@ -1,5 +1,5 @@
--- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that go
--- on. A window that has all its units back is as if it had never begun.
+-- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that are
+-- still open. A window that has got all its units back is deleted.
 --
 -- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
 --       2 count          string, as fixed_window writes it; further limits have their counts in 3, 4 and so
@@ -10,7 +10,7 @@
 --       then name        of the attempt among the refunds, 7 characters without a space
 --       then again       boolean: an earlier call may have given the units back; absent or empty: 0
 --       then now         microseconds since 1970; absent or empty: the server's clock
--- Returns the number of units given back to the limit that got most back.
+-- Returns the number of units given back to the limit that got the most.
 --         -1: an earlier call may have done it, and its name is not known any more.
 
 local refunds, limits = KEYS[1], #KEYS - 1

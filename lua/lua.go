@@ -36,6 +36,8 @@ var (
 
 	//go:embed vote.lua
 	Vote string
+	//go:embed vote_keep.lua
+	VoteKeep string
 	//go:embed vote_undo.lua
 	VoteUndo string
 	//go:embed vote_retract.lua
@@ -44,6 +46,10 @@ var (
 	VoteVoid string
 	//go:embed vote_spread.lua
 	VoteSpread string
+	//go:embed vote_part.lua
+	VotePart string
+	//go:embed vote_tally.lua
+	VoteTally string
 	//go:embed vote_repair.lua
 	VoteRepair string
 
@@ -71,6 +77,8 @@ var (
 	SeckillCancel string
 	//go:embed seckill_sweep.lua
 	SeckillSweep string
+	//go:embed seckill_repair.lua
+	SeckillRepair string
 	//go:embed seckill_restock.lua
 	SeckillRestock string
 	//go:embed seckill_close.lua

@@ -2,8 +2,9 @@
 -- A refused attempt writes nothing.
 --
 -- KEYS  1 items       hash, item -> the calls that received a yes for it, separated by spaces:
---                     "operation=call" received ok, "operation|call" received again. After "*", the item
---                     cannot be undone any more
+--                     "operation=call" received ok, "operation|call" received again; "operation==call" and
+--                     "operation||call" received that as a replay. After "*", the item cannot be undone any
+--                     more
 --       2 operations  set: the operations in items whose ID came from outside
 --       3 void        string: the tombstone of this call when it was undone before it arrived
 -- ARGV  1 begins, 2 ends  the period, in milliseconds since 1970: from begins on, up to but not including
@@ -65,6 +66,12 @@ end
 local this = operation .. mark .. call
 if string.find(calls, ' ' .. this .. ' ', 1, true) then
   return {reason, 0, count, now}
+end
+if replayed == 1 then
+  this = operation .. mark .. mark .. call
+end
+if string.find(calls, ' ' .. this .. ' ', 1, true) then
+  return {reason, 1, count, now}
 elseif string.sub(calls, -3) == ' * ' then
   return {reason, replayed, count, now}
 end

@@ -14,11 +14,12 @@ local item, operation, call, within = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local others, told, known = {}, false, false
 for one in string.gmatch(redis.call('HGET', items, item) or '', '%S+') do
-  if one == operation .. '=' .. call or one == operation .. '|' .. call then
+  local id, heard = string.match(one, '^([^=|]+)[=|]+(.*)$')
+  if id == operation and heard == call then
     told = true
   else
     others[#others + 1] = one
-    known = known or string.match(one, '^[^=|]+') == operation
+    known = known or id == operation
   end
 end
 if not told then

@@ -13,6 +13,11 @@
 local packet, shares, grabs = KEYS[1], KEYS[2], KEYS[3]
 
 local p = redis.call('HMGET', packet, 'total', 'min', 'expires', 'count', 'refunded')
+-- shared packet_whole
+if not p[1] and redis.call('EXISTS', shares, grabs) > 0 then
+  return redis.error_reply('GATEHOUSE lost: the packet ' .. packet .. ', of which shares or grabs are left')
+end
+-- end packet_whole
 if not p[1] then
   return {0, 0, 0, 0, 0, {}, {}}
 end

@@ -1,7 +1,8 @@
 -- Red packets: creates a packet of shares, once. A packet that exists stays unchanged, whatever the shares of
 -- this call.
 --
--- KEYS  1 packet      hash
+-- KEYS  1 packet      hash: what it was made of, and once it is refunded the amount and the number of shares
+--                     ("rest") that were left
 --       2 shares      list, the amounts that are left; the next one to be grabbed first
 --       3 grabs       hash, as red_packet_grab writes it
 --       4 operations  hash, likewise
@@ -33,7 +34,7 @@ if p[1] then
 end
 -- A new packet beside the grabs of a lost one would not add up.
 if redis.call('EXISTS', shares, KEYS[3], KEYS[4]) > 0 then
-  return redis.error_reply('GATEHOUSE a part of the packet is lost: ' .. packet)
+  return redis.error_reply('GATEHOUSE lost: the packet ' .. packet .. ', of which a part is left')
 end
 local sum = 0
 for i = first, #ARGV do

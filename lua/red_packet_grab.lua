@@ -21,14 +21,14 @@ local packet, shares, grabs, operations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, user, call = ARGV[1], ARGV[2], ARGV[3]
 local now = tonumber(ARGV[4])
 
-local p = redis.call('HMGET', packet, 'count', 'expires', 'keep', 'refunded')
+local p = redis.call('HMGET', packet, 'count', 'expires', 'keep', 'refunded', 'rest')
 if not p[1] then
   return {'not_ready', 0, 0, 0, 0}
 end
 local count, expires, keep, refunded = tonumber(p[1]), tonumber(p[2]), tonumber(p[3]), p[4]
 local left = redis.call('LLEN', shares)
-if not refunded and left + redis.call('HLEN', grabs) ~= count then
-  return redis.error_reply('GATEHOUSE the shares left and grabbed are not those of ' .. packet)
+if left + redis.call('HLEN', grabs) + tonumber(p[5] or 0) ~= count then
+  return redis.error_reply('GATEHOUSE lost: shares or grabs of ' .. packet .. ': together they are not all of it')
 end
 
 local owner, grabber = string.match(redis.call('HGET', operations, id) or '', '^(%S+) (%S+)$')

@@ -13,6 +13,11 @@ local packet, shares, grabs = KEYS[1], KEYS[2], KEYS[3]
 local now = tonumber(ARGV[1])
 
 local p = redis.call('HMGET', packet, 'total', 'expires', 'refunded')
+-- shared packet_whole
+if not p[1] and redis.call('EXISTS', shares, grabs) > 0 then
+  return redis.error_reply('GATEHOUSE lost: the packet ' .. packet .. ', of which shares or grabs are left')
+end
+-- end packet_whole
 if not p[1] then
   return {'not_ready', 0}
 end
@@ -38,10 +43,10 @@ for _, amount in ipairs(redis.call('HVALS', grabs)) do
   grabbed = grabbed + tonumber(amount)
 end
 if left + grabbed ~= total then
-  return redis.error_reply('GATEHOUSE left + grabbed is not the total of ' .. packet)
+  return redis.error_reply('GATEHOUSE lost: shares or grabs of ' .. packet .. ': together they are not the total')
 end
 
 -- HSET goes first: a full Redis rejects it before anything is written.
-redis.call('HSET', packet, 'refunded', string.format('%.0f', left))
+redis.call('HSET', packet, 'refunded', string.format('%.0f', left), 'rest', redis.call('LLEN', shares))
 redis.call('DEL', shares)
 return {'ok', left}

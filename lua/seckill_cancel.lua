@@ -1,5 +1,6 @@
--- Seckill: returns a hold to the stock, once. A sold reservation stays sold; a hold that another call has
--- received stays held.
+-- Seckill: gives a hold back to the stock, once. What is sold stays sold, and what another call was told of
+-- stays held. The operation ID stays its buyer's. A call that is taken back takes nothing when it comes
+-- later.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -9,19 +10,22 @@
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 call          as it was given to seckill_reserve: cancels for that call only; absent or empty: for
 --                       any
---       3 stays         1: when no other call has received the hold, it stays for a later call with the same
---                       operation ID; 0, absent or empty: it returns to the stock
---       4 now           milliseconds since 1970; absent or empty: the server's clock
+--       3 stays         1: the hold stays, for a call to come with the same operation ID, when the call was
+--                       the only one that was told of it; 0, absent or empty: it goes back
+--       4 buyer         encoded: whose reservation it has to be; absent or empty: anybody's. With a call: who
+--                       made it, so that a call that has not come yet can be taken back
+--       5 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
---       reason    ok, not_ready (no such sale), conflict (the reservation is sold)
---       replayed  1 when there was nothing to return: cancelled before, expired, never made, or made by
+--       reason    ok, not_ready (no such sale), conflict (the reservation is sold, or another buyer's), lost
+--                 PART (as seckill_reserve says)
+--       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by
 --                 another call
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, call = ARGV[1], ARGV[2] or ''
-local stays, now = ARGV[3] == '1', tonumber(ARGV[4])
+local stays, named, now = ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5])
 
-local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep')
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'per_buyer')
 if not s[1] then
   return {'not_ready', 0, '', 0, 0, 0}
 end
@@ -32,36 +36,18 @@ if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 -- end sale_stock
-
-local record = redis.call('HGET', reservations, id)
-if not record then
-  return {'ok', 1, '', 0, left, stock}
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations) < 3 then
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
 end
-local state, buyer, units, finish, callers = string.match(record, '^(%a+) (%S+) (%d+) (%d+)(.*)$')
-local quantity = tonumber(units)
-if state == 'sold' then
-  return {'conflict', 0, buyer, quantity, left, stock}
-elseif state == 'expired' then
-  return {'ok', 1, buyer, quantity, left, stock}
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, '', 0, left, stock}
 end
-if call ~= '' then
-  -- shared other_callers
-  local others, told = {}, false
-  for one in string.gmatch(callers, '%S+') do
-    if one == call then
-      told = true
-    else
-      others[#others + 1] = one
-    end
-  end
-  -- end other_callers
-  if told and (stays or #others > 0) then
-    redis.call('HSET', reservations, id, table.concat({'held', buyer, units, finish, unpack(others)}, ' '))
-  end
-  if stays or not told or #others > 0 then
-    return {'ok', 1, buyer, quantity, left, stock}
-  end
-end
+local per_buyer = tonumber(s[7])
 
 -- shared clock
 if not now then
@@ -70,24 +56,120 @@ if not now then
 end
 -- end clock
 
--- ZREM goes first: a full Redis accepts it, and then accepts the rest, because the script has already
--- written.
-redis.call('ZREM', holds, id)
-left = redis.call('HINCRBY', sale, 'left', units)
-redis.call('HINCRBY', sale, 'held', '-' .. units)
-redis.call('HINCRBY', sale, 'moves', '1')
-if redis.call('HINCRBY', buyers, buyer, '-' .. units) <= 0 then
-  redis.call('HDEL', buyers, buyer)
-end
-redis.call('HDEL', reservations, id)
-if outbox then
-  redis.call('XADD', outbox, '*', 'event', 'cancelled', 'id', id, 'buyer', buyer, 'quantity', units)
+-- Lets all keys live on together: the sale has changed.
+local function extend()
+  -- shared keep_keys
+  local ttl = keep + math.max(closes - now, 0)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  -- end keep_keys
 end
 
--- shared keep_keys
-local ttl = keep + math.max(closes - now, 0)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ttl)
+-- shared sale_fail
+-- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16 are
+-- kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may have
+-- units, 500 at most, since so many holds can end at once and be paid late.
+local function remember(reservation, who, begun, ended)
+  local field = 'failed|' .. who
+  local list = redis.call('HGET', reservations, field) or '0 '
+  local space = string.find(list, ' ', 1, true)
+  local count = tonumber(string.sub(list, 1, space - 1)) + 1
+  list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
+  if count > math.max(16, math.min(per_buyer, 500)) then
+    local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
+    count, list = count - 1, string.sub(list, rest)
+    if outbox and one ~= '-' and two ~= '-' then
+      redis.call('XDEL', outbox, one, two)
+    end
+    local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
+    local again = string.find(list, ' |' .. first .. ' ', 1, true)
+    if not again and (state == 'cancelled' or state == 'expired') then
+      redis.call('HDEL', reservations, first)
+    end
+  end
+  redis.call('HSET', reservations, field, count .. list)
 end
--- end keep_keys
+
+-- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full Redis
+-- lets it pass, and then the rest as well, since the script has written.
+local function fail(reservation, state, record)
+  local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
+  redis.call('ZREM', holds, reservation)
+  redis.call('HSET', reservations, reservation, table.concat({state, who, back, finish, '-'}, ' ') .. words)
+  if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
+    redis.call('HDEL', buyers, who)
+  end
+  left = redis.call('HINCRBY', sale, 'left', back)
+  redis.call('HINCRBY', sale, 'held', '-' .. back)
+  redis.call('HINCRBY', sale, 'moves', '1')
+  local ended = '-'
+  if outbox then
+    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who, 'quantity', back)
+  end
+  remember(reservation, who, begun, ended)
+end
+
+-- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end those
+-- that find it in an error.
+local function expire(reservation)
+  local record = redis.call('HGET', reservations, reservation) or ''
+  if string.sub(record, 1, 5) == 'held ' then
+    fail(reservation, 'expired', record)
+  else
+    redis.call('ZREM', holds, reservation)
+  end
+end
+-- end sale_fail
+
+local record = redis.call('HGET', reservations, id)
+if not record then
+  if call ~= '' and named ~= '' then
+    -- A tombstone. PEXPIRE goes first: a full Redis lets it pass, and then the rest as well.
+    extend()
+    redis.call('HSET', reservations, id, 'cancelled ' .. named .. ' 0 0 - -' .. call)
+    remember(id, named, '-', '-')
+  end
+  return {'ok', 1, '', 0, left, stock}
+end
+local state, buyer, units, finish, event, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) (%S+)(.*)$')
+local quantity = tonumber(units)
+if named ~= '' and named ~= buyer then
+  return {'conflict', 0, '', 0, left, stock}
+elseif state == 'sold' then
+  return {'conflict', 0, buyer, quantity, left, stock}
+elseif call == '' and state ~= 'held' then
+  return {'ok', 1, buyer, quantity, left, stock}
+end
+
+local callers, marks = string.gsub(words, ' %-%S+', ''), string.gsub(words, ' [^-]%S*', '')
+-- shared other_callers
+local others, told = {}, false
+for one in string.gmatch(callers, '%S+') do
+  if one == call then
+    told = true
+  else
+    others[#others + 1] = one
+  end
+end
+-- end other_callers
+if call == '' then
+  others, marks = {}, marks .. string.gsub(callers, ' ', ' -')
+elseif not string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
+  marks = marks .. ' -' .. call
+end
+local _, taken_back = string.gsub(marks, ' ', ' ')
+if taken_back > 16 then -- so that a record stays short
+  marks = string.gsub(marks, ' %S+', '', taken_back - 16)
+end
+local updated = table.concat({state, buyer, units, finish, event .. marks, unpack(others)}, ' ')
+if state ~= 'held' or call ~= '' and (stays or not told or #others > 0) then
+  if updated ~= record then
+    extend() -- first, as above
+    redis.call('HSET', reservations, id, updated)
+  end
+  return {'ok', 1, buyer, quantity, left, stock}
+end
+fail(id, 'cancelled', updated)
+extend()
 return {'ok', 0, buyer, quantity, left, stock}

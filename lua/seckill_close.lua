@@ -41,6 +41,11 @@ redis.call('HSET', sale, 'closes', moment)
 if opens > now then
   redis.call('HSET', sale, 'opens', moment) -- else buyers would be told to wait for the opening
 end
+-- What the sale is restored from, where its key is lost, has to know it as well.
+local terms = redis.call('HGET', KEYS[4], '|')
+if terms then
+  redis.call('HSET', KEYS[4], '|', (string.gsub(terms, '^(%S+ %S+ %S+) %S+', '%1 ' .. moment)))
+end
 if outbox then
   redis.call('XADD', outbox, '*', 'event', 'closed')
   redis.call('PEXPIRE', outbox, ttl)

@@ -6,15 +6,17 @@
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
---       2 now           milliseconds since 1970; absent or empty: the server's clock
+--       2 buyer         encoded: whose reservation it has to be; absent or empty: anybody's
+--       3 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
---       reason    ok, not_ready (no such sale), gone (no such reservation, or it has expired and its units
---                 are taken)
+--       reason    ok, not_ready (no such sale), conflict (the reservation is another buyer's), gone (no such
+--                 reservation, or it was cancelled, or its time is over and its units are taken), lost PART
+--                 (as seckill_reserve says)
 --       replayed  1 when it was sold before
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local id = ARGV[1]
-local now = tonumber(ARGV[2])
+local id, named = ARGV[1], ARGV[2] or ''
+local now = tonumber(ARGV[3])
 
 local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'per_buyer')
 if not s[1] then
@@ -27,16 +29,31 @@ if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 -- end sale_stock
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations) < 3 then
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, '', 0, left, stock}
+end
 local per_buyer = tonumber(s[7])
 
 local record = redis.call('HGET', reservations, id)
 if not record then
   return {'gone', 0, '', 0, left, stock}
 end
-local state, buyer, units = string.match(record, '^(%a+) (%S+) (%d+) ')
+local state, buyer, units, finish, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) %S+(.*)$')
 local quantity = tonumber(units)
-if state == 'sold' then
+if named ~= '' and named ~= buyer then
+  return {'conflict', 0, '', 0, left, stock}
+elseif state == 'sold' then
   return {'ok', 1, buyer, quantity, left, stock}
+elseif state == 'cancelled' then
+  return {'gone', 0, buyer, 0, left, stock}
 end
 if state == 'expired' and
     (left < quantity or tonumber(redis.call('HGET', buyers, buyer) or 0) + quantity > per_buyer) then
@@ -53,7 +70,7 @@ end
 -- ZREM goes first: a full Redis accepts it, and then accepts the rest, because the script has already
 -- written.
 redis.call('ZREM', holds, id)
-redis.call('HSET', reservations, id, 'sold' .. string.sub(record, #state + 1))
+redis.call('HSET', reservations, id, table.concat({'sold', buyer, units, finish, '-'}, ' ') .. words)
 if state == 'held' then
   redis.call('HINCRBY', sale, 'held', '-' .. units)
 else

@@ -8,13 +8,17 @@
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
 -- Returns {reason, state, buyer}
---       reason    ok, not_ready (no such bucket), gone (no such reservation)
---       state     held, sold or expired
+--       reason    ok, not_ready (no such bucket), gone (no such reservation), lost reservations (as
+--                 seckill_reserve says)
+--       state     held, sold, expired or cancelled
 
 local sale, reservations = KEYS[1], KEYS[4]
 
 if redis.call('EXISTS', sale) == 0 then
   return {'not_ready', '', ''}
+end
+if redis.call('EXISTS', reservations) == 0 then
+  return {'lost reservations', '', ''}
 end
 local record = redis.call('HGET', reservations, ARGV[1])
 if not record then

@@ -5,9 +5,11 @@
 --                       grows with each change that adds units to left or moves them to another bucket; and
 --                       in a sale of several buckets the loans: "lent|BUCKET" -> "number units" (see
 --                       seckill_lend), "accepted|BUCKET" -> number (see seckill_accept)
---       2 buyers        hash, as seckill_reserve writes it
---       3 holds         sorted set, likewise
---       4 reservations  hash, likewise
+--       2 buyers        hash, as seckill_reserve writes it. Each of these three has an entry '|' from the
+--                       opening on, so that a key that is lost is noticed. Of buyers it is the epoch
+--       3 holds         sorted set, likewise; '|' has an infinite score
+--       4 reservations  hash, likewise; '|' -> "epoch stock opens closes per_buyer hold keep", stock as it
+--                       was opened with
 --       5 outbox        stream: each entry is one event of the sale, appended by the script that causes it;
 --                       absent: no events
 --                       event     opened, held, sold, cancelled, expired, restocked, closed; of a bucket also
@@ -30,7 +32,8 @@
 --       7 epoch      names this opening; absent or empty: now. For a bucket: the epoch of the whole sale, see
 --                    seckill_begin
 --       8 now        milliseconds since 1970; absent or empty: the server's clock
--- Returns 1 when this call opened the sale, 0 when it existed, 2 when it is one of several buckets.
+-- Returns 1 when this call opened the sale, 0 when it existed, 2 when it is one of several buckets, -1 when
+-- there is none, but other keys of an earlier one are: then nothing is opened.
 
 local sale, outbox = KEYS[1], KEYS[5]
 local stock, opens, closes, per_buyer, hold, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -38,6 +41,8 @@ local epoch, now = ARGV[7] or '', tonumber(ARGV[8])
 
 if redis.call('EXISTS', sale) == 1 then
   return redis.call('HEXISTS', sale, 'buckets') == 1 and 2 or 0
+elseif redis.call('EXISTS', unpack(KEYS, 2)) > 0 then
+  return -1 -- to open it again would sell again what those have bought
 end
 
 -- shared clock
@@ -53,6 +58,9 @@ end
 redis.call('HSET', sale, 'stock', stock, 'left', stock, 'held', '0', 'sold', '0',
   'opens', opens, 'closes', closes, 'per_buyer', per_buyer, 'hold', hold, 'keep', keep,
   'epoch', epoch, 'moves', '0')
+redis.call('HSET', KEYS[2], '|', epoch)
+redis.call('ZADD', KEYS[3], '+inf', '|')
+redis.call('HSET', KEYS[4], '|', table.concat({epoch, stock, opens, closes, per_buyer, hold, keep}, ' '))
 if outbox then
   redis.call('XADD', outbox, '*', 'event', 'opened', 'quantity', stock, 'epoch', epoch)
 end

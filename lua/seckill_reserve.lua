@@ -4,10 +4,14 @@
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, buyer -> units held or bought
---       3 holds         sorted set, reservation by the end of its hold
---       4 reservations  hash, reservation -> "state buyer quantity end call call ..."; state: held, sold,
---                       expired; call: the calls that received the reservation. Also "restock|ID" -> units,
---                       see seckill_restock
+--       3 holds         sorted set, reservation by the end of its time
+--       4 reservations  hash, reservation -> "state buyer quantity end event call call ..."; state: held,
+--                       sold, expired, cancelled; event: that of the hold in the outbox, - when there is none
+--                       or the hold is over; call: those that were told of the hold and have not settled, 16
+--                       at most; "-call": those that were taken back. "failed|BUYER" -> "count |reservation
+--                       event event |reservation ...", the last of a buyer that were cancelled or expired,
+--                       with the events that tell of it: 16, or as many as per_buyer, 500 at most. Of earlier
+--                       ones nothing is left. "restock|ID" -> units, see seckill_restock
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 buyer         encoded text: no spaces
@@ -17,12 +21,16 @@
 --                       hold returns to the stock when all calls that received it cancel (see seckill_cancel)
 --       6 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, state, left, stock, wait, more}
---       reason    ok, not_ready (no such sale), conflict, early, closed, duplicate (buyer's limit), sold_out
+--       reason    ok, not_ready (no such sale), conflict (the ID belongs to another buyer, or was used for
+--                 another quantity), in_progress (16 calls were told of the hold and have not settled), gone
+--                 (the call was taken back), early, closed, duplicate (buyer's limit), sold_out,
+--                 lost PART (the part buyers, holds or reservations does not exist any more)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       state     held or sold when ok
 --       left      units left
---       wait      milliseconds: when held, until the hold ends; when early, until the sale opens; else 0
---       more      1 when more expired holds may remain: ask again
+--       wait      milliseconds: when held or in progress, until the hold ends; when early, until the sale
+--                 opens; else 0
+--       more      1 when there may be more holds whose time is over than were taken back: ask again
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, buyer, units, reclaim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -47,6 +55,17 @@ if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 -- end sale_stock
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations) < 3 then
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, '', left, stock, 0, 0}
+end
 local opens, per_buyer, hold = tonumber(s[7]), tonumber(s[8]), tonumber(s[9])
 
 -- Gives all keys the same new TTL: the sale has changed.
@@ -59,41 +78,87 @@ local function extend()
   -- end keep_keys
 end
 
--- shared sale_expire
--- Returns one expired hold to the stock. ZREM goes first: a full Redis accepts it, and then accepts the rest,
--- because the script has already written.
-local function expire(reservation)
-  local record = redis.call('HGET', reservations, reservation)
-  local who, back = string.match(record, '^held (%S+) (%d+) ')
+-- shared sale_fail
+-- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16 are
+-- kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may have
+-- units, 500 at most, since so many holds can end at once and be paid late.
+local function remember(reservation, who, begun, ended)
+  local field = 'failed|' .. who
+  local list = redis.call('HGET', reservations, field) or '0 '
+  local space = string.find(list, ' ', 1, true)
+  local count = tonumber(string.sub(list, 1, space - 1)) + 1
+  list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
+  if count > math.max(16, math.min(per_buyer, 500)) then
+    local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
+    count, list = count - 1, string.sub(list, rest)
+    if outbox and one ~= '-' and two ~= '-' then
+      redis.call('XDEL', outbox, one, two)
+    end
+    local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
+    local again = string.find(list, ' |' .. first .. ' ', 1, true)
+    if not again and (state == 'cancelled' or state == 'expired') then
+      redis.call('HDEL', reservations, first)
+    end
+  end
+  redis.call('HSET', reservations, field, count .. list)
+end
+
+-- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full Redis
+-- lets it pass, and then the rest as well, since the script has written.
+local function fail(reservation, state, record)
+  local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
   redis.call('ZREM', holds, reservation)
-  redis.call('HSET', reservations, reservation, 'expired' .. string.sub(record, 5))
+  redis.call('HSET', reservations, reservation, table.concat({state, who, back, finish, '-'}, ' ') .. words)
   if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
     redis.call('HDEL', buyers, who)
   end
   left = redis.call('HINCRBY', sale, 'left', back)
   redis.call('HINCRBY', sale, 'held', '-' .. back)
   redis.call('HINCRBY', sale, 'moves', '1')
+  local ended = '-'
   if outbox then
-    redis.call('XADD', outbox, '*', 'event', 'expired', 'id', reservation, 'buyer', who, 'quantity', back)
+    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who, 'quantity', back)
+  end
+  remember(reservation, who, begun, ended)
+end
+
+-- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end those
+-- that find it in an error.
+local function expire(reservation)
+  local record = redis.call('HGET', reservations, reservation) or ''
+  if string.sub(record, 1, 5) == 'held ' then
+    fail(reservation, 'expired', record)
+  else
+    redis.call('ZREM', holds, reservation)
   end
 end
--- end sale_expire
+-- end sale_fail
 
 local record = redis.call('HGET', reservations, id)
+local marks = '' -- of calls that were taken back
 if record then
-  local state, who, had, finish, callers = string.match(record, '^(%a+) (%S+) (%d+) (%d+)(.*)$')
+  local state, who, had, finish, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) %S+(.*)$')
+  marks = string.gsub(words, ' [^-]%S*', '')
+  local callers = string.gsub(words, ' %-%S+', '')
+  local _, undecided = string.gsub(callers, ' ', ' ')
   local replayed = string.find(callers .. ' ', ' ' .. call .. ' ', 1, true) and 0 or 1
-  if who ~= buyer or had ~= units then
+  if who ~= buyer or (had ~= units and state ~= 'cancelled') then
     return {'conflict', 0, '', left, stock, 0, 0}
+  elseif string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
+    return {'gone', 0, '', left, stock, 0, 0}
   elseif state == 'sold' then
     return {'ok', replayed, 'sold', left, stock, 0, 0}
   elseif state == 'held' and tonumber(finish) > now then
-    if replayed == 1 and #callers < 16 * (#call + 1) then -- few calls share one reservation
+    if replayed == 1 and undecided >= 16 then
+      -- Each call that is told of a hold is written down, or one that fails would give back what another was
+      -- told. So that a record stays short, no more than these are told.
+      return {'in_progress', 0, '', left, stock, finish - now, 0}
+    elseif replayed == 1 then
       redis.call('HSET', reservations, id, record .. ' ' .. call)
     end
     return {'ok', replayed, 'held', left, stock, finish - now, 0}
   elseif state == 'held' then
-    expire(id)
+    fail(id, 'expired', record)
     extend()
   end
 end
@@ -130,14 +195,16 @@ if reason then
   return {reason, 0, '', left, stock, 0, more}
 end
 
-local finish = string.format('%.0f', now + hold)
-redis.call('HSET', reservations, id, 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. ' ' .. call)
-redis.call('ZADD', holds, finish, id)
+local finish, event = string.format('%.0f', now + hold), '-'
 redis.call('HINCRBY', buyers, buyer, units)
+redis.call('ZADD', holds, finish, id)
 left = redis.call('HINCRBY', sale, 'left', '-' .. units)
 redis.call('HINCRBY', sale, 'held', units)
 if outbox then
-  redis.call('XADD', outbox, '*', 'event', 'held', 'id', id, 'buyer', buyer, 'quantity', units, 'ends', finish)
+  event = redis.call('XADD', outbox, '*', 'event', 'held', 'id', id, 'buyer', buyer, 'quantity', units,
+    'ends', finish)
 end
+redis.call('HSET', reservations, id,
+  table.concat({'held', buyer, units, finish, event .. marks, call}, ' '))
 extend()
 return {'ok', 0, 'held', left, stock, hold, 0}

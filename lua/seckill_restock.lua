@@ -10,10 +10,10 @@
 --       3 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, stock, left, held, sold, epoch}
 --       reason    ok (also when the operation was done before), not_ready (no such sale), conflict (the
---                 operation had other units), too_few (fewer units are left than are to be removed), too_many
---                 (the stock would exceed what a script can count)
+--                 operation was of other units), too_few (fewer are left than are to be taken away), too_many
+--                 (no script can count the stock), lost PART (as seckill_reserve says)
 
-local sale, reservations, outbox = KEYS[1], KEYS[4], KEYS[5]
+local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, units = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
 
@@ -28,6 +28,17 @@ if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 -- end sale_stock
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations) < 3 then
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, stock, left, held, sold, ''}
+end
 local epoch = s[7] or ''
 
 local done = redis.call('HGET', reservations, 'restock|' .. id)

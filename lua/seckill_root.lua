@@ -2,8 +2,9 @@
 -- sale.
 --
 -- KEYS  1 root       hash, as seckill_begin writes it
--- ARGV  1 epoch      of a sale whose buckets are all open: marks it as ready and renews the TTL of its root;
---                    absent or empty: only reports
+--       2 copy       likewise; where it was lost it is written again
+-- ARGV  1 epoch      of a sale whose buckets are all open: it is ready from now on, and its root is kept
+--                    anew; absent or empty: only tells
 --       2 closes     1: the sale with that epoch closes now, unless it has closed; 0, absent or empty: it
 --                    stays unchanged
 --       3 now        milliseconds since 1970; absent or empty: the server's clock
@@ -38,16 +39,17 @@ if r[2] == epoch then
   if closing then
     closes = now
   end
-  -- PEXPIRE goes first: a full Redis accepts it, and then accepts the rest, because the script has already
-  -- written.
-  redis.call('PEXPIRE', root, keep + math.max(closes - now, 0))
-  if closing then
-    redis.call('HSET', root, 'sale', before .. string.format('%.0f', closes) .. after)
-  end
   if r[3] ~= '1' then
-    redis.call('HSET', root, 'ready', '1')
     r[3], marked = '1', 1
   end
+  r[4] = before .. string.format('%.0f', closes) .. after
+  -- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
+  redis.call('PEXPIRE', root, keep + math.max(closes - now, 0))
+  for i = 1, 2 do
+    redis.call('HSET', KEYS[i], 'buckets', r[1], 'epoch', r[2], 'ready', r[3], 'sale', r[4])
+  end
+  redis.call('HSET', KEYS[2], '|', epoch)
+  redis.call('PEXPIRE', KEYS[2], keep + math.max(closes - now, 0))
 end
 local spare = redis.call('PTTL', root) - keep - math.max(closes - now, 0) + math.floor(keep / 11)
 return {r[3] == '1' and 'ready' or 'opening', tonumber(r[1]), r[2], math.max(spare, 0), marked}

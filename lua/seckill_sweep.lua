@@ -9,9 +9,9 @@
 -- ARGV  1 reclaim       how many holds one call returns to the stock at most
 --       2 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, swept, left, moves, to, number, units, to, number, units, ...}
---       reason    ok, not_ready (no such sale)
---       swept     the number of holds returned to the stock
---       moves     as in seckill_open: when two calls report the same, left has not grown in between
+--       reason    ok, not_ready (no such sale), lost PART (as seckill_reserve says)
+--       swept     the number of holds taken back
+--       moves     as seckill_open says: when it is the same twice, left has not grown in between
 --       to        the bucket that a loan is on its way to, its number and its units; for each such loan
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -40,27 +40,75 @@ end
 if not s.closes then
   return {'not_ready', 0, 0, 0}
 end
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations) < 3 then
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, 0, 0}
+end
 local closes, keep, left = tonumber(s.closes), tonumber(s.keep), tonumber(s.left)
+local per_buyer = tonumber(s.per_buyer)
 
--- shared sale_expire
--- Returns one expired hold to the stock. ZREM goes first: a full Redis accepts it, and then accepts the rest,
--- because the script has already written.
-local function expire(reservation)
-  local record = redis.call('HGET', reservations, reservation)
-  local who, back = string.match(record, '^held (%S+) (%d+) ')
+-- shared sale_fail
+-- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16 are
+-- kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may have
+-- units, 500 at most, since so many holds can end at once and be paid late.
+local function remember(reservation, who, begun, ended)
+  local field = 'failed|' .. who
+  local list = redis.call('HGET', reservations, field) or '0 '
+  local space = string.find(list, ' ', 1, true)
+  local count = tonumber(string.sub(list, 1, space - 1)) + 1
+  list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
+  if count > math.max(16, math.min(per_buyer, 500)) then
+    local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
+    count, list = count - 1, string.sub(list, rest)
+    if outbox and one ~= '-' and two ~= '-' then
+      redis.call('XDEL', outbox, one, two)
+    end
+    local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
+    local again = string.find(list, ' |' .. first .. ' ', 1, true)
+    if not again and (state == 'cancelled' or state == 'expired') then
+      redis.call('HDEL', reservations, first)
+    end
+  end
+  redis.call('HSET', reservations, field, count .. list)
+end
+
+-- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full Redis
+-- lets it pass, and then the rest as well, since the script has written.
+local function fail(reservation, state, record)
+  local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
   redis.call('ZREM', holds, reservation)
-  redis.call('HSET', reservations, reservation, 'expired' .. string.sub(record, 5))
+  redis.call('HSET', reservations, reservation, table.concat({state, who, back, finish, '-'}, ' ') .. words)
   if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
     redis.call('HDEL', buyers, who)
   end
   left = redis.call('HINCRBY', sale, 'left', back)
   redis.call('HINCRBY', sale, 'held', '-' .. back)
   redis.call('HINCRBY', sale, 'moves', '1')
+  local ended = '-'
   if outbox then
-    redis.call('XADD', outbox, '*', 'event', 'expired', 'id', reservation, 'buyer', who, 'quantity', back)
+    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who, 'quantity', back)
+  end
+  remember(reservation, who, begun, ended)
+end
+
+-- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end those
+-- that find it in an error.
+local function expire(reservation)
+  local record = redis.call('HGET', reservations, reservation) or ''
+  if string.sub(record, 1, 5) == 'held ' then
+    fail(reservation, 'expired', record)
+  else
+    redis.call('ZREM', holds, reservation)
   end
 end
--- end sale_expire
+-- end sale_fail
 
 local over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
 for _, reservation in ipairs(over) do

@@ -1,23 +1,24 @@
--- Sliding window: at most `max` units in any `window`, counted one by one. Several limits at once, and limits
--- that are counted by parts of their window, are sliding_windows.lua, which says the same for one limit; this
--- is the lean one for most uses.
+-- Sliding window: at most `max` units in any `window`, counted one by one. sliding_windows.lua decides
+-- several limits at once and limits that are counted by parts of their window; for one limit it gives the
+-- same answers. This script is the short one for most uses.
 --
 -- The log begins with the moment of its birth, in microseconds since 1970. A number for each unit follows,
 -- oldest first: the moment at which it was taken, in grains since the birth, both rounded up to whole grains
 -- since 1970. A grain is 100 microseconds, and in windows of more than 7 hours the 2^28th part of the window.
--- A unit leaves when its window is over. A refused attempt takes nothing, and writes nothing but that units
--- which have left for long are dropped, many at once.
+-- A unit leaves when its window is over. A refused attempt takes no units; it writes only to drop units that
+-- left long ago, many at once.
 --
 -- KEYS  1 log     list
 -- ARGV  1 max     units
 --       2 window  milliseconds
---       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: none, and the
---                 answer is whether one unit would be allowed
+--       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: take none, and
+--                 answer whether one unit would be allowed
 --       4 now     microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp} when allowed, else {0, remaining, retry}; or {2}: nothing is decided, and
---         sliding_windows has to, which makes the log anew
---       remaining  units left; below 0 when max has become smaller than what is in the log
+-- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}; or {2}: nothing is
+--         decided, and sliding_windows has to, which makes the log anew
+--       remaining  units left; below 0 when max was lowered below the units in the log
 --       stamp      the moment of admission in microseconds, for sliding_window_refund
+--       resets     microseconds until the next unit leaves; 0 when there is none
 --       retry      microseconds until the same cost fits
 
 local log, max, window = KEYS[1], ARGV[1], ARGV[2] * 1000
@@ -32,12 +33,12 @@ local need = cost > 0 and cost or 1
 local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
 local at = math.ceil(now / grain)
 
--- How many units there are, how many have left, and when the next one will.
+-- How many units there are, how many have left, and when the next one leaves.
 local head, count, gone = redis.call('LRANGE', log, '0', '1'), 0, 0
 local birth, base, next = head[1], nil, nil
 if birth then
   base = math.ceil((tonumber(birth) or 0) / grain)
-  -- A log by parts, one whose numbers become long, or one of a clock that was set back.
+  -- A log by parts, one whose numbers become long, or one with units of the future: the clock was set back.
   if base == 0 or at - base > 2147483647 or redis.call('LINDEX', log, '-1') + base > at then
     return {2}
   end
@@ -48,7 +49,7 @@ local renew = not next
 
 if next and next <= now then
   -- shared window_gone
-  -- Mostly one has left; after a pause many have, and are read in chunks.
+  -- Usually one unit has left. After a pause many have; they are read in chunks.
   local first, unit, chunk = next, nil, nil
   repeat
     gone = gone + 1
@@ -81,7 +82,7 @@ if left < need then
   return {0, left, free - now}
 end
 if cost == 0 then
-  return {1, left, now}
+  return {1, left, now, 1, next and next - now or 0}
 end
 
 -- shared window_push
@@ -115,12 +116,12 @@ elseif gone > 0 then
   redis.call('LSET', log, '0', birth)
 end
 -- end window_push
--- A log must live for a window after each unit. To spare most units the PEXPIRE, it lives until its head has
--- left for a window and a quarter, and is renewed whenever the head moves on to another quarter. So since the
--- last renewal the head has moved by less than a quarter, and a unit comes before the head of its time
--- leaves.
+-- A log must live for a window after each unit. To save most units the PEXPIRE, the log lives for a window
+-- and a quarter after its head leaves, and the TTL is renewed when the head moves into another quarter. Since
+-- the last renewal the head has then moved by less than a quarter, and a unit is taken before the head at
+-- that time leaves.
+next = next or at * grain + window
 if renew then
-  next = next or at * grain + window
   redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000)
 end
-return {1, left - cost, now}
+return {1, left - cost, now, 1, next - now}

@@ -1,5 +1,5 @@
--- Sliding window: takes the units of one admitted attempt out of the logs again, exactly once. Those that
--- have left a log by themselves stay out of it.
+-- Sliding window: removes the units of one admitted attempt from the logs, exactly once. Units that have
+-- already left a log are not given back.
 --
 -- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
 --       2 log            list, as sliding_window and sliding_windows write it; further limits have their logs
@@ -11,7 +11,7 @@
 --       then again       boolean: an earlier call may have given the units back; absent or empty: 0
 --       then now         microseconds since 1970; absent or empty: the server's clock
 --       then part, ...   as for sliding_windows
--- Returns the number of units given back to the limit that got most back.
+-- Returns the number of units given back to the limit that got the most.
 --         -1: an earlier call may have done it, and its name is not known any more.
 
 local refunds, limits = KEYS[1], #KEYS - 1
@@ -37,8 +37,8 @@ end
 redis.call('SET', refunds, string.sub(names .. name .. ' ', -MOST * 8), 'PX', REMEMBER)
 -- end refund_once
 
--- Units of several attempts may have one moment. They are alike, so it does not matter whose are removed.
--- Those that were taken before the log was born, as before a Reset, are none of it.
+-- Units of several attempts may share a moment. They are equal, so any of them may be removed. Units that
+-- were taken before the log was born, as before a Reset, are not in it.
 local function one_by_one(log, window)
   local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
   local birth = tonumber(redis.call('LINDEX', log, '0'))

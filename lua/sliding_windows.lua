@@ -1,31 +1,32 @@
 -- Sliding windows: at most `max` units in any `window`, for several limits at once, all or nothing; and for
--- limits that count by parts of their window. Each limit has a log, by one of two ways of counting:
---   one by one  as in sliding_window.lua, which decides a single limit of this kind, and shares its log
+-- limits that count by parts of their window. Each limit has a log, in one of two forms:
+--   one by one  as in sliding_window.lua, which decides a single limit of this kind on the same log
 --   by parts    the log begins with a text of three numbers: the moment of its birth in microseconds since
 --               1970, the microseconds of a part, the units in the log. Two numbers follow for each part of
 --               the window in which units were taken, oldest first: the part's number since the birth's, and
 --               how many units it has. Units count as taken at the end of their part
--- A unit leaves when its window is over. A refused attempt takes nothing, and writes nothing but that what
--- has left for long is dropped, much at once.
+-- A unit leaves when its window is over. A refused attempt takes no units; it writes only to drop numbers
+-- that left long ago, many at once.
 --
--- A log is made anew, whatever the attempt, when it counts another way than the limit does now, and when it
--- has units of a moment that is not yet: the clock was set back. They count as taken now, since they were
--- taken before, and nobody knows how long before.
+-- Any attempt makes a log anew that has another form than the limit has now, or other parts, or units of the
+-- future: the clock was set back. Such units count as taken now, since nobody knows how long before now they
+-- were taken.
 --
 -- KEYS  1 log            list; further limits have their logs in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
---                        none, and the answer is whether one unit would be allowed
+--                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
 --       then part, ...   for each limit, the microseconds of a part, or 0 to count one by one; absent: all
 --                        one by one
--- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
---       remaining  units left in the binding limit; below 0 when its max has become smaller than what is
---                  in the log
+-- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}
+--       remaining  units left in the binding limit; below 0 when its max was lowered below the units in the
+--                  log
 --       stamp      the moment of admission in microseconds, for sliding_window_refund
 --       retry      microseconds until the same cost fits every limit
---       limit      the binding limit, from 1: the one with least left; when refused, the one that is full
---                  longest
+--       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one that
+--                  is full for the longest time
+--       resets     microseconds until the next unit leaves the binding limit; 0 when there is none
 
 local limits = #KEYS
 local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
@@ -48,8 +49,8 @@ local function push(log, numbers)
   end
 end
 
--- Makes a log anew that counts by had microseconds (0: one by one), so that it counts by part. What counts one
--- by one needs the newest 10,000 units only: no limit of that kind is larger.
+-- Makes a log anew that has parts of had microseconds (0: one by one), so that it has parts of part. A log
+-- one by one needs the newest 10,000 units only: no limit of that kind is larger.
 local function remake(log, birth, had, part, window)
   local from, grain = had > 0 and had or grain_of(window), part > 0 and part or grain_of(window)
   local base, at = math.ceil(birth / from), math.ceil(now / grain)
@@ -91,7 +92,7 @@ local function remake(log, birth, had, part, window)
   end
   redis.call('RPUSH', log, text)
   push(log, numbers)
-  redis.call('PEXPIRE', log, math.ceil(((moments[runs] * grain + window - now) + window * 1.25) / 1000) + 1000)
+  redis.call('PEXPIRE', log, math.ceil((moments[runs] * grain - now + window * 2.25) / 1000) + 1000)
 end
 
 local binding, remaining, retry
@@ -99,6 +100,7 @@ local binding, remaining, retry
 -- part and its units; numbers of what has left; when the head leaves, nil without one; and whether its TTL is
 -- to be renewed.
 local logs = {}
+local resets = {} -- when the next unit leaves
 
 for i = 1, limits do
   local log, max, window = KEYS[i], ARGV[i * 2 - 1], ARGV[i * 2] * 1000
@@ -129,7 +131,7 @@ for i = 1, limits do
     next = (base + numbers[2]) * grain + window
     if next <= now then
       -- shared window_gone
-      -- Mostly one has left; after a pause many have, and are read in chunks.
+      -- Usually one unit has left. After a pause many have; they are read in chunks.
       local first, unit, chunk = next, nil, nil
       repeat
         gone = gone + 1
@@ -147,17 +149,18 @@ for i = 1, limits do
       -- end window_gone
       count, renew = count - gone, moved
     end
+    resets[i] = next
     local lacking = need - max + count
     lacks = next
     if lacking > 1 then
       lacks = (base + redis.call('LINDEX', log, gone + lacking)) * grain + window
     end
   elseif birth then
-    -- Most often the first two parts are enough; after a pause more are needed, and read in chunks that grow.
+    -- Usually the first two parts are enough. After a pause more are needed; they are read in growing chunks.
     local from, size = 0, 4
     local function number(n)
       if n >= from + #numbers then
-        size, from = math.min(size * 2, 128), n
+        size, from = math.min(size * 2, 128), n - (n + 1) % 2 -- a chunk has whole pairs
         numbers = redis.call('LRANGE', log, from, from + size - 1)
       end
       return numbers[n - from + 1]
@@ -170,6 +173,12 @@ for i = 1, limits do
     end
     next = first and (base + first) * part + window
     local lacking, n = need - max + count, gone
+    if count > 0 then
+      while number(n + 2) == '0' do -- all units of the part were given back
+        n = n + 2
+      end
+      resets[i] = (base + number(n + 1)) * part + window
+    end
     while lacking > 0 do
       lacks = (base + number(n + 1)) * part + window
       lacking, n = lacking - number(n + 2), n + 2
@@ -196,7 +205,8 @@ local function renewal(head, window)
 end
 
 local function header(l, part)
-  return part > 0 and string.format('%.0f %.0f %.0f', l.birth, part, l.units) or string.format('%.0f', l.birth)
+  local birth = string.format('%.0f', l.birth)
+  return part > 0 and birth .. string.format(' %.0f %.0f', part, l.units) or birth
 end
 
 if retry then
@@ -215,7 +225,7 @@ if retry then
   return {0, remaining, retry, binding}
 end
 if cost == 0 then
-  return {1, remaining, now, binding}
+  return {1, remaining, now, binding, resets[binding] and resets[binding] - now or 0}
 end
 
 for i = 1, limits do
@@ -256,11 +266,14 @@ for i = 1, limits do
       redis.call('LSET', log, '0', birth)
     end
     -- end window_push
+    next = next or at * grain + window
+    resets[i] = next
     if l.renew then
-      redis.call('PEXPIRE', log, renewal(next or at * grain + window, window))
+      redis.call('PEXPIRE', log, renewal(next, window))
     end
   else
     local at = math.ceil(now / part)
+    resets[i] = resets[i] or at * part + window
     l.units = l.units + cost
     if not next then -- as in window_push
       l.birth = now
@@ -284,4 +297,4 @@ for i = 1, limits do
     end
   end
 end
-return {1, remaining, now, binding}
+return {1, remaining, now, binding, resets[binding] - now}

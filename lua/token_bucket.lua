@@ -1,25 +1,26 @@
--- Token bucket: a bucket holds `max` units, and an empty one fills in `window`, steadily; for one limit or
--- several at once, all or nothing. It is the Generic Cell Rate Algorithm of the ATM Forum (Traffic Management
--- Specification 4.1): what is kept is the moment at which the bucket will be full. A refused attempt writes
--- nothing. But a bucket from which units were taken later than now, whatever the attempt, is written with all
--- its moments earlier by that much: the clock was set back, and nobody knows how long before they were taken.
+-- Token bucket: a bucket holds `max` units, and an empty bucket fills at a steady rate in `window`; for one
+-- limit or several at once, all or nothing. It is the Generic Cell Rate Algorithm of the ATM Forum (Traffic
+-- Management Specification 4.1): it stores the moment at which the bucket will be full. A refused attempt
+-- writes nothing. But any attempt rewrites a bucket whose last units were taken later than now, with all its
+-- moments earlier by that much: the clock was set back, and nobody knows how long before now they were taken.
 --
 -- KEYS  1 bucket         string of numbers, of which the bucket is full at since + offset + taken * window /
---                        max: since, when it was full last, in microseconds since 1970; offset, in
+--                        max: since, when it was last full, in microseconds since 1970; offset, in
 --                        microseconds; taken; max; and, unless it is 0, how long after since the last units
 --                        were taken, in microseconds. No key: a full bucket. Further limits have their
 --                        buckets in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, 10,000,000 at most, and milliseconds; further limits follow in 3 and 4, 5 and
 --                        6 and so on
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
---                        none, and the answer is whether one unit would be allowed
+--                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp, limit} when allowed, else {0, remaining, retry, limit}
+-- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}
 --       remaining  whole units left in the binding limit
 --       stamp      the moment of admission in microseconds, for token_bucket_refund
 --       retry      microseconds until the same cost fits every limit, rounded up
---       limit      the binding limit, from 1: the one with least left; when refused, the one that takes
---                  longest; absent when it is the first
+--       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one with
+--                  the longest wait
+--       resets     microseconds until the next unit is there; 0 when the bucket is full
 
 local limits = #KEYS
 local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
@@ -41,14 +42,14 @@ end
 -- end bucket_span
 
 local binding, remaining, retry
-local buckets = {}
+local buckets, resets = {}, {}
 
--- The second more is for a server that pauses between the script's start, from which a TTL counts, and its
--- TIME.
+-- The extra second covers a pause of the server between the script's start, from which a TTL counts, and its
+-- TIME. A bucket whose clock was set back may be full already, when units were given back in between.
 local function write(key, b, full)
   local last = b.last > b.since and string.format(' %.0f', b.last - b.since) or ''
   redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', b.since, b.offset, b.taken, b.max) .. last,
-    'PX', math.ceil((full - now) / 1000) + 1000)
+    'PX', math.max(math.ceil((full - now) / 1000), 0) + 1000)
 end
 
 for i = 1, limits do
@@ -64,15 +65,15 @@ for i = 1, limits do
       write(KEYS[i], {since = s, offset = o, taken = t, max = m, last = now}, s + o + span(t, m, window))
     end
     if m ~= max then
-      -- The limit has been changed: the bucket will be full when it would have been, to the microsecond.
+      -- The limit was changed: the bucket will be full at the same moment as before, to the microsecond.
       o, t = o + span(t, m, window), 0
     end
     if s + o + span(t, max, window) > now then
       since, offset, taken = s, o, t
     end
   end
-  -- All units whose span ends a window from now at the latest may have been taken. The division may be off by
-  -- a little, the span is not.
+  -- All units whose span ends at most a window from now may have been taken. The division may be slightly
+  -- off; the span is exact.
   local room = now + window - since - offset
   local all = math.max(math.floor(room / window * max) + 1, 0)
   while all > 0 and span(all, max, window) > room do
@@ -91,6 +92,7 @@ for i = 1, limits do
   end
   -- end binding_limit
 
+  resets[i] = left - cost < max and span(all + 1, max, window) - room or 0
   taken = taken + cost
   if taken >= max then
     taken, offset = taken - max, offset + window
@@ -98,9 +100,6 @@ for i = 1, limits do
   buckets[i] = {since = since, offset = offset, taken = taken, max = max, last = now}
 end
 
-if binding == 1 then
-  binding = nil
-end
 if retry then
   return {0, remaining, retry, binding}
 end
@@ -111,4 +110,4 @@ if cost > 0 then
     write(KEYS[i], b, b.since + b.offset + span(b.taken, b.max, ARGV[i * 2] * 1000))
   end
 end
-return {1, remaining, now, binding}
+return {1, remaining, now, binding, resets[binding]}

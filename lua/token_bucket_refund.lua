@@ -1,5 +1,5 @@
 -- Token bucket: gives back the units of one admitted attempt, exactly once, to those of its buckets that have
--- not been full since then. A bucket takes back no more than makes it full.
+-- not been full since. A bucket takes back at most what fills it.
 --
 -- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
 --       2 bucket         string, as token_bucket writes it; further limits have their buckets in 3, 4 and so
@@ -54,8 +54,8 @@ for i = 1, limits do
     local s, o, t, m, l = string.match(bucket, '(%S+) (%S+) (%S+) (%S+) ?(%S*)')
     local since, offset, taken, held = s + 0, o + 0, t + 0, m + 0
     local full = since + offset + span(taken, held, window)
-    -- A bucket that was full after the attempt has had its units back. One whose last units were taken before
-    -- it had its clock set back since.
+    -- A bucket that was full after the attempt has already regained the units. If its last units were taken
+    -- before the attempt, the clock was set back since.
     if since <= stamp and stamp <= since + (tonumber(l) or 0) and now < full then
       if held == max then
         taken = taken - cost
@@ -63,8 +63,7 @@ for i = 1, limits do
           taken, offset = taken + max, offset - window
         end
       else
-        -- The limit has been changed since. What the units took is time, less than a microsecond of which is
-        -- kept here.
+        -- The limit was changed since. The units took time; less than a microsecond of it remains here.
         offset = offset - math.max(span(cost, max, window) - 1, 0)
       end
       full = since + offset + span(taken, held, window)

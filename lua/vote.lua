@@ -11,12 +11,15 @@
 -- KEYS  1 voters     hash, number of the bucket -> records
 --       2 tally      hash, choice -> sum of weights
 --       3 book       hash, ":parts" (the number of parts of the poll); ":buckets", ":slots" (records),
---                    ":ballots" (the largest number), ":changes", ":ends" (when the keys expire); "#" and a
---                    number -> its ballot, "choice weight" or "choice weight day", weight 0: voided; "=" and
---                    a ballot -> its number
+--                    ":ballots" (the largest number), ":choices" (of the tally), ":changes", ":ends" (when the
+--                    keys expire), ":audit" (once the stream has begun); "#" and a number -> its ballot,
+--                    "choice weight" or "choice weight day", weight 0: voided; "=" and a ballot -> its number;
+--                    "~", voter and a turn -> the last 4 bytes of a record that was undone after it was
+--                    changed, and of the record that is restored in its place
 --       4 operation  string: "v", voter, the record's last 4 bytes, those of the record that it replaced or
---                    zeros, and the calls that received a yes for it: " call call ...". Or the tombstone "| "
---                    and a call that was undone before it arrived
+--                    zeros, and the calls that received a yes for it and have not ended: " call +call ...", at
+--                    most 16, those that received a replay with "+"; or " *" once one of them has succeeded
+--                    (see vote_keep). Or the tombstone "| " and a call that was undone before it arrived
 --       5 audit      stream of events; absent: no audit
 -- ARGV  1 voter      12 bytes
 --       2 choice     encoded text: no spaces; may be empty
@@ -40,12 +43,14 @@
 -- Returns {reason, replayed, cast, number, choices}
 --       reason    ok, changed, conflict, not_open, closed, day_rolled (now is not in the period), duplicate
 --                 (the voter has this choice, or has used the only vote), quota (the voter has used max, or
---                 per_day in the period), gone (this call was undone before it arrived), spread (the poll has
---                 another number of parts, or is open and vote_spread has to be asked)
+--                 per_day in the period), gone (this call was undone before it arrived), in_progress (16
+--                 other calls of this operation have not ended), spread (the poll has another number of
+--                 parts, or is open and vote_spread has to be asked)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      votes used by the voter
---       number    not_open: milliseconds until the poll opens; quota: until the period ends, if that helps;
---                 day_rolled: now; spread: the number of parts, 0: unknown; else 0
+--       number    replayed: 1 when no undo can remove the vote any more; not_open: milliseconds until the poll
+--                 opens; quota: until the period ends, if that helps; day_rolled: now; spread: the number of
+--                 parts, 0: unknown, or this part of it has not begun; else 0
 --       choices   of the voter's valid votes, the newest last, after this call
 
 local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -68,15 +73,19 @@ if per_day > 0 then
   ballot = ballot .. ' ' .. day
 end
 
-local b = redis.call('HMGET', book, ':parts', ':slots', ':changes', ':ends', ':buckets', ':ballots', '=' .. ballot)
+local b = redis.call('HMGET', book, ':parts', ':slots', ':changes', ':ends', ':buckets', ':ballots', '=' .. ballot,
+  ':choices', ':audit')
 local slots, changes, ended = tonumber(b[2] or 0), tonumber(b[3] or 0), tonumber(b[4] or 0)
 local buckets, ballots, kind = tonumber(b[5] or 1), tonumber(b[6] or 0), tonumber(b[7] or 0)
+local kinds, begun = tonumber(b[8] or 0), b[9]
 if b[1] and b[1] ~= parts then
   return {'spread', 0, 0, tonumber(b[1]), {}}
-elseif not b[1] and redis.call('EXISTS', voters) == 1 then
-  return redis.error_reply('GATEHOUSE the records of ' .. voters ..
-    ' have lost their book: who has voted is unknown')
 end
+-- shared vote_book
+if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+  return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
+end
+-- end vote_book
 
 -- shared vote_number
 local function number(slot)
@@ -114,10 +123,41 @@ local function find()
 end
 -- end vote_find
 
-local index, half, mine, rest = find()
-if slots > 0 and #mine == 0 and rest == '' and redis.call('HEXISTS', voters, index) == 0 then
-  return redis.error_reply('GATEHOUSE records of ' .. voters .. ' are lost: who has voted is unknown')
+-- shared vote_tally
+-- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
+local function add(one, units)
+  if redis.call('HINCRBY', tally, one, units) == tonumber(units) then -- a new choice
+    if redis.call('HLEN', tally) < kinds + 1 then
+      redis.call('HDEL', tally, one)
+      return false
+    end
+    kinds = kinds + 1
+  end
+  return true
 end
+
+-- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
+local function take(one, units)
+  local sum = redis.call('HINCRBY', tally, one, '-' .. units)
+  local had = sum >= 0
+  if not had then
+    sum = redis.call('HINCRBY', tally, one, units)
+  elseif sum == 0 then
+    kinds = kinds - 1
+  end
+  if sum == 0 then
+    redis.call('HDEL', tally, one)
+  end
+  return had
+end
+-- end vote_tally
+
+local index, half, mine, rest = find()
+-- shared vote_records
+if slots > 0 and #mine == 0 and rest == '' and redis.call('HEXISTS', voters, index) == 0 then
+  return redis.error_reply('GATEHOUSE lost: records of ' .. voters .. ': who has voted is unknown')
+end
+-- end vote_records
 local cast, had, today, choices, kept, old, old_choice, old_weight = 0, 0, 0, {}, {}, none, '', ''
 if #mine > 0 then
   local fields = {}
@@ -158,10 +198,16 @@ elseif stored and string.sub(stored, 1, 1) ~= '|' then
   end
   if string.find(calls .. ' ', ' ' .. call .. ' ', 1, true) then
     return {reason, 0, cast, 0, choices}
+  elseif string.find(calls .. ' ', ' +' .. call .. ' ', 1, true) then
+    return {reason, 1, cast, 0, choices}
+  elseif calls == ' *' then
+    return {reason, 1, cast, 1, choices}
   end
-  if #calls < 16 * (#call + 1) then -- few calls share one vote
-    redis.call('SET', operation, stored .. ' ' .. call, 'KEEPTTL')
+  local _, told = string.gsub(calls, ' ', ' ')
+  if told >= 16 then -- a call that receives a yes has to be remembered
+    return {'in_progress', 0, cast, 0, choices}
   end
+  redis.call('SET', operation, stored .. ' +' .. call, 'KEEPTTL')
   return {reason, 1, cast, 0, choices}
 end
 
@@ -170,7 +216,7 @@ if now < opens then
   return {'not_open', 0, cast, opens - now, choices}
 elseif closes > 0 and now >= closes then
   return {'closed', 0, cast, 0, choices}
-elseif parts == '0' then
+elseif parts == '0' or (not b[1] and parts ~= '1') then
   return {'spread', 0, 0, 0, {}}
 elseif per_day > 0 and (now < begins or now >= ends) then
   return {'day_rolled', 0, cast, now, choices}
@@ -182,6 +228,8 @@ elseif not changing and per_day > 0 and today >= per_day then
   return {'quota', 0, cast, ends - now, choices}
 elseif kind == 0 and ballots >= most then
   return redis.error_reply('GATEHOUSE too many different ballots in ' .. book)
+elseif audit and begun and redis.call('EXISTS', audit) == 0 then
+  return redis.error_reply('GATEHOUSE lost: the audit stream ' .. audit .. ': Repair lets it begin anew')
 end
 
 -- All keys expire at the same time. In a poll without a closing time every vote moves that time; it is set a
@@ -204,13 +252,19 @@ local function extend(key, new)
 end
 
 -- The tally goes first: it can fail (a sum beyond 64 bits) before anything is written.
-local sum, reason = redis.call('HINCRBY', tally, choice, weight), 'ok'
-extend(tally, sum == tonumber(weight))
+local whole, reason = add(choice, weight), 'ok'
+if whole and changing then
+  whole = take(old_choice, old_weight)
+  if not whole then
+    take(choice, weight)
+  end
+end
+if not whole then
+  return redis.error_reply('GATEHOUSE lost: the tally ' .. tally .. ', or a choice of it: see Repair')
+end
+extend(tally, kinds > tonumber(b[8] or 0))
 if changing then
   reason, kept, choices = 'changed', {}, {}
-  if redis.call('HINCRBY', tally, old_choice, '-' .. old_weight) <= 0 then
-    redis.call('HDEL', tally, old_choice)
-  end
 else
   old, old_choice, old_weight = none, '', ''
 end
@@ -221,6 +275,12 @@ if not b[1] then
 end
 if not b[4] then
   fields[#fields + 1], fields[#fields + 2] = ':ends', string.format('%.0f', ended)
+end
+if kinds ~= tonumber(b[8] or 0) then
+  fields[#fields + 1], fields[#fields + 2] = ':choices', kinds
+end
+if audit and not begun then
+  fields[#fields + 1], fields[#fields + 2] = ':audit', '1'
 end
 if kind == 0 then
   kind = ballots + 1
@@ -263,6 +323,6 @@ if audit then
   local event = changing and 'changed' or 'cast'
   redis.call('XADD', audit, '*', 'event', event, 'voter', ARGV[16], 'choice', choice, 'weight', weight, 'id', ARGV[17],
     'origin', ARGV[18], 'slot', kind * 256 + turn, 'former', old_choice, 'was', old_weight)
-  redis.call('PEXPIRE', audit, ttl)
+  extend(audit, not begun)
 end
 return {reason, 0, #kept, 0, choices}

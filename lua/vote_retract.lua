@@ -35,11 +35,16 @@ if not now then
 end
 -- end clock
 
-local b = redis.call('HMGET', book, ':parts', ':buckets', ':slots')
-local buckets, slots = tonumber(b[2] or 1), tonumber(b[3] or 0)
+local b = redis.call('HMGET', book, ':parts', ':buckets', ':slots', ':choices', ':audit')
+local buckets, slots, kinds, begun = tonumber(b[2] or 1), tonumber(b[3] or 0), tonumber(b[4] or 0), b[5]
 if b[1] and b[1] ~= parts then
   return {'spread', 0, 0, tonumber(b[1]), {}}
 end
+-- shared vote_book
+if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+  return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
+end
+-- end vote_book
 
 -- shared vote_number
 local function number(slot)
@@ -77,7 +82,54 @@ local function find()
 end
 -- end vote_find
 
+-- shared vote_tally
+-- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
+local function add(one, units)
+  if redis.call('HINCRBY', tally, one, units) == tonumber(units) then -- a new choice
+    if redis.call('HLEN', tally) < kinds + 1 then
+      redis.call('HDEL', tally, one)
+      return false
+    end
+    kinds = kinds + 1
+  end
+  return true
+end
+
+-- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
+local function take(one, units)
+  local sum = redis.call('HINCRBY', tally, one, '-' .. units)
+  local had = sum >= 0
+  if not had then
+    sum = redis.call('HINCRBY', tally, one, units)
+  elseif sum == 0 then
+    kinds = kinds - 1
+  end
+  if sum == 0 then
+    redis.call('HDEL', tally, one)
+  end
+  return had
+end
+-- end vote_tally
+
+-- shared vote_audit
+-- A stream that has begun and is not there is lost: it is not begun anew, so that its loss is noticed.
+local function tell(...)
+  if begun then
+    redis.call('XADD', audit, 'NOMKSTREAM', '*', ...)
+  else
+    redis.call('HSET', book, ':audit', '1')
+    redis.call('XADD', audit, '*', ...)
+  end
+  redis.call('PEXPIRE', audit, redis.call('PTTL', voters))
+end
+-- end vote_audit
+
 local index, _, mine, rest = find()
+-- shared vote_records
+if slots > 0 and #mine == 0 and rest == '' and redis.call('HEXISTS', voters, index) == 0 then
+  return redis.error_reply('GATEHOUSE lost: records of ' .. voters .. ': who has voted is unknown')
+end
+-- end vote_records
 local cast, choices, place, weight = 0, {}, nil, 0
 for i, slot in ipairs(mine) do
   local text = redis.call('HGET', book, '#' .. number(slot))
@@ -115,9 +167,7 @@ end
 -- DEL goes first, although there is nothing to delete: a full Redis accepts it, and then accepts the rest,
 -- because the script has already written.
 redis.call('DEL', operation)
-if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
-  redis.call('HDEL', tally, choice)
-end
+take(choice, weight) -- a tally that is lost stays as it is: the records count, and Repair makes it anew
 local slot, count = mine[place], #mine
 table.remove(mine, place)
 -- shared vote_last_turn
@@ -127,7 +177,7 @@ end
 -- end vote_last_turn
 -- shared vote_store
 redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
-redis.call('HSET', book, ':slots', slots - count + #mine)
+redis.call('HSET', book, ':slots', slots - count + #mine, ':choices', kinds)
 redis.call('HINCRBY', book, ':changes', 1)
 -- end vote_store
 if remember == 0 then
@@ -135,9 +185,8 @@ if remember == 0 then
 end
 redis.call('SET', operation, 'r' .. voter .. slot .. none .. ' ' .. call, 'PX', remember)
 if audit then
-  redis.call('XADD', audit, '*', 'event', 'retracted', 'voter', ARGV[7], 'choice', choice, 'weight', weight, 'id', ARGV[8],
+  tell('event', 'retracted', 'voter', ARGV[7], 'choice', choice, 'weight', weight, 'id', ARGV[8],
     'origin', ARGV[9], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', '', 'was', '')
-  redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- new if the audit was turned on later or deleted
 end
 for i = #choices, 1, -1 do
   if choices[i] == choice then

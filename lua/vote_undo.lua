@@ -1,6 +1,7 @@
 -- Votes: undoes one call of vote, exactly once. The vote is removed when no other call received a yes for it;
--- a vote that changed another one restores that one. A vote that was retracted, changed or voided meanwhile
--- is left unchanged.
+-- a vote that changed another one restores that one. A vote that was retracted or voided meanwhile is left
+-- unchanged. One that was changed must not be restored later either: the book gets a mark, by which the undo
+-- of that change restores what was there before.
 --
 -- KEYS  1 voters     hash, as vote writes it
 --       2 tally      hash, as vote writes it
@@ -29,6 +30,9 @@ if string.sub(stored, 1, 13) ~= 'v' .. voter then
   return 0
 end
 local callers = string.sub(stored, 22)
+if string.find(callers .. ' ', ' +' .. call .. ' ', 1, true) then
+  call = '+' .. call
+end
 -- shared other_callers
 local others, told = {}, false
 for one in string.gmatch(callers, '%S+') do
@@ -47,8 +51,13 @@ if #others > 0 then
   return 0
 end
 
-local b = redis.call('HMGET', book, ':buckets', ':slots')
-local buckets, slots = tonumber(b[1] or 1), tonumber(b[2] or 0)
+local b = redis.call('HMGET', book, ':parts', ':buckets', ':slots', ':choices', ':audit')
+local buckets, slots, kinds, begun = tonumber(b[2] or 1), tonumber(b[3] or 0), tonumber(b[4] or 0), b[5]
+-- shared vote_book
+if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+  return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
+end
+-- end vote_book
 
 -- shared vote_number
 local function number(slot)
@@ -86,8 +95,50 @@ local function find()
 end
 -- end vote_find
 
+-- shared vote_tally
+-- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
+local function add(one, units)
+  if redis.call('HINCRBY', tally, one, units) == tonumber(units) then -- a new choice
+    if redis.call('HLEN', tally) < kinds + 1 then
+      redis.call('HDEL', tally, one)
+      return false
+    end
+    kinds = kinds + 1
+  end
+  return true
+end
+
+-- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
+local function take(one, units)
+  local sum = redis.call('HINCRBY', tally, one, '-' .. units)
+  local had = sum >= 0
+  if not had then
+    sum = redis.call('HINCRBY', tally, one, units)
+  elseif sum == 0 then
+    kinds = kinds - 1
+  end
+  if sum == 0 then
+    redis.call('HDEL', tally, one)
+  end
+  return had
+end
+-- end vote_tally
+
+-- shared vote_audit
+-- A stream that has begun and is not there is lost: it is not begun anew, so that its loss is noticed.
+local function tell(...)
+  if begun then
+    redis.call('XADD', audit, 'NOMKSTREAM', '*', ...)
+  else
+    redis.call('HSET', book, ':audit', '1')
+    redis.call('XADD', audit, '*', ...)
+  end
+  redis.call('PEXPIRE', audit, redis.call('PTTL', voters))
+end
+-- end vote_audit
+
 local index, _, mine, rest = find()
-local slot, old = string.sub(stored, 14, 17), string.sub(stored, 18, 21)
+local slot, old, marks = string.sub(stored, 14, 17), string.sub(stored, 18, 21), '~' .. voter
 -- shared vote_place
 local place
 for i, one in ipairs(mine) do
@@ -99,18 +150,37 @@ end
 
 -- DEL goes first: a full Redis accepts it, and then accepts the rest, because the script has already written.
 redis.call('DEL', operation)
+-- What this vote replaced may have been taken back since, and what that one had replaced likewise.
+while old ~= none do
+  local field = marks .. string.sub(old, 4)
+  local mark = redis.call('HGET', book, field)
+  if not mark or string.sub(mark, 1, 4) ~= old then
+    break
+  end
+  redis.call('HDEL', book, field)
+  old = string.sub(mark, 5)
+end
 if not place then
+  for _, one in ipairs(mine) do
+    if number(one) > 0 then -- it may have replaced this vote
+      redis.call('HSET', book, marks .. string.sub(slot, 4), slot .. old)
+      break
+    end
+  end
   return 0
 end
 local choice, weight = string.match(redis.call('HGET', book, '#' .. number(slot)), '^(%S*) (%d+)')
 local old_choice, old_weight, count = '', '', #mine
 if old ~= none then
   old_choice, old_weight = string.match(redis.call('HGET', book, '#' .. number(old)), '^(%S*) (%d+)')
-  redis.call('HINCRBY', tally, old_choice, old_weight) -- first: it fails on a sum beyond 64 bits
-  redis.call('PEXPIRE', tally, redis.call('PTTL', voters)) -- it may be a new key, if the tally was lost
 end
-if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
-  redis.call('HDEL', tally, choice)
+-- A tally that is lost stays as it is: the records count, and Repair makes it anew. The vote that comes back
+-- goes first: it fails on a sum beyond 64 bits.
+if old == none or add(old_choice, old_weight) then
+  take(choice, weight)
+end
+if old ~= none then
+  redis.call('PEXPIRE', tally, redis.call('PTTL', voters)) -- it may be a new key
 end
 table.remove(mine, place)
 if old ~= none then
@@ -123,12 +193,11 @@ end
 -- end vote_last_turn
 -- shared vote_store
 redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
-redis.call('HSET', book, ':slots', slots - count + #mine)
+redis.call('HSET', book, ':slots', slots - count + #mine, ':choices', kinds)
 redis.call('HINCRBY', book, ':changes', 1)
 -- end vote_store
 if audit then
-  redis.call('XADD', audit, '*', 'event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],
+  tell('event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],
     'origin', ARGV[6], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', old_choice, 'was', old_weight)
-  redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- new if the audit was turned on later or deleted
 end
 return 1

@@ -23,8 +23,14 @@ local function pack(kind, turn)
   return string.char(math.floor(kind / 65536), math.floor(kind / 256) % 256, kind % 256, turn)
 end
 
-local b = redis.call('HMGET', book, ':buckets', ':slots', ':ballots')
-local buckets, slots, ballots = tonumber(b[1] or 1), tonumber(b[2] or 0), tonumber(b[3] or 0)
+local b = redis.call('HMGET', book, ':parts', ':buckets', ':slots', ':choices', ':audit', ':ballots')
+local buckets, slots, kinds, begun = tonumber(b[2] or 1), tonumber(b[3] or 0), tonumber(b[4] or 0), b[5]
+local ballots = tonumber(b[6] or 0)
+-- shared vote_book
+if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+  return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
+end
+-- end vote_book
 
 -- shared vote_find
 -- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each, rest the records of
@@ -54,6 +60,48 @@ local function find()
   return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
 end
 -- end vote_find
+
+-- shared vote_tally
+-- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
+local function add(one, units)
+  if redis.call('HINCRBY', tally, one, units) == tonumber(units) then -- a new choice
+    if redis.call('HLEN', tally) < kinds + 1 then
+      redis.call('HDEL', tally, one)
+      return false
+    end
+    kinds = kinds + 1
+  end
+  return true
+end
+
+-- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
+local function take(one, units)
+  local sum = redis.call('HINCRBY', tally, one, '-' .. units)
+  local had = sum >= 0
+  if not had then
+    sum = redis.call('HINCRBY', tally, one, units)
+  elseif sum == 0 then
+    kinds = kinds - 1
+  end
+  if sum == 0 then
+    redis.call('HDEL', tally, one)
+  end
+  return had
+end
+-- end vote_tally
+
+-- shared vote_audit
+-- A stream that has begun and is not there is lost: it is not begun anew, so that its loss is noticed.
+local function tell(...)
+  if begun then
+    redis.call('XADD', audit, 'NOMKSTREAM', '*', ...)
+  else
+    redis.call('HSET', book, ':audit', '1')
+    redis.call('XADD', audit, '*', ...)
+  end
+  redis.call('PEXPIRE', audit, redis.call('PTTL', voters))
+end
+-- end vote_audit
 
 local index, _, mine, rest = find()
 local slot = pack(kind, turn)
@@ -91,9 +139,7 @@ if voided > ballots then
   local ballot = choice .. ' 0' .. day
   redis.call('HSET', book, '=' .. ballot, voided, '#' .. voided, ballot, ':ballots', voided)
 end
-if redis.call('HINCRBY', tally, choice, '-' .. weight) <= 0 then
-  redis.call('HDEL', tally, choice)
-end
+take(choice, weight) -- a tally that is lost stays as it is: the records count, and Repair makes it anew
 local count = #mine
 if not again then
   mine[place] = pack(voided, turn)
@@ -107,10 +153,9 @@ else
 end
 -- shared vote_store
 redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
-redis.call('HSET', book, ':slots', slots - count + #mine)
+redis.call('HSET', book, ':slots', slots - count + #mine, ':choices', kinds)
 redis.call('HINCRBY', book, ':changes', 1)
 -- end vote_store
-redis.call('XADD', audit, '*', 'event', 'voided', 'voter', ARGV[6], 'choice', choice, 'weight', weight, 'id', ARGV[7],
+tell('event', 'voided', 'voter', ARGV[6], 'choice', choice, 'weight', weight, 'id', ARGV[7],
   'origin', ARGV[8], 'slot', ARGV[2], 'former', '', 'was', '')
-redis.call('PEXPIRE', audit, redis.call('PTTL', voters)) -- new if the audit was turned on later or deleted
 return 1

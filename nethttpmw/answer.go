@@ -19,6 +19,8 @@ const (
 	ReasonNoKey core.Reason = "no_key"
 	// ReasonMalformed: a key function found a malformed value. Status 400.
 	ReasonMalformed core.Reason = "malformed"
+	// ReasonTooLarge: the body is larger than a key function reads. Status 413.
+	ReasonTooLarge core.Reason = "too_large"
 	// ReasonInvalid: the attempt is invalid, such as one with a negative quantity. Status 400.
 	ReasonInvalid core.Reason = "invalid"
 	// ReasonDenied: the rule's Deny list contains the request. Status 403.
@@ -37,6 +39,10 @@ var pipelineAnswers = []core.Answer{
 	{
 		Reason: ReasonMalformed, Status: http.StatusBadRequest, Title: "Malformed Request",
 		Detail: "The request contains a malformed value.", Type: ourTypes + "malformed",
+	},
+	{
+		Reason: ReasonTooLarge, Status: http.StatusRequestEntityTooLarge, Title: "Request Too Large",
+		Detail: "The request's body is too large.", Type: ourTypes + "too_large",
 	},
 	{
 		Reason: ReasonInvalid, Status: http.StatusBadRequest, Title: "Invalid Request",
@@ -105,6 +111,12 @@ var undescribed = answersOf(nil)
 // [core.StandardAnswer] if there is one, and status 403 otherwise. Answers is for documents and tests.
 func (r Rule) Answers() []core.Answer {
 	all := answersOf(r.Guard)
+	if traits := r.Guard.Traits(); !traits.KeepsOutcome && !traits.KeepsOnFailure && !r.RunReplays {
+		all[core.ReasonReplayed] = all.to(core.ReasonReplayed)
+		if traits.Confirms {
+			all[core.ReasonInProgress] = all.to(core.ReasonInProgress)
+		}
+	}
 	if r.Bans != nil {
 		for reason, a := range answersOf(r.Bans) {
 			if _, ok := all[reason]; !ok {
@@ -130,16 +142,13 @@ type Refusal struct {
 	fields   fields
 	outer    *link
 	standard bool // the rule's Answer was called
+	replayed bool // the operation is done, so this is no refusal
 }
 
 // refuse makes a refusal with the answer of the table.
 func refuse(by answerTable, reason core.Reason, d core.Decision) *Refusal {
 	answer := by.to(reason)
-	f := &Refusal{Status: answer.Status, Reason: reason, Decision: d, answer: answer}
-	if o, ok := replayOf(d); ok {
-		f.Status = o.Status
-	}
-	return f
+	return &Refusal{Status: answer.Status, Reason: reason, Decision: d, answer: answer}
 }
 
 // described returns the answer to the refusal's reason.
@@ -153,6 +162,9 @@ func (f *Refusal) described() core.Answer {
 // by records the rule that refused the request, and the figures for the header.
 func (f *Refusal) by(rule *mounted, r *keyfuncs.Request, p *Passage) {
 	f.rule, f.outer = rule, p.outer
+	if o, ok := replayOf(f.Decision, r.Request); ok {
+		f.Status = o.Status
+	}
 	refusing := &entry{rule: rule, decision: f.Decision}
 	if f.Decision.Reason != f.Reason {
 		refusing.decision = core.Decision{} // the guard has not decided
@@ -164,11 +176,13 @@ func (f *Refusal) by(rule *mounted, r *keyfuncs.Request, p *Passage) {
 // the same operation is replayed, and Rule.Answer is not called. Answer is for adapters. When Rule.Answer
 // calls it, it writes what Reply writes.
 func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
-	if _, again := replayOf(f.Decision); again || f.rule == nil || f.rule.Answer == nil || f.standard {
+	_, stored := replayOf(f.Decision, r)
+	if stored || f.replayed || f.rule == nil || f.rule.Answer == nil || f.standard {
 		f.Reply(w, r)
 		return
 	}
 	f.setHeaders(w.Header())
+	pointToResult(w.Header(), f.Decision)
 	asked := *f
 	asked.standard = true
 	answered := false
@@ -182,9 +196,11 @@ func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
 // reason. The Accept header of the request selects the form of the body (RFC 9110, section 12.5.1):
 // application/problem+json (RFC 9457), unless the client prefers text/html or text/plain. A HEAD request gets
 // the header only. Cache-Control: no-store forbids caching, since the next response may differ. A stored
-// answer of the same operation is replayed instead.
+// answer of the same operation is replayed instead, if it is whole and the client accepts its coding; if not,
+// Location says where its result is, as far as the handler has said so. A claim that is done without a stored
+// answer is answered with status 200, and with application/json in place of a problem.
 func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
-	if o, ok := replayOf(f.Decision); ok {
+	if o, ok := replayOf(f.Decision, r); ok {
 		f.replay(w, r, o)
 		return
 	}
@@ -193,7 +209,15 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 	body := f.body(form, text)
 	header := w.Header()
 	f.setHeaders(header)
+	pointToResult(header, f.Decision)
 	header.Set("Content-Type", mediaTypes[form])
+	if f.replayed {
+		header.Set(ReplayedHeader, "true")
+		expose(header)
+		if form == formProblem {
+			header.Set("Content-Type", "application/json")
+		}
+	}
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	if text.Lang != "" {
@@ -217,6 +241,7 @@ func (f *Refusal) setHeaders(header http.Header) {
 		header.Set("Retry-After", strconv.FormatInt(int64(wait/time.Second), 10))
 	}
 	header.Set("Cache-Control", "no-store")
+	expose(header)
 }
 
 // RetryAfter returns the value of the Retry-After field (RFC 9110, section 10.2.3): whole seconds, rounded up

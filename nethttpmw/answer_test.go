@@ -32,6 +32,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonGone:             http.StatusConflict,
 		core.ReasonInProgress:       http.StatusConflict,
 		core.ReasonDone:             http.StatusConflict, // where the answer was not kept
+		core.ReasonReplayed:         http.StatusOK,
 		core.ReasonConflict:         http.StatusUnprocessableEntity,
 		core.ReasonNotReady:         http.StatusServiceUnavailable,
 		core.ReasonUnconfirmed:      http.StatusServiceUnavailable,
@@ -41,6 +42,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		nethttpmw.ReasonNoKey:       http.StatusBadRequest,
 		nethttpmw.ReasonMalformed:   http.StatusBadRequest,
 		nethttpmw.ReasonInvalid:     http.StatusBadRequest,
+		nethttpmw.ReasonTooLarge:    http.StatusRequestEntityTooLarge,
 	}
 	missing := maps.Clone(want)
 	for _, g := range everyguard.Kinds() {

@@ -39,9 +39,12 @@ func (f *Refusal) body(form form, text Text) []byte {
 		return []byte(text.Title + "\n\n" + text.Detail + "\n")
 	case formPage:
 		return []byte(text.page())
-	default:
-		return f.problem(text)
+	case formProblem:
 	}
+	if f.replayed {
+		return f.fact(text)
+	}
+	return f.problem(text)
 }
 
 // pageStyle is the style sheet of pages. It follows the browser's light or dark mode.

@@ -34,6 +34,25 @@
 // client that disconnected before a response) gives back the vote or the units that it took. If Redis is
 // unavailable, the pipeline retries in the background, and core.Drain waits for that at the end of a process.
 //
+// # Replays
+//
+// A client that sends a request again, with the same operation ID, gets the decision again
+// (Decision.Replayed). The handler does not run again for what is done:
+//
+//   - The operation is done (Decision.Kept): a sale is sold, a vote is recorded. The answer is the stored one
+//     if an Idempotency rule of the pipeline has it. Else it is 200 with the reason replayed and the guard's
+//     details. Both have the field Idempotent-Replayed, and count against no limit of the pipeline.
+//   - A claim that needs a confirmation (core.Traits.Confirms) has none yet: the first request runs, its
+//     process has died, or its handler has called [Take]. The client hears in_progress, with Retry-After,
+//     until the claim is confirmed, given back or over. So one key makes one order, however many requests
+//     have it.
+//   - Otherwise the handler runs, and finds Decision.Replayed set: quotas, red packets, and requests that
+//     ended between two claims, such as when the process died.
+//
+// Rule.RunReplays makes the handler run in all cases. A sale in two steps needs it where a client asks again
+// for what its handler took, or where both requests pass the rule with the same ID. A handler or a worker
+// that calls seckill.Guard.Confirm by name needs nothing.
+//
 // # Idempotency
 //
 // A rule with a guard of idempotency.New answers repetitions of a request with the response to the first one.

@@ -24,7 +24,8 @@ type Passage struct {
 	request  context.Context
 	settling context.Context // the request's context without its cancellation: settling outlives the request
 	from     *keyfuncs.Request
-	outer    *link // the passages of the middlewares around this one
+	rules    []*mounted // all of the pipeline
+	outer    *link      // the passages of the middlewares around this one
 	entries  []*entry
 	fields   fields
 	settles  bool
@@ -71,6 +72,7 @@ type entry struct {
 	owner    atomic.Int32
 
 	kept      bool // the request has not failed
+	judged    bool // kept is known
 	claimed   bool // Take cannot take it any more
 	confirmed bool // it was committed before the header was sent
 	rest      bool // the committed outcome was incomplete
@@ -122,6 +124,7 @@ func (p *Passage) decide(status int, over bool) bool {
 	}
 	failed, err := p.confirm(over)
 	if failed == nil {
+		p.restate()
 		p.phase = phaseSent
 		return true
 	}
@@ -143,6 +146,7 @@ func (p *Passage) judge(status int) {
 	}
 	for _, e := range p.entries {
 		// If nobody was answered, there is no outcome to keep.
+		e.judged = true
 		e.kept = (status != StatusClientGone || !e.rule.keepsOutcome()) && e.rule.keepsOn(status)
 	}
 	p.judging = false
@@ -313,11 +317,13 @@ func (e *entry) settle(p *Passage) {
 	if e.kept || e.confirmed || e.again {
 		end = core.Commit
 	}
+	rest := e.rest && !p.aborted
 	if e.rule.keepsOutcome() && e.kept {
-		end = core.CommitWith(p.recording.outcome(p.status, e.rule.traits.MaxBody, !p.aborted))
+		outcome := p.recording.outcome(p.status, e.rule.traits.MaxBody, !p.aborted)
+		end, rest = core.CommitWith(outcome), rest && !outcome.Incomplete
 	}
 	switch {
-	case e.confirmed && e.rest && !p.aborted:
+	case e.confirmed && rest:
 		e.place.Settle(p.settling, e.rule.Guard, e.decision, end)
 	case e.again:
 		e.place.SettleLater(e.rule.Guard, e.decision, end)
@@ -330,6 +336,10 @@ func (e *entry) settle(p *Passage) {
 // giveBack rolls back what the entries took, the latest first.
 func (p *Passage) giveBack() {
 	for _, e := range slices.Backward(p.entries) {
+		if e.decision.Kept {
+			e.place.Free() // nothing can give it back any more
+			continue
+		}
 		e.place.Settle(p.settling, e.rule.Guard, e.decision, core.Rollback)
 	}
 }

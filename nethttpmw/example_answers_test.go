@@ -73,7 +73,7 @@ func ExampleHeaders_options() {
 	}
 	// Output:
 	// RateLimit-Policy: "upload";q=1000000;qu="content-bytes";w=3600;pk=:YWNtZQ==:
-	// RateLimit: "upload";r=750000;t=3600;pk=:YWNtZQ==:
+	// RateLimit: "upload";r=750000;t=1;pk=:YWNtZQ==:
 	// X-RateLimit-Limit: 1000000
 	// X-RateLimit-Remaining: 750000
 }

@@ -20,14 +20,26 @@ import (
 //
 // # Meaning
 //
-// The rule allows at most q units in w seconds. r of them are left for at least the next t seconds. A policy
-// has the name of its guard. If a guard has several limits, the names contain the window, as in "api/1s" and
+// The rule allows at most q units in w seconds. r of them are left, and t seconds later at least one more: t
+// is the first moment at which asking again can help. There is no t where the guard does not know it. A
+// policy has the name of its guard. If a guard has several limits, the names contain the window, as in "api/1s" and
 // "api/24h". Then RateLimit-Policy lists all of them, and RateLimit the binding limit: the one closest to its
 // end. Several rules add several items, also if they are in several middlewares. A rule that let the request
 // pass by its Allow list or its NoKey appears in neither field, nor does a shadowed rule (see [Rollout]).
 //
 // Guards that name a unit in their Traits have such figures: rate limits and quotas. The figures of votes,
 // stocks and shares do not help clients to pace themselves, so these guards send none unless Unit is set.
+//
+// # Failed requests
+//
+// What a failed request gives back (see Rule.Failed) counts as left in the header of its response. It is back
+// in Redis when the handler has returned, so a client that asks earlier may be refused. What other requests
+// take and give back meanwhile is not known.
+//
+// # CORS
+//
+// If the response has Access-Control-Allow-Origin, the fields are added to Access-Control-Expose-Headers. Put
+// the CORS middleware around the rules: then refusals have its fields too.
 //
 // # Refusals
 //
@@ -162,8 +174,10 @@ func (s *advertised) appendPolicy(b []byte, most int64, window time.Duration) []
 // appendLimit appends the item of the binding limit.
 func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	d := &s.decision
-	remaining, reset := max(d.Remaining, 0), int64(0)
+	remaining, all := s.left()
+	reset := int64(0)
 	switch {
+	case all: // nothing is awaited
 	case !d.Allowed && d.RetryAfter > 0:
 		reset = wholeSeconds(d.RetryAfter) // so Retry-After and t are the same time
 	case d.Window > 0:
@@ -250,6 +264,7 @@ func appendKey(b []byte, key string) []byte {
 func (p *Passage) SetHeaders(h http.Header) {
 	p.outer.setHeaders(h)
 	p.fields.set(h)
+	expose(h)
 }
 
 func (l *link) setHeaders(h http.Header) {

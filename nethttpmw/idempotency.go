@@ -2,6 +2,7 @@ package nethttpmw
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -9,6 +10,11 @@ import (
 )
 
 // ReplayedHeader is the field that marks a replayed response. Its value is "true".
+//
+// A replayed response has the body of the first one and these fields of it: Location, Content-Location, Link,
+// Vary, Content-Type, Content-Language, Content-Encoding, Content-Disposition, ETag, Last-Modified, and of CORS
+// Access-Control-Allow-Origin, Access-Control-Allow-Credentials and Access-Control-Expose-Headers. Fields of
+// more than 2 KiB and those that are not UTF-8 are left out, and Set-Cookie always is.
 const ReplayedHeader = "Idempotent-Replayed"
 
 // sameRequest is the default of Rule.Which for guards that keep outcomes: what makes two requests the same.
@@ -24,15 +30,17 @@ func (p *Passage) record(r *mounted) {
 		return
 	}
 	if p.recording == nil {
-		p.recording = &recording{}
+		p.recording = &recording{head: p.from.Method == http.MethodHead}
 	}
 	p.recording.most = max(p.recording.most, traits.MaxBody)
 }
 
-// replayOf returns the stored answer of a decision, and whether it can be replayed.
-func replayOf(d core.Decision) (*core.Outcome, bool) {
+// replayOf returns the stored answer of a decision, and whether it can be replayed to this request: it is
+// whole, and the client accepts its coding.
+func replayOf(d core.Decision, r *http.Request) (*core.Outcome, bool) {
 	o := core.OutcomeOf(d)
-	return o, d.Reason == core.ReasonDone && o != nil && !o.Incomplete && repeatable(o.Status)
+	return o, d.Reason == core.ReasonDone && o != nil && !o.Incomplete && repeatable(o.Status) &&
+		acceptsCoding(r.Header["Accept-Encoding"], o.Header["Content-Encoding"])
 }
 
 // replay sends a stored answer with the current figures. Like every refusal, it forbids caching.
@@ -40,9 +48,14 @@ func (f *Refusal) replay(w http.ResponseWriter, r *http.Request, o *core.Outcome
 	header := w.Header()
 	f.setHeaders(header)
 	for name, value := range o.Header {
-		header.Set(name, value)
+		if slices.Contains(lists, name) {
+			addToList(header, name, value)
+		} else {
+			header.Set(name, value)
+		}
 	}
 	header.Set(ReplayedHeader, "true")
+	expose(header)
 	header.Set("X-Content-Type-Options", "nosniff")
 	if o.Status != http.StatusNoContent && o.Status != http.StatusNotModified {
 		header.Set("Content-Length", strconv.Itoa(len(o.Body)))
@@ -50,5 +63,13 @@ func (f *Refusal) replay(w http.ResponseWriter, r *http.Request, o *core.Outcome
 	w.WriteHeader(o.Status)
 	if len(o.Body) > 0 && r.Method != http.MethodHead {
 		_, _ = w.Write(o.Body) // the client may have disconnected; they can ask again
+	}
+}
+
+// pointToResult sets the Location of an operation that is done and whose answer is not replayed, so that the
+// client can look at what it did.
+func pointToResult(header http.Header, d core.Decision) {
+	if o := core.OutcomeOf(d); o != nil && d.Reason == core.ReasonDone && o.Header["Location"] != "" {
+		header.Set("Location", o.Header["Location"])
 	}
 }

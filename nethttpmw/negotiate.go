@@ -2,6 +2,7 @@ package nethttpmw
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -69,16 +70,20 @@ func matchRange(form form, element string) (m match, ok bool) {
 	default:
 		return m, false
 	}
-	m.weight = 1000
+	m.weight, ok = weightOf(parameters)
+	return m, ok
+}
+
+// weightOf returns the weight among the parameters of an element, in thousandths; 1000 if there is none.
+func weightOf(parameters string) (thousandths int, ok bool) {
 	for parameters != "" {
 		var one string
 		one, parameters = cut(parameters, ';')
 		if name, value, _ := strings.Cut(one, "="); strings.EqualFold(strings.TrimSpace(name), "q") {
-			m.weight, ok = weight(strings.TrimSpace(value))
-			return m, ok
+			return weight(strings.TrimSpace(value))
 		}
 	}
-	return m, true
+	return 1000, true
 }
 
 // weight parses a qvalue (RFC 9110, section 12.4.2) into thousandths.
@@ -118,14 +123,64 @@ func cut(text string, separator byte) (before, after string) {
 	return text, ""
 }
 
-// varyByAccept adds Accept to the Vary field unless it is covered already.
-func varyByAccept(header http.Header) {
-	for _, line := range header["Vary"] {
-		for field := range strings.SplitSeq(line, ",") {
-			if field = strings.TrimSpace(field); field == "*" || strings.EqualFold(field, "Accept") {
-				return
+// acceptsCoding reports whether a client with these lines of Accept-Encoding can read a content that is encoded
+// with these codings (RFC 9110, section 12.5.3). A content that is not encoded is always accepted, and without
+// the field no coding is, because many clients that send none cannot decode.
+func acceptsCoding(accept []string, codings string) bool {
+	for coding := range strings.SplitSeq(codings, ",") {
+		coding = strings.TrimSpace(coding)
+		if coding != "" && !strings.EqualFold(coding, "identity") && !acceptsOne(accept, coding) {
+			return false
+		}
+	}
+	return true
+}
+
+func acceptsOne(accept []string, coding string) bool {
+	best := match{}
+	for _, line := range accept {
+		for line != "" {
+			var element string
+			element, line = cut(line, ',')
+			name, parameters := cut(element, ';')
+			m := match{exact: 1}
+			switch name = strings.TrimSpace(name); {
+			case strings.EqualFold(name, coding):
+				m.exact = 2
+			case name != "*":
+				continue
+			}
+			var ok bool
+			if m.weight, ok = weightOf(parameters); ok && m.exact > best.exact {
+				best = m
 			}
 		}
 	}
-	header.Add("Vary", "Accept")
+	return best.weight > 0
+}
+
+// varyByAccept adds Accept to the Vary field unless it is covered already.
+func varyByAccept(header http.Header) { addToList(header, "Vary", "Accept") }
+
+// addToList adds those members to a field that is a list of members which it does not have yet. A Vary of *
+// covers all.
+func addToList(header http.Header, name, members string) {
+	var present []string
+	for _, line := range header[name] {
+		for line != "" {
+			var one string
+			one, line = cut(line, ',')
+			present = append(present, strings.TrimSpace(one))
+		}
+	}
+	for members != "" {
+		var one string
+		one, members = cut(members, ',')
+		if one = strings.TrimSpace(one); one != "" && !slices.ContainsFunc(present, func(other string) bool {
+			return other == "*" && name == "Vary" || strings.EqualFold(other, one)
+		}) {
+			header.Add(name, one)
+			present = append(present, one)
+		}
+	}
 }

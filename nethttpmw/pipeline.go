@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
@@ -40,7 +41,7 @@ func NewPipeline(rules ...Rule) *Pipeline {
 		rule, err := mount(rules[i])
 		if err != nil {
 			name := "no guard"
-			if rules[i].Guard != nil {
+			if !isNil(rules[i].Guard) {
 				name = fmt.Sprintf("guard %q", rules[i].Guard.Name())
 			}
 			panic(fmt.Sprintf("gatehouse: rule %d (%s) %v", i+1, name, err))
@@ -62,14 +63,15 @@ func NewPipeline(rules ...Rule) *Pipeline {
 // need not determine it.
 func (p *Pipeline) Settles() bool { return p.settles }
 
-// Enter checks the rules in order. It returns either a passage, which the adapter must leave, or a refusal,
-// which the adapter must answer with. Before a refusal is returned, what the earlier rules took is given
-// back.
+// Enter checks the rules in order. First it asks what the process remembers of them, without a call to Redis:
+// where a later rule would refuse the request, the earlier ones take nothing. It returns either a passage,
+// which the adapter must leave, or a refusal, which the adapter must answer with. Before a refusal is
+// returned, what the earlier rules took is given back.
 //
 // The checks go on when the client disconnects: a check that is interrupted might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context()), from: r,
-		settles: p.settles}
+		rules: p.rules, settles: p.settles}
 	passage.outer, _ = passage.request.Value(passageKey{}).(*link)
 	entered := false
 	defer func() {
@@ -77,9 +79,18 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 			passage.giveBack()
 		}
 	}()
-	for _, rule := range p.rules {
+	var done *entry
+	ready := make([]prepared, len(p.rules))
+	for i, rule := range p.rules {
+		if p.looksAhead(i) {
+			if rule, refusal := p.lookAhead(passage.settling, r, i, ready); refusal != nil {
+				passage.outer.warnOfTwice(rule, refusal.Decision)
+				refusal.by(rule, r, passage)
+				return nil, refusal
+			}
+		}
 		var place core.Place
-		d, refusal := rule.enter(passage.settling, r, &place)
+		d, refusal := rule.enter(passage.settling, r, &ready[i], &place)
 		if refusal != nil {
 			passage.outer.warnOfTwice(rule, refusal.Decision)
 			refusal.by(rule, r, passage)
@@ -87,9 +98,18 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		}
 		passage.outer.warnOfTwice(rule, d)
 		if d.Allowed {
-			passage.entries = append(passage.entries, &entry{rule: rule, decision: d, place: place})
+			e := &entry{rule: rule, decision: d, place: place}
+			passage.entries = append(passage.entries, e)
 			passage.record(rule)
+			if done == nil && rule.doneBefore(d) {
+				done = e
+			}
 		}
+	}
+	if done != nil && passage.allDone() {
+		replay := done.rule.replay(done.decision)
+		replay.by(done.rule, r, passage)
+		return nil, replay
 	}
 	passage.fields = figures(r, passage.entries, nil)
 	entered = true
@@ -99,45 +119,31 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 // enter checks one rule for the cohorts that it is enabled for. The decision is not allowed, and there is no
 // refusal, if the rule did not decide, or did not enforce its decision.
 func (r *mounted) enter(
-	ctx context.Context, req *keyfuncs.Request, place *core.Place,
+	ctx context.Context, req *keyfuncs.Request, ready *prepared, place *core.Place,
 ) (d core.Decision, refusal *Refusal) {
 	defer func() {
 		if !d.Allowed {
 			place.Free() // also if a function of the application panics
 		}
 	}()
-	cohort := r.cohort(req)
-	if cohort != cohortSkipped {
-		d, refusal = r.decide(ctx, req, place, cohort == cohortShadowed)
-	}
-	return d, r.Rollout.note(cohort, refusal)
+	r.prepare(ctx, req, ready)
+	d, refusal = r.decide(ctx, ready, place)
+	return d, r.Rollout.note(ready.cohort, refusal)
 }
 
 // decide asks the rule's lists, its bans and its guard, in this order.
-func (r *mounted) decide(
-	ctx context.Context, req *keyfuncs.Request, place *core.Place, shadow bool,
-) (core.Decision, *Refusal) {
-	denied, allowed, err := r.listed(req)
+func (r *mounted) decide(ctx context.Context, ready *prepared, place *core.Place) (core.Decision, *Refusal) {
 	switch {
-	case err != nil:
-		return core.Decision{}, r.refuseKey(ctx, err)
-	case denied:
-		return core.Decision{}, r.refuse(ReasonDenied, core.Decision{Guard: r.name})
-	case allowed:
+	case ready.refusal != nil:
+		r.traceRefusal(ctx, ready.refusal.Reason, ready.err, ready.cohort == cohortShadowed)
+		return core.Decision{}, ready.refusal
+	case ready.passes || ready.cohort == cohortSkipped:
 		return core.Decision{}, nil
 	}
-	a, err := r.attempt(req)
-	switch {
-	case errors.Is(err, errNobody) && r.NoKey == NoKeySkip:
-		return core.Decision{}, nil
-	case err != nil:
-		return core.Decision{}, r.refuseKey(ctx, err)
-	}
-	a.Shadow = shadow
-	if d, banned := r.banned(ctx, a); banned {
+	if d, banned := r.banned(ctx, ready.attempt); banned {
 		return d, refuse(r.bans, d.Reason, d)
 	}
-	return r.ask(ctx, a, place)
+	return r.ask(ctx, ready.attempt, place)
 }
 
 // ask asks the rule's guard. If that fails, it applies the rule's outage policy. A refusal in the shadow has
@@ -147,11 +153,16 @@ func (r *mounted) ask(ctx context.Context, a core.Attempt, place *core.Place) (c
 	d.Guard = r.name // a guard of the application may set another name
 	switch {
 	case errors.Is(err, core.ErrInvalid):
+		r.traceRefusal(ctx, ReasonInvalid, &keyError{field: "guard"}, a.Shadow)
 		return d, r.refuse(ReasonInvalid, d)
 	case err != nil && r.outage() == core.FailOpen:
 		return core.Decision{}, nil
 	case err != nil:
 		return d, r.refuse(ReasonUnavailable, d)
+	case d.Allowed && r.underWay(d):
+		place.Settle(ctx, r.Guard, d, core.Rollback)
+		d.Allowed, d.Reason, d.RetryAfter = false, core.ReasonInProgress, underWayRetry
+		return d, r.refuse(d.Reason, d)
 	case d.Allowed:
 		return d, nil
 	}
@@ -192,10 +203,23 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 		reason = ReasonNoKey
 	case errors.Is(err, keyfuncs.ErrMalformed):
 		reason = ReasonMalformed
+	case errors.Is(err, keyfuncs.ErrTooLarge):
+		reason = ReasonTooLarge
 	default: // a function of the application failed, which is not the client's fault
 		core.LoggerOf(r.Guard).ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
 	}
 	return r.refuse(reason, core.Decision{Guard: r.name})
+}
+
+// traceRefusal tells the observer of a refusal that the guard has not decided. Without it, requests that lack a
+// login would leave no trace.
+func (r *mounted) traceRefusal(ctx context.Context, reason core.Reason, err error, shadow bool) {
+	key := ""
+	if from := (*keyError)(nil); errors.As(err, &from) {
+		key = from.field
+	}
+	d := core.Decision{Guard: r.name, Reason: reason, Attempt: core.Attempt{Shadow: shadow}}
+	core.Refused(ctx, r.Guard, d, key, keyfuncs.FunctionOf(err))
 }
 
 // passageKey is the key of the innermost passage in a request's context.
@@ -240,6 +264,28 @@ func (l *link) find(guard string) *entry {
 	return nil
 }
 
+// wantRule complains if the request has passed rules, and none of them has a guard of this name. Which rules
+// there are depends on the program alone; a rule that has let the request pass undecided is one of them.
+func (l *link) wantRule(ctx context.Context, guard string) {
+	if l == nil {
+		return // no middleware, as in the unit test of a handler
+	}
+	var names []string
+	for ; l != nil; l = l.outer {
+		for _, rule := range l.passage.rules {
+			if rule.name == guard {
+				return
+			}
+			names = append(names, rule.name)
+		}
+	}
+	if testing.Testing() {
+		panic(fmt.Sprintf("gatehouse: Take(%q): no rule around this handler has a guard of that name; there are %q: "+
+			"pass the name that the guard was made with", guard, names))
+	}
+	warn.Untaken.Tell(ctx, guard, "guard", guard, "rules", names)
+}
+
 // Decision returns the decision of the named guard about the request with this context. ok is false if the
 // guard has no rule on the route, or if the rule let the request pass undecided.
 func Decision(ctx context.Context, guard string) (core.Decision, bool) {
@@ -258,8 +304,19 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // Call Take before the handler responds. When the header has been sent, a reservation and an operation whose
 // outcome is kept have been confirmed, and after the request everything has been settled. Then ok is false,
 // as for [Decision].
+//
+// A name that no rule around the handler has is a mistake in the program, which would turn every client away.
+// In a test Take then panics, with the remedy. Elsewhere it logs the warning GH006 once and ok is false, so
+// that a handler that serves several routes goes on where it is without the rule on purpose.
+//
+// A client that asks again while a reservation waits for its payment hears in_progress, unless the rule has
+// RunReplays: see the section Replays of the package.
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
-	e := find(ctx, guard)
+	l, _ := ctx.Value(passageKey{}).(*link)
+	e := l.find(guard)
+	if e == nil {
+		l.wantRule(ctx, guard)
+	}
 	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {
 		return core.Decision{}, false
 	}

@@ -3,28 +3,37 @@ package nethttpmw
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// keptFields are the header fields that are stored with an answer and replayed. Other fields belong to a
-// single response (Date, Set-Cookie) or to the middlewares around the rules, which add them to a replayed
-// response as well.
-var keptFields = []string{"Location", "Link", "Content-Location", "Content-Type", "Content-Language",
-	"Content-Encoding", "ETag",
-	"Last-Modified"}
+// keptFields are the header fields that are stored with an answer and replayed: those that say what the body
+// is and where the result is, and those that let a page of another origin read it. Every other field belongs
+// to a single response (Date, Set-Cookie), or comes from the middlewares around the rules, which add it to a
+// replayed response as well.
+var keptFields = []string{
+	"Location", "Content-Location", "Link", "Vary",
+	"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Access-Control-Expose-Headers",
+	"Content-Type", "Content-Language", "Content-Encoding", "Content-Disposition", "ETag", "Last-Modified",
+}
 
 // ofBody are the fields that have no meaning without the body.
-var ofBody = []string{"Content-Type", "Content-Language", "Content-Encoding", "ETag", "Last-Modified"}
+var ofBody = []string{"Content-Type", "Content-Language", "Content-Encoding", "Content-Disposition", "ETag",
+	"Last-Modified"}
+
+// lists are the fields to which the middlewares around the rules may add members of their own.
+var lists = []string{"Vary", "Access-Control-Expose-Headers"}
 
 // fieldMost is the maximum length of a field's value that is kept.
 const fieldMost = 2048
 
 // recording is a response as it is kept for repetitions: see core.Traits.KeepsOutcome.
 type recording struct {
-	most   int // the maximum size of the body, in bytes
+	most   int  // the maximum size of the body, in bytes
+	head   bool // the request is a HEAD request, whose answer has a length and no body
 	header http.Header
 	around map[string]string // kept fields that were set before the handler ran, so not by it
 	fields map[string]string // kept fields that the handler has set
@@ -98,19 +107,25 @@ func (rec *recording) present() map[string]string {
 }
 
 // outcome returns what a guard that keeps maxBody bytes of a body needs to know of the response. over means
-// that the response is complete. Otherwise the outcome is Incomplete if the rest may change it.
+// that the response is complete. The outcome is Incomplete if the answer is not whole: it is longer than
+// maxBody, was streamed or broke off, or the rest may still come.
 func (rec *recording) outcome(status, maxBody int, over bool) *core.Outcome {
 	bodiless := status == http.StatusNoContent || status == http.StatusNotModified || rec.length == "0"
 	over = over || bodiless && !rec.taken
 	if !rec.replayable(status) {
 		return &core.Outcome{Incomplete: rec.taken && !over}
 	}
-	whole := over && !rec.broken && len(rec.body) <= maxBody
-	o := &core.Outcome{Status: status, Header: rec.kept(whole), Incomplete: !over && maxBody > 0}
+	whole := over && (bodiless || !rec.broken && len(rec.body) <= maxBody && rec.full())
+	o := &core.Outcome{Status: status, Header: rec.kept(whole), Incomplete: !whole}
 	if whole {
 		o.Body = rec.body
 	}
 	return o
+}
+
+// full reports whether the body is as long as the handler has promised.
+func (rec *recording) full() bool {
+	return rec.head || rec.length == "" || rec.length == strconv.Itoa(len(rec.body))
 }
 
 // replayable reports whether the response can be replayed with this status.

@@ -38,6 +38,7 @@ func TestTheTryThatSucceedsCounts(t *testing.T) {
 			}
 			vote, buy := ruleOf(votes), ruleOf(sale)
 			vote.Which, vote.ID, buy.ID = keyfuncs.Const("red"), keyfuncs.Const("k1"), keyfuncs.Const("k1")
+			vote.RunReplays, buy.RunReplays = true, true // else only one of them runs
 			p := nethttpmw.NewPipeline(vote, buy)
 
 			first := enter(t, p, httptest.NewRequest(http.MethodPost, "/", nil))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -30,7 +31,18 @@ type Rule struct {
 	Cost func(r *keyfuncs.Request) (int64, error)
 	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require
 	// it. For other guards, if it is nil or finds nothing, the guard makes one.
+	//
+	// The attempt's ID is keyfuncs.JoinTexts(actor, found), so that no client can use the operation of another
+	// one whose ID they have guessed. Where a program needs the ID, it takes it from Decision.Attempt.ID.
 	ID keyfuncs.Func
+	// BareID makes the attempt's ID exactly what ID finds. It is for IDs that the server has given out, and
+	// that other parts of the application know, such as the number of an order. Such an ID belongs to the actor
+	// who uses it first: attempts of others are refused as core.ReasonConflict.
+	BareID bool
+	// RunReplays makes the handler run for replays too: see the section Replays of the package. It is for
+	// handlers that look at Decision.Replayed, and for those that call [Take]. Such a handler may run several
+	// times for one operation, also at once.
+	RunReplays bool
 	// Origin finds where the attempt comes from, such as keyfuncs.IP() or a device's cookie. Guards that keep
 	// an audit stream, such as votes, record it. It has no effect on decisions. If it is nil or finds
 	// nothing, the origin is empty.
@@ -45,6 +57,10 @@ type Rule struct {
 	// A request without the key of a list is not in the list. A request whose key is malformed is answered
 	// with 400, as for Who.
 	Allow *keyfuncs.List
+	// CountPreflights makes CORS preflights count like other requests. By default they pass the rule uncounted
+	// after Deny: a browser sends them by itself and without credentials, and a page cannot read a refusal. A
+	// handler that runs for any method, OPTIONS included, and does the work for all of them needs it.
+	CountPreflights bool
 	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. A banned actor is refused
 	// before the guard is asked. Each refusal by the guard is a strike, with these exceptions: refusals that
 	// are the server's fault (5xx), those that the process decides itself because Redis is unavailable, those
@@ -125,8 +141,11 @@ var errNobody = errors.New("nobody to count")
 
 // check finds rules that cannot work, which are mistakes of the developer.
 func (r *Rule) check() error {
-	if r.Guard == nil {
+	if isNil(r.Guard) {
 		return errors.New("has no Guard: set one, such as limit.NewSlidingWindow(...)")
+	}
+	if r.Bans != nil && isNil(r.Bans) {
+		return fmt.Errorf("has Bans that are a nil %T: make them with bans.New, or leave the field out", r.Bans)
 	}
 	traits := r.Guard.Traits()
 	switch {
@@ -150,6 +169,13 @@ func (r *Rule) check() error {
 			"core.FailClosed")
 	}
 	return nil
+}
+
+// isNil reports whether an interface is nil or holds a nil pointer, such as a variable of type *bans.Guard
+// that was never set. Such an interface is not nil itself, and its methods panic in the first request.
+func isNil(value any) bool {
+	v := reflect.ValueOf(value)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // mounted is a rule in a pipeline, with what its guard said of itself when the pipeline was made.
@@ -185,12 +211,12 @@ func (r *mounted) refuse(reason core.Reason, d core.Decision) *Refusal {
 func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error) {
 	if r.Deny != nil {
 		if denied, err = r.Deny.Contains(req); err != nil {
-			return false, false, fmt.Errorf("deny: %w", err)
+			return false, false, &keyError{"deny", err}
 		}
 	}
 	if r.Allow != nil && !denied {
 		if allowed, err = r.Allow.Contains(req); err != nil {
-			return false, false, fmt.Errorf("allow: %w", err)
+			return false, false, &keyError{"allow", err}
 		}
 	}
 	return denied, allowed, nil
@@ -233,6 +259,8 @@ func (r *mounted) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 		}
 	} else if err != nil {
 		return a, err
+	} else if a.ID != "" && !r.BareID {
+		a.ID = keyfuncs.JoinTexts(a.Actor, a.ID)
 	}
 	if a.Item, err = text("which", r.which(), req); err != nil {
 		return a, err
@@ -262,12 +290,21 @@ func (r *mounted) cost(req *keyfuncs.Request) (int64, error) {
 	cost, err := r.Cost(req)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("cost: %w: %w", core.ErrInvalid, err)
+		return 0, &keyError{"cost", fmt.Errorf("%w: %w", core.ErrInvalid, err)}
 	case cost < 1:
-		return 0, fmt.Errorf("%w: cost %d is less than 1", core.ErrInvalid, cost)
+		return 0, &keyError{"cost", fmt.Errorf("%w: %d is less than 1", core.ErrInvalid, cost)}
 	}
 	return cost, nil
 }
+
+// keyError is the error of one of the rule's key functions or lists.
+type keyError struct {
+	field string // see core.Event.Key
+	err   error
+}
+
+func (e *keyError) Error() string { return e.field + ": " + e.err.Error() }
+func (e *keyError) Unwrap() error { return e.err }
 
 // text calls a key function if there is one. Empty text counts as nothing found, so that a function of the
 // application cannot put everybody into one bucket.
@@ -280,7 +317,7 @@ func text(field string, f keyfuncs.Func, req *keyfuncs.Request) (string, error) 
 		err = keyfuncs.ErrMissing
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", field, err)
+		return "", &keyError{field, err}
 	}
 	return found, nil
 }

@@ -3,8 +3,11 @@ package operator
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -18,6 +21,7 @@ type target struct {
 
 	guard      core.Guard
 	operations []core.Operation
+	joins      bool // a rule of the guard joins IDs with the actor
 }
 
 // targets are the guards to show, each once.
@@ -31,6 +35,7 @@ func targetsOf(o Options) targets {
 		if bans, ok := rule.Bans.(core.Guard); ok {
 			all.add(bans)
 		}
+		t.joins = t.joins || rule.ID != nil && !rule.BareID
 		t.addRollout(rule.Rollout)
 	}
 	for _, g := range o.Guards {
@@ -43,6 +48,19 @@ func targetsOf(o Options) targets {
 		t.name()
 	}
 	return all
+}
+
+// texts returns the fields as the operation reads them. Operators know the ID that a client sent; the guard
+// knows the one that the rule made of it.
+func (all targets) texts(a Action) map[string]string {
+	actor, id := a.Fields["actor"], a.Fields["id"]
+	joins := slices.ContainsFunc(all, func(t *target) bool { return t.Name == a.Guard && t.joins })
+	if !joins || actor == "" || id == "" {
+		return a.Fields
+	}
+	fields := maps.Clone(a.Fields)
+	fields["id"] = keyfuncs.JoinTexts(actor, id)
+	return fields
 }
 
 // add returns the target of a guard. It makes a new one if there is none yet.

@@ -116,7 +116,7 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, http.StatusBadRequest, unread.Error())
 		return
 	}
-	in, err := do.Read(asked.Fields)
+	in, err := do.Read(h.targets.texts(asked))
 	if err != nil { // before the audit and the change
 		h.fail(w, r, http.StatusBadRequest, err.Error())
 		return

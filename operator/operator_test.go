@@ -410,7 +410,7 @@ func TestOperatorPages(t *testing.T) {
 bans bans [status ban unban]
 vote votes [tally top verify find-votes void-votes repair]
 quota quota [used reset]
-sale sale [status verify restock sweep close]
+sale sale [status verify repair restock sweep close]
 packet red packet [verify refund]
 once idempotency [reset]
 `; text != want {

@@ -12,12 +12,7 @@ func (g *Guard) Describe() core.Description {
 	return core.Description{
 		Kind: "idempotency",
 		Answers: append(
-			core.StandardAnswers(core.ReasonConflict, core.ReasonGone),
-			core.Answer{
-				Reason: core.ReasonInProgress, Status: 409, Title: "In Progress", Expected: true,
-				Detail: "The same request is in progress. Try again in a moment.",
-				Type:   "https://github.com/gatehouse-go/gatehouse#in_progress",
-			},
+			core.StandardAnswers(core.ReasonConflict, core.ReasonGone, core.ReasonInProgress),
 			core.Answer{ // for operations without an answer to replay
 				Reason: core.ReasonDone, Status: 409, Title: "Already Done", Expected: true,
 				Detail: "This request was already completed.", Type: "https://github.com/gatehouse-go/gatehouse#done",

@@ -3,7 +3,7 @@
 // Most callers make a [Guard] with [New] and put it into the first rule of a route, whose Who is the user and
 // ID the Idempotency-Key of the request. nethttpmw, ginmw and echomw keep the handler's answer and replay it:
 //
-//	once := idempotency.New(gate, "orders", idempotency.Options{MaxBody: 16 << 10})
+//	once := idempotency.New(gate, "orders", idempotency.Options{})
 //
 // Without HTTP, [Guard.Check] begins the operation. While it runs, other attempts are denied with
 // core.ReasonInProgress. [Guard.Settle] with core.CommitWith keeps an outcome; other attempts are then denied

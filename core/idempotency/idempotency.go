@@ -32,15 +32,23 @@ type Options struct {
 	// Keep is how long an outcome is kept, and so how late a client may ask again, 1 second to 366 days. Zero
 	// means 24 hours.
 	Keep time.Duration
-	// MaxBody is the length in bytes of the longest body that is kept, up to 1 MiB. Zero keeps no body, only
-	// the status and a few header fields. A longer body is not kept at all, because part of an answer would
-	// be wrong.
+	// MaxBody is the length in bytes of the longest body that is kept, up to 960 KiB. Zero means 64 KiB. Less
+	// than zero keeps no body, only the status and a few header fields.
+	//
+	// A longer body is not kept at all, because part of an answer would be wrong: a repetition then gets
+	// core.ReasonDone without an answer to replay.
 	MaxBody int
 }
 
 const (
-	// outcomeBodyMost is the largest MaxBody. Redis should not store documents.
-	outcomeBodyMost = 1 << 20
+	// defaultMaxBody holds what an API answers to a form or an order.
+	defaultMaxBody = 64 << 10
+	// outcomeMost is the longest text of an outcome that is sent to Redis. No server can be configured to refuse
+	// a text of this length: the least value of proto-max-bulk-len is 1 MiB.
+	outcomeMost = 1 << 20
+	// outcomeBodyMost is the largest MaxBody. It leaves room for the header fields, and Redis should not store
+	// documents.
+	outcomeBodyMost = outcomeMost - 64<<10
 	// askAgainIn is the RetryAfter for a client whose operation is running.
 	askAgainIn = time.Second
 )
@@ -89,6 +97,9 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	if options.Keep == 0 {
 		options.Keep = 24 * time.Hour
 	}
+	if options.MaxBody == 0 {
+		options.MaxBody = defaultMaxBody
+	}
 	if err := options.check(); err != nil {
 		panic(fmt.Sprintf("idempotency: %v (guard %q)", err, name))
 	}
@@ -106,8 +117,8 @@ func (o Options) check() error {
 		return fmt.Errorf("the Lease is %v: set whole milliseconds from 1 ms to 24 hours", o.Lease)
 	case o.Keep < time.Second || o.Keep > core.MaxTTL || o.Keep%time.Millisecond != 0:
 		return fmt.Errorf("the Keep is %v: set whole milliseconds from 1 second to %v", o.Keep, core.MaxTTL)
-	case o.MaxBody < 0 || o.MaxBody > outcomeBodyMost:
-		return fmt.Errorf("the MaxBody is %d: set 0 to %d bytes", o.MaxBody, outcomeBodyMost)
+	case o.MaxBody > outcomeBodyMost:
+		return fmt.Errorf("the MaxBody is %d: set %d bytes at most", o.MaxBody, outcomeBodyMost)
 	}
 	return nil
 }
@@ -115,23 +126,30 @@ func (o Options) check() error {
 // Traits implements [core.Guard]: an attempt needs an ID, and a failed operation may begin again.
 func (g *Guard) Traits() core.Traits {
 	return core.Traits{
-		NeedsID: true, KeepsOutcome: true, Confirms: true, MaxBody: g.options.MaxBody, Outage: core.FailClosed,
+		NeedsID: true, KeepsOutcome: true, Confirms: true, MaxBody: max(g.options.MaxBody, 0),
+		Outage: core.FailClosed,
 	}
 }
 
-// textOf returns an outcome as Redis keeps it: a line of JSON, then the raw body.
-func textOf(o *core.Outcome, maxBody int) (string, error) {
+// textOf returns an outcome as Redis keeps it: a line of JSON, then the raw body. half reports that the answer
+// is not whole, because it is Incomplete or because its body is too long to be kept.
+func textOf(o *core.Outcome, maxBody int) (text string, half bool, err error) {
 	if o == nil {
-		return "{}\n", nil
+		return "{}\n", false, nil
 	}
 	line, err := json.Marshal(o)
 	if err != nil {
-		return "", err // strings and a number always marshal
+		return "", false, err // strings and a number always marshal
 	}
-	if len(o.Body) > maxBody {
-		return string(line) + "\n", nil
+	if len(o.Body) <= max(maxBody, 0) && len(line)+1+len(o.Body) <= outcomeMost {
+		return string(line) + "\n" + string(o.Body), o.Incomplete, nil
 	}
-	return string(line) + "\n" + string(o.Body), nil
+	rest := core.Outcome{Status: o.Status, Header: o.Header, Incomplete: true}
+	if line, err = json.Marshal(rest); err == nil && len(line) >= outcomeMost {
+		rest.Header = nil
+		line, err = json.Marshal(rest)
+	}
+	return string(line) + "\n", true, err
 }
 
 // parseOutcome is the inverse of textOf.
@@ -222,14 +240,14 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		return g.release(ctx, a, 0)
 	}
 	return g.Observe(ctx, "settle", begun, d, func() error {
-		outcome, err := textOf(end.Outcome(), g.options.MaxBody)
+		outcome, half, err := textOf(end.Outcome(), g.options.MaxBody)
 		if err != nil {
 			return err
 		}
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript,
 			g.operationKeys(a),
 			fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(),
-			core.FlagOf(end.Outcome() != nil && end.Outcome().Incomplete))
+			core.FlagOf(half))
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func wantDone(t *testing.T, g *Guard, a core.Attempt, want core.Outcome) {
 	d := guardtest.Check(t, g, a)
 	guardtest.WantReason(t, d, core.ReasonDone)
 	if o := core.OutcomeOf(d); !d.Replayed || o == nil || o.Status != want.Status ||
-		!maps.Equal(o.Header, want.Header) ||
+		!maps.Equal(o.Header, want.Header) || o.Incomplete != want.Incomplete ||
 		!bytes.Equal(o.Body, want.Body) {
 		t.Errorf("the outcome is %+v, want %+v", core.OutcomeOf(d), want)
 	}
@@ -103,11 +103,17 @@ func TestIdempotencyFailuresBeginAnew(t *testing.T) {
 // TestIdempotencyLongBodies: a part of an answer would be wrong.
 func TestIdempotencyLongBodies(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := New(guardtest.NewEngine(b), "i", Options{MaxBody: 4})
-		for body, want := range map[string]string{"": "", "\n": "\n", "four": "four", "five!": ""} {
-			a := core.Attempt{Actor: "ann", ID: "of " + body}
-			finish(t, g, guardtest.Check(t, g, a), &core.Outcome{Status: 200, Body: []byte(body)})
-			wantDone(t, g, a, core.Outcome{Status: 200, Body: []byte(want)})
+		for most, whole := range map[int][]string{4: {"", "\n", "four"}, -1: {""}, 0: {"five!"}} {
+			g := New(guardtest.NewEngine(b), fmt.Sprintf("i%d", most), Options{MaxBody: most})
+			for _, body := range []string{"", "\n", "four", "five!"} {
+				a := core.Attempt{Actor: "ann", ID: "of " + body}
+				finish(t, g, guardtest.Check(t, g, a), &core.Outcome{Status: 200, Body: []byte(body)})
+				want := core.Outcome{Status: 200, Body: []byte(body)}
+				if len(body) > len(whole[len(whole)-1]) {
+					want = core.Outcome{Status: 200, Incomplete: true}
+				}
+				wantDone(t, g, a, want)
+			}
 		}
 	})
 }
@@ -132,7 +138,7 @@ func TestIdempotencyLease(t *testing.T) {
 			}
 			guardtest.Settle(t, brief, paused, false)
 			finish(t, long, second, &created)
-			wantDone(t, long, a, core.Outcome{Status: 201, Header: created.Header})
+			wantDone(t, long, a, created)
 		}
 
 		// If no other attempt came meanwhile, the outcome is kept.
@@ -378,14 +384,13 @@ func TestIdempotencyInvalid(t *testing.T) {
 
 func TestIdempotencySetUpMistakes(t *testing.T) {
 	for text, options := range map[string]Options{
-		"Lease is -1s:":          {Lease: -time.Second},
-		"Lease is 25h0m0s:":      {Lease: 25 * time.Hour},
-		"Lease is 1.5ms:":        {Lease: 1500 * time.Microsecond},
-		"Keep is 1ms:":           {Keep: time.Millisecond},
-		"Keep is 8784h0m1s:":     {Keep: core.MaxTTL + time.Second},
-		"set 0 to 1048576":       {MaxBody: -1},
-		"MaxBody is 1048577:":    {MaxBody: 1<<20 + 1},
-		`bytes (guard "orders")`: {MaxBody: -1},
+		"Lease is -1s:":                  {Lease: -time.Second},
+		"Lease is 25h0m0s:":              {Lease: 25 * time.Hour},
+		"Lease is 1.5ms:":                {Lease: 1500 * time.Microsecond},
+		"Keep is 1ms:":                   {Keep: time.Millisecond},
+		"Keep is 8784h0m1s:":             {Keep: core.MaxTTL + time.Second},
+		"MaxBody is 983041:":             {MaxBody: 960<<10 + 1},
+		`bytes at most (guard "orders")`: {MaxBody: 1 << 20},
 	} {
 		guardtest.WantPanic(t, text, func() { New(core.New(guardtest.NoClient{}), "orders", options) })
 	}
@@ -399,7 +404,7 @@ func TestIdempotencyIsObserved(t *testing.T) {
 	a := core.Attempt{Actor: "ann", ID: "o1"}
 	guardtest.Settle(t, g, guardtest.Check(t, g, a), false)
 	finish(t, g, guardtest.Check(t, g, a), &created)
-	wantDone(t, g, a, core.Outcome{Status: 201, Header: created.Header})
+	wantDone(t, g, a, created)
 	if err := g.Reset(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
@@ -503,7 +508,7 @@ func FuzzOutcome(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, name, value string, body []byte, stored string) {
 		o := &core.Outcome{Status: status,
 			Header: map[string]string{strings.ToValidUTF8(name, ""): strings.ToValidUTF8(value, "")}, Body: body}
-		text, err := textOf(o, len(body))
+		text, _, err := textOf(o, len(body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,9 @@ import (
 // jumps runs f for every algorithm, a sliding window by parts and several windows, with a function that moves
 // the clock: the argument of the scripts on every backend and in the memory, and the clock of a server, by
 // which keys expire as well.
-func jumps(t *testing.T, f func(t *testing.T, g rateLimit, window, part time.Duration, move func(time.Duration))) {
+func jumps(
+	t *testing.T, f func(t *testing.T, g rateLimit, window, part time.Duration, move func(time.Duration)),
+) {
 	t.Helper()
 	run := func(t *testing.T, e *core.Engine, move func(time.Duration)) {
 		t.Helper()
@@ -107,6 +109,28 @@ func TestClockThatIsWrongForAWhile(t *testing.T) {
 					t.Fatalf("%v and back, a window later: %+v: want all units", jump, d)
 				}
 			}
+		}
+	})
+}
+
+// TestTokenBucketThatIsFullWhenItsClockIsSetBack: a refund under a clock that was set back has left a bucket
+// that is full before its last unit would be taken.
+func TestTokenBucketThatIsFullWhenItsClockIsSetBack(t *testing.T) {
+	everywhere(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		e := guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0))
+		g := NewTokenBucket(e, "bucket", PerMinute(7))
+		a := core.Attempt{Actor: "ann", Cost: 3}
+		first := guardtest.Check(t, g, a)
+		clock.Advance(20 * time.Second)
+		a.Cost = 1
+		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
+		clock.Advance(-15 * time.Second)
+		if err := g.Refund(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		if d := peek(t, g, a); d.Remaining != 7 {
+			t.Fatalf("%+v: want a full bucket", d)
 		}
 	})
 }

@@ -18,7 +18,8 @@ var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, lua.Fix
 //
 // A refused attempt takes nothing. Attempts with different Resources have separate budgets. When the server's
 // clock is set back, a window of its future begins now, with what was taken in it: nobody has more than
-// before, and nobody waits longer than one window from the first attempt on. A clock that is set forward is believed.
+// before, and nobody waits longer than one window from the first attempt on. A clock that is set forward is
+// believed.
 //
 // It is safe for concurrent use.
 type FixedWindow struct{ limiter }

@@ -2,7 +2,6 @@ package limit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -65,18 +64,22 @@ func (l Limit) grain() int64 {
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
 // Func returns the limits of an attempt, such as those of the actor's tier or tenant. The guard calls it once
-// per attempt, before it asks Redis, and from many goroutines at once. The call spends part of the check's
+// per attempt, before it asks Redis, and from many goroutines at once; twice where a rule is one of several
+// and the actor was refused a moment ago. The call spends part of the check's
 // deadline, which ctx carries, so keep the limits in memory. The guard does not modify the returned slice.
 //
-// When the function fails, or when it returns invalid limits or none, the check returns an error, and the
-// outage policy of the rule decides. The error wraps [core.ErrInvalid] only if the function's error does.
+// When the function returns no limits and no error, as for an unlimited tier, the attempt is not limited: it
+// is allowed, nothing is counted, and the decision has no figures. Its Limit is 0 and its Source is empty.
+//
+// When the function fails, or when it returns invalid limits, the check returns an error, and the outage
+// policy of the rule decides. The error wraps [core.ErrInvalid] only if the function's error does.
 //
 // The guard counts per Window. A Max and a Resolution may therefore change from one attempt to the next, and
-// the units that were used before still count. A Window that is new begins with nothing used. While a Window is left out,
-// nothing is counted in it.
+// the units that were used before still count. A Window that is new begins with nothing used. While a Window
+// is left out, nothing is counted in it.
 type Func func(ctx context.Context, a core.Attempt) ([]Limit, error)
 
-// limitSet is one or several valid limits, in the forms that calls need.
+// limitSet is a number of valid limits, in the forms that calls need. A set without limits limits nothing.
 type limitSet struct {
 	limits   []Limit
 	least    Limit         // the limit with the smallest Max
@@ -88,11 +91,9 @@ type limitSet struct {
 
 // newLimitSet checks limits for an algorithm.
 func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
-	if len(limits) == 0 {
-		return nil, errors.New("no limits: return at least one, and do not check attempts that have no limit")
-	}
-	s := &limitSet{limits: limits, least: limits[0]}
-	for _, l := range limits {
+	limits = slices.Clone(limits) // a Func may modify its slice in place while refusals and refunds refer to it
+	s := &limitSet{limits: limits}
+	for i, l := range limits {
 		if err := l.check(); err != nil {
 			return nil, err
 		}
@@ -103,7 +104,7 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 		if slices.ContainsFunc(earlier, func(other Limit) bool { return other.Window == l.Window }) {
 			return nil, fmt.Errorf("two limits with the window %v: keep the smaller one", l.Window)
 		}
-		if l.Max < s.least.Max {
+		if i == 0 || l.Max < s.least.Max {
 			s.least = l
 		}
 		// A changed Resolution goes on with the same key.

@@ -18,7 +18,7 @@ import (
 type algorithm struct {
 	kind        string // a part of the keys, so that no algorithm reads what another has written
 	check, peek *core.Script
-	one         *algorithm        // decides a single limit that counts one by one; nil if there is no script for that
+	one         *algorithm        // decides a single limit that counts one by one; nil without a script for that
 	refund      *core.Script      // sent once: whether an earlier call has run is an argument
 	newCounter  func() counter    // counts inside the process
 	accepts     func(Limit) error // returns an error for a limit that the algorithm cannot keep
@@ -122,6 +122,11 @@ func (l *limiter) begin(ctx context.Context, a core.Attempt) (core.Decision, *li
 	if err != nil {
 		return d, nil, err
 	}
+	if len(limits.limits) == 0 {
+		d.Allowed, d.Reason = true, core.ReasonOK
+		d.SetClaim(&taken{limitSet: limits})
+		return d, nil, nil
+	}
 	d.SetClaim(limits)
 	if least := limits.least; a.Cost > least.Max {
 		d.Reason, d.Limit, d.Window = core.ReasonOverLimit, least.Max, least.Window
@@ -138,20 +143,27 @@ func (l *limiter) decideLocal(d *core.Decision, limits *limitSet, begun time.Tim
 	}
 	v := l.local().decide(d.Attempt, limits.limits, cost, l.micros(begun))
 	fill(d, v.allowed, v.remaining, v.moment, limits.limits[v.binding])
+	if v.allowed {
+		d.ResetAfter = core.DurationOf(v.resets, time.Microsecond)
+	}
 	d.Source = core.SourceLocal
 	if !peek && v.allowed {
 		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, local: true})
 	}
 }
 
-// micros converts the begin of a call to the microseconds by which limits count inside the process. The clock
-// of the engine, if it has one, takes precedence.
+// micros converts the begin of a call to the microseconds by which limits count inside the process. They are
+// the time that has passed since the process began, so the wall clock may be set while budgets count. The
+// clock of the engine, if it has one, takes precedence.
 func (l *limiter) micros(now time.Time) int64 {
 	if l.Engine().HasClock() {
-		now = l.Engine().Now()
+		return l.Engine().Now().UnixMicro()
 	}
-	return now.UnixMicro()
+	return processBegun.UnixMicro() + now.Sub(processBegun).Microseconds()
 }
+
+// processBegun has a monotonic reading, by which Sub measures.
+var processBegun = time.Now()
 
 // Check implements [core.Guard]: it decides the attempt, and it takes the attempt's Cost in units when it
 // admits it. A Cost above the smallest limit is refused with [core.ReasonOverLimit], without asking Redis. An
@@ -164,6 +176,30 @@ func (l *limiter) Check(ctx context.Context, a core.Attempt) (core.Decision, err
 	begun := time.Now()
 	d, err := l.decide(ctx, begun, a, false)
 	return d, l.Observe(ctx, "check", begun, d, err)
+}
+
+// Recall implements [core.Recaller], for refusals that the process remembers and for costs that exceed a
+// limit.
+func (l *limiter) Recall(ctx context.Context, a core.Attempt) (core.Decision, bool) {
+	if l.by != nil && !l.refusals.knows(core.TagOf(a)) {
+		return core.Decision{}, false // most attempts are spared a second call of the function
+	}
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline())
+	defer cancel()
+	d, limits, err := l.begin(ctx, a)
+	if err != nil || d.Allowed {
+		return d, false
+	}
+	if limits != nil {
+		now := l.Engine().Now()
+		r, ok := l.refusals.find(core.TagOf(d.Attempt), limits.limits, d.Attempt.Cost, now)
+		if !ok {
+			return d, false
+		}
+		r.answer(&d, now)
+	}
+	return d, l.Observe(ctx, "check", begun, d, nil) == nil
 }
 
 // Peek reports what Check would decide now about an attempt of one unit, whatever the attempt's Cost: whether
@@ -308,11 +344,15 @@ func (t *taken) refundName(a core.Attempt) string {
 
 // readLimits reads a script's reply into d, and returns the stamp of an allowed attempt.
 func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err error) {
-	r := core.ReadReply(value, 3, 4)
+	r := core.ReadReply(value, 3, 5)
 	allowed, remaining, moment := r.Flag(), r.Number(), r.Number()
 	which := int64(1)
 	if r.More() {
 		which = r.Number()
+	}
+	resets := int64(0)
+	if r.More() {
+		resets = r.Number()
 	}
 	if r.Err == nil && (which < 1 || which > int64(len(limits.limits))) {
 		r.Err = fmt.Errorf("unexpected reply: the binding limit is number %d of %d", which, len(limits.limits))
@@ -323,6 +363,9 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err
 
 	d.Source = core.SourceRedis
 	fill(d, allowed, remaining, moment, limits.limits[which-1])
+	if allowed {
+		d.ResetAfter = core.DurationOf(resets, time.Microsecond)
+	}
 	return moment, nil
 }
 
@@ -331,7 +374,7 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err
 func fill(d *core.Decision, allowed bool, remaining, moment int64, binding Limit) {
 	d.Allowed, d.Limit, d.Window, d.Remaining = allowed, binding.Max, binding.Window, max(remaining, 0)
 	if allowed {
-		d.Reason, d.ResetAfter = core.ReasonOK, binding.Window
+		d.Reason = core.ReasonOK
 	} else {
 		d.Reason = core.ReasonLimited
 		d.RetryAfter = core.DurationOf(moment, time.Microsecond)
@@ -344,8 +387,8 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if err != nil {
 		return err
 	}
-	l.local().forget(a, limits.limits)
-	if !l.Engine().HasRedis() {
+	l.local().forget(a, limits.limits, l.micros(time.Now()))
+	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
 	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
@@ -364,6 +407,9 @@ func (l *limiter) refund(ctx context.Context, begun time.Time, d core.Decision) 
 	took, err := core.Claimed[*taken](&l.Base, d)
 	if err != nil {
 		return err
+	}
+	if len(took.limits) == 0 {
+		return nil
 	}
 	if took.local {
 		if took.refund.CompareAndSwap(false, true) {

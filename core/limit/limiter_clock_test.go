@@ -26,7 +26,7 @@ func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 	if !ok {
 		return errors.New("not a script")
 	}
-	c.SetVal([]any{int64(1), int64(9), int64(1_700_000_000_000_000)})
+	c.SetVal([]any{int64(1), int64(9), int64(1_700_000_000_000_000), int64(1), int64(1000)})
 	return nil
 }
 
@@ -107,7 +107,8 @@ func TestServerClockSetBack(t *testing.T) {
 		0, time.Millisecond, window / 16, window / 4, window/4 + time.Second, window / 2, window - time.Millisecond,
 		window,
 		window * 5 / 4, window * 9 / 4, 4 * window, 10 * time.Hour,
-		-time.Second, -time.Second, -window, -time.Minute, -time.Minute, -10 * time.Hour, -60 * time.Hour, -120 * time.Hour,
+		-time.Second, -time.Second, -window, -time.Minute, -time.Minute,
+		-10 * time.Hour, -60 * time.Hour, -120 * time.Hour,
 	}
 	number := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -162,7 +162,8 @@ func (o *bucketOracle) span(units, max int64) *big.Rat {
 }
 
 func (o *bucketOracle) refund(now, stamp, cost, max int64) {
-	if o.full == nil || now >= stamp+o.window || o.since > stamp || stamp > o.last || o.full.Cmp(big.NewRat(now, 1)) <= 0 {
+	if o.full == nil || now >= stamp+o.window || o.since > stamp || stamp > o.last ||
+		o.full.Cmp(big.NewRat(now, 1)) <= 0 {
 		return
 	}
 	back := o.span(cost, max)

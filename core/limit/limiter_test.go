@@ -521,7 +521,6 @@ func TestLimitersByAttempt(t *testing.T) {
 func TestInvalidLimitsByAttempt(t *testing.T) {
 	broken := errors.New("the tiers are not loaded")
 	for text, limits := range map[string][]Limit{
-		"no limits":             {},
 		"lets nobody in":        {PerHour(0)},
 		"at most":               {PerHour(5), Per(1<<60, time.Minute)},
 		"whole milliseconds":    {Per(1, 1500*time.Microsecond)},

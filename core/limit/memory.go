@@ -6,19 +6,18 @@ import (
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/bounded"
 )
 
 // memory counts the units of a limiter inside the process, on an engine without Redis or while Redis cannot
 // be asked.
 type memory struct {
 	newCounter func() counter
-	budgets    *bounded.Map[memoryKey, budget]
+	budgets    *budgets
 }
 
 // counter counts the units of one limit for one actor and resource, as the scripts of its algorithm do. Its
 // zero value stands for a missing key. Moments are microseconds since 1970. The caller holds the lock of the
-// counter's part of the bounded map.
+// part of the budgets in which the counter is.
 type counter interface {
 	// align makes the counter one of this limit, whose Max and Resolution may have changed, and one of the past
 	// where the clock was set back.
@@ -33,6 +32,9 @@ type counter interface {
 	refused(l Limit, now int64)
 	// giveBack returns units with the given stamp, except those that no longer count.
 	giveBack(l Limit, now, stamp, cost int64)
+	// full returns from when on all units are there again, 0 if they are. After the clock was set back it may be
+	// too late, until align is called.
+	full(l Limit) int64
 }
 
 // budget holds the counters of one actor and resource, one per window.
@@ -57,6 +59,15 @@ func (b budget) of(l Limit) counter {
 		}
 	}
 	return nil
+}
+
+// full returns from when on the budget equals a new one.
+func (b budget) full() int64 {
+	full := int64(0)
+	for _, c := range b {
+		full = max(full, c.counter.full(c.Limit))
+	}
+	return full
 }
 
 // memoryKey identifies a budget. Text longer than core.MaxPlain is hashed and marked as hashed, so that no
@@ -94,43 +105,39 @@ type verdict struct {
 	binding   int // the index of the binding limit
 	remaining int64
 	moment    int64
+	resets    int64 // if allowed, the microseconds until the binding limit has a unit more, 0 if it has all
 }
 
 func newMemory(newCounter func() counter, keys int) *memory {
-	return &memory{newCounter: newCounter, budgets: bounded.New[memoryKey, budget](keys)}
+	return &memory{newCounter: newCounter, budgets: newBudgets(keys)}
 }
 
 // decide decides an attempt at now and takes its units if it is allowed. A cost of 0 takes none, and the
 // verdict is about an attempt of one unit.
-func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) verdict {
-	key := memoryKeyOf(a)
-	s := m.budgets.Of(key)
-	s.Lock()
-	defer s.Unlock()
-
-	kept, found := s.Get(key)
-	b, changed := m.withCounters(kept, limits, now)
-	for _, l := range limits {
-		b.of(l).align(l, now)
-	}
-	v := b.weigh(limits, cost, now)
-	switch {
-	case cost == 0:
-	case v.allowed:
+func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) (v verdict) {
+	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+		b := m.withCounters(held, limits, now)
 		for _, l := range limits {
-			b.of(l).take(l, now, v.moment, cost)
+			b.of(l).align(l, now)
 		}
-		if !found {
-			key = key.own()
+		v = b.weigh(limits, cost, now)
+		switch {
+		case cost == 0:
+			v.resets = b.resets(limits[v.binding], now)
+			return held
+		case v.allowed:
+			for _, l := range limits {
+				b.of(l).take(l, now, v.moment, cost)
+			}
+			v.resets = b.resets(limits[v.binding], now)
+			return b
+		default:
+			for _, l := range limits {
+				b.of(l).refused(l, now)
+			}
+			return held
 		}
-		if changed {
-			s.Add(key, b)
-		}
-	default:
-		for _, l := range limits {
-			b.of(l).refused(l, now)
-		}
-	}
+	})
 	return v
 }
 
@@ -138,9 +145,9 @@ func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) verdict
 // Func leads to that many.
 const manyWindows = 16
 
-// withCounters returns the budget with a counter for each limit, and whether it differs from kept.
-func (m *memory) withCounters(kept budget, limits []Limit, now int64) (b budget, changed bool) {
-	b = kept
+// withCounters returns the budget with a counter for each limit. It does not change the one that is kept.
+func (m *memory) withCounters(kept budget, limits []Limit, now int64) budget {
+	b, changed := kept, false
 	for _, l := range limits {
 		if b.of(l) != nil {
 			continue
@@ -156,7 +163,7 @@ func (m *memory) withCounters(kept budget, limits []Limit, now int64) (b budget,
 		}
 		b = append(b, windowCounter{windowOf(l), m.newCounter()})
 	}
-	return b, changed
+	return b
 }
 
 // idle reports whether no unit counts any more, so that the counter equals a new one.
@@ -191,36 +198,33 @@ func (b budget) weigh(limits []Limit, cost, now int64) verdict {
 	return verdict{allowed: !refused, binding: binding, remaining: remaining, moment: moment}
 }
 
+// resets returns how long it takes until a limit has a unit more, in microseconds.
+func (b budget) resets(l Limit, now int64) int64 {
+	left, _, _ := b.of(l).look(l, now, 0)
+	if left >= l.Max {
+		return 0
+	}
+	_, wait, _ := b.of(l).look(l, now, left+1)
+	return wait
+}
+
 // giveBack returns the units that an attempt took at stamp.
 func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp int64) {
-	key := memoryKeyOf(a)
-	s := m.budgets.Of(key)
-	s.Lock()
-	defer s.Unlock()
-	b, _ := s.Get(key)
-	for _, l := range limits {
-		if c := b.of(l); c != nil {
-			c.giveBack(l, now, stamp, a.Cost)
+	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+		for _, l := range limits {
+			if c := held.of(l); c != nil {
+				c.giveBack(l, now, stamp, a.Cost)
+			}
 		}
-	}
+		return held
+	})
 }
 
 // forget drops the counters of the limits.
-func (m *memory) forget(a core.Attempt, limits []Limit) {
-	key := memoryKeyOf(a)
-	s := m.budgets.Of(key)
-	s.Lock()
-	defer s.Unlock()
-	b, found := s.Get(key)
-	if !found {
-		return
-	}
-	rest := slices.DeleteFunc(slices.Clone(b), func(c windowCounter) bool {
-		return slices.ContainsFunc(limits, func(l Limit) bool { return windowOf(l) == c.Limit })
+func (m *memory) forget(a core.Attempt, limits []Limit, now int64) {
+	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+		return slices.DeleteFunc(slices.Clone(held), func(c windowCounter) bool {
+			return slices.ContainsFunc(limits, func(l Limit) bool { return windowOf(l) == c.Limit })
+		})
 	})
-	if len(rest) > 0 {
-		s.Add(key, rest)
-	} else {
-		s.Remove(key)
-	}
 }

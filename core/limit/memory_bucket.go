@@ -23,23 +23,30 @@ func (b *bucket) at(l Limit, now int64) bucket {
 		current.taken = 0
 	}
 	current.max = l.Max
-	if current.full(window) <= now {
+	if current.fullAt(window) <= now {
 		return bucket{since: now, max: l.Max}
 	}
 	return current
 }
 
-// align makes all moments earlier by as much as the last units would be taken in the future: the clock was set
-// back.
+// align makes all moments earlier by as much as the last units would be taken in the future: the clock was
+// set back.
 func (b *bucket) align(_ Limit, now int64) {
 	if back := b.last - now; back > 0 {
 		b.since, b.last = b.since-back, now
 	}
 }
 
-// full returns the moment at which the bucket is full.
-func (b *bucket) full(window int64) int64 {
+// fullAt returns the moment at which the bucket is full.
+func (b *bucket) fullAt(window int64) int64 {
 	return b.since + b.offset + fillTime(b.taken, b.max, window)
+}
+
+func (b *bucket) full(l Limit) int64 {
+	if b.max == 0 {
+		return 0
+	}
+	return b.fullAt(l.Window.Microseconds())
 }
 
 func (b *bucket) look(l Limit, now, need int64) (left, wait, moment int64) {
@@ -72,7 +79,7 @@ func (*bucket) refused(Limit, int64) {}
 
 func (b *bucket) giveBack(l Limit, now, stamp, cost int64) {
 	window := l.Window.Microseconds()
-	if b.max == 0 || now >= stamp+window || b.since > stamp || stamp > b.last || now >= b.full(window) {
+	if b.max == 0 || now >= stamp+window || b.since > stamp || stamp > b.last || now >= b.fullAt(window) {
 		return // a bucket that was full after the attempt has its units back already
 	}
 	if b.max == l.Max {
@@ -84,7 +91,7 @@ func (b *bucket) giveBack(l Limit, now, stamp, cost int64) {
 		// The Max has changed since. The units return as time, short of it by a microsecond at most.
 		b.offset -= max(fillTime(cost, l.Max, window)-1, 0)
 	}
-	if b.full(window) <= now {
+	if b.fullAt(window) <= now {
 		*b = bucket{}
 	}
 }

@@ -38,3 +38,5 @@ func (c *fixedCount) giveBack(l Limit, now, stamp, cost int64) {
 		*c = fixedCount{}
 	}
 }
+
+func (c *fixedCount) full(Limit) int64 { return c.over }

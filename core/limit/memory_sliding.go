@@ -124,6 +124,14 @@ func (s *slidingLog) giveBack(l Limit, _, stamp, cost int64) {
 	}
 }
 
+func (s *slidingLog) full(l Limit) int64 {
+	log := s.runs[s.head:]
+	if len(log) == 0 {
+		return 0
+	}
+	return s.leaves(log[len(log)-1], l)
+}
+
 func (s *slidingLog) drop(runs int, units int64) {
 	s.head += runs
 	s.sum -= units

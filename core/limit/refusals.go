@@ -47,6 +47,12 @@ func newRefusals(longest time.Duration) *refusals {
 	return &refusals{core.NewRecall[string, []refusal](refusalKeys, longest)}
 }
 
+// knows reports whether any refusal of the key is held, current or not.
+func (r *refusals) knows(key string) bool {
+	_, ok := r.keys.Last(key)
+	return ok
+}
+
 // find returns the refusal that answers an attempt at now.
 func (r *refusals) find(key string, limits []Limit, cost int64, now time.Time) (refusal, bool) {
 	known, _ := r.keys.Last(key)
@@ -69,13 +75,13 @@ func (r *refusals) hear(call core.Asked[string], limits []Limit, d core.Decision
 	}
 	lasts := min(d.RetryAfter, r.keys.Longest())
 	heard := refusal{
-		cost: d.Attempt.Cost, max: d.Limit, window: d.Window, retry: d.RetryAfter, remaining: d.Remaining,
+		limits: limits, cost: d.Attempt.Cost, max: d.Limit, window: d.Window,
+		retry: d.RetryAfter, remaining: d.Remaining,
 		sent: call.At, heard: now, until: call.At.Add(lasts),
 	}
 	if heard.over(now) {
 		return
 	}
-	heard.limits = slices.Clone(limits) // the application may modify its slice in place
 	r.keys.Merge(call, lasts, func(known []refusal, _ bool) []refusal {
 		kept := make([]refusal, 0, min(len(known)+1, refusalCosts))
 		for _, one := range known {

@@ -182,8 +182,8 @@ func TestRefundAfterAClockWasSetBackKeepsTheLog(t *testing.T) {
 	}
 }
 
-// TestARefusalAfterAClockWasSetBackSaysWhen: the units of the future count as taken when the clock was seen to
-// be set back.
+// TestARefusalAfterAClockWasSetBackSaysWhen: the units of the future count as taken when the clock was seen
+// to be set back.
 func TestARefusalAfterAClockWasSetBackSaysWhen(t *testing.T) {
 	for _, more := range [][]Limit{nil, {PerHour(50)}} {
 		redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -26,7 +26,7 @@ func TestSlidingWindowCountsDown(t *testing.T) {
 			d := guardtest.Check(t, g, core.Attempt{Actor: "a"})
 			guardtest.WantReason(t, d, core.ReasonOK)
 			if d.Remaining != want || d.Limit != 3 || d.Window != time.Minute || d.RetryAfter != 0 ||
-				d.ResetAfter != time.Minute {
+				d.ResetAfter != time.Minute-time.Duration(2-want)*10*time.Second {
 				t.Fatalf("decision %+v: want %d remaining", d, want)
 			}
 			clock.Advance(10 * time.Second)

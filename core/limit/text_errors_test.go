@@ -10,7 +10,9 @@ import (
 func TestParseErrorsAreShort(t *testing.T) {
 	for _, filler := range []string{"x", "9", "\x00", "é", "/", ","} {
 		long := strings.Repeat(filler, 10_000)
-		for _, text := range []string{long, long + "/s", "1/" + long, "1/" + long + "s", "1/s/" + long, "1/1" + long + "d"} {
+		for _, text := range []string{
+			long, long + "/s", "1/" + long, "1/" + long + "s", "1/s/" + long, "1/1" + long + "d",
+		} {
 			_, err := ParseAll(text)
 			if err == nil {
 				t.Fatalf("%.10q: no error", text)

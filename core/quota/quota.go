@@ -45,7 +45,16 @@ type Options struct {
 // An item is a claim: [Guard.Settle] with core.Rollback takes it back. When several attempts for one item
 // were allowed, the item goes only when all of them are rolled back; until then it counts, even if the
 // attempt that got core.ReasonOK failed. When a ninth attempt shares an item, the item can no longer be taken
-// back.
+// back: however many attempts are allowed, the item counts for each of them.
+//
+// # Replays
+//
+// A command that the client library sends again, because its reply was lost, belongs to the same call of
+// Check and gets the same answer. Another call of Check with the same operation ID, by the application or
+// by its client, gets the stored answer with Replayed set, also when the first call got an error and its
+// item was not taken back yet. A handler therefore sees Replayed exactly when an earlier call was granted
+// the item. Of an item that nobody can take back, no more operation IDs are kept: there a ninth ID gets
+// core.ReasonAgain and no Replayed.
 //
 // # Memory
 //
@@ -96,13 +105,14 @@ func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error
 
 func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	a, err := a.PrepareItem()
-	d := core.Decision{Guard: g.Name(), Attempt: a}
+	// Without the name of the call: who asks again with the decision's attempt makes another call.
+	d := core.Decision{Guard: g.Name(), Attempt: a.WithoutCall()}
 	if err != nil {
 		return d, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // one deadline for up to two calls
 	defer cancel()
-	err = g.inPeriod(func(s period.Span) (int64, error) { return g.decide(ctx, &d, s) })
+	err = g.inPeriod(func(s period.Span) (int64, error) { return g.decide(ctx, &d, a, s) })
 	switch {
 	case errors.Is(err, errRolled):
 		d.Reason, d.RetryAfter = core.ReasonDayRolled, time.Second
@@ -132,23 +142,33 @@ func (g *Guard) inPeriod(ask func(period.Span) (int64, error)) error {
 	return errRolled
 }
 
+// granted is the claim that a decision carries: the period in which the item was counted, and the name of
+// the call that was told so.
+type granted struct {
+	in   period.Span
+	call string
+}
+
 // decide runs the script for one period, fills in the decision, and returns the server's time in
 // milliseconds.
-func (g *Guard) decide(ctx context.Context, d *core.Decision, s period.Span) (int64, error) {
-	a, given := d.Attempt, 1
+func (g *Guard) decide(
+	ctx context.Context, d *core.Decision, a core.Attempt, s period.Span,
+) (int64, error) {
+	given := 1
 	if a.MadeID() {
 		given = 0
 	}
 	if err := core.RoomToUndo(); err != nil {
 		return 0, err
 	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), quotaScript, g.quotaKeys(a, s),
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), quotaScript, g.quotaKeys(a, s, a.Call()),
 		s.Begins, s.Ends, s.Keep(), g.options.Items, core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID),
 		given,
 		a.Call(), g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
-		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.undo(ctx, a, s, core.TombstoneTTL) })
-		d.Attempt = d.Attempt.WithoutCall()
+		g.Engine().UndoLater(err, func(ctx context.Context) error {
+			return g.undo(ctx, a, granted{s, a.Call()}, core.TombstoneTTL)
+		})
 		return 0, err
 	}
 	r := core.ReadReply(value, 4, 4)
@@ -159,7 +179,7 @@ func (g *Guard) decide(ctx context.Context, d *core.Decision, s period.Span) (in
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
 	d.Allowed = d.Reason == core.ReasonOK || d.Reason == core.ReasonAgain
 	if d.Allowed {
-		d.SetClaim(s)
+		d.SetClaim(granted{s, a.Call()})
 	}
 	d.Limit = int64(g.options.Items)
 	d.Remaining = max(d.Limit-count, 0)
@@ -177,19 +197,20 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if end.Commits() || !d.Allowed {
 		return nil
 	}
-	in, err := core.Claimed[period.Span](&g.Base, d)
+	claim, err := core.Claimed[granted](&g.Base, d)
 	if err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
-	return g.undo(ctx, d.Attempt, in, 0)
+	return g.undo(ctx, d.Attempt, claim, 0)
 }
 
-// undo takes back the item of the attempt's own Check. If that call has not reached Redis yet, undo leaves a
-// tombstone there for the given time.
-func (g *Guard) undo(ctx context.Context, a core.Attempt, s period.Span, tombstone time.Duration) error {
+// undo takes back the item that one call of Check was granted. If that call has not reached Redis yet, undo
+// leaves a tombstone there for the given time.
+func (g *Guard) undo(ctx context.Context, a core.Attempt, claim granted, tombstone time.Duration) error {
 	return g.Call(ctx, "settle", a, func() error {
-		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUndoScript, g.quotaKeys(a, s),
-			core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID), a.Call(), tombstone.Milliseconds())
+		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUndoScript,
+			g.quotaKeys(a, claim.in, claim.call), core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID),
+			claim.call, tombstone.Milliseconds())
 		return err
 	})
 }
@@ -216,8 +237,8 @@ func (g *Guard) used(ctx context.Context, a core.Attempt) (items []string, in pe
 		return nil, in, err
 	}
 	err = g.inPeriod(func(s period.Span) (int64, error) {
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUsedScript, g.quotaKeys(a, s)[:1],
-			s.Begins, s.Ends, g.Engine().ScriptNow(time.Millisecond))
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUsedScript,
+			g.quotaKeys(a, s, "")[:1], s.Begins, s.Ends, g.Engine().ScriptNow(time.Millisecond))
 		if err != nil {
 			return 0, err
 		}
@@ -244,11 +265,12 @@ func (g *Guard) Reset(ctx context.Context, a core.Attempt) error {
 		if err != nil {
 			return err
 		}
-		return g.Delete(ctx, g.quotaKeys(a, in)[:2]...)
+		return g.Delete(ctx, g.quotaKeys(a, in, "")[:2]...)
 	})
 }
 
-func (g *Guard) quotaKeys(a core.Attempt, s period.Span) []string {
+// quotaKeys returns the keys in the order of the scripts' KEYS. The last one belongs to the named call.
+func (g *Guard) quotaKeys(a core.Attempt, s period.Span, call string) []string {
 	t, begins := core.TagOf(a), strconv.FormatInt(s.Begins, 10)
-	return []string{g.Key(t, "items", begins), g.Key(t, "operations", begins), g.Key(t, "void", a.Call())}
+	return []string{g.Key(t, "items", begins), g.Key(t, "operations", begins), g.Key(t, "void", call)}
 }

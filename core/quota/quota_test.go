@@ -105,7 +105,7 @@ func TestQuotaRefusalsWriteNothing(t *testing.T) {
 		for range 8 { // after eight calls a known item writes nothing either
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7"}), core.ReasonAgain)
 		}
-		keys := g.quotaKeys(full, spanOf(d))
+		keys := g.quotaKeys(full, spanOf(d), full.Call())
 		contents := func() string {
 			ctx, rdb := t.Context(), b.Client
 			expires := []time.Duration{0, 0}
@@ -177,7 +177,6 @@ func TestQuotaAskedAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 1)
 		a := guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7"}).Attempt
-		a = a.WithoutCall()
 		if d := guardtest.Check(t, g, a); d.Reason != core.ReasonOK || !d.Replayed {
 			t.Errorf("%+v: want the first answer again", d)
 		}
@@ -231,7 +230,7 @@ func TestQuotaSharedByMany(t *testing.T) {
 		for _, d := range shared[1:] {
 			guardtest.WantReason(t, d, core.ReasonAgain)
 		}
-		keys := g.quotaKeys(shared[0].Attempt, spanOf(shared[0]))
+		keys := g.quotaKeys(shared[0].Attempt, spanOf(shared[0]), "")
 		if n := len(b.Client.HGet(t.Context(), keys[0], "a7").Val()); n > 8*len("op10|abcdefghij ")+1 {
 			t.Errorf("the record of the item has %d bytes", n)
 		}
@@ -274,12 +273,13 @@ func TestQuotaUndoThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.undo(t.Context(), a, s, core.TombstoneTTL); err != nil {
+		if err := g.undo(t.Context(), a, granted{s, a.Call()}, core.TombstoneTTL); err != nil {
 			t.Fatal(err)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)
 		wantUsed(t, g, 2)
-		if ttl := b.Client.PTTL(t.Context(), g.quotaKeys(a, s)[2]).Val(); ttl <= 0 || ttl > core.TombstoneTTL {
+		void := g.quotaKeys(a, s, a.Call())[2]
+		if ttl := b.Client.PTTL(t.Context(), void).Val(); ttl <= 0 || ttl > core.TombstoneTTL {
 			t.Errorf("the tombstone lasts %v", ttl)
 		}
 		a = a.WithoutCall()
@@ -695,7 +695,7 @@ func TestQuotaKeysExpire(t *testing.T) {
 				Options{Items: 3, Period: c.period})
 			for _, item := range []string{"a7", "a8", "a8"} { // even when the keys exist already
 				d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: item, ID: "of " + item})
-				for _, key := range g.quotaKeys(d.Attempt, spanOf(d))[:2] {
+				for _, key := range g.quotaKeys(d.Attempt, spanOf(d), "")[:2] {
 					if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl > c.want || ttl < c.want-time.Minute {
 						t.Errorf("%q expires in %v, want %v", key, ttl, c.want)
 					}
@@ -729,7 +729,7 @@ func TestQuotaAgainstModel(t *testing.T) {
 						ID:    rapid.SampledFrom([]string{"", "", "op", "op=", "op 3", "*"}).Draw(rt, "id"),
 					}
 					d, err := g.Check(t.Context(), a)
-					reason, replayed := m.check(a, d.Attempt.Call(), limit)
+					reason, replayed := m.check(a, callOf(d), limit)
 					if err != nil || d.Reason != reason || d.Replayed != replayed || d.Remaining != int64(limit-len(m)) {
 						rt.Fatalf("%+v: %+v (%v), want %q, replayed %t, with %v", a, d, err, reason, replayed, m)
 					}
@@ -792,7 +792,7 @@ func (m quotaModel) undo(d core.Decision) {
 	if len(told) > 8 {
 		return
 	}
-	told = slices.DeleteFunc(told, func(c quotaCall) bool { return c.call == d.Attempt.Call() })
+	told = slices.DeleteFunc(told, func(c quotaCall) bool { return c.call == callOf(d) })
 	if m[d.Attempt.Item] = told; len(told) == 0 {
 		delete(m, d.Attempt.Item)
 	}
@@ -818,7 +818,7 @@ func (m quotaModel) compare(t *testing.T, rt *rapid.T, b redistest.Backend, g *G
 	if err != nil {
 		rt.Fatal(err)
 	}
-	keys := g.quotaKeys(core.Attempt{Actor: "ann"}, s)
+	keys := g.quotaKeys(core.Attempt{Actor: "ann"}, s, "")
 	calls := map[string]int{}
 	for item, told := range b.Client.HGetAll(t.Context(), keys[0]).Val() {
 		calls[core.Decode(item)] = len(strings.Fields(told))
@@ -843,6 +843,12 @@ func (m quotaModel) compare(t *testing.T, rt *rapid.T, b redistest.Backend, g *G
 
 // spanOf returns the period in which an allowed attempt was counted.
 func spanOf(d core.Decision) period.Span {
-	in, _ := core.ClaimOf[period.Span](d)
-	return in
+	claim, _ := core.ClaimOf[granted](d)
+	return claim.in
+}
+
+// callOf returns the name of the call that an allowed attempt was granted.
+func callOf(d core.Decision) string {
+	claim, _ := core.ClaimOf[granted](d)
+	return claim.call
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -62,9 +63,24 @@ var (
 	// ErrNoPacket is returned by [Guard.Refund] and [Guard.Verify] for a packet that Redis does not have: it
 	// was never created, its Keep is over, or Redis lost it.
 	ErrNoPacket = core.NewError("redpacket: no such packet", core.ErrNotFound)
+	// ErrLost is wrapped by the errors of a packet that has lost a part of its data in Redis, for example by
+	// eviction: the packet itself, shares, or grabs. [Guard.Create], [Guard.Check] and [Guard.Refund] then
+	// change nothing, and [Guard.Verify] returns what is left, as far as the packet itself is there. Check
+	// denies attempts for a packet that is lost itself with core.ReasonNotReady. The answers to operation IDs
+	// are not counted: where they are lost, a user who asks again is denied with core.ReasonDuplicate, and
+	// gets the amount.
+	ErrLost = core.NewError("redpacket: Redis has lost a part of the packet", core.ErrNotNow)
 	// ErrPacketOpen is returned by [Guard.Refund] for a packet that has not expired.
 	ErrPacketOpen = core.NewError("redpacket: the packet has not expired", core.ErrNotNow)
 )
+
+// lost wraps a script's error that says what is lost in an ErrLost. It returns other errors unchanged.
+func lost(err error) error {
+	if err != nil && strings.Contains(err.Error(), "GATEHOUSE lost: ") {
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return err
+}
 
 // Guard gives each user one share of a packet, as long as shares are left. Make one with [New]. It is safe
 // for concurrent use.
@@ -142,7 +158,7 @@ func (g *Guard) create(ctx context.Context, id string, p Packet) (bool, error) {
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketCreateScript, g.packetKeys(id),
 		args...)
 	if err != nil {
-		return false, err
+		return false, lost(err)
 	}
 	r := core.ReadReply(value, 1, 1)
 	switch r.Text() {
@@ -182,7 +198,8 @@ func (p *Packet) check() error {
 // core.ReasonOK for as long as the packet is kept.
 //
 // When Check returns an error, the grab may have happened, and it stays. Call Check again with the Attempt of
-// the returned Decision to get its amount.
+// the returned Decision to get its amount: that belongs to the same call, which has not been answered yet, so
+// Replayed is not set. After an answer, another call with the same operation ID is a replay.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.grab(ctx, a) })
 }
@@ -201,7 +218,7 @@ func (g *Guard) grab(ctx context.Context, a core.Attempt) (core.Decision, error)
 		core.Encode(a.ID), core.EncodeUpTo(core.MaxRecord, a.Actor), a.Call(),
 		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
-		return d, err
+		return d, lost(err)
 	}
 	r := core.ReadReply(value, 5, 5)
 	reason, replayed, amount, left, shares := r.Text(), r.Flag(), r.Number(), r.Number(), r.Number()
@@ -209,6 +226,7 @@ func (g *Guard) grab(ctx context.Context, a core.Attempt) (core.Decision, error)
 		return d, r.Err
 	}
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
+	d.Attempt = a.WithoutCall() // it has been answered: who asks again with it makes another call
 	d.SetClaim(share(amount))
 	d.Allowed = d.Reason == core.ReasonOK
 	d.Limit, d.Remaining = shares, left
@@ -243,7 +261,7 @@ func (g *Guard) refund(ctx context.Context, id string) (int64, error) {
 		g.packetKeys(id)[:3],
 		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
-		return 0, err
+		return 0, lost(err)
 	}
 	r := core.ReadReply(value, 2, 2)
 	reason, amount := core.Reason(r.Text()), r.Number()
@@ -259,7 +277,8 @@ func (g *Guard) refund(ctx context.Context, id string) (int64, error) {
 }
 
 // Verify returns the state of a packet at one moment, or [ErrNoPacket]. When its amounts do not add up,
-// because something else changed its keys, Verify returns the state together with an error.
+// because Redis lost a part of it or something else changed its keys, Verify returns the state together with
+// an [ErrLost].
 func (g *Guard) Verify(ctx context.Context, id string) (Verification, error) {
 	return core.Look(ctx, &g.Base, "verify", core.Attempt{},
 		func() (Verification, error) { return g.verify(ctx, id) })
@@ -272,7 +291,7 @@ func (g *Guard) verify(ctx context.Context, id string) (Verification, error) {
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), redPacketVerifyScript,
 		g.packetKeys(id)[:3])
 	if err != nil {
-		return Verification{}, err
+		return Verification{}, lost(err)
 	}
 	r := core.ReadReply(value, 7, 7)
 	p := Packet{Total: r.Number(), Min: r.Number()}
@@ -304,8 +323,8 @@ func (g *Guard) verify(ctx context.Context, id string) (Verification, error) {
 		sum += amount
 	}
 	if sum != p.Total {
-		return v, fmt.Errorf("packet %.100q: left, grabbed and refunded add up to %d, but the total is %d", id, sum,
-			p.Total)
+		return v, fmt.Errorf("%w: packet %.100q: left, grabbed and refunded add up to %d, but the total is %d",
+			ErrLost, id, sum, p.Total)
 	}
 	return v, nil
 }

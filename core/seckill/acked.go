@@ -100,7 +100,7 @@ func (g *Guard) unconfirmed(at stock, d core.Decision) core.Decision {
 			_, err = g.cancel(ctx, a) // observed
 		} else {
 			_, err = at.end(ctx, ending{
-				run: g.Engine().RunWithin, script: seckillCancelScript, args: []any{a.Call(), "1"}, // it stays held
+				run: g.Engine().RunWithin, script: seckillCancelScript, args: g.cancelArgs("1"), // it stays held
 			}, a)
 		}
 		return err

@@ -60,15 +60,19 @@ func (b *bucket) same(other stock) bool {
 	return ok && of.tag == b.tag && of.epoch == b.epoch
 }
 
-// open returns 1 if it opened the bucket, 0 if the bucket exists, and 2 if the item has a root of several
-// buckets.
+// open returns 1 when it has opened the bucket, 0 when that exists, and 2 when the item has a root of several
+// buckets. It returns ErrRemains when the bucket does not exist and keys of an earlier one do.
 func (b *bucket) open(ctx context.Context, share int64, terms terms) (int64, error) {
 	value, err := b.runYes(ctx, seckillOpenScript,
 		share, terms.opens, terms.closes, terms.perBuyer, terms.hold, terms.keep, b.epoch, b.now())
 	if err != nil {
 		return 0, err
 	}
-	return core.ReadNumber(value)
+	reply, err := core.ReadNumber(value)
+	if err == nil && reply < 0 {
+		err = fmt.Errorf("%w (%.100q)", ErrRemains, b.item)
+	}
+	return reply, err
 }
 
 // terms are the terms of a sale as the scripts take them: times and durations in milliseconds.
@@ -95,13 +99,23 @@ func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, 
 	if r.Err != nil {
 		return d, decided, r.Err
 	}
+	if part, lost := strings.CutPrefix(reason, "lost "); lost {
+		d.Reason, d.Source = core.ReasonNotReady, core.SourceRedis
+		d.SetClaim(lostPart(part))
+		return d, askRoot, nil
+	}
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
+	d.Kept = replayed && State(state) == StateSold
 	d.SetClaim(State(state))
 	d.Allowed = d.Reason == core.ReasonOK
+	d.Kept = d.Replayed && State(state) == StateSold
 	d.Limit, d.Remaining = stock, left
-	if d.Allowed {
+	switch {
+	case d.Allowed:
 		d.ResetAfter = wait
-	} else {
+	case d.Reason == core.ReasonInProgress:
+		d.RetryAfter = min(wait, askInProgress)
+	default:
 		d.RetryAfter = wait
 	}
 	switch {
@@ -122,7 +136,7 @@ func (b *bucket) reserved(d core.Decision, asked saleAsked) { b.g.memory.hear(d,
 
 func (b *bucket) end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error) {
 	d := core.Decision{Guard: b.g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
-	args := append([]any{core.Encode(a.ID)}, e.args...)
+	args := append([]any{core.Encode(a.ID)}, e.args(a)...)
 	value, err := e.run(ctx, b.g.Engine().SettleTimeout(), e.script, b.keys(), args...)
 	if err != nil {
 		return d, err
@@ -130,6 +144,9 @@ func (b *bucket) end(ctx context.Context, e ending, a core.Attempt) (core.Decisi
 	r := core.ReadReply(value, 6, 6)
 	reason, replayed, buyer := r.Text(), r.Flag(), r.Text()
 	quantity, left, stock := r.Number(), r.Number(), r.Number()
+	if r.Err == nil {
+		r.Err = lostError(b.item, reason)
+	}
 	if r.Err != nil {
 		return d, r.Err
 	}
@@ -141,6 +158,10 @@ func (b *bucket) end(ctx context.Context, e ending, a core.Attempt) (core.Decisi
 	}
 	return d, nil
 }
+
+// askInProgress is when a caller who heard that a reservation is in progress should ask again: others who
+// share it settle when their requests end.
+const askInProgress = time.Second
 
 // sweepWords is the number of words in a reply of seckill_sweep without open loans.
 const sweepWords = 4
@@ -154,6 +175,9 @@ func (b *bucket) sweep(ctx context.Context) (swept int64, found bool, err error)
 	reason, swept := r.Text(), r.Number()
 	if reason == "not_ready" {
 		return 0, false, nil
+	}
+	if err := lostError(b.item, reason); err != nil {
+		return 0, true, err
 	}
 	return swept, true, r.Err
 }
@@ -174,6 +198,9 @@ func (b *bucket) restock(
 	reason = r.Text()
 	status = Status{Stock: r.Number(), Left: r.Number(), Held: r.Number(), Sold: r.Number()}
 	status.Epoch, _ = strconv.ParseInt(r.Text(), 10, 64)
+	if err := lostError(b.item, reason); err != nil {
+		return reason, Status{}, err
+	}
 	return reason, status, r.Err
 }
 
@@ -229,6 +256,7 @@ func (b *bucket) count(ctx context.Context) (Verification, bool, error) {
 	if !found {
 		return c.Verification, false, c.err
 	}
+	c.lost()
 	c.reservations()
 	c.buyers()
 	c.outbox()

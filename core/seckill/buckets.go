@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -199,39 +200,43 @@ func (s *spread) end(ctx context.Context, e ending, a core.Attempt) (core.Decisi
 	return d, err
 }
 
-// bucketOf returns the number of the bucket that has an attempt's reservation: the buyer's bucket if the
-// attempt names the buyer. Otherwise it asks all buckets. An ID that two buckets know is ambiguous and an
-// ErrInvalid.
+// bucketOf returns the number of the bucket that has an attempt's reservation: the buyer's where the attempt
+// names one. Otherwise it asks all buckets. A cancelled reservation counts only where no bucket has another.
+// An ID under which two buckets have reservations is an ErrInvalid: nobody knows which is meant.
 func (s *spread) bucketOf(ctx context.Context, a core.Attempt) (int, error) {
 	if a.Actor != "" {
 		return s.homeOf(a.Actor), nil
 	}
-	reasons := make([]string, len(s.buckets))
+	reasons, states := make([]string, len(s.buckets)), make([]string, len(s.buckets))
 	err := s.each(func(n int, b *bucket) error {
 		value, err := b.run(ctx, seckillFindScript, core.Encode(a.ID))
 		if err != nil {
 			return err
 		}
 		r := core.ReadReply(value, 3, 3)
-		reasons[n] = r.Text()
+		reasons[n], states[n] = r.Text(), r.Text()
+		if err := lostError(s.item, reasons[n]); err != nil {
+			return err
+		}
 		return r.Err
 	})
 	if err != nil {
 		return 0, err
 	}
-	found, lost, know := 0, 0, 0
+	found, know := 0, 0
+	cancelled := max(slices.Index(states, "cancelled"), 0)
+	lost := slices.Index(reasons, "not_ready")
 	for n, reason := range reasons {
-		switch reason {
-		case "ok":
+		if reason == "ok" && states[n] != "cancelled" {
 			found, know = n, know+1
-		case "not_ready":
-			lost = n
 		}
 	}
-	switch know {
-	case 0:
-		return lost, nil // that bucket answers not_ready; bucket 0 answers that there is no such reservation
-	case 1:
+	switch {
+	case know == 0 && lost >= 0:
+		return lost, nil // it has to say so
+	case know == 0:
+		return cancelled, nil // or bucket 0, which says that there is no such reservation
+	case know == 1:
 		return found, nil
 	}
 	return 0, fmt.Errorf("%w: %d buyers have a reservation %.100q: "+

@@ -47,10 +47,14 @@ func (s *spread) restock(
 			return "too_many", before, err
 		}
 	}
-	for enough := true; enough; {
-		enough = false
+	for enough := true; ; {
 		reason, _, err = s.buckets[home].restock(ctx, id, units)
-		if err == nil && reason == "too_few" {
+		if err == nil && (reason != "too_few" || !enough) {
+			break
+		}
+		if err == nil {
+			// When there is not enough, the bucket is asked once more: another call with the same ID may have
+			// taken the units meanwhile, and then it is done.
 			enough, _, err = s.gather(ctx, home, -units)
 		}
 		if err != nil {

@@ -18,6 +18,11 @@ func (g *Guard) Describe() core.Description {
 				core.ReasonNotReady,
 				core.ReasonUnconfirmed),
 			core.Answer{
+				Reason: core.ReasonInProgress, Status: 409, Title: "In Progress", Expected: true,
+				Detail: "The same request is in progress. Try again in a moment.",
+				Type:   "https://github.com/gatehouse-go/gatehouse#in_progress",
+			},
+			core.Answer{
 				Reason: core.ReasonEarly, Status: 429, Title: "Not Begun",
 				Detail: "The sale has not begun yet.", Type: "https://github.com/gatehouse-go/gatehouse#early",
 			},
@@ -34,6 +39,13 @@ func (g *Guard) Describe() core.Description {
 				Name: "verify", Fields: []core.Field{item},
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					return g.Verify(ctx, in.Text("item"))
+				},
+			},
+			{
+				Name: "repair", Changes: true, Fields: []core.Field{item},
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					restored, err := g.Repair(ctx, in.Text("item"))
+					return map[string][]string{"restored": restored}, err
 				},
 			},
 			{
@@ -57,8 +69,8 @@ func (g *Guard) Describe() core.Description {
 			},
 		},
 		Ops: []string{
-			"check", "settle", "open", "confirm", "cancel", "sweep", "status", "restock", "close", "verify", "events",
-			"outbox",
+			"check", "settle", "open", "confirm", "cancel", "sweep", "status", "restock", "close", "verify", "repair",
+			"discard", "events", "outbox",
 		},
 	}
 }

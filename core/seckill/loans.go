@@ -83,6 +83,9 @@ func (s *spread) collect(ctx context.Context) (collected, error) {
 		if r.Err == nil && reason == "not_ready" {
 			return errBucketLost
 		}
+		if err := lostError(s.item, reason); err != nil {
+			return err
+		}
 		return r.Err
 	})
 	return c, err
@@ -231,7 +234,7 @@ func (s *spread) borrow(ctx context.Context, d *core.Decision, asked time.Time) 
 	}
 	enough, soldOut, err := s.gather(ctx, home, d.Attempt.Cost)
 	switch {
-	case errors.Is(err, errBucketLost):
+	case errors.Is(err, errBucketLost), errors.Is(err, ErrLost):
 		d.Reason = core.ReasonNotReady
 		return askRoot, nil
 	case err != nil:
@@ -262,13 +265,11 @@ func (s *spread) endBorrowing(
 	ctx, cancel := context.WithTimeout(ctx, s.g.Engine().SettleTimeout())
 	defer cancel()
 	undecided := core.Decision{Guard: d.Guard, Attempt: d.Attempt}
-	for lacksUnits(d) {
-		enough, _, err := s.gather(ctx, home, d.Attempt.Cost)
-		if err != nil {
+	// When there is not enough, the bucket is asked once more: another call may have confirmed it meanwhile.
+	for enough := true; enough && lacksUnits(d); {
+		var err error
+		if enough, _, err = s.gather(ctx, home, d.Attempt.Cost); err != nil {
 			return undecided, err
-		}
-		if !enough {
-			return d, nil
 		}
 		if d, err = s.buckets[home].end(ctx, e, a); err != nil {
 			return d, err

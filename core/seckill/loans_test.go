@@ -379,7 +379,7 @@ func TestBucketsAgainstModel(t *testing.T) {
 			}
 			openSale(t, guards[0], "tv", sale)
 			at := spreadOf(t, guards[0], "tv", sale.Buckets)
-			m := &saleModel{sale: sale, reservations: map[string]*modelReservation{}, restocks: map[string]int64{}}
+			m := newSaleModel(sale)
 			reader := newSaleReader()
 			buyer := rapid.SampledFrom([]string{"ann", "bob", "cid", "dan", "eve", "fay"})
 			var zombies []loan

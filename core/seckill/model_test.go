@@ -1,10 +1,12 @@
 package seckill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,7 +36,7 @@ func seckillAgainstModel(t *testing.T, b redistest.Backend, options Options) {
 			Hold:     10 * time.Second,
 		}
 		openSale(t, g, "tv", sale)
-		m := &saleModel{sale: sale, reservations: map[string]*modelReservation{}, restocks: map[string]int64{}}
+		m := newSaleModel(sale)
 		reader := newSaleReader()
 		id := rapid.SampledFrom([]string{"1", "2", "3", "4", "5", "6"})
 		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
@@ -103,15 +105,42 @@ type saleModel struct {
 	sale         Sale
 	now          time.Time
 	reservations map[string]*modelReservation
+	failed       map[string][]string // the IDs of a buyer's failed reservations
 	restocks     map[string]int64
 	closed       bool
+}
+
+func newSaleModel(sale Sale) *saleModel {
+	return &saleModel{
+		sale: sale, reservations: map[string]*modelReservation{}, failed: map[string][]string{},
+		restocks: map[string]int64{},
+	}
 }
 
 type modelReservation struct {
 	buyer    string
 	quantity int64
-	state    string // held, sold, expired
+	state    string // held, sold, expired, cancelled; forgotten: it had expired
 	end      time.Time
+}
+
+// fail ends a reservation and forgets a failed one of its buyer, when there are more than 16.
+func (m *saleModel) fail(id, state string) {
+	r := m.reservations[id]
+	r.state = state
+	failed := append(m.failed[r.buyer], id)
+	if len(failed) > 16 {
+		first := failed[0]
+		failed = failed[1:]
+		switch old := m.reservations[first]; {
+		case old == nil || slices.Contains(failed, first):
+		case old.state == "cancelled":
+			delete(m.reservations, first)
+		case old.state == "expired":
+			old.state = "forgotten"
+		}
+	}
+	m.failed[r.buyer] = failed
 }
 
 func (m *saleModel) count(state, buyer string) (n int64) {
@@ -139,14 +168,14 @@ func (m *saleModel) refused(buyer string, quantity int64) core.Reason {
 }
 
 func (m *saleModel) reserve(a core.Attempt) core.Reason {
-	if r := m.reservations[a.ID]; r != nil {
+	if r := m.reservations[a.ID]; r != nil && r.state != "forgotten" {
 		switch {
-		case r.buyer != a.Actor || r.quantity != a.Cost:
+		case r.buyer != a.Actor || r.quantity != a.Cost && r.state != "cancelled":
 			return core.ReasonConflict
 		case r.state == "sold", r.state == "held" && m.now.Before(r.end):
 			return core.ReasonOK
 		case r.state == "held":
-			r.state = "expired"
+			m.fail(a.ID, "expired")
 		}
 	}
 	if m.closed {
@@ -163,14 +192,20 @@ func (m *saleModel) reserve(a core.Attempt) core.Reason {
 	return reason
 }
 
-func (m *saleModel) sweep() (n int) {
-	for _, r := range m.reservations {
+func (m *saleModel) sweep() int {
+	var over []string
+	for id, r := range m.reservations {
 		if r.state == "held" && !m.now.Before(r.end) {
-			r.state = "expired"
-			n++
+			over = append(over, id)
 		}
 	}
-	return n
+	slices.SortFunc(over, func(a, b string) int { // in the order of the sorted set
+		return cmp.Or(m.reservations[a].end.Compare(m.reservations[b].end), cmp.Compare(a, b))
+	})
+	for _, id := range over {
+		m.fail(id, "expired")
+	}
+	return len(over)
 }
 
 func (m *saleModel) restock(id string, units int64) error {
@@ -192,14 +227,22 @@ func (m *saleModel) restock(id string, units int64) error {
 func (m *saleModel) values() map[string]modelReservation {
 	values := map[string]modelReservation{}
 	for id, r := range m.reservations {
-		values[id] = *r
+		value := *r
+		switch r.state {
+		case "cancelled":
+			continue
+		case "forgotten":
+			value.state = "expired"
+		}
+		values[id] = value
 	}
 	return values
 }
 
 func (m *saleModel) confirm(id string) core.Reason {
 	r := m.reservations[id]
-	if r == nil || r.state == "expired" && m.refused(r.buyer, r.quantity) != core.ReasonOK {
+	if r == nil || r.state == "cancelled" || r.state == "forgotten" ||
+		r.state == "expired" && m.refused(r.buyer, r.quantity) != core.ReasonOK {
 		return core.ReasonGone
 	}
 	r.state = "sold"
@@ -209,12 +252,13 @@ func (m *saleModel) confirm(id string) core.Reason {
 func (m *saleModel) cancel(id string) core.Reason {
 	r := m.reservations[id]
 	switch {
-	case r == nil || r.state == "expired":
+	case r == nil:
 		return core.ReasonOK
 	case r.state == "sold":
 		return core.ReasonConflict
+	case r.state == "held":
+		m.fail(id, "cancelled")
 	}
-	delete(m.reservations, id)
 	return core.ReasonOK
 }
 

@@ -84,6 +84,11 @@ const (
 // handles each event at least once, and recognizes a repeated one by its Position. The outbox is kept as long
 // as the sale.
 //
+// Of a buyer's reservations that were cancelled or have expired, the events of the last 16 are kept (see
+// [Guard.Check]), so that nobody can fill the memory; those of earlier ones go together. A reader that lags
+// so far behind that buyer may have seen EventHeld without what followed. It takes such a reservation for
+// expired when Ends has passed; one that is sold after all still has its EventSold.
+//
 // In a sale of several buckets, Events reads all outboxes, each in its order, and merges them by the servers'
 // clocks. All events of one reservation, and of one buyer, are in one outbox. A position from an earlier sale
 // of the item, one with another epoch, means the beginning of the present sale.

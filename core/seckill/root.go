@@ -66,7 +66,7 @@ func (g *Guard) askRoot(
 ) (at stock, marked bool, err error) {
 	asked := g.places.Ask(item, g.Engine().Now())
 	root := g.single(item)
-	value, err := run(ctx, g.Engine().SettleTimeout(), seckillRootScript, root.keys()[:1],
+	value, err := run(ctx, g.Engine().SettleTimeout(), seckillRootScript, root.keys()[:2],
 		epoch, closing, root.now())
 	if err != nil {
 		return root, false, err
@@ -142,7 +142,7 @@ type opening struct {
 func (g *Guard) begin(ctx context.Context, item string, sale Sale) (begun opening, err error) {
 	root, own := g.single(item), termsOf(sale, g.options.Keep)
 	keep := g.options.Keep.Milliseconds()
-	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillBeginScript, root.keys()[:1],
+	value, err := g.runYes(ctx, g.Engine().SettleTimeout(), seckillBeginScript, root.keys(),
 		sale.Buckets, sale.Stock, own.opens, own.closes, own.perBuyer, own.hold, keep+keep/10, root.now())
 	if err != nil {
 		return begun, err
@@ -155,6 +155,8 @@ func (g *Guard) begin(ctx context.Context, item string, sale Sale) (begun openin
 	switch {
 	case r.Err != nil:
 		return begun, r.Err
+	case state == "remains":
+		return begun, fmt.Errorf("%w (%.100q)", ErrRemains, item)
 	case state == "none": // the caller has seen that an opening had begun
 		return begun, errLostAtOpening
 	case state != "opening":

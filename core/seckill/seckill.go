@@ -104,6 +104,10 @@ var ErrNoSale = core.NewError("seckill: no such sale", core.ErrNotFound)
 // errNoItem is for calls by name that name nothing: without a name the keys of a sale would have no tag.
 var errNoItem = fmt.Errorf("%w: no item", core.ErrInvalid)
 
+// errNoBuyer is for calls that are to name a buyer.
+var errNoBuyer = fmt.Errorf("%w: no actor: name the buyer, or confirm and cancel by item and ID",
+	core.ErrInvalid)
+
 // State is the state of a reservation.
 type State string
 
@@ -145,7 +149,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript,
 		seckillSweepScript, seckillRestockScript, seckillCloseScript,
 		seckillBeginScript, seckillRootScript, seckillFindScript, seckillKeepScript, // of several buckets
-		seckillLendScript, seckillAcceptScript, seckillFinishScript,
+		seckillLendScript, seckillAcceptScript, seckillFinishScript, seckillRepairScript,
 	}
 	options = ackOptions(e, name, options)
 	return &Guard{
@@ -167,6 +171,9 @@ func (g *Guard) Traits() core.Traits {
 // A sale of several buckets is opened in several calls to Redis. Until all have been made, attempts are
 // refused with ReasonNotReady. The first caller sets the terms. If its process dies before it is done, the
 // next Open completes the sale and reports true.
+//
+// Where the sale does not exist and records of an earlier one are still there, because only its key was lost
+// or deleted, Open returns [ErrRemains] and opens nothing.
 func (g *Guard) Open(ctx context.Context, item string, sale Sale) (bool, error) {
 	return core.Look(ctx, &g.Base, "open", core.Attempt{}, func() (bool, error) {
 		return g.open(ctx, item, sale)
@@ -209,7 +216,16 @@ func (s Sale) check(keep time.Duration) error {
 	return nil
 }
 
-// Check implements [core.Guard]: it reserves units. The operation ID names the reservation.
+// Check implements [core.Guard]: it reserves units. The operation ID names the reservation and belongs to the
+// buyer who first used it: another buyer with the same ID is refused with ReasonConflict, also after the
+// reservation was cancelled. The buyer can reserve under it again after a request that failed. Of a buyer's
+// reservations that were cancelled or have expired, the last 16 are remembered, or as many as PerBuyer where
+// that is more, 500 at most. Who is forgotten cannot be confirmed late, and the ID is free again.
+//
+// Replayed is false when go-redis sent this call again because its reply was lost, and true when another call
+// of Check with the same ID holds or has bought the units, also if that call never heard its answer. Kept is
+// true when they are sold. A reservation holds until all calls that were told of it have failed; while 16 of
+// them have not settled, further ones are refused with ReasonInProgress.
 //
 // The process remembers for at most 250 ms that an item is sold out, and that a buyer has reached PerBuyer
 // (see [core.WithRefusalMemory]). It answers from memory attempts that have no operation ID and ask for as
@@ -229,7 +245,9 @@ func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error
 func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	// MadeID would not do: a caller that asks again with a decision's attempt has an ID that Redis may know.
 	unasked := a.ID == ""
-	a, err := a.PrepareClaim("the item on sale")
+	// Each Check is a call of its own, also of an attempt that comes from an earlier decision: a script has to
+	// tell what go-redis sends again from what the application asks again.
+	a, err := a.WithoutCall().PrepareClaim("the item on sale")
 	d := core.Decision{Guard: g.Name(), Attempt: a}
 	if err != nil {
 		return d, err
@@ -245,7 +263,7 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 	at := g.stockOf(a.Resource)
 	d, then, err := at.reserve(ctx, a)
 	if err == nil && then != decided {
-		d, at, err = g.reserveAgain(ctx, begun, at, d, then)
+		d, at, err = g.reserveAgain(ctx, begun, at, d, then, !unasked)
 	}
 	switch {
 	case errors.Is(err, core.ErrUnconfirmed):
@@ -263,9 +281,9 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 }
 
 // reserveAgain goes on with an attempt that one call could not decide, and returns the stock that has decided
-// it.
+// it. The attempt is shared when other calls may have its ID.
 func (g *Guard) reserveAgain(
-	ctx context.Context, begun time.Time, at stock, d core.Decision, then next,
+	ctx context.Context, begun time.Time, at stock, d core.Decision, then next, shared bool,
 ) (core.Decision, stock, error) {
 	ctx, cancel := context.WithDeadline(ctx, begun.Add(g.Engine().Deadline()))
 	defer cancel()
@@ -275,6 +293,13 @@ func (g *Guard) reserveAgain(
 		if then == wantsUnits {
 			if then, err = at.borrow(ctx, &d, asked); err != nil {
 				return undecided, at, err
+			}
+			if then == decided && d.Reason == core.ReasonSoldOut && shared {
+				// A call with the same ID may have taken the last unit meanwhile. It is this call's too.
+				d, then, err = reserveLast(ctx, at, d)
+				if err != nil {
+					return undecided, at, err
+				}
 			}
 		}
 		if then == decided {
@@ -295,6 +320,16 @@ func (g *Guard) reserveAgain(
 			return d, at, err
 		}
 	}
+}
+
+// reserveLast asks once more for an attempt that found all sold, after it was found. Where too few units are
+// left as before, d stands.
+func reserveLast(ctx context.Context, at stock, d core.Decision) (core.Decision, next, error) {
+	last, then, err := at.reserve(ctx, d.Attempt)
+	if err != nil || then == wantsUnits {
+		return d, decided, err
+	}
+	return last, then, nil
 }
 
 // Settle implements [core.Guard]: [core.Commit] confirms the reservation, [core.Rollback] cancels it. To
@@ -331,23 +366,48 @@ func StateOf(d core.Decision) State {
 // sold before), ReasonGone or ReasonNotReady. An ErrUnconfirmed means that too few replicas have the sale; it
 // is certain once another call of Confirm succeeds.
 //
-// In a sale of several buckets, Confirm asks all of them for the reservation. [Guard.Settle] knows the buyer
-// and asks one. An ID that buyers of different buckets have used is an ErrInvalid. The same holds for Cancel.
+// An ID belongs to the buyer who first used it: see [Guard.Check]. Where clients choose their IDs, confirm
+// with [Guard.ConfirmAttempt], which names the buyer.
+//
+// In a sale of several buckets, Confirm asks all of them for the reservation, since each knows the IDs of its
+// own buyers. An ID under which buyers of different buckets have reserved, and not cancelled, is an
+// ErrInvalid. ConfirmAttempt and [Guard.Settle] know the buyer and ask one bucket. The same holds for Cancel.
 func (g *Guard) Confirm(ctx context.Context, item, id string) (core.Decision, error) {
 	return g.confirm(ctx, core.Attempt{Resource: item, ID: id})
+}
+
+// ConfirmAttempt is [Guard.Confirm] for a reservation of the attempt's Actor, such as the buyer that an order
+// was stored with. Resource, ID and Actor count, and an Actor has to be there. When the reservation is
+// another buyer's, the reason is ReasonConflict and nothing is sold.
+func (g *Guard) ConfirmAttempt(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	if a.Actor == "" {
+		return core.Decision{Guard: g.Name(), Attempt: a}, errNoBuyer
+	}
+	return g.confirm(ctx, core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID})
 }
 
 func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.end(ctx, "confirm", a, ending{
 		run: g.runYes, script: seckillConfirmScript, state: StateSold,
-		args: []any{g.Engine().ScriptNow(time.Millisecond)},
+		args: func(a core.Attempt) []any {
+			return []any{encodeBuyer(a), g.Engine().ScriptNow(time.Millisecond)}
+		},
 	})
 }
 
 // Cancel returns a reservation's units to the stock, once. The decision's reason is ReasonOK (replayed when
-// there was nothing to return), ReasonConflict when the reservation is sold, or ReasonNotReady.
+// there was nothing to return), ReasonConflict when the reservation is sold, or ReasonNotReady. A cancelled
+// reservation cannot be confirmed any more, and its ID stays its buyer's, who may reserve under it again.
 func (g *Guard) Cancel(ctx context.Context, item, id string) (core.Decision, error) {
 	return g.cancelBy(ctx, g.runYes, core.Attempt{Resource: item, ID: id})
+}
+
+// CancelAttempt is [Guard.Cancel] for a reservation of the attempt's Actor: see [Guard.ConfirmAttempt].
+func (g *Guard) CancelAttempt(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	if a.Actor == "" {
+		return core.Decision{Guard: g.Name(), Attempt: a}, errNoBuyer
+	}
+	return g.cancelBy(ctx, g.runYes, core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID})
 }
 
 // cancel gives a reservation back only if the attempt's own call of Check made it, where the attempt knows
@@ -359,9 +419,23 @@ func (g *Guard) cancel(ctx context.Context, a core.Attempt) (core.Decision, erro
 func (g *Guard) cancelBy(ctx context.Context, run runScript, a core.Attempt) (core.Decision, error) {
 	defer g.memory.gaveBack(a.Resource, a.Actor)
 	return g.end(ctx, "cancel", a, ending{
-		run: run, script: seckillCancelScript,
-		args: []any{a.Call(), "", g.Engine().ScriptNow(time.Millisecond)},
+		run: run, script: seckillCancelScript, args: g.cancelArgs(""),
 	})
+}
+
+// cancelArgs returns the arguments of seckill_cancel; stays is one of them.
+func (g *Guard) cancelArgs(stays string) func(a core.Attempt) []any {
+	return func(a core.Attempt) []any {
+		return []any{a.Call(), stays, encodeBuyer(a), g.Engine().ScriptNow(time.Millisecond)}
+	}
+}
+
+// encodeBuyer returns the buyer of an attempt as the scripts take it, empty where the attempt names none.
+func encodeBuyer(a core.Attempt) string {
+	if a.Actor == "" {
+		return ""
+	}
+	return core.Encode(a.Actor)
 }
 
 // runScript is [core.Engine.RunWithin], or [Guard.runYes].

@@ -59,8 +59,8 @@ const (
 type ending struct {
 	run    runScript
 	script *core.Script
-	state  State // of the reservation afterwards
-	args   []any // of the script, after the ID
+	state  State                      // of the reservation afterwards
+	args   func(a core.Attempt) []any // of the script, after the ID
 }
 
 // locate calls f with the stock of an item. If f finds nothing there, and the root says that the sale is

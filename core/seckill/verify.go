@@ -30,7 +30,9 @@ type Verification struct {
 	// WrongTimers is the number of held reservations without the timer that ends them, plus the number of
 	// timers without a held reservation. A timer that is set to another time counts as both.
 	WrongTimers int64 `json:"wrong_timers"`
-	// Moving reports that the sale changed during every count, so the parts are from different moments.
+	// Lost is which parts of the sale do not exist any more: buyers, holds, reservations. See [Guard.Repair].
+	Lost []string `json:"lost,omitempty"`
+	// Moving reports that the sale changed during every count, so that the parts are of different moments.
 	Moving bool `json:"moving,omitempty"`
 	// Buckets has the result for each bucket of a sale of several. Its Counters.Stock is the bucket's present
 	// share of the stock.
@@ -54,6 +56,9 @@ func (r Verification) differences() []string {
 		}
 	}
 	c := r.Counters
+	for _, part := range r.Lost {
+		found = append(found, "lost: "+part)
+	}
 	differ("counters: left + held + sold", c.Left+c.Held+c.Sold, c.Stock)
 	differ("reservations: held", r.Reservations.Held, c.Held)
 	differ("reservations: sold", r.Reservations.Sold, c.Sold)
@@ -163,6 +168,20 @@ func (c *saleCount) mark() (m saleMark, found bool) {
 	return m, found
 }
 
+// lost looks for parts that do not exist.
+func (c *saleCount) lost() {
+	parts := []string{"buyers", "holds", "reservations"}
+	there, err := c.bucket.exists(c.ctx, parts...)
+	if c.err == nil {
+		c.err = err
+	}
+	for _, part := range parts {
+		if c.err == nil && !there[part] {
+			c.Lost = append(c.Lost, part)
+		}
+	}
+}
+
 func (c *saleCount) reservations() {
 	var held, timed int64
 	c.scan("reservations", func(pairs []string) {
@@ -170,10 +189,10 @@ func (c *saleCount) reservations() {
 		var ends []float64
 		for i := 0; i < len(pairs); i += 2 {
 			id, record := pairs[i], pairs[i+1]
-			if strings.HasPrefix(id, "restock|") {
+			if strings.Contains(id, "|") { // none of a reservation
 				continue
 			}
-			fields := strings.Fields(record) // state buyer quantity end call ...
+			fields := strings.Fields(record) // state buyer quantity end event call ...
 			if len(fields) < 4 {
 				c.fail("reservation", id, record)
 				return
@@ -198,7 +217,8 @@ func (c *saleCount) reservations() {
 			}
 		}
 	})
-	c.WrongTimers = held - timed + try(c, redis.NewIntCmd(c.ctx, "zcard", c.key("holds"))) - timed
+	timers := max(try(c, redis.NewIntCmd(c.ctx, "zcard", c.key("holds")))-1, 0) // all but '|'
+	c.WrongTimers = held - timed + timers - timed
 	c.Reservations.Stock = c.Counters.Stock
 	c.Reservations.Left = c.Counters.Stock - c.Reservations.Held - c.Reservations.Sold
 }
@@ -206,7 +226,9 @@ func (c *saleCount) reservations() {
 func (c *saleCount) buyers() {
 	c.scan("buyers", func(pairs []string) {
 		for i := 0; i < len(pairs); i += 2 {
-			c.Buyers += c.number("buyer", pairs[i], pairs[i+1])
+			if pairs[i] != "|" {
+				c.Buyers += c.number("buyer", pairs[i], pairs[i+1])
+			}
 		}
 	})
 }

@@ -73,6 +73,8 @@ const maxAuditChunk = 1000
 // in the order in which they happened. In a poll with a Spread, the order across voters is as exact as the
 // masters' clocks.
 //
+// An audit stream that Redis has lost is an [ErrLost], once its remaining events have been read.
+//
 // A position is opaque text. A malformed one is a core.ErrInvalid.
 func (g *Guard) Audit(
 	ctx context.Context, poll, after string, count int,
@@ -114,6 +116,9 @@ func (g *Guard) audit(ctx context.Context, poll, after string, count int) ([]Eve
 	var until *Event
 	err = eachPart(ctx, parts, func(ctx context.Context, part int) error {
 		found, err := g.partEvents(ctx, poll, part, positions[part], "+", most, name)
+		if err == nil && len(found) == 0 {
+			err = g.checkAudit(ctx, poll, part)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		events = append(events, found...)
@@ -308,6 +313,9 @@ func (g *Guard) voidPart(
 ) error {
 	last, err := core.Query(ctx, g.Engine(),
 		redis.NewXMessageSliceCmd(ctx, "xrevrange", g.auditKey(poll, part), "+", "-", "count", 1))
+	if err == nil && len(last) == 0 {
+		err = g.checkAudit(ctx, poll, part)
+	}
 	if err != nil || len(last) == 0 {
 		return err
 	}
@@ -346,7 +354,7 @@ func (g *Guard) voidOne(
 		v.record(), text("slot"), core.FlagOf(options.VoteAgain), core.FlagOf(options.DryRun), e.position,
 		text("voter"), text("id"), text("origin"))
 	if err != nil {
-		return false, err
+		return false, lost(err)
 	}
 	n, err := core.ReadNumber(value)
 	return n == 1, err

@@ -15,7 +15,7 @@ func (g *Guard) Describe() core.Description {
 	return core.Description{
 		Kind: "votes",
 		Answers: core.StandardAnswers(core.ReasonDuplicate, core.ReasonQuota, core.ReasonNotOpen, core.ReasonClosed,
-			core.ReasonConflict, core.ReasonGone, core.ReasonDayRolled),
+			core.ReasonConflict, core.ReasonGone, core.ReasonInProgress, core.ReasonDayRolled),
 		Operations: []core.Operation{
 			{Name: "tally", Fields: []core.Field{poll}, Run: func(ctx context.Context, in core.Input) (any, error) {
 				return g.Tally(ctx, in.Text("poll"))

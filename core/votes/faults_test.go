@@ -49,21 +49,26 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 			defer mu.Unlock()
 			want[choice] += weight
 		}
-		vote := func(rng *rand.Rand, voter, choice string, weight int64, reason core.Reason) (core.Decision, bool) {
+		vote := func(
+			rng *rand.Rand, voter, choice string, weight int64, reason core.Reason,
+		) (told []core.Decision, ok bool) {
 			a := core.Attempt{Actor: voter, Resource: "p", Item: choice, Cost: weight,
 				Origin: fmt.Sprint("address ", rng.IntN(50))}
 			if rng.IntN(2) == 0 {
 				a.ID = voter + choice
 			}
 			d, err := guards[rng.IntN(processes)].Check(t.Context(), a)
-			if err != nil || rng.IntN(10) == 0 { // the outcome is unknown, or the client asks again
+			if again := rng.IntN(10) == 0; err != nil || again { // the outcome is unknown, or the client asks again
+				if err == nil {
+					told = append(told, d)
+				}
 				d, err = guards[rng.IntN(processes)].Check(t.Context(), d.Attempt)
 			}
 			if err != nil || d.Reason != reason {
 				t.Errorf("voter %s for %s: %+v, %v", voter, choice, d, err)
-				return d, false
+				return told, false
 			}
-			return d, true
+			return append(told, d), true
 		}
 		var all sync.WaitGroup
 		slots := make(chan struct{}, atOnce)
@@ -79,17 +84,17 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 				}
 				switch rng.IntN(6) {
 				case 0: // changes, and the request fails or not
-					d, ok := vote(rng, voter, "other", 1, core.ReasonChanged)
+					told, ok := vote(rng, voter, "other", 1, core.ReasonChanged)
 					if !ok || rng.IntN(2) == 0 {
 						stands("other", 1)
 						return
 					}
-					// Two calls may have received a yes: both of their requests fail.
-					again, err := guards[0].Check(t.Context(), d.Attempt)
-					if err != nil {
-						t.Error(err)
+					// Several calls have received a yes: all of their requests fail.
+					again, err := guards[0].Check(t.Context(), told[0].Attempt)
+					if err != nil || !again.Replayed {
+						t.Errorf("%+v, %v", again, err)
 					}
-					for _, one := range []core.Decision{d, again} {
+					for _, one := range append(told, again) {
 						if err := guards[rng.IntN(processes)].Settle(t.Context(), one, core.Rollback); err != nil {
 							t.Error(err)
 						}

@@ -65,6 +65,8 @@ type modelVote struct {
 
 type modelOp struct {
 	retracts  bool
+	changed   bool
+	kept      bool
 	actor     string
 	vote, old *modelVote
 	calls     []string
@@ -188,10 +190,13 @@ func (m *voteModel) decide(
 		if known.retracts || known.actor != a.Actor || known.vote.choice != a.Item || known.vote.weight != a.Cost {
 			return core.ReasonConflict, false, 0
 		}
-		if len(known.calls) < 16 {
-			known.calls = append(known.calls, d.Attempt.Call())
+		if !known.kept && len(known.calls) == 16 {
+			return core.ReasonInProgress, false, time.Second
 		}
-		if known.old != nil {
+		if !known.kept {
+			known.calls = append(known.calls, callOf(d))
+		}
+		if known.changed {
 			return core.ReasonChanged, true, 0
 		}
 		return core.ReasonOK, true, 0
@@ -211,7 +216,7 @@ func (m *voteModel) decide(
 	}
 	vote := &modelVote{choice: a.Item, weight: a.Cost, day: m.today()}
 	cast := func(old *modelVote) {
-		m.ops[op] = &modelOp{actor: a.Actor, vote: vote, old: old, calls: []string{d.Attempt.Call()}}
+		m.ops[op] = &modelOp{changed: old != nil, actor: a.Actor, vote: vote, old: old, calls: []string{callOf(d)}}
 		m.events = append(m.events, modelEvent{a.Actor, a.Origin, vote})
 	}
 	switch {
@@ -240,7 +245,7 @@ func (m *voteModel) settle(rt *rapid.T, d core.Decision) {
 	if op == nil || op.retracts || op.actor != d.Attempt.Actor {
 		return
 	}
-	at := slices.Index(op.calls, d.Attempt.Call())
+	at := slices.Index(op.calls, callOf(d))
 	if at < 0 {
 		return
 	}
@@ -250,6 +255,11 @@ func (m *voteModel) settle(rt *rapid.T, d core.Decision) {
 	delete(m.ops, id)
 	if place := m.place(op.actor, op.vote); place >= 0 && !op.vote.voided {
 		m.take(op.actor, place, op.old)
+	}
+	for _, later := range m.ops { // one that replaced this vote shall not bring it back
+		if later.old == op.vote {
+			later.old = op.old
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -75,6 +76,15 @@ func (g *Guard) recordKeys(poll string, part int) []string {
 	return []string{g.Key(t, "voters"), g.Key(t, "tally"), g.Key(t, "book")}
 }
 
+// wholeKeys returns the part's keys that do not depend on the operation, with the audit stream if any.
+func (g *Guard) wholeKeys(poll string, part int) []string {
+	keys := g.recordKeys(poll, part)
+	if g.options.Audit {
+		keys = append(keys, g.auditKey(poll, part))
+	}
+	return keys
+}
+
 func (g *Guard) auditKey(poll string, part int) string {
 	return g.Key(partTag(poll, part), "audit")
 }
@@ -134,26 +144,127 @@ func (g *Guard) parts(ctx context.Context, poll string, p *Poll) (int, error) {
 		return 1, nil
 	}
 	asked := g.divisions.Ask(poll, now)
-	keys := g.recordKeys(poll, 0)
-	if g.options.Audit {
-		keys = append(keys, g.auditKey(poll, 0))
+	parts, state, err := g.askSpread(ctx, poll, 0, g.options.Spread, p, false)
+	if err == nil && state == spreadUndecided {
+		parts, state, err = g.decideSpread(ctx, poll, p)
 	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteSpreadScript, keys,
-		g.options.Spread, schedule.Milli(p.Opens), schedule.Milli(p.Closes), g.keep(maxSpread),
+	if err != nil || state != spreadKnown {
+		return 0, err
+	}
+	g.divisions.hear(asked, parts)
+	return parts, nil
+}
+
+// The states of a part that the script vote_spread tells.
+const (
+	spreadClosed    = 0 // the poll is not open, and nothing is known
+	spreadKnown     = 1
+	spreadUndecided = 2 // the poll is open, and nothing is known
+)
+
+// askSpread asks one part of a poll in how many parts the poll is divided. With decide it lets the part begin
+// in a poll of so many parts.
+func (g *Guard) askSpread(
+	ctx context.Context, poll string, part, parts int, p *Poll, decide bool,
+) (stored int, state int64, err error) {
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteSpreadScript,
+		g.wholeKeys(poll, part), parts,
+		schedule.Milli(p.Opens), schedule.Milli(p.Closes), g.keep(maxSpread), core.FlagOf(decide),
 		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
-		return 0, err
+		return 0, 0, lost(err)
 	}
 	r := core.ReadReply(value, 2, 2)
-	parts, stored := r.Number(), r.Flag()
-	if err := checkParts(parts, r.Err); err != nil {
-		return 0, err
+	number, state := r.Number(), r.Number()
+	return int(number), state, checkParts(number, r.Err)
+}
+
+// decideSpread decides the number of parts of a poll whose first part is not there, unless other parts are:
+// then the first one is lost.
+func (g *Guard) decideSpread(ctx context.Context, poll string, p *Poll) (parts int, state int64, err error) {
+	remains, err := g.hasOtherParts(ctx, poll)
+	if err != nil {
+		return 0, 0, err
 	}
-	if !stored {
-		return 0, nil
+	parts, state, err = g.askSpread(ctx, poll, 0, g.options.Spread, p, !remains)
+	if err == nil && remains && state == spreadUndecided { // nobody has decided since: a part begins after it
+		err = errFirstPart
 	}
-	g.divisions.hear(asked, int(parts))
-	return int(parts), nil
+	return parts, state, err
+}
+
+// hasOtherParts reports whether any part but the first one is there, of as many as Options.Spread says.
+func (g *Guard) hasOtherParts(ctx context.Context, poll string) (bool, error) {
+	var found atomic.Bool
+	err := eachPart(ctx, g.options.Spread, func(ctx context.Context, part int) error {
+		if part == 0 {
+			return nil
+		}
+		n, err := core.Query(ctx, g.Engine(), redis.NewIntCmd(ctx, "exists", g.recordKeys(poll, part)[2]))
+		if n > 0 {
+			found.Store(true)
+		}
+		return err
+	})
+	return found.Load(), err
+}
+
+// partState is what the first part of a poll knows of another one: see the script vote_part.
+type partState string
+
+const (
+	partKnown partState = "known"
+	partStale partState = "stale"
+	partNone  partState = "none"
+	partRoot  partState = "root"
+)
+
+// partState asks the first part of a poll about another part, or tells it that the part is there.
+func (g *Guard) partState(
+	ctx context.Context, poll string, part int, p *Poll, begun bool,
+) (partState, error) {
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), votePartScript,
+		g.recordKeys(poll, 0)[2:], part, schedule.Milli(p.Closes), g.keep(maxSpread), core.FlagOf(begun),
+		g.Engine().ScriptNow(time.Millisecond))
+	if err != nil {
+		return "", err
+	}
+	r := core.ReadReply(value, 1, 1)
+	return partState(r.Text()), r.Err
+}
+
+// join lets a part of a poll begin before its first vote, and tells the first part so. From then on a part
+// that is not there is lost, until the time that the first part was told. The order lets a process die at any
+// moment: the first part knows no part that never was. A process asks once per minute and part.
+func (g *Guard) join(ctx context.Context, poll string, p *Poll, part, parts int) error {
+	key, now := partTag(poll, part), g.Engine().Now()
+	if _, found := g.joined.Find(key, now); found || part == 0 || parts == 0 {
+		return nil
+	}
+	asked := g.joined.Ask(key, now)
+	state, err := g.partState(ctx, poll, part, p, false)
+	switch {
+	case err != nil:
+		return err
+	case state == partRoot:
+		g.divisions.differ(poll)
+		return nil // the vote finds out the same
+	case state != partKnown:
+		_, spread, err := g.askSpread(ctx, poll, part, parts, p, state == partNone)
+		switch {
+		case err != nil:
+			return err
+		case spread == spreadUndecided:
+			return errPart(part)
+		case spread == spreadClosed:
+			return nil
+		}
+		if _, err := g.partState(ctx, poll, part, p, true); err != nil {
+			return err
+		}
+	}
+	g.joined.Hear(asked, true, g.joined.Longest())
+	return nil
 }
 
 // storedParts returns the number of parts of a poll, or 1 for a poll without votes. It writes nothing.
@@ -166,7 +277,7 @@ func (g *Guard) storedParts(ctx context.Context, poll string) (int, error) {
 	stored, err := core.Query(ctx, g.Engine(),
 		redis.NewStringCmd(ctx, "hget", g.recordKeys(poll, 0)[2], ":parts"))
 	if errors.Is(err, redis.Nil) {
-		return 1, nil
+		return 1, g.checkFirstPart(ctx, poll)
 	}
 	var parts int64
 	if err == nil {
@@ -179,6 +290,36 @@ func (g *Guard) storedParts(ctx context.Context, poll string) (int, error) {
 		g.divisions.hear(asked, int(parts))
 	}
 	return int(parts), nil
+}
+
+// checkPart returns an ErrLost when a part that was not there has begun long ago. It reports whether the part
+// is there by now.
+func (g *Guard) checkPart(ctx context.Context, poll string, part int) (begun bool, err error) {
+	if part == 0 {
+		return false, nil
+	}
+	state, err := g.partState(ctx, poll, part, &Poll{}, false)
+	if err != nil || state != partKnown && state != partStale {
+		return false, err
+	}
+	n, err := core.Query(ctx, g.Engine(), redis.NewIntCmd(ctx, "exists", g.recordKeys(poll, part)[2]))
+	if err == nil && n == 0 {
+		err = errPart(part)
+	}
+	return n > 0, err
+}
+
+// checkFirstPart returns an ErrLost when the first part of a poll is not there, but another one is.
+func (g *Guard) checkFirstPart(ctx context.Context, poll string) error {
+	remains, err := g.hasOtherParts(ctx, poll)
+	if err != nil || !remains {
+		return err
+	}
+	n, err := core.Query(ctx, g.Engine(), redis.NewIntCmd(ctx, "exists", g.recordKeys(poll, 0)[2]))
+	if err == nil && n == 0 { // else the poll has begun meanwhile
+		err = errFirstPart
+	}
+	return err
 }
 
 func checkParts(parts int64, err error) error {

@@ -9,13 +9,12 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // Tally returns the sum of the weights per choice. It includes every choice that has votes or that the poll
-// names. An unknown poll has an empty tally.
+// names. An unknown poll has an empty tally. A poll that has lost its tally has none: the error is an
+// [ErrLost].
 //
 // A choice that the poll does not name, and that is longer than 1024 bytes once encoded, has the name by
 // which Redis keeps it: '#' and its SHA-256 in unpadded base64url.
@@ -42,10 +41,13 @@ func (g *Guard) tally(ctx context.Context, poll string) (map[string]int64, error
 		tally[choice] = 0
 	}
 	err = eachPart(ctx, parts, func(ctx context.Context, part int) error {
-		sums, err := g.partTally(ctx, poll, part)
+		of, err := g.partTally(ctx, poll, part)
+		if err == nil {
+			err = of.err(poll)
+		}
 		mu.Lock()
 		defer mu.Unlock()
-		for kept, sum := range sums {
+		for kept, sum := range of.sums {
 			tally[name.of(kept)] += sum
 		}
 		return err
@@ -56,20 +58,33 @@ func (g *Guard) tally(ctx context.Context, poll string) (map[string]int64, error
 	return tally, nil
 }
 
-// partTally returns the tally of one part, by the names that Redis keeps.
-func (g *Guard) partTally(ctx context.Context, poll string, part int) (map[string]int64, error) {
-	texts, err := core.Query(ctx, g.Engine(),
-		redis.NewMapStringStringCmd(ctx, "hgetall", g.recordKeys(poll, part)[1]))
+// partTally reads the tally of one part.
+func (g *Guard) partTally(ctx context.Context, poll string, part int) (tally partTally, err error) {
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteTallyScript, g.wholeKeys(poll, part))
 	if err != nil {
-		return nil, err
+		return tally, err
 	}
-	sums := make(map[string]int64, len(texts))
-	for kept, text := range texts {
-		if sums[kept], err = strconv.ParseInt(text, 10, 64); err != nil {
-			return nil, fmt.Errorf("tally of %.100q: %w", poll, err)
+	r := core.ReadReply(value, 3, 3)
+	tally.lost, tally.auditIsLost = r.Text(), r.Flag()
+	pairs := r.Texts()
+	if r.Err != nil {
+		return tally, r.Err
+	}
+	if tally.lost == "none" {
+		tally.lost = ""
+		if begun, err := g.checkPart(ctx, poll, part); begun {
+			return g.partTally(ctx, poll, part)
+		} else if err != nil {
+			return tally, err
 		}
 	}
-	return sums, nil
+	tally.sums = make(map[string]int64, len(pairs)/2)
+	for pair := range slices.Chunk(pairs, 2) {
+		if tally.sums[pair[0]], err = strconv.ParseInt(pair[len(pair)-1], 10, 64); err != nil {
+			return tally, fmt.Errorf("tally of %.100q: %w", poll, err)
+		}
+	}
+	return tally, nil
 }
 
 // choiceNames maps the names that Redis keeps to the choices that a poll names.

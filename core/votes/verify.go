@@ -35,6 +35,9 @@ type Verification struct {
 	// Damaged is the number of records that are missing, or that are where no script finds them. Their voters
 	// may vote again.
 	Damaged int64 `json:"damaged"`
+	// Lost names what Redis has lost: "tally" (or a choice of it), "audit", or "book". [Guard.Repair] makes the
+	// tally anew and lets the audit stream begin anew.
+	Lost []string `json:"lost,omitempty"`
 	// Moving reports that the poll changed during every count, so the figures are of different moments.
 	Moving bool `json:"moving,omitempty"`
 }
@@ -53,6 +56,9 @@ func (r Verification) differences() []string {
 			found = append(found, fmt.Sprintf("%.100q: the tally has %d, the records have %d (%+d)", choice, got, want,
 				got-want))
 		}
+	}
+	for _, what := range r.Lost {
+		found = append(found, "lost: "+what)
 	}
 	if r.Damaged != 0 {
 		found = append(found, fmt.Sprintf("damaged records: %d", r.Damaged))
@@ -108,8 +114,8 @@ func (g *Guard) Verify(ctx context.Context, poll string) (Verification, error) {
 	return g.observeVerify(ctx, "verify", poll, false)
 }
 
-// Repair sets the tally to the sums of the records where they differ, and returns what [Guard.Verify] found
-// before.
+// Repair sets the tally to the sums of the records where they differ or the tally is lost, and lets an audit
+// stream that is lost begin anew. It returns what [Guard.Verify] found before.
 //
 // It repairs each part of the poll in one atomic step, and only if nothing changed since its records were
 // counted. A part that keeps changing stays as it is, and the poll is reported as Moving. Damaged records are
@@ -144,7 +150,7 @@ func (g *Guard) verify(ctx context.Context, poll string, repair bool) (Verificat
 		for kept, sum := range c.records {
 			r.Records[name.of(kept)] += sum
 		}
-		for kept, sum := range c.tally {
+		for kept, sum := range c.tally.sums {
 			r.Tally[name.of(kept)] += sum
 		}
 		r.Votes += c.votes
@@ -152,6 +158,11 @@ func (g *Guard) verify(ctx context.Context, poll string, repair bool) (Verificat
 		r.Voided += c.voided
 		r.Damaged += c.damaged
 		r.Moving = r.Moving || c.moving
+		for _, what := range c.tally.missing() {
+			if !slices.Contains(r.Lost, what) {
+				r.Lost = append(r.Lost, what)
+			}
+		}
 		return err
 	})
 	return r, err
@@ -167,7 +178,7 @@ func (g *Guard) verifyPart(ctx context.Context, poll string, part int, repair bo
 			}
 			continue
 		}
-		if !repair || maps.Equal(c.records, c.tally) {
+		if !repair || maps.Equal(c.records, c.tally.sums) && len(c.tally.missing()) == 0 {
 			return c, nil
 		}
 		if c.damaged != 0 {
@@ -178,7 +189,7 @@ func (g *Guard) verifyPart(ctx context.Context, poll string, part int, repair bo
 			args = append(args, choice, sum)
 		}
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRepairScript,
-			g.recordKeys(poll, part), args...)
+			g.wholeKeys(poll, part), args...)
 		if err != nil {
 			return c, err
 		}
@@ -192,7 +203,8 @@ func (g *Guard) verifyPart(ctx context.Context, poll string, part int, repair bo
 
 // partCount is the count of one part of a poll, by the names of choices that Redis keeps.
 type partCount struct {
-	records, tally                 map[string]int64
+	records                        map[string]int64
+	tally                          partTally
 	votes, voters, voided, damaged int64
 	changes                        string
 	moving                         bool

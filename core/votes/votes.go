@@ -15,10 +15,13 @@ import (
 
 var (
 	voteScript        = core.NewScript("vote", lua.Vote, core.Idempotent)
+	voteKeepScript    = core.NewScript("vote_keep", lua.VoteKeep, core.Idempotent)
 	voteUndoScript    = core.NewScript("vote_undo", lua.VoteUndo, core.Idempotent)
 	voteRetractScript = core.NewScript("vote_retract", lua.VoteRetract, core.Idempotent)
 	voteVoidScript    = core.NewScript("vote_void", lua.VoteVoid, core.Idempotent)
 	voteSpreadScript  = core.NewScript("vote_spread", lua.VoteSpread, core.Idempotent)
+	votePartScript    = core.NewScript("vote_part", lua.VotePart, core.Idempotent)
+	voteTallyScript   = core.NewScript("vote_tally", lua.VoteTally, core.Idempotent)
 	voteRepairScript  = core.NewScript("vote_repair", lua.VoteRepair, core.Idempotent)
 )
 
@@ -87,6 +90,21 @@ var ErrNoPoll = core.NewError("votes: no such poll", core.ErrNotFound)
 // One script changes the voter's record and the tally, so the tally is the sum of the records at all times. A
 // vote is a claim: [Guard.Settle] with core.Rollback takes it back.
 //
+// When Redis has lost a part of a poll's data, votes are refused with an [ErrLost], which says what is lost.
+//
+// # Replays
+//
+// A command that the client library sends again, because its reply was lost, belongs to the same call of
+// Check and gets the same answer. Another call of Check with the same operation ID, by the application or
+// by its client, gets the stored answer with Replayed set, also when the first call got an error and its
+// vote was not taken back yet. So a handler sees Replayed exactly when an earlier call was told that the
+// vote counts. Kept is set when the request of one of these calls has gone well: see [Guard.Settle].
+//
+// A vote goes when all calls that were told of it are rolled back. Redis remembers up to 16 of them that have
+// not ended. Meanwhile the next one is denied with core.ReasonInProgress, so nobody is told that a vote
+// counts which then goes. An application that uses the guard without a rule has to settle each allowed
+// attempt.
+//
 // # Memory
 //
 // Redis keeps less than 20 bytes per vote, however long the voter's ID is: a record holds 96 bits of its
@@ -101,6 +119,7 @@ type Guard struct {
 	options    Options
 	clock      func() time.Time // guesses the day at first; the server's clock decides
 	divisions  divisions
+	joined     *core.Recall[string, bool] // parts of polls that have begun, by their tag
 	duplicates *core.Recall[string, votedBefore]
 }
 
@@ -129,13 +148,15 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	}
 	options.Spread = max(options.Spread, 1)
 	scripts := []*core.Script{
-		voteScript, voteUndoScript, voteRetractScript, voteVoidScript, voteSpreadScript, voteRepairScript,
+		voteScript, voteKeepScript, voteUndoScript, voteRetractScript, voteVoidScript, voteSpreadScript,
+		votePartScript, voteTallyScript, voteRepairScript,
 	}
 	return &Guard{
 		Base:       e.Register("votes", name, scripts...),
 		options:    options,
 		clock:      e.Now,
 		divisions:  newDivisions(options.Keep),
+		joined:     core.NewRecall[string, bool](dividedPolls, min(time.Minute, options.Keep)),
 		duplicates: newDuplicates(e.RefusalMemory()),
 	}
 }
@@ -193,7 +214,8 @@ func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error
 func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	unasked := a.ID == "" // not MadeID: a retry with a Decision's Attempt has an ID that Redis may know
 	a, err := a.PrepareClaim("the poll")
-	d := core.Decision{Guard: g.Name(), Attempt: a}
+	// Without the name of the call: who asks again with the decision's attempt makes another call.
+	d := core.Decision{Guard: g.Name(), Attempt: a.WithoutCall()}
 	if err != nil {
 		return d, err
 	}
@@ -220,7 +242,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	asked := g.duplicates.Ask(key, now)
 	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // one deadline for all calls
 	defer cancel()
-	if err := g.cast(ctx, &d, v, &poll); err != nil {
+	if err := g.cast(ctx, &d, a, v, &poll); err != nil {
 		return d, err
 	}
 	if d.Allowed {
@@ -233,23 +255,29 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 
 // cast runs the script and fills in the decision. It tries again when the poll has another number of parts,
 // or the server's clock is on another day, than expected.
-func (g *Guard) cast(ctx context.Context, d *core.Decision, v voter, poll *Poll) error {
-	now := g.clock().UnixMilli()
+func (g *Guard) cast(ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll) error {
+	now, missing := g.clock().UnixMilli(), 0
 	for range 4 {
-		parts, err := g.parts(ctx, d.Attempt.Resource, poll)
+		parts, err := g.parts(ctx, a.Resource, poll)
 		if err != nil {
+			return err
+		}
+		if err := g.join(ctx, a.Resource, poll, v.part(parts), parts); err != nil {
 			return err
 		}
 		today, err := poll.day(now)
 		if err != nil {
 			return err
 		}
-		number, err := g.castOnce(ctx, d, v, poll, parts, today)
+		number, err := g.castOnce(ctx, d, a, v, poll, parts, today)
 		switch {
 		case err != nil:
 			return err
+		case d.Reason == reasonSpread && number == 0 && v.part(parts) > 0:
+			missing = v.part(parts)
+			g.joined.Drop(partTag(a.Resource, missing))
 		case d.Reason == reasonSpread:
-			g.divisions.differ(d.Attempt.Resource)
+			g.divisions.differ(a.Resource)
 		case d.Reason == core.ReasonDayRolled:
 			now = number
 		default:
@@ -258,6 +286,9 @@ func (g *Guard) cast(ctx context.Context, d *core.Decision, v voter, poll *Poll)
 	}
 	if d.Reason == reasonSpread {
 		d.Reason = ""
+		if missing > 0 {
+			return errPart(missing)
+		}
 		return errDivided
 	}
 	d.RetryAfter = time.Second
@@ -272,9 +303,8 @@ var errDivided = errors.New("the parts of the poll disagree on their number: " +
 
 // castOnce runs the script once and returns the number in its reply.
 func (g *Guard) castOnce(
-	ctx context.Context, d *core.Decision, v voter, poll *Poll, parts int, day period.Span,
+	ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll, parts int, day period.Span,
 ) (int64, error) {
-	a := d.Attempt
 	part := v.part(parts)
 	perVoter := int64(max(poll.PerVoter, 1))
 	args := []any{
@@ -289,12 +319,10 @@ func (g *Guard) castOnce(
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript,
 		g.partKeys(a.Resource, part, a.ID), append(args,
 			g.Engine().ScriptNow(time.Millisecond))...)
-	if err != nil {
+	if err = lost(err); err != nil {
 		g.Engine().UndoLater(err, func(ctx context.Context) error {
-			return g.undo(ctx, a, parts,
-				core.TombstoneTTL)
+			return g.undo(ctx, a, &ballot{parts: parts, call: a.Call()}, core.TombstoneTTL)
 		})
-		d.Attempt = d.Attempt.WithoutCall()
 		return 0, err
 	}
 	r := core.ReadReply(value, 5, 5)
@@ -303,11 +331,15 @@ func (g *Guard) castOnce(
 		return 0, r.Err
 	}
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
-	d.SetClaim(&ballot{parts: parts, choices: decodeAll(choices)})
+	d.SetClaim(&ballot{parts: parts, call: a.Call(), choices: decodeAll(choices)})
 	d.Allowed = d.Reason == core.ReasonOK || d.Reason == core.ReasonChanged
 	d.Limit, d.Remaining = perVoter, max(perVoter-cast, 0)
-	if d.Reason == core.ReasonNotOpen || d.Reason == core.ReasonQuota {
+	d.Kept = d.Allowed && replayed && number == 1
+	switch d.Reason {
+	case core.ReasonNotOpen, core.ReasonQuota:
 		d.RetryAfter = core.DurationOf(number, time.Millisecond)
+	case core.ReasonInProgress:
+		d.RetryAfter = time.Second
 	}
 	return number, nil
 }
@@ -345,7 +377,8 @@ func (g *Guard) find(ctx context.Context, name string) (Poll, error) {
 
 // ballot is the claim that a decision carries.
 type ballot struct {
-	parts   int // the number of parts of the poll when the vote was cast; 0 after a Retract
+	parts   int    // the number of parts of the poll when the vote was cast; 0 after a Retract
+	call    string // the name of the call of Check
 	choices []string
 }
 
@@ -359,30 +392,49 @@ func Choices(d core.Decision) []string {
 }
 
 // Settle implements [core.Guard]: core.Rollback takes the vote back, once. If the vote replaced another one,
-// that one counts again. A vote that its voter has since retracted or changed, or that was voided, stays as
-// it is.
+// that one counts again, unless it was rolled back too: what stands is what would stand if the requests that
+// failed had never been made, in whatever order they end. A retraction, and a vote that was voided, stay.
+//
+// In a poll that has lost its tally, a rollback goes by the records: see [ErrLost].
+//
+// core.Commit keeps the vote for good, where others may ask again with its operation ID: for an ID from
+// outside, and for a replay. That takes a call to Redis; for other votes there is nothing to do.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
-	if end.Commits() || !d.Allowed {
+	claim, ok := core.ClaimOf[*ballot](d)
+	switch {
+	case !d.Allowed || ok && claim.parts == 0: // a retraction claims nothing
+		return nil
+	case end.Commits() && (!ok || d.Guard != g.Name() || d.Kept || d.Attempt.MadeID() && !d.Replayed):
 		return nil
 	}
-	cast, err := core.Claimed[*ballot](&g.Base, d)
-	if err == nil && cast.parts == 0 {
-		return nil // a retraction claims nothing
-	}
+	claim, err := core.Claimed[*ballot](&g.Base, d)
 	if err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
-	return g.undo(ctx, d.Attempt, cast.parts, 0)
+	if end.Commits() {
+		return g.keepVote(ctx, d.Attempt, claim)
+	}
+	return g.undo(ctx, d.Attempt, claim, 0)
 }
 
-// undo takes back the vote of the attempt's own Check, in a poll of the given number of parts. If that call
-// has not reached Redis yet, undo leaves a tombstone there for the given time.
-func (g *Guard) undo(ctx context.Context, a core.Attempt, parts int, tombstone time.Duration) error {
+// keepVote keeps the vote that one call of Check was told of: from then on no undo takes it back.
+func (g *Guard) keepVote(ctx context.Context, a core.Attempt, claim *ballot) error {
+	v := newVoter(a.Actor)
+	return g.Call(ctx, "settle", a, func() error {
+		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteKeepScript,
+			g.partKeys(a.Resource, v.part(claim.parts), a.ID)[3:4], v.record(), claim.call)
+		return err
+	})
+}
+
+// undo takes back the vote that one call of Check was told of. If that call has not reached Redis yet, undo
+// leaves a tombstone there for the given time.
+func (g *Guard) undo(ctx context.Context, a core.Attempt, claim *ballot, tombstone time.Duration) error {
 	v := newVoter(a.Actor)
 	defer g.duplicates.Drop(v.in(a.Resource))
 	return g.Call(ctx, "settle", a, func() (err error) {
-		args := append([]any{v.record(), a.Call(), tombstone.Milliseconds()}, g.audited(a)...)
-		keys := g.partKeys(a.Resource, v.part(parts), a.ID)
+		args := append([]any{v.record(), claim.call, tombstone.Milliseconds()}, g.audited(a)...)
+		keys := g.partKeys(a.Resource, v.part(claim.parts), a.ID)
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteUndoScript, keys, args...)
 		return err
 	})
@@ -410,7 +462,7 @@ func (g *Guard) Retract(ctx context.Context, a core.Attempt) (core.Decision, err
 func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	a.Cost = 1
 	a, err := a.PrepareClaim("the poll")
-	d := core.Decision{Guard: g.Name(), Attempt: a}
+	d := core.Decision{Guard: g.Name(), Attempt: a.WithoutCall()}
 	if err != nil {
 		return d, err
 	}
@@ -440,7 +492,7 @@ func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, err
 		args = append(args, g.Engine().ScriptNow(time.Millisecond))
 		keys := g.partKeys(a.Resource, v.part(parts), a.ID)
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRetractScript, keys, args...)
-		if err != nil {
+		if err = lost(err); err != nil {
 			return d, err
 		}
 		r := core.ReadReply(value, 5, 5)

@@ -214,7 +214,7 @@ func TestVotesUndoThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.undo(t.Context(), a, 1, core.TombstoneTTL); err != nil {
+		if err := g.undo(t.Context(), a, &ballot{parts: 1, call: a.Call()}, core.TombstoneTTL); err != nil {
 			t.Fatal(err)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)
@@ -404,13 +404,15 @@ func TestVotesKeysThatComeAndGo(t *testing.T) {
 			wants(65*time.Hour, 65*time.Hour)
 		}
 		b.Client.Del(t.Context(), keys[1])
+		repair(t, g, "p", "tally")
+		wants(64*time.Hour, 65*time.Hour)
 		guardtest.Check(t, g, red)
 		wants(64*time.Hour, 65*time.Hour)
 	})
 }
 
 // TestVotesAuditThatComesBackHasATTL: an audit stream that was deleted, or turned on later, expires too, even
-// when nobody votes again.
+// when nobody votes again. It comes back once the poll is repaired.
 func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Audit: true, Poll: Poll{Retract: true}})
@@ -423,6 +425,7 @@ func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 					t.Fatalf("%v, %v", events, err)
 				}
 				b.Client.Del(t.Context(), g.auditKey(a.Resource, 0)) // while Void works on its events
+				repair(t, g, a.Resource, "audit")
 				if voided, err := g.voidOne(t.Context(), a.Resource, "run", events[0], VoidOptions{}); err != nil ||
 					!voided {
 					t.Fatalf("%v, %v", voided, err)
@@ -433,6 +436,7 @@ func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 			d := guardtest.Check(t, g, a)
 			if name != "voided" {
 				b.Client.Del(t.Context(), g.auditKey(name, 0))
+				repair(t, g, name, "audit")
 			}
 			back(a, d)
 			want := b.Client.PTTL(t.Context(), g.recordKeys(name, 0)[0]).Val()
@@ -443,8 +447,8 @@ func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 	})
 }
 
-// TestVotesTallyThatComesBackHasATTL: the tally was lost, and the first call that writes it again is an undo
-// that restores a former vote.
+// TestVotesTallyThatComesBackHasATTL: the tally is lost, and an undo restores a former vote. The tally comes
+// back when the poll is repaired.
 func TestVotesTallyThatComesBackHasATTL(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true}})
@@ -453,6 +457,7 @@ func TestVotesTallyThatComesBackHasATTL(t *testing.T) {
 		keys := g.recordKeys("p", 0)
 		b.Client.Del(t.Context(), keys[1])
 		guardtest.Settle(t, g, changed, false)
+		repair(t, g, "p", "tally")
 		wantTally(t, g, "p", map[string]int64{"red": 1})
 		if ttl := b.Client.PTTL(t.Context(), keys[1]).Val(); ttl <= 0 {
 			t.Errorf("the tally expires in %v", ttl)

@@ -48,9 +48,9 @@ func newApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 		Guard: sale,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("sku"),
-		// A buyer who sends an order again gets the first answer again. Buyers choose their keys, so two of them
-		// may choose the same one. Without the header each request is a separate order.
-		ID: keyfuncs.Join(keyfuncs.User("uid"), keyfuncs.IdempotencyKey()),
+		// A buyer who sends an order again gets the first answer again. Two buyers may choose the same key.
+		// Without the header each request is a separate order.
+		ID: keyfuncs.IdempotencyKey(),
 	}
 	// Open leaves an existing sale as it is, so a restart cannot reset its stock.
 	if _, err := sale.Open(ctx, "ticket", seckill.Sale{Stock: 100}); err != nil {

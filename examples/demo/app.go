@@ -77,13 +77,16 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 		Which: keyfuncs.Form("choice"),
 	})
 	// One unit per buyer. The operation ID is the reservation: a buyer who sends an order again, because
-	// the answer got lost, gets the same answer again. The ID contains the user, so that two users may
+	// the answer got lost, gets the same answer again. The rule adds the user, so that two users may
 	// choose the same key.
 	buy := nethttpmw.HTTP(nethttpmw.Rule{
 		Guard: a.sale,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("item"),
-		ID:    keyfuncs.Join(keyfuncs.User("uid"), keyfuncs.IdempotencyKey()),
+		ID:    keyfuncs.IdempotencyKey(),
+		// The handler answers a replay as the first order. A handler that makes orders goes without: then the
+		// rule answers replays, and the handler does not run.
+		RunReplays: true,
 	})
 
 	a.mux.HandleFunc("GET /{$}", a.page)

@@ -65,7 +65,7 @@ func newApp(gate *core.Engine, on rules) *app {
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
 		Which: keyfuncs.Query("choice"),
-		ID:    keyfuncs.Join(keyfuncs.User("uid"), keyfuncs.IdempotencyKey()),
+		ID:    keyfuncs.IdempotencyKey(),
 	}
 	tries := nethttpmw.Rule{
 		Guard: limit.NewSlidingWindow(gate, "tries", limit.PerMinute(triesPerAddress)),

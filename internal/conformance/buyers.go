@@ -19,15 +19,21 @@ func replays(s *scene) {
 	s.sub("a purchase", func(s *scene) {
 		purchase := s.sale("sale", seckill.Sale{Stock: 1})
 		replayed := &diary{}
-		app := s.framework.Build(onThings(func(c Context) {
+		handler := func(c Context) {
 			d, _ := c.Decision("sale")
 			replayed.note(fmt.Sprint(d.Replayed))
 			ok(c)
-		}, claim(purchase)))
+		}
+		rule := withCost(claim(purchase))
+		app := s.framework.Build(onThings(handler, rule))
 		s.wantPosts(app, thing, key, 200, 200, 200) // also when the stock is sold out
-		replayed.want(s, "false", "true", "true")
+		replayed.want(s, "false")
+		rule.RunReplays = true
+		s.wantPosts(s.framework.Build(onThings(handler, rule)), thing, key, 200, 200)
+		replayed.want(s, "true", "true")
 		s.wantSale(purchase, 0, 0, 1)
-		s.wantPosts(app, thing, append(key, "X-User: bob"), 422)
+		s.wantPosts(app, thing, append(key, "X-Cost: 2"), 422)
+		s.wantPosts(app, thing, append(key, "X-User: bob"), 409) // another operation
 		s.wantPosts(app, thing, []string{"X-User: bob"}, 409)
 		s.wantSale(purchase, 0, 0, 1)
 	})
@@ -35,7 +41,9 @@ func replays(s *scene) {
 	s.sub("a purchase whose repetition fails", func(s *scene) {
 		purchase := s.sale("sale", seckill.Sale{Stock: 1})
 		status := http.StatusOK
-		app := s.framework.Build(onThings(func(c Context) { c.Reply(status, "") }, claim(purchase)))
+		rule := claim(purchase)
+		rule.RunReplays = true
+		app := s.framework.Build(onThings(func(c Context) { c.Reply(status, "") }, rule))
 		s.wantPosts(app, thing, key, 200)
 		status = http.StatusInternalServerError
 		s.wantPosts(app, thing, key, 500)
@@ -75,7 +83,6 @@ func replays(s *scene) {
 		s.wantPosts(app, thing, key, 200, 200)
 		amounts.want(s, "10 false", "10 true")
 		s.wantPosts(app, thing, nil, 409)
-		s.wantPosts(app, thing, append(key, "X-User: bob"), 422)
 		s.wantGrabbed(grab, map[string]int64{"ann": 10})
 	})
 

@@ -65,7 +65,7 @@ func streamed(next func()) func(Context) {
 }
 
 // doneBefore is the replay for an answer that did not come to its end.
-var doneBefore = "409 " + problem(409, "done", "Already Done", "This request was already completed.", "")
+var doneBefore = "409 " + done
 
 var endings = []ending{
 	{name: "200", replay: "200 done", handler: reply(200, "done"), status: 200, counts: 200},
@@ -76,7 +76,7 @@ var endings = []ending{
 	{name: "written without a status", replay: "200 done", handler: func(c Context) {
 		_, _ = c.Writer().Write([]byte("done")) // the client is there
 	}, status: 200, counts: 200},
-	{name: "streamed", replay: "200 ", handler: streamed(func() {}), status: 200, counts: 200},
+	{name: "streamed", replay: doneBefore, handler: streamed(func() {}), status: 200, counts: 200},
 	{name: "400", handler: reply(400, "no"), status: 400, counts: 400},
 	{name: "404 without a body", handler: reply(404, ""), status: 404, counts: 404},
 	{name: "409", handler: reply(409, "no"), status: 409, counts: 409},
@@ -106,7 +106,7 @@ var endings = []ending{
 	{name: "client gone, 200 written", replay: "200 done", handler: reply(200, "done"), gone: true, counts: 200,
 		cut: true},
 	{name: "client gone, 500 written", handler: reply(500, "no"), gone: true, counts: 500, cut: true},
-	{name: "client gone after the answer had begun", replay: "200 ", handler: nothing, gone: true, begun: true,
+	{name: "client gone after the answer had begun", replay: doneBefore, handler: nothing, gone: true, begun: true,
 		counts: 200, cut: true},
 	{name: "client gone after the answer had begun, then panic", replay: doneBefore,
 		handler: func(Context) { panic("lost") },

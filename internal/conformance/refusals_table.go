@@ -27,6 +27,7 @@ var (
 		`,"violated-policies":["bans"]`)
 	denied   = problem(403, "denied", "Access Denied", "You do not have access.", "")
 	closed   = problem(409, "closed", "Closed", "This is closed.", "")
+	done     = problem(409, "done", "Already Done", "This request was already completed.", "")
 	conflict = problem(422, "conflict", "Operation ID In Use",
 		"This operation ID belongs to a different request.", "")
 	noKey     = problem(400, "no_key", "Missing Information", "The request lacks required information.", "")
@@ -92,6 +93,15 @@ func packet(p redpacket.Packet) func(*scene) nethttpmw.Rule {
 	return func(s *scene) nethttpmw.Rule { return withCost(claim(s.packet("packet", p))) }
 }
 
+// bare makes a rule take operation IDs as they come.
+func bare(rule func(*scene) nethttpmw.Rule) func(*scene) nethttpmw.Rule {
+	return func(s *scene) nethttpmw.Rule {
+		r := rule(s)
+		r.BareID = true
+		return r
+	}
+}
+
 var limitRefusals = []refusal{
 	{"limited", limitOf(limit.PerMinute(1)), [][]string{asAnn}, 0, asAnn, golden{429, "60", limited}},
 	{"limited, Retry-After rounded up", limitOf(limit.PerMinute(1)), [][]string{asAnn}, 1500 * time.Millisecond,
@@ -142,7 +152,7 @@ var voteRefusals = []refusal{
 		golden{409, "", closed}},
 	{"not a choice", poll(votes.Poll{Choices: []string{"red"}}), nil, 0, []string{"X-Choice: pink"},
 		golden{400, "", invalid}},
-	{"another's operation ID", poll(votes.Poll{}), [][]string{{"Idempotency-Key: k1"}}, 0,
+	{"another's operation ID", bare(poll(votes.Poll{})), [][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
 	{"no choice", poll(votes.Poll{}), nil, 0, []string{"X-Choice:"}, golden{400, "", noKey}},
 	{"nobody", poll(votes.Poll{}), nil, 0, []string{"X-User:"}, golden{400, "", noKey}},
@@ -184,8 +194,8 @@ var saleRefusals = []refusal{
 	{"not on sale", func(s *scene) nethttpmw.Rule {
 		return claim(seckill.New(s.gate, "sale", seckill.Options{}))
 	}, nil, 0, asAnn, golden{503, "", notReady}},
-	{"another's operation ID for a purchase", sale(seckill.Sale{Stock: 2}), [][]string{{"Idempotency-Key: k1"}},
-		0,
+	{"another's operation ID for a purchase", bare(sale(seckill.Sale{Stock: 2})),
+		[][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
 	{"nobody has confirmed the reservation", func(s *scene) nethttpmw.Rule {
 		// there is no replica
@@ -236,7 +246,7 @@ var packetRefusals = []refusal{
 		return claim(redpacket.New(s.gate, "packet", redpacket.Options{}))
 	}, nil, 0, asAnn, golden{503, "", notReady}},
 	{"another's operation ID for a share",
-		packet(redpacket.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}),
+		bare(packet(redpacket.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)})),
 		[][]string{{"Idempotency-Key: k1"}}, 0, []string{"Idempotency-Key: k1", "X-User: bob"},
 		golden{422, "", conflict}},
 	{"two shares at once", packet(redpacket.Packet{Total: 2, Shares: 2, Expires: noon.Add(time.Hour)}), nil, 0,

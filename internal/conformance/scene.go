@@ -39,8 +39,9 @@ func newScene(t *testing.T, f Framework, start func(testing.TB) redistest.Backen
 
 // newEngine makes an engine with a deadline that suits a busy machine, and that does not log the outages
 // which checks cause on purpose.
-func newEngine(rdb core.Client, prefix string) *core.Engine {
-	return core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(10*time.Second), core.WithObserver(ignore{}))
+func newEngine(rdb core.Client, prefix string, options ...core.Option) *core.Engine {
+	return core.New(rdb, append([]core.Option{core.WithPrefix(prefix), core.WithDeadline(10 * time.Second),
+		core.WithObserver(ignore{})}, options...)...)
 }
 
 type ignore struct{}

@@ -28,6 +28,7 @@ type Faults struct {
 	links   map[*link]bool
 	rules   []*swallowRule
 	hung    chan struct{} // closed when hanging is over; nil: not hanging
+	away    bool          // nothing arrives
 	refuses bool
 	closed  bool
 }
@@ -59,6 +60,9 @@ func (f *Faults) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if refuses {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
+	if err := f.arrive(ctx, network); err != nil {
+		return nil, err
+	}
 	server, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
@@ -77,6 +81,40 @@ func (f *Faults) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	f.pumps.Go(l.passRequests)
 	f.pumps.Go(l.passReplies)
 	return outer, nil
+}
+
+// Vanish with true loses from now on all that clients and servers send: nobody hears that a connection is of
+// no use. Dials get no answer either. With false it ends that for new connections; those that were there stay
+// dead and open. A dial that has begun meanwhile asks again after 1, 3 and 7 s, as a kernel does.
+func (f *Faults) Vanish(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = on
+	if !on {
+		return
+	}
+	for l := range f.links {
+		l.lost.Store(true)
+	}
+}
+
+// arrive returns when a dial gets through.
+func (f *Faults) arrive(ctx context.Context, network string) error {
+	for wait := time.Second; ; wait *= 2 {
+		f.mu.Lock()
+		away := f.away
+		f.mu.Unlock()
+		if !away {
+			return nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return &net.OpError{Op: "dial", Net: network, Err: os.ErrDeadlineExceeded}
+		}
+	}
 }
 
 // pair returns the two ends of a new TCP connection.
@@ -208,6 +246,7 @@ func (f *Faults) Heal() {
 	f.Refuse(false)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.away = false
 	f.rules = nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,6 +17,7 @@ type link struct {
 
 	cutOnce sync.Once
 	gone    chan struct{} // closed by cut
+	lost    atomic.Bool   // nothing passes any more
 
 	mu      sync.Mutex
 	waiting []request // forwarded and not yet answered
@@ -34,6 +36,9 @@ func (l *link) passRequests() {
 		msg, err := readMessage(r)
 		if err != nil {
 			return
+		}
+		if l.lost.Load() {
+			continue
 		}
 		l.push(request{at: time.Now(), swallow: l.faults.swallows(msg)})
 		if _, err := l.server.Write(msg); err != nil {
@@ -61,6 +66,9 @@ func (l *link) passReplies() {
 			if !l.hold(req) {
 				return
 			}
+		}
+		if l.lost.Load() {
+			continue
 		}
 		if _, err := l.client.Write(msg); err != nil {
 			return

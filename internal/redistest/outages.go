@@ -16,16 +16,24 @@ import (
 // Outages is a test's own server, with the ways in which a Redis can be away. Its methods fail the test on
 // errors, so call them on the test's goroutine.
 type Outages struct {
-	*Server
+	*Server // the one that clients reach; another one once "repointed" has ended
 
 	t      testing.TB
 	faults *Faults
 	resets atomic.Pointer[string] // the address that accepts and resets connections; nil outside such an outage
+	at     atomic.Pointer[string] // where the server's address leads, once it has been repointed
 }
 
 // OutageKinds names the ways. All but "full" make everything fail; a full server still reads and gives
-// back.
-var OutageKinds = []string{"stopped", "hanging", "resetting", "loading", "readonly", "full"}
+// back. After two of them the connections that a client has are of no use, although new ones are:
+//
+//	repointed  the address leads to another server; the old one lives on as its replica, and refuses writes
+//	vanished   the host is gone, or what is between: nothing arrives any more, and connections stay open
+//
+// A client of [Outages.NewTLSClient] does not see either that a server which has stopped has closed its
+// connections.
+var OutageKinds = []string{"stopped", "hanging", "resetting", "loading", "readonly", "repointed", "vanished",
+	"full"}
 
 // StartOutages starts a healthy server.
 func StartOutages(t testing.TB) *Outages {
@@ -35,14 +43,42 @@ func StartOutages(t testing.TB) *Outages {
 
 // NewClient returns a client that the outages affect. With obeys it ends calls when their contexts end.
 func (o *Outages) NewClient(obeys bool) *redis.Client {
-	opt := options(o.Addr()).Simple()
-	opt.ContextTimeoutEnabled, opt.DialerRetries, opt.Dialer = obeys, 1, o.dial
+	opt := o.Options()
+	opt.ContextTimeoutEnabled, opt.DialerRetries = obeys, 1
 	return closing(o.t, redis.NewClient(opt))
 }
+
+// NewTLSClient is [Outages.NewClient] with connections by TLS. go-redis checks the others before it uses
+// them; it cannot see that a server has closed one of these.
+func (o *Outages) NewTLSClient(obeys bool) *redis.Client {
+	opt := o.Options()
+	opt.ContextTimeoutEnabled, opt.DialerRetries, opt.Dialer = obeys, 1, o.OverTLS()
+	return closing(o.t, redis.NewClient(opt))
+}
+
+// OverTLS returns a Dialer for connections by TLS, for [Outages.Options].
+func (o *Outages) OverTLS() func(ctx context.Context, network, addr string) (net.Conn, error) {
+	o.t.Helper()
+	return o.faults.overTLS(o.t, o.dial)
+}
+
+// Options returns new options for a client that the outages affect: go-redis's defaults, without some
+// commands on new connections.
+func (o *Outages) Options() *redis.Options {
+	opt := options(o.Addr()).Simple()
+	opt.Dialer = o.dial
+	return opt
+}
+
+// CutAll closes all connections of the clients. New ones can be made.
+func (o *Outages) CutAll() { o.faults.CutAll() }
 
 func (o *Outages) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if to := o.resets.Load(); to != nil {
 		return new(net.Dialer).DialContext(ctx, network, *to) // directly, so that the client sees a reset
+	}
+	if to := o.at.Load(); to != nil {
+		addr = *to
 	}
 	return o.faults.Dial(ctx, network, addr)
 }
@@ -67,12 +103,31 @@ func (o *Outages) Begin(kind string) (end func()) {
 		primary.do("replicaof", "no", "one")
 		o.ReplicaOf(primary)
 		return func() { o.do("replicaof", "no", "one") }
+	case "repointed":
+		return o.repoint()
+	case "vanished":
+		o.faults.Vanish(true)
+		return func() { o.faults.Vanish(false) }
 	case "full":
 		o.do("config", "set", "maxmemory", "1")
 		return func() { o.do("config", "set", "maxmemory", "0") }
 	}
 	o.t.Fatalf("redistest: no outage is called %q", kind)
 	return nil
+}
+
+// repoint makes the server a replica of another one, which has its data. At the end its address leads there;
+// connections to it stay.
+func (o *Outages) repoint() (end func()) {
+	heir := StartServer(o.t, "--enable-debug-command", "yes")
+	heir.ReplicaOf(o.Server)
+	heir.do("replicaof", "no", "one")
+	o.ReplicaOf(heir)
+	return func() {
+		addr := heir.Addr()
+		o.at.Store(&addr)
+		o.Server = heir
+	}
 }
 
 // do runs a command on the server itself.

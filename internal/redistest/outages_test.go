@@ -27,7 +27,7 @@ func TestOutages(t *testing.T) {
 		}
 		end := o.Begin(kind)
 		wait := 5 * time.Second // go-redis tries again, and then says what it was
-		if kind == "hanging" {
+		if kind == "hanging" || kind == "vanished" {
 			wait = 200 * time.Millisecond
 		}
 		err := set(wait)
@@ -38,6 +38,8 @@ func TestOutages(t *testing.T) {
 			"resetting": errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF),
 			"loading":   err != nil && strings.HasPrefix(err.Error(), "LOADING"),
 			"readonly":  err != nil && strings.HasPrefix(err.Error(), "READONLY"),
+			"repointed": err != nil && strings.HasPrefix(err.Error(), "READONLY"),
+			"vanished":  errors.Is(err, context.DeadlineExceeded),
 			"full":      err != nil && strings.HasPrefix(err.Error(), "OOM"),
 		}
 		if !well[kind] {

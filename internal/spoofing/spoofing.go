@@ -50,6 +50,8 @@ func Functions() map[string]keyfuncs.Func {
 		"default":   keyfuncs.IP(),
 		"proxies":   keyfuncs.IP(behind),
 		"forwarded": keyfuncs.IP(behind, keyfuncs.ReadForwarded()),
+		"own":       keyfuncs.IP(behind, keyfuncs.ProxyMayBeClient()),
+		"own, fwd":  keyfuncs.IP(behind, keyfuncs.ProxyMayBeClient(), keyfuncs.ReadForwarded()),
 		"cdn":       keyfuncs.IP(behind, keyfuncs.ReadHeader("CF-Connecting-IP")),
 		"real ip":   keyfuncs.IP(behind, keyfuncs.ReadHeader("x-real-ip")),
 		"unix":      keyfuncs.IP(keyfuncs.TrustUnixSocket()),
@@ -84,8 +86,19 @@ func Cases() []Case {
 		add(ip, peer, name, "", keyfuncs.ErrMissing, lines...)
 	}
 
+	// Proxies that name no client are none themselves, unless the set-up says so. Of the addresses in the
+	// header, the leftmost is the client then.
+	silent := func(ip, name string, lines ...string) {
+		malformed(ip, proxy, name, lines...)
+		who := "10.0.0.1"
+		if name == "all trusted" {
+			who = "10.0.0.9"
+		}
+		finds(map[string]string{"proxies": "own", "forwarded": "own, fwd"}[ip], proxy, name, who, lines...)
+	}
+
 	// Strangers count as themselves, whatever they say, under every set-up.
-	for _, ip := range []string{"default", "proxies", "forwarded", "cdn", "real ip"} {
+	for _, ip := range []string{"default", "proxies", "forwarded", "cdn", "real ip", "own", "own, fwd"} {
 		for name, lines := range map[string][]string{
 			"stranger without headers":          nil,
 			"stranger with X-Forwarded-For":     {"X-Forwarded-For: 198.51.100.1"},
@@ -133,13 +146,13 @@ func Cases() []Case {
 		"X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 10.9.9.9")
 	finds(xff, "[2001:db8:f::1]:443", "a chain of three, mixed", client6,
 		"X-Forwarded-For: 2001:db8:c::7, 2001:db8:f::2, 10.0.0.2")
-	finds(xff, proxy, "all trusted", "10.0.0.9", "X-Forwarded-For: 10.0.0.9, 10.0.0.8, 192.0.2.1")
-	finds(xff, proxy, "no header", "10.0.0.1")
-	finds(xff, proxy, "dropped on the way", "10.0.0.1", "Connection: X-Forwarded-For")
+	silent(xff, "all trusted", "X-Forwarded-For: 10.0.0.9, 10.0.0.8, 192.0.2.1")
+	silent(xff, "no header")
+	silent(xff, "dropped on the way", "Connection: X-Forwarded-For")
 	finds(xff, proxy, "named to be dropped, and there", client, "Connection: X-Forwarded-For",
 		"X-Forwarded-For: 198.51.100.1, 203.0.113.7")
-	finds(xff, proxy, "only commas", "10.0.0.1", "X-Forwarded-For: ,,, ,")
-	finds(xff, proxy, "empty lines", "10.0.0.1", "X-Forwarded-For:", "X-Forwarded-For: ")
+	silent(xff, "only commas", "X-Forwarded-For: ,,, ,")
+	silent(xff, "empty lines", "X-Forwarded-For:", "X-Forwarded-For: ")
 	finds(xff, proxy, "empty elements", client, "X-Forwarded-For: ,198.51.100.1,, 203.0.113.7 ,, 10.0.0.2,")
 	finds(xff, proxy, "forged before the client", client, "X-Forwarded-For: 198.51.100.1, 203.0.113.7")
 	finds(xff, proxy, "forged proxies before the client", client,
@@ -155,7 +168,7 @@ func Cases() []Case {
 	finds(xff, proxy, "NUL before the client", client, "X-Forwarded-For: \x00, 203.0.113.7")
 	finds(xff, proxy, "the other headers are not read", client, "X-Forwarded-For: 203.0.113.7",
 		"Forwarded: for=198.51.100.1", "X-Real-IP: 198.51.100.2", "CF-Connecting-IP: 198.51.100.3")
-	finds(xff, proxy, "only the other headers", "10.0.0.1", "Forwarded: for=198.51.100.1",
+	silent(xff, "only the other headers", "Forwarded: for=198.51.100.1",
 		"X-Real-IP: 198.51.100.2", "CF-Connecting-IP: 198.51.100.3")
 	finds(xff, proxy, "a port", client, "X-Forwarded-For: 203.0.113.7:50000")
 	finds(xff, proxy, "port 0", client, "X-Forwarded-For: 203.0.113.7:0")
@@ -183,7 +196,7 @@ func Cases() []Case {
 	finds(xff, "192.0.2.2:443", "beside a single proxy", "192.0.2.2", "X-Forwarded-For: 198.51.100.1")
 	finds(xff, "[2001:db8:10::1]:443", "just outside of a prefix of IPv6", "2001:db8:10::/64",
 		"X-Forwarded-For: 198.51.100.1")
-	finds(xff, proxy, "a megabyte of commas", "10.0.0.1", "X-Forwarded-For: "+strings.Repeat(",", 1<<20))
+	silent(xff, "a megabyte of commas", "X-Forwarded-For: "+strings.Repeat(",", 1<<20))
 	finds(xff, proxy, "a megabyte of proxies", client,
 		"X-Forwarded-For: 203.0.113.7"+strings.Repeat(", 10.0.0.2", 1<<20/10))
 	finds(xff, proxy, "a megabyte before the client", client,
@@ -221,8 +234,8 @@ func Cases() []Case {
 	finds(fwd, proxy, "one proxy", client, "Forwarded: for=203.0.113.7;proto=https")
 	finds(fwd, proxy, "a chain of three", client, `Forwarded: for=203.0.113.7, for="192.0.2.1:80"`,
 		`Forwarded: for="[2001:db8:f::2]:443";by=_gw`)
-	finds(fwd, proxy, "no header", "10.0.0.1")
-	finds(fwd, proxy, "only X-Forwarded-For", "10.0.0.1", "X-Forwarded-For: 198.51.100.1")
+	silent(fwd, "no header")
+	silent(fwd, "only X-Forwarded-For", "X-Forwarded-For: 198.51.100.1")
 	finds(fwd, proxy, "a comma in quotes", client, `Forwarded: for=203.0.113.7;host="a, for=198.51.100.1"`)
 	finds(fwd, proxy, "an escaped quote", client, `Forwarded: for=203.0.113.7;host="a\", for=198.51.100.1, \"b"`)
 	finds(fwd, proxy, "an unclosed quote before the client", client,
@@ -239,7 +252,7 @@ func Cases() []Case {
 		"Forwarded: "+strings.Repeat(`"`, 1<<20-1)+", for=203.0.113.7")
 	finds(fwd, proxy, "a megabyte of escapes and quotes, and proxies", client,
 		`Forwarded: for=203.0.113.7`+strings.Repeat(`, for=10.0.0.2;host="`+strings.Repeat(`\"`, 1000)+`"`, 500))
-	finds(fwd, proxy, "a megabyte of commas", "10.0.0.1", "Forwarded: "+strings.Repeat(",", 1<<20))
+	silent(fwd, "a megabyte of commas", "Forwarded: "+strings.Repeat(",", 1<<20))
 	malformed(fwd, proxy, "a megabyte of backslashes", `Forwarded: for="`+strings.Repeat(`\`, 1<<20)+`"`)
 	malformed(fwd, proxy, "an unclosed quote", `Forwarded: for="203.0.113.7`)
 	malformed(fwd, proxy, "unknown", "Forwarded: for=203.0.113.7, for=unknown")
@@ -289,7 +302,7 @@ func Cases() []Case {
 	// Unix sockets.
 	for _, peer := range []string{"", "@", "@app", "/run/app.sock"} {
 		finds("unix", peer, "peer "+peer, client, "X-Forwarded-For: 198.51.100.1, 203.0.113.7")
-		missing("unix", peer, "peer "+peer+" without a header", "X-Real-IP: 198.51.100.1")
+		malformed("unix", peer, "peer "+peer+" without a header", "X-Real-IP: 198.51.100.1")
 		malformed("unix", peer, "peer "+peer+" with garbage", "X-Forwarded-For: garbage")
 		finds("unix, cdn", peer, "peer "+peer, client, "CF-Connecting-IP: 203.0.113.7")
 		malformed("unix, cdn", peer, "peer "+peer+" without a header", "X-Forwarded-For: 198.51.100.1")

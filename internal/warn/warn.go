@@ -47,10 +47,19 @@ var (
 	// Unrouted: keyfuncs.Route runs before the router does.
 	Unrouted = &Warning{code: "GH005", anchor: "gh005",
 		text: "keyfuncs.Route is asked where no route is known yet"}
+	// Untaken: Take has a name that no rule has.
+	Untaken = &Warning{code: "GH006", anchor: "gh006",
+		text: "Take names a guard that no rule around the handler has, so every client is turned away"}
+	// Unknown: keyfuncs.Param names a parameter that the route does not have.
+	Unknown = &Warning{code: "GH007", anchor: "gh007",
+		text: "keyfuncs.Param names a parameter that the route does not have"}
 )
 
 // All returns every warning.
-func All() []*Warning { return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted} }
+func All() []*Warning {
+	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken,
+		Unknown}
+}
 
 // Code returns the warning's code, such as "GH001".
 func (w *Warning) Code() string { return w.code }

@@ -2,7 +2,7 @@
 -- leaves; gone, 0; log, base, grain, window, now. Gives next, when the new head leaves, or nil; and moved,
 -- whether that is in another quarter of a window.
 
--- Mostly one has left; after a pause many have, and are read in chunks.
+-- Usually one unit has left. After a pause many have; they are read in chunks.
 local first, unit, chunk = next, nil, nil
 repeat
   gone = gone + 1

@@ -45,10 +45,11 @@ type Observer struct {
 	samples map[kind]*sample
 }
 
-// kind is a sampling key. There are no more kinds than guards times reasons, in the shadow or not.
+// kind is a sampling key. There are no more kinds than guards times reasons and keys, in the shadow or not.
 type kind struct {
 	guard  string
 	reason core.Reason
+	key    string // of refusals without a decision
 	shadow bool
 }
 
@@ -82,14 +83,19 @@ func New(logger *slog.Logger, o Options) *Observer {
 	return &Observer{logger: logger, options: o, samples: map[kind]*sample{}}
 }
 
-// Observe implements [core.Observer]. It ignores the replay of a stored answer, which is not a denial.
+// Observe implements [core.Observer]. It logs denials, and refusals without a decision with the key function
+// that refused, such as User("uid") where nobody is logged in. It ignores the replay of a stored answer, which is not a denial.
 func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	d := &e.Decision
+	if e.Op == "refuse" {
+		o.refused(ctx, e)
+		return
+	}
 	if !e.Decided() || d.Allowed || d.Reason == core.ReasonDone ||
 		!o.logger.Enabled(ctx, o.options.Level.Level()) {
 		return
 	}
-	notLogged, ok := o.take(kind{e.Guard, d.Reason, d.Attempt.Shadow}, time.Now())
+	notLogged, ok := o.take(kind{e.Guard, d.Reason, "", d.Attempt.Shadow}, time.Now())
 	if !ok {
 		return
 	}
@@ -113,6 +119,24 @@ func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	}
 	o.logger.LogAttrs(ctx, o.options.Level.Level(), message,
 		append(attributes, slog.Int("not_logged", notLogged))...)
+}
+
+// refused logs a refusal without a decision.
+func (o *Observer) refused(ctx context.Context, e core.Event) {
+	d, level := &e.Decision, o.options.Level.Level()
+	if !o.logger.Enabled(ctx, level) {
+		return
+	}
+	notLogged, ok := o.take(kind{e.Guard, d.Reason, e.Key, d.Attempt.Shadow}, time.Now())
+	if !ok {
+		return
+	}
+	message := "gatehouse: refused"
+	if d.Attempt.Shadow {
+		message = "gatehouse: would have been refused"
+	}
+	o.logger.LogAttrs(ctx, level, message, slog.String("guard", e.Guard), slog.String("reason", string(d.Reason)),
+		slog.String("key", e.Key), slog.String("function", e.Function), slog.Int("not_logged", notLogged))
 }
 
 // take reports whether one more denial of a kind may be logged now, and how many were not logged since the

@@ -147,3 +147,23 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		}()
 	}
 }
+
+// TestRefusalsWithoutADecisionAreLogged: a hundred requests without a login left no line.
+func TestRefusalsWithoutADecisionAreLogged(t *testing.T) {
+	l := newLog()
+	o := gatehouselog.New(l.Logger, gatehouselog.Options{PerSecond: 1, Show: true})
+	for range 100 {
+		o.Observe(t.Context(), core.Event{Guard: "site", Op: "refuse", Key: "who", Function: `User("uid")`,
+			Decision: core.Decision{Guard: "site", Reason: "no_key"}})
+	}
+	o.Observe(t.Context(), core.Event{Guard: "site", Op: "refuse", Key: "id",
+		Decision: core.Decision{Guard: "site", Reason: "no_key"}})
+	records := l.records(t)
+	if len(records) < 2 {
+		t.Fatalf("%v, want a record for each key", records)
+	}
+	if r := records[0]; r["msg"] != "gatehouse: refused" || r["guard"] != "site" || r["reason"] != "no_key" ||
+		r["key"] != "who" || r["function"] != `User("uid")` {
+		t.Errorf("%v", r)
+	}
+}

@@ -10,6 +10,8 @@
 //
 //	gatehouse.decisions          {attempt}  attempts, by gatehouse.guard, gatehouse.reason and gatehouse.source
 //	gatehouse.near_limit         {attempt}  allowed attempts that left less than 20 % of their limit, by gatehouse.guard
+//	gatehouse.refusals           {request}  requests that were refused without a decision, by gatehouse.guard,
+//	                                        gatehouse.key (see core.Event), gatehouse.reason and gatehouse.shadow
 //	gatehouse.call.duration      s          duration of calls, by gatehouse.guard, gatehouse.op, gatehouse.source, and
 //	                                        error.type for failed calls: a kind that core.Event.ErrorKind lists, such as
 //	                                        timeout, unsettled (an attempt could not be settled in time) and backlog (too

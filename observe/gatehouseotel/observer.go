@@ -33,6 +33,7 @@ type Observer struct {
 	tracer    trace.Tracer // nil: no spans
 	decisions metric.Int64Counter
 	nearLimit metric.Int64Counter
+	refusals  metric.Int64Counter
 	durations metric.Float64Histogram
 	open      metric.Int64UpDownCounter
 	changes   metric.Int64Counter
@@ -56,7 +57,7 @@ func New(o Options) (*Observer, error) {
 	if !o.NoSpans {
 		all.tracer = o.TracerProvider.Tracer(scope)
 	}
-	var errs [5]error
+	var errs [6]error
 	all.decisions, errs[0] = meter.Int64Counter("gatehouse.decisions", metric.WithUnit("{attempt}"),
 		metric.WithDescription("Attempts that guards decided."))
 	all.nearLimit, errs[1] = meter.Int64Counter("gatehouse.near_limit", metric.WithUnit("{attempt}"),
@@ -67,6 +68,8 @@ func New(o Options) (*Observer, error) {
 		metric.WithDescription("Breakers that are open now: each stands for a Redis server that gets no calls."))
 	all.changes, errs[4] = meter.Int64Counter("gatehouse.breaker.changes", metric.WithUnit("{change}"),
 		metric.WithDescription("Breakers that became open or closed."))
+	all.refusals, errs[5] = meter.Int64Counter("gatehouse.refusals", metric.WithUnit("{request}"),
+		metric.WithDescription("Requests that were refused without a decision, such as without a login."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -82,6 +85,12 @@ func (o *Observer) Observe(ctx context.Context, e core.Event) {
 		}
 		o.open.Add(ctx, step)
 		o.changes.Add(ctx, 1, metric.WithAttributes(attribute.String("gatehouse.breaker.state", state)))
+		return
+	}
+	if e.Op == "refuse" {
+		o.refusals.Add(ctx, 1, metric.WithAttributes(attribute.String("gatehouse.guard", e.Guard),
+			attribute.String("gatehouse.key", e.Key), attribute.String("gatehouse.reason", string(e.Decision.Reason)),
+			attribute.Bool("gatehouse.shadow", e.Decision.Attempt.Shadow)))
 		return
 	}
 	attributes := append(make([]attribute.KeyValue, 0, 6), attribute.String("gatehouse.guard", e.Guard))

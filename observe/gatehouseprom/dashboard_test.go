@@ -66,6 +66,7 @@ func exported(t *testing.T) (labels map[string]map[string]bool, grows map[string
 	o.Observe(t.Context(), core.Event{Guard: "g", Op: "check", Took: time.Second, Decision: core.Decision{
 		Allowed: true, Reason: core.ReasonOK, Limit: 1, Window: time.Minute,
 	}})
+	o.Observe(t.Context(), core.Event{Guard: "g", Op: "refuse", Key: "who"})
 	o.Observe(t.Context(), core.Event{Guard: "g", Op: "check", Err: core.ErrBreakerOpen})
 	labels, grows = map[string]map[string]bool{}, map[string]bool{}
 	for name, family := range scrape(t, registry) {
@@ -252,7 +253,7 @@ func TestDocumentedMetrics(t *testing.T) {
 			t.Errorf("%s is documented with labels %q, and has %d", name, list, has)
 		}
 	}
-	if len(documented) != 6 {
-		t.Errorf("%d metrics are documented, want 6", len(documented))
+	if len(documented) != 7 {
+		t.Errorf("%d metrics are documented, want 7", len(documented))
 	}
 }

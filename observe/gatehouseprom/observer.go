@@ -16,6 +16,7 @@ import (
 type Observer struct {
 	decisions *prometheus.CounterVec
 	nearLimit *prometheus.CounterVec
+	refusals  *prometheus.CounterVec
 	errors    *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 	open      prometheus.Gauge
@@ -59,6 +60,9 @@ func New(registerer prometheus.Registerer) *Observer {
 			"reason", "source"),
 		nearLimit: counter("gatehouse_near_limit_total",
 			"Allowed attempts that left less than 20 % of their rate limit or quota.", "guard"),
+		refusals: counter("gatehouse_refusals_total",
+			"Requests that were refused without a decision, such as without a login, by what refused.", "guard", "key",
+			"reason", "source"),
 		errors: counter("gatehouse_errors_total",
 			"Failed calls of guards, by kind of error.", "guard", "op", "kind"),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -74,7 +78,7 @@ func New(registerer prometheus.Registerer) *Observer {
 	for _, to := range []string{"open", "closed"} {
 		o.changes.WithLabelValues(to) // exists from the start, so that rate() sees the first change
 	}
-	for _, c := range []prometheus.Collector{o.decisions, o.nearLimit, o.errors, o.durations, o.open,
+	for _, c := range []prometheus.Collector{o.decisions, o.nearLimit, o.refusals, o.errors, o.durations, o.open,
 		o.changes} {
 		err := registerer.Register(c)
 		var twice prometheus.AlreadyRegisteredError
@@ -98,6 +102,14 @@ func (o *Observer) Observe(_ context.Context, e core.Event) {
 			o.open.Dec()
 			o.changes.WithLabelValues("closed").Inc()
 		}
+		return
+	}
+	if e.Op == "refuse" {
+		source := "none"
+		if e.Decision.Attempt.Shadow {
+			source = "shadow"
+		}
+		o.refusals.WithLabelValues(e.Guard, e.Key, string(e.Decision.Reason), source).Inc()
 		return
 	}
 	s := o.series(&e)

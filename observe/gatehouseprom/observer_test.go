@@ -232,3 +232,17 @@ func BenchmarkCheck(b *testing.B) {
 		})
 	}
 }
+
+// TestRefusalsWithoutADecisionAreCounted: a hundred requests without a login changed no metric.
+func TestRefusalsWithoutADecisionAreCounted(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	o := gatehouseprom.New(registry)
+	for range 100 {
+		o.Observe(t.Context(), core.Event{Guard: "site", Op: "refuse", Key: "who", Function: `User("uid")`,
+			Decision: core.Decision{Guard: "site", Reason: "no_key"}})
+	}
+	family := scrape(t, registry)["gatehouse_refusals_total"]
+	if family == nil || family.GetMetric()[0].GetCounter().GetValue() != 100 {
+		t.Errorf("%v", family)
+	}
+}

@@ -1,0 +1,307 @@
+package seckill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// oneAndSeveralBuckets runs a test with a sale of one bucket and with one of several, on all backends.
+func oneAndSeveralBuckets(t *testing.T, f func(t *testing.T, b redistest.Backend, buckets int)) {
+	for _, buckets := range []int{1, 4} {
+		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) { f(t, b, buckets) })
+		})
+	}
+}
+
+// TestTheSeventeenthTryIsCountedOrNotToldYes: a client tries again and again under one ID and hangs up on all
+// but the last. A record remembers 16 callers; the 17th was told yes and not counted.
+func TestTheSeventeenthTryIsCountedOrNotToldYes(t *testing.T) {
+	oneAndSeveralBuckets(t, func(t *testing.T, b redistest.Backend, buckets int) {
+		g := New(guardtest.NewEngine(b), "s", Options{})
+		openSale(t, g, "tv", Sale{Stock: 5, Buckets: buckets})
+		a := core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}
+		var told []core.Decision
+		for range 40 {
+			d := guardtest.Check(t, g, a)
+			if d.Allowed {
+				told = append(told, d)
+				continue
+			}
+			guardtest.WantReason(t, d, core.ReasonInProgress)
+			if d.RetryAfter != askInProgress {
+				t.Errorf("%+v: want a retry in a second", d)
+			}
+		}
+		if len(told) != 16 {
+			t.Fatalf("%d were told yes, want 16", len(told))
+		}
+		guardtest.Settle(t, g, told[0], false) // it leaves the list, so another is told
+		last := guardtest.Check(t, g, a)
+		guardtest.WantReason(t, last, core.ReasonOK)
+		for _, d := range told {
+			guardtest.Settle(t, g, d, false)
+		}
+		wantStatus(t, g, "tv", 4, 1, 0)
+		guardtest.Settle(t, g, last, true)
+		wantStatus(t, g, "tv", 4, 0, 1)
+
+		a.ID, a.Actor = "order 2", "bob"
+		for range 100 { // however many fail, one after the other: the record stays short
+			guardtest.Settle(t, g, guardtest.Check(t, g, a), false)
+		}
+		wantStatus(t, g, "tv", 4, 0, 1)
+		guardtest.Settle(t, g, guardtest.Check(t, g, a), true)
+		wantStatus(t, g, "tv", 3, 0, 2)
+	})
+}
+
+// TestACancelledIDStaysItsBuyers: Ann's order was cancelled, Mallory reserved under the same ID, and Ann's
+// late payment confirmed Mallory's unit.
+func TestACancelledIDStaysItsBuyers(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := New(guardtest.NewEngine(b), "s", Options{})
+		openSale(t, g, "tv", Sale{Stock: 5})
+		ann := core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}
+		mallory := core.Attempt{Actor: "mallory", Resource: "tv", ID: "order"}
+		gone := func(confirm func() (core.Decision, error)) {
+			t.Helper()
+			d, err := confirm()
+			if err != nil {
+				t.Fatal(err)
+			}
+			guardtest.WantReason(t, d, core.ReasonGone)
+		}
+		for _, cancel := range []func(d core.Decision){
+			func(d core.Decision) { guardtest.Settle(t, g, d, false) },
+			func(core.Decision) {
+				if d, err := g.Cancel(t.Context(), "tv", "order"); err != nil || !d.Allowed || d.Replayed {
+					t.Errorf("%+v, %v", d, err)
+				}
+			},
+		} {
+			cancel(guardtest.Check(t, g, ann)) // the second time: after a failed request she buys under the same ID
+			guardtest.WantReason(t, guardtest.Check(t, g, mallory), core.ReasonConflict)
+			gone(func() (core.Decision, error) { return g.Confirm(t.Context(), "tv", "order") })
+			gone(func() (core.Decision, error) { return g.ConfirmAttempt(t.Context(), ann) })
+			wantStatus(t, g, "tv", 5, 0, 0)
+		}
+		guardtest.WantReason(t, guardtest.Check(t, g, ann), core.ReasonOK)
+		for _, end := range []func(context.Context, core.Attempt) (core.Decision, error){
+			g.ConfirmAttempt, g.CancelAttempt,
+		} {
+			d, err := end(t.Context(), mallory)
+			if err != nil || d.Attempt.Actor != "" {
+				t.Errorf("%+v, %v: want a refusal that names nobody", d, err)
+			}
+			guardtest.WantReason(t, d, core.ReasonConflict)
+			if _, err := end(t.Context(), core.Attempt{Resource: "tv", ID: "order"}); !guardtest.IsInvalid(err) {
+				t.Errorf("without a buyer: %v", err)
+			}
+		}
+		wantStatus(t, g, "tv", 4, 1, 0)
+		if d, err := g.ConfirmAttempt(t.Context(), ann); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		wantStatus(t, g, "tv", 4, 0, 1)
+	})
+}
+
+// TestAnotherBucketsIDKeepsNobodyFromConfirming: Mallory's bucket does not know Ann's ID, so she can reserve
+// under it. Ann's paid order could not be confirmed any more.
+func TestAnotherBucketsIDKeepsNobodyFromConfirming(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := New(guardtest.NewEngine(b), "s", Options{})
+		openSale(t, g, "tv", Sale{Stock: 40, Buckets: 4})
+		at := spreadOf(t, g, "tv", 4)
+		ann, mallory := buyerOf(at, 0, 0), buyerOf(at, 1, 0)
+		for _, buyer := range []string{ann, mallory} {
+			guardtest.WantReason(t, guardtest.Check(t, g,
+				core.Attempt{Actor: buyer, Resource: "tv", ID: "order"}), core.ReasonOK)
+		}
+		endOf(t, g.ConfirmAttempt, core.Attempt{Actor: ann, Resource: "tv", ID: "order"})
+		wantStatus(t, g, "tv", 38, 1, 1)
+		endOf(t, g.CancelAttempt, core.Attempt{Actor: mallory, Resource: "tv", ID: "order"})
+		d, err := g.Confirm(t.Context(), "tv", "order") // what was cancelled is in nobody's way
+		if err != nil || !d.Replayed || d.Attempt.Actor != ann {
+			t.Errorf("%+v, %v: want Ann's sale", d, err)
+		}
+		wantStatus(t, g, "tv", 39, 0, 1)
+	})
+}
+
+// TestWhoAsksAgainIsToldOfAReplay, also when the first call never heard its answer, and when it comes with
+// the attempt of an earlier decision. What go-redis sends again within one call is no replay.
+func TestWhoAsksAgainIsToldOfAReplay(t *testing.T) {
+	oneAndSeveralBuckets(t, func(t *testing.T, b redistest.Backend, buckets int) {
+		faults := redistest.NewFaults(t)
+		b.Client = b.NewClientWith(t, faults)
+		e := guardtest.NewEngine(b)
+		g := New(e, "s", Options{})
+		openSale(t, g, "tv", Sale{Stock: 20, Buckets: buckets})
+		if err := e.Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := func(d core.Decision, replayed, kept bool) {
+			t.Helper()
+			if !d.Allowed || d.Replayed != replayed || d.Kept != kept {
+				t.Errorf("%+v: want replayed %v, kept %v", d, replayed, kept)
+			}
+		}
+		faults.SwallowReply("evalsha")
+		first := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "order"})
+		want(first, false, false)
+		want(guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}), true, false)
+		want(guardtest.Check(t, g, first.Attempt), true, false)
+		guardtest.Settle(t, g, first, true)
+		faults.SwallowReply("evalsha")
+		want(guardtest.Check(t, g, first.Attempt), true, true)
+		want(guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}), true, true)
+		if faults.Swallowed() != 2 {
+			t.Errorf("%d replies were lost, want 2", faults.Swallowed())
+		}
+	})
+}
+
+// late is a client whose next command of a script does not arrive before the test lets it.
+type late struct {
+	core.Client
+	script *core.Script
+	hold   atomic.Bool
+	held   []any
+}
+
+func (l *late) Process(ctx context.Context, cmd redis.Cmder) error {
+	if args := cmd.Args(); len(args) > 1 && args[1] == l.script.SHA() && l.hold.CompareAndSwap(true, false) {
+		l.held = args
+		cmd.SetErr(errors.New("i/o timeout"))
+		return cmd.Err()
+	}
+	return l.Client.Process(ctx, cmd)
+}
+
+// TestReservationsThatComeAfterTheirCancelHoldNothing: the network delivered one after its caller had given
+// up and cancelled, and its units stayed held for the whole hold.
+func TestReservationsThatComeAfterTheirCancelHoldNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		rdb := &late{Client: b.Client, script: seckillReserveScript}
+		e := guardtest.NewEngineOver(b, rdb, guardtest.WithClock(clock))
+		g := New(e, "s", Options{})
+		if err := e.Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ann := core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}
+		for name, c := range map[string]struct {
+			before func() // the late call
+			after  func() // its cancel
+			left   int64
+			held   int64
+			sold   int64
+		}{
+			"alone":                 {func() {}, func() {}, 5, 0, 0},
+			"and asked again since": {func() {}, func() { guardtest.Check(t, g, ann) }, 4, 1, 0},
+			"beside another that fails": {func() {}, func() {
+				guardtest.Settle(t, g, guardtest.Check(t, g, ann), false)
+			}, 5, 0, 0},
+			"beside another that goes on": {func() { guardtest.Check(t, g, ann) }, func() {}, 4, 1, 0},
+			"beside another that expires": {func() { guardtest.Check(t, g, ann) }, func() {
+				clock.Advance(time.Hour)
+				if n, err := g.Sweep(t.Context(), ann.Resource); n != 1 || err != nil {
+					t.Errorf("Sweep: %d, %v", n, err)
+				}
+			}, 5, 0, 0},
+			"beside another that buys": {func() { guardtest.Settle(t, g, guardtest.Check(t, g, ann), true) },
+				func() {}, 4, 0, 1},
+		} {
+			ann.Resource = name
+			openSale(t, g, name, Sale{Stock: 5, Hold: time.Minute})
+			c.before()
+			rdb.hold.Store(true)
+			if d, err := g.Check(t.Context(), ann); err == nil {
+				t.Errorf("%s: %+v", name, d)
+			}
+			redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the call has cancelled")
+			c.after()
+			reply, err := b.Client.Do(t.Context(), rdb.held...).Slice()
+			want := "gone"
+			if c.sold > 0 {
+				want = "ok" // and it changes nothing
+			}
+			if err != nil || reply[0] != want {
+				t.Errorf("%s: the late call heard %v (%v), want %s", name, reply, err, want)
+			}
+			wantStatus(t, g, name, c.left, c.held, c.sold)
+		}
+	})
+}
+
+// TestFailedAttemptsAreBoundedPerBuyer: 20,000 failed attempts of 8 buyers left 3.5 MB.
+func TestFailedAttemptsAreBoundedPerBuyer(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		const buyers = 8
+		attempts := buyers * 60
+		if redistest.Soak() && b.Mini == nil {
+			attempts = 20_000
+		}
+		clock := guardtest.NewClock()
+		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
+		openSale(t, g, "tv", Sale{Stock: 100, PerBuyer: 2, Hold: time.Minute})
+		for i := range buyers {
+			guardtest.Settle(t, g,
+				guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("buyer ", i), Resource: "tv"}), true)
+		}
+		for i := range attempts {
+			d := guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("buyer ", i%buyers), Resource: "tv"})
+			guardtest.WantReason(t, d, core.ReasonOK)
+			if i/buyers%4 == 3 { // walks away
+				clock.Advance(time.Minute)
+				if n, err := g.Sweep(t.Context(), "tv"); n != 1 || err != nil {
+					t.Fatalf("Sweep: %d, %v", n, err)
+				}
+				continue
+			}
+			guardtest.Settle(t, g, d, false)
+		}
+		wantStatus(t, g, "tv", 100-buyers, 0, buyers)
+		keys := g.saleKeys("tv")
+		// A sale and 16 failed reservations for each buyer, and a list of these.
+		if n := b.Client.HLen(t.Context(), keys[3]).Val(); n > 1+buyers*18 {
+			t.Errorf("%d records after %d failed attempts", n, attempts)
+		}
+		if n := b.Client.XLen(t.Context(), keys[4]).Val(); n > 1+buyers*(2+32) {
+			t.Errorf("%d events after %d failed attempts", n, attempts)
+		}
+		if b.Mini == nil {
+			var bytes int64
+			for _, key := range keys {
+				bytes += b.Client.MemoryUsage(t.Context(), key, 0).Val()
+			}
+			t.Logf("%d bytes after %d failed attempts", bytes, attempts)
+			if bytes > 100_000 {
+				t.Errorf("%d bytes after %d failed attempts", bytes, attempts)
+			}
+		}
+		// The last of them are known still.
+		failed, err := b.Client.HGet(t.Context(), keys[3], "failed|"+core.Encode("buyer 0")).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var id string
+		if _, err := fmt.Sscanf(failed, "16 |%s", &id); err != nil {
+			t.Fatal(err)
+		}
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "mallory", Resource: "tv", ID: id}),
+			core.ReasonConflict)
+	})
+}

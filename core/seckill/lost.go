@@ -1,0 +1,135 @@
+package seckill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+// A sale is in several keys of Redis, and each of them can be lost by itself: evicted, or deleted by hand.
+// Each key exists from the opening on, so every script sees that one is missing, and refuses. What is lost is
+// restored from the others: buyers and timers from the reservations, reservations from the outbox, the sale
+// itself from the reservations (and the outbox, for what buckets have lent), a root from its copy.
+
+var seckillRepairScript = core.NewScript("seckill_repair", lua.SeckillRepair, core.Idempotent)
+
+var (
+	// ErrLost is returned by calls by name for a sale of which a part was lost, such as the record of its
+	// buyers; the text names the part. The sale stands still: attempts are refused with ReasonNotReady (see
+	// [LostPart]), until [Guard.Repair] has restored the part. It matches [core.ErrNotNow].
+	ErrLost = core.NewError("seckill: a part of the sale is lost", core.ErrNotNow)
+	// ErrRemains is returned by [Guard.Open] for an item that is not on sale while records of an earlier sale
+	// are there, since to open it would sell again what those have bought. [Guard.Repair] restores the earlier
+	// sale, and [Guard.Discard] deletes what is left of it. It matches [core.ErrNotNow].
+	ErrRemains = core.NewError("seckill: records of an earlier sale are still there: "+
+		"call Repair to go on with it, or Discard to delete them and open a new one", core.ErrNotNow)
+)
+
+// lostPart is the claim of a decision that was refused because a part of the sale was lost.
+type lostPart string
+
+// LostPart returns which part of the sale was lost when a decision's reason is ReasonNotReady for that:
+// "buyers", "holds" or "reservations". It is empty for other decisions, also for an item that was never on
+// sale.
+func LostPart(d core.Decision) string {
+	part, _ := core.ClaimOf[lostPart](d)
+	return string(part)
+}
+
+// lostError returns an ErrLost when the reason of a script's reply says that a part of the item's sale was
+// lost, and nil otherwise.
+func lostError(item, reason string) error {
+	part, lost := strings.CutPrefix(reason, "lost ")
+	if !lost {
+		return nil
+	}
+	return fmt.Errorf("%w: %s of %.100q: call Repair", ErrLost, part, item)
+}
+
+// Discard deletes all keys of an item's sale and of what is left of an earlier one, so that [Guard.Open] can
+// open it anew. Reservations, sales and the outbox are gone with it. It returns ErrNoSale when nothing is
+// there.
+func (g *Guard) Discard(ctx context.Context, item string) error {
+	return g.Call(ctx, "discard", core.Attempt{}, func() error {
+		if item == "" {
+			return errNoItem
+		}
+		defer g.memory.gaveBack(item, "")
+		own := g.single(item)
+		at, err := g.whereabouts(ctx, item)
+		if err != nil {
+			return err
+		}
+		if s, several := at.(*spread); several {
+			for _, b := range s.buckets {
+				if err := g.Delete(ctx, append(b.keys(), b.key("outbox"))...); err != nil {
+					return err
+				}
+			}
+		}
+		there, err := own.exists(ctx, "sale", "buyers", "holds", "reservations", "outbox")
+		if err != nil {
+			return err
+		}
+		if len(there) == 0 {
+			return ErrNoSale
+		}
+		defer g.places.Drop(item)
+		return g.Delete(ctx, append(own.keys(), own.key("outbox"))...)
+	})
+}
+
+// whereabouts is [Guard.find], also where the root is lost or not ready: then its copy says where the buckets
+// are.
+func (g *Guard) whereabouts(ctx context.Context, item string) (stock, error) {
+	own := g.single(item)
+	root, err := own.copyOfRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var buckets int
+	if _, err := fmt.Sscan(root["buckets"], &buckets); err != nil || buckets < 2 || buckets > maxBuckets {
+		return own, nil
+	}
+	return g.newSpread(item, buckets, root["epoch"]), nil
+}
+
+// copyOfRoot returns the fields that the root has, or had. There are none in a sale of one bucket.
+func (b *bucket) copyOfRoot(ctx context.Context) (map[string]string, error) {
+	found := map[string]string{}
+	for _, key := range []string{"buyers", "sale"} { // the copy, and the root, which is right where both are
+		for _, field := range []string{"buckets", "epoch", "ready", "sale"} {
+			value, err := core.Query(ctx, b.g.Engine(), redis.NewStringCmd(ctx, "hget", b.key(key), field))
+			if err == nil {
+				found[field] = value
+			} else if !errors.Is(err, redis.Nil) {
+				return nil, err
+			}
+		}
+	}
+	if found["epoch"] == "" {
+		return nil, nil
+	}
+	return found, nil
+}
+
+// exists returns which of a bucket's keys are there.
+func (b *bucket) exists(ctx context.Context, fields ...string) (there map[string]bool, err error) {
+	there = map[string]bool{}
+	for _, field := range fields {
+		n, err := core.Query(ctx, b.g.Engine(), redis.NewIntCmd(ctx, "exists", b.key(field)))
+		if err != nil {
+			return nil, err
+		}
+		if n == 1 {
+			there[field] = true
+		}
+	}
+	return there, nil
+}

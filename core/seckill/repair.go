@@ -1,0 +1,401 @@
+package seckill
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// Repair restores the parts of a sale that were lost, and returns their names, in a sale of several buckets
+// with the bucket's number. While a part is lost the sale stands still, so nothing changes meanwhile; buyers
+// can go on when Repair has returned. Nothing is lost by calling it twice, or for a sale that is whole.
+//
+// Buyers and timers of holds are restored from the reservations, reservations from the outbox, the sale
+// itself from the reservations and, in a sale of several buckets, the outbox. Calls under way when a
+// reservation was restored are forgotten: what they hold is confirmed or expires. Where the source is lost
+// too, or was never there ([Options].NoOutbox), Repair returns an ErrLost that names it: [Guard.Discard] and
+// a new Open are the way on. A lost outbox is not restored and stops nothing; [Guard.Verify] shows it.
+// ErrNoSale means that nothing is there.
+func (g *Guard) Repair(ctx context.Context, item string) (restored []string, err error) {
+	err = g.Call(ctx, "repair", core.Attempt{}, func() (err error) {
+		if item == "" {
+			return errNoItem
+		}
+		restored, err = g.repair(ctx, item)
+		return err
+	})
+	return restored, err
+}
+
+func (g *Guard) repair(ctx context.Context, item string) (restored []string, err error) {
+	defer g.memory.gaveBack(item, "")
+	own := g.single(item)
+	at, err := g.whereabouts(ctx, item)
+	if err != nil {
+		return nil, err
+	}
+	s, several := at.(*spread)
+	if !several {
+		return own.repair(ctx)
+	}
+	if restored, err = own.repairRoot(ctx); err != nil {
+		return restored, err
+	}
+	for n, b := range s.buckets {
+		parts, err := b.repair(ctx)
+		for _, part := range parts {
+			restored = append(restored, fmt.Sprintf("bucket %d: %s", n, part))
+		}
+		if err != nil {
+			return restored, fmt.Errorf("bucket %d: %w", n, err)
+		}
+	}
+	return restored, nil
+}
+
+// repairRoot restores the root from its copy.
+func (b *bucket) repairRoot(ctx context.Context) ([]string, error) {
+	there, err := b.exists(ctx, "sale")
+	if err != nil || there["sale"] {
+		return nil, err
+	}
+	root, err := b.copyOfRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var pairs []string
+	for field, value := range root {
+		pairs = append(pairs, field, value)
+	}
+	return b.put(ctx, "sale", "buyers", "hash", pairs, nil)
+}
+
+// repair restores the parts of one bucket, each from those before it.
+func (b *bucket) repair(ctx context.Context) (restored []string, err error) {
+	there, err := b.exists(ctx, "sale", "buyers", "holds", "reservations")
+	if err != nil {
+		return nil, err
+	}
+	if len(there) == 0 {
+		return nil, ErrNoSale
+	}
+	// The sale comes last: until it is there no script goes on.
+	for _, step := range []struct {
+		part, from string
+		restore    func(ctx context.Context, other string, restored []string) ([]string, error)
+	}{
+		{"reservations", "sale", b.repairReservations},
+		{"buyers", "reservations", b.repairBuyers},
+		{"holds", "reservations", b.repairHolds},
+		{"sale", "reservations", b.repairSale},
+	} {
+		if there[step.part] {
+			continue
+		}
+		if !there[step.from] {
+			return restored, fmt.Errorf("%w: %s and %s of %.100q: one of them is needed",
+				ErrLost, step.part, step.from, b.item)
+		}
+		if restored, err = step.restore(ctx, step.from, restored); err != nil {
+			return restored, err
+		}
+		there[step.part] = true
+	}
+	return restored, nil
+}
+
+// repairChunk is how many pairs one call writes.
+const repairChunk = 1000
+
+// put restores a part, a hash or a zset, with these fields and values, or scores and members. The other part
+// is there.
+func (b *bucket) put(
+	ctx context.Context, part, other, kind string, pairs, restored []string,
+) ([]string, error) {
+	keys := []string{b.key(other), b.key(part), b.draft()}
+	call := func(args ...any) error {
+		value, err := b.g.runYes(ctx, b.g.Engine().SettleTimeout(), seckillRepairScript, keys, args...)
+		if err != nil {
+			return err
+		}
+		if done, err := core.ReadNumber(value); err != nil || done >= 0 {
+			return err
+		}
+		return fmt.Errorf("%w: %s of %.100q, while %s was restored", ErrLost, other, b.item, part)
+	}
+	for chunk := range slices.Chunk(pairs, 2*repairChunk) {
+		args := []any{kind}
+		for _, word := range chunk {
+			args = append(args, word)
+		}
+		if err := call(args...); err != nil {
+			return restored, err
+		}
+	}
+	if err := call("end"); err != nil {
+		return restored, err
+	}
+	return append(restored, part), nil
+}
+
+// draft is a key for what one call of Repair restores.
+func (b *bucket) draft() string {
+	fields := []string{"repair", rand.Text()[:10]}
+	if b.epoch != "" {
+		fields = append(fields, b.epoch)
+	}
+	return b.g.Key(b.tag, fields...)
+}
+
+// records calls f with the record of each reservation: its ID, state, buyer, quantity and end.
+func (b *bucket) records(ctx context.Context, f func(id string, words []string)) error {
+	c := saleCount{ctx: ctx, bucket: b}
+	seen := map[string]bool{}
+	c.scan("reservations", func(pairs []string) {
+		for i := 0; i < len(pairs); i += 2 {
+			id, words := pairs[i], strings.Fields(pairs[i+1])
+			if strings.Contains(id, "|") || seen[id] {
+				continue
+			}
+			seen[id] = true
+			if len(words) < 5 {
+				c.fail("reservation", id, pairs[i+1])
+				return
+			}
+			f(id, words)
+		}
+	})
+	return c.err
+}
+
+func (b *bucket) repairBuyers(ctx context.Context, from string, restored []string) ([]string, error) {
+	units, failed := map[string]int64{}, error(nil)
+	err := b.records(ctx, func(_ string, words []string) {
+		if words[0] == string(StateHeld) || words[0] == string(StateSold) {
+			n, err := strconv.ParseInt(words[2], 10, 64)
+			if err != nil {
+				failed = err
+			}
+			units[words[1]] += n
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return restored, err
+	}
+	terms, err := b.openedWith(ctx)
+	if err != nil {
+		return restored, err
+	}
+	pairs := []string{"|", terms[0]}
+	for buyer, n := range units {
+		pairs = append(pairs, buyer, strconv.FormatInt(n, 10))
+	}
+	return b.put(ctx, "buyers", from, "hash", pairs, restored)
+}
+
+func (b *bucket) repairHolds(ctx context.Context, from string, restored []string) ([]string, error) {
+	pairs := []string{"+inf", "|"}
+	err := b.records(ctx, func(id string, words []string) {
+		if words[0] == string(StateHeld) {
+			pairs = append(pairs, words[3], id)
+		}
+	})
+	if err != nil {
+		return restored, err
+	}
+	return b.put(ctx, "holds", from, "zset", pairs, restored)
+}
+
+// openedWith returns the terms that a bucket was opened with: epoch, stock, opens, closes, per_buyer, hold,
+// keep.
+func (b *bucket) openedWith(ctx context.Context) ([]string, error) {
+	text, err := core.Query(ctx, b.g.Engine(), redis.NewStringCmd(ctx, "hget", b.key("reservations"), "|"))
+	if err != nil {
+		return nil, err
+	}
+	terms := strings.Fields(text)
+	if len(terms) != 7 {
+		return nil, fmt.Errorf("terms of %.100q: unexpected %.100q", b.item, text)
+	}
+	return terms, nil
+}
+
+// retold is what the outbox tells of a bucket.
+type retold struct {
+	epoch        string
+	stock        int64
+	reservations map[string]*retoldReservation // by their IDs as they are kept
+	restocks     map[string]int64
+	failed       map[string][]string // of a buyer: ID, event, event, ...
+	lent         map[string]string   // the fields of the sale
+	loans        int64               // borrowed less lent
+}
+
+type retoldReservation struct{ state, buyer, quantity, ends, event string }
+
+// retell reads the outbox. The loans that it tells of are all on their way: to accept one again is to accept
+// it once.
+func (b *bucket) retell(ctx context.Context) (*retold, error) {
+	told := &retold{
+		reservations: map[string]*retoldReservation{}, restocks: map[string]int64{},
+		failed: map[string][]string{}, lent: map[string]string{},
+	}
+	if b.g.options.NoOutbox {
+		return nil, fmt.Errorf("%w: %.100q has no outbox to restore it from", ErrLost, b.item)
+	}
+	for after := "-"; ; {
+		messages, err := core.Query(ctx, b.g.Engine(), redis.NewXMessageSliceCmd(ctx,
+			"xrange", b.key("outbox"), after, "+", "count", verifyChunk))
+		if err != nil {
+			return nil, err
+		}
+		for _, message := range messages {
+			e, err := ParseEvent(message)
+			if err != nil {
+				return nil, err
+			}
+			buyer, _ := message.Values["buyer"].(string)
+			told.tell(e, buyer)
+			after = "(" + message.ID
+		}
+		if len(messages) < verifyChunk {
+			break
+		}
+	}
+	if told.epoch == "" {
+		return nil, fmt.Errorf("%w: the outbox of %.100q does not tell of its opening", ErrLost, b.item)
+	}
+	return told, nil
+}
+
+// tell takes note of one event. The buyer is as the outbox has it.
+func (r *retold) tell(e Event, buyer string) {
+	units := strconv.FormatInt(e.Quantity, 10)
+	switch e.Kind {
+	case EventOpened:
+		*r = retold{ // of an earlier sale nothing counts
+			reservations: map[string]*retoldReservation{}, restocks: map[string]int64{},
+			failed: map[string][]string{}, lent: map[string]string{},
+		}
+		r.epoch, r.stock = strconv.FormatInt(e.Epoch, 10), e.Quantity
+	case EventHeld:
+		ends := strconv.FormatInt(e.Ends.UnixMilli(), 10)
+		r.reservations[e.Key] = &retoldReservation{"held", buyer, units, ends, e.Position}
+	case EventSold, EventCancelled, EventExpired:
+		known := r.reservations[e.Key]
+		if known == nil {
+			known = &retoldReservation{"", buyer, units, "0", "-"}
+			r.reservations[e.Key] = known
+		}
+		if e.Kind != EventSold {
+			r.failed[buyer] = append(r.failed[buyer], "|"+e.Key, known.event, e.Position)
+		}
+		known.state, known.event = string(e.Kind), "-"
+	case EventRestocked:
+		r.restocks[e.Key] = e.Quantity
+	case EventLent, EventBorrowed:
+		ends := strings.Split(e.Key, "-") // from, to, number
+		if len(ends) != 3 {
+			return
+		}
+		if e.Kind == EventLent {
+			r.loans -= e.Quantity
+			r.lent["lent|"+ends[1]] = ends[2] + " " + units
+		} else {
+			r.loans += e.Quantity
+			r.lent["accepted|"+ends[0]] = ends[2]
+		}
+	case EventClosed:
+	}
+}
+
+func (b *bucket) repairReservations(ctx context.Context, from string, restored []string) ([]string, error) {
+	told, err := b.retell(ctx)
+	if err != nil {
+		return restored, err
+	}
+	fields, err := core.Query(ctx, b.g.Engine(), redis.NewMapStringStringCmd(ctx, "hgetall", b.key("sale")))
+	if err != nil {
+		return restored, err
+	}
+	terms := []string{fields["epoch"], strconv.FormatInt(told.stock, 10)}
+	for _, field := range saleTerms {
+		terms = append(terms, fields[field])
+	}
+	pairs := []string{"|", strings.Join(terms, " ")}
+	for id, r := range told.reservations {
+		pairs = append(pairs, id, strings.Join([]string{r.state, r.buyer, r.quantity, r.ends, r.event}, " "))
+	}
+	for id, units := range told.restocks {
+		pairs = append(pairs, "restock|"+id, strconv.FormatInt(units, 10))
+	}
+	for buyer, failed := range told.failed {
+		pairs = append(pairs, "failed|"+buyer, fmt.Sprint(len(failed)/3, " ", strings.Join(failed, " "), " "))
+	}
+	return b.put(ctx, "reservations", from, "hash", pairs, restored)
+}
+
+// saleTerms are the fields of a sale that the terms of its opening have after epoch and stock.
+var saleTerms = []string{"opens", "closes", "per_buyer", "hold", "keep"}
+
+func (b *bucket) repairSale(ctx context.Context, from string, restored []string) ([]string, error) {
+	terms, err := b.openedWith(ctx)
+	if err != nil {
+		return restored, err
+	}
+	stock, err := strconv.ParseInt(terms[1], 10, 64)
+	if err != nil {
+		return restored, err
+	}
+	c := saleCount{ctx: ctx, bucket: b}
+	c.reservations() // held and sold
+	restocks := map[string]int64{}
+	c.scan("reservations", func(pairs []string) {
+		for i := 0; i < len(pairs); i += 2 {
+			if id, found := strings.CutPrefix(pairs[i], "restock|"); found {
+				restocks[id] = c.number("restock", id, pairs[i+1])
+			}
+		}
+	})
+	if c.err != nil {
+		return restored, c.err
+	}
+	for units := range maps.Values(restocks) {
+		stock += units
+	}
+	fields := map[string]string{}
+	if b.epoch != "" { // only the outbox tells what the bucket has lent and borrowed
+		told, err := b.retell(ctx)
+		if err != nil {
+			return restored, err
+		}
+		stock += told.loans
+		fields = told.lent
+	}
+	held, sold := c.Reservations.Held, c.Reservations.Sold
+	left := stock - held - sold
+	for field, n := range map[string]int64{"stock": stock, "left": left, "held": held, "sold": sold} {
+		fields[field] = strconv.FormatInt(n, 10)
+	}
+	// Greater than it was: who compares it has to see that something has changed.
+	fields["epoch"], fields["moves"] = terms[0], strconv.FormatInt(b.g.Engine().Now().UnixMilli(), 10)
+	for i, field := range saleTerms {
+		fields[field] = terms[2+i]
+	}
+	var pairs []string
+	for field, value := range fields {
+		pairs = append(pairs, field, value)
+	}
+	return b.put(ctx, "sale", from, "hash", pairs, restored)
+}

@@ -1,0 +1,196 @@
+package conformance
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// facts is a claim with a figure for clients.
+type facts struct{}
+
+func (facts) Details() []core.Detail { return []core.Detail{{Name: "seat", Value: "4a"}} }
+
+// replaying is a guard whose attempts repeat an earlier one.
+func replaying(name string, traits core.Traits, kept bool) *stub {
+	check := func(a core.Attempt) (core.Decision, error) {
+		d := core.Decision{Guard: name, Attempt: a, Allowed: true, Reason: core.ReasonOK, Replayed: true,
+			Kept: kept}
+		d.SetClaim(facts{})
+		return d, nil
+	}
+	return &stub{name: name, traits: traits, diary: &diary{}, check: check}
+}
+
+var replayedBody = `{"title":"Already Done","status":200,"detail":"This request was already completed.",` +
+	`"reason":"replayed","seat":"4a"}` + "\n"
+
+// replaysAreAnswered plays replays of what is done, and of what still has to be confirmed.
+func replaysAreAnswered(s *scene) {
+	confirms := core.Traits{Confirms: true}
+	s.sub("done", func(s *scene) {
+		for _, traits := range []core.Traits{{}, confirms} {
+			guard := replaying("own", traits, true)
+			site := limit.NewSlidingWindow(s.gate, fmt.Sprint("site-", traits.Confirms), limit.PerHour(1))
+			rule := claim(guard)
+			rule.Answer = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) {
+				s.Error("Answer was called")
+			}
+			ran := 0
+			app := s.framework.Build(onThings(func(c Context) { ran++; ok(c) }, rate(site), rule))
+			for range 2 { // the limit's unit is given back
+				w := send(app, request(http.MethodPost, thing))
+				s.wantReplay(w, 200, replayedBody)
+				h := w.Header()
+				if h.Get("Content-Type") != "application/json" || h.Get("Retry-After") != "" {
+					s.Errorf("%v", h)
+				}
+				guard.diary.want(s, "check own") // there is nothing to settle
+			}
+			s.wantReplay(send(app, request(http.MethodPost, thing, "Accept: text/plain")), 200,
+				"Already Done\n\nThis request was already completed.\n")
+			page := send(app, request(http.MethodPost, thing, "Accept: text/html"))
+			if page.Code != 200 || !strings.Contains(page.Body.String(), "<h1>Already Done</h1>") {
+				s.Errorf("%d %s", page.Code, page.Body)
+			}
+			if ran != 0 {
+				s.Errorf("the handler ran %d times", ran)
+			}
+		}
+	})
+
+	s.sub("not confirmed yet", func(s *scene) {
+		guard, ran := replaying("own", confirms, false), 0
+		app := s.framework.Build(onThings(func(c Context) { ran++; ok(c) }, claim(guard)))
+		w := send(app, request(http.MethodPost, thing))
+		body := strings.Replace(inProgress, "}\n", `,"seat":"4a"}`+"\n", 1)
+		golden{409, "1", body}.check(s, w, figures{})
+		guard.diary.want(s, "check own", "settle own false")
+		if ran != 0 {
+			s.Error("the handler ran")
+		}
+	})
+
+	s.sub("the handler runs", func(s *scene) {
+		kept, held := replaying("own", confirms, true), replaying("own", confirms, false)
+		runs := func(g *stub) nethttpmw.Rule {
+			rule := claim(g)
+			rule.RunReplays = true
+			return rule
+		}
+		shadow, _ := inShadow(claim(kept))
+		fresh := s.sale("sale", seckill.Sale{Stock: 9})
+		for name, rules := range map[string][]nethttpmw.Rule{
+			"as the rule says, done":                 {runs(kept)},
+			"as the rule says, not confirmed yet":    {runs(held)},
+			"in the shadow":                          {shadow},
+			"of a guard that needs no confirmation":  {claim(replaying("own", core.Traits{}, false))},
+			"for a claim beside it that is not done": {claim(kept), claim(fresh)},
+		} {
+			ran := 0
+			s.wantPosts(s.framework.Build(onThings(func(c Context) { ran++; ok(c) }, rules...)), thing, nil, 200)
+			if ran != 1 {
+				s.Errorf("%s: the handler ran %d times", name, ran)
+			}
+		}
+		s.wantSale(fresh, 8, 0, 1)
+	})
+
+	s.sub("a later rule refuses", func(s *scene) {
+		kept := replaying("own", confirms, true)
+		last := claim(&stub{name: "no", check: refusing("no", "no")})
+		s.wantPosts(s.framework.Build(onThings(ok, claim(kept), last)), thing, nil, 403)
+		kept.diary.want(s, "check own")
+	})
+
+	s.sub("an Idempotency rule has the answer", func(s *scene) {
+		once := s.once(idempotency.Options{MaxBody: 100})
+		s.wantPosts(s.framework.Build(onThings(reply(201, "made"), once)), thing, orderKey, 201)
+		for _, rules := range [][]nethttpmw.Rule{
+			{once, claim(replaying("own", confirms, true))}, {claim(replaying("own", confirms, true)), once},
+		} {
+			w := send(s.framework.Build(onThings(ok, rules...)), request(http.MethodPost, thing, orderKey...))
+			s.wantReplay(w, 201, "made")
+		}
+	})
+}
+
+// oneKeyMakesOneOrder plays one buyer who sends fifty requests with one key at once, and then one more.
+func oneKeyMakesOneOrder(s *scene) {
+	const requests = 50
+	purchase := s.sale("sale", seckill.Sale{Stock: 5})
+	key := []string{"Idempotency-Key: o1"}
+	orders, begun, finish := &diary{}, make(chan struct{}, requests), make(chan struct{})
+	app := s.framework.Build(onThings(func(c Context) {
+		orders.note("order")
+		begun <- struct{}{}
+		<-finish
+		c.Reply(http.StatusCreated, "")
+	}, claim(purchase)))
+
+	answers := make(chan *httptest.ResponseRecorder, requests)
+	var all sync.WaitGroup
+	for range requests {
+		all.Go(func() { answers <- send(app, request(http.MethodPost, thing, key...)) })
+	}
+	<-begun
+	for range requests - 1 { // all but the one that makes the order
+		w := <-answers
+		golden{409, "1", inProgress}.check(s, w, figures{})
+	}
+	close(finish)
+	all.Wait()
+	if w := <-answers; w.Code != http.StatusCreated {
+		s.Errorf("the order: %d %s", w.Code, w.Body)
+	}
+	w := send(app, request(http.MethodPost, thing, key...))
+	if w.Code != http.StatusOK || w.Header().Get("Idempotent-Replayed") != "true" {
+		s.Errorf("once more: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	orders.want(s, "order")
+	s.wantSale(purchase, 4, 0, 1)
+}
+
+// paidLaterIsAnsweredAgain plays a sale in two steps: one request takes the reservation, and another one,
+// with the same ID, pays. The client of each asks again.
+func paidLaterIsAnsweredAgain(s *scene) {
+	key := []string{"Idempotency-Key: o1"}
+	for _, runs := range []bool{true, false} {
+		purchase := s.sale(fmt.Sprint("sale-", runs), seckill.Sale{Stock: 5})
+		rule := claim(purchase)
+		rule.RunReplays = runs
+		id := ""
+		order := s.framework.Build(onThings(func(c Context) {
+			d, found := c.Take(purchase.Name())
+			if id = d.Attempt.ID; !found {
+				s.Error("nothing to take")
+			}
+			c.Reply(http.StatusAccepted, "")
+		}, rule))
+		pay := s.framework.Build(onThings(reply(201, "paid"), rule))
+		s.wantPosts(order, thing, key, 202)
+		if runs {
+			s.wantPosts(order, thing, key, 202)
+			s.wantSale(purchase, 4, 1, 0)
+			s.wantPosts(pay, thing, key, 201, 201)
+			s.wantSale(purchase, 4, 0, 1)
+			continue
+		}
+		s.wantPosts(order, thing, key, 409)
+		s.wantPosts(pay, thing, key, 409)
+		s.wantSale(purchase, 4, 1, 0) // nobody who asked again has given it back
+		if d, err := purchase.Confirm(s.Context(), "t1", id); err != nil || !d.Allowed {
+			s.Errorf("Confirm: %+v, %v", d, err)
+		}
+		s.wantPosts(order, thing, key, 200)
+		s.wantSale(purchase, 4, 0, 1)
+	}
+}

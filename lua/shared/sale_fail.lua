@@ -1,0 +1,56 @@
+-- Gives the functions remember, fail and expire. Needs sale, buyers, holds, reservations, outbox, per_buyer,
+-- and left, which it changes.
+
+-- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16 are
+-- kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may have
+-- units, 500 at most, since so many holds can end at once and be paid late.
+local function remember(reservation, who, begun, ended)
+  local field = 'failed|' .. who
+  local list = redis.call('HGET', reservations, field) or '0 '
+  local space = string.find(list, ' ', 1, true)
+  local count = tonumber(string.sub(list, 1, space - 1)) + 1
+  list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
+  if count > math.max(16, math.min(per_buyer, 500)) then
+    local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
+    count, list = count - 1, string.sub(list, rest)
+    if outbox and one ~= '-' and two ~= '-' then
+      redis.call('XDEL', outbox, one, two)
+    end
+    local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
+    local again = string.find(list, ' |' .. first .. ' ', 1, true)
+    if not again and (state == 'cancelled' or state == 'expired') then
+      redis.call('HDEL', reservations, first)
+    end
+  end
+  redis.call('HSET', reservations, field, count .. list)
+end
+
+-- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full Redis
+-- lets it pass, and then the rest as well, since the script has written.
+local function fail(reservation, state, record)
+  local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
+  redis.call('ZREM', holds, reservation)
+  redis.call('HSET', reservations, reservation, table.concat({state, who, back, finish, '-'}, ' ') .. words)
+  if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
+    redis.call('HDEL', buyers, who)
+  end
+  left = redis.call('HINCRBY', sale, 'left', back)
+  redis.call('HINCRBY', sale, 'held', '-' .. back)
+  redis.call('HINCRBY', sale, 'moves', '1')
+  local ended = '-'
+  if outbox then
+    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who, 'quantity', back)
+  end
+  remember(reservation, who, begun, ended)
+end
+
+-- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end those
+-- that find it in an error.
+local function expire(reservation)
+  local record = redis.call('HGET', reservations, reservation) or ''
+  if string.sub(record, 1, 5) == 'held ' then
+    fail(reservation, 'expired', record)
+  else
+    redis.call('ZREM', holds, reservation)
+  end
+end

@@ -1,0 +1,29 @@
+-- Gives the functions add and take, which move the tally. Needs tally, and kinds, the number of choices that
+-- the tally has by the book, which they change.
+
+-- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
+local function add(one, units)
+  if redis.call('HINCRBY', tally, one, units) == tonumber(units) then -- a new choice
+    if redis.call('HLEN', tally) < kinds + 1 then
+      redis.call('HDEL', tally, one)
+      return false
+    end
+    kinds = kinds + 1
+  end
+  return true
+end
+
+-- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
+local function take(one, units)
+  local sum = redis.call('HINCRBY', tally, one, '-' .. units)
+  local had = sum >= 0
+  if not had then
+    sum = redis.call('HINCRBY', tally, one, units)
+  elseif sum == 0 then
+    kinds = kinds - 1
+  end
+  if sum == 0 then
+    redis.call('HDEL', tally, one)
+  end
+  return had
+end

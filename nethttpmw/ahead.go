@@ -1,0 +1,117 @@
+package nethttpmw
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+// prepared is what a rule makes of a request before it asks its bans and its guard. It is made once per
+// request, because functions of the application make it.
+type prepared struct {
+	done    bool
+	cohort  cohort
+	attempt core.Attempt
+	refusal *Refusal // by a list, or because no attempt could be made
+	err     error    // why no attempt could be made
+	passes  bool     // undecided: by a list, or because there is nobody to count
+}
+
+// prepare fills in p, unless that was done before.
+func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepared) {
+	if p.done {
+		return
+	}
+	p.done = true
+	if p.cohort = r.cohort(req); p.cohort == cohortSkipped {
+		return
+	}
+	denied, allowed, err := r.listed(req)
+	switch {
+	case err != nil:
+		p.refusal, p.err = r.refuseKey(ctx, err), err
+		return
+	case denied:
+		p.refusal, p.err = r.refuse(ReasonDenied, core.Decision{Guard: r.name}), &keyError{field: "deny"}
+		return
+	case allowed, isPreflight(req.Request) && !r.CountPreflights:
+		p.passes = true
+		return
+	}
+	p.attempt, err = r.attempt(req)
+	p.attempt.Shadow = p.cohort == cohortShadowed
+	switch {
+	case errors.Is(err, errNobody) && r.NoKey == NoKeySkip:
+		p.passes = true
+	case err != nil:
+		p.refusal, p.err = r.refuseKey(ctx, err), err
+	}
+}
+
+// lookAhead asks what the process remembers of the rules from the given one on, before the first of them
+// takes anything. Else a flood that a later rule refuses would cost two calls per request: the earlier rules
+// take, and give back.
+//
+// It stops before a rule that keeps outcomes, since that rule may have a stored answer for the request, and
+// before one that is in the shadow of a Rollout, which has to be asked about each request to be tried out. It
+// also stops at a refusal that needs no memory, which is for its rule to give when its turn comes.
+func (p *Pipeline) lookAhead(
+	ctx context.Context, req *keyfuncs.Request, from int, ready []prepared,
+) (*mounted, *Refusal) {
+	for i, rule := range p.rules[from:] {
+		if rule.traits.KeepsOutcome {
+			break
+		}
+		if !rule.recalls() && rule.Rollout == nil {
+			continue
+		}
+		known := &ready[from+i]
+		rule.prepare(ctx, req, known)
+		if known.refusal != nil || known.cohort == cohortShadowed {
+			break
+		}
+		if known.passes || known.cohort == cohortSkipped {
+			continue
+		}
+		if refusal := rule.remembered(ctx, known.attempt); refusal != nil {
+			return rule, rule.Rollout.note(known.cohort, refusal)
+		}
+	}
+	return nil, nil
+}
+
+// looksAhead reports whether to look ahead before the rule at i is asked: at the first rule, and after each
+// one that keeps outcomes, if another rule follows.
+func (p *Pipeline) looksAhead(i int) bool {
+	return i+1 < len(p.rules) && !p.rules[i].traits.KeepsOutcome &&
+		(i == 0 || p.rules[i-1].traits.KeepsOutcome)
+}
+
+// recalls reports whether the rule's bans or its guard remember anything.
+func (r *mounted) recalls() bool {
+	_, guard := r.Guard.(core.Recaller)
+	_, bans := r.Bans.(core.Recaller)
+	return guard || bans
+}
+
+// remembered returns the refusal that the rule's bans or its guard remember for the attempt, or nil.
+func (r *mounted) remembered(ctx context.Context, a core.Attempt) *Refusal {
+	if bans, ok := r.Bans.(core.Recaller); ok {
+		if d, ok := bans.Recall(ctx, a); ok {
+			return refuse(r.bans, d.Reason, d)
+		}
+	}
+	guard, ok := r.Guard.(core.Recaller)
+	if !ok {
+		return nil
+	}
+	d, ok := guard.Recall(ctx, a)
+	if !ok {
+		return nil
+	}
+	d.Guard = r.name // a guard of the application may set another name
+	r.strike(ctx, a, d.Reason)
+	return r.refuse(d.Reason, d)
+}

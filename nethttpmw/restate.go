@@ -1,0 +1,45 @@
+package nethttpmw
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// restate is called when the header is about to be sent. It corrects the figures of entries that have failed,
+// and lets pages of other origins read what is there.
+func (p *Passage) restate() {
+	h := p.header
+	if h == nil {
+		return
+	}
+	if slices.ContainsFunc(p.entries, (*entry).goesBack) {
+		before := p.fields
+		p.fields = figures(p.from, p.entries, nil)
+		if i := slices.Index(h[fieldLimit], before.limits); i >= 0 && before.limits != "" {
+			h[fieldLimit][i] = p.fields.limits
+		}
+		if l := &p.fields.legacy; l.set && h.Get(fieldRemaining) == strconv.FormatInt(before.legacy.remaining, 10) {
+			h.Del(fieldRemaining) // put keeps the figures of who has less left
+			l.put(h)
+		}
+	}
+	expose(h)
+}
+
+// goesBack reports whether what the entry took will be given back when the handler has returned.
+func (e *entry) goesBack() bool {
+	return e.judged && !e.kept && e.owner.Load() != ownerTaker && e.decision.Reason == core.ReasonOK &&
+		!e.decision.Replayed
+}
+
+// left returns what is left of the limit, and whether that is all of it.
+func (e *entry) left() (remaining int64, all bool) {
+	d := &e.decision
+	if remaining = max(d.Remaining, 0); !e.goesBack() {
+		return remaining, false
+	}
+	remaining = min(remaining+max(d.Attempt.Cost, 1), d.Limit)
+	return remaining, remaining == d.Limit
+}
