@@ -1,7 +1,6 @@
 package keyfuncs
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -11,29 +10,42 @@ import (
 	"mime/multipart"
 	"net/http"
 	"slices"
+	"strings"
 )
 
-// fingerprintMost is how many bytes of a body a fingerprint reads.
-const fingerprintMost = 64 << 10
+// fingerprintMost is how many bytes of a body [Fingerprint] reads: what an API takes in one request.
+const fingerprintMost = 1 << 20
 
-// Fingerprint finds a text that two requests share only if they ask for the same: the same method, path,
+// Fingerprint finds a text that two requests share only if they ask for the same: the same method, host, path,
 // query and body. A client that repeats a request under the same Idempotency-Key sends the same text; one
 // that reuses the key for something else does not. The rule of an idempotency guard takes it for Which by
 // default.
 //
-// It reads the first 64 KiB of the body and leaves the whole body for the handler. Two longer bodies count
-// as the same if their first 64 KiB and their stated lengths are the same. Header fields do not count. A
-// form that [Form] or the application has parsed counts by its fields, and by the first 64 KiB of each of
-// its files. A body that cannot be read is [ErrMalformed].
+// It reads the whole body, keeps it in memory and leaves it for the handler. A body of more than 1 MiB is
+// [ErrTooLarge], which is answered with 413: see [FingerprintUpTo]. The path counts as the client has written
+// it, so that /a/b is not /a%2Fb. Header fields other than Host do not count. A form that the application has
+// parsed counts by its fields and the whole of its files, of any size. A body that cannot be read is
+// [ErrMalformed].
 //
 // Clients may write the same request differently each time, such as JSON with its members in another order,
 // or a multipart form with a new boundary. They need another Func, which finds what matters, such as the
 // order's number.
-func Fingerprint() Func {
-	const call = "Fingerprint()"
+func Fingerprint() Func { return fingerprint("Fingerprint()", fingerprintMost) }
+
+// FingerprintUpTo is [Fingerprint] for bodies of at most so many bytes. Each request may occupy that much memory
+// while it runs. It panics unless most is positive.
+func FingerprintUpTo(most int) Func {
+	call := fmt.Sprintf("FingerprintUpTo(%d)", most)
+	if most <= 0 {
+		misuse("%s reads no body: set the length of the longest body in bytes", call)
+	}
+	return fingerprint(call, most)
+}
+
+func fingerprint(call string, most int) Func {
+	tooLarge := &failure{call: call, why: "the body is too large", kind: ErrTooLarge}
 	return func(r *Request) (string, error) {
 		hash := sha256.New()
-		length := int64(0)
 		_, _ = io.WriteString(hash, r.PostForm.Encode()) // a hash never fails
 		if r.MultipartForm != nil {
 			if err := hashFiles(hash, r.MultipartForm.File); err != nil {
@@ -42,23 +54,28 @@ func Fingerprint() Func {
 		}
 		// Read the body even where a form has been parsed: ParseForm leaves a PostForm without fields and
 		// does not read the body where that is something else, such as JSON.
+		length := 0
 		if r.Body != nil && r.Body != http.NoBody {
-			begin, err := io.ReadAll(io.LimitReader(r.Body, fingerprintMost))
-			if err != nil {
-				return "", malformed(call, "the body cannot be read")
+			if r.ContentLength > int64(most) {
+				return "", tooLarge
 			}
-			r.Body = &begunBody{io.MultiReader(bytes.NewReader(begin), r.Body), r.Body}
-			_, _ = hash.Write(begin)
-			if length = int64(len(begin)); length == fingerprintMost {
-				length = r.ContentLength
+			body, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
+			restore(r, body)
+			switch {
+			case err != nil:
+				return "", unread(call, err, "the body cannot be read")
+			case len(body) > most:
+				return "", tooLarge
 			}
+			_, _ = hash.Write(body)
+			length = len(body)
 		}
-		return fmt.Sprintf("%s %q %q %d %s", r.Method, r.URL.Path, r.URL.RawQuery, length,
-			base64.RawURLEncoding.EncodeToString(hash.Sum(nil))), nil
+		return fmt.Sprintf("%s %q %q %q %d %s", r.Method, strings.ToLower(r.Host), r.URL.EscapedPath(),
+			r.URL.RawQuery, length, base64.RawURLEncoding.EncodeToString(hash.Sum(nil))), nil
 	}
 }
 
-// hashFiles hashes the files of a parsed form: their fields, names, sizes and first bytes.
+// hashFiles hashes the files of a parsed form: their fields, names, sizes and contents.
 func hashFiles(hash io.Writer, files map[string][]*multipart.FileHeader) error {
 	for _, field := range slices.Sorted(maps.Keys(files)) {
 		for _, header := range files[field] {
@@ -67,17 +84,11 @@ func hashFiles(hash io.Writer, files map[string][]*multipart.FileHeader) error {
 			if err != nil {
 				return err
 			}
-			_, err = io.Copy(hash, io.LimitReader(file, fingerprintMost))
+			_, err = io.Copy(hash, file)
 			if err = errors.Join(err, file.Close()); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// begunBody is a body whose beginning has been read and is replayed.
-type begunBody struct {
-	io.Reader
-	io.Closer
 }

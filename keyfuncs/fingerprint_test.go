@@ -41,6 +41,12 @@ func TestFingerprintTellsRequestsApart(t *testing.T) {
 		{"POST", "/orders", long},
 		{"POST", "/orders", long + "x"},
 		{"POST", "/orders", "y" + long},
+		{"POST", "/orders", long + long[1:] + "y"},
+		{"POST", "/orders", long + long},
+		{"POST", "/orders/a/b", ""},
+		{"POST", "/orders/a%2Fb", ""},
+		{"POST", "/orders/a%2fb", ""},
+		{"POST", "http://other.example/orders", ""},
 	} {
 		ask := func() string {
 			r := httptest.NewRequest(c.method, c.url, strings.NewReader(c.body))

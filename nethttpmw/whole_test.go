@@ -147,13 +147,14 @@ func TestReplaysHaveTheFieldsOfTheAnswer(t *testing.T) {
 		"Content-Type": "text/csv", "Content-Disposition": `attachment; filename="orders.csv"`,
 		"Link": `</orders/1>; rel="self", </style.css>; rel="preload"`, "Content-Language": "en",
 		"Access-Control-Allow-Origin": "https://shop.example", "Access-Control-Allow-Credentials": "true",
-		"Access-Control-Expose-Headers": "Location", "Location": "/orders/1",
+		"Location": "/orders/1",
 	}
 	rule := nethttpmw.HTTP(onceOf(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for name, value := range kept {
 			w.Header().Set(name, value)
 		}
 		w.Header().Add("Vary", "Origin, Accept-Language")
+		w.Header().Set("Access-Control-Expose-Headers", "Location")
 		w.Header().Set("Set-Cookie", "session=secret")
 		w.Header().Set("X-Request-Id", "1")
 		fmt.Fprint(w, "a,b\n")
@@ -179,6 +180,9 @@ func TestReplaysHaveTheFieldsOfTheAnswer(t *testing.T) {
 	if vary := again.Header().Values("Vary"); !slices.Equal(vary, []string{"Accept-Encoding, origin",
 		"Accept-Language"}) {
 		t.Errorf("Vary is %q", vary)
+	}
+	if exposed := again.Header().Values("Access-Control-Expose-Headers"); !slices.Contains(exposed, "Location") {
+		t.Errorf("exposed are %q", exposed)
 	}
 	for _, name := range []string{"Set-Cookie", "X-Request-Id"} {
 		if again.Header().Get(name) != "" {
