@@ -1,7 +1,7 @@
 -- Fixed window: at most `max` units in a `window` that begins with its first unit, for one limit or several
--- at once, all or nothing. The clock decides when a window is over; the key's TTL only removes it. After the
--- clock was set back, the window that was open stays open until the clock has caught up. A refused attempt
--- writes nothing.
+-- at once, all or nothing. The clock decides when a window is over; the key's TTL only removes it. A refused
+-- attempt writes nothing. But any attempt rewrites a window that begins later than now as one that begins
+-- now: the clock was set back, and nobody knows how long before now its units were taken.
 --
 -- KEYS  1 count          string: the window's end, in microseconds since 1970, and the units taken in it;
 --                        further limits have their counts in 2, 3 and so on
@@ -11,7 +11,7 @@
 --       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}
 --       remaining  units left in the binding limit; below 0 when its max was lowered below the units taken
---       stamp      a moment in the attempt's windows, for fixed_window_refund
+--       stamp      the moment of admission in microseconds, for fixed_window_refund
 --       retry      microseconds until the same cost fits every limit
 --       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one whose
 --                  window ends last
@@ -28,7 +28,7 @@ end
 local need = cost > 0 and cost or 1
 
 local binding, remaining, retry
-local moment, ends, taken, resets = now, {}, {}, {} -- ends holds the windows that are open
+local ends, taken, resets = {}, {}, {} -- ends holds the windows that are open
 
 for i = 1, limits do
   local window, over = ARGV[i * 2] * 1000, now
@@ -40,8 +40,10 @@ for i = 1, limits do
   if over <= now then
     ends[i], taken[i], over = nil, 0, now + window
   end
-  if over - window > moment then -- the clock was set back
-    moment = over - window
+  if over - window > now then -- the clock was set back
+    over = now + window
+    ends[i] = string.format('%.0f', over)
+    redis.call('SET', KEYS[i], ends[i] .. ' ' .. taken[i], 'PX', ARGV[i * 2] + 1000)
   end
 
   resets[i] = taken[i] + cost > 0 and over - now or 0
@@ -69,8 +71,9 @@ if cost > 0 then
     else
       -- The extra second covers a pause of the server between the script's start, from which a TTL counts,
       -- and its TIME.
-      redis.call('SET', KEYS[i], string.format('%.0f %.0f', now + ARGV[i * 2] * 1000, cost), 'PX', ARGV[i * 2] + 1000)
+      redis.call('SET', KEYS[i], string.format('%.0f %.0f', now + ARGV[i * 2] * 1000, cost), 'PX',
+        ARGV[i * 2] + 1000)
     end
   end
 end
-return {1, remaining, moment, binding, resets[binding]}
+return {1, remaining, now, binding, resets[binding]}

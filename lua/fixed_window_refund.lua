@@ -1,17 +1,21 @@
 -- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that are
 -- still open. A window that has got all its units back is deleted.
 --
--- KEYS  1 refund         string, marks this attempt as given back
+-- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
 --       2 count          string, as fixed_window writes it; further limits have their counts in 3, 4 and so
 --                        on
 -- ARGV  1 max, 2 window  as for fixed_window when it allowed the attempt; further limits follow
 --       then cost        units that the attempt took
 --       then stamp       what fixed_window returned for it
+--       then name        of the attempt among the refunds, 7 characters without a space
+--       then again       boolean: an earlier call may have given the units back; absent or empty: 0
 --       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns the number of units given back to the limit that got the most.
+--         -1: an earlier call may have done it, and its name is not known any more.
 
-local refund, limits = KEYS[1], #KEYS - 1
-local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, tonumber(ARGV[limits * 2 + 3])
+local refunds, limits = KEYS[1], #KEYS - 1
+local cost, stamp, name = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, ARGV[limits * 2 + 3]
+local again, now = ARGV[limits * 2 + 4] == '1', tonumber(ARGV[limits * 2 + 5])
 -- shared clock_micro
 if not now then
   local time = redis.call('TIME')
@@ -20,20 +24,17 @@ end
 -- end clock_micro
 
 -- shared refund_once
-local longest = 0
-for i = 1, limits do
-  longest = math.max(longest, ARGV[i * 2] + 0)
-end
-
--- The mark must be short-lived: a refused request gives back what earlier rules took, and each refund leaves
--- a mark. An attempt that is older than a mark lasts is not given back.
-local REMEMBER = 600000
-if now - stamp > REMEMBER * 1000 then
+-- Names of 7 characters, the last at the end. When there are as many as are kept, earlier ones may be
+-- forgotten; so a call that is certainly the first goes on, and one that may be a repetition does not.
+local REMEMBER, MOST = 120000, 120
+local names = redis.call('GET', refunds) or ''
+if string.find(names, name .. ' ', 1, true) then
   return 0
 end
-if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, REMEMBER) + 2000) then
-  return 0
+if again and #names >= MOST * 8 then
+  return -1
 end
+redis.call('SET', refunds, string.sub(names .. name .. ' ', -MOST * 8), 'PX', REMEMBER)
 -- end refund_once
 
 local given = 0
@@ -43,8 +44,8 @@ for i = 1, limits do
   if count then
     local over, taken = string.match(count, '(%d+) (%d+)')
     over, taken = over + 0, taken + 0
-    -- A window that began after the attempt is another one.
-    if over - window <= stamp and now < over then
+    -- A window that does not have the attempt's moment is another one, or its clock was set back since.
+    if over - window <= stamp and stamp < over and now < over then
       local back = math.min(cost, taken)
       if back < taken then
         redis.call('SET', key, string.format('%.0f %.0f', over, taken - back), 'PX', math.ceil((over - now) / 1000) + 1000)

@@ -1,12 +1,16 @@
 -- Sliding windows: at most `max` units in any `window`, for several limits at once, all or nothing; and for
 -- limits that count by parts of their window. Each limit has a log, in one of two forms:
 --   one by one  as in sliding_window.lua, which decides a single limit of this kind on the same log
---   by parts    list of two numbers for each part of the window in which units were taken, oldest first: the
---               part's number since 1970, and how many units had been taken by its end, modulo 10^15. Units
---               count as taken at the end of their part. The first pair is the base of the count: its units
---               have left
--- A unit leaves when its window is over and all units before it have left. A refused attempt takes no units;
--- it writes only to drop numbers that left long ago, many at once.
+--   by parts    the log begins with a text of three numbers: the moment of its birth in microseconds since
+--               1970, the microseconds of a part, the units in the log. Two numbers follow for each part of
+--               the window in which units were taken, oldest first: the part's number since the birth's, and
+--               how many units it has. Units count as taken at the end of their part
+-- A unit leaves when its window is over. A refused attempt takes no units; it writes only to drop numbers
+-- that left long ago, many at once.
+--
+-- Any attempt makes a log anew that has another form than the limit has now, or other parts, or units of the
+-- future: the clock was set back. Such units count as taken now, since nobody knows how long before now they
+-- were taken.
 --
 -- KEYS  1 log            list; further limits have their logs in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
@@ -18,8 +22,7 @@
 -- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}
 --       remaining  units left in the binding limit; below 0 when its max was lowered below the units in the
 --                  log
---       stamp      the moment of admission in microseconds, for sliding_window_refund; after the clock was
---                  set back, the beginning of the part to which the units were added
+--       stamp      the moment of admission in microseconds, for sliding_window_refund
 --       retry      microseconds until the same cost fits every limit
 --       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one that
 --                  is full for the longest time
@@ -34,111 +37,157 @@ if not now then
 end
 -- end clock_micro
 local need = cost > 0 and cost or 1
-local WRAP = 1000000000000000
 
-local leaves
--- shared window_leaves
-leaves = function(unit, at, grain, window)
-  local age = (at - unit + 2147483648) % 4294967296 - 2147483648
-  return (at - age) * grain + window
+local function grain_of(window)
+  return window > 26843545600 and math.ceil(window / 268435456) or 100
 end
--- end window_leaves
+
+-- Appends numbers to a log. A call takes only so many arguments.
+local function push(log, numbers)
+  for from = 1, #numbers, 1000 do
+    redis.call('RPUSH', log, unpack(numbers, from, math.min(from + 999, #numbers)))
+  end
+end
+
+-- Makes a log anew that has parts of had microseconds (0: one by one), so that it has parts of part. A log
+-- one by one needs the newest 10,000 units only: no limit of that kind is larger.
+local function remake(log, birth, had, part, window)
+  local from, grain = had > 0 and had or grain_of(window), part > 0 and part or grain_of(window)
+  local base, at = math.ceil(birth / from), math.ceil(now / grain)
+  local old, width = redis.call('LRANGE', log, '1', '-1'), had > 0 and 2 or 1
+  local moments, counts, runs, units = {}, {}, 0, 0
+  for n = 1, #old, width do
+    if (base + old[n]) * from + window > now then
+      local moment = math.min(math.ceil((base + old[n]) * from / grain), at)
+      local count = width == 2 and old[n + 1] + 0 or 1
+      if moments[runs] ~= moment then
+        runs = runs + 1
+        moments[runs], counts[runs] = moment, 0
+      end
+      counts[runs], units = counts[runs] + count, units + count
+    end
+  end
+
+  redis.call('DEL', log)
+  if units == 0 then
+    return
+  end
+  birth = math.min(math.max(birth, (moments[1] - 1) * grain + 1), now)
+  base = math.ceil(birth / grain)
+  local text, numbers = string.format('%.0f', birth), {}
+  if part > 0 then
+    text = string.format('%.0f %.0f %.0f', birth, part, units)
+    for n = 1, runs do
+      numbers[n * 2 - 1], numbers[n * 2] = moments[n] - base, counts[n]
+    end
+  else
+    local excess = math.max(units - 10000, 0)
+    for n = 1, runs do
+      local skip = math.min(excess, counts[n])
+      excess = excess - skip
+      for _ = skip + 1, counts[n] do
+        numbers[#numbers + 1] = moments[n] - base
+      end
+    end
+  end
+  redis.call('RPUSH', log, text)
+  push(log, numbers)
+  redis.call('PEXPIRE', log, math.ceil((moments[runs] * grain - now + window * 2.25) / 1000) + 1000)
+end
 
 local binding, remaining, retry
-local moment = now -- at which units are taken
--- Per limit, where it applies: numbers to drop; when the head leaves, of a log whose TTL is to be renewed (0
--- for a log without units); the newest part that counts; the units taken so far.
-local drop, renew, newest, sums = {}, {}, {}, {}
+-- What is known of each log: its birth, the number of the birth's grain or part, units by parts, the newest
+-- part and its units; numbers of what has left; when the head leaves, nil without one; and whether its TTL is
+-- to be renewed.
+local logs = {}
 local resets = {} -- when the next unit leaves
 
 for i = 1, limits do
-  local log, max, window, part = KEYS[i], ARGV[i * 2 - 1], ARGV[i * 2] * 1000, ARGV[limits * 2 + 2 + i]
-  local count, next -- the units in the window, and when enough of them will have left
-  local gone = 0    -- numbers at the head of the log that are no longer needed
+  local log, max, window = KEYS[i], ARGV[i * 2 - 1], ARGV[i * 2] * 1000
+  local part = tonumber(ARGV[limits * 2 + 2 + i]) or 0
+  local grain = part > 0 and part or grain_of(window)
+  local at, width = math.ceil(now / grain), part > 0 and 2 or 1
+  local numbers = redis.call('LRANGE', log, '0', '4')
+  local birth, units, base, last
+  if numbers[1] then
+    local b, had, u = string.match(numbers[1], '^(%d+) ?(%d*) ?(%d*)$')
+    birth, had, units = b + 0, tonumber(had) or 0, tonumber(u)
+    base, last = math.ceil(birth / grain), redis.call('LRANGE', log, -width, '-1')
+    if had ~= part or last[1] + base > at or at - base > 2147483647 then
+      remake(log, birth, had, part, window)
+      numbers, birth = redis.call('LRANGE', log, '0', '4'), nil
+      if numbers[1] then
+        b, u = string.match(numbers[1], '^(%d+) ?%d* ?(%d*)$')
+        birth, units = b + 0, tonumber(u)
+        base, last = math.ceil(birth / grain), redis.call('LRANGE', log, -width, '-1')
+      end
+    end
+  end
 
-  if not part or part == '0' then
-    local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
-    local at = math.ceil(now / grain)
-    count = redis.call('LLEN', log)
-    next = count > 0 and leaves(redis.call('LINDEX', log, '0'), at, grain, window)
-    renew[i] = not next and 0 or nil
-    if next and next <= now then
+  local count, gone, next, lacks = 0, 0, nil, nil -- lacks: when enough units will have left
+  local renew = not birth
+  if birth and part == 0 then
+    count = redis.call('LLEN', log) - 1
+    next = (base + numbers[2]) * grain + window
+    if next <= now then
       -- shared window_gone
       -- Usually one unit has left. After a pause many have; they are read in chunks.
       local first, unit, chunk = next, nil, nil
       repeat
         gone = gone + 1
         if gone == 1 then
-          unit = redis.call('LINDEX', log, '1')
+          unit = redis.call('LINDEX', log, '2')
         else
           if gone % 50 == 2 then
-            chunk = redis.call('LRANGE', log, gone, gone + 49)
+            chunk = redis.call('LRANGE', log, gone + 1, gone + 50)
           end
           unit = chunk[(gone - 2) % 50 + 1]
         end
-        next = unit and leaves(unit, at, grain, window)
+        next = unit and (base + unit) * grain + window
       until not next or next > now
       local moved = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
       -- end window_gone
-      count = count - gone
-      if moved then
-        renew[i] = next or 0
-      end
+      count, renew = count - gone, moved
     end
-
-    resets[i] = next or nil
+    resets[i] = next
     local lacking = need - max + count
+    lacks = next
     if lacking > 1 then
-      next = math.max(next, leaves(redis.call('LINDEX', log, gone + lacking - 1), at, grain, window))
+      lacks = (base + redis.call('LINDEX', log, gone + lacking)) * grain + window
     end
-  else
-    -- Usually the first two pairs are enough. After a pause more are needed; they are read in growing chunks.
-    local numbers, from, size = redis.call('LRANGE', log, '0', '3'), 0, 4
+  elseif birth then
+    -- Usually the first two parts are enough. After a pause more are needed; they are read in growing chunks.
+    local from, size = 0, 4
     local function number(n)
       if n >= from + #numbers then
-        size, from = math.min(size * 2, 128), n - n % 2 -- a chunk has whole pairs
+        size, from = math.min(size * 2, 128), n - (n + 1) % 2 -- a chunk has whole pairs
         numbers = redis.call('LRANGE', log, from, from + size - 1)
       end
       return numbers[n - from + 1]
     end
-    local before, tail = numbers[2] or 0, redis.call('LRANGE', log, '-2', '-1')
-    sums[i] = tail[2]
-    gone = 2
-    local over = number(gone)
-    if over then
-      newest[i] = tail[1] + 0
-      if newest[i] > math.ceil(now / part) then -- the clock was set back
-        moment = math.max(moment, (newest[i] - 1) * part + 1)
-      end
+    count = units
+    local first = number(1)
+    while first and (base + first) * part + window <= now do
+      count, gone = count - number(gone + 2), gone + 2
+      first = number(gone + 1)
     end
-    while over and over * part + window <= now do
-      before = number(gone + 1)
-      gone = gone + 2
-      over = number(gone)
-    end
-
-    count = ((sums[i] or 0) - before) % WRAP
-    local lacking, enough = need - max + count, gone
+    next = first and (base + first) * part + window
+    local lacking, n = need - max + count, gone
     if count > 0 then
-      while (number(enough + 1) - before) % WRAP == 0 do -- all units of the part were given back
-        enough = enough + 2
+      while number(n + 2) == '0' do -- all units of the part were given back
+        n = n + 2
       end
-      resets[i] = number(enough) * part + window
+      resets[i] = (base + number(n + 1)) * part + window
     end
-    if lacking > 0 then
-      while (number(enough + 1) - before) % WRAP < lacking do
-        enough = enough + 2
-      end
-      next = number(enough) * part + window
+    while lacking > 0 do
+      lacks = (base + number(n + 1)) * part + window
+      lacking, n = lacking - number(n + 2), n + 2
     end
-    gone = gone - 2 -- the newest pair that has left stays
   end
+  logs[i] = {birth = birth, base = base, units = count, last = last, gone = gone, next = next, renew = renew}
 
-  if gone > 0 then
-    drop[i] = gone
-  end
   local left = max - count
-  local wait = left < need and next - now
+  local wait = left < need and lacks - now
   -- shared binding_limit
   if wait then
     if not retry or wait > retry then
@@ -155,12 +204,21 @@ local function renewal(head, window)
   return math.ceil((head - now + window * 1.25) / 1000) + 1000
 end
 
+local function header(l, part)
+  local birth = string.format('%.0f', l.birth)
+  return part > 0 and birth .. string.format(' %.0f %.0f', part, l.units) or birth
+end
+
 if retry then
-  for i, n in pairs(cost > 0 and drop or {}) do
-    if n > 50 then
-      redis.call('LTRIM', KEYS[i], n, '-1')
-      if renew[i] then
-        redis.call('PEXPIRE', KEYS[i], renewal(renew[i], ARGV[i * 2] * 1000))
+  for i = 1, cost > 0 and limits or 0 do
+    local log, l, window = KEYS[i], logs[i], ARGV[i * 2] * 1000
+    if l.gone > 50 then
+      if l.next then
+        redis.call('LTRIM', log, l.gone, '-1')
+        redis.call('LSET', log, '0', header(l, tonumber(ARGV[limits * 2 + 2 + i]) or 0))
+        redis.call('PEXPIRE', log, renewal(l.next, window))
+      else
+        redis.call('DEL', log)
       end
     end
   end
@@ -171,42 +229,72 @@ if cost == 0 then
 end
 
 for i = 1, limits do
-  local log, window, part = KEYS[i], ARGV[i * 2] * 1000, ARGV[limits * 2 + 2 + i]
-  if not part or part == '0' then
-    local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
-    local at = math.ceil(moment / grain)
+  local log, l, window = KEYS[i], logs[i], ARGV[i * 2] * 1000
+  local part = tonumber(ARGV[limits * 2 + 2 + i]) or 0
+  local gone, next = l.gone, l.next
+  if part == 0 then
+    local grain, birth, base = grain_of(window), next and header(l, 0), l.base
+    local at = math.ceil(now / grain)
     -- shared window_push
-    local unit = (at + 2147483648) % 4294967296 - 2147483648
-    redis.call('RPUSH', log, unit)
+    -- The first command is one that a full Redis refuses. The place of the last unit that has left is the
+    -- header's then.
+    local unit = next and at - base or 0
+    if next then
+      redis.call('RPUSH', log, unit)
+    else
+      redis.call('RPUSH', log, now, unit)
+    end
     if cost > 1 then
       local units = {}
-      for n = 1, math.min(cost - 1, 1000) do -- unpack is limited
+      for n = 1, math.min(cost - 1, 1000) do -- a call takes only so many arguments
         units[n] = unit
       end
       for from = 2, cost, 1000 do
         redis.call('RPUSH', log, unpack(units, 1, math.min(cost - from + 1, 1000)))
       end
     end
+    if not next then
+      if gone > 0 then
+        redis.call('LTRIM', log, gone + 1, '-1')
+      end
+    elseif gone > 0 then
+      if gone == 1 then
+        redis.call('LPOP', log)
+      else
+        redis.call('LTRIM', log, gone, '-1')
+      end
+      redis.call('LSET', log, '0', birth)
+    end
     -- end window_push
-    resets[i] = resets[i] or at * grain + window
-    if renew[i] then
-      redis.call('PEXPIRE', log, renewal(renew[i] > 0 and renew[i] or at * grain + window, window))
+    next = next or at * grain + window
+    resets[i] = next
+    if l.renew then
+      redis.call('PEXPIRE', log, renewal(next, window))
     end
   else
-    local at, sum = math.ceil(moment / part), ((sums[i] or 0) + cost) % WRAP
+    local at = math.ceil(now / part)
     resets[i] = resets[i] or at * part + window
-    if newest[i] == at then
-      redis.call('LSET', log, '-1', sum)
-    else
-      if not sums[i] then
-        redis.call('RPUSH', log, '0', '0')
+    l.units = l.units + cost
+    if not next then -- as in window_push
+      l.birth = now
+      redis.call('RPUSH', log, header(l, part), '0', cost)
+      if gone > 0 then
+        redis.call('LTRIM', log, gone + 1, '-1')
       end
-      redis.call('RPUSH', log, at, sum)
+    else
+      if l.base + l.last[1] == at then
+        redis.call('LSET', log, '-1', l.last[2] + cost)
+      else
+        redis.call('RPUSH', log, at - l.base, cost)
+      end
+      if gone > 0 then
+        redis.call('LTRIM', log, gone, '-1')
+      end
+      redis.call('LSET', log, '0', header(l, part))
+    end
+    if not next or l.base + l.last[1] ~= at then
       redis.call('PEXPIRE', log, math.ceil((at * part + window - now) / 1000) + 1000)
     end
   end
-  if drop[i] then
-    redis.call('LTRIM', log, drop[i], '-1')
-  end
 end
-return {1, remaining, moment, binding, resets[binding] - now}
+return {1, remaining, now, binding, resets[binding] - now}

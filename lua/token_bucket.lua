@@ -1,21 +1,22 @@
 -- Token bucket: a bucket holds `max` units, and an empty bucket fills at a steady rate in `window`; for one
 -- limit or several at once, all or nothing. It is the Generic Cell Rate Algorithm of the ATM Forum (Traffic
 -- Management Specification 4.1): it stores the moment at which the bucket will be full. A refused attempt
--- writes nothing.
+-- writes nothing. But any attempt rewrites a bucket whose last units were taken later than now, with all its
+-- moments earlier by that much: the clock was set back, and nobody knows how long before now they were taken.
 --
--- KEYS  1 bucket         string of four numbers; the bucket is full at since + offset + taken * window / max:
---                        since, when it was last full, in microseconds since 1970; offset, in microseconds;
---                        taken; max. No key: a full bucket. Further limits have their buckets in 2, 3 and so
---                        on
+-- KEYS  1 bucket         string of numbers, of which the bucket is full at since + offset + taken * window /
+--                        max: since, when it was last full, in microseconds since 1970; offset, in
+--                        microseconds; taken; max; and, unless it is 0, how long after since the last units
+--                        were taken, in microseconds. No key: a full bucket. Further limits have their
+--                        buckets in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, 10,000,000 at most, and milliseconds; further limits follow in 3 and 4, 5 and
 --                        6 and so on
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
 --                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}
---       remaining  whole units left in the binding limit; below 0 until a clock that was set back has caught
---                  up
---       stamp      a moment from which on the attempt's buckets were not full, for token_bucket_refund
+--       remaining  whole units left in the binding limit
+--       stamp      the moment of admission in microseconds, for token_bucket_refund
 --       retry      microseconds until the same cost fits every limit, rounded up
 --       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one with
 --                  the longest wait
@@ -41,24 +42,36 @@ end
 -- end bucket_span
 
 local binding, remaining, retry
-local moment, buckets, resets = now, {}, {}
+local buckets, resets = {}, {}
+
+-- The extra second covers a pause of the server between the script's start, from which a TTL counts, and its
+-- TIME. A bucket whose clock was set back may be full already, when units were given back in between.
+local function write(key, b, full)
+  local last = b.last > b.since and string.format(' %.0f', b.last - b.since) or ''
+  redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', b.since, b.offset, b.taken, b.max) .. last,
+    'PX', math.max(math.ceil((full - now) / 1000), 0) + 1000)
+end
 
 for i = 1, limits do
   local max, window = ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000
   local since, offset, taken = now, 0, 0
   local bucket = redis.call('GET', KEYS[i])
   if bucket then
-    local s, o, t, m = string.match(bucket, '(%S+) (%S+) (%S+) (%S+)')
-    if m + 0 ~= max then
+    local s, o, t, m, last = string.match(bucket, '(%S+) (%S+) (%S+) (%S+) ?(%S*)')
+    s, o, t, m = s + 0, o + 0, t + 0, m + 0
+    last = s + (tonumber(last) or 0)
+    if last > now then
+      s = s - last + now
+      write(KEYS[i], {since = s, offset = o, taken = t, max = m, last = now}, s + o + span(t, m, window))
+    end
+    if m ~= max then
       -- The limit was changed: the bucket will be full at the same moment as before, to the microsecond.
       o, t = o + span(t, m, window), 0
     end
     if s + o + span(t, max, window) > now then
-      since, offset, taken = s + 0, o + 0, t + 0
+      since, offset, taken = s, o, t
     end
   end
-  moment = math.max(moment, since) -- now, unless the clock was set back
-
   -- All units whose span ends at most a window from now may have been taken. The division may be slightly
   -- off; the span is exact.
   local room = now + window - since - offset
@@ -84,7 +97,7 @@ for i = 1, limits do
   if taken >= max then
     taken, offset = taken - max, offset + window
   end
-  buckets[i] = {since, offset, taken, max, since + offset + span(taken, max, window)}
+  buckets[i] = {since = since, offset = offset, taken = taken, max = max, last = now}
 end
 
 if retry then
@@ -94,10 +107,7 @@ end
 if cost > 0 then
   for i = 1, limits do
     local b = buckets[i]
-    -- The extra second covers a pause of the server between the script's start, from which a TTL counts, and
-    -- its TIME.
-    redis.call('SET', KEYS[i], string.format('%.0f %.0f %.0f %.0f', b[1], b[2], b[3], b[4]),
-      'PX', math.ceil((b[5] - now) / 1000) + 1000)
+    write(KEYS[i], b, b.since + b.offset + span(b.taken, b.max, ARGV[i * 2] * 1000))
   end
 end
-return {1, remaining, moment, binding, resets[binding]}
+return {1, remaining, now, binding, resets[binding]}

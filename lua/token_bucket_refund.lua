@@ -1,17 +1,21 @@
 -- Token bucket: gives back the units of one admitted attempt, exactly once, to those of its buckets that have
 -- not been full since. A bucket takes back at most what fills it.
 --
--- KEYS  1 refund         string, marks this attempt as given back
+-- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
 --       2 bucket         string, as token_bucket writes it; further limits have their buckets in 3, 4 and so
 --                        on
 -- ARGV  1 max, 2 window  as for token_bucket when it allowed the attempt; further limits follow
 --       then cost        units that the attempt took
 --       then stamp       what token_bucket returned for it
+--       then name        of the attempt among the refunds, 7 characters without a space
+--       then again       boolean: an earlier call may have given the units back; absent or empty: 0
 --       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns the cost when a bucket took any of it back, else 0.
+--         -1: an earlier call may have done it, and its name is not known any more.
 
-local refund, limits = KEYS[1], #KEYS - 1
-local cost, stamp, now = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, tonumber(ARGV[limits * 2 + 3])
+local refunds, limits = KEYS[1], #KEYS - 1
+local cost, stamp, name = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, ARGV[limits * 2 + 3]
+local again, now = ARGV[limits * 2 + 4] == '1', tonumber(ARGV[limits * 2 + 5])
 -- shared clock_micro
 if not now then
   local time = redis.call('TIME')
@@ -29,20 +33,17 @@ end
 -- end bucket_span
 
 -- shared refund_once
-local longest = 0
-for i = 1, limits do
-  longest = math.max(longest, ARGV[i * 2] + 0)
-end
-
--- The mark must be short-lived: a refused request gives back what earlier rules took, and each refund leaves
--- a mark. An attempt that is older than a mark lasts is not given back.
-local REMEMBER = 600000
-if now - stamp > REMEMBER * 1000 then
+-- Names of 7 characters, the last at the end. When there are as many as are kept, earlier ones may be
+-- forgotten; so a call that is certainly the first goes on, and one that may be a repetition does not.
+local REMEMBER, MOST = 120000, 120
+local names = redis.call('GET', refunds) or ''
+if string.find(names, name .. ' ', 1, true) then
   return 0
 end
-if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, REMEMBER) + 2000) then
-  return 0
+if again and #names >= MOST * 8 then
+  return -1
 end
+redis.call('SET', refunds, string.sub(names .. name .. ' ', -MOST * 8), 'PX', REMEMBER)
 -- end refund_once
 
 local given = 0
@@ -50,11 +51,12 @@ for i = 1, limits do
   local key, max, window = KEYS[i + 1], ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000
   local bucket = redis.call('GET', key)
   if bucket and now < stamp + window then
-    local s, o, t, m = string.match(bucket, '(%S+) (%S+) (%S+) (%S+)')
+    local s, o, t, m, l = string.match(bucket, '(%S+) (%S+) (%S+) (%S+) ?(%S*)')
     local since, offset, taken, held = s + 0, o + 0, t + 0, m + 0
     local full = since + offset + span(taken, held, window)
-    -- A bucket that was full after the attempt has already regained the units.
-    if since <= stamp and now < full then
+    -- A bucket that was full after the attempt has already regained the units. If its last units were taken
+    -- before the attempt, the clock was set back since.
+    if since <= stamp and stamp <= since + (tonumber(l) or 0) and now < full then
       if held == max then
         taken = taken - cost
         if taken < 0 then
@@ -66,7 +68,8 @@ for i = 1, limits do
       end
       full = since + offset + span(taken, held, window)
       if now < full then
-        redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', since, offset, taken, held),
+        local last = l ~= '' and ' ' .. l or ''
+        redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', since, offset, taken, held) .. last,
           'PX', math.ceil((full - now) / 1000) + 1000)
       else
         redis.call('DEL', key)

@@ -17,8 +17,9 @@ var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, lua.Fix
 // Where that matters, use [SlidingWindow].
 //
 // A refused attempt takes nothing. Attempts with different Resources have separate budgets. When the server's
-// clock is set back, the current window continues until the clock reaches its end: nobody gets an additional
-// window, and nobody waits longer than one window plus the length of the step.
+// clock is set back, a window of its future begins now, with what was taken in it: nobody has more than
+// before, and nobody waits longer than one window from the first attempt on. A clock that is set forward is
+// believed.
 //
 // It is safe for concurrent use.
 type FixedWindow struct{ limiter }

@@ -25,7 +25,7 @@ type Limit struct {
 }
 
 // WithResolution returns the limit with a resolution, for a [SlidingWindow] with a large Max.
-// PerDay(100_000).WithResolution(1440), for example, counts by minutes. The log takes about 12 bytes per
+// PerDay(100_000).WithResolution(1440), for example, counts by minutes. The log takes about 6 bytes per
 // part, whatever Max is. A unit counts as taken at the end of its part. So there are never more than Max
 // units in any window, and a refusal may last longer than necessary by one part at most.
 func (l Limit) WithResolution(parts int64) Limit {
@@ -74,9 +74,9 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 // When the function fails, or when it returns invalid limits, the check returns an error, and the outage
 // policy of the rule decides. The error wraps [core.ErrInvalid] only if the function's error does.
 //
-// The guard counts per Window. A Max may therefore change from one attempt to the next, and the units that
-// were used before still count. A Window that is new begins with nothing used. While a Window is left out,
-// nothing is counted in it.
+// The guard counts per Window. A Max and a Resolution may therefore change from one attempt to the next, and
+// the units that were used before still count. A Window that is new begins with nothing used. While a Window
+// is left out, nothing is counted in it.
 type Func func(ctx context.Context, a core.Attempt) ([]Limit, error)
 
 // limitSet is a number of valid limits, in the forms that calls need. A set without limits limits nothing.
@@ -107,11 +107,11 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 		if i == 0 || l.Max < s.least.Max {
 			s.least = l
 		}
+		// A changed Resolution goes on with the same key.
 		window := strconv.FormatInt(l.Window.Milliseconds(), 10)
 		s.args = append(s.args, l.Max, window)
 		part := int64(0)
 		if l.Resolution > 0 {
-			window += "/" + strconv.FormatInt(l.Resolution, 10)
 			part = l.grain()
 		}
 		s.windows = append(s.windows, window)

@@ -2,9 +2,11 @@ package limit
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,8 +18,8 @@ import (
 type algorithm struct {
 	kind        string // a part of the keys, so that no algorithm reads what another has written
 	check, peek *core.Script
-	one         *algorithm // decides a single limit that counts one by one; nil if there is no script for that
-	refund      *core.Script
+	one         *algorithm        // decides a single limit that counts one by one; nil without a script for that
+	refund      *core.Script      // sent once: whether an earlier call has run is an argument
 	newCounter  func() counter    // counts inside the process
 	accepts     func(Limit) error // returns an error for a limit that the algorithm cannot keep
 }
@@ -29,7 +31,7 @@ func newAlgorithm(kind, name, check, refund string, newCounter func() counter,
 		kind:       kind,
 		check:      core.NewScript(name, check, core.AtMostOnce),
 		peek:       core.NewScript(name, check, core.Idempotent), // with a cost of 0 the script only reads
-		refund:     core.NewScript(name+"_refund", refund, core.Idempotent),
+		refund:     core.NewScript(name+"_refund", refund, core.AtMostOnce),
 		newCounter: newCounter,
 		accepts:    accepts,
 	}
@@ -226,9 +228,12 @@ func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 }
 
 // Refund returns the units that the attempt of an allowed decision took. It does so once, however often it is
-// called, and only for units that still count. A [FixedWindow], a [TokenBucket] and a [SlidingWindow] with a
-// resolution accept a refund within ten minutes of the attempt. Other processes see it within the time of
+// called, and only for units that still count. Other processes see it within the time of
 // [core.WithRefusalMemory].
+//
+// After an error the units may have been returned, so call it again. Redis remembers the last 120 refunds of
+// an actor, for two minutes; when a call that failed may be forgotten, Refund returns a [core.ErrGone], and
+// the units count until they leave by themselves.
 //
 // The decision must come from a check by this guard in this process; any other is a [core.ErrInvalid]. For a
 // refused decision Refund does nothing.
@@ -272,20 +277,7 @@ func (l *limiter) decide(
 		}
 		call = l.refusals.ask(key, sent)
 	}
-	cost, script := a.Cost, l.algorithm.scripts(limits).check
-	if peek {
-		cost, script = 0, l.algorithm.scripts(limits).peek
-	}
-	args := slices.Clone(limits.args)
-	now := l.Engine().ScriptNow(time.Microsecond)
-	switch { // trailing arguments are left out where the script has a default
-	case now != "" || limits.parts != nil:
-		args = append(args, cost, now)
-	case cost != 1:
-		args = append(args, cost)
-	}
-	args = append(args, limits.parts...)
-	value, err := l.Engine().RunWithin(ctx, l.Engine().Deadline(), script, l.keysOf(limits, a), args...)
+	value, err := l.ask(ctx, limits, a, peek)
 	if err != nil {
 		return d, err
 	}
@@ -300,12 +292,54 @@ func (l *limiter) decide(
 	return d, nil
 }
 
+// ask asks Redis about an attempt.
+func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, peek bool) (any, error) {
+	cost := a.Cost
+	if peek {
+		cost = 0
+	}
+	args := slices.Clone(limits.args)
+	now := l.Engine().ScriptNow(time.Microsecond)
+	switch { // trailing arguments are left out where the script has a default
+	case now != "" || limits.parts != nil:
+		args = append(args, cost, now)
+	case cost != 1:
+		args = append(args, cost)
+	}
+	args = append(args, limits.parts...)
+	run := func(alg *algorithm) (any, error) {
+		script := alg.check
+		if peek {
+			script = alg.peek
+		}
+		return l.Engine().RunWithin(ctx, l.Engine().Deadline(), script, l.keysOf(limits, a), args...)
+	}
+	alg := l.algorithm.scripts(limits)
+	value, err := run(alg)
+	if reply, ok := value.([]any); ok && len(reply) == 1 && reply[0] == int64(2) && alg != l.algorithm {
+		return run(l.algorithm) // the script for one limit leaves it to the other to make the log anew
+	}
+	return value, err
+}
+
 // taken is what the limiter needs to refund an allowed attempt.
 type taken struct {
 	*limitSet
-	stamp  int64 // when the attempt took its units
-	local  bool  // whether it took them inside the process
-	refund atomic.Bool
+	stamp  int64                     // when the attempt took its units
+	local  bool                      // whether it took them inside the process
+	first  atomic.Pointer[time.Time] // when a refund was sent first
+	refund atomic.Bool               // whether it is done
+}
+
+// again is for how long after a refund was sent first it may be sent again. It is half of what the script
+// remembers, so that no clock has to be exact.
+const again = time.Minute
+
+// refundName returns the name by which Redis remembers the refund of an attempt, 7 characters. Of the few
+// refunds that it remembers of one actor no two have the same.
+func (t *taken) refundName(a core.Attempt) string {
+	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, uint64(t.stamp)), a.ID...))
+	return base64.RawURLEncoding.EncodeToString(sum[:])[:7]
 }
 
 // readLimits reads a script's reply into d, and returns the stamp of an allowed attempt.
@@ -383,15 +417,40 @@ func (l *limiter) refund(ctx context.Context, begun time.Time, d core.Decision) 
 		}
 		return nil
 	}
+	if took.refund.Load() {
+		return nil
+	}
 	defer l.refusals.drop(core.TagOf(d.Attempt)) // also after an error, since the server may have done it
-	mark := l.Key(core.TagOf(d.Attempt), "refund", strconv.FormatInt(took.stamp, 10), core.Encode(d.Attempt.ID))
-	args := append(slices.Clone(took.args), d.Attempt.Cost, took.stamp)
-	if now := l.Engine().ScriptNow(time.Microsecond); now != "" || took.parts != nil {
-		args = append(args, now)
+	ctx, cancel := context.WithTimeout(ctx, l.Engine().SettleTimeout())
+	defer cancel()
+	repeated := !took.first.CompareAndSwap(nil, &begun)
+	err = l.sendRefund(ctx, d.Attempt, took, repeated)
+	if err != nil && !repeated {
+		err = l.sendRefund(ctx, d.Attempt, took, true) // the reply may be lost, or the connection was a dead one
+	}
+	if err == nil {
+		took.refund.Store(true)
+	}
+	return err
+}
+
+// sendRefund gives the units back in Redis. The caller says whether an earlier call may have done it.
+func (l *limiter) sendRefund(ctx context.Context, a core.Attempt, took *taken, repeated bool) error {
+	unknown := fmt.Errorf("%w: the units may have been given back", core.ErrGone)
+	if repeated && time.Since(*took.first.Load()) > again {
+		return unknown
+	}
+	args := append(slices.Clone(took.args), a.Cost, took.stamp, took.refundName(a))
+	now := l.Engine().ScriptNow(time.Microsecond)
+	if repeated || now != "" || took.parts != nil {
+		args = append(args, repeated, now)
 	}
 	args = append(args, took.parts...)
-	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), l.algorithm.refund,
-		append([]string{mark}, l.keysOf(took.limitSet, d.Attempt)...), args...)
+	reply, err := l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), l.algorithm.refund,
+		append([]string{l.Key(core.TagOf(a), "refunds")}, l.keysOf(took.limitSet, a)...), args...)
+	if err == nil && reply == int64(-1) {
+		return unknown
+	}
 	return err
 }
 

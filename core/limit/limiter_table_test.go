@@ -103,7 +103,7 @@ func bytesOfFull(t *testing.T, b redistest.Backend, k kind, n int64) int64 {
 // that is refused.
 func callsOf(t *testing.T, b redistest.Backend, k kind) (first, allowed, refused int) {
 	t.Helper()
-	g := k.make(guardtest.NewEngine(b), "calls", Per(2, core.MaxTTL))
+	g := k.make(guardtest.NewEngine(b), "calls-"+strings.ReplaceAll(k.name, " ", "-"), Per(2, core.MaxTTL))
 	count := func(want core.Reason) (n int) {
 		t.Helper()
 		rdb := b.Client.(*redis.Client)

@@ -384,18 +384,12 @@ func TestLimitersShareNothing(t *testing.T) {
 }
 
 // TestLimitersOfOneNameShareNoOtherLimit: in two processes, such as an old and a new version, a name may have
-// other limits. They do not share the units of another algorithm, window or resolution.
+// other limits. What is kept by another algorithm or of another window is not theirs.
 func TestLimitersOfOneNameShareNoOtherLimit(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		used := map[string]string{}
 		for _, k := range kinds {
-			for _, l := range []Limit{
-				PerMinute(2), PerHour(2), Per(2, 60_001*time.Millisecond),
-				PerMinute(2).WithResolution(2), PerMinute(2).WithResolution(60), PerHour(2).WithResolution(60),
-			} {
-				if l.Resolution > 0 && k.name != "SlidingWindow" {
-					continue
-				}
+			for _, l := range []Limit{PerMinute(2), PerHour(2), Per(2, 60_001*time.Millisecond)} {
 				what := fmt.Sprintf("%s %v", k.name, l)
 				clock := guardtest.NewClock()
 				g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), "api", l)

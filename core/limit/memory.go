@@ -19,6 +19,9 @@ type memory struct {
 // zero value stands for a missing key. Moments are microseconds since 1970. The caller holds the lock of the
 // part of the budgets in which the counter is.
 type counter interface {
+	// align makes the counter one of this limit, whose Max and Resolution may have changed, and one of the past
+	// where the clock was set back.
+	align(l Limit, now int64)
 	// look returns how many units are left, how long to wait for need units if fewer are left, and the stamp of
 	// units that are taken now. It changes nothing.
 	look(l Limit, now, need int64) (left, wait, moment int64)
@@ -29,8 +32,8 @@ type counter interface {
 	refused(l Limit, now int64)
 	// giveBack returns units with the given stamp, except those that no longer count.
 	giveBack(l Limit, now, stamp, cost int64)
-	// full returns from when on all units are there again, 0 if they are. After a clock was set back it may be
-	// too early.
+	// full returns from when on all units are there again, 0 if they are. After the clock was set back it may be
+	// too late, until align is called.
 	full(l Limit) int64
 }
 
@@ -38,13 +41,13 @@ type counter interface {
 type budget []windowCounter
 
 type windowCounter struct {
-	Limit // without its Max, which may change
+	Limit // without its Max and its Resolution, which may change
 	counter
 }
 
 // windowOf returns what identifies a limit's counter, as limitSet.windows identifies its key.
 func windowOf(l Limit) Limit {
-	l.Max = 0
+	l.Max, l.Resolution = 0, 0
 	return l
 }
 
@@ -114,6 +117,9 @@ func newMemory(newCounter func() counter, keys int) *memory {
 func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) (v verdict) {
 	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
 		b := m.withCounters(held, limits, now)
+		for _, l := range limits {
+			b.of(l).align(l, now)
+		}
 		v = b.weigh(limits, cost, now)
 		switch {
 		case cost == 0:

@@ -3,8 +3,8 @@ package limit
 import "math/bits"
 
 // bucket is a token bucket as lua/token_bucket.lua keeps it. It is full at since + offset + taken*window/max,
-// and the zero bucket is full.
-type bucket struct{ since, offset, taken, max int64 }
+// and the zero bucket is full. The last units were taken at last.
+type bucket struct{ since, offset, taken, max, last int64 }
 
 func newBucket() counter { return new(bucket) }
 
@@ -27,6 +27,14 @@ func (b *bucket) at(l Limit, now int64) bucket {
 		return bucket{since: now, max: l.Max}
 	}
 	return current
+}
+
+// align makes all moments earlier by as much as the last units would be taken in the future: the clock was
+// set back.
+func (b *bucket) align(_ Limit, now int64) {
+	if back := b.last - now; back > 0 {
+		b.since, b.last = b.since-back, now
+	}
 }
 
 // fullAt returns the moment at which the bucket is full.
@@ -60,6 +68,7 @@ func (b *bucket) look(l Limit, now, need int64) (left, wait, moment int64) {
 
 func (b *bucket) take(l Limit, now, _, cost int64) {
 	*b = b.at(l, now)
+	b.last = now
 	if b.taken += cost; b.taken >= l.Max {
 		b.taken -= l.Max
 		b.offset += l.Window.Microseconds()
@@ -70,8 +79,7 @@ func (*bucket) refused(Limit, int64) {}
 
 func (b *bucket) giveBack(l Limit, now, stamp, cost int64) {
 	window := l.Window.Microseconds()
-	if b.max == 0 || now-stamp > refundable.Microseconds() || now >= stamp+window ||
-		b.since > stamp || now >= b.fullAt(window) {
+	if b.max == 0 || now >= stamp+window || b.since > stamp || stamp > b.last || now >= b.fullAt(window) {
 		return // a bucket that was full after the attempt has its units back already
 	}
 	if b.max == l.Max {

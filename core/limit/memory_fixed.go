@@ -1,16 +1,13 @@
 package limit
 
-import "time"
-
 // fixedCount is a fixed window as lua/fixed_window.lua keeps it: its end, and the units that were taken in
 // it.
 type fixedCount struct{ over, taken int64 }
 
 func newFixedCount() counter { return new(fixedCount) }
 
-// refundable is how long after an attempt fixed windows, token buckets and sliding windows with a resolution
-// accept its refund.
-const refundable = 10 * time.Minute
+// align lets a window that would begin in the future begin now: the clock was set back.
+func (c *fixedCount) align(l Limit, now int64) { c.over = min(c.over, now+l.Window.Microseconds()) }
 
 // at returns the window that is open at now, or the one that would begin.
 func (c *fixedCount) at(l Limit, now int64) fixedCount {
@@ -34,8 +31,8 @@ func (*fixedCount) refused(Limit, int64) {}
 
 func (c *fixedCount) giveBack(l Limit, now, stamp, cost int64) {
 	begun := c.over - l.Window.Microseconds()
-	if now-stamp > refundable.Microseconds() || begun > stamp || now >= c.over {
-		return // the attempt's window has ended, and this one began later
+	if begun > stamp || stamp >= c.over || now >= c.over {
+		return // the attempt's window has ended or its clock was set back, and this one is another
 	}
 	if c.taken -= min(cost, c.taken); c.taken == 0 {
 		*c = fixedCount{}

@@ -1,17 +1,19 @@
 package limit
 
 // slidingLog is the log of a sliding window as lua/sliding_windows.lua keeps it, for limits that count one by
-// one and for those that count by parts. Its runs are in the order of the attempts, which differs from that
-// of their moments after a clock was set back.
+// one and for those that count by parts. Its runs are in the order of their moments, none of which is in the
+// future.
 type slidingLog struct {
-	runs []run // the log begins at head
-	head int
-	sum  int64 // units in the log
+	runs  []run // the log begins at head
+	head  int
+	sum   int64 // units in the log
+	grain int64 // in which moments are counted
+	birth int64 // when the first unit came into an empty log
 }
 
 // run is a number of units that count as taken at one moment. It takes 12 bytes, because a log may have many.
 type run struct {
-	high int32 // the moment, in grains of the limit since 1970
+	high int32 // the moment, in grains of the log since 1970
 	low  uint32
 	n    uint32 // up to a billion units with a resolution
 }
@@ -22,14 +24,42 @@ func newRun(at, n int64) run { return run{high: int32(at >> 32), low: uint32(at)
 
 func (r run) at() int64 { return int64(r.high)<<32 | int64(r.low) }
 
-// leaves returns the moment at which the run leaves the limit's window.
-func (r run) leaves(l Limit) int64 { return r.at()*l.grain() + l.Window.Microseconds() }
+// align makes units of the future units of now: the clock was set back, and nobody knows how long before now
+// they were taken.
+func (s *slidingLog) align(l Limit, now int64) {
+	from, to := s.grain, l.grain()
+	last := len(s.runs) - 1
+	if from == to && (s.head > last || s.runs[last].at() <= ceilDiv(now, to)) {
+		return
+	}
+	s.drop(s.gone(l, now))
+	s.grain, s.birth = to, min(s.birth, now)
+	log := s.runs[s.head:]
+	s.runs = s.runs[:s.head]
+	for _, r := range log {
+		s.add(min(ceilDiv(r.at()*from, to), ceilDiv(now, to)), int64(r.n))
+	}
+}
 
-// gone returns how many runs have left the window, and their units. A run leaves when its window is over and
-// all runs before it have left.
+// add appends units that were taken at this moment. In a log that is being rewritten in place it never passes
+// the runs that are still to be read.
+func (s *slidingLog) add(at, n int64) {
+	if s.head < len(s.runs) {
+		if last := &s.runs[len(s.runs)-1]; last.at() == at {
+			last.n += uint32(n)
+			return
+		}
+	}
+	s.push(newRun(at, n))
+}
+
+// leaves returns the moment at which a run leaves the limit's window.
+func (s *slidingLog) leaves(r run, l Limit) int64 { return r.at()*s.grain + l.Window.Microseconds() }
+
+// gone returns how many runs have left the window, and their units.
 func (s *slidingLog) gone(l Limit, now int64) (runs int, units int64) {
 	for _, r := range s.runs[s.head:] {
-		if r.leaves(l) > now {
+		if s.leaves(r, l) > now {
 			break
 		}
 		runs++
@@ -48,28 +78,18 @@ func (s *slidingLog) look(l Limit, now, need int64) (left, wait, moment int64) {
 			break
 		}
 		lacking -= int64(r.n)
-		// After a clock was set back, the first run may leave later than this one.
-		wait = max(log[0].leaves(l), r.leaves(l)) - now
+		wait = s.leaves(r, l) - now
 	}
-	moment = now
-	if last := len(s.runs) - 1; l.Resolution > 0 && s.head <= last {
-		// Until a clock that was set back has caught up, units join the last part.
-		moment = max(now, (s.runs[last].at()-1)*l.grain()+1)
-	}
-	return left, wait, moment
+	return left, wait, now
 }
 
 func (s *slidingLog) take(l Limit, now, moment, cost int64) {
 	s.drop(s.gone(l, now))
-	s.sum += cost
-	at := ceilDiv(moment, l.grain())
-	if s.head < len(s.runs) {
-		if last := &s.runs[len(s.runs)-1]; last.at() == at {
-			last.n += uint32(cost)
-			return
-		}
+	if s.head == len(s.runs) {
+		s.birth, s.grain = now, l.grain()
 	}
-	s.push(newRun(at, cost))
+	s.sum += cost
+	s.add(ceilDiv(moment, s.grain), cost)
 }
 
 // refused drops the runs that have left when they are many, as the script does.
@@ -80,11 +100,11 @@ func (s *slidingLog) refused(l Limit, now int64) {
 	}
 }
 
-func (s *slidingLog) giveBack(l Limit, now, stamp, cost int64) {
-	if l.Resolution > 0 && now-stamp > refundable.Microseconds() {
-		return
+func (s *slidingLog) giveBack(l Limit, _, stamp, cost int64) {
+	if s.grain != l.grain() || stamp < s.birth {
+		return // the log counts another way since, or the attempt's log was forgotten
 	}
-	at := ceilDiv(stamp, l.grain())
+	at := ceilDiv(stamp, s.grain)
 	for i := s.head; i < len(s.runs) && cost > 0; i++ {
 		r := &s.runs[i]
 		if r.at() != at {
@@ -99,6 +119,9 @@ func (s *slidingLog) giveBack(l Limit, now, stamp, cost int64) {
 			i--
 		}
 	}
+	if s.sum == 0 {
+		*s = slidingLog{grain: s.grain}
+	}
 }
 
 func (s *slidingLog) full(l Limit) int64 {
@@ -106,7 +129,7 @@ func (s *slidingLog) full(l Limit) int64 {
 	if len(log) == 0 {
 		return 0
 	}
-	return max(log[0].leaves(l), log[len(log)-1].leaves(l))
+	return s.leaves(log[len(log)-1], l)
 }
 
 func (s *slidingLog) drop(runs int, units int64) {

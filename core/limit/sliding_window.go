@@ -34,9 +34,9 @@ func slidingWindowAccepts(l Limit) error {
 // [Limit.WithResolution].
 //
 // Moments are rounded up to 100 microseconds. In windows of more than 7 hours they are rounded up to 1/2^28
-// of the window, which is less than half a millisecond for a day. When the server's clock is set back, nobody
-// is admitted too early, unless the step is both longer than two and a half days and longer than eight
-// windows.
+// of the window, which is less than half a millisecond for a day. When the server's clock is set back,
+// units of its future count as taken now: nobody has more than before, and nobody waits longer than one
+// window from the first attempt on. A clock that is set forward is believed.
 //
 // A refused attempt takes nothing. Attempts with different Resources have separate budgets. To limit per IP
 // address, use the address as the Actor.
@@ -50,8 +50,8 @@ type SlidingWindow struct{ limiter }
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
-// Each Window has a log of its own. When a deployment changes the Max of a limit, the count continues. Limits
-// with different resolutions have different logs.
+// Each Window has a log of its own. When a deployment changes the Max or the Resolution of a limit, the
+// count continues.
 func NewSlidingWindow(e *core.Engine, name string, limit Limit, more ...Limit) *SlidingWindow {
 	return &SlidingWindow{newLimiter(e, slidingWindow, name, nil, append([]Limit{limit}, more...)...)}
 }

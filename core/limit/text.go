@@ -19,8 +19,9 @@ import (
 // also have a plural. A day is 24 hours, and a week is 7 days. Whole numbers may have '_' between their
 // digits.
 //
-// An error quotes the text, up to 100 characters of it, and says what is expected. Parse rejects limits that
-// no guard accepts. The constructor of a guard checks what it demands beyond that, such as its largest Max.
+// An error quotes up to 100 characters of the text and up to 40 of the part that is wrong, and says what is
+// expected. Parse rejects limits that no guard accepts. The constructor of a guard checks what it demands
+// beyond that, such as its largest Max.
 func Parse(text string) (Limit, error) {
 	l, err := parseLimit(text)
 	if err == nil {
@@ -104,12 +105,12 @@ func parseWhole(text string) (int64, error) {
 	digit := func(i int) bool { return i >= 0 && i < len(text) && '0' <= text[i] && text[i] <= '9' }
 	for i := range len(text) {
 		if !digit(i) && (text[i] != '_' || !digit(i-1) || !digit(i+1)) {
-			return 0, fmt.Errorf("%q is not a whole number: want one such as 1000 or 1_000", text)
+			return 0, fmt.Errorf("%.40q is not a whole number: want one such as 1000 or 1_000", text)
 		}
 	}
 	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
 	if errors.Is(err, strconv.ErrRange) {
-		return 0, fmt.Errorf("%q is too large: want at most %d", text, int64(math.MaxInt64))
+		return 0, fmt.Errorf("%.40q is too large: want at most %d", text, int64(math.MaxInt64))
 	}
 	if err != nil {
 		return 0, errors.New("missing: want a whole number such as 1000 or 1_000")
@@ -126,14 +127,14 @@ func parseWindow(text string) (time.Duration, error) {
 		}
 		if n, err := parseWhole(count); err == nil {
 			if n > int64(core.MaxTTL/unit) {
-				return 0, fmt.Errorf("a window of %s is too long: use at most %v", text, core.MaxTTL)
+				return 0, fmt.Errorf("a window of %.40s is too long: use at most %v", text, core.MaxTTL)
 			}
 			return time.Duration(n) * unit, nil
 		}
 	}
 	window, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("a window of %q: want s, min, h, day or week, optionally after a whole number, "+
+		return 0, fmt.Errorf("a window of %.40q: want s, min, h, day or week, optionally after a whole number, "+
 			`or a duration such as "1h30m"`, text)
 	}
 	return window, nil

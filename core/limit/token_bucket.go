@@ -23,8 +23,8 @@ var tokenBucket = newAlgorithm("bucket", "token_bucket", lua.TokenBucket, lua.To
 // up to the microsecond.
 //
 // A refused attempt takes nothing. Attempts with different Resources have separate buckets. When the server's
-// clock is set back, nothing flows into the buckets in use until the clock has caught up: nobody gets more,
-// and nobody waits longer than the usual wait plus the length of the step.
+// clock is set back, a bucket stays as full as it was when units were taken last: nobody has more than
+// before, and nobody waits longer than the usual wait. A clock that is set forward is believed.
 //
 // A Refund returns units unless the bucket has been full since the attempt, and it never overfills the
 // bucket. After a late Refund, an actor may exceed the worst case by the refunded units, because the bucket

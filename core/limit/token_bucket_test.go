@@ -83,7 +83,7 @@ func TestTokenBucketExpiresWhenItIsFull(t *testing.T) {
 			}
 		}
 		if n := strings.Count(b.Client.Get(t.Context(), g.logKeys(core.Attempt{Actor: "a"})[0]).Val(),
-			" "); n != 3 {
+			" "); n != 4 {
 			t.Errorf("%d spaces in a bucket", n)
 		}
 	})

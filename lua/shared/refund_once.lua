@@ -1,16 +1,13 @@
--- Marks an attempt as given back, or ends the script. Needs refund (the key of the mark), limits, stamp, now.
+-- Marks an attempt as given back, or ends the script. Needs refunds (the key of the names), name, again.
 
-local longest = 0
-for i = 1, limits do
-  longest = math.max(longest, ARGV[i * 2] + 0)
-end
-
--- The mark must be short-lived: a refused request gives back what earlier rules took, and each refund leaves
--- a mark. An attempt that is older than a mark lasts is not given back.
-local REMEMBER = 600000
-if now - stamp > REMEMBER * 1000 then
+-- Names of 7 characters, the last at the end. When there are as many as are kept, earlier ones may be
+-- forgotten; so a call that is certainly the first goes on, and one that may be a repetition does not.
+local REMEMBER, MOST = 120000, 120
+local names = redis.call('GET', refunds) or ''
+if string.find(names, name .. ' ', 1, true) then
   return 0
 end
-if not redis.call('SET', refund, '1', 'NX', 'PX', math.min(longest, REMEMBER) + 2000) then
-  return 0
+if again and #names >= MOST * 8 then
+  return -1
 end
+redis.call('SET', refunds, string.sub(names .. name .. ' ', -MOST * 8), 'PX', REMEMBER)

@@ -1,0 +1,126 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// eachKindAndParts runs f for every algorithm, and for a sliding window that counts by parts, on every
+// backend.
+func eachKindAndParts(t *testing.T, f func(t *testing.T, b redistest.Backend, k kind)) {
+	t.Helper()
+	eachKind(t, f)
+	t.Run(byParts.name, func(t *testing.T) {
+		redistest.Each(t, func(t *testing.T, b redistest.Backend) { f(t, b, byParts) })
+	})
+}
+
+// TestRepeatedRefundTakesNothingFromOthers: units are known by their moment, which others may share. Refunds
+// are repeated after all that Redis remembers of them has expired.
+func TestRepeatedRefundTakesNothingFromOthers(t *testing.T) {
+	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
+		clock := guardtest.NewClock()
+		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)), "w",
+			Per(1000, 30*24*time.Hour))
+		a := core.Attempt{Actor: "a"}
+		var back []core.Decision
+		for range 20 { // all at one moment
+			back = append(back, guardtest.Check(t, g, a))
+			guardtest.Check(t, g, a)
+		}
+		for _, d := range back {
+			refund(t, g, d)
+		}
+		before := peek(t, g, a).Remaining
+		if err := b.Client.Del(t.Context(), refundsKey(g, a)).Err(); err != nil { // as when it expires
+			t.Fatal(err)
+		}
+		clock.Advance(63 * time.Second)
+		for _, d := range back {
+			refund(t, g, d)
+		}
+		if d := peek(t, g, a); d.Remaining != before || before != 980 {
+			t.Errorf("%d units left, and %d after the refunds were repeated: want 980", before, d.Remaining)
+		}
+	})
+}
+
+func refundsKey(g rateLimit, a core.Attempt) string {
+	return limiterOf(g).Key(core.TagOf(a), "refunds")
+}
+
+// failRefunds makes it look as if the reply of the decision's refund were lost.
+func failRefunds(d core.Decision) {
+	if took, ok := core.ClaimOf[*taken](d); ok {
+		took.refund.Store(false)
+	}
+}
+
+// TestRefundAgainAfterALostReply: the second call finds the first one's name. When that may be forgotten, it
+// gives nothing back and says so.
+func TestRefundAgainAfterALostReply(t *testing.T) {
+	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
+		clock := guardtest.NewClock()
+		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)), "w",
+			Per(1000, time.Hour))
+		a := core.Attempt{Actor: "a"}
+		taken := make([]core.Decision, 130)
+		for i := range taken {
+			taken[i] = guardtest.Check(t, g, a)
+		}
+		first, late := taken[0], taken[1]
+		refund(t, g, first)
+		want := peek(t, g, a).Remaining
+		failRefunds(first)
+		refund(t, g, first)
+		if d := peek(t, g, a); d.Remaining != want {
+			t.Errorf("%+v: want %d remaining: the refund counted twice", d, want)
+		}
+		for _, d := range taken[2:] {
+			refund(t, g, d)
+		}
+		want = peek(t, g, a).Remaining
+		failRefunds(first)
+		if err := g.Refund(t.Context(), first); !errors.Is(err, core.ErrGone) {
+			t.Errorf("a refund that may have been made: %v, want an ErrGone", err)
+		}
+		if d := peek(t, g, a); d.Remaining != want {
+			t.Errorf("%+v: want %d remaining: a refund that may have been made was made", d, want)
+		}
+		refund(t, g, late) // the first call for this attempt, however many came before it
+		if d := peek(t, g, a); d.Remaining != want+1 {
+			t.Errorf("%+v: want %d remaining", d, want+1)
+		}
+	})
+}
+
+// TestRefundsTakeNoMemoryPerRequest: the key of the refunds is all that is left of an attempt that was given
+// back, and it does not grow with them.
+func TestRefundsTakeNoMemoryPerRequest(t *testing.T) {
+	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
+		g := k.make(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "w", Per(10, 24*time.Hour))
+		a := core.Attempt{Actor: "a"}
+		for i := range 150 {
+			a.ID = fmt.Sprint(i)
+			refund(t, g, guardtest.Check(t, g, a))
+		}
+		key := refundsKey(g, a)
+		if n := b.Client.StrLen(t.Context(), key).Val(); n != 960 {
+			t.Errorf("the refunds of an actor take %d bytes, want 960", n)
+		}
+		if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > 2*time.Minute {
+			t.Errorf("the refunds of an actor are remembered for %v", ttl)
+		}
+		for _, left := range b.Client.Keys(t.Context(), b.Prefix+"*").Val() {
+			if left != key && (len(g.logKeys(a)) != 1 || left != g.logKeys(a)[0]) {
+				t.Errorf("%s is left", left)
+			}
+		}
+	})
+}
