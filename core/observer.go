@@ -42,7 +42,7 @@ type Event struct {
 	//	retract tally verify repair audit void    votes
 	//	used reset                     quota
 	//	reset                          idempotency
-	//	open confirm cancel sweep status restock close verify events outbox    seckill
+	//	open confirm cancel sweep status restock close verify repair discard events outbox    seckill
 	//	create refund verify            redpacket
 	//	breaker                        see Breaker
 	//	refuse                         see Key
