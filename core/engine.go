@@ -177,7 +177,7 @@ func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 
 // WithMemoryKeys sets how many budgets each rate limit keeps inside the process, one for each actor and
 // resource. The default is 65,536. The budgets serve an engine without Redis, and rate limits that continue
-// while Redis is away.
+// while Redis is away: each answer of Redis notes what is left in the budget of its actor.
 //
 // Up to n budgets are exact: set n to the number of actors to expect within the longest window. Beyond that,
 // each new actor evicts the budget that is full again first. If that one is full already, nothing is lost.

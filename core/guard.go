@@ -93,8 +93,8 @@ const (
 type LocalGuard interface {
 	Guard
 
-	// CheckLocal decides an attempt by what CheckLocal has let through in this process, because Redis does not
-	// answer. With n processes behind a load balancer, up to n times the limit passes.
+	// CheckLocal decides an attempt by what this process knows of the actor, because Redis does not answer. With
+	// n processes behind a load balancer, up to n times the limit passes.
 	CheckLocal(ctx context.Context, a Attempt) (Decision, error)
 }
 

@@ -98,9 +98,16 @@ func (l *limiter) Traits() core.Traits {
 	return core.Traits{KeepsOnFailure: true, Outage: core.FailLocal, Unit: core.UnitRequests}
 }
 
-// CheckLocal implements [core.LocalGuard]. It decides exactly as Check does, but it counts only what this
-// process has admitted through CheckLocal, by the clock of the process. [core.WithMemoryKeys] bounds the
-// number of budgets that it keeps. On an engine without Redis it shares its counts with Check.
+// CheckLocal implements [core.LocalGuard]. It decides as Check does, but inside the process, by its clock. It
+// goes on from what the last answer of Redis to this process has said is left of the attempt's binding limit,
+// and counts what it admits itself. So in an outage each process admits as many units as it last heard were
+// left, and then those that come back; never more than Max in a window, where the algorithm promises that. It
+// has heard nothing of actors for whom it has not asked within a window, who have the whole limit, and of
+// limits that were not binding.
+//
+// Units that it admits are unknown to Redis. They count in a second outage, until their window is over.
+// [core.WithMemoryKeys] bounds the number of budgets that it keeps. On an engine without Redis it shares its
+// counts with Check.
 func (l *limiter) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
 	d, limits, err := l.begin(ctx, a)
@@ -281,13 +288,14 @@ func (l *limiter) decide(
 	if err != nil {
 		return d, err
 	}
-	stamp, err := readLimits(&d, value, limits)
+	v, err := readLimits(&d, value, limits)
 	if err != nil || peek { // a peek took nothing, so it needs no claim and no memory
 		return d, err
 	}
 	if d.Allowed {
-		d.SetClaim(&taken{limitSet: limits, stamp: stamp})
+		d.SetClaim(&taken{limitSet: limits, stamp: v.moment})
 	}
+	l.local().hear(a, limits.limits, v, l.micros(time.Now()))
 	l.refusals.hear(call, limits.limits, d, l.Engine().Now())
 	return d, nil
 }
@@ -342,8 +350,8 @@ func (t *taken) refundName(a core.Attempt) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])[:7]
 }
 
-// readLimits reads a script's reply into d, and returns the stamp of an allowed attempt.
-func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err error) {
+// readLimits reads a script's reply into d, and returns it.
+func readLimits(d *core.Decision, value any, limits *limitSet) (verdict, error) {
 	r := core.ReadReply(value, 3, 5)
 	allowed, remaining, moment := r.Flag(), r.Number(), r.Number()
 	which := int64(1)
@@ -358,7 +366,7 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err
 		r.Err = fmt.Errorf("unexpected reply: the binding limit is number %d of %d", which, len(limits.limits))
 	}
 	if r.Err != nil {
-		return 0, r.Err
+		return verdict{}, r.Err
 	}
 
 	d.Source = core.SourceRedis
@@ -366,7 +374,7 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (stamp int64, err
 	if allowed {
 		d.ResetAfter = core.DurationOf(resets, time.Microsecond)
 	}
-	return moment, nil
+	return verdict{allowed, int(which - 1), remaining, moment, resets}, nil
 }
 
 // fill writes what the binding limit says into d. For an allowed attempt moment is the stamp, else the wait,

@@ -35,6 +35,9 @@ type counter interface {
 	// full returns from when on all units are there again, 0 if they are. After the clock was set back it may be
 	// too late, until align is called.
 	full(l Limit) int64
+	// seed makes the counter one that has left units, fewer than Max, and gets more units in resets. The others
+	// count as taken now.
+	seed(l Limit, now, left, more, resets int64)
 }
 
 // budget holds the counters of one actor and resource, one per window.
@@ -43,6 +46,8 @@ type budget []windowCounter
 type windowCounter struct {
 	Limit // without its Max and its Resolution, which may change
 	counter
+	// until is when the last units that decide has taken no longer count.
+	until int64
 }
 
 // windowOf returns what identifies a limit's counter, as limitSet.windows identifies its key.
@@ -52,10 +57,10 @@ func windowOf(l Limit) Limit {
 }
 
 // of returns the counter of a limit, or nil.
-func (b budget) of(l Limit) counter {
+func (b budget) of(l Limit) *windowCounter {
 	for i := range b {
 		if b[i].Limit == windowOf(l) {
-			return b[i].counter
+			return &b[i]
 		}
 	}
 	return nil
@@ -127,7 +132,9 @@ func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) (v verd
 			return held
 		case v.allowed:
 			for _, l := range limits {
-				b.of(l).take(l, now, v.moment, cost)
+				c := b.of(l)
+				c.take(l, now, v.moment, cost)
+				c.until = now + l.Window.Microseconds()
 			}
 			v.resets = b.resets(limits[v.binding], now)
 			return b
@@ -161,7 +168,7 @@ func (m *memory) withCounters(kept budget, limits []Limit, now int64) budget {
 				}
 			}
 		}
-		b = append(b, windowCounter{windowOf(l), m.newCounter()})
+		b = append(b, windowCounter{Limit: windowOf(l), counter: m.newCounter()})
 	}
 	return b
 }
@@ -206,6 +213,33 @@ func (b budget) resets(l Limit, now int64) int64 {
 	}
 	_, wait, _ := b.of(l).look(l, now, left+1)
 	return wait
+}
+
+// hear lets the counter of the binding limit go on from what Redis has answered to an attempt. The answer
+// says nothing about the other limits.
+func (m *memory) hear(a core.Attempt, limits []Limit, v verdict, now int64) {
+	binding, more, resets := limits[v.binding:v.binding+1], int64(1), v.resets
+	if !v.allowed {
+		resets = v.moment // until the cost fits
+		more = max(a.Cost-max(v.remaining, 0), 1)
+	}
+	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+		b := m.withCounters(held, binding, now)
+		b.of(binding[0]).hear(binding[0], now, v.remaining, more, resets)
+		return b
+	})
+}
+
+// hear is what Redis has said of this limit. While units count that were taken inside the process, of which
+// Redis does not know, it only makes what is left less.
+func (c *windowCounter) hear(l Limit, now, left, more, resets int64) {
+	left = min(max(left, 0), l.Max-1) // the attempt took a unit, or found too few
+	c.align(l, now)
+	if c.until <= now {
+		c.seed(l, now, left, more, min(resets, l.Window.Microseconds()))
+	} else if mine, _, _ := c.look(l, now, 0); mine > left {
+		c.take(l, now, now, mine-left)
+	}
 }
 
 // giveBack returns the units that an attempt took at stamp.

@@ -95,3 +95,12 @@ func (b *bucket) giveBack(l Limit, now, stamp, cost int64) {
 		*b = bucket{}
 	}
 }
+
+func (b *bucket) seed(l Limit, now, left, more, resets int64) {
+	window := l.Window.Microseconds()
+	*b = bucket{since: now, last: now, max: l.Max, taken: l.Max - left}
+	b.offset = resets - fillTime(more, l.Max, window)
+	if b.taken == l.Max {
+		b.taken, b.offset = 0, b.offset+window
+	}
+}

@@ -40,3 +40,7 @@ func (c *fixedCount) giveBack(l Limit, now, stamp, cost int64) {
 }
 
 func (c *fixedCount) full(Limit) int64 { return c.over }
+
+func (c *fixedCount) seed(l Limit, now, left, _, resets int64) {
+	*c = fixedCount{over: now + resets, taken: l.Max - left}
+}

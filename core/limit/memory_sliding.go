@@ -132,6 +132,18 @@ func (s *slidingLog) full(l Limit) int64 {
 	return s.leaves(log[len(log)-1], l)
 }
 
+func (s *slidingLog) seed(l Limit, now, left, more, resets int64) {
+	runs := s.runs[:0]
+	if cap(runs) > 8 { // of an outage: it is no longer needed
+		runs = nil
+	}
+	*s = slidingLog{runs: runs, sum: l.Max - left, grain: l.grain(), birth: now}
+	s.add(ceilDiv(now+resets-l.Window.Microseconds(), s.grain), more)
+	if s.sum > more {
+		s.add(ceilDiv(now, s.grain), s.sum-more)
+	}
+}
+
 func (s *slidingLog) drop(runs int, units int64) {
 	s.head += runs
 	s.sum -= units

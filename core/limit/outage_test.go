@@ -1,0 +1,100 @@
+package limit
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// takeLocal takes units as in an outage until it is refused, and returns how many it took and the refusal.
+func takeLocal(t *testing.T, g rateLimit, a core.Attempt) (n int, refused core.Decision) {
+	t.Helper()
+	for ; n < 100; n++ {
+		d, err := g.(core.LocalGuard).CheckLocal(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !d.Allowed {
+			return n, d
+		}
+	}
+	return n, refused
+}
+
+// TestAnOutageGoesOnFromWhatIsLeft: an outage began with an empty local budget, so one process let 2N
+// through. With 7 of 10 used through Redis the process admits 3 more, and then what comes back.
+func TestAnOutageGoesOnFromWhatIsLeft(t *testing.T) {
+	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
+		clock := guardtest.NewClock()
+		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerMinute(10))
+		a := core.Attempt{Actor: "ann"}
+		var last core.Decision
+		for range 7 {
+			last = guardtest.Check(t, g, a)
+			guardtest.WantReason(t, last, core.ReasonOK)
+		}
+		clock.Advance(time.Second)
+		n, refused := takeLocal(t, g, a)
+		if n != 3 {
+			t.Errorf("%d more in the outage, want 3", n)
+		}
+		if late := refused.RetryAfter - (last.ResetAfter - time.Second); late < 0 || late > time.Second {
+			t.Errorf("%+v: want a unit when Redis has it back, %v after the last answer", refused, last.ResetAfter)
+		}
+		clock.Advance(refused.RetryAfter)
+		if n, _ := takeLocal(t, g, a); n == 0 {
+			t.Error("no unit came back in the outage")
+		}
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob"}), core.ReasonOK)
+		if n, _ := takeLocal(t, g, core.Attempt{Actor: "bob"}); n != 9 {
+			t.Errorf("%d of another actor, want 9", n)
+		}
+		if n, _ := takeLocal(t, g, core.Attempt{Actor: "carl"}); n != 10 {
+			t.Errorf("%d of an actor that Redis was not asked about, want 10", n)
+		}
+	})
+}
+
+// TestASecondOutageKnowsTheFirst: units that the process took in an outage are not in Redis, whose answers
+// say that more is left. They count in the next outage, until their window is over.
+func TestASecondOutageKnowsTheFirst(t *testing.T) {
+	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
+		clock := guardtest.NewClock()
+		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)), "w",
+			PerMinute(10))
+		a := core.Attempt{Actor: "ann"}
+		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
+		if n, _ := takeLocal(t, g, a); n != 9 {
+			t.Fatalf("%d more in the outage, want 9", n)
+		}
+		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
+		if n, _ := takeLocal(t, g, a); n != 0 {
+			t.Errorf("%d more in the second outage, want 0", n)
+		}
+		clock.Advance(2 * time.Minute)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Cost: 4}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Cost: 9}), core.ReasonLimited)
+		if n, _ := takeLocal(t, g, a); n != 6 {
+			t.Errorf("%d more in the third outage, want 6", n)
+		}
+	})
+}
+
+// TestAnswersOfRedisAreNotedCheaply: each answer is noted for an outage, so it must not cost an allocation.
+func TestAnswersOfRedisAreNotedCheaply(t *testing.T) {
+	for _, k := range append(kinds[:len(kinds):len(kinds)], byParts) {
+		g := limiterOf(k.make(core.NewMemory(), "w", PerHour(100)))
+		limits, now := g.limits.limits, int64(1e15)
+		note := func() {
+			now += 1000
+			g.local().hear(core.Attempt{Actor: "ann"}, limits, verdict{allowed: true, remaining: 50, resets: 1e6}, now)
+		}
+		note()
+		if n := testing.AllocsPerRun(1000, note); n > 0 {
+			t.Errorf("%s: %v allocations", k.name, n)
+		}
+	}
+}
