@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Refused tells the observer of a guard's engine of a request that an adapter has refused without a decision of
-// the guard: an [Event] with the Op refuse. The decision has the name of the guard, the reason, and whether the
-// refusal is in the shadow; its texts of the attempt are left out, since clients choose them. A guard without an
-// engine has no observer.
+// Refused reports a request that an adapter has refused without a decision of the guard. The observer of the
+// guard's engine gets an [Event] with the Op refuse. Of d it has the guard's name, the reason, and whether
+// the refusal is in the shadow; the texts of the attempt are left out, since clients choose them. key and
+// function become the event's Key and Function. A guard without an engine has no observer.
 func Refused(ctx context.Context, guard any, d Decision, key, function string) {
 	own, ok := guard.(interface{ Engine() *Engine })
 	if !ok || own.Engine() == nil {

@@ -72,8 +72,8 @@ type failure struct {
 func (f *failure) Error() string { return "keyfuncs: " + f.call + ": " + f.why }
 func (f *failure) Unwrap() error { return f.kind }
 
-// FunctionOf returns the key function that an error is from, as the program has it: Param("poll"). It is empty
-// for errors of other functions. It has no text of clients.
+// FunctionOf returns the key function that an error is from, as the program has it: Param("poll"). It is
+// empty for errors of other functions. It has no text of clients.
 func FunctionOf(err error) string {
 	if none := (*noneError)(nil); errors.As(err, &none) {
 		calls := make([]string, len(none.errs))

@@ -211,8 +211,8 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 	return r.refuse(reason, core.Decision{Guard: r.name})
 }
 
-// traceRefusal tells the observer of a refusal that the guard has not decided. Without it, requests that lack a
-// login would leave no trace.
+// traceRefusal reports a refusal that the guard has not decided to the observer. Without it, requests that
+// lack a login would leave no trace.
 func (r *mounted) traceRefusal(ctx context.Context, reason core.Reason, err error, shadow bool) {
 	key := ""
 	if from := (*keyError)(nil); errors.As(err, &from) {
@@ -281,8 +281,8 @@ func (l *link) wantRule(ctx context.Context, guard string) {
 		}
 	}
 	if testing.Testing() {
-		panic(fmt.Sprintf("gatehouse: Take(%q): no rule around this handler has a guard of that name; there are %q: "+
-			"pass the name that the guard was made with", guard, names))
+		panic(fmt.Sprintf("gatehouse: Take(%q): no rule around this handler has a guard of that name; there are "+
+			"%q: pass the name that the guard was made with", guard, names))
 	}
 	warn.Untaken.Tell(ctx, logger, guard, "guard", guard, "rules", names)
 }
@@ -306,11 +306,11 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // outcome is kept have been confirmed, and after the request everything has been settled. Then ok is false,
 // as for [Decision].
 //
-// A name that no rule around the handler has is a mistake in the program, which would turn every client away.
+// A name that no rule around the handler has is a mistake in the program, which would refuse every client.
 // In a test Take then panics, with the remedy. Elsewhere it logs the warning GH006 once and ok is false, so
 // that a handler that serves several routes goes on where it is without the rule on purpose.
 //
-// A client that asks again while a reservation waits for its payment hears in_progress, unless the rule has
+// A client that asks again while a reservation waits for its payment gets in_progress, unless the rule has
 // RunReplays: see the section Replays of the package.
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
 	l, _ := ctx.Value(passageKey{}).(*link)

@@ -13,8 +13,8 @@ import (
 // operations that are in progress.
 const underWayRetry = time.Second
 
-// claims reports whether the rule's guard has claims that are told from outcomes: its replays are answered by
-// the pipeline, unless the rule runs the handler for them.
+// claims reports whether the pipeline may answer replays of the rule's guard: the guard keeps no outcomes,
+// and the rule does not run the handler for replays.
 func (r *mounted) claims() bool { return !r.traits.KeepsOutcome && !r.RunReplays }
 
 // underWay reports whether the decision repeats an attempt that still has to be confirmed: the first request

@@ -85,7 +85,8 @@ func New(logger *slog.Logger, o Options) *Observer {
 }
 
 // Observe implements [core.Observer]. It logs denials, and refusals without a decision with the key function
-// that refused, such as User("uid") where nobody is logged in. It ignores the replay of a stored answer, which is not a denial.
+// that refused, such as User("uid") where nobody is logged in. It ignores the replay of a stored answer,
+// which is not a denial.
 func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	d := &e.Decision
 	if e.Op == "refuse" {
