@@ -150,8 +150,8 @@ if record then
     return {'ok', replayed, 'sold', left, stock, 0, 0}
   elseif state == 'held' and tonumber(finish) > now then
     if replayed == 1 and undecided >= 16 then
-      -- Each call that gets a hold is stored, or one that fails would give back what another call got. So that
-      -- a record stays short, no more calls than these get it.
+      -- Each call that gets a hold is stored, or one that fails would give back what another call got. So
+      -- that a record stays short, no more calls than these get it.
       return {'in_progress', 0, '', left, stock, finish - now, 0}
     elseif replayed == 1 then
       redis.call('HSET', reservations, id, record .. ' ' .. call)
