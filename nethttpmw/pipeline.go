@@ -264,6 +264,9 @@ func (l *link) find(guard string) *entry {
 	return nil
 }
 
+// inTest reports whether the program is a test. It is a variable for the test of what a server does.
+var inTest = testing.Testing
+
 // wantRule complains if the request has passed rules, and none of them has a guard of this name. Which rules
 // there are depends on the program alone; a rule that has let the request pass undecided is one of them.
 func (l *link) wantRule(ctx context.Context, guard string) {
@@ -280,7 +283,7 @@ func (l *link) wantRule(ctx context.Context, guard string) {
 			names = append(names, rule.name)
 		}
 	}
-	if testing.Testing() {
+	if inTest() {
 		panic(fmt.Sprintf("gatehouse: Take(%q): no rule around this handler has a guard of that name; there are "+
 			"%q: pass the name that the guard was made with", guard, names))
 	}
