@@ -119,6 +119,19 @@ type facts struct{ c echo.Context }
 
 func (f facts) Route() string { return f.c.Path() }
 
+// Unrouted reports whether the router would find a route that the context does not have: it has not run yet.
+// The context itself is the same before the router as behind it when nothing matched.
+func (f facts) Unrouted() bool {
+	e, r := f.c.Echo(), f.c.Request()
+	router, ok := e.Routers()[r.Host]
+	if !ok {
+		router = e.Router()
+	}
+	probe := e.NewContext(r, nil)
+	router.Find(r.Method, echo.GetPath(r), probe)
+	return f.c.Path() == "" && probe.Path() != ""
+}
+
 func (f facts) Param(name string) (string, bool) {
 	for i, n := range f.c.ParamNames() {
 		if n == name {

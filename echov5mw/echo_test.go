@@ -21,6 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/echov5mw"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -156,6 +157,32 @@ func TestRulesBeforeTheRouterHaveNoParameters(t *testing.T) {
 	if w := post(e, "/polls/final/votes?choice=red", "ann"); w.Code != http.StatusBadRequest {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
+}
+
+// TestPreIsTooEarlyForRoutes: middleware that echo runs before its router knows no route. The warning came at
+// the 100th request. A path that does not exist shows nothing.
+func TestPreIsTooEarlyForRoutes(t *testing.T) {
+	log := warntest.Record(t)
+	rule := echov5mw.Rule{
+		Guard: limit.NewSlidingWindow(newGate(t), "site", limit.PerHour(1000)), Who: keyfuncs.Header("X-User"),
+		What: keyfuncs.Route(),
+	}
+	want := func(e *echo.Echo, path string, codes ...string) {
+		t.Helper()
+		for range 2 {
+			if w := post(e, path, "ann"); w.Code != http.StatusBadRequest {
+				t.Fatalf("%d %s", w.Code, w.Body)
+			}
+		}
+		log.Want(t, codes...)
+	}
+	behind := newEcho()
+	behind.Use(echov5mw.Echo(rule))
+	want(behind, "/nowhere")
+	before := newEcho()
+	before.Pre(echov5mw.Echo(rule))
+	before.POST("/polls/:poll", func(c *echo.Context) error { return c.NoContent(http.StatusOK) })
+	want(before, "/polls/final", "GH005")
 }
 
 // TestParametersAreUnescapedOnce: what looks like an escape after that is part of the name.

@@ -182,16 +182,27 @@ type routeDetector struct {
 	misses atomic.Int32
 }
 
+// unrouted is what Facts may have besides: see [Facts].
+type unrouted interface{ Unrouted() bool }
+
 // inspect takes the route of a request. net/http's routers always know it, so one request without a route
-// shows the mistake. gin and echo also run middleware for paths that do not exist, so there it takes many
-// requests without a route, and none with one.
+// shows the mistake. gin and echo also run middleware for paths that do not exist. Where the adapter does not
+// know which of the two it is, it takes many requests without a route, and none with one.
 func (l *routeDetector) inspect(r *Request, route string) {
-	switch {
-	case route != "":
+	if route != "" {
 		if !l.found.Load() {
 			l.found.Store(true)
 		}
-	case r.Facts == nil, !l.found.Load() && l.misses.Add(1) >= routeRun:
+		return
+	}
+	if warn.Unrouted.Told("") {
+		return
+	}
+	early := r.Facts == nil || !l.found.Load() && l.misses.Add(1) >= routeRun
+	if facts, ok := r.Facts.(unrouted); ok && !early && !l.found.Load() {
+		early = facts.Unrouted()
+	}
+	if early {
 		warn.Unrouted.Tell(r.Context(), r.Logger, "")
 	}
 }

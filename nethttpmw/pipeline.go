@@ -284,8 +284,8 @@ func (l *link) wantRule(ctx context.Context, guard string) {
 		}
 	}
 	if inTest() {
-		panic(fmt.Sprintf("gatehouse: Take(%q): no rule around this handler has a guard of that name; there are %q: "+
-			"pass the name that the guard was made with", guard, names))
+		panic(fmt.Sprintf("gatehouse: Take(%q): no rule around this handler has a guard of that name; there are "+
+			"%q: pass the name that the guard was made with", guard, names))
 	}
 	warn.Untaken.Tell(ctx, logger, guard, "guard", guard, "rules", names)
 }

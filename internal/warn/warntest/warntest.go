@@ -62,7 +62,7 @@ func (l *Log) Warnings(t testing.TB) []map[string]string {
 			t.Fatal(err)
 		}
 		if attrs["code"] == nil {
-			continue // another line than a warning
+			continue // no warning
 		}
 		texts := map[string]string{}
 		for name, value := range attrs {
