@@ -3,6 +3,7 @@
 GO            ?= go
 TESTFLAGS     ?=
 TESTARGS      ?=
+PACKAGES      ?=
 BENCHFLAGS    ?=
 GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GO_TEST        = $(GO) test -shuffle=on -count=1 $(TESTFLAGS)
@@ -12,7 +13,7 @@ MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.m
 RELEASED := echov5mw observe/gatehouseotel observe/gatehouseprom
 
 # The packages whose tests have long versions, besides examples/orders.
-SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance
+SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance ./internal/simulation
 
 # $(call in-each,folders,command) runs a command in each folder, and ends at the first that fails.
 in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || exit 1; done
@@ -25,7 +26,7 @@ test-all = log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/
 	wait $$! || status=1; cat "$$log"; exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race soak fuzz lint tidy examples cover bench release-check redis
+.PHONY: help demo test test-servers race soak fuzz lint tidy examples cover bench release-check redis
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,12 +37,16 @@ demo: ## run the demo server, on a Redis inside the process or on REDIS_URL
 test: redis ## run all tests, those on real Redis servers included
 	@$(call test-all,$(GO_TEST))
 
+test-servers: ## run the tests against the redis-server or valkey-server of each folder in DIRS
+	@GO="$(GO)" TESTFLAGS="$(TESTFLAGS)" PACKAGES="$(PACKAGES)" scripts/test-servers $(DIRS)
+
 race: redis ## run all tests under the race detector, as CI does
 	@$(call test-all,$(GO_TEST) -race)
 
 soak: redis ## run the long versions of the tests (minutes)
 	GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=60m $(SOAKED)
 	cd examples/orders && GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=60m ./...
+	cd histories && GATEHOUSE_SOAK=1 $(GO_TEST) -v -timeout=120m ./...
 
 fuzz: ## fuzz each fuzz test for 20 seconds
 	@for package in $$($(GO) list ./...); do \

@@ -89,7 +89,9 @@ func (e *Engine) RunAcked(
 	c := ackedCall{
 		engine: e, script: s, keys: keys, args: args, yes: yes, wait: wait, said: make(chan any, 1),
 	}
-	reply, err := call(ctx, e, limit, keys[0], c.send, func() bool { return len(c.said) > 0 })
+	reply, err := e.outlastMove(ctx, s, limit, func() (any, error) {
+		return call(ctx, e, limit, keys[0], c.send, func() bool { return len(c.said) > 0 })
+	})
 	if err != nil {
 		select {
 		case reply = <-c.said:
@@ -105,8 +107,10 @@ func (e *Engine) RunAcked(
 // connection for each try.
 func (c *ackedCall) send(ctx context.Context) (any, error) {
 	find := nodes(c.engine.rdb)
+	end, _ := ctx.Deadline() // call sets one
+	longest := time.Until(end) / 8
 	maybe := false // an earlier try may have run
-	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, 2*pause {
+	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, longest) {
 		server, err := find(ctx, c.keys[0])
 		if err != nil {
 			return nil, err
@@ -115,7 +119,8 @@ func (c *ackedCall) send(ctx context.Context) (any, error) {
 		switch {
 		case err == nil || said:
 			return reply, err
-		case !refusedForNow(err) && (try >= server.Options().MaxRetries || !worthAnotherTry(err)):
+		case !refusedForNow(err) && (try >= server.Options().MaxRetries || !worthAnotherTry(err)),
+			time.Until(end) < 2*pause: // the error is to be the server's, as in sender
 			return nil, notRun(err, maybe)
 		}
 		maybe = maybe || !refusedForNow(err)

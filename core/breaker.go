@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // ErrBreakerOpen is wrapped by the errors of calls that were not sent because earlier calls failed: see
@@ -476,7 +478,11 @@ func (b *breaker) probed(found probed) {
 		}
 	case b.open.Load():
 		b.due = b.looked.Add(b.all.options.Pause)
-		if !errors.Is(found.err, errNeither) {
+		if errors.Is(found.err, redis.ErrClosed) {
+			// Whoever tries again until Redis answers can stop now.
+			refusal := fmt.Errorf("%w: %w", ErrBreakerOpen, redis.ErrClosed)
+			b.refusal.Store(&refusal)
+		} else if !errors.Is(found.err, errNeither) {
 			learned = !b.told
 			b.because(found.err)
 			b.told = true

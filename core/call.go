@@ -4,8 +4,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
+
+// check is what the calls of one check have in common.
+type check struct {
+	caller context.Context // without the deadline of the check
+	moved  atomic.Bool     // a slot has moved meanwhile, so the deadline has no meaning for the check any more
+}
+
+type checkKey struct{}
+
+// WithinDeadline returns a context for a check that makes several calls, which together have the engine's
+// deadline. When a call was refused because its slot moves, the deadline ends for it and for later calls: then
+// each has its own limit, see [Engine.RunWithin].
+func (e *Engine) WithinDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	limited, cancel := context.WithTimeout(ctx, e.deadline)
+	return context.WithValue(limited, checkKey{}, &check{caller: ctx}), cancel
+}
+
+// outlastMove repeats a call while its slot moves, for the time of [Engine.SettleTimeout] in all. In a classic
+// migration a cluster refuses scripts with several keys until the last key has moved, often for longer than the
+// deadline. The server has not run the script, so the call may be sent again. It is for claims, which are
+// Idempotent; a late check of a limit is better decided by the rule's outage policy.
+func (e *Engine) outlastMove(
+	ctx context.Context, s *Script, limit time.Duration, send func() (any, error),
+) (any, error) {
+	last := time.Now().Add(e.SettleTimeout() - limit) // a call that begins later ends too late
+	shared, _ := ctx.Value(checkKey{}).(*check)
+	for {
+		reply, err := send()
+		if s.delivery != Idempotent || !isMoving(err) || time.Now().After(last) {
+			return reply, err
+		}
+		if shared != nil {
+			shared.moved.Store(true)
+			ctx = shared.caller
+		}
+		if ctx.Err() != nil {
+			return reply, err
+		}
+	}
+}
 
 // call makes one call to Redis within the limit, unless the breaker of the server that has the key is open.
 // All calls that an engine makes for its guards go through it. A call without a key may go to any server. If
@@ -14,6 +55,9 @@ func call[T any](
 	caller context.Context, e *Engine, limit time.Duration, key string, f func(context.Context) (T, error),
 	heard func() bool,
 ) (value T, err error) {
+	if c, ok := caller.Value(checkKey{}).(*check); ok && c.moved.Load() {
+		caller = c.caller
+	}
 	ctx := caller
 	node := ""
 	var through *entry

@@ -22,7 +22,8 @@ type Decision struct {
 	// ID. A replay takes nothing.
 	Replayed bool
 	// Kept reports, on a replay, that the operation is done: an earlier attempt with this operation ID ended in
-	// [Commit], or nothing can give it back any more. Doing the work again would do it twice.
+	// [Commit], or nothing can give it back any more. Doing the work again would do it twice. Of the guards
+	// here, votes and sales set it.
 	Kept bool
 
 	// Limit and Remaining are the guard's figures:
@@ -40,11 +41,11 @@ type Decision struct {
 	// RetryAfter is how long to wait until the same attempt can succeed. It is zero when the attempt was
 	// allowed, and when waiting does not help.
 	RetryAfter time.Duration
-	// ResetAfter is, for a rate limit, after how long the binding limit has a unit more than Remaining: when its
-	// oldest unit leaves the window, when the next unit is in the bucket, or when the fixed window ends. It is
-	// zero when all units are there, and RetryAfter when the attempt was denied. For a quota it is what is left
-	// of the period, for a sale how long the reservation can be confirmed, and for an idempotent operation the
-	// lease.
+	// ResetAfter is, for a rate limit, the time until the binding limit has a unit more than Remaining: when
+	// its oldest unit leaves the window, when the next unit is in the bucket, or when the fixed window ends.
+	// It is zero when all units are there, and RetryAfter when the attempt was denied. For a quota it is the
+	// time until the period ends, for a sale how long the reservation can be confirmed, and for an idempotent
+	// operation the lease.
 	ResetAfter time.Duration
 
 	claim any
@@ -142,13 +143,14 @@ const (
 	// ReasonEmpty: all shares of the packet have been grabbed.
 	ReasonEmpty Reason = "empty"
 
-	// ReasonInProgress: an attempt with the same operation ID is running. RetryAfter says when to ask again.
+	// ReasonInProgress: an attempt with the same operation ID is running, or, for votes and sales, 16 of them
+	// have not been settled. RetryAfter says when to ask again.
 	ReasonInProgress Reason = "in_progress"
 	// ReasonDone: the operation is done. OutcomeOf returns how it ended.
 	ReasonDone Reason = "done"
 
-	// ReasonReplayed: the operation is done (see Decision.Kept), and the client is told so with status 200. It
-	// is the reason of an answer, never that of a decision.
+	// ReasonReplayed: the operation is done (see Decision.Kept), and the client gets status 200. It is the
+	// reason of an answer, never that of a decision.
 	ReasonReplayed Reason = "replayed"
 
 	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended in another way.

@@ -59,8 +59,8 @@ func WithPrefix(prefix string) Option {
 }
 
 // WithDeadline sets how long one check may take. The default is 100 ms. A check that takes longer returns an
-// error that wraps context.DeadlineExceeded, whatever the timeouts of the client are. Settling, and calls by
-// name such as seckill.Guard.Open, may take ten times as long. WithDeadline panics unless d is positive and
+// error that wraps context.DeadlineExceeded, whatever the timeouts of the client are. Settling, calls by name
+// such as seckill.Guard.Open, and claims whose slot a cluster moves may take ten times as long. WithDeadline panics unless d is positive and
 // at most a minute.
 func WithDeadline(d time.Duration) Option {
 	if d <= 0 || d > time.Minute {
@@ -107,7 +107,7 @@ func WithRefusalMemory(d time.Duration) Option {
 	return func(e *Engine) { e.refusalMemory = d }
 }
 
-// WithObserver sets the observer that is told of every decision and error. The default is [LogErrors].
+// WithObserver sets the observer, which sees every decision and error. The default is [LogErrors].
 // [Observers] combines several.
 func WithObserver(o Observer) Option {
 	if o == nil {
@@ -153,10 +153,10 @@ func LoggerOf(guard any) *slog.Logger {
 // enforce the deadline. The deadline includes the time to connect, so MinIdleConns, and [Engine.Preload] at
 // startup, help the first requests.
 //
-// Over TLS go-redis does not see that a server, or what is between, has closed an idle connection. A check of
-// a rate limit on such a connection fails: the server may have run it, so it is not sent again. The engine
-// then looks at all idle connections at once, so one call pays for all, and logs a warning once. To spare that
-// call, set ConnMaxIdleTime in the client's options to less than the server's timeout.
+// Over TLS go-redis does not notice that a server, or a proxy in between, has closed an idle connection. A
+// check of a rate limit on such a connection fails: the server may have run it, so it is not sent again. The
+// engine then probes all idle connections at once, so only one call fails, and logs a warning once. To avoid
+// that failure, set ConnMaxIdleTime in the client's options to less than the server's timeout.
 func New(rdb Client, options ...Option) *Engine {
 	if rdb == nil {
 		panic("core: New(nil): pass the application's go-redis client, or use NewMemory for rate limits inside " +
@@ -179,10 +179,10 @@ func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 // resource. The default is 65,536. The budgets serve an engine without Redis, and rate limits that continue
 // while Redis is away: each answer of Redis notes what is left in the budget of its actor.
 //
-// So many budgets are kept exactly: set n to the number of actors to expect within the longest window. Beyond
-// that, each new actor takes the place of the budget that is full again first. If that one is full already,
-// nothing is lost. Else it begins anew: its actor has the whole limit again, before its window is over. An
-// actor with more than n addresses can so evict the budgets of others, and their own.
+// Up to n budgets are exact: set n to the number of actors to expect within the longest window. Beyond that,
+// each new actor evicts the budget that is full again first. If that one is full already, nothing is lost.
+// Otherwise its actor has the whole limit again before the window is over. A client with more than n
+// addresses can evict the budgets of others, and its own.
 //
 // A budget with one limit takes 260 to 370 bytes, with addresses as actors. A sliding window takes 12 to 16
 // bytes more for each further moment in a window at which units were taken. WithMemoryKeys panics when n is
@@ -283,7 +283,7 @@ func (e *Engine) Later(f func(ctx context.Context)) {
 }
 
 // UndoLater runs f in the background to undo what a call that ended with err may have done. It repeats f
-// until Redis has answered or 10 minutes have passed; then the observer is told of an [ErrUnsettled]. No undo
+// until Redis has answered or 10 minutes have passed; then the observer gets an [ErrUnsettled]. No undo
 // is rejected: when too many are pending, new claims are rejected instead (see [PendingMost]). A call that
 // the breaker did not send has nothing to undo, nor has one that Redis refused before it changed anything,
 // such as with OOM or NOPERM.

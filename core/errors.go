@@ -18,7 +18,7 @@ var (
 )
 
 // NewError returns an error of a guard's package that wraps its kind, so that errors.Is matches both. The
-// kind is [ErrInvalid], [ErrNotFound] or [ErrNotNow]. It decides what observers and operators are told.
+// kind is [ErrInvalid], [ErrNotFound] or [ErrNotNow]. It decides what observers and operators see.
 func NewError(text string, kind error) error { return &kindError{text, kind} }
 
 type kindError struct {

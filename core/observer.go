@@ -42,7 +42,7 @@ type Event struct {
 	//	retract tally verify repair audit void    votes
 	//	used reset                     quota
 	//	reset                          idempotency
-	//	open confirm cancel sweep status restock close verify events outbox    seckill
+	//	open confirm cancel sweep status restock close verify repair discard events outbox    seckill
 	//	create refund verify            redpacket
 	//	breaker                        see Breaker
 	//	refuse                         see Key
@@ -186,6 +186,10 @@ func (all observers) Observe(ctx context.Context, e Event) {
 //
 //	core.WithObserver(core.Observers(core.LogErrors(), metrics))
 //
+// It also logs requests that an adapter has refused without a decision (Op refuse), such as those without a
+// login: at level Info the first one of each guard, reason, Key and Function, and then one per minute with the
+// number of those in between. The record contains nothing that clients send.
+//
 // It uses the logger of its engine (see [WithLogger]), so each engine should have its own. It does not log
 // mistakes of callers, nor calls by name that are not possible now.
 func LogErrors() Observer { return &logErrors{} }
@@ -196,6 +200,8 @@ type logErrors struct {
 	mu      sync.Mutex
 	last    time.Time
 	skipped int
+
+	refusals refusals
 }
 
 // logBy gives an engine's logger, if it has one, to the observers that LogErrors made.
@@ -220,6 +226,10 @@ func (o *logErrors) logger() *slog.Logger {
 }
 
 func (o *logErrors) Observe(ctx context.Context, e Event) {
+	if e.Op == "refuse" {
+		o.refusals.log(ctx, o.logger(), e)
+		return
+	}
 	// The caller gets the errors of kinds invalid and rejected; they must not displace an outage in the log. The
 	// engine itself logs breakers.
 	if kind := e.ErrorKind(); e.Breaker != nil || kind == "" || kind == "invalid" || kind == "rejected" {

@@ -16,8 +16,8 @@ import (
 // pooled may be of no use, although each connection looks as it did: the host has vanished without a word, a
 // TLS server has closed its end, or the address leads to another server and the old one lives on as a
 // replica. One call at a time would then find out about one connection at a time. So a probe takes all idle
-// connections at once, and where none of them is of use, a new one. It uses the client as an application may: the client
-// dials, and drops what has failed.
+// connections at once, and where none of them is of use, a new one. It uses the client as an application may:
+// the client dials, and drops what has failed.
 
 const (
 	// probeNew is how long a probe waits for a new connection. It is longer than a deadline, so that go-redis's
@@ -166,5 +166,8 @@ func askOne(ctx context.Context, conn *redis.Conn, key string) (err error) {
 	cmd := redis.NewCmd(ctx, "eval", deleteScript.source, 1, key)
 	cmd.SetFirstKeyPos(3)
 	_ = conn.Process(ctx, onceCmd{cmd})
+	if errors.Is(cmd.Err(), redis.ErrClosed) {
+		return redis.ErrClosed // by the application, for good
+	}
 	return outcomeOf(ctx, cmd.Err(), false)
 }

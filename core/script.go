@@ -70,6 +70,9 @@ func (e *Engine) Run(ctx context.Context, s *Script, keys []string, args ...any)
 
 // RunWithin is [Engine.Run] with a time limit given by the caller, such as [Engine.SettleTimeout]. It does
 // not check that the keys share a tag. Keys of [Base.Key] with the same tag do.
+//
+// While a cluster moves the slot of the keys, it refuses to run scripts with several keys. An [Idempotent]
+// script is sent again until the slot has moved, for SettleTimeout in all, whatever the limit is.
 func (e *Engine) RunWithin(
 	ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any,
 ) (any, error) {
@@ -80,7 +83,9 @@ func (e *Engine) RunWithin(
 	if len(keys) > 0 {
 		key = keys[0]
 	}
-	reply, err := call(ctx, e, limit, key, e.sender(s, keys, args), nil)
+	reply, err := e.outlastMove(ctx, s, limit, func() (any, error) {
+		return call(ctx, e, limit, key, e.sender(s, keys, args), nil)
+	})
 	return reply, e.failed(ctx, s, err)
 }
 
@@ -186,15 +191,13 @@ func notRun(err error, maybe bool) error {
 // before anything ran, and lasts only a moment. MOVED and ASK arrive here after go-redis has followed as many
 // redirects as it may.
 func refusedForNow(err error) bool {
-	if err == nil {
-		return false
-	}
-	for _, prefix := range []string{"TRYAGAIN", "CLUSTERDOWN", "MOVED", "ASK"} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
+	return isMoving(err) || redis.HasErrorPrefix(err, "CLUSTERDOWN")
+}
+
+// isMoving reports whether a server refused a call because the keys are on another server, or on two.
+func isMoving(err error) bool {
+	return redis.HasErrorPrefix(err, "TRYAGAIN") || redis.HasErrorPrefix(err, "MOVED") ||
+		redis.HasErrorPrefix(err, "ASK")
 }
 
 // eval runs the script once: by its hash, or by its source when the server does not know the hash.

@@ -47,25 +47,18 @@ func Echo(rules ...Rule) echo.MiddlewareFunc {
 				return nil
 			}
 			c.SetRequest(c.Request().WithContext(passage.Context()))
-			if !p.Settles() {
+			if passage.Watches() {
+				defer watch(c.Response(), passage)()
+			} else {
 				passage.SetHeaders(c.Response().Header())
-				defer passage.Abort() // counts when the handler panics
-				err := next(c)
+			}
+			defer passage.Abort() // counts when the handler panics
+			err := next(c)
+			if !p.Settles() {
 				passage.Leave(http.StatusOK)
 				return err
 			}
-			// Below echo.Response, so that the rules also see what is written past it.
 			response := c.Response()
-			around := response.Writer
-			watched := passage.Watch(around)
-			response.Writer = watched
-			defer func() {
-				if response.Writer == watched {
-					response.Writer = around
-				}
-			}()
-			defer passage.Abort() // counts when the handler panics
-			err := next(c)
 			status := http.StatusOK
 			if err != nil && !response.Committed {
 				c.Error(err)
@@ -81,6 +74,19 @@ func Echo(rules ...Rule) echo.MiddlewareFunc {
 				response.Status, response.Committed = status, true
 			}
 			return err
+		}
+	}
+}
+
+// watch passes what is written through the rules, below echo.Response, so that they also see what is written
+// past it. restore undoes that.
+func watch(response *echo.Response, passage *nethttpmw.Passage) (restore func()) {
+	around := response.Writer
+	watched := passage.Watch(around)
+	response.Writer = watched
+	return func() {
+		if response.Writer == watched {
+			response.Writer = around
 		}
 	}
 }

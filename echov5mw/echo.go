@@ -51,16 +51,17 @@ func Echo(rules ...Rule) echo.MiddlewareFunc {
 				return nil
 			}
 			c.SetRequest(c.Request().WithContext(passage.Context()))
-			if !p.Settles() {
+			if passage.Watches() {
+				defer watch(c, passage)()
+			} else {
 				passage.SetHeaders(c.Response().Header())
-				defer passage.Abort() // counts when the handler panics
-				err := next(c)
+			}
+			defer passage.Abort() // counts when the handler panics
+			err := next(c)
+			if !p.Settles() {
 				passage.Leave(http.StatusOK)
 				return err
 			}
-			defer watch(c, passage)()
-			defer passage.Abort() // counts when the handler panics
-			err := next(c)
 			status := http.StatusOK
 			if err != nil && !committed(c) {
 				c.Echo().HTTPErrorHandler(c, err)

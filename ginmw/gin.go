@@ -51,7 +51,7 @@ func Gin(rules ...Rule) gin.HandlerFunc {
 		}
 		passed = true
 		c.Request = c.Request.WithContext(passage.Context())
-		if p.Settles() {
+		if passage.Watches() {
 			around := c.Writer
 			c.Writer = &writer{ResponseWriter: around, to: passage.Watch(atOnce{around})}
 			defer func() { c.Writer = around }()

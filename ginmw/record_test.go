@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// TestAnswersAreReplayed: however a handler writes with gin.
+// TestAnswersAreReplayed: however a handler writes with gin. What it has streamed is not told again.
 func TestAnswersAreReplayed(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler gin.HandlerFunc
@@ -30,12 +30,12 @@ func TestAnswersAreReplayed(t *testing.T) {
 			"yes"},
 		"Status":  {func(c *gin.Context) { c.Status(http.StatusNoContent) }, 204, ""},
 		"nothing": {func(*gin.Context) {}, 200, ""},
-		"Flush":   {func(c *gin.Context) { c.String(http.StatusOK, "yes"); c.Writer.Flush() }, 200, ""},
+		"Flush":   {func(c *gin.Context) { c.String(http.StatusOK, "yes"); c.Writer.Flush() }, 409, ""},
 		"ResponseController": {func(c *gin.Context) {
 			c.String(http.StatusOK,
 				"yes")
 			_ = http.NewResponseController(c.Writer).Flush()
-		}, 200, ""},
+		}, 409, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ran := 0
@@ -56,10 +56,10 @@ func TestAnswersAreReplayed(t *testing.T) {
 				r.Header.Set("Idempotency-Key", "o1")
 				w := httptest.NewRecorder()
 				engine.ServeHTTP(w, r)
-				if replayed := w.Header().Get("Idempotent-Replayed") != ""; replayed != (i == 1) {
+				if replayed := w.Header().Get("Idempotent-Replayed") != ""; replayed != (i == 1 && c.status != 409) {
 					t.Errorf("time %d: replayed: %t", i+1, replayed)
 				}
-				if i == 1 && (w.Code != c.status || w.Body.String() != c.body) {
+				if i == 1 && (w.Code != c.status || w.Code != 409 && w.Body.String() != c.body) {
 					t.Errorf("again: %d %q, want %d %q", w.Code, w.Body, c.status, c.body)
 				}
 			}

@@ -21,7 +21,7 @@
 //     [TrustProxies]. Only then does IP read a forwarding header, and only the part that trusted proxies
 //     wrote. [ReadHeader] reads a CDN's own header, also from trusted proxies only.
 //   - User is what your own middleware stored. It reads no header.
-//   - Header, Query, Cookie, Form, JSON, Host, Method, BasicAuth and IdempotencyKey are the client's own words.
+//   - Header, Query, Cookie, Form, JSON, Host, Method, BasicAuth and IdempotencyKey are what the client says.
 //     They say what a request is about. They do not prove who sent it, unless something in front has
 //     checked or overwritten them.
 //

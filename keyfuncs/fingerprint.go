@@ -16,9 +16,9 @@ import (
 // fingerprintMost is how many bytes of a body [Fingerprint] reads: what an API takes in one request.
 const fingerprintMost = 1 << 20
 
-// Fingerprint finds a text that two requests share only if they ask for the same: the same method, host, path,
-// query and body. A client that repeats a request under the same Idempotency-Key sends the same text; one
-// that reuses the key for something else does not. The rule of an idempotency guard takes it for Which by
+// Fingerprint finds a text that two requests share only if they ask for the same: the same method, host,
+// path, query and body. A client that repeats a request under the same Idempotency-Key sends the same text;
+// one that reuses the key for something else does not. The rule of an idempotency guard takes it for Which by
 // default.
 //
 // It reads the whole body, keeps it in memory and leaves it for the handler. A body of more than 1 MiB is
@@ -32,8 +32,8 @@ const fingerprintMost = 1 << 20
 // order's number.
 func Fingerprint() Func { return fingerprint("Fingerprint()", fingerprintMost) }
 
-// FingerprintUpTo is [Fingerprint] for bodies of at most so many bytes. Each request may occupy that much memory
-// while it runs. It panics unless most is positive.
+// FingerprintUpTo is [Fingerprint] for bodies of at most so many bytes. Each request may occupy that much
+// memory while it runs. It panics unless most is positive.
 func FingerprintUpTo(most int) Func {
 	call := fmt.Sprintf("FingerprintUpTo(%d)", most)
 	if most <= 0 {

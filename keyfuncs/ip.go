@@ -45,8 +45,8 @@ import (
 //
 // Do not let middleware in front rewrite RemoteAddr from a header that clients can send.
 //
-// When requests show that the set-up is probably wrong, IP warns once in the life of the process, with
-// slog. The README explains the codes.
+// When requests show that the set-up is probably wrong, IP warns once in the life of the process, by the
+// request's Logger. The README explains the codes.
 func IP(opts ...IPOption) Func {
 	rule := ipRule{source: xForwardedFor, bits4: 32, bits6: 64}
 	for _, opt := range opts {
@@ -69,7 +69,7 @@ func IP(opts ...IPOption) Func {
 	return func(r *Request) (string, error) {
 		addr, err := rule.client(r.Request)
 		if detector.due() {
-			detector.inspect(r.Request, addr, err)
+			detector.inspect(r, addr, err)
 		}
 		if err != nil {
 			return "", err

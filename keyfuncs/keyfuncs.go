@@ -3,6 +3,7 @@ package keyfuncs
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,6 +17,10 @@ type Request struct {
 	// Facts come from the framework. They are nil for plain net/http and for chi, which keep what they know
 	// in the http.Request itself.
 	Facts Facts
+
+	// Logger is where functions log their warnings; nil means slog.Default. Rules set it to the logger of their
+	// guard's engine (core.WithLogger) before they call a function.
+	Logger *slog.Logger
 }
 
 // Facts are what a framework knows about a request and net/http does not. The adapters make one value per
@@ -67,8 +72,8 @@ type failure struct {
 func (f *failure) Error() string { return "keyfuncs: " + f.call + ": " + f.why }
 func (f *failure) Unwrap() error { return f.kind }
 
-// FunctionOf returns the key function that an error is from, as the program has it: Param("poll"). It is empty
-// for errors of other functions. It has no text of clients.
+// FunctionOf returns the key function that an error is from, as the program has it: Param("poll"). It is
+// empty for errors of other functions. It has no text of clients.
 func FunctionOf(err error) string {
 	if none := (*noneError)(nil); errors.As(err, &none) {
 		calls := make([]string, len(none.errs))

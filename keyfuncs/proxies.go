@@ -55,7 +55,7 @@ func (l *proxyDetector) due() bool {
 
 // inspect looks at a request and at the client found: none, with an error, on a Unix socket. Where the header
 // names trusted proxies only, it is the last of these, with an error.
-func (l *proxyDetector) inspect(r *http.Request, client netip.Addr, err error) {
+func (l *proxyDetector) inspect(r *Request, client netip.Addr, err error) {
 	if l.rule.trusting() {
 		if err == nil || errors.Is(err, l.rule.nobody) && client.IsValid() {
 			l.inspectTrusted(r, client)
@@ -72,14 +72,14 @@ func (l *proxyDetector) inspect(r *http.Request, client netip.Addr, err error) {
 			if err == nil {
 				peer = client.String()
 			}
-			warn.Unread.Tell(r.Context(), "", "header", header, "peer", peer)
+			warn.Unread.Tell(r.Context(), r.Logger, "", "header", header, "peer", peer)
 		}
 	case header == "":
 		l.run.Store(0)
 	case l.run.Add(1) >= outerRun:
 		// All requests from outside are forwarded, as behind a CDN. A flood of forged headers looks the
 		// same.
-		warn.Unread.Tell(r.Context(), "", "header", header, "peer", client.String())
+		warn.Unread.Tell(r.Context(), r.Logger, "", "header", header, "peer", client.String())
 	}
 }
 
@@ -87,7 +87,7 @@ func (l *proxyDetector) inspect(r *http.Request, client netip.Addr, err error) {
 // somebody inside, and stays the same while the headers keep naming others. Then the set-up misses a proxy,
 // or a proxy writes another header than the one that IP reads. One client from outside shows that all is
 // well.
-func (l *proxyDetector) inspectTrusted(r *http.Request, client netip.Addr) {
+func (l *proxyDetector) inspectTrusted(r *Request, client netip.Addr) {
 	if !isInside(client) && !l.rule.trusts(client) {
 		l.run.Store(0)
 		return
@@ -103,7 +103,7 @@ func (l *proxyDetector) inspectTrusted(r *http.Request, client netip.Addr) {
 		l.said.Store(said)
 		l.run.Store(0)
 	case l.said.Swap(said) != said && l.run.Add(1) >= innerRun:
-		warn.OneBucket.Tell(r.Context(), "", "reads", l.rule.source.header, "sent", header, "client",
+		warn.OneBucket.Tell(r.Context(), r.Logger, "", "reads", l.rule.source.header, "sent", header, "client",
 			client.String())
 	}
 }
@@ -169,7 +169,7 @@ func (rule *ipRule) warnOfEverybody() {
 	}
 	if len(suspects) > 0 {
 		prefixes := strings.Join(suspects[:min(len(suspects), 8)], " ")
-		warn.Everybody.Tell(context.Background(), prefixes, "prefixes", prefixes)
+		warn.Everybody.Tell(context.Background(), nil, prefixes, "prefixes", prefixes)
 	}
 }
 
@@ -192,6 +192,6 @@ func (l *routeDetector) inspect(r *Request, route string) {
 			l.found.Store(true)
 		}
 	case r.Facts == nil, !l.found.Load() && l.misses.Add(1) >= routeRun:
-		warn.Unrouted.Tell(r.Context(), "")
+		warn.Unrouted.Tell(r.Context(), r.Logger, "")
 	}
 }

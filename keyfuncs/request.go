@@ -45,8 +45,8 @@ func Route() Func {
 // maps several spellings to one thing, for example by ignoring case, the guard must count under the mapped
 // spelling: write a [Func] that maps them too.
 //
-// A parameter that is empty or that the route does not have is [ErrMissing]. Of one that the route does not
-// have, Param warns at the first request.
+// A parameter that is empty or that the route does not have is [ErrMissing]. If the route does not have it,
+// Param logs the warning GH007 at the first request.
 func Param(name string) Func {
 	bare := strings.TrimSuffix(strings.Trim(name, ":{}"), "...")
 	if len(bare) > 1 {
@@ -85,7 +85,7 @@ func warnOfUnknown(r *Request, name string) {
 			return
 		}
 	}
-	warn.Unknown.Tell(r.Context(), subject, "param", name, "route", route)
+	warn.Unknown.Tell(r.Context(), r.Logger, subject, "param", name, "route", route)
 }
 
 // Method finds the request's method, such as "POST", as the client sent it: methods are case-sensitive (RFC

@@ -4,8 +4,8 @@
 --
 -- KEYS  1 root       the key that a sale of one bucket has as its sale: there is one or the other. Hash:
 --                    buckets, epoch, ready (0 or 1), and sale -> "stock opens closes per_buyer hold keep"
---       2 copy       the key that a sale of one bucket has as its buyers. Hash: the same as the root, and '|';
---                    from it the root is restored where it was lost
+--       2 copy       the key that a sale of one bucket has as its buyers. Hash: the same as the root, and
+--                    '|'; a lost root is restored from it
 --       3...         the other keys that a sale of one bucket has
 -- ARGV  1 buckets    how many, 2 or more; less: only goes on with what somebody has begun
 --       2 to 7       stock, opens, closes, per_buyer, hold, keep: of the whole sale, as seckill_open takes

@@ -1,6 +1,5 @@
--- Seckill: gives a hold back to the stock, once. What is sold stays sold, and what another call was told of
--- stays held. The operation ID stays its buyer's. A call that is taken back takes nothing when it comes
--- later.
+-- Seckill: returns a hold to the stock, once. What is sold stays sold, and a hold that another call got too
+-- stays held. The operation ID stays its buyer's. A call that was cancelled before it arrived takes nothing.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -10,8 +9,8 @@
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 call          as it was given to seckill_reserve: cancels for that call only; absent or empty: for
 --                       any
---       3 stays         1: the hold stays, for a call to come with the same operation ID, when the call was
---                       the only one that was told of it; 0, absent or empty: it goes back
+--       3 stays         1: the hold stays, for a later call with the same operation ID, also when no other
+--                       call got it; 0, absent or empty: it goes back
 --       4 buyer         encoded: whose reservation it has to be; absent or empty: anybody's. With a call: who
 --                       made it, so that a call that has not come yet can be taken back
 --       5 now           milliseconds since 1970; absent or empty: the server's clock

@@ -7,8 +7,8 @@
 --       3 holds         sorted set, reservation by the end of its time
 --       4 reservations  hash, reservation -> "state buyer quantity end event call call ..."; state: held,
 --                       sold, expired, cancelled; event: that of the hold in the outbox, - when there is none
---                       or the hold is over; call: those that were told of the hold and have not settled, 16
---                       at most; "-call": those that were taken back. "failed|BUYER" -> "count |reservation
+--                       or the hold is over; call: those that got the hold and have not settled, 16 at most;
+--                       "-call": those that were taken back. "failed|BUYER" -> "count |reservation
 --                       event event |reservation ...", the last of a buyer that were cancelled or expired,
 --                       with the events that tell of it: 16, or as many as per_buyer, 500 at most. Of earlier
 --                       ones nothing is left. "restock|ID" -> units, see seckill_restock
@@ -22,7 +22,7 @@
 --       6 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, state, left, stock, wait, more}
 --       reason    ok, not_ready (no such sale), conflict (the ID belongs to another buyer, or was used for
---                 another quantity), in_progress (16 calls were told of the hold and have not settled), gone
+--                 another quantity), in_progress (16 calls got the hold and have not settled), gone
 --                 (the call was taken back), early, closed, duplicate (buyer's limit), sold_out,
 --                 lost PART (the part buyers, holds or reservations does not exist any more)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
@@ -30,7 +30,7 @@
 --       left      units left
 --       wait      milliseconds: when held or in progress, until the hold ends; when early, until the sale
 --                 opens; else 0
---       more      1 when there may be more holds whose time is over than were taken back: ask again
+--       more      1 when there may be more expired holds than were returned to the stock: call again
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, buyer, units, reclaim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -150,8 +150,8 @@ if record then
     return {'ok', replayed, 'sold', left, stock, 0, 0}
   elseif state == 'held' and tonumber(finish) > now then
     if replayed == 1 and undecided >= 16 then
-      -- Each call that is told of a hold is written down, or one that fails would give back what another was
-      -- told. So that a record stays short, no more than these are told.
+      -- Each call that gets a hold is stored, or one that fails would give back what another call got. So that
+      -- a record stays short, no more calls than these get it.
       return {'in_progress', 0, '', left, stock, finish - now, 0}
     elseif replayed == 1 then
       redis.call('HSET', reservations, id, record .. ' ' .. call)

@@ -10,8 +10,8 @@
 --       3 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, stock, left, held, sold, epoch}
 --       reason    ok (also when the operation was done before), not_ready (no such sale), conflict (the
---                 operation was of other units), too_few (fewer are left than are to be taken away), too_many
---                 (no script can count the stock), lost PART (as seckill_reserve says)
+--                 operation had other units), too_few (fewer are left than are to be removed), too_many (the
+--                 stock would exceed 2^53 - 1), lost PART (as seckill_reserve says)
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, units = ARGV[1], ARGV[2]

@@ -2,9 +2,9 @@
 -- sale.
 --
 -- KEYS  1 root       hash, as seckill_begin writes it
---       2 copy       likewise; where it was lost it is written again
+--       2 copy       likewise; where it was lost, a call that marks, renews or closes writes it again
 -- ARGV  1 epoch      of a sale whose buckets are all open: it is ready from now on, and its root is kept
---                    anew; absent or empty: only tells
+--                    anew; absent or empty: only reports
 --       2 closes     1: the sale with that epoch closes now, unless it has closed; 0, absent or empty: it
 --                    stays unchanged
 --       3 now        milliseconds since 1970; absent or empty: the server's clock

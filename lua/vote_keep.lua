@@ -1,10 +1,10 @@
--- Votes: keeps a vote for good, because a request that was told that it counts has gone well. No undo takes
--- it back any more, and other calls of the same operation hear that it is kept.
+-- Votes: keeps a vote for good, because the request of a call that it was counted for has succeeded. No undo
+-- removes it any more, and replays of the same operation report that it is kept.
 --
 -- KEYS  1 operation  string, as vote writes it
 -- ARGV  1 voter      12 bytes, as given to vote
 --       2 call       as given to vote
--- Returns 1 when the vote is kept, 0 when this call was not told that it counts.
+-- Returns 1 when the vote is kept, 0 when it was not counted for this call.
 
 local operation, voter, call = KEYS[1], ARGV[1], ARGV[2]
 

@@ -1,13 +1,13 @@
--- Votes: says whether a part of a poll has begun, by the poll's first part, and notes that it has. So the
--- loss of all keys of a part is noticed.
+-- Votes: returns whether a part of a poll has begun, as the poll's first part knows, or stores that it has.
+-- So the loss of all keys of a part is noticed.
 --
 -- KEYS  1 book     hash, as vote writes it, of the poll's first part; "@" and the number of another part ->
---                  until when that part is kept at least
+--                  until when that part is kept at least, in milliseconds since 1970
 -- ARGV  1 part     1 or more
 --       2 closes   milliseconds since 1970; 0: never
 --       3 keep     milliseconds that the records are kept after the last vote or the closing, whichever is
 --                  later
---       4 begun    1: note that the part is there, and is kept that long; 0: only look
+--       4 begun    1: store that the part is there and is kept that long; 0: only read
 --       5 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns {state}
 --       state      known (the part has begun), stale (it has begun, and may be kept for longer now), none (it

@@ -1,4 +1,4 @@
--- Votes: reads the tally of a poll's part, and says what is lost. It writes nothing.
+-- Votes: reads the tally of a part of a poll, and reports what is lost. It writes nothing.
 --
 -- KEYS  1 voters   hash, as vote writes it
 --       2 tally    hash, as vote writes it

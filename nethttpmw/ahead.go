@@ -25,6 +25,7 @@ func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepare
 		return
 	}
 	p.done = true
+	req.Logger = r.logger()
 	if p.cohort = r.cohort(req); p.cohort == cohortSkipped {
 		return
 	}

@@ -39,15 +39,16 @@
 // A client that sends a request again, with the same operation ID, gets the decision again
 // (Decision.Replayed). The handler does not run again for what is done:
 //
-//   - The operation is done (Decision.Kept): a sale is sold, a vote is recorded. The answer is the stored one
+//   - The operation is done (Decision.Kept): a sale is sold, a vote is kept. The answer is the stored one
 //     if an Idempotency rule of the pipeline has it. Else it is 200 with the reason replayed and the guard's
 //     details. Both have the field Idempotent-Replayed, and count against no limit of the pipeline.
 //   - A claim that needs a confirmation (core.Traits.Confirms) has none yet: the first request runs, its
-//     process has died, or its handler has called [Take]. The client hears in_progress, with Retry-After,
+//     process has died, or its handler has called [Take]. The client gets in_progress, with Retry-After,
 //     until the claim is confirmed, given back or over. So one key makes one order, however many requests
 //     have it.
-//   - Otherwise the handler runs, and finds Decision.Replayed set: quotas, red packets, and requests that
-//     ended between two claims, such as when the process died.
+//   - Otherwise the handler runs, and finds Decision.Replayed set: quotas, red packets, votes that no request
+//     has kept yet, and requests of which another claim is not confirmed yet, as when the process died
+//     between two confirmations.
 //
 // Rule.RunReplays makes the handler run in all cases. A sale in two steps needs it where a client asks again
 // for what its handler took, or where both requests pass the rule with the same ID. A handler or a worker

@@ -45,6 +45,7 @@ type Passage struct {
 	aborted   bool // the handler did not return
 	nobody    bool // a passage inside this one has found that nobody answered
 	recording *recording
+	exposing  *beginning // rules that do not settle: nil, or what exposes the fields to a page of another origin
 }
 
 // phase is the progress of the response.
@@ -239,6 +240,7 @@ func (p *Passage) Leave(status int) {
 	if p.left {
 		return
 	}
+	p.exposing.end()
 	over := p.request.Err() != nil
 	switch {
 	case p.phase == phaseOpen && over && status == http.StatusOK, p.phase == phaseHeld && over:
@@ -259,6 +261,7 @@ func (p *Passage) Abort() {
 	if p.left {
 		return
 	}
+	p.exposing.end()
 	p.left, p.aborted = true, true
 	defer p.settle() // also if a Rule.Failed panics
 	if p.phase != phaseOpen && p.phase != phaseHeld || p.judging {
@@ -269,6 +272,9 @@ func (p *Passage) Abort() {
 		status = StatusClientGone
 	}
 	p.judge(status)
+	if p.phase == phaseOpen {
+		p.restate() // a recoverer around the rules may answer
+	}
 }
 
 // unanswered handles a request that nobody has answered, or that a handler around the rules has answered in

@@ -22,10 +22,11 @@ import (
 //
 // The rule allows at most q units in w seconds. r of them are left, and t seconds later at least one more: t
 // is the first moment at which asking again can help. There is no t where the guard does not know it. A
-// policy has the name of its guard. If a guard has several limits, the names contain the window, as in "api/1s" and
-// "api/24h". Then RateLimit-Policy lists all of them, and RateLimit the binding limit: the one closest to its
-// end. Several rules add several items, also if they are in several middlewares. A rule that let the request
-// pass by its Allow list or its NoKey appears in neither field, nor does a shadowed rule (see [Rollout]).
+// policy has the name of its guard. If a guard has several limits, the names contain the window, as in
+// "api/1s" and "api/24h". Then RateLimit-Policy lists all of them, and RateLimit the binding limit: the one
+// closest to its end. Several rules add several items, also if they are in several middlewares. A rule that
+// let the request pass by its Allow list or its NoKey appears in neither field, nor does a shadowed rule (see
+// [Rollout]).
 //
 // Guards that name a unit in their Traits have such figures: rate limits and quotas. The figures of votes,
 // stocks and shares do not help clients to pace themselves, so these guards send none unless Unit is set.
@@ -39,7 +40,9 @@ import (
 // # CORS
 //
 // If the response has Access-Control-Allow-Origin, the fields are added to Access-Control-Expose-Headers. Put
-// the CORS middleware around the rules: then refusals have its fields too.
+// the CORS middleware around the rules: then refusals have its fields too. Where it is inside of rules that
+// otherwise need not see the response, such as plain rate limits, they look at the header only if the request
+// has an Origin, as those of pages of other origins have.
 //
 // # Refusals
 //
@@ -138,6 +141,7 @@ func (e *entry) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 	}
 	s.limits = e.decision.Policies()
 	if h.PartitionKey != nil {
+		r.Logger = e.rule.logger()
 		if key, err := h.PartitionKey(r); err == nil {
 			s.key = key
 		}

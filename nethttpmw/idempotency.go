@@ -12,9 +12,9 @@ import (
 // ReplayedHeader is the field that marks a replayed response. Its value is "true".
 //
 // A replayed response has the body of the first one and these fields of it: Location, Content-Location, Link,
-// Vary, Content-Type, Content-Language, Content-Encoding, Content-Disposition, ETag, Last-Modified, and of CORS
-// Access-Control-Allow-Origin, Access-Control-Allow-Credentials and Access-Control-Expose-Headers. Fields of
-// more than 2 KiB and those that are not UTF-8 are left out, and Set-Cookie always is.
+// Vary, Content-Type, Content-Language, Content-Encoding, Content-Disposition, ETag, Last-Modified, and of
+// CORS Access-Control-Allow-Origin, Access-Control-Allow-Credentials and Access-Control-Expose-Headers.
+// Fields of more than 2 KiB and those that are not UTF-8 are left out, and Set-Cookie always is.
 const ReplayedHeader = "Idempotent-Replayed"
 
 // sameRequest is the default of Rule.Which for guards that keep outcomes: what makes two requests the same.

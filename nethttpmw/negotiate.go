@@ -123,9 +123,9 @@ func cut(text string, separator byte) (before, after string) {
 	return text, ""
 }
 
-// acceptsCoding reports whether a client with these lines of Accept-Encoding can read a content that is encoded
-// with these codings (RFC 9110, section 12.5.3). A content that is not encoded is always accepted, and without
-// the field no coding is, because many clients that send none cannot decode.
+// acceptsCoding reports whether a client with these lines of Accept-Encoding can read a content that is
+// encoded with these codings (RFC 9110, section 12.5.3). A content that is not encoded is always accepted,
+// and without the field no coding is, because many clients that send none cannot decode.
 func acceptsCoding(accept []string, codings string) bool {
 	for coding := range strings.SplitSeq(codings, ",") {
 		coding = strings.TrimSpace(coding)

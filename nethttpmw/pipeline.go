@@ -206,13 +206,13 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 	case errors.Is(err, keyfuncs.ErrTooLarge):
 		reason = ReasonTooLarge
 	default: // a function of the application failed, which is not the client's fault
-		core.LoggerOf(r.Guard).ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
+		r.logger().ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
 	}
 	return r.refuse(reason, core.Decision{Guard: r.name})
 }
 
-// traceRefusal tells the observer of a refusal that the guard has not decided. Without it, requests that lack a
-// login would leave no trace.
+// traceRefusal reports a refusal that the guard has not decided to the observer. Without it, requests that
+// lack a login would leave no trace.
 func (r *mounted) traceRefusal(ctx context.Context, reason core.Reason, err error, shadow bool) {
 	key := ""
 	if from := (*keyError)(nil); errors.As(err, &from) {
@@ -244,7 +244,7 @@ func (l *link) warnOfTwice(rule *mounted, d core.Decision) {
 	}
 	if e := l.find(d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor &&
 		e.decision.Attempt.Resource == d.Attempt.Resource {
-		warn.Twice.TellBy(l.passage.request, core.LoggerOf(rule.Guard), d.Guard, "guard", d.Guard)
+		warn.Twice.Tell(l.passage.request, rule.logger(), d.Guard, "guard", d.Guard)
 	}
 }
 
@@ -264,12 +264,16 @@ func (l *link) find(guard string) *entry {
 	return nil
 }
 
+// inTest reports whether the program is a test. It is a variable for the test of what a server does.
+var inTest = testing.Testing
+
 // wantRule complains if the request has passed rules, and none of them has a guard of this name. Which rules
 // there are depends on the program alone; a rule that has let the request pass undecided is one of them.
 func (l *link) wantRule(ctx context.Context, guard string) {
 	if l == nil {
 		return // no middleware, as in the unit test of a handler
 	}
+	logger := l.passage.rules[0].logger()
 	var names []string
 	for ; l != nil; l = l.outer {
 		for _, rule := range l.passage.rules {
@@ -279,11 +283,11 @@ func (l *link) wantRule(ctx context.Context, guard string) {
 			names = append(names, rule.name)
 		}
 	}
-	if testing.Testing() {
+	if inTest() {
 		panic(fmt.Sprintf("gatehouse: Take(%q): no rule around this handler has a guard of that name; there are %q: "+
 			"pass the name that the guard was made with", guard, names))
 	}
-	warn.Untaken.Tell(ctx, guard, "guard", guard, "rules", names)
+	warn.Untaken.Tell(ctx, logger, guard, "guard", guard, "rules", names)
 }
 
 // Decision returns the decision of the named guard about the request with this context. ok is false if the
@@ -305,11 +309,11 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // outcome is kept have been confirmed, and after the request everything has been settled. Then ok is false,
 // as for [Decision].
 //
-// A name that no rule around the handler has is a mistake in the program, which would turn every client away.
+// A name that no rule around the handler has is a mistake in the program, which would refuse every client.
 // In a test Take then panics, with the remedy. Elsewhere it logs the warning GH006 once and ok is false, so
 // that a handler that serves several routes goes on where it is without the rule on purpose.
 //
-// A client that asks again while a reservation waits for its payment hears in_progress, unless the rule has
+// A client that asks again while a reservation waits for its payment gets in_progress, unless the rule has
 // RunReplays: see the section Replays of the package.
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
 	l, _ := ctx.Value(passageKey{}).(*link)

@@ -13,8 +13,8 @@ import (
 // operations that are in progress.
 const underWayRetry = time.Second
 
-// claims reports whether the rule's guard has claims that are told from outcomes: its replays are answered by
-// the pipeline, unless the rule runs the handler for them.
+// claims reports whether the pipeline may answer replays of the rule's guard: the guard keeps no outcomes,
+// and the rule does not run the handler for replays.
 func (r *mounted) claims() bool { return !r.traits.KeepsOutcome && !r.RunReplays }
 
 // underWay reports whether the decision repeats an attempt that still has to be confirmed: the first request
@@ -46,16 +46,21 @@ func (r *mounted) replay(d core.Decision) *Refusal {
 	return f
 }
 
-// fact is the body that says that an operation is done. The guard's details follow it, as in a problem.
+// fact is the body that says that an operation is done, and which: what the client has asked for. The guard's
+// details follow it, as in a problem.
 type fact struct {
-	Title  string      `json:"title"`
-	Status int         `json:"status"`
-	Detail string      `json:"detail"`
-	Reason core.Reason `json:"reason"`
+	Title    string      `json:"title"`
+	Status   int         `json:"status"`
+	Detail   string      `json:"detail"`
+	Reason   core.Reason `json:"reason"`
+	Resource string      `json:"resource,omitempty"`
+	Item     string      `json:"item,omitempty"`
+	Cost     int64       `json:"cost,omitempty"`
 }
 
 func (f *Refusal) fact(text Text) []byte {
-	body, err := json.Marshal(fact{text.Title, f.Status, text.Detail, f.Reason})
+	a := f.Decision.Attempt
+	body, err := json.Marshal(fact{text.Title, f.Status, text.Detail, f.Reason, a.Resource, a.Item, a.Cost})
 	if err != nil {
 		body = []byte(`{}`) // strings and numbers cannot fail to marshal
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"reflect"
 
@@ -337,5 +338,8 @@ func (r *mounted) keepsOn(status int) bool {
 func (r *mounted) settles() bool {
 	return r.Failed != nil || !r.traits.KeepsOnFailure || r.traits.Confirms
 }
+
+// logger returns the logger for messages about the rule: that of its guard's engine.
+func (r *mounted) logger() *slog.Logger { return core.LoggerOf(r.Guard) }
 
 func (r *mounted) outage() core.Outage { return cmp.Or(r.OnOutage, r.traits.Outage) }

@@ -211,6 +211,13 @@ func (o *beginning) begin(status int) bool {
 	return true
 }
 
+// end calls the function if nothing has been sent.
+func (o *beginning) end() {
+	if o != nil {
+		o.begin(http.StatusOK)
+	}
+}
+
 func (o *beginning) passes(int) bool          { return o.begin(http.StatusOK) }
 func (o *beginning) informs() bool            { return true }
 func (o *beginning) keep([]byte) (int, error) { return 0, nil } // all goes on

@@ -131,8 +131,8 @@ func (g *Guard) Traits() core.Traits {
 	}
 }
 
-// textOf returns an outcome as Redis keeps it: a line of JSON, then the raw body. half reports that the answer
-// is not whole, because it is Incomplete or because its body is too long to be kept.
+// textOf returns an outcome as Redis keeps it: a line of JSON, then the raw body. half reports that the
+// answer is not whole, because it is Incomplete or because its body is too long to be kept.
 func textOf(o *core.Outcome, maxBody int) (text string, half bool, err error) {
 	if o == nil {
 		return "{}\n", false, nil

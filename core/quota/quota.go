@@ -52,9 +52,9 @@ type Options struct {
 // A command that the client library sends again, because its reply was lost, belongs to the same call of
 // Check and gets the same answer. Another call of Check with the same operation ID, by the application or
 // by its client, gets the stored answer with Replayed set, also when the first call got an error and its
-// item was not taken back yet. A handler therefore sees Replayed exactly when an earlier call was granted
-// the item. Of an item that nobody can take back, no more operation IDs are kept: there a ninth ID gets
-// core.ReasonAgain and no Replayed.
+// item was not taken back yet. So Replayed is set exactly when Redis has granted an earlier call the item. An
+// item that nobody can take back keeps no further operation IDs: there a ninth ID gets core.ReasonAgain
+// without Replayed.
 //
 // # Memory
 //
@@ -105,12 +105,12 @@ func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error
 
 func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	a, err := a.PrepareItem()
-	// Without the name of the call: who asks again with the decision's attempt makes another call.
+	// Without the name of the call: checking the decision's attempt again is another call.
 	d := core.Decision{Guard: g.Name(), Attempt: a.WithoutCall()}
 	if err != nil {
 		return d, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // one deadline for up to two calls
+	ctx, cancel := g.Engine().WithinDeadline(ctx) // one deadline for up to two calls
 	defer cancel()
 	err = g.inPeriod(func(s period.Span) (int64, error) { return g.decide(ctx, &d, a, s) })
 	switch {
@@ -143,7 +143,7 @@ func (g *Guard) inPeriod(ask func(period.Span) (int64, error)) error {
 }
 
 // granted is the claim that a decision carries: the period in which the item was counted, and the name of
-// the call that was told so.
+// the call that was granted it.
 type granted struct {
 	in   period.Span
 	call string

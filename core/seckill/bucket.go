@@ -159,7 +159,7 @@ func (b *bucket) end(ctx context.Context, e ending, a core.Attempt) (core.Decisi
 	return d, nil
 }
 
-// askInProgress is when a caller who heard that a reservation is in progress should ask again: others who
+// askInProgress is when a caller whose reservation is in progress should ask again: others who
 // share it settle when their requests end.
 const askInProgress = time.Second
 

@@ -21,8 +21,8 @@ var seckillRepairScript = core.NewScript("seckill_repair", lua.SeckillRepair, co
 
 var (
 	// ErrLost is returned by calls by name for a sale of which a part was lost, such as the record of its
-	// buyers; the text names the part. The sale stands still: attempts are refused with ReasonNotReady (see
-	// [LostPart]), until [Guard.Repair] has restored the part. It matches [core.ErrNotNow].
+	// buyers; the text names the part. Attempts are refused with ReasonNotReady (see [LostPart]) until
+	// [Guard.Repair] has restored the part. It matches [core.ErrNotNow].
 	ErrLost = core.NewError("seckill: a part of the sale is lost", core.ErrNotNow)
 	// ErrRemains is returned by [Guard.Open] for an item that is not on sale while records of an earlier sale
 	// are there, since to open it would sell again what those have bought. [Guard.Repair] restores the earlier
@@ -34,7 +34,7 @@ var (
 // lostPart is the claim of a decision that was refused because a part of the sale was lost.
 type lostPart string
 
-// LostPart returns which part of the sale was lost when a decision's reason is ReasonNotReady for that:
+// LostPart returns which part of the sale was lost, if that is why a decision's reason is ReasonNotReady:
 // "buyers", "holds" or "reservations". It is empty for other decisions, also for an item that was never on
 // sale.
 func LostPart(d core.Decision) string {

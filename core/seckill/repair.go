@@ -15,15 +15,15 @@ import (
 )
 
 // Repair restores the parts of a sale that were lost, and returns their names, in a sale of several buckets
-// with the bucket's number. While a part is lost the sale stands still, so nothing changes meanwhile; buyers
-// can go on when Repair has returned. Nothing is lost by calling it twice, or for a sale that is whole.
+// with the bucket's number. A sale that has lost a part refuses all attempts, so no buyer's units change;
+// buyers can go on when Repair has returned. It is safe to call it twice, or for a sale that is whole.
 //
 // Buyers and timers of holds are restored from the reservations, reservations from the outbox, the sale
 // itself from the reservations and, in a sale of several buckets, the outbox. Calls under way when a
 // reservation was restored are forgotten: what they hold is confirmed or expires. Where the source is lost
-// too, or was never there ([Options].NoOutbox), Repair returns an ErrLost that names it: [Guard.Discard] and
-// a new Open are the way on. A lost outbox is not restored and stops nothing; [Guard.Verify] shows it.
-// ErrNoSale means that nothing is there.
+// too, or was never there ([Options].NoOutbox), Repair returns an ErrLost that names it. Then only
+// [Guard.Discard] and a new Open help. A lost outbox is not restored and stops nothing; [Guard.Verify] shows
+// it. ErrNoSale means that nothing is there.
 func (g *Guard) Repair(ctx context.Context, item string) (restored []string, err error) {
 	err = g.Call(ctx, "repair", core.Attempt{}, func() (err error) {
 		if item == "" {

@@ -80,7 +80,7 @@ type Options struct {
 	//
 	// All processes that share a guard need the same value. Acked needs a client that can keep a connection:
 	// *redis.Client, *redis.ClusterClient or *redis.Ring, without a proxy that shares connections among
-	// clients. While a cluster moves a slot, Acked sales in that slot cannot be decided.
+	// clients. While a cluster moves a slot, Acked sales in that slot wait until it has moved.
 	Durability core.Durability
 	// Replicas is how many replicas must have a change before an Acked guard reports success. Zero means 1.
 	//
@@ -160,7 +160,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 }
 
 // Traits implements [core.Guard]. A purchase needs an item. A reservation must be confirmed before the client
-// is told of the purchase, and its units return to the stock when the request fails.
+// gets the answer, and its units return to the stock when the request fails.
 func (g *Guard) Traits() core.Traits {
 	return core.Traits{NeedsResource: true, Confirms: true, Outage: core.FailClosed}
 }
@@ -220,12 +220,13 @@ func (s Sale) check(keep time.Duration) error {
 // buyer who first used it: another buyer with the same ID is refused with ReasonConflict, also after the
 // reservation was cancelled. The buyer can reserve under it again after a request that failed. Of a buyer's
 // reservations that were cancelled or have expired, the last 16 are remembered, or as many as PerBuyer where
-// that is more, 500 at most. Who is forgotten cannot be confirmed late, and the ID is free again.
+// that is more, 500 at most. A reservation that is forgotten cannot be confirmed late, and its ID is free
+// again.
 //
 // Replayed is false when go-redis sent this call again because its reply was lost, and true when another call
-// of Check with the same ID holds or has bought the units, also if that call never heard its answer. Kept is
-// true when they are sold. A reservation holds until all calls that were told of it have failed; while 16 of
-// them have not settled, further ones are refused with ReasonInProgress.
+// of Check with the same ID holds or has bought the units, also if its reply was lost. Kept is true when they
+// are sold. A hold goes back when all calls that got it have failed; while 16 of them have not settled,
+// further ones are refused with ReasonInProgress.
 //
 // The process remembers for at most 250 ms that an item is sold out, and that a buyer has reached PerBuyer
 // (see [core.WithRefusalMemory]). It answers from memory attempts that have no operation ID and ask for as

@@ -17,9 +17,10 @@ import (
 //   - the audit stream: Check, [Guard.Audit] and [Guard.Void] return the error until Repair lets the stream
 //     begin anew, without the events that were lost.
 //   - the records or the book, which says what the records mean: Check and [Guard.Retract] return the error,
-//     because who has voted is unknown. Repair cannot bring them back.
+//     because who has voted is unknown. Without the book, Tally and Void return it too, and rollbacks fail.
+//     Repair cannot restore either.
 //   - a part of a poll with a Spread: Check returns the error to the voters of that part, or to all when it
-//     is the first part; Tally and [Guard.Verify] return it. Repair cannot bring the part back.
+//     is the first part; Tally and [Guard.Verify] return it. Repair cannot restore the part.
 //
 // The answers to operation IDs expire one by one, so nothing notices that one is lost. The voter's record
 // still says that they have voted.
@@ -51,7 +52,7 @@ func (p partTally) missing() (names []string) {
 	return names
 }
 
-// err returns the error of a tally that cannot be told.
+// err returns an ErrLost when the tally is not whole.
 func (p partTally) err(poll string) error {
 	if p.lost == "" {
 		return nil

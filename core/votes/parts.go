@@ -234,8 +234,8 @@ func (g *Guard) partState(
 }
 
 // join lets a part of a poll begin before its first vote, and tells the first part so. From then on a part
-// that is not there is lost, until the time that the first part was told. The order lets a process die at any
-// moment: the first part knows no part that never was. A process asks once per minute and part.
+// that is not there is lost, until the time that the first part has noted. The order lets a process die at
+// any moment: the first part knows no part that never was. A process asks once per minute and part.
 func (g *Guard) join(ctx context.Context, poll string, p *Poll, part, parts int) error {
 	key, now := partTag(poll, part), g.Engine().Now()
 	if _, found := g.joined.Find(key, now); found || part == 0 || parts == 0 {

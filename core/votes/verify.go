@@ -109,7 +109,8 @@ var errDamaged = errors.New("records are damaged, so the tally stays as it is")
 
 // Verify counts the records of a poll and compares them with its tally. It changes nothing. It reads in
 // chunks, so a large poll takes a while: bound it with ctx. Verify counts a part that changes meanwhile up to
-// three times and then reports the poll as Moving. An unknown poll has no records and no tally.
+// three times and then reports the poll as Moving. An unknown poll has no records and no tally. A lost part
+// of a poll with a Spread is an [ErrLost]; other losses are in Lost.
 func (g *Guard) Verify(ctx context.Context, poll string) (Verification, error) {
 	return g.observeVerify(ctx, "verify", poll, false)
 }

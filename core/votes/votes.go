@@ -97,13 +97,13 @@ var ErrNoPoll = core.NewError("votes: no such poll", core.ErrNotFound)
 // A command that the client library sends again, because its reply was lost, belongs to the same call of
 // Check and gets the same answer. Another call of Check with the same operation ID, by the application or
 // by its client, gets the stored answer with Replayed set, also when the first call got an error and its
-// vote was not taken back yet. So a handler sees Replayed exactly when an earlier call was told that the
-// vote counts. Kept is set when the request of one of these calls has gone well: see [Guard.Settle].
+// vote was not taken back yet. So Replayed is set exactly when Redis has answered an earlier call that the
+// vote counts. Kept is set when one of these calls was committed: see [Guard.Settle].
 //
-// A vote goes when all calls that were told of it are rolled back. Redis remembers up to 16 of them that have
-// not ended. Meanwhile the next one is denied with core.ReasonInProgress, so nobody is told that a vote
-// counts which then goes. An application that uses the guard without a rule has to settle each allowed
-// attempt.
+// A vote is removed when all calls that it was counted for are rolled back. Redis remembers up to 16 calls
+// that have not ended. Until one ends, the next is denied with core.ReasonInProgress, so no allowed call
+// loses its vote by the failure of others. An application that uses the guard without a rule has to settle
+// each allowed attempt.
 //
 // # Memory
 //
@@ -214,7 +214,7 @@ func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error
 func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	unasked := a.ID == "" // not MadeID: a retry with a Decision's Attempt has an ID that Redis may know
 	a, err := a.PrepareClaim("the poll")
-	// Without the name of the call: who asks again with the decision's attempt makes another call.
+	// Without the name of the call: checking the decision's attempt again is another call.
 	d := core.Decision{Guard: g.Name(), Attempt: a.WithoutCall()}
 	if err != nil {
 		return d, err
@@ -240,7 +240,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		}
 	}
 	asked := g.duplicates.Ask(key, now)
-	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline()) // one deadline for all calls
+	ctx, cancel := g.Engine().WithinDeadline(ctx) // one deadline for all calls
 	defer cancel()
 	if err := g.cast(ctx, &d, a, v, &poll); err != nil {
 		return d, err
@@ -417,7 +417,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	return g.undo(ctx, d.Attempt, claim, 0)
 }
 
-// keepVote keeps the vote that one call of Check was told of: from then on no undo takes it back.
+// keepVote keeps the vote that one call of Check got: from then on no undo takes it back.
 func (g *Guard) keepVote(ctx context.Context, a core.Attempt, claim *ballot) error {
 	v := newVoter(a.Actor)
 	return g.Call(ctx, "settle", a, func() error {
@@ -427,7 +427,7 @@ func (g *Guard) keepVote(ctx context.Context, a core.Attempt, claim *ballot) err
 	})
 }
 
-// undo takes back the vote that one call of Check was told of. If that call has not reached Redis yet, undo
+// undo takes back the vote that one call of Check got. If that call has not reached Redis yet, undo
 // leaves a tombstone there for the given time.
 func (g *Guard) undo(ctx context.Context, a core.Attempt, claim *ballot, tombstone time.Duration) error {
 	v := newVoter(a.Actor)

@@ -104,8 +104,7 @@ func castVote(w http.ResponseWriter, r *http.Request) {
 }
 
 // placeOrder runs with a unit held for the buyer. A successful answer sells the unit; a failure returns it.
-// An order sent again with the same Idempotency-Key also gets here: look the reservation up before making an
-// order.
+// An order sent again with the same Idempotency-Key does not get here: the rule answers that it is done.
 func placeOrder(w http.ResponseWriter, r *http.Request) {
 	d, _ := ratelimit.Decision(r.Context(), "sale")
 	reply(w, http.StatusCreated, map[string]string{"sku": d.Attempt.Resource, "reservation": d.Attempt.ID})

@@ -97,8 +97,7 @@ func castVote(c echo.Context) error {
 }
 
 // placeOrder runs with a unit held for the buyer. A successful answer sells the unit; a failure returns it.
-// An order sent again with the same Idempotency-Key also gets here: look the reservation up before making an
-// order.
+// An order sent again with the same Idempotency-Key does not get here: the rule answers that it is done.
 func placeOrder(c echo.Context) error {
 	d, _ := ratelimit.Decision(c, "sale")
 	return c.JSON(http.StatusCreated, echo.Map{"sku": d.Attempt.Resource, "reservation": d.Attempt.ID})

@@ -97,8 +97,7 @@ func castVote(c *gin.Context) {
 }
 
 // placeOrder runs with a unit held for the buyer. A successful answer sells the unit; a failure returns it.
-// An order sent again with the same Idempotency-Key also gets here: look the reservation up before making an
-// order.
+// An order sent again with the same Idempotency-Key does not get here: the rule answers that it is done.
 func placeOrder(c *gin.Context) {
 	d, _ := ratelimit.Decision(c, "sale")
 	c.JSON(http.StatusCreated, gin.H{"sku": d.Attempt.Resource, "reservation": d.Attempt.ID})

@@ -31,7 +31,7 @@ func replaying(name string, traits core.Traits, kept bool) *stub {
 }
 
 var replayedBody = `{"title":"Already Done","status":200,"detail":"This request was already completed.",` +
-	`"reason":"replayed","seat":"4a"}` + "\n"
+	`"reason":"replayed","resource":"t1","seat":"4a"}` + "\n"
 
 // replaysAreAnswered plays replays of what is done, and of what still has to be confirmed.
 func replaysAreAnswered(s *scene) {

@@ -36,6 +36,7 @@ var checks = []check{
 	{"several rules are all or nothing", allOrNothing, true},
 	{"what earlier rules took is given back, the latest first", latestFirst, false},
 	{"the figures of several middlewares add up", figuresAddUp, false},
+	{"pages of other origins read the figures", pagesOfOtherOriginsRead, false},
 	{"a rule says which figures are told", headersAsTheRuleSays, false},
 	{"limits that decide inside the process have figures too", localFigures, false},
 	{"who has no limit is let through without figures", unlimitedTiersPass, false},

@@ -33,6 +33,24 @@ func (c *ClusterServers) BeginMigration(t testing.TB, slot int, from, to *Server
 	return m
 }
 
+// MigrateSlotAtomically moves the slot with all its keys from one master to another as Valkey 9 does: the keys
+// are copied while from serves them, and the slot changes its master at one moment. It reports false, and does
+// nothing, where the servers cannot do so. It returns when every running node knows.
+func (c *ClusterServers) MigrateSlotAtomically(t testing.TB, slot int, from, to *Server) bool {
+	t.Helper()
+	info, err := from.p.admin.Do(t.Context(), "command", "info", "cluster|migrateslots").Slice()
+	if err != nil {
+		t.Fatalf("redistest: COMMAND INFO on %s: %v", from.Addr(), err)
+	}
+	if info[0] == nil {
+		return false
+	}
+	m := &Migration{Slot: slot, From: from, To: to, t: t, cluster: c}
+	m.do(from, "cluster", "migrateslots", "slotsrange", slot, slot, "node", m.id(to))
+	m.await()
+	return true
+}
+
 // MoveKeys moves at most n keys and returns how many it moved.
 func (m *Migration) MoveKeys(n int) int {
 	m.t.Helper()
@@ -59,6 +77,12 @@ func (m *Migration) Finish() {
 	id := m.id(m.To)
 	m.do(m.To, "cluster", "setslot", m.Slot, "node", id)
 	m.do(m.From, "cluster", "setslot", m.Slot, "node", id)
+	m.await()
+}
+
+// await returns when every running node knows that To has the slot.
+func (m *Migration) await() {
+	m.t.Helper()
 	Eventually(m.t, startTimeout, func() bool {
 		for _, n := range m.cluster.Nodes {
 			if n.Running() && n.masterOfSlot(m.Slot) != m.To.Addr() {

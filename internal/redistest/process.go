@@ -81,7 +81,7 @@ func (p *process) start() error {
 	}
 	defer func() { _ = log.Close() }() // redis-server has its own handle
 
-	cmd := exec.Command("redis-server", p.args...)
+	cmd := exec.Command(Program(), p.args...)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, sysProcAttr()
 	if err := spawn(cmd); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (p *process) start() error {
 		return nil
 	}
 	p.killLocked()
-	return fmt.Errorf("redistest: redis-server on port %d did not start; end of its log:\n%s", p.port,
+	return fmt.Errorf("redistest: %s on port %d did not start; end of its log:\n%s", Program(), p.port,
 		p.logTail())
 }
 

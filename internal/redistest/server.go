@@ -20,7 +20,7 @@ type Server struct {
 // "1mb".
 func StartServer(t testing.TB, config ...string) *Server {
 	t.Helper()
-	need(t, "redis-server")
+	need(t, Program())
 	dir := t.TempDir() // before the cleanup, hence removed after it
 	p, err := launch(dir, config...)
 	if err != nil {
@@ -32,6 +32,9 @@ func StartServer(t testing.TB, config ...string) *Server {
 
 // Addr returns the server's host:port. It stays the same over restarts.
 func (s *Server) Addr() string { return address(s.p.port) }
+
+// Options returns new options for a client of the server, like [Backend.Options].
+func (s *Server) Options() *redis.UniversalOptions { return options(s.Addr()) }
 
 // Client returns a new client of the server, which is closed when t ends.
 func (s *Server) Client(t testing.TB) *redis.Client {

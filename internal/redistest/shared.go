@@ -51,7 +51,7 @@ var (
 // warmCluster begins to start the shared cluster, which takes two seconds, while the test runs on the
 // backends before it. The test that asks for the cluster gets the error.
 func warmCluster() {
-	if _, err := exec.LookPath("redis-server"); err != nil || !shared.underMain.Load() {
+	if _, err := exec.LookPath(Program()); err != nil || !shared.underMain.Load() {
 		return
 	}
 	shared.warmOnce.Do(func() {

@@ -79,15 +79,13 @@ func (w *Warning) Told(subject string) bool {
 }
 
 // Tell logs the warning, unless it has been logged for this subject: a name from the set-up, or "" where
-// there is only one. The attributes are further arguments of slog.
-func (w *Warning) Tell(ctx context.Context, subject string, attrs ...any) {
-	w.TellBy(ctx, slog.Default(), subject, attrs...)
-}
-
-// TellBy is Tell by a logger other than slog's default.
-func (w *Warning) TellBy(ctx context.Context, logger *slog.Logger, subject string, attrs ...any) {
+// there is only one. A nil logger means slog's default. The attributes are further arguments of slog.
+func (w *Warning) Tell(ctx context.Context, logger *slog.Logger, subject string, attrs ...any) {
 	if w.Told(subject) || !w.add(subject) {
 		return
+	}
+	if logger == nil {
+		logger = slog.Default()
 	}
 	logger.WarnContext(ctx, "gatehouse: "+w.text,
 		append([]any{"code", w.code, "see", explained + w.anchor}, attrs...)...)

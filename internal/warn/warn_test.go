@@ -16,9 +16,9 @@ import (
 func TestTellsOncePerSubject(t *testing.T) {
 	log := warntest.Record(t)
 	for range 3 {
-		warn.Twice.Tell(t.Context(), "site", "guard", "site")
-		warn.Twice.Tell(t.Context(), "poll", "guard", "poll")
-		warn.Unread.Tell(t.Context(), "", "header", "Forwarded")
+		warn.Twice.Tell(t.Context(), nil, "site", "guard", "site")
+		warn.Twice.Tell(t.Context(), nil, "poll", "guard", "poll")
+		warn.Unread.Tell(t.Context(), nil, "", "header", "Forwarded")
 	}
 	told := log.Want(t, "GH004", "GH004", "GH001")
 	if told[0]["guard"] != "site" || told[1]["guard"] != "poll" || told[2]["header"] != "Forwarded" {
@@ -34,7 +34,7 @@ func TestTellsOncePerSubject(t *testing.T) {
 		t.Error("it does not know what it has told")
 	}
 	warn.Twice.Forget()
-	warn.Twice.Tell(t.Context(), "site")
+	warn.Twice.Tell(t.Context(), nil, "site")
 	log.Want(t, "GH004")
 }
 
@@ -46,7 +46,7 @@ func TestManyGoroutinesTellOnce(t *testing.T) {
 		for range 4 {
 			all.Go(func() {
 				<-start
-				warn.Twice.Tell(t.Context(), "site")
+				warn.Twice.Tell(t.Context(), nil, "site")
 			})
 		}
 		close(start)
@@ -59,7 +59,7 @@ func TestManyGoroutinesTellOnce(t *testing.T) {
 func TestSubjectsAreBounded(t *testing.T) {
 	log := warntest.Record(t)
 	for i := range 1000 {
-		warn.Twice.Tell(t.Context(), fmt.Sprint(i))
+		warn.Twice.Tell(t.Context(), nil, fmt.Sprint(i))
 	}
 	if told := log.Warnings(t); len(told) != 100 {
 		t.Errorf("told of %d subjects", len(told))
@@ -68,7 +68,7 @@ func TestSubjectsAreBounded(t *testing.T) {
 
 func TestToldAllocatesNothing(t *testing.T) {
 	warntest.Record(t)
-	warn.Twice.Tell(t.Context(), "site")
+	warn.Twice.Tell(t.Context(), nil, "site")
 	for _, subject := range []string{"site", "poll", ""} {
 		if n := testing.AllocsPerRun(100, func() { warn.Twice.Told(subject) }); n != 0 {
 			t.Errorf("%v allocations", n)

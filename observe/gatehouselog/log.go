@@ -4,7 +4,8 @@
 //	denials := gatehouselog.New(slog.Default(), gatehouselog.Options{})
 //	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), denials)))
 //
-// It logs no errors, which [core.LogErrors] does, and no breakers, which the engine logs itself.
+// It logs no errors, which [core.LogErrors] does, and no breakers, which the engine logs itself. Requests that
+// are refused without a decision are logged by both: by LogErrors once per minute for each kind.
 package gatehouselog
 
 import (
@@ -84,7 +85,8 @@ func New(logger *slog.Logger, o Options) *Observer {
 }
 
 // Observe implements [core.Observer]. It logs denials, and refusals without a decision with the key function
-// that refused, such as User("uid") where nobody is logged in. It ignores the replay of a stored answer, which is not a denial.
+// that refused, such as User("uid") where nobody is logged in. It ignores the replay of a stored answer,
+// which is not a denial.
 func (o *Observer) Observe(ctx context.Context, e core.Event) {
 	d := &e.Decision
 	if e.Op == "refuse" {

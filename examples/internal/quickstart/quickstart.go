@@ -59,7 +59,7 @@ var table = []request{
 	{name: "an order", method: "POST", path: "/sales/ticket/orders", header: user("alice", "1"),
 		status: 201, body: `{"sku":"ticket","reservation":"alice|1"}`},
 	{name: "the order again", method: "POST", path: "/sales/ticket/orders", header: user("alice", "1"),
-		times: 3, status: 201, body: `{"sku":"ticket","reservation":"alice|1"}`},
+		times: 3, status: 200, body: `{"reason":"replayed"}`},
 	{name: "a second order", method: "POST", path: "/sales/ticket/orders", header: user("alice", "2"),
 		status: 409, body: `{"reason":"duplicate"}`},
 	{name: "another buyer with the same key", method: "POST", path: "/sales/ticket/orders",

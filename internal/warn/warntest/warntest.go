@@ -61,6 +61,9 @@ func (l *Log) Warnings(t testing.TB) []map[string]string {
 		if err := json.Unmarshal([]byte(line), &attrs); err != nil {
 			t.Fatal(err)
 		}
+		if attrs["code"] == nil {
+			continue // another line than a warning
+		}
 		texts := map[string]string{}
 		for name, value := range attrs {
 			text, ok := value.(string)
@@ -69,9 +72,7 @@ func (l *Log) Warnings(t testing.TB) []map[string]string {
 			}
 			texts[name] = text
 		}
-		if texts["code"] != "" {
-			warnings = append(warnings, texts)
-		}
+		warnings = append(warnings, texts)
 	}
 	l.lines.Reset()
 	return warnings

@@ -1,0 +1,220 @@
+package histories
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// most is how many calls a history has at most, so that a set of them fits into a word.
+const most = 32
+
+// never is the return of a call whose outcome is unknown.
+const never = math.MaxInt64
+
+// set is a set of calls of one history, by their numbers.
+type set uint64
+
+func (s set) has(call int) bool    { return s&(1<<call) != 0 }
+func (s set) with(call int) set    { return s | 1<<call }
+func (s set) without(call int) set { return s &^ (1 << call) }
+
+// history is the record of what the callers of one guard asked and heard.
+type history struct {
+	name  string // of the poll, sale or actor, which no other history uses
+	seed  uint64
+	guard subject
+	world *world
+	begun time.Time
+	calls atomic.Int64
+
+	mu  sync.Mutex
+	ops []porcupine.Operation
+}
+
+// unknown is the output of a call of which the caller does not know whether it happened.
+type unknown struct{}
+
+// caller is one of the callers of a history.
+type caller struct {
+	*history
+	number int
+	phase  int
+	// resends: the client of the caller's process sends a call again when its reply is lost. The answer then
+	// is the stored one, with the figures of the moment at which it was asked for.
+	resends bool
+	rng     *rand.Rand
+}
+
+// next returns the number of the caller's next call, and false when the history is full.
+func (c *caller) next() (int, bool) {
+	n := int(c.calls.Add(1)) - 1
+	return n, n < most
+}
+
+func (h *history) now() int64 { return time.Since(h.begun).Nanoseconds() }
+
+func (h *history) add(op porcupine.Operation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, op)
+}
+
+// do makes a call and records it. It reports whether the outcome is known. A call that was not sent has not
+// happened, so it leaves no record.
+func (c *caller) do(in any, call func() (out any, err error)) bool {
+	begun := c.now()
+	out, err := call()
+	op := porcupine.Operation{ClientId: c.number, Input: in, Call: begun, Output: out, Return: c.now()}
+	switch {
+	case errors.Is(err, core.ErrBreakerOpen) && c.guard.single:
+		return false
+	case err != nil:
+		op.Output, op.Return = unknown{}, never
+		c.world.failed.Add(1)
+	}
+	c.add(op)
+	return err == nil
+}
+
+// later records what may happen at any time from now on: the undo of a claim whose caller heard an error.
+func (c *caller) later(in any) {
+	c.add(porcupine.Operation{ClientId: c.number, Input: in, Call: c.now(), Output: unknown{}, Return: never})
+}
+
+// isUnknown reports whether the outcome of a call is unknown, so that the model accepts every answer.
+func isUnknown(out any) bool { _, ok := out.(unknown); return ok }
+
+// subject is a guard, how it is called, and the model that says what it may answer.
+type subject struct {
+	name  string
+	model porcupine.Model
+	// single: each call is one command. So a call that the breaker did not send has not happened.
+	single bool
+	// phases is the number of phases of a history, between which the clock moves on by step. Zero means one.
+	phases int
+	step   time.Duration
+	// open makes the guard, once for each process, and returns what begins a history and what lets a caller
+	// make one call.
+	open func(t *testing.T, w *world) (begin func(h *history) error, call func(c *caller, process int))
+}
+
+// nondeterministic makes a model whose step returns all states that may follow. The parts of a history are
+// checked one by one; nil makes one part.
+func nondeterministic[S comparable](parts func([]porcupine.Operation) [][]porcupine.Operation,
+	step func(s S, in, out any) []S,
+) porcupine.Model {
+	model := porcupine.NondeterministicModel{
+		Partition: parts,
+		Init:      func() []any { var s S; return []any{s} },
+		Step: func(state, in, out any) []any {
+			var next []any
+			for _, s := range step(state.(S), in, out) {
+				next = append(next, s)
+			}
+			return next
+		},
+	}
+	return model.ToModel()
+}
+
+// deterministic makes a model whose step says whether the answer is right, and which state follows.
+func deterministic[S comparable](step func(s S, in, out any) (bool, S)) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { var s S; return s },
+		Step: func(state, in, out any) (bool, any) { return step(state.(S), in, out) },
+	}
+}
+
+// run lets callers make one history, and returns it.
+func (s subject) run(w *world, name string, seed uint64, begin func(h *history) error,
+	call func(c *caller, process int),
+) (*history, error) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	h := &history{name: name, seed: seed, guard: s, world: w, begun: time.Now()}
+	w.healthy()
+	w.present.Store(name)
+	if err := begin(h); err != nil {
+		return nil, err
+	}
+	callers := []int{8, 8, 8, 8, 12, 12, 16, 32}[rng.IntN(8)]
+	phases := max(s.phases, 1)
+	if callers > 8 && phases > 1 {
+		phases = 2
+	}
+	each := max(most/callers/phases, 1)
+	for phase := range phases {
+		if phase > 0 {
+			w.clock.Advance(s.step)
+		}
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				process := i % len(w.engines)
+				c := &caller{history: h, number: i, phase: phase, resends: w.breaks && process%2 == 0,
+					rng: rand.New(rand.NewPCG(seed, uint64(1+i+phase*callers)))}
+				for range each {
+					call(c, process)
+				}
+			})
+		}
+		all.Wait()
+	}
+	return h, nil
+}
+
+// verdict checks the history. The search takes exponential time in the number of calls at once, so verdict
+// first looks for easy answers: an order in which calls happened shortly before their ends, and unknown ones
+// never. Such an order is also one of the whole history. Where there is none, the times in which calls may have
+// happened grow to the whole calls.
+func (h *history) verdict() porcupine.CheckResult {
+	for _, micros := range []int64{20, 100, 400, 2000} {
+		var known, all []porcupine.Operation
+		for _, op := range h.ops {
+			if op.Return != never {
+				op.Call = max(op.Call, op.Return-1000*micros)
+				known = append(known, op)
+			}
+			all = append(all, op)
+		}
+		within := func(ops []porcupine.Operation, patience time.Duration) bool {
+			return porcupine.CheckOperationsTimeout(h.guard.model, ops, patience) == porcupine.Ok
+		}
+		if within(known, 50*ms) || len(known) < len(all) && within(all, 100*ms) {
+			return porcupine.Ok
+		}
+	}
+	patience := time.Second
+	if redistest.Soak() {
+		patience = time.Minute
+	}
+	return porcupine.CheckOperationsTimeout(h.guard.model, h.ops, patience)
+}
+
+// String shows the history in the order of the calls' begins.
+func (h *history) String() string {
+	ops := slices.Clone(h.ops)
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s, seed %d, %d calls (times in microseconds)\n", h.guard.name, h.seed, len(ops))
+	for _, op := range ops {
+		end := "never"
+		if op.Return != never {
+			end = fmt.Sprint(op.Return / 1000)
+		}
+		fmt.Fprintf(&text, "%3d %8d-%-8s %+v -> %+v\n", op.ClientId, op.Call/1000, end, op.Input, op.Output)
+	}
+	return text.String()
+}

@@ -1,0 +1,249 @@
+package histories
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+)
+
+const (
+	limitMax    = 6
+	limitWindow = 12 * time.Second
+	limitStep   = 5 * time.Second // the clock between two phases
+)
+
+// limitIn is a call of a rate limit at a moment of the test's clock.
+type limitIn struct {
+	Op   string // check, peek, refund, reset
+	Call int    // of check and refund: the number of the check
+	Cost int
+	Now  int64 // phases since the begin of the history
+}
+
+type limitOut struct {
+	Allowed bool
+	Left    int64
+}
+
+// taken are units that a check took.
+type taken struct {
+	call, cost int8
+	at         int64 // in milliseconds; 0: no units
+}
+
+// limitState has the units that count. Sliding: those of the window. Fixed: those since begun. Bucket: full
+// is when the bucket is full again, in milliseconds, and taken says what can be given back.
+type limitState struct {
+	taken [limitMax]taken
+	last  int64
+	begun int64
+	full  int64
+}
+
+func (s *limitState) used() (n int64) {
+	for _, t := range s.taken {
+		n += int64(t.cost)
+	}
+	return n
+}
+
+func (s *limitState) put(t taken) {
+	i := slices.Index(s.taken[:], taken{})
+	s.taken[i] = t
+}
+
+// drop removes the units for which gone reports true, and keeps the others in order, so that equal states are
+// equal.
+func (s *limitState) drop(gone func(t taken) bool) (dropped bool) {
+	var kept [limitMax]taken
+	n := 0
+	for _, t := range s.taken {
+		switch {
+		case t == taken{}:
+		case gone(t):
+			dropped = true
+		default:
+			kept[n] = t
+			n++
+		}
+	}
+	s.taken = kept
+	return dropped
+}
+
+// limitModel is the model of an algorithm: settle brings the state to a moment, and take and give change it.
+func limitModel(a limitAlgorithm) porcupine.Model {
+	return deterministic(func(s limitState, in, out any) (bool, limitState) {
+		op, right := in.(limitIn), isUnknown(out)
+		now := 1 + op.Now*limitStep.Milliseconds()
+		if op.Op == "reset" {
+			return true, limitState{}
+		}
+		a.settle(&s, now)
+		if op.Op == "refund" {
+			a.give(&s, op.Call)
+			return true, s
+		}
+		fits := a.left(&s, now) >= int64(op.Cost)
+		if fits && op.Op == "check" {
+			a.take(&s, now, taken{call: int8(op.Call), cost: int8(op.Cost), at: max(now, s.last)})
+		}
+		if !right {
+			right = out.(limitOut) == limitOut{Allowed: fits, Left: a.left(&s, now)}
+		}
+		return right, s
+	})
+}
+
+type limitAlgorithm struct {
+	settle func(s *limitState, now int64)
+	left   func(s *limitState, now int64) int64
+	take   func(s *limitState, now int64, t taken)
+	give   func(s *limitState, call int)
+}
+
+func unitsLeft(s *limitState, _ int64) int64 { return limitMax - s.used() }
+func giveUnits(s *limitState, call int) {
+	s.drop(func(t taken) bool { return int(t.call) == call })
+}
+
+// sliding: a unit counts for one window. A clock that is set back counts from the last unit.
+var sliding = limitAlgorithm{
+	settle: func(s *limitState, now int64) {
+		s.last = max(s.last, now)
+		s.drop(func(t taken) bool { return t.at <= s.last-limitWindow.Milliseconds() })
+	},
+	left: unitsLeft,
+	take: func(s *limitState, _ int64, t taken) { s.put(t) },
+	give: giveUnits,
+}
+
+// fixed: units count from the first one on, for one window.
+var fixed = limitAlgorithm{
+	settle: func(s *limitState, now int64) {
+		if s.begun != 0 && now >= s.begun+limitWindow.Milliseconds() {
+			*s = limitState{}
+		}
+	},
+	left: unitsLeft,
+	take: func(s *limitState, now int64, t taken) {
+		if s.begun == 0 {
+			s.begun = now
+		}
+		s.put(t)
+	},
+	give: func(s *limitState, call int) {
+		if giveUnits(s, call); s.used() == 0 { // the next unit is the first one again
+			*s = limitState{}
+		}
+	},
+}
+
+// bucket: a bucket that one unit flows into per part of the window.
+const perUnit = int64(limitWindow / limitMax / time.Millisecond)
+
+var bucket = limitAlgorithm{
+	settle: func(s *limitState, now int64) {
+		if s.full <= now { // full: nothing can be given back
+			*s = limitState{}
+		}
+	},
+	left: func(s *limitState, now int64) int64 {
+		return (limitMax*perUnit - max(s.full-now, 0)) / perUnit
+	},
+	take: func(s *limitState, now int64, t taken) {
+		s.full = max(s.full, now) + int64(t.cost)*perUnit
+		s.last = max(s.last, now)
+		t.at = 1
+		if slices.Contains(s.taken[:], taken{}) {
+			s.put(t)
+			return
+		}
+		copy(s.taken[:], s.taken[1:]) // a refund comes in the phase of its check, which has room
+		s.taken[limitMax-1] = t
+	},
+	give: func(s *limitState, call int) {
+		for _, t := range s.taken {
+			if int(t.call) == call && t.at != 0 {
+				s.full -= int64(t.cost) * perUnit
+			}
+		}
+		giveUnits(s, call)
+	},
+}
+
+// limiter is what the three rate limits have in common.
+type limiter interface {
+	core.Guard
+	Peek(ctx context.Context, a core.Attempt) (core.Decision, error)
+	Refund(ctx context.Context, d core.Decision) error
+	Reset(ctx context.Context, a core.Attempt) error
+}
+
+func limits() []subject {
+	subjectOf := func(name string, a limitAlgorithm, make func(e *core.Engine) limiter) subject {
+		return subject{name: name, model: limitModel(a), single: true, phases: 4, step: limitStep,
+			open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
+				var guards []limiter
+				for _, e := range w.engines {
+					guards = append(guards, make(e))
+				}
+				return func(*history) error { return nil }, func(c *caller, process int) {
+					limitCall(t, c, guards[process])
+				}
+			}}
+	}
+	each := limit.Per(limitMax, limitWindow)
+	return []subject{
+		subjectOf("sliding window", sliding, func(e *core.Engine) limiter {
+			return limit.NewSlidingWindow(e, "sliding", each)
+		}),
+		subjectOf("fixed window", fixed, func(e *core.Engine) limiter { return limit.NewFixedWindow(e, "fixed", each) }),
+		subjectOf("token bucket", bucket, func(e *core.Engine) limiter {
+			return limit.NewTokenBucket(e, "bucket", each)
+		}),
+	}
+}
+
+// limitCall makes a check, which it may give back, or another call. A history has resets or refunds: units of
+// one moment of the clock are alike, so a refund from before a reset may give back a later unit.
+func limitCall(t *testing.T, c *caller, g limiter) {
+	n, ok := c.next()
+	if !ok {
+		return
+	}
+	in := limitIn{Op: "check", Call: n, Cost: 1 + c.rng.IntN(2), Now: int64(c.phase)}
+	a := core.Attempt{Actor: c.name, Cost: int64(in.Cost)}
+	var d core.Decision
+	switch c.rng.IntN(16) {
+	case 0:
+		if c.seed%2 == 0 || c.resends { // something is given back; or a reset that is sent again resets again
+			break
+		}
+		in.Op = "reset"
+		c.do(in, func() (any, error) { return nil, g.Reset(t.Context(), a) })
+		return
+	case 1, 2:
+		in.Op, in.Cost = "peek", 1
+		c.do(in, func() (any, error) {
+			d, err := g.Peek(t.Context(), a)
+			return limitOut{d.Allowed, d.Remaining}, err
+		})
+		return
+	}
+	known := c.do(in, func() (_ any, err error) {
+		d, err = g.Check(t.Context(), a)
+		return limitOut{d.Allowed, d.Remaining}, err
+	})
+	if !known || !d.Allowed || c.seed%2 == 1 || c.rng.IntN(2) == 0 {
+		return
+	}
+	in.Op = "refund"
+	c.do(in, func() (any, error) { return nil, g.Refund(t.Context(), d) })
+}

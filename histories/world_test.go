@@ -1,0 +1,247 @@
+package histories
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// world is what the histories of one cell of the table happen in: servers, processes and their clock.
+type world struct {
+	clock   *guardtest.Clock
+	engines []*core.Engine // one per process
+	pool    int            // the size of each process's pool
+	breaks  bool           // replies can be lost
+	failed  atomic.Int64   // calls of which the outcome is unknown
+	broken  sync.RWMutex   // held for writing while no call can succeed
+	faults  *redistest.Faults
+	server  *redistest.Server // nil where the servers are shared
+	outages *redistest.Outages
+	cluster *redistest.ClusterServers
+	present atomic.Value // the name of the history that happens
+	admin   redis.UniversalClient
+	rng     *rand.Rand // of the nemesis
+
+	// wrong makes the guards of a process wrong, by another prefix or another client, so that tests see
+	// whether the checker notices.
+	wrong func(process int, prefix string, rdb redis.UniversalClient) string
+}
+
+// healthy waits until calls can succeed.
+func (w *world) healthy() {
+	w.broken.RLock()
+	defer w.broken.RUnlock()
+}
+
+// processes is how many processes share a guard. Half of their clients send a command again when its reply
+// was lost, the others return an error.
+const processes = 4
+
+// deadline is that of the engines. It is long, so that a busy machine looks like no outage, unless the
+// nemesis keeps servers from answering.
+const deadline = 10 * time.Second
+
+func (w *world) start(t *testing.T, prefix string, options *redis.UniversalOptions, deadline time.Duration) {
+	t.Helper()
+	w.pool = max(w.pool, 2) // few connections, so that the order of answers is nearly that of the server
+	w.clock, w.faults = guardtest.NewClock(), redistest.NewFaults(t)
+	for i := range processes {
+		opt := *options
+		opt.ContextTimeoutEnabled, opt.DialerRetries, opt.PoolSize = true, 1, w.pool
+		if w.server == nil {
+			opt.Dialer = w.faults.Dial
+		}
+		opt.MinRetryBackoff, opt.MaxRetryBackoff = time.Millisecond, 4*time.Millisecond
+		if i%2 == 1 {
+			opt.MaxRetries = -1
+		}
+		rdb := redis.NewUniversalClient(&opt)
+		t.Cleanup(func() { _ = rdb.Close() })
+		prefix := prefix
+		if w.wrong != nil {
+			prefix = w.wrong(i, prefix, rdb)
+		}
+		w.engines = append(w.engines, core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(deadline),
+			core.WithObserver(guardtest.Ignore{}), core.WithLogger(slog.New(slog.DiscardHandler)),
+			core.WithRefusalMemory(0), guardtest.WithClock(w.clock),
+			core.WithBreaker(core.BreakerOptions{Failures: 1 << 30})))
+	}
+	if w.admin == nil {
+		w.admin = redis.NewUniversalClient(options)
+		t.Cleanup(func() { _ = w.admin.Close() })
+	}
+}
+
+// recovered waits until all processes use Redis again.
+func (w *world) recovered(t *testing.T) {
+	t.Helper()
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		for _, e := range w.engines {
+			if _, err := core.Query(t.Context(), e, redis.NewIntCmd(t.Context(), "exists", "x")); err != nil {
+				return false
+			}
+		}
+		return true
+	}, "all processes use Redis again")
+}
+
+// quiet is a log for what goes wrong on purpose.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// nemesis breaks things while histories happen. Its break runs on the test's goroutine again and again; it
+// has mended what it broke when it returns.
+type nemesis struct {
+	name  string
+	share int // of the calls of a cell that this one makes, because it takes long: one in so many
+	acts  int // how often it acts in each cell at least
+	start func(t *testing.T) *world
+	act   func(ctx context.Context, t *testing.T, w *world)
+}
+
+// shared is a world on the servers that all tests share.
+func shared(b func(t testing.TB) redistest.Backend) func(t *testing.T) *world {
+	return func(t *testing.T) *world {
+		backend, w := b(t), &world{}
+		w.start(t, backend.Prefix, backend.Options(), deadline)
+		return w
+	}
+}
+
+// own is a world on a server of its own.
+func own(deadline time.Duration, config ...string) func(t *testing.T) *world {
+	return func(t *testing.T) *world {
+		w := &world{server: redistest.StartServer(t, append(config, "--enable-debug-command", "yes")...)}
+		w.start(t, "histories", w.server.Options(), deadline)
+		return w
+	}
+}
+
+// pooled is own with larger pools: go-redis dials again at once while fewer dials have failed than a pool has
+// connections.
+func pooled(size int, config ...string) func(t *testing.T) *world {
+	return func(t *testing.T) *world {
+		w := &world{server: redistest.StartServer(t, config...), pool: size}
+		w.start(t, "histories", w.server.Options(), deadline)
+		return w
+	}
+}
+
+// pass lets time pass for the histories.
+func pass(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func (w *world) do(t *testing.T, args ...any) {
+	t.Helper()
+	if err := w.admin.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// between is a random time.
+func (w *world) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(w.rng.Int64N(int64(most-least)))
+}
+
+const ms = time.Millisecond
+
+// moveSlot moves a slot that the present history uses to another master, in steps.
+func moveSlot(ctx context.Context, t *testing.T, w *world) {
+	pass(ctx, w.between(5*ms, 40*ms))
+	name, _ := w.present.Load().(string)
+	for _, node := range w.cluster.Nodes {
+		keys, err := node.Client(t).Keys(t.Context(), "*"+name+"*").Result()
+		if err != nil || len(keys) == 0 {
+			continue
+		}
+		slot := redistest.Slot(keys[0])
+		from := w.cluster.MasterOfSlot(slot)
+		for to := range 3 {
+			if master := w.cluster.MasterOfSlot(to * 16383 / 2); master != from {
+				m := w.cluster.BeginMigration(t, slot, from, master)
+				m.MoveKeys(1)
+				pass(ctx, w.between(ms, 10*ms))
+				m.Finish()
+				return
+			}
+		}
+	}
+}
+
+var nemeses = []nemesis{
+	{"none", 1, 0, own(deadline), nil},
+	{"lost replies", 1, 0, shared(redistest.Single), func(ctx context.Context, _ *testing.T, w *world) {
+		w.faults.SwallowEvery("evalsha", 0.05, rand.New(rand.NewPCG(w.rng.Uint64(), 0)))
+		<-ctx.Done()
+		w.faults.Heal()
+	}},
+	{"cut connections", 1, 5, shared(redistest.Single), func(ctx context.Context, _ *testing.T, w *world) {
+		pass(ctx, w.between(5*ms, 30*ms))
+		w.faults.CutAll()
+	}},
+	{"SCRIPT FLUSH", 1, 5, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
+		pass(ctx, w.between(ms, 5*ms))
+		w.do(t, "script", "flush")
+	}},
+	{"SIGSTOP", 1, 5, own(30 * ms), func(ctx context.Context, _ *testing.T, w *world) {
+		pass(ctx, w.between(5*ms, 40*ms))
+		w.server.Pause()
+		pass(ctx, w.between(ms, 60*ms))
+		w.server.Resume()
+	}},
+	{"kill -9, restart", 10, 1, pooled(16, "--appendonly", "yes", "--appendfsync", "always"),
+		func(ctx context.Context, t *testing.T, w *world) {
+			pass(ctx, w.between(2*ms, 40*ms))
+			w.broken.Lock()
+			defer w.broken.Unlock()
+			w.server.Kill()
+			w.server.Start()
+			w.recovered(t)
+		}},
+	{"OOM", 1, 5, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
+		pass(ctx, w.between(2*ms, 20*ms))
+		w.do(t, "config", "set", "maxmemory", "1")
+		pass(ctx, w.between(ms, 5*ms))
+		w.do(t, "config", "set", "maxmemory", "0")
+	}},
+	{"LOADING", 20, 1, func(t *testing.T) *world {
+		o := redistest.StartOutages(t)
+		w := &world{server: o.Server, outages: o, pool: 16}
+		w.start(t, "histories", o.Server.Options(), deadline)
+		return w
+	}, func(ctx context.Context, t *testing.T, w *world) {
+		pass(ctx, w.between(2*ms, 40*ms))
+		end := w.outages.Begin("loading")
+		pass(ctx, w.between(2*ms, 20*ms))
+		w.broken.Lock()
+		defer w.broken.Unlock()
+		end()
+		w.recovered(t)
+	}},
+	{"moving slots", 4, 2, func(t *testing.T) *world {
+		w := &world{cluster: redistest.StartCluster(t), pool: 4}
+		w.start(t, "histories", w.cluster.Options(), deadline)
+		return w
+	}, moveSlot},
+	{"READONLY", 1, 5, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
+		pass(ctx, w.between(2*ms, 20*ms))
+		w.do(t, "replicaof", "127.0.0.1", "1") // a primary that nobody finds: the data stays
+		pass(ctx, w.between(ms, 5*ms))
+		w.do(t, "replicaof", "no", "one")
+	}},
+}
