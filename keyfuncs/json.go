@@ -14,7 +14,7 @@ import (
 // "choice"), or JSON(64<<10, "order", "sku") for one inside another. The client chooses the value freely. The
 // Content-Type does not count, since handlers often ignore it.
 //
-// JSON reads the body, at most most bytes of it, and leaves the whole body for the handler. A longer body is
+// JSON reads the body, no more of it than most bytes, and leaves the whole body for the handler. A longer body is
 // [ErrTooLarge], which is answered with 413. Set most to what such a request needs: each request may occupy
 // that much memory.
 //

@@ -28,11 +28,14 @@ func (r *mounted) doneBefore(d core.Decision) bool {
 	return d.Replayed && d.Kept && r.claims() && !d.Attempt.Shadow
 }
 
-// allDone reports whether nothing that the request claims has to be confirmed any more. It is false if the
+// allDone reports whether the request claims nothing that is new or has to be confirmed. It is false if the
 // operation ended between two claims, such as when its process died: then the handler has to run.
 func (p *Passage) allDone() bool {
 	return !slices.ContainsFunc(p.entries, func(e *entry) bool {
-		return e.rule.traits.Confirms && !e.rule.keepsOutcome() && !e.decision.Kept
+		if e.rule.keepsOutcome() || e.rule.traits.KeepsOnFailure {
+			return false // no claim
+		}
+		return !e.decision.Kept && (!e.decision.Replayed || e.rule.traits.Confirms)
 	})
 }
 

@@ -70,7 +70,7 @@ func (b budget) of(l Limit) *windowCounter {
 func (b budget) full() int64 {
 	full := int64(0)
 	for _, c := range b {
-		full = max(full, c.counter.full(c.Limit))
+		full = max(full, c.full(c.Limit))
 	}
 	return full
 }

@@ -108,7 +108,6 @@ func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, 
 	d.Kept = replayed && State(state) == StateSold
 	d.SetClaim(State(state))
 	d.Allowed = d.Reason == core.ReasonOK
-	d.Kept = d.Replayed && State(state) == StateSold
 	d.Limit, d.Remaining = stock, left
 	switch {
 	case d.Allowed:

@@ -94,7 +94,7 @@ func (g *Guard) whereabouts(ctx context.Context, item string) (stock, error) {
 		return nil, err
 	}
 	var buckets int
-	if _, err := fmt.Sscan(root["buckets"], &buckets); err != nil || buckets < 2 || buckets > maxBuckets {
+	if n, _ := fmt.Sscan(root["buckets"], &buckets); n != 1 || buckets < 2 || buckets > maxBuckets {
 		return own, nil
 	}
 	return g.newSpread(item, buckets, root["epoch"]), nil

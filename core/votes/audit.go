@@ -111,24 +111,7 @@ func (g *Guard) audit(ctx context.Context, poll, after string, count int) ([]Eve
 	// A part that returns a full page may have more events, so later events of other parts wait for the next
 	// call. This page size ensures progress.
 	most := max(count/parts, min(count, 16))
-	var mu sync.Mutex
-	var events []Event
-	var until *Event
-	err = eachPart(ctx, parts, func(ctx context.Context, part int) error {
-		found, err := g.partEvents(ctx, poll, part, positions[part], "+", most, name)
-		if err == nil && len(found) == 0 {
-			err = g.checkAudit(ctx, poll, part)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		events = append(events, found...)
-		if len(found) == most {
-			if last := &found[most-1]; until == nil || compareEvents(*last, *until) < 0 {
-				until = last
-			}
-		}
-		return err
-	})
+	events, until, err := g.partsEvents(ctx, poll, positions, most, name)
 	if err != nil {
 		return nil, after, err
 	}
@@ -144,6 +127,30 @@ func (g *Guard) audit(ctx context.Context, poll, after string, count int) ([]Eve
 		positions[e.part] = e.position
 	}
 	return events, strings.Join(positions, ","), nil
+}
+
+// partsEvents reads at most so many events of each part behind its position. Events after until may have others
+// before them that were not read.
+func (g *Guard) partsEvents(
+	ctx context.Context, poll string, positions []string, most int, name choiceNames,
+) (events []Event, until *Event, err error) {
+	var mu sync.Mutex
+	err = eachPart(ctx, len(positions), func(ctx context.Context, part int) error {
+		found, err := g.partEvents(ctx, poll, part, positions[part], "+", most, name)
+		if err == nil && len(found) == 0 {
+			err = g.checkAudit(ctx, poll, part)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, found...)
+		if len(found) == most {
+			if last := &found[most-1]; until == nil || compareEvents(*last, *until) < 0 {
+				until = last
+			}
+		}
+		return err
+	})
+	return events, until, err
 }
 
 // compareEvents orders events by time, and events of one part by their position in its stream.

@@ -340,6 +340,7 @@ func (g *Guard) castOnce(
 		d.RetryAfter = core.DurationOf(number, time.Millisecond)
 	case core.ReasonInProgress:
 		d.RetryAfter = time.Second
+	default: // waiting does not help
 	}
 	return number, nil
 }

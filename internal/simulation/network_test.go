@@ -85,7 +85,7 @@ func (n *network) pass(l *link, from, to net.Conn, loss float64) {
 		size, err := from.Read(buffer)
 		if size > 0 {
 			lost, wait := n.fate(loss)
-			time.Sleep(wait)
+			<-time.After(wait)
 			if lost {
 				return
 			}

@@ -178,7 +178,7 @@ func (s *simulation) handler(guarded func(http.Handler) http.Handler) http.Handl
 	return guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.Context().Value(requestKey{}).(*request)
 		q.ran = time.Now()
-		time.Sleep(q.takes)
+		<-time.After(q.takes)
 		if q.panics {
 			panic(http.ErrAbortHandler)
 		}
@@ -241,7 +241,7 @@ func (s *simulation) run(t *testing.T, length time.Duration) {
 	var all sync.WaitGroup
 	all.Go(func() { s.breakThings(t, stop) })
 	for number := 0; time.Now().Before(stop); number++ {
-		time.Sleep(time.Duration(s.rng.IntN(1500)) * time.Millisecond)
+		<-time.After(time.Duration(s.rng.IntN(1500)) * time.Millisecond)
 		client, process, end := fmt.Sprint("client ", s.rng.IntN(clients)), s.rng.IntN(2), s.end()
 		all.Go(func() { s.ask(number, client, process, end) })
 	}
@@ -259,7 +259,7 @@ func (s *simulation) run(t *testing.T, length time.Duration) {
 func (s *simulation) breakThings(t *testing.T, stop time.Time) {
 	rng := rand.New(rand.NewPCG(s.rng.Uint64(), 3))
 	for time.Now().Before(stop) {
-		time.Sleep(time.Duration(20+rng.IntN(100)) * time.Second)
+		<-time.After(time.Duration(20+rng.IntN(100)) * time.Second)
 		kind := "crash"
 		if rng.IntN(2) == 0 {
 			kind = "hang"
@@ -268,10 +268,10 @@ func (s *simulation) breakThings(t *testing.T, stop time.Time) {
 			s.net.crash()
 		}
 		lasted := time.Duration(1+rng.IntN(20_000)) * time.Millisecond
-		time.Sleep(lasted)
+		<-time.After(lasted)
 		s.net.heal(true)
 		healed := time.Now()
-		time.Sleep(recovery)
+		<-time.After(recovery)
 		for i, sale := range s.sales {
 			if _, err := sale.Status(t.Context(), "tv"); err != nil {
 				s.find("process %d: %v after a %s of %v, Redis is not used: %v", i, time.Since(healed), kind,
@@ -303,7 +303,7 @@ func (s *simulation) wantWithinTheLimit() {
 
 // wantSettled wants each yes to be a sale, and no unit to be held once the holds have ended.
 func (s *simulation) wantSettled(t *testing.T) {
-	time.Sleep(hold)
+	<-time.After(hold)
 	sale := s.sales[0]
 	for {
 		n, err := sale.Sweep(t.Context(), "tv")
