@@ -30,8 +30,8 @@ import (
 )
 
 // TestACLLinesAreWhatTheGuardsNeed: each block of ACL lines in docs/running-on.md allows what it is for, and
-// nothing else. A user runs all operations of the block. What ACL LOG denied is then allowed, until nothing is
-// denied. That, and the commands of the scripts, must be the block.
+// nothing else. A user runs all operations of the block. What ACL LOG denied is then allowed, until nothing
+// is denied. That, and the commands of the scripts, must be the block.
 func TestACLLinesAreWhatTheGuardsNeed(t *testing.T) {
 	t.Parallel()
 	page := readACLPage(t)
@@ -54,13 +54,16 @@ func TestACLLinesAreWhatTheGuardsNeed(t *testing.T) {
 		scripts []string
 		ops     func(*aclRun)
 	}{
-		{"limits", single, names, commandsOfScripts(t, "sliding_*", "fixed_*", "token_*", "ban", "delete"), limitOperations},
+		{"limits", single, names, commandsOfScripts(t, "sliding_*", "fixed_*", "token_*", "ban", "delete"),
+			limitOperations},
 		{"guards", single, append(names, "limits"), commandsOfScripts(t, "*"), everyOperation},
 		{"cluster", cluster, append(names, "limits", "guards"), nil, operationsOfACluster},
 		{"acked", cluster, append(names, "limits", "guards", "cluster"), nil, ackedOperations},
 	} {
 		before := page.words(row.before...)
-		row.scripts = slices.DeleteFunc(row.scripts, func(word string) bool { return slices.Contains(before, word) })
+		row.scripts = slices.DeleteFunc(row.scripts, func(word string) bool {
+			return slices.Contains(before, word)
+		})
 		found := row.servers.denied(append(before, row.scripts...), row.ops)
 		page.want(t, row.block, row.scripts, found)
 	}
@@ -378,7 +381,8 @@ func everyOperation(r *aclRun) {
 	r.must(pay.Reset(r.ctx, order))
 
 	gifts := redpacket.New(r.gate, "gift", redpacket.Options{})
-	_, err = gifts.Create(r.ctx, "p1", redpacket.Packet{Total: 100, Shares: 2, Expires: time.Now().Add(time.Hour)})
+	_, err = gifts.Create(r.ctx, "p1",
+		redpacket.Packet{Total: 100, Shares: 2, Expires: time.Now().Add(time.Hour)})
 	r.must(err)
 	for _, user := range []string{"ann", "bob", "cid"} {
 		r.check(gifts, core.Attempt{Actor: user, Resource: "p1"})
@@ -391,7 +395,9 @@ func everyOperation(r *aclRun) {
 
 // voteOperations are all operations of polls, in one part and in several.
 func voteOperations(r *aclRun) {
-	for i, poll := range []votes.Poll{{Change: true, Retract: true}, {PerVoter: 3, PerDay: 2, Day: period.Daily(time.UTC)}} {
+	for i, poll := range []votes.Poll{
+		{Change: true, Retract: true}, {PerVoter: 3, PerDay: 2, Day: period.Daily(time.UTC)},
+	} {
 		g := votes.New(r.gate, fmt.Sprint("poll", i), votes.Options{Poll: poll, Audit: true, Spread: 1 + i})
 		for n, item := range []string{"red", "blue", "red"} {
 			r.check(g, core.Attempt{Actor: "ann", Resource: "p", Item: item, ID: fmt.Sprint("o", n)})
@@ -410,7 +416,8 @@ func voteOperations(r *aclRun) {
 		_, _, err = g.Audit(r.ctx, "p", "", 10)
 		r.must(err)
 		voided := 0
-		_, err = g.Void(r.ctx, "p", votes.VoidOptions{Match: func(votes.Event) bool { voided++; return voided == 1 }})
+		_, err = g.Void(r.ctx, "p",
+			votes.VoidOptions{Match: func(votes.Event) bool { voided++; return voided == 1 }})
 		r.must(err)
 		r.onEach("*:tally", func(admin *redis.Client, key string) { admin.HIncrBy(r.ctx, key, "red", 1) })
 		_, err = g.Repair(r.ctx, "p")

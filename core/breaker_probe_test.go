@@ -63,7 +63,7 @@ type serverError string
 func (a serverError) Error() string { return string(a) }
 func (serverError) RedisError()     {}
 
-const readOnly = serverError("READONLY You can't write against a read only replica.")
+const errReadOnly = serverError("READONLY You can't write against a read only replica.")
 
 // TestServerThatAnswersOnlyProbesKeepsTheBreakerOpen: the first probe may close a breaker at once, but not
 // again and again, or each time would cost as many calls as open it.
@@ -87,8 +87,8 @@ func TestServerThatAnswersOnlyProbesKeepsTheBreakerOpen(t *testing.T) {
 func TestReadsDoNotCloseWhatWritesOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newProbedServer()
-		s.finds(readOnly)
-		if sent := s.fails(t.Context(), readOnly); sent != 1 {
+		s.finds(errReadOnly)
+		if sent := s.fails(t.Context(), errReadOnly); sent != 1 {
 			t.Errorf("%d writes were sent", sent)
 		}
 		for range 20 {
@@ -113,7 +113,7 @@ func TestCallsWaitForAProbeWithinTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newProbedServer()
 		s.finds(io.EOF)
-		s.fails(t.Context(), readOnly)
+		s.fails(t.Context(), errReadOnly)
 		synctest.Wait()
 		s.finds(nil)
 		s.takes = 40 * time.Millisecond
@@ -131,8 +131,8 @@ func TestCallsWaitForAProbeWithinTheirTime(t *testing.T) {
 		}
 
 		s.takes = time.Second
-		s.finds(readOnly)
-		s.fails(t.Context(), readOnly)
+		s.finds(errReadOnly)
+		s.fails(t.Context(), errReadOnly)
 		<-time.After(2 * time.Second) // after the next Pause
 		begun = time.Now()
 		_, err := s.enter(t.Context(), "k", time.Second, 100*time.Millisecond)

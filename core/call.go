@@ -17,17 +17,17 @@ type check struct {
 type checkKey struct{}
 
 // WithinDeadline returns a context for a check that makes several calls, which together have the engine's
-// deadline. When a call was refused because its slot moves, the deadline ends for it and for later calls: then
-// each has its own limit, see [Engine.RunWithin].
+// deadline. When a call was refused because its slot moves, the deadline ends for it and for later calls:
+// then each has its own limit, see [Engine.RunWithin].
 func (e *Engine) WithinDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	limited, cancel := context.WithTimeout(ctx, e.deadline)
 	return context.WithValue(limited, checkKey{}, &check{caller: ctx}), cancel
 }
 
-// outlastMove repeats a call while its slot moves, for the time of [Engine.SettleTimeout] in all. In a classic
-// migration a cluster refuses scripts with several keys until the last key has moved, often for longer than the
-// deadline. The server has not run the script, so the call may be sent again. It is for claims, which are
-// Idempotent; a late check of a limit is better decided by the rule's outage policy.
+// outlastMove repeats a call while its slot moves, for the time of [Engine.SettleTimeout] in all. In a
+// classic migration a cluster refuses scripts with several keys until the last key has moved, often for
+// longer than the deadline. The server has not run the script, so the call may be sent again. It is for
+// claims, which are Idempotent; a late check of a limit is better decided by the rule's outage policy.
 func (e *Engine) outlastMove(
 	ctx context.Context, s *Script, limit time.Duration, send func() (any, error),
 ) (any, error) {

@@ -60,8 +60,8 @@ func WithPrefix(prefix string) Option {
 
 // WithDeadline sets how long one check may take. The default is 100 ms. A check that takes longer returns an
 // error that wraps context.DeadlineExceeded, whatever the timeouts of the client are. Settling, calls by name
-// such as seckill.Guard.Open, and claims whose slot a cluster moves may take ten times as long. WithDeadline panics unless d is positive and
-// at most a minute.
+// such as seckill.Guard.Open, and claims whose slot a cluster moves may take ten times as long. WithDeadline
+// panics unless d is positive and at most a minute.
 func WithDeadline(d time.Duration) Option {
 	if d <= 0 || d > time.Minute {
 		panic(fmt.Sprintf("core: WithDeadline(%v): a check takes time, and a request cannot wait long: "+
@@ -288,7 +288,7 @@ func (e *Engine) Later(f func(ctx context.Context)) {
 // the breaker did not send has nothing to undo, nor has one that Redis refused before it changed anything,
 // such as with OOM or NOPERM.
 func (e *Engine) UndoLater(err error, f func(ctx context.Context) error) {
-	if errors.Is(err, ErrBreakerOpen) || errors.As(err, new(errNotRun)) {
+	if errors.Is(err, ErrBreakerOpen) || errors.As(err, new(notRunError)) {
 		return
 	}
 	pending.places.Add(1)

@@ -35,7 +35,7 @@ func TestEnginesLogToTheirLogger(t *testing.T) {
 			t.Errorf("%s: %q", name, log.String())
 		}
 	}
-	if elsewhere.Len() > 0 {
+	if elsewhere.String() != "" {
 		t.Errorf("elsewhere: %s", elsewhere)
 	}
 }

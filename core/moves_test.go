@@ -126,13 +126,13 @@ func TestClaimsOutlastAMovingSlot(t *testing.T) {
 // moving is a client of a cluster that never finishes to move a slot.
 type moving struct{}
 
-type tryAgain struct{}
+type tryAgainError struct{}
 
-func (tryAgain) Error() string { return "TRYAGAIN Multiple keys request during rehashing of slot" }
-func (tryAgain) RedisError()   {}
+func (tryAgainError) Error() string { return "TRYAGAIN Multiple keys request during rehashing of slot" }
+func (tryAgainError) RedisError()   {}
 
 func (moving) Process(_ context.Context, cmd redis.Cmder) error {
-	cmd.SetErr(tryAgain{})
+	cmd.SetErr(tryAgainError{})
 	return cmd.Err()
 }
 

@@ -187,8 +187,8 @@ func (all observers) Observe(ctx context.Context, e Event) {
 //	core.WithObserver(core.Observers(core.LogErrors(), metrics))
 //
 // It also logs requests that an adapter has refused without a decision (Op refuse), such as those without a
-// login: at level Info the first one of each guard, reason, Key and Function, and then one per minute with the
-// number of those in between. The record contains nothing that clients send.
+// login: at level Info the first one of each guard, reason, Key and Function, and then one per minute with
+// the number of those in between. The record contains nothing that clients send.
 //
 // It uses the logger of its engine (see [WithLogger]), so each engine should have its own. It does not log
 // mistakes of callers, nor calls by name that are not possible now.

@@ -65,10 +65,10 @@ func hasPrefix(err error, prefixes []string) bool {
 		slices.ContainsFunc(prefixes, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }
 
-// errNotRun is an error of a call that has certainly changed nothing, so that there is nothing to undo.
-type errNotRun struct{ error }
+// notRunError is an error of a call that has certainly changed nothing, so that there is nothing to undo.
+type notRunError struct{ error }
 
-func (e errNotRun) Unwrap() error { return e.error }
+func (e notRunError) Unwrap() error { return e.error }
 
 // isRefusal reports whether a server has refused a call before it changed anything. It says NOPERM of a call,
 // and not of a command inside of a script; and a script gets the others at its first command that writes, if

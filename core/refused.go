@@ -24,12 +24,14 @@ func Refused(ctx context.Context, guard any, d Decision, key, function string) {
 const (
 	// refusalsEvery is how often LogErrors logs refusals of one kind: a client can cause any number of them.
 	refusalsEvery = time.Minute
-	// refusalKinds is how many kinds LogErrors tells apart; all others count as one. Kinds come from the program,
-	// so there are few. More would be a mistake of an application's own guards, and must not fill the memory.
+	// refusalKinds is how many kinds LogErrors tells apart; all others count as one. Kinds come from the
+	// program, so there are few. More would be a mistake of an application's own guards, and must not fill the
+	// memory.
 	refusalKinds = 1000
 )
 
-// refusals logs refusals without a decision for LogErrors: of each kind the first one, and then one per minute.
+// refusals logs refusals without a decision for LogErrors: of each kind the first one, and then one per
+// minute.
 type refusals struct {
 	mu    sync.Mutex
 	kinds map[refusalKind]*loggedRefusals
@@ -72,13 +74,14 @@ func (r *refusals) due(kind refusalKind) (skipped int, ok bool) {
 	return skipped, true
 }
 
-// log logs the refusal if it is due. Its level is Info: the request is wrong, or the set-up of the rule is. All
-// texts come from the program.
+// log logs the refusal if it is due. Its level is Info: the request is wrong, or the set-up of the rule is.
+// All texts come from the program.
 func (r *refusals) log(ctx context.Context, logger *slog.Logger, e Event) {
 	kind := refusalKind{guard: e.Guard, reason: e.Decision.Reason, key: e.Key, function: e.Function,
 		shadow: e.Decision.Attempt.Shadow}
 	if skipped, ok := r.due(kind); ok {
-		logger.InfoContext(ctx, "gatehouse: a request was refused without a decision of its guard", "guard", kind.guard,
+		logger.InfoContext(ctx, "gatehouse: a request was refused without a decision of its guard",
+			"guard", kind.guard,
 			"reason", kind.reason, "key", kind.key, "function", kind.function, "shadow", kind.shadow,
 			"refusals_not_logged", skipped)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 )
 
-// TestRefusalsWithoutALoginAreLogged: 100 requests that nobody could be counted for got 400, and with the default
-// observer the log was empty.
+// TestRefusalsWithoutALoginAreLogged: 100 requests that nobody could be counted for got 400, and with the
+// default observer the log was empty.
 func TestRefusalsWithoutALoginAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

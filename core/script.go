@@ -184,7 +184,7 @@ func notRun(err error, maybe bool) error {
 	if err == nil || maybe || !isRefusal(err) {
 		return err
 	}
-	return errNotRun{err}
+	return notRunError{err}
 }
 
 // refusedForNow reports whether a cluster refused a call because its slots are moving. Such a refusal comes

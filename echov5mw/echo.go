@@ -133,7 +133,8 @@ type facts struct{ c *echo.Context }
 
 func (f facts) Route() string { return f.c.Path() }
 
-// Unrouted reports whether the router has not run yet. Behind it the route has a name even if nothing matched.
+// Unrouted reports whether the router has not run yet. Behind it the route has a name even if nothing
+// matched.
 func (f facts) Unrouted() bool { return f.c.Path() == "" && f.c.RouteInfo().Name == "" }
 
 func (f facts) Param(name string) (string, bool) {

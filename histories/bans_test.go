@@ -53,8 +53,8 @@ func banned() subject {
 		}}
 }
 
-// banCall strikes, asks for the state, or bans. A history with many callers reaches the ban soon, so half of the
-// calls only look.
+// banCall strikes, asks for the state, or bans. A history with many callers reaches the ban soon, so half of
+// the calls only look.
 func banCall(t *testing.T, c *caller, g *bans.Guard) {
 	if _, ok := c.next(); !ok {
 		return

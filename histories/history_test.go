@@ -177,8 +177,8 @@ func (s subject) run(w *world, name string, seed uint64, begin func(h *history) 
 
 // verdict checks the history. The search takes exponential time in the number of calls at once, so verdict
 // first looks for easy answers: an order in which calls happened shortly before their ends, and unknown ones
-// never. Such an order is also one of the whole history. Where there is none, the times in which calls may have
-// happened grow to the whole calls.
+// never. Such an order is also one of the whole history. Where there is none, the times in which calls may
+// have happened grow to the whole calls.
 func (h *history) verdict() porcupine.CheckResult {
 	for _, micros := range []int64{20, 100, 400, 2000} {
 		var known, all []porcupine.Operation

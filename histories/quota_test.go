@@ -49,8 +49,8 @@ func (s *quotaState) used() (items set) {
 	return items
 }
 
-// take takes an item. One that more than eight calls share may stay for good: docs/contracts.md, Not kept yet,
-// "Who is told yes is counted, however many tries share one ID".
+// take takes an item. One that more than eight calls share may stay for good: docs/contracts.md, Not kept
+// yet, "Who is told yes is counted, however many tries share one ID".
 func (s quotaState) take(in quotaIn, answer quotaOut, known bool) []quotaState {
 	calls := &s.items[in.Item]
 	isNew := *calls == 0

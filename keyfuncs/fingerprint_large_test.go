@@ -34,13 +34,15 @@ func TestFingerprintOfLargeBodies(t *testing.T) {
 		if body, err := io.ReadAll(r.Body); err != nil || string(body) != begin+"12" {
 			t.Errorf("%s: the body that was too large has %d bytes left, %v", name, len(body), err)
 		}
-		if _, err := keyfuncs.FingerprintUpTo(most + 1)(&keyfuncs.Request{Request: request(begin + "12")}); err != nil {
+		longer := &keyfuncs.Request{Request: request(begin + "12")}
+		if _, err := keyfuncs.FingerprintUpTo(most + 1)(longer); err != nil {
 			t.Errorf("%s, up to a byte more: %v", name, err)
 		}
 	}
 	bounded := plain(strings.Repeat("x", 100))
 	bounded.Body = http.MaxBytesReader(httptest.NewRecorder(), bounded.Body, 10)
-	if _, err := keyfuncs.Fingerprint()(&keyfuncs.Request{Request: bounded}); !errors.Is(err, keyfuncs.ErrTooLarge) {
+	_, err := keyfuncs.Fingerprint()(&keyfuncs.Request{Request: bounded})
+	if !errors.Is(err, keyfuncs.ErrTooLarge) {
 		t.Errorf("a limit in front: %v, want ErrTooLarge", err)
 	}
 }

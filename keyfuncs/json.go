@@ -14,9 +14,9 @@ import (
 // "choice"), or JSON(64<<10, "order", "sku") for one inside another. The client chooses the value freely. The
 // Content-Type does not count, since handlers often ignore it.
 //
-// JSON reads the body, no more of it than most bytes, and leaves the whole body for the handler. A longer body is
-// [ErrTooLarge], which is answered with 413. Set most to what such a request needs: each request may occupy
-// that much memory.
+// JSON reads the body, no more of it than most bytes, and leaves the whole body for the handler. A longer
+// body is [ErrTooLarge], which is answered with 413. Set most to what such a request needs: each request may
+// occupy that much memory.
 //
 // A string is found as its text, a number as its digits if it is an integer without an exponent, and a
 // boolean as "true" or "false". Other values are [ErrMalformed]. Names are compared without regard to case,

@@ -24,9 +24,9 @@ type Request struct {
 }
 
 // Facts are what a framework knows about a request and net/http does not. The adapters make one value per
-// request, so an implementation need not be safe for concurrent use. They may also have a method Unrouted() bool,
-// which reports that the router has not run yet, as in echo's Pre: then [Route] warns at the first request. It is
-// only called for a request without a route.
+// request, so an implementation need not be safe for concurrent use. They may also have a method Unrouted()
+// bool, which reports that the router has not run yet, as in echo's Pre: then [Route] warns at the first
+// request. It is only called for a request without a route.
 type Facts interface {
 	// Route returns the matched pattern as it was registered, such as /polls/:poll/votes, or "" when none
 	// matched.

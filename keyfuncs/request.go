@@ -80,7 +80,8 @@ func warnOfUnknown(r *Request, name string) {
 	if route == "" || warn.Unknown.Told(subject) {
 		return
 	}
-	for _, part := range strings.FieldsFunc(route, func(c rune) bool { return strings.ContainsRune("/{}.: ", c) }) {
+	separates := func(c rune) bool { return strings.ContainsRune("/{}.: ", c) }
+	for _, part := range strings.FieldsFunc(route, separates) {
 		if strings.TrimPrefix(part, "*") == name {
 			return
 		}

@@ -257,7 +257,7 @@ func (f *Refusal) RetryAfter() time.Duration {
 	}
 	// A client that retries while a RateLimit field says that nothing is left would be refused again.
 	for l := f.outer; l != nil; l = l.outer {
-		seconds = max(seconds, l.passage.fields.spent)
+		seconds = max(seconds, l.fields.spent)
 	}
 	return time.Duration(seconds) * time.Second
 }

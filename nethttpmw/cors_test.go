@@ -21,8 +21,8 @@ func cors(next http.Handler) http.Handler {
 	})
 }
 
-// TestPreflightsPass: they were counted, and a refused one looked like a broken network to the page. What is no
-// preflight of a browser counts all the same.
+// TestPreflightsPass: they were counted, and a refused one looked like a broken network to the page. What is
+// no preflight of a browser counts all the same.
 func TestPreflightsPass(t *testing.T) {
 	rule := nethttpmw.Rule{Guard: limit.NewSlidingWindow(core.NewMemory(), "site", limit.PerHour(1)),
 		Who: keyfuncs.Const("ann")}

@@ -274,7 +274,7 @@ func (p *Passage) SetHeaders(h http.Header) {
 func (l *link) setHeaders(h http.Header) {
 	if l != nil {
 		l.outer.setHeaders(h)
-		l.passage.fields.set(h)
+		l.fields.set(h)
 	}
 }
 

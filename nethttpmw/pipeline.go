@@ -229,11 +229,12 @@ type passageKey struct{}
 type link struct {
 	passage *Passage
 	outer   *link
+	fields  fields // of the passage, when its handler began: a handler may outlast its http.TimeoutHandler
 }
 
 // Context returns the request's context with the decisions: see [Decision] and [Take].
 func (p *Passage) Context() context.Context {
-	return context.WithValue(p.request, passageKey{}, &link{passage: p, outer: p.outer})
+	return context.WithValue(p.request, passageKey{}, &link{passage: p, outer: p.outer, fields: p.fields})
 }
 
 // warnOfTwice warns if a middleware around this one has asked the same guard for the same attempt. A limit

@@ -13,7 +13,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// TestTakeOfANameThatNoRuleHasWarnsOnAServer: a server goes on, and logs the mistake once where its engine logs.
+// TestTakeOfANameThatNoRuleHasWarnsOnAServer: a server goes on, and logs the mistake once where its engine
+// logs.
 func TestTakeOfANameThatNoRuleHasWarnsOnAServer(t *testing.T) {
 	elsewhere := logHere(t)
 	nethttpmw.AsServer(t)

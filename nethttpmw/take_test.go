@@ -12,8 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// TestTakeOfANameThatNoRuleHas: a typo was silently false, and the handler turned every buyer away. A rule that
-// has let the request pass undecided is no typo.
+// TestTakeOfANameThatNoRuleHas: a typo was silently false, and the handler turned every buyer away. A rule
+// that has let the request pass undecided is no typo.
 func TestTakeOfANameThatNoRuleHas(t *testing.T) {
 	skipped := ruleOf(&fake{name: "members"})
 	skipped.Who, skipped.NoKey = keyfuncs.Header("X-Member"), nethttpmw.NoKeySkip

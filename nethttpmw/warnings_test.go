@@ -15,7 +15,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// TestKeyFunctionsWarnWhereTheEngineLogs: their warnings went to slog's default, whatever logger the engine had.
+// TestKeyFunctionsWarnWhereTheEngineLogs: their warnings went to slog's default, whatever logger the engine
+// had.
 func TestKeyFunctionsWarnWhereTheEngineLogs(t *testing.T) {
 	elsewhere := logHere(t)
 	logTo := func(log *bytes.Buffer) *core.Engine {
@@ -35,7 +36,8 @@ func TestKeyFunctionsWarnWhereTheEngineLogs(t *testing.T) {
 	named.Headers.PartitionKey = keyfuncs.Param("id")
 	tenants := http.NewServeMux()
 	tenants.Handle("/tenants/{tenant}", nethttpmw.HTTP(named)(http.NotFoundHandler()))
-	for path, app := range map[string]http.Handler{"/things/t1": mux, "/things/t2": route, "/tenants/1": tenants} {
+	apps := map[string]http.Handler{"/things/t1": mux, "/things/t2": route, "/tenants/1": tenants}
+	for path, app := range apps {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		r.RemoteAddr = "10.0.0.1:4000"
 		r.Header.Set("X-Forwarded-For", "203.0.113.7")

@@ -67,8 +67,8 @@ func (w *gzipWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// TestCompressedAnswersAreReplayedToWhoCanReadThem: an answer that a middleware inside the rule had compressed
-// was replayed to clients that did not ask for it.
+// TestCompressedAnswersAreReplayedToWhoCanReadThem: an answer that a middleware inside the rule had
+// compressed was replayed to clients that did not ask for it.
 func TestCompressedAnswersAreReplayedToWhoCanReadThem(t *testing.T) {
 	t.Parallel()
 	plain := strings.Repeat("order 1\n", 100)

@@ -21,7 +21,8 @@ func TestOutcomesFitEveryServer(t *testing.T) {
 	g := New(guardtest.NewEngine(redistest.Backend{Client: rdb, Prefix: "small"}), "i",
 		Options{MaxBody: outcomeBodyMost})
 	body := bytes.Repeat([]byte{0}, outcomeBodyMost)
-	long := map[string]string{"Location": "/orders/7", "Link": strings.Repeat("<", 20<<10)} // six bytes each in JSON
+	// six bytes each in JSON
+	long := map[string]string{"Location": "/orders/7", "Link": strings.Repeat("<", 20<<10)}
 	huge := map[string]string{"Link": strings.Repeat("<", 1<<20)}
 	for name, c := range map[string]struct{ given, want core.Outcome }{
 		"as long as may be": {core.Outcome{Status: 201, Body: body}, core.Outcome{Status: 201, Body: body}},

@@ -79,7 +79,7 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 // is left out, nothing is counted in it.
 type Func func(ctx context.Context, a core.Attempt) ([]Limit, error)
 
-// limitSet is a number of valid limits, in the forms that calls need. A set without limits limits nothing.
+// limitSet is a number of valid limits, in the forms that calls need. An empty set limits nothing.
 type limitSet struct {
 	limits   []Limit
 	least    Limit         // the limit with the smallest Max

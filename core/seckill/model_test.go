@@ -128,7 +128,7 @@ type modelReservation struct {
 func (m *saleModel) fail(id, state string) {
 	r := m.reservations[id]
 	r.state = state
-	failed := append(m.failed[r.buyer], id)
+	failed := slices.Concat(m.failed[r.buyer], []string{id})
 	if len(failed) > 16 {
 		first := failed[0]
 		failed = failed[1:]

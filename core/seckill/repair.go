@@ -237,7 +237,7 @@ type retold struct {
 	stock        int64
 	reservations map[string]*retoldReservation // by their IDs as they are kept
 	restocks     map[string]int64
-	failed       map[string][]string // of a buyer: ID, event, event, ...
+	failed       map[string][]string // of a buyer: each ID and its events
 	lent         map[string]string   // the fields of the sale
 	loans        int64               // borrowed less lent
 }

@@ -129,8 +129,8 @@ func (g *Guard) audit(ctx context.Context, poll, after string, count int) ([]Eve
 	return events, strings.Join(positions, ","), nil
 }
 
-// partsEvents reads at most so many events of each part behind its position. Events after until may have others
-// before them that were not read.
+// partsEvents reads at most so many events of each part behind its position. Events after until may have
+// others before them that were not read.
 func (g *Guard) partsEvents(
 	ctx context.Context, poll string, positions []string, most int, name choiceNames,
 ) (events []Event, until *Event, err error) {

@@ -139,8 +139,8 @@ func login(next http.Handler) http.Handler {
 	})
 }
 
-// vote answers 201 for a new vote. A vote that was sent again comes here only while the first request is under
-// way; later ones the rule answers itself, with 200 too.
+// vote answers 201 for a new vote. A vote that was sent again comes here only while the first request runs; the
+// rule answers later ones itself, also with 200.
 func (a *app) vote(w http.ResponseWriter, r *http.Request) {
 	if d, _ := nethttpmw.Decision(r.Context(), "poll"); d.Replayed {
 		w.WriteHeader(http.StatusOK)

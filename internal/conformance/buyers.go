@@ -72,7 +72,7 @@ func replays(s *scene) {
 	})
 
 	s.sub("a share of a red packet", func(s *scene) {
-		grab := s.packet("packet", redpacket.Packet{Total: 20, Shares: 2, Min: 10,
+		grab := s.packet(redpacket.Packet{Total: 20, Shares: 2, Min: 10,
 			Expires: time.Now().Add(time.Hour)})
 		amounts := &diary{}
 		app := s.framework.Build(onThings(func(c Context) {

@@ -11,8 +11,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// pagesOfOtherOriginsRead plays a CORS middleware inside of rules, however the handler ends. Plain limits, which
-// do not look at the response otherwise, exposed nothing.
+// pagesOfOtherOriginsRead plays a CORS middleware inside of rules, however the handler ends. Plain limits,
+// which do not look at the response otherwise, exposed nothing.
 func pagesOfOtherOriginsRead(s *scene) {
 	const origin = "Origin: https://shop.example"
 	exposed := []string{"RateLimit", "RateLimit-Policy"}

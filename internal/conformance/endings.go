@@ -106,7 +106,8 @@ var endings = []ending{
 	{name: "client gone, 200 written", replay: "200 done", handler: reply(200, "done"), gone: true, counts: 200,
 		cut: true},
 	{name: "client gone, 500 written", handler: reply(500, "no"), gone: true, counts: 500, cut: true},
-	{name: "client gone after the answer had begun", replay: doneBefore, handler: nothing, gone: true, begun: true,
+	{name: "client gone after the answer had begun", replay: doneBefore, handler: nothing, gone: true,
+		begun:  true,
 		counts: 200, cut: true},
 	{name: "client gone after the answer had begun, then panic", replay: doneBefore,
 		handler: func(Context) { panic("lost") },
@@ -272,8 +273,7 @@ var takings = []taking{
 	{"a purchase", func(s *scene) nethttpmw.Rule { return claim(s.sale("sale", seckill.Sale{Stock: 5})) },
 		onSuccess},
 	{"a share of a red packet", func(s *scene) nethttpmw.Rule {
-		return claim(s.packet("packet",
-			redpacket.Packet{Total: 50, Shares: 5, Min: 10, Expires: time.Now().Add(time.Hour)}))
+		return claim(s.packet(redpacket.Packet{Total: 50, Shares: 5, Min: 10, Expires: time.Now().Add(time.Hour)}))
 	}, always},
 	{"an item of a quota", func(s *scene) nethttpmw.Rule {
 		rule := vote(s.quota(1, oneEra))

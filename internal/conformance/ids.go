@@ -22,7 +22,7 @@ func idsAreTheActors(s *scene) {
 	packet := redpacket.Packet{Total: 20, Shares: 2, Min: 10, Expires: time.Now().Add(time.Hour)}
 	for _, guard := range []core.Guard{
 		s.sale("sale", seckill.Sale{Stock: 2}), several, votes.New(s.gate, "vote", votes.Options{}),
-		s.quota(5, oneEra), s.packet("packet", packet), &stub{name: "own"},
+		s.quota(5, oneEra), s.packet(packet), &stub{name: "own"},
 	} {
 		ids := map[string]string{}
 		app := s.framework.Build(onThings(func(c Context) {

@@ -90,7 +90,7 @@ func sale(sale seckill.Sale) func(*scene) nethttpmw.Rule {
 }
 
 func packet(p redpacket.Packet) func(*scene) nethttpmw.Rule {
-	return func(s *scene) nethttpmw.Rule { return withCost(claim(s.packet("packet", p))) }
+	return func(s *scene) nethttpmw.Rule { return withCost(claim(s.packet(p))) }
 }
 
 // bare makes a rule take operation IDs as they come.

@@ -20,14 +20,14 @@ type facts struct{}
 func (facts) Details() []core.Detail { return []core.Detail{{Name: "seat", Value: "4a"}} }
 
 // replaying is a guard whose attempts repeat an earlier one.
-func replaying(name string, traits core.Traits, kept bool) *stub {
+func replaying(traits core.Traits, kept bool) *stub {
 	check := func(a core.Attempt) (core.Decision, error) {
-		d := core.Decision{Guard: name, Attempt: a, Allowed: true, Reason: core.ReasonOK, Replayed: true,
+		d := core.Decision{Guard: "own", Attempt: a, Allowed: true, Reason: core.ReasonOK, Replayed: true,
 			Kept: kept}
 		d.SetClaim(facts{})
 		return d, nil
 	}
-	return &stub{name: name, traits: traits, diary: &diary{}, check: check}
+	return &stub{name: "own", traits: traits, diary: &diary{}, check: check}
 }
 
 var replayedBody = `{"title":"Already Done","status":200,"detail":"This request was already completed.",` +
@@ -38,7 +38,7 @@ func replaysAreAnswered(s *scene) {
 	confirms := core.Traits{Confirms: true}
 	s.sub("done", func(s *scene) {
 		for _, traits := range []core.Traits{{}, confirms} {
-			guard := replaying("own", traits, true)
+			guard := replaying(traits, true)
 			site := limit.NewSlidingWindow(s.gate, fmt.Sprint("site-", traits.Confirms), limit.PerHour(1))
 			rule := claim(guard)
 			rule.Answer = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) {
@@ -68,7 +68,7 @@ func replaysAreAnswered(s *scene) {
 	})
 
 	s.sub("not confirmed yet", func(s *scene) {
-		guard, ran := replaying("own", confirms, false), 0
+		guard, ran := replaying(confirms, false), 0
 		app := s.framework.Build(onThings(func(c Context) { ran++; ok(c) }, claim(guard)))
 		w := send(app, request(http.MethodPost, thing))
 		body := strings.Replace(inProgress, "}\n", `,"seat":"4a"}`+"\n", 1)
@@ -80,7 +80,7 @@ func replaysAreAnswered(s *scene) {
 	})
 
 	s.sub("the handler runs", func(s *scene) {
-		kept, held := replaying("own", confirms, true), replaying("own", confirms, false)
+		kept, held := replaying(confirms, true), replaying(confirms, false)
 		runs := func(g *stub) nethttpmw.Rule {
 			rule := claim(g)
 			rule.RunReplays = true
@@ -92,7 +92,7 @@ func replaysAreAnswered(s *scene) {
 			"as the rule says, done":                 {runs(kept)},
 			"as the rule says, not confirmed yet":    {runs(held)},
 			"in the shadow":                          {shadow},
-			"of a guard that needs no confirmation":  {claim(replaying("own", core.Traits{}, false))},
+			"of a guard that needs no confirmation":  {claim(replaying(core.Traits{}, false))},
 			"for a claim beside it that is not done": {claim(kept), claim(fresh)},
 		} {
 			ran := 0
@@ -105,7 +105,7 @@ func replaysAreAnswered(s *scene) {
 	})
 
 	s.sub("a later rule refuses", func(s *scene) {
-		kept := replaying("own", confirms, true)
+		kept := replaying(confirms, true)
 		last := claim(&stub{name: "no", check: refusing("no", "no")})
 		s.wantPosts(s.framework.Build(onThings(ok, claim(kept), last)), thing, nil, 403)
 		kept.diary.want(s, "check own")
@@ -115,7 +115,7 @@ func replaysAreAnswered(s *scene) {
 		once := s.once(idempotency.Options{MaxBody: 100})
 		s.wantPosts(s.framework.Build(onThings(reply(201, "made"), once)), thing, orderKey, 201)
 		for _, rules := range [][]nethttpmw.Rule{
-			{once, claim(replaying("own", confirms, true))}, {claim(replaying("own", confirms, true)), once},
+			{once, claim(replaying(confirms, true))}, {claim(replaying(confirms, true)), once},
 		} {
 			w := send(s.framework.Build(onThings(ok, rules...)), request(http.MethodPost, thing, orderKey...))
 			s.wantReplay(w, 201, "made")

@@ -101,9 +101,9 @@ func (s *scene) sale(name string, sale seckill.Sale) *seckill.Guard {
 }
 
 // packet makes a packet of the thing and returns its guard.
-func (s *scene) packet(name string, p redpacket.Packet) *redpacket.Guard {
+func (s *scene) packet(p redpacket.Packet) *redpacket.Guard {
 	s.Helper()
-	g := redpacket.New(s.gate, name, redpacket.Options{})
+	g := redpacket.New(s.gate, "packet", redpacket.Options{})
 	if created, err := g.Create(s.Context(), "t1", p); err != nil || !created {
 		s.Fatalf("Create: %v, %v", created, err)
 	}

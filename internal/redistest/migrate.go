@@ -33,9 +33,9 @@ func (c *ClusterServers) BeginMigration(t testing.TB, slot int, from, to *Server
 	return m
 }
 
-// MigrateSlotAtomically moves the slot with all its keys from one master to another as Valkey 9 does: the keys
-// are copied while from serves them, and the slot changes its master at one moment. It reports false, and does
-// nothing, where the servers cannot do so. It returns when every running node knows.
+// MigrateSlotAtomically moves the slot with all its keys from one master to another as Valkey 9 does: the
+// keys are copied while from serves them, and the slot changes its master at one moment. It reports false,
+// and does nothing, where the servers cannot do so. It returns when every running node knows.
 func (c *ClusterServers) MigrateSlotAtomically(t testing.TB, slot int, from, to *Server) bool {
 	t.Helper()
 	info, err := from.p.admin.Do(t.Context(), "command", "info", "cluster|migrateslots").Slice()

@@ -17,8 +17,9 @@ import (
 
 const tlsName = "redistest"
 
-// overTLS returns a Dialer whose connections are by TLS, which ends right behind the client: what dial returns
-// is the way on to the server. When the server closes its end, the client's is closed as TLS servers do.
+// overTLS returns a Dialer whose connections are by TLS, which ends right behind the client: what dial
+// returns is the way on to the server. When the server closes its end, the client's is closed as TLS servers
+// do.
 func (f *Faults) overTLS(
 	t testing.TB, dial func(ctx context.Context, network, addr string) (net.Conn, error),
 ) func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -35,9 +35,9 @@ const (
 )
 
 // TestHoursOfFaults runs two processes for hours of a fake clock (minutes in a normal run), while the network
-// is slow, loses replies, and breaks for up to 20 s every few minutes. Afterwards nobody was let through more often than the
-// limit says, each yes is a sale, nothing is held, and Redis was used again within 2 s of each outage.
-// GATEHOUSE_SEED runs one seed again.
+// is slow, loses replies, and breaks for up to 20 s every few minutes. Afterwards nobody was let through more
+// often than the limit says, each yes is a sale, nothing is held, and Redis was used again within 2 s of each
+// outage. GATEHOUSE_SEED runs one seed again.
 func TestHoursOfFaults(t *testing.T) {
 	seeds, length := []uint64{rand.Uint64(), rand.Uint64(), rand.Uint64()}, 10*time.Minute
 	if redistest.Soak() {
@@ -208,7 +208,8 @@ func (s *simulation) ask(number int, client string, process int, end ending) {
 		return
 	}
 	s.ran++
-	if status == http.StatusServiceUnavailable { // the sale was not confirmed, and all was given back that could be
+	// the sale was not confirmed, and all was given back that could be
+	if status == http.StatusServiceUnavailable {
 		s.perhaps++
 	} else {
 		s.passages[client] = append(s.passages[client], passage{begin, q.ran})
@@ -239,7 +240,8 @@ func (s *simulation) run(t *testing.T, length time.Duration) {
 	s.net.heal(false)
 	stop := time.Now().Add(length)
 	var all sync.WaitGroup
-	all.Go(func() { s.breakThings(t, stop) })
+	faults := rand.New(rand.NewPCG(s.rng.Uint64(), 3))
+	all.Go(func() { s.breakThings(t, faults, stop) })
 	for number := 0; time.Now().Before(stop); number++ {
 		<-time.After(time.Duration(s.rng.IntN(1500)) * time.Millisecond)
 		client, process, end := fmt.Sprint("client ", s.rng.IntN(clients)), s.rng.IntN(2), s.end()
@@ -256,8 +258,7 @@ func (s *simulation) run(t *testing.T, length time.Duration) {
 }
 
 // breakThings begins an outage every few minutes, and wants Redis to be used soon after it.
-func (s *simulation) breakThings(t *testing.T, stop time.Time) {
-	rng := rand.New(rand.NewPCG(s.rng.Uint64(), 3))
+func (s *simulation) breakThings(t *testing.T, rng *rand.Rand, stop time.Time) {
 	for time.Now().Before(stop) {
 		<-time.After(time.Duration(20+rng.IntN(100)) * time.Second)
 		kind := "crash"
@@ -282,8 +283,8 @@ func (s *simulation) breakThings(t *testing.T, stop time.Time) {
 	}
 }
 
-// wantWithinTheLimit wants no client to have more passages than the limit within a window. A passage counts at
-// some moment between its two ends.
+// wantWithinTheLimit wants no client to have more passages than the limit within a window. A passage counts
+// at some moment between its two ends.
 func (s *simulation) wantWithinTheLimit() {
 	for client, all := range s.passages {
 		slices.SortFunc(all, func(a, b passage) int { return a.begin.Compare(b.begin) })

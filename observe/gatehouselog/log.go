@@ -4,8 +4,8 @@
 //	denials := gatehouselog.New(slog.Default(), gatehouselog.Options{})
 //	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), denials)))
 //
-// It logs no errors, which [core.LogErrors] does, and no breakers, which the engine logs itself. Requests that
-// are refused without a decision are logged by both: by LogErrors once per minute for each kind.
+// It logs no errors, which [core.LogErrors] does, and no breakers, which the engine logs itself. Requests
+// that are refused without a decision are logged by both: by LogErrors once per minute for each kind.
 package gatehouselog
 
 import (
@@ -137,7 +137,8 @@ func (o *Observer) refused(ctx context.Context, e core.Event) {
 	if d.Attempt.Shadow {
 		message = "gatehouse: would have been refused"
 	}
-	o.logger.LogAttrs(ctx, level, message, slog.String("guard", e.Guard), slog.String("reason", string(d.Reason)),
+	o.logger.LogAttrs(ctx, level, message,
+		slog.String("guard", e.Guard), slog.String("reason", string(d.Reason)),
 		slog.String("key", e.Key), slog.String("function", e.Function), slog.Int("not_logged", notLogged))
 }
 

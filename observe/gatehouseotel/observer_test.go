@@ -46,8 +46,8 @@ func newTelemetry(t *testing.T, o gatehouseotel.Options) *telemetry {
 	return x
 }
 
-// values returns the series of all metrics: the name and sorted attributes, and the value, for a histogram the
-// number of recorded values.
+// values returns the series of all metrics: the name and sorted attributes, and the value, for a histogram
+// the number of recorded values.
 func (x *telemetry) values(t *testing.T) map[string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -109,8 +109,8 @@ func TestMetricsAndSpansOfGuards(t *testing.T) {
 		"gatehouse.near_limit guard=site":                                     1,
 		"gatehouse.call.duration guard=site op=check source=redis":            2,
 		"gatehouse.call.duration guard=site op=settle":                        1,
-		"gatehouse.call.duration error.type=unready guard=site op=check":      5,
-		"gatehouse.call.duration error.type=breaker_open guard=site op=check": 1,
+		"gatehouse.call.duration error.type=unready guard=site op=check":      1,
+		"gatehouse.call.duration error.type=breaker_open guard=site op=check": 5,
 		"gatehouse.breaker.open ":                                             1,
 		"gatehouse.breaker.changes breaker.state=open":                        1,
 	}

@@ -104,8 +104,8 @@ func TestMetricsOfGuards(t *testing.T) {
 	})
 	want(t, families, "gatehouse_near_limit_total", map[string]float64{"guard=site": 2})
 	want(t, families, "gatehouse_errors_total", map[string]float64{
-		"guard=site kind=invalid op=check": 1, "guard=site kind=unready op=check": 5,
-		"guard=site kind=breaker_open op=check": 1,
+		"guard=site kind=invalid op=check": 1, "guard=site kind=unready op=check": 1,
+		"guard=site kind=breaker_open op=check": 5,
 	})
 	want(t, families, "gatehouse_call_duration_seconds", map[string]float64{
 		"guard=site op=check source=redis": 11, "guard=site op=check source=remembered": 1,
