@@ -48,7 +48,8 @@ for i = 1, limits do
     if over - window <= stamp and stamp < over and now < over then
       local back = math.min(cost, taken)
       if back < taken then
-        redis.call('SET', key, string.format('%.0f %.0f', over, taken - back), 'PX', math.ceil((over - now) / 1000) + 1000)
+        redis.call('SET', key, string.format('%.0f %.0f', over, taken - back), 'PX',
+          math.ceil((over - now) / 1000) + 1000)
       else
         redis.call('DEL', key)
       end

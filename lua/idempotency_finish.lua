@@ -24,5 +24,6 @@ end
 
 -- DEL goes first: a full Redis accepts it, and then accepts the rest, because the script has already written.
 redis.call('DEL', operation)
-redis.call('SET', operation, (half and 'half ' or 'done ') .. call .. ' ' .. fingerprint .. ' ' .. outcome, 'PX', keep)
+redis.call('SET', operation, (half and 'half ' or 'done ') .. call .. ' ' .. fingerprint .. ' ' .. outcome,
+  'PX', keep)
 return 1

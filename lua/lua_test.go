@@ -97,6 +97,11 @@ func TestScriptsKeepTheConventions(t *testing.T) {
 	use := regexp.MustCompile(`redis\.(\w+)(.{0,20})`)
 	used := make(map[string]bool)
 	for file, source := range scripts {
+		for number, line := range strings.Split(source, "\n") {
+			if len(line) > 110 {
+				t.Errorf("%s:%d has %d columns, want 110 at most", file, number+1, len(line))
+			}
+		}
 		header, code, _ := strings.Cut(source, "\n\n")
 		if !form.MatchString(header) {
 			t.Errorf("%s: the header is not purpose, KEYS, ARGV, Returns", file)

@@ -54,7 +54,8 @@ if now >= tonumber(expires) then
   return {'expired'}
 end
 
-redis.call('HSET', packet, 'total', total, 'min', min, 'expires', expires, 'keep', keep, 'count', count, 'call', call)
+redis.call('HSET', packet, 'total', total, 'min', min, 'expires', expires, 'keep', keep, 'count', count,
+  'call', call)
 for i = first, #ARGV, 500 do -- Lua cannot unpack thousands at once
   redis.call('RPUSH', shares, unpack(ARGV, i, math.min(i + 499, #ARGV)))
 end

@@ -28,7 +28,8 @@ end
 local count, expires, keep, refunded = tonumber(p[1]), tonumber(p[2]), tonumber(p[3]), p[4]
 local left = redis.call('LLEN', shares)
 if left + redis.call('HLEN', grabs) + tonumber(p[5] or 0) ~= count then
-  return redis.error_reply('GATEHOUSE lost: shares or grabs of ' .. packet .. ': together they are not all of it')
+  return redis.error_reply('GATEHOUSE lost: shares or grabs of ' .. packet ..
+    ': together they are not all of it')
 end
 
 local owner, grabber = string.match(redis.call('HGET', operations, id) or '', '^(%S+) (%S+)$')

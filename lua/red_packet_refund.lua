@@ -43,7 +43,8 @@ for _, amount in ipairs(redis.call('HVALS', grabs)) do
   grabbed = grabbed + tonumber(amount)
 end
 if left + grabbed ~= total then
-  return redis.error_reply('GATEHOUSE lost: shares or grabs of ' .. packet .. ': together they are not the total')
+  return redis.error_reply('GATEHOUSE lost: shares or grabs of ' .. packet ..
+    ': together they are not the total')
 end
 
 -- HSET goes first: a full Redis rejects it before anything is written.

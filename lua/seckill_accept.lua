@@ -52,7 +52,8 @@ redis.call('HINCRBY', sale, 'stock', units)
 redis.call('HINCRBY', sale, 'left', units)
 redis.call('HINCRBY', sale, 'moves', '1')
 if outbox then
-  redis.call('XADD', outbox, '*', 'event', 'borrowed', 'id', from .. '-' .. to .. '-' .. number, 'quantity', units)
+  redis.call('XADD', outbox, '*', 'event', 'borrowed', 'id', from .. '-' .. to .. '-' .. number,
+    'quantity', units)
   redis.call('PEXPIRE', outbox, ttl)
 end
 return 1

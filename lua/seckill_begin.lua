@@ -43,5 +43,7 @@ elseif not r[1] then
   end
   redis.call('HSET', KEYS[2], '|', r[2])
 end
-local stock, opens, closes, per_buyer, hold, keep = string.match(r[4], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
-return {r[3] == '1' and 'ready' or 'opening', tonumber(r[1]), r[2], stock, opens, closes, per_buyer, hold, keep}
+local stock, opens, closes, per_buyer, hold, keep = string.match(r[4],
+  '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+return {r[3] == '1' and 'ready' or 'opening', tonumber(r[1]), r[2], stock, opens, closes, per_buyer, hold,
+  keep}

@@ -57,7 +57,8 @@ redis.call('HINCRBY', sale, 'stock', '-' .. units)
 redis.call('HINCRBY', sale, 'left', '-' .. units)
 redis.call('HINCRBY', sale, 'moves', '1')
 if outbox then
-  redis.call('XADD', outbox, '*', 'event', 'lent', 'id', from .. '-' .. to .. '-' .. string.format('%.0f', number), 'quantity', units)
+  local id = from .. '-' .. to .. '-' .. string.format('%.0f', number)
+  redis.call('XADD', outbox, '*', 'event', 'lent', 'id', id, 'quantity', units)
 end
 
 -- shared keep_keys

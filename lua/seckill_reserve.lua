@@ -44,7 +44,8 @@ if not now then
 end
 -- end clock
 
-local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'opens', 'per_buyer', 'hold')
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'opens', 'per_buyer',
+  'hold')
 if not s[1] then
   return {'not_ready', 0, '', 0, 0, 0, 0}
 end

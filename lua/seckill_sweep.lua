@@ -33,7 +33,8 @@ for i = 1, #fields, 2 do
   if to then
     local number, units = string.match(value, '^(%d+) (%d+)$')
     if units ~= '0' then
-      loans[#loans + 1], loans[#loans + 2], loans[#loans + 3] = tonumber(to), tonumber(number), tonumber(units)
+      loans[#loans + 1], loans[#loans + 2], loans[#loans + 3] = tonumber(to), tonumber(number),
+        tonumber(units)
     end
   end
 end

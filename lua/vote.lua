@@ -11,15 +11,16 @@
 -- KEYS  1 voters     hash, number of the bucket -> records
 --       2 tally      hash, choice -> sum of weights
 --       3 book       hash, ":parts" (the number of parts of the poll); ":buckets", ":slots" (records),
---                    ":ballots" (the largest number), ":choices" (of the tally), ":changes", ":ends" (when the
---                    keys expire), ":audit" (once the stream has begun); "#" and a number -> its ballot,
---                    "choice weight" or "choice weight day", weight 0: voided; "=" and a ballot -> its number;
---                    "~", voter and a turn -> the last 4 bytes of a record that was undone after it was
---                    changed, and of the record that is restored in its place
+--                    ":ballots" (the largest number), ":choices" (of the tally), ":changes", ":ends" (when
+--                    the keys expire), ":audit" (once the stream has begun); "#" and a number -> its ballot,
+--                    "choice weight" or "choice weight day", weight 0: voided; "=" and a ballot -> its
+--                    number; "~", voter and a turn -> the last 4 bytes of a record that was undone after it
+--                    was changed, and of the record that is restored in its place
 --       4 operation  string: "v", voter, the record's last 4 bytes, those of the record that it replaced or
---                    zeros, and the calls that received a yes for it and have not ended: " call +call ...", at
---                    most 16, those that received a replay with "+"; or " *" once one of them has succeeded
---                    (see vote_keep). Or the tombstone "| " and a call that was undone before it arrived
+--                    zeros, and the calls that received a yes for it and have not ended: " call +call ...",
+--                    at most 16, those that received a replay with "+"; or " *" once one of them has
+--                    succeeded (see vote_keep). Or the tombstone "| " and a call that was undone before it
+--                    arrived
 --       5 audit      stream of events; absent: no audit
 -- ARGV  1 voter      12 bytes
 --       2 choice     encoded text: no spaces; may be empty
@@ -48,16 +49,17 @@
 --                 parts, or is open and vote_spread has to be asked)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      votes used by the voter
---       number    replayed: 1 when no undo can remove the vote any more; not_open: milliseconds until the poll
---                 opens; quota: until the period ends, if that helps; day_rolled: now; spread: the number of
---                 parts, 0: unknown, or this part of it has not begun; else 0
+--       number    replayed: 1 when no undo can remove the vote any more; not_open: milliseconds until the
+--                 poll opens; quota: until the period ends, if that helps; day_rolled: now; spread: the
+--                 number of parts, 0: unknown, or this part of it has not begun; else 0
 --       choices   of the voter's valid votes, the newest last, after this call
 
 local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, choice, weight = ARGV[1], ARGV[2], ARGV[3]
 local max, per_choice, change = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
 local per_day, begins, ends = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local opens, closes, keep, remember = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local opens, closes, keep, remember = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]),
+  tonumber(ARGV[13])
 local parts, call, now = ARGV[14], ARGV[15], tonumber(ARGV[19])
 local full, most, none = 64, 256 * 65536 - 1, string.rep('\0', 4)
 
@@ -73,8 +75,8 @@ if per_day > 0 then
   ballot = ballot .. ' ' .. day
 end
 
-local b = redis.call('HMGET', book, ':parts', ':slots', ':changes', ':ends', ':buckets', ':ballots', '=' .. ballot,
-  ':choices', ':audit')
+local b = redis.call('HMGET', book, ':parts', ':slots', ':changes', ':ends', ':buckets', ':ballots',
+  '=' .. ballot, ':choices', ':audit')
 local slots, changes, ended = tonumber(b[2] or 0), tonumber(b[3] or 0), tonumber(b[4] or 0)
 local buckets, ballots, kind = tonumber(b[5] or 1), tonumber(b[6] or 0), tonumber(b[7] or 0)
 local kinds, begun = tonumber(b[8] or 0), b[9]
@@ -189,7 +191,8 @@ if stored == '| ' .. call then
   return {'gone', 0, cast, 0, choices}
 elseif stored and string.sub(stored, 1, 1) ~= '|' then
   local text = redis.call('HGET', book, '#' .. number(string.sub(stored, 14, 16))) or ''
-  if string.sub(stored, 1, 13) ~= 'v' .. voter or string.match(text, '^%S* %d+') ~= choice .. ' ' .. weight then
+  local earlier = string.match(text, '^%S* %d+')
+  if string.sub(stored, 1, 13) ~= 'v' .. voter or earlier ~= choice .. ' ' .. weight then
     return {'conflict', 0, cast, 0, {}}
   end
   local reason, calls = 'changed', string.sub(stored, 22)
@@ -318,10 +321,12 @@ extend(book, new > 0)
 if remember == 0 then
   remember = ttl
 end
-redis.call('SET', operation, 'v' .. voter .. slot .. old .. ' ' .. call, 'PX', string.format('%.0f', remember))
+redis.call('SET', operation, 'v' .. voter .. slot .. old .. ' ' .. call,
+  'PX', string.format('%.0f', remember))
 if audit then
   local event = changing and 'changed' or 'cast'
-  redis.call('XADD', audit, '*', 'event', event, 'voter', ARGV[16], 'choice', choice, 'weight', weight, 'id', ARGV[17],
+  redis.call('XADD', audit, '*', 'event', event, 'voter', ARGV[16], 'choice', choice, 'weight', weight,
+    'id', ARGV[17],
     'origin', ARGV[18], 'slot', kind * 256 + turn, 'former', old_choice, 'was', old_weight)
   extend(audit, not begun)
 end

@@ -11,8 +11,8 @@
 --       5 decide   1: decide, if nothing is known; 0: only read
 --       6 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns {parts, state}
---       state      1: known; 0: the poll is not open and nothing is known; 2: it is open and nothing is known,
---                  and this call only reads
+--       state      1: known; 0: the poll is not open and nothing is known; 2: it is open and nothing is
+--                  known, and this call only reads
 
 local voters, tally, book, audit, parts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local opens, closes, keep, decide = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'

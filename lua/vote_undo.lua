@@ -198,6 +198,7 @@ redis.call('HINCRBY', book, ':changes', 1)
 -- end vote_store
 if audit then
   tell('event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],
-    'origin', ARGV[6], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', old_choice, 'was', old_weight)
+    'origin', ARGV[6], 'slot', number(slot) * 256 + string.byte(slot, 4),
+    'former', old_choice, 'was', old_weight)
 end
 return 1
