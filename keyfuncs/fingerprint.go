@@ -43,7 +43,6 @@ func FingerprintUpTo(most int) Func {
 }
 
 func fingerprint(call string, most int) Func {
-	tooLarge := &failure{call: call, why: "the body is too large", kind: ErrTooLarge}
 	return func(r *Request) (string, error) {
 		hash := sha256.New()
 		_, _ = io.WriteString(hash, r.PostForm.Encode()) // a hash never fails
@@ -56,16 +55,9 @@ func fingerprint(call string, most int) Func {
 		// does not read the body where that is something else, such as JSON.
 		length := 0
 		if r.Body != nil && r.Body != http.NoBody {
-			if r.ContentLength > int64(most) {
-				return "", tooLarge
-			}
-			body, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
-			restore(r, body)
-			switch {
-			case err != nil:
-				return "", unread(call, err, "the body cannot be read")
-			case len(body) > most:
-				return "", tooLarge
+			body, err := readBody(r, call, most)
+			if err != nil {
+				return "", err
 			}
 			_, _ = hash.Write(body)
 			length = len(body)

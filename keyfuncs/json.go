@@ -36,21 +36,14 @@ func JSON(most int, member ...string) Func {
 		}
 	}
 	member = append([]string(nil), member...)
-	notFound, tooLarge := missing(call), &failure{call: call, why: "the body is too large", kind: ErrTooLarge}
+	notFound := missing(call)
 	return func(r *Request) (string, error) {
 		if r.Body == nil || r.Body == http.NoBody {
 			return "", notFound
 		}
-		if r.ContentLength > int64(most) {
-			return "", tooLarge
-		}
-		body, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
-		restore(r, body)
-		switch {
-		case err != nil:
-			return "", unread(call, err, "the body cannot be read")
-		case len(body) > most:
-			return "", tooLarge
+		body, err := readBody(r, call, most)
+		if err != nil {
+			return "", err
 		}
 		value, err := memberOf(body, member)
 		if err != nil {
@@ -114,6 +107,26 @@ func textOf(call string, value json.RawMessage, notFound error) (string, error) 
 	return string(value), nil
 }
 
+// readBody reads the whole body and leaves it for the handler. A body of more than most bytes is ErrTooLarge.
+func readBody(r *Request, call string, most int) ([]byte, error) {
+	if r.ContentLength > int64(most) {
+		return nil, tooLarge(call)
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
+	restore(r, body)
+	switch {
+	case err != nil:
+		return nil, unread(call, err, "the body cannot be read")
+	case len(body) > most:
+		return nil, tooLarge(call)
+	}
+	return body, nil
+}
+
+func tooLarge(call string) error {
+	return &failure{call: call, why: "the body is too large", kind: ErrTooLarge}
+}
+
 // restore makes the request's body begin with what has been read of it.
 func restore(r *Request, read []byte) {
 	r.Body = struct {
@@ -125,7 +138,7 @@ func restore(r *Request, read []byte) {
 // unread makes the error for a body that cannot be read, which may be because of a limit in front.
 func unread(call string, err error, why string) error {
 	if limit := (*http.MaxBytesError)(nil); errors.As(err, &limit) {
-		return &failure{call: call, why: "the body is too large", kind: ErrTooLarge}
+		return tooLarge(call)
 	}
 	return malformed(call, "%s", why)
 }
