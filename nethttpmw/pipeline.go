@@ -80,7 +80,11 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		}
 	}()
 	var done *entry
-	ready := make([]prepared, len(p.rules))
+	var few [4]prepared // without an allocation
+	ready := few[:min(len(p.rules), len(few))]
+	if len(p.rules) > len(few) {
+		ready = make([]prepared, len(p.rules))
+	}
 	for i, rule := range p.rules {
 		if p.looksAhead(i) {
 			if rule, refusal := p.lookAhead(passage.settling, r, i, ready); refusal != nil {
