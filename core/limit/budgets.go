@@ -57,7 +57,7 @@ func newBudgets(most int) *budgets {
 // nothing if that is empty. The part of the key is locked meanwhile. When there has to be made room for a new
 // budget, f is called again, and what it returned first is forgotten.
 func (s *budgets) use(key memoryKey, now int64, f func(budget) budget) {
-	p := &s.parts[maphash.Comparable(s.seed, key)%budgetParts]
+	p := s.part(key)
 	p.Lock()
 	defer p.Unlock()
 	if s.useHeld(p, key, f) {
@@ -90,6 +90,11 @@ func (s *budgets) use(key memoryKey, now int64, f func(budget) budget) {
 		}
 	}
 	p.add(key.own(), b)
+}
+
+// part returns the part that may hold the budget of the key.
+func (s *budgets) part(key memoryKey) *budgetPart {
+	return &s.parts[maphash.Comparable(s.seed, key)%budgetParts]
 }
 
 // useHeld is use for a budget that is held, and reports whether it is. The part is locked.

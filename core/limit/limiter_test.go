@@ -23,10 +23,14 @@ type rateLimit interface {
 	Reset(ctx context.Context, a core.Attempt) error
 	Refund(ctx context.Context, d core.Decision) error
 	logKeys(a core.Attempt) []string
+	budgetPart(a core.Attempt) *budgetPart
 }
 
 // logKeys returns the keys of a limiter with fixed limits.
 func (l *limiter) logKeys(a core.Attempt) []string { return l.keysOf(l.limits, a) }
+
+// budgetPart returns the part of a limiter's memory that holds the actor's budget.
+func (l *limiter) budgetPart(a core.Attempt) *budgetPart { return l.local().budgets.part(memoryKeyOf(a)) }
 
 // kind is one algorithm, for tests of the promises that all share.
 type kind struct {
