@@ -30,7 +30,9 @@ type rateLimit interface {
 func (l *limiter) logKeys(a core.Attempt) []string { return l.keysOf(l.limits, a) }
 
 // budgetPart returns the part of a limiter's memory that holds the actor's budget.
-func (l *limiter) budgetPart(a core.Attempt) *budgetPart { return l.local().budgets.part(memoryKeyOf(a)) }
+func (l *limiter) budgetPart(a core.Attempt) *budgetPart {
+	return l.local().budgets.part(memoryKeyOf(a))
+}
 
 // kind is one algorithm, for tests of the promises that all share.
 type kind struct {

@@ -139,8 +139,8 @@ func login(next http.Handler) http.Handler {
 	})
 }
 
-// vote answers 201 for a new vote. A vote that was sent again comes here only while the first request runs; the
-// rule answers later ones itself, also with 200.
+// vote answers 201 for a new vote. A vote that was sent again comes here only while the first request runs;
+// the rule answers later ones itself, also with 200.
 func (a *app) vote(w http.ResponseWriter, r *http.Request) {
 	if d, _ := nethttpmw.Decision(r.Context(), "poll"); d.Replayed {
 		w.WriteHeader(http.StatusOK)
