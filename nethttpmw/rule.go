@@ -10,6 +10,7 @@ import (
 	"reflect"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -187,6 +188,8 @@ type mounted struct {
 	answers answerTable
 	bans    answerTable // of Bans
 	local   core.LocalGuard
+
+	failures warn.Sample[failure] // of the key functions
 }
 
 // mount checks a rule and asks its guard once for what the pipeline needs to know.
@@ -306,6 +309,14 @@ type keyError struct {
 
 func (e *keyError) Error() string { return e.field + ": " + e.err.Error() }
 func (e *keyError) Unwrap() error { return e.err }
+
+// keyOf returns the field that an error is about, or "".
+func keyOf(err error) string {
+	if from := (*keyError)(nil); errors.As(err, &from) {
+		return from.field
+	}
+	return ""
+}
 
 // text calls a key function if there is one. Empty text counts as nothing found, so that a function of the
 // application cannot put everybody into one bucket.
