@@ -25,3 +25,13 @@ func Drain(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Drain waits until nothing of this engine is being settled in the background, as the function Drain does for
+// the whole process. It is for a process that ends one of several engines, before the engine's client is
+// closed. It does not wait for guards of an application that have no engine.
+func (e *Engine) Drain(ctx context.Context) error {
+	if err := background.WaitFor(ctx, e.Pending); err != nil {
+		return fmt.Errorf("core: drain: %w", err)
+	}
+	return nil
+}

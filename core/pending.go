@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/internal/background"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 )
 
 // PendingMost is how many claims a process can have running or waiting to be settled at the same time. A
@@ -146,14 +147,21 @@ func laneOf(g Guard) any {
 func (b *Base) lane() any { return b.engine }
 
 // unsettled reports that settling an attempt was given up. A guard without an engine has no observer, so the
-// error is logged: by the guard's own logger, if it has a method Logger as Base has.
+// error is logged: by the guard's own logger, if it has a method Logger as Base has. Of each guard the first
+// error is logged, and then one per minute, since an outage may end with thousands.
 func unsettled(g Guard, d Decision, err error) {
 	if own, ok := g.(interface{ unsettled(d Decision, err error) }); ok {
 		own.unsettled(d, err)
 		return
 	}
-	LoggerOf(g).Error("gatehouse: gave up settling an attempt", "guard", g.Name(), "err", err)
+	if skipped, ok := unsettledOf.Due(g.Name()); ok {
+		LoggerOf(g).Error("gatehouse: gave up settling an attempt", "guard", g.Name(), "err", err,
+			"attempts_not_logged", skipped)
+	}
 }
+
+// unsettledOf says which errors are logged, by the names of guards without an engine.
+var unsettledOf warn.Sample[string]
 
 func (b *Base) unsettled(d Decision, err error) {
 	b.engine.observer.Observe(context.Background(), Event{Guard: b.name, Op: "settle", Decision: d, Err: err})

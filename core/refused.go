@@ -3,8 +3,8 @@ package core
 import (
 	"context"
 	"log/slog"
-	"sync"
-	"time"
+
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 )
 
 // Refused reports a request that an adapter has refused without a decision of the guard. The observer of the
@@ -21,21 +21,9 @@ func Refused(ctx context.Context, guard any, d Decision, key, function string) {
 		Function: function})
 }
 
-const (
-	// refusalsEvery is how often LogErrors logs refusals of one kind: a client can cause any number of them.
-	refusalsEvery = time.Minute
-	// refusalKinds is how many kinds LogErrors tells apart; all others count as one. Kinds come from the
-	// program, so there are few. More would be a mistake of an application's own guards, and must not fill the
-	// memory.
-	refusalKinds = 1000
-)
-
 // refusals logs refusals without a decision for LogErrors: of each kind the first one, and then one per
 // minute.
-type refusals struct {
-	mu    sync.Mutex
-	kinds map[refusalKind]*loggedRefusals
-}
+type refusals struct{ sample warn.Sample[refusalKind] }
 
 type refusalKind struct {
 	guard         string
@@ -44,42 +32,12 @@ type refusalKind struct {
 	shadow        bool
 }
 
-type loggedRefusals struct {
-	last    time.Time
-	skipped int
-}
-
-// due reports whether a refusal of this kind is logged now, and how many were not logged since the last one.
-func (r *refusals) due(kind refusalKind) (skipped int, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.kinds == nil {
-		r.kinds = map[refusalKind]*loggedRefusals{}
-	}
-	logged := r.kinds[kind]
-	if logged == nil && len(r.kinds) >= refusalKinds {
-		kind = refusalKind{}
-		logged = r.kinds[kind]
-	}
-	now := time.Now()
-	switch {
-	case logged == nil:
-		r.kinds[kind] = &loggedRefusals{last: now}
-	case now.Sub(logged.last) < refusalsEvery:
-		logged.skipped++
-		return 0, false
-	default:
-		skipped, logged.last, logged.skipped = logged.skipped, now, 0
-	}
-	return skipped, true
-}
-
 // log logs the refusal if it is due. Its level is Info: the request is wrong, or the set-up of the rule is.
 // All texts come from the program.
 func (r *refusals) log(ctx context.Context, logger *slog.Logger, e Event) {
 	kind := refusalKind{guard: e.Guard, reason: e.Decision.Reason, key: e.Key, function: e.Function,
 		shadow: e.Decision.Attempt.Shadow}
-	if skipped, ok := r.due(kind); ok {
+	if skipped, ok := r.sample.Due(kind); ok {
 		logger.InfoContext(ctx, "gatehouse: a request was refused without a decision of its guard",
 			"guard", kind.guard,
 			"reason", kind.reason, "key", kind.key, "function", kind.function, "shadow", kind.shadow,

@@ -210,20 +210,28 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 	case errors.Is(err, keyfuncs.ErrTooLarge):
 		reason = ReasonTooLarge
 	default: // a function of the application failed, which is not the client's fault
-		r.logger().ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err)
+		r.logFailure(ctx, err)
 	}
 	return r.refuse(reason, core.Decision{Guard: r.name})
+}
+
+// failure is a kind of failure of a key function.
+type failure struct{ key, function string }
+
+// logFailure logs that a key function of the application failed: of each kind the first failure, and then one
+// per minute, since each request may cause one.
+func (r *mounted) logFailure(ctx context.Context, err error) {
+	if skipped, ok := r.failures.Due(failure{keyOf(err), keyfuncs.FunctionOf(err)}); ok {
+		r.logger().ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err,
+			"failures_not_logged", skipped)
+	}
 }
 
 // traceRefusal reports a refusal that the guard has not decided to the observer. Without it, requests that
 // lack a login would leave no trace.
 func (r *mounted) traceRefusal(ctx context.Context, reason core.Reason, err error, shadow bool) {
-	key := ""
-	if from := (*keyError)(nil); errors.As(err, &from) {
-		key = from.field
-	}
 	d := core.Decision{Guard: r.name, Reason: reason, Attempt: core.Attempt{Shadow: shadow}}
-	core.Refused(ctx, r.Guard, d, key, keyfuncs.FunctionOf(err))
+	core.Refused(ctx, r.Guard, d, keyOf(err), keyfuncs.FunctionOf(err))
 }
 
 // passageKey is the key of the innermost passage in a request's context.

@@ -10,6 +10,7 @@ import (
 	"reflect"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -59,8 +60,13 @@ type Rule struct {
 	// with 400, as for Who.
 	Allow *keyfuncs.List
 	// CountPreflights makes CORS preflights count like other requests. By default they pass the rule uncounted
-	// after Deny: a browser sends them by itself and without credentials, and a page cannot read a refusal. A
-	// handler that runs for any method, OPTIONS included, and does the work for all of them needs it.
+	// after Deny: a browser sends them by itself and without credentials, and a page cannot read a refusal.
+	//
+	// Anybody can forge one: OPTIONS with Origin and Access-Control-Request-Method. Where nothing inside the
+	// rules answers preflights, it runs the handler, uncounted and without a claim. So set CountPreflights for
+	// each handler that serves any method, such as http.FileServer or a pattern without a method, unless a CORS
+	// middleware inside the rules answers preflights. With the CORS middleware around the rules, or without
+	// one, that costs nothing: no preflight that a browser waits for gets to the rules.
 	CountPreflights bool
 	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. A banned actor is refused
 	// before the guard is asked. Each refusal by the guard is a strike, with these exceptions: refusals that
@@ -187,6 +193,8 @@ type mounted struct {
 	answers answerTable
 	bans    answerTable // of Bans
 	local   core.LocalGuard
+
+	failures warn.Sample[failure] // of the key functions
 }
 
 // mount checks a rule and asks its guard once for what the pipeline needs to know.
@@ -306,6 +314,14 @@ type keyError struct {
 
 func (e *keyError) Error() string { return e.field + ": " + e.err.Error() }
 func (e *keyError) Unwrap() error { return e.err }
+
+// keyOf returns the field that an error is about, or "".
+func keyOf(err error) string {
+	if from := (*keyError)(nil); errors.As(err, &from) {
+		return from.field
+	}
+	return ""
+}
 
 // text calls a key function if there is one. Empty text counts as nothing found, so that a function of the
 // application cannot put everybody into one bucket.

@@ -18,11 +18,16 @@ func Begin() { running.Add(1) }
 func End() { running.Add(-1) }
 
 // Wait waits until no work is running or the context ends; its error says how much is left.
+func Wait(ctx context.Context) error {
+	return WaitFor(ctx, func() int { return int(running.Load()) })
+}
+
+// WaitFor is [Wait] for the part of the work that left counts.
 //
 // It polls: a process calls it once in its life, and polling costs the work itself nothing.
-func Wait(ctx context.Context) error {
+func WaitFor(ctx context.Context, left func() int) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		n := running.Load()
+		n := left()
 		if n == 0 {
 			return nil
 		}

@@ -35,10 +35,11 @@ type Outages struct {
 var OutageKinds = []string{"stopped", "hanging", "resetting", "loading", "readonly", "repointed", "vanished",
 	"full"}
 
-// StartOutages starts a healthy server.
-func StartOutages(t testing.TB) *Outages {
+// StartOutages starts a healthy server, with the config of [StartServer].
+func StartOutages(t testing.TB, config ...string) *Outages {
 	t.Helper()
-	return &Outages{t: t, Server: StartServer(t, "--enable-debug-command", "yes"), faults: NewFaults(t)}
+	config = append([]string{"--enable-debug-command", "yes"}, config...)
+	return &Outages{t: t, Server: StartServer(t, config...), faults: NewFaults(t)}
 }
 
 // NewClient returns a client that the outages affect. With obeys it ends calls when their contexts end.

@@ -1,5 +1,5 @@
 // Package warn holds all warnings about set-ups that look wrong but may be right. A set-up that is
-// certainly wrong panics instead.
+// certainly wrong panics instead. A [Sample] says how often what requests cause is logged.
 //
 // A warning is logged once per subject in the life of a process, through [slog.Default] or the logger of the
 // engine that it is about, with its code and the place where the README explains it. Strangers can provoke
