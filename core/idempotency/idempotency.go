@@ -79,9 +79,9 @@ const (
 //
 // # Memory
 //
-// An operation takes one key. With a UUID as ID, the key takes about 180 bytes while the operation runs, 200
-// when only the status is kept, and 300 with two header fields, plus the body (measured on Redis 7.0,
-// including the key's name).
+// An operation takes one key. With a UUID as ID and an actor of 12 bytes, the key takes 184 bytes while the
+// operation runs, 200 when only the status is kept, and 296 with two header fields, plus the body (measured
+// on Redis 7.0, including the key's name).
 type Guard struct {
 	core.Base
 	options Options
@@ -310,6 +310,12 @@ func fingerprint(a core.Attempt) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
+// operationKeys returns the key of an operation. Rules join the ID of a client with the actor, who is in the
+// key already. So a fourth part, behind an empty third one, is an ID that begins with the actor, without that.
 func (g *Guard) operationKeys(a core.Attempt) []string {
-	return []string{g.Key(core.JoinTag(core.Encode(a.Actor), core.Encode(a.Resource), core.Encode(a.ID)))}
+	actor, resource := core.Encode(a.Actor), core.Encode(a.Resource)
+	if own, joined := strings.CutPrefix(a.ID, a.Actor+"|"); joined {
+		return []string{g.Key(core.JoinTag(actor, resource, "", core.Encode(own)))}
+	}
+	return []string{g.Key(core.JoinTag(actor, resource, core.Encode(a.ID)))}
 }
