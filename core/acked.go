@@ -123,7 +123,10 @@ func (c *ackedCall) send(ctx context.Context) (any, error) {
 			time.Until(end) < 2*pause: // the error is to be the server's, as in sender
 			return nil, notRun(err, maybe)
 		}
-		maybe = maybe || !refusedForNow(err)
+		if !refusedForNow(err) {
+			maybe = true
+			sentAgain(ctx)
+		}
 		c.engine.reloadTopology(ctx) // the client of one node does not follow its slots
 		select {
 		case <-time.After(pause):

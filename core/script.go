@@ -174,6 +174,7 @@ func (e *Engine) send(
 		if err == nil || s.delivery == AtMostOnce || ctx.Err() != nil || !worthAnotherTry(err) {
 			return reply, false, err
 		}
+		sentAgain(ctx)
 	}
 	reply, err = eval(ctx, e.rdb, s, s.delivery, keys, args)
 	return reply, true, err

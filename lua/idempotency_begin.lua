@@ -2,7 +2,8 @@
 --
 -- KEYS  1 operation    string: "run call fingerprint" while it runs, "done call fingerprint outcome"
 --                      afterwards, or "half call fingerprint outcome" while the rest of the outcome may still
---                      arrive; "void call" is the tombstone of a call that was undone before it arrived
+--                      arrive. "run call fingerprint -call -call ..." has the last 16 calls that were undone
+--                      and may still arrive, "void -call -call ..." these alone
 -- ARGV  1 fingerprint  one word, the same for each repetition of the attempt
 --       2 call         one word that names this call: a resend after a lost reply receives ok again
 --       3 lease        milliseconds that the operation may run before another call may begin it again
@@ -14,23 +15,27 @@
 local operation = KEYS[1]
 local fingerprint, call, lease = ARGV[1], ARGV[2], ARGV[3]
 
-local stored = redis.call('GET', operation)
+local stored, marks = redis.call('GET', operation), ''
 if stored then
   local _, last, state, who, what = string.find(stored, '^(%a+) (%S+) ?(%S*)')
-  if state == 'void' then
-    if who == call then
-      return {'gone', ''}
-    end
-  elseif what ~= fingerprint then
+  local void = state == 'void'
+  if void then
+    marks = string.sub(stored, 5)
+  elseif state == 'run' then
+    marks = string.sub(stored, last + 1)
+  end
+  if string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
+    return {'gone', ''}
+  elseif not void and what ~= fingerprint then
     return {'conflict', ''}
   elseif state == 'done' or state == 'half' then
     return {'done', string.sub(stored, last + 2)}
   elseif who == call then
     return {'ok', ''}
-  else
+  elseif not void then
     return {'in_progress', ''}
   end
 end
 
-redis.call('SET', operation, 'run ' .. call .. ' ' .. fingerprint, 'PX', lease)
+redis.call('SET', operation, 'run ' .. call .. ' ' .. fingerprint .. marks, 'PX', lease)
 return {'ok', ''}

@@ -6,7 +6,7 @@
 --                     "operation||call" received that as a replay. After "*", the item cannot be undone any
 --                     more
 --       2 operations  set: the operations in items whose ID came from outside
---       3 void        string: the tombstone of this call when it was undone before it arrived
+--       3 void        string: the tombstone of this call, when it was undone and may still arrive
 -- ARGV  1 begins, 2 ends  the period, in milliseconds since 1970: from begins on, up to but not including
 --                         ends
 --       3 keep        milliseconds for which the items are kept after the period

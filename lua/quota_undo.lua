@@ -5,8 +5,8 @@
 --       2 operations  set, as quota writes it
 --       3 void        string, as quota reads it
 -- ARGV  1 item, 2 operation, 3 call   as they were given to quota
---       4 within    milliseconds for which a tombstone keeps a call that has not arrived yet from counting;
---                   0: no tombstone
+--       4 within    milliseconds for which a tombstone keeps the call, or a copy of it, that may still arrive
+--                   from counting; 0: no tombstone
 -- Returns 1 when the item no longer counts, else 0.
 
 local items, operations, void = KEYS[1], KEYS[2], KEYS[3]
@@ -34,6 +34,9 @@ end
 -- DEL goes first, although there is nothing to delete: a full Redis accepts it, and then accepts the rest,
 -- because the script has already written.
 redis.call('DEL', void)
+if within ~= '0' then
+  redis.call('SET', void, '1', 'PX', within)
+end
 if not known then
   redis.call('SREM', operations, operation)
 end

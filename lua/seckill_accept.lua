@@ -1,5 +1,6 @@
 -- Seckill: accepts the units of a loan from another bucket (see seckill_lend), once, whoever delivers them
--- and however late.
+-- and however late: also where a part of this bucket was lost, since the loan is in the sale alone, and no
+-- other bucket can have its units.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it

@@ -154,13 +154,16 @@ end
 -- end other_callers
 if call == '' then
   others, marks = {}, marks .. string.gsub(callers, ' ', ' -')
-elseif not string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
+end
+-- shared late_marks
+if call ~= '' and not string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
   marks = marks .. ' -' .. call
 end
 local _, taken_back = string.gsub(marks, ' ', ' ')
 if taken_back > 16 then -- so that a record stays short
   marks = string.gsub(marks, ' %S+', '', taken_back - 16)
 end
+-- end late_marks
 local updated = table.concat({state, buyer, units, finish, event .. marks, unpack(others)}, ' ')
 if state ~= 'held' or call ~= '' and (stays or not told or #others > 0) then
   if updated ~= record then

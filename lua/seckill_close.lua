@@ -1,4 +1,5 @@
--- Seckill: closes a sale now. A closed sale stays unchanged.
+-- Seckill: closes a sale now. A closed sale stays unchanged. A sale of which a part was lost closes as well:
+-- its operator may want it closed before Repair lets buyers in again.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it

@@ -1,5 +1,5 @@
 -- Seckill: finishes a loan that the other bucket has accepted (see seckill_lend): its units are no longer on
--- their way.
+-- their way. That is noted in the sale alone, so it is done also where another part of this bucket was lost.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it

@@ -1,4 +1,5 @@
--- Seckill: renews the TTLs of an unchanged bucket because another bucket of the sale has changed.
+-- Seckill: renews the TTLs of an unchanged bucket because another bucket of the sale has changed. Where a
+-- part was lost, the others are renewed: Repair needs them.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it

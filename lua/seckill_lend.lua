@@ -14,11 +14,12 @@
 --                  units left when those are fewer
 --       4 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, number, units}
---       reason    ok, none (nothing is left), not_ready (no such bucket)
+--       reason    ok, none (nothing is left), not_ready (no such bucket), lost PART (as seckill_reserve
+--                 says: a bucket that refuses its own buyers does not give their units to those of others)
 --       number    of the loan: loans between two buckets are numbered, one at a time. A loan that is on its
 --                 way is returned, and nothing more is lent
 
-local sale, outbox = KEYS[1], KEYS[5]
+local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local from, to, want = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local now = tonumber(ARGV[4])
 
@@ -33,6 +34,17 @@ if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 -- end sale_stock
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations) < 3 then
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, 0}
+end
 
 local number, under_way = string.match(s[7] or '0 0', '^(%d+) (%d+)$')
 number, under_way = tonumber(number), tonumber(under_way)

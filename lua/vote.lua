@@ -19,8 +19,8 @@
 --       4 operation  string: "v", voter, the record's last 4 bytes, those of the record that it replaced or
 --                    zeros, and the calls that received a yes for it and have not ended: " call +call ...",
 --                    at most 16, those that received a replay with "+"; or " *" once one of them has
---                    succeeded (see vote_keep). Or the tombstone "| " and a call that was undone before it
---                    arrived
+--                    succeeded (see vote_keep). " -call": the last 16 that were undone and may still arrive.
+--                    Where no vote is left, "|" and these alone
 --       5 audit      stream of events; absent: no audit
 -- ARGV  1 voter      12 bytes
 --       2 choice     encoded text: no spaces; may be empty
@@ -186,16 +186,20 @@ if #mine > 0 then
   end
 end
 
-local stored = redis.call('GET', operation)
-if stored == '| ' .. call then
+local stored = redis.call('GET', operation) or '|'
+-- shared vote_words
+local words = string.sub(stored, string.sub(stored, 1, 1) == '|' and 2 or 22)
+local calls, marks = string.gsub(words, ' %-%S+', ''), string.gsub(words, ' [^-]%S*', '')
+-- end vote_words
+if string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
   return {'gone', 0, cast, 0, choices}
-elseif stored and string.sub(stored, 1, 1) ~= '|' then
+elseif string.sub(stored, 1, 1) ~= '|' then
   local text = redis.call('HGET', book, '#' .. number(string.sub(stored, 14, 16))) or ''
   local earlier = string.match(text, '^%S* %d+')
   if string.sub(stored, 1, 13) ~= 'v' .. voter or earlier ~= choice .. ' ' .. weight then
     return {'conflict', 0, cast, 0, {}}
   end
-  local reason, calls = 'changed', string.sub(stored, 22)
+  local reason = 'changed'
   if string.sub(stored, 18, 21) == none then
     reason = 'ok'
   end
@@ -321,7 +325,7 @@ extend(book, new > 0)
 if remember == 0 then
   remember = ttl
 end
-redis.call('SET', operation, 'v' .. voter .. slot .. old .. ' ' .. call,
+redis.call('SET', operation, 'v' .. voter .. slot .. old .. ' ' .. call .. marks,
   'PX', string.format('%.0f', remember))
 if audit then
   local event = changing and 'changed' or 'cast'

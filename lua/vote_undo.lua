@@ -10,29 +10,42 @@
 --       5 audit      stream, as vote writes it; absent: no audit
 -- ARGV  1 voter      12 bytes, as given to vote
 --       2 call       as given to vote
---       3 void       milliseconds for which a tombstone keeps a call that has not arrived yet from counting;
---                    0: no tombstone
+--       3 void       milliseconds for which a tombstone is kept where no vote is left
 --       4 name, 5 id, 6 origin  as given to vote
+--       7 late       1: the call, or a copy of it, may still arrive; then it finds a tombstone and counts
+--                    nothing. 0, absent or empty: it has arrived, once
 -- Returns 1 when the vote no longer counts, else 0.
 
 local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, call, void = ARGV[1], ARGV[2], ARGV[3]
-local none = string.rep('\0', 4)
+local late, none = ARGV[7] == '1', string.rep('\0', 4)
 
-local stored = redis.call('GET', operation)
-if not stored then
-  if void ~= '0' then
-    redis.call('SET', operation, '| ' .. call, 'PX', void)
+local stored = redis.call('GET', operation) or '|'
+-- shared vote_words
+local words = string.sub(stored, string.sub(stored, 1, 1) == '|' and 2 or 22)
+local calls, marks = string.gsub(words, ' %-%S+', ''), string.gsub(words, ' [^-]%S*', '')
+-- end vote_words
+local answer = string.sub(stored, 1, 21)
+if string.sub(stored, 1, 1) == '|' then
+  answer = '|'
+elseif string.sub(stored, 1, 13) ~= 'v' .. voter or calls == ' *' then
+  return 0 -- a call of this operation that still arrives counts nothing
+end
+if late then
+  -- shared late_marks
+  if call ~= '' and not string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
+    marks = marks .. ' -' .. call
   end
-  return 0
+  local _, taken_back = string.gsub(marks, ' ', ' ')
+  if taken_back > 16 then -- so that a record stays short
+    marks = string.gsub(marks, ' %S+', '', taken_back - 16)
+  end
+  -- end late_marks
 end
-if string.sub(stored, 1, 13) ~= 'v' .. voter then
-  return 0
-end
-local callers = string.sub(stored, 22)
-if string.find(callers .. ' ', ' +' .. call .. ' ', 1, true) then
+if string.find(calls .. ' ', ' +' .. call .. ' ', 1, true) then
   call = '+' .. call
 end
+local callers = calls
 -- shared other_callers
 local others, told = {}, false
 for one in string.gmatch(callers, '%S+') do
@@ -43,11 +56,16 @@ for one in string.gmatch(callers, '%S+') do
   end
 end
 -- end other_callers
-if not told then
-  return 0
-end
-if #others > 0 then
-  redis.call('SET', operation, string.sub(stored, 1, 21) .. ' ' .. table.concat(others, ' '), 'KEEPTTL')
+if #others > 0 or not told then
+  local updated = answer .. calls .. marks
+  if told then
+    updated = answer .. ' ' .. table.concat(others, ' ') .. marks
+  end
+  if answer == '|' and late then
+    redis.call('SET', operation, updated, 'PX', void)
+  elseif updated ~= stored and answer ~= '|' then
+    redis.call('SET', operation, updated, 'KEEPTTL')
+  end
   return 0
 end
 
@@ -138,7 +156,7 @@ end
 -- end vote_audit
 
 local index, _, mine, rest = find()
-local slot, old, marks = string.sub(stored, 14, 17), string.sub(stored, 18, 21), '~' .. voter
+local slot, old, changed = string.sub(stored, 14, 17), string.sub(stored, 18, 21), '~' .. voter
 -- shared vote_place
 local place
 for i, one in ipairs(mine) do
@@ -150,9 +168,12 @@ end
 
 -- DEL goes first: a full Redis accepts it, and then accepts the rest, because the script has already written.
 redis.call('DEL', operation)
+if marks ~= '' then
+  redis.call('SET', operation, '|' .. marks, 'PX', void)
+end
 -- What this vote replaced may have been taken back since, and what that one had replaced likewise.
 while old ~= none do
-  local field = marks .. string.sub(old, 4)
+  local field = changed .. string.sub(old, 4)
   local mark = redis.call('HGET', book, field)
   if not mark or string.sub(mark, 1, 4) ~= old then
     break
@@ -163,7 +184,7 @@ end
 if not place then
   for _, one in ipairs(mine) do
     if number(one) > 0 then -- it may have replaced this vote
-      redis.call('HSET', book, marks .. string.sub(slot, 4), slot .. old)
+      redis.call('HSET', book, changed .. string.sub(slot, 4), slot .. old)
       break
     end
   end

@@ -79,9 +79,9 @@ const (
 //
 // # Memory
 //
-// An operation takes one key. With a UUID as ID, the key takes about 180 bytes while the operation runs, 200
-// when only the status is kept, and 300 with two header fields, plus the body (measured on Redis 7.0,
-// including the key's name).
+// An operation takes one key. With a UUID as ID and an actor of 12 bytes, the key takes 184 bytes while the
+// operation runs, 200 when only the status is kept, and 296 with two header fields, plus the body (measured
+// on Redis 7.0, including the key's name).
 type Guard struct {
 	core.Base
 	options Options
@@ -183,10 +183,12 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if err := core.RoomToUndo(); err != nil {
 		return d, err
 	}
+	ctx, again := core.WatchSendings(ctx)
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), idempotencyBeginScript, g.operationKeys(a),
 		fingerprint(a), a.Call(), g.options.Lease.Milliseconds())
+	release := func(ctx context.Context) error { return g.release(ctx, a, true) }
 	if err != nil {
-		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.release(ctx, a, core.TombstoneTTL) })
+		g.Engine().UndoLater(err, release)
 		d.Attempt = d.Attempt.WithoutCall()
 		return d, err
 	}
@@ -200,13 +202,16 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		if err != nil {
 			return d, err
 		}
-		d.SetClaim(operation{done})
+		d.SetClaim(operation{outcome: done})
 	}
 	d.Reason, d.Source = reason, core.SourceRedis
 	d.Allowed, d.Replayed = reason == core.ReasonOK, reason == core.ReasonDone
-	if d.Allowed {
-		d.SetClaim(operation{})
+	switch {
+	case d.Allowed:
+		d.SetClaim(operation{late: again()})
 		d.ResetAfter = g.options.Lease
+	case again() && reason != core.ReasonDone: // an earlier sending may still arrive, and begin it by then
+		g.Engine().UndoLater(nil, release)
 	}
 	if reason == core.ReasonInProgress {
 		d.RetryAfter = askAgainIn
@@ -214,8 +219,11 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	return d, nil
 }
 
-// operation is the claim that a decision carries. Its outcome is nil while the operation runs.
-type operation struct{ outcome *core.Outcome }
+// operation is the claim that a decision carries.
+type operation struct {
+	outcome *core.Outcome // nil while the operation runs
+	late    bool          // a copy of the call may still arrive: its release leaves a tombstone
+}
 
 // Outcome implements the interface that core.OutcomeOf looks for.
 func (o operation) Outcome() *core.Outcome { return o.outcome }
@@ -233,11 +241,12 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		return nil
 	}
 	a, begun := d.Attempt, time.Now()
-	if _, err := core.Claimed[operation](&g.Base, d); err != nil {
+	claim, err := core.Claimed[operation](&g.Base, d)
+	if err != nil {
 		return g.Observe(ctx, "settle", begun, d, err)
 	}
 	if !end.Commits() {
-		return g.release(ctx, a, 0)
+		return g.release(ctx, a, claim.late)
 	}
 	return g.Observe(ctx, "settle", begun, d, func() error {
 		outcome, half, err := textOf(end.Outcome(), g.options.MaxBody)
@@ -259,13 +268,13 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	}())
 }
 
-// release lets the operation that the attempt's own Check began begin again. If that call has not reached
-// Redis yet, release leaves a tombstone there for the given time.
-func (g *Guard) release(ctx context.Context, a core.Attempt, tombstone time.Duration) error {
+// release lets the operation that the attempt's own Check began begin again. If that call, or a copy of it,
+// may still arrive, which is late, release leaves a tombstone.
+func (g *Guard) release(ctx context.Context, a core.Attempt, late bool) error {
 	return g.Call(ctx, "settle", a, func() error {
 		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyReleaseScript,
 			g.operationKeys(a),
-			a.Call(), tombstone.Milliseconds())
+			a.Call(), core.TombstoneTTL.Milliseconds(), core.FlagOf(late))
 		return err
 	})
 }
@@ -301,6 +310,12 @@ func fingerprint(a core.Attempt) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
+// operationKeys returns the key of an operation. Rules join the ID of a client with the actor, who is in the
+// key already. So a fourth part, behind an empty third one, is an ID that begins with the actor, without that.
 func (g *Guard) operationKeys(a core.Attempt) []string {
-	return []string{g.Key(core.JoinTag(core.Encode(a.Actor), core.Encode(a.Resource), core.Encode(a.ID)))}
+	actor, resource := core.Encode(a.Actor), core.Encode(a.Resource)
+	if own, joined := strings.CutPrefix(a.ID, a.Actor+"|"); joined {
+		return []string{g.Key(core.JoinTag(actor, resource, "", core.Encode(own)))}
+	}
+	return []string{g.Key(core.JoinTag(actor, resource, core.Encode(a.ID)))}
 }

@@ -244,14 +244,14 @@ func TestIdempotencyCancelledCheck(t *testing.T) {
 			_, err := g.Check(ctx, a)
 			done <- err
 		}()
-		redistest.Eventually(t, 10*time.Second, func() bool { return existsBy(t, witness, a) },
+		redistest.Eventually(t, 10*time.Second, func() bool { return begunBy(t, witness, a) },
 			"the operation to begin")
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Check: %v", err)
 		}
 		faults.Hang(false)
-		redistest.Eventually(t, 20*time.Second, func() bool { return !existsBy(t, witness, a) },
+		redistest.Eventually(t, 20*time.Second, func() bool { return !begunBy(t, witness, a) },
 			"the operation to be given up")
 		guardtest.WantReason(t, guardtest.Check(t, witness, a), core.ReasonOK)
 	})
@@ -265,7 +265,7 @@ func TestIdempotencyReleaseThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.release(t.Context(), a, core.TombstoneTTL); err != nil {
+		if err := g.release(t.Context(), a, true); err != nil {
 			t.Fatal(err)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)
@@ -521,14 +521,16 @@ func FuzzOutcome(f *testing.F) {
 	})
 }
 
-// existsBy reports whether Redis has the operation, asked by a guard with an undisturbed client.
-func existsBy(t *testing.T, g *Guard, a core.Attempt) bool {
+// begunBy reports whether Redis has the operation, and not a tombstone alone, asked by a guard with an
+// undisturbed client.
+func begunBy(t *testing.T, g *Guard, a core.Attempt) bool {
 	t.Helper()
-	value, err := g.Engine().Run(t.Context(), existsScript, g.operationKeys(a))
+	value, err := g.Engine().Run(t.Context(), begunScript, g.operationKeys(a))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return value == int64(1)
 }
 
-var existsScript = core.NewScript("exists", "return redis.call('EXISTS', KEYS[1])", core.Idempotent)
+var begunScript = core.NewScript("begun",
+	"return string.find(redis.call('GET', KEYS[1]) or 'void', '^void') and 0 or 1", core.Idempotent)

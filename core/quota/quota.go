@@ -110,9 +110,10 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if err != nil {
 		return d, err
 	}
+	ctx, again := core.WatchSendings(ctx)
 	ctx, cancel := g.Engine().WithinDeadline(ctx) // one deadline for up to two calls
 	defer cancel()
-	err = g.inPeriod(func(s period.Span) (int64, error) { return g.decide(ctx, &d, a, s) })
+	err = g.inPeriod(func(s period.Span) (int64, error) { return g.decide(ctx, &d, a, s, again) })
 	switch {
 	case errors.Is(err, errRolled):
 		d.Reason, d.RetryAfter = core.ReasonDayRolled, time.Second
@@ -142,17 +143,17 @@ func (g *Guard) inPeriod(ask func(period.Span) (int64, error)) error {
 	return errRolled
 }
 
-// granted is the claim that a decision carries: the period in which the item was counted, and the name of
-// the call that was granted it.
+// granted is the claim that a decision carries.
 type granted struct {
-	in   period.Span
-	call string
+	in   period.Span // in which the item was counted
+	call string      // the name of the call that was granted it
+	late bool        // the call, or a copy of it, may still arrive: its undo leaves a tombstone
 }
 
 // decide runs the script for one period, fills in the decision, and returns the server's time in
 // milliseconds.
 func (g *Guard) decide(
-	ctx context.Context, d *core.Decision, a core.Attempt, s period.Span,
+	ctx context.Context, d *core.Decision, a core.Attempt, s period.Span, again func() bool,
 ) (int64, error) {
 	given := 1
 	if a.MadeID() {
@@ -165,10 +166,9 @@ func (g *Guard) decide(
 		s.Begins, s.Ends, s.Keep(), g.options.Items, core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID),
 		given,
 		a.Call(), g.Engine().ScriptNow(time.Millisecond))
+	undo := func(ctx context.Context) error { return g.undo(ctx, a, granted{s, a.Call(), true}) }
 	if err != nil {
-		g.Engine().UndoLater(err, func(ctx context.Context) error {
-			return g.undo(ctx, a, granted{s, a.Call()}, core.TombstoneTTL)
-		})
+		g.Engine().UndoLater(err, undo)
 		return 0, err
 	}
 	r := core.ReadReply(value, 4, 4)
@@ -179,7 +179,9 @@ func (g *Guard) decide(
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
 	d.Allowed = d.Reason == core.ReasonOK || d.Reason == core.ReasonAgain
 	if d.Allowed {
-		d.SetClaim(granted{s, a.Call()})
+		d.SetClaim(granted{s, a.Call(), again()})
+	} else if again() { // an earlier sending may still arrive, and find room by then
+		g.Engine().UndoLater(nil, undo)
 	}
 	d.Limit = int64(g.options.Items)
 	d.Remaining = max(d.Limit-count, 0)
@@ -201,12 +203,16 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
-	return g.undo(ctx, d.Attempt, claim, 0)
+	return g.undo(ctx, d.Attempt, claim)
 }
 
-// undo takes back the item that one call of Check was granted. If that call has not reached Redis yet, undo
-// leaves a tombstone there for the given time.
-func (g *Guard) undo(ctx context.Context, a core.Attempt, claim granted, tombstone time.Duration) error {
+// undo takes back the item that one call of Check was granted. If that call may still arrive, undo leaves a
+// tombstone.
+func (g *Guard) undo(ctx context.Context, a core.Attempt, claim granted) error {
+	tombstone := time.Duration(0)
+	if claim.late {
+		tombstone = core.TombstoneTTL
+	}
 	return g.Call(ctx, "settle", a, func() error {
 		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUndoScript,
 			g.quotaKeys(a, claim.in, claim.call), core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID),

@@ -273,7 +273,7 @@ func TestQuotaUndoThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.undo(t.Context(), a, granted{s, a.Call()}, core.TombstoneTTL); err != nil {
+		if err := g.undo(t.Context(), a, granted{s, a.Call(), true}); err != nil {
 			t.Fatal(err)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)

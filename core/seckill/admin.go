@@ -63,7 +63,8 @@ func (g *Guard) restock(ctx context.Context, item, id string, units int64) (Stat
 }
 
 // Close closes a sale now, by the server's clock. Reservations made in time can still be confirmed. A second
-// call changes nothing. ErrNoSale means that there is no such sale.
+// call changes nothing. A sale of which a part was lost closes too, and [Guard.Repair] leaves it closed.
+// ErrNoSale means that there is no such sale.
 func (g *Guard) Close(ctx context.Context, item string) error {
 	return g.Call(ctx, "close", core.Attempt{}, func() error {
 		return g.ofSale(ctx, item, func(at stock) (found bool, err error) { return at.close(ctx) })

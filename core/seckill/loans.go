@@ -118,6 +118,9 @@ func (s *spread) lend(ctx context.Context, from, to int, want int64) (loan, erro
 	if r.Err == nil && reason == "not_ready" {
 		return loan{}, errBucketLost
 	}
+	if err := lostError(s.item, reason); err != nil {
+		return loan{}, err
+	}
 	return l, r.Err
 }
 

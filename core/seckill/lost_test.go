@@ -85,11 +85,12 @@ func TestLostPartsAreNoticedAndRestored(t *testing.T) {
 				}
 			}
 			for what, call := range map[string]func() error{
-				"confirm": func() error { _, err := g.Confirm(t.Context(), item, "4"); return err },
-				"cancel":  func() error { _, err := g.Cancel(t.Context(), item, "4"); return err },
-				"commit":  func() error { return g.Settle(t.Context(), held, core.Commit) },
-				"sweep":   func() error { _, err := g.Sweep(t.Context(), item); return err },
-				"restock": func() error { _, err := g.Restock(t.Context(), item, "q", 1); return err },
+				"confirm":   func() error { _, err := g.Confirm(t.Context(), item, "4"); return err },
+				"cancel":    func() error { _, err := g.Cancel(t.Context(), item, "4"); return err },
+				"commit":    func() error { return g.Settle(t.Context(), held, core.Commit) },
+				"sweep":     func() error { _, err := g.Sweep(t.Context(), item); return err },
+				"restock":   func() error { _, err := g.Restock(t.Context(), item, "q", 1); return err },
+				"take away": func() error { _, err := g.Restock(t.Context(), item, "p", -1); return err },
 			} {
 				if err := call(); !errors.Is(err, ErrLost) || !errors.Is(err, core.ErrNotNow) {
 					t.Errorf("%v: %s: %v", parts, what, err)

@@ -262,6 +262,7 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 		return d, err
 	}
 	at := g.stockOf(a.Resource)
+	ctx, again := core.WatchSendings(ctx)
 	d, then, err := at.reserve(ctx, a)
 	if err == nil && then != decided {
 		d, at, err = g.reserveAgain(ctx, begun, at, d, then, !unasked)
@@ -270,15 +271,22 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 	case errors.Is(err, core.ErrUnconfirmed):
 		return g.unconfirmed(at, d), nil
 	case err != nil:
-		g.Engine().UndoLater(err, func(ctx context.Context) error {
-			_, err := g.cancel(ctx, a) // observed
-			return err
-		})
+		g.cancelLater(err, a)
 		d.Attempt = d.Attempt.WithoutCall()
 		return d, err
+	case !d.Allowed && again(): // an earlier sending may still arrive, and find units by then
+		g.cancelLater(nil, a)
 	}
 	at.reserved(d, asked)
 	return d, nil
+}
+
+// cancelLater cancels in the background what an attempt's call may have reserved, or still reserves.
+func (g *Guard) cancelLater(err error, a core.Attempt) {
+	g.Engine().UndoLater(err, func(ctx context.Context) error {
+		_, err := g.cancel(ctx, a) // observed
+		return err
+	})
 }
 
 // reserveAgain goes on with an attempt that one call could not decide, and returns the stock that has decided

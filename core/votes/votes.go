@@ -240,9 +240,10 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		}
 	}
 	asked := g.duplicates.Ask(key, now)
+	ctx, again := core.WatchSendings(ctx)
 	ctx, cancel := g.Engine().WithinDeadline(ctx) // one deadline for all calls
 	defer cancel()
-	if err := g.cast(ctx, &d, a, v, &poll); err != nil {
+	if err := g.cast(ctx, &d, a, v, &poll, again); err != nil {
 		return d, err
 	}
 	if d.Allowed {
@@ -255,7 +256,9 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 
 // cast runs the script and fills in the decision. It tries again when the poll has another number of parts,
 // or the server's clock is on another day, than expected.
-func (g *Guard) cast(ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll) error {
+func (g *Guard) cast(
+	ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll, again func() bool,
+) error {
 	now, missing := g.clock().UnixMilli(), 0
 	for range 4 {
 		parts, err := g.parts(ctx, a.Resource, poll)
@@ -269,7 +272,7 @@ func (g *Guard) cast(ctx context.Context, d *core.Decision, a core.Attempt, v vo
 		if err != nil {
 			return err
 		}
-		number, err := g.castOnce(ctx, d, a, v, poll, parts, today)
+		number, err := g.castOnce(ctx, d, a, v, poll, parts, today, again)
 		switch {
 		case err != nil:
 			return err
@@ -281,6 +284,7 @@ func (g *Guard) cast(ctx context.Context, d *core.Decision, a core.Attempt, v vo
 		case d.Reason == core.ReasonDayRolled:
 			now = number
 		default:
+			g.undoRefused(d, a)
 			return nil
 		}
 	}
@@ -304,6 +308,7 @@ var errDivided = errors.New("the parts of the poll disagree on their number: " +
 // castOnce runs the script once and returns the number in its reply.
 func (g *Guard) castOnce(
 	ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll, parts int, day period.Span,
+	again func() bool,
 ) (int64, error) {
 	part := v.part(parts)
 	perVoter := int64(max(poll.PerVoter, 1))
@@ -320,9 +325,7 @@ func (g *Guard) castOnce(
 		g.partKeys(a.Resource, part, a.ID), append(args,
 			g.Engine().ScriptNow(time.Millisecond))...)
 	if err = lost(err); err != nil {
-		g.Engine().UndoLater(err, func(ctx context.Context) error {
-			return g.undo(ctx, a, &ballot{parts: parts, call: a.Call()}, core.TombstoneTTL)
-		})
+		g.undoLater(err, a, parts)
 		return 0, err
 	}
 	r := core.ReadReply(value, 5, 5)
@@ -331,7 +334,7 @@ func (g *Guard) castOnce(
 		return 0, r.Err
 	}
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
-	d.SetClaim(&ballot{parts: parts, call: a.Call(), choices: decodeAll(choices)})
+	d.SetClaim(&ballot{parts: parts, call: a.Call(), late: again(), choices: decodeAll(choices)})
 	d.Allowed = d.Reason == core.ReasonOK || d.Reason == core.ReasonChanged
 	d.Limit, d.Remaining = perVoter, max(perVoter-cast, 0)
 	d.Kept = d.Allowed && replayed && number == 1
@@ -380,6 +383,7 @@ func (g *Guard) find(ctx context.Context, name string) (Poll, error) {
 type ballot struct {
 	parts   int    // the number of parts of the poll when the vote was cast; 0 after a Retract
 	call    string // the name of the call of Check
+	late    bool   // the call, or a copy of it, may still arrive: its undo leaves a tombstone
 	choices []string
 }
 
@@ -415,7 +419,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if end.Commits() {
 		return g.keepVote(ctx, d.Attempt, claim)
 	}
-	return g.undo(ctx, d.Attempt, claim, 0)
+	return g.undo(ctx, d.Attempt, claim)
 }
 
 // keepVote keeps the vote that one call of Check got: from then on no undo takes it back.
@@ -428,13 +432,29 @@ func (g *Guard) keepVote(ctx context.Context, a core.Attempt, claim *ballot) err
 	})
 }
 
-// undo takes back the vote that one call of Check got. If that call has not reached Redis yet, undo
-// leaves a tombstone there for the given time.
-func (g *Guard) undo(ctx context.Context, a core.Attempt, claim *ballot, tombstone time.Duration) error {
+// undoRefused sees to it that an attempt that was refused does not count later: an earlier sending may still
+// arrive.
+func (g *Guard) undoRefused(d *core.Decision, a core.Attempt) {
+	if claim, ok := core.ClaimOf[*ballot](*d); ok && claim.late && !d.Allowed {
+		g.undoLater(nil, a, claim.parts)
+	}
+}
+
+// undoLater takes back in the background what an attempt's call may have got, or still gets.
+func (g *Guard) undoLater(err error, a core.Attempt, parts int) {
+	g.Engine().UndoLater(err, func(ctx context.Context) error {
+		return g.undo(ctx, a, &ballot{parts: parts, call: a.Call(), late: true})
+	})
+}
+
+// undo takes back the vote that one call of Check got. If that call may still arrive, undo leaves a
+// tombstone.
+func (g *Guard) undo(ctx context.Context, a core.Attempt, claim *ballot) error {
 	v := newVoter(a.Actor)
 	defer g.duplicates.Drop(v.in(a.Resource))
 	return g.Call(ctx, "settle", a, func() (err error) {
-		args := append([]any{v.record(), claim.call, tombstone.Milliseconds()}, g.audited(a)...)
+		args := append([]any{v.record(), claim.call, core.TombstoneTTL.Milliseconds()}, g.audited(a)...)
+		args = append(args, core.FlagOf(claim.late))
 		keys := g.partKeys(a.Resource, v.part(claim.parts), a.ID)
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteUndoScript, keys, args...)
 		return err

@@ -214,7 +214,7 @@ func TestVotesUndoThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.undo(t.Context(), a, &ballot{parts: 1, call: a.Call()}, core.TombstoneTTL); err != nil {
+		if err := g.undo(t.Context(), a, &ballot{parts: 1, call: a.Call(), late: true}); err != nil {
 			t.Fatal(err)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)

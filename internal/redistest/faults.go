@@ -1,12 +1,14 @@
 package redistest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,6 +29,8 @@ type Faults struct {
 	mu      sync.Mutex
 	links   map[*link]bool
 	rules   []*swallowRule
+	late    []string // in lower case: what the next requests to hold back contain
+	held    []heldRequest
 	hung    chan struct{} // closed when hanging is over; nil: not hanging
 	away    bool          // nothing arrives
 	refuses bool
@@ -155,6 +159,70 @@ func (f *Faults) SwallowEvery(match string, p float64, rng *rand.Rand) {
 	f.arm(&swallowRule{match: bytes.ToLower([]byte(match)), p: p, rng: rng})
 }
 
+// HoldBack arms one shot: the next request that contains match, in upper or lower case, does not reach the
+// server, and its connection to the client is cut. To the client it looks like a lost reply. [Faults.Deliver]
+// lets the request arrive later. Shots queue up.
+func (f *Faults) HoldBack(match string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.late = append(f.late, strings.ToLower(match))
+}
+
+// heldRequest is a request that HoldBack took, and the server that it was meant for.
+type heldRequest struct {
+	server net.Addr
+	msg    []byte
+}
+
+// holdsBack reports whether the request is one that does not arrive yet, and keeps it then.
+func (f *Faults) holdsBack(server net.Addr, msg []byte) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.late) == 0 || !bytes.Contains(bytes.ToLower(msg), []byte(f.late[0])) {
+		return false
+	}
+	f.late = f.late[1:]
+	f.held = append(f.held, heldRequest{server, msg})
+	return true
+}
+
+// Deliver lets the requests that HoldBack took arrive now, in their order, and returns the servers' replies
+// as they came over the wire. The test fails when there are other than n.
+func (f *Faults) Deliver(t testing.TB, n int) (replies []string) {
+	t.Helper()
+	f.mu.Lock()
+	held := f.held
+	f.held = nil
+	f.mu.Unlock()
+	if len(held) != n {
+		t.Fatalf("redistest: %d requests were held back, want %d", len(held), n)
+	}
+	for _, request := range held {
+		reply, err := request.deliver()
+		if err != nil {
+			t.Fatal(err)
+		}
+		replies = append(replies, reply)
+	}
+	return replies
+}
+
+func (r heldRequest) deliver() (string, error) {
+	server, err := net.Dial(r.server.Network(), r.server.String())
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = server.Close() }()
+	if err := server.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := server.Write(r.msg); err != nil {
+		return "", err
+	}
+	reply, err := readMessage(bufio.NewReader(server))
+	return string(reply), err
+}
+
 func (f *Faults) arm(r *swallowRule) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -247,7 +315,7 @@ func (f *Faults) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.away = false
-	f.rules = nil
+	f.rules, f.late = nil, nil
 }
 
 func (f *Faults) close() {

@@ -201,6 +201,21 @@ func TestHangExecutesAndNeverAnswers(t *testing.T) {
 	})
 }
 
+func TestARequestThatIsHeldBackArrivesLater(t *testing.T) {
+	Each(t, func(t *testing.T, b Backend) {
+		f := NewFaults(t)
+		c, key := b.NewClientWith(t, f), counter(t, b)
+		f.HoldBack("INCR")
+		if n, err := c.Incr(t.Context(), key).Result(); n != 1 || err != nil {
+			t.Errorf("INCR = %d, %v; want 1 from the second sending", n, err)
+		}
+		if replies := f.Deliver(t, 1); replies[0] != ":2\r\n" || value(t, b, key) != 2 {
+			t.Errorf("%q, and %d: want 2", replies, value(t, b, key))
+		}
+		f.Deliver(t, 0)
+	})
+}
+
 func TestRefuseAndCutAll(t *testing.T) {
 	b, f := Mini(t), NewFaults(t)
 	c := clientWith(t, b, f, func(o *redis.UniversalOptions) { o.MaxRetries, o.DialerRetries = -1, 1 })

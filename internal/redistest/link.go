@@ -40,6 +40,9 @@ func (l *link) passRequests() {
 		if l.lost.Load() {
 			continue
 		}
+		if l.faults.holdsBack(l.server.RemoteAddr(), msg) {
+			return
+		}
 		l.push(request{at: time.Now(), swallow: l.faults.swallows(msg)})
 		if _, err := l.server.Write(msg); err != nil {
 			return
