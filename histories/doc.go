@@ -13,6 +13,6 @@
 //
 // # Time
 //
-// The guards read a clock of the test, which stands still during a phase of a history and jumps between
-// phases, when no caller is waiting for an answer.
+// The guards read a clock of the test, which stands still during a phase of a history and moves between
+// phases, when no caller is waiting for an answer: on by one step, or forward and back by any.
 package histories

@@ -21,7 +21,8 @@ func subjects() []subject {
 	var all []subject
 	all = append(all, limits()...)
 	all = append(all, polls()...)
-	return append(all, oneSale(), quotas(), operationsOnce(), banned())
+	all = append(all, sales()...)
+	return append(all, packets(), quotas(), operationsOnce(), banned())
 }
 
 // counts are the figures of one cell of the table.
@@ -34,7 +35,7 @@ func operations() int {
 	if redistest.Soak() {
 		return 1_000_000
 	}
-	return 27_000
+	return 36_000
 }
 
 // TestEveryHistoryIsLinearizable lets many callers use each guard while each nemesis breaks things, in many
@@ -66,6 +67,9 @@ func TestEveryHistoryIsLinearizable(t *testing.T) {
 			w.breaks = n.act != nil
 			w.rng = rand.New(rand.NewPCG(seed, uint64(i)))
 			for j, s := range all {
+				if w.jumps && !s.timed {
+					continue
+				}
 				cells[i][j] = cell(t, n, w, s, seed, perCell/n.share)
 			}
 		})

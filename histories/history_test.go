@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -38,7 +39,11 @@ type history struct {
 	guard subject
 	world *world
 	begun time.Time
+	base  time.Time // of the test's clock when the history began
 	calls atomic.Int64
+	room  int // the most calls until the end of this phase
+
+	shares [packetShares]int64 // of a red packet
 
 	mu  sync.Mutex
 	ops []porcupine.Operation
@@ -51,7 +56,7 @@ type unknown struct{}
 type caller struct {
 	*history
 	number int
-	phase  int
+	at     int64 // milliseconds of the test's clock since the history began
 	// resends: the client of the caller's process sends a call again when its reply is lost. The answer then
 	// is the stored one, with the figures of the moment at which it was asked for.
 	resends bool
@@ -61,7 +66,7 @@ type caller struct {
 // next returns the number of the caller's next call, and false when the history is full.
 func (c *caller) next() (int, bool) {
 	n := int(c.calls.Add(1)) - 1
-	return n, n < most
+	return n, n < c.room
 }
 
 func (h *history) now() int64 { return time.Since(h.begun).Nanoseconds() }
@@ -103,6 +108,8 @@ type subject struct {
 	model porcupine.Model
 	// single: each call is one command. So a call that the breaker did not send has not happened.
 	single bool
+	// timed: the model knows the clock, which may jump between phases.
+	timed bool
 	// phases is the number of phases of a history, between which the clock moves on by step. Zero means one.
 	phases int
 	step   time.Duration
@@ -111,14 +118,10 @@ type subject struct {
 	open func(t *testing.T, w *world) (begin func(h *history) error, call func(c *caller, process int))
 }
 
-// nondeterministic makes a model whose step returns all states that may follow. The parts of a history are
-// checked one by one; nil makes one part.
-func nondeterministic[S comparable](parts func([]porcupine.Operation) [][]porcupine.Operation,
-	step func(s S, in, out any) []S,
-) porcupine.Model {
+// nondeterministic makes a model whose step returns all states that may follow.
+func nondeterministic[S comparable](step func(s S, in, out any) []S) porcupine.Model {
 	model := porcupine.NondeterministicModel{
-		Partition: parts,
-		Init:      func() []any { var s S; return []any{s} },
+		Init: func() []any { var s S; return []any{s} },
 		Step: func(state, in, out any) []any {
 			var next []any
 			for _, s := range step(state.(S), in, out) {
@@ -132,9 +135,17 @@ func nondeterministic[S comparable](parts func([]porcupine.Operation) [][]porcup
 
 // deterministic makes a model whose step says whether the answer is right, and which state follows.
 func deterministic[S comparable](step func(s S, in, out any) (bool, S)) porcupine.Model {
+	return partitioned(nil, step)
+}
+
+// partitioned is deterministic for histories whose parts are checked one by one.
+func partitioned[S comparable](parts func([]porcupine.Operation) [][]porcupine.Operation,
+	step func(s S, in, out any) (bool, S),
+) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { var s S; return s },
-		Step: func(state, in, out any) (bool, any) { return step(state.(S), in, out) },
+		Partition: parts,
+		Init:      func() any { var s S; return s },
+		Step:      func(state, in, out any) (bool, any) { return step(state.(S), in, out) },
 	}
 }
 
@@ -143,28 +154,51 @@ func (s subject) run(w *world, name string, seed uint64, begin func(h *history) 
 	call func(c *caller, process int),
 ) (*history, error) {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	h := &history{name: name, seed: seed, guard: s, world: w, begun: time.Now()}
+	h := &history{name: name, seed: seed, guard: s, world: w, begun: time.Now(), base: w.clock.Now()}
 	w.healthy()
 	w.present.Store(name)
 	if err := begin(h); err != nil {
 		return nil, err
 	}
 	callers := []int{8, 8, 8, 8, 12, 12, 16, 32}[rng.IntN(8)]
+	if w.callers > 0 {
+		callers = w.callers
+	}
 	phases := max(s.phases, 1)
+	if w.late {
+		phases = 2
+	}
+	if w.jumps {
+		phases = 4
+		defer func() { w.clock.Advance(h.base.Add(time.Hour).Sub(w.clock.Now())) }()
+	}
 	if callers > 8 && phases > 1 {
 		phases = 2
 	}
 	each := max(most/callers/phases, 1)
 	for phase := range phases {
-		if phase > 0 {
+		switch {
+		case phase > 0 && w.late:
+			if err := h.settled(); err != nil {
+				return nil, err
+			}
+		case phase > 0 && w.jumps:
+			w.clock.Advance(jump(rng))
+		case phase > 0:
 			w.clock.Advance(s.step)
+		}
+		if h.room = most; w.late && phase == 0 {
+			h.room = most / 2 // so that there are calls that see what the late ones have left
+		}
+		if w.late && phase == 1 {
+			h.calls.Store(min(h.calls.Load(), most/2))
 		}
 		var all sync.WaitGroup
 		for i := range callers {
 			all.Go(func() {
 				process := i % len(w.engines)
-				c := &caller{history: h, number: i, phase: phase, resends: w.breaks && process%2 == 0,
-					rng: rand.New(rand.NewPCG(seed, uint64(1+i+phase*callers)))}
+				c := &caller{history: h, number: i, at: w.clock.Now().Sub(h.base).Milliseconds(),
+					resends: w.breaks && process%2 == 0, rng: rand.New(rand.NewPCG(seed, uint64(1+i+phase*callers)))}
 				for range each {
 					call(c, process)
 				}
@@ -173,6 +207,18 @@ func (s subject) run(w *world, name string, seed uint64, begin func(h *history) 
 		all.Wait()
 	}
 	return h, nil
+}
+
+// settled waits until all undos have been answered. In a world where a late call arrives before that, no call
+// of which the outcome is unknown is on its way any more.
+func (h *history) settled() error {
+	if err := core.Drain(context.Background()); err != nil {
+		return err
+	}
+	for i := range h.ops {
+		h.ops[i].Return = min(h.ops[i].Return, h.now())
+	}
+	return nil
 }
 
 // verdict checks the history. The search takes exponential time in the number of calls at once, so verdict

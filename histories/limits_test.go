@@ -23,7 +23,7 @@ type limitIn struct {
 	Op   string // check, peek, refund, reset
 	Call int    // of check and refund: the number of the check
 	Cost int
-	Now  int64 // phases since the begin of the history
+	At   int64 // milliseconds of the clock since the begin of the history
 }
 
 type limitOut struct {
@@ -38,7 +38,8 @@ type taken struct {
 }
 
 // limitState has the units that count. Sliding: those of the window. Fixed: those since begun. Bucket: full
-// is when the bucket is full again, in milliseconds, and taken says what can be given back.
+// is when the bucket is full again, in milliseconds, last when units were last taken, and taken says what can
+// be given back. Units that have left stay until others are taken: a clock that is set back finds them.
 type limitState struct {
 	taken [limitMax]taken
 	last  int64
@@ -81,21 +82,21 @@ func (s *limitState) drop(gone func(t taken) bool) (dropped bool) {
 func limitModel(a limitAlgorithm) porcupine.Model {
 	return deterministic(func(s limitState, in, out any) (bool, limitState) {
 		op, right := in.(limitIn), isUnknown(out)
-		now := 1 + op.Now*limitStep.Milliseconds()
+		now := time.Hour.Milliseconds() + op.At
 		if op.Op == "reset" {
 			return true, limitState{}
 		}
 		a.settle(&s, now)
 		if op.Op == "refund" {
-			a.give(&s, op.Call)
+			a.give(&s, op.Call, now)
 			return true, s
 		}
-		fits := a.left(&s, now) >= int64(op.Cost)
+		fits := a.left(s, now) >= int64(op.Cost)
 		if fits && op.Op == "check" {
-			a.take(&s, now, taken{call: int8(op.Call), cost: int8(op.Cost), at: max(now, s.last)})
+			a.take(&s, now, taken{call: int8(op.Call), cost: int8(op.Cost), at: now})
 		}
 		if !right {
-			right = out.(limitOut) == limitOut{Allowed: fits, Left: a.left(&s, now)}
+			right = out.(limitOut) == limitOut{Allowed: fits, Left: a.left(s, now)}
 		}
 		return right, s
 	})
@@ -103,64 +104,87 @@ func limitModel(a limitAlgorithm) porcupine.Model {
 
 type limitAlgorithm struct {
 	settle func(s *limitState, now int64)
-	left   func(s *limitState, now int64) int64
+	left   func(s limitState, now int64) int64
 	take   func(s *limitState, now int64, t taken)
-	give   func(s *limitState, call int)
+	give   func(s *limitState, call int, now int64)
 }
 
-func unitsLeft(s *limitState, _ int64) int64 { return limitMax - s.used() }
-func giveUnits(s *limitState, call int) {
+func giveUnits(s *limitState, call int, _ int64) {
 	s.drop(func(t taken) bool { return int(t.call) == call })
 }
 
-// sliding: a unit counts for one window. A clock that is set back counts from the last unit.
+// sliding: a unit counts for one window. Units of the future count as taken now: the clock was set back.
 var sliding = limitAlgorithm{
 	settle: func(s *limitState, now int64) {
-		s.last = max(s.last, now)
-		s.drop(func(t taken) bool { return t.at <= s.last-limitWindow.Milliseconds() })
+		future := false
+		for i, t := range s.taken {
+			if t.at > now {
+				s.taken[i].at, future = now, true
+			}
+		}
+		if future {
+			s.leave(now)
+		}
 	},
-	left: unitsLeft,
-	take: func(s *limitState, _ int64, t taken) { s.put(t) },
+	left: func(s limitState, now int64) int64 {
+		s.leave(now) // of a copy
+		return limitMax - s.used()
+	},
+	take: func(s *limitState, now int64, t taken) {
+		s.leave(now)
+		s.put(t)
+	},
 	give: giveUnits,
 }
 
-// fixed: units count from the first one on, for one window.
+// leave drops the units whose window is over.
+func (s *limitState) leave(now int64) {
+	s.drop(func(t taken) bool { return t.at+limitWindow.Milliseconds() <= now })
+}
+
+// fixed: units count from the first one on, for one window. One that begins in the future begins now.
 var fixed = limitAlgorithm{
 	settle: func(s *limitState, now int64) {
-		if s.begun != 0 && now >= s.begun+limitWindow.Milliseconds() {
-			*s = limitState{}
-		}
+		s.begun = min(s.begun, now)
 	},
-	left: unitsLeft,
+	left: func(s limitState, now int64) int64 {
+		if now >= s.begun+limitWindow.Milliseconds() {
+			return limitMax
+		}
+		return limitMax - s.used()
+	},
 	take: func(s *limitState, now int64, t taken) {
-		if s.begun == 0 {
-			s.begun = now
+		if now >= s.begun+limitWindow.Milliseconds() {
+			*s = limitState{begun: now}
 		}
 		s.put(t)
 	},
-	give: func(s *limitState, call int) {
-		if giveUnits(s, call); s.used() == 0 { // the next unit is the first one again
+	give: func(s *limitState, call int, now int64) {
+		if giveUnits(s, call, now); s.used() == 0 { // the next unit is the first one again
 			*s = limitState{}
 		}
 	},
 }
 
-// bucket: a bucket that one unit flows into per part of the window.
+// bucket: a bucket that one unit flows into per part of the window. When its clock is set back, it is full
+// as long after the units that were last taken as before.
 const perUnit = int64(limitWindow / limitMax / time.Millisecond)
 
 var bucket = limitAlgorithm{
 	settle: func(s *limitState, now int64) {
-		if s.full <= now { // full: nothing can be given back
-			*s = limitState{}
+		if s.last > now {
+			s.full, s.last = s.full-s.last+now, now
 		}
 	},
-	left: func(s *limitState, now int64) int64 {
+	left: func(s limitState, now int64) int64 {
 		return (limitMax*perUnit - max(s.full-now, 0)) / perUnit
 	},
 	take: func(s *limitState, now int64, t taken) {
-		s.full = max(s.full, now) + int64(t.cost)*perUnit
-		s.last = max(s.last, now)
-		t.at = 1
+		if s.full <= now { // full: nothing can be given back
+			*s = limitState{full: now}
+		}
+		s.full += int64(t.cost) * perUnit
+		s.last = now
 		if slices.Contains(s.taken[:], taken{}) {
 			s.put(t)
 			return
@@ -168,13 +192,15 @@ var bucket = limitAlgorithm{
 		copy(s.taken[:], s.taken[1:]) // a refund comes in the phase of its check, which has room
 		s.taken[limitMax-1] = t
 	},
-	give: func(s *limitState, call int) {
+	give: func(s *limitState, call int, now int64) {
 		for _, t := range s.taken {
-			if int(t.call) == call && t.at != 0 {
+			if int(t.call) == call && t.at != 0 && s.full > now {
 				s.full -= int64(t.cost) * perUnit
 			}
 		}
-		giveUnits(s, call)
+		if giveUnits(s, call, now); s.full <= now {
+			*s = limitState{}
+		}
 	},
 }
 
@@ -188,7 +214,7 @@ type limiter interface {
 
 func limits() []subject {
 	subjectOf := func(name string, a limitAlgorithm, make func(e *core.Engine) limiter) subject {
-		return subject{name: name, model: limitModel(a), single: true, phases: 4, step: limitStep,
+		return subject{name: name, model: limitModel(a), single: true, timed: true, phases: 4, step: limitStep,
 			open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
 				var guards []limiter
 				for _, e := range w.engines {
@@ -218,7 +244,7 @@ func limitCall(t *testing.T, c *caller, g limiter) {
 	if !ok {
 		return
 	}
-	in := limitIn{Op: "check", Call: n, Cost: 1 + c.rng.IntN(2), Now: int64(c.phase)}
+	in := limitIn{Op: "check", Call: n, Cost: 1 + c.rng.IntN(2), At: c.at}
 	a := core.Attempt{Actor: c.name, Cost: int64(in.Cost)}
 	var d core.Decision
 	switch c.rng.IntN(16) {

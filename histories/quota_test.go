@@ -15,87 +15,105 @@ import (
 const (
 	quotaItems  = 6
 	quotaMost   = 3
-	quotaShared = 8 // calls by which an item can still be taken back
+	quotaShared = 8 // calls that an item remembers; one that more share stays
 )
 
 type quotaIn struct {
 	Op   string // take, undo, used
 	Item int
+	ID   int // the number of the call that used it first
 	Call int
 }
 
 type quotaOut struct {
 	Allowed bool
 	Reason  core.Reason
+	Replay  bool
 	Left    int64
 	Items   set
 	Resent  bool
 }
 
-// sticks marks an item that can no longer be taken back.
-const sticks = most + 1
+// quotaItem is an item that is taken.
+type quotaItem struct {
+	calls  set // those that were told of it, as far as they are remembered
+	again  set // those of calls whose operation was told that the item was known
+	stays  bool
+	ofCall [most]int8 // the ID of each of calls
+}
 
 type quotaState struct {
-	items [quotaItems]set // the calls that were told of it
-	dead  set             // calls that were undone before they arrived
+	items [quotaItems]quotaItem
+	dead  set // calls that were undone before they arrived
 }
 
 func (s *quotaState) used() (items set) {
-	for i, calls := range s.items {
-		if calls != 0 {
+	for i, item := range s.items {
+		if item.calls != 0 {
 			items = items.with(i)
 		}
 	}
 	return items
 }
 
-// take takes an item. One that more than eight calls share may stay for good: docs/contracts.md, Not kept
-// yet, "Who is told yes is counted, however many tries share one ID".
-func (s quotaState) take(in quotaIn, answer quotaOut, known bool) []quotaState {
-	calls := &s.items[in.Item]
-	isNew := *calls == 0
-	allowed := !isNew || bits.OnesCount64(uint64(s.used())) < quotaMost
-	if allowed {
-		*calls = calls.with(in.Call)
+// take takes an item. The answer to another call with the same ID is a replay.
+func (s *quotaState) take(in quotaIn) (reason core.Reason, replay bool) {
+	item := &s.items[in.Item]
+	reason = core.ReasonAgain
+	switch {
+	case item.calls == 0 && bits.OnesCount64(uint64(s.used())) >= quotaMost:
+		return core.ReasonQuota, false
+	case item.calls == 0:
+		reason = core.ReasonOK
 	}
-	right := answer.Allowed == allowed && (!isNew || answer.Resent || answer.Reason != core.ReasonAgain) &&
-		(answer.Resent || answer.Left == int64(quotaMost-bits.OnesCount64(uint64(s.used()))))
-	if known && !right {
-		return nil
+	for call := range most {
+		if item.calls.has(call) && int(item.ofCall[call]) == in.ID {
+			replay = true
+			if !item.again.has(call) {
+				reason = core.ReasonOK
+			}
+		}
 	}
-	if bits.OnesCount64(uint64(*calls)) > quotaShared {
-		kept := s
-		kept.items[in.Item] = calls.with(sticks)
-		return []quotaState{s, kept}
+	if bits.OnesCount64(uint64(item.calls)) >= quotaShared {
+		item.stays = true
+		return reason, replay
 	}
-	return []quotaState{s}
+	item.calls, item.ofCall[in.Call] = item.calls.with(in.Call), int8(in.ID)
+	if reason == core.ReasonAgain {
+		item.again = item.again.with(in.Call)
+	}
+	return reason, replay
 }
 
-func (s quotaState) undo(in quotaIn) quotaState {
-	if calls := &s.items[in.Item]; calls.has(in.Call) {
-		*calls = calls.without(in.Call)
-	} else {
+func (s *quotaState) undo(in quotaIn) {
+	item := &s.items[in.Item]
+	switch {
+	case !item.calls.has(in.Call):
 		s.dead = s.dead.with(in.Call)
+	case item.stays:
+	default:
+		item.calls, item.again, item.ofCall[in.Call] = item.calls.without(in.Call), item.again.without(in.Call), 0
 	}
-	return s
 }
 
-var quotaModel = nondeterministic(nil, func(s quotaState, in, out any) []quotaState {
-	op := in.(quotaIn)
+var quotaModel = deterministic(func(s quotaState, in, out any) (bool, quotaState) {
+	op, right := in.(quotaIn), true
 	answer, known := out.(quotaOut)
 	switch op.Op {
 	case "take":
 		if s.dead.has(op.Call) { // too late
-			return []quotaState{s}
+			return !known, s
 		}
-		return s.take(op, answer, known)
+		reason, replay := s.take(op)
+		right = answer.Reason == reason && answer.Replay == replay &&
+			answer.Allowed == (reason != core.ReasonQuota) &&
+			(answer.Resent || answer.Left == int64(quotaMost-bits.OnesCount64(uint64(s.used()))))
 	case "undo":
-		return []quotaState{s.undo(op)}
+		s.undo(op)
+	case "used":
+		right = answer.Items == s.used()
 	}
-	if known && answer.Items != s.used() {
-		return nil
-	}
-	return []quotaState{s}
+	return right || !known, s
 })
 
 func quotas() subject {
@@ -112,13 +130,18 @@ func quotas() subject {
 		}}
 }
 
-// quotaCall takes an item, and may ask again or give it back; or it lists what is used.
+// quotaCall takes an item, and may ask again or give it back; or it lists what is used. In one history of
+// four all callers share an item: they take it several times, and then give most of that back.
 func quotaCall(t *testing.T, c *caller, g *quota.Guard) {
 	n, ok := c.next()
 	if !ok {
 		return
 	}
-	in := quotaIn{Op: "take", Item: c.rng.IntN(quotaItems), Call: n}
+	shared := c.seed%4 == 0
+	in := quotaIn{Op: "take", Item: c.rng.IntN(quotaItems), ID: n, Call: n}
+	if shared {
+		in.Item = 0
+	}
 	a := core.Attempt{Actor: c.name, Item: fmt.Sprint("item ", in.Item), ID: fmt.Sprint("op ", n)}
 	if c.rng.IntN(8) == 0 {
 		in.Op = "used"
@@ -132,20 +155,28 @@ func quotaCall(t *testing.T, c *caller, g *quota.Guard) {
 		})
 		return
 	}
-	for {
+	for tries := 1; ; tries++ {
 		var d core.Decision
 		known := c.do(in, func() (_ any, err error) {
 			d, err = g.Check(t.Context(), a)
-			return quotaOut{Allowed: d.Allowed, Reason: d.Reason, Left: d.Remaining, Resent: c.resends}, err
+			return quotaOut{Allowed: d.Allowed, Reason: d.Reason, Replay: d.Replayed, Left: d.Remaining,
+				Resent: c.resends}, err
 		})
 		undo := in
 		undo.Op = "undo"
-		if !known {
-			c.later(undo)
-		} else if d.Allowed && c.rng.IntN(2) == 0 {
+		giveBack := func() {
 			c.do(undo, func() (any, error) { return nil, g.Settle(t.Context(), d, core.Rollback) })
 		}
-		if n, ok = c.next(); !ok || known && c.rng.IntN(2) == 0 || c.rng.IntN(4) == 0 {
+		switch {
+		case !known:
+			c.later(undo)
+		case d.Allowed && shared && c.rng.IntN(8) > 0:
+			defer giveBack()
+		case d.Allowed && !shared && c.rng.IntN(2) == 0:
+			giveBack()
+		}
+		last := known && c.rng.IntN(2) == 0 || c.rng.IntN(4) == 0
+		if n, ok = c.next(); !ok || !shared && last || shared && tries == 4 {
 			return
 		}
 		in.Call = n // asks again, with the same ID

@@ -5,30 +5,36 @@ import (
 	"testing"
 	"time"
 
+	"github.com/anishathalye/porcupine"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
 const (
-	saleStock  = 8
-	saleBuyers = 5
-	perBuyer   = 3
-	saleHold   = 10 * time.Second
-	saleStep   = 11 * time.Second // the clock between two phases: every hold ends
+	saleStock   = 8
+	saleBuyers  = 5
+	perBuyer    = 3
+	saleBuckets = 2
+	saleHold    = 10 * time.Second
+	saleStep    = 11 * time.Second // the clock between two phases: every hold ends
+	saleCloses  = 25 * time.Second // after the opening; only a clock that jumps gets there
 )
 
 // saleIn is a call of a sale. IDs are the numbers of the calls that used them first.
 type saleIn struct {
 	Op    string // reserve, undo, confirm, cancel, sweep, status
 	Buyer int
+	Named bool // confirm and cancel: the call names the buyer
 	Units int64
 	ID    int
 	Call  int   // of reserve and undo: the call that was made, and that is undone
-	Phase uint8 // of the clock
+	At    int64 // milliseconds of the clock since the sale was opened
 }
 
 type saleOut struct {
 	Reason           core.Reason
+	Replayed, Kept   bool
 	Resent           bool // the call may have been sent again: then the figures are those of a later moment
 	Left, Held, Sold int64
 }
@@ -37,8 +43,9 @@ type reservation struct {
 	state saleStateOf
 	buyer uint8
 	units int8
-	phase uint8 // of the hold
-	calls set   // those that were told of it
+	maker int8 // the call that made the hold; the others got a replay
+	ends  int32
+	calls set // those that were told of it
 }
 
 type saleStateOf uint8
@@ -48,12 +55,12 @@ const (
 	held
 	sold
 	expired
-	cancelled // by name
+	cancelled // also by an undo, or before it arrived
 )
 
 type saleState struct {
 	reservations [most]reservation
-	dead         set // calls that were undone before they arrived, where that leaves a tombstone
+	dead         set // calls that were taken back: they hold nothing when they arrive later
 }
 
 func (s *saleState) figures() (left, isHeld, isSold int64) {
@@ -78,9 +85,9 @@ func (s *saleState) of(buyer uint8) (units int64) {
 }
 
 // reclaim returns the units of holds that have ended.
-func (s *saleState) reclaim(phase uint8) {
+func (s *saleState) reclaim(at int64) {
 	for i, r := range s.reservations {
-		if r.state == held && r.phase < phase {
+		if r.state == held && int64(r.ends) <= at {
 			s.reservations[i].state = expired
 		}
 	}
@@ -97,161 +104,194 @@ func (s *saleState) refused(buyer uint8, units int64) core.Reason {
 	return ""
 }
 
-func (s *saleState) reserve(in saleIn) core.Reason {
-	r := &s.reservations[in.ID]
-	if r.state == held && r.phase < in.Phase {
+// reserve returns the reason, and whether the answer is a replay.
+func (s *saleState) reserve(in saleIn) (reason core.Reason, replayed bool) {
+	r, buyer := &s.reservations[in.ID], uint8(in.Buyer)
+	switch {
+	case r.state == unknownID:
+	case r.buyer != buyer || r.state != cancelled && int64(r.units) != in.Units:
+		return core.ReasonConflict, false
+	case r.state == sold || r.state == held && int64(r.ends) > in.At:
+		if r.state == held {
+			r.calls = r.calls.with(in.Call)
+		}
+		return core.ReasonOK, int(r.maker) != in.Call
+	case r.state == held:
 		r.state = expired
 	}
-	switch r.state {
-	case sold:
-		return core.ReasonOK
-	case held:
-		r.calls = r.calls.with(in.Call)
-		return core.ReasonOK
+	switch {
+	case in.At < 0:
+		return core.ReasonEarly, false
+	case in.At >= saleCloses.Milliseconds():
+		return core.ReasonClosed, false
 	}
-	buyer := uint8(in.Buyer)
-	reason := s.refused(buyer, in.Units)
-	if reason != "" {
-		s.reclaim(in.Phase)
+	if reason = s.refused(buyer, in.Units); reason != "" {
+		s.reclaim(in.At)
 		reason = s.refused(buyer, in.Units)
 	}
-	if reason == "" {
-		*r = reservation{
-			state: held, buyer: buyer, units: int8(in.Units), phase: in.Phase, calls: set(0).with(in.Call),
-		}
-		return core.ReasonOK
+	if reason != "" {
+		return reason, false
 	}
-	return reason
+	*r = reservation{
+		state: held, buyer: buyer, units: int8(in.Units), maker: int8(in.Call),
+		ends: int32(in.At + saleHold.Milliseconds()), calls: set(0).with(in.Call),
+	}
+	return core.ReasonOK, false
 }
 
-// undo takes back a reservation for a call. A call that arrives after its undo may hold units or not:
-// docs/contracts.md, Not kept yet, "A reservation that arrives after its cancel holds nothing".
-func (s saleState) undo(in saleIn) []saleState {
+// undo takes back a reservation for a call. A call that arrives after its undo holds nothing, and the ID is
+// the buyer's from then on.
+func (s *saleState) undo(in saleIn) {
 	r := &s.reservations[in.ID]
 	switch {
-	case r.state != held || !r.calls.has(in.Call):
-		dead := s
-		dead.dead = s.dead.with(in.Call)
-		return []saleState{s, dead}
-	case r.calls == set(0).with(in.Call):
-		*r = reservation{}
-	default:
-		r.calls = r.calls.without(in.Call)
+	case r.state == unknownID:
+		*r = reservation{state: cancelled, buyer: uint8(in.Buyer)}
+	case r.buyer != uint8(in.Buyer) || r.state == sold:
+		return
+	case r.state == held && r.calls == set(0).with(in.Call):
+		r.state = cancelled
 	}
-	return []saleState{s}
+	r.calls = r.calls.without(in.Call)
+	s.dead = s.dead.with(in.Call)
 }
 
-// confirm sells what is held. An expired reservation is sold while there are units for it.
-func (s *saleState) confirm(in saleIn) core.Reason {
+// confirm sells what is held. An expired reservation is sold while there are units for it. In a sale of
+// several buckets, units that others still hold in vain are looked for first.
+func (s *saleState) confirm(in saleIn, buckets bool) core.Reason {
 	r := &s.reservations[in.ID]
-	switch r.state {
-	case held, sold:
-	case expired:
-		if s.refused(r.buyer, int64(r.units)) != "" {
-			s.reclaim(in.Phase)
+	switch {
+	case r.state == unknownID:
+		return core.ReasonGone
+	case in.Named && r.buyer != uint8(in.Buyer):
+		return core.ReasonConflict
+	case r.state == cancelled:
+		return core.ReasonGone
+	case r.state == expired:
+		if buckets && s.refused(r.buyer, int64(r.units)) != "" {
+			s.reclaim(in.At)
 		}
 		if s.refused(r.buyer, int64(r.units)) != "" {
 			return core.ReasonGone
 		}
-	default:
-		return core.ReasonGone
 	}
 	r.state = sold
 	return core.ReasonOK
 }
 
-// cancel gives back by name. An expired reservation may stay so that it can be confirmed, or is cancelled.
-func (s saleState) cancel(in saleIn) (core.Reason, []saleState) {
+// cancel gives back by name, once. What has expired stays as it is, so that it can be confirmed while there
+// are units for it.
+func (s *saleState) cancel(in saleIn) core.Reason {
 	r := &s.reservations[in.ID]
-	switch r.state {
-	case sold:
-		return core.ReasonConflict, []saleState{s}
-	case held:
-		r.state = cancelled
-		return core.ReasonOK, []saleState{s}
+	switch {
+	case r.state == unknownID:
+	case in.Named && r.buyer != uint8(in.Buyer), r.state == sold:
+		return core.ReasonConflict
+	case r.state == held:
+		s.dead |= r.calls
+		r.state, r.calls = cancelled, 0
 	}
-	other := s
-	r.state = cancelled
-	return core.ReasonOK, []saleState{s, other}
+	return core.ReasonOK
 }
 
-// reuse is a reservation under the ID of a cancelled one. It is made, or refused in some way:
-// docs/contracts.md, Not kept yet, "An ID belongs to one buyer for ever".
-func (s saleState) reuse(in saleIn, answer saleOut, known bool) (next []saleState) {
-	if !known || answer.Reason != core.ReasonOK {
-		next = append(next, s)
+// lapsed returns what else an undo or a cancel may find in a sale of several buckets, where a call takes back
+// the holds that have ended in the buckets that it asks, and the model those in all: a hold that has ended is
+// held or expired. Nothing else depends on it.
+func (s saleState) lapsed(in saleIn) []saleState {
+	other, r := s, s.reservations[in.ID]
+	switch {
+	case int64(r.ends) > in.At:
+		return []saleState{s}
+	case r.state == held:
+		other.reservations[in.ID].state = expired
+	case r.state == expired:
+		other.reservations[in.ID].state = held
+	default:
+		return []saleState{s}
 	}
-	if again := s; again.reserve(in) == core.ReasonOK && (!known || answer.Reason == core.ReasonOK) {
-		next = append(next, again)
-	}
-	return next
+	return []saleState{s, other}
 }
 
-var saleModel = nondeterministic(nil, func(s saleState, in, out any) []saleState {
-	op, right := in.(saleIn), true
-	answer, known := out.(saleOut)
-	next := []saleState{s}
+// saleModel is the model of a sale. In one of several buckets nobody hears what is left in all of them at one
+// moment: Check counts what is left in the buyer's bucket, and Status reads the buckets one after the other.
+func saleModel(buckets bool) porcupine.Model {
+	return nondeterministic(func(s saleState, in, out any) []saleState {
+		op := in.(saleIn)
+		answer, known := out.(saleOut)
+		from := []saleState{s}
+		if buckets && (op.Op == "undo" || op.Op == "cancel") {
+			from = s.lapsed(op)
+		}
+		next := from[:0]
+		for _, s := range from {
+			if right := s.step(op, answer, buckets); right || !known {
+				next = append(next, s)
+			}
+		}
+		return next
+	})
+}
+
+// step makes a call and reports whether the answer is right.
+func (s *saleState) step(op saleIn, answer saleOut, buckets bool) bool {
+	left, isHeld, isSold := s.figures()
 	switch op.Op {
 	case "reserve":
-		switch {
-		case s.dead.has(op.Call): // too late
-			return next
-		case s.reservations[op.ID].state == cancelled:
-			return s.reuse(op, answer, known)
+		if s.dead.has(op.Call) { // too late
+			return false
 		}
-		right = answer.Reason == next[0].reserve(op)
-		left, _, _ := next[0].figures()
-		right = right && (answer.Resent || answer.Left == left)
+		reason, replayed := s.reserve(op)
+		left, _, _ = s.figures()
+		return answer.Reason == reason && answer.Replayed == replayed &&
+			answer.Kept == (replayed && s.reservations[op.ID].state == sold) &&
+			(answer.Resent || buckets || answer.Left == left)
 	case "undo":
-		next = s.undo(op)
+		s.undo(op)
 	case "confirm":
-		right = answer.Reason == next[0].confirm(op)
+		return answer.Reason == s.confirm(op, buckets)
 	case "cancel":
-		var reason core.Reason
-		reason, next = s.cancel(op)
-		right = answer.Reason == reason
+		return answer.Reason == s.cancel(op)
 	case "sweep":
-		next[0].reclaim(op.Phase)
+		s.reclaim(op.At)
 	case "status":
-		left, isHeld, isSold := s.figures()
-		right = answer.Left == left && answer.Held == isHeld && answer.Sold == isSold
+		if buckets {
+			return answer.Left+answer.Held+answer.Sold == saleStock
+		}
+		return answer.Left == left && answer.Held == isHeld && answer.Sold == isSold
 	}
-	if known && !right {
-		return nil
-	}
-	return next
-})
+	return true
+}
 
-func oneSale() subject {
-	sale := seckill.Sale{Stock: saleStock, PerBuyer: perBuyer, Hold: saleHold}
-	return subject{name: "sale", model: saleModel, single: true, phases: 2, step: saleStep,
-		open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
-			var guards []*seckill.Guard
-			for _, e := range w.engines {
-				guards = append(guards, seckill.New(e, "sale", seckill.Options{}))
-			}
-			begin := func(h *history) error {
-				for _, g := range guards {
-					if _, err := g.Open(t.Context(), h.name, sale); err != nil {
-						return err
-					}
+func sales() []subject {
+	subjectOf := func(name string, buckets int) subject {
+		return subject{name: name, model: saleModel(buckets > 1), single: buckets == 1, timed: true, phases: 2,
+			step: saleStep, open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
+				var guards []*seckill.Guard
+				for _, e := range w.engines {
+					guards = append(guards, seckill.New(e, fmt.Sprint("sale-", buckets), seckill.Options{}))
 				}
-				return nil
-			}
-			return begin, func(c *caller, process int) { saleCall(t, c, guards[process]) }
-		}}
+				begin := func(h *history) error {
+					sale := seckill.Sale{Stock: saleStock, PerBuyer: perBuyer, Hold: saleHold, Buckets: buckets,
+						Opens: h.base, Closes: h.base.Add(saleCloses)}
+					for _, g := range guards {
+						if _, err := g.Open(t.Context(), h.name, sale); err != nil {
+							return err
+						}
+					}
+					return nil
+				}
+				return begin, func(c *caller, process int) { saleCall(t, c, guards[process], buckets) }
+			}}
+	}
+	return []subject{subjectOf("sale", 1), subjectOf("sale of buckets", saleBuckets)}
 }
 
 // saleCall reserves, and confirms, cancels or leaves it, by settling or by name; or it makes another call.
-func saleCall(t *testing.T, c *caller, g *seckill.Guard) {
+func saleCall(t *testing.T, c *caller, g *seckill.Guard, buckets int) {
 	n, ok := c.next()
 	if !ok {
 		return
 	}
-	in := saleIn{Op: "reserve", Buyer: c.rng.IntN(saleBuyers), Units: 1 + c.rng.Int64N(2), ID: n, Call: n,
-		Phase: uint8(c.phase)}
-	id := fmt.Sprint("op ", n)
-	a := core.Attempt{Actor: fmt.Sprint("buyer ", in.Buyer), Resource: c.name, Cost: in.Units, ID: id}
+	in := saleIn{Op: "reserve", Buyer: n % saleBuyers, Units: 1 + c.rng.Int64N(2), ID: n, Call: n, At: c.at}
 	switch c.rng.IntN(12) {
 	case 0:
 		in.Op = "status"
@@ -267,19 +307,32 @@ func saleCall(t *testing.T, c *caller, g *seckill.Guard) {
 			return nil, err
 		})
 		return
+	case 2, 3:
+		// Somebody else has taken the ID, or is about to. With several buckets each has IDs of its own. Buyers
+		// differ, and no client sends again, so that a call that is told of a hold is alone with it until it
+		// has its answer.
+		if other := c.rng.IntN(n + 1); buckets == 1 && !c.resends && other%saleBuyers != in.Buyer {
+			in.ID = other
+		}
 	}
+	a := core.Attempt{Actor: fmt.Sprint("buyer ", in.Buyer), Resource: c.name, Cost: in.Units,
+		ID: fmt.Sprint("op ", in.ID)}
 	for {
 		var d core.Decision
 		known := c.do(in, func() (_ any, err error) {
 			d, err = g.Check(t.Context(), a)
-			return saleOut{Reason: d.Reason, Left: d.Remaining, Resent: c.resends}, err
+			return saleOut{Reason: d.Reason, Replayed: d.Replayed, Kept: d.Kept, Left: d.Remaining,
+				Resent: c.resends}, err
 		})
 		next := in
-		if !known {
+		switch {
+		case !known:
 			next.Op = "undo"
 			c.later(next)
-		} else if d.Allowed {
-			saleEnd(t, c, g, d, next)
+		case d.Allowed, d.Reason == core.ReasonConflict:
+			for range 1 + c.rng.IntN(4)/3 {
+				saleEnd(t, c, g, d, next)
+			}
 		}
 		if n, ok = c.next(); !ok || known && c.rng.IntN(4) > 0 || c.rng.IntN(4) == 0 {
 			return
@@ -289,23 +342,33 @@ func saleCall(t *testing.T, c *caller, g *seckill.Guard) {
 	}
 }
 
-// saleEnd ends a reservation, or leaves it.
+// saleEnd ends a reservation, or leaves it. Who could not reserve tries it as the buyer that they are.
 func saleEnd(t *testing.T, c *caller, g *seckill.Guard, d core.Decision, in saleIn) {
-	byName := func(f func() (core.Decision, error)) func() (any, error) {
+	byName := func(all, buyers func() (core.Decision, error)) func() (any, error) {
+		in.Named = !d.Allowed || c.rng.IntN(2) == 0
 		return func() (any, error) {
-			d, err := f()
+			end := all
+			if in.Named {
+				end = buyers
+			}
+			d, err := end()
 			return saleOut{Reason: d.Reason}, err
 		}
 	}
-	switch c.rng.IntN(5) {
-	case 0:
+	kind := c.rng.IntN(5)
+	switch {
+	case kind == 0 && d.Allowed:
 		in.Op = "undo"
 		c.do(in, func() (any, error) { return nil, g.Settle(t.Context(), d, core.Rollback) })
-	case 1:
+	case kind == 1:
+		end := byName(func() (core.Decision, error) { return g.Cancel(t.Context(), c.name, d.Attempt.ID) },
+			func() (core.Decision, error) { return g.CancelAttempt(t.Context(), d.Attempt.WithoutCall()) })
 		in.Op = "cancel"
-		c.do(in, byName(func() (core.Decision, error) { return g.Cancel(t.Context(), c.name, d.Attempt.ID) }))
-	case 2, 3:
+		c.do(in, end)
+	case kind == 2 || kind == 3:
+		end := byName(func() (core.Decision, error) { return g.Confirm(t.Context(), c.name, d.Attempt.ID) },
+			func() (core.Decision, error) { return g.ConfirmAttempt(t.Context(), d.Attempt) })
 		in.Op = "confirm"
-		c.do(in, byName(func() (core.Decision, error) { return g.Confirm(t.Context(), c.name, d.Attempt.ID) }))
+		c.do(in, end)
 	}
 }

@@ -20,10 +20,14 @@ import (
 type world struct {
 	clock   *guardtest.Clock
 	engines []*core.Engine // one per process
-	pool    int            // the size of each process's pool
-	breaks  bool           // replies can be lost
-	failed  atomic.Int64   // calls of which the outcome is unknown
-	broken  sync.RWMutex   // held for writing while no call can succeed
+	clients []redis.UniversalClient
+	pool    int          // the size of each process's pool
+	breaks  bool         // replies can be lost
+	callers int          // of each history; 0: 8 to 32
+	jumps   bool         // the clock is set, forward and back
+	late    bool         // claims arrive after their undos
+	failed  atomic.Int64 // calls of which the outcome is unknown
+	broken  sync.RWMutex // held for writing while no call can succeed
 	faults  *redistest.Faults
 	server  *redistest.Server // nil where the servers are shared
 	outages *redistest.Outages
@@ -67,6 +71,7 @@ func (w *world) start(t *testing.T, prefix string, options *redis.UniversalOptio
 		}
 		rdb := redis.NewUniversalClient(&opt)
 		t.Cleanup(func() { _ = rdb.Close() })
+		w.clients = append(w.clients, rdb)
 		prefix := prefix
 		if w.wrong != nil {
 			prefix = w.wrong(i, prefix, rdb)
@@ -244,4 +249,6 @@ var nemeses = []nemesis{
 		pass(ctx, w.between(ms, 5*ms))
 		w.do(t, "replicaof", "no", "one")
 	}},
+	{"late commands", 1, 0, late(8), nil},
+	{"clock that jumps", 1, 0, jumping, nil},
 }

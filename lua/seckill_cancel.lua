@@ -142,6 +142,10 @@ elseif call == '' and state ~= 'held' then
 end
 
 local callers, marks = string.gsub(words, ' %-%S+', ''), string.gsub(words, ' [^-]%S*', '')
+local word = call
+if string.find(callers .. ' ', ' +' .. call .. ' ', 1, true) then
+  call = '+' .. call
+end
 -- shared other_callers
 local others, told = {}, false
 for one in string.gmatch(callers, '%S+') do
@@ -153,8 +157,9 @@ for one in string.gmatch(callers, '%S+') do
 end
 -- end other_callers
 if call == '' then
-  others, marks = {}, marks .. string.gsub(callers, ' ', ' -')
+  others, marks = {}, marks .. string.gsub(callers, ' %+?', ' -')
 end
+call = word
 -- shared late_marks
 if call ~= '' and not string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
   marks = marks .. ' -' .. call

@@ -7,11 +7,12 @@
 --       3 holds         sorted set, reservation by the end of its time
 --       4 reservations  hash, reservation -> "state buyer quantity end event call call ..."; state: held,
 --                       sold, expired, cancelled; event: that of the hold in the outbox, - when there is none
---                       or the hold is over; call: those that got the hold and have not settled, 16 at most;
---                       "-call": those that were taken back. "failed|BUYER" -> "count |reservation
---                       event event |reservation ...", the last of a buyer that were cancelled or expired,
---                       with the events that tell of it: 16, or as many as per_buyer, 500 at most. Of earlier
---                       ones nothing is left. "restock|ID" -> units, see seckill_restock
+--                       or the hold is over; call: those that got the hold and have not settled, 16 at most,
+--                       "+call" the one that made it; "-call": those that were taken back. "failed|BUYER" ->
+--                       "count |reservation event event |reservation ...", the last of a buyer that were
+--                       cancelled or expired, with the events that tell of it: 16, or as many as per_buyer,
+--                       500 at most. Of earlier ones nothing is left. "restock|ID" -> units, see
+--                       seckill_restock
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
 --       2 buyer         encoded text: no spaces
@@ -142,7 +143,8 @@ if record then
   marks = string.gsub(words, ' [^-]%S*', '')
   local callers = string.gsub(words, ' %-%S+', '')
   local _, undecided = string.gsub(callers, ' ', ' ')
-  local replayed = string.find(callers .. ' ', ' ' .. call .. ' ', 1, true) and 0 or 1
+  local replayed = string.find(callers .. ' ', ' +' .. call .. ' ', 1, true) and 0 or 1
+  local known = replayed == 0 or string.find(callers .. ' ', ' ' .. call .. ' ', 1, true)
   if who ~= buyer or (had ~= units and state ~= 'cancelled') then
     return {'conflict', 0, '', left, stock, 0, 0}
   elseif string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
@@ -150,11 +152,11 @@ if record then
   elseif state == 'sold' then
     return {'ok', replayed, 'sold', left, stock, 0, 0}
   elseif state == 'held' and tonumber(finish) > now then
-    if replayed == 1 and undecided >= 16 then
+    if not known and undecided >= 16 then
       -- Each call that gets a hold is stored, or one that fails would give back what another call got. So
       -- that a record stays short, no more calls than these get it.
       return {'in_progress', 0, '', left, stock, finish - now, 0}
-    elseif replayed == 1 then
+    elseif not known then
       redis.call('HSET', reservations, id, record .. ' ' .. call)
     end
     return {'ok', replayed, 'held', left, stock, finish - now, 0}
@@ -206,6 +208,6 @@ if outbox then
     'ends', finish)
 end
 redis.call('HSET', reservations, id,
-  table.concat({'held', buyer, units, finish, event .. marks, call}, ' '))
+  table.concat({'held', buyer, units, finish, event .. marks, '+' .. call}, ' '))
 extend()
 return {'ok', 0, 'held', left, stock, hold, 0}

@@ -173,6 +173,35 @@ func TestWhoAsksAgainIsToldOfAReplay(t *testing.T) {
 	})
 }
 
+// TestAReplayWhoseReplyWasLostIsAReplay: the reply to a replay was lost, go-redis sent the call again, and the
+// script took it for the call that had made the hold: Replayed was false, and a handler made a second order.
+func TestAReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
+	oneAndSeveralBuckets(t, func(t *testing.T, b redistest.Backend, buckets int) {
+		faults := redistest.NewFaults(t)
+		b.Client = b.NewClientWith(t, faults)
+		e := guardtest.NewEngine(b)
+		g := New(e, "s", Options{})
+		openSale(t, g, "tv", Sale{Stock: 1, Buckets: buckets})
+		if err := e.Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a := core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}
+		first := guardtest.Check(t, g, a)
+		faults.SwallowReply("evalsha")
+		again := guardtest.Check(t, g, a)
+		if faults.Swallowed() != 1 || !again.Allowed || !again.Replayed {
+			t.Errorf("%+v: want a replay, after one lost reply (%d)", again, faults.Swallowed())
+		}
+		for i, d := range []core.Decision{first, again} { // the hold lasts for each of the two calls
+			guardtest.Settle(t, g, d, false)
+			s, err := g.Status(t.Context(), "tv")
+			if err != nil || s.Held != int64(1-i) {
+				t.Errorf("%+v, %v: want %d held", s, err, 1-i)
+			}
+		}
+	})
+}
+
 // late is a client whose next command of a script does not arrive before the test lets it.
 type late struct {
 	core.Client
