@@ -24,6 +24,7 @@ type rateLimit interface {
 	Refund(ctx context.Context, d core.Decision) error
 	logKeys(a core.Attempt) []string
 	budgetPart(a core.Attempt) *budgetPart
+	forgetRefusals(a core.Attempt)
 }
 
 // logKeys returns the keys of a limiter with fixed limits.
@@ -33,6 +34,10 @@ func (l *limiter) logKeys(a core.Attempt) []string { return l.keysOf(l.limits, a
 func (l *limiter) budgetPart(a core.Attempt) *budgetPart {
 	return l.local().budgets.part(memoryKeyOf(a))
 }
+
+// forgetRefusals drops what the process remembers of an actor. A test has to call it when it sets its clock
+// back: the clock of a process is not set back, so no moment comes to it twice.
+func (l *limiter) forgetRefusals(a core.Attempt) { l.refusals.drop(core.TagOf(a)) }
 
 // kind is one algorithm, for tests of the promises that all share.
 type kind struct {
