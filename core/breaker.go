@@ -114,8 +114,8 @@ type breakers struct {
 	// probe looks at the server of the key and at the connections to it. It is nil where the client can reserve
 	// no connection; then calls are the probes.
 	probe func(node, key string) (found probed)
-	// learned is told what the first probe that failed in an outage found, and of pooled connections that a
-	// server which works had closed.
+	// learned is told what the first probe that failed in an outage found, of the first that found the cause
+	// where that one did not, and of pooled connections that a server which works had closed.
 	learned func(found probed)
 
 	open  atomic.Int64 // how many are open
@@ -218,6 +218,7 @@ type breaker struct {
 	probing  *probing  // in the background; nil: none
 	looked   time.Time // when the last probe in the background ended
 	told     bool      // what a probe learned of this outage
+	unsure   bool      // what was told is only that time was over
 
 	untold  atomic.Bool // whether there are changes to report
 	changes []Event
@@ -233,7 +234,7 @@ func (b *breaker) turn(open bool) {
 		return // forget came first
 	}
 	b.epoch++
-	b.failures, b.trying, b.told = 0, false, false
+	b.failures, b.trying, b.told, b.unsure = 0, false, false, false
 	e := Event{Op: "breaker", Breaker: &BreakerChange{Open: open, Node: b.node}}
 	if now := time.Now(); open {
 		b.all.open.Add(1)
@@ -483,7 +484,10 @@ func (b *breaker) probed(found probed) {
 			refusal := fmt.Errorf("%w: %w", ErrBreakerOpen, redis.ErrClosed)
 			b.refusal.Store(&refusal)
 		} else if !errors.Is(found.err, errNeither) {
-			learned = !b.told
+			// A client that dials again and again may spend a probe's time before it says what is wrong.
+			late := errors.Is(found.err, context.DeadlineExceeded)
+			learned = !b.told || b.unsure && !late
+			b.unsure = late && (b.unsure || !b.told)
 			b.because(found.err)
 			b.told = true
 		}
