@@ -43,10 +43,10 @@ test-servers: ## run the tests against the redis-server or valkey-server of each
 race: redis ## run all tests under the race detector, as CI does
 	@$(call test-all,$(GO_TEST) -race)
 
-soak: redis ## run the long versions of the tests (minutes)
-	GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=60m $(SOAKED)
-	cd examples/orders && GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=60m ./...
-	cd histories && GATEHOUSE_SOAK=1 $(GO_TEST) -v -timeout=120m ./...
+soak: redis ## run the long versions of the tests (up to 45 minutes on two cores)
+	GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=40m $(SOAKED)
+	cd examples/orders && GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=20m ./...
+	cd histories && GATEHOUSE_SOAK=1 $(GO_TEST) -v -timeout=30m ./...
 
 fuzz: ## fuzz each fuzz test for 20 seconds
 	@for package in $$($(GO) list ./...); do \

@@ -39,7 +39,7 @@ var markets = []struct {
 // crowd is a number of buyers and of units for them.
 func crowd() (buyers int, stock int64) {
 	if redistest.Soak() {
-		return 100_000, 1000
+		return 20_000, 1000
 	}
 	return 2000, 100
 }

@@ -21,7 +21,7 @@ func TestBucketsRace(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		buyers, stock := 2000, int64(200)
 		if guardtest.Soak() {
-			buyers, stock = 100_000, 1000
+			buyers, stock = 40_000, 1000
 		}
 		const processes, buckets, perBuyer, atOnce = 4, 8, 2, 400
 		seed := rand.Uint64()

@@ -17,7 +17,7 @@ import (
 func TestVotesMemory(t *testing.T) {
 	voters := 25_000
 	if guardtest.Soak() {
-		voters = 1_000_000
+		voters = 250_000
 	}
 	s := redistest.StartServer(t, "--save", "")
 	rdb := s.Client(t)

@@ -31,7 +31,7 @@ func randomEndings(s *scene) {
 	case redistest.Soak() && s.backend.Mini == nil:
 		requests = 10_000
 	case redistest.Soak():
-		requests = 1500
+		requests = 1200
 	}
 	seed := rand.Uint64()
 	s.Logf("seed %d", seed)

@@ -3,6 +3,7 @@ package redistest
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -13,7 +14,8 @@ type ClusterServers struct {
 	// Nodes are the six servers, masters and replicas in no certain order.
 	Nodes []*Server
 
-	t testing.TB
+	t        testing.TB
+	replaced map[*Server]time.Time // when each was replaced last, see Failover
 }
 
 // StartCluster starts a cluster and stops it when the test ends. It takes about two seconds, so tests that
@@ -25,7 +27,7 @@ func StartCluster(t testing.TB) *ClusterServers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &ClusterServers{t: t}
+	c := &ClusterServers{t: t, replaced: map[*Server]time.Time{}}
 	for _, p := range procs {
 		t.Cleanup(p.close)
 		c.Nodes = append(c.Nodes, &Server{t: t, p: p})

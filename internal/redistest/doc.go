@@ -18,8 +18,8 @@
 // are shared, a test uses only keys below its [Backend.Prefix], and does not flush, configure or stop them.
 //
 // A test that breaks something uses its own: a server ([StartServer]) to kill, pause or restart, a cluster
-// ([StartCluster]) to fail over or reshard, or its own connections to any server, through [Faults], which
-// swallows, delays and cuts replies.
+// ([StartCluster]) to fail over or reshard, a primary that sentinels watch ([StartSentinels]), or its own
+// connections to any server, through [Faults], which swallows, delays and cuts replies.
 //
 // Servers listen on 127.0.0.1 only, on free ports, in a temporary directory. They are stopped by their
 // process ID; on Linux the kernel also stops them when the test binary dies.

@@ -1,0 +1,69 @@
+package redistest
+
+import "time"
+
+// Failover lets the replica of the slot's master replace it, and returns the new master once all running
+// nodes know it. Where the master is running, the two agree about the moment (CLUSTER FAILOVER): the master
+// holds back writes until the replica has all that it has. (The others vote for a replacement of the same
+// master once in four seconds, so a second one may take that long.) A dead master is replaced at once,
+// without waiting for the others to notice its death.
+func (c *ClusterServers) Failover(slot int) *Server {
+	c.t.Helper()
+	old := c.MasterOfSlot(slot)
+	replica, words := c.ReplicaOfSlot(slot), []any{"cluster", "failover"}
+	if old.Running() {
+		Eventually(c.t, startTimeout, func() bool { return replica.p.replication("master_link_status:up") },
+			replica.Addr()+" has its master's data")
+		Eventually(c.t, startTimeout, func() bool { return time.Since(c.replaced[old]) > 4100*time.Millisecond },
+			"the others vote again")
+		c.replaced[old] = time.Now()
+	} else {
+		words = append(words, "takeover")
+	}
+	replica.do(words...)
+	return c.AwaitFailover(slot, old)
+}
+
+// ReplicaOfSlot returns the replica of the slot's master.
+func (c *ClusterServers) ReplicaOfSlot(slot int) *Server {
+	c.t.Helper()
+	master := c.MasterOfSlot(slot)
+	ctx, cancel := shortContext()
+	defer cancel()
+	for _, n := range c.Nodes {
+		if n == master || !n.Running() {
+			continue
+		}
+		slots, err := n.p.admin.ClusterSlots(ctx).Result() //nolint:staticcheck // it is what cluster clients ask
+		if err != nil {
+			continue
+		}
+		for _, r := range slots {
+			if r.Start > slot || slot > r.End || len(r.Nodes) < 2 {
+				continue
+			}
+			for _, replica := range c.Nodes {
+				if replica.Addr() == r.Nodes[1].Addr {
+					return replica
+				}
+			}
+		}
+	}
+	c.t.Fatalf("redistest: no node knows a replica of %s", master.Addr())
+	return nil
+}
+
+// Rejoin starts a killed node again, and waits until the cluster is whole: every replica has its master's
+// data. A master that was replaced becomes the replica of its successor.
+func (c *ClusterServers) Rejoin(node *Server) {
+	c.t.Helper()
+	node.Start()
+	Eventually(c.t, startTimeout, func() bool {
+		for _, n := range c.Nodes {
+			if !n.p.joined() {
+				return false
+			}
+		}
+		return true
+	}, "the cluster is whole again with "+node.Addr())
+}

@@ -1,0 +1,72 @@
+package redistest
+
+import (
+	"testing"
+	"time"
+)
+
+// TestSentinels: a client of the sentinels follows the primary through a failover on demand and through the
+// primary's death, without losing what the replicas had.
+func TestSentinels(t *testing.T) {
+	t.Parallel()
+	s := StartSentinels(t, 2)
+	rdb := s.Client(t)
+	first := s.Primary()
+	if first != s.Servers[0] {
+		t.Errorf("the primary is %s, want %s", first.Addr(), s.Servers[0].Addr())
+	}
+	write := func(key string) {
+		t.Helper()
+		Eventually(t, startTimeout, func() bool {
+			return rdb.Set(t.Context(), key, "x", time.Minute).Err() == nil &&
+				rdb.Wait(t.Context(), 2, time.Second).Val() == 2
+		}, "a write that both replicas have")
+	}
+	write("a")
+	second := s.Failover()
+	if second == first {
+		t.Fatal("the primary is the same after a failover")
+	}
+	follows := func() bool { return first.p.replication("role:slave", "master_link_status:up") }
+	Eventually(t, startTimeout, follows, "the former primary is a replica")
+	write("b")
+	second.Kill()
+	third := s.AwaitFailover(second)
+	second.Start()
+	second.ReplicaOf(third)
+	write("c")
+	for _, key := range []string{"a", "b", "c"} {
+		if err := second.Client(t).Get(t.Context(), key).Err(); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+// TestClusterFailoverLosesNothing: where the master is alive it hands over all that it has; the dead one
+// comes back as a replica.
+func TestClusterFailoverLosesNothing(t *testing.T) {
+	t.Parallel()
+	c := StartCluster(t)
+	rdb := c.Client(t)
+	slot := Slot("k")
+	if err := rdb.Set(t.Context(), "k", "1", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	first := c.MasterOfSlot(slot)
+	second := c.Failover(slot)
+	if second == first {
+		t.Error("the master is the same after a failover")
+	}
+	if got, err := second.Client(t).Get(t.Context(), "k").Result(); got != "1" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	Eventually(t, startTimeout, func() bool { return first.p.joined() }, "the former master is a replica")
+	second.Kill()
+	if third := c.Failover(slot); third != first {
+		t.Errorf("%s replaced %s, want its replica %s", third.Addr(), second.Addr(), first.Addr())
+	}
+	c.Rejoin(second)
+	if !second.p.replication("role:slave") {
+		t.Error("the dead master is no replica")
+	}
+}
