@@ -30,7 +30,8 @@ type FixedWindow struct{ limiter }
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
-// Each Window has a count of its own. When a deployment changes the Max of a limit, the count continues.
+// Each Window has a count of its own. When a deployment changes the Max of a limit, the count continues. A
+// limit that a deployment adds takes over what the others have counted: see [Func].
 func NewFixedWindow(e *core.Engine, name string, limit Limit, more ...Limit) *FixedWindow {
 	return &FixedWindow{newLimiter(e, fixedWindow, name, nil, append([]Limit{limit}, more...)...)}
 }

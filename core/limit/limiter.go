@@ -73,7 +73,7 @@ type limiter struct {
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
 		algorithm: alg, by: by, refusals: newRefusals(e.RefusalMemory()),
-		local: sync.OnceValue(func() *memory { return newMemory(alg.newCounter, e.MemoryKeys()) }),
+		local: sync.OnceValue(func() *memory { return newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis()) }),
 	}
 	if len(limits) > 0 {
 		var err error

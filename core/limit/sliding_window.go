@@ -15,11 +15,14 @@ var slidingWindow = func() *algorithm {
 	return alg
 }()
 
+// mostOneByOne is the largest Max of a limit that counts one by one.
+const mostOneByOne = 10_000
+
 func slidingWindowAccepts(l Limit) error {
-	const oneByOne, byParts = 10_000, 1_000_000_000
-	if l.Max > oneByOne && l.Resolution == 0 {
+	const byParts = 1_000_000_000
+	if l.Max > mostOneByOne && l.Resolution == 0 {
 		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d one by one, so count by parts "+
-			"of the window: use WithResolution(1000), or in text %v", l.Max, oneByOne, l.WithResolution(1000))
+			"of the window: use WithResolution(1000), or in text %v", l.Max, mostOneByOne, l.WithResolution(1000))
 	}
 	if l.Max > byParts {
 		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d by parts, "+
@@ -51,7 +54,7 @@ type SlidingWindow struct{ limiter }
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
 // Each Window has a log of its own. When a deployment changes the Max or the Resolution of a limit, the
-// count continues.
+// count continues. A limit that a deployment adds takes over what the others have counted: see [Func].
 func NewSlidingWindow(e *core.Engine, name string, limit Limit, more ...Limit) *SlidingWindow {
 	return &SlidingWindow{newLimiter(e, slidingWindow, name, nil, append([]Limit{limit}, more...)...)}
 }

@@ -40,7 +40,7 @@ type TokenBucket struct{ limiter }
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
 // When a deployment changes the Max of a limit, the bucket stays as full as it was, as a fraction of what it
-// holds.
+// holds. A limit that a deployment adds takes over what the others have counted: see [Func].
 func NewTokenBucket(e *core.Engine, name string, limit Limit, more ...Limit) *TokenBucket {
 	return &TokenBucket{newLimiter(e, tokenBucket, name, nil, append([]Limit{limit}, more...)...)}
 }
