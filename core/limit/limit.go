@@ -95,8 +95,8 @@ type Func func(ctx context.Context, a core.Attempt) ([]Limit, error)
 type limitSet struct {
 	limits   []Limit
 	least    Limit         // the limit with the smallest Max
-	windows  []string      // the windows, as they are part of the keys
-	args     []any         // Max and window of each limit, as the scripts take them
+	windows  []string      // the windows, as they are part of the keys; other windows may follow: see with
+	args     []any         // Max and window of each limit, as the scripts take them, and of the other windows
 	policies []core.Policy // the limits, as decisions report them
 	parts    []any         // microseconds per part, 0 for a limit that counts one by one; nil if all do
 }
@@ -136,6 +136,17 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 		s.policies = append(s.policies, core.Policy{Max: l.Max, Window: l.Window})
 	}
 	return s, nil
+}
+
+// with returns the set with limits of other windows behind its own, which the scripts take units over from.
+func (s *limitSet) with(windows []int64) *limitSet {
+	all := *s
+	all.windows, all.args = slices.Clone(s.windows), slices.Clone(s.args)
+	for _, window := range windows {
+		text := strconv.FormatInt(window, 10)
+		all.windows, all.args = append(all.windows, text), append(all.args, "", text)
+	}
+	return &all
 }
 
 // Policies returns the limits for Decision.Policies.

@@ -53,7 +53,7 @@ func upTo(most int64, holds string) func(Limit) error {
 
 // scripts returns the algorithm whose scripts decide the limits.
 func (alg *algorithm) scripts(limits *limitSet) *algorithm {
-	if alg.one != nil && len(limits.limits) == 1 && limits.parts == nil {
+	if alg.one != nil && len(limits.windows) == 1 && limits.parts == nil {
 		return alg.one
 	}
 	return alg
@@ -65,6 +65,7 @@ type limiter struct {
 	algorithm *algorithm
 	limits    *limitSet // nil if by returns the limits
 	by        Func      // nil if the limits are fixed
+	former    *former
 	local     func() *memory
 	refusals  *refusals
 }
@@ -72,7 +73,7 @@ type limiter struct {
 // newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
-		algorithm: alg, by: by, refusals: newRefusals(e.RefusalMemory()),
+		algorithm: alg, by: by, former: new(former), refusals: newRefusals(e.RefusalMemory()),
 		local: sync.OnceValue(func() *memory { return newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis()) }),
 	}
 	if len(limits) > 0 {
@@ -84,7 +85,7 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 		panic(fmt.Sprintf("limit: guard %q has no function for its limits: "+
 			"pass one that returns the limits of an attempt", name))
 	}
-	scripts := []*core.Script{alg.check, alg.refund}
+	scripts := []*core.Script{alg.check, alg.refund, announce}
 	if alg.one != nil {
 		scripts = append(scripts, alg.one.check)
 	}
@@ -176,6 +177,9 @@ var processBegun = time.Now()
 // admits it. A Cost above the smallest limit is refused with [core.ReasonOverLimit], without asking Redis. An
 // attempt like one that was refused a moment ago may be refused without asking Redis: see
 // [core.WithRefusalMemory].
+//
+// The first check of a process, and one every ten minutes, makes another call within the same deadline: see
+// [NewSlidingWindow].
 //
 // A check is sent to Redis at most once. If the reply is lost, Check returns an error, and the units may have
 // been taken. An invalid attempt is a [core.ErrInvalid].
@@ -306,6 +310,7 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 	if peek {
 		cost = 0
 	}
+	limits, waited := l.withFormer(ctx, limits)
 	args := slices.Clone(limits.args)
 	now := l.Engine().ScriptNow(time.Microsecond)
 	switch { // trailing arguments are left out where the script has a default
@@ -320,7 +325,7 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 		if peek {
 			script = alg.peek
 		}
-		return l.Engine().RunWithin(ctx, l.Engine().Deadline(), script, l.keysOf(limits, a), args...)
+		return l.Engine().RunWithin(ctx, l.Engine().Deadline()-waited, script, l.keysOf(limits, a), args...)
 	}
 	alg := l.algorithm.scripts(limits)
 	value, err := run(alg)
@@ -400,6 +405,7 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 		return nil
 	}
 	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
+	limits, _ = l.withFormer(ctx, limits) // else the next check takes their units over again
 	return l.Delete(ctx, l.keysOf(limits, a)...)
 }
 

@@ -53,8 +53,15 @@ type SlidingWindow struct{ limiter }
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
-// Each Window has a log of its own. When a deployment changes the Max or the Resolution of a limit, the
-// count continues. A limit that a deployment adds takes over what the others have counted: see [Func].
+// A deployment may change the limits, and what was counted before still counts. Each Window has a log of its
+// own, with which a changed Max or Resolution goes on. A Window that is changed or added takes over what the
+// other and the former ones have counted: see [Func]. For this, a process announces its windows in Redis, by
+// a call of its own before the first decision and every ten minutes, and hears of those by which other
+// processes of the guard count, or counted a moment ago. While both releases run, the new one takes over what
+// the former one admits; the former one hears of the new windows within ten minutes, and takes over as well.
+//
+// If that call fails, the check goes on without it, and the next one calls again; in between, a changed
+// Window begins with nothing used. An engine without Redis counts anew when its process begins.
 func NewSlidingWindow(e *core.Engine, name string, limit Limit, more ...Limit) *SlidingWindow {
 	return &SlidingWindow{newLimiter(e, slidingWindow, name, nil, append([]Limit{limit}, more...)...)}
 }
