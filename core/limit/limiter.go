@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 // algorithm is how a rate limit counts. The scripts of all algorithms take the same keys and arguments.
@@ -227,6 +228,9 @@ func (l *limiter) Peek(ctx context.Context, a core.Attempt) (core.Decision, erro
 // Reset forgets what the attempt's Actor has used of the attempt's Resource. The other fields of the attempt
 // do not matter. With a [Func], it resets the limits that the function returns now. This process sees a Reset
 // at once, and other processes see it within the time of [core.WithRefusalMemory].
+//
+// A Reset is sent to Redis at most once, so that it never forgets units that were taken after it. If the
+// reply is lost, it returns an error, and it may have been done; call it again.
 func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 	a.Cost = 1
 	a, err := a.Prepare()
@@ -406,8 +410,12 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	}
 	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
 	limits, _ = l.withFormer(ctx, limits) // else the next check takes their units over again
-	return l.Delete(ctx, l.keysOf(limits, a)...)
+	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
+	return err
 }
+
+// forget deletes the units of an actor. A repetition would delete those that were taken meanwhile as well.
+var forget = core.NewScript("delete", lua.Delete, core.AtMostOnce)
 
 func (l *limiter) giveBack(ctx context.Context, op string, d core.Decision) error {
 	if !d.Allowed {
