@@ -84,9 +84,13 @@ type breakerScene struct {
 func newBreakerScene(t *testing.T, options ...core.Option) *breakerScene {
 	s := &breakerScene{scripted: &scripted{server: allows}}
 	s.e = core.New(s, append([]core.Option{core.WithObserver(&s.Recorder)}, options...)...)
-	s.g = limit.NewSlidingWindow(s.e, "w", limit.PerHour(5))
+	s.g = limit.NewSlidingWindowBy(s.e, "w", perHour) // fixed limits ask for former windows first
 	quiet(t)
 	return s
+}
+
+func perHour(context.Context, core.Attempt) ([]limit.Limit, error) {
+	return []limit.Limit{limit.PerHour(5)}, nil
 }
 
 // Observe resolves the ambiguity between the embedded types.
@@ -480,7 +484,7 @@ func TestEachMasterHasABreaker(t *testing.T) {
 		for _, name := range []string{"dead", "well"} {
 			c.masters[name] = neverDials(name + ":6379")
 			defer c.masters[name].Close()
-			guards[name] = limit.NewSlidingWindow(e, name, limit.PerHour(5))
+			guards[name] = limit.NewSlidingWindowBy(e, name, perHour) // fixed limits ask for former windows first
 		}
 		onDead := func(ctx context.Context, cmd redis.Cmder) error {
 			if strings.Contains(fmt.Sprint(cmd.Args()...), ":dead:") {

@@ -28,6 +28,8 @@ var (
 	TokenBucket string
 	//go:embed token_bucket_refund.lua
 	TokenBucketRefund string
+	//go:embed limit_windows.lua
+	LimitWindows string
 	//go:embed delete.lua
 	Delete string
 

@@ -10,10 +10,12 @@
 --
 -- Any attempt makes a log anew that has another form than the limit has now, or other parts, or units of the
 -- future: the clock was set back. Such units count as taken now, since nobody knows how long before now they
--- were taken.
+-- were taken. And any attempt adds to a log the units of the other logs that are newer than its own and
+-- younger than its window: its limit is new, or was left out when they were taken.
 --
 -- KEYS  1 log            list; further limits have their logs in 2, 3 and so on
--- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
+-- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on. An empty
+--                        max marks a limit of the past, whose log the others take units from; these come last
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
 --                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
@@ -49,81 +51,131 @@ local function push(log, numbers)
   end
 end
 
--- Makes a log anew that has parts of had microseconds (0: one by one), so that it has parts of part. A log
--- one by one needs the newest 10,000 units only: no limit of that kind is larger.
-local function remake(log, birth, had, part, window)
-  local from, grain = had > 0 and had or grain_of(window), part > 0 and part or grain_of(window)
-  local base, at = math.ceil(birth / from), math.ceil(now / grain)
-  local old, width = redis.call('LRANGE', log, '1', '-1'), had > 0 and 2 or 1
+-- Reads the beginning and the end of a log. A log of the past has the form that it has.
+local function read(l)
+  l.numbers, l.birth = redis.call('LRANGE', l.log, '0', '4'), nil
+  if l.numbers[1] then
+    local birth, had, units = string.match(l.numbers[1], '^(%d+) ?(%d*) ?(%d*)$')
+    l.birth, l.had, l.units = birth + 0, tonumber(had) or 0, tonumber(units)
+    if not l.max then
+      l.part = l.had
+      l.grain = l.had > 0 and l.had or grain_of(l.window)
+    end
+    l.base = math.ceil(l.birth / l.grain)
+    l.last = redis.call('LRANGE', l.log, l.part > 0 and '-2' or '-1', '-1')
+    l.newest = (l.base + l.last[1]) * l.grain
+  end
+end
+
+-- Makes a log anew, in the form that its limit has now, and with the units of another log, if one is given,
+-- that are certainly newer than its own. A log one by one needs the newest 10,000 units only: no limit of
+-- that kind is larger.
+local function remake(l, other)
+  local grain, at, birth = l.grain, math.ceil(now / l.grain), nil -- birth: of the oldest of the logs
   local moments, counts, runs, units = {}, {}, 0, 0
-  for n = 1, #old, width do
-    if (base + old[n]) * from + window > now then
-      local moment = math.min(math.ceil((base + old[n]) * from / grain), at)
-      local count = width == 2 and old[n + 1] + 0 or 1
-      if moments[runs] ~= moment then
-        runs = runs + 1
-        moments[runs], counts[runs] = moment, 0
+  local function add(log, window, newest)
+    if not log.birth then
+      return
+    end
+    local from, width = log.had > 0 and log.had or grain_of(log.window), log.had > 0 and 2 or 1
+    local base, old, before = math.ceil(log.birth / from), redis.call('LRANGE', log.log, '1', '-1'), runs
+    for n = 1, #old, width do
+      local taken, count = (base + old[n]) * from, width == 2 and old[n + 1] + 0 or 1
+      if taken + window > now and taken - from >= newest and count > 0 then
+        local moment = math.min(math.ceil(taken / grain), at)
+        if moments[runs] ~= moment then
+          runs = runs + 1
+          moments[runs], counts[runs] = moment, 0
+        end
+        counts[runs], units = counts[runs] + count, units + count
       end
-      counts[runs], units = counts[runs] + count, units + count
+    end
+    if before < runs then
+      birth = math.min(birth or log.birth, log.birth)
+    end
+  end
+  add(l, l.window, -now)
+  if other then
+    local own = units
+    add(other, math.min(l.window, other.window), l.birth and l.newest or -now)
+    if units == own then -- what was newer was given back
+      return
     end
   end
 
-  redis.call('DEL', log)
-  if units == 0 then
-    return
-  end
-  birth = math.min(math.max(birth, (moments[1] - 1) * grain + 1), now)
-  base = math.ceil(birth / grain)
-  local text, numbers = string.format('%.0f', birth), {}
-  if part > 0 then
-    text = string.format('%.0f %.0f %.0f', birth, part, units)
-    for n = 1, runs do
-      numbers[n * 2 - 1], numbers[n * 2] = moments[n] - base, counts[n]
-    end
-  else
-    local excess = math.max(units - 10000, 0)
-    for n = 1, runs do
-      local skip = math.min(excess, counts[n])
-      excess = excess - skip
-      for _ = skip + 1, counts[n] do
-        numbers[#numbers + 1] = moments[n] - base
+  redis.call('DEL', l.log)
+  if units > 0 then
+    birth = math.min(math.max(birth, now - 1073741824 * grain), now) -- four windows ago, where it is older
+    local base, text, numbers = math.ceil(birth / grain), string.format('%.0f', birth), {}
+    if l.part > 0 then
+      text = string.format('%.0f %.0f %.0f', birth, l.part, units)
+      for n = 1, runs do
+        numbers[n * 2 - 1], numbers[n * 2] = moments[n] - base, counts[n]
+      end
+    else
+      local excess = math.max(units - 10000, 0)
+      for n = 1, runs do
+        local skip = math.min(excess, counts[n])
+        excess = excess - skip
+        for _ = skip + 1, counts[n] do
+          numbers[#numbers + 1] = moments[n] - base
+        end
       end
     end
+    redis.call('RPUSH', l.log, text)
+    push(l.log, numbers)
+    redis.call('PEXPIRE', l.log, math.ceil((moments[runs] * grain - now + l.window * 2.25) / 1000) + 1000)
   end
-  redis.call('RPUSH', log, text)
-  push(log, numbers)
-  redis.call('PEXPIRE', log, math.ceil((moments[runs] * grain - now + window * 2.25) / 1000) + 1000)
+  read(l)
 end
 
 local binding, remaining, retry
--- What is known of each log: its birth, the number of the birth's grain or part, units by parts, the newest
--- part and its units; numbers of what has left; when the head leaves, nil without one; and whether its TTL is
--- to be renewed.
+-- What is known of each log: its limit; its form, and the one that it had; its birth, the number of the
+-- birth's grain or part, units by parts, the newest part and its units, and its end; numbers of what has
+-- left; when the head leaves, nil without one; and whether its TTL is to be renewed.
 local logs = {}
 local resets = {} -- when the next unit leaves
 
 for i = 1, limits do
-  local log, max, window = KEYS[i], ARGV[i * 2 - 1], ARGV[i * 2] * 1000
-  local part = tonumber(ARGV[limits * 2 + 2 + i]) or 0
-  local grain = part > 0 and part or grain_of(window)
-  local at, width = math.ceil(now / grain), part > 0 and 2 or 1
-  local numbers = redis.call('LRANGE', log, '0', '4')
-  local birth, units, base, last
-  if numbers[1] then
-    local b, had, u = string.match(numbers[1], '^(%d+) ?(%d*) ?(%d*)$')
-    birth, had, units = b + 0, tonumber(had) or 0, tonumber(u)
-    base, last = math.ceil(birth / grain), redis.call('LRANGE', log, -width, '-1')
-    if had ~= part or last[1] + base > at or at - base > 2147483647 then
-      remake(log, birth, had, part, window)
-      numbers, birth = redis.call('LRANGE', log, '0', '4'), nil
-      if numbers[1] then
-        b, u = string.match(numbers[1], '^(%d+) ?%d* ?(%d*)$')
-        birth, units = b + 0, tonumber(u)
-        base, last = math.ceil(birth / grain), redis.call('LRANGE', log, -width, '-1')
+  local l = {log = KEYS[i], max = tonumber(ARGV[i * 2 - 1]), window = ARGV[i * 2] * 1000, gone = 0}
+  l.part = tonumber(ARGV[limits * 2 + 2 + i]) or 0
+  l.grain = l.part > 0 and l.part or grain_of(l.window)
+  logs[i] = l
+  read(l)
+  local at = math.ceil(now / l.grain)
+  if l.birth and (l.had ~= l.part or l.newest > at * l.grain or at - l.base > 2147483647) then
+    remake(l)
+  end
+end
+
+-- The log with the longest window comes first: it has most of what a log lacks. Logs that the same attempts
+-- have written lack nothing, which costs no command.
+for i = 1, limits > 1 and limits or 0 do
+  local l, from = logs[i], nil
+  repeat
+    local longest = from and from.window or 1 / 0
+    from = nil
+    for j = 1, l.max and limits or 0 do
+      local other = logs[j]
+      if j ~= i and other.birth and (not l.birth or other.newest - other.grain >= l.newest)
+        and other.newest + math.min(l.window, other.window) > now
+        and other.window < longest and (not from or other.window > from.window) then
+        from = other
       end
     end
-  end
+    if from then
+      remake(l, from)
+    end
+  until not from
+end
 
+for i = 1, limits do
+  local l, max = logs[i], logs[i].max
+  if not max then
+    break
+  end
+  local log, window, part, grain, numbers = l.log, l.window, l.part, l.grain, l.numbers
+  local birth, units, base = l.birth, l.units, l.base
   local count, gone, next, lacks = 0, 0, nil, nil -- lacks: when enough units will have left
   local renew = not birth
   if birth and part == 0 then
@@ -184,7 +236,7 @@ for i = 1, limits do
       lacking, n = lacking - number(n + 2), n + 2
     end
   end
-  logs[i] = {birth = birth, base = base, units = count, last = last, gone = gone, next = next, renew = renew}
+  l.units, l.gone, l.next, l.renew = count, gone, next, renew
 
   local left = max - count
   local wait = left < need and lacks - now
@@ -204,21 +256,21 @@ local function renewal(head, window)
   return math.ceil((head - now + window * 1.25) / 1000) + 1000
 end
 
-local function header(l, part)
+local function header(l)
   local birth = string.format('%.0f', l.birth)
-  return part > 0 and birth .. string.format(' %.0f %.0f', part, l.units) or birth
+  return l.part > 0 and birth .. string.format(' %.0f %.0f', l.part, l.units) or birth
 end
 
 if retry then
   for i = 1, cost > 0 and limits or 0 do
-    local log, l, window = KEYS[i], logs[i], ARGV[i * 2] * 1000
+    local l = logs[i]
     if l.gone > 50 then
       if l.next then
-        redis.call('LTRIM', log, l.gone, '-1')
-        redis.call('LSET', log, '0', header(l, tonumber(ARGV[limits * 2 + 2 + i]) or 0))
-        redis.call('PEXPIRE', log, renewal(l.next, window))
+        redis.call('LTRIM', l.log, l.gone, '-1')
+        redis.call('LSET', l.log, '0', header(l))
+        redis.call('PEXPIRE', l.log, renewal(l.next, l.window))
       else
-        redis.call('DEL', log)
+        redis.call('DEL', l.log)
       end
     end
   end
@@ -229,11 +281,13 @@ if cost == 0 then
 end
 
 for i = 1, limits do
-  local log, l, window = KEYS[i], logs[i], ARGV[i * 2] * 1000
-  local part = tonumber(ARGV[limits * 2 + 2 + i]) or 0
-  local gone, next = l.gone, l.next
+  local l = logs[i]
+  if not l.max then
+    break
+  end
+  local log, window, part, grain, gone, next = l.log, l.window, l.part, l.grain, l.gone, l.next
   if part == 0 then
-    local grain, birth, base = grain_of(window), next and header(l, 0), l.base
+    local birth, base = next and header(l), l.base
     local at = math.ceil(now / grain)
     -- shared window_push
     -- The first command is one that a full Redis refuses. The place of the last unit that has left is the
@@ -277,7 +331,7 @@ for i = 1, limits do
     l.units = l.units + cost
     if not next then -- as in window_push
       l.birth = now
-      redis.call('RPUSH', log, header(l, part), '0', cost)
+      redis.call('RPUSH', log, header(l), '0', cost)
       if gone > 0 then
         redis.call('LTRIM', log, gone + 1, '-1')
       end
@@ -290,7 +344,7 @@ for i = 1, limits do
       if gone > 0 then
         redis.call('LTRIM', log, gone, '-1')
       end
-      redis.call('LSET', log, '0', header(l, part))
+      redis.call('LSET', log, '0', header(l))
     end
     if not next or l.base + l.last[1] ~= at then
       redis.call('PEXPIRE', log, math.ceil((at * part + window - now) / 1000) + 1000)

@@ -3,6 +3,9 @@
 -- Management Specification 4.1): it stores the moment at which the bucket will be full. A refused attempt
 -- writes nothing. But any attempt rewrites a bucket whose last units were taken later than now, with all its
 -- moments earlier by that much: the clock was set back, and nobody knows how long before now they were taken.
+-- And any attempt makes a bucket that is full as full as it would be, had the units been taken from it that
+-- another bucket has given since that one was last full: the limit is new, or was left out then. In buckets
+-- that the same attempts have used these units have flowed back.
 --
 -- KEYS  1 bucket         string of numbers, of which the bucket is full at since + offset + taken * window /
 --                        max: since, when it was last full, in microseconds since 1970; offset, in
@@ -10,7 +13,8 @@
 --                        were taken, in microseconds. No key: a full bucket. Further limits have their
 --                        buckets in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, 10,000,000 at most, and milliseconds; further limits follow in 3 and 4, 5 and
---                        6 and so on
+--                        6 and so on. An empty max marks a limit of the past, whose units the others take
+--                        over; these come last
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
 --                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
@@ -43,35 +47,79 @@ end
 
 local binding, remaining, retry
 local buckets, resets = {}, {}
+local after = {} -- the buckets when the units are taken
 
 -- The extra second covers a pause of the server between the script's start, from which a TTL counts, and its
 -- TIME. A bucket whose clock was set back may be full already, when units were given back in between.
-local function write(key, b, full)
+local function write(i, b)
+  local full = b.since + b.offset + span(b.taken, b.max, ARGV[i * 2] * 1000)
   local last = b.last > b.since and string.format(' %.0f', b.last - b.since) or ''
-  redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', b.since, b.offset, b.taken, b.max) .. last,
+  redis.call('SET', KEYS[i], string.format('%.0f %.0f %.0f %.0f', b.since, b.offset, b.taken, b.max) .. last,
     'PX', math.max(math.ceil((full - now) / 1000), 0) + 1000)
 end
 
-for i = 1, limits do
+-- Returns limit i's bucket as it would be, had another one's units been taken from it, and when it would be
+-- full; an empty one at the worst.
+local function inherit(i, b, from)
   local max, window = ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000
-  local since, offset, taken = now, 0, 0
+  local times = math.floor(b.offset / from)
+  local rest = b.offset - times * from
+  local units = math.floor(rest / from * b.max) + 1
+  while span(units, b.max, from) > rest do
+    units = units - 1
+  end
+  units = units + times * b.max + b.taken
+  local heir = {since = b.since, offset = math.floor(units / max) * window, taken = units % max, max = max,
+    last = b.last}
+  local full = heir.since + heir.offset + span(heir.taken, max, window)
+  if full > now + window then
+    heir.offset, heir.taken, full = now + window - heir.since, 0, now + window
+  end
+  return heir, full
+end
+
+for i = 1, limits do
   local bucket = redis.call('GET', KEYS[i])
   if bucket then
     local s, o, t, m, last = string.match(bucket, '(%S+) (%S+) (%S+) (%S+) ?(%S*)')
-    s, o, t, m = s + 0, o + 0, t + 0, m + 0
-    last = s + (tonumber(last) or 0)
-    if last > now then
-      s = s - last + now
-      write(KEYS[i], {since = s, offset = o, taken = t, max = m, last = now}, s + o + span(t, m, window))
-    end
-    if m ~= max then
-      -- The limit was changed: the bucket will be full at the same moment as before, to the microsecond.
-      o, t = o + span(t, m, window), 0
-    end
-    if s + o + span(t, max, window) > now then
-      since, offset, taken = s, o, t
+    local b = {since = s + 0, offset = o + 0, taken = t + 0, max = m + 0}
+    b.last = b.since + (tonumber(last) or 0)
+    buckets[i] = b
+    if b.last > now then
+      b.since, b.last = b.since - b.last + now, now
+      write(i, b)
     end
   end
+end
+
+for i = 1, limits do
+  local max, window = tonumber(ARGV[i * 2 - 1]), ARGV[i * 2] * 1000
+  if not max then
+    break
+  end
+  local b = buckets[i]
+  if b and b.max ~= max then
+    -- The limit was changed: the bucket will be full at the same moment as before, to the microsecond.
+    b = {since = b.since, offset = b.offset + span(b.taken, b.max, window), taken = 0, max = max}
+  end
+  if not b or b.since + b.offset + span(b.taken, max, window) <= now then
+    b = {since = now, offset = 0, taken = 0, max = max}
+    local latest = now
+    for j = 1, limits do
+      local other, from = buckets[j], ARGV[j * 2] * 1000
+      if j ~= i and other and other.since + other.offset + span(other.taken, other.max, from) > now then
+        local heir, full = inherit(i, other, from)
+        if full > latest then
+          b, latest = heir, full
+        end
+      end
+    end
+    if latest > now then
+      buckets[i] = b
+      write(i, b)
+    end
+  end
+  local since, offset, taken = b.since, b.offset, b.taken
   -- All units whose span ends at most a window from now may have been taken. The division may be slightly
   -- off; the span is exact.
   local room = now + window - since - offset
@@ -97,17 +145,17 @@ for i = 1, limits do
   if taken >= max then
     taken, offset = taken - max, offset + window
   end
-  buckets[i] = {since = since, offset = offset, taken = taken, max = max, last = now}
+  after[i] = {since = since, offset = offset, taken = taken, max = max, last = now}
 end
 
 if retry then
   return {0, remaining, retry, binding}
 end
 
-if cost > 0 then
-  for i = 1, limits do
-    local b = buckets[i]
-    write(KEYS[i], b, b.since + b.offset + span(b.taken, b.max, ARGV[i * 2] * 1000))
+for i = 1, cost > 0 and limits or 0 do
+  if ARGV[i * 2 - 1] == '' then
+    break
   end
+  write(i, after[i])
 end
 return {1, remaining, now, binding, resets[binding]}

@@ -30,7 +30,9 @@ type FixedWindow struct{ limiter }
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
-// Each Window has a count of its own. When a deployment changes the Max of a limit, the count continues.
+// When a deployment changes the Max of a limit, the count continues. A Window that is changed or added takes
+// over what the other and the former ones have counted, as far as a fixed window can know it: see
+// [NewSlidingWindow] and [Func].
 func NewFixedWindow(e *core.Engine, name string, limit Limit, more ...Limit) *FixedWindow {
 	return &FixedWindow{newLimiter(e, fixedWindow, name, nil, append([]Limit{limit}, more...)...)}
 }

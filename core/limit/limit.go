@@ -75,16 +75,28 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 // policy of the rule decides. The error wraps [core.ErrInvalid] only if the function's error does.
 //
 // The guard counts per Window. A Max and a Resolution may therefore change from one attempt to the next, and
-// the units that were used before still count. A Window that is new begins with nothing used. While a Window
-// is left out, nothing is counted in it.
+// the units that were used before still count. While a Window is left out, nothing is counted in it. When it
+// is new or comes back, it takes over what the other limits of the list have counted meanwhile:
+//
+//   - A SlidingWindow takes over the units that are younger than its Window, exactly. Where limits have a
+//     Resolution or differ in it, units that were taken within one part may be missing.
+//   - A FixedWindow takes over the open window of a shorter limit: it begins with that one, and has its
+//     units. Of a longer limit it is not known when units were taken, and they are not taken over.
+//   - A TokenBucket takes over the units that were taken since the other bucket was last full, as far as they
+//     have not flowed back; an empty bucket at the worst.
+//
+// So a tier that gains a limit has no free window. A list that shares no Window with the one before begins
+// with nothing used: return the former limits beside the new ones until their windows are over. Units that
+// were taken before a limit was added stay in that limit when they are given back. What must count by itself
+// needs another Resource, or a guard of its own.
 type Func func(ctx context.Context, a core.Attempt) ([]Limit, error)
 
 // limitSet is a number of valid limits, in the forms that calls need. An empty set limits nothing.
 type limitSet struct {
 	limits   []Limit
 	least    Limit         // the limit with the smallest Max
-	windows  []string      // the windows, as they are part of the keys
-	args     []any         // Max and window of each limit, as the scripts take them
+	windows  []string      // the windows, as they are part of the keys; other windows may follow: see with
+	args     []any         // Max and window of each limit, as the scripts take them, and of the other windows
 	policies []core.Policy // the limits, as decisions report them
 	parts    []any         // microseconds per part, 0 for a limit that counts one by one; nil if all do
 }
@@ -124,6 +136,17 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 		s.policies = append(s.policies, core.Policy{Max: l.Max, Window: l.Window})
 	}
 	return s, nil
+}
+
+// with returns the set with limits of other windows behind its own, which the scripts take units over from.
+func (s *limitSet) with(windows []int64) *limitSet {
+	all := *s
+	all.windows, all.args = slices.Clone(s.windows), slices.Clone(s.args)
+	for _, window := range windows {
+		text := strconv.FormatInt(window, 10)
+		all.windows, all.args = append(all.windows, text), append(all.args, "", text)
+	}
+	return &all
 }
 
 // Policies returns the limits for Decision.Policies.

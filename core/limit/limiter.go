@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 // algorithm is how a rate limit counts. The scripts of all algorithms take the same keys and arguments.
@@ -53,7 +54,7 @@ func upTo(most int64, holds string) func(Limit) error {
 
 // scripts returns the algorithm whose scripts decide the limits.
 func (alg *algorithm) scripts(limits *limitSet) *algorithm {
-	if alg.one != nil && len(limits.limits) == 1 && limits.parts == nil {
+	if alg.one != nil && len(limits.windows) == 1 && limits.parts == nil {
 		return alg.one
 	}
 	return alg
@@ -65,6 +66,7 @@ type limiter struct {
 	algorithm *algorithm
 	limits    *limitSet // nil if by returns the limits
 	by        Func      // nil if the limits are fixed
+	former    *former
 	local     func() *memory
 	refusals  *refusals
 }
@@ -72,8 +74,8 @@ type limiter struct {
 // newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
-		algorithm: alg, by: by, refusals: newRefusals(e.RefusalMemory()),
-		local: sync.OnceValue(func() *memory { return newMemory(alg.newCounter, e.MemoryKeys()) }),
+		algorithm: alg, by: by, former: new(former), refusals: newRefusals(e.RefusalMemory()),
+		local: sync.OnceValue(func() *memory { return newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis()) }),
 	}
 	if len(limits) > 0 {
 		var err error
@@ -84,7 +86,7 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 		panic(fmt.Sprintf("limit: guard %q has no function for its limits: "+
 			"pass one that returns the limits of an attempt", name))
 	}
-	scripts := []*core.Script{alg.check, alg.refund}
+	scripts := []*core.Script{alg.check, alg.refund, announce}
 	if alg.one != nil {
 		scripts = append(scripts, alg.one.check)
 	}
@@ -177,6 +179,9 @@ var processBegun = time.Now()
 // attempt like one that was refused a moment ago may be refused without asking Redis: see
 // [core.WithRefusalMemory].
 //
+// The first check of a process, and one every ten minutes, makes another call within the same deadline: see
+// [NewSlidingWindow].
+//
 // A check is sent to Redis at most once. If the reply is lost, Check returns an error, and the units may have
 // been taken. An invalid attempt is a [core.ErrInvalid].
 func (l *limiter) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
@@ -223,6 +228,9 @@ func (l *limiter) Peek(ctx context.Context, a core.Attempt) (core.Decision, erro
 // Reset forgets what the attempt's Actor has used of the attempt's Resource. The other fields of the attempt
 // do not matter. With a [Func], it resets the limits that the function returns now. This process sees a Reset
 // at once, and other processes see it within the time of [core.WithRefusalMemory].
+//
+// A Reset is sent to Redis at most once, so that it never forgets units that were taken after it. If the
+// reply is lost, it returns an error, and it may have been done; call it again.
 func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 	a.Cost = 1
 	a, err := a.Prepare()
@@ -306,6 +314,7 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 	if peek {
 		cost = 0
 	}
+	limits, waited := l.withFormer(ctx, limits)
 	args := slices.Clone(limits.args)
 	now := l.Engine().ScriptNow(time.Microsecond)
 	switch { // trailing arguments are left out where the script has a default
@@ -320,7 +329,7 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 		if peek {
 			script = alg.peek
 		}
-		return l.Engine().RunWithin(ctx, l.Engine().Deadline(), script, l.keysOf(limits, a), args...)
+		return l.Engine().RunWithin(ctx, l.Engine().Deadline()-waited, script, l.keysOf(limits, a), args...)
 	}
 	alg := l.algorithm.scripts(limits)
 	value, err := run(alg)
@@ -400,8 +409,13 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 		return nil
 	}
 	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
-	return l.Delete(ctx, l.keysOf(limits, a)...)
+	limits, _ = l.withFormer(ctx, limits) // else the next check takes their units over again
+	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
+	return err
 }
+
+// forget deletes the units of an actor. A repetition would delete those that were taken meanwhile as well.
+var forget = core.NewScript("delete", lua.Delete, core.AtMostOnce)
 
 func (l *limiter) giveBack(ctx context.Context, op string, d core.Decision) error {
 	if !d.Allowed {

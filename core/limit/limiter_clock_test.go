@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +26,10 @@ func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 	c, ok := cmd.(interface{ SetVal(any) }) // *redis.Cmd, or a command that is sent only once
 	if !ok {
 		return errors.New("not a script")
+	}
+	if strings.HasSuffix(fmt.Sprint(cmd.Args()[3]), ":windows") {
+		c.SetVal([]any{}) // nobody else has announced any
+		return nil
 	}
 	c.SetVal([]any{int64(1), int64(9), int64(1_700_000_000_000_000), int64(1), int64(1000)})
 	return nil
@@ -57,7 +62,7 @@ func TestTheProcessClockDoesNotMatter(t *testing.T) {
 				before := told()
 				for _, ahead := range []time.Duration{5 * time.Second, 10 * 366 * 24 * time.Hour} {
 					<-time.After(ahead) // the bubble's clock, which advances at once
-					if after := told(); len(before) != 8 || !reflect.DeepEqual(after, before) {
+					if after := told(); len(before) != 9 || !reflect.DeepEqual(after, before) {
 						t.Errorf("%s %v: a process whose clock is %v ahead says\n%v, not\n%v", k.name, limits, ahead, after,
 							before)
 					}

@@ -23,13 +23,21 @@ type limitOracle interface {
 	// take takes units and returns the moment that a refund has to name.
 	take(now, cost, max int64) int64
 	refund(now, stamp, cost, max int64)
+	// inherit adds what others have counted while the limit was left out.
+	inherit(l Limit, now int64, limits []Limit, o *oracle)
 }
 
 // slidingOracle is the list of all units ever taken. They count as taken at the end of their grain, or of
 // their part.
 type slidingOracle struct {
 	window, grain, birth int64
-	units                []int64
+	units                []unit
+}
+
+// unit is the moment of a unit. A part of the window that was given back stays as a unit that is dead.
+type unit struct {
+	at   int64
+	dead bool
 }
 
 // regrain rounds the units that still count once more, but none into the future.
@@ -37,23 +45,24 @@ func (o *slidingOracle) regrain(grain, now int64) {
 	if o.grain == grain {
 		return
 	}
-	var rest []int64
-	for _, at := range o.units {
-		if now-at < o.window {
-			rest = append(rest, at)
-		}
-	}
-	o.grain, o.units = grain, rest
-	for i, at := range rest {
-		rest[i] = min(o.round(at), o.round(now))
+	o.drop(now)
+	o.units = slices.DeleteFunc(o.units, func(u unit) bool { return u.dead })
+	o.grain = grain
+	for i, u := range o.units {
+		o.units[i].at = min(o.round(u.at), o.round(now))
 	}
 }
 
 func (o *slidingOracle) round(at int64) int64 { return (at + o.grain - 1) / o.grain * o.grain }
 
+// drop drops what has left.
+func (o *slidingOracle) drop(now int64) {
+	o.units = slices.DeleteFunc(slices.Clone(o.units), func(u unit) bool { return now-u.at >= o.window })
+}
+
 func (o *slidingOracle) left(now, max int64) int64 {
-	for _, at := range o.units {
-		if now-at < o.window {
+	for _, u := range o.units {
+		if now-u.at < o.window && !u.dead {
 			max--
 		}
 	}
@@ -61,11 +70,11 @@ func (o *slidingOracle) left(now, max int64) int64 {
 }
 
 func (o *slidingOracle) take(now, cost, _ int64) int64 {
-	if o.left(now, 0) == 0 {
+	if o.drop(now); o.left(now, 0) == 0 {
 		o.birth = now
 	}
 	for range cost {
-		o.units = append(o.units, o.round(now))
+		o.units = append(o.units, unit{at: o.round(now)})
 	}
 	return now
 }
@@ -74,15 +83,49 @@ func (o *slidingOracle) refund(_, stamp, cost, _ int64) {
 	if stamp < o.birth {
 		return
 	}
-	var rest []int64
-	for _, at := range o.units {
-		if at == o.round(stamp) && cost > 0 {
+	alive := false
+	for i, u := range o.units {
+		o.units[i].dead = u.dead || u.at == o.round(stamp) && cost > 0
+		if o.units[i].dead && !u.dead {
 			cost--
-		} else {
-			rest = append(rest, at)
 		}
+		alive = alive || !o.units[i].dead
 	}
-	o.units = rest
+	if o.grain == Per(1, time.Duration(o.window)*time.Microsecond).grain() || !alive {
+		o.units = slices.DeleteFunc(o.units, func(u unit) bool { return u.dead })
+	}
+}
+
+func (o *slidingOracle) newest() int64 {
+	if len(o.units) == 0 {
+		return 0
+	}
+	return o.units[len(o.units)-1].at
+}
+
+func (o *slidingOracle) inherit(_ Limit, now int64, limits []Limit, all *oracle) {
+	others := make([]*slidingOracle, len(limits))
+	for i, l := range limits {
+		others[i] = all.of(l, now).(*slidingOracle)
+	}
+	slices.SortFunc(others, func(a, b *slidingOracle) int { return int(b.window - a.window) })
+	for _, other := range others {
+		newest, own := o.newest(), len(o.units)
+		for _, u := range other.units {
+			if other != o && !u.dead && u.at-other.grain >= newest && now-u.at < min(o.window, other.window) {
+				o.units = append(o.units, unit{at: min(o.round(u.at), o.round(now))})
+			}
+		}
+		if len(o.units) == own {
+			continue
+		}
+		counts := func(u unit) bool { return !u.dead && now-u.at < o.window }
+		if !slices.ContainsFunc(o.units[:own], counts) {
+			o.birth = other.birth
+		}
+		o.birth = min(o.birth, other.birth, now)
+		o.units = slices.DeleteFunc(o.units, func(u unit) bool { return !counts(u) })
+	}
 }
 
 // fixedOracle is the open window.
@@ -111,6 +154,23 @@ func (o *fixedOracle) refund(now, stamp, cost, _ int64) {
 	}
 	if o.taken == 0 {
 		o.ends = 0
+	}
+}
+
+func (o *fixedOracle) inherit(_ Limit, now int64, limits []Limit, all *oracle) {
+	if now < o.ends {
+		return
+	}
+	var most, from int64
+	for _, l := range limits {
+		other := all.of(l, now).(*fixedOracle)
+		begun := other.ends - other.window
+		if other.window < o.window && now < other.ends && o.ends <= begun && most < other.taken {
+			most, from = other.taken, begun
+		}
+	}
+	if most > 0 {
+		o.ends, o.taken = from+o.window, most
 	}
 }
 
@@ -175,6 +235,30 @@ func (o *bucketOracle) refund(now, stamp, cost, max int64) {
 	}
 }
 
+func (o *bucketOracle) inherit(l Limit, now int64, limits []Limit, all *oracle) {
+	if o.left(now, l.Max) < l.Max {
+		return
+	}
+	latest := now
+	for _, other := range limits {
+		b := all.of(other, now).(*bucketOracle)
+		if b == o || b.full == nil || b.full.Cmp(big.NewRat(now, 1)) <= 0 {
+			continue
+		}
+		units := new(big.Rat).Sub(b.full, big.NewRat(b.since, 1))
+		units.Mul(units, big.NewRat(b.held, b.window))
+		taken := -ceil(units.Neg(units)) // rounded down
+		full := new(big.Rat).Add(big.NewRat(b.since, 1), o.span(taken, l.Max))
+		if ceil(full) > now+o.window {
+			full = big.NewRat(now+o.window, 1)
+		}
+		if ceil(full) > latest {
+			latest = ceil(full)
+			o.since, o.held, o.last, o.full = b.since, l.Max, b.last, full
+		}
+	}
+}
+
 // ceil rounds a fraction up.
 func ceil(r *big.Rat) int64 {
 	quotient, rest := new(big.Int).DivMod(r.Num(), r.Denom(), new(big.Int))
@@ -188,6 +272,7 @@ func ceil(r *big.Rat) int64 {
 type oracle struct {
 	kind    kind
 	windows map[Limit]limitOracle // by window: Max and Resolution may change
+	steady  bool                  // the limits stay: each counts by itself
 }
 
 // state identifies the units of a limit.
@@ -239,6 +324,11 @@ func (o *oracle) judge(rt *rapid.T, limits []Limit, now, cost int64, d core.Deci
 			return
 		}
 	}
+	for _, l := range limits {
+		if !o.steady {
+			o.of(l, now).inherit(l, now, limits, o)
+		}
+	}
 	binding := limits[max(0, slices.IndexFunc(limits, func(l Limit) bool { return l.Window == d.Window }))]
 	if d.Limit != binding.Max || d.Window != binding.Window {
 		rt.Fatalf("%v: %+v: there is no such limit", limits, d)
@@ -268,7 +358,7 @@ func (o *oracle) judge(rt *rapid.T, limits []Limit, now, cost int64, d core.Deci
 }
 
 // TestLimitersAgainstOracle runs random attempts, peeks, refunds and resets, with limits that change, against
-// the definitions.
+// the definitions. Limits that do not change inherit nothing from each other.
 func TestLimitersAgainstOracle(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		resolutions := []int64{0}
@@ -295,16 +385,16 @@ func TestLimitersAgainstOracle(t *testing.T) {
 			var limits []Limit
 			g := k.by(engine, fmt.Sprintf("w%d", number),
 				func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
-			o := &oracle{kind: k, windows: map[Limit]limitOracle{}}
+			o := &oracle{kind: k, windows: map[Limit]limitOracle{}, steady: rapid.Bool().Draw(rt, "steady")}
 			var allowed []core.Decision
 			usedBy := map[string][]Limit{}
 			for i := range rapid.IntRange(1, 40).Draw(rt, "steps") {
-				if i == 0 || rapid.IntRange(0, 9).Draw(rt, "change") == 0 {
+				if i == 0 || !o.steady && rapid.IntRange(0, 9).Draw(rt, "change") == 0 {
 					limits = limitsGen.Draw(rt, "limits")
 				}
 				step := rapid.SampledFrom([]int64{0, 1, 1000, 1_000_000, 10_000_000, 59_999_999, 60_000_000, 600_000_000,
 					-1, -30_000_000}).Draw(rt, "step")
-				if k.name == "SlidingWindow" {
+				if k.name == "SlidingWindow" || o.steady {
 					step = max(step, 0) // other tests set the clock back
 				}
 				clock.Advance(time.Duration(step) * time.Microsecond)

@@ -13,6 +13,9 @@ import (
 type memory struct {
 	newCounter func() counter
 	budgets    *budgets
+	// alone is whether there is no Redis. Beside one the counters hold what was heard of single limits, which
+	// says too little for the others to inherit it.
+	alone bool
 }
 
 // counter counts the units of one limit for one actor and resource, as the scripts of its algorithm do. Its
@@ -22,6 +25,9 @@ type counter interface {
 	// align makes the counter one of this limit, whose Max and Resolution may have changed, and one of the past
 	// where the clock was set back.
 	align(l Limit, now int64)
+	// inherit adds what the counters of other limits of the same attempt have counted while this one was left
+	// out, as the scripts do. It reports whether anything was added.
+	inherit(l Limit, now int64, limits []Limit, b budget) bool
 	// look returns how many units are left, how long to wait for need units if fewer are left, and the stamp of
 	// units that are taken now. It changes nothing.
 	look(l Limit, now, need int64) (left, wait, moment int64)
@@ -113,8 +119,8 @@ type verdict struct {
 	resets    int64 // if allowed, the microseconds until the binding limit has a unit more, 0 if it has all
 }
 
-func newMemory(newCounter func() counter, keys int) *memory {
-	return &memory{newCounter: newCounter, budgets: newBudgets(keys)}
+func newMemory(newCounter func() counter, keys int, alone bool) *memory {
+	return &memory{newCounter: newCounter, budgets: newBudgets(keys), alone: alone}
 }
 
 // decide decides an attempt at now and takes its units if it is allowed. A cost of 0 takes none, and the
@@ -124,6 +130,11 @@ func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) (v verd
 		b := m.withCounters(held, limits, now)
 		for _, l := range limits {
 			b.of(l).align(l, now)
+		}
+		for _, l := range limits {
+			if m.alone && len(limits) > 1 && b.of(l).inherit(l, now, limits, b) {
+				held = b
+			}
 		}
 		v = b.weigh(limits, cost, now)
 		switch {

@@ -99,7 +99,7 @@ func TestBeyondItsBoundTheMemoryForgetsWhatIsFullSoonest(t *testing.T) {
 // goroutines that are about to add a budget.
 func TestManyGoroutinesMakeRoom(t *testing.T) {
 	for _, keys := range []int{1, 3, 100} {
-		m := newMemory(newFixedCount, keys)
+		m := newMemory(newFixedCount, keys, true)
 		limits := []Limit{PerDay(1)}
 		var all sync.WaitGroup
 		for i := range 8 {
@@ -147,7 +147,7 @@ func TestABudgetTakesWhatTheDocumentsSay(t *testing.T) {
 	}
 	for _, k := range kinds {
 		before := heap()
-		m := newMemory(limiterOf(k.make(core.NewMemory(), "w", PerDay(9))).algorithm.newCounter, actors)
+		m := newMemory(limiterOf(k.make(core.NewMemory(), "w", PerDay(9))).algorithm.newCounter, actors, true)
 		for i := range actors {
 			actor := fmt.Sprintf("2001:db8:%x:%x::", i/256, i%256)
 			m.decide(core.Attempt{Actor: actor}, []Limit{PerDay(9)}, 1, int64(1e15+i))
@@ -164,7 +164,7 @@ func TestABudgetTakesWhatTheDocumentsSay(t *testing.T) {
 func BenchmarkMemoryWithNewActors(b *testing.B) {
 	for _, keys := range []int{1 << 16, 1 << 30} {
 		b.Run(fmt.Sprint(keys), func(b *testing.B) {
-			m := newMemory(newSlidingLog, keys)
+			m := newMemory(newSlidingLog, keys, true)
 			limits := []Limit{PerDay(9)}
 			b.ReportAllocs()
 			for i := range b.N {

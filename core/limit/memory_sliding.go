@@ -1,5 +1,10 @@
 package limit
 
+import (
+	"math"
+	"time"
+)
+
 // slidingLog is the log of a sliding window as lua/sliding_windows.lua keeps it, for limits that count one by
 // one and for those that count by parts. Its runs are in the order of their moments, none of which is in the
 // future.
@@ -37,8 +42,71 @@ func (s *slidingLog) align(l Limit, now int64) {
 	log := s.runs[s.head:]
 	s.runs = s.runs[:s.head]
 	for _, r := range log {
-		s.add(min(ceilDiv(r.at()*from, to), ceilDiv(now, to)), int64(r.n))
+		if r.n > 0 {
+			s.add(min(ceilDiv(r.at()*from, to), ceilDiv(now, to)), int64(r.n))
+		}
 	}
+}
+
+// newest returns the end of the grain of the newest units, 0 without any.
+func (s *slidingLog) newest() int64 {
+	if s.head == len(s.runs) {
+		return 0
+	}
+	return s.runs[len(s.runs)-1].at() * s.grain
+}
+
+// inherit adds the units of other logs that are newer than its own, the log with the longest window first.
+func (s *slidingLog) inherit(l Limit, now int64, limits []Limit, b budget) (added bool) {
+	for longest := time.Duration(math.MaxInt64); ; {
+		var from *slidingLog
+		var window time.Duration
+		for _, other := range limits {
+			if other.Window == l.Window || other.Window >= longest || other.Window <= window {
+				continue
+			}
+			log := b.of(other).counter.(*slidingLog)
+			newest := log.newest()
+			if newest-log.grain >= s.newest() && newest+min(other.Window, l.Window).Microseconds() > now {
+				from, window = log, other.Window
+			}
+		}
+		if from == nil {
+			return added
+		}
+		added = s.append(l, now, from, window) || added
+		longest = window
+	}
+}
+
+// append adds the units of another log, of this window, that are certainly newer than its own.
+func (s *slidingLog) append(l Limit, now int64, other *slidingLog, window time.Duration) (added bool) {
+	newest := s.newest()
+	for _, r := range other.runs[other.head:] {
+		taken := r.at() * other.grain
+		if r.n == 0 || taken+min(window, l.Window).Microseconds() <= now || taken-other.grain < newest {
+			continue
+		}
+		if !added {
+			added = true
+			if s.drop(s.gone(l, now)); s.sum == 0 {
+				*s = slidingLog{runs: s.runs[:0], grain: l.grain(), birth: other.birth}
+			}
+			s.birth = min(s.birth, other.birth, now)
+		}
+		s.sum += int64(r.n)
+		s.add(min(ceilDiv(taken, s.grain), ceilDiv(now, s.grain)), int64(r.n))
+	}
+	for l.Resolution == 0 && s.sum > mostOneByOne {
+		first, excess := &s.runs[s.head], s.sum-mostOneByOne
+		if int64(first.n) <= excess {
+			s.drop(1, int64(first.n))
+			continue
+		}
+		first.n -= uint32(excess)
+		s.sum -= excess
+	}
+	return added
 }
 
 // add appends units that were taken at this moment. In a log that is being rewritten in place it never passes

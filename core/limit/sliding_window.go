@@ -15,11 +15,14 @@ var slidingWindow = func() *algorithm {
 	return alg
 }()
 
+// mostOneByOne is the largest Max of a limit that counts one by one.
+const mostOneByOne = 10_000
+
 func slidingWindowAccepts(l Limit) error {
-	const oneByOne, byParts = 10_000, 1_000_000_000
-	if l.Max > oneByOne && l.Resolution == 0 {
+	const byParts = 1_000_000_000
+	if l.Max > mostOneByOne && l.Resolution == 0 {
 		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d one by one, so count by parts "+
-			"of the window: use WithResolution(1000), or in text %v", l.Max, oneByOne, l.WithResolution(1000))
+			"of the window: use WithResolution(1000), or in text %v", l.Max, mostOneByOne, l.WithResolution(1000))
 	}
 	if l.Max > byParts {
 		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d by parts, "+
@@ -50,8 +53,15 @@ type SlidingWindow struct{ limiter }
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
-// Each Window has a log of its own. When a deployment changes the Max or the Resolution of a limit, the
-// count continues.
+// A deployment may change the limits, and what was counted before still counts. Each Window has a log of its
+// own, with which a changed Max or Resolution goes on. A Window that is changed or added takes over what the
+// other and the former ones have counted: see [Func]. For this, a process announces its windows in Redis, by
+// a call of its own before the first decision and every ten minutes, and hears of those by which other
+// processes of the guard count, or counted a moment ago. While both releases run, the new one takes over what
+// the former one admits; the former one hears of the new windows within ten minutes, and takes over as well.
+//
+// If that call fails, the check goes on without it, and the next one calls again; in between, a changed
+// Window begins with nothing used. An engine without Redis counts anew when its process begins.
 func NewSlidingWindow(e *core.Engine, name string, limit Limit, more ...Limit) *SlidingWindow {
 	return &SlidingWindow{newLimiter(e, slidingWindow, name, nil, append([]Limit{limit}, more...)...)}
 }
