@@ -89,14 +89,14 @@ func bytesOfAWindow(t *testing.T, rdb *redis.Client) float64 {
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "203.0.113.7"}), core.ReasonOK)
 		clock.Advance(time.Hour / 100)
 	}
-	return bytesOf(t, rdb, "gatehouse:window:*")
+	return bytesOf(t, rdb, "gatehouse:window:*203.0.113.7*")
 }
 
 func bytesOfABucket(t *testing.T, rdb *redis.Client) float64 {
 	t.Helper()
 	g := limit.NewTokenBucket(pageEngine(rdb), "api", limit.PerHour(100))
 	guardtest.Check(t, g, core.Attempt{Actor: "203.0.113.7"})
-	return bytesOf(t, rdb, "gatehouse:bucket:*")
+	return bytesOf(t, rdb, "gatehouse:bucket:*203.0.113.7*")
 }
 
 // claimants are how many have voted or reserved when their records are measured.
