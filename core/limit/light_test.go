@@ -9,8 +9,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// TestACheckInsideTheProcessAllocatesItsClaimOnly: an allowed check made an operation ID that nobody read, and
-// a refused one did too.
+// TestACheckInsideTheProcessAllocatesItsClaimOnly: each check allocated an operation ID, which hardly anybody
+// reads.
 func TestACheckInsideTheProcessAllocatesItsClaimOnly(t *testing.T) {
 	for _, k := range kinds {
 		for _, c := range []struct {

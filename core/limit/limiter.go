@@ -365,8 +365,8 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 type taken struct {
 	*limitSet
 	stamp  int64                     // when the attempt took its units
-	local  bool                      // whether it took them inside the process
 	first  atomic.Pointer[time.Time] // when a refund was sent first
+	local  bool                      // whether it took them inside the process
 	refund atomic.Bool               // whether it is done
 }
 
