@@ -337,7 +337,7 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 		cost = 0
 	}
 	limits, waited := l.withFormer(ctx, limits)
-	args := slices.Clone(limits.args)
+	args := append(make([]any, 0, len(limits.args)+len(limits.parts)+2), limits.args...)
 	now := l.Engine().ScriptNow(time.Microsecond)
 	switch { // trailing arguments are left out where the script has a default
 	case now != "" || limits.parts != nil:
@@ -430,7 +430,7 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
-	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
+	defer l.refusals.drop(core.TagOf(a))  // also after an error, since the server may have done it
 	limits, _ = l.withFormer(ctx, limits) // else the next check takes their units over again
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
