@@ -2,8 +2,8 @@ package core
 
 import (
 	"crypto/rand"
+	"encoding/base32"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 )
 
@@ -63,18 +63,36 @@ func (a Attempt) Prepare() (Attempt, error) {
 }
 
 // limitIDs makes the IDs of attempts at rate limits. They distinguish attempts whose units are given back, so
-// they must be unique; guessing one gains nothing. A counter behind one random word costs a fraction of a
-// random word per ID.
-var limitIDs = &counterIDs{prefix: rand.Text() + "-"}
+// they must be unique; guessing one gains nothing.
+var limitIDs idMaker
 
-type counterIDs struct {
-	prefix string
-	last   atomic.Uint64
+// idMaker makes unique IDs, most of them without an allocation: the parts of idLength characters of a long
+// random text. Two of them are equal as rarely as two random texts of that length, also if they overlap.
+// Whoever keeps one of them keeps the text of all, a kibibyte.
+type idMaker struct{ current atomic.Pointer[idText] }
+
+type idText struct {
+	text string
+	used atomic.Int64
 }
 
-func (c *counterIDs) make() string {
-	buffer := make([]byte, 0, 48)
-	return string(strconv.AppendUint(append(buffer, c.prefix...), c.last.Add(1), 36))
+const (
+	idLength = 26  // 130 bits, as rand.Text has
+	idBytes  = 640 // in base32 the text of 999 IDs
+)
+
+func (m *idMaker) make() string {
+	for {
+		t := m.current.Load()
+		if t != nil {
+			if at := int(t.used.Add(1)) - 1; at <= len(t.text)-idLength {
+				return t.text[at : at+idLength]
+			}
+		}
+		var random [idBytes]byte
+		_, _ = rand.Read(random[:]) // cannot fail
+		m.current.CompareAndSwap(t, &idText{text: base32.StdEncoding.EncodeToString(random[:])})
+	}
 }
 
 // PrepareClaim is [Attempt.Prepare] for guards that need a resource and count in Lua numbers. It also names

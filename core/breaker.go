@@ -209,16 +209,19 @@ type breaker struct {
 	notSent atomic.Int64
 	refusal atomic.Pointer[error] // of calls that are not sent
 
-	mu       sync.Mutex
-	epoch    int       // of open; the ends of calls of an earlier one say nothing
-	failures int       // in a row, while closed
-	opened   time.Time // the last time
-	due      time.Time // when an open breaker may send a probe
-	trying   bool      // an open breaker's probe is a call, which has not ended
-	probing  *probing  // in the background; nil: none
-	looked   time.Time // when the last probe in the background ended
-	told     bool      // what a probe learned of this outage
-	unsure   bool      // what was told is only that time was over
+	// The following two change under mu. Calls of a closed breaker read them without it, so that they do not
+	// wait for each other.
+	epoch    atomic.Int64 // of open, odd while it is; the ends of calls of an earlier one say nothing
+	failures atomic.Int64 // in a row, while closed
+
+	mu      sync.Mutex
+	opened  time.Time // the last time
+	due     time.Time // when an open breaker may send a probe
+	trying  bool      // an open breaker's probe is a call, which has not ended
+	probing *probing  // in the background; nil: none
+	looked  time.Time // when the last probe in the background ended
+	told    bool      // what a probe learned of this outage
+	unsure  bool      // what was told is only that time was over
 
 	untold  atomic.Bool // whether there are changes to report
 	changes []Event
@@ -233,8 +236,9 @@ func (b *breaker) turn(open bool) {
 	if !b.open.CompareAndSwap(!open, open) {
 		return // forget came first
 	}
-	b.epoch++
-	b.failures, b.trying, b.told, b.unsure = 0, false, false, false
+	b.epoch.Add(1)
+	b.failures.Store(0)
+	b.trying, b.told, b.unsure = false, false, false
 	e := Event{Op: "breaker", Breaker: &BreakerChange{Open: open, Node: b.node}}
 	if now := time.Now(); open {
 		b.all.open.Add(1)
@@ -309,7 +313,7 @@ func (e *Engine) probeLearned(found probed) {
 // entry is one call that a breaker has let through.
 type entry struct {
 	breaker *breaker
-	epoch   int
+	epoch   int64
 	caller  context.Context // distinguishes calls that the caller cancelled from failures
 	key     string
 	begun   time.Time
@@ -318,36 +322,44 @@ type entry struct {
 	cause   error         // the outcome as callers see it
 }
 
-// enter lets a call through, or returns ErrBreakerOpen.
+// enter lets a call through, or returns ErrBreakerOpen. It is small, so that its entry stays on the stack.
 func (b *breaker) enter(caller context.Context, key string, limit, deadline time.Duration) (*entry, error) {
-	t := &entry{breaker: b, caller: caller, key: key, begun: time.Now(), limit: limit, outcome: errNeither}
+	t := &entry{breaker: b, caller: caller, key: key, limit: limit}
+	return t, t.enter(deadline)
+}
+
+func (t *entry) enter(deadline time.Duration) error {
+	t.begun, t.outcome, t.epoch = time.Now(), errNeither, t.breaker.epoch.Load()
+	if t.epoch%2 == 0 {
+		return nil // the breaker is closed
+	}
+	b, begun, limit := t.breaker, t.begun, t.limit
 	passes, wait := b.admit(t)
 	if wait != nil {
-		begun := t.begun
-		b.await(caller, wait, min(limit, deadline))
+		b.await(t.caller, wait, min(limit, deadline))
 		t.begun = time.Now()
 		t.limit = limit - t.begun.Sub(begun)
 		passes = b.closed(t) && t.limit > 0
 	}
 	if !passes {
 		b.notSent.Add(1)
-		b.tell(caller)
+		b.tell(t.caller)
 		if refusal := b.refusal.Load(); refusal != nil {
-			return nil, *refusal
+			return *refusal
 		}
-		return nil, ErrBreakerOpen
+		return ErrBreakerOpen
 	}
 	if t.limit > deadline && b.open.Load() {
 		t.limit = deadline // a probe waits only a short time, so that the next one comes soon
 	}
-	return t, nil
+	return nil
 }
 
 // admit reports whether a call passes. Otherwise it may have the call wait for a probe.
 func (b *breaker) admit(t *entry) (passes bool, wait *probing) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.epoch = b.epoch
+	t.epoch = b.epoch.Load()
 	if !b.open.Load() {
 		return true, nil
 	}
@@ -366,7 +378,7 @@ func (b *breaker) admit(t *entry) (passes bool, wait *probing) {
 func (b *breaker) closed(t *entry) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.epoch = b.epoch
+	t.epoch = b.epoch.Load()
 	return !b.open.Load()
 }
 
@@ -383,6 +395,10 @@ func (b *breaker) await(caller context.Context, p *probing, longest time.Duratio
 
 // ended records what the end of the call says about the server. cause is the error as the caller will see it.
 func (t *entry) ended(err, cause error, heard func() bool) {
+	if err == nil {
+		t.outcome = nil
+		return
+	}
 	if t.outcome = outcomeOf(t.caller, err, time.Since(t.begun) < t.limit/2); heard != nil && heard() {
 		t.outcome = nil
 	}
@@ -396,14 +412,18 @@ func (t *entry) leave() {
 }
 
 func (b *breaker) left(t *entry) {
+	epoch := b.epoch.Load()
+	if t.outcome == nil && t.epoch == epoch && epoch%2 == 0 && b.failures.Load() == 0 {
+		return // a success in a row of successes
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case t.epoch != b.epoch:
+	case t.epoch != b.epoch.Load():
 	case b.open.Load():
 		b.tried(t)
 	case t.outcome == nil:
-		b.failures = 0
+		b.failures.Store(0)
 	case !errors.Is(t.outcome, errNeither):
 		b.failed(t)
 	}
@@ -423,11 +443,13 @@ func (b *breaker) tried(t *entry) {
 
 // failed counts a failure, and opens the breaker at the last.
 func (b *breaker) failed(t *entry) {
-	if b.failures++; isHopeless(t.outcome) {
-		b.failures = b.all.options.Failures
+	failures := b.failures.Add(1)
+	if isHopeless(t.outcome) {
+		failures = int64(b.all.options.Failures)
+		b.failures.Store(failures)
 	}
 	now := time.Now()
-	if b.failures < b.all.options.Failures {
+	if failures < int64(b.all.options.Failures) {
 		// The client's other connections may be lost too. Each of them would fail a call.
 		if isBroken(t.outcome) && now.Sub(b.looked) > b.all.options.Pause && b.probing == nil && b.canProbe(t.key) {
 			b.startProbe(t.key)
@@ -473,7 +495,7 @@ func (b *breaker) probed(found probed) {
 	switch {
 	case found.err == nil:
 		learned = !b.open.Load() && found.closed > 0
-		b.failures = 0
+		b.failures.Store(0)
 		if b.open.Load() {
 			b.turn(false)
 		}

@@ -31,11 +31,14 @@ func (e *Engine) WithinDeadline(ctx context.Context) (context.Context, context.C
 func (e *Engine) outlastMove(
 	ctx context.Context, s *Script, limit time.Duration, send func() (any, error),
 ) (any, error) {
+	if s.delivery != Idempotent {
+		return send()
+	}
 	last := time.Now().Add(e.SettleTimeout() - limit) // a call that begins later ends too late
 	shared, _ := ctx.Value(checkKey{}).(*check)
 	for {
 		reply, err := send()
-		if s.delivery != Idempotent || !isMoving(err) || time.Now().After(last) {
+		if err == nil || !isMoving(err) || time.Now().After(last) {
 			return reply, err
 		}
 		if shared != nil {
@@ -61,6 +64,7 @@ func call[T any](
 	ctx := caller
 	node := ""
 	var through *entry
+	var begun time.Time
 	if e.breakers != nil {
 		if e.breakers.nodeOf != nil && key != "" {
 			var cancel context.CancelFunc
@@ -75,10 +79,12 @@ func call[T any](
 		if through, err = e.breakers.of(caller, node).enter(caller, key, limit, e.deadline); err != nil {
 			return value, err
 		}
-		limit = through.limit
+		limit, begun = through.limit, through.begun
 		defer through.leave() // also when a hook of the application panics
+	} else {
+		begun = time.Now()
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithDeadline(ctx, begun.Add(limit))
 	if e.obeysDeadline {
 		value, err = f(ctx)
 		cancel()

@@ -13,11 +13,6 @@ type Decision struct {
 	Attempt Attempt
 	// Allowed reports whether the attempt may go on.
 	Allowed bool
-	// Reason says why. The reasons of allowed attempts are ReasonOK, ReasonAgain and ReasonChanged.
-	Reason Reason
-	// Source says who decided. It is empty beside an error, and where the decision needed no counter, as for
-	// ReasonOverLimit.
-	Source Source
 	// Replayed reports whether this is a replay: the stored answer to an earlier attempt with the same operation
 	// ID. A replay takes nothing.
 	Replayed bool
@@ -25,6 +20,11 @@ type Decision struct {
 	// [Commit], or nothing can give it back any more. Doing the work again would do it twice. Of the guards
 	// here, votes and sales set it.
 	Kept bool
+	// Reason says why. The reasons of allowed attempts are ReasonOK, ReasonAgain and ReasonChanged.
+	Reason Reason
+	// Source says who decided. It is empty beside an error, and where the decision needed no counter, as for
+	// ReasonOverLimit.
+	Source Source
 
 	// Limit and Remaining are the guard's figures:
 	//

@@ -106,9 +106,13 @@ func Look[T any](ctx context.Context, b *Base, op string, a Attempt, f func() (T
 // [ErrInvalid] is returned unchanged, because its text is complete. Most guards use [Base.Decide],
 // [Base.Call] and [Look] instead.
 func (b *Base) Observe(ctx context.Context, op string, begun time.Time, d Decision, err error) error {
-	if _, logs := b.engine.observer.(*logErrors); logs && err == nil {
-		return nil // LogErrors ignores successes, and calling it would cost a fifth of a check inside the process
+	if err == nil && b.engine.onlyErrors {
+		return nil // else a success would cost copies of the decision, and the time
 	}
+	return b.observe(ctx, op, begun, d, err)
+}
+
+func (b *Base) observe(ctx context.Context, op string, begun time.Time, d Decision, err error) error {
 	if err != nil && !errors.Is(err, ErrInvalid) {
 		err = fmt.Errorf("core: %s %q: %w", op, b.name, err)
 	}

@@ -30,6 +30,7 @@ type Script struct {
 	name     string
 	source   string
 	sha      string
+	hash     any // the sha as an argument, so that no call has to make it one
 	delivery Delivery
 }
 
@@ -43,7 +44,8 @@ func NewScript(name, source string, delivery Delivery) *Script {
 		panic(fmt.Sprintf("core: script %q has no source", name))
 	}
 	sum := sha1.Sum([]byte(source)) // the name that Redis gives scripts; not for security
-	return &Script{name: name, source: source, sha: hex.EncodeToString(sum[:]), delivery: delivery}
+	sha := hex.EncodeToString(sum[:])
+	return &Script{name: name, source: source, sha: sha, hash: sha, delivery: delivery}
 }
 
 // Name returns the script's name.
@@ -146,14 +148,21 @@ type readsFromReplicas interface {
 // breaker can tell a moving slot from a dead server.
 func (e *Engine) sender(s *Script, keys []string, args []any) func(context.Context) (any, error) {
 	return func(ctx context.Context) (any, error) {
-		end, _ := ctx.Deadline() // call sets one
-		longest := time.Until(end) / 8
 		maybe := false // an earlier sending may have run
+		var longest time.Duration
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
 			reply, unsure, err := e.send(ctx, s, keys, args)
+			if err == nil {
+				return reply, nil
+			}
 			maybe = maybe || unsure
-			if !refusedForNow(err) || time.Until(end) < 2*pause {
+			end, _ := ctx.Deadline() // call sets one
+			rest := time.Until(end)
+			if !refusedForNow(err) || rest < 2*pause {
 				return reply, notRun(err, maybe)
+			}
+			if longest == 0 {
+				longest = rest / 8
 			}
 			select {
 			case <-time.After(pause):
@@ -204,7 +213,7 @@ func isMoving(err error) bool {
 // eval runs the script once: by its hash, or by its source when the server does not know the hash.
 func eval(ctx context.Context, rdb Client, s *Script, d Delivery, keys []string, args []any) (any, error) {
 	words := make([]any, 0, 3+len(keys)+len(args))
-	words = append(words, "evalsha", s.sha, len(keys))
+	words = append(words, "evalsha", s.hash, len(keys))
 	for _, key := range keys {
 		words = append(words, key)
 	}

@@ -140,7 +140,7 @@ type Refusal struct {
 	rule     *mounted    // the rule that refused; nil if no pipeline made the Refusal
 	answer   core.Answer // zero in such a Refusal
 	fields   fields
-	outer    *link
+	outer    *Passage
 	standard bool // the rule's Answer was called
 	replayed bool // the operation is done, so this is no refusal
 }

@@ -23,7 +23,7 @@ const exposedFields = "Access-Control-Expose-Headers"
 
 // expose lets pages of other origins read the fields that are there, if the response is for them.
 func expose(h http.Header) {
-	if h.Get("Access-Control-Allow-Origin") == "" {
+	if allowed := h["Access-Control-Allow-Origin"]; len(allowed) == 0 || allowed[0] == "" {
 		return
 	}
 	var names []string

@@ -21,35 +21,46 @@ import (
 // instead of the handler's response: gone, unconfirmed or unavailable. After the first byte of the response
 // nothing changes these decisions. Entries that failed are given back when the adapter leaves the passage.
 type Passage struct {
-	request  context.Context
-	settling context.Context // the request's context without its cancellation: settling outlives the request
-	from     *keyfuncs.Request
-	rules    []*mounted // all of the pipeline
-	outer    *link      // the passages of the middlewares around this one
+	scope    scope
+	settling context.Context  // the request's context without its cancellation: settling outlives the request
+	from     keyfuncs.Request // a copy, so that the adapter's costs no allocation
+	pipeline *Pipeline
+	outer    *Passage // the passage of the middleware around this one
+	fields   fields   // as the handler begins; it may outlast its http.TimeoutHandler, and then reads them
 	entries  []*entry
-	fields   fields
-	settles  bool
+	few      [1]*entry // room for entries without an allocation
+	first    entry
 
+	response  *response // from Watch on, if it is watched; else unwatched
+	recording *recording
+
+	status  int // the status that decides about the entries
+	phase   phase
+	left    bool
+	judging bool // a Rule.Failed is running
+	aborted bool // the handler did not return
+	nobody  bool // a passage inside this one has found that nobody answered
+}
+
+// response is what a passage has to know of a response that is watched. All but exposing is for rules that
+// depend on how it ends.
+type response struct {
 	base   http.ResponseWriter // the writer behind the watched one; nil: Watch was not called
 	header http.Header         // the header of the response
 	before http.Header         // the header before the handler ran
+	fields fields              // of the passage, as they are in the header
 	buffer bool                // the base is a buffer: it sends the response after the handler has returned
 	held   held                // the response that waits for that
+	heard  int                 // the status of a refusal that replaced the handler's response
 
-	phase  phase
-	status int // the status that decides about the entries
-	heard  int // the status of a refusal that replaced the handler's response
-	left   bool
-
-	judging   bool // a Rule.Failed is running
-	aborted   bool // the handler did not return
-	nobody    bool // a passage inside this one has found that nobody answered
-	recording *recording
-	exposing  *beginning // rules that do not settle: nil, or what exposes the fields to a page of another origin
+	exposing *beginning // what exposes the fields to a page of another origin, if no rule settles
 }
 
+// unwatched is the response of passages that need not see it. It stays zero.
+var unwatched response
+
 // phase is the progress of the response.
-type phase int
+type phase uint8
 
 const (
 	phaseOpen    phase = iota // nothing has been written
@@ -101,9 +112,9 @@ func (p *Passage) begin(status int) bool {
 		return true
 	case p.phase != phaseOpen:
 		return false
-	case p.buffer:
+	case p.response.buffer:
 		p.phase = phaseHeld
-		p.held = held{status: status, header: p.header.Clone()}
+		p.response.held = held{status: status, header: p.response.header.Clone()}
 		p.recording.begin()
 		return false
 	}
@@ -190,7 +201,7 @@ func reasonOf(err error) core.Reason {
 
 // refuse answers in the handler's place. by is the entry whose rule refuses; nil if no rule does.
 func (p *Passage) refuse(by *entry, reason core.Reason) {
-	if p.base == nil {
+	if p.response.base == nil {
 		return
 	}
 	last := p.entries[len(p.entries)-1]
@@ -208,16 +219,17 @@ func (p *Passage) refuse(by *entry, reason core.Reason) {
 		f.rule = by.rule
 	}
 	others := slices.DeleteFunc(slices.Clone(p.entries), func(e *entry) bool { return e == by })
-	f.fields = figures(p.from, others, &entry{rule: last.rule})
-	p.setHeader(p.before)
-	p.heard = f.Status
-	f.Answer(watched(p.base, &beginning{tell: func(status int) { p.heard = status }}), p.from.Request)
+	f.fields = figures(&p.from, others, &entry{rule: last.rule})
+	p.setHeader(p.response.before)
+	p.response.heard = f.Status
+	hears := &beginning{tell: func(status int) { p.response.heard = status }}
+	f.Answer(watched(p.response.base, hears), p.from.Request)
 }
 
 // setHeader replaces the header of the response.
 func (p *Passage) setHeader(h http.Header) {
-	clear(p.header)
-	maps.Copy(p.header, h.Clone())
+	clear(p.response.header)
+	maps.Copy(p.response.header, h.Clone())
 }
 
 // reopen is called when the response did not begin after all, because hijacking the connection failed.
@@ -240,8 +252,8 @@ func (p *Passage) Leave(status int) {
 	if p.left {
 		return
 	}
-	p.exposing.end()
-	over := p.request.Err() != nil
+	p.response.exposing.end()
+	over := p.scope.Context.Err() != nil
 	switch {
 	case p.phase == phaseOpen && over && status == http.StatusOK, p.phase == phaseHeld && over:
 		p.unanswered()
@@ -261,14 +273,14 @@ func (p *Passage) Abort() {
 	if p.left {
 		return
 	}
-	p.exposing.end()
+	p.response.exposing.end()
 	p.left, p.aborted = true, true
 	defer p.settle() // also if a Rule.Failed panics
 	if p.phase != phaseOpen && p.phase != phaseHeld || p.judging {
 		return
 	}
 	status := http.StatusInternalServerError
-	if p.request.Err() != nil {
+	if p.scope.Context.Err() != nil {
 		status = StatusClientGone
 	}
 	p.judge(status)
@@ -283,8 +295,8 @@ func (p *Passage) unanswered() {
 	p.judge(StatusClientGone)
 	p.phase = phaseRefused
 	for l := p.outer; l != nil; l = l.outer {
-		if l.passage.request.Err() != nil {
-			l.passage.nobody = true
+		if l.scope.Context.Err() != nil {
+			l.nobody = true
 		}
 	}
 	p.refuse(nil, ReasonUnavailable)
@@ -293,27 +305,35 @@ func (p *Passage) unanswered() {
 // release decides about a response that was held back, and reports whether it is sent. If not, release has
 // written a refusal. over means that the response is complete.
 func (p *Passage) release(over bool) bool {
-	p.setHeader(p.held.header)
-	p.recording.wrote(p.held.body, nil)
-	if !p.decide(p.held.status, over) {
+	p.setHeader(p.response.held.header)
+	p.recording.wrote(p.response.held.body, nil)
+	if !p.decide(p.response.held.status, over) {
 		return false
 	}
-	p.base.WriteHeader(p.held.status)
-	if len(p.held.body) > 0 {
-		_, _ = p.base.Write(p.held.body) // the client may have disconnected
+	p.response.base.WriteHeader(p.response.held.status)
+	if len(p.response.held.body) > 0 {
+		_, _ = p.response.base.Write(p.response.held.body) // the client may have disconnected
 	}
-	p.held.body = nil
+	p.response.held.body = nil
 	return true
 }
 
 // settle settles the entries that were not settled before the header was sent, in the order of the rules,
-// outcomes last. Deferred calls reach every entry even if a guard of the application panics.
-func (p *Passage) settle() {
-	for _, outcomes := range []bool{true, false} {
-		for _, e := range slices.Backward(p.entries) {
-			if e.rule.keepsOutcome() == outcomes {
-				defer e.settle(p)
-			}
+// outcomes last.
+func (p *Passage) settle() { p.settleFrom(0) }
+
+// settleFrom goes through the entries twice, counted by i, and settles those that keep outcomes the second
+// time. It reaches every entry even if a guard of the application panics.
+func (p *Passage) settleFrom(i int) {
+	n := len(p.entries)
+	defer func() {
+		if i < 2*n { // it panics
+			p.settleFrom(i + 1)
+		}
+	}()
+	for ; i < 2*n; i++ {
+		if e := p.entries[i%n]; e.rule.keepsOutcome() == (i >= n) {
+			e.settle(p)
 		}
 	}
 }
@@ -352,7 +372,7 @@ func (p *Passage) giveBack() {
 
 // Refused returns the status of the refusal that replaced the handler's response. It is for frameworks that
 // keep the status themselves. ok is false if there was no such refusal.
-func (p *Passage) Refused() (status int, ok bool) { return p.heard, p.heard != 0 }
+func (p *Passage) Refused() (status int, ok bool) { return p.response.heard, p.response.heard != 0 }
 
 // Held reports whether the handler's response is held back until Leave: see Watch.
 func (p *Passage) Held() bool { return p.phase == phaseHeld }

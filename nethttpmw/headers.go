@@ -81,12 +81,11 @@ type fields struct {
 	policies, limits string
 	// spent is the number of seconds until the last of the used-up limits resets.
 	spent  int64
-	legacy legacy
+	legacy *legacy // nil: no rule has legacy fields
 }
 
 // legacy are the figures of the rule that the legacy fields describe.
 type legacy struct {
-	set                   bool
 	max, remaining, reset int64
 	refused               bool
 }
@@ -195,8 +194,8 @@ func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	if remaining == 0 {
 		f.spent = max(f.spent, reset)
 	}
-	if s.rule.Headers.Legacy && (!f.legacy.set || remaining < f.legacy.remaining) {
-		f.legacy = legacy{set: true, max: d.Limit, remaining: remaining, reset: reset, refused: !d.Allowed}
+	if s.rule.Headers.Legacy && (f.legacy == nil || remaining < f.legacy.remaining) {
+		f.legacy = &legacy{max: d.Limit, remaining: remaining, reset: reset, refused: !d.Allowed}
 	}
 	return appendKey(b, s.key)
 }
@@ -266,22 +265,27 @@ func appendKey(b []byte, key string) []byte {
 // keeps what other middlewares have set. It adds the fields of the middlewares around this one if they are
 // missing because the handler writes into another header, as inside http.TimeoutHandler.
 func (p *Passage) SetHeaders(h http.Header) {
-	p.outer.setHeaders(h)
-	p.fields.set(h)
+	p.setHeaders(h)
 	expose(h)
 }
 
-func (l *link) setHeaders(h http.Header) {
-	if l != nil {
-		l.outer.setHeaders(h)
-		l.fields.set(h)
+// setHeaders is SetHeaders of a passage that may be nil, as the outer one of a passage is.
+func (p *Passage) setHeaders(h http.Header) {
+	if p != nil {
+		p.outer.setHeaders(h)
+		p.fields.set(h)
 	}
 }
 
 func (f *fields) set(h http.Header) {
-	add(h, fieldPolicy, f.policies)
-	add(h, fieldLimit, f.limits)
-	if f.legacy.set {
+	if f.policies != "" && h[fieldPolicy] == nil && h[fieldLimit] == nil && f.limits != "" {
+		both := [...]string{f.policies, f.limits} // one allocation for two lists that nobody can append to
+		h[fieldPolicy], h[fieldLimit] = both[:1:1], both[1:]
+	} else {
+		add(h, fieldPolicy, f.policies)
+		add(h, fieldLimit, f.limits)
+	}
+	if f.legacy != nil {
 		f.legacy.put(h)
 	}
 }

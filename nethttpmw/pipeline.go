@@ -70,110 +70,141 @@ func (p *Pipeline) Settles() bool { return p.settles }
 //
 // The checks go on when the client disconnects: a check that is interrupted might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
-	passage := &Passage{request: r.Context(), settling: context.WithoutCancel(r.Context()), from: r,
-		rules: p.rules, settles: p.settles}
-	passage.outer, _ = passage.request.Value(passageKey{}).(*link)
+	passage := newPassage(p, r)
 	entered := false
 	defer func() {
 		if !entered { // refused, or a key function of the application panics
 			passage.giveBack()
 		}
 	}()
-	var done *entry
 	var few [4]prepared // without an allocation
 	ready := few[:min(len(p.rules), len(few))]
 	if len(p.rules) > len(few) {
 		ready = make([]prepared, len(p.rules))
 	}
+	req := &passage.from
 	for i, rule := range p.rules {
 		if p.looksAhead(i) {
-			if rule, refusal := p.lookAhead(passage.settling, r, i, ready); refusal != nil {
-				passage.outer.warnOfTwice(rule, refusal.Decision)
-				refusal.by(rule, r, passage)
+			if rule, refusal := p.lookAhead(passage.settling, req, i, ready); refusal != nil {
+				passage.outer.warnOfTwice(rule, &refusal.Decision)
+				refusal.by(rule, req, passage)
 				return nil, refusal
 			}
 		}
-		var place core.Place
-		d, refusal := rule.enter(passage.settling, r, &ready[i], &place)
+		e := passage.newEntry(rule)
+		refusal := rule.enter(passage.settling, req, &ready[i], e)
 		if refusal != nil {
-			passage.outer.warnOfTwice(rule, refusal.Decision)
-			refusal.by(rule, r, passage)
+			passage.outer.warnOfTwice(rule, &refusal.Decision)
+			refusal.by(rule, req, passage)
 			return nil, refusal
 		}
-		passage.outer.warnOfTwice(rule, d)
-		if d.Allowed {
-			e := &entry{rule: rule, decision: d, place: place}
+		passage.outer.warnOfTwice(rule, &e.decision)
+		if e.decision.Allowed {
 			passage.entries = append(passage.entries, e)
 			passage.record(rule)
-			if done == nil && rule.doneBefore(d) {
-				done = e
-			}
 		}
 	}
-	if done != nil && passage.allDone() {
+	if done := passage.done(); done != nil {
 		replay := done.rule.replay(done.decision)
-		replay.by(done.rule, r, passage)
+		replay.by(done.rule, req, passage)
 		return nil, replay
 	}
-	passage.fields = figures(r, passage.entries, nil)
+	passage.fields = figures(req, passage.entries, nil)
 	entered = true
 	return passage, nil
 }
 
-// enter checks one rule for the cohorts that it is enabled for. The decision is not allowed, and there is no
-// refusal, if the rule did not decide, or did not enforce its decision.
+// newPassage begins the passage of a request.
+func newPassage(p *Pipeline, r *keyfuncs.Request) *Passage {
+	ctx := r.Context()
+	passage := &Passage{settling: context.WithoutCancel(ctx), from: *r, pipeline: p, response: &unwatched}
+	passage.scope.Context, passage.scope.passage = ctx, passage
+	passage.entries = passage.few[:0]
+	passage.outer, _ = ctx.Value(passageKey{}).(*Passage)
+	return passage
+}
+
+// newEntry returns an entry for the rule's decision. It becomes one of the passage's entries when the rule
+// allows the request.
+func (p *Passage) newEntry(rule *mounted) *entry {
+	if len(p.entries) > 0 {
+		return &entry{rule: rule}
+	}
+	p.first = entry{rule: rule}
+	return &p.first
+}
+
+// done returns the first entry that repeats an attempt which is done, if the request claims nothing else.
+func (p *Passage) done() *entry {
+	for _, e := range p.entries {
+		if e.rule.doneBefore(&e.decision) {
+			if p.allDone() {
+				return e
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// enter checks one rule for the cohorts that it is enabled for, and sets the entry's decision and place. The
+// decision is not allowed, and there is no refusal, if the rule did not decide, or did not enforce its
+// decision.
 func (r *mounted) enter(
-	ctx context.Context, req *keyfuncs.Request, ready *prepared, place *core.Place,
-) (d core.Decision, refusal *Refusal) {
+	ctx context.Context, req *keyfuncs.Request, ready *prepared, e *entry,
+) (refusal *Refusal) {
 	defer func() {
-		if !d.Allowed {
-			place.Free() // also if a function of the application panics
+		if !e.decision.Allowed {
+			e.place.Free() // also if a function of the application panics
 		}
 	}()
 	r.prepare(ctx, req, ready)
-	d, refusal = r.decide(ctx, ready, place)
-	return d, r.Rollout.note(ready.cohort, refusal)
+	refusal = r.decide(ctx, ready, e)
+	return r.Rollout.note(ready.cohort, refusal)
 }
 
 // decide asks the rule's lists, its bans and its guard, in this order.
-func (r *mounted) decide(ctx context.Context, ready *prepared, place *core.Place) (core.Decision, *Refusal) {
+func (r *mounted) decide(ctx context.Context, ready *prepared, e *entry) *Refusal {
 	switch {
 	case ready.refusal != nil:
 		r.traceRefusal(ctx, ready.refusal.Reason, ready.err, ready.cohort == cohortShadowed)
-		return core.Decision{}, ready.refusal
+		return ready.refusal
 	case ready.passes || ready.cohort == cohortSkipped:
-		return core.Decision{}, nil
+		return nil
 	}
 	if d, banned := r.banned(ctx, ready.attempt); banned {
-		return d, refuse(r.bans, d.Reason, d)
+		e.decision = d
+		return refuse(r.bans, d.Reason, d)
 	}
-	return r.ask(ctx, ready.attempt, place)
+	return r.ask(ctx, &ready.attempt, e)
 }
 
 // ask asks the rule's guard. If that fails, it applies the rule's outage policy. A refusal in the shadow has
 // no effect, so it is no strike.
-func (r *mounted) ask(ctx context.Context, a core.Attempt, place *core.Place) (core.Decision, *Refusal) {
-	d, local, err := r.checkGuard(ctx, a, place)
+func (r *mounted) ask(ctx context.Context, a *core.Attempt, e *entry) *Refusal {
+	local, err := r.checkGuard(ctx, a, e)
+	d := &e.decision
 	d.Guard = r.name // a guard of the application may set another name
 	switch {
+	case err == nil && d.Allowed && !r.underWay(d):
+		return nil
 	case errors.Is(err, core.ErrInvalid):
 		r.traceRefusal(ctx, ReasonInvalid, &keyError{field: "guard"}, a.Shadow)
-		return d, r.refuse(ReasonInvalid, d)
+		return r.refuse(ReasonInvalid, *d)
 	case err != nil && r.outage() == core.FailOpen:
-		return core.Decision{}, nil
+		*d = core.Decision{}
+		return nil
 	case err != nil:
-		return d, r.refuse(ReasonUnavailable, d)
-	case d.Allowed && r.underWay(d):
-		place.Settle(ctx, r.Guard, d, core.Rollback)
-		d.Allowed, d.Reason, d.RetryAfter = false, core.ReasonInProgress, underWayRetry
-		return d, r.refuse(d.Reason, d)
+		return r.refuse(ReasonUnavailable, *d)
 	case d.Allowed:
-		return d, nil
+		e.place.Settle(ctx, r.Guard, *d, core.Rollback)
+		d.Allowed, d.Reason, d.RetryAfter = false, core.ReasonInProgress, underWayRetry
+		return r.refuse(d.Reason, *d)
 	}
 	if !local && !a.Shadow { // without Redis, a strike would only wait for it again
-		r.strike(ctx, a, d.Reason)
+		r.strike(ctx, *a, d.Reason)
 	}
-	return d, r.refuse(d.Reason, d)
+	return r.refuse(d.Reason, *d)
 }
 
 // checkGuard asks the guard. local reports whether the guard decided inside the process because Redis was
@@ -181,20 +212,18 @@ func (r *mounted) ask(ctx context.Context, a core.Attempt, place *core.Place) (c
 //
 // A claim reserves a place before its guard is asked, so that what it takes can be settled however long Redis
 // is unavailable.
-func (r *mounted) checkGuard(
-	ctx context.Context, a core.Attempt, place *core.Place,
-) (d core.Decision, local bool, err error) {
+func (r *mounted) checkGuard(ctx context.Context, a *core.Attempt, e *entry) (local bool, err error) {
 	if !r.traits.KeepsOnFailure {
-		err = place.Take()
+		err = e.place.Take()
 	}
 	if err == nil {
-		d, err = r.Guard.Check(ctx, a)
+		e.decision, err = r.Guard.Check(ctx, *a)
 	}
 	if err == nil || errors.Is(err, core.ErrInvalid) || r.outage() != core.FailLocal {
-		return d, false, err
+		return false, err
 	}
-	d, err = r.local.CheckLocal(ctx, a) // mount has checked that it exists
-	return d, true, err
+	e.decision, err = r.local.CheckLocal(ctx, *a) // mount has checked that it exists
+	return true, err
 }
 
 // refuseKey refuses a request out of which no attempt could be made.
@@ -237,38 +266,43 @@ func (r *mounted) traceRefusal(ctx context.Context, reason core.Reason, err erro
 // passageKey is the key of the innermost passage in a request's context.
 type passageKey struct{}
 
-// link chains the passages of nested middlewares.
-type link struct {
-	passage *Passage
-	outer   *link
-	fields  fields // of the passage, when its handler began: a handler may outlast its http.TimeoutHandler
+// scope is the context of the handler.
+type scope struct {
+	context.Context // of the request
+	passage         *Passage
+}
+
+// Value returns the passage, or a value of the request's context.
+func (s *scope) Value(key any) any {
+	if _, ok := key.(passageKey); ok {
+		return s.passage
+	}
+	return s.Context.Value(key)
 }
 
 // Context returns the request's context with the decisions: see [Decision] and [Take].
-func (p *Passage) Context() context.Context {
-	return context.WithValue(p.request, passageKey{}, &link{passage: p, outer: p.outer, fields: p.fields})
-}
+func (p *Passage) Context() context.Context { return &p.scope }
 
 // warnOfTwice warns if a middleware around this one has asked the same guard for the same attempt. A limit
 // counts such a request twice, and a claim refuses each request as a duplicate of itself.
-func (l *link) warnOfTwice(rule *mounted, d core.Decision) {
-	if l == nil {
+func (p *Passage) warnOfTwice(rule *mounted, d *core.Decision) {
+	if p == nil {
 		return
 	}
-	if e := l.find(d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor &&
+	if e := p.find(d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor &&
 		e.decision.Attempt.Resource == d.Attempt.Resource {
-		warn.Twice.Tell(l.passage.request, rule.logger(), d.Guard, "guard", d.Guard)
+		warn.Twice.Tell(p.scope.Context, rule.logger(), d.Guard, "guard", d.Guard)
 	}
 }
 
 func find(ctx context.Context, guard string) *entry {
-	l, _ := ctx.Value(passageKey{}).(*link)
-	return l.find(guard)
+	p, _ := ctx.Value(passageKey{}).(*Passage)
+	return p.find(guard)
 }
 
-func (l *link) find(guard string) *entry {
-	for ; l != nil; l = l.outer {
-		for _, e := range l.passage.entries {
+func (p *Passage) find(guard string) *entry {
+	for ; p != nil; p = p.outer {
+		for _, e := range p.entries {
 			if e.decision.Guard == guard {
 				return e
 			}
@@ -282,14 +316,14 @@ var inTest = testing.Testing
 
 // wantRule complains if the request has passed rules, and none of them has a guard of this name. Which rules
 // there are depends on the program alone; a rule that has let the request pass undecided is one of them.
-func (l *link) wantRule(ctx context.Context, guard string) {
-	if l == nil {
+func (p *Passage) wantRule(ctx context.Context, guard string) {
+	if p == nil {
 		return // no middleware, as in the unit test of a handler
 	}
-	logger := l.passage.rules[0].logger()
+	logger := p.pipeline.rules[0].logger()
 	var names []string
-	for ; l != nil; l = l.outer {
-		for _, rule := range l.passage.rules {
+	for ; p != nil; p = p.outer {
+		for _, rule := range p.pipeline.rules {
 			if rule.name == guard {
 				return
 			}
@@ -329,10 +363,10 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // A client that asks again while a reservation waits for its payment gets in_progress, unless the rule has
 // RunReplays: see the section Replays of the package.
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
-	l, _ := ctx.Value(passageKey{}).(*link)
-	e := l.find(guard)
+	p, _ := ctx.Value(passageKey{}).(*Passage)
+	e := p.find(guard)
 	if e == nil {
-		l.wantRule(ctx, guard)
+		p.wantRule(ctx, guard)
 	}
 	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {
 		return core.Decision{}, false

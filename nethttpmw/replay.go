@@ -19,12 +19,12 @@ func (r *mounted) claims() bool { return !r.traits.KeepsOutcome && !r.RunReplays
 
 // underWay reports whether the decision repeats an attempt that still has to be confirmed: the first request
 // runs, its process has died, or its handler has taken the decision. The handler would do the work again.
-func (r *mounted) underWay(d core.Decision) bool {
+func (r *mounted) underWay(d *core.Decision) bool {
 	return d.Replayed && !d.Kept && r.traits.Confirms && r.claims() && !d.Attempt.Shadow
 }
 
 // doneBefore reports whether the decision repeats an attempt that is done.
-func (r *mounted) doneBefore(d core.Decision) bool {
+func (r *mounted) doneBefore(d *core.Decision) bool {
 	return d.Replayed && d.Kept && r.claims() && !d.Attempt.Shadow
 }
 

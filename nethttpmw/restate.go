@@ -10,17 +10,18 @@ import (
 // restate is called when the header is about to be sent. It corrects the figures of entries that have failed,
 // and lets pages of other origins read what is there.
 func (p *Passage) restate() {
-	h := p.header
+	h := p.response.header
 	if h == nil {
 		return
 	}
 	if slices.ContainsFunc(p.entries, (*entry).goesBack) {
-		before := p.fields
-		p.fields = figures(p.from, p.entries, nil)
+		before := p.response.fields
+		now := figures(&p.from, p.entries, nil)
+		p.response.fields = now
 		if i := slices.Index(h[fieldLimit], before.limits); i >= 0 && before.limits != "" {
-			h[fieldLimit][i] = p.fields.limits
+			h[fieldLimit][i] = now.limits
 		}
-		if l := &p.fields.legacy; l.set && h.Get(fieldRemaining) == strconv.FormatInt(before.legacy.remaining, 10) {
+		if l := now.legacy; l != nil && h.Get(fieldRemaining) == strconv.FormatInt(before.legacy.remaining, 10) {
 			h.Del(fieldRemaining) // put keeps the figures of who has less left
 			l.put(h)
 		}

@@ -35,15 +35,16 @@ const unconfirmedRetry = time.Second
 // Hijack returns ErrRefused, and the client gets the refusal.
 func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 	header := w.Header()
-	if !p.settles {
+	if !p.pipeline.settles {
 		p.SetHeaders(header)
 		if !p.Watches() {
 			return w
 		}
-		p.exposing = &beginning{tell: func(int) { expose(header) }}
-		return watched(w, p.exposing)
+		exposing := &beginning{tell: func(int) { expose(header) }}
+		p.response = &response{exposing: exposing}
+		return watched(w, exposing)
 	}
-	p.base, p.header, p.before, p.buffer = w, header, header.Clone(), buffers(w)
+	p.response = &response{base: w, header: header, before: header.Clone(), fields: p.fields, buffer: buffers(w)}
 	p.SetHeaders(header)
 	p.recording.watch(header)
 	return watched(w, p)
@@ -51,10 +52,10 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 
 // Watches reports whether Watch returns another writer than it gets: a rule depends on the response, or a
 // page of another origin may read it. If not, an adapter may call SetHeaders instead.
-func (p *Passage) Watches() bool { return p.settles || len(p.from.Header["Origin"]) > 0 }
+func (p *Passage) Watches() bool { return p.pipeline.settles || len(p.from.Header["Origin"]) > 0 }
 
 // informs is for the watched writer: a held answer's informational ones are lost.
-func (p *Passage) informs() bool { return p.left || !p.buffer && p.phase != phaseRefused }
+func (p *Passage) informs() bool { return p.left || !p.response.buffer && p.phase != phaseRefused }
 
 // passes is for the watched writer.
 func (p *Passage) passes(n int) bool { return p.begin(http.StatusOK) || p.overflows(n) }
@@ -73,7 +74,7 @@ func (p *Passage) stopped() error {
 // hijack hands the connection over after the entries have been confirmed.
 func (p *Passage) hijack(take takeOver) (net.Conn, *bufio.ReadWriter, error) {
 	open := p.phase == phaseOpen && !p.left
-	if open && p.buffer {
+	if open && p.response.buffer {
 		return nil, nil, http.ErrNotSupported
 	}
 	p.recording.take(open)
@@ -92,7 +93,7 @@ func (p *Passage) hijack(take takeOver) (net.Conn, *bufio.ReadWriter, error) {
 // keep takes a part of the response that is not sent: it is held back, or recorded for repetitions only.
 func (p *Passage) keep(b []byte) (int, error) {
 	if p.phase == phaseHeld {
-		p.held.body = append(p.held.body, b...)
+		p.response.held.body = append(p.response.held.body, b...)
 		return len(b), nil
 	}
 	if p.keepsAnswer() {
@@ -116,10 +117,10 @@ func (p *Passage) keepsAnswer() bool {
 // overflows reports whether a response that was held back is sent from now on, because n more bytes would
 // exceed heldMost. It is decided then.
 func (p *Passage) overflows(n int) bool {
-	if p.phase != phaseHeld || len(p.held.body)+n <= heldMost {
+	if p.phase != phaseHeld || len(p.response.held.body)+n <= heldMost {
 		return false
 	}
-	if p.request.Err() != nil {
+	if p.scope.Context.Err() != nil {
 		p.unanswered()
 		return false
 	}

@@ -2,7 +2,6 @@ package limit
 
 import (
 	"container/heap"
-	"hash/maphash"
 	"math"
 	"runtime"
 	"sync"
@@ -18,8 +17,7 @@ import (
 type budgets struct {
 	most  int64
 	held  atomic.Int64 // never more than most
-	seed  maphash.Seed
-	room  sync.Mutex // held by the one goroutine that makes room
+	room  sync.Mutex   // held by the one goroutine that makes room
 	parts [budgetParts]budgetPart
 }
 
@@ -27,7 +25,7 @@ const budgetParts = 64
 
 type budgetPart struct {
 	sync.Mutex
-	of map[memoryKey]*heldBudget
+	of map[uint64]*heldBudget // by the hash of the key
 	// order is a heap by heldBudget.full.
 	order budgetOrder
 	// soonest is the full of the top of order, which goroutines that make room read without the lock.
@@ -37,7 +35,8 @@ type budgetPart struct {
 // heldBudget is a budget in a part.
 type heldBudget struct {
 	budget
-	key memoryKey
+	key  memoryKey
+	next *heldBudget // of a key with the same hash
 	// full is when the budget is full again, as it was when somebody last looked. To take units does not change
 	// it, since that would cost more than to look again at the budget that is to give way.
 	full int64
@@ -45,9 +44,9 @@ type heldBudget struct {
 }
 
 func newBudgets(most int) *budgets {
-	s := &budgets{most: int64(most), seed: maphash.MakeSeed()}
+	s := &budgets{most: int64(most)}
 	for i := range s.parts {
-		s.parts[i].of = map[memoryKey]*heldBudget{}
+		s.parts[i].of = map[uint64]*heldBudget{}
 		s.parts[i].soonest.Store(math.MaxInt64)
 	}
 	return s
@@ -94,12 +93,12 @@ func (s *budgets) use(key memoryKey, now int64, f func(budget) budget) {
 
 // part returns the part that may hold the budget of the key.
 func (s *budgets) part(key memoryKey) *budgetPart {
-	return &s.parts[maphash.Comparable(s.seed, key)%budgetParts]
+	return &s.parts[key.hash%budgetParts]
 }
 
 // useHeld is use for a budget that is held, and reports whether it is. The part is locked.
 func (s *budgets) useHeld(p *budgetPart, key memoryKey, f func(budget) budget) bool {
-	h := p.of[key]
+	h := p.find(key)
 	if h == nil {
 		return false
 	}
@@ -149,17 +148,42 @@ func (s *budgets) size() int { return int(s.held.Load()) }
 // remove removes a budget of the part, which is locked.
 func (s *budgets) remove(p *budgetPart, h *heldBudget) {
 	heap.Remove(&p.order, h.at)
-	delete(p.of, h.key)
+	p.forget(h)
 	p.noteSoonest()
 	s.held.Add(-1)
 }
 
 // add adds a budget to the part, which is locked.
 func (p *budgetPart) add(key memoryKey, b budget) {
-	h := &heldBudget{budget: b, key: key, full: b.full()}
-	p.of[key] = h
+	h := &heldBudget{budget: b, key: key, full: b.full(), next: p.of[key.hash]}
+	p.of[key.hash] = h
 	heap.Push(&p.order, h)
 	p.noteSoonest()
+}
+
+// find returns the budget of the key, or nil. The part is locked.
+func (p *budgetPart) find(key memoryKey) *heldBudget {
+	h := p.of[key.hash]
+	for h != nil && h.key != key {
+		h = h.next
+	}
+	return h
+}
+
+// forget takes a budget out of the map. The part is locked.
+func (p *budgetPart) forget(h *heldBudget) {
+	first := p.of[h.key.hash]
+	switch {
+	case first != h:
+		for first.next != h {
+			first = first.next
+		}
+		first.next = h.next
+	case h.next != nil:
+		p.of[h.key.hash] = h.next
+	default:
+		delete(p.of, h.key.hash)
+	}
 }
 
 // top returns the budget of the part that is full again first, or nil. The part is locked.

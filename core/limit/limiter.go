@@ -121,27 +121,35 @@ func (l *limiter) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision
 
 // begin prepares an attempt and returns the limits that have to decide it. They are nil beside an error, and
 // when the returned decision is final.
-func (l *limiter) begin(ctx context.Context, a core.Attempt) (core.Decision, *limitSet, error) {
-	a, err := a.Prepare()
-	d := core.Decision{Guard: l.Name(), Attempt: a}
-	if err != nil {
-		return d, nil, err
+func (l *limiter) begin(ctx context.Context, a core.Attempt) (d core.Decision, limits *limitSet, err error) {
+	limits, err = l.beginAt(ctx, a, &d)
+	return d, limits, err
+}
+
+// beginAt is begin without a copy of the decision, which is zero.
+func (l *limiter) beginAt(ctx context.Context, a core.Attempt, d *core.Decision) (*limitSet, error) {
+	var err error
+	d.Guard = l.Name()
+	if d.Attempt, err = a.Prepare(); err != nil {
+		return nil, err
 	}
-	limits, err := l.limitsOf(ctx, a)
-	if err != nil {
-		return d, nil, err
+	limits := l.limits
+	if l.by != nil {
+		if limits, err = l.limitsBy(ctx, d.Attempt); err != nil {
+			return nil, err
+		}
 	}
 	if len(limits.limits) == 0 {
 		d.Allowed, d.Reason = true, core.ReasonOK
 		d.SetClaim(&taken{limitSet: limits})
-		return d, nil, nil
+		return nil, nil
 	}
 	d.SetClaim(limits)
-	if least := limits.least; a.Cost > least.Max {
+	if least := &limits.least; d.Attempt.Cost > least.Max {
 		d.Reason, d.Limit, d.Window = core.ReasonOverLimit, least.Max, least.Window
-		return d, nil, nil
+		return nil, nil
 	}
-	return d, limits, nil
+	return limits, nil
 }
 
 // decideLocal decides an attempt inside the process, as of the begin of the call.
@@ -168,11 +176,18 @@ func (l *limiter) micros(now time.Time) int64 {
 	if l.Engine().HasClock() {
 		return l.Engine().Now().UnixMicro()
 	}
-	return processBegun.UnixMicro() + now.Sub(processBegun).Microseconds()
+	return processBegunMicros + now.Sub(processBegun).Microseconds()
 }
 
 // processBegun has a monotonic reading, by which Sub measures.
-var processBegun = time.Now()
+var (
+	processBegun       = time.Now()
+	processBegunMicros = processBegun.UnixMicro()
+)
+
+// present returns a time for measuring how long a call takes, at half the cost of time.Now: it reads the
+// monotonic clock alone, so its wall clock does not know that the process's was set.
+func present() time.Time { return processBegun.Add(time.Since(processBegun)) }
 
 // Check implements [core.Guard]: it decides the attempt, and it takes the attempt's Cost in units when it
 // admits it. A Cost above the smallest limit is refused with [core.ReasonOverLimit], without asking Redis. An
@@ -184,9 +199,9 @@ var processBegun = time.Now()
 //
 // A check is sent to Redis at most once. If the reply is lost, Check returns an error, and the units may have
 // been taken. An invalid attempt is a [core.ErrInvalid].
-func (l *limiter) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	begun := time.Now()
-	d, err := l.decide(ctx, begun, a, false)
+func (l *limiter) Check(ctx context.Context, a core.Attempt) (d core.Decision, err error) {
+	begun := present()
+	err = l.decide(ctx, begun, a, false, &d)
 	return d, l.Observe(ctx, "check", begun, d, err)
 }
 
@@ -219,9 +234,10 @@ func (l *limiter) Recall(ctx context.Context, a core.Attempt) (core.Decision, bo
 // nothing. Other attempts may take the remaining units at any time, so use Peek to display them, and Check to
 // decide.
 func (l *limiter) Peek(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	begun := time.Now()
+	begun := present()
 	a.Cost = 1
-	d, err := l.decide(ctx, begun, a, true)
+	var d core.Decision
+	err := l.decide(ctx, begun, a, true, &d)
 	return d, l.Observe(ctx, "peek", begun, d, err)
 }
 
@@ -265,47 +281,53 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.giveBack(ctx, "settle", d)
 }
 
+// decide decides an attempt and writes the answer into d, which is zero.
 func (l *limiter) decide(
-	ctx context.Context, begun time.Time, a core.Attempt, peek bool,
-) (core.Decision, error) {
+	ctx context.Context, begun time.Time, a core.Attempt, peek bool, d *core.Decision,
+) error {
 	if l.by != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
 		defer cancel()
 	}
-	d, limits, err := l.begin(ctx, a)
+	limits, err := l.beginAt(ctx, a, d)
 	if limits == nil {
-		return d, err
+		return err
 	}
-	a = d.Attempt
 	if !l.Engine().HasRedis() {
-		l.decideLocal(&d, limits, begun, peek)
-		return d, nil
+		l.decideLocal(d, limits, begun, peek)
+		return nil
 	}
+	return l.decideOnRedis(ctx, limits, peek, d)
+}
+
+// decideOnRedis is decide for an attempt that is begun.
+func (l *limiter) decideOnRedis(ctx context.Context, limits *limitSet, peek bool, d *core.Decision) error {
+	a := d.Attempt
 
 	var call core.Asked[string]
 	if !peek {
 		sent, key := l.Engine().Now(), core.TagOf(a)
 		if r, ok := l.refusals.find(key, limits.limits, a.Cost, sent); ok {
-			r.answer(&d, sent)
-			return d, nil
+			r.answer(d, sent)
+			return nil
 		}
 		call = l.refusals.ask(key, sent)
 	}
 	value, err := l.ask(ctx, limits, a, peek)
 	if err != nil {
-		return d, err
+		return err
 	}
-	v, err := readLimits(&d, value, limits)
+	v, err := readLimits(d, value, limits)
 	if err != nil || peek { // a peek took nothing, so it needs no claim and no memory
-		return d, err
+		return err
 	}
 	if d.Allowed {
 		d.SetClaim(&taken{limitSet: limits, stamp: v.moment})
 	}
 	l.local().hear(a, limits.limits, v, l.micros(time.Now()))
-	l.refusals.hear(call, limits.limits, d, l.Engine().Now())
-	return d, nil
+	l.refusals.hear(call, limits.limits, *d, l.Engine().Now())
+	return nil
 }
 
 // ask asks Redis about an attempt.
@@ -315,7 +337,7 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 		cost = 0
 	}
 	limits, waited := l.withFormer(ctx, limits)
-	args := slices.Clone(limits.args)
+	args := append(make([]any, 0, len(limits.args)+len(limits.parts)+2), limits.args...)
 	now := l.Engine().ScriptNow(time.Microsecond)
 	switch { // trailing arguments are left out where the script has a default
 	case now != "" || limits.parts != nil:
@@ -343,8 +365,8 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 type taken struct {
 	*limitSet
 	stamp  int64                     // when the attempt took its units
-	local  bool                      // whether it took them inside the process
 	first  atomic.Pointer[time.Time] // when a refund was sent first
+	local  bool                      // whether it took them inside the process
 	refund atomic.Bool               // whether it is done
 }
 
@@ -408,7 +430,7 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
-	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
+	defer l.refusals.drop(core.TagOf(a))  // also after an error, since the server may have done it
 	limits, _ = l.withFormer(ctx, limits) // else the next check takes their units over again
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
@@ -481,6 +503,11 @@ func (l *limiter) limitsOf(ctx context.Context, a core.Attempt) (*limitSet, erro
 	if l.by == nil {
 		return l.limits, nil
 	}
+	return l.limitsBy(ctx, a)
+}
+
+// limitsBy returns the limits that the limiter's function has for the attempt.
+func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, error) {
 	limits, err := l.by(ctx, a)
 	if err == nil {
 		err = ctx.Err() // the function may have ignored the deadline

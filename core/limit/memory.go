@@ -2,6 +2,7 @@ package limit
 
 import (
 	"crypto/sha256"
+	"hash/maphash"
 	"slices"
 	"strings"
 
@@ -86,11 +87,19 @@ func (b budget) full() int64 {
 type memoryKey struct {
 	resource, actor             string
 	resourceHashed, actorHashed bool
+	hash                        uint64 // of the texts
 }
+
+// memorySeed is random, so that nobody can choose actors whose budgets get in each other's way.
+var memorySeed = maphash.MakeSeed()
 
 func memoryKeyOf(a core.Attempt) (k memoryKey) {
 	k.resource, k.resourceHashed = shorten(a.Resource)
 	k.actor, k.actorHashed = shorten(a.Actor)
+	k.hash = maphash.String(memorySeed, k.actor)
+	if k.resource != "" {
+		k.hash = 31*k.hash + maphash.String(memorySeed, k.resource)
+	}
 	return k
 }
 
@@ -139,7 +148,7 @@ func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) (v verd
 		v = b.weigh(limits, cost, now)
 		switch {
 		case cost == 0:
-			v.resets = b.resets(limits[v.binding], now)
+			v.resets = b.resets(limits[v.binding], now, v.remaining)
 			return held
 		case v.allowed:
 			for _, l := range limits {
@@ -147,7 +156,7 @@ func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) (v verd
 				c.take(l, now, v.moment, cost)
 				c.until = now + l.Window.Microseconds()
 			}
-			v.resets = b.resets(limits[v.binding], now)
+			v.resets = b.resets(limits[v.binding], now, v.remaining)
 			return b
 		default:
 			for _, l := range limits {
@@ -216,9 +225,8 @@ func (b budget) weigh(limits []Limit, cost, now int64) verdict {
 	return verdict{allowed: !refused, binding: binding, remaining: remaining, moment: moment}
 }
 
-// resets returns how long it takes until a limit has a unit more, in microseconds.
-func (b budget) resets(l Limit, now int64) int64 {
-	left, _, _ := b.of(l).look(l, now, 0)
+// resets returns how long it takes until a limit that has left units has one more, in microseconds.
+func (b budget) resets(l Limit, now, left int64) int64 {
 	if left >= l.Max {
 		return 0
 	}

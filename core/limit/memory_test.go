@@ -662,6 +662,15 @@ func BenchmarkMemory(b *testing.B) {
 				}
 			}
 		})
+		b.Run(k.name+"/allowed by the process's clock", func(b *testing.B) {
+			g := k.make(core.NewMemory(), "w", Per(1000, time.Millisecond))
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if d, err := g.Check(b.Context(), attempts[i%len(attempts)]); err != nil || !d.Allowed {
+					b.Fatalf("attempt %d: %+v, %v", i, d, err)
+				}
+			}
+		})
 		b.Run(k.name+"/refused", func(b *testing.B) {
 			g := k.make(core.NewMemory(), "w", Per(100, 24*time.Hour))
 			for _, a := range attempts {

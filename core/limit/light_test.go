@@ -1,0 +1,77 @@
+package limit
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// TestACheckInsideTheProcessAllocatesItsClaimOnly: each check allocated an operation ID, which hardly anybody
+// reads.
+func TestACheckInsideTheProcessAllocatesItsClaimOnly(t *testing.T) {
+	for _, k := range kinds {
+		for _, c := range []struct {
+			name string
+			cost int64
+			most float64
+		}{{"allowed", 1, 1}, {"refused", 1 << 9, 0}} {
+			t.Run(k.name+"/"+c.name, func(t *testing.T) {
+				now := time.Now()
+				g := k.make(core.NewMemory(core.WithClock(func() time.Time { return now })), "w", Per(1<<9, time.Second))
+				a := core.Attempt{Actor: "ann", Cost: 1}
+				if _, err := g.Check(t.Context(), a); err != nil {
+					t.Fatal(err)
+				}
+				a.Cost = c.cost
+				n := testing.AllocsPerRun(500, func() {
+					if c.cost == 1 {
+						now = now.Add(2 * time.Millisecond)
+					}
+					if d, err := g.Check(t.Context(), a); err != nil || d.Allowed != (c.most > 0) || d.Attempt.ID == "" {
+						t.Fatalf("%+v, %v", d, err)
+					}
+				})
+				if n > c.most {
+					t.Errorf("%v allocations, want %v at most", n, c.most)
+				}
+			})
+		}
+	}
+}
+
+// TestBudgetsOfOneHashAreTold: two actors whose keys have the same hash have a budget each, and one that goes
+// leaves the others.
+func TestBudgetsOfOneHashAreTold(t *testing.T) {
+	const keys = 4
+	for gone := range keys {
+		s := newBudgets(2 * keys)
+		hold := func(i int, f func(budget) budget) {
+			s.use(memoryKey{actor: fmt.Sprint(i), hash: 7}, 0, f)
+		}
+		for i := range keys {
+			hold(i, func(held budget) budget {
+				if held != nil {
+					t.Errorf("key %d has the budget %v", i, held)
+				}
+				return budget{{until: int64(i), counter: &fixedCount{over: 1}}}
+			})
+		}
+		hold(gone, func(budget) budget { return nil })
+		var found []int64
+		for i := range keys {
+			hold(i, func(held budget) budget {
+				for _, c := range held {
+					found = append(found, c.until)
+				}
+				return held
+			})
+		}
+		want := []int64{0, 1, 2, 3}
+		if want = slices.Delete(want, gone, gone+1); !slices.Equal(found, want) || s.size() != len(want) {
+			t.Errorf("without key %d: %v, %d held; want %v", gone, found, s.size(), want)
+		}
+	}
+}
