@@ -230,7 +230,9 @@ func limits() []subject {
 		subjectOf("sliding window", sliding, func(e *core.Engine) limiter {
 			return limit.NewSlidingWindow(e, "sliding", each)
 		}),
-		subjectOf("fixed window", fixed, func(e *core.Engine) limiter { return limit.NewFixedWindow(e, "fixed", each) }),
+		subjectOf("fixed window", fixed, func(e *core.Engine) limiter {
+			return limit.NewFixedWindow(e, "fixed", each)
+		}),
 		subjectOf("token bucket", bucket, func(e *core.Engine) limiter {
 			return limit.NewTokenBucket(e, "bucket", each)
 		}),
@@ -238,7 +240,9 @@ func limits() []subject {
 }
 
 // limitCall makes a check, which it may give back, or another call. A history has resets or refunds: units of
-// one moment of the clock are alike, so a refund from before a reset may give back a later unit.
+// one moment of the clock are alike, so a refund from before a reset may give back a later unit. Where a
+// failover may lose a check there are no refunds: docs/contracts.md, Not kept yet, "A refund of a check that
+// a failover has lost gives nothing back".
 func limitCall(t *testing.T, c *caller, g limiter) {
 	n, ok := c.next()
 	if !ok {
@@ -267,7 +271,7 @@ func limitCall(t *testing.T, c *caller, g limiter) {
 		d, err = g.Check(t.Context(), a)
 		return limitOut{d.Allowed, d.Remaining}, err
 	})
-	if !known || !d.Allowed || c.seed%2 == 1 || c.rng.IntN(2) == 0 {
+	if !known || !d.Allowed || c.seed%2 == 1 || c.world.loses || c.rng.IntN(2) == 0 {
 		return
 	}
 	in.Op = "refund"
