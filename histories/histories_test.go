@@ -159,6 +159,7 @@ func (c *counts) judge(t *testing.T, n nemesis, all []*history) {
 				c.histories++
 				c.unknown += int(h.failed.Load())
 				switch verdict {
+				case porcupine.Ok:
 				case porcupine.Illegal:
 					c.violations++
 					t.Errorf("%s, with %s: no order of these calls explains their answers\n%s", h.guard.name, n.name, h)
