@@ -240,9 +240,8 @@ func limits() []subject {
 }
 
 // limitCall makes a check, which it may give back, or another call. A history has resets or refunds: units of
-// one moment of the clock are alike, so a refund from before a reset may give back a later unit. Where a
-// failover may lose a check there are no refunds: docs/contracts.md, Not kept yet, "A refund of a check that
-// a failover has lost gives nothing back".
+// one moment of the clock are alike, so a refund from before a reset may give back a later unit. So
+// there are no refunds where a failover may lose checks: one of a lost check may give back units of others.
 func limitCall(t *testing.T, c *caller, g limiter) {
 	n, ok := c.next()
 	if !ok {
