@@ -240,8 +240,8 @@ func limits() []subject {
 }
 
 // limitCall makes a check, which it may give back, or another call. A history has resets or refunds: units of
-// one moment of the clock are alike, so a refund from before a reset may give back a later unit. So
-// there are no refunds where a failover may lose checks: one of a lost check may give back units of others.
+// one moment of the clock are alike, so a refund from before a reset may give back a later unit. Where
+// a failover may lose checks there are no refunds: one of a lost check may give back units of others.
 func limitCall(t *testing.T, c *caller, g limiter) {
 	n, ok := c.next()
 	if !ok {
@@ -252,7 +252,7 @@ func limitCall(t *testing.T, c *caller, g limiter) {
 	var d core.Decision
 	switch c.rng.IntN(16) {
 	case 0:
-		if c.seed%2 == 0 || c.resends { // something is given back; or a reset that is sent again resets again
+		if c.seed%2 == 0 { // something is given back
 			break
 		}
 		in.Op = "reset"
