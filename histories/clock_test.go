@@ -17,6 +17,6 @@ func jumping(t *testing.T) *world {
 
 // jump is how far a clock that is wrong moves between two phases.
 func jump(rng *rand.Rand) time.Duration {
-	jumps := []time.Duration{-30, -20, -11, -6, -1, 1, 5, 11, 13, 30}
-	return jumps[rng.IntN(len(jumps))] * time.Second
+	jumps := []int{-30, -20, -11, -6, -1, 1, 5, 11, 13, 30}
+	return time.Duration(jumps[rng.IntN(len(jumps))]) * time.Second
 }

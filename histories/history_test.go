@@ -16,7 +16,6 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
 // most is how many calls a history has at most, so that a set of them fits into a word.
@@ -34,14 +33,15 @@ func (s set) without(call int) set { return s &^ (1 << call) }
 
 // history is the record of what the callers of one guard asked and heard.
 type history struct {
-	name  string // of the poll, sale or actor, which no other history uses
-	seed  uint64
-	guard subject
-	world *world
-	begun time.Time
-	base  time.Time // of the test's clock when the history began
-	calls atomic.Int64
-	room  int // the most calls until the end of this phase
+	name   string // of the poll, sale or actor, which no other history uses
+	seed   uint64
+	guard  subject
+	world  *world
+	begun  time.Time
+	base   time.Time // of the test's clock when the history began
+	calls  atomic.Int64
+	failed atomic.Int64 // calls of which the outcome is unknown
+	room   int          // the most calls in this process until the end of this phase
 
 	shares [packetShares]int64 // of a red packet
 
@@ -61,6 +61,7 @@ type caller struct {
 	// is the stored one, with the figures of the moment at which it was asked for.
 	resends bool
 	rng     *rand.Rand
+	parent  *parent // in an application that is to be killed
 }
 
 // next returns the number of the caller's next call, and false when the history is full.
@@ -80,6 +81,10 @@ func (h *history) add(op porcupine.Operation) {
 // do makes a call and records it. It reports whether the outcome is known. A call that was not sent has not
 // happened, so it leaves no record.
 func (c *caller) do(in any, call func() (out any, err error)) bool {
+	if c.parent != nil {
+		return c.parent.do(c, in, call)
+	}
+	c.world.step()
 	begun := c.now()
 	out, err := call()
 	op := porcupine.Operation{ClientId: c.number, Input: in, Call: begun, Output: out, Return: c.now()}
@@ -88,7 +93,7 @@ func (c *caller) do(in any, call func() (out any, err error)) bool {
 		return false
 	case err != nil:
 		op.Output, op.Return = unknown{}, never
-		c.world.failed.Add(1)
+		c.failed.Add(1)
 	}
 	c.add(op)
 	return err == nil
@@ -96,6 +101,10 @@ func (c *caller) do(in any, call func() (out any, err error)) bool {
 
 // later records what may happen at any time from now on: the undo of a claim whose caller heard an error.
 func (c *caller) later(in any) {
+	if c.parent != nil {
+		c.parent.tell(message{Kind: isLater, Caller: c.number, Value: in})
+		return
+	}
 	c.add(porcupine.Operation{ClientId: c.number, Input: in, Call: c.now(), Output: unknown{}, Return: never})
 }
 
@@ -110,6 +119,9 @@ type subject struct {
 	single bool
 	// timed: the model knows the clock, which may jump between phases.
 	timed bool
+	// acked: it needs a replica, and kept reports that its answer waited for it.
+	acked bool
+	kept  func(in, out any) bool
 	// phases is the number of phases of a history, between which the clock moves on by step. Zero means one.
 	phases int
 	step   time.Duration
@@ -155,9 +167,10 @@ func (s subject) run(w *world, name string, seed uint64, begin func(h *history) 
 ) (*history, error) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	h := &history{name: name, seed: seed, guard: s, world: w, begun: time.Now(), base: w.clock.Now()}
+	w.bases.Store(name, h.base)
 	w.healthy()
 	w.present.Store(name)
-	if err := begin(h); err != nil {
+	if err := w.begin(h, begin); err != nil {
 		return nil, err
 	}
 	callers := []int{8, 8, 8, 8, 12, 12, 16, 32}[rng.IntN(8)]
@@ -165,10 +178,12 @@ func (s subject) run(w *world, name string, seed uint64, begin func(h *history) 
 		callers = w.callers
 	}
 	phases := max(s.phases, 1)
-	if w.late {
+	switch {
+	case w.still:
+		phases = 1
+	case w.late:
 		phases = 2
-	}
-	if w.jumps {
+	case w.jumps:
 		phases = 4
 		defer func() { w.clock.Advance(h.base.Add(time.Hour).Sub(w.clock.Now())) }()
 	}
@@ -177,28 +192,18 @@ func (s subject) run(w *world, name string, seed uint64, begin func(h *history) 
 	}
 	each := max(most/callers/phases, 1)
 	for phase := range phases {
-		switch {
-		case phase > 0 && w.late:
-			if err := h.settled(); err != nil {
-				return nil, err
-			}
-		case phase > 0 && w.jumps:
-			w.clock.Advance(jump(rng))
-		case phase > 0:
-			w.clock.Advance(s.step)
-		}
-		if h.room = most; w.late && phase == 0 {
-			h.room = most / 2 // so that there are calls that see what the late ones have left
-		}
-		if w.late && phase == 1 {
-			h.calls.Store(min(h.calls.Load(), most/2))
+		if err := h.enter(phase, rng); err != nil {
+			return nil, err
 		}
 		var all sync.WaitGroup
+		if w.app != nil {
+			all.Go(func() { w.app.work(h, phase, phases, each) })
+		}
 		for i := range callers {
 			all.Go(func() {
 				process := i % len(w.engines)
-				c := &caller{history: h, number: i, at: w.clock.Now().Sub(h.base).Milliseconds(),
-					resends: w.breaks && process%2 == 0, rng: rand.New(rand.NewPCG(seed, uint64(1+i+phase*callers)))}
+				c := h.caller(i, uint64(1+i+phase*callers))
+				c.resends = w.breaks && (process%2 == 0 || w.resend)
 				for range each {
 					call(c, process)
 				}
@@ -206,7 +211,40 @@ func (s subject) run(w *world, name string, seed uint64, begin func(h *history) 
 		}
 		all.Wait()
 	}
+	if len(h.ops) == 0 {
+		return nil, core.ErrBreakerOpen
+	}
 	return h, nil
+}
+
+// caller returns a caller who begins now.
+func (h *history) caller(number int, seed uint64) *caller {
+	return &caller{history: h, number: number, at: h.world.clock.Now().Sub(h.base).Milliseconds(),
+		rng: rand.New(rand.NewPCG(h.seed, seed))}
+}
+
+// enter begins a phase.
+func (h *history) enter(phase int, rng *rand.Rand) error {
+	w := h.world
+	h.room = most
+	if w.app != nil {
+		h.room -= killedCalls
+	}
+	switch {
+	case w.late && phase == 0:
+		h.room = most / 2 // so that there are calls that see what the late ones have left
+	case w.late:
+		if err := h.settled(); err != nil {
+			return err
+		}
+		h.calls.Store(min(h.calls.Load(), most/2))
+	case phase == 0:
+	case w.jumps:
+		w.clock.Advance(jump(rng))
+	default:
+		w.clock.Advance(h.guard.step)
+	}
+	return nil
 }
 
 // settled waits until all undos have been answered. In a world where a late call arrives before that, no call
@@ -229,7 +267,9 @@ func (h *history) verdict() porcupine.CheckResult {
 	for _, micros := range []int64{20, 100, 400, 2000} {
 		var known, all []porcupine.Operation
 		for _, op := range h.ops {
-			if op.Return != never {
+			if _, is := op.Input.(failover); is {
+				known = append(known, op)
+			} else if op.Return != never {
 				op.Call = max(op.Call, op.Return-1000*micros)
 				known = append(known, op)
 			}
@@ -242,11 +282,7 @@ func (h *history) verdict() porcupine.CheckResult {
 			return porcupine.Ok
 		}
 	}
-	patience := time.Second
-	if redistest.Soak() {
-		patience = time.Minute
-	}
-	return porcupine.CheckOperationsTimeout(h.guard.model, h.ops, patience)
+	return porcupine.CheckOperationsTimeout(h.guard.model, h.ops, time.Second)
 }
 
 // String shows the history in the order of the calls' begins.

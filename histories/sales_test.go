@@ -70,6 +70,7 @@ func (s *saleState) figures() (left, isHeld, isSold int64) {
 			isHeld += int64(r.units)
 		case sold:
 			isSold += int64(r.units)
+		case unknownID, expired, cancelled:
 		}
 	}
 	return saleStock - isHeld - isSold, isHeld, isSold

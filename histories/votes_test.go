@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -227,9 +226,8 @@ func polls() []subject {
 		poll.Retract = true
 		return subject{name: name, model: voteModel(poll.Change), single: true, timed: true,
 			open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
-				var opened sync.Map // by the names of polls
 				find := func(_ context.Context, name string) (votes.Poll, error) {
-					at, found := opened.Load(name)
+					at, found := w.bases.Load(name)
 					if !found {
 						return votes.Poll{}, votes.ErrNoPoll
 					}
@@ -243,11 +241,9 @@ func polls() []subject {
 					name := fmt.Sprint("poll-", poll.PerVoter)
 					guards = append(guards, votes.New(e, name, votes.Options{Find: find}))
 				}
-				begin := func(h *history) error {
-					opened.Store(h.name, h.base)
-					return nil
+				return func(*history) error { return nil }, func(c *caller, process int) {
+					pollCall(t, c, guards[process])
 				}
-				return begin, func(c *caller, process int) { pollCall(t, c, guards[process]) }
 			}}
 	}
 	return []subject{

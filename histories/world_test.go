@@ -26,15 +26,26 @@ type world struct {
 	callers int          // of each history; 0: 8 to 32
 	jumps   bool         // the clock is set, forward and back
 	late    bool         // claims arrive after their undos
-	failed  atomic.Int64 // calls of which the outcome is unknown
 	broken  sync.RWMutex // held for writing while no call can succeed
 	faults  *redistest.Faults
 	server  *redistest.Server // nil where the servers are shared
 	outages *redistest.Outages
 	cluster *redistest.ClusterServers
 	present atomic.Value // the name of the history that happens
+	bases   sync.Map     // by the names of histories: the test's clock when they began
 	admin   redis.UniversalClient
 	rng     *rand.Rand // of the nemesis
+
+	still     bool // its clock does not move
+	resend    bool // all clients send calls again that fail
+	loses     bool // a failover may lose checks
+	replicas  bool // what histories begin with is to be replicated
+	sentinels *redistest.SentinelServers
+	target    int             // the third of a cluster's slots at which the nemesis aims
+	until     atomic.Int64    // the call, counted down to zero, at which
+	moment    chan struct{}   // is closed: the nemesis acts
+	ready     *sync.WaitGroup // all histories of a round have begun
+	app       *application    // one that is killed
 
 	// wrong makes the guards of a process wrong, by another prefix or another client, so that tests see
 	// whether the checker notices.
@@ -45,6 +56,28 @@ type world struct {
 func (w *world) healthy() {
 	w.broken.RLock()
 	defer w.broken.RUnlock()
+}
+
+// step comes before each call. It waits until calls can succeed, and tells the nemesis when its call has
+// come.
+func (w *world) step() {
+	w.healthy()
+	if w.until.Add(-1) == 0 {
+		close(w.moment)
+	}
+}
+
+// begin begins a history.
+func (w *world) begin(h *history, begin func(h *history) error) error {
+	err := begin(h)
+	if err == nil && w.replicas {
+		err = w.replicated(context.Background(), "histories{"+h.name+"}")
+	}
+	if w.ready != nil { // or the nemesis could act before
+		w.ready.Done()
+		w.ready.Wait()
+	}
+	return err
 }
 
 // processes is how many processes share a guard. Half of their clients send a command again when its reply
@@ -111,6 +144,9 @@ type nemesis struct {
 	name  string
 	share int // of the calls of a cell that this one makes, because it takes long: one in so many
 	acts  int // how often it acts in each cell at least
+	// all: it acts once for one history of each guard.
+	all   bool
+	loses bool // what the primary has not replicated may be lost
 	start func(t *testing.T) *world
 	act   func(ctx context.Context, t *testing.T, w *world)
 }
@@ -189,66 +225,78 @@ func moveSlot(ctx context.Context, t *testing.T, w *world) {
 }
 
 var nemeses = []nemesis{
-	{"none", 1, 0, own(deadline), nil},
-	{"lost replies", 1, 0, shared(redistest.Single), func(ctx context.Context, _ *testing.T, w *world) {
-		w.faults.SwallowEvery("evalsha", 0.05, rand.New(rand.NewPCG(w.rng.Uint64(), 0)))
-		<-ctx.Done()
-		w.faults.Heal()
-	}},
-	{"cut connections", 1, 5, shared(redistest.Single), func(ctx context.Context, _ *testing.T, w *world) {
-		pass(ctx, w.between(5*ms, 30*ms))
-		w.faults.CutAll()
-	}},
-	{"SCRIPT FLUSH", 1, 5, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
-		pass(ctx, w.between(ms, 5*ms))
-		w.do(t, "script", "flush")
-	}},
-	{"SIGSTOP", 1, 5, own(30 * ms), func(ctx context.Context, _ *testing.T, w *world) {
-		pass(ctx, w.between(5*ms, 40*ms))
-		w.server.Pause()
-		pass(ctx, w.between(ms, 60*ms))
-		w.server.Resume()
-	}},
-	{"kill -9, restart", 10, 1, pooled(16, "--appendonly", "yes", "--appendfsync", "always"),
-		func(ctx context.Context, t *testing.T, w *world) {
-			pass(ctx, w.between(2*ms, 40*ms))
+	{name: "none", share: 1, start: own(deadline)},
+	{name: "lost replies", share: 1, start: shared(redistest.Single),
+		act: func(ctx context.Context, _ *testing.T, w *world) {
+			w.faults.SwallowEvery("evalsha", 0.05, rand.New(rand.NewPCG(w.rng.Uint64(), 0)))
+			<-ctx.Done()
+			w.faults.Heal()
+		}},
+	{name: "cut connections", share: 1, acts: 5, start: shared(redistest.Single),
+		act: func(ctx context.Context, _ *testing.T, w *world) {
+			pass(ctx, w.between(5*ms, 30*ms))
+			w.faults.CutAll()
+		}},
+	{name: "SCRIPT FLUSH", share: 1, acts: 5, start: own(deadline),
+		act: func(ctx context.Context, t *testing.T, w *world) {
+			pass(ctx, w.between(ms, 5*ms))
+			w.do(t, "script", "flush")
+		}},
+	{name: "SIGSTOP", share: 2, acts: 5, start: own(30 * ms),
+		act: func(ctx context.Context, _ *testing.T, w *world) {
+			pass(ctx, w.between(5*ms, 40*ms))
+			w.server.Pause()
+			pass(ctx, w.between(ms, 60*ms))
+			w.server.Resume()
+		}},
+	{name: "killed application", share: 4, acts: 2, start: killed, act: killApplication},
+	{name: "kill -9, restart", share: 20, acts: 2, all: true,
+		start: pooled(16, "--appendonly", "yes", "--appendfsync", "always"),
+		act: func(_ context.Context, t *testing.T, w *world) {
 			w.broken.Lock()
 			defer w.broken.Unlock()
 			w.server.Kill()
 			w.server.Start()
 			w.recovered(t)
 		}},
-	{"OOM", 1, 5, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
-		pass(ctx, w.between(2*ms, 20*ms))
-		w.do(t, "config", "set", "maxmemory", "1")
-		pass(ctx, w.between(ms, 5*ms))
-		w.do(t, "config", "set", "maxmemory", "0")
-	}},
-	{"LOADING", 20, 1, func(t *testing.T) *world {
+	{name: "OOM", share: 2, acts: 5, start: own(deadline),
+		act: func(ctx context.Context, t *testing.T, w *world) {
+			pass(ctx, w.between(2*ms, 20*ms))
+			w.do(t, "config", "set", "maxmemory", "1")
+			pass(ctx, w.between(ms, 5*ms))
+			w.do(t, "config", "set", "maxmemory", "0")
+		}},
+	{name: "LOADING", share: 100, acts: 1, all: true, start: func(t *testing.T) *world {
 		o := redistest.StartOutages(t)
 		w := &world{server: o.Server, outages: o, pool: 16}
 		w.start(t, "histories", o.Server.Options(), deadline)
 		return w
-	}, func(ctx context.Context, t *testing.T, w *world) {
-		pass(ctx, w.between(2*ms, 40*ms))
+	}, act: func(ctx context.Context, t *testing.T, w *world) {
+		w.broken.Lock() // or all calls would be over by then
 		end := w.outages.Begin("loading")
-		pass(ctx, w.between(2*ms, 20*ms))
+		w.broken.Unlock()
+		pass(ctx, w.between(ms, 6*ms))
 		w.broken.Lock()
 		defer w.broken.Unlock()
 		end()
 		w.recovered(t)
 	}},
-	{"moving slots", 4, 2, func(t *testing.T) *world {
+	{name: "moving slots", share: 8, acts: 2, start: func(t *testing.T) *world {
 		w := &world{cluster: redistest.StartCluster(t), pool: 4}
 		w.start(t, "histories", w.cluster.Options(), deadline)
 		return w
-	}, moveSlot},
-	{"READONLY", 1, 5, own(deadline), func(ctx context.Context, t *testing.T, w *world) {
-		pass(ctx, w.between(2*ms, 20*ms))
-		w.do(t, "replicaof", "127.0.0.1", "1") // a primary that nobody finds: the data stays
-		pass(ctx, w.between(ms, 5*ms))
-		w.do(t, "replicaof", "no", "one")
-	}},
-	{"late commands", 1, 0, late(8), nil},
-	{"clock that jumps", 1, 0, jumping, nil},
+	}, act: moveSlot},
+	{name: "cluster failover", share: 20, acts: 3, all: true, start: ownCluster, act: handOver},
+	{name: "cluster, kill -9", share: 20, acts: 2, all: true, loses: true, start: ownCluster,
+		act: killMaster},
+	{name: "Sentinel, kill -9", share: 50, acts: 1, all: true, loses: true, start: sentinels, act: killPrimary},
+	{name: "READONLY", share: 4, acts: 5, start: own(deadline),
+		act: func(ctx context.Context, t *testing.T, w *world) {
+			pass(ctx, w.between(2*ms, 20*ms))
+			w.do(t, "replicaof", "127.0.0.1", "1") // a primary that nobody finds: the data stays
+			pass(ctx, w.between(ms, 5*ms))
+			w.do(t, "replicaof", "no", "one")
+		}},
+	{name: "late commands", share: 1, start: late(8)},
+	{name: "clock that jumps", share: 1, start: jumping},
 }

@@ -51,6 +51,9 @@ func wantFound(t *testing.T, all []subject, wrong func(int, string, redis.Univer
 	t.Logf("seed %d", seed)
 	b := redistest.Single(t)
 	for i, s := range all {
+		if s.acked { // it needs a replica
+			continue
+		}
 		t.Run(s.name, func(t *testing.T) {
 			w := &world{wrong: wrong}
 			w.start(t, b.Prefix+fmt.Sprint(i), b.Options(), deadline)
@@ -151,9 +154,9 @@ var mutations = []mutation{
 	{"units of the future leave late", "sliding window", jumping, lua.SlidingWindow,
 		"redis.call('LINDEX', log, '-1') + base > at", "false"},
 	{"a window of the future stays there", "fixed window", jumping, lua.FixedWindow,
-		"if over - window > now then", "if false then"},
+		"if ends[i] - ARGV[i * 2] * 1000 > now then", "if false then"},
 	{"a bucket of the future stays there", "token bucket", jumping, lua.TokenBucket,
-		"if last > now then", "if false then"},
+		"if b.last > now then", "if false then"},
 	{"a sale that is over goes on", "sale", jumping, lua.SeckillReserve,
 		"elseif closes > 0 and now >= closes then", "elseif false then"},
 	{"a poll has begun before it opens", "votes: change", jumping, lua.Vote,

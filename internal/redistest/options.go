@@ -28,3 +28,7 @@ func closing[C redis.UniversalClient](t testing.TB, c C) C {
 	})
 	return c
 }
+
+// OptionsOf returns new options for a client of the server at an address, like [Backend.Options]. It is for
+// processes that a test starts.
+func OptionsOf(addr string) *redis.UniversalOptions { return options(addr) }
