@@ -23,7 +23,7 @@ local s = redis.call('HMGET', sale, 'opens', 'closes', 'keep')
 if not s[1] then
   return -1
 end
-local opens, closes, keep = tonumber(s[1]), tonumber(s[2]), tonumber(s[3])
+local opens, closes, keep, ends = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), 0
 if closes > 0 and closes <= now then
   return 0
 end
@@ -31,12 +31,18 @@ end
 -- PEXPIRE goes first: a full Redis accepts it, and then accepts the rest, because the script has already
 -- written. An operator may need to close a sale at such a time.
 closes = now
--- shared keep_keys
-local ttl = keep + math.max(closes - now, 0)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ttl)
+-- shared sale_keep
+-- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+local least = math.max(now, closes) + keep
+if least > ends then
+  ends = least + math.floor(keep / 64)
+  local ttl = string.format('%.0f', ends - now)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  redis.call('HSET', sale, 'ends', string.format('%.0f', ends))
 end
--- end keep_keys
+-- end sale_keep
 local moment = string.format('%.0f', now)
 redis.call('HSET', sale, 'closes', moment)
 if opens > now then
@@ -49,6 +55,6 @@ if terms then
 end
 if outbox then
   redis.call('XADD', outbox, '*', 'event', 'closed')
-  redis.call('PEXPIRE', outbox, ttl)
+  redis.call('PEXPIRE', outbox, string.format('%.0f', ends - now))
 end
 return 1

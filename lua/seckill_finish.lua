@@ -19,7 +19,7 @@ local s = redis.call('HMGET', sale, 'closes', 'keep', 'lent|' .. to)
 if not s[1] then
   return -1
 end
-local closes, keep = tonumber(s[1]), tonumber(s[2])
+local closes, keep, ends = tonumber(s[1]), tonumber(s[2]), 0
 local last, units = string.match(s[3] or '0 0', '^(%d+) (%d+)$')
 if last ~= number or units == '0' then
   return 0
@@ -34,11 +34,17 @@ end
 
 -- PEXPIRE goes first: a full Redis accepts it, and then accepts the rest, because the script has already
 -- written.
--- shared keep_keys
-local ttl = keep + math.max(closes - now, 0)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ttl)
+-- shared sale_keep
+-- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+local least = math.max(now, closes) + keep
+if least > ends then
+  ends = least + math.floor(keep / 64)
+  local ttl = string.format('%.0f', ends - now)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  redis.call('HSET', sale, 'ends', string.format('%.0f', ends))
 end
--- end keep_keys
+-- end sale_keep
 redis.call('HSET', sale, 'lent|' .. to, number .. ' 0')
 return 1

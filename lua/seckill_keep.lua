@@ -23,11 +23,17 @@ local s = redis.call('HMGET', sale, 'closes', 'keep')
 if not s[1] then
   return -1
 end
-local closes, keep = tonumber(s[1]), tonumber(s[2])
--- shared keep_keys
-local ttl = keep + math.max(closes - now, 0)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ttl)
+local closes, keep, ends = tonumber(s[1]), tonumber(s[2]), 0
+-- shared sale_keep
+-- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+local least = math.max(now, closes) + keep
+if least > ends then
+  ends = least + math.floor(keep / 64)
+  local ttl = string.format('%.0f', ends - now)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  redis.call('HSET', sale, 'ends', string.format('%.0f', ends))
 end
--- end keep_keys
+-- end sale_keep
 return 1

@@ -1,10 +1,11 @@
 -- Seckill: puts an item on sale, once. A sale that exists stays unchanged, so a restart cannot reset its
 -- stock.
 --
--- KEYS  1 sale          hash: stock, left, held, sold; the parameters below; epoch; moves, a number that
---                       grows with each change that adds units to left or moves them to another bucket; and
---                       in a sale of several buckets the loans: "lent|BUCKET" -> "number units" (see
---                       seckill_lend), "accepted|BUCKET" -> number (see seckill_accept)
+-- KEYS  1 sale          hash: stock, left, held, sold; the parameters below; epoch; ends, until when all keys
+--                       are kept; moves, a number that grows with each change that adds units to left or
+--                       moves them to another bucket; and in a sale of several buckets the loans:
+--                       "lent|BUCKET" -> "number units" (see seckill_lend), "accepted|BUCKET" -> number (see
+--                       seckill_accept)
 --       2 buyers        hash, as seckill_reserve writes it. Each of these three has an entry '|' from the
 --                       opening on, so that a key that is lost is noticed. Of buyers it is the epoch
 --       3 holds         sorted set, likewise; '|' has an infinite score
@@ -28,7 +29,7 @@
 --       4 per_buyer  units that one buyer may have
 --       5 hold       milliseconds for which a reservation waits to be confirmed
 --       6 keep       milliseconds for which the sale is kept after the last change or the closing, whichever
---                    is later
+--                    is later, and up to a 64th longer
 --       7 epoch      names this opening; absent or empty: now. For a bucket: the epoch of the whole sale, see
 --                    seckill_begin
 --       8 now        milliseconds since 1970; absent or empty: the server's clock
@@ -65,10 +66,17 @@ if outbox then
   redis.call('XADD', outbox, '*', 'event', 'opened', 'quantity', stock, 'epoch', epoch)
 end
 
--- shared keep_keys
-local ttl = keep + math.max(closes - now, 0)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ttl)
+local ends = 0
+-- shared sale_keep
+-- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+local least = math.max(now, closes) + keep
+if least > ends then
+  ends = least + math.floor(keep / 64)
+  local ttl = string.format('%.0f', ends - now)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  redis.call('HSET', sale, 'ends', string.format('%.0f', ends))
 end
--- end keep_keys
+-- end sale_keep
 return 1

@@ -45,14 +45,14 @@ if not now then
 end
 -- end clock
 
-local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'opens', 'per_buyer',
-  'hold')
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'ends', 'opens',
+  'per_buyer', 'hold')
 if not s[1] then
   return {'not_ready', 0, '', 0, 0, 0, 0}
 end
 -- shared sale_stock
 local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
-local closes, keep = tonumber(s[5]), tonumber(s[6])
+local closes, keep, ends = tonumber(s[5]), tonumber(s[6]), tonumber(s[7] or 0)
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
@@ -60,24 +60,32 @@ end
 -- shared sale_whole
 -- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
 local lost
-if redis.call('EXISTS', buyers, holds, reservations) < 3 then
-  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+if redis.call('EXISTS', unpack(KEYS, 2)) < #KEYS - 1 then
+  lost = redis.call('EXISTS', reservations) == 0 and 'reservations' or nil
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or lost
   lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+  ends = 0
 end
 -- end sale_whole
 if lost then
   return {'lost ' .. lost, 0, '', left, stock, 0, 0}
 end
-local opens, per_buyer, hold = tonumber(s[7]), tonumber(s[8]), tonumber(s[9])
+local opens, per_buyer, hold = tonumber(s[8]), tonumber(s[9]), tonumber(s[10])
 
--- Gives all keys the same new TTL: the sale has changed.
+-- Lets all keys live on together: the sale has changed.
 local function extend()
-  -- shared keep_keys
-  local ttl = keep + math.max(closes - now, 0)
-  for _, key in ipairs(KEYS) do
-    redis.call('PEXPIRE', key, ttl)
+  -- shared sale_keep
+  -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+  local least = math.max(now, closes) + keep
+  if least > ends then
+    ends = least + math.floor(keep / 64)
+    local ttl = string.format('%.0f', ends - now)
+    for _, key in ipairs(KEYS) do
+      redis.call('PEXPIRE', key, ttl)
+    end
+    redis.call('HSET', sale, 'ends', string.format('%.0f', ends))
   end
-  -- end keep_keys
+  -- end sale_keep
 end
 
 -- shared sale_fail

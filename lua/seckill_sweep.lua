@@ -41,12 +41,15 @@ end
 if not s.closes then
   return {'not_ready', 0, 0, 0}
 end
+local ends = tonumber(s.ends or 0)
 -- shared sale_whole
 -- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
 local lost
-if redis.call('EXISTS', buyers, holds, reservations) < 3 then
-  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+if redis.call('EXISTS', unpack(KEYS, 2)) < #KEYS - 1 then
+  lost = redis.call('EXISTS', reservations) == 0 and 'reservations' or nil
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or lost
   lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+  ends = 0
 end
 -- end sale_whole
 if lost then
@@ -116,11 +119,17 @@ for _, reservation in ipairs(over) do
   expire(reservation)
 end
 if #over > 0 then
-  -- shared keep_keys
-  local ttl = keep + math.max(closes - now, 0)
-  for _, key in ipairs(KEYS) do
-    redis.call('PEXPIRE', key, ttl)
+  -- shared sale_keep
+  -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+  local least = math.max(now, closes) + keep
+  if least > ends then
+    ends = least + math.floor(keep / 64)
+    local ttl = string.format('%.0f', ends - now)
+    for _, key in ipairs(KEYS) do
+      redis.call('PEXPIRE', key, ttl)
+    end
+    redis.call('HSET', sale, 'ends', string.format('%.0f', ends))
   end
-  -- end keep_keys
+  -- end sale_keep
 end
 return {'ok', #over, left, tonumber(s.moves or 0) + #over, unpack(loans)}
