@@ -1,9 +1,9 @@
--- Gives lost, the name of a part of the sale that was lost, or nil. Needs buyers, holds, reservations. Where
--- the outbox is not there, sets ends to 0: it is made anew, and needs a TTL.
+-- Gives lost, the name of a part of the sale that was lost, or nil. Needs buyers, holds, reservations,
+-- outbox. Where the outbox is not there, sets ends to 0: it is made anew, and needs a TTL.
 
 -- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
 local lost
-if redis.call('EXISTS', unpack(KEYS, 2)) < #KEYS - 1 then
+if redis.call('EXISTS', buyers, holds, reservations, outbox or holds) < 4 then
   lost = redis.call('EXISTS', reservations) == 0 and 'reservations' or nil
   lost = redis.call('EXISTS', holds) == 0 and 'holds' or lost
   lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
