@@ -18,18 +18,24 @@ local sale, outbox = KEYS[1], KEYS[5]
 local from, to, number, units = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local now = tonumber(ARGV[5])
 
-local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'accepted|' .. from)
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'terms', 'accepted|' .. from)
 if not s[1] then
   return -1
 end
+local terms = s[5]
 -- shared sale_stock
-local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
-local closes, keep = tonumber(s[5]), tonumber(s[6])
+local stock, left, held, sold = s[1] + 0, s[2] + 0, s[3] + 0, s[4] + 0
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 -- end sale_stock
-if tonumber(number) <= tonumber(s[7] or 0) then
+-- shared sale_terms
+local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
+  '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
+hold, keep, ends = hold + 0, keep + 0, ends + 0
+-- end sale_terms
+if tonumber(number) <= tonumber(s[6] or 0) then
   return 0
 end
 
@@ -42,12 +48,19 @@ end
 
 -- PEXPIRE goes first: a full Redis accepts it, and then accepts the rest, because the script has already
 -- written. Nobody can sell units that are on their way.
--- shared keep_keys
-local ttl = keep + math.max(closes - now, 0)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ttl)
+ends = 0
+-- shared sale_keep
+-- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+local least = math.max(now, closes) + keep
+if least > ends then
+  ends = least + math.floor(keep / 64)
+  local ttl = string.format('%.0f', ends - now)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
 end
--- end keep_keys
+-- end sale_keep
 redis.call('HSET', sale, 'accepted|' .. from, number)
 redis.call('HINCRBY', sale, 'stock', units)
 redis.call('HINCRBY', sale, 'left', units)
@@ -55,6 +68,6 @@ redis.call('HINCRBY', sale, 'moves', '1')
 if outbox then
   redis.call('XADD', outbox, '*', 'event', 'borrowed', 'id', from .. '-' .. to .. '-' .. number,
     'quantity', units)
-  redis.call('PEXPIRE', outbox, ttl)
+  redis.call('PEXPIRE', outbox, string.format('%.0f', ends - now))
 end
 return 1

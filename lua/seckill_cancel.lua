@@ -24,29 +24,36 @@ local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEY
 local id, call = ARGV[1], ARGV[2] or ''
 local stays, named, now = ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5])
 
-local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'per_buyer')
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'terms')
 if not s[1] then
   return {'not_ready', 0, '', 0, 0, 0}
 end
+local terms = s[5]
 -- shared sale_stock
-local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
-local closes, keep = tonumber(s[5]), tonumber(s[6])
+local stock, left, held, sold = s[1] + 0, s[2] + 0, s[3] + 0, s[4] + 0
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 -- end sale_stock
+-- shared sale_terms
+local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
+  '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
+hold, keep, ends = hold + 0, keep + 0, ends + 0
+-- end sale_terms
 -- shared sale_whole
 -- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
 local lost
-if redis.call('EXISTS', buyers, holds, reservations) < 3 then
-  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+if redis.call('EXISTS', buyers, holds, reservations, outbox or holds) < 4 then
+  lost = redis.call('EXISTS', reservations) == 0 and 'reservations' or nil
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or lost
   lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+  ends = 0
 end
 -- end sale_whole
 if lost then
   return {'lost ' .. lost, 0, '', 0, left, stock}
 end
-local per_buyer = tonumber(s[7])
 
 -- shared clock
 if not now then
@@ -55,14 +62,24 @@ if not now then
 end
 -- end clock
 
--- Lets all keys live on together: the sale has changed.
-local function extend()
-  -- shared keep_keys
-  local ttl = keep + math.max(closes - now, 0)
-  for _, key in ipairs(KEYS) do
-    redis.call('PEXPIRE', key, ttl)
+-- Lets all keys live on together: the sale has changed. With first, always: a full Redis lets PEXPIRE pass,
+-- and then the rest as well, since the script has written.
+local function extend(first)
+  if first then
+    ends = 0
   end
-  -- end keep_keys
+  -- shared sale_keep
+  -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+  local least = math.max(now, closes) + keep
+  if least > ends then
+    ends = least + math.floor(keep / 64)
+    local ttl = string.format('%.0f', ends - now)
+    for _, key in ipairs(KEYS) do
+      redis.call('PEXPIRE', key, ttl)
+    end
+    redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
+  end
+  -- end sale_keep
 end
 
 -- shared sale_fail
@@ -90,8 +107,8 @@ local function remember(reservation, who, begun, ended)
   redis.call('HSET', reservations, field, count .. list)
 end
 
--- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full Redis
--- lets it pass, and then the rest as well, since the script has written.
+-- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
+-- Redis lets it pass, and then the rest as well, since the script has written.
 local function fail(reservation, state, record)
   local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
   redis.call('ZREM', holds, reservation)
@@ -104,7 +121,8 @@ local function fail(reservation, state, record)
   redis.call('HINCRBY', sale, 'moves', '1')
   local ended = '-'
   if outbox then
-    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who, 'quantity', back)
+    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
+      'quantity', back)
   end
   remember(reservation, who, begun, ended)
 end
@@ -124,8 +142,8 @@ end
 local record = redis.call('HGET', reservations, id)
 if not record then
   if call ~= '' and named ~= '' then
-    -- A tombstone. PEXPIRE goes first: a full Redis lets it pass, and then the rest as well.
-    extend()
+    -- A tombstone.
+    extend(true)
     redis.call('HSET', reservations, id, 'cancelled ' .. named .. ' 0 0 - -' .. call)
     remember(id, named, '-', '-')
   end
@@ -172,7 +190,7 @@ end
 local updated = table.concat({state, buyer, units, finish, event .. marks, unpack(others)}, ' ')
 if state ~= 'held' or call ~= '' and (stays or not told or #others > 0) then
   if updated ~= record then
-    extend() -- first, as above
+    extend(true)
     redis.call('HSET', reservations, id, updated)
   end
   return {'ok', 1, buyer, quantity, left, stock}

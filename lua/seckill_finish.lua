@@ -15,12 +15,18 @@ local sale = KEYS[1]
 local to, number = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
 
-local s = redis.call('HMGET', sale, 'closes', 'keep', 'lent|' .. to)
-if not s[1] then
+local s = redis.call('HMGET', sale, 'terms', 'lent|' .. to)
+local terms = s[1]
+if not terms then
   return -1
 end
-local closes, keep = tonumber(s[1]), tonumber(s[2])
-local last, units = string.match(s[3] or '0 0', '^(%d+) (%d+)$')
+-- shared sale_terms
+local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
+  '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
+hold, keep, ends = hold + 0, keep + 0, ends + 0
+-- end sale_terms
+local last, units = string.match(s[2] or '0 0', '^(%d+) (%d+)$')
 if last ~= number or units == '0' then
   return 0
 end
@@ -34,11 +40,18 @@ end
 
 -- PEXPIRE goes first: a full Redis accepts it, and then accepts the rest, because the script has already
 -- written.
--- shared keep_keys
-local ttl = keep + math.max(closes - now, 0)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ttl)
+ends = 0
+-- shared sale_keep
+-- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+local least = math.max(now, closes) + keep
+if least > ends then
+  ends = least + math.floor(keep / 64)
+  local ttl = string.format('%.0f', ends - now)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
 end
--- end keep_keys
+-- end sale_keep
 redis.call('HSET', sale, 'lent|' .. to, number .. ' 0')
 return 1

@@ -19,15 +19,27 @@ if not now then
 end
 -- end clock
 
-local s = redis.call('HMGET', sale, 'closes', 'keep')
-if not s[1] then
+local terms = redis.call('HGET', sale, 'terms')
+if not terms then
   return -1
 end
-local closes, keep = tonumber(s[1]), tonumber(s[2])
--- shared keep_keys
-local ttl = keep + math.max(closes - now, 0)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ttl)
+-- shared sale_terms
+local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
+  '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
+hold, keep, ends = hold + 0, keep + 0, ends + 0
+-- end sale_terms
+ends = 0
+-- shared sale_keep
+-- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+local least = math.max(now, closes) + keep
+if least > ends then
+  ends = least + math.floor(keep / 64)
+  local ttl = string.format('%.0f', ends - now)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
 end
--- end keep_keys
+-- end sale_keep
 return 1

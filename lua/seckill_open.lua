@@ -1,9 +1,10 @@
 -- Seckill: puts an item on sale, once. A sale that exists stays unchanged, so a restart cannot reset its
 -- stock.
 --
--- KEYS  1 sale          hash: stock, left, held, sold; the parameters below; epoch; moves, a number that
---                       grows with each change that adds units to left or moves them to another bucket; and
---                       in a sale of several buckets the loans: "lent|BUCKET" -> "number units" (see
+-- KEYS  1 sale          hash: stock, left, held, sold; terms, "opens closes per_buyer hold keep ends", the
+--                       parameters below and until when all keys are kept; epoch; moves, a number that grows
+--                       with each change that adds units to left or moves them to another bucket; and in a
+--                       sale of several buckets the loans: "lent|BUCKET" -> "number units" (see
 --                       seckill_lend), "accepted|BUCKET" -> number (see seckill_accept)
 --       2 buyers        hash, as seckill_reserve writes it. Each of these three has an entry '|' from the
 --                       opening on, so that a key that is lost is noticed. Of buyers it is the epoch
@@ -28,7 +29,7 @@
 --       4 per_buyer  units that one buyer may have
 --       5 hold       milliseconds for which a reservation waits to be confirmed
 --       6 keep       milliseconds for which the sale is kept after the last change or the closing, whichever
---                    is later
+--                    is later, and up to a 64th longer
 --       7 epoch      names this opening; absent or empty: now. For a bucket: the epoch of the whole sale, see
 --                    seckill_begin
 --       8 now        milliseconds since 1970; absent or empty: the server's clock
@@ -36,7 +37,7 @@
 -- there is none, but other keys of an earlier one are: then nothing is opened.
 
 local sale, outbox = KEYS[1], KEYS[5]
-local stock, opens, closes, per_buyer, hold, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local stock, closes, keep = ARGV[1], ARGV[3], ARGV[6]
 local epoch, now = ARGV[7] or '', tonumber(ARGV[8])
 
 if redis.call('EXISTS', sale) == 1 then
@@ -55,20 +56,27 @@ if epoch == '' then
   epoch = string.format('%.0f', now)
 end
 
+local opened = table.concat(ARGV, ' ', 2, 6)
+local terms, ends = opened .. ' 0', 0
 redis.call('HSET', sale, 'stock', stock, 'left', stock, 'held', '0', 'sold', '0',
-  'opens', opens, 'closes', closes, 'per_buyer', per_buyer, 'hold', hold, 'keep', keep,
-  'epoch', epoch, 'moves', '0')
+  'terms', terms, 'epoch', epoch, 'moves', '0')
 redis.call('HSET', KEYS[2], '|', epoch)
 redis.call('ZADD', KEYS[3], '+inf', '|')
-redis.call('HSET', KEYS[4], '|', table.concat({epoch, stock, opens, closes, per_buyer, hold, keep}, ' '))
+redis.call('HSET', KEYS[4], '|', table.concat({epoch, stock, opened}, ' '))
 if outbox then
   redis.call('XADD', outbox, '*', 'event', 'opened', 'quantity', stock, 'epoch', epoch)
 end
 
--- shared keep_keys
-local ttl = keep + math.max(closes - now, 0)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ttl)
+-- shared sale_keep
+-- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+local least = math.max(now, closes) + keep
+if least > ends then
+  ends = least + math.floor(keep / 64)
+  local ttl = string.format('%.0f', ends - now)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
 end
--- end keep_keys
+-- end sale_keep
 return 1

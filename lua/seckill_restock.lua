@@ -17,29 +17,37 @@ local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEY
 local id, units = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
 
-local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'closes', 'keep', 'epoch')
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'terms', 'epoch')
 if not s[1] then
   return {'not_ready', 0, 0, 0, 0, ''}
 end
+local terms = s[5]
 -- shared sale_stock
-local stock, left, held, sold = tonumber(s[1]), tonumber(s[2]), tonumber(s[3]), tonumber(s[4])
-local closes, keep = tonumber(s[5]), tonumber(s[6])
+local stock, left, held, sold = s[1] + 0, s[2] + 0, s[3] + 0, s[4] + 0
 if left + held + sold ~= stock then
   return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
 end
 -- end sale_stock
+-- shared sale_terms
+local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
+  '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
+hold, keep, ends = hold + 0, keep + 0, ends + 0
+-- end sale_terms
 -- shared sale_whole
 -- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
 local lost
-if redis.call('EXISTS', buyers, holds, reservations) < 3 then
-  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+if redis.call('EXISTS', buyers, holds, reservations, outbox or holds) < 4 then
+  lost = redis.call('EXISTS', reservations) == 0 and 'reservations' or nil
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or lost
   lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+  ends = 0
 end
 -- end sale_whole
 if lost then
   return {'lost ' .. lost, stock, left, held, sold, ''}
 end
-local epoch = s[7] or ''
+local epoch = s[6] or ''
 
 local done = redis.call('HGET', reservations, 'restock|' .. id)
 if done then
@@ -65,10 +73,16 @@ if outbox then
   redis.call('XADD', outbox, '*', 'event', 'restocked', 'id', id, 'quantity', units)
 end
 
--- shared keep_keys
-local ttl = keep + math.max(closes - now, 0)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ttl)
+-- shared sale_keep
+-- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+local least = math.max(now, closes) + keep
+if least > ends then
+  ends = least + math.floor(keep / 64)
+  local ttl = string.format('%.0f', ends - now)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
 end
--- end keep_keys
+-- end sale_keep
 return {'ok', stock, left, held, sold, epoch}

@@ -38,22 +38,30 @@ for i = 1, #fields, 2 do
     end
   end
 end
-if not s.closes then
+local terms = s.terms
+if not terms then
   return {'not_ready', 0, 0, 0}
 end
+-- shared sale_terms
+local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
+  '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
+hold, keep, ends = hold + 0, keep + 0, ends + 0
+-- end sale_terms
 -- shared sale_whole
 -- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
 local lost
-if redis.call('EXISTS', buyers, holds, reservations) < 3 then
-  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+if redis.call('EXISTS', buyers, holds, reservations, outbox or holds) < 4 then
+  lost = redis.call('EXISTS', reservations) == 0 and 'reservations' or nil
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or lost
   lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+  ends = 0
 end
 -- end sale_whole
 if lost then
   return {'lost ' .. lost, 0, 0, 0}
 end
-local closes, keep, left = tonumber(s.closes), tonumber(s.keep), tonumber(s.left)
-local per_buyer = tonumber(s.per_buyer)
+local left = tonumber(s.left)
 
 -- shared sale_fail
 -- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16 are
@@ -80,8 +88,8 @@ local function remember(reservation, who, begun, ended)
   redis.call('HSET', reservations, field, count .. list)
 end
 
--- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full Redis
--- lets it pass, and then the rest as well, since the script has written.
+-- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
+-- Redis lets it pass, and then the rest as well, since the script has written.
 local function fail(reservation, state, record)
   local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
   redis.call('ZREM', holds, reservation)
@@ -94,7 +102,8 @@ local function fail(reservation, state, record)
   redis.call('HINCRBY', sale, 'moves', '1')
   local ended = '-'
   if outbox then
-    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who, 'quantity', back)
+    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
+      'quantity', back)
   end
   remember(reservation, who, begun, ended)
 end
@@ -116,11 +125,17 @@ for _, reservation in ipairs(over) do
   expire(reservation)
 end
 if #over > 0 then
-  -- shared keep_keys
-  local ttl = keep + math.max(closes - now, 0)
-  for _, key in ipairs(KEYS) do
-    redis.call('PEXPIRE', key, ttl)
+  -- shared sale_keep
+  -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+  local least = math.max(now, closes) + keep
+  if least > ends then
+    ends = least + math.floor(keep / 64)
+    local ttl = string.format('%.0f', ends - now)
+    for _, key in ipairs(KEYS) do
+      redis.call('PEXPIRE', key, ttl)
+    end
+    redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
   end
-  -- end keep_keys
+  -- end sale_keep
 end
 return {'ok', #over, left, tonumber(s.moves or 0) + #over, unpack(loans)}

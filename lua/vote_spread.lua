@@ -42,10 +42,8 @@ end
 -- The caller remembers the answer for a while, and may vote in another part meanwhile. So the answer has to
 -- outlive those votes, and must not shorten what vote has set.
 keep = math.max(keep, tonumber(b[2] or 0) - math.max(closes, now))
--- shared keep_keys
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)
 end
--- end keep_keys
 return {tonumber(stored or parts), 1}

@@ -329,11 +329,11 @@ func (b *bucket) repairReservations(ctx context.Context, from string, restored [
 	if err != nil {
 		return restored, err
 	}
-	terms := []string{fields["epoch"], strconv.FormatInt(told.stock, 10)}
-	for _, field := range saleTerms {
-		terms = append(terms, fields[field])
+	opened, ok := cutLastWord(fields["terms"])
+	if !ok {
+		return restored, fmt.Errorf("terms of %.100q: unexpected %.100q", b.item, fields["terms"])
 	}
-	pairs := []string{"|", strings.Join(terms, " ")}
+	pairs := []string{"|", fmt.Sprintf("%s %d %s", fields["epoch"], told.stock, opened)}
 	for id, r := range told.reservations {
 		pairs = append(pairs, id, strings.Join([]string{r.state, r.buyer, r.quantity, r.ends, r.event}, " "))
 	}
@@ -346,8 +346,11 @@ func (b *bucket) repairReservations(ctx context.Context, from string, restored [
 	return b.put(ctx, "reservations", from, "hash", pairs, restored)
 }
 
-// saleTerms are the fields of a sale that the terms of its opening have after epoch and stock.
-var saleTerms = []string{"opens", "closes", "per_buyer", "hold", "keep"}
+// cutLastWord returns the terms of a sale without until when its keys are kept.
+func cutLastWord(terms string) (string, bool) {
+	at := strings.LastIndexByte(terms, ' ')
+	return terms[:max(at, 0)], at > 0
+}
 
 func (b *bucket) repairSale(ctx context.Context, from string, restored []string) ([]string, error) {
 	terms, err := b.openedWith(ctx)
@@ -390,9 +393,7 @@ func (b *bucket) repairSale(ctx context.Context, from string, restored []string)
 	}
 	// Greater than it was: who compares it has to see that something has changed.
 	fields["epoch"], fields["moves"] = terms[0], strconv.FormatInt(b.g.Engine().Now().UnixMilli(), 10)
-	for i, field := range saleTerms {
-		fields[field] = terms[2+i]
-	}
+	fields["terms"] = strings.Join(terms[2:], " ") + " 0" // the next change renews all TTLs
 	var pairs []string
 	for field, value := range fields {
 		pairs = append(pairs, field, value)

@@ -25,8 +25,8 @@ local function remember(reservation, who, begun, ended)
   redis.call('HSET', reservations, field, count .. list)
 end
 
--- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full Redis
--- lets it pass, and then the rest as well, since the script has written.
+-- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
+-- Redis lets it pass, and then the rest as well, since the script has written.
 local function fail(reservation, state, record)
   local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
   redis.call('ZREM', holds, reservation)
@@ -39,7 +39,8 @@ local function fail(reservation, state, record)
   redis.call('HINCRBY', sale, 'moves', '1')
   local ended = '-'
   if outbox then
-    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who, 'quantity', back)
+    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
+      'quantity', back)
   end
   remember(reservation, who, begun, ended)
 end

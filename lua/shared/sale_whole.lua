@@ -1,8 +1,11 @@
--- Gives lost, the name of a part of the sale that was lost, or nil. Needs buyers, holds, reservations.
+-- Gives lost, the name of a part of the sale that was lost, or nil. Needs buyers, holds, reservations,
+-- outbox. Where the outbox is not there, sets ends to 0: it is made anew, and needs a TTL.
 
 -- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
 local lost
-if redis.call('EXISTS', buyers, holds, reservations) < 3 then
-  lost = redis.call('EXISTS', holds) == 0 and 'holds' or 'reservations'
+if redis.call('EXISTS', buyers, holds, reservations, outbox or holds) < 4 then
+  lost = redis.call('EXISTS', reservations) == 0 and 'reservations' or nil
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or lost
   lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+  ends = 0
 end

@@ -1,0 +1,13 @@
+-- Keeps the keys of a sale. Needs sale, terms, closes, keep and now, and ends, until when the keys are kept,
+-- or 0 where they are to be renewed in any case. Changes ends.
+
+-- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+local least = math.max(now, closes) + keep
+if least > ends then
+  ends = least + math.floor(keep / 64)
+  local ttl = string.format('%.0f', ends - now)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
+end
