@@ -10,8 +10,8 @@
 --
 -- Any attempt makes a log anew that has another form than the limit has now, or other parts, or units of the
 -- future: the clock was set back. Such units count as taken now, since nobody knows how long before now they
--- were taken. And any attempt adds to a log the units of the other logs that are newer than its own and
--- younger than its window: its limit is new, or was left out when they were taken.
+-- were taken. And any attempt adds to a log the units of the other logs that are certainly newer than its own
+-- and younger than its window: its limit is new, or was left out when they were taken.
 --
 -- KEYS  1 log            list; further limits have their logs in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on. An empty
@@ -67,6 +67,12 @@ local function read(l)
   end
 end
 
+-- The moment from which on a unit of another log is certainly news to a log: the log has none so late, and it
+-- has not had it and dropped it, as all units that are older than its window.
+local function news(l)
+  return math.max(l.birth and l.newest or 0, now - l.window)
+end
+
 -- Makes a log anew, in the form that its limit has now, and with the units of another log, if one is given,
 -- that are certainly newer than its own. A log one by one needs the newest 10,000 units only: no limit of
 -- that kind is larger.
@@ -97,7 +103,7 @@ local function remake(l, other)
   add(l, l.window, -now)
   if other then
     local own = units
-    add(other, math.min(l.window, other.window), l.birth and l.newest or -now)
+    add(other, math.min(l.window, other.window), news(l))
     if units == own then -- what was newer was given back
       return
     end
@@ -157,7 +163,7 @@ for i = 1, limits > 1 and limits or 0 do
     from = nil
     for j = 1, l.max and limits or 0 do
       local other = logs[j]
-      if j ~= i and other.birth and (not l.birth or other.newest - other.grain >= l.newest)
+      if j ~= i and other.birth and other.newest - other.grain >= news(l)
         and other.newest + math.min(l.window, other.window) > now
         and other.window < longest and (not from or other.window > from.window) then
         from = other

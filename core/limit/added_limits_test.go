@@ -106,3 +106,26 @@ func TestAShorterLimitInheritsWhatIsYoung(t *testing.T) {
 		}
 	})
 }
+
+// TestAnEmptyLogTakesOverWhatIsCertainlyYoungOnly: the log of a minute is empty, since its units have left or
+// were given back. The units of the part of an hour that is not over may be as old.
+func TestAnEmptyLogTakesOverWhatIsCertainlyYoungOnly(t *testing.T) {
+	everywhere(t, func(t *testing.T, b redistest.Backend) {
+		for _, parts := range []int64{0, 60} {
+			limits := []Limit{PerMinute(10).WithResolution(parts), PerHour(100).WithResolution(2)}
+			g, clock := changing(b, kinds[0], &limits)
+			clock.Advance(clock.Now().Truncate(time.Hour).Add(time.Hour + time.Second).Sub(clock.Now()))
+			a := core.Attempt{Actor: string(rune('a' + parts))}
+			if n, _ := drain(t, g, a); n != 10 {
+				t.Fatalf("%d of ten a minute were admitted", n)
+			}
+			clock.Advance(2 * time.Minute)
+			last := guardtest.Check(t, g, a)
+			clock.Advance(2 * time.Second)
+			refund(t, g, last)
+			if n, _ := drain(t, g, a); n != 10 {
+				t.Errorf("%d parts: %d of ten a minute were admitted two minutes later", parts, n)
+			}
+		}
+	})
+}

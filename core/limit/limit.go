@@ -78,8 +78,9 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 // the units that were used before still count. While a Window is left out, nothing is counted in it. When it
 // is new or comes back, it takes over what the other limits of the list have counted meanwhile:
 //
-//   - A SlidingWindow takes over the units that are younger than its Window, exactly. Where limits have a
-//     Resolution or differ in it, units that were taken within one part may be missing.
+//   - A SlidingWindow takes over the units that are younger than its Window, exactly. Of a limit with a
+//     Resolution it takes over the units of those parts that have begun within its Window: units of the part
+//     before may be missing, and a Window shorter than the part begins with nothing used.
 //   - A FixedWindow takes over the open window of a shorter limit: it begins with that one, and has its
 //     units. Of a longer limit it is not known when units were taken, and they are not taken over.
 //   - A TokenBucket takes over the units that were taken since the other bucket was last full, as far as they

@@ -110,7 +110,7 @@ func (o *slidingOracle) inherit(_ Limit, now int64, limits []Limit, all *oracle)
 	}
 	slices.SortFunc(others, func(a, b *slidingOracle) int { return int(b.window - a.window) })
 	for _, other := range others {
-		newest, own := o.newest(), len(o.units)
+		newest, own := max(o.newest(), now-o.window), len(o.units)
 		for _, u := range other.units {
 			if other != o && !u.dead && u.at-other.grain >= newest && now-u.at < min(o.window, other.window) {
 				o.units = append(o.units, unit{at: min(o.round(u.at), o.round(now))})

@@ -56,6 +56,12 @@ func (s *slidingLog) newest() int64 {
 	return s.runs[len(s.runs)-1].at() * s.grain
 }
 
+// news returns the moment from which on a unit of another log is certainly news to this one: the log has none
+// so late, and it has not had it and dropped it, as all units that are older than its window.
+func (s *slidingLog) news(l Limit, now int64) int64 {
+	return max(s.newest(), now-l.Window.Microseconds())
+}
+
 // inherit adds the units of other logs that are newer than its own, the log with the longest window first.
 func (s *slidingLog) inherit(l Limit, now int64, limits []Limit, b budget) (added bool) {
 	for longest := time.Duration(math.MaxInt64); ; {
@@ -67,7 +73,7 @@ func (s *slidingLog) inherit(l Limit, now int64, limits []Limit, b budget) (adde
 			}
 			log := b.of(other).counter.(*slidingLog)
 			newest := log.newest()
-			if newest-log.grain >= s.newest() && newest+min(other.Window, l.Window).Microseconds() > now {
+			if newest-log.grain >= s.news(l, now) && newest+min(other.Window, l.Window).Microseconds() > now {
 				from, window = log, other.Window
 			}
 		}
@@ -81,10 +87,10 @@ func (s *slidingLog) inherit(l Limit, now int64, limits []Limit, b budget) (adde
 
 // append adds the units of another log, of this window, that are certainly newer than its own.
 func (s *slidingLog) append(l Limit, now int64, other *slidingLog, window time.Duration) (added bool) {
-	newest := s.newest()
+	news := s.news(l, now)
 	for _, r := range other.runs[other.head:] {
 		taken := r.at() * other.grain
-		if r.n == 0 || taken+min(window, l.Window).Microseconds() <= now || taken-other.grain < newest {
+		if r.n == 0 || taken+min(window, l.Window).Microseconds() <= now || taken-other.grain < news {
 			continue
 		}
 		if !added {
