@@ -146,7 +146,7 @@ var mutations = []mutation{
 	{"the limit of a buyer is forgotten", "sale of buckets", shared(redistest.Single), lua.SeckillReserve,
 		"+ quantity > per_buyer then", "+ quantity > per_buyer + 1 then"},
 	{"loans arrive twice", "sale of buckets", shared(redistest.Single), lua.SeckillAccept,
-		"if tonumber(number) <= tonumber(s[7] or 0) then", "if false then"},
+		"if tonumber(number) <= tonumber(s[6] or 0) then", "if false then"},
 	{"a refunded packet is open again", "red packet", jumping, lua.RedPacketGrab,
 		"if refunded or now >= expires then", "if now >= expires then"},
 	{"a packet is refunded early", "red packet", jumping, lua.RedPacketRefund,
