@@ -253,7 +253,7 @@ func (p *Passage) Leave(status int) {
 		return
 	}
 	p.response.exposing.end()
-	over := p.scope.Context.Err() != nil
+	over := p.scope.Err() != nil
 	switch {
 	case p.phase == phaseOpen && over && status == http.StatusOK, p.phase == phaseHeld && over:
 		p.unanswered()
@@ -280,7 +280,7 @@ func (p *Passage) Abort() {
 		return
 	}
 	status := http.StatusInternalServerError
-	if p.scope.Context.Err() != nil {
+	if p.scope.Err() != nil {
 		status = StatusClientGone
 	}
 	p.judge(status)
@@ -295,7 +295,7 @@ func (p *Passage) unanswered() {
 	p.judge(StatusClientGone)
 	p.phase = phaseRefused
 	for l := p.outer; l != nil; l = l.outer {
-		if l.scope.Context.Err() != nil {
+		if l.scope.Err() != nil {
 			l.nobody = true
 		}
 	}

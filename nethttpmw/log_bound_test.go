@@ -28,7 +28,9 @@ func TestABrokenKeyFunctionDoesNotFloodTheLog(t *testing.T) {
 			Who:   func(*keyfuncs.Request) (string, error) { return "", errors.New("no such table") },
 		}
 		list := site
-		list.Deny = keyfuncs.NewList(func(*keyfuncs.Request) (string, error) { return "", errors.New("no list") }, "x")
+		list.Deny = keyfuncs.NewList(func(*keyfuncs.Request) (string, error) {
+			return "", errors.New("no list")
+		}, "x")
 		one, other := nethttpmw.HTTP(site)(http.NotFoundHandler()), nethttpmw.HTTP(list)(http.NotFoundHandler())
 		send := func(app http.Handler, times int) {
 			t.Helper()

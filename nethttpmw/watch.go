@@ -120,7 +120,7 @@ func (p *Passage) overflows(n int) bool {
 	if p.phase != phaseHeld || len(p.response.held.body)+n <= heldMost {
 		return false
 	}
-	if p.scope.Context.Err() != nil {
+	if p.scope.Err() != nil {
 		p.unanswered()
 		return false
 	}

@@ -311,7 +311,8 @@ func fingerprint(a core.Attempt) string {
 }
 
 // operationKeys returns the key of an operation. Rules join the ID of a client with the actor, who is in the
-// key already. So a fourth part, behind an empty third one, is an ID that begins with the actor, without that.
+// key already. So a fourth part, behind an empty third one, is an ID that begins with the actor, without the
+// actor.
 func (g *Guard) operationKeys(a core.Attempt) []string {
 	actor, resource := core.Encode(a.Actor), core.Encode(a.Resource)
 	if own, joined := strings.CutPrefix(a.ID, a.Actor+"|"); joined {

@@ -67,7 +67,8 @@ type Status struct {
 // Options are the options of a guard. The zero value is ready to use.
 type Options struct {
 	// Keep is how long a sale is kept after its last change, or after it closes, whichever is later; its keys
-	// may expire up to a 64th of Keep later. Zero means 30 days. After that the sale is unknown and nothing can be bought.
+	// may expire up to a 64th of Keep later. Zero means 30 days. After that the sale is unknown and nothing can
+	// be bought.
 	Keep time.Duration
 	// NoOutbox turns off the record of events: see [Guard.Events]. All processes that share a guard need the
 	// same value, or the record has gaps.
