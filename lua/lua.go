@@ -22,6 +22,8 @@ var (
 	SlidingWindowRefund string
 	//go:embed fixed_window.lua
 	FixedWindow string
+	//go:embed fixed_windows.lua
+	FixedWindows string
 	//go:embed fixed_window_refund.lua
 	FixedWindowRefund string
 	//go:embed token_bucket.lua
