@@ -28,6 +28,8 @@ var (
 	FixedWindowRefund string
 	//go:embed token_bucket.lua
 	TokenBucket string
+	//go:embed token_buckets.lua
+	TokenBuckets string
 	//go:embed token_bucket_refund.lua
 	TokenBucketRefund string
 	//go:embed limit_windows.lua

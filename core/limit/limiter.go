@@ -19,7 +19,7 @@ import (
 type algorithm struct {
 	kind       string            // a part of the keys, so that no algorithm reads what another has written
 	several    *scripts          // decide any limits
-	one        *scripts          // decide a single limit that counts one by one; nil without a script for that
+	one        *scripts          // decide a single limit that counts one by one
 	refund     *core.Script      // sent once: whether an earlier call has run is an argument
 	newCounter func() counter    // counts inside the process
 	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
@@ -41,17 +41,14 @@ func newScripts(name, source string) *scripts {
 func newAlgorithm(kind, name, one, several, refund string, newCounter func() counter,
 	accepts func(Limit) error,
 ) *algorithm {
-	alg := &algorithm{
+	return &algorithm{
 		kind:       kind,
+		one:        newScripts(name, one),
 		several:    newScripts(name+"s", several),
 		refund:     core.NewScript(name+"_refund", refund, core.AtMostOnce),
 		newCounter: newCounter,
 		accepts:    accepts,
 	}
-	if one != "" {
-		alg.one = newScripts(name, one)
-	}
-	return alg
 }
 
 // upTo returns the accepts function of an algorithm that counts up to most units and has no resolution. The
@@ -70,7 +67,7 @@ func upTo(most int64, holds string) func(Limit) error {
 
 // scripts returns the scripts that decide the limits.
 func (alg *algorithm) scripts(limits *limitSet) *scripts {
-	if alg.one != nil && len(limits.windows) == 1 && limits.parts == nil {
+	if len(limits.windows) == 1 && limits.parts == nil {
 		return alg.one
 	}
 	return alg.several
@@ -102,11 +99,7 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 		panic(fmt.Sprintf("limit: guard %q has no function for its limits: "+
 			"pass one that returns the limits of an attempt", name))
 	}
-	preload := []*core.Script{alg.several.check, alg.refund, announce}
-	if alg.one != nil {
-		preload = append(preload, alg.one.check)
-	}
-	l.Base = e.Register(alg.kind, name, preload...)
+	l.Base = e.Register(alg.kind, name, alg.one.check, alg.several.check, alg.refund, announce)
 	return l
 }
 

@@ -23,6 +23,14 @@ func TestFixedWindowScriptsAgree(t *testing.T) {
 	})
 }
 
+// TestTokenBucketScriptsAgree: as TestFixedWindowScriptsAgree, for buckets.
+func TestTokenBucketScriptsAgree(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		scriptsAgree(t, b, tokenBucket, []int64{1, 2, 3, 50, 7_777_777, 10_000_000},
+			func(e *core.Engine, limits Func) rateLimit { return NewTokenBucketBy(e, "w", limits) })
+	})
+}
+
 // scriptsAgree checks the two scripts of an algorithm with random attempts, of limits that change between the
 // maxima, by a clock that is set back at times.
 func scriptsAgree(t *testing.T, b redistest.Backend, alg *algorithm, maxima []int64,
