@@ -22,10 +22,14 @@ var (
 	SlidingWindowRefund string
 	//go:embed fixed_window.lua
 	FixedWindow string
+	//go:embed fixed_windows.lua
+	FixedWindows string
 	//go:embed fixed_window_refund.lua
 	FixedWindowRefund string
 	//go:embed token_bucket.lua
 	TokenBucket string
+	//go:embed token_buckets.lua
+	TokenBuckets string
 	//go:embed token_bucket_refund.lua
 	TokenBucketRefund string
 	//go:embed limit_windows.lua

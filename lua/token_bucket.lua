@@ -1,33 +1,26 @@
--- Token bucket: a bucket holds `max` units, and an empty bucket fills at a steady rate in `window`; for one
--- limit or several at once, all or nothing. It is the Generic Cell Rate Algorithm of the ATM Forum (Traffic
--- Management Specification 4.1): it stores the moment at which the bucket will be full. A refused attempt
--- writes nothing. But any attempt rewrites a bucket whose last units were taken later than now, with all its
--- moments earlier by that much: the clock was set back, and nobody knows how long before now they were taken.
--- And any attempt makes a bucket that is full as full as it would be, had the units been taken from it that
--- another bucket has given since that one was last full: the limit is new, or was left out then. In buckets
--- that the same attempts have used these units have flowed back.
+-- Token bucket: a bucket holds `max` units, and an empty bucket fills at a steady rate in `window`.
+-- token_buckets.lua decides several limits at once; for one limit it gives the same answers. This script is
+-- the short one for most uses. A refused attempt writes nothing.
 --
--- KEYS  1 bucket         string of numbers, of which the bucket is full at since + offset + taken * window /
---                        max: since, when it was last full, in microseconds since 1970; offset, in
---                        microseconds; taken; max; and, unless it is 0, how long after since the last units
---                        were taken, in microseconds. No key: a full bucket. Further limits have their
---                        buckets in 2, 3 and so on
--- ARGV  1 max, 2 window  units, 10,000,000 at most, and milliseconds; further limits follow in 3 and 4, 5 and
---                        6 and so on. An empty max marks a limit of the past, whose units the others take
---                        over; these come last
---       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
---                        take none, and answer whether one unit would be allowed
---       then now         microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}
---       remaining  whole units left in the binding limit
+-- KEYS  1 bucket  string of numbers, of which the bucket is full at since + offset + taken * window / max:
+--                 since, when it was last full, in microseconds since 1970; offset, in microseconds; taken;
+--                 max; and, unless it is 0, how long after since the last units were taken, in microseconds.
+--                 No key: a full bucket
+-- ARGV  1 max     units, 10,000,000 at most
+--       2 window  milliseconds
+--       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: take none, and
+--                 answer whether one unit would be allowed
+--       4 now     microseconds since 1970; absent or empty: the server's clock
+-- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}; or {2}: nothing is
+--         decided, and token_buckets has to, because the bucket had another max, or its last units were taken
+--         later than now
+--       remaining  whole units left
 --       stamp      the moment of admission in microseconds, for token_bucket_refund
---       retry      microseconds until the same cost fits every limit, rounded up
---       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one with
---                  the longest wait
+--       retry      microseconds until the same cost fits, rounded up
 --       resets     microseconds until the next unit is there; 0 when the bucket is full
 
-local limits = #KEYS
-local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
+local key, max, window, cost, now = KEYS[1], ARGV[1] + 0, ARGV[2] * 1000, ARGV[3], ARGV[4]
+cost, now = cost and tonumber(cost) or 1, now and tonumber(now)
 -- shared clock_micro
 if not now then
   local time = redis.call('TIME')
@@ -45,117 +38,50 @@ local function span(units, max, window)
 end
 -- end bucket_span
 
-local binding, remaining, retry
-local buckets, resets = {}, {}
-local after = {} -- the buckets when the units are taken
+local since, offset, taken, head = now, 0, 0, nil -- head: the text of since and offset, where they stay
+local bucket = redis.call('GET', key)
+if bucket then
+  local s, o, t, held, after = string.match(bucket, '(%-?%d+) (%-?%d+) (%d+) (%d+) ?(%d*)')
+  if held ~= ARGV[1] then
+    return {2}
+  end
+  since, offset, taken = s + 0, o + 0, t + 0
+  local last = after ~= '' and since + after or since
+  if last > now then -- the clock was set back
+    return {2}
+  end
+  if since + offset + span(taken, max, window) > now then
+    head = s .. ' ' .. o
+  else
+    since, offset, taken = now, 0, 0
+  end
+end
 
+-- All units whose span ends at most a window from now may have been taken. The division may be slightly off;
+-- the span is exact.
+local room = now + window - since - offset
+local all = math.max(math.floor(room / window * max) + 1, 0)
+while all > 0 and span(all, max, window) > room do
+  all = all - 1
+end
+local left = all - taken
+if left < need then
+  return {0, left, span(taken + need, max, window) - room}
+end
+local resets = left - cost < max and span(all + 1, max, window) - room or 0
+if cost == 0 then
+  return {1, left, now, 1, resets}
+end
+
+taken = taken + cost
+if taken >= max then
+  taken, offset, head = taken - max, offset + window, nil
+end
+-- Only the moments are too long for .. to keep their digits.
+head = head or string.format('%.0f %.0f', since, offset)
+local last = now > since and string.format(' %.0f', now - since) or ''
 -- The extra second covers a pause of the server between the script's start, from which a TTL counts, and its
--- TIME. A bucket whose clock was set back may be full already, when units were given back in between.
-local function write(i, b)
-  local full = b.since + b.offset + span(b.taken, b.max, ARGV[i * 2] * 1000)
-  local last = b.last > b.since and string.format(' %.0f', b.last - b.since) or ''
-  redis.call('SET', KEYS[i], string.format('%.0f %.0f %.0f %.0f', b.since, b.offset, b.taken, b.max) .. last,
-    'PX', math.max(math.ceil((full - now) / 1000), 0) + 1000)
-end
-
--- Returns limit i's bucket as it would be, had another one's units been taken from it, and when it would be
--- full; an empty one at the worst.
-local function inherit(i, b, from)
-  local max, window = ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000
-  local times = math.floor(b.offset / from)
-  local rest = b.offset - times * from
-  local units = math.floor(rest / from * b.max) + 1
-  while span(units, b.max, from) > rest do
-    units = units - 1
-  end
-  units = units + times * b.max + b.taken
-  local heir = {since = b.since, offset = math.floor(units / max) * window, taken = units % max, max = max,
-    last = b.last}
-  local full = heir.since + heir.offset + span(heir.taken, max, window)
-  if full > now + window then
-    heir.offset, heir.taken, full = now + window - heir.since, 0, now + window
-  end
-  return heir, full
-end
-
-for i = 1, limits do
-  local bucket = redis.call('GET', KEYS[i])
-  if bucket then
-    local s, o, t, m, last = string.match(bucket, '(%S+) (%S+) (%S+) (%S+) ?(%S*)')
-    local b = {since = s + 0, offset = o + 0, taken = t + 0, max = m + 0}
-    b.last = b.since + (tonumber(last) or 0)
-    buckets[i] = b
-    if b.last > now then
-      b.since, b.last = b.since - b.last + now, now
-      write(i, b)
-    end
-  end
-end
-
-for i = 1, limits do
-  local max, window = tonumber(ARGV[i * 2 - 1]), ARGV[i * 2] * 1000
-  if not max then
-    break
-  end
-  local b = buckets[i]
-  if b and b.max ~= max then
-    -- The limit was changed: the bucket will be full at the same moment as before, to the microsecond.
-    b = {since = b.since, offset = b.offset + span(b.taken, b.max, window), taken = 0, max = max}
-  end
-  if not b or b.since + b.offset + span(b.taken, max, window) <= now then
-    b = {since = now, offset = 0, taken = 0, max = max}
-    local latest = now
-    for j = 1, limits do
-      local other, from = buckets[j], ARGV[j * 2] * 1000
-      if j ~= i and other and other.since + other.offset + span(other.taken, other.max, from) > now then
-        local heir, full = inherit(i, other, from)
-        if full > latest then
-          b, latest = heir, full
-        end
-      end
-    end
-    if latest > now then
-      buckets[i] = b
-      write(i, b)
-    end
-  end
-  local since, offset, taken = b.since, b.offset, b.taken
-  -- All units whose span ends at most a window from now may have been taken. The division may be slightly
-  -- off; the span is exact.
-  local room = now + window - since - offset
-  local all = math.max(math.floor(room / window * max) + 1, 0)
-  while all > 0 and span(all, max, window) > room do
-    all = all - 1
-  end
-
-  local left = all - taken
-  local wait = left < need and span(taken + need, max, window) - room
-  -- shared binding_limit
-  if wait then
-    if not retry or wait > retry then
-      binding, remaining, retry = i, left, wait
-    end
-  elseif not retry and (not binding or left - cost < remaining) then
-    binding, remaining = i, left - cost
-  end
-  -- end binding_limit
-
-  resets[i] = left - cost < max and span(all + 1, max, window) - room or 0
-  taken = taken + cost
-  if taken >= max then
-    taken, offset = taken - max, offset + window
-  end
-  after[i] = {since = since, offset = offset, taken = taken, max = max, last = now}
-end
-
-if retry then
-  return {0, remaining, retry, binding}
-end
-
-for i = 1, cost > 0 and limits or 0 do
-  if ARGV[i * 2 - 1] == '' then
-    break
-  end
-  write(i, after[i])
-end
-return {1, remaining, now, binding, resets[binding]}
+-- TIME. A number costs more in the call than its text.
+local ttl = math.ceil((since + offset + span(taken, max, window) - now) / 1000) + 1000
+redis.call('SET', key, head .. ' ' .. taken .. ' ' .. ARGV[1] .. last, 'PX', ttl .. '')
+return {1, left - cost, now, 1, resets}

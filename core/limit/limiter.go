@@ -17,21 +17,34 @@ import (
 
 // algorithm is how a rate limit counts. The scripts of all algorithms take the same keys and arguments.
 type algorithm struct {
-	kind        string // a part of the keys, so that no algorithm reads what another has written
-	check, peek *core.Script
-	one         *algorithm        // decides a single limit that counts one by one; nil without a script for that
-	refund      *core.Script      // sent once: whether an earlier call has run is an argument
-	newCounter  func() counter    // counts inside the process
-	accepts     func(Limit) error // returns an error for a limit that the algorithm cannot keep
+	kind       string            // a part of the keys, so that no algorithm reads what another has written
+	several    *scripts          // decide any limits
+	one        *scripts          // decide a single limit that counts one by one
+	refund     *core.Script      // sent once: whether an earlier call has run is an argument
+	newCounter func() counter    // counts inside the process
+	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
 }
 
-func newAlgorithm(kind, name, check, refund string, newCounter func() counter,
+// scripts are two uses of one script.
+type scripts struct {
+	check, peek *core.Script
+}
+
+func newScripts(name, source string) *scripts {
+	return &scripts{
+		check: core.NewScript(name, source, core.AtMostOnce),
+		peek:  core.NewScript(name, source, core.Idempotent), // with a cost of 0 the script only reads
+	}
+}
+
+// newAlgorithm returns an algorithm with the sources of its scripts, which are named after name.
+func newAlgorithm(kind, name, one, several, refund string, newCounter func() counter,
 	accepts func(Limit) error,
 ) *algorithm {
 	return &algorithm{
 		kind:       kind,
-		check:      core.NewScript(name, check, core.AtMostOnce),
-		peek:       core.NewScript(name, check, core.Idempotent), // with a cost of 0 the script only reads
+		one:        newScripts(name, one),
+		several:    newScripts(name+"s", several),
 		refund:     core.NewScript(name+"_refund", refund, core.AtMostOnce),
 		newCounter: newCounter,
 		accepts:    accepts,
@@ -52,12 +65,12 @@ func upTo(most int64, holds string) func(Limit) error {
 	}
 }
 
-// scripts returns the algorithm whose scripts decide the limits.
-func (alg *algorithm) scripts(limits *limitSet) *algorithm {
-	if alg.one != nil && len(limits.windows) == 1 && limits.parts == nil {
+// scripts returns the scripts that decide the limits.
+func (alg *algorithm) scripts(limits *limitSet) *scripts {
+	if len(limits.windows) == 1 && limits.parts == nil {
 		return alg.one
 	}
-	return alg
+	return alg.several
 }
 
 // limiter is the common part of all rate limits.
@@ -86,11 +99,7 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 		panic(fmt.Sprintf("limit: guard %q has no function for its limits: "+
 			"pass one that returns the limits of an attempt", name))
 	}
-	scripts := []*core.Script{alg.check, alg.refund, announce}
-	if alg.one != nil {
-		scripts = append(scripts, alg.one.check)
-	}
-	l.Base = e.Register(alg.kind, name, scripts...)
+	l.Base = e.Register(alg.kind, name, alg.one.check, alg.several.check, alg.refund, announce)
 	return l
 }
 
@@ -351,17 +360,17 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 		args = append(args, cost)
 	}
 	args = append(args, limits.parts...)
-	run := func(alg *algorithm) (any, error) {
-		script := alg.check
+	run := func(s *scripts) (any, error) {
+		script := s.check
 		if peek {
-			script = alg.peek
+			script = s.peek
 		}
 		return l.Engine().RunWithin(ctx, l.Engine().Deadline()-waited, script, l.keysOf(limits, a), args...)
 	}
-	alg := l.algorithm.scripts(limits)
-	value, err := run(alg)
-	if reply, ok := value.([]any); ok && len(reply) == 1 && reply[0] == int64(2) && alg != l.algorithm {
-		return run(l.algorithm) // the script for one limit leaves it to the other to make the log anew
+	several, s := l.algorithm.several, l.algorithm.scripts(limits)
+	value, err := run(s)
+	if reply, ok := value.([]any); ok && len(reply) == 1 && reply[0] == int64(2) && s != several {
+		return run(several) // the script for one limit leaves rare cases to the other
 	}
 	return value, err
 }

@@ -133,7 +133,7 @@ func TestAttacker(t *testing.T) {
 					for _, k := range kinds {
 						g := k.make(e, fmt.Sprintf("%s%d", k.name, try), Per(n, window))
 						script := map[string]*algorithm{"SlidingWindow": slidingWindow, "FixedWindow": fixedWindow,
-							"TokenBucket": tokenBucket}[k.name].check
+							"TokenBucket": tokenBucket}[k.name].one.check
 						targets = append(targets, target{script: script, key: g.logKeys(core.Attempt{Actor: "a"})[0]})
 					}
 					targets = append(targets, target{script: articleScript, key: e.Key("articles", fmt.Sprint(try))})

@@ -527,7 +527,7 @@ func TestEngineWithoutRedis(t *testing.T) {
 	if err := e.Preload(t.Context()); err != nil {
 		t.Errorf("Preload: %v", err)
 	}
-	if _, err := e.Run(t.Context(), slidingWindow.check, []string{e.Key("k", "t")}); !errors.Is(err,
+	if _, err := e.Run(t.Context(), slidingWindow.several.check, []string{e.Key("k", "t")}); !errors.Is(err,
 		core.ErrNoRedis) {
 		t.Errorf("Run: %v", err)
 	}

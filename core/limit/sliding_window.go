@@ -7,13 +7,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-var slidingWindow = func() *algorithm {
-	alg := newAlgorithm("window", "sliding_windows", lua.SlidingWindows, lua.SlidingWindowRefund,
-		newSlidingLog, slidingWindowAccepts)
-	alg.one = newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindowRefund,
-		newSlidingLog, slidingWindowAccepts)
-	return alg
-}()
+var slidingWindow = newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindows,
+	lua.SlidingWindowRefund, newSlidingLog, slidingWindowAccepts)
 
 // mostOneByOne is the largest Max of a limit that counts one by one.
 const mostOneByOne = 10_000
