@@ -317,6 +317,10 @@ func (r *aclRun) settle(g core.Guard, a core.Attempt, end core.Ending) {
 func limitOperations(r *aclRun) {
 	hour, day := limit.PerHour(3), limit.PerDay(1000)
 	for i, limits := range [][]limit.Limit{{hour}, {hour, day}, {day.WithResolution(1440)}} {
+		plain := limits
+		if i == 2 { // only a sliding window counts by parts
+			plain = []limit.Limit{day}
+		}
 		for _, g := range []interface {
 			core.Guard
 			Peek(ctx context.Context, a core.Attempt) (core.Decision, error)
@@ -324,8 +328,8 @@ func limitOperations(r *aclRun) {
 			Refund(ctx context.Context, d core.Decision) error
 		}{
 			limit.NewSlidingWindow(r.gate, fmt.Sprint("window", i), limits[0], limits[1:]...),
-			limit.NewFixedWindow(r.gate, fmt.Sprint("fixed", i), hour),
-			limit.NewTokenBucket(r.gate, fmt.Sprint("bucket", i), hour),
+			limit.NewFixedWindow(r.gate, fmt.Sprint("fixed", i), plain[0], plain[1:]...),
+			limit.NewTokenBucket(r.gate, fmt.Sprint("bucket", i), plain[0], plain[1:]...),
 		} {
 			ann := core.Attempt{Actor: "ann"}
 			for range 4 { // the last is refused
