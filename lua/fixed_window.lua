@@ -58,6 +58,6 @@ if ends then
 else
   -- The extra second covers a pause of the server between the script's start, from which a TTL counts, and
   -- its TIME.
-  redis.call('SET', key, string.format('%.0f %.0f', over, cost), 'PX', string.format('%.0f', ARGV[2] + 1000))
+  redis.call('SET', key, string.format('%.0f %.0f', over, cost), 'PX', ARGV[2] + 1000)
 end
 return {1, left - cost, now, 1, over - now}

@@ -81,7 +81,7 @@ end
 head = head or string.format('%.0f %.0f', since, offset)
 local last = now > since and string.format(' %.0f', now - since) or ''
 -- The extra second covers a pause of the server between the script's start, from which a TTL counts, and its
--- TIME. A number costs more in the call than its text.
+-- TIME.
 local ttl = math.ceil((since + offset + span(taken, max, window) - now) / 1000) + 1000
-redis.call('SET', key, head .. ' ' .. taken .. ' ' .. ARGV[1] .. last, 'PX', ttl .. '')
+redis.call('SET', key, head .. ' ' .. taken .. ' ' .. ARGV[1] .. last, 'PX', ttl)
 return {1, left - cost, now, 1, resets}
