@@ -35,8 +35,8 @@ func groups(t *testing.T) (*redis.Client, []group) {
 		PoolSize:              160, // a connection for each of 128 callers, and some
 	})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb, []group{onRedis(t.Context(), rdb), inProcess(), saleClaims(t.Context(), rdb),
-		voteClaims(t.Context(), rdb)}
+	return rdb, []group{onRedis(t.Context(), rdb), sharedCalls(t.Context(), rdb), inProcess(),
+		saleClaims(t.Context(), rdb), voteClaims(t.Context(), rdb)}
 }
 
 // TestReport is the benchmark. Without -out it is short, and shows that all that is reported can be measured.

@@ -212,7 +212,7 @@ func (k *keySource) next() string {
 // a crowd.
 func (g group) weigh(ctx context.Context, r *runner, c config, key string) error {
 	switch {
-	case g.redis == nil:
+	case g.redis == nil, !g.claims && r.max == 0: // without Redis, or without a budget of the key's
 		return nil
 	case !g.claims:
 		for range c.units {

@@ -90,7 +90,7 @@ func (e *Engine) RunAcked(
 		engine: e, script: s, keys: keys, args: args, yes: yes, wait: wait, said: make(chan any, 1),
 	}
 	reply, err := e.outlastMove(ctx, s, limit, func() (any, error) {
-		return call(ctx, e, limit, keys[0], c.send, func() bool { return len(c.said) > 0 })
+		return call(ctx, e, limit, keys[0], obeying(e, c.send), func() bool { return len(c.said) > 0 })
 	})
 	if err != nil {
 		select {
@@ -141,7 +141,7 @@ func (c *ackedCall) send(ctx context.Context) (any, error) {
 func (c *ackedCall) try(ctx context.Context, server node) (reply any, said bool, err error) {
 	conn := server.Conn()
 	defer func() { _ = conn.Close() }() // gives the connection back to the client's pool
-	reply, err = eval(ctx, conn, c.script, AtMostOnce, c.keys, c.args)
+	reply, err = eval(ctx, onClient{conn}, c.script, AtMostOnce, c.keys, c.args)
 	if err != nil || !c.yes(reply) {
 		return reply, false, err
 	}

@@ -356,6 +356,10 @@ func limitOperations(r *aclRun) {
 	r.must(err)
 	r.must(abuse.Unban(r.ctx, mallory))
 
+	// Checks of the same moment, which one run decides. The last does not fit.
+	_, err = r.gate.Run(r.ctx, joinedScript, []string{r.gate.Key("joined", "ann")}, 3, time.Hour.Milliseconds(), "", 1, 1, 2)
+	r.must(err)
+
 	// The script of an application, with commands that limits call too.
 	own := core.NewScript("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", core.Idempotent)
 	_, err = r.gate.Run(r.ctx, own, []string{r.gate.Key("seen", "ann")})

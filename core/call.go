@@ -52,8 +52,9 @@ func (e *Engine) outlastMove(
 }
 
 // call makes one call to Redis within the limit, unless the breaker of the server that has the key is open.
-// All calls that an engine makes for its guards go through it. A call without a key may go to any server. If
-// heard is not nil, it reports whether the server answered a call that ended with an error.
+// All calls that an engine makes for its guards go through it. f returns when its context ends: see obeying. A
+// call without a key may go to any server. If heard is not nil, it reports whether the server answered a call
+// that ended with an error.
 func call[T any](
 	caller context.Context, e *Engine, limit time.Duration, key string, f func(context.Context) (T, error),
 	heard func() bool,
@@ -71,7 +72,7 @@ func call[T any](
 			ctx, cancel = context.WithTimeout(ctx, limit) // for both calls; the first hardly ever needs the network
 			defer cancel()
 			node, err = call(ctx, e, limit, "",
-				func(ctx context.Context) (string, error) { return e.breakers.nodeOf(ctx, key) }, nil)
+				obeying(e, func(ctx context.Context) (string, error) { return e.breakers.nodeOf(ctx, key) }), nil)
 			if err != nil {
 				return value, err
 			}
@@ -85,12 +86,8 @@ func call[T any](
 		begun = time.Now()
 	}
 	ctx, cancel := context.WithDeadline(ctx, begun.Add(limit))
-	if e.obeysDeadline {
-		value, err = f(ctx)
-		cancel()
-	} else {
-		value, err = detached(ctx, cancel, f)
-	}
+	value, err = f(ctx)
+	cancel()
 	cause := e.named(node, err)
 	if through != nil {
 		through.ended(err, cause, heard)
@@ -112,18 +109,23 @@ func (e *Engine) named(node string, err error) error {
 	return fmt.Errorf("redis at %s: %w", node, err)
 }
 
+// obeying makes f return when its context ends, also where the client ignores it.
+func obeying[T any](e *Engine, f func(context.Context) (T, error)) func(context.Context) (T, error) {
+	if e.obeysDeadline {
+		return f
+	}
+	return func(ctx context.Context) (T, error) { return detached(ctx, f) }
+}
+
 // detached calls f in a goroutine and returns its result, or the context's error as soon as the context ends.
 // Then f continues until the client's own timeouts end it. It is for clients that ignore their context.
-func detached[T any](
-	ctx context.Context, cancel context.CancelFunc, f func(context.Context) (T, error),
-) (T, error) {
+func detached[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		defer cancel()
 		value, err := f(ctx)
 		done <- result{value, err}
 	}()
@@ -132,7 +134,7 @@ func detached[T any](
 		return r.value, r.err
 	case <-ctx.Done():
 		select {
-		case r := <-done: // f ended first and cancelled the context
+		case r := <-done: // f ended at the same time
 			return r.value, r.err
 		default:
 		}

@@ -39,6 +39,9 @@ type Engine struct {
 	clock         func() time.Time // nil: the server's clock and the process's own; tests set it
 	memoryKeys    int              // budgets that each rate limit keeps inside the process
 	breakers      *breakers        // nil: none
+	shared        *sharing         // nil: each call is sent by itself
+	joins         *joins           // nil: no call is decided with others
+	alone         bool             // WithoutSharedCalls
 	warned        atomic.Bool      // of connections that the server had closed
 
 	mu      sync.Mutex
@@ -223,6 +226,10 @@ func makeEngine(rdb Client, options []Option) *Engine {
 		option(e)
 	}
 	logBy(e.observer, e.log)
+	if !e.alone && rdb != nil {
+		e.shared = newSharing(e)
+		e.joins = &joins{engine: e, longest: min(sharedWait, e.deadline/4), lines: map[string]*line[joining]{}}
+	}
 	if e.breakers != nil {
 		e.breakers.nodeOf, e.breakers.changed = nodesOf(rdb), e.breakerChanged
 		e.breakers.probe, e.breakers.learned = e.prober(), e.probeLearned

@@ -36,3 +36,42 @@ func (e *Engine) ProbeIsDue() bool {
 	defer b.mu.Unlock()
 	return b.probing == nil && time.Since(b.looked) > e.breakers.options.Pause
 }
+
+// SetSharedWait sets how long calls wait at most for those under way.
+func (e *Engine) SetSharedWait(d time.Duration) {
+	e.joins.mu.Lock()
+	e.joins.longest, e.joins.spare = d, nil
+	e.joins.mu.Unlock()
+	e.shared.mu.Lock()
+	defer e.shared.mu.Unlock()
+	e.shared.longest = d
+	for _, l := range e.shared.lines {
+		l.mu.Lock()
+		l.longest = d
+		l.mu.Unlock()
+	}
+}
+
+// WaitingCalls returns how many calls wait for those under way.
+func (e *Engine) WaitingCalls() (n int) {
+	e.joins.mu.Lock()
+	for _, l := range e.joins.lines {
+		n += len(l.calls)
+	}
+	e.joins.mu.Unlock()
+	e.shared.mu.RLock()
+	defer e.shared.mu.RUnlock()
+	for _, l := range e.shared.lines {
+		l.mu.Lock()
+		n += len(l.calls)
+		l.mu.Unlock()
+	}
+	return n
+}
+
+// Joins returns how many groups have calls under way.
+func (e *Engine) Joins() int {
+	e.joins.mu.Lock()
+	defer e.joins.mu.Unlock()
+	return len(e.joins.lines)
+}

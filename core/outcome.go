@@ -29,6 +29,8 @@ func outcomeOf(caller context.Context, err error, early bool) error {
 		return errNeither // a slot without a server says nothing about the server that answered
 	case errors.As(err, &answer):
 		return err
+	case errors.As(err, new(notSentError)):
+		return errNeither
 	case errors.Is(err, context.Canceled), errors.Is(caller.Err(), context.Canceled),
 		caller.Err() != nil && early:
 		return errNeither // cancelled by the caller, or ended before Redis had enough time
@@ -77,7 +79,8 @@ func isRefusal(err error) bool {
 	if redis.HasErrorPrefix(err, "NOPERM") {
 		return !strings.Contains(err.Error(), "script: ")
 	}
-	return isUnready(err) || hasPrefix(err, []string{"OOM", "TRYAGAIN", "MOVED", "ASK"})
+	return errors.As(err, new(notSentError)) || isUnready(err) ||
+		hasPrefix(err, []string{"OOM", "TRYAGAIN", "MOVED", "ASK"})
 }
 
 // isLost reports whether an error says that its connection is of no use, though others may be: it is broken

@@ -32,6 +32,7 @@ type Script struct {
 	sha      string
 	hash     any // the sha as an argument, so that no call has to make it one
 	delivery Delivery
+	shares   bool // see Shared
 }
 
 // NewScript makes a script. The name appears in errors. The source must get all keys that it touches in KEYS.
@@ -46,6 +47,18 @@ func NewScript(name, source string, delivery Delivery) *Script {
 	sum := sha1.Sum([]byte(source)) // the name that Redis gives scripts; not for security
 	sha := hex.EncodeToString(sum[:])
 	return &Script{name: name, source: source, sha: sha, hash: sha, delivery: delivery}
+}
+
+// Shared returns the script with leave to share a pipeline with other calls of the same moment: see
+// [WithoutSharedCalls]. A connection that is lost takes the replies of all calls of its pipeline with it,
+// also of those that the server runs a moment later, when their callers have gone on. So give this leave to a
+// script if it does not matter when a call runs that has ended with an error, as in checks of limits, and not
+// to one that makes claims: a claim that is made anew, and then undone, must not be made by the first sending
+// after all.
+func (s *Script) Shared() *Script {
+	shared := *s
+	shared.shares = true
+	return &shared
 }
 
 // Name returns the script's name.
@@ -125,7 +138,7 @@ func Query[T any](ctx context.Context, e *Engine, cmd interface {
 	Result() (T, error)
 }) (T, error) {
 	key, _ := cmd.Args()[1].(string)
-	return call(ctx, e, e.SettleTimeout(), key, func(ctx context.Context) (T, error) {
+	return call(ctx, e, e.SettleTimeout(), key, obeying(e, func(ctx context.Context) (T, error) {
 		if primary, ok := e.rdb.(readsFromReplicas); ok && primary.Options().ReadOnly {
 			// go-redis sends a transaction to the primary, whatever is in it, and follows redirects.
 			_, _ = primary.TxPipelined(ctx, func(tx redis.Pipeliner) error { return tx.Process(ctx, cmd) })
@@ -133,7 +146,7 @@ func Query[T any](ctx context.Context, e *Engine, cmd interface {
 			_ = e.rdb.Process(ctx, cmd)
 		}
 		return cmd.Result() // the error of the command
-	}, nil)
+	}), nil)
 }
 
 // readsFromReplicas is a client that may send commands which only read to replicas: *redis.ClusterClient.
@@ -179,13 +192,13 @@ func (e *Engine) send(
 	ctx context.Context, s *Script, keys []string, args []any,
 ) (reply any, unsure bool, err error) {
 	if s.delivery == AtMostOnce || e.resends {
-		reply, err = eval(ctx, e.rdb, s, AtMostOnce, keys, args)
+		reply, err = eval(ctx, e.first(s, keys), s, AtMostOnce, keys, args)
 		if err == nil || s.delivery == AtMostOnce || ctx.Err() != nil || !worthAnotherTry(err) {
 			return reply, false, err
 		}
 		sentAgain(ctx)
 	}
-	reply, err = eval(ctx, e.rdb, s, s.delivery, keys, args)
+	reply, err = eval(ctx, e, s, s.delivery, keys, args)
 	return reply, true, err
 }
 
@@ -210,8 +223,42 @@ func isMoving(err error) bool {
 		redis.HasErrorPrefix(err, "ASK")
 }
 
+// processor sends a command, and returns what came back, or an error when the context ends.
+type processor interface {
+	process(ctx context.Context, cmd *redis.Cmd, d Delivery) (any, error)
+}
+
+// first returns what sends a script of a call for the first time.
+func (e *Engine) first(s *Script, keys []string) processor {
+	if e.shared == nil || !s.shares || len(keys) == 0 {
+		return e
+	}
+	return e.shared
+}
+
+// process implements processor: each command goes out by itself.
+func (e *Engine) process(ctx context.Context, cmd *redis.Cmd, d Delivery) (any, error) {
+	if e.obeysDeadline {
+		return onClient{e.rdb}.process(ctx, cmd, d)
+	}
+	return detached(ctx, func(ctx context.Context) (any, error) { return onClient{e.rdb}.process(ctx, cmd, d) })
+}
+
+// onClient is the processor of a client. It returns when the client does.
+type onClient struct{ rdb Client }
+
+func (c onClient) process(ctx context.Context, cmd *redis.Cmd, d Delivery) (any, error) {
+	// The error of Process is the command's. An AutoPipeliner returns before there is one; Result waits for it.
+	if d == AtMostOnce {
+		_ = c.rdb.Process(ctx, onceCmd{cmd})
+	} else {
+		_ = c.rdb.Process(ctx, cmd)
+	}
+	return cmd.Result()
+}
+
 // eval runs the script once: by its hash, or by its source when the server does not know the hash.
-func eval(ctx context.Context, rdb Client, s *Script, d Delivery, keys []string, args []any) (any, error) {
+func eval(ctx context.Context, p processor, s *Script, d Delivery, keys []string, args []any) (any, error) {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, "evalsha", s.hash, len(keys))
 	for _, key := range keys {
@@ -223,13 +270,7 @@ func eval(ctx context.Context, rdb Client, s *Script, d Delivery, keys []string,
 		if len(keys) > 0 {
 			cmd.SetFirstKeyPos(3)
 		}
-		// The error of Process is the command's. An AutoPipeliner returns before there is one; Result waits for it.
-		if d == AtMostOnce {
-			_ = rdb.Process(ctx, onceCmd{cmd})
-		} else {
-			_ = rdb.Process(ctx, cmd)
-		}
-		reply, err := cmd.Result()
+		reply, err := p.process(ctx, cmd, d)
 		switch {
 		case err == nil:
 			return reply, nil

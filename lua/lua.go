@@ -16,6 +16,8 @@ import _ "embed"
 var (
 	//go:embed sliding_window.lua
 	SlidingWindow string
+	//go:embed sliding_window_joined.lua
+	SlidingWindowJoined string
 	//go:embed sliding_windows.lua
 	SlidingWindows string
 	//go:embed sliding_window_refund.lua

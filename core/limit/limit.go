@@ -98,6 +98,7 @@ type limitSet struct {
 	least    Limit         // the limit with the smallest Max
 	windows  []string      // the windows, as they are part of the keys; other windows may follow: see with
 	args     []any         // Max and window of each limit, as the scripts take them, and of the other windows
+	joined   []any         // args, and the argument now of a script for several attempts
 	policies []core.Policy // the limits, as decisions report them
 	parts    []any         // microseconds per part, 0 for a limit that counts one by one; nil if all do
 }
@@ -105,7 +106,7 @@ type limitSet struct {
 // newLimitSet checks limits for an algorithm.
 func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 	limits = slices.Clone(limits) // a Func may modify its slice in place while refusals and refunds refer to it
-	s := &limitSet{limits: limits}
+	s := &limitSet{limits: limits, args: make([]any, 0, 2*len(limits)+1)}
 	for i, l := range limits {
 		if err := l.check(); err != nil {
 			return nil, err
@@ -133,6 +134,7 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 	if !slices.ContainsFunc(limits, func(l Limit) bool { return l.Resolution > 0 }) {
 		s.parts = nil
 	}
+	s.joined = append(s.args, "")
 	for _, l := range limits {
 		s.policies = append(s.policies, core.Policy{Max: l.Max, Window: l.Window})
 	}

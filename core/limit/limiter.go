@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ type algorithm struct {
 	kind       string            // a part of the keys, so that no algorithm reads what another has written
 	several    *scripts          // decide any limits
 	one        *scripts          // decide a single limit that counts one by one
+	joined     *core.Script      // one's check for several attempts of one moment; nil without a script for that
 	refund     *core.Script      // sent once: whether an earlier call has run is an argument
 	newCounter func() counter    // counts inside the process
 	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
@@ -32,8 +34,8 @@ type scripts struct {
 
 func newScripts(name, source string) *scripts {
 	return &scripts{
-		check: core.NewScript(name, source, core.AtMostOnce),
-		peek:  core.NewScript(name, source, core.Idempotent), // with a cost of 0 the script only reads
+		check: core.NewScript(name, source, core.AtMostOnce).Shared(),
+		peek:  core.NewScript(name, source, core.Idempotent).Shared(), // with a cost of 0 the script only reads
 	}
 }
 
@@ -99,7 +101,11 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 		panic(fmt.Sprintf("limit: guard %q has no function for its limits: "+
 			"pass one that returns the limits of an attempt", name))
 	}
-	l.Base = e.Register(alg.kind, name, alg.one.check, alg.several.check, alg.refund, announce)
+	sent := []*core.Script{alg.one.check, alg.several.check, alg.refund, announce}
+	if alg.joined != nil {
+		sent = append(sent, alg.joined)
+	}
+	l.Base = e.Register(alg.kind, name, sent...)
 	return l
 }
 
@@ -361,11 +367,14 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 	}
 	args = append(args, limits.parts...)
 	run := func(s *scripts) (any, error) {
-		script := s.check
+		keys, script := l.keysOf(limits, a), s.check
 		if peek {
 			script = s.peek
+		} else if joined := l.algorithm.joined; joined != nil && s == l.algorithm.one {
+			return l.Engine().RunJoined(ctx, l.Engine().Deadline()-waited,
+				l.joint(limits, joined, keys[0], cost, now), script, keys, args...)
 		}
-		return l.Engine().RunWithin(ctx, l.Engine().Deadline()-waited, script, l.keysOf(limits, a), args...)
+		return l.Engine().RunWithin(ctx, l.Engine().Deadline()-waited, script, keys, args...)
 	}
 	several, s := l.algorithm.several, l.algorithm.scripts(limits)
 	value, err := run(s)
@@ -373,6 +382,19 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 		return run(several) // the script for one limit leaves rare cases to the other
 	}
 	return value, err
+}
+
+// joint says how attempts at one limit are decided together: those that have the same limit, which a [Func] may
+// change at any time.
+func (l *limiter) joint(limits *limitSet, script *core.Script, key string, cost int64, now string) core.Joint {
+	if l.by != nil {
+		key += "|" + strconv.FormatInt(limits.limits[0].Max, 10)
+	}
+	args := limits.joined
+	if now != "" {
+		args = append(slices.Clone(limits.args), now)
+	}
+	return core.Joint{Script: script, Group: key, Args: args, Own: cost}
 }
 
 // taken is what the limiter needs to refund an allowed attempt.

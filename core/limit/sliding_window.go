@@ -7,8 +7,12 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-var slidingWindow = newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindows,
-	lua.SlidingWindowRefund, newSlidingLog, slidingWindowAccepts)
+var slidingWindow = func() *algorithm {
+	alg := newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindows, lua.SlidingWindowRefund,
+		newSlidingLog, slidingWindowAccepts)
+	alg.joined = core.NewScript("sliding_window_joined", lua.SlidingWindowJoined, core.AtMostOnce).Shared()
+	return alg
+}()
 
 // mostOneByOne is the largest Max of a limit that counts one by one.
 const mostOneByOne = 10_000

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,15 @@ func NewEngine(b redistest.Backend, options ...core.Option) *core.Engine {
 	if b.Client == nil {
 		return core.NewMemory(options...)
 	}
-	return core.New(b.Client, append([]core.Option{core.WithPrefix(b.Prefix)}, options...)...)
+	return core.New(b.Client, append(SharedCalls(core.WithPrefix(b.Prefix)), options...)...)
+}
+
+// SharedCalls returns the options, and core.WithoutSharedCalls with GATEHOUSE_SHARED_CALLS=off.
+func SharedCalls(options ...core.Option) []core.Option {
+	if os.Getenv("GATEHOUSE_SHARED_CALLS") == "off" {
+		options = append(options, core.WithoutSharedCalls())
+	}
+	return options
 }
 
 // Ignore is an observer for tests that break things on purpose.
@@ -224,8 +233,8 @@ func RefusingServer(t *testing.T, answer string) *redis.Client {
 
 // NewEngineOver is NewEngine with a client that a test has put in front of the backend's.
 func NewEngineOver(b redistest.Backend, rdb core.Client, options ...core.Option) *core.Engine {
-	options = append([]core.Option{core.WithDeadline(10 * time.Second), core.WithObserver(Ignore{}),
-		core.WithPrefix(b.Prefix)}, options...)
+	options = append(SharedCalls(core.WithDeadline(10*time.Second), core.WithObserver(Ignore{}),
+		core.WithPrefix(b.Prefix)), options...)
 	return core.New(rdb, options...)
 }
 

@@ -1,0 +1,131 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// This file lets calls of the same moment about one thing be decided by one run of a script.
+
+// Joint says how a script decides several calls together: see [Engine.RunJoined].
+type Joint struct {
+	// Script decides them. It takes the keys of one call, and replies with an array that has an array for each
+	// call, in order. Another reply is the reply to each call.
+	Script *Script
+	// Group names the calls that may be decided together: they have the same keys and arguments, but for Own,
+	// and but for a moment among Args, of which the last call's counts.
+	Group string
+	// Args are the first arguments of Script. RunJoined does not change them.
+	Args []any
+	// Own is the argument that Script takes for this call. Those of all calls follow Args, in the order of
+	// arrival.
+	Own any
+}
+
+// RunJoined is [Engine.RunWithin] for calls that a script can decide several at a time, as those of many
+// callers about one key. While two calls of the group are under way, those that arrive wait, up to 25 ms or a
+// quarter of [WithDeadline], and then one run of j.Script decides them, up to 128 at a time. A call that
+// finds fewer than two under way runs s at once, by its own goroutine. Each call has its own reply, deadline
+// and cancellation; one that ends before the script is sent is not decided. The answers must be those that s
+// gives to one call after the other at one moment.
+//
+// When the reply is lost, all calls that were decided together return an error. With [WithoutSharedCalls]
+// each call runs s.
+func (e *Engine) RunJoined(
+	ctx context.Context, limit time.Duration, j Joint, s *Script, keys []string, args ...any,
+) (any, error) {
+	if e.joins == nil {
+		return e.RunWithin(ctx, limit, s, keys, args...)
+	}
+	l, c, cancel := e.joins.enter(ctx, limit, joining{j, keys})
+	if c == nil {
+		defer l.leave()
+		return e.RunWithin(ctx, limit, s, keys, args...)
+	}
+	defer cancel()
+	reply, left, err := c.wait()
+	if left {
+		err = e.failed(ctx, j.Script, e.named("", err)) // the run does so itself
+	}
+	return reply, err
+}
+
+// joins has the lines of an engine, one per group with calls under way.
+type joins struct {
+	engine  *Engine
+	longest time.Duration
+	mu      sync.Mutex // of the lines too
+	lines   map[string]*line[joining]
+	spare   []*line[joining] // that no call uses, to spare lone callers an allocation
+}
+
+// spareLines is how many lines are kept for reuse.
+const spareLines = 16
+
+// joining is a call on its way to a script.
+type joining struct {
+	Joint
+	keys []string
+}
+
+// enter enters the line of the group. Beside a call that waits it returns what ends the call's context.
+func (j *joins) enter(ctx context.Context, limit time.Duration, what joining) (
+	*line[joining], *waiting[joining], context.CancelFunc,
+) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	l := j.lines[what.Group]
+	if l == nil {
+		l = j.unused()
+		l.name = what.Group
+		j.lines[l.name] = l
+	}
+	if l.flights < flightsMost {
+		return l, l.enter(ctx, what), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	return l, l.enter(ctx, what), cancel
+}
+
+// unused returns a line for a group. The caller holds mu.
+func (j *joins) unused() *line[joining] {
+	if n := len(j.spare); n > 0 {
+		l := j.spare[n-1]
+		j.spare = j.spare[:n-1]
+		return l
+	}
+	return &line[joining]{mu: &j.mu, longest: j.longest, send: j.send, idle: j.drop}
+}
+
+// drop gives up a line that no call uses. The caller holds mu.
+func (j *joins) drop(l *line[joining]) {
+	delete(j.lines, l.name)
+	if len(j.spare) < spareLines {
+		j.spare = append(j.spare, l)
+	}
+}
+
+// send has one run of the script decide the calls.
+func (j *joins) send(calls []*waiting[joining]) {
+	ctx, cancel := together(calls)
+	defer cancel()
+	end, _ := ctx.Deadline()
+	last := calls[len(calls)-1].what
+	args := slices.Grow(slices.Clone(last.Args), len(calls))
+	for _, c := range calls {
+		args = append(args, c.what.Own)
+	}
+	reply, err := j.engine.RunWithin(ctx, time.Until(end), last.Script, last.keys, args...)
+	replies, ok := reply.([]any)
+	ok = ok && len(replies) == len(calls)
+	for i, c := range calls {
+		c.reply, c.err = reply, err
+		if ok {
+			if own, is := replies[i].([]any); is {
+				c.reply = own
+			}
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file lets calls of the same moment to one server share a pipeline: see WithoutSharedCalls and line. A
+// command never depends on another: each has its own reply, delivery and caller, who may leave at any time.
+
+const (
+	// sharedBytes is how long a command may be to share a pipeline: others would wait for a long one.
+	sharedBytes = 4 << 10
+	// linesMost is how many servers have a line before idle lines are dropped.
+	linesMost = 1000
+)
+
+// WithoutSharedCalls sends each call by itself. By default, checks of rate limits share calls.
+//
+// Checks of the same moment that go to the same server share a pipeline: while two are under way, those that
+// arrive wait, and go out together when one has come back, up to 128 at a time. Checks of a
+// limit.SlidingWindow with one limit and the same actor and resource share a run of a script in the same
+// way. A check that finds fewer than two under way is sent at once, by its own goroutine. No answer depends
+// on it: checks of one actor are decided as they would be one after the other, and each has its own decision,
+// deadline, cancellation and refund. No pipeline is sent again.
+//
+// With many callers this takes load from Redis and from the process. What it costs: with more than two
+// callers at a time, a check waits for up to one round trip more, 25 ms or a quarter of the deadline at most;
+// and a connection that is lost takes the replies of all checks that share it, which is one failure for the
+// breaker. The hooks of a client see pipelines in ProcessPipelineHook, those of a cluster or ring client in
+// the hooks of the node.
+//
+// Pipelines are for *redis.Client, *redis.ClusterClient and *redis.Ring; other clients get each command by
+// itself. Claims, such as votes and reservations, share nothing: see [Script.Shared].
+func WithoutSharedCalls() Option { return func(e *Engine) { e.alone = true } }
+
+// sharing has the lines of an engine, one per server.
+type sharing struct {
+	engine  *Engine
+	server  func(ctx context.Context, key string) (*redis.Client, error)
+	follows bool          // the client finds the server again that has a key
+	longest time.Duration // that a call waits
+
+	mu    sync.RWMutex
+	lines map[string]*line[sending]
+}
+
+// sending is a command on its way to a server.
+type sending struct {
+	server *redis.Client
+	cmd    *redis.Cmd // its flight's, until it has come back
+}
+
+// newSharing returns nil where the calls of the engine's client are not shared: a client of another type may
+// do more in Process than send a command.
+func newSharing(e *Engine) *sharing {
+	s := &sharing{engine: e, longest: min(sharedWait, e.deadline/4), lines: map[string]*line[sending]{}}
+	switch c := e.rdb.(type) {
+	case *redis.Client:
+		s.server = func(context.Context, string) (*redis.Client, error) { return c, nil }
+	case *redis.ClusterClient:
+		s.server, s.follows = c.MasterForKey, true
+	case *redis.Ring:
+		s.server = func(_ context.Context, key string) (*redis.Client, error) { return c.GetShardClientForKey(key) }
+	default:
+		return nil
+	}
+	return s
+}
+
+// of returns the line of a server.
+func (s *sharing) of(addr string) *line[sending] {
+	s.mu.RLock()
+	l := s.lines[addr]
+	s.mu.RUnlock()
+	if l != nil {
+		return l
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l = s.lines[addr]; l != nil {
+		return l
+	}
+	if len(s.lines) >= linesMost {
+		maps.DeleteFunc(s.lines, func(_ string, l *line[sending]) bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.isIdle()
+		})
+	}
+	l = &line[sending]{mu: &sync.Mutex{}, longest: s.longest, send: send}
+	s.lines[addr] = l
+	return l
+}
+
+// process implements processor. It sends the command once, by itself or with others.
+func (s *sharing) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any, error) {
+	key, _ := cmd.Args()[3].(string)
+	server, err := s.server(ctx, key)
+	if err != nil || !fits(cmd.Args()) {
+		return s.engine.process(ctx, cmd, AtMostOnce)
+	}
+	l := s.of(server.Options().Addr)
+	l.mu.Lock()
+	c := l.enter(ctx, sending{server, cmd})
+	l.mu.Unlock()
+	if c == nil {
+		defer l.leave()
+		return s.engine.process(ctx, cmd, AtMostOnce)
+	}
+	reply, _, err := c.wait()
+	if err == nil || !s.follows || !isElsewhere(err) {
+		return reply, err
+	}
+	// The server has not run it. The client follows, with a command of its own: this one has an error already.
+	again := redis.NewCmd(ctx, cmd.Args()...)
+	again.SetFirstKeyPos(3)
+	return s.engine.process(ctx, again, AtMostOnce)
+}
+
+// fits reports whether a command may be in a pipeline with others: it is short, and go-redis can certainly
+// write it. One that it cannot write would fail the others.
+func fits(args []any) bool {
+	length := 0
+	for _, arg := range args {
+		switch arg := arg.(type) {
+		case string:
+			length += len(arg)
+		case int, int64, bool:
+		default:
+			return false
+		}
+	}
+	return length <= sharedBytes
+}
+
+// isElsewhere reports whether a call did not run because its server no longer has the key, or is no master.
+func isElsewhere(err error) bool {
+	return hasPrefix(err, []string{"MOVED", "ASK", "READONLY"}) || errors.Is(err, redis.ErrClosed)
+}
+
+// send sends the calls in one pipeline, each of them once.
+func send(calls []*waiting[sending]) {
+	ctx, cancel := together(calls)
+	defer cancel()
+	pipe := calls[0].what.server.Pipeline()
+	for _, c := range calls {
+		_ = pipe.Process(ctx, onceCmd{c.what.cmd}) // never fails
+	}
+	_, err := pipe.Exec(ctx)
+	for _, c := range calls {
+		c.reply, c.err = received(c, err)
+	}
+}
+
+// received returns what came back for a call in a pipeline that ended with err.
+func received(c *waiting[sending], err error) (any, error) {
+	reply, own := c.what.cmd.Result()
+	switch {
+	case reply != nil: // also where go-redis gave the command the error of one behind it
+		return reply, nil
+	case own == nil: // a hook has not sent the pipeline
+		own = err
+	}
+	if own == nil || isAnswer(own) && !isUnready(own) {
+		return nil, own
+	}
+	return nil, sharedError{own, c.flight}
+}
