@@ -357,7 +357,8 @@ func limitOperations(r *aclRun) {
 	r.must(abuse.Unban(r.ctx, mallory))
 
 	// Checks of the same moment, which one run decides. The last does not fit.
-	_, err = r.gate.Run(r.ctx, joinedScript, []string{r.gate.Key("joined", "ann")}, 3, time.Hour.Milliseconds(), "", 1, 1, 2)
+	_, err = r.gate.Run(r.ctx, joinedScript, []string{r.gate.Key("joined", "ann")},
+		3, time.Hour.Milliseconds(), "", 1, 1, 2)
 	r.must(err)
 
 	// The script of an application, with commands that limits call too.

@@ -52,9 +52,9 @@ func (e *Engine) outlastMove(
 }
 
 // call makes one call to Redis within the limit, unless the breaker of the server that has the key is open.
-// All calls that an engine makes for its guards go through it. f returns when its context ends: see obeying. A
-// call without a key may go to any server. If heard is not nil, it reports whether the server answered a call
-// that ended with an error.
+// All calls that an engine makes for its guards go through it. f returns when its context ends: see obeying.
+// A call without a key may go to any server. If heard is not nil, it reports whether the server answered a
+// call that ended with an error.
 func call[T any](
 	caller context.Context, e *Engine, limit time.Duration, key string, f func(context.Context) (T, error),
 	heard func() bool,

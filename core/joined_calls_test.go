@@ -42,7 +42,8 @@ func (c *crowd) hold(t *testing.T, g *limit.SlidingWindow) {
 			}
 		})
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return c.held.Load() == 2 }, "two checks are under way")
+	redistest.Eventually(t, 10*time.Second, func() bool { return c.held.Load() == 2 },
+		"two checks are under way")
 }
 
 // wantLeft wants the hot key to have units left.
@@ -224,8 +225,10 @@ func TestALostReplyOfAJointRunIsOneFailure(t *testing.T) {
 		if failed.Load() != 20 {
 			t.Errorf("%d of 20 checks failed", failed.Load())
 		}
-		redistest.Eventually(t, 10*time.Second, func() bool { _, err := g.Peek(t.Context(), hot); return err == nil },
-			"the guard goes on")
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			_, err := g.Peek(t.Context(), hot)
+			return err == nil
+		}, "the guard goes on")
 		wantLeft(t, g, 28)
 	})
 }

@@ -105,8 +105,9 @@ redis.call('PEXPIRE', KEYS[1], 60000)
 return {sum, ARGV[2]}`
 
 var (
-	countOnce  = core.NewScript("count_once", count, core.AtMostOnce).Shared()
-	countAgain = core.NewScript("count_again", count, core.Idempotent).Shared() // not really: so that each run is seen
+	countOnce = core.NewScript("count_once", count, core.AtMostOnce).Shared()
+	// It is not really idempotent, so that each run is seen.
+	countAgain = core.NewScript("count_again", count, core.Idempotent).Shared()
 )
 
 func newCrowd(t *testing.T, b redistest.Backend, options ...core.Option) *crowd {
@@ -114,7 +115,9 @@ func newCrowd(t *testing.T, b redistest.Backend, options ...core.Option) *crowd 
 	return newCrowdOver(t, b, b.NewClient(t), options...)
 }
 
-func newCrowdOver(t *testing.T, b redistest.Backend, rdb redis.UniversalClient, options ...core.Option) *crowd {
+func newCrowdOver(
+	t *testing.T, b redistest.Backend, rdb redis.UniversalClient, options ...core.Option,
+) *crowd {
 	t.Helper()
 	c := &crowd{road: &road{release: make(chan struct{})}}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
@@ -224,7 +227,8 @@ func TestClaimsShareNoPipeline(t *testing.T) {
 				}
 			})
 		}
-		redistest.Eventually(t, 10*time.Second, func() bool { return c.held.Load() == 10 }, "each vote is under way")
+		redistest.Eventually(t, 10*time.Second, func() bool { return c.held.Load() == 10 },
+			"each vote is under way")
 		c.open()
 		if got := c.lengths(); len(got) != 0 {
 			t.Errorf("pipelines of %v calls, want none", got)

@@ -78,7 +78,8 @@ func compareJoined(t *testing.T, b redistest.Backend, rng *rand.Rand, n int, see
 		var allowed, refused bool
 		for _, cost := range costs {
 			args = append(args, cost)
-			reply, err := e.Run(t.Context(), slidingWindow.one.check, []string{one}, most, window.Milliseconds(), cost, now)
+			reply, err := e.Run(t.Context(), slidingWindow.one.check, []string{one},
+				most, window.Milliseconds(), cost, now)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -134,7 +134,7 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 	if !slices.ContainsFunc(limits, func(l Limit) bool { return l.Resolution > 0 }) {
 		s.parts = nil
 	}
-	s.joined = append(s.args, "")
+	s.joined = append(slices.Clone(s.args), "")
 	for _, l := range limits {
 		s.policies = append(s.policies, core.Policy{Max: l.Max, Window: l.Window})
 	}

@@ -384,9 +384,11 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 	return value, err
 }
 
-// joint says how attempts at one limit are decided together: those that have the same limit, which a [Func] may
-// change at any time.
-func (l *limiter) joint(limits *limitSet, script *core.Script, key string, cost int64, now string) core.Joint {
+// joint says how attempts at one limit are decided together: those that have the same limit, which a [Func]
+// may change at any time.
+func (l *limiter) joint(
+	limits *limitSet, script *core.Script, key string, cost int64, now string,
+) core.Joint {
 	if l.by != nil {
 		key += "|" + strconv.FormatInt(limits.limits[0].Max, 10)
 	}

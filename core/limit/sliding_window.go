@@ -8,8 +8,8 @@ import (
 )
 
 var slidingWindow = func() *algorithm {
-	alg := newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindows, lua.SlidingWindowRefund,
-		newSlidingLog, slidingWindowAccepts)
+	alg := newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindows,
+		lua.SlidingWindowRefund, newSlidingLog, slidingWindowAccepts)
 	alg.joined = core.NewScript("sliding_window_joined", lua.SlidingWindowJoined, core.AtMostOnce).Shared()
 	return alg
 }()
