@@ -14,8 +14,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 )
 
-// sharedCalls is the group of checks of the same moment: to a thousand keys, and to one. All are allowed, under
-// every load. Their keys are not those of the callers.
+// sharedCalls is the group of checks of the same moment: to a thousand keys, and to one. All are allowed,
+// under every load. Their keys are not those of the callers.
 func sharedCalls(ctx context.Context, rdb *redis.Client) group {
 	return group{name: "Checks of the same moment", redis: rdb, subjects: func(int, time.Duration) []subject {
 		subjects := []subject{floorOn(ctx, rdb)}
