@@ -75,6 +75,7 @@ func TestAnOutageOfAnOwnGuardDoesNotFloodTheLog(t *testing.T) {
 			enter(t, p, httptest.NewRequest(http.MethodPost, "/", nil)).Leave(http.StatusOK)
 		}
 		<-time.After(time.Hour) // of the bubble's clock
+		synctest.Wait()
 		if n := strings.Count(log.String(), "gave up settling an attempt"); n != 1 {
 			t.Errorf("50 attempts: %d errors, want 1: %.2000s", n, log)
 		}
