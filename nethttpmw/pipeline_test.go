@@ -76,8 +76,9 @@ func TestRulesAreCopiedAtSetUp(t *testing.T) {
 	rules := []nethttpmw.Rule{ruleOf(first)}
 	p := nethttpmw.NewPipeline(rules...)
 	rules[0] = ruleOf(second)
-	ctx := enter(t, p, httptest.NewRequest(http.MethodPost, "/", nil)).Context()
-	if _, found := nethttpmw.Decision(ctx, "first"); !found {
+	passage := enter(t, p, httptest.NewRequest(http.MethodPost, "/", nil))
+	defer passage.Leave(http.StatusOK)
+	if _, found := nethttpmw.Decision(passage.Context(), "first"); !found {
 		t.Error("the rule is not the one that the pipeline was made with")
 	}
 }
@@ -158,6 +159,7 @@ func TestGuardsNeedNotNameThemselves(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	allowing := &refuser{fake: fake{name: "own"}, decision: core.Decision{Allowed: true}}
 	passage := enter(t, nethttpmw.NewPipeline(ruleOf(allowing)), r)
+	defer passage.Leave(http.StatusOK)
 	if _, found := nethttpmw.Decision(passage.Context(), "own"); !found {
 		t.Error("the handler does not find the decision")
 	}
