@@ -34,6 +34,7 @@ local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
 local at = math.ceil(now / grain)
 
 -- How many units there are, how many have left, and when the next one leaves.
+-- shared window_head
 local head, count, gone = redis.call('LRANGE', log, '0', '1'), 0, 0
 local birth, base, next = head[1], nil, nil
 if birth then
@@ -45,6 +46,7 @@ if birth then
   count = redis.call('LLEN', log) - 1
   next = (base + head[2]) * grain + window
 end
+-- end window_head
 local renew = not next
 
 if next and next <= now then

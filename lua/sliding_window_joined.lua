@@ -20,17 +20,20 @@ end
 local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
 local at = math.ceil(now / grain)
 
--- As in sliding_window.
+-- How many units there are, how many have left, and when the next one leaves.
+-- shared window_head
 local head, count, gone = redis.call('LRANGE', log, '0', '1'), 0, 0
 local birth, base, next = head[1], nil, nil
 if birth then
   base = math.ceil((tonumber(birth) or 0) / grain)
+  -- A log by parts, one whose numbers become long, or one with units of the future: the clock was set back.
   if base == 0 or at - base > 2147483647 or redis.call('LINDEX', log, '-1') + base > at then
     return {2}
   end
   count = redis.call('LLEN', log) - 1
   next = (base + head[2]) * grain + window
 end
+-- end window_head
 local renew = not next
 
 if next and next <= now then

@@ -2,13 +2,8 @@ package limit
 
 import (
 	"context"
-	"fmt"
-	"reflect"
-	"slices"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
@@ -201,76 +196,4 @@ func TestARefusalAfterAClockWasSetBackSaysWhen(t *testing.T) {
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2}), core.ReasonOK)
 		})
 	}
-}
-
-// TestSlidingWindowScriptsAgree: the script for one limit and the one for several decide the same. Both write
-// to each of two logs, in random order, and every reply and both logs are equal.
-func TestSlidingWindowScriptsAgree(t *testing.T) {
-	several := *slidingWindow
-	several.one = several.several
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		number := 0
-		rapid.Check(t, func(rt *rapid.T) {
-			number++
-			// reset, because a few hundred windows of a year exceed the microseconds that Lua counts exactly
-			clock := guardtest.NewClock()
-			window := rapid.SampledFrom([]time.Duration{time.Minute, 61_001 * time.Millisecond, 24 * time.Hour,
-				366 * 24 * time.Hour}).Draw(rt, "window")
-			limit := Per(rapid.Int64Range(1, 120).Draw(rt, "max"), window)
-			logs := [2][2]*SlidingWindow{} // of two logs, each as one script and as the other sees it
-			for i := range logs {
-				for j := range logs[i] {
-					engine := guardtest.NewEngine(b, core.WithRefusalMemory(0), core.WithClock(clock.Now),
-						core.WithPrefix(fmt.Sprintf("%s-%d-%d", b.Prefix, number, i)))
-					g := NewSlidingWindow(engine, "w", limit)
-					logs[i][j] = g
-				}
-				logs[i][1].algorithm = &several
-			}
-			var allowed [][2]core.Decision
-			for range rapid.IntRange(1, 30).Draw(rt, "attempts") {
-				parts := rapid.SampledFrom([]int64{0, 0, 1, 64, 100, 240, 256, 300, 600, -1, -256}).Draw(rt,
-					"step, in 256ths of the window")
-				clock.Advance(window/256*time.Duration(parts) + time.Duration(rapid.IntRange(0, 300).Draw(rt,
-					"us"))*time.Microsecond)
-				swap := rapid.IntRange(0, 1).Draw(rt, "swap")
-				if n := len(allowed); n > 0 && rapid.IntRange(0, 4).Draw(rt, "refund") == 0 {
-					for i, d := range allowed[rapid.IntRange(0, n-1).Draw(rt, "decision")] {
-						refund(t, logs[i][swap^i], d)
-					}
-				} else {
-					a := core.Attempt{Actor: "a", ID: "o",
-						Cost: rapid.SampledFrom([]int64{1, 1, 1, 2, 60, limit.Max}).Draw(rt, "cost")}
-					isPeek := rapid.IntRange(0, 4).Draw(rt, "peek") == 0
-					var d [2]core.Decision
-					for i := range d {
-						if g := logs[i][swap^i]; isPeek {
-							d[i] = peek(t, g, a)
-						} else {
-							d[i] = guardtest.Check(t, g, a)
-						}
-					}
-					said := d
-					for i := range said {
-						said[i].SetClaim(stampOf(d[i]))
-					}
-					if !reflect.DeepEqual(said[0], said[1]) {
-						rt.Fatalf("%v: the scripts say\n%+v\n%+v", limit, said[0], said[1])
-					}
-					if d[0].Allowed && !isPeek {
-						allowed = append(allowed, d)
-					}
-				}
-				var units [2][]string
-				var ttls [2]time.Duration
-				for i := range units {
-					key := logs[i][0].logKeys(core.Attempt{Actor: "a"})[0]
-					units[i], ttls[i] = b.Client.LRange(t.Context(), key, 0, -1).Val(), b.Client.PTTL(t.Context(), key).Val()
-				}
-				if !slices.Equal(units[0], units[1]) || (ttls[0]-ttls[1]).Abs() > 5*time.Second {
-					rt.Fatalf("%v: the logs are\n%q %v\n%q %v", limit, units[0], ttls[0], units[1], ttls[1])
-				}
-			}
-		})
-	})
 }
