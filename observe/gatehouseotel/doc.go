@@ -22,8 +22,8 @@
 // # Spans
 //
 // Each call is a span of its own, such as "gatehouse check". It is a child of the span in the call's context
-// and has the attributes above and gatehouse.allowed. An observer is told about a call when it has ended. So the
-// spans of a traced Redis client are siblings of this span, not its children.
+// and has the attributes above and gatehouse.allowed. An observer is told about a call when it has ended. So
+// the spans of a traced Redis client are siblings of this span, not its children.
 //
 // # Privacy
 //
