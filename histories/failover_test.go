@@ -148,7 +148,9 @@ type taker struct {
 // together makes histories of all guards at the same time, so that one fault, which takes long, is one for
 // all of them. It comes at a random call. Callers that have a call under way hear of it, and all others wait
 // until it is mended. The clock stands still.
-func together(t *testing.T, n nemesis, w *world, all []subject, seed uint64, calls int) []counts {
+func together(t *testing.T, n nemesis, w *world, all []subject, seed uint64, calls int, j *judge,
+	cells []counts,
+) {
 	t.Helper()
 	var takers []*taker
 	for i, s := range all {
@@ -165,19 +167,21 @@ func together(t *testing.T, n nemesis, w *world, all []subject, seed uint64, cal
 		w.callers = 8
 	}
 	rng := rand.New(rand.NewPCG(seed, 1<<33))
-	cells := make([]counts, len(all))
-	for round := 0; round < n.acts || cells[takers[0].cell].calls < calls; round++ {
+	made := 0 // calls of the first guard
+	for round := 0; round < n.acts || made < calls; round++ {
 		for i, h := range once(t, n, w, takers, rng, round) {
-			if h != nil {
-				takers[i].histories = append(takers[i].histories, h)
-				cells[takers[i].cell].calls += len(h.ops)
+			if h == nil {
+				continue
+			}
+			takers[i].histories = append(takers[i].histories, h)
+			if i == 0 {
+				made += len(h.ops)
 			}
 		}
 	}
 	for _, taker := range takers {
-		cells[taker.cell].judge(t, n, taker.histories)
+		j.judge(n, &cells[taker.cell], taker.histories)
 	}
-	return cells
 }
 
 // once makes one history of each guard, and lets the nemesis act once.
@@ -282,12 +286,14 @@ func sentinels(t *testing.T) *world {
 	return w
 }
 
-// ownCluster is a world on a cluster of its own. Its clients send calls again that fail, all of them.
-func ownCluster(t *testing.T) *world {
-	w := &world{cluster: redistest.StartCluster(t), pool: 16, replicas: true, resend: true,
-		callers: fewCallers}
-	w.start(t, "histories", w.cluster.Options(), deadline)
-	return w
+// failingOver is a world on a cluster whose masters fail over. Its clients send calls again that fail, all of
+// them.
+func failingOver(prefix string) func(t *testing.T, c *redistest.ClusterServers) *world {
+	return func(t *testing.T, c *redistest.ClusterServers) *world {
+		w := &world{cluster: c, pool: 16, replicas: true, resend: true, callers: fewCallers}
+		w.start(t, prefix, c.Options(), deadline)
+		return w
+	}
 }
 
 // lag lets callers go on for a moment at a primary whose replica is cut off, so that there is something to
