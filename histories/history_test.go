@@ -118,8 +118,9 @@ type subject struct {
 	model porcupine.Model
 	// single: each call is one command. So a call that the breaker did not send has not happened.
 	single bool
-	// timed: the model knows the clock, which may jump between phases.
+	// timed: the model knows the clock, which may jump between phases, so many times as far.
 	timed bool
+	jumps int
 	// acked: it needs a replica, and kept reports that its answer waited for it.
 	acked bool
 	kept  func(in, out any) bool
@@ -167,6 +168,9 @@ func (s subject) run(w *world, name string, seed uint64, begin func(h *history) 
 	call func(c *caller, process int),
 ) (*history, error) {
 	rng := rand.New(rand.NewPCG(seed, 0))
+	if w.jumps {
+		w.nearMidnight(rng)
+	}
 	h := &history{name: name, seed: seed, guard: s, world: w, begun: time.Now(), base: w.clock.Now()}
 	w.bases.Store(name, h.base)
 	w.healthy()
@@ -186,7 +190,6 @@ func (s subject) run(w *world, name string, seed uint64, begin func(h *history) 
 		phases = 2
 	case w.jumps:
 		phases = 4
-		defer func() { w.clock.Advance(h.base.Add(time.Hour).Sub(w.clock.Now())) }()
 	}
 	if callers > 8 && phases > 1 {
 		phases = 2
@@ -241,7 +244,7 @@ func (h *history) enter(phase int, rng *rand.Rand) error {
 		h.calls.Store(min(h.calls.Load(), most/2))
 	case phase == 0:
 	case w.jumps:
-		w.clock.Advance(jump(rng))
+		w.clock.Advance(jump(rng, h.guard.jumps))
 	default:
 		w.clock.Advance(h.guard.step)
 	}
