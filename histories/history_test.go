@@ -121,6 +121,8 @@ type subject struct {
 	// timed: the model knows the clock, which may jump between phases, so many times as far.
 	timed bool
 	jumps int
+	// buckets: it is spread over several slots, so a failover may bring back an earlier moment of a part.
+	buckets bool
 	// acked: it needs a replica, and kept reports that its answer waited for it.
 	acked bool
 	kept  func(in, out any) bool
