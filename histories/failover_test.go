@@ -32,8 +32,8 @@ type lossyState struct {
 // lossy lets a failover lose what the primary has not replicated: Redis replicates what it does in order, and
 // after it has answered, so the new primary has the state of some earlier moment. That is all that may be
 // lost; answers after the failover follow from that state. kept reports that an answer waited for the
-// replica, which so has all until then.
-func lossy(m porcupine.Model, kept func(in, out any) bool) porcupine.Model {
+// replica, which so has all until then. back returns what the state is when an earlier moment comes back.
+func lossy(m porcupine.Model, kept func(in, out any) bool, back func(now, earlier any) []any) porcupine.Model {
 	equal := m.Equal
 	if equal == nil {
 		equal = func(a, b any) bool { return a == b }
@@ -48,7 +48,9 @@ func lossy(m porcupine.Model, kept func(in, out any) bool) porcupine.Model {
 			s := state.(lossyState)
 			if _, is := in.(failover); is {
 				for _, earlier := range append(s.former, s.now) {
-					next = append(next, lossyState{now: earlier, over: true})
+					for _, state := range back(s.now, earlier) {
+						next = append(next, lossyState{now: state, over: true})
+					}
 				}
 				return next
 			}
@@ -102,6 +104,35 @@ func withFailovers(partition func([]porcupine.Operation) [][]porcupine.Operation
 // neverKept is for guards that are Fast.
 func neverKept(_, _ any) bool { return false }
 
+// wholly is for guards that have all in one slot.
+func wholly(_, earlier any) []any { return []any{earlier} }
+
+// inParts is for sales of several buckets. In a cluster the first is in the slots of the master that dies,
+// where others may be, too. On one server they all come back at one moment.
+func inParts(cluster bool) func(now, earlier any) []any {
+	return func(now, earlier any) []any {
+		var all, first []any
+		for _, state := range now.([]any) {
+			for _, other := range earlier.([]any) {
+				all = append(all, state.(saleState).afterFailover(other.(saleState), true))
+				first = append(first, state.(saleState).afterFailover(other.(saleState), false))
+			}
+		}
+		if cluster {
+			return []any{all, first}
+		}
+		return []any{all}
+	}
+}
+
+// comesBack is the function by which lossy knows what a failover brings back.
+func (s subject) comesBack(cluster bool) func(now, earlier any) []any {
+	if s.buckets {
+		return inParts(cluster)
+	}
+	return wholly
+}
+
 // atMostOnce are the guards whose calls are never sent again.
 var atMostOnce = []string{"sliding window", "fixed window", "token bucket", "bans"}
 
@@ -148,7 +179,9 @@ type taker struct {
 // together makes histories of all guards at the same time, so that one fault, which takes long, is one for
 // all of them. It comes at a random call. Callers that have a call under way hear of it, and all others wait
 // until it is mended. The clock stands still.
-func together(t *testing.T, n nemesis, w *world, all []subject, seed uint64, calls int) []counts {
+func together(t *testing.T, n nemesis, w *world, all []subject, seed uint64, calls int, j *judge,
+	cells []counts,
+) {
 	t.Helper()
 	var takers []*taker
 	for i, s := range all {
@@ -156,7 +189,7 @@ func together(t *testing.T, n nemesis, w *world, all []subject, seed uint64, cal
 			continue
 		}
 		if n.loses {
-			s.model = lossy(s.model, s.keeps())
+			s.model = lossy(s.model, s.keeps(), s.comesBack(w.cluster != nil))
 		}
 		begin, call := s.open(t, w)
 		takers = append(takers, &taker{subject: s, cell: i, begin: begin, call: call})
@@ -165,19 +198,21 @@ func together(t *testing.T, n nemesis, w *world, all []subject, seed uint64, cal
 		w.callers = 8
 	}
 	rng := rand.New(rand.NewPCG(seed, 1<<33))
-	cells := make([]counts, len(all))
-	for round := 0; round < n.acts || cells[takers[0].cell].calls < calls; round++ {
+	made := 0 // calls of the first guard
+	for round := 0; round < n.acts || made < calls; round++ {
 		for i, h := range once(t, n, w, takers, rng, round) {
-			if h != nil {
-				takers[i].histories = append(takers[i].histories, h)
-				cells[takers[i].cell].calls += len(h.ops)
+			if h == nil {
+				continue
+			}
+			takers[i].histories = append(takers[i].histories, h)
+			if i == 0 {
+				made += len(h.ops)
 			}
 		}
 	}
 	for _, taker := range takers {
-		cells[taker.cell].judge(t, n, taker.histories)
+		j.judge(n, &cells[taker.cell], taker.histories)
 	}
-	return cells
 }
 
 // once makes one history of each guard, and lets the nemesis act once.
@@ -216,17 +251,13 @@ func nameOf(s subject, number int) string {
 	return fmt.Sprintf("%s-%d", strings.NewReplacer(" ", "-", ",", "").Replace(s.name), number)
 }
 
-// isFor reports whether the nemesis is for a guard. Acked ones need replicas. What a failover may lose is
-// modelled for guards whose calls are one command, on one server. A clock that jumps is for models that know
-// it.
+// isFor reports whether the nemesis is for a guard. Acked ones need replicas. A clock that jumps is for models
+// that know it.
 func (n nemesis) isFor(w *world, s subject) bool {
 	if w.jumps && !s.timed {
 		return false
 	}
-	if n.loses {
-		return s.single || s.acked
-	}
-	return !s.acked
+	return n.loses || !s.acked
 }
 
 // replicated waits until a replica has all that the primary of a key has, so that a failover does not lose
@@ -282,12 +313,14 @@ func sentinels(t *testing.T) *world {
 	return w
 }
 
-// ownCluster is a world on a cluster of its own. Its clients send calls again that fail, all of them.
-func ownCluster(t *testing.T) *world {
-	w := &world{cluster: redistest.StartCluster(t), pool: 16, replicas: true, resend: true,
-		callers: fewCallers}
-	w.start(t, "histories", w.cluster.Options(), deadline)
-	return w
+// failingOver is a world on a cluster whose masters fail over. Its clients send calls again that fail, all of
+// them.
+func failingOver(prefix string) func(t *testing.T, c *redistest.ClusterServers) *world {
+	return func(t *testing.T, c *redistest.ClusterServers) *world {
+		w := &world{cluster: c, pool: 16, replicas: true, resend: true, callers: fewCallers}
+		w.start(t, prefix, c.Options(), deadline)
+		return w
+	}
 }
 
 // lag lets callers go on for a moment at a primary whose replica is cut off, so that there is something to

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,30 +55,31 @@ func TestEveryHistoryIsLinearizable(t *testing.T) {
 	}
 	perCell := int(float64(operations()) / parts / float64(len(all)))
 	cells := make([][]counts, len(nemeses))
-	t.Cleanup(func() {
-		text, sum := table(all, cells)
-		t.Log("\n" + text)
-		if 10*sum.undecided > sum.histories {
-			t.Errorf("%d of %d histories could not be decided in time", sum.undecided, sum.histories)
-		}
-	})
+	j := newJudge(t)
+	servers := t // of clusters, which several nemeses use
+	cluster := sync.OnceValue(func() *redistest.ClusterServers { return redistest.StartCluster(servers) })
 	for i, n := range nemeses {
 		cells[i] = make([]counts, len(all))
 		t.Run(n.name, func(t *testing.T) {
-			w := n.start(t)
+			w := n.world(t, cluster)
 			w.breaks, w.loses = n.act != nil, n.loses
 			w.rng = rand.New(rand.NewPCG(seed, uint64(i)))
 			if n.all {
-				cells[i] = together(t, n, w, all, seed, perCell/n.share)
+				together(t, n, w, all, seed, perCell/n.share, j, cells[i])
 				return
 			}
-			for j, s := range all {
-				if !n.isFor(w, s) {
-					continue
+			for k, s := range all {
+				if n.isFor(w, s) {
+					j.judge(n, &cells[i][k], cell(t, n, w, s, seed, perCell/n.share))
 				}
-				cells[i][j] = cell(t, n, w, s, seed, perCell/n.share)
 			}
 		})
+	}
+	j.wait()
+	text, sum := table(all, cells)
+	t.Log("\n" + text)
+	if 10*sum.undecided > sum.histories {
+		t.Errorf("%d of %d histories could not be decided in time", sum.undecided, sum.histories)
 	}
 }
 
@@ -113,25 +113,24 @@ func table(all []subject, cells [][]counts) (string, counts) {
 }
 
 // cell makes histories of one guard under one nemesis until they have enough calls.
-func cell(t *testing.T, n nemesis, w *world, s subject, seed uint64, calls int) (c counts) {
+func cell(t *testing.T, n nemesis, w *world, s subject, seed uint64, calls int) (all []*history) {
 	t.Helper()
 	begun := time.Now()
 	begin, call := s.open(t, w)
 	ctx, end := context.WithCancel(t.Context())
 	var acts atomic.Int64
 	done := make(chan struct{})
-	var all []*history
 	go func() {
 		defer close(done)
 		defer end()
 		rng := rand.New(rand.NewPCG(seed, 1<<32))
-		for c.calls < calls || int(acts.Load()) < n.acts {
+		for made := 0; made < calls || int(acts.Load()) < n.acts; {
 			h, err := s.run(w, nameOf(s, len(all)), rng.Uint64(), begin, call)
 			if err != nil {
 				continue
 			}
 			all = append(all, h)
-			c.calls += len(h.ops)
+			made += len(h.ops)
 		}
 	}()
 	for n.act != nil && ctx.Err() == nil {
@@ -139,40 +138,41 @@ func cell(t *testing.T, n nemesis, w *world, s subject, seed uint64, calls int) 
 		acts.Add(1)
 	}
 	<-done
-	made := time.Now()
-	defer func() { t.Logf("%s: made in %v, checked in %v", s.name, made.Sub(begun), time.Since(made)) }()
-	c.judge(t, n, all)
-	return c
+	t.Logf("%s: made in %v", s.name, time.Since(begun))
+	return all
 }
 
-// judge checks histories, and counts what it finds.
-func (c *counts) judge(t *testing.T, n nemesis, all []*history) {
-	t.Helper()
-	var mu sync.Mutex
-	var work sync.WaitGroup
-	todo := make(chan *history)
-	for range runtime.GOMAXPROCS(0) {
-		work.Go(func() {
-			for h := range todo {
-				verdict := h.verdict()
-				mu.Lock()
-				c.histories++
-				c.unknown += int(h.failed.Load())
-				switch verdict {
-				case porcupine.Ok:
-				case porcupine.Illegal:
-					c.violations++
-					t.Errorf("%s, with %s: no order of these calls explains their answers\n%s", h.guard.name, n.name, h)
-				case porcupine.Unknown:
-					c.undecided++
-				}
-				mu.Unlock()
+// judge checks histories while others are made: what breaks servers mostly waits for them.
+type judge struct {
+	t       *testing.T
+	waiting chan struct{} // one for each cell whose histories wait, or are checked
+	one     sync.Mutex    // held while a cell is checked, so that the callers of others have a processor
+	work    sync.WaitGroup
+}
+
+func newJudge(t *testing.T) *judge { return &judge{t: t, waiting: make(chan struct{}, 16)} }
+
+// wait waits until all histories are checked.
+func (j *judge) wait() { j.work.Wait() }
+
+// judge checks histories of one cell, and counts what it finds. It waits when there is much to check.
+func (j *judge) judge(n nemesis, c *counts, all []*history) {
+	j.waiting <- struct{}{}
+	j.work.Go(func() {
+		j.one.Lock()
+		defer func() { j.one.Unlock(); <-j.waiting }()
+		for _, h := range all {
+			c.histories++
+			c.calls += len(h.ops)
+			c.unknown += int(h.failed.Load())
+			switch h.verdict() {
+			case porcupine.Ok:
+			case porcupine.Illegal:
+				c.violations++
+				j.t.Errorf("%s, with %s: no order of these calls explains their answers\n%s", h.guard.name, n.name, h)
+			case porcupine.Unknown:
+				c.undecided++
 			}
-		})
-	}
-	for _, h := range all {
-		todo <- h
-	}
-	close(todo)
-	work.Wait()
+		}
+	})
 }

@@ -74,8 +74,9 @@ var operationModel = porcupine.Model{
 	},
 }
 
+// operationsOnce: a lease is a TTL, so a clock that jumps changes nothing.
 func operationsOnce() subject {
-	return subject{name: "idempotency", model: operationModel, single: true,
+	return subject{name: "idempotency", model: operationModel, single: true, timed: true,
 		open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
 			var guards []*idempotency.Guard
 			for _, e := range w.engines {

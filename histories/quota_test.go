@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/anishathalye/porcupine"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
@@ -20,6 +22,7 @@ const (
 
 type quotaIn struct {
 	Op   string // take, undo, used
+	Day  int    // of the clock, since the year 1970
 	Item int
 	ID   int // the number of the call that used it first
 	Call int
@@ -96,7 +99,20 @@ func (s *quotaState) undo(in quotaIn) {
 	}
 }
 
-var quotaModel = deterministic(func(s quotaState, in, out any) (bool, quotaState) {
+// byDay splits a history by days, which share nothing.
+func byDay(ops []porcupine.Operation) (parts [][]porcupine.Operation) {
+	days := map[int]int{}
+	for _, op := range ops {
+		day := op.Input.(quotaIn).Day
+		if _, known := days[day]; !known {
+			days[day], parts = len(parts), append(parts, nil)
+		}
+		parts[days[day]] = append(parts[days[day]], op)
+	}
+	return parts
+}
+
+var quotaModel = partitioned(byDay, func(s quotaState, in, out any) (bool, quotaState) {
 	op, right := in.(quotaIn), true
 	answer, known := out.(quotaOut)
 	switch op.Op {
@@ -117,7 +133,7 @@ var quotaModel = deterministic(func(s quotaState, in, out any) (bool, quotaState
 })
 
 func quotas() subject {
-	return subject{name: "quota", model: quotaModel, single: true,
+	return subject{name: "quota", model: quotaModel, single: true, timed: true,
 		open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
 			var guards []*quota.Guard
 			for _, e := range w.engines {
@@ -138,7 +154,9 @@ func quotaCall(t *testing.T, c *caller, g *quota.Guard) {
 		return
 	}
 	shared := c.seed%4 == 0
-	in := quotaIn{Op: "take", Item: c.rng.IntN(quotaItems), ID: n, Call: n}
+	now := c.base.Add(time.Duration(c.at) * time.Millisecond)
+	in := quotaIn{Op: "take", Day: int(now.UnixMilli() / day.Milliseconds()), Item: c.rng.IntN(quotaItems),
+		ID: n, Call: n}
 	if shared {
 		in.Item = 0
 	}

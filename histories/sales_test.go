@@ -1,6 +1,8 @@
 package histories
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"testing"
 	"time"
@@ -60,8 +62,22 @@ const (
 
 type saleState struct {
 	reservations [most]reservation
-	dead         set // calls that were taken back: they hold nothing when they arrive later
+	// dead are calls that were taken back, by the buckets of their buyers: they hold nothing when they arrive
+	// later.
+	dead [saleBuckets]set
+	// drifted: a failover may have lost one half of a loan between buckets. Then nobody knows how many units
+	// there are: those that are on their way, at most all, may be there twice or not at all.
+	drifted bool
 }
+
+// homes are the buckets of the buyers, which core/seckill says never change.
+var homes = func() (all [saleBuyers]int) {
+	for buyer := range all {
+		sum := sha256.Sum256([]byte(fmt.Sprint("buyer ", buyer)))
+		all[buyer] = int(binary.BigEndian.Uint64(sum[:8]) % saleBuckets)
+	}
+	return all
+}()
 
 func (s *saleState) figures() (left, isHeld, isSold int64) {
 	for _, r := range s.reservations {
@@ -73,7 +89,31 @@ func (s *saleState) figures() (left, isHeld, isSold int64) {
 		case unknownID, expired, cancelled:
 		}
 	}
-	return saleStock - isHeld - isSold, isHeld, isSold
+	return s.stock() - isHeld - isSold, isHeld, isSold
+}
+
+// stock is how many units there are at most.
+func (s *saleState) stock() int64 {
+	if s.drifted {
+		return 2 * saleStock
+	}
+	return saleStock
+}
+
+// afterFailover is the state of a sale of several buckets, of which the first, or all together, are back at
+// an earlier moment.
+func (s saleState) afterFailover(earlier saleState, all bool) saleState {
+	if all {
+		earlier.drifted = true
+		return earlier
+	}
+	for i, r := range earlier.reservations {
+		if now := s.reservations[i]; now.state != unknownID && homes[now.buyer] == 0 {
+			s.reservations[i] = r
+		}
+	}
+	s.dead[0], s.drifted = earlier.dead[0], true
+	return s
 }
 
 func (s *saleState) of(buyer uint8) (units int64) {
@@ -153,7 +193,8 @@ func (s *saleState) undo(in saleIn) {
 		r.state = cancelled
 	}
 	r.calls = r.calls.without(in.Call)
-	s.dead = s.dead.with(in.Call)
+	dead := &s.dead[homes[in.Buyer]]
+	*dead = dead.with(in.Call)
 }
 
 // confirm sells what is held. An expired reservation is sold while there are units for it. In a sale of
@@ -188,7 +229,7 @@ func (s *saleState) cancel(in saleIn) core.Reason {
 	case in.Named && r.buyer != uint8(in.Buyer), r.state == sold:
 		return core.ReasonConflict
 	case r.state == held:
-		s.dead |= r.calls
+		s.dead[homes[r.buyer]] |= r.calls
 		r.state, r.calls = cancelled, 0
 	}
 	return core.ReasonOK
@@ -237,10 +278,15 @@ func (s *saleState) step(op saleIn, answer saleOut, buckets bool) bool {
 	left, isHeld, isSold := s.figures()
 	switch op.Op {
 	case "reserve":
-		if s.dead.has(op.Call) { // too late
+		if s.dead[homes[op.Buyer]].has(op.Call) { // too late
 			return false
 		}
+		before := *s
 		reason, replayed := s.reserve(op)
+		if s.drifted && answer.Reason == core.ReasonSoldOut && reason == core.ReasonOK && !replayed {
+			*s = before
+			return !answer.Replayed && !answer.Kept
+		}
 		left, _, _ = s.figures()
 		return answer.Reason == reason && answer.Replayed == replayed &&
 			answer.Kept == (replayed && s.reservations[op.ID].state == sold) &&
@@ -254,8 +300,8 @@ func (s *saleState) step(op saleIn, answer saleOut, buckets bool) bool {
 	case "sweep":
 		s.reclaim(op.At)
 	case "status":
-		if buckets {
-			return answer.Left+answer.Held+answer.Sold == saleStock
+		if sum := answer.Left + answer.Held + answer.Sold; buckets {
+			return sum == saleStock || s.drifted && sum >= 0 && sum <= s.stock()
 		}
 		return answer.Left == left && answer.Held == isHeld && answer.Sold == isSold
 	}
@@ -265,7 +311,7 @@ func (s *saleState) step(op saleIn, answer saleOut, buckets bool) bool {
 func sales() []subject {
 	subjectOf := func(name string, buckets int) subject {
 		return subject{name: name, model: saleModel(buckets > 1), single: buckets == 1, timed: true, phases: 2,
-			step: saleStep, open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
+			step: saleStep, buckets: buckets > 1, open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
 				var guards []*seckill.Guard
 				for _, e := range w.engines {
 					guards = append(guards, seckill.New(e, fmt.Sprint("sale-", buckets), seckill.Options{}))

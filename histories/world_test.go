@@ -148,7 +148,18 @@ type nemesis struct {
 	all   bool
 	loses bool // what the primary has not replicated may be lost
 	start func(t *testing.T) *world
-	act   func(ctx context.Context, t *testing.T, w *world)
+	// in begins a world in a cluster, which others use too, after it.
+	in  func(t *testing.T, c *redistest.ClusterServers) *world
+	act func(ctx context.Context, t *testing.T, w *world)
+}
+
+// world begins the world of a nemesis.
+func (n nemesis) world(t *testing.T, cluster func() *redistest.ClusterServers) *world {
+	t.Helper()
+	if n.in != nil {
+		return n.in(t, cluster())
+	}
+	return n.start(t)
 }
 
 // shared is a world on the servers that all tests share.
@@ -206,7 +217,7 @@ func moveSlot(ctx context.Context, t *testing.T, w *world) {
 	pass(ctx, w.between(5*ms, 40*ms))
 	name, _ := w.present.Load().(string)
 	for _, node := range w.cluster.Nodes {
-		keys, err := node.Client(t).Keys(t.Context(), "*"+name+"*").Result()
+		keys, err := node.Client(t).Keys(t.Context(), "moved*"+name+"*").Result()
 		if err != nil || len(keys) == 0 {
 			continue
 		}
@@ -232,7 +243,7 @@ var nemeses = []nemesis{
 			<-ctx.Done()
 			w.faults.Heal()
 		}},
-	{name: "cut connections", share: 1, acts: 5, start: shared(redistest.Single),
+	{name: "cut connections", share: 1, acts: 3, start: shared(redistest.Single),
 		act: func(ctx context.Context, _ *testing.T, w *world) {
 			pass(ctx, w.between(5*ms, 30*ms))
 			w.faults.CutAll()
@@ -242,9 +253,9 @@ var nemeses = []nemesis{
 			pass(ctx, w.between(ms, 5*ms))
 			w.do(t, "script", "flush")
 		}},
-	{name: "SIGSTOP", share: 2, acts: 5, start: own(30 * ms),
+	{name: "SIGSTOP", share: 2, acts: 3, start: own(30 * ms),
 		act: func(ctx context.Context, _ *testing.T, w *world) {
-			pass(ctx, w.between(5*ms, 40*ms))
+			pass(ctx, w.between(5*ms, 20*ms))
 			w.server.Pause()
 			pass(ctx, w.between(ms, 60*ms))
 			w.server.Resume()
@@ -259,7 +270,7 @@ var nemeses = []nemesis{
 			w.server.Start()
 			w.recovered(t)
 		}},
-	{name: "OOM", share: 2, acts: 5, start: own(deadline),
+	{name: "OOM", share: 2, acts: 3, start: own(deadline),
 		act: func(ctx context.Context, t *testing.T, w *world) {
 			pass(ctx, w.between(2*ms, 20*ms))
 			w.do(t, "config", "set", "maxmemory", "1")
@@ -281,16 +292,16 @@ var nemeses = []nemesis{
 		end()
 		w.recovered(t)
 	}},
-	{name: "moving slots", share: 8, acts: 2, start: func(t *testing.T) *world {
-		w := &world{cluster: redistest.StartCluster(t), pool: 4}
-		w.start(t, "histories", w.cluster.Options(), deadline)
+	{name: "cluster failover", share: 20, acts: 3, all: true, in: failingOver("handed-over"), act: handOver},
+	{name: "cluster, kill -9", share: 20, acts: 2, all: true, loses: true, in: failingOver("killed"),
+		act: killMaster},
+	{name: "moving slots", share: 8, acts: 2, in: func(t *testing.T, c *redistest.ClusterServers) *world {
+		w := &world{cluster: c, pool: 4}
+		w.start(t, "moved", c.Options(), deadline)
 		return w
 	}, act: moveSlot},
-	{name: "cluster failover", share: 20, acts: 3, all: true, start: ownCluster, act: handOver},
-	{name: "cluster, kill -9", share: 20, acts: 2, all: true, loses: true, start: ownCluster,
-		act: killMaster},
 	{name: "Sentinel, kill -9", share: 50, acts: 1, all: true, loses: true, start: sentinels, act: killPrimary},
-	{name: "READONLY", share: 4, acts: 5, start: own(deadline),
+	{name: "READONLY", share: 4, acts: 3, start: own(deadline),
 		act: func(ctx context.Context, t *testing.T, w *world) {
 			pass(ctx, w.between(2*ms, 20*ms))
 			w.do(t, "replicaof", "127.0.0.1", "1") // a primary that nobody finds: the data stays

@@ -316,6 +316,10 @@ func TestRefusalsRace(t *testing.T) {
 // TestRefusalsAgainstAnotherProcess runs two processes on one key under one clock; only the first remembers
 // refusals. They take, give back and reset at random. Whenever the first answers from memory, Redis, asked by
 // the second, must refuse as well, unless the second has given units back in the last second.
+//
+// The answers are the same where, in the last second, the second has taken nothing and the limits have not
+// changed: a check under other limits takes over what these have counted, in stamps that may be rounded up, so
+// that a wait becomes longer than what is remembered.
 func TestRefusalsAgainstAnotherProcess(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		mine, others := guardtest.NewEngine(b), guardtest.NewEngine(b, core.WithRefusalMemory(0))
@@ -329,103 +333,139 @@ func TestRefusalsAgainstAnotherProcess(t *testing.T) {
 			return limit
 		}), 1, 3, func(l Limit) time.Duration { return l.Window })
 		steps := []int{0, 0, 0, 0, 1, 1000, 99_999, 99_999, 300_000, 999_999, 1_000_000, 60_000_000} // microseconds
-		var remembered, exact, seenLate, number int
+		var n comparisons
 		rapid.Check(t, func(rt *rapid.T) {
-			number++
-			begun := time.Now()
-			clock := guardtest.NewClock()
-			guardtest.WithClock(clock)(mine)
-			guardtest.WithClock(clock)(others)
-			limits := limitsGen.Draw(rt, "limits")
-			name := fmt.Sprintf("w%d", number)
-			var a, other rateLimit
+			n.cases++
+			p := &twoProcesses{begun: time.Now(), clock: guardtest.NewClock(), lives: time.Minute}
+			guardtest.WithClock(p.clock)(mine)
+			guardtest.WithClock(p.clock)(others)
+			p.use(limitsGen.Draw(rt, "limits"))
+			p.changed = time.Time{} // no other limits were there before
+			name := fmt.Sprintf("w%d", n.cases)
 			static := rapid.Bool().Draw(rt, "static")
 			if static {
-				a, other = k.make(mine, name, limits[0], limits[1:]...), k.make(others, name, limits[0], limits[1:]...)
+				p.mine, p.other = k.make(mine, name, p.limits[0], p.limits[1:]...),
+					k.make(others, name, p.limits[0], p.limits[1:]...)
 			} else {
-				by := func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil }
-				a, other = k.by(mine, name, by), k.by(others, name, by)
+				by := func(context.Context, core.Attempt) ([]Limit, error) { return p.limits, nil }
+				p.mine, p.other = k.by(mine, name, by), k.by(others, name, by)
 			}
 
-			var allowed []core.Decision
-			var madeRoom, took time.Time // the other process last did
+			// Each case compares one answer at least: all units are taken, and two more attempts refused.
+			least := slices.MinFunc(p.limits, func(a, b Limit) int { return int(a.Max - b.Max) })
+			for _, cost := range []int64{least.Max, 1, 1} {
+				p.check(t, rt, p.mine, core.Attempt{Actor: "a", Cost: cost}, &n)
+			}
 			for range rapid.IntRange(20, 100).Draw(rt, "steps") {
 				if !static && rapid.IntRange(0, 19).Draw(rt, "change") == 0 {
-					limits = limitsGen.Draw(rt, "limits")
+					p.use(limitsGen.Draw(rt, "limits"))
 				}
 				step := rapid.SampledFrom(steps).Draw(rt, "step")
-				clock.Advance(time.Duration(step) * time.Microsecond)
-				g, isOther := a, rapid.Bool().Draw(rt, "other")
-				if isOther {
-					g = other
+				p.clock.Advance(time.Duration(step) * time.Microsecond)
+				g := p.mine
+				if rapid.Bool().Draw(rt, "other") {
+					g = p.other
 				}
-				switch action := rapid.IntRange(0, 19).Draw(rt, "action"); {
-				case action == 1 && len(allowed) > 0:
-					if err := g.Refund(t.Context(), rapid.SampledFrom(allowed).Draw(rt, "decision")); err != nil {
-						rt.Fatal(err)
-					}
-					if isOther {
-						madeRoom = clock.Now()
-					}
-				case action == 2:
-					if err := g.Reset(t.Context(), core.Attempt{Actor: "a"}); err != nil {
-						rt.Fatal(err)
-					}
-					if isOther {
-						madeRoom = clock.Now()
-					}
-				default:
-					attempt := core.Attempt{Actor: "a", Cost: rapid.Int64Range(1, 3).Draw(rt, "cost")}
-					d, err := g.Check(t.Context(), attempt)
-					if err != nil {
-						rt.Fatal(err)
-					}
-					if time.Since(begun) > 900*time.Millisecond {
-						return // a key lives for at least a second by the server's clock
-					}
-					if d.Allowed {
-						allowed = append(allowed, d)
-						if isOther {
-							took = clock.Now()
-						}
-					}
-					if d.Source != core.SourceRemembered {
-						continue
-					}
-					remembered++
-					truth, err := other.Check(t.Context(), attempt)
-					if err != nil {
-						rt.Fatal(err)
-					}
-					if time.Since(begun) > 900*time.Millisecond {
-						return
-					}
-					switch now := clock.Now(); {
-					case now.Sub(madeRoom) < time.Second:
-						if truth.Allowed {
-							seenLate++
-							allowed, took = append(allowed, truth), now
-						}
-					case truth.Allowed:
-						rt.Fatalf("%v: refused from memory: %+v: Redis: %+v", limits, d, truth)
-					case d.RetryAfter > truth.RetryAfter:
-						rt.Fatalf("%v: waits longer from memory: %+v: Redis: %+v", limits, d, truth)
-					case now.Sub(took) >= time.Second:
-						exact++
-						if d.RetryAfter != truth.RetryAfter || d.ResetAfter != truth.ResetAfter || d.Limit != truth.Limit ||
-							d.Window != truth.Window {
-							rt.Fatalf("%v: from memory: %+v: Redis: %+v", limits, d, truth)
-						}
-					}
+				if !p.act(t, rt, g, &n) {
+					return
 				}
 			}
 		})
 		t.Logf("%d answers from memory, %d of them compared exactly, %d where the other process had made room",
-			remembered, exact, seenLate)
-		if remembered == 0 || exact == 0 {
+			n.remembered, n.exact, n.seenLate)
+		if n.remembered == 0 || n.exact == 0 {
 			t.Error("nothing was compared")
 		}
 	})
+}
+
+// comparisons counts what TestRefusalsAgainstAnotherProcess has compared.
+type comparisons struct{ cases, remembered, exact, seenLate int }
+
+// twoProcesses are a process that remembers refusals and one that does not.
+type twoProcesses struct {
+	mine, other       rateLimit
+	limits            []Limit
+	clock             *guardtest.Clock
+	begun             time.Time     // by the process's clock
+	lives             time.Duration // of all keys, by the server's clock
+	allowed           []core.Decision
+	madeRoom, changed time.Time // the other process last did, or took units, or the limits changed
+}
+
+// use changes the limits.
+func (p *twoProcesses) use(limits []Limit) {
+	p.limits, p.changed = limits, p.clock.Now()
+	for _, l := range limits {
+		p.lives = min(p.lives, l.Window)
+	}
+}
+
+// isLate reports whether keys may have expired by the server's clock.
+func (p *twoProcesses) isLate() bool { return time.Since(p.begun) > p.lives*9/10 }
+
+// act makes one call at random. It reports whether the case goes on.
+func (p *twoProcesses) act(t *testing.T, rt *rapid.T, g rateLimit, n *comparisons) bool {
+	var err error
+	switch action := rapid.IntRange(0, 19).Draw(rt, "action"); {
+	case action == 1 && len(p.allowed) > 0:
+		err = g.Refund(t.Context(), rapid.SampledFrom(p.allowed).Draw(rt, "decision"))
+	case action == 2:
+		err = g.Reset(t.Context(), core.Attempt{Actor: "a"})
+	default:
+		return p.check(t, rt, g, core.Attempt{Actor: "a", Cost: rapid.Int64Range(1, 3).Draw(rt, "cost")}, n)
+	}
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if g == p.other {
+		p.madeRoom = p.clock.Now()
+	}
+	return true
+}
+
+// check makes a check, and asks Redis whether an answer from memory is right. It reports whether the case
+// goes on.
+func (p *twoProcesses) check(t *testing.T, rt *rapid.T, g rateLimit, a core.Attempt, n *comparisons) bool {
+	d, err := g.Check(t.Context(), a)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if d.Allowed {
+		p.allowed = append(p.allowed, d)
+		if g == p.other {
+			p.changed = p.clock.Now()
+		}
+	}
+	if p.isLate() || d.Source != core.SourceRemembered {
+		return !p.isLate()
+	}
+	truth, err := p.other.Check(t.Context(), a)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if p.isLate() {
+		return false
+	}
+	n.remembered++
+	switch now := p.clock.Now(); {
+	case now.Sub(p.madeRoom) < time.Second:
+		if truth.Allowed {
+			n.seenLate++
+			p.allowed, p.changed = append(p.allowed, truth), now
+		}
+	case truth.Allowed:
+		rt.Fatalf("%v: refused from memory: %+v: Redis: %+v", p.limits, d, truth)
+	case d.RetryAfter > truth.RetryAfter:
+		rt.Fatalf("%v: waits longer from memory: %+v: Redis: %+v", p.limits, d, truth)
+	case now.Sub(p.changed) >= time.Second:
+		n.exact++
+		if d.RetryAfter != truth.RetryAfter || d.ResetAfter != truth.ResetAfter || d.Limit != truth.Limit ||
+			d.Window != truth.Window {
+			rt.Fatalf("%v: from memory: %+v: Redis: %+v", p.limits, d, truth)
+		}
+	}
+	return true
 }
 
 // TestFloodStaysOutOfRedis is one client that never stops: 60,000 refused calls in three seconds, by 16
