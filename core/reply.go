@@ -16,12 +16,19 @@ type Reply struct {
 // ReadReply begins to read a reply that must have least to most values. It returns a Reply with Err set for
 // any other reply.
 func ReadReply(value any, least, most int) *Reply {
+	r := &Reply{}
+	r.begin(value, least, most)
+	return r
+}
+
+// begin is a function of its own so that ReadReply can be inlined, and its Reply needs no allocation.
+func (r *Reply) begin(value any, least, most int) {
 	values, ok := value.([]any)
 	if !ok || len(values) < least || len(values) > most {
-		return &Reply{Err: fmt.Errorf("unexpected reply %.100q: want %d to %d values", fmt.Sprint(value), least,
-			most)}
+		r.Err = fmt.Errorf("unexpected reply %.100q: want %d to %d values", fmt.Sprint(value), least, most)
+		return
 	}
-	return &Reply{values: values}
+	r.values = values
 }
 
 // ReadNumber reads a reply that is a single number.
@@ -54,11 +61,14 @@ func ReadValue[T any](r *Reply) (value T) {
 // Text reads the next value as text.
 func (r *Reply) Text() string { return ReadValue[string](r) }
 
-// Number reads the next value as a number.
+// Number reads the next value as a number. Inlined into another package, the call of the generic function
+// would need the Reply on the heap.
+//
+//go:noinline
 func (r *Reply) Number() int64 { return ReadValue[int64](r) }
 
 // Flag reads the next value as a flag: 1 is true, any other number is false.
-func (r *Reply) Flag() bool { return ReadValue[int64](r) == 1 }
+func (r *Reply) Flag() bool { return r.Number() == 1 }
 
 // Texts reads the next value as an array of text.
 func (r *Reply) Texts() []string {

@@ -1,0 +1,45 @@
+package limit
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// allowing is a client whose server allows everything, without a network.
+type allowing struct{ *redis.Client }
+
+func (allowing) Process(_ context.Context, cmd redis.Cmder) error {
+	reply := allowed
+	if cmd.Args()[1] == announce.SHA() {
+		reply = []any{}
+	}
+	cmd.(interface{ SetVal(any) }).SetVal(reply)
+	return nil
+}
+
+var allowed any = []any{int64(1), int64(5), int64(1e15), int64(1), int64(1e6)}
+
+// TestACheckOnRedisAllocatesLittleMoreThanItsCall: each reply that was read took an object of its own, the
+// twelfth. Those that are left are the deadline's, the command's, its arguments, the keys, and the claim.
+func TestACheckOnRedisAllocatesLittleMoreThanItsCall(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	const most = 11
+	for _, k := range kinds {
+		g := k.make(core.New(allowing{rdb}), "w", PerMinute(100))
+		a := core.Attempt{Actor: "ann"}
+		check := func() {
+			if d, err := g.Check(t.Context(), a); err != nil || d.Source != core.SourceRedis || d.Remaining != 5 {
+				t.Fatalf("%s: %+v, %v", k.name, d, err)
+			}
+		}
+		check() // announces the window
+		if n := testing.AllocsPerRun(500, check); n > most {
+			t.Errorf("%s: %v allocations, want %d at most", k.name, n, most)
+		}
+	}
+}
