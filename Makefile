@@ -75,9 +75,9 @@ cover: redis ## show the coverage of each package
 	$(GO) test -count=1 -cover ./...
 	@$(call in-each,$(MODULES),$(GO) test -count=1 -cover ./...)
 
-bench: ## compare with others (minutes), and write bench/RESULTS.md and bench/PAGES.md
+bench: ## measure beside others (a quarter of an hour), and write bench/results
 	@scripts/install-test-programs wrk
-	cd bench && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^Test(Report|Pages)$$' -count=1 -timeout=60m -args -out RESULTS.md -pages PAGES.md $(BENCHFLAGS)
+	cd bench && mkdir -p results && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^TestReport$$' -v -count=1 -timeout=60m -args -out results $(BENCHFLAGS)
 
 release-check: redis ## get, build and run all modules as users will, from the checkout as a module proxy
 	@cd scripts/release-check && GO=$(GO) $(GO) run . $(RELEASED)

@@ -14,24 +14,27 @@ const attackUnits = 50
 // attack finds the most units that each limiter of the group admits in any window of the length. It attacks
 // all at once, with and without units taken in the window before. It skips limiters whose limit differs
 // from that of the others.
-func (g group) attack(ctx context.Context, window time.Duration, runners []*runner) error {
-	most, errs := make([]int, 2*len(runners)), make([]error, 2*len(runners))
+func (g group) attack(ctx context.Context, window time.Duration) (names []string, most []int, err error) {
+	subjects := g.subjects(attackUnits, window)
+	admitted, errs := make([]int, 2*len(subjects)), make([]error, 2*len(subjects))
 	var attacks sync.WaitGroup
-	for i, s := range g.subjects(attackUnits, window) {
+	for i, s := range subjects {
 		if s.max != attackUnits {
 			continue
 		}
 		for primed := range 2 {
 			attacks.Go(func() {
-				most[2*i+primed], errs[2*i+primed] = attack(ctx, s, window, primed == 1)
+				admitted[2*i+primed], errs[2*i+primed] = attack(ctx, s, window, primed == 1)
 			})
 		}
 	}
 	attacks.Wait()
-	for i, r := range runners {
-		r.admitted = max(most[2*i], most[2*i+1])
+	for i, s := range subjects {
+		if s.max == attackUnits {
+			names, most = append(names, s.name), append(most, max(admitted[2*i], admitted[2*i+1]))
+		}
 	}
-	return errors.Join(errs...)
+	return names, most, errors.Join(errs...)
 }
 
 // attack takes a unit, bursts at the window's end and polls on for two windows.

@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,15 +22,16 @@ import (
 )
 
 var (
-	out    = flag.String("out", "", "run in full, and write the results to this file")
-	pages  = flag.String("pages", "", "let wrk ask whole servers, and write the results to this file")
+	out    = flag.String("out", "", "run in full, and write the results to this folder, a page for each part")
+	only   = flag.String("only", "", "run only the parts whose names match this regular expression")
 	rounds = flag.Int("rounds", 20, "with -out: how often each subject has its turn under each load")
 	turn   = flag.Duration("turn", 50*time.Millisecond, "with -out: how long a turn is")
+	page   = flag.Duration("page", time.Second, "with -out: how long a turn of a page is, in whole seconds")
 	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the order of turns")
 )
 
-// groups starts a redis-server and returns all groups.
-func groups(t *testing.T) (*redis.Client, []group) {
+// start starts a redis-server, and returns a client for all callers.
+func start(t *testing.T) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{
 		Addr:                  redistest.StartServer(t).Addr(),
@@ -35,53 +39,61 @@ func groups(t *testing.T) (*redis.Client, []group) {
 		PoolSize:              160, // a connection for each of 128 callers, and some
 	})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb, []group{onRedis(t.Context(), rdb), sharedCalls(t.Context(), rdb), inProcess(),
-		saleClaims(t.Context(), rdb), voteClaims(t.Context(), rdb)}
+	return rdb
 }
 
-// TestReport is the benchmark. Without -out it is short, and shows that all that is reported can be measured.
+// TestReport is the benchmark. Without -out it is short, and shows that what is reported can be measured.
 func TestReport(t *testing.T) {
-	c := config{units: 10, crowd: 20, rounds: 1, turn: 2 * time.Millisecond, attack: 100 * time.Millisecond,
-		seed: *seed}
+	c := config{units: 10, weighs: []int{10}, crowd: 20, rounds: 1, turn: 2 * time.Millisecond,
+		attack: 100 * time.Millisecond, seed: *seed}
 	if *out != "" {
-		c = config{units: 100, crowd: 20_000, rounds: *rounds, turn: *turn, attack: 2 * time.Second, seed: *seed}
+		c = config{full: true, units: 100, weighs: []int{100, 1000, 10_000}, crowd: 20_000, rounds: *rounds,
+			turn: *turn, page: *page, attack: 2 * time.Second, seed: *seed}
 	}
 	t.Logf("seed %d", c.seed)
+	chosen, err := regexp.Compile("^(" + *only + ")")
+	if err != nil {
+		t.Fatalf("-only: %v", err)
+	}
+	rdb := start(t)
+	for _, p := range partsOn(t.Context(), rdb) {
+		if chosen.MatchString(p.name) {
+			t.Run(p.name, func(t *testing.T) { reportPart(t, rdb, p, c) })
+		}
+	}
+}
 
-	var text report
-	rdb, all := groups(t)
-	if err := text.preface(t.Context(), rdb, c); err != nil {
+// reportPart measures one part, and writes its page.
+func reportPart(t *testing.T, rdb *redis.Client, p part, c config) {
+	if p.needs != "" {
+		if !c.full {
+			t.Skip("in full runs only")
+		}
+		if _, err := exec.LookPath(p.needs); err != nil {
+			t.Skipf("%s is not installed, and counts what this part reports", p.needs)
+		}
+	}
+	if err := rdb.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	for _, g := range all {
-		runners, err := g.measure(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text.results(g, c, runners)
-		for _, r := range runners {
-			if row := "\n| " + r.name + " | "; strings.Count(text.String(), row) < 2+len(loads) {
-				t.Errorf("%s: %q is not in all tables", g.name, r.name)
-			}
-			attacked := !g.claims && r.max == c.units
-			if (r.bytes > 0) != (g.redis != nil && r.max > 0) || (r.admitted > 0) != attacked {
-				t.Errorf("%s: %s: %d bytes, %d admitted", g.name, r.name, r.bytes, r.admitted)
-			}
-			for l, m := range r.measured {
-				if len(m.perCall) != c.rounds || m.calls == 0 || !l.refused && m.meant != m.calls {
-					t.Errorf("%s: %s: %v: %d of %d calls as meant", g.name, r.name, l, m.meant, m.calls)
-				}
-			}
-		}
+	var text report
+	if err := text.preface(t.Context(), rdb, c, p.name); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.measure(t, c, &text); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(text.String(), "\n| "); lines < 4 {
+		t.Errorf("%d lines in tables:\n%s", lines, text.String())
 	}
 	for _, wrong := range []string{"NaN", "Inf"} {
 		if strings.Contains(text.String(), wrong) {
 			t.Errorf("%s in the report:\n%s", wrong, text.String())
 		}
 	}
-	if *out != "" {
+	if c.full {
 		fmt.Print(text.String())
-		if err := os.WriteFile(*out, []byte(text.String()), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(*out, p.name+".md"), []byte(text.String()), 0o644); err != nil {
 			t.Error(err)
 		}
 	}
@@ -90,8 +102,7 @@ func TestReport(t *testing.T) {
 // TestSubjectsKeepTheirLimit: what is compared does what it says: a fresh key has its units, and no more. The
 // window is so long that no unit comes back meanwhile.
 func TestSubjectsKeepTheirLimit(t *testing.T) {
-	_, all := groups(t)
-	for _, g := range all {
+	for _, g := range groupsOn(t.Context(), start(t)) {
 		for _, s := range g.subjects(5, time.Hour) {
 			t.Run(g.name+"/"+s.name, func(t *testing.T) {
 				for _, key := range []string{"a", "b"} {
@@ -107,33 +118,9 @@ func TestSubjectsKeepTheirLimit(t *testing.T) {
 	}
 }
 
-// TestPages measures whole servers, if it is told to.
-func TestPages(t *testing.T) {
-	if *pages == "" {
-		return
-	}
-	rdb, _ := groups(t)
-	var text report
-	c := config{rounds: max(*rounds/4, 3), turn: time.Second, seed: *seed}
-	if err := text.preface(t.Context(), rdb, c); err != nil {
-		t.Fatal(err)
-	}
-	all := sites(rdb)
-	measured, err := overhead(t.Context(), all, c.rounds, c.turn, c.seed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text.overheads(all, measured)
-	fmt.Print(text.String())
-	if err := os.WriteFile(*pages, []byte(text.String()), 0o644); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestSitesAnswer: the pages that are compared are the same, and refuse when they are meant to.
 func TestSitesAnswer(t *testing.T) {
-	rdb, _ := groups(t)
-	for _, s := range sites(rdb) {
+	for _, s := range sites(start(t)) {
 		for ask := range 3 {
 			w := httptest.NewRecorder()
 			s.handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
@@ -165,9 +152,32 @@ func TestReadWrk(t *testing.T) {
 		{head + "  Socket errors: connect 0, read 3, write 0, timeout 0\n" + rate, false, 0},
 		{"unable to connect\n", false, 0},
 	} {
-		if got, err := readWrk(tt.out, tt.refused); got != tt.want || (err == nil) != (tt.want > 0) {
+		if got, _, err := readWrk(tt.out, tt.refused); got != tt.want || (err == nil) != (tt.want > 0) {
 			t.Errorf("%q, refused %v: %v, %v; want %v", tt.out, tt.refused, got, err, tt.want)
 		}
+	}
+}
+
+func TestReadCounts(t *testing.T) {
+	if got, err := readCounts([]byte("events: Ir\nsummary: 21\n\ntotals: 22307\n")); got != 22307 || err != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := readCounts([]byte("summary: 21\n")); err == nil {
+		t.Errorf("%v without totals", got)
+	}
+}
+
+// TestAllocationsAreCounted: what the report says of checks and requests is exact.
+func TestAllocationsAreCounted(t *testing.T) {
+	var sink []*[64]byte
+	got := allocated(func(int) {
+		sink = sink[:0]
+		for range 3 {
+			sink = append(sink, new([64]byte))
+		}
+	})
+	if want := (objects{3, 192}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
@@ -179,10 +189,15 @@ func TestOverheadsAreRatiosToTheSameFramework(t *testing.T) {
 		{framework: "b", limit: "y", refused: true},
 	}
 	var text report
-	of := func(rate, floor float64) pace { return pace{[]float64{rate}, []float64{floor}} }
-	text.overheads(all, []pace{of(100, 100), of(50, 100), of(80, 100), of(10, 10), of(5, 10), of(20, 10)})
-	for _, want := range []string{"| a, x | 50 | 0.50× | 80 | 0.80× |", "| b, no limit | 10 | 1.00× | – | – |",
-		"| b, y | 5 | 0.50× | 20 | 2.00× |"} {
+	of := func(rate, floor float64) paces {
+		return paces{own: []pace{{rate, 1 / rate}}, floor: []pace{{floor, 1 / floor}}}
+	}
+	text.overheads(all, []paces{of(100, 100), of(50, 100), of(80, 100), of(10, 10), of(5, 10), of(20, 10)})
+	for _, want := range []string{
+		"| a, x | 50 | 0.50× | 0.0 | 2.00× | 80 | 0.80× | 0.0 | 1.25× |",
+		"| b, no limit | 10 | 1.00× | 0.1 | 1.00× | – | – | – | – |",
+		"| b, y | 5 | 0.50× | 0.2 | 2.00× | 20 | 2.00× | 0.1 | 0.50× |",
+	} {
 		if !strings.Contains(text.String(), want+"\n") {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
@@ -193,8 +208,8 @@ func TestAnErrorEndsTheRun(t *testing.T) {
 	away := errors.New("away")
 	r := runner{subject: subject{name: "broken", max: 1,
 		allow: func(context.Context, string) (bool, error) { return false, away }}}
-	r.start(10)
-	for _, l := range loads {
+	r.start(allLoads, 10)
+	for _, l := range allLoads {
 		if err := r.turn(t.Context(), l, time.Hour, nil); !errors.Is(err, away) {
 			t.Errorf("%v: %v; want %v", l, err, away)
 		}

@@ -42,7 +42,9 @@ const manyUnits = 1 << 40
 // saleClaims is the group of sales. A key is a buyer, who may have one unit of a stock that never ends. The
 // hot key is a crowd instead: buyers who all come too late for the one unit of another sale.
 func saleClaims(ctx context.Context, rdb *redis.Client) group {
-	return group{name: "Sales on Redis", redis: rdb, claims: true, subjects: func(int, time.Duration) []subject {
+	return group{part: "sales", name: "Sales on Redis", redis: rdb, loads: allLoads, claims: true, subjects: func(
+		int, time.Duration,
+	) []subject {
 		naive := must(rdb.ScriptLoad(ctx, naiveSale).Result())
 		must(rdb.MSet(ctx, "naive:{endless}:stock", manyUnits, "naive:{hot}:stock", 1).Result())
 		gate := core.New(rdb, core.WithDeadline(30*time.Second), core.WithRefusalMemory(0))
@@ -85,7 +87,9 @@ func saleClaims(ctx context.Context, rdb *redis.Client) group {
 // voteClaims is the group of votes, all in one poll of ten choices. A key is a voter, so the hot key is a
 // voter who tries again and again.
 func voteClaims(ctx context.Context, rdb *redis.Client) group {
-	return group{name: "Votes on Redis", redis: rdb, claims: true, subjects: func(int, time.Duration) []subject {
+	return group{part: "votes", name: "Votes on Redis", redis: rdb, loads: allLoads, claims: true, subjects: func(
+		int, time.Duration,
+	) []subject {
 		naive := must(rdb.ScriptLoad(ctx, naiveVote).Result())
 		gate := core.New(rdb, core.WithDeadline(30*time.Second), core.WithRefusalMemory(0))
 		remembers := core.New(rdb, core.WithDeadline(30*time.Second), core.WithPrefix("remembers"))

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,10 +19,13 @@ import (
 
 // config says how much to measure.
 type config struct {
+	full   bool          // also what needs programs that may not be there, and seconds
 	units  int           // units of a key per window, which is a minute
+	weighs []int         // units of the limits whose keys are weighed
 	crowd  int           // claimants that are weighed together
 	rounds int           // turns of each subject under each load
 	turn   time.Duration // length of a turn
+	page   time.Duration // length of a turn of a page
 	attack time.Duration // the window of the limits under attack
 	seed   uint64        // seed of the order in a round
 }
@@ -33,16 +37,16 @@ type load struct {
 	refused bool // all callers use one key that has no units left; otherwise each uses keys that have
 }
 
-var loads = []load{{1, false}, {16, false}, {128, false}, {1, true}, {16, true}, {128, true}}
+var (
+	allowedLoads = []load{{1, false}, {16, false}, {128, false}}
+	allLoads     = slices.Concat(allowedLoads, []load{{1, true}, {16, true}, {128, true}})
+)
 
 // runner is a subject under measurement.
 type runner struct {
 	subject
 	measured map[load]*series
 	made     atomic.Int64 // number of keys
-	bytes    int64        // bytes of a key in Redis after all its units were taken; for claims, of a whole crowd
-	passing  int64        // the bytes of those that expire within an hour
-	admitted int          // most admitted in any window, under attack; 0: not attacked
 }
 
 // series holds the measurements of one subject under one load: mostly a value per round.
@@ -52,6 +56,7 @@ type series struct {
 	p99     []float64   // microseconds that a caller waited for its answer, p99
 	cpu     []float64   // microseconds of the server's CPU per call
 	script  []float64   // the part of cpu that EVALSHA and EVAL took
+	own     []float64   // microseconds of this process's CPU per call, callers and client together
 	calls   int
 	meant   int // calls that were answered as the load intends
 }
@@ -65,21 +70,17 @@ func (g group) measure(ctx context.Context, c config) ([]*runner, error) {
 	if g.claims {
 		units = 1
 	}
-	for i, s := range g.subjects(c.units, time.Minute) {
-		r := &runner{subject: s}
-		if err := g.weigh(ctx, r, c, fmt.Sprintf("weighed-%02d", i)); err != nil {
-			return nil, err
-		}
-		runners = append(runners, r)
+	for _, s := range g.subjects(c.units, time.Minute) {
+		runners = append(runners, &runner{subject: s})
 	}
 	order := rand.New(rand.NewPCG(c.seed, 0))
 	for round := range c.rounds + 1 {
 		if round <= 1 {
 			for _, r := range runners {
-				r.start(units)
+				r.start(g.loads, units)
 			}
 		}
-		for _, l := range loads {
+		for _, l := range g.loads {
 			for _, i := range order.Perm(len(runners)) {
 				if err := runners[i].turn(ctx, l, c.turn, g.redis); err != nil {
 					return nil, fmt.Errorf("%s, %s, %d callers: %w", g.name, runners[i].name, l.callers, err)
@@ -87,14 +88,11 @@ func (g group) measure(ctx context.Context, c config) ([]*runner, error) {
 			}
 		}
 	}
-	if g.claims {
-		return runners, nil // no unit comes back, so there is no window to attack
-	}
-	return runners, g.attack(ctx, c.attack, runners)
+	return runners, nil
 }
 
 // start discards the measurements, and gives the callers keys of this many units.
-func (r *runner) start(units int) {
+func (r *runner) start(loads []load, units int) {
 	r.measured = map[load]*series{}
 	for _, l := range loads {
 		s := &series{keys: make([]keySource, l.callers)}
@@ -119,7 +117,7 @@ func (r *runner) turn(ctx context.Context, l load, turn time.Duration, rdb *redi
 	s, callers := r.measured[l], make([]caller, l.callers)
 	var stop atomic.Bool
 	var running sync.WaitGroup
-	before, err := serverCost(ctx, rdb)
+	before, err := costs(ctx, rdb)
 	if err != nil {
 		return err
 	}
@@ -131,7 +129,7 @@ func (r *runner) turn(ctx context.Context, l load, turn time.Duration, rdb *redi
 	}
 	running.Wait()
 	elapsed := time.Since(begun)
-	after, err := serverCost(ctx, rdb)
+	after, err := costs(ctx, rdb)
 
 	calls, took := 0, []time.Duration(nil)
 	for _, c := range callers {
@@ -145,6 +143,7 @@ func (r *runner) turn(ctx context.Context, l load, turn time.Duration, rdb *redi
 	s.p99 = append(s.p99, float64(quantile(took, 0.99).Nanoseconds())/1e3)
 	s.cpu = append(s.cpu, (after.cpu-before.cpu)/float64(calls))
 	s.script = append(s.script, (after.script-before.script)/float64(calls))
+	s.own = append(s.own, (after.own-before.own)/float64(calls))
 	return err
 }
 
@@ -208,64 +207,23 @@ func (k *keySource) next() string {
 	return k.keys[i]
 }
 
-// weigh measures how many bytes a key takes in Redis after its units were taken or, for claims, the keys of
-// a crowd.
-func (g group) weigh(ctx context.Context, r *runner, c config, key string) error {
-	switch {
-	case g.redis == nil, !g.claims && r.max == 0: // without Redis, or without a budget of the key's
-		return nil
-	case !g.claims:
-		for range c.units {
-			if _, err := r.allow(ctx, key); err != nil {
-				return err
-			}
-		}
-		return r.count(ctx, g.redis, "*"+key+"*")
-	case r.keys == "": // the floor
-		return nil
-	}
-	for i := range c.crowd {
-		// 19 bytes, as many IDs of users have
-		if _, err := r.allow(ctx, fmt.Sprintf("%s-%08d", key, i)); err != nil {
-			return err
-		}
-	}
-	return r.count(ctx, g.redis, r.keys)
-}
+// cost is the CPU time that the server and this process have used since their start, in microseconds.
+type cost struct{ cpu, script, own float64 }
 
-// count adds up the bytes of the keys.
-func (r *runner) count(ctx context.Context, rdb *redis.Client, match string) error {
-	found := rdb.Scan(ctx, 0, match, 1000).Iterator()
-	for found.Next(ctx) {
-		bytes, err := rdb.MemoryUsage(ctx, found.Val(), 0).Result()
-		if err != nil {
-			return err
-		}
-		ttl, err := rdb.PTTL(ctx, found.Val()).Result()
-		if err != nil {
-			return err
-		}
-		r.bytes += bytes
-		if ttl > 0 && ttl < time.Hour {
-			r.passing += bytes
-		}
+// costs asks the system, and Redis if there is one.
+func costs(ctx context.Context, rdb *redis.Client) (cost, error) {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		return cost{}, fmt.Errorf("getrusage: %w", err)
 	}
-	return found.Err()
-}
-
-// cost is what the server has used since its start, in microseconds.
-type cost struct{ cpu, script float64 }
-
-// serverCost asks Redis for its cost. Without Redis that is zero.
-func serverCost(ctx context.Context, rdb *redis.Client) (cost, error) {
+	c := cost{own: float64(used.Utime.Nano()+used.Stime.Nano()) / 1e3}
 	if rdb == nil {
-		return cost{}, nil
+		return c, nil
 	}
 	info, err := rdb.InfoMap(ctx, "cpu", "commandstats").Result()
 	if err != nil {
 		return cost{}, err
 	}
-	var c cost
 	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
 		seconds, err := strconv.ParseFloat(info["CPU"][field], 64)
 		if err != nil {

@@ -151,15 +151,36 @@ func clients(refused bool) func() string {
 	return func() string { return names[last.Add(1)%siteClients] }
 }
 
-// pace holds the measurements of one site: requests per second, and the rate of its framework's page
-// without a limit right before, a value per round each.
-type pace struct{ rates, floor []float64 }
+// pace is what wrk saw of a site in a turn.
+type pace struct {
+	rate float64 // requests per second
+	cpu  float64 // microseconds of the server's process per request
+}
+
+// paces holds the measurements of one site, and those of its framework's page without a limit right before, a
+// value per round each.
+type paces struct{ own, floor []pace }
+
+// rates and cpus return the values of all rounds.
+func rates(paces []pace) (values []float64) {
+	for _, p := range paces {
+		values = append(values, p.rate)
+	}
+	return values
+}
+
+func cpus(paces []pace) (values []float64) {
+	for _, p := range paces {
+		values = append(values, p.cpu)
+	}
+	return values
+}
 
 // overhead lets wrk request each site for a turn per round, in random order, and right before it the page
 // without a limit, so that whatever slows the machine down for a while slows down both. A warm-up round
 // before the first does not count.
-func overhead(ctx context.Context, all []site, rounds int, turn time.Duration, seed uint64) ([]pace, error) {
-	measured := make([]pace, len(all))
+func overhead(ctx context.Context, all []site, rounds int, turn time.Duration, seed uint64) ([]paces, error) {
+	measured := make([]paces, len(all))
 	servers, floors := make([]*httptest.Server, len(all)), make([]int, len(all))
 	for i, s := range all {
 		servers[i] = httptest.NewServer(s.handler)
@@ -178,28 +199,37 @@ func overhead(ctx context.Context, all []site, rounds int, turn time.Duration, s
 			if err != nil {
 				return nil, fmt.Errorf("%s, no limit: %w", all[i].framework, err)
 			}
-			rate, err := wrk(ctx, servers[i].URL, turn, all[i].refused)
+			own, err := wrk(ctx, servers[i].URL, turn, all[i].refused)
 			if err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", all[i].framework, all[i].limit, err)
 			}
 			if round > 0 {
-				measured[i].rates, measured[i].floor = append(measured[i].rates, rate), append(measured[i].floor, floor)
+				measured[i].own, measured[i].floor = append(measured[i].own, own), append(measured[i].floor, floor)
 				of := &measured[floors[i]]
-				of.rates, of.floor = append(of.rates, floor), append(of.floor, floor)
+				of.own, of.floor = append(of.own, floor), append(of.floor, floor)
 			}
 		}
 	}
 	return measured, nil
 }
 
-// wrk requests one page over 16 connections, and returns the answers per second.
-func wrk(ctx context.Context, url string, turn time.Duration, refused bool) (float64, error) {
+// wrk requests one page over 16 connections.
+func wrk(ctx context.Context, url string, turn time.Duration, refused bool) (pace, error) {
+	before, err := costs(ctx, nil)
+	if err != nil {
+		return pace{}, err
+	}
 	seconds := strconv.Itoa(max(int(turn/time.Second), 1)) + "s"
 	out, err := exec.CommandContext(ctx, "wrk", "-t", "1", "-c", "16", "-d", seconds, url).CombinedOutput()
 	if err != nil {
-		return 0, fmt.Errorf("wrk: %w: %s", err, out)
+		return pace{}, fmt.Errorf("wrk: %w: %s", err, out)
 	}
-	return readWrk(string(out), refused)
+	after, err := costs(ctx, nil)
+	if err != nil {
+		return pace{}, err
+	}
+	rate, answers, err := readWrk(string(out), refused)
+	return pace{rate: rate, cpu: (after.own - before.own) / answers}, err
 }
 
 var (
@@ -211,7 +241,7 @@ var (
 
 // readWrk reads the output of wrk. It returns an error when not all answers are as intended; where they are
 // to be refused, a few at the beginning may be allowed.
-func readWrk(out string, refused bool) (float64, error) {
+func readWrk(out string, refused bool) (rate, answers float64, err error) {
 	number := func(pattern *regexp.Regexp) float64 {
 		found := pattern.FindStringSubmatch(out)
 		if found == nil {
@@ -223,12 +253,13 @@ func readWrk(out string, refused bool) (float64, error) {
 		}
 		return n
 	}
-	rate, answers, others := number(wrkRate), number(wrkAll), number(wrkOthers)
+	others := number(wrkOthers)
+	rate, answers = number(wrkRate), number(wrkAll)
 	switch {
 	case rate == 0 || wrkErrors.MatchString(out):
-		return 0, fmt.Errorf("wrk could not ask: %s", out)
+		return 0, 0, fmt.Errorf("wrk could not ask: %s", out)
 	case !refused && others > 0, refused && others < answers-16:
-		return 0, fmt.Errorf("%v of %v answers are refusals: %s", others, answers, out)
+		return 0, 0, fmt.Errorf("%v of %v answers are refusals: %s", others, answers, out)
 	}
-	return rate, nil
+	return rate, answers, nil
 }

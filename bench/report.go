@@ -32,7 +32,7 @@ func (r *report) head(columns ...string) {
 var required = regexp.MustCompile(`(?m)^\t(\S+ v\S+)$`)
 
 // preface says what was measured and with what, and how to read it.
-func (r *report) preface(ctx context.Context, rdb *redis.Client, c config) error {
+func (r *report) preface(ctx context.Context, rdb *redis.Client, c config, part string) error {
 	info, err := rdb.InfoMap(ctx, "server").Result()
 	if err != nil {
 		return err
@@ -41,86 +41,108 @@ func (r *report) preface(ctx context.Context, rdb *redis.Client, c config) error
 	if err != nil {
 		return err
 	}
-	r.line("# Results\n\nWritten by `make bench` on %s: %s, Redis %s, %d CPUs for the callers and the server "+
-		"together;\n"+
-		"%d rounds, %v per turn, seed %d. With:\n", time.Now().UTC().Format(time.DateOnly), runtime.Version(),
-		info["Server"]["redis_version"], runtime.NumCPU(), c.rounds, c.turn, c.seed)
+	r.line("# Results: %s\n\nWritten by `make bench BENCHFLAGS='-only %s'` on %s: %s, Redis %s,\n"+
+		"%d CPUs for the callers and the server together%s;\n%d rounds, %v per turn, seed %d.\n", part, part,
+		time.Now().UTC().Format(time.DateOnly), runtime.Version(), info["Server"]["redis_version"], runtime.NumCPU(),
+		busy(), c.rounds, c.turn, c.seed)
+	var with []string
 	for _, module := range required.FindAllStringSubmatch(string(mod), -1) {
 		if !strings.HasPrefix(module[1], "github.com/gatehouse-go/") {
-			r.line("- %s", module[1])
+			with = append(with, module[1])
 		}
 	}
+	r.line("With %s.", strings.Join(with, ",\n"))
 	r.line(`
 Read the ratios, written ×: one call takes as long as this many calls of the floor, in the same run. The times
 depend on the machine, the day and the other load. Each number is the median over the rounds. "allowed, 16"
-means 16 callers whose calls are allowed. README.md says what is measured, and where the comparison is not fair.`)
+means 16 callers whose calls are allowed. [README.md](../README.md) says what is measured, and where the
+comparison is not fair.`)
 	return nil
 }
 
-// results writes the measurements of a group: the ratios first, then each load.
-func (r *report) results(g group, c config, runners []*runner) {
-	r.line("\n## %s", g.name)
-	r.ratios("wall time of a call", runners, func(s *series) []float64 { return s.perCall })
-	if g.redis != nil {
-		r.ratios("the server's CPU time of a call", runners, func(s *series) []float64 { return s.cpu })
+// busy says what else the machine does, where the system tells: the average number of programs that want a
+// CPU, over the last minute.
+func busy() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
 	}
-	if g.claims {
-		r.head("memory", fmt.Sprintf("bytes in Redis per claimant, of %d", c.crowd),
-			"more bytes, kept for an hour at most for retries")
-	} else {
-		r.head("the limit", fmt.Sprintf("most admitted in any window / %d", attackUnits),
-			fmt.Sprintf("bytes per key in Redis after %d units", c.units))
+	load, _, _ := strings.Cut(string(text), " ")
+	return ", load average " + load + " at the beginning"
+}
+
+// results writes the measurements of a group: the ratios first, then each load.
+func (r *report) results(g group, runners []*runner) {
+	r.line("\n## %s", g.name)
+	r.ratios(g, "wall time of a call", runners, func(s *series) []float64 { return s.perCall })
+	r.ratios(g, "CPU time of the callers' process", runners, func(s *series) []float64 { return s.own })
+	if g.redis != nil {
+		r.ratios(g, "CPU time of the server", runners, func(s *series) []float64 { return s.cpu })
 	}
 	meant := 1.0
 	for _, s := range runners {
-		if g.claims {
-			r.row(s.name, each(s.bytes-s.passing, c.crowd), each(s.passing, c.crowd))
-		} else {
-			r.row(s.name, unlessZero("%.2f", float64(s.admitted)/attackUnits), unlessZero("%.0f", float64(s.bytes)))
-		}
 		for _, m := range s.measured {
 			meant = min(meant, float64(m.meant)/float64(m.calls))
 		}
 	}
 	r.line("\nUnder each load, at least %.1f %% of the calls of each subject were answered as the load's "+
 		"name says.", 100*meant)
-	for _, l := range loads {
+	for _, l := range g.loads {
 		r.load(g, l, runners)
 	}
 }
 
+// attacks writes what the limiters of a group admit at most.
+func (r *report) attacks(g group, names []string, most []int) {
+	r.line("\n## %s", g.name)
+	r.head("the limit", fmt.Sprintf("most admitted in any window / %d", attackUnits))
+	for i, name := range names {
+		r.row(name, fmt.Sprintf("%.2f", float64(most[i])/attackUnits))
+	}
+}
+
 // overheads writes what a limit costs a whole web application.
-func (r *report) overheads(all []site, measured []pace) {
-	r.line("\n## In front of a page\n\nRequests per second through a whole server on loopback, from wrk with " +
-		"16 connections, and their ratio to those of the " +
-		"same page\nwithout a limit, measured right before. More is better here.")
-	r.head("limit", "allowed, per second", "× no limit", "refused, per second", "× no limit")
+func (r *report) overheads(all []site, measured []paces) {
+	r.line(`
+## In front of a page
+
+Requests per second through a whole server on loopback, from wrk with 16 connections, and the CPU time of the
+server's process per request. Ratios are to the same page without a limit, measured right before: of requests
+more is better, of CPU time less.`)
+	r.head("limit", "allowed, per second", "× no limit", "CPU µs", "× no limit",
+		"refused, per second", "× no limit", "CPU µs", "× no limit")
 	for i := 0; i < len(all); i++ {
 		s := all[i]
+		cells := append([]string{s.framework + ", " + s.limit}, measured[i].cells()...)
 		if i == 0 || s.framework != all[i-1].framework {
-			r.row(s.framework+", "+s.limit, fmt.Sprintf("%.0f", median(measured[i].rates)), "1.00×", "–", "–")
+			r.row(append(cells, "–", "–", "–", "–")...)
 			continue
 		}
-		cells := []string{s.framework + ", " + s.limit}
-		for ; i < len(all) && all[i].framework == s.framework && all[i].limit == s.limit; i++ {
-			cells = append(cells, fmt.Sprintf("%.0f", median(measured[i].rates)),
-				times(measured[i].rates, measured[i].floor))
+		for i++; i < len(all) && all[i].framework == s.framework && all[i].limit == s.limit; i++ {
+			cells = append(cells, measured[i].cells()...)
 		}
 		i--
 		r.row(cells...)
 	}
 }
 
+func (p *paces) cells() []string {
+	return []string{
+		fmt.Sprintf("%.0f", median(rates(p.own))), times(rates(p.own), rates(p.floor)),
+		fmt.Sprintf("%.1f", median(cpus(p.own))), times(cpus(p.own), cpus(p.floor)),
+	}
+}
+
 // ratios writes a table of a value divided by the floor's value, under all loads.
-func (r *report) ratios(what string, runners []*runner, value func(*series) []float64) {
+func (r *report) ratios(g group, what string, runners []*runner, value func(*series) []float64) {
 	columns := []string{what + ", × floor"}
-	for _, l := range loads {
+	for _, l := range g.loads {
 		columns = append(columns, l.String())
 	}
 	r.head(columns...)
 	for _, s := range runners {
 		cells := []string{s.name}
-		for _, l := range loads {
+		for _, l := range g.loads {
 			cells = append(cells, times(value(s.measured[l]), value(runners[0].measured[l])))
 		}
 		r.row(cells...)
@@ -130,7 +152,7 @@ func (r *report) ratios(what string, runners []*runner, value func(*series) []fl
 // load writes all measurements under one load.
 func (r *report) load(g group, l load, runners []*runner) {
 	columns := []string{strings.ToLower(g.name) + ": " + l.String(), "ns per call", "calls per second",
-		"× floor", "p99 µs"}
+		"× floor", "p99 µs", "own CPU µs", "× floor"}
 	if g.redis != nil {
 		columns = append(columns, "server CPU µs", "× floor", "scripts µs", "× floor")
 	}
@@ -141,7 +163,7 @@ func (r *report) load(g group, l load, runners []*runner) {
 		perCall := median(m.perCall)
 		cells := []string{
 			s.name, fmt.Sprintf("%.0f", perCall), fmt.Sprintf("%.0f", 1e9/perCall), times(m.perCall, floor.perCall),
-			fmt.Sprintf("%.1f", median(m.p99)),
+			fmt.Sprintf("%.1f", median(m.p99)), fmt.Sprintf("%.3f", median(m.own)), times(m.own, floor.own),
 		}
 		if g.redis != nil {
 			cells = append(cells, fmt.Sprintf("%.1f", median(m.cpu)), times(m.cpu, floor.cpu),

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -32,10 +33,24 @@ type subject struct {
 	keys string
 }
 
+// call takes a unit where the answer is known.
+func (s subject) call(ctx context.Context, key string, want bool) error {
+	allowed, err := s.allow(ctx, key)
+	if err == nil && allowed != want {
+		err = fmt.Errorf("allowed is %v", allowed)
+	}
+	if err != nil {
+		return fmt.Errorf("%s, key %s: %w", s.name, key, err)
+	}
+	return nil
+}
+
 // group holds subjects that are compared with each other; the first is their floor.
 type group struct {
+	part  string // by which -only chooses it
 	name  string
 	redis *redis.Client // the Redis that decides; nil: inside the process
+	loads []load
 	// claims reports that a key stands for a claimant: it has one unit, which does not come back, and is
 	// weighed in a crowd. Otherwise a key is a budget of units.
 	claims bool
@@ -45,7 +60,7 @@ type group struct {
 
 // onRedis is the group of limiters that decide on Redis, all over one client.
 func onRedis(ctx context.Context, rdb *redis.Client) group {
-	return group{name: "On Redis", redis: rdb, subjects: func(n int, window time.Duration) []subject {
+	return group{part: "redis", name: "On Redis", redis: rdb, loads: allLoads, subjects: func(n int, window time.Duration) []subject {
 		oneScript := core.NewScript("one", one, core.AtMostOnce)
 
 		// The deadline is longer than any pause of a busy machine: an error would end the run.
@@ -86,7 +101,7 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 
 // inProcess is the group of limiters that decide inside the process.
 func inProcess() group {
-	return group{name: "Inside the process", subjects: func(n int, window time.Duration) []subject {
+	return group{part: "process", name: "Inside the process", loads: allLoads, subjects: func(n int, window time.Duration) []subject {
 		gate := core.NewMemory()
 		rate := limit.Per(int64(n), window)
 		return []subject{

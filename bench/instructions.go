@@ -1,0 +1,150 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+const (
+	// countedCalls is how many calls of a subject are counted together.
+	countedCalls = 200
+	// countedUnits is the limit of the keys whose calls are counted.
+	countedUnits = 100
+)
+
+// instructions writes how many instructions redis-server executes per call, all of it included: reading the
+// command, the script, the reply. valgrind counts them, so nothing else on the machine matters.
+func instructions(t *testing.T, _ config, out *report) error {
+	counted, err := startCounted(t)
+	if err != nil {
+		return err
+	}
+	ctx, rdb := t.Context(), counted.rdb
+	for _, g := range []group{onRedis(ctx, rdb), saleClaims(ctx, rdb), voteClaims(ctx, rdb)} {
+		if err := rdb.FlushAll(ctx).Err(); err != nil {
+			return err
+		}
+		out.line("\n## %s", g.name)
+		out.head("thousands of instructions of redis-server per call", "allowed", "refused")
+		for i, s := range g.subjects(countedUnits, time.Hour) {
+			allowed, refused, err := counted.subject(ctx, g, s, fmt.Sprintf("counted-%02d-", i))
+			if err != nil {
+				return err
+			}
+			out.row(s.name, unlessZero("%.1f", allowed/1e3), unlessZero("%.1f", refused/1e3))
+		}
+	}
+	return nil
+}
+
+// countedServer is a redis-server whose instructions valgrind counts. It writes a file of counts at each
+// ECHO, of what it has executed since the one before.
+type countedServer struct {
+	rdb   *redis.Client
+	files string // their names, without their numbers
+	read  int
+	echo  float64 // instructions of an ECHO itself
+}
+
+func startCounted(t *testing.T) (*countedServer, error) {
+	valgrind, err := exec.LookPath("valgrind")
+	if err != nil {
+		return nil, err
+	}
+	dir := t.TempDir()
+	s := &countedServer{files: filepath.Join(dir, "counts")}
+	server := filepath.Join(dir, "redis-server")
+	script := fmt.Sprintf("#!/bin/sh\nexec %s --tool=callgrind --dump-before=echoCommand "+
+		"--callgrind-out-file=%s %s \"$@\"\n", valgrind, s.files, redistest.Program())
+	if err := os.WriteFile(server, []byte(script), 0o700); err != nil {
+		return nil, err
+	}
+	t.Setenv(redistest.ServerEnv, server)
+	s.rdb = redis.NewClient(&redis.Options{
+		Addr:        redistest.StartServer(t, "--hz", "1").Addr(), // hardly any work but ours
+		ReadTimeout: 30 * time.Second, PoolSize: 1, ContextTimeoutEnabled: true,
+	})
+	t.Cleanup(func() { _ = s.rdb.Close() })
+	for range 2 { // the first one counts the start as well
+		if s.echo, err = s.lap(t.Context()); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// subject counts the instructions per call that is allowed, and per call that is refused; zero for those that
+// a subject does not refuse within reach.
+func (s *countedServer) subject(
+	ctx context.Context, g group, of subject, key string,
+) (allowed, refused float64, err error) {
+	uses := countedUnits / 2
+	if g.claims {
+		uses = 1
+	}
+	calls := 0
+	allowed, err = s.count(ctx, of, true, func() string { calls++; return key + strconv.Itoa(calls/uses) })
+	if err != nil || of.max == 0 || of.max > countedUnits {
+		return allowed, 0, err
+	}
+	for range of.max {
+		if _, err := of.allow(ctx, hotKey); err != nil {
+			return 0, 0, err
+		}
+	}
+	refused, err = s.count(ctx, of, false, func() string { return hotKey })
+	return allowed, refused, err
+}
+
+// count calls, and returns the instructions per call.
+func (s *countedServer) count(ctx context.Context, of subject, want bool, key func() string) (float64, error) {
+	if err := of.call(ctx, key(), want); err != nil { // loads the script
+		return 0, err
+	}
+	if _, err := s.lap(ctx); err != nil {
+		return 0, err
+	}
+	for range countedCalls {
+		if err := of.call(ctx, key(), want); err != nil {
+			return 0, err
+		}
+	}
+	executed, err := s.lap(ctx)
+	return max(executed-s.echo, 0) / countedCalls, err
+}
+
+// lap returns how many instructions the server has executed since the lap before.
+func (s *countedServer) lap(ctx context.Context) (float64, error) {
+	if err := s.rdb.Echo(ctx, "lap").Err(); err != nil {
+		return 0, err
+	}
+	s.read++
+	name := s.files + "." + strconv.Itoa(s.read)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return 0, fmt.Errorf("valgrind counts nothing (does this redis-server have symbols?): %w", err)
+	}
+	return readCounts(text)
+}
+
+var countsTotal = regexp.MustCompile(`(?m)^totals: (\d+)$`)
+
+// readCounts returns the total of a file of callgrind's.
+func readCounts(text []byte) (float64, error) {
+	total := countsTotal.FindSubmatch(text)
+	if total == nil {
+		return 0, fmt.Errorf("no totals in %d bytes of callgrind's", len(text))
+	}
+	return strconv.ParseFloat(string(total[1]), 64)
+}
