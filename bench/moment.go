@@ -15,6 +15,8 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
 // momentKeys are the numbers of keys to which the checks of one moment go.
@@ -23,7 +25,8 @@ var momentKeys = []int{1, 1000}
 // momentMost is the limit of these keys.
 const momentMost = 10_000
 
-// ofOneMoment is the group of checks of the same moment: to one key, and to a thousand. All are allowed.
+// ofOneMoment is the group of checks of the same moment: to one key, to a thousand, of buyers of one item, and
+// of voters in one poll. All are allowed.
 func ofOneMoment(ctx context.Context, rdb *redis.Client) group {
 	return group{part: "moment", name: "Checks of the same moment", redis: rdb, loads: allowedLoads, subjects: func(
 		int, time.Duration,
@@ -74,7 +77,25 @@ func ofOneMoment(ctx context.Context, rdb *redis.Client) group {
 				subjects = append(subjects, s)
 			}
 		}
+		for _, way := range []struct {
+			name   string
+			engine *core.Engine
+		}{{"each by itself", alone}, {"shared", shares}} {
+			sale := seckill.New(way.engine, "sale", seckill.Options{})
+			must(sale.Open(ctx, "one", seckill.Sale{Stock: manyUnits, Hold: time.Hour}))
+			subjects = append(subjects, claimed("one item: Seckill, "+way.name, sale),
+				claimed("one poll: Votes, "+way.name, votes.New(way.engine, "vote", votes.Options{})))
+		}
 		return subjects
+	}}
+}
+
+// claimed makes claims of different actors.
+func claimed(name string, g core.Guard) subject {
+	var actors atomic.Int64
+	return subject{name: name, allow: func(ctx context.Context, _ string) (bool, error) {
+		d, err := g.Check(ctx, core.Attempt{Actor: strconv.FormatInt(actors.Add(1), 10), Resource: "one"})
+		return d.Allowed, err
 	}}
 }
 

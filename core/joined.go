@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -11,8 +12,8 @@ import (
 
 // Joint says how a script decides several calls together: see [Engine.RunJoined].
 type Joint struct {
-	// Script decides them. It takes the keys of one call, and replies with an array that has an array for each
-	// call, in order. Another reply is the reply to each call.
+	// Script decides them. It is [AtMostOnce], takes the keys of one call, and replies with an array that has
+	// an array for each call, in order. Another reply is the reply to each call.
 	Script *Script
 	// Group names the calls that may be decided together: they have the same keys and arguments, but for Own,
 	// and but for a moment among Args, of which the last call's counts.
@@ -31,23 +32,57 @@ type Joint struct {
 // and cancellation; one that ends before the script is sent is not decided. The answers must be those that s
 // gives to one call after the other at one moment.
 //
-// When the reply is lost, all calls that were decided together return an error. With [WithoutSharedCalls]
-// each call runs s.
+// When the reply is lost, or the run is refused, all calls that were to be decided together return an error
+// where s is AtMostOnce. Where s is [Idempotent], each call then runs s, as it is sent again when it goes by
+// itself; j.Script must change nothing for a call that s has decided, and s nothing for one that j.Script
+// has.
+// With [WithoutSharedCalls] each call runs s.
 func (e *Engine) RunJoined(
 	ctx context.Context, limit time.Duration, j Joint, s *Script, keys []string, args ...any,
 ) (any, error) {
 	if e.joins == nil {
 		return e.RunWithin(ctx, limit, s, keys, args...)
 	}
-	l, c, cancel := e.joins.enter(ctx, limit, joining{j, keys})
+	l, c := e.joins.enter(ctx, limit, joining{j, keys})
 	if c == nil {
 		defer l.leave()
 		return e.RunWithin(ctx, limit, s, keys, args...)
 	}
-	defer cancel()
 	reply, left, err := c.wait()
-	if left {
-		err = e.failed(ctx, j.Script, e.named("", err)) // the run does so itself
+	switch {
+	case left:
+		return nil, e.failed(ctx, j.Script, e.named("", notRun(err, false))) // else the run has done so itself
+	case err == nil || s.delivery != Idempotent || ctx.Err() != nil:
+		return reply, err
+	}
+	return e.runAfterJoint(ctx, limit, c.end, err, s, keys, args)
+}
+
+// runAfterJoint runs an Idempotent script for a call whose joint run has ended with cause. Its time ends at
+// end, unless its slot moves.
+func (e *Engine) runAfterJoint(
+	ctx context.Context, limit time.Duration, end time.Time, cause error, s *Script, keys []string, args []any,
+) (any, error) {
+	sent := !errors.As(cause, new(notRunError))
+	switch {
+	case errors.Is(cause, ErrBreakerOpen), sent && !(e.resends && worthAnotherTry(cause)):
+		return nil, cause
+	case sent:
+		sentAgain(ctx)
+	}
+	rest := time.Until(end)
+	if isMoving(cause) {
+		rest = limit
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end.Add(e.SettleTimeout()-limit))
+		defer cancel()
+	}
+	if rest <= 0 {
+		return nil, cause
+	}
+	reply, err := e.run(ctx, rest, s, keys, args, sent)
+	if sent && errors.Is(err, ErrBreakerOpen) {
+		err = cause // the joint run may have run, so there is something to undo
 	}
 	return reply, err
 }
@@ -70,10 +105,10 @@ type joining struct {
 	keys []string
 }
 
-// enter enters the line of the group. Beside a call that waits it returns what ends the call's context.
-func (j *joins) enter(ctx context.Context, limit time.Duration, what joining) (
-	*line[joining], *waiting[joining], context.CancelFunc,
-) {
+// enter enters the line of the group. A call that waits has to end within the limit.
+func (j *joins) enter(
+	ctx context.Context, limit time.Duration, what joining,
+) (*line[joining], *waiting[joining]) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	l := j.lines[what.Group]
@@ -82,11 +117,7 @@ func (j *joins) enter(ctx context.Context, limit time.Duration, what joining) (
 		l.name = what.Group
 		j.lines[l.name] = l
 	}
-	if l.flights < flightsMost {
-		return l, l.enter(ctx, what), nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	return l, l.enter(ctx, what), cancel
+	return l, l.enter(ctx, limit, what)
 }
 
 // unused returns a line for a group. The caller holds mu.

@@ -42,6 +42,8 @@ type waiting[W any] struct {
 	ctx    context.Context
 	line   *line[W]
 	since  time.Time
+	end    time.Time     // of its time, if ctx does not end before
+	left   bool          // it waits no more; written under line.mu
 	flight *flight       // nil: it waits; written under line.mu
 	done   chan struct{} // gets a value when reply and err are set
 	reply  any
@@ -54,13 +56,16 @@ type flight struct {
 }
 
 // enter returns nil if the caller has to go by itself, and leave the line then. Otherwise the caller has to
-// wait. The caller holds mu.
-func (l *line[W]) enter(ctx context.Context, what W) *waiting[W] {
+// wait, and its time ends with the context, or after the limit if that is not 0. The caller holds mu.
+func (l *line[W]) enter(ctx context.Context, limit time.Duration, what W) *waiting[W] {
 	if l.flights < flightsMost {
 		l.flights++
 		return nil
 	}
 	c := &waiting[W]{what: what, ctx: ctx, line: l, since: time.Now(), done: make(chan struct{}, 1)}
+	if limit > 0 {
+		c.end = c.since.Add(limit)
+	}
 	l.calls = append(l.calls, c)
 	l.arm(l.longest)
 	return c
@@ -138,7 +143,7 @@ func (l *line[W]) take() (calls []*waiting[W]) {
 			break
 		}
 		n++
-		if c.ctx.Err() == nil {
+		if !c.left && c.ctx.Err() == nil {
 			c.flight = f
 			calls = append(calls, c)
 		}
@@ -176,31 +181,67 @@ func (l *line[W]) try(calls []*waiting[W]) {
 func together[W any](calls []*waiting[W]) (context.Context, context.CancelFunc) {
 	var end time.Time
 	for _, c := range calls {
-		if deadline, _ := c.ctx.Deadline(); deadline.After(end) {
-			end = deadline
+		if own := c.ends(); own.After(end) {
+			end = own
 		}
 	}
 	return context.WithDeadline(context.WithoutCancel(calls[0].ctx), end)
 }
 
-// wait returns what came back for the call, or, where it has left, an error when its context ends.
-func (c *waiting[W]) wait() (reply any, left bool, err error) {
-	select {
-	case <-c.done:
-		return c.reply, false, c.err
-	case <-c.ctx.Done():
+// ends returns when the time of the call ends.
+func (c *waiting[W]) ends() time.Time {
+	end, ok := c.ctx.Deadline()
+	if !ok || !c.end.IsZero() && c.end.Before(end) {
+		return c.end
 	}
-	select {
-	case <-c.done:
+	return end
+}
+
+// wait returns what came back for the call, or, where it has left, an error when its time ends.
+func (c *waiting[W]) wait() (reply any, left bool, err error) {
+	if err = c.answered(); err == nil {
 		return c.reply, false, c.err
-	default:
 	}
 	c.line.mu.Lock()
 	defer c.line.mu.Unlock()
+	c.left = true
 	if c.flight == nil { // and will not have one
-		return nil, true, notSentError{c.ctx.Err()}
+		return nil, true, notSentError{err}
 	}
-	return nil, true, sharedError{c.ctx.Err(), c.flight}
+	return nil, true, sharedError{err, c.flight}
+}
+
+// timers are those that no call waits for, since a new one costs more.
+var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
+
+// answered waits until the reply or the error of the call is there. It returns an error when the call's time
+// ends before.
+func (c *waiting[W]) answered() error {
+	var over <-chan time.Time
+	if !c.end.IsZero() {
+		timer := timers.Get().(*time.Timer)
+		timer.Reset(c.end.Sub(c.since)) // mostly asked a moment later
+		defer func() {
+			timer.Stop()
+			timers.Put(timer)
+		}()
+		over = timer.C
+	}
+	var err error
+	select {
+	case <-c.done:
+		return nil
+	case <-c.ctx.Done():
+		err = c.ctx.Err()
+	case <-over:
+		err = context.DeadlineExceeded
+	}
+	select {
+	case <-c.done:
+		return nil
+	default:
+		return err
+	}
 }
 
 // sharedError is the error of a call whose flight has failed, or was left.

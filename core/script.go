@@ -52,9 +52,9 @@ func NewScript(name, source string, delivery Delivery) *Script {
 // Shared returns the script with leave to share a pipeline with other calls of the same moment: see
 // [WithoutSharedCalls]. A connection that is lost takes the replies of all calls of its pipeline with it,
 // also of those that the server runs a moment later, when their callers have gone on. So give this leave to a
-// script if it does not matter when a call runs that has ended with an error, as in checks of limits, and not
-// to one that makes claims: a claim that is made anew, and then undone, must not be made by the first sending
-// after all.
+// script if it does not matter when a call runs that has ended with an error, as in checks of limits; or to a
+// script of claims whose undo leaves a tombstone where the call may still arrive: after an error, and where
+// [WatchSendings] says so. Only the first sending of a call shares a pipeline.
 func (s *Script) Shared() *Script {
 	shared := *s
 	shared.shares = true
@@ -94,12 +94,19 @@ func (e *Engine) RunWithin(
 	if e.rdb == nil {
 		return nil, fmt.Errorf("script %s: %w", s.name, ErrNoRedis)
 	}
+	return e.run(ctx, limit, s, keys, args, false)
+}
+
+// run runs a script. sent says that another sending of the call may have run.
+func (e *Engine) run(
+	ctx context.Context, limit time.Duration, s *Script, keys []string, args []any, sent bool,
+) (any, error) {
 	var key string
 	if len(keys) > 0 {
 		key = keys[0]
 	}
 	reply, err := e.outlastMove(ctx, s, limit, func() (any, error) {
-		return call(ctx, e, limit, key, e.sender(s, keys, args), nil)
+		return call(ctx, e, limit, key, e.sender(s, keys, args, sent), nil)
 	})
 	return reply, e.failed(ctx, s, err)
 }
@@ -158,10 +165,12 @@ type readsFromReplicas interface {
 
 // sender returns a function that runs the script, and runs it again when the server refused to run it at all:
 // that is no second run. It stops retrying before the deadline, so that the error is the server's, and the
-// breaker can tell a moving slot from a dead server.
-func (e *Engine) sender(s *Script, keys []string, args []any) func(context.Context) (any, error) {
+// breaker can tell a moving slot from a dead server. sent says that an earlier sending may have run.
+func (e *Engine) sender(
+	s *Script, keys []string, args []any, sent bool,
+) func(context.Context) (any, error) {
 	return func(ctx context.Context) (any, error) {
-		maybe := false // an earlier sending may have run
+		maybe := sent
 		var longest time.Duration
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
 			reply, unsure, err := e.send(ctx, s, keys, args)
@@ -191,9 +200,10 @@ func (e *Engine) sender(s *Script, keys []string, args []any) func(context.Conte
 func (e *Engine) send(
 	ctx context.Context, s *Script, keys []string, args []any,
 ) (reply any, unsure bool, err error) {
-	if s.delivery == AtMostOnce || e.resends {
-		reply, err = eval(ctx, e.first(s, keys), s, AtMostOnce, keys, args)
-		if err == nil || s.delivery == AtMostOnce || ctx.Err() != nil || !worthAnotherTry(err) {
+	first := e.first(s, keys)
+	if s.delivery == AtMostOnce || e.resends || first != processor(e) {
+		reply, err = eval(ctx, first, s, AtMostOnce, keys, args)
+		if err == nil || s.delivery == AtMostOnce || !e.resends || ctx.Err() != nil || !worthAnotherTry(err) {
 			return reply, false, err
 		}
 		sentAgain(ctx)

@@ -20,14 +20,16 @@ const (
 	linesMost = 1000
 )
 
-// WithoutSharedCalls sends each call by itself. By default, checks of rate limits share calls.
+// WithoutSharedCalls sends each call by itself. By default, checks of rate limits, reservations of sales and
+// votes share calls.
 //
 // Checks of the same moment that go to the same server share a pipeline: while two are under way, those that
 // arrive wait, and go out together when one has come back, up to 128 at a time. Checks of a
 // limit.SlidingWindow with one limit and the same actor and resource share a run of a script in the same
-// way. A check that finds fewer than two under way is sent at once, by its own goroutine. No answer depends
-// on it: checks of one actor are decided as they would be one after the other, and each has its own decision,
-// deadline, cancellation and refund. No pipeline is sent again.
+// way, and so do reservations of one item, or of one bucket of it, at a seckill.Guard that is Fast. A check
+// that finds fewer than two under way is sent at once, by its own goroutine. No answer depends on it: checks
+// of one actor or item are decided as they would be one after the other, and each has its own decision,
+// deadline, cancellation and undo. No pipeline is sent again; a claim whose reply was lost is, by itself.
 //
 // With many callers this takes load from Redis and from the process. What it costs: with more than two
 // callers at a time, a check waits for up to one round trip more, 25 ms or a quarter of the deadline at most;
@@ -36,7 +38,8 @@ const (
 // the hooks of the node.
 //
 // Pipelines are for *redis.Client, *redis.ClusterClient and *redis.Ring; other clients get each command by
-// itself. Claims, such as votes and reservations, share nothing: see [Script.Shared].
+// itself. Settling, other claims and calls by name share nothing, nor do the calls of a guard that is
+// [Acked]: see [Script.Shared].
 func WithoutSharedCalls() Option { return func(e *Engine) { e.alone = true } }
 
 // sharing has the lines of an engine, one per server.
@@ -107,7 +110,7 @@ func (s *sharing) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any,
 	}
 	l := s.of(server.Options().Addr)
 	l.mu.Lock()
-	c := l.enter(ctx, sending{server, cmd})
+	c := l.enter(ctx, 0, sending{server, cmd})
 	l.mu.Unlock()
 	if c == nil {
 		defer l.leave()

@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -209,29 +208,6 @@ func TestCallsOfTheSameMomentShareAPipeline(t *testing.T) {
 		}
 		if got := c.sum(t); got != 130 {
 			t.Errorf("counted %d, want 130", got)
-		}
-	})
-}
-
-// TestClaimsShareNoPipeline: the first sending of a claim must not run after the second one has been undone.
-func TestClaimsShareNoPipeline(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		c := newCrowd(t, b)
-		g := votes.New(c.e, "v", votes.Options{})
-		c.holds.Store(true)
-		for i := range 10 {
-			c.all.Go(func() {
-				d, err := g.Check(t.Context(), core.Attempt{Actor: fmt.Sprint(i), Resource: "p"})
-				if err != nil || g.Settle(t.Context(), d, core.Rollback) != nil {
-					t.Errorf("%+v, %v", d, err)
-				}
-			})
-		}
-		redistest.Eventually(t, 10*time.Second, func() bool { return c.held.Load() == 10 },
-			"each vote is under way")
-		c.open()
-		if got := c.lengths(); len(got) != 0 {
-			t.Errorf("pipelines of %v calls, want none", got)
 		}
 	})
 }

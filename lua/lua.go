@@ -79,6 +79,8 @@ var (
 	SeckillOpen string
 	//go:embed seckill_reserve.lua
 	SeckillReserve string
+	//go:embed seckill_reserve_joined.lua
+	SeckillReserveJoined string
 	//go:embed seckill_confirm.lua
 	SeckillConfirm string
 	//go:embed seckill_cancel.lua

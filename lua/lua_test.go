@@ -69,6 +69,8 @@ var scripts = map[string]string{
 	"seckill_finish.lua":        lua.SeckillFinish,
 	"seckill_find.lua":          lua.SeckillFind,
 	"seckill_keep.lua":          lua.SeckillKeep,
+
+	"seckill_reserve_joined.lua": lua.SeckillReserveJoined,
 }
 
 func TestEveryFileIsEmbedded(t *testing.T) {
@@ -369,6 +371,8 @@ func TestByHand(t *testing.T) {
 		{"quota_undo", day("c4"), []string{"a7", "o1", "c4", "60000"}, "0"},
 		{"quota", day("c4"), []string{"0", "9000000000000", "1000", "1", "a7", "o1", "1", "c4"}, "gone 0 0 X"},
 		{"seckill_reserve", sale, []string{"o1", "ann", "1", "100", "c1"}, "ok 0 held 1 2 60000 0"},
+		{"seckill_reserve_joined", sale, []string{"", "o1 ann 1 c1", "o2 ann 1 c2", "o2 bob 1 c3"},
+			"ok 0 held 1 2 X 0 duplicate 0  1 2 0 0 2"},
 		{"seckill_confirm", sale, []string{"o1"}, "ok 0 ann 1 1 2"},
 		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c2"}, "ok 0 held 0 2 60000 0"},
 		{"seckill_cancel", sale, []string{"o2", "c1"}, "ok 1 bob 1 0 2"},
@@ -412,6 +416,7 @@ func TestByHand(t *testing.T) {
 		{"seckill_close", sale, nil, "0"},
 		{"seckill_reserve", sale, []string{"o3", "cid", "1", "100", "c3"}, "closed 0  0 1 0 0"},
 		{"seckill_reserve", plain, []string{"o1", "ann", "1", "100", "c1"}, "not_ready 0  0 0 0 0"},
+		{"seckill_reserve_joined", plain, []string{"", "o1 ann 1 c1"}, "not_ready 0  0 0 0 0"},
 		{"seckill_restock", plain, []string{"r1", "3"}, "not_ready 0 0 0 0 "},
 		{"seckill_close", plain, nil, "-1"},
 		{"seckill_open", plain, []string{"1", "0", "0", "1", "1000", "600000", "", "5000"}, "1"},

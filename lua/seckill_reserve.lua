@@ -152,7 +152,8 @@ local function give_back(over)
 end
 
 local record = redis.call('HGET', reservations, id)
-local marks = '' -- of calls that were taken back
+-- shared sale_known
+local marks, over = '', false -- marks: of calls that were taken back
 if record then
   local state, who, had, finish, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) %S+(.*)$')
   marks = string.gsub(words, ' [^-]%S*', '')
@@ -175,9 +176,12 @@ if record then
       redis.call('HSET', reservations, id, record .. ' ' .. call)
     end
     return {'ok', replayed, 'held', left, stock, finish - now, 0}
-  elseif state == 'held' then
-    give_back({id})
   end
+  over = state == 'held'
+end
+-- end sale_known
+if over then
+  give_back({id})
 end
 
 if now < opens then

@@ -88,8 +88,7 @@ func termsOf(sale Sale, keep time.Duration) terms {
 
 func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, then next, err error) {
 	d = core.Decision{Guard: b.g.Name(), Attempt: a}
-	value, err := b.g.runYes(ctx, b.g.Engine().Deadline(), seckillReserveScript, b.keys(),
-		core.Encode(a.ID), core.Encode(a.Actor), a.Cost, sweepMost, a.Call(), b.now())
+	value, err := b.ask(ctx, a)
 	if err != nil {
 		return d, decided, err
 	}
@@ -124,6 +123,27 @@ func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, 
 		then = askRoot
 	}
 	return d, then, nil
+}
+
+// ask runs the script for an attempt, or one for the attempts of the same moment at this bucket. A guard that
+// is Acked asks for each attempt by itself: it waits for replicas on the connection of the script.
+func (b *bucket) ask(ctx context.Context, a core.Attempt) (any, error) {
+	e, keys := b.g.Engine(), b.keys()
+	id, buyer := core.Encode(a.ID), core.Encode(a.Actor)
+	args := []any{id, buyer, a.Cost, sweepMost, a.Call(), b.now()}
+	if b.g.options.Durability != core.Fast {
+		return b.g.runYes(ctx, e.Deadline(), seckillReserveScript, keys, args...)
+	}
+	begun := time.Now()
+	value, err := e.RunJoined(ctx, e.Deadline(), core.Joint{
+		Script: seckillReserveJoinedScript, Group: keys[0], Args: []any{b.now()},
+		Own: id + " " + buyer + " " + strconv.FormatInt(a.Cost, 10) + " " + a.Call(),
+	}, seckillReserveScript, keys, args...)
+	if reply, ok := value.([]any); ok && len(reply) == 1 && reply[0] == int64(2) {
+		// A rare case, which the script for one attempt has.
+		return e.RunWithin(ctx, e.Deadline()-time.Since(begun), seckillReserveScript, keys, args...)
+	}
+	return value, err
 }
 
 // borrow does nothing: a sale of one bucket has no other to borrow from.

@@ -14,12 +14,16 @@ import (
 
 var (
 	seckillOpenScript    = core.NewScript("seckill_open", lua.SeckillOpen, core.Idempotent)
-	seckillReserveScript = core.NewScript("seckill_reserve", lua.SeckillReserve, core.Idempotent)
+	seckillReserveScript = core.NewScript("seckill_reserve", lua.SeckillReserve, core.Idempotent).Shared()
 	seckillConfirmScript = core.NewScript("seckill_confirm", lua.SeckillConfirm, core.Idempotent)
 	seckillCancelScript  = core.NewScript("seckill_cancel", lua.SeckillCancel, core.Idempotent)
 	seckillSweepScript   = core.NewScript("seckill_sweep", lua.SeckillSweep, core.Idempotent)
 	seckillRestockScript = core.NewScript("seckill_restock", lua.SeckillRestock, core.Idempotent)
 	seckillCloseScript   = core.NewScript("seckill_close", lua.SeckillClose, core.Idempotent)
+
+	// For the attempts of one moment. Its reply lost, each attempt goes on by itself.
+	seckillReserveJoinedScript = core.NewScript("seckill_reserve_joined", lua.SeckillReserveJoined,
+		core.AtMostOnce).Shared()
 )
 
 // sweepMost is how many holds one call gives back at most, so that no call keeps Redis busy for long.
@@ -147,7 +151,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 			options.Keep, name))
 	}
 	scripts := []*core.Script{
-		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript,
+		seckillOpenScript, seckillReserveScript, seckillReserveJoinedScript, seckillConfirmScript,
+		seckillCancelScript,
 		seckillSweepScript, seckillRestockScript, seckillCloseScript,
 		seckillBeginScript, seckillRootScript, seckillFindScript, seckillKeepScript, // of several buckets
 		seckillLendScript, seckillAcceptScript, seckillFinishScript, seckillRepairScript,

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	voteScript        = core.NewScript("vote", lua.Vote, core.Idempotent)
+	voteScript        = core.NewScript("vote", lua.Vote, core.Idempotent).Shared()
 	voteKeepScript    = core.NewScript("vote_keep", lua.VoteKeep, core.Idempotent)
 	voteUndoScript    = core.NewScript("vote_undo", lua.VoteUndo, core.Idempotent)
 	voteRetractScript = core.NewScript("vote_retract", lua.VoteRetract, core.Idempotent)
