@@ -2,13 +2,16 @@ package core
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
-// Reply reads the array that a script returned, from left to right. The first value that is not as expected
-// sets Err; every later read returns a zero value. A Reply is not safe for concurrent use.
+// Reply reads the array or the words that a script returned, from left to right. The first value that is not
+// as expected sets Err; every later read returns a zero value. A Reply is not safe for concurrent use.
 type Reply struct {
 	values []any
+	words  []string // instead of values
 	next   int
 	Err    error
 }
@@ -31,6 +34,17 @@ func (r *Reply) begin(value any, least, most int) {
 	r.values = values
 }
 
+// ReadWords begins to read a reply that is one text of at least least words, with a space between any two of
+// them. A word may be empty. It returns a Reply with Err set for any other reply.
+func ReadWords(value any, least int) *Reply {
+	text, ok := value.(string)
+	words := strings.Split(text, " ")
+	if !ok || len(words) < least {
+		return &Reply{Err: fmt.Errorf("unexpected reply %.100q: want %d words", fmt.Sprint(value), least)}
+	}
+	return &Reply{words: words}
+}
+
 // ReadNumber reads a reply that is a single number.
 func ReadNumber(value any) (int64, error) {
 	number, ok := value.(int64)
@@ -41,7 +55,7 @@ func ReadNumber(value any) (int64, error) {
 }
 
 // More reports whether there are values left to read.
-func (r *Reply) More() bool { return r.Err == nil && r.next < len(r.values) }
+func (r *Reply) More() bool { return r.Err == nil && r.next < len(r.values)+len(r.words) }
 
 // ReadValue reads the next value, which must have type T. Call it only while [Reply.More] is true or the
 // reply is known to have the value.
@@ -59,16 +73,41 @@ func ReadValue[T any](r *Reply) (value T) {
 }
 
 // Text reads the next value as text.
-func (r *Reply) Text() string { return ReadValue[string](r) }
+func (r *Reply) Text() string {
+	if r.words == nil || r.Err != nil {
+		return ReadValue[string](r)
+	}
+	r.next++
+	return r.words[r.next-1]
+}
 
 // Number reads the next value as a number. Inlined into another package, the call of the generic function
 // would need the Reply on the heap.
 //
 //go:noinline
-func (r *Reply) Number() int64 { return ReadValue[int64](r) }
+func (r *Reply) Number() int64 {
+	if r.words == nil || r.Err != nil {
+		return ReadValue[int64](r)
+	}
+	number, err := strconv.ParseInt(r.Text(), 10, 64)
+	if err != nil {
+		r.Err = fmt.Errorf("unexpected reply %.100q: word %d is no number", r.words, r.next)
+	}
+	return number
+}
 
 // Flag reads the next value as a flag: 1 is true, any other number is false.
 func (r *Reply) Flag() bool { return r.Number() == 1 }
+
+// Rest reads all words that are left.
+func (r *Reply) Rest() []string {
+	if r.Err != nil {
+		return nil
+	}
+	at := r.next
+	r.next = len(r.words)
+	return r.words[at:]
+}
 
 // Texts reads the next value as an array of text.
 func (r *Reply) Texts() []string {

@@ -25,7 +25,7 @@ if not now then
 end
 -- end clock
 
-local b = redis.call('HMGET', book, ':parts', ':ends')
+local b = redis.call('HMGET', book, ':parts', ':state')
 -- shared vote_book
 if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
@@ -41,7 +41,7 @@ elseif not stored then
 end
 -- The caller remembers the answer for a while, and may vote in another part meanwhile. So the answer has to
 -- outlive those votes, and must not shorten what vote has set.
-keep = math.max(keep, tonumber(b[2] or 0) - math.max(closes, now))
+keep = math.max(keep, tonumber(string.match(b[2] or '', '%d+$') or 0) - math.max(closes, now))
 local ttl = keep + math.max(closes - now, 0)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, ttl)

@@ -12,13 +12,19 @@
 
 local voters, tally, book, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-local b = redis.call('HMGET', book, ':parts', ':choices', ':audit')
-local lost, silent = '', 0
+local b = redis.call('HMGET', book, ':parts', ':state', ':audit')
+local state, lost, silent = b[2], '', 0
+-- shared vote_state
+local slots, tail, changes, buckets, ballots, kinds, ended =
+  string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
+slots, changes, buckets = slots + 0, changes + 0, buckets + 0 -- at a sixth of the cost of tonumber
+ballots, kinds, ended = ballots + 0, kinds + 0, ended + 0
+-- end vote_state
 if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   lost = 'book'
 elseif not b[1] then
   lost = 'none'
-elseif redis.call('HLEN', tally) < tonumber(b[2] or 0) then
+elseif redis.call('HLEN', tally) < kinds then
   lost = 'tally'
 end
 if audit and b[3] and redis.call('EXISTS', audit) == 0 then

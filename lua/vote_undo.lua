@@ -6,31 +6,41 @@
 -- KEYS  1 voters     hash, as vote writes it
 --       2 tally      hash, as vote writes it
 --       3 book       hash, as vote writes it
---       4 operation  string, as vote writes it
+--       4 operations hash, as vote writes it
 --       5 audit      stream, as vote writes it; absent: no audit
 -- ARGV  1 voter      12 bytes, as given to vote
 --       2 call       as given to vote
---       3 void       milliseconds for which a tombstone is kept where no vote is left
+--       3 void       milliseconds for which a tombstone is kept at least where no vote is left
 --       4 name, 5 id, 6 origin  as given to vote
 --       7 late       1: the call, or a copy of it, may still arrive; then it finds a tombstone and counts
 --                    nothing. 0, absent or empty: it has arrived, once
+--       8 field      of the operation
 -- Returns 1 when the vote no longer counts, else 0.
 
-local voters, tally, book, operation, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local voters, tally, book, operations, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, call, void = ARGV[1], ARGV[2], ARGV[3]
-local late, none = ARGV[7] == '1', string.rep('\0', 4)
+local late, field, none = ARGV[7] == '1', ARGV[8], '\0\0\0\0'
 
-local stored = redis.call('GET', operation) or '|'
+local stored = redis.call('HGET', operations, field) or '|'
 -- shared vote_words
-local words = string.sub(stored, string.sub(stored, 1, 1) == '|' and 2 or 22)
+local form = string.sub(stored, 1, 1)
+local length = form == '|' and 1 or form == 'c' and 13 or 9
+local head, words = string.sub(stored, 1, length), string.sub(stored, length + 1)
 local calls, marks = string.gsub(words, ' %-%S+', ''), string.gsub(words, ' [^-]%S*', '')
 -- end vote_words
-local answer = string.sub(stored, 1, 21)
-if string.sub(stored, 1, 1) == '|' then
-  answer = '|'
-elseif string.sub(stored, 1, 13) ~= 'v' .. voter or calls == ' *' then
+if form ~= '|' and (form ~= 'v' and form ~= 'c' or string.sub(stored, 2, 5) ~= string.sub(voter, 1, 4) or
+  calls == ' *') then
   return 0 -- a call of this operation that still arrives counts nothing
 end
+
+-- Stores the marks alone, for as long as those calls may arrive.
+local function bury()
+  redis.call('HSET', operations, field, '|' .. marks)
+  if redis.call('PTTL', operations) < tonumber(void) then
+    redis.call('PEXPIRE', operations, void)
+  end
+end
+
 if late then
   -- shared late_marks
   if call ~= '' and not string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
@@ -57,20 +67,26 @@ for one in string.gmatch(callers, '%S+') do
 end
 -- end other_callers
 if #others > 0 or not told then
-  local updated = answer .. calls .. marks
+  local updated = head .. calls .. marks
   if told then
-    updated = answer .. ' ' .. table.concat(others, ' ') .. marks
+    updated = head .. ' ' .. table.concat(others, ' ') .. marks
   end
-  if answer == '|' and late then
-    redis.call('SET', operation, updated, 'PX', void)
-  elseif updated ~= stored and answer ~= '|' then
-    redis.call('SET', operation, updated, 'KEEPTTL')
+  if form == '|' and late then
+    bury()
+  elseif updated ~= stored and form ~= '|' then
+    redis.call('HSET', operations, field, updated)
   end
   return 0
 end
 
-local b = redis.call('HMGET', book, ':parts', ':buckets', ':slots', ':choices', ':audit')
-local buckets, slots, kinds, begun = tonumber(b[2] or 1), tonumber(b[3] or 0), tonumber(b[4] or 0), b[5]
+local b = redis.call('HMGET', book, ':parts', ':state', ':audit')
+local state, begun = b[2], b[3]
+-- shared vote_state
+local slots, tail, changes, buckets, ballots, kinds, ended =
+  string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
+slots, changes, buckets = slots + 0, changes + 0, buckets + 0 -- at a sixth of the cost of tonumber
+ballots, kinds, ended = ballots + 0, kinds + 0, ended + 0
+-- end vote_state
 -- shared vote_book
 if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
@@ -85,8 +101,8 @@ end
 -- end vote_number
 
 -- shared vote_find
--- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each, rest the records of
--- other voters.
+-- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each. They stand from at to
+-- before stop.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -102,21 +118,21 @@ local function find()
     at = string.find(bucket, voter, at + 1, true)
   end
   if not at then
-    return index, half, {}, bucket
+    return index, half, {}, bucket, #bucket + 1, #bucket + 1
   end
   local mine, stop = {}, at
   while string.sub(bucket, stop, stop + 11) == voter do
     mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
     stop = stop + 16
   end
-  return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
+  return index, half, mine, bucket, at, stop
 end
 -- end vote_find
 
 -- shared vote_tally
 -- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
 local function add(one, units)
-  if redis.call('HINCRBY', tally, one, units) == tonumber(units) then -- a new choice
+  if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice
     if redis.call('HLEN', tally) < kinds + 1 then
       redis.call('HDEL', tally, one)
       return false
@@ -155,8 +171,11 @@ local function tell(...)
 end
 -- end vote_audit
 
-local index, _, mine, rest = find()
-local slot, old, changed = string.sub(stored, 14, 17), string.sub(stored, 18, 21), '~' .. voter
+local index, _, mine, bucket, at, stop = find()
+local slot, old, changed = string.sub(stored, 6, 9), string.sub(stored, 10, 13), '~' .. voter
+if form == 'v' then
+  old = none
+end
 -- shared vote_place
 local place
 for i, one in ipairs(mine) do
@@ -166,10 +185,10 @@ for i, one in ipairs(mine) do
 end
 -- end vote_place
 
--- DEL goes first: a full Redis accepts it, and then accepts the rest, because the script has already written.
-redis.call('DEL', operation)
+-- HDEL goes first: a full Redis accepts it, and then accepts the rest, because the script has written.
+redis.call('HDEL', operations, field)
 if marks ~= '' then
-  redis.call('SET', operation, '|' .. marks, 'PX', void)
+  bury()
 end
 -- What this vote replaced may have been taken back since, and what that one had replaced likewise.
 while old ~= none do
@@ -213,9 +232,10 @@ if place == count then -- the voter's last turn is kept: no later vote may reuse
 end
 -- end vote_last_turn
 -- shared vote_store
-redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
-redis.call('HSET', book, ':slots', slots - count + #mine, ':choices', kinds)
-redis.call('HINCRBY', book, ':changes', 1)
+redis.call('HSET', voters, index,
+  string.sub(bucket, 1, at - 1) .. voter .. table.concat(mine, voter) .. string.sub(bucket, stop))
+redis.call('HSET', book, ':state', string.format('%.0f %.0f %.0f %.0f %.0f %.0f', slots - count + #mine,
+  changes + 1, buckets, ballots, kinds, ended))
 -- end vote_store
 if audit then
   tell('event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],

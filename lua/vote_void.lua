@@ -23,9 +23,14 @@ local function pack(kind, turn)
   return string.char(math.floor(kind / 65536), math.floor(kind / 256) % 256, kind % 256, turn)
 end
 
-local b = redis.call('HMGET', book, ':parts', ':buckets', ':slots', ':choices', ':audit', ':ballots')
-local buckets, slots, kinds, begun = tonumber(b[2] or 1), tonumber(b[3] or 0), tonumber(b[4] or 0), b[5]
-local ballots = tonumber(b[6] or 0)
+local b = redis.call('HMGET', book, ':parts', ':state', ':audit')
+local state, begun = b[2], b[3]
+-- shared vote_state
+local slots, tail, changes, buckets, ballots, kinds, ended =
+  string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
+slots, changes, buckets = slots + 0, changes + 0, buckets + 0 -- at a sixth of the cost of tonumber
+ballots, kinds, ended = ballots + 0, kinds + 0, ended + 0
+-- end vote_state
 -- shared vote_book
 if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
@@ -33,8 +38,8 @@ end
 -- end vote_book
 
 -- shared vote_find
--- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each, rest the records of
--- other voters.
+-- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each. They stand from at to
+-- before stop.
 local function find()
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
@@ -50,21 +55,21 @@ local function find()
     at = string.find(bucket, voter, at + 1, true)
   end
   if not at then
-    return index, half, {}, bucket
+    return index, half, {}, bucket, #bucket + 1, #bucket + 1
   end
   local mine, stop = {}, at
   while string.sub(bucket, stop, stop + 11) == voter do
     mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
     stop = stop + 16
   end
-  return index, half, mine, string.sub(bucket, 1, at - 1) .. string.sub(bucket, stop)
+  return index, half, mine, bucket, at, stop
 end
 -- end vote_find
 
 -- shared vote_tally
 -- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
 local function add(one, units)
-  if redis.call('HINCRBY', tally, one, units) == tonumber(units) then -- a new choice
+  if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice
     if redis.call('HLEN', tally) < kinds + 1 then
       redis.call('HDEL', tally, one)
       return false
@@ -103,7 +108,7 @@ local function tell(...)
 end
 -- end vote_audit
 
-local index, _, mine, rest = find()
+local index, _, mine, bucket, at, stop = find()
 local slot = pack(kind, turn)
 -- shared vote_place
 local place
@@ -137,7 +142,8 @@ redis.call('DEL', run)
 redis.call('SET', run, event, 'PX', 60000)
 if voided > ballots then
   local ballot = choice .. ' 0' .. day
-  redis.call('HSET', book, '=' .. ballot, voided, '#' .. voided, ballot, ':ballots', voided)
+  redis.call('HSET', book, '=' .. ballot, voided, '#' .. voided, ballot)
+  ballots = voided
 end
 take(choice, weight) -- a tally that is lost stays as it is: the records count, and Repair makes it anew
 local count = #mine
@@ -152,9 +158,10 @@ else
   -- end vote_last_turn
 end
 -- shared vote_store
-redis.call('HSET', voters, index, rest .. voter .. table.concat(mine, voter))
-redis.call('HSET', book, ':slots', slots - count + #mine, ':choices', kinds)
-redis.call('HINCRBY', book, ':changes', 1)
+redis.call('HSET', voters, index,
+  string.sub(bucket, 1, at - 1) .. voter .. table.concat(mine, voter) .. string.sub(bucket, stop))
+redis.call('HSET', book, ':state', string.format('%.0f %.0f %.0f %.0f %.0f %.0f', slots - count + #mine,
+  changes + 1, buckets, ballots, kinds, ended))
 -- end vote_store
 tell('event', 'voided', 'voter', ARGV[6], 'choice', choice, 'weight', weight, 'id', ARGV[7],
   'origin', ARGV[8], 'slot', ARGV[2], 'former', '', 'was', '')

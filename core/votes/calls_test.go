@@ -78,7 +78,7 @@ func TestVotesReplaysSayWhetherTheVoteIsKept(t *testing.T) {
 		}
 		guardtest.Settle(t, g, first, false)
 		wantTally(t, g, "p", map[string]int64{"red": 1})
-		if n := b.Client.StrLen(t.Context(), g.partKeys("p", 0, a.ID)[3]).Val(); n > 30 {
+		if n := answerBytes(t, b, g, a.ID); n > 30 {
 			t.Errorf("the answer of a vote that is kept has %d bytes", n)
 		}
 

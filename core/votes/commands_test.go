@@ -38,7 +38,7 @@ func TestVotesCommandsOfACast(t *testing.T) {
 		}
 		cast(0)
 		before := calls()
-		const voters = 40 // one bucket
+		const voters = 30 // one bucket, and IDs of one name
 		for i := range voters {
 			cast(i + 1)
 		}

@@ -63,7 +63,8 @@ func partTag(poll string, part int) string {
 // partKeys returns the keys of an operation in one part of a poll, in the order of the scripts' KEYS.
 func (g *Guard) partKeys(poll string, part int, id string) []string {
 	t := partTag(poll, part)
-	keys := append(g.recordKeys(poll, part), g.Key(t, "op", core.Encode(id)))
+	bucket, _ := operationOf(id)
+	keys := append(g.recordKeys(poll, part), g.Key(t, "op", bucket))
 	if g.options.Audit {
 		keys = append(keys, g.auditKey(poll, part))
 	}

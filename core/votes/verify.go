@@ -241,28 +241,25 @@ func (g *Guard) countPart(ctx context.Context, poll string, part int) (c partCou
 
 // voteMark identifies a state of one part of a poll: two equal marks mean that nothing changed in between.
 type voteMark struct {
-	changes        string
+	changes        string // the number of records, and of changes
 	slots, buckets int64
 }
 
 func (g *Guard) markOf(ctx context.Context, book string) (m voteMark, err error) {
-	values, err := core.Query(ctx, g.Engine(),
-		redis.NewSliceCmd(ctx, "hmget", book, ":changes", ":slots", ":buckets"))
-	if err == nil {
-		err = core.ReadReply(values, 3, 3).Err
+	state, err := core.Query(ctx, g.Engine(), redis.NewStringCmd(ctx, "hget", book, ":state"))
+	if errors.Is(err, redis.Nil) {
+		return voteMark{changes: "0 0", buckets: 1}, nil
 	}
 	if err != nil {
 		return m, err
 	}
-	texts := [3]string{"0", "0", "1"}
-	for i, value := range values {
-		if text, ok := value.(string); ok {
-			texts[i] = text
-		}
+	words := strings.Split(state, " ")
+	if len(words) != 6 {
+		return m, fmt.Errorf("unexpected state %.100q", state)
 	}
-	m.changes = texts[0]
-	if m.slots, err = strconv.ParseInt(texts[1], 10, 64); err == nil {
-		m.buckets, err = strconv.ParseInt(texts[2], 10, 64)
+	m.changes = words[0] + " " + words[1]
+	if m.slots, err = strconv.ParseInt(words[0], 10, 64); err == nil {
+		m.buckets, err = strconv.ParseInt(words[2], 10, 64)
 	}
 	if err == nil && m.buckets < 1 {
 		err = fmt.Errorf("unexpected number of buckets: %d", m.buckets)

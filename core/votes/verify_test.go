@@ -180,7 +180,7 @@ func TestVotesBucketsSplit(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0), core.WithRetryHorizon(time.Second)), "v",
 			Options{Poll: Poll{PerVoter: 2}})
-		voters := 1200 // 1 to 19 buckets
+		voters := 1200 // 1 to 38 buckets
 		if b.Mini != nil {
 			voters = 300 // each call of a miniredis scans all keys
 		}
@@ -191,7 +191,7 @@ func TestVotesBucketsSplit(t *testing.T) {
 				wantVerified(t, g, "p", map[string]int64{"red": int64(i + 1)})
 			}
 		}
-		if n := b.Client.HLen(t.Context(), g.recordKeys("p", 0)[0]).Val(); n != int64(voters-1)/64+1 {
+		if n := b.Client.HLen(t.Context(), g.recordKeys("p", 0)[0]).Val(); n != int64(voters-1)/32+1 {
 			t.Errorf("%d buckets for %d voters", n, voters)
 		}
 		for i := range voters {

@@ -3,7 +3,7 @@
 
 -- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
 local function add(one, units)
-  if redis.call('HINCRBY', tally, one, units) == tonumber(units) then -- a new choice
+  if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice
     if redis.call('HLEN', tally) < kinds + 1 then
       redis.call('HDEL', tally, one)
       return false

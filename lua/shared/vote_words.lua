@@ -1,5 +1,7 @@
--- Splits the calls of a stored answer. Needs stored, the answer or a tombstone. Gives calls, those that
--- received a yes and have not ended, or ' *', and marks, those that were undone; each has a space before it.
+-- Splits a stored answer. Needs stored. Gives form, its first byte; head, what comes before the calls; the
+-- calls that received a yes, and marks, the calls that were taken back.
 
-local words = string.sub(stored, string.sub(stored, 1, 1) == '|' and 2 or 22)
+local form = string.sub(stored, 1, 1)
+local length = form == '|' and 1 or form == 'c' and 13 or 9
+local head, words = string.sub(stored, 1, length), string.sub(stored, length + 1)
 local calls, marks = string.gsub(words, ' %-%S+', ''), string.gsub(words, ' [^-]%S*', '')
