@@ -146,6 +146,7 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	}{
 		limit.NewSlidingWindow(gate, "site", hour),
 		limit.NewSlidingWindow(gate, "tiers", hour, day.WithResolution(1440)),
+		limit.NewSlidingWindow(gate, "leases", limit.PerHour(1000).WithLease()),
 		limit.NewFixedWindow(gate, "mails", hour), limit.NewTokenBucket(gate, "calls", hour),
 	} {
 		check(g, core.Attempt{Actor: "192.0.2.1"})

@@ -316,9 +316,9 @@ func (r *aclRun) settle(g core.Guard, a core.Attempt, end core.Ending) {
 // limitOperations are all operations of rate limits and bans.
 func limitOperations(r *aclRun) {
 	hour, day := limit.PerHour(3), limit.PerDay(1000)
-	for i, limits := range [][]limit.Limit{{hour}, {hour, day}, {day.WithResolution(1440)}} {
+	for i, limits := range [][]limit.Limit{{hour}, {hour, day}, {day.WithResolution(1440)}, {day.WithLease()}} {
 		plain := limits
-		if i == 2 { // only a sliding window counts by parts
+		if i >= 2 { // only a sliding window counts by parts
 			plain = []limit.Limit{day}
 		}
 		for _, g := range []interface {
@@ -345,6 +345,7 @@ func limitOperations(r *aclRun) {
 			r.must(g.Reset(r.ctx, ann))
 		}
 	}
+	r.must(r.gate.Drain(r.ctx)) // units in hand come back
 	abuse, mallory := bans.New(r.gate, "abuse", bans.Options{Refusals: 1}), core.Attempt{Actor: "mallory"}
 	for range 3 {
 		_, err := abuse.Strike(r.ctx, mallory)

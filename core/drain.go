@@ -8,8 +8,9 @@ import (
 )
 
 // Drain waits until no engine or adapter of the process is settling anything in the background: undos of
-// claims whose answers came too late, and retries of settlements that failed when their request ended. Call
-// it at the end of a process, after http.Server.Shutdown and before the Redis client is closed:
+// claims whose answers came too late, and retries of settlements that failed when their request ended. Units
+// that limits have fetched ahead go back to Redis at once: see limit.Limit.WithLease. Call Drain at the end of
+// a process, after http.Server.Shutdown and before the Redis client is closed:
 //
 //	err := errors.Join(server.Shutdown(ctx), core.Drain(ctx), rdb.Close())
 //
@@ -20,7 +21,7 @@ import (
 // call is still running. It does not wait for requests that Shutdown does not wait for, such as those on
 // hijacked connections: what they took is settled when they end.
 func Drain(ctx context.Context) error {
-	if err := background.Wait(ctx); err != nil {
+	if err := background.Wait(ctx, func() { pending.hurry(nil) }); err != nil {
 		return fmt.Errorf("core: drain: %w", err)
 	}
 	return nil
@@ -30,7 +31,7 @@ func Drain(ctx context.Context) error {
 // the whole process. It is for a process that ends one of several engines, before the engine's client is
 // closed. It does not wait for guards of an application that have no engine.
 func (e *Engine) Drain(ctx context.Context) error {
-	if err := background.WaitFor(ctx, e.Pending); err != nil {
+	if err := background.WaitFor(ctx, func() int { pending.hurry(e); return e.Pending() }); err != nil {
 		return fmt.Errorf("core: drain: %w", err)
 	}
 	return nil

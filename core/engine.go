@@ -292,6 +292,21 @@ func (e *Engine) Later(f func(ctx context.Context)) {
 	})
 }
 
+// After runs f once in the background when the time has passed, or when [Drain] or [Engine.Drain] is called.
+// It is for what the process has to return to Redis at some time, such as units that it holds. It takes no
+// place among [PendingMost].
+func (e *Engine) After(wait time.Duration, f func(ctx context.Context)) {
+	due := time.Now().Add(wait)
+	pending.add(e, &job{
+		try:         func(ctx context.Context) error { f(ctx); return nil },
+		due:         due,
+		until:       due.Add(settleShortest),
+		unimportant: true,
+		early:       true,
+		lost:        func(error) {},
+	})
+}
+
 // UndoLater runs f in the background to undo what a call that ended with err may have done. It repeats f
 // until Redis has answered or 10 minutes have passed; then the observer gets an [ErrUnsettled]. No undo
 // is rejected: when too many are pending, new claims are rejected instead (see [PendingMost]). A call that

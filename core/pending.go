@@ -201,6 +201,7 @@ type job struct {
 	pause       time.Duration
 	due, until  time.Time
 	unimportant bool // tried once
+	early       bool // Drain does not wait until it is due; it has no place
 }
 
 // lane is a queue of jobs.
@@ -221,7 +222,26 @@ func (b *backlog) take() bool {
 	return true
 }
 
-// add queues a job, which must have a place.
+// hurry makes the jobs due that Drain does not wait for: those of one lane, or of all lanes if key is nil.
+func (b *backlog) hurry(key any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	for of, l := range b.lanes {
+		if key != nil && of != key {
+			continue
+		}
+		for _, j := range l.jobs {
+			if j.early && j.due.After(now) {
+				j.due = now
+			}
+		}
+		heap.Init(&l.jobs)
+		l.awake()
+	}
+}
+
+// add queues a job, which must have a place unless it is early.
 func (b *backlog) add(key any, j *job) {
 	background.Begin()
 	b.mu.Lock()
@@ -289,7 +309,9 @@ func (b *backlog) run(key any, l *lane) {
 func (b *backlog) try(l *lane, j *job) {
 	again := !j.attempt()
 	if !again {
-		b.places.Add(-1)
+		if !j.early {
+			b.places.Add(-1)
+		}
 		if j.done != nil {
 			j.done()
 		}

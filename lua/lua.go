@@ -20,6 +20,8 @@ var (
 	SlidingWindowJoined string
 	//go:embed sliding_windows.lua
 	SlidingWindows string
+	//go:embed sliding_window_lease.lua
+	SlidingWindowLease string
 	//go:embed sliding_window_refund.lua
 	SlidingWindowRefund string
 	//go:embed fixed_window.lua

@@ -182,7 +182,8 @@ for i = 1, limits do
   end
   local log, window, part, grain, numbers = l.log, l.window, l.part, l.grain, l.numbers
   local birth, units, base = l.birth, l.units, l.base
-  local count, gone, next, lacks = 0, 0, nil, nil -- lacks: when enough units will have left
+  local count, gone, next = 0, 0, nil
+  local leaves, lacks = nil, nil -- when the next unit leaves, and when enough units will have left
   local renew = not birth
   if birth and part == 0 then
     count = redis.call('LLEN', log) - 1
@@ -214,6 +215,8 @@ for i = 1, limits do
       lacks = (base + redis.call('LINDEX', log, gone + lacking)) * grain + window
     end
   elseif birth then
+    count = units
+    -- shared parts_head
     -- Usually the first two parts are enough. After a pause more are needed; they are read in growing chunks.
     local from, size = 0, 4
     local function number(n)
@@ -223,7 +226,6 @@ for i = 1, limits do
       end
       return numbers[n - from + 1]
     end
-    count = units
     local first = number(1)
     while first and (base + first) * part + window <= now do
       count, gone = count - number(gone + 2), gone + 2
@@ -235,12 +237,14 @@ for i = 1, limits do
       while number(n + 2) == '0' do -- all units of the part were given back
         n = n + 2
       end
-      resets[i] = (base + number(n + 1)) * part + window
+      leaves = (base + number(n + 1)) * part + window
     end
     while lacking > 0 do
       lacks = (base + number(n + 1)) * part + window
       lacking, n = lacking - number(n + 2), n + 2
     end
+    -- end parts_head
+    resets[i] = leaves
   end
   l.units, l.gone, l.next, l.renew = count, gone, next, renew
 
@@ -334,27 +338,29 @@ for i = 1, limits do
   else
     local at = math.ceil(now / part)
     resets[i] = resets[i] or at * part + window
-    l.units = l.units + cost
+    l.units, l.birth = l.units + cost, next and l.birth or now
+    local head, base, last, newest = header(l), l.base, l.last, next and l.base + l.last[1]
+    -- shared parts_push
     if not next then -- as in window_push
-      l.birth = now
-      redis.call('RPUSH', log, header(l), '0', cost)
+      redis.call('RPUSH', log, head, '0', cost)
       if gone > 0 then
         redis.call('LTRIM', log, gone + 1, '-1')
       end
     else
-      if l.base + l.last[1] == at then
-        redis.call('LSET', log, '-1', l.last[2] + cost)
+      if newest == at then
+        redis.call('LSET', log, '-1', last[#last] + cost)
       else
-        redis.call('RPUSH', log, at - l.base, cost)
+        redis.call('RPUSH', log, at - base, cost)
       end
       if gone > 0 then
         redis.call('LTRIM', log, gone, '-1')
       end
-      redis.call('LSET', log, '0', header(l))
+      redis.call('LSET', log, '0', head)
     end
-    if not next or l.base + l.last[1] ~= at then
+    if not next or newest ~= at then
       redis.call('PEXPIRE', log, math.ceil((at * part + window - now) / 1000) + 1000)
     end
+    -- end parts_push
   end
 end
 return {1, remaining, now, binding, resets[binding] - now}

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,6 +23,9 @@ type Limit struct {
 	// shorter than 1 ms: see WithResolution. Zero means that units count one by one. The other guards accept
 	// only zero.
 	Resolution int64
+	// Lease says that a SlidingWindow may lend units to the process: see WithLease. It needs a Resolution. The
+	// other guards accept only false.
+	Lease bool
 }
 
 // WithResolution returns the limit with a resolution, for a [SlidingWindow] with a large Max.
@@ -30,6 +34,40 @@ type Limit struct {
 // units in any window, and a refusal may last longer than necessary by one part at most.
 func (l Limit) WithResolution(parts int64) Limit {
 	l.Resolution = parts
+	return l
+}
+
+// WithLease returns the limit with leases, for a [SlidingWindow] with a large Max and many attempts of one
+// actor and resource, such as a tenant's. A process then fetches units ahead and hands them out without
+// asking Redis. PerSecond(5000).WithLease(), for example, needs about a call per 100 attempts. Without a
+// Resolution the limit gets one of 20 parts.
+//
+// The upper bound stays exact: there are never more than Max units in any window, however many processes
+// there are. A unit counts as taken at the end of the part of the window in which it was fetched, and a
+// process hands it out until then at the latest, by its own count from the moment at which it asked. Units
+// that it has not used go back with its next call, a part later at the latest, and in [core.Drain]. A process
+// that dies, or whose reply is lost, loses them until they leave the window.
+//
+// What is not exact is who is refused near the limit: an attempt may be refused while another process has
+// units in hand. A process gets a share of what is left, at most: left / (2 * processes). Where a part has
+// fewer than 8 units (Max < 8 * Resolution), or little is left, each attempt asks Redis.
+//
+// A decision about a unit in hand has the source [core.SourceLease]. Its Remaining is what the last call has
+// left, and what is in hand: other processes may have taken of it since. Likewise, the RetryAfter of a
+// refusal is certain only as an upper bound, since units may come back before; so a refusal is remembered
+// for a part of the window at most. [SlidingWindow.Peek] counts what this process has in hand as left, and
+// what others have as taken. After a [SlidingWindow.Reset] other processes may use up what they have in hand.
+//
+// The clocks of the process and the server may run at speeds that differ by 3 percent. An attempt counts when
+// the process reads its clock: one that is stopped then, or whose machine is suspended, goes on with what it
+// was told. When the server's clock is set back, units that were fetched before may be handed out up to one
+// part later than they count. In a failover of Redis, units are lost as other units are: see [core.Fast]. An
+// engine without Redis has no need for leases and ignores them. A guard that lends has one limit.
+func (l Limit) WithLease() Limit {
+	l.Lease = true
+	if l.Resolution == 0 {
+		l.Resolution = leaseParts
+	}
 	return l
 }
 
@@ -101,12 +139,17 @@ type limitSet struct {
 	joined   []any         // args, and the argument now of a script for several attempts
 	policies []core.Policy // the limits, as decisions report them
 	parts    []any         // microseconds per part, 0 for a limit that counts one by one; nil if all do
+	lends    bool          // units are handed out inside the process
 }
 
 // newLimitSet checks limits for an algorithm.
 func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 	limits = slices.Clone(limits) // a Func may modify its slice in place while refusals and refunds refer to it
+	if err := checkLease(limits); err != nil {
+		return nil, err
+	}
 	s := &limitSet{limits: limits, args: make([]any, 0, 2*len(limits)+1)}
+	s.lends = len(limits) == 1 && limits[0].lends()
 	for i, l := range limits {
 		if err := l.check(); err != nil {
 			return nil, err
@@ -170,6 +213,8 @@ func (l Limit) check() error {
 	case l.Resolution != 0 && l.Window/time.Duration(l.Resolution) < time.Millisecond:
 		return fmt.Errorf("a resolution of %d in a window of %v: the parts are shorter than 1 ms, so use fewer",
 			l.Resolution, l.Window)
+	case l.Lease && l.Resolution == 0:
+		return errors.New("a lease without a resolution: units are lent for a part of the window: use WithLease()")
 	}
 	return nil
 }

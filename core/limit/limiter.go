@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,6 +23,7 @@ type algorithm struct {
 	several    *scripts          // decide any limits
 	one        *scripts          // decide a single limit that counts one by one
 	joined     *core.Script      // one's check for several attempts of one moment; nil without a script for that
+	lease      *core.Script      // lends units of a single limit by parts; nil without a script for that
 	refund     *core.Script      // sent once: whether an earlier call has run is an argument
 	newCounter func() counter    // counts inside the process
 	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
@@ -63,6 +65,9 @@ func upTo(most int64, holds string) func(Limit) error {
 		if l.Resolution != 0 {
 			return fmt.Errorf("a resolution of %d: only a sliding window has one, so leave it out", l.Resolution)
 		}
+		if l.Lease {
+			return errors.New("a lease: only a sliding window lends units, so leave it out")
+		}
 		return nil
 	}
 }
@@ -84,12 +89,13 @@ type limiter struct {
 	former    *former
 	local     func() *memory
 	refusals  *refusals
+	leases    *leases
 }
 
 // newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
-		algorithm: alg, by: by, former: new(former), refusals: newRefusals(e.RefusalMemory()),
+		algorithm: alg, by: by, former: new(former), refusals: newRefusals(e.RefusalMemory()), leases: newLeases(),
 		local: sync.OnceValue(func() *memory { return newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis()) }),
 	}
 	if len(limits) > 0 {
@@ -104,6 +110,9 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 	sent := []*core.Script{alg.one.check, alg.several.check, alg.refund, announce}
 	if alg.joined != nil {
 		sent = append(sent, alg.joined)
+	}
+	if alg.lease != nil {
+		sent = append(sent, alg.lease)
 	}
 	l.Base = e.Register(alg.kind, name, sent...)
 	return l
@@ -325,8 +334,12 @@ func (l *limiter) decide(
 func (l *limiter) decideOnRedis(ctx context.Context, limits *limitSet, peek bool, d *core.Decision) error {
 	a := d.Attempt
 
+	s := l.leases.get(limits, a)
 	var call core.Asked[string]
 	if !peek {
+		if s != nil && l.handOut(s, limits, d) {
+			return nil
+		}
 		sent, key := l.Engine().Now(), core.TagOf(a)
 		if r, ok := l.refusals.find(key, limits.limits, a.Cost, sent); ok {
 			r.answer(d, sent)
@@ -334,29 +347,54 @@ func (l *limiter) decideOnRedis(ctx context.Context, limits *limitSet, peek bool
 		}
 		call = l.refusals.ask(key, sent)
 	}
-	value, err := l.ask(ctx, limits, a, peek)
+	var fetches *lease
+	if s != nil && !peek {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
+		defer cancel()
+		var decided bool
+		if fetches, decided = l.lent(ctx, s, limits, d); decided {
+			return nil
+		}
+		if fetches != nil {
+			defer fetches.asked()
+		}
+	}
+	value, err := l.ask(ctx, limits, a, peek, fetches)
 	if err != nil {
 		return err
 	}
 	v, err := readLimits(d, value, limits)
-	if err != nil || peek { // a peek took nothing, so it needs no claim and no memory
+	if err != nil {
 		return err
 	}
+	if peek { // it took nothing, so it needs no claim and no memory
+		s.count(d, limits.limits[0], l.Engine().Now())
+		return nil
+	}
 	if d.Allowed {
-		d.SetClaim(&taken{limitSet: limits, stamp: v.moment})
+		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, lease: s})
 	}
 	l.local().hear(a, limits.limits, v, l.micros(time.Now()))
 	l.refusals.hear(call, limits.limits, *d, l.Engine().Now())
 	return nil
 }
 
-// ask asks Redis about an attempt.
-func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, peek bool) (any, error) {
+// ask asks Redis about an attempt, and for units ahead if s is not nil.
+func (l *limiter) ask(
+	ctx context.Context, limits *limitSet, a core.Attempt, peek bool, s *lease,
+) (any, error) {
 	cost := a.Cost
 	if peek {
 		cost = 0
 	}
 	limits, waited := l.withFormer(ctx, limits)
+	if s != nil && len(limits.windows) == 1 { // what counts in other windows sliding_windows takes over
+		value, err := l.fetch(ctx, l.Engine().Deadline()-waited, s, limits, a)
+		if !isUndecided(value) {
+			return value, err
+		}
+	}
 	args := append(make([]any, 0, len(limits.args)+len(limits.parts)+2), limits.args...)
 	now := l.Engine().ScriptNow(time.Microsecond)
 	switch { // trailing arguments are left out where the script has a default
@@ -376,12 +414,18 @@ func (l *limiter) ask(ctx context.Context, limits *limitSet, a core.Attempt, pee
 		}
 		return l.Engine().RunWithin(ctx, l.Engine().Deadline()-waited, script, keys, args...)
 	}
-	several, s := l.algorithm.several, l.algorithm.scripts(limits)
-	value, err := run(s)
-	if reply, ok := value.([]any); ok && len(reply) == 1 && reply[0] == int64(2) && s != several {
+	several, one := l.algorithm.several, l.algorithm.scripts(limits)
+	value, err := run(one)
+	if isUndecided(value) && one != several {
 		return run(several) // the script for one limit leaves rare cases to the other
 	}
 	return value, err
+}
+
+// isUndecided reports whether a script has left the decision to the one for several limits.
+func isUndecided(value any) bool {
+	reply, ok := value.([]any)
+	return ok && len(reply) == 1 && reply[0] == int64(2)
 }
 
 // joint says how attempts at one limit are decided together: those that have the same limit, which a [Func]
@@ -406,6 +450,7 @@ type taken struct {
 	first  atomic.Pointer[time.Time] // when a refund was sent first
 	local  bool                      // whether it took them inside the process
 	refund atomic.Bool               // whether it is done
+	lease  *lease                    // of the limit that it took them of; or nil
 }
 
 // again is for how long after a refund was sent first it may be sent again. It is half of what the script
@@ -469,6 +514,7 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 		return nil
 	}
 	defer l.refusals.drop(core.TagOf(a))  // also after an error, since the server may have done it
+	defer l.leases.get(limits, a).drop()  // likewise
 	limits, _ = l.withFormer(ctx, limits) // else the next check takes their units over again
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
@@ -503,6 +549,9 @@ func (l *limiter) refund(ctx context.Context, begun time.Time, d core.Decision) 
 		return nil
 	}
 	defer l.refusals.drop(core.TagOf(d.Attempt)) // also after an error, since the server may have done it
+	if took.lease.keep(took, d.Attempt.Cost, l.Engine().Now()) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, l.Engine().SettleTimeout())
 	defer cancel()
 	repeated := !took.first.CompareAndSwap(nil, &begun)

@@ -277,7 +277,7 @@ type oracle struct {
 
 // state identifies the units of a limit.
 func state(l Limit) Limit {
-	l.Max, l.Resolution = 0, 0
+	l.Max, l.Resolution, l.Lease = 0, 0, false
 	return l
 }
 

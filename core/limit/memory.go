@@ -51,7 +51,7 @@ type counter interface {
 type budget []windowCounter
 
 type windowCounter struct {
-	Limit // without its Max and its Resolution, which may change
+	Limit // without its Max, its Resolution and its Lease, which may change
 	counter
 	// until is when the last units that decide has taken no longer count.
 	until int64
@@ -59,7 +59,7 @@ type windowCounter struct {
 
 // windowOf returns what identifies a limit's counter, as limitSet.windows identifies its key.
 func windowOf(l Limit) Limit {
-	l.Max, l.Resolution = 0, 0
+	l.Max, l.Resolution, l.Lease = 0, 0, false
 	return l
 }
 

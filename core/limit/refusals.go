@@ -74,6 +74,9 @@ func (r *refusals) hear(call core.Asked[string], limits []Limit, d core.Decision
 		return
 	}
 	lasts := min(d.RetryAfter, r.keys.Longest())
+	if one := limits[0]; one.Lease { // other processes give back what they have in hand at the end of a part
+		lasts = min(lasts, core.DurationOf(one.grain(), time.Microsecond))
+	}
 	heard := refusal{
 		limits: limits, cost: d.Attempt.Cost, max: d.Limit, window: d.Window,
 		retry: d.RetryAfter, remaining: d.Remaining,

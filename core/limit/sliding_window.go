@@ -11,6 +11,7 @@ var slidingWindow = func() *algorithm {
 	alg := newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindows,
 		lua.SlidingWindowRefund, newSlidingLog, slidingWindowAccepts)
 	alg.joined = core.NewScript("sliding_window_joined", lua.SlidingWindowJoined, core.AtMostOnce).Shared()
+	alg.lease = core.NewScript("sliding_window_lease", lua.SlidingWindowLease, core.AtMostOnce).Shared()
 	return alg
 }()
 

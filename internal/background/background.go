@@ -17,9 +17,10 @@ func Begin() { running.Add(1) }
 // End says that one piece of work has ended.
 func End() { running.Add(-1) }
 
-// Wait waits until no work is running or the context ends; its error says how much is left.
-func Wait(ctx context.Context) error {
-	return WaitFor(ctx, func() int { return int(running.Load()) })
+// Wait waits until no work is running or the context ends; its error says how much is left. It calls hurry
+// each time before it looks, for work that would begin later.
+func Wait(ctx context.Context, hurry func()) error {
+	return WaitFor(ctx, func() int { hurry(); return int(running.Load()) })
 }
 
 // WaitFor is [Wait] for the part of the work that left counts.

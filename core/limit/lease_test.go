@@ -1,0 +1,430 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+var tenant = core.Attempt{Actor: "tenant", Resource: "api"}
+
+// leasing is a process that lends: an engine and a guard of its own.
+type leasing struct {
+	*SlidingWindow
+	engine *core.Engine
+	lossy  *losing
+}
+
+// losing is a client that counts what it sends, and loses replies of commands that have run.
+type losing struct {
+	core.Client
+	sent atomic.Int64
+	lose atomic.Bool
+}
+
+func (c *losing) Process(ctx context.Context, cmd redis.Cmder) error {
+	c.sent.Add(1)
+	err := c.Client.Process(ctx, cmd)
+	if c.lose.CompareAndSwap(true, false) {
+		err = errors.New("lost by the test")
+		cmd.SetErr(err)
+	}
+	return err
+}
+
+func newLeasing(b redistest.Backend, name string, l Limit, options ...core.Option) *leasing {
+	lossy := &losing{Client: b.Client}
+	options = append(options, core.WithBreaker(core.BreakerOptions{Failures: 1000}))
+	e := guardtest.NewEngineOver(b, lossy, options...)
+	return &leasing{NewSlidingWindow(e, name, l), e, lossy}
+}
+
+// inHand returns the units that the process has, whether they may still be handed out or not.
+func (p *leasing) inHand() int64 {
+	s := p.leases.get(p.limits, tenant)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hand.units
+}
+
+// grant is an allowed decision, of a process at a moment.
+type grant struct {
+	d  core.Decision
+	by *leasing
+	at int64
+}
+
+// admitted is the moments of units that were admitted and not given back, in microseconds.
+type admitted []int64
+
+// most returns the most units in any window that ends with one of them.
+func (m admitted) most(window time.Duration) (most int) {
+	slices.Sort(m)
+	first := 0
+	for last, at := range m {
+		for m[first] <= at-window.Microseconds() {
+			first++
+		}
+		most = max(most, last-first+1)
+	}
+	return most
+}
+
+func (m admitted) add(at time.Time, n int64) admitted {
+	for range n {
+		m = append(m, at.UnixMicro())
+	}
+	return m
+}
+
+// TestLeasesAgainstTheDefinition: whatever processes do, and however they end, no window has more than Max,
+// and when all units have come back the whole limit is there.
+func TestLeasesAgainstTheDefinition(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		number := 0
+		rapid.Check(t, func(rt *rapid.T) {
+			number++
+			clock := guardtest.NewClock()
+			parts := rapid.SampledFrom([]int64{2, 3, 7, 20}).Draw(rt, "parts")
+			most := rapid.Int64Range(leaseLeast*parts, 400).Draw(rt, "max")
+			// Windows that are no multiple of their parts too. Keys live for a window of the server's clock, which
+			// is not the test's.
+			windows := []time.Duration{10 * time.Second, 61_001 * time.Millisecond}
+			window := rapid.SampledFrom(windows).Draw(rt, "window")
+			of := Per(most, window).WithResolution(parts).WithLease()
+			part := time.Duration(of.grain()) * time.Microsecond
+			name := fmt.Sprintf("model%d", number)
+			start := func() *leasing { return newLeasing(b, name, of, guardtest.WithClock(clock)) }
+			processes := make([]*leasing, rapid.SampledFrom([]int{1, 2, 4, 16}).Draw(rt, "processes"))
+			for i := range processes {
+				processes[i] = start()
+			}
+			var in admitted
+			var allowed []grant
+			for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+				pauses := []time.Duration{0, time.Microsecond, part / 31, part / 3, part, window / 2, window}
+				clock.Advance(rapid.SampledFrom(pauses).Draw(rt, "pause"))
+				p := processes[rapid.IntRange(0, len(processes)-1).Draw(rt, "process")]
+				switch rapid.IntRange(0, 19).Draw(rt, "action") {
+				case 0: // kill -9
+					for i := range processes {
+						if processes[i] == p {
+							processes[i] = start()
+						}
+					}
+				case 1:
+					p.lossy.lose.Store(true)
+				case 2:
+					if err := p.engine.Drain(t.Context()); err != nil {
+						rt.Fatal(err)
+					}
+					if left := p.inHand(); left > 0 {
+						rt.Fatalf("%d units in hand after Drain", left)
+					}
+				case 3:
+					if _, err := p.Peek(t.Context(), tenant); err != nil && !lost(err) {
+						rt.Fatal(err)
+					}
+				case 4, 5:
+					if len(allowed) == 0 {
+						continue
+					}
+					n := rapid.IntRange(0, len(allowed)-1).Draw(rt, "decision")
+					one := allowed[n]
+					if err := one.by.Refund(t.Context(), one.d); err != nil {
+						rt.Fatal(err) // a reply that is lost is asked for again
+					}
+					at := slices.Index(in, one.at)
+					in = slices.Delete(in, at, at+int(one.d.Attempt.Cost))
+					allowed = slices.Delete(allowed, n, n+1)
+				default:
+					burst := rapid.SampledFrom([]int{1, 1, 5, 50, 400}).Draw(rt, "burst")
+					for range burst {
+						a := tenant
+						a.Cost = rapid.SampledFrom([]int64{1, 1, 1, 2, 5}).Draw(rt, "cost")
+						d, err := p.Check(t.Context(), a)
+						if err != nil && !lost(err) {
+							rt.Fatal(err)
+						}
+						if err != nil || !d.Allowed {
+							if d.Reason == core.ReasonLimited && d.RetryAfter <= 0 {
+								rt.Fatalf("%+v", d)
+							}
+							break
+						}
+						in = in.add(clock.Now(), d.Attempt.Cost)
+						allowed = append(allowed, grant{d, p, clock.Now().UnixMicro()})
+					}
+				}
+				if found := in.most(window); int64(found) > most {
+					rt.Fatalf("%v: %d units in a window", of, found)
+				}
+			}
+			clock.Advance(window + part)
+			for _, p := range processes {
+				p.lossy.lose.Store(false)
+			}
+			if d, err := processes[0].Peek(t.Context(), tenant); err != nil || d.Remaining != most {
+				rt.Fatalf("%v: %+v, %v: want all units back", of, d, err)
+			}
+			for _, p := range processes {
+				if err := p.engine.Drain(t.Context()); err != nil {
+					rt.Fatal(err)
+				}
+			}
+		})
+	})
+}
+
+func lost(err error) bool { return strings.Contains(err.Error(), "lost by the test") }
+
+// TestLeasesSpareCalls: at 90 percent of a large limit nearly all attempts are decided inside the process,
+// and all of them are allowed. At 100 units each attempt asks Redis.
+func TestLeasesSpareCalls(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		for _, one := range []struct{ most, processes, calls int64 }{
+			{10_000, 1, 10}, {10_000, 4, 60}, {1_000, 1, 100}, {1_000, 4, 480}, {100, 1, 1000},
+		} {
+			clock, of := guardtest.NewClock(), PerSecond(one.most).WithLease()
+			var processes []*leasing
+			name := fmt.Sprintf("spare-%d-%d", one.most, one.processes)
+			for range one.processes {
+				processes = append(processes, newLeasing(b, name, of, guardtest.WithClock(clock)))
+			}
+			attempts := 3 * one.most
+			handed, allowed := int64(0), int64(0)
+			var in admitted
+			for i := range attempts {
+				clock.Advance(time.Second * 10 / time.Duration(9*one.most))
+				d := guardtest.Check(t, processes[i%one.processes], tenant)
+				if d.Allowed {
+					allowed++
+					in = in.add(clock.Now(), 1)
+				}
+				if d.Source == core.SourceLease {
+					handed++
+				}
+			}
+			sent := int64(0)
+			for _, p := range processes {
+				sent += p.lossy.sent.Load()
+			}
+			most := in.most(time.Second)
+			t.Logf("N %d, %d processes: %.4f allowed, %.4f in the process, %.4f calls per attempt, most/N %.4f",
+				one.most, one.processes, float64(allowed)/float64(attempts), float64(handed)/float64(attempts),
+				float64(sent)/float64(attempts), float64(most)/float64(one.most))
+			if allowed < attempts || int64(most) > one.most || handed < attempts-attempts*one.calls/1000 {
+				t.Errorf("N %d: %d of %d allowed, %d in the process, %d in a window", one.most, allowed, attempts, handed,
+					most)
+			}
+		}
+	})
+}
+
+// TestLeasesThatCannotBeAreFoundAtSetUp: the panic says what to do instead.
+func TestLeasesThatCannotBeAreFoundAtSetUp(t *testing.T) {
+	e := guardtest.NewEngine(redistest.Backend{})
+	leased := PerSecond(5000).WithLease()
+	guardtest.WantPanic(t, "one limit", func() { NewSlidingWindow(e, "two", leased, PerHour(9000)) })
+	bare := Limit{Max: 5000, Window: time.Second, Lease: true}
+	guardtest.WantPanic(t, "WithLease()", func() { NewFixedWindow(e, "fixed", bare) })
+	guardtest.WantPanic(t, "only a sliding window", func() { NewTokenBucket(e, "bucket", leased) })
+	guardtest.WantPanic(t, "WithLease()", func() { NewSlidingWindow(e, "no-parts", bare) })
+	by := NewSlidingWindowBy(guardtest.NewEngine(redistest.Mini(t)), "by",
+		func(context.Context, core.Attempt) ([]Limit, error) { return []Limit{leased, PerHour(9000)}, nil })
+	if _, err := by.Check(t.Context(), tenant); err == nil || !strings.Contains(err.Error(), "one limit") {
+		t.Errorf("a function with a lease beside another limit: %v", err)
+	}
+}
+
+func TestLeasesAsText(t *testing.T) {
+	for text, want := range map[string]Limit{
+		"5000/s/lease":       PerSecond(5000).WithLease(),
+		"5000/s/50/lease":    PerSecond(5000).WithResolution(50).WithLease(),
+		" 5000 / s / lease ": PerSecond(5000).WithLease(),
+	} {
+		l, err := Parse(text)
+		again, err2 := Parse(l.String())
+		if l != want || again != want || err != nil || err2 != nil {
+			t.Errorf("%q: %v (%v), and again %v (%v)", text, l, err, again, err2)
+		}
+	}
+	if _, err := Parse("5000/lease"); err == nil {
+		t.Error("a limit without a window is accepted")
+	}
+}
+
+// hold makes attempts until the process has units in hand.
+func (p *leasing) hold(t *testing.T, clock *guardtest.Clock) {
+	t.Helper()
+	for range 10 {
+		clock.Advance(time.Microsecond)
+		guardtest.WantReason(t, guardtest.Check(t, p, tenant), core.ReasonOK)
+	}
+	for p.inHand() < 2 {
+		guardtest.WantReason(t, guardtest.Check(t, p, tenant), core.ReasonOK)
+	}
+}
+
+func (p *leasing) remaining(t *testing.T) int64 {
+	t.Helper()
+	d, err := p.Peek(t.Context(), tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Remaining
+}
+
+// TestUnitsInHandComeBack with Drain, which does not wait for the end of their part, by the next call, and by
+// themselves where there is none. Each unit comes back once.
+func TestUnitsInHandComeBack(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		start := func(of Limit) *leasing {
+			return newLeasing(b, "back", of, guardtest.WithClock(clock))
+		}
+		of := PerHour(4000).WithLease()
+		one, other := start(of), start(of)
+		one.hold(t, clock)
+		used := of.Max - one.remaining(t)
+		if left := other.remaining(t); left != of.Max-used-one.inHand() {
+			t.Errorf("another process sees %d left, want what is in hand to be taken: %d", left,
+				of.Max-used-one.inHand())
+		}
+		if err := one.engine.Drain(t.Context()); err != nil || one.inHand() != 0 || one.engine.Pending() != 0 {
+			t.Errorf("drain: %v, %d in hand, %d pending", err, one.inHand(), one.engine.Pending())
+		}
+		if left := other.remaining(t); left != of.Max-used {
+			t.Errorf("after Drain another process sees %d left, want %d", left, of.Max-used)
+		}
+
+		one.hold(t, clock)
+		used, clockStep := of.Max-one.remaining(t), time.Duration(of.grain())*time.Microsecond
+		clock.Advance(clockStep) // the part is over
+		d := guardtest.Check(t, one, tenant)
+		guardtest.WantSource(t, d, core.SourceRedis)
+		used++
+		if left := one.remaining(t); left != of.Max-used {
+			t.Errorf("after the next call %d are left, want %d", left, of.Max-used)
+		}
+		if err := one.Refund(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.Refund(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if left := one.remaining(t); left != of.Max-used+1 {
+			t.Errorf("after a refund, twice, %d are left, want %d", left, of.Max-used+1)
+		}
+
+		one.hold(t, clock)
+		if err := one.Reset(t.Context(), tenant); err != nil || one.inHand() != 0 || one.remaining(t) != of.Max {
+			t.Errorf("reset: %v, %d in hand, %d left", err, one.inHand(), one.remaining(t))
+		}
+
+		short := newLeasing(b, "short", Per(4000, 100*time.Millisecond).WithResolution(5).WithLease())
+		short.hold(t, clock)
+		redistest.Eventually(t, 10*time.Second, func() bool { return short.inHand() == 0 }, "units come back")
+	})
+}
+
+// TestWhatIsInHandIsNotForAnotherLimit: a function lowers the limit of a tenant while units are in hand.
+func TestWhatIsInHandIsNotForAnotherLimit(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock, of := guardtest.NewClock(), PerHour(4000).WithLease()
+		e := guardtest.NewEngine(b, guardtest.WithClock(clock))
+		g := NewSlidingWindowBy(e, "tiers",
+			func(context.Context, core.Attempt) ([]Limit, error) { return []Limit{of}, nil })
+		source := core.SourceRedis
+		for range 100 {
+			source = guardtest.Check(t, g, tenant).Source
+		}
+		guardtest.WantSource(t, core.Decision{Source: source}, core.SourceLease)
+		of.Max = 160
+		d := guardtest.Check(t, g, tenant)
+		guardtest.WantSource(t, d, core.SourceRedis)
+		if d.Limit != 160 || d.Remaining > 59 {
+			t.Errorf("%+v: want what is left of 160", d)
+		}
+		if err := e.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestRefusalsBesideLeasesAreRememberedForAPart: then other processes have given back what they did not use.
+func TestRefusalsBesideLeasesAreRememberedForAPart(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock, of := guardtest.NewClock(), PerSecond(400).WithLease()
+		one, other := newLeasing(b, "refusals", of, guardtest.WithClock(clock)),
+			newLeasing(b, "refusals", of, guardtest.WithClock(clock))
+		one.hold(t, clock)
+		for guardtest.Check(t, other, tenant).Allowed {
+			clock.Advance(time.Microsecond)
+		}
+		guardtest.WantSource(t, guardtest.Check(t, other, tenant), core.SourceRemembered)
+		if one.inHand() == 0 {
+			t.Fatal("nothing is in hand")
+		}
+		if err := one.engine.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		clock.Advance(time.Duration(of.grain()) * time.Microsecond)
+		guardtest.WantReason(t, guardtest.Check(t, other, tenant), core.ReasonOK)
+	})
+}
+
+// TestLeasesRace: many callers of two processes take exactly Max, once what is in hand has come back.
+func TestLeasesRace(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		of := PerHour(500).WithLease()
+		processes := []*leasing{newLeasing(b, "race", of), newLeasing(b, "race", of)}
+		var taken atomic.Int64
+		attempt := func(p *leasing) bool {
+			d, err := p.Check(t.Context(), tenant)
+			if err != nil {
+				t.Error(err)
+			}
+			if d.Allowed {
+				taken.Add(1)
+			}
+			return d.Allowed
+		}
+		var all sync.WaitGroup
+		for i := range 32 {
+			all.Go(func() {
+				for range 20 {
+					attempt(processes[i%2])
+				}
+			})
+		}
+		all.Wait()
+		if n := taken.Load(); n > of.Max || n < of.Max/2 {
+			t.Errorf("%d taken of %d", n, of.Max)
+		}
+		for _, p := range processes {
+			if err := p.engine.Drain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := newLeasing(b, "race", of) // it remembers no refusal
+		for attempt(last) {
+		}
+		if n := taken.Load(); n != of.Max {
+			t.Errorf("%d taken in the end, want %d", n, of.Max)
+		}
+	})
+}
