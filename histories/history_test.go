@@ -48,6 +48,8 @@ type history struct {
 
 	mu  sync.Mutex
 	ops []porcupine.Operation
+	// late are earlier sendings of calls that were refused, and what takes them back: see sentTwice.
+	late []porcupine.Operation
 }
 
 // unknown is the output of a call of which the caller does not know whether it happened.
@@ -61,6 +63,7 @@ type caller struct {
 	// resends: the client of the caller's process sends a call again when its reply is lost. The answer then
 	// is the stored one, with the figures of the moment at which it was asked for.
 	resends bool
+	begun   int64 // the caller's last call
 	rng     *rand.Rand
 	parent  *parent // in an application that is to be killed
 }
@@ -86,9 +89,9 @@ func (c *caller) do(in any, call func() (out any, err error)) bool {
 		return c.parent.do(c, in, call)
 	}
 	c.world.step()
-	begun := c.now()
+	c.begun = c.now()
 	out, err := call()
-	op := porcupine.Operation{ClientId: c.number, Input: in, Call: begun, Output: out, Return: c.now()}
+	op := porcupine.Operation{ClientId: c.number, Input: in, Call: c.begun, Output: out, Return: c.now()}
 	switch {
 	case errors.Is(err, core.ErrBreakerOpen) && c.guard.single:
 		return false
@@ -107,6 +110,22 @@ func (c *caller) later(in any) {
 		return
 	}
 	c.add(porcupine.Operation{ClientId: c.number, Input: in, Call: c.now(), Output: unknown{}, Return: never})
+}
+
+// sentTwice records what may have happened besides a call that was refused, where the client may have sent it
+// twice: the earlier sending arrives later, finds room, and is taken back. That is rare and makes a search
+// long, so verdict looks at it only where there is no other explanation. An application's connections are
+// never cut.
+func (c *caller) sentTwice(claim, undo any) {
+	if !c.resends || c.parent != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, in := range []any{claim, undo} {
+		c.history.late = append(c.history.late, porcupine.Operation{ClientId: c.number, Input: in, Call: c.begun,
+			Output: unknown{}, Return: never})
+	}
 }
 
 // isUnknown reports whether the outcome of a call is unknown, so that the model accepts every answer.
@@ -293,7 +312,16 @@ func (h *history) verdict() porcupine.CheckResult {
 	if redistest.Soak() {
 		patience = time.Second
 	}
-	return porcupine.CheckOperationsTimeout(h.guard.model, h.ops, patience)
+	return h.plain(patience)
+}
+
+// plain is porcupine's own search.
+func (h *history) plain(patience time.Duration) porcupine.CheckResult {
+	result := porcupine.CheckOperationsTimeout(h.guard.model, h.ops, patience)
+	if result == porcupine.Illegal && len(h.late) > 0 {
+		return porcupine.CheckOperationsTimeout(h.guard.model, slices.Concat(h.ops, h.late), 10*patience)
+	}
+	return result
 }
 
 // String shows the history in the order of the calls' begins.

@@ -109,6 +109,9 @@ func operationCall(t *testing.T, c *caller, g *idempotency.Guard) {
 		in.Op = "release"
 		c.later(in)
 	case !d.Allowed:
+		release := in
+		release.Op = "release"
+		c.sentTwice(in, release)
 	case c.rng.IntN(5) == 0:
 		in.Op = "commit"
 		end := core.CommitWith(&core.Outcome{Status: n + 1})

@@ -188,6 +188,8 @@ func quotaCall(t *testing.T, c *caller, g *quota.Guard) {
 		switch {
 		case !known:
 			c.later(undo)
+		case !d.Allowed:
+			c.sentTwice(in, undo)
 		case d.Allowed && shared && c.rng.IntN(8) > 0:
 			defer giveBack()
 		case d.Allowed && !shared && c.rng.IntN(2) == 0:

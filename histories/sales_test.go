@@ -371,11 +371,13 @@ func saleCall(t *testing.T, c *caller, g *seckill.Guard, buckets int) {
 			return saleOut{Reason: d.Reason, Replayed: d.Replayed, Kept: d.Kept, Left: d.Remaining,
 				Resent: c.resends}, err
 		})
-		next := in
+		next, undo := in, in
+		if undo.Op = "undo"; known && !d.Allowed {
+			c.sentTwice(in, undo)
+		}
 		switch {
 		case !known:
-			next.Op = "undo"
-			c.later(next)
+			c.later(undo)
 		case d.Allowed, d.Reason == core.ReasonConflict:
 			for range 1 + c.rng.IntN(4)/3 {
 				saleEnd(t, c, g, d, next)

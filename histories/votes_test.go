@@ -309,6 +309,8 @@ func pollCall(t *testing.T, c *caller, g *votes.Guard) {
 		switch kind := c.rng.IntN(6); {
 		case !known:
 			c.later(end)
+		case !d.Allowed:
+			c.sentTwice(in, end)
 		case d.Allowed && kind < 3:
 			c.do(end, func() (any, error) { return nil, g.Settle(t.Context(), d, core.Rollback) })
 		case d.Allowed && kind == 3:

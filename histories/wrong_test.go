@@ -73,8 +73,7 @@ func found(t *testing.T, w *world, rng *rand.Rand, s subject, histories int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !eagerly(s.model, h.ops, 20*ms) &&
-			porcupine.CheckOperationsTimeout(s.model, h.ops, 500*ms) == porcupine.Illegal {
+		if !eagerly(s.model, h.ops, 20*ms) && h.plain(500*ms) == porcupine.Illegal {
 			t.Logf("found in history %d", n)
 			return
 		}

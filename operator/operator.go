@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -25,8 +26,9 @@ type Options struct {
 	// Guards are further guards to show, such as those that no route uses.
 	Guards []core.Guard
 	// Authorize decides whether a request may perform an action, and names the operator for the audit. An
-	// error denies the request with 403 and is logged. It is called once for each action and for the list,
-	// before any guard is asked, from many goroutines at once. Required.
+	// error denies the request with 403 and is logged, for each action the first one and then one per minute.
+	// It is called once for each action and for the list, before any guard is asked, from many goroutines at
+	// once. Required.
 	Authorize func(r *http.Request, a Action) (operator string, err error)
 	// Audit records changes. It is called before a change and again after it. When the first call returns an
 	// error, the change is not made; an error of the second call is logged. It is called from many goroutines
@@ -84,7 +86,12 @@ func New(o Options) http.Handler {
 type handler struct {
 	options Options
 	targets targets
+	denied  warn.Sample[deniedKind]
 }
+
+// deniedKind is an action that was denied. Both names are empty where the handler does not know it, since then
+// the client has chosen them.
+type deniedKind struct{ guard, action string }
 
 // bodyMost is the maximum size of a request body, in bytes.
 const bodyMost = 1 << 16
@@ -196,11 +203,22 @@ func (h *handler) authorize(w http.ResponseWriter, r *http.Request, a Action) (o
 	a.Fields = maps.Clone(a.Fields)
 	operator, err := h.options.Authorize(r, a)
 	if err != nil {
-		slog.WarnContext(r.Context(), "gatehouse: operator action denied", "guard", a.Guard, "action", a.Name,
-			"err", err)
+		h.logDenied(r.Context(), a, err)
 		h.fail(w, r, http.StatusForbidden, "You are not allowed to do this.")
 	}
 	return operator, err == nil
+}
+
+// logDenied logs the first denial of each action, and then one per minute: anyone can cause them.
+func (h *handler) logDenied(ctx context.Context, a Action, err error) {
+	var kind deniedKind
+	if h.find(a) != nil {
+		kind = deniedKind{a.Guard, a.Name}
+	}
+	if skipped, ok := h.denied.Due(kind); ok {
+		slog.WarnContext(ctx, "gatehouse: operator action denied", "guard", kind.guard, "action", kind.action,
+			"err", err, "denials_not_logged", skipped)
+	}
 }
 
 // explain returns the response to an error. Causes that an operator cannot correct go to the log only.

@@ -38,7 +38,7 @@ func (w *exactWindow) allow(now int64) bool {
 // it, and far over it. No decision may differ from the definition.
 func TestLimiterUnderTraffic(t *testing.T) {
 	const windows = 1.5
-	keys := map[int64]int{0: 80, 60: 40} // by the resolution
+	keys := map[int64]int{0: 32, 60: 32} // by the resolution
 	if guardtest.Soak() {
 		keys = map[int64]int{0: 1400, 60: 400} // a million checks
 	}

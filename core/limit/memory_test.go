@@ -154,6 +154,8 @@ func TestMemoryDecidesAsTheScripts(t *testing.T) {
 			attempts = 20_000 // a miniredis is slow
 		case guardtest.Soak():
 			attempts = 34_000 // 100,000 on each backend
+		case b.Mini != nil:
+			attempts = 500
 		}
 		refused, refunds := 0, 0
 		for _, s := range scalesOf(k) {

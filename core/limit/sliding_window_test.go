@@ -254,7 +254,11 @@ func TestSlidingWindowLivesAsLongAsItsUnits(t *testing.T) {
 // TestSlidingWindowAfterAPause has more units leave at once than the script reads at once.
 func TestSlidingWindowAfterAPause(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		for _, leave := range []int{1, 2, 3, 51, 52, 53, 101, 102, 151, 200} {
+		leaves := []int{1, 2, 3, 51, 52, 53, 101, 102, 151, 200}
+		if b.Mini != nil { // it takes a second for all
+			leaves = []int{1, 52, 200}
+		}
+		for _, leave := range leaves {
 			clock := guardtest.NewClock()
 			g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("w%d", leave),
 				Per(210, time.Minute))

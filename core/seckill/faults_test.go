@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestSeckillManyBuyersAndFaults: thousands of buyers in several processes confirm, cancel, leave and retry,
+// TestSeckillManyBuyersAndFaults: a thousand buyers in several processes confirm, cancel, leave and retry,
 // while an operator restocks and one reply in a hundred is lost. When the last hold has expired, every unit
 // is accounted for.
 func TestSeckillManyBuyersAndFaults(t *testing.T) { redistest.Each(t, manyBuyersAndFaults(1)) }
@@ -23,7 +23,7 @@ func TestBucketsManyBuyersAndFaults(t *testing.T) { redistest.EachReal(t, manyBu
 
 func manyBuyersAndFaults(buckets int) func(t *testing.T, b redistest.Backend) {
 	return func(t *testing.T, b redistest.Backend) {
-		buyers, atOnce := 2000, 2000
+		buyers, atOnce := 1000, 1000
 		if guardtest.Soak() && b.Mini == nil { // miniredis takes minutes for so many
 			buyers = 100_000
 		}
