@@ -22,6 +22,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/echomw"
 	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
@@ -102,6 +103,17 @@ func Example_quota() {
 	}
 
 	_ = points
+}
+
+func Example_semaphore() {
+	gate := core.New(client())
+
+	exports := ratelimit.Rule{
+		Guard: semaphore.New(gate, "exports", semaphore.Options{Max: 5}),
+		Who:   keyfuncs.User("uid"),
+	}
+
+	_ = exports
 }
 
 func Example_redPacket() {

@@ -22,6 +22,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -169,6 +170,14 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 
 	once := idempotency.New(gate, "pay", idempotency.Options{})
 	check(once, ann)
+
+	exports := semaphore.New(gate, "exports", semaphore.Options{Max: 5})
+	check(exports, core.Attempt{Actor: "Ann ü", Resource: "pdf", Cost: 2})
+	lose.armed.Store(true)
+	if _, err := exports.Check(ctx, core.Attempt{Actor: "ann", Resource: "pdf"}); err == nil {
+		t.Fatal("the lost call is no error")
+	}
+	lose.armed.Store(false)
 
 	ballots := votes.New(gate, "poll", votes.Options{Spread: 2, Audit: true, Poll: votes.Poll{PerVoter: 3}})
 	for i := range 16 { // both parts have one

@@ -24,6 +24,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -382,6 +383,20 @@ func everyOperation(r *aclRun) {
 	_, _, err := articles.Used(r.ctx, core.Attempt{Actor: "ann"})
 	r.must(err)
 	r.must(articles.Reset(r.ctx, core.Attempt{Actor: "ann"}))
+
+	exports := semaphore.New(r.gate, "exports", semaphore.Options{Max: 1, Lease: time.Second})
+	r.settle(exports, core.Attempt{Actor: "ann"}, core.Commit)
+	held, stop := exports.Hold(r.ctx, r.check(exports, core.Attempt{Actor: "bob"}))
+	defer stop()
+	r.check(exports, core.Attempt{Actor: "cid"})
+	_, err = exports.Evict(r.ctx, core.Attempt{Actor: "bob"})
+	r.must(err)
+	select {
+	case <-held.Done(): // by a renewal
+	case <-time.After(5 * time.Second): // a command is forbidden
+	}
+	_, err = exports.Peek(r.ctx, core.Attempt{})
+	r.must(err)
 
 	pay := idempotency.New(r.gate, "pay", idempotency.Options{})
 	order := core.Attempt{Actor: "ann", ID: "o1", Resource: "order"}

@@ -34,6 +34,7 @@ type Decision struct {
 	//   - sales: the stock, and what is left of it. In a sale of several buckets these are the figures of the
 	//     buyer's bucket, which change as stock moves between buckets.
 	//   - red packets: the shares, and those left
+	//   - semaphores: the permits, and those that are free
 	Limit, Remaining int64
 	// Window is the length of the binding limit's window, for a quota that of the period. It is zero for other
 	// guards.
@@ -45,7 +46,7 @@ type Decision struct {
 	// its oldest unit leaves the window, when the next unit is in the bucket, or when the fixed window ends.
 	// It is zero when all units are there, and RetryAfter when the attempt was denied. For a quota it is the
 	// time until the period ends, for a sale how long the reservation can be confirmed, and for an idempotent
-	// operation the lease.
+	// operation and for permits of a semaphore the lease.
 	ResetAfter time.Duration
 
 	claim any
@@ -103,6 +104,9 @@ const (
 	ReasonLimited Reason = "limited"
 	// ReasonOverLimit: the cost alone exceeds the rate limit, so waiting does not help.
 	ReasonOverLimit Reason = "over_limit"
+	// ReasonBusy: as many run at the same time as may. RetryAfter says when the first of them has ended at the
+	// latest, if it has died. See package semaphore.
+	ReasonBusy Reason = "busy"
 	// ReasonBanned: the actor is banned because they were refused too often. RetryAfter says for how long.
 	ReasonBanned Reason = "banned"
 

@@ -89,6 +89,10 @@ var standardAnswers = []Answer{
 		Detail: "All that is allowed has been used.", Type: TypeQuotaExceeded,
 	},
 	{
+		Reason: ReasonBusy, Status: 429, Title: "Busy",
+		Detail: "As much as possible is running. Try again in a moment.", Type: documentedTypes + "busy",
+	},
+	{
 		Reason: ReasonDuplicate, Status: 409, Title: "Done Before",
 		Detail: "This has been done before, as often as is allowed.", Type: documentedTypes + "duplicate",
 	},

@@ -72,6 +72,8 @@ const (
 	// UnitItems is the unit of quotas: requests for different items. Requests for an item that has been counted
 	// are free. The RateLimit header fields do not define this name.
 	UnitItems = "items"
+	// UnitConcurrentRequests is the unit of semaphores: requests that run at the same time.
+	UnitConcurrentRequests = "concurrent-requests"
 )
 
 // Outage is the policy for an attempt that a guard cannot decide because Redis does not answer.
@@ -84,12 +86,13 @@ const (
 	FailClosed
 	// FailOpen lets the attempt pass unguarded.
 	FailOpen
-	// FailLocal asks a [LocalGuard], which decides inside the process. Rate limits are local guards. Guards of
-	// what must be unique across processes, such as votes and sales, cannot be.
+	// FailLocal asks a [LocalGuard], which decides inside the process. Rate limits and semaphores are local
+	// guards. Guards of what must be unique across processes, such as votes and sales, cannot be.
 	FailLocal
 )
 
-// LocalGuard is a guard that can decide without Redis, for one process alone: the rate limits.
+// LocalGuard is a guard that can decide without Redis, for one process alone: the rate limits and the
+// semaphores.
 type LocalGuard interface {
 	Guard
 
@@ -107,4 +110,15 @@ type Recaller interface {
 	// decide. A refusal that it returns has been observed as one of Check. It may be called for an attempt that
 	// Check is called for next.
 	Recall(ctx context.Context, a Attempt) (d Decision, ok bool)
+}
+
+// Holder is a guard whose claims can be lost while the attempt goes on, as those under a lease can.
+type Holder interface {
+	// Hold returns a context for the work of an allowed attempt. It ends when the claim is lost, with a cause
+	// that says so (see context.Cause), and when ctx ends. Call stop when the work is done; the context is over
+	// then. Hold is not a claim: the decision has to be settled as any other.
+	//
+	// An adapter passes this context to the handler of a request, unless the attempt is in the shadow. It need
+	// not call stop where ctx ends with the request.
+	Hold(ctx context.Context, d Decision) (held context.Context, stop context.CancelFunc)
 }

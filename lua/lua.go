@@ -119,6 +119,17 @@ var (
 	//go:embed red_packet_audit.lua
 	RedPacketAudit string
 
+	//go:embed semaphore_acquire.lua
+	SemaphoreAcquire string
+	//go:embed semaphore_release.lua
+	SemaphoreRelease string
+	//go:embed semaphore_renew.lua
+	SemaphoreRenew string
+	//go:embed semaphore_evict.lua
+	SemaphoreEvict string
+	//go:embed semaphore_peek.lua
+	SemaphorePeek string
+
 	//go:embed touch.lua
 	Touch string
 )

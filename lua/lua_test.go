@@ -70,6 +70,11 @@ var scripts = map[string]string{
 	"seckill_finish.lua":        lua.SeckillFinish,
 	"seckill_find.lua":          lua.SeckillFind,
 	"seckill_keep.lua":          lua.SeckillKeep,
+	"semaphore_acquire.lua":     lua.SemaphoreAcquire,
+	"semaphore_release.lua":     lua.SemaphoreRelease,
+	"semaphore_renew.lua":       lua.SemaphoreRenew,
+	"semaphore_evict.lua":       lua.SemaphoreEvict,
+	"semaphore_peek.lua":        lua.SemaphorePeek,
 
 	"seckill_reserve_joined.lua": lua.SeckillReserveJoined,
 }
@@ -180,6 +185,7 @@ func TestByHand(t *testing.T) {
 		}
 	}
 	zero, one, lost := bucket(""), bucket("|1"), bucket("|2")
+	pool := []string{"s{|}:permits", "s{|}:void|c1"}
 	day := func(call string) []string { return []string{"q{ann}:items", "q{ann}:operations", "q{ann}:" + call} }
 	for _, step := range []struct {
 		file string
@@ -429,6 +435,21 @@ func TestByHand(t *testing.T) {
 		{"seckill_confirm", sale, []string{"o1", "bob"}, "conflict 0  0 1 2"},
 		{"seckill_cancel", sale, []string{"o7", "c7", "", "bob"}, "ok 1  0 1 2"}, // before it comes
 		{"seckill_reserve", sale, []string{"o7", "bob", "1", "100", "c7"}, "gone 0  1 2 0 0"},
+		{"semaphore_acquire", pool, []string{"3", "2", "10000", "c1|10000|ann", "5000"}, "ok 1 0"},
+		{"semaphore_acquire", pool, []string{"3", "2", "10000", "c1|10000|ann", "6000"}, "ok 1 0"},
+		{"semaphore_acquire", pool, []string{"3", "2", "10000", "c2|10000|bob", "6000"}, "busy 1 9000"},
+		{"semaphore_acquire", pool, []string{"3", "1", "10000", "c3|10000|cid", "7000"}, "ok 0 0"},
+		{"semaphore_peek", pool[:1], []string{"7000"},
+			"7000 1|c1|10000|ann 15000 2|c1|10000|ann 15000 1|c3|10000|cid 17000"},
+		{"semaphore_renew", pool[:1], []string{"10000", "8000", "c1|10000|ann", "2", "c2|10000|bob", "2"}, "2"},
+		{"semaphore_renew", pool[:1], []string{"10000", "17000", "c1|10000|ann", "2", "c3|10000|cid", "1"}, "2"},
+		{"semaphore_acquire", pool, []string{"2", "1", "10000", "c4|10000|dan", "1000"}, "busy 0 10000"}, // set back
+		{"semaphore_release", pool, []string{"c1|10000|ann", "2", "60000"}, "1"},
+		{"semaphore_release", pool, []string{"c1|10000|ann", "2", "0"}, "0"},
+		{"semaphore_acquire", pool, []string{"3", "2", "10000", "c1|10000|ann", "1000"}, "gone 2 0"},
+		{"semaphore_evict", pool[:1], []string{"bob"}, "0"},
+		{"semaphore_evict", pool[:1], []string{"cid"}, "1"},
+		{"semaphore_evict", pool[:1], nil, "0"},
 		{"touch", sale[:1], nil, "1"},
 		{"touch", []string{"nobody{tv}"}, nil, "0"},
 		{"seckill_sweep", sale, []string{"100"}, "ok 0 1 1"},

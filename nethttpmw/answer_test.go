@@ -22,6 +22,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonLimited:          http.StatusTooManyRequests,
 		core.ReasonOverLimit:        http.StatusTooManyRequests,
 		core.ReasonBanned:           http.StatusTooManyRequests,
+		core.ReasonBusy:             http.StatusTooManyRequests,
 		core.ReasonQuota:            http.StatusTooManyRequests,
 		core.ReasonEarly:            http.StatusTooManyRequests,
 		core.ReasonDuplicate:        http.StatusConflict,

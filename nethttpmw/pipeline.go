@@ -110,8 +110,19 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		return nil, replay
 	}
 	passage.fields = figures(req, passage.entries, nil)
+	passage.hold()
 	entered = true
 	return passage, nil
+}
+
+// hold makes the handler's context end when a claim of the request is lost. Nobody stops it: it ends with the
+// request, and middlewares around the rules may use it until then.
+func (p *Passage) hold() {
+	for _, e := range p.entries {
+		if e.rule.holder != nil && !e.decision.Attempt.Shadow {
+			p.scope.Context, _ = e.rule.holder.Hold(p.scope.Context, e.decision)
+		}
+	}
 }
 
 // newPassage begins the passage of a request.

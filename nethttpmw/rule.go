@@ -193,6 +193,7 @@ type mounted struct {
 	answers answerTable
 	bans    answerTable // of Bans
 	local   core.LocalGuard
+	holder  core.Holder // nil: claims of the guard are not lost while the request runs
 
 	failures warn.Sample[failure] // of the key functions
 }
@@ -205,6 +206,7 @@ func mount(rule Rule) (*mounted, error) {
 	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(),
 		answers: answersOf(rule.Guard)}
 	m.local, _ = rule.Guard.(core.LocalGuard)
+	m.holder, _ = rule.Guard.(core.Holder)
 	if rule.Bans != nil {
 		m.bans = answersOf(rule.Bans)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -266,6 +267,7 @@ type taking struct {
 
 func onSuccess(e ending) bool { return !e.failed() }
 func always(ending) bool      { return true }
+func never(ending) bool       { return false }
 
 var takings = []taking{
 	{"a vote", func(s *scene) nethttpmw.Rule { return vote(votes.New(s.gate, "vote", votes.Options{})) },
@@ -286,6 +288,7 @@ var takings = []taking{
 		rule.Failed = func(status int) bool { return status >= 400 }
 		return rule
 	}, onSuccess},
+	{"a permit of a semaphore", func(s *scene) nethttpmw.Rule { return claim(s.semaphore(1)) }, never},
 	{"a purchase that no failure undoes", func(s *scene) nethttpmw.Rule {
 		rule := claim(s.sale("sale", seckill.Sale{Stock: 5}))
 		rule.Failed = func(int) bool { return false }
@@ -315,6 +318,8 @@ func (s *scene) wantKept(g core.Guard, kept bool) {
 		} else {
 			s.wantSale(g, 5, 0, 0)
 		}
+	case *semaphore.Guard:
+		s.wantFree(g)
 	case *redpacket.Guard:
 		s.wantGrabbed(g, map[string]int64{"ann": 10})
 	}

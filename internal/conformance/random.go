@@ -43,7 +43,8 @@ func randomEndings(s *scene) {
 	plays := &plays{running: map[string]chan struct{}{}, kept: map[string]int{}}
 	site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(1_000)))
 	site.Failed = func(status int) bool { return status >= 500 } // so that limits are settled, too
-	app := s.framework.Build(onThings(plays.handle, site, once, vote(votes), claim(purchase)))
+	exports := s.semaphore(10_000)
+	app := s.framework.Build(onThings(plays.handle, site, claim(exports), once, vote(votes), claim(purchase)))
 	plain, patient, impatient := s.serve(app), s.serve(app, timeout(time.Hour)), s.serve(app, timeout(soon))
 
 	var workers sync.WaitGroup
@@ -85,6 +86,7 @@ func randomEndings(s *scene) {
 			s.Errorf("%s has bought %d times", user, n)
 		}
 	}
+	s.wantFree(exports)
 	sold := int64(len(plays.kept))
 	status, err := purchase.Status(ctx, "t1")
 	if err != nil || status.Held != 0 || status.Sold != sold || status.Left+status.Sold != status.Stock {

@@ -71,6 +71,8 @@ var checks = []check{
 	{"a known item of a quota is free", knownItemsAreFree, true},
 	{"a vote is changed where the poll allows it", votesAreChanged, true},
 	{"buyers at the same moment never oversell", buyersNeverOversell, true},
+	{"a permit is held while the request runs, and no longer", permitsAreHeld, true},
+	{"a permit that is lost ends the context of the request", lostPermitsEndTheContext, true},
 	{"nothing is left over, however requests end", randomEndings, true},
 	{"rules are rolled out by and by", rolloutsAreGradual, false},
 	{"mistakes of set-up panic", setUpMistakesPanic, false},

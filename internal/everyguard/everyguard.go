@@ -15,6 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
@@ -29,6 +30,7 @@ func Kinds() map[string]core.Guard {
 		"quota":       quota.New(gate, "quota", quota.Options{Items: 3, Period: period.Daily(time.UTC)}),
 		"redpacket":   redpacket.New(gate, "redpacket", redpacket.Options{}),
 		"seckill":     seckill.New(gate, "seckill", seckill.Options{}),
+		"semaphore":   semaphore.New(gate, "semaphore", semaphore.Options{Max: 2}),
 		"votes":       votes.New(gate, "votes", votes.Options{}),
 	}
 }

@@ -1,0 +1,175 @@
+package semaphore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// State is what [Guard.Peek] tells of a pool.
+type State struct {
+	// Max is the number of permits of the pool, and Held how many are held.
+	Max, Held int64
+	// Holders are those who hold them, the one whose lease ends first at the beginning; without
+	// leases, by name.
+	Holders []Holder
+}
+
+// Holder holds permits of a pool.
+type Holder struct {
+	// Actor is who holds them. A name of more than 96 bytes once encoded is '#' and its hash.
+	Actor string
+	// Permits is how many.
+	Permits int64
+	// Ends is the time until the lease is over unless it is renewed. It is zero on an engine without Redis.
+	Ends time.Duration
+}
+
+// Peek returns who holds permits of the pool that the attempt's Resource names. It writes nothing. The other
+// fields of the attempt matter only to Options.MaxOf.
+func (g *Guard) Peek(ctx context.Context, a core.Attempt) (State, error) {
+	return core.Look(ctx, &g.Base, "peek", a, func() (State, error) {
+		s := State{Max: g.options.Max}
+		var err error
+		if g.options.MaxOf != nil {
+			if s.Max, err = g.maxOf(ctx, a); err != nil {
+				return State{}, err
+			}
+		}
+		if !g.Engine().HasRedis() {
+			s.Holders = g.pools.list(tagOf(a))
+		} else if s.Holders, err = g.holders(ctx, tagOf(a)); err != nil {
+			return State{}, err
+		}
+		for _, h := range s.Holders {
+			s.Held += h.Permits
+		}
+		return s, nil
+	})
+}
+
+// holders returns who holds permits by the script.
+func (g *Guard) holders(ctx context.Context, tag string) (holders []Holder, err error) {
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), peekScript,
+		[]string{g.Key(tag, "permits")}, g.Engine().ScriptNow(time.Millisecond))
+	if err != nil {
+		return nil, err
+	}
+	r := core.ReadReply(value, 2, 2)
+	now, permits := r.Number(), r.Texts()
+	if r.Err != nil {
+		return nil, r.Err
+	}
+	index := map[string]int{} // by the holder's name
+	for i := 0; i+1 < len(permits); i += 2 {
+		ends, err := strconv.ParseFloat(permits[i+1], 64)
+		parts := strings.SplitN(permits[i], "|", 4)
+		if err != nil || len(parts) < 4 {
+			return nil, fmt.Errorf("unexpected permit %.100q until %.100q", permits[i], permits[i+1])
+		}
+		name := strings.Join(parts[1:], "|")
+		k, known := index[name]
+		if !known {
+			k = len(holders)
+			index[name] = k
+			holders = append(holders, Holder{Actor: core.Decode(parts[3]),
+				Ends: core.DurationOf(int64(ends)-now, time.Millisecond)})
+		}
+		holders[k].Permits++
+	}
+	return holders, nil
+}
+
+// Evict takes the permits of the attempt's Actor away, or of all if it has none, in the pool that its
+// Resource names. It returns how many they were. Others can take them at once, while the contexts of those
+// who had them end with the next renewal: so for up to a third of the lease more than Max may run.
+func (g *Guard) Evict(ctx context.Context, a core.Attempt) (int64, error) {
+	return core.Look(ctx, &g.Base, "evict", a, func() (int64, error) {
+		tag := tagOf(a)
+		if !g.Engine().HasRedis() {
+			return g.pools.evict(tag, a.Actor), nil
+		}
+		actor := ""
+		if a.Actor != "" {
+			actor = core.Encode(a.Actor)
+		}
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), evictScript,
+			[]string{g.Key(tag, "permits")}, actor)
+		if err != nil {
+			return 0, err
+		}
+		return core.ReadNumber(value)
+	})
+}
+
+// list returns who holds permits of a pool in this process.
+func (p *pools) list(tag string) (holders []Holder) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.byTag[tag]; one != nil {
+		for h := range one.holders {
+			holders = append(holders, Holder{Actor: h.actor, Permits: h.cost})
+		}
+	}
+	slices.SortFunc(holders, func(a, b Holder) int { return strings.Compare(a.Actor, b.Actor) })
+	return holders
+}
+
+// evict takes the permits of an actor, or of all, away, and returns how many they were.
+func (p *pools) evict(tag, actor string) (permits int64) {
+	p.mu.Lock()
+	var evicted []*holder
+	if one := p.byTag[tag]; one != nil {
+		for h := range one.holders {
+			if actor == "" || h.actor == actor {
+				evicted = append(evicted, h)
+			}
+		}
+	}
+	p.mu.Unlock()
+	for _, h := range evicted {
+		permits += h.cost
+		p.lose(h)
+	}
+	return permits
+}
+
+// Describe implements [core.Describer].
+func (g *Guard) Describe() core.Description {
+	return core.Description{
+		Kind:    "semaphore",
+		Answers: core.StandardAnswers(core.ReasonBusy, core.ReasonOverLimit, core.ReasonGone),
+		Operations: []core.Operation{
+			{Name: "peek", Fields: []core.Field{{Name: "resource"}},
+				Run: func(ctx context.Context, in core.Input) (any, error) { return g.peeked(ctx, in) }},
+			{Name: "evict", Changes: true, Fields: []core.Field{{Name: "actor", Required: true}, {Name: "resource"}},
+				Run: func(ctx context.Context, in core.Input) (any, error) { return g.evicted(ctx, in.Attempt()) }},
+			{Name: "evict-all", Changes: true, Fields: []core.Field{{Name: "resource"}},
+				Run: func(ctx context.Context, in core.Input) (any, error) { return g.evicted(ctx, in.Attempt()) }},
+		},
+		Ops: []string{"check", "check_local", "settle", "renew", "peek", "evict"},
+	}
+}
+
+// peeked is what an operator sees of a pool: the first 100 holders.
+func (g *Guard) peeked(ctx context.Context, in core.Input) (any, error) {
+	s, err := g.Peek(ctx, in.Attempt())
+	if err != nil {
+		return nil, err
+	}
+	holders := make([]map[string]any, 0, min(len(s.Holders), 100))
+	for _, h := range s.Holders[:cap(holders)] {
+		holders = append(holders, map[string]any{"actor": h.Actor, "permits": h.Permits, "ends": h.Ends.String()})
+	}
+	return map[string]any{"max": s.Max, "held": s.Held, "holders": holders}, nil
+}
+
+func (g *Guard) evicted(ctx context.Context, a core.Attempt) (any, error) {
+	permits, err := g.Evict(ctx, a)
+	return map[string]any{"permits": permits}, err
+}

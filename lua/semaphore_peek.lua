@@ -1,0 +1,17 @@
+-- Semaphore: tells who holds permits of a pool. It only reads.
+--
+-- KEYS  1 permits  zset, as semaphore_acquire writes it
+-- ARGV  1 now      milliseconds since 1970; absent or empty: the server's clock
+-- Returns {now, permits}
+--       now      milliseconds since 1970
+--       permits  each held permit and the end of its lease, as they are in the zset, first to end first
+
+local permits, now = KEYS[1], tonumber(ARGV[1])
+
+-- shared clock
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+-- end clock
+return {now, redis.call('ZRANGEBYSCORE', permits, '(' .. now, '+inf', 'WITHSCORES')}
