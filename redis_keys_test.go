@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -171,8 +172,20 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	once := idempotency.New(gate, "pay", idempotency.Options{})
 	check(once, ann)
 
-	exports := semaphore.New(gate, "exports", semaphore.Options{Max: 5})
+	exports := semaphore.New(gate, "exports", semaphore.Options{Max: 2, Wait: time.Minute})
 	check(exports, core.Attempt{Actor: "Ann ü", Resource: "pdf", Cost: 2})
+	var waits sync.WaitGroup
+	t.Cleanup(waits.Wait)
+	waits.Go(func() { // until the test ends
+		d, err := exports.Check(ctx, core.Attempt{Actor: "bob", Resource: "pdf"})
+		if err == nil && d.Allowed {
+			t.Errorf("%+v: want one who waits", d)
+		}
+	})
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		state, err := exports.Peek(ctx, core.Attempt{Resource: "pdf"})
+		return err == nil && state.Waiting == 1
+	}, "nobody waits")
 	lose.armed.Store(true)
 	if _, err := exports.Check(ctx, core.Attempt{Actor: "ann", Resource: "pdf"}); err == nil {
 		t.Fatal("the lost call is no error")

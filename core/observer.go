@@ -42,7 +42,7 @@ type Event struct {
 	//	strike ban unban status        bans
 	//	retract tally verify repair audit void    votes
 	//	used reset                     quota
-	//	renew peek evict               semaphore
+	//	wait renew peek evict          semaphore
 	//	reset                          idempotency
 	//	open confirm cancel sweep status restock close verify repair discard events outbox    seckill
 	//	create refund verify            redpacket

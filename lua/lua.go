@@ -121,6 +121,8 @@ var (
 
 	//go:embed semaphore_acquire.lua
 	SemaphoreAcquire string
+	//go:embed semaphore_wait.lua
+	SemaphoreWait string
 	//go:embed semaphore_release.lua
 	SemaphoreRelease string
 	//go:embed semaphore_renew.lua

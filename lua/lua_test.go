@@ -71,6 +71,7 @@ var scripts = map[string]string{
 	"seckill_find.lua":          lua.SeckillFind,
 	"seckill_keep.lua":          lua.SeckillKeep,
 	"semaphore_acquire.lua":     lua.SemaphoreAcquire,
+	"semaphore_wait.lua":        lua.SemaphoreWait,
 	"semaphore_release.lua":     lua.SemaphoreRelease,
 	"semaphore_renew.lua":       lua.SemaphoreRenew,
 	"semaphore_evict.lua":       lua.SemaphoreEvict,
@@ -185,7 +186,10 @@ func TestByHand(t *testing.T) {
 		}
 	}
 	zero, one, lost := bucket(""), bucket("|1"), bucket("|2")
-	pool := []string{"s{|}:permits", "s{|}:void|c1"}
+	pool := []string{"s{|}:permits", "s{|}:void|c1", "s{|}:present"}
+	line := []string{"s{|}:permits", "s{|}:line", "s{|}:present", "s{|}:void|w1", "s{|}:void|w2"}
+	other := []string{"s{|}:permits", "s{|}:void|c5", "s{|}:present"}
+	leave := []string{"s{|}:permits", "s{|}:void|c1", "s{|}:line", "s{|}:present"}
 	day := func(call string) []string { return []string{"q{ann}:items", "q{ann}:operations", "q{ann}:" + call} }
 	for _, step := range []struct {
 		file string
@@ -439,17 +443,32 @@ func TestByHand(t *testing.T) {
 		{"semaphore_acquire", pool, []string{"3", "2", "10000", "c1|10000|ann", "6000"}, "ok 1 0"},
 		{"semaphore_acquire", pool, []string{"3", "2", "10000", "c2|10000|bob", "6000"}, "busy 1 9000"},
 		{"semaphore_acquire", pool, []string{"3", "1", "10000", "c3|10000|cid", "7000"}, "ok 0 0"},
-		{"semaphore_peek", pool[:1], []string{"7000"},
-			"7000 1|c1|10000|ann 15000 2|c1|10000|ann 15000 1|c3|10000|cid 17000"},
+		{"semaphore_peek", line[:2], []string{"7000"},
+			"7000 0 1|c1|10000|ann 15000 2|c1|10000|ann 15000 1|c3|10000|cid 17000"},
 		{"semaphore_renew", pool[:1], []string{"10000", "8000", "c1|10000|ann", "2", "c2|10000|bob", "2"}, "2"},
 		{"semaphore_renew", pool[:1], []string{"10000", "17000", "c1|10000|ann", "2", "c3|10000|cid", "1"}, "2"},
 		{"semaphore_acquire", pool, []string{"2", "1", "10000", "c4|10000|dan", "1000"}, "busy 0 10000"}, // set back
-		{"semaphore_release", pool, []string{"c1|10000|ann", "2", "60000"}, "1"},
-		{"semaphore_release", pool, []string{"c1|10000|ann", "2", "0"}, "0"},
+		{"semaphore_release", leave, []string{"c1|10000|ann", "2", "60000"}, "1 "},
+		{"semaphore_release", leave, []string{"c1|10000|ann", "2", "0", "", "1000"}, "0 "},
 		{"semaphore_acquire", pool, []string{"3", "2", "10000", "c1|10000|ann", "1000"}, "gone 2 0"},
 		{"semaphore_evict", pool[:1], []string{"bob"}, "0"},
 		{"semaphore_evict", pool[:1], []string{"cid"}, "1"},
 		{"semaphore_evict", pool[:1], nil, "0"},
+		{"semaphore_acquire", other, []string{"3", "2", "10000", "c5|10000|ann", "5000"}, "ok 1 0"},
+		{"semaphore_wait", line,
+			[]string{"p1", "10000", "0", "6000", "w1|10000|bob", "2", "3", "w2|10000|cid", "1", "3"},
+			"p1 9000 "},
+		{"semaphore_acquire", other, []string{"3", "1", "10000", "c6|10000|ann", "6000"}, "busy 1 9000"}, // behind bob
+		{"semaphore_wait", line[:4], []string{"p2", "10000", "0", "6000", "w3|10000|dan", "1", "3"}, "p1 9000 "},
+		{"semaphore_release", leave, []string{"c5|10000|ann", "2", "0", "", "6500"}, "1 p1"},
+		{"semaphore_wait", line,
+			[]string{"p1", "10000", "0", "7000", "w1|10000|bob", "2", "3", "w2|10000|cid", "1", "3"},
+			"p2 10000 1 2"},
+		{"semaphore_wait", line,
+			[]string{"p1", "10000", "0", "7000", "w1|10000|bob", "2", "3", "w2|10000|cid", "1", "3"},
+			"p2 10000 1 2"},
+		{"semaphore_release", leave, []string{"w1|10000|bob", "2", "60000", "p1", "8000"}, "1 p2"},
+		{"semaphore_wait", line[:3], []string{"p3", "10000", "0", "10000"}, " 7000 "}, // p2 is gone
 		{"touch", sale[:1], nil, "1"},
 		{"touch", []string{"nobody{tv}"}, nil, "0"},
 		{"seckill_sweep", sale, []string{"100"}, "ok 0 1 1"},

@@ -4,6 +4,7 @@
 -- KEYS  1 permits  zset: "number|holder" for each permit, by the end of its lease in milliseconds since 1970.
 --                  A permit whose lease is over is free
 --       2 void     string: the tombstone of this call, when it was undone and may still arrive
+--       3 present  zset, as semaphore_wait writes it: nobody overtakes those who wait
 -- ARGV  1 max     permits of the pool
 --       2 cost    permits to take
 --       3 lease   milliseconds for which they are held without a renewal
@@ -11,11 +12,12 @@
 --                 a lost reply has the same, and takes nothing again
 --       5 now     milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, left, wait}
---       reason  ok, busy (too few permits are free), gone (this call was undone before it arrived)
+--       reason  ok, busy (too few permits are free, or others wait), gone (this call was undone before it
+--               arrived)
 --       left    free permits, after this call
---       wait    for busy: milliseconds until the leases of enough permits are over; else 0
+--       wait    for busy: milliseconds until the leases of enough permits are over, at least 1; else 0
 
-local permits, void = KEYS[1], KEYS[2]
+local permits, void, present = KEYS[1], KEYS[2], KEYS[3]
 local max, cost, lease, holder = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local now = tonumber(ARGV[5])
 
@@ -42,15 +44,17 @@ if ends > now then
   return {'ok', left, 0} -- the reply to the first sending was lost
 elseif redis.call('EXISTS', void) == 1 then
   return {'gone', left, 0}
-elseif held + cost > max then
+elseif held + cost > max or redis.call('ZCOUNT', present, '(' .. now, now + 3000) > 0 then
   local enough = redis.call('ZRANGEBYSCORE', permits, '(' .. now, '+inf', 'WITHSCORES',
-    'LIMIT', held + cost - max - 1, 1)
-  return {'busy', left, enough[2] - now}
+    'LIMIT', math.max(held + cost - max - 1, 0), 1)[2]
+  return {'busy', left, math.max((enough or 0) - now, 1)}
 end
 
+-- shared semaphore_take
 for number = 1, cost do
   redis.call('ZADD', permits, now + lease, number .. '|' .. holder)
 end
+-- end semaphore_take
 redis.call('ZREMRANGEBYSCORE', permits, '-inf', now)
 -- shared semaphore_keep
 redis.call('PEXPIRE', permits, math.max(redis.call('PTTL', permits), lease + 1000))

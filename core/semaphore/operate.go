@@ -15,6 +15,8 @@ import (
 type State struct {
 	// Max is the number of permits of the pool, and Held how many are held.
 	Max, Held int64
+	// Waiting is how many attempts wait for permits, with those of processes that have died a moment ago.
+	Waiting int64
 	// Holders are those who hold them, the one whose lease ends first at the beginning; without
 	// leases, by name.
 	Holders []Holder
@@ -42,8 +44,8 @@ func (g *Guard) Peek(ctx context.Context, a core.Attempt) (State, error) {
 			}
 		}
 		if !g.Engine().HasRedis() {
-			s.Holders = g.pools.list(tagOf(a))
-		} else if s.Holders, err = g.holders(ctx, tagOf(a)); err != nil {
+			s.Holders, s.Waiting = g.pools.list(tagOf(a))
+		} else if s.Holders, s.Waiting, err = g.holders(ctx, tagOf(a)); err != nil {
 			return State{}, err
 		}
 		for _, h := range s.Holders {
@@ -53,24 +55,24 @@ func (g *Guard) Peek(ctx context.Context, a core.Attempt) (State, error) {
 	})
 }
 
-// holders returns who holds permits by the script.
-func (g *Guard) holders(ctx context.Context, tag string) (holders []Holder, err error) {
+// holders returns who holds permits and how many wait, by the script.
+func (g *Guard) holders(ctx context.Context, tag string) (holders []Holder, waiting int64, err error) {
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), peekScript,
-		[]string{g.Key(tag, "permits")}, g.Engine().ScriptNow(time.Millisecond))
+		[]string{g.Key(tag, "permits"), g.Key(tag, "line")}, g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	r := core.ReadReply(value, 2, 2)
-	now, permits := r.Number(), r.Texts()
+	r := core.ReadReply(value, 3, 3)
+	now, waiting, permits := r.Number(), r.Number(), r.Texts()
 	if r.Err != nil {
-		return nil, r.Err
+		return nil, 0, r.Err
 	}
 	index := map[string]int{} // by the holder's name
 	for i := 0; i+1 < len(permits); i += 2 {
 		ends, err := strconv.ParseFloat(permits[i+1], 64)
 		parts := strings.SplitN(permits[i], "|", 4)
 		if err != nil || len(parts) < 4 {
-			return nil, fmt.Errorf("unexpected permit %.100q until %.100q", permits[i], permits[i+1])
+			return nil, 0, fmt.Errorf("unexpected permit %.100q until %.100q", permits[i], permits[i+1])
 		}
 		name := strings.Join(parts[1:], "|")
 		k, known := index[name]
@@ -82,7 +84,7 @@ func (g *Guard) holders(ctx context.Context, tag string) (holders []Holder, err 
 		}
 		holders[k].Permits++
 	}
-	return holders, nil
+	return holders, waiting, nil
 }
 
 // Evict takes the permits of the attempt's Actor away, or of all if it has none, in the pool that its
@@ -107,17 +109,18 @@ func (g *Guard) Evict(ctx context.Context, a core.Attempt) (int64, error) {
 	})
 }
 
-// list returns who holds permits of a pool in this process.
-func (p *pools) list(tag string) (holders []Holder) {
+// list returns who holds permits of a pool in this process, and how many wait.
+func (p *pools) list(tag string) (holders []Holder, waiting int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if one := p.byTag[tag]; one != nil {
+		waiting = int64(len(one.line))
 		for h := range one.holders {
 			holders = append(holders, Holder{Actor: h.actor, Permits: h.cost})
 		}
 	}
 	slices.SortFunc(holders, func(a, b Holder) int { return strings.Compare(a.Actor, b.Actor) })
-	return holders
+	return holders, waiting
 }
 
 // evict takes the permits of an actor, or of all, away, and returns how many they were.
@@ -152,7 +155,7 @@ func (g *Guard) Describe() core.Description {
 			{Name: "evict-all", Changes: true, Fields: []core.Field{{Name: "resource"}},
 				Run: func(ctx context.Context, in core.Input) (any, error) { return g.evicted(ctx, in.Attempt()) }},
 		},
-		Ops: []string{"check", "check_local", "settle", "renew", "peek", "evict"},
+		Ops: []string{"check", "check_local", "settle", "wait", "renew", "peek", "evict"},
 	}
 }
 
@@ -166,7 +169,7 @@ func (g *Guard) peeked(ctx context.Context, in core.Input) (any, error) {
 	for _, h := range s.Holders[:cap(holders)] {
 		holders = append(holders, map[string]any{"actor": h.Actor, "permits": h.Permits, "ends": h.Ends.String()})
 	}
-	return map[string]any{"max": s.Max, "held": s.Held, "holders": holders}, nil
+	return map[string]any{"max": s.Max, "held": s.Held, "waiting": s.Waiting, "holders": holders}, nil
 }
 
 func (g *Guard) evicted(ctx context.Context, a core.Attempt) (any, error) {

@@ -18,6 +18,7 @@ type holder struct {
 	name     string        // as the scripts know it: "call|lease|actor"
 	actor    string        // as it was given
 	cost     int64         // permits
+	process  string        // that has waited for the permits; empty: nobody has
 	lease    time.Duration // zero: the permits are this process's own
 	late     bool          // the call, or a copy of it, may still arrive: its release leaves a tombstone
 
@@ -77,6 +78,7 @@ type pool struct {
 	holders map[*holder]struct{}
 	held    int64       // permits of the holders
 	leased  int         // holders with a lease
+	line    []*queued   // who waits for permits of this process, first come first
 	timer   *time.Timer // of the next renewal; nil before the first lease
 }
 
@@ -90,17 +92,57 @@ func (p *pools) of(tag string) *pool {
 	return one
 }
 
-// take adds a holder without a lease, if the process then holds at most most permits of the pool. It returns
-// how many it holds.
-func (p *pools) take(h *holder, most int64) (held int64, ok bool) {
+// queued is a holder without a lease that waits.
+type queued struct {
+	h     *holder
+	most  int64
+	ready chan struct{} // closed when it has its permits
+}
+
+// take adds a holder without a lease, if the process then holds at most most permits of the pool. It waits
+// for that, after those who came before. It returns how many permits the process holds.
+func (p *pools) take(ctx context.Context, h *holder, most int64, wait time.Duration) (held int64, ok bool) {
+	q := &queued{h: h, most: most, ready: make(chan struct{})}
+	p.mu.Lock()
+	one := p.of(h.tag)
+	one.line = append(one.line, q)
+	one.admit()
+	p.mu.Unlock()
+	if wait > 0 {
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		select {
+		case <-q.ready:
+		case <-ctx.Done():
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	one := p.of(h.tag)
-	if ok = one.held+h.cost <= most; ok {
-		one.holders[h] = struct{}{}
-		one.held += h.cost
+	if i := slices.Index(one.line, q); i >= 0 {
+		one.line = slices.Delete(one.line, i, i+1)
+		one.admit() // those behind may ask for less
+		p.drop(h.tag, one)
+		return one.held, false
 	}
-	return one.held, ok
+	return one.held, true
+}
+
+// admit gives permits to those at the head of the line. pools.mu is held.
+func (one *pool) admit() {
+	for len(one.line) > 0 && one.held+one.line[0].h.cost <= one.line[0].most {
+		q := one.line[0]
+		one.line = one.line[1:]
+		one.holders[q.h] = struct{}{}
+		one.held += q.h.cost
+		close(q.ready)
+	}
+}
+
+// drop forgets a pool of which the process holds nothing. pools.mu is held.
+func (p *pools) drop(tag string, one *pool) {
+	if len(one.holders) == 0 && len(one.line) == 0 {
+		delete(p.byTag, tag)
+	}
 }
 
 // add adds a holder to whom Redis has given permits, by a call that was sent at the given moment.
@@ -146,9 +188,8 @@ func (p *pools) remove(h *holder) bool {
 			one.timer.Stop()
 		}
 	}
-	if len(one.holders) == 0 {
-		delete(p.byTag, h.tag)
-	}
+	one.admit()
+	p.drop(h.tag, one)
 	return true
 }
 

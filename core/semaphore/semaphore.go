@@ -2,6 +2,7 @@ package semaphore
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"math"
 	"time"
@@ -13,6 +14,7 @@ import (
 var (
 	acquireScript = core.NewScript("semaphore_acquire", lua.SemaphoreAcquire, core.Idempotent)
 	releaseScript = core.NewScript("semaphore_release", lua.SemaphoreRelease, core.Idempotent)
+	waitScript    = core.NewScript("semaphore_wait", lua.SemaphoreWait, core.Idempotent)
 	renewScript   = core.NewScript("semaphore_renew", lua.SemaphoreRenew, core.Idempotent)
 	evictScript   = core.NewScript("semaphore_evict", lua.SemaphoreEvict, core.Idempotent)
 	peekScript    = core.NewScript("semaphore_peek", lua.SemaphorePeek, core.Idempotent)
@@ -34,6 +36,10 @@ type Options struct {
 	// still before it loses its permits. A process renews its leases three times in this time. It is 1 s to an
 	// hour; the default is 10 s. Processes with different leases may share a pool.
 	Lease time.Duration
+	// Wait is how long an attempt waits for permits before it is refused, up to a minute. Zero refuses at once.
+	// Set it to less than the patience of clients and proxies. The end of the attempt's context ends the wait
+	// too; that of a client that goes away does not, in a middleware.
+	Wait time.Duration
 }
 
 const (
@@ -41,6 +47,7 @@ const (
 	defaultLease = 10 * time.Second
 	minLease     = time.Second
 	maxLease     = time.Hour
+	maxWait      = time.Minute
 
 	// localRetry is the RetryAfter of a refusal inside the process, where no lease says when permits are free.
 	localRetry = time.Second
@@ -70,6 +77,14 @@ const (
 // After a failover of Redis, permits whose grant was not replicated are lost: their holders hear of it with
 // the next renewal, and until then more than Max may run.
 //
+// # Waiting
+//
+// With Options.Wait, attempts stand in line: who came first, in any process, is served first, whatever others
+// ask for, and nobody overtakes those who wait. A process is told when permits are free, by PUBLISH to a
+// channel below the engine's prefix. Where its client cannot subscribe, or may not, it looks twice a second.
+// Those who wait in a process that has died lose their places within three seconds. A decision after a wait
+// has no Remaining.
+//
 // # Endings
 //
 // Settle gives the permits back, with Commit and with Rollback. Permits that nobody settles stay held while
@@ -85,6 +100,7 @@ type Guard struct {
 	core.Base
 	options Options
 	pools   pools
+	lines   lines
 }
 
 // New makes a guard with the given name. It panics when the name is taken or malformed, or when the options
@@ -101,10 +117,14 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	case options.Lease < minLease || options.Lease > maxLease:
 		panic(fmt.Sprintf("semaphore: Lease is %v: set %v to %v (guard %q)", options.Lease, minLease, maxLease,
 			name))
+	case options.Wait < 0 || options.Wait > maxWait:
+		panic(fmt.Sprintf("semaphore: Wait is %v: set 0 to %v (guard %q)", options.Wait, maxWait, name))
 	}
 	g := &Guard{
-		Base:    e.Register("semaphore", name, acquireScript, releaseScript, renewScript, evictScript, peekScript),
+		Base: e.Register("semaphore", name, acquireScript, waitScript, releaseScript, renewScript, evictScript,
+			peekScript),
 		options: options,
+		lines:   lines{process: rand.Text()[:10], pause: stepMost, byTag: map[string]*line{}},
 	}
 	g.pools = pools{lease: options.Lease, renew: g.renew, byTag: map[string]*pool{}}
 	return g
@@ -129,23 +149,44 @@ func undecided(d core.Decision, err error) (core.Decision, error) {
 }
 
 func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	ctx, again := core.WatchSendings(ctx)
-	ctx, cancel := g.Engine().WithinDeadline(ctx) // also for MaxOf
+	within, cancel := g.Engine().WithinDeadline(ctx) // also for MaxOf
 	defer cancel()
-	d, a, err := g.begin(ctx, a)
+	d, a, err := g.begin(within, a)
 	switch {
 	case err != nil || d.Reason != "":
 		return d, err
 	case !g.Engine().HasRedis():
-		g.takeLocal(&d, a)
+		g.takeLocal(ctx, &d, a)
 		return d, nil
 	}
+	d, err = g.take(within, d, a)
+	if err != nil || d.Reason != core.ReasonBusy || g.options.Wait == 0 {
+		return d, err
+	}
+	h := newHolder(tagOf(a), a.WithoutCall().WithCall(), g.options.Lease)
+	if g.await(ctx, h, d.Limit) {
+		g.allow(&d, h)
+		d.Remaining, d.RetryAfter = 0, 0 // who waited took what there was, as far as this process knows
+	}
+	return d, nil
+}
+
+// allow completes the decision of an attempt that has its permits.
+func (g *Guard) allow(d *core.Decision, h *holder) {
+	d.Allowed, d.Reason, d.Source, d.ResetAfter = true, core.ReasonOK, core.SourceRedis, g.options.Lease
+	d.SetClaim(h)
+}
+
+// take asks Redis for permits, and does not wait.
+func (g *Guard) take(ctx context.Context, d core.Decision, a core.Attempt) (core.Decision, error) {
 	if err := core.RoomToUndo(); err != nil {
 		return d, err
 	}
+	ctx, again := core.WatchSendings(ctx)
 	h := newHolder(tagOf(a), a, g.options.Lease)
 	sent := time.Now()
-	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), acquireScript, g.keysOf(h),
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), acquireScript,
+		append(g.keysOf(h), g.Key(h.tag, "present")),
 		d.Limit, h.cost, g.options.Lease.Milliseconds(), h.name, g.Engine().ScriptNow(time.Millisecond))
 	if err != nil { // the script may have run
 		h.late = true
@@ -158,11 +199,10 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if r.Err != nil {
 		return d, r.Err
 	}
-	d.Allowed, d.Reason, d.Source, d.Remaining = reason == core.ReasonOK, reason, core.SourceRedis, left
+	d.Reason, d.Source, d.Remaining = reason, core.SourceRedis, left
 	switch {
-	case d.Allowed:
-		d.ResetAfter = g.options.Lease
-		d.SetClaim(h)
+	case reason == core.ReasonOK:
+		g.allow(&d, h)
 		g.pools.add(h, sent)
 		return d, nil
 	case h.late: // an earlier sending may still arrive, and find permits by then
@@ -208,20 +248,20 @@ func (g *Guard) maxOf(ctx context.Context, a core.Attempt) (int64, error) {
 // that CheckLocal has given are unknown to Redis when it is back.
 func (g *Guard) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check_local", func() (core.Decision, error) {
-		ctx, cancel := g.Engine().WithinDeadline(ctx)
+		within, cancel := g.Engine().WithinDeadline(ctx)
 		defer cancel()
-		d, a, err := g.begin(ctx, a)
+		d, a, err := g.begin(within, a)
 		if err == nil && d.Reason == "" {
-			g.takeLocal(&d, a)
+			g.takeLocal(ctx, &d, a)
 		}
 		return undecided(d, err)
 	})
 }
 
 // takeLocal decides an attempt inside the process.
-func (g *Guard) takeLocal(d *core.Decision, a core.Attempt) {
+func (g *Guard) takeLocal(ctx context.Context, d *core.Decision, a core.Attempt) {
 	h := newHolder(tagOf(a), a, 0)
-	held, ok := g.pools.take(h, d.Limit)
+	held, ok := g.pools.take(ctx, h, d.Limit, g.options.Wait)
 	d.Allowed, d.Source, d.Remaining = ok, core.SourceLocal, max(d.Limit-held, 0)
 	if ok {
 		d.Reason = core.ReasonOK
@@ -257,9 +297,16 @@ func (g *Guard) release(ctx context.Context, a core.Attempt, h *holder) error {
 		tombstone = core.TombstoneTTL
 	}
 	return g.Call(ctx, "settle", a, func() error {
-		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), releaseScript, g.keysOf(h),
-			h.name, h.cost, tombstone.Milliseconds())
-		return err
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), releaseScript,
+			append(g.keysOf(h), g.Key(h.tag, "line"), g.Key(h.tag, "present")),
+			h.name, h.cost, tombstone.Milliseconds(), h.process, g.Engine().ScriptNow(time.Millisecond))
+		if err != nil {
+			return err
+		}
+		r := core.ReadReply(value, 2, 2)
+		_, first := r.Number(), r.Text()
+		g.tell(first, h.tag)
+		return r.Err
 	})
 }
 

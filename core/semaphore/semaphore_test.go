@@ -428,6 +428,7 @@ func TestSemaphoreSetUpMistakes(t *testing.T) {
 		"semaphore: Max and MaxOf are set": {Max: 1, MaxOf: maxOf},
 		"semaphore: Lease is 1ms":          {Max: 1, Lease: time.Millisecond},
 		"semaphore: Lease is 2h0m0s":       {Max: 1, Lease: 2 * time.Hour},
+		"semaphore: Wait is 1h0m0s":        {Max: 1, Wait: time.Hour},
 	} {
 		guardtest.WantPanic(t, text, func() { New(e, "s", options) })
 	}

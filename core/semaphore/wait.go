@@ -1,0 +1,309 @@
+package semaphore
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+const (
+	// batch is how many waiters one call gives permits to at most, and newcomers how many it gives places to.
+	batch, newcomers = 32, 500
+	// stepMost is the longest time between two calls for a line: less than a third of the three seconds for
+	// which the scripts take a process to be alive.
+	stepMost = 500 * time.Millisecond
+	// linger is how long a process listens on after its last waiter has left.
+	linger = 10 * time.Second
+)
+
+// lines are those of this process who wait for permits. Each pool with waiters has one goroutine, which makes
+// the calls for all of them.
+type lines struct {
+	process string        // the name of this guard in this process
+	pause   time.Duration // the longest time between two calls for a line
+
+	mu    sync.Mutex
+	byTag map[string]*line
+	hears bool          // this process listens to others, or is about to
+	heard *redis.PubSub // what they tell it
+	idle  *time.Timer   // until it listens no more
+}
+
+// line has the waiters of one pool, first come first.
+type line struct {
+	waiters []*waiter
+	kick    chan struct{} // there may be permits for the first, or there is a new one
+}
+
+// waiter is an attempt that waits.
+type waiter struct {
+	h       *holder
+	most    int64 // permits of the pool
+	placed  bool  // a call has given it a place in line
+	granted chan time.Time
+}
+
+// await lets a holder stand in line, and reports whether it has got its permits.
+func (g *Guard) await(ctx context.Context, h *holder, most int64) bool {
+	ctx, cancel := context.WithTimeout(ctx, g.options.Wait)
+	defer cancel()
+	h.late, h.process = true, g.lines.process
+	w := &waiter{h: h, most: most, granted: make(chan time.Time, 1)}
+	g.join(w)
+	select {
+	case sent := <-w.granted:
+		g.pools.add(h, sent)
+		return true
+	case <-ctx.Done():
+	}
+	if g.lines.leave(w) {
+		about := core.Attempt{Actor: h.actor, Resource: h.resource}
+		g.Engine().UndoLater(nil, func(ctx context.Context) error { return g.release(ctx, about, h) })
+		return false
+	}
+	g.pools.add(h, <-w.granted) // at the same moment
+	return true
+}
+
+// join adds a waiter to its line.
+func (g *Guard) join(w *waiter) {
+	p := &g.lines
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.byTag[w.h.tag]
+	if l == nil {
+		l = &line{kick: make(chan struct{}, 1)}
+		p.byTag[w.h.tag] = l
+		go g.serve(w.h.tag, l)
+	}
+	l.waiters = append(l.waiters, w)
+	l.awake()
+}
+
+// leave removes a waiter, and reports whether it was still waiting.
+func (p *lines) leave(w *waiter) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.byTag[w.h.tag]
+	if l == nil {
+		return false
+	}
+	i := slices.Index(l.waiters, w)
+	if i < 0 {
+		return false
+	}
+	l.waiters = slices.Delete(l.waiters, i, i+1)
+	l.awake()
+	return true
+}
+
+func (l *line) awake() {
+	select {
+	case l.kick <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// kick makes the calls for a line go on.
+func (p *lines) kick(tag string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.byTag[tag]; l != nil {
+		l.awake()
+	}
+}
+
+// next returns those for whom the next call is: the first in line, and those who have no place yet. rest
+// reports whether there are others.
+func (p *lines) next(l *line) (some []*waiter, rest bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, w := range l.waiters {
+		if len(some) < newcomers && (i < batch || !w.placed) {
+			some = append(some, w)
+		}
+	}
+	return some, len(some) < len(l.waiters)
+}
+
+// served notes what a call that was sent at the given moment has done for some waiters.
+func (p *lines) served(l *line, some []*waiter, granted []int64, sent time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range some {
+		w.placed = true
+	}
+	for _, number := range granted {
+		if number < 1 || number > int64(len(some)) {
+			continue
+		}
+		w := some[number-1]
+		if i := slices.Index(l.waiters, w); i >= 0 { // else it has left, and gives back what it got
+			l.waiters = slices.Delete(l.waiters, i, i+1)
+			w.granted <- sent
+		}
+	}
+}
+
+// end removes a line without waiters.
+func (p *lines) end(tag string, l *line) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(l.waiters) > 0 {
+		return false
+	}
+	delete(p.byTag, tag)
+	if len(p.byTag) == 0 && p.hears {
+		p.idle = time.AfterFunc(linger, p.unheard)
+	}
+	return true
+}
+
+// serve makes the calls for a line until nobody waits in it.
+func (g *Guard) serve(tag string, l *line) {
+	g.listen()
+	for {
+		some, rest := g.lines.next(l)
+		pause := g.step(tag, l, some, rest)
+		if len(some) == 0 && g.lines.end(tag, l) {
+			return
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-l.kick:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// step makes one call for a line, and returns how long to wait for the next one.
+func (g *Guard) step(tag string, l *line, some []*waiter, rest bool) (pause time.Duration) {
+	keys := []string{g.Key(tag, "permits"), g.Key(tag, "line"), g.Key(tag, "present")}
+	args := []any{g.lines.process, g.options.Lease.Milliseconds(), core.FlagOf(rest),
+		g.Engine().ScriptNow(time.Millisecond)}
+	for _, w := range some {
+		keys = append(keys, g.Key(tag, "void", w.h.call))
+		args = append(args, w.h.name, w.h.cost, w.most)
+	}
+	var granted []int64
+	var first string
+	pause = g.lines.pause
+	sent := time.Now()
+	ctx := context.Background()
+	_ = g.Call(ctx, "wait", core.Attempt{}, func() error { // observed; the waiters wait on
+		value, err := g.Engine().RunWithin(ctx, min(g.Engine().SettleTimeout(), 2*time.Second), waitScript, keys,
+			args...)
+		if err != nil {
+			return err
+		}
+		r := core.ReadReply(value, 3, 3)
+		first = r.Text()
+		if wait := r.Duration(time.Millisecond); wait > 0 {
+			pause = min(pause, wait+time.Millisecond)
+		}
+		numbers := core.ReadReply(core.ReadValue[any](r), 0, math.MaxInt)
+		for numbers.More() {
+			granted = append(granted, numbers.Number())
+		}
+		if r.Err == nil {
+			r.Err = numbers.Err
+		}
+		if r.Err == nil {
+			g.lines.served(l, some, granted, sent)
+		}
+		return r.Err
+	})
+	switch {
+	case len(granted) > 0 && first == g.lines.process:
+		return 0 // there may be permits for more of them
+	case len(granted) > 0:
+		g.tell(first, tag)
+	}
+	return pause
+}
+
+// tell tells a process that there may be permits for its waiters in a pool.
+func (g *Guard) tell(process, tag string) {
+	switch process {
+	case "":
+	case g.lines.process:
+		g.lines.kick(tag)
+	default:
+		channel := g.channel(process)
+		g.Engine().Later(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, g.Engine().SettleTimeout())
+			defer cancel()
+			// Without it, the process finds out by itself.
+			_ = g.Engine().Client().Process(ctx, redis.NewIntCmd(ctx, "publish", channel, tag))
+		})
+	}
+}
+
+// channel returns the channel that a process listens to.
+func (g *Guard) channel(process string) string { return g.Key(process, "freed") }
+
+// subscriber is a client that can listen: *redis.Client, *redis.ClusterClient, *redis.Ring.
+type subscriber interface {
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
+// listen listens to what other processes tell this one, unless it does already. A client that cannot, or may
+// not, finds out twice a second.
+func (g *Guard) listen() {
+	client, ok := g.Engine().Client().(subscriber)
+	if !ok {
+		return
+	}
+	p := &g.lines
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.idle != nil {
+		p.idle.Stop()
+		p.idle = nil
+	}
+	if p.hears {
+		return
+	}
+	p.hears = true
+	go func() {
+		heard := client.Subscribe(context.Background(), g.channel(p.process))
+		if !p.hear(heard) {
+			return
+		}
+		for message := range heard.Channel() {
+			p.kick(message.Payload)
+		}
+	}()
+}
+
+// hear notes a subscription, and reports whether it is needed.
+func (p *lines) hear(heard *redis.PubSub) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.hears || p.heard != nil {
+		_ = heard.Close() // it ends in any case
+		return false
+	}
+	p.heard = heard
+	return true
+}
+
+// unheard ends the listening, if nobody waits.
+func (p *lines) unheard() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.byTag) > 0 {
+		return
+	}
+	if p.heard != nil {
+		_ = p.heard.Close() // it ends in any case
+	}
+	p.hears, p.heard = false, nil
+}

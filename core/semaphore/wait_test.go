@@ -1,0 +1,366 @@
+package semaphore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// wantWaiting waits until this many attempts wait for permits of the pool p.
+func wantWaiting(t *testing.T, g *Guard, want int64) {
+	t.Helper()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		s, err := g.Peek(t.Context(), ann)
+		return err == nil && s.Waiting == want
+	}, fmt.Sprintf("not %d attempts wait", want))
+}
+
+// waiting is an attempt that waits in the background.
+type waiting struct {
+	d       core.Decision
+	giveUp  context.CancelFunc
+	decided chan struct{}
+}
+
+// wait makes an attempt wait for permits of the pool p.
+func wait(t *testing.T, g *Guard, cost int64) *waiting {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &waiting{giveUp: cancel, decided: make(chan struct{})}
+	go func() {
+		defer close(w.decided)
+		var err error
+		if w.d, err = g.Check(ctx, core.Attempt{Actor: "waiter", Resource: "p", Cost: cost}); err != nil {
+			t.Errorf("Check: %v", err)
+		}
+	}()
+	return w
+}
+
+// eachPair runs f with two guards of one semaphore on all backends, and with one guard twice without Redis.
+func eachPair(t *testing.T, options Options, f func(t *testing.T, one, two *Guard)) {
+	t.Helper()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		f(t, New(guardtest.NewEngine(b), "s", options), New(guardtest.NewEngine(b), "s", options))
+	})
+	t.Run("memory", func(t *testing.T) {
+		g := New(guardtest.NewEngine(redistest.Backend{}), "s", options)
+		f(t, g, g)
+	})
+}
+
+// TestWaitersAreServedInTheirOrder, whatever the process and the cost, and nobody overtakes them.
+func TestWaitersAreServedInTheirOrder(t *testing.T) {
+	eachPair(t, Options{Max: 3, Wait: maxWait}, func(t *testing.T, one, two *Guard) {
+		guards := []*Guard{one, two}
+		held := guardtest.Check(t, one, core.Attempt{Actor: "ann", Resource: "p", Cost: 2})
+		costs := []int64{3, 1, 2, 3, 3, 1, 1}
+		var waiters []*waiting
+		for i, cost := range costs {
+			waiters = append(waiters, wait(t, guards[i%2], cost))
+			wantWaiting(t, one, int64(i+1))
+		}
+		late := wait(t, two, 1) // one permit is free
+		wantWaiting(t, one, int64(len(costs)+1))
+		late.giveUp()
+		<-late.decided
+		guardtest.WantReason(t, late.d, core.ReasonBusy)
+		wantWaiting(t, one, int64(len(costs)))
+		guardtest.Settle(t, one, held, true)
+		for _, together := range [][]int{{0}, {1, 2}, {3}, {4}, {5, 6}} {
+			for _, i := range together {
+				<-waiters[i].decided
+				guardtest.WantReason(t, waiters[i].d, core.ReasonOK)
+			}
+			var sum int64
+			for _, i := range together {
+				sum += costs[i]
+			}
+			wantHeld(t, one, sum)
+			wantWaiting(t, one, int64(len(costs)-together[len(together)-1]-1))
+			for _, i := range together {
+				guardtest.Settle(t, guards[i%2], waiters[i].d, true)
+			}
+		}
+		wantHeld(t, two, 0)
+		d := guardtest.Check(t, two, bob) // nobody waits any more
+		guardtest.WantReason(t, d, core.ReasonOK)
+		guardtest.Settle(t, two, d, true)
+	})
+}
+
+// TestWaitersWhoGiveUpBlockNobody: those behind move up at once.
+func TestWaitersWhoGiveUpBlockNobody(t *testing.T) {
+	eachPair(t, Options{Max: 2, Wait: maxWait}, func(t *testing.T, one, two *Guard) {
+		held := guardtest.Check(t, one, ann)
+		first := wait(t, one, 2)
+		wantWaiting(t, one, 1)
+		second := wait(t, two, 1)
+		wantWaiting(t, one, 2)
+		first.giveUp()
+		<-first.decided
+		guardtest.WantReason(t, first.d, core.ReasonBusy)
+		<-second.decided
+		guardtest.WantReason(t, second.d, core.ReasonOK)
+		wantWaiting(t, one, 0)
+		guardtest.Settle(t, two, second.d, true)
+		guardtest.Settle(t, one, held, true)
+		wantHeld(t, one, 0)
+	})
+}
+
+// TestWaitThatIsOver: the attempt is refused, and leaves nothing behind.
+func TestWaitThatIsOver(t *testing.T) {
+	eachPair(t, Options{Max: 1, Wait: 20 * time.Millisecond}, func(t *testing.T, one, two *Guard) {
+		held := guardtest.Check(t, one, ann)
+		d := guardtest.Check(t, two, bob)
+		if guardtest.WantReason(t, d, core.ReasonBusy); d.RetryAfter <= 0 {
+			t.Errorf("%+v: want to hear when to try again", d)
+		}
+		wantWaiting(t, two, 0)
+		guardtest.Settle(t, one, held, true)
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			d = guardtest.Check(t, two, bob)
+			return d.Allowed
+		}, "the permit is not free")
+		guardtest.Settle(t, two, d, true)
+	})
+}
+
+// TestWaitersOfADeadProcessBlockNobody: they lose their places three seconds after its last call.
+func TestWaitersOfADeadProcessBlockNobody(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{Max: 1, Wait: maxWait})
+		held := guardtest.Check(t, g, ann)
+		keys := []string{g.Key("p", "permits"), g.Key("p", "line"), g.Key("p", "present")}
+		args := []any{"dead", defaultLease.Milliseconds(), 0, clock.Now().UnixMilli()}
+		for i := range 3 {
+			call := fmt.Sprint("dead", i)
+			keys = append(keys, g.Key("p", "void", call))
+			args = append(args, call+"|10000|eve", 1, 1)
+		}
+		if _, err := g.Engine().Run(t.Context(), waitScript, keys, args...); err != nil {
+			t.Fatal(err)
+		}
+		behind := wait(t, g, 1)
+		wantWaiting(t, g, 4)
+		guardtest.Settle(t, g, held, true)
+		wantWaiting(t, g, 4)
+		impatient := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{Max: 1})
+		if d := guardtest.Check(t, impatient, bob); d.Reason != core.ReasonBusy || d.RetryAfter <= 0 {
+			t.Errorf("%+v: want that nobody overtakes", d)
+		}
+		clock.Advance(3 * time.Second)
+		<-behind.decided
+		guardtest.WantReason(t, behind.d, core.ReasonOK)
+		wantWaiting(t, g, 0)
+	})
+}
+
+// TestWaitersAreToldByOtherProcesses: where nobody looks by himself, a release tells who is first.
+func TestWaitersAreToldByOtherProcesses(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		options := Options{Max: 1, Wait: maxWait, Lease: time.Hour}
+		one, two := New(guardtest.NewEngine(b), "s", options), New(guardtest.NewEngine(b), "s", options)
+		two.lines.pause = time.Hour
+		held := guardtest.Check(t, one, ann)
+		w := wait(t, two, 1)
+		wantWaiting(t, one, 1)
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			return listens(t, b, two.channel(two.lines.process))
+		}, "the process does not listen")
+		guardtest.Settle(t, one, held, true)
+		<-w.decided
+		guardtest.WantReason(t, w.d, core.ReasonOK)
+		guardtest.Settle(t, two, w.d, true)
+		two.lines.unheard()
+	})
+}
+
+// TestWaitersWhoseRepliesAreLost: each gets its permits once.
+func TestWaitersWhoseRepliesAreLost(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		one := New(guardtest.NewEngine(b), "s", Options{Max: 2, Wait: maxWait})
+		faults, rng := redistest.NewFaults(t), rand.New(rand.NewPCG(1, 2))
+		b.Client = b.NewClientWith(t, faults)
+		two := New(guardtest.NewEngine(b), "s", Options{Max: 2, Wait: maxWait})
+		if err := two.Engine().Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		held := guardtest.Check(t, one, core.Attempt{Actor: "ann", Resource: "p", Cost: 2})
+		faults.SwallowEvery("evalsha", 0.4, rng)
+		var waiters []*waiting
+		for range 6 {
+			waiters = append(waiters, wait(t, two, 1))
+		}
+		wantWaiting(t, one, 6)
+		guardtest.Settle(t, one, held, true)
+		for served := range waiters {
+			var w *waiting
+			redistest.Eventually(t, 20*time.Second, func() bool {
+				i := slices.IndexFunc(waiters, func(w *waiting) bool {
+					select {
+					case <-w.decided:
+						return true
+					default:
+						return false
+					}
+				})
+				if i >= 0 {
+					w = waiters[i]
+					waiters = slices.Delete(slices.Clone(waiters), i, i+1)
+				}
+				return i >= 0
+			}, fmt.Sprintf("only %d have been served", served))
+			guardtest.WantReason(t, w.d, core.ReasonOK)
+			if s, err := one.Peek(t.Context(), ann); err != nil || s.Held > 2 {
+				t.Errorf("%+v, %v", s, err)
+			}
+			guardtest.Settle(t, two, w.d, true)
+		}
+		wantHeld(t, one, 0)
+	})
+}
+
+// TestWaitersRace: many who wait, some of whom give up, never hold more than there is, and leave nothing.
+func TestWaitersRace(t *testing.T) {
+	eachPair(t, Options{Max: 3, Wait: maxWait}, func(t *testing.T, one, two *Guard) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		var held, most, served atomic.Int64
+		var all sync.WaitGroup
+		for i := range uint64(16) {
+			all.Go(func() {
+				rng, g := rand.New(rand.NewPCG(seed, i)), []*Guard{one, two}[i%2]
+				for range 8 {
+					ctx, cancel := context.WithCancel(t.Context())
+					if rng.IntN(4) == 0 {
+						time.AfterFunc(time.Duration(rng.IntN(5))*time.Millisecond, cancel)
+					}
+					d, err := g.Check(ctx, core.Attempt{Actor: "ann", Resource: "p", Cost: 1 + rng.Int64N(2)})
+					if err == nil && d.Allowed {
+						now := held.Add(d.Attempt.Cost)
+						for seen := most.Load(); seen < now && !most.CompareAndSwap(seen, now); seen = most.Load() {
+						}
+						served.Add(1)
+						held.Add(-d.Attempt.Cost)
+						guardtest.Settle(t, g, d, true)
+					} else if ctx.Err() == nil {
+						t.Errorf("%+v, %v: want permits", d, err)
+					}
+					cancel()
+				}
+			})
+		}
+		all.Wait()
+		if most.Load() > 3 || served.Load() < 50 {
+			t.Errorf("%d permits were held at a time, %d attempts served", most.Load(), served.Load())
+		}
+		if err := core.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantWaiting(t, one, 0)
+		wantHeld(t, two, 0)
+	})
+}
+
+// listens reports whether any master of the cluster has a subscriber of the channel.
+func listens(t *testing.T, b redistest.Backend, channel string) bool {
+	var found atomic.Bool
+	err := b.ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error {
+		n, err := c.PubSubNumSub(ctx, channel).Result()
+		if n[channel] > 0 {
+			found.Store(true)
+		}
+		return err
+	})
+	return err == nil && found.Load()
+}
+
+// TestManyWaitersAreServedInTheirOrder: more than one call can serve.
+func TestManyWaitersAreServedInTheirOrder(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := New(guardtest.NewEngine(b), "s", Options{Max: 1, Wait: maxWait})
+		held := guardtest.Check(t, g, ann)
+		var waiters []*waiting
+		for i := range 3 * batch {
+			waiters = append(waiters, wait(t, g, 1))
+			redistest.Eventually(t, 10*time.Second, func() bool {
+				g.lines.mu.Lock()
+				defer g.lines.mu.Unlock()
+				l := g.lines.byTag["p"]
+				return l != nil && len(l.waiters) == i+1
+			}, "nobody waits")
+		}
+		wantWaiting(t, g, 3*batch)
+		for i, w := range waiters {
+			guardtest.Settle(t, g, held, true)
+			<-w.decided
+			if held = w.d; !held.Allowed {
+				t.Fatalf("waiter %d: %+v", i, held)
+			}
+		}
+		guardtest.Settle(t, g, held, true)
+		wantWaiting(t, g, 0)
+		wantHeld(t, g, 0)
+	})
+}
+
+// TestWaitersWhoseClientCannotListen find out by themselves.
+func TestWaitersWhoseClientCannotListen(t *testing.T) {
+	t.Parallel()
+	b := redistest.Single(t)
+	options := Options{Max: 1, Wait: maxWait, Lease: time.Hour}
+	one := New(guardtest.NewEngine(b), "s", options)
+	two := New(guardtest.NewEngineOver(b, &guardtest.Counting{Client: b.Client}), "s", options)
+	held := guardtest.Check(t, one, ann)
+	w := wait(t, two, 1)
+	wantWaiting(t, one, 1)
+	guardtest.Settle(t, one, held, true)
+	<-w.decided
+	guardtest.WantReason(t, w.d, core.ReasonOK)
+	guardtest.Settle(t, two, w.d, true)
+}
+
+// TestWaitersWhileRedisStandsStill: they are served when it goes on.
+func TestWaitersWhileRedisStandsStill(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	b := redistest.Backend{Client: server.Client(t), Prefix: "gatehouse"}
+	options := Options{Max: 1, Wait: maxWait, Lease: 20 * time.Second}
+	g := New(guardtest.NewEngine(b, core.WithDeadline(30*time.Millisecond)), "s", options)
+	var held core.Decision
+	redistest.Eventually(t, 10*time.Second, func() (ok bool) {
+		held, _ = g.Check(t.Context(), ann) // the deadline is short
+		return held.Allowed
+	}, "no permit")
+	a := core.Attempt{Actor: "bob", Resource: "p", Cost: 1}.WithCall()
+	w := &waiter{h: newHolder("p", a, options.Lease), most: 1, granted: make(chan time.Time, 1)}
+	g.join(w)
+	wantWaiting(t, g, 1)
+	server.Pause()
+	if err := g.Settle(t.Context(), held, core.Commit); err == nil {
+		t.Error("Redis stands still, but the permit was given back")
+	}
+	server.Resume()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		return g.Settle(t.Context(), held, core.Commit) == nil
+	}, "the permit was not given back")
+	select {
+	case <-w.granted:
+	case <-time.After(20 * time.Second):
+		t.Error("who waited was not served")
+	}
+}
