@@ -161,6 +161,8 @@ func onlyReads(in any) bool {
 		return in.Op == "tally"
 	case quotaIn:
 		return in.Op == "used"
+	case permitIn:
+		return in.Op == "look"
 	case packetIn:
 		return in.Op == "verify"
 	}

@@ -32,8 +32,10 @@ var errLate = errors.New("i/o timeout")
 // claims are the scripts whose calls may be late, by the place of the call in their arguments, and undos
 // those that take them back.
 var (
-	claims = map[string]int{sha(lua.Vote): 7, sha(lua.Quota): 7, sha(lua.SeckillReserve): 4}
-	undos  = map[string]int{sha(lua.VoteUndo): 1, sha(lua.QuotaUndo): 2, sha(lua.SeckillCancel): 1}
+	claims = map[string]int{sha(lua.Vote): 7, sha(lua.Quota): 7, sha(lua.SeckillReserve): 4,
+		sha(lua.SemaphoreAcquire): 3}
+	undos = map[string]int{sha(lua.VoteUndo): 1, sha(lua.QuotaUndo): 2, sha(lua.SeckillCancel): 1,
+		sha(lua.SemaphoreRelease): 0}
 )
 
 func sha(script string) string { return redis.NewScript(script).Hash() }

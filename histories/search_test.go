@@ -143,12 +143,14 @@ func (in voteIn) names() (id, call int)   { return in.ID, in.Call }
 func (in saleIn) names() (id, call int)   { return in.ID, in.Call }
 func (in packetIn) names() (id, call int) { return in.ID, in.Call }
 func (in quotaIn) names() (id, call int)  { return in.ID, in.Call }
+func (in permitIn) names() (id, call int) { return in.Call, in.Call }
 
 func (in limitIn) unnamed() any  { in.Call = -1; return in }
 func (in voteIn) unnamed() any   { in.ID, in.Call = -1, -1; return in }
 func (in saleIn) unnamed() any   { in.ID, in.Call = -1, -1; return in }
 func (in packetIn) unnamed() any { in.ID, in.Call = -1, -1; return in }
 func (in quotaIn) unnamed() any  { in.ID, in.Call = -1, -1; return in }
+func (in permitIn) unnamed() any { in.Call = -1; return in }
 
 // nameless is an input without its names, if no other call uses them.
 func nameless(in any, used map[int]int) any {
