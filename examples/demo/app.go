@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"html/template"
 	"net/http"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -21,6 +23,9 @@ const (
 	poll  = "final"
 	item  = "ticket"
 	stock = 100
+
+	// exportTime is how long an export takes.
+	exportTime = 3 * time.Second
 )
 
 var choices = []string{"red", "blue", "green"}
@@ -48,7 +53,7 @@ type (
 	}
 )
 
-// app is one poll, one sale and a greeting.
+// app is one poll, one sale, exports and a greeting.
 type app struct {
 	votes *votes.Guard
 	sale  *seckill.Guard
@@ -89,7 +94,14 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 		RunReplays: true,
 	})
 
+	// Two exports at a time, whoever asks for them.
+	export := nethttpmw.HTTP(nethttpmw.Rule{
+		Guard: semaphore.New(gate, "exports", semaphore.Options{Max: 2}),
+		Who:   keyfuncs.User("uid"),
+	})
+
 	a.mux.HandleFunc("GET /{$}", a.page)
+	a.mux.Handle("GET /export", withUser(export(http.HandlerFunc(a.export))))
 	a.mux.Handle("GET /hello", hello(http.HandlerFunc(a.hello)))
 	a.mux.HandleFunc("GET /polls/"+poll, a.tally)
 	a.mux.Handle("POST /polls/{poll}/votes", withUser(vote(http.HandlerFunc(a.vote))))
@@ -149,6 +161,15 @@ func (a *app) order(w http.ResponseWriter, r *http.Request) {
 	}
 	reply(w, http.StatusCreated, orderAnswer{d.Attempt.Resource, d.Attempt.Actor, d.Attempt.ID,
 		seckill.StateSold})
+}
+
+// export works for a while. Its context ends when nobody waits for it any more, and when its permit is lost.
+func (a *app) export(w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-time.After(exportTime):
+		reply(w, http.StatusOK, map[string]string{"export": "done"})
+	case <-r.Context().Done():
+	}
 }
 
 func (a *app) tally(w http.ResponseWriter, r *http.Request) {

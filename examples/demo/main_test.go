@@ -31,6 +31,7 @@ var expected = []string{
 	`(?s)^HTTP/1.1 409 .*"reason":"duplicate"`,
 	`^ *100 201\n *100 409\n$`,
 	`^{"item":"ticket","stock":100,"left":0,"held":0,"sold":100}`,
+	`^ *2 200\n *1 429\n$`,
 }
 
 func TestExamplesPrintWhatTheyAnnounce(t *testing.T) {

@@ -43,6 +43,11 @@ var examples = []example{
 		"The sale: 100 sold, none left.",
 		`curl BASE/sales/ticket`,
 	},
+	{
+		"Three exports at once, of which two may run at a time: twice 200, once 429.",
+		`seq 3 | xargs -P 3 -I{} curl -s -o /dev/null -w '%{http_code}\n' ` +
+			`-H 'X-User: user{}' BASE/export | sort | uniq -c`,
+	},
 }
 
 // welcome returns the text that the demo prints when it is ready. ownRedis: the user brings a Redis; goesOn:
