@@ -22,6 +22,8 @@ func groupsOn(ctx context.Context, rdb *redis.Client) []group {
 	return []group{
 		onRedis(ctx, rdb),
 		ofOneMoment(ctx, rdb),
+		rulesOfOneRoute(ctx, rdb, "rules", "Rules of one route", rdb),
+		rulesOfOneRoute(ctx, rdb, "rules-distant", "Rules of one route, 1 ms away", distant(rdb)),
 		inProcess(),
 		saleClaims(ctx, rdb),
 		voteClaims(ctx, rdb),

@@ -56,6 +56,11 @@ type Traits struct {
 	// packets. An adapter then rolls back only when a later rule denies the same request. When KeepsOnFailure
 	// is false, a failed request gives back what it took.
 	KeepsOnFailure bool
+	// Early reports whether an adapter may ask the guard before guards in front have answered, so that the
+	// checks of all go out together: see [Round] and [Expect]. If one in front then refuses, the adapter rolls
+	// back what the attempt took, at once. So claims are never Early: what they take, others may be told of. A
+	// guard that embeds one which is Early, and does more in Check, has to clear it.
+	Early bool
 	// Outage is the policy for attempts that the guard cannot decide.
 	Outage Outage
 	// Unit is what Decision.Limit and Decision.Remaining count, where clients can use these figures to pace

@@ -44,10 +44,16 @@ func (e *Engine) RunJoined(
 		return e.RunWithin(ctx, limit, s, keys, args...)
 	}
 	l, c := e.joins.enter(ctx, limit, joining{j, keys})
+	p := partOf(ctx)
 	if c == nil {
-		defer l.leave()
+		if p.flying(l) {
+			defer p.landed()
+		} else {
+			defer l.leave()
+		}
 		return e.RunWithin(ctx, limit, s, keys, args...)
 	}
+	p.meanwhile()
 	reply, left, err := c.wait()
 	switch {
 	case left:

@@ -116,7 +116,10 @@ func (b *Base) observe(ctx context.Context, op string, begun time.Time, d Decisi
 	if err != nil && !errors.Is(err, ErrInvalid) {
 		err = fmt.Errorf("core: %s %q: %w", op, b.name, err)
 	}
-	b.engine.observer.Observe(ctx, Event{Guard: b.name, Op: op, Decision: d, Err: err, Took: time.Since(begun)})
+	event := Event{Guard: b.name, Op: op, Decision: d, Err: err, Took: time.Since(begun)}
+	if !partOf(ctx).holds(b.engine.observer, event) {
+		b.engine.observer.Observe(ctx, event)
+	}
 	return err
 }
 

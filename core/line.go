@@ -164,6 +164,38 @@ func (l *line[W]) fly(calls []*waiting[W]) {
 	}
 }
 
+// sendAll has calls sent together: at once if the line is free, else with those that wait. Their callers have
+// to wait. If here is true, the goroutine may send them itself, and returns when they have come back.
+func (l *line[W]) sendAll(calls []*waiting[W], here bool) {
+	switch free := l.board(calls); {
+	case free && here:
+		l.try(calls)
+		for _, c := range calls {
+			c.done <- struct{}{}
+		}
+		l.leave()
+	case free:
+		go l.fly(calls)
+	}
+}
+
+// board begins a flight of the calls if the line is free, or has them wait.
+func (l *line[W]) board(calls []*waiting[W]) (free bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.flights >= flightsMost {
+		l.calls = append(l.calls, calls...)
+		l.arm(l.longest)
+		return false
+	}
+	l.flights++
+	f := &flight{}
+	for _, c := range calls {
+		c.flight = f
+	}
+	return true
+}
+
 // try sends the calls. A panic, as of a hook of the application, is their error.
 func (l *line[W]) try(calls []*waiting[W]) {
 	defer func() {

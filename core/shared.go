@@ -30,12 +30,16 @@ const (
 // that finds fewer than two under way is sent at once, by its own goroutine. No answer depends on it: checks
 // of one actor or item are decided as they would be one after the other, and each has its own decision,
 // deadline, cancellation and undo. No pipeline is sent again; a claim whose reply was lost is, by itself.
+// Limits of one request go out together as well: see [Round].
 //
 // With many callers this takes load from Redis and from the process. What it costs: with more than two
 // callers at a time, a check waits for up to one round trip more, 25 ms or a quarter of the deadline at most;
 // and a connection that is lost takes the replies of all checks that share it, which is one failure for the
 // breaker. The hooks of a client see pipelines in ProcessPipelineHook, those of a cluster or ring client in
 // the hooks of the node.
+//
+// A connection has to buffer some kilobytes, as TCP and TLS do. Over a net.Pipe, such as Dial of miniredis
+// returns, client and server may both wait until the other one reads.
 //
 // Pipelines are for *redis.Client, *redis.ClusterClient and *redis.Ring; other clients get each command by
 // itself. Settling, other claims and calls by name share nothing, nor do the calls of a guard that is
@@ -108,15 +112,29 @@ func (s *sharing) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any,
 	if err != nil || !fits(cmd.Args()) {
 		return s.engine.process(ctx, cmd, AtMostOnce)
 	}
-	l := s.of(server.Options().Addr)
+	l, what := s.of(server.Options().Addr), sending{server, cmd}
+	if p := partOf(ctx); p.enter() {
+		return p.send(ctx, s, l, what)
+	}
+	return s.alone(ctx, l, what)
+}
+
+// alone sends a command that goes with no other of its own caller.
+func (s *sharing) alone(ctx context.Context, l *line[sending], what sending) (any, error) {
 	l.mu.Lock()
-	c := l.enter(ctx, 0, sending{server, cmd})
+	c := l.enter(ctx, 0, what)
 	l.mu.Unlock()
 	if c == nil {
 		defer l.leave()
-		return s.engine.process(ctx, cmd, AtMostOnce)
+		return s.engine.process(ctx, what.cmd, AtMostOnce)
 	}
 	reply, _, err := c.wait()
+	return s.follow(ctx, what.cmd, reply, err)
+}
+
+// follow returns what came back for a command in a pipeline, and sends it again to a server that has the key
+// where that has moved.
+func (s *sharing) follow(ctx context.Context, cmd *redis.Cmd, reply any, err error) (any, error) {
 	if err == nil || !s.follows || !isElsewhere(err) {
 		return reply, err
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// prepared is what a rule makes of a request before it asks its bans and its guard. It is made once per
-// request, because functions of the application make it.
+// prepared is what a rule makes of a request before it asks its bans and its guard, and what these say. It is
+// made once per request, because functions of the application make it.
 type prepared struct {
 	done    bool
 	cohort  cohort
@@ -17,6 +17,9 @@ type prepared struct {
 	refusal *Refusal // by a list, or because no attempt could be made
 	err     error    // why no attempt could be made
 	passes  bool     // undecided: by a list, or because there is nobody to count
+
+	banned bool  // the entry's decision is that of the bans
+	failed error // of the guard
 }
 
 // prepare fills in p, unless that was done before.

@@ -86,6 +86,7 @@ type entry struct {
 	kept      bool // the request has not failed
 	judged    bool // kept is known
 	claimed   bool // Take cannot take it any more
+	settled   bool
 	confirmed bool // it was committed before the header was sent
 	rest      bool // the committed outcome was incomplete
 	again     bool // the commit failed and must be repeated: the operation has been done
@@ -97,6 +98,13 @@ const (
 	ownerTaker                 // the caller of Take
 	ownerNobody                // nobody: it has been settled
 )
+
+// freeUnlessAllowed frees the place of an entry whose guard took nothing.
+func (e *entry) freeUnlessAllowed() {
+	if !e.decision.Allowed {
+		e.place.Free()
+	}
+}
 
 // claim reserves the entry for the pipeline, and reports whether the pipeline is to settle it.
 func (e *entry) claim() bool {
@@ -318,9 +326,12 @@ func (p *Passage) release(over bool) bool {
 	return true
 }
 
-// settle settles the entries that were not settled before the header was sent, in the order of the rules,
-// outcomes last.
-func (p *Passage) settle() { p.settleFrom(0) }
+// settle settles the entries that were not settled before the header was sent: first those that are given
+// back together, then the others in the order of the rules, outcomes last.
+func (p *Passage) settle() {
+	defer p.settleFrom(0) // also if a guard of the application panics
+	p.settleTogether()
+}
 
 // settleFrom goes through the entries twice, counted by i, and settles those that keep outcomes the second
 // time. It reaches every entry even if a guard of the application panics.
@@ -333,12 +344,16 @@ func (p *Passage) settleFrom(i int) {
 	}()
 	for ; i < 2*n; i++ {
 		if e := p.entries[i%n]; e.rule.keepsOutcome() == (i >= n) {
-			e.settle(p)
+			e.settle(p.settling, p)
 		}
 	}
 }
 
-func (e *entry) settle(p *Passage) {
+func (e *entry) settle(ctx context.Context, p *Passage) {
+	if e.settled {
+		return
+	}
+	e.settled = true
 	end := core.Rollback
 	if e.kept || e.confirmed || e.again {
 		end = core.Commit
@@ -350,24 +365,13 @@ func (e *entry) settle(p *Passage) {
 	}
 	switch {
 	case e.confirmed && rest:
-		e.place.Settle(p.settling, e.rule.Guard, e.decision, end)
+		e.place.Settle(ctx, e.rule.Guard, e.decision, end)
 	case e.again:
 		e.place.SettleLater(e.rule.Guard, e.decision, end)
 	case !e.confirmed && e.claim():
-		e.place.Settle(p.settling, e.rule.Guard, e.decision, end)
+		e.place.Settle(ctx, e.rule.Guard, e.decision, end)
 	}
 	e.place.Free()
-}
-
-// giveBack rolls back what the entries took, the latest first.
-func (p *Passage) giveBack() {
-	for _, e := range slices.Backward(p.entries) {
-		if e.decision.Kept {
-			e.place.Free() // nothing can give it back any more
-			continue
-		}
-		e.place.Settle(p.settling, e.rule.Guard, e.decision, core.Rollback)
-	}
 }
 
 // Refused returns the status of the refusal that replaced the handler's response. It is for frameworks that

@@ -56,6 +56,14 @@ func NewPipeline(rules ...Rule) *Pipeline {
 		p.settles = p.settles || rule.settles()
 		p.rules[i] = rule
 	}
+	for i := len(p.rules) - 1; i >= 0; i-- {
+		if rule := p.rules[i]; rule.traits.Early {
+			rule.together = 1
+			if i+1 < len(p.rules) {
+				rule.together += p.rules[i+1].together
+			}
+		}
+	}
 	return p
 }
 
@@ -66,7 +74,7 @@ func (p *Pipeline) Settles() bool { return p.settles }
 // Enter checks the rules in order. First it asks what the process remembers of them, without a call to Redis:
 // where a later rule would refuse the request, the earlier ones take nothing. It returns either a passage,
 // which the adapter must leave, or a refusal, which the adapter must answer with. Before a refusal is
-// returned, what the earlier rules took is given back.
+// returned, what the earlier rules took is given back. Limits may be asked together: see Rule.Guard.
 //
 // The checks go on when the client disconnects: a check that is interrupted might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
@@ -74,7 +82,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	entered := false
 	defer func() {
 		if !entered { // refused, or a key function of the application panics
-			passage.giveBack()
+			passage.giveBack(nil)
 		}
 	}()
 	var few [4]prepared // without an allocation
@@ -83,25 +91,25 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		ready = make([]prepared, len(p.rules))
 	}
 	req := &passage.from
-	for i, rule := range p.rules {
+	for i := 0; i < len(p.rules); {
+		var rule *mounted
+		var refusal *Refusal
 		if p.looksAhead(i) {
-			if rule, refusal := p.lookAhead(passage.settling, req, i, ready); refusal != nil {
-				passage.outer.warnOfTwice(rule, &refusal.Decision)
-				refusal.by(rule, req, passage)
-				return nil, refusal
-			}
+			rule, refusal = p.lookAhead(passage.settling, req, i, ready)
 		}
-		e := passage.newEntry(rule)
-		refusal := rule.enter(passage.settling, req, &ready[i], e)
+		if refusal == nil {
+			asked := 1
+			if n := p.rules[i].together; n > 1 {
+				asked, rule, refusal = passage.askTogether(p.rules[i:i+n], ready[i:i+n])
+			} else {
+				rule, refusal = p.rules[i], passage.ask(p.rules[i], &ready[i])
+			}
+			i += asked
+		}
 		if refusal != nil {
 			passage.outer.warnOfTwice(rule, &refusal.Decision)
 			refusal.by(rule, req, passage)
 			return nil, refusal
-		}
-		passage.outer.warnOfTwice(rule, &e.decision)
-		if e.decision.Allowed {
-			passage.entries = append(passage.entries, e)
-			passage.record(rule)
 		}
 	}
 	if done := passage.done(); done != nil {
@@ -158,42 +166,69 @@ func (p *Passage) done() *entry {
 	return nil
 }
 
-// enter checks one rule for the cohorts that it is enabled for, and sets the entry's decision and place. The
-// decision is not allowed, and there is no refusal, if the rule did not decide, or did not enforce its
-// decision.
-func (r *mounted) enter(
-	ctx context.Context, req *keyfuncs.Request, ready *prepared, e *entry,
-) (refusal *Refusal) {
-	defer func() {
-		if !e.decision.Allowed {
-			e.place.Free() // also if a function of the application panics
-		}
-	}()
-	r.prepare(ctx, req, ready)
-	refusal = r.decide(ctx, ready, e)
-	return r.Rollout.note(ready.cohort, refusal)
+// ask asks a rule, and keeps what its guard took.
+func (p *Passage) ask(rule *mounted, ready *prepared) *Refusal {
+	e := p.newEntry(rule)
+	defer e.freeUnlessAllowed() // also if a function of the application panics
+	rule.try(p.settling, &p.from, ready, e)
+	return p.conclude(rule, ready, e)
 }
 
-// decide asks the rule's lists, its bans and its guard, in this order.
-func (r *mounted) decide(ctx context.Context, ready *prepared, e *entry) *Refusal {
+// conclude draws the conclusion from what a rule was asked.
+func (p *Passage) conclude(rule *mounted, ready *prepared, e *entry) *Refusal {
+	refusal := rule.Rollout.note(ready.cohort, rule.judge(p.settling, ready, e))
+	if refusal != nil {
+		return refusal
+	}
+	p.outer.warnOfTwice(rule, &e.decision)
+	if e.decision.Allowed {
+		p.entries = append(p.entries, e)
+		p.record(rule)
+	}
+	return nil
+}
+
+// try asks the rule's lists, its bans and its guard, in this order, and reports whether the request passes
+// the rule as far as these say. It does not act on their answers: see judge.
+func (r *mounted) try(ctx context.Context, req *keyfuncs.Request, p *prepared, e *entry) (passes bool) {
+	r.prepare(ctx, req, p)
 	switch {
-	case ready.refusal != nil:
-		r.traceRefusal(ctx, ready.refusal.Reason, ready.err, ready.cohort == cohortShadowed)
-		return ready.refusal
-	case ready.passes || ready.cohort == cohortSkipped:
-		return nil
+	case p.refusal != nil:
+		return false
+	case p.passes || p.cohort == cohortSkipped:
+		return true
 	}
-	if d, banned := r.banned(ctx, ready.attempt); banned {
+	var d core.Decision
+	if d, p.banned = r.banned(ctx, p.attempt); p.banned {
 		e.decision = d
-		return refuse(r.bans, d.Reason, d)
+		return p.attempt.Shadow
 	}
-	return r.ask(ctx, &ready.attempt, e)
+	p.failed = r.checkGuard(ctx, &p.attempt, e)
+	return p.failed == nil && (e.decision.Allowed || p.attempt.Shadow)
 }
 
-// ask asks the rule's guard. If that fails, it applies the rule's outage policy. A refusal in the shadow has
-// no effect, so it is no strike.
-func (r *mounted) ask(ctx context.Context, a *core.Attempt, e *entry) *Refusal {
-	local, err := r.checkGuard(ctx, a, e)
+// judge says what follows from what try was told, and adapts the entry's decision. The decision is not
+// allowed, and there is no refusal, if the rule did not decide.
+func (r *mounted) judge(ctx context.Context, p *prepared, e *entry) *Refusal {
+	switch {
+	case p.refusal != nil:
+		r.traceRefusal(ctx, p.refusal.Reason, p.err, p.cohort == cohortShadowed)
+		return p.refusal
+	case p.passes || p.cohort == cohortSkipped:
+		return nil
+	case p.banned:
+		return refuse(r.bans, e.decision.Reason, e.decision)
+	}
+	return r.answer(ctx, &p.attempt, e, p.failed)
+}
+
+// answer makes an answer of what the rule's guard has said. If that was an error, it applies the rule's
+// outage policy. A refusal in the shadow has no effect, so it is no strike.
+func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err error) *Refusal {
+	local := err != nil && !errors.Is(err, core.ErrInvalid) && r.outage() == core.FailLocal
+	if local { // the guard decides inside the process, because Redis is unavailable
+		e.decision, err = r.local.CheckLocal(ctx, *a) // mount has checked that it exists
+	}
 	d := &e.decision
 	d.Guard = r.name // a guard of the application may set another name
 	switch {
@@ -218,23 +253,18 @@ func (r *mounted) ask(ctx context.Context, a *core.Attempt, e *entry) *Refusal {
 	return r.refuse(d.Reason, *d)
 }
 
-// checkGuard asks the guard. local reports whether the guard decided inside the process because Redis was
-// unavailable.
+// checkGuard asks the guard.
 //
 // A claim reserves a place before its guard is asked, so that what it takes can be settled however long Redis
 // is unavailable.
-func (r *mounted) checkGuard(ctx context.Context, a *core.Attempt, e *entry) (local bool, err error) {
+func (r *mounted) checkGuard(ctx context.Context, a *core.Attempt, e *entry) (err error) {
 	if !r.traits.KeepsOnFailure {
 		err = e.place.Take()
 	}
 	if err == nil {
 		e.decision, err = r.Guard.Check(ctx, *a)
 	}
-	if err == nil || errors.Is(err, core.ErrInvalid) || r.outage() != core.FailLocal {
-		return false, err
-	}
-	e.decision, err = r.local.CheckLocal(ctx, *a) // mount has checked that it exists
-	return true, err
+	return err
 }
 
 // refuseKey refuses a request out of which no attempt could be made.

@@ -18,6 +18,12 @@ import (
 // mounted on several routes and in several frameworks; then it is one budget.
 type Rule struct {
 	// Guard decides. Required.
+	//
+	// Rate limits of rules that follow each other are asked together, in one round trip to each master of Redis,
+	// while the process expects them to allow the request and to have an eighth of their units left. If one
+	// refuses nevertheless, those behind it leave no trace: what they took is given back at once. A limit with
+	// less left is asked in its turn, and so is each guard that makes claims: when the rules in front have
+	// allowed the request.
 	Guard core.Guard
 	// Who finds the actor, such as keyfuncs.IP() or keyfuncs.User("uid"). Required.
 	Who keyfuncs.Func
@@ -194,6 +200,8 @@ type mounted struct {
 	bans    answerTable // of Bans
 	local   core.LocalGuard
 	holder  core.Holder // nil: claims of the guard are not lost while the request runs
+	// together is how many rules from this one on may be asked together; 0 if it has to be asked by itself.
+	together int
 
 	failures warn.Sample[failure] // of the key functions
 }

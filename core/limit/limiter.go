@@ -24,7 +24,7 @@ type algorithm struct {
 	one        *scripts          // decide a single limit that counts one by one
 	joined     *core.Script      // one's check for several attempts of one moment; nil without a script for that
 	lease      *core.Script      // lends units of a single limit by parts; nil without a script for that
-	refund     *core.Script      // sent once: whether an earlier call has run is an argument
+	refund     *core.Script      // sent once; an argument says whether an earlier call may have run
 	newCounter func() counter    // counts inside the process
 	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
 }
@@ -49,7 +49,7 @@ func newAlgorithm(kind, name, one, several, refund string, newCounter func() cou
 		kind:       kind,
 		one:        newScripts(name, one),
 		several:    newScripts(name+"s", several),
-		refund:     core.NewScript(name+"_refund", refund, core.AtMostOnce),
+		refund:     core.NewScript(name+"_refund", refund, core.AtMostOnce).Shared(), // a late one finds its name
 		newCounter: newCounter,
 		accepts:    accepts,
 	}
@@ -121,7 +121,8 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 // Traits implements [core.Guard]. An attempt counts whatever the outcome of its request, and the outage
 // policy is [core.FailLocal] unless a rule sets another.
 func (l *limiter) Traits() core.Traits {
-	return core.Traits{KeepsOnFailure: true, Outage: core.FailLocal, Unit: core.UnitRequests}
+	return core.Traits{KeepsOnFailure: true, Early: l.Engine().SharesCalls(), Outage: core.FailLocal,
+		Unit: core.UnitRequests}
 }
 
 // CheckLocal implements [core.LocalGuard]. It decides as Check does, but inside the process, by its clock. It
@@ -344,6 +345,10 @@ func (l *limiter) decideOnRedis(ctx context.Context, limits *limitSet, peek bool
 		if r, ok := l.refusals.find(key, limits.limits, a.Cost, sent); ok {
 			r.answer(d, sent)
 			return nil
+		}
+		// With leases (s) callers may wait for each other, so they are asked in their turn.
+		if !core.Expect(ctx, func() bool { return s == nil && l.expects(a, limits) }) {
+			return core.ErrEarly
 		}
 		call = l.refusals.ask(key, sent)
 	}
@@ -577,6 +582,7 @@ func (l *limiter) sendRefund(ctx context.Context, a core.Attempt, took *taken, r
 		args = append(args, repeated, now)
 	}
 	args = append(args, took.parts...)
+	core.Expect(ctx, always)
 	reply, err := l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), l.algorithm.refund,
 		append([]string{l.Key(core.TagOf(a), "refunds")}, l.keysOf(took.limitSet, a)...), args...)
 	if err == nil && reply == int64(-1) {

@@ -93,13 +93,17 @@ func run(ctx context.Context, out io.Writer, addr, redisURL string) error {
 }
 
 // connect makes a client for the Redis at redisURL, or for one inside this process when redisURL is empty.
-// It sends nothing.
+// It sends nothing. The Redis inside has a port of 127.0.0.1: a net.Pipe, which buffers nothing, blocks when a
+// pipeline is longer than what the server reads before it replies.
 func connect(redisURL string) (*redis.Client, error) {
 	if redisURL == "" {
 		m := miniredis.NewMiniRedis()
+		if err := m.Start(); err != nil { // on a port of 127.0.0.1
+			return nil, fmt.Errorf("start a Redis inside the process: %w", err)
+		}
 		m.ClockTTL(true) // keys expire with time, as in Redis
 		return redis.NewClient(&redis.Options{
-			Dialer:                func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+			Addr:                  m.Addr(),
 			ContextTimeoutEnabled: true,
 		}), nil
 	}

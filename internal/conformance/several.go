@@ -119,3 +119,34 @@ func allOrNothing(s *scene) {
 		s.wantSale(purchase, 1, 0, 1)
 	})
 }
+
+// limitsTogether uses the first of three limits up behind the back of the process, so that it asks all of
+// them together: what the others took comes back, and they leave no trace in the answer.
+func limitsTogether(s *scene) {
+	var rules []nethttpmw.Rule
+	var guards []*limit.SlidingWindow
+	ann := core.Attempt{Actor: "ann"}
+	for _, name := range []string{"a", "b", "c"} {
+		g := limit.NewSlidingWindow(s.gate, name, limit.PerHour(9))
+		guards = append(guards, g)
+		rules = append(rules, nethttpmw.Rule{Guard: g, Who: keyfuncs.Const("ann")})
+	}
+	app := s.framework.Build(onThings(ok, rules...))
+	s.wantPosts(app, thing, nil, 200)
+	other := limit.NewSlidingWindow(newEngine(s.backend.Client, s.backend.Prefix), "a", limit.PerHour(9))
+	for range 8 {
+		if d, err := other.Check(s.Context(), ann); err != nil || !d.Allowed {
+			s.Fatalf("%+v, %v", d, err)
+		}
+	}
+	s.wantPosts(app, thing, nil, 429, 429)
+	for _, g := range guards[1:] {
+		if d, err := g.Peek(s.Context(), ann); err != nil || d.Remaining != 8 {
+			s.Errorf("%s has %d units left (%v), want 8", g.Name(), d.Remaining, err)
+		}
+	}
+	if err := guards[0].Reset(s.Context(), ann); err != nil {
+		s.Fatal(err)
+	}
+	s.wantPosts(app, thing, nil, 200)
+}
