@@ -129,8 +129,8 @@ func TestREADMENamesWhatIsThere(t *testing.T) {
 	}
 }
 
-// anchors are what links into a document can name: its headings in the form that they get on a web page, and the IDs
-// that it sets itself.
+// anchors are what links into a document can name: its headings in the form that they get on a web page, and
+// the IDs that it sets itself.
 func anchors(text string) map[string]bool {
 	all := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {

@@ -35,7 +35,8 @@ func allocations(ctx context.Context, rdb *redis.Client, out *report) error {
 		}
 	}
 
-	out.line("\n## In front of a page\n\nMore than those of the same page without a limit; the writer keeps nothing.")
+	out.line("\n## In front of a page\n\n" +
+		"More than those of the same page without a limit; the writer keeps nothing.")
 	out.head("limit", "allowed: allocations", "bytes", "refused: allocations", "bytes")
 	all := sites(rdb)
 	var floor objects

@@ -108,7 +108,9 @@ func (s *countedServer) subject(
 }
 
 // count calls, and returns the instructions per call.
-func (s *countedServer) count(ctx context.Context, of subject, want bool, key func() string) (float64, error) {
+func (s *countedServer) count(
+	ctx context.Context, of subject, want bool, key func() string,
+) (float64, error) {
 	if err := of.call(ctx, key(), want); err != nil { // loads the script
 		return 0, err
 	}

@@ -21,10 +21,11 @@ type bytes struct {
 	passing int64 // of keys that expire within an hour
 }
 
-// weigh measures how many bytes the keys take in Redis after n units were taken, of one key or, for claims, by
-// n claimants. It returns zero for a subject without keys of its own.
+// weigh measures how many bytes the keys take in Redis after n units were taken, of one key or, for claims,
+// by n claimants. It returns zero for a subject without keys of its own.
 func (g group) weigh(ctx context.Context, s subject, n int, name string) (bytes, error) {
-	match, key := s.keys, func(i int) string { return fmt.Sprintf("%s-%08d", name, i) } // 19 bytes, as many IDs have
+	match := s.keys
+	key := func(i int) string { return fmt.Sprintf("%s-%08d", name, i) } // 19 bytes, as many IDs have
 	if !g.claims {
 		match, key = "*"+name+"*", func(int) string { return name }
 	}

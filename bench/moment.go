@@ -25,69 +25,71 @@ var momentKeys = []int{1, 1000}
 // momentMost is the limit of these keys.
 const momentMost = 10_000
 
-// ofOneMoment is the group of checks of the same moment: to one key, to a thousand, of buyers of one item, and
-// of voters in one poll. All are allowed.
+// ofOneMoment is the group of checks of the same moment: to one key, to a thousand, of buyers of one item,
+// and of voters in one poll. All are allowed.
 func ofOneMoment(ctx context.Context, rdb *redis.Client) group {
-	return group{part: "moment", name: "Checks of the same moment", redis: rdb, loads: allowedLoads, subjects: func(
-		int, time.Duration,
-	) []subject {
-		engine := func(prefix string, options ...core.Option) *core.Engine {
-			return core.New(rdb, append(options, core.WithDeadline(30*time.Second), core.WithRefusalMemory(0),
-				core.WithPrefix(prefix))...)
-		}
-		alone, shares := engine("alone", core.WithoutSharedCalls()), engine("shares")
-		rate := limit.PerMinute(momentMost)
-		peer, peerLimit := redis_rate.NewLimiter(rdb), redis_rate.PerMinute(momentMost)
-		ulule := limiter.New(must(ululeredis.NewStore(rdb)), limiter.Rate{Limit: momentMost, Period: time.Minute})
-		byRedisRate := func(ctx context.Context, key string) (bool, error) {
-			result, err := peer.Allow(ctx, key, peerLimit)
-			return err == nil && result.Allowed > 0, err
-		}
-		byUlule := func(ctx context.Context, key string) (bool, error) {
-			state, err := ulule.Get(ctx, key)
-			return !state.Reached, err
-		}
+	return group{part: "moment", name: "Checks of the same moment", redis: rdb, loads: allowedLoads,
+		subjects: func(
+			int, time.Duration,
+		) []subject {
+			engine := func(prefix string, options ...core.Option) *core.Engine {
+				return core.New(rdb, append(options, core.WithDeadline(30*time.Second), core.WithRefusalMemory(0),
+					core.WithPrefix(prefix))...)
+			}
+			alone, shares := engine("alone", core.WithoutSharedCalls()), engine("shares")
+			rate := limit.PerMinute(momentMost)
+			peer, peerLimit := redis_rate.NewLimiter(rdb), redis_rate.PerMinute(momentMost)
+			ulule := limiter.New(must(ululeredis.NewStore(rdb)), limiter.Rate{Limit: momentMost, Period: time.Minute})
+			byRedisRate := func(ctx context.Context, key string) (bool, error) {
+				result, err := peer.Allow(ctx, key, peerLimit)
+				return err == nil && result.Allowed > 0, err
+			}
+			byUlule := func(ctx context.Context, key string) (bool, error) {
+				state, err := ulule.Get(ctx, key)
+				return !state.Reached, err
+			}
 
-		subjects := []subject{floorOn(ctx, rdb)}
-		for _, n := range momentKeys {
-			several := map[int]subject{}
-			for _, processes := range []int{4, 16} {
-				var guards []subject
-				for range processes {
-					guards = append(guards, byGuard("", 0, limit.NewSlidingWindow(engine(fmt.Sprint("by-", processes)),
-						fmt.Sprint("window-", n), rate)))
+			subjects := []subject{floorOn(ctx, rdb)}
+			for _, n := range momentKeys {
+				several := map[int]subject{}
+				for _, processes := range []int{4, 16} {
+					var guards []subject
+					for range processes {
+						guards = append(guards, byGuard("", 0, limit.NewSlidingWindow(engine(fmt.Sprint("by-", processes)),
+							fmt.Sprint("window-", n), rate)))
+					}
+					var calls atomic.Int64
+					several[processes] = subject{name: fmt.Sprintf("SlidingWindow, shared by %d", processes),
+						allow: func(ctx context.Context, key string) (bool, error) {
+							return guards[calls.Add(1)%int64(processes)].allow(ctx, key)
+						}}
 				}
-				var calls atomic.Int64
-				several[processes] = subject{name: fmt.Sprintf("SlidingWindow, shared by %d", processes),
-					allow: func(ctx context.Context, key string) (bool, error) {
-						return guards[calls.Add(1)%int64(processes)].allow(ctx, key)
-					}}
+				for _, s := range []subject{
+					byGuard("SlidingWindow, each by itself", 0,
+						limit.NewSlidingWindow(alone, fmt.Sprint("window-", n), rate)),
+					byGuard("SlidingWindow, shared", 0, limit.NewSlidingWindow(shares, fmt.Sprint("window-", n), rate)),
+					several[4], several[16],
+					byGuard("FixedWindow, shared", 0, limit.NewFixedWindow(shares, fmt.Sprint("fixed-", n), rate)),
+					byGuard("TokenBucket, shared", 0, limit.NewTokenBucket(shares, fmt.Sprint("bucket-", n), rate)),
+					{name: "redis_rate", allow: byRedisRate},
+					{name: "ulule/limiter", allow: byUlule},
+				} {
+					s.name = map[int]string{1: "hot key: ", 1000: "1,000 keys: "}[n] + s.name
+					s.allow = onKeys(s.allow, n)
+					subjects = append(subjects, s)
+				}
 			}
-			for _, s := range []subject{
-				byGuard("SlidingWindow, each by itself", 0, limit.NewSlidingWindow(alone, fmt.Sprint("window-", n), rate)),
-				byGuard("SlidingWindow, shared", 0, limit.NewSlidingWindow(shares, fmt.Sprint("window-", n), rate)),
-				several[4], several[16],
-				byGuard("FixedWindow, shared", 0, limit.NewFixedWindow(shares, fmt.Sprint("fixed-", n), rate)),
-				byGuard("TokenBucket, shared", 0, limit.NewTokenBucket(shares, fmt.Sprint("bucket-", n), rate)),
-				{name: "redis_rate", allow: byRedisRate},
-				{name: "ulule/limiter", allow: byUlule},
-			} {
-				s.name = map[int]string{1: "hot key: ", 1000: "1,000 keys: "}[n] + s.name
-				s.allow = onKeys(s.allow, n)
-				subjects = append(subjects, s)
+			for _, way := range []struct {
+				name   string
+				engine *core.Engine
+			}{{"each by itself", alone}, {"shared", shares}} {
+				sale := seckill.New(way.engine, "sale", seckill.Options{})
+				must(sale.Open(ctx, "one", seckill.Sale{Stock: manyUnits, Hold: time.Hour}))
+				subjects = append(subjects, claimed("one item: Seckill, "+way.name, sale),
+					claimed("one poll: Votes, "+way.name, votes.New(way.engine, "vote", votes.Options{})))
 			}
-		}
-		for _, way := range []struct {
-			name   string
-			engine *core.Engine
-		}{{"each by itself", alone}, {"shared", shares}} {
-			sale := seckill.New(way.engine, "sale", seckill.Options{})
-			must(sale.Open(ctx, "one", seckill.Sale{Stock: manyUnits, Hold: time.Hour}))
-			subjects = append(subjects, claimed("one item: Seckill, "+way.name, sale),
-				claimed("one poll: Votes, "+way.name, votes.New(way.engine, "vote", votes.Options{})))
-		}
-		return subjects
-	}}
+			return subjects
+		}}
 }
 
 // claimed makes claims of different actors.

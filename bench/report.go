@@ -43,7 +43,8 @@ func (r *report) preface(ctx context.Context, rdb *redis.Client, c config, part 
 	}
 	r.line("# Results: %s\n\nWritten by `make bench BENCHFLAGS='-only %s'` on %s: %s, Redis %s,\n"+
 		"%d CPUs for the callers and the server together%s;\n%d rounds, %v per turn, seed %d.\n", part, part,
-		time.Now().UTC().Format(time.DateOnly), runtime.Version(), info["Server"]["redis_version"], runtime.NumCPU(),
+		time.Now().UTC().Format(time.DateOnly), runtime.Version(), info["Server"]["redis_version"],
+		runtime.NumCPU(),
 		busy(), c.rounds, c.turn, c.seed)
 	var with []string
 	for _, module := range required.FindAllStringSubmatch(string(mod), -1) {

@@ -65,7 +65,7 @@ func (c *slowConn) Write(b []byte) (int, error) {
 
 func (c *slowConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	time.Sleep(time.Until(c.sent.Add(time.Millisecond)))
+	<-time.After(time.Until(c.sent.Add(time.Millisecond)))
 	return n, err
 }
 

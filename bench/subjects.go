@@ -60,7 +60,9 @@ type group struct {
 
 // onRedis is the group of limiters that decide on Redis, all over one client.
 func onRedis(ctx context.Context, rdb *redis.Client) group {
-	return group{part: "redis", name: "On Redis", redis: rdb, loads: allLoads, subjects: func(n int, window time.Duration) []subject {
+	return group{part: "redis", name: "On Redis", redis: rdb, loads: allLoads, subjects: func(
+		n int, window time.Duration,
+	) []subject {
 		oneScript := core.NewScript("one", one, core.AtMostOnce)
 
 		// The deadline is longer than any pause of a busy machine: an error would end the run.
@@ -101,7 +103,9 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 
 // inProcess is the group of limiters that decide inside the process.
 func inProcess() group {
-	return group{part: "process", name: "Inside the process", loads: allLoads, subjects: func(n int, window time.Duration) []subject {
+	return group{part: "process", name: "Inside the process", loads: allLoads, subjects: func(
+		n int, window time.Duration,
+	) []subject {
 		gate := core.NewMemory()
 		rate := limit.Per(int64(n), window)
 		return []subject{

@@ -419,7 +419,9 @@ func semaphoreOperations(r *aclRun) {
 		r.must(err)
 		waited <- d
 	}()
-	for begun := time.Now(); time.Since(begun) < options.Wait/2; time.Sleep(time.Millisecond) {
+	often := time.NewTicker(time.Millisecond)
+	defer often.Stop()
+	for begun := time.Now(); time.Since(begun) < options.Wait/2; <-often.C {
 		state, _ := exports.Peek(r.ctx, core.Attempt{}) // it may be forbidden
 		if state.Waiting > 0 && len(r.admin(0).PubSubChannels(r.ctx, "*").Val()) > 0 {
 			break

@@ -175,9 +175,10 @@ func New(rdb Client, options ...Option) *Engine {
 // applications of one process, and for tests. Several processes count separately, and all counts are lost
 // when the process ends.
 //
-// Rate limits and semaphores have all their functions. All other guards panic when they are made, because their promises
-// must outlive a process. Preload does nothing, and Run returns [ErrNoRedis]. The options that matter are
-// WithMemoryKeys, WithObserver, WithLogger and, for functions that return limits by attempt, WithDeadline.
+// Rate limits and semaphores have all their functions. All other guards panic when they are made, because
+// their promises must outlive a process. Preload does nothing, and Run returns [ErrNoRedis]. The options that
+// matter are WithMemoryKeys, WithObserver, WithLogger and, for functions that return limits by attempt,
+// WithDeadline.
 func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 
 // WithMemoryKeys sets how many budgets each rate limit keeps inside the process, one for each actor and

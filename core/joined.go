@@ -71,7 +71,7 @@ func (e *Engine) runAfterJoint(
 ) (any, error) {
 	sent := !errors.As(cause, new(notRunError))
 	switch {
-	case errors.Is(cause, ErrBreakerOpen), sent && !(e.resends && worthAnotherTry(cause)):
+	case errors.Is(cause, ErrBreakerOpen), sent && (!e.resends || !worthAnotherTry(cause)):
 		return nil, cause
 	case sent:
 		sentAgain(ctx)

@@ -55,8 +55,8 @@ func wantLeft(t *testing.T, g *limit.SlidingWindow, want int64) {
 	}
 }
 
-// TestChecksOfOneKeyAreDecidedTogether: by one run of a script, in the order of their arrival, and each has its
-// own answer and its own units to give back.
+// TestChecksOfOneKeyAreDecidedTogether: by one run of a script, in the order of their arrival, and each has
+// its own answer and its own units to give back.
 func TestChecksOfOneKeyAreDecidedTogether(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b, core.WithRefusalMemory(0))
@@ -150,8 +150,8 @@ func TestCostsThatDoNotFitLeaveRoomForSmallerOnes(t *testing.T) {
 	})
 }
 
-// TestACheckThatLeavesTheWaitTakesNothing, and one that leaves its run may have taken its unit; the others have
-// their answers.
+// TestACheckThatLeavesTheWaitTakesNothing, and one that leaves its run may have taken its unit; the others
+// have their answers.
 func TestACheckThatLeavesTheWaitTakesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b)
@@ -201,7 +201,8 @@ func TestACheckHasItsDeadlineWhileOthersGoOn(t *testing.T) {
 	})
 }
 
-// TestALostReplyOfAJointRunIsOneFailure: the checks of the run return an error, and the units may be taken, once.
+// TestALostReplyOfAJointRunIsOneFailure: the checks of the run return an error, and the units may be taken,
+// once.
 func TestALostReplyOfAJointRunIsOneFailure(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 )
 
-// TestACallAllocatesLittleMoreThanItsCommand: a call made 18 objects, with the command and its reply. Of the 11
-// that are left, four are the deadline's.
+// TestACallAllocatesLittleMoreThanItsCommand: a call made 18 objects, with the command and its reply. Of the
+// 11 that are left, four are the deadline's.
 func TestACallAllocatesLittleMoreThanItsCommand(t *testing.T) {
 	const most = 11
 	e := core.New(&scripted{server: allows}, core.WithObserver(guardtest.Ignore{}))

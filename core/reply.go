@@ -34,7 +34,7 @@ func (r *Reply) begin(value any, least, most int) {
 	r.values = values
 }
 
-// ReadWords begins to read a reply that is one text of at least least words, with a space between any two of
+// ReadWords begins to read a reply that is one text of least words or more, with a space between any two of
 // them. A word may be empty. It returns a Reply with Err set for any other reply.
 func ReadWords(value any, least int) *Reply {
 	text, ok := value.(string)

@@ -25,7 +25,8 @@ var (
 	reserveJoinedScript = core.NewScript("reserve_joined", lua.SeckillReserveJoined, core.AtMostOnce)
 )
 
-// lostRoad is a hook that loses the commands of a script once: they do not arrive, or only the replies do not.
+// lostRoad is a hook that loses the commands of a script once: they do not arrive, or only the replies do
+// not.
 type lostRoad struct {
 	sha     string
 	arrives bool            // the commands run

@@ -33,7 +33,9 @@ type lossyState struct {
 // after it has answered, so the new primary has the state of some earlier moment. That is all that may be
 // lost; answers after the failover follow from that state. kept reports that an answer waited for the
 // replica, which so has all until then. back returns what the state is when an earlier moment comes back.
-func lossy(m porcupine.Model, kept func(in, out any) bool, back func(now, earlier any) []any) porcupine.Model {
+func lossy(
+	m porcupine.Model, kept func(in, out any) bool, back func(now, earlier any) []any,
+) porcupine.Model {
 	equal := m.Equal
 	if equal == nil {
 		equal = func(a, b any) bool { return a == b }
@@ -253,8 +255,8 @@ func nameOf(s subject, number int) string {
 	return fmt.Sprintf("%s-%d", strings.NewReplacer(" ", "-", ",", "").Replace(s.name), number)
 }
 
-// isFor reports whether the nemesis is for a guard. Acked ones need replicas. A clock that jumps is for models
-// that know it.
+// isFor reports whether the nemesis is for a guard. Acked ones need replicas. A clock that jumps is for
+// models that know it.
 func (n nemesis) isFor(w *world, s subject) bool {
 	if w.jumps && !s.timed {
 		return false

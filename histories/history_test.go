@@ -123,7 +123,7 @@ func (c *caller) sentTwice(claim, undo any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, in := range []any{claim, undo} {
-		c.history.late = append(c.history.late, porcupine.Operation{ClientId: c.number, Input: in, Call: c.begun,
+		c.late = append(c.late, porcupine.Operation{ClientId: c.number, Input: in, Call: c.begun,
 			Output: unknown{}, Return: never})
 	}
 }

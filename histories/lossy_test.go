@@ -60,9 +60,9 @@ func TestWhatAFailoverMayLose(t *testing.T) {
 	}
 }
 
-// TestWhatAFailoverMayLoseOfBuckets: when the master of one bucket dies, the newest reservations of its buyers
-// may be lost, and none of another bucket's. On one server both come back at one moment. Units of a loan may
-// be there twice, or not at all.
+// TestWhatAFailoverMayLoseOfBuckets: when the master of one bucket dies, the newest reservations of its
+// buyers may be lost, and none of another bucket's. On one server both come back at one moment. Units of a
+// loan may be there twice, or not at all.
 func TestWhatAFailoverMayLoseOfBuckets(t *testing.T) {
 	var buyers [saleBuckets][]int
 	for buyer, home := range homes {

@@ -311,7 +311,8 @@ func (s *saleState) step(op saleIn, answer saleOut, buckets bool) bool {
 func sales() []subject {
 	subjectOf := func(name string, buckets int) subject {
 		return subject{name: name, model: saleModel(buckets > 1), single: buckets == 1, timed: true, phases: 2,
-			step: saleStep, buckets: buckets > 1, open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
+			step: saleStep, buckets: buckets > 1,
+			open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
 				var guards []*seckill.Guard
 				for _, e := range w.engines {
 					guards = append(guards, seckill.New(e, fmt.Sprint("sale-", buckets), seckill.Options{}))

@@ -61,7 +61,8 @@ var permitModel = deterministic(func(s permitState, in, out any) (bool, permitSt
 	return right || !known, s
 })
 
-// semaphores have leases that outlast a history, and nobody waits: an attempt that waits is more than one call.
+// semaphores have leases that outlast a history, and nobody waits: an attempt that waits is more than one
+// call.
 func semaphores() subject {
 	return subject{name: "semaphore", model: permitModel, single: true,
 		open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {

@@ -139,7 +139,8 @@ func (w *outageWorld) send(c *outageClient) *httptest.ResponseRecorder {
 	return to
 }
 
-// enter lets all requests in. One whose check was too late on a busy machine is sent again, as a client would.
+// enter lets all requests in. One whose check was too late on a busy machine is sent again, as a client
+// would.
 func (w *outageWorld) enter(t *testing.T) {
 	go func() {
 		for _, c := range w.clients {

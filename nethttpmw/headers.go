@@ -28,8 +28,9 @@ import (
 // let the request pass by its Allow list or its NoKey appears in neither field, nor does a shadowed rule (see
 // [Rollout]).
 //
-// Guards that name a unit in their Traits have such figures: rate limits, quotas and semaphores. The figures of votes,
-// stocks and shares do not help clients to pace themselves, so these guards send none unless Unit is set.
+// Guards that name a unit in their Traits have such figures: rate limits, quotas and semaphores. The figures
+// of votes, stocks and shares do not help clients to pace themselves, so these guards send none unless Unit
+// is set.
 //
 // # Failed requests
 //

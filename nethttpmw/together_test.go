@@ -2,6 +2,7 @@ package nethttpmw_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -450,7 +451,7 @@ func TestAPanicAmongLimitsThatAreAskedTogetherGivesBack(t *testing.T) {
 		rules := append(perActor(guards, "ann", "bob"), nethttpmw.Rule{Guard: broken, Who: keyfuncs.Const("ann")})
 		func() {
 			defer func() {
-				if value := recover(); value != http.ErrAbortHandler {
+				if value, _ := recover().(error); !errors.Is(value, http.ErrAbortHandler) {
 					t.Errorf("panic %v", value)
 				}
 			}()

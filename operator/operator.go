@@ -89,8 +89,8 @@ type handler struct {
 	denied  warn.Sample[deniedKind]
 }
 
-// deniedKind is an action that was denied. Both names are empty where the handler does not know it, since then
-// the client has chosen them.
+// deniedKind is an action that was denied. Both names are empty where the handler does not know it, since
+// then the client has chosen them.
 type deniedKind struct{ guard, action string }
 
 // bodyMost is the maximum size of a request body, in bytes.

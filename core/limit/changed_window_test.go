@@ -43,8 +43,8 @@ func TestAChangedWindowOpensNoFreeWindow(t *testing.T) {
 	})
 }
 
-// TestBothReleasesCountDuringADeployment: the next release counts what both admit, and the former one, once it
-// has heard of the other, what that admits.
+// TestBothReleasesCountDuringADeployment: the next release counts what both admit, and the former one, once
+// it has heard of the other, what that admits.
 func TestBothReleasesCountDuringADeployment(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -252,9 +252,9 @@ func TestLeasesThatCannotBeAreFoundAtSetUp(t *testing.T) {
 
 func TestLeasesAsText(t *testing.T) {
 	for text, want := range map[string]Limit{
-		"5000/s/lease":       PerSecond(5000).WithLease(),
-		"5000/s/50/lease":    PerSecond(5000).WithResolution(50).WithLease(),
-		" 5000 / s / lease ": PerSecond(5000).WithLease(),
+		"5000/s/lease":     PerSecond(5000).WithLease(),
+		"5000/s/50/lease":  PerSecond(5000).WithResolution(50).WithLease(),
+		"5000 / s / lease": PerSecond(5000).WithLease(),
 	} {
 		l, err := Parse(text)
 		again, err2 := Parse(l.String())

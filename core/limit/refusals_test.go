@@ -318,8 +318,8 @@ func TestRefusalsRace(t *testing.T) {
 // the second, must refuse as well, unless the second has given units back in the last second.
 //
 // The answers are the same where, in the last second, the second has taken nothing and the limits have not
-// changed: a check under other limits takes over what these have counted, in stamps that may be rounded up, so
-// that a wait becomes longer than what is remembered.
+// changed: a check under other limits takes over what these have counted, in stamps that may be rounded up,
+// so that a wait becomes longer than what is remembered.
 func TestRefusalsAgainstAnotherProcess(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		mine, others := guardtest.NewEngine(b), guardtest.NewEngine(b, core.WithRefusalMemory(0))

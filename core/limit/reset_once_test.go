@@ -8,8 +8,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestAResetWhoseReplyWasLostIsNotSentAgain: go-redis sent it again, and units that were taken in between were
-// free. Now the caller hears of it, and decides.
+// TestAResetWhoseReplyWasLostIsNotSentAgain: go-redis sent it again, and units that were taken in between
+// were free. Now the caller hears of it, and decides.
 func TestAResetWhoseReplyWasLostIsNotSentAgain(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)

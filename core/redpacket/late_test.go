@@ -9,8 +9,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestAGrabThatArrivesLateTakesOneShare: a grab is not taken back, so one that the network delivers late gives
-// its user the share that asking again has given already, and a user who was refused nothing.
+// TestAGrabThatArrivesLateTakesOneShare: a grab is not taken back, so one that the network delivers late
+// gives its user the share that asking again has given already, and a user who was refused nothing.
 func TestAGrabThatArrivesLateTakesOneShare(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

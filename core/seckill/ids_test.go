@@ -173,8 +173,9 @@ func TestWhoAsksAgainIsToldOfAReplay(t *testing.T) {
 	})
 }
 
-// TestAReplayWhoseReplyWasLostIsAReplay: the reply to a replay was lost, go-redis sent the call again, and the
-// script took it for the call that had made the hold: Replayed was false, and a handler made a second order.
+// TestAReplayWhoseReplyWasLostIsAReplay: the reply to a replay was lost, go-redis sent the call again, and
+// the script took it for the call that had made the hold: Replayed was false, and a handler made a second
+// order.
 func TestAReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
 	oneAndSeveralBuckets(t, func(t *testing.T, b redistest.Backend, buckets int) {
 		faults := redistest.NewFaults(t)

@@ -99,8 +99,8 @@ type queued struct {
 	ready chan struct{} // closed when it has its permits
 }
 
-// take adds a holder without a lease, if the process then holds at most most permits of the pool. It waits
-// for that, after those who came before. It returns how many permits the process holds.
+// take adds a holder without a lease, if the process then holds at most so many permits of the pool as most
+// says. It waits for that, after those who came before. It returns how many permits the process holds.
 func (p *pools) take(ctx context.Context, h *holder, most int64, wait time.Duration) (held int64, ok bool) {
 	q := &queued{h: h, most: most, ready: make(chan struct{})}
 	p.mu.Lock()

@@ -13,8 +13,8 @@ import (
 )
 
 // Redis keeps the answers to operations in hashes of some dozen fields, which it stores without pointers: an
-// answer takes 43 bytes, and 215 in a key of its own. The hash of an ID must follow from the ID alone, so that
-// a retry finds it:
+// answer takes 43 bytes, and 215 in a key of its own. The hash of an ID must follow from the ID alone, so
+// that a retry finds it:
 //
 //   - An ID that a guard makes begins with the name of its hash. A process goes on with one name for a while.
 //   - Any other ID belongs to one of 256 hashes, by its SHA-256. Beyond 130,000 of them in a part of a poll

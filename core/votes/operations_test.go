@@ -31,7 +31,8 @@ func TestVotesOperationsAreShort(t *testing.T) {
 		"made":  func(int) string { return "" },
 		"given": func(i int) string { return fmt.Sprintf("0b0ed5ab-5c1d-4d0c-9c7e-%012d", i) },
 	} {
-		g := New(core.New(rdb, core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{})), name, Options{})
+		e := core.New(rdb, core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{}))
+		g := New(e, name, Options{})
 		var all sync.WaitGroup
 		for worker := range 8 {
 			all.Go(func() {

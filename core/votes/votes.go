@@ -112,10 +112,10 @@ var ErrNoPoll = core.NewError("votes: no such poll", core.ErrNotFound)
 // core.ReasonDuplicate. The chance that this happens to any two of ten million voters is 6e-16.
 //
 // In addition, each different ballot (choice, weight, and with Poll.PerDay the day) takes about 150 bytes
-// once, and each operation ID about 40 bytes; one from outside takes twice as much where a part of the poll has
-// more than 130,000 of them. Redis keeps an ID that the guard made for core.WithRetryHorizon, ten minutes by
-// default, or a quarter longer, and one from outside as long as the poll. It keeps an ID from outside as 104
-// bits of its SHA-256: two of ten million are equal with a probability of 2e-18.
+// once, and each operation ID about 40 bytes; one from outside takes twice as much where a part of the poll
+// has more than 130,000 of them. Redis keeps an ID that the guard made for core.WithRetryHorizon, ten minutes
+// by default, or a quarter longer, and one from outside as long as the poll. It keeps an ID from outside as
+// 104 bits of its SHA-256: two of ten million are equal with a probability of 2e-18.
 type Guard struct {
 	core.Base
 	options    Options

@@ -93,8 +93,8 @@ func run(ctx context.Context, out io.Writer, addr, redisURL string) error {
 }
 
 // connect makes a client for the Redis at redisURL, or for one inside this process when redisURL is empty.
-// It sends nothing. The Redis inside has a port of 127.0.0.1: a net.Pipe, which buffers nothing, blocks when a
-// pipeline is longer than what the server reads before it replies.
+// It sends nothing. The Redis inside has a port of 127.0.0.1: a net.Pipe, which buffers nothing, blocks when
+// a pipeline is longer than what the server reads before it replies.
 func connect(redisURL string) (*redis.Client, error) {
 	if redisURL == "" {
 		m := miniredis.NewMiniRedis()

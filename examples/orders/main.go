@@ -162,8 +162,8 @@ func wait(ctx context.Context, d time.Duration) {
 const connections = 200
 
 // connect makes a client for the Redis at redisURL, or for one inside this process when redisURL is empty.
-// It sends nothing. The Redis inside has a port of 127.0.0.1: a net.Pipe, which buffers nothing, blocks when a
-// pipeline is longer than what the server reads before it replies.
+// It sends nothing. The Redis inside has a port of 127.0.0.1: a net.Pipe, which buffers nothing, blocks when
+// a pipeline is longer than what the server reads before it replies.
 func connect(redisURL string, cluster bool) (redis.UniversalClient, error) {
 	if redisURL == "" {
 		m := miniredis.NewMiniRedis()

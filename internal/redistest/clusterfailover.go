@@ -24,8 +24,8 @@ func (c *ClusterServers) Failover(slot int) *Server {
 	return c.AwaitFailover(slot, old)
 }
 
-// handOver lets a replica replace its running master. The two give up after 5 s, which a busy machine may take,
-// and are then asked again.
+// handOver lets a replica replace its running master. The two give up after 5 s, which a busy machine may
+// take, and are then asked again.
 func (c *ClusterServers) handOver(replica *Server) {
 	c.t.Helper()
 	var asked time.Time

@@ -16,8 +16,8 @@
 //	gatehouse_breaker_changes_total{to}                    breakers that became "open" or "closed"
 //
 // All label values come from the program: guard is the name of a guard, reason a [core.Reason], source a
-// value of core.Event.Source, op a value of core.Event.Op, key a value of core.Event.Key. No label contains an
-// actor or a resource, so the number of series does not depend on the traffic.
+// value of core.Event.Source, op a value of core.Event.Op, key a value of core.Event.Key. No label contains
+// an actor or a resource, so the number of series does not depend on the traffic.
 //
 // # Dashboard
 //
