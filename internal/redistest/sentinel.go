@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -17,11 +18,16 @@ import (
 const (
 	sentinelMaster = "gatehouse" // the name of what the sentinels watch
 	sentinelCount  = 3
+
+	// calm is how long a primary may be silent while no test expects its death. A failover from a primary that
+	// only had no processor for a moment loses what its clients go on writing to it.
+	calm = 10 * time.Minute
 )
 
 // SentinelServers is a test's own primary with replicas, and three sentinels that watch it. They fail over
-// when the primary has been silent for a third of a second. Its methods fail the test on errors, so call them
-// on the test's goroutine.
+// when they are told to ([SentinelServers.Failover]), and from a silent primary while the test awaits that
+// ([SentinelServers.AwaitFailover]): at other times a busy machine would look like an outage. Its methods
+// fail the test on errors, so call them on the test's goroutine.
 type SentinelServers struct {
 	// Servers are the primary of the beginning, and its replicas.
 	Servers []*Server
@@ -47,8 +53,7 @@ func StartSentinels(t testing.TB, replicas int, config ...string) *SentinelServe
 	dir := t.TempDir()
 	var all sync.WaitGroup
 	for i := range procs {
-		patience := time.Duration(1+2*i) * 300 * time.Millisecond
-		all.Go(func() { procs[i], errs[i] = launchSentinel(dir, s.Servers[0], patience) })
+		all.Go(func() { procs[i], errs[i] = launchSentinel(dir, s.Servers[0]) })
 	}
 	all.Wait()
 	for _, p := range procs {
@@ -67,10 +72,9 @@ func StartSentinels(t testing.TB, replicas int, config ...string) *SentinelServe
 	return s
 }
 
-// launchSentinel starts a sentinel in its own folder below parent. Its patience with the primary differs from
-// that of the others: if all stood for election at once, none would be elected, and the next try is seconds
-// later. So one of them that sees the primary dead is enough to begin; to lead takes the votes of two.
-func launchSentinel(parent string, primary *Server, patience time.Duration) (*process, error) {
+// launchSentinel starts a sentinel in its own folder below parent. One that sees the primary dead is enough
+// to begin a failover; to lead takes the votes of two.
+func launchSentinel(parent string, primary *Server) (*process, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -79,7 +83,7 @@ func launchSentinel(parent string, primary *Server, patience time.Duration) (*pr
 	file := filepath.Join(p.dir, "sentinel.conf") // a sentinel writes into its file what it learns
 	text := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 1\n"+
 		"sentinel down-after-milliseconds %[1]s %[3]d\nsentinel failover-timeout %[1]s 3000\n",
-		sentinelMaster, primary.p.port, patience.Milliseconds())
+		sentinelMaster, primary.p.port, calm.Milliseconds())
 	err = os.MkdirAll(p.dir, 0o700)
 	if err == nil {
 		err = os.WriteFile(file, []byte(text), 0o600)
@@ -158,16 +162,71 @@ func (s *SentinelServers) Failover() *Server {
 		defer cancel()
 		return s.Sentinels[0].p.admin.Do(ctx, "sentinel", "failover", sentinelMaster).Err() == nil
 	}, "a sentinel begins the failover")
-	return s.AwaitFailover(old)
+	s.awaitOther(old)
+	return s.followed(old)
 }
 
-// AwaitFailover waits until every running sentinel has another primary than old, all running servers but old
-// are its replicas, and it takes writes. It returns that primary.
+// AwaitFailover lets the sentinels take the primary for dead once it has been silent for a third of a second.
+// It waits until every running sentinel has another primary than old, all running servers but old are its
+// replicas, and it takes writes. It returns that primary.
 func (s *SentinelServers) AwaitFailover(old *Server) *Server {
+	s.t.Helper()
+	// One is enough to begin. If all stood for election at once, none would be elected, and the next try is
+	// seconds later.
+	i := slices.IndexFunc(s.Sentinels, (*Server).Running)
+	if i < 0 {
+		s.t.Fatal("redistest: no sentinel runs")
+	}
+	leader := s.Sentinels[i]
+	// One that finds no replica to promote tries again seconds later. It connects once a second to those that
+	// came back.
+	Eventually(s.t, startTimeout, func() bool { return s.hasReplicas(leader, old) }, "replicas to promote")
+	leader.patience(300 * time.Millisecond)
+	s.awaitOther(old)
+	leader.patience(calm)
+	return s.followed(old)
+}
+
+// hasReplicas reports whether all running servers but the primary have answered the sentinel.
+func (s *SentinelServers) hasReplicas(sentinel, primary *Server) bool {
+	ctx, cancel := shortContext()
+	defer cancel()
+	cmd := redis.NewMapStringStringSliceCmd(ctx, "sentinel", "replicas", sentinelMaster)
+	_ = sentinel.p.admin.Process(ctx, cmd) // an error leaves it empty
+	answered := map[string]bool{}
+	for _, replica := range cmd.Val() {
+		answered[replica["port"]] = replica["flags"] == "slave" && replica["last-ping-sent"] == "0"
+	}
+	return !slices.ContainsFunc(s.Servers, func(server *Server) bool {
+		return server != primary && server.Running() && !answered[strconv.Itoa(server.p.port)]
+	})
+}
+
+// patience tells a sentinel how long the primary may be silent before it takes it for dead.
+func (s *Server) patience(silence time.Duration) {
+	s.t.Helper()
+	ctx, cancel := shortContext()
+	defer cancel()
+	err := s.p.admin.Do(ctx, "sentinel", "set", sentinelMaster, "down-after-milliseconds",
+		silence.Milliseconds()).Err()
+	if err != nil {
+		s.t.Fatalf("redistest: SENTINEL SET at %s: %v", s.Addr(), err)
+	}
+}
+
+// awaitOther waits until every running sentinel has another primary than old.
+func (s *SentinelServers) awaitOther(old *Server) {
 	s.t.Helper()
 	s.await("another primary than "+old.Addr(), func(state map[string]string) bool {
 		return state["port"] != "" && state["port"] != strconv.Itoa(old.p.port)
 	})
+}
+
+// followed waits until no sentinel takes the primary for dead or replaces it, all running servers but old are
+// its replicas, and it takes writes. It returns the primary.
+func (s *SentinelServers) followed(old *Server) *Server {
+	s.t.Helper()
+	s.await("no failover", func(state map[string]string) bool { return state["flags"] == "master" })
 	primary := s.Primary()
 	Eventually(s.t, startTimeout, func() bool {
 		for _, server := range s.Servers {

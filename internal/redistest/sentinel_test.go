@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"strconv"
 	"testing"
 	"time"
 )
@@ -40,6 +41,36 @@ func TestSentinels(t *testing.T) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
+}
+
+// TestSentinelsDoNotReplaceABusyPrimary: a primary that is silent for a moment stays the primary, before a
+// failover and after it.
+func TestSentinelsDoNotReplaceABusyPrimary(t *testing.T) {
+	t.Parallel()
+	s := StartSentinels(t, 1)
+	busy := func() {
+		t.Helper()
+		primary := s.Primary()
+		primary.Pause()
+		defer primary.Resume()
+		s.await("a primary that is silent for longer than it takes to be dead", func(state map[string]string) bool {
+			silent, err := strconv.Atoi(state["last-ping-sent"]) // milliseconds without an answer
+			return err == nil && silent > 700 || state["flags"] != "master"
+		})
+		for _, sentinel := range s.Sentinels {
+			if state := sentinel.monitored(); state["flags"] != "master" || s.Primary() != primary {
+				t.Errorf("%s has %s at %s, want a master at %s", sentinel.Addr(), state["flags"], state["port"],
+					primary.Addr())
+			}
+		}
+	}
+	busy()
+	old := s.Primary()
+	old.Kill()
+	heir := s.AwaitFailover(old)
+	old.Start()
+	old.ReplicaOf(heir)
+	busy()
 }
 
 // TestClusterFailoverLosesNothing: where the master is alive it hands over all that it has; the dead one
