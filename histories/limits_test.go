@@ -12,10 +12,13 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 )
 
+// The window outlasts a history: TTLs run in real time, also where a server is away for seconds, while the
+// clock of the test stands still.
 const (
 	limitMax    = 6
-	limitWindow = 12 * time.Second
-	limitStep   = 5 * time.Second // the clock between two phases
+	limitWindow = 12 * time.Minute
+	limitStep   = 5 * time.Minute // the clock between two phases
+	limitJumps  = 60              // as jumps suit a window of 12 s
 )
 
 // limitIn is a call of a rate limit at a moment of the test's clock.
@@ -214,7 +217,8 @@ type limiter interface {
 
 func limits() []subject {
 	subjectOf := func(name string, a limitAlgorithm, make func(e *core.Engine) limiter) subject {
-		return subject{name: name, model: limitModel(a), single: true, timed: true, phases: 4, step: limitStep,
+		return subject{name: name, model: limitModel(a), single: true, timed: true, jumps: limitJumps,
+			phases: 4, step: limitStep,
 			open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
 				var guards []limiter
 				for _, e := range w.engines {
