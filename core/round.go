@@ -24,19 +24,25 @@ type Round struct {
 }
 
 // ErrEarly is returned by a Check that a [Round] has made before the guards in front have answered, if the
-// guard wants to be asked again when they have: see [Expect]. Nothing was taken.
+// guard wants to be asked again after they have: see [Expect]. Nothing was taken. The guards in front are
+// those of the earlier calls.
 var ErrEarly = errors.New("core: asked before the guards in front have answered")
 
 // Make makes the calls 0 to n-1 in order, and returns how many it has made. When the script of a call is
-// about to be sent, and its guard expects to allow the attempt ([Expect]), the next call is made first; the
-// scripts of all go out when there is no such call left. A call of another kind goes out as ever. Make ends
-// early when a call returns false, which are those that refuse; calls behind it that were made by then are to
-// be taken back. It does not count a call that returned [ErrEarly].
+// about to be sent, and its guard expects to allow the attempt ([Expect]), Make makes the next call first.
+// The scripts of these calls go out together when no further call can be made early. A call whose guard does
+// not call Expect goes out as it would without a Round.
+//
+// call reports whether the calls behind it are still wanted: it returns false when it refuses. Make then
+// makes no further calls, and the caller has to take back those behind the refusal that were made by then.
+// Make does not count a call that returned [ErrEarly], and ends there; the caller makes it again in another
+// Round.
 //
 // All calls run one inside another in the goroutine of Make, each with a context of its own, so call needs no
 // locks. If one that was made early panics, the others end before Make panics with the same value.
 //
-// What the guards report to their observers during a call waits for Tell or Drop.
+// Events that the guards report during a call are kept until Tell or Drop. After them, further events of the
+// call go to the observer at once.
 func (r *Round) Make(ctx context.Context, n int, call func(ctx context.Context, i int) bool) (made int) {
 	r.ctx, r.call, r.parts = ctx, call, make([]part, n)
 	for r.begun < n && !r.stopped {
@@ -48,12 +54,12 @@ func (r *Round) Make(ctx context.Context, n int, call func(ctx context.Context, 
 	return r.begun
 }
 
-// Tell tells the observers what they have not been told of call i. It has no effect on a call that was not
+// Tell passes the events of call i that were kept to their observers. It has no effect on a call that was not
 // made.
 func (r *Round) Tell(i int) { r.tell(i, func(Event) bool { return true }) }
 
-// Drop forgets what the observers have not been told of call i, whose answer does not count. Errors they are
-// told.
+// Drop forgets the events of call i that were kept, because its answer does not count. Events with an error
+// go to their observers all the same.
 func (r *Round) Drop(i int) { r.tell(i, func(e Event) bool { return e.Err != nil }) }
 
 func (r *Round) tell(i int, which func(Event) bool) {
@@ -68,13 +74,13 @@ func (r *Round) tell(i int, which func(Event) bool) {
 }
 
 // Expect is for guards with [Traits].Early. Check calls it before it asks Redis, unless it knows the answer.
-// allows reports whether Check expects to allow the attempt and to leave enough for others; it is called only
-// where the check is one of a [Round]. When Expect returns false, Check must return [ErrEarly] without having
-// asked.
+// allows reports whether Check expects to allow the attempt and to leave enough for others. Expect calls it
+// only where the check is one of a [Round]. When Expect returns false, Check must return [ErrEarly] without
+// asking Redis.
 //
-// While guards expect to allow, the checks of a Round go out together. A guard that does not expect it is
-// asked when those in front have answered, and is waited for. So almost nothing has to be taken back, and
-// what is taken for a moment is not what others need.
+// While guards expect to allow, the checks of a Round go out together. A guard that does not expect to allow
+// is asked after those in front have answered, and those behind it are asked after its answer. So there is
+// seldom anything to take back, and it is not what other requests need.
 func Expect(ctx context.Context, allows func() bool) (ask bool) {
 	p := partOf(ctx)
 	if p == nil || !p.early && p.round.begun == len(p.round.parts) {

@@ -20,29 +20,31 @@ const (
 	linesMost = 1000
 )
 
-// WithoutSharedCalls sends each call by itself. By default, checks of rate limits, reservations of sales and
-// votes share calls.
+// WithoutSharedCalls makes the engine send each call by itself. By default, checks of rate limits,
+// reservations of sales and votes share calls, as follows.
 //
-// Checks of the same moment that go to the same server share a pipeline: while two are under way, those that
-// arrive wait, and go out together when one has come back, up to 128 at a time. Checks of a
-// limit.SlidingWindow with one limit and the same actor and resource share a run of a script in the same
-// way, and so do reservations of one item, or of one bucket of it, at a seckill.Guard that is Fast. A check
-// that finds fewer than two under way is sent at once, by its own goroutine. No answer depends on it: checks
-// of one actor or item are decided as they would be one after the other, and each has its own decision,
-// deadline, cancellation and undo. No pipeline is sent again; a claim whose reply was lost is, by itself.
-// Limits of one request go out together as well: see [Round].
+// Checks of the same moment that go to the same server share a pipeline. While two calls are under way,
+// further ones wait, and go out together when one of the two has come back, up to 128 at a time. A check that
+// finds fewer than two under way is sent at once, by its own goroutine. In the same way, checks of a
+// limit.SlidingWindow with one limit and the same actor and resource share a run of a script, and so do
+// reservations of one item, or of one bucket of it, at a seckill.Guard that is Fast. Limits of one request go
+// out together as well: see [Round].
 //
-// With many callers this takes load from Redis and from the process. What it costs: with more than two
-// callers at a time, a check waits for up to one round trip more, 25 ms or a quarter of the deadline at most;
-// and a connection that is lost takes the replies of all checks that share it, which is one failure for the
-// breaker. The hooks of a client see pipelines in ProcessPipelineHook, those of a cluster or ring client in
-// the hooks of the node.
+// No answer depends on sharing. Checks of one actor or item are decided as they would be one after the other,
+// and each has its own decision, deadline, cancellation and undo. No pipeline is sent again as a whole. A
+// claim whose reply was lost is sent again by itself.
+//
+// With many callers, shared calls take load from Redis and from the process. What they cost: with more than
+// two callers at a time, a check waits for up to one round trip more, for 25 ms or a quarter of the deadline
+// at most. A connection that is lost takes with it the replies of all checks that share it, which is one
+// failure for the breaker. The hooks of a client see pipelines in ProcessPipelineHook, those of a cluster or
+// ring client in the hooks of the node.
 //
 // A connection has to buffer some kilobytes, as TCP and TLS do. Over a net.Pipe, such as Dial of miniredis
 // returns, client and server may both wait until the other one reads.
 //
 // Pipelines are for *redis.Client, *redis.ClusterClient and *redis.Ring; other clients get each command by
-// itself. Settling, other claims and calls by name share nothing, nor do the calls of a guard that is
+// itself. Settling, other claims and calls by name share nothing. Nor do the calls of a guard that is
 // [Acked]: see [Script.Shared].
 func WithoutSharedCalls() Option { return func(e *Engine) { e.alone = true } }
 

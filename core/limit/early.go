@@ -3,8 +3,8 @@ package limit
 import "github.com/gatehouse-go/gatehouse/core"
 
 // expects reports whether the attempt will probably be allowed and leave an eighth of the limit, one unit at
-// least, by what the process last heard. It does of actors of whom the process has heard nothing. In a shadow
-// nobody is refused.
+// least, by what the process last heard. It is true for actors of whom the process has heard nothing, and in
+// a shadow, where nobody is refused.
 func (l *limiter) expects(a core.Attempt, limits *limitSet) bool {
 	if a.Shadow {
 		return true

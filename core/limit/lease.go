@@ -14,9 +14,9 @@ import (
 
 // This file hands out units of a sliding window inside the process: see Limit.WithLease. A unit of a limit by
 // parts counts as taken at the end of its part. So units that a process has fetched may be handed out until
-// then, and the log counts them for at least a window after that. Let m be the last moment at which units
-// were fetched of those that are handed out in some window: all of them still count at m, and the script saw
-// to it that no more than Max do.
+// then, and the log counts them for at least a window after that. Why no window has more than Max: take all
+// units that are handed out in some window, and let m be the moment at which the last of them was fetched.
+// All of them still count at m, and the script saw to it then that no more than Max did.
 
 const (
 	// leaseParts is the resolution that WithLease sets. A unit counts for up to a 20th of the window longer.

@@ -23,8 +23,8 @@ type Limit struct {
 	// shorter than 1 ms: see WithResolution. Zero means that units count one by one. The other guards accept
 	// only zero.
 	Resolution int64
-	// Lease says that a SlidingWindow may lend units to the process: see WithLease. It needs a Resolution. The
-	// other guards accept only false.
+	// Lease says that processes may fetch units of a SlidingWindow ahead: see WithLease. It needs a Resolution.
+	// The other guards accept only false.
 	Lease bool
 }
 
@@ -39,30 +39,32 @@ func (l Limit) WithResolution(parts int64) Limit {
 
 // WithLease returns the limit with leases, for a [SlidingWindow] with a large Max and many attempts of one
 // actor and resource, such as a tenant's. A process then fetches units ahead and hands them out without
-// asking Redis. PerSecond(5000).WithLease(), for example, needs about a call per 100 attempts. Without a
-// Resolution the limit gets one of 20 parts.
+// asking Redis; those that it has fetched and not handed out are in hand. PerSecond(5000).WithLease(), for
+// example, needs about one call per 100 attempts. Without a Resolution the limit gets one of 20 parts.
 //
 // The upper bound stays exact: there are never more than Max units in any window, however many processes
-// there are. A unit counts as taken at the end of the part of the window in which it was fetched, and a
-// process hands it out until then at the latest, by its own count from the moment at which it asked. Units
-// that it has not used go back with its next call, a part later at the latest, and in [core.Drain]. A process
-// that dies, or whose reply is lost, loses them until they leave the window.
+// there are. A unit counts as taken at the end of the part of the window in which it was fetched. A process
+// hands it out until then at the latest, by its own clock, from the moment at which it asked. Units that it
+// has not used go back with its next call, one part later at the latest, and in [core.Drain]. When a process
+// dies, or its reply is lost, the units count as taken until they leave the window.
 //
 // What is not exact is who is refused near the limit: an attempt may be refused while another process has
-// units in hand. A process gets a share of what is left, at most: left / (2 * processes). Where a part has
+// units in hand. One call gets at most a share of what is left: left / (2 * processes). Where a part has
 // fewer than 8 units (Max < 8 * Resolution), or little is left, each attempt asks Redis.
 //
-// A decision about a unit in hand has the source [core.SourceLease]. Its Remaining is what the last call has
-// left, and what is in hand: other processes may have taken of it since. Likewise, the RetryAfter of a
-// refusal is certain only as an upper bound, since units may come back before; so a refusal is remembered
-// for a part of the window at most. [SlidingWindow.Peek] counts what this process has in hand as left, and
-// what others have as taken. After a [SlidingWindow.Reset] other processes may use up what they have in hand.
+// A decision about a unit in hand has the source [core.SourceLease]. Its Remaining is what the last call left
+// in Redis plus what is in hand; other processes may have taken some of it since. Likewise, the RetryAfter of
+// a refusal is only an upper bound, since units may come back before. So a refusal is remembered for a part
+// of the window at most. [SlidingWindow.Peek] counts what this process has in hand as left, and what others
+// have as taken. After a [SlidingWindow.Reset] other processes may still hand out what they have in hand.
 //
-// The clocks of the process and the server may run at speeds that differ by 3 percent. An attempt counts when
-// the process reads its clock: one that is stopped then, or whose machine is suspended, goes on with what it
-// was told. When the server's clock is set back, units that were fetched before may be handed out up to one
-// part later than they count. In a failover of Redis, units are lost as other units are: see [core.Fast]. An
-// engine without Redis has no need for leases and ignores them. A guard that lends has one limit.
+// The clocks of the process and the server may run at speeds that differ by 3 percent. An attempt is decided
+// at the moment when the process reads its clock. If the process is stopped right after that, or its machine
+// is suspended, the attempt that was allowed still goes on when the process does. When the server's clock is
+// set back, units that were fetched before may be handed out up to one part later than they count. A failover
+// of Redis may lose fetched units as it may lose any others: see [core.Fast]. An engine without Redis has no
+// need for leases and ignores them. A guard with a lease has one limit only; with more, its constructor
+// panics.
 func (l Limit) WithLease() Limit {
 	l.Lease = true
 	if l.Resolution == 0 {

@@ -7,11 +7,11 @@
 //
 // A request takes a permit before its handler runs, and gives it back however it ends. A permit is held under
 // a lease, which the process renews for as long as the request runs. So the permits of a process that dies
-// are free when their lease is over, and no request needs to be shorter than a timeout.
+// are free when their lease is over, and a request may run for longer than a lease.
 //
 // A lease may be lost all the same, when Redis or the process stands still for longer than the lease. Then
-// somebody else may get the permit, so the request's context ends with the cause [ErrLost]. Work that looks
-// at its context stops in time.
+// somebody else may get the permit, so the request's context ends with the cause [ErrLost]. Work that watches
+// its context stops.
 //
 // Without HTTP, call Check, [Guard.Hold] and Settle.
 package semaphore

@@ -15,16 +15,16 @@ import (
 type State struct {
 	// Max is the number of permits of the pool, and Held how many are held.
 	Max, Held int64
-	// Waiting is how many attempts wait for permits, with those of processes that have died a moment ago.
+	// Waiting is how many attempts wait for permits. It includes those of processes that died a moment ago.
 	Waiting int64
-	// Holders are those who hold them, the one whose lease ends first at the beginning; without
-	// leases, by name.
+	// Holders are those who hold permits, in the order in which their leases end; without leases, by name.
 	Holders []Holder
 }
 
 // Holder holds permits of a pool.
 type Holder struct {
-	// Actor is who holds them. A name of more than 96 bytes once encoded is '#' and its hash.
+	// Actor is who holds them. A name that has more than 96 bytes when it is encoded appears as '#' and its
+	// hash.
 	Actor string
 	// Permits is how many.
 	Permits int64
@@ -87,9 +87,10 @@ func (g *Guard) holders(ctx context.Context, tag string) (holders []Holder, wait
 	return holders, waiting, nil
 }
 
-// Evict takes the permits of the attempt's Actor away, or of all if it has none, in the pool that its
-// Resource names. It returns how many they were. Others can take them at once, while the contexts of those
-// who had them end with the next renewal: so for up to a third of the lease more than Max may run.
+// Evict takes away the permits of the attempt's Actor, or of everybody if it has no Actor, in the pool that
+// its Resource names. It returns the number of these permits. Others can take them at once, while the
+// contexts of those who had them end with the next renewal. So more than Max may run for up to a third of the
+// lease.
 func (g *Guard) Evict(ctx context.Context, a core.Attempt) (int64, error) {
 	return core.Look(ctx, &g.Base, "evict", a, func() (int64, error) {
 		tag := tagOf(a)

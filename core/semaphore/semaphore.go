@@ -29,7 +29,7 @@ type Options struct {
 	// Max is the number of permits of each pool, 1 to 10,000. After a change, permits that are held stay held.
 	Max int64
 	// MaxOf returns the number of permits of the attempt's pool, by its tier for example. It replaces Max. All
-	// processes must agree on it. Up to 10,000 are possible; 0 refuses the attempt. When it fails, the rule's
+	// processes must agree on it. It returns 0 to 10,000; 0 refuses the attempt. When it fails, the rule's
 	// outage policy decides. It is called within the engine's deadline, from many goroutines.
 	MaxOf func(ctx context.Context, a core.Attempt) (int64, error)
 	// Lease is how long the permits of a process that has died stay held, and how long a process may stand
@@ -53,8 +53,8 @@ const (
 	localRetry = time.Second
 )
 
-// Guard lets at most Max permits of a pool be held at a time. Make one with [New]. It is safe for concurrent
-// use.
+// Guard lets at most Max permits of a pool be held at a time. A pool is what shares one number of permits:
+// see Attempts. Make a Guard with [New]. It is safe for concurrent use.
 //
 // # Attempts
 //
@@ -68,22 +68,23 @@ const (
 //
 // # Leases
 //
-// Check takes the permits for a lease by the server's clock, which the process renews until Settle, with one
-// call for up to 500 holders of a pool each third of the lease. The process counts the lease from before it
-// sent the call, by its monotonic clock. A lease that is over by this clock, or lost by the answer of a
-// renewal, is never renewed again, and ends the context of [Guard.Hold] with the cause [ErrLost].
+// Check takes the permits for a lease, by the server's clock. The process renews the lease until Settle: in
+// each third of the lease, one call renews those of up to 500 holders of a pool. A holder is one call of
+// Check that has permits. The process also counts the lease by its own monotonic clock, from before it sent
+// the call. A lease that is over by this clock, or that a renewal finds lost, is never renewed again. Then
+// the context of [Guard.Hold] ends with the cause [ErrLost].
 //
-// A server's clock that is set forward ends leases early; one that is set back makes none longer than Lease.
-// After a failover of Redis, permits whose grant was not replicated are lost: their holders hear of it with
+// If the server's clock is set forward, leases end early. If it is set back, none lasts longer than Lease.
+// After a failover of Redis, permits whose grant was not replicated are lost. Their holders hear of it with
 // the next renewal, and until then more than Max may run.
 //
 // # Waiting
 //
-// With Options.Wait, attempts stand in line: who came first, in any process, is served first, whatever others
-// ask for, and nobody overtakes those who wait. A process is told when permits are free, by PUBLISH to a
-// channel below the engine's prefix. Where its client cannot subscribe, or may not, it looks twice a second.
-// Those who wait in a process that has died lose their places within three seconds. A decision after a wait
-// has no Remaining.
+// With Options.Wait, attempts stand in line: first come, first served, in all processes, whatever number of
+// permits they ask for. Nobody overtakes those who wait. A process is told when permits are free, by PUBLISH
+// to a channel below the engine's prefix. Where its client cannot subscribe, or may not, the process looks
+// twice per second. Attempts of a process that has died lose their places within three seconds. The Remaining
+// of a decision after a wait is zero.
 //
 // # Endings
 //
@@ -135,7 +136,8 @@ func (g *Guard) Traits() core.Traits {
 	return core.Traits{Outage: core.FailClosed, Unit: core.UnitConcurrentRequests}
 }
 
-// Check implements [core.Guard]: it takes permits. ResetAfter is the lease, when it was taken from Redis.
+// Check implements [core.Guard]: it takes permits. Where Redis has given them, ResetAfter is the length of
+// the lease.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return undecided(g.check(ctx, a)) })
 }

@@ -12,22 +12,24 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Redis keeps the answers to operations in hashes of some dozen fields, which it stores without pointers: an
-// answer takes 43 bytes, and 215 in a key of its own. The hash of an ID must follow from the ID alone, so
-// that a retry finds it:
+// Redis keeps the stored answers to operations in hashes (the data type) of some dozen fields each. It stores
+// small hashes compactly, so that an answer takes 43 bytes; in a key of its own it would take 215. A retry
+// has only the ID, so the ID alone must say which hash has the answer:
 //
 //   - An ID that a guard makes begins with the name of its hash. A process goes on with one name for a while.
-//   - Any other ID belongs to one of 256 hashes, by its SHA-256. Beyond 130,000 of them in a part of a poll
-//     these hashes have more than 512 fields, with pointers, and an answer takes 80 bytes.
+//   - Any other ID belongs to one of 256 hashes, by its SHA-256. When a part of a poll has more than 130,000
+//     of them, these hashes have more than 512 fields. Redis then stores them less compactly, and an answer
+//     takes 80 bytes.
 
 const (
 	idAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // of rand.Text
 	idBytes    = 26
-	// nameBytes is the length of a hash's name. 80 bits: two of a million names are equal with a probability
-	// of 4e-13, and then two IDs with one of 1e-12 each time.
+	// nameBytes is the length of a hash's name, which has 80 random bits. Two of a million names are
+	// equal with a probability of 4e-13. If they are, each ID of one equals one of the other with a probability
+	// of 1e-12.
 	nameBytes = 16
 	// idsEach is the number of IDs that a process makes with one name: one for each character that may follow
-	// on it.
+	// the name.
 	idsEach = 32
 )
 
@@ -64,8 +66,8 @@ func newOperationIDs(horizon time.Duration) *operationIDs {
 	return &operationIDs{seed: maphash.MakeSeed(), until: horizon / 8}
 }
 
-// next makes an ID for an operation of a poll, in a part of it. The IDs of one name differ in a
-// character. The rest is random, so that nobody who sees one can guess another.
+// next makes an ID for an operation of a part of a poll. The IDs of one name differ in the character behind
+// it. The rest is random, so that nobody who sees one can guess another.
 func (o *operationIDs) next(poll string, part int, now time.Time) string {
 	place := maphash.String(o.seed, poll) + uint64(part)
 	random := rand.Text()[:idBytes-nameBytes-1]
