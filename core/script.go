@@ -105,8 +105,9 @@ func (e *Engine) run(
 	if len(keys) > 0 {
 		key = keys[0]
 	}
+	send := e.sender(s, keys, args, sent) // one for all calls: it knows what may have run
 	reply, err := e.outlastMove(ctx, s, limit, func() (any, error) {
-		return call(ctx, e, limit, key, e.sender(s, keys, args, sent), nil)
+		return call(ctx, e, limit, key, send, nil)
 	})
 	return reply, e.failed(ctx, s, err)
 }
@@ -169,8 +170,8 @@ type readsFromReplicas interface {
 func (e *Engine) sender(
 	s *Script, keys []string, args []any, sent bool,
 ) func(context.Context) (any, error) {
+	maybe := sent
 	return func(ctx context.Context) (any, error) {
-		maybe := sent
 		var longest time.Duration
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
 			reply, unsure, err := e.send(ctx, s, keys, args)
