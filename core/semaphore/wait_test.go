@@ -364,3 +364,29 @@ func TestWaitersWhileRedisStandsStill(t *testing.T) {
 		t.Error("who waited was not served")
 	}
 }
+
+// TestAWaitThatArrivesLateTakesNothing: the call for an attempt's place reaches Redis after the attempt has
+// given up, when its permit is free.
+func TestAWaitThatArrivesLateTakesNothing(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		other := New(guardtest.NewEngine(b), "s", Options{Max: 1})
+		faults := redistest.NewFaults(t)
+		b.Client = b.NewClientWith(t, faults)
+		g := New(guardtest.NewEngine(b), "s", Options{Max: 1, Wait: 100 * time.Millisecond})
+		if err := g.Engine().Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		held := guardtest.Check(t, other, ann)
+		faults.HoldBack(waitScript.SHA())
+		guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonBusy)
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			g.lines.mu.Lock()
+			defer g.lines.mu.Unlock()
+			return len(g.lines.byTag) == 0 && g.Engine().Pending() == 0
+		}, "the attempt has not left")
+		guardtest.Settle(t, other, held, true)
+		t.Logf("%q", faults.Deliver(t, 1))
+		wantHeld(t, other, 0)
+		wantWaiting(t, other, 0)
+	})
+}
