@@ -4,12 +4,11 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"hash/maphash"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/bounded"
 )
 
 // Redis keeps the stored answers to operations in hashes (the data type) of some dozen fields each. It stores
@@ -49,37 +48,46 @@ func fieldOf(id string) string {
 
 // operationIDs makes the IDs of operations. It is safe for concurrent use.
 type operationIDs struct {
-	seed  maphash.Seed
 	until time.Duration // for how long a name is used
-	mutex sync.Mutex
-	names [256]operationName // by the poll and the part of the poll
+	names *bounded.Map[pollPart, operationName]
+}
+
+// pollPart is a part of a poll.
+type pollPart struct {
+	poll string
+	part int
 }
 
 type operationName struct {
-	place uint64 // the hash of the poll and the part
 	name  string
 	used  int
 	begun time.Time
 }
 
+// namedParts is for how many parts of polls a process keeps a name. One that is forgotten gets another.
+const namedParts = 1 << 12
+
 func newOperationIDs(horizon time.Duration) *operationIDs {
-	return &operationIDs{seed: maphash.MakeSeed(), until: horizon / 8}
+	return &operationIDs{until: horizon / 8, names: bounded.New[pollPart, operationName](namedParts)}
 }
 
 // next makes an ID for an operation of a part of a poll. The IDs of one name differ in the character behind
 // it. The rest is random, so that nobody who sees one can guess another.
 func (o *operationIDs) next(poll string, part int, now time.Time) string {
-	place := maphash.String(o.seed, poll) + uint64(part)
 	random := rand.Text()[:idBytes-nameBytes-1]
-	o.mutex.Lock()
-	n := &o.names[place%uint64(len(o.names))]
-	if n.place != place || n.used == idsEach || now.Sub(n.begun) > o.until || n.name == "" {
-		*n = operationName{place: place, name: rand.Text()[:nameBytes], begun: now}
+	key := pollPart{poll, part}
+	p := o.names.Of(key)
+	p.Lock()
+	defer p.Unlock()
+	n, known := p.Get(key)
+	if !known || n.used == idsEach || now.Sub(n.begun) > o.until {
+		n = operationName{name: rand.Text()[:nameBytes], begun: now}
+		key.poll = strings.Clone(poll) // it may be a part of a request
 	}
-	name, used := n.name, n.used
+	id := n.name + string(idAlphabet[n.used]) + random
 	n.used++
-	o.mutex.Unlock()
-	return name + string(idAlphabet[used]) + random
+	p.Add(key, n)
+	return id
 }
 
 // prepare checks an attempt, and gives it an ID where it has none.
