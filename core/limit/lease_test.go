@@ -198,7 +198,7 @@ func TestLeasesSpareCalls(t *testing.T) {
 		for _, one := range []struct{ most, processes, calls int64 }{
 			{10_000, 1, 10}, {10_000, 4, 60}, {1_000, 1, 100}, {1_000, 4, 480}, {100, 1, 1000},
 		} {
-			clock, of := guardtest.NewClock(), PerSecond(one.most).WithLease()
+			clock, of := guardtest.NewClock(), PerMinute(one.most).WithLease() // parts outlast the test
 			var processes []*leasing
 			name := fmt.Sprintf("spare-%d-%d", one.most, one.processes)
 			for range one.processes {
@@ -208,7 +208,7 @@ func TestLeasesSpareCalls(t *testing.T) {
 			handed, allowed := int64(0), int64(0)
 			var in admitted
 			for i := range attempts {
-				clock.Advance(time.Second * 10 / time.Duration(9*one.most))
+				clock.Advance(time.Minute * 10 / time.Duration(9*one.most))
 				d := guardtest.Check(t, processes[i%one.processes], tenant)
 				if d.Allowed {
 					allowed++
@@ -222,7 +222,7 @@ func TestLeasesSpareCalls(t *testing.T) {
 			for _, p := range processes {
 				sent += p.lossy.sent.Load()
 			}
-			most := in.most(time.Second)
+			most := in.most(time.Minute)
 			t.Logf("N %d, %d processes: %.4f allowed, %.4f in the process, %.4f calls per attempt, most/N %.4f",
 				one.most, one.processes, float64(allowed)/float64(attempts), float64(handed)/float64(attempts),
 				float64(sent)/float64(attempts), float64(most)/float64(one.most))
@@ -368,7 +368,9 @@ func TestWhatIsInHandIsNotForAnotherLimit(t *testing.T) {
 // TestRefusalsBesideLeasesAreRememberedForAPart: then other processes have given back what they did not use.
 func TestRefusalsBesideLeasesAreRememberedForAPart(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock, of := guardtest.NewClock(), PerSecond(400).WithLease()
+		// What is in hand goes back by the process's own clock, which runs: after a part, 900 ms. That is less than
+		// the second for which a refusal is remembered elsewhere.
+		clock, of := guardtest.NewClock(), Per(400, 18*time.Second).WithLease()
 		one, other := newLeasing(b, "refusals", of, guardtest.WithClock(clock)),
 			newLeasing(b, "refusals", of, guardtest.WithClock(clock))
 		one.hold(t, clock)
