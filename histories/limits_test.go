@@ -19,6 +19,10 @@ const (
 	limitWindow = 12 * time.Minute
 	limitStep   = 5 * time.Minute // the clock between two phases
 	limitJumps  = 60              // as jumps suit a window of 12 s
+
+	// limitBegin is the moment at which a history begins in the model, whose moments are above zero however far
+	// the clock jumps back.
+	limitBegin = 24 * time.Hour
 )
 
 // limitIn is a call of a rate limit at a moment of the test's clock.
@@ -85,7 +89,7 @@ func (s *limitState) drop(gone func(t taken) bool) (dropped bool) {
 func limitModel(a limitAlgorithm) porcupine.Model {
 	return deterministic(func(s limitState, in, out any) (bool, limitState) {
 		op, right := in.(limitIn), isUnknown(out)
-		now := time.Hour.Milliseconds() + op.At
+		now := limitBegin.Milliseconds() + op.At
 		if op.Op == "reset" {
 			return true, limitState{}
 		}
