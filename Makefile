@@ -13,7 +13,10 @@ MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.m
 RELEASED := echov5mw observe/gatehouseotel observe/gatehouseprom
 
 # The packages whose tests have long versions, besides examples/orders.
-SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance ./internal/simulation
+SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance
+
+# The package whose tests are not built with -race: its doc.go says why.
+UNRACED := ./internal/simulation
 
 # $(call in-each,folders,command) runs a command in each folder, and ends at the first that fails.
 in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || exit 1; done
@@ -42,9 +45,11 @@ test-servers: ## run the tests against the redis-server or valkey-server of each
 
 race: redis ## run all tests under the race detector, as CI does
 	@$(call test-all,$(GO_TEST) -race)
+	@$(GO_TEST) $(UNRACED) $(TESTARGS)
 
 soak: redis ## run the long versions of the tests (up to 45 minutes on two cores)
 	GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=40m $(SOAKED)
+	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=20m $(UNRACED)
 	GATEHOUSE_SHARED_CALLS=off $(GO_TEST) -race -timeout=20m -run 'Race|Lost|Late|Deadline|Fault|Oracle|Model' ./core/...
 	cd examples/orders && GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=20m ./...
 	cd histories && GATEHOUSE_SOAK=1 $(GO_TEST) -v -timeout=30m ./...
