@@ -93,11 +93,11 @@ func limitModel(a limitAlgorithm) porcupine.Model {
 		if op.Op == "reset" {
 			return true, limitState{}
 		}
-		a.settle(&s, now)
-		if op.Op == "refund" {
+		if op.Op == "refund" { // it may be late, and its moment long over, where its application was killed
 			a.give(&s, op.Call, now)
 			return true, s
 		}
+		a.settle(&s, now)
 		fits := a.left(s, now) >= int64(op.Cost)
 		if fits && op.Op == "check" {
 			a.take(&s, now, taken{call: int8(op.Call), cost: int8(op.Cost), at: now})
