@@ -74,6 +74,7 @@ examples: ## build the examples
 	$(GO) build -o /dev/null ./examples/chi
 	$(GO) build -o /dev/null ./examples/demo
 	$(GO) build -o /dev/null ./examples/stuffing
+	$(GO) build -o /dev/null ./examples/cookbook
 	cd examples/orders && $(GO) build -race -o /dev/null .
 
 cover: redis ## show the coverage of each package
