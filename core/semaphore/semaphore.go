@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/bounded"
 	"github.com/gatehouse-go/gatehouse/internal/leases"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 var (
-	acquireScript = core.NewScript("semaphore_acquire", lua.SemaphoreAcquire, core.Idempotent)
+	acquireScript = core.NewScript("semaphore_acquire", lua.SemaphoreAcquire, core.Idempotent).Shared()
 	releaseScript = core.NewScript("semaphore_release", lua.SemaphoreRelease, core.Idempotent)
 	waitScript    = core.NewScript("semaphore_wait", lua.SemaphoreWait, core.Idempotent)
 	renewScript   = core.NewScript("semaphore_renew", lua.SemaphoreRenew, core.Idempotent)
@@ -91,6 +92,7 @@ type Guard struct {
 	core.Base
 	options Options
 	keeper  *leases.Keeper
+	heard   *bounded.Map[string, int64] // by the tags of pools: how many permits are free
 }
 
 // New makes a guard with the given name. It panics when the name is taken or malformed, or when the options
@@ -109,14 +111,16 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		Base: e.Register("semaphore", name, acquireScript, waitScript, releaseScript, renewScript, evictScript,
 			peekScript),
 		options: options,
+		heard:   bounded.New[string, int64](poolsHeard),
 	}
 	g.keeper = leases.New(&g.Base, held)
 	return g
 }
 
-// Traits implements [core.Guard]: a request gives its permits back when it ends.
+// Traits implements [core.Guard]: a request gives its permits back when it ends. A guard without a Wait
+// shares a round trip with limits next to it.
 func (g *Guard) Traits() core.Traits {
-	return core.Traits{Outage: core.FailClosed, Unit: core.UnitConcurrentRequests}
+	return core.Traits{Early: g.early(), Outage: core.FailClosed, Unit: core.UnitConcurrentRequests}
 }
 
 // Check implements [core.Guard]: it takes permits. Where Redis has given them, ResetAfter is the length of
@@ -140,8 +144,14 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	switch {
 	case err != nil || d.Reason != "":
 		return d, err
+	case g.early() && !core.Expect(ctx, func() bool { return g.expects(a, d.Limit) }):
+		return d, core.ErrEarly
 	}
-	return g.keeper.Take(ctx, within, tagOf(a), d, a, d.Limit)
+	d, err = g.keeper.Take(ctx, within, tagOf(a), d, a, d.Limit)
+	if err == nil {
+		g.hear(&d)
+	}
+	return d, err
 }
 
 // Hold implements [core.Holder]. It returns a context that ends when the lease of the decision's permits is
@@ -209,7 +219,11 @@ func (g *Guard) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, 
 // this guard's Check in this process; otherwise the error is core.ErrInvalid. Permits whose lease was lost
 // are no error.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, _ core.Ending) error {
-	return g.keeper.Settle(ctx, d)
+	err := g.keeper.Settle(ctx, d)
+	if err == nil && d.Allowed {
+		g.gaveBack(&d)
+	}
+	return err
 }
 
 // tagOf returns the tag of the attempt's pool. Encoded text is never "|".
