@@ -99,13 +99,20 @@ func (p *pools) add(h *Holder, sent time.Time) {
 	one.holders[h] = struct{}{}
 	one.held += h.Attempt.Cost
 	one.leased++
-	h.expiry = time.AfterFunc(h.Lease-time.Since(sent), func() { p.lose(h) })
+	h.expiry = time.AfterFunc(h.rest(sent), func() { p.lose(h) })
 	switch {
 	case one.timer == nil:
 		one.timer = time.AfterFunc(p.lease/3, func() { p.renewAll(one) })
 	case one.leased == 1:
 		one.timer.Reset(p.lease / 3)
 	}
+}
+
+// rest returns for how long a lease lasts by the clock of the process that a call took or renewed which was
+// sent at the given moment. For the server it lasts a bit longer: a script cuts the moment down to whole
+// milliseconds, and the clock of the process may be slower than the server's.
+func (h *Holder) rest(sent time.Time) time.Duration {
+	return h.Lease - h.Lease/1000 - time.Millisecond - time.Since(sent)
 }
 
 // lose ends a holder whose lease was lost.
@@ -193,7 +200,7 @@ func (p *pools) renewSome(ctx context.Context, holders []*Holder) error {
 			continue
 		}
 		if _, held := one.holders[h]; held {
-			h.expiry.Reset(h.Lease - time.Since(sent))
+			h.expiry.Reset(h.rest(sent))
 		}
 	}
 	return nil
