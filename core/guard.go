@@ -58,8 +58,9 @@ type Traits struct {
 	KeepsOnFailure bool
 	// Early reports whether an adapter may ask the guard before guards in front have answered, so that the
 	// checks of all go out together: see [Round] and [Expect]. If one in front then refuses, the adapter rolls
-	// back what the attempt took, at once. So claims are never Early: what they take, others may be told of. A
-	// guard that embeds one which is Early, and does more in Check, has to clear it.
+	// back what the attempt took, at once. So a claim is not Early if others are told for good of what it took,
+	// as of a duplicate or of a sale that is sold out. A guard that embeds one which is Early, and does more in
+	// Check, has to clear it.
 	Early bool
 	// Outage is the policy for attempts that the guard cannot decide.
 	Outage Outage

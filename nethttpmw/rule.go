@@ -19,11 +19,11 @@ import (
 type Rule struct {
 	// Guard decides. Required.
 	//
-	// Rate limits of rules that follow each other are asked together, in one round trip to each master of Redis,
-	// while the process expects them to allow the request and to have an eighth of their units left. If one
-	// refuses nevertheless, those behind it leave no trace: what they took is given back at once. A limit with
-	// less left is asked in its turn, and so is each guard that makes claims: when the rules in front have
-	// allowed the request.
+	// Rate limits, and semaphores without a Wait, of rules that follow each other are asked together, in one
+	// round trip to each master of Redis, while the process expects them to allow the request and to have an
+	// eighth of their units or permits left. If one refuses nevertheless, those behind it leave no trace: what
+	// they took is given back at once. One with less left is asked in its turn, and so is each other guard that
+	// makes claims: when the rules in front have allowed the request.
 	Guard core.Guard
 	// Who finds the actor, such as keyfuncs.IP() or keyfuncs.User("uid"). Required.
 	Who keyfuncs.Func

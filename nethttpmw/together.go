@@ -33,6 +33,7 @@ func (p *Passage) askTogether(rules []*mounted, ready []prepared) (asked int, by
 		switch t := &tries[i]; {
 		case i >= made:
 			ready[i] = t.prepared // for the next time
+			t.place.Free()
 		case refusal != nil:
 			round.Drop(i)
 		default:
@@ -98,7 +99,7 @@ func (e *entry) giveBack(ctx context.Context) {
 	e.place.Settle(ctx, e.rule.Guard, e.decision, core.Rollback)
 }
 
-// settleTogether gives back together what the request took of several limits.
+// settleTogether gives back together what the request took of several guards that are core.Traits.Early.
 func (p *Passage) settleTogether() {
 	var failed []*entry
 	for _, e := range p.entries {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/leases"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -43,7 +44,7 @@ func TestLeasesAreRenewed(t *testing.T) {
 		if err := New(guardtest.NewEngine(b), "s", Options{Max: 700}).Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		const holders = chunk + 1
+		const holders = leases.Chunk + 1
 		var held []core.Decision
 		for i := range holders {
 			held = append(held, guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("user", i), Resource: "p"}))
@@ -132,7 +133,7 @@ func TestLeasesWhenTheClockJumps(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{Max: 2})
 		dead, lives := guardtest.Check(t, g, ann), guardtest.Check(t, g, bob)
-		g.pools.remove(claimOf(t, dead)) // nobody renews it
+		g.keeper.Forget(dead) // nobody renews it
 		clock.Advance(-time.Hour)
 		d := guardtest.Check(t, g, ann)
 		if guardtest.WantReason(t, d, core.ReasonBusy); d.RetryAfter != defaultLease {
@@ -170,9 +171,9 @@ func TestLeasesOfTwoLengths(t *testing.T) {
 }
 
 // claimOf returns what a decision holds.
-func claimOf(t *testing.T, d core.Decision) *holder {
+func claimOf(t *testing.T, d core.Decision) *leases.Holder {
 	t.Helper()
-	h, ok := core.ClaimOf[*holder](d)
+	h, ok := core.ClaimOf[*leases.Holder](d)
 	if !ok {
 		t.Fatalf("%+v holds nothing", d)
 	}
@@ -202,7 +203,7 @@ func TestSemaphoreFullRedis(t *testing.T) {
 	b := redistest.Backend{Client: rdb, Prefix: "full"}
 	g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{Max: 4})
 	d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Cost: 2})
-	claimOf(t, d).late = true // its release leaves a tombstone
+	claimOf(t, d).Late = true // its release leaves a tombstone
 	rdb.ConfigSet(t.Context(), "maxmemory", "1")
 	if _, err := g.Check(t.Context(), bob); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("in a full Redis: %v, want its OOM error", err)

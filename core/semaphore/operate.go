@@ -3,7 +3,6 @@ package semaphore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,7 +43,7 @@ func (g *Guard) Peek(ctx context.Context, a core.Attempt) (State, error) {
 			}
 		}
 		if !g.Engine().HasRedis() {
-			s.Holders, s.Waiting = g.pools.list(tagOf(a))
+			s.Holders, s.Waiting = g.local(tagOf(a))
 		} else if s.Holders, s.Waiting, err = g.holders(ctx, tagOf(a)); err != nil {
 			return State{}, err
 		}
@@ -95,7 +94,7 @@ func (g *Guard) Evict(ctx context.Context, a core.Attempt) (int64, error) {
 	return core.Look(ctx, &g.Base, "evict", a, func() (int64, error) {
 		tag := tagOf(a)
 		if !g.Engine().HasRedis() {
-			return g.pools.evict(tag, a.Actor), nil
+			return g.keeper.EvictLocal(tag, a.Actor), nil
 		}
 		actor := ""
 		if a.Actor != "" {
@@ -110,37 +109,13 @@ func (g *Guard) Evict(ctx context.Context, a core.Attempt) (int64, error) {
 	})
 }
 
-// list returns who holds permits of a pool in this process, and how many wait.
-func (p *pools) list(tag string) (holders []Holder, waiting int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if one := p.byTag[tag]; one != nil {
-		waiting = int64(len(one.line))
-		for h := range one.holders {
-			holders = append(holders, Holder{Actor: h.actor, Permits: h.cost})
-		}
+// local returns who holds permits in this process, and how many wait.
+func (g *Guard) local(tag string) (holders []Holder, waiting int64) {
+	held, waiting := g.keeper.Local(tag)
+	for _, h := range held {
+		holders = append(holders, Holder{Actor: h.Attempt.Actor, Permits: h.Attempt.Cost})
 	}
-	slices.SortFunc(holders, func(a, b Holder) int { return strings.Compare(a.Actor, b.Actor) })
 	return holders, waiting
-}
-
-// evict takes the permits of an actor, or of all, away, and returns how many they were.
-func (p *pools) evict(tag, actor string) (permits int64) {
-	p.mu.Lock()
-	var evicted []*holder
-	if one := p.byTag[tag]; one != nil {
-		for h := range one.holders {
-			if actor == "" || h.actor == actor {
-				evicted = append(evicted, h)
-			}
-		}
-	}
-	p.mu.Unlock()
-	for _, h := range evicted {
-		permits += h.cost
-		p.lose(h)
-	}
-	return permits
 }
 
 // Describe implements [core.Describer].

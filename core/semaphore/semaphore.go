@@ -2,17 +2,17 @@ package semaphore
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/bounded"
+	"github.com/gatehouse-go/gatehouse/internal/leases"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 var (
-	acquireScript = core.NewScript("semaphore_acquire", lua.SemaphoreAcquire, core.Idempotent)
+	acquireScript = core.NewScript("semaphore_acquire", lua.SemaphoreAcquire, core.Idempotent).Shared()
 	releaseScript = core.NewScript("semaphore_release", lua.SemaphoreRelease, core.Idempotent)
 	waitScript    = core.NewScript("semaphore_wait", lua.SemaphoreWait, core.Idempotent)
 	renewScript   = core.NewScript("semaphore_renew", lua.SemaphoreRenew, core.Idempotent)
@@ -42,16 +42,7 @@ type Options struct {
 	Wait time.Duration
 }
 
-const (
-	maxPermits   = 10_000
-	defaultLease = 10 * time.Second
-	minLease     = time.Second
-	maxLease     = time.Hour
-	maxWait      = time.Minute
-
-	// localRetry is the RetryAfter of a refusal inside the process, where no lease says when permits are free.
-	localRetry = time.Second
-)
+const maxPermits = 10_000
 
 // Guard lets at most Max permits of a pool be held at a time. A pool is what shares one number of permits:
 // see Attempts. Make a Guard with [New]. It is safe for concurrent use.
@@ -71,7 +62,8 @@ const (
 // Check takes the permits for a lease, by the server's clock. The process renews the lease until Settle: in
 // each third of the lease, one call renews those of up to 500 holders of a pool. A holder is one call of
 // Check that has permits. The process also counts the lease by its own monotonic clock, from before it sent
-// the call. A lease that is over by this clock, or that a renewal finds lost, is never renewed again. Then
+// the call, and gives up a thousandth of it and a millisecond, so that it is the first to know. A lease that
+// is over by this clock, or that a renewal finds lost, is never renewed again. Then
 // the context of [Guard.Hold] ends with the cause [ErrLost].
 //
 // If the server's clock is set forward, leases end early. If it is set back, none lasts longer than Lease.
@@ -83,8 +75,8 @@ const (
 // With Options.Wait, attempts stand in line: first come, first served, in all processes, whatever number of
 // permits they ask for. Nobody overtakes those who wait. A process is told when permits are free, by PUBLISH
 // to a channel below the engine's prefix. Where its client cannot subscribe, or may not, the process looks
-// twice per second. Attempts of a process that has died lose their places within three seconds. The Remaining
-// of a decision after a wait is zero.
+// twice per second. Attempts of a process that has died or stands still lose their places within three
+// seconds; when it goes on, they stand in line anew. The Remaining of a decision after a wait is zero.
 //
 // # Endings
 //
@@ -100,40 +92,36 @@ const (
 type Guard struct {
 	core.Base
 	options Options
-	pools   pools
-	lines   lines
+	keeper  *leases.Keeper
+	heard   *bounded.Map[string, int64] // by the tags of pools: how many permits are free
 }
 
 // New makes a guard with the given name. It panics when the name is taken or malformed, or when the options
 // are invalid.
 func New(e *core.Engine, name string, options Options) *Guard {
-	if options.Lease == 0 {
-		options.Lease = defaultLease
-	}
 	switch {
 	case options.MaxOf == nil && (options.Max < 1 || options.Max > maxPermits):
 		panic(fmt.Sprintf("semaphore: Max is %d: set 1 to %d, or MaxOf (guard %q)", options.Max, maxPermits, name))
 	case options.MaxOf != nil && options.Max != 0:
 		panic(fmt.Sprintf("semaphore: Max and MaxOf are set: set one of them (guard %q)", name))
-	case options.Lease < minLease || options.Lease > maxLease:
-		panic(fmt.Sprintf("semaphore: Lease is %v: set %v to %v (guard %q)", options.Lease, minLease, maxLease,
-			name))
-	case options.Wait < 0 || options.Wait > maxWait:
-		panic(fmt.Sprintf("semaphore: Wait is %v: set 0 to %v (guard %q)", options.Wait, maxWait, name))
 	}
+	held := leases.Options{Lease: options.Lease, Wait: options.Wait, Lost: ErrLost, Record: "permits", Counts: true,
+		Acquire: acquireScript, Queue: waitScript, Release: releaseScript, Renew: renewScript,
+	}.WithDefaults("semaphore", name)
 	g := &Guard{
 		Base: e.Register("semaphore", name, acquireScript, waitScript, releaseScript, renewScript, evictScript,
 			peekScript),
 		options: options,
-		lines:   lines{process: rand.Text()[:10], pause: stepMost, byTag: map[string]*line{}},
+		heard:   bounded.New[string, int64](poolsHeard),
 	}
-	g.pools = pools{lease: options.Lease, renew: g.renew, byTag: map[string]*pool{}}
+	g.keeper = leases.New(&g.Base, held)
 	return g
 }
 
-// Traits implements [core.Guard]: a request gives its permits back when it ends.
+// Traits implements [core.Guard]: a request gives its permits back when it ends. A guard without a Wait
+// shares a round trip with limits next to it.
 func (g *Guard) Traits() core.Traits {
-	return core.Traits{Outage: core.FailClosed, Unit: core.UnitConcurrentRequests}
+	return core.Traits{Early: g.early(), Outage: core.FailClosed, Unit: core.UnitConcurrentRequests}
 }
 
 // Check implements [core.Guard]: it takes permits. Where Redis has given them, ResetAfter is the length of
@@ -157,61 +145,29 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	switch {
 	case err != nil || d.Reason != "":
 		return d, err
-	case !g.Engine().HasRedis():
-		g.takeLocal(ctx, &d, a)
-		return d, nil
+	case g.early() && !core.Expect(ctx, func() bool { return g.expects(a, d.Limit) }):
+		return d, core.ErrEarly
 	}
-	d, err = g.take(within, d, a)
-	if err != nil || d.Reason != core.ReasonBusy || g.options.Wait == 0 {
-		return d, err
+	d, err = g.keeper.Take(ctx, within, tagOf(a), d, a, d.Limit)
+	if err == nil {
+		g.hear(&d)
 	}
-	h := newHolder(tagOf(a), a.WithoutCall().WithCall(), g.options.Lease)
-	if g.await(ctx, h, d.Limit) {
-		g.allow(&d, h)
-		d.Remaining, d.RetryAfter = 0, 0 // who waited took what there was, as far as this process knows
-	}
-	return d, nil
+	return d, err
 }
 
-// allow completes the decision of an attempt that has its permits.
-func (g *Guard) allow(d *core.Decision, h *holder) {
-	d.Allowed, d.Reason, d.Source, d.ResetAfter = true, core.ReasonOK, core.SourceRedis, g.options.Lease
-	d.SetClaim(h)
-}
-
-// take asks Redis for permits, and does not wait.
-func (g *Guard) take(ctx context.Context, d core.Decision, a core.Attempt) (core.Decision, error) {
-	if err := core.RoomToUndo(); err != nil {
-		return d, err
-	}
-	ctx, again := core.WatchSendings(ctx)
-	h := newHolder(tagOf(a), a, g.options.Lease)
-	sent := time.Now()
-	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), acquireScript,
-		append(g.keysOf(h), g.Key(h.tag, "present")),
-		d.Limit, h.cost, g.options.Lease.Milliseconds(), h.name, g.Engine().ScriptNow(time.Millisecond))
-	if err != nil { // the script may have run
-		h.late = true
-		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.release(ctx, d.Attempt, h) })
-		return d, err
-	}
-	h.late = again()
-	r := core.ReadReply(value, 3, 3)
-	reason, left, wait := core.Reason(r.Text()), r.Number(), r.Duration(time.Millisecond)
-	if r.Err != nil {
-		return d, r.Err
-	}
-	d.Reason, d.Source, d.Remaining = reason, core.SourceRedis, left
-	switch {
-	case reason == core.ReasonOK:
-		g.allow(&d, h)
-		g.pools.add(h, sent)
-		return d, nil
-	case h.late: // an earlier sending may still arrive, and find permits by then
-		g.Engine().UndoLater(nil, func(ctx context.Context) error { return g.release(ctx, d.Attempt, h) })
-	}
-	d.RetryAfter = wait
-	return d, nil
+// Hold implements [core.Holder]. It returns a context that ends when the lease of the decision's permits is
+// lost, with the cause [ErrLost], or when ctx ends. The decision must come from this guard's Check in this
+// process; otherwise the context is ctx. Call stop when the work is done, and then Settle:
+//
+//	d, err := exports.Check(ctx, core.Attempt{Actor: worker})
+//	if err != nil || !d.Allowed {
+//		return err
+//	}
+//	defer exports.Settle(context.WithoutCancel(ctx), d, core.Commit)
+//	ctx, stop := exports.Hold(ctx, d)
+//	defer stop()
+func (g *Guard) Hold(ctx context.Context, d core.Decision) (held context.Context, stop context.CancelFunc) {
+	return g.keeper.Hold(ctx, d)
 }
 
 // begin prepares an attempt. The decision has a reason if it is final; the attempt beside it names the call.
@@ -254,92 +210,21 @@ func (g *Guard) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, 
 		defer cancel()
 		d, a, err := g.begin(within, a)
 		if err == nil && d.Reason == "" {
-			g.takeLocal(ctx, &d, a)
+			d = g.keeper.TakeLocal(ctx, tagOf(a), d, a, d.Limit)
 		}
 		return undecided(d, err)
 	})
-}
-
-// takeLocal decides an attempt inside the process.
-func (g *Guard) takeLocal(ctx context.Context, d *core.Decision, a core.Attempt) {
-	h := newHolder(tagOf(a), a, 0)
-	held, ok := g.pools.take(ctx, h, d.Limit, g.options.Wait)
-	d.Allowed, d.Source, d.Remaining = ok, core.SourceLocal, max(d.Limit-held, 0)
-	if ok {
-		d.Reason = core.ReasonOK
-		d.SetClaim(h)
-	} else {
-		d.Reason, d.RetryAfter = core.ReasonBusy, localRetry
-	}
 }
 
 // Settle implements [core.Guard]: it gives the permits back, with each ending. The decision must come from
 // this guard's Check in this process; otherwise the error is core.ErrInvalid. Permits whose lease was lost
 // are no error.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, _ core.Ending) error {
-	if !d.Allowed {
-		return nil
+	err := g.keeper.Settle(ctx, d)
+	if err == nil && d.Allowed {
+		g.gaveBack(&d)
 	}
-	h, err := core.Claimed[*holder](&g.Base, d)
-	if err != nil {
-		return g.Observe(ctx, "settle", time.Now(), d, err)
-	}
-	g.pools.remove(h)
-	if h.lease == 0 {
-		return g.Observe(ctx, "settle", time.Now(), d, nil)
-	}
-	return g.release(ctx, d.Attempt, h)
-}
-
-// release gives back what a call of Check has taken. If that call may still arrive, release leaves a
-// tombstone.
-func (g *Guard) release(ctx context.Context, a core.Attempt, h *holder) error {
-	tombstone := time.Duration(0)
-	if h.late {
-		tombstone = core.TombstoneTTL
-	}
-	return g.Call(ctx, "settle", a, func() error {
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), releaseScript,
-			append(g.keysOf(h), g.Key(h.tag, "line"), g.Key(h.tag, "present")),
-			h.name, h.cost, tombstone.Milliseconds(), h.process, g.Engine().ScriptNow(time.Millisecond))
-		if err != nil {
-			return err
-		}
-		r := core.ReadReply(value, 2, 2)
-		_, first := r.Number(), r.Text()
-		g.tell(first, h.tag)
-		return r.Err
-	})
-}
-
-// renew renews the leases of holders of one pool, and returns those that have lost their permits.
-func (g *Guard) renew(ctx context.Context, holders []*holder) (lost []*holder, err error) {
-	tag := holders[0].tag
-	args := []any{g.options.Lease.Milliseconds(), g.Engine().ScriptNow(time.Millisecond)}
-	for _, h := range holders {
-		args = append(args, h.name, h.cost)
-	}
-	about := core.Attempt{Resource: holders[0].resource}
-	err = g.Call(ctx, "renew", about, func() error {
-		value, err := g.Engine().RunWithin(ctx, min(g.Engine().SettleTimeout(), g.options.Lease/3), renewScript,
-			[]string{g.Key(tag, "permits")}, args...)
-		if err != nil {
-			return err
-		}
-		r := core.ReadReply(value, 0, math.MaxInt)
-		for r.More() {
-			if i := r.Number(); i >= 1 && i <= int64(len(holders)) {
-				lost = append(lost, holders[i-1])
-			}
-		}
-		return r.Err
-	})
-	return lost, err
-}
-
-// keysOf returns the keys of the calls that take and give back a holder's permits.
-func (g *Guard) keysOf(h *holder) []string {
-	return []string{g.Key(h.tag, "permits"), g.Key(h.tag, "void", h.call)}
+	return err
 }
 
 // tagOf returns the tag of the attempt's pool. Encoded text is never "|".

@@ -14,7 +14,13 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/leases"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+const (
+	defaultLease, minLease, maxWait = leases.DefaultLease, leases.MinLease, leases.MaxWait
+	localRetry                      = leases.LocalRetry
 )
 
 // ann and bob are attempts of two holders at the pool p.
@@ -53,10 +59,7 @@ func wantLost(t *testing.T, ctx context.Context) {
 
 // renewNow renews all leases at once, as the timer of the pool would.
 func renewNow(g *Guard, tag string) {
-	g.pools.mu.Lock()
-	one := g.pools.byTag[tag]
-	g.pools.mu.Unlock()
-	g.pools.renewAll(one)
+	g.keeper.RenewNow(tag)
 }
 
 func TestSemaphoreTakesAndGivesBack(t *testing.T) {
@@ -100,7 +103,7 @@ func TestSemaphoreTakesAndGivesBack(t *testing.T) {
 		guardtest.Settle(t, g, held[1], false)
 		guardtest.Settle(t, g, d, true)
 		wantHeld(t, g, 0)
-		if n := len(g.pools.byTag); n != 0 {
+		if n := g.keeper.Pools(); n != 0 {
 			t.Errorf("the process still knows %d pools", n)
 		}
 		foreign := core.Decision{Guard: "s", Allowed: true}
@@ -193,12 +196,12 @@ func TestSemaphoreLostReply(t *testing.T) {
 func TestSemaphoreReleaseThatOvertakes(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{Max: 2})
-		h := newHolder("p", core.Attempt{Actor: "ann", Cost: 2}.WithCall(), defaultLease)
-		h.late = true
-		if err := g.release(t.Context(), ann, h); err != nil {
+		h := leases.NewHolder("p", core.Attempt{Actor: "ann", Cost: 2}.WithCall(), 2, defaultLease)
+		h.Late = true
+		if err := g.keeper.Give(t.Context(), h); err != nil {
 			t.Fatal(err)
 		}
-		value, err := g.Engine().Run(t.Context(), acquireScript, g.keysOf(h), 2, 2, 10000, h.name)
+		value, err := g.Engine().Run(t.Context(), acquireScript, g.keeper.KeysOf(h), 2, 2, 10000, h.Name)
 		if err != nil || core.ReadReply(value, 3, 3).Text() != string(core.ReasonGone) {
 			t.Errorf("%v, %v: want gone", value, err)
 		}
@@ -345,11 +348,10 @@ func TestSemaphoreAgainstModel(t *testing.T) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		rng, clock := rand.New(rand.NewPCG(seed, 0)), guardtest.NewClock()
-		const most, lease = 4, time.Minute
+		const most, lease = 4, time.Hour // nothing is renewed but by the test
 		var guards []*Guard
 		for range 2 {
 			g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{Max: most, Lease: lease})
-			g.pools.renew = func(context.Context, []*holder) ([]*holder, error) { return nil, nil } // the test does it
 			guards = append(guards, g)
 		}
 		type hold struct {
@@ -400,15 +402,14 @@ func TestSemaphoreAgainstModel(t *testing.T) {
 				holds = slices.Delete(holds, i, i+1)
 			case action < 9 && len(holds) > 0:
 				h := holds[rng.IntN(len(holds))]
-				claim, _ := core.ClaimOf[*holder](h.d)
-				lost, err := h.g.renew(t.Context(), []*holder{claim})
-				if lives := h.ends.After(clock.Now()); err != nil || lives != (len(lost) == 0) {
-					t.Fatalf("step %d: lost %d, %v: want that it lives: %v", step, len(lost), err, lives)
+				err := h.g.keeper.Extend(t.Context(), h.d)
+				if lives := h.ends.After(clock.Now()); lives != (err == nil) || !lives && !errors.Is(err, ErrLost) {
+					t.Fatalf("step %d: %v: want that it lives: %v", step, err, lives)
 				} else if lives {
 					h.ends = clock.Now().Add(lease)
 				}
 			default:
-				clock.Advance(time.Duration(rng.Int64N(40_000)) * time.Millisecond)
+				clock.Advance(time.Duration(rng.Int64N(2_400_000)) * time.Millisecond)
 			}
 			wantHeld(t, guards[0], held())
 		}

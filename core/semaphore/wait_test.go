@@ -14,6 +14,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/leases"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -174,18 +175,18 @@ func TestWaitersAreToldByOtherProcesses(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		options := Options{Max: 1, Wait: maxWait, Lease: time.Hour}
 		one, two := New(guardtest.NewEngine(b), "s", options), New(guardtest.NewEngine(b), "s", options)
-		two.lines.pause = time.Hour
+		two.keeper.Pause(time.Hour)
 		held := guardtest.Check(t, one, ann)
 		w := wait(t, two, 1)
 		wantWaiting(t, one, 1)
 		redistest.Eventually(t, 10*time.Second, func() bool {
-			return listens(t, b, two.channel(two.lines.process))
+			return listens(t, b, two.keeper.Channel())
 		}, "the process does not listen")
 		guardtest.Settle(t, one, held, true)
 		<-w.decided
 		guardtest.WantReason(t, w.d, core.ReasonOK)
 		guardtest.Settle(t, two, w.d, true)
-		two.lines.unheard()
+		two.keeper.StopListening()
 	})
 }
 
@@ -295,16 +296,13 @@ func TestManyWaitersAreServedInTheirOrder(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "s", Options{Max: 1, Wait: maxWait})
 		held := guardtest.Check(t, g, ann)
 		var waiters []*waiting
-		for i := range 3 * batch {
+		for i := range 3 * leases.Batch {
 			waiters = append(waiters, wait(t, g, 1))
 			redistest.Eventually(t, 10*time.Second, func() bool {
-				g.lines.mu.Lock()
-				defer g.lines.mu.Unlock()
-				l := g.lines.byTag["p"]
-				return l != nil && len(l.waiters) == i+1
+				return g.keeper.Queued("p") == i+1
 			}, "nobody waits")
 		}
-		wantWaiting(t, g, 3*batch)
+		wantWaiting(t, g, 3*leases.Batch)
 		for i, w := range waiters {
 			guardtest.Settle(t, g, held, true)
 			<-w.decided
@@ -347,8 +345,8 @@ func TestWaitersWhileRedisStandsStill(t *testing.T) {
 		return held.Allowed
 	}, "no permit")
 	a := core.Attempt{Actor: "bob", Resource: "p", Cost: 1}.WithCall()
-	w := &waiter{h: newHolder("p", a, options.Lease), most: 1, granted: make(chan time.Time, 1)}
-	g.join(w)
+	h, served := leases.NewHolder("p", a, 1, options.Lease), make(chan bool, 1)
+	go func() { served <- g.keeper.Await(t.Context(), h) }()
 	wantWaiting(t, g, 1)
 	server.Pause()
 	if err := g.Settle(t.Context(), held, core.Commit); err == nil {
@@ -359,7 +357,10 @@ func TestWaitersWhileRedisStandsStill(t *testing.T) {
 		return g.Settle(t.Context(), held, core.Commit) == nil
 	}, "the permit was not given back")
 	select {
-	case <-w.granted:
+	case ok := <-served:
+		if !ok {
+			t.Error("who waited gave up")
+		}
 	case <-time.After(20 * time.Second):
 		t.Error("who waited was not served")
 	}
@@ -380,9 +381,7 @@ func TestAWaitThatArrivesLateTakesNothing(t *testing.T) {
 		faults.HoldBack(waitScript.SHA())
 		guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonBusy)
 		redistest.Eventually(t, 10*time.Second, func() bool {
-			g.lines.mu.Lock()
-			defer g.lines.mu.Unlock()
-			return len(g.lines.byTag) == 0 && g.Engine().Pending() == 0
+			return g.keeper.Lines() == 0 && g.Engine().Pending() == 0
 		}, "the attempt has not left")
 		guardtest.Settle(t, other, held, true)
 		t.Logf("%q", faults.Deliver(t, 1))

@@ -51,21 +51,27 @@ type (
 		Item string `json:"item"`
 		seckill.Status
 	}
+	exportsAnswer struct {
+		Max     int64 `json:"max"`
+		Running int64 `json:"running"`
+	}
 )
 
 // app is one poll, one sale, exports and a greeting.
 type app struct {
-	votes *votes.Guard
-	sale  *seckill.Guard
-	mux   *http.ServeMux
+	votes   *votes.Guard
+	sale    *seckill.Guard
+	exports *semaphore.Guard
+	mux     *http.ServeMux
 }
 
 // newApp makes the guards, the rules and the routes. It does not call Redis; open does.
 func newApp(gate *core.Engine, perIP limit.Limit) *app {
 	a := &app{
-		votes: votes.New(gate, "poll", votes.Options{Find: findPoll}),
-		sale:  seckill.New(gate, "sale", seckill.Options{}),
-		mux:   http.NewServeMux(),
+		votes:   votes.New(gate, "poll", votes.Options{Find: findPoll}),
+		sale:    seckill.New(gate, "sale", seckill.Options{}),
+		exports: semaphore.New(gate, "exports", semaphore.Options{Max: 2}),
+		mux:     http.NewServeMux(),
 	}
 
 	// By the address that opened the connection, which no header can change. This guard is on one route
@@ -96,12 +102,13 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 
 	// Two exports at a time, whoever asks for them.
 	export := nethttpmw.HTTP(nethttpmw.Rule{
-		Guard: semaphore.New(gate, "exports", semaphore.Options{Max: 2}),
+		Guard: a.exports,
 		Who:   keyfuncs.User("uid"),
 	})
 
 	a.mux.HandleFunc("GET /{$}", a.page)
 	a.mux.Handle("GET /export", withUser(export(http.HandlerFunc(a.export))))
+	a.mux.HandleFunc("GET /exports", a.running)
 	a.mux.Handle("GET /hello", hello(http.HandlerFunc(a.hello)))
 	a.mux.HandleFunc("GET /polls/"+poll, a.tally)
 	a.mux.Handle("POST /polls/{poll}/votes", withUser(vote(http.HandlerFunc(a.vote))))
@@ -191,6 +198,15 @@ func (a *app) status(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, saleAnswer{item, s})
 }
 
+func (a *app) running(w http.ResponseWriter, r *http.Request) {
+	s, err := a.exports.Peek(r.Context(), core.Attempt{})
+	if err != nil {
+		unavailable(w)
+		return
+	}
+	reply(w, http.StatusOK, exportsAnswer{s.Max, s.Held})
+}
+
 //go:embed page.html
 var pageSource string
 
@@ -202,12 +218,16 @@ func (a *app) page(w http.ResponseWriter, r *http.Request) {
 		Votes  int64
 	}
 	var data struct {
-		Tally []count
-		Sale  seckill.Status
+		Tally   []count
+		Sale    seckill.Status
+		Exports semaphore.State
 	}
 	tally, err := a.votes.Tally(r.Context(), poll)
 	if err == nil {
 		data.Sale, err = a.sale.Status(r.Context(), item)
+	}
+	if err == nil {
+		data.Exports, err = a.exports.Peek(r.Context(), core.Attempt{})
 	}
 	if err != nil {
 		unavailable(w)

@@ -268,6 +268,8 @@ func TestClientsDoNotSeeWhatIsWrongWithRedis(t *testing.T) {
 		send(a, "GET", "/polls/final"),
 		send(a, "GET", "/sales/ticket"),
 		send(a, "GET", "/"),
+		send(a, "GET", "/exports"),
+		send(a, "GET", "/export", "X-User", "alice"),
 	} {
 		if w.Code != 503 || w.Header().Get("Retry-After") == "" || strings.Contains(w.Body.String(), "secret") {
 			t.Errorf("got %d %s, want 503 with Retry-After and without the cause", w.Code, w.Body)

@@ -14,14 +14,15 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // randomEndings plays buyers who vote and buy in one request, and try again, some of them with a key. Each
-// request ends in a random way. Afterwards nothing is held, and the sold units and the votes are exactly
-// those of the requests that succeeded.
+// request ends in a random way, or finds all permits taken. Afterwards nothing is held, and the sold units and
+// the votes are exactly those of the requests that succeeded.
 //
 // The suite runs with five applications, so these are about 1,000 requests; in make soak 10,000 for each on
 // a redis-server, and fewer on miniredis, which is slow with so many.
@@ -43,7 +44,8 @@ func randomEndings(s *scene) {
 	plays := &plays{running: map[string]chan struct{}{}, kept: map[string]int{}}
 	site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(1_000)))
 	site.Failed = func(status int) bool { return status >= 500 } // so that limits are settled, too
-	exports := s.semaphore(10_000)
+	// Fewer permits than workers, and a lease that no busy machine outlasts.
+	exports := semaphore.New(s.gate, "exports", semaphore.Options{Max: 6, Lease: time.Hour})
 	app := s.framework.Build(onThings(plays.handle, site, claim(exports), once, vote(votes), claim(purchase)))
 	plain, patient, impatient := s.serve(app), s.serve(app, timeout(time.Hour)), s.serve(app, timeout(soon))
 

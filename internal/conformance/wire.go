@@ -229,7 +229,7 @@ func endingsOnTheWire(s *scene) {
 }
 
 func (s *scene) endOnTheWire(d deed, t trouble, around surrounding) {
-	purchase := s.sale("sale", seckill.Sale{Stock: 1})
+	purchase, exports := s.sale("sale", seckill.Sale{Stock: 1}), s.semaphore(1)
 	heard, entered, answered := make(chan int, 10), make(chan struct{}, 1), make(chan struct{})
 	listener := rate(limit.NewSlidingWindow(s.gate, "listener", limit.PerHour(100)))
 	listener.Failed = func(status int) bool { heard <- status; return false }
@@ -242,7 +242,7 @@ func (s *scene) endOnTheWire(d deed, t trouble, around surrounding) {
 			<-answered
 		}
 		d.do(c)
-	}, listener, claim(purchase)))
+	}, listener, claim(exports), claim(purchase)))
 	base, stop := context.WithCancel(s.Context())
 	defer stop()
 	srv := s.wire(app, t.secure, base, around.around)
@@ -269,6 +269,7 @@ func (s *scene) endOnTheWire(d deed, t trouble, around surrounding) {
 	} else {
 		s.wantSale(purchase, 1, 0, 0)
 	}
+	s.wantFree(exports)
 }
 
 // halfClosedConnectionsAreCounted: 50 guesses over half-closed connections got 401 fifty times.

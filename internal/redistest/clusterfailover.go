@@ -39,10 +39,20 @@ func (c *ClusterServers) handOver(replica *Server) {
 	}, replica.Addr()+" replaces its master")
 }
 
-// ReplicaOfSlot returns the replica of the slot's master.
-func (c *ClusterServers) ReplicaOfSlot(slot int) *Server {
+// ReplicaOfSlot returns the replica of the slot's master. It waits until a node knows it: a master that has
+// handed over is known as a replica a moment later.
+func (c *ClusterServers) ReplicaOfSlot(slot int) (replica *Server) {
 	c.t.Helper()
 	master := c.MasterOfSlot(slot)
+	Eventually(c.t, startTimeout, func() bool {
+		replica = c.replicaOf(master, slot)
+		return replica != nil
+	}, "a node knows a replica of "+master.Addr())
+	return replica
+}
+
+// replicaOf returns the replica of a slot's master, or nil if no node knows it.
+func (c *ClusterServers) replicaOf(master *Server, slot int) *Server {
 	ctx, cancel := shortContext()
 	defer cancel()
 	for _, n := range c.Nodes {
@@ -64,7 +74,6 @@ func (c *ClusterServers) ReplicaOfSlot(slot int) *Server {
 			}
 		}
 	}
-	c.t.Fatalf("redistest: no node knows a replica of %s", master.Addr())
 	return nil
 }
 

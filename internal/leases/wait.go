@@ -1,4 +1,4 @@
-package semaphore
+package leases
 
 import (
 	"context"
@@ -43,44 +43,42 @@ type line struct {
 
 // waiter is an attempt that waits.
 type waiter struct {
-	h       *holder
-	most    int64 // permits of the pool
-	placed  bool  // a call has given it a place in line
+	h       *Holder
+	placed  bool // a call has given it a place in line
 	granted chan time.Time
 }
 
-// await lets a holder stand in line, and reports whether it has got its permits.
-func (g *Guard) await(ctx context.Context, h *holder, most int64) bool {
-	ctx, cancel := context.WithTimeout(ctx, g.options.Wait)
+// Await lets a holder stand in line, and reports whether it has got its claim.
+func (k *Keeper) Await(ctx context.Context, h *Holder) bool {
+	ctx, cancel := context.WithTimeout(ctx, k.options.Wait)
 	defer cancel()
-	h.late, h.process = true, g.lines.process
-	w := &waiter{h: h, most: most, granted: make(chan time.Time, 1)}
-	g.join(w)
+	h.Late, h.process = true, k.lines.process
+	w := &waiter{h: h, granted: make(chan time.Time, 1)}
+	k.join(w)
 	select {
 	case sent := <-w.granted:
-		g.pools.add(h, sent)
+		k.pools.add(h, sent)
 		return true
 	case <-ctx.Done():
 	}
-	if g.lines.leave(w) {
-		about := core.Attempt{Actor: h.actor, Resource: h.resource}
-		g.Engine().UndoLater(nil, func(ctx context.Context) error { return g.release(ctx, about, h) })
+	if k.lines.leave(w) {
+		k.base.Engine().UndoLater(nil, func(ctx context.Context) error { return k.Give(ctx, h) })
 		return false
 	}
-	g.pools.add(h, <-w.granted) // at the same moment
+	k.pools.add(h, <-w.granted) // at the same moment
 	return true
 }
 
 // join adds a waiter to its line.
-func (g *Guard) join(w *waiter) {
-	p := &g.lines
+func (k *Keeper) join(w *waiter) {
+	p := &k.lines
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.byTag[w.h.tag]
+	l := p.byTag[w.h.Tag]
 	if l == nil {
 		l = &line{kick: make(chan struct{}, 1)}
-		p.byTag[w.h.tag] = l
-		go g.serve(w.h.tag, l)
+		p.byTag[w.h.Tag] = l
+		go k.serve(w.h.Tag, l)
 	}
 	l.waiters = append(l.waiters, w)
 	l.awake()
@@ -90,7 +88,7 @@ func (g *Guard) join(w *waiter) {
 func (p *lines) leave(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.byTag[w.h.tag]
+	l := p.byTag[w.h.Tag]
 	if l == nil {
 		return false
 	}
@@ -132,20 +130,22 @@ func (p *lines) next(l *line) (some []*waiter, rest bool) {
 	return some, len(some) < len(l.waiters)
 }
 
-// served notes what a call that was sent at the given moment has done for some waiters.
-func (p *lines) served(l *line, some []*waiter, granted []int64, sent time.Time) {
+// served notes what a call that was sent at the given moment has done for some waiters. Number is what the
+// script gave the one that has its claim, where the keeper does not count.
+func (p *lines) served(l *line, some []*waiter, granted []int64, number int64, sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range some {
 		w.placed = true
 	}
-	for _, number := range granted {
-		if number < 1 || number > int64(len(some)) {
+	for _, place := range granted {
+		if place < 1 || place > int64(len(some)) {
 			continue
 		}
-		w := some[number-1]
+		w := some[place-1]
 		if i := slices.Index(l.waiters, w); i >= 0 { // else it has left, and gives back what it got
 			l.waiters = slices.Delete(l.waiters, i, i+1)
+			w.h.Number = number
 			w.granted <- sent
 		}
 	}
@@ -166,12 +166,12 @@ func (p *lines) end(tag string, l *line) bool {
 }
 
 // serve makes the calls for a line until nobody waits in it.
-func (g *Guard) serve(tag string, l *line) {
-	g.listen()
+func (k *Keeper) serve(tag string, l *line) {
+	k.listen()
 	for {
-		some, rest := g.lines.next(l)
-		pause := g.step(tag, l, some, rest)
-		if len(some) == 0 && g.lines.end(tag, l) {
+		some, rest := k.lines.next(l)
+		pause := k.step(tag, l, some, rest)
+		if len(some) == 0 && k.lines.end(tag, l) {
 			return
 		}
 		timer := time.NewTimer(pause)
@@ -184,26 +184,31 @@ func (g *Guard) serve(tag string, l *line) {
 }
 
 // step makes one call for a line, and returns how long to wait for the next one.
-func (g *Guard) step(tag string, l *line, some []*waiter, rest bool) (pause time.Duration) {
-	keys := []string{g.Key(tag, "permits"), g.Key(tag, "line"), g.Key(tag, "present")}
-	args := []any{g.lines.process, g.options.Lease.Milliseconds(), core.FlagOf(rest),
-		g.Engine().ScriptNow(time.Millisecond)}
+func (k *Keeper) step(tag string, l *line, some []*waiter, rest bool) (pause time.Duration) {
+	keys := []string{k.base.Key(tag, k.options.Record), k.base.Key(tag, "line"), k.base.Key(tag, "present")}
+	args := []any{k.lines.process, k.options.Lease.Milliseconds(), core.FlagOf(rest), k.now()}
 	for _, w := range some {
-		keys = append(keys, g.Key(tag, "void", w.h.call))
-		args = append(args, w.h.name, w.h.cost, w.most)
+		keys = append(keys, k.base.Key(tag, "void", w.h.Call))
+		if args = k.names(args, w.h); k.options.Counts {
+			args = append(args, w.h.Most)
+		}
 	}
 	var granted []int64
 	var first string
-	pause = g.lines.pause
+	pause = k.lines.pause
 	sent := time.Now()
 	ctx := context.Background()
-	_ = g.Call(ctx, "wait", core.Attempt{}, func() error { // observed; the waiters wait on
-		value, err := g.Engine().RunWithin(ctx, min(g.Engine().SettleTimeout(), 2*time.Second), waitScript, keys,
-			args...)
+	_ = k.base.Call(ctx, "wait", core.Attempt{}, func() error { // observed; the waiters wait on
+		value, err := k.base.Engine().RunWithin(ctx, min(k.base.Engine().SettleTimeout(), 2*time.Second),
+			k.options.Queue, keys, args...)
 		if err != nil {
 			return err
 		}
-		r := core.ReadReply(value, 3, 3)
+		figures := 4
+		if k.options.Counts {
+			figures = 3
+		}
+		r := core.ReadReply(value, figures, figures)
 		first = r.Text()
 		if wait := r.Duration(time.Millisecond); wait > 0 {
 			pause = min(pause, wait+time.Millisecond)
@@ -212,42 +217,46 @@ func (g *Guard) step(tag string, l *line, some []*waiter, rest bool) (pause time
 		for numbers.More() {
 			granted = append(granted, numbers.Number())
 		}
+		var number int64
+		if !k.options.Counts {
+			number = r.Number()
+		}
 		if r.Err == nil {
 			r.Err = numbers.Err
 		}
 		if r.Err == nil {
-			g.lines.served(l, some, granted, sent)
+			k.lines.served(l, some, granted, number, sent)
 		}
 		return r.Err
 	})
 	switch {
-	case len(granted) > 0 && first == g.lines.process:
+	case len(granted) > 0 && first == k.lines.process:
 		return 0 // there may be permits for more of them
 	case len(granted) > 0:
-		g.tell(first, tag)
+		k.tell(first, tag)
 	}
 	return pause
 }
 
 // tell tells a process that there may be permits for its waiters in a pool.
-func (g *Guard) tell(process, tag string) {
+func (k *Keeper) tell(process, tag string) {
 	switch process {
 	case "":
-	case g.lines.process:
-		g.lines.kick(tag)
+	case k.lines.process:
+		k.lines.kick(tag)
 	default:
-		channel := g.channel(process)
-		g.Engine().Later(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, g.Engine().SettleTimeout())
+		channel := k.channel(process)
+		k.base.Engine().Later(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, k.base.Engine().SettleTimeout())
 			defer cancel()
 			// Without it, the process finds out by itself.
-			_ = g.Engine().Client().Process(ctx, redis.NewIntCmd(ctx, "publish", channel, tag))
+			_ = k.base.Engine().Client().Process(ctx, redis.NewIntCmd(ctx, "publish", channel, tag))
 		})
 	}
 }
 
 // channel returns the channel that a process listens to.
-func (g *Guard) channel(process string) string { return g.Key(process, "freed") }
+func (k *Keeper) channel(process string) string { return k.base.Key(process, "freed") }
 
 // subscriber is a client that can listen: *redis.Client, *redis.ClusterClient, *redis.Ring.
 type subscriber interface {
@@ -256,12 +265,12 @@ type subscriber interface {
 
 // listen listens to what other processes tell this one, unless it does already. A client that cannot, or may
 // not, finds out twice a second.
-func (g *Guard) listen() {
-	client, ok := g.Engine().Client().(subscriber)
+func (k *Keeper) listen() {
+	client, ok := k.base.Engine().Client().(subscriber)
 	if !ok {
 		return
 	}
-	p := &g.lines
+	p := &k.lines
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.idle != nil {
@@ -273,7 +282,7 @@ func (g *Guard) listen() {
 	}
 	p.hears = true
 	go func() {
-		heard := client.Subscribe(context.Background(), g.channel(p.process))
+		heard := client.Subscribe(context.Background(), k.channel(p.process))
 		if !p.hear(heard) {
 			return
 		}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// TestThePageShowsExportsThatRun: two run at a time, and the third is refused. Who leaves gives the permit
+// back.
+func TestThePageShowsExportsThatRun(t *testing.T) {
+	each(t, func(t *testing.T, b redistest.Backend) {
+		a := start(t, b, limit.PerMinute(100))
+		want(t, send(a, "GET", "/"), 200, `<td id="exports-running">0</td>`)
+		ctx, leave := context.WithCancel(t.Context())
+		ended := make(chan int, 2)
+		for _, user := range []string{"ann", "bob"} {
+			go func() {
+				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/export?user="+user, nil)
+				w := httptest.NewRecorder()
+				a.ServeHTTP(w, r)
+				ended <- w.Code
+			}()
+		}
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			return send(a, "GET", "/exports").Body.String() == `{"max":2,"running":2}`+"\n"
+		}, "two exports run")
+		want(t, send(a, "GET", "/"), 200, `<td id="exports-running">2</td>`)
+		refused := send(a, "GET", "/export", "X-User", "cid")
+		want(t, refused, 429, `"reason":"busy"`)
+		if wait := retryAfter(t, refused); wait < time.Second || wait > 10*time.Second {
+			t.Errorf("Retry-After is %v, want the rest of a lease", wait)
+		}
+		leave()
+		for range 2 {
+			<-ended
+		}
+		want(t, send(a, "GET", "/"), 200, `<td id="exports-running">0</td>`)
+		want(t, send(a, "GET", "/export"), 400, "Say who you are")
+	})
+}

@@ -1,0 +1,343 @@
+// Package leases is what the guards share whose claims are held under a lease: semaphores and locks. A
+// [Keeper] takes claims by a guard's scripts, renews them for as long as their attempts run, ends the contexts
+// of those that were lost, lets attempts stand in line, and gives claims back. On an engine without Redis it
+// does so inside the process.
+//
+// What can be held at a time by the same name is a pool: the permits of a semaphore, or the one place of a
+// lock.
+package leases
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// Options configure a [Keeper].
+type Options struct {
+	// Lease is how long a claim is held without a renewal.
+	Lease time.Duration
+	// Wait is how long an attempt stands in line; zero: not at all.
+	Wait time.Duration
+	// Lost is the cause with which contexts end whose lease was lost.
+	Lost error
+	// Record is the last part of the key that has a pool's holders.
+	Record string
+	// Counts reports whether the scripts count permits: they then get the cost of a holder behind its name, and
+	// the permits of the pool. Otherwise a pool has one holder, and what they get and reply is without these.
+	Counts bool
+	// Acquire, Queue, Release and Renew are the guard's scripts: see semaphore_acquire, semaphore_wait and so
+	// on. Those that do not count reply with a number for the holder where the others reply with the permits
+	// that are left, and with that of the waiter at the end of Queue.
+	Acquire, Queue, Release, Renew *core.Script
+}
+
+// Limits of the options of guards.
+const (
+	DefaultLease = 10 * time.Second
+	MinLease     = time.Second
+	MaxLease     = time.Hour
+	MaxWait      = time.Minute
+)
+
+// LocalRetry is the RetryAfter of a refusal inside the process, where no lease says when a claim is over.
+const LocalRetry = time.Second
+
+// WithDefaults returns the options with their defaults. It panics when Lease or Wait is invalid, in the name
+// of the package and its guard.
+func (o Options) WithDefaults(pkg, guard string) Options {
+	if o.Lease == 0 {
+		o.Lease = DefaultLease
+	}
+	switch {
+	case o.Lease < MinLease || o.Lease > MaxLease:
+		panic(fmt.Sprintf("%s: Lease is %v: set %v to %v (guard %q)", pkg, o.Lease, MinLease, MaxLease, guard))
+	case o.Wait < 0 || o.Wait > MaxWait:
+		panic(fmt.Sprintf("%s: Wait is %v: set 0 to %v (guard %q)", pkg, o.Wait, MaxWait, guard))
+	}
+	return o
+}
+
+// Keeper takes, renews and gives back the claims of one guard. Make one with [New].
+type Keeper struct {
+	base    *core.Base
+	options Options
+	pools   pools
+	lines   lines
+}
+
+// New returns a keeper for the guard with this base.
+func New(base *core.Base, options Options) *Keeper {
+	k := &Keeper{base: base, options: options,
+		lines: lines{process: rand.Text()[:10], pause: stepMost, byTag: map[string]*line{}}}
+	k.pools = pools{lease: options.Lease, cause: options.Lost, renew: k.renew, byTag: map[string]*pool{}}
+	return k
+}
+
+// Holder is what one call of Check holds: the claim of its decision.
+type Holder struct {
+	Attempt core.Attempt // without its call; its cost is 1 in a pool with one holder
+	Tag     string       // of the pool
+	Call    string
+	Name    string        // as the scripts know it: "call|lease|actor"
+	Most    int64         // permits of the pool; 1 in a pool with one holder
+	Number  int64         // that the script gave the holder, where the keeper does not count
+	Lease   time.Duration // zero: the claim is this process's own
+	Late    bool          // the call, or a copy of it, may still arrive: its release leaves a tombstone
+
+	process string // that has waited for the claim; empty: nobody has
+
+	lost context.Context // ends when the lease is lost, with the cause of Options
+	lose context.CancelCauseFunc
+
+	expiry *time.Timer // when the lease is over by the clock of the process; of pools
+}
+
+// NewHolder returns a holder for an attempt that names its call, in a pool with so many permits.
+func NewHolder(tag string, a core.Attempt, most int64, lease time.Duration) *Holder {
+	h := &Holder{
+		Attempt: a.WithoutCall(), Tag: tag, Call: a.Call(), Most: most, Lease: lease,
+		Name: a.Call() + "|" + strconv.FormatInt(lease.Milliseconds(), 10) + "|" + core.Encode(a.Actor),
+	}
+	h.lost, h.lose = context.WithCancelCause(context.Background())
+	return h
+}
+
+// Claim returns what a decision of the guard holds, or core.ErrInvalid.
+func (k *Keeper) Claim(d core.Decision) (*Holder, error) { return core.Claimed[*Holder](k.base, d) }
+
+// Hold implements [core.Holder].
+func (k *Keeper) Hold(ctx context.Context, d core.Decision) (held context.Context, stop context.CancelFunc) {
+	h, err := k.Claim(d)
+	if err != nil {
+		return ctx, func() {}
+	}
+	held, cancel := context.WithCancelCause(ctx)
+	release := context.AfterFunc(h.lost, func() { cancel(context.Cause(h.lost)) })
+	return held, func() {
+		release()
+		cancel(nil)
+	}
+}
+
+// Take asks for a claim for an attempt that names its call: Redis within the deadline of one context, and then
+// it stands in line until the other ends, or Options.Wait is over. On an engine without Redis it does all
+// inside the process. The decision comes with what the guard has filled in. Where the keeper counts, its
+// Remaining says how many permits are left.
+func (k *Keeper) Take(ctx, within context.Context, tag string, d core.Decision, a core.Attempt,
+	most int64) (core.Decision, error) {
+	if !k.base.Engine().HasRedis() {
+		return k.TakeLocal(ctx, tag, d, a, most), nil
+	}
+	d, err := k.acquire(within, NewHolder(tag, a, most, k.options.Lease), d)
+	if err != nil || d.Reason != core.ReasonBusy || k.options.Wait == 0 {
+		return d, err
+	}
+	h := NewHolder(tag, a.WithoutCall().WithCall(), most, k.options.Lease)
+	if k.Await(ctx, h) {
+		k.allow(&d, h)
+		d.Remaining, d.RetryAfter = 0, 0 // who waited took what there was, as far as this process knows
+	}
+	return d, nil
+}
+
+// TakeLocal asks for a claim inside the process, for an attempt that names its call.
+func (k *Keeper) TakeLocal(ctx context.Context, tag string, d core.Decision, a core.Attempt,
+	most int64) core.Decision {
+	h := NewHolder(tag, a, most, 0)
+	held, ok := k.pools.take(ctx, h, k.options.Wait)
+	d.Allowed, d.Source = ok, core.SourceLocal
+	if k.options.Counts {
+		d.Remaining = max(most-held, 0)
+	}
+	if ok {
+		d.Reason = core.ReasonOK
+		d.SetClaim(h)
+	} else {
+		d.Reason, d.RetryAfter = core.ReasonBusy, LocalRetry
+	}
+	return d
+}
+
+// allow completes the decision of an attempt that has its claim.
+func (k *Keeper) allow(d *core.Decision, h *Holder) {
+	d.Allowed, d.Reason, d.Source, d.ResetAfter = true, core.ReasonOK, core.SourceRedis, k.options.Lease
+	d.SetClaim(h)
+}
+
+// acquire asks Redis for a claim, and does not wait.
+func (k *Keeper) acquire(ctx context.Context, h *Holder, d core.Decision) (core.Decision, error) {
+	if err := core.RoomToUndo(); err != nil {
+		return d, err
+	}
+	ctx, again := core.WatchSendings(ctx)
+	var args []any
+	if k.options.Counts {
+		args = append(args, h.Most, h.Attempt.Cost)
+	}
+	args = append(args, k.options.Lease.Milliseconds(), h.Name, k.now())
+	sent := time.Now()
+	value, err := k.base.Engine().RunWithin(ctx, k.base.Engine().Deadline(), k.options.Acquire,
+		append(k.KeysOf(h), k.base.Key(h.Tag, "present")), args...)
+	if err != nil { // the script may have run
+		h.Late = true
+		k.base.Engine().UndoLater(err, func(ctx context.Context) error { return k.Give(ctx, h) })
+		return d, err
+	}
+	h.Late = again()
+	r := core.ReadReply(value, 3, 3)
+	reason, number, wait := core.Reason(r.Text()), r.Number(), r.Duration(time.Millisecond)
+	if r.Err != nil {
+		return d, r.Err
+	}
+	d.Reason, d.Source = reason, core.SourceRedis
+	if k.options.Counts {
+		d.Remaining = number
+	} else {
+		h.Number = number
+	}
+	switch {
+	case reason == core.ReasonOK:
+		k.allow(&d, h)
+		k.pools.add(h, sent)
+		return d, nil
+	case h.Late: // an earlier sending may still arrive, and find a free place by then
+		k.base.Engine().UndoLater(nil, func(ctx context.Context) error { return k.Give(ctx, h) })
+	}
+	d.RetryAfter = wait
+	return d, nil
+}
+
+// now returns the moment that the scripts are given, in the unit of their clock.
+func (k *Keeper) now() any {
+	if k.options.Counts {
+		return k.base.Engine().ScriptNow(time.Millisecond)
+	}
+	return k.base.Engine().ScriptNow(time.Microsecond)
+}
+
+// Settle gives a claim back, with each ending. A lease that was lost is no error.
+func (k *Keeper) Settle(ctx context.Context, d core.Decision) error {
+	if !d.Allowed {
+		return nil
+	}
+	h, err := k.Claim(d)
+	if err != nil {
+		return k.base.Observe(ctx, "settle", time.Now(), d, err)
+	}
+	k.pools.remove(h)
+	if h.Lease == 0 {
+		return k.base.Observe(ctx, "settle", time.Now(), d, nil)
+	}
+	return k.Give(ctx, h)
+}
+
+// Give gives back what a call of Check has taken. If that call may still arrive, Give leaves a tombstone.
+func (k *Keeper) Give(ctx context.Context, h *Holder) error {
+	tombstone := time.Duration(0)
+	if h.Late {
+		tombstone = core.TombstoneTTL
+	}
+	return k.base.Call(ctx, "settle", h.Attempt, func() error {
+		value, err := k.base.Engine().RunWithin(ctx, k.base.Engine().SettleTimeout(), k.options.Release,
+			append(k.KeysOf(h), k.base.Key(h.Tag, "line"), k.base.Key(h.Tag, "present")),
+			append(k.names(nil, h), tombstone.Milliseconds(), h.process, k.now())...)
+		if err != nil {
+			return err
+		}
+		r := core.ReadReply(value, 2, 2)
+		_, first := r.Number(), r.Text()
+		k.tell(first, h.Tag)
+		return r.Err
+	})
+}
+
+// Extend renews the lease of a decision's claim at once. The error wraps Options.Lost when the claim was lost
+// or given back, and core.ErrInvalid when the decision is not one of the guard.
+func (k *Keeper) Extend(ctx context.Context, d core.Decision) error {
+	h, err := k.Claim(d)
+	if err != nil {
+		return k.base.Observe(ctx, "renew", time.Now(), d, err)
+	}
+	if h.Lease > 0 && k.pools.holds(h) {
+		if err := k.pools.renewSome(ctx, []*Holder{h}); err != nil {
+			return err
+		}
+	}
+	if !k.pools.holds(h) {
+		return k.options.Lost
+	}
+	return nil
+}
+
+// renew renews the leases of holders of one pool, and returns those that have lost their claims.
+func (k *Keeper) renew(ctx context.Context, holders []*Holder) (lost []*Holder, err error) {
+	tag := holders[0].Tag
+	args := []any{k.options.Lease.Milliseconds(), k.now()}
+	for _, h := range holders {
+		args = k.names(args, h)
+	}
+	err = k.base.Call(ctx, "renew", core.Attempt{Resource: holders[0].Attempt.Resource}, func() error {
+		value, err := k.base.Engine().RunWithin(ctx, min(k.base.Engine().SettleTimeout(), k.options.Lease/3),
+			k.options.Renew, []string{k.base.Key(tag, k.options.Record)}, args...)
+		if err != nil {
+			return err
+		}
+		r := core.ReadReply(value, 0, math.MaxInt)
+		for r.More() {
+			if i := r.Number(); i >= 1 && i <= int64(len(holders)) {
+				lost = append(lost, holders[i-1])
+			}
+		}
+		return r.Err
+	})
+	return lost, err
+}
+
+// names adds what the scripts get of a holder.
+func (k *Keeper) names(args []any, h *Holder) []any {
+	if k.options.Counts {
+		return append(args, h.Name, h.Attempt.Cost)
+	}
+	return append(args, h.Name)
+}
+
+// KeysOf returns the keys of the calls that take and give back a claim.
+func (k *Keeper) KeysOf(h *Holder) []string {
+	return []string{k.base.Key(h.Tag, k.options.Record), k.base.Key(h.Tag, "void", h.Call)}
+}
+
+// Local returns who holds claims of a pool in this process, and how many wait for one without Redis.
+func (k *Keeper) Local(tag string) (holders []*Holder, waiting int64) {
+	p := &k.pools
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.byTag[tag]; one != nil {
+		waiting = int64(len(one.line))
+		for h := range one.holders {
+			holders = append(holders, h)
+		}
+	}
+	slices.SortFunc(holders, func(a, b *Holder) int { return cmp.Compare(a.Attempt.Actor, b.Attempt.Actor) })
+	return holders, waiting
+}
+
+// EvictLocal takes the claims of an actor, or of all, away inside the process, and returns how many permits
+// they were.
+func (k *Keeper) EvictLocal(tag, actor string) (permits int64) {
+	holders, _ := k.Local(tag)
+	for _, h := range holders {
+		if actor == "" || h.Attempt.Actor == actor {
+			permits += h.Attempt.Cost
+			k.pools.lose(h)
+		}
+	}
+	return permits
+}
