@@ -13,16 +13,16 @@ import (
 )
 
 // TestAnAllowedRequestCostsFewAllocations: one limit cost 16 of them and 1,296 bytes, besides those of the
-// handler and of the key function. Left are the passage, its context without cancellation, the copy of the
-// request that net/http makes, the claim, and the text of the RateLimit fields.
+// handler and of the key function. Left are the passage, the copy of the request that net/http makes, the
+// claim, and the text of the RateLimit fields.
 func TestAnAllowedRequestCostsFewAllocations(t *testing.T) {
-	costs(t, limit.PerDay(10_000), 5, 890)
+	costs(t, limit.PerDay(10_000), 4, 875)
 }
 
 // TestARefusedRequestCostsFewAllocations: each refusal was encoded by reflection, and each of its fields had
 // an allocation of its own: 18 of them and 1,424 bytes in all.
 func TestARefusedRequestCostsFewAllocations(t *testing.T) {
-	costs(t, limit.PerDay(1), 8, 1220)
+	costs(t, limit.PerDay(1), 7, 1205)
 }
 
 // costs fails the test if a request behind the limit costs more than that, after the first one.
