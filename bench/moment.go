@@ -51,24 +51,15 @@ func ofOneMoment(ctx context.Context, rdb *redis.Client) group {
 
 			subjects := []subject{floorOn(ctx, rdb)}
 			for _, n := range momentKeys {
-				several := map[int]subject{}
-				for _, processes := range []int{4, 16} {
-					var guards []subject
-					for range processes {
-						guards = append(guards, byGuard("", 0, limit.NewSlidingWindow(engine(fmt.Sprint("by-", processes)),
-							fmt.Sprint("window-", n), rate)))
-					}
-					var calls atomic.Int64
-					several[processes] = subject{name: fmt.Sprintf("SlidingWindow, shared by %d", processes),
-						allow: func(ctx context.Context, key string) (bool, error) {
-							return guards[calls.Add(1)%int64(processes)].allow(ctx, key)
-						}}
-				}
+				lent := limit.NewSlidingWindow(shares, fmt.Sprint("lent-", n), rate.WithLease())
 				for _, s := range []subject{
 					byGuard("SlidingWindow, each by itself", 0,
 						limit.NewSlidingWindow(alone, fmt.Sprint("window-", n), rate)),
 					byGuard("SlidingWindow, shared", 0, limit.NewSlidingWindow(shares, fmt.Sprint("window-", n), rate)),
-					several[4], several[16],
+					inProcesses("SlidingWindow, shared by 4", 4, engine, fmt.Sprint("window-", n), rate),
+					inProcesses("SlidingWindow, shared by 16", 16, engine, fmt.Sprint("window-", n), rate),
+					byGuard("SlidingWindow, leased", 0, lent),
+					inProcesses("SlidingWindow, leased by 4", 4, engine, fmt.Sprint("lent-", n), rate.WithLease()),
 					byGuard("FixedWindow, shared", 0, limit.NewFixedWindow(shares, fmt.Sprint("fixed-", n), rate)),
 					byGuard("TokenBucket, shared", 0, limit.NewTokenBucket(shares, fmt.Sprint("bucket-", n), rate)),
 					{name: "redis_rate", allow: byRedisRate},
@@ -90,6 +81,21 @@ func ofOneMoment(ctx context.Context, rdb *redis.Client) group {
 			}
 			return subjects
 		}}
+}
+
+// inProcesses divides the callers among engines that know nothing of each other, as processes would.
+func inProcesses(
+	name string, processes int, engine func(string, ...core.Option) *core.Engine, guard string, l limit.Limit,
+) subject {
+	var guards []subject
+	for range processes {
+		guards = append(guards, byGuard("", 0,
+			limit.NewSlidingWindow(engine(fmt.Sprint("by-", processes)), guard, l)))
+	}
+	var calls atomic.Int64
+	return subject{name: name, allow: func(ctx context.Context, key string) (bool, error) {
+		return guards[calls.Add(1)%int64(processes)].allow(ctx, key)
+	}}
 }
 
 // claimed makes claims of different actors.

@@ -55,15 +55,21 @@ func sites(rdb *redis.Client) []site {
 	guards := 0
 	rule := func(gate *core.Engine, refused bool) nethttpmw.Rule {
 		guards++
-		max := int64(siteAllowed)
-		if refused {
-			max = 1
-		}
 		client := clients(refused)
 		return nethttpmw.Rule{
-			Guard: limit.NewSlidingWindow(gate, fmt.Sprintf("limit-%d", guards), limit.Per(max, siteWindow)),
-			Who:   func(*keyfuncs.Request) (string, error) { return client(), nil },
+			Guard: limit.NewSlidingWindow(gate, fmt.Sprintf("limit-%d", guards),
+				limit.Per(int64(maxOf(refused)), siteWindow)),
+			Who: func(*keyfuncs.Request) (string, error) { return client(), nil },
 		}
+	}
+	leased := func(refused bool) nethttpmw.Rule { // one tenant has the requests of all clients
+		r := rule(onRedis, refused)
+		if !refused {
+			r.Guard = limit.NewSlidingWindow(onRedis, "leased-"+r.Guard.Name(),
+				limit.Per(siteAllowed*siteClients, siteWindow).WithLease())
+			r.Who = func(*keyfuncs.Request) (string, error) { return hotKey, nil }
+		}
+		return r
 	}
 	var all []site
 	add := func(framework, limit string, handler func(refused bool) http.Handler) {
@@ -79,6 +85,8 @@ func sites(rdb *redis.Client) []site {
 	add("net/http", "", func(bool) http.Handler { return page })
 	add("net/http", "Gatehouse, Redis",
 		func(refused bool) http.Handler { return nethttpmw.HTTP(rule(onRedis, refused))(page) })
+	add("net/http", "Gatehouse, Redis, leased",
+		func(refused bool) http.Handler { return nethttpmw.HTTP(leased(refused))(page) })
 	add("net/http", "Gatehouse, memory",
 		func(refused bool) http.Handler { return nethttpmw.HTTP(rule(inMemory, refused))(page) })
 	add("net/http", "httprate, memory", func(refused bool) http.Handler {
@@ -102,6 +110,8 @@ func sites(rdb *redis.Client) []site {
 	add("gin", "", func(bool) http.Handler { return onGin() })
 	add("gin", "Gatehouse, Redis",
 		func(refused bool) http.Handler { return onGin(ginmw.Gin(rule(onRedis, refused))) })
+	add("gin", "Gatehouse, Redis, leased",
+		func(refused bool) http.Handler { return onGin(ginmw.Gin(leased(refused))) })
 	add("gin", "ulule/limiter, Redis",
 		func(refused bool) http.Handler { return onUlule(must(ululeredis.NewStore(rdb)), refused) })
 	add("gin", "Gatehouse, memory",

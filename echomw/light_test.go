@@ -17,7 +17,7 @@ import (
 // TestAnAllowedRequestCostsFewAllocations: an adapter only translates, so a limit costs a request hardly more
 // than it costs one of net/http. What echo adds is its context, as what the keys are made of.
 func TestAnAllowedRequestCostsFewAllocations(t *testing.T) {
-	const most = 7
+	const most = 5
 	guard := limit.NewFixedWindow(core.NewMemory(), "site", limit.PerDay(10_000))
 	rule := nethttpmw.Rule{Guard: guard, Who: func(r *keyfuncs.Request) (string, error) { return r.Host, nil }}
 	handler := echomw.Echo(rule)(func(echo.Context) error { return nil })

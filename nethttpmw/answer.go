@@ -3,7 +3,6 @@ package nethttpmw
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -63,28 +62,45 @@ const (
 	ourTypes = "https://github.com/gatehouse-go/gatehouse#"
 )
 
+// answer is how refusals for one reason are answered.
+type answer struct {
+	core.Answer
+	problem []byte // how a problem with the standard text begins: see Refusal.problem; nil: not made yet
+}
+
 // answerTable has the answers to the refusals of one guard.
-type answerTable map[core.Reason]core.Answer
+type answerTable map[core.Reason]*answer
 
 // answersOf returns the table of a guard, or of anything else that describes itself. Nil gets the pipeline's
 // answers only.
 func answersOf(guard any) answerTable {
 	t := answerTable{}
 	for _, a := range pipelineAnswers {
-		t[a.Reason] = a
+		t[a.Reason] = prepareAnswer(a)
 	}
 	for _, a := range core.DescriptionOf(guard).Answers {
 		if _, ours := t[a.Reason]; ours {
 			panic(fmt.Sprintf("gatehouse: a guard describes the reason %q, which belongs to the pipeline: rename it",
 				a.Reason))
 		}
-		t[a.Reason] = complete(a)
+		t[a.Reason] = prepareAnswer(a)
 	}
 	return t
 }
 
+// prepareAnswer completes an answer, and makes what all problems with its standard text have in common.
+func prepareAnswer(a core.Answer) *answer {
+	a = complete(a)
+	return &answer{a, beginProblem(a, a.Status, standardText(a))}
+}
+
+// standardText returns the text of an answer where Rule.Texts and replays change nothing.
+func standardText(a core.Answer) Text {
+	return Text{Title: cmp.Or(a.Title, http.StatusText(a.Status)), Detail: a.Detail}
+}
+
 // to returns the answer to a reason: from the table, else the standard answer, else a generic one.
-func (t answerTable) to(reason core.Reason) core.Answer {
+func (t answerTable) to(reason core.Reason) *answer {
 	if a, ok := t[reason]; ok {
 		return a
 	}
@@ -92,7 +108,7 @@ func (t answerTable) to(reason core.Reason) core.Answer {
 	if !ok {
 		a.Reason = reason
 	}
-	return complete(a)
+	return &answer{Answer: complete(a)}
 }
 
 // complete fills in the empty fields of an answer, except its title: see Refusal.text.
@@ -124,8 +140,12 @@ func (r Rule) Answers() []core.Answer {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(all),
-		func(a, b core.Answer) int { return cmp.Compare(a.Reason, b.Reason) })
+	answers := make([]core.Answer, 0, len(all))
+	for _, a := range all {
+		answers = append(answers, a.Answer)
+	}
+	slices.SortFunc(answers, func(a, b core.Answer) int { return cmp.Compare(a.Reason, b.Reason) })
+	return answers
 }
 
 // Refusal is the response to a request that a rule refused.
@@ -137,8 +157,8 @@ type Refusal struct {
 	// Decision is the decision of the guard or of Bans, as far as there is one. Its Guard is always set.
 	Decision core.Decision
 
-	rule     *mounted    // the rule that refused; nil if no pipeline made the Refusal
-	answer   core.Answer // zero in such a Refusal
+	rule     *mounted // the rule that refused; nil if no pipeline made the Refusal
+	answer   *answer  // nil in such a Refusal
 	fields   fields
 	outer    *Passage
 	standard bool // the rule's Answer was called
@@ -152,8 +172,8 @@ func refuse(by answerTable, reason core.Reason, d core.Decision) *Refusal {
 }
 
 // described returns the answer to the refusal's reason.
-func (f *Refusal) described() core.Answer {
-	if f.answer.Status != 0 && f.answer.Reason == f.Reason {
+func (f *Refusal) described() *answer {
+	if f.answer != nil && f.answer.Reason == f.Reason {
 		return f.answer
 	}
 	return undescribed.to(f.Reason)
@@ -181,7 +201,7 @@ func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
 		f.Reply(w, r)
 		return
 	}
-	f.setHeaders(w.Header())
+	f.setHeaders(w.Header(), new(values))
 	pointToResult(w.Header(), f.Decision)
 	asked := *f
 	asked.standard = true
@@ -208,9 +228,10 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 	form := negotiate(r.Header["Accept"])
 	body := f.body(form, text)
 	header := w.Header()
-	f.setHeaders(header)
+	v := make(values, 0, 6) // as many as most refusals have
+	f.setHeaders(header, &v)
 	pointToResult(header, f.Decision)
-	header.Set("Content-Type", mediaTypes[form])
+	v.set(header, "Content-Type", mediaTypes[form])
 	if f.replayed {
 		header.Set(ReplayedHeader, "true")
 		expose(header)
@@ -218,15 +239,19 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 			header.Set("Content-Type", "application/json")
 		}
 	}
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Content-Length", strconv.Itoa(len(body)))
+	v.set(header, "X-Content-Type-Options", "nosniff")
+	v.set(header, "Content-Length", strconv.Itoa(len(body)))
 	if text.Lang != "" {
 		header.Set("Content-Language", text.Lang)
 	}
 	if form == formPage {
 		header.Add("Content-Security-Policy", pagePolicy) // a further policy can only forbid more
 	}
-	varyByAccept(header)
+	if len(header["Vary"]) == 0 {
+		v.set(header, "Vary", "Accept")
+	} else {
+		addToList(header, "Vary", "Accept")
+	}
 	w.WriteHeader(f.Status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // the client may have disconnected; the request is refused either way
@@ -234,14 +259,24 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 }
 
 // setHeaders sets the fields that every refusal has, whoever writes the response.
-func (f *Refusal) setHeaders(header http.Header) {
+func (f *Refusal) setHeaders(header http.Header, v *values) {
 	f.outer.setHeaders(header)
 	f.fields.set(header)
 	if wait := f.RetryAfter(); wait > 0 {
-		header.Set("Retry-After", strconv.FormatInt(int64(wait/time.Second), 10))
+		v.set(header, "Retry-After", strconv.FormatInt(int64(wait/time.Second), 10))
 	}
-	header.Set("Cache-Control", "no-store")
+	v.set(header, "Cache-Control", "no-store")
 	expose(header)
+}
+
+// values holds values of header fields, which share allocations.
+type values []string
+
+// set is http.Header.Set for a name in its canonical form. Who appends to the field's values gets a copy.
+func (v *values) set(h http.Header, name, value string) {
+	*v = append(*v, value)
+	n := len(*v)
+	h[name] = (*v)[n-1 : n : n]
 }
 
 // RetryAfter returns the value of the Retry-After field (RFC 9110, section 10.2.3): whole seconds, rounded up

@@ -77,18 +77,25 @@ func (t Text) page() string {
 }
 
 func (f *Refusal) problem(text Text) []byte {
-	body, err := json.Marshal(problem{
-		Type:     f.described().Type,
-		Title:    text.Title,
-		Status:   f.Status,
-		Detail:   text.Detail,
-		Reason:   f.Reason,
-		Policies: f.policies(),
-	})
-	if err != nil {
-		body = []byte(`{}`) // strings and numbers cannot fail to marshal
+	answer := f.described()
+	begun, standard := answer.problem, standardText(answer.Answer)
+	standard.Lang = text.Lang // not in the body
+	if begun == nil || f.Status != answer.Status || text != standard {
+		begun = beginProblem(answer.Answer, f.Status, text)
 	}
+	body := append(make([]byte, 0, len(begun)+64), begun...) // a copy: others may be read meanwhile
+	body = append(f.appendPolicies(body), '}')
 	return append(appendDetails(body, core.DetailsOf(f.Decision)), '\n') // the newline is for terminals
+}
+
+// beginProblem returns a problem as far as it does not depend on the request: without its last brace.
+func beginProblem(a core.Answer, status int, text Text) []byte {
+	body, err := json.Marshal(problem{Type: a.Type, Title: text.Title, Status: status, Detail: text.Detail,
+		Reason: a.Reason})
+	if err != nil {
+		return []byte(`{`) // strings and numbers cannot fail to marshal
+	}
+	return body[:len(body)-1]
 }
 
 // taken are the member names that a guard's details cannot use.
@@ -111,25 +118,27 @@ func appendDetails(object []byte, details []core.Detail) []byte {
 	return object
 }
 
-// policies returns the names of the policies that the request would have violated: the one of the limit that
-// refused it.
-func (f *Refusal) policies() []string {
+// appendPolicies appends the names of the policies that the request would have violated, as they are in the
+// RateLimit fields: the one of the limit that refused it.
+func (f *Refusal) appendPolicies(body []byte) []byte {
 	if uri := f.described().Type; uri != core.TypeQuotaExceeded && uri != core.TypeAbnormalUsage {
-		return nil
+		return body
 	}
 	if f.rule != nil && f.rule.Headers.Hide || f.Decision.Guard == "" {
-		return nil
+		return body
 	}
-	return []string{string(appendPolicyName(nil, f.Decision.Guard, f.Decision.Policies(), f.Decision.Window))}
+	body = append(body, `,"violated-policies":["`...)
+	// What it appends needs no escapes in JSON.
+	body = appendPolicyName(body, f.Decision.Guard, f.Decision.Policies(), f.Decision.Window)
+	return append(body, `"]`...)
 }
 
-// problem is the body of a refusal (RFC 9457). The guard's details follow it: see core.DetailsOf.
+// problem is the body of a refusal (RFC 9457), as far as it does not depend on the request. The names of
+// policies and the guard's details follow it: see core.DetailsOf.
 type problem struct {
 	Type   string      `json:"type"`
 	Title  string      `json:"title"`
 	Status int         `json:"status"`
 	Detail string      `json:"detail"`
 	Reason core.Reason `json:"reason"`
-	// Policies are the policies that the request would have violated, by their names in the RateLimit fields.
-	Policies []string `json:"violated-policies,omitempty"`
 }

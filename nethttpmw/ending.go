@@ -22,7 +22,7 @@ import (
 // nothing changes these decisions. Entries that failed are given back when the adapter leaves the passage.
 type Passage struct {
 	scope    scope
-	settling context.Context  // the request's context without its cancellation: settling outlives the request
+	settling detached         // the request's context without its cancellation
 	from     keyfuncs.Request // a copy, so that the adapter's costs no allocation
 	pipeline *Pipeline
 	outer    *Passage // the passage of the middleware around this one
@@ -186,7 +186,7 @@ func (p *Passage) confirm(over bool) (failed *entry, err error) {
 				outcome := p.recording.outcome(p.status, traits.MaxBody, over)
 				end, e.rest = core.CommitWith(outcome), outcome.Incomplete
 			}
-			if err := e.rule.Guard.Settle(p.settling, e.decision, end); err != nil {
+			if err := e.rule.Guard.Settle(&p.settling, e.decision, end); err != nil {
 				e.again = outcomes && !errors.Is(err, core.ErrGone) && !errors.Is(err, core.ErrInvalid)
 				return e, err
 			}
@@ -344,7 +344,7 @@ func (p *Passage) settleFrom(i int) {
 	}()
 	for ; i < 2*n; i++ {
 		if e := p.entries[i%n]; e.rule.keepsOutcome() == (i >= n) {
-			e.settle(p.settling, p)
+			e.settle(&p.settling, p)
 		}
 	}
 }

@@ -79,7 +79,8 @@ const (
 
 // fields are the figures of one middleware's rules.
 type fields struct {
-	policies, limits string
+	// values are those of RateLimit-Policy and RateLimit. Headers refer to them, so they never change.
+	values [2]string
 	// spent is the number of seconds until the last of the used-up limits resets.
 	spent  int64
 	legacy *legacy // nil: no rule has legacy fields
@@ -114,7 +115,7 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 	}
 	if split := len(policies); split > 0 {
 		both := string(append(policies, limits...))
-		f.policies, f.limits = both[:split], both[split:]
+		f.values = [2]string{both[:split], both[split:]}
 	}
 	return f
 }
@@ -279,21 +280,17 @@ func (p *Passage) setHeaders(h http.Header) {
 }
 
 func (f *fields) set(h http.Header) {
-	if f.policies != "" && h[fieldPolicy] == nil && h[fieldLimit] == nil && f.limits != "" {
-		both := [...]string{f.policies, f.limits} // one allocation for two lists that nobody can append to
-		h[fieldPolicy], h[fieldLimit] = both[:1:1], both[1:]
-	} else {
-		add(h, fieldPolicy, f.policies)
-		add(h, fieldLimit, f.limits)
+	for i, name := range [...]string{fieldPolicy, fieldLimit} {
+		switch value := f.values[i]; {
+		case value == "" || slices.Contains(h[name], value):
+		case h[name] == nil:
+			h[name] = f.values[i : i+1 : i+1] // without an allocation; who appends gets a copy
+		default:
+			h[name] = append(h[name], value)
+		}
 	}
 	if f.legacy != nil {
 		f.legacy.put(h)
-	}
-}
-
-func add(h http.Header, name, value string) {
-	if value != "" && !slices.Contains(h[name], value) {
-		h[name] = append(h[name], value)
 	}
 }
 

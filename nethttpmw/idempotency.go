@@ -46,7 +46,7 @@ func replayOf(d core.Decision, r *http.Request) (*core.Outcome, bool) {
 // replay sends a stored answer with the current figures. Like every refusal, it forbids caching.
 func (f *Refusal) replay(w http.ResponseWriter, r *http.Request, o *core.Outcome) {
 	header := w.Header()
-	f.setHeaders(header)
+	f.setHeaders(header, new(values))
 	for name, value := range o.Header {
 		if slices.Contains(lists, name) {
 			addToList(header, name, value)

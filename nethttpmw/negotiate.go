@@ -159,9 +159,6 @@ func acceptsOne(accept []string, coding string) bool {
 	return best.weight > 0
 }
 
-// varyByAccept adds Accept to the Vary field unless it is covered already.
-func varyByAccept(header http.Header) { addToList(header, "Vary", "Accept") }
-
 // addToList adds those members to a field that is a list of members which it does not have yet. A Vary of *
 // covers all.
 func addToList(header http.Header, name, members string) {

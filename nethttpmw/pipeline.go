@@ -95,7 +95,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		var rule *mounted
 		var refusal *Refusal
 		if p.looksAhead(i) {
-			rule, refusal = p.lookAhead(passage.settling, req, i, ready)
+			rule, refusal = p.lookAhead(&passage.settling, req, i, ready)
 		}
 		if refusal == nil {
 			asked := 1
@@ -136,7 +136,7 @@ func (p *Passage) hold() {
 // newPassage begins the passage of a request.
 func newPassage(p *Pipeline, r *keyfuncs.Request) *Passage {
 	ctx := r.Context()
-	passage := &Passage{settling: context.WithoutCancel(ctx), from: *r, pipeline: p, response: &unwatched}
+	passage := &Passage{settling: detached{ctx}, from: *r, pipeline: p, response: &unwatched}
 	passage.scope.Context, passage.scope.passage = ctx, passage
 	passage.entries = passage.few[:0]
 	passage.outer, _ = ctx.Value(passageKey{}).(*Passage)
@@ -170,13 +170,13 @@ func (p *Passage) done() *entry {
 func (p *Passage) ask(rule *mounted, ready *prepared) *Refusal {
 	e := p.newEntry(rule)
 	defer e.freeUnlessAllowed() // also if a function of the application panics
-	rule.try(p.settling, &p.from, ready, e)
+	rule.try(&p.settling, &p.from, ready, e)
 	return p.conclude(rule, ready, e)
 }
 
 // conclude draws the conclusion from what a rule was asked.
 func (p *Passage) conclude(rule *mounted, ready *prepared, e *entry) *Refusal {
-	refusal := rule.Rollout.note(ready.cohort, rule.judge(p.settling, ready, e))
+	refusal := rule.Rollout.note(ready.cohort, rule.judge(&p.settling, ready, e))
 	if refusal != nil {
 		return refusal
 	}

@@ -18,8 +18,9 @@ func (p *Passage) restate() {
 		before := p.response.fields
 		now := figures(&p.from, p.entries, nil)
 		p.response.fields = now
-		if i := slices.Index(h[fieldLimit], before.limits); i >= 0 && before.limits != "" {
-			h[fieldLimit][i] = now.limits
+		if i := slices.Index(h[fieldLimit], before.values[1]); i >= 0 && before.values[1] != "" {
+			h[fieldLimit] = slices.Clone(h[fieldLimit]) // other headers may have the same values
+			h[fieldLimit][i] = now.values[1]
 		}
 		if l := now.legacy; l != nil && h.Get(fieldRemaining) == strconv.FormatInt(before.legacy.remaining, 10) {
 			h.Del(fieldRemaining) // put keeps the figures of who has less left

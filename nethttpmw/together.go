@@ -25,7 +25,7 @@ func (p *Passage) askTogether(rules []*mounted, ready []prepared) (asked int, by
 			p.giveBack(rest)
 		}
 	}()
-	made := round.Make(p.settling, len(tries), func(ctx context.Context, i int) bool {
+	made := round.Make(&p.settling, len(tries), func(ctx context.Context, i int) bool {
 		t := &tries[i]
 		return t.rule.try(ctx, &p.from, &t.prepared, &t.entry)
 	})
@@ -78,7 +78,7 @@ func (p *Passage) giveBack(early []try) {
 		}
 	}
 	var round core.Round
-	round.Make(p.settling, len(back), func(ctx context.Context, i int) bool {
+	round.Make(&p.settling, len(back), func(ctx context.Context, i int) bool {
 		back[i].giveBack(ctx)
 		return true
 	})
@@ -116,7 +116,7 @@ func (p *Passage) settleTogether() {
 			round.Tell(i)
 		}
 	}()
-	round.Make(p.settling, len(failed), func(ctx context.Context, i int) bool {
+	round.Make(&p.settling, len(failed), func(ctx context.Context, i int) bool {
 		failed[i].settle(ctx, p)
 		return true
 	})

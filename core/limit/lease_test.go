@@ -46,7 +46,14 @@ func (c *losing) Process(ctx context.Context, cmd redis.Cmder) error {
 }
 
 func newLeasing(b redistest.Backend, name string, l Limit, options ...core.Option) *leasing {
-	lossy := &losing{Client: b.Client}
+	return newLeasingOver(b, b.Client, name, l, options...)
+}
+
+// newLeasingOver is newLeasing with a client that a test has put in front of the backend's.
+func newLeasingOver(
+	b redistest.Backend, client core.Client, name string, l Limit, options ...core.Option,
+) *leasing {
+	lossy := &losing{Client: client}
 	options = append(options, core.WithBreaker(core.BreakerOptions{Failures: 1000}))
 	e := guardtest.NewEngineOver(b, lossy, options...)
 	return &leasing{NewSlidingWindow(e, name, l), e, lossy}
@@ -90,6 +97,148 @@ func (m admitted) add(at time.Time, n int64) admitted {
 	return m
 }
 
+// fleet is processes that lend units of one limit, and what they have admitted.
+type fleet struct {
+	of        Limit
+	clock     *guardtest.Clock // that is right
+	start     func() *leasing
+	processes []*leasing
+	in        admitted
+	allowed   []grant
+	admits    func(grant) // is told of what is admitted, if it is not nil
+	refunds   func(grant) // is told of what is given back, if it is not nil
+}
+
+// newFleet draws a limit and a number of processes. Windows are no multiples of their parts too. Keys live
+// for a window of the server's clock, which is not the test's.
+func newFleet(rt *rapid.T, start func(of Limit, clock *guardtest.Clock) *leasing) *fleet {
+	parts := rapid.SampledFrom([]int64{2, 3, 7, 20}).Draw(rt, "parts")
+	most := rapid.Int64Range(leaseLeast*parts, 400).Draw(rt, "max")
+	window := rapid.SampledFrom([]time.Duration{10 * time.Second, 61_001 * time.Millisecond}).Draw(rt, "window")
+	f := &fleet{of: Per(most, window).WithResolution(parts).WithLease(), clock: guardtest.NewClock()}
+	f.start = func() *leasing { return start(f.of, f.clock) }
+	f.processes = make([]*leasing, rapid.SampledFrom([]int{1, 2, 4, 16}).Draw(rt, "processes"))
+	for i := range f.processes {
+		f.processes[i] = f.start()
+	}
+	return f
+}
+
+func (f *fleet) part() time.Duration { return time.Duration(f.of.grain()) * time.Microsecond }
+
+// step lets some time pass, and a process do something.
+func (f *fleet) step(t *testing.T, rt *rapid.T) {
+	t.Helper()
+	part, window := f.part(), f.of.Window
+	pauses := []time.Duration{0, time.Microsecond, part / 31, part / 3, part, window / 2, window}
+	f.clock.Advance(rapid.SampledFrom(pauses).Draw(rt, "pause"))
+	i := rapid.IntRange(0, len(f.processes)-1).Draw(rt, "process")
+	p := f.processes[i]
+	switch rapid.IntRange(0, 19).Draw(rt, "action") {
+	case 0: // kill -9
+		f.processes[i] = f.start()
+	case 1:
+		p.lossy.lose.Store(true)
+	case 2:
+		if err := p.engine.Drain(t.Context()); err != nil {
+			rt.Fatal(err)
+		}
+		if left := p.inHand(); left > 0 {
+			rt.Fatalf("%d units in hand after Drain", left)
+		}
+	case 3:
+		if _, err := p.Peek(t.Context(), tenant); err != nil && !lost(err) {
+			rt.Fatal(err)
+		}
+	case 4, 5:
+		if len(f.allowed) > 0 {
+			f.refund(t, rt, rapid.IntRange(0, len(f.allowed)-1).Draw(rt, "decision"))
+		}
+	default:
+		f.burst(t, rt, p, rapid.SampledFrom([]int{1, 1, 5, 50, 400}).Draw(rt, "burst"))
+	}
+}
+
+// steps takes some steps. No window may have more units than most.
+func (f *fleet) steps(t *testing.T, rt *rapid.T, most int64) {
+	t.Helper()
+	for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+		f.step(t, rt)
+		if found := f.in.most(f.of.Window); int64(found) > most {
+			rt.Fatalf("%v: %d units in a window, want %d at most", f.of, found, most)
+		}
+	}
+}
+
+func (f *fleet) refund(t *testing.T, rt *rapid.T, n int) {
+	t.Helper()
+	one := f.allowed[n]
+	if err := one.by.Refund(t.Context(), one.d); err != nil {
+		rt.Fatal(err) // a reply that is lost is asked for again
+	}
+	if f.refunds != nil {
+		f.refunds(one)
+	}
+	at := slices.Index(f.in, one.at)
+	f.in = slices.Delete(f.in, at, at+int(one.d.Attempt.Cost))
+	f.allowed = slices.Delete(f.allowed, n, n+1)
+}
+
+// burst makes attempts until one is refused, n at most.
+func (f *fleet) burst(t *testing.T, rt *rapid.T, p *leasing, n int) {
+	t.Helper()
+	for range n {
+		a := tenant
+		a.Cost = rapid.SampledFrom([]int64{1, 1, 1, 2, 5}).Draw(rt, "cost")
+		d, err := p.Check(t.Context(), a)
+		if err != nil && !lost(err) {
+			rt.Fatal(err)
+		}
+		if err != nil || !d.Allowed {
+			if d.Reason == core.ReasonLimited && d.RetryAfter <= 0 {
+				rt.Fatalf("%+v", d)
+			}
+			return
+		}
+		one := grant{d, p, f.clock.Now().UnixMicro()}
+		if f.admits != nil {
+			f.admits(one)
+		}
+		f.in = f.in.add(f.clock.Now(), d.Attempt.Cost)
+		f.allowed = append(f.allowed, one)
+	}
+}
+
+// inHand returns the units that processes may hand out now, which they have fetched at since or later.
+func (f *fleet) inHand(since time.Time) (units int64) {
+	for _, p := range f.processes {
+		s := p.leases.get(p.limits, tenant)
+		s.mu.Lock()
+		if s.hand.current(f.clock.Now()) && !s.hand.sent.Before(since) {
+			units += s.hand.units
+		}
+		s.mu.Unlock()
+	}
+	return units
+}
+
+// end lets all units leave and come back.
+func (f *fleet) end(t *testing.T, rt *rapid.T) {
+	t.Helper()
+	f.clock.Advance(f.of.Window + f.part())
+	for _, p := range f.processes {
+		p.lossy.lose.Store(false)
+	}
+	if d, err := f.processes[0].Peek(t.Context(), tenant); err != nil || d.Remaining != f.of.Max {
+		rt.Fatalf("%v: %+v, %v: want all units back", f.of, d, err)
+	}
+	for _, p := range f.processes {
+		if err := p.engine.Drain(t.Context()); err != nil {
+			rt.Fatal(err)
+		}
+	}
+}
+
 // TestLeasesAgainstTheDefinition: whatever processes do, and however they end, no window has more than Max,
 // and when all units have come back the whole limit is there.
 func TestLeasesAgainstTheDefinition(t *testing.T) {
@@ -97,94 +246,12 @@ func TestLeasesAgainstTheDefinition(t *testing.T) {
 		number := 0
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
-			clock := guardtest.NewClock()
-			parts := rapid.SampledFrom([]int64{2, 3, 7, 20}).Draw(rt, "parts")
-			most := rapid.Int64Range(leaseLeast*parts, 400).Draw(rt, "max")
-			// Windows that are no multiple of their parts too. Keys live for a window of the server's clock, which
-			// is not the test's.
-			windows := []time.Duration{10 * time.Second, 61_001 * time.Millisecond}
-			window := rapid.SampledFrom(windows).Draw(rt, "window")
-			of := Per(most, window).WithResolution(parts).WithLease()
-			part := time.Duration(of.grain()) * time.Microsecond
 			name := fmt.Sprintf("model%d", number)
-			start := func() *leasing { return newLeasing(b, name, of, guardtest.WithClock(clock)) }
-			processes := make([]*leasing, rapid.SampledFrom([]int{1, 2, 4, 16}).Draw(rt, "processes"))
-			for i := range processes {
-				processes[i] = start()
-			}
-			var in admitted
-			var allowed []grant
-			for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-				pauses := []time.Duration{0, time.Microsecond, part / 31, part / 3, part, window / 2, window}
-				clock.Advance(rapid.SampledFrom(pauses).Draw(rt, "pause"))
-				p := processes[rapid.IntRange(0, len(processes)-1).Draw(rt, "process")]
-				switch rapid.IntRange(0, 19).Draw(rt, "action") {
-				case 0: // kill -9
-					for i := range processes {
-						if processes[i] == p {
-							processes[i] = start()
-						}
-					}
-				case 1:
-					p.lossy.lose.Store(true)
-				case 2:
-					if err := p.engine.Drain(t.Context()); err != nil {
-						rt.Fatal(err)
-					}
-					if left := p.inHand(); left > 0 {
-						rt.Fatalf("%d units in hand after Drain", left)
-					}
-				case 3:
-					if _, err := p.Peek(t.Context(), tenant); err != nil && !lost(err) {
-						rt.Fatal(err)
-					}
-				case 4, 5:
-					if len(allowed) == 0 {
-						continue
-					}
-					n := rapid.IntRange(0, len(allowed)-1).Draw(rt, "decision")
-					one := allowed[n]
-					if err := one.by.Refund(t.Context(), one.d); err != nil {
-						rt.Fatal(err) // a reply that is lost is asked for again
-					}
-					at := slices.Index(in, one.at)
-					in = slices.Delete(in, at, at+int(one.d.Attempt.Cost))
-					allowed = slices.Delete(allowed, n, n+1)
-				default:
-					burst := rapid.SampledFrom([]int{1, 1, 5, 50, 400}).Draw(rt, "burst")
-					for range burst {
-						a := tenant
-						a.Cost = rapid.SampledFrom([]int64{1, 1, 1, 2, 5}).Draw(rt, "cost")
-						d, err := p.Check(t.Context(), a)
-						if err != nil && !lost(err) {
-							rt.Fatal(err)
-						}
-						if err != nil || !d.Allowed {
-							if d.Reason == core.ReasonLimited && d.RetryAfter <= 0 {
-								rt.Fatalf("%+v", d)
-							}
-							break
-						}
-						in = in.add(clock.Now(), d.Attempt.Cost)
-						allowed = append(allowed, grant{d, p, clock.Now().UnixMicro()})
-					}
-				}
-				if found := in.most(window); int64(found) > most {
-					rt.Fatalf("%v: %d units in a window", of, found)
-				}
-			}
-			clock.Advance(window + part)
-			for _, p := range processes {
-				p.lossy.lose.Store(false)
-			}
-			if d, err := processes[0].Peek(t.Context(), tenant); err != nil || d.Remaining != most {
-				rt.Fatalf("%v: %+v, %v: want all units back", of, d, err)
-			}
-			for _, p := range processes {
-				if err := p.engine.Drain(t.Context()); err != nil {
-					rt.Fatal(err)
-				}
-			}
+			f := newFleet(rt, func(of Limit, clock *guardtest.Clock) *leasing {
+				return newLeasing(b, name, of, guardtest.WithClock(clock))
+			})
+			f.steps(t, rt, f.of.Max)
+			f.end(t, rt)
 		})
 	})
 }

@@ -61,8 +61,10 @@ func (l Limit) WithResolution(parts int64) Limit {
 // The clocks of the process and the server may run at speeds that differ by 3 percent. An attempt is decided
 // at the moment when the process reads its clock. If the process is stopped right after that, or its machine
 // is suspended, the attempt that was allowed still goes on when the process does. When the server's clock is
-// set back, units that were fetched before may be handed out up to one part later than they count. A failover
-// of Redis may lose fetched units as it may lose any others: see [core.Fast]. An engine without Redis has no
+// set, units that were in hand then may be handed out, up to one part later, although they no longer count:
+// set back, no window has more than Max and these units; set forward, that holds for windows that begin
+// later. A failover of Redis loses the units that the former primary alone has counted, those in hand
+// included, and so many more than Max may be admitted: see [core.Fast]. An engine without Redis has no
 // need for leases and ignores them. A guard with a lease has one limit only; with more, its constructor
 // panics.
 func (l Limit) WithLease() Limit {

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 )
@@ -51,22 +52,16 @@ type counter interface {
 type budget []windowCounter
 
 type windowCounter struct {
-	Limit // without its Max, its Resolution and its Lease, which may change
+	window time.Duration // of the limit, by which limitSet.windows identifies its key too
 	counter
 	// until is when the last units that decide has taken no longer count.
 	until int64
 }
 
-// windowOf returns what identifies a limit's counter, as limitSet.windows identifies its key.
-func windowOf(l Limit) Limit {
-	l.Max, l.Resolution, l.Lease = 0, 0, false
-	return l
-}
-
 // of returns the counter of a limit, or nil.
 func (b budget) of(l Limit) *windowCounter {
 	for i := range b {
-		if b[i].Limit == windowOf(l) {
+		if b[i].window == l.Window {
 			return &b[i]
 		}
 	}
@@ -77,7 +72,7 @@ func (b budget) of(l Limit) *windowCounter {
 func (b budget) full() int64 {
 	full := int64(0)
 	for _, c := range b {
-		full = max(full, c.full(c.Limit))
+		full = max(full, c.full(Limit{Window: c.window}))
 	}
 	return full
 }
@@ -188,16 +183,14 @@ func (m *memory) withCounters(kept budget, limits []Limit, now int64) budget {
 				}
 			}
 		}
-		b = append(b, windowCounter{Limit: windowOf(l), counter: m.newCounter()})
+		b = append(b, windowCounter{window: l.Window, counter: m.newCounter()})
 	}
 	return b
 }
 
 // idle reports whether no unit counts any more, so that the counter equals a new one.
 func (c windowCounter) idle(now int64) bool {
-	l := c.Limit
-	l.Max = 1
-	left, _, _ := c.look(l, now, 1)
+	left, _, _ := c.look(Limit{Max: 1, Window: c.window}, now, 1)
 	return left == 1
 }
 
@@ -277,7 +270,7 @@ func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp int64) {
 func (m *memory) forget(a core.Attempt, limits []Limit, now int64) {
 	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
 		return slices.DeleteFunc(slices.Clone(held), func(c windowCounter) bool {
-			return slices.ContainsFunc(limits, func(l Limit) bool { return windowOf(l) == c.Limit })
+			return slices.ContainsFunc(limits, func(l Limit) bool { return l.Window == c.window })
 		})
 	})
 }

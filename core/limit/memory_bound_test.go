@@ -154,7 +154,7 @@ func TestABudgetTakesWhatTheDocumentsSay(t *testing.T) {
 		}
 		each := (heap() - before) / actors
 		t.Logf("%s: %d bytes per budget", k.name, each)
-		if each < 210 || each > 340 {
+		if each < 165 || each > 310 {
 			t.Errorf("%s: %d bytes per budget: core.WithMemoryKeys says otherwise", k.name, each)
 		}
 		runtime.KeepAlive(m)
