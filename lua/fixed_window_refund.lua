@@ -1,11 +1,11 @@
 -- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that are
 -- still open. A window that has got all its units back is deleted.
 --
--- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
+-- KEYS  1 refunds        string, the names of the last attempts of this actor that were settled
 --       2 count          string, as fixed_window writes it; further limits have their counts in 3, 4 and so
 --                        on
 -- ARGV  1 max, 2 window  as for fixed_window when it allowed the attempt; further limits follow
---       then cost        units that the attempt took
+--       then cost        units to give back, of those that the attempt took
 --       then stamp       what fixed_window returned for it
 --       then name        of the attempt among the refunds, 7 characters without a space
 --       then again       boolean: an earlier call may have given the units back; absent or empty: 0

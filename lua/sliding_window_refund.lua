@@ -1,11 +1,11 @@
 -- Sliding window: removes the units of one admitted attempt from the logs, exactly once. Units that have
 -- already left a log are not given back.
 --
--- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
+-- KEYS  1 refunds        string, the names of the last attempts of this actor that were settled
 --       2 log            list, as sliding_window and sliding_windows write it; further limits have their logs
 --                        in 3, 4 and so on
 -- ARGV  1 max, 2 window  as for the script that allowed the attempt; further limits follow
---       then cost        units that the attempt took
+--       then cost        units to give back, of those that the attempt took
 --       then stamp       what the script returned for it
 --       then name        of the attempt among the refunds, 7 characters without a space
 --       then again       boolean: an earlier call may have given the units back; absent or empty: 0

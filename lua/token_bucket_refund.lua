@@ -1,11 +1,11 @@
 -- Token bucket: gives back the units of one admitted attempt, exactly once, to those of its buckets that have
 -- not been full since. A bucket takes back at most what fills it.
 --
--- KEYS  1 refunds        string, the names of the last attempts of this actor that were given back
+-- KEYS  1 refunds        string, the names of the last attempts of this actor that were settled
 --       2 bucket         string, as token_bucket writes it; further limits have their buckets in 3, 4 and so
 --                        on
 -- ARGV  1 max, 2 window  as for token_bucket when it allowed the attempt; further limits follow
---       then cost        units that the attempt took
+--       then cost        units to give back, of those that the attempt took
 --       then stamp       what token_bucket returned for it
 --       then name        of the attempt among the refunds, 7 characters without a space
 --       then again       boolean: an earlier call may have given the units back; absent or empty: 0

@@ -39,6 +39,8 @@ type counter interface {
 	refused(l Limit, now int64)
 	// giveBack returns units with the given stamp, except those that no longer count.
 	giveBack(l Limit, now, stamp, cost int64)
+	// charge takes units at now, whether or not look finds them.
+	charge(l Limit, now, units int64)
 	// full returns from when on all units are there again, 0 if they are. After the clock was set back it may be
 	// too late, until align is called.
 	full(l Limit) int64
@@ -261,15 +263,28 @@ func (c *windowCounter) hear(l Limit, now, left, more, resets int64) {
 	}
 }
 
-// giveBack returns the units that an attempt took at stamp.
-func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp int64) {
+// giveBack returns units of those that an attempt took at stamp.
+func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp, units int64) {
 	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
 		for _, l := range limits {
 			if c := held.of(l); c != nil {
-				c.giveBack(l, now, stamp, a.Cost)
+				c.giveBack(l, now, stamp, units)
 			}
 		}
 		return held
+	})
+}
+
+// charge takes units that an attempt has cost beyond those that it took.
+func (m *memory) charge(a core.Attempt, limits []Limit, now, units int64) {
+	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+		b := m.withCounters(held, limits, now)
+		for _, l := range limits {
+			c := b.of(l)
+			c.charge(l, now, units)
+			c.until = now + l.Window.Microseconds()
+		}
+		return b
 	})
 }
 

@@ -1,4 +1,4 @@
--- Marks an attempt as given back, or ends the script. Needs refunds (the key of the names), name, again.
+-- Marks an attempt as settled, or ends the script. Needs refunds (the key of the names), name, again.
 
 -- Names of 7 characters, the last at the end. When there are as many as are kept, earlier ones may be
 -- forgotten; so a call that is certainly the first goes on, and one that may be a repetition does not.
