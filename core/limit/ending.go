@@ -39,6 +39,16 @@ type ending struct {
 // remembers, so that no clock has to be exact.
 const again = time.Minute
 
+// since returns how long ago the ending was sent first, in milliseconds, and 0 if it has certainly not run.
+// The server's clock may be a 32nd faster.
+func (e *ending) since() int64 {
+	if e.sent.IsZero() {
+		return 0
+	}
+	passed := time.Since(e.sent)
+	return (passed + passed/32).Milliseconds() + 2
+}
+
 // newName returns a name for an ending, 7 characters. It is random: who may choose the IDs of attempts must
 // not be able to make two of them the same. Of the few that Redis remembers of one actor no two are.
 func newName() string {
@@ -115,10 +125,11 @@ func (l *limiter) settleThere(ctx context.Context, took *taken, a core.Attempt) 
 	return err
 }
 
-// send sends an ending. It says whether an earlier call may have run.
+// send sends an ending. It says whether an earlier call may have run, and when.
 func (l *limiter) send(ctx context.Context, took *taken, a core.Attempt) error {
 	e := took.ending
-	repeated := !e.sent.IsZero()
+	since := e.since()
+	repeated := since > 0
 	unknown := fmt.Errorf("%w: the attempt may have been settled", core.ErrGone)
 	if repeated && time.Since(e.sent) > again {
 		return unknown
@@ -134,7 +145,7 @@ func (l *limiter) send(ctx context.Context, took *taken, a core.Attempt) error {
 	}
 	now := l.Engine().ScriptNow(time.Microsecond)
 	if repeated || now != "" || took.parts != nil {
-		args = append(args, repeated, now)
+		args = append(args, since, now)
 	}
 	args = append(args, took.parts...)
 	core.Expect(ctx, always)

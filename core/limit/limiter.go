@@ -285,9 +285,9 @@ func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 // called, and only for units that still count. Other processes see it within the time of
 // [core.WithRefusalMemory].
 //
-// After an error the units may have been returned, so call it again. Redis remembers the last 120 refunds of
-// an actor, for two minutes; when a call that failed may be forgotten, Refund returns a [core.ErrGone], and
-// the units count until they leave by themselves.
+// After an error the units may have been returned, so call it again, within a minute. Redis remembers the
+// last refunds of an actor, 60 to 120 and those of two minutes at most. When a call that failed may be
+// forgotten, Refund returns a [core.ErrGone], and the units count until they leave by themselves.
 //
 // A failover of Redis may lose a check that was answered: see [core.Fast]. Its refund then gives back units
 // of others, as many as the check took at most, where Redis cannot tell them from those that were lost: in a

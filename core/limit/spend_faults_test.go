@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -53,6 +54,40 @@ func TestADebtIsChargedOnceAlthoughRepliesAreLost(t *testing.T) {
 			wants("a late copy", 55)
 			refund(t, g, d)
 			wants("a refund of what was settled", 55)
+		}
+	})
+}
+
+// TestAnEndingOfABusyActorIsSentAgain: where an actor has 50 endings per second, those of more than a second
+// are known. One that is sent again was given up as soon as there were 120 in all, however long ago they were.
+func TestAnEndingOfABusyActorIsSentAgain(t *testing.T) {
+	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
+		clock := guardtest.NewClock()
+		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)), "w",
+			Per(1000, 30*24*time.Hour))
+		a := core.Attempt{Actor: "a", Cost: 2}
+		for range 130 {
+			clock.Advance(20 * time.Millisecond)
+			spend(t, g, guardtest.Check(t, g, a), 1)
+		}
+		sentBefore := func(ago time.Duration) core.Decision {
+			d := guardtest.Check(t, g, a)
+			took, _ := core.ClaimOf[*taken](d)
+			took.ending = &ending{units: -3, sent: time.Now().Add(-ago)}
+			return d
+		}
+		left := peek(t, g, a).Remaining
+		if err := g.Spend(t.Context(), sentBefore(3*time.Second), 5); !errors.Is(err, core.ErrGone) {
+			t.Errorf("an ending of 3 seconds ago: %v, want an ErrGone", err)
+		}
+		spend(t, g, sentBefore(200*time.Millisecond), 5)
+		if d := peek(t, g, a); d.Remaining != left-2-5 {
+			t.Errorf("%d remaining, want %d", d.Remaining, left-2-5)
+		}
+		if b.Client != nil {
+			if n := b.Client.StrLen(t.Context(), refundsKey(g, a)).Val(); n != 960 {
+				t.Errorf("the endings of an actor take %d bytes, want 960", n)
+			}
 		}
 	})
 }
