@@ -94,7 +94,11 @@ type limiter struct {
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
 		algorithm: alg, by: by, former: new(former), refusals: newRefusals(e.RefusalMemory()), leases: newLeases(),
-		local: sync.OnceValue(func() *memory { return newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis()) }),
+		local: sync.OnceValue(func() *memory {
+			m := newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis())
+			m.budgets.ordered = !e.HasClock() // else a test may set it back
+			return m
+		}),
 	}
 	if len(limits) > 0 {
 		var err error

@@ -137,7 +137,9 @@ func newMemory(newCounter func() counter, keys int, alone bool) *memory {
 // decide decides an attempt at now and takes its units if it is allowed. A cost of 0 takes none, and the
 // verdict is about an attempt of one unit.
 func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) (v verdict) {
-	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+	key := memoryKeyOf(a)
+	m.budgets.use(key, now, func(held budget) budget {
+		now = m.budgets.inOrder(key, now)
 		b := m.withCounters(held, limits, now)
 		for _, l := range limits {
 			b.of(l).align(l, now)
@@ -244,7 +246,9 @@ func (m *memory) hear(a core.Attempt, limits []Limit, v verdict, now int64) {
 		resets = v.moment // until the cost fits
 		more = max(a.Cost-max(v.remaining, 0), 1)
 	}
-	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+	key := memoryKeyOf(a)
+	m.budgets.use(key, now, func(held budget) budget {
+		now = m.budgets.inOrder(key, now)
 		b := m.withCounters(held, binding, now)
 		b.of(binding[0]).hear(binding[0], now, v.remaining, more, resets)
 		return b
@@ -265,7 +269,9 @@ func (c *windowCounter) hear(l Limit, now, left, more, resets int64) {
 
 // giveBack returns units of those that an attempt took at stamp.
 func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp, units int64) {
-	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+	key := memoryKeyOf(a)
+	m.budgets.use(key, now, func(held budget) budget {
+		now = m.budgets.inOrder(key, now)
 		for _, l := range limits {
 			if c := held.of(l); c != nil {
 				c.giveBack(l, now, stamp, units)
@@ -277,7 +283,9 @@ func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp, units int6
 
 // charge takes units that an attempt has cost beyond those that it took.
 func (m *memory) charge(a core.Attempt, limits []Limit, now, units int64) {
-	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+	key := memoryKeyOf(a)
+	m.budgets.use(key, now, func(held budget) budget {
+		now = m.budgets.inOrder(key, now)
 		b := m.withCounters(held, limits, now)
 		for _, l := range limits {
 			c := b.of(l)
