@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log"
 	"net/http"
 	"time"
@@ -160,6 +161,32 @@ func Example_failedLogins() {
 	}
 
 	_ = logins
+}
+
+func Example_spend() {
+	gate := core.New(client())
+
+	tokens := ratelimit.Rule{
+		Guard: limit.NewSlidingWindow(gate, "tokens", limit.PerMinute(100_000).WithResolution(60)),
+		Who:   keyfuncs.User("uid"),
+		Cost:  func(*keyfuncs.Request) (int64, error) { return 4000, nil }, // what an answer has at most
+	}
+
+	gin.New().POST("/chat", ratelimit.Gin(tokens), chat)
+}
+
+func chat(c *gin.Context) {
+	for part, used := range answer(c) {
+		_, _ = c.Writer.WriteString(part)
+		if err := ratelimit.Spend(c, "tokens", used); err != nil {
+			log.Print(err)
+		}
+	}
+}
+
+// answer streams an answer, and how many tokens each part of it has cost.
+func answer(*gin.Context) iter.Seq2[string, int64] {
+	return func(yield func(string, int64) bool) { yield("Hello!", 3) }
 }
 
 // findPoll knows the polls: in memory, because it is asked at each attempt.

@@ -345,6 +345,7 @@ func limitOperations(r *aclRun) {
 			r.must(g.Refund(r.ctx, bob))
 			r.must(g.Refund(r.ctx, bob))
 			r.settle(g, core.Attempt{Actor: "cid"}, core.Rollback)
+			r.settle(g, core.Attempt{Actor: "dan"}, core.CommitCost(5))
 			r.must(g.Reset(r.ctx, ann))
 		}
 	}

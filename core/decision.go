@@ -177,11 +177,13 @@ const (
 	SourceLocal Source = "local"
 )
 
-// Ending tells Guard.Settle how an allowed attempt ended: [Commit], [CommitWith] or [Rollback]. The zero
-// value is Rollback.
+// Ending tells Guard.Settle how an allowed attempt ended: [Commit], [CommitWith], [CommitCost] or [Rollback].
+// The zero value is Rollback.
 type Ending struct {
 	commit  bool
 	outcome *Outcome
+	costs   bool
+	cost    int64
 }
 
 var (
@@ -195,7 +197,18 @@ var (
 // with the same operation ID.
 func CommitWith(o *Outcome) Ending { return Ending{commit: true, outcome: o} }
 
-// Commits reports whether the ending is Commit or CommitWith.
+// CommitCost is [Commit] with what the attempt has really cost, in the units of Attempt.Cost, which was an
+// estimate. A guard with Traits.Spends gives the difference back, or charges it, once: the first ending that
+// is not a plain Commit counts. For other guards it is Commit. A cost of more than [MaxAmount] is MaxAmount;
+// a negative one is an [ErrInvalid].
+func CommitCost(actual int64) Ending {
+	return Ending{commit: true, costs: true, cost: min(actual, MaxAmount)}
+}
+
+// Cost returns the cost given to CommitCost. ok is false for other endings.
+func (e Ending) Cost() (actual int64, ok bool) { return e.cost, e.costs }
+
+// Commits reports whether the ending is Commit, CommitWith or CommitCost.
 func (e Ending) Commits() bool { return e.commit }
 
 // Outcome returns the outcome given to CommitWith. It is nil for other endings.

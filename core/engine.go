@@ -308,13 +308,19 @@ func (e *Engine) After(wait time.Duration, f func(ctx context.Context)) {
 	})
 }
 
+// NotRun reports whether a call that ended with err has certainly changed nothing, as when the breaker did
+// not send it, or Redis refused it before it ran.
+func NotRun(err error) bool {
+	return errors.Is(err, ErrBreakerOpen) || errors.As(err, new(notRunError))
+}
+
 // UndoLater runs f in the background to undo what a call that ended with err may have done. It repeats f
 // until Redis has answered or 10 minutes have passed; then the observer gets an [ErrUnsettled]. No undo
 // is rejected: when too many are pending, new claims are rejected instead (see [PendingMost]). A call that
 // the breaker did not send has nothing to undo, nor has one that Redis refused before it changed anything,
 // such as with OOM or NOPERM.
 func (e *Engine) UndoLater(err error, f func(ctx context.Context) error) {
-	if errors.Is(err, ErrBreakerOpen) || errors.As(err, new(notRunError)) {
+	if NotRun(err) {
 		return
 	}
 	pending.places.Add(1)

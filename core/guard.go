@@ -20,9 +20,9 @@ type Guard interface {
 	Check(ctx context.Context, a Attempt) (Decision, error)
 
 	// Settle tells the guard how an allowed attempt ended. [Commit] and [CommitWith] spend what the attempt
-	// took. [Rollback] gives it back, as if the attempt had never been made; a guard that cannot give anything
-	// back documents it. A denied decision has nothing to settle. Settling twice has the effect of settling
-	// once.
+	// took, and [CommitCost] what it has really cost. [Rollback] gives it back, as if the attempt had never been
+	// made; a guard that cannot give anything back documents it. A denied decision has nothing to settle.
+	// Settling twice has the effect of settling once.
 	//
 	// Several calls of Check with one operation ID, such as retries of a client, share one claim. The claim is
 	// given back only when all callers that were told of it have rolled back, so that the failure of one caller
@@ -56,6 +56,9 @@ type Traits struct {
 	// packets. An adapter then rolls back only when a later rule denies the same request. When KeepsOnFailure
 	// is false, a failed request gives back what it took.
 	KeepsOnFailure bool
+	// Spends reports whether the cost of an attempt may be an estimate: Settle takes [CommitCost] and corrects
+	// it. When it is false, CommitCost is Commit. An adapter ignores it for a guard that Confirms.
+	Spends bool
 	// Early reports whether an adapter may ask the guard before guards in front have answered, so that the
 	// checks of all go out together: see [Round] and [Expect]. If one in front then refuses, the adapter rolls
 	// back what the attempt took, at once. So a claim is not Early if others are told for good of what it took,

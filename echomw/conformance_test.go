@@ -95,3 +95,5 @@ func (x *exchange) Reply(status int, body string) {
 
 func (x *exchange) Decision(guard string) (core.Decision, bool) { return echomw.Decision(x.c, guard) }
 func (x *exchange) Take(guard string) (core.Decision, bool)     { return echomw.Take(x.c, guard) }
+
+func (x *exchange) Spend(guard string, n int64) error { return echomw.Spend(x.c, guard, n) }

@@ -83,3 +83,5 @@ func (x *exchange) Reply(status int, body string) {
 
 func (x *exchange) Decision(guard string) (core.Decision, bool) { return echov5mw.Decision(x.c, guard) }
 func (x *exchange) Take(guard string) (core.Decision, bool)     { return echov5mw.Take(x.c, guard) }
+
+func (x *exchange) Spend(guard string, n int64) error { return echov5mw.Spend(x.c, guard, n) }

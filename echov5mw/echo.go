@@ -128,6 +128,11 @@ func Take(c *echo.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Take(c.Request().Context(), guard)
 }
 
+// Spend adds to what the request has really cost under the named rate limit: see [nethttpmw.Spend].
+func Spend(c *echo.Context, guard string, n int64) error {
+	return nethttpmw.Spend(c.Request().Context(), guard, n)
+}
+
 // facts is what echo knows about a request.
 type facts struct{ c *echo.Context }
 

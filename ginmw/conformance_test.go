@@ -73,3 +73,5 @@ func (e exchange) Reply(status int, body string) {
 
 func (e exchange) Decision(guard string) (core.Decision, bool) { return ginmw.Decision(e.c, guard) }
 func (e exchange) Take(guard string) (core.Decision, bool)     { return ginmw.Take(e.c, guard) }
+
+func (e exchange) Spend(guard string, n int64) error { return ginmw.Spend(e.c, guard, n) }

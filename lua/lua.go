@@ -24,18 +24,24 @@ var (
 	SlidingWindowLease string
 	//go:embed sliding_window_refund.lua
 	SlidingWindowRefund string
+	//go:embed sliding_window_charge.lua
+	SlidingWindowCharge string
 	//go:embed fixed_window.lua
 	FixedWindow string
 	//go:embed fixed_windows.lua
 	FixedWindows string
 	//go:embed fixed_window_refund.lua
 	FixedWindowRefund string
+	//go:embed fixed_window_charge.lua
+	FixedWindowCharge string
 	//go:embed token_bucket.lua
 	TokenBucket string
 	//go:embed token_buckets.lua
 	TokenBuckets string
 	//go:embed token_bucket_refund.lua
 	TokenBucketRefund string
+	//go:embed token_bucket_charge.lua
+	TokenBucketCharge string
 	//go:embed limit_windows.lua
 	LimitWindows string
 	//go:embed delete.lua

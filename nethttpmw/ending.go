@@ -34,7 +34,7 @@ type Passage struct {
 	response  *response // from Watch on, if it is watched; else unwatched
 	recording *recording
 
-	status  int // the status that decides about the entries
+	status  uint16 // the status that decides about the entries; short, since each request has a passage
 	phase   phase
 	left    bool
 	judging bool // a Rule.Failed is running
@@ -82,6 +82,7 @@ type entry struct {
 	decision core.Decision
 	place    core.Place
 	owner    atomic.Int32
+	spending spending
 
 	kept      bool // the request has not failed
 	judged    bool // kept is known
@@ -160,7 +161,7 @@ func (p *Passage) decide(status int, over bool) bool {
 // judge decides for each entry whether it is kept. If a Rule.Failed panics, its rule and the later ones have
 // failed.
 func (p *Passage) judge(status int) {
-	p.status, p.judging = status, true
+	p.status, p.judging = uint16(status), true
 	for _, e := range p.entries {
 		e.kept = false
 	}
@@ -183,7 +184,7 @@ func (p *Passage) confirm(over bool) (failed *entry, err error) {
 			}
 			end := core.Commit
 			if outcomes {
-				outcome := p.recording.outcome(p.status, traits.MaxBody, over)
+				outcome := p.recording.outcome(int(p.status), traits.MaxBody, over)
 				end, e.rest = core.CommitWith(outcome), outcome.Incomplete
 			}
 			if err := e.rule.Guard.Settle(&p.settling, e.decision, end); err != nil {
@@ -360,8 +361,11 @@ func (e *entry) settle(ctx context.Context, p *Passage) {
 	}
 	rest := e.rest && !p.aborted
 	if e.rule.keepsOutcome() && e.kept {
-		outcome := p.recording.outcome(p.status, e.rule.traits.MaxBody, !p.aborted)
+		outcome := p.recording.outcome(int(p.status), e.rule.traits.MaxBody, !p.aborted)
 		end, rest = core.CommitWith(outcome), rest && !outcome.Incomplete
+	}
+	if sum, told := e.spending.end(); told { // what was spent is spent, also if the request failed
+		end = core.CommitCost(sum)
 	}
 	switch {
 	case e.confirmed && rest:

@@ -36,7 +36,8 @@ import (
 //
 // What a failed request gives back (see Rule.Failed) counts as left in the header of its response. It is back
 // in Redis when the handler has returned, so a client that asks earlier may be refused. What other requests
-// take and give back meanwhile is not known.
+// take and give back meanwhile is not known. Where the handler says what the request has cost (see [Spend]),
+// the figures are those of the estimate.
 //
 // # CORS
 //

@@ -357,7 +357,7 @@ var inTest = testing.Testing
 
 // wantRule complains if the request has passed rules, and none of them has a guard of this name. Which rules
 // there are depends on the program alone; a rule that has let the request pass undecided is one of them.
-func (p *Passage) wantRule(ctx context.Context, guard string) {
+func (p *Passage) wantRule(ctx context.Context, function, guard string) {
 	if p == nil {
 		return // no middleware, as in the unit test of a handler
 	}
@@ -372,10 +372,10 @@ func (p *Passage) wantRule(ctx context.Context, guard string) {
 		}
 	}
 	if inTest() {
-		panic(fmt.Sprintf("gatehouse: Take(%q): no rule around this handler has a guard of that name; there are "+
-			"%q: pass the name that the guard was made with", guard, names))
+		panic(fmt.Sprintf("gatehouse: %s(%q): no rule around this handler has a guard of that name; there are "+
+			"%q: pass the name that the guard was made with", function, guard, names))
 	}
-	warn.Untaken.Tell(ctx, logger, guard, "guard", guard, "rules", names)
+	warn.Untaken.Tell(ctx, logger, guard, "function", function, "guard", guard, "rules", names)
 }
 
 // Decision returns the decision of the named guard about the request with this context. ok is false if the
@@ -407,7 +407,7 @@ func Take(ctx context.Context, guard string) (core.Decision, bool) {
 	p, _ := ctx.Value(passageKey{}).(*Passage)
 	e := p.find(guard)
 	if e == nil {
-		p.wantRule(ctx, guard)
+		p.wantRule(ctx, "Take", guard)
 	}
 	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {
 		return core.Decision{}, false

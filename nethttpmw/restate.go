@@ -30,10 +30,10 @@ func (p *Passage) restate() {
 	expose(h)
 }
 
-// goesBack reports whether what the entry took will be given back when the handler has returned.
+// goesBack reports whether all that the entry took will be given back when the handler has returned.
 func (e *entry) goesBack() bool {
-	return e.judged && !e.kept && e.owner.Load() != ownerTaker && e.decision.Reason == core.ReasonOK &&
-		!e.decision.Replayed
+	return e.judged && !e.kept && !e.spending.told() && e.owner.Load() != ownerTaker &&
+		e.decision.Reason == core.ReasonOK && !e.decision.Replayed
 }
 
 // left returns what is left of the limit, and whether that is all of it.

@@ -99,25 +99,26 @@ func (e *entry) giveBack(ctx context.Context) {
 	e.place.Settle(ctx, e.rule.Guard, e.decision, core.Rollback)
 }
 
-// settleTogether gives back together what the request took of several guards that are core.Traits.Early.
+// settleTogether gives back together what the request took of several guards that are core.Traits.Early, or
+// tells them what it has cost.
 func (p *Passage) settleTogether() {
-	var failed []*entry
+	var ends []*entry
 	for _, e := range p.entries {
-		if e.rule.traits.Early && !e.kept && !e.confirmed {
-			failed = append(failed, e)
+		if e.rule.traits.Early && (!e.kept || e.spending.told()) && !e.confirmed {
+			ends = append(ends, e)
 		}
 	}
-	if len(failed) < 2 {
+	if len(ends) < 2 {
 		return
 	}
 	var round core.Round
 	defer func() {
-		for i := range failed {
+		for i := range ends {
 			round.Tell(i)
 		}
 	}()
-	round.Make(&p.settling, len(failed), func(ctx context.Context, i int) bool {
-		failed[i].settle(ctx, p)
+	round.Make(&p.settling, len(ends), func(ctx context.Context, i int) bool {
+		ends[i].settle(ctx, p)
 		return true
 	})
 }

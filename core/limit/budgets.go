@@ -15,7 +15,10 @@ import (
 // no loss. A budget that is not full begins anew when it is used again, so its actor may take the units that
 // it had taken once more.
 type budgets struct {
-	most  int64
+	most int64
+	// ordered says that the time never goes back: see inOrder.
+	ordered bool
+
 	held  atomic.Int64 // never more than most
 	room  sync.Mutex   // held by the one goroutine that makes room
 	parts [budgetParts]budgetPart
@@ -30,6 +33,8 @@ type budgetPart struct {
 	order budgetOrder
 	// soonest is the full of the top of order, which goroutines that make room read without the lock.
 	soonest atomic.Int64
+	// latest is what inOrder has returned last.
+	latest int64
 }
 
 // heldBudget is a budget in a part.
@@ -89,6 +94,18 @@ func (s *budgets) use(key memoryKey, now int64, f func(budget) budget) {
 		}
 	}
 	p.add(key.own(), b)
+}
+
+// inOrder returns now, or a later time that it has returned for a key of the same part. A call reads the time
+// before it has the lock of the part, so another one may overtake it; that does not set the clock back. f of
+// use calls it, so that the part is locked.
+func (s *budgets) inOrder(key memoryKey, now int64) int64 {
+	if !s.ordered {
+		return now
+	}
+	p := s.part(key)
+	p.latest = max(p.latest, now)
+	return p.latest
 }
 
 // part returns the part that may hold the budget of the key.

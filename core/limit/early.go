@@ -13,5 +13,5 @@ func (l *limiter) expects(a core.Attempt, limits *limitSet) bool {
 	return v.remaining-a.Cost >= max(limits.limits[v.binding].Max/8, 1)
 }
 
-// always is for refunds: each goes out with the next.
+// always is for endings: each goes out with the next.
 func always() bool { return true }

@@ -6,7 +6,7 @@ import (
 )
 
 var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, lua.FixedWindows,
-	lua.FixedWindowRefund, newFixedCount, upTo(core.MaxAmount, "a fixed window counts"))
+	lua.FixedWindowRefund, lua.FixedWindowCharge, newFixedCount, upTo(core.MaxAmount, "a fixed window counts"))
 
 // FixedWindow is a rate limit that admits at most Max units in a window, which begins with its first unit. It
 // keeps one small key per actor and resource, whatever Max is. The window ends by the server's clock, and

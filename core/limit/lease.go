@@ -259,22 +259,25 @@ func (s *lease) drop() {
 	s.drops++
 }
 
-// keep takes the units of an attempt that are given back into the hand, if that has others of the same call
-// or of a call before. It reports whether they are given back.
-func (s *lease) keep(took *taken, cost int64, now time.Time) bool {
-	if s == nil {
-		return false
-	}
+// settle takes units that come back into the hand, if that has others of the same call or of a call before.
+// Those to be charged (units below 0) it takes from the hand, as far as that has them. It returns what is
+// left to do in Redis.
+func (s *lease) settle(took *taken, units int64, now time.Time) (rest int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := took.limits[0]
-	if s.hand.part != ceilDiv(took.stamp, of.grain()) || took.stamp < s.hand.stamp || !s.hand.current(now) {
-		return false
+	switch {
+	case !s.hand.current(now):
+		return units
+	case units < 0 && s.hand.max == of.Max:
+		n := min(-units, s.hand.units)
+		s.hand.units -= n
+		return units + n
+	case units > 0 && s.hand.part == ceilDiv(took.stamp, of.grain()) && took.stamp >= s.hand.stamp:
+		s.hand.units += units
+		return 0
 	}
-	if took.refund.CompareAndSwap(false, true) {
-		s.hand.units += cost
-	}
-	return true
+	return units
 }
 
 // count adds what is in hand to what a Peek has found.

@@ -2,15 +2,11 @@ package limit
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -25,6 +21,7 @@ type algorithm struct {
 	joined     *core.Script      // one's check for several attempts of one moment; nil without a script for that
 	lease      *core.Script      // lends units of a single limit by parts; nil without a script for that
 	refund     *core.Script      // sent once; an argument says whether an earlier call may have run
+	charge     *core.Script      // likewise
 	newCounter func() counter    // counts inside the process
 	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
 }
@@ -42,7 +39,7 @@ func newScripts(name, source string) *scripts {
 }
 
 // newAlgorithm returns an algorithm with the sources of its scripts, which are named after name.
-func newAlgorithm(kind, name, one, several, refund string, newCounter func() counter,
+func newAlgorithm(kind, name, one, several, refund, charge string, newCounter func() counter,
 	accepts func(Limit) error,
 ) *algorithm {
 	return &algorithm{
@@ -50,6 +47,7 @@ func newAlgorithm(kind, name, one, several, refund string, newCounter func() cou
 		one:        newScripts(name, one),
 		several:    newScripts(name+"s", several),
 		refund:     core.NewScript(name+"_refund", refund, core.AtMostOnce).Shared(), // a late one finds its name
+		charge:     core.NewScript(name+"_charge", charge, core.AtMostOnce).Shared(), // likewise
 		newCounter: newCounter,
 		accepts:    accepts,
 	}
@@ -96,7 +94,11 @@ type limiter struct {
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
 		algorithm: alg, by: by, former: new(former), refusals: newRefusals(e.RefusalMemory()), leases: newLeases(),
-		local: sync.OnceValue(func() *memory { return newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis()) }),
+		local: sync.OnceValue(func() *memory {
+			m := newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis())
+			m.budgets.ordered = !e.HasClock() // else a test may set it back
+			return m
+		}),
 	}
 	if len(limits) > 0 {
 		var err error
@@ -107,7 +109,7 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 		panic(fmt.Sprintf("limit: guard %q has no function for its limits: "+
 			"pass one that returns the limits of an attempt", name))
 	}
-	sent := []*core.Script{alg.one.check, alg.several.check, alg.refund, announce}
+	sent := []*core.Script{alg.one.check, alg.several.check, alg.refund, alg.charge, announce}
 	if alg.joined != nil {
 		sent = append(sent, alg.joined)
 	}
@@ -118,11 +120,11 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 	return l
 }
 
-// Traits implements [core.Guard]. An attempt counts whatever the outcome of its request, and the outage
-// policy is [core.FailLocal] unless a rule sets another.
+// Traits implements [core.Guard]. An attempt counts whatever the outcome of its request, its cost may be an
+// estimate, and the outage policy is [core.FailLocal] unless a rule sets another.
 func (l *limiter) Traits() core.Traits {
-	return core.Traits{KeepsOnFailure: true, Early: l.Engine().SharesCalls(), Outage: core.FailLocal,
-		Unit: core.UnitRequests}
+	return core.Traits{KeepsOnFailure: true, Spends: true, Early: l.Engine().SharesCalls(),
+		Outage: core.FailLocal, Unit: core.UnitRequests}
 }
 
 // CheckLocal implements [core.LocalGuard]. It decides as Check does, but inside the process, by its clock. It
@@ -287,9 +289,9 @@ func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 // called, and only for units that still count. Other processes see it within the time of
 // [core.WithRefusalMemory].
 //
-// After an error the units may have been returned, so call it again. Redis remembers the last 120 refunds of
-// an actor, for two minutes; when a call that failed may be forgotten, Refund returns a [core.ErrGone], and
-// the units count until they leave by themselves.
+// After an error the units may have been returned, so call it again, within a minute. Redis remembers the
+// last refunds of an actor, 60 to 120 and those of two minutes at most. When a call that failed may be
+// forgotten, Refund returns a [core.ErrGone], and the units count until they leave by themselves.
 //
 // A failover of Redis may lose a check that was answered: see [core.Fast]. Its refund then gives back units
 // of others, as many as the check took at most, where Redis cannot tell them from those that were lost: in a
@@ -299,16 +301,38 @@ func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 // The decision must come from a check by this guard in this process; any other is a [core.ErrInvalid]. For a
 // refused decision Refund does nothing.
 func (l *limiter) Refund(ctx context.Context, d core.Decision) error {
-	return l.giveBack(ctx, "refund", d)
+	return l.end(ctx, "refund", d, 0)
 }
 
-// Settle implements [core.Guard]. On [core.Rollback] it does what Refund does, and on [core.Commit] it does
-// nothing.
+// Spend tells the limit what the attempt of an allowed decision has really cost, in units: its Cost was an
+// estimate, made before the work. Units that were not used go back, as Refund returns them. Those beyond the
+// estimate are charged now, also where more than Max then count. Attempts are refused until there is room
+// again, and their RetryAfter is exact:
+//
+//   - A [SlidingWindow] counts the charged units as taken now, for a window.
+//   - A [FixedWindow] counts them in the window that is open now, or begins one with them. They are forgotten
+//     when it ends.
+//   - A [TokenBucket] owes what it does not have, until as many units have flowed in, for 366 days at most.
+//
+// So the sum of what attempts really cost keeps the limit's promise wherever no estimate was too low.
+//
+// It does so once: of all calls of Spend and Refund for a decision the first one counts, and the others
+// repeat it, as is necessary after an error, with the horizon of Refund. For a refused decision, and for one
+// without limits, Spend does nothing. A decision that was made inside the process, in an outage, is settled
+// there. An actual cost of more than [core.MaxAmount] is MaxAmount. A negative one is a [core.ErrInvalid],
+// and so is a decision of another guard or process. Spend is safe for concurrent use.
+func (l *limiter) Spend(ctx context.Context, d core.Decision, actual int64) error {
+	return l.end(ctx, "spend", d, min(actual, core.MaxAmount))
+}
+
+// Settle implements [core.Guard]. On [core.Rollback] it does what Refund does, on [core.CommitCost] what
+// Spend does, and on [core.Commit] nothing.
 func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
-	if end.Commits() {
+	actual, known := end.Cost()
+	if end.Commits() && !known {
 		return nil
 	}
-	return l.giveBack(ctx, "settle", d)
+	return l.end(ctx, "settle", d, actual)
 }
 
 // decide decides an attempt and writes the answer into d, which is zero.
@@ -448,27 +472,6 @@ func (l *limiter) joint(
 	return core.Joint{Script: script, Group: key, Args: args, Own: cost}
 }
 
-// taken is what the limiter needs to refund an allowed attempt.
-type taken struct {
-	*limitSet
-	stamp  int64                     // when the attempt took its units
-	first  atomic.Pointer[time.Time] // when a refund was sent first
-	local  bool                      // whether it took them inside the process
-	refund atomic.Bool               // whether it is done
-	lease  *lease                    // of the limit that it took them of; or nil
-}
-
-// again is for how long after a refund was sent first it may be sent again. It is half of what the script
-// remembers, so that no clock has to be exact.
-const again = time.Minute
-
-// refundName returns the name by which Redis remembers the refund of an attempt, 7 characters. Of the few
-// refunds that it remembers of one actor no two have the same.
-func (t *taken) refundName(a core.Attempt) string {
-	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, uint64(t.stamp)), a.ID...))
-	return base64.RawURLEncoding.EncodeToString(sum[:])[:7]
-}
-
 // readLimits reads a script's reply into d, and returns it.
 func readLimits(d *core.Decision, value any, limits *limitSet) (verdict, error) {
 	r := core.ReadReply(value, 3, 5)
@@ -527,69 +530,6 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 
 // forget deletes the units of an actor. A repetition would delete those that were taken meanwhile as well.
 var forget = core.NewScript("delete", lua.Delete, core.AtMostOnce)
-
-func (l *limiter) giveBack(ctx context.Context, op string, d core.Decision) error {
-	if !d.Allowed {
-		return nil
-	}
-	begun := time.Now()
-	return l.Observe(ctx, op, begun, d, l.refund(ctx, begun, d))
-}
-
-func (l *limiter) refund(ctx context.Context, begun time.Time, d core.Decision) error {
-	took, err := core.Claimed[*taken](&l.Base, d)
-	if err != nil {
-		return err
-	}
-	if len(took.limits) == 0 {
-		return nil
-	}
-	if took.local {
-		if took.refund.CompareAndSwap(false, true) {
-			l.local().giveBack(d.Attempt, took.limits, l.micros(begun), took.stamp)
-		}
-		return nil
-	}
-	if took.refund.Load() {
-		return nil
-	}
-	defer l.refusals.drop(core.TagOf(d.Attempt)) // also after an error, since the server may have done it
-	if took.lease.keep(took, d.Attempt.Cost, l.Engine().Now()) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.Engine().SettleTimeout())
-	defer cancel()
-	repeated := !took.first.CompareAndSwap(nil, &begun)
-	err = l.sendRefund(ctx, d.Attempt, took, repeated)
-	if err != nil && !repeated {
-		err = l.sendRefund(ctx, d.Attempt, took, true) // the reply may be lost, or the connection was a dead one
-	}
-	if err == nil {
-		took.refund.Store(true)
-	}
-	return err
-}
-
-// sendRefund gives the units back in Redis. The caller says whether an earlier call may have done it.
-func (l *limiter) sendRefund(ctx context.Context, a core.Attempt, took *taken, repeated bool) error {
-	unknown := fmt.Errorf("%w: the units may have been given back", core.ErrGone)
-	if repeated && time.Since(*took.first.Load()) > again {
-		return unknown
-	}
-	args := append(slices.Clone(took.args), a.Cost, took.stamp, took.refundName(a))
-	now := l.Engine().ScriptNow(time.Microsecond)
-	if repeated || now != "" || took.parts != nil {
-		args = append(args, repeated, now)
-	}
-	args = append(args, took.parts...)
-	core.Expect(ctx, always)
-	reply, err := l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), l.algorithm.refund,
-		append([]string{l.Key(core.TagOf(a), "refunds")}, l.keysOf(took.limitSet, a)...), args...)
-	if err == nil && reply == int64(-1) {
-		return unknown
-	}
-	return err
-}
 
 // limitsOf returns the limits of the attempt.
 func (l *limiter) limitsOf(ctx context.Context, a core.Attempt) (*limitSet, error) {

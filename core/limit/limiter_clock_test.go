@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,11 +19,19 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// recorder is a client that records the arguments of each command and answers like a limit that allows.
+// recorder is a client that records the arguments of each command and answers like a limit that allows. The
+// name of a refund, which follows the stamp, is random.
 type recorder struct{ commands [][]any }
 
+// stampOfRecorder is the stamp of all attempts that a recorder allows.
+const stampOfRecorder int64 = 1_700_000_000_000_000
+
 func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
-	r.commands = append(r.commands, cmd.Args())
+	args := slices.Clone(cmd.Args())
+	if i := slices.Index(args, any(stampOfRecorder)); i >= 0 {
+		args[i+1] = "name"
+	}
+	r.commands = append(r.commands, args)
 	c, ok := cmd.(interface{ SetVal(any) }) // *redis.Cmd, or a command that is sent only once
 	if !ok {
 		return errors.New("not a script")
@@ -31,7 +40,7 @@ func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 		c.SetVal([]any{}) // nobody else has announced any
 		return nil
 	}
-	c.SetVal([]any{int64(1), int64(9), int64(1_700_000_000_000_000), int64(1), int64(1000)})
+	c.SetVal([]any{int64(1), int64(9), stampOfRecorder, int64(1), int64(1000)})
 	return nil
 }
 

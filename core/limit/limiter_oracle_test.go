@@ -272,7 +272,7 @@ func ceil(r *big.Rat) int64 {
 type oracle struct {
 	kind    kind
 	windows map[Limit]limitOracle // by window: Max and Resolution may change
-	steady  bool                  // the limits stay, and no bucket was refunded: each counts by itself
+	steady  bool                  // the limits stay, and nothing was refunded: each counts by itself
 }
 
 // state identifies the units of a limit.
@@ -417,10 +417,11 @@ func TestLimitersAgainstOracle(t *testing.T) {
 							continue // it was forgotten, or counts another way since
 						}
 						found.refund(now, stampOf(d), d.Attempt.Cost, l.Max)
-						if k.name == "TokenBucket" {
+						if k.name != "SlidingWindow" {
 							// A refund may fill the bucket of one limit while that of a shorter one, too late for
-							// a refund, is not full. The full one is then as a new one: it takes over what the
-							// other has counted.
+							// a refund, is not full; or give all units of a window back that has just begun, while
+							// a shorter one has earlier units. The full one is then as a new one: it takes over
+							// what the other has counted.
 							o.steady = false
 						}
 					}

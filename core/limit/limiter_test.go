@@ -22,6 +22,7 @@ type rateLimit interface {
 	Peek(ctx context.Context, a core.Attempt) (core.Decision, error)
 	Reset(ctx context.Context, a core.Attempt) error
 	Refund(ctx context.Context, d core.Decision) error
+	Spend(ctx context.Context, d core.Decision, actual int64) error
 	logKeys(a core.Attempt) []string
 	budgetPart(a core.Attempt) *budgetPart
 	forgetRefusals(a core.Attempt)

@@ -40,6 +40,8 @@ type counter interface {
 	refused(l Limit, now int64)
 	// giveBack returns units with the given stamp, except those that no longer count.
 	giveBack(l Limit, now, stamp, cost int64)
+	// charge takes units at now, whether or not look finds them.
+	charge(l Limit, now, units int64)
 	// full returns from when on all units are there again, 0 if they are. After the clock was set back it may be
 	// too late, until align is called.
 	full(l Limit) int64
@@ -130,7 +132,9 @@ func newMemory(newCounter func() counter, keys int, alone bool) *memory {
 // decide decides an attempt at now and takes its units if it is allowed. A cost of 0 takes none, and the
 // verdict is about an attempt of one unit.
 func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) (v verdict) {
-	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+	key := memoryKeyOf(a)
+	m.budgets.use(key, now, func(held budget) budget {
+		now = m.budgets.inOrder(key, now)
 		b := m.withCounters(held, limits, now)
 		for _, l := range limits {
 			b.of(l).align(l, now)
@@ -235,7 +239,9 @@ func (m *memory) hear(a core.Attempt, limits []Limit, v verdict, now int64) {
 		resets = v.moment // until the cost fits
 		more = max(a.Cost-max(v.remaining, 0), 1)
 	}
-	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+	key := memoryKeyOf(a)
+	m.budgets.use(key, now, func(held budget) budget {
+		now = m.budgets.inOrder(key, now)
 		b := m.withCounters(held, binding, now)
 		b.of(binding[0]).hear(binding[0], now, v.remaining, more, resets)
 		return b
@@ -254,15 +260,32 @@ func (c *windowCounter) hear(l Limit, now, left, more, resets int64) {
 	}
 }
 
-// giveBack returns the units that an attempt took at stamp.
-func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp int64) {
-	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+// giveBack returns units of those that an attempt took at stamp.
+func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp, units int64) {
+	key := memoryKeyOf(a)
+	m.budgets.use(key, now, func(held budget) budget {
+		now = m.budgets.inOrder(key, now)
 		for _, l := range limits {
 			if c := held.of(l); c != nil {
-				c.giveBack(l, now, stamp, a.Cost)
+				c.giveBack(l, now, stamp, units)
 			}
 		}
 		return held
+	})
+}
+
+// charge takes units that an attempt has cost beyond those that it took.
+func (m *memory) charge(a core.Attempt, limits []Limit, now, units int64) {
+	key := memoryKeyOf(a)
+	m.budgets.use(key, now, func(held budget) budget {
+		now = m.budgets.inOrder(key, now)
+		b := m.withCounters(held, limits, now)
+		for _, l := range limits {
+			c := b.of(l)
+			c.charge(l, now, units)
+			c.until = now + l.Window.Microseconds()
+		}
+		return b
 	})
 }
 

@@ -1,6 +1,10 @@
 package limit
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
 
 // bucket is a token bucket as lua/token_bucket.lua keeps it. It is full at since + offset + taken*window/max,
 // and the zero bucket is full. The last units were taken at last.
@@ -143,6 +147,26 @@ func (b *bucket) giveBack(l Limit, now, stamp, cost int64) {
 	if b.fullAt(window) <= now {
 		*b = bucket{}
 	}
+}
+
+// charge makes the bucket full later, also by more than it holds, but by 366 days more at most.
+func (b *bucket) charge(l Limit, now, units int64) {
+	longest := core.MaxTTL.Microseconds()
+	window := l.Window.Microseconds()
+	if b.max == 0 || b.fullAt(window) <= now {
+		*b = bucket{since: now, max: l.Max}
+	}
+	b.last = max(b.last, now)
+	b.offset += min(units/l.Max, longest/window+1) * window
+	if rest := units % l.Max; b.max == l.Max {
+		if b.taken += rest; b.taken >= l.Max {
+			b.taken -= l.Max
+			b.offset += window
+		}
+	} else { // the Max has changed since
+		b.offset += fillTime(rest, l.Max, window)
+	}
+	b.offset -= max(b.fullAt(window)-(now+window+longest), 0)
 }
 
 func (b *bucket) seed(l Limit, now, left, more, resets int64) {

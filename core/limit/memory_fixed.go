@@ -1,5 +1,7 @@
 package limit
 
+import "github.com/gatehouse-go/gatehouse/core"
+
 // fixedCount is a fixed window as lua/fixed_window.lua keeps it: its end, and the units that were taken in
 // it.
 type fixedCount struct{ over, taken int64 }
@@ -60,6 +62,11 @@ func (c *fixedCount) giveBack(l Limit, now, stamp, cost int64) {
 	if c.taken -= min(cost, c.taken); c.taken == 0 {
 		*c = fixedCount{}
 	}
+}
+
+func (c *fixedCount) charge(l Limit, now, units int64) {
+	*c = c.at(l, now)
+	c.taken = min(c.taken+units, core.MaxAmount)
 }
 
 func (c *fixedCount) full(Limit) int64 { return c.over }

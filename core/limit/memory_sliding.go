@@ -103,14 +103,8 @@ func (s *slidingLog) append(l Limit, now int64, other *slidingLog, window time.D
 		s.sum += int64(r.n)
 		s.add(min(ceilDiv(taken, s.grain), ceilDiv(now, s.grain)), int64(r.n))
 	}
-	for l.Resolution == 0 && s.sum > mostOneByOne {
-		first, excess := &s.runs[s.head], s.sum-mostOneByOne
-		if int64(first.n) <= excess {
-			s.drop(1, int64(first.n))
-			continue
-		}
-		first.n -= uint32(excess)
-		s.sum -= excess
+	if l.Resolution == 0 {
+		s.dropExcess()
 	}
 	return added
 }
@@ -195,6 +189,43 @@ func (s *slidingLog) giveBack(l Limit, _, stamp, cost int64) {
 	}
 	if s.sum == 0 {
 		*s = slidingLog{grain: s.grain}
+	}
+}
+
+// charge adds units of now, or of the newest moment if that is later: the clock was set back. Of more units
+// than the largest limit has, the oldest make no difference.
+func (s *slidingLog) charge(l Limit, now, units int64) {
+	if s.head == len(s.runs) {
+		s.birth, s.grain = now, l.grain()
+	}
+	at := ceilDiv(now, s.grain)
+	n := min(units, mostByParts)
+	if last := len(s.runs) - 1; s.head <= last {
+		at = max(at, s.runs[last].at())
+		if s.runs[last].at() == at {
+			n = min(n, mostByParts-int64(s.runs[last].n))
+		}
+	}
+	if l.Resolution == 0 {
+		n = min(units, mostOneByOne)
+	}
+	s.sum += n
+	s.add(at, n)
+	if l.Resolution == 0 {
+		s.dropExcess()
+	}
+}
+
+// dropExcess drops the oldest units of a log one by one that has more than the largest limit.
+func (s *slidingLog) dropExcess() {
+	for s.sum > mostOneByOne {
+		first, excess := &s.runs[s.head], s.sum-mostOneByOne
+		if int64(first.n) <= excess {
+			s.drop(1, int64(first.n))
+			continue
+		}
+		first.n -= uint32(excess)
+		s.sum -= excess
 	}
 }
 

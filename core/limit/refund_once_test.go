@@ -59,7 +59,7 @@ func refundsKey(g rateLimit, a core.Attempt) string {
 // failRefunds makes it look as if the reply of the decision's refund were lost.
 func failRefunds(d core.Decision) {
 	if took, ok := core.ClaimOf[*taken](d); ok {
-		took.refund.Store(false)
+		took.ending.done = false
 	}
 }
 

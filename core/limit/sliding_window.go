@@ -9,24 +9,27 @@ import (
 
 var slidingWindow = func() *algorithm {
 	alg := newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindows,
-		lua.SlidingWindowRefund, newSlidingLog, slidingWindowAccepts)
+		lua.SlidingWindowRefund, lua.SlidingWindowCharge, newSlidingLog, slidingWindowAccepts)
 	alg.joined = core.NewScript("sliding_window_joined", lua.SlidingWindowJoined, core.AtMostOnce).Shared()
 	alg.lease = core.NewScript("sliding_window_lease", lua.SlidingWindowLease, core.AtMostOnce).Shared()
 	return alg
 }()
 
-// mostOneByOne is the largest Max of a limit that counts one by one.
-const mostOneByOne = 10_000
+const (
+	// mostOneByOne is the largest Max of a limit that counts one by one.
+	mostOneByOne = 10_000
+	// mostByParts is the largest Max of a limit that counts by parts.
+	mostByParts = 1_000_000_000
+)
 
 func slidingWindowAccepts(l Limit) error {
-	const byParts = 1_000_000_000
 	if l.Max > mostOneByOne && l.Resolution == 0 {
 		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d one by one, so count by parts "+
 			"of the window: use WithResolution(1000), or in text %v", l.Max, mostOneByOne, l.WithResolution(1000))
 	}
-	if l.Max > byParts {
+	if l.Max > mostByParts {
 		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d by parts, "+
-			"so count in larger units", l.Max, byParts)
+			"so count in larger units", l.Max, mostByParts)
 	}
 	return nil
 }

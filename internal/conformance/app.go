@@ -73,6 +73,8 @@ type Context interface {
 	Decision(guard string) (core.Decision, bool)
 	// Take is the adapter's function of that name.
 	Take(guard string) (core.Decision, bool)
+	// Spend is the adapter's function of that name.
+	Spend(guard string, n int64) error
 }
 
 // Colons rewrites the path parameters for gin and echo: {poll} becomes :poll.

@@ -108,3 +108,7 @@ func (e exchange) Decision(guard string) (core.Decision, bool) {
 func (e exchange) Take(guard string) (core.Decision, bool) {
 	return nethttpmw.Take(e.r.Context(), guard)
 }
+
+func (e exchange) Spend(guard string, n int64) error {
+	return nethttpmw.Spend(e.r.Context(), guard, n)
+}

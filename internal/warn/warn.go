@@ -47,9 +47,9 @@ var (
 	// Unrouted: keyfuncs.Route runs before the router does.
 	Unrouted = &Warning{code: "GH005", anchor: "gh005",
 		text: "keyfuncs.Route is asked where no route is known yet"}
-	// Untaken: Take has a name that no rule has.
+	// Untaken: Take or Spend has a name that no rule has.
 	Untaken = &Warning{code: "GH006", anchor: "gh006",
-		text: "Take names a guard that no rule around the handler has, so every client is turned away"}
+		text: "Take or Spend names a guard that no rule around the handler has, so it has no effect"}
 	// Unknown: keyfuncs.Param names a parameter that the route does not have.
 	Unknown = &Warning{code: "GH007", anchor: "gh007",
 		text: "keyfuncs.Param names a parameter that the route does not have"}

@@ -1,13 +1,22 @@
--- Marks an attempt as given back, or ends the script. Needs refunds (the key of the names), name, again.
+-- Marks an attempt as settled, or ends the script. Needs refunds (the key of the names), name, again, now.
 
--- Names of 7 characters, the last at the end. When there are as many as are kept, earlier ones may be
--- forgotten; so a call that is certainly the first goes on, and one that may be a repetition does not.
+-- Names of 7 characters, the last at the end, and before the first one of each tenth of a second an @ and the
+-- last 6 digits of its number. When there are as many as are kept, earlier ones may be forgotten. So a call
+-- that is certainly the first goes on, and one that may be a repetition only where none is forgotten since.
 local REMEMBER, MOST = 120000, 120
-local names = redis.call('GET', refunds) or ''
+local names, tenth = redis.call('GET', refunds) or '', math.floor(now / 100000) % 1000000
 if string.find(names, name .. ' ', 1, true) then
   return 0
 end
-if again and #names >= MOST * 8 then
-  return -1
+if again > 0 and #names >= MOST * 8 then
+  local oldest = string.match(names, '@(%d+) ')
+  local age = oldest and (tenth - oldest) % 1000000
+  if not age or age > 500000 or (age - 1) * 100 < again then -- very old: the clock was set back
+    return -1
+  end
+end
+local newest = string.match(names, '.*@(%d+) ')
+if not newest or newest - tenth ~= 0 then
+  names = names .. '@' .. string.sub('00000' .. tenth, -6) .. ' '
 end
 redis.call('SET', refunds, string.sub(names .. name .. ' ', -MOST * 8), 'PX', REMEMBER)

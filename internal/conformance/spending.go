@@ -1,0 +1,121 @@
+package conformance
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// tokens is a rule that counts ann's tokens, of which it expects a request to cost ten.
+func tokens(g core.Guard) nethttpmw.Rule {
+	return nethttpmw.Rule{Guard: g, Who: keyfuncs.Const("ann"),
+		Cost: func(*keyfuncs.Request) (int64, error) { return 10, nil }}
+}
+
+// spends is a handler that says twice what the request has cost, and goes on with next.
+func spends(s *scene, next func(Context), first, second int64) func(Context) {
+	return func(c Context) {
+		for _, n := range []int64{first, second} {
+			if err := c.Spend("tokens", n); err != nil {
+				s.Errorf("Spend(%d): %v", n, err)
+			}
+		}
+		next(c)
+	}
+}
+
+// wantLeft wants ann to have this many units left.
+func (s *scene) wantLeft(g *limit.SlidingWindow, want int64) {
+	s.Helper()
+	if d, err := g.Peek(s.Context(), core.Attempt{Actor: "ann"}); err != nil || d.Remaining != want {
+		s.Errorf("%d left, %v: want %d", d.Remaining, err, want)
+	}
+}
+
+// spentStaysSpent: whatever the end of a request, its rule is told once what it has cost.
+func spentStaysSpent(s *scene) {
+	for _, e := range endings {
+		s.sub(e.name, func(s *scene) {
+			all := limit.NewSlidingWindow(s.gate, "tokens", limit.PerHour(100))
+			successes := limit.NewSlidingWindow(s.gate, "successes", limit.PerHour(100))
+			failing := tokens(successes)
+			failing.Failed = func(status int) bool { return status >= 400 }
+			e.handler = spends(s, e.handler, 3, 4)
+			e.play(s, tokens(all), failing)
+			s.wantLeft(all, 93)
+			want := int64(90)
+			if e.failed() {
+				want = 100
+			}
+			s.wantLeft(successes, want) // it was told of no cost, so the estimate stands
+		})
+	}
+
+	s.sub("a request that has failed gives back only the rest", func(s *scene) {
+		g := limit.NewSlidingWindow(s.gate, "tokens", limit.PerHour(100))
+		rule := tokens(g)
+		rule.Failed = func(status int) bool { return status >= 400 }
+		app := s.framework.Build(onThings(spends(s, reply(500, "no"), 3, 4), rule))
+		s.wantPosts(app, thing, nil, 500)
+		s.wantLeft(g, 93)
+	})
+}
+
+// costsAreSettled: requests that cost less than expected leave room for others, and those that cost more make
+// others wait. The header has the figures of the estimate.
+func costsAreSettled(s *scene) {
+	g := limit.NewSlidingWindow(s.gate, "tokens", limit.PerHour(100))
+	calls := limit.NewTokenBucket(s.gate, "calls", limit.PerHour(100))
+	rules := []nethttpmw.Rule{tokens(g), tokens(calls)}
+	both := func(n int64) func(Context) {
+		return spends(s, func(c Context) {
+			if err := c.Spend("calls", n); err != nil {
+				s.Errorf("Spend: %v", err)
+			}
+			ok(c)
+		}, n-1, 1)
+	}
+	cheap := s.framework.Build(onThings(both(1), rules...))
+	s.wantPosts(cheap, thing, nil, times(20, 200)...)
+	s.wantLeft(g, 80)
+
+	dear := s.framework.Build(onThings(both(200), rules...))
+	w := send(dear, request(http.MethodPost, thing))
+	if w.Code != http.StatusOK {
+		s.Errorf("%d %s", w.Code, w.Body)
+	}
+	if left := w.Header().Values("RateLimit"); len(left) != 1 || left[0][:13] != `"tokens";r=70` {
+		s.Errorf("RateLimit %q: want the estimate's", left)
+	}
+	s.wantLeft(g, 0)
+	s.wantPosts(cheap, thing, nil, 429, 429)
+	if d, err := calls.Peek(s.Context(), core.Attempt{Actor: "ann"}); err != nil || d.Allowed ||
+		d.RetryAfter.Minutes() < 60 {
+		s.Errorf("%+v, %v: want the bucket to owe more than 100 units", d, err)
+	}
+}
+
+// costsThatCannotBe are errors, and add nothing.
+func costsThatCannotBe(s *scene) {
+	g := limit.NewSlidingWindow(s.gate, "tokens", limit.PerHour(100))
+	ballots := votes.New(s.gate, "vote", votes.Options{})
+	app := s.framework.Build(onThings(func(c Context) {
+		if err := c.Spend("tokens", -1); !errors.Is(err, core.ErrInvalid) {
+			s.Errorf("a negative cost: %v", err)
+		}
+		if err := c.Spend("vote", 1); !errors.Is(err, core.ErrInvalid) {
+			s.Errorf("a vote: %v", err)
+		}
+		if text := panicked(func() { _ = c.Spend("token", 1) }); text == "" {
+			s.Error("a name that no rule has: no panic")
+		}
+		ok(c)
+	}, tokens(g), vote(ballots)))
+	s.wantPosts(app, thing, nil, 200)
+	s.wantLeft(g, 90)
+}
