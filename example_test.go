@@ -3,7 +3,9 @@
 package gatehouse_test
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"iter"
@@ -19,6 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
@@ -116,6 +119,35 @@ func Example_semaphore() {
 
 	_ = exports
 }
+
+func Example_lock() {
+	gate := core.New(client())
+
+	account := ratelimit.Rule{
+		Guard: lock.New(gate, "account", lock.Options{}),
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("account"),
+	}
+
+	_ = account
+}
+
+// transfer is part of a handler behind a lock.
+func transfer(ctx context.Context, db *sql.DB, balance int64, id string) error {
+	fence, _ := lock.Fence(ctx) // 0 without the lock
+	done, err := db.ExecContext(ctx,
+		"UPDATE accounts SET balance = $1, fence = $2 WHERE id = $3 AND fence < $2", balance, fence, id)
+
+	if err != nil {
+		return err
+	}
+	if n, err := done.RowsAffected(); err != nil || n == 0 {
+		return cmp.Or(err, lock.ErrLost)
+	}
+	return nil
+}
+
+var _ = transfer
 
 func Example_redPacket() {
 	gate, ctx := core.New(client()), context.Background()

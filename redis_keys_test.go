@@ -19,6 +19,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
@@ -188,6 +189,24 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	}, "nobody waits")
 	lose.armed.Store(true)
 	if _, err := exports.Check(ctx, core.Attempt{Actor: "ann", Resource: "pdf"}); err == nil {
+		t.Fatal("the lost call is no error")
+	}
+	lose.armed.Store(false)
+
+	account := lock.New(gate, "account", lock.Options{Wait: time.Minute})
+	check(account, core.Attempt{Actor: "Ann ü", Resource: "a7"})
+	waits.Go(func() { // until the test ends
+		d, err := account.Check(ctx, core.Attempt{Actor: "bob", Resource: "a7"})
+		if err == nil && d.Allowed {
+			t.Errorf("%+v: want one who waits", d)
+		}
+	})
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		state, err := account.Peek(ctx, "a7")
+		return err == nil && state.Waiting == 1
+	}, "nobody waits")
+	lose.armed.Store(true)
+	if _, err := account.Check(ctx, core.Attempt{Actor: "ann", Resource: "a7"}); err == nil {
 		t.Fatal("the lost call is no error")
 	}
 	lose.armed.Store(false)

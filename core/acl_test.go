@@ -20,6 +20,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
@@ -388,6 +389,7 @@ func everyOperation(r *aclRun) {
 	r.must(articles.Reset(r.ctx, core.Attempt{Actor: "ann"}))
 
 	semaphoreOperations(r)
+	lockOperations(r)
 
 	pay := idempotency.New(r.gate, "pay", idempotency.Options{})
 	order := core.Attempt{Actor: "ann", ID: "o1", Resource: "order"}
@@ -442,6 +444,24 @@ func semaphoreOperations(r *aclRun) {
 		case <-time.After(5 * time.Second): // a command is forbidden
 		}
 	}
+	r.must(core.Drain(r.ctx))
+}
+
+// lockOperations are all operations of locks. Those of lines are as with semaphores, and need no more.
+func lockOperations(r *aclRun) {
+	g := lock.New(r.gate, "account", lock.Options{Lease: time.Second, Wait: 20 * time.Millisecond})
+	a := core.Attempt{Actor: "ann", Resource: "a7"}
+	first := r.check(g, a)
+	r.check(g, core.Attempt{Actor: "bob", Resource: "a7"}) // waits
+	if first.Allowed {
+		_ = g.Extend(r.ctx, first) // it may be lost, where a command is forbidden
+		r.must(g.Settle(r.ctx, first, core.Commit))
+	}
+	r.check(g, a)
+	_, err := g.Peek(r.ctx, "a7")
+	r.must(err)
+	_, err = g.Break(r.ctx, "a7")
+	r.must(err)
 	r.must(core.Drain(r.ctx))
 }
 

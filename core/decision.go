@@ -46,7 +46,7 @@ type Decision struct {
 	// its oldest unit leaves the window, when the next unit is in the bucket, or when the fixed window ends.
 	// It is zero when all units are there, and RetryAfter when the attempt was denied. For a quota it is the
 	// time until the period ends, for a sale how long the reservation can be confirmed, and for an idempotent
-	// operation and for permits of a semaphore the lease.
+	// operation, for permits of a semaphore and for a lock the lease.
 	ResetAfter time.Duration
 
 	claim any
@@ -104,8 +104,8 @@ const (
 	ReasonLimited Reason = "limited"
 	// ReasonOverLimit: the cost alone exceeds the rate limit, so waiting does not help.
 	ReasonOverLimit Reason = "over_limit"
-	// ReasonBusy: as many run at the same time as may. RetryAfter says when the first of them has ended at the
-	// latest, if it has died. See package semaphore.
+	// ReasonBusy: as many run at the same time as may, or somebody else holds the lock. RetryAfter says when the
+	// first of them has ended at the latest, if it has died. See packages semaphore and lock.
 	ReasonBusy Reason = "busy"
 	// ReasonBanned: the actor is banned because they were refused too often. RetryAfter says for how long.
 	ReasonBanned Reason = "banned"

@@ -175,8 +175,8 @@ func New(rdb Client, options ...Option) *Engine {
 // applications of one process, and for tests. Several processes count separately, and all counts are lost
 // when the process ends.
 //
-// Rate limits and semaphores have all their functions. All other guards panic when they are made, because
-// their promises must outlive a process. Preload does nothing, and Run returns [ErrNoRedis]. The options that
+// Rate limits, semaphores and locks have all their functions. All other guards panic when they are made,
+// because their promises must outlive a process. Preload does nothing, and Run returns [ErrNoRedis]. The options that
 // matter are WithMemoryKeys, WithObserver, WithLogger and, for functions that return limits by attempt,
 // WithDeadline.
 func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }

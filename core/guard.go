@@ -96,7 +96,7 @@ const (
 	// FailOpen lets the attempt pass unguarded.
 	FailOpen
 	// FailLocal asks a [LocalGuard], which decides inside the process. Rate limits and semaphores are local
-	// guards. Guards of what must be unique across processes, such as votes and sales, cannot be.
+	// guards. Guards of what must be unique across processes, such as locks, votes and sales, cannot be.
 	FailLocal
 )
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
@@ -93,6 +94,25 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 					t.Fatal(err)
 				}
 				return int(s.Held)
+			},
+		}
+	},
+	"locks": func(_ *testing.T, sends, gives *core.Engine, name string) lateClaims {
+		g := lock.New(sends, name, lock.Options{})
+		return lateClaims{
+			script: core.NewScript("late", lua.LockAcquire, core.Idempotent),
+			sends:  g, gives: lock.New(gives, name, lock.Options{}),
+			a: core.Attempt{Actor: "ann", Resource: "p"}, other: core.Attempt{Actor: "bob", Resource: "p"},
+			returns: true,
+			held: func(t *testing.T) int {
+				s, err := g.Peek(t.Context(), "p")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s.Held {
+					return 1
+				}
+				return 0
 			},
 		}
 	},

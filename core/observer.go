@@ -43,6 +43,7 @@ type Event struct {
 	//	retract tally verify repair audit void    votes
 	//	used reset                     quota
 	//	wait renew peek evict          semaphore
+	//	wait renew peek break          lock
 	//	reset                          idempotency
 	//	open confirm cancel sweep status restock close verify repair discard events outbox    seckill
 	//	create refund verify            redpacket

@@ -138,6 +138,19 @@ var (
 	//go:embed semaphore_peek.lua
 	SemaphorePeek string
 
+	//go:embed lock_acquire.lua
+	LockAcquire string
+	//go:embed lock_wait.lua
+	LockWait string
+	//go:embed lock_release.lua
+	LockRelease string
+	//go:embed lock_renew.lua
+	LockRenew string
+	//go:embed lock_break.lua
+	LockBreak string
+	//go:embed lock_peek.lua
+	LockPeek string
+
 	//go:embed touch.lua
 	Touch string
 )

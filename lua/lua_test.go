@@ -79,6 +79,12 @@ var scripts = map[string]string{
 	"semaphore_renew.lua":       lua.SemaphoreRenew,
 	"semaphore_evict.lua":       lua.SemaphoreEvict,
 	"semaphore_peek.lua":        lua.SemaphorePeek,
+	"lock_acquire.lua":          lua.LockAcquire,
+	"lock_wait.lua":             lua.LockWait,
+	"lock_release.lua":          lua.LockRelease,
+	"lock_renew.lua":            lua.LockRenew,
+	"lock_break.lua":            lua.LockBreak,
+	"lock_peek.lua":             lua.LockPeek,
 
 	"seckill_reserve_joined.lua": lua.SeckillReserveJoined,
 }
@@ -193,6 +199,10 @@ func TestByHand(t *testing.T) {
 	line := []string{"s{|}:permits", "s{|}:line", "s{|}:present", "s{|}:void|w1", "s{|}:void|w2"}
 	other := []string{"s{|}:permits", "s{|}:void|c5", "s{|}:present"}
 	leave := []string{"s{|}:permits", "s{|}:void|c1", "s{|}:line", "s{|}:present"}
+	lock := []string{"k{a}:lock", "k{a}:void|c1", "k{a}:present"}
+	queue := []string{"k{a}:lock", "k{a}:line", "k{a}:present", "k{a}:void|w1"}
+	behind := []string{"k{a}:lock", "k{a}:void|c2", "k{a}:present"}
+	give := []string{"k{a}:lock", "k{a}:void|c1", "k{a}:line", "k{a}:present"}
 	day := func(call string) []string { return []string{"q{ann}:items", "q{ann}:operations", "q{ann}:" + call} }
 	for _, step := range []struct {
 		file string
@@ -467,6 +477,22 @@ func TestByHand(t *testing.T) {
 		{"seckill_confirm", sale, []string{"o1", "bob"}, "conflict 0  0 1 2"},
 		{"seckill_cancel", sale, []string{"o7", "c7", "", "bob"}, "ok 1  0 1 2"}, // before it comes
 		{"seckill_reserve", sale, []string{"o7", "bob", "1", "100", "c7"}, "gone 0  1 2 0 0"},
+		{"lock_acquire", lock, []string{"10000", "c1|10000|ann", "5000000"}, "ok 5000000 0"},
+		{"lock_acquire", lock, []string{"10000", "c1|10000|ann", "6000000"}, "ok 5000000 0"},
+		{"lock_acquire", lock, []string{"10000", "c2|10000|bob", "6000999"}, "busy 0 9000"},
+		{"lock_peek", queue[:2], []string{"6000000"}, "c1|10000|ann 9000 5000000 0"},
+		{"lock_renew", lock[:1], []string{"10000", "8000000", "c0|10000|ann", "c1|10000|ann"}, "1"},
+		{"lock_acquire", lock, []string{"10000", "c2|10000|bob", "1000000"}, "busy 0 10000"}, // set back
+		{"lock_wait", queue, []string{"p1", "10000", "0", "1000000", "w1|10000|bob"}, "p1 10000  5000000"},
+		{"lock_release", give, []string{"c1|10000|ann", "60000", "", "2000000"}, "1 p1"},
+		{"lock_acquire", behind, []string{"10000", "c2|10000|bob", "2000000"}, "busy 0 1"}, // behind bob
+		{"lock_acquire", lock, []string{"10000", "c1|10000|ann", "2000000"}, "gone 0 0"},
+		{"lock_wait", queue, []string{"p1", "10000", "0", "2000000", "w1|10000|bob"}, " 10000 1 5000001"},
+		{"lock_wait", queue, []string{"p1", "10000", "0", "2000000", "w1|10000|bob"}, " 10000 1 5000001"},
+		{"lock_break", lock[:1], nil, "1"},
+		{"lock_break", lock[:1], nil, "0"},
+		{"lock_renew", lock[:1], []string{"10000", "3000000", "w1|10000|bob"}, "1"},
+		{"lock_peek", queue[:2], []string{"3000000"}, " 0 5000001 0"},
 		{"semaphore_acquire", pool, []string{"3", "2", "10000", "c1|10000|ann", "5000"}, "ok 1 0"},
 		{"semaphore_acquire", pool, []string{"3", "2", "10000", "c1|10000|ann", "6000"}, "ok 1 0"},
 		{"semaphore_acquire", pool, []string{"3", "2", "10000", "c2|10000|bob", "6000"}, "busy 1 9000"},

@@ -35,7 +35,7 @@ end
 if process ~= '' then
   redis.call('ZREM', line, process .. '|' .. holder)
 end
--- shared semaphore_head
+-- shared line_head
 local head, whose
 repeat
   head = redis.call('ZRANGEBYSCORE', line, '-inf', '+inf', 'LIMIT', 0, 1)[1]
@@ -46,5 +46,5 @@ repeat
     redis.call('ZREM', line, head)
   end
 until not gone
--- end semaphore_head
+-- end line_head
 return {held, whose}

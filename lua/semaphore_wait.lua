@@ -44,10 +44,12 @@ for i = 5, #ARGV, 3 do
     granted[#granted + 1] = number -- the reply to the first sending was lost
   elseif redis.call('EXISTS', KEYS[3 + number]) == 0 then
     waiting[member], left = i, left + 1
+    -- shared line_join
     if not redis.call('ZSCORE', line, member) then
       last = last + 1
       redis.call('ZADD', line, last, member)
     end
+    -- end line_join
   end
 end
 redis.call('ZADD', present, now + 3000, process)
@@ -55,7 +57,7 @@ redis.call('ZADD', present, now + 3000, process)
 local held = redis.call('ZCOUNT', permits, '(' .. now, '+inf')
 local first
 while not first do
-  -- shared semaphore_head
+  -- shared line_head
   local head, whose
   repeat
     head = redis.call('ZRANGEBYSCORE', line, '-inf', '+inf', 'LIMIT', 0, 1)[1]
@@ -66,7 +68,7 @@ while not first do
       redis.call('ZREM', line, head)
     end
   until not gone
-  -- end semaphore_head
+  -- end line_head
   local i = waiting[head]
   if not i and whose == process and head then
     redis.call('ZREM', line, head) -- it has given up
@@ -86,14 +88,16 @@ while not first do
   end
 end
 
+-- shared line_keep
 if left == 0 and not rest then
   redis.call('ZREM', present, process)
 end
+redis.call('PEXPIRE', line, 4000)
+redis.call('PEXPIRE', present, 4000)
+-- end line_keep
 redis.call('ZREMRANGEBYSCORE', permits, '-inf', now)
 -- shared semaphore_keep
 redis.call('PEXPIRE', permits, math.max(redis.call('PTTL', permits), lease + 1000))
 -- end semaphore_keep
-redis.call('PEXPIRE', line, 4000)
-redis.call('PEXPIRE', present, 4000)
 local ends = redis.call('ZRANGEBYSCORE', permits, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 return {first, (ends or now) - now, granted}

@@ -3,12 +3,10 @@
 package semaphore
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -23,52 +21,12 @@ import (
 // processEnv has the address and the prefix for a process of its own, which holds a permit.
 const processEnv = "GATEHOUSE_SEMAPHORE_PROCESS"
 
-// process is a process of its own.
-type process struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	out *bufio.Scanner
-}
-
 // startHolder starts a process that holds the permit, and waits until it does.
-func startHolder(t *testing.T, b redistest.Backend) *process {
+func startHolder(t *testing.T, b redistest.Backend) *guardtest.Process {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{t: t, cmd: exec.CommandContext(t.Context(), exe, "-test.run=^TestProcessThatHolds$")}
-	p.cmd.Env = append(os.Environ(), processEnv+"="+b.Options().Addrs[0]+" "+b.Prefix)
-	p.cmd.Stderr = os.Stderr
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p.out = bufio.NewScanner(out)
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // it may have ended
-		_ = p.cmd.Wait()         // how it ended is known
-	})
-	p.want("held")
+	p := guardtest.StartProcess(t, "TestProcessThatHolds", processEnv+"="+b.Options().Addrs[0]+" "+b.Prefix)
+	p.Want("held")
 	return p
-}
-
-// want wants the process to say this next.
-func (p *process) want(line string) {
-	p.t.Helper()
-	if !p.out.Scan() || p.out.Text() != line {
-		p.t.Fatalf("the process says %q, %v: want %q", p.out.Text(), p.out.Err(), line)
-	}
-}
-
-func (p *process) signal(s os.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
 }
 
 // TestProcessThatHolds is the process that startHolder starts.
@@ -115,7 +73,7 @@ func TestPermitOfAKilledProcessIsFree(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t)
 	g := New(guardtest.NewEngine(b), "s", Options{Max: 1, Lease: minLease})
-	startHolder(t, b).signal(os.Kill)
+	startHolder(t, b).Signal(os.Kill)
 	guardtest.Settle(t, g, wantFreed(t, g), true)
 }
 
@@ -126,10 +84,10 @@ func TestProcessThatIsStoppedLosesItsPermit(t *testing.T) {
 	b := redistest.Single(t)
 	g := New(guardtest.NewEngine(b), "s", Options{Max: 1, Lease: minLease})
 	stopped := startHolder(t, b)
-	stopped.signal(syscall.SIGSTOP)
+	stopped.Signal(syscall.SIGSTOP)
 	d := wantFreed(t, g)
-	stopped.signal(syscall.SIGCONT)
-	stopped.want("lost")
+	stopped.Signal(syscall.SIGCONT)
+	stopped.Want("lost")
 	wantHeld(t, g, 1)
 	guardtest.Settle(t, g, d, true)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
@@ -289,6 +290,7 @@ var takings = []taking{
 		return rule
 	}, onSuccess},
 	{"a permit of a semaphore", func(s *scene) nethttpmw.Rule { return claim(s.semaphore(1)) }, never},
+	{"a lock", func(s *scene) nethttpmw.Rule { return claim(s.lock()) }, never},
 	{"a purchase that no failure undoes", func(s *scene) nethttpmw.Rule {
 		rule := claim(s.sale("sale", seckill.Sale{Stock: 5}))
 		rule.Failed = func(int) bool { return false }
@@ -320,6 +322,8 @@ func (s *scene) wantKept(g core.Guard, kept bool) {
 		}
 	case *semaphore.Guard:
 		s.wantFree(g)
+	case *lock.Guard:
+		s.wantUnlocked(g)
 	case *redpacket.Guard:
 		s.wantGrabbed(g, map[string]int64{"ann": 10})
 	}

@@ -77,6 +77,8 @@ var checks = []check{
 	{"what a request has cost is settled, however it ends", spentStaysSpent, false},
 	{"an estimate is corrected by what a request has cost", costsAreSettled, true},
 	{"costs that cannot be are errors", costsThatCannotBe, false},
+	{"a lock is held while the request runs, and no longer", locksAreHeld, true},
+	{"a lock that is lost ends the context of the request", lostLocksEndTheContext, true},
 	{"nothing is left over, however requests end", randomEndings, true},
 	{"rules are rolled out by and by", rolloutsAreGradual, false},
 	{"mistakes of set-up panic", setUpMistakesPanic, false},

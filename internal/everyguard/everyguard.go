@@ -11,6 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
@@ -27,6 +28,7 @@ func Kinds() map[string]core.Guard {
 		"bans":        bans.New(gate, "bans", bans.Options{}),
 		"idempotency": idempotency.New(gate, "idempotency", idempotency.Options{}),
 		"limit":       limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),
+		"lock":        lock.New(gate, "lock", lock.Options{}),
 		"quota":       quota.New(gate, "quota", quota.Options{Items: 3, Period: period.Daily(time.UTC)}),
 		"redpacket":   redpacket.New(gate, "redpacket", redpacket.Options{}),
 		"seckill":     seckill.New(gate, "seckill", seckill.Options{}),

@@ -1,7 +1,7 @@
 // Package leases is what the guards share whose claims are held under a lease: semaphores and locks. A
-// [Keeper] takes claims by a guard's scripts, renews them for as long as their attempts run, ends the contexts
-// of those that were lost, lets attempts stand in line, and gives claims back. On an engine without Redis it
-// does so inside the process.
+// [Keeper] takes claims by a guard's scripts, renews them for as long as their attempts run, ends the
+// contexts of those that were lost, lets attempts stand in line, and gives claims back. On an engine without
+// Redis it does so inside the process.
 //
 // What can be held at a time by the same name is a pool: the permits of a semaphore, or the one place of a
 // lock.
@@ -127,9 +127,9 @@ func (k *Keeper) Hold(ctx context.Context, d core.Decision) (held context.Contex
 	}
 }
 
-// Take asks for a claim for an attempt that names its call: Redis within the deadline of one context, and then
-// it stands in line until the other ends, or Options.Wait is over. On an engine without Redis it does all
-// inside the process. The decision comes with what the guard has filled in. Where the keeper counts, its
+// Take asks for a claim for an attempt that names its call: Redis within the deadline of one context, and
+// then it stands in line until the other ends, or Options.Wait is over. On an engine without Redis it does
+// all inside the process. The decision comes with what the guard has filled in. Where the keeper counts, its
 // Remaining says how many permits are left.
 func (k *Keeper) Take(ctx, within context.Context, tag string, d core.Decision, a core.Attempt,
 	most int64) (core.Decision, error) {

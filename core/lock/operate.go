@@ -1,0 +1,124 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// State is what [Guard.Peek] tells of a lock.
+type State struct {
+	// Held reports whether somebody holds the lock.
+	Held bool
+	// Owner is who holds it, or empty. A name that has more than 96 bytes when it is encoded appears as '#' and
+	// its hash.
+	Owner string
+	// Fence is the last fence that was given, which is the holder's where the lock is held. It is 0 where none
+	// is known: Redis keeps it for a day after the last lease.
+	Fence int64
+	// Ends is the time until the lease is over unless it is renewed. It is zero where nobody holds the lock,
+	// and on an engine without Redis.
+	Ends time.Duration
+	// Waiting is how many attempts wait for the lock. It includes those of processes that died a moment ago.
+	Waiting int64
+}
+
+// Peek returns who holds the lock of the thing. It writes nothing. The error wraps core.ErrInvalid if thing
+// is empty.
+func (g *Guard) Peek(ctx context.Context, thing string) (State, error) {
+	return core.Look(ctx, &g.Base, "peek", core.Attempt{Resource: thing}, func() (State, error) {
+		switch {
+		case thing == "":
+			return State{}, fmt.Errorf("%w: the thing is empty", core.ErrInvalid)
+		case !g.Engine().HasRedis():
+			return g.local(thing), nil
+		}
+		tag := core.Encode(thing)
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), peekScript,
+			[]string{g.Key(tag, "lock"), g.Key(tag, "line")}, g.Engine().ScriptNow(time.Microsecond))
+		if err != nil {
+			return State{}, err
+		}
+		r := core.ReadReply(value, 4, 4)
+		holder := r.Text()
+		s := State{Held: holder != "", Ends: r.Duration(time.Millisecond), Fence: r.Number(), Waiting: r.Number()}
+		if parts := strings.SplitN(holder, "|", 3); len(parts) == 3 {
+			s.Owner = core.Decode(parts[2])
+		} else if r.Err == nil && s.Held {
+			r.Err = fmt.Errorf("unexpected holder %.100q", holder)
+		}
+		return s, r.Err
+	})
+}
+
+// local returns the state of a lock inside the process.
+func (g *Guard) local(thing string) (s State) {
+	holders, waiting := g.keeper.Local(core.Encode(thing))
+	s.Waiting = waiting
+	for _, h := range holders {
+		s.Held, s.Owner, s.Fence = true, h.Attempt.Actor, h.Number
+	}
+	return s
+}
+
+// Break takes the lock of the thing away from who holds it, and reports whether somebody did. Others can take
+// it at once, while the context of the one who had it ends with the next renewal. So two may work for up to a
+// third of the lease, and only the fence tells their writes apart. The error wraps core.ErrInvalid if thing
+// is empty.
+func (g *Guard) Break(ctx context.Context, thing string) (bool, error) {
+	return core.Look(ctx, &g.Base, "break", core.Attempt{Resource: thing}, func() (bool, error) {
+		tag := core.Encode(thing)
+		switch {
+		case thing == "":
+			return false, fmt.Errorf("%w: the thing is empty", core.ErrInvalid)
+		case !g.Engine().HasRedis():
+			return g.keeper.EvictLocal(tag, "") > 0, nil
+		}
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), breakScript,
+			[]string{g.Key(tag, "lock")})
+		if err != nil {
+			return false, err
+		}
+		n, err := core.ReadNumber(value)
+		return n == 1, err
+	})
+}
+
+// Describe implements [core.Describer].
+func (g *Guard) Describe() core.Description {
+	answers := core.StandardAnswers(core.ReasonBusy, core.ReasonGone)
+	for i := range answers {
+		if answers[i].Reason == core.ReasonBusy { // not too many requests, but one that is in the way
+			answers[i].Status, answers[i].Detail = 409, "Somebody else is working on this. Try again in a moment."
+		}
+	}
+	return core.Description{
+		Kind:    "lock",
+		Answers: answers,
+		Operations: []core.Operation{
+			{Name: "peek", Fields: []core.Field{{Name: "thing", Required: true}},
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					return g.peeked(ctx, in.Text("thing"))
+				}},
+			{Name: "break", Changes: true, Fields: []core.Field{{Name: "thing", Required: true}},
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					broken, err := g.Break(ctx, in.Text("thing"))
+					return map[string]any{"broken": broken}, err
+				}},
+		},
+		Ops: []string{"check", "settle", "wait", "renew", "peek", "break"},
+	}
+}
+
+// peeked is what an operator sees of a lock.
+func (g *Guard) peeked(ctx context.Context, thing string) (any, error) {
+	s, err := g.Peek(ctx, thing)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"held": s.Held, "owner": s.Owner, "fence": s.Fence, "ends": s.Ends.String(),
+		"waiting": s.Waiting}, nil
+}

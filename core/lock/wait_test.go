@@ -1,0 +1,196 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/leases"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// wantWaiting waits until this many attempts wait for the lock of p.
+func wantWaiting(t *testing.T, g *Guard, want int64) {
+	t.Helper()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		s, err := g.Peek(t.Context(), "p")
+		return err == nil && s.Waiting == want
+	}, fmt.Sprintf("not %d attempts wait", want))
+}
+
+// waiting is an attempt that waits in the background.
+type waiting struct {
+	d       core.Decision
+	giveUp  context.CancelFunc
+	decided chan struct{}
+}
+
+// wait makes an attempt wait for the lock of p.
+func wait(t *testing.T, g *Guard) *waiting {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &waiting{giveUp: cancel, decided: make(chan struct{})}
+	go func() {
+		defer close(w.decided)
+		var err error
+		if w.d, err = g.Check(ctx, core.Attempt{Actor: "waiter", Resource: "p"}); err != nil {
+			t.Errorf("Check: %v", err)
+		}
+	}()
+	return w
+}
+
+// eachPair runs f with two guards of one lock on all backends, and with one guard twice without Redis.
+func eachPair(t *testing.T, options Options, f func(t *testing.T, one, two *Guard)) {
+	t.Helper()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		f(t, New(guardtest.NewEngine(b), "l", options), New(guardtest.NewEngine(b), "l", options))
+	})
+	t.Run("memory", func(t *testing.T) {
+		g := New(guardtest.NewEngine(redistest.Backend{}), "l", options)
+		f(t, g, g)
+	})
+}
+
+// TestLockWaitersAreServedInTheirOrder, whatever the process, with fences that grow. Nobody overtakes them,
+// and one that gives up blocks nobody.
+func TestLockWaitersAreServedInTheirOrder(t *testing.T) {
+	eachPair(t, Options{Wait: leases.MaxWait}, func(t *testing.T, one, two *Guard) {
+		guards := []*Guard{one, two}
+		d, last := take(t, one, ann)
+		var waiters []*waiting
+		for i := range 5 {
+			waiters = append(waiters, wait(t, guards[i%2]))
+			wantWaiting(t, one, int64(i+1))
+		}
+		waiters[1].giveUp()
+		<-waiters[1].decided
+		guardtest.WantReason(t, waiters[1].d, core.ReasonBusy)
+		wantWaiting(t, one, 4)
+		by := one
+		for i, w := range waiters {
+			if i == 1 {
+				continue
+			}
+			guardtest.Settle(t, by, d, true)
+			<-w.decided
+			d, by = w.d, guards[i%2]
+			fence, ok := by.Fence(d)
+			if guardtest.WantReason(t, d, core.ReasonOK); !ok || fence <= last {
+				t.Errorf("waiter %d: the fence %d after %d", i, fence, last)
+			}
+			if s, err := one.Peek(t.Context(), "p"); err != nil || s.Fence != fence {
+				t.Errorf("%+v, %v: the waiter was told %d", s, err, fence)
+			}
+			last = fence
+		}
+		guardtest.Settle(t, by, d, true)
+		wantWaiting(t, two, 0)
+		wantHeld(t, two, "")
+	})
+}
+
+// TestLockWaitThatIsOver: the attempt is refused, and leaves nothing behind.
+func TestLockWaitThatIsOver(t *testing.T) {
+	eachPair(t, Options{Wait: 20 * time.Millisecond}, func(t *testing.T, one, two *Guard) {
+		held, _ := take(t, one, ann)
+		d := guardtest.Check(t, two, bob)
+		if guardtest.WantReason(t, d, core.ReasonBusy); d.RetryAfter <= 0 {
+			t.Errorf("%+v: want to hear when to try again", d)
+		}
+		wantWaiting(t, two, 0)
+		guardtest.Settle(t, one, held, true)
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			d = guardtest.Check(t, two, bob)
+			return d.Allowed
+		}, "the lock is not free")
+		guardtest.Settle(t, two, d, true)
+	})
+}
+
+// TestLockWaitersOfADeadProcessBlockNobody: they lose their places three seconds after its last call.
+func TestLockWaitersOfADeadProcessBlockNobody(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "l", Options{Wait: leases.MaxWait})
+		held, _ := take(t, g, ann)
+		keys := []string{g.Key("p", "lock"), g.Key("p", "line"), g.Key("p", "present"), g.Key("p", "void", "dead")}
+		if _, err := g.Engine().Run(t.Context(), waitScript, keys, "dead", 10000, 0, clock.Now().UnixMicro(),
+			"dead|10000|eve"); err != nil {
+			t.Fatal(err)
+		}
+		behind := wait(t, g)
+		wantWaiting(t, g, 2)
+		guardtest.Settle(t, g, held, true)
+		impatient := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "l", Options{})
+		guardtest.WantReason(t, guardtest.Check(t, impatient, bob), core.ReasonBusy) // nobody overtakes
+		clock.Advance(3 * time.Second)
+		<-behind.decided
+		guardtest.WantReason(t, behind.d, core.ReasonOK)
+		guardtest.Settle(t, g, behind.d, true)
+		wantWaiting(t, g, 0)
+	})
+}
+
+// TestLockWaitersWhoseRepliesAreLost: each gets the lock once, with the fence that Redis has noted.
+func TestLockWaitersWhoseRepliesAreLost(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		one := New(guardtest.NewEngine(b), "l", Options{Wait: leases.MaxWait})
+		faults, rng := redistest.NewFaults(t), rand.New(rand.NewPCG(1, 2))
+		b.Client = b.NewClientWith(t, faults)
+		two := New(guardtest.NewEngine(b), "l", Options{Wait: leases.MaxWait})
+		if err := two.Engine().Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		held, _ := take(t, one, ann)
+		faults.SwallowEvery("evalsha", 0.4, rng)
+		decided := make(chan core.Decision, 4)
+		for range cap(decided) {
+			w := wait(t, two)
+			go func() {
+				<-w.decided
+				decided <- w.d
+			}()
+		}
+		wantWaiting(t, one, int64(cap(decided)))
+		guardtest.Settle(t, one, held, true)
+		for range cap(decided) {
+			d := <-decided
+			guardtest.WantReason(t, d, core.ReasonOK)
+			fence, _ := two.Fence(d)
+			if s, err := one.Peek(t.Context(), "p"); err != nil || s.Fence != fence || s.Owner != "waiter" {
+				t.Errorf("%+v, %v: the waiter was told %d", s, err, fence)
+			}
+			guardtest.Settle(t, two, d, true)
+		}
+		wantHeld(t, one, "")
+	})
+}
+
+// TestALockWaitThatArrivesLateTakesNothing: the call for an attempt's place reaches Redis after the attempt has
+// given up, when the lock is free.
+func TestALockWaitThatArrivesLateTakesNothing(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		other := New(guardtest.NewEngine(b), "l", Options{})
+		faults := redistest.NewFaults(t)
+		b.Client = b.NewClientWith(t, faults)
+		g := New(guardtest.NewEngine(b), "l", Options{Wait: 100 * time.Millisecond})
+		if err := g.Engine().Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		held, _ := take(t, other, ann)
+		faults.HoldBack(waitScript.SHA())
+		guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonBusy)
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			return g.keeper.Lines() == 0 && g.Engine().Pending() == 0
+		}, "the attempt has not left")
+		guardtest.Settle(t, other, held, true)
+		t.Logf("%q", faults.Deliver(t, 1))
+		wantHeld(t, other, "")
+		wantWaiting(t, other, 0)
+	})
+}
