@@ -165,6 +165,8 @@ func onlyReads(in any) bool {
 		return in.Op == "used"
 	case permitIn:
 		return in.Op == "look"
+	case lockIn:
+		return in.Op == "look"
 	case packetIn:
 		return in.Op == "verify"
 	}

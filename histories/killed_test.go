@@ -60,7 +60,7 @@ const (
 func init() {
 	for _, value := range []any{
 		limitIn{}, limitOut{}, voteIn{}, voteOut{}, saleIn{}, saleOut{}, quotaIn{}, quotaOut{}, operationIn{},
-		operationOut{}, banIn{}, banOut{}, packetIn{}, packetOut{}, permitIn{}, permitOut{},
+		operationOut{}, banIn{}, banOut{}, packetIn{}, packetOut{}, permitIn{}, permitOut{}, lockIn{}, lockOut{},
 	} {
 		gob.Register(value)
 	}

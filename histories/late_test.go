@@ -33,9 +33,9 @@ var errLate = errors.New("i/o timeout")
 // those that take them back.
 var (
 	claims = map[string]int{sha(lua.Vote): 7, sha(lua.Quota): 7, sha(lua.SeckillReserve): 4,
-		sha(lua.SemaphoreAcquire): 3}
+		sha(lua.SemaphoreAcquire): 3, sha(lua.LockAcquire): 1}
 	undos = map[string]int{sha(lua.VoteUndo): 1, sha(lua.QuotaUndo): 2, sha(lua.SeckillCancel): 1,
-		sha(lua.SemaphoreRelease): 0}
+		sha(lua.SemaphoreRelease): 0, sha(lua.LockRelease): 0}
 )
 
 func sha(script string) string { return redis.NewScript(script).Hash() }
