@@ -139,16 +139,17 @@ func TestLockWaitersOfADeadProcessBlockNobody(t *testing.T) {
 // TestLockWaitersWhoseRepliesAreLost: each gets the lock once, with the fence that Redis has noted.
 func TestLockWaitersWhoseRepliesAreLost(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		one := New(guardtest.NewEngine(b), "l", Options{Wait: leases.MaxWait})
+		options := Options{Wait: leases.MaxWait, Lease: time.Hour} // who was not told would wait for its end
+		one := New(guardtest.NewEngine(b), "l", options)
 		faults, rng := redistest.NewFaults(t), rand.New(rand.NewPCG(1, 2))
 		b.Client = b.NewClientWith(t, faults)
-		two := New(guardtest.NewEngine(b), "l", Options{Wait: leases.MaxWait})
+		two := New(guardtest.NewEngine(b), "l", options)
 		if err := two.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		held, _ := take(t, one, ann)
 		faults.SwallowEvery("evalsha", 0.4, rng)
-		decided := make(chan core.Decision, 4)
+		decided := make(chan core.Decision, 12)
 		for range cap(decided) {
 			w := wait(t, two)
 			go func() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
@@ -24,7 +25,7 @@ const (
 	item  = "ticket"
 	stock = 100
 
-	// exportTime is how long an export takes.
+	// exportTime is how long an export takes, and work on a report.
 	exportTime = 3 * time.Second
 )
 
@@ -57,7 +58,7 @@ type (
 	}
 )
 
-// app is one poll, one sale, exports and a greeting.
+// app is one poll, one sale, exports, reports and a greeting.
 type app struct {
 	votes   *votes.Guard
 	sale    *seckill.Guard
@@ -106,9 +107,17 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 		Who:   keyfuncs.User("uid"),
 	})
 
+	// One at a time works on a report.
+	report := nethttpmw.HTTP(nethttpmw.Rule{
+		Guard: lock.New(gate, "report", lock.Options{}),
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("report"),
+	})
+
 	a.mux.HandleFunc("GET /{$}", a.page)
 	a.mux.Handle("GET /export", withUser(export(http.HandlerFunc(a.export))))
 	a.mux.HandleFunc("GET /exports", a.running)
+	a.mux.Handle("POST /reports/{report}", withUser(report(http.HandlerFunc(a.report))))
 	a.mux.Handle("GET /hello", hello(http.HandlerFunc(a.hello)))
 	a.mux.HandleFunc("GET /polls/"+poll, a.tally)
 	a.mux.Handle("POST /polls/{poll}/votes", withUser(vote(http.HandlerFunc(a.vote))))
@@ -175,6 +184,17 @@ func (a *app) export(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-time.After(exportTime):
 		reply(w, http.StatusOK, map[string]string{"export": "done"})
+	case <-r.Context().Done():
+	}
+}
+
+// report works for a while. A database would compare the fence with that of the last write: see
+// examples/orders/accounts.
+func (a *app) report(w http.ResponseWriter, r *http.Request) {
+	fence, _ := lock.Fence(r.Context())
+	select {
+	case <-time.After(exportTime):
+		reply(w, http.StatusOK, map[string]int64{"fence": fence})
 	case <-r.Context().Done():
 	}
 }

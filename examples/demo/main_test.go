@@ -32,6 +32,7 @@ var expected = []string{
 	`^ *100 201\n *100 409\n$`,
 	`^{"item":"ticket","stock":100,"left":0,"held":0,"sold":100}`,
 	`^ *2 200\n *1 429\n$`,
+	`^ *1 200\n *1 409\n$`,
 }
 
 func TestExamplesPrintWhatTheyAnnounce(t *testing.T) {

@@ -48,6 +48,11 @@ var examples = []example{
 		`seq 3 | xargs -P 3 -I{} curl -s -o /dev/null -w '%{http_code}\n' ` +
 			`-H 'X-User: user{}' BASE/export | sort | uniq -c`,
 	},
+	{
+		"Two users at once work on one report, of whom one may: once 200, once 409.",
+		`seq 2 | xargs -P 2 -I{} curl -s -o /dev/null -w '%{http_code}\n' -X POST ` +
+			`-H 'X-User: user{}' BASE/reports/may | sort | uniq -c`,
+	},
 }
 
 // welcome returns the text that the demo prints when it is ready. ownRedis: the user brings a Redis; goesOn:
