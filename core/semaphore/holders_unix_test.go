@@ -249,7 +249,7 @@ func (b *book) start() *runner {
 	r.cmd = exec.CommandContext(b.t.Context(), exe, "-test.run=^TestProcessWhoseCallersHold$", "-test.timeout=0")
 	pause := 5 * time.Millisecond
 	if redistest.Soak() {
-		pause = 0
+		pause = 200 * time.Microsecond // without one, servers get no processor
 	}
 	r.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %v %s", runningEnv, b.prefix, r.name,
 		b.seed+uint64(n), pause, strings.Join(b.addrs, " ")))
@@ -498,7 +498,21 @@ func TestHoldersWhileSlotsMoveAndMastersAreReplaced(t *testing.T) {
 	rdb := c.Client(t)
 	g := semaphore.New(guardtest.NewEngine(redistest.Backend{Client: rdb, Prefix: "holders"}), "s", options)
 	slot := redistest.Slot(g.Key("p", "permits"))
+	var nodes []*redis.Client
+	for _, node := range c.Nodes {
+		nodes = append(nodes, node.Client(t))
+	}
+	// A node that gets no processor for two seconds takes others for dead.
+	healthy := func() {
+		redistest.Eventually(t, 60*time.Second, func() bool {
+			return !slices.ContainsFunc(nodes, func(node *redis.Client) bool {
+				info, err := node.ClusterInfo(t.Context()).Result()
+				return err != nil || !strings.Contains(info, "cluster_state:ok")
+			})
+		}, "the cluster is healthy")
+	}
 	holdersOfProcesses(t, g, "holders", c.Options().Addrs, attempts, func(b *book, _ int) bool {
+		healthy()
 		from := c.MasterOfSlot(slot)
 		for _, other := range []int{0, 16383 / 2, 16383} {
 			if to := c.MasterOfSlot(other); to != from {
