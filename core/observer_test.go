@@ -28,7 +28,7 @@ import (
 )
 
 // opCalls finds the ops that source reports to observers.
-var opCalls = regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|g\.end|g\.observeVerify|core\.Look)\(ctx, (?:&g\.Base, )?"(\w+)"|Op: +"(\w+)"`)
+var opCalls = regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|[gl]\.end|g\.observeVerify|core\.Look)\(ctx, (?:&g\.Base, )?"(\w+)"|Op: +"(\w+)"`)
 
 // opsOf returns the ops that the sources of a folder report to observers.
 func opsOf(t *testing.T, folder string) map[string]bool {
