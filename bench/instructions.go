@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +21,8 @@ import (
 const (
 	// countedCalls is how many calls of a subject are counted together.
 	countedCalls = 200
+	// countedCallers is how many callers there are where calls of one moment are counted.
+	countedCallers = 16
 	// countedUnits is the limit of the keys whose calls are counted.
 	countedUnits = 100
 )
@@ -44,6 +48,27 @@ func instructions(t *testing.T, _ config, out *report) error {
 			}
 			out.row(s.name, unlessZero("%.1f", allowed/1e3), unlessZero("%.1f", refused/1e3))
 		}
+	}
+	return counted.moment(ctx, out)
+}
+
+// moment writes the instructions per call of several callers at a time, who are all allowed.
+func (s *countedServer) moment(ctx context.Context, out *report) error {
+	if err := s.rdb.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	g := ofOneMoment(ctx, s.rdb)
+	out.line("\n## %s", g.name)
+	out.head("thousands of instructions of redis-server per call", strconv.Itoa(countedCallers)+" callers")
+	for _, of := range g.subjects(0, 0) {
+		if by := strings.Contains(of.name, "shared by"); by || strings.HasPrefix(of.name, "1,000 keys") {
+			continue
+		}
+		each, err := s.count(ctx, countedCallers, of, true, func() string { return hotKey })
+		if err != nil {
+			return err
+		}
+		out.row(of.name, fmt.Sprintf("%.1f", each/1e3))
 	}
 	return nil
 }
@@ -94,7 +119,7 @@ func (s *countedServer) subject(
 		uses = 1
 	}
 	calls := 0
-	allowed, err = s.count(ctx, of, true, func() string { calls++; return key + strconv.Itoa(calls/uses) })
+	allowed, err = s.count(ctx, 1, of, true, func() string { calls++; return key + strconv.Itoa(calls/uses) })
 	if err != nil || of.max == 0 || of.max > countedUnits {
 		return allowed, 0, err
 	}
@@ -103,13 +128,14 @@ func (s *countedServer) subject(
 			return 0, 0, err
 		}
 	}
-	refused, err = s.count(ctx, of, false, func() string { return hotKey })
+	refused, err = s.count(ctx, 1, of, false, func() string { return hotKey })
 	return allowed, refused, err
 }
 
-// count calls, and returns the instructions per call.
+// count calls, and returns the instructions per call. With several callers, key must be safe for concurrent
+// use.
 func (s *countedServer) count(
-	ctx context.Context, of subject, want bool, key func() string,
+	ctx context.Context, callers int, of subject, want bool, key func() string,
 ) (float64, error) {
 	if err := of.call(ctx, key(), want); err != nil { // loads the script
 		return 0, err
@@ -117,13 +143,25 @@ func (s *countedServer) count(
 	if _, err := s.lap(ctx); err != nil {
 		return 0, err
 	}
-	for range countedCalls {
-		if err := of.call(ctx, key(), want); err != nil {
-			return 0, err
-		}
+	errs := make(chan error, callers)
+	for range callers {
+		go func() {
+			var err error
+			for n := 0; n < countedCalls && err == nil; n++ {
+				err = of.call(ctx, key(), want)
+			}
+			errs <- err
+		}()
+	}
+	var failed error
+	for range callers {
+		failed = cmp.Or(failed, <-errs)
+	}
+	if failed != nil {
+		return 0, failed
 	}
 	executed, err := s.lap(ctx)
-	return max(executed-s.echo, 0) / countedCalls, err
+	return max(executed-s.echo, 0) / float64(countedCalls*callers), err
 }
 
 // lap returns how many instructions the server has executed since the lap before.

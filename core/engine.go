@@ -229,7 +229,7 @@ func makeEngine(rdb Client, options []Option) *Engine {
 	logBy(e.observer, e.log)
 	if !e.alone && rdb != nil {
 		e.shared = newSharing(e)
-		e.joins = &joins{engine: e, longest: min(sharedWait, e.deadline/4), lines: map[string]*line[joining]{}}
+		e.joins = &joins{engine: e, longest: min(sharedWait, e.deadline/4), lines: map[string]*line[Joint]{}}
 	}
 	if e.breakers != nil {
 		e.breakers.nodeOf, e.breakers.changed = nodesOf(rdb), e.breakerChanged

@@ -12,12 +12,17 @@ import (
 
 // Joint says how a script decides several calls together: see [Engine.RunJoined].
 type Joint struct {
-	// Script decides them. It is [AtMostOnce], takes the keys of one call, and replies with an array that has
-	// an array for each call, in order. Another reply is the reply to each call.
+	// Script decides them. It is [AtMostOnce], and replies with an array that has an array or a text for each
+	// call, in order, and nothing else. Another reply is the reply to each call.
 	Script *Script
-	// Group names the calls that may be decided together: they have the same keys and arguments, but for Own,
-	// and but for a moment among Args, of which the last call's counts.
+	// Group names the calls that may be decided together: they have the same keys and arguments, but for
+	// OwnKey and Own, and but for a moment among Args, of which the last call's counts.
 	Group string
+	// Keys are the first keys of Script. Nil stands for the keys of the call. RunJoined does not change them.
+	Keys []string
+	// OwnKey is a key that Script takes for this call, with the tag of the others; empty: it takes none. Those
+	// of all calls follow Keys, in the order of arrival.
+	OwnKey string
 	// Args are the first arguments of Script. RunJoined does not change them.
 	Args []any
 	// Own is the argument that Script takes for this call. Those of all calls follow Args, in the order of
@@ -43,7 +48,10 @@ func (e *Engine) RunJoined(
 	if e.joins == nil {
 		return e.RunWithin(ctx, limit, s, keys, args...)
 	}
-	l, c := e.joins.enter(ctx, limit, joining{j, keys})
+	if j.Keys == nil {
+		j.Keys = keys
+	}
+	l, c := e.joins.enter(ctx, limit, j)
 	p := partOf(ctx)
 	if c == nil {
 		if p.flying(l) {
@@ -98,23 +106,17 @@ type joins struct {
 	engine  *Engine
 	longest time.Duration
 	mu      sync.Mutex // of the lines too
-	lines   map[string]*line[joining]
-	spare   []*line[joining] // that no call uses, to spare lone callers an allocation
+	lines   map[string]*line[Joint]
+	spare   []*line[Joint] // that no call uses, to spare lone callers an allocation
 }
 
 // spareLines is how many lines are kept for reuse.
 const spareLines = 16
 
-// joining is a call on its way to a script.
-type joining struct {
-	Joint
-	keys []string
-}
-
 // enter enters the line of the group. A call that waits has to end within the limit.
 func (j *joins) enter(
-	ctx context.Context, limit time.Duration, what joining,
-) (*line[joining], *waiting[joining]) {
+	ctx context.Context, limit time.Duration, what Joint,
+) (*line[Joint], *waiting[Joint]) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	l := j.lines[what.Group]
@@ -127,17 +129,17 @@ func (j *joins) enter(
 }
 
 // unused returns a line for a group. The caller holds mu.
-func (j *joins) unused() *line[joining] {
+func (j *joins) unused() *line[Joint] {
 	if n := len(j.spare); n > 0 {
 		l := j.spare[n-1]
 		j.spare = j.spare[:n-1]
 		return l
 	}
-	return &line[joining]{mu: &j.mu, longest: j.longest, send: j.send, idle: j.drop}
+	return &line[Joint]{mu: &j.mu, longest: j.longest, send: j.send, idle: j.drop}
 }
 
 // drop gives up a line that no call uses. The caller holds mu.
-func (j *joins) drop(l *line[joining]) {
+func (j *joins) drop(l *line[Joint]) {
 	delete(j.lines, l.name)
 	if len(j.spare) < spareLines {
 		j.spare = append(j.spare, l)
@@ -145,24 +147,37 @@ func (j *joins) drop(l *line[joining]) {
 }
 
 // send has one run of the script decide the calls.
-func (j *joins) send(calls []*waiting[joining]) {
+func (j *joins) send(calls []*waiting[Joint]) {
 	ctx, cancel := together(calls)
 	defer cancel()
 	end, _ := ctx.Deadline()
 	last := calls[len(calls)-1].what
-	args := slices.Grow(slices.Clone(last.Args), len(calls))
+	keys, args := last.Keys, slices.Grow(slices.Clone(last.Args), len(calls))
+	if last.OwnKey != "" {
+		keys = slices.Grow(slices.Clone(keys), len(calls))
+	}
 	for _, c := range calls {
 		args = append(args, c.what.Own)
-	}
-	reply, err := j.engine.RunWithin(ctx, time.Until(end), last.Script, last.keys, args...)
-	replies, ok := reply.([]any)
-	ok = ok && len(replies) == len(calls)
-	for i, c := range calls {
-		c.reply, c.err = reply, err
-		if ok {
-			if own, is := replies[i].([]any); is {
-				c.reply = own
-			}
+		if last.OwnKey != "" {
+			keys = append(keys, c.what.OwnKey)
 		}
 	}
+	reply, err := j.engine.RunWithin(ctx, time.Until(end), last.Script, keys, args...)
+	replies, _ := reply.([]any)
+	each := len(replies) == len(calls) && !slices.ContainsFunc(replies, isNoReply)
+	for i, c := range calls {
+		c.reply, c.err = reply, err
+		if each {
+			c.reply = replies[i]
+		}
+	}
+}
+
+// isNoReply reports whether a value in the reply of a script for several calls is not the reply to one.
+func isNoReply(value any) bool {
+	switch value.(type) {
+	case []any, string:
+		return false
+	}
+	return true
 }

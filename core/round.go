@@ -119,8 +119,8 @@ type part struct {
 	reply   any
 	err     error
 
-	own    sync.Mutex     // of what follows
-	flies  *line[joining] // where it is one of those under way
+	own    sync.Mutex   // of what follows
+	flies  *line[Joint] // where it is one of those under way
 	told   bool
 	events []untold
 }
@@ -265,7 +265,7 @@ func batch(ctx context.Context, parked []*part) []*waiting[sending] {
 }
 
 // flying notes that the call is one of those under way in l, and reports whether landed leaves the line.
-func (p *part) flying(l *line[joining]) bool {
+func (p *part) flying(l *line[Joint]) bool {
 	if p == nil {
 		return false
 	}

@@ -26,9 +26,10 @@ const (
 // Checks of the same moment that go to the same server share a pipeline. While two calls are under way,
 // further ones wait, and go out together when one of the two has come back, up to 128 at a time. A check that
 // finds fewer than two under way is sent at once, by its own goroutine. In the same way, checks of a
-// limit.SlidingWindow with one limit and the same actor and resource share a run of a script, and so do
-// reservations of one item, or of one bucket of it, at a seckill.Guard that is Fast. Limits and semaphores of
-// one request go out together as well: see [Round].
+// limit.SlidingWindow with one limit and the same actor and resource share a run of a script. So do
+// reservations of one item, or of one bucket of it, at a seckill.Guard that is Fast, and votes in one part of
+// a poll at a votes.Guard without an audit stream. Limits and semaphores of one request go out together as
+// well: see [Round].
 //
 // No answer depends on sharing. Checks of one actor or item are decided as they would be one after the other,
 // and each has its own decision, deadline, cancellation and undo. No pipeline is sent again as a whole. A

@@ -52,6 +52,8 @@ var (
 
 	//go:embed vote.lua
 	Vote string
+	//go:embed vote_joined.lua
+	VoteJoined string
 	//go:embed vote_keep.lua
 	VoteKeep string
 	//go:embed vote_undo.lua

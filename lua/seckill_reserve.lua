@@ -190,10 +190,10 @@ elseif closes > 0 and now >= closes then
   return {'closed', 0, '', left, stock, 0, 0}
 end
 
-local reason, more
+local reason, more, has
 for _ = 1, 2 do
-  reason = nil
-  if (redis.call('HGET', buyers, buyer) or 0) + quantity > per_buyer then
+  reason, has = nil, (redis.call('HGET', buyers, buyer) or 0) + 0
+  if has + quantity > per_buyer then
     reason = 'duplicate'
   elseif left < quantity then
     reason = 'sold_out'
@@ -211,10 +211,10 @@ if reason then
 end
 
 local finish, event = string.format('%.0f', now + hold), '-'
-redis.call('HINCRBY', buyers, buyer, units)
+left = left - quantity
+redis.call('HSET', buyers, buyer, has + quantity) -- HINCRBY would search for the field twice
 redis.call('ZADD', holds, finish, id)
-left = redis.call('HINCRBY', sale, 'left', '-' .. units)
-redis.call('HINCRBY', sale, 'held', units)
+redis.call('HSET', sale, 'left', left, 'held', stock - left - sold)
 if outbox then
   event = redis.call('XADD', outbox, '*', 'event', 'held', 'id', id, 'buyer', buyer, 'quantity', units,
     'ends', finish)

@@ -66,9 +66,9 @@ for n, buyer in ipairs(names) do
   has[buyer] = (units_of[n] or 0) + 0
 end
 
--- Decides an attempt, or returns nil. What it gives is in given, and is written when all are decided, but for
+-- Decides an attempt, or returns nil. What it gives is in made, and is written when all are decided, but for
 -- the event, which the record names.
-local given, changed, timers, made, expired = 0, {}, {}, {}, nil
+local changed, timers, made, expired = {}, {}, {}, nil
 local finish = string.format('%.0f', now + hold)
 local function decide(record, id, buyer, units, call)
   -- shared sale_known
@@ -121,9 +121,9 @@ local function decide(record, id, buyer, units, call)
     event = redis.call('XADD', outbox, '*', 'event', 'held', 'id', id, 'buyer', buyer, 'quantity', units,
       'ends', finish)
   end
-  given, left, has[buyer] = given + quantity, left - quantity, has[buyer] + quantity
+  left, has[buyer] = left - quantity, has[buyer] + quantity
   local n = #made
-  changed[n + 1], changed[n + 2] = buyer, string.format('%.0f', has[buyer])
+  changed[n + 1], changed[n + 2] = buyer, has[buyer]
   timers[n + 1], timers[n + 2] = finish, id
   made[n + 1], made[n + 2] = id, 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. ' ' .. event .. marks ..
     ' +' .. call
@@ -141,15 +141,13 @@ for n, attempt in ipairs(attempts) do
   end
   seen[attempt[1]] = true
 end
-if given == 0 then
+if #made == 0 then
   return replies
 end
 
 redis.call('HSET', buyers, unpack(changed))
 redis.call('ZADD', holds, unpack(timers))
-local units = string.format('%.0f', given)
-redis.call('HINCRBY', sale, 'left', '-' .. units)
-redis.call('HINCRBY', sale, 'held', units)
+redis.call('HSET', sale, 'left', left, 'held', stock - left - sold)
 redis.call('HSET', reservations, unpack(made))
 -- shared sale_keep
 -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.

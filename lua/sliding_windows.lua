@@ -53,24 +53,33 @@ end
 
 -- Reads the beginning and the end of a log. A log of the past has the form that it has.
 local function read(l)
-  l.numbers, l.birth = redis.call('LRANGE', l.log, '0', '4'), nil
-  if l.numbers[1] then
-    local birth, had, units = string.match(l.numbers[1], '^(%d+) ?(%d*) ?(%d*)$')
-    l.birth, l.had, l.units = birth + 0, tonumber(had) or 0, tonumber(units)
+  l.numbers, l.birth = redis.call('LRANGE', l.log, '0', l.part > 0 and '4' or '1'), nil
+  local text = l.numbers[1]
+  if text then
+    l.birth, l.had, l.units = tonumber(text), 0, nil
+    if not l.birth then -- of three numbers
+      local birth, had, units = string.match(text, '^(%d+) (%d+) (%d+)$')
+      l.birth, l.had, l.units = birth + 0, had + 0, units + 0
+    end
     if not l.max then
       l.part = l.had
       l.grain = l.had > 0 and l.had or grain_of(l.window)
     end
     l.base = math.ceil(l.birth / l.grain)
-    l.last = redis.call('LRANGE', l.log, l.part > 0 and '-2' or '-1', '-1')
-    l.newest = (l.base + l.last[1]) * l.grain
+    if l.part > 0 then
+      l.last = redis.call('LRANGE', l.log, '-2', '-1')
+      l.newest = (l.base + l.last[1]) * l.grain
+    else
+      l.newest = (l.base + redis.call('LINDEX', l.log, '-1')) * l.grain
+    end
   end
 end
 
 -- The moment from which on a unit of another log is certainly news to a log: the log has none so late, and it
 -- has not had it and dropped it, as all units that are older than its window.
 local function news(l)
-  return math.max(l.birth and l.newest or 0, now - l.window)
+  local oldest = now - l.window
+  return l.birth and l.newest > oldest and l.newest or oldest
 end
 
 -- Makes a log anew, in the form that its limit has now, and with the units of another log, if one is given,
@@ -137,20 +146,27 @@ end
 
 local binding, remaining, retry
 -- What is known of each log: its limit; its form, and the one that it had; its birth, the number of the
--- birth's grain or part, units by parts, the newest part and its units, and its end; numbers of what has
--- left; when the head leaves, nil without one; and whether its TTL is to be renewed.
+-- birth's grain or part, units by parts, the newest part and its units, and its end; now in grains or parts;
+-- numbers of what has left; when the head leaves, and the next unit, nil without one; and whether its TTL is
+-- to be renewed.
 local logs = {}
-local resets = {} -- when the next unit leaves
+local latest = -1 / 0 -- of the moments at which logs certainly have units, which others may lack
 
 for i = 1, limits do
-  local l = {log = KEYS[i], max = tonumber(ARGV[i * 2 - 1]), window = ARGV[i * 2] * 1000, gone = 0}
-  l.part = tonumber(ARGV[limits * 2 + 2 + i]) or 0
-  l.grain = l.part > 0 and l.part or grain_of(l.window)
+  local window, part = ARGV[i * 2] * 1000, (ARGV[limits * 2 + 2 + i] or 0) + 0
+  local max = ARGV[i * 2 - 1]
+  local l = {log = KEYS[i], max = max ~= '' and max + 0 or nil, window = window, part = part, gone = 0,
+    grain = part > 0 and part or grain_of(window),
+    numbers = nil, birth = nil, had = nil} -- of nine fields a table has room for all: to grow it costs more
   logs[i] = l
   read(l)
   local at = math.ceil(now / l.grain)
+  l.at = at
   if l.birth and (l.had ~= l.part or l.newest > at * l.grain or at - l.base > 2147483647) then
     remake(l)
+  end
+  if l.birth and l.newest - l.grain > latest then
+    latest = l.newest - l.grain
   end
 end
 
@@ -158,10 +174,11 @@ end
 -- have written lack nothing, which costs no command.
 for i = 1, limits > 1 and limits or 0 do
   local l, from = logs[i], nil
-  repeat
+  local wants = l.max and latest >= news(l)
+  while wants do
     local longest = from and from.window or 1 / 0
     from = nil
-    for j = 1, l.max and limits or 0 do
+    for j = 1, limits do
       local other = logs[j]
       if j ~= i and other.birth and other.newest - other.grain >= news(l)
         and other.newest + math.min(l.window, other.window) > now
@@ -169,10 +186,12 @@ for i = 1, limits > 1 and limits or 0 do
         from = other
       end
     end
+    wants = from ~= nil
     if from then
       remake(l, from)
+      latest = math.max(latest, l.birth and l.newest - l.grain or latest)
     end
-  until not from
+  end
 end
 
 for i = 1, limits do
@@ -184,7 +203,6 @@ for i = 1, limits do
   local birth, units, base = l.birth, l.units, l.base
   local count, gone, next = 0, 0, nil
   local leaves, lacks = nil, nil -- when the next unit leaves, and when enough units will have left
-  local renew = not birth
   if birth and part == 0 then
     count = redis.call('LLEN', log) - 1
     next = (base + numbers[2]) * grain + window
@@ -206,9 +224,9 @@ for i = 1, limits do
       until not next or next > now
       local moved = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
       -- end window_gone
-      count, renew = count - gone, moved
+      count, l.gone, l.renew = count - gone, gone, moved
     end
-    resets[i] = next
+    l.resets = next
     local lacking = need - max + count
     lacks = next
     if lacking > 1 then
@@ -244,9 +262,9 @@ for i = 1, limits do
       lacking, n = lacking - number(n + 2), n + 2
     end
     -- end parts_head
-    resets[i] = leaves
+    l.resets, l.units, l.gone = leaves, count, gone
   end
-  l.units, l.gone, l.next, l.renew = count, gone, next, renew
+  l.next = next
 
   local left = max - count
   local wait = left < need and lacks - now
@@ -267,8 +285,7 @@ local function renewal(head, window)
 end
 
 local function header(l)
-  local birth = string.format('%.0f', l.birth)
-  return l.part > 0 and birth .. string.format(' %.0f %.0f', l.part, l.units) or birth
+  return l.part > 0 and string.format('%.0f %.0f %.0f', l.birth, l.part, l.units) or l.numbers[1]
 end
 
 if retry then
@@ -287,7 +304,8 @@ if retry then
   return {0, remaining, retry, binding}
 end
 if cost == 0 then
-  return {1, remaining, now, binding, resets[binding] and resets[binding] - now or 0}
+  local resets = logs[binding].resets
+  return {1, remaining, now, binding, resets and resets - now or 0}
 end
 
 for i = 1, limits do
@@ -296,9 +314,10 @@ for i = 1, limits do
     break
   end
   local log, window, part, grain, gone, next = l.log, l.window, l.part, l.grain, l.gone, l.next
+  local numbers = l.numbers
   if part == 0 then
-    local birth, base = next and header(l), l.base
-    local at = math.ceil(now / grain)
+    local birth, base = numbers[1], l.base
+    local at = l.at
     -- shared window_push
     -- The first command is one that a full Redis refuses. The place of the last unit that has left is the
     -- header's then.
@@ -331,14 +350,14 @@ for i = 1, limits do
     end
     -- end window_push
     next = next or at * grain + window
-    resets[i] = next
-    if l.renew then
+    l.resets = next
+    if l.renew or not l.birth then
       redis.call('PEXPIRE', log, renewal(next, window))
     end
   else
-    local at = math.ceil(now / part)
-    resets[i] = resets[i] or at * part + window
-    l.units, l.birth = l.units + cost, next and l.birth or now
+    local at = l.at
+    l.resets = l.resets or at * part + window
+    l.units, l.birth = (l.birth and l.units or 0) + cost, next and l.birth or now
     local head, base, last, newest = header(l), l.base, l.last, next and l.base + l.last[1]
     -- shared parts_push
     if not next then -- as in window_push
@@ -363,4 +382,4 @@ for i = 1, limits do
     -- end parts_push
   end
 end
-return {1, remaining, now, binding, resets[binding] - now}
+return {1, remaining, now, binding, logs[binding].resets - now}

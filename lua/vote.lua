@@ -71,18 +71,22 @@ if not now then
 end
 -- end clock
 
+-- shared vote_rules
 local max, per_choice, change, opens, closes, per_day, begins, ends = 1, 1, '0', 0, 0, 0, 0, 0
-local ballot, day = choice .. ' ' .. weight, ''
+local day = ''
 if rules ~= '' then
   max, per_choice, change, opens, closes, per_day, begins, ends =
     string.match(rules, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
   if per_day ~= '0' then
-    ballot, day = ballot .. ' ' .. begins, begins
+    day = begins
   end
   max, per_choice, opens, closes = max + 0, per_choice + 0, opens + 0, closes + 0
   per_day, begins, ends = per_day + 0, begins + 0, ends + 0
 end
+-- end vote_rules
+local ballot = choice .. ' ' .. weight .. (day ~= '' and ' ' .. day or '')
 
+-- shared vote_answer
 -- The answer as one text: an array costs the server four times as much.
 local function answer(reason, replayed, cast, number, choices)
   local text = reason .. ' ' .. replayed .. ' ' .. cast .. ' ' .. number
@@ -91,6 +95,7 @@ local function answer(reason, replayed, cast, number, choices)
   end
   return text .. ' ' .. table.concat(choices, ' ')
 end
+-- end vote_answer
 
 local b
 if audit then
@@ -122,9 +127,8 @@ end
 -- end vote_number
 
 -- shared vote_find
--- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each. They stand from at to
--- before stop.
-local function find()
+-- Returns the number of a voter's bucket, and the largest power of 2 up to the number of buckets.
+local function bucket_of(voter)
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
   local _, exponent = math.frexp(buckets)
@@ -133,20 +137,25 @@ local function find()
   if index >= buckets then
     index = hash % half
   end
-  local bucket = redis.call('HGET', voters, index) or ''
+  return index, half
+end
+
+-- Finds a voter's records in a bucket. Returns the last 4 bytes of each, and where they begin and where what
+-- comes behind them does.
+local function records_of(bucket, voter)
   local at = string.find(bucket, voter, 1, true)
   while at and at % 16 ~= 1 do
     at = string.find(bucket, voter, at + 1, true)
   end
   if not at then
-    return index, half, {}, bucket, #bucket + 1, #bucket + 1
+    return {}, #bucket + 1, #bucket + 1
   end
   local mine, stop = {}, at
   while string.sub(bucket, stop, stop + 11) == voter do
     mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
     stop = stop + 16
   end
-  return index, half, mine, bucket, at, stop
+  return mine, at, stop
 end
 -- end vote_find
 
@@ -179,12 +188,17 @@ local function take(one, units)
 end
 -- end vote_tally
 
-local index, half, mine, bucket, at, stop = find()
+-- shared vote_look
+local index, half = bucket_of(voter)
+local bucket = redis.call('HGET', voters, index) or ''
+local mine, at, stop = records_of(bucket, voter)
+-- end vote_look
 -- shared vote_records
 if slots > 0 and bucket == '' and redis.call('HEXISTS', voters, index) == 0 then
   return redis.error_reply('GATEHOUSE lost: records of ' .. voters .. ': who has voted is unknown')
 end
 -- end vote_records
+-- shared vote_before
 local cast, had, today, choices, kept, old, old_choice, old_weight = 0, 0, 0, {}, {}, none, '', ''
 if #mine > 0 then
   local fields = {}
@@ -210,6 +224,7 @@ if #mine > 0 then
     end
   end
 end
+-- end vote_before
 
 local known = redis.call('HMGET', operations, field, ':')
 local stored, late = known[1], '' -- late: the marks of calls that were undone
@@ -247,6 +262,7 @@ if stored then
   end
 end
 
+-- shared vote_refuse
 local changing = change == '1' and cast == 1 and #choices == 1 and had == 0
 if now < opens then
   return answer('not_open', '0', cast, opens - now, choices)
@@ -262,12 +278,15 @@ elseif not changing and cast >= max then
   return answer('quota', '0', cast, '0', choices)
 elseif not changing and per_day > 0 and today >= per_day then
   return answer('quota', '0', cast, ends - now, choices)
-elseif not kind and ballots >= most then
+end
+-- end vote_refuse
+if not kind and ballots >= most then
   return redis.error_reply('GATEHOUSE too many different ballots in ' .. book)
 elseif begun and redis.call('EXISTS', audit) == 0 then
   return redis.error_reply('GATEHOUSE lost: the audit stream ' .. audit .. ': Repair lets it begin anew')
 end
 
+-- shared vote_due
 -- All keys expire at the same time. In a poll without a closing time every vote moves that time; it is set a
 -- little later than needed, so that most votes need not set it again.
 local due = math.max(now, closes) + keep > ended
@@ -277,6 +296,7 @@ if due then
     ended = ended + math.floor(keep / 64)
   end
 end
+-- end vote_due
 
 -- Sets the TTL of a key when the time has moved, and when the key has a new field and may thus be new.
 local function extend(key, new)
@@ -307,7 +327,7 @@ end
 if not b[1] then
   redis.call('HSET', book, ':parts', parts)
 end
-local turn, moved = 0, due or kinds ~= sums -- moved: more of the state than the number of records
+local moved = due or kinds ~= sums -- moved: more of the state than the number of records
 if not kind then
   ballots, moved = ballots + 1, true
   kind = ballots
@@ -315,20 +335,22 @@ if not kind then
 else
   kind = kind + 0
 end
-if #mine > 0 then
-  turn = (string.byte(mine[#mine], 4) + 1) % 256
-end
+-- shared vote_record
+local turn = #mine > 0 and (string.byte(mine[#mine], 4) + 1) % 256 or 0
 local slot = string.char(math.floor(kind / 65536), math.floor(kind / 256) % 256, kind % 256, turn)
 local more = #kept + 1 - #mine
 slots = slots + more
 kept[#kept + 1] = slot
 choices[#choices + 1] = choice
-local new = redis.call('HSET', voters, index,
-  string.sub(bucket, 1, at - 1) .. voter .. table.concat(kept, voter) .. string.sub(bucket, stop))
+local text = string.sub(bucket, 1, at - 1) .. voter .. table.concat(kept, voter) .. string.sub(bucket, stop)
+-- end vote_record
+local new = redis.call('HSET', voters, index, text)
 
 if slots > full * buckets then
-  local from, stay, go = buckets - half, {}, {}
+  local from = buckets - half
   local whole = redis.call('HGET', voters, from) or ''
+  -- shared vote_split
+  local stay, go = {}, {}
   for i = 1, #whole, 16 do
     local record = string.sub(whole, i, i + 15)
     local one, two, three, four = string.byte(record, 1, 4)
@@ -338,6 +360,7 @@ if slots > full * buckets then
       go[#go + 1] = record
     end
   end
+  -- end vote_split
   redis.call('HSET', voters, from, table.concat(stay), buckets, table.concat(go))
   buckets, moved = buckets + 1, true
 end
@@ -355,14 +378,17 @@ extend(book, false)
 
 local record = string.sub(voter, 1, 4) .. slot
 record = (changing and 'c' .. record .. old or 'v' .. record) .. ' ' .. call .. late
+local expiry, answers = known[2], {field, record}
+-- shared vote_remember
 local least = remember > 0 and now + remember or ended
-if known[2] and known[2] + 0 >= least then
-  redis.call('HSET', operations, field, record)
+if expiry and expiry + 0 >= least then
+  redis.call('HSET', operations, unpack(answers))
 else
   least = string.format('%.0f', least + math.floor(remember / 8))
-  redis.call('HSET', operations, ':', least, field, record)
+  redis.call('HSET', operations, ':', least, unpack(answers))
   redis.call('PEXPIRE', operations, string.format('%.0f', least - now))
 end
+-- end vote_remember
 if audit then
   if not begun then
     redis.call('HSET', book, ':audit', '1')

@@ -101,9 +101,8 @@ end
 -- end vote_number
 
 -- shared vote_find
--- Finds the bucket, and in it the voter's records: mine holds the last 4 bytes of each. They stand from at to
--- before stop.
-local function find()
+-- Returns the number of a voter's bucket, and the largest power of 2 up to the number of buckets.
+local function bucket_of(voter)
   local one, two, three, four = string.byte(voter, 1, 4)
   local hash = ((one * 256 + two) * 256 + three) * 256 + four
   local _, exponent = math.frexp(buckets)
@@ -112,20 +111,25 @@ local function find()
   if index >= buckets then
     index = hash % half
   end
-  local bucket = redis.call('HGET', voters, index) or ''
+  return index, half
+end
+
+-- Finds a voter's records in a bucket. Returns the last 4 bytes of each, and where they begin and where what
+-- comes behind them does.
+local function records_of(bucket, voter)
   local at = string.find(bucket, voter, 1, true)
   while at and at % 16 ~= 1 do
     at = string.find(bucket, voter, at + 1, true)
   end
   if not at then
-    return index, half, {}, bucket, #bucket + 1, #bucket + 1
+    return {}, #bucket + 1, #bucket + 1
   end
   local mine, stop = {}, at
   while string.sub(bucket, stop, stop + 11) == voter do
     mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
     stop = stop + 16
   end
-  return index, half, mine, bucket, at, stop
+  return mine, at, stop
 end
 -- end vote_find
 
@@ -171,7 +175,11 @@ local function tell(...)
 end
 -- end vote_audit
 
-local index, _, mine, bucket, at, stop = find()
+-- shared vote_look
+local index, half = bucket_of(voter)
+local bucket = redis.call('HGET', voters, index) or ''
+local mine, at, stop = records_of(bucket, voter)
+-- end vote_look
 local slot, old, changed = string.sub(stored, 6, 9), string.sub(stored, 10, 13), '~' .. voter
 if form == 'v' then
   old = none

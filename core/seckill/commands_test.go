@@ -51,7 +51,7 @@ func TestSeckillCommandsOfAReservation(t *testing.T) {
 			want   map[string]int
 		}{
 			{core.ReasonOK, map[string]int{
-				"time": 1, "hmget": 1, "exists": 1, "hget": 2, "hincrby": 3, "zadd": 1, "hset": 1, "xadd": events,
+				"time": 1, "hmget": 1, "exists": 1, "hget": 2, "zadd": 1, "hset": 3, "xadd": events,
 			}},
 			{core.ReasonSoldOut, map[string]int{"time": 1, "hmget": 1, "exists": 1, "hget": 2, "zcount": 1}},
 		} {

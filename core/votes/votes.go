@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -15,6 +16,7 @@ import (
 
 var (
 	voteScript        = core.NewScript("vote", lua.Vote, core.Idempotent).Shared()
+	voteJoinedScript  = core.NewScript("vote_joined", lua.VoteJoined, core.AtMostOnce).Shared()
 	voteKeepScript    = core.NewScript("vote_keep", lua.VoteKeep, core.Idempotent)
 	voteUndoScript    = core.NewScript("vote_undo", lua.VoteUndo, core.Idempotent)
 	voteRetractScript = core.NewScript("vote_retract", lua.VoteRetract, core.Idempotent)
@@ -151,8 +153,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	}
 	options.Spread = max(options.Spread, 1)
 	scripts := []*core.Script{
-		voteScript, voteKeepScript, voteUndoScript, voteRetractScript, voteVoidScript, voteSpreadScript,
-		votePartScript, voteTallyScript, voteRepairScript,
+		voteScript, voteJoinedScript, voteKeepScript, voteUndoScript, voteRetractScript, voteVoidScript,
+		voteSpreadScript, votePartScript, voteTallyScript, voteRepairScript,
 	}
 	return &Guard{
 		Base:       e.Register("votes", name, scripts...),
@@ -325,18 +327,11 @@ func (g *Guard) castOnce(
 	ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll, parts int, day period.Span,
 	again func() bool,
 ) (int64, error) {
-	part := v.part(parts)
 	perVoter := int64(max(poll.PerVoter, 1))
-	keys := g.partKeys(a.Resource, part, a.ID)
-	args := []any{
-		v.record(), core.EncodeUpTo(core.MaxRecord, a.Item), a.Cost, poll.rules(day), g.keep(parts),
-		g.rememberID(a), parts, a.Call(), fieldOf(a.ID),
-	}
-	args = g.withNow(append(args, g.audited(a)...))
 	if err := core.RoomToUndo(); err != nil {
 		return 0, err
 	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript, keys, args...)
+	value, err := g.ask(ctx, a, v, parts, poll.rules(day))
 	if err = lost(err); err != nil {
 		g.undoLater(err, a, parts)
 		return 0, err
@@ -359,6 +354,34 @@ func (g *Guard) castOnce(
 	default: // waiting does not help
 	}
 	return number, nil
+}
+
+// undecided is the answer to an attempt that the script for several leaves to the one for one.
+const undecided = "undecided"
+
+// ask runs the script for an attempt, or one for the attempts of the same moment in this part of the poll.
+// The context has a deadline. With an audit stream each attempt goes by itself.
+func (g *Guard) ask(ctx context.Context, a core.Attempt, v voter, parts int, rules string) (any, error) {
+	e, keys := g.Engine(), g.partKeys(a.Resource, v.part(parts), a.ID)
+	choice, field := core.EncodeUpTo(core.MaxRecord, a.Item), fieldOf(a.ID)
+	keep, remember := g.keep(parts), g.rememberID(a)
+	args := []any{v.record(), choice, a.Cost, rules, keep, remember, parts, a.Call(), field}
+	args = g.withNow(append(args, g.audited(a)...))
+	if g.options.Audit {
+		return e.RunWithin(ctx, e.Deadline(), voteScript, keys, args...)
+	}
+	number := strconv.Itoa(parts)
+	value, err := e.RunJoined(ctx, e.Deadline(), core.Joint{
+		Script: voteJoinedScript,
+		Group:  keys[2] + " " + number + " " + strconv.FormatInt(remember, 10) + " " + rules,
+		Keys:   keys[:3], OwnKey: keys[3],
+		Args: []any{rules, keep, remember, parts, e.ScriptNow(time.Millisecond)},
+		Own:  v.record() + a.Call() + " " + choice + " " + strconv.FormatInt(a.Cost, 10) + " " + field,
+	}, voteScript, keys, args...)
+	if value == undecided {
+		return e.RunWithin(ctx, e.Deadline(), voteScript, keys, args...)
+	}
+	return value, err
 }
 
 // rememberID returns for how many milliseconds the scripts keep the answer to an operation; 0 means as long
