@@ -135,6 +135,11 @@ var standardAnswers = []Answer{
 		Detail: "This request was already completed.", Type: documentedTypes + "replayed",
 	},
 	{
+		Reason: ReasonDeferred, Status: 202, Title: "Accepted", Expected: true,
+		Detail: "The request runs later. The Location field says where its answer will be.",
+		Type:   documentedTypes + "deferred",
+	},
+	{
 		Reason: ReasonNotReady, Status: 503, Title: "Not Ready",
 		Detail: "This is not ready.", Type: documentedTypes + "not_ready",
 	},
