@@ -78,8 +78,9 @@ func fullJitter(try int) time.Duration {
 
 // Work claims tasks and runs the handler for each, until ctx ends. A handler that returns nil has done its
 // task; see [Result] for a result. After an error, a panic and runtime.Goexit the task is tried again later,
-// or is dead: at once after an error that [SkipRetry] made, else when it has had Options.MaxTries tries. A
-// panic is logged and reported to the observer as Op panic; the process goes on.
+// or is dead: at once after an error that [SkipRetry] made, else when it has had Options.MaxTries tries.
+// After an error that [Later] made it waits, and nothing counts. A panic is logged and reported to the observer
+// as Op panic; the process goes on.
 //
 // The context of a handler has the values of ctx. It ends with the cause [ErrLost] when the lease of its task
 // is lost: then somebody else may run the task. Leases are renewed by one call for up to 500 tasks of a slot.
@@ -172,6 +173,17 @@ func SkipRetry(err error) error { return &deadError{err} }
 type deadError struct{ error }
 
 func (e *deadError) Unwrap() error { return e.error }
+
+// Later returns an error for a handler to return whose task cannot run yet: it is due again when the time has
+// passed, and the try does not count. It wraps err.
+func Later(err error, in time.Duration) error { return &laterError{err, in} }
+
+type laterError struct {
+	error
+	in time.Duration
+}
+
+func (e *laterError) Unwrap() error { return e.error }
 
 // claimAll claims tasks and starts their handlers until the context ends.
 func (w *worker) claimAll(ctx context.Context) {
@@ -294,14 +306,17 @@ func (w *worker) tell(ctx context.Context, r *run, ended error) error {
 		defer r.mu.Unlock()
 		return w.q.Ack(ctx, r.task, r.result)
 	}
-	tries, unused := w.q.options.MaxTries, false
+	tries := w.q.options.MaxTries
+	var later *laterError
 	switch {
 	case errors.As(ended, new(*deadError)):
 		tries = 0
+	case errors.As(ended, &later):
+		return w.q.nack(ctx, r.task, ended.Error(), max(later.in, time.Millisecond), tries, true)
 	case errors.Is(context.Cause(r.ctx), ErrStopped):
-		unused = true
+		return w.q.nack(ctx, r.task, ended.Error(), 0, tries, true)
 	}
-	return w.q.nack(ctx, r.task, ended.Error(), w.options.Backoff(r.task.Try), tries, unused)
+	return w.q.nack(ctx, r.task, ended.Error(), w.options.Backoff(r.task.Try), tries, false)
 }
 
 // beat renews the leases of the running tasks until the context ends: a third of the lease after the last
