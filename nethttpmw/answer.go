@@ -134,7 +134,8 @@ func (r Rule) Answers() []core.Answer {
 		}
 	}
 	if r.Defer != nil {
-		all[core.ReasonDeferred], all[core.ReasonConflict] = all.to(core.ReasonDeferred), all.to(core.ReasonConflict)
+		all[core.ReasonDeferred] = all.to(core.ReasonDeferred)
+		all[core.ReasonConflict] = all.to(core.ReasonConflict)
 	}
 	if r.Bans != nil {
 		for reason, a := range answersOf(r.Bans) {

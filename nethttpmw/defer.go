@@ -35,8 +35,8 @@ type Deferral struct {
 }
 
 // Page is a handler that reads requests by key functions, such as the page of *deferred.Requests. On gin and
-// echo these find what the login has stored there: mount it with the function Page of the adapter. On net/http
-// a page is an http.Handler by itself.
+// echo these find what the login has stored there: mount it with the function Page of the adapter. On
+// net/http a page is an http.Handler by itself.
 type Page interface {
 	// ServePage answers the request. It is called from many goroutines at once.
 	ServePage(w http.ResponseWriter, r *keyfuncs.Request)
@@ -118,8 +118,9 @@ func (f *Refusal) deferrable() bool {
 	switch f.Reason {
 	case core.ReasonInProgress, core.ReasonUnconfirmed, ReasonUnavailable:
 		return false
+	default:
+		return f.Decision.RetryAfter > 0 && f.Reason == f.Decision.Reason && !f.banned
 	}
-	return f.Decision.RetryAfter > 0 && f.Reason == f.Decision.Reason && !f.banned
 }
 
 // accept makes of a refusal the answer to a request that runs later.

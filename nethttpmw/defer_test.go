@@ -55,8 +55,8 @@ func deferring(g core.Guard, d nethttpmw.Deferrer) nethttpmw.Rule {
 func TestARefusalThatIsDeferredIsAnsweredWith202(t *testing.T) {
 	d := &storing{stored: later}
 	w, ran := answerOf(blankRequest(), deferring(limited(core.ReasonLimited), d))
-	const body = `{"title":"Accepted","status":202,"detail":"The request runs later. The Location field says where ` +
-		`its answer will be.","reason":"deferred","location":"/deferred/o1"}` + "\n"
+	const body = `{"title":"Accepted","status":202,"detail":"The request runs later. The Location field says ` +
+		`where its answer will be.","reason":"deferred","location":"/deferred/o1"}` + "\n"
 	h := w.Header()
 	if w.Code != http.StatusAccepted || w.Body.String() != body || h.Get("Location") != "/deferred/o1" ||
 		h.Get("Retry-After") != "2" || h.Get("Cache-Control") != "no-store" ||
@@ -114,7 +114,8 @@ func (banning) Strike(context.Context, core.Attempt) (bool, error) { return fals
 func TestARequestThatIsStoredDoesNotRunBeside(t *testing.T) {
 	g := &fake{name: "own"}
 	w, ran := answerOf(blankRequest(), deferring(g, &storing{known: later}))
-	if w.Code != http.StatusAccepted || w.Header().Get("Location") != later.Location || ran || len(g.ends()) > 0 {
+	if w.Code != http.StatusAccepted || w.Header().Get("Location") != later.Location || ran ||
+		len(g.ends()) > 0 {
 		t.Errorf("%d %v, %v", w.Code, w.Header(), g.ends())
 	}
 	w, ran = answerOf(blankRequest(), deferring(g, &storing{known: &nethttpmw.Deferral{Conflict: true}}))
@@ -179,8 +180,8 @@ func TestRulesAroundADeferredRequestGiveBack(t *testing.T) {
 // TestPagesOfOtherOriginsReadWhereTheAnswerWillBe: else they cannot ask for it.
 func TestPagesOfOtherOriginsReadWhereTheAnswerWillBe(t *testing.T) {
 	w := httptest.NewRecorder()
-	cors(nethttpmw.HTTP(deferring(limited(core.ReasonLimited), &storing{stored: later}))(http.NotFoundHandler())).
-		ServeHTTP(w, originRequest())
+	rule := deferring(limited(core.ReasonLimited), &storing{stored: later})
+	cors(nethttpmw.HTTP(rule)(http.NotFoundHandler())).ServeHTTP(w, originRequest())
 	exposed := map[string]bool{}
 	for _, line := range w.Header().Values("Access-Control-Expose-Headers") {
 		exposed[line] = true

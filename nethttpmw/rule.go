@@ -170,11 +170,8 @@ func (r *Rule) check() error {
 	if isNil(r.Guard) {
 		return errors.New("has no Guard: set one, such as limit.NewSlidingWindow(...)")
 	}
-	if r.Defer != nil && isNil(r.Defer) {
-		return fmt.Errorf("has a Defer that is a nil %T: make it with deferred.New, or leave the field out", r.Defer)
-	}
-	if r.Bans != nil && isNil(r.Bans) {
-		return fmt.Errorf("has Bans that are a nil %T: make them with bans.New, or leave the field out", r.Bans)
+	if err := r.checkNil(); err != nil {
+		return err
 	}
 	traits := r.Guard.Traits()
 	switch {
@@ -196,6 +193,18 @@ func (r *Rule) check() error {
 	if _, ok := r.Guard.(core.LocalGuard); outage == core.FailLocal && !ok {
 		return errors.New("has OnOutage: core.FailLocal, but its guard cannot decide inside one process: use " +
 			"core.FailClosed")
+	}
+	return nil
+}
+
+// checkNil finds fields that hold nil pointers.
+func (r *Rule) checkNil() error {
+	if r.Defer != nil && isNil(r.Defer) {
+		return fmt.Errorf("has a Defer that is a nil %T: make it with deferred.New, or leave the field out",
+			r.Defer)
+	}
+	if r.Bans != nil && isNil(r.Bans) {
+		return fmt.Errorf("has Bans that are a nil %T: make them with bans.New, or leave the field out", r.Bans)
 	}
 	return nil
 }

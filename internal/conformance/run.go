@@ -77,6 +77,7 @@ var checks = []check{
 	{"what a request has cost is settled, however it ends", spentStaysSpent, false},
 	{"an estimate is corrected by what a request has cost", costsAreSettled, true},
 	{"costs that cannot be are errors", costsThatCannotBe, false},
+	{"a refused request runs later, where a rule says so", refusalsRunLater, true},
 	{"nothing is left over, however requests end", randomEndings, true},
 	{"rules are rolled out by and by", rolloutsAreGradual, false},
 	{"mistakes of set-up panic", setUpMistakesPanic, false},
