@@ -13,7 +13,7 @@ MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.m
 RELEASED := echov5mw observe/gatehouseotel observe/gatehouseprom
 
 # The packages whose tests have long versions, besides examples/orders.
-SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance
+SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance ./examples/exports
 
 # The package whose tests are not built with -race: its doc.go says why.
 UNRACED := ./internal/simulation
@@ -76,6 +76,7 @@ examples: ## build the examples
 	$(GO) build -o /dev/null ./examples/demo
 	$(GO) build -o /dev/null ./examples/stuffing
 	$(GO) build -o /dev/null ./examples/cookbook
+	$(GO) build -o /dev/null ./examples/exports
 	cd examples/orders && $(GO) build -race -o /dev/null .
 
 cover: redis ## show the coverage of each package

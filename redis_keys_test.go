@@ -17,6 +17,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/lock"
@@ -236,6 +237,17 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 		redpacket.Packet{Total: 100, Shares: 5, Expires: time.Now().Add(time.Hour)})
 	must(err)
 	check(packets, core.Attempt{Actor: "ann", Resource: "p1", ID: "o1"})
+
+	tasks := delay.New(gate, "tasks", delay.Options{MaxTries: 1})
+	for i := range 5 {
+		_, err := tasks.Schedule(ctx, fmt.Sprint("mail ", i), time.Time{}, []byte("payload"))
+		must(err)
+	}
+	must(tasks.Cancel(ctx, "mail 4"))
+	claimed, err := tasks.Claim(ctx, 3, 0)
+	must(err)
+	must(tasks.Ack(ctx, claimed[0], []byte("result")))
+	must(tasks.Nack(ctx, claimed[1], "no paper", 0))
 
 	own := core.NewScript("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", core.Idempotent)
 	_, err = gate.Run(ctx, own, []string{gate.Key("seen", "ann", "page 1")})

@@ -43,6 +43,9 @@ func partsOn(ctx context.Context, rdb *redis.Client) (all []part) {
 		}})
 	}
 	return append(all,
+		part{name: "queues", measure: func(t *testing.T, c config, out *report) error {
+			return queues(t.Context(), rdb, c, out)
+		}},
 		part{name: "pages", needs: "wrk", measure: func(t *testing.T, c config, out *report) error {
 			sites := sites(rdb)
 			measured, err := overhead(t.Context(), sites, c.rounds, c.page, c.seed)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/lock"
@@ -390,6 +391,7 @@ func everyOperation(r *aclRun) {
 
 	semaphoreOperations(r)
 	lockOperations(r)
+	delayOperations(r)
 
 	pay := idempotency.New(r.gate, "pay", idempotency.Options{})
 	order := core.Attempt{Actor: "ann", ID: "o1", Resource: "order"}
@@ -463,6 +465,45 @@ func lockOperations(r *aclRun) {
 	_, err = g.Break(r.ctx, "a7")
 	r.must(err)
 	r.must(core.Drain(r.ctx))
+}
+
+// delayOperations are all operations of queues.
+func delayOperations(r *aclRun) {
+	tasks := delay.New(r.gate, "tasks", delay.Options{MaxTries: 1})
+	for _, id := range []string{"a", "b", "c", "d"} {
+		_, err := tasks.Schedule(r.ctx, id, time.Time{}, []byte("payload"))
+		r.must(err)
+	}
+	r.must(tasks.Reschedule(r.ctx, "d", time.Now().Add(time.Hour)))
+	r.must(tasks.Cancel(r.ctx, "d"))
+	claimed, err := tasks.Claim(r.ctx, 3, 0)
+	r.must(err)
+	for i, task := range claimed { // none where a command is forbidden
+		task, err = tasks.Extend(r.ctx, task, time.Minute)
+		r.must(err)
+		if i == 0 {
+			r.must(tasks.Ack(r.ctx, task, []byte("result")))
+		} else {
+			r.must(tasks.Nack(r.ctx, task, "no", 0))
+		}
+	}
+	r.must(tasks.Discard(r.ctx, "b"))
+	r.must(tasks.Retry(r.ctx, "c"))
+	_, err = tasks.Find(r.ctx, "a")
+	if !errors.Is(err, core.ErrNotFound) {
+		r.must(err)
+	}
+	_, err = tasks.Peek(r.ctx, delay.Dead, 10)
+	r.must(err)
+	short, cancel := context.WithCancel(r.ctx)
+	cancel()
+	_, err = tasks.Claim(short, 1, 0) // it is given back
+	if err == nil {
+		r.must(errors.New("a claim whose context is over is no error"))
+	}
+	drain, cancel := context.WithTimeout(r.ctx, time.Second) // it is tried again where a command is forbidden
+	defer cancel()
+	_ = core.Drain(drain)
 }
 
 // voteOperations are all operations of polls, in one part and in several.

@@ -157,6 +157,10 @@ const (
 	// reason of an answer, never that of a decision.
 	ReasonReplayed Reason = "replayed"
 
+	// ReasonDeferred: the request was refused for now, is stored, and runs later; the client gets status 202. It
+	// is the reason of an answer, never that of a decision.
+	ReasonDeferred Reason = "deferred"
+
 	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended in another way.
 	ReasonConflict Reason = "conflict"
 )

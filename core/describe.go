@@ -34,6 +34,15 @@ type Description struct {
 	Ops []string
 }
 
+// Tool is something that an application calls by name and that no rule checks, such as a delay queue. It is
+// made with an engine as guards are, and shares its deadline, breaker and observer; operators see it beside
+// the guards.
+type Tool interface {
+	Describer
+	// Name returns the tool's name, which is unique in its engine, guards included.
+	Name() string
+}
+
 // DescriptionOf returns the description of a guard. It is the zero Description for a guard that does not
 // describe itself.
 func DescriptionOf(guard any) Description {
@@ -124,6 +133,11 @@ var standardAnswers = []Answer{
 	{
 		Reason: ReasonReplayed, Status: 200, Title: "Already Done", Expected: true,
 		Detail: "This request was already completed.", Type: documentedTypes + "replayed",
+	},
+	{
+		Reason: ReasonDeferred, Status: 202, Title: "Accepted", Expected: true,
+		Detail: "The request runs later. The Location field says where its answer will be.",
+		Type:   documentedTypes + "deferred",
 	},
 	{
 		Reason: ReasonNotReady, Status: 503, Title: "Not Ready",

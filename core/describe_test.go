@@ -17,7 +17,7 @@ import (
 // TestEveryGuardDescribesItself: everyguard knows each package below core that registers guards, and each
 // guard describes what operators and clients need.
 func TestEveryGuardDescribesItself(t *testing.T) {
-	kinds := everyguard.Kinds()
+	kinds, tools := everyguard.Kinds(), everyguard.Tools()
 	files, err := filepath.Glob("*/*.go")
 	if err != nil {
 		t.Fatal(err)
@@ -29,8 +29,8 @@ func TestEveryGuardDescribesItself(t *testing.T) {
 		}
 		folder := filepath.Dir(file)
 		registers := !strings.HasSuffix(file, "_test.go") && strings.Contains(string(text), ".Register(")
-		if registers && kinds[folder] == nil {
-			t.Errorf("%s makes guards, but everyguard.Kinds has none of them", folder)
+		if registers && kinds[folder] == nil && tools[folder] == nil {
+			t.Errorf("%s makes guards, but everyguard has none of them", folder)
 		}
 	}
 	for folder, g := range kinds {
@@ -46,14 +46,27 @@ func TestEveryGuardDescribesItself(t *testing.T) {
 			}
 			reasons = append(reasons, a.Reason)
 		}
-		var names []string
-		for _, o := range says.Operations {
-			if slices.Contains(names, o.Name) || !regexp.MustCompile(`^[a-z][a-z-]*$`).MatchString(o.Name) ||
-				o.Run == nil {
-				t.Errorf("%s: operation %q", folder, o.Name)
-			}
-			names = append(names, o.Name)
+		wantOperations(t, folder, says.Operations)
+	}
+	for folder, tool := range tools {
+		says := core.DescriptionOf(tool)
+		if says.Kind == "" || len(says.Answers) != 0 || len(says.Operations) == 0 || len(says.Ops) == 0 {
+			t.Errorf("%s: %+v", folder, says)
 		}
+		wantOperations(t, folder, says.Operations)
+	}
+}
+
+// wantOperations wants operations with names that differ.
+func wantOperations(t *testing.T, folder string, operations []core.Operation) {
+	t.Helper()
+	var names []string
+	for _, o := range operations {
+		if slices.Contains(names, o.Name) || !regexp.MustCompile(`^[a-z][a-z-]*$`).MatchString(o.Name) ||
+			o.Run == nil {
+			t.Errorf("%s: operation %q", folder, o.Name)
+		}
+		names = append(names, o.Name)
 	}
 }
 

@@ -28,7 +28,7 @@ import (
 )
 
 // opCalls finds the ops that source reports to observers.
-var opCalls = regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|[gl]\.end|g\.observeVerify|core\.Look)\(ctx, (?:&g\.Base, )?"(\w+)"|Op: +"(\w+)"`)
+var opCalls = regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|q\.tell|[gl]\.end|g\.observeVerify|core\.Look)\(ctx, (?:&[gq]\.Base, )?"(\w+)"|Op: +"(\w+)"`)
 
 // opsOf returns the ops that the sources of a folder report to observers.
 func opsOf(t *testing.T, folder string) map[string]bool {
@@ -70,7 +70,14 @@ func TestEveryOpIsListed(t *testing.T) {
 			t.Errorf("%q is not in the list of Event.Op", op)
 		}
 	}
+	describers := map[string]any{}
 	for folder, g := range everyguard.Kinds() {
+		describers[folder] = g
+	}
+	for folder, tool := range everyguard.Tools() {
+		describers[folder] = tool
+	}
+	for folder, g := range describers {
 		described, found := core.DescriptionOf(g).Ops, opsOf(t, folder)
 		for _, op := range described {
 			if !listed(op) {

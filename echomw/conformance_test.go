@@ -12,6 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/echomw"
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -97,3 +98,5 @@ func (x *exchange) Decision(guard string) (core.Decision, bool) { return echomw.
 func (x *exchange) Take(guard string) (core.Decision, bool)     { return echomw.Take(x.c, guard) }
 
 func (x *exchange) Spend(guard string, n int64) error { return echomw.Spend(x.c, guard, n) }
+
+func (x *exchange) Page(p nethttpmw.Page) { x.err = echomw.Page(p)(x.c) }

@@ -12,6 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/echov5mw"
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -85,3 +86,5 @@ func (x *exchange) Decision(guard string) (core.Decision, bool) { return echov5m
 func (x *exchange) Take(guard string) (core.Decision, bool)     { return echov5mw.Take(x.c, guard) }
 
 func (x *exchange) Spend(guard string, n int64) error { return echov5mw.Spend(x.c, guard, n) }
+
+func (x *exchange) Page(p nethttpmw.Page) { x.err = echov5mw.Page(p)(x.c) }

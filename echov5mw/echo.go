@@ -118,6 +118,15 @@ func errorStatus(err error) int {
 	return cmp.Or(echo.StatusCode(err), http.StatusInternalServerError)
 }
 
+// Page returns the echo handler of a page, such as that of deferred.Requests, on which keyfuncs.User and the
+// like find what middlewares have set.
+func Page(p nethttpmw.Page) echo.HandlerFunc {
+	return func(c *echo.Context) error {
+		p.ServePage(c.Response(), &keyfuncs.Request{Request: c.Request(), Facts: facts{c}})
+		return nil
+	}
+}
+
 // Decision returns what the named guard decided about the request: see [nethttpmw.Decision].
 func Decision(c *echo.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Decision(c.Request().Context(), guard)

@@ -11,6 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 func TestMain(m *testing.M) {
@@ -75,3 +76,5 @@ func (e exchange) Decision(guard string) (core.Decision, bool) { return ginmw.De
 func (e exchange) Take(guard string) (core.Decision, bool)     { return ginmw.Take(e.c, guard) }
 
 func (e exchange) Spend(guard string, n int64) error { return ginmw.Spend(e.c, guard, n) }
+
+func (e exchange) Page(p nethttpmw.Page) { ginmw.Page(p)(e.c) }

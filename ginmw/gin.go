@@ -146,6 +146,14 @@ func (w atOnce) WriteHeader(code int) {
 // Unwrap skips gin's writer, which has methods that the writer below may lack.
 func (w atOnce) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// Page returns the gin handler of a page, such as that of deferred.Requests, on which keyfuncs.User and the
+// like find what middlewares have set.
+func Page(p nethttpmw.Page) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		p.ServePage(c.Writer, &keyfuncs.Request{Request: c.Request, Facts: facts{c}})
+	}
+}
+
 // Decision returns what the named guard decided about the request: see [nethttpmw.Decision].
 func Decision(c *gin.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Decision(c.Request.Context(), guard)

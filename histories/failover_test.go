@@ -258,9 +258,9 @@ func nameOf(s subject, number int) string {
 }
 
 // isFor reports whether the nemesis is for a guard. Acked ones need replicas. A clock that jumps is for
-// models that know it.
+// models that know it, and a failover that loses calls is not for fences.
 func (n nemesis) isFor(w *world, s subject) bool {
-	if w.jumps && !s.timed {
+	if w.jumps && !s.timed || n.loses && s.fenced {
 		return false
 	}
 	return n.loses || !s.acked

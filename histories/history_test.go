@@ -140,6 +140,9 @@ type subject struct {
 	// timed: the model knows the clock, which may jump between phases, so many times as far.
 	timed bool
 	jumps int
+	// fenced: its fences follow the clock. The test's stands still, so that a failover which loses a claim gives
+	// its fence again.
+	fenced bool
 	// buckets: it is spread over several slots, so a failover may bring back an earlier moment of a part.
 	buckets bool
 	// acked: it needs a replica, and kept reports that its answer waited for it.

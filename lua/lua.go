@@ -152,6 +152,26 @@ var (
 	LockBreak string
 	//go:embed lock_peek.lua
 	LockPeek string
+	//go:embed delay_schedule.lua
+	DelaySchedule string
+	//go:embed delay_claim.lua
+	DelayClaim string
+	//go:embed delay_extend.lua
+	DelayExtend string
+	//go:embed delay_ack.lua
+	DelayAck string
+	//go:embed delay_nack.lua
+	DelayNack string
+	//go:embed delay_release.lua
+	DelayRelease string
+	//go:embed delay_remove.lua
+	DelayRemove string
+	//go:embed delay_move.lua
+	DelayMove string
+	//go:embed delay_find.lua
+	DelayFind string
+	//go:embed delay_peek.lua
+	DelayPeek string
 
 	//go:embed touch.lua
 	Touch string

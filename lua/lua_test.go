@@ -87,6 +87,17 @@ var scripts = map[string]string{
 	"lock_break.lua":            lua.LockBreak,
 	"lock_peek.lua":             lua.LockPeek,
 
+	"delay_schedule.lua": lua.DelaySchedule,
+	"delay_claim.lua":    lua.DelayClaim,
+	"delay_extend.lua":   lua.DelayExtend,
+	"delay_ack.lua":      lua.DelayAck,
+	"delay_nack.lua":     lua.DelayNack,
+	"delay_release.lua":  lua.DelayRelease,
+	"delay_remove.lua":   lua.DelayRemove,
+	"delay_move.lua":     lua.DelayMove,
+	"delay_find.lua":     lua.DelayFind,
+	"delay_peek.lua":     lua.DelayPeek,
+
 	"seckill_reserve_joined.lua": lua.SeckillReserveJoined,
 }
 
@@ -204,6 +215,10 @@ func TestByHand(t *testing.T) {
 	queue := []string{"k{a}:lock", "k{a}:line", "k{a}:present", "k{a}:void|w1"}
 	behind := []string{"k{a}:lock", "k{a}:void|c2", "k{a}:present"}
 	give := []string{"k{a}:lock", "k{a}:void|c1", "k{a}:line", "k{a}:present"}
+	slot := []string{"d{q|0}:head", "d{q|0}:tasks", "d{q|0}:bodies", "d{q|0}:due", "d{q|0}:running", "d{q|0}:done",
+		"d{q|0}:dead"}
+	with := func(key string) []string { return append(slices.Clone(slot), "d{q|0}:"+key) }
+	looked := []string{slot[1], slot[3], slot[4], slot[6]}
 	day := func(call string) []string { return []string{"q{ann}:items", "q{ann}:operations", "q{ann}:" + call} }
 	for _, step := range []struct {
 		file string
@@ -528,6 +543,40 @@ func TestByHand(t *testing.T) {
 			"p2 10000 1 2"},
 		{"semaphore_release", leave, []string{"w1|10000|bob", "2", "60000", "p1", "8000"}, "1 p2"},
 		{"semaphore_wait", line[:3], []string{"p3", "10000", "0", "10000"}, " 7000 "}, // p2 is gone
+		{"delay_schedule", slot, []string{"a", "4102444805000", "pay", "60000", "c1", "4102444802000"}, "1"},
+		{"delay_schedule", slot, []string{"a", "4102444805000", "pay", "60000", "c1", "4102444802000"}, "1"},
+		{"delay_schedule", slot, []string{"a", "4102444805000", "pay", "60000", "c2", "4102444802000"}, "0"},
+		{"delay_schedule", slot, []string{"b", "0", "two", "60000", "c3", "4102444806000"}, "1"},
+		{"delay_move", with("op1"), []string{"b", "p", "4102444807000", "60000", "4102444806000"}, "ok"},
+		{"delay_move", with("op1"), []string{"b", "p", "4102444807000", "60000", "4102444806000"}, "ok"},
+		{"delay_claim", with("claim1"), []string{"9", "1000", "2", "9999", "60000", "60000", "4102444804000"}, "1000 0 0 0"},
+		{"delay_claim", with("claim1"), []string{"9", "1000", "2", "9999", "60000", "60000", "4102444806000"},
+			"1000 0 0 4102444806000000 a 4102444805000 1 pay"},
+		{"delay_claim", with("claim1"), []string{"9", "1000", "2", "9999", "60000", "60000", "4102444806000"},
+			"1000 0 0 4102444806000000 a 4102444805000 1 pay"},
+		{"delay_extend", slot, []string{"3000", "4102444806500", "a", "4102444806000000", "b", "4102444806000000"}, "2"},
+		{"delay_peek", looked, []string{"r", "9", "4102444807000"}, "1 1 1 0 a 4102444805000 1 4102444809500 "},
+		{"delay_nack", slot, []string{"a", "1", "no", "500", "2", "0", "60000", "4102444807000"}, "lost"},
+		{"delay_nack", slot, []string{"a", "4102444806000000", "no", "500", "2", "0", "60000", "4102444807000"}, "ok"},
+		{"delay_nack", slot, []string{"a", "4102444806000000", "no", "500", "2", "0", "60000", "4102444807000"}, "ok"},
+		{"delay_find", []string{slot[1], slot[2], slot[4], slot[5], slot[6]}, []string{"a", "4102444807000"},
+			"p 4102444807500 1 0 no pay"},
+		{"delay_claim", with("claim2"), []string{"9", "1000", "2", "9999", "60000", "60000", "4102444808000"},
+			"1000 0 0 4102444808000000 b 4102444807000 1 two a 4102444807500 2 pay"},
+		{"delay_ack", slot, []string{"b", "4102444808000000", "42", "60000", "4102444808500"}, "1"},
+		{"delay_ack", slot, []string{"b", "4102444808000000", "42", "60000", "4102444808500"}, "0"},
+		{"delay_ack", slot, []string{"b", "4102444808000001", "42", "60000", "4102444808500"}, "-1"},
+		{"delay_claim", with("claim3"), []string{"9", "1000", "2", "9999", "60000", "60000", "4102444809000"}, "-1 0 1 0"},
+		{"delay_peek", looked, []string{"x", "9", "4102444809000"}, "0 0 0 1 a 4102444807500 2 4102444869000 the lease was over"},
+		{"delay_move", with("op2"), []string{"a", "x", "0", "60000", "4102444809000"}, "ok"},
+		{"delay_claim", with("claim4"), []string{"1", "1000", "2", "9999", "60000", "60000", "4102444809000"},
+			"1000 0 0 4102444809000000 a 4102444809000 1 pay"},
+		{"delay_release", with("claim4"), []string{"60000", "4102444809000"}, "1"},
+		{"delay_release", with("claim4"), []string{"60000", "4102444809000"}, "0"},
+		{"delay_claim", with("claim4"), []string{"1", "1000", "2", "9999", "60000", "60000", "4102444809000"}, "0 0 0 0"},
+		{"delay_remove", with("op3"), []string{"a", "x", "60000", "4102444809000"}, "not_now"},
+		{"delay_remove", with("op3"), []string{"a", "p", "60000", "4102444809000"}, "ok"},
+		{"delay_remove", with("op4"), []string{"a", "p", "60000", "4102444809000"}, "not_found"},
 		{"touch", sale[:1], nil, "1"},
 		{"touch", []string{"nobody{tv}"}, nil, "0"},
 		{"seckill_sweep", sale, []string{"100"}, "ok 0 1 1"},

@@ -104,7 +104,7 @@ func (r *mounted) recalls() bool {
 func (r *mounted) remembered(ctx context.Context, a core.Attempt) *Refusal {
 	if bans, ok := r.Bans.(core.Recaller); ok {
 		if d, ok := bans.Recall(ctx, a); ok {
-			return refuse(r.bans, d.Reason, d)
+			return r.refuseBanned(d)
 		}
 	}
 	guard, ok := r.Guard.(core.Recaller)

@@ -133,6 +133,10 @@ func (r Rule) Answers() []core.Answer {
 			all[core.ReasonInProgress] = all.to(core.ReasonInProgress)
 		}
 	}
+	if r.Defer != nil {
+		all[core.ReasonDeferred] = all.to(core.ReasonDeferred)
+		all[core.ReasonConflict] = all.to(core.ReasonConflict)
+	}
 	if r.Bans != nil {
 		for reason, a := range answersOf(r.Bans) {
 			if _, ok := all[reason]; !ok {
@@ -161,8 +165,10 @@ type Refusal struct {
 	answer   *answer  // nil in such a Refusal
 	fields   fields
 	outer    *Passage
-	standard bool // the rule's Answer was called
-	replayed bool // the operation is done, so this is no refusal
+	standard bool      // the rule's Answer was called
+	replayed bool      // the operation is done, so this is no refusal
+	banned   bool      // the rule's Bans have refused
+	deferral *Deferral // the request runs later; nil: it does not
 }
 
 // refuse makes a refusal with the answer of the table.
@@ -235,9 +241,9 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 	if f.replayed {
 		header.Set(ReplayedHeader, "true")
 		expose(header)
-		if form == formProblem {
-			header.Set("Content-Type", "application/json")
-		}
+	}
+	if form == formProblem && (f.replayed || f.deferral != nil) {
+		header.Set("Content-Type", "application/json")
 	}
 	v.set(header, "X-Content-Type-Options", "nosniff")
 	v.set(header, "Content-Length", strconv.Itoa(len(body)))
@@ -267,6 +273,10 @@ func (f *Refusal) setHeaders(header http.Header, v *values) {
 	}
 	v.set(header, "Cache-Control", "no-store")
 	expose(header)
+	if f.deferral != nil {
+		header.Set("Location", f.deferral.Location)
+		exposeField(header, "Location")
+	}
 }
 
 // values holds values of header fields, which share allocations.
@@ -283,6 +293,9 @@ func (v *values) set(h http.Header, name, value string) {
 // unless the excess is less than a millisecond. Zero means that waiting does not help, and that there is no
 // such field.
 func (f *Refusal) RetryAfter() time.Duration {
+	if f.deferral != nil {
+		return time.Duration(max(1, wholeSeconds(f.deferral.RetryAfter))) * time.Second
+	}
 	seconds := wholeSeconds(f.Decision.RetryAfter)
 	if f.Reason == ReasonUnavailable {
 		seconds = 1

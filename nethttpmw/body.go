@@ -41,8 +41,11 @@ func (f *Refusal) body(form form, text Text) []byte {
 		return []byte(text.page())
 	case formProblem:
 	}
-	if f.replayed {
+	switch {
+	case f.replayed:
 		return f.fact(text)
+	case f.deferral != nil:
+		return f.promise(text)
 	}
 	return f.problem(text)
 }

@@ -117,3 +117,5 @@ func (e exchange) Take(guard string) (core.Decision, bool) {
 func (e exchange) Spend(guard string, n int64) error {
 	return nethttpmw.Spend(e.r.Context(), guard, n)
 }
+
+func (e exchange) Page(p nethttpmw.Page) { p.ServePage(e.w, &keyfuncs.Request{Request: e.r}) }

@@ -37,6 +37,13 @@ func expose(h http.Header) {
 	}
 }
 
+// exposeField lets pages of other origins read one more field, if the response is for them.
+func exposeField(h http.Header, name string) {
+	if allowed := h["Access-Control-Allow-Origin"]; len(allowed) > 0 && allowed[0] != "" && !exposes(h, name) {
+		h.Add(exposedFields, name)
+	}
+}
+
 // exposes reports whether the header exposes the field. For requests with credentials "*" is a name like any
 // other.
 func exposes(h http.Header, name string) bool {

@@ -54,6 +54,12 @@
 // for what its handler took, or where both requests pass the rule with the same ID. A handler or a worker
 // that calls seckill.Guard.Confirm by name needs nothing.
 //
+// # Deferred requests
+//
+// A rule with Defer stores what its guard refuses until a known moment, and answers with 202 and a Location
+// in place of 429: see package deferred. What middlewares of rules around have taken goes back, since the
+// handler runs later, through all of them again.
+//
 // # Idempotency
 //
 // A rule with a guard of idempotency.New answers repetitions of a request with the response to the first one.

@@ -40,6 +40,8 @@ type Passage struct {
 	judging bool // a Rule.Failed is running
 	aborted bool // the handler did not return
 	nobody  bool // a passage inside this one has found that nobody answered
+
+	deferred bool // a passage inside this one has deferred the request, so that the handler does not run
 }
 
 // response is what a passage has to know of a response that is watched. All but exposing is for rules that
@@ -161,14 +163,18 @@ func (p *Passage) decide(status int, over bool) bool {
 // judge decides for each entry whether it is kept. If a Rule.Failed panics, its rule and the later ones have
 // failed.
 func (p *Passage) judge(status int) {
+	if p.deferred {
+		status = deferredStatus
+	}
 	p.status, p.judging = uint16(status), true
 	for _, e := range p.entries {
 		e.kept = false
 	}
 	for _, e := range p.entries {
-		// If nobody was answered, there is no outcome to keep.
+		// If nobody was answered, or the request runs later, there is no outcome to keep.
 		e.judged = true
-		e.kept = (status != StatusClientGone || !e.rule.keepsOutcome()) && e.rule.keepsOn(status)
+		none := status == StatusClientGone || p.deferred
+		e.kept = !(none && e.rule.keepsOutcome()) && e.rule.keepsOn(status)
 	}
 	p.judging = false
 }

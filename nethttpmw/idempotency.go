@@ -39,14 +39,45 @@ func (p *Passage) record(r *mounted) {
 // whole, and the client accepts its coding.
 func replayOf(d core.Decision, r *http.Request) (*core.Outcome, bool) {
 	o := core.OutcomeOf(d)
-	return o, d.Reason == core.ReasonDone && o != nil && !o.Incomplete && repeatable(o.Status) &&
+	return o, d.Reason == core.ReasonDone && sendable(o, r)
+}
+
+// sendable reports whether a stored answer is whole, and in a coding that the client accepts.
+func sendable(o *core.Outcome, r *http.Request) bool {
+	return o != nil && !o.Incomplete && repeatable(o.Status) &&
 		acceptsCoding(r.Header["Accept-Encoding"], o.Header["Content-Encoding"])
+}
+
+// KeepResponse returns what is kept of a response: the fields that [ReplayedHeader] lists, and a body of at
+// most maxBody bytes. The outcome is Incomplete, without a body, if the body is longer or shorter than the
+// header says. It is for packages that keep responses for later, as guards of idempotency do.
+func KeepResponse(status int, header http.Header, body []byte, maxBody int) *core.Outcome {
+	rec := &recording{most: maxBody, header: header}
+	rec.begin()
+	rec.wrote(body, nil)
+	return rec.outcome(status, maxBody, true)
+}
+
+// ReplayResponse answers with a response that [KeepResponse] has kept, and marks it with [ReplayedHeader]. It
+// reports false, and writes nothing, if the outcome is Incomplete, or has a coding that the client does not
+// accept.
+func ReplayResponse(w http.ResponseWriter, r *http.Request, o *core.Outcome) bool {
+	if !sendable(o, r) {
+		return false
+	}
+	writeOutcome(w, r, o)
+	return true
 }
 
 // replay sends a stored answer with the current figures. Like every refusal, it forbids caching.
 func (f *Refusal) replay(w http.ResponseWriter, r *http.Request, o *core.Outcome) {
+	f.setHeaders(w.Header(), new(values))
+	writeOutcome(w, r, o)
+}
+
+// writeOutcome sends a stored answer, besides what is in the header already.
+func writeOutcome(w http.ResponseWriter, r *http.Request, o *core.Outcome) {
 	header := w.Header()
-	f.setHeaders(header, new(values))
 	for name, value := range o.Header {
 		if slices.Contains(lists, name) {
 			addToList(header, name, value)

@@ -28,6 +28,7 @@ import (
 type Pipeline struct {
 	rules   []*mounted
 	settles bool
+	defers  bool // a rule has Defer
 }
 
 // NewPipeline makes a pipeline of rules. It panics on rules that cannot work, with a remedy in the message.
@@ -54,6 +55,7 @@ func NewPipeline(rules ...Rule) *Pipeline {
 		}
 		seen[rule.name] = true
 		p.settles = p.settles || rule.settles()
+		p.defers = p.defers || rule.Defer != nil
 		p.rules[i] = rule
 	}
 	for i := len(p.rules) - 1; i >= 0; i-- {
@@ -91,6 +93,10 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		ready = make([]prepared, len(p.rules))
 	}
 	req := &passage.from
+	if rule, refusal := passage.deferredBefore(); refusal != nil {
+		refusal.by(rule, req, passage)
+		return nil, refusal
+	}
 	for i := 0; i < len(p.rules); {
 		var rule *mounted
 		var refusal *Refusal
@@ -107,9 +113,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 			i += asked
 		}
 		if refusal != nil {
-			passage.outer.warnOfTwice(rule, &refusal.Decision)
-			refusal.by(rule, req, passage)
-			return nil, refusal
+			return nil, passage.refused(rule, refusal)
 		}
 	}
 	if done := passage.done(); done != nil {
@@ -217,7 +221,7 @@ func (r *mounted) judge(ctx context.Context, p *prepared, e *entry) *Refusal {
 	case p.passes || p.cohort == cohortSkipped:
 		return nil
 	case p.banned:
-		return refuse(r.bans, e.decision.Reason, e.decision)
+		return r.refuseBanned(e.decision)
 	}
 	return r.answer(ctx, &p.attempt, e, p.failed)
 }

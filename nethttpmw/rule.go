@@ -84,6 +84,18 @@ type Rule struct {
 	// the engine's observer receives the error. Nil: nobody is banned.
 	Bans Bans
 
+	// Defer stores requests that the guard refuses until a known moment (its decision has a RetryAfter), and
+	// the client gets 202 with the reason deferred, Retry-After, and a Location where the answer will be:
+	// deferred.New makes one. Requests of actors who are banned, and those whose operation is in progress, are
+	// refused. So is one that Defer cannot store, or does not. A refusal counts as a strike all the same.
+	//
+	// A request with the operation ID of one that was stored gets the same 202, before any rule is asked. If
+	// the queue cannot be asked for it, OnOutage decides, or the policy of the guard.
+	//
+	// For a middleware of rules around this one the status is 429, since the handler has not run. Nil: requests
+	// are refused.
+	Defer Deferrer
+
 	// Rollout limits the rule to a part of the clients while it is introduced. Nil: the rule is enforced for
 	// all.
 	Rollout *Rollout
@@ -112,7 +124,8 @@ type Rule struct {
 	// once. Nil: generic English texts.
 	Texts func(r *http.Request, refusal *Refusal) Text
 	// Answer writes the response to requests that the rule refuses, in place of Refusal.Reply: a page of the
-	// application, a redirect, or whatever Reply writes. It is not called for a replayed answer. The
+	// application, a redirect, or whatever Reply writes. It is not called for a replayed answer. It is called
+	// for a request that was deferred (core.ReasonDeferred); Location is set then. The
 	// RateLimit fields, Retry-After and Cache-Control are set before the call, and Answer may change them.
 	// The handler never runs. If Answer writes nothing, the request gets Reply. A panic goes to the
 	// application's recoverer, as do panics of Texts and of key functions. Answer is called from many
@@ -157,8 +170,8 @@ func (r *Rule) check() error {
 	if isNil(r.Guard) {
 		return errors.New("has no Guard: set one, such as limit.NewSlidingWindow(...)")
 	}
-	if r.Bans != nil && isNil(r.Bans) {
-		return fmt.Errorf("has Bans that are a nil %T: make them with bans.New, or leave the field out", r.Bans)
+	if err := r.checkNil(); err != nil {
+		return err
 	}
 	traits := r.Guard.Traits()
 	switch {
@@ -180,6 +193,18 @@ func (r *Rule) check() error {
 	if _, ok := r.Guard.(core.LocalGuard); outage == core.FailLocal && !ok {
 		return errors.New("has OnOutage: core.FailLocal, but its guard cannot decide inside one process: use " +
 			"core.FailClosed")
+	}
+	return nil
+}
+
+// checkNil finds fields that hold nil pointers.
+func (r *Rule) checkNil() error {
+	if r.Defer != nil && isNil(r.Defer) {
+		return fmt.Errorf("has a Defer that is a nil %T: make it with deferred.New, or leave the field out",
+			r.Defer)
+	}
+	if r.Bans != nil && isNil(r.Bans) {
+		return fmt.Errorf("has Bans that are a nil %T: make them with bans.New, or leave the field out", r.Bans)
 	}
 	return nil
 }
@@ -226,6 +251,13 @@ func (r *mounted) refuse(reason core.Reason, d core.Decision) *Refusal {
 	return refuse(r.answers, reason, d)
 }
 
+// refuseBanned makes a refusal by the rule's Bans.
+func (r *mounted) refuseBanned(d core.Decision) *Refusal {
+	f := refuse(r.bans, d.Reason, d)
+	f.banned = true
+	return f
+}
+
 // listed looks the request up in the rule's lists. Deny takes precedence.
 func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error) {
 	if r.Deny != nil {
@@ -253,7 +285,7 @@ func (r *mounted) banned(ctx context.Context, a core.Attempt) (d core.Decision, 
 
 // strike counts a refusal by the guard against the actor. An error has been observed, and the refusal stands.
 func (r *mounted) strike(ctx context.Context, a core.Attempt, reason core.Reason) {
-	if r.Bans == nil {
+	if r.Bans == nil || rerunOf(ctx) != nil {
 		return
 	}
 	if answer := r.answers.to(reason); !answer.Expected && answer.Status < http.StatusInternalServerError {

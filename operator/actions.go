@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// target is a guard with its operations.
+// target is a guard or a tool with its operations.
 type target struct {
 	Name    string   `json:"name"`
 	Kind    string   `json:"kind"`
@@ -19,12 +19,15 @@ type target struct {
 	// Rollout is the rollout of the guard's rule, if any.
 	Rollout *nethttpmw.Rollout `json:"-"`
 
-	guard      core.Guard
+	guard      named
 	operations []core.Operation
 	joins      bool // a rule of the guard joins IDs with the actor
 }
 
-// targets are the guards to show, each once.
+// named is a guard or a tool.
+type named interface{ Name() string }
+
+// targets are the guards and tools to show, each once.
 type targets []*target
 
 // targetsOf returns the guards of the options. It panics on guards that have the same name.
@@ -41,8 +44,11 @@ func targetsOf(o Options) targets {
 	for _, g := range o.Guards {
 		all.add(g)
 	}
+	for _, tool := range o.Tools {
+		all.add(tool)
+	}
 	if len(all) == 0 {
-		panic("operator: New has nothing to show: set Options.Rules or Options.Guards")
+		panic("operator: New has nothing to show: set Options.Rules, Options.Guards or Options.Tools")
 	}
 	for _, t := range all {
 		t.name()
@@ -64,7 +70,7 @@ func (all targets) texts(a Action) map[string]string {
 }
 
 // add returns the target of a guard. It makes a new one if there is none yet.
-func (all *targets) add(g core.Guard) *target {
+func (all *targets) add(g named) *target {
 	if g == nil {
 		panic("operator: New has a nil guard: remove it")
 	}
@@ -118,7 +124,7 @@ func (t *target) name() {
 }
 
 // operationsOf returns the operations of a guard that describes none: those that it has methods for.
-func operationsOf(g core.Guard) (all []core.Operation) {
+func operationsOf(g named) (all []core.Operation) {
 	key := []core.Field{{Name: "actor", Required: true}, {Name: "resource"}}
 	if g, ok := g.(interface {
 		Peek(context.Context, core.Attempt) (core.Decision, error)

@@ -7,8 +7,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/delay"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/operator"
 )
 
@@ -108,4 +112,46 @@ func TestOperatorTellsOperationsApart(t *testing.T) {
 		Guards:    []core.Guard{&twice{bare{name: "own"}}},
 		Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
 	})
+}
+
+// TestOperatorsSeeQueues: a queue is no guard, and has pages all the same.
+func TestOperatorsSeeQueues(t *testing.T) {
+	b := redistest.Single(t)
+	q := delay.New(guardtest.NewEngine(b), "mails", delay.Options{MaxTries: 1})
+	d := &desk{T: t, Handler: operator.New(operator.Options{
+		Tools:     []core.Tool{q},
+		Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
+		Audit:     func(context.Context, operator.Event) error { return nil },
+	})}
+	for _, id := range []string{"a", "b"} {
+		if _, err := q.Schedule(t.Context(), id, time.Time{}, []byte("to ann")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tasks, err := q.Claim(t.Context(), 2, 0)
+	if err != nil || len(tasks) != 2 {
+		t.Fatalf("%v, %v", tasks, err)
+	}
+	for _, task := range tasks {
+		if err := q.Nack(t.Context(), task, "no paper", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.want(get("/"), 200, `{"guards":[{"name":"mails","kind":"queue","actions":["counts","peek","find",`+
+		`"cancel","reschedule","retry","discard"]}]}`)
+	d.want(get("/mails/counts"), 200, `{"pending":0,"due":0,"running":0,"dead":2}`)
+	for _, look := range []*http.Request{get("/mails/peek", "state=dead"), get("/mails/find", "id=a")} {
+		if w := d.send(look); w.Code != 200 || !strings.Contains(w.Body.String(), `"reason":"no paper"`) {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+	d.want(post("/mails/retry", "id=a"), 200, `{"done":true}`)
+	d.want(post("/mails/reschedule", "id=a", "in=1h"), 200, `{"done":true}`)
+	d.want(post("/mails/discard", "id=a"), 409,
+		`{"title":"Conflict","status":409,"detail":"core: discard \"mails\": delay: the task is in another state"}`)
+	d.want(post("/mails/cancel", "id=a"), 200, `{"done":true}`)
+	d.want(post("/mails/discard", "id=b"), 200, `{"done":true}`)
+	d.want(get("/mails/find", "id=b"), 404,
+		`{"title":"Not Found","status":404,"detail":"core: find \"mails\": delay: there is no such task"}`)
+	d.want(get("/mails/peek", "state=odd"), 400, "")
 }

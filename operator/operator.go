@@ -25,6 +25,8 @@ type Options struct {
 	Rules []nethttpmw.Rule
 	// Guards are further guards to show, such as those that no route uses.
 	Guards []core.Guard
+	// Tools are what the application calls by name, without rules, such as delay queues.
+	Tools []core.Tool
 	// Authorize decides whether a request may perform an action, and names the operator for the audit. An
 	// error denies the request with 403 and is logged, for each action the first one and then one per minute.
 	// It is called once for each action and for the list, before any guard is asked, from many goroutines at
@@ -64,8 +66,8 @@ type Event struct {
 }
 
 // New returns the handler of an operator. It is safe for concurrent use. It panics on options that cannot
-// work: no Authorize, nothing to show, a nil guard, two different guards of one name, or two operations of
-// one name in a guard.
+// work: no Authorize, nothing to show, a nil guard or tool, two different ones of one name, or two operations
+// of one name in one of them.
 func New(o Options) http.Handler {
 	if o.Authorize == nil {
 		panic("operator: New requires Options.Authorize: without it anyone could change anything")

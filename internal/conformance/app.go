@@ -75,6 +75,8 @@ type Context interface {
 	Take(guard string) (core.Decision, bool)
 	// Spend is the adapter's function of that name.
 	Spend(guard string, n int64) error
+	// Page answers by a page, with the adapter's function of that name.
+	Page(p nethttpmw.Page)
 }
 
 // Colons rewrites the path parameters for gin and echo: {poll} becomes :poll.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/lock"
@@ -35,4 +36,11 @@ func Kinds() map[string]core.Guard {
 		"semaphore":   semaphore.New(gate, "semaphore", semaphore.Options{Max: 2}),
 		"votes":       votes.New(gate, "votes", votes.Options{}),
 	}
+}
+
+// Tools returns a tool of each package that has one, by the name of the package: see core.Tool. Their client
+// never connects.
+func Tools() map[string]core.Tool {
+	gate := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
+	return map[string]core.Tool{"delay": delay.New(gate, "delay", delay.Options{})}
 }

@@ -1,0 +1,321 @@
+package delay
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/schedule"
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+var (
+	scheduleScript = core.NewScript("delay_schedule", lua.DelaySchedule, core.Idempotent)
+	claimScript    = core.NewScript("delay_claim", lua.DelayClaim, core.Idempotent)
+	releaseScript  = core.NewScript("delay_release", lua.DelayRelease, core.Idempotent)
+	extendScript   = core.NewScript("delay_extend", lua.DelayExtend, core.Idempotent)
+	ackScript      = core.NewScript("delay_ack", lua.DelayAck, core.Idempotent)
+	nackScript     = core.NewScript("delay_nack", lua.DelayNack, core.Idempotent)
+	removeScript   = core.NewScript("delay_remove", lua.DelayRemove, core.Idempotent)
+	moveScript     = core.NewScript("delay_move", lua.DelayMove, core.Idempotent)
+	findScript     = core.NewScript("delay_find", lua.DelayFind, core.Idempotent)
+	peekScript     = core.NewScript("delay_peek", lua.DelayPeek, core.Idempotent)
+)
+
+var (
+	// ErrLost is returned by Extend, Ack and Nack for a task that does not run under this claim any more: its
+	// lease was over and it was taken back, or the claim has ended it. It is also the cause with which the
+	// context of a handler ends when its lease is lost. It wraps core.ErrGone.
+	ErrLost = core.NewError("delay: the task does not run under this claim any more", core.ErrGone)
+	// ErrNoTask is returned for an ID that the queue does not know, or has forgotten. It wraps
+	// core.ErrNotFound.
+	ErrNoTask = core.NewError("delay: there is no such task", core.ErrNotFound)
+	// ErrOtherState is returned for a task that is in another state than the call needs: one that runs or has
+	// ended cannot be cancelled. It wraps core.ErrNotNow.
+	ErrOtherState = core.NewError("delay: the task is in another state", core.ErrNotNow)
+)
+
+// Options configure a [Queue]. The zero value is valid. All processes that share a queue must have the same
+// options. Durations are whole milliseconds.
+type Options struct {
+	// Lease is how long a claimed task is left to its worker without a renewal, 1 s to 24 hours. The default is
+	// 30 s. A worker that has died is noticed so much later.
+	Lease time.Duration
+	// MaxTries is how often a task is claimed at most, 1 to 1,000. The default is 10. A task that fails for the
+	// last time, or whose last lease ends, is dead: see [Queue.Retry]. A lease that is over counts as a try.
+	MaxTries int
+	// MaxPayload is the size in bytes of the longest payload and result, up to 1 MiB. The default is 64 KiB.
+	MaxPayload int
+	// Spread is the number of slots of a cluster over which the tasks are spread by their IDs, 1 to 64. The
+	// default is 1. One slot has the order of all tasks; with more, each slot has its own. More slots need more
+	// calls of an idle worker: one for each.
+	//
+	// After a change, tasks that were scheduled before are not found by their ID, and those of slots that are
+	// gone do not run. So a queue with another Spread should have another name.
+	Spread int
+	// Keep is how long a task that is done is remembered, with its result, so that its ID is not scheduled
+	// again: 1 minute to 366 days. The default is 24 hours. Dead tasks are remembered for a week, or for Keep
+	// if that is longer.
+	Keep time.Duration
+}
+
+const (
+	// MaxID is the length of the longest ID of a task, in bytes.
+	MaxID = 256
+	// MaxClaim is the largest number of tasks that one Claim returns.
+	MaxClaim = 10_000
+
+	minLease   = time.Second
+	maxLease   = 24 * time.Hour
+	maxPayload = 1 << 20
+	maxSpread  = 64
+	deadKeep   = 7 * 24 * time.Hour
+	maxReason  = 1000 // bytes
+
+	// chunk is how many tasks one run of a script claims or renews, so that it stays short.
+	chunk = 500
+	// claimBytes is how many bytes of payloads one run of a script claims.
+	claimBytes = 4 << 20
+)
+
+// fields are the keys of a slot.
+var fields = []string{"head", "tasks", "bodies", "due", "running", "done", "dead"}
+
+// Queue keeps tasks until they are due, and hands each to one worker at a time. Make a Queue with [New]. It
+// is safe for concurrent use.
+//
+// # Delivery
+//
+// A task is delivered at least once. [Queue.Claim] takes due tasks, in the order in which they are due, and
+// of those due at the same millisecond in the order of their IDs. Each has a lease by the server's clock, and
+// a fence. While the lease holds, no other claim gets the task. When it is over, the next claim takes the
+// task back, and it becomes due again: this counts as a try. Ack and Nack of a claim whose task was taken
+// back return [ErrLost]; until then they count, even after the lease.
+//
+// # Calls whose reply is lost
+//
+// Each call can be repeated. Schedule is idempotent by the task's ID, Ack and Nack by the claim. A claim that
+// the client library sends again gets the same tasks; one that returns an error is given back in the
+// background, and its tries do not count. Only when Redis stays silent for ten minutes do these tasks wait
+// for their lease to end.
+//
+// A failover of Redis can lose the last changes: a task that was scheduled, or the word that one is done.
+// Then that task runs again, under a greater fence.
+//
+// # Memory
+//
+// All keys of a slot expire at one moment: 30 days after the last moment at which any task of it was to be
+// due or to be forgotten, as known when the queue changed last. So a task that is due in a year is safe, and
+// a queue that nobody uses vanishes. Tasks that nobody claims for 30 days vanish with it.
+type Queue struct {
+	core.Base
+	options Options
+	turn    atomic.Uint32 // the slot that the next claim asks first
+}
+
+// New makes a queue with the given name. It panics when the name is taken or malformed, when the options are
+// invalid, or when the engine has no Redis.
+func New(e *core.Engine, name string, o Options) *Queue {
+	e.NeedRedis("delay", name)
+	o = o.filled()
+	if err := o.check(); err != nil {
+		panic(fmt.Sprintf("delay: %v (queue %q)", err, name))
+	}
+	return &Queue{
+		Base: e.Register("delay", name, scheduleScript, claimScript, releaseScript, extendScript, ackScript,
+			nackScript, removeScript, moveScript, findScript, peekScript),
+		options: o,
+	}
+}
+
+// filled returns the options with their defaults.
+func (o Options) filled() Options {
+	if o.Lease == 0 {
+		o.Lease = 30 * time.Second
+	}
+	if o.MaxTries == 0 {
+		o.MaxTries = 10
+	}
+	if o.MaxPayload == 0 {
+		o.MaxPayload = 64 << 10
+	}
+	if o.Spread == 0 {
+		o.Spread = 1
+	}
+	if o.Keep == 0 {
+		o.Keep = 24 * time.Hour
+	}
+	return o
+}
+
+// check returns an error for options that are out of range.
+func (o Options) check() error {
+	switch {
+	case o.Lease < minLease || o.Lease > maxLease || o.Lease%time.Millisecond != 0:
+		return fmt.Errorf("the Lease is %v: set whole milliseconds from %v to %v", o.Lease, minLease, maxLease)
+	case o.MaxTries < 1 || o.MaxTries > 1000:
+		return fmt.Errorf("the MaxTries is %d: set 1 to 1000", o.MaxTries)
+	case o.MaxPayload < 1 || o.MaxPayload > maxPayload:
+		return fmt.Errorf("the MaxPayload is %d: set 1 to %d bytes", o.MaxPayload, maxPayload)
+	case o.Spread < 1 || o.Spread > maxSpread:
+		return fmt.Errorf("the Spread is %d: set 1 to %d slots", o.Spread, maxSpread)
+	case o.Keep < time.Minute || o.Keep > core.MaxTTL || o.Keep%time.Millisecond != 0:
+		return fmt.Errorf("the Keep is %v: set whole milliseconds from a minute to %v", o.Keep, core.MaxTTL)
+	}
+	return nil
+}
+
+// Schedule schedules a task for a moment, once per ID. It returns false when the ID is known already: then
+// nothing changes, whatever the moment and the payload are. An ID is known while its task is pending, running
+// or dead, and for Options.Keep after it was done; the ID of a cancelled task is free again. A moment in the
+// past, and the zero Time, mean at once.
+//
+// The error is core.ErrInvalid for an ID that is empty or longer than [MaxID], a payload over
+// Options.MaxPayload, or a moment after the year 2200. After another error the task may have been scheduled;
+// calling again with the same ID is safe.
+func (q *Queue) Schedule(
+	ctx context.Context, id string, at time.Time, payload []byte,
+) (created bool, err error) {
+	return core.Look(ctx, &q.Base, "schedule", about(id), func() (bool, error) {
+		moment, err := momentOf(at)
+		if err == nil {
+			err = q.checkTask(id, payload)
+		}
+		if err != nil {
+			return false, err
+		}
+		value, err := q.run(ctx, scheduleScript, q.slotOf(id), nil, core.EncodeUpTo(core.MaxRecord, id), moment,
+			payload, q.options.Keep.Milliseconds(), newCall())
+		if err != nil {
+			return false, err
+		}
+		n, err := core.ReadNumber(value)
+		return n == 1, err
+	})
+}
+
+// Cancel removes a task that is pending. It returns [ErrNoTask] for a task that the queue does not know, and
+// [ErrOtherState] for one that runs or has ended.
+func (q *Queue) Cancel(ctx context.Context, id string) error {
+	return q.Call(ctx, "cancel", about(id), func() error { return q.byName(ctx, removeScript, id, "p") })
+}
+
+// Reschedule gives a task that is pending another moment, as [Queue.Schedule] takes it. It returns
+// [ErrNoTask] and [ErrOtherState] as Cancel does.
+func (q *Queue) Reschedule(ctx context.Context, id string, at time.Time) error {
+	return q.Call(ctx, "reschedule", about(id), func() error {
+		moment, err := momentOf(at)
+		if err != nil {
+			return err
+		}
+		return q.byName(ctx, moveScript, id, "p", moment)
+	})
+}
+
+// Retry makes a dead task pending, due at once, with all its tries. It returns [ErrNoTask] for a task that
+// the queue does not know, and [ErrOtherState] for one that is not dead.
+func (q *Queue) Retry(ctx context.Context, id string) error {
+	return q.Call(ctx, "retry", about(id), func() error { return q.byName(ctx, moveScript, id, "x", 0) })
+}
+
+// Discard removes a dead task. It returns the errors of Retry.
+func (q *Queue) Discard(ctx context.Context, id string) error {
+	return q.Call(ctx, "discard", about(id), func() error { return q.byName(ctx, removeScript, id, "x") })
+}
+
+// byName runs a script that changes a task which has to be in a state.
+func (q *Queue) byName(ctx context.Context, s *core.Script, id, state string, args ...any) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	slot := q.slotOf(id)
+	args = append([]any{core.EncodeUpTo(core.MaxRecord, id), state}, args...)
+	value, err := q.run(ctx, s, slot, []string{q.Key(q.tag(slot), "op", newCall())},
+		append(args, core.TombstoneTTL.Milliseconds())...)
+	if err != nil {
+		return err
+	}
+	r := core.ReadReply(value, 1, 1)
+	switch answer := r.Text(); answer {
+	case "ok", "":
+	case "not_found":
+		return ErrNoTask
+	case "not_now":
+		return ErrOtherState
+	default:
+		return fmt.Errorf("unexpected answer %.100q", answer)
+	}
+	return r.Err
+}
+
+// run runs a script that changes a slot: its keys, then more keys; the arguments, then the time.
+func (q *Queue) run(
+	ctx context.Context, s *core.Script, slot int, more []string, args ...any,
+) (any, error) {
+	keys := append(q.keys(slot, fields...), more...)
+	return q.Engine().RunWithin(ctx, q.Engine().SettleTimeout(), s, keys,
+		append(args, q.Engine().ScriptNow(time.Millisecond))...)
+}
+
+// keys returns keys of a slot.
+func (q *Queue) keys(slot int, fields ...string) []string {
+	keys := make([]string, len(fields))
+	for i, field := range fields {
+		keys[i] = q.Key(q.tag(slot), field)
+	}
+	return keys
+}
+
+// tag returns the hash tag of a slot: with the queue's name, so that queues are in different slots.
+func (q *Queue) tag(slot int) string { return core.JoinTag(q.Name(), strconv.Itoa(slot)) }
+
+// slotOf returns the slot of a task.
+func (q *Queue) slotOf(id string) int {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(id)) // it never fails
+	return int(hash.Sum32() % uint32(q.options.Spread))
+}
+
+// newCall names a call, for a resend after a lost reply.
+func newCall() string { return core.Attempt{}.WithCall().Call() }
+
+// about is what observers are told that a call is about.
+func about(id string) core.Attempt { return core.Attempt{Item: id} }
+
+func checkID(id string) error {
+	if id == "" || len(id) > MaxID {
+		return fmt.Errorf("%w: the ID of a task has %d bytes: give it 1 to %d", core.ErrInvalid, len(id), MaxID)
+	}
+	return nil
+}
+
+func (q *Queue) checkTask(id string, payload []byte) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	return q.checkSize("payload", payload)
+}
+
+// checkSize returns an error for a payload or a result that is too long.
+func (q *Queue) checkSize(what string, body []byte) error {
+	if len(body) > q.options.MaxPayload {
+		return fmt.Errorf("%w: the %s has %d bytes: %d are allowed", core.ErrInvalid, what, len(body),
+			q.options.MaxPayload)
+	}
+	return nil
+}
+
+// momentOf returns a moment as scripts take it, rounded up, so that no task runs early. 0 means at once.
+func momentOf(at time.Time) (int64, error) {
+	if at.Unix() < 1 {
+		return 0, nil
+	}
+	if !schedule.Countable(at) {
+		return 0, fmt.Errorf("%w: a task is due at %v: give it a time up to the year 2200", core.ErrInvalid, at)
+	}
+	return at.Add(time.Millisecond - 1).UnixMilli(), nil
+}

@@ -1,0 +1,77 @@
+package delay
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// shownBytes is how much of a payload or a result an operator sees.
+const shownBytes = 1000
+
+// Describe implements [core.Tool].
+func (q *Queue) Describe() core.Description {
+	id := []core.Field{{Name: "id", Required: true}}
+	byID := func(name string, f func(ctx context.Context, id string) error) core.Operation {
+		return core.Operation{Name: name, Changes: true, Fields: id,
+			Run: func(ctx context.Context, in core.Input) (any, error) { return nil, f(ctx, in.Text("id")) }}
+	}
+	return core.Description{
+		Kind: "queue",
+		Operations: []core.Operation{
+			{Name: "counts", Run: func(ctx context.Context, _ core.Input) (any, error) { return q.Counts(ctx) }},
+			{Name: "peek", Fields: []core.Field{{Name: "state", Required: true}}, Run: q.peeked},
+			{Name: "find", Fields: id, Run: q.found},
+			byID("cancel", q.Cancel),
+			{Name: "reschedule", Changes: true,
+				Fields: append(id[:1:1], core.Field{Name: "in", Kind: core.FieldDuration, Required: true}),
+				Run: func(ctx context.Context, in core.Input) (any, error) {
+					return nil, q.Reschedule(ctx, in.Text("id"), q.Engine().Now().Add(in.Duration("in")))
+				}},
+			byID("retry", q.Retry),
+			byID("discard", q.Discard),
+		},
+		Ops: []string{"schedule", "claim", "release", "recovered", "extend", "ack", "nack", "dead", "panic",
+			"cancel", "reschedule", "retry", "discard", "find", "counts", "peek"},
+	}
+}
+
+// peeked is what an operator sees of a state: the first 100 tasks.
+func (q *Queue) peeked(ctx context.Context, in core.Input) (any, error) {
+	found, err := q.Peek(ctx, State(in.Text("state")), 100)
+	all := make([]map[string]any, 0, len(found))
+	for _, s := range found {
+		all = append(all, shown(s))
+	}
+	return all, err
+}
+
+// found is what an operator sees of a task: with the beginning of its payload or result.
+func (q *Queue) found(ctx context.Context, in core.Input) (any, error) {
+	s, err := q.Find(ctx, in.Text("id"))
+	if err != nil {
+		return nil, err
+	}
+	figures := shown(s)
+	for name, body := range map[string][]byte{"payload": s.Payload, "result": s.Result} {
+		if len(body) > 0 {
+			figures[name] = strings.ToValidUTF8(string(body[:min(len(body), shownBytes)]), "\uFFFD")
+			figures[name+"_bytes"] = len(body)
+		}
+	}
+	return figures, nil
+}
+
+func shown(s Status) map[string]any {
+	figures := map[string]any{"id": s.ID, "state": s.State, "try": s.Try,
+		"at": s.At.UTC().Format(time.RFC3339Nano)}
+	if !s.Ends.IsZero() {
+		figures["ends"] = s.Ends.UTC().Format(time.RFC3339Nano)
+	}
+	if s.Reason != "" {
+		figures["reason"] = s.Reason
+	}
+	return figures
+}

@@ -1,0 +1,251 @@
+package deferred
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	random "math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/delay"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// Options are the options of [New].
+type Options struct {
+	// Who finds the principal: who is logged in, such as keyfuncs.User("uid"). Only the principal may read the
+	// answer. Requests of which it finds nothing are refused, not deferred. Required. Do not take an address: it
+	// is shared, and changes.
+	Who keyfuncs.Func
+	// Limit bounds how many requests a principal may store, such as limit.NewSlidingWindow(gate, "deferred",
+	// limit.PerHour(100)): it is asked with the principal as the actor before a request is stored. What it
+	// refuses is refused as without Defer. Without it, one client could fill the memory of Redis. Required.
+	Limit core.Guard
+	// ID finds the operation ID of a request. Nil: keyfuncs.IdempotencyKey(). A request of which it finds
+	// nothing gets a random one.
+	ID keyfuncs.Func
+	// Page is the URL under which the page of the answers is mounted. It ends in "/". Empty: "/deferred/".
+	Page string
+	// Fields are further header fields to store: see What is stored, in the documentation of the package. They
+	// cannot be Authorization, Proxy-Authorization, Cookie or Set-Cookie.
+	Fields []string
+	// MaxBody is the longest body that is stored, in bytes. Requests with a longer one are refused, not
+	// deferred. Zero: 16 KiB. delay.Options.MaxPayload has to have room for it and the header.
+	MaxBody int
+	// MaxAnswer is the longest body of an answer that is kept for the page, in bytes. Of a longer one the page
+	// has the status and the fields, among them Location. Zero: 32 KiB. It has to be less than
+	// delay.Options.MaxPayload.
+	MaxAnswer int
+	// MaxWait is the longest wait. A request that could succeed only after that is refused. Zero: an hour.
+	MaxWait time.Duration
+	// MaxAge is how long a stored request may be refused again and again, from when it came. Then it has failed.
+	// Zero: a day.
+	MaxAge time.Duration
+	// Restore gives a stored request what the login of the application asks for, and returns it. It may return
+	// an error, after which the request is tried again like one whose handler has failed. It is called from many
+	// goroutines at once. Nil: the request has no credentials, and the login asks [Principal].
+	Restore func(r *http.Request, principal string) (*http.Request, error)
+}
+
+// Requests stores requests that rules refuse for now, runs them later, and is the page that has their
+// answers. It is safe for concurrent use. One Requests may serve several rules and routes.
+type Requests struct {
+	queue  *delay.Queue
+	o      Options
+	fields []string
+	print  keyfuncs.Func // what makes a repetition the same request
+}
+
+// storedFields are the header fields that are stored.
+var storedFields = []string{"Accept", "Accept-Language", "Content-Type", "Content-Encoding",
+	"Content-Language", "Forwarded", "X-Forwarded-For", "Idempotency-Key"}
+
+// credentials are the fields that are never stored.
+var credentials = []string{"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"}
+
+// New makes a Requests that keeps what it defers in the queue, which should be used for nothing else. It
+// panics on options that cannot work, with a remedy in the message. It does not talk to Redis.
+func New(q *delay.Queue, o Options) *Requests {
+	switch {
+	case q == nil:
+		panic("gatehouse: deferred.New has no queue: make one with delay.New")
+	case o.Who == nil:
+		panic("gatehouse: deferred.Options has no Who: set the function that finds who is logged in, such as " +
+			`keyfuncs.User("uid"), since nobody else may read the answer`)
+	case o.Limit == nil:
+		panic("gatehouse: deferred.Options has no Limit: set how much one client may store, such as " +
+			`limit.NewSlidingWindow(gate, "deferred", limit.PerHour(100))`)
+	case o.Page != "" && !strings.HasSuffix(o.Page, "/"):
+		panic(fmt.Sprintf("gatehouse: deferred.Options.Page is %q: end it in \"/\"; the ID follows", o.Page))
+	case min(int64(o.MaxBody), int64(o.MaxAnswer), int64(o.MaxWait), int64(o.MaxAge)) < 0:
+		panic("gatehouse: deferred.Options has a negative MaxBody, MaxAnswer, MaxWait or MaxAge: leave it " +
+			"out, or set a positive one")
+	}
+	o.MaxBody, o.MaxAnswer = cmp.Or(o.MaxBody, 16<<10), cmp.Or(o.MaxAnswer, 32<<10)
+	o.MaxWait, o.MaxAge = cmp.Or(o.MaxWait, time.Hour), cmp.Or(o.MaxAge, 24*time.Hour)
+	o.Page = cmp.Or(o.Page, "/deferred/")
+	if o.ID == nil {
+		o.ID = keyfuncs.IdempotencyKey()
+	}
+	d := &Requests{queue: q, o: o, print: keyfuncs.FingerprintUpTo(o.MaxBody)}
+	d.fields = slices.Clone(storedFields)
+	for _, name := range o.Fields {
+		name = http.CanonicalHeaderKey(name)
+		if slices.Contains(credentials, name) {
+			panic(fmt.Sprintf("gatehouse: deferred.Options.Fields has %s: credentials are not stored; let the login "+
+				"ask deferred.Principal, or set Restore", name))
+		}
+		d.fields = append(d.fields, name)
+	}
+	return d
+}
+
+// operation is what a request is called.
+type operation struct {
+	principal string
+	id        string // the last part of its Location
+	given     bool   // by the client
+}
+
+// task returns the name of the task in the queue. It is made of the principal too, so that nobody else finds
+// the task by the ID.
+func (op operation) task() string { return digest(keyfuncs.JoinTexts(op.principal, op.id)) }
+
+// digest returns a text that is as good as the first one where texts are compared, of 32 letters, digits, "-"
+// and "_".
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return base64.RawURLEncoding.EncodeToString(sum[:24])
+}
+
+// operation finds what a request is called. An operation without a principal is nobody's.
+func (d *Requests) operation(r *keyfuncs.Request) (op operation, err error) {
+	if op.principal, err = d.o.Who(r); op.principal == "" || err != nil {
+		return operation{}, unlessMissing(err)
+	}
+	key, err := d.o.ID(r)
+	switch {
+	case unlessMissing(err) != nil:
+		return operation{}, err
+	case key != "" && err == nil:
+		op.id, op.given = digest(key), true
+	default:
+		op.id = digest(rand.Text())
+	}
+	return op, nil
+}
+
+// unlessMissing returns the error of a key function unless it has just found nothing.
+func unlessMissing(err error) error {
+	if errors.Is(err, keyfuncs.ErrMissing) && !errors.Is(err, keyfuncs.ErrRequired) {
+		return nil
+	}
+	return err
+}
+
+// Known returns the deferral of a request that was stored before: see nethttpmw.Deferrer.
+func (d *Requests) Known(ctx context.Context, r *keyfuncs.Request) (*nethttpmw.Deferral, error) {
+	op, err := d.operation(r)
+	if err != nil || !op.given {
+		return nil, err
+	}
+	return d.find(ctx, r, op)
+}
+
+// find returns the deferral of an operation, or nil if none is stored.
+func (d *Requests) find(ctx context.Context, r *keyfuncs.Request, op operation) (*nethttpmw.Deferral, error) {
+	status, err := d.queue.Find(ctx, op.task())
+	if errors.Is(err, core.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("deferred: find: %w", err)
+	}
+	first, err := printOf(status)
+	if err != nil {
+		return nil, err
+	}
+	wait := time.Duration(0)
+	if status.State == delay.Pending {
+		wait = status.At.Sub(d.now())
+	}
+	// A body that cannot be read, or is longer than any that is stored, is not the stored one.
+	asked, err := d.print(r)
+	return &nethttpmw.Deferral{
+		Location: d.o.Page + op.id, RetryAfter: wait, Conflict: err != nil || digest(asked) != first,
+	}, nil
+}
+
+// Defer stores a request that may succeed after the wait: see nethttpmw.Deferrer.
+func (d *Requests) Defer(
+	ctx context.Context, r *keyfuncs.Request, wait time.Duration,
+) (*nethttpmw.Deferral, error) {
+	if wait > d.o.MaxWait || r.Header.Get("Upgrade") != "" || r.Method == http.MethodConnect {
+		return nil, nil
+	}
+	op, err := d.operation(r)
+	if err != nil || op.principal == "" {
+		return nil, err
+	}
+	payload, err := d.encode(r, op.principal)
+	if err != nil || payload == nil {
+		return nil, err
+	}
+	allowed, err := d.o.Limit.Check(ctx, core.Attempt{Actor: op.principal})
+	if err != nil || !allowed.Allowed {
+		return nil, err
+	}
+	wait += jitter(wait)
+	created, err := d.queue.Schedule(ctx, op.task(), d.now().Add(wait), payload)
+	if err == nil && created {
+		return &nethttpmw.Deferral{Location: d.o.Page + op.id, RetryAfter: wait}, nil
+	}
+	_ = d.o.Limit.Settle(ctx, allowed, core.Rollback) // observed; it is stored already, or not at all
+	if err != nil {
+		if !op.given {
+			// It may have been stored all the same. Its client is refused, and nobody else knows its ID.
+			_ = d.queue.Cancel(ctx, op.task()) // observed
+		}
+		return nil, fmt.Errorf("deferred: store the request: %w", err)
+	}
+	return d.find(ctx, r, op) // another request with the same ID was faster
+}
+
+// now is the time by the clock of the queue's engine.
+func (d *Requests) now() time.Time { return d.queue.Engine().Now() }
+
+// jitter returns a random part of an eighth of the wait, so that requests that were refused together do not
+// all come back at the same moment.
+func jitter(wait time.Duration) time.Duration {
+	return random.N(max(wait/8, time.Millisecond))
+}
+
+// readBody reads a body that can be stored, and leaves it for others. ok is false if it is too long, breaks
+// off, or was read before.
+func readBody(r *http.Request, most int) (body []byte, ok bool) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, true
+	}
+	if r.ContentLength > int64(most) {
+		return nil, false
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, int64(min(most, math.MaxInt-1))+1))
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(strings.NewReader(string(body)), r.Body), r.Body}
+	parsed := r.PostForm != nil || r.MultipartForm != nil
+	gone := r.ContentLength > int64(len(body)) || r.ContentLength < 0 && len(body) == 0 && parsed
+	return body, err == nil && len(body) <= most && !gone
+}

@@ -1,0 +1,298 @@
+package deferred_test
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core/delay"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/deferred"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+const ofKey = "Idempotency-Key: k1"
+
+func TestARefusedRequestRunsLater(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		w := newWorld(t, b, delay.Options{}, nil)
+		location := w.defers("rows", ofKey, "Content-Type: text/csv", "Cookie: session=1")
+		if to := w.page("ann", location); to.Code != http.StatusAccepted ||
+			to.Header().Get("Retry-After") != "1" || to.Header().Get("Cache-Control") != "no-store" ||
+			!strings.Contains(to.Body.String(), `"state":"pending"`) {
+			t.Errorf("the page: %d %v %s", to.Code, to.Header(), to.Body)
+		}
+		var fields http.Header
+		w.answer(func(to http.ResponseWriter, r *http.Request) {
+			fields = r.Header.Clone()
+			to.Header().Set("Location", "/files/7")
+			to.WriteHeader(http.StatusCreated)
+			_, _ = to.Write([]byte("made"))
+		})
+		w.gate.open.Store(true)
+		w.work()
+		to := w.wantState(location, deferred.StateDone)
+		if to.Code != http.StatusCreated || to.Body.String() != "made" ||
+			to.Header().Get("Location") != "/files/7" ||
+			to.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
+			t.Errorf("the answer: %d %v %s", to.Code, to.Header(), to.Body)
+		}
+		if got := w.runs(); !slices.Equal(got, []string{"ann POST /exports?q=1 rows"}) {
+			t.Errorf("ran: %q", got)
+		}
+		if fields.Get("Content-Type") != "text/csv" || fields.Get("Idempotency-Key") != "k1" || len(fields) != 2 {
+			t.Errorf("the handler got %v", fields)
+		}
+	})
+}
+
+// TestOnlyThePrincipalReadsTheAnswer: the others do not even learn that it is there.
+func TestOnlyThePrincipalReadsTheAnswer(t *testing.T) {
+	w := newWorld(t, redistest.Mini(t), delay.Options{}, nil)
+	location := w.defers("rows")
+	w.gate.open.Store(true)
+	w.work()
+	w.wantState(location, deferred.StateDone)
+	unknown := w.page("ann", "/deferred/unknown")
+	for _, user := range []string{"bob", ""} {
+		to := w.page(user, location)
+		if to.Code != http.StatusNotFound || to.Body.String() != unknown.Body.String() ||
+			to.Header().Get(deferred.StateHeader) != "" {
+			t.Errorf("%q gets %d %v %s", user, to.Code, to.Header(), to.Body)
+		}
+	}
+	if to := w.send("ann", http.MethodPost, location, ""); to.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", to.Code)
+	}
+}
+
+func TestCredentialsAreNotStored(t *testing.T) {
+	w := newWorld(t, redistest.Mini(t), delay.Options{}, nil)
+	w.defers("rows", "Cookie: session=secret-cookie", "Proxy-Authorization: secret-proxy",
+		"X-Other: secret-other")
+	tasks, err := w.queue.Peek(t.Context(), delay.Pending, 10)
+	if err != nil || len(tasks) != 1 {
+		t.Fatal(tasks, err)
+	}
+	stored, err := w.queue.Find(t.Context(), tasks[0].ID)
+	if err != nil || !strings.Contains(string(stored.Payload), "rows") {
+		t.Fatalf("%q, %v", stored.Payload, err)
+	}
+	if strings.Contains(string(stored.Payload), "secret") {
+		t.Errorf("stored: %s", stored.Payload)
+	}
+	for _, name := range []string{"cookie", "authorization", "Proxy-Authorization", "Set-Cookie"} {
+		guardtest.WantPanic(t, "credentials are not stored", func() {
+			deferred.New(w.queue, deferred.Options{Who: keyfuncs.User("uid"), Limit: w.gate, Fields: []string{name}})
+		})
+	}
+}
+
+// TestARequestIsStoredOncePerID: a repetition gets the same Location, whatever the rules say by then, and
+// does not run beside the stored one.
+func TestARequestIsStoredOncePerID(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		w := newWorld(t, b, delay.Options{}, nil)
+		location := w.defers("rows", ofKey)
+		if again := w.defers("rows", ofKey); again != location {
+			t.Errorf("%s, then %s", location, again)
+		}
+		if to := w.post("ann", "others", ofKey); to.Code != http.StatusUnprocessableEntity {
+			t.Errorf("another body: %d %s", to.Code, to.Body)
+		}
+		if to := w.post("ann", strings.Repeat("r", 20<<10), ofKey); to.Code != http.StatusUnprocessableEntity {
+			t.Errorf("a body too long to be stored: %d %s", to.Code, to.Body)
+		}
+		if to := w.post("bob", "rows", ofKey); to.Code != http.StatusAccepted {
+			t.Errorf("another user: %d %s", to.Code, to.Body)
+		}
+		w.wantPending(2)
+		w.gate.open.Store(true)
+		if again := w.defers("rows", ofKey); again != location || len(w.runs()) > 0 {
+			t.Errorf("%s, then %s, and ran %q", location, again, w.runs())
+		}
+		w.work()
+		w.wantState(location, deferred.StateDone)
+		if again := w.defers("rows", ofKey); again != location {
+			t.Errorf("%s, then %s", location, again)
+		}
+		if to := w.post("ann", "others", ofKey); to.Code != http.StatusUnprocessableEntity {
+			t.Errorf("another body afterwards: %d %s", to.Code, to.Body)
+		}
+	})
+}
+
+// TestWhatCannotBeStoredIsRefused as it is without Defer, with the moment at which waiting helps.
+func TestWhatCannotBeStoredIsRefused(t *testing.T) {
+	b := redistest.Mini(t)
+	w := newWorld(t, b, delay.Options{}, func(o *deferred.Options) {
+		o.MaxBody, o.MaxWait = 10, time.Minute
+		o.Limit = limit.NewSlidingWindow(guardtest.NewEngine(b), "few", limit.PerHour(1))
+	})
+	refused := func(name, user, body string, headers ...string) {
+		t.Helper()
+		to := w.post(user, body, headers...)
+		if to.Code != http.StatusTooManyRequests || to.Header().Get("Retry-After") == "" ||
+			to.Header().Get("Location") != "" {
+			t.Errorf("%s: %d %v %s", name, to.Code, to.Header(), to.Body)
+		}
+	}
+	refused("a long body", "ann", "12345678901")
+	refused("nobody", "", "rows")
+	refused("an upgrade", "ann", "rows", "Upgrade: websocket")
+	refused("a body that is no text in its header", "ann", "rows", "Accept: \xff")
+	w.gate.wait = time.Hour
+	refused("a long wait", "ann", "rows")
+	w.gate.wait = 20 * time.Millisecond
+	w.wantPending(0)
+	w.defers("rows")
+	refused("more than the Limit", "ann", "rows")
+	w.wantPending(1)
+	b.Mini.SetError("ERR away")
+	defer b.Mini.SetError("")
+	refused("no Redis", "bob", "rows")
+	if to := w.page("ann", "/deferred/unknown"); to.Code != http.StatusServiceUnavailable {
+		t.Errorf("the page without Redis: %d", to.Code)
+	}
+}
+
+// TestRefusedAgainIsNoFailedTry: a request that is refused more often than it may fail runs all the same.
+func TestRefusedAgainIsNoFailedTry(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		w := newWorld(t, b, delay.Options{MaxTries: 2}, nil)
+		location := w.defers("rows")
+		w.work()
+		redistest.Eventually(t, 30*time.Second, func() bool { return w.gate.refused.Load() > 4 },
+			"it was refused four times")
+		if to := w.page("ann", location); to.Code != http.StatusAccepted {
+			t.Errorf("%d %s", to.Code, to.Body)
+		}
+		w.gate.open.Store(true)
+		w.wantState(location, deferred.StateDone)
+		w.wantPending(0) // it was not stored anew either
+		if got := w.runs(); len(got) != 1 {
+			t.Errorf("ran %q", got)
+		}
+	})
+}
+
+// TestARequestIsNotRefusedForever: it fails when it is older than it may be.
+func TestARequestIsNotRefusedForever(t *testing.T) {
+	w := newWorld(t, redistest.Mini(t), delay.Options{},
+		func(o *deferred.Options) { o.MaxAge = time.Nanosecond })
+	location := w.defers("rows")
+	w.work()
+	if to := w.wantState(location, deferred.StateFailed); to.Code != http.StatusInternalServerError {
+		t.Errorf("%d %s", to.Code, to.Body)
+	}
+	if len(w.runs()) > 0 {
+		t.Errorf("ran %q", w.runs())
+	}
+}
+
+// TestAFailedTryIsRepeated: after a panic and after a status of 500 and above.
+func TestAFailedTryIsRepeated(t *testing.T) {
+	w := newWorld(t, redistest.Mini(t), delay.Options{MaxTries: 2}, nil)
+	var tries atomic.Int64
+	w.answer(func(to http.ResponseWriter, r *http.Request) {
+		if tries.Add(1) == 1 {
+			panic("once")
+		}
+		if r.Header.Get("Idempotency-Key") == "k2" {
+			to.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	first := w.defers("rows", ofKey)
+	w.gate.open.Store(true)
+	w.work()
+	w.wantState(first, deferred.StateDone)
+	w.gate.open.Store(false)
+	second := w.defers("rows", "Idempotency-Key: k2")
+	w.gate.open.Store(true)
+	to := w.wantState(second, deferred.StateFailed)
+	if to.Code != http.StatusInternalServerError || strings.Contains(to.Body.String(), "status 500") {
+		t.Errorf("%d %s", to.Code, to.Body)
+	}
+	if n := tries.Load(); n != 4 {
+		t.Errorf("%d tries", n)
+	}
+}
+
+func TestLongAnswersAreNotKept(t *testing.T) {
+	w := newWorld(t, redistest.Mini(t), delay.Options{}, func(o *deferred.Options) { o.MaxAnswer = 3 })
+	location := w.defers("rows")
+	w.gate.open.Store(true)
+	w.work()
+	to := w.wantState(location, deferred.StateDone)
+	if to.Code != http.StatusOK || to.Header().Get("Location") != "/files/7" ||
+		to.Body.String() != `{"state":"done","status":201}`+"\n" {
+		t.Errorf("%d %v %s", to.Code, to.Header(), to.Body)
+	}
+}
+
+// TestRestoreGivesARequestWhatTheLoginWants where the login cannot be changed.
+func TestRestoreGivesARequestWhatTheLoginWants(t *testing.T) {
+	var failed atomic.Bool
+	w := newWorld(t, redistest.Mini(t), delay.Options{}, func(o *deferred.Options) {
+		o.Restore = func(r *http.Request, principal string) (*http.Request, error) {
+			if failed.CompareAndSwap(false, true) {
+				return nil, errors.New("no token now")
+			}
+			r.Header.Set("X-Token", "fresh-"+principal)
+			return r, nil
+		}
+	})
+	var token atomic.Value
+	w.answer(func(_ http.ResponseWriter, r *http.Request) { token.Store(r.Header.Get("X-Token")) })
+	location := w.defers("rows")
+	w.gate.open.Store(true)
+	w.work()
+	w.wantState(location, deferred.StateDone)
+	if token.Load() != "fresh-ann" {
+		t.Errorf("the token is %v", token.Load())
+	}
+}
+
+// TestALostReplyStoresARequestOnce: the client library sends the call again.
+func TestALostReplyStoresARequestOnce(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		faults := redistest.NewFaults(t)
+		b.Client = b.NewClientWith(t, faults)
+		w := newWorld(t, b, delay.Options{}, nil)
+		if err := w.queue.Engine().Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, headers := range [][]string{{ofKey}, nil} {
+			faults.SwallowReply("rows") // of the call that has the body
+			w.defers("rows", headers...)
+		}
+		if n := faults.Swallowed(); n != 2 {
+			t.Errorf("%d replies were swallowed", n)
+		}
+		w.wantPending(2)
+	})
+}
+
+// TestMistakesOfSetUpPanic with the remedy.
+func TestMistakesOfSetUpPanic(t *testing.T) {
+	w := newWorld(t, redistest.Mini(t), delay.Options{}, nil)
+	who := keyfuncs.User("uid")
+	for want, o := range map[string]deferred.Options{
+		"has no Who":   {Limit: w.gate},
+		"has no Limit": {Who: who},
+		`end it in`:    {Who: who, Limit: w.gate, Page: "/later"},
+		"negative":     {Who: who, Limit: w.gate, MaxBody: -1},
+	} {
+		guardtest.WantPanic(t, want, func() { deferred.New(w.queue, o) })
+	}
+	guardtest.WantPanic(t, "has no queue", func() {
+		deferred.New(nil, deferred.Options{Who: who, Limit: w.gate})
+	})
+	guardtest.WantPanic(t, "nil handler", func() { _ = w.requests.Work(t.Context(), nil, delay.WorkOptions{}) })
+}

@@ -1,0 +1,68 @@
+// Package deferred runs requests later that a rule refuses for now: the client gets 202 and the address of a
+// page that will have the answer, in place of 429.
+//
+// A rule with a [Requests] as its Defer stores such a request in a queue (package delay). A worker runs it
+// through the application's own handler, when the guard expects to allow it:
+//
+//	exports := deferred.New(delay.New(gate, "exports", delay.Options{}), deferred.Options{
+//		Who:   keyfuncs.User("uid"),
+//		Limit: limit.NewSlidingWindow(gate, "deferred", limit.PerHour(100)),
+//	})
+//	busy := nethttpmw.Rule{Guard: slots, Who: keyfuncs.Const("all"), Defer: exports}
+//	mux.Handle("POST /exports", nethttpmw.HTTP(busy)(export))
+//	mux.Handle("GET /deferred/{id}", exports)
+//	app := login(mux)
+//	go exports.Work(ctx, app, delay.WorkOptions{Concurrency: 10})
+//
+// # Who may read the answer
+//
+// Options.Who finds the principal: who is logged in. The page answers the principal of the request, and 404
+// to everybody else. A request without a principal is never deferred. Mount the page behind the same login as
+// the routes. On gin and echo, mount it with Page of the adapter (ginmw.Page), so that Who finds what the
+// login has stored there.
+//
+// # Credentials
+//
+// Credentials are not stored. The request is kept without Authorization, Proxy-Authorization and Cookie, and
+// runs later as its principal: [Principal] returns it from the context of the request. The login accepts it
+// in place of credentials, which a client cannot forge, since nothing of a request gets into its context:
+//
+//	func login(next http.Handler) http.Handler {
+//		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+//			uid, ok := deferred.Principal(r.Context())
+//			if !ok {
+//				uid, ok = session(r)
+//			}
+//			...
+//
+// There it may also look whether the account still exists. Where the login cannot be changed, Options.Restore
+// gives the request what it asks for, such as a fresh token of the principal.
+//
+// # What is stored
+//
+// The method, the path and query, the host, the address of the peer, these header fields and those of
+// Options.Fields, the body up to Options.MaxBody, and the principal: Accept, Accept-Language, Content-Type,
+// Content-Encoding, Content-Language, Forwarded, X-Forwarded-For and Idempotency-Key. It is readable in
+// Redis. Do not defer requests whose body is a secret. A request with a longer body is refused as without
+// Defer, and so is one that upgrades the connection, that would wait for longer than Options.MaxWait, or that
+// cannot be stored because Redis is unavailable.
+//
+// # Once and again
+//
+// A request is stored once per principal and operation ID (Options.ID). A repetition gets the same 202 and
+// the same Location, also when the rules would allow it by then; to find that out costs a call. Another
+// request with the same ID gets 422. A request without an ID gets one, as a part of its Location.
+//
+// A stored request runs at least once. When it runs, its rules are asked again, and count it then. If they
+// refuse it once more, it waits again, as long as they say; this is no failed try, but ends when the request
+// is as old as Options.MaxAge. A panic, a status of 500 and above, and the death of the worker are failed
+// tries. After delay.Options.MaxTries of them the request has failed.
+//
+// So what a handler does has to stand repetition. A rule of idempotency on the route makes it so, since the
+// stored request has the key of the first one; so does a database that knows the key.
+//
+// Requests do not wait in line: one that comes at the right moment goes before those that are stored.
+//
+// Two requests with the same ID at the very same moment may part: one passes the rules and runs, and the
+// other is stored, and runs later. Here, too, a rule of idempotency lets one of them run.
+package deferred

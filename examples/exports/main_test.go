@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/deferred"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// TestAllExportsAreMadeTenAtATime: a crowd asks at once, and each of its exports is made, once.
+func TestAllExportsAreMadeTenAtATime(t *testing.T) {
+	n := 60
+	if redistest.Soak() {
+		n = 1000
+	}
+	b := redistest.Single(t)
+	var running, most atomic.Int64
+	made := make([]atomic.Int64, n)
+	app := newExports(guardtest.NewEngine(b), int64(n), func(w http.ResponseWriter, r *http.Request) {
+		now := running.Add(1)
+		defer running.Add(-1)
+		for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+		}
+		i, err := strconv.Atoi(r.FormValue("export"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		made[i].Add(1)
+		<-time.After(5 * time.Millisecond) // an export takes a while
+		w.WriteHeader(http.StatusCreated)
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	worked := make(chan error, 1)
+	go func() { worked <- app.work(ctx) }()
+	defer func() {
+		stop()
+		if err := <-worked; err != nil {
+			t.Errorf("work: %v", err)
+		}
+	}()
+
+	send := func(method, path string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, path, nil)
+		r.SetBasicAuth("ann", "pw")
+		w := httptest.NewRecorder()
+		app.ServeHTTP(w, r)
+		return w
+	}
+	locations := make([]string, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			switch w := send(http.MethodPost, "/exports?export="+strconv.Itoa(i)); w.Code {
+			case http.StatusCreated:
+			case http.StatusAccepted:
+				locations[i] = w.Header().Get("Location")
+			default:
+				t.Errorf("export %d: %d %s", i, w.Code, w.Body)
+			}
+		})
+	}
+	all.Wait()
+	stored := 0
+	for i, location := range locations {
+		if location == "" {
+			continue
+		}
+		stored++
+		redistest.Eventually(t, time.Minute, func() bool {
+			w := send(http.MethodGet, location)
+			return w.Header().Get(deferred.StateHeader) == string(deferred.StateDone) && w.Code == http.StatusCreated
+		}, "export "+strconv.Itoa(i)+" is made")
+	}
+	for i := range made {
+		if times := made[i].Load(); times != 1 {
+			t.Errorf("export %d was made %d times", i, times)
+		}
+	}
+	if most.Load() > atATime || stored == 0 {
+		t.Errorf("%d at a time, and %d of %d were deferred", most.Load(), stored, n)
+	}
+	t.Logf("%d exports, %d of them deferred, %d at a time", n, stored, most.Load())
+}
+
+func TestNobodyExportsWithoutALogin(t *testing.T) {
+	app := newExports(guardtest.NewEngine(redistest.Mini(t)), 1, export)
+	w := httptest.NewRecorder()
+	app.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/exports", nil))
+	if w.Code != http.StatusUnauthorized {
+		t.Errorf("%d", w.Code)
+	}
+}

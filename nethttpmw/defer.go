@@ -1,0 +1,162 @@
+package nethttpmw
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+// Deferrer stores requests that a rule refuses for now, so that a worker runs them later: see Rule.Defer.
+// *deferred.Requests implements it. Implementations must be safe for concurrent use, and report their errors
+// themselves. The context is the request's without its cancellation.
+type Deferrer interface {
+	// Known returns the deferral of a request that was stored before, by the operation ID that the request has.
+	// Nil: it was not, or has no operation ID.
+	Known(ctx context.Context, r *keyfuncs.Request) (*Deferral, error)
+	// Defer stores a request that may succeed in this time. Nil: it cannot be deferred, such as one of nobody
+	// who is logged in. After nil, and after an error, the request is refused as without Rule.Defer.
+	Defer(ctx context.Context, r *keyfuncs.Request, wait time.Duration) (*Deferral, error)
+}
+
+// Deferral is what a client is told about a request that runs later.
+type Deferral struct {
+	// Location is the URL at which the client asks for the answer.
+	Location string
+	// RetryAfter is how long the client should wait before that. It is answered in whole seconds, 1 at least.
+	RetryAfter time.Duration
+	// Conflict reports that the operation ID belongs to another request. This one is answered with 422, and is
+	// not stored.
+	Conflict bool
+}
+
+// Page is a handler that reads requests by key functions, such as the page of *deferred.Requests. On gin and
+// echo these find what the login has stored there: mount it with the function Page of the adapter. On
+// net/http a page is an http.Handler by itself.
+type Page interface {
+	// ServePage answers the request. It is called from many goroutines at once.
+	ServePage(w http.ResponseWriter, r *keyfuncs.Request)
+}
+
+// rerunKey is the key of the function that WithRerun has put into a request's context.
+type rerunKey struct{}
+
+// WithRerun returns a context for a request that was deferred and now runs. It is for a [Deferrer]. The
+// request is not deferred again, and its refusals are no strikes. refused is called with each refusal before
+// it is answered; where it was called, the handler did not run.
+func WithRerun(ctx context.Context, refused func(*Refusal)) context.Context {
+	return context.WithValue(ctx, rerunKey{}, refused)
+}
+
+// rerunOf returns the function that is told of refusals, if the request was deferred and now runs.
+func rerunOf(ctx context.Context) func(*Refusal) {
+	refused, _ := ctx.Value(rerunKey{}).(func(*Refusal))
+	return refused
+}
+
+// deferredBefore answers a request that was deferred before. Without this, it could pass the rules now, and
+// run beside the one that is stored.
+func (p *Passage) deferredBefore() (*mounted, *Refusal) {
+	if !p.pipeline.defers || rerunOf(&p.settling) != nil {
+		return nil, nil
+	}
+	for _, rule := range p.pipeline.rules {
+		if rule.Defer == nil {
+			continue
+		}
+		p.from.Logger = rule.logger()
+		known, err := rule.Defer.Known(&p.settling, &p.from)
+		switch {
+		case err != nil && (isKeyError(err) || rule.outage() == core.FailClosed):
+			return rule, rule.refuseUnknown(&p.settling, err)
+		case err == nil && known != nil:
+			return rule, p.accept(rule, rule.refuse(core.ReasonDeferred, core.Decision{Guard: rule.name}), known)
+		}
+	}
+	return nil, nil
+}
+
+// isKeyError reports whether a key function could not read the request, rather than that the queue failed.
+func isKeyError(err error) bool {
+	return errors.Is(err, keyfuncs.ErrMalformed) || errors.Is(err, keyfuncs.ErrRequired)
+}
+
+// refuseUnknown refuses a request of which is not known whether it was deferred.
+func (r *mounted) refuseUnknown(ctx context.Context, err error) *Refusal {
+	if isKeyError(err) {
+		return r.refuseKey(ctx, err)
+	}
+	return r.refuse(ReasonUnavailable, core.Decision{Guard: r.name})
+}
+
+// refused ends what Enter does for a request that a rule refuses: the request is deferred if the rule says so
+// and waiting helps.
+func (p *Passage) refused(rule *mounted, f *Refusal) *Refusal {
+	p.outer.warnOfTwice(rule, &f.Decision)
+	f.by(rule, &p.from, p)
+	if told := rerunOf(&p.settling); told != nil {
+		told(f)
+		return f
+	}
+	if rule.Defer == nil || !f.deferrable() {
+		return f
+	}
+	d, err := rule.Defer.Defer(&p.settling, &p.from, f.Decision.RetryAfter)
+	if err != nil || d == nil {
+		return f
+	}
+	return p.accept(rule, f, d)
+}
+
+// deferrable reports whether the guard itself has refused the request until a known moment. Who is banned has
+// to stay away, and the same operation need not run beside one in progress.
+func (f *Refusal) deferrable() bool {
+	switch f.Reason {
+	case core.ReasonInProgress, core.ReasonUnconfirmed, ReasonUnavailable:
+		return false
+	default:
+		return f.Decision.RetryAfter > 0 && f.Reason == f.Decision.Reason && !f.banned
+	}
+}
+
+// accept makes of a refusal the answer to a request that runs later.
+//
+// The handler has not run. So what a middleware of rules around this one has claimed goes back: a sale must
+// not be confirmed, and no outcome be kept, by a 202 that only promises a run.
+func (p *Passage) accept(rule *mounted, f *Refusal, d *Deferral) *Refusal {
+	if d.Conflict {
+		conflict := rule.refuse(core.ReasonConflict, core.Decision{Guard: rule.name})
+		conflict.by(rule, &p.from, p)
+		return conflict
+	}
+	for l := p.outer; l != nil; l = l.outer {
+		l.deferred = true
+	}
+	f.answer = rule.answers.to(core.ReasonDeferred)
+	f.Status, f.Reason, f.deferral = f.answer.Status, core.ReasonDeferred, d
+	return f
+}
+
+// deferredStatus is the status that rules around the one that has deferred a request get in place of 202.
+const deferredStatus = http.StatusTooManyRequests
+
+// promise is the body that says that a request runs later, and where its answer will be.
+type promise struct {
+	Title    string      `json:"title"`
+	Status   int         `json:"status"`
+	Detail   string      `json:"detail"`
+	Reason   core.Reason `json:"reason"`
+	Location string      `json:"location"`
+}
+
+func (f *Refusal) promise(text Text) []byte {
+	body, err := json.Marshal(promise{text.Title, f.Status, text.Detail, f.Reason, f.deferral.Location})
+	if err != nil {
+		body = []byte(`{}`) // strings and numbers cannot fail to marshal
+	}
+	return append(body, '\n') // the newline is for terminals
+}
