@@ -83,6 +83,9 @@ var queueModel = deterministic(func(s queueState, in, out any) (bool, queueState
 		}
 	default:
 		word = s.tasks[op.ID].end(op)
+		if op.Op == "nack" && word == "ok" && answer.Resent && answer.Word == "lost" {
+			word = "lost" // it was done, the reply was lost, and another claim had the task when it was sent again
+		}
 	}
 	return !known || right && answer.Word == word, s
 })
@@ -184,7 +187,7 @@ func queues() subject {
 func taskName(id int) string { return fmt.Sprint("op ", id) }
 
 // worded returns an answer for what a call returned, and the error only where the outcome is unknown.
-func worded(err error) (any, error) {
+func worded(err error) (taskOut, error) {
 	for word, kind := range map[string]error{"lost": delay.ErrLost, "not_found": delay.ErrNoTask,
 		"not_now": delay.ErrOtherState} {
 		if errors.Is(err, kind) {
@@ -252,7 +255,11 @@ func claimTasks(t *testing.T, c *caller, q *delay.Queue, n int) {
 			c.do(end, func() (any, error) { return worded(q.Ack(t.Context(), task, nil)) })
 		default:
 			end.Op = "nack"
-			c.do(end, func() (any, error) { return worded(q.Nack(t.Context(), task, "", 0)) })
+			c.do(end, func() (any, error) {
+				out, err := worded(q.Nack(t.Context(), task, "", 0))
+				out.Resent = c.resends
+				return out, err
+			})
 		}
 		if c.rng.IntN(3) == 0 { // late, when somebody else may have the task
 			end.Op = "ack"

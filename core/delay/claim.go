@@ -251,7 +251,8 @@ func (q *Queue) Ack(ctx context.Context, t Task, result []byte) error {
 
 // Nack ends the try of a task that has failed. The task becomes due again when the time in has passed, or is
 // dead, if it has had Options.MaxTries tries. The reason is kept with it, up to 1,000 bytes of it; operators
-// see it. Nack returns [ErrLost] as Ack does.
+// see it. Nack returns [ErrLost] as Ack does; and, where its first reply was lost, for a task that it has
+// ended and that was claimed again since.
 func (q *Queue) Nack(ctx context.Context, t Task, reason string, in time.Duration) error {
 	return q.nack(ctx, t, reason, in, q.options.MaxTries, false)
 }
