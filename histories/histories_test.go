@@ -23,7 +23,8 @@ func subjects() []subject {
 	all = append(all, limits()...)
 	all = append(all, polls()...)
 	all = append(all, sales()...)
-	return append(all, ackedSale(), packets(), quotas(), operationsOnce(), banned(), semaphores(), locks(), queues())
+	return append(all, ackedSale(), packets(), quotas(), operationsOnce(), banned(), semaphores(), locks(),
+		queues())
 }
 
 // counts are the figures of one cell of the table.
