@@ -16,9 +16,9 @@ func Example_delay() {
 	unpaid := delay.New(gate, "unpaid", delay.Options{})
 	created, err := unpaid.Schedule(ctx, "order 7", time.Now().Add(30*time.Minute), []byte("7"))
 
-	err = delay.Work(ctx, unpaid, func(ctx context.Context, t delay.Task) error {
+	stopped := delay.Work(ctx, unpaid, func(ctx context.Context, t delay.Task) error {
 		return cancelOrder(ctx, string(t.Payload))
 	}, delay.WorkOptions{Concurrency: 10})
 
-	_, _ = created, err
+	_, _, _ = created, err, stopped
 }

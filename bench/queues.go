@@ -108,8 +108,8 @@ func queues(ctx context.Context, rdb *redis.Client, c config, out *report) error
 			}
 		}
 	}
-	out.line("\n## Delay queues\n\nMicroseconds per task with a payload of %d bytes, %d tasks per turn. Finished "+
-		"tasks are remembered for a day.", queuePayload, tasks)
+	out.line("\n## Delay queues\n\nMicroseconds per task with a payload of %d bytes, %d tasks per turn. "+
+		"Finished tasks are remembered for a day.", queuePayload, tasks)
 	out.head("queue", "", "tasks per second", "wall µs", "CPU µs of the process", "CPU µs of redis-server")
 	write := func(name, what string, c queueCost) {
 		out.row(name, what, fmt.Sprintf("%.0f", 1e6/median(c.wall)), fmt.Sprintf("%.1f", median(c.wall)),

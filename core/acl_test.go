@@ -512,7 +512,8 @@ func voteOperations(r *aclRun) {
 	g := votes.New(r.gate, "poll", votes.Options{})
 	r.check(g, core.Attempt{Actor: "voter", Resource: "p", Item: "red"})
 	keys := []string{g.Key("p", "voters"), g.Key("p", "tally"), g.Key("p", "book"), g.Key("p", "op", "00")}
-	replies, err := r.gate.Run(r.ctx, voteJoinedScript, keys, "", 60_000, 60_000, 1, "", "annannannannc1 red 1 o1")
+	replies, err := r.gate.Run(r.ctx, voteJoinedScript, keys,
+		"", 60_000, 60_000, 1, "", "annannannannc1 red 1 o1")
 	r.must(err)
 	if fmt.Sprint(replies) != "[ok 0 1 0 red]" {
 		r.must(fmt.Errorf("a vote that joins others: %v", replies))

@@ -55,10 +55,10 @@ func TestVotersOfTheSameMomentAreDecidedTogether(t *testing.T) {
 				var cast []core.Decision
 				vote := func(i int) {
 					a := core.Attempt{Actor: fmt.Sprint(i), Resource: "p", Item: "red", ID: id(i)}
-					switch {
-					case i == 98:
+					switch i {
+					case 98:
 						a.Actor = "first"
-					case i == 99:
+					case 99:
 						a.Item = "blue"
 					}
 					d, err := g.Check(t.Context(), a)
@@ -160,7 +160,8 @@ func TestWithoutSharedCallsNoVoterWaits(t *testing.T) {
 	b := redistest.Mini(t)
 	var sent atomic.Int64
 	g := votes.New(core.New(counting{b.Client, &sent}, core.WithPrefix(b.Prefix),
-		core.WithDeadline(10*time.Second), core.WithRefusalMemory(0), core.WithoutSharedCalls()), "v", votes.Options{})
+		core.WithDeadline(10*time.Second), core.WithRefusalMemory(0), core.WithoutSharedCalls()),
+		"v", votes.Options{})
 	guardtest.Check(t, g, core.Attempt{Actor: "first", Resource: "p", Item: "red"})
 	sent.Store(0)
 	var all sync.WaitGroup

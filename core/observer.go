@@ -46,8 +46,8 @@ type Event struct {
 	//	wait renew peek break          lock
 	//	reset                          idempotency
 	//	schedule claim release extend ack nack cancel reschedule retry discard find counts peek    delay
-	//	recovered dead panic    delay; Cost of the attempt is the number of tasks: taken back because their lease was
-	//	             over, dead, whose handler panicked
+	//	recovered dead panic    delay; Cost of the attempt is the number of tasks: taken back because their
+	//	             lease was over, dead, whose handler panicked
 	//	open confirm cancel sweep status restock close verify repair discard events outbox    seckill
 	//	create refund verify            redpacket
 	//	breaker                        see Breaker

@@ -61,10 +61,10 @@ type Options struct {
 // Requests stores requests that rules refuse for now, runs them later, and is the page that has their
 // answers. It is safe for concurrent use. One Requests may serve several rules and routes.
 type Requests struct {
-	queue  *delay.Queue
-	o      Options
-	fields []string
-	print  keyfuncs.Func // what makes a repetition the same request
+	queue       *delay.Queue
+	o           Options
+	fields      []string
+	fingerprint keyfuncs.Func // what makes a repetition the same request
 }
 
 // storedFields are the header fields that are stored.
@@ -98,7 +98,7 @@ func New(q *delay.Queue, o Options) *Requests {
 	if o.ID == nil {
 		o.ID = keyfuncs.IdempotencyKey()
 	}
-	d := &Requests{queue: q, o: o, print: keyfuncs.FingerprintUpTo(o.MaxBody)}
+	d := &Requests{queue: q, o: o, fingerprint: keyfuncs.FingerprintUpTo(o.MaxBody)}
 	d.fields = slices.Clone(storedFields)
 	for _, name := range o.Fields {
 		name = http.CanonicalHeaderKey(name)
@@ -181,10 +181,9 @@ func (d *Requests) find(ctx context.Context, r *keyfuncs.Request, op operation) 
 		wait = status.At.Sub(d.now())
 	}
 	// A body that cannot be read, or is longer than any that is stored, is not the stored one.
-	asked, err := d.print(r)
-	return &nethttpmw.Deferral{
-		Location: d.o.Page + op.id, RetryAfter: wait, Conflict: err != nil || digest(asked) != first,
-	}, nil
+	asked, err := d.fingerprint(r)
+	same := err == nil && digest(asked) == first
+	return &nethttpmw.Deferral{Location: d.o.Page + op.id, RetryAfter: wait, Conflict: !same}, nil
 }
 
 // Defer stores a request that may succeed after the wait: see nethttpmw.Deferrer.

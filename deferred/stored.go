@@ -67,7 +67,7 @@ func (d *Requests) encode(r *keyfuncs.Request, principal string) ([]byte, error)
 	if !ok {
 		return nil, nil
 	}
-	asked, err := d.print(r)
+	asked, err := d.fingerprint(r)
 	if err != nil {
 		return nil, nil //nolint:nilerr // the body cannot be read: the request is refused, as without Defer
 	}

@@ -215,8 +215,8 @@ func TestByHand(t *testing.T) {
 	queue := []string{"k{a}:lock", "k{a}:line", "k{a}:present", "k{a}:void|w1"}
 	behind := []string{"k{a}:lock", "k{a}:void|c2", "k{a}:present"}
 	give := []string{"k{a}:lock", "k{a}:void|c1", "k{a}:line", "k{a}:present"}
-	slot := []string{"d{q|0}:head", "d{q|0}:tasks", "d{q|0}:bodies", "d{q|0}:due", "d{q|0}:running", "d{q|0}:done",
-		"d{q|0}:dead"}
+	slot := []string{"d{q|0}:head", "d{q|0}:tasks", "d{q|0}:bodies", "d{q|0}:due", "d{q|0}:running",
+		"d{q|0}:done", "d{q|0}:dead"}
 	with := func(key string) []string { return append(slices.Clone(slot), "d{q|0}:"+key) }
 	looked := []string{slot[1], slot[3], slot[4], slot[6]}
 	day := func(call string) []string { return []string{"q{ann}:items", "q{ann}:operations", "q{ann}:" + call} }

@@ -174,7 +174,7 @@ func (p *Passage) judge(status int) {
 		// If nobody was answered, or the request runs later, there is no outcome to keep.
 		e.judged = true
 		none := status == StatusClientGone || p.deferred
-		e.kept = !(none && e.rule.keepsOutcome()) && e.rule.keepsOn(status)
+		e.kept = (!none || !e.rule.keepsOutcome()) && e.rule.keepsOn(status)
 	}
 	p.judging = false
 }

@@ -79,8 +79,8 @@ func fullJitter(try int) time.Duration {
 // Work claims tasks and runs the handler for each, until ctx ends. A handler that returns nil has done its
 // task; see [Result] for a result. After an error, a panic and runtime.Goexit the task is tried again later,
 // or is dead: at once after an error that [SkipRetry] made, else when it has had Options.MaxTries tries.
-// After an error that [Later] made it waits, and nothing counts. A panic is logged and reported to the observer
-// as Op panic; the process goes on.
+// After an error that [Later] made it waits, and nothing counts. A panic is logged and reported to the
+// observer as Op panic; the process goes on.
 //
 // The context of a handler has the values of ctx. It ends with the cause [ErrLost] when the lease of its task
 // is lost: then somebody else may run the task. Leases are renewed by one call for up to 500 tasks of a slot.

@@ -49,7 +49,9 @@ func TestFencesGrowWhenTheClockJumps(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "l", Options{})
 		var last int64
-		for i, jump := range []time.Duration{0, -time.Hour, -20 * time.Hour, time.Minute, 30 * time.Hour, -time.Second} {
+		for i, jump := range []time.Duration{
+			0, -time.Hour, -20 * time.Hour, time.Minute, 30 * time.Hour, -time.Second,
+		} {
 			clock.Advance(jump)
 			d, fence := take(t, g, ann)
 			if fence <= last || jump >= 30*time.Hour && fence != clock.Now().UnixMicro() {
@@ -136,7 +138,8 @@ func TestLockAgainstModel(t *testing.T) {
 		const lease = time.Hour // nothing is renewed but by the test
 		var guards []*Guard
 		for range 2 {
-			guards = append(guards, New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "l", Options{Lease: lease}))
+			e := guardtest.NewEngine(b, guardtest.WithClock(clock))
+			guards = append(guards, New(e, "l", Options{Lease: lease}))
 		}
 		var decisions []core.Decision
 		var by []*Guard

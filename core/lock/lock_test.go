@@ -255,8 +255,8 @@ func TestLockHostileText(t *testing.T) {
 func TestLockFullRedis(t *testing.T) {
 	server := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb, clock := server.Client(t), guardtest.NewClock()
-	g := New(guardtest.NewEngine(redistest.Backend{Client: rdb, Prefix: "full"}, guardtest.WithClock(clock)), "l",
-		Options{})
+	e := guardtest.NewEngine(redistest.Backend{Client: rdb, Prefix: "full"}, guardtest.WithClock(clock))
+	g := New(e, "l", Options{})
 	d, _ := take(t, g, ann)
 	h, err := g.keeper.Claim(d)
 	if err != nil {

@@ -105,7 +105,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	case options.MaxOf != nil && options.Max != 0:
 		panic(fmt.Sprintf("semaphore: Max and MaxOf are set: set one of them (guard %q)", name))
 	}
-	held := leases.Options{Lease: options.Lease, Wait: options.Wait, Lost: ErrLost, Record: "permits", Counts: true,
+	held := leases.Options{
+		Lease: options.Lease, Wait: options.Wait, Lost: ErrLost, Record: "permits", Counts: true,
 		Acquire: acquireScript, Queue: waitScript, Release: releaseScript, Renew: renewScript,
 	}.WithDefaults("semaphore", name)
 	g := &Guard{

@@ -21,8 +21,8 @@ import (
 )
 
 // randomEndings plays buyers who vote and buy in one request, and try again, some of them with a key. Each
-// request ends in a random way, or finds all permits taken. Afterwards nothing is held, and the sold units and
-// the votes are exactly those of the requests that succeeded.
+// request ends in a random way, or finds all permits taken. Afterwards nothing is held, and the sold units
+// and the votes are exactly those of the requests that succeeded.
 //
 // The suite runs with five applications, so these are about 1,000 requests; in make soak 10,000 for each on
 // a redis-server, and fewer on miniredis, which is slow with so many.

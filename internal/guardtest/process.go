@@ -14,8 +14,8 @@ type Process struct {
 	out *bufio.Scanner
 }
 
-// StartProcess runs one test of the same package in a process of its own, with a further environment variable.
-// It ends with the test.
+// StartProcess runs one test of the same package in a process of its own, with a further environment
+// variable. It ends with the test.
 func StartProcess(t *testing.T, test, env string) *Process {
 	t.Helper()
 	exe, err := os.Executable()

@@ -58,5 +58,8 @@ func (k *Keeper) Channel() string { return k.channel(k.lines.process) }
 // StopListening ends the listening, if nobody waits.
 func (k *Keeper) StopListening() { k.lines.unheard() }
 
-// Batch is how many waiters one call gives claims to, and Chunk how many holders one call renews.
-const Batch, Chunk = batch, chunk
+// Batch is how many waiters one call gives claims to.
+const Batch = batch
+
+// Chunk is how many holders one call renews.
+const Chunk = chunk

@@ -5,6 +5,6 @@
 // that has failed repeats its script and not each of its steps.
 //
 // The test is not built with -race. After hours in a bubble of testing/synctest the race detector of Go 1.26
-// crashes by itself, with "ThreadSanitizer: CHECK failed" (golang/go#78156). The same code runs under the race
-// detector in the tests of its own packages.
+// crashes by itself, with "ThreadSanitizer: CHECK failed" (golang/go#78156). The same code runs under the
+// race detector in the tests of its own packages.
 package simulation

@@ -73,7 +73,8 @@ func (a *Accounts) add(ctx context.Context, id string, amount int64) (balance in
 	if !ok {
 		return 0, errors.New("no lock")
 	}
-	if err := a.DB.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = ?", id).Scan(&balance); err != nil {
+	row := a.DB.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = ?", id)
+	if err := row.Scan(&balance); err != nil {
 		return 0, fmt.Errorf("read the balance: %w", err)
 	}
 	if err := a.Work(ctx); err != nil {

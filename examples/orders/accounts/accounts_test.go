@@ -21,7 +21,9 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // shop is a process with the handler, over a database that all share.
-func shop(t *testing.T, b redistest.Backend, db *sql.DB, work func(context.Context) error) (*Accounts, http.Handler) {
+func shop(
+	t *testing.T, b redistest.Backend, db *sql.DB, work func(context.Context) error,
+) (*Accounts, http.Handler) {
 	a := &Accounts{DB: db, Work: work,
 		Lock: lock.New(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second)), "account",
 			lock.Options{Lease: time.Hour})} // so that no renewal tells the paused one

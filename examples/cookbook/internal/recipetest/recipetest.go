@@ -159,7 +159,8 @@ func Send(t *testing.T, h http.Handler, requests []Request) {
 
 // Answer sends a request and returns the status and the body of the answer.
 func Answer(h http.Handler, send Request) (status int, body string) {
-	r := httptest.NewRequest(send.Method, send.Path, io.NopCloser(strings.NewReader(send.Body)))
+	content := io.NopCloser(strings.NewReader(send.Body))
+	r := httptest.NewRequestWithContext(context.Background(), send.Method, send.Path, content)
 	if send.User != "" {
 		r.Header.Set("X-User", send.User)
 	}
