@@ -69,6 +69,18 @@ func (e *Engine) WaitingCalls() (n int) {
 	return n
 }
 
+// Flights returns how many pipelines, and calls by themselves, are under way.
+func (e *Engine) Flights() (n int) {
+	e.shared.mu.RLock()
+	defer e.shared.mu.RUnlock()
+	for _, l := range e.shared.lines {
+		l.mu.Lock()
+		n += l.flights
+		l.mu.Unlock()
+	}
+	return n
+}
+
 // Joins returns how many groups have calls under way.
 func (e *Engine) Joins() int {
 	e.joins.mu.Lock()

@@ -159,6 +159,8 @@ func (c *crowd) sum(t *testing.T) int {
 // fill has as many calls under way as there may be. They count 0.
 func (c *crowd) fill(t *testing.T) {
 	t.Helper()
+	// A pipeline in a goroutine of its own leaves its place after its callers have their answers.
+	redistest.Eventually(t, 10*time.Second, func() bool { return c.e.Flights() == 0 }, "nothing is under way")
 	c.held.Store(0)
 	c.holds.Store(true)
 	for range 2 {
