@@ -6,7 +6,10 @@ TESTARGS      ?=
 PACKAGES      ?=
 BENCHFLAGS    ?=
 GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-GO_TEST        = $(GO) test -shuffle=on -count=1 $(TESTFLAGS)
+GO_TEST        = $(GO) test -shuffle=on -count=1 -p $(PARALLEL) $(TESTFLAGS)
+
+# How many packages are tested side by side: more than there are cores, since many tests wait.
+PARALLEL ?= 3
 
 # The nested modules: all folders with a go.mod of their own, and which of them are released.
 MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod)))
