@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-// TestContractsNameTestsThatExist: each test that docs/contracts.md names, as `folder/TestName`, exists in
-// that folder, and each promise of its tables names one.
+// TestContractsNameTestsThatExist: each test that docs/contracts.md and README.md name, as `folder/TestName`,
+// exists in that folder, and each promise of the contracts' tables names one.
 func TestContractsNameTestsThatExist(t *testing.T) {
 	page := read(t, "docs/contracts.md")
-	tests := regexp.MustCompile("`([a-z][\\w/]*)/((?:Test|Fuzz|Example)\\w+)`").FindAllStringSubmatch(page, -1)
+	tests := regexp.MustCompile("`([a-z][\\w/]*)/((?:Test|Fuzz|Example)\\w+)`").
+		FindAllStringSubmatch(page+read(t, "README.md"), -1)
 	if len(tests) < 50 {
 		t.Fatalf("found only %d tests", len(tests))
 	}
