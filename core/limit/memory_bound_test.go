@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -146,18 +147,22 @@ func TestABudgetTakesWhatTheDocumentsSay(t *testing.T) {
 		return m.HeapAlloc
 	}
 	for _, k := range kinds {
-		before := heap()
-		m := newMemory(limiterOf(k.make(core.NewMemory(), "w", PerDay(9))).algorithm.newCounter, actors, true)
-		for i := range actors {
-			actor := fmt.Sprintf("2001:db8:%x:%x::", i/256, i%256)
-			m.decide(core.Attempt{Actor: actor}, []Limit{PerDay(9)}, 1, int64(1e15+i))
+		var each []int64 // of three, since what other tests have left may go meanwhile
+		for range 3 {
+			before := heap()
+			m := newMemory(limiterOf(k.make(core.NewMemory(), "w", PerDay(9))).algorithm.newCounter, actors, true)
+			for i := range actors {
+				actor := fmt.Sprintf("2001:db8:%x:%x::", i/256, i%256)
+				m.decide(core.Attempt{Actor: actor}, []Limit{PerDay(9)}, 1, int64(1e15+i))
+			}
+			each = append(each, (int64(heap())-int64(before))/actors)
+			runtime.KeepAlive(m)
 		}
-		each := (heap() - before) / actors
+		slices.Sort(each)
 		t.Logf("%s: %d bytes per budget", k.name, each)
-		if each < 165 || each > 310 {
-			t.Errorf("%s: %d bytes per budget: core.WithMemoryKeys says otherwise", k.name, each)
+		if each[1] < 165 || each[1] > 310 {
+			t.Errorf("%s: %d bytes per budget: core.WithMemoryKeys says otherwise", k.name, each[1])
 		}
-		runtime.KeepAlive(m)
 	}
 }
 
