@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/schedule"
 )
 
 // Task is a task that a worker has claimed.
@@ -22,8 +23,8 @@ type Task struct {
 	At time.Time
 	// Try counts the claims of the task, from 1 on.
 	Try int
-	// Deadline is when the lease ends, by the clock of this process, counted from before the claim was sent.
-	// The task is safe from others until then.
+	// Deadline is when the lease ends, by the clock of this process, counted from before the claim was sent,
+	// less a thousandth and a millisecond. The task is safe from others until then.
 	Deadline time.Time
 
 	fence int64
@@ -142,7 +143,7 @@ func (q *Queue) askSlot(
 	after, recovered, died := r.Number(), r.Number(), r.Number()
 	fence, err := strconv.ParseInt(r.Text(), 10, 64)
 	for r.More() {
-		t := Task{ID: core.Decode(r.Text()), fence: fence, Deadline: sent.Add(lease)}
+		t := Task{ID: core.Decode(r.Text()), fence: fence, Deadline: sent.Add(schedule.Sure(lease))}
 		t.At, t.Try, t.Payload = time.UnixMilli(r.Number()), int(r.Number()), []byte(r.Text())
 		tasks = append(tasks, t)
 	}
@@ -194,7 +195,7 @@ func (q *Queue) Extend(ctx context.Context, t Task, lease time.Duration) (Task, 
 	case len(lost) > 0:
 		return t, ErrLost
 	}
-	t.Deadline = sent.Add(lease)
+	t.Deadline = sent.Add(schedule.Sure(lease))
 	return t, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 )
 
@@ -129,6 +130,7 @@ type worker struct {
 
 // run is one run of the handler.
 type run struct {
+	q      *Queue
 	task   Task
 	slot   int
 	ctx    context.Context // the handler's
@@ -147,7 +149,7 @@ type runKey struct{}
 // when the handler returns nil: see [Queue.Ack]. It returns a core.ErrInvalid for a result that is too long,
 // and for a context that is not a handler's.
 func Result(ctx context.Context, result []byte) error {
-	r, ok := ctx.Value(runKey{}).(*runOf)
+	r, ok := ctx.Value(runKey{}).(*run)
 	if !ok {
 		return fmt.Errorf("%w: delay: Result needs the context of a handler", core.ErrInvalid)
 	}
@@ -158,12 +160,6 @@ func Result(ctx context.Context, result []byte) error {
 	defer r.mu.Unlock()
 	r.result = slices.Clone(result)
 	return nil
-}
-
-// runOf is what the context of a handler has of its run.
-type runOf struct {
-	*run
-	q *Queue
 }
 
 // SkipRetry returns an error for a handler to return: its task is dead at once, with the text of err as its
@@ -235,8 +231,8 @@ func (w *worker) room(ctx context.Context) bool {
 
 // start runs the handler for a task.
 func (w *worker) start(ctx context.Context, t Task) {
-	r := &run{task: t, slot: w.q.slotOf(t.ID)}
-	values := context.WithValue(context.WithoutCancel(ctx), runKey{}, &runOf{r, w.q})
+	r := &run{q: w.q, task: t, slot: w.q.slotOf(t.ID)}
+	values := context.WithValue(context.WithoutCancel(ctx), runKey{}, r)
 	r.lost, r.lose = context.WithCancelCause(values)
 	r.ctx, r.cancel = context.WithCancelCause(r.lost)
 	r.expiry = time.AfterFunc(t.Deadline.Sub(w.q.Engine().Now()), func() { r.lose(ErrLost) })
@@ -370,7 +366,7 @@ func (w *worker) renew(ctx context.Context, runs []*run) bool {
 		if slices.Contains(lost, i) {
 			r.lose(ErrLost)
 		} else {
-			r.expiry.Reset(w.options.Lease - time.Since(sent))
+			r.expiry.Reset(schedule.Sure(w.options.Lease) - time.Since(sent))
 		}
 	}
 	return true

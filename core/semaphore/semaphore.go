@@ -63,8 +63,8 @@ const maxPermits = 10_000
 // each third of the lease, one call renews those of up to 500 holders of a pool. A holder is one call of
 // Check that has permits. The process also counts the lease by its own monotonic clock, from before it sent
 // the call, and gives up a thousandth of it and a millisecond, so that it is the first to know. A lease that
-// is over by this clock, or that a renewal finds lost, is never renewed again. Then
-// the context of [Guard.Hold] ends with the cause [ErrLost].
+// is over by this clock, or that a renewal finds lost, is never renewed again. Then the context of
+// [Guard.Hold] ends with the cause [ErrLost].
 //
 // If the server's clock is set forward, leases end early. If it is set back, none lasts longer than Lease.
 // After a failover of Redis, permits whose grant was not replicated are lost. Their holders hear of it with

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gatehouse-go/gatehouse/internal/schedule"
 )
 
 // chunk is how many holders one call renews.
@@ -109,10 +111,9 @@ func (p *pools) add(h *Holder, sent time.Time) {
 }
 
 // rest returns for how long a lease lasts by the clock of the process that a call took or renewed which was
-// sent at the given moment. For the server it lasts a bit longer: a script cuts the moment down to whole
-// milliseconds, and the clock of the process may be slower than the server's.
+// sent at the given moment.
 func (h *Holder) rest(sent time.Time) time.Duration {
-	return h.Lease - h.Lease/1000 - time.Millisecond - time.Since(sent)
+	return schedule.Sure(h.Lease) - time.Since(sent)
 }
 
 // lose ends a holder whose lease was lost.

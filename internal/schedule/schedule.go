@@ -1,4 +1,4 @@
-// Package schedule checks and converts the times at which a guard opens and closes.
+// Package schedule checks and converts the times at which a guard opens and closes, and lengths of leases.
 package schedule
 
 import (
@@ -23,6 +23,11 @@ func Check(opens, closes time.Time) error {
 // Countable reports whether scripts can count with a time: in milliseconds from 1970, where 0 stands for
 // none, and up to the year 2200.
 func Countable(t time.Time) bool { return t.Unix() >= 1 && t.Year() <= 2200 }
+
+// Sure returns for how long a process may rely on a lease, from when it sent the call that took or renewed
+// it. For the server the lease may end a bit before its length is over: a script cuts the moment down to
+// whole milliseconds, and the clock of the process may be slower than the server's.
+func Sure(lease time.Duration) time.Duration { return lease - lease/1000 - time.Millisecond }
 
 // Milli returns a time as scripts take it: milliseconds since 1970, 0 for the zero Time.
 func Milli(t time.Time) int64 {
