@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -42,6 +43,18 @@ type Page interface {
 	ServePage(w http.ResponseWriter, r *keyfuncs.Request)
 }
 
+// findDefers notes which rules have a Defer, and which of them share one.
+func (p *Pipeline) findDefers() {
+	var last Deferrer
+	for _, rule := range p.rules {
+		if rule.Defer != nil {
+			p.defers = true
+			rule.sameDefer = reflect.ValueOf(rule.Defer).Comparable() && rule.Defer == last
+			last = rule.Defer
+		}
+	}
+}
+
 // rerunKey is the key of the function that WithRerun has put into a request's context.
 type rerunKey struct{}
 
@@ -64,12 +77,16 @@ func (p *Passage) deferredBefore() (*mounted, *Refusal) {
 	if !p.pipeline.defers || rerunOf(&p.settling) != nil {
 		return nil, nil
 	}
+	var known *Deferral
+	var err error
 	for _, rule := range p.pipeline.rules {
 		if rule.Defer == nil {
 			continue
 		}
-		p.from.Logger = rule.logger()
-		known, err := rule.Defer.Known(&p.settling, &p.from)
+		if !rule.sameDefer {
+			p.from.Logger = rule.logger()
+			known, err = rule.Defer.Known(&p.settling, &p.from)
+		}
 		switch {
 		case err != nil && (isKeyError(err) || rule.outage() == core.FailClosed):
 			return rule, rule.refuseUnknown(&p.settling, err)

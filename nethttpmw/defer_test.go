@@ -17,10 +17,12 @@ import (
 type storing struct {
 	known, stored *nethttpmw.Deferral
 	err           error
+	asked         int             // how often Known was called
 	waits         []time.Duration // what Defer was asked for
 }
 
 func (s *storing) Known(context.Context, *keyfuncs.Request) (*nethttpmw.Deferral, error) {
+	s.asked++
 	return s.known, s.err
 }
 
@@ -121,6 +123,24 @@ func TestARequestThatIsStoredDoesNotRunBeside(t *testing.T) {
 	w, ran = answerOf(blankRequest(), deferring(g, &storing{known: &nethttpmw.Deferral{Conflict: true}}))
 	if w.Code != http.StatusUnprocessableEntity || w.Header().Get("Location") != "" || ran {
 		t.Errorf("another request with its ID: %d %v", w.Code, w.Header())
+	}
+}
+
+// TestRulesThatShareADeferAskItOnce: whether a request is stored costs a call to Redis.
+func TestRulesThatShareADeferAskItOnce(t *testing.T) {
+	one, other := &storing{}, &storing{}
+	_, ran := answerOf(blankRequest(), deferring(&fake{name: "a"}, one), ruleOf(&fake{name: "b"}),
+		deferring(&fake{name: "c"}, one), deferring(&fake{name: "d"}, other))
+	if !ran || one.asked != 1 || other.asked != 1 {
+		t.Errorf("handler %v, asked %d and %d times, want once each", ran, one.asked, other.asked)
+	}
+	// The policies of all rules count, also of those that ask nobody.
+	down := &storing{err: errors.New("down")}
+	first, second := deferring(&fake{name: "a"}, down), deferring(&fake{name: "c"}, down)
+	first.OnOutage, second.OnOutage = core.FailOpen, core.FailClosed
+	w, ran := answerOf(blankRequest(), first, second)
+	if w.Code != http.StatusServiceUnavailable || ran || down.asked != 1 {
+		t.Errorf("%d, handler %v, asked %d times", w.Code, ran, down.asked)
 	}
 }
 

@@ -55,9 +55,9 @@ func NewPipeline(rules ...Rule) *Pipeline {
 		}
 		seen[rule.name] = true
 		p.settles = p.settles || rule.settles()
-		p.defers = p.defers || rule.Defer != nil
 		p.rules[i] = rule
 	}
+	p.findDefers()
 	for i := len(p.rules) - 1; i >= 0; i-- {
 		if rule := p.rules[i]; rule.traits.Early {
 			rule.together = 1

@@ -228,6 +228,8 @@ type mounted struct {
 	// together is how many rules from this one on may be asked together; 0 if it has to be asked by itself.
 	together int
 
+	sameDefer bool // as the last rule in front that has one: it is asked once per request
+
 	failures warn.Sample[failure] // of the key functions
 }
 
