@@ -409,7 +409,8 @@ func (l *limiter) decideOnRedis(ctx context.Context, limits *limitSet, peek bool
 	return nil
 }
 
-// ask asks Redis about an attempt, and for units ahead if s is not nil.
+// ask asks Redis about an attempt, and for units ahead if s is not nil. All its calls together have the
+// engine's deadline.
 func (l *limiter) ask(
 	ctx context.Context, limits *limitSet, a core.Attempt, peek bool, s *lease,
 ) (any, error) {
@@ -418,8 +419,10 @@ func (l *limiter) ask(
 		cost = 0
 	}
 	limits, waited := l.withFormer(ctx, limits)
+	begun := time.Now()
+	left := func() time.Duration { return l.Engine().Deadline() - waited - time.Since(begun) }
 	if s != nil && len(limits.windows) == 1 { // what counts in other windows sliding_windows takes over
-		value, err := l.fetch(ctx, l.Engine().Deadline()-waited, s, limits, a)
+		value, err := l.fetch(ctx, left(), s, limits, a)
 		if !isUndecided(value) {
 			return value, err
 		}
@@ -438,10 +441,10 @@ func (l *limiter) ask(
 		if peek {
 			script = s.peek
 		} else if joined := l.algorithm.joined; joined != nil && s == l.algorithm.one {
-			return l.Engine().RunJoined(ctx, l.Engine().Deadline()-waited,
+			return l.Engine().RunJoined(ctx, left(),
 				l.joint(limits, joined, keys[0], cost, now), script, keys, args...)
 		}
-		return l.Engine().RunWithin(ctx, l.Engine().Deadline()-waited, script, keys, args...)
+		return l.Engine().RunWithin(ctx, left(), script, keys, args...)
 	}
 	several, one := l.algorithm.several, l.algorithm.scripts(limits)
 	value, err := run(one)
