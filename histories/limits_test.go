@@ -27,10 +27,11 @@ const (
 
 // limitIn is a call of a rate limit at a moment of the test's clock.
 type limitIn struct {
-	Op   string // check, peek, refund, reset
-	Call int    // of check and refund: the number of the check
-	Cost int
-	At   int64 // milliseconds of the clock since the begin of the history
+	Op    string // check, peek, refund, spend, reset
+	Call  int    // of check, refund and spend: the number of the check
+	Cost  int
+	Spent int   // of spend: what was used of the cost, or beyond it
+	At    int64 // milliseconds of the clock since the begin of the history
 }
 
 type limitOut struct {
@@ -38,17 +39,23 @@ type limitOut struct {
 	Left    int64
 }
 
-// taken are units that a check took.
+// taken are units that a check took, or was charged later.
 type taken struct {
-	call, cost int8
+	call, cost int8  // call is charged where they were charged later
 	at         int64 // in milliseconds; 0: no units
 }
+
+const (
+	charged = -1
+	// mostTaken is how many entries there are at most: each check that took units may be charged more.
+	mostTaken = 4 * limitMax
+)
 
 // limitState has the units that count. Sliding: those of the window. Fixed: those since begun. Bucket: full
 // is when the bucket is full again, in milliseconds, last when units were last taken, and taken says what can
 // be given back. Units that have left stay until others are taken: a clock that is set back finds them.
 type limitState struct {
-	taken [limitMax]taken
+	taken [mostTaken]taken
 	last  int64
 	begun int64
 	full  int64
@@ -69,7 +76,7 @@ func (s *limitState) put(t taken) {
 // drop removes the units for which gone reports true, and keeps the others in order, so that equal states are
 // equal.
 func (s *limitState) drop(gone func(t taken) bool) (dropped bool) {
-	var kept [limitMax]taken
+	var kept [mostTaken]taken
 	n := 0
 	for _, t := range s.taken {
 		switch {
@@ -85,7 +92,17 @@ func (s *limitState) drop(gone func(t taken) bool) (dropped bool) {
 	return dropped
 }
 
-// limitModel is the model of an algorithm: settle brings the state to a moment, and take and give change it.
+// newest returns when the newest units were taken, or now if that is later.
+func (s *limitState) newest(now int64) int64 {
+	for _, t := range s.taken {
+		now = max(now, t.at)
+	}
+	return now
+}
+
+// limitModel is the model of an algorithm: settle brings the state to a moment, and take, give and charge
+// change it. Units that are given back or charged may be late, and their moment long over, where their
+// application was killed.
 func limitModel(a limitAlgorithm) porcupine.Model {
 	return deterministic(func(s limitState, in, out any) (bool, limitState) {
 		op, right := in.(limitIn), isUnknown(out)
@@ -93,8 +110,15 @@ func limitModel(a limitAlgorithm) porcupine.Model {
 		if op.Op == "reset" {
 			return true, limitState{}
 		}
-		if op.Op == "refund" { // it may be late, and its moment long over, where its application was killed
-			a.give(&s, op.Call, now)
+		switch {
+		case op.Op == "refund":
+			a.give(&s, op.Call, op.Cost, now)
+			return true, s
+		case op.Op == "spend" && op.Spent < op.Cost:
+			a.give(&s, op.Call, op.Cost-op.Spent, now)
+			return true, s
+		case op.Op == "spend":
+			a.charge(&s, op.Spent-op.Cost, now)
 			return true, s
 		}
 		a.settle(&s, now)
@@ -103,7 +127,7 @@ func limitModel(a limitAlgorithm) porcupine.Model {
 			a.take(&s, now, taken{call: int8(op.Call), cost: int8(op.Cost), at: now})
 		}
 		if !right {
-			right = out.(limitOut) == limitOut{Allowed: fits, Left: a.left(s, now)}
+			right = out.(limitOut) == limitOut{Allowed: fits, Left: max(a.left(s, now), 0)}
 		}
 		return right, s
 	})
@@ -113,11 +137,17 @@ type limitAlgorithm struct {
 	settle func(s *limitState, now int64)
 	left   func(s limitState, now int64) int64
 	take   func(s *limitState, now int64, t taken)
-	give   func(s *limitState, call int, now int64)
+	give   func(s *limitState, call, units int, now int64)
+	charge func(s *limitState, units int, now int64)
 }
 
-func giveUnits(s *limitState, call int, _ int64) {
-	s.drop(func(t taken) bool { return int(t.call) == call })
+func giveUnits(s *limitState, call, units int, _ int64) {
+	for i := range s.taken {
+		if t := &s.taken[i]; t.at != 0 && int(t.call) == call {
+			t.cost -= int8(units)
+		}
+	}
+	s.drop(func(t taken) bool { return t.cost <= 0 })
 }
 
 // sliding: a unit counts for one window. Units of the future count as taken now: the clock was set back.
@@ -142,6 +172,9 @@ var sliding = limitAlgorithm{
 		s.put(t)
 	},
 	give: giveUnits,
+	charge: func(s *limitState, units int, now int64) {
+		s.put(taken{call: charged, cost: int8(units), at: s.newest(now)})
+	},
 }
 
 // leave drops the units whose window is over.
@@ -166,10 +199,16 @@ var fixed = limitAlgorithm{
 		}
 		s.put(t)
 	},
-	give: func(s *limitState, call int, now int64) {
-		if giveUnits(s, call, now); s.used() == 0 { // the next unit is the first one again
+	give: func(s *limitState, call, units int, now int64) {
+		if giveUnits(s, call, units, now); s.used() == 0 { // the next unit is the first one again
 			*s = limitState{}
 		}
+	},
+	charge: func(s *limitState, units int, now int64) {
+		if now >= s.begun+limitWindow.Milliseconds() {
+			*s = limitState{begun: now}
+		}
+		s.put(taken{call: charged, cost: int8(units), at: now})
 	},
 }
 
@@ -197,17 +236,24 @@ var bucket = limitAlgorithm{
 			return
 		}
 		copy(s.taken[:], s.taken[1:]) // a refund comes in the phase of its check, which has room
-		s.taken[limitMax-1] = t
+		s.taken[mostTaken-1] = t
 	},
-	give: func(s *limitState, call int, now int64) {
+	give: func(s *limitState, call, units int, now int64) {
 		for _, t := range s.taken {
 			if int(t.call) == call && t.at != 0 && s.full > now {
-				s.full -= int64(t.cost) * perUnit
+				s.full -= int64(units) * perUnit
 			}
 		}
-		if giveUnits(s, call, now); s.full <= now {
+		if giveUnits(s, call, units, now); s.full <= now {
 			*s = limitState{}
 		}
+	},
+	charge: func(s *limitState, units int, now int64) {
+		if s.full <= now {
+			*s = limitState{full: now}
+		}
+		s.full += int64(units) * perUnit
+		s.last = max(s.last, now)
 	},
 }
 
@@ -216,6 +262,7 @@ type limiter interface {
 	core.Guard
 	Peek(ctx context.Context, a core.Attempt) (core.Decision, error)
 	Refund(ctx context.Context, d core.Decision) error
+	Spend(ctx context.Context, d core.Decision, actual int64) error
 	Reset(ctx context.Context, a core.Attempt) error
 }
 
@@ -247,9 +294,10 @@ func limits() []subject {
 	}
 }
 
-// limitCall makes a check, which it may give back, or another call. A history has resets or refunds: units of
-// one moment of the clock are alike, so a refund from before a reset may give back a later unit. Where
-// a failover may lose checks there are no refunds: one of a lost check may give back units of others.
+// limitCall makes a check, which it may give back or charge more for, or another call. A history has resets or
+// refunds: units of one moment of the clock are alike, so a refund from before a reset may give back a later
+// unit. Where a failover may lose checks there are no refunds: one of a lost check may give back units of
+// others.
 func limitCall(t *testing.T, c *caller, g limiter) {
 	n, ok := c.next()
 	if !ok {
@@ -281,6 +329,13 @@ func limitCall(t *testing.T, c *caller, g limiter) {
 	if !known || !d.Allowed || c.seed%2 == 1 || c.world.loses || c.rng.IntN(2) == 0 {
 		return
 	}
-	in.Op = "refund"
-	c.do(in, func() (any, error) { return nil, g.Refund(t.Context(), d) })
+	if c.rng.IntN(2) == 0 {
+		in.Op = "refund"
+		c.do(in, func() (any, error) { return nil, g.Refund(t.Context(), d) })
+		return
+	}
+	in.Op, in.Spent = "spend", c.rng.IntN(5) // up to two units less than the estimate, or three more
+	if in.Spent != in.Cost {
+		c.do(in, func() (any, error) { return nil, g.Spend(t.Context(), d, int64(in.Spent)) })
+	}
 }
