@@ -63,25 +63,3 @@ func functionsOf(t *testing.T, folder string) map[string]bool {
 	}
 	return names
 }
-
-// TestNewGuardPageShowsTheExample: each block of code of docs/new-guard.md stands in examples/newguard.
-func TestNewGuardPageShowsTheExample(t *testing.T) {
-	files, err := filepath.Glob("examples/newguard/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	code := ""
-	for _, file := range files {
-		code += "\n" + dedent(read(t, file)) + "\n"
-	}
-	blocks := regexp.MustCompile("(?s)```(?:go|lua)\n(.*?)```").
-		FindAllStringSubmatch(read(t, "docs/new-guard.md"), -1)
-	if len(blocks) < 8 {
-		t.Fatalf("found only %d blocks", len(blocks))
-	}
-	for _, block := range blocks {
-		if !strings.Contains(code, "\n"+dedent(block[1])) {
-			t.Errorf("this is in no file of examples/newguard:\n%s", block[1])
-		}
-	}
-}
