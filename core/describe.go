@@ -81,7 +81,7 @@ const (
 	TypeAbnormalUsage = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
 )
 
-const documentedTypes = "https://github.com/gatehouse-go/gatehouse#"
+const documentedTypes = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
 
 // standardAnswers are the answers to the reasons that several guards share.
 var standardAnswers = []Answer{

@@ -46,7 +46,7 @@ import (
 // Do not let middleware in front rewrite RemoteAddr from a header that clients can send.
 //
 // When requests show that the set-up is probably wrong, IP warns once in the life of the process, by the
-// request's Logger. The README explains the codes.
+// request's Logger. docs/guides/errors.md explains the codes.
 func IP(opts ...IPOption) Func {
 	rule := ipRule{source: xForwardedFor, bits4: 32, bits6: 64}
 	for _, opt := range opts {

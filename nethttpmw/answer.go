@@ -59,7 +59,7 @@ var pipelineAnswers = []core.Answer{
 
 const (
 	noType   = "about:blank" // the status is the whole meaning (RFC 9457, section 4.2.1)
-	ourTypes = "https://github.com/gatehouse-go/gatehouse#"
+	ourTypes = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
 )
 
 // answer is how refusals for one reason are answered.

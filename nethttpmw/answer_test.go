@@ -109,7 +109,8 @@ func TestGuardsDescribeTheirAnswers(t *testing.T) {
 		"closed": `{"type":"about:blank","title":"Gone","status":410,"detail":"For good.","reason":"closed"`, // its own, not the standard one
 		"undescribed": `{"type":"about:blank","title":"Forbidden","status":403,"detail":"This request was refused.",` +
 			`"reason":"undescribed"`,
-		core.ReasonDuplicate: `{"type":"https://github.com/gatehouse-go/gatehouse#duplicate","title":"Done Before","status":409,` +
+		core.ReasonDuplicate: `{"type":"https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#duplicate",` +
+			`"title":"Done Before","status":409,` +
 			`"detail":"This has been done before, as often as is allowed.","reason":"duplicate"`,
 	} {
 		h := nethttpmw.HTTP(ruleOf(&describing{fake{name: "own"}, reason}))(http.NotFoundHandler())

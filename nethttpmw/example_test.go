@@ -59,7 +59,7 @@ func ExampleHTTP() {
 	}
 	// Output:
 	// 200 one ticket for ann
-	// 409 {"type":"https://github.com/gatehouse-go/gatehouse#sold_out","title":"Sold Out","status":409,"detail":"Sold out.","reason":"sold_out"}
+	// 409 {"type":"https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#sold_out","title":"Sold Out","status":409,"detail":"Sold out.","reason":"sold_out"}
 	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"detail":"Too many requests. Try again later.","reason":"limited","violated-policies":["site"]}
 }
 

@@ -15,7 +15,8 @@ func (g *Guard) Describe() core.Description {
 			core.StandardAnswers(core.ReasonDuplicate, core.ReasonClosed, core.ReasonConflict, core.ReasonNotReady),
 			core.Answer{
 				Reason: core.ReasonEmpty, Status: 409, Title: "All Taken",
-				Detail: "All shares have been taken.", Type: "https://github.com/gatehouse-go/gatehouse#empty",
+				Detail: "All shares have been taken.",
+				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#empty",
 			},
 		),
 		Operations: []core.Operation{

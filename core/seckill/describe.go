@@ -20,15 +20,17 @@ func (g *Guard) Describe() core.Description {
 			core.Answer{
 				Reason: core.ReasonInProgress, Status: 409, Title: "In Progress", Expected: true,
 				Detail: "The same request is in progress. Try again in a moment.",
-				Type:   "https://github.com/gatehouse-go/gatehouse#in_progress",
+				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#in_progress",
 			},
 			core.Answer{
 				Reason: core.ReasonEarly, Status: 429, Title: "Not Begun",
-				Detail: "The sale has not begun yet.", Type: "https://github.com/gatehouse-go/gatehouse#early",
+				Detail: "The sale has not begun yet.",
+				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#early",
 			},
 			core.Answer{
 				Reason: core.ReasonSoldOut, Status: 409, Title: "Sold Out",
-				Detail: "Sold out.", Type: "https://github.com/gatehouse-go/gatehouse#sold_out",
+				Detail: "Sold out.",
+				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#sold_out",
 			},
 		),
 		Operations: []core.Operation{

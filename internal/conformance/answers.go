@@ -83,7 +83,8 @@ func textsOfTheRule(s *scene) {
 	ran := false
 	app := s.framework.Build(onThings(func(Context) { ran = true }, rule))
 	for _, c := range []struct{ language, accept, saidIn, body string }{
-		{"de", "", "de", `{"type":"https://github.com/gatehouse-go/gatehouse#not_ready","title":"Noch nicht","status":503,` +
+		{"de", "", "de", `{"type":"https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#not_ready",` +
+			`"title":"Noch nicht","status":503,` +
 			`"detail":"\u003cb\u003enot_ready\u003c/b\u003e","reason":"not_ready"}` + "\n"},
 		{"de", "text/html", "de", page("de", "Noch nicht", "&lt;b&gt;not_ready&lt;/b&gt;")},
 		{"de", "text/plain", "de", "Noch nicht\n\n<b>not_ready</b>\n"},

@@ -134,7 +134,8 @@ func (g golden) checkProblem(s *scene, body []byte) {
 
 // problem returns the body of a refusal; more has the members after the reason.
 func problem(status int, reason, title, detail, more string) string {
-	return problemOf("https://github.com/gatehouse-go/gatehouse#"+reason, status, reason, title, detail, more)
+	const page = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
+	return problemOf(page+reason, status, reason, title, detail, more)
 }
 
 // The problem types that draft-ietf-httpapi-ratelimit-headers-11 defines.

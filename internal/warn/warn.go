@@ -2,7 +2,7 @@
 // certainly wrong panics instead. A [Sample] says how often what requests cause is logged.
 //
 // A warning is logged once per subject in the life of a process, through [slog.Default] or the logger of the
-// engine that it is about, with its code and the place where the README explains it. Strangers can provoke
+// engine that it is about, with its code and the place that explains it. Strangers can provoke
 // some of them, for example with a forged header, so once has to be enough, and the log line contains nothing
 // that they send.
 package warn
@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 )
 
-// explained is the README that explains the warnings; the anchor of each is its code in lower case.
-const explained = "https://github.com/gatehouse-go/gatehouse#"
+// explained is the page that explains the warnings; the anchor of each is its code in lower case.
+const explained = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/errors.md#"
 
 // most is how many subjects a warning is logged for. Subjects are named at set-up, so there are few; more
 // would be a mistake of ours, and must not fill the memory.
@@ -64,7 +64,7 @@ func All() []*Warning {
 // Code returns the warning's code, such as "GH001".
 func (w *Warning) Code() string { return w.code }
 
-// Anchor returns the anchor in the README where the warning is explained.
+// Anchor returns the anchor in docs/guides/errors.md where the warning is explained.
 func (w *Warning) Anchor() string { return w.anchor }
 
 // Told reports whether the warning has been logged for the subject. It takes no lock and allocates nothing,

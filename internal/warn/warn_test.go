@@ -26,7 +26,7 @@ func TestTellsOncePerSubject(t *testing.T) {
 	}
 	for _, w := range told {
 		if w["level"] != "WARN" || !strings.HasPrefix(w["msg"], "gatehouse: ") ||
-			w["see"] != "https://github.com/gatehouse-go/gatehouse#"+strings.ToLower(w["code"]) {
+			w["see"] != "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/errors.md#"+strings.ToLower(w["code"]) {
 			t.Errorf("told %v", w)
 		}
 	}
@@ -76,9 +76,9 @@ func TestToldAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestREADMEExplainsEveryWarning: the README explains each code, and no other code.
-func TestREADMEExplainsEveryWarning(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
+// TestTheGuideExplainsEveryWarning: docs/guides/errors.md explains each code, and no other code.
+func TestTheGuideExplainsEveryWarning(t *testing.T) {
+	text, err := os.ReadFile("../../docs/guides/errors.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestREADMEExplainsEveryWarning(t *testing.T) {
 	for _, w := range warn.All() {
 		if want := fmt.Sprintf("\n| <a id=%q></a>`%s` | ", w.Anchor(), w.Code()); !strings.Contains(string(text),
 			want) {
-			t.Errorf("the README does not have %q", want)
+			t.Errorf("the page does not have %q", want)
 		}
 		if w.Anchor() != strings.ToLower(w.Code()) || anchors[w.Anchor()] {
 			t.Errorf("%s has the anchor %s", w.Code(), w.Anchor())
@@ -94,6 +94,6 @@ func TestREADMEExplainsEveryWarning(t *testing.T) {
 		anchors[w.Anchor()] = true
 	}
 	if n := strings.Count(string(text), `<a id="gh`); n != len(anchors) {
-		t.Errorf("the README explains %d warnings, there are %q", n, slices.Sorted(maps.Keys(anchors)))
+		t.Errorf("the page explains %d warnings, there are %q", n, slices.Sorted(maps.Keys(anchors)))
 	}
 }

@@ -1,0 +1,134 @@
+package gatehouse_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// A rule with most of its fields: an order of several units, which a retry does not repeat.
+func Example_rule() {
+	sale := seckill.New(core.New(client()), "sale", seckill.Options{})
+	if _, err := sale.Open(context.Background(), "tv-55", seckill.Sale{Stock: 7, PerBuyer: 5}); err != nil {
+		log.Fatal(err)
+	}
+	login := func(next http.Handler) http.Handler { // your own login goes here
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(keyfuncs.WithValue(r.Context(), "uid", r.Header.Get("X-User"))))
+		})
+	}
+	placeOrder := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d, _ := nethttpmw.Decision(r.Context(), "sale")
+		fmt.Fprint(w, d.Attempt.Cost, " of ", d.Attempt.Resource, " for ", d.Attempt.Actor)
+	})
+
+	order := nethttpmw.Rule{
+		Guard: sale,                      // decides: here a flash sale
+		Who:   keyfuncs.User("uid"),      // who acts: what your login stored
+		What:  keyfuncs.Param("sku"),     // on what: the {sku} of the route
+		Cost:  quantity,                  // how many units; 1 without it
+		ID:    keyfuncs.IdempotencyKey(), // which operation: a retry is no second order
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /sales/{sku}/orders", login(nethttpmw.HTTP(order)(placeOrder)))
+
+	for _, q := range []struct{ user, key, quantity string }{
+		{"ann", "1", "5"}, {"ann", "1", "5"}, {"bob", "1", "3"}, {"bob", "2", "2"}, {"eve", "1", "900"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/sales/tv-55/orders?quantity="+q.quantity, nil)
+		r.Header.Set("X-User", q.user)
+		r.Header.Set("Idempotency-Key", strconv.Quote(q.key))
+		r.Header.Set("Accept", "text/plain")
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		first, _, _ := strings.Cut(w.Body.String(), "\n")
+		fmt.Println(w.Code, first)
+	}
+	// Output:
+	// 200 5 of tv-55 for ann
+	// 200 Done
+	// 409 Sold Out
+	// 200 2 of tv-55 for bob
+	// 400 Invalid Request
+}
+
+// tenant finds the tenant in the host name, such as acme in acme.example.com.
+func tenant(r *keyfuncs.Request) (string, error) {
+	name, domain, _ := strings.Cut(r.Host, ".")
+	if domain != "example.com" || name == "" {
+		return "", fmt.Errorf("%w: no tenant in the host name", keyfuncs.ErrMissing)
+	}
+	return strings.ToLower(name), nil
+}
+
+// quantity finds how many units a buyer wants: 1 to 5.
+func quantity(r *keyfuncs.Request) (int64, error) {
+	text, err := keyfuncs.FirstOf(keyfuncs.Query("quantity"), keyfuncs.Const("1"))(r)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > 5 {
+		return 0, errors.New("a quantity is 1 to 5") // for the log; the client gets 400
+	}
+	return n, nil
+}
+
+// A key function of the application: requests without a tenant get 400.
+func Example_keyFunction() {
+	rule := nethttpmw.Rule{
+		Guard: limit.NewSlidingWindow(core.NewMemory(), "tenants", limit.PerMinute(1)),
+		Who:   tenant,
+	}
+	app := nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, host := range []string{"acme.example.com", "ACME.example.com", "other.example.com", "example.com"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		app.ServeHTTP(w, r)
+		fmt.Println(host, w.Code)
+	}
+	// Output:
+	// acme.example.com 200
+	// ACME.example.com 429
+	// other.example.com 200
+	// example.com 400
+}
+
+// Limits by tier.
+func Example_tiers() {
+	gate := core.NewMemory()
+	planOf := func(customer string) string {
+		return map[string]string{"monitoring": "internal", "big": "pro"}[customer]
+	}
+
+	byPlan := limit.NewSlidingWindowBy(gate, "api", func(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
+		switch planOf(a.Actor) {
+		case "internal":
+			return nil, nil // not limited
+		case "pro":
+			return []limit.Limit{limit.PerSecond(50), limit.PerDay(100_000).WithResolution(1440)}, nil
+		}
+		return []limit.Limit{limit.PerSecond(5), limit.PerDay(1000)}, nil
+	})
+
+	for _, customer := range []string{"monitoring", "big", "small"} {
+		d, err := byPlan.Check(context.Background(), core.Attempt{Actor: customer, Cost: 10})
+		fmt.Println(customer, d.Allowed, d.Reason, err)
+	}
+	// Output:
+	// monitoring true <nil>
+	// big true <nil>
+	// small false over_limit <nil>
+}
