@@ -57,7 +57,7 @@ func Example_rule() {
 	}
 	// Output:
 	// 200 5 of tv-55 for ann
-	// 200 Done
+	// 200 Already Done
 	// 409 Sold Out
 	// 200 2 of tv-55 for bob
 	// 400 Invalid Request
@@ -72,11 +72,11 @@ func tenant(r *keyfuncs.Request) (string, error) {
 	return strings.ToLower(name), nil
 }
 
-// quantity finds how many units a buyer wants: 1 to 5.
+// quantity finds how many units a buyer wants: 1 to 5, and 1 where they do not say.
 func quantity(r *keyfuncs.Request) (int64, error) {
-	text, err := keyfuncs.FirstOf(keyfuncs.Query("quantity"), keyfuncs.Const("1"))(r)
-	if err != nil {
-		return 0, err
+	text, err := wanted(r)
+	if errors.Is(err, keyfuncs.ErrMissing) {
+		return 1, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 || n > 5 {
@@ -84,6 +84,8 @@ func quantity(r *keyfuncs.Request) (int64, error) {
 	}
 	return n, nil
 }
+
+var wanted = keyfuncs.Query("quantity")
 
 // A key function of the application: requests without a tenant get 400.
 func Example_keyFunction() {
@@ -113,7 +115,7 @@ func Example_tiers() {
 		return map[string]string{"monitoring": "internal", "big": "pro"}[customer]
 	}
 
-	byPlan := limit.NewSlidingWindowBy(gate, "api", func(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
+	limits := func(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
 		switch planOf(a.Actor) {
 		case "internal":
 			return nil, nil // not limited
@@ -121,14 +123,15 @@ func Example_tiers() {
 			return []limit.Limit{limit.PerSecond(50), limit.PerDay(100_000).WithResolution(1440)}, nil
 		}
 		return []limit.Limit{limit.PerSecond(5), limit.PerDay(1000)}, nil
-	})
+	}
+	byPlan := limit.NewSlidingWindowBy(gate, "api", limits)
 
 	for _, customer := range []string{"monitoring", "big", "small"} {
 		d, err := byPlan.Check(context.Background(), core.Attempt{Actor: customer, Cost: 10})
 		fmt.Println(customer, d.Allowed, d.Reason, err)
 	}
 	// Output:
-	// monitoring true <nil>
-	// big true <nil>
+	// monitoring true ok <nil>
+	// big true ok <nil>
 	// small false over_limit <nil>
 }
