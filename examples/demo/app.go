@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	_ "embed"
 	"encoding/json"
-	"html/template"
 	"net/http"
 	"time"
 
@@ -63,6 +60,7 @@ type app struct {
 	votes   *votes.Guard
 	sale    *seckill.Guard
 	exports *semaphore.Guard
+	info    pageInfo
 	mux     *http.ServeMux
 }
 
@@ -72,6 +70,7 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 		votes:   votes.New(gate, "poll", votes.Options{Find: findPoll}),
 		sale:    seckill.New(gate, "sale", seckill.Options{}),
 		exports: semaphore.New(gate, "exports", semaphore.Options{Max: 2}),
+		info:    pageInfo{Sizes: full},
 		mux:     http.NewServeMux(),
 	}
 
@@ -115,6 +114,7 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 	})
 
 	a.mux.HandleFunc("GET /{$}", a.page)
+	a.mux.HandleFunc("GET /page/{file}", pageFile)
 	a.mux.Handle("GET /export", withUser(export(http.HandlerFunc(a.export))))
 	a.mux.HandleFunc("GET /exports", a.running)
 	a.mux.Handle("POST /reports/{report}", withUser(report(http.HandlerFunc(a.report))))
@@ -225,44 +225,6 @@ func (a *app) running(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	reply(w, http.StatusOK, exportsAnswer{s.Max, s.Held})
-}
-
-//go:embed page.html
-var pageSource string
-
-var pageTemplate = template.Must(template.New("page").Parse(pageSource))
-
-func (a *app) page(w http.ResponseWriter, r *http.Request) {
-	type count struct {
-		Choice string
-		Votes  int64
-	}
-	var data struct {
-		Tally   []count
-		Sale    seckill.Status
-		Exports semaphore.State
-	}
-	tally, err := a.votes.Tally(r.Context(), poll)
-	if err == nil {
-		data.Sale, err = a.sale.Status(r.Context(), item)
-	}
-	if err == nil {
-		data.Exports, err = a.exports.Peek(r.Context(), core.Attempt{})
-	}
-	if err != nil {
-		unavailable(w)
-		return
-	}
-	for _, choice := range choices {
-		data.Tally = append(data.Tally, count{choice, tally[choice]})
-	}
-	var page bytes.Buffer
-	if err := pageTemplate.Execute(&page, data); err != nil {
-		http.Error(w, "The page cannot be shown right now.", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(page.Bytes()) // fails only when the client is gone
 }
 
 // unavailable answers when Redis could not be asked. The guards have logged the cause, which is not for

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+)
+
+// sizes are how large and how long the scenarios are.
+type sizes struct {
+	Limit  int64         // units of the limits under attack
+	Window time.Duration // of the limits under attack
+
+	Buyers, Stock int           // of the sale
+	Payment       time.Duration // between a reservation and its confirmation
+	Hold          time.Duration // of the reservations of a worker that dies
+
+	Tries, Accounts, Addresses, Honest, PerAddress int // of the poll
+
+	Lease   time.Duration // of permits, locks and tasks
+	Traffic time.Duration // of requests while Redis comes and goes
+}
+
+// full are the sizes of the page.
+var full = sizes{
+	Limit: 100, Window: 2 * time.Second,
+	Buyers: 2000, Stock: 100, Payment: 200 * time.Millisecond, Hold: 3 * time.Second,
+	Tries: 1000, Accounts: 600, Addresses: 50, Honest: 240, PerAddress: 4,
+	Lease: 2 * time.Second, Traffic: 15 * time.Second,
+}
+
+const (
+	longestRun = time.Minute // of a scenario
+	maxWatches = 32          // streams of the state at a time
+)
+
+// demo serves the page, the guarded app and the scenarios.
+type demo struct {
+	ctx   context.Context // ends with the program
+	store *store
+	perIP limit.Limit
+	sizes sizes
+	mux   *http.ServeMux
+
+	watches chan struct{} // has an element per stream of the state
+
+	mu  sync.Mutex
+	now *instance
+}
+
+// instance is what a reset replaces: the engine, whose breaker and memory go with it, its guards, and the
+// runs of scenarios.
+type instance struct {
+	*app
+	gate  *core.Engine
+	store *store
+	sizes sizes
+	watch *watch
+	labs  labs
+
+	ctx    context.Context // ends with a reset
+	cancel context.CancelFunc
+	runs   sync.WaitGroup
+
+	mu       sync.Mutex
+	running  map[string]bool
+	lastRace *race // whose orders can be sent again
+	number   int64 // of the last run
+}
+
+// scenario runs a scenario of an instance, and sends what it measures.
+type scenario func(ctx context.Context, in *instance, send func(event string, data any)) error
+
+// scenarios are what the page can start. Each measures what it shows, and ends with an event "done".
+var scenarios = map[string]scenario{
+	"attack":    attackLimits,
+	"sale":      raceForTickets,
+	"sale-same": sendTheSameOrders,
+	"holds":     killTheCashier,
+	"poll":      stuffThePoll,
+	"semaphore": killAPermitHolder,
+	"lock":      killALockHolder,
+	"delay":     killATaskWorker,
+	"spend":     spendTokens,
+	"traffic":   sendTraffic,
+}
+
+// A notice is an error whose text is for the page.
+type notice string
+
+func (n notice) Error() string { return string(n) }
+
+const (
+	noticeReset  = notice("The demo was reset while this ran.")
+	noticeNoRace = notice("There are no orders to send again: run the sale first.")
+	noticeLong   = notice("This took longer than a minute, and was ended.")
+	noticeRedis  = notice("Redis did not answer, so there is no result. Give it back and try again.")
+)
+
+// newDemo makes the demo over a Redis. It reports whether it opened a new sale: an existing one goes on.
+func newDemo(ctx context.Context, s *store, perIP limit.Limit, z sizes) (d *demo, opened bool, err error) {
+	d = &demo{ctx: ctx, store: s, perIP: perIP, sizes: z, mux: http.NewServeMux(),
+		watches: make(chan struct{}, maxWatches)}
+	d.now = d.newInstance()
+	ready, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if opened, err = d.now.open(ready); err != nil {
+		return nil, false, fmt.Errorf("open the sale: %w", err)
+	}
+	s.client.AddHook(tracer{})
+	d.mux.HandleFunc("POST /scenarios/{scenario}", d.run)
+	d.mux.HandleFunc("POST /limit", d.limit)
+	d.mux.HandleFunc("POST /redis", d.power)
+	d.mux.HandleFunc("POST /reset", d.reset)
+	d.mux.HandleFunc("GET /state", d.state)
+	d.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { d.instance().ServeHTTP(w, r) })
+	return d, opened, nil
+}
+
+func (d *demo) newInstance() *instance {
+	ctx, cancel := context.WithCancelCause(d.ctx)
+	in := &instance{store: d.store, sizes: d.sizes, watch: &watch{}, running: map[string]bool{}, ctx: ctx,
+		cancel: func() { cancel(noticeReset) }}
+	in.gate = core.New(d.store.client, core.WithPrefix(d.store.prefix), core.WithDeadline(deadline),
+		core.WithObserver(core.Observers(core.LogErrors(), in.watch)))
+	in.app = newApp(in.gate, d.perIP)
+	in.info = pageInfo{Sizes: d.sizes, Switch: d.store.switchable()}
+	in.labs = newLabs(in.gate, d.sizes)
+	return in
+}
+
+func (d *demo) instance() *instance {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now
+}
+
+// ServeHTTP refuses requests that pages of other sites make a browser send, and limits bodies.
+func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := http.NewCrossOriginProtection().Check(r); err != nil {
+		http.Error(w, "This request comes from a page of another site.", http.StatusForbidden)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 16<<10) // forms are small
+	d.mux.ServeHTTP(w, r)
+}
+
+// run runs a scenario, once at a time. The answer is a stream of events; it ends when the client leaves.
+func (d *demo) run(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("scenario")
+	play, ok := scenarios[name]
+	if !ok {
+		http.Error(w, "There is no such scenario.", http.StatusNotFound)
+		return
+	}
+	in := d.instance()
+	end, ok := in.begin(name)
+	if !ok {
+		http.Error(w, "This is running already: wait until it has ended, or reset the demo.", http.StatusConflict)
+		return
+	}
+	defer end()
+	ctx, cancel := context.WithTimeoutCause(r.Context(), longestRun, noticeLong)
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer context.AfterFunc(in.ctx, func() { stop(context.Cause(in.ctx)) })()
+	out := newStream(w, cancel)
+	if err := play(ctx, in, out.send); err != nil {
+		out.send("failed", map[string]string{"error": tell(ctx, name, err)})
+	}
+}
+
+// tell returns what the page says about an error. The cause is for the log.
+func tell(ctx context.Context, name string, err error) string {
+	var say notice
+	if errors.As(context.Cause(ctx), &say) || errors.As(err, &say) {
+		return say.Error()
+	}
+	if ctx.Err() == nil {
+		slog.Warn("demo: a scenario failed", "scenario", name, "error", err)
+	}
+	return noticeRedis.Error()
+}
+
+// begin notes that a scenario runs, unless it does already or the instance was replaced.
+func (in *instance) begin(name string) (end func(), ok bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.running[name] || in.ctx.Err() != nil {
+		return nil, false
+	}
+	in.running[name] = true
+	in.runs.Add(1)
+	return func() {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		delete(in.running, name)
+		in.runs.Done()
+	}, true
+}
+
+// fresh returns a name that no earlier run had, also none of an earlier start on the same Redis.
+func (in *instance) fresh(name string) string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.number = max(in.number+1, time.Now().UnixMicro())
+	return name + "-" + strconv.FormatInt(in.number, 36)
+}
+
+// reset ends all runs, gives Redis back, deletes all keys, and starts with a new engine.
+func (d *demo) reset(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old := d.now
+	old.mu.Lock()
+	old.cancel() // under the lock of begin: no run starts after this
+	old.mu.Unlock()
+	old.runs.Wait()
+	err := d.store.giveBack()
+	if err == nil {
+		// Reservations and permits of the ended runs are given back now, not into the new keys.
+		drain, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+		_ = old.gate.Drain(drain)
+		cancel()
+		err = d.store.clear(r.Context())
+	}
+	d.now = d.newInstance()
+	if err == nil {
+		_, err = d.now.open(r.Context())
+	}
+	if err != nil {
+		slog.Warn("demo: reset", "error", err)
+		unavailable(w)
+		return
+	}
+	reply(w, http.StatusOK, d.now.snapshot(r.Context(), d.store))
+}

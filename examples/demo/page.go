@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"embed"
+	"html/template"
+	"net/http"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
+)
+
+//go:embed page.html
+var pageSource string
+
+var pageTemplate = template.Must(template.New("page").Parse(pageSource))
+
+//go:embed page.css page.js
+var pageFiles embed.FS
+
+// policy lets the page use what this server has, and nothing else: no other host, no script or style inside
+// the page.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+	"img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// pageInfo is what the page says about the demo. Its figures are those of the server.
+type pageInfo struct {
+	Sizes  sizes
+	Switch bool // whether the page can take Redis away
+}
+
+// The constants of scenarios, for the page.
+func (pageInfo) PageUnits() int            { return pageUnits }
+func (pageInfo) PageWindow() time.Duration { return pageWindow }
+func (pageInfo) TriesPerAddress() int      { return triesPerAddress }
+func (pageInfo) TrafficUnits() int         { return trafficUnits }
+
+type choiceCount struct {
+	Choice string
+	Votes  int64
+}
+
+// page shows the page. It does so without a Redis too, since the switch that gives it back is on it: then
+// the status is 503, and figures are missing.
+func (a *app) page(w http.ResponseWriter, r *http.Request) {
+	var data struct {
+		pageInfo
+		Up      bool
+		Tally   []choiceCount
+		Sale    seckill.Status
+		Exports semaphore.State
+	}
+	data.pageInfo = a.info
+	tally, err := a.votes.Tally(r.Context(), poll)
+	if err == nil {
+		data.Sale, err = a.sale.Status(r.Context(), item)
+	}
+	if err == nil {
+		data.Exports, err = a.exports.Peek(r.Context(), core.Attempt{})
+	}
+	data.Up = err == nil
+	for _, choice := range choices {
+		data.Tally = append(data.Tally, choiceCount{choice, tally[choice]})
+	}
+	var page bytes.Buffer
+	if err := pageTemplate.Execute(&page, data); err != nil {
+		http.Error(w, "The page cannot be shown right now.", http.StatusInternalServerError)
+		return
+	}
+	pageHeader(w, "text/html; charset=utf-8")
+	if !data.Up {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = w.Write(page.Bytes()) // fails only when the client is gone
+}
+
+// pageFile serves the style and the script of the page.
+func pageFile(w http.ResponseWriter, r *http.Request) {
+	types := map[string]string{"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
+	name := r.PathValue("file")
+	text, err := pageFiles.ReadFile(name)
+	if err != nil || types[name] == "" {
+		http.NotFound(w, r)
+		return
+	}
+	pageHeader(w, types[name])
+	_, _ = w.Write(text) // fails only when the client is gone
+}
+
+func pageHeader(w http.ResponseWriter, contentType string) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cache-Control", "no-cache")
+}

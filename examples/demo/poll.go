@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+const (
+	stuffers         = 16 // requests at a time
+	triesPerAddress  = 60 // per minute, allowed or denied
+	votersPerAddress = 2  // honest people who share a household
+)
+
+// stuffing is the same poll twice: with one vote per account only, and with caps per address around that.
+// examples/stuffing has the rules of an application, with the reasons for their order.
+type stuffing struct {
+	open, capped pollApp
+}
+
+type pollApp struct {
+	votes *votes.Guard
+	http.Handler
+}
+
+func newStuffing(gate *core.Engine, z sizes) stuffing {
+	// A vote that fails gives back what it took, so that a second click does not use up a household's votes.
+	givesBack := func(status int) bool { return status != http.StatusCreated }
+	perAddress := nethttpmw.Rule{
+		Guard:  limit.NewSlidingWindow(gate, "votes-by-address", limit.PerDay(int64(z.PerAddress))),
+		Who:    keyfuncs.IP(),
+		What:   keyfuncs.Param("poll"),
+		Failed: givesBack,
+	}
+	// Tries count whether they are refused or not, so their limit is a middleware around the others.
+	tries := nethttpmw.HTTP(nethttpmw.Rule{
+		Guard: limit.NewSlidingWindow(gate, "tries-by-address", limit.PerMinute(triesPerAddress)),
+		Who:   keyfuncs.IP(),
+		What:  keyfuncs.Param("poll"),
+	})
+	none := func(h http.Handler) http.Handler { return h }
+	return stuffing{
+		open:   newPollApp(gate, "poll-open", none),
+		capped: newPollApp(gate, "poll-capped", tries, perAddress),
+	}
+}
+
+func newPollApp(gate *core.Engine, name string, around func(http.Handler) http.Handler,
+	caps ...nethttpmw.Rule) pollApp {
+	guard := votes.New(gate, name, votes.Options{
+		Poll: votes.Poll{Choices: []string{"red", "blue"}},
+		Keep: raceKeep,
+	})
+	account := nethttpmw.Rule{
+		Guard: guard,
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("poll"),
+		Which: keyfuncs.Query("choice"),
+	}
+	counted := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	mux := http.NewServeMux()
+	rules := nethttpmw.HTTP(append(caps, account)...) // the vote last: what a cap refuses must not touch it
+	mux.Handle("POST /polls/{poll}/votes", around(withUser(rules(counted))))
+	return pollApp{guard, mux}
+}
+
+// pollCounts is how both polls stand.
+type pollCounts struct {
+	Open   pollSide `json:"open"`
+	Capped pollSide `json:"capped"`
+}
+
+type pollSide struct {
+	Tally map[string]int64 `json:"tally"` // from Redis
+	// Attacker counts the answers to the attacker by status, Refused the honest votes that were refused.
+	Attacker map[string]int `json:"attacker"`
+	Refused  int            `json:"refused"`
+
+	mu *sync.Mutex // of Attacker and Refused
+}
+
+// stuffThePoll lets an attacker with many accounts and some addresses vote for red, while honest people vote
+// for blue, in both polls at the same time. Events: "counts" while it runs, and "done", with pollCounts.
+func stuffThePoll(ctx context.Context, in *instance, send func(string, any)) error {
+	name := in.fresh("poll")
+	open := &pollSide{Attacker: map[string]int{}, mu: new(sync.Mutex)}
+	capped := &pollSide{Attacker: map[string]int{}, mu: new(sync.Mutex)}
+	look := func(ctx context.Context) (c pollCounts, err error) {
+		if c.Open, err = open.look(ctx, in.labs.stuffed.open, name); err == nil {
+			c.Capped, err = capped.look(ctx, in.labs.stuffed.capped, name)
+		}
+		return c, err
+	}
+	show := every(100*time.Millisecond, func() {
+		if c, err := look(ctx); err == nil {
+			send("counts", c)
+		}
+	})
+	defer show()
+	seed := rand.Uint64()
+	var both sync.WaitGroup
+	both.Go(func() { open.stuff(ctx, in.labs.stuffed.open, name, in.sizes, seed) })
+	both.Go(func() { capped.stuff(ctx, in.labs.stuffed.capped, name, in.sizes, seed) })
+	both.Wait()
+	show()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	c, err := look(ctx)
+	if err != nil {
+		return err
+	}
+	send("done", c)
+	return nil
+}
+
+// stuff sends the attacker's tries and the honest votes, mixed, stuffers at a time.
+func (p *pollSide) stuff(ctx context.Context, app pollApp, poll string, z sizes, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	order := rng.Perm(z.Tries + z.Honest)
+	queue := make(chan int)
+	var all sync.WaitGroup
+	for range stuffers {
+		all.Go(func() {
+			for i := range queue {
+				if i < z.Tries {
+					status := castVote(ctx, app, poll, "red", fmt.Sprint("bought-", i%z.Accounts),
+						fmt.Sprintf("198.51.100.%d", i%z.Addresses))
+					p.count(status, false)
+				} else {
+					home := (i - z.Tries) / votersPerAddress
+					status := castVote(ctx, app, poll, "blue", fmt.Sprint("person-", i),
+						fmt.Sprintf("100.64.%d.%d", home/256%256, home%256))
+					p.count(status, true)
+				}
+			}
+		})
+	}
+	for _, i := range order {
+		if ctx.Err() != nil {
+			break
+		}
+		queue <- i
+	}
+	close(queue)
+	all.Wait()
+}
+
+func (p *pollSide) count(status int, honest bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !honest:
+		p.Attacker[strconv.Itoa(status)]++
+	case status != http.StatusCreated:
+		p.Refused++
+	}
+}
+
+func (p *pollSide) look(ctx context.Context, app pollApp, poll string) (pollSide, error) {
+	tally, err := app.votes.Tally(ctx, poll)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := pollSide{Tally: tally, Attacker: make(map[string]int, len(p.Attacker)), Refused: p.Refused}
+	for status, n := range p.Attacker {
+		now.Attacker[status] = n
+	}
+	return now, err
+}
+
+// castVote makes a request as it would come from an address, and returns the status of the answer.
+func castVote(ctx context.Context, h http.Handler, poll, choice, user, address string) int {
+	path := "/polls/" + poll + "/votes?" + url.Values{"choice": {choice}}.Encode()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, nil)
+	r.RemoteAddr = net.JoinHostPort(address, "40000")
+	r.Header.Set("X-User", user)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code
+}

@@ -1,0 +1,403 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// small are the sizes of tests.
+var small = sizes{
+	Limit: 20, Window: 400 * time.Millisecond,
+	Buyers: 150, Stock: 20, Payment: 5 * time.Millisecond, Hold: time.Second,
+	Tries: 120, Accounts: 80, Addresses: 10, Honest: 30, PerAddress: 4,
+	Lease: time.Second, Traffic: 300 * time.Millisecond,
+}
+
+// embedded makes a demo with a Redis of its own.
+func embedded(t *testing.T, z sizes) *demo {
+	t.Helper()
+	s, err := connect("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	return demoOn(t, s, z)
+}
+
+func demoOn(t *testing.T, s *store, z sizes) *demo {
+	t.Helper()
+	d, opened, err := newDemo(t.Context(), s, limit.PerMinute(100), z)
+	if err != nil || !opened {
+		t.Fatalf("new demo: opened %t, %v", opened, err)
+	}
+	return d
+}
+
+// eachDemo runs f on the Redis inside the process and on a redis-server, beside other tests.
+func eachDemo(t *testing.T, f func(t *testing.T, d *demo)) {
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		f(t, embedded(t, small))
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		b := redistest.Single(t)
+		options := *b.Client.(*redis.Client).Options()
+		s := &store{client: redis.NewClient(&options), prefix: b.Prefix}
+		t.Cleanup(s.close)
+		f(t, demoOn(t, s, small))
+	})
+}
+
+type sent struct {
+	name string
+	data []byte
+}
+
+// play runs a scenario to its end, and returns its events. The last one is "done".
+func play(t *testing.T, d *demo, name string) []sent {
+	t.Helper()
+	w := send(d, "POST", "/scenarios/"+name)
+	if w.Code != 200 || w.Header().Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("%s: %d %s", name, w.Code, w.Body)
+	}
+	events := parse(t, w.Body.String())
+	if last := events[len(events)-1]; last.name != "done" {
+		t.Fatalf("%s: the last event is %s %s, want done", name, last.name, last.data)
+	}
+	return events
+}
+
+func parse(t *testing.T, body string) (events []sent) {
+	t.Helper()
+	for part := range strings.SplitSeq(strings.TrimSuffix(body, "\n\n"), "\n\n") {
+		name, data, ok := strings.Cut(part, "\ndata: ")
+		if name, ok = strings.CutPrefix(name, "event: "); !ok || strings.Contains(data, "\n") || !json.Valid([]byte(data)) {
+			t.Fatalf("not an event with JSON: %q", part)
+		}
+		events = append(events, sent{name, []byte(data)})
+	}
+	return events
+}
+
+// data reads the data of an event.
+func data[T any](t *testing.T, e sent) (v T) {
+	t.Helper()
+	if err := json.Unmarshal(e.data, &v); err != nil {
+		t.Fatalf("%s %s: %v", e.name, e.data, err)
+	}
+	return v
+}
+
+func last(events []sent) sent { return events[len(events)-1] }
+
+func TestTheSlidingWindowHoldsUnderTheAttack(t *testing.T) {
+	eachDemo(t, func(t *testing.T, d *demo) {
+		// The naive window is far beyond its limit, unless the machine is too slow for the burst: then the
+		// attacker gets a longer window.
+		for try := 1; ; try++ {
+			events := play(t, d, "attack")
+			shown := map[string]int{}
+			for _, e := range events {
+				if e.name == "dots" {
+					part := data[dots](t, e)
+					shown[part.Lane] += len(part.Dots)
+				}
+			}
+			result := data[attackResult](t, last(events))
+			worst := map[string]int{}
+			for _, l := range result.Lanes {
+				worst[l.Lane] = l.Worst
+				if shown[l.Lane] != l.Admitted+l.Refused {
+					t.Errorf("%s: %d dots for %+v", l.Lane, shown[l.Lane], l)
+				}
+			}
+			if worst["sliding"] > 20 || worst["sliding"] < 10 || result.Limit != 20 || worst["bucket"] > 40 {
+				t.Fatalf("most admitted in a window: %v, want up to 20 by the sliding one", worst)
+			}
+			if worst["naive"] > 20 && worst["bucket"] > 20 {
+				return
+			}
+			if try == 5 {
+				t.Fatalf("most admitted in a window: %v: the attacker was too slow, and proved nothing", worst)
+			}
+			in := d.instance()
+			in.sizes.Window *= 2
+			in.labs.sliding = limit.NewSlidingWindow(in.gate, fmt.Sprint("longer", try), limit.Per(20, in.sizes.Window))
+			in.labs.bucket = limit.NewTokenBucket(in.gate, fmt.Sprint("longer-bucket", try), limit.Per(20, in.sizes.Window))
+		}
+	})
+}
+
+func TestTheWorstWindowHasRequestsThatWereCertainlyInIt(t *testing.T) {
+	ms := time.Millisecond
+	for _, c := range []struct {
+		sent []request
+		most int
+		from time.Duration
+	}{
+		{nil, 0, 0},
+		{[]request{{1 * ms, 2 * ms, true}, {99 * ms, 100 * ms, true}, {101 * ms, 102 * ms, true}}, 2, 1 * ms},
+		{[]request{{0, 2 * ms, true}, {99 * ms, 100 * ms, true}}, 1, 0},       // a whole window after
+		{[]request{{0, 1 * ms, true}, {2 * ms, 150 * ms, true}}, 1, 0},        // the second may be later
+		{[]request{{0, 1 * ms, false}, {50 * ms, 60 * ms, true}}, 1, 50 * ms}, // refused ones do not count
+		{[]request{{0, 1 * ms, true}, {90 * ms, 91 * ms, true}, {95 * ms, 96 * ms, true}, {180 * ms, 185 * ms, true}}, 3,
+			0},
+	} {
+		if most, from := worstWindow(c.sent, 100*ms); most != c.most || from != c.from {
+			t.Errorf("%v: %d from %v, want %d from %v", c.sent, most, from, c.most, c.from)
+		}
+	}
+}
+
+func TestTheSaleSellsItsStockAndRepeatedOrdersAreReplays(t *testing.T) {
+	eachDemo(t, func(t *testing.T, d *demo) {
+		if got := send(d, "POST", "/scenarios/sale-same").Body.String(); !strings.Contains(got, "run the sale first") {
+			t.Errorf("the same orders before the sale: %s", got)
+		}
+		for range 2 { // a second sale is a new one
+			events := play(t, d, "sale")
+			for _, e := range events {
+				if c := data[raceCounts](t, e); c.Sum != 20 || c.Sale.Stock != 20 || c.Sale.Sold > 20 {
+					t.Errorf("while it runs: %+v, want 20 in all", c)
+				}
+			}
+			c := data[raceCounts](t, last(events))
+			if c.Sale.Sold != 20 || c.Sale.Left != 0 || c.Answers["ok"] != 20 || c.Answers["sold_out"] != 130 {
+				t.Errorf("%+v, want 20 of 150 buyers to have a ticket", c)
+			}
+			n := c.Naive
+			if n.Sold+n.Refused != 150 || n.Left != int64(20-n.Sold) || n.Oversold != n.Sold-20 || n.Sold < 20 {
+				t.Errorf("naive: %+v, want each order counted", n)
+			}
+			again := data[raceCounts](t, last(play(t, d, "sale-same")))
+			if again.Sale != c.Sale || again.Answers["replayed"] != 20 || again.Answers["sold_out"] != 130 ||
+				again.Answers["ok"] != 0 || again.Naive != n {
+				t.Errorf("the same orders again: %+v, want 20 replays and nothing sold", again)
+			}
+		}
+	})
+}
+
+func TestHoldsOfADeadWorkerComeBack(t *testing.T) {
+	eachDemo(t, func(t *testing.T, d *demo) {
+		events := play(t, d, "holds")
+		var held []int64
+		for _, e := range events {
+			s := data[holdsStep](t, e).Sale
+			if s.Left+s.Held+s.Sold != 10 {
+				t.Errorf("%+v does not add up to 10", s)
+			}
+			held = append(held, s.Held)
+		}
+		end := data[holdsStep](t, last(events))
+		if held[0] != 0 || held[1] != 4 || end.Sale.Left != 10 || end.MS < 1000 {
+			t.Errorf("held %v, in the end %+v; want 4 for a second", held, end)
+		}
+	})
+}
+
+func TestCapsStopAStuffer(t *testing.T) {
+	eachDemo(t, func(t *testing.T, d *demo) {
+		c := data[pollCounts](t, last(play(t, d, "poll")))
+		if c.Open.Tally["red"] != 80 || c.Open.Tally["blue"] != 30 {
+			t.Errorf("caps off: %v, want a vote per account", c.Open.Tally)
+		}
+		if red := c.Capped.Tally["red"]; red > 40 || red < 10 || c.Capped.Tally["blue"] != 30 || c.Capped.Refused != 0 {
+			t.Errorf("caps on: %v, %d people refused; want 4 votes per address of the attacker", c.Capped.Tally,
+				c.Capped.Refused)
+		}
+		for _, side := range []pollSide{c.Open, c.Capped} {
+			answers := 0
+			for _, n := range side.Attacker {
+				answers += n
+			}
+			if answers != 120 || int64(side.Attacker["201"]) != side.Tally["red"] {
+				t.Errorf("answers to the attacker: %v, want 120, and a 201 for each red vote", side.Attacker)
+			}
+		}
+	})
+}
+
+func TestTheLimitShowsTheScriptThatRan(t *testing.T) {
+	eachDemo(t, func(t *testing.T, d *demo) {
+		ask := func() (a limitAnswer) {
+			w := send(d, "POST", "/limit")
+			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != 200 {
+				t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+			}
+			if (a.Source == "redis") != (len(a.Calls) > 0) {
+				t.Errorf("decided by %s with %d calls", a.Source, len(a.Calls))
+			}
+			return a
+		}
+		a := ask()
+		call := a.Calls[len(a.Calls)-1] // before it, the guard may ask for windows of other releases
+		if a.Status != 200 || call.Script != "lua/sliding_window.lua" ||
+			!strings.Contains(call.Source, "-- Sliding window: at most") ||
+			!strings.Contains(call.Keys[0], "page:{192.0.2.1}") || !slices.Equal(call.Args[:2], []string{"5", "10000"}) ||
+			!strings.HasPrefix(call.Reply, "[1 4 ") {
+			t.Errorf("first request: %d, %s %v %v: %s", a.Status, call.Script, call.Keys, call.Args, call.Reply)
+		}
+		if len(a.Fields) != 2 || a.Fields[0].Value != `"page";q=5;w=10` ||
+			a.Fields[0].Parts[1] != (part{"q=5", "at most 5 requests"}) ||
+			a.Fields[1].Parts[1] != (part{"r=4", "4 requests are left"}) {
+			t.Errorf("first request: %+v", a.Fields)
+		}
+		for i := 0; a.Status == 200 && i < 1000; i++ { // a machine that stalls may need more than 6
+			a = ask()
+		}
+		if a.Status != 429 || a.Fields[len(a.Fields)-1].Name != "Retry-After" || !strings.Contains(a.Body, "limited") {
+			t.Errorf("refused: %d %+v %s", a.Status, a.Fields, a.Body)
+		}
+	})
+}
+
+func TestWorkersThatDie(t *testing.T) {
+	eachDemo(t, func(t *testing.T, d *demo) {
+		for _, c := range []struct {
+			name, figure string
+			want         func(values []int64) bool
+			text         string
+		}{
+			{"semaphore", "held", func(v []int64) bool { return slices.Equal(v, []int64{2, 2, 2, 2}) }, "busy"},
+			{"lock", "fence", func(v []int64) bool { return len(v) == 3 && v[1] > v[0] && v[2] == v[0] },
+				"late, with her old fence: refused"},
+			{"delay", "try", func(v []int64) bool { return slices.Equal(v, []int64{1, 2, 2}) }, `\"sent\"`},
+			{"spend", "left", func(v []int64) bool { return slices.Equal(v, []int64{100, 60, 80, 40, 10, 10}) }, "429"},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				var values []int64
+				var all strings.Builder
+				for _, e := range play(t, d, c.name) {
+					all.Write(e.data)
+					if v, ok := data[step](t, e).Figures[c.figure]; ok {
+						values = append(values, v)
+					}
+				}
+				if !c.want(values) || !strings.Contains(all.String(), c.text) {
+					t.Errorf("%s %v:\n%s", c.figure, values, &all)
+				}
+			})
+		}
+	})
+}
+
+func TestTheSwitchTakesRedisAwayAndGivesItBack(t *testing.T) {
+	t.Parallel()
+	d := embedded(t, small)
+	want(t, send(d, "POST", "/polls/final/votes?choice=red&user=ann"), 400, "no_key") // the choice is a form's
+	power := func(redis string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, "/redis", strings.NewReader(url.Values{"redis": {redis}}.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, r)
+		return w
+	}
+	want(t, send(d, "POST", "/sales/ticket/orders", "X-User", "ann"), 201, "sold")
+	want(t, power("off"), 200, `"up":false`)
+	want(t, send(d, "POST", "/sales/ticket/orders", "X-User", "bob"), 503, "unavailable")
+	away := data[trafficCounts](t, last(play(t, d, "traffic")))
+	if away.Up || away.Sale[503] == 0 || away.Sale[200] != 0 || away.Limit["local 200"] == 0 || !away.Breaker.Open {
+		t.Errorf("away: %+v, want a local limit, a closed sale and an open breaker", away)
+	}
+	want(t, send(d, "GET", "/"), 503, `aria-checked="false"`) // the page has the switch
+
+	want(t, power("on"), 200, `"up":true`)
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		return !d.instance().snapshot(t.Context(), d.store).Breaker.Open
+	}, "the breaker closes")
+	want(t, send(d, "GET", "/sales/ticket"), 200, `"left":99,"held":0,"sold":1`) // the data stayed
+	back := data[trafficCounts](t, last(play(t, d, "traffic")))
+	if !back.Up || back.Sale[200] == 0 || back.Sale[503] != 0 || back.Limit["redis 200"] == 0 || back.Breaker.Opened != 1 {
+		t.Errorf("back: %+v, want an open sale", back)
+	}
+	want(t, power("maybe"), 400, "redis=off")
+
+	own := &demo{store: &store{}}
+	w := httptest.NewRecorder()
+	own.power(w, httptest.NewRequest(http.MethodPost, "/redis?redis=off", nil))
+	want(t, w, 409, "REDIS_URL")
+}
+
+func TestResetEndsRunsAndStartsAgain(t *testing.T) {
+	eachDemo(t, func(t *testing.T, d *demo) {
+		want(t, send(d, "POST", "/sales/ticket/orders", "X-User", "ann"), 201, "sold")
+		d.instance().sizes.Traffic = time.Minute
+		ended := make(chan *httptest.ResponseRecorder, 1)
+		go func() { ended <- send(d, "POST", "/scenarios/traffic") }()
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			in := d.instance()
+			in.mu.Lock()
+			defer in.mu.Unlock()
+			return in.running["traffic"]
+		}, "the traffic runs")
+		want(t, send(d, "POST", "/scenarios/traffic"), 409, "running already")
+		if d.store.switchable() {
+			if err := d.store.takeAway(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want(t, send(d, "POST", "/reset"), 200, `"up":true`)
+		events := parse(t, (<-ended).Body.String())
+		if e := last(events); e.name != "failed" || !strings.Contains(string(e.data), "reset") {
+			t.Errorf("the run ended with %s %s", e.name, e.data)
+		}
+		want(t, send(d, "GET", "/sales/ticket"), 200, `"left":100,"held":0,"sold":0`)
+		want(t, send(d, "POST", "/sales/ticket/orders", "X-User", "ann"), 201, "sold")
+	})
+}
+
+func TestTheStateIsStreamed(t *testing.T) {
+	t.Parallel()
+	d := embedded(t, small)
+	ctx, leave := context.WithCancel(t.Context())
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/state", nil)
+	w := httptest.NewRecorder()
+	leave() // after the first event at the latest
+	d.ServeHTTP(w, r)
+	for len(d.watches) < cap(d.watches) {
+		d.watches <- struct{}{}
+	}
+	want(t, send(d, "GET", "/state"), 503, "Too many")
+	for len(d.watches) > 0 {
+		<-d.watches
+	}
+	server := httptest.NewServer(d)
+	defer server.Close()
+	answer, err := http.Get(server.URL + "/state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	first := make([]byte, 4096)
+	n, _ := answer.Body.Read(first)
+	e := parse(t, string(first[:n]))[0]
+	s := data[snapshot](t, e)
+	if e.name != "state" || !s.Redis.Up || !s.Redis.Switch || s.Sale.Left != 100 || s.Tally["red"] != 0 || s.Breaker.Open {
+		t.Errorf("%s: %+v", e.name, s)
+	}
+}
+
+func TestOtherSitesCannotStartAnything(t *testing.T) {
+	t.Parallel()
+	d := embedded(t, small)
+	for _, path := range []string{"/reset", "/redis", "/limit", "/scenarios/sale", "/polls/final/votes"} {
+		want(t, send(d, "POST", path, "Sec-Fetch-Site", "cross-site"), 403, "another site")
+	}
+	want(t, send(d, "POST", "/scenarios/none"), 404, "no such scenario")
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/delay"
+)
+
+// step is a step of a small scenario: what happened, when, and the figures of that moment.
+type step struct {
+	Step    string           `json:"step"`
+	MS      int64            `json:"ms"` // since the beginning
+	Figures map[string]int64 `json:"figures,omitempty"`
+}
+
+// steps sends steps, with their moments.
+func steps(send func(string, any)) func(event string, figures map[string]int64, format string, args ...any) {
+	begin := time.Now()
+	return func(event string, figures map[string]int64, format string, args ...any) {
+		send(event, step{fmt.Sprintf(format, args...), time.Since(begin).Milliseconds(), figures})
+	}
+}
+
+// killAPermitHolder shows a semaphore of two permits, one of whose holders dies: its permit comes back when
+// its lease is over. Events: "step" and "done", with steps; the figures are held and max.
+func killAPermitHolder(ctx context.Context, in *instance, send func(string, any)) error {
+	say := steps(send)
+	lease := in.sizes.Lease
+	pool := in.fresh("pool")
+	ann, bob, cid := in.store.hire(), in.store.hire(), in.store.hire()
+	defer func() { ann.kill(); bob.kill(); cid.kill() }()
+	permits := bob.permits(lease)
+	third := cid.permits(lease)
+
+	held := func() (map[string]int64, error) {
+		s, err := permits.Peek(ctx, core.Attempt{Resource: pool})
+		return map[string]int64{"held": s.Held, "max": s.Max}, err
+	}
+	if d, err := ann.permits(lease).Check(ctx, core.Attempt{Actor: "ann", Resource: pool}); err != nil ||
+		!d.Allowed {
+		return fmt.Errorf("take a permit: %s: %w", d.Reason, err)
+	}
+	bobs, err := permits.Check(ctx, core.Attempt{Actor: "bob", Resource: pool})
+	if err != nil || !bobs.Allowed {
+		return fmt.Errorf("take a permit: %s: %w", bobs.Reason, err)
+	}
+	defer func() { _ = permits.Settle(context.WithoutCancel(ctx), bobs, core.Commit) }()
+	figures, err := held()
+	if err != nil {
+		return err
+	}
+	say("step", figures, "Ann and Bob work.")
+	d, err := third.Check(ctx, core.Attempt{Actor: "cid", Resource: pool})
+	if err != nil {
+		return err
+	}
+	say("step", figures, "Cid is refused: %s.", d.Reason)
+	ann.kill()
+	say("step", figures, "Ann's process was killed. Her lease of %v runs on.", lease)
+	for !d.Allowed {
+		if err := pause(ctx, lease/20); err != nil {
+			return err
+		}
+		if d, err = third.Check(ctx, core.Attempt{Actor: "cid", Resource: pool}); err != nil {
+			return err
+		}
+	}
+	defer func() { _ = third.Settle(context.WithoutCancel(ctx), d, core.Commit) }()
+	if figures, err = held(); err != nil {
+		return err
+	}
+	say("done", figures, "Her lease was over, and Cid has her permit.")
+	return nil
+}
+
+// register is a storage that compares fences: it refuses a write whose fence is smaller than that of the last
+// one, as UPDATE … WHERE fence < $1 does.
+type register struct{ last int64 }
+
+func (r *register) write(fence int64) bool {
+	if fence < r.last {
+		return false
+	}
+	r.last = fence
+	return true
+}
+
+// killALockHolder shows a lock whose holder dies, and writes late all the same: the fence of the next holder
+// is greater, so the storage refuses the late write. Events: "step" and "done"; the figure is the fence.
+func killALockHolder(ctx context.Context, in *instance, send func(string, any)) error {
+	say := steps(send)
+	lease := in.sizes.Lease
+	thing := in.fresh("ledger")
+	ann, bob := in.store.hire(), in.store.hire()
+	defer func() { ann.kill(); bob.kill() }()
+	first, second := ann.lock(lease), bob.lock(lease)
+	var ledger register
+
+	d, err := first.Check(ctx, core.Attempt{Actor: "ann", Resource: thing})
+	if err != nil || !d.Allowed {
+		return fmt.Errorf("take the lock: %s: %w", d.Reason, err)
+	}
+	anns, _ := first.Fence(d)
+	say("step", map[string]int64{"fence": anns}, "Ann has the lock, and her write is %s.", accepted(ledger.write(anns)))
+	if d, err = second.Check(ctx, core.Attempt{Actor: "bob", Resource: thing}); err != nil {
+		return err
+	}
+	say("step", nil, "Bob is refused: %s.", d.Reason)
+	ann.kill()
+	say("step", nil, "Ann's process lost its network. Her lease of %v runs on.", lease)
+	for !d.Allowed {
+		if err := pause(ctx, lease/20); err != nil {
+			return err
+		}
+		if d, err = second.Check(ctx, core.Attempt{Actor: "bob", Resource: thing}); err != nil {
+			return err
+		}
+	}
+	defer func() { _ = second.Settle(context.WithoutCancel(ctx), d, core.Commit) }()
+	bobs, _ := second.Fence(d)
+	say("step", map[string]int64{"fence": bobs}, "Bob has the lock, and his write is %s.", accepted(ledger.write(bobs)))
+	say("done", map[string]int64{"fence": anns}, "Ann writes late, with her old fence: %s.", accepted(ledger.write(anns)))
+	return nil
+}
+
+func accepted(yes bool) string {
+	if yes {
+		return "accepted"
+	}
+	return "refused by the storage"
+}
+
+// killATaskWorker schedules a task whose first worker dies while it runs the task: another one gets it when
+// the lease is over. Events: "step" and "done"; the figure is the number of the try.
+func killATaskWorker(ctx context.Context, in *instance, send func(string, any)) error {
+	say := steps(send)
+	lease := in.sizes.Lease
+	id := in.fresh("mail")
+	ann, bob := in.store.hire(), in.store.hire()
+	defer func() { ann.kill(); bob.kill() }()
+	first, second := ann.queue(lease), bob.queue(lease)
+
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	tries := make(chan delay.Task, 1) // of this task: the handlers are told to end, and do not send again
+	work := func(q *delay.Queue, run func(ctx context.Context) error) {
+		// An error says that a handler still runs: that of the dead worker does.
+		_ = delay.Work(ctx, q, func(ctx context.Context, t delay.Task) error {
+			if t.ID != id {
+				return nil // left by a run that was ended
+			}
+			select {
+			case tries <- t:
+			case <-ctx.Done():
+			}
+			return run(ctx)
+		}, delay.WorkOptions{Poll: max(10*time.Millisecond, lease/20), Stop: -1})
+	}
+	wait := func() (t delay.Task, err error) {
+		select {
+		case t = <-tries:
+			return t, nil
+		case <-ctx.Done():
+			return t, context.Cause(ctx)
+		}
+	}
+
+	in30 := lease * 3 / 10
+	if _, err := first.Schedule(ctx, id, time.Now().Add(in30), []byte("to Ann")); err != nil {
+		return err
+	}
+	say("step", nil, "A task is scheduled, due in %v.", in30)
+	go work(first, func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) })
+	t, err := wait()
+	if err != nil {
+		return err
+	}
+	say("step", map[string]int64{"try": int64(t.Try)}, "Worker A runs it.")
+	ann.kill()
+	say("step", nil, "Worker A was killed in the middle. Its lease of %v runs on.", lease)
+	go work(second, func(ctx context.Context) error { return delay.Result(ctx, []byte("sent")) })
+	if t, err = wait(); err != nil {
+		return err
+	}
+	say("step", map[string]int64{"try": int64(t.Try)}, "Its lease was over, and worker B runs it.")
+	for {
+		found, err := second.Find(ctx, id)
+		if err != nil {
+			return err
+		}
+		if found.State == delay.Done {
+			say("done", map[string]int64{"try": int64(found.Try)}, "The task is done, and its result is %q.", found.Result)
+			return nil
+		}
+		if err := pause(ctx, lease/50); err != nil {
+			return err
+		}
+	}
+}
