@@ -64,6 +64,10 @@ type Answer struct {
 	// Detail is an English sentence that tells the client what to do. Empty means that the request was
 	// refused.
 	Detail string
+	// PageTitle and PageDetail are what pages say in place of Title and Detail: in English words for people who
+	// do not know what an operation or a guard is. A page adds by itself when to come back. Empty: Title and
+	// Detail.
+	PageTitle, PageDetail string
 	// Type is the URI of the problem type (RFC 9457). Empty means "about:blank": the status says it all. With
 	// [TypeQuotaExceeded] and [TypeAbnormalUsage] the answer names the limit that denied the request.
 	Type string
@@ -88,69 +92,95 @@ var standardAnswers = []Answer{
 	{
 		Reason: ReasonLimited, Status: 429, Title: "Quota Exceeded", // as the draft calls it
 		Detail: "Too many requests. Try again later.", Type: TypeQuotaExceeded,
+		PageTitle:  "Too many requests",
+		PageDetail: "You have sent more requests than are allowed in this time.",
 	},
 	{
 		Reason: ReasonOverLimit, Status: 429, Title: "Quota Exceeded",
 		Detail: "This request asks for more than the limit allows at all.", Type: TypeQuotaExceeded,
+		PageTitle:  "Too much at once",
+		PageDetail: "This is more than is allowed at all. Ask for less.",
 	},
 	{
 		Reason: ReasonQuota, Status: 429, Title: "Quota Exceeded",
 		Detail: "All that is allowed has been used.", Type: TypeQuotaExceeded,
+		PageTitle:  "Nothing left",
+		PageDetail: "You have used all that is allowed.",
 	},
 	{
 		Reason: ReasonBusy, Status: 429, Title: "Busy",
 		Detail: "As much as possible is running. Try again in a moment.", Type: documentedTypes + "busy",
+		PageTitle:  "Busy",
+		PageDetail: "As much as possible is going on at the moment.",
 	},
 	{
 		Reason: ReasonDuplicate, Status: 409, Title: "Done Before",
 		Detail: "This has been done before, as often as is allowed.", Type: documentedTypes + "duplicate",
+		PageTitle:  "Already done",
+		PageDetail: "You have done this already, as often as is allowed.",
 	},
 	{
 		Reason: ReasonNotOpen, Status: 409, Title: "Not Open",
 		Detail: "This is not open.", Type: documentedTypes + "not_open",
+		PageTitle:  "Not open",
+		PageDetail: "This is not open.",
 	},
 	{
 		Reason: ReasonClosed, Status: 409, Title: "Closed",
 		Detail: "This is closed.", Type: documentedTypes + "closed",
+		PageTitle:  "Closed",
+		PageDetail: "This is closed.",
 	},
 	{
 		Reason: ReasonGone, Status: 409, Title: "Reservation Over",
 		Detail: "The reservation is over.", Type: documentedTypes + "gone",
+		PageTitle:  "Reservation over",
+		PageDetail: "Your reservation no longer exists. Please begin again.",
 	},
 	{
 		Reason: ReasonInProgress, Status: 409, Title: "In Progress", Expected: true,
 		Detail: "The same request is in progress. Try again in a moment.", Type: documentedTypes + "in_progress",
+		PageTitle:  "In progress",
+		PageDetail: "Your request is being worked on. Wait a moment before you try again.",
 	},
 	{
 		Reason: ReasonConflict, Status: 422, Title: "Operation ID In Use",
 		Detail: "This operation ID belongs to a different request.", Type: documentedTypes + "conflict",
-	},
-	{
-		Reason: ReasonInProgress, Status: 409, Title: "In Progress", Expected: true,
-		Detail: "The same request is in progress. Try again in a moment.",
-		Type:   documentedTypes + "in_progress",
+		PageTitle: "Sent before",
+		PageDetail: "This was sent before, with different content. Reload the page that " +
+			"you came from, and send it again.",
 	},
 	{
 		Reason: ReasonReplayed, Status: 200, Title: "Already Done", Expected: true,
 		Detail: "This request was already completed.", Type: documentedTypes + "replayed",
+		PageTitle:  "Already done",
+		PageDetail: "This was done before. Nothing was done twice.",
 	},
 	{
 		Reason: ReasonDeferred, Status: 202, Title: "Accepted", Expected: true,
-		Detail: "The request runs later. The Location field says where its answer will be.",
-		Type:   documentedTypes + "deferred",
+		Detail:     "The request runs later. The Location field says where its answer will be.",
+		Type:       documentedTypes + "deferred",
+		PageTitle:  "Accepted",
+		PageDetail: "Your request is waiting for its turn. It runs by itself, and its answer is kept for you.",
 	},
 	{
 		Reason: ReasonNotReady, Status: 503, Title: "Not Ready",
 		Detail: "This is not ready.", Type: documentedTypes + "not_ready",
+		PageTitle:  "Not ready",
+		PageDetail: "This is not available at the moment.",
 	},
 	{
 		Reason: ReasonUnconfirmed, Status: 503, Title: "Not Confirmed",
-		Detail: "This has not been confirmed. Try again, as the same operation.",
-		Type:   documentedTypes + "unconfirmed",
+		Detail:     "This has not been confirmed. Try again, as the same operation.",
+		Type:       documentedTypes + "unconfirmed",
+		PageTitle:  "Not confirmed",
+		PageDetail: "This could not be confirmed. Please send it again.",
 	},
 	{
 		Reason: ReasonDayRolled, Status: 503, Title: "New Period",
 		Detail: "A new period is just beginning. Try again.", Type: documentedTypes + "day_rolled",
+		PageTitle:  "Just a moment",
+		PageDetail: "A new period is just beginning.",
 	},
 }
 

@@ -34,26 +34,40 @@ var pipelineAnswers = []core.Answer{
 	{
 		Reason: ReasonNoKey, Status: http.StatusBadRequest, Title: "Missing Information",
 		Detail: "The request lacks required information.", Type: ourTypes + "no_key",
+		PageTitle: "Something is missing",
+		PageDetail: "What you have sent lacks something that is needed. Go back and check " +
+			"it; you may have to log in.",
 	},
 	{
 		Reason: ReasonMalformed, Status: http.StatusBadRequest, Title: "Malformed Request",
 		Detail: "The request contains a malformed value.", Type: ourTypes + "malformed",
+		PageTitle:  "Something is wrong",
+		PageDetail: "A value that you have sent cannot be read. Go back and check it.",
 	},
 	{
 		Reason: ReasonTooLarge, Status: http.StatusRequestEntityTooLarge, Title: "Request Too Large",
 		Detail: "The request's body is too large.", Type: ourTypes + "too_large",
+		PageTitle:  "Too large",
+		PageDetail: "What you have sent is too large.",
 	},
 	{
 		Reason: ReasonInvalid, Status: http.StatusBadRequest, Title: "Invalid Request",
 		Detail: "The request asks for something that is not possible.", Type: ourTypes + "invalid",
+		PageTitle:  "Not possible",
+		PageDetail: "What you have asked for is not possible. Go back and check it.",
 	},
 	{
 		Reason: ReasonDenied, Status: http.StatusForbidden, Title: "Access Denied",
 		Detail: "You do not have access.", Type: ourTypes + "denied",
+		PageTitle: "No access",
+		PageDetail: "You have no access here. If you think that this is a mistake, ask the " +
+			"people who run this site.",
 	},
 	{
 		Reason: ReasonUnavailable, Status: http.StatusServiceUnavailable, Title: "Temporarily Unavailable",
 		Detail: "The request cannot be processed now. Try again later.", Type: ourTypes + "unavailable",
+		PageTitle:  "Not available at the moment",
+		PageDetail: "This site cannot work on your request at the moment. It is not your fault.",
 	},
 }
 
@@ -220,19 +234,20 @@ func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
 
 // Reply writes the standard response: the status, the RateLimit fields, Retry-After, and a body with the
 // reason. The Accept header of the request selects the form of the body (RFC 9110, section 12.5.1):
-// application/problem+json (RFC 9457), unless the client prefers text/html or text/plain. A HEAD request gets
+// application/problem+json (RFC 9457), unless the client prefers text/html or text/plain. A page says in
+// words for people what happened and, where there is a Retry-After, when to come back. A HEAD request gets
 // the header only. Cache-Control: no-store forbids caching, since the next response may differ. A stored
-// answer of the same operation is replayed instead, if it is whole and the client accepts its coding; if not,
-// Location says where its result is, as far as the handler has said so. A claim that is done without a stored
-// answer is answered with status 200, and with application/json in place of a problem.
+// answer of the same operation is replayed instead, if it is whole and the client accepts its coding; if
+// not, Location says where its result is, as far as the handler has said so. A claim that is done without
+// a stored answer is answered with status 200, and with application/json in place of a problem.
 func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 	if o, ok := replayOf(f.Decision, r); ok {
 		f.replay(w, r, o)
 		return
 	}
-	text := f.text(r)
 	form := negotiate(r.Header["Accept"])
-	body := f.body(form, text)
+	text := f.text(r, form)
+	body := f.body(form, text, r)
 	header := w.Header()
 	v := make(values, 0, 6) // as many as most refusals have
 	f.setHeaders(header, &v)
@@ -251,7 +266,7 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 		header.Set("Content-Language", text.Lang)
 	}
 	if form == formPage {
-		header.Add("Content-Security-Policy", pagePolicy) // a further policy can only forbid more
+		header.Add("Content-Security-Policy", f.pagePolicy()) // a further policy can only forbid more
 	}
 	if len(header["Vary"]) == 0 {
 		v.set(header, "Vary", "Accept")

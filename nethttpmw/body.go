@@ -2,10 +2,7 @@ package nethttpmw
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
-	"html"
 	"net/http"
 	"slices"
 
@@ -16,29 +13,37 @@ import (
 type Text struct {
 	// Title is a short summary, Detail a sentence that explains it. Empty: the standard English text.
 	Title, Detail string
-	// Lang is the language of Title and Detail, such as "pt-BR" (RFC 5646). It is used in the
-	// Content-Language field and in pages. Empty: no such field, and "en" in pages.
+	// Lang is the language of the texts, such as "pt-BR" (RFC 5646). It is used in the Content-Language field
+	// and in pages. Empty: no such field, and "en" in pages.
 	Lang string
+	// Wait and Ready are for pages that say when to come back: what precedes the time, and what the page says
+	// when that time has come. Empty: "You can come back at" and "You can try again now." in an English page.
+	// In a page of another language there is the time without words.
+	Wait, Ready string
 }
 
 // text returns the title and the detail of the response.
-func (f *Refusal) text(r *http.Request) (text Text) {
+func (f *Refusal) text(r *http.Request, form form) (text Text) {
 	if f.rule != nil && f.rule.Texts != nil {
 		text = f.rule.Texts(r, f)
 	}
 	answer := f.described()
+	if form == formPage {
+		text.Title = cmp.Or(text.Title, answer.PageTitle)
+		text.Detail = cmp.Or(text.Detail, answer.PageDetail)
+	}
 	text.Title = cmp.Or(text.Title, answer.Title, http.StatusText(f.Status))
 	text.Detail = cmp.Or(text.Detail, answer.Detail)
 	return text
 }
 
 // body returns the body in the given form.
-func (f *Refusal) body(form form, text Text) []byte {
+func (f *Refusal) body(form form, text Text, r *http.Request) []byte {
 	switch form {
 	case formPlain:
 		return []byte(text.Title + "\n\n" + text.Detail + "\n")
 	case formPage:
-		return []byte(text.page())
+		return f.page(text, r)
 	case formProblem:
 	}
 	switch {
@@ -50,39 +55,10 @@ func (f *Refusal) body(form form, text Text) []byte {
 	return f.problem(text)
 }
 
-// pageStyle is the style sheet of pages. It follows the browser's light or dark mode.
-const pageStyle = ":root{color-scheme:light dark}body{font:1rem/1.5 " +
-	"system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}"
-
-// pagePolicy is the Content-Security-Policy of pages. It allows nothing except pageStyle.
-var pagePolicy = func() string {
-	sum := sha256.Sum256([]byte(pageStyle))
-	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-}()
-
-// page returns a page without external resources.
-func (t Text) page() string {
-	title, lang := html.EscapeString(t.Title), html.EscapeString(cmp.Or(t.Lang, "en"))
-	return `<!DOCTYPE html>
-<html lang="` + lang + `">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>` + title + `</title>
-<style>` + pageStyle + `</style>
-</head>
-<body>
-<h1>` + title + `</h1>
-<p>` + html.EscapeString(t.Detail) + `</p>
-</body>
-</html>
-`
-}
-
 func (f *Refusal) problem(text Text) []byte {
 	answer := f.described()
 	begun, standard := answer.problem, standardText(answer.Answer)
-	standard.Lang = text.Lang // not in the body
+	standard.Lang, standard.Wait, standard.Ready = text.Lang, text.Wait, text.Ready // not in the body
 	if begun == nil || f.Status != answer.Status || text != standard {
 		begun = beginProblem(answer.Answer, f.Status, text)
 	}

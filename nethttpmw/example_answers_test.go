@@ -111,25 +111,15 @@ func ExampleRule_texts() {
 	}
 	ask("*/*", "de")
 	ask("*/*", "de")
-	ask("text/html", "de")
+	ask("text/plain", "de")
 	ask("text/plain", "en")
 	// Output:
 	// 429 application/problem+json
 	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Zu viele Anfragen","status":429,"detail":"Versuchen Sie es in 60 Sekunden noch einmal.","reason":"limited","violated-policies":["site"]}
-	// 429 text/html; charset=utf-8
-	// <!DOCTYPE html>
-	// <html lang="de">
-	// <head>
-	// <meta charset="utf-8">
-	// <meta name="viewport" content="width=device-width, initial-scale=1">
-	// <title>Zu viele Anfragen</title>
-	// <style>:root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1rem}</style>
-	// </head>
-	// <body>
-	// <h1>Zu viele Anfragen</h1>
-	// <p>Versuchen Sie es in 60 Sekunden noch einmal.</p>
-	// </body>
-	// </html>
+	// 429 text/plain; charset=utf-8
+	// Zu viele Anfragen
+	//
+	// Versuchen Sie es in 60 Sekunden noch einmal.
 	// 429 text/plain; charset=utf-8
 	// Quota Exceeded
 	//

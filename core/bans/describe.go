@@ -16,6 +16,8 @@ func (g *Guard) Describe() core.Description {
 			Reason: core.ReasonBanned, Status: 429,
 			Title:  "Abnormal Usage Detected", // from the draft that defines the problem type
 			Detail: "Too many requests were refused. Wait before you try again.", Type: core.TypeAbnormalUsage,
+			PageTitle: "Too many attempts", PageDetail: "Too many of your requests were refused, so none are " +
+				"accepted for a while.",
 		}},
 		Operations: []core.Operation{
 			{Name: "status", Fields: []core.Field{actor}, Run: func(ctx context.Context, in core.Input) (any, error) {

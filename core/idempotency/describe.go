@@ -15,6 +15,7 @@ func (g *Guard) Describe() core.Description {
 			core.StandardAnswers(core.ReasonConflict, core.ReasonGone, core.ReasonInProgress),
 			core.Answer{ // for operations without an answer to replay
 				Reason: core.ReasonDone, Status: 409, Title: "Already Done", Expected: true,
+				PageTitle: "Already done", PageDetail: "This was done before. Nothing was done twice.",
 				Detail: "This request was already completed.",
 				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#done",
 			},

@@ -93,6 +93,7 @@ func (g *Guard) Describe() core.Description {
 	for i := range answers {
 		if answers[i].Reason == core.ReasonBusy { // not too many requests, but one that is in the way
 			answers[i].Status, answers[i].Detail = 409, "Somebody else is working on this. Try again in a moment."
+			answers[i].PageDetail = "Somebody else is working on this at the moment."
 		}
 	}
 	return core.Description{

@@ -15,6 +15,7 @@ func (g *Guard) Describe() core.Description {
 			core.StandardAnswers(core.ReasonDuplicate, core.ReasonClosed, core.ReasonConflict, core.ReasonNotReady),
 			core.Answer{
 				Reason: core.ReasonEmpty, Status: 409, Title: "All Taken",
+				PageTitle: "All taken", PageDetail: "All shares of this packet have been taken.",
 				Detail: "All shares have been taken.",
 				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#empty",
 			},

@@ -16,19 +16,16 @@ func (g *Guard) Describe() core.Description {
 		Answers: append(
 			core.StandardAnswers(core.ReasonDuplicate, core.ReasonClosed, core.ReasonConflict, core.ReasonGone,
 				core.ReasonNotReady,
-				core.ReasonUnconfirmed),
-			core.Answer{
-				Reason: core.ReasonInProgress, Status: 409, Title: "In Progress", Expected: true,
-				Detail: "The same request is in progress. Try again in a moment.",
-				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#in_progress",
-			},
+				core.ReasonUnconfirmed, core.ReasonInProgress),
 			core.Answer{
 				Reason: core.ReasonEarly, Status: 429, Title: "Not Begun",
+				PageTitle: "Not begun", PageDetail: "The sale has not begun yet.",
 				Detail: "The sale has not begun yet.",
 				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#early",
 			},
 			core.Answer{
 				Reason: core.ReasonSoldOut, Status: 409, Title: "Sold Out",
+				PageTitle: "Sold out", PageDetail: "Everything is sold or reserved at the moment.",
 				Detail: "Sold out.",
 				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#sold_out",
 			},

@@ -17,9 +17,12 @@ func page(lang, title, detail string) string {
 	return "<!DOCTYPE html>\n<html lang=\"" + lang + "\">\n<head>\n<meta charset=\"utf-8\">\n" +
 		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" + title + "</title>\n" +
 		"<style>:root{color-scheme:light dark}" +
-		"body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 " +
-		"1rem}</style>\n</head>\n" +
-		"<body>\n<h1>" + title + "</h1>\n<p>" + detail + "</p>\n</body>\n</html>\n"
+		"body{font:1rem/1.6 system-ui,sans-serif;max-width:34rem;margin:12vh auto;padding:0 1.25rem;" +
+		"overflow-wrap:break-word}h1{font-size:1.6rem;line-height:1.25}" +
+		"time,[role=timer]{font-weight:600;font-variant-numeric:tabular-nums}" +
+		"a{display:inline-block;padding:.3rem 0}a:focus-visible{outline:3px solid;outline-offset:3px}" +
+		"</style>\n</head>\n" +
+		"<body>\n<main dir=\"auto\">\n<h1>" + title + "</h1>\n<p>" + detail + "</p>\n</main>\n</body>\n</html>\n"
 }
 
 func formsAsAccepted(s *scene) {
@@ -28,7 +31,7 @@ func formsAsAccepted(s *scene) {
 	bodies := map[string]string{
 		asJSON: soldOut,
 		asText: "Sold Out\n\nSold out.\n",
-		asPage: page("en", "Sold Out", "Sold out."),
+		asPage: page("en", "Sold out", "Everything is sold or reserved at the moment."),
 	}
 	rule := claim(s.sale("sale", seckill.Sale{Stock: 1}))
 	app := s.framework.Build(App{Routes: []Route{

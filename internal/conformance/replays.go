@@ -58,7 +58,7 @@ func replaysAreAnswered(s *scene) {
 			s.wantReplay(send(app, request(http.MethodPost, thing, "Accept: text/plain")), 200,
 				"Already Done\n\nThis request was already completed.\n")
 			page := send(app, request(http.MethodPost, thing, "Accept: text/html"))
-			if page.Code != 200 || !strings.Contains(page.Body.String(), "<h1>Already Done</h1>") {
+			if page.Code != 200 || !strings.Contains(page.Body.String(), "<h1>Already done</h1>") {
 				s.Errorf("%d %s", page.Code, page.Body)
 			}
 			if ran != 0 {
