@@ -71,7 +71,8 @@ lint: ## run the linters
 tidy: ## check that each go.mod and go.sum is tidy
 	@$(call in-each,. $(MODULES),$(GO) mod tidy -diff)
 
-examples: ## build the examples
+examples: ## build the examples and the command
+	$(GO) build -o /dev/null ./cmd/gatehouse
 	$(GO) build -o /dev/null ./examples/gin
 	$(GO) build -o /dev/null ./examples/echo
 	$(GO) build -o /dev/null ./examples/nethttp

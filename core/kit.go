@@ -58,6 +58,17 @@ func (e *Engine) Register(kind, name string, scripts ...*Script) Base {
 	return Base{engine: e, name: name, keys: keyspace{e.prefix + ":" + kind + ":" + name + ":"}}
 }
 
+// Release gives up the name of a guard, so that a guard with other options can be made under it while the
+// process runs, as package config does when its file changes. The former guard still works: requests that it
+// allowed settle with it. Both have the same keys if they are of one kind. What the former one knows inside
+// the process, such as what it remembers of refusals, is its own. Release does nothing for a name that is not
+// in use.
+func (e *Engine) Release(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.names, name)
+}
+
 // Name returns the guard's name.
 func (b *Base) Name() string { return b.name }
 

@@ -37,10 +37,14 @@ type Rule = nethttpmw.Rule
 // documentation asks. Rules that do not depend on how a request ends, such as plain rate limits, leave
 // errors alone. Where the answer is held back (see [nethttpmw.Passage.Watch]), Echo does not return the
 // error, because middleware.Timeout would drop the answer.
-func Echo(rules ...Rule) echo.MiddlewareFunc {
-	p := nethttpmw.NewPipeline(rules...)
+func Echo(rules ...Rule) echo.MiddlewareFunc { return Follow(nethttpmw.NewPipeline(rules...)) }
+
+// Follow is [Echo] for rules that may change while requests are served: see [nethttpmw.Follow].
+func Follow(s nethttpmw.Source) echo.MiddlewareFunc {
+	nethttpmw.MustFollow(s)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
+			p := s.Pipeline()
 			passage, refusal := p.Enter(&keyfuncs.Request{Request: c.Request(), Facts: facts{c}})
 			if refusal != nil {
 				refusal.Answer(c.Response(), c.Request())

@@ -35,8 +35,11 @@ type Rule = nethttpmw.Rule
 // with c.Error and does not answer counts as 500. A status that the handler set with c.Status, but did not
 // send, counts as the answer's. Mounted with Use on the engine, rules also see requests that match no
 // route, on which keyfuncs.Route and keyfuncs.Param find nothing.
-func Gin(rules ...Rule) gin.HandlerFunc {
-	p := nethttpmw.NewPipeline(rules...)
+func Gin(rules ...Rule) gin.HandlerFunc { return Follow(nethttpmw.NewPipeline(rules...)) }
+
+// Follow is [Gin] for rules that may change while requests are served: see [nethttpmw.Follow].
+func Follow(s nethttpmw.Source) gin.HandlerFunc {
+	nethttpmw.MustFollow(s)
 	return func(c *gin.Context) {
 		passed := false
 		defer func() {
@@ -44,7 +47,7 @@ func Gin(rules ...Rule) gin.HandlerFunc {
 				c.Abort()
 			}
 		}()
-		passage, refusal := p.Enter(&keyfuncs.Request{Request: c.Request, Facts: facts{c}})
+		passage, refusal := s.Pipeline().Enter(&keyfuncs.Request{Request: c.Request, Facts: facts{c}})
 		if refusal != nil {
 			refusal.Answer(c.Writer, c.Request)
 			return

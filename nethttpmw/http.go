@@ -12,14 +12,18 @@ import (
 // Path parameters and the matched pattern are known only behind the router. For rules that use them, wrap the
 // handlers of routes, as in mux.Handle("POST /sales/{sku}/orders", nethttpmw.HTTP(buy)(order)), rather than
 // the router.
-func HTTP(rules ...Rule) func(http.Handler) http.Handler {
-	p := NewPipeline(rules...)
+func HTTP(rules ...Rule) func(http.Handler) http.Handler { return Follow(NewPipeline(rules...)) }
+
+// Follow is [HTTP] for rules that may change while requests are served: each request passes the pipeline that
+// the source has when it arrives, and is settled by it. It panics on a nil source.
+func Follow(s Source) func(http.Handler) http.Handler {
+	MustFollow(s)
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			panic("gatehouse: nethttpmw.HTTP has a nil handler: pass the handler to run")
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			passage, refusal := p.Enter(&keyfuncs.Request{Request: r})
+			passage, refusal := s.Pipeline().Enter(&keyfuncs.Request{Request: r})
 			if refusal != nil {
 				refusal.Answer(w, r)
 				return

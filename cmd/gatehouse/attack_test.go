@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// guarded serves a handler behind a limit.
+func guarded(t *testing.T, who keyfuncs.Func, limits ...limit.Limit) string {
+	t.Helper()
+	rule := nethttpmw.Rule{Who: who, Guard: limit.NewSlidingWindow(core.NewMemory(), "site", limits[0], limits[1:]...)}
+	server := httptest.NewServer(nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestAttackOnALimitThatHolds(t *testing.T) {
+	t.Parallel()
+	url := guarded(t, keyfuncs.IP(), limit.PerSecond(5))
+	a := gatehouse(t, nil, "", "attack", url, "-n", "200", "-json")
+	got := a.parse(t)
+	edge, _ := got["edge"].(map[string]any)
+	if a.code != 0 || edge["limit"] != 5.0 || edge["source"] != "RateLimit-Policy" || edge["worst"].(float64) > 5 ||
+		len(got["problems"].([]any)) != 0 {
+		t.Errorf("exit code %d: %v, %q", a.code, got, a.errs)
+	}
+}
+
+func TestAttackFindsThatThereIsNoLimit(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
+	defer server.Close()
+	a := gatehouse(t, nil, "", "attack", server.URL, "-limit", "5/200ms", "-n", "60")
+	a.want(t, 1, "PROBLEM        one window admitted ", "")
+	if n := requests.Load(); n != 60 {
+		t.Errorf("%d requests, want the bound of 60", n)
+	}
+	gatehouse(t, nil, "", "attack", server.URL).want(t, 2, "names no limit in RateLimit-Policy", "ended early")
+}
+
+func TestAttackFindsAForgedHeaderThatChangesTheKey(t *testing.T) {
+	t.Parallel()
+	trusting := keyfuncs.IP(keyfuncs.TrustProxies("127.0.0.0/8"), keyfuncs.ProxyMayBeClient())
+	a := gatehouse(t, nil, "", "attack", "-spoof", guarded(t, trusting, limit.PerHour(5)))
+	a.want(t, 1, "forged         X-Forwarded-For    changes the key (200)\n", "")
+	a = gatehouse(t, nil, "", "attack", "-spoof", guarded(t, keyfuncs.IP(), limit.PerHour(5)))
+	a.want(t, 0, "forged         X-Forwarded-For    ignored (429)\n", "")
+}
+
+func TestAttackCountsWhatASaleSells(t *testing.T) {
+	t.Parallel()
+	var left atomic.Int64
+	left.Store(10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.Header.Get("X-User") == "" || left.Add(-1) < 0 {
+			w.WriteHeader(http.StatusConflict)
+		}
+	}))
+	defer server.Close()
+	race := []string{"attack", "-race", "-X", "POST", "-H", "X-User: u{n}", "-n", "100", "-stock"}
+	gatehouse(t, nil, "", append(race, "10", server.URL)...).want(t, 0, "sold           10 of 10, and 0 replays\n", "")
+	left.Store(10)
+	gatehouse(t, nil, "", append(race, "9", server.URL)...).want(t, 1, "PROBLEM        sold 10 of 9 units\n", "")
+}
+
+func TestAnInterruptedAttackReportsWhatItFound(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTooManyRequests)
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+	}))
+	defer server.Close()
+	cmd := process(t, nil, "attack", server.URL, "-limit", "5/min")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-asked // it waits for the end of the window now
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	answer{cmd.ProcessState.ExitCode(), out.String(), errs.String()}.want(t, 2, "ended early    interrupted\n",
+		"gatehouse attack: interrupted\n")
+	if !strings.Contains(out.String(), "requests       1, of which 0 were admitted\n") {
+		t.Error(out.String())
+	}
+}

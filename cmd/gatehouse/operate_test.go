@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// onRedis returns the environment and the flags for a backend.
+func onRedis(b redistest.Backend) (environ, flags []string) {
+	addr := b.Options().Addrs[0]
+	flags = []string{"-prefix", b.Prefix}
+	if b.Name == "cluster" {
+		flags = append(flags, "-cluster")
+	}
+	return []string{"REDIS_URL=redis://" + addr}, flags
+}
+
+func TestPeekAndResetSeeWhatTheApplicationCounts(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		api := limit.NewSlidingWindow(guardtest.NewEngine(b), "api", limit.PerMinute(3))
+		a := core.Attempt{Actor: "ann", Resource: "/things"}
+		for range 3 {
+			guardtest.WantReason(t, guardtest.Check(t, api, a), core.ReasonOK)
+		}
+		environ, flags := onRedis(b)
+		run := func(input, command string, more ...string) answer {
+			args := append([]string{command, "-guard", "api", "-kind", "sliding_window", "-limits", "3/min",
+				"actor=ann", "resource=/things"}, more...)
+			return gatehouse(t, environ, input, append(args, flags...)...)
+		}
+		run("", "peek").want(t, 0, "reason       limited\nlimit        3\nremaining    0\n", "")
+		if got := run("", "peek", "-json").parse(t); got["allowed"] != false || got["limit"] != 3.0 {
+			t.Errorf("peek -json: %v", got)
+		}
+		run("", "peek", "id=x").want(t, 2, "", `there is no field "id"`)
+
+		const question = `reset of guard "api", actor "ann", resource "/things": go on? [y/N] `
+		run("", "reset").want(t, 2, "", question)
+		run("n\n", "reset").want(t, 2, "", "nothing was changed")
+		run("", "peek").want(t, 0, "remaining    0\n", "")
+		run("y\n", "reset").want(t, 0, "done         true\n", question)
+		run("", "peek").want(t, 0, "remaining    3\n", "")
+		run("", "reset", "-yes", "-json").want(t, 0, `"done": true`, "")
+	})
+}
+
+// TestACommandThatLooksWritesNothing: also one with limits that are not those of the application, which a limit
+// would otherwise announce to the processes of the application.
+func TestACommandThatLooksWritesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	rdb := server.Client(t)
+	for _, args := range [][]string{
+		{"peek", "-guard", "api", "-kind", "sliding_window", "-limits", "3/min, 7/day", "actor=ann"},
+		{"peek", "-guard", "api", "-kind", "fixed_window", "-limits", "3/min", "actor=ann"},
+		{"peek", "-guard", "api", "-kind", "token_bucket", "-limits", "3/min", "actor=ann"},
+		{"tally", "-guard", "poll", "final"},
+	} {
+		a := gatehouse(t, []string{"REDIS_URL=redis://" + server.Addr()}, "", args...)
+		if keys := rdb.Keys(t.Context(), "*").Val(); a.code != 0 || len(keys) != 0 {
+			t.Errorf("%v: exit code %d, errors %q, keys %q", args, a.code, a.errs, keys)
+		}
+	}
+}
+
+func TestTallyOfAPoll(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		poll := votes.New(guardtest.NewEngine(b), "poll", votes.Options{})
+		for i, choice := range []string{"red", "blue", "red", "red\x1b[2J"} {
+			guardtest.Check(t, poll, core.Attempt{Actor: fmt.Sprint("voter", i), Resource: "final", Item: choice})
+		}
+		environ, flags := onRedis(b)
+		run := func(args ...string) answer {
+			return gatehouse(t, environ, "", append(append([]string{"tally", "-guard", "poll"}, args...), flags...)...)
+		}
+		const escaped = `"red\x1b[2J"`
+		run("final").want(t, 0, fmt.Sprintf("%-12s %10d\n%-12s %10d\n%-12s %10d\n%-12s %10d\n", "red", 2, "blue", 1,
+			escaped, 1, "total", 4), "")
+		if got := run("final", "-json").parse(t); got["red"] != 2.0 || got["blue"] != 1.0 {
+			t.Errorf("tally -json: %v", got)
+		}
+		run("none").want(t, 0, "nobody has voted", "")
+	})
+}
+
+func TestASaleFromItsOpeningToItsClose(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		environ, flags := onRedis(b)
+		run := func(args ...string) answer {
+			return gatehouse(t, environ, "", append(append([]string{"sale", "-guard", "sale"}, args...), flags...)...)
+		}
+		run("status", "shoe").want(t, 2, "", "no such sale")
+		run("open", "shoe", "-yes").want(t, 2, "", "-stock is 0")
+		run("open", "shoe", "-stock", "10").want(t, 2, "", `open of guard "sale", item "shoe", stock 10: go on? [y/N]`)
+		run("open", "shoe", "-stock", "10", "-yes").want(t, 0, "stock 10: left 10, held 0, sold 0\n", "")
+		run("open", "shoe", "-stock", "20", "-yes").want(t, 0, "was open already", "")
+
+		shop := seckill.New(guardtest.NewEngine(b), "sale", seckill.Options{})
+		guardtest.WantReason(t, guardtest.Check(t, shop, core.Attempt{Actor: "ann", Resource: "shoe"}), core.ReasonOK)
+		run("status", "shoe").want(t, 0, "stock 10: left 9, held 1, sold 0\n", "")
+		if got := run("status", "shoe", "-json").parse(t); got["held"] != 1.0 {
+			t.Errorf("status -json: %v", got)
+		}
+		run("restock", "shoe", "-units", "5", "-yes").want(t, 2, "", "id is missing")
+		for range 2 { // the same delivery counts once
+			run("restock", "shoe", "-units", "5", "-id", "d1", "-yes").want(t, 0, "stock 15: left 14", "")
+		}
+		run("verify", "shoe").want(t, 0, `sale "shoe": consistent`, "")
+		run("close", "shoe", "-yes").want(t, 0, "done         true\n", "")
+		guardtest.WantReason(t, guardtest.Check(t, shop, core.Attempt{Actor: "bob", Resource: "shoe"}),
+			core.ReasonClosed)
+	})
+}
+
+func TestASaleWhosePartsDifferIsAProblem(t *testing.T) {
+	b := redistest.Single(t)
+	environ, flags := onRedis(b)
+	run := func(args ...string) answer {
+		return gatehouse(t, environ, "", append(append([]string{"sale", "-guard", "sale"}, args...), flags...)...)
+	}
+	run("open", "shoe", "-stock", "10", "-yes").want(t, 0, "stock 10", "")
+	shop := seckill.New(guardtest.NewEngine(b), "sale", seckill.Options{})
+	guardtest.WantReason(t, guardtest.Check(t, shop, core.Attempt{Actor: "ann", Resource: "shoe"}), core.ReasonOK)
+	key := ""
+	for _, k := range b.Client.(*redis.Client).Keys(t.Context(), b.Prefix+":*:buyers").Val() {
+		key = k
+	}
+	if b.Client.HSet(t.Context(), key, "ann", 7).Err() != nil {
+		t.Fatal("no counters of buyers")
+	}
+	run("verify", "shoe").want(t, 1, "NOT consistent", "")
+}

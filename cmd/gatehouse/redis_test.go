@@ -1,0 +1,60 @@
+package main
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// peekAt peeks at a limit on the Redis of a URL.
+func peekAt(t *testing.T, url string, more ...string) answer {
+	t.Helper()
+	args := append([]string{"peek", "-guard", "api", "-kind", "sliding_window", "-limits", "5/min", "actor=ann"},
+		more...)
+	return gatehouse(t, []string{"REDIS_URL=" + url}, "", args...)
+}
+
+func TestARedisThatCannotBeUsedIsNamedWithTheCause(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cret"
+	locked := redistest.StartServer(t, "--requirepass", "another")
+	closed := closedPort(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for _, tt := range []struct{ name, url, want string }{
+		{"closed port", "redis://:" + secret + "@" + closed, "cannot use the Redis at " + closed + ": "},
+		{"closed port, why", "redis://" + closed, "connection refused"},
+		{"wrong password", "redis://:" + secret + "@" + locked.Addr(), "WRONGPASS"},
+		{"no password", "redis://" + locked.Addr(), "NOAUTH"},
+		{"no answer", "redis://" + silent.Addr().String(), "no answer within 300ms"},
+		{"no TLS there", "rediss://" + locked.Addr(), "cannot use the Redis at " + locked.Addr()},
+		{"another scheme", "http://:" + secret + "@" + closed, "is not the URL of a Redis"},
+		{"a port that is no number", "redis://:" + secret + "/@127.0.0.1:6379", "must be escaped"},
+		{"an escape that is none", "redis://:" + secret + "%zz@127.0.0.1:6379", "%25"},
+		{"a cluster that is none", "redis://" + closed + "?addr=" + closed, closed},
+		{"sentinels that are none", "redis://" + closed + "?master_name=main", "main (sentinels " + closed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := peekAt(t, tt.url, "-timeout", "300ms")
+			a.want(t, 2, "", tt.want)
+			if strings.Contains(a.errs, secret) {
+				t.Errorf("%q tells the password", a.errs)
+			}
+		})
+	}
+}
+
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -1,0 +1,509 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/lock"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/quota"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+// guardSpec is a guard of a file.
+type guardSpec struct {
+	kind string
+	// text is the guard as the file has it, without positions. Guards of equal text are the same.
+	text string
+	// make makes the guard. source is nil unless limits is set.
+	make func(e *core.Engine, name string, source *limitSource) core.Guard
+	// limits is the limits of a rate limit, nil for other guards.
+	limits *limitTable
+
+	sample core.Guard // the guard on an engine that is never used
+}
+
+// limitTable is the limits of a rate limit: by tier, or the same for all.
+type limitTable struct {
+	by     keyfuncs.Func // nil: the same for all
+	tiers  map[string][]limit.Limit
+	others []limit.Limit // of all actors whose tier is not in the table; none: unlimited
+}
+
+// limitSource is what a guard with a function asks for its limits. The table changes with the file.
+type limitSource struct{ table atomic.Pointer[limitTable] }
+
+// limits implements limit.Func. The tier of an attempt is its Item, of which rate limits know nothing.
+func (s *limitSource) limits(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
+	table := s.table.Load()
+	if limits, ok := table.tiers[a.Item]; ok {
+		return limits, nil
+	}
+	return table.others, nil
+}
+
+// tier is the Which of rules with tiers. A request without a tier is one of the others.
+func (t *limitTable) tier() keyfuncs.Func {
+	return func(r *keyfuncs.Request) (string, error) {
+		found, err := t.by(r)
+		if noText(found, err) {
+			return otherTier, nil
+		}
+		return found, err
+	}
+}
+
+// otherTier is the name of the tier of requests that have none. No tier of a file has this name.
+const otherTier = "*"
+
+// guardKind is a kind of guard that a file can have.
+type guardKind struct {
+	name, doc string
+	schema    schema
+	read      func(d *reader, at string, n *yaml.Node) (*guardSpec, bool)
+}
+
+// simpleKind is a kind whose options are fields of a struct.
+func simpleKind[O any](name, doc string, f form[O], make func(*core.Engine, string, O) core.Guard) guardKind {
+	return guardKind{name, doc, f.schema, func(d *reader, at string, n *yaml.Node) (*guardSpec, bool) {
+		options, ok := f.read(d, at, n)
+		return &guardSpec{make: func(e *core.Engine, name string, _ *limitSource) core.Guard {
+			return make(e, name, options)
+		}}, ok
+	}}
+}
+
+// limitOptions are the members of a rate limit in a file.
+type limitOptions struct {
+	limits []limit.Limit
+	tiers  *tierOptions
+}
+
+type tierOptions struct {
+	by     key
+	of     []named[[]limit.Limit]
+	others []limit.Limit
+}
+
+// limits is rate limits as text.
+func limits(or string) form[[]limit.Limit] {
+	return parsed(`limits, such as "10/s, 100/min"`+or, schema{"type": "string"}, limit.ParseAll)
+}
+
+// limitsOrNone is limits, or the word unlimited.
+func limitsOrNone() form[[]limit.Limit] {
+	const or = `, or "unlimited"`
+	f := limits(or)
+	return form[[]limit.Limit]{f.schema, func(d *reader, at string, n *yaml.Node) ([]limit.Limit, bool) {
+		if n.Kind == yaml.ScalarNode && n.Value == "unlimited" {
+			return nil, true
+		}
+		return f.read(d, at, n)
+	}}
+}
+
+var tiersForm = object(
+	must(in("by", "The key function that finds the tier of a request, such as {user: plan}.", anyKey(),
+		func(o *tierOptions) *key { return &o.by })),
+	must(in("of", `The limits of each tier, or "unlimited".`, tableOf("limits", limitsOrNone()),
+		func(o *tierOptions) *[]named[[]limit.Limit] { return &o.of })),
+	must(in("others", `The limits of requests with no tier, or with one that is not in the table.`, limitsOrNone(),
+		func(o *tierOptions) *[]limit.Limit { return &o.others })),
+)
+
+var limitForm = object(
+	in("limits", `Limits as text: units/window, such as "10/s, 100/min", with an optional /resolution or /lease.`,
+		limits(""), func(o *limitOptions) *[]limit.Limit { return &o.limits }),
+	in("tiers", "Limits that differ between clients, in place of limits.", pointer(tiersForm),
+		func(o *limitOptions) **tierOptions { return &o.tiers }),
+)
+
+// pointer is a form whose value may be left out.
+func pointer[T any](f form[T]) form[*T] {
+	return form[*T]{f.schema, func(d *reader, at string, n *yaml.Node) (*T, bool) {
+		value, ok := f.read(d, at, n)
+		return &value, ok
+	}}
+}
+
+type (
+	newLimit   = func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) core.Guard
+	newLimitBy = func(e *core.Engine, name string, by limit.Func) core.Guard
+)
+
+// limitKind is a kind of rate limit.
+func limitKind(name, doc string, fixed newLimit, by newLimitBy) guardKind {
+	return guardKind{name, doc, limitForm.schema, func(d *reader, at string, n *yaml.Node) (*guardSpec, bool) {
+		o, ok := limitForm.read(d, at, n)
+		limits, tiers := child(n, "limits"), child(n, "tiers")
+		switch {
+		case limits == nil && tiers == nil:
+			d.mistake(at, n, `it has no limits: set limits, such as "100/min", or tiers`)
+			return nil, false
+		case limits != nil && tiers != nil:
+			d.mistake(join(at, "tiers"), tiers, "it has both limits and tiers: set one of them")
+			return nil, false
+		case !ok:
+			return nil, false
+		}
+		check := func(at string, n *yaml.Node, all []limit.Limit) {
+			if len(all) > 0 {
+				ok = d.trial(at, n, func(e *core.Engine, name string) { fixed(e, name, all[0], all[1:]...) }) && ok
+			}
+		}
+		table := &limitTable{others: o.limits}
+		if tiers == nil {
+			check(join(at, "limits"), limits, o.limits)
+		} else {
+			table.by, table.others, table.tiers = o.tiers.by.find, o.tiers.others, map[string][]limit.Limit{}
+			check(join(at, "tiers.others"), child(tiers, "others"), o.tiers.others)
+			for _, tier := range o.tiers.of {
+				table.tiers[tier.name] = tier.value
+				check(tier.at, child(child(tiers, "of"), tier.name), tier.value)
+			}
+		}
+		return &guardSpec{limits: table,
+			make: func(e *core.Engine, name string, source *limitSource) core.Guard {
+				if source != nil {
+					return by(e, name, source.limits)
+				}
+				return fixed(e, name, o.limits[0], o.limits[1:]...)
+			}}, ok
+	}}
+}
+
+// periodOptions are the members of a period.
+type periodOptions struct {
+	every func(*time.Location, time.Weekday) period.Period
+	zone  *time.Location
+	first time.Weekday
+}
+
+// zone is a time zone by its name.
+func zone() form[*time.Location] {
+	return parsed(`a time zone, such as "Europe/Berlin"`, schema{"type": "string"},
+		func(name string) (*time.Location, error) {
+			loc, err := time.LoadLocation(name)
+			if err != nil || name == "Local" {
+				return nil, fmt.Errorf("unknown time zone %s: want UTC, or a name of the time zone database, such as "+
+					`"Europe/Berlin"`, quote(name))
+			}
+			return loc, nil
+		})
+}
+
+// every is the length of periods.
+func every() form[func(*time.Location, time.Weekday) period.Period] {
+	type calendar = func(*time.Location, time.Weekday) period.Period
+	return parsed(`"day", "week", "month" or a duration`, schema{"type": "string"}, func(s string) (calendar, error) {
+		switch s {
+		case "day":
+			return func(loc *time.Location, _ time.Weekday) period.Period { return period.Daily(loc) }, nil
+		case "week":
+			return period.Weekly, nil
+		case "month":
+			return func(loc *time.Location, _ time.Weekday) period.Period { return period.Monthly(loc) }, nil
+		}
+		length, err := time.ParseDuration(s)
+		if err != nil || length < time.Second || length > core.MaxTTL || length%time.Millisecond != 0 {
+			return nil, fmt.Errorf(`found %s: want day, week, month, or a duration from 1s to %v, such as "6h"`,
+				quote(s), core.MaxTTL)
+		}
+		return func(*time.Location, time.Weekday) period.Period { return period.Every(length) }, nil
+	})
+}
+
+var weekdays = []choice[time.Weekday]{
+	{"monday", time.Monday}, {"tuesday", time.Tuesday}, {"wednesday", time.Wednesday},
+	{"thursday", time.Thursday}, {"friday", time.Friday}, {"saturday", time.Saturday}, {"sunday", time.Sunday},
+}
+
+var periodFields = object(
+	must(in("every", `day, week, month, or a duration such as "6h", counted from 1970 in UTC.`, every(),
+		func(o *periodOptions) *func(*time.Location, time.Weekday) period.Period { return &o.every })),
+	in("zone", `The time zone of days, weeks and months, such as "Europe/Berlin"; the default is UTC.`, zone(),
+		func(o *periodOptions) **time.Location { return &o.zone }),
+	in("week_begins", "The first day of weeks; the default is monday.", oneOf(weekdays...),
+		func(o *periodOptions) *time.Weekday { return &o.first }),
+)
+
+// periods is the form of a period.
+func periods() form[period.Period] {
+	return form[period.Period]{periodFields.schema, func(d *reader, at string, n *yaml.Node) (period.Period, bool) {
+		o, ok := periodFields.read(d, at, n)
+		if !ok {
+			return nil, false
+		}
+		if o.zone == nil {
+			o.zone = time.UTC
+		}
+		if child(n, "week_begins") == nil {
+			o.first = time.Monday
+		}
+		return o.every(o.zone, o.first), true
+	}}
+}
+
+var pollForm = object(
+	in("per_voter", "Votes of each voter; the default is 1.", whole(1, 1000),
+		func(p *votes.Poll) *int { return &p.PerVoter }),
+	in("per_choice", "Votes of a voter for one choice; the default is 1.", whole(1, 1000),
+		func(p *votes.Poll) *int { return &p.PerChoice }),
+	in("per_day", "Votes of a voter per day; without it there is no cap.", whole(1, 1000),
+		func(p *votes.Poll) *int { return &p.PerDay }),
+	in("day", "The period of per_day; the default is a day in UTC.", periods(),
+		func(p *votes.Poll) *period.Period { return &p.Day }),
+	in("change", "A voter may replace their only vote.", boolean(), func(p *votes.Poll) *bool { return &p.Change }),
+	in("retract", "A voter may take votes back.", boolean(), func(p *votes.Poll) *bool { return &p.Retract }),
+	in("choices", "The valid choices; without them every choice is valid.", listOf(text("a choice"), false),
+		func(p *votes.Poll) *[]string { return &p.Choices }),
+	in("opens", "When the poll opens, as RFC 3339; without it, it is open.", instant(),
+		func(p *votes.Poll) *time.Time { return &p.Opens }),
+	in("closes", "When the poll closes, as RFC 3339; without it, never.", instant(),
+		func(p *votes.Poll) *time.Time { return &p.Closes }),
+)
+
+// votesOptions are the members of votes in a file.
+type votesOptions struct {
+	votes.Options
+	polls []named[votes.Poll]
+}
+
+var votesForm = object(
+	in("poll", "The rules of every poll.", pollForm, func(o *votesOptions) *votes.Poll { return &o.Poll }),
+	in("polls", "The rules of each poll by its name, in place of poll; there are no others.",
+		tableOf("polls", pollForm), func(o *votesOptions) *[]named[votes.Poll] { return &o.polls }),
+	in("keep", "How long votes are kept after the last one, or the closing; the default is 720h.",
+		retention(time.Second), func(o *votesOptions) *time.Duration { return &o.Keep }),
+	in("spread", "Parts of each poll on a cluster; the default is 1.", whole(1, 256),
+		func(o *votesOptions) *int { return &o.Spread }),
+	in("audit", "Keep a stream of all changes of votes.", boolean(),
+		func(o *votesOptions) *bool { return &o.Audit }),
+)
+
+// votesKind is simpleKind for votes, which have rules per poll.
+func votesKind() guardKind {
+	kind := simpleKind("votes", "Votes that count once.", votesForm,
+		func(e *core.Engine, name string, o votesOptions) core.Guard {
+			if o.polls != nil {
+				polls := map[string]votes.Poll{}
+				for _, p := range o.polls {
+					polls[p.name] = p.value
+				}
+				o.Find = func(_ context.Context, poll string) (votes.Poll, error) {
+					if found, ok := polls[poll]; ok {
+						return found, nil
+					}
+					return votes.Poll{}, votes.ErrNoPoll
+				}
+			}
+			return votes.New(e, name, o.Options)
+		})
+	read := kind.read
+	kind.read = func(d *reader, at string, n *yaml.Node) (*guardSpec, bool) {
+		spec, ok := read(d, at, n)
+		polls := child(n, "polls")
+		if polls != nil && child(n, "poll") != nil {
+			d.mistake(join(at, "polls"), polls, "it has both poll and polls: set one of them")
+			ok = false
+		}
+		if !ok || polls == nil {
+			return spec, ok
+		}
+		for i := 0; i+1 < len(polls.Content); i += 2 { // the guard itself checks a single poll only
+			poll, _ := pollForm.read(d, at, polls.Content[i+1])
+			ok = d.trial(join(at, "polls."+polls.Content[i].Value), polls.Content[i+1],
+				func(e *core.Engine, name string) { votes.New(e, name, votes.Options{Poll: poll}) }) && ok
+		}
+		return spec, ok
+	}
+	return kind
+}
+
+// guardKinds returns the kinds of guards that a file can have.
+func guardKinds() []guardKind {
+	return []guardKind{
+		limitKind("sliding_window", "A rate limit that is exact in any window; the default choice.",
+			func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) core.Guard {
+				return limit.NewSlidingWindow(e, name, first, more...)
+			}, func(e *core.Engine, name string, by limit.Func) core.Guard {
+				return limit.NewSlidingWindowBy(e, name, by)
+			}),
+		limitKind("fixed_window", "A rate limit whose window begins with its first unit.",
+			func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) core.Guard {
+				return limit.NewFixedWindow(e, name, first, more...)
+			}, func(e *core.Engine, name string, by limit.Func) core.Guard {
+				return limit.NewFixedWindowBy(e, name, by)
+			}),
+		limitKind("token_bucket", "A rate and bursts (GCRA).",
+			func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) core.Guard {
+				return limit.NewTokenBucket(e, name, first, more...)
+			}, func(e *core.Engine, name string, by limit.Func) core.Guard {
+				return limit.NewTokenBucketBy(e, name, by)
+			}),
+		votesKind(),
+		simpleKind("seckill", "Flash sales that never oversell. A program opens each sale.", seckillForm,
+			func(e *core.Engine, name string, o seckillOptions) core.Guard {
+				o.NoOutbox = o.outbox != nil && !*o.outbox
+				return seckill.New(e, name, o.Options)
+			}),
+		simpleKind("quota", "Different items per period.", quotaForm,
+			func(e *core.Engine, name string, o quota.Options) core.Guard { return quota.New(e, name, o) }),
+		simpleKind("redpacket", "One share of a packet per user. A program creates each packet.", redpacketForm,
+			func(e *core.Engine, name string, o redpacket.Options) core.Guard { return redpacket.New(e, name, o) }),
+		simpleKind("idempotency", "An operation runs once, and repetitions get its answer.", idempotencyForm,
+			func(e *core.Engine, name string, o idempotencyOptions) core.Guard {
+				if o.body != nil {
+					o.MaxBody = *o.body
+					if o.MaxBody == 0 {
+						o.MaxBody = -1 // keeps none, which 0 would not say
+					}
+				}
+				return idempotency.New(e, name, o.Options)
+			}),
+		simpleKind("semaphore", "At most so many requests run at a time.", semaphoreForm,
+			func(e *core.Engine, name string, o semaphore.Options) core.Guard { return semaphore.New(e, name, o) }),
+		simpleKind("lock", "One holder at a time.", lockForm,
+			func(e *core.Engine, name string, o lock.Options) core.Guard { return lock.New(e, name, o) }),
+		simpleKind("bans", "Shuts out actors who are refused too often.", bansForm,
+			func(e *core.Engine, name string, o bans.Options) core.Guard { return bans.New(e, name, o) }),
+	}
+}
+
+type seckillOptions struct {
+	seckill.Options
+	outbox *bool
+}
+
+type idempotencyOptions struct {
+	idempotency.Options
+	body *int
+}
+
+var (
+	seckillForm = object(
+		in("keep", "How long a sale is kept after its last change or its closing; the default is 720h.",
+			retention(time.Second), func(o *seckillOptions) *time.Duration { return &o.Keep }),
+		in("outbox", "Keep a record of events; the default is true.", pointer(boolean()),
+			func(o *seckillOptions) **bool { return &o.outbox }),
+		in("durability", "fast, or acked: wait for replicas before a success; the default is fast.",
+			oneOf(choice[core.Durability]{"fast", core.Fast}, choice[core.Durability]{"acked", core.Acked}),
+			func(o *seckillOptions) *core.Durability { return &o.Durability }),
+		in("replicas", "How many replicas an acked sale waits for; the default is 1.", whole(1, 100),
+			func(o *seckillOptions) *int { return &o.Replicas }),
+		in("ack_within", "How long an acked sale waits; the default is half of the engine's deadline.",
+			duration(time.Millisecond, time.Minute), func(o *seckillOptions) *time.Duration { return &o.AckWithin }),
+	)
+	quotaForm = object(
+		must(in("items", "Different items of each actor per period.", whole(1, 10_000),
+			func(o *quota.Options) *int { return &o.Items })),
+		must(in("period", "The periods that items count in.", periods(),
+			func(o *quota.Options) *period.Period { return &o.Period })),
+	)
+	redpacketForm = object(
+		in("keep", "How long a packet is kept after it expires; the default is 168h.", retention(time.Second),
+			func(o *redpacket.Options) *time.Duration { return &o.Keep }),
+	)
+	idempotencyForm = object(
+		in("lease", "How long an operation may run; the default is 1m.", duration(time.Millisecond, 24*time.Hour),
+			func(o *idempotencyOptions) *time.Duration { return &o.Lease }),
+		in("keep", "How long an answer is kept; the default is 24h.", retention(time.Second),
+			func(o *idempotencyOptions) *time.Duration { return &o.Keep }),
+		in("max_body", "Bytes of the longest body that is kept, 0 for none; the default is 65536.",
+			pointer(whole(0, 960<<10)), func(o *idempotencyOptions) **int { return &o.body }),
+	)
+	semaphoreForm = object(
+		must(in("max", "Permits of each pool.", whole(int64(1), 10_000),
+			func(o *semaphore.Options) *int64 { return &o.Max })),
+		in("lease", "How long permits of a dead process stay held; the default is 10s.",
+			duration(time.Second, time.Hour), func(o *semaphore.Options) *time.Duration { return &o.Lease }),
+		in("wait", "How long a request waits for permits; without it, it is refused at once.",
+			duration(time.Millisecond, time.Minute), func(o *semaphore.Options) *time.Duration { return &o.Wait }),
+	)
+	lockForm = object(
+		in("lease", "How long the lock of a dead process stays held; the default is 10s.",
+			duration(time.Second, time.Hour), func(o *lock.Options) *time.Duration { return &o.Lease }),
+		in("wait", "How long a request waits for the lock; without it, it is refused at once.",
+			duration(time.Millisecond, time.Minute), func(o *lock.Options) *time.Duration { return &o.Wait }),
+	)
+	bansForm = object(
+		in("refusals", "Refusals in a period that do not lead to a ban; the default is 10.", whole(int64(1), 1000),
+			func(o *bans.Options) *int64 { return &o.Refusals }),
+		in("period", "The window in which refusals count; the default is 1m.", retention(time.Millisecond),
+			func(o *bans.Options) *time.Duration { return &o.Period }),
+		in("first", "The length of the first ban; the default is 1m.", retention(time.Millisecond),
+			func(o *bans.Options) *time.Duration { return &o.First }),
+		in("longest", "The length of the longest ban; the default is 24h.", retention(time.Millisecond),
+			func(o *bans.Options) *time.Duration { return &o.Longest }),
+		in("decay", "How long it takes to forget a doubling; the default is that of longest.",
+			retention(time.Millisecond), func(o *bans.Options) *time.Duration { return &o.Decay }),
+	)
+)
+
+// anyGuard is the form of a guard: a mapping of one kind to its options.
+func anyGuard() form[*guardSpec] {
+	properties := schema{}
+	var names []string
+	for _, kind := range guardKinds() {
+		s := schema{"description": kind.doc}
+		for k, v := range kind.schema {
+			s[k] = v
+		}
+		properties[kind.name] = s
+		names = append(names, kind.name)
+	}
+	s := schema{"type": "object", "properties": properties, "additionalProperties": false,
+		"minProperties": 1, "maxProperties": 1}
+	return form[*guardSpec]{s, func(d *reader, at string, n *yaml.Node) (*guardSpec, bool) {
+		if n.Kind != yaml.MappingNode || len(n.Content) != 2 {
+			d.mistake(at, n, "found %s: want a mapping with the kind of the guard alone, such as "+
+				`{sliding_window: {limits: "100/min"}}`, foundMembers(n))
+			return nil, false
+		}
+		kind := n.Content[0]
+		which := slices.IndexFunc(guardKinds(), func(k guardKind) bool { return k.name == kind.Value })
+		if which < 0 {
+			d.mistake(join(at, kind.Value), kind, "%s", unknown("kind of guard", kind.Value, names))
+			return nil, false
+		}
+		spec, ok := guardKinds()[which].read(d, join(at, kind.Value), n.Content[1])
+		if !ok {
+			return nil, false
+		}
+		spec.kind, spec.text = kind.Value, canonical(n)
+		return spec, d.trial(at, n, func(e *core.Engine, name string) {
+			spec.sample = spec.make(e, name, spec.source(e))
+		})
+	}}
+}
+
+// source returns what a guard asks for its limits, or nil if it has them itself. On an engine without Redis
+// what has been counted is in the guard, so limits may change only behind a function.
+func (s *guardSpec) source(e *core.Engine) *limitSource {
+	if s.limits == nil || s.limits.by == nil && e.HasRedis() {
+		return nil
+	}
+	source := new(limitSource)
+	source.table.Store(s.limits)
+	return source
+}
+
+func foundMembers(n *yaml.Node) string {
+	if n.Kind == yaml.MappingNode {
+		return fmt.Sprintf("a mapping with %d members", len(n.Content)/2)
+	}
+	return found(n)
+}

@@ -1,0 +1,206 @@
+package config
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// Live is the rules of a file that may change while requests are served: see [Watch]. It is safe for
+// concurrent use.
+type Live struct {
+	path    string
+	gate    *core.Engine
+	options *options
+	set     atomic.Pointer[Set]
+	state   atomic.Pointer[State]
+
+	mu      sync.Mutex // held while the file is read and built
+	seen    [sha256.Size]byte
+	lastErr string              // of a file that could not be read
+	mounted map[string]struct{} // names of lists that sources have
+}
+
+// State says which file is in force.
+type State struct {
+	// Path is the file.
+	Path string `json:"path"`
+	// Sum is the SHA-256 of the file that is in force, in hexadecimal digits.
+	Sum string `json:"sum"`
+	// Since is when that file came into force, by the clock of this process.
+	Since time.Time `json:"since"`
+	// Changes counts the files that have come into force since the first one.
+	Changes int64 `json:"changes"`
+	// Err is why the present file is not in force, or nil if it is: an [*Error], or an error of reading it. The
+	// rules of the last good file stay in force.
+	Err error `json:"-"`
+	// Failed is since when Err is set, or zero.
+	Failed time.Time `json:"failed,omitzero"`
+}
+
+// Watch loads a file, makes its guards and rules on an engine, and follows the file until ctx ends. It returns
+// the error of [Load] or [Config.Build] if the first file is bad.
+//
+// The file is read every two seconds ([WithInterval]), and is loaded when its contents differ. When the new
+// file is good, the next request passes the new rules; a request that has entered is settled by the rules that
+// it was checked by. When the file is bad, or gone, the former rules stay in force: the engine's logger and
+// [WithNotify] hear of it, and [Live.State] says so until there is a good file.
+//
+// A guard whose definition is the same stays the same guard, with its leases, its memory and what it holds. One
+// that changes is made anew under its name, so it goes on with the keys in Redis: limits keep their logs. On an
+// engine without Redis a rate limit stays, and only its limits change. A guard that is no longer in the file
+// keeps its keys in Redis until they expire.
+func Watch(ctx context.Context, gate *core.Engine, path string, opts ...Option) (*Live, error) {
+	l := &Live{path: path, gate: gate, options: newOptions(opts), mounted: map[string]struct{}{}}
+	data, err := readFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	set, err := l.load(data, nil)
+	if err != nil {
+		return nil, err
+	}
+	l.inForce(set, 0)
+	go l.follow(ctx)
+	return l, nil
+}
+
+// follow looks at the file until the context ends.
+//
+// Reading the file is sound where events are not: Kubernetes replaces a link to a directory above the file,
+// editors replace the file itself, and network file systems send no events. A small file costs microseconds.
+func (l *Live) follow(ctx context.Context) {
+	ticker := time.NewTicker(l.options.interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			_ = l.Reload() // the logger and the state have the error
+		}
+	}
+}
+
+// Reload reads the file now, such as on SIGHUP, and returns why it is not in force, or nil.
+func (l *Live) Reload() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	data, err := readFile(l.path)
+	if err != nil {
+		if l.lastErr != err.Error() {
+			l.lastErr = err.Error()
+			l.failed(fmt.Errorf("config: %w", err))
+		}
+		return l.state.Load().Err
+	}
+	sum := sha256.Sum256(data)
+	if sum == l.seen && l.lastErr == "" {
+		return l.state.Load().Err
+	}
+	l.lastErr = ""
+	before := l.set.Load()
+	if sum == before.config.sum { // the good file is back
+		l.seen = sum
+		l.inForce(before, l.state.Load().Changes)
+	} else if set, err := l.load(data, before); err != nil {
+		l.failed(err)
+	} else {
+		l.inForce(set, l.state.Load().Changes+1)
+	}
+	return l.state.Load().Err
+}
+
+// load makes the set of a file.
+func (l *Live) load(data []byte, before *Set) (*Set, error) {
+	l.seen = sha256.Sum256(data)
+	c, err := parse(l.path, data, l.options)
+	if err != nil {
+		return nil, err
+	}
+	var missing []Mistake
+	for name := range l.mounted {
+		if !slices.Contains(c.Lists(), name) {
+			missing = append(missing, Mistake{File: l.path, Line: 1, Path: "rules." + name,
+				Text: "missing: the program has mounted this list; to let all requests pass, set rollout.enabled to 0"})
+		}
+	}
+	if missing != nil {
+		return nil, &Error{missing}
+	}
+	return c.build(l.gate, before)
+}
+
+// inForce lets requests pass the rules of a set.
+func (l *Live) inForce(s *Set, changes int64) {
+	l.set.Store(s)
+	state := &State{Path: l.path, Sum: fmt.Sprintf("%x", s.config.sum), Since: time.Now(), Changes: changes}
+	former := l.state.Swap(state)
+	if former == nil {
+		return
+	}
+	l.gate.Logger().Info("gatehouse: rules changed", "file", l.path, "sum", state.Sum)
+	l.tell(state)
+}
+
+// failed keeps the rules that are in force.
+func (l *Live) failed(err error) {
+	state := *l.state.Load()
+	if state.Failed.IsZero() {
+		state.Failed = time.Now()
+	}
+	state.Err = err
+	l.state.Store(&state)
+	mistakes := 0
+	if of := (*Error)(nil); errors.As(err, &of) {
+		mistakes = len(of.Mistakes)
+	}
+	l.gate.Logger().Error("gatehouse: bad file of rules, the former rules stay in force", "file", l.path,
+		"mistakes", mistakes, "err", err)
+	l.tell(&state)
+}
+
+func (l *Live) tell(s *State) {
+	if l.options.notify != nil {
+		l.options.notify(*s)
+	}
+}
+
+// State returns which file is in force, and what is wrong with the present one.
+func (l *Live) State() State { return *l.state.Load() }
+
+// Set returns the guards and rules that are in force now.
+func (l *Live) Set() *Set { return l.set.Load() }
+
+// Source returns the rules of a list, as they are when a request arrives, for the function Follow of an
+// adapter:
+//
+//	mux.Handle("POST /orders", nethttpmw.Follow(live.Source("checkout"))(orders))
+//	r.POST("/orders", ginmw.Follow(live.Source("checkout")), placeOrder)
+//	e.POST("/orders", placeOrder, echomw.Follow(live.Source("checkout")))
+//
+// It panics if the file has no list of that name. From then on a file without the list is a bad one.
+func (l *Live) Source(list string) nethttpmw.Source {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.set.Load().must(list)
+	l.mounted[list] = struct{}{}
+	return &source{l, list}
+}
+
+// source is a mounted list.
+type source struct {
+	live *Live
+	list string
+}
+
+// Pipeline implements nethttpmw.Source. It allocates nothing.
+func (s *source) Pipeline() *nethttpmw.Pipeline { return s.live.set.Load().pipelines[s.list] }

@@ -1,0 +1,130 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error lists everything that is wrong with a file, in the order of its lines. It has at least one Mistake.
+type Error struct {
+	Mistakes []Mistake
+}
+
+// Error returns one line per mistake.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Mistakes))
+	for i, m := range e.Mistakes {
+		lines[i] = m.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Mistake is one thing that is wrong with a file.
+type Mistake struct {
+	// File is the name of the file, as it was given.
+	File string `json:"file"`
+	// Line and Column are where it is, counted from 1; columns are counted in characters. Column is 0 where
+	// only the line is known, and Line is 0 where the file could not be read at all.
+	Line   int `json:"line"`
+	Column int `json:"column"`
+	// Path names the value, such as guards.api.sliding_window.limits. It is empty for what concerns the whole
+	// file.
+	Path string `json:"path,omitempty"`
+	// Text says what was found there and what is allowed.
+	Text string `json:"text"`
+}
+
+// String returns the mistake as compilers print theirs: file:line:column: path: text.
+func (m Mistake) String() string {
+	var b strings.Builder
+	b.WriteString(m.File)
+	if m.Line > 0 {
+		fmt.Fprintf(&b, ":%d", m.Line)
+	}
+	if m.Column > 0 {
+		fmt.Fprintf(&b, ":%d", m.Column)
+	}
+	b.WriteString(": ")
+	if m.Path != "" {
+		b.WriteString(m.Path + ": ")
+	}
+	b.WriteString(m.Text)
+	return b.String()
+}
+
+// unknown says that a name is none of those that are allowed, and which one was probably meant.
+func unknown(what, name string, allowed []string) string {
+	text := fmt.Sprintf("unknown %s %s", what, quote(name))
+	if meant := closest(name, allowed); meant != "" {
+		text += fmt.Sprintf(": did you mean %q?", meant)
+	}
+	if len(allowed) == 0 {
+		return text + ": there are none"
+	}
+	return text + "; allowed here: " + strings.Join(allowed, ", ")
+}
+
+// quote returns up to 60 characters of a text in quotes.
+func quote(text string) string {
+	if runes := []rune(text); len(runes) > 60 {
+		return fmt.Sprintf("%q...", string(runes[:60]))
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// closest returns the allowed name that is most like name, or "" if none is alike.
+func closest(name string, allowed []string) string {
+	if len(name) > 64 {
+		return ""
+	}
+	best, least := "", 0
+	for _, candidate := range allowed {
+		d := distance(plain(name), plain(candidate))
+		if d <= max(1, len(candidate)/3) && (best == "" || d < least) {
+			best, least = candidate, d
+		}
+	}
+	return best
+}
+
+// plain returns a name without what people spell differently: case, and the marks between words.
+func plain(name string) string {
+	return strings.ToLower(strings.NewReplacer("-", "", "_", "", " ", "").Replace(name))
+}
+
+// distance returns how many characters have to be inserted, removed or replaced to make b out of a
+// (Levenshtein), where two neighbours that changed places count as one.
+func distance(a, b string) int {
+	var before []int
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
+
+// sortMistakes brings mistakes into the order of the file.
+func sortMistakes(all []Mistake) {
+	slices.SortStableFunc(all, func(a, b Mistake) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+}

@@ -1,0 +1,387 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// ruleSpec is a rule of a file.
+type ruleSpec struct {
+	rule            nethttpmw.Rule // without what has to be made: guard, bans, rollout
+	guard           string
+	bans            string
+	rollout         *rolloutSpec
+	who, what       key
+	which, id, from key
+	headers         headersSpec
+	deny, allow     string
+	failed, counted []statuses
+	node            *yaml.Node
+	at              string
+}
+
+// rolloutSpec is for how many percent of the clients a rule applies.
+type rolloutSpec struct {
+	enabled  *float64
+	enforced float64
+}
+
+// statuses is a range of statuses of answers.
+type statuses struct{ from, to int }
+
+func hasStatus(all []statuses, status int) bool {
+	return slices.ContainsFunc(all, func(s statuses) bool { return s.from <= status && status <= s.to })
+}
+
+// statusList is statuses, alone or in ranges.
+func statusList() form[[]statuses] {
+	const want = `a status: "404", "5xx" or "500-503"`
+	one := form[statuses]{
+		schema{"anyOf": []any{schema{"type": "integer", "minimum": 100, "maximum": 999},
+			schema{"type": "string", "pattern": `^[1-9](xx|[0-9]{2}(-[1-9][0-9]{2})?)$`}}},
+		func(d *reader, at string, n *yaml.Node) (statuses, bool) {
+			s, ok := d.scalar(at, n, want, "!!str", "!!int")
+			if !ok {
+				return statuses{}, false
+			}
+			from, to, between := strings.Cut(s, "-")
+			if !between {
+				from, to = strings.ReplaceAll(s, "xx", "00"), strings.ReplaceAll(s, "xx", "99")
+			}
+			least, err := strconv.Atoi(from)
+			most, err2 := strconv.Atoi(to)
+			if err != nil || err2 != nil || least < 100 || most > 999 || least > most {
+				d.mistake(at, n, "found %s: want %s", quote(s), want)
+				return statuses{}, false
+			}
+			return statuses{least, most}, true
+		}}
+	return listOf(one, true)
+}
+
+// cost is a number of units, or the name of a function of the program.
+func cost() form[func(*keyfuncs.Request) (int64, error)] {
+	number := whole(int64(1), core.MaxAmount)
+	type function = func(*keyfuncs.Request) (int64, error)
+	return form[function]{schema{"anyOf": []any{number.schema, schema{"type": "string", "pattern": namePattern}}},
+		func(d *reader, at string, n *yaml.Node) (function, bool) {
+			if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
+				units, ok := number.read(d, at, n)
+				return func(*keyfuncs.Request) (int64, error) { return units, nil }, ok
+			}
+			if f := d.options.costs[n.Value]; f != nil {
+				return f, true
+			}
+			d.mistake(at, n, "%s, or a whole number",
+				unknown("cost function", n.Value, slices.Sorted(maps.Keys(d.options.costs))))
+			return nil, false
+		}}
+}
+
+var rolloutForm = object(
+	in("enabled", "For how many percent of the clients the rule is asked; the default is 100.", pointer(percent()),
+		func(o *rolloutSpec) **float64 { return &o.enabled }),
+	must(in("enforced", "For how many percent it refuses; 0 is a shadow, which refuses nobody.", percent(),
+		func(o *rolloutSpec) *float64 { return &o.enforced })),
+)
+
+var headersForm = object(
+	in("hide", "Hide the rule's figures from clients.", boolean(), func(h *headersSpec) *bool { return &h.Hide }),
+	in("legacy", "Add X-RateLimit-* for older clients.", boolean(), func(h *headersSpec) *bool { return &h.Legacy }),
+	in("unit", `The unit of the figures, such as "content-bytes".`, text("a unit"),
+		func(h *headersSpec) *string { return &h.Unit }),
+	in("partition_key", "The key that tells clients which budget an answer is about.", anyKey(),
+		func(h *headersSpec) *key { return &h.partition }),
+)
+
+type headersSpec struct {
+	nethttpmw.Headers
+	partition key
+}
+
+// name is the name of a guard or a list.
+func name(what string) form[string] {
+	f := text("the name of " + what)
+	f.schema = schema{"type": "string", "pattern": namePattern}
+	return f
+}
+
+// ruleFields is the form of a rule.
+var ruleFields = object(
+	must(in("guard", "The name of the guard that decides.", name("a guard"),
+		func(r *ruleSpec) *string { return &r.guard })),
+	must(in("who", "The key function that finds who acts, such as ip or {user: uid}.", anyKey(),
+		func(r *ruleSpec) *key { return &r.who })),
+	in("what", "What it is about: the poll, the item on sale, the route.", anyKey(),
+		func(r *ruleSpec) *key { return &r.what }),
+	in("which", "Which of several: the choice of a voter, the item of a quota.", anyKey(),
+		func(r *ruleSpec) *key { return &r.which }),
+	in("cost", "How many units a request takes, or the name of a function of the program; the default is 1.",
+		cost(), func(r *ruleSpec) *func(*keyfuncs.Request) (int64, error) { return &r.rule.Cost }),
+	in("id", "The operation ID, such as idempotency_key.", anyKey(), func(r *ruleSpec) *key { return &r.id }),
+	in("bare_id", "Take the operation ID as it is, not joined with who.", boolean(),
+		func(r *ruleSpec) *bool { return &r.rule.BareID }),
+	in("origin", "Where the request comes from, for the audit of votes.", anyKey(),
+		func(r *ruleSpec) *key { return &r.from }),
+	in("run_replays", "Run the handler for replays too.", boolean(),
+		func(r *ruleSpec) *bool { return &r.rule.RunReplays }),
+	in("deny", "The list of those whom the rule refuses.", name("a list"),
+		func(r *ruleSpec) *string { return &r.deny }),
+	in("allow", "The list of those who pass uncounted.", name("a list"),
+		func(r *ruleSpec) *string { return &r.allow }),
+	in("count_preflights", "Count CORS preflights as other requests.", boolean(),
+		func(r *ruleSpec) *bool { return &r.rule.CountPreflights }),
+	in("bans", "The guard of the kind bans that shuts out those whom this rule refuses too often.",
+		name("a guard"), func(r *ruleSpec) *string { return &r.bans }),
+	in("rollout", "Apply the rule to a part of the clients.", pointer(rolloutForm),
+		func(r *ruleSpec) **rolloutSpec { return &r.rollout }),
+	in("no_key", "What happens to requests without who: refuse, or skip the rule; the default is refuse.",
+		oneOf(choice[nethttpmw.NoKey]{"refuse", nethttpmw.NoKeyRefuse},
+			choice[nethttpmw.NoKey]{"skip", nethttpmw.NoKeySkip}),
+		func(r *ruleSpec) *nethttpmw.NoKey { return &r.rule.NoKey }),
+	in("on_outage", "What happens while Redis is away: closed, open or local; the default is the guard's.",
+		oneOf(choice[core.Outage]{"closed", core.FailClosed}, choice[core.Outage]{"open", core.FailOpen},
+			choice[core.Outage]{"local", core.FailLocal}),
+		func(r *ruleSpec) *core.Outage { return &r.rule.OnOutage }),
+	in("failed", `Statuses of answers that give back what the request took, such as [4xx, 5xx].`, statusList(),
+		func(r *ruleSpec) *[]statuses { return &r.failed }),
+	in("counted", "The only statuses of answers that count, in place of failed: all others give back.",
+		statusList(), func(r *ruleSpec) *[]statuses { return &r.counted }),
+	in("headers", "Which figures of the rule clients see.", headersForm,
+		func(r *ruleSpec) *headersSpec { return &r.headers }),
+)
+
+// anyRule is the form of a rule, whose key functions stand where the rule has them.
+func anyRule() form[*ruleSpec] {
+	return form[*ruleSpec]{ruleFields.schema, func(d *reader, at string, n *yaml.Node) (*ruleSpec, bool) {
+		r, ok := ruleFields.read(d, at, n)
+		r.node, r.at = n, at
+		if !ok {
+			return nil, false
+		}
+		r.rule.Who, r.rule.What, r.rule.Which = r.who.find, r.what.find, r.which.find
+		r.rule.ID, r.rule.Origin = r.id.find, r.from.find
+		r.rule.Headers = r.headers.Headers
+		r.rule.Headers.PartitionKey = r.headers.partition.find
+		switch failed, counted := r.failed, r.counted; {
+		case failed != nil:
+			r.rule.Failed = func(status int) bool { return hasStatus(failed, status) }
+		case counted != nil:
+			r.rule.Failed = func(status int) bool { return !hasStatus(counted, status) }
+		}
+		return &r, d.checkRule(&r)
+	}}
+}
+
+// checkRule finds members of a rule that contradict each other.
+func (d *reader) checkRule(r *ruleSpec) bool {
+	before := len(d.mistakes)
+	complain := func(name, format string, args ...any) {
+		d.mistake(join(r.at, name), child(r.node, name), format, args...)
+	}
+	if r.failed != nil && r.counted != nil {
+		complain("counted", "it has both failed and counted: set one of them")
+	}
+	if r.rollout != nil && r.rollout.enabled != nil && *r.rollout.enabled < r.rollout.enforced {
+		complain("rollout", "enforced for %v %% of the clients, but enabled for %v %%: a rule cannot refuse clients "+
+			"that it is not asked about", r.rollout.enforced, *r.rollout.enabled)
+	}
+	if r.headers.Hide && r.headers.Legacy {
+		complain("headers", "hide and legacy contradict each other: set one of them")
+	}
+	return len(d.mistakes) == before
+}
+
+// checkRules finds rules that do not fit the guards.
+func (d *reader) checkRules(c *Config) {
+	for _, list := range c.rules {
+		seen := map[string]int{}
+		for _, r := range list.value {
+			if r == nil {
+				continue
+			}
+			if first, twice := seen[r.guard]; twice {
+				d.mistake(join(r.at, "guard"), child(r.node, "guard"), "the guard %s is in two rules of the list, which "+
+					"would count a request twice: the first one is in line %d", quote(r.guard), first)
+			}
+			seen[r.guard] = r.node.Line
+			d.checkAgainstGuards(c, r)
+		}
+	}
+}
+
+// checkAgainstGuards finds what the rule's guard needs and the rule does not say, and names of guards and lists
+// that the file does not have.
+func (d *reader) checkAgainstGuards(c *Config, r *ruleSpec) {
+	complain := func(name, format string, args ...any) {
+		at, n := join(r.at, name), child(r.node, name)
+		if n == nil {
+			n = r.node
+		}
+		d.mistake(at, n, format, args...)
+	}
+	for name, list := range map[string]string{"deny": r.deny, "allow": r.allow} {
+		if _, ok := d.lists[list]; list != "" && !ok {
+			complain(name, "%s", unknown("list", list, slices.Sorted(maps.Keys(d.lists))))
+		}
+	}
+	if r.bans != "" {
+		if g, known := d.guard(c, r.bans); !known {
+			complain("bans", "%s", unknown("guard", r.bans, d.guardNames(c)))
+		} else if _, ok := g.(nethttpmw.Bans); g != nil && !ok {
+			complain("bans", "%s is no guard of the kind bans", quote(r.bans))
+		}
+	}
+	g, known := d.guard(c, r.guard)
+	if !known {
+		complain("guard", "%s", unknown("guard", r.guard, d.guardNames(c)))
+	}
+	if g == nil {
+		return
+	}
+	traits := g.Traits()
+	tiered := d.tiered(c, r.guard)
+	switch {
+	case r.rule.What == nil && traits.NeedsResource:
+		complain("what", "missing: name what it is about, such as {param: poll}")
+	case r.rule.ID == nil && traits.NeedsID:
+		complain("id", "missing: the guard needs an operation ID, such as idempotency_key")
+	case r.rule.Which == nil && traits.NeedsItem:
+		complain("which", "missing: name which of several, such as {form: choice}")
+	case r.rule.Which != nil && tiered:
+		complain("which", "the guard %s has tiers, which take its place: leave it out", quote(r.guard))
+	}
+	outage := cmp.Or(r.rule.OnOutage, traits.Outage)
+	if _, ok := g.(core.LocalGuard); outage == core.FailLocal && !ok {
+		complain("on_outage", "the guard %s cannot decide inside one process: use closed or open", quote(r.guard))
+	}
+}
+
+// guard returns a guard of the file or of the program, by which rules can be checked. It is nil if the file has
+// the guard with mistakes.
+func (d *reader) guard(c *Config, name string) (g core.Guard, known bool) {
+	for _, e := range c.guards {
+		if e.name == name {
+			if e.ok {
+				return e.value.sample, true
+			}
+			return nil, true
+		}
+	}
+	g, known = d.options.guards[name]
+	return g, known
+}
+
+func (d *reader) tiered(c *Config, name string) bool {
+	for _, e := range c.guards {
+		if e.name == name && e.ok {
+			return e.value.limits != nil && e.value.limits.by != nil
+		}
+	}
+	return false
+}
+
+func (d *reader) guardNames(c *Config) []string {
+	return append(c.Guards(), slices.Sorted(maps.Keys(d.options.guards))...)
+}
+
+// listSpec is a list of addresses or other keys.
+type listSpec struct {
+	key     key
+	entries []string
+}
+
+var listFields = object(
+	must(in("key", "The key function whose text is looked up, such as {ip: {ipv6_prefix: 128}}.", anyKey(),
+		func(l *listSpec) *key { return &l.key })),
+	in("entries", "Addresses, prefixes and other texts; none by default.",
+		listOf(text("an address, a prefix or a text"), false), func(l *listSpec) *[]string { return &l.entries }),
+)
+
+// anyList is the form of a list.
+func anyList() form[*keyfuncs.List] {
+	return form[*keyfuncs.List]{listFields.schema, func(d *reader, at string, n *yaml.Node) (*keyfuncs.List, bool) {
+		spec, ok := listFields.read(d, at, n)
+		if !ok {
+			return nil, false
+		}
+		list := keyfuncs.NewList(spec.key.find)
+		for i, entry := range spec.entries {
+			if err := list.Set(entry); err != nil {
+				d.mistake(fmt.Sprintf("%s.entries[%d]", at, i), child(n, "entries").Content[i], "%s",
+					strings.TrimPrefix(err.Error(), "keyfuncs: "))
+				ok = false
+			}
+		}
+		if ok {
+			ok = d.try(at, n, func() { list = keyfuncs.NewList(spec.key.find, spec.entries...) })
+		}
+		return list, ok
+	}}
+}
+
+// section is one of the members of a file.
+type section struct {
+	name, doc string
+	schema    schema
+}
+
+func sections() []section {
+	return []section{
+		{"keys", "Key functions under names of their own.", tableOf("key functions", anyKey()).schema},
+		{"lists", "Lists of addresses and other keys, for deny and allow.", tableOf("lists", anyList()).schema},
+		{"guards", "The guards by name. The name is a part of their keys in Redis.",
+			tableOf("guards", anyGuard()).schema},
+		{"rules", "Lists of rules by name. A program mounts each list by its name.",
+			tableOf("lists of rules", listOf(anyRule(), false)).schema},
+	}
+}
+
+// read reads the sections of a file.
+func (d *reader) read(root *yaml.Node, c *Config) {
+	var names []string
+	for _, s := range sections() {
+		names = append(names, s.name)
+	}
+	if root.Kind != yaml.MappingNode {
+		d.mistake("", root, "found %s: want a mapping with %s", found(root), strings.Join(names, ", "))
+		return
+	}
+	for i := 0; i < len(root.Content); i += 2 {
+		if name := root.Content[i]; !slices.Contains(names, name.Value) {
+			d.mistake(name.Value, name, "%s", unknown("section", name.Value, names))
+		}
+	}
+	d.readKeys(child(root, "keys"))
+	if n := child(root, "lists"); n != nil {
+		lists, _ := tableOf("lists", anyList()).read(d, "lists", n)
+		for _, l := range lists {
+			d.lists[l.name] = l.value
+		}
+	}
+	if n := child(root, "guards"); n != nil {
+		c.guards, _ = tableOf("guards", anyGuard()).read(d, "guards", n)
+	}
+	for _, g := range c.guards {
+		if d.options.guards[g.name] != nil {
+			d.mistake(g.at, g.node, "the program has a guard named %s already: choose another name", quote(g.name))
+		}
+	}
+	if n := child(root, "rules"); n != nil {
+		c.rules, _ = tableOf("lists of rules", listOf(anyRule(), false)).read(d, "rules", n)
+	} else {
+		d.mistake("", root, "rules is missing: without a list of rules the file guards nothing")
+	}
+	d.checkRules(c)
+	c.lists = d.lists
+}
