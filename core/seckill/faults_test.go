@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -40,9 +42,12 @@ func manyBuyersAndFaults(buckets int) func(t *testing.T, b redistest.Backend) {
 
 		clock := guardtest.NewClock()
 		faults := redistest.NewFaults(t)
+		patient := func(o *redis.UniversalOptions) { // on a busy machine a thousand buyers wait for long
+			o.PoolTimeout, o.ReadTimeout = time.Minute, time.Minute
+		}
 		guards := make([]*Guard, processes)
 		for i := range guards {
-			e := core.New(b.NewClientWith(t, faults), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
+			e := core.New(b.NewClientWith(t, faults, patient), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
 				core.WithObserver(guardtest.Ignore{}), guardtest.WithClock(clock))
 			guards[i] = New(e, "s", Options{})
 			if err := e.Preload(t.Context()); err != nil {

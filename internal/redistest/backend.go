@@ -121,11 +121,16 @@ func (b Backend) NewClient(t testing.TB) redis.UniversalClient {
 	return closing(t, redis.NewUniversalClient(b.Options()))
 }
 
-// NewClientWith is [Backend.NewClient], but every connection goes through f.
-func (b Backend) NewClientWith(t testing.TB, f *Faults) redis.UniversalClient {
+// NewClientWith is [Backend.NewClient], but every connection goes through f, and the options may be changed.
+func (b Backend) NewClientWith(
+	t testing.TB, f *Faults, change ...func(*redis.UniversalOptions),
+) redis.UniversalClient {
 	t.Helper()
 	opt := b.Options()
 	opt.Dialer = f.Dial
+	for _, c := range change {
+		c(opt)
+	}
 	return closing(t, redis.NewUniversalClient(opt))
 }
 

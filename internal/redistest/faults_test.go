@@ -30,16 +30,6 @@ func value(t *testing.T, b Backend, key string) int {
 	return n
 }
 
-func clientWith(
-	t *testing.T, b Backend, f *Faults, change func(*redis.UniversalOptions),
-) redis.UniversalClient {
-	t.Helper()
-	opt := b.Options()
-	opt.Dialer = f.Dial
-	change(opt)
-	return closing(t, redis.NewUniversalClient(opt))
-}
-
 func TestUnarmedFaultsChangeNothing(t *testing.T) {
 	Each(t, func(t *testing.T, b Backend) {
 		f := NewFaults(t)
@@ -83,7 +73,7 @@ func TestASwallowedRequestIsExecutedExactlyOnce(t *testing.T) {
 	noRetries := func(o *redis.UniversalOptions) { o.MaxRetries, o.MaxRedirects = -1, -1 }
 	Each(t, func(t *testing.T, b Backend) {
 		f := NewFaults(t)
-		c, key := clientWith(t, b, f, noRetries), counter(t, b)
+		c, key := b.NewClientWith(t, f, noRetries), counter(t, b)
 		for i := range 20 {
 			f.SwallowReply("InCr")
 			if err := c.Incr(t.Context(), key).Err(); err == nil {
@@ -119,7 +109,7 @@ func TestShotsQueueUpAndSpareOtherCommands(t *testing.T) {
 // marks every command of the pipeline as failed).
 func TestSwallowInsideAPipeline(t *testing.T) {
 	b, f := Single(t), NewFaults(t)
-	c := clientWith(t, b, f, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
+	c := b.NewClientWith(t, f, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
 	key := counter(t, b)
 	f.SwallowReply("decr")
 	cmds, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
@@ -140,7 +130,7 @@ func TestSwallowEveryIsSeeded(t *testing.T) {
 	run := func() int {
 		f := NewFaults(t)
 		f.SwallowEvery("incr", 0.5, rand.New(rand.NewPCG(1, 2)))
-		c := clientWith(t, b, f, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
+		c := b.NewClientWith(t, f, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
 		key, failed := counter(t, b), 0
 		for range 50 {
 			if c.Incr(t.Context(), key).Err() != nil {
@@ -179,7 +169,7 @@ func TestHangExecutesAndNeverAnswers(t *testing.T) {
 	t.Parallel()
 	EachReal(t, func(t *testing.T, b Backend) {
 		f := NewFaults(t)
-		c := clientWith(t, b, f, func(o *redis.UniversalOptions) {
+		c := b.NewClientWith(t, f, func(o *redis.UniversalOptions) {
 			o.ContextTimeoutEnabled, o.MaxRetries = true,
 				-1
 		})
@@ -218,7 +208,7 @@ func TestARequestThatIsHeldBackArrivesLater(t *testing.T) {
 
 func TestRefuseAndCutAll(t *testing.T) {
 	b, f := Mini(t), NewFaults(t)
-	c := clientWith(t, b, f, func(o *redis.UniversalOptions) { o.MaxRetries, o.DialerRetries = -1, 1 })
+	c := b.NewClientWith(t, f, func(o *redis.UniversalOptions) { o.MaxRetries, o.DialerRetries = -1, 1 })
 	if err := c.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
