@@ -8,12 +8,13 @@ import (
 	"testing"
 )
 
-// TestContractsNameTestsThatExist: each test that docs/contracts.md and README.md name, as `folder/TestName`,
-// exists in that folder, and each promise of the contracts' tables names one.
+// TestContractsNameTestsThatExist: each test that docs/contracts.md and docs/systems.md name, as
+// `folder/TestName`, exists in that folder, each promise of the contracts' tables names one, and so does each
+// row of the table of systems.
 func TestContractsNameTestsThatExist(t *testing.T) {
-	page := read(t, "docs/contracts.md")
+	page, systems := read(t, "docs/contracts.md"), read(t, "docs/systems.md")
 	tests := regexp.MustCompile("`([a-z][\\w/]*)/((?:Test|Fuzz|Example)\\w+)`").
-		FindAllStringSubmatch(page+read(t, "README.md"), -1)
+		FindAllStringSubmatch(page+systems, -1)
 	if len(tests) < 50 {
 		t.Fatalf("found only %d tests", len(tests))
 	}
@@ -29,7 +30,9 @@ func TestContractsNameTestsThatExist(t *testing.T) {
 	}
 	tables := regexp.MustCompile(`(?m)^\| promise \| held by \|\n\|---\|---\|\n((?:\|.*\n)+)`).
 		FindAllStringSubmatch(page, -1)
-	if len(tables) < 10 {
+	tables = append(tables, regexp.MustCompile(`(?m)^\| system \|.*\|\n\|[-|]+\|\n((?:\|.*\n)+)`).
+		FindAllStringSubmatch(systems, -1)...)
+	if len(tables) < 11 {
 		t.Fatalf("found only %d tables", len(tables))
 	}
 	for _, table := range tables {

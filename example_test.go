@@ -82,15 +82,15 @@ func Example_nethttp() {
 }
 
 func Example_limits() {
-	gate := core.New(client())
+	gate, perIP, _ := rules()
 
 	api := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "api", limit.PerSecond(10), limit.PerMinute(100), limit.PerDay(1000)),
-		Who:   keyfuncs.Hash(keyfuncs.Header("X-Api-Key")),
+		Who:   keyfuncs.User("client"), // whose the API key is: authenticate has checked it
 		What:  keyfuncs.Route(),
 	}
-
-	_ = api
+	r := gin.New()
+	r.GET("/api/items", ratelimit.Gin(perIP), authenticate, ratelimit.Gin(api), listItems)
 }
 
 func Example_quota() {
@@ -354,6 +354,7 @@ func rules() (gate *core.Engine, perIP, buy nethttpmw.Rule) {
 
 var (
 	login, castVote, placeOrder = func(*gin.Context) {}, func(*gin.Context) {}, payLater
+	authenticate, listItems     = func(*gin.Context) {}, func(*gin.Context) {}
 	order                       = func(echo.Context) error { return nil }
 	orderHandler                = func(http.ResponseWriter, *http.Request) {}
 	saveOrder                   = func(sku, id, buyer string) {}

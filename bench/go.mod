@@ -5,9 +5,11 @@ go 1.25.0
 replace github.com/gatehouse-go/gatehouse => ../
 
 require (
+	github.com/didip/tollbooth/v8 v8.0.1
 	github.com/gatehouse-go/gatehouse v0.1.0
 	github.com/gin-gonic/gin v1.10.1
 	github.com/go-chi/httprate v0.16.1
+	github.com/go-chi/httprate-redis v0.6.0
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/hibiken/asynq v0.26.0
 	github.com/labstack/echo/v4 v4.13.4
@@ -27,6 +29,7 @@ require (
 	github.com/cloudwego/iasm v0.2.0 // indirect
 	github.com/gabriel-vasile/mimetype v1.4.3 // indirect
 	github.com/gin-contrib/sse v0.1.0 // indirect
+	github.com/go-pkgz/expirable-cache/v3 v3.0.0 // indirect
 	github.com/go-playground/locales v0.14.1 // indirect
 	github.com/go-playground/universal-translator v0.18.1 // indirect
 	github.com/go-playground/validator/v10 v10.20.0 // indirect

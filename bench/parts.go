@@ -80,6 +80,9 @@ func partsOn(ctx context.Context, rdb *redis.Client) (all []part) {
 			}
 			return nil
 		}},
+		part{name: "comparison", measure: func(t *testing.T, c config, out *report) error {
+			return compare(t, rdb, c, out)
+		}},
 		part{name: "instructions", needs: "valgrind", measure: instructions},
 	)
 }

@@ -9,7 +9,10 @@ import (
 )
 
 // Form finds a field of an urlencoded form in the request's body, as browsers post it, such as a voter's
-// choice. The query string does not count. The client chooses the value freely.
+// choice. The query string does not count. The client chooses the value freely: as Who of a limit each
+// made-up value is a client of its own, with a full limit and with keys in Redis. A limit of tries for each
+// account that a login form names is fine beside one by [IP], which bounds how many names an address can make
+// up.
 //
 // Form reads the body, at most 10 MB of it, and leaves both the parsed form ([net/http.Request.PostForm]) and
 // the body for the handler. Where that is too much, limit the body in front of it with

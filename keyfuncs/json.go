@@ -11,7 +11,8 @@ import (
 )
 
 // JSON finds a member of the JSON object in the request's body, such as a voter's choice: JSON(4096,
-// "choice"), or JSON(64<<10, "order", "sku") for one inside another. The client chooses the value freely. The
+// "choice"), or JSON(64<<10, "order", "sku") for one inside another. The client chooses the value freely: as
+// Who of a limit each made-up value is a client of its own, with a full limit and with keys in Redis. The
 // Content-Type does not count, since handlers often ignore it.
 //
 // JSON reads the body, no more of it than most bytes, and leaves the whole body for the handler. A longer

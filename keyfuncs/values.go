@@ -7,7 +7,9 @@ import (
 	"strings"
 )
 
-// Query finds a parameter of the query string, decoded. The client chooses it freely.
+// Query finds a parameter of the query string, decoded. The client chooses it freely: as Who of a limit each
+// made-up value is a client of its own, with a full limit and with keys in Redis. Use it for what a request
+// is about, and check the value first or name the valid ones, as the Choices of a poll do.
 //
 // A parameter with several different values is [ErrMalformed], because another layer may read another one
 // of them. So is an ill-formed query string (RFC 3986, section 3.4; semicolons are not allowed either), of
@@ -36,6 +38,10 @@ func Query(name string) Func {
 
 // Header finds the value of a header field, without blanks around it. The client chooses it freely, unless
 // a proxy in front overwrites it. Secrets such as API keys belong in a [Hash].
+//
+// A limit whose Who is Header("X-Api-Key") stops nobody: each made-up key is a client of its own, with a full
+// limit and with keys in Redis. Check the API key first, store whose it is, and limit by that, with [User].
+// Limit the attempts to authenticate by [IP].
 //
 // Several lines with different values are [ErrMalformed]; an absent or empty field is [ErrMissing]. A list
 // in one line is one value. Header panics for a name that is no token, and for "Host", which net/http keeps
@@ -86,7 +92,8 @@ func Cookie(name string) Func {
 }
 
 // BasicAuth finds the user name of HTTP Basic authentication (RFC 7617). It does not check the password:
-// use it behind the middleware that does, otherwise any client can count as any user.
+// use it behind the middleware that does. Otherwise any client can count as any user and use up their limit,
+// and each made-up name is a client of its own, with a full limit and with keys in Redis.
 //
 // A missing Authorization header, another scheme or an empty user name is [ErrMissing]. Basic credentials
 // that cannot be decoded, or several different headers, are [ErrMalformed].
