@@ -1,9 +1,11 @@
 package gatehouse_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -41,6 +43,31 @@ func TestContractsNameTestsThatExist(t *testing.T) {
 				t.Errorf("no test holds this promise: %s", row)
 			}
 		}
+	}
+}
+
+// TestDocumentsNameTestsThatExist: for each command `go test ./FOLDER -run TestName` in a document there is a
+// test in that folder whose name begins so.
+func TestDocumentsNameTestsThatExist(t *testing.T) {
+	command := regexp.MustCompile("(?:cd ([\\w/]+) && )?go test (?:-v )?(?:\\./([a-z][\\w/]*) )?-run '?\\^?(Test\\w+)")
+	functions := map[string]map[string]bool{} // by folder
+	for _, document := range documents(t) {
+		for _, test := range command.FindAllStringSubmatch(read(t, document), -1) {
+			folder := filepath.Join(test[1], test[2])
+			if folder == "" {
+				continue // of the folder that the text is about
+			}
+			if functions[folder] == nil {
+				functions[folder] = functionsOf(t, folder)
+			}
+			names := slices.Collect(maps.Keys(functions[folder]))
+			if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, test[3]) }) {
+				t.Errorf("%s: there is no %s in %s", document, test[3], folder)
+			}
+		}
+	}
+	if len(functions) < 5 {
+		t.Errorf("found only the folders %q", slices.Collect(maps.Keys(functions)))
 	}
 }
 

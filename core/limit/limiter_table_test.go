@@ -15,13 +15,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-var update = flag.Bool("update", false, "rewrite the table of limits in README.md")
+var update = flag.Bool("update", false, "rewrite the table of limits in docs/guards/sliding-window.md")
 
-// TestREADMEKnowsTheLimits measures what each rate limit admits at worst and what it costs a real Redis, and
-// compares the result with the table in the README. go test ./core/limit -run TestREADMEKnowsTheLimits
-// -update rewrites it.
-func TestREADMEKnowsTheLimits(t *testing.T) {
-	const file, begin, end = "../../README.md", "<!-- limits table -->\n", "<!-- end of limits table -->\n"
+// TestThePageKnowsTheLimits measures what each rate limit admits at worst and what it costs a real Redis, and
+// compares the result with the table of docs/guards/sliding-window.md. go test ./core/limit -run
+// TestThePageKnowsTheLimits -update rewrites it.
+func TestThePageKnowsTheLimits(t *testing.T) {
+	const file = "../../docs/guards/sliding-window.md"
+	const begin, end = "<!-- limits table -->\n", "<!-- end of limits table -->\n"
 	s := redistest.StartServer(t)
 	b := redistest.Backend{Name: "redis", Client: s.Client(t), Prefix: "gatehouse"}
 	table := `| guard | most admitted / N: unprimed, primed | bytes a key: N = 100 | N = 1,000 | N = 10,000 | calls a check: first, allowed, refused |
@@ -58,14 +59,14 @@ func TestREADMEKnowsTheLimits(t *testing.T) {
 		return
 	}
 
-	readme, err := os.ReadFile(file)
+	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, found := strings.Cut(string(readme), begin)
+	before, rest, found := strings.Cut(string(page), begin)
 	shown, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		t.Fatalf("the README has no table between %q and %q", begin, end)
+		t.Fatalf("the page has no table between %q and %q", begin, end)
 	}
 	info := b.Client.Info(t.Context(), "server", "memory").Val()
 	switch {
@@ -75,9 +76,9 @@ func TestREADMEKnowsTheLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 	case !strings.Contains(info, "redis_version:7.0.") || !strings.Contains(info, "mem_allocator:jemalloc"):
-		t.Logf("another Redis than the one of the README's table, so the figures may differ:\n%s", table)
+		t.Logf("another Redis than the one of the page's table, so the figures may differ:\n%s", table)
 	default:
-		t.Errorf("the README has\n%sbut should have (run the test with -update):\n%s", shown, table)
+		t.Errorf("the page has\n%sbut should have (run the test with -update):\n%s", shown, table)
 	}
 }
 

@@ -1,0 +1,284 @@
+package examples_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/delay"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/lock"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/deferred"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+var (
+	_ = []any{oneVote, aVoteADay, stuffed, openSale, buyRule, payLater, paid, sweeping, gifts, giftsBack}
+	_ = []any{onceOnly, outcomes, exporting, permitsByHand, locking, tasks, operateTasks, reporting}
+)
+
+// findPoll knows the polls: in memory, because it is asked at each attempt.
+func findPoll(_ context.Context, name string) (votes.Poll, error) {
+	if name != "final" {
+		return votes.Poll{}, votes.ErrNoPoll
+	}
+	return votes.Poll{
+		Choices: []string{"red", "blue"},
+		Closes:  time.Date(2030, time.June, 1, 20, 0, 0, 0, time.UTC),
+	}, nil
+}
+
+func oneVote(ctx context.Context, gate *core.Engine) (nethttpmw.Rule, error) {
+	ballots := votes.New(gate, "poll", votes.Options{Find: findPoll})
+	vote := nethttpmw.Rule{
+		Guard: ballots,
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("poll"),
+		Which: keyfuncs.Form("choice"),
+	}
+
+	tally, err := ballots.Tally(ctx, "final") // map[blue:17 red:25]
+
+	fmt.Println(tally)
+	return vote, err
+}
+
+func aVoteADay(gate *core.Engine, berlin *time.Location) nethttpmw.Rule {
+	ballots := votes.New(gate, "poll", votes.Options{
+		Poll: votes.Poll{
+			PerVoter:  30,
+			PerChoice: 30,
+			PerDay:    1,
+			Day:       period.Daily(berlin),
+			Retract:   true,
+		},
+		Spread: 30,
+		Audit:  true,
+	})
+	vote := nethttpmw.Rule{
+		Guard:  ballots,
+		Who:    keyfuncs.User("uid"),
+		What:   keyfuncs.Param("poll"),
+		Which:  keyfuncs.Form("choice"),
+		Origin: keyfuncs.IP(),
+	}
+
+	return vote
+}
+
+func stuffed(ctx context.Context, ballots *votes.Guard) error {
+	found, err := ballots.Void(ctx, "final", votes.VoidOptions{
+		Match:  func(e votes.Event) bool { return e.Origin == "198.51.100.7" },
+		DryRun: true, // look first
+	})
+	fmt.Println("would void", found.Voided, found.Weights)
+
+	return err
+}
+
+func openSale(ctx context.Context, gate *core.Engine) (*seckill.Guard, error) {
+	sale := seckill.New(gate, "sale", seckill.Options{})
+	opened, err := sale.Open(ctx, "tv-55", seckill.Sale{
+		Stock:    100,
+		PerBuyer: 1,
+		Opens:    time.Now(),
+		Closes:   time.Now().Add(2 * time.Hour),
+		Hold:     5 * time.Minute,
+	})
+
+	fmt.Println(opened)
+	return sale, err
+}
+
+func buyRule(sale *seckill.Guard) nethttpmw.Rule {
+	buy := nethttpmw.Rule{
+		Guard: sale,
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("sku"),
+		ID:    keyfuncs.IdempotencyKey(),
+	}
+
+	return buy
+}
+
+func payLater(saveOrder func(sku, id, buyer string) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		reservation, ok := nethttpmw.Take(r.Context(), "sale") // held, and now the handler's to settle
+		if !ok {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		a := reservation.Attempt
+		if err := saveOrder(a.Resource, a.ID, a.Actor); err != nil {
+			w.WriteHeader(http.StatusInternalServerError) // the hold ends by itself
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
+func paid(ctx context.Context, sale *seckill.Guard, sku, reservationID string, refund func() error) error {
+	d, err := sale.Confirm(ctx, sku, reservationID)
+	if err != nil {
+		return err // not known: call again, it counts once
+	}
+	if !d.Allowed {
+		return refund() // ReasonGone: paid too late, and all units are taken
+	}
+	return nil
+}
+
+func sweeping(ctx context.Context, sale *seckill.Guard) error {
+	status, err := sale.Status(ctx, "tv-55") // status.Left, Held, Sold, Stock
+	if err != nil {
+		return err
+	}
+	_, err = sale.Restock(ctx, "tv-55", "delivery-7", 20) // once per delivery, however often it is called
+	fmt.Println(status.Left, err)
+
+	return sale.SweepEvery(ctx, time.Second, func() []string { return []string{"tv-55"} })
+}
+
+func gifts(ctx context.Context, gate *core.Engine) (nethttpmw.Rule, error) {
+	packets := redpacket.New(gate, "packet", redpacket.Options{})
+	created, err := packets.Create(ctx, "party", redpacket.Packet{
+		Total: 10_000, Shares: 20, Expires: time.Now().Add(24 * time.Hour),
+	})
+	grab := nethttpmw.Rule{
+		Guard: packets,
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("packet"),
+	}
+
+	fmt.Println(created)
+	return grab, err
+}
+
+func giftsBack(ctx context.Context, packets *redpacket.Guard) error {
+	rest, err := packets.Refund(ctx, "party") // after it has expired; the same amount each time
+	if err != nil {
+		return err
+	}
+	checked, err := packets.Verify(ctx, "party")
+
+	fmt.Println(rest, checked)
+	return err
+}
+
+func onceOnly(gate *core.Engine) nethttpmw.Rule {
+	once := nethttpmw.Rule{
+		Guard: idempotency.New(gate, "orders", idempotency.Options{}),
+		Who:   keyfuncs.User("uid"),
+		ID:    keyfuncs.IdempotencyKey(),
+	}
+
+	return once
+}
+
+func outcomes(ctx context.Context, once *idempotency.Guard, pay func() (string, error)) (string, error) {
+	d, err := once.Check(ctx, core.Attempt{Actor: "ann", ID: "payment-7"})
+	if err != nil {
+		return "", err
+	}
+	if !d.Allowed {
+		if outcome := core.OutcomeOf(d); outcome != nil {
+			return string(outcome.Body), nil // of the first time
+		}
+		return "", fmt.Errorf("not now: %s", d.Reason)
+	}
+	receipt, err := pay()
+	if err != nil {
+		return "", once.Settle(ctx, d, core.Rollback) // it may begin again
+	}
+	return receipt, once.Settle(ctx, d, core.CommitWith(&core.Outcome{Body: []byte(receipt)}))
+}
+
+func exporting(gate *core.Engine) nethttpmw.Rule {
+	exports := nethttpmw.Rule{
+		Guard: semaphore.New(gate, "exports", semaphore.Options{Max: 5, Wait: 2 * time.Second}),
+		Who:   keyfuncs.User("uid"),
+	}
+
+	return exports
+}
+
+func permitsByHand(ctx context.Context, exports *semaphore.Guard, export func(context.Context) error) error {
+	d, err := exports.Check(ctx, core.Attempt{Actor: "ann"})
+	if err != nil || !d.Allowed {
+		return err
+	}
+	held, stop := exports.Hold(ctx, d) // ends with semaphore.ErrLost when the permit is lost
+	defer stop()
+	err = export(held)
+	if err2 := exports.Settle(ctx, d, core.Commit); err == nil {
+		err = err2
+	}
+
+	return err
+}
+
+func locking(ctx context.Context, gate *core.Engine, write func(ctx context.Context, fence int64) error) error {
+	accounts := lock.New(gate, "account", lock.Options{})
+	account := nethttpmw.Rule{
+		Guard: accounts,
+		Who:   keyfuncs.User("uid"),
+		What:  keyfuncs.Param("account"),
+	}
+
+	err := accounts.Do(ctx, "ann", "a7", func(ctx context.Context, fence int64) error {
+		return write(ctx, fence) // UPDATE … WHERE id = 'a7' AND fence < $1
+	})
+
+	_ = account
+	return err
+}
+
+func tasks(ctx context.Context, gate *core.Engine, cancelOrder func(context.Context, string) error) error {
+	unpaid := delay.New(gate, "unpaid", delay.Options{})
+	created, err := unpaid.Schedule(ctx, "order 7", time.Now().Add(30*time.Minute), []byte("7"))
+
+	fmt.Println(created, err)
+
+	stopped := delay.Work(ctx, unpaid, func(ctx context.Context, t delay.Task) error {
+		return cancelOrder(ctx, string(t.Payload))
+	}, delay.WorkOptions{Concurrency: 10})
+
+	return stopped
+}
+
+func operateTasks(ctx context.Context, unpaid *delay.Queue) error {
+	counts, err := unpaid.Counts(ctx) // pending, running, dead
+	if err != nil {
+		return err
+	}
+	dead, err := unpaid.Peek(ctx, delay.Dead, 10)
+	for _, task := range dead {
+		fmt.Println(task.ID, task.Reason)
+	}
+
+	fmt.Println(counts)
+	return err
+}
+
+func reporting(gate *core.Engine, mux *http.ServeMux, report http.Handler) {
+	requests := deferred.New(delay.New(gate, "deferred", delay.Options{}), deferred.Options{
+		Who:   keyfuncs.User("uid"), // nobody else may read the answer
+		Limit: limit.NewSlidingWindow(gate, "stored", limit.PerHour(20)),
+	})
+	reports := nethttpmw.Rule{
+		Guard: limit.NewSlidingWindow(gate, "reports", limit.PerMinute(1)),
+		Who:   keyfuncs.User("uid"),
+		Defer: requests, // 202 in place of 429
+	}
+	mux.Handle("POST /reports", nethttpmw.HTTP(reports)(report))
+	mux.Handle("GET /deferred/{id}", requests)
+}
