@@ -156,8 +156,8 @@ func (b *builder) rule(list string, spec *ruleSpec) (nethttpmw.Rule, bool) {
 	return rule, true
 }
 
-// rollout makes a rollout, or takes it over with its counts. What an operator has changed stays until the file
-// says something else.
+// rollout makes a rollout, or takes it over with its counts. What an operator has changed stays until the
+// file says something else.
 func (b *builder) rollout(name string, spec *rolloutSpec) *nethttpmw.Rollout {
 	made := &madeRollout{new(nethttpmw.Rollout), 100, spec.enforced}
 	if spec.enabled != nil {
@@ -196,8 +196,9 @@ func (b *builder) undo() {
 // Config returns what the file says.
 func (s *Set) Config() *Config { return s.config }
 
-// Rules returns the rules of a list, in their order: the same values as those that code has. They stay as they
-// are when the file changes; to follow it, see [Live.Source]. It panics if the file has no list of that name.
+// Rules returns the rules of a list, in their order: the same values as those that code has. They stay as
+// they are when the file changes; to follow it, see [Live.Source]. It panics if the file has no list of that
+// name.
 func (s *Set) Rules(list string) []nethttpmw.Rule {
 	s.must(list)
 	return slices.Clone(s.lists[list])
@@ -231,7 +232,7 @@ func (s *Set) Guard(name string) core.Guard {
 // must panics unless there is such a list.
 func (s *Set) must(list string) {
 	if _, ok := s.pipelines[list]; !ok {
-		panic(fmt.Sprintf("config: %s has no list of rules named %q; it has %s: mount one of these, or add the list",
-			s.config.file, list, strings.Join(s.config.Lists(), ", ")))
+		panic(fmt.Sprintf("config: %s has no list of rules named %q; it has %s: mount one of these, or add the "+
+			"list", s.config.file, list, strings.Join(s.config.Lists(), ", ")))
 	}
 }

@@ -81,8 +81,8 @@ func WithGuards(guards ...core.Guard) Option {
 	}
 }
 
-// WithAdjust calls a function for each rule that was made out of a file, with the name of its list. It may set
-// what files cannot have: Texts, Answer, Defer.
+// WithAdjust calls a function for each rule that was made out of a file, with the name of its list. It may
+// set what files cannot have: Texts, Answer, Defer.
 func WithAdjust(f func(list string, rule *nethttpmw.Rule)) Option {
 	return func(o *options) { o.adjust = append(o.adjust, f) }
 }
@@ -227,7 +227,10 @@ func caught(f func()) (err error) {
 
 // noText reports whether a key function has found nothing.
 func noText(found string, err error) bool {
-	return err == nil && found == "" || errors.Is(err, keyfuncs.ErrMissing) && !errors.Is(err, keyfuncs.ErrMalformed)
+	if err == nil {
+		return found == ""
+	}
+	return errors.Is(err, keyfuncs.ErrMissing) && !errors.Is(err, keyfuncs.ErrMalformed)
 }
 
 // canonical returns a value as text, without what does not matter: positions, comments, quotes, and the order

@@ -16,8 +16,8 @@
 //	handler := nethttpmw.Follow(live.Source("everywhere"))(mux)
 //
 // [Load] only checks a file: it needs no Redis. [Config.Build] makes the guards and rules once, without
-// following the file. A rule of a file is the same value as one of code, a [nethttpmw.Rule], and its guards have
-// the same keys in Redis.
+// following the file. A rule of a file is the same value as one of code, a nethttpmw.Rule, and its guards
+// have the same keys in Redis.
 //
 // docs/config.md describes the file, and schema.json of this package is its JSON Schema, for editors.
 package config

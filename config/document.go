@@ -43,6 +43,18 @@ func (d *reader) document(data []byte) *yaml.Node {
 	if !d.checkBytes(data) {
 		return nil
 	}
+	root := d.parse(data)
+	if before := len(d.mistakes); root == nil || !d.checkNodes("", root, 1) || len(d.mistakes) > before {
+		return nil
+	}
+	return root
+}
+
+// parse returns the only value of a file, or nil.
+func (d *reader) parse(data []byte) *yaml.Node {
+	if isJSON(data) {
+		return jsonDocument(data)
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	root, err := next(decoder)
 	switch {
@@ -62,9 +74,6 @@ func (d *reader) document(data []byte) *yaml.Node {
 	}
 	if len(root.Content) != 1 {
 		d.mistakeAt(1, 1, "the file is empty: it needs guards and rules")
-		return nil
-	}
-	if before := len(d.mistakes); !d.checkNodes("", root.Content[0], 1) || len(d.mistakes) > before {
 		return nil
 	}
 	return root.Content[0]
@@ -118,15 +127,16 @@ func (d *reader) syntax(err error) {
 	d.mistakeAt(max(line, 1), 0, "not YAML or JSON: "+text)
 }
 
-// checkNodes finds what a file of rules must not have anywhere. Aliases can make a small file huge, and a name
-// that comes twice would silently count once. It returns false when looking on makes no sense.
+// checkNodes finds what a file of rules must not have anywhere. Aliases can make a small file huge, and of a
+// name that comes twice only one would count. It returns false when looking on makes no sense.
 func (d *reader) checkNodes(at string, n *yaml.Node, depth int) bool {
 	switch {
 	case depth > maxDepth:
 		d.mistake(at, n, "nested deeper than %d levels", maxDepth)
 		return false
 	case n.Kind == yaml.AliasNode:
-		d.mistake(at, n, "an alias (*): write the value out, or name a key function under keys and a list under lists")
+		d.mistake(at, n, "an alias (*): write the value out, or name a key function under keys and a list under "+
+			"lists")
 		return true
 	case n.Anchor != "":
 		d.mistake(at, n, "an anchor (&%s): leave it out, aliases are not supported", n.Anchor)

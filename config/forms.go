@@ -72,7 +72,7 @@ func text(want string) form[string] {
 // parsed is text that a function reads.
 func parsed[T any](want string, sample schema, parse func(string) (T, error)) form[T] {
 	return form[T]{sample, func(d *reader, at string, n *yaml.Node) (value T, ok bool) {
-		s, ok := text(want).read(d, at, n)
+		s, ok := d.scalar(at, n, want, textual...)
 		if !ok {
 			return value, false
 		}
@@ -180,7 +180,7 @@ func oneOf[T any](choices ...choice[T]) form[T] {
 	})
 }
 
-// nameRunes are those that names of guards have, of which keys are made.
+// namePattern is what names have, as those of guards, of which keys are made.
 const namePattern = `^[A-Za-z0-9._-]{1,64}$`
 
 func checkName(name string) bool {

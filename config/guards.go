@@ -2,8 +2,10 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -100,7 +102,14 @@ type tierOptions struct {
 
 // limits is rate limits as text.
 func limits(or string) form[[]limit.Limit] {
-	return parsed(`limits, such as "10/s, 100/min"`+or, schema{"type": "string"}, limit.ParseAll)
+	return parsed(`limits, such as "10/s, 100/min"`+or, schema{"type": "string"},
+		func(s string) ([]limit.Limit, error) {
+			all, err := limit.ParseAll(s)
+			if err != nil {
+				err = errors.New(strings.TrimPrefix(err.Error(), "limit: "))
+			}
+			return all, err
+		})
 }
 
 // limitsOrNone is limits, or the word unlimited.
@@ -120,8 +129,8 @@ var tiersForm = object(
 		func(o *tierOptions) *key { return &o.by })),
 	must(in("of", `The limits of each tier, or "unlimited".`, tableOf("limits", limitsOrNone()),
 		func(o *tierOptions) *[]named[[]limit.Limit] { return &o.of })),
-	must(in("others", `The limits of requests with no tier, or with one that is not in the table.`, limitsOrNone(),
-		func(o *tierOptions) *[]limit.Limit { return &o.others })),
+	must(in("others", "The limits of requests with no tier, or with one that is not in the table.",
+		limitsOrNone(), func(o *tierOptions) *[]limit.Limit { return &o.others })),
 )
 
 var limitForm = object(
@@ -208,7 +217,8 @@ func zone() form[*time.Location] {
 // every is the length of periods.
 func every() form[func(*time.Location, time.Weekday) period.Period] {
 	type calendar = func(*time.Location, time.Weekday) period.Period
-	return parsed(`"day", "week", "month" or a duration`, schema{"type": "string"}, func(s string) (calendar, error) {
+	const want = `"day", "week", "month" or a duration`
+	return parsed(want, schema{"type": "string"}, func(s string) (calendar, error) {
 		switch s {
 		case "day":
 			return func(loc *time.Location, _ time.Weekday) period.Period { return period.Daily(loc) }, nil
@@ -242,7 +252,7 @@ var periodFields = object(
 
 // periods is the form of a period.
 func periods() form[period.Period] {
-	return form[period.Period]{periodFields.schema, func(d *reader, at string, n *yaml.Node) (period.Period, bool) {
+	read := func(d *reader, at string, n *yaml.Node) (period.Period, bool) {
 		o, ok := periodFields.read(d, at, n)
 		if !ok {
 			return nil, false
@@ -254,7 +264,8 @@ func periods() form[period.Period] {
 			o.first = time.Monday
 		}
 		return o.every(o.zone, o.first), true
-	}}
+	}
+	return form[period.Period]{periodFields.schema, read}
 }
 
 var pollForm = object(
@@ -266,7 +277,8 @@ var pollForm = object(
 		func(p *votes.Poll) *int { return &p.PerDay }),
 	in("day", "The period of per_day; the default is a day in UTC.", periods(),
 		func(p *votes.Poll) *period.Period { return &p.Day }),
-	in("change", "A voter may replace their only vote.", boolean(), func(p *votes.Poll) *bool { return &p.Change }),
+	in("change", "A voter may replace their only vote.", boolean(),
+		func(p *votes.Poll) *bool { return &p.Change }),
 	in("retract", "A voter may take votes back.", boolean(), func(p *votes.Poll) *bool { return &p.Retract }),
 	in("choices", "The valid choices; without them every choice is valid.", listOf(text("a choice"), false),
 		func(p *votes.Poll) *[]string { return &p.Choices }),

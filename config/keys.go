@@ -49,7 +49,8 @@ func anyKey() form[key] {
 	}}
 }
 
-// keyKinds returns the key functions that a file can name. It is a function, because they refer to themselves.
+// keyKinds returns the key functions that a file can name. It is a function, because they refer to
+// themselves.
 func keyKinds() []keyKind {
 	return []keyKind{
 		{name: "ip", doc: "The client's address: keyfuncs.IP.", bare: func() keyfuncs.Func { return keyfuncs.IP() },
@@ -63,7 +64,8 @@ func keyKinds() []keyKind {
 		textKey("const", "The same text for all requests: keyfuncs.Const.", keyfuncs.Const),
 		{name: "json", doc: "A member of the JSON body, which clients choose: keyfuncs.JSON.",
 			argument: jsonForm.schema, read: readJSON},
-		bareKey("basic_auth", "The user name of HTTP Basic authentication: keyfuncs.BasicAuth.", keyfuncs.BasicAuth),
+		bareKey("basic_auth", "The user name of HTTP Basic authentication: keyfuncs.BasicAuth.",
+			keyfuncs.BasicAuth),
 		bareKey("route", "The pattern that the request matched: keyfuncs.Route.", keyfuncs.Route),
 		bareKey("method", "The method: keyfuncs.Method.", keyfuncs.Method),
 		bareKey("host", "The host that the client asked for: keyfuncs.Host.", keyfuncs.Host),
@@ -149,8 +151,8 @@ var ipForm = object(
 		func(o *ipOptions) *bool { return &o.forwarded }),
 	in("read_header", "Read the header of a CDN, such as CF-Connecting-IP: keyfuncs.ReadHeader.",
 		text("the name of a header field"), func(o *ipOptions) *string { return &o.header }),
-	in("proxy_may_be_client", "A proxy that names no client counts itself: keyfuncs.ProxyMayBeClient.", boolean(),
-		func(o *ipOptions) *bool { return &o.proxyIsClient }),
+	in("proxy_may_be_client", "A proxy that names no client counts itself: keyfuncs.ProxyMayBeClient.",
+		boolean(), func(o *ipOptions) *bool { return &o.proxyIsClient }),
 )
 
 func readIP(d *reader, at string, n *yaml.Node) (key, bool) {
@@ -315,7 +317,9 @@ func (d *reader) readKeys(n *yaml.Node) {
 	if n == nil {
 		return
 	}
-	nodes := form[*yaml.Node]{read: func(_ *reader, _ string, n *yaml.Node) (*yaml.Node, bool) { return n, true }}
+	nodes := form[*yaml.Node]{read: func(_ *reader, _ string, n *yaml.Node) (*yaml.Node, bool) {
+		return n, true
+	}}
 	entries, _ := tableOf("key functions", nodes).read(d, "keys", n)
 	var builtIn []string
 	for _, kind := range keyKinds() {

@@ -46,18 +46,18 @@ type State struct {
 	Failed time.Time `json:"failed,omitzero"`
 }
 
-// Watch loads a file, makes its guards and rules on an engine, and follows the file until ctx ends. It returns
-// the error of [Load] or [Config.Build] if the first file is bad.
+// Watch loads a file, makes its guards and rules on an engine, and follows the file until ctx ends. It
+// returns the error of [Load] or [Config.Build] if the first file is bad.
 //
 // The file is read every two seconds ([WithInterval]), and is loaded when its contents differ. When the new
-// file is good, the next request passes the new rules; a request that has entered is settled by the rules that
-// it was checked by. When the file is bad, or gone, the former rules stay in force: the engine's logger and
-// [WithNotify] hear of it, and [Live.State] says so until there is a good file.
+// file is good, the next request passes the new rules; a request that has entered is settled by the rules
+// that it was checked by. When the file is bad, or gone, the former rules stay in force: the engine's logger
+// and [WithNotify] hear of it, and [Live.State] says so until there is a good file.
 //
-// A guard whose definition is the same stays the same guard, with its leases, its memory and what it holds. One
-// that changes is made anew under its name, so it goes on with the keys in Redis: limits keep their logs. On an
-// engine without Redis a rate limit stays, and only its limits change. A guard that is no longer in the file
-// keeps its keys in Redis until they expire.
+// A guard whose definition is the same stays the same guard, with its leases, its memory and what it holds.
+// One that changes is made anew under its name, so it goes on with the keys in Redis: limits keep their logs.
+// On an engine without Redis a rate limit stays, and only its limits change. A guard that is no longer in the
+// file keeps its keys in Redis until they expire.
 func Watch(ctx context.Context, gate *core.Engine, path string, opts ...Option) (*Live, error) {
 	l := &Live{path: path, gate: gate, options: newOptions(opts), mounted: map[string]struct{}{}}
 	data, err := readFile(path)

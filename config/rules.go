@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -73,7 +72,8 @@ func statusList() form[[]statuses] {
 func cost() form[func(*keyfuncs.Request) (int64, error)] {
 	number := whole(int64(1), core.MaxAmount)
 	type function = func(*keyfuncs.Request) (int64, error)
-	return form[function]{schema{"anyOf": []any{number.schema, schema{"type": "string", "pattern": namePattern}}},
+	name := schema{"type": "string", "pattern": namePattern}
+	return form[function]{schema{"anyOf": []any{number.schema, name}},
 		func(d *reader, at string, n *yaml.Node) (function, bool) {
 			if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
 				units, ok := number.read(d, at, n)
@@ -89,15 +89,17 @@ func cost() form[func(*keyfuncs.Request) (int64, error)] {
 }
 
 var rolloutForm = object(
-	in("enabled", "For how many percent of the clients the rule is asked; the default is 100.", pointer(percent()),
-		func(o *rolloutSpec) **float64 { return &o.enabled }),
+	in("enabled", "For how many percent of the clients the rule is asked; the default is 100.",
+		pointer(percent()), func(o *rolloutSpec) **float64 { return &o.enabled }),
 	must(in("enforced", "For how many percent it refuses; 0 is a shadow, which refuses nobody.", percent(),
 		func(o *rolloutSpec) *float64 { return &o.enforced })),
 )
 
 var headersForm = object(
-	in("hide", "Hide the rule's figures from clients.", boolean(), func(h *headersSpec) *bool { return &h.Hide }),
-	in("legacy", "Add X-RateLimit-* for older clients.", boolean(), func(h *headersSpec) *bool { return &h.Legacy }),
+	in("hide", "Hide the rule's figures from clients.", boolean(),
+		func(h *headersSpec) *bool { return &h.Hide }),
+	in("legacy", "Add X-RateLimit-* for older clients.", boolean(),
+		func(h *headersSpec) *bool { return &h.Legacy }),
 	in("unit", `The unit of the figures, such as "content-bytes".`, text("a unit"),
 		func(h *headersSpec) *string { return &h.Unit }),
 	in("partition_key", "The key that tells clients which budget an answer is about.", anyKey(),
@@ -193,8 +195,8 @@ func (d *reader) checkRule(r *ruleSpec) bool {
 		complain("counted", "it has both failed and counted: set one of them")
 	}
 	if r.rollout != nil && r.rollout.enabled != nil && *r.rollout.enabled < r.rollout.enforced {
-		complain("rollout", "enforced for %v %% of the clients, but enabled for %v %%: a rule cannot refuse clients "+
-			"that it is not asked about", r.rollout.enforced, *r.rollout.enabled)
+		complain("rollout", "enforced for %v %% of the clients, but enabled for %v %%: a rule cannot refuse "+
+			"clients that it is not asked about", r.rollout.enforced, *r.rollout.enabled)
 	}
 	if r.headers.Hide && r.headers.Legacy {
 		complain("headers", "hide and legacy contradict each other: set one of them")
@@ -220,8 +222,8 @@ func (d *reader) checkRules(c *Config) {
 	}
 }
 
-// checkAgainstGuards finds what the rule's guard needs and the rule does not say, and names of guards and lists
-// that the file does not have.
+// checkAgainstGuards finds what the rule's guard needs and the rule does not say, and names of guards and
+// lists that the file does not have.
 func (d *reader) checkAgainstGuards(c *Config, r *ruleSpec) {
 	complain := func(name, format string, args ...any) {
 		at, n := join(r.at, name), child(r.node, name)
@@ -267,8 +269,8 @@ func (d *reader) checkAgainstGuards(c *Config, r *ruleSpec) {
 	}
 }
 
-// guard returns a guard of the file or of the program, by which rules can be checked. It is nil if the file has
-// the guard with mistakes.
+// guard returns a guard of the file or of the program, by which rules can be checked. It is nil if the file
+// has the guard with mistakes.
 func (d *reader) guard(c *Config, name string) (g core.Guard, known bool) {
 	for _, e := range c.guards {
 		if e.name == name {
@@ -292,7 +294,9 @@ func (d *reader) tiered(c *Config, name string) bool {
 }
 
 func (d *reader) guardNames(c *Config) []string {
-	return append(c.Guards(), slices.Sorted(maps.Keys(d.options.guards))...)
+	names := append(c.Guards(), slices.Collect(maps.Keys(d.options.guards))...)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // listSpec is a list of addresses or other keys.
@@ -304,30 +308,36 @@ type listSpec struct {
 var listFields = object(
 	must(in("key", "The key function whose text is looked up, such as {ip: {ipv6_prefix: 128}}.", anyKey(),
 		func(l *listSpec) *key { return &l.key })),
-	in("entries", "Addresses, prefixes and other texts; none by default.",
-		listOf(text("an address, a prefix or a text"), false), func(l *listSpec) *[]string { return &l.entries }),
+	in("entries", "Addresses, prefixes and other texts; none by default.", listOf(entry(), false),
+		func(l *listSpec) *[]string { return &l.entries }),
 )
+
+// entry is an entry of a list.
+func entry() form[string] {
+	f := text("an address, a prefix or a text")
+	return form[string]{f.schema, func(d *reader, at string, n *yaml.Node) (string, bool) {
+		s, ok := f.read(d, at, n)
+		if !ok {
+			return "", false
+		}
+		if err := keyfuncs.NewList(keyfuncs.Const("any")).Set(s); err != nil {
+			d.mistake(at, n, "%s", strings.TrimPrefix(err.Error(), "keyfuncs: "))
+			return "", false
+		}
+		return s, true
+	}}
+}
 
 // anyList is the form of a list.
 func anyList() form[*keyfuncs.List] {
-	return form[*keyfuncs.List]{listFields.schema, func(d *reader, at string, n *yaml.Node) (*keyfuncs.List, bool) {
+	read := func(d *reader, at string, n *yaml.Node) (*keyfuncs.List, bool) {
 		spec, ok := listFields.read(d, at, n)
 		if !ok {
 			return nil, false
 		}
-		list := keyfuncs.NewList(spec.key.find)
-		for i, entry := range spec.entries {
-			if err := list.Set(entry); err != nil {
-				d.mistake(fmt.Sprintf("%s.entries[%d]", at, i), child(n, "entries").Content[i], "%s",
-					strings.TrimPrefix(err.Error(), "keyfuncs: "))
-				ok = false
-			}
-		}
-		if ok {
-			ok = d.try(at, n, func() { list = keyfuncs.NewList(spec.key.find, spec.entries...) })
-		}
-		return list, ok
-	}}
+		return keyfuncs.NewList(spec.key.find, spec.entries...), true
+	}
+	return form[*keyfuncs.List]{listFields.schema, read}
 }
 
 // section is one of the members of a file.
