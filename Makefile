@@ -6,6 +6,7 @@ TESTARGS      ?=
 PACKAGES      ?=
 BENCHFLAGS    ?=
 GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULNCHECK   ?= $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GO_TEST        = $(GO) test -shuffle=on -count=1 -p $(PARALLEL) $(TESTFLAGS)
 
 # How many packages are tested side by side: more than there are cores, since many tests wait.
@@ -32,10 +33,11 @@ test-all = log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/
 	wait $$! || status=1; cat "$$log"; exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-servers race soak fuzz lint tidy examples cover bench release-check redis
+.PHONY: help demo test test-servers race soak fuzz lint vulnerabilities tidy examples cover bench release-check \
+	redis
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## run the demo server, on a Redis inside the process or on REDIS_URL
 	@$(GO) run ./examples/demo
@@ -67,6 +69,9 @@ fuzz: ## fuzz each fuzz test for 20 seconds
 
 lint: ## run the linters
 	@$(call in-each,. $(MODULES),$(GO) vet ./... && $(GOLANGCI_LINT) run ./...)
+
+vulnerabilities: ## look for known vulnerabilities in what the modules call (needs vuln.go.dev)
+	@GOVULNCHECK="$(GOVULNCHECK)" scripts/vulnerabilities $(MODULES)
 
 tidy: ## check that each go.mod and go.sum is tidy
 	@$(call in-each,. $(MODULES),$(GO) mod tidy -diff)

@@ -1,0 +1,155 @@
+-- Delay: claims due tasks under a lease, the first due first, and takes back tasks whose lease is over.
+-- Without any of them it writes nothing.
+--
+-- KEYS  1 head     hash, as delay_schedule writes it
+--       2 tasks    hash
+--       3 bodies   hash
+--       4 due      zset
+--       5 running  zset
+--       6 done     zset
+--       7 dead     zset
+--       8 claim    list: the fence of this claim and the IDs that it took, for a resend after a lost reply;
+--                  or void, where it was given back and may still arrive
+-- ARGV  1 count    tasks to claim, and to take back, at most
+--       2 lease    milliseconds
+--       3 tries    how often a task is claimed; whose lease is over after that is dead
+--       4 bytes    of payloads in the reply; a first task may have more
+--       5 buried   milliseconds for which a dead task is remembered
+--       6 answer   milliseconds for which a resend gets the same reply
+--       7 now      milliseconds since 1970; absent or empty: the server's clock
+-- Returns {next, recovered, died, fence, id, at, try, payload, ...}
+--       next       milliseconds until there is something to claim, 0: there is; -1: nothing is scheduled
+--       recovered  tasks that were taken back; those of them that became due again
+--       died       tasks that were taken back for the last time
+--       fence      of the tasks, as text; 0: there are none
+
+-- shared delay_keys
+local head, tasks, bodies, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local running, done, dead = KEYS[5], KEYS[6], KEYS[7]
+-- end delay_keys
+local claim = KEYS[8]
+local count, lease, tries = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local bytes, buried, answer = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local now = tonumber(ARGV[7])
+
+-- shared clock
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+-- end clock
+-- shared delay_record
+local function parse(record)
+  local state, at, try, fence, call, reason =
+    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  return state, tonumber(at), tonumber(try), fence, call, reason
+end
+local function write(id, state, at, try, fence, call, reason)
+  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
+end
+-- end delay_record
+
+local function next_moment()
+  local first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
+  local ends = redis.call('ZRANGE', running, 0, 0, 'WITHSCORES')[2]
+  if not first and not ends then
+    return -1
+  end
+  return math.max(math.min(tonumber(first or ends), tonumber(ends or first)) - now, 0)
+end
+
+local told = redis.call('LRANGE', claim, 0, -1)
+if told[1] then -- the reply to the first sending was lost, or the claim was given back
+  local reply = {next_moment(), 0, 0, told[1]}
+  for i = 2, #told do
+    local state, at, try, fence = parse(redis.call('HGET', tasks, told[i]))
+    if state == 'r' and fence == told[1] then
+      for _, value in ipairs({told[i], at, try, redis.call('HGET', bodies, told[i]) or ''}) do
+        reply[#reply + 1] = value
+      end
+    end
+  end
+  if told[1] == 'void' then
+    reply[4] = '0'
+  end
+  return reply
+end
+
+-- ZREM goes first, since a full Redis accepts it, and then all the rest.
+local recovered, died = 0, 0
+local over = redis.call('ZRANGEBYSCORE', running, '-inf', now, 'WITHSCORES', 'LIMIT', 0, count)
+for i = 1, #over, 2 do
+  local id, ended = over[i], tonumber(over[i + 1])
+  redis.call('ZREM', running, id)
+  local state, at, try, _, call = parse(redis.call('HGET', tasks, id))
+  if state and try >= tries then
+    write(id, 'x', at, try, 0, call, 'the lease was over')
+    redis.call('ZADD', dead, now + buried, id)
+    died = died + 1
+  elseif state then
+    write(id, 'p', ended, try, 0, call, 'the lease was over')
+    redis.call('ZADD', due, ended, id)
+    recovered = recovered + 1
+  end
+end
+
+local given = tonumber(redis.call('HGET', head, 'fence') or 0)
+local fence = string.format('%.0f', math.max(given + 1, now * 1000)) -- grows also where head was lost
+local reply = {0, recovered, died, '0'}
+local size = 0
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, count)) do
+  local body = redis.call('HGET', bodies, id) or ''
+  size = size + #body
+  if size > bytes and reply[5] then
+    break
+  end
+  redis.call('ZREM', due, id)
+  local state, at, try, _, call, reason = parse(redis.call('HGET', tasks, id))
+  if state then
+    write(id, 'r', at, try + 1, fence, call, reason)
+    redis.call('ZADD', running, now + lease, id)
+    if not reply[5] then
+      redis.call('RPUSH', claim, fence)
+    end
+    redis.call('RPUSH', claim, id)
+    for _, value in ipairs({id, at, try + 1, body}) do
+      reply[#reply + 1] = value
+    end
+  end
+end
+local most = count
+-- shared delay_forget
+local forgotten = 0
+for _, ended in ipairs({done, dead}) do
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', ended, '-inf', now, 'LIMIT', 0, most)) do
+    redis.call('ZREM', ended, id)
+    redis.call('HDEL', tasks, id)
+    redis.call('HDEL', bodies, id)
+    forgotten = forgotten + 1
+  end
+end
+-- end delay_forget
+if reply[5] then
+  reply[4] = fence
+  redis.call('PEXPIRE', claim, answer)
+  redis.call('HSET', head, 'fence', fence)
+end
+if reply[5] or #over > 0 or forgotten > 0 then
+  local last = now + math.max(lease, buried)
+  -- shared delay_keep
+  local ends = tonumber(redis.call('HGET', head, 'until') or 0)
+  local longer = ends < last + 2592000000
+  if longer then
+    ends = last + 2592000000 + 86400000 -- a day more, so that this happens once per day
+  end
+  for i = 1, 7 do
+    redis.call('PEXPIREAT', KEYS[i], ends)
+  end
+  if longer then
+    redis.call('HSET', head, 'until', ends)
+    redis.call('PEXPIREAT', head, ends)
+  end
+  -- end delay_keep
+end
+reply[1] = next_moment()
+return reply

@@ -1,0 +1,93 @@
+-- Delay: schedules a task, once per ID. A task that is known already is not changed, and nothing is written.
+--
+-- KEYS  1 head     hash: until, when all keys of the slot expire; fence, the last that was given
+--       2 tasks    hash: ID -> "state at try fence call reason". The state is p (pending), r (running), d
+--                  (done), x (dead) or c (cancelled); at is when the task is due, try how often it was
+--                  claimed, fence that of the last claim, call what scheduled it, reason the last failure's
+--       3 bodies   hash: ID -> the payload, and once it is done the result
+--       4 due      zset: the IDs of pending tasks, by when they are due
+--       5 running  zset: the IDs of running tasks, by the end of their lease
+--       6 done     zset: the IDs of tasks that are done or cancelled, by when they are forgotten
+--       7 dead     zset: the IDs of dead tasks, by when they are forgotten
+-- ARGV  1 id       of the task, encoded
+--       2 at       when it is due, milliseconds since 1970; 0 and any time in the past: at once
+--       3 payload
+--       4 keep     milliseconds for which an ended task is remembered at most
+--       5 call     names this call; a resend after a lost reply has the same
+--       6 now      milliseconds since 1970; absent or empty: the server's clock
+-- Returns 1: this call scheduled the task; 0: the ID was known
+
+-- shared delay_keys
+local head, tasks, bodies, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local running, done, dead = KEYS[5], KEYS[6], KEYS[7]
+-- end delay_keys
+local id, at, payload, keep, call = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local now = tonumber(ARGV[6])
+
+-- shared clock
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+-- end clock
+-- shared delay_record
+local function parse(record)
+  local state, at, try, fence, call, reason =
+    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  return state, tonumber(at), tonumber(try), fence, call, reason
+end
+local function write(id, state, at, try, fence, call, reason)
+  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
+end
+-- end delay_record
+
+local record = redis.call('HGET', tasks, id)
+if record then
+  local state, _, _, _, first = parse(record)
+  if first == call then
+    return 1 -- the reply to the first sending was lost
+  end
+  local over = state == 'd' and done or state == 'x' and dead
+  if state ~= 'c' and not (over and tonumber(redis.call('ZSCORE', over, id) or 0) <= now) then
+    return 0
+  end
+end
+
+if at <= 0 then
+  at = now
+end
+write(id, 'p', at, 0, 0, call, '')
+redis.call('HSET', bodies, id, payload)
+redis.call('ZADD', due, at, id)
+if record then
+  redis.call('ZREM', done, id)
+  redis.call('ZREM', dead, id)
+end
+local most = 2 -- more than one comes, so they never pile up
+-- shared delay_forget
+local forgotten = 0
+for _, ended in ipairs({done, dead}) do
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', ended, '-inf', now, 'LIMIT', 0, most)) do
+    redis.call('ZREM', ended, id)
+    redis.call('HDEL', tasks, id)
+    redis.call('HDEL', bodies, id)
+    forgotten = forgotten + 1
+  end
+end
+-- end delay_forget
+local last = math.max(at, now + keep)
+-- shared delay_keep
+local ends = tonumber(redis.call('HGET', head, 'until') or 0)
+local longer = ends < last + 2592000000
+if longer then
+  ends = last + 2592000000 + 86400000 -- a day more, so that this happens once per day
+end
+for i = 1, 7 do
+  redis.call('PEXPIREAT', KEYS[i], ends)
+end
+if longer then
+  redis.call('HSET', head, 'until', ends)
+  redis.call('PEXPIREAT', head, ends)
+end
+-- end delay_keep
+return 1

@@ -1,0 +1,70 @@
+-- Fixed window: gives back the units of one admitted attempt, exactly once, to those of its windows that are
+-- still open. A window that has got all its units back is deleted.
+--
+-- KEYS  1 refunds        string, the names of the last attempts of this actor that were settled
+--       2 count          string, as fixed_window writes it; further limits have their counts in 3, 4 and so
+--                        on
+-- ARGV  1 max, 2 window  as for fixed_window when it allowed the attempt; further limits follow
+--       then cost        units to give back, of those that the attempt took
+--       then stamp       what fixed_window returned for it
+--       then name        of the attempt among the refunds, 7 characters without a space
+--       then again       milliseconds since the first call that may have given them back already; absent
+--                        or empty: 0, this is the first
+--       then now         microseconds since 1970; absent or empty: the server's clock
+-- Returns the number of units given back to the limit that got the most.
+--         -1: an earlier call may have done it, and its name is not known any more.
+
+local refunds, limits = KEYS[1], #KEYS - 1
+local cost, stamp, name = ARGV[limits * 2 + 1] + 0, ARGV[limits * 2 + 2] + 0, ARGV[limits * 2 + 3]
+local again, now = tonumber(ARGV[limits * 2 + 4]) or 0, tonumber(ARGV[limits * 2 + 5])
+-- shared clock_micro
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+-- end clock_micro
+
+-- shared refund_once
+-- Names of 7 characters, the last at the end, and before the first one of each tenth of a second an @ and the
+-- last 6 digits of its number. When there are as many as are kept, earlier ones may be forgotten. So a call
+-- that is certainly the first goes on, and one that may be a repetition only where none is forgotten since.
+local REMEMBER, MOST = 120000, 120
+local names, tenth = redis.call('GET', refunds) or '', math.floor(now / 100000) % 1000000
+if string.find(names, name .. ' ', 1, true) then
+  return 0
+end
+if again > 0 and #names >= MOST * 8 then
+  local oldest = string.match(names, '@(%d+) ')
+  local age = oldest and (tenth - oldest) % 1000000
+  if not age or age > 500000 or (age - 1) * 100 < again then -- very old: the clock was set back
+    return -1
+  end
+end
+local newest = string.match(names, '.*@(%d+) ')
+if not newest or newest - tenth ~= 0 then
+  names = names .. '@' .. string.sub('00000' .. tenth, -6) .. ' '
+end
+redis.call('SET', refunds, string.sub(names .. name .. ' ', -MOST * 8), 'PX', REMEMBER)
+-- end refund_once
+
+local given = 0
+for i = 1, limits do
+  local key, window = KEYS[i + 1], ARGV[i * 2] * 1000
+  local count = redis.call('GET', key)
+  if count then
+    local over, taken = string.match(count, '(%d+) (%d+)')
+    over, taken = over + 0, taken + 0
+    -- A window that does not have the attempt's moment is another one, or its clock was set back since.
+    if over - window <= stamp and stamp < over and now < over then
+      local back = math.min(cost, taken)
+      if back < taken then
+        redis.call('SET', key, string.format('%.0f %.0f', over, taken - back), 'PX',
+          math.ceil((over - now) / 1000) + 1000)
+      else
+        redis.call('DEL', key)
+      end
+      given = math.max(given, back)
+    end
+  end
+end
+return given

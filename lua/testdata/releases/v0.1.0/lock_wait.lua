@@ -1,0 +1,103 @@
+-- Lock: lets waiters of one process stand in line for a lock, and gives it to the one at the head. Whoever
+-- waits is served in the order of arrival, whatever the process.
+--
+-- KEYS  1 lock     hash, as lock_acquire writes it
+--       2 line     zset: "process|holder" for each waiter, by its place
+--       3 present  zset: the processes that have waiters, by the moment in milliseconds since 1970 until
+--                  which they are taken to be alive: three seconds after their last call
+--       4 void     string of the first waiter, as lock_acquire reads it; further waiters have theirs in 5, 6
+--                  and so on
+-- ARGV  1 process  one word that names the process
+--       2 lease    milliseconds, as for lock_acquire
+--       3 rest     boolean: the process has more waiters than these, which come after them
+--       4 now      microseconds since 1970; absent or empty: the server's clock
+--                  then holder, ...  of each waiter, as for lock_acquire, the first first
+-- Returns {first, wait, granted, fence}
+--       first    the process of the first in line, which must make this call to be given the lock; or empty
+--       wait     milliseconds until the lease is over; 0: nobody holds the lock
+--       granted  the number of the waiter that has the lock, in the order of ARGV, from 1 on; or nothing
+--       fence    the last one, which is that of this waiter
+
+local lock, line, present = KEYS[1], KEYS[2], KEYS[3]
+local process, lease, rest, now = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', tonumber(ARGV[4])
+
+-- shared clock_micro
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+-- end clock_micro
+-- shared lock_read
+local micro = now
+now = math.floor(micro / 1000)
+local record = redis.call('HMGET', lock, 'holder', 'ends', 'fence')
+local ends, fence = tonumber(record[2] or 0), tonumber(record[3] or 0)
+local held = ends > now and record[1]
+-- end lock_read
+-- shared lock_clock
+local latest = held and now + string.match(held, '^[^|]+|(%d+)')
+if held and latest < ends then
+  ends = latest
+  redis.call('HSET', lock, 'ends', ends)
+end
+-- end lock_clock
+
+local last = tonumber(redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or 0)
+local granted, waiting, left = {}, {}, 0
+for i = 5, #ARGV do
+  local number, member = i - 4, process .. '|' .. ARGV[i]
+  if ARGV[i] == held then
+    granted[1] = number -- the reply to the first sending was lost
+  elseif redis.call('EXISTS', KEYS[3 + number]) == 0 then
+    waiting[member], left = i, left + 1
+    -- shared line_join
+    if not redis.call('ZSCORE', line, member) then
+      last = last + 1
+      redis.call('ZADD', line, last, member)
+    end
+    -- end line_join
+  end
+end
+redis.call('ZADD', present, now + 3000, process)
+
+local first
+while not first do
+  -- shared line_head
+  local head, whose
+  repeat
+    head = redis.call('ZRANGEBYSCORE', line, '-inf', '+inf', 'LIMIT', 0, 1)[1]
+    whose = string.match(head or '', '^[^|]*')
+    local ends = tonumber(redis.call('ZSCORE', present, whose) or 0)
+    local gone = head and (ends <= now or ends > now + 3000) -- later: the clock was set back
+    if gone then
+      redis.call('ZREM', line, head)
+    end
+  until not gone
+  -- end line_head
+  local i = waiting[head]
+  if not i and whose == process and head then
+    redis.call('ZREM', line, head) -- it has given up
+  elseif i and not held then
+    local holder = ARGV[i]
+    -- shared lock_take
+    ends, fence = now + lease, math.max(fence + 1, micro)
+    redis.call('HSET', lock, 'holder', holder, 'ends', ends, 'fence', fence)
+    -- end lock_take
+    -- shared lock_keep
+    redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), lease + 86400000))
+    -- end lock_keep
+    redis.call('ZREM', line, head)
+    held, granted[1], left = holder, i - 4, left - 1
+  else
+    first = whose
+  end
+end
+
+-- shared line_keep
+if left == 0 and not rest then
+  redis.call('ZREM', present, process)
+end
+redis.call('PEXPIRE', line, 4000)
+redis.call('PEXPIRE', present, 4000)
+-- end line_keep
+return {first, held and ends - now or 0, granted, fence}

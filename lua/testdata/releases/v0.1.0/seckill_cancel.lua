@@ -1,0 +1,200 @@
+-- Seckill: returns a hold to the stock, once. What is sold stays sold, and a hold that another call got too
+-- stays held. The operation ID stays its buyer's. A call that was cancelled before it arrived takes nothing.
+--
+-- KEYS  1 sale          hash, as seckill_open writes it
+--       2 buyers        hash, as seckill_reserve writes it
+--       3 holds         sorted set, likewise
+--       4 reservations  hash, likewise
+--       5 outbox        stream, as seckill_open writes it; absent: no events
+-- ARGV  1 reservation   the operation ID, encoded
+--       2 call          as it was given to seckill_reserve: cancels for that call only; absent or empty: for
+--                       any
+--       3 stays         1: the hold stays, for a later call with the same operation ID, also when no other
+--                       call got it; 0, absent or empty: it goes back
+--       4 buyer         encoded: whose reservation it has to be; absent or empty: anybody's. With a call: who
+--                       made it, so that a call that has not come yet can be taken back
+--       5 now           milliseconds since 1970; absent or empty: the server's clock
+-- Returns {reason, replayed, buyer, quantity, left, stock}
+--       reason    ok, not_ready (no such sale), conflict (the reservation is sold, or another buyer's), lost
+--                 PART (as seckill_reserve says)
+--       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by
+--                 another call
+
+local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id, call = ARGV[1], ARGV[2] or ''
+local stays, named, now = ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5])
+
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'terms')
+if not s[1] then
+  return {'not_ready', 0, '', 0, 0, 0}
+end
+local terms = s[5]
+-- shared sale_stock
+local stock, left, held, sold = s[1] + 0, s[2] + 0, s[3] + 0, s[4] + 0
+if left + held + sold ~= stock then
+  return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
+end
+-- end sale_stock
+-- shared sale_terms
+local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
+  '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
+hold, keep, ends = hold + 0, keep + 0, ends + 0
+-- end sale_terms
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations, outbox or holds) < 4 then
+  lost = redis.call('EXISTS', reservations) == 0 and 'reservations' or nil
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or lost
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+  ends = 0
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, '', 0, left, stock}
+end
+
+-- shared clock
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+-- end clock
+
+-- Lets all keys live on together: the sale has changed. With first, always: a full Redis lets PEXPIRE pass,
+-- and then the rest as well, since the script has written.
+local function extend(first)
+  if first then
+    ends = 0
+  end
+  -- shared sale_keep
+  -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+  local least = math.max(now, closes) + keep
+  if least > ends then
+    ends = least + math.floor(keep / 64)
+    local ttl = string.format('%.0f', ends - now)
+    for _, key in ipairs(KEYS) do
+      redis.call('PEXPIRE', key, ttl)
+    end
+    redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
+  end
+  -- end sale_keep
+end
+
+-- shared sale_fail
+-- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16 are
+-- kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may have
+-- units, 500 at most, since so many holds can end at once and be paid late.
+local function remember(reservation, who, begun, ended)
+  local field = 'failed|' .. who
+  local list = redis.call('HGET', reservations, field) or '0 '
+  local space = string.find(list, ' ', 1, true)
+  local count = tonumber(string.sub(list, 1, space - 1)) + 1
+  list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
+  if count > math.max(16, math.min(per_buyer, 500)) then
+    local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
+    count, list = count - 1, string.sub(list, rest)
+    if outbox and one ~= '-' and two ~= '-' then
+      redis.call('XDEL', outbox, one, two)
+    end
+    local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
+    local again = string.find(list, ' |' .. first .. ' ', 1, true)
+    if not again and (state == 'cancelled' or state == 'expired') then
+      redis.call('HDEL', reservations, first)
+    end
+  end
+  redis.call('HSET', reservations, field, count .. list)
+end
+
+-- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
+-- Redis lets it pass, and then the rest as well, since the script has written.
+local function fail(reservation, state, record)
+  local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
+  redis.call('ZREM', holds, reservation)
+  redis.call('HSET', reservations, reservation, table.concat({state, who, back, finish, '-'}, ' ') .. words)
+  if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
+    redis.call('HDEL', buyers, who)
+  end
+  left = redis.call('HINCRBY', sale, 'left', back)
+  redis.call('HINCRBY', sale, 'held', '-' .. back)
+  redis.call('HINCRBY', sale, 'moves', '1')
+  local ended = '-'
+  if outbox then
+    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
+      'quantity', back)
+  end
+  remember(reservation, who, begun, ended)
+end
+
+-- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end those
+-- that find it in an error.
+local function expire(reservation)
+  local record = redis.call('HGET', reservations, reservation) or ''
+  if string.sub(record, 1, 5) == 'held ' then
+    fail(reservation, 'expired', record)
+  else
+    redis.call('ZREM', holds, reservation)
+  end
+end
+-- end sale_fail
+
+local record = redis.call('HGET', reservations, id)
+if not record then
+  if call ~= '' and named ~= '' then
+    -- A tombstone.
+    extend(true)
+    redis.call('HSET', reservations, id, 'cancelled ' .. named .. ' 0 0 - -' .. call)
+    remember(id, named, '-', '-')
+  end
+  return {'ok', 1, '', 0, left, stock}
+end
+local state, buyer, units, finish, event, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) (%S+)(.*)$')
+local quantity = tonumber(units)
+if named ~= '' and named ~= buyer then
+  return {'conflict', 0, '', 0, left, stock}
+elseif state == 'sold' then
+  return {'conflict', 0, buyer, quantity, left, stock}
+elseif call == '' and state ~= 'held' then
+  return {'ok', 1, buyer, quantity, left, stock}
+end
+
+local callers, marks = string.gsub(words, ' %-%S+', ''), string.gsub(words, ' [^-]%S*', '')
+local word = call
+if string.find(callers .. ' ', ' +' .. call .. ' ', 1, true) then
+  call = '+' .. call
+end
+-- shared other_callers
+local others, told = {}, false
+for one in string.gmatch(callers, '%S+') do
+  if one == call then
+    told = true
+  else
+    others[#others + 1] = one
+  end
+end
+-- end other_callers
+if call == '' then
+  others, marks = {}, marks .. string.gsub(callers, ' %+?', ' -')
+end
+call = word
+-- shared late_marks
+if call ~= '' and not string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
+  marks = marks .. ' -' .. call
+end
+local _, taken_back = string.gsub(marks, ' ', ' ')
+if taken_back > 16 then -- so that a record stays short
+  marks = string.gsub(marks, ' %S+', '', taken_back - 16)
+end
+-- end late_marks
+local updated = table.concat({state, buyer, units, finish, event .. marks, unpack(others)}, ' ')
+if state ~= 'held' or call ~= '' and (stays or not told or #others > 0) then
+  if updated ~= record then
+    extend(true)
+    redis.call('HSET', reservations, id, updated)
+  end
+  return {'ok', 1, buyer, quantity, left, stock}
+end
+fail(id, 'cancelled', updated)
+extend()
+return {'ok', 0, buyer, quantity, left, stock}

@@ -1,0 +1,236 @@
+-- Seckill: holds units of an item for a buyer until they are confirmed or cancelled, or the hold expires.
+-- left + held + sold = stock, before and after. A refused attempt only returns expired holds to the stock:
+-- this reservation's own hold always, others when the buyer's limit or the stock would refuse.
+--
+-- KEYS  1 sale          hash, as seckill_open writes it
+--       2 buyers        hash, buyer -> units held or bought
+--       3 holds         sorted set, reservation by the end of its time
+--       4 reservations  hash, reservation -> "state buyer quantity end event call call ..."; state: held,
+--                       sold, expired, cancelled; event: that of the hold in the outbox, - when there is none
+--                       or the hold is over; call: those that got the hold and have not settled, 16 at most,
+--                       "+call" the one that made it; "-call": those that were taken back. "failed|BUYER" ->
+--                       "count |reservation event event |reservation ...", the last of a buyer that were
+--                       cancelled or expired, with the events that tell of it: 16, or as many as per_buyer,
+--                       500 at most. Of earlier ones nothing is left. "restock|ID" -> units, see
+--                       seckill_restock
+--       5 outbox        stream, as seckill_open writes it; absent: no events
+-- ARGV  1 reservation   the operation ID, encoded
+--       2 buyer         encoded text: no spaces
+--       3 quantity      units, 1 or more
+--       4 reclaim       how many expired holds one call returns to the stock at most
+--       5 call          one word that names this call, so that a resend after a lost reply is no replay. A
+--                       hold returns to the stock when all calls that received it cancel (see seckill_cancel)
+--       6 now           milliseconds since 1970; absent or empty: the server's clock
+-- Returns {reason, replayed, state, left, stock, wait, more}
+--       reason    ok, not_ready (no such sale), conflict (the ID belongs to another buyer, or was used for
+--                 another quantity), in_progress (16 calls got the hold and have not settled), gone
+--                 (the call was taken back), early, closed, duplicate (buyer's limit), sold_out,
+--                 lost PART (the part buyers, holds or reservations does not exist any more)
+--       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
+--       state     held or sold when ok
+--       left      units left
+--       wait      milliseconds: when held or in progress, until the hold ends; when early, until the sale
+--                 opens; else 0
+--       more      1 when there may be more expired holds than were returned to the stock: call again
+
+local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id, buyer, units, reclaim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local quantity = units + 0
+local call, now = ARGV[5], tonumber(ARGV[6])
+
+-- shared clock
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+-- end clock
+
+local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'terms')
+if not s[1] then
+  return {'not_ready', 0, '', 0, 0, 0, 0}
+end
+local terms = s[5]
+-- shared sale_stock
+local stock, left, held, sold = s[1] + 0, s[2] + 0, s[3] + 0, s[4] + 0
+if left + held + sold ~= stock then
+  return redis.error_reply('GATEHOUSE left + held + sold is not the stock of ' .. sale)
+end
+-- end sale_stock
+-- shared sale_terms
+local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
+  '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
+hold, keep, ends = hold + 0, keep + 0, ends + 0
+-- end sale_terms
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations, outbox or holds) < 4 then
+  lost = redis.call('EXISTS', reservations) == 0 and 'reservations' or nil
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or lost
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+  ends = 0
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, '', left, stock, 0, 0}
+end
+
+-- Gives back those holds whose time is over. The functions that it needs are made only when it is called.
+local function give_back(over)
+  -- shared sale_fail
+  -- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16 are
+  -- kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may have
+  -- units, 500 at most, since so many holds can end at once and be paid late.
+  local function remember(reservation, who, begun, ended)
+    local field = 'failed|' .. who
+    local list = redis.call('HGET', reservations, field) or '0 '
+    local space = string.find(list, ' ', 1, true)
+    local count = tonumber(string.sub(list, 1, space - 1)) + 1
+    list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
+    if count > math.max(16, math.min(per_buyer, 500)) then
+      local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
+      count, list = count - 1, string.sub(list, rest)
+      if outbox and one ~= '-' and two ~= '-' then
+        redis.call('XDEL', outbox, one, two)
+      end
+      local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
+      local again = string.find(list, ' |' .. first .. ' ', 1, true)
+      if not again and (state == 'cancelled' or state == 'expired') then
+        redis.call('HDEL', reservations, first)
+      end
+    end
+    redis.call('HSET', reservations, field, count .. list)
+  end
+
+  -- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
+  -- Redis lets it pass, and then the rest as well, since the script has written.
+  local function fail(reservation, state, record)
+    local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
+    redis.call('ZREM', holds, reservation)
+    redis.call('HSET', reservations, reservation, table.concat({state, who, back, finish, '-'}, ' ') .. words)
+    if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
+      redis.call('HDEL', buyers, who)
+    end
+    left = redis.call('HINCRBY', sale, 'left', back)
+    redis.call('HINCRBY', sale, 'held', '-' .. back)
+    redis.call('HINCRBY', sale, 'moves', '1')
+    local ended = '-'
+    if outbox then
+      ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
+        'quantity', back)
+    end
+    remember(reservation, who, begun, ended)
+  end
+
+  -- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end those
+  -- that find it in an error.
+  local function expire(reservation)
+    local record = redis.call('HGET', reservations, reservation) or ''
+    if string.sub(record, 1, 5) == 'held ' then
+      fail(reservation, 'expired', record)
+    else
+      redis.call('ZREM', holds, reservation)
+    end
+  end
+  -- end sale_fail
+  for _, reservation in ipairs(over) do
+    expire(reservation)
+  end
+  -- shared sale_keep
+  -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+  local least = math.max(now, closes) + keep
+  if least > ends then
+    ends = least + math.floor(keep / 64)
+    local ttl = string.format('%.0f', ends - now)
+    for _, key in ipairs(KEYS) do
+      redis.call('PEXPIRE', key, ttl)
+    end
+    redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
+  end
+  -- end sale_keep
+end
+
+local record = redis.call('HGET', reservations, id)
+-- shared sale_known
+local marks, over = '', false -- marks: of calls that were taken back
+if record then
+  local state, who, had, finish, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) %S+(.*)$')
+  marks = string.gsub(words, ' [^-]%S*', '')
+  local callers = string.gsub(words, ' %-%S+', '')
+  local _, undecided = string.gsub(callers, ' ', ' ')
+  local replayed = string.find(callers .. ' ', ' +' .. call .. ' ', 1, true) and 0 or 1
+  local known = replayed == 0 or string.find(callers .. ' ', ' ' .. call .. ' ', 1, true)
+  if who ~= buyer or (had ~= units and state ~= 'cancelled') then
+    return {'conflict', 0, '', left, stock, 0, 0}
+  elseif string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
+    return {'gone', 0, '', left, stock, 0, 0}
+  elseif state == 'sold' then
+    return {'ok', replayed, 'sold', left, stock, 0, 0}
+  elseif state == 'held' and tonumber(finish) > now then
+    if not known and undecided >= 16 then
+      -- Each call that gets a hold is stored, or one that fails would give back what another call got. So
+      -- that a record stays short, no more calls than these get it.
+      return {'in_progress', 0, '', left, stock, finish - now, 0}
+    elseif not known then
+      redis.call('HSET', reservations, id, record .. ' ' .. call)
+    end
+    return {'ok', replayed, 'held', left, stock, finish - now, 0}
+  end
+  over = state == 'held'
+end
+-- end sale_known
+if over then
+  give_back({id})
+end
+
+if now < opens then
+  return {'early', 0, '', left, stock, opens - now, 0}
+elseif closes > 0 and now >= closes then
+  return {'closed', 0, '', left, stock, 0, 0}
+end
+
+local reason, more, has
+for _ = 1, 2 do
+  reason, has = nil, (redis.call('HGET', buyers, buyer) or 0) + 0
+  if has + quantity > per_buyer then
+    reason = 'duplicate'
+  elseif left < quantity then
+    reason = 'sold_out'
+  end
+  -- ZCOUNT costs less than half of what a search costs, and mostly finds none.
+  if not reason or more or redis.call('ZCOUNT', holds, '-inf', now) == 0 then
+    break
+  end
+  local over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
+  give_back(over)
+  more = #over == tonumber(reclaim) and 1 or 0
+end
+if reason then
+  return {reason, 0, '', left, stock, 0, more or 0}
+end
+
+local finish, event = string.format('%.0f', now + hold), '-'
+left = left - quantity
+redis.call('HSET', buyers, buyer, has + quantity) -- HINCRBY would search for the field twice
+redis.call('ZADD', holds, finish, id)
+redis.call('HSET', sale, 'left', left, 'held', stock - left - sold)
+if outbox then
+  event = redis.call('XADD', outbox, '*', 'event', 'held', 'id', id, 'buyer', buyer, 'quantity', units,
+    'ends', finish)
+end
+redis.call('HSET', reservations, id,
+  'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. ' ' .. event .. marks .. ' +' .. call)
+-- shared sale_keep
+-- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+local least = math.max(now, closes) + keep
+if least > ends then
+  ends = least + math.floor(keep / 64)
+  local ttl = string.format('%.0f', ends - now)
+  for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, ttl)
+  end
+  redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
+end
+-- end sale_keep
+return {'ok', 0, 'held', left, stock, hold, 0}

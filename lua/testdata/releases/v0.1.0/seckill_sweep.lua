@@ -1,0 +1,141 @@
+-- Seckill: returns expired holds to the stock, some at a time, and reports what is left in the sale, or in
+-- one of its buckets, and which of its loans are on their way (see seckill_lend).
+--
+-- KEYS  1 sale          hash, as seckill_open writes it
+--       2 buyers        hash, as seckill_reserve writes it
+--       3 holds         sorted set, likewise
+--       4 reservations  hash, likewise
+--       5 outbox        stream, as seckill_open writes it; absent: no events
+-- ARGV  1 reclaim       how many holds one call returns to the stock at most
+--       2 now           milliseconds since 1970; absent or empty: the server's clock
+-- Returns {reason, swept, left, moves, to, number, units, to, number, units, ...}
+--       reason    ok, not_ready (no such sale), lost PART (as seckill_reserve says)
+--       swept     the number of holds taken back
+--       moves     as seckill_open says: when it is the same twice, left has not grown in between
+--       to        the bucket that a loan is on its way to, its number and its units; for each such loan
+
+local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local reclaim, now = ARGV[1], tonumber(ARGV[2])
+
+-- shared clock
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+-- end clock
+
+local s, loans = {}, {}
+local fields = redis.call('HGETALL', sale)
+for i = 1, #fields, 2 do
+  local name, value = fields[i], fields[i + 1]
+  s[name] = value
+  local to = string.match(name, '^lent|(%d+)$')
+  if to then
+    local number, units = string.match(value, '^(%d+) (%d+)$')
+    if units ~= '0' then
+      loans[#loans + 1], loans[#loans + 2], loans[#loans + 3] = tonumber(to), tonumber(number),
+        tonumber(units)
+    end
+  end
+end
+local terms = s.terms
+if not terms then
+  return {'not_ready', 0, 0, 0}
+end
+-- shared sale_terms
+local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
+  '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
+hold, keep, ends = hold + 0, keep + 0, ends + 0
+-- end sale_terms
+-- shared sale_whole
+-- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
+local lost
+if redis.call('EXISTS', buyers, holds, reservations, outbox or holds) < 4 then
+  lost = redis.call('EXISTS', reservations) == 0 and 'reservations' or nil
+  lost = redis.call('EXISTS', holds) == 0 and 'holds' or lost
+  lost = redis.call('EXISTS', buyers) == 0 and 'buyers' or lost
+  ends = 0
+end
+-- end sale_whole
+if lost then
+  return {'lost ' .. lost, 0, 0, 0}
+end
+local left = tonumber(s.left)
+
+-- shared sale_fail
+-- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16 are
+-- kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may have
+-- units, 500 at most, since so many holds can end at once and be paid late.
+local function remember(reservation, who, begun, ended)
+  local field = 'failed|' .. who
+  local list = redis.call('HGET', reservations, field) or '0 '
+  local space = string.find(list, ' ', 1, true)
+  local count = tonumber(string.sub(list, 1, space - 1)) + 1
+  list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
+  if count > math.max(16, math.min(per_buyer, 500)) then
+    local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
+    count, list = count - 1, string.sub(list, rest)
+    if outbox and one ~= '-' and two ~= '-' then
+      redis.call('XDEL', outbox, one, two)
+    end
+    local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
+    local again = string.find(list, ' |' .. first .. ' ', 1, true)
+    if not again and (state == 'cancelled' or state == 'expired') then
+      redis.call('HDEL', reservations, first)
+    end
+  end
+  redis.call('HSET', reservations, field, count .. list)
+end
+
+-- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
+-- Redis lets it pass, and then the rest as well, since the script has written.
+local function fail(reservation, state, record)
+  local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
+  redis.call('ZREM', holds, reservation)
+  redis.call('HSET', reservations, reservation, table.concat({state, who, back, finish, '-'}, ' ') .. words)
+  if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
+    redis.call('HDEL', buyers, who)
+  end
+  left = redis.call('HINCRBY', sale, 'left', back)
+  redis.call('HINCRBY', sale, 'held', '-' .. back)
+  redis.call('HINCRBY', sale, 'moves', '1')
+  local ended = '-'
+  if outbox then
+    ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
+      'quantity', back)
+  end
+  remember(reservation, who, begun, ended)
+end
+
+-- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end those
+-- that find it in an error.
+local function expire(reservation)
+  local record = redis.call('HGET', reservations, reservation) or ''
+  if string.sub(record, 1, 5) == 'held ' then
+    fail(reservation, 'expired', record)
+  else
+    redis.call('ZREM', holds, reservation)
+  end
+end
+-- end sale_fail
+
+local over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
+for _, reservation in ipairs(over) do
+  expire(reservation)
+end
+if #over > 0 then
+  -- shared sale_keep
+  -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+  local least = math.max(now, closes) + keep
+  if least > ends then
+    ends = least + math.floor(keep / 64)
+    local ttl = string.format('%.0f', ends - now)
+    for _, key in ipairs(KEYS) do
+      redis.call('PEXPIRE', key, ttl)
+    end
+    redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
+  end
+  -- end sale_keep
+end
+return {'ok', #over, left, tonumber(s.moves or 0) + #over, unpack(loans)}

@@ -1,0 +1,87 @@
+-- Token bucket: a bucket holds `max` units, and an empty bucket fills at a steady rate in `window`.
+-- token_buckets.lua decides several limits at once; for one limit it gives the same answers. This script is
+-- the short one for most uses. A refused attempt writes nothing.
+--
+-- KEYS  1 bucket  string of numbers, of which the bucket is full at since + offset + taken * window / max:
+--                 since, when it was last full, in microseconds since 1970; offset, in microseconds; taken;
+--                 max; and, unless it is 0, how long after since the last units were taken, in microseconds.
+--                 No key: a full bucket
+-- ARGV  1 max     units, 10,000,000 at most
+--       2 window  milliseconds
+--       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: take none, and
+--                 answer whether one unit would be allowed
+--       4 now     microseconds since 1970; absent or empty: the server's clock
+-- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}; or {2}: nothing is
+--         decided, and token_buckets has to, because the bucket had another max, or its last units were taken
+--         later than now
+--       remaining  whole units left
+--       stamp      the moment of admission in microseconds, for token_bucket_refund
+--       retry      microseconds until the same cost fits, rounded up
+--       resets     microseconds until the next unit is there; 0 when the bucket is full
+
+local key, max, window, cost, now = KEYS[1], ARGV[1] + 0, ARGV[2] * 1000, ARGV[3], ARGV[4]
+cost, now = cost and tonumber(cost) or 1, now and tonumber(now)
+-- shared clock_micro
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+-- end clock_micro
+local need = cost > 0 and cost or 1
+
+-- shared bucket_span
+-- The microseconds in which a bucket gains the units, units * window / max, rounded up. It is exact: all
+-- numbers here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
+local function span(units, max, window)
+  local rest = window % max
+  return units * ((window - rest) / max) + math.ceil(units * rest / max)
+end
+-- end bucket_span
+
+local since, offset, taken, head = now, 0, 0, nil -- head: the text of since and offset, where they stay
+local bucket = redis.call('GET', key)
+if bucket then
+  local s, o, t, held, after = string.match(bucket, '(%-?%d+) (%-?%d+) (%d+) (%d+) ?(%d*)')
+  if held ~= ARGV[1] then
+    return {2}
+  end
+  since, offset, taken = s + 0, o + 0, t + 0
+  local last = after ~= '' and since + after or since
+  if last > now then -- the clock was set back
+    return {2}
+  end
+  if since + offset + span(taken, max, window) > now then
+    head = s .. ' ' .. o
+  else
+    since, offset, taken = now, 0, 0
+  end
+end
+
+-- All units whose span ends at most a window from now may have been taken. The division may be slightly off;
+-- the span is exact.
+local room = now + window - since - offset
+local all = math.max(math.floor(room / window * max) + 1, 0)
+while all > 0 and span(all, max, window) > room do
+  all = all - 1
+end
+local left = all - taken
+if left < need then
+  return {0, left, span(taken + need, max, window) - room}
+end
+local resets = left - cost < max and span(all + 1, max, window) - room or 0
+if cost == 0 then
+  return {1, left, now, 1, resets}
+end
+
+taken = taken + cost
+if taken >= max then
+  taken, offset, head = taken - max, offset + window, nil
+end
+-- Only the moments are too long for .. to keep their digits.
+head = head or string.format('%.0f %.0f', since, offset)
+local last = now > since and string.format(' %.0f', now - since) or ''
+-- The extra second covers a pause of the server between the script's start, from which a TTL counts, and its
+-- TIME.
+local ttl = math.ceil((since + offset + span(taken, max, window) - now) / 1000) + 1000
+redis.call('SET', key, head .. ' ' .. taken .. ' ' .. ARGV[1] .. last, 'PX', ttl)
+return {1, left - cost, now, 1, resets}

@@ -1,0 +1,162 @@
+-- Token buckets: a bucket holds `max` units, and an empty bucket fills at a steady rate in `window`; for
+-- several limits at once, all or nothing. token_bucket.lua decides a single limit, on the same bucket, and
+-- leaves it to this one when the bucket had another max or the clock was set back. It is the Generic Cell
+-- Rate Algorithm of the ATM Forum (Traffic Management Specification 4.1): it stores the moment at which the
+-- bucket will be full. A refused attempt writes nothing. But any attempt rewrites a bucket whose last units
+-- were taken later than now, with all its moments earlier by that much: the clock was set back, and nobody
+-- knows how long before now they were taken. And any attempt makes a bucket that is full as full as it would
+-- be, had the units been taken from it that another bucket has given since that one was last full: the limit
+-- is new, or was left out then. In buckets that the same attempts have used these units have flowed back.
+--
+-- KEYS  1 bucket         string of numbers, of which the bucket is full at since + offset + taken * window /
+--                        max: since, when it was last full, in microseconds since 1970; offset, in
+--                        microseconds; taken; max; and, unless it is 0, how long after since the last units
+--                        were taken, in microseconds. No key: a full bucket. Further limits have their
+--                        buckets in 2, 3 and so on
+-- ARGV  1 max, 2 window  units, 10,000,000 at most, and milliseconds; further limits follow in 3 and 4, 5 and
+--                        6 and so on. An empty max marks a limit of the past, whose units the others take
+--                        over; these come last
+--       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
+--                        take none, and answer whether one unit would be allowed
+--       then now         microseconds since 1970; absent or empty: the server's clock
+-- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}
+--       remaining  whole units left in the binding limit
+--       stamp      the moment of admission in microseconds, for token_bucket_refund
+--       retry      microseconds until the same cost fits every limit, rounded up
+--       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one with
+--                  the longest wait
+--       resets     microseconds until the next unit is there; 0 when the bucket is full
+
+local limits = #KEYS
+local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
+-- shared clock_micro
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+-- end clock_micro
+local need = cost > 0 and cost or 1
+
+-- shared bucket_span
+-- The microseconds in which a bucket gains the units, units * window / max, rounded up. It is exact: all
+-- numbers here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
+local function span(units, max, window)
+  local rest = window % max
+  return units * ((window - rest) / max) + math.ceil(units * rest / max)
+end
+-- end bucket_span
+
+local binding, remaining, retry
+local buckets, resets = {}, {}
+local after = {} -- the buckets when the units are taken
+
+-- The extra second covers a pause of the server between the script's start, from which a TTL counts, and its
+-- TIME. A bucket whose clock was set back may be full already, when units were given back in between.
+local function write(i, b)
+  local full = b.since + b.offset + span(b.taken, b.max, ARGV[i * 2] * 1000)
+  local last = b.last > b.since and string.format(' %.0f', b.last - b.since) or ''
+  redis.call('SET', KEYS[i], string.format('%.0f %.0f %.0f %.0f', b.since, b.offset, b.taken, b.max) .. last,
+    'PX', math.max(math.ceil((full - now) / 1000), 0) + 1000)
+end
+
+-- Returns limit i's bucket as it would be, had another one's units been taken from it, and when it would be
+-- full; an empty one at the worst.
+local function inherit(i, b, from)
+  local max, window = ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000
+  local times = math.floor(b.offset / from)
+  local rest = b.offset - times * from
+  local units = math.floor(rest / from * b.max) + 1
+  while span(units, b.max, from) > rest do
+    units = units - 1
+  end
+  units = units + times * b.max + b.taken
+  local heir = {since = b.since, offset = math.floor(units / max) * window, taken = units % max, max = max,
+    last = b.last}
+  local full = heir.since + heir.offset + span(heir.taken, max, window)
+  if full > now + window then
+    heir.offset, heir.taken, full = now + window - heir.since, 0, now + window
+  end
+  return heir, full
+end
+
+for i = 1, limits do
+  local bucket = redis.call('GET', KEYS[i])
+  if bucket then
+    local s, o, t, m, last = string.match(bucket, '(%S+) (%S+) (%S+) (%S+) ?(%S*)')
+    local b = {since = s + 0, offset = o + 0, taken = t + 0, max = m + 0}
+    b.last = b.since + (tonumber(last) or 0)
+    buckets[i] = b
+    if b.last > now then
+      b.since, b.last = b.since - b.last + now, now
+      write(i, b)
+    end
+  end
+end
+
+for i = 1, limits do
+  local max, window = tonumber(ARGV[i * 2 - 1]), ARGV[i * 2] * 1000
+  if not max then
+    break
+  end
+  local b = buckets[i]
+  if b and b.max ~= max then
+    -- The limit was changed: the bucket will be full at the same moment as before, to the microsecond.
+    b = {since = b.since, offset = b.offset + span(b.taken, b.max, window), taken = 0, max = max}
+  end
+  if not b or b.since + b.offset + span(b.taken, max, window) <= now then
+    b = {since = now, offset = 0, taken = 0, max = max}
+    local latest = now
+    for j = 1, limits do
+      local other, from = buckets[j], ARGV[j * 2] * 1000
+      if j ~= i and other and other.since + other.offset + span(other.taken, other.max, from) > now then
+        local heir, full = inherit(i, other, from)
+        if full > latest then
+          b, latest = heir, full
+        end
+      end
+    end
+    if latest > now then
+      buckets[i] = b
+      write(i, b)
+    end
+  end
+  local since, offset, taken = b.since, b.offset, b.taken
+  -- All units whose span ends at most a window from now may have been taken. The division may be slightly
+  -- off; the span is exact.
+  local room = now + window - since - offset
+  local all = math.max(math.floor(room / window * max) + 1, 0)
+  while all > 0 and span(all, max, window) > room do
+    all = all - 1
+  end
+
+  local left = all - taken
+  local wait = left < need and span(taken + need, max, window) - room
+  -- shared binding_limit
+  if wait then
+    if not retry or wait > retry then
+      binding, remaining, retry = i, left, wait
+    end
+  elseif not retry and (not binding or left - cost < remaining) then
+    binding, remaining = i, left - cost
+  end
+  -- end binding_limit
+
+  resets[i] = left - cost < max and span(all + 1, max, window) - room or 0
+  taken = taken + cost
+  if taken >= max then
+    taken, offset = taken - max, offset + window
+  end
+  after[i] = {since = since, offset = offset, taken = taken, max = max, last = now}
+end
+
+if retry then
+  return {0, remaining, retry, binding}
+end
+
+for i = 1, cost > 0 and limits or 0 do
+  if ARGV[i * 2 - 1] == '' then
+    break
+  end
+  write(i, after[i])
+end
+return {1, remaining, now, binding, resets[binding]}

@@ -1,0 +1,216 @@
+-- Votes: retracts a voter's newest vote for a choice, at the voter's own request, and updates the tally in
+-- the same step. It writes nothing when there is no such vote.
+--
+-- KEYS  1 voters     hash, as vote writes it
+--       2 tally      hash, as vote writes it
+--       3 book       hash, as vote writes it
+--       4 operations hash, as vote writes it: "r", the first 4 bytes of the voter, the last 4 bytes of the
+--                    retracted record, and the call that received this answer
+--       5 audit      stream, as vote writes it; absent: no audit
+-- ARGV  1 voter      12 bytes, as given to vote
+--       2 choice     encoded text, as given to vote
+--       3 closes     milliseconds since 1970; 0: never
+--       4 remember   milliseconds for which the stored answer is kept at least; 0: as long as the records
+--       5 parts      the number of parts of the poll, as the caller believes
+--       6 call       one word that names this call, so that a resend after a lost reply is no replay
+--       7 field      of the operation
+--       8 name, 9 id, 10 origin  for the audit stream: voter, operation and origin of the request, encoded
+--       11 now       milliseconds since 1970; absent or empty: the server's clock
+-- Returns {reason, replayed, cast, number, choices}
+--       reason    ok, conflict, closed, gone (there is no such vote), spread (the poll has another number of
+--                 parts)
+--       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
+--       cast      votes used by the voter
+--       number    ok: the retracted weight; spread: the number of parts; else 0
+--       choices   of the voter's valid votes, the newest last, after this call
+
+local voters, tally, book, operations, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local voter, choice, closes, remember = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local parts, call, field, now = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[11])
+local none = '\0\0\0\0'
+
+-- shared clock
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+-- end clock
+
+local b = redis.call('HMGET', book, ':parts', ':state', ':audit')
+local state, begun = b[2], b[3]
+-- shared vote_state
+local slots, tail, changes, buckets, ballots, kinds, ended =
+  string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
+slots, changes, buckets = slots + 0, changes + 0, buckets + 0 -- at a sixth of the cost of tonumber
+ballots, kinds, ended = ballots + 0, kinds + 0, ended + 0
+-- end vote_state
+if b[1] and b[1] ~= parts then
+  return {'spread', 0, 0, tonumber(b[1]), {}}
+end
+-- shared vote_book
+if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+  return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
+end
+-- end vote_book
+
+-- shared vote_number
+local function number(slot)
+  local high, middle, low = string.byte(slot, 1, 3)
+  return (high * 256 + middle) * 256 + low
+end
+-- end vote_number
+
+-- shared vote_find
+-- Returns the number of a voter's bucket, and the largest power of 2 up to the number of buckets.
+local function bucket_of(voter)
+  local one, two, three, four = string.byte(voter, 1, 4)
+  local hash = ((one * 256 + two) * 256 + three) * 256 + four
+  local _, exponent = math.frexp(buckets)
+  local half = 2 ^ (exponent - 1)
+  local index = hash % (2 * half)
+  if index >= buckets then
+    index = hash % half
+  end
+  return index, half
+end
+
+-- Finds a voter's records in a bucket. Returns the last 4 bytes of each, and where they begin and where what
+-- comes behind them does.
+local function records_of(bucket, voter)
+  local at = string.find(bucket, voter, 1, true)
+  while at and at % 16 ~= 1 do
+    at = string.find(bucket, voter, at + 1, true)
+  end
+  if not at then
+    return {}, #bucket + 1, #bucket + 1
+  end
+  local mine, stop = {}, at
+  while string.sub(bucket, stop, stop + 11) == voter do
+    mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
+    stop = stop + 16
+  end
+  return mine, at, stop
+end
+-- end vote_find
+
+-- shared vote_tally
+-- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
+local function add(one, units)
+  if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice
+    if redis.call('HLEN', tally) < kinds + 1 then
+      redis.call('HDEL', tally, one)
+      return false
+    end
+    kinds = kinds + 1
+  end
+  return true
+end
+
+-- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
+local function take(one, units)
+  local sum = redis.call('HINCRBY', tally, one, '-' .. units)
+  local had = sum >= 0
+  if not had then
+    sum = redis.call('HINCRBY', tally, one, units)
+  elseif sum == 0 then
+    kinds = kinds - 1
+  end
+  if sum == 0 then
+    redis.call('HDEL', tally, one)
+  end
+  return had
+end
+-- end vote_tally
+
+-- shared vote_audit
+-- A stream that has begun and is not there is lost: it is not begun anew, so that its loss is noticed.
+local function tell(...)
+  if begun then
+    redis.call('XADD', audit, 'NOMKSTREAM', '*', ...)
+  else
+    redis.call('HSET', book, ':audit', '1')
+    redis.call('XADD', audit, '*', ...)
+  end
+  redis.call('PEXPIRE', audit, redis.call('PTTL', voters))
+end
+-- end vote_audit
+
+-- shared vote_look
+local index, half = bucket_of(voter)
+local bucket = redis.call('HGET', voters, index) or ''
+local mine, at, stop = records_of(bucket, voter)
+-- end vote_look
+-- shared vote_records
+if slots > 0 and bucket == '' and redis.call('HEXISTS', voters, index) == 0 then
+  return redis.error_reply('GATEHOUSE lost: records of ' .. voters .. ': who has voted is unknown')
+end
+-- end vote_records
+local cast, choices, place, weight = 0, {}, nil, 0
+for i, slot in ipairs(mine) do
+  local text = redis.call('HGET', book, '#' .. number(slot))
+  if text then -- else it was undone
+    local one, units = string.match(text, '^(%S*) (%d+)')
+    cast = cast + 1
+    if units ~= '0' then
+      choices[#choices + 1] = one
+      if one == choice then
+        place, weight = i, units
+      end
+    end
+  end
+end
+
+local stored = redis.call('HGET', operations, field)
+if stored and string.sub(stored, 1, 1) ~= '|' then
+  local text = redis.call('HGET', book, '#' .. number(string.sub(stored, 6, 8))) or ''
+  local one, units = string.match(text, '^(%S*) (%d+)')
+  if string.sub(stored, 1, 5) ~= 'r' .. string.sub(voter, 1, 4) or one ~= choice then
+    return {'conflict', 0, cast, 0, {}}
+  end
+  local calls = string.sub(stored, 10)
+  if string.find(calls .. ' ', ' ' .. call .. ' ', 1, true) then
+    return {'ok', 0, cast, tonumber(units), choices}
+  end
+  return {'ok', 1, cast, tonumber(units), choices}
+end
+if closes > 0 and now >= closes then
+  return {'closed', 0, cast, 0, choices}
+elseif not place then
+  return {'gone', 0, cast, 0, choices}
+end
+
+-- HDEL goes first, although there may be nothing to delete: a full Redis accepts it, and then accepts the
+-- rest, because the script has already written.
+redis.call('HDEL', operations, field)
+take(choice, weight) -- a tally that is lost stays as it is: the records count, and Repair makes it anew
+local slot, count = mine[place], #mine
+table.remove(mine, place)
+-- shared vote_last_turn
+if place == count then -- the voter's last turn is kept: no later vote may reuse it
+  mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
+end
+-- end vote_last_turn
+-- shared vote_store
+redis.call('HSET', voters, index,
+  string.sub(bucket, 1, at - 1) .. voter .. table.concat(mine, voter) .. string.sub(bucket, stop))
+redis.call('HSET', book, ':state', string.format('%.0f %.0f %.0f %.0f %.0f %.0f', slots - count + #mine,
+  changes + 1, buckets, ballots, kinds, ended))
+-- end vote_store
+if remember == 0 then
+  remember = redis.call('PTTL', voters)
+end
+redis.call('HSET', operations, field, 'r' .. string.sub(voter, 1, 4) .. slot .. ' ' .. call)
+if redis.call('PTTL', operations) < remember then
+  redis.call('PEXPIRE', operations, string.format('%.0f', remember))
+end
+if audit then
+  tell('event', 'retracted', 'voter', ARGV[8], 'choice', choice, 'weight', weight, 'id', ARGV[9],
+    'origin', ARGV[10], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', '', 'was', '')
+end
+for i = #choices, 1, -1 do
+  if choices[i] == choice then
+    table.remove(choices, i)
+    break
+  end
+end
+return {'ok', 0, cast - 1, tonumber(weight), choices}
