@@ -129,6 +129,7 @@ func vet(t *testing.T, programs map[string]string) {
 // they name by the address of the repository.
 func TestDocumentsLinkToWhatIsThere(t *testing.T) {
 	const repository = "https://github.com/gatehouse-go/gatehouse"
+	known := map[string]map[string]bool{} // the anchors of each page
 	for _, document := range documents(t) {
 		for _, link := range linksOf(read(t, document)) {
 			target, anchor, _ := strings.Cut(link, "#")
@@ -153,7 +154,13 @@ func TestDocumentsLinkToWhatIsThere(t *testing.T) {
 			} else if about.IsDir() && anchor != "" {
 				target += "/README.md" // which the page of a folder shows
 			}
-			if anchor != "" && strings.HasSuffix(target, ".md") && !anchors(read(t, target))[anchor] {
+			if anchor == "" || !strings.HasSuffix(target, ".md") {
+				continue
+			}
+			if known[target] == nil {
+				known[target] = anchors(read(t, target))
+			}
+			if !known[target][anchor] {
 				t.Errorf("%s: %s has no heading for #%s", document, target, anchor)
 			}
 		}
@@ -218,14 +225,7 @@ func anchors(text string) map[string]bool {
 
 // planned are pages that others link to and that are still to be written.
 var planned = []string{
-	"README.zh-CN.md", "docs/README.md", "docs/getting-started.md", "docs/config.md", "docs/command.md",
-	"docs/guards/sliding-window.md", "docs/guards/fixed-window.md", "docs/guards/token-bucket.md",
-	"docs/guards/bans.md", "docs/guards/votes.md", "docs/guards/seckill.md", "docs/guards/quota.md",
-	"docs/guards/redpacket.md", "docs/guards/idempotency.md", "docs/guards/semaphore.md", "docs/guards/lock.md",
-	"docs/guards/delay.md", "docs/guards/deferred.md",
-	"docs/guides/rules.md", "docs/guides/client-identity.md", "docs/guides/cors.md", "docs/guides/answers.md",
-	"docs/guides/recipes.md", "docs/guides/migrating.md", "docs/guides/errors.md", "docs/guides/faq.md",
-	"docs/guides/rollout.md", "docs/guides/outages.md", "docs/guides/cluster.md", "docs/guides/by-hand.md",
-	"docs/operations/README.md", "docs/operations/capacity.md", "docs/operations/redis.md",
-	"docs/operations/alerts.md", "docs/operations/upgrades.md",
+	"README.zh-CN.md", "docs/getting-started.md", "docs/config.md", "docs/guides/recipes.md",
+	"docs/guides/migrating.md", "docs/guides/faq.md", "docs/operations/README.md",
+	"docs/operations/capacity.md", "docs/operations/redis.md", "docs/operations/alerts.md",
 }

@@ -1,5 +1,7 @@
 // Package limit has rate limits on Redis: [SlidingWindow], [FixedWindow] and [TokenBucket].
 //
+// # Which limit
+//
 // Most callers want [NewSlidingWindow]:
 //
 //	site := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100))
@@ -9,12 +11,21 @@
 // small key per actor, whatever N is. All three decide in one script call, take nothing when they refuse, and
 // accept several limits at once.
 //
+// # Limits
+//
 // A [Limit] is a number of units per window: [PerSecond], [PerMinute], [PerHour], [PerDay] or [Per]. [Parse]
 // and [ParseAll] read limits from text such as "10/s, 100/min". [Limit.WithResolution] bounds the memory of a
 // large limit. The constructors that end in By take a [Func], which chooses the limits per attempt.
 //
-// On an engine without Redis (core.NewMemory), and under the outage policy core.FailLocal, the same decisions
-// are made inside the process.
+// # Operating
+//
+// Peek looks at what is left and takes nothing. Reset forgets what was used. Refund gives back what a
+// decision took. Spend says what an attempt has really cost, where its Cost was an estimate.
+//
+// # Without Redis
+//
+// On an engine without Redis ([core.NewMemory]), and under the outage policy [core.FailLocal], the same
+// decisions are made inside the process.
 //
 // All types are safe for concurrent use.
 package limit

@@ -2,6 +2,8 @@
 // that takes minutes, a device. Each holder gets a fence: a number that is greater than those of all holders
 // before.
 //
+// # In a rule
+//
 // Most callers make a [Guard] with [New] and use it in a rule, whose Who names the owner and whose What names
 // the thing:
 //
@@ -9,6 +11,8 @@
 //
 // A request takes the lock before its handler runs, and gives it back however it ends. Without HTTP, call
 // [Guard.Do].
+//
+// # Fences
 //
 // The lock is held under a lease, which the process renews while the work runs. A process that stands still
 // for longer than the lease loses the lock without knowing it, and so does everybody in a failover of Redis
