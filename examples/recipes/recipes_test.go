@@ -196,7 +196,7 @@ func TestEventsOfThePaymentProviderAreHandledOnce(t *testing.T) {
 func TestGraphQLCosts(t *testing.T) {
 	for query, want := range map[string]int64{
 		"": 1, "{ me }": 1, "query Q { me { name mail } }": 3,
-		"{ users(first: 50) { id posts(last: 10) { id } } }": 601,
+		"{ users(first: 50) { id posts(last: 10) { id } } }":   601,
 		`{ a: users(filter: {first: 9, name: ") {"}) { id } }`: 11, "{ users(first: 50) { id } }": 51,
 		"{ users(first: 50) @include(if: true) { id } }": 51, "{ # )\n users(first: 50) { id } }": 51,
 		"{ # x\r users(first: 50) { id } }": 51, "query Q($first: Int) { me { id } }": 2,
