@@ -32,7 +32,7 @@ type sizes struct {
 // full are the sizes of the page.
 var full = sizes{
 	Limit: 100, Window: 2 * time.Second,
-	Buyers: 2000, Stock: 100, Payment: 200 * time.Millisecond, Hold: 3 * time.Second,
+	Buyers: 2000, Stock: 100, Payment: 400 * time.Millisecond, Hold: 3 * time.Second,
 	Tries: 1000, Accounts: 600, Addresses: 50, Honest: 240, PerAddress: 4,
 	Lease: 2 * time.Second, Traffic: 15 * time.Second,
 }
