@@ -164,7 +164,7 @@ function showRace(name, data) {
   showCounts(data);
   if (name !== "done") return "";
   const naive = data.naive.oversold > 0
-    ? `${data.naive.oversold} buyers have an order and no ticket.`
+    ? `Its orders without a ticket: ${data.naive.oversold}.`
     : "This time the naive sale was lucky: try again.";
   return `Gatehouse sold ${data.sale.sold} of ${data.sale.stock}, the naive sale ` +
     `${data.naive.sold}. ${naive}`;

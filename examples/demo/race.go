@@ -63,15 +63,15 @@ func raceForTickets(ctx context.Context, in *instance, send func(string, any)) e
 		}
 	})
 	defer show()
-	ctx, cancel := context.WithCancelCause(ctx)
+	shopping, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var both sync.WaitGroup
-	both.Go(func() { in.crowd(ctx, cancel, r.buy(in)) })
-	both.Go(func() { in.crowd(ctx, cancel, r.buyNaively(in)) })
+	both.Go(func() { in.crowd(shopping, cancel, r.buy(in)) })
+	both.Go(func() { in.crowd(shopping, cancel, r.buyNaively(in)) })
 	both.Wait()
 	show()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if shopping.Err() != nil {
+		return context.Cause(shopping)
 	}
 	if err := in.keepRace(ctx, r); err != nil {
 		return err
