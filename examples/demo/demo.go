@@ -32,7 +32,7 @@ type sizes struct {
 // full are the sizes of the page.
 var full = sizes{
 	Limit: 100, Window: 2 * time.Second,
-	Buyers: 2000, Stock: 100, Payment: 200 * time.Millisecond, Hold: 3 * time.Second,
+	Buyers: 2000, Stock: 100, Payment: 400 * time.Millisecond, Hold: 3 * time.Second,
 	Tries: 1000, Accounts: 600, Addresses: 50, Honest: 240, PerAddress: 4,
 	Lease: 2 * time.Second, Traffic: 15 * time.Second,
 }
@@ -102,6 +102,7 @@ const (
 	noticeReset  = notice("The demo was reset while this ran.")
 	noticeNoRace = notice("There are no orders to send again: run the sale first.")
 	noticeLong   = notice("This took longer than a minute, and was ended.")
+	noticeEnds   = notice("The demo ends.")
 	noticeRedis  = notice("Redis did not answer, so there is no result. Give it back and try again.")
 )
 
@@ -184,9 +185,10 @@ func tell(ctx context.Context, name string, err error) string {
 	if errors.As(context.Cause(ctx), &say) || errors.As(err, &say) {
 		return say.Error()
 	}
-	if ctx.Err() == nil {
-		slog.Warn("demo: a scenario failed", "scenario", name, "error", err)
+	if ctx.Err() != nil {
+		return noticeEnds.Error()
 	}
+	slog.Warn("demo: a scenario failed", "scenario", name, "error", err)
 	return noticeRedis.Error()
 }
 

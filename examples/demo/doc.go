@@ -1,6 +1,7 @@
-// Command demo lets you try Gatehouse. It serves one page, on which you attack three limits, race for tickets,
-// stuff a poll, take Redis away, and kill workers; and a guarded app for curl: a limit of 100 requests per
-// minute, a poll in which each user votes once, and a flash sale (seckill) of 100 tickets, one per buyer.
+// Command demo lets you try Gatehouse. It serves one page, on which you attack three limits, race for
+// tickets, stuff a poll, take Redis away, and kill workers; and a guarded app for curl: a limit of 100
+// requests per minute, a poll in which each user votes once, and a flash sale (seckill) of 100 tickets, one
+// per buyer.
 //
 //	go run ./examples/demo
 //
@@ -10,9 +11,9 @@
 // # What the server measures
 //
 // The page counts nothing: each number on it comes from the server, in the answer to POST /limit, or in the
-// server-sent events of POST /scenarios/NAME and GET /state. A run sends its events while it goes on, and ends
-// with "done", or with "failed" and the text {"error": …}. Each scenario runs once at a time (409), for a
-// minute at most, and ends when its client leaves.
+// server-sent events of POST /scenarios/NAME and GET /state. A run sends its events while it goes on, and
+// ends with "done", or with "failed" and the text {"error": …}. Each scenario runs once at a time (409), for
+// a minute at most, and ends when its client leaves.
 //
 //	NAME       events: data               numbers
 //	attack     begin, dots, done          when each request was sent; most admitted in any window, of those
@@ -28,8 +29,8 @@
 //	traffic    counts, done: trafficCounts  who decided, statuses, the breaker
 //
 // POST /redis takes the Redis inside the process away (redis=off) and gives it back (redis=on): its port is
-// closed and opened, its data stay. A Redis of REDIS_URL is not the demo's to stop. POST /reset ends all runs,
-// deletes all keys of the demo, and starts with a new engine.
+// closed and opened, its data stay. A Redis of REDIS_URL is not the demo's to stop. POST /reset ends all
+// runs, deletes all keys of the demo, and starts with a new engine.
 //
 // # Elements of the page
 //
@@ -38,8 +39,8 @@
 //
 //	#attack     #attack-naive, #attack-bucket, #attack-sliding: data-worst and data-limit after a run;
 //	            #attack-naive-worst and so on: the number; #attack-naive-result: the sentence
-//	#race       #race-run, #race-same; #race-left, -held, -sold, -total, #race-answers (tr data-key: the reason),
-//	            #race-naive-left, -sold, -oversold, -refused
+//	#race       #race-run, #race-same; #race-left, -held, -sold, -total; #race-answers (tr data-key: the
+//	            reason); #race-naive-left, -sold, -oversold, -refused
 //	#holds      #holds-left, -held, -sold, -ms
 //	#stuffing   #stuffing-open-red, -blue, -refused, -answers; #stuffing-capped-red and so on
 //	#limit      data-source after a request; #limit-fields, #limit-body, #limit-source; in #limit-calls a div
@@ -50,7 +51,7 @@
 //	            data-fence, data-try, data-left
 //	#hand       the form: #user, #key, #hello, #buy, #export; #tally-red, -blue, -green, #sale-left, -held,
 //	            -sold, #exports-running, which move by themselves; #answers
-//	header      #reset, #reset-status
+//	header      #reset, #reset-status; a reset makes all scenarios idle again
 //
 // # Files
 //

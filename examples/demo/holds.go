@@ -25,7 +25,7 @@ type holdsStep struct {
 // again. Events: "step" and "done", with a holdsStep.
 func killTheCashier(ctx context.Context, in *instance, send func(string, any)) error {
 	item := in.fresh("held")
-	if _, err := in.labs.sale.Open(ctx, item, in.terms(heldStock)); err != nil {
+	if _, err := in.labs.sale.Open(ctx, item, seckill.Sale{Stock: heldStock, Hold: in.sizes.Hold}); err != nil {
 		return err
 	}
 	defer func() { _ = in.labs.sale.Discard(context.WithoutCancel(ctx), item) }() // else it expires by itself

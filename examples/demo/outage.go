@@ -78,7 +78,8 @@ func (d *demo) power(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if errors.Is(err, errNotOurs) {
-		http.Error(w, "Redis runs outside of the demo (REDIS_URL), so the demo does not stop it.", http.StatusConflict)
+		http.Error(w, "Redis runs outside of the demo (REDIS_URL), so the demo does not stop it.",
+			http.StatusConflict)
 		return
 	}
 	if err != nil {
@@ -101,8 +102,8 @@ type trafficCounts struct {
 	LastMS  float64      `json:"last_ms"` // how long the last request took
 }
 
-// sendTraffic sends ten requests a second to a limit of five a second, and orders to a sale, while Redis comes
-// and goes. Events: "counts" while it runs, and "done", with trafficCounts.
+// sendTraffic sends ten requests a second to a limit of five a second, and orders to a sale, while Redis
+// comes and goes. Events: "counts" while it runs, and "done", with trafficCounts.
 func sendTraffic(ctx context.Context, in *instance, send func(string, any)) error {
 	item := in.fresh("traffic")
 	if _, err := in.labs.sale.Open(ctx, item, seckill.Sale{Stock: 1_000_000, Hold: time.Minute}); err != nil &&
@@ -115,7 +116,10 @@ func sendTraffic(ctx context.Context, in *instance, send func(string, any)) erro
 		}
 	}()
 	done := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
-	limited := nethttpmw.HTTP(nethttpmw.Rule{Guard: in.labs.traffic, Who: keyfuncs.Const(item)})(http.HandlerFunc(done))
+	limited := nethttpmw.HTTP(nethttpmw.Rule{
+		Guard: in.labs.traffic,
+		Who:   keyfuncs.Const(item),
+	})(http.HandlerFunc(done))
 	order := nethttpmw.HTTP(nethttpmw.Rule{
 		Guard: in.labs.sale,
 		Who:   keyfuncs.Header("X-User"),

@@ -79,14 +79,17 @@ func (a *app) page(w http.ResponseWriter, r *http.Request) {
 
 // pageFile serves the style and the script of the page.
 func pageFile(w http.ResponseWriter, r *http.Request) {
-	types := map[string]string{"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
 	name := r.PathValue("file")
 	text, err := pageFiles.ReadFile(name)
-	if err != nil || types[name] == "" {
+	if err != nil {
 		http.NotFound(w, r)
 		return
 	}
-	pageHeader(w, types[name])
+	kind := "text/css; charset=utf-8"
+	if name == "page.js" {
+		kind = "text/javascript; charset=utf-8"
+	}
+	pageHeader(w, kind)
 	_, _ = w.Write(text) // fails only when the client is gone
 }
 

@@ -87,7 +87,7 @@ async function play(button, section, show) {
 // The attack.
 
 const attack = { totalMS: 1, windowMS: 1 };
-const across = ms => 500 * ms / attack.totalMS;
+const across = ms => 720 * ms / attack.totalMS;
 const axis = 112; // y of the time line
 
 function showAttack(name, data) {
@@ -97,7 +97,11 @@ function showAttack(name, data) {
     for (const lane of document.querySelectorAll("[data-lane]")) {
       const svg = lane.querySelector("svg");
       svg.replaceChildren();
-      shape(svg, "line", { x1: 0, x2: 500, y1: axis, y2: axis, class: "axis" });
+      shape(svg, "line", { x1: 0, x2: 720, y1: axis, y2: axis, class: "axis" });
+      for (let ms = 0; ms < attack.totalMS; ms += attack.windowMS / 2) {
+        shape(svg, "line", { x1: across(ms), x2: across(ms), y1: axis, y2: 140, class: "axis" });
+        shape(svg, "text", { x: across(ms) + 3, y: 147 }).textContent = ms + " ms";
+      }
       byID(lane.id + "-result").textContent = "Under attack …";
       lane.piles = {};
     }
@@ -109,8 +113,9 @@ function showAttack(name, data) {
     for (const dot of data.dots) {
       const place = Math.floor(across(dot.ms) / 4) + (dot.admitted ? "+" : "-");
       const pile = lane.piles[place] = (lane.piles[place] ?? -1) + 1;
-      const y = dot.admitted ? axis - 4 - Math.min(pile * 2.1, 104) : axis + 5 + Math.min(pile * 3, 30);
-      shape(svg, "circle", { cx: across(dot.ms), cy: y, r: 1.7, class: dot.admitted ? "admitted" : "refused" });
+      const y = dot.admitted ? axis - 4 - Math.min(pile * 2.1, 104) : axis + 5 + Math.min(pile * 3, 21);
+      const kind = dot.admitted ? "admitted" : "refused";
+      shape(svg, "circle", { cx: across(dot.ms), cy: y, r: 1.7, class: kind });
     }
     return "";
   }
@@ -118,18 +123,18 @@ function showAttack(name, data) {
     const lane = byID("attack-" + result.lane);
     const svg = lane.querySelector("svg");
     svg.prepend(shape(svg, "rect", {
-      x: across(result.from_ms), width: across(attack.windowMS), y: 2, height: 146, class: "box",
+      x: across(result.from_ms), width: across(attack.windowMS), y: 2, height: 138, class: "box",
     }));
     const worst = text("b", result.worst, result.worst > data.limit ? "over" : "kept");
     worst.id = lane.id + "-worst";
     lane.dataset.worst = result.worst;
     lane.dataset.limit = data.limit;
-    byID(lane.id + "-result").replaceChildren("Admitted ", worst, ` of ${data.limit} in its worst window. In all: ` +
-      `${result.admitted} admitted, ${result.refused} refused.`);
+    byID(lane.id + "-result").replaceChildren("Admitted ", worst, ` of ${data.limit} in its worst window. ` +
+      `In all: ${result.admitted} admitted, ${result.refused} refused.`);
   }
   const [naive, bucket, sliding] = data.lanes;
-  return `Admitted in the worst window, of ${data.limit}: naive ${naive.worst}, token bucket ${bucket.worst}, ` +
-    `sliding window ${sliding.worst}.`;
+  return `Admitted in the worst window, of ${data.limit}: naive ${naive.worst}, ` +
+    `token bucket ${bucket.worst}, sliding window ${sliding.worst}.`;
 }
 
 // The sale. Answers to orders that were sent before are replays: nothing is sold for them.
@@ -159,9 +164,10 @@ function showRace(name, data) {
   showCounts(data);
   if (name !== "done") return "";
   const naive = data.naive.oversold > 0
-    ? `${data.naive.oversold} buyers have an order and no ticket.`
+    ? `Its orders without a ticket: ${data.naive.oversold}.`
     : "This time the naive sale was lucky: try again.";
-  return `Gatehouse sold ${data.sale.sold} of ${data.sale.stock}, the naive sale ${data.naive.sold}. ${naive}`;
+  return `Gatehouse sold ${data.sale.sold} of ${data.sale.stock}, the naive sale ` +
+    `${data.naive.sold}. ${naive}`;
 }
 
 function showSameOrders(name, data) {
@@ -187,8 +193,8 @@ function showPoll(name, data) {
   }
   if (name !== "done") return "";
   const winner = side => data[side].tally.red > data[side].tally.blue ? "red, the attacker’s," : "blue";
-  return `Without caps ${winner("open")} wins ${data.open.tally.red} : ${data.open.tally.blue} (red : blue). ` +
-    `With caps ${winner("capped")} wins ${data.capped.tally.red} : ${data.capped.tally.blue}.`;
+  return `Without caps ${winner("open")} wins ${data.open.tally.red} : ${data.open.tally.blue} ` +
+    `(red : blue). With caps ${winner("capped")} wins ${data.capped.tally.red} : ${data.capped.tally.blue}.`;
 }
 
 // Small scenarios: a list of steps.
@@ -208,8 +214,8 @@ const showSteps = id => {
 
 const sources = {
   redis: "Redis decided, by one call of a script.",
-  remembered: "The process remembers the refusal for as long as it is certain to last, a second at most. So Redis " +
-    "was not asked, and no script ran.",
+  remembered: "The process remembers the refusal for as long as it is certain to last, a second at most. " +
+    "So Redis was not asked, and no script ran.",
   local: "Redis did not answer, so the process applied the limit by itself.",
 };
 
@@ -266,8 +272,8 @@ function showTraffic(name, data) {
   rows(byID("outage-sale"), data.sale, status => status === "200" ? "200, order taken" : status + ", closed");
   showBreaker(data.breaker);
   if (name !== "done") return "";
-  return `The traffic has ended. The breaker is ${data.breaker.open ? "open" : "closed"}, and has opened ` +
-    `${data.breaker.opened} times since the start.`;
+  return `The traffic has ended. The breaker is ${data.breaker.open ? "open" : "closed"}. ` +
+    `Times it has opened: ${data.breaker.opened}.`;
 }
 
 function showBreaker(breaker) {
@@ -278,14 +284,17 @@ function showBreaker(breaker) {
 
 function showState(data) {
   for (const choice in data.tally ?? {}) byID("tally-" + choice).textContent = data.tally[choice];
-  for (const part of ["left", "held", "sold"]) if (data.sale) byID("sale-" + part).textContent = data.sale[part];
+  for (const part of ["left", "held", "sold"]) {
+    if (data.sale) byID("sale-" + part).textContent = data.sale[part];
+  }
   if (data.exports) byID("exports-running").textContent = data.exports.running;
   showBreaker(data.breaker);
   const onOff = byID("redis-switch");
-  if (!onOff || onOff.getAttribute("aria-checked") === String(data.redis.up) && byID("redis-state").textContent) return;
-  onOff.setAttribute("aria-checked", data.redis.up);
-  byID("redis-state").textContent = data.redis.up ? "Redis is there." : "Redis is away.";
+  const now = data.redis.up ? "Redis is there." : "Redis is away.";
   if (data.redis.up) byID("no-redis")?.remove();
+  if (!onOff || byID("redis-state").textContent === now) return; // what changes is read aloud
+  onOff.setAttribute("aria-checked", data.redis.up);
+  byID("redis-state").textContent = now;
 }
 
 async function post(path, fields, status) {
@@ -314,14 +323,31 @@ for (const button of document.querySelectorAll("[data-run]")) {
 byID("limit-run").addEventListener("click", askLimit);
 byID("redis-switch")?.addEventListener("click", async () => {
   const on = byID("redis-switch").getAttribute("aria-checked") === "true";
-  if (await post("/redis", { redis: on ? "off" : "on" }, byID("redis-state")) && on) byID("outage-run").click();
+  const changed = await post("/redis", { redis: on ? "off" : "on" }, byID("redis-state"));
+  if (changed && on) byID("outage-run").click(); // otherwise there is nothing to see
 });
 byID("reset").addEventListener("click", async () => {
   byID("reset-status").textContent = "Resetting …";
   if (await post("/reset", {}, byID("reset-status"))) {
+    forget();
     byID("reset-status").textContent = "Everything is as at the start.";
   }
 });
+
+// forget takes the results of scenarios off the page.
+function forget() {
+  const all = selector => document.querySelectorAll(selector);
+  for (const e of all("main svg, main ol, #race-answers, #outage-limit, #outage-sale")) e.replaceChildren();
+  for (const e of all("[data-figure], #stuffing-open-answers, #stuffing-capped-answers")) e.textContent = "–";
+  for (const e of all("[data-state] > [role=status]")) e.textContent = "";
+  for (const e of all("[data-state]")) e.dataset.state = "idle";
+  for (const lane of all("[data-lane]")) {
+    delete lane.dataset.worst;
+    byID(lane.id + "-result").textContent = "Not attacked yet.";
+  }
+  byID("limit-answer").hidden = true;
+  byID("answers").textContent = "Press a button.";
+}
 
 // By hand.
 

@@ -70,7 +70,9 @@ func newPollApp(gate *core.Engine, name string, around func(http.Handler) http.H
 		What:  keyfuncs.Param("poll"),
 		Which: keyfuncs.Query("choice"),
 	}
-	counted := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	counted := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+	})
 	mux := http.NewServeMux()
 	rules := nethttpmw.HTTP(append(caps, account)...) // the vote last: what a cap refuses must not touch it
 	mux.Handle("POST /polls/{poll}/votes", around(withUser(rules(counted))))

@@ -45,13 +45,13 @@ type naiveCounts struct {
 	Refused  int   `json:"refused"`
 }
 
-// raceForTickets sends all buyers to a sale of Gatehouse and to a naive one at the same time. Events: "counts"
-// while it runs, and "done", with raceCounts.
+// raceForTickets sends all buyers to a sale of Gatehouse and to a naive one at the same time. Events:
+// "counts" while it runs, and "done", with raceCounts.
 func raceForTickets(ctx context.Context, in *instance, send func(string, any)) error {
 	r := &race{stock: in.sizes.Stock, answers: map[string]int{}}
 	r.item = in.fresh("race")
 	r.naive = in.gate.Key("naive-sale", r.item)
-	if _, err := in.labs.sale.Open(ctx, r.item, in.terms(r.stock)); err != nil {
+	if _, err := in.labs.sale.Open(ctx, r.item, seckill.Sale{Stock: int64(r.stock)}); err != nil {
 		return err
 	}
 	if err := in.store.client.Set(ctx, r.naive, r.stock, raceKeep).Err(); err != nil {
@@ -63,15 +63,15 @@ func raceForTickets(ctx context.Context, in *instance, send func(string, any)) e
 		}
 	})
 	defer show()
-	ctx, cancel := context.WithCancelCause(ctx)
+	shopping, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var both sync.WaitGroup
-	both.Go(func() { in.crowd(ctx, cancel, r.buy(in)) })
-	both.Go(func() { in.crowd(ctx, cancel, r.buyNaively(in)) })
+	both.Go(func() { in.crowd(shopping, cancel, r.buy(in)) })
+	both.Go(func() { in.crowd(shopping, cancel, r.buyNaively(in)) })
 	both.Wait()
 	show()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if shopping.Err() != nil {
+		return context.Cause(shopping)
 	}
 	if err := in.keepRace(ctx, r); err != nil {
 		return err
@@ -98,10 +98,6 @@ func sendTheSameOrders(ctx context.Context, in *instance, send func(string, any)
 		return context.Cause(ctx)
 	}
 	return r.done(ctx, in, send)
-}
-
-func (in *instance) terms(stock int) seckill.Sale {
-	return seckill.Sale{Stock: int64(stock), PerBuyer: 1, Hold: in.sizes.Hold}
 }
 
 // keepRace remembers a race for its orders to be sent again, and deletes the one before.

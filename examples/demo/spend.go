@@ -40,16 +40,16 @@ func spendTokens(ctx context.Context, in *instance, send func(string, any)) erro
 			Who:   keyfuncs.Const(user),
 			Cost:  func(*keyfuncs.Request) (int64, error) { return estimate, nil },
 		})
-		w := httptest.NewRecorder()
-		rule(http.HandlerFunc(answer)).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/chat", nil))
-		return w.Code, during, err
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/chat", nil)
+		return serve(rule(http.HandlerFunc(answer)), r), during, err
 	}
 
 	figures, err := left()
 	if err != nil {
 		return err
 	}
-	say("step", figures, "A user has %d tokens per minute. Each request is estimated at %d.", tokenUnits, estimate)
+	say("step", figures, "A user has %d tokens per minute. Each request is estimated at %d.",
+		tokenUnits, estimate)
 	for i, parts := range []int{2, 7} {
 		_, during, err := ask(parts)
 		if err != nil {

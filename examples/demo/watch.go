@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -142,7 +143,7 @@ func (t *trace) add(cmd redis.Cmder) {
 		text = core.NewScript("sent", text, core.AtMostOnce).SHA()
 	}
 	call := sources[text]
-	call.Command, call.Keys, call.Args = name, []string{}, []string{}
+	call.Command, call.Keys, call.Args = strings.ToUpper(name), []string{}, []string{}
 	keys, _ := args[2].(int)
 	for i, arg := range args[3:] {
 		if i < keys {

@@ -80,12 +80,12 @@ func killAPermitHolder(ctx context.Context, in *instance, send func(string, any)
 // one, as UPDATE … WHERE fence < $1 does.
 type register struct{ last int64 }
 
-func (r *register) write(fence int64) bool {
+func (r *register) write(fence int64) string {
 	if fence < r.last {
-		return false
+		return "refused by the storage"
 	}
 	r.last = fence
-	return true
+	return "accepted"
 }
 
 // killALockHolder shows a lock whose holder dies, and writes late all the same: the fence of the next holder
@@ -104,7 +104,7 @@ func killALockHolder(ctx context.Context, in *instance, send func(string, any)) 
 		return fmt.Errorf("take the lock: %s: %w", d.Reason, err)
 	}
 	anns, _ := first.Fence(d)
-	say("step", map[string]int64{"fence": anns}, "Ann has the lock, and her write is %s.", accepted(ledger.write(anns)))
+	say("step", map[string]int64{"fence": anns}, "Ann has the lock, and her write is %s.", ledger.write(anns))
 	if d, err = second.Check(ctx, core.Attempt{Actor: "bob", Resource: thing}); err != nil {
 		return err
 	}
@@ -121,16 +121,9 @@ func killALockHolder(ctx context.Context, in *instance, send func(string, any)) 
 	}
 	defer func() { _ = second.Settle(context.WithoutCancel(ctx), d, core.Commit) }()
 	bobs, _ := second.Fence(d)
-	say("step", map[string]int64{"fence": bobs}, "Bob has the lock, and his write is %s.", accepted(ledger.write(bobs)))
-	say("done", map[string]int64{"fence": anns}, "Ann writes late, with her old fence: %s.", accepted(ledger.write(anns)))
+	say("step", map[string]int64{"fence": bobs}, "Bob has the lock, and his write is %s.", ledger.write(bobs))
+	say("done", map[string]int64{"fence": anns}, "Ann writes late, with her old fence: %s.", ledger.write(anns))
 	return nil
-}
-
-func accepted(yes bool) string {
-	if yes {
-		return "accepted"
-	}
-	return "refused by the storage"
 }
 
 // killATaskWorker schedules a task whose first worker dies while it runs the task: another one gets it when
@@ -192,7 +185,8 @@ func killATaskWorker(ctx context.Context, in *instance, send func(string, any)) 
 			return err
 		}
 		if found.State == delay.Done {
-			say("done", map[string]int64{"try": int64(found.Try)}, "The task is done, and its result is %q.", found.Result)
+			try := map[string]int64{"try": int64(found.Try)}
+			say("done", try, "The task is done, and its result is %q.", found.Result)
 			return nil
 		}
 		if err := pause(ctx, lease/50); err != nil {
