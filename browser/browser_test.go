@@ -85,9 +85,9 @@ func browser(t *testing.T) context.Context {
 // view is how a page is looked at.
 type view struct {
 	width  int64
+	height int64 // 0: 800
 	dark   bool
 	noJS   bool
-	locale string
 }
 
 func (v view) String() string {
@@ -155,7 +155,7 @@ func prepare(ctx context.Context, s *chromedp.Target, v view) error {
 		return err
 	}
 	if _, err := cdp.Call(ctx, s, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
-		Width: v.width, Height: 800, DeviceScaleFactor: 1, Mobile: v.width < 500,
+		Width: v.width, Height: cmp.Or(v.height, 800), DeviceScaleFactor: 1, Mobile: v.width < 500,
 	}); err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,6 +124,36 @@ type breakers struct {
 	mu    sync.RWMutex
 	nodes map[string]*breaker
 	swept time.Time
+}
+
+// OpenBreaker is a breaker that is open: the engine does not call a server of Redis that does not answer.
+type OpenBreaker struct {
+	// Node is the address of the server in a cluster or ring. It is empty when the engine has one breaker.
+	Node string
+	// For is how long the breaker has been open.
+	For time.Duration
+	// NotSent is how many calls were not sent since then.
+	NotSent int64
+}
+
+// OpenBreakers returns the breakers of this process that are open now, sorted by their Node. It asks nobody.
+func (e *Engine) OpenBreakers() []OpenBreaker {
+	if e.breakers == nil || e.breakers.open.Load() == 0 {
+		return nil
+	}
+	e.breakers.mu.RLock()
+	known := slices.Collect(maps.Values(e.breakers.nodes))
+	e.breakers.mu.RUnlock()
+	var all []OpenBreaker
+	for _, b := range known {
+		b.mu.Lock()
+		if b.open.Load() {
+			all = append(all, OpenBreaker{Node: b.node, For: time.Since(b.opened), NotSent: b.notSent.Load()})
+		}
+		b.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b OpenBreaker) int { return strings.Compare(a.Node, b.Node) })
+	return all
 }
 
 func newBreakers(o BreakerOptions) *breakers {

@@ -22,6 +22,8 @@ type Describer interface {
 type Description struct {
 	// Kind is the kind of the guard, for people: "votes".
 	Kind string
+	// Settings are what the guard was made with, such as its limits, as operators see them.
+	Settings []Detail
 	// Answers are the answers to the reasons for which the guard denies attempts, and to replays of what is done
 	// ([ReasonReplayed]). Reasons that several guards
 	// share have a [StandardAnswer]; [StandardAnswers] collects these. A reason that is missing here gets its
@@ -215,6 +217,9 @@ type Operation struct {
 	Name string
 	// Changes reports whether the operation changes anything. Changes are recorded.
 	Changes bool
+	// Reversible reports whether another operation takes the change back, or it does no harm. Pages ask for a
+	// confirmation of all other changes.
+	Reversible bool
 	// Fields are the operation's parameters.
 	Fields []Field
 	// Run performs the operation. Its result is shown as JSON; of a [Decision], its figures are shown. The
@@ -231,6 +236,9 @@ type Field struct {
 	Kind FieldKind
 	// Required reports whether the field must be present and not empty.
 	Required bool
+	// Hint says what to enter, with an example: "as the rule's Who has it, such as 203.0.113.7". Empty: pages
+	// have hints for the fields that [Input.Attempt] reads, and for each Kind.
+	Hint string
 }
 
 // FieldKind is how the text of a [Field] is parsed.

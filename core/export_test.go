@@ -23,9 +23,6 @@ type OnceCmd = onceCmd
 // LogAgain makes an observer of LogErrors log the next error, no matter when it logged the last one.
 func LogAgain(o Observer) { o.(*logErrors).last = time.Time{} }
 
-// OpenBreakers returns how many breakers of the engine are open.
-func (e *Engine) OpenBreakers() int64 { return e.breakers.open.Load() }
-
 // SetObeysDeadline sets whether the engine assumes that its client ends a call when the context ends.
 func (e *Engine) SetObeysDeadline(obeys bool) { e.obeysDeadline = obeys }
 

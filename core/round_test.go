@@ -177,8 +177,8 @@ func TestALostRoundIsOneFailure(t *testing.T) {
 		}
 		return true
 	})
-	if got := c.lengths(); !slices.Equal(got, []int{5}) || c.e.OpenBreakers() != 0 {
-		t.Errorf("pipelines of %v, %d open breakers", got, c.e.OpenBreakers())
+	if got := c.lengths(); !slices.Equal(got, []int{5}) || len(c.e.OpenBreakers()) != 0 {
+		t.Errorf("pipelines of %v, %d open breakers", got, len(c.e.OpenBreakers()))
 	}
 }
 

@@ -20,7 +20,7 @@ const pageStyle = ":root{color-scheme:light dark}" +
 	"overflow-wrap:break-word}" +
 	"h1{font-size:1.6rem;line-height:1.25}" +
 	"time,[role=timer]{font-weight:600;font-variant-numeric:tabular-nums}" +
-	"a{display:inline-block;padding:.3rem 0}" +
+	"a:not([hidden]){display:inline-block;padding:.3rem 0}" +
 	"a:focus-visible{outline:3px solid;outline-offset:3px}"
 
 // pageScript counts down, in the language of the page and the time zone of its reader. It goes by the time

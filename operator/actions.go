@@ -19,6 +19,7 @@ type target struct {
 	// Rollout is the rollout of the guard's rule, if any.
 	Rollout *nethttpmw.Rollout `json:"-"`
 
+	settings   []core.Detail
 	guard      named
 	operations []core.Operation
 	joins      bool // a rule of the guard joins IDs with the actor
@@ -86,7 +87,7 @@ func (all *targets) add(g named) *target {
 		return t
 	}
 	says := core.DescriptionOf(g)
-	t := &target{Name: name, Kind: says.Kind, guard: g, operations: says.Operations}
+	t := &target{Name: name, Kind: says.Kind, settings: says.Settings, guard: g, operations: says.Operations}
 	if t.Kind == "" {
 		t.Kind = "guard"
 	}
@@ -147,13 +148,15 @@ func operationsOf(g named) (all []core.Operation) {
 
 func rolloutOperations(r *nethttpmw.Rollout) []core.Operation {
 	percentages := []core.Field{
-		{Name: "enabled", Kind: core.FieldPercent, Required: true},
-		{Name: "enforced", Kind: core.FieldPercent, Required: true},
+		{Name: "enabled", Kind: core.FieldPercent, Required: true,
+			Hint: "percent of the clients that the rule counts, such as 100"},
+		{Name: "enforced", Kind: core.FieldPercent, Required: true,
+			Hint: "percent of the clients that it refuses, such as 12.5"},
 	}
 	return []core.Operation{
 		{Name: "rollout", Run: func(context.Context, core.Input) (any, error) { return r.Report(), nil }},
 		{
-			Name: "set-rollout", Changes: true, Fields: percentages,
+			Name: "set-rollout", Changes: true, Reversible: true, Fields: percentages,
 			Run: func(_ context.Context, in core.Input) (any, error) {
 				if err := r.Set(in.Percent("enabled"), in.Percent("enforced")); err != nil {
 					return nil, fmt.Errorf("%w: %w", core.ErrInvalid, err)
@@ -162,7 +165,8 @@ func rolloutOperations(r *nethttpmw.Rollout) []core.Operation {
 			},
 		},
 		{
-			Name: "switch", Changes: true, Fields: []core.Field{{Name: "on", Kind: core.FieldFlag, Required: true}},
+			Name: "switch", Changes: true, Reversible: true,
+			Fields: []core.Field{{Name: "on", Kind: core.FieldFlag, Required: true}},
 			Run: func(_ context.Context, in core.Input) (any, error) {
 				r.Switch(in.Flag("on"))
 				return r.Report(), nil

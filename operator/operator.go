@@ -27,10 +27,15 @@ type Options struct {
 	Guards []core.Guard
 	// Tools are what the application calls by name, without rules, such as delay queues.
 	Tools []core.Tool
+	// Shown are actions that only read whose results the page of the list shows at a glance, such as the status
+	// of a sale: {Guard: "sale", Name: "status", Fields: map[string]string{"item": "tv"}}. Actions without
+	// fields, such as the counts of a queue, are shown without being named here. Changes is ignored.
+	Shown []Action
 	// Authorize decides whether a request may perform an action, and names the operator for the audit. An
 	// error denies the request with 403 and is logged, for each action the first one and then one per minute.
 	// It is called once for each action and for the list, before any guard is asked, from many goroutines at
-	// once. Required.
+	// once. For the page of the list it is called for each action that is shown there, too; those that it
+	// denies are left out, without a log. Required.
 	Authorize func(r *http.Request, a Action) (operator string, err error)
 	// Audit records changes. It is called before a change and again after it. When the first call returns an
 	// error, the change is not made; an error of the second call is logged. It is called from many goroutines
@@ -66,8 +71,8 @@ type Event struct {
 }
 
 // New returns the handler of an operator. It is safe for concurrent use. It panics on options that cannot
-// work: no Authorize, nothing to show, a nil guard or tool, two different ones of one name, or two operations
-// of one name in one of them.
+// work: no Authorize, nothing to show, a nil guard or tool, two different ones of one name, two operations
+// of one name in one of them, or one of Shown that does not exist, changes something or has wrong fields.
 func New(o Options) http.Handler {
 	if o.Authorize == nil {
 		panic("operator: New requires Options.Authorize: without it anyone could change anything")
@@ -76,6 +81,7 @@ func New(o Options) http.Handler {
 		o.Audit = auditToLog
 	}
 	h := &handler{options: o, targets: targetsOf(o)}
+	h.glances = h.glancesOf(o.Shown)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.list)
 	mux.HandleFunc("/{guard}/{action}", h.act)
@@ -88,6 +94,7 @@ func New(o Options) http.Handler {
 type handler struct {
 	options Options
 	targets targets
+	glances map[string][]glance // by the name of the guard
 	denied  warn.Sample[deniedKind]
 }
 
@@ -95,13 +102,22 @@ type handler struct {
 // then the client has chosen them.
 type deniedKind struct{ guard, action string }
 
+// confirmed is the parameter of the URL by which a page's form says that the operator has confirmed a change.
+// Fields of a change are read from the body only, so it is none of them.
+const confirmed = "confirmed"
+
 // bodyMost is the maximum size of a request body, in bytes.
 const bodyMost = 1 << 16
 
 func (h *handler) list(w http.ResponseWriter, r *http.Request) {
-	if _, ok := h.authorize(w, r, Action{}); ok {
-		h.answer(w, r, http.StatusOK, view{Guards: h.targets})
+	if _, ok := h.authorize(w, r, Action{}); !ok {
+		return
 	}
+	v := view{Guards: h.targets}
+	if wantsPage(r) {
+		v.Cards, v.Down = h.cards(r), h.down()
+	}
+	h.answer(w, r, http.StatusOK, v)
 }
 
 func (h *handler) act(w http.ResponseWriter, r *http.Request) {
@@ -128,6 +144,10 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 	in, err := do.Read(h.targets.texts(asked))
 	if err != nil { // before the audit and the change
 		h.fail(w, r, http.StatusBadRequest, err.Error())
+		return
+	}
+	if wantsPage(r) && do.Changes && !do.Reversible && !r.URL.Query().Has(confirmed) {
+		h.answer(w, r, http.StatusOK, view{Asked: &asked, Confirm: true})
 		return
 	}
 	result, err := h.run(r.Context(), do, in, operator, asked)

@@ -2,7 +2,9 @@ package operator
 
 import (
 	"bytes"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"encoding/json"
 	"html/template"
 	"log/slog"
@@ -18,6 +20,12 @@ type view struct {
 	Asked  *Action  `json:"-"`
 	Result any      `json:"result,omitempty"`
 	Failed *failure `json:"-"`
+	// Cards are the guards of the list, with what is shown of them at a glance; Down are the servers of Redis
+	// that are not called.
+	Cards []card             `json:"-"`
+	Down  []core.OpenBreaker `json:"-"`
+	// Confirm reports whether the operator has to confirm the action, a change, before it is made.
+	Confirm bool `json:"-"`
 	// Below reports whether the page belongs to an action. Then ../ leads to the list of guards.
 	Below bool `json:"-"`
 }
@@ -29,20 +37,60 @@ type failure struct {
 	Detail string `json:"detail"`
 }
 
-//go:embed page.html
-var pageText string
+// The parts of the page. The style sheet and the script are allowed by their hashes, so html/template must
+// not change them.
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed page.css
+	pageStyle string
+	//go:embed page.js
+	pageScript string
+)
+
+// policy is the Content-Security-Policy of all responses.
+var policy = "default-src 'none'; style-src " + sourceHash(pageStyle) +
+	"; script-src " + sourceHash(pageScript) + "; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+func sourceHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"json": func(v any) (string, error) {
 		text, err := json.MarshalIndent(v, "", "  ")
-		return string(text),
-			err
+		return string(text), err
 	},
 	"method": methodOf,
+	"hint":   hintOf,
+	"flag":   func(f core.Field) bool { return f.Kind == core.FieldFlag },
+	"style":  func() template.HTML { return template.HTML("<style>" + pageStyle + "</style>") },
+	"script": func() template.HTML { return template.HTML(`<script type="module">` + pageScript + "</script>") },
 }).Parse(pageText))
 
-// Forms are the operations that the page shows a form for.
-func (t *target) Forms() []core.Operation { return t.operations }
+// hintOf returns what the page says beside a field.
+func hintOf(f core.Field) string {
+	if f.Hint != "" {
+		return f.Hint
+	}
+	switch f.Kind {
+	case core.FieldNumber:
+		return "a whole number, such as 10"
+	case core.FieldDuration:
+		return "such as 90s, 15m or 24h"
+	case core.FieldPercent:
+		return "percent, such as 12.5"
+	case core.FieldFlag:
+		return ""
+	}
+	return map[string]string{ // those that core.Input.Attempt reads
+		"actor":    "as the rule's Who has it, such as 203.0.113.7 or ann",
+		"resource": "as the rule's What has it; empty if the rule has none",
+		"item":     "as the rule's Which has it",
+		"id":       "as the client has sent it, such as order-1",
+	}[f.Name]
+}
 
 // methodOf is the method of an operation's form.
 func methodOf(o core.Operation) string {
@@ -82,9 +130,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v v
 	header.Set("Cache-Control", "no-store")
 	header.Set("Vary", "Accept")
 	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Content-Security-Policy",
-		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; "+
-			"frame-ancestors 'none'")
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Frame-Options", "DENY") // for browsers that do not know frame-ancestors
 	header.Set("Referrer-Policy", "same-origin")
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the operator may have disconnected

@@ -9,9 +9,14 @@ import (
 // Describe implements core.Describer.
 func (g *Guard) Describe() core.Description {
 	actor := core.Field{Name: "actor", Required: true}
-	length := core.Field{Name: "length", Kind: core.FieldDuration, Required: true}
+	length := core.Field{Name: "length", Kind: core.FieldDuration, Required: true,
+		Hint: "how long, such as 90m or 24h"}
 	return core.Description{
 		Kind: "bans",
+		Settings: []core.Detail{
+			{Name: "refusals", Value: g.options.Refusals}, {Name: "in", Value: g.options.Period.String()},
+			{Name: "first", Value: g.options.First.String()}, {Name: "longest", Value: g.options.Longest.String()},
+		},
 		Answers: []core.Answer{{
 			Reason: core.ReasonBanned, Status: 429,
 			Title:  "Abnormal Usage Detected", // from the draft that defines the problem type
@@ -25,13 +30,13 @@ func (g *Guard) Describe() core.Description {
 				return map[string]any{"banned_for": s.Left.String(), "level": s.Level, "strikes": s.Strikes}, err
 			}},
 			{
-				Name: "ban", Changes: true, Fields: []core.Field{actor, length},
+				Name: "ban", Changes: true, Reversible: true, Fields: []core.Field{actor, length},
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					return nil, g.Ban(ctx, in.Attempt(), in.Duration("length"))
 				},
 			},
 			{
-				Name: "unban", Changes: true, Fields: []core.Field{actor},
+				Name: "unban", Changes: true, Reversible: true, Fields: []core.Field{actor},
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					return nil, g.Unban(ctx, in.Attempt())
 				},

@@ -13,25 +13,29 @@ const shownBytes = 1000
 
 // Describe implements [core.Tool].
 func (q *Queue) Describe() core.Description {
-	id := []core.Field{{Name: "id", Required: true}}
-	byID := func(name string, f func(ctx context.Context, id string) error) core.Operation {
-		return core.Operation{Name: name, Changes: true, Fields: id,
+	id := []core.Field{{Name: "id", Required: true, Hint: "the ID of the task, such as order 7"}}
+	byID := func(name string, reversible bool, f func(ctx context.Context, id string) error) core.Operation {
+		return core.Operation{Name: name, Changes: true, Reversible: reversible, Fields: id,
 			Run: func(ctx context.Context, in core.Input) (any, error) { return nil, f(ctx, in.Text("id")) }}
 	}
 	return core.Description{
 		Kind: "queue",
+		Settings: []core.Detail{{Name: "lease", Value: q.options.Lease.String()},
+			{Name: "tries", Value: q.options.MaxTries}},
 		Operations: []core.Operation{
 			{Name: "counts", Run: func(ctx context.Context, _ core.Input) (any, error) { return q.Counts(ctx) }},
-			{Name: "peek", Fields: []core.Field{{Name: "state", Required: true}}, Run: q.peeked},
+			{Name: "peek", Fields: []core.Field{{Name: "state", Required: true,
+				Hint: "pending, running, done or dead"}}, Run: q.peeked},
 			{Name: "find", Fields: id, Run: q.found},
-			byID("cancel", q.Cancel),
-			{Name: "reschedule", Changes: true,
-				Fields: append(id[:1:1], core.Field{Name: "in", Kind: core.FieldDuration, Required: true}),
+			byID("cancel", false, q.Cancel),
+			{Name: "reschedule", Changes: true, Reversible: true,
+				Fields: append(id[:1:1], core.Field{Name: "in", Kind: core.FieldDuration, Required: true,
+					Hint: "how long from now, such as 90m"}),
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					return nil, q.Reschedule(ctx, in.Text("id"), q.Engine().Now().Add(in.Duration("in")))
 				}},
-			byID("retry", q.Retry),
-			byID("discard", q.Discard),
+			byID("retry", true, q.Retry),
+			byID("discard", false, q.Discard),
 		},
 		Ops: []string{"schedule", "claim", "release", "recovered", "extend", "ack", "nack", "dead", "panic",
 			"cancel", "reschedule", "retry", "discard", "find", "counts", "peek"},

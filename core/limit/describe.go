@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"strings"
 
 	"github.com/gatehouse-go/gatehouse/core"
 )
@@ -10,8 +11,9 @@ import (
 func (l *limiter) Describe() core.Description {
 	key := []core.Field{{Name: "actor", Required: true}, {Name: "resource"}}
 	return core.Description{
-		Kind:    "limit",
-		Answers: core.StandardAnswers(core.ReasonLimited, core.ReasonOverLimit),
+		Kind:     "limit",
+		Settings: l.settings(),
+		Answers:  core.StandardAnswers(core.ReasonLimited, core.ReasonOverLimit),
 		Operations: []core.Operation{
 			{Name: "peek", Fields: key, Run: func(ctx context.Context, in core.Input) (any, error) {
 				return l.Peek(ctx, in.Attempt())
@@ -22,4 +24,16 @@ func (l *limiter) Describe() core.Description {
 		},
 		Ops: []string{"check", "check_local", "settle", "refund", "spend", "peek", "reset", "windows", "give_back"},
 	}
+}
+
+// settings are the limits, as [Parse] reads them.
+func (l *limiter) settings() []core.Detail {
+	if l.limits == nil {
+		return []core.Detail{{Name: "limits", Value: "of each attempt"}}
+	}
+	texts := make([]string, len(l.limits.limits))
+	for i, one := range l.limits.limits {
+		texts[i] = one.String()
+	}
+	return []core.Detail{{Name: "limits", Value: strings.Join(texts, ", ")}}
 }

@@ -96,15 +96,16 @@ func (g *Guard) Describe() core.Description {
 			answers[i].PageDetail = "Somebody else is working on this at the moment."
 		}
 	}
+	thing := []core.Field{{Name: "thing", Required: true, Hint: "what is locked, as the rule's What has it"}}
 	return core.Description{
 		Kind:    "lock",
 		Answers: answers,
 		Operations: []core.Operation{
-			{Name: "peek", Fields: []core.Field{{Name: "thing", Required: true}},
+			{Name: "peek", Fields: thing,
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					return g.peeked(ctx, in.Text("thing"))
 				}},
-			{Name: "break", Changes: true, Fields: []core.Field{{Name: "thing", Required: true}},
+			{Name: "break", Changes: true, Fields: thing,
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					broken, err := g.Break(ctx, in.Text("thing"))
 					return map[string]any{"broken": broken}, err

@@ -10,8 +10,10 @@ import (
 func (g *Guard) Describe() core.Description {
 	key := []core.Field{{Name: "actor", Required: true}, {Name: "resource"}}
 	return core.Description{
-		Kind:    "quota",
-		Answers: core.StandardAnswers(core.ReasonQuota, core.ReasonConflict, core.ReasonGone, core.ReasonDayRolled),
+		Kind:     "quota",
+		Settings: []core.Detail{{Name: "items", Value: g.options.Items}},
+		Answers: core.StandardAnswers(core.ReasonQuota, core.ReasonConflict, core.ReasonGone,
+			core.ReasonDayRolled),
 		Operations: []core.Operation{
 			{Name: "used", Fields: key, Run: func(ctx context.Context, in core.Input) (any, error) {
 				items, left, err := g.Used(ctx, in.Attempt())

@@ -8,7 +8,7 @@ import (
 
 // Describe implements [core.Describer].
 func (g *Guard) Describe() core.Description {
-	packet := []core.Field{{Name: "packet", Required: true}}
+	packet := []core.Field{{Name: "packet", Required: true, Hint: "the name of the packet, such as party"}}
 	return core.Description{
 		Kind: "red packet",
 		Answers: append(

@@ -206,6 +206,11 @@ func (b *bucket) status(ctx context.Context) (Status, bool, error) {
 	return state.Status, found, err
 }
 
+func (b *bucket) terms(ctx context.Context) (string, bool, error) {
+	state, found, err := b.look(ctx)
+	return state.terms, found, err
+}
+
 func (b *bucket) restock(
 	ctx context.Context, id string, units int64,
 ) (reason string, status Status, err error) {
@@ -288,6 +293,7 @@ func (b *bucket) count(ctx context.Context) (Verification, bool, error) {
 // of a spread.
 type bucketState struct {
 	Status
+	terms    string
 	moves    int64
 	lent     map[int]loan  // the last to each bucket; 0 units when it is finished
 	accepted map[int]int64 // the number of the last loan from each bucket
@@ -314,6 +320,7 @@ func (b *bucket) look(ctx context.Context) (state bucketState, found bool, err e
 		}
 		return n
 	}
+	state.terms = fields["terms"]
 	state.lent, state.accepted = map[int]loan{}, map[int]int64{}
 	counters := map[string]*int64{
 		"stock": &state.Stock, "left": &state.Left, "held": &state.Held, "sold": &state.Sold,

@@ -103,6 +103,9 @@ func (s *spread) status(ctx context.Context) (status Status, found bool, err err
 	}
 }
 
+// terms are those of the first bucket: all have the same.
+func (s *spread) terms(ctx context.Context) (string, bool, error) { return s.buckets[0].terms(ctx) }
+
 // count counts all buckets, one after the other.
 func (s *spread) count(ctx context.Context) (whole Verification, found bool, err error) {
 	whole.Item, whole.NoOutbox = s.item, s.g.options.NoOutbox

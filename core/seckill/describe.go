@@ -2,15 +2,18 @@ package seckill
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // Describe implements core.Describer.
 func (g *Guard) Describe() core.Description {
-	item := core.Field{Name: "item", Required: true}
-	delivery := []core.Field{item, {Name: "id", Required: true},
-		{Name: "units", Kind: core.FieldNumber, Required: true}}
+	item := core.Field{Name: "item", Required: true, Hint: "the item on sale, as the rule's What has it"}
+	delivery := []core.Field{item,
+		{Name: "id", Required: true, Hint: "of this delivery, such as delivery-1: the same one counts once"},
+		{Name: "units", Kind: core.FieldNumber, Required: true, Hint: "such as 10, or -10 to take some away"}}
 	return core.Description{
 		Kind: "sale",
 		Answers: append(
@@ -32,7 +35,7 @@ func (g *Guard) Describe() core.Description {
 		),
 		Operations: []core.Operation{
 			{Name: "status", Fields: []core.Field{item}, Run: func(ctx context.Context, in core.Input) (any, error) {
-				return g.Status(ctx, in.Text("item"))
+				return g.shownStatus(ctx, in.Text("item"))
 			}},
 			{
 				Name: "verify", Fields: []core.Field{item},
@@ -41,20 +44,20 @@ func (g *Guard) Describe() core.Description {
 				},
 			},
 			{
-				Name: "repair", Changes: true, Fields: []core.Field{item},
+				Name: "repair", Changes: true, Reversible: true, Fields: []core.Field{item},
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					restored, err := g.Repair(ctx, in.Text("item"))
 					return map[string][]string{"restored": restored}, err
 				},
 			},
 			{
-				Name: "restock", Changes: true, Fields: delivery,
+				Name: "restock", Changes: true, Reversible: true, Fields: delivery,
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					return g.Restock(ctx, in.Text("item"), in.Text("id"), in.Number("units"))
 				},
 			},
 			{
-				Name: "sweep", Changes: true, Fields: []core.Field{item},
+				Name: "sweep", Changes: true, Reversible: true, Fields: []core.Field{item},
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					n, err := g.Sweep(ctx, in.Text("item"))
 					return map[string]int{"swept": n}, err
@@ -72,4 +75,53 @@ func (g *Guard) Describe() core.Description {
 			"discard", "events", "outbox",
 		},
 	}
+}
+
+// shownStatus is what an operator sees of a sale: its units, and what it was opened with.
+type shownStatus struct {
+	Status
+	State    string     `json:"state"` // "opens later", "open", "sold out" or "closed"
+	Opens    *time.Time `json:"opens,omitempty"`
+	Closes   *time.Time `json:"closes,omitempty"`
+	PerBuyer int64      `json:"per_buyer"`
+	Hold     string     `json:"hold"`
+}
+
+// shownStatus reads the status, and says by the clock of this process whether the sale is open.
+func (g *Guard) shownStatus(ctx context.Context, item string) (s shownStatus, err error) {
+	if s.Status, err = g.Status(ctx, item); err != nil {
+		return s, err
+	}
+	var terms string
+	err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
+		terms, found, err = at.terms(ctx)
+		return found, err
+	})
+	if err != nil {
+		return s, err
+	}
+	var opens, closes, hold int64 // in milliseconds
+	if _, err = fmt.Sscan(terms, &opens, &closes, &s.PerBuyer, &hold); err != nil {
+		return s, fmt.Errorf("status of %.100q: its terms %.100q: %w", item, terms, err)
+	}
+	s.Hold = (time.Duration(hold) * time.Millisecond).String()
+	moment := func(ms int64) *time.Time {
+		if ms == 0 {
+			return nil
+		}
+		at := time.UnixMilli(ms).UTC()
+		return &at
+	}
+	s.Opens, s.Closes = moment(opens), moment(closes)
+	switch now := g.Engine().Now().UnixMilli(); {
+	case closes != 0 && closes <= now:
+		s.State = "closed"
+	case opens > now:
+		s.State = "opens later"
+	case s.Left == 0:
+		s.State = "sold out"
+	default:
+		s.State = "open"
+	}
+	return s, nil
 }

@@ -121,8 +121,9 @@ func (g *Guard) local(tag string) (holders []Holder, waiting int64) {
 // Describe implements [core.Describer].
 func (g *Guard) Describe() core.Description {
 	return core.Description{
-		Kind:    "semaphore",
-		Answers: core.StandardAnswers(core.ReasonBusy, core.ReasonOverLimit, core.ReasonGone),
+		Kind:     "semaphore",
+		Settings: g.settings(),
+		Answers:  core.StandardAnswers(core.ReasonBusy, core.ReasonOverLimit, core.ReasonGone),
 		Operations: []core.Operation{
 			{Name: "peek", Fields: []core.Field{{Name: "resource"}},
 				Run: func(ctx context.Context, in core.Input) (any, error) { return g.peeked(ctx, in) }},
@@ -151,4 +152,12 @@ func (g *Guard) peeked(ctx context.Context, in core.Input) (any, error) {
 func (g *Guard) evicted(ctx context.Context, a core.Attempt) (any, error) {
 	permits, err := g.Evict(ctx, a)
 	return map[string]any{"permits": permits}, err
+}
+
+func (g *Guard) settings() []core.Detail {
+	permits := core.Detail{Name: "permits", Value: g.options.Max}
+	if g.options.MaxOf != nil {
+		permits.Value = "of each attempt"
+	}
+	return []core.Detail{permits, {Name: "wait", Value: g.options.Wait.String()}}
 }

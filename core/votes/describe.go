@@ -9,9 +9,10 @@ import (
 
 // Describe implements [core.Describer].
 func (g *Guard) Describe() core.Description {
-	poll := core.Field{Name: "poll", Required: true}
-	choices := core.Field{Name: "choices", Kind: core.FieldNumber, Required: true}
-	some := []core.Field{poll, {Name: "voter"}, {Name: "origin"}}
+	poll := core.Field{Name: "poll", Required: true, Hint: "the name of the poll, such as final"}
+	choices := core.Field{Name: "choices", Kind: core.FieldNumber, Required: true, Hint: "how many, such as 10"}
+	some := []core.Field{poll, {Name: "voter", Hint: "as the rule's Who has it"},
+		{Name: "origin", Hint: "as the rule's Origin has it, such as 203.0.113.7"}}
 	return core.Description{
 		Kind: "votes",
 		Answers: core.StandardAnswers(core.ReasonDuplicate, core.ReasonQuota, core.ReasonNotOpen, core.ReasonClosed,
@@ -39,7 +40,7 @@ func (g *Guard) Describe() core.Description {
 				},
 			},
 			{
-				Name: "repair", Changes: true, Fields: []core.Field{poll},
+				Name: "repair", Changes: true, Reversible: true, Fields: []core.Field{poll},
 				Run: func(ctx context.Context, in core.Input) (any, error) {
 					return g.Repair(ctx, in.Text("poll"))
 				},

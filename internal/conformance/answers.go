@@ -20,9 +20,11 @@ func page(lang, title, detail string) string {
 		"body{font:1rem/1.6 system-ui,sans-serif;max-width:34rem;margin:12vh auto;padding:0 1.25rem;" +
 		"overflow-wrap:break-word}h1{font-size:1.6rem;line-height:1.25}" +
 		"time,[role=timer]{font-weight:600;font-variant-numeric:tabular-nums}" +
-		"a{display:inline-block;padding:.3rem 0}a:focus-visible{outline:3px solid;outline-offset:3px}" +
+		"a:not([hidden]){display:inline-block;padding:.3rem 0}" +
+		"a:focus-visible{outline:3px solid;outline-offset:3px}" +
 		"</style>\n</head>\n" +
-		"<body>\n<main dir=\"auto\">\n<h1>" + title + "</h1>\n<p>" + detail + "</p>\n</main>\n</body>\n</html>\n"
+		"<body>\n<main dir=\"auto\">\n<h1>" + title + "</h1>\n<p>" + detail + "</p>\n" +
+		"</main>\n</body>\n</html>\n"
 }
 
 func formsAsAccepted(s *scene) {
