@@ -76,6 +76,11 @@ func attackURL(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]st
 			result.Ended = "interrupted"
 		}
 	}
+	if seen := result.Seen; err == nil && seen.Failed*failedMost > seen.Requests {
+		err = fmt.Errorf("%d of %d requests got no answer, so this tells little: try a larger -timeout or a smaller -c",
+			seen.Failed, seen.Requests)
+		result.Ended = err.Error()
+	}
 	if err := e.write(result, func(w io.Writer) { result.write(w, attacker) }); err != nil {
 		return err
 	}
@@ -89,6 +94,9 @@ func attackURL(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]st
 	}
 	return nil
 }
+
+// failedMost is how many requests of an attack, as a part of all, may get no answer.
+const failedMost = 10
 
 func (f *attackFlags) register(fs *flag.FlagSet) {
 	fs.BoolVar(&f.race, "race", false, "race for a stock: send all requests at once, and count the answers 2xx")

@@ -67,6 +67,8 @@ type command struct {
 
 func commands() []command {
 	return []command{
+		{"check", "[flags] FILE ...", "every mistake in files of rules", check},
+		{"explain", "[flags] FILE", "which rules a request meets, with which keys, and what it is answered", explain},
 		{"peek", "[flags] [FIELD=VALUE ...]", "what is left of a limit, who holds a lock, whether an actor is banned",
 			peek},
 		{"reset", "[flags] FIELD=VALUE ...", "forget what an actor has used", reset},

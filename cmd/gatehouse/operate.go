@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
@@ -107,10 +108,10 @@ func writeTally(w io.Writer, votes map[string]int64) {
 	_, _ = fmt.Fprintf(w, "%-*s %10d\n", width, "total", sum)
 }
 
-// printable returns a text of a user as it may be written to a terminal: without control characters.
+// printable returns a text of a user as it may be written to a terminal: in quotes if it has control characters.
 func printable(text string) string {
-	if quoted := fmt.Sprintf("%q", text); quoted != `"`+text+`"` {
-		return quoted
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Sprintf("%q", text)
 	}
 	return text
 }

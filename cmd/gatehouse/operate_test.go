@@ -17,7 +17,7 @@ import (
 // onRedis returns the environment and the flags for a backend.
 func onRedis(b redistest.Backend) (environ, flags []string) {
 	addr := b.Options().Addrs[0]
-	flags = []string{"-prefix", b.Prefix}
+	flags = []string{"-prefix", b.Prefix, "-timeout", "1m"}
 	if b.Name == "cluster" {
 		flags = append(flags, "-cluster")
 	}
@@ -65,7 +65,7 @@ func TestACommandThatLooksWritesNothing(t *testing.T) {
 		{"peek", "-guard", "api", "-kind", "token_bucket", "-limits", "3/min", "actor=ann"},
 		{"tally", "-guard", "poll", "final"},
 	} {
-		a := gatehouse(t, []string{"REDIS_URL=redis://" + server.Addr()}, "", args...)
+		a := gatehouse(t, []string{"REDIS_URL=redis://" + server.Addr()}, "", append(args, "-timeout", "1m")...)
 		if keys := rdb.Keys(t.Context(), "*").Val(); a.code != 0 || len(keys) != 0 {
 			t.Errorf("%v: exit code %d, errors %q, keys %q", args, a.code, a.errs, keys)
 		}
