@@ -77,8 +77,8 @@ func attackURL(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]st
 		}
 	}
 	if seen := result.Seen; err == nil && seen.Failed*failedMost > seen.Requests {
-		err = fmt.Errorf("%d of %d requests got no answer, so this tells little: try a larger -timeout or a smaller -c",
-			seen.Failed, seen.Requests)
+		err = fmt.Errorf("%d of %d requests got no answer, so this tells little: try a larger -timeout or a "+
+			"smaller -c", seen.Failed, seen.Requests)
 		result.Ended = err.Error()
 	}
 	if err := e.write(result, func(w io.Writer) { result.write(w, attacker) }); err != nil {
@@ -109,9 +109,10 @@ func (f *attackFlags) register(fs *flag.FlagSet) {
 		"the request, here, in the URL and in the body")
 	fs.StringVar(&f.Body, "body", "", "the `body` of each request")
 	fs.StringVar(&f.AllowHost, "allow-host", "", "the `host` of the URL, typed again, if it is not a loopback address")
-	fs.IntVar(&f.Requests, "n", attack.DefaultRequests, fmt.Sprintf("the most requests, up to %d", attack.MostRequests))
-	fs.IntVar(&f.Concurrency, "c", attack.DefaultConcurrency, fmt.Sprintf("how many requests are under way at a time, "+
-		"up to %d", attack.MostConcurrency))
+	fs.IntVar(&f.Requests, "n", attack.DefaultRequests,
+		fmt.Sprintf("the most requests, up to %d", attack.MostRequests))
+	fs.IntVar(&f.Concurrency, "c", attack.DefaultConcurrency,
+		fmt.Sprintf("how many requests are under way at a time, up to %d", attack.MostConcurrency))
 	fs.DurationVar(&f.Duration, "for", attack.DefaultDuration, fmt.Sprintf("the longest time, up to %v",
 		attack.MostDuration))
 	fs.DurationVar(&f.Timeout, "timeout", attack.DefaultTimeout, "how long to wait for an answer")

@@ -19,8 +19,10 @@ import (
 // guarded serves a handler behind a limit.
 func guarded(t *testing.T, who keyfuncs.Func, limits ...limit.Limit) string {
 	t.Helper()
-	rule := nethttpmw.Rule{Who: who, Guard: limit.NewSlidingWindow(core.NewMemory(core.WithLogger(slog.New(slog.DiscardHandler))), "site", limits[0], limits[1:]...)}
-	server := httptest.NewServer(nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	gate := core.NewMemory(core.WithLogger(slog.New(slog.DiscardHandler)))
+	rule := nethttpmw.Rule{Who: who, Guard: limit.NewSlidingWindow(gate, "site", limits[0], limits[1:]...)}
+	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	server := httptest.NewServer(nethttpmw.HTTP(rule)(ok))
 	t.Cleanup(server.Close)
 	return server.URL
 }
@@ -31,7 +33,8 @@ func TestAttackOnALimitThatHolds(t *testing.T) {
 	a := gatehouse(t, nil, "", "attack", url, "-n", "200", "-json", "-timeout", "1m")
 	got := a.parse(t)
 	edge, _ := got["edge"].(map[string]any)
-	if a.code != 0 || edge["limit"] != 5.0 || edge["source"] != "RateLimit-Policy" || edge["worst"].(float64) > 5 ||
+	if a.code != 0 || edge["limit"] != 5.0 || edge["source"] != "RateLimit-Policy" ||
+		edge["worst"].(float64) > 5 ||
 		len(got["problems"].([]any)) != 0 {
 		t.Errorf("exit code %d: %v, %q", a.code, got, a.errs)
 	}
@@ -70,10 +73,13 @@ func TestAttackCountsWhatASaleSells(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	race := []string{"attack", "-timeout", "1m", "-race", "-X", "POST", "-H", "X-User: u{n}", "-n", "100", "-stock"}
-	gatehouse(t, nil, "", append(race, "10", server.URL)...).want(t, 0, "sold           10 of 10, and 0 replays\n", "")
+	race := func(stock string) answer {
+		return gatehouse(t, nil, "", "attack", "-timeout", "1m", "-race", "-X", "POST", "-H", "X-User: u{n}",
+			"-n", "100", "-stock", stock, server.URL)
+	}
+	race("10").want(t, 0, "sold           10 of 10, and 0 replays\n", "")
 	left.Store(10)
-	gatehouse(t, nil, "", append(race, "9", server.URL)...).want(t, 1, "PROBLEM        sold 10 of 9 units\n", "")
+	race("9").want(t, 1, "PROBLEM        sold 10 of 9 units\n", "")
 }
 
 func TestAnInterruptedAttackReportsWhatItFound(t *testing.T) {

@@ -29,9 +29,9 @@ const (
 	pageURL = "http://127.0.0.1:8080"
 )
 
-// TestTheCommandsOfThePagePrintWhatItSays runs each line of docs/command.md that begins with "$ gatehouse", in
-// order, and compares what it prints with the lines below it, times and the counts of polls masked. An exit code
-// other than 0 stands in the page as a line "$ echo $?" with the code below it.
+// TestTheCommandsOfThePagePrintWhatItSays runs each line of docs/command.md that begins with "$ gatehouse",
+// in order, and compares what it prints with the lines below it, times and the counts of polls masked. An
+// exit code other than 0 stands in the page as a line "$ echo $?" with the code below it.
 func TestTheCommandsOfThePagePrintWhatItSays(t *testing.T) {
 	data, err := os.ReadFile(commandPage)
 	if err != nil {
@@ -110,8 +110,8 @@ func masked(text string) string {
 	return regexp.MustCompile(`(?m) +\* *`).ReplaceAllString(text, " *")
 }
 
-// pageWorld makes what the page tells of: its file of rules, what an application has counted in a Redis, and the
-// application.
+// pageWorld makes what the page tells of: its file of rules, what an application has counted in a Redis, and
+// the application.
 func pageWorld(t *testing.T, page string) (dir string, environ []string, url string) {
 	t.Helper()
 	rules := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(page)

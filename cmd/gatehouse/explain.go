@@ -196,12 +196,13 @@ type explainer struct {
 	live     *config.Set // nil without a Redis
 }
 
-func (f *explainFlags) explainer(ctx context.Context, e *env, cfg *config.Config) (*explainer, func(), error) {
-	x := &explainer{flags: f, config: cfg, recorder: &recorder{}}
+func (f *explainFlags) explainer(
+	ctx context.Context, e *env, cfg *config.Config,
+) (x *explainer, done func(), err error) {
+	x = &explainer{flags: f, config: cfg, recorder: &recorder{}}
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"}) // the recorder answers
 	rdb.AddHook(x.recorder)
-	done := func() { _ = rdb.Close() }
-	var err error
+	done = func() { _ = rdb.Close() }
 	for _, set := range []**config.Set{&x.dry, &x.again} {
 		engine, bad := newEngine(rdb, f.prefix, time.Minute) // nobody is waited for
 		if bad == nil {
@@ -218,7 +219,7 @@ func (f *explainFlags) explainer(ctx context.Context, e *env, cfg *config.Config
 		return nil, nil, err
 	}
 	x.live, err = cfg.Build(engine)
-	return x, func() { done(); _ = client.Close() }, err
+	return x, func() { _ = rdb.Close(); _ = client.Close() }, err
 }
 
 // explain explains one list.

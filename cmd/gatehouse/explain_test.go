@@ -16,12 +16,13 @@ import (
 )
 
 // vote is a request for explain, as flags.
-var vote = []string{"-rules", "voting", "-request", "POST /polls/final/votes", "-route", "POST /polls/{poll}/votes",
+var vote = []string{"-rules", "voting", "-request", "POST /polls/final/votes",
+	"-route", "POST /polls/{poll}/votes",
 	"-H", "X-Forwarded-For: 198.51.100.1, 203.0.113.7", "-H", "Content-Type: application/x-www-form-urlencoded",
 	"-remote", "10.0.0.9", "-user", "uid=ann", "-body", "choice=red"}
 
-// TestExplainedKeysAreThoseOfTheApplication: a server with the rules of the file gets the explained request, and
-// leaves the explained keys, its figures and its header fields.
+// TestExplainedKeysAreThoseOfTheApplication: a server with the rules of the file gets the explained request,
+// and leaves the explained keys, its figures and its header fields.
 func TestExplainedKeysAreThoseOfTheApplication(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
@@ -41,7 +42,8 @@ func TestExplainedKeysAreThoseOfTheApplication(t *testing.T) {
 	var mux http.ServeMux
 	mux.Handle("POST /polls/{poll}/votes", nethttpmw.HTTP(set.Rules("voting")...)(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/polls/final/votes", strings.NewReader("choice=red"))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/polls/final/votes",
+		strings.NewReader("choice=red"))
 	r.RemoteAddr = "10.0.0.9:40000"
 	r.Header.Set("X-Forwarded-For", "198.51.100.1, 203.0.113.7")
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -85,8 +87,8 @@ func TestExplainWithARedisSaysWhatItIsNow(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
 	rdb, file, url := server.Client(t), rulesFile(t, someRules), "redis://"+server.Addr()
-	run := func(more ...string) answer {
-		return gatehouse(t, nil, "", append(append([]string{"explain", file, "-redis", url, "-timeout", "1m"}, vote...), more...)...)
+	run := func() answer {
+		return gatehouse(t, nil, "", append([]string{"explain", file, "-redis", url, "-timeout", "1m"}, vote...)...)
 	}
 	run().want(t, 0, "now       ok, 3 of 3 left\n", "")
 	if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) != 0 {
@@ -106,11 +108,11 @@ func TestExplainWithARedisSaysWhatItIsNow(t *testing.T) {
 	}
 	run().want(t, 0, "the request gets 429 Too Many Requests\n", "")
 	run().want(t, 0, "    Retry-After: ", "")
-	gatehouse(t, nil, "", "sale", "open", "shoe", "-guard", "sale", "-file", file, "-stock", "7", "-yes", "-redis", url,
-		"-timeout", "1m").
+	gatehouse(t, nil, "", "sale", "open", "shoe", "-guard", "sale", "-file", file, "-stock", "7", "-yes",
+		"-redis", url, "-timeout", "1m").
 		want(t, 0, "stock 7: left 7", "")
-	gatehouse(t, nil, "", "explain", file, "-redis", url, "-rules", "shop", "-request", "POST /sales/shoe/orders",
-		"-route", "POST /sales/{sku}/orders", "-user", "uid=ann", "-H", `Idempotency-Key: "o1"`).
+	gatehouse(t, nil, "", "explain", file, "-redis", url, "-timeout", "1m", "-rules", "shop",
+		"-request", "POST /sales/shoe/orders", "-route", "POST /sales/{sku}/orders", "-user", "uid=ann", "-H", `Idempotency-Key: "o1"`).
 		want(t, 0, "now       stock 7: left 7, held 0, sold 0\n", "")
 }
 
@@ -120,12 +122,14 @@ func TestExplainSaysWhyAGuardIsNotAsked(t *testing.T) {
 	run := func(args ...string) answer {
 		return gatehouse(t, nil, "", append([]string{"explain", file}, args...)...)
 	}
-	run("-rules", "api", "-user", "uid=root", "-route", "/{x...}").want(t, 0, "passes    without being counted\n", "")
+	run("-rules", "api", "-user", "uid=root", "-route", "/{x...}").
+		want(t, 0, "passes    without being counted\n", "")
 	run("-rules", "api", "-route", "/{x...}").want(t, 0, "refused   no_key: the guard is not asked\n", "")
 	run("-rules", "api", "-route", "/{x...}").want(t, 0, "the request gets 400 Bad Request\n", "")
 	run("-rules", "api", "-route", "/{x...}", "-user", "uid=a", "-user", "plan=paid").
 		want(t, 0, "at first  ok, 8 of 9 left with this request\n", "")
-	run("-rules", "api", "-route", "/{x...}", "-user", "uid=a", "-user", "plan=gold").want(t, 0, "now       ok, not limited\n", "")
+	run("-rules", "api", "-route", "/{x...}", "-user", "uid=a", "-user", "plan=gold").
+		want(t, 0, "now       ok, not limited\n", "")
 
 	run("-rules", "none").want(t, 2, "", `has no list "none": it has api, voting, shop`)
 	run("-request", "POST").want(t, 2, "", "write a method and a path")
@@ -140,9 +144,9 @@ func TestExplainSaysWhyAGuardIsNotAsked(t *testing.T) {
 func TestGuardsOfAFile(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
-	file := rulesFile(t, someRules)
+	file, environ := rulesFile(t, someRules), []string{"REDIS_URL=redis://" + server.Addr()}
 	run := func(args ...string) answer {
-		return gatehouse(t, []string{"REDIS_URL=redis://" + server.Addr()}, "", append(args, "-file", file, "-timeout", "1m")...)
+		return gatehouse(t, environ, "", append(args, "-file", file, "-timeout", "1m")...)
 	}
 	run("peek", "-guard", "site", "actor=ann").want(t, 0, "remaining    3\n", "")
 	run("peek", "-guard", "plan", "actor=ann").want(t, 0, "remaining    2\n", "")
@@ -152,7 +156,7 @@ func TestGuardsOfAFile(t *testing.T) {
 	run("peek", "-guard", "sight", "actor=ann").want(t, 2, "", `has no guard "sight": it has site, plan, poll, sale`)
 	run("peek", "-guard", "poll", "poll=final").want(t, 2, "", "has no operation peek: it has tally, top")
 	run("peek", "-guard", "site", "-kind", "votes").want(t, 2, "", "leave out -kind")
-	gatehouse(t, []string{"REDIS_URL=redis://" + server.Addr()}, "", "peek", "-guard", "door", "-kind", "lock", "thing=x").
+	gatehouse(t, environ, "", "peek", "-guard", "door", "-kind", "lock", "thing=x", "-timeout", "1m").
 		want(t, 0, "held         false\n", "")
 	gatehouse(t, nil, "", "peek", "-guard", "pool", "-kind", "semaphore", "-options", "{max: -1}").
 		want(t, 2, "", "-kind, -limits or -options: ")

@@ -122,8 +122,8 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// checkFile returns all mistakes of a file: also those that only show when its guards and rules are made, which
-// is done on an engine that sends nothing.
+// checkFile returns all mistakes of a file: also those that only show when its guards and rules are made,
+// which is done on an engine that sends nothing.
 func checkFile(file string, own []config.Option) (checked, error) {
 	result := checked{File: file, Guards: []string{}, Lists: []string{}, Mistakes: []config.Mistake{}}
 	cfg, err := config.Load(file, own...)

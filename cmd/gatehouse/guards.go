@@ -50,7 +50,8 @@ func (f *guardFlags) definition() (*config.Config, error) {
 	}
 	if f.file != "" {
 		if f.kind+f.limits+f.options != "" {
-			return nil, usagef("-file has the kind and the options of the guard: leave out -kind, -limits and -options")
+			return nil, usagef("-file has the kind and the options of the guard: leave out -kind, -limits and " +
+				"-options")
 		}
 		return f.inFile()
 	}
@@ -68,7 +69,8 @@ func (f *guardFlags) definition() (*config.Config, error) {
 		"rules:\n  unused: [{guard: %[4]q, who: ip}]\n", f.name, kind, options, f.name+"_")
 	cfg, err := config.Parse("flags", file, f.ownFlags.options()...)
 	if mistakes := (*config.Error)(nil); errors.As(err, &mistakes) {
-		return nil, usagef("-kind, -limits or -options: %s: %s", mistakes.Mistakes[0].Path, mistakes.Mistakes[0].Text)
+		first := mistakes.Mistakes[0]
+		return nil, usagef("-kind, -limits or -options: %s: %s", first.Path, first.Text)
 	}
 	return cfg, err
 }

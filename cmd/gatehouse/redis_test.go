@@ -26,7 +26,7 @@ func TestARedisThatCannotBeUsedIsNamedWithTheCause(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	for _, tt := range []struct{ name, url, want string }{ // where the cause may be that time is over, it comes soon
+	for _, tt := range []struct{ name, url, want string }{
 		{"closed port", "redis://:" + secret + "@" + closed, "cannot use the Redis at " + closed + ": "},
 		{"closed port, why", "redis://" + closed, "connection refused"},
 		{"wrong password", "redis://:" + secret + "@" + locked.Addr(), "WRONGPASS"},
@@ -40,7 +40,7 @@ func TestARedisThatCannotBeUsedIsNamedWithTheCause(t *testing.T) {
 		{"sentinels that are none", "redis://" + closed + "?master_name=main", "main (sentinels " + closed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			timeout := "1m"
+			timeout := "1m" // where the cause may be that time is over, it comes soon
 			if soon := tt.name == "no answer" || strings.Contains(tt.name, "none") || tt.name == "no TLS there"; soon {
 				timeout = "300ms"
 			}

@@ -64,7 +64,7 @@ func fieldsAboutLimits(h http.Header) []string {
 	found := []string{} // which is not nil: an answer was seen
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		lower := strings.ToLower(name)
-		if strings.HasPrefix(lower, "ratelimit") || strings.HasPrefix(lower, "x-ratelimit") || lower == "retry-after" {
+		if lower == "retry-after" || strings.HasPrefix(strings.TrimPrefix(lower, "x-"), "ratelimit") {
 			for _, value := range h[name] {
 				found = append(found, FieldName(name)+": "+value)
 			}
