@@ -76,6 +76,11 @@ func attackURL(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]st
 			result.Ended = "interrupted"
 		}
 	}
+	if seen := result.Seen; err == nil && seen.Failed*failedMost > seen.Requests {
+		err = fmt.Errorf("%d of %d requests got no answer, so this tells little: try a larger -timeout or a "+
+			"smaller -c", seen.Failed, seen.Requests)
+		result.Ended = err.Error()
+	}
 	if err := e.write(result, func(w io.Writer) { result.write(w, attacker) }); err != nil {
 		return err
 	}
@@ -90,6 +95,9 @@ func attackURL(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]st
 	return nil
 }
 
+// failedMost is how many requests of an attack, as a part of all, may get no answer.
+const failedMost = 10
+
 func (f *attackFlags) register(fs *flag.FlagSet) {
 	fs.BoolVar(&f.race, "race", false, "race for a stock: send all requests at once, and count the answers 2xx")
 	fs.Int64Var(&f.stock, "stock", 0, "with -race: the number of `units` on sale")
@@ -101,9 +109,10 @@ func (f *attackFlags) register(fs *flag.FlagSet) {
 		"the request, here, in the URL and in the body")
 	fs.StringVar(&f.Body, "body", "", "the `body` of each request")
 	fs.StringVar(&f.AllowHost, "allow-host", "", "the `host` of the URL, typed again, if it is not a loopback address")
-	fs.IntVar(&f.Requests, "n", attack.DefaultRequests, fmt.Sprintf("the most requests, up to %d", attack.MostRequests))
-	fs.IntVar(&f.Concurrency, "c", attack.DefaultConcurrency, fmt.Sprintf("how many requests are under way at a time, "+
-		"up to %d", attack.MostConcurrency))
+	fs.IntVar(&f.Requests, "n", attack.DefaultRequests,
+		fmt.Sprintf("the most requests, up to %d", attack.MostRequests))
+	fs.IntVar(&f.Concurrency, "c", attack.DefaultConcurrency,
+		fmt.Sprintf("how many requests are under way at a time, up to %d", attack.MostConcurrency))
 	fs.DurationVar(&f.Duration, "for", attack.DefaultDuration, fmt.Sprintf("the longest time, up to %v",
 		attack.MostDuration))
 	fs.DurationVar(&f.Timeout, "timeout", attack.DefaultTimeout, "how long to wait for an answer")

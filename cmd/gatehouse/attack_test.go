@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,8 +19,10 @@ import (
 // guarded serves a handler behind a limit.
 func guarded(t *testing.T, who keyfuncs.Func, limits ...limit.Limit) string {
 	t.Helper()
-	rule := nethttpmw.Rule{Who: who, Guard: limit.NewSlidingWindow(core.NewMemory(), "site", limits[0], limits[1:]...)}
-	server := httptest.NewServer(nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	gate := core.NewMemory(core.WithLogger(slog.New(slog.DiscardHandler)))
+	rule := nethttpmw.Rule{Who: who, Guard: limit.NewSlidingWindow(gate, "site", limits[0], limits[1:]...)}
+	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	server := httptest.NewServer(nethttpmw.HTTP(rule)(ok))
 	t.Cleanup(server.Close)
 	return server.URL
 }
@@ -27,34 +30,36 @@ func guarded(t *testing.T, who keyfuncs.Func, limits ...limit.Limit) string {
 func TestAttackOnALimitThatHolds(t *testing.T) {
 	t.Parallel()
 	url := guarded(t, keyfuncs.IP(), limit.PerSecond(5))
-	a := gatehouse(t, nil, "", "attack", url, "-n", "200", "-json")
+	a := gatehouse(t, nil, "", "attack", url, "-n", "200", "-json", "-timeout", "1m")
 	got := a.parse(t)
 	edge, _ := got["edge"].(map[string]any)
-	if a.code != 0 || edge["limit"] != 5.0 || edge["source"] != "RateLimit-Policy" || edge["worst"].(float64) > 5 ||
+	if a.code != 0 || edge["limit"] != 5.0 || edge["source"] != "RateLimit-Policy" ||
+		edge["worst"].(float64) > 5 ||
 		len(got["problems"].([]any)) != 0 {
 		t.Errorf("exit code %d: %v, %q", a.code, got, a.errs)
 	}
 }
 
-func TestAttackFindsThatThereIsNoLimit(t *testing.T) {
+func TestAttackStopsAtItsBound(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
 	defer server.Close()
-	a := gatehouse(t, nil, "", "attack", server.URL, "-limit", "5/200ms", "-n", "60")
-	a.want(t, 1, "PROBLEM        one window admitted ", "")
+	gatehouse(t, nil, "", "attack", server.URL, "-race", "-n", "60", "-c", "256", "-timeout", "1m").
+		want(t, 0, "all requests are the same: write {n}", "")
 	if n := requests.Load(); n != 60 {
 		t.Errorf("%d requests, want the bound of 60", n)
 	}
-	gatehouse(t, nil, "", "attack", server.URL).want(t, 2, "names no limit in RateLimit-Policy", "ended early")
+	gatehouse(t, nil, "", "attack", server.URL, "-timeout", "1m").
+		want(t, 2, "names no limit in RateLimit-Policy", "ended early")
 }
 
 func TestAttackFindsAForgedHeaderThatChangesTheKey(t *testing.T) {
 	t.Parallel()
 	trusting := keyfuncs.IP(keyfuncs.TrustProxies("127.0.0.0/8"), keyfuncs.ProxyMayBeClient())
-	a := gatehouse(t, nil, "", "attack", "-spoof", guarded(t, trusting, limit.PerHour(5)))
+	a := gatehouse(t, nil, "", "attack", "-timeout", "1m", "-spoof", guarded(t, trusting, limit.PerHour(5)))
 	a.want(t, 1, "forged         X-Forwarded-For    changes the key (200)\n", "")
-	a = gatehouse(t, nil, "", "attack", "-spoof", guarded(t, keyfuncs.IP(), limit.PerHour(5)))
+	a = gatehouse(t, nil, "", "attack", "-timeout", "1m", "-spoof", guarded(t, keyfuncs.IP(), limit.PerHour(5)))
 	a.want(t, 0, "forged         X-Forwarded-For    ignored (429)\n", "")
 }
 
@@ -68,10 +73,13 @@ func TestAttackCountsWhatASaleSells(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	race := []string{"attack", "-race", "-X", "POST", "-H", "X-User: u{n}", "-n", "100", "-stock"}
-	gatehouse(t, nil, "", append(race, "10", server.URL)...).want(t, 0, "sold           10 of 10, and 0 replays\n", "")
+	race := func(stock string) answer {
+		return gatehouse(t, nil, "", "attack", "-timeout", "1m", "-race", "-X", "POST", "-H", "X-User: u{n}",
+			"-n", "100", "-stock", stock, server.URL)
+	}
+	race("10").want(t, 0, "sold           10 of 10, and 0 replays\n", "")
 	left.Store(10)
-	gatehouse(t, nil, "", append(race, "9", server.URL)...).want(t, 1, "PROBLEM        sold 10 of 9 units\n", "")
+	race("9").want(t, 1, "PROBLEM        sold 10 of 9 units\n", "")
 }
 
 func TestAnInterruptedAttackReportsWhatItFound(t *testing.T) {

@@ -1,41 +1,41 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/limit"
-	"github.com/gatehouse-go/gatehouse/core/seckill"
-	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
 // guardFlags are the flags that say which guard of which Redis is meant.
 type guardFlags struct {
 	redisFlags
-	name, kind, limits string
-	sale               seckill.Options
-	yes                bool
+	ownFlags
+	file, name            string
+	kind, limits, options string
+	only                  string // the only kind that the command knows, or ""
+	yes                   bool
 }
 
-// register registers the flags. kind is the only kind that the command knows, or empty.
-func (f *guardFlags) register(fs *flag.FlagSet, kind string) {
+// register registers the flags. only is the only kind that the command knows, or empty.
+func (f *guardFlags) register(fs *flag.FlagSet, only string) {
 	f.redisFlags.register(fs)
-	f.kind = kind
+	f.ownFlags.register(fs)
+	f.only = only
+	fs.StringVar(&f.file, "file", "", "the `file` of rules that has the guard, in place of -kind, -limits and -options")
 	fs.StringVar(&f.name, "guard", "", "the `name` of the guard, as the application makes it")
-	switch kind {
-	case "":
-		fs.StringVar(&f.kind, "kind", "", "the `kind` of the guard: "+strings.Join(kinds(), ", "))
-		fs.StringVar(&f.limits, "limits", "", "the `limits` of the guard, such as \"10/s, 100/min\"")
-	case "seckill":
-		fs.DurationVar(&f.sale.Keep, "keep", 30*24*time.Hour, "how long a sale is kept, as the application sets it")
-		fs.BoolVar(&f.sale.NoOutbox, "no-outbox", false, "the application keeps no record of events")
+	if only == "" {
+		fs.StringVar(&f.kind, "kind", "", "the `kind` of the guard, as in a file: sliding_window, fixed_window, ...")
+		fs.StringVar(&f.limits, "limits", "", "the `limits` of a rate limit, such as \"10/s, 100/min\"")
 	}
+	fs.StringVar(&f.options, "options", "", "further `options` of the guard, as in a file: '{keep: 48h}'")
 }
 
 // registerYes registers the flag of commands that change something.
@@ -43,59 +43,69 @@ func (f *guardFlags) registerYes(fs *flag.FlagSet) {
 	fs.BoolVar(&f.yes, "yes", false, "do not ask before the change")
 }
 
-// guardKinds makes guards by their kind.
-var guardKinds = map[string]func(e *core.Engine, f *guardFlags) (core.Guard, error){
-	"sliding_window": func(e *core.Engine, f *guardFlags) (core.Guard, error) {
-		return limited(f, func(l []limit.Limit) core.Guard { return limit.NewSlidingWindow(e, f.name, l[0], l[1:]...) })
-	},
-	"fixed_window": func(e *core.Engine, f *guardFlags) (core.Guard, error) {
-		return limited(f, func(l []limit.Limit) core.Guard { return limit.NewFixedWindow(e, f.name, l[0], l[1:]...) })
-	},
-	"token_bucket": func(e *core.Engine, f *guardFlags) (core.Guard, error) {
-		return limited(f, func(l []limit.Limit) core.Guard { return limit.NewTokenBucket(e, f.name, l[0], l[1:]...) })
-	},
-	"votes": func(e *core.Engine, f *guardFlags) (core.Guard, error) {
-		return votes.New(e, f.name, votes.Options{}), nil
-	},
-	"seckill": func(e *core.Engine, f *guardFlags) (core.Guard, error) { return seckill.New(e, f.name, f.sale), nil },
+// definition returns the file that defines the guard, or one with what the flags say.
+func (f *guardFlags) definition() (*config.Config, error) {
+	if f.name == "" {
+		return nil, usagef("-guard is missing: pass the name that the application gives to the guard")
+	}
+	if f.file != "" {
+		if f.kind+f.limits+f.options != "" {
+			return nil, usagef("-file has the kind and the options of the guard: leave out -kind, -limits and " +
+				"-options")
+		}
+		return f.inFile()
+	}
+	kind, options := cmp.Or(f.only, f.kind), cmp.Or(f.options, "{}")
+	switch {
+	case kind == "":
+		return nil, usagef("-kind is missing: pass the kind of the guard, such as sliding_window, or pass -file")
+	case f.limits != "" && f.options != "":
+		return nil, usagef("-limits and -options are both given: write the limits into the options")
+	case f.limits != "":
+		options = fmt.Sprintf("{limits: %q}", f.limits)
+	}
+	// A file needs a rule, which nobody uses.
+	file := fmt.Appendf(nil, "guards:\n  %q:\n    %q:\n      %s\n  %[4]q: {fixed_window: {limits: 1/s}}\n"+
+		"rules:\n  unused: [{guard: %[4]q, who: ip}]\n", f.name, kind, options, f.name+"_")
+	cfg, err := config.Parse("flags", file, f.ownFlags.options()...)
+	if mistakes := (*config.Error)(nil); errors.As(err, &mistakes) {
+		first := mistakes.Mistakes[0]
+		return nil, usagef("-kind, -limits or -options: %s: %s", first.Path, first.Text)
+	}
+	return cfg, err
 }
 
-func kinds() []string { return slices.Sorted(maps.Keys(guardKinds)) }
-
-// limited makes a guard with the limits of the flags.
-func limited(f *guardFlags, guard func([]limit.Limit) core.Guard) (core.Guard, error) {
-	if f.limits == "" {
-		return nil, usagef("-limits is missing: pass those of the guard, such as -limits \"10/s, 100/min\"")
-	}
-	limits, err := limit.ParseAll(f.limits)
+// inFile reads the file, which must have the guard.
+func (f *guardFlags) inFile() (*config.Config, error) {
+	cfg, err := f.load(f.file)
 	if err != nil {
-		return nil, usagef("-limits: %w", err)
+		return nil, err
 	}
-	return guard(limits), nil
+	switch kind := cfg.Kind(f.name); {
+	case kind == "":
+		return nil, usagef("%s has no guard %q: it has %s", f.file, f.name, strings.Join(cfg.Guards(), ", "))
+	case f.only != "" && kind != f.only:
+		return nil, usagef("the guard %q of %s is of the kind %s, not %s", f.name, f.file, kind, f.only)
+	}
+	return cfg, nil
 }
 
 // open connects and makes the guard. The caller calls the function that it returns.
 func (f *guardFlags) open(ctx context.Context, e *env) (guard core.Guard, done func(), err error) {
-	if f.name == "" {
-		return nil, nil, usagef("-guard is missing: pass the name that the application gives to the guard")
-	}
-	make, ok := guardKinds[f.kind]
-	if !ok {
-		return nil, nil, usagef("-kind is %q: it may be %s", f.kind, strings.Join(kinds(), ", "))
+	cfg, err := f.definition()
+	if err != nil {
+		return nil, nil, err
 	}
 	engine, rdb, err := f.connect(ctx, e)
 	if err != nil {
 		return nil, nil, err
 	}
-	mistake := caught(func() { guard, err = make(engine, f) })
-	if mistake != nil {
-		err = mistake
-	}
+	set, err := cfg.Build(engine)
 	if err != nil {
 		_ = rdb.Close()
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("the guards of %s cannot be made: %w", cmp.Or(f.file, "the flags"), err)
 	}
-	return guard, func() { _ = rdb.Close() }, nil
+	return set.Guard(f.name), func() { _ = rdb.Close() }, nil
 }
 
 // operation finds the first of some operations that the guard has.
@@ -104,9 +114,15 @@ func operation(guard core.Guard, names ...string) (core.Operation, error) {
 	var known []string
 	for _, name := range names {
 		for _, o := range says.Operations {
-			if o.Name == name {
-				return o, nil
+			if o.Name != name {
+				continue
 			}
+			if _, limits := guard.(interface {
+				Spend(context.Context, core.Decision, int64) error
+			}); limits { // the item is the tier, for a limit of a file that has some
+				o.Fields = append(slices.Clone(o.Fields), core.Field{Name: "item"})
+			}
+			return o, nil
 		}
 	}
 	for _, o := range says.Operations {

@@ -15,8 +15,8 @@
 // gatehouse help COMMAND lists the flags. docs/command.md in the repository shows each of them at work.
 //
 // The command exits with 0 when all is well, with 1 when it has found a problem (a mistake in a file, a sale
-// whose parts differ, an attack that got through), and with 2 when it could not do what was asked: wrong flags,
-// no such file, no Redis.
+// whose parts differ, an attack that got through), and with 2 when it could not do what was asked: wrong
+// flags, no such file, no Redis.
 package main
 
 import (
@@ -67,8 +67,11 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"peek", "[flags] [FIELD=VALUE ...]", "what is left of a limit, who holds a lock, whether an actor is banned",
-			peek},
+		{"check", "[flags] FILE ...", "every mistake in files of rules", check},
+		{"explain", "[flags] FILE", "which rules a request meets, with which keys, and what it is answered",
+			explain},
+		{"peek", "[flags] [FIELD=VALUE ...]",
+			"what is left of a limit, who holds a lock, whether an actor is banned", peek},
 		{"reset", "[flags] FIELD=VALUE ...", "forget what an actor has used", reset},
 		{"tally", "[flags] POLL", "the votes of a poll", tally},
 		{"sale", "status|verify|open|restock|close [flags] ITEM", "look at a sale, open it, change it", sale},
@@ -122,7 +125,8 @@ func (e *env) runCommand(ctx context.Context, c command, args []string) error {
 	return err
 }
 
-// operands parses the flags, which may stand before, between and after the operands, and returns the operands.
+// operands parses the flags, which may stand before, between and after the operands, and returns the
+// operands.
 func operands(fs *flag.FlagSet, args []string) (all []string, err error) {
 	for {
 		if err := fs.Parse(args); err != nil {

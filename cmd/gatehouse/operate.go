@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
@@ -107,10 +108,11 @@ func writeTally(w io.Writer, votes map[string]int64) {
 	_, _ = fmt.Fprintf(w, "%-*s %10d\n", width, "total", sum)
 }
 
-// printable returns a text of a user as it may be written to a terminal: without control characters.
+// printable returns a text of a user as it may be written to a terminal: in quotes if it has control
+// characters.
 func printable(text string) string {
-	if quoted := fmt.Sprintf("%q", text); quoted != `"`+text+`"` {
-		return quoted
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Sprintf("%q", text)
 	}
 	return text
 }
@@ -130,9 +132,12 @@ func sale(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]string,
 	f.registerYes(fs)
 	fs.Int64Var(&f.terms.Stock, "stock", 0, "open: the number of `units` to sell")
 	fs.Int64Var(&f.terms.PerBuyer, "per-buyer", 1, "open: the number of `units` that one buyer may have")
-	fs.DurationVar(&f.terms.Hold, "hold", 5*time.Minute, "open: how long a reservation waits for its confirmation")
-	fs.IntVar(&f.terms.Buckets, "buckets", 1, "open: the number of slots of a cluster over which the sale is spread")
-	fs.StringVar(&f.opens, "opens", "", "open: when the sale opens, such as 2030-11-11T00:00:00+08:00 (default now)")
+	fs.DurationVar(&f.terms.Hold, "hold", 5*time.Minute,
+		"open: how long a reservation waits for its confirmation")
+	fs.IntVar(&f.terms.Buckets, "buckets", 1,
+		"open: the number of slots of a cluster over which the sale is spread")
+	fs.StringVar(&f.opens, "opens", "",
+		"open: when the sale opens, such as 2030-11-11T00:00:00+08:00 (default now)")
 	fs.StringVar(&f.closes, "closes", "", "open: when the sale closes (default never)")
 	fs.Int64Var(&f.units, "units", 0, "restock: the number of `units` to add, or to take away if negative")
 	fs.StringVar(&f.id, "id", "", "restock: the `ID` of the delivery; the same one is counted once")
@@ -142,7 +147,8 @@ func sale(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]string,
 	}
 	actions := []string{"status", "verify", "open", "restock", "close"}
 	if len(operands) != 2 || !slices.Contains(actions, operands[0]) {
-		return usagef("the operands are %q: name an action (%s) and one item", operands, strings.Join(actions, ", "))
+		return usagef("the operands are %q: name an action (%s) and one item", operands,
+			strings.Join(actions, ", "))
 	}
 	action, item := operands[0], operands[1]
 	f.looks = action == "status" || action == "verify"

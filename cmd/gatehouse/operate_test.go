@@ -17,7 +17,7 @@ import (
 // onRedis returns the environment and the flags for a backend.
 func onRedis(b redistest.Backend) (environ, flags []string) {
 	addr := b.Options().Addrs[0]
-	flags = []string{"-prefix", b.Prefix}
+	flags = []string{"-prefix", b.Prefix, "-timeout", "1m"}
 	if b.Name == "cluster" {
 		flags = append(flags, "-cluster")
 	}
@@ -53,8 +53,8 @@ func TestPeekAndResetSeeWhatTheApplicationCounts(t *testing.T) {
 	})
 }
 
-// TestACommandThatLooksWritesNothing: also one with limits that are not those of the application, which a limit
-// would otherwise announce to the processes of the application.
+// TestACommandThatLooksWritesNothing: also one with limits that are not those of the application, which a
+// limit would otherwise announce to the processes of the application.
 func TestACommandThatLooksWritesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
@@ -65,7 +65,7 @@ func TestACommandThatLooksWritesNothing(t *testing.T) {
 		{"peek", "-guard", "api", "-kind", "token_bucket", "-limits", "3/min", "actor=ann"},
 		{"tally", "-guard", "poll", "final"},
 	} {
-		a := gatehouse(t, []string{"REDIS_URL=redis://" + server.Addr()}, "", args...)
+		a := gatehouse(t, []string{"REDIS_URL=redis://" + server.Addr()}, "", append(args, "-timeout", "1m")...)
 		if keys := rdb.Keys(t.Context(), "*").Val(); a.code != 0 || len(keys) != 0 {
 			t.Errorf("%v: exit code %d, errors %q, keys %q", args, a.code, a.errs, keys)
 		}
@@ -105,7 +105,8 @@ func TestASaleFromItsOpeningToItsClose(t *testing.T) {
 		run("open", "shoe", "-stock", "20", "-yes").want(t, 0, "was open already", "")
 
 		shop := seckill.New(guardtest.NewEngine(b), "sale", seckill.Options{})
-		guardtest.WantReason(t, guardtest.Check(t, shop, core.Attempt{Actor: "ann", Resource: "shoe"}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, shop, core.Attempt{Actor: "ann", Resource: "shoe"}),
+			core.ReasonOK)
 		run("status", "shoe").want(t, 0, "stock 10: left 9, held 1, sold 0\n", "")
 		if got := run("status", "shoe", "-json").parse(t); got["held"] != 1.0 {
 			t.Errorf("status -json: %v", got)
@@ -129,7 +130,8 @@ func TestASaleWhosePartsDifferIsAProblem(t *testing.T) {
 	}
 	run("open", "shoe", "-stock", "10", "-yes").want(t, 0, "stock 10", "")
 	shop := seckill.New(guardtest.NewEngine(b), "sale", seckill.Options{})
-	guardtest.WantReason(t, guardtest.Check(t, shop, core.Attempt{Actor: "ann", Resource: "shoe"}), core.ReasonOK)
+	ann := guardtest.Check(t, shop, core.Attempt{Actor: "ann", Resource: "shoe"})
+	guardtest.WantReason(t, ann, core.ReasonOK)
 	key := ""
 	for _, k := range b.Client.(*redis.Client).Keys(t.Context(), b.Prefix+":*:buyers").Val() {
 		key = k

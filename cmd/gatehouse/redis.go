@@ -60,7 +60,8 @@ func (f *redisFlags) connect(ctx context.Context, e *env) (*core.Engine, redis.U
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		if late := net.Error(nil); errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late) && late.Timeout() {
+		late := net.Error(nil)
+		if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late) && late.Timeout() {
 			err = fmt.Errorf("no answer within %v", f.timeout)
 		}
 		return nil, nil, fmt.Errorf("cannot use the Redis at %s: %w", address, err)
@@ -74,7 +75,9 @@ func (f *redisFlags) connect(ctx context.Context, e *env) (*core.Engine, redis.U
 }
 
 // newEngine makes an engine that waits for Redis and reports errors to the caller only.
-func newEngine(rdb redis.UniversalClient, prefix string, timeout time.Duration) (engine *core.Engine, err error) {
+func newEngine(
+	rdb redis.UniversalClient, prefix string, timeout time.Duration,
+) (engine *core.Engine, err error) {
 	err = caught(func() {
 		engine = core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(timeout), core.WithoutBreaker(),
 			core.WithoutSharedCalls(), core.WithRefusalMemory(0), core.WithObserver(silent{}))

@@ -141,7 +141,9 @@ func TestARaceCountsWhatWasSold(t *testing.T) {
 
 func TestForgedFieldsThatChangeTheKeyAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		trusting := func(r *http.Request) string { return r.Header.Get("X-Forwarded-For") + r.Header.Get("Forwarded") }
+		trusting := func(r *http.Request) string {
+			return r.Header.Get("X-Forwarded-For") + r.Header.Get("Forwarded")
+		}
 		for _, tt := range []struct {
 			name   string
 			key    func(r *http.Request) string

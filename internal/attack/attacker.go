@@ -34,8 +34,8 @@ const (
 // UserAgent is what every request says of itself, so that an operator finds these requests in a log.
 const UserAgent = "gatehouse-attack/1 (+https://github.com/gatehouse-go/gatehouse)"
 
-// Number is replaced by the number of the request, in the URL, in the values of header fields and in the body,
-// so that requests come from different users.
+// Number is replaced by the number of the request, in the URL, in the values of header fields and in the
+// body, so that requests come from different users.
 const Number = "{n}"
 
 // Errors of attacks.
@@ -226,8 +226,10 @@ func (a *Attacker) goesOn(ctx context.Context, err error) bool {
 
 // request makes the nth request.
 func (a *Attacker) request(ctx context.Context, n int64, forged http.Header) (*http.Request, error) {
-	number := strings.NewReplacer(Number, strconv.FormatInt(n, 10), url.PathEscape(Number), strconv.FormatInt(n, 10))
-	r, err := http.NewRequestWithContext(ctx, a.Method, number.Replace(a.URL), strings.NewReader(number.Replace(a.Body)))
+	digits := strconv.FormatInt(n, 10)
+	number := strings.NewReplacer(Number, digits, url.PathEscape(Number), digits)
+	body := strings.NewReader(number.Replace(a.Body))
+	r, err := http.NewRequestWithContext(ctx, a.Method, number.Replace(a.URL), body)
 	if err != nil {
 		return nil, err
 	}

@@ -34,9 +34,9 @@ type Edge struct {
 func (e Edge) Holds() bool { return int64(e.Worst) <= e.Limit }
 
 // Edge attacks a limit as those do who know when its window ends: a request opens the window, a burst comes
-// after nine tenths of it, and whenever requests are refused it polls until two and a half windows have passed.
-// A limit of 0 is one to read from the field RateLimit-Policy of the first answer. The error says why the
-// attack could not be made or did not come to its end; what was found until then is returned too.
+// after nine tenths of it, and whenever requests are refused it polls until two and a half windows have
+// passed. A limit of 0 is one to read from the field RateLimit-Policy of the first answer. The error says why
+// the attack could not be made or did not come to its end; what was found until then is returned too.
 func (a *Attacker) Edge(ctx context.Context, limit int64, window time.Duration) (e Edge, err error) {
 	e = Edge{Limit: limit, Window: window, Source: "flag"}
 	if limit > 0 { // before anything is sent
@@ -72,11 +72,11 @@ func (a *Attacker) fits(e Edge) error {
 	case e.Window < windowLeast:
 		return fmt.Errorf("%w: a window of %v is too short: the least is %v", ErrRefused, e.Window, windowLeast)
 	case lasts > MostDuration:
-		return fmt.Errorf("%w: an attack on a window of %v takes %v, more than the most of %v: attack a limit with "+
-			"a shorter window", ErrRefused, e.Window, lasts, MostDuration)
+		return fmt.Errorf("%w: an attack on a window of %v takes %v, more than the most of %v: attack a limit "+
+			"with a shorter window", ErrRefused, e.Window, lasts, MostDuration)
 	case lasts > a.Duration:
-		return fmt.Errorf("%w: an attack on a window of %v takes %v: allow it with -for %[3]v", ErrRefused, e.Window,
-			lasts)
+		return fmt.Errorf("%w: an attack on a window of %v takes %v: allow it with -for %[3]v", ErrRefused,
+			e.Window, lasts)
 	case needed > MostRequests:
 		return fmt.Errorf("%w: an attack on a limit of %d takes %d requests, more than the most of %d: lower the "+
 			"limit in your staging", ErrRefused, e.Limit, needed, MostRequests)
@@ -152,13 +152,13 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// policyOf returns the limit with the shortest window that an answer tells of (draft-ietf-httpapi-ratelimit-headers,
-// section 3).
+// policyOf returns the limit with the shortest window that an answer tells of
+// (draft-ietf-httpapi-ratelimit-headers, section 3).
 func policyOf(h http.Header) (limit int64, window time.Duration, err error) {
 	list, err := httpsfv.UnmarshalList(h.Values("RateLimit-Policy"))
 	if err != nil {
-		return 0, 0, fmt.Errorf("%w: the field RateLimit-Policy cannot be read: give the limit, as in -limit 100/min",
-			ErrRefused)
+		return 0, 0, fmt.Errorf("%w: the field RateLimit-Policy cannot be read: give the limit, as in "+
+			"-limit 100/min", ErrRefused)
 	}
 	for _, member := range list {
 		item, ok := member.(httpsfv.Item)

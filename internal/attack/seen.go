@@ -64,21 +64,21 @@ func fieldsAboutLimits(h http.Header) []string {
 	found := []string{} // which is not nil: an answer was seen
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		lower := strings.ToLower(name)
-		if strings.HasPrefix(lower, "ratelimit") || strings.HasPrefix(lower, "x-ratelimit") || lower == "retry-after" {
+		if lower == "retry-after" || strings.HasPrefix(strings.TrimPrefix(lower, "x-"), "ratelimit") {
 			for _, value := range h[name] {
-				found = append(found, spelled(lower, name)+": "+value)
+				found = append(found, FieldName(name)+": "+value)
 			}
 		}
 	}
 	return found
 }
 
-// spelled returns a field's name as the draft spells it.
-func spelled(lower, name string) string {
-	switch lower {
-	case "ratelimit":
+// FieldName returns the name of a field, which http.Header keeps in a form of its own, as documents spell it.
+func FieldName(name string) string {
+	switch name {
+	case "Ratelimit":
 		return "RateLimit"
-	case "ratelimit-policy":
+	case "Ratelimit-Policy":
 		return "RateLimit-Policy"
 	}
 	return name

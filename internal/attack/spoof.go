@@ -38,8 +38,8 @@ type Spoofed struct {
 	Status int `json:"status"`
 }
 
-// Spoof uses up a limit, and then sends requests that claim other addresses, each between two that do not. The
-// error says why that could not be done; what was found until then is returned too.
+// Spoof uses up a limit, and then sends requests that claim other addresses, each between two that do not.
+// The error says why that could not be done; what was found until then is returned too.
 func (a *Attacker) Spoof(ctx context.Context) ([]Spoofed, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.Duration)
 	defer cancel()

@@ -21,7 +21,8 @@ func TestTargetsAndBoundsThatAreRefused(t *testing.T) {
 		{Options{URL: "https://staging.example/", AllowHost: "staging.example"}, ""},
 		{Options{URL: "https://staging.example/"}, "-allow-host staging.example"},
 		{Options{URL: "https://staging.example/", AllowHost: "example"}, "-allow-host staging.example"},
-		{Options{URL: "http://staging.example:8080/", AllowHost: "staging.example:8080"}, "-allow-host staging.example"},
+		{Options{URL: "http://staging.example:8080/", AllowHost: "staging.example:8080"},
+			"-allow-host staging.example"},
 		{Options{URL: "http://localhost.example/", AllowHost: "localhost"}, "not a loopback address"},
 		{Options{URL: "http://192.168.0.1/"}, "not a loopback address"},
 		{Options{URL: "http://127.0.0.1.nip.example/"}, "not a loopback address"},
@@ -91,8 +92,8 @@ func TestRequestsSayWhatTheyAreAndDiffer(t *testing.T) {
 	}
 	body := new(strings.Builder)
 	_ = r.Write(body)
-	for _, want := range []string{"POST /u7?v=7 ", "Host: shop.example\r", "X-User: u7\r", "buyer=7", "User-Agent: gatehouse-attack/",
-		"X-Forwarded-For: 198.51.100.1\r"} {
+	for _, want := range []string{"POST /u7?v=7 ", "Host: shop.example\r", "X-User: u7\r", "buyer=7",
+		"User-Agent: gatehouse-attack/", "X-Forwarded-For: 198.51.100.1\r"} {
 		if !strings.Contains(body.String(), want) {
 			t.Errorf("%q is not in %q", want, body)
 		}

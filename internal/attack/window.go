@@ -12,8 +12,9 @@ type Admission struct{ After, Before time.Time }
 // MostIn returns how many of the units were certainly admitted in some window of the length: the true number
 // may be larger, but not smaller. The order of the units does not matter.
 func MostIn(window time.Duration, admitted []Admission) int {
-	units := slices.SortedFunc(slices.Values(admitted), func(a, b Admission) int { return b.After.Compare(a.After) })
-	ends := slices.SortedFunc(slices.Values(admitted), func(a, b Admission) int { return a.Before.Compare(b.Before) })
+	units, ends := slices.Clone(admitted), slices.Clone(admitted)
+	slices.SortFunc(units, func(a, b Admission) int { return b.After.Compare(a.After) })
+	slices.SortFunc(ends, func(a, b Admission) int { return a.Before.Compare(b.Before) })
 	rank := func(t time.Time) int { // how many units end before t
 		return sort.Search(len(ends), func(i int) bool { return !ends[i].Before.Before(t) })
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestMostInIsTheDefinition: of all windows that begin when an admission can have begun, the one that contains
-// the most admissions with all of their time.
+// TestMostInIsTheDefinition: of all windows that begin when an admission can have begun, the one that
+// contains the most admissions with all of their time.
 func TestMostInIsTheDefinition(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))

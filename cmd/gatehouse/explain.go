@@ -1,0 +1,383 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/config"
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/internal/attack"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// explainFlags are the flags of the command explain.
+type explainFlags struct {
+	redisFlags
+	ownFlags
+	request, route, remote, body, list string
+	header                             headerFlag
+	users                              map[string]string
+}
+
+// explained is the result of the command explain.
+type explained struct {
+	Request string          `json:"request"`
+	Lists   []explainedList `json:"lists"`
+}
+
+// explainedList is what happens to the request in one list of rules.
+type explainedList struct {
+	Name   string          `json:"name"`
+	Rules  []explainedRule `json:"rules"`
+	Status int             `json:"status,omitempty"` // of a refusal
+	Header []string        `json:"header"`
+	// Assumed reports that a guard that only Redis can ask was assumed to allow the request.
+	Assumed bool `json:"assumed"`
+}
+
+// explainedRule is what a rule makes of the request.
+type explainedRule struct {
+	Guard string `json:"guard"`
+	Kind  string `json:"kind"`
+	// Asked reports whether the guard is asked at all.
+	Asked    bool            `json:"asked"`
+	Reason   core.Reason     `json:"reason,omitempty"` // of a refusal
+	Actor    string          `json:"actor,omitempty"`
+	Resource string          `json:"resource,omitempty"`
+	Item     string          `json:"item,omitempty"`
+	Cost     int64           `json:"cost,omitempty"`
+	ID       string          `json:"id,omitempty"`
+	Keys     []string        `json:"keys"`
+	Source   string          `json:"source,omitempty"`
+	Figures  *figures        `json:"figures,omitempty"`
+	Sale     *seckill.Status `json:"sale,omitempty"`
+}
+
+func explain(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]string, error)) error {
+	f := explainFlags{header: headerFlag{}, users: map[string]string{}}
+	f.looks = true
+	f.redisFlags.register(fs)
+	f.ownFlags.register(fs)
+	fs.StringVar(&f.request, "request", "GET /", "the `method and path` of the request, such as 'POST /polls/1/votes'")
+	fs.StringVar(&f.route, "route", "", "the `pattern` of the route, as of http.ServeMux: 'POST /polls/{poll}/votes'")
+	fs.StringVar(&f.remote, "remote", "192.0.2.1", "the `address` of the peer")
+	fs.StringVar(&f.body, "body", "", "the `body` of the request; name its Content-Type with -H")
+	fs.StringVar(&f.list, "rules", "", "the `list` of rules to explain (default: all lists)")
+	fs.Var(f.header, "H", "a header `field`, such as 'X-Forwarded-For: 203.0.113.7'; may be repeated")
+	fs.Func("user", "what the login stored, such as `uid=ann`; may be repeated", func(text string) error {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return errors.New("write it as NAME=VALUE")
+		}
+		f.users[name] = value
+		return nil
+	})
+	operands, err := parse()
+	if err != nil {
+		return err
+	}
+	if len(operands) != 1 {
+		return usagef("%d operands: name one file", len(operands))
+	}
+	if _, err := f.newRequest(ctx); err != nil {
+		return err
+	}
+	cfg, err := f.load(operands[0])
+	if err != nil {
+		return err
+	}
+	if f.list != "" && !slices.Contains(cfg.Lists(), f.list) {
+		return usagef("%s has no list %q: it has %s", operands[0], f.list, strings.Join(cfg.Lists(), ", "))
+	}
+	x, done, err := f.explainer(ctx, e, cfg)
+	if err != nil {
+		return err
+	}
+	defer done()
+	result := explained{Request: f.request, Lists: []explainedList{}}
+	for _, name := range cfg.Lists() {
+		if f.list != "" && name != f.list {
+			continue
+		}
+		list, err := x.explain(ctx, name)
+		if err != nil {
+			return err
+		}
+		result.Lists = append(result.Lists, list)
+	}
+	return e.write(result, result.write)
+}
+
+// newRequest makes the request, as the handlers of the route see it.
+func (f *explainFlags) newRequest(ctx context.Context) (*http.Request, error) {
+	method, target, ok := strings.Cut(f.request, " ")
+	u, err := url.ParseRequestURI(target)
+	if !ok || err != nil {
+		return nil, usagef("-request is %q: write a method and a path, such as 'POST /polls/1/votes'", f.request)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), strings.NewReader(f.body))
+	if err != nil {
+		return nil, usagef("-request is %q: %w", f.request, err)
+	}
+	for name, values := range f.header {
+		if strings.EqualFold(name, "Host") {
+			r.Host = values[0]
+		} else {
+			r.Header[name] = values
+		}
+	}
+	r.Host, r.RemoteAddr = hostOf(r), f.remote
+	if _, _, err := net.SplitHostPort(f.remote); err != nil {
+		r.RemoteAddr = net.JoinHostPort(strings.Trim(f.remote, "[]"), "40000")
+	}
+	for name, value := range f.users {
+		r = r.WithContext(keyfuncs.WithValue(r.Context(), name, value))
+	}
+	if f.route == "" {
+		return r, nil
+	}
+	return f.routed(r)
+}
+
+func hostOf(r *http.Request) string {
+	if r.Host != "" {
+		return r.Host
+	}
+	return "app.example"
+}
+
+// routed passes the request through a router with the route.
+func (f *explainFlags) routed(r *http.Request) (routed *http.Request, err error) {
+	var mux http.ServeMux
+	catch := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { routed = r })
+	if err := caughtAny(func() { mux.Handle(f.route, catch) }); err != nil {
+		return nil, usagef("-route: %w", err)
+	}
+	mux.ServeHTTP(httptest.NewRecorder(), r)
+	if routed == nil {
+		return nil, usagef("-route %q does not match -request %q", f.route, f.request)
+	}
+	return routed, nil
+}
+
+// caughtAny returns a panic as an error.
+func caughtAny(f func()) (err error) {
+	defer func() {
+		if mistake := recover(); mistake != nil {
+			err = fmt.Errorf("%v", mistake)
+		}
+	}()
+	f()
+	return nil
+}
+
+// explainer has the rules of the file on an engine that sends nothing, and perhaps on a Redis.
+type explainer struct {
+	flags    *explainFlags
+	config   *config.Config
+	recorder *recorder
+	dry      *config.Set
+	again    *config.Set // the same on another engine, as another process would have it
+	live     *config.Set // nil without a Redis
+}
+
+func (f *explainFlags) explainer(
+	ctx context.Context, e *env, cfg *config.Config,
+) (x *explainer, done func(), err error) {
+	x = &explainer{flags: f, config: cfg, recorder: &recorder{}}
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"}) // the recorder answers
+	rdb.AddHook(x.recorder)
+	done = func() { _ = rdb.Close() }
+	for _, set := range []**config.Set{&x.dry, &x.again} {
+		engine, bad := newEngine(rdb, f.prefix, time.Minute) // nobody is waited for
+		if bad == nil {
+			*set, bad = cfg.Build(engine)
+		}
+		err = errors.Join(err, bad)
+	}
+	if err != nil || f.url == "" {
+		return x, done, err
+	}
+	engine, client, err := f.connect(ctx, e)
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	x.live, err = cfg.Build(engine)
+	return x, func() { _ = rdb.Close(); _ = client.Close() }, err
+}
+
+// explain explains one list.
+func (x *explainer) explain(ctx context.Context, name string) (explainedList, error) {
+	list := explainedList{Name: name, Header: []string{}}
+	rules := x.dry.Rules(name)
+	for i := range rules {
+		guard := x.watch(&rules[i])
+		rule, err := x.explainRule(ctx, rules[i], guard)
+		if err != nil {
+			return list, err
+		}
+		list.Rules = append(list.Rules, rule)
+		list.Assumed = list.Assumed || rule.Source == fromNobody
+	}
+	r, err := x.flags.newRequest(ctx)
+	if err != nil {
+		return list, err
+	}
+	w := httptest.NewRecorder()
+	passed := false
+	nethttpmw.HTTP(rules...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true })).
+		ServeHTTP(w, r)
+	if !passed {
+		list.Status = w.Code
+	}
+	for _, field := range slices.Sorted(maps.Keys(w.Header())) {
+		for _, value := range w.Header()[field] {
+			list.Header = append(list.Header, attack.FieldName(field)+": "+value)
+		}
+	}
+	return list, nil
+}
+
+// watch replaces the guard and the bans of a rule by those that take nothing.
+func (x *explainer) watch(rule *nethttpmw.Rule) *watched {
+	g := &watched{Guard: rule.Guard}
+	rule.Guard, rule.Defer = g, nil
+	bans := rule.Bans
+	rule.Bans = nil
+	if x.live == nil {
+		return g
+	}
+	g.live = x.live.Guard(g.Name())
+	if bans != nil {
+		if live, ok := x.live.Guard(bans.Name()).(nethttpmw.Bans); ok {
+			rule.Bans = watchedBans{live}
+		}
+	}
+	return g
+}
+
+// explainRule asks one rule, as if it were alone.
+func (x *explainer) explainRule(ctx context.Context, rule nethttpmw.Rule, g *watched) (explainedRule, error) {
+	says := explainedRule{Guard: g.Name(), Kind: x.config.Kind(g.Name()), Keys: []string{}}
+	r, err := x.flags.newRequest(ctx)
+	if err != nil {
+		return says, err
+	}
+	passage, refusal := nethttpmw.NewPipeline(rule).Enter(&keyfuncs.Request{Request: r})
+	if g.err != nil {
+		return says, fmt.Errorf("ask Redis about guard %q: %w", g.Name(), g.err)
+	}
+	says.Asked = g.asked
+	if refusal != nil {
+		says.Reason = refusal.Reason
+	} else {
+		defer passage.Abort()
+	}
+	if !g.asked {
+		return says, nil
+	}
+	a := g.attempt
+	says.Actor, says.Resource, says.Item, says.Cost, says.ID = a.Actor, a.Resource, a.Item, max(a.Cost, 1), a.ID
+	says.Source, says.Sale = g.source, g.sale
+	if g.source != fromNobody {
+		now := figuresOf(g.decision)
+		says.Figures = &now
+	}
+	says.Keys = x.keysOf(ctx, g.Guard, a)
+	return says, nil
+}
+
+// keysOf returns the keys of a check. Where the request has no operation ID, a guard makes one, which differs
+// between processes: of a key that contains it, the text before it is shown, and a star.
+func (x *explainer) keysOf(ctx context.Context, g core.Guard, a core.Attempt) []string {
+	keys := x.recorder.record(func() { _, _ = g.Check(ctx, a) })
+	again := x.recorder.record(func() { _, _ = x.again.Guard(g.Name()).Check(ctx, a) })
+	for i := range min(len(keys), len(again)) {
+		if keys[i] == again[i] {
+			continue
+		}
+		same := 0
+		for same < min(len(keys[i]), len(again[i])) && keys[i][same] == again[i][same] {
+			same++
+		}
+		before := keys[i][:same]
+		keys[i] = before[:strings.LastIndexAny(before, "|:")+1] + "*"
+	}
+	return keys
+}
+
+// write writes what was found, a paragraph for each list.
+func (x explained) write(w io.Writer) {
+	_, _ = fmt.Fprintln(w, x.Request)
+	for _, list := range x.Lists {
+		_, _ = fmt.Fprintf(w, "\nrules of %s\n", list.Name)
+		for _, rule := range list.Rules {
+			rule.write(w)
+		}
+		answer := "the request passes"
+		switch {
+		case list.Status != 0:
+			answer = fmt.Sprintf("the request gets %d %s", list.Status, http.StatusText(list.Status))
+		case list.Assumed:
+			answer = "the request passes, if the guards that were not asked allow it"
+		}
+		_, _ = fmt.Fprintf(w, "  %s\n", answer)
+		for _, field := range list.Header {
+			_, _ = fmt.Fprintf(w, "    %s\n", printable(field))
+		}
+	}
+}
+
+func (r explainedRule) write(w io.Writer) {
+	line := func(name, format string, args ...any) {
+		_, _ = fmt.Fprintf(w, "    %-9s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	_, _ = fmt.Fprintf(w, "  %s (%s)\n", r.Guard, r.Kind)
+	if !r.Asked {
+		if r.Reason != "" {
+			line("refused", "%s: the guard is not asked", r.Reason)
+		} else {
+			line("passes", "without being counted")
+		}
+		return
+	}
+	for _, part := range []struct{ name, value string }{
+		{"actor", r.Actor}, {"resource", r.Resource}, {"item", r.Item}, {"id", r.ID},
+	} {
+		if part.value != "" {
+			line(part.name, "%s", printable(part.value))
+		}
+	}
+	line("cost", "%d", r.Cost)
+	for _, key := range r.Keys {
+		line("key", "%s", printable(key))
+	}
+	switch f := r.Figures; {
+	case f != nil && f.Limit == 0:
+		line("now", "%s, not limited", f.Reason)
+	case f != nil && r.Source == fromRedis:
+		line("now", "%s, %d of %d left", f.Reason, f.Remaining, f.Limit)
+	case f != nil:
+		line("at first", "%s, %d of %d left with this request", f.Reason, f.Remaining, f.Limit)
+	case r.Sale != nil:
+		line("now", "stock %d: left %d, held %d, sold %d", r.Sale.Stock, r.Sale.Left, r.Sale.Held, r.Sale.Sold)
+	default:
+		line("now", "not asked: only an attempt could tell")
+	}
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/config"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// vote is a request for explain, as flags.
+var vote = []string{"-rules", "voting", "-request", "POST /polls/final/votes",
+	"-route", "POST /polls/{poll}/votes",
+	"-H", "X-Forwarded-For: 198.51.100.1, 203.0.113.7", "-H", "Content-Type: application/x-www-form-urlencoded",
+	"-remote", "10.0.0.9", "-user", "uid=ann", "-body", "choice=red"}
+
+// TestExplainedKeysAreThoseOfTheApplication: a server with the rules of the file gets the explained request,
+// and leaves the explained keys, its figures and its header fields.
+func TestExplainedKeysAreThoseOfTheApplication(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	environ := []string{"REDIS_URL=redis://" + server.Addr()} // which explain does not use by itself
+	file := rulesFile(t, someRules)
+	before := gatehouse(t, environ, "", append([]string{"explain", file, "-json"}, vote...)...).parse(t)
+
+	cfg, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := server.Client(t)
+	set, err := cfg.Build(guardtest.NewEngine(redistest.Backend{Client: rdb, Prefix: "gatehouse"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mux http.ServeMux
+	mux.Handle("POST /polls/{poll}/votes", nethttpmw.HTTP(set.Rules("voting")...)(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/polls/final/votes",
+		strings.NewReader("choice=red"))
+	r.RemoteAddr = "10.0.0.9:40000"
+	r.Header.Set("X-Forwarded-For", "198.51.100.1, 203.0.113.7")
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, r.WithContext(keyfuncs.WithValue(r.Context(), "uid", "ann")))
+	if w.Code != http.StatusOK {
+		t.Fatalf("the server answers %d %s", w.Code, w.Body)
+	}
+
+	list := before["lists"].([]any)[0].(map[string]any)
+	var keys []string
+	for _, rule := range list["rules"].([]any) {
+		for _, key := range rule.(map[string]any)["keys"].([]any) {
+			keys = append(keys, key.(string))
+		}
+	}
+	for _, key := range rdb.Keys(t.Context(), "*").Val() {
+		isExplained := func(explained string) bool {
+			before, made := strings.CutSuffix(explained, "*") // the ID that the guard made
+			return key == explained || made && strings.HasPrefix(key, before)
+		}
+		if !slices.ContainsFunc(keys, isExplained) {
+			t.Errorf("the server has the key %q; explained are %q", key, keys)
+		}
+	}
+	if header := fmt.Sprint(list["header"]); !strings.Contains(header, w.Header().Get("RateLimit-Policy")) ||
+		!strings.Contains(header, w.Header().Get("RateLimit")) {
+		t.Errorf("the server sends %v; explained is %v", w.Header(), header)
+	}
+	rules := list["rules"].([]any)
+	if site := rules[0].(map[string]any); site["actor"] != "203.0.113.7" || site["source"] != "unused" {
+		t.Errorf("site: %v", site)
+	}
+	if poll := rules[1].(map[string]any); poll["actor"] != "ann" || poll["resource"] != "final" ||
+		poll["item"] != "red" || poll["source"] != "assumed" || list["assumed"] != true {
+		t.Errorf("poll: %v in %v", poll, list)
+	}
+}
+
+func TestExplainWithARedisSaysWhatItIsNow(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	rdb, file, url := server.Client(t), rulesFile(t, someRules), "redis://"+server.Addr()
+	run := func() answer {
+		return gatehouse(t, nil, "", append([]string{"explain", file, "-redis", url, "-timeout", "1m"}, vote...)...)
+	}
+	run().want(t, 0, "now       ok, 3 of 3 left\n", "")
+	if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) != 0 {
+		t.Errorf("explain wrote %q", keys)
+	}
+	cfg, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := cfg.Build(guardtest.NewEngine(redistest.Backend{Client: rdb, Prefix: "gatehouse"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := guardtest.Check(t, set.Guard("site"), attemptOf("203.0.113.7"))
+	for a.Remaining > 0 {
+		a = guardtest.Check(t, set.Guard("site"), attemptOf("203.0.113.7"))
+	}
+	run().want(t, 0, "the request gets 429 Too Many Requests\n", "")
+	run().want(t, 0, "    Retry-After: ", "")
+	gatehouse(t, nil, "", "sale", "open", "shoe", "-guard", "sale", "-file", file, "-stock", "7", "-yes",
+		"-redis", url, "-timeout", "1m").
+		want(t, 0, "stock 7: left 7", "")
+	gatehouse(t, nil, "", "explain", file, "-redis", url, "-timeout", "1m", "-rules", "shop",
+		"-request", "POST /sales/shoe/orders", "-route", "POST /sales/{sku}/orders", "-user", "uid=ann", "-H", `Idempotency-Key: "o1"`).
+		want(t, 0, "now       stock 7: left 7, held 0, sold 0\n", "")
+}
+
+func TestExplainSaysWhyAGuardIsNotAsked(t *testing.T) {
+	t.Parallel()
+	file := rulesFile(t, someRules)
+	run := func(args ...string) answer {
+		return gatehouse(t, nil, "", append([]string{"explain", file}, args...)...)
+	}
+	run("-rules", "api", "-user", "uid=root", "-route", "/{x...}").
+		want(t, 0, "passes    without being counted\n", "")
+	run("-rules", "api", "-route", "/{x...}").want(t, 0, "refused   no_key: the guard is not asked\n", "")
+	run("-rules", "api", "-route", "/{x...}").want(t, 0, "the request gets 400 Bad Request\n", "")
+	run("-rules", "api", "-route", "/{x...}", "-user", "uid=a", "-user", "plan=paid").
+		want(t, 0, "at first  ok, 8 of 9 left with this request\n", "")
+	run("-rules", "api", "-route", "/{x...}", "-user", "uid=a", "-user", "plan=gold").
+		want(t, 0, "now       ok, not limited\n", "")
+
+	run("-rules", "none").want(t, 2, "", `has no list "none": it has api, voting, shop`)
+	run("-request", "POST").want(t, 2, "", "write a method and a path")
+	run("-request", "A/B /x").want(t, 2, "", "A/B")
+	run("-route", "POST /x").want(t, 2, "", "does not match")
+	run("-route", "{").want(t, 2, "", "-route: ")
+	run("-user", "ann").want(t, 2, "", "write it as NAME=VALUE")
+	run("other.yaml").want(t, 2, "", "name one file")
+	gatehouse(t, nil, "", "explain", rulesFile(t, "guards: 7")).want(t, 2, "", "mistake")
+}
+
+func TestGuardsOfAFile(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	file, environ := rulesFile(t, someRules), []string{"REDIS_URL=redis://" + server.Addr()}
+	run := func(args ...string) answer {
+		return gatehouse(t, environ, "", append(args, "-file", file, "-timeout", "1m")...)
+	}
+	run("peek", "-guard", "site", "actor=ann").want(t, 0, "remaining    3\n", "")
+	run("peek", "-guard", "plan", "actor=ann").want(t, 0, "remaining    2\n", "")
+	run("peek", "-guard", "plan", "actor=ann", "item=paid").want(t, 0, "remaining    9\n", "")
+	run("tally", "-guard", "poll", "final").want(t, 0, "nobody has voted", "")
+	run("tally", "-guard", "site", "final").want(t, 2, "", "is of the kind sliding_window, not votes")
+	run("peek", "-guard", "sight", "actor=ann").want(t, 2, "", `has no guard "sight": it has site, plan, poll, sale`)
+	run("peek", "-guard", "poll", "poll=final").want(t, 2, "", "has no operation peek: it has tally, top")
+	run("peek", "-guard", "site", "-kind", "votes").want(t, 2, "", "leave out -kind")
+	gatehouse(t, environ, "", "peek", "-guard", "door", "-kind", "lock", "thing=x", "-timeout", "1m").
+		want(t, 0, "held         false\n", "")
+	gatehouse(t, nil, "", "peek", "-guard", "pool", "-kind", "semaphore", "-options", "{max: -1}").
+		want(t, 2, "", "-kind, -limits or -options: ")
+}

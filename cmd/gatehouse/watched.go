@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+)
+
+// Where an answer comes from.
+const (
+	fromRedis   = "redis"   // what Redis says now
+	fromNothing = "unused"  // as if the actor had used nothing
+	fromNobody  = "assumed" // nobody was asked, and the guard is assumed to allow the attempt
+)
+
+// watched stands in for a guard in a rule: it notes the attempt, and answers without taking anything.
+type watched struct {
+	core.Guard            // on a recorder
+	live       core.Guard // the same guard on a Redis, or nil
+
+	asked    bool
+	attempt  core.Attempt
+	decision core.Decision
+	source   string
+	sale     *seckill.Status
+	err      error // of Redis
+}
+
+// Traits implements core.Guard. The pipeline asks the guards one by one.
+func (g *watched) Traits() core.Traits {
+	traits := g.Guard.Traits()
+	traits.Early = false
+	return traits
+}
+
+// Describe implements core.Describer.
+func (g *watched) Describe() core.Description { return core.DescriptionOf(g.Guard) }
+
+// Check implements core.Guard. The second time it answers as the first time.
+func (g *watched) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	if !g.asked {
+		g.asked, g.attempt = true, a
+		g.decision, g.err = g.ask(ctx, a)
+	}
+	return g.decision, g.err
+}
+
+func (g *watched) ask(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	if peeks, ok := g.live.(peeker); ok {
+		g.source = fromRedis
+		return peeks.Peek(ctx, a)
+	}
+	if sales, ok := g.live.(*seckill.Guard); ok {
+		if status, err := sales.Status(ctx, a.Resource); err == nil {
+			g.sale = &status
+		}
+	}
+	if local, ok := g.Guard.(core.LocalGuard); ok && g.live == nil {
+		g.source = fromNothing
+		return local.CheckLocal(ctx, a)
+	}
+	g.source = fromNobody
+	return core.Decision{Guard: g.Name(), Attempt: a, Allowed: true, Reason: core.ReasonOK}, nil
+}
+
+// peeker is a guard that can say what it would decide.
+type peeker interface {
+	Peek(ctx context.Context, a core.Attempt) (core.Decision, error)
+}
+
+// CheckLocal implements core.LocalGuard, for rules whose policy in an outage is local.
+func (g *watched) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	if local, ok := g.Guard.(core.LocalGuard); ok {
+		return local.CheckLocal(ctx, a)
+	}
+	return core.Decision{}, core.ErrNoRedis
+}
+
+// Settle implements core.Guard: nothing was taken.
+func (g *watched) Settle(context.Context, core.Decision, core.Ending) error { return nil }
+
+// watchedBans stands in for the bans of a rule: it asks, and no strike counts.
+type watchedBans struct {
+	live interface {
+		Name() string
+		Check(ctx context.Context, a core.Attempt) (core.Decision, error)
+	}
+}
+
+// Name implements nethttpmw.Bans.
+func (b watchedBans) Name() string { return b.live.Name() }
+
+// Describe implements core.Describer.
+func (b watchedBans) Describe() core.Description { return core.DescriptionOf(b.live) }
+
+// Check implements nethttpmw.Bans.
+func (b watchedBans) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	return b.live.Check(ctx, a)
+}
+
+// Strike implements nethttpmw.Bans.
+func (b watchedBans) Strike(context.Context, core.Attempt) (bool, error) { return false, nil }
