@@ -91,6 +91,7 @@ examples: ## build the examples and the command
 	$(GO) build -o /dev/null ./examples/cookbook
 	$(GO) build -o /dev/null ./examples/exports
 	cd examples/orders && $(GO) build -race -o /dev/null .
+	cd examples/production && $(GO) build -o /dev/null .
 
 cover: redis ## show the coverage of each package
 	$(GO) test -count=1 -cover ./...

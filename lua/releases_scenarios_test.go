@@ -567,7 +567,8 @@ func permits(p *pair) {
 	}
 	renew := core.NewScript("renew", lua.SemaphoreRenew, core.Idempotent)
 	for _, e := range p.sides {
-		lost, err := e.Run(p.ctx, renew, []string{p.key + ":semaphore:exports:{|}:permits"}, 10_000, "", "nobody|10000|zoe", 1)
+		keys := []string{p.key + ":semaphore:exports:{|}:permits"}
+		lost, err := e.Run(p.ctx, renew, keys, 10_000, "", "nobody|10000|zoe", 1)
 		p.must("renew", err)
 		p.is("lost", lost, "[1]")
 	}

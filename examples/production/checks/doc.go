@@ -1,0 +1,3 @@
+// Package checks has tests only: they check the files of examples/production with the libraries of the
+// programs that read them. It is a module of its own because these libraries have many dependencies.
+package checks
