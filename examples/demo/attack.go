@@ -106,7 +106,7 @@ func attackLimits(ctx context.Context, in *instance, send func(string, any)) err
 	return nil
 }
 
-// naiveWindow is the limiter of many articles: INCR, and EXPIRE for the first one.
+// naiveWindow is the limiter of many articles: INCR, and PEXPIRE for the first one.
 func (in *instance) naiveWindow(id string) func(context.Context) (bool, error) {
 	key := in.gate.Key("naive-window", id)
 	return func(ctx context.Context) (bool, error) {

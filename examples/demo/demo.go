@@ -93,17 +93,17 @@ var scenarios = map[string]scenario{
 	"traffic":   sendTraffic,
 }
 
-// A notice is an error whose text is for the page.
-type notice string
+// pageError is an error whose text is for the page.
+type pageError string
 
-func (n notice) Error() string { return string(n) }
+func (e pageError) Error() string { return string(e) }
 
 const (
-	noticeReset  = notice("The demo was reset while this ran.")
-	noticeNoRace = notice("There are no orders to send again: run the sale first.")
-	noticeLong   = notice("This took longer than a minute, and was ended.")
-	noticeEnds   = notice("The demo ends.")
-	noticeRedis  = notice("Redis did not answer, so there is no result. Give it back and try again.")
+	errReset  = pageError("The demo was reset while this ran.")
+	errNoRace = pageError("There are no orders to send again: run the sale first.")
+	errLong   = pageError("This took longer than a minute, and was ended.")
+	errEnds   = pageError("The demo ends.")
+	errRedis  = pageError("Redis did not answer, so there is no result. Give it back and try again.")
 )
 
 // newDemo makes the demo over a Redis. It reports whether it opened a new sale: an existing one goes on.
@@ -129,7 +129,7 @@ func newDemo(ctx context.Context, s *store, perIP limit.Limit, z sizes) (d *demo
 func (d *demo) newInstance() *instance {
 	ctx, cancel := context.WithCancelCause(d.ctx)
 	in := &instance{store: d.store, sizes: d.sizes, watch: &watch{}, running: map[string]bool{}, ctx: ctx,
-		cancel: func() { cancel(noticeReset) }}
+		cancel: func() { cancel(errReset) }}
 	in.gate = core.New(d.store.client, core.WithPrefix(d.store.prefix), core.WithDeadline(deadline),
 		core.WithObserver(core.Observers(core.LogErrors(), in.watch)))
 	in.app = newApp(in.gate, d.perIP)
@@ -169,7 +169,7 @@ func (d *demo) run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
-	ctx, cancel := context.WithTimeoutCause(r.Context(), longestRun, noticeLong)
+	ctx, cancel := context.WithTimeoutCause(r.Context(), longestRun, errLong)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer context.AfterFunc(in.ctx, func() { stop(context.Cause(in.ctx)) })()
@@ -181,15 +181,15 @@ func (d *demo) run(w http.ResponseWriter, r *http.Request) {
 
 // tell returns what the page says about an error. The cause is for the log.
 func tell(ctx context.Context, name string, err error) string {
-	var say notice
+	var say pageError
 	if errors.As(context.Cause(ctx), &say) || errors.As(err, &say) {
 		return say.Error()
 	}
 	if ctx.Err() != nil {
-		return noticeEnds.Error()
+		return errEnds.Error()
 	}
 	slog.Warn("demo: a scenario failed", "scenario", name, "error", err)
-	return noticeRedis.Error()
+	return errRedis.Error()
 }
 
 // begin notes that a scenario runs, unless it does already or the instance was replaced.

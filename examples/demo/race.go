@@ -87,7 +87,7 @@ func sendTheSameOrders(ctx context.Context, in *instance, send func(string, any)
 	last := in.lastRace
 	in.mu.Unlock()
 	if last == nil {
-		return noticeNoRace
+		return errNoRace
 	}
 	r := &race{item: last.item, naive: last.naive, stock: last.stock, answers: map[string]int{},
 		sold: last.sold, refused: last.refused}
