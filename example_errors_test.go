@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
@@ -12,7 +13,8 @@ import (
 // The kind of an error says what a program can do about it.
 func Example_kindsOfErrors() {
 	ctx := context.Background()
-	sale := seckill.New(core.New(client()), "sale", seckill.Options{})
+	gate := core.New(client(), core.WithDeadline(30*time.Second)) // a test machine may be busy
+	sale := seckill.New(gate, "sale", seckill.Options{})
 
 	status, err := sale.Status(ctx, "tv-55")
 	switch {

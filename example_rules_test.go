@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
@@ -19,7 +20,8 @@ import (
 
 // A rule with most of its fields: an order of several units, which a retry does not repeat.
 func Example_rule() {
-	sale := seckill.New(core.New(client()), "sale", seckill.Options{})
+	gate := core.New(client(), core.WithDeadline(30*time.Second)) // a test machine may be busy
+	sale := seckill.New(gate, "sale", seckill.Options{})
 	if _, err := sale.Open(context.Background(), "tv-55", seckill.Sale{Stock: 7, PerBuyer: 5}); err != nil {
 		log.Fatal(err)
 	}
