@@ -1,5 +1,5 @@
-// Package gatehouse_test has the code that the README shows, so that it compiles, and a test that keeps the
-// two equal.
+// Package gatehouse_test has code that the documents show, so that it compiles, and tests that keep the two
+// equal.
 package gatehouse_test
 
 import (

@@ -2,6 +2,9 @@ package gatehouse_test
 
 import (
 	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -12,4 +15,107 @@ func read(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// readmes are the same text in two languages.
+var readmes = []string{"README.md", "README.zh-CN.md"}
+
+func TestREADMEIsShort(t *testing.T) {
+	for _, file := range readmes {
+		if lines := strings.Count(read(t, file), "\n"); lines > 220 {
+			t.Errorf("%s has %d lines, want 220 at most", file, lines)
+		}
+	}
+}
+
+// TestREADMEShowsMeasuredFigures: the comparison and the cost of a check are those that the benchmark has
+// written.
+func TestREADMEShowsMeasuredFigures(t *testing.T) {
+	written := tables(read(t, "bench/results/comparison.md"))
+	if len(written) != 1 {
+		t.Fatalf("bench/results/comparison.md has %d tables", len(written))
+	}
+	if !slices.ContainsFunc(tables(read(t, "README.md")), func(shown []string) bool {
+		return slices.Equal(shown, written[0])
+	}) {
+		t.Error("README.md does not show the table of bench/results/comparison.md as it is")
+	}
+	// of the first table of CPU time of the server, in the first column: allowed, one caller
+	cost := regexp.MustCompile(`(?s)\| CPU time of the server, × floor \|.*?\n\| SlidingWindow \| ([\d.]+)×`).
+		FindStringSubmatch(read(t, "bench/results/redis.md"))
+	if cost == nil {
+		t.Fatal("bench/results/redis.md does not have the cost of a SlidingWindow")
+	}
+	figures := regexp.MustCompile(`\d\.\d\d(?:\n| )?`)
+	for _, file := range readmes {
+		_, text, _ := strings.Cut(read(t, file), "BENCHFLAGS=")
+		text, _, _ = strings.Cut(text, "\n## ")
+		if shown := figures.FindString(text); strings.TrimSpace(shown) != cost[1] {
+			t.Errorf("%s has %q times the CPU of the floor, bench/results/redis.md %s", file, shown, cost[1])
+		}
+	}
+}
+
+// tables returns the lines of each table of a document.
+func tables(text string) (all [][]string) {
+	inside := false
+	for line := range strings.Lines(fence.ReplaceAllString(text, "")) {
+		is := strings.HasPrefix(line, "|")
+		if is && !inside {
+			all = append(all, nil)
+		}
+		if inside = is; is {
+			all[len(all)-1] = append(all[len(all)-1], line)
+		}
+	}
+	return all
+}
+
+// TestChineseREADMEIsInStep: it has the headings, the blocks of code, the rows and columns, the figures and
+// the links of the English one, in this order, and each links to the other.
+func TestChineseREADMEIsInStep(t *testing.T) {
+	english, chinese := read(t, readmes[0]), read(t, readmes[1])
+	for what, of := range map[string]func(string) []string{
+		"heading": func(text string) []string {
+			return regexp.MustCompile(`(?m)^#+ `).FindAllString(fence.ReplaceAllString(text, ""), -1)
+		},
+		"block of code": func(text string) []string { return fence.FindAllString(text, -1) },
+		"row": func(text string) (shapes []string) {
+			kept := regexp.MustCompile("\\||`[^`]+`|\\d\\.\\d\\d") // columns, code and figures
+			for _, table := range tables(text) {
+				for _, row := range table {
+					shapes = append(shapes, strings.Join(kept.FindAllString(row, -1), " "))
+				}
+			}
+			return shapes
+		},
+		"link": func(text string) (links []string) {
+			for _, link := range linksOf(text) {
+				if strings.HasPrefix(link, "#") {
+					link = "a heading"
+				}
+				if slices.Contains(readmes, link) {
+					link = "the other language"
+				}
+				links = append(links, link)
+			}
+			return links
+		},
+	} {
+		want, got := of(english), of(chinese)
+		if len(want) < 5 {
+			t.Fatalf("%s: found only %q", what, want)
+		}
+		for i := range max(len(want), len(got)) {
+			if i >= len(want) || i >= len(got) || want[i] != got[i] {
+				t.Errorf("%s %d differs:\n%q\n%q", what, i+1, want[min(i, len(want)):], got[min(i, len(got)):])
+				break
+			}
+		}
+	}
+	for i, other := range []string{readmes[1], readmes[0]} {
+		if !slices.Contains(linksOf(read(t, readmes[i])), other) {
+			t.Errorf("%s does not link to %s", readmes[i], other)
+		}
+	}
 }

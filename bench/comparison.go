@@ -277,8 +277,8 @@ func roundTrips(ctx context.Context, rdb *redis.Client, each contender) (string,
 	return fmt.Sprintf("%.3g, %.3g", float64(allowed)/n, float64(made.n.Load())/refusals), nil
 }
 
-// bytesPerClient returns the bytes that a client adds to those of another one when its units are used up, each
-// at a moment of its own where the limiter takes a clock, since a log of such moments is longest.
+// bytesPerClient returns the bytes that a client adds to those of another one when its units are used up,
+// each at a moment of its own where the limiter takes a clock, since a log of such moments is longest.
 func bytesPerClient(ctx context.Context, rdb *redis.Client, each contender) (string, error) {
 	const n = 100
 	if err := rdb.FlushAll(ctx).Err(); err != nil {

@@ -1,0 +1,16 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/examples/internal/readme"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func TestProgramIsTheOneOfTheREADME(t *testing.T) { readme.Shown(t) }
+
+func TestProgramAnswersAsTheREADMESays(t *testing.T) {
+	readme.Run(t, app, "/sales/tv-55/orders")
+}
