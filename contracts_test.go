@@ -49,7 +49,8 @@ func TestContractsNameTestsThatExist(t *testing.T) {
 // TestDocumentsNameTestsThatExist: for each command `go test ./FOLDER -run TestName` in a document there is a
 // test in that folder whose name begins so.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
-	command := regexp.MustCompile("(?:cd ([\\w/]+) && )?go test (?:-v )?(?:\\./([a-z][\\w/]*) )?-run '?\\^?(Test\\w+)")
+	command := regexp.MustCompile(
+		`(?:cd ([\w/]+) && )?go test (?:-v )?(?:\./([a-z][\w/]*) )?-run '?\^?(Test\w+)`)
 	functions := map[string]map[string]bool{} // by folder
 	for _, document := range documents(t) {
 		for _, test := range command.FindAllStringSubmatch(read(t, document), -1) {

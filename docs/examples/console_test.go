@@ -117,8 +117,8 @@ type session struct {
 	apps  map[string]string // addresses of those that run, by name
 }
 
-// run runs the commands of a block, and returns it with the answers that it should show, and the number of its
-// commands. An answer that is shown well stays as it is.
+// run runs the commands of a block. It returns the block with the answers that it should show, and the number
+// of its commands. An answer that is shown well stays as it is.
 func (s *session) run(t *testing.T, app, block string) (shown string, commands int) {
 	t.Helper()
 	lines := strings.SplitAfter(block, "\n")

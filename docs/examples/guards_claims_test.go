@@ -226,7 +226,7 @@ func permitsByHand(ctx context.Context, exports *semaphore.Guard, export func(co
 	return err
 }
 
-func locking(ctx context.Context, gate *core.Engine, write func(ctx context.Context, fence int64) error) error {
+func locking(ctx context.Context, gate *core.Engine, write func(context.Context, int64) error) error {
 	accounts := lock.New(gate, "account", lock.Options{})
 	account := nethttpmw.Rule{
 		Guard: accounts,

@@ -31,8 +31,8 @@ func guardsApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 		mux.Handle(pattern, nethttpmw.HTTP(rules...)(http.HandlerFunc(ok)))
 	}
 	site := keyfuncs.Const("site") // in place of an address, which all commands share
-	perHour := limit.PerHour(2)
-	guard("GET /site", nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(2)), Who: site})
+	perMinute, perHour := limit.PerMinute(2), limit.PerHour(2)
+	guard("GET /site", nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", perMinute), Who: site})
 	guard("GET /fixed", nethttpmw.Rule{Guard: limit.NewFixedWindow(gate, "mails", perHour), Who: site})
 	guard("GET /bucket", nethttpmw.Rule{Guard: limit.NewTokenBucket(gate, "calls", perHour), Who: site})
 	guard("GET /banned", nethttpmw.Rule{
@@ -70,7 +70,9 @@ func guardsApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 	if _, err := accounts.Check(ctx, core.Attempt{Actor: "bob", Resource: "a7"}); err != nil {
 		return nil, err
 	}
-	guard("POST /accounts/{account}", nethttpmw.Rule{Guard: accounts, Who: user, What: keyfuncs.Param("account")})
+	guard("POST /accounts/{account}", nethttpmw.Rule{
+		Guard: accounts, Who: user, What: keyfuncs.Param("account"),
+	})
 
 	later := deferred.New(delay.New(gate, "deferred", delay.Options{}), deferred.Options{
 		Who: user, Limit: limit.NewSlidingWindow(gate, "stored", limit.PerHour(20)),
