@@ -18,11 +18,11 @@
 //	GET  /{guard}/{action}     reads: peek, status, tally, ... with the fields as query parameters
 //	POST /{guard}/{action}     changes: reset, unban, restock, ... with the fields as a form or a JSON object of strings
 //
-// Responses are JSON. A client that accepts text/html gets pages. The page of the list shows the state at a
-// glance: the settings of each guard, its rollout, the results of [Options].Shown, and the servers of Redis
-// that are not called because a breaker is open. With scripts it keeps the figures up to date; everything works
-// without. Before a change that no other action takes back, a page asks for a confirmation; clients of JSON
-// are not asked.
+// Responses are JSON. A client that accepts text/html gets pages. The page of the list shows the state at
+// a glance: the settings of each guard, its rollout, the results of [Options].Shown, and the servers of
+// Redis that are not called because a breaker is open. With scripts it keeps the figures up to date;
+// everything works without. Before a change that no other action takes back, a page asks for a
+// confirmation; clients of JSON are not asked.
 //
 // Cross-origin requests of a browser cannot change anything (see [http.CrossOriginProtection]).
 package operator

@@ -50,7 +50,8 @@ var (
 
 // policy is the Content-Security-Policy of all responses.
 var policy = "default-src 'none'; style-src " + sourceHash(pageStyle) +
-	"; script-src " + sourceHash(pageScript) + "; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	"; script-src " + sourceHash(pageScript) + "; connect-src 'self'; form-action 'self'; " +
+	"base-uri 'none'; frame-ancestors 'none'"
 
 func sourceHash(text string) string {
 	sum := sha256.Sum256([]byte(text))
@@ -83,6 +84,7 @@ func hintOf(f core.Field) string {
 		return "percent, such as 12.5"
 	case core.FieldFlag:
 		return ""
+	default: // text
 	}
 	return map[string]string{ // those that core.Input.Attempt reads
 		"actor":    "as the rule's Who has it, such as 203.0.113.7 or ann",
