@@ -168,9 +168,6 @@ func anyRule() form[*ruleSpec] {
 	return form[*ruleSpec]{ruleFields.schema, func(d *reader, at string, n *yaml.Node) (*ruleSpec, bool) {
 		r, ok := ruleFields.read(d, at, n)
 		r.node, r.at = n, at
-		if !ok {
-			return nil, false
-		}
 		r.rule.Who, r.rule.What, r.rule.Which = r.who.find, r.what.find, r.which.find
 		r.rule.ID, r.rule.Origin = r.id.find, r.from.find
 		r.rule.Headers = r.headers.Headers
@@ -181,7 +178,7 @@ func anyRule() form[*ruleSpec] {
 		case counted != nil:
 			r.rule.Failed = func(status int) bool { return !hasStatus(counted, status) }
 		}
-		return &r, d.checkRule(&r)
+		return &r, d.checkRule(&r) && ok
 	}}
 }
 
@@ -209,8 +206,8 @@ func (d *reader) checkRules(c *Config) {
 	for _, list := range c.rules {
 		seen := map[string]int{}
 		for _, r := range list.value {
-			if r == nil {
-				continue
+			if r.guard == "" {
+				continue // a mistake that was reported
 			}
 			if first, twice := seen[r.guard]; twice {
 				d.mistake(join(r.at, "guard"), child(r.node, "guard"), "the guard %s is in two rules of the list, which "+
@@ -252,15 +249,17 @@ func (d *reader) checkAgainstGuards(c *Config, r *ruleSpec) {
 		return
 	}
 	traits := g.Traits()
-	tiered := d.tiered(c, r.guard)
-	switch {
-	case r.rule.What == nil && traits.NeedsResource:
+	lacks := func(name string) bool { return child(r.node, name) == nil }
+	if traits.NeedsResource && lacks("what") {
 		complain("what", "missing: name what it is about, such as {param: poll}")
-	case r.rule.ID == nil && traits.NeedsID:
+	}
+	if traits.NeedsID && lacks("id") {
 		complain("id", "missing: the guard needs an operation ID, such as idempotency_key")
-	case r.rule.Which == nil && traits.NeedsItem:
+	}
+	if traits.NeedsItem && lacks("which") {
 		complain("which", "missing: name which of several, such as {form: choice}")
-	case r.rule.Which != nil && tiered:
+	}
+	if !lacks("which") && d.tiered(c, r.guard) {
 		complain("which", "the guard %s has tiers, which take its place: leave it out", quote(r.guard))
 	}
 	outage := cmp.Or(r.rule.OnOutage, traits.Outage)
