@@ -115,14 +115,14 @@ func TestTheFirstExampleWorksAsShown(t *testing.T) {
 	order := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
 	h := serve(t.Context(), guardtest.NewEngine(redistest.Mini(t)), http.NewServeMux(), order)
 	for i, want := range append(slices.Repeat([]int{http.StatusNotFound}, 10), http.StatusTooManyRequests) {
-		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = "203.0.113.7:1234"
 		h.ServeHTTP(w, r)
 		if w.Code != want {
 			t.Errorf("request %d: got %d, want %d", i, w.Code, want)
 		}
 	}
-	r := httptest.NewRequest("POST", "/sales/ticket/orders", nil)
+	r := httptest.NewRequest(http.MethodPost, "/sales/ticket/orders", nil)
 	r.RemoteAddr = "192.0.2.7:1234" // of the office, which passes the limit; nobody has opened the sale
 	r = r.WithContext(keyfuncs.WithValue(r.Context(), "uid", "ann"))
 	w := httptest.NewRecorder()

@@ -1,6 +1,7 @@
 package ginmw_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
@@ -37,7 +38,7 @@ func TestFollowedRulesChange(t *testing.T) {
 		t.Helper()
 		for _, status := range statuses {
 			w := httptest.NewRecorder()
-			app.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+			app.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 			if w.Code != status {
 				t.Errorf("got %d, want %d", w.Code, status)
 			}

@@ -46,7 +46,7 @@ func TestARequestPassesThePipelineOfTheMoment(t *testing.T) {
 	}))
 	for i, want := range []int{200, 200, 429} {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		if w.Code != want {
 			t.Errorf("request %d: got %d, want %d", i, w.Code, want)
 		}
