@@ -90,6 +90,7 @@ examples: ## build the examples and the command
 	$(GO) build -o /dev/null ./examples/stuffing
 	$(GO) build -o /dev/null ./examples/cookbook
 	$(GO) build -o /dev/null ./examples/exports
+	$(GO) build -o /dev/null ./examples/config
 	cd examples/orders && $(GO) build -race -o /dev/null .
 	cd examples/production && $(GO) build -o /dev/null .
 

@@ -138,7 +138,7 @@ func (b *builder) rule(list string, spec *ruleSpec) (nethttpmw.Rule, bool) {
 		return rule, false
 	}
 	if spec.bans != "" {
-		var g core.Guard = c.options.guards[spec.bans]
+		g := c.options.guards[spec.bans]
 		if made := b.set.guards[spec.bans]; made != nil {
 			g = made.Guard
 		}

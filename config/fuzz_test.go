@@ -14,8 +14,9 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		everyGuard, rules(site, byIP), rules(`{votes: {polls: {a: {per_day: 1, day: {every: 6h}}}}}`, byIP),
 		`{"guards": {"g": {"lock": null}}, "rules": {"r": [{"guard": "g", "who": {"json": {"member": "a", "max_bytes": 9}}}]}}`,
-		"keys: {a: {hash: b}, b: {join: [ip, a]}}\nrules: 1\n", "a: &a [*a]", "? [a]: b", "{[a]: b}", "- - -", "\"\\ud83d\"",
-		"{\"a\":1e999,\"b\":[\"\\ud83d\\ude00\\/\"]}", "rules: {? {a: b} : c}", "rules: !!binary aGk=", "%YAML 1.1\n---\na",
+		"keys: {a: {hash: b}, b: {join: [ip, a]}}\nrules: 1\n", "a: &a [*a]", "? [a]: b", "{[a]: b}", "- - -",
+		`"\ud83d"`, `{"a":1e999,"b":["\ud83d\ude00\/"]}`, "rules: {? {a: b} : c}", "rules: !!binary aGk=",
+		"%YAML 1.1\n---\na",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -159,7 +159,7 @@ func limitKind(name, doc string, fixed newLimit, by newLimitBy) guardKind {
 		o, ok := limitForm.read(d, at, n)
 		limits, tiers := child(n, "limits"), child(n, "tiers")
 		switch {
-		case limits == nil && tiers == nil:
+		case limits == nil && tiers == nil && ok:
 			d.mistake(at, n, `it has no limits: set limits, such as "100/min", or tiers`)
 			return nil, false
 		case limits != nil && tiers != nil:

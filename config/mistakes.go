@@ -56,11 +56,11 @@ func (m Mistake) String() string {
 // unknown says that a name is none of those that are allowed, and which one was probably meant.
 func unknown(what, name string, allowed []string) string {
 	text := fmt.Sprintf("unknown %s %s", what, quote(name))
-	if meant := closest(name, allowed); meant != "" {
-		text += fmt.Sprintf(": did you mean %q?", meant)
-	}
 	if len(allowed) == 0 {
 		return text + ": there are none"
+	}
+	if meant := closest(name, allowed); meant != "" {
+		text += fmt.Sprintf(": did you mean %q?", meant)
 	}
 	return text + "; allowed here: " + strings.Join(allowed, ", ")
 }

@@ -38,7 +38,7 @@ func TestEveryMistakeIsReported(t *testing.T) {
 			[]string{
 				`2:9: guards.api.sliding_windw: unknown kind of guard "sliding_windw": did you mean "sliding_window"?; ` + kinds,
 				`5:7: guards.web.token_bucket.limit: unknown field "limit": did you mean "limits"?; allowed here: limits, tiers`,
-				`5:7: guards.web.token_bucket: it has no limits: set limits, such as "100/min", or tiers`,
+				`8:15: rules.r[0].guard: unknown guard "wob": did you mean "web"?; allowed here: api, own, web`,
 				`8:26: rules.r[0].who.usr: unknown key function "usr": did you mean "user"?; allowed here: ip, user, header, ` +
 					`cookie, query, form, param, const, json, fingerprint, join, first_of, hash, require`,
 				`9:7: rules.r[1]: who is missing: The key function that finds who acts, such as ip or {user: uid}.`,
@@ -53,6 +53,8 @@ func TestEveryMistakeIsReported(t *testing.T) {
 		"a tier that the guard cannot keep": {
 			rules(`{token_bucket: {tiers: {by: {user: plan}, of: {pro: 10/s/100}, others: unlimited}}}`, byIP), []string{
 				`2:58: guards.g.token_bucket.tiers.of.pro: a resolution of 100: only a sliding window has one, so leave it out`}},
+		"no limits": {rules(`{fixed_window: {}}`, byIP), []string{
+			`2:21: guards.g.fixed_window: it has no limits: set limits, such as "100/min", or tiers`}},
 		"limits and tiers": {
 			rules(`{token_bucket: {limits: 1/s, tiers: {by: ip, of: {a: 1/s}, others: 1/s}}}`, byIP), []string{
 				`2:42: guards.g.token_bucket.tiers: it has both limits and tiers: set one of them`}},
@@ -74,8 +76,9 @@ func TestEveryMistakeIsReported(t *testing.T) {
 			`1:32: lists.l.entries[0]: list entry "10.0.0.0/33": write an address such as "192.0.2.1" or a ` +
 				`prefix such as "10.0.0.0/8"`,
 			`1:45: lists.l.entries[1]: empty: want an address, a prefix or a text`}},
-		"votes without a poll": {rules(`{votes: {}}`, `{guard: g, who: {user: uid}, which: {form: c}}`), []string{
-			`5:7: rules.r[0].what: missing: name what it is about, such as {param: poll}`}},
+		"votes without a poll": {rules(`{votes: {}}`, `{guard: g, who: {user: uid}, cost: x}`), []string{
+			`5:7: rules.r[0].what: missing: name what it is about, such as {param: poll}`,
+			`5:42: rules.r[0].cost: unknown cost function "x"; allowed here: tokens, or a whole number`}},
 		"a quota without an item": {rules(`{quota: {items: 3, period: {every: day}}}`, byIP), []string{
 			`5:7: rules.r[0].which: missing: name which of several, such as {form: choice}`}},
 		"an operation without an ID": {rules(`{idempotency: {}}`, byIP), []string{

@@ -168,9 +168,6 @@ func anyRule() form[*ruleSpec] {
 	return form[*ruleSpec]{ruleFields.schema, func(d *reader, at string, n *yaml.Node) (*ruleSpec, bool) {
 		r, ok := ruleFields.read(d, at, n)
 		r.node, r.at = n, at
-		if !ok {
-			return nil, false
-		}
 		r.rule.Who, r.rule.What, r.rule.Which = r.who.find, r.what.find, r.which.find
 		r.rule.ID, r.rule.Origin = r.id.find, r.from.find
 		r.rule.Headers = r.headers.Headers
@@ -181,7 +178,7 @@ func anyRule() form[*ruleSpec] {
 		case counted != nil:
 			r.rule.Failed = func(status int) bool { return !hasStatus(counted, status) }
 		}
-		return &r, d.checkRule(&r)
+		return &r, d.checkRule(&r) && ok
 	}}
 }
 
@@ -209,8 +206,8 @@ func (d *reader) checkRules(c *Config) {
 	for _, list := range c.rules {
 		seen := map[string]int{}
 		for _, r := range list.value {
-			if r == nil {
-				continue
+			if r.guard == "" {
+				continue // a mistake that was reported
 			}
 			if first, twice := seen[r.guard]; twice {
 				d.mistake(join(r.at, "guard"), child(r.node, "guard"), "the guard %s is in two rules of the list, which "+
@@ -222,50 +219,59 @@ func (d *reader) checkRules(c *Config) {
 	}
 }
 
-// checkAgainstGuards finds what the rule's guard needs and the rule does not say, and names of guards and
-// lists that the file does not have.
-func (d *reader) checkAgainstGuards(c *Config, r *ruleSpec) {
-	complain := func(name, format string, args ...any) {
-		at, n := join(r.at, name), child(r.node, name)
-		if n == nil {
-			n = r.node
-		}
-		d.mistake(at, n, format, args...)
+// mistakeIn reports a mistake in a member of a rule, or in the rule if it lacks the member.
+func (d *reader) mistakeIn(r *ruleSpec, name, format string, args ...any) {
+	n := child(r.node, name)
+	if n == nil {
+		n = r.node
 	}
+	d.mistake(join(r.at, name), n, format, args...)
+}
+
+// checkAgainstGuards finds names of guards and lists that the file does not have, and what does not fit the
+// rule's guard.
+func (d *reader) checkAgainstGuards(c *Config, r *ruleSpec) {
 	for name, list := range map[string]string{"deny": r.deny, "allow": r.allow} {
 		if _, ok := d.lists[list]; list != "" && !ok {
-			complain(name, "%s", unknown("list", list, slices.Sorted(maps.Keys(d.lists))))
+			d.mistakeIn(r, name, "%s", unknown("list", list, slices.Sorted(maps.Keys(d.lists))))
 		}
 	}
 	if r.bans != "" {
 		if g, known := d.guard(c, r.bans); !known {
-			complain("bans", "%s", unknown("guard", r.bans, d.guardNames(c)))
+			d.mistakeIn(r, "bans", "%s", unknown("guard", r.bans, d.guardNames(c)))
 		} else if _, ok := g.(nethttpmw.Bans); g != nil && !ok {
-			complain("bans", "%s is no guard of the kind bans", quote(r.bans))
+			d.mistakeIn(r, "bans", "%s is no guard of the kind bans", quote(r.bans))
 		}
 	}
 	g, known := d.guard(c, r.guard)
 	if !known {
-		complain("guard", "%s", unknown("guard", r.guard, d.guardNames(c)))
+		d.mistakeIn(r, "guard", "%s", unknown("guard", r.guard, d.guardNames(c)))
 	}
-	if g == nil {
-		return
+	if g != nil {
+		d.checkNeeds(c, r, g)
 	}
+}
+
+// checkNeeds finds what a rule's guard needs and the rule does not say, and what the guard cannot do.
+func (d *reader) checkNeeds(c *Config, r *ruleSpec, g core.Guard) {
 	traits := g.Traits()
-	tiered := d.tiered(c, r.guard)
-	switch {
-	case r.rule.What == nil && traits.NeedsResource:
-		complain("what", "missing: name what it is about, such as {param: poll}")
-	case r.rule.ID == nil && traits.NeedsID:
-		complain("id", "missing: the guard needs an operation ID, such as idempotency_key")
-	case r.rule.Which == nil && traits.NeedsItem:
-		complain("which", "missing: name which of several, such as {form: choice}")
-	case r.rule.Which != nil && tiered:
-		complain("which", "the guard %s has tiers, which take its place: leave it out", quote(r.guard))
+	lacks := func(name string) bool { return child(r.node, name) == nil }
+	if traits.NeedsResource && lacks("what") {
+		d.mistakeIn(r, "what", "missing: name what it is about, such as {param: poll}")
+	}
+	if traits.NeedsID && lacks("id") {
+		d.mistakeIn(r, "id", "missing: the guard needs an operation ID, such as idempotency_key")
+	}
+	if traits.NeedsItem && lacks("which") {
+		d.mistakeIn(r, "which", "missing: name which of several, such as {form: choice}")
+	}
+	if !lacks("which") && d.tiered(c, r.guard) {
+		d.mistakeIn(r, "which", "the guard %s has tiers, which take its place: leave it out", quote(r.guard))
 	}
 	outage := cmp.Or(r.rule.OnOutage, traits.Outage)
 	if _, ok := g.(core.LocalGuard); outage == core.FailLocal && !ok {
-		complain("on_outage", "the guard %s cannot decide inside one process: use closed or open", quote(r.guard))
+		d.mistakeIn(r, "on_outage", "the guard %s cannot decide inside one process: use closed or open",
+			quote(r.guard))
 	}
 }
 

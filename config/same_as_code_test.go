@@ -213,7 +213,7 @@ func (r request) send(h http.Handler) string {
 	}
 	set("what", r.what)
 	set("which", r.which)
-	req := httptest.NewRequest("POST", "/shop?"+q.Encode(), nil)
+	req := httptest.NewRequest(http.MethodPost, "/shop?"+q.Encode(), nil)
 	if r.user != "" {
 		req = req.WithContext(keyfuncs.WithValue(req.Context(), "uid", r.user))
 	}

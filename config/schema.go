@@ -2,9 +2,9 @@ package config
 
 //go:generate go test -run ^TestSchemaIsThatOfTheFile$ -write
 
-// fileSchema returns the JSON Schema of files (draft 2020-12), which the file schema.json of this package has, for
-// editors. It is made of the same tables as the reader, so it knows the same fields. The reader demands more,
-// such as names that exist.
+// fileSchema returns the JSON Schema of files (draft 2020-12), which schema.json of this package has, for
+// editors. It is made of the same tables as the reader, so it knows the same fields. The reader demands
+// more, such as names that exist.
 func fileSchema() schema {
 	properties := schema{}
 	for _, s := range sections() {

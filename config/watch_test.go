@@ -73,7 +73,7 @@ func perHour(n int) string {
 // get sends a request through the rules and returns its status.
 func get(h http.Handler) int {
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	return w.Code
 }
 
@@ -328,7 +328,7 @@ func TestSwapsUnderLoad(t *testing.T) {
 					return
 				default:
 				}
-				r := httptest.NewRequest("GET", "/", nil)
+				r := httptest.NewRequest(http.MethodGet, "/", nil)
 				r.Header.Set("X-Client", fmt.Sprint(worker))
 				limited := i%2 == 0
 				if limited {
@@ -393,14 +393,14 @@ func TestOptionsOfTheProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	rules := set.Rules("r")
-	who, err := rules[1].Who(&keyfuncs.Request{Request: httptest.NewRequest("GET", "/", nil)})
+	who, err := rules[1].Who(&keyfuncs.Request{Request: httptest.NewRequest(http.MethodGet, "/", nil)})
 	if who != "acme|192.0.2.1" {
 		t.Errorf("who is %q, %v", who, err)
 	}
 	h := nethttpmw.HTTP(rules...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	get(h)
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	if w.Code != 429 || !strings.Contains(w.Body.String(), `"r g"`) {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}

@@ -1,8 +1,8 @@
 package nethttpmw
 
 // Source has the pipeline of a middleware. Rules that change while requests are served, such as those of
-// package config, are a Source; a [Pipeline] is the Source of itself. The function Follow of each adapter makes
-// a middleware of a Source.
+// package config, are a Source; a [Pipeline] is the Source of itself. The function Follow of each adapter
+// makes a middleware of a Source.
 type Source interface {
 	// Pipeline returns the pipeline for a request that arrives now. It is called once per request, from many
 	// goroutines at once, and never returns nil.
