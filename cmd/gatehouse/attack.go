@@ -63,36 +63,39 @@ func attackURL(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]st
 	defer attacker.Close()
 	result := attacked{Target: attacker.Method + " " + f.URL, Problems: []string{}}
 	err = f.run(ctx, attacker, most, &result)
-	result.Seen = attacker.Seen()
-	if err != nil && result.Seen.Requests == result.Seen.Failed && ctx.Err() == nil { // there is nothing to tell
+	return e.report(ctx, attacker, &result, err)
+}
+
+// report writes what an attack has found, and returns the error with which the command ends. err is why the
+// attack did not come to its end, or nil.
+func (e *env) report(ctx context.Context, a *attack.Attacker, result *attacked, err error) error {
+	result.Seen = a.Seen()
+	seen := &result.Seen
+	switch {
+	case err != nil && ctx.Err() != nil:
+		err, result.Ended = ctx.Err(), "interrupted"
+	case err != nil && seen.Requests == seen.Failed: // there is nothing to tell
 		if errors.Is(err, attack.ErrRefused) {
 			return usageError{err}
 		}
 		return err
-	}
-	if err != nil {
-		result.Ended = err.Error()
-		if ctx.Err() != nil {
-			result.Ended = "interrupted"
-		}
-	}
-	if seen := result.Seen; err == nil && seen.Failed*failedMost > seen.Requests {
+	case err == nil && seen.Failed*failedMost > seen.Requests:
 		err = fmt.Errorf("%d of %d requests got no answer, so this tells little: try a larger -timeout or a "+
 			"smaller -c", seen.Failed, seen.Requests)
+	}
+	if err != nil && result.Ended == "" {
 		result.Ended = err.Error()
 	}
-	if err := e.write(result, func(w io.Writer) { result.write(w, attacker) }); err != nil {
-		return err
+	if bad := e.write(result, func(w io.Writer) { result.write(w, a) }); bad != nil {
+		return bad
 	}
 	switch {
 	case len(result.Problems) > 0:
 		return errProblem
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		return fmt.Errorf("the attack ended early: %w", err)
+	case err == nil || ctx.Err() != nil:
+		return err
 	}
-	return nil
+	return fmt.Errorf("the attack ended early: %w", err)
 }
 
 // failedMost is how many requests of an attack, as a part of all, may get no answer.
@@ -176,22 +179,7 @@ func (r *attacked) write(w io.Writer, a *attack.Attacker) {
 		_, _ = fmt.Fprintf(w, "%-14s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	line("target", "%s", r.Target)
-	line("requests", "%d, of which %d were admitted", r.Seen.Requests, r.Seen.Admitted)
-	for _, status := range slices.Sorted(maps.Keys(r.Seen.Statuses)) {
-		line("", "%6d x %d %s", r.Seen.Statuses[status], status, http.StatusText(status))
-	}
-	if r.Seen.Failed > 0 {
-		line("", "%6d x no answer", r.Seen.Failed)
-	}
-	for _, host := range slices.Sorted(maps.Keys(r.Seen.Redirects)) {
-		line("", "%6d lead to %s: not followed", r.Seen.Redirects[host], printable(host))
-	}
-	for _, field := range r.Seen.WhenAdmitted {
-		line("admitted has", "%s", printable(field))
-	}
-	for _, field := range r.Seen.WhenRefused {
-		line("refused has", "%s", printable(field))
-	}
+	writeSeen(line, &r.Seen)
 	if e := r.Edge; e != nil && e.Limit > 0 {
 		line("limit", "%d in %v (%s)", e.Limit, e.Window, e.Source)
 		line("worst window", "%d admitted, %.2f of the limit", e.Worst, float64(e.Worst)/float64(e.Limit))
@@ -217,6 +205,26 @@ func (r *attacked) write(w io.Writer, a *attack.Attacker) {
 	}
 	if len(r.Problems) == 0 && r.Ended == "" {
 		line("result", "nothing got through that should not")
+	}
+}
+
+// writeSeen writes what was seen of all answers.
+func writeSeen(line func(name, format string, args ...any), seen *attack.Seen) {
+	line("requests", "%d, of which %d were admitted", seen.Requests, seen.Admitted)
+	for _, status := range slices.Sorted(maps.Keys(seen.Statuses)) {
+		line("", "%6d x %d %s", seen.Statuses[status], status, http.StatusText(status))
+	}
+	if seen.Failed > 0 {
+		line("", "%6d x no answer", seen.Failed)
+	}
+	for _, host := range slices.Sorted(maps.Keys(seen.Redirects)) {
+		line("", "%6d lead to %s: not followed", seen.Redirects[host], printable(host))
+	}
+	for _, field := range seen.WhenAdmitted {
+		line("admitted has", "%s", printable(field))
+	}
+	for _, field := range seen.WhenRefused {
+		line("refused has", "%s", printable(field))
 	}
 }
 

@@ -10,7 +10,7 @@
 //	reset    forget what an actor has used
 //	tally    the votes of a poll
 //	sale     look at a sale, open, restock, verify and close it
-//	attack   attack a limit or a sale of your own staging, and count what got through
+//	attack   what a limit or a sale of your own staging lets through
 //
 // gatehouse help COMMAND lists the flags. docs/command.md in the repository shows each of them at work.
 //

@@ -107,7 +107,7 @@ func TestASaleFromItsOpeningToItsClose(t *testing.T) {
 		shop := seckill.New(guardtest.NewEngine(b), "sale", seckill.Options{})
 		guardtest.WantReason(t, guardtest.Check(t, shop, core.Attempt{Actor: "ann", Resource: "shoe"}),
 			core.ReasonOK)
-		run("status", "shoe").want(t, 0, "stock 10: left 9, held 1, sold 0\n", "")
+		run("status", "shoe").want(t, 0, "left         9\nheld         1\nsold         0\n", "")
 		if got := run("status", "shoe", "-json").parse(t); got["held"] != 1.0 {
 			t.Errorf("status -json: %v", got)
 		}

@@ -17,13 +17,23 @@ import (
 	"time"
 )
 
-// The bounds of an attack, and their defaults.
+// The defaults of the bounds of an attack.
 const (
-	DefaultRequests, MostRequests       = 1000, 100_000
-	DefaultConcurrency, MostConcurrency = 16, 256
-	DefaultDuration, MostDuration       = 5 * time.Minute, time.Hour
-	DefaultTimeout, MostTimeout         = 10 * time.Second, time.Minute
+	DefaultRequests    = 1000
+	DefaultConcurrency = 16
+	DefaultDuration    = 5 * time.Minute
+	DefaultTimeout     = 10 * time.Second
+)
 
+// The largest bounds of an attack.
+const (
+	MostRequests    = 100_000
+	MostConcurrency = 256
+	MostDuration    = time.Hour
+	MostTimeout     = time.Minute
+)
+
+const (
 	// bodyMost is how much of an answer's body is read. The rest is not interesting, and a connection with an
 	// unread rest is closed.
 	bodyMost = 64 << 10
