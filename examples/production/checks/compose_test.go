@@ -73,9 +73,12 @@ func TestComposeTrustsItsProxyOnly(t *testing.T) {
 	project := system(t)
 	nginx := project.Services["nginx"].Networks["front"].Ipv4Address
 	for _, name := range []string{"app1", "app2"} {
-		trusted := project.Services[name].Environment["TRUSTED_PROXIES"]
-		if trusted == nil || nginx == "" || *trusted != nginx+"/32" {
-			t.Errorf("%s trusts %v, and nginx is %s", name, trusted, nginx)
+		trusted := ""
+		if value := project.Services[name].Environment["TRUSTED_PROXIES"]; value != nil {
+			trusted = *value
+		}
+		if nginx == "" || trusted != nginx+"/32" {
+			t.Errorf("%s trusts %q, and nginx is %q", name, trusted, nginx)
 		}
 	}
 }
