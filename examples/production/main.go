@@ -209,10 +209,10 @@ func (a *app) operations() http.Handler {
 	return mux
 }
 
-// ready says whether the load balancer may send requests. At the start that needs Redis, since the sale has to
-// be open. Later it does not: the limits go on inside the process, and orders get 503 with Retry-After. All
-// processes share the Redis, so all would leave the load balancer at once, and with them the pages that work.
-// The body says what works, for people.
+// ready says whether the load balancer may send requests. At the start that needs Redis, since the sale has
+// to be open. Later it does not: the limits go on inside the process, and orders get 503 with Retry-After.
+// All processes share the Redis, so all would leave the load balancer at once, and with them the pages that
+// work. The body says what works, for people.
 func (a *app) ready(w http.ResponseWriter, r *http.Request) {
 	state := map[string]any{"opened": a.opened.Load(), "stopping": a.stopping.Load(), "redis": "up"}
 	ctx, cancel := context.WithTimeout(r.Context(), 500*time.Millisecond)

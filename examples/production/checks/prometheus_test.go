@@ -91,7 +91,7 @@ func checkQuery(t *testing.T, where, query string, metrics map[string]map[string
 			return nil
 		}
 		for _, m := range selector.LabelMatchers {
-			if m.Name != labels.MetricName && !metrics[selector.Name][m.Name] {
+			if m.Name != model.MetricNameLabel && !metrics[selector.Name][m.Name] {
 				t.Errorf("%s: %s has no label %s", where, selector.Name, m.Name)
 			}
 		}

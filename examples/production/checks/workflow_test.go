@@ -76,8 +76,9 @@ func TestIssueTemplatesAreForms(t *testing.T) {
 			continue
 		}
 		if filepath.Base(file) == "config.yml" {
-			if len(form.ContactLinks) != 1 || !strings.HasSuffix(form.ContactLinks[0].URL, "/security/advisories/new") {
-				t.Errorf("%s: %+v", file, form.ContactLinks)
+			links := form.ContactLinks
+			if len(links) != 1 || !strings.HasSuffix(links[0].URL, "/security/advisories/new") {
+				t.Errorf("%s: %+v", file, links)
 			}
 			continue
 		}
