@@ -66,7 +66,14 @@ func TestNginxTellsTheAppWhoTheClientIs(t *testing.T) {
 		return
 	}
 	local := strings.NewReplacer("app1:", "127.0.0.1:", "app2:", "127.0.0.2:").Replace(text) // it resolves names
-	file := filepath.Join(t.TempDir(), "nginx.conf")
+	folder := t.TempDir()
+	own := "http {\n" // temporary files where this user may write
+	for _, module := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		own += module + "_temp_path " + filepath.Join(folder, module) + ";\n"
+	}
+	local = strings.Replace(local, "http {", own, 1)
+	local = strings.Replace(local, "/tmp/nginx.pid", filepath.Join(folder, "pid"), 1)
+	file := filepath.Join(folder, "nginx.conf")
 	if err := os.WriteFile(file, []byte(local), 0o600); err != nil {
 		t.Fatal(err)
 	}
