@@ -514,7 +514,8 @@ func TestEachMasterHasABreaker(t *testing.T) {
 		<-time.After(core.BreakerForget + time.Second)
 		guardtest.Check(t, guards["well"], core.Attempt{Actor: "ann"})
 		last := h.Events[len(h.Events)-2] // before the check that noticed the change
-		if len(e.OpenBreakers()) != 0 || last.Breaker == nil || last.Breaker.Open || last.Breaker.Node != "dead:6379" {
+		if len(e.OpenBreakers()) != 0 || last.Breaker == nil || last.Breaker.Open ||
+			last.Breaker.Node != "dead:6379" {
 			t.Errorf("%d breakers are open, last event %+v", len(e.OpenBreakers()), last)
 		}
 

@@ -52,20 +52,20 @@ func TestTwoScriptsOfOneCheckShareItsDeadline(t *testing.T) {
 				server := &undecided{Client: rdb}
 				e := core.New(server, core.WithDeadline(deadline))
 				g := NewSlidingWindow(e, "undecided", l)
-				check := func() (core.Decision, error, time.Duration) {
+				check := func() (core.Decision, time.Duration, error) {
 					begun := time.Now()
 					d, err := g.Check(t.Context(), core.Attempt{Actor: "ann"})
-					return d, err, time.Since(begun)
+					return d, time.Since(begun), err
 				}
-				if d, err, _ := check(); err != nil || d.Remaining != 5 { // announces the window
+				if d, _, err := check(); err != nil || d.Remaining != 5 { // announces the window
 					t.Fatalf("%+v, %v", d, err)
 				}
 				server.takes = deadline * 2 / 5
-				if d, err, took := check(); err != nil || took != deadline*4/5 {
+				if d, took, err := check(); err != nil || took != deadline*4/5 {
 					t.Fatalf("after %v: %+v, %v; want an answer after %v", took, d, err, deadline*4/5)
 				}
 				server.takes = deadline * 3 / 5
-				if d, err, took := check(); !errors.Is(err, context.DeadlineExceeded) || took != deadline {
+				if d, took, err := check(); !errors.Is(err, context.DeadlineExceeded) || took != deadline {
 					t.Errorf("after %v: %+v, %v; want an end at the deadline, %v", took, d, err, deadline)
 				}
 			})

@@ -47,8 +47,8 @@ func manyBuyersAndFaults(buckets int) func(t *testing.T, b redistest.Backend) {
 		}
 		guards := make([]*Guard, processes)
 		for i := range guards {
-			e := core.New(b.NewClientWith(t, faults, patient), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
-				core.WithObserver(guardtest.Ignore{}), guardtest.WithClock(clock))
+			e := core.New(b.NewClientWith(t, faults, patient), core.WithPrefix(b.Prefix),
+				core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{}), guardtest.WithClock(clock))
 			guards[i] = New(e, "s", Options{})
 			if err := e.Preload(t.Context()); err != nil {
 				t.Fatal(err)
