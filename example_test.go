@@ -94,7 +94,7 @@ func Example_limits() {
 }
 
 func Example_quota() {
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -110,7 +110,7 @@ func Example_quota() {
 }
 
 func Example_semaphore() {
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 
 	exports := ratelimit.Rule{
 		Guard: semaphore.New(gate, "exports", semaphore.Options{Max: 5}),
@@ -121,7 +121,7 @@ func Example_semaphore() {
 }
 
 func Example_lock() {
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 
 	account := ratelimit.Rule{
 		Guard: lock.New(gate, "account", lock.Options{}),
@@ -150,7 +150,7 @@ func transfer(ctx context.Context, db *sql.DB, balance int64, id string) error {
 var _ = transfer
 
 func Example_redPacket() {
-	gate, ctx := core.New(client()), context.Background()
+	gate, ctx := core.New(client(), core.WithDeadline(30*time.Second)), context.Background()
 
 	packets := redpacket.New(gate, "packet", redpacket.Options{})
 	created, err := packets.Create(ctx, "party", redpacket.Packet{
@@ -166,7 +166,7 @@ func Example_redPacket() {
 }
 
 func Example_bansAndLists() {
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 
 	address := keyfuncs.IP(keyfuncs.IPv6Prefix(128)) // for lists that have single addresses in them
 	deny := keyfuncs.NewList(address, "198.51.100.0/24")
@@ -184,7 +184,7 @@ func Example_bansAndLists() {
 }
 
 func Example_failedLogins() {
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 
 	logins := ratelimit.Rule{
 		Guard:  limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
@@ -196,7 +196,7 @@ func Example_failedLogins() {
 }
 
 func Example_spend() {
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 
 	tokens := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "tokens", limit.PerMinute(100_000).WithResolution(60)),
@@ -233,7 +233,7 @@ func findPoll(_ context.Context, name string) (votes.Poll, error) {
 }
 
 func Example_tally() {
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 	ballots := votes.New(gate, "poll", votes.Options{Find: findPoll})
 
 	tally, err := ballots.Tally(context.Background(), "final")
@@ -247,7 +247,7 @@ func Example_tally() {
 
 func Example_seckill() {
 	ctx := context.Background()
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 
 	sale := seckill.New(gate, "sale", seckill.Options{})
 	opened, err := sale.Open(ctx, "tv-55", seckill.Sale{
@@ -292,7 +292,7 @@ func paid(ctx context.Context, sale *seckill.Guard, sku, reservationID string) e
 
 func Example_withoutHTTP() {
 	ctx := context.Background()
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 	emails := limit.NewSlidingWindow(gate, "emails", limit.PerHour(3))
 
 	for range 4 {
@@ -315,7 +315,7 @@ func Example_withoutHTTP() {
 
 func Example_ownScript() {
 	ctx := context.Background()
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 
 	once := core.NewScript("once", `
 		if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
@@ -342,7 +342,7 @@ func client() *redis.Client {
 }
 
 func rules() (gate *core.Engine, perIP, buy nethttpmw.Rule) {
-	gate = core.New(client())
+	gate = core.New(client(), core.WithDeadline(30*time.Second))
 	perIP = nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
 	buy = nethttpmw.Rule{
 		Guard: seckill.New(gate, "sale", seckill.Options{}),

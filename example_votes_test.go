@@ -16,7 +16,7 @@ import (
 // A poll with one vote per user and day for thirty days. Users may take votes back, and an audit stream keeps
 // all changes.
 func Example_votesADay() {
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		log.Fatal(err)
@@ -47,7 +47,7 @@ func Example_votesADay() {
 // Example_votesStuffed finds votes that came from one address, and takes them out.
 func Example_votesStuffed() {
 	ctx := context.Background()
-	gate := core.New(client())
+	gate := core.New(client(), core.WithDeadline(30*time.Second))
 	ballots := votes.New(gate, "poll", votes.Options{Audit: true})
 	for _, a := range []core.Attempt{
 		{Actor: "ann", Resource: "final", Item: "red", Origin: "192.0.2.1"},
