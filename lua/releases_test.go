@@ -29,7 +29,7 @@ func TestTheLastReleasesScriptsRunBesideTheseOnes(t *testing.T) {
 	b := redistest.Single(t)
 	for _, release := range releases(t) {
 		t.Run(release, func(t *testing.T) {
-			old, ran := frozen(t, release), map[string]bool{}
+			old, ran := frozen(t, release), new(sync.Map)
 			for _, s := range scenarios {
 				for _, oldFirst := range []bool{true, false} {
 					if err := together(t, b, s, old, scripts, oldFirst, ran); err != nil {
@@ -38,7 +38,7 @@ func TestTheLastReleasesScriptsRunBesideTheseOnes(t *testing.T) {
 				}
 			}
 			for name := range old {
-				if !ran[name] && notRun[name] == "" {
+				if _, ok := ran.Load(name); !ok && notRun[name] == "" {
 					t.Errorf("no scenario has run %s of %s: add a step, or a reason to notRun", name, release)
 				}
 			}
@@ -149,9 +149,7 @@ func frozen(t *testing.T, release string) map[string]string {
 // changed since that release, swap has to translate them.
 type substitute struct {
 	sources map[string]string // by file name
-
-	mu  sync.Mutex
-	ran map[string]bool // nil: nobody wants to know
+	ran     *sync.Map         // the names of those that have run; nil: nobody wants to know
 }
 
 // nameBySHA are the file names of this checkout's scripts by their hash.
@@ -182,10 +180,9 @@ func (s *substitute) swap(cmd redis.Cmder) {
 	if !known {
 		return // an application's script, or one that the release does not have
 	}
-	if s.mu.Lock(); s.ran != nil {
-		s.ran[name] = true
+	if s.ran != nil {
+		s.ran.Store(name, true)
 	}
-	s.mu.Unlock()
 	args[1] = source
 	if args[0] == "evalsha" {
 		args[1] = shaOf(source)
@@ -264,7 +261,7 @@ var pairs int // names the keys of each pair
 // together plays a scenario with an old and a new process. ran collects the old side's scripts.
 func together(
 	t *testing.T, b redistest.Backend, s scenario, old, present map[string]string, oldFirst bool,
-	ran map[string]bool,
+	ran *sync.Map,
 ) error {
 	t.Helper()
 	pairs++
