@@ -76,8 +76,8 @@ func (l *limiter) withFormer(ctx context.Context, limits *limitSet) (*limitSet, 
 	return o.limits, waited
 }
 
-// withAnnounced is withFormer for what takes no units: a process that only looks, or resets, announces nothing,
-// since its windows may be those of nobody who decides. It keeps nothing either.
+// withAnnounced is withFormer for what takes no units: a process that only looks, or resets, announces
+// nothing, since its windows may be those of nobody who decides. It keeps nothing either.
 func (l *limiter) withAnnounced(ctx context.Context, limits *limitSet) (*limitSet, time.Duration) {
 	if l.by != nil || l.former.known.Load().current(l.Engine().Now()) {
 		return l.withFormer(ctx, limits)
