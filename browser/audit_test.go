@@ -30,7 +30,7 @@ func (b *tab) audit(v view) {
 func (b *tab) keyboard(v view) {
 	b.Helper()
 	const controls = `[...document.querySelectorAll("a[href],button,input:not([type=hidden]),select,textarea,` +
-		`summary")].filter(e=>e.checkVisibility())`
+		`summary,[tabindex='0']")].filter(e=>e.checkVisibility())`
 	n := eval[int](b, controls+".length")
 	eval[bool](b, `(e=>(e.tabIndex=-1,e.focus(),e.removeAttribute("tabindex"),true))(document.body)`)
 	for i := range min(n, 20) { // the rest is more of the same

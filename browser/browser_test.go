@@ -110,6 +110,7 @@ type tab struct {
 	mu       sync.Mutex
 	problems []string
 	asked    []string // the paths that it has requested
+	failures []string // requests that failed, and responses of 400 and up
 }
 
 // open opens a tab on a page of the server. When the test ends, it fails if the page has logged an error,
@@ -133,9 +134,15 @@ func open(t *testing.T, v view, address string) *tab {
 	if err := chromedp.Listen(ctx, b.note); err != nil {
 		t.Fatal(err)
 	}
-	b.do(func(ctx context.Context, s *chromedp.Target) error { return prepare(ctx, s, v) })
+	b.look(v)
 	b.visit(address)
 	return b
+}
+
+// look changes how the page is looked at, without loading it again.
+func (b *tab) look(v view) {
+	b.Helper()
+	b.do(func(ctx context.Context, s *chromedp.Target) error { return prepare(ctx, s, v) })
 }
 
 func prepare(ctx context.Context, s *chromedp.Target, v view) error {
@@ -174,10 +181,11 @@ func (b *tab) note(event any) {
 	case *runtime.EventConsoleAPICalled:
 		b.problems = append(b.problems, fmt.Sprintf("console: %v", e.Type))
 	case *log.EventEntryAdded:
-		// Chromium logs each response of 400 and up, which these pages are.
-		if e.Entry.Source != log.EntrySourceNetwork {
-			b.problems = append(b.problems, fmt.Sprintf("%s: %s", e.Entry.Source, e.Entry.Text))
+		if e.Entry.Source == log.EntrySourceNetwork { // whether they are faults is for the tests to say
+			b.failures = append(b.failures, e.Entry.Text+" "+e.Entry.URL)
+			return
 		}
+		b.problems = append(b.problems, fmt.Sprintf("%s: %s", e.Entry.Source, e.Entry.Text))
 	case *network.EventRequestWillBeSent:
 		at, err := url.Parse(e.Request.URL)
 		if err != nil || at.Host != b.home {

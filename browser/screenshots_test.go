@@ -62,4 +62,18 @@ func TestScreenshots(t *testing.T) {
 	refusal.picture("refusal.png")
 	open(t, view{width: 1280}, newOffice(t).home).picture("operator.png")
 	open(t, view{width: 1280, dark: true}, newOffice(t).home).picture("operator-dark.png")
+	demoPicture(t)
+}
+
+// demoPicture is the attack of examples/demo, which takes a while: it is made for a new picture only.
+func demoPicture(t *testing.T) {
+	t.Helper()
+	if !*update {
+		open(t, view{width: 390}, serve(t, static("<!DOCTYPE html><p>"))).picture("demo.png")
+		return
+	}
+	b := openDemo(t, view{width: 1280, height: 1000}, startDemo(t, buildDemo(t)))
+	b.attack()
+	eval[bool](b, `(scrollTo({top:document.querySelector("#attack").offsetTop,behavior:"instant"}),true)`)
+	b.picture("demo.png")
 }

@@ -106,8 +106,16 @@ type trafficCounts struct {
 // comes and goes. Events: "counts" while it runs, and "done", with trafficCounts.
 func sendTraffic(ctx context.Context, in *instance, send func(string, any)) error {
 	item := in.fresh("traffic")
-	if _, err := in.labs.sale.Open(ctx, item, seckill.Sale{Stock: 1_000_000, Hold: time.Minute}); err != nil &&
-		!in.store.isAway() { // a sale that could not be opened is closed
+	opened := false
+	open := func() error {
+		if opened || in.store.isAway() {
+			return nil
+		}
+		_, err := in.labs.sale.Open(ctx, item, seckill.Sale{Stock: 1_000_000, Hold: time.Minute})
+		opened = err == nil
+		return err
+	}
+	if err := open(); err != nil && !in.store.isAway() { // it was taken away meanwhile
 		return err
 	}
 	defer func() {
@@ -129,6 +137,7 @@ func sendTraffic(ctx context.Context, in *instance, send func(string, any)) erro
 	c := trafficCounts{Limit: map[string]int{}, Sale: map[int]int{}}
 	begin := time.Now()
 	for n := 0; time.Since(begin) < in.sizes.Traffic; n++ {
+		_ = open() // again and again, while the breaker is open or Redis goes away
 		traced, trace := withTrace(ctx)
 		sent := time.Now()
 		status := serve(limited, httptest.NewRequestWithContext(traced, http.MethodGet, "/", nil))

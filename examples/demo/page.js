@@ -313,11 +313,15 @@ const shows = {
   attack: () => showAttack, sale: () => showRace, "sale-same": () => showSameOrders, holds: () => showHolds,
   poll: () => showPoll, traffic: () => showTraffic,
 };
+const runs = new Set(); // of scenarios, each a promise that it ends
 for (const button of document.querySelectorAll("[data-run]")) {
-  button.addEventListener("click", () => {
+  button.addEventListener("click", async () => {
     const section = button.closest("[data-state]");
     if (section.dataset.state === "running") return;
-    play(button, section, (shows[button.dataset.run] ?? (() => showSteps(section.id)))());
+    const run = play(button, section, (shows[button.dataset.run] ?? (() => showSteps(section.id)))());
+    runs.add(run);
+    await run;
+    runs.delete(run);
   });
 }
 byID("limit-run").addEventListener("click", askLimit);
@@ -328,7 +332,9 @@ byID("redis-switch")?.addEventListener("click", async () => {
 });
 byID("reset").addEventListener("click", async () => {
   byID("reset-status").textContent = "Resetting …";
+  const before = [...runs];
   if (await post("/reset", {}, byID("reset-status"))) {
+    await Promise.all(before); // the reset has ended them, which the page may hear later than of the reset
     forget();
     byID("reset-status").textContent = "Everything is as at the start.";
   }

@@ -339,6 +339,40 @@ func TestTheSwitchTakesRedisAwayAndGivesItBack(t *testing.T) {
 	want(t, w, 409, "REDIS_URL")
 }
 
+// TestTrafficThatBeganWithoutRedisBuysWhenItIsBack: its sale could not be opened in the beginning.
+func TestTrafficThatBeganWithoutRedisBuysWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	z := small
+	z.Traffic = 30 * time.Second
+	d := embedded(t, z)
+	if err := d.store.takeAway(); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(d)
+	defer server.Close()
+	answer, err := http.Post(server.URL+"/scenarios/traffic", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		text, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		c := data[trafficCounts](t, sent{"counts", []byte(text)})
+		if c.Sale[503] > 0 && !c.Up {
+			if err := d.store.giveBack(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.Sale[200] > 0 {
+			return
+		}
+	}
+	t.Error("no order was taken after Redis was back")
+}
+
 func TestResetEndsRunsAndStartsAgain(t *testing.T) {
 	eachDemo(t, func(t *testing.T, d *demo) {
 		want(t, send(d, "POST", "/sales/ticket/orders", "X-User", "ann"), 201, "sold")
