@@ -434,7 +434,7 @@ func TestLimiterLostReply(t *testing.T) {
 			if err := e.Preload(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			peek(t, g, core.Attempt{Actor: "bob"}) // the process has asked for former windows
+			guardtest.Check(t, g, core.Attempt{Actor: "bob"}) // the process has asked for former windows
 			a := core.Attempt{Actor: "ann"}
 			lost := func() {
 				t.Helper()
