@@ -518,7 +518,7 @@ func demoOutage(t *testing.T, address string) {
 	b.eventually(flip + `"true"`)
 	b.act(chromedp.Click("#redis-switch"))
 	b.eventually(flip + `"false"`)
-	traffic(flip + `"false"` + breaker + `"open"` + limit + `local"]')` + sale + `503"]')!==null`)
+	traffic(flip + `"false"` + breaker + `"open"` + limit + `local"]')!==null` + sale + `503"]')!==null`)
 	if b.row("outage-sale", "200") != 0 || b.text("#redis-state") != "Redis is away." {
 		t.Errorf("Redis is away: %s, %s", b.text("#redis-state"), b.text("#outage-sale"))
 	}
@@ -534,7 +534,7 @@ func demoOutage(t *testing.T, address string) {
 	b.look(views[2])
 	b.act(chromedp.Click("#redis-switch"))
 	b.eventually(flip + `"true"`)
-	traffic(flip + `"true"` + breaker + `"closed"` + limit + `redis"]')` + sale + `200"]')!==null`)
+	traffic(flip + `"true"` + breaker + `"closed"` + limit + `redis"]')!==null` + sale + `200"]')!==null`)
 	other.eventually(`!document.querySelector("#no-redis")`)
 	b.sees(views[1], views[2])
 }

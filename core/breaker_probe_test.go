@@ -153,6 +153,7 @@ func TestCallsWaitForAProbeWithinTheirTime(t *testing.T) {
 func TestConnectionsThatTheServerClosedStartAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newProbedServer()
+		s.takes = time.Millisecond // else it may end between two of the calls
 		for range 10 {
 			before := s.probes.Load()
 			for range breakerFailures - 1 {
@@ -164,7 +165,7 @@ func TestConnectionsThatTheServerClosedStartAProbe(t *testing.T) {
 			if n := s.probes.Load() - before; n != 1 {
 				t.Fatalf("%d probes", n)
 			}
-			<-time.After(breakerPause + 1)
+			<-time.After(s.takes + breakerPause + 1)
 		}
 		before := s.probes.Load()
 		for _, err := range []error{context.DeadlineExceeded, redis.ErrPoolTimeout, serverError("ERR no")} {
