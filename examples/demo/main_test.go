@@ -36,11 +36,7 @@ var expected = []string{
 }
 
 func TestExamplesPrintWhatTheyAnnounce(t *testing.T) {
-	for _, program := range []string{"bash", "curl", "seq", "xargs", "sort", "uniq"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
-	}
+	redistest.Need(t, "bash", "curl", "seq", "xargs", "sort", "uniq")
 	if len(expected) != len(examples) {
 		t.Fatalf("%d examples, %d expected outputs", len(examples), len(expected))
 	}

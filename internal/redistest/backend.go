@@ -84,7 +84,7 @@ func miniLeftovers(m *miniredis.Miniredis) []string {
 // Single returns the package's redis-server, which the first call starts.
 func Single(t testing.TB) Backend {
 	t.Helper()
-	need(t, Program())
+	Need(t, Program())
 	return sharedBackend(t, "redis", sharedSingle)
 }
 
@@ -92,7 +92,7 @@ func Single(t testing.TB) Backend {
 // which the first call starts.
 func Cluster(t testing.TB) Backend {
 	t.Helper()
-	need(t, Program())
+	Need(t, Program())
 	return sharedBackend(t, "cluster", sharedCluster)
 }
 

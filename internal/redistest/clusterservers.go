@@ -22,7 +22,7 @@ type ClusterServers struct {
 // only use a cluster should take the shared one of [Cluster].
 func StartCluster(t testing.TB) *ClusterServers {
 	t.Helper()
-	need(t, Program())
+	Need(t, Program())
 	procs, err := launchCluster(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

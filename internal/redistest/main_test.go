@@ -80,7 +80,7 @@ const childEnv = "REDISTEST_CHILD"
 
 func child(t *testing.T, test string) *exec.Cmd {
 	t.Helper()
-	need(t, Program())
+	Need(t, Program())
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -13,13 +13,13 @@ import (
 // skips for a missing redis-server into failures. CI sets it.
 const RequireEnv = "GATEHOUSE_REQUIRE_REDIS"
 
-const howToInstall = "install it (Debian, Ubuntu: apt-get install redis-server; " +
+const howToInstall = "install it (Debian, Ubuntu: apt-get install redis-server curl; " +
 	"macOS: brew install redis), or every promise on a real Redis stays unproven"
 
 var bannerOnce sync.Once
 
-// need skips the test, or fails it (see [RequireEnv]), unless the programs are installed.
-func need(t testing.TB, programs ...string) {
+// Need skips the test, or fails it (see [RequireEnv]), unless the programs are installed.
+func Need(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err == nil {

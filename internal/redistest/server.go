@@ -20,7 +20,7 @@ type Server struct {
 // "1mb".
 func StartServer(t testing.TB, config ...string) *Server {
 	t.Helper()
-	need(t, Program())
+	Need(t, Program())
 	dir := t.TempDir() // before the cleanup, hence removed after it
 	p, err := launch(dir, config...)
 	if err != nil {

@@ -37,11 +37,7 @@ func Shown(t *testing.T) {
 // that ask for one of the paths. What they print has to be what the README shows.
 func Run(t *testing.T, app func(*core.Engine) http.Handler, paths ...string) {
 	t.Helper()
-	for _, program := range []string{"bash", "curl", "sort", "uniq"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
-	}
+	redistest.Need(t, "bash", "curl", "sort", "uniq")
 	rdb := redistest.StartServer(t).Client(t)
 	server := httptest.NewServer(app(core.New(rdb, core.WithDeadline(30*time.Second))))
 	defer server.Close()
