@@ -188,38 +188,36 @@ func caughtAny(f func()) (err error) {
 
 // explainer has the rules of the file on an engine that sends nothing, and perhaps on a Redis.
 type explainer struct {
-	flags    *explainFlags
-	config   *config.Config
-	recorder *recorder
-	dry      *config.Set
-	again    *config.Set // the same on another engine, as another process would have it
-	live     *config.Set // nil without a Redis
+	flags  *explainFlags
+	config *config.Config
+	dry    *config.Set
+	live   *config.Set // nil without a Redis
 }
 
 func (f *explainFlags) explainer(
 	ctx context.Context, e *env, cfg *config.Config,
 ) (x *explainer, done func(), err error) {
-	x = &explainer{flags: f, config: cfg, recorder: &recorder{}}
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"}) // the recorder answers
-	rdb.AddHook(x.recorder)
-	done = func() { _ = rdb.Close() }
-	for _, set := range []**config.Set{&x.dry, &x.again} {
-		engine, bad := newEngine(rdb, f.prefix, time.Minute) // nobody is waited for
-		if bad == nil {
-			*set, bad = cfg.Build(engine)
-		}
-		err = errors.Join(err, bad)
-	}
-	if err != nil || f.url == "" {
-		return x, done, err
+	x = &explainer{flags: f, config: cfg}
+	if x.dry, err = x.record(&recorder{}); err != nil || f.url == "" {
+		return x, func() {}, err
 	}
 	engine, client, err := f.connect(ctx, e)
 	if err != nil {
-		done()
 		return nil, nil, err
 	}
 	x.live, err = cfg.Build(engine)
-	return x, func() { _ = rdb.Close(); _ = client.Close() }, err
+	return x, func() { _ = client.Close() }, err
+}
+
+// record returns the rules and guards of the file on an engine of their own, whose keys r notes.
+func (x *explainer) record(r *recorder) (*config.Set, error) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"}) // r answers, no connection is made
+	rdb.AddHook(r)
+	engine, err := newEngine(rdb, x.flags.prefix, time.Minute) // nobody is waited for
+	if err != nil {
+		return nil, err
+	}
+	return x.config.Build(engine)
 }
 
 // explain explains one list.
@@ -299,15 +297,21 @@ func (x *explainer) explainRule(ctx context.Context, rule nethttpmw.Rule, g *wat
 		now := figuresOf(g.decision)
 		says.Figures = &now
 	}
-	says.Keys = x.keysOf(ctx, g.Guard, a)
-	return says, nil
+	says.Keys, err = x.keysOf(ctx, g.Name(), a)
+	return says, err
 }
 
 // keysOf returns the keys of a check. Where the request has no operation ID, a guard makes one, which differs
 // between processes: of a key that contains it, the text before it is shown, and a star.
-func (x *explainer) keysOf(ctx context.Context, g core.Guard, a core.Attempt) []string {
-	keys := x.recorder.record(func() { _, _ = g.Check(ctx, a) })
-	again := x.recorder.record(func() { _, _ = x.again.Guard(g.Name()).Check(ctx, a) })
+func (x *explainer) keysOf(ctx context.Context, guard string, a core.Attempt) ([]string, error) {
+	keys, err := x.keysInOneProcess(ctx, guard, a)
+	if err != nil {
+		return nil, err
+	}
+	again, err := x.keysInOneProcess(ctx, guard, a)
+	if err != nil {
+		return nil, err
+	}
 	for i := range min(len(keys), len(again)) {
 		if keys[i] == again[i] {
 			continue
@@ -319,7 +323,19 @@ func (x *explainer) keysOf(ctx context.Context, g core.Guard, a core.Attempt) []
 		before := keys[i][:same]
 		keys[i] = before[:strings.LastIndexAny(before, "|:")+1] + "*"
 	}
-	return keys
+	return keys, nil
+}
+
+// keysInOneProcess returns the keys of a check by a guard that has done nothing before: an engine goes on in the
+// background with what failed, and here every call fails.
+func (x *explainer) keysInOneProcess(ctx context.Context, guard string, a core.Attempt) ([]string, error) {
+	r := &recorder{keys: []string{}}
+	set, err := x.record(r)
+	if err != nil {
+		return nil, err
+	}
+	_, _ = set.Guard(guard).Check(ctx, a)
+	return r.noted(), nil
 }
 
 // write writes what was found, a paragraph for each list.

@@ -16,27 +16,21 @@ var errRecorded = errors.New("not sent: only its keys are wanted")
 // recorder is a hook of a client that sends nothing. It notes the keys of the scripts that are to run.
 type recorder struct {
 	mu   sync.Mutex
-	on   bool
 	keys []string
 }
 
-// record returns the keys of the scripts that f is about to run.
-func (r *recorder) record(f func()) []string {
-	r.mu.Lock()
-	r.on, r.keys = true, []string{}
-	r.mu.Unlock()
-	f()
+// noted returns the keys so far, each once.
+func (r *recorder) noted() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.on = false // what is undone in the background is not wanted
-	return r.keys
+	return slices.Clone(r.keys)
 }
 
 func (r *recorder) note(cmd redis.Cmder) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	args := cmd.Args()
-	if name := cmd.Name(); r.on && (name == "evalsha" || name == "eval") && len(args) > 2 {
+	if name := cmd.Name(); (name == "evalsha" || name == "eval") && len(args) > 2 {
 		n, _ := strconv.Atoi(textOf(args[2]))
 		for _, key := range args[3:min(3+n, len(args))] {
 			if key := textOf(key); !slices.Contains(r.keys, key) {
