@@ -5,7 +5,7 @@
 --                     at which it was announced last
 -- ARGV  1 valid       milliseconds for which units may be taken in a window after it was announced
 --       2 now         milliseconds since 1970; absent or empty: the server's clock
---       3... windows  milliseconds
+--       3... windows  milliseconds; without any, nothing is announced and nothing is written
 -- Returns {window, left, ...} for each window of others
 --       left          milliseconds until no unit counts in it any more
 
@@ -36,5 +36,7 @@ for window, moment in string.gmatch(redis.call('GET', windows) or '', '(%d+):(%d
     others[#others + 1] = left
   end
 end
-redis.call('SET', windows, table.concat(text, ' '), 'PX', longest + 1000)
+if ARGV[3] then
+  redis.call('SET', windows, table.concat(text, ' '), 'PX', longest + 1000)
+end
 return others

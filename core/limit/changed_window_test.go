@@ -173,3 +173,32 @@ func TestChecksGoOnWithoutAnAnswerAboutFormerWindows(t *testing.T) {
 		}
 	})
 }
+
+// TestALookAnnouncesNothing: a process that only looks at an actor, or resets one, may have been given another
+// window than the processes that decide. Peek announced it to them.
+func TestALookAnnouncesNothing(t *testing.T) {
+	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
+		clock := guardtest.NewClock()
+		a := core.Attempt{Actor: "ann"}
+		former := release(b, clock, k, Per(10, time.Hour))
+		if n, _ := drain(t, former, a); n != 10 {
+			t.Fatalf("%d of ten were admitted", n)
+		}
+		key := limiterOf(former).windowsKey()
+		before := b.Client.Get(t.Context(), key).Val()
+		clock.Advance(time.Second)
+		looks := release(b, clock, k, Per(12, 2*time.Hour))
+		if d := peek(t, looks, a); d.Remaining != 2 {
+			t.Errorf("%+v, want the ten of the former window to count", d)
+		}
+		if err := looks.Reset(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		if after := b.Client.Get(t.Context(), key).Val(); after != before || before == "" {
+			t.Errorf("%q is announced, before it was %q", after, before)
+		}
+		if d := peek(t, looks, a); d.Remaining != 12 {
+			t.Errorf("after the reset: %+v", d)
+		}
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +29,9 @@ const (
 
 // announce could be sent again, but nobody waits for that: the next check asks again.
 var announce = core.NewScript("limit_windows", lua.LimitWindows, core.AtMostOnce)
+
+// announced only reads: without windows the script announces none.
+var announced = core.NewScript("limit_windows", lua.LimitWindows, core.Idempotent)
 
 // former is what a process knows of the windows by which other processes count for the same guard, or counted
 // until a moment ago. It is for fixed limits; a Func says itself what counts.
@@ -71,6 +76,25 @@ func (l *limiter) withFormer(ctx context.Context, limits *limitSet) (*limitSet, 
 	return o.limits, waited
 }
 
+// withAnnounced is withFormer for what takes no units: a process that only looks, or resets, announces
+// nothing, since its windows may be those of nobody who decides. It keeps nothing either.
+func (l *limiter) withAnnounced(ctx context.Context, limits *limitSet) (*limitSet, time.Duration) {
+	if l.by != nil || l.former.known.Load().current(l.Engine().Now()) {
+		return l.withFormer(ctx, limits)
+	}
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline()/2)
+	defer cancel()
+	heard, err := l.sendWindows(ctx, announced)
+	if err != nil {
+		if !errors.Is(err, core.ErrBreakerOpen) { // what the call for the actor will say as well
+			_ = l.Observe(ctx, "windows", begun, core.Decision{Guard: l.Name()}, err)
+		}
+		return limits, time.Since(begun)
+	}
+	return heard.limits, time.Since(begun)
+}
+
 // announce asks for the windows of other processes, unless another caller does so already. A caller that has
 // an earlier answer does not wait for that.
 func (l *limiter) announce(ctx context.Context, last *others, begun time.Time) *others {
@@ -83,7 +107,7 @@ func (l *limiter) announce(ctx context.Context, last *others, begun time.Time) *
 		f.asking = make(chan struct{})
 		f.mu.Unlock()
 		defer f.asked()
-		heard, err := l.sendWindows(ctx)
+		heard, err := l.sendWindows(ctx, announce, l.limits.windows...)
 		if err == nil {
 			f.known.Store(heard)
 		} else if !errors.Is(err, core.ErrBreakerOpen) { // what the check will say as well
@@ -109,14 +133,14 @@ func (f *former) asked() {
 	f.asking = nil
 }
 
-// sendWindows announces the guard's windows, and returns what there is beside them.
-func (l *limiter) sendWindows(ctx context.Context) (*others, error) {
+// sendWindows announces windows, if there are any, and returns what there is beside the guard's own.
+func (l *limiter) sendWindows(ctx context.Context, script *core.Script, own ...string) (*others, error) {
 	now := l.Engine().Now()
 	args := []any{announcedFor.Milliseconds(), l.Engine().ScriptNow(time.Millisecond)}
-	for _, window := range l.limits.windows {
+	for _, window := range own {
 		args = append(args, window)
 	}
-	value, err := l.Engine().RunWithin(ctx, l.Engine().Deadline(), announce, []string{l.windowsKey()}, args...)
+	value, err := l.Engine().RunWithin(ctx, l.Engine().Deadline(), script, []string{l.windowsKey()}, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +148,10 @@ func (l *limiter) sendWindows(ctx context.Context) (*others, error) {
 	o := &others{sent: now, until: now}
 	var windows []int64
 	for reply.More() {
-		windows = append(windows, reply.Number())
+		window := reply.Number()
+		if !slices.Contains(l.limits.windows, strconv.FormatInt(window, 10)) {
+			windows = append(windows, window)
+		}
 		if !reply.More() {
 			return nil, fmt.Errorf("unexpected reply %.100q: want pairs of numbers", fmt.Sprint(value))
 		}

@@ -418,7 +418,11 @@ func (l *limiter) ask(
 	if peek {
 		cost = 0
 	}
-	limits, waited := l.withFormer(ctx, limits)
+	former := l.withFormer
+	if peek {
+		former = l.withAnnounced
+	}
+	limits, waited := former(ctx, limits)
 	begun := time.Now()
 	left := func() time.Duration { return l.Engine().Deadline() - waited - time.Since(begun) }
 	if s != nil && len(limits.windows) == 1 { // what counts in other windows sliding_windows takes over
@@ -524,9 +528,9 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
-	defer l.refusals.drop(core.TagOf(a))  // also after an error, since the server may have done it
-	defer l.leases.get(limits, a).drop()  // likewise
-	limits, _ = l.withFormer(ctx, limits) // else the next check takes their units over again
+	defer l.refusals.drop(core.TagOf(a))     // also after an error, since the server may have done it
+	defer l.leases.get(limits, a).drop()     // likewise
+	limits, _ = l.withAnnounced(ctx, limits) // else the next check takes their units over again
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
 }
