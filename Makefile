@@ -94,9 +94,11 @@ examples: ## build the examples and the command
 	cd examples/orders && $(GO) build -race -o /dev/null .
 	cd examples/production && $(GO) build -o /dev/null .
 
-cover: redis ## show the coverage of each package
-	$(GO) test -count=1 -cover ./...
-	@$(call in-each,$(MODULES),$(GO) test -count=1 -cover ./...)
+cover: redis ## measure what the tests cover, and write docs/coverage.md
+	@counters=$$(mktemp -d) && trap 'rm -rf "$$counters"' EXIT && \
+	$(MAKE) --no-print-directory test TESTARGS="-args -test.gocoverdir=$$counters" \
+	  TESTFLAGS="$(TESTFLAGS) -covermode=atomic -coverpkg=github.com/gatehouse-go/gatehouse/..." && \
+	scripts/coverage "$$counters" docs/coverage.md
 
 bench: ## measure beside others (a quarter of an hour), and write bench/results
 	@scripts/install-test-programs wrk
