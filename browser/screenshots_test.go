@@ -72,7 +72,7 @@ func demoPicture(t *testing.T) {
 		open(t, view{width: 390}, serve(t, static("<!DOCTYPE html><p>"))).picture("demo.png")
 		return
 	}
-	b := openDemo(t, view{width: 1280, height: 1000}, startDemo(t, buildDemo(t)))
+	b := openDemo(t, view{width: 900, height: 1240}, startDemo(t, buildDemo(t)))
 	b.attack()
 	eval[bool](b, `(scrollTo({top:document.querySelector("#attack").offsetTop,behavior:"instant"}),true)`)
 	b.picture("demo.png")
