@@ -109,7 +109,7 @@ func (p *process) ready(t *testing.T, guards ...*limit.SlidingWindow) {
 		t.Fatal(err)
 	}
 	for _, g := range guards {
-		if _, err := g.Peek(t.Context(), core.Attempt{Actor: "nobody"}); err != nil {
+		if _, err := g.Check(t.Context(), core.Attempt{Actor: "nobody"}); err != nil {
 			t.Fatal(err)
 		}
 	}
