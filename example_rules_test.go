@@ -67,12 +67,18 @@ func Example_rule() {
 
 // tenant finds the tenant in the host name, such as acme in acme.example.com.
 func tenant(r *keyfuncs.Request) (string, error) {
-	name, domain, _ := strings.Cut(r.Host, ".")
-	if domain != "example.com" || name == "" {
+	host, err := hostName(r) // in lower case, and without a port
+	if err != nil {
+		return "", err
+	}
+	name, domain, _ := strings.Cut(host, ".")
+	if domain != "example.com" {
 		return "", fmt.Errorf("%w: no tenant in the host name", keyfuncs.ErrMissing)
 	}
-	return strings.ToLower(name), nil
+	return name, nil
 }
+
+var hostName = keyfuncs.Host()
 
 // quantity finds how many units a buyer wants: 1 to 5, and 1 where they do not say.
 func quantity(r *keyfuncs.Request) (int64, error) {
@@ -82,7 +88,7 @@ func quantity(r *keyfuncs.Request) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 || n > 5 {
-		return 0, errors.New("a quantity is 1 to 5") // for the log; the client gets 400
+		return 0, errors.New("a quantity is 1 to 5") // the client gets 400
 	}
 	return n, nil
 }

@@ -87,7 +87,8 @@ func WithAdjust(f func(list string, rule *nethttpmw.Rule)) Option {
 	return func(o *options) { o.adjust = append(o.adjust, f) }
 }
 
-// WithInterval sets how often [Watch] reads its file. The default is two seconds, and the least 10 ms.
+// WithInterval sets how often [Watch] reads its file. The default is two seconds. It panics on less than
+// 10 ms.
 func WithInterval(d time.Duration) Option {
 	if d < 10*time.Millisecond {
 		panic(fmt.Sprintf("config: WithInterval(%v): reading that often only costs: set 10ms or more", d))

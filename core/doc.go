@@ -14,7 +14,8 @@
 //	case !d.Allowed: // d.Reason says why, d.RetryAfter how long to wait
 //	}
 //
-// [New] does not talk to Redis. [NewMemory] makes an engine without Redis, on which only rate limits work.
+// [New] does not talk to Redis. [NewMemory] makes an engine without Redis, on which only rate limits,
+// semaphores and locks work.
 //
 // # Attempts, decisions and endings
 //

@@ -177,8 +177,8 @@ func New(rdb Client, options ...Option) *Engine {
 //
 // Rate limits, semaphores and locks have all their functions. All other guards panic when they are made,
 // because their promises must outlive a process. Preload does nothing, and Run returns [ErrNoRedis]. The
-// options that matter are WithMemoryKeys, WithObserver, WithLogger and, for functions that return limits by
-// attempt, WithDeadline.
+// options that matter are WithMemoryKeys, WithObserver, WithLogger, for functions that return limits by
+// attempt WithDeadline, and in tests WithClock.
 func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 
 // WithMemoryKeys sets how many budgets each rate limit keeps inside the process, one for each actor and

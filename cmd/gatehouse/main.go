@@ -1,4 +1,5 @@
-// Command gatehouse looks at guards and at rules in files, and attacks a staging of one's own.
+// Command gatehouse checks files of rules, looks at guards and resets them, runs sales, and attacks a staging
+// of your own.
 //
 //	go install github.com/gatehouse-go/gatehouse/cmd/gatehouse@latest
 //
@@ -16,7 +17,7 @@
 //
 // The command exits with 0 when all is well, with 1 when it has found a problem (a mistake in a file, a sale
 // whose parts differ, an attack that got through), and with 2 when it could not do what was asked: wrong
-// flags, no such file, no Redis.
+// flags, no such file, no Redis, a change that was not confirmed, an interruption.
 package main
 
 import (

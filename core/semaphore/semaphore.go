@@ -161,8 +161,11 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 // process; otherwise the context is ctx. Call stop when the work is done, and then Settle:
 //
 //	d, err := exports.Check(ctx, core.Attempt{Actor: worker})
-//	if err != nil || !d.Allowed {
+//	if err != nil {
 //		return err
+//	}
+//	if !d.Allowed {
+//		return fmt.Errorf("not now: %s", d.Reason)
 //	}
 //	defer exports.Settle(context.WithoutCancel(ctx), d, core.Commit)
 //	ctx, stop := exports.Hold(ctx, d)

@@ -2,6 +2,7 @@ package examples_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -132,7 +133,7 @@ func paid(ctx context.Context, sale *seckill.Guard, sku, reservationID string, r
 		return err // not known: call again, it counts once
 	}
 	if !d.Allowed {
-		return refund() // ReasonGone: paid too late, and all units are taken
+		return refund() // ReasonGone: paid too late; ReasonNotReady: the sale is lost
 	}
 	return nil
 }
@@ -196,10 +197,11 @@ func outcomes(ctx context.Context, once *idempotency.Guard, pay func() (string, 
 		return "", fmt.Errorf("not now: %s", d.Reason)
 	}
 	receipt, err := pay()
+	settling := context.WithoutCancel(ctx) // also when the caller has left
 	if err != nil {
-		return "", once.Settle(ctx, d, core.Rollback) // it may begin again
+		return "", errors.Join(err, once.Settle(settling, d, core.Rollback)) // it may begin again
 	}
-	return receipt, once.Settle(ctx, d, core.CommitWith(&core.Outcome{Body: []byte(receipt)}))
+	return receipt, once.Settle(settling, d, core.CommitWith(&core.Outcome{Body: []byte(receipt)}))
 }
 
 func exporting(gate *core.Engine) nethttpmw.Rule {
@@ -213,17 +215,17 @@ func exporting(gate *core.Engine) nethttpmw.Rule {
 
 func permitsByHand(ctx context.Context, exports *semaphore.Guard, export func(context.Context) error) error {
 	d, err := exports.Check(ctx, core.Attempt{Actor: "ann"})
-	if err != nil || !d.Allowed {
+	if err != nil {
 		return err
 	}
+	if !d.Allowed {
+		return fmt.Errorf("not now: %s", d.Reason)
+	}
+	// Also after a panic, and when ctx has ended.
+	defer func() { _ = exports.Settle(context.WithoutCancel(ctx), d, core.Commit) }()
 	held, stop := exports.Hold(ctx, d) // ends with semaphore.ErrLost when the permit is lost
 	defer stop()
-	err = export(held)
-	if err2 := exports.Settle(ctx, d, core.Commit); err == nil {
-		err = err2
-	}
-
-	return err
+	return export(held)
 }
 
 func locking(ctx context.Context, gate *core.Engine, write func(context.Context, int64) error) error {

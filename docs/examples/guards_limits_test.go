@@ -16,7 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/echomw"
-	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
+	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -32,7 +32,7 @@ func slidingWindow(gate *core.Engine, app http.Handler, r *gin.Engine, e *echo.E
 		Who:   keyfuncs.IP(),
 	}
 
-	r.Use(ratelimit.Gin(perIP))           // gin
+	r.Use(ginmw.Gin(perIP))               // gin
 	e.Use(echomw.Echo(perIP))             // echo
 	handler := nethttpmw.HTTP(perIP)(app) // net/http, chi
 
