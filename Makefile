@@ -56,7 +56,7 @@ race: redis ## run all tests under the race detector, as CI does
 	@$(call test-all,$(GO_TEST) -race)
 	@$(GO_TEST) $(UNRACED) $(TESTARGS)
 
-soak: redis ## run the long versions of the tests (up to 45 minutes on two cores)
+soak: redis ## run the long versions of the tests (about 50 minutes on two cores)
 	GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=40m $(SOAKED)
 	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=20m $(UNRACED)
 	GATEHOUSE_SHARED_CALLS=off $(GO_TEST) -race -timeout=20m -run 'Race|Lost|Late|Deadline|Fault|Oracle|Model' ./core/...

@@ -18,7 +18,7 @@ func TestJoinedAttemptsAreDecidedAsOneAfterTheOther(t *testing.T) {
 		seed, cases := rand.Uint64(), 25
 		switch {
 		case guardtest.Soak() && b.Mini == nil:
-			cases = 2000
+			cases = 500
 		case guardtest.Soak():
 			cases = 200 // its Lua is slow
 		}

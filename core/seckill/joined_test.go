@@ -23,7 +23,7 @@ func TestJoinedReservationsAreDecidedAsOneAfterTheOther(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		seed, cases := rand.Uint64(), 20
 		if guardtest.Soak() {
-			cases = 2000
+			cases = 500
 		}
 		if b.Mini != nil {
 			cases = 4 // its Lua is slow

@@ -239,7 +239,7 @@ func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		rounds := 150
 		if guardtest.Soak() {
-			rounds = 2000
+			rounds = 500
 		}
 		const buckets, callers = 4, 4
 		here := New(guardtest.NewEngine(b, core.WithDeadline(time.Minute)), "s", Options{})
