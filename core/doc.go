@@ -14,15 +14,15 @@
 //	case !d.Allowed: // d.Reason says why, d.RetryAfter how long to wait
 //	}
 //
-// [New] does not talk to Redis. [NewMemory] makes an engine without Redis, on which only rate limits,
-// semaphores and locks work.
+// [New] does not talk to Redis. [NewMemory] makes an engine without Redis, for one process: rate limits,
+// semaphores and locks work on it, and all other guards panic when they are made.
 //
 // # Attempts, decisions and endings
 //
 // An [Attempt] says who (Actor) does what (Resource), which of several (Item), how much (Cost), and under
 // which operation ID. A [Guard] answers it with a [Decision]. After the work, pass the decision to
-// Guard.Settle with an [Ending]: [Commit], [CommitWith] or [Rollback]. Web applications leave both calls to
-// the packages nethttpmw, ginmw and echomw.
+// Guard.Settle with an [Ending]: [Commit], [CommitWith], [CommitCost] or [Rollback]. Web applications leave
+// both calls to the packages nethttpmw, ginmw, echomw and echov5mw.
 //
 // # Guards
 //
@@ -33,6 +33,10 @@
 //   - seckill: flash sales that cannot oversell.
 //   - redpacket: an amount that is split among the first who ask.
 //   - idempotency: each operation runs once, and repetitions get its answer.
+//   - semaphore: at most N at a time.
+//   - lock: one holder at a time.
+//
+// Package delay has a queue of tasks that are due later; it is a [Tool], which no rule checks.
 //
 // Each guard decides in a single script call by the server's clock, so that any number of processes can share
 // it. Every key that it writes expires.

@@ -1,5 +1,5 @@
-// Package deferred runs requests later that a rule refuses for now: the client gets 202 and the address of a
-// page that will have the answer, in place of 429.
+// Package deferred stores requests that a rule refuses for now, and runs them later: in place of 429, the
+// client gets 202 and the address of a page that will have the answer.
 //
 // A rule with a [Requests] as its Defer stores such a request in a queue (package delay). A worker runs it
 // through the application's own handler, when the guard expects to allow it:
@@ -40,12 +40,12 @@
 //
 // # What is stored
 //
-// The method, the path and query, the host, the address of the peer, these header fields and those of
-// Options.Fields, the body up to Options.MaxBody, and the principal: Accept, Accept-Language, Content-Type,
-// Content-Encoding, Content-Language, Forwarded, X-Forwarded-For and Idempotency-Key. It is readable in
-// Redis. Do not defer requests whose body is a secret. A request with a longer body is refused as without
-// Defer, and so is one that upgrades the connection, that would wait for longer than Options.MaxWait, or that
-// cannot be stored because Redis is unavailable.
+// The principal, the method, the path and query, the host, the address of the peer, the body up to
+// Options.MaxBody, the header fields of Options.Fields, and these: Accept, Accept-Language, Content-Type,
+// Content-Encoding, Content-Language, Forwarded, X-Forwarded-For and Idempotency-Key. All of it is readable
+// in Redis, so do not defer requests whose body is a secret. A request with a longer body is refused as
+// without Defer, and so is one that upgrades the connection, that would wait for longer than Options.MaxWait,
+// or that cannot be stored because Redis is unavailable.
 //
 // # Once and again
 //

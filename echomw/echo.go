@@ -1,5 +1,5 @@
-// Package echomw puts guards in front of echo routes. It only translates: package nethttpmw describes the
-// rules, the answers and how attempts are settled.
+// Package echomw puts guards in front of routes of echo v4; package echov5mw is for v5. It only translates:
+// package [nethttpmw] describes the rules, the answers and how attempts are settled.
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/echomw"
 //
@@ -7,8 +7,24 @@
 //	perIP := ratelimit.Rule{Guard: site, Who: keyfuncs.IP()}
 //	e.Use(ratelimit.Echo(perIP))
 //
-// keyfuncs.IP finds the client's address, not echo.Context.RealIP, which by default believes any
+// # Middlewares
+//
+// [Echo] makes a middleware of one or more rules, for the application, a group or a route; its documentation
+// says what becomes of errors that handlers return. [Follow] does so for rules that may change while requests
+// are served, such as those of package config. Mount middleware.Recover and CORS in front of the rules, so
+// that they also see what the rules answer. In Pre, before the router, [keyfuncs.Route] and [keyfuncs.Param]
+// find nothing.
+//
+// # Who the client is
+//
+// Mount the login in front of rules that need it: [keyfuncs.User] finds what the login has stored with c.Set.
+// [keyfuncs.IP] finds the client's address, not echo.Context.RealIP, which by default believes any
 // X-Forwarded-For.
+//
+// # Handlers
+//
+// [Decision] tells a handler what a guard has decided. [Take] hands it the decision to settle later, and
+// [Spend] corrects an estimated cost. [Page] mounts the page of deferred requests.
 package echomw
 
 import (

@@ -1,5 +1,5 @@
 // Package echov5mw puts guards in front of routes of echo v5; package echomw is for v4. It only translates:
-// package nethttpmw describes the rules, the answers and how attempts are settled.
+// package [nethttpmw] describes the rules, the answers and how attempts are settled.
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/echov5mw"
 //
@@ -7,8 +7,26 @@
 //	perIP := ratelimit.Rule{Guard: site, Who: keyfuncs.IP()}
 //	e.Use(ratelimit.Echo(perIP))
 //
-// keyfuncs.IP finds the client's address, not echo.Context.RealIP, which does what the application's
+// # Middlewares
+//
+// [Echo] makes a middleware of one or more rules, for the application, a group or a route; its documentation
+// says what becomes of errors that handlers return. [Follow] does so for rules that may change while requests
+// are served, such as those of package config. Mount middleware.Recover and CORS in front of the rules, so
+// that they also see what the rules answer. In Pre, before the router, [keyfuncs.Route] and [keyfuncs.Param]
+// find nothing.
+//
+// # Who the client is
+//
+// Mount the login in front of rules that need it: [keyfuncs.User] finds what the login has stored with c.Set.
+// [keyfuncs.IP] finds the client's address, not echo.Context.RealIP, which does what the application's
 // IPExtractor does.
+//
+// # Handlers
+//
+// [Decision] tells a handler what a guard has decided. [Take] hands it the decision to settle later, and
+// [Spend] corrects an estimated cost. [Page] mounts the page of deferred requests.
+//
+// # Module
 //
 // The package is a module of its own, because echo v5 needs much newer versions of other modules than the
 // rest of Gatehouse.

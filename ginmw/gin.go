@@ -1,4 +1,4 @@
-// Package ginmw puts guards in front of gin routes. It only translates: package nethttpmw describes the
+// Package ginmw puts guards in front of gin routes. It only translates: package [nethttpmw] describes the
 // rules, the answers and how attempts are settled.
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
@@ -7,8 +7,22 @@
 //	perIP := ratelimit.Rule{Guard: site, Who: keyfuncs.IP()}
 //	r.Use(ratelimit.Gin(perIP))
 //
-// keyfuncs.IP finds the client's address, not gin.Context.ClientIP, which by default believes any
-// X-Forwarded-For.
+// # Middlewares
+//
+// [Gin] makes a middleware of one or more rules, for the engine, a group or a route. [Follow] does so for
+// rules that may change while requests are served, such as those of package config. Mount gin.Recovery and
+// CORS in front of the rules, so that they also see what the rules answer.
+//
+// # Who the client is
+//
+// Mount the login in front of rules that need it: [keyfuncs.User] finds what the login has stored with c.Set,
+// such as under gin.AuthUserKey. [keyfuncs.IP] finds the client's address, not gin.Context.ClientIP, which by
+// default believes any X-Forwarded-For. [keyfuncs.Param] and [keyfuncs.Route] know gin's routes.
+//
+// # Handlers
+//
+// [Decision] tells a handler what a guard has decided. [Take] hands it the decision to settle later, and
+// [Spend] corrects an estimated cost. [Page] mounts the page of deferred requests.
 package ginmw
 
 import (

@@ -35,8 +35,8 @@
 //
 //	keyfuncs: Param("poll"): nothing found
 //
-// They quote no header, cookie or query value, but forwarding headers and addresses, cut to 64 bytes. They
-// are made for your log, not for the client. Mistakes at set-up (an empty name, an invalid prefix) panic,
+// They quote forwarding headers and addresses, cut to 64 bytes, but no other header, cookie or query value.
+// They are for your log, not for the client. Mistakes at set-up (an empty name, an invalid prefix) panic,
 // and the text of the panic names the remedy.
 //
 // The texts are neither escaped nor bounded in length: the code that builds a storage key from them does

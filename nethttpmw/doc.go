@@ -25,14 +25,21 @@
 //
 // The handler does not run for a refused request. The client gets an application/problem+json body (RFC 9457)
 // with a fixed text, or a page or plain text if its Accept header prefers that. Rule.Texts changes the text,
-// Rule.Answer the whole response. Every response, allowed or refused, has the fields RateLimit-Policy and
-// RateLimit (draft-ietf-httpapi-ratelimit-headers, revision 11): see [Headers].
+// Rule.Answer the whole response. With rate limits, quotas and semaphores every response, allowed or refused,
+// has the fields RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers, revision 11): see
+// [Headers].
 //
 // # Settling
 //
 // The rules are settled by the status of the response. A failed request (status 400 or above, a panic, a
-// client that disconnected before a response) gives back the vote or the units that it took. If Redis is
-// unavailable, the pipeline retries in the background, and core.Drain waits for that at the end of a process.
+// client that disconnected before a response) gives back the vote or the units that it took. Rate limits and
+// red packets count however the request ends, unless Rule.Failed says otherwise. If Redis is unavailable, the
+// pipeline retries in the background, and core.Drain waits for that at the end of a process.
+//
+// # Outages
+//
+// If Redis does not answer within the engine's deadline (100 ms by default), Rule.OnOutage decides. By
+// default rate limits go on inside the process, bans let everybody pass, and all other guards refuse with 503.
 //
 // # Replays
 //

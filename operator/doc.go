@@ -8,9 +8,16 @@
 //	})
 //	mux.Handle("/ops/", http.StripPrefix("/ops", login(ops)))
 //
+// # Security
+//
 // Mount it behind the application's own login. The handler shows and does nothing that [Options].Authorize
-// has not allowed. Every change leaves two audit events: the first is written before the change, which is not
-// made when that fails, and the second records its result.
+// has not allowed. Cross-origin requests of a browser cannot change anything (see
+// [http.CrossOriginProtection]).
+//
+// # Audit
+//
+// Every change leaves two audit events ([Event]): the first is written before the change, which is not made
+// if that fails, and the second records the result. [Options].Audit receives them.
 //
 // # Requests
 //
@@ -18,11 +25,24 @@
 //	GET  /{guard}/{action}     reads: peek, status, tally, ... with the fields as query parameters
 //	POST /{guard}/{action}     changes: reset, unban, restock, ... with the fields as a form or a JSON object of strings
 //
-// Responses are JSON. A client that accepts text/html gets pages. The page of the list shows the state at
-// a glance: the settings of each guard, its rollout, the results of [Options].Shown, and the servers of
-// Redis that are not called because a breaker is open. With scripts it keeps the figures up to date;
-// everything works without. Before a change that no other action takes back, a page asks for a
-// confirmation; clients of JSON are not asked.
+// A guard's actions are the operations of its [core.Description]; a rule with a Rollout adds rollout,
+// set-rollout and switch.
 //
-// Cross-origin requests of a browser cannot change anything (see [http.CrossOriginProtection]).
+// # Responses
+//
+// Responses are JSON, errors are problem documents with title, status and detail:
+//
+//	400  a field is missing or malformed
+//	403  Authorize denied the action
+//	404  there is no such guard, action, poll, sale, ...
+//	405  a change was asked for with GET, or a read with POST
+//	409  the action is not possible now
+//	503  the audit failed, so nothing was changed; or the action failed, or its result is unknown
+//
+// # Pages
+//
+// A client that accepts text/html gets pages. The page of the list shows the state at a glance: the settings
+// of each guard, its rollout, the results of [Options].Shown, and the servers of Redis that are not called
+// because a breaker is open. With scripts it keeps the figures up to date; everything works without. Before a
+// change that no other action takes back, a page asks for a confirmation; clients of JSON are not asked.
 package operator

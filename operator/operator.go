@@ -27,14 +27,14 @@ type Options struct {
 	Guards []core.Guard
 	// Tools are what the application calls by name, without rules, such as delay queues.
 	Tools []core.Tool
-	// Shown are actions that only read whose results the page of the list shows at a glance, such as the status
-	// of a sale: {Guard: "sale", Name: "status", Fields: map[string]string{"item": "tv"}}. Actions without
-	// fields, such as the counts of a queue, are shown without being named here. Changes is ignored.
+	// Shown are reading actions whose results the page of the list shows at a glance, such as the status of a
+	// sale: {Guard: "sale", Name: "status", Fields: map[string]string{"item": "tv"}}. Actions without fields,
+	// such as the counts of a queue, are shown without being named here. Action.Changes is ignored.
 	Shown []Action
 	// Authorize decides whether a request may perform an action, and names the operator for the audit. An
 	// error denies the request with 403 and is logged, for each action the first one and then one per minute.
 	// It is called once for each action and for the list, before any guard is asked, from many goroutines at
-	// once. For the page of the list it is called for each action that is shown there, too; those that it
+	// once. For the page of the list it is also called for each action that is shown there; those that it
 	// denies are left out, without a log. Required.
 	Authorize func(r *http.Request, a Action) (operator string, err error)
 	// Audit records changes. It is called before a change and again after it. When the first call returns an
@@ -71,8 +71,9 @@ type Event struct {
 }
 
 // New returns the handler of an operator. It is safe for concurrent use. It panics on options that cannot
-// work: no Authorize, nothing to show, a nil guard or tool, two different ones of one name, two operations
-// of one name in one of them, or one of Shown that does not exist, changes something or has wrong fields.
+// work: no Authorize, nothing to show, a nil guard or tool, two different guards or tools with the same name,
+// a guard with two operations of the same name, two rules of a guard with different rollouts, or an action in
+// Shown that does not exist, changes something or has wrong fields.
 func New(o Options) http.Handler {
 	if o.Authorize == nil {
 		panic("operator: New requires Options.Authorize: without it anyone could change anything")

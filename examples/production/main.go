@@ -1,9 +1,9 @@
 // Command production is a guarded web app with what it needs to run behind a proxy, in several processes: its
-// settings come from the environment, it tells whether it lives and is ready, exports metrics, and stops
+// settings come from the environment, it reports whether it is alive and ready, exports metrics, and stops
 // without losing a request. README.md describes the files around it.
 //
-// Two listeners: ADDR serves clients, ADMIN_ADDR serves /healthz, /readyz and /metrics and must not be
-// reachable for them.
+// Two listeners: ADDR serves clients, ADMIN_ADDR serves /healthz, /readyz and /metrics, and clients must not
+// reach it.
 package main
 
 import (
