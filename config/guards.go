@@ -257,13 +257,24 @@ func periods() form[period.Period] {
 		if !ok {
 			return nil, false
 		}
-		if o.zone == nil {
+		every, begins := child(n, "every").Value, child(n, "week_begins")
+		switch {
+		case o.zone == nil:
 			o.zone = time.UTC
+		case every != "day" && every != "week" && every != "month":
+			d.mistake(join(at, "zone"), child(n, "zone"),
+				"a duration is counted from 1970 in UTC: leave zone out, or set every to day, week or month")
+			ok = false
 		}
-		if child(n, "week_begins") == nil {
+		switch {
+		case begins == nil:
 			o.first = time.Monday
+		case every != "week":
+			d.mistake(join(at, "week_begins"), begins,
+				"only weeks have a first day: leave it out, or set every to week")
+			ok = false
 		}
-		return o.every(o.zone, o.first), true
+		return o.every(o.zone, o.first), ok
 	}
 	return form[period.Period]{periodFields.schema, read}
 }
@@ -458,7 +469,7 @@ var (
 			func(o *bans.Options) *time.Duration { return &o.Period }),
 		in("first", "The length of the first ban; the default is 1m.", retention(time.Millisecond),
 			func(o *bans.Options) *time.Duration { return &o.First }),
-		in("longest", "The length of the longest ban; the default is 24h.", retention(time.Millisecond),
+		in("longest", "The length of the longest ban; the default is 24h, or first if that is longer.", retention(time.Millisecond),
 			func(o *bans.Options) *time.Duration { return &o.Longest }),
 		in("decay", "How long it takes to forget a doubling; the default is that of longest.",
 			retention(time.Millisecond), func(o *bans.Options) *time.Duration { return &o.Decay }),

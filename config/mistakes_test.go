@@ -136,6 +136,11 @@ func TestEveryMistakeIsReported(t *testing.T) {
 		"a poll that contradicts itself": {rules(`{votes: {polls: {final: {change: true, per_voter: 2}}}}`,
 			`{guard: g, who: ip, what: ip, which: ip}`), []string{
 			`2:30: guards.g.votes.polls.final: `}},
+		"a zone of a duration": {rules(`{quota: {items: 3, period: {every: 6h, zone: Europe/Berlin}}}`, byIP), []string{
+			`2:51: guards.g.quota.period.zone: a duration is counted from 1970 in UTC: leave zone out, or set every to ` +
+				`day, week or month`}},
+		"a first day of months": {rules(`{quota: {items: 3, period: {every: month, week_begins: sunday}}}`, byIP), []string{
+			`2:61: guards.g.quota.period.week_begins: only weeks have a first day: leave it out, or set every to week`}},
 		"a zone that is not there": {rules(`{quota: {items: 3, period: {every: day, zone: Europe/Atlantis}}}`, byIP), []string{
 			`2:52: guards.g.quota.period.zone: unknown time zone "Europe/Atlantis": want UTC, or a name of the time ` +
 				`zone database, such as "Europe/Berlin"`}},
