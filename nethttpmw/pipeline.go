@@ -275,14 +275,14 @@ func (r *mounted) checkGuard(ctx context.Context, a *core.Attempt, e *entry) (er
 func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 	reason := ReasonUnavailable
 	switch {
-	case errors.Is(err, core.ErrInvalid):
-		reason = ReasonInvalid
-	case errors.Is(err, keyfuncs.ErrMissing), errors.Is(err, keyfuncs.ErrRequired):
-		reason = ReasonNoKey
 	case errors.Is(err, keyfuncs.ErrMalformed):
 		reason = ReasonMalformed
 	case errors.Is(err, keyfuncs.ErrTooLarge):
 		reason = ReasonTooLarge
+	case errors.Is(err, core.ErrInvalid): // such as any other error of Cost
+		reason = ReasonInvalid
+	case errors.Is(err, keyfuncs.ErrMissing), errors.Is(err, keyfuncs.ErrRequired):
+		reason = ReasonNoKey
 	default: // a function of the application failed, which is not the client's fault
 		r.logFailure(ctx, err)
 	}

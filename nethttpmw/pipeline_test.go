@@ -2,6 +2,8 @@ package nethttpmw_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -247,6 +249,26 @@ func TestOriginMayBeMissing(t *testing.T) {
 				t.Errorf("%s: %+v", c.name, d.Attempt)
 			}
 			passage.Leave(http.StatusOK)
+		}
+	}
+}
+
+// TestErrorsOfCostSayWhatTheClientDidWrong: a body that the cost's function could not read whole was answered as
+// if it were nonsense.
+func TestErrorsOfCostSayWhatTheClientDidWrong(t *testing.T) {
+	for err, want := range map[error]core.Reason{
+		errors.New("a quantity is 1 to 5"):                       nethttpmw.ReasonInvalid,
+		fmt.Errorf("the query: %w", keyfuncs.ErrTooLarge):        nethttpmw.ReasonTooLarge,
+		fmt.Errorf("the query: %w", keyfuncs.ErrMalformed):       nethttpmw.ReasonMalformed,
+		fmt.Errorf("the quantity: %w", keyfuncs.ErrMissing):      nethttpmw.ReasonInvalid,
+		fmt.Errorf("the quantity: %w", context.DeadlineExceeded): nethttpmw.ReasonInvalid,
+	} {
+		rule := ruleOf(&fake{name: "own"})
+		rule.Cost = func(*keyfuncs.Request) (int64, error) { return 0, err }
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		_, refusal := nethttpmw.NewPipeline(rule).Enter(&keyfuncs.Request{Request: r})
+		if refusal == nil || refusal.Reason != want {
+			t.Errorf("%v: %+v, want %q", err, refusal, want)
 		}
 	}
 }

@@ -35,7 +35,8 @@ type Rule struct {
 	// repetition the same request, and nil means keyfuncs.Fingerprint(). Nil elsewhere: none.
 	Which keyfuncs.Func
 	// Cost finds how many units the attempt takes. Nil: 1. An error and a cost less than 1 are answered with
-	// 400. For a rate limit it may be an estimate, which the handler corrects: see [Spend].
+	// 400, an error that wraps keyfuncs.ErrTooLarge with 413. For a rate limit it may be an estimate, which the
+	// handler corrects: see [Spend].
 	Cost func(r *keyfuncs.Request) (int64, error)
 	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require
 	// it. For other guards, if it is nil or finds nothing, the guard makes one.
