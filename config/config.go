@@ -97,8 +97,9 @@ func WithInterval(d time.Duration) Option {
 }
 
 // WithNotify calls a function after each change of the file that [Watch] or [Live.Reload] has seen, whether
-// the file was good or bad. Calls never overlap, and the next change waits for the end of a call. The
-// function must not call [Live.Reload] or [Live.Source], which would wait for it.
+// the file was good or bad. Calls never overlap, and the next change waits for the end of a call. The first
+// one may come before Watch has returned, so take the guards from [State], not from Live. The function must
+// not call [Live.Reload] or [Live.Source], which would wait for it.
 func WithNotify(f func(State)) Option {
 	return func(o *options) { o.notify = f }
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/operator"
 )
 
 // serve is the part of a program that mounts the rules of a file.
@@ -43,6 +46,55 @@ rules:
 `), config.WithKey("tenant", tenant))
 	fmt.Println(err)
 	// Output: <nil>
+}
+
+// An operator's handler that is made for each request shows the guards of the present file.
+func ExampleLive_Set() {
+	folder, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	path := filepath.Join(folder, "rules.yaml")
+	write := func(guard string) {
+		file := "guards:\n  " + guard + ": {sliding_window: {limits: 100/min}}\n" +
+			"rules:\n  site: [{guard: " + guard + ", who: ip}]\n"
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			log.Fatal(err)
+		}
+	}
+	write("site")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	quiet := core.WithLogger(slog.New(slog.DiscardHandler))
+	live, err := config.Watch(ctx, core.NewMemory(quiet), path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var mux http.ServeMux
+	login := func(next http.Handler) http.Handler { return next } // the application's
+	staff := func(*http.Request, operator.Action) (string, error) { return "sam", nil }
+
+	ops := func(w http.ResponseWriter, r *http.Request) {
+		options := operator.Options{Rules: live.Set().AllRules(), Authorize: staff}
+		http.StripPrefix("/ops", operator.New(options)).ServeHTTP(w, r)
+	}
+	mux.Handle("/ops/", login(http.HandlerFunc(ops)))
+
+	show := func() {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/ops/", nil))
+		fmt.Println(strings.Contains(w.Body.String(), `"site"`), strings.Contains(w.Body.String(), `"api"`))
+	}
+	show()
+	write("api")
+	if err := live.Reload(); err != nil {
+		log.Fatal(err)
+	}
+	show()
+	// Output:
+	// true false
+	// false true
 }
 
 // Everything that is wrong with a file is reported at once.

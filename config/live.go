@@ -39,6 +39,8 @@ type State struct {
 	Since time.Time `json:"since"`
 	// Changes counts the files that have come into force since the first one.
 	Changes int64 `json:"changes"`
+	// Set is the guards and rules that are in force.
+	Set *Set `json:"-"`
 	// Err is why the present file is not in force, or nil if it is: an [*Error], or an error of reading it. The
 	// rules of the last good file stay in force.
 	Err error `json:"-"`
@@ -142,7 +144,8 @@ func (l *Live) load(data []byte, before *Set) (*Set, error) {
 // inForce lets requests pass the rules of a set.
 func (l *Live) inForce(s *Set, changes int64) {
 	l.set.Store(s)
-	state := &State{Path: l.path, Sum: fmt.Sprintf("%x", s.config.sum), Since: time.Now(), Changes: changes}
+	state := &State{Path: l.path, Sum: fmt.Sprintf("%x", s.config.sum), Since: time.Now(), Changes: changes,
+		Set: s}
 	former := l.state.Swap(state)
 	if former == nil {
 		return

@@ -174,7 +174,7 @@ func TestTheFileIsFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.write(t, perHour(7))
-	if s := <-changes; s.Changes != 1 || s.Err != nil {
+	if s := <-changes; s.Changes != 1 || s.Err != nil || s.Set != live.Set() {
 		t.Errorf("state %+v", s)
 	}
 	if got := live.Set().Rules("r"); len(got) != 1 || got[0].Guard.Name() != "g" {
