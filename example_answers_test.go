@@ -21,6 +21,7 @@ func Example_answers() {
 		Who:     keyfuncs.IP(),
 		Headers: nethttpmw.Headers{Legacy: true}, // X-RateLimit-* as well
 		Texts: func(r *http.Request, refusal *nethttpmw.Refusal) nethttpmw.Text {
+			// an application has a matcher, such as that of golang.org/x/text/language
 			if r.Header.Get("Accept-Language") != "de" {
 				return nethttpmw.Text{} // the standard one
 			}

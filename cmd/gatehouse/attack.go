@@ -102,7 +102,7 @@ func (e *env) report(ctx context.Context, a *attack.Attacker, result *attacked, 
 const failedMost = 10
 
 func (f *attackFlags) register(fs *flag.FlagSet) {
-	fs.BoolVar(&f.race, "race", false, "race for a stock: send all requests at once, and count the answers 2xx")
+	fs.BoolVar(&f.race, "race", false, "race for a stock: send as fast as -c allows, and count the answers 2xx")
 	fs.Int64Var(&f.stock, "stock", 0, "with -race: the number of `units` on sale")
 	fs.BoolVar(&f.spoof, "spoof", false, "use up the limit, and then claim other addresses in header fields")
 	fs.StringVar(&f.limit, "limit", "", "the `limit` to attack, such as 100/min (default: that of RateLimit-Policy)")

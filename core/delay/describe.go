@@ -25,7 +25,7 @@ func (q *Queue) Describe() core.Description {
 		Operations: []core.Operation{
 			{Name: "counts", Run: func(ctx context.Context, _ core.Input) (any, error) { return q.Counts(ctx) }},
 			{Name: "peek", Fields: []core.Field{{Name: "state", Required: true,
-				Hint: "pending, running, done or dead"}}, Run: q.peeked},
+				Hint: "pending, running or dead"}}, Run: q.peeked},
 			{Name: "find", Fields: id, Run: q.found},
 			byID("cancel", false, q.Cancel),
 			{Name: "reschedule", Changes: true, Reversible: true,

@@ -168,7 +168,10 @@ func (a *app) login(next http.Handler) http.Handler {
 			http.Error(w, "Log in first.", http.StatusUnauthorized)
 			return
 		}
-		user, signature, _ := strings.Cut(cookie.Value, ".")
+		user, signature := "", ""
+		if dot := strings.LastIndex(cookie.Value, "."); dot >= 0 { // a user's name may have dots
+			user, signature = cookie.Value[:dot], cookie.Value[dot+1:]
+		}
 		if user == "" || !hmac.Equal([]byte(signature), []byte(sign(a.sessionKey, user))) {
 			http.Error(w, "Log in again.", http.StatusUnauthorized)
 			return
