@@ -22,7 +22,9 @@ func TestOutcomesAreTold(t *testing.T) {
 		{shared, map[int]int{200: 10}, true, "allows every request"},
 		{shared, map[int]int{statusError: 10}, true, "returns the error: you decide"},
 		{shared, map[int]int{0: 10}, true, "panics in every request"},
-		{shared, map[int]int{500: 10}, true, "answers, of 10 requests: map[500:10]"},
+		{shared, map[int]int{500: 10}, true, "answers 500 to every request"},
+		{shared, map[int]int{503: 10}, true, "answers, of 10 requests: map[503:10]"},
+		{shared, map[int]int{statusNoAnswer: 10}, true, "lets every request wait, for longer than 2s"},
 	} {
 		if got := outcome(tt.each, n, tt.counts, tt.sorted); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.counts, got, tt.want)
@@ -35,7 +37,7 @@ func TestOutcomesAreTold(t *testing.T) {
 func TestContendersKeepTheirLimit(t *testing.T) {
 	const n = 5
 	rdb := start(t)
-	for _, each := range contenders() {
+	for _, each := range contenders(t) {
 		h := each.handler(rdb, n, time.Hour, nil)
 		for _, client := range []string{"203.0.113.1", "203.0.113.2"} {
 			for i := range 2 * n {
