@@ -477,7 +477,7 @@ func TestHoldersOfProcessesThatAreKilledAndStopped(t *testing.T) {
 		goOn(t, lease/2)
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.lost == 0 && round == 5 {
+		if b.lost == 0 && round == 30 { // a busy machine stops some before they have a permit
 			t.Error("no process that was stopped has lost a lease: that shows nothing")
 		}
 		return b.lost == 0

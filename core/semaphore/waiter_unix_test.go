@@ -98,6 +98,12 @@ func behindAProcess(
 	if err := cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
 	}
+	if s == syscall.SIGSTOP { // until it has stopped it could be served, and have the permit for a lease
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+			t.Fatalf("the process has not stopped: %v, %v", status, err)
+		}
+	}
 	guardtest.Settle(t, g, held, true)
 	begun := time.Now()
 	select {

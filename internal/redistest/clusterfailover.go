@@ -40,13 +40,14 @@ func (c *ClusterServers) handOver(replica *Server) {
 }
 
 // ReplicaOfSlot returns the replica of the slot's master. It waits until a node knows it: a master that has
-// handed over is known as a replica a moment later.
+// handed over is known as a replica a moment later. And it waits until the replica knows that its master has
+// the slot, which only the master tells it: one that did not know would not take the slot over.
 func (c *ClusterServers) ReplicaOfSlot(slot int) (replica *Server) {
 	c.t.Helper()
 	master := c.MasterOfSlot(slot)
 	Eventually(c.t, startTimeout, func() bool {
 		replica = c.replicaOf(master, slot)
-		return replica != nil
+		return replica != nil && (!replica.Running() || replica.masterOfSlot(slot) == master.Addr())
 	}, "a node knows a replica of "+master.Addr())
 	return replica
 }
