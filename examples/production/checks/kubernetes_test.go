@@ -1,225 +1,112 @@
 package checks
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"maps"
 	"strings"
 	"testing"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 )
 
-// These are the fields of the Kubernetes API that the manifests use, by its names. A field that is not here is
-// an error: a typing mistake, or one to add.
-
-type labelSelector struct {
-	MatchLabels map[string]string `yaml:"matchLabels"`
+// manifests are the objects of shop.yaml, as the types of the Kubernetes API.
+type manifests struct {
+	account    corev1.ServiceAccount
+	deployment appsv1.Deployment
+	service    corev1.Service
+	budget     policyv1.PodDisruptionBudget
+	network    networkingv1.NetworkPolicy
 }
 
-type probe struct {
-	HTTPGet          struct{ Path, Port string } `yaml:"httpGet"`
-	PeriodSeconds    int                         `yaml:"periodSeconds"`
-	TimeoutSeconds   int                         `yaml:"timeoutSeconds"`
-	FailureThreshold int                         `yaml:"failureThreshold"`
-}
-
-type container struct {
-	Name, Image string
-	Ports       []struct {
-		Name          string
-		ContainerPort int `yaml:"containerPort"`
-	}
-	Env          []struct{ Name, Value string }
-	VolumeMounts []struct {
-		Name      string
-		MountPath string `yaml:"mountPath"`
-		ReadOnly  bool   `yaml:"readOnly"`
-	} `yaml:"volumeMounts"`
-	Lifecycle struct {
-		PreStop struct{ Sleep struct{ Seconds int } } `yaml:"preStop"`
-	}
-	StartupProbe    probe `yaml:"startupProbe"`
-	LivenessProbe   probe `yaml:"livenessProbe"`
-	ReadinessProbe  probe `yaml:"readinessProbe"`
-	Resources       struct{ Requests, Limits map[string]string }
-	SecurityContext struct {
-		AllowPrivilegeEscalation *bool `yaml:"allowPrivilegeEscalation"`
-		ReadOnlyRootFilesystem   bool  `yaml:"readOnlyRootFilesystem"`
-		Capabilities             struct{ Drop []string }
-	} `yaml:"securityContext"`
-}
-
-type podSpec struct {
-	ServiceAccountName            string `yaml:"serviceAccountName"`
-	AutomountServiceAccountToken  *bool  `yaml:"automountServiceAccountToken"`
-	TerminationGracePeriodSeconds int    `yaml:"terminationGracePeriodSeconds"`
-	SecurityContext               struct {
-		RunAsNonRoot   bool                  `yaml:"runAsNonRoot"`
-		RunAsUser      int                   `yaml:"runAsUser"`
-		RunAsGroup     int                   `yaml:"runAsGroup"`
-		FSGroup        int                   `yaml:"fsGroup"`
-		SeccompProfile struct{ Type string } `yaml:"seccompProfile"`
-	} `yaml:"securityContext"`
-	Containers []container
-	Volumes    []struct {
-		Name   string
-		Secret struct {
-			SecretName string `yaml:"secretName"`
-		}
-	}
-	TopologySpreadConstraints []struct {
-		MaxSkew           int           `yaml:"maxSkew"`
-		TopologyKey       string        `yaml:"topologyKey"`
-		WhenUnsatisfiable string        `yaml:"whenUnsatisfiable"`
-		LabelSelector     labelSelector `yaml:"labelSelector"`
-	} `yaml:"topologySpreadConstraints"`
-}
-
-type metadata struct {
-	Name                string
-	Labels, Annotations map[string]string
-}
-
-type deployment struct {
-	Replicas int
-	Selector labelSelector
-	Strategy struct {
-		Type          string
-		RollingUpdate struct {
-			MaxUnavailable int `yaml:"maxUnavailable"`
-			MaxSurge       int `yaml:"maxSurge"`
-		} `yaml:"rollingUpdate"`
-	}
-	Template struct {
-		Metadata metadata
-		Spec     podSpec
-	}
-}
-
-type service struct {
-	Selector map[string]string
-	Ports    []struct {
-		Name       string
-		Port       int
-		TargetPort string `yaml:"targetPort"`
-	}
-}
-
-type disruptionBudget struct {
-	MinAvailable int `yaml:"minAvailable"`
-	Selector     labelSelector
-}
-
-type peers []struct {
-	NamespaceSelector labelSelector `yaml:"namespaceSelector"`
-	PodSelector       labelSelector `yaml:"podSelector"`
-}
-
-type policyPorts []struct{ Protocol, Port string }
-
-type networkPolicy struct {
-	PodSelector labelSelector `yaml:"podSelector"`
-	PolicyTypes []string      `yaml:"policyTypes"`
-	Ingress     []struct {
-		From  peers
-		Ports policyPorts
-	}
-	Egress []struct {
-		To    peers
-		Ports policyPorts
-	}
-}
-
-// manifests decodes each object of shop.yaml strictly.
-func manifests(t *testing.T) (d deployment, s service, b disruptionBudget, n networkPolicy) {
+// readManifests decodes each object strictly: a field that the API does not have is an error.
+func readManifests(t *testing.T) (m manifests) {
 	t.Helper()
-	specs := map[string]any{
-		"apps/v1 Deployment": &d, "v1 Service": &s, "policy/v1 PodDisruptionBudget": &b,
-		"networking.k8s.io/v1 NetworkPolicy": &n, "v1 ServiceAccount": nil,
+	objects := map[metav1.TypeMeta]metav1.Object{
+		{APIVersion: "v1", Kind: "ServiceAccount"}:                  &m.account,
+		{APIVersion: "apps/v1", Kind: "Deployment"}:                 &m.deployment,
+		{APIVersion: "v1", Kind: "Service"}:                         &m.service,
+		{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"}:      &m.budget,
+		{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}: &m.network,
 	}
-	all := yaml.NewDecoder(strings.NewReader(read(t, "../kubernetes/shop.yaml")))
-	for {
-		var object struct {
-			APIVersion                   string `yaml:"apiVersion"`
-			Kind                         string
-			Metadata                     metadata
-			AutomountServiceAccountToken *bool `yaml:"automountServiceAccountToken"`
-			Spec                         yaml.Node
-		}
-		all.KnownFields(true)
-		err := all.Decode(&object)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
+	for _, text := range strings.Split(read(t, "../kubernetes/shop.yaml"), "\n---\n") {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(text), &kind); err != nil {
 			t.Fatal(err)
 		}
-		kind := object.APIVersion + " " + object.Kind
-		spec, known := specs[kind]
+		object, known := objects[kind]
 		if !known {
 			t.Fatalf("%s is unexpected, or there twice", kind)
 		}
-		delete(specs, kind)
-		if object.Metadata.Name != "shop" {
-			t.Errorf("%s has the name %q", kind, object.Metadata.Name)
+		delete(objects, kind)
+		if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
+			t.Fatalf("%s: %v", kind, err)
 		}
-		if spec == nil {
-			continue
-		}
-		text, err := yaml.Marshal(&object.Spec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		strict := yaml.NewDecoder(bytes.NewReader(text))
-		strict.KnownFields(true)
-		if err := strict.Decode(spec); err != nil {
-			t.Errorf("%s: %v", kind, err)
+		if object.GetName() != "shop" {
+			t.Errorf("%s has the name %q", kind, object.GetName())
 		}
 	}
-	if len(specs) > 0 {
-		t.Fatalf("shop.yaml lacks %v", specs)
+	if len(objects) > 0 {
+		t.Fatalf("shop.yaml lacks %v", objects)
 	}
-	return d, s, b, n
+	for what, count := range map[string]int{
+		"containers": len(m.deployment.Spec.Template.Spec.Containers),
+		"volumes":    len(m.deployment.Spec.Template.Spec.Volumes),
+		"spreads":    len(m.deployment.Spec.Template.Spec.TopologySpreadConstraints),
+		"ports":      len(m.service.Spec.Ports),
+	} {
+		if count != 1 {
+			t.Fatalf("%d %s, want one", count, what)
+		}
+	}
+	return m
 }
 
 // TestManifestsFitTogether: selectors, ports, volumes and secrets name what is there.
 func TestManifestsFitTogether(t *testing.T) {
-	d, s, b, n := manifests(t)
-	pods := d.Template.Metadata.Labels
+	m := readManifests(t)
+	d, n := m.deployment.Spec, m.network.Spec
+	pod := d.Template.Spec
+	pods := d.Template.Labels
 	for what, selector := range map[string]map[string]string{
-		"the deployment": d.Selector.MatchLabels, "the service": s.Selector, "the budget": b.Selector.MatchLabels,
+		"the deployment": d.Selector.MatchLabels, "the service": m.service.Spec.Selector,
+		"the budget":         m.budget.Spec.Selector.MatchLabels,
 		"the network policy": n.PodSelector.MatchLabels,
-		"the spread":         d.Template.Spec.TopologySpreadConstraints[0].LabelSelector.MatchLabels,
+		"the spread":         pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels,
 	} {
 		if len(selector) == 0 || !maps.Equal(selector, pods) {
 			t.Errorf("%s selects %v, and the pods have %v", what, selector, pods)
 		}
 	}
-	app := d.Template.Spec.Containers[0]
+	app := pod.Containers[0]
 	ports := map[string]bool{}
 	for _, p := range app.Ports {
 		ports[p.Name] = true
 	}
 	for what, port := range map[string]string{
-		"the service": s.Ports[0].TargetPort, "startup": app.StartupProbe.HTTPGet.Port,
-		"liveness": app.LivenessProbe.HTTPGet.Port, "readiness": app.ReadinessProbe.HTTPGet.Port,
-		"clients may reach": n.Ingress[0].Ports[0].Port, "Prometheus may reach": n.Ingress[1].Ports[0].Port,
+		"the service":          m.service.Spec.Ports[0].TargetPort.String(),
+		"startup":              app.StartupProbe.HTTPGet.Port.String(),
+		"liveness":             app.LivenessProbe.HTTPGet.Port.String(),
+		"readiness":            app.ReadinessProbe.HTTPGet.Port.String(),
+		"clients may reach":    n.Ingress[0].Ports[0].Port.String(),
+		"Prometheus may reach": n.Ingress[1].Ports[0].Port.String(),
 	} {
 		if !ports[port] {
 			t.Errorf("%s: no container port %q", what, port)
 		}
 	}
-	if n.Ingress[0].Ports[0].Port != "http" || len(n.Ingress[0].Ports) != 1 {
+	if n.Ingress[0].Ports[0].Port.String() != "http" || len(n.Ingress[0].Ports) != 1 {
 		t.Error("clients reach more than http")
 	}
 	if app.LivenessProbe.HTTPGet.Path != "/healthz" || app.ReadinessProbe.HTTPGet.Path != "/readyz" {
 		t.Error("liveness depends on what readiness asks, or the other way round")
 	}
-	if v := d.Template.Spec.Volumes[0]; v.Secret.SecretName == "" || app.VolumeMounts[0].Name != v.Name ||
-		!app.VolumeMounts[0].ReadOnly {
+	if v := pod.Volumes[0]; v.Secret == nil || v.Secret.SecretName == "" ||
+		app.VolumeMounts[0].Name != v.Name || !app.VolumeMounts[0].ReadOnly {
 		t.Errorf("secrets: %+v, mounted as %+v", v, app.VolumeMounts[0])
 	}
 	main := read(t, "../main.go")
@@ -235,16 +122,17 @@ func TestManifestsFitTogether(t *testing.T) {
 		t.Errorf("the image %s has no version", app.Image)
 	}
 	security := app.SecurityContext
-	if !d.Template.Spec.SecurityContext.RunAsNonRoot || !security.ReadOnlyRootFilesystem ||
-		security.AllowPrivilegeEscalation == nil || *security.AllowPrivilegeEscalation ||
-		len(app.Resources.Requests) < 2 || app.Resources.Limits["memory"] == "" {
+	if !is(true, pod.SecurityContext.RunAsNonRoot) || !is(true, security.ReadOnlyRootFilesystem) ||
+		!is(false, security.AllowPrivilegeEscalation) ||
+		len(app.Resources.Requests) < 2 || app.Resources.Limits.Memory().IsZero() {
 		t.Errorf("the container may do too much: %+v, %v", security, app.Resources)
 	}
 }
 
 // TestKubernetesGrantsTheTimeOfAStop: a pod is not killed while it stops, and enough others run meanwhile.
 func TestKubernetesGrantsTheTimeOfAStop(t *testing.T) {
-	d, _, b, _ := manifests(t)
+	m := readManifests(t)
+	d := m.deployment.Spec
 	app := d.Template.Spec.Containers[0]
 	needs := time.Duration(app.Lifecycle.PreStop.Sleep.Seconds)*time.Second + drainTime(t)
 	for _, e := range app.Env {
@@ -256,14 +144,17 @@ func TestKubernetesGrantsTheTimeOfAStop(t *testing.T) {
 			needs += requests
 		}
 	}
-	grants := time.Duration(d.Template.Spec.TerminationGracePeriodSeconds) * time.Second
+	grants := time.Duration(*d.Template.Spec.TerminationGracePeriodSeconds) * time.Second
 	if app.Lifecycle.PreStop.Sleep.Seconds < 3 || needs < 20*time.Second || grants < needs+2*time.Second {
 		t.Errorf("a stop needs up to %v, and has %v", needs, grants)
 	}
-	if b.MinAvailable >= d.Replicas || b.MinAvailable < 1 {
-		t.Errorf("of %d pods %d have to be available", d.Replicas, b.MinAvailable)
+	if least := m.budget.Spec.MinAvailable.IntValue(); least >= int(*d.Replicas) || least < 1 {
+		t.Errorf("of %d pods %d have to be available", *d.Replicas, least)
 	}
-	if d.Strategy.RollingUpdate.MaxUnavailable != 0 || d.Strategy.RollingUpdate.MaxSurge < 1 {
+	if r := d.Strategy.RollingUpdate; r.MaxUnavailable.IntValue() != 0 || r.MaxSurge.IntValue() < 1 {
 		t.Error("a deployment takes pods away before others are ready")
 	}
 }
+
+// is reports whether a field is set, and to this.
+func is(want bool, field *bool) bool { return field != nil && *field == want }

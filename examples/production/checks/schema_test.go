@@ -15,8 +15,9 @@ import (
 )
 
 // replacements are put in the place of each value of a good file.
-var replacements = []any{"", "zzz", "-1", 0, -1, 1.5, 1e300, true, nil, []any{}, []any{"zzz"}, map[string]any{},
-	map[string]any{"zzz": 1}}
+var replacements = []any{
+	"", "zzz", "-1", 0, -1, 1.5, 1e300, true, nil, []any{}, []any{"zzz"}, map[string]any{}, map[string]any{"zzz": 1},
+}
 
 // TestSchemaAgreesWithTheReader: an editor that follows the schema marks nothing that the reader takes. The
 // files are those of the documentation, and the same with one thing changed.
