@@ -157,7 +157,10 @@ func prepare(ctx context.Context, s *chromedp.Target, v view) error {
 		return err
 	}
 	if _, err := cdp.Call(ctx, s, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: scheme},
+			{Name: "prefers-reduced-motion", Value: "reduce"}, // a click hits what stands where the scroll has come to
+		},
 	}); err != nil {
 		return err
 	}
