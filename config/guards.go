@@ -469,8 +469,8 @@ var (
 			func(o *bans.Options) *time.Duration { return &o.Period }),
 		in("first", "The length of the first ban; the default is 1m.", retention(time.Millisecond),
 			func(o *bans.Options) *time.Duration { return &o.First }),
-		in("longest", "The length of the longest ban; the default is 24h, or first if that is longer.", retention(time.Millisecond),
-			func(o *bans.Options) *time.Duration { return &o.Longest }),
+		in("longest", "The length of the longest ban; the default is 24h, or first if that is longer.",
+			retention(time.Millisecond), func(o *bans.Options) *time.Duration { return &o.Longest }),
 		in("decay", "How long it takes to forget a doubling; the default is that of longest.",
 			retention(time.Millisecond), func(o *bans.Options) *time.Duration { return &o.Decay }),
 	)

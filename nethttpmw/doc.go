@@ -39,7 +39,8 @@
 // # Outages
 //
 // If Redis does not answer within the engine's deadline (100 ms by default), Rule.OnOutage decides. By
-// default rate limits go on inside the process, bans let everybody pass, and all other guards refuse with 503.
+// default rate limits go on inside the process, bans let everybody pass, and all other guards refuse with
+// 503.
 //
 // # Replays
 //

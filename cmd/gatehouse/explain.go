@@ -326,8 +326,8 @@ func (x *explainer) keysOf(ctx context.Context, guard string, a core.Attempt) ([
 	return keys, nil
 }
 
-// keysInOneProcess returns the keys of a check by a guard that has done nothing before: an engine goes on in the
-// background with what failed, and here every call fails.
+// keysInOneProcess returns the keys of a check by a guard that has done nothing before: an engine goes on in
+// the background with what failed, and here every call fails.
 func (x *explainer) keysInOneProcess(ctx context.Context, guard string, a core.Attempt) ([]string, error) {
 	r := &recorder{keys: []string{}}
 	set, err := x.record(r)

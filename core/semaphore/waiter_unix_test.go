@@ -100,7 +100,8 @@ func behindAProcess(
 	}
 	if s == syscall.SIGSTOP { // until it has stopped it could be served, and have the permit for a lease
 		var status syscall.WaitStatus
-		if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		_, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		if err != nil || !status.Stopped() {
 			t.Fatalf("the process has not stopped: %v, %v", status, err)
 		}
 	}
