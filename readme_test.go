@@ -56,6 +56,19 @@ func TestREADMEShowsMeasuredFigures(t *testing.T) {
 	}
 }
 
+// TestREADMEShowsMeasuredCoverage: the badge has the figure that make cover has written.
+func TestREADMEShowsMeasuredCoverage(t *testing.T) {
+	measured := regexp.MustCompile(`\| \*\*all\*\* \| \d+ \| (\d+)\.\d %`).FindStringSubmatch(read(t, "docs/coverage.md"))
+	if measured == nil {
+		t.Fatal("docs/coverage.md has no figure of all packages")
+	}
+	for _, file := range readmes {
+		if !strings.Contains(read(t, file), "/badge/coverage-"+measured[1]+"%25-") {
+			t.Errorf("the badge of %s does not have the %s %% of docs/coverage.md", file, measured[1])
+		}
+	}
+}
+
 // tables returns the lines of each table of a document.
 func tables(text string) (all [][]string) {
 	inside := false
