@@ -49,13 +49,16 @@ func compareJoined(t *testing.T, b redistest.Backend, rng *rand.Rand, n int, see
 	now := time.Now().UnixMicro()
 	const steps = 12
 	var first [][]int
-	if n%3 == 0 { // half of a full log leaves at once
+	apart := window.Microseconds() / []int64{2, 200}[n/6%2] // by more than a quarter, or within one
+	if n%3 == 0 {                                           // half of a full log leaves at once
 		most, first = 120, [][]int{{60}, {60}, []int{100, 1 + rng.IntN(60)}[:1+n%2]}
 	}
 	for step := range steps {
 		switch kind := rng.IntN(5); {
+		case step < len(first) && step < 2:
+			now += apart
 		case step < len(first):
-			now += window.Microseconds()/2 + 1000
+			now += window.Microseconds() - apart/2
 		case kind == 1:
 			now += window.Microseconds() / 4
 		case kind == 2:

@@ -81,6 +81,8 @@ for n = 4, #ARGV do
   end
 end
 
+-- An attempt that is refused before one is allowed drops many units, and renews the TTL then.
+local drop = gone > 50 and replies[1][1] == 0
 if cost > 0 then
   -- shared window_push
   -- The first command is one that a full Redis refuses. The place of the last unit that has left is the
@@ -113,15 +115,14 @@ if cost > 0 then
     redis.call('LSET', log, '0', birth)
   end
   -- end window_push
-elseif gone > 50 then
+elseif drop then
   redis.call('LTRIM', log, gone, '-1')
   redis.call('LSET', log, '0', birth)
-  renew = true
 else
   return replies
 end
 next = next or latest
-if renew then
+if renew or drop then
   redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000) -- as in sliding_window
 end
 return replies
