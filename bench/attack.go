@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	attacks "github.com/gatehouse-go/gatehouse/internal/attack"
 )
 
 // attackUnits is the limit under attack, per window.
@@ -17,18 +19,18 @@ const attackUnits = 50
 func (g group) attack(ctx context.Context, window time.Duration) (names []string, most []int, err error) {
 	subjects := g.subjects(attackUnits, window)
 	admitted, errs := make([]int, 2*len(subjects)), make([]error, 2*len(subjects))
-	var attacks sync.WaitGroup
+	var running sync.WaitGroup
 	for i, s := range subjects {
 		if s.max != attackUnits {
 			continue
 		}
 		for primed := range 2 {
-			attacks.Go(func() {
+			running.Go(func() {
 				admitted[2*i+primed], errs[2*i+primed] = attack(ctx, s, window, primed == 1)
 			})
 		}
 	}
-	attacks.Wait()
+	running.Wait()
 	for i, s := range subjects {
 		if s.max == attackUnits {
 			names, most = append(names, s.name), append(most, max(admitted[2*i], admitted[2*i+1]))
@@ -42,12 +44,12 @@ func attack(ctx context.Context, s subject, window time.Duration, primed bool) (
 	key := fmt.Sprintf("attacked-%v", primed)
 	poll := time.NewTicker(window / 400)
 	defer poll.Stop()
-	var admitted []admission
+	var admitted []attacks.Admission
 	attempt := func() (bool, error) {
 		before := time.Now()
 		allowed, err := s.allow(ctx, key)
 		if allowed && err == nil {
-			admitted = append(admitted, admission{before, time.Now()})
+			admitted = append(admitted, attacks.Admission{After: before, Before: time.Now()})
 		}
 		return allowed, err
 	}
@@ -78,22 +80,5 @@ func attack(ctx context.Context, s subject, window time.Duration, primed bool) (
 		return 0, err
 	}
 	err := attempts(begun.Add(window*9/10), begun.Add(window*5/2))
-	return mostIn(window, admitted), err
-}
-
-// admission is a unit that was admitted between two moments.
-type admission struct{ after, before time.Time }
-
-// mostIn returns how many units were certainly admitted in some window of the length: the true number may
-// be larger, but not smaller.
-func mostIn(window time.Duration, admitted []admission) int {
-	most := 0
-	for i := range admitted {
-		j := i
-		for j < len(admitted) && admitted[j].before.Sub(admitted[i].after) < window {
-			j++
-		}
-		most = max(most, j-i)
-	}
-	return most
+	return attacks.MostIn(window, admitted), err
 }

@@ -232,30 +232,6 @@ func TestKeysAreChangedBeforeTheyAreUsedUp(t *testing.T) {
 	}
 }
 
-func TestMostIn(t *testing.T) {
-	at := func(ms ...int) (admitted []admission) {
-		for _, m := range ms {
-			after := time.UnixMilli(int64(m))
-			admitted = append(admitted, admission{after, after.Add(2 * time.Millisecond)})
-		}
-		return admitted
-	}
-	for _, tt := range []struct {
-		admitted []admission
-		want     int
-	}{
-		{nil, 0},
-		{at(5), 1},
-		{at(0, 97), 2},
-		{at(0, 98), 1}, // may be a window apart
-		{at(0, 50, 60, 120, 130, 300), 4},
-	} {
-		if got := mostIn(100*time.Millisecond, tt.admitted); got != tt.want {
-			t.Errorf("mostIn(%v) = %d, want %d", tt.admitted, got, tt.want)
-		}
-	}
-}
-
 func TestRatioIsOfTheSameRound(t *testing.T) {
 	if got := ratio([]float64{20, 400, 30}, []float64{10, 100, 10}); got != 3 {
 		t.Errorf("ratio = %v; want 3", got)

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -55,6 +56,12 @@ func targetsOf(o Options) targets {
 		t.name()
 	}
 	return all
+}
+
+// logger returns where the engine of the guard logs, or that of the first guard where there is none of the name.
+func (all targets) logger(guard string) *slog.Logger {
+	i := slices.IndexFunc(all, func(t *target) bool { return t.Name == guard })
+	return core.LoggerOf(all[max(i, 0)].guard)
 }
 
 // texts returns the fields as the operation reads them. Operators know the ID that a client sent; the guard

@@ -2,15 +2,19 @@ package operator_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/operator"
 )
 
 // lines collects what is logged.
@@ -29,14 +33,7 @@ func (l *lines) Write(line []byte) (int, error) {
 // chosen.
 func TestDeniedActionsDoNotFloodTheLog(t *testing.T) {
 	logged := &lines{}
-	before, writer, flags := slog.Default(), log.Writer(), log.Flags()
-	slog.SetDefault(slog.New(slog.NewTextHandler(logged, nil)))
-	t.Cleanup(func() {
-		slog.SetDefault(before)
-		log.SetOutput(writer) // SetDefault has changed it, and does not change it back
-		log.SetFlags(flags)
-	})
-	d := newDesk(t, redistest.Mini(t))
+	d := newDesk(t, redistest.Mini(t), core.WithLogger(slog.New(slog.NewTextHandler(logged, nil))))
 	const each = 200
 	for i := range each {
 		for _, path := range []string{"/limit/peek", "/sale/status", fmt.Sprintf("/chosen-%d/peek", i)} {
@@ -56,5 +53,40 @@ func TestDeniedActionsDoNotFloodTheLog(t *testing.T) {
 	}
 	if strings.Contains(text, "chosen-") {
 		t.Error("the log has a name that the client chose")
+	}
+}
+
+// TestOperatorsLogWhereTheEngineDoes: audits, denials and failures went to slog's default logger, whatever logger
+// the engine had.
+func TestOperatorsLogWhereTheEngineDoes(t *testing.T) {
+	logged := &lines{}
+	b := redistest.Mini(t)
+	gate := core.New(b.Client, core.WithPrefix(b.Prefix),
+		core.WithLogger(slog.New(slog.NewTextHandler(logged, nil))))
+	desk := operator.New(operator.Options{
+		Guards: []core.Guard{limit.NewSlidingWindow(gate, "limit", limit.PerHour(2))},
+		Authorize: func(_ *http.Request, a operator.Action) (string, error) {
+			if a.Fields["actor"] == "bob" {
+				return "", errors.New("not bob")
+			}
+			return "eve", nil
+		},
+	})
+	serve := func(r *http.Request, want int) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		if desk.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%s %s: %d, want %d", r.Method, r.URL.Path, w.Code, want)
+		}
+	}
+	serve(request(http.MethodPost, "/limit/reset", "actor=ann"), http.StatusOK)
+	serve(request(http.MethodPost, "/limit/reset", "actor=bob"), http.StatusForbidden)
+	b.Mini.SetError("LOADING Redis is loading the dataset in memory")
+	serve(get("/limit/peek", "actor=ann"), http.StatusServiceUnavailable)
+	text := logged.text.String()
+	for _, want := range []string{"operator change", "operator action denied", "operator action failed"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no line of %q in the engine's log:\n%s", want, text)
+		}
 	}
 }

@@ -39,7 +39,7 @@ type Options struct {
 	Authorize func(r *http.Request, a Action) (operator string, err error)
 	// Audit records changes. It is called before a change and again after it. When the first call returns an
 	// error, the change is not made; an error of the second call is logged. It is called from many goroutines
-	// at once. Nil: events go to the default slog logger.
+	// at once. Nil: events go to the logger of the guard's engine.
 	Audit func(ctx context.Context, e Event) error
 }
 
@@ -78,10 +78,10 @@ func New(o Options) http.Handler {
 	if o.Authorize == nil {
 		panic("operator: New requires Options.Authorize: without it anyone could change anything")
 	}
-	if o.Audit == nil {
-		o.Audit = auditToLog
-	}
 	h := &handler{options: o, targets: targetsOf(o)}
+	if o.Audit == nil {
+		h.options.Audit = h.auditToLog
+	}
 	h.glances = h.glancesOf(o.Shown)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.list)
@@ -192,7 +192,7 @@ func (h *handler) run(
 	result, err := do.Run(ctx, in)
 	ended := Event{Time: time.Now(), Operator: operator, Action: asked, Done: true, Err: err}
 	if err := h.options.Audit(ctx, ended); err != nil {
-		slog.ErrorContext(ctx, "gatehouse: cannot record the result of an operator's change",
+		h.targets.logger(asked.Guard).ErrorContext(ctx, "gatehouse: cannot record the result of an operator's change",
 			"guard", asked.Guard, "action", asked.Name, "change_err", ended.Err, "err", err)
 	}
 	return result, err
@@ -202,7 +202,7 @@ func (h *handler) run(
 func (h *handler) failFor(w http.ResponseWriter, r *http.Request, asked Action, err error) {
 	status, detail := explain(err)
 	if status >= http.StatusInternalServerError {
-		slog.ErrorContext(r.Context(), "gatehouse: operator action failed",
+		h.targets.logger(asked.Guard).ErrorContext(r.Context(), "gatehouse: operator action failed",
 			"guard", asked.Guard, "action", asked.Name, "err", err)
 	}
 	h.fail(w, r, status, detail)
@@ -239,8 +239,8 @@ func (h *handler) logDenied(ctx context.Context, a Action, err error) {
 		kind = deniedKind{a.Guard, a.Name}
 	}
 	if skipped, ok := h.denied.Due(kind); ok {
-		slog.WarnContext(ctx, "gatehouse: operator action denied", "guard", kind.guard, "action", kind.action,
-			"err", err, "denials_not_logged", skipped)
+		h.targets.logger(kind.guard).WarnContext(ctx, "gatehouse: operator action denied",
+			"guard", kind.guard, "action", kind.action, "err", err, "denials_not_logged", skipped)
 	}
 }
 
@@ -294,7 +294,7 @@ func fieldsOf(w http.ResponseWriter, r *http.Request) (map[string]string, error)
 }
 
 // auditToLog is the default of Options.Audit.
-func auditToLog(ctx context.Context, e Event) error {
+func (h *handler) auditToLog(ctx context.Context, e Event) error {
 	fields := make([]any, 0, len(e.Action.Fields))
 	for _, name := range slices.Sorted(maps.Keys(e.Action.Fields)) {
 		fields = append(fields, slog.String(name, e.Action.Fields[name]))
@@ -306,7 +306,7 @@ func auditToLog(ctx context.Context, e Event) error {
 	if e.Err != nil {
 		attrs = append(attrs, "err", e.Err)
 	}
-	slog.InfoContext(ctx, "gatehouse: operator change", attrs...)
+	h.targets.logger(e.Action.Guard).InfoContext(ctx, "gatehouse: operator change", attrs...)
 	return nil
 }
 

@@ -50,10 +50,10 @@ type desk struct {
 }
 
 // newDesk returns a desk that admits only eve, who may not close anything.
-func newDesk(t *testing.T, b redistest.Backend) *desk {
+func newDesk(t *testing.T, b redistest.Backend, options ...core.Option) *desk {
 	t.Helper()
-	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
-		core.WithObserver(ignore{}))
+	gate := core.New(b.Client, append(options, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
+		core.WithObserver(ignore{}))...)
 	d := &desk{
 		T:       t,
 		limit:   limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"html/template"
-	"log/slog"
 	"net/http"
 	"strconv"
 
@@ -122,7 +121,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v v
 		body, err = json.Marshal(v.Result)
 	}
 	if err != nil {
-		slog.ErrorContext(r.Context(), "gatehouse: cannot encode the response to an operator", "err", err)
+		h.targets.logger(r.PathValue("guard")).ErrorContext(r.Context(),
+			"gatehouse: cannot encode the response to an operator", "err", err)
 		http.Error(w, "The response cannot be displayed.", http.StatusInternalServerError)
 		return
 	}

@@ -91,9 +91,13 @@ func (g *Guard) Break(ctx context.Context, thing string) (bool, error) {
 func (g *Guard) Describe() core.Description {
 	answers := core.StandardAnswers(core.ReasonBusy, core.ReasonGone)
 	for i := range answers {
-		if answers[i].Reason == core.ReasonBusy { // not too many requests, but one that is in the way
-			answers[i].Status, answers[i].Detail = 409, "Somebody else is working on this. Try again in a moment."
-			answers[i].PageDetail = "Somebody else is working on this at the moment."
+		switch a := &answers[i]; a.Reason {
+		case core.ReasonBusy: // not too many requests, but one that is in the way
+			a.Status, a.Detail = 409, "Somebody else is working on this. Try again in a moment."
+			a.PageDetail = "Somebody else is working on this at the moment."
+		case core.ReasonGone: // broken, or not renewed for too long
+			a.Title, a.Detail = "Lock Lost", "The lock of this request was taken away while it ran."
+			a.PageTitle, a.PageDetail = "Interrupted", "This took too long or was stopped. Please try again."
 		}
 	}
 	thing := []core.Field{{Name: "thing", Required: true, Hint: "what is locked, as the rule's What has it"}}

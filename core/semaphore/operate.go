@@ -120,10 +120,17 @@ func (g *Guard) local(tag string) (holders []Holder, waiting int64) {
 
 // Describe implements [core.Describer].
 func (g *Guard) Describe() core.Description {
+	answers := core.StandardAnswers(core.ReasonBusy, core.ReasonOverLimit, core.ReasonGone)
+	for i := range answers {
+		if a := &answers[i]; a.Reason == core.ReasonGone { // evicted, or not renewed for too long
+			a.Title, a.Detail = "Permit Lost", "The permit of this request was taken away while it ran."
+			a.PageTitle, a.PageDetail = "Interrupted", "This took too long or was stopped. Please try again."
+		}
+	}
 	return core.Description{
 		Kind:     "semaphore",
 		Settings: g.settings(),
-		Answers:  core.StandardAnswers(core.ReasonBusy, core.ReasonOverLimit, core.ReasonGone),
+		Answers:  answers,
 		Operations: []core.Operation{
 			{Name: "peek", Fields: []core.Field{{Name: "resource"}},
 				Run: func(ctx context.Context, in core.Input) (any, error) { return g.peeked(ctx, in) }},
