@@ -19,6 +19,9 @@ RELEASED := echov5mw observe/gatehouseotel observe/gatehouseprom
 # The packages whose tests have long versions, besides examples/orders.
 SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance ./examples/exports
 
+# The parts of make soak. Each of them is a target.
+SOAKS := soak-guards soak-simulation soak-unshared soak-echov5mw soak-orders soak-histories
+
 # The package whose tests are not built with -race: its doc.go says why.
 UNRACED := ./internal/simulation
 
@@ -37,8 +40,8 @@ test-all = log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/
 	wait $$! || status=1; cat "$$log"; exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-servers race soak fuzz lint vulnerabilities tidy examples cover bench release-check \
-	redis
+.PHONY: help demo test test-servers race soak $(SOAKS) fuzz lint vulnerabilities tidy examples cover bench \
+	release-check redis
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,12 +59,26 @@ race: redis ## run all tests under the race detector, as CI does
 	@$(call test-all,$(GO_TEST) -race)
 	@$(GO_TEST) $(UNRACED) $(TESTARGS)
 
-soak: redis ## run the long versions of the tests (about 50 minutes on two cores)
+soak: redis ## run the long versions of the tests (about 50 minutes on two cores), also after one has failed
+	@failed=; for part in $(SOAKS); do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
+
+soak-guards:
 	GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=40m $(SOAKED)
+
+soak-simulation:
 	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=20m $(UNRACED)
+
+soak-unshared: # not long: with calls that are not shared
 	GATEHOUSE_SHARED_CALLS=off $(GO_TEST) -race -timeout=20m -run 'Race|Lost|Late|Deadline|Fault|Oracle|Model' ./core/...
+
+soak-echov5mw:
 	cd echov5mw && GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=20m -run 'TestConformance/.*/nothing_is_left_over' .
+
+soak-orders:
 	cd examples/orders && GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=20m ./...
+
+soak-histories:
 	cd histories && GATEHOUSE_SOAK=1 $(GO_TEST) -v -timeout=30m ./...
 
 fuzz: ## fuzz each fuzz test for 20 seconds
