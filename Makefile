@@ -63,22 +63,22 @@ soak: redis ## run the long versions of the tests (about 50 minutes on two cores
 	@failed=; for part in $(SOAKS); do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
-soak-guards:
+soak-guards: redis
 	GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=40m $(SOAKED)
 
-soak-simulation:
+soak-simulation: redis
 	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=20m $(UNRACED)
 
-soak-unshared: # not long: with calls that are not shared
+soak-unshared: redis # not long: with calls that are not shared
 	GATEHOUSE_SHARED_CALLS=off $(GO_TEST) -race -timeout=20m -run 'Race|Lost|Late|Deadline|Fault|Oracle|Model' ./core/...
 
-soak-echov5mw:
+soak-echov5mw: redis
 	cd echov5mw && GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=20m -run 'TestConformance/.*/nothing_is_left_over' .
 
-soak-orders:
+soak-orders: redis
 	cd examples/orders && GATEHOUSE_SOAK=1 $(GO_TEST) -race -timeout=20m ./...
 
-soak-histories:
+soak-histories: redis
 	cd histories && GATEHOUSE_SOAK=1 $(GO_TEST) -v -timeout=30m ./...
 
 fuzz: ## fuzz each fuzz test for 20 seconds
