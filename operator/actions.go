@@ -58,7 +58,7 @@ func targetsOf(o Options) targets {
 	return all
 }
 
-// logger returns where the engine of the guard logs, or that of the first guard where there is none of the name.
+// logger returns where the engine of the guard logs, or, without such a guard, that of the first one.
 func (all targets) logger(guard string) *slog.Logger {
 	i := slices.IndexFunc(all, func(t *target) bool { return t.Name == guard })
 	return core.LoggerOf(all[max(i, 0)].guard)

@@ -56,8 +56,8 @@ func TestDeniedActionsDoNotFloodTheLog(t *testing.T) {
 	}
 }
 
-// TestOperatorsLogWhereTheEngineDoes: audits, denials and failures went to slog's default logger, whatever logger
-// the engine had.
+// TestOperatorsLogWhereTheEngineDoes: audits, denials and failures went to slog's default logger, whatever
+// logger the engine had.
 func TestOperatorsLogWhereTheEngineDoes(t *testing.T) {
 	logged := &lines{}
 	b := redistest.Mini(t)

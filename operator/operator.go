@@ -192,7 +192,8 @@ func (h *handler) run(
 	result, err := do.Run(ctx, in)
 	ended := Event{Time: time.Now(), Operator: operator, Action: asked, Done: true, Err: err}
 	if err := h.options.Audit(ctx, ended); err != nil {
-		h.targets.logger(asked.Guard).ErrorContext(ctx, "gatehouse: cannot record the result of an operator's change",
+		h.targets.logger(asked.Guard).ErrorContext(ctx,
+			"gatehouse: cannot record the result of an operator's change",
 			"guard", asked.Guard, "action", asked.Name, "change_err", ended.Err, "err", err)
 	}
 	return result, err

@@ -34,7 +34,7 @@ func TestVotesManyVotersAndFaults(t *testing.T) {
 		for i := range guards {
 			e := core.New(b.NewClientWith(t, faults), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
 				core.WithObserver(guardtest.Ignore{}),
-				core.WithRetryHorizon(2*time.Minute), // more than the deadline, and than a machine stands still
+				core.WithRetryHorizon(2*time.Minute), // more than the deadline, on a machine that stands still
 				core.WithRefusalMemory(0))
 			guards[i] = New(e, "v", options)
 			if err := e.Preload(t.Context()); err != nil {
