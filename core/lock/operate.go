@@ -98,6 +98,7 @@ func (g *Guard) Describe() core.Description {
 		case core.ReasonGone: // broken, or not renewed for too long
 			a.Title, a.Detail = "Lock Lost", "The lock of this request was taken away while it ran."
 			a.PageTitle, a.PageDetail = "Interrupted", "This took too long or was stopped. Please try again."
+		default: // no other is here
 		}
 	}
 	thing := []core.Field{{Name: "thing", Required: true, Hint: "what is locked, as the rule's What has it"}}
