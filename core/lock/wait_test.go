@@ -148,7 +148,7 @@ func TestLockWaitersWhoseRepliesAreLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		held, _ := take(t, one, ann)
-		faults.SwallowEvery("evalsha", 0.4, rng)
+		faults.SwallowEvery("evalsha", 0.2, rng)
 		decided := make(chan core.Decision, 12)
 		for range cap(decided) {
 			w := wait(t, two)

@@ -201,7 +201,7 @@ func TestWaitersWhoseRepliesAreLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		held := guardtest.Check(t, one, core.Attempt{Actor: "ann", Resource: "p", Cost: 2})
-		faults.SwallowEvery("evalsha", 0.4, rng)
+		faults.SwallowEvery("evalsha", 0.2, rng)
 		var waiters []*waiting
 		for range 6 {
 			waiters = append(waiters, wait(t, two, 1))
