@@ -74,7 +74,7 @@ func call[T any](
 			node, err = call(ctx, e, limit, "",
 				obeying(e, func(ctx context.Context) (string, error) { return e.breakers.nodeOf(ctx, key) }), nil)
 			if err != nil {
-				return value, notSentError{err}
+				return value, err
 			}
 		}
 		if through, err = e.breakers.of(caller, node).enter(caller, key, limit, e.deadline); err != nil {

@@ -288,7 +288,8 @@ func TestACallerThatLeavesTheWaitIsNotSent(t *testing.T) {
 		c.wait(t, 1, func(int) { leaves(ctx, context.Canceled) })
 		cancel()
 		c.all.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			// Long enough to find the server and to wait, and shorter than the longest wait.
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
 			leaves(ctx, context.DeadlineExceeded)
 		})
