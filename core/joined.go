@@ -13,8 +13,12 @@ import (
 // Joint says how a script decides several calls together: see [Engine.RunJoined].
 type Joint struct {
 	// Script decides them. It is [AtMostOnce], and replies with an array that has an array or a text for each
-	// call, in order, and nothing else. Another reply is the reply to each call.
+	// call, in order, and nothing else, unless Replies says otherwise. Another reply is the reply to each call.
 	Script *Script
+	// Replies makes the replies to each of n calls, in order, of Script's reply to all of them. It returns
+	// another number of replies where there are none. Nil: they are the elements of the reply. RunJoined calls
+	// that of the last call.
+	Replies func(reply any, n int) []any
 	// Group names the calls that may be decided together: they have the same keys and arguments, but for
 	// OwnKey and Own, and but for a moment among Args, of which the last call's counts.
 	Group string
@@ -163,14 +167,26 @@ func (j *joins) send(calls []*waiting[Joint]) {
 		}
 	}
 	reply, err := j.engine.RunWithin(ctx, time.Until(end), last.Script, keys, args...)
-	replies, _ := reply.([]any)
-	each := len(replies) == len(calls) && !slices.ContainsFunc(replies, isNoReply)
+	replies := elements
+	if last.Replies != nil {
+		replies = last.Replies
+	}
+	each := replies(reply, len(calls))
 	for i, c := range calls {
 		c.reply, c.err = reply, err
-		if each {
-			c.reply = replies[i]
+		if len(each) == len(calls) {
+			c.reply = each[i]
 		}
 	}
+}
+
+// elements returns the elements of an array that has the reply to each call.
+func elements(reply any, _ int) []any {
+	replies, _ := reply.([]any)
+	if slices.ContainsFunc(replies, isNoReply) {
+		return nil
+	}
+	return replies
 }
 
 // isNoReply reports whether a value in the reply of a script for several calls is not the reply to one.

@@ -476,7 +476,7 @@ func (l *limiter) joint(
 	if now != "" {
 		args = append(slices.Clone(limits.args), now)
 	}
-	return core.Joint{Script: script, Group: key, Args: args, Own: cost}
+	return core.Joint{Script: script, Replies: joinedReplies, Group: key, Args: args, Own: cost}
 }
 
 // readLimits reads a script's reply into d, and returns it.

@@ -15,6 +15,26 @@ var slidingWindow = func() *algorithm {
 	return alg
 }()
 
+// joinedReplies returns the replies that sliding_window would give to n attempts, from the reply of
+// sliding_window_joined: the moment and when the next unit leaves, and for each attempt what is left, or the
+// reply to one that is refused.
+func joinedReplies(reply any, n int) []any {
+	values, ok := reply.([]any)
+	if !ok || len(values) != n+2 {
+		return nil
+	}
+	stamp, resets, each := values[0], values[1], values[2:]
+	replies := make([]any, n)
+	for i, answer := range each {
+		if _, refused := answer.([]any); refused {
+			replies[i] = answer
+		} else {
+			replies[i] = []any{int64(1), answer, stamp, int64(1), resets}
+		}
+	}
+	return replies
+}
+
 const (
 	// mostOneByOne is the largest Max of a limit that counts one by one.
 	mostOneByOne = 10_000

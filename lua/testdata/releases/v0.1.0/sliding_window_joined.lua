@@ -1,15 +1,19 @@
 -- Sliding window: several attempts of one moment. It gives the answers that sliding_window gives to one after
--- the other at that moment, and writes what that writes.
+-- the other at that moment, in a shorter form, and writes what that writes.
 --
 -- KEYS  1 log     list, as in sliding_window
 -- ARGV  1 max     units
 --       2 window  milliseconds
 --       3 now     microseconds since 1970; absent or empty: the server's clock
 --       4... costs  units that each attempt takes, 1 to max, in the order of arrival
--- Returns {reply, ...}, for each attempt the reply of sliding_window; or {2}: nothing is decided, and
---         sliding_windows has to decide each attempt
+-- Returns {stamp, resets, answer, ...}, or {2}: nothing is decided, and sliding_windows has to decide each
+--         attempt
+--       stamp   the moment of admission of those that are allowed, in microseconds, as in sliding_window
+--       resets  microseconds until the next unit leaves, as they hear it
+--       answer  for each attempt the units left when it is allowed, else {0, remaining, retry}, as in
+--               sliding_window. An array for each costs the server more than all the rest of its work
 
-local log, max, window = KEYS[1], ARGV[1], ARGV[2] * 1000
+local log, max, window = KEYS[1], ARGV[1] + 0, ARGV[2] * 1000
 local now = tonumber(ARGV[3])
 -- shared clock_micro
 if not now then
@@ -58,14 +62,15 @@ if next and next <= now then
 end
 
 -- Units of this moment leave when those before them have.
-local replies, cost, latest = {}, 0, at * grain + window
+local cost, latest = 0, at * grain + window
+local replies = {now, (next or latest) - now}
 local units = count - gone
 local known, free = 0, nil -- when the unit at this place leaves
 for n = 4, #ARGV do
-  local need, left = tonumber(ARGV[n]), max - units - cost
+  local need, left = ARGV[n] + 0, max - units - cost
   if left >= need then
     cost = cost + need
-    replies[n - 3] = {1, left - need, now, 1, (next or latest) - now}
+    replies[n - 1] = left - need
   else
     if need - left ~= known then
       known = need - left
@@ -77,17 +82,17 @@ for n = 4, #ARGV do
         free = (base + redis.call('LINDEX', log, gone + known)) * grain + window
       end
     end
-    replies[n - 3] = {0, left, free - now}
+    replies[n - 1] = {0, left, free - now}
   end
 end
 
 -- An attempt that is refused before one is allowed drops many units, and renews the TTL then.
-local drop = gone > 50 and replies[1][1] == 0
+local drop = gone > 50 and max - units < ARGV[4] + 0
 if cost > 0 then
   -- shared window_push
   -- The first command is one that a full Redis refuses. The place of the last unit that has left is the
-  -- header's then.
-  local unit = next and at - base or 0
+  -- header's then. A number as text is cheaper than one that redis.call makes a text of.
+  local unit = string.format('%d', next and at - base or 0)
   if next then
     redis.call('RPUSH', log, unit)
   else

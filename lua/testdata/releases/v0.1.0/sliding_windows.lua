@@ -320,8 +320,8 @@ for i = 1, limits do
     local at = l.at
     -- shared window_push
     -- The first command is one that a full Redis refuses. The place of the last unit that has left is the
-    -- header's then.
-    local unit = next and at - base or 0
+    -- header's then. A number as text is cheaper than one that redis.call makes a text of.
+    local unit = string.format('%d', next and at - base or 0)
     if next then
       redis.call('RPUSH', log, unit)
     else
