@@ -21,8 +21,8 @@
 --       resets     microseconds until the next unit leaves; 0 when there is none
 --       retry      microseconds until the same cost fits
 
-local log, max, window = KEYS[1], ARGV[1], ARGV[2] * 1000
-local cost, now = tonumber(ARGV[3]) or 1, tonumber(ARGV[4])
+local log, max, window, cost, now = KEYS[1], ARGV[1] + 0, ARGV[2] * 1000, ARGV[3], ARGV[4]
+cost, now = cost and tonumber(cost) or 1, now and tonumber(now)
 -- shared clock_micro
 if not now then
   local time = redis.call('TIME')

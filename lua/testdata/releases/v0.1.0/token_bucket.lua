@@ -41,7 +41,7 @@ end
 local since, offset, taken, head = now, 0, 0, nil -- head: the text of since and offset, where they stay
 local bucket = redis.call('GET', key)
 if bucket then
-  local s, o, t, held, after = string.match(bucket, '(%-?%d+) (%-?%d+) (%d+) (%d+) ?(%d*)')
+  local s, o, t, held, after = string.match(bucket, '(%S+) (%S+) (%S+) (%S+) ?(%S*)')
   if held ~= ARGV[1] then
     return {2}
   end
@@ -57,18 +57,24 @@ if bucket then
   end
 end
 
--- All units whose span ends at most a window from now may have been taken. The division may be slightly off;
--- the span is exact.
+-- All units whose span ends at most a window from now may have been taken, and the next one is there when its
+-- span ends. The division may be slightly off, to one side or the other; the spans are exact.
 local room = now + window - since - offset
-local all = math.max(math.floor(room / window * max) + 1, 0)
-while all > 0 and span(all, max, window) > room do
+local ratio = room / window * max
+local all = math.max(ratio - ratio % 1, 0)
+if all > 0 and span(all, max, window) > room then
   all = all - 1
+end
+local next = span(all + 1, max, window)
+if next <= room then
+  all = all + 1
+  next = span(all + 1, max, window)
 end
 local left = all - taken
 if left < need then
-  return {0, left, span(taken + need, max, window) - room}
+  return {0, left, (left == need - 1 and next or span(taken + need, max, window)) - room}
 end
-local resets = left - cost < max and span(all + 1, max, window) - room or 0
+local resets = left - cost < max and next - room or 0
 if cost == 0 then
   return {1, left, now, 1, resets}
 end
@@ -77,11 +83,13 @@ taken = taken + cost
 if taken >= max then
   taken, offset, head = taken - max, offset + window, nil
 end
--- Only the moments are too long for .. to keep their digits.
+-- Only the moments are too long for .. to keep their digits. '%d' costs less than half of '%.0f', but only
+-- numbers of 31 bits are safe with it on any server.
 head = head or string.format('%.0f %.0f', since, offset)
-local last = now > since and string.format(' %.0f', now - since) or ''
+local after = now - since
+local last = after > 0 and string.format(after < 2147483648 and ' %d' or ' %.0f', after) or ''
 -- The extra second covers a pause of the server between the script's start, from which a TTL counts, and its
 -- TIME.
-local ttl = math.ceil((since + offset + span(taken, max, window) - now) / 1000) + 1000
+local ttl = math.ceil((since + offset + taken / max * window - now) / 1000) + 1001
 redis.call('SET', key, head .. ' ' .. taken .. ' ' .. ARGV[1] .. last, 'PX', ttl)
 return {1, left - cost, now, 1, resets}
