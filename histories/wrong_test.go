@@ -220,7 +220,7 @@ func TestBrokenPromisesAreFound(t *testing.T) {
 			}
 			w.callers = 4 // so that the checker is fast
 			guard := slices.IndexFunc(subjects(), func(s subject) bool { return s.name == m.subject })
-			found(t, w, rand.New(rand.NewPCG(seed, uint64(i))), subjects()[guard], 400)
+			found(t, w, rand.New(rand.NewPCG(seed, uint64(i))), subjects()[guard], 4000)
 		})
 	}
 }

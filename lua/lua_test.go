@@ -682,7 +682,7 @@ func TestStepsInTheDebugger(t *testing.T) {
 	s := redistest.StartServer(t)
 	out := redisCLI(t, s, "next\nnext\nnext\nprint cost\ncontinue\nquit\n",
 		"--ldb", "--eval", "sliding_window.lua", "w{a}", ",", []string{"5", "60000", "3"})
-	for _, want := range []string{"local log, max, window = KEYS", "<value> 3", "stop reason"} {
+	for _, want := range []string{"local log, max, window, cost, now = KEYS", "<value> 3", "stop reason"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the debugger does not show %q:\n%s", want, out)
 		}
