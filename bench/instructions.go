@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -49,7 +50,10 @@ func instructions(t *testing.T, _ config, out *report) error {
 			out.row(s.name, unlessZero("%.1f", allowed/1e3), unlessZero("%.1f", refused/1e3))
 		}
 	}
-	return counted.moment(ctx, out)
+	if err := counted.moment(ctx, out); err != nil {
+		return err
+	}
+	return counted.steps(ctx, out)
 }
 
 // moment writes the instructions per call of several callers at a time, who are all allowed.
@@ -70,6 +74,59 @@ func (s *countedServer) moment(ctx context.Context, out *report) error {
 		}
 		out.row(of.name, fmt.Sprintf("%.1f", each/1e3))
 	}
+	return nil
+}
+
+// steps are what scripts of limits do.
+var steps = []struct{ name, do string }{
+	{"nothing", ""},
+	{"`TIME`, and a number of it", "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2]"},
+	{"`LRANGE` of two numbers", "redis.call('LRANGE', KEYS[1], '0', '1')"},
+	{"`LINDEX`", "redis.call('LINDEX', KEYS[1], '-1')"},
+	{"`LLEN`", "redis.call('LLEN', KEYS[1])"},
+	{"`RPUSH`", "redis.call('RPUSH', KEYS[2], '1234567')"},
+	{"`GET`", "redis.call('GET', KEYS[3])"},
+	{"`SET` with `KEEPTTL`", "redis.call('SET', KEYS[3], '1795406987262836 12', 'KEEPTTL')"},
+	{"`SET` with `PX`", "redis.call('SET', KEYS[3], '1795406987262836 12', 'PX', '60000')"},
+}
+
+// steps writes the instructions of single steps of the scripts, and those of the reply to a check.
+func (s *countedServer) steps(ctx context.Context, out *report) error {
+	keys := []string{"steps{a}", "pushed{a}", "text{a}"}
+	if err := errors.Join(s.rdb.FlushAll(ctx).Err(), s.rdb.RPush(ctx, keys[0], 1795406987262836, 0, 1, 2).Err(),
+		s.rdb.Set(ctx, keys[2], "1795406987262836 12", time.Hour).Err()); err != nil {
+		return err
+	}
+	run := func(script string) (float64, error) {
+		step := redis.NewScript(script)
+		return s.count(ctx, 1, subject{name: script, allow: func(ctx context.Context, _ string) (bool, error) {
+			return true, step.Run(ctx, s.rdb, keys).Err()
+		}}, true, func() string { return hotKey })
+	}
+	const times = 20
+	out.line("\n## Steps of a script")
+	out.head("thousands of instructions of redis-server", "each")
+	nothing := 0.0
+	for i, step := range steps {
+		took, err := run(fmt.Sprintf("for _ = 1, %d do %s end return 1", times, step.do))
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			nothing = took
+			continue
+		}
+		out.row(step.name, fmt.Sprintf("%.1f", (took-nothing)/times/1e3))
+	}
+	one, err := run("return 1")
+	if err != nil {
+		return err
+	}
+	five, err := run("return {1, 99, 1795406987262836, 1, 59723948}")
+	if err != nil {
+		return err
+	}
+	out.row("a reply of five numbers, in place of one", fmt.Sprintf("%.1f", (five-one)/1e3))
 	return nil
 }
 

@@ -15,9 +15,9 @@ type Joint struct {
 	// Script decides them. It is [AtMostOnce], and replies with an array that has an array or a text for each
 	// call, in order, and nothing else, unless Replies says otherwise. Another reply is the reply to each call.
 	Script *Script
-	// Replies makes the replies to each of n calls, in order, of Script's reply to all of them. It returns
-	// another number of replies where there are none. Nil: they are the elements of the reply. RunJoined calls
-	// that of the last call.
+	// Replies takes the reply to Script apart: it returns the reply to each of n calls, in order. Where it
+	// returns another number of replies, the reply to Script is the reply to each call. Nil: the replies are
+	// the elements of an array. It is a pure function; RunJoined calls that of the call that came last.
 	Replies func(reply any, n int) []any
 	// Group names the calls that may be decided together: they have the same keys and arguments, but for
 	// OwnKey and Own, and but for a moment among Args, of which the last call's counts.
