@@ -19,8 +19,8 @@ RELEASED := echov5mw observe/gatehouseotel observe/gatehouseprom
 # The packages whose tests have long versions, besides examples/orders.
 SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance ./examples/exports
 
-# The parts of make soak. Each of them is a target. They have no race detector, which make race has for all tests in
-# their short versions: it would take three quarters of the time. A timeout is for a test that hangs, not for a slow
+# The parts of make soak. Each of them is a target. Most have no race detector, with which they take more than twice
+# as long: make race has it for all tests in their short versions. A timeout is for a test that hangs, not for a slow
 # machine.
 SOAKS := soak-guards soak-simulation soak-unshared soak-echov5mw soak-orders soak-histories
 
