@@ -288,6 +288,9 @@ func (s *saleState) step(op saleIn, answer saleOut, buckets bool) bool {
 			return !answer.Replayed && !answer.Kept
 		}
 		left, _, _ = s.figures()
+		if buckets && reason == core.ReasonDuplicate && answer.Reason == core.ReasonSoldOut && left < op.Units {
+			reason = core.ReasonSoldOut // another attempt of the buyer came between asking the first bucket and all
+		}
 		return answer.Reason == reason && answer.Replayed == replayed &&
 			answer.Kept == (replayed && s.reservations[op.ID].state == sold) &&
 			(answer.Resent || buckets || answer.Left == left)
