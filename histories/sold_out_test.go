@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/anishathalye/porcupine"
@@ -31,7 +32,7 @@ func TestABuyerWhoHasEnoughMayHearSoldOut(t *testing.T) {
 		"enough are left":    {reserve(0, 1, core.ReasonSoldOut, 1), false, false},
 		"the buyer has them": {reserve(2, perBuyer, core.ReasonDuplicate, 1), true, true},
 	} {
-		ops := append(served[:len(served):len(served)], c.op)
+		ops := slices.Concat(served, []porcupine.Operation{c.op})
 		for i := range ops {
 			ops[i].Call, ops[i].Return = int64(2*i), int64(2*i+1)
 		}
