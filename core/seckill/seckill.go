@@ -242,10 +242,10 @@ func (s Sale) check(keep time.Duration) error {
 // memory, after its own bucket was asked and had too few units.
 //
 // In a sale of several buckets, ReasonSoldOut means that all buckets together had fewer units left than the
-// attempt asks for, at one moment of the call or of those 250 ms. A buyer whose other attempt reaches PerBuyer
-// meanwhile may hear it instead of ReasonDuplicate. Check returns an error when it cannot establish that in
-// time, because a bucket does not answer or because buyers keep moving the last units. It refuses with
-// ReasonNotReady when a bucket was lost with its Redis.
+// attempt asks for, at one moment of the call or of those 250 ms. A buyer whose other attempt reaches
+// PerBuyer meanwhile may hear it instead of ReasonDuplicate. Check returns an error when it cannot establish
+// that in time, because a bucket does not answer or because buyers keep moving the last units. It refuses
+// with ReasonNotReady when a bucket was lost with its Redis.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.reserve(ctx, a) })
 }
