@@ -18,6 +18,8 @@ var (
 	SlidingWindow string
 	//go:embed sliding_window_joined.lua
 	SlidingWindowJoined string
+	//go:embed sliding_window_parts.lua
+	SlidingWindowParts string
 	//go:embed sliding_windows.lua
 	SlidingWindows string
 	//go:embed sliding_window_lease.lua

@@ -3,6 +3,7 @@ package limit
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -22,9 +23,12 @@ type wrongClock struct {
 	by *atomic.Int64 // microseconds
 }
 
-// Process changes the argument now of the scripts: the text of a time in micro- or milliseconds since 1970.
+// Process changes the argument now of the scripts: the text of a time in micro- or milliseconds since 1970. It
+// changes it back, because a script that the server does not have is sent again with the same arguments.
 func (c wrongClock) Process(ctx context.Context, cmd redis.Cmder) error {
-	for i, arg := range cmd.Args() {
+	said := slices.Clone(cmd.Args())
+	defer func() { copy(cmd.Args(), said) }()
+	for i, arg := range said {
 		text, _ := arg.(string)
 		now, err := strconv.ParseInt(text, 10, 64)
 		switch {

@@ -18,6 +18,7 @@ type algorithm struct {
 	kind       string            // a part of the keys, so that no algorithm reads what another has written
 	several    *scripts          // decide any limits
 	one        *scripts          // decide a single limit that counts one by one
+	byParts    *scripts          // decide a single limit that counts by parts; nil where no limit has parts
 	joined     *core.Script      // one's check for several attempts of one moment; nil without a script for that
 	lease      *core.Script      // lends units of a single limit by parts; nil without a script for that
 	refund     *core.Script      // sent once; an argument says whether an earlier call may have run
@@ -72,10 +73,14 @@ func upTo(most int64, holds string) func(Limit) error {
 
 // scripts returns the scripts that decide the limits.
 func (alg *algorithm) scripts(limits *limitSet) *scripts {
-	if len(limits.windows) == 1 && limits.parts == nil {
+	switch {
+	case len(limits.windows) > 1: // also where the guard has one limit, and former ones
+		return alg.several
+	case limits.parts == nil:
 		return alg.one
+	default:
+		return alg.byParts
 	}
-	return alg.several
 }
 
 // limiter is the common part of all rate limits.
@@ -110,6 +115,9 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 			"pass one that returns the limits of an attempt", name))
 	}
 	sent := []*core.Script{alg.one.check, alg.several.check, alg.refund, alg.charge, announce}
+	if alg.byParts != nil {
+		sent = append(sent, alg.byParts.check)
+	}
 	if alg.joined != nil {
 		sent = append(sent, alg.joined)
 	}
@@ -451,9 +459,12 @@ func (l *limiter) ask(
 		return l.Engine().RunWithin(ctx, left(), script, keys, args...)
 	}
 	several, one := l.algorithm.several, l.algorithm.scripts(limits)
+	if s != nil { // the lease has left the decision, as a script for one limit leaves rare cases
+		one = several
+	}
 	value, err := run(one)
 	if isUndecided(value) && one != several {
-		return run(several) // the script for one limit leaves rare cases to the other
+		return run(several)
 	}
 	return value, err
 }

@@ -18,7 +18,18 @@ import (
 // to each of two logs, in random order, and every reply and both logs are equal.
 func TestSlidingWindowScriptsAgree(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		scriptsAgree(t, b, slidingWindow, rapid.Int64Range(1, 120),
+		scriptsAgree(t, b, slidingWindow, Per, rapid.Int64Range(1, 120),
+			func(e *core.Engine, limits Func) rateLimit { return NewSlidingWindowBy(e, "w", limits) },
+			func(key string) string { return fmt.Sprintf("%q", b.Client.LRange(t.Context(), key, 0, -1).Val()) })
+	})
+}
+
+// TestSlidingWindowPartsScriptsAgree: as TestSlidingWindowScriptsAgree, for logs by parts, the number of which
+// changes with the limit.
+func TestSlidingWindowPartsScriptsAgree(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		byParts := func(n int64, window time.Duration) Limit { return Per(n, window).WithResolution(100 + n%2) }
+		scriptsAgree(t, b, slidingWindow, byParts, rapid.SampledFrom([]int64{1, 2, 3, 50, 7_777_777, mostByParts}),
 			func(e *core.Engine, limits Func) rateLimit { return NewSlidingWindowBy(e, "w", limits) },
 			func(key string) string { return fmt.Sprintf("%q", b.Client.LRange(t.Context(), key, 0, -1).Val()) })
 	})
@@ -27,7 +38,7 @@ func TestSlidingWindowScriptsAgree(t *testing.T) {
 // TestFixedWindowScriptsAgree: as TestSlidingWindowScriptsAgree, for counts.
 func TestFixedWindowScriptsAgree(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		scriptsAgree(t, b, fixedWindow,
+		scriptsAgree(t, b, fixedWindow, Per,
 			rapid.SampledFrom([]int64{1, 2, 3, 50, 1 << 40, core.MaxAmount - 1, core.MaxAmount}),
 			func(e *core.Engine, limits Func) rateLimit { return NewFixedWindowBy(e, "w", limits) },
 			func(key string) string { return b.Client.Get(t.Context(), key).Val() })
@@ -37,7 +48,7 @@ func TestFixedWindowScriptsAgree(t *testing.T) {
 // TestTokenBucketScriptsAgree: as TestSlidingWindowScriptsAgree, for buckets.
 func TestTokenBucketScriptsAgree(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		scriptsAgree(t, b, tokenBucket, rapid.SampledFrom([]int64{1, 2, 3, 50, 7_777_777, 10_000_000}),
+		scriptsAgree(t, b, tokenBucket, Per, rapid.SampledFrom([]int64{1, 2, 3, 50, 7_777_777, 10_000_000}),
 			func(e *core.Engine, limits Func) rateLimit { return NewTokenBucketBy(e, "w", limits) },
 			func(key string) string { return b.Client.Get(t.Context(), key).Val() })
 	})
@@ -45,11 +56,12 @@ func TestTokenBucketScriptsAgree(t *testing.T) {
 
 // scriptsAgree checks the two scripts of an algorithm with random attempts, of limits that change between the
 // maxima, by a clock that is set back at times.
-func scriptsAgree(t *testing.T, b redistest.Backend, alg *algorithm, maxima *rapid.Generator[int64],
+func scriptsAgree(t *testing.T, b redistest.Backend, alg *algorithm,
+	limitOf func(int64, time.Duration) Limit, maxima *rapid.Generator[int64],
 	makeGuard func(*core.Engine, Func) rateLimit, recordOf func(key string) string,
 ) {
 	several := *alg
-	several.one = several.several
+	several.one, several.byParts = several.several, several.several
 	number := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		number++
@@ -58,7 +70,7 @@ func scriptsAgree(t *testing.T, b redistest.Backend, alg *algorithm, maxima *rap
 		clock := guardtest.NewClock()
 		window := rapid.SampledFrom([]time.Duration{time.Minute, 61_001 * time.Millisecond, 24 * time.Hour,
 			366 * 24 * time.Hour}).Draw(rt, "window")
-		limit := Per(maxima.Draw(rt, "max"), window)
+		limit := limitOf(maxima.Draw(rt, "max"), window)
 		limits := func(context.Context, core.Attempt) ([]Limit, error) { return []Limit{limit}, nil }
 		var counts [2][2]rateLimit // of two counts, each as one script and as the other sees it
 		for i := range counts {
@@ -91,7 +103,7 @@ func scriptsAgree(t *testing.T, b redistest.Backend, alg *algorithm, maxima *rap
 			clock.Advance(window/256*time.Duration(parts) +
 				time.Duration(rapid.IntRange(0, 300).Draw(rt, "us"))*time.Microsecond)
 			if rapid.IntRange(0, 9).Draw(rt, "change") == 0 {
-				limit.Max = maxima.Draw(rt, "max")
+				limit = limitOf(maxima.Draw(rt, "max"), window)
 			}
 			swap := rapid.IntRange(0, 1).Draw(rt, "swap")
 			if n := len(allowed); n > 0 && rapid.IntRange(0, 4).Draw(rt, "refund") == 0 {

@@ -10,6 +10,7 @@ import (
 var slidingWindow = func() *algorithm {
 	alg := newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindows,
 		lua.SlidingWindowRefund, lua.SlidingWindowCharge, newSlidingLog, slidingWindowAccepts)
+	alg.byParts = newScripts("sliding_window_parts", lua.SlidingWindowParts)
 	alg.joined = core.NewScript("sliding_window_joined", lua.SlidingWindowJoined, core.AtMostOnce).Shared()
 	alg.lease = core.NewScript("sliding_window_lease", lua.SlidingWindowLease, core.AtMostOnce).Shared()
 	return alg

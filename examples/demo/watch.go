@@ -118,6 +118,7 @@ var sources = func() map[string]scriptCall {
 	all := map[string]scriptCall{}
 	for name, source := range map[string]string{
 		"sliding_window":        lua.SlidingWindow,
+		"sliding_window_parts":  lua.SlidingWindowParts,
 		"sliding_windows":       lua.SlidingWindows,
 		"sliding_window_joined": lua.SlidingWindowJoined,
 		"limit_windows":         lua.LimitWindows,
