@@ -76,81 +76,6 @@ if lost then
   return {'lost ' .. lost, 0, '', left, stock, 0, 0}
 end
 
--- Gives back those holds whose time is over. The functions that it needs are made only when it is called.
-local function give_back(over)
-  -- shared sale_fail
-  -- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16 are
-  -- kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may have
-  -- units, 500 at most, since so many holds can end at once and be paid late.
-  local function remember(reservation, who, begun, ended)
-    local field = 'failed|' .. who
-    local list = redis.call('HGET', reservations, field) or '0 '
-    local space = string.find(list, ' ', 1, true)
-    local count = tonumber(string.sub(list, 1, space - 1)) + 1
-    list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
-    if count > math.max(16, math.min(per_buyer, 500)) then
-      local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
-      count, list = count - 1, string.sub(list, rest)
-      if outbox and one ~= '-' and two ~= '-' then
-        redis.call('XDEL', outbox, one, two)
-      end
-      local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
-      local again = string.find(list, ' |' .. first .. ' ', 1, true)
-      if not again and (state == 'cancelled' or state == 'expired') then
-        redis.call('HDEL', reservations, first)
-      end
-    end
-    redis.call('HSET', reservations, field, count .. list)
-  end
-
-  -- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
-  -- Redis lets it pass, and then the rest as well, since the script has written.
-  local function fail(reservation, state, record)
-    local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
-    redis.call('ZREM', holds, reservation)
-    redis.call('HSET', reservations, reservation, table.concat({state, who, back, finish, '-'}, ' ') .. words)
-    if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
-      redis.call('HDEL', buyers, who)
-    end
-    left = redis.call('HINCRBY', sale, 'left', back)
-    redis.call('HINCRBY', sale, 'held', '-' .. back)
-    redis.call('HINCRBY', sale, 'moves', '1')
-    local ended = '-'
-    if outbox then
-      ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
-        'quantity', back)
-    end
-    remember(reservation, who, begun, ended)
-  end
-
-  -- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end those
-  -- that find it in an error.
-  local function expire(reservation)
-    local record = redis.call('HGET', reservations, reservation) or ''
-    if string.sub(record, 1, 5) == 'held ' then
-      fail(reservation, 'expired', record)
-    else
-      redis.call('ZREM', holds, reservation)
-    end
-  end
-  -- end sale_fail
-  for _, reservation in ipairs(over) do
-    expire(reservation)
-  end
-  -- shared sale_keep
-  -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
-  local least = math.max(now, closes) + keep
-  if least > ends then
-    ends = least + math.floor(keep / 64)
-    local ttl = string.format('%.0f', ends - now)
-    for _, key in ipairs(KEYS) do
-      redis.call('PEXPIRE', key, ttl)
-    end
-    redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
-  end
-  -- end sale_keep
-end
-
 local record = redis.call('HGET', reservations, id)
 -- shared sale_known
 local marks, over = '', false -- marks: of calls that were taken back
@@ -180,39 +105,113 @@ if record then
   over = state == 'held'
 end
 -- end sale_known
-if over then
-  give_back({id})
-end
-
-if now < opens then
-  return {'early', 0, '', left, stock, opens - now, 0}
-elseif closes > 0 and now >= closes then
-  return {'closed', 0, '', left, stock, 0, 0}
-end
+over = over and {id} or nil -- holds whose time is over
 
 local reason, more, has
-for _ = 1, 2 do
-  reason, has = nil, (redis.call('HGET', buyers, buyer) or 0) + 0
+repeat
+  if over then
+    -- Made here, where they are rarely needed: functions that use the script's variables cost as much as
+    -- commands.
+    -- shared sale_fail
+    -- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16
+    -- are kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may
+    -- have units, 500 at most, since so many holds can end at once and be paid late.
+    local function remember(reservation, who, begun, ended)
+      local field = 'failed|' .. who
+      local list = redis.call('HGET', reservations, field) or '0 '
+      local space = string.find(list, ' ', 1, true)
+      local count = tonumber(string.sub(list, 1, space - 1)) + 1
+      list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
+      if count > math.max(16, math.min(per_buyer, 500)) then
+        local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
+        count, list = count - 1, string.sub(list, rest)
+        if outbox and one ~= '-' and two ~= '-' then
+          redis.call('XDEL', outbox, one, two)
+        end
+        local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
+        local again = string.find(list, ' |' .. first .. ' ', 1, true)
+        if not again and (state == 'cancelled' or state == 'expired') then
+          redis.call('HDEL', reservations, first)
+        end
+      end
+      redis.call('HSET', reservations, field, count .. list)
+    end
+
+    -- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
+    -- Redis lets it pass, and then the rest as well, since the script has written.
+    local function fail(reservation, state, record)
+      local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
+      redis.call('ZREM', holds, reservation)
+      redis.call('HSET', reservations, reservation,
+        table.concat({state, who, back, finish, '-'}, ' ') .. words)
+      if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
+        redis.call('HDEL', buyers, who)
+      end
+      left = redis.call('HINCRBY', sale, 'left', back)
+      redis.call('HINCRBY', sale, 'held', '-' .. back)
+      redis.call('HINCRBY', sale, 'moves', '1')
+      local ended = '-'
+      if outbox then
+        ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
+          'quantity', back)
+      end
+      remember(reservation, who, begun, ended)
+    end
+
+    -- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end
+    -- those that find it in an error.
+    local function expire(reservation)
+      local record = redis.call('HGET', reservations, reservation) or ''
+      if string.sub(record, 1, 5) == 'held ' then
+        fail(reservation, 'expired', record)
+      else
+        redis.call('ZREM', holds, reservation)
+      end
+    end
+    -- end sale_fail
+    for _, reservation in ipairs(over) do
+      expire(reservation)
+    end
+    -- shared sale_keep
+    -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+    local least = math.max(now, closes) + keep
+    if least > ends then
+      ends = least + math.floor(keep / 64)
+      local ttl = string.format('%.0f', ends - now)
+      for _, key in ipairs(KEYS) do
+        redis.call('PEXPIRE', key, ttl)
+      end
+      redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
+    end
+    -- end sale_keep
+  end
+  if now < opens then
+    return {'early', 0, '', left, stock, opens - now, 0}
+  elseif closes > 0 and now >= closes then
+    return {'closed', 0, '', left, stock, 0, 0}
+  end
+  over, has = nil, redis.call('HGET', buyers, buyer) or '0'
   if has + quantity > per_buyer then
     reason = 'duplicate'
   elseif left < quantity then
     reason = 'sold_out'
+  else
+    reason = nil
   end
   -- ZCOUNT costs less than half of what a search costs, and mostly finds none.
-  if not reason or more or redis.call('ZCOUNT', holds, '-inf', now) == 0 then
-    break
+  if reason and not more and redis.call('ZCOUNT', holds, '-inf', now) > 0 then
+    over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
+    more = #over == tonumber(reclaim) and 1 or 0
   end
-  local over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
-  give_back(over)
-  more = #over == tonumber(reclaim) and 1 or 0
-end
+until not over
 if reason then
   return {reason, 0, '', left, stock, 0, more or 0}
 end
 
 local finish, event = string.format('%.0f', now + hold), '-'
 left = left - quantity
-redis.call('HSET', buyers, buyer, has + quantity) -- HINCRBY would search for the field twice
+-- HINCRBY would search for the field twice. A number that is text already is cheaper.
+redis.call('HSET', buyers, buyer, has == '0' and units or has + quantity)
 redis.call('ZADD', holds, finish, id)
 redis.call('HSET', sale, 'left', left, 'held', stock - left - sold)
 if outbox then

@@ -159,37 +159,9 @@ local function records_of(bucket, voter)
 end
 -- end vote_find
 
--- shared vote_tally
--- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
-local function add(one, units)
-  if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice
-    if redis.call('HLEN', tally) < kinds + 1 then
-      redis.call('HDEL', tally, one)
-      return false
-    end
-    kinds = kinds + 1
-  end
-  return true
-end
-
--- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
-local function take(one, units)
-  local sum = redis.call('HINCRBY', tally, one, '-' .. units)
-  local had = sum >= 0
-  if not had then
-    sum = redis.call('HINCRBY', tally, one, units)
-  elseif sum == 0 then
-    kinds = kinds - 1
-  end
-  if sum == 0 then
-    redis.call('HDEL', tally, one)
-  end
-  return had
-end
--- end vote_tally
-
 -- shared vote_look
 local index, half = bucket_of(voter)
+index = string.format('%d', index) -- a number as text is cheaper than one that redis.call makes a text of
 local bucket = redis.call('HGET', voters, index) or ''
 local mine, at, stop = records_of(bucket, voter)
 -- end vote_look
@@ -298,17 +270,39 @@ if due then
 end
 -- end vote_due
 
--- Sets the TTL of a key when the time has moved, and when the key has a new field and may thus be new.
-local function extend(key, new)
-  if new or due then
-    redis.call('PEXPIRE', key, string.format('%.0f', ended - now))
+-- The tally goes first: it can fail (a sum beyond 64 bits) before anything is written.
+local sums, one, units, reason = kinds, choice, weight, 'ok'
+-- shared vote_add
+local found = true
+if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice
+  found = redis.call('HLEN', tally) > kinds
+  if found then
+    kinds = kinds + 1
+  else
+    redis.call('HDEL', tally, one)
   end
 end
-
--- The tally goes first: it can fail (a sum beyond 64 bits) before anything is written.
-local sums = kinds
-local found, reason = add(choice, weight), 'ok'
+-- end vote_add
+local fresh = kinds > sums -- the tally may be a new key
 if found and changing then
+  -- Made here, where it is rarely needed: a function that uses the script's variables costs as much as a
+  -- command.
+  -- shared vote_take
+  -- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
+  local function take(one, units)
+    local sum = redis.call('HINCRBY', tally, one, '-' .. units)
+    local had = sum >= 0
+    if not had then
+      sum = redis.call('HINCRBY', tally, one, units)
+    elseif sum == 0 then
+      kinds = kinds - 1
+    end
+    if sum == 0 then
+      redis.call('HDEL', tally, one)
+    end
+    return had
+  end
+  -- end vote_take
   found = take(old_choice, old_weight)
   if not found then
     take(choice, weight)
@@ -317,7 +311,6 @@ end
 if not found then
   return redis.error_reply('GATEHOUSE lost: the tally ' .. tally .. ', or a choice of it: see Repair')
 end
-extend(tally, kinds > sums)
 if changing then
   reason, kept, choices = 'changed', {}, {}
 else
@@ -342,7 +335,12 @@ local more = #kept + 1 - #mine
 slots = slots + more
 kept[#kept + 1] = slot
 choices[#choices + 1] = choice
-local text = string.sub(bucket, 1, at - 1) .. voter .. table.concat(kept, voter) .. string.sub(bucket, stop)
+local text
+if #mine > 0 then
+  text = string.sub(bucket, 1, at - 1) .. voter .. table.concat(kept, voter) .. string.sub(bucket, stop)
+else -- the server works through each byte of a text that is made, so no more than this one is
+  text = bucket .. voter .. slot
+end
 -- end vote_record
 local new = redis.call('HSET', voters, index, text)
 
@@ -364,7 +362,6 @@ if slots > full * buckets then
   redis.call('HSET', voters, from, table.concat(stay), buckets, table.concat(go))
   buckets, moved = buckets + 1, true
 end
-extend(voters, new > 0)
 -- The number of records and that of changes never have the same values again: either there is one more
 -- record, or one more change.
 if moved or more < 1 then
@@ -374,21 +371,18 @@ if moved or more < 1 then
   tail = string.format(' %.0f %.0f %.0f %.0f %.0f', changes, buckets, ballots, kinds, ended)
 end
 redis.call('HSET', book, ':state', slots .. tail)
-extend(book, false)
 
-local record = string.sub(voter, 1, 4) .. slot
-record = (changing and 'c' .. record .. old or 'v' .. record) .. ' ' .. call .. late
-local expiry, answers = known[2], {field, record}
+local expiry = known[2]
 -- shared vote_remember
 local least = remember > 0 and now + remember or ended
-if expiry and expiry + 0 >= least then
-  redis.call('HSET', operations, unpack(answers))
-else
+if not expiry or expiry + 0 < least then
   least = string.format('%.0f', least + math.floor(remember / 8))
-  redis.call('HSET', operations, ':', least, unpack(answers))
+  redis.call('HSET', operations, ':', least)
   redis.call('PEXPIRE', operations, string.format('%.0f', least - now))
 end
 -- end vote_remember
+redis.call('HSET', operations, field, (changing and 'c' or 'v') .. string.sub(voter, 1, 4) .. slot ..
+  (changing and old or '') .. ' ' .. call .. late)
 if audit then
   if not begun then
     redis.call('HSET', book, ':audit', '1')
@@ -396,6 +390,12 @@ if audit then
   redis.call('XADD', audit, '*', 'event', changing and 'changed' or 'cast', 'voter', ARGV[10],
     'choice', choice, 'weight', weight, 'id', ARGV[11], 'origin', ARGV[12], 'slot', kind * 256 + turn,
     'former', old_choice, 'was', old_weight)
-  extend(audit, not begun)
+end
+-- The TTL of a key is set when the time has moved, and when the key has a new field and may thus be new.
+if due or fresh or new > 0 or (audit and not begun) then
+  local ttl = string.format('%.0f', ended - now)
+  for _, key in ipairs({voters, tally, book, audit}) do
+    redis.call('PEXPIRE', key, ttl)
+  end
 end
 return answer(reason, '0', #kept == 1 and '1' or #kept, '0', choices)

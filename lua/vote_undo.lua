@@ -133,19 +133,7 @@ local function records_of(bucket, voter)
 end
 -- end vote_find
 
--- shared vote_tally
--- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
-local function add(one, units)
-  if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice
-    if redis.call('HLEN', tally) < kinds + 1 then
-      redis.call('HDEL', tally, one)
-      return false
-    end
-    kinds = kinds + 1
-  end
-  return true
-end
-
+-- shared vote_take
 -- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
 local function take(one, units)
   local sum = redis.call('HINCRBY', tally, one, '-' .. units)
@@ -160,7 +148,7 @@ local function take(one, units)
   end
   return had
 end
--- end vote_tally
+-- end vote_take
 
 -- shared vote_audit
 -- A stream that has begun and is not there is lost: it is not begun anew, so that its loss is noticed.
@@ -177,6 +165,7 @@ end
 
 -- shared vote_look
 local index, half = bucket_of(voter)
+index = string.format('%d', index) -- a number as text is cheaper than one that redis.call makes a text of
 local bucket = redis.call('HGET', voters, index) or ''
 local mine, at, stop = records_of(bucket, voter)
 -- end vote_look
@@ -224,7 +213,23 @@ if old ~= none then
 end
 -- A tally that is lost stays as it is: the records count, and Repair makes it anew. The vote that comes back
 -- goes first: it fails on a sum beyond 64 bits.
-if old == none or add(old_choice, old_weight) then
+local whole = true
+if old ~= none then
+  local one, units = old_choice, old_weight
+  -- shared vote_add
+  local found = true
+  if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice
+    found = redis.call('HLEN', tally) > kinds
+    if found then
+      kinds = kinds + 1
+    else
+      redis.call('HDEL', tally, one)
+    end
+  end
+  -- end vote_add
+  whole = found
+end
+if whole then
   take(choice, weight)
 end
 if old ~= none then

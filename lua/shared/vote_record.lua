@@ -9,4 +9,9 @@ local more = #kept + 1 - #mine
 slots = slots + more
 kept[#kept + 1] = slot
 choices[#choices + 1] = choice
-local text = string.sub(bucket, 1, at - 1) .. voter .. table.concat(kept, voter) .. string.sub(bucket, stop)
+local text
+if #mine > 0 then
+  text = string.sub(bucket, 1, at - 1) .. voter .. table.concat(kept, voter) .. string.sub(bucket, stop)
+else -- the server works through each byte of a text that is made, so no more than this one is
+  text = bucket .. voter .. slot
+end

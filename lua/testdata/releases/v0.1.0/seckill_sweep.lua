@@ -64,9 +64,9 @@ end
 local left = tonumber(s.left)
 
 -- shared sale_fail
--- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16 are
--- kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may have
--- units, 500 at most, since so many holds can end at once and be paid late.
+-- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16
+-- are kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may
+-- have units, 500 at most, since so many holds can end at once and be paid late.
 local function remember(reservation, who, begun, ended)
   local field = 'failed|' .. who
   local list = redis.call('HGET', reservations, field) or '0 '
@@ -93,7 +93,8 @@ end
 local function fail(reservation, state, record)
   local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
   redis.call('ZREM', holds, reservation)
-  redis.call('HSET', reservations, reservation, table.concat({state, who, back, finish, '-'}, ' ') .. words)
+  redis.call('HSET', reservations, reservation,
+    table.concat({state, who, back, finish, '-'}, ' ') .. words)
   if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
     redis.call('HDEL', buyers, who)
   end
@@ -108,8 +109,8 @@ local function fail(reservation, state, record)
   remember(reservation, who, begun, ended)
 end
 
--- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end those
--- that find it in an error.
+-- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end
+-- those that find it in an error.
 local function expire(reservation)
   local record = redis.call('HGET', reservations, reservation) or ''
   if string.sub(record, 1, 5) == 'held ' then

@@ -227,7 +227,12 @@ local function decide(n, voter, call, choice, weight, field, place)
   slots = slots + more
   kept[#kept + 1] = slot
   choices[#choices + 1] = choice
-  local text = string.sub(bucket, 1, at - 1) .. voter .. table.concat(kept, voter) .. string.sub(bucket, stop)
+  local text
+  if #mine > 0 then
+    text = string.sub(bucket, 1, at - 1) .. voter .. table.concat(kept, voter) .. string.sub(bucket, stop)
+  else -- the server works through each byte of a text that is made, so no more than this one is
+    text = bucket .. voter .. slot
+  end
   -- end vote_record
   store(index, text)
   if more < 1 then
@@ -307,14 +312,13 @@ for _, hash in ipairs(hashes) do
   if #answers > 0 then
     -- shared vote_remember
     local least = remember > 0 and now + remember or ended
-    if expiry and expiry + 0 >= least then
-      redis.call('HSET', operations, unpack(answers))
-    else
+    if not expiry or expiry + 0 < least then
       least = string.format('%.0f', least + math.floor(remember / 8))
-      redis.call('HSET', operations, ':', least, unpack(answers))
+      redis.call('HSET', operations, ':', least)
       redis.call('PEXPIRE', operations, string.format('%.0f', least - now))
     end
     -- end vote_remember
+    redis.call('HSET', operations, unpack(answers))
   end
 end
 return replies

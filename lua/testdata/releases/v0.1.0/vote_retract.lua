@@ -93,19 +93,7 @@ local function records_of(bucket, voter)
 end
 -- end vote_find
 
--- shared vote_tally
--- Adds to the sum of a choice, and reports whether the tally has all its choices. If not, it stays as it is.
-local function add(one, units)
-  if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice
-    if redis.call('HLEN', tally) < kinds + 1 then
-      redis.call('HDEL', tally, one)
-      return false
-    end
-    kinds = kinds + 1
-  end
-  return true
-end
-
+-- shared vote_take
 -- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
 local function take(one, units)
   local sum = redis.call('HINCRBY', tally, one, '-' .. units)
@@ -120,7 +108,7 @@ local function take(one, units)
   end
   return had
 end
--- end vote_tally
+-- end vote_take
 
 -- shared vote_audit
 -- A stream that has begun and is not there is lost: it is not begun anew, so that its loss is noticed.
@@ -137,6 +125,7 @@ end
 
 -- shared vote_look
 local index, half = bucket_of(voter)
+index = string.format('%d', index) -- a number as text is cheaper than one that redis.call makes a text of
 local bucket = redis.call('HGET', voters, index) or ''
 local mine, at, stop = records_of(bucket, voter)
 -- end vote_look
