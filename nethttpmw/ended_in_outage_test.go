@@ -43,8 +43,10 @@ func TestRequestsThatEndInAnOutageAreAllSettled(t *testing.T) {
 			w.wantSettled(t)
 			w.wantTheSameAgain(t)
 			_ = rdb.Close() // with its connections
-			redistest.Eventually(t, 10*time.Second, func() bool { return runtime.NumGoroutine() <= goroutines },
-				fmt.Sprintf("of the goroutines, %d are left", goroutines))
+			redistest.Eventually(t, 10*time.Second, func() bool {
+				runtime.GC() // closes what go-redis 9.22 leaves open after a HELLO that failed (redis/go-redis#3982)
+				return runtime.NumGoroutine() <= goroutines
+			}, fmt.Sprintf("there are no more goroutines than before, %d", goroutines))
 			w.app, w.sale = nil, nil // with what guards remember of buyers
 			// The runtime keeps about 400 bytes for each goroutine that there was. A claim that stays takes 1,000.
 			if more := heap() - memory; more > int64(requests)*500 {
