@@ -7,7 +7,8 @@ PACKAGES      ?=
 BENCHFLAGS    ?=
 GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK   ?= $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0
-GO_TEST        = $(GO) test -shuffle=on -count=1 -p $(PARALLEL) $(TESTFLAGS)
+# make lint has go vet.
+GO_TEST        = $(GO) test -vet=off -shuffle=on -count=1 -p $(PARALLEL) $(TESTFLAGS)
 
 # How many packages are tested side by side: more than there are cores, since many tests wait.
 PARALLEL ?= 3

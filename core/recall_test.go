@@ -304,7 +304,7 @@ func TestRecallFindAllocatesNothing(t *testing.T) {
 // TestRecallRace: a number in "Redis" only grows. A goroutine that has changed it and dropped the key must
 // never find a smaller number again, whatever older answers readers store at the same time.
 func TestRecallRace(t *testing.T) {
-	const keys, readers, questions = 2, 6, 20_000
+	const keys, readers, questions = 2, 6, 5_000
 	r := core.NewRecall[string, int64](keys, time.Hour)
 	var stored [keys]atomic.Int64
 	var least [keys]atomic.Int64 // the least number that a read from now on may find

@@ -18,7 +18,7 @@ import (
 // sum of the answers.
 func TestVotesManyVotersAndFaults(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		voters := 3000
+		voters := 1500
 		switch {
 		case b.Mini != nil:
 			voters = 300 // each call of a miniredis scans all keys
