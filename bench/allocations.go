@@ -38,7 +38,7 @@ func allocations(ctx context.Context, rdb *redis.Client, out *report) error {
 	out.line("\n## In front of a page\n\n" +
 		"More than those of the same page without a limit; the writer keeps nothing.")
 	out.head("limit", "allowed: allocations", "bytes", "refused: allocations", "bytes")
-	all := sites(rdb)
+	all := sites(ctx, rdb)
 	var floor objects
 	for i := 0; i < len(all); i++ {
 		s := all[i]
@@ -53,6 +53,9 @@ func allocations(ctx context.Context, rdb *redis.Client, out *report) error {
 			cells = append(cells, fmt.Sprint(made.objects-floor.objects), fmt.Sprint(made.bytes-floor.bytes))
 		}
 		i--
+		if len(cells) == 3 { // it refuses nothing
+			cells = append(cells, "–", "–")
+		}
 		out.row(cells...)
 	}
 	return nil

@@ -117,7 +117,7 @@ func TestSubjectsKeepTheirLimit(t *testing.T) {
 
 // TestSitesAnswer: the pages that are compared are the same, and refuse when they are meant to.
 func TestSitesAnswer(t *testing.T) {
-	for _, s := range sites(start(t)) {
+	for _, s := range sites(t.Context(), start(t)) {
 		for ask := range 3 {
 			w := httptest.NewRecorder()
 			s.handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
@@ -181,7 +181,7 @@ func TestAllocationsAreCounted(t *testing.T) {
 func TestOverheadsAreRatiosToTheSameFramework(t *testing.T) {
 	all := []site{
 		{framework: "a", limit: "no limit"}, {framework: "a", limit: "x"},
-		{framework: "a", limit: "x", refused: true},
+		{framework: "a", limit: "x", refused: true}, {framework: "a", limit: "a call"},
 		{framework: "b", limit: "no limit"}, {framework: "b", limit: "y"},
 		{framework: "b", limit: "y", refused: true},
 	}
@@ -189,9 +189,11 @@ func TestOverheadsAreRatiosToTheSameFramework(t *testing.T) {
 	of := func(rate, floor float64) paces {
 		return paces{own: []pace{{rate, 1 / rate}}, floor: []pace{{floor, 1 / floor}}}
 	}
-	text.overheads(all, []paces{of(100, 100), of(50, 100), of(80, 100), of(10, 10), of(5, 10), of(20, 10)})
+	text.overheads(all, []paces{of(100, 100), of(50, 100), of(80, 100), of(40, 100),
+		of(10, 10), of(5, 10), of(20, 10)})
 	for _, want := range []string{
 		"| a, x | 50 | 0.50× | 0.0 | 2.00× | 80 | 0.80× | 0.0 | 1.25× |",
+		"| a, a call | 40 | 0.40× | 0.0 | 2.50× | – | – | – | – |",
 		"| b, no limit | 10 | 1.00× | 0.1 | 1.00× | – | – | – | – |",
 		"| b, y | 5 | 0.50× | 0.2 | 2.00× | 20 | 2.00× | 0.1 | 0.50× |",
 	} {

@@ -49,7 +49,7 @@ const (
 const hello = "hello\n"
 
 // sites returns all sites, those of one framework together.
-func sites(rdb *redis.Client) []site {
+func sites(ctx context.Context, rdb *redis.Client) []site {
 	onRedis := core.New(rdb, core.WithDeadline(30*time.Second), core.WithPrefix("sites"))
 	inMemory := core.NewMemory()
 	guards := 0
@@ -83,6 +83,7 @@ func sites(rdb *redis.Client) []site {
 
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(hello)) })
 	add("net/http", "", func(bool) http.Handler { return page })
+	all = append(all, site{"net/http", "no limit, but a call of `return 1`", false, calling(ctx, rdb, page)})
 	add("net/http", "Gatehouse, Redis",
 		func(refused bool) http.Handler { return nethttpmw.HTTP(rule(onRedis, refused))(page) })
 	add("net/http", "Gatehouse, Redis, leased",
@@ -139,6 +140,18 @@ func sites(rdb *redis.Client) []site {
 		}))
 	})
 	return all
+}
+
+// calling returns a page that asks Redis once, by the script that does the least, and heeds no answer.
+func calling(ctx context.Context, rdb *redis.Client, page http.Handler) http.Handler {
+	ask := floorOn(ctx, rdb).allow
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := ask(r.Context(), hotKey); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		page.ServeHTTP(w, r)
+	})
 }
 
 func maxOf(refused bool) int {

@@ -47,7 +47,7 @@ func partsOn(ctx context.Context, rdb *redis.Client) (all []part) {
 			return queues(t.Context(), rdb, c, out)
 		}},
 		part{name: "pages", needs: "wrk", measure: func(t *testing.T, c config, out *report) error {
-			sites := sites(rdb)
+			sites := sites(t.Context(), rdb)
 			measured, err := overhead(t.Context(), sites, c.rounds, c.page, c.seed)
 			if err != nil {
 				return err

@@ -112,17 +112,15 @@ server's process per request. Ratios are to the same page without a limit, measu
 more is better, of CPU time less.`)
 	r.head("limit", "allowed, per second", "× no limit", "CPU µs", "× no limit",
 		"refused, per second", "× no limit", "CPU µs", "× no limit")
-	for i := 0; i < len(all); i++ {
+	for i := 0; i < len(all); {
 		s := all[i]
-		cells := append([]string{s.framework + ", " + s.limit}, measured[i].cells()...)
-		if i == 0 || s.framework != all[i-1].framework {
-			r.row(append(cells, "–", "–", "–", "–")...)
-			continue
-		}
-		for i++; i < len(all) && all[i].framework == s.framework && all[i].limit == s.limit; i++ {
+		cells := []string{s.framework + ", " + s.limit}
+		for ; i < len(all) && all[i].framework == s.framework && all[i].limit == s.limit; i++ {
 			cells = append(cells, measured[i].cells()...)
 		}
-		i--
+		if len(cells) == 5 { // it refuses nothing
+			cells = append(cells, "–", "–", "–", "–")
+		}
 		r.row(cells...)
 	}
 }
