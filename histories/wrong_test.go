@@ -175,7 +175,7 @@ var mutations = []mutation{
 	{"a window of the future stays there", "fixed window", jumping, lua.FixedWindow,
 		"if over - window > now then", "if false then"},
 	{"a bucket of the future stays there", "token bucket", jumping, lua.TokenBucket,
-		"if last > now then", "if false then"},
+		" or last > now then", " then"},
 	{"a debt is charged twice", "sliding window", losing, lua.SlidingWindowCharge,
 		"if string.find(names, name .. ' ', 1, true) then", "if false then"},
 	{"a debt is forgotten", "fixed window", shared(redistest.Single), lua.FixedWindowCharge,

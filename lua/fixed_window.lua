@@ -10,9 +10,10 @@
 --       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: take none, and
 --                 answer whether one unit would be allowed
 --       4 now     microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}; or {2}: nothing is
---         decided, and fixed_windows has to, because the window begins later than now
---       remaining  units left; below 0 when max was lowered below the units taken
+-- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}, or -retry if no unit is
+--         left; or {2}: nothing is decided, and fixed_windows has to, because the window begins later than
+--         now
+--       remaining  units left
 --       stamp      the moment of admission in microseconds, for fixed_window_refund
 --       retry      microseconds until the window ends, when the same cost fits
 --       resets     microseconds until the window ends; 0 when no unit is taken in it
@@ -43,7 +44,10 @@ if not ends then
 end
 
 local left = max - taken
-if left < cost or left < 1 then
+if left < 1 then
+  return now - over
+end
+if left < cost then
   return {0, left, over - now}
 end
 if cost == 0 then

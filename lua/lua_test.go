@@ -229,9 +229,11 @@ func TestByHand(t *testing.T) {
 	}{
 		{"sliding_window", []string{"w{a}"}, []string{"2", "60000"}, "1 1 X 1 X"},
 		{"sliding_window", []string{"w{a}"}, []string{"2", "60000"}, "1 0 X 1 X"},
-		{"sliding_window", []string{"w{a}"}, []string{"2", "60000"}, "0 0 X"},
-		{"sliding_window", []string{"w{b}"}, []string{"2", "60000", "2", "5000000"}, "1 0 5000000 1 60000000"},
-		{"sliding_window", []string{"w{b}"}, []string{"2", "60000", "0", "6000000"}, "0 0 59000000"},
+		{"sliding_window", []string{"w{a}"}, []string{"2", "60000"}, "-X"},
+		{"sliding_window", []string{"w{b}"}, []string{"2", "60000", "1", "5000000"}, "1 1 5000000 1 60000000"},
+		{"sliding_window", []string{"w{b}"}, []string{"2", "60000", "2", "5000000"}, "0 1 60000000"},
+		{"sliding_window", []string{"w{b}"}, []string{"2", "60000", "1", "5000000"}, "1 0 5000000 1 60000000"},
+		{"sliding_window", []string{"w{b}"}, []string{"2", "60000", "0", "6000000"}, "-59000000"},
 		{"sliding_window_joined", []string{"w{b}"}, []string{"4", "60000", "7000000", "1", "2", "1"},
 			"7000000 58000000 1 0 1 58000000 0"},
 		{"sliding_windows", []string{"v{a}", "{a}v"}, []string{"3", "60000", "2", "3600000"}, "1 1 X 2 X"},
@@ -248,6 +250,9 @@ func TestByHand(t *testing.T) {
 		{"sliding_window_parts", []string{"q{b}"}, []string{"3", "60000", "0", "7000000", "1000000"},
 			"1 1 7000000 1 59000000"},
 		{"sliding_window_parts", []string{"q{b}"}, []string{"3", "60000", "2", "7000000", "1000000"}, "0 1 59000000"},
+		{"sliding_window_parts", []string{"q{c}"}, []string{"3", "60000", "3", "5000001", "1000000"},
+			"1 0 5000001 1 60999999"},
+		{"sliding_window_parts", []string{"q{c}"}, []string{"3", "60000", "1", "7000000", "1000000"}, "-59000000"},
 		{"sliding_window_parts", []string{"q{b}"}, []string{"3", "60000", "2", "5000000", "1000000"}, "2"},
 		{"sliding_window_parts", []string{"q{b}"}, []string{"3", "60000", "2", "7000000", "2000000"}, "2"},
 		{"sliding_windows", []string{"p{a}"}, []string{"3", "60000", "1", "", "1000000"}, "1 2 X 1 X"},
@@ -285,6 +290,8 @@ func TestByHand(t *testing.T) {
 		{"fixed_window", []string{"f{a}"}, []string{"2", "60000"}, "1 1 X 1 60000000"},
 		{"fixed_window", []string{"f{a}"}, []string{"2", "60000", "0"}, "1 1 X 1 X"},
 		{"fixed_window", []string{"f{a}"}, []string{"2", "60000", "2"}, "0 1 X"},
+		{"fixed_window", []string{"f{c}"}, []string{"2", "60000", "2", "5000000"}, "1 0 5000000 1 60000000"},
+		{"fixed_window", []string{"f{c}"}, []string{"2", "60000", "1", "6000000"}, "-59000000"},
 		{"fixed_window", []string{"f{a}"}, []string{"2", "60000", "1", "5000000"}, "2"}, // the clock was set back
 		{"fixed_windows", []string{"f{a}", "{a}f"}, []string{"3", "60000", "2", "3600000", "1", "5000000"},
 			"1 0 X 2 3600000000"},
@@ -307,6 +314,8 @@ func TestByHand(t *testing.T) {
 		{"token_bucket", []string{"t{a}"}, []string{"2", "60000"}, "1 1 X 1 30000000"},
 		{"token_bucket", []string{"t{a}"}, []string{"2", "60000", "0"}, "1 1 X 1 X"},
 		{"token_bucket", []string{"t{a}"}, []string{"2", "60000", "2"}, "0 1 X"},
+		{"token_bucket", []string{"t{c}"}, []string{"2", "60000", "2", "5000000"}, "1 0 5000000 1 30000000"},
+		{"token_bucket", []string{"t{c}"}, []string{"2", "60000", "1", "6000000"}, "-29000000"},
 		{"token_bucket", []string{"t{a}"}, []string{"2", "60000", "1", "5000000"}, "2"}, // the clock was set back
 		{"token_bucket", []string{"t{a}"}, []string{"3", "60000"}, "2"},                 // another max
 		{"token_buckets", []string{"t{b}", "{b}t"}, []string{"3", "60000", "2", "3600000", "2", "5000000"},

@@ -14,9 +14,9 @@
 --       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: take none, and
 --                 answer whether one unit would be allowed
 --       4 now     microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}; or {2}: nothing is
---         decided, and sliding_windows has to, which makes the log anew
---       remaining  units left; below 0 when max was lowered below the units in the log
+-- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}, or -retry if no unit is
+--         left; or {2}: nothing is decided, and sliding_windows has to, which makes the log anew
+--       remaining  units left
 --       stamp      the moment of admission in microseconds, for sliding_window_refund
 --       resets     microseconds until the next unit leaves; 0 when there is none
 --       retry      microseconds until the same cost fits
@@ -31,14 +31,15 @@ end
 -- end clock_micro
 local need = cost > 0 and cost or 1
 local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
-local at = math.ceil(now / grain)
+local at = (now + -now % grain) / grain
 
 -- How many units there are, how many have left, and when the next one leaves.
 -- shared window_head
 local head, count, gone = redis.call('LRANGE', log, '0', '1'), 0, 0
 local birth, base, next = head[1], nil, nil
 if birth then
-  base = math.ceil((tonumber(birth) or 0) / grain)
+  local begun = tonumber(birth) or 0
+  base = (begun + -begun % grain) / grain
   -- A log by parts, one whose numbers become long, or one with units of the future: the clock was set back.
   if base == 0 or at - base > 2147483647 or redis.call('LINDEX', log, '-1') + base > at then
     return {2}
@@ -81,7 +82,7 @@ if left < need then
     redis.call('LSET', log, '0', birth)
     redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000) -- as below
   end
-  return {0, left, free - now}
+  return left > 0 and {0, left, free - now} or now - free
 end
 if cost == 0 then
   return {1, left, now, 1, next and next - now or 0}

@@ -10,8 +10,8 @@
 --         attempt
 --       stamp   the moment of admission of those that are allowed, in microseconds, as in sliding_window
 --       resets  microseconds until the next unit leaves, as they hear it
---       answer  for each attempt the units left when it is allowed, else {0, remaining, retry}, as in
---               sliding_window. An array for each costs the server more than all the rest of its work
+--       answer  for each attempt the units left when it is allowed, else {0, remaining, retry} or -retry, as
+--               in sliding_window. An array for each costs the server more than all the rest of its work
 
 local log, max, window = KEYS[1], ARGV[1] + 0, ARGV[2] * 1000
 local now = tonumber(ARGV[3])
@@ -22,14 +22,15 @@ if not now then
 end
 -- end clock_micro
 local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
-local at = math.ceil(now / grain)
+local at = (now + -now % grain) / grain
 
 -- How many units there are, how many have left, and when the next one leaves.
 -- shared window_head
 local head, count, gone = redis.call('LRANGE', log, '0', '1'), 0, 0
 local birth, base, next = head[1], nil, nil
 if birth then
-  base = math.ceil((tonumber(birth) or 0) / grain)
+  local begun = tonumber(birth) or 0
+  base = (begun + -begun % grain) / grain
   -- A log by parts, one whose numbers become long, or one with units of the future: the clock was set back.
   if base == 0 or at - base > 2147483647 or redis.call('LINDEX', log, '-1') + base > at then
     return {2}
@@ -82,7 +83,7 @@ for n = 4, #ARGV do
         free = (base + redis.call('LINDEX', log, gone + known)) * grain + window
       end
     end
-    replies[n - 1] = {0, left, free - now}
+    replies[n - 1] = left > 0 and {0, left, free - now} or now - free
   end
 end
 

@@ -15,9 +15,9 @@
 --                 would be allowed
 --       4 now     microseconds since 1970; absent or empty: the server's clock
 --       then part    microseconds of a part
--- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}; or {2}: nothing is
---         decided, and sliding_windows has to, which makes the log anew
---       remaining  units left; below 0 when max was lowered below the units in the log
+-- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}, or -retry if no unit is
+--         left; or {2}: nothing is decided, and sliding_windows has to, which makes the log anew
+--       remaining  units left
 --       stamp      the moment of admission in microseconds, for sliding_window_refund
 --       resets     microseconds until the next unit leaves; 0 when there is none
 --       retry      microseconds until the same cost fits
@@ -90,7 +90,7 @@ if left < need then
     redis.call('LSET', log, '0', birth .. ' ' .. ARGV[5] .. ' ' .. count)
     redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000)
   end
-  return {0, left, lacks - now}
+  return left > 0 and {0, left, lacks - now} or now - lacks
 end
 if cost == 0 then
   return {1, left, now, 1, leaves and leaves - now or 0}

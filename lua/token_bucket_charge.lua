@@ -29,9 +29,21 @@ end
 -- numbers here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
 local function span(units, max, window)
   local rest = window % max
-  return units * ((window - rest) / max) + math.ceil(units * rest / max)
+  local part = units * rest
+  return units * ((window - rest) / max) + (part + -part % max) / max
 end
 -- end bucket_span
+
+-- shared bucket_life
+-- The milliseconds until the bucket is full, had all units been taken of the 16th of max in which the last
+-- one is. So only the first unit of each 16th needs a new TTL. The extra second covers a pause of the
+-- server between the script's start, from which a TTL counts, and its TIME. After the clock was set back, a
+-- bucket to which units were given back may be full already.
+local function life(since, offset, taken, max, window)
+  local parts = math.ceil(taken * 16 / max)
+  return math.max(math.ceil((since + offset + parts * window / 16 - now) / 1000), 0) + 1001
+end
+-- end bucket_life
 
 -- shared refund_once
 -- Names of 7 characters, the last at the end, and before the first one of each tenth of a second an @ and the
@@ -82,10 +94,10 @@ for i = 1, limits do
   end
   local full, latest = since + offset + span(taken, held, window), now + window + LONGEST
   if full > latest then
-    offset, full = offset - full + latest, latest
+    offset = offset - full + latest
   end
   local after = last > since and string.format(' %.0f', last - since) or ''
   redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', since, offset, taken, held) .. after, 'PX',
-    math.ceil((full - now) / 1000) + 1000)
+    life(since, offset, taken, held, window))
 end
 return 1

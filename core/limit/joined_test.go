@@ -89,13 +89,14 @@ func compareJoined(t *testing.T, b redistest.Backend, rng *rand.Rand, n int, see
 			if err != nil {
 				t.Fatal(err)
 			}
-			fields := reply.([]any)
-			want = append(want, fields)
-			allowed, refused = allowed || fields[0] == int64(1), refused || fields[0] == int64(0)
-			if fields[0] == int64(2) {
+			want = append(want, reply)
+			fields, several := reply.([]any)
+			if several && fields[0] == int64(2) {
 				want = fields
 				break
 			}
+			took := several && fields[0] == int64(1)
+			allowed, refused = allowed || took, refused || !took
 		}
 		before := lengthOf(t, b, joined)
 		reply, err := e.Run(t.Context(), slidingWindow.joined, []string{joined}, args...)

@@ -492,6 +492,9 @@ func (l *limiter) joint(
 
 // readLimits reads a script's reply into d, and returns it.
 func readLimits(d *core.Decision, value any, limits *limitSet) (verdict, error) {
+	if n, ok := value.(int64); ok && n < 0 { // refused by a single limit of which no unit is left: see its script
+		value = []any{int64(0), int64(0), -n}
+	}
 	r := core.ReadReply(value, 3, 5)
 	allowed, remaining, moment := r.Flag(), r.Number(), r.Number()
 	which := int64(1)

@@ -27,10 +27,10 @@ func joinedReplies(reply any, n int) []any {
 	stamp, resets, each := values[0], values[1], values[2:]
 	replies := make([]any, n)
 	for i, answer := range each {
-		if _, refused := answer.([]any); refused {
+		if left, ok := answer.(int64); ok && left >= 0 {
+			replies[i] = []any{int64(1), left, stamp, int64(1), resets}
+		} else { // refused
 			replies[i] = answer
-		} else {
-			replies[i] = []any{int64(1), answer, stamp, int64(1), resets}
 		}
 	}
 	return replies

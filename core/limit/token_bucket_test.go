@@ -1,10 +1,13 @@
 package limit
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
@@ -70,22 +73,81 @@ func TestTokenBucketLosesNoFraction(t *testing.T) {
 	})
 }
 
+// TestTokenBucketExpiresWhenItIsFull: a key lives until its bucket is full, and up to a 16th of the window
+// longer.
 func TestTokenBucketExpiresWhenItIsFull(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := NewTokenBucket(guardtest.NewEngine(b), "w", Per(6, time.Minute), Per(100, time.Hour))
-		for taken := 1; taken <= 2; taken++ {
-			guardtest.Check(t, g, core.Attempt{Actor: "a"})
-			for i, unit := range []time.Duration{10 * time.Second, 36 * time.Second} {
-				ttl := b.Client.PTTL(t.Context(), g.logKeys(core.Attempt{Actor: "a"})[i]).Val()
-				if full := time.Duration(taken) * unit; ttl < full-5*time.Second || ttl > full+2*time.Second {
-					t.Errorf("a bucket that is full in %v expires in %v", full, ttl)
+		limits := []Limit{Per(6, time.Minute), Per(100, time.Hour), Per(1000, 2*time.Hour)}
+		one := NewTokenBucket(guardtest.NewEngine(b), "one", limits[0])
+		several := NewTokenBucket(guardtest.NewEngine(b), "several", limits[0], limits[1:]...)
+		a := core.Attempt{Actor: "a"}
+		for taken := time.Duration(1); taken <= 5; taken++ {
+			guardtest.Check(t, one, a)
+			guardtest.Check(t, several, a)
+			for i, key := range append(several.logKeys(a), one.logKeys(a)...) {
+				limit := limits[i%len(limits)]
+				full := limit.Window * taken / time.Duration(limit.Max)
+				ttl := b.Client.PTTL(t.Context(), key).Val()
+				if ttl < full-5*time.Second || ttl > full+limit.Window/16+2*time.Second {
+					t.Errorf("%s: a bucket that is full in %v expires in %v", key, full, ttl)
 				}
 			}
 		}
-		if n := strings.Count(b.Client.Get(t.Context(), g.logKeys(core.Attempt{Actor: "a"})[0]).Val(),
-			" "); n != 4 {
-			t.Errorf("%d spaces in a bucket", n)
+		for _, g := range []*TokenBucket{one, several} {
+			record := b.Client.Get(t.Context(), g.logKeys(a)[0]).Val()
+			if n := strings.Count(record, " "); n != 4 {
+				t.Errorf("%q has %d spaces", record, n)
+			}
 		}
+	})
+}
+
+// TestTokenBucketOutlivesItsUnits: whatever has happened to a bucket, its key does not expire before it is
+// full.
+func TestTokenBucketOutlivesItsUnits(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		number := 0
+		rapid.Check(t, func(rt *rapid.T) {
+			number++
+			clock := guardtest.NewClock()
+			engine := guardtest.NewEngine(b, core.WithRefusalMemory(0), core.WithClock(clock.Now),
+				core.WithPrefix(fmt.Sprintf("%s-%d", b.Prefix, number)))
+			limit := Per(rapid.SampledFrom([]int64{1, 7, 16, 100, 1000}).Draw(rt, "max"), time.Hour)
+			g := NewTokenBucket(engine, "w", limit)
+			a := core.Attempt{Actor: "a"}
+			var allowed []core.Decision
+			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+				clock.Advance(rapid.SampledFrom([]time.Duration{0, time.Second, limit.Window / 64,
+					limit.Window / 4}).Draw(rt, "pass"))
+				settles := len(allowed) > 0 && rapid.Bool().Draw(rt, "settles")
+				if settles {
+					i := rapid.IntRange(0, len(allowed)-1).Draw(rt, "decision")
+					actual := rapid.Int64Range(0, 2*limit.Max).Draw(rt, "actual")
+					if err := g.Spend(t.Context(), allowed[i], actual); err != nil {
+						rt.Fatal(err)
+					}
+				} else {
+					a.Cost = rapid.Int64Range(1, max(limit.Max/3, 1)).Draw(rt, "cost")
+					if d := guardtest.Check(t, g, a); d.Allowed {
+						allowed = append(allowed, d)
+					}
+				}
+				key := g.logKeys(a)[0]
+				var since, offset, taken, most int64
+				record := b.Client.Get(t.Context(), key).Val()
+				if record == "" {
+					continue // full
+				}
+				if _, err := fmt.Sscan(record, &since, &offset, &taken, &most); err != nil {
+					rt.Fatalf("%q: %v", record, err)
+				}
+				full := time.UnixMicro(since + offset + fillTime(taken, most, limit.Window.Microseconds()))
+				ttl := b.Client.PTTL(t.Context(), key).Val()
+				if rest := full.Sub(clock.Now()); ttl < rest-10*time.Second {
+					rt.Fatalf("settles: %v; %q is full in %v and expires in %v", settles, record, rest, ttl)
+				}
+			}
+		})
 	})
 }
 

@@ -4,5 +4,6 @@
 -- numbers here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
 local function span(units, max, window)
   local rest = window % max
-  return units * ((window - rest) / max) + math.ceil(units * rest / max)
+  local part = units * rest
+  return units * ((window - rest) / max) + (part + -part % max) / max
 end

@@ -6,7 +6,8 @@
 local head, count, gone = redis.call('LRANGE', log, '0', '1'), 0, 0
 local birth, base, next = head[1], nil, nil
 if birth then
-  base = math.ceil((tonumber(birth) or 0) / grain)
+  local begun = tonumber(birth) or 0
+  base = (begun + -begun % grain) / grain
   -- A log by parts, one whose numbers become long, or one with units of the future: the clock was set back.
   if base == 0 or at - base > 2147483647 or redis.call('LINDEX', log, '-1') + base > at then
     return {2}

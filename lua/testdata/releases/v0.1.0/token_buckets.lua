@@ -42,21 +42,36 @@ local need = cost > 0 and cost or 1
 -- numbers here are integers, and with units below 2 * max none reaches 2^53, as units * window might.
 local function span(units, max, window)
   local rest = window % max
-  return units * ((window - rest) / max) + math.ceil(units * rest / max)
+  local part = units * rest
+  return units * ((window - rest) / max) + (part + -part % max) / max
 end
 -- end bucket_span
+
+-- shared bucket_life
+-- The milliseconds until the bucket is full, had all units been taken of the 16th of max in which the last
+-- one is. So only the first unit of each 16th needs a new TTL. The extra second covers a pause of the
+-- server between the script's start, from which a TTL counts, and its TIME. After the clock was set back, a
+-- bucket to which units were given back may be full already.
+local function life(since, offset, taken, max, window)
+  local parts = math.ceil(taken * 16 / max)
+  return math.max(math.ceil((since + offset + parts * window / 16 - now) / 1000), 0) + 1001
+end
+-- end bucket_life
 
 local binding, remaining, retry
 local buckets, resets = {}, {}
 local after = {} -- the buckets when the units are taken
 
--- The extra second covers a pause of the server between the script's start, from which a TTL counts, and its
--- TIME. A bucket whose clock was set back may be full already, when units were given back in between.
-local function write(i, b)
-  local full = b.since + b.offset + span(b.taken, b.max, ARGV[i * 2] * 1000)
+-- Writes a bucket. Its key keeps the TTL of the bucket as it was before, if that is given and long enough.
+local function write(i, b, before)
   local last = b.last > b.since and string.format(' %.0f', b.last - b.since) or ''
-  redis.call('SET', KEYS[i], string.format('%.0f %.0f %.0f %.0f', b.since, b.offset, b.taken, b.max) .. last,
-    'PX', math.max(math.ceil((full - now) / 1000), 0) + 1000)
+  local record = string.format('%.0f %.0f %.0f %.0f', b.since, b.offset, b.taken, b.max) .. last
+  if before and before.since == b.since and before.offset == b.offset and before.max == b.max
+    and math.ceil(before.taken * 16 / b.max) == math.ceil(b.taken * 16 / b.max) then
+    redis.call('SET', KEYS[i], record, 'KEEPTTL')
+  else
+    redis.call('SET', KEYS[i], record, 'PX', life(b.since, b.offset, b.taken, b.max, ARGV[i * 2] * 1000))
+  end
 end
 
 -- Returns limit i's bucket as it would be, had another one's units been taken from it, and when it would be
@@ -157,6 +172,6 @@ for i = 1, cost > 0 and limits or 0 do
   if ARGV[i * 2 - 1] == '' then
     break
   end
-  write(i, after[i])
+  write(i, after[i], buckets[i])
 end
 return {1, remaining, now, binding, resets[binding]}
