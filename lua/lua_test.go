@@ -500,7 +500,7 @@ func TestByHand(t *testing.T) {
 		{"quota", day("c4"), []string{"0", "9000000000000", "1000", "1", "a7", "o1", "1", "c4"}, "gone 0 0 X"},
 		{"seckill_reserve", sale, []string{"o1", "ann", "1", "100", "c1"}, "ok 0 held 1 2 60000 0"},
 		{"seckill_reserve_joined", sale, []string{"", "o1 ann 1 c1", "o2 ann 1 c2", "o2 bob 1 c3"},
-			"ok 0 held 1 2 X 0 duplicate 0  1 2 0 0 2"},
+			"ok 0 held 1 2 X 0 duplicate 1 2 2"},
 		{"seckill_confirm", sale, []string{"o1"}, "ok 0 ann 1 1 2"},
 		{"seckill_reserve", sale, []string{"o2", "bob", "1", "100", "c2"}, "ok 0 held 0 2 60000 0"},
 		{"seckill_cancel", sale, []string{"o2", "c1"}, "ok 1 bob 1 0 2"},

@@ -24,7 +24,6 @@ end
 local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
   '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
 opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
-hold, keep, ends = hold + 0, keep + 0, ends + 0
 -- end sale_terms
 local last, units = string.match(s[2] or '0 0', '^(%d+) (%d+)$')
 if last ~= number or units == '0' then
@@ -44,7 +43,7 @@ ends = 0
 -- shared sale_keep
 -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
 local least = math.max(now, closes) + keep
-if least > ends then
+if least > ends + 0 then
   ends = least + math.floor(keep / 64)
   local ttl = string.format('%.0f', ends - now)
   for _, key in ipairs(KEYS) do

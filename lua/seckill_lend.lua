@@ -38,7 +38,6 @@ end
 local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
   '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
 opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
-hold, keep, ends = hold + 0, keep + 0, ends + 0
 -- end sale_terms
 -- shared sale_whole
 -- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
@@ -84,7 +83,7 @@ end
 -- shared sale_keep
 -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
 local least = math.max(now, closes) + keep
-if least > ends then
+if least > ends + 0 then
   ends = least + math.floor(keep / 64)
   local ttl = string.format('%.0f', ends - now)
   for _, key in ipairs(KEYS) do

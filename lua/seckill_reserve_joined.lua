@@ -38,7 +38,6 @@ end
 local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
   '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
 opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
-hold, keep, ends = hold + 0, keep + 0, ends + 0
 -- end sale_terms
 -- shared sale_whole
 -- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
@@ -69,6 +68,7 @@ end
 -- Decides an attempt, or returns nil. What it gives is in made, and is written when all are decided, but for
 -- the event, which the record names.
 local changed, timers, made, expired = {}, {}, {}, nil
+local said = {} -- the refusals of those of whom no unit was taken meanwhile, by reason
 local finish = string.format('%.0f', now + hold)
 local function decide(record, id, buyer, units, call)
   -- shared sale_known
@@ -113,8 +113,9 @@ local function decide(record, id, buyer, units, call)
     reason = 'sold_out'
   end
   if reason then
-    expired = expired or redis.call('ZCOUNT', holds, '-inf', now)
-    return expired == 0 and {reason, 0, '', left, stock, 0, 0} or nil
+    expired = expired or held > 0 and redis.call('ZCOUNT', holds, '-inf', now) or 0
+    said[reason] = said[reason] or reason .. string.format(' %.0f ', left) .. s[1]
+    return expired == 0 and said[reason] or nil
   end
   local event = '-'
   if outbox then
@@ -127,7 +128,8 @@ local function decide(record, id, buyer, units, call)
   timers[n + 1], timers[n + 2] = finish, id
   made[n + 1], made[n + 2] = id, 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. ' ' .. event .. marks ..
     ' +' .. call
-  return {'ok', 0, 'held', left, stock, hold, 0}
+  said = {}
+  return {'ok', 0, 'held', left, stock, hold + 0, 0}
 end
 
 local replies, seen = {}, {}
@@ -152,7 +154,7 @@ redis.call('HSET', reservations, unpack(made))
 -- shared sale_keep
 -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
 local least = math.max(now, closes) + keep
-if least > ends then
+if least > ends + 0 then
   ends = least + math.floor(keep / 64)
   local ttl = string.format('%.0f', ends - now)
   for _, key in ipairs(KEYS) do

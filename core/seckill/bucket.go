@@ -92,9 +92,19 @@ func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, 
 	if err != nil {
 		return d, decided, err
 	}
-	r := core.ReadReply(value, 7, 7)
-	reason, replayed, state := r.Text(), r.Flag(), r.Text()
-	left, stock, wait, more := r.Number(), r.Number(), r.Duration(time.Millisecond), r.Flag()
+	var reason, state string
+	var replayed, more bool
+	var left, stock int64
+	var wait time.Duration
+	var r *core.Reply
+	if _, short := value.(string); short { // most refusals
+		r = core.ReadWords(value, 3)
+		reason, left, stock = r.Text(), r.Number(), r.Number()
+	} else {
+		r = core.ReadReply(value, 7, 7)
+		reason, replayed, state = r.Text(), r.Flag(), r.Text()
+		left, stock, wait, more = r.Number(), r.Number(), r.Duration(time.Millisecond), r.Flag()
+	}
 	if r.Err != nil {
 		return d, decided, r.Err
 	}

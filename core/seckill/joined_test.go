@@ -105,7 +105,7 @@ func (c *joinedCase) step(seen map[string]int) {
 		args = append(args, fmt.Sprintf("%v %v %v %v", a[0], a[1], a[2], a[4]))
 	}
 	got := c.run(c.sales[1], seckillReserveJoinedScript, args...).([]any)
-	if _, one := got[0].(string); one {
+	if len(got) != len(attempts) {
 		c.t.Fatalf("%v: %v", args, got)
 	}
 	for i := range got {
@@ -113,7 +113,12 @@ func (c *joinedCase) step(seen map[string]int) {
 			got[i] = c.run(c.sales[1], seckillReserveScript, attempts[i]...)
 			seen["undecided"]++
 		}
-		reply := got[i].([]any)
+		reply, _ := got[i].([]any)
+		if len(reply) == 0 {
+			reason, _, _ := strings.Cut(got[i].(string), " ")
+			seen[reason]++
+			continue
+		}
 		seen[reply[0].(string)]++
 		if reply[1] == int64(1) {
 			seen["replayed"]++

@@ -70,7 +70,7 @@ end
 -- shared sale_keep
 -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
 local least = math.max(now, closes) + keep
-if least > ends then
+if least > ends + 0 then
   ends = least + math.floor(keep / 64)
   local ttl = string.format('%.0f', ends - now)
   for _, key in ipairs(KEYS) do

@@ -21,7 +21,8 @@
 --       5 call          one word that names this call, so that a resend after a lost reply is no replay. A
 --                       hold returns to the stock when all calls that received it cancel (see seckill_cancel)
 --       6 now           milliseconds since 1970; absent or empty: the server's clock
--- Returns {reason, replayed, state, left, stock, wait, more}
+-- Returns {reason, replayed, state, left, stock, wait, more}; or one text, "reason left stock": duplicate or
+--         sold_out where no hold has expired. An array costs the server more
 --       reason    ok, not_ready (no such sale), conflict (the ID belongs to another buyer, or was used for
 --                 another quantity), in_progress (16 calls got the hold and have not settled), gone
 --                 (the call was taken back), early, closed, duplicate (buyer's limit), sold_out,
@@ -60,7 +61,6 @@ end
 local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
   '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
 opens, closes, per_buyer = opens + 0, closes + 0, per_buyer + 0 -- at a sixth of the cost of tonumber
-hold, keep, ends = hold + 0, keep + 0, ends + 0
 -- end sale_terms
 -- shared sale_whole
 -- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
@@ -172,10 +172,11 @@ repeat
     for _, reservation in ipairs(over) do
       expire(reservation)
     end
+    s[2] = nil -- the text of left
     -- shared sale_keep
     -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
     local least = math.max(now, closes) + keep
-    if least > ends then
+    if least > ends + 0 then
       ends = least + math.floor(keep / 64)
       local ttl = string.format('%.0f', ends - now)
       for _, key in ipairs(KEYS) do
@@ -199,13 +200,13 @@ repeat
     reason = nil
   end
   -- ZCOUNT costs less than half of what a search costs, and mostly finds none.
-  if reason and not more and redis.call('ZCOUNT', holds, '-inf', now) > 0 then
+  if reason and held > 0 and not more and redis.call('ZCOUNT', holds, '-inf', now) > 0 then
     over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
     more = #over == tonumber(reclaim) and 1 or 0
   end
 until not over
 if reason then
-  return {reason, 0, '', left, stock, 0, more or 0}
+  return s[2] and reason .. ' ' .. s[2] .. ' ' .. s[1] or {reason, 0, '', left, stock, 0, more or 0}
 end
 
 local finish, event = string.format('%.0f', now + hold), '-'
@@ -223,7 +224,7 @@ redis.call('HSET', reservations, id,
 -- shared sale_keep
 -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
 local least = math.max(now, closes) + keep
-if least > ends then
+if least > ends + 0 then
   ends = least + math.floor(keep / 64)
   local ttl = string.format('%.0f', ends - now)
   for _, key in ipairs(KEYS) do
@@ -232,4 +233,4 @@ if least > ends then
   redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
 end
 -- end sale_keep
-return {'ok', 0, 'held', left, stock, hold, 0}
+return {'ok', 0, 'held', left, stock, hold + 0, 0}
