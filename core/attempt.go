@@ -47,11 +47,17 @@ type Attempt struct {
 // Prepare fills in the fields that an attempt may leave out. It returns an [ErrInvalid] for an attempt that
 // no guard can decide.
 func (a Attempt) Prepare() (Attempt, error) {
+	err := a.PrepareInPlace()
+	return a, err
+}
+
+// PrepareInPlace is [Attempt.Prepare] without a copy of the attempt, which is large.
+func (a *Attempt) PrepareInPlace() error {
 	if a.Actor == "" {
-		return a, fmt.Errorf("%w: no actor", ErrInvalid)
+		return fmt.Errorf("%w: no actor", ErrInvalid)
 	}
 	if a.Cost < 0 {
-		return a, fmt.Errorf("%w: cost %d is negative", ErrInvalid, a.Cost)
+		return fmt.Errorf("%w: cost %d is negative", ErrInvalid, a.Cost)
 	}
 	if a.Cost == 0 {
 		a.Cost = 1
@@ -59,7 +65,7 @@ func (a Attempt) Prepare() (Attempt, error) {
 	if a.ID == "" {
 		a.ID, a.madeID = limitIDs.make(), true
 	}
-	return a, nil
+	return nil
 }
 
 // limitIDs makes the IDs of attempts at rate limits. They distinguish attempts whose units are given back, so

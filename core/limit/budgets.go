@@ -60,7 +60,7 @@ func newBudgets(most int) *budgets {
 // use calls f with the budget of the key, which is empty if there is none, and holds what f returns, or
 // nothing if that is empty. The part of the key is locked meanwhile. When there has to be made room for a new
 // budget, f is called again, and what it returned first is forgotten.
-func (s *budgets) use(key memoryKey, now int64, f func(budget) budget) {
+func (s *budgets) use(key *memoryKey, now int64, f func(budget) budget) {
 	p := s.part(key)
 	p.Lock()
 	defer p.Unlock()
@@ -99,7 +99,7 @@ func (s *budgets) use(key memoryKey, now int64, f func(budget) budget) {
 // inOrder returns now, or a later time that it has returned for a key of the same part. A call reads the time
 // before it has the lock of the part, so another one may overtake it; that does not set the clock back. f of
 // use calls it, so that the part is locked.
-func (s *budgets) inOrder(key memoryKey, now int64) int64 {
+func (s *budgets) inOrder(key *memoryKey, now int64) int64 {
 	if !s.ordered {
 		return now
 	}
@@ -109,12 +109,12 @@ func (s *budgets) inOrder(key memoryKey, now int64) int64 {
 }
 
 // part returns the part that may hold the budget of the key.
-func (s *budgets) part(key memoryKey) *budgetPart {
+func (s *budgets) part(key *memoryKey) *budgetPart {
 	return &s.parts[key.hash%budgetParts]
 }
 
 // useHeld is use for a budget that is held, and reports whether it is. The part is locked.
-func (s *budgets) useHeld(p *budgetPart, key memoryKey, f func(budget) budget) bool {
+func (s *budgets) useHeld(p *budgetPart, key *memoryKey, f func(budget) budget) bool {
 	h := p.find(key)
 	if h == nil {
 		return false
@@ -179,9 +179,9 @@ func (p *budgetPart) add(key memoryKey, b budget) {
 }
 
 // find returns the budget of the key, or nil. The part is locked.
-func (p *budgetPart) find(key memoryKey) *heldBudget {
+func (p *budgetPart) find(key *memoryKey) *heldBudget {
 	h := p.of[key.hash]
-	for h != nil && h.key != key {
+	for h != nil && h.key != *key {
 		h = h.next
 	}
 	return h

@@ -9,7 +9,7 @@ func (l *limiter) expects(a core.Attempt, limits *limitSet) bool {
 	if a.Shadow {
 		return true
 	}
-	v := l.local().decide(a, limits.limits, 0, l.micros(present()))
+	v := l.local().decide(&a, limits.limits, 0, l.micros(present()))
 	return v.remaining-a.Cost >= max(limits.limits[v.binding].Max/8, 1)
 }
 

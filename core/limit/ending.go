@@ -97,10 +97,10 @@ func (l *limiter) settleHere(took *taken, a core.Attempt, begun time.Time) {
 	switch {
 	case e.units == 0:
 	case took.local && e.units > 0:
-		l.local().giveBack(a, took.limits, l.micros(begun), took.stamp, e.units)
+		l.local().giveBack(&a, took.limits, l.micros(begun), took.stamp, e.units)
 		e.units = 0
 	case took.local:
-		l.local().charge(a, took.limits, l.micros(begun), -e.units)
+		l.local().charge(&a, took.limits, l.micros(begun), -e.units)
 		e.units = 0
 	case took.lease != nil:
 		l.refusals.drop(core.TagOf(a))

@@ -49,7 +49,7 @@ func TestBudgetsOfOneHashAreTold(t *testing.T) {
 	for gone := range keys {
 		s := newBudgets(2 * keys)
 		hold := func(i int, f func(budget) budget) {
-			s.use(memoryKey{actor: fmt.Sprint(i), hash: 7}, 0, f)
+			s.use(&memoryKey{actor: fmt.Sprint(i), hash: 7}, 0, f)
 		}
 		for i := range keys {
 			hold(i, func(held budget) budget {

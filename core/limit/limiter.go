@@ -147,29 +147,24 @@ func (l *limiter) Traits() core.Traits {
 // counts with Check.
 func (l *limiter) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
-	d, limits, err := l.begin(ctx, a)
+	d := core.Decision{Attempt: a}
+	limits, err := l.begin(ctx, &d)
 	if limits != nil {
 		l.decideLocal(&d, limits, begun, false)
 	}
 	return d, l.Observe(ctx, "check_local", begun, d, err)
 }
 
-// begin prepares an attempt and returns the limits that have to decide it. They are nil beside an error, and
-// when the returned decision is final.
-func (l *limiter) begin(ctx context.Context, a core.Attempt) (d core.Decision, limits *limitSet, err error) {
-	limits, err = l.beginAt(ctx, a, &d)
-	return d, limits, err
-}
-
-// beginAt is begin without a copy of the decision, which is zero.
-func (l *limiter) beginAt(ctx context.Context, a core.Attempt, d *core.Decision) (*limitSet, error) {
-	var err error
+// begin prepares the attempt of a decision, which has nothing else so far, and returns the limits that have to
+// decide it. They are nil beside an error, and when the decision is final.
+func (l *limiter) begin(ctx context.Context, d *core.Decision) (*limitSet, error) {
 	d.Guard = l.Name()
-	if d.Attempt, err = a.Prepare(); err != nil {
+	if err := d.Attempt.PrepareInPlace(); err != nil {
 		return nil, err
 	}
 	limits := l.limits
 	if l.by != nil {
+		var err error
 		if limits, err = l.limitsBy(ctx, d.Attempt); err != nil {
 			return nil, err
 		}
@@ -193,7 +188,7 @@ func (l *limiter) decideLocal(d *core.Decision, limits *limitSet, begun time.Tim
 	if peek {
 		cost = 0
 	}
-	v := l.local().decide(d.Attempt, limits.limits, cost, l.micros(begun))
+	v := l.local().decide(&d.Attempt, limits.limits, cost, l.micros(begun))
 	fill(d, v.allowed, v.remaining, v.moment, limits.limits[v.binding])
 	if v.allowed {
 		d.ResetAfter = core.DurationOf(v.resets, time.Microsecond)
@@ -236,7 +231,8 @@ func present() time.Time { return processBegun.Add(time.Since(processBegun)) }
 // been taken. An invalid attempt is a [core.ErrInvalid].
 func (l *limiter) Check(ctx context.Context, a core.Attempt) (d core.Decision, err error) {
 	begun := present()
-	err = l.decide(ctx, begun, a, false, &d)
+	d.Attempt = a
+	err = l.decide(ctx, begun, false, &d)
 	return d, l.Observe(ctx, "check", begun, d, err)
 }
 
@@ -249,7 +245,8 @@ func (l *limiter) Recall(ctx context.Context, a core.Attempt) (core.Decision, bo
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline())
 	defer cancel()
-	d, limits, err := l.begin(ctx, a)
+	d := core.Decision{Attempt: a}
+	limits, err := l.begin(ctx, &d)
 	if err != nil || d.Allowed {
 		return d, false
 	}
@@ -271,8 +268,8 @@ func (l *limiter) Recall(ctx context.Context, a core.Attempt) (core.Decision, bo
 func (l *limiter) Peek(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := present()
 	a.Cost = 1
-	var d core.Decision
-	err := l.decide(ctx, begun, a, true, &d)
+	d := core.Decision{Attempt: a}
+	err := l.decide(ctx, begun, true, &d)
 	return d, l.Observe(ctx, "peek", begun, d, err)
 }
 
@@ -343,16 +340,14 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.end(ctx, "settle", d, actual)
 }
 
-// decide decides an attempt and writes the answer into d, which is zero.
-func (l *limiter) decide(
-	ctx context.Context, begun time.Time, a core.Attempt, peek bool, d *core.Decision,
-) error {
+// decide decides the attempt of a decision, which has nothing else so far, and writes the answer into it.
+func (l *limiter) decide(ctx context.Context, begun time.Time, peek bool, d *core.Decision) error {
 	if l.by != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
 		defer cancel()
 	}
-	limits, err := l.beginAt(ctx, a, d)
+	limits, err := l.begin(ctx, d)
 	if limits == nil {
 		return err
 	}
@@ -412,7 +407,7 @@ func (l *limiter) decideOnRedis(ctx context.Context, limits *limitSet, peek bool
 	if d.Allowed {
 		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, lease: s})
 	}
-	l.local().hear(a, limits.limits, v, l.micros(time.Now()))
+	l.local().hear(&a, limits.limits, v, l.micros(time.Now()))
 	l.refusals.hear(call, limits.limits, *d, l.Engine().Now())
 	return nil
 }
@@ -538,7 +533,7 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if err != nil {
 		return err
 	}
-	l.local().forget(a, limits.limits, l.micros(time.Now()))
+	l.local().forget(&a, limits.limits, l.micros(time.Now()))
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}

@@ -33,7 +33,8 @@ func (l *limiter) logKeys(a core.Attempt) []string { return l.keysOf(l.limits, a
 
 // budgetPart returns the part of a limiter's memory that holds the actor's budget.
 func (l *limiter) budgetPart(a core.Attempt) *budgetPart {
-	return l.local().budgets.part(memoryKeyOf(a))
+	key := memoryKeyOf(&a)
+	return l.local().budgets.part(&key)
 }
 
 // forgetRefusals drops what the process remembers of an actor. A test has to call it when it sets its clock

@@ -90,7 +90,7 @@ type memoryKey struct {
 // memorySeed is random, so that nobody can choose actors whose budgets get in each other's way.
 var memorySeed = maphash.MakeSeed()
 
-func memoryKeyOf(a core.Attempt) (k memoryKey) {
+func memoryKeyOf(a *core.Attempt) (k memoryKey) {
 	k.resource, k.resourceHashed = shorten(a.Resource)
 	k.actor, k.actorHashed = shorten(a.Actor)
 	k.hash = maphash.String(memorySeed, k.actor)
@@ -131,10 +131,10 @@ func newMemory(newCounter func() counter, keys int, alone bool) *memory {
 
 // decide decides an attempt at now and takes its units if it is allowed. A cost of 0 takes none, and the
 // verdict is about an attempt of one unit.
-func (m *memory) decide(a core.Attempt, limits []Limit, cost, now int64) (v verdict) {
+func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v verdict) {
 	key := memoryKeyOf(a)
-	m.budgets.use(key, now, func(held budget) budget {
-		now = m.budgets.inOrder(key, now)
+	m.budgets.use(&key, now, func(held budget) budget {
+		now = m.budgets.inOrder(&key, now)
 		b := m.withCounters(held, limits, now)
 		for _, l := range limits {
 			b.of(l).align(l, now)
@@ -233,15 +233,15 @@ func (b budget) resets(l Limit, now, left int64) int64 {
 
 // hear lets the counter of the binding limit go on from what Redis has answered to an attempt. The answer
 // says nothing about the other limits.
-func (m *memory) hear(a core.Attempt, limits []Limit, v verdict, now int64) {
+func (m *memory) hear(a *core.Attempt, limits []Limit, v verdict, now int64) {
 	binding, more, resets := limits[v.binding:v.binding+1], int64(1), v.resets
 	if !v.allowed {
 		resets = v.moment // until the cost fits
 		more = max(a.Cost-max(v.remaining, 0), 1)
 	}
 	key := memoryKeyOf(a)
-	m.budgets.use(key, now, func(held budget) budget {
-		now = m.budgets.inOrder(key, now)
+	m.budgets.use(&key, now, func(held budget) budget {
+		now = m.budgets.inOrder(&key, now)
 		b := m.withCounters(held, binding, now)
 		b.of(binding[0]).hear(binding[0], now, v.remaining, more, resets)
 		return b
@@ -261,10 +261,10 @@ func (c *windowCounter) hear(l Limit, now, left, more, resets int64) {
 }
 
 // giveBack returns units of those that an attempt took at stamp.
-func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp, units int64) {
+func (m *memory) giveBack(a *core.Attempt, limits []Limit, now, stamp, units int64) {
 	key := memoryKeyOf(a)
-	m.budgets.use(key, now, func(held budget) budget {
-		now = m.budgets.inOrder(key, now)
+	m.budgets.use(&key, now, func(held budget) budget {
+		now = m.budgets.inOrder(&key, now)
 		for _, l := range limits {
 			if c := held.of(l); c != nil {
 				c.giveBack(l, now, stamp, units)
@@ -275,10 +275,10 @@ func (m *memory) giveBack(a core.Attempt, limits []Limit, now, stamp, units int6
 }
 
 // charge takes units that an attempt has cost beyond those that it took.
-func (m *memory) charge(a core.Attempt, limits []Limit, now, units int64) {
+func (m *memory) charge(a *core.Attempt, limits []Limit, now, units int64) {
 	key := memoryKeyOf(a)
-	m.budgets.use(key, now, func(held budget) budget {
-		now = m.budgets.inOrder(key, now)
+	m.budgets.use(&key, now, func(held budget) budget {
+		now = m.budgets.inOrder(&key, now)
 		b := m.withCounters(held, limits, now)
 		for _, l := range limits {
 			c := b.of(l)
@@ -290,8 +290,9 @@ func (m *memory) charge(a core.Attempt, limits []Limit, now, units int64) {
 }
 
 // forget drops the counters of the limits.
-func (m *memory) forget(a core.Attempt, limits []Limit, now int64) {
-	m.budgets.use(memoryKeyOf(a), now, func(held budget) budget {
+func (m *memory) forget(a *core.Attempt, limits []Limit, now int64) {
+	key := memoryKeyOf(a)
+	m.budgets.use(&key, now, func(held budget) budget {
 		return slices.DeleteFunc(slices.Clone(held), func(c windowCounter) bool {
 			return slices.ContainsFunc(limits, func(l Limit) bool { return l.Window == c.window })
 		})

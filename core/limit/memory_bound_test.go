@@ -107,7 +107,7 @@ func TestManyGoroutinesMakeRoom(t *testing.T) {
 			all.Go(func() {
 				for n := range 300 {
 					a := core.Attempt{Actor: fmt.Sprint(i, n%7, n), Cost: 1}
-					v := m.decide(a, limits, 1, int64(n))
+					v := m.decide(&a, limits, 1, int64(n))
 					if !v.allowed {
 						t.Errorf("%v: %+v", a, v)
 					}
@@ -115,7 +115,7 @@ func TestManyGoroutinesMakeRoom(t *testing.T) {
 						t.Errorf("%d budgets, want %d at most", held, keys)
 					}
 					if n%5 == 0 {
-						m.forget(a, limits, int64(n))
+						m.forget(&a, limits, int64(n))
 					}
 				}
 			})
@@ -153,7 +153,7 @@ func TestABudgetTakesWhatTheDocumentsSay(t *testing.T) {
 			m := newMemory(limiterOf(k.make(core.NewMemory(), "w", PerDay(9))).algorithm.newCounter, actors, true)
 			for i := range actors {
 				actor := fmt.Sprintf("2001:db8:%x:%x::", i/256, i%256)
-				m.decide(core.Attempt{Actor: actor}, []Limit{PerDay(9)}, 1, int64(1e15+i))
+				m.decide(&core.Attempt{Actor: actor}, []Limit{PerDay(9)}, 1, int64(1e15+i))
 			}
 			each = append(each, (int64(heap())-int64(before))/actors)
 			runtime.KeepAlive(m)
@@ -173,7 +173,7 @@ func BenchmarkMemoryWithNewActors(b *testing.B) {
 			limits := []Limit{PerDay(9)}
 			b.ReportAllocs()
 			for i := range b.N {
-				m.decide(core.Attempt{Actor: fmt.Sprint(i)}, limits, 1, int64(1e15+i))
+				m.decide(&core.Attempt{Actor: fmt.Sprint(i)}, limits, 1, int64(1e15+i))
 			}
 		})
 	}

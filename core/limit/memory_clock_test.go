@@ -33,7 +33,8 @@ func TestAWallClockThatIsSetChangesNothingInTheProcess(t *testing.T) {
 			g := limiterOf(k.make(core.NewMemory(), "w", Per(2, time.Minute)))
 			now := time.Now()
 			ask := func(at time.Time) (d core.Decision) {
-				d, limits, err := g.begin(t.Context(), core.Attempt{Actor: "a"})
+				d.Attempt.Actor = "a"
+				limits, err := g.begin(t.Context(), &d)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -396,7 +396,8 @@ func TestMemoryIsBounded(t *testing.T) {
 
 // heldBy returns the budget that is kept for an actor, nil if there is none.
 func heldBy(g rateLimit, actor string) (b budget) {
-	limiterOf(g).local().budgets.use(memoryKeyOf(core.Attempt{Actor: actor}), 0, func(held budget) budget {
+	key := memoryKeyOf(&core.Attempt{Actor: actor})
+	limiterOf(g).local().budgets.use(&key, 0, func(held budget) budget {
 		b = held
 		return held
 	})
@@ -484,7 +485,7 @@ func TestSlidingLogIsSmall(t *testing.T) {
 // TestMemoryKeepsNoCallersText: a key has its own short text.
 func TestMemoryKeepsNoCallersText(t *testing.T) {
 	for _, text := range guardtest.Hostile {
-		k := memoryKeyOf(core.Attempt{Actor: text, Resource: text})
+		k := memoryKeyOf(&core.Attempt{Actor: text, Resource: text})
 		if len(k.actor) > core.MaxPlain || len(k.resource) > core.MaxPlain {
 			t.Errorf("%.40q takes %d bytes", text, len(k.actor))
 		}

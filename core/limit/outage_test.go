@@ -90,7 +90,7 @@ func TestAnswersOfRedisAreNotedCheaply(t *testing.T) {
 		limits, now := g.limits.limits, int64(1e15)
 		note := func() {
 			now += 1000
-			g.local().hear(core.Attempt{Actor: "ann"}, limits, verdict{allowed: true, remaining: 50, resets: 1e6}, now)
+			g.local().hear(&core.Attempt{Actor: "ann"}, limits, verdict{allowed: true, remaining: 50, resets: 1e6}, now)
 		}
 		note()
 		if n := testing.AllocsPerRun(1000, note); n > 0 {

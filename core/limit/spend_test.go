@@ -396,11 +396,11 @@ func TestAttemptsThatOvertakeOthersSetNoClockBack(t *testing.T) {
 		g := k.make(core.NewMemory(), "w", PerHour(10))
 		m, limits, a := limiterOf(g).local(), []Limit{PerHour(10)}, core.Attempt{Actor: "a"}
 		const now = int64(2e15)
-		first := m.decide(a, limits, 2, now)
-		second := m.decide(a, limits, 3, now-1000) // it read the time before the first one did
-		m.giveBack(a, limits, now+1000, first.moment, 2)
-		m.giveBack(a, limits, now+1000, second.moment, 3)
-		if left := m.decide(a, limits, 0, now+2000).remaining; left != 10 {
+		first := m.decide(&a, limits, 2, now)
+		second := m.decide(&a, limits, 3, now-1000) // it read the time before the first one did
+		m.giveBack(&a, limits, now+1000, first.moment, 2)
+		m.giveBack(&a, limits, now+1000, second.moment, 3)
+		if left := m.decide(&a, limits, 0, now+2000).remaining; left != 10 {
 			t.Errorf("%s: %d remaining, want 10", k.name, left)
 		}
 	}
