@@ -48,6 +48,12 @@ const (
 
 const hello = "hello\n"
 
+// What a limit tells its clients. A page with them, and nothing else, is the least that a limit can cost.
+var (
+	policyField = []string{`"limit-1";q=10000;w=3600`}
+	limitField  = []string{`"limit-1";r=9999;t=3600`}
+)
+
 // sites returns all sites, those of one framework together.
 func sites(ctx context.Context, rdb *redis.Client) []site {
 	onRedis := core.New(rdb, core.WithDeadline(30*time.Second), core.WithPrefix("sites"))
@@ -83,7 +89,12 @@ func sites(ctx context.Context, rdb *redis.Client) []site {
 
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(hello)) })
 	add("net/http", "", func(bool) http.Handler { return page })
-	all = append(all, site{"net/http", "no limit, but a call of `return 1`", false, calling(ctx, rdb, page)})
+	all = append(all, site{"net/http", "no limit, but the fields of one", false, http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["Ratelimit-Policy"], w.Header()["Ratelimit"] = policyField, limitField
+			page(w, r)
+		})},
+		site{"net/http", "no limit, but a call of `return 1`", false, calling(ctx, rdb, page)})
 	add("net/http", "Gatehouse, Redis",
 		func(refused bool) http.Handler { return nethttpmw.HTTP(rule(onRedis, refused))(page) })
 	add("net/http", "Gatehouse, Redis, leased",

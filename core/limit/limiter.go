@@ -155,8 +155,8 @@ func (l *limiter) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision
 	return d, l.Observe(ctx, "check_local", begun, d, err)
 }
 
-// begin prepares the attempt of a decision, which has nothing else so far, and returns the limits that have to
-// decide it. They are nil beside an error, and when the decision is final.
+// begin prepares the attempt of a decision, which has nothing else so far, and returns the limits that have
+// to decide it. They are nil beside an error, and when the decision is final.
 func (l *limiter) begin(ctx context.Context, d *core.Decision) (*limitSet, error) {
 	d.Guard = l.Name()
 	if err := d.Attempt.PrepareInPlace(); err != nil {
@@ -487,8 +487,8 @@ func (l *limiter) joint(
 
 // readLimits reads a script's reply into d, and returns it.
 func readLimits(d *core.Decision, value any, limits *limitSet) (verdict, error) {
-	if n, ok := value.(int64); ok && n < 0 { // refused by a single limit of which no unit is left: see its script
-		value = []any{int64(0), int64(0), -n}
+	if wait, ok := value.(int64); ok && wait < 0 { // a single limit refuses, and no unit is left: see its script
+		value = []any{int64(0), int64(0), -wait}
 	}
 	r := core.ReadReply(value, 3, 5)
 	allowed, remaining, moment := r.Flag(), r.Number(), r.Number()

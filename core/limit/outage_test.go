@@ -90,7 +90,8 @@ func TestAnswersOfRedisAreNotedCheaply(t *testing.T) {
 		limits, now := g.limits.limits, int64(1e15)
 		note := func() {
 			now += 1000
-			g.local().hear(&core.Attempt{Actor: "ann"}, limits, verdict{allowed: true, remaining: 50, resets: 1e6}, now)
+			heard := verdict{allowed: true, remaining: 50, resets: 1e6}
+			g.local().hear(&core.Attempt{Actor: "ann"}, limits, heard, now)
 		}
 		note()
 		if n := testing.AllocsPerRun(1000, note); n > 0 {

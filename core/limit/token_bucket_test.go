@@ -81,12 +81,12 @@ func TestTokenBucketExpiresWhenItIsFull(t *testing.T) {
 		one := NewTokenBucket(guardtest.NewEngine(b), "one", limits[0])
 		several := NewTokenBucket(guardtest.NewEngine(b), "several", limits[0], limits[1:]...)
 		a := core.Attempt{Actor: "a"}
-		for taken := time.Duration(1); taken <= 5; taken++ {
+		for taken := int64(1); taken <= 5; taken++ {
 			guardtest.Check(t, one, a)
 			guardtest.Check(t, several, a)
 			for i, key := range append(several.logKeys(a), one.logKeys(a)...) {
 				limit := limits[i%len(limits)]
-				full := limit.Window * taken / time.Duration(limit.Max)
+				full := time.Duration(int64(limit.Window) * taken / limit.Max)
 				ttl := b.Client.PTTL(t.Context(), key).Val()
 				if ttl < full-5*time.Second || ttl > full+limit.Window/16+2*time.Second {
 					t.Errorf("%s: a bucket that is full in %v expires in %v", key, full, ttl)
