@@ -120,7 +120,7 @@ cover: redis ## measure what the tests cover, and write docs/coverage.md
 	  TESTFLAGS="$(TESTFLAGS) -covermode=atomic -coverpkg=github.com/gatehouse-go/gatehouse/..." && \
 	scripts/coverage "$$counters" docs/coverage.md
 
-bench: ## measure beside others (a quarter of an hour), and write bench/results
+bench: ## measure beside others (half an hour), and write bench/results
 	@scripts/install-test-programs wrk
 	cd bench && mkdir -p results && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^TestReport$$' -v -count=1 -timeout=60m -args -out results $(BENCHFLAGS)
 

@@ -26,6 +26,10 @@ type budgets struct {
 
 const budgetParts = 64
 
+// lingers is for how long a budget that is full again stays where there is room, in microseconds. Its actor
+// may be about to use it, and to make it anew costs twice as much as a check.
+const lingers = 1_000_000
+
 type budgetPart struct {
 	sync.Mutex
 	of map[uint64]*heldBudget // by the hash of the key
@@ -89,7 +93,7 @@ func (s *budgets) use(key *memoryKey, now int64, f func(budget) budget) {
 		}
 	}
 	for range 2 { // so that budgets that are full again do not pile up
-		if top := p.top(); top != nil && top.full <= now {
+		if top := p.top(); top != nil && top.full <= now-lingers {
 			s.remove(p, top)
 		}
 	}

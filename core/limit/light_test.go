@@ -42,6 +42,30 @@ func TestACheckInsideTheProcessAllocatesItsClaimOnly(t *testing.T) {
 	}
 }
 
+// TestBudgetsOfActiveActorsStay: each check of an actor whose budget was full again made it anew, and removed
+// those of two others.
+func TestBudgetsOfActiveActorsStay(t *testing.T) {
+	now := time.Now()
+	gate := core.NewMemory(core.WithClock(func() time.Time { return now }))
+	g := NewTokenBucket(gate, "w", Per(1000, time.Second))
+	actors := make([]string, 1000)
+	for i := range actors {
+		actors[i] = fmt.Sprint("actor-", i)
+	}
+	check := func() {
+		for _, actor := range actors { // each of them every 100 ms, and full again after 1 ms
+			now = now.Add(100 * time.Microsecond)
+			if d, err := g.Check(t.Context(), core.Attempt{Actor: actor}); err != nil || d.Remaining != 999 {
+				t.Fatalf("%+v, %v", d, err)
+			}
+		}
+	}
+	check()
+	if n := testing.AllocsPerRun(5, check) / float64(len(actors)); n > 1.01 { // and an ID now and then
+		t.Errorf("%v allocations per check, want 1", n)
+	}
+}
+
 // TestBudgetsOfOneHashAreTold: two actors whose keys have the same hash have a budget each, and one that goes
 // leaves the others.
 func TestBudgetsOfOneHashAreTold(t *testing.T) {
