@@ -118,6 +118,10 @@ func payLater(saveOrder func(sku, id, buyer string) error) http.HandlerFunc {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
+		if reservation.Kept { // a repeat of an order that is paid: there is nothing to do again
+			w.WriteHeader(http.StatusOK)
+			return
+		}
 		a := reservation.Attempt
 		if err := saveOrder(a.Resource, a.ID, a.Actor); err != nil {
 			w.WriteHeader(http.StatusInternalServerError) // the hold ends by itself
