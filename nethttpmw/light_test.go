@@ -1,6 +1,7 @@
 package nethttpmw_test
 
 import (
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -47,15 +48,19 @@ func costs(t *testing.T, of limit.Limit, most float64, mostBytes uint64) {
 	if len(w.header["Ratelimit"]) != 1 || len(w.header["Ratelimit-Policy"]) != 1 {
 		t.Errorf("header %v", w.header)
 	}
-	const runs = 1000
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for range runs {
-		serve()
+	least := uint64(math.MaxUint64) // of some rounds, since what other tests left running allocates as well
+	for range 5 {
+		const runs = 200
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range runs {
+			serve()
+		}
+		runtime.ReadMemStats(&after)
+		least = min(least, (after.TotalAlloc-before.TotalAlloc)/runs)
 	}
-	runtime.ReadMemStats(&after)
-	if n := (after.TotalAlloc - before.TotalAlloc) / runs; n > mostBytes {
-		t.Errorf("%d bytes, want %d at most", n, mostBytes)
+	if least > mostBytes {
+		t.Errorf("%d bytes, want %d at most", least, mostBytes)
 	}
 }
 
