@@ -234,10 +234,13 @@ type Outcome struct {
 	Status int `json:"status,omitempty"`
 	// Header holds the header fields of the response that are kept, as UTF-8.
 	Header map[string]string `json:"header,omitempty"`
-	// Incomplete reports that the operation is done but that its response is not whole: it was not complete when
-	// the outcome was stored, it was streamed, or it is longer than the guard keeps. There is no response to
-	// replay unless a second Settle stores it.
+	// Incomplete reports that the operation is done but that its response is not whole: it was streamed, it is
+	// longer than the guard keeps, or it was Pending and never came. There is no response to replay.
 	Incomplete bool `json:"incomplete,omitempty"`
+	// Pending reports that the operation is done and that its response is still being made: a second Settle
+	// with the outcome that is known then replaces this one. Set Incomplete too, for the case that it is not
+	// called. OutcomeOf never returns a Pending outcome.
+	Pending bool `json:"-"`
 	// Body is kept up to the MaxBody of the guard, in bytes. Of a longer body, nothing is kept, and the outcome
 	// is Incomplete.
 	Body []byte `json:"-"`

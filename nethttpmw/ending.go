@@ -91,7 +91,7 @@ type entry struct {
 	claimed   bool // Take cannot take it any more
 	settled   bool
 	confirmed bool // it was committed before the header was sent
-	rest      bool // the committed outcome was incomplete
+	rest      bool // the committed outcome was pending
 	again     bool // the commit failed and must be repeated: the operation has been done
 }
 
@@ -191,7 +191,7 @@ func (p *Passage) confirm(over bool) (failed *entry, err error) {
 			end := core.Commit
 			if outcomes {
 				outcome := p.recording.outcome(int(p.status), traits.MaxBody, over)
-				end, e.rest = core.CommitWith(outcome), outcome.Incomplete
+				end, e.rest = core.CommitWith(outcome), outcome.Pending
 			}
 			if err := e.rule.Guard.Settle(&p.settling, e.decision, end); err != nil {
 				e.again = outcomes && !errors.Is(err, core.ErrGone) && !errors.Is(err, core.ErrInvalid)
@@ -365,16 +365,16 @@ func (e *entry) settle(ctx context.Context, p *Passage) {
 	if e.kept || e.confirmed || e.again {
 		end = core.Commit
 	}
-	rest := e.rest && !p.aborted
 	if e.rule.keepsOutcome() && e.kept {
 		outcome := p.recording.outcome(int(p.status), e.rule.traits.MaxBody, !p.aborted)
-		end, rest = core.CommitWith(outcome), rest && !outcome.Incomplete
+		outcome.Pending = false // whatever is missing will not come
+		end = core.CommitWith(outcome)
 	}
 	if sum, told := e.spending.end(); told { // what was spent is spent, also if the request failed
 		end = core.CommitCost(sum)
 	}
 	switch {
-	case e.confirmed && rest:
+	case e.confirmed && e.rest:
 		e.place.Settle(ctx, e.rule.Guard, e.decision, end)
 	case e.again:
 		e.place.SettleLater(e.rule.Guard, e.decision, end)

@@ -108,15 +108,16 @@ func (rec *recording) present() map[string]string {
 
 // outcome returns what a guard that keeps maxBody bytes of a body needs to know of the response. over means
 // that the response is complete. The outcome is Incomplete if the answer is not whole: it is longer than
-// maxBody, was streamed or broke off, or the rest may still come.
+// maxBody, was streamed or broke off, or the rest may still come: then it is Pending, too.
 func (rec *recording) outcome(status, maxBody int, over bool) *core.Outcome {
 	bodiless := status == http.StatusNoContent || status == http.StatusNotModified || rec.length == "0"
 	over = over || bodiless && !rec.taken
 	if !rec.replayable(status) {
-		return &core.Outcome{Incomplete: rec.taken && !over}
+		pending := rec.taken && !over
+		return &core.Outcome{Incomplete: pending, Pending: pending}
 	}
 	whole := over && (bodiless || !rec.broken && len(rec.body) <= maxBody && rec.full())
-	o := &core.Outcome{Status: status, Header: rec.kept(whole), Incomplete: !whole}
+	o := &core.Outcome{Status: status, Header: rec.kept(whole), Incomplete: !whole, Pending: !over}
 	if whole {
 		o.Body = rec.body
 	}

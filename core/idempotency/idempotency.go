@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -131,25 +132,24 @@ func (g *Guard) Traits() core.Traits {
 	}
 }
 
-// textOf returns an outcome as Redis keeps it: a line of JSON, then the raw body. half reports that the
-// answer is not whole, because it is Incomplete or because its body is too long to be kept.
-func textOf(o *core.Outcome, maxBody int) (text string, half bool, err error) {
+// textOf returns an outcome as Redis keeps it: a line of JSON, then the raw body, unless it is too long.
+func textOf(o *core.Outcome, maxBody int) (string, error) {
 	if o == nil {
-		return "{}\n", false, nil
+		return "{}\n", nil
 	}
 	line, err := json.Marshal(o)
 	if err != nil {
-		return "", false, err // strings and a number always marshal
+		return "", err // strings and a number always marshal
 	}
 	if len(o.Body) <= max(maxBody, 0) && len(line)+1+len(o.Body) <= outcomeMost {
-		return string(line) + "\n" + string(o.Body), o.Incomplete, nil
+		return string(line) + "\n" + string(o.Body), nil
 	}
 	rest := core.Outcome{Status: o.Status, Header: o.Header, Incomplete: true}
 	if line, err = json.Marshal(rest); err == nil && len(line) >= outcomeMost {
 		rest.Header = nil
 		line, err = json.Marshal(rest)
 	}
-	return string(line) + "\n", true, err
+	return string(line) + "\n", err
 }
 
 // parseOutcome is the inverse of textOf.
@@ -229,9 +229,9 @@ type operation struct {
 func (o operation) Outcome() *core.Outcome { return o.outcome }
 
 // Settle implements [core.Guard]: core.CommitWith keeps the outcome, and core.Rollback lets the operation
-// begin again. The first call counts, with one exception: an Outcome that is Incomplete only marks the
-// operation as done, so that it never begins again, and a later Settle of the same decision replaces it with
-// the whole Outcome.
+// begin again. The first call counts, with one exception: an Outcome that is Pending only marks the operation
+// as done, so that it never begins again, and a later Settle of the same decision replaces it. Until then,
+// and for as long as the Lease at most, other attempts are denied with core.ReasonInProgress.
 //
 // When the lease has ended and another attempt has begun the operation since, a commit returns core.ErrGone:
 // the operation was, or is being, done twice. The decision must come from this guard's Check in this process;
@@ -249,14 +249,16 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		return g.release(ctx, a, claim.late)
 	}
 	return g.Observe(ctx, "settle", begun, d, func() error {
-		outcome, half, err := textOf(end.Outcome(), g.options.MaxBody)
+		outcome, err := textOf(end.Outcome(), g.options.MaxBody)
 		if err != nil {
 			return err
 		}
+		left := "" // of Keep, when nobody waits for the rest any more
+		if o := end.Outcome(); o != nil && o.Pending {
+			left = strconv.FormatInt(max(g.options.Keep-g.options.Lease, 0).Milliseconds(), 10)
+		}
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript,
-			g.operationKeys(a),
-			fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(),
-			core.FlagOf(half))
+			g.operationKeys(a), fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(), left)
 		if err != nil {
 			return err
 		}

@@ -508,7 +508,7 @@ func FuzzOutcome(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, name, value string, body []byte, stored string) {
 		o := &core.Outcome{Status: status,
 			Header: map[string]string{strings.ToValidUTF8(name, ""): strings.ToValidUTF8(value, "")}, Body: body}
-		text, _, err := textOf(o, len(body))
+		text, err := textOf(o, len(body))
 		if err != nil {
 			t.Fatal(err)
 		}

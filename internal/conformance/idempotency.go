@@ -146,6 +146,49 @@ func operationsAreDoneOnce(s *scene) {
 		s.wantReplay(post(app, "tv", orderKey...), 200, "done")
 	})
 
+	s.sub("while its answer is being sent", func(s *scene) {
+		for name, end := range map[string]struct {
+			write  func(c Context)
+			replay string // "": the answer cannot be replayed
+		}{
+			"to its end": {func(c Context) { c.Reply(http.StatusCreated, "order") }, "order"},
+			"streamed": {func(c Context) {
+				c.Reply(http.StatusCreated, "order")
+				_ = http.NewResponseController(c.Writer()).Flush()
+			}, ""},
+			"until it panics": {func(c Context) {
+				c.Reply(http.StatusCreated, "order")
+				defer panic(http.ErrAbortHandler)
+			}, ""},
+		} {
+			s.sub(name, func(s *scene) {
+				sent, leave := make(chan struct{}), make(chan struct{})
+				app := s.framework.Build(onThings(func(c Context) {
+					defer func() {
+						close(sent)
+						<-leave
+					}()
+					end.write(c)
+				}, s.once(idempotency.Options{MaxBody: 100})))
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					defer func() { _ = recover() }()
+					post(app, "tv", orderKey...)
+				}()
+				<-sent
+				golden{409, "1", inProgress}.check(s, post(app, "tv", orderKey...), figures{})
+				close(leave)
+				<-over
+				if again := post(app, "tv", orderKey...); end.replay != "" {
+					s.wantReplay(again, 201, end.replay)
+				} else {
+					golden{409, "", done}.check(s, again, figures{})
+				}
+			})
+		}
+	})
+
 	s.sub("without a key", func(s *scene) {
 		rule := s.once(idempotency.Options{})
 		app := s.framework.Build(onThings(ok, rule))
