@@ -111,11 +111,18 @@ func (r *mounted) remembered(ctx context.Context, a core.Attempt) *Refusal {
 	if !ok {
 		return nil
 	}
+	n := r.begin(&a)
+	defer n.end()
 	d, ok := guard.Recall(ctx, a)
+	n.answer(&d)
 	if !ok {
 		return nil
 	}
 	d.Guard = r.name // a guard of the application may set another name
-	r.strike(ctx, a, d.Reason)
+	if n.blocks(a.Cost, d.Remaining) {
+		soon(&d)
+	} else {
+		r.strike(ctx, a, d.Reason)
+	}
 	return r.refuse(d.Reason, d)
 }

@@ -2,13 +2,14 @@ package nethttpmw
 
 import (
 	"context"
+	"net/http"
 	"time"
 )
 
 // detached is a request's context without its cancellation: settling outlives the request. It is what
 // context.WithoutCancel returns, except that neither making it nor asking it for a value allocates. (That one
-// allocates each time it is asked.)
-type detached struct{ of context.Context }
+// allocates each time it is asked.) It holds the request, which is smaller than its context.
+type detached struct{ of *http.Request }
 
 func (*detached) Deadline() (deadline time.Time, ok bool) { return deadline, false }
 func (*detached) Done() <-chan struct{}                   { return nil }
@@ -19,7 +20,7 @@ func (d *detached) Value(key any) any {
 	if key == causeKey {
 		return nil
 	}
-	return d.of.Value(key)
+	return d.of.Context().Value(key)
 }
 
 // causeKey is the key by which context.Cause finds who cancelled a context.

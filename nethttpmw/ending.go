@@ -82,6 +82,7 @@ type held struct {
 type entry struct {
 	rule     *mounted
 	decision core.Decision
+	run      *run // nil: see runsOf
 	place    core.Place
 	owner    atomic.Int32
 	spending spending
@@ -105,8 +106,14 @@ const (
 // freeUnlessAllowed frees the place of an entry whose guard took nothing.
 func (e *entry) freeUnlessAllowed() {
 	if !e.decision.Allowed {
-		e.place.Free()
+		e.free()
 	}
+}
+
+// free is called when the entry has ended.
+func (e *entry) free() {
+	e.place.Free()
+	e.run.end()
 }
 
 // claim reserves the entry for the pipeline, and reports whether the pipeline is to settle it.
@@ -361,6 +368,7 @@ func (e *entry) settle(ctx context.Context, p *Passage) {
 		return
 	}
 	e.settled = true
+	defer e.free()
 	end := core.Rollback
 	if e.kept || e.confirmed || e.again {
 		end = core.Commit
@@ -381,7 +389,6 @@ func (e *entry) settle(ctx context.Context, p *Passage) {
 	case !e.confirmed && e.claim():
 		e.place.Settle(ctx, e.rule.Guard, e.decision, end)
 	}
-	e.place.Free()
 }
 
 // Refused returns the status of the refusal that replaced the handler's response. It is for frameworks that

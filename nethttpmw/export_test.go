@@ -1,10 +1,26 @@
 package nethttpmw
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
 
 // AsServer makes Take take the program for a server until the test ends.
 func AsServer(t *testing.T) {
 	before := inTest
 	inTest = func() bool { return false }
 	t.Cleanup(func() { inTest = before })
+}
+
+// RunsOf returns for how many actors attempts of a guard are remembered as running.
+func RunsOf(g core.Guard) (n int) {
+	runs.mu.Lock()
+	defer runs.mu.Unlock()
+	for key := range runs.of {
+		if key.guard == any(g) {
+			n++
+		}
+	}
+	return n
 }

@@ -140,7 +140,7 @@ func (p *Passage) hold() {
 // newPassage begins the passage of a request.
 func newPassage(p *Pipeline, r *keyfuncs.Request) *Passage {
 	ctx := r.Context()
-	passage := &Passage{settling: detached{ctx}, from: *r, pipeline: p, response: &unwatched}
+	passage := &Passage{settling: detached{r.Request}, from: *r, pipeline: p, response: &unwatched}
 	passage.scope.Context, passage.scope.passage = ctx, passage
 	passage.entries = passage.few[:0]
 	passage.outer, _ = ctx.Value(passageKey{}).(*Passage)
@@ -232,6 +232,7 @@ func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err err
 	local := err != nil && !errors.Is(err, core.ErrInvalid) && r.outage() == core.FailLocal
 	if local { // the guard decides inside the process, because Redis is unavailable
 		e.decision, err = r.local.CheckLocal(ctx, *a) // mount has checked that it exists
+		e.run.answer(&e.decision)
 	}
 	d := &e.decision
 	d.Guard = r.name // a guard of the application may set another name
@@ -251,7 +252,10 @@ func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err err
 		d.Allowed, d.Reason, d.RetryAfter = false, core.ReasonInProgress, underWayRetry
 		return r.refuse(d.Reason, *d)
 	}
-	if !local && !a.Shadow { // without Redis, a strike would only wait for it again
+	switch {
+	case e.run.blocks(a.Cost, d.Remaining):
+		soon(d)
+	case !local && !a.Shadow: // without Redis, a strike would only wait for it again
 		r.strike(ctx, *a, d.Reason)
 	}
 	return r.refuse(d.Reason, *d)
@@ -266,7 +270,9 @@ func (r *mounted) checkGuard(ctx context.Context, a *core.Attempt, e *entry) (er
 		err = e.place.Take()
 	}
 	if err == nil {
+		e.run = r.begin(a)
 		e.decision, err = r.Guard.Check(ctx, *a)
+		e.run.answer(&e.decision)
 	}
 	return err
 }

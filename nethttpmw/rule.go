@@ -78,7 +78,8 @@ type Rule struct {
 	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. A banned actor is refused
 	// before the guard is asked. Each refusal by the guard is a strike, with these exceptions: refusals that
 	// are the server's fault (5xx), those that the process decides itself because Redis is unavailable, those
-	// in the shadow of a Rollout, and those that the guard describes as Expected (see core.Answer).
+	// in the shadow of a Rollout, those that the guard describes as Expected (see core.Answer), and those that
+	// are due to requests that may give back what they hold: see Failed.
 	//
 	// One Bans may serve several rules, whose Who should be the same. Then their refusals count together, and
 	// a ban holds for all of them. When Redis cannot be asked about bans, the rule goes on without them, and
@@ -116,6 +117,12 @@ type Rule struct {
 	// limits, for which no request fails. To count only failed logins, declare all others failed:
 	//
 	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
+	//
+	// A request holds its units while it runs, and may give them back. So where requests of the same actor and
+	// resource that run in this process hold the units that another one wanted, its refusal is no strike of
+	// Bans, and its RetryAfter is a second at most. For that, a refusal waits for the answers to those that the
+	// guard was asked about before it, for a second at most. Permits of a semaphore come back whatever Failed
+	// says, and are not meant.
 	Failed func(status int) bool
 
 	// Headers says which figures of the rule clients see. The zero value sends the RateLimit fields.
@@ -226,6 +233,7 @@ type mounted struct {
 	bans    answerTable // of Bans
 	local   core.LocalGuard
 	holder  core.Holder // nil: claims of the guard are not lost while the request runs
+	runs    any         // what its attempts are counted under while they run: see runsOf
 	// together is how many rules from this one on may be asked together; 0 if it has to be asked by itself.
 	together int
 
@@ -243,6 +251,7 @@ func mount(rule Rule) (*mounted, error) {
 		answers: answersOf(rule.Guard)}
 	m.local, _ = rule.Guard.(core.LocalGuard)
 	m.holder, _ = rule.Guard.(core.Holder)
+	m.runs = runsOf(&rule)
 	if rule.Bans != nil {
 		m.bans = answersOf(rule.Bans)
 	}

@@ -33,7 +33,7 @@ func (p *Passage) askTogether(rules []*mounted, ready []prepared) (asked int, by
 		switch t := &tries[i]; {
 		case i >= made:
 			ready[i] = t.prepared // for the next time
-			t.place.Free()
+			t.free()
 		case refusal != nil:
 			round.Drop(i)
 		default:
@@ -74,7 +74,7 @@ func (p *Passage) giveBack(early []try) {
 		if e := &early[i].entry; e.decision.Allowed {
 			back = append(back, e)
 		} else {
-			e.place.Free()
+			e.free()
 		}
 	}
 	var round core.Round
@@ -92,9 +92,9 @@ func (p *Passage) giveBack(early []try) {
 }
 
 func (e *entry) giveBack(ctx context.Context) {
+	defer e.free()
 	if e.decision.Kept {
-		e.place.Free() // nothing can give it back any more
-		return
+		return // nothing can give it back any more
 	}
 	e.place.Settle(ctx, e.rule.Guard, e.decision, core.Rollback)
 }

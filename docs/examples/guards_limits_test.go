@@ -23,7 +23,7 @@ import (
 
 var (
 	_ = []any{slidingWindow, tiers, fixedWindow, tokenBucket, banning, articles, streamed, spendLater, operate}
-	_ = []any{failedLogins, liftBan}
+	_ = []any{failedLogins, bannedLogins, liftBan}
 )
 
 func slidingWindow(gate *core.Engine, app http.Handler, r *gin.Engine, e *echo.Echo) http.Handler {
@@ -60,6 +60,18 @@ func failedLogins(gate *core.Engine) nethttpmw.Rule {
 		Failed: func(status int) bool { return status != http.StatusUnauthorized }, // gives back the others
 	}
 
+	return logins
+}
+
+func bannedLogins(gate *core.Engine) nethttpmw.Rule {
+	logins := nethttpmw.Rule{
+		Guard:  limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
+		Who:    keyfuncs.IP(),
+		Failed: func(status int) bool { return status != http.StatusUnauthorized },
+		Bans: bans.New(gate, "login-bans", bans.Options{
+			Refusals: 10, Period: time.Hour, First: time.Hour, Longest: 7 * 24 * time.Hour,
+		}),
+	}
 	return logins
 }
 
