@@ -24,6 +24,7 @@ const (
 	lookRarely = 64  // and then at one in this many, at random
 	outerRun   = 256 // forwarded requests in a row from outside that make a warning: a proxy sends them
 	innerRun   = 64  // requests in a row of one inner client with changing headers that make a warning
+	silentRun  = 16  // requests in a row in which a trusted proxy names nobody that make a warning
 )
 
 // proxyDetector looks for signs in the requests of one [IP] that it is set up wrongly. Clients can forge
@@ -34,6 +35,7 @@ type proxyDetector struct {
 	kind   *warn.Warning // what the detector looks for
 	looked atomic.Int32
 	run    atomic.Int32
+	silent atomic.Int32
 	client atomic.Uint64 // hash of the client found at the last look
 	said   atomic.Uint64 // hash of what the headers said then
 }
@@ -47,7 +49,7 @@ func newProxyDetector(rule *ipRule) *proxyDetector {
 
 // due reports whether the detector looks at the next request.
 func (l *proxyDetector) due() bool {
-	if l.kind.Told("") {
+	if l.kind.Told("") && (l.kind != warn.OneBucket || warn.Nameless.Told("")) {
 		return false
 	}
 	return rand.Uint32()%lookRarely == 0 || l.looked.Load() < lookAlways && l.looked.Add(1) <= lookAlways
@@ -57,6 +59,11 @@ func (l *proxyDetector) due() bool {
 // names trusted proxies only, it is the last of these, with an error.
 func (l *proxyDetector) inspect(r *Request, client netip.Addr, err error) {
 	if l.rule.trusting() {
+		if err != nil && len(r.Header[l.rule.source.header]) == 0 {
+			l.inspectSilent(r)
+			return
+		}
+		l.silent.Store(0)
 		if err == nil || errors.Is(err, l.rule.nobody) && client.IsValid() {
 			l.inspectTrusted(r, client)
 		}
@@ -83,10 +90,23 @@ func (l *proxyDetector) inspect(r *Request, client netip.Addr, err error) {
 	}
 }
 
+// inspectSilent looks at a request of a trusted proxy without the header that IP reads. Health checks of the
+// proxy, and clients that make it drop the header, come among others that have it.
+func (l *proxyDetector) inspectSilent(r *Request) {
+	if l.silent.Add(1) < silentRun {
+		return
+	}
+	peer := "a Unix socket"
+	if addr, ok := parseNode(r.RemoteAddr); ok {
+		peer = addr.String()
+	}
+	warn.Nameless.Tell(r.Context(), r.Logger, "", "reads", l.rule.source.header, "sent",
+		forwardingHeader(r.Header), "peer", peer)
+}
+
 // inspectTrusted looks at a client that trusted proxies speak for. Suppose that the client is a proxy or
 // somebody inside, and stays the same while the headers keep naming others. Then the set-up misses a proxy,
-// or a proxy writes another header than the one that IP reads. One client from outside shows that all is
-// well.
+// or a proxy writes another header too. One client from outside shows that all is well.
 func (l *proxyDetector) inspectTrusted(r *Request, client netip.Addr) {
 	if !isInside(client) && !l.rule.trusts(client) {
 		l.run.Store(0)

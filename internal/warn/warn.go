@@ -53,12 +53,14 @@ var (
 	// Unknown: keyfuncs.Param names a parameter that the route does not have.
 	Unknown = &Warning{code: "GH007", anchor: "gh007",
 		text: "keyfuncs.Param names a parameter that the route does not have"}
+	// Nameless: a trusted proxy does not send the header that keyfuncs.IP reads.
+	Nameless = &Warning{code: "GH008", anchor: "gh008",
+		text: "a trusted proxy does not say who its client is, so keyfuncs.IP finds nobody"}
 )
 
 // All returns every warning.
 func All() []*Warning {
-	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken,
-		Unknown}
+	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken, Unknown, Nameless}
 }
 
 // Code returns the warning's code, such as "GH001".
