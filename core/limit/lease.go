@@ -280,7 +280,7 @@ func (s *lease) settle(took *taken, units int64, now time.Time) (rest int64) {
 	return units
 }
 
-// count adds what is in hand to what a Peek has found.
+// count adds what is in hand to what a Peek, or the call that has fetched it, has found in Redis.
 func (s *lease) count(d *core.Decision, of Limit, now time.Time) {
 	if s == nil {
 		return

@@ -355,6 +355,32 @@ func (p *leasing) remaining(t *testing.T) int64 {
 	return d.Remaining
 }
 
+// TestRemainingCountsWhatIsInHand: an answer that came with units ahead left them out, so that it said far
+// fewer than the answers before and after it.
+func TestRemainingCountsWhatIsInHand(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock, of := guardtest.NewClock(), PerMinute(2000).WithLease()
+		p := newLeasing(b, "w", of, guardtest.WithClock(clock))
+		asked := 0
+		for left := of.Max - 1; left >= 0; left-- {
+			clock.Advance(7 * time.Millisecond) // 14 s for all, so over several parts
+			d := guardtest.Check(t, p, tenant)
+			if !d.Allowed || d.Remaining != left {
+				t.Fatalf("%+v: want %d left", d, left)
+			}
+			if d.Source == core.SourceRedis {
+				asked++
+			}
+		}
+		if asked == 0 || asked == int(of.Max) {
+			t.Errorf("%d of %d checks asked Redis", asked, of.Max)
+		}
+		if err := p.engine.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestUnitsInHandComeBack with Drain, which does not wait for the end of their part, by the next call, and by
 // themselves where there is none. Each unit comes back once.
 func TestUnitsInHandComeBack(t *testing.T) {

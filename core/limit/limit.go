@@ -52,8 +52,9 @@ func (l Limit) WithResolution(parts int64) Limit {
 // units in hand. One call gets at most a share of what is left: left / (2 * processes). Where a part has
 // fewer than 8 units (Max < 8 * Resolution), or little is left, each attempt asks Redis.
 //
-// A decision about a unit in hand has the source [core.SourceLease]. Its Remaining is what the last call left
-// in Redis plus what is in hand; other processes may have taken some of it since. Likewise, the RetryAfter of
+// A decision about a unit in hand has the source [core.SourceLease]. Its Remaining, and that of the decision
+// that came with the last call, is what that call left in Redis plus what is in hand; other processes may have
+// taken some of it since. Likewise, the RetryAfter of
 // a refusal is only an upper bound, since units may come back before. So a refusal is remembered for a part
 // of the window at most. [SlidingWindow.Peek] counts what this process has in hand as left, and what others
 // have as taken. After a [SlidingWindow.Reset] other processes may still hand out what they have in hand.
