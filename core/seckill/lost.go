@@ -61,6 +61,7 @@ func (g *Guard) Discard(ctx context.Context, item string) error {
 			return errNoItem
 		}
 		defer g.memory.gaveBack(item, "")
+		defer g.missed.discarded(item)
 		own := g.single(item)
 		at, err := g.whereabouts(ctx, item)
 		if err != nil {

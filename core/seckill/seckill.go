@@ -137,6 +137,7 @@ type Guard struct {
 	memory    *saleMemory
 	places    *core.Recall[string, *spread] // of items with several buckets
 	borrowing keyed.Mutex[lastBrought]      // see spread.borrow
+	missed    *missed
 }
 
 // New makes a sale guard. It panics when the name is taken or invalid, when the options are invalid, or when
@@ -162,6 +163,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		Base: e.Register("seckill", name, scripts...), options: options,
 		memory: newSaleMemory(e.RefusalMemory()),
 		places: core.NewRecall[string, *spread](placesKept, placeFor),
+		missed: newMissed(),
 	}
 }
 
@@ -199,7 +201,11 @@ func (g *Guard) open(ctx context.Context, item string, sale Sale) (bool, error) 
 	if err := sale.check(g.options.Keep); err != nil {
 		return false, fmt.Errorf("%w: %w", core.ErrInvalid, err)
 	}
-	return g.openStock(ctx, item, sale)
+	opened, err := g.openStock(ctx, item, sale)
+	if err == nil {
+		g.missed.found(item)
+	}
+	return opened, err
 }
 
 // check says what is wrong with a sale that is kept for so long.
@@ -246,6 +252,9 @@ func (s Sale) check(keep time.Duration) error {
 // PerBuyer meanwhile may hear it instead of ReasonDuplicate. Check returns an error when it cannot establish
 // that in time, because a bucket does not answer or because buyers keep moving the last units. It refuses
 // with ReasonNotReady when a bucket was lost with its Redis.
+//
+// Refusals with ReasonNotReady are logged as errors, once per minute and item, where a part of the sale was
+// lost, or where this process has seen the item on sale before. Others are not, since clients make names up.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.reserve(ctx, a) })
 }
@@ -285,6 +294,7 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 		g.cancelLater(nil, a)
 	}
 	at.reserved(d, asked)
+	g.tell(ctx, d)
 	return d, nil
 }
 

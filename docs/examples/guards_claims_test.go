@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	_ = []any{oneVote, aVoteADay, stuffed, openSale, buyRule, payLater, paid, sweeping, gifts, giftsBack}
+	_ = []any{oneVote, aVoteADay, stuffed, openSale, buyRule, payLater, paid, reopen, sweeping, gifts, giftsBack}
 	_ = []any{onceOnly, outcomes, exporting, permitsByHand, locking, tasks, operateTasks, reporting}
 )
 
@@ -140,6 +140,14 @@ func paid(ctx context.Context, sale *seckill.Guard, sku, reservationID string, r
 		return refund() // ReasonGone: paid too late; ReasonNotReady: the sale is lost
 	}
 	return nil
+}
+
+func reopen(ctx context.Context, sale *seckill.Guard, item string, stock, paid int64) error {
+	opened, err := sale.Open(ctx, item, seckill.Sale{Stock: stock - paid})
+	if err == nil && !opened {
+		err = fmt.Errorf("%s is on sale already", item)
+	}
+	return err
 }
 
 func sweeping(ctx context.Context, sale *seckill.Guard) error {

@@ -306,6 +306,10 @@ var wrong = map[string][]series{
 		`gatehouse_call_duration_seconds_bucket{instance="a",guard="site",op="check",source="redis",le="0.1"} 0+100x100`,
 		`gatehouse_call_duration_seconds_bucket{instance="a",guard="site",op="check",source="redis",le="+Inf"} 0+100x100`,
 	}},
+	"GatehouseNotReady": {{
+		`gatehouse_decisions_total{instance="a",guard="sale",reason="ok",source="redis"} 0+60x100`,
+		`gatehouse_decisions_total{instance="a",guard="sale",reason="not_ready",source="redis"} 0+10x100`,
+	}},
 	"GatehouseManyRefused": {{
 		`gatehouse_decisions_total{instance="a",guard="site",reason="ok",source="redis"} 0+10x100`,
 		`gatehouse_decisions_total{instance="a",guard="site",reason="limited",source="redis"} 0+90x100`,
