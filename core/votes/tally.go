@@ -13,8 +13,8 @@ import (
 )
 
 // Tally returns the sum of the weights per choice. It includes every choice that has votes or that the poll
-// names. An unknown poll has an empty tally. A poll that has lost its tally has none: the error is an
-// [ErrLost].
+// names. A poll that [Options].Find does not know, and that has no votes, has none: the error is an
+// [ErrNoPoll]. Nor has a poll that has lost its tally: the error is an [ErrLost].
 //
 // A choice that the poll does not name, and that is longer than 1024 bytes once encoded, has the name by
 // which Redis keeps it: '#' and its SHA-256 in unpadded base64url.
@@ -52,6 +52,11 @@ func (g *Guard) tally(ctx context.Context, poll string) (map[string]int64, error
 		}
 		return err
 	})
+	if err == nil && len(tally) == 0 { // the votes of a poll that Find has forgotten are still told
+		if _, err = g.find(ctx, poll); err != nil {
+			err = fmt.Errorf("%w: %.100q", err, poll)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -115,9 +115,13 @@ func TestVotesOpenAndClose(t *testing.T) {
 func TestVotesFind(t *testing.T) {
 	broken := errors.New("broken")
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		known := true
 		g := New(guardtest.NewEngine(b), "v", Options{Find: func(_ context.Context, poll string) (Poll, error) {
 			switch poll {
 			case "colours":
+				if !known {
+					return Poll{}, ErrNoPoll
+				}
 				return Poll{Choices: []string{"red", "blue"}}, nil
 			case "broken":
 				return Poll{}, broken
@@ -143,6 +147,16 @@ func TestVotesFind(t *testing.T) {
 			t.Errorf("a poll that makes no sense: %v", err)
 		}
 		wantTally(t, g, "colours", map[string]int64{"red": 1, "blue": 0})
+
+		// A page of results could not tell a name that a client had made up from a poll without votes.
+		if tally, err := g.Tally(t.Context(), "unknown"); !errors.Is(err, ErrNoPoll) || tally != nil {
+			t.Errorf("the tally of no poll: %v, %v", tally, err)
+		}
+		if top, err := g.Top(t.Context(), "unknown", 3); !errors.Is(err, ErrNoPoll) || top != nil {
+			t.Errorf("the top of no poll: %v, %v", top, err)
+		}
+		known = false // its page was taken down, and its result is still there
+		wantTally(t, g, "colours", map[string]int64{"red": 1})
 	})
 }
 
