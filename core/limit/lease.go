@@ -280,7 +280,14 @@ func (s *lease) settle(took *taken, units int64, now time.Time) (rest int64) {
 	return units
 }
 
-// count adds what is in hand to what a Peek, or the call that has fetched it, has found in Redis.
+// fetched adds what is in hand to what is left by the attempt whose call has fetched it.
+func (s *lease) fetched(d *core.Decision, of Limit, now time.Time) {
+	if d.Allowed {
+		s.count(d, of, now)
+	}
+}
+
+// count adds what is in hand to what a Peek has found.
 func (s *lease) count(d *core.Decision, of Limit, now time.Time) {
 	if s == nil {
 		return

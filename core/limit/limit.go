@@ -53,11 +53,11 @@ func (l Limit) WithResolution(parts int64) Limit {
 // fewer than 8 units (Max < 8 * Resolution), or little is left, each attempt asks Redis.
 //
 // A decision about a unit in hand has the source [core.SourceLease]. Its Remaining, and that of the decision
-// that came with the last call, is what that call left in Redis plus what is in hand; other processes may have
-// taken some of it since. Likewise, the RetryAfter of
-// a refusal is only an upper bound, since units may come back before. So a refusal is remembered for a part
-// of the window at most. [SlidingWindow.Peek] counts what this process has in hand as left, and what others
-// have as taken. After a [SlidingWindow.Reset] other processes may still hand out what they have in hand.
+// that came with the last call, is what that call left in Redis plus what is in hand; other processes may
+// have taken some of it since. Likewise, the RetryAfter of a refusal is only an upper bound, since units
+// may come back before. So a refusal is remembered for a part of the window at most. [SlidingWindow.Peek]
+// counts what this process has in hand as left, and what others have as taken. After a [SlidingWindow.Reset]
+// other processes may still hand out what they have in hand.
 //
 // The clocks of the process and the server may run at speeds that differ by 3 percent. An attempt is decided
 // at the moment when the process reads its clock. If the process is stopped right after that, or its machine

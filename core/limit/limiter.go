@@ -409,9 +409,7 @@ func (l *limiter) decideOnRedis(ctx context.Context, limits *limitSet, peek bool
 	}
 	l.local().hear(&a, limits.limits, v, l.micros(time.Now()))
 	l.refusals.hear(call, limits.limits, *d, l.Engine().Now())
-	if d.Allowed {
-		fetches.count(d, limits.limits[0], l.Engine().Now())
-	}
+	fetches.fetched(d, limits.limits[0], l.Engine().Now())
 	return nil
 }
 
