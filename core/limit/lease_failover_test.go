@@ -53,7 +53,7 @@ func TestUnitsInHandThroughAFailover(t *testing.T) {
 			replica.ReplicaOf(primary)
 			old, promoted := primary.Client(t), replica.Client(t)
 			client := &switched{Client: old}
-			of, clock := PerHour(1000).WithLease(), guardtest.NewClock()
+			of, clock := PerHour(1000).WithLease(), guardtest.NewClockAt(partBegins)
 			processes := make([]*leasing, 3)
 			for i := range processes {
 				b := redistest.Backend{Prefix: "app"}
@@ -75,7 +75,9 @@ func TestUnitsInHandThroughAFailover(t *testing.T) {
 			hold := func(least int64) {
 				for inHand() < least {
 					for _, p := range processes {
-						take(p)
+						if !take(p) {
+							t.Fatalf("refused with %d in hand, want %d", inHand(), least)
+						}
 					}
 				}
 			}

@@ -22,6 +22,10 @@ import (
 var tenant = core.Attempt{Actor: "tenant", Resource: "api"}
 
 // leasing is a process that lends: an engine and a guard of its own.
+// partBegins is a moment in a part of any window, right after its begin. Near its end a process is lent next to
+// nothing for the rest of it.
+var partBegins = time.Unix(1_800_000_000, 1_000_000)
+
 type leasing struct {
 	*SlidingWindow
 	engine *core.Engine
@@ -359,7 +363,7 @@ func (p *leasing) remaining(t *testing.T) int64 {
 // fewer than the answers before and after it.
 func TestRemainingCountsWhatIsInHand(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock, of := guardtest.NewClock(), PerMinute(2000).WithLease()
+		clock, of := guardtest.NewClockAt(partBegins), PerMinute(2000).WithLease()
 		p := newLeasing(b, "w", of, guardtest.WithClock(clock))
 		asked := 0
 		for left := of.Max - 1; left >= 0; left-- {
@@ -385,7 +389,7 @@ func TestRemainingCountsWhatIsInHand(t *testing.T) {
 // themselves where there is none. Each unit comes back once.
 func TestUnitsInHandComeBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock := guardtest.NewClock()
+		clock := guardtest.NewClockAt(partBegins)
 		start := func(of Limit) *leasing {
 			return newLeasing(b, "back", of, guardtest.WithClock(clock))
 		}
@@ -437,7 +441,7 @@ func TestUnitsInHandComeBack(t *testing.T) {
 // TestWhatIsInHandIsNotForAnotherLimit: a function lowers the limit of a tenant while units are in hand.
 func TestWhatIsInHandIsNotForAnotherLimit(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock, of := guardtest.NewClock(), PerHour(4000).WithLease()
+		clock, of := guardtest.NewClockAt(partBegins), PerHour(4000).WithLease()
 		e := guardtest.NewEngine(b, guardtest.WithClock(clock))
 		g := NewSlidingWindowBy(e, "tiers",
 			func(context.Context, core.Attempt) ([]Limit, error) { return []Limit{of}, nil })
@@ -463,7 +467,7 @@ func TestRefusalsBesideLeasesAreRememberedForAPart(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		// What is in hand goes back by the process's own clock, which runs: after a part, 900 ms. That is less than
 		// the second for which a refusal is remembered elsewhere.
-		clock, of := guardtest.NewClock(), Per(400, 18*time.Second).WithLease()
+		clock, of := guardtest.NewClockAt(partBegins), Per(400, 18*time.Second).WithLease()
 		one, other := newLeasing(b, "refusals", of, guardtest.WithClock(clock)),
 			newLeasing(b, "refusals", of, guardtest.WithClock(clock))
 		one.hold(t, clock)

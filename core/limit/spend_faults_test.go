@@ -129,7 +129,7 @@ func TestADebtOutlivesAnOutage(t *testing.T) {
 // TestSpendBesideALease: units that were not used come to those in hand, and a debt is taken from them first.
 func TestSpendBesideALease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock := guardtest.NewClockAt(time.Unix(1_800_000_000, 1_000_000)) // a part has just begun
+		clock := guardtest.NewClockAt(partBegins)
 		of := Per(2000, 20*time.Second).WithLease()
 		p := newLeasing(b, "w", of, guardtest.WithClock(clock))
 		defer func() { _ = p.engine.Drain(t.Context()) }()
