@@ -1,6 +1,7 @@
 package nethttpmw
 
 import (
+	"container/list"
 	"reflect"
 	"sync"
 	"time"
@@ -36,17 +37,20 @@ type runKey struct {
 
 // runsOfOne is what the process knows of the requests of one actor.
 type runsOfOne struct {
-	attempts int    // attempts that are asked, or that were allowed and have not ended
-	asked    []*run // those that wait for an answer, the earliest first
-	held     int64  // units of those that were allowed and have not ended
-	given    int64  // units of those that have ended
+	attempts int       // attempts that are asked, or that were allowed and have not ended
+	asked    list.List // those that wait for an answer, the earliest first
+	number   int64     // of the last one
+	held     int64     // units of those that were allowed and have not ended
+	given    int64     // units of those that have ended
 }
 
 // run is one attempt. Its methods must not be called concurrently. Those of a nil run do nothing.
 type run struct {
 	key      runKey
 	of       *runsOfOne
-	answered chan struct{} // closed when the guard has answered
+	number   int64
+	asked    *list.Element // nil when the guard has answered
+	answered chan struct{} // closed then
 	units    int64         // that it holds
 	before   int64         // of.given when it was asked
 }
@@ -64,9 +68,10 @@ func (r *mounted) begin(a *core.Attempt) *run {
 		of = &runsOfOne{}
 		runs.of[key] = of
 	}
-	n := &run{key: key, of: of, answered: make(chan struct{}), before: of.given}
 	of.attempts++
-	of.asked = append(of.asked, n)
+	of.number++
+	n := &run{key: key, of: of, number: of.number, answered: make(chan struct{}), before: of.given}
+	n.asked = of.asked.PushBack(n)
 	return n
 }
 
@@ -90,12 +95,10 @@ func (n *run) answer(d *core.Decision) {
 	}
 	runs.mu.Lock()
 	defer runs.mu.Unlock()
-	for i, other := range n.of.asked {
-		if other == n {
-			n.of.asked = append(n.of.asked[:i], n.of.asked[i+1:]...)
-			close(n.answered)
-			break
-		}
+	if n.asked != nil {
+		n.of.asked.Remove(n.asked)
+		n.asked = nil
+		close(n.answered)
 	}
 	n.hold(d)
 }
@@ -131,28 +134,37 @@ func (n *run) blocks(cost, remaining int64) bool {
 	if n == nil {
 		return false
 	}
-	enough := func() bool { // the caller holds the lock
-		theirs := n.of.held + n.of.given - n.before
-		return theirs > 0 && theirs >= max(cost, 1)-remaining
-	}
 	runs.mu.Lock()
-	blocked, earlier := enough(), append([]*run(nil), n.of.asked...)
-	runs.mu.Unlock()
-	if blocked || len(earlier) == 0 {
-		return blocked
-	}
-	patience := time.NewTimer(answersMost)
-	defer patience.Stop()
-	for _, other := range earlier {
-		select {
-		case <-other.answered:
-		case <-patience.C:
+	defer runs.mu.Unlock()
+	var patience *time.Timer
+	for last := n.of.number; ; {
+		theirs := n.of.held + n.of.given - n.before
+		blocked := theirs > 0 && theirs >= max(cost, 1)-remaining
+		first := n.of.asked.Front()
+		if blocked || first == nil || first.Value.(*run).number > last {
+			return blocked
+		}
+		if patience == nil {
+			patience = time.NewTimer(answersMost)
+			defer patience.Stop()
+		}
+		if !waitUnlocked(first.Value.(*run).answered, patience) {
 			return true // in doubt it counts against nobody
 		}
 	}
-	runs.mu.Lock()
-	defer runs.mu.Unlock()
-	return enough()
+}
+
+// waitUnlocked waits for an answer, without the lock that the caller holds, and reports whether it came in
+// time.
+func waitUnlocked(answered <-chan struct{}, patience *time.Timer) bool {
+	runs.mu.Unlock()
+	defer runs.mu.Lock()
+	select {
+	case <-answered:
+		return true
+	case <-patience.C:
+		return false
+	}
 }
 
 // soon makes a refusal one after which units may be back in a moment, although those that the guard knows of
