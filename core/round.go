@@ -92,6 +92,13 @@ func Expect(ctx context.Context, allows func() bool) (ask bool) {
 	return yes || !p.early
 }
 
+// InRound reports whether the check is one of a [Round] that is made before those in front have ended, and
+// whether further ones are behind it, which go out together with it if its guard says so by [Expect].
+func InRound(ctx context.Context) (early, followed bool) {
+	p := partOf(ctx)
+	return p != nil && p.early, p != nil && p.round.begun < len(p.round.parts)
+}
+
 // SharesCalls reports whether calls of the engine may share a pipeline: see [WithoutSharedCalls].
 func (e *Engine) SharesCalls() bool { return e.shared != nil }
 

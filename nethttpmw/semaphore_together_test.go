@@ -3,6 +3,9 @@ package nethttpmw_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,4 +149,53 @@ func TestASemaphoreInsideTheProcessIsAskedInTurn(t *testing.T) {
 	wantStatus(t, answering(200, rules...), 429)
 	wantStatus(t, answering(200, rules[1], rules[0]), 429)
 	wantHeld(t, exports, 0)
+}
+
+// TestABurstOfOneUserStarvesNobody: of 500 requests of one user at one moment 10 pass, and take nothing of
+// what nine others share with them. The conformance suite has it over HTTP.
+func TestABurstOfOneUserStarvesNobody(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		p := newProcess(t, b, true)
+		for round := range 5 {
+			t.Run(fmt.Sprint("a limit ", round), func(t *testing.T) {
+				burst(t, p, limit.NewSlidingWindow(p.Engine, fmt.Sprint("all", round), limit.PerHour(60)), round)
+			})
+			t.Run(fmt.Sprint("a semaphore ", round), func(t *testing.T) {
+				burst(t, p, semaphore.New(p.Engine, fmt.Sprint("permits", round), semaphore.Options{Max: 60}), round+5)
+			})
+		}
+	})
+}
+
+// burst sends the requests through a limit of 10 per user and the guard, which has room for 52 of them and
+// an eighth of its own.
+func burst(t *testing.T, p *process, all core.Guard, round int) {
+	user := limit.NewSlidingWindow(p.Engine, fmt.Sprint("user", round), limit.PerHour(10))
+	app := answering(200, nethttpmw.Rule{Guard: user, Who: keyfuncs.Header("X-User")},
+		nethttpmw.Rule{Guard: all, Who: keyfuncs.Const("all"), What: keyfuncs.Const("all")})
+	var passed, others atomic.Int64
+	var sent sync.WaitGroup
+	begin := make(chan struct{})
+	send := func(user string, count *atomic.Int64) {
+		sent.Go(func() {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.Header.Set("X-User", user)
+			<-begin
+			w := httptest.NewRecorder()
+			if app.ServeHTTP(w, r); w.Code == http.StatusOK {
+				count.Add(1)
+			}
+		})
+	}
+	for i := range 500 {
+		send("ann", &passed)
+		if i%12 == 0 {
+			send(fmt.Sprint("user", i/12%9), &others)
+		}
+	}
+	close(begin)
+	sent.Wait()
+	if passed.Load() != 10 || others.Load() != 42 {
+		t.Errorf("ann passed %d times, the others %d times, want 10 and 42", passed.Load(), others.Load())
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/inflight"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -92,13 +93,15 @@ type limiter struct {
 	former    *former
 	local     func() *memory
 	refusals  *refusals
+	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered
 	leases    *leases
 }
 
 // newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
-		algorithm: alg, by: by, former: new(former), refusals: newRefusals(e.RefusalMemory()), leases: newLeases(),
+		algorithm: alg, by: by, former: new(former), refusals: newRefusals(e.RefusalMemory()),
+		inFlight: inflight.New(), leases: newLeases(),
 		local: sync.OnceValue(func() *memory {
 			m := newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis())
 			m.budgets.ordered = !e.HasClock() // else a test may set it back
@@ -373,10 +376,15 @@ func (l *limiter) decideOnRedis(ctx context.Context, limits *limitSet, peek bool
 			r.answer(d, sent)
 			return nil
 		}
-		// With leases (s) callers may wait for each other, so they are asked in their turn.
-		if !core.Expect(ctx, func() bool { return s == nil && l.expects(a, limits) }) {
+		early, followed := core.InRound(ctx)
+		asking := l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
+			return s == nil && l.expects(&a, limits, underWay) // with leases callers may wait for each other
+		})
+		defer asking.End()
+		if !core.Expect(ctx, func() bool { return asking.Fits }) {
 			return core.ErrEarly
 		}
+		asking.Wait(ctx, l.Engine().Deadline())
 		call = l.refusals.ask(key, sent)
 	}
 	var fetches *lease

@@ -11,20 +11,21 @@ const poolsHeard = 4096
 func (g *Guard) early() bool { return g.options.Wait == 0 && g.Engine().SharesCalls() }
 
 // expects reports whether the attempt will probably get its permits and leave an eighth of the pool, one
-// permit at least, by what the process last heard. It is true for pools of which the process has heard
-// nothing, and in a shadow, where nobody is refused.
-func (g *Guard) expects(a core.Attempt, most int64) bool {
+// permit at least: by what the process last heard, less the permits that it has asked for since and not been
+// answered. Of pools of which it has heard nothing, all are free. It is true in a shadow, where nobody is
+// refused.
+func (g *Guard) expects(a core.Attempt, tag string, most, underWay int64) bool {
 	if a.Shadow {
 		return true
 	}
-	free, tag := most, tagOf(a)
+	free := most
 	part := g.heard.Of(tag)
 	part.Lock()
 	defer part.Unlock()
 	if left, known := part.Get(tag); known {
 		free = min(left, most)
 	}
-	return free-a.Cost >= max(most/8, 1)
+	return free-underWay-a.Cost >= max(most/8, 1)
 }
 
 // hear notes how many permits of a pool are free, by an answer of Redis.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/bounded"
+	"github.com/gatehouse-go/gatehouse/internal/inflight"
 	"github.com/gatehouse-go/gatehouse/internal/leases"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
@@ -94,6 +95,8 @@ type Guard struct {
 	options Options
 	keeper  *leases.Keeper
 	heard   *bounded.Map[string, int64] // by the tags of pools: how many permits are free
+	// by the tags of pools: how many permits Redis was asked for and has not answered
+	inFlight *inflight.Units
 }
 
 // New makes a guard with the given name. It panics when the name is taken or malformed, or when the options
@@ -112,8 +115,9 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	g := &Guard{
 		Base: e.Register("semaphore", name, acquireScript, waitScript, releaseScript, renewScript, evictScript,
 			peekScript),
-		options: options,
-		heard:   bounded.New[string, int64](poolsHeard),
+		options:  options,
+		heard:    bounded.New[string, int64](poolsHeard),
+		inFlight: inflight.New(),
 	}
 	g.keeper = leases.New(&g.Base, held)
 	return g
@@ -143,13 +147,22 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	within, cancel := g.Engine().WithinDeadline(ctx) // also for MaxOf
 	defer cancel()
 	d, a, err := g.begin(within, a)
-	switch {
-	case err != nil || d.Reason != "":
+	if err != nil || d.Reason != "" {
 		return d, err
-	case g.early() && !core.Expect(ctx, func() bool { return g.expects(a, d.Limit) }):
-		return d, core.ErrEarly
 	}
-	d, err = g.keeper.Take(ctx, within, tagOf(a), d, a, d.Limit)
+	tag := tagOf(a)
+	if g.early() {
+		early, followed := core.InRound(ctx)
+		asking := g.inFlight.Begin(tag, a.Cost, early, followed, func(underWay int64) bool {
+			return g.expects(a, tag, d.Limit, underWay)
+		})
+		defer asking.End()
+		if !core.Expect(ctx, func() bool { return asking.Fits }) {
+			return d, core.ErrEarly
+		}
+		asking.Wait(within, g.Engine().Deadline())
+	}
+	d, err = g.keeper.Take(ctx, within, tag, d, a, d.Limit)
 	if err == nil {
 		g.hear(&d)
 	}

@@ -35,6 +35,7 @@ var checks = []check{
 	{"rules are asked in order", rulesAreAskedInOrder, false},
 	{"several rules are all or nothing", allOrNothing, true},
 	{"limits that are asked together are all or nothing", limitsTogether, true},
+	{"a burst of one user starves nobody", burstsStarveNobody, true},
 	{"what earlier rules took is given back, the latest first", latestFirst, false},
 	{"the figures of several middlewares add up", figuresAddUp, false},
 	{"pages of other origins read the figures", pagesOfOtherOriginsRead, false},

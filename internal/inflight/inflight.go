@@ -1,0 +1,116 @@
+// Package inflight counts what a process has asked Redis for and not been answered yet, so that a rule goes
+// along with an earlier one only while that one is certain to allow.
+package inflight
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"time"
+)
+
+const parts = 64
+
+// Units are the units under way of each key. Keys without any take no memory. It is safe for concurrent use.
+type Units struct {
+	seed  maphash.Seed
+	parts [parts]part
+}
+
+type part struct {
+	sync.Mutex
+	keys map[string]underWay
+}
+
+// underWay is what is under way of a key.
+type underWay struct {
+	calls, units int64
+	leads        int           // how many of the calls have others behind them that go along
+	landed       chan struct{} // closed when there are no leads; nil if nobody waits for that
+}
+
+// New returns a Units that has nothing under way.
+func New() *Units { return &Units{seed: maphash.MakeSeed()} }
+
+// Call is one that is under way.
+type Call struct {
+	// Fits reports whether the units fit beside those that were under way when the call began.
+	Fits bool
+
+	of     *part
+	key    string
+	units  int64
+	leads  bool
+	landed chan struct{} // closed when the call may go out; nil if it may at once
+}
+
+// Begin notes that Redis is about to be asked for units of the key, beside calls of other rules in front of
+// this one (early) or behind it (leads). fits reports whether the units fit beside those that are under way
+// already, by what was heard of the key. It is asked where that matters.
+//
+// What does not fit must not overtake a call that others go along with, since that one would be refused in
+// its place: see [Call.Wait]. So while calls wait for that, no further ones lead.
+func (u *Units) Begin(key string, units int64, early, leads bool, fits func(underWay int64) bool) Call {
+	p := u.of(key)
+	p.Lock()
+	defer p.Unlock()
+	if p.keys == nil {
+		p.keys = map[string]underWay{}
+	}
+	w := p.keys[key]
+	c := Call{of: p, key: key, units: units}
+	c.Fits = !early && !leads && w.leads == 0 || !(leads && w.landed != nil) && fits(w.units)
+	switch {
+	case c.Fits && leads:
+		c.leads = true
+		w.leads++
+	case !c.Fits && w.leads > 0:
+		if w.landed == nil {
+			w.landed = make(chan struct{})
+		}
+		c.landed = w.landed
+	}
+	w.calls++
+	w.units += units
+	p.keys[key] = w
+	return c
+}
+
+// Wait waits until the call cannot overtake one that others go along with, for longest at most, or until ctx
+// ends.
+func (c *Call) Wait(ctx context.Context, longest time.Duration) {
+	if c.landed == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	select {
+	case <-c.landed:
+	case <-ctx.Done():
+	}
+}
+
+// End notes that the call has been answered, or was not made. Call it when what the answer said is known, so
+// that no unit is forgotten in between.
+func (c *Call) End() {
+	p := c.of
+	p.Lock()
+	defer p.Unlock()
+	w := p.keys[c.key]
+	w.calls--
+	w.units -= c.units
+	if c.leads {
+		w.leads--
+	}
+	if w.leads == 0 && w.landed != nil {
+		close(w.landed)
+		w.landed = nil
+	}
+	if w.calls == 0 {
+		delete(p.keys, c.key)
+	} else {
+		p.keys[c.key] = w
+	}
+}
+
+func (u *Units) of(key string) *part { return &u.parts[maphash.String(u.seed, key)%parts] }
