@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -40,8 +41,15 @@ func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepare
 	case denied:
 		p.refusal, p.err = r.refuse(ReasonDenied, core.Decision{Guard: r.name}), &keyError{field: "deny"}
 		return
-	case allowed, isPreflight(req.Request) && !r.CountPreflights:
+	case allowed:
 		p.passes = true
+		return
+	case isPreflight(req.Request) && !r.CountPreflights:
+		if p.passes = r.traits.KeepsOnFailure; !p.passes {
+			warn.Preflight.Tell(ctx, r.logger(), r.name, "guard", r.name)
+			p.refusal = r.refuse(ReasonPreflight, core.Decision{Guard: r.name})
+			p.err = &keyError{field: "preflight"}
+		}
 		return
 	}
 	p.attempt, err = r.attempt(req)

@@ -24,6 +24,9 @@ const (
 	ReasonInvalid core.Reason = "invalid"
 	// ReasonDenied: the rule's Deny list contains the request. Status 403.
 	ReasonDenied core.Reason = "denied"
+	// ReasonPreflight: a CORS preflight, which claims nothing, must not run the handler without the rule's claim.
+	// Status 403. See Rule.CountPreflights.
+	ReasonPreflight core.Reason = "preflight"
 	// ReasonUnavailable: the guard could not decide because Redis is unavailable, and the rule's outage policy
 	// does not let the request pass; or a key function of the application failed. Status 503.
 	ReasonUnavailable core.Reason = "unavailable"
@@ -62,6 +65,12 @@ var pipelineAnswers = []core.Answer{
 		PageTitle: "No access",
 		PageDetail: "You have no access here. If you think that this is a mistake, ask the " +
 			"people who run this site.",
+	},
+	{
+		Reason: ReasonPreflight, Status: http.StatusForbidden, Title: "No Preflight Here",
+		Detail: "This route answers no CORS preflights.", Type: ourTypes + "preflight",
+		PageTitle:  "Not for pages of other sites",
+		PageDetail: "Pages of other sites may not ask this of this site.",
 	},
 	{
 		Reason: ReasonUnavailable, Status: http.StatusServiceUnavailable, Title: "Temporarily Unavailable",

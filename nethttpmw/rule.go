@@ -66,14 +66,17 @@ type Rule struct {
 	// A request without the key of a list is not in the list. A request whose key is malformed is answered
 	// with 400, as for Who.
 	Allow *keyfuncs.List
-	// CountPreflights makes CORS preflights count like other requests. By default they pass the rule uncounted
-	// after Deny: a browser sends them by itself and without credentials, and a page cannot read a refusal.
+	// CountPreflights makes CORS preflights count like other requests. Without it, a limit lets them pass
+	// uncounted after Deny: a browser sends them by itself and without credentials, and a page cannot read a
+	// refusal. A guard that makes claims (its Traits do not say KeepsOnFailure) refuses them with
+	// ReasonPreflight, since its handler must not run without the claim: put the CORS middleware around such a
+	// rule.
 	//
-	// Anybody can forge one: OPTIONS with Origin and Access-Control-Request-Method. Where nothing inside the
-	// rules answers preflights, it runs the handler, uncounted and without a claim. So set CountPreflights for
-	// each handler that serves any method, such as http.FileServer or a pattern without a method, unless a CORS
-	// middleware inside the rules answers preflights. With the CORS middleware around the rules, or without
-	// one, that costs nothing: no preflight that a browser waits for gets to the rules.
+	// Anybody can forge a preflight: OPTIONS with Origin and Access-Control-Request-Method. Where nothing inside
+	// a limit answers it, it runs the handler, uncounted. So set CountPreflights for each handler that serves
+	// any method, such as http.FileServer or a pattern without a method, unless a CORS middleware inside the
+	// rules answers preflights. With the CORS middleware around the rules, or without one, that costs nothing:
+	// no preflight that a browser waits for gets to the rules.
 	CountPreflights bool
 	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. A banned actor is refused
 	// before the guard is asked. Each refusal by the guard is a strike, with these exceptions: refusals that

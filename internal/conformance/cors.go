@@ -7,9 +7,47 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
+
+// forgedPreflightsGetNothing plays a route that takes any method: with a stock of 1 and a limit of 2, ten
+// forged preflights were told that they had bought it, and 0 were sold.
+func forgedPreflightsGetNothing(s *scene) {
+	handled := 0
+	app := func(rules ...nethttpmw.Rule) http.Handler {
+		return s.framework.Build(App{Routes: []Route{{Method: http.MethodOptions, Path: "/things/{thing}",
+			Rules: rules, Handler: func(c Context) { handled++; c.Reply(http.StatusCreated, "bought") }}}})
+	}
+	send := func(app http.Handler, want int) {
+		s.Helper()
+		r := request(http.MethodOptions, thing, "Origin: https://shop.example", "Access-Control-Request-Method: POST")
+		if w := send(app, r); w.Code != want {
+			s.Errorf("%d %s, want %d", w.Code, w.Body, want)
+		}
+	}
+	purchase := s.sale("sale", seckill.Sale{Stock: 1})
+	limited := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(2)))
+	for range 10 {
+		send(app(limited, claim(purchase)), http.StatusForbidden)
+	}
+	permits := semaphore.New(s.gate, "exports", semaphore.Options{Max: 1})
+	send(app(claim(permits)), http.StatusForbidden)
+	s.wantSale(purchase, 1, 0, 0)
+	if handled != 0 {
+		s.Errorf("the handler ran %d times", handled)
+	}
+	counting := claim(purchase)
+	counting.CountPreflights = true
+	send(app(counting), http.StatusCreated)
+	send(app(counting), http.StatusConflict)
+	s.wantSale(purchase, 0, 0, 1)
+	for range 3 { // a limit claims nothing
+		send(app(limited), http.StatusCreated)
+	}
+}
 
 // pagesOfOtherOriginsRead plays a CORS middleware inside of rules, however the handler ends. Plain limits,
 // which do not look at the response otherwise, exposed nothing.

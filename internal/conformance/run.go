@@ -39,6 +39,7 @@ var checks = []check{
 	{"what earlier rules took is given back, the latest first", latestFirst, false},
 	{"the figures of several middlewares add up", figuresAddUp, false},
 	{"pages of other origins read the figures", pagesOfOtherOriginsRead, false},
+	{"a forged preflight claims nothing and gets nothing", forgedPreflightsGetNothing, true},
 	{"a rule says which figures are told", headersAsTheRuleSays, false},
 	{"limits that decide inside the process have figures too", localFigures, false},
 	{"who has no limit is let through without figures", unlimitedTiersPass, false},

@@ -56,11 +56,14 @@ var (
 	// Nameless: a trusted proxy does not send the header that keyfuncs.IP reads.
 	Nameless = &Warning{code: "GH008", anchor: "gh008",
 		text: "a trusted proxy does not say who its client is, so keyfuncs.IP finds nobody"}
+	// Preflight: CORS preflights reach a rule whose guard makes claims.
+	Preflight = &Warning{code: "GH010", anchor: "gh010",
+		text: "a CORS preflight was refused: put the CORS middleware around rules whose guards make claims"}
 )
 
 // All returns every warning.
 func All() []*Warning {
-	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken, Unknown, Nameless}
+	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken, Unknown, Nameless, Preflight}
 }
 
 // Code returns the warning's code, such as "GH001".
