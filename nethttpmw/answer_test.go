@@ -39,6 +39,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonNotReady:         http.StatusServiceUnavailable,
 		core.ReasonUnconfirmed:      http.StatusServiceUnavailable,
 		nethttpmw.ReasonDenied:      http.StatusForbidden,
+		nethttpmw.ReasonPreflight:   http.StatusForbidden,
 		core.ReasonDayRolled:        http.StatusServiceUnavailable,
 		nethttpmw.ReasonUnavailable: http.StatusServiceUnavailable,
 		nethttpmw.ReasonNoKey:       http.StatusBadRequest,
