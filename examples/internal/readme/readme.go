@@ -1,5 +1,5 @@
-// Package readme tests the programs of README.md: each is a file of examples/readme, and answers the lines of
-// the README's console as the README says.
+// Package readme tests the programs of README.md: each is a file of examples/readme that the README shows or
+// links to, and answers the lines of the README's console as the README says.
 package readme
 
 import (
@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -30,6 +31,18 @@ func Shown(t *testing.T) {
 	}
 	if !strings.Contains(text(t), "\n```go\n"+string(program)+"```\n") {
 		t.Error("README.md does not show main.go as it is")
+	}
+}
+
+// Linked reports an error unless the README links to the test's own main.go.
+func Linked(t *testing.T) {
+	t.Helper()
+	folder, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if link := "(examples/readme/" + filepath.Base(folder) + "/main.go)"; !strings.Contains(text(t), link) {
+		t.Errorf("README.md has no link %s", link)
 	}
 }
 

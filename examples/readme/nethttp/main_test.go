@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func TestProgramIsTheOneOfTheREADME(t *testing.T) { readme.Shown(t) }
+func TestProgramIsLinkedByTheREADME(t *testing.T) { readme.Linked(t) }
 
 func TestProgramAnswersAsTheREADMESays(t *testing.T) {
 	readme.Run(t, app, "/sales/tv-55/orders")
