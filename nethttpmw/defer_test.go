@@ -19,6 +19,7 @@ type storing struct {
 	err           error
 	asked         int             // how often Known was called
 	waits         []time.Duration // what Defer was asked for
+	depth         int
 }
 
 func (s *storing) Known(context.Context, *keyfuncs.Request) (*nethttpmw.Deferral, error) {
@@ -27,9 +28,9 @@ func (s *storing) Known(context.Context, *keyfuncs.Request) (*nethttpmw.Deferral
 }
 
 func (s *storing) Defer(
-	_ context.Context, _ *keyfuncs.Request, wait time.Duration,
+	_ context.Context, _ *keyfuncs.Request, wait time.Duration, depth int,
 ) (*nethttpmw.Deferral, error) {
-	s.waits = append(s.waits, wait)
+	s.waits, s.depth = append(s.waits, wait), depth
 	return s.stored, s.err
 }
 
@@ -166,10 +167,10 @@ func TestARequestThatRunsAgainIsNotStoredAgain(t *testing.T) {
 	d, bans := &storing{stored: later, known: later}, &strikes{}
 	rule := deferring(limited(core.ReasonLimited), d)
 	rule.Bans = bans
-	var told []core.Reason
-	ctx := nethttpmw.WithRerun(t.Context(), func(f *nethttpmw.Refusal) { told = append(told, f.Reason) })
+	ctx, rerun := nethttpmw.WithRerun(t.Context(), 1)
 	w, ran := answerOf(blankRequest().WithContext(ctx), rule)
-	if w.Code != http.StatusTooManyRequests || len(told) != 1 || told[0] != core.ReasonLimited ||
+	told := rerun.Refusal()
+	if w.Code != http.StatusTooManyRequests || told == nil || told.Reason != core.ReasonLimited ||
 		len(d.waits) > 0 || bans.n != 0 || ran {
 		t.Errorf("%d, told %v, stored %v, %d strikes", w.Code, told, d.waits, bans.n)
 	}
