@@ -88,8 +88,8 @@ func New(q *delay.Queue, o Options) *Requests {
 	case o.Page != "" && !strings.HasSuffix(o.Page, "/"):
 		panic(fmt.Sprintf("gatehouse: deferred.Options.Page is %q: end it in \"/\"; the ID follows", o.Page))
 	case slices.ContainsFunc(o.Secrets, func(s []byte) bool { return len(s) < minSecret }):
-		panic(fmt.Sprintf("gatehouse: deferred.Options.Secrets has a secret of less than %d bytes: make each of as "+
-			"many random bytes, such as by openssl rand -hex 32", minSecret))
+		panic(fmt.Sprintf("gatehouse: deferred.Options.Secrets has a secret of less than %d bytes: make each of "+
+			"as many random bytes, such as by openssl rand -hex 32", minSecret))
 	case min(int64(o.MaxBody), int64(o.MaxAnswer), int64(o.MaxWait), int64(o.MaxAge)) < 0:
 		panic("gatehouse: deferred.Options has a negative MaxBody, MaxAnswer, MaxWait or MaxAge: leave it " +
 			"out, or set a positive one")

@@ -5,13 +5,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/deferred"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -46,7 +51,9 @@ func TestACrossSiteRequestIsRefusedWhenItRunsLater(t *testing.T) {
 func TestARequestRunsLaterBehindARedirectToHTTPS(t *testing.T) {
 	for name, secure := range map[string]func(*http.Request) bool{
 		"X-Forwarded-Proto": func(r *http.Request) bool { return r.Header.Get("X-Forwarded-Proto") == "https" },
-		"TLS":               func(r *http.Request) bool { return r.TLS != nil && r.TLS.ServerName == "shop.example" },
+		"TLS": func(r *http.Request) bool {
+			return r.TLS != nil && r.TLS.ServerName == "shop.example"
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, redistest.Mini(t), delay.Options{}, nil)
@@ -116,6 +123,75 @@ func TestAnAnswerThatNoHandlerGaveIsAFailure(t *testing.T) {
 		}
 		if len(w.runs()) > 0 {
 			t.Errorf("%d: ran %q", status, w.runs())
+		}
+	}
+}
+
+// TestAnAnswerThatNoHandlerGaveIsTriedAgain where its status says that this may help.
+func TestAnAnswerThatNoHandlerGaveIsTriedAgain(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		w := newWorld(t, redistest.Mini(t), delay.Options{}, nil)
+		var refused atomic.Bool
+		w.behind = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
+				if refused.CompareAndSwap(false, true) {
+					to.WriteHeader(status)
+					return
+				}
+				next.ServeHTTP(to, r)
+			})
+		}
+		location := w.defers("rows")
+		w.gate.open.Store(true)
+		w.work()
+		if to := w.wantState(location, deferred.StateDone); to.Code != http.StatusCreated || len(w.runs()) != 1 {
+			t.Errorf("%d: %d %s, ran %q", status, to.Code, to.Body, w.runs())
+		}
+	}
+}
+
+// TestAnAnswerThatNoHandlerGaveIsLogged, and is the reason that an operator sees.
+func TestAnAnswerThatNoHandlerGaveIsLogged(t *testing.T) {
+	log := warntest.Record(t)
+	w := newWorld(t, redistest.Mini(t), delay.Options{}, nil)
+	w.behind = answering(http.StatusUnavailableForLegalReasons)
+	location := w.defers("rows")
+	w.gate.open.Store(true)
+	w.work()
+	w.wantState(location, deferred.StateFailed)
+	dead, err := w.queue.Peek(t.Context(), delay.Dead, 1)
+	if err != nil || len(dead) != 1 || !strings.Contains(dead[0].Reason, "did not run: status 451") {
+		t.Errorf("%+v, %v", dead, err)
+	}
+	said := log.String()
+	if strings.Count(said, `"level":"ERROR"`) != 1 || !strings.Contains(said, "status 451") ||
+		!strings.Contains(said, `"queue":"deferred","task":"`+dead[0].ID+`"`) {
+		t.Errorf("logged: %s", said)
+	}
+}
+
+// TestAGuardsLastWordIsAnAnswer: the sale is sold out by now, wherever its rule is.
+func TestAGuardsLastWordIsAnAnswer(t *testing.T) {
+	b := redistest.Mini(t)
+	sold := seckill.New(guardtest.NewEngine(b), "sale", seckill.Options{})
+	if _, err := sold.Open(t.Context(), "tv", seckill.Sale{Stock: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sold.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "tv"}); err != nil {
+		t.Fatal(err)
+	}
+	buy := nethttpmw.HTTP(nethttpmw.Rule{Guard: sold, Who: keyfuncs.Const("ann"), What: keyfuncs.Const("tv")})
+	for name, mount := range map[string]func(*world){
+		"outside": func(w *world) { w.behind = buy }, "inside": func(w *world) { w.inside = buy },
+	} {
+		w := newWorld(t, b, delay.Options{}, nil)
+		mount(w)
+		location := w.defers("rows", "Idempotency-Key: "+name)
+		w.gate.open.Store(true)
+		w.work()
+		to := w.wantState(location, deferred.StateDone)
+		if to.Code != http.StatusConflict || !strings.Contains(to.Body.String(), "sold_out") || len(w.runs()) > 0 {
+			t.Errorf("%s: %d %s, ran %q", name, to.Code, to.Body, w.runs())
 		}
 	}
 }

@@ -67,11 +67,11 @@ var failures warn.Sample[failure]
 type failure struct{ queue, kind string }
 
 // logError logs why a stored request does not run.
-func (d *Requests) logError(err error, task string, attrs ...any) {
+func (d *Requests) logError(err error, task string) {
 	skipped, ok := failures.Due(failure{d.queue.Name(), err.Error()})
 	if !ok {
 		return
 	}
 	d.queue.Logger().ErrorContext(context.Background(), "gatehouse: a deferred request does not run",
-		append([]any{"queue", d.queue.Name(), "task", task, "err", err, "failures_not_logged", skipped}, attrs...)...)
+		"queue", d.queue.Name(), "task", task, "err", err, "failures_not_logged", skipped)
 }

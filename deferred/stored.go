@@ -99,7 +99,10 @@ func (d *Requests) encode(r *keyfuncs.Request, op operation, depth int) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	return d.seal(sealRequest, op.task(), text), nil
+	if text = d.seal(sealRequest, op.task(), text); len(text) > d.queue.MaxPayload() {
+		return nil, nil
+	}
+	return text, nil
 }
 
 // credentials are parts of the names of header fields that hold credentials, such as Authorization,
@@ -107,8 +110,8 @@ func (d *Requests) encode(r *keyfuncs.Request, op operation, depth int) ([]byte,
 var credentials = []string{"authorization", "cookie", "token", "secret", "password", "session", "jwt",
 	"api-key", "apikey"}
 
-// leavesOut reports whether a header field is not stored. Accept-Encoding is not, since the answer is kept for
-// whoever asks for it.
+// leavesOut reports whether a header field is not stored. Accept-Encoding is not, since the answer is kept
+// for whoever asks for it.
 func (d *Requests) leavesOut(name string) bool {
 	lower := strings.ToLower(name)
 	return lower == "accept-encoding" ||

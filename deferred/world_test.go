@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/limit"
@@ -48,6 +50,7 @@ var secret = []byte("a secret of 32 bytes for tests..")
 // world is an application whose rule defers what its gate refuses.
 type world struct {
 	*testing.T
+	client   redis.UniversalClient
 	gate     *gate
 	queue    *delay.Queue
 	requests *deferred.Requests
@@ -64,7 +67,8 @@ type world struct {
 // newWorld makes a world on the backend. change, if there is one, changes the options.
 func newWorld(t *testing.T, b redistest.Backend, o delay.Options, change func(*deferred.Options)) *world {
 	engine := guardtest.NewEngine(b)
-	w := &world{T: t, gate: &gate{wait: 20 * time.Millisecond}, queue: delay.New(engine, "deferred", o)}
+	w := &world{T: t, client: b.Client, gate: &gate{wait: 20 * time.Millisecond},
+		queue: delay.New(engine, "deferred", o)}
 	options := deferred.Options{
 		Who:     keyfuncs.User("uid"),
 		Limit:   limit.NewSlidingWindow(engine, "stored", limit.PerHour(10)),

@@ -227,3 +227,60 @@ func TestADeferThatIsNilIsFoundAtSetUp(t *testing.T) {
 	}()
 	nethttpmw.HTTP(deferring(&fake{name: "own"}, (*storing)(nil)))
 }
+
+// TestARequestBetweenTwoRulesThatDeferIsNotAnswered: what stands between them answered, and that was taken
+// for the answer of the handler, since one rule with a Defer had let the request pass.
+func TestARequestBetweenTwoRulesThatDeferIsNotAnswered(t *testing.T) {
+	d := &storing{stored: later}
+	gate := limited(core.ReasonLimited)
+	between, open := false, &fake{name: "own"}
+	send := func(r *http.Request, g core.Guard) int {
+		inner := nethttpmw.HTTP(deferring(g, d))(http.NotFoundHandler())
+		middle := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if between {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			inner.ServeHTTP(w, r)
+		})
+		w := httptest.NewRecorder()
+		nethttpmw.HTTP(deferring(&fake{name: "site"}, d), ruleOf(&fake{name: "other"}))(middle).ServeHTTP(w, r)
+		return w.Code
+	}
+	if code := send(blankRequest(), gate); code != http.StatusAccepted || d.depth != 2 {
+		t.Fatalf("%d, depth %d", code, d.depth)
+	}
+	for _, between = range []bool{true, false} {
+		ctx, rerun := nethttpmw.WithRerun(t.Context(), d.depth)
+		if send(blankRequest().WithContext(ctx), open); rerun.Answered() == between {
+			t.Errorf("answered between %v: Answered is %v", between, rerun.Answered())
+		}
+	}
+}
+
+// TestWhatIsTheAnswerToARequestThatRunsLater: a guard's last word is, and what was done before; a rule that
+// could not read the request, a list and a ban are not.
+func TestWhatIsTheAnswerToARequestThatRunsLater(t *testing.T) {
+	unread := ruleOf(&fake{name: "own"})
+	unread.Who = func(*keyfuncs.Request) (string, error) { return "", keyfuncs.ErrMalformed }
+	denied := ruleOf(&fake{name: "own"})
+	denied.Deny = keyfuncs.NewList(keyfuncs.Const("ann"), "ann")
+	banned := ruleOf(&fake{name: "own"})
+	banned.Bans = banning{}
+	sold := limited(core.ReasonSoldOut)
+	sold.decision.RetryAfter = 0
+	done := &refuser{fake{name: "own"}, core.Decision{Guard: "own", Allowed: true, Replayed: true, Kept: true}}
+	for name, c := range map[string]struct {
+		rule nethttpmw.Rule
+		want bool
+	}{
+		"not read": {unread, false}, "on a list": {denied, false}, "banned": {banned, false},
+		"an outage": {ruleOf(&failer{fake{name: "own"}}), false}, "sold out": {ruleOf(sold), true},
+		"done before": {ruleOf(done), true},
+	} {
+		ctx, rerun := nethttpmw.WithRerun(t.Context(), 1)
+		if w, ran := answerOf(blankRequest().WithContext(ctx), c.rule); rerun.Answered() != c.want || ran {
+			t.Errorf("%s: %d, Answered is %v", name, w.Code, rerun.Answered())
+		}
+	}
+}
