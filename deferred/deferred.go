@@ -71,6 +71,7 @@ type Requests struct {
 	queue       *delay.Queue
 	o           Options
 	fingerprint keyfuncs.Func // what makes a repetition the same request
+	failures    warn.Sample[string]
 }
 
 // New makes a Requests that keeps what it defers in the queue, which should be used for nothing else. It

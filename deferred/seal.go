@@ -9,7 +9,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -60,15 +59,10 @@ func (d *Requests) mac(secret []byte, what, task string, text []byte) []byte {
 	return base64.RawURLEncoding.AppendEncode(nil, mac.Sum(nil))
 }
 
-// failures says which failures are logged: clients and writers to Redis can cause any number of them.
-var failures warn.Sample[failure]
-
-// failure is a kind of failure.
-type failure struct{ queue, kind string }
-
-// logError logs why a stored request does not run.
+// logError logs why a stored request does not run: the first failure of each kind, and then one per minute,
+// since clients and writers to Redis can cause any number of them.
 func (d *Requests) logError(err error, task string) {
-	skipped, ok := failures.Due(failure{d.queue.Name(), err.Error()})
+	skipped, ok := d.failures.Due(err.Error())
 	if !ok {
 		return
 	}
