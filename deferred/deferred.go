@@ -18,6 +18,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/delay"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -37,11 +38,17 @@ type Options struct {
 	ID keyfuncs.Func
 	// Page is the URL under which the page of the answers is mounted. It ends in "/". Empty: "/deferred/".
 	Page string
-	// Fields are further header fields to store: see What is stored, in the documentation of the package. They
-	// cannot be Authorization, Proxy-Authorization, Cookie or Set-Cookie.
-	Fields []string
+	// Secrets are the keys of a MAC (HMAC-SHA256) over each stored request and answer: the first signs, and all
+	// verify, so that secrets can be changed one after the other. Each has 32 random bytes or more. Without
+	// secrets, whoever can write to Redis can make requests run as any user, which is logged as the warning
+	// GH009. See Who can write to Redis, in the documentation of the package.
+	Secrets [][]byte
+	// Credentials are further header fields that are not stored, such as X-Signature: see What is stored, in
+	// the documentation of the package.
+	Credentials []string
 	// MaxBody is the longest body that is stored, in bytes. Requests with a longer one are refused, not
-	// deferred. Zero: 16 KiB. delay.Options.MaxPayload has to have room for it and the header.
+	// deferred. Zero: 16 KiB. delay.Options.MaxPayload has to have room for it and the header: requests for
+	// which it has none are refused, too.
 	MaxBody int
 	// MaxAnswer is the longest body of an answer that is kept for the page, in bytes. Of a longer one the page
 	// has the status and the fields, among them Location. Zero: 32 KiB. It has to be less than
@@ -63,16 +70,9 @@ type Options struct {
 type Requests struct {
 	queue       *delay.Queue
 	o           Options
-	fields      []string
 	fingerprint keyfuncs.Func // what makes a repetition the same request
+	failures    warn.Sample[string]
 }
-
-// storedFields are the header fields that are stored.
-var storedFields = []string{"Accept", "Accept-Language", "Content-Type", "Content-Encoding",
-	"Content-Language", "Forwarded", "X-Forwarded-For", "Idempotency-Key"}
-
-// credentials are the fields that are never stored.
-var credentials = []string{"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"}
 
 // New makes a Requests that keeps what it defers in the queue, which should be used for nothing else. It
 // panics on options that cannot work, with a remedy in the message. It does not talk to Redis.
@@ -88,6 +88,9 @@ func New(q *delay.Queue, o Options) *Requests {
 			`limit.NewSlidingWindow(gate, "deferred", limit.PerHour(100))`)
 	case o.Page != "" && !strings.HasSuffix(o.Page, "/"):
 		panic(fmt.Sprintf("gatehouse: deferred.Options.Page is %q: end it in \"/\"; the ID follows", o.Page))
+	case slices.ContainsFunc(o.Secrets, func(s []byte) bool { return len(s) < minSecret }):
+		panic(fmt.Sprintf("gatehouse: deferred.Options.Secrets has a secret of less than %d bytes: make each of "+
+			"as many random bytes, such as by openssl rand -hex 32", minSecret))
 	case min(int64(o.MaxBody), int64(o.MaxAnswer), int64(o.MaxWait), int64(o.MaxAge)) < 0:
 		panic("gatehouse: deferred.Options has a negative MaxBody, MaxAnswer, MaxWait or MaxAge: leave it " +
 			"out, or set a positive one")
@@ -98,17 +101,11 @@ func New(q *delay.Queue, o Options) *Requests {
 	if o.ID == nil {
 		o.ID = keyfuncs.IdempotencyKey()
 	}
-	d := &Requests{queue: q, o: o, fingerprint: keyfuncs.FingerprintUpTo(o.MaxBody)}
-	d.fields = slices.Clone(storedFields)
-	for _, name := range o.Fields {
-		name = http.CanonicalHeaderKey(name)
-		if slices.Contains(credentials, name) {
-			panic(fmt.Sprintf("gatehouse: deferred.Options.Fields has %s: credentials are not stored; let the login "+
-				"ask deferred.Principal, or set Restore", name))
-		}
-		d.fields = append(d.fields, name)
+	o.Secrets, o.Credentials = slices.Clone(o.Secrets), slices.Clone(o.Credentials)
+	if len(o.Secrets) == 0 {
+		warn.Unsigned.Tell(context.Background(), q.Logger(), q.Name(), "queue", q.Name())
 	}
-	return d
+	return &Requests{queue: q, o: o, fingerprint: keyfuncs.FingerprintUpTo(o.MaxBody)}
 }
 
 // operation is what a request is called.
@@ -172,7 +169,7 @@ func (d *Requests) find(ctx context.Context, r *keyfuncs.Request, op operation) 
 	if err != nil {
 		return nil, fmt.Errorf("deferred: find: %w", err)
 	}
-	first, err := printOf(status)
+	first, err := d.printOf(op.task(), status)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +185,7 @@ func (d *Requests) find(ctx context.Context, r *keyfuncs.Request, op operation) 
 
 // Defer stores a request that may succeed after the wait: see nethttpmw.Deferrer.
 func (d *Requests) Defer(
-	ctx context.Context, r *keyfuncs.Request, wait time.Duration,
+	ctx context.Context, r *keyfuncs.Request, wait time.Duration, depth int,
 ) (*nethttpmw.Deferral, error) {
 	if wait > d.o.MaxWait || r.Header.Get("Upgrade") != "" || r.Method == http.MethodConnect {
 		return nil, nil
@@ -197,7 +194,7 @@ func (d *Requests) Defer(
 	if err != nil || op.principal == "" {
 		return nil, err
 	}
-	payload, err := d.encode(r, op.principal)
+	payload, err := d.encode(r, op, depth)
 	if err != nil || payload == nil {
 		return nil, err
 	}

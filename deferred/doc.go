@@ -5,8 +5,9 @@
 // through the application's own handler, when the guard expects to allow it:
 //
 //	exports := deferred.New(delay.New(gate, "exports", delay.Options{}), deferred.Options{
-//		Who:   keyfuncs.User("uid"),
-//		Limit: limit.NewSlidingWindow(gate, "deferred", limit.PerHour(100)),
+//		Who:     keyfuncs.User("uid"),
+//		Limit:   limit.NewSlidingWindow(gate, "deferred", limit.PerHour(100)),
+//		Secrets: [][]byte{secret},
 //	})
 //	busy := nethttpmw.Rule{Guard: slots, Who: keyfuncs.Const("all"), Defer: exports}
 //	mux.Handle("POST /exports", nethttpmw.HTTP(busy)(export))
@@ -23,9 +24,9 @@
 //
 // # Credentials
 //
-// Credentials are not stored. The request is kept without Authorization, Proxy-Authorization and Cookie, and
-// runs later as its principal: [Principal] returns it from the context of the request. The login accepts it
-// in place of credentials, which a client cannot forge, since nothing of a request gets into its context:
+// Credentials are not stored. The request runs later as its principal: [Principal] returns it from the
+// context of the request. The login accepts it in place of credentials, which a client cannot forge, since
+// nothing of a request gets into its context:
 //
 //	func login(next http.Handler) http.Handler {
 //		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,12 +41,36 @@
 //
 // # What is stored
 //
-// The principal, the method, the path and query, the host, the address of the peer, the body up to
-// Options.MaxBody, the header fields of Options.Fields, and these: Accept, Accept-Language, Content-Type,
-// Content-Encoding, Content-Language, Forwarded, X-Forwarded-For and Idempotency-Key. All of it is readable
-// in Redis, so do not defer requests whose body is a secret. A request with a longer body is refused as
-// without Defer, and so is one that upgrades the connection, that would wait for longer than Options.MaxWait,
-// or that cannot be stored because Redis is unavailable.
+// All by which middlewares judge a request: the principal, the method, the path and query, the host, the
+// address of the peer, the version and server name of TLS, the body up to Options.MaxBody, and the header
+// fields. So what protects a handler from other sites, or redirects to https, decides as it would have
+// decided at once.
+//
+// Left out are Accept-Encoding, the certificates of clients, and the fields that hold credentials: those
+// whose name contains authorization, cookie, token, secret, password, session, jwt, api-key or apikey, and
+// those in Options.Credentials. A middleware that judges by one of these, such as a CSRF protection by
+// tokens, belongs outside the rule, and has to let pass what has a [Principal].
+//
+// What is stored is readable in Redis, so do not defer requests with a secret in the body, the query or
+// another field. A request with a longer body is refused as without Defer, and so is one that with its header
+// is longer than delay.Options.MaxPayload, that has a field which is not UTF-8, that upgrades the connection,
+// that would wait for longer than Options.MaxWait, or that cannot be stored because Redis is unavailable.
+//
+// # Who can write to Redis
+//
+// Each stored request, and each answer, has a MAC by the first of Options.Secrets. One without a MAC by any
+// of them does not run: it has failed, and is logged. The MAC covers all of the request, its principal, its
+// ID and the queue. Without secrets, whoever can write to Redis can make requests run as any user.
+//
+// With secrets they can still delete and delay requests, and run a stored one again as it was, by deleting
+// the record that it is done.
+//
+// # Answers that no handler gave
+//
+// The answer of the handler is kept, as is that of a middleware between the rule and the handler, and a
+// guard's refusal for good. What answers in front of the rule that deferred the request, such as a redirect
+// or a login, has not answered it: the request has failed, which is logged as an error. If the status is 429,
+// or 500 and above, it is tried again first.
 //
 // # Once and again
 //

@@ -43,8 +43,9 @@ func Example() {
 
 	mux := http.NewServeMux()
 	requests := deferred.New(delay.New(gate, "deferred", delay.Options{}), deferred.Options{
-		Who:   keyfuncs.User("uid"), // nobody else may read the answer
-		Limit: limit.NewSlidingWindow(gate, "stored", limit.PerHour(20)),
+		Who:     keyfuncs.User("uid"), // nobody else may read the answer
+		Limit:   limit.NewSlidingWindow(gate, "stored", limit.PerHour(20)),
+		Secrets: [][]byte{make([]byte, 32)}, // an application has random bytes
 	})
 	reports := nethttpmw.Rule{
 		Guard: limit.NewSlidingWindow(gate, "reports", limit.PerMinute(1)),

@@ -32,7 +32,8 @@ const (
 	// StateDone: it has run. The response is the stored answer, with its status. An answer that was too long to
 	// be kept has status 200, and the Location of the answer.
 	StateDone State = "done"
-	// StateFailed: it will not run any more, because its tries have failed. Status 500.
+	// StateFailed: it will not run any more, because its tries have failed, or because something has answered
+	// it before it got to its rule. Status 500.
 	StateFailed State = "failed"
 )
 
@@ -88,12 +89,12 @@ func (d *Requests) ServePage(w http.ResponseWriter, r *keyfuncs.Request) {
 		header.Set("Retry-After", "1")
 		refuse(w, r, http.StatusServiceUnavailable)
 	default:
-		d.tell(w, r, status)
+		d.tell(w, r, op.task(), status)
 	}
 }
 
 // tell answers how far a request is.
-func (d *Requests) tell(w http.ResponseWriter, r *keyfuncs.Request, status delay.Status) {
+func (d *Requests) tell(w http.ResponseWriter, r *keyfuncs.Request, task string, status delay.Status) {
 	header := w.Header()
 	switch status.State {
 	case delay.Pending:
@@ -106,11 +107,12 @@ func (d *Requests) tell(w http.ResponseWriter, r *keyfuncs.Request, status delay
 		header.Set(StateHeader, string(StateRunning))
 		write(w, r, http.StatusAccepted, report{State: StateRunning})
 	case delay.Done:
-		outcome, err := answer(status.Result)
+		f, err := d.finished(task, status.Result)
 		if err != nil {
-			refuse(w, r, http.StatusNotFound) // another program has written into the queue
+			refuse(w, r, http.StatusNotFound) // somebody else has written into the queue
 			return
 		}
+		outcome := f.Outcome
 		header.Set(StateHeader, string(StateDone))
 		if nethttpmw.ReplayResponse(w, r.Request, outcome) {
 			return

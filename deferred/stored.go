@@ -3,11 +3,14 @@ package deferred
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -16,22 +19,31 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// stored is a request in the queue: the payload of its task is this as one line of JSON, and the body.
+// stored is a request in the queue: the payload of its task is a MAC, this as one line of JSON, and the body.
+// It has all by which the request is judged, so that it is judged alike when it runs.
 type stored struct {
-	Method    string              `json:"method"`
-	Target    string              `json:"target"` // path and query, as the client wrote them
-	Host      string              `json:"host"`
-	Peer      string              `json:"peer"` // the address of the peer, for rules by address
-	Header    map[string][]string `json:"header,omitempty"`
-	Principal string              `json:"principal"`
-	Print     string              `json:"print"` // what tells it from others with the same ID
-	Came      int64               `json:"came"`  // when it came, in seconds since 1970
+	Method    string      `json:"method"`
+	Target    string      `json:"target"` // path and query, as the client wrote them
+	Host      string      `json:"host"`
+	Peer      string      `json:"peer"`          // the address of the peer, for rules by address
+	TLS       *secured    `json:"tls,omitempty"` // nil: the request came without TLS
+	Header    http.Header `json:"header,omitempty"`
+	Principal string      `json:"principal"`
+	Depth     int         `json:"depth"` // see nethttpmw.WithRerun
+	Print     string      `json:"print"` // what tells it from others with the same ID
+	Came      int64       `json:"came"`  // when it came, in seconds since 1970
 
 	body []byte
 }
 
-// finished is what is left of a request that has run: the result of its task is this as one line of JSON, and
-// the body of the answer.
+// secured is what is stored of a connection with TLS. Certificates of clients are credentials.
+type secured struct {
+	Version uint16 `json:"version"`
+	Server  string `json:"server"` // the name that the client asked for
+}
+
+// finished is what is left of a request that has run: the result of its task is a MAC, this as one line of
+// JSON, and the body of the answer.
 type finished struct {
 	Print   string        `json:"print"`
 	Outcome *core.Outcome `json:"outcome"`
@@ -62,7 +74,7 @@ func split(text []byte, value any) (body []byte, err error) {
 }
 
 // encode returns a request as it is stored, or nil if it cannot be.
-func (d *Requests) encode(r *keyfuncs.Request, principal string) ([]byte, error) {
+func (d *Requests) encode(r *keyfuncs.Request, op operation, depth int) ([]byte, error) {
 	body, ok := readBody(r.Request, d.o.MaxBody)
 	if !ok {
 		return nil, nil
@@ -73,17 +85,38 @@ func (d *Requests) encode(r *keyfuncs.Request, principal string) ([]byte, error)
 	}
 	s := stored{
 		Method: r.Method, Target: target(r.Request), Host: r.Host, Peer: r.RemoteAddr,
-		Header: map[string][]string{}, Principal: principal, Print: digest(asked), Came: d.now().Unix(),
+		Header: maps.Clone(r.Header), Principal: op.principal, Depth: depth, Print: digest(asked),
+		Came: d.now().Unix(),
 	}
-	for _, name := range d.fields {
-		if values := r.Header.Values(name); len(values) > 0 {
-			s.Header[name] = values
-		}
+	maps.DeleteFunc(s.Header, func(name string, _ []string) bool { return d.leavesOut(name) })
+	if r.TLS != nil {
+		s.TLS = &secured{r.TLS.Version, r.TLS.ServerName}
 	}
 	if !s.isText() {
 		return nil, nil
 	}
-	return join(s, body)
+	text, err := join(s, body)
+	if err != nil {
+		return nil, err
+	}
+	if text = d.seal(sealRequest, op.task(), text); len(text) > d.queue.MaxPayload() {
+		return nil, nil
+	}
+	return text, nil
+}
+
+// credentials are parts of the names of header fields that hold credentials, such as Authorization,
+// Set-Cookie, X-Api-Key and X-Auth-Token.
+var credentials = []string{"authorization", "cookie", "token", "secret", "password", "session", "jwt",
+	"api-key", "apikey"}
+
+// leavesOut reports whether a header field is not stored. Accept-Encoding is not, since the answer is kept
+// for whoever asks for it.
+func (d *Requests) leavesOut(name string) bool {
+	lower := strings.ToLower(name)
+	return lower == "accept-encoding" ||
+		slices.ContainsFunc(credentials, func(part string) bool { return strings.Contains(lower, part) }) ||
+		slices.ContainsFunc(d.o.Credentials, func(field string) bool { return strings.EqualFold(field, name) })
 }
 
 // target returns what the client asked for, before anything stripped a prefix from the path.
@@ -96,19 +129,23 @@ func target(r *http.Request) string {
 
 // isText reports whether JSON keeps all of it: it would change what is not UTF-8.
 func (s *stored) isText() bool {
-	for _, values := range s.Header {
-		for _, value := range values {
-			if !utf8.ValidString(value) {
-				return false
-			}
-		}
+	all := []string{s.Method, s.Target, s.Host, s.Peer, s.Principal}
+	if s.TLS != nil {
+		all = append(all, s.TLS.Server)
 	}
-	return utf8.ValidString(s.Method + s.Target + s.Host + s.Peer + s.Principal)
+	for name, values := range s.Header {
+		all = append(append(all, name), values...)
+	}
+	return !slices.ContainsFunc(all, func(text string) bool { return !utf8.ValidString(text) })
 }
 
 // decode returns the request of a task.
-func decode(payload []byte) (s stored, err error) {
-	if s.body, err = split(payload, &s); err == nil && (s.Method == "" || s.Principal == "") {
+func (d *Requests) decode(task string, payload []byte) (s stored, err error) {
+	text, err := d.unseal(sealRequest, task, payload)
+	if err != nil {
+		return s, err
+	}
+	if s.body, err = split(text, &s); err == nil && (s.Method == "" || s.Principal == "") {
 		err = errPayload
 	}
 	return s, err
@@ -125,8 +162,9 @@ func (s *stored) request(ctx context.Context) (*http.Request, error) {
 		return nil, fmt.Errorf("%w: %w", errPayload, err)
 	}
 	r.URL, r.RequestURI, r.Host, r.RemoteAddr = u, s.Target, s.Host, s.Peer
-	for name, values := range s.Header {
-		r.Header[name] = values
+	maps.Copy(r.Header, s.Header)
+	if s.TLS != nil {
+		r.TLS = &tls.ConnectionState{HandshakeComplete: true, Version: s.TLS.Version, ServerName: s.TLS.Server}
 	}
 	if len(s.body) == 0 {
 		r.Body = http.NoBody
@@ -135,12 +173,28 @@ func (s *stored) request(ctx context.Context) (*http.Request, error) {
 }
 
 // printOf returns what tells the request of a task from others with the same ID.
-func printOf(status delay.Status) (string, error) {
+func (d *Requests) printOf(task string, status delay.Status) (string, error) {
 	if status.State == delay.Done {
-		var f finished
-		_, err := split(status.Result, &f)
+		f, err := d.finished(task, status.Result)
 		return f.Print, err
 	}
-	s, err := decode(status.Payload)
+	s, err := d.decode(task, status.Payload)
 	return s.Print, err
+}
+
+// finished returns what is left of a request that has run.
+func (d *Requests) finished(task string, result []byte) (f finished, err error) {
+	text, err := d.unseal(sealAnswer, task, result)
+	if err != nil {
+		return f, err
+	}
+	body, err := split(text, &f)
+	if err != nil {
+		return f, err
+	}
+	if f.Outcome == nil {
+		return f, errPayload
+	}
+	f.Outcome.Body = body
+	return f, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -36,18 +35,20 @@ func (d *Requests) Work(ctx context.Context, app http.Handler, o delay.WorkOptio
 	return delay.Work(ctx, d.queue, run, o)
 }
 
+// errUnanswered means that something in front of the rule that had deferred the request has answered it.
+var errUnanswered = errors.New("deferred: answered before the rule and its handler, which did not run")
+
 // errRefused means that the rules have refused the request once more, until a known moment.
 var errRefused = errors.New("deferred: refused again")
 
 // run runs a stored request.
 func (d *Requests) run(ctx context.Context, app http.Handler, t delay.Task) error {
-	s, err := decode(t.Payload)
+	s, err := d.decode(t.ID, t.Payload)
 	if err != nil {
 		return delay.SkipRetry(err)
 	}
-	var refused atomic.Pointer[nethttpmw.Refusal] // a middleware may run the handler in another goroutine
-	r, err := s.request(nethttpmw.WithRerun(context.WithValue(ctx, principalKey{}, s.Principal),
-		func(f *nethttpmw.Refusal) { refused.Store(f) }))
+	values, rerun := nethttpmw.WithRerun(context.WithValue(ctx, principalKey{}, s.Principal), s.Depth)
+	r, err := s.request(values)
 	if err != nil {
 		return delay.SkipRetry(err)
 	}
@@ -58,10 +59,31 @@ func (d *Requests) run(ctx context.Context, app http.Handler, t delay.Task) erro
 	}
 	w := &recorder{header: http.Header{}, most: d.o.MaxAnswer}
 	app.ServeHTTP(w, r)
-	if f := refused.Load(); f != nil && f.RetryAfter() > 0 {
+	if f := rerun.Refusal(); f != nil && f.RetryAfter() > 0 {
 		return d.again(&s, f)
 	}
-	return d.finish(ctx, &s, w)
+	if w.status == 0 && ctx.Err() != nil { // the lease is lost, or the worker stops
+		return fmt.Errorf("deferred: unanswered: %w", context.Cause(ctx))
+	}
+	w.WriteHeader(http.StatusOK) // unless there is a status
+	if !rerun.Answered() {
+		return d.unanswered(t.ID, w.status, rerun.Refusal())
+	}
+	return d.finish(ctx, t.ID, &s, w)
+}
+
+// unanswered says that something has answered the request before it got to its handler. That would answer it
+// in the same way again, unless the status says that it is busy or has failed.
+func (d *Requests) unanswered(task string, status int, f *nethttpmw.Refusal) error {
+	err := fmt.Errorf("%w: status %d", errUnanswered, status)
+	if f != nil {
+		err = fmt.Errorf("%w, %s by %s", err, f.Reason, f.Decision.Guard)
+	}
+	d.logError(err, task)
+	if status == http.StatusTooManyRequests || status >= http.StatusInternalServerError {
+		return err
+	}
+	return delay.SkipRetry(err)
 }
 
 // again lets a request that the rules have refused once more wait, unless it is too old.
@@ -77,49 +99,30 @@ func (d *Requests) again(s *stored, f *nethttpmw.Refusal) error {
 	return delay.Later(err, wait+jitter(wait))
 }
 
-// finish keeps the answer of a request that has run. A status of 500 and above is a failure, as is an end of
-// the context in which the handler has answered nothing: the lease is lost, or the worker stops.
-func (d *Requests) finish(ctx context.Context, s *stored, w *recorder) error {
-	if w.status == 0 && ctx.Err() != nil {
-		return fmt.Errorf("deferred: unanswered: %w", context.Cause(ctx))
-	}
-	w.WriteHeader(http.StatusOK) // unless there is a status
+// finish keeps the answer of a request that has run. A status of 500 and above is a failure.
+func (d *Requests) finish(ctx context.Context, task string, s *stored, w *recorder) error {
 	if w.status >= http.StatusInternalServerError {
 		return fmt.Errorf("deferred: the handler answered with status %d", w.status)
 	}
 	outcome := nethttpmw.KeepResponse(w.status, w.sent, w.body, d.o.MaxAnswer)
-	err := keep(ctx, s, outcome)
+	err := d.keep(ctx, task, s, outcome)
 	if errors.Is(err, core.ErrInvalid) { // longer than a result of the queue
 		outcome.Incomplete, outcome.Body = true, nil
-		err = keep(ctx, s, outcome)
+		err = d.keep(ctx, task, s, outcome)
 	}
 	return err
 }
 
 // keep makes an answer the result of the task.
-func keep(ctx context.Context, s *stored, outcome *core.Outcome) error {
+func (d *Requests) keep(ctx context.Context, task string, s *stored, outcome *core.Outcome) error {
 	result, err := join(finished{Print: s.Print, Outcome: outcome}, outcome.Body)
 	if err != nil {
 		return err
 	}
-	if err := delay.Result(ctx, result); err != nil {
+	if err := delay.Result(ctx, d.seal(sealAnswer, task, result)); err != nil {
 		return fmt.Errorf("deferred: keep the answer: %w", err)
 	}
 	return nil
-}
-
-// answer returns the answer of a request that has run.
-func answer(result []byte) (*core.Outcome, error) {
-	var f finished
-	body, err := split(result, &f)
-	if err == nil && f.Outcome == nil {
-		err = errPayload
-	}
-	if err != nil {
-		return nil, err
-	}
-	f.Outcome.Body = body
-	return f.Outcome, nil
 }
 
 // recorder is the writer of a request that runs later. It keeps one byte more than most of the body, so that

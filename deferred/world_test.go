@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/limit"
@@ -42,14 +44,21 @@ func (g *gate) Check(_ context.Context, a core.Attempt) (core.Decision, error) {
 
 func (*gate) Settle(context.Context, core.Decision, core.Ending) error { return nil }
 
+// secret signs what is stored.
+var secret = []byte("a secret of 32 bytes for tests..")
+
 // world is an application whose rule defers what its gate refuses.
 type world struct {
 	*testing.T
+	client   redis.UniversalClient
 	gate     *gate
 	queue    *delay.Queue
 	requests *deferred.Requests
 	app      http.Handler
 	handler  atomic.Pointer[http.HandlerFunc] // what the route does
+	// Middlewares around the application, around it for the worker only, and between the rule and the handler.
+	// Nil: none.
+	outside, behind, inside func(http.Handler) http.Handler
 
 	mu  sync.Mutex
 	ran []string // what the handler got, as "ann POST /exports?q=1 body"
@@ -58,10 +67,12 @@ type world struct {
 // newWorld makes a world on the backend. change, if there is one, changes the options.
 func newWorld(t *testing.T, b redistest.Backend, o delay.Options, change func(*deferred.Options)) *world {
 	engine := guardtest.NewEngine(b)
-	w := &world{T: t, gate: &gate{wait: 20 * time.Millisecond}, queue: delay.New(engine, "deferred", o)}
+	w := &world{T: t, client: b.Client, gate: &gate{wait: 20 * time.Millisecond},
+		queue: delay.New(engine, "deferred", o)}
 	options := deferred.Options{
-		Who:   keyfuncs.User("uid"),
-		Limit: limit.NewSlidingWindow(engine, "stored", limit.PerHour(10)),
+		Who:     keyfuncs.User("uid"),
+		Limit:   limit.NewSlidingWindow(engine, "stored", limit.PerHour(10)),
+		Secrets: [][]byte{secret},
 	}
 	if change != nil {
 		change(&options)
@@ -74,10 +85,21 @@ func newWorld(t *testing.T, b redistest.Backend, o delay.Options, change func(*d
 	})
 	mux := http.NewServeMux()
 	rule := nethttpmw.Rule{Guard: w.gate, Who: keyfuncs.Const("all"), Defer: w.requests}
-	mux.Handle("POST /exports", nethttpmw.HTTP(rule)(http.HandlerFunc(w.serve)))
+	mux.Handle("POST /exports", nethttpmw.HTTP(rule)(through(&w.inside, http.HandlerFunc(w.serve))))
 	mux.Handle("/deferred/{id}", w.requests)
-	w.app = login(mux)
+	w.app = through(&w.outside, login(mux))
 	return w
+}
+
+// through is a handler behind a middleware that a test may set later.
+func through(middleware *func(http.Handler) http.Handler, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
+		if *middleware == nil {
+			h.ServeHTTP(to, r)
+			return
+		}
+		(*middleware)(h).ServeHTTP(to, r)
+	})
 }
 
 // answer says what the handler answers.
@@ -123,6 +145,12 @@ func (w *world) post(user, body string, headers ...string) *httptest.ResponseRec
 }
 
 func (w *world) send(user, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	to := httptest.NewRecorder()
+	w.app.ServeHTTP(to, newRequest(user, method, path, body, headers...))
+	return to
+}
+
+func newRequest(user, method, path, body string, headers ...string) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	if user != "" {
 		r.Header.Set("Authorization", "secret-"+user)
@@ -131,9 +159,7 @@ func (w *world) send(user, method, path, body string, headers ...string) *httpte
 		name, value, _ := strings.Cut(header, ": ")
 		r.Header.Set(name, value)
 	}
-	to := httptest.NewRecorder()
-	w.app.ServeHTTP(to, r)
-	return to
+	return r
 }
 
 // defers posts a request of ann, which has to be deferred, and returns its Location.
@@ -159,8 +185,11 @@ func (w *world) wantState(location string, want deferred.State) *httptest.Respon
 	var to *httptest.ResponseRecorder
 	redistest.Eventually(w.T, 30*time.Second, func() bool {
 		to = w.page("ann", location)
-		return to.Header().Get(deferred.StateHeader) == string(want)
-	}, "the request is "+string(want))
+		return to.Code != http.StatusAccepted
+	}, "the request has ended")
+	if got := to.Header().Get(deferred.StateHeader); got != string(want) {
+		w.Errorf("the request is %q, want %q: %d %v %s", got, want, to.Code, to.Header(), to.Body)
+	}
 	return to
 }
 
@@ -168,7 +197,8 @@ func (w *world) wantState(location string, want deferred.State) *httptest.Respon
 func (w *world) work() {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- w.requests.Work(ctx, w.app, delay.WorkOptions{Concurrency: 4}) }()
+	app := through(&w.behind, w.app)
+	go func() { ended <- w.requests.Work(ctx, app, delay.WorkOptions{Concurrency: 4}) }()
 	w.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {

@@ -231,8 +231,9 @@ func ExamplePage() {
 	gate, stop := newEngine()
 	defer stop()
 	later := deferred.New(delay.New(gate, "later", delay.Options{}), deferred.Options{
-		Who:   keyfuncs.User("uid"), // nobody else may read the answer
-		Limit: limit.NewSlidingWindow(gate, "stored", limit.PerHour(20)),
+		Who:     keyfuncs.User("uid"), // nobody else may read the answer
+		Limit:   limit.NewSlidingWindow(gate, "stored", limit.PerHour(20)),
+		Secrets: [][]byte{make([]byte, 32)}, // an application has random bytes
 	})
 	reports := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "reports", limit.PerMinute(1)),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -20,8 +21,9 @@ type Deferrer interface {
 	// Nil: it was not, or has no operation ID.
 	Known(ctx context.Context, r *keyfuncs.Request) (*Deferral, error)
 	// Defer stores a request that may succeed in this time. Nil: it cannot be deferred, such as one of nobody
-	// who is logged in. After nil, and after an error, the request is refused as without Rule.Defer.
-	Defer(ctx context.Context, r *keyfuncs.Request, wait time.Duration) (*Deferral, error)
+	// who is logged in. After nil, and after an error, the request is refused as without Rule.Defer. depth is
+	// for [WithRerun].
+	Defer(ctx context.Context, r *keyfuncs.Request, wait time.Duration, depth int) (*Deferral, error)
 }
 
 // Deferral is what a client is told about a request that runs later.
@@ -55,20 +57,58 @@ func (p *Pipeline) findDefers() {
 	}
 }
 
-// rerunKey is the key of the function that WithRerun has put into a request's context.
+// Rerun is what rules know of a request that was deferred and now runs.
+type Rerun struct {
+	depth   int64
+	passed  atomic.Int64 // how many middlewares with a Defer
+	refusal atomic.Pointer[Refusal]
+	decided atomic.Bool // a guard has refused for good, or told that the request is done
+}
+
+// Refusal returns the last refusal by a rule. Nil: no rule has refused the request.
+func (r *Rerun) Refusal() *Refusal { return r.refusal.Load() }
+
+// Answered reports whether the answer to the request is one: the request has passed the rule that had
+// deferred it, or a guard has decided it, such as a sale that is sold out, or an operation that is done. All
+// else comes from something that stands before the handler and did not let it run, such as a login, a
+// redirect, or a rule that could not read the request.
+func (r *Rerun) Answered() bool { return r.decided.Load() || r.passed.Load() >= r.depth }
+
+// rerunKey is the key of the Rerun in a request's context.
 type rerunKey struct{}
 
 // WithRerun returns a context for a request that was deferred and now runs. It is for a [Deferrer]. The
-// request is not deferred again, and its refusals are no strikes. refused is called with each refusal before
-// it is answered; where it was called, the handler did not run.
-func WithRerun(ctx context.Context, refused func(*Refusal)) context.Context {
-	return context.WithValue(ctx, rerunKey{}, refused)
+// request is not deferred again, and its refusals are no strikes. depth is what Defer was called with: how
+// many middlewares with a Defer the request had got to.
+func WithRerun(ctx context.Context, depth int) (context.Context, *Rerun) {
+	r := &Rerun{depth: int64(max(1, depth))}
+	return context.WithValue(ctx, rerunKey{}, r), r
 }
 
-// rerunOf returns the function that is told of refusals, if the request was deferred and now runs.
-func rerunOf(ctx context.Context) func(*Refusal) {
-	refused, _ := ctx.Value(rerunKey{}).(func(*Refusal))
-	return refused
+// rerunOf returns the Rerun of a request that was deferred and now runs.
+func rerunOf(ctx context.Context) *Rerun {
+	r, _ := ctx.Value(rerunKey{}).(*Rerun)
+	return r
+}
+
+// tellRerun tells the Rerun of a request, if it has one, that the request passes these rules.
+func (p *Passage) tellRerun() {
+	if !p.pipeline.defers {
+		return
+	}
+	if rerun := rerunOf(&p.settling); rerun != nil {
+		rerun.passed.Add(1)
+	}
+}
+
+// depth returns how many middlewares with a Defer the request has got to, with this one.
+func (p *Passage) depth() (n int) {
+	for ; p != nil; p = p.outer {
+		if p.pipeline.defers {
+			n++
+		}
+	}
+	return n
 }
 
 // deferredBefore answers a request that was deferred before. Without this, it could pass the rules now, and
@@ -115,14 +155,17 @@ func (r *mounted) refuseUnknown(ctx context.Context, err error) *Refusal {
 func (p *Passage) refused(rule *mounted, f *Refusal) *Refusal {
 	p.outer.warnOfTwice(rule, &f.Decision)
 	f.by(rule, &p.from, p)
-	if told := rerunOf(&p.settling); told != nil {
-		told(f)
+	if rerun := rerunOf(&p.settling); rerun != nil {
+		rerun.refusal.Store(f)
+		if f.decided() {
+			rerun.decided.Store(true)
+		}
 		return f
 	}
 	if rule.Defer == nil || !f.deferrable() {
 		return f
 	}
-	d, err := rule.Defer.Defer(&p.settling, &p.from, f.Decision.RetryAfter)
+	d, err := rule.Defer.Defer(&p.settling, &p.from, f.Decision.RetryAfter, p.depth())
 	if err != nil || d == nil {
 		return f
 	}
@@ -136,9 +179,12 @@ func (f *Refusal) deferrable() bool {
 	case core.ReasonInProgress, core.ReasonUnconfirmed, ReasonUnavailable:
 		return false
 	default:
-		return f.Decision.RetryAfter > 0 && f.Reason == f.Decision.Reason && !f.banned
+		return f.Decision.RetryAfter > 0 && f.decided()
 	}
 }
+
+// decided reports whether the guard itself has refused the request.
+func (f *Refusal) decided() bool { return f.Reason == f.Decision.Reason && !f.banned }
 
 // accept makes of a refusal the answer to a request that runs later.
 //

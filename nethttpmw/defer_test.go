@@ -19,6 +19,7 @@ type storing struct {
 	err           error
 	asked         int             // how often Known was called
 	waits         []time.Duration // what Defer was asked for
+	depth         int
 }
 
 func (s *storing) Known(context.Context, *keyfuncs.Request) (*nethttpmw.Deferral, error) {
@@ -27,9 +28,9 @@ func (s *storing) Known(context.Context, *keyfuncs.Request) (*nethttpmw.Deferral
 }
 
 func (s *storing) Defer(
-	_ context.Context, _ *keyfuncs.Request, wait time.Duration,
+	_ context.Context, _ *keyfuncs.Request, wait time.Duration, depth int,
 ) (*nethttpmw.Deferral, error) {
-	s.waits = append(s.waits, wait)
+	s.waits, s.depth = append(s.waits, wait), depth
 	return s.stored, s.err
 }
 
@@ -166,10 +167,10 @@ func TestARequestThatRunsAgainIsNotStoredAgain(t *testing.T) {
 	d, bans := &storing{stored: later, known: later}, &strikes{}
 	rule := deferring(limited(core.ReasonLimited), d)
 	rule.Bans = bans
-	var told []core.Reason
-	ctx := nethttpmw.WithRerun(t.Context(), func(f *nethttpmw.Refusal) { told = append(told, f.Reason) })
+	ctx, rerun := nethttpmw.WithRerun(t.Context(), 1)
 	w, ran := answerOf(blankRequest().WithContext(ctx), rule)
-	if w.Code != http.StatusTooManyRequests || len(told) != 1 || told[0] != core.ReasonLimited ||
+	told := rerun.Refusal()
+	if w.Code != http.StatusTooManyRequests || told == nil || told.Reason != core.ReasonLimited ||
 		len(d.waits) > 0 || bans.n != 0 || ran {
 		t.Errorf("%d, told %v, stored %v, %d strikes", w.Code, told, d.waits, bans.n)
 	}
@@ -225,4 +226,61 @@ func TestADeferThatIsNilIsFoundAtSetUp(t *testing.T) {
 		}
 	}()
 	nethttpmw.HTTP(deferring(&fake{name: "own"}, (*storing)(nil)))
+}
+
+// TestARequestBetweenTwoRulesThatDeferIsNotAnswered: what stands between them answered, and that was taken
+// for the answer of the handler, since one rule with a Defer had let the request pass.
+func TestARequestBetweenTwoRulesThatDeferIsNotAnswered(t *testing.T) {
+	d := &storing{stored: later}
+	gate := limited(core.ReasonLimited)
+	between, open := false, &fake{name: "own"}
+	send := func(r *http.Request, g core.Guard) int {
+		inner := nethttpmw.HTTP(deferring(g, d))(http.NotFoundHandler())
+		middle := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if between {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			inner.ServeHTTP(w, r)
+		})
+		w := httptest.NewRecorder()
+		nethttpmw.HTTP(deferring(&fake{name: "site"}, d), ruleOf(&fake{name: "other"}))(middle).ServeHTTP(w, r)
+		return w.Code
+	}
+	if code := send(blankRequest(), gate); code != http.StatusAccepted || d.depth != 2 {
+		t.Fatalf("%d, depth %d", code, d.depth)
+	}
+	for _, between = range []bool{true, false} {
+		ctx, rerun := nethttpmw.WithRerun(t.Context(), d.depth)
+		if send(blankRequest().WithContext(ctx), open); rerun.Answered() == between {
+			t.Errorf("answered between %v: Answered is %v", between, rerun.Answered())
+		}
+	}
+}
+
+// TestWhatIsTheAnswerToARequestThatRunsLater: a guard's last word is, and what was done before; a rule that
+// could not read the request, a list and a ban are not.
+func TestWhatIsTheAnswerToARequestThatRunsLater(t *testing.T) {
+	unread := ruleOf(&fake{name: "own"})
+	unread.Who = func(*keyfuncs.Request) (string, error) { return "", keyfuncs.ErrMalformed }
+	denied := ruleOf(&fake{name: "own"})
+	denied.Deny = keyfuncs.NewList(keyfuncs.Const("ann"), "ann")
+	banned := ruleOf(&fake{name: "own"})
+	banned.Bans = banning{}
+	sold := limited(core.ReasonSoldOut)
+	sold.decision.RetryAfter = 0
+	done := &refuser{fake{name: "own"}, core.Decision{Guard: "own", Allowed: true, Replayed: true, Kept: true}}
+	for name, c := range map[string]struct {
+		rule nethttpmw.Rule
+		want bool
+	}{
+		"not read": {unread, false}, "on a list": {denied, false}, "banned": {banned, false},
+		"an outage": {ruleOf(&failer{fake{name: "own"}}), false}, "sold out": {ruleOf(sold), true},
+		"done before": {ruleOf(done), true},
+	} {
+		ctx, rerun := nethttpmw.WithRerun(t.Context(), 1)
+		if w, ran := answerOf(blankRequest().WithContext(ctx), c.rule); rerun.Answered() != c.want || ran {
+			t.Errorf("%s: %d, Answered is %v", name, w.Code, rerun.Answered())
+		}
+	}
 }

@@ -119,10 +119,14 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	if done := passage.done(); done != nil {
 		replay := done.rule.replay(done.decision)
 		replay.by(done.rule, req, passage)
+		if rerun := rerunOf(&passage.settling); rerun != nil {
+			rerun.decided.Store(true) // its handler ran before
+		}
 		return nil, replay
 	}
 	passage.fields = figures(req, passage.entries, nil)
 	passage.hold()
+	passage.tellRerun()
 	entered = true
 	return passage, nil
 }

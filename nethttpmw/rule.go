@@ -97,6 +97,9 @@ type Rule struct {
 	// A request with the operation ID of one that was stored gets the same 202, before any rule is asked. If
 	// the queue cannot be asked for it, OnOutage decides, or the policy of the guard.
 	//
+	// A request that runs later passes all middlewares again, as what it was. Those in front of this rule must
+	// let it pass as they have before; what those behind it answer is its answer.
+	//
 	// For a middleware of rules around this one the status is 429, since the handler has not run. Nil: requests
 	// are refused.
 	Defer Deferrer

@@ -169,6 +169,9 @@ func (o Options) check() error {
 	return nil
 }
 
+// MaxPayload returns the size of the longest payload and result: see [Options].
+func (q *Queue) MaxPayload() int { return q.options.MaxPayload }
+
 // Schedule schedules a task for a moment, once per ID. It returns false when the ID is known already: then
 // nothing changes, whatever the moment and the payload are. An ID is known while its task is pending, running
 // or dead, and for Options.Keep after it was done; the ID of a cancelled task is free again. A moment in the

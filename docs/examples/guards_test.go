@@ -76,6 +76,7 @@ func guardsApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 
 	later := deferred.New(delay.New(gate, "deferred", delay.Options{}), deferred.Options{
 		Who: user, Limit: limit.NewSlidingWindow(gate, "stored", limit.PerHour(20)),
+		Secrets: [][]byte{make([]byte, 32)},
 	})
 	guard("POST /reports", nethttpmw.Rule{
 		Guard: limit.NewSlidingWindow(gate, "reports", limit.PerMinute(1)), Who: user, Defer: later,

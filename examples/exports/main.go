@@ -2,6 +2,7 @@
 // 202 and the address of a page in place of 429; a worker makes its export later. It needs a Redis at
 // REDIS_URL.
 //
+//	export DEFERRED_SECRET="$(openssl rand -hex 32)" # the same in all processes
 //	go run ./examples/exports
 //	curl -i -X POST -u ann:pw -H 'Idempotency-Key: "e1"' 'http://127.0.0.1:8080/exports?rows=1000'
 //	curl -i -u ann:pw http://127.0.0.1:8080/deferred/...   # the Location of a 202
@@ -39,11 +40,12 @@ type exports struct {
 	requests *deferred.Requests
 }
 
-// newExports makes an application whose exports are made by the function.
-func newExports(gate *core.Engine, perUser int64, export http.HandlerFunc) *exports {
+// newExports makes an application whose exports are made by the function. The secrets sign what is stored.
+func newExports(gate *core.Engine, perUser int64, secrets [][]byte, export http.HandlerFunc) *exports {
 	requests := deferred.New(delay.New(gate, "deferred", delay.Options{}), deferred.Options{
-		Who:   keyfuncs.User("uid"),
-		Limit: limit.NewSlidingWindow(gate, "stored", limit.PerHour(perUser)),
+		Who:     keyfuncs.User("uid"),
+		Limit:   limit.NewSlidingWindow(gate, "stored", limit.PerHour(perUser)),
+		Secrets: secrets,
 	})
 	room := nethttpmw.Rule{
 		// What is deferred waits for the end of a lease. So a short one is better here than the ten seconds
@@ -109,7 +111,11 @@ func run() error {
 	options.ContextTimeoutEnabled = true
 	rdb := redis.NewClient(options)
 	defer func() { _ = rdb.Close() }()
-	app := newExports(core.New(rdb), 1000, export)
+	var secrets [][]byte
+	if secret := os.Getenv("DEFERRED_SECRET"); secret != "" { // without one, set-up says what that means
+		secrets = [][]byte{[]byte(secret)}
+	}
+	app := newExports(core.New(rdb), 1000, secrets, export)
 	worked := make(chan error, 1)
 	go func() { worked <- app.work(ctx) }()
 	server := &http.Server{Addr: "127.0.0.1:8080", Handler: app, ReadHeaderTimeout: 5 * time.Second}

@@ -17,6 +17,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
+var secrets = [][]byte{make([]byte, 32)}
+
 // TestAllExportsAreMadeTenAtATime: a crowd asks at once, and each of its exports is made, once.
 func TestAllExportsAreMadeTenAtATime(t *testing.T) {
 	n := 60
@@ -26,7 +28,7 @@ func TestAllExportsAreMadeTenAtATime(t *testing.T) {
 	b := redistest.Single(t)
 	var running, most atomic.Int64
 	made := make([]atomic.Int64, n)
-	app := newExports(guardtest.NewEngine(b), int64(n), func(w http.ResponseWriter, r *http.Request) {
+	app := newExports(guardtest.NewEngine(b), int64(n), secrets, func(w http.ResponseWriter, r *http.Request) {
 		now := running.Add(1)
 		defer running.Add(-1)
 		for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
@@ -94,7 +96,7 @@ func TestAllExportsAreMadeTenAtATime(t *testing.T) {
 }
 
 func TestNobodyExportsWithoutALogin(t *testing.T) {
-	app := newExports(guardtest.NewEngine(redistest.Mini(t)), 1, export)
+	app := newExports(guardtest.NewEngine(redistest.Mini(t)), 1, secrets, export)
 	w := httptest.NewRecorder()
 	app.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/exports", nil))
 	if w.Code != http.StatusUnauthorized {

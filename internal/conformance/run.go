@@ -82,6 +82,7 @@ var checks = []check{
 	{"a lock is held while the request runs, and no longer", locksAreHeld, true},
 	{"a lock that is lost ends the context of the request", lostLocksEndTheContext, true},
 	{"a refused request runs later, where a rule says so", refusalsRunLater, true},
+	{"what runs later is judged as it would have been at once", laterIsJudgedAlike, true},
 	{"nothing is left over, however requests end", randomEndings, true},
 	{"rules are rolled out by and by", rolloutsAreGradual, false},
 	{"mistakes of set-up panic", setUpMistakesPanic, false},

@@ -56,6 +56,9 @@ var (
 	// Nameless: a trusted proxy does not send the header that keyfuncs.IP reads.
 	Nameless = &Warning{code: "GH008", anchor: "gh008",
 		text: "a trusted proxy does not say who its client is, so keyfuncs.IP finds nobody"}
+	// Unsigned: stored requests have no MAC.
+	Unsigned = &Warning{code: "GH009", anchor: "gh009",
+		text: "deferred.Options has no Secrets, so whoever can write to Redis can make requests run as any user"}
 	// Preflight: CORS preflights reach a rule whose guard makes claims.
 	Preflight = &Warning{code: "GH010", anchor: "gh010",
 		text: "a CORS preflight was refused: put the CORS middleware around rules whose guards make claims"}
@@ -63,7 +66,7 @@ var (
 
 // All returns every warning.
 func All() []*Warning {
-	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken, Unknown, Nameless, Preflight}
+	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken, Unknown, Nameless, Unsigned, Preflight}
 }
 
 // Code returns the warning's code, such as "GH001".

@@ -50,6 +50,13 @@ func (l *Log) Write(line []byte) (int, error) {
 	return l.lines.Write(line)
 }
 
+// String returns the lines that were logged since the last call of Warnings or Want, as JSON.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines.String()
+}
+
 // Warnings returns the attributes of the warnings logged since the last call, with the message as "msg".
 func (l *Log) Warnings(t testing.TB) []map[string]string {
 	t.Helper()
