@@ -53,15 +53,7 @@ for i = 1, limits do
     taken = math.min(taken + cost, 9007199254740991)
     redis.call('SET', key, string.format('%.0f %.0f', over + 0, taken), 'KEEPTTL')
   else
-    local shorter = 0 -- as in fixed_windows.lua
-    for j = 1, limits do
-      local other = ARGV[j * 2] + 0
-      if other < window and other > shorter then
-        shorter = other
-      end
-    end
-    redis.call('SET', key, string.format('%.0f %.0f', now + window * 1000, cost), 'PX',
-      window + shorter + 1000)
+    redis.call('SET', key, string.format('%.0f %.0f', now + window * 1000, cost), 'PX', window + 1000)
   end
 end
 return 1

@@ -137,17 +137,7 @@ func (l *limiter) send(ctx context.Context, took *taken, a core.Attempt) error {
 	if !repeated {
 		e.sent = time.Now()
 	}
-	script, args := l.algorithm.refund, slices.Clone(took.args)
-	if e.units > 0 {
-		args = append(args, e.units, took.stamp, e.name)
-	} else {
-		script, args = l.algorithm.charge, append(args, -e.units, e.name)
-	}
-	now := l.Engine().ScriptNow(time.Microsecond)
-	if repeated || now != "" || took.parts != nil {
-		args = append(args, since, now)
-	}
-	args = append(args, took.parts...)
+	script, args := l.settleCall(took, since)
 	core.Expect(ctx, always)
 	reply, err := l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), script,
 		append([]string{l.Key(core.TagOf(a), "refunds")}, l.keysOf(took.limitSet, a)...), args...)
@@ -158,4 +148,23 @@ func (l *limiter) send(ctx context.Context, took *taken, a core.Attempt) error {
 		return unknown
 	}
 	return err
+}
+
+// settleCall returns the script that settles an attempt, and its arguments behind the keys.
+func (l *limiter) settleCall(took *taken, since int64) (*core.Script, []any) {
+	e, now := took.ending, l.Engine().ScriptNow(time.Microsecond)
+	if l.algorithm.log {
+		of := took.log
+		return slidingSettleScript, []any{of.oneByOne, of.byParts, now, e.units, took.stamp, e.name, since, of.part}
+	}
+	script, args := l.algorithm.refund, slices.Clone(took.args)
+	if e.units > 0 {
+		args = append(args, e.units, took.stamp, e.name)
+	} else {
+		script, args = l.algorithm.charge, append(args, -e.units, e.name)
+	}
+	if since > 0 || now != "" {
+		args = append(args, since, now)
+	}
+	return script, args
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, lua.FixedWindows,
+var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, "",
 	lua.FixedWindowRefund, lua.FixedWindowCharge, newFixedCount, upTo(core.MaxAmount, "a fixed window counts"))
 
 // FixedWindow is a rate limit that admits at most Max units in a window, which begins with its first unit. It
@@ -30,9 +30,8 @@ type FixedWindow struct{ limiter }
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
-// When a deployment changes the Max of a limit, the count continues. A Window that is changed or added takes
-// over what the other and the former ones have counted, as far as a fixed window can know it: see
-// [NewSlidingWindow] and [Func].
+// When a deployment changes the Max of a limit, the count continues. A Window that is changed or added begins
+// with nothing used.
 func NewFixedWindow(e *core.Engine, name string, limit Limit, more ...Limit) *FixedWindow {
 	return &FixedWindow{newLimiter(e, fixedWindow, name, nil, append([]Limit{limit}, more...)...)}
 }

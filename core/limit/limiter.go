@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -17,11 +15,10 @@ import (
 // algorithm is how a rate limit counts. The scripts of all algorithms take the same keys and arguments.
 type algorithm struct {
 	kind       string            // a part of the keys, so that no algorithm reads what another has written
+	log        bool              // all limits of an actor are views of one log: see log.go. Else each has a key
+	long       bool              // the short scripts of the log are not asked, in a test
 	several    *scripts          // decide any limits
-	one        *scripts          // decide a single limit that counts one by one
-	byParts    *scripts          // decide a single limit that counts by parts; nil where no limit has parts
-	joined     *core.Script      // one's check for several attempts of one moment; nil without a script for that
-	lease      *core.Script      // lends units of a single limit by parts; nil without a script for that
+	one        *scripts          // decide a single limit
 	refund     *core.Script      // sent once; an argument says whether an earlier call may have run
 	charge     *core.Script      // likewise
 	newCounter func() counter    // counts inside the process
@@ -40,19 +37,23 @@ func newScripts(name, source string) *scripts {
 	}
 }
 
-// newAlgorithm returns an algorithm with the sources of its scripts, which are named after name.
+// newAlgorithm returns an algorithm with the sources of its scripts, which are named after name. Without a
+// script for several limits the first one decides these too.
 func newAlgorithm(kind, name, one, several, refund, charge string, newCounter func() counter,
 	accepts func(Limit) error,
 ) *algorithm {
-	return &algorithm{
+	alg := &algorithm{
 		kind:       kind,
 		one:        newScripts(name, one),
-		several:    newScripts(name+"s", several),
 		refund:     core.NewScript(name+"_refund", refund, core.AtMostOnce).Shared(), // a late one finds its name
 		charge:     core.NewScript(name+"_charge", charge, core.AtMostOnce).Shared(), // likewise
 		newCounter: newCounter,
 		accepts:    accepts,
 	}
+	if alg.several = alg.one; several != "" {
+		alg.several = newScripts(name+"s", several)
+	}
+	return alg
 }
 
 // upTo returns the accepts function of an algorithm that counts up to most units and has no resolution. The
@@ -72,25 +73,12 @@ func upTo(most int64, holds string) func(Limit) error {
 	}
 }
 
-// scripts returns the scripts that decide the limits.
-func (alg *algorithm) scripts(limits *limitSet) *scripts {
-	switch {
-	case len(limits.windows) > 1: // also where the guard has one limit, and former ones
-		return alg.several
-	case limits.parts == nil:
-		return alg.one
-	default:
-		return alg.byParts
-	}
-}
-
 // limiter is the common part of all rate limits.
 type limiter struct {
 	core.Base
 	algorithm *algorithm
 	limits    *limitSet // nil if by returns the limits
 	by        Func      // nil if the limits are fixed
-	former    *former
 	local     func() *memory
 	refusals  *refusals
 	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered
@@ -100,7 +88,7 @@ type limiter struct {
 // newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
-		algorithm: alg, by: by, former: new(former), refusals: newRefusals(e.RefusalMemory()),
+		algorithm: alg, by: by, refusals: newRefusals(e.RefusalMemory()),
 		inFlight: inflight.New(), leases: newLeases(),
 		local: sync.OnceValue(func() *memory {
 			m := newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis())
@@ -117,15 +105,10 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 		panic(fmt.Sprintf("limit: guard %q has no function for its limits: "+
 			"pass one that returns the limits of an attempt", name))
 	}
-	sent := []*core.Script{alg.one.check, alg.several.check, alg.refund, alg.charge, announce}
-	if alg.byParts != nil {
-		sent = append(sent, alg.byParts.check)
-	}
-	if alg.joined != nil {
-		sent = append(sent, alg.joined)
-	}
-	if alg.lease != nil {
-		sent = append(sent, alg.lease)
+	sent := []*core.Script{slidingWindowScript.check, slidingPartsScript.check, slidingLogScript.check,
+		slidingSettleScript}
+	if !alg.log {
+		sent = []*core.Script{alg.one.check, alg.several.check, alg.refund, alg.charge}
 	}
 	l.Base = e.Register(alg.kind, name, sent...)
 	return l
@@ -226,9 +209,6 @@ func present() time.Time { return processBegun.Add(time.Since(processBegun)) }
 // admits it. A Cost above the smallest limit is refused with [core.ReasonOverLimit], without asking Redis. An
 // attempt like one that was refused a moment ago may be refused without asking Redis: see
 // [core.WithRefusalMemory].
-//
-// The first check of a process, and one every ten minutes, makes another call within the same deadline: see
-// [NewSlidingWindow].
 //
 // A check is sent to Redis at most once. If the reply is lost, Check returns an error, and the units may have
 // been taken. An invalid attempt is a [core.ErrInvalid].
@@ -426,49 +406,34 @@ func (l *limiter) decideOnRedis(ctx context.Context, limits *limitSet, peek bool
 func (l *limiter) ask(
 	ctx context.Context, limits *limitSet, a core.Attempt, peek bool, s *lease,
 ) (any, error) {
-	cost := a.Cost
+	if l.algorithm.log {
+		return l.askLog(ctx, limits, a, peek, s)
+	}
+	cost, begun := a.Cost, time.Now()
 	if peek {
 		cost = 0
 	}
-	former := l.withFormer
-	if peek {
-		former = l.withAnnounced
-	}
-	limits, waited := former(ctx, limits)
-	begun := time.Now()
-	left := func() time.Duration { return l.Engine().Deadline() - waited - time.Since(begun) }
-	if s != nil && len(limits.windows) == 1 { // what counts in other windows sliding_windows takes over
-		value, err := l.fetch(ctx, left(), s, limits, a)
-		if !isUndecided(value) {
-			return value, err
-		}
-	}
-	args := append(make([]any, 0, len(limits.args)+len(limits.parts)+2), limits.args...)
+	args := append(make([]any, 0, len(limits.args)+2), limits.args...)
 	now := l.Engine().ScriptNow(time.Microsecond)
 	switch { // trailing arguments are left out where the script has a default
-	case now != "" || limits.parts != nil:
+	case now != "":
 		args = append(args, cost, now)
 	case cost != 1:
 		args = append(args, cost)
 	}
-	args = append(args, limits.parts...)
 	run := func(s *scripts) (any, error) {
-		keys, script := l.keysOf(limits, a), s.check
+		script := s.check
 		if peek {
 			script = s.peek
-		} else if joined := l.algorithm.joined; joined != nil && s == l.algorithm.one {
-			return l.Engine().RunJoined(ctx, left(),
-				l.joint(limits, joined, keys[0], cost, now), script, keys, args...)
 		}
-		return l.Engine().RunWithin(ctx, left(), script, keys, args...)
+		return l.Engine().RunWithin(ctx, l.Engine().Deadline()-time.Since(begun), script, l.keysOf(limits, a), args...)
 	}
-	several, one := l.algorithm.several, l.algorithm.scripts(limits)
-	if s != nil { // the lease has left the decision, as a script for one limit leaves rare cases
-		one = several
+	if len(limits.limits) > 1 {
+		return run(l.algorithm.several)
 	}
-	value, err := run(one)
-	if isUndecided(value) && one != several {
-		return run(several)
+	value, err := run(l.algorithm.one)
+	if isUndecided(value) {
+		return run(l.algorithm.several)
 	}
 	return value, err
 }
@@ -477,21 +442,6 @@ func (l *limiter) ask(
 func isUndecided(value any) bool {
 	reply, ok := value.([]any)
 	return ok && len(reply) == 1 && reply[0] == int64(2)
-}
-
-// joint says how attempts at one limit are decided together: those that have the same limit, which a [Func]
-// may change at any time.
-func (l *limiter) joint(
-	limits *limitSet, script *core.Script, key string, cost int64, now string,
-) core.Joint {
-	if l.by != nil {
-		key += "|" + strconv.FormatInt(limits.limits[0].Max, 10)
-	}
-	args := limits.joined
-	if now != "" {
-		args = append(slices.Clone(limits.args), now)
-	}
-	return core.Joint{Script: script, Replies: joinedReplies, Group: key, Args: args, Own: cost}
 }
 
 // readLimits reads a script's reply into d, and returns it.
@@ -546,9 +496,8 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
-	defer l.refusals.drop(core.TagOf(a))     // also after an error, since the server may have done it
-	defer l.leases.get(limits, a).drop()     // likewise
-	limits, _ = l.withAnnounced(ctx, limits) // else the next check takes their units over again
+	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
+	defer l.leases.get(limits, a).drop() // likewise
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
 }
@@ -580,8 +529,11 @@ func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, erro
 	return set, nil
 }
 
-// keysOf returns the keys that count the attempt's units, one per limit.
+// keysOf returns the keys that count the attempt's units: those of the logs, or one per limit.
 func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string {
+	if l.algorithm.log {
+		return l.keysOfLogs(a)
+	}
 	t := core.TagOf(a)
 	keys := make([]string, len(limits.windows))
 	for i, window := range limits.windows {

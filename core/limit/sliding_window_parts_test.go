@@ -93,7 +93,7 @@ func TestPartsAfterTheClockWasSetBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
-			PerMinute(10).WithResolution(60), PerHour(20), PerDay(30).WithResolution(7))
+			PerMinute(10).WithResolution(60), PerHour(20), Per(30, 2*time.Hour).WithResolution(7))
 		guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 4})
 		clock.Advance(-time.Hour)
 		d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 3})

@@ -40,8 +40,7 @@ type TokenBucket struct{ limiter }
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
 // When a deployment changes the Max of a limit, the bucket stays as full as it was, as a fraction of what it
-// holds. A Window that is changed or added takes over what the other and the former ones have counted, as far
-// as it has not flowed back: see [NewSlidingWindow] and [Func].
+// holds. A Window that is changed or added begins with a full bucket.
 func NewTokenBucket(e *core.Engine, name string, limit Limit, more ...Limit) *TokenBucket {
 	return &TokenBucket{newLimiter(e, tokenBucket, name, nil, append([]Limit{limit}, more...)...)}
 }
