@@ -124,10 +124,10 @@ func (s *slidingLog) giveBack(_ Limit, _, stamp, cost int64) { s.remove(stamp, c
 
 // remove removes units with the given stamp.
 func (s *slidingLog) remove(stamp, cost int64) {
-	if stamp < s.birth {
+	at := ceilDiv(stamp, s.grain)
+	if stamp < s.birth && !(s.oneByOne() && at == ceilDiv(s.birth, s.grain)) {
 		return // the attempt's log was forgotten
 	}
-	at := ceilDiv(stamp, s.grain)
 	for i := s.head; i < len(s.runs) && cost > 0; i++ {
 		r := &s.runs[i]
 		if r.at() != at {
