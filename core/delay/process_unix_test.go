@@ -49,16 +49,23 @@ func TestWorkerProcess(t *testing.T) {
 	}, delay.WorkOptions{Concurrency: 20, Poll: 50 * time.Millisecond})
 }
 
-// startWorker starts a worker, which tells said what it prints. Kill kills it by SIGKILL.
-func startWorker(t *testing.T, b redistest.Backend, said func(line string)) (kill func()) {
+// processOf returns the command that runs a test as a process of its own, until this test ends.
+func processOf(t *testing.T, b redistest.Backend, test string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestWorkerProcess$")
+	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^"+test+"$")
 	cmd.Env = append(os.Environ(), processEnv+"="+b.Options().Addrs[0]+" "+b.Prefix)
 	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// startWorker starts a worker, which tells said what it prints. Kill kills it by SIGKILL.
+func startWorker(t *testing.T, b redistest.Backend, said func(line string)) (kill func()) {
+	t.Helper()
+	cmd := processOf(t, b, "TestWorkerProcess")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
