@@ -1,7 +1,7 @@
--- Delay: claims due tasks under a lease, the first due first, and takes back tasks whose lease is over. These
--- are suspects: their process may have died of them, or of another task that it ran. A suspect is claimed alone,
--- and it is to run apart from all others. Only then its next lease that is over counts as a try. Without any of
--- these tasks the script writes nothing.
+-- Delay: claims due tasks under a lease, the first due first, and takes back tasks whose lease is over.
+-- These are suspects: their process may have died of them, or of another task that it ran. A suspect is
+-- claimed alone, to run apart from all others; only then a lease that is over counts as a try. One that has
+-- ended, well or not, is none any more. Without any of these tasks the script writes nothing.
 --
 -- KEYS  1 head     hash, as delay_schedule writes it
 --       2 tasks    hash

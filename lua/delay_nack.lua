@@ -12,7 +12,8 @@
 --       3 reason   of the failure; empty: the one that is stored stays
 --       4 pause    milliseconds until it is due again
 --       5 tries    how often a task is claimed; one that has been so often is dead. 0: this one is
---       6 unused   1: the try does not count, a suspect stays one, and without a pause the task is due as it was
+--       6 unused   1: the try does not count, a suspect stays one, and without a pause the task is due as it
+--                  was
 --       7 buried   milliseconds for which a dead task is remembered
 --       8 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason}
