@@ -11,10 +11,10 @@ import (
 // crew is what the workers of an engine share. A process dies as a whole, so a suspect of one queue runs apart
 // from the tasks of all of them.
 type crew struct {
-	engine *core.Engine
+	engine  *core.Engine
+	workers int // calls of Work, under the lock of crews
 
 	mu      sync.Mutex
-	workers int           // calls of Work
 	busy    int           // handlers that run, and claims under way
 	alone   *worker       // it runs a suspect, or is about to: the others claim nothing
 	suspect *run          // that runs. It may outlast alone
@@ -78,8 +78,9 @@ func (c *crew) await(ctx context.Context, over <-chan time.Time, cond func() boo
 }
 
 // apart claims the suspect that waits in a slot and runs it, while the crew runs and claims nothing else. It
-// waits for what runs, and then for the suspect, each for the length of a lease at most: so tasks that run for
-// longer hold up nobody. It returns false when the crew has a suspect already, or the claim failed.
+// waits for what runs, and then for the suspect, each for the length of a lease at most, so that a task that
+// runs for long does not hold up all others. It returns false when the crew has a suspect already, or the claim
+// failed.
 func (w *worker) apart(ctx context.Context, slot int) bool {
 	c, mine := w.crew, false
 	c.await(ctx, nil, func() bool {
