@@ -24,8 +24,8 @@ type Task struct {
 	// Try counts the tries of the task, from 1 on, without those that do not count. So a first try may be a
 	// second delivery.
 	Try int
-	// Suspect says that a lease of the task was over, and that its process may have died of it: see Queue. Run it
-	// while this process runs nothing else. It is so until the task has ended once, by Ack or Nack.
+	// Suspect says that a lease of the task was over, and that its process may have died of it: see Queue. Run
+	// it while this process runs nothing else. It is so until the task has ended once, by Ack or Nack.
 	Suspect bool
 	// Deadline is when the lease ends, by the clock of this process, counted from before the claim was sent,
 	// less a thousandth and a millisecond. The task is safe from others until then.
@@ -44,8 +44,8 @@ func (t Task) token() string { return strconv.FormatInt(t.fence, 10) }
 
 // Claim claims up to n due tasks, 1 to [MaxClaim], for a lease: 0 means Options.Lease. It takes back tasks
 // whose lease is over, and delivers them again, one at a time: a task with Suspect set comes alone and before
-// others. A caller that runs several tasks at a time lets them end before it runs this one, and claims nothing
-// until it has ended. It returns nothing when no task is due.
+// others. A caller that runs several tasks at a time lets them end before it runs this one, and claims
+// nothing until it has ended. Claim returns nothing when no task is due.
 //
 // The tasks of all slots have the same chances. When some slots do not answer, Claim returns the tasks of the
 // others, and an error only if there are none.
@@ -81,8 +81,20 @@ type claimed struct {
 	slot  int           // where a suspect waits that is due; less than 0: nowhere
 }
 
-// claim claims tasks of all slots. Each call begins with another one. Alone says that a suspect may be claimed,
-// and only that.
+// add adds what a claim of one slot got, and reports whether the slot has more.
+func (c *claimed) add(one claimed) (more bool) {
+	c.tasks = append(c.tasks, one.tasks...)
+	if one.slot >= 0 {
+		c.slot = one.slot
+	}
+	if one.next > 0 && (c.next < 0 || one.next < c.next) {
+		c.next = one.next
+	}
+	return one.next == 0
+}
+
+// claim claims tasks of all slots. Each call begins with another one. Alone says that a suspect may be
+// claimed, and then only that.
 func (q *Queue) claim(
 	ctx context.Context, n int, lease time.Duration, alone bool,
 ) (got claimed, err error) {
@@ -101,21 +113,16 @@ func (q *Queue) claim(
 				got.next = 0 // not all slots were asked
 				return got, nil
 			}
-			tasks, after, waits, failed := q.claimSlot(ctx, slot, want, lease, alone && len(got.tasks) == 0)
-			got.tasks = append(got.tasks, tasks...)
-			if len(tasks) == 1 && tasks[0].Suspect {
-				return got, nil
-			}
-			if waits {
-				got.slot = slot
-			}
-			switch {
-			case failed != nil:
+			one, failed := q.claimSlot(ctx, slot, want, lease, alone && len(got.tasks) == 0)
+			if failed != nil {
 				err = failed
-			case after == 0:
+				continue
+			}
+			if got.add(one) {
 				more = append(more, slot)
-			case after > 0 && (got.next < 0 || after < got.next):
-				got.next = after
+			}
+			if len(one.tasks) == 1 && one.tasks[0].Suspect {
+				return got, nil
 			}
 		}
 		open = more
@@ -129,13 +136,13 @@ func (q *Queue) claim(
 	return got, err
 }
 
-// claimSlot claims tasks of one slot by one run of the script. Waits says that a suspect is due there.
+// claimSlot claims tasks of one slot by one run of the script.
 func (q *Queue) claimSlot(
 	ctx context.Context, slot, n int, lease time.Duration, alone bool,
-) (tasks []Task, next time.Duration, waits bool, err error) {
+) (claimed, error) {
 	begun := time.Now()
-	tasks, next, waits, err = q.askSlot(ctx, slot, n, lease, alone)
-	return tasks, next, waits, q.Observe(ctx, "claim", begun, q.observed(len(tasks)), err)
+	got, err := q.askSlot(ctx, slot, n, lease, alone)
+	return got, q.Observe(ctx, "claim", begun, q.observed(len(got.tasks)), err)
 }
 
 // observed is the decision that observers get of something that happened to a number of tasks.
@@ -145,9 +152,9 @@ func (q *Queue) observed(tasks int) core.Decision {
 
 func (q *Queue) askSlot(
 	ctx context.Context, slot, n int, lease time.Duration, alone bool,
-) (tasks []Task, next time.Duration, waits bool, err error) {
+) (got claimed, err error) {
 	if err := core.RoomToUndo(); err != nil {
-		return nil, 0, false, err
+		return claimed{}, err
 	}
 	watched, again := core.WatchSendings(ctx)
 	claim := []string{q.Key(q.tag(slot), "claim", newCall())}
@@ -157,7 +164,7 @@ func (q *Queue) askSlot(
 		claimBytes, q.options.deadKeep().Milliseconds(), core.TombstoneTTL.Milliseconds(), core.FlagOf(alone))
 	if err != nil { // the script may have run
 		q.Engine().UndoLater(err, release)
-		return nil, 0, false, err
+		return claimed{}, err
 	}
 	r := core.ReadReply(value, 5, math.MaxInt)
 	after, recovered, died, suspect := r.Number(), r.Number(), r.Number(), r.Number()
@@ -166,21 +173,24 @@ func (q *Queue) askSlot(
 		t := Task{ID: core.Decode(r.Text()), fence: fence, Deadline: sent.Add(schedule.Sure(lease))}
 		t.At, t.Try, t.Payload = time.UnixMilli(r.Number()), int(r.Number()), []byte(r.Text())
 		t.Suspect = suspect == 2
-		tasks = append(tasks, t)
+		got.tasks = append(got.tasks, t)
 	}
 	if err = errors.Join(r.Err, err); err != nil {
 		q.Engine().UndoLater(err, release)
-		return nil, 0, false, err
+		return claimed{}, err
 	}
-	if len(tasks) == 0 && again() { // an earlier sending may still arrive, when something is due
+	if len(got.tasks) == 0 && again() { // an earlier sending may still arrive, when something is due
 		q.Engine().UndoLater(nil, release)
 	}
 	q.tell(ctx, "recovered", int(recovered))
 	q.tell(ctx, "dead", int(died))
-	if next = core.DurationOf(after, time.Millisecond); after < 0 {
-		next = -1
+	if got.next = core.DurationOf(after, time.Millisecond); after < 0 {
+		got.next = -1
 	}
-	return tasks, next, suspect == 1, nil
+	if got.slot = -1; suspect == 1 {
+		got.slot = slot
+	}
+	return got, nil
 }
 
 // tell tells the observer what happened to tasks.

@@ -8,8 +8,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// crew is what the workers of an engine share. A process dies as a whole, so a suspect of one queue runs apart
-// from the tasks of all of them.
+// crew is what the workers of an engine share. A process dies as a whole, so a suspect of one queue runs
+// apart from the tasks of all of them.
 type crew struct {
 	engine  *core.Engine
 	workers int // calls of Work, under the lock of crews
@@ -57,30 +57,29 @@ func (c *crew) change(f func()) {
 	c.changed = make(chan struct{})
 }
 
-// await waits until cond holds, which is asked under the lock, and reports whether it does. It stops waiting
-// when the context ends, or when over has a value.
-func (c *crew) await(ctx context.Context, over <-chan time.Time, cond func() bool) bool {
+// await waits until cond holds, which is asked under the lock, until the context ends, or over has a value.
+func (c *crew) await(ctx context.Context, over <-chan time.Time, cond func() bool) {
 	for {
 		c.mu.Lock()
 		met, changed := cond(), c.changed
 		c.mu.Unlock()
 		if met {
-			return true
+			return
 		}
 		select {
 		case <-changed:
 		case <-over:
-			return false
+			return
 		case <-ctx.Done():
-			return false
+			return
 		}
 	}
 }
 
 // apart claims the suspect that waits in a slot and runs it, while the crew runs and claims nothing else. It
 // waits for what runs, and then for the suspect, each for the length of a lease at most, so that a task that
-// runs for long does not hold up all others. It returns false when the crew has a suspect already, or the claim
-// failed.
+// runs for long does not hold up all others. It returns false when the crew has a suspect already, or the
+// claim failed.
 func (w *worker) apart(ctx context.Context, slot int) bool {
 	c, mine := w.crew, false
 	c.await(ctx, nil, func() bool {
@@ -100,8 +99,8 @@ func (w *worker) apart(ctx context.Context, slot int) bool {
 	if ctx.Err() != nil {
 		return true
 	}
-	tasks, _, _, err := w.q.claimSlot(context.WithoutCancel(ctx), slot, 1, w.options.Lease, true)
-	for _, t := range tasks {
+	got, err := w.q.claimSlot(context.WithoutCancel(ctx), slot, 1, w.options.Lease, true)
+	for _, t := range got.tasks {
 		w.start(ctx, t)
 	}
 	c.await(ctx, time.After(w.options.Lease), func() bool { return c.suspect == nil })

@@ -100,9 +100,9 @@ var fields = []string{"head", "tasks", "bodies", "due", "running", "done", "dead
 //
 // A process that dies does not say of which of its tasks. So each task that was taken back is suspect, until
 // it has ended once: it comes alone, with Task.Suspect, and [Work] runs it apart from all other tasks of the
-// process. The try in which it ran beside others does not count. A lease that is over where it ran apart does:
-// then it waits for a second, and for twice as long each time, up to an hour, and after Options.MaxTries of
-// these tries it is dead. So a task that kills its process takes no other with it.
+// process. The try in which it ran beside others does not count. A lease that is over where it ran apart
+// does: then it waits for a second, and for twice as long each time, up to an hour, and after
+// Options.MaxTries of these tries it is dead. So a task that kills its process takes no other with it.
 //
 // # Calls whose reply is lost
 //

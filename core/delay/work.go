@@ -87,10 +87,10 @@ func fullJitter(try int) time.Duration {
 // is lost: then somebody else may run the task. Leases are renewed by one call for up to 500 tasks of a slot.
 // While Redis is away, what became of a task is told again and again until its lease is over.
 //
-// A task with Suspect set (see [Queue]) runs while no call of Work on the engine runs another one, and suspects
-// and other tasks take turns. To that end the workers of the engine claim nothing while what they run ends, and
-// while the suspect runs: each for the length of a lease at most. After that others may run beside it, but no
-// other suspect.
+// A task with Suspect set (see [Queue]) runs while no call of Work on the engine runs another one, and
+// suspects and other tasks take turns. To that end the workers of the engine claim nothing while what they
+// run ends, and while the suspect runs: each for the length of a lease at most. After that others may run
+// beside it, but no other suspect.
 //
 // When ctx ends, Work claims no more tasks, and waits for the running handlers up to WorkOptions.Stop. Then
 // their contexts end with the cause [ErrStopped], and it waits a second more. A task whose handler then
@@ -185,8 +185,8 @@ type laterError struct {
 
 func (e *laterError) Unwrap() error { return e.error }
 
-// claimAll claims tasks and starts their handlers until the context ends. Suspects take turns with the others,
-// who begin: so a process that dies of each suspect gets something done.
+// claimAll claims tasks and starts their handlers until the context ends. Suspects take turns with the
+// others, who begin: so a process that dies of each suspect gets something done.
 func (w *worker) claimAll(ctx context.Context) {
 	idle := pollFirst
 	for {
