@@ -533,7 +533,14 @@ func (b *breaker) probed(found probed) {
 		if b.open.Load() {
 			b.turn(false)
 		}
-	case b.open.Load():
+	case !b.open.Load():
+		if isHopeless(found.err) { // calls have lost their connections before they heard why
+			b.because(found.err)
+			b.turn(true)
+			b.changes[len(b.changes)-1].Err = found.err
+			b.told = true
+		}
+	default:
 		b.due = b.looked.Add(b.all.options.Pause)
 		if errors.Is(found.err, redis.ErrClosed) {
 			// Whoever tries again until Redis answers can stop now.
