@@ -110,7 +110,8 @@ func (e Event) NearLimit() bool {
 //	canceled      the caller cancelled the call
 //	timeout       no answer in time
 //	unready       Redis answered that it cannot work now, or not for this client: LOADING, READONLY,
-//	              CLUSTERDOWN, NOAUTH, WRONGPASS, NOPERM for all scripts and the like
+//	              CLUSTERDOWN, NOAUTH, WRONGPASS, NOPERM for all scripts and the like; or a proxy that it
+//	              has no server
 //	full          Redis has no memory left (OOM)
 //	script        any other error that Redis answered
 //	connection    there was no connection, or it broke

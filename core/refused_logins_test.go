@@ -229,3 +229,19 @@ func TestManyCallersWithoutALogin(t *testing.T) {
 		})
 	}
 }
+
+// TestServersWithoutScriptsOpenTheBreakerAtOnce: each claim was sent, and undone until its time was over.
+func TestServersWithoutScriptsOpenTheBreakerAtOnce(t *testing.T) {
+	quiet(t)
+	server := redistest.StartServer(t, "--rename-command", "EVALSHA", "", "--rename-command", "EVAL", "")
+	for _, c := range longChecks {
+		if c.name == "a sale" {
+			continue // it cannot be opened
+		}
+		t.Run(c.name, func(t *testing.T) {
+			s := newLoginScene(t, server, "", "")
+			s.g = c.make(t, s.e)
+			s.refuses("unknown command")
+		})
+	}
+}
