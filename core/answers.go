@@ -26,7 +26,7 @@ const (
 	works    condition = iota // it works: the answer is about the call
 	unserved                  // it cannot serve this call now, which says nothing about others
 	fails                     // it cannot work now: one of the failures that open a breaker
-	hopeless                  // every call gets it, or every one that writes, until somebody has changed something
+	hopeless                  // every call, or every one that writes, gets it until somebody changes something
 )
 
 // repetition is whether the call may be sent again, and when.
@@ -42,8 +42,11 @@ const (
 // answers are those that say more than that a command or a script has failed. The first one that fits counts.
 // An answer that is not here may come from a script that has changed something, and is about its call.
 //
-// What is here comes before a command runs, or in place of the first command of a script that writes: scripts
-// change nothing after such an answer, and nothing before it.
+// Where mayRun is not set, the answer comes before a command runs, or in place of the first command of a
+// script that writes, and ends the script.
+//
+// A server says DENIED and "max number of clients" to a new connection, and closes it. go-redis takes it for
+// the answer to its HELLO, so calls may hear no more than that the connection has ended.
 var answers = []verdict{
 	// Logins. A server that does not know a client reads no command of more than ten arguments, or with one of
 	// more than 16 kB: it says so, and hangs up.
@@ -109,8 +112,8 @@ var answers = []verdict{
 	{begins: "max requests limit exceeded", server: hopeless, mayRun: true},
 }
 
-// verdictOn returns what is known of the answer in an error. An error that is no answer, and an answer that is
-// not in the table, say nothing about the server, and the call may have changed something.
+// verdictOn returns what is known of the answer in an error. Where the error is no answer, or one that is not
+// in the table, the call may have changed something.
 func verdictOn(err error) verdict {
 	var from redis.Error
 	if !errors.As(err, &from) {

@@ -121,9 +121,9 @@ var answersOnTheWire = []struct {
 	{"unsupported command 'evalsha'", 1, false, once, "unready"},
 	{"unsupported command 'hscan'", 0, false, once, "script"},
 
-	// predixy
-	{"ERR no server avaliable", core.BreakerFailures, false, once, "unready"},
-	{"ERR no server connection avaliable", core.BreakerFailures, false, once, "unready"},
+	// predixy, in its spelling
+	{"ERR no server avaliable", core.BreakerFailures, false, once, "unready"},            //nolint:misspell // as it comes
+	{"ERR no server connection avaliable", core.BreakerFailures, false, once, "unready"}, //nolint:misspell // as it comes
 	{"ERR server connection close", core.BreakerFailures, true, twice, "unready"},
 	{"ERR deliver request fail", core.BreakerFailures, true, twice, "unready"},
 	{"ERR auth permission deny", 0, false, once, "script"},
