@@ -155,16 +155,7 @@ func worthAnotherTry(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	var answered redis.Error
-	if !errors.As(err, &answered) {
-		return true
-	}
-	for _, prefix := range []string{"LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS", "max number of clients"} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
+	return !isAnswer(err) || verdictOn(err).again == anew
 }
 
 // on waits on the connection. It returns nil when enough replicas have all earlier writes of the connection.

@@ -202,7 +202,7 @@ func (e *Engine) send(
 	ctx context.Context, s *Script, keys []string, args []any,
 ) (reply any, unsure bool, err error) {
 	first := e.first(s, keys)
-	if s.delivery == AtMostOnce || e.resends || first != processor(e) {
+	if s.delivery == AtMostOnce || e.resends || e.sendsOnce || first != processor(e) {
 		reply, err = eval(ctx, first, s, AtMostOnce, keys, args)
 		if err == nil || s.delivery == AtMostOnce || !e.resends || ctx.Err() != nil || !worthAnotherTry(err) {
 			return reply, false, err
@@ -219,19 +219,6 @@ func notRun(err error, maybe bool) error {
 		return err
 	}
 	return notRunError{err}
-}
-
-// refusedForNow reports whether a cluster refused a call because its slots are moving. Such a refusal comes
-// before anything ran, and lasts only a moment. MOVED and ASK arrive here after go-redis has followed as many
-// redirects as it may.
-func refusedForNow(err error) bool {
-	return isMoving(err) || redis.HasErrorPrefix(err, "CLUSTERDOWN")
-}
-
-// isMoving reports whether a server refused a call because the keys are on another server, or on two.
-func isMoving(err error) bool {
-	return redis.HasErrorPrefix(err, "TRYAGAIN") || redis.HasErrorPrefix(err, "MOVED") ||
-		redis.HasErrorPrefix(err, "ASK")
 }
 
 // processor sends a command, and returns what came back, or an error when the context ends.

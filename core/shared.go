@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -163,11 +162,6 @@ func fits(args []any) bool {
 	return length <= sharedBytes
 }
 
-// isElsewhere reports whether a call did not run because its server no longer has the key, or is no master.
-func isElsewhere(err error) bool {
-	return hasPrefix(err, []string{"MOVED", "ASK", "READONLY"}) || errors.Is(err, redis.ErrClosed)
-}
-
 // send sends the calls in one pipeline, each of them once.
 func send(calls []*waiting[sending]) {
 	ctx, cancel := together(calls)
@@ -177,17 +171,29 @@ func send(calls []*waiting[sending]) {
 		_ = pipe.Process(ctx, onceCmd{c.what.cmd}) // never fails
 	}
 	_, err := pipe.Exec(ctx)
+	receive(calls, err)
+}
+
+// receive sets what came back for calls in a pipeline that ended with err. A server that hangs up behind an
+// answer has read no further, so that is the answer to the calls behind it too.
+func receive(calls []*waiting[sending], err error) {
+	var last error
 	for _, c := range calls {
-		c.reply, c.err = received(c, err)
+		c.reply, c.err = received(c, err, last)
+		if last == nil && verdictOn(c.err).hangsUp {
+			last = c.what.cmd.Err()
+		}
 	}
 }
 
-// received returns what came back for a call in a pipeline that ended with err.
-func received(c *waiting[sending], err error) (any, error) {
+// received returns what came back for one of the calls. last is the answer behind which the server hung up.
+func received(c *waiting[sending], err, last error) (any, error) {
 	reply, own := c.what.cmd.Result()
 	switch {
 	case reply != nil: // also where go-redis gave the command the error of one behind it
 		return reply, nil
+	case last != nil && isBroken(own):
+		own = last
 	case own == nil: // a hook has not sent the pipeline
 		own = err
 	}
