@@ -35,14 +35,17 @@ type Call struct {
 	Reply any
 	Err   error
 
-	maybe  bool              // a sending may have run
-	over   bool              // Reply and Err are there
-	group  *line[Joint]      // the line that the call leaves when it is over; or nil
-	joined *waiting[Joint]   // the call waits for others of its group; or nil
-	leg    leg               // of a call that is on its way
-	line   *line[sending]    // of its server, where it may share a pipeline
-	what   sending           // likewise
-	aboard *waiting[sending] // it is in a pipeline; or nil
+	maybe  bool            // a sending may have run
+	group  *line[Joint]    // the line that the call leaves when it is over; or nil
+	joined *waiting[Joint] // the call waits for others of its group; or nil
+	trip   *trip           // of a call that is sent together with others; or nil
+}
+
+// trip is how a call goes together with others.
+type trip struct {
+	leg    leg
+	waits  waiting[sending] // without a line: it goes by itself
+	aboard bool             // it is in a pipeline, and has not come back
 }
 
 // Send makes calls, and returns when each of them has its Reply or its Err. Several calls go out together: in
@@ -50,11 +53,8 @@ type Call struct {
 // engines. Apart from that each call is made as [Engine.RunWithin] and [Engine.RunJoined] make theirs: with a
 // limit, a reply and an error of its own.
 func Send(ctx context.Context, calls ...*Call) {
-	for _, c := range calls {
-		c.awaitTurn(ctx)
-	}
 	if len(calls) == 1 {
-		calls[0].Reply, calls[0].Err = calls[0].run(ctx)
+		calls[0].send(ctx)
 		return
 	}
 	defer func() { // also if a hook of the client panics
@@ -63,11 +63,14 @@ func Send(ctx context.Context, calls ...*Call) {
 		}
 	}()
 	for _, c := range calls {
+		c.awaitTurn(ctx)
+	}
+	for _, c := range calls {
 		c.prepare(ctx)
 	}
 	depart(calls)
 	for _, c := range calls {
-		if !c.over && c.joined == nil {
+		if c.Err == nil && c.joined == nil {
 			c.Reply, c.Err = c.deliver(ctx)
 			c.leave() // others may wait for it, while the caller waits for others
 		}
@@ -77,6 +80,17 @@ func Send(ctx context.Context, calls ...*Call) {
 			c.Reply, c.Err = c.follow(ctx)
 		}
 	}
+}
+
+// send makes the call by itself, or has it decided with others of its group.
+func (c *Call) send(ctx context.Context) {
+	c.awaitTurn(ctx)
+	if c.join(ctx) {
+		c.Reply, c.Err = c.follow(ctx)
+		return
+	}
+	defer c.leave()
+	c.Reply, c.Err = c.deliver(ctx)
 }
 
 // awaitTurn waits until the call may be sent.
@@ -91,15 +105,6 @@ func (c *Call) awaitTurn(ctx context.Context) {
 	case <-patience.C:
 	case <-ctx.Done():
 	}
-}
-
-// run makes the call by itself, or waits until it has been decided with others of its group.
-func (c *Call) run(ctx context.Context) (any, error) {
-	if c.join(ctx) {
-		return c.follow(ctx)
-	}
-	defer c.leave()
-	return c.deliver(ctx)
 }
 
 // join reports whether the call waits for others of its group.
@@ -124,7 +129,9 @@ func (c *Call) leave() {
 		c.group.leave()
 		c.group = nil
 	}
-	c.leg.leave()
+	if c.trip != nil {
+		c.trip.leg.leave()
+	}
 }
 
 // prepare does what comes before the call is sent together with others.
@@ -132,47 +139,46 @@ func (c *Call) prepare(ctx context.Context) {
 	if c.join(ctx) || !c.shares() {
 		return
 	}
-	if err := c.leg.enter(ctx, c.Engine, c.Limit, c.Keys[0]); err != nil {
-		c.Err, c.over = c.Engine.failed(ctx, c.Script, err), true
+	t := &trip{}
+	if err := t.leg.enter(ctx, c.Engine, c.Limit, c.Keys[0]); err != nil {
+		c.Err = c.Engine.failed(ctx, c.Script, err)
 		return
 	}
-	c.leg.begin(c.leg.begun)
-	c.line, c.what = c.Engine.shared.lineOf(c.leg.ctx, evalsha(ctx, c.Script, c.Keys, c.Args))
-	if c.line == nil {
-		c.leg.leave() // it goes by itself
-	}
+	t.leg.begin(t.leg.begun)
+	c.trip = t
+	t.waits.line, t.waits.what = c.Engine.shared.lineOf(t.leg.ctx, evalsha(ctx, c.Script, c.Keys, c.Args))
 }
 
-// shares reports whether the first sending of the call may share a pipeline.
+// shares reports whether the next sending of the call may share a pipeline.
 func (c *Call) shares() bool {
 	return c.Engine.shared != nil && c.Script.shares && len(c.Keys) > 0 && !c.Resent
 }
 
-// depart sends the calls that were prepared, in a pipeline per server.
+// depart sends the calls that were prepared, in a pipeline per server. One alone goes by itself.
 func depart(calls []*Call) {
 	now, ready := time.Now(), 0
 	for _, c := range calls {
-		if c.line != nil {
+		if c.trip != nil && c.trip.waits.line != nil {
 			ready++
-			c.leg.beginAgain(now)
+			c.trip.leg.beginAgain(now)
 		}
 	}
 	if ready < 2 {
-		return // it goes by itself
+		return
 	}
 	for i, c := range calls {
-		if c.line == nil || c.aboard != nil {
+		if c.trip == nil || c.trip.waits.line == nil || c.trip.aboard {
 			continue
 		}
-		var flight []*waiting[sending]
+		flight := make([]*waiting[sending], 0, ready)
 		for _, other := range calls[i:] {
-			if other.line == c.line {
-				other.aboard = &waiting[sending]{what: other.what, ctx: other.leg.ctx, line: c.line, since: now,
-					done: make(chan struct{}, 1)}
-				flight = append(flight, other.aboard)
+			if t := other.trip; t != nil && t.waits.line == c.trip.waits.line {
+				t.aboard = true
+				t.waits.ctx, t.waits.since, t.waits.done = t.leg.ctx, now, make(chan struct{}, 1)
+				flight = append(flight, &t.waits)
 			}
 		}
-		c.line.sendAll(flight, len(flight) == ready && c.Engine.obeysDeadline)
+		c.trip.waits.line.sendAll(flight, len(flight) == ready && c.Engine.obeysDeadline)
 	}
 }
 
@@ -211,34 +217,38 @@ func whileItMoves(ctx context.Context, s *Script, err error, last time.Time) (co
 // when the server refused to run it at all: that is no second run. It stops before the deadline, so that the
 // error is the server's, and the breaker can tell a moving slot from a dead server.
 func (c *Call) pass(ctx context.Context) (reply any, err error) {
-	if c.leg.ctx == nil {
+	var own leg
+	l := &own
+	if c.trip != nil && c.trip.leg.ctx != nil {
+		l = &c.trip.leg
+	} else {
 		key := ""
 		if len(c.Keys) > 0 {
 			key = c.Keys[0]
 		}
-		if err := c.leg.enter(ctx, c.Engine, c.Limit, key); err != nil {
+		if err := l.enter(ctx, c.Engine, c.Limit, key); err != nil {
 			return nil, err
 		}
-		c.leg.begin(c.leg.begun)
+		l.begin(l.begun)
 	}
-	defer c.leg.leave()
+	defer l.leave()
 	var longest time.Duration
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
-		if reply, err = c.try(c.leg.ctx); err == nil {
-			return reply, c.leg.ended(nil, nil)
+		if reply, err = c.try(l.ctx); err == nil {
+			return reply, l.ended(nil, nil)
 		}
-		end, _ := c.leg.ctx.Deadline() // begin sets one
+		end, _ := l.ctx.Deadline() // begin sets one
 		rest := time.Until(end)
 		if !refusedForNow(err) || rest < 2*pause {
-			return reply, c.leg.ended(notRun(err, c.maybe), nil)
+			return reply, l.ended(notRun(err, c.maybe), nil)
 		}
 		if longest == 0 {
 			longest = rest / 8
 		}
 		select {
 		case <-time.After(pause):
-		case <-c.leg.ctx.Done():
-			return nil, c.leg.ended(notRun(err, c.maybe), nil)
+		case <-l.ctx.Done():
+			return nil, l.ended(notRun(err, c.maybe), nil)
 		}
 	}
 }
@@ -253,10 +263,10 @@ func (c *Call) try(ctx context.Context) (reply any, err error) {
 		if shares {
 			first = e.shared
 		}
-		if w := c.aboard; w != nil { // it is under way
-			c.aboard = nil
-			reply, err = e.shared.arrived(ctx, w)
-			reply, err = known(ctx, first, s, AtMostOnce, w.what.cmd, reply, err)
+		if t := c.trip; t != nil && t.aboard { // it is under way
+			t.aboard = false
+			reply, err = e.shared.arrived(ctx, &t.waits)
+			reply, err = known(ctx, first, s, AtMostOnce, t.waits.what.cmd, reply, err)
 		} else {
 			reply, err = eval(ctx, first, s, AtMostOnce, c.Keys, c.Args)
 		}

@@ -49,7 +49,8 @@ func (e *Engine) RunJoined(
 	ctx context.Context, limit time.Duration, j Joint, s *Script, keys []string, args ...any,
 ) (any, error) {
 	c := Call{Engine: e, Script: s, Keys: keys, Args: args, Limit: limit, Joint: j}
-	return c.run(ctx)
+	c.send(ctx)
+	return c.Reply, c.Err
 }
 
 // joins has the lines of an engine, one per group with calls under way.

@@ -61,7 +61,7 @@ func InTurn(ctx context.Context, b Begun) (Decision, error) {
 		}
 	}()
 	if c := b.Call(); c != nil {
-		Send(ctx, c)
+		c.send(ctx)
 	}
 	sent = true
 	return b.End(ctx)

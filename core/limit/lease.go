@@ -200,7 +200,7 @@ func (l *limiter) askLending(
 		}
 		scripts = l.algorithm.several
 	}
-	c := l.callOf(limits, scripts, a, false, l.Engine().Deadline())
+	c := l.callOf(nil, limits, scripts, a, false, l.Engine().Deadline())
 	core.Send(ctx, &c)
 	return l.replyTo(ctx, &c, limits, a, false)
 }

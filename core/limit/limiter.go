@@ -302,7 +302,7 @@ func (l *limiter) peek(ctx context.Context, begun time.Time, d *core.Decision) e
 		return err
 	}
 	all, _ := l.withAnnounced(ctx, limits)
-	c := l.callOf(all, l.algorithm.scripts(all), d.Attempt, true, l.Engine().Deadline()-time.Since(begun))
+	c := l.callOf(nil, all, l.algorithm.scripts(all), d.Attempt, true, l.Engine().Deadline()-time.Since(begun))
 	core.Send(ctx, &c)
 	value, err := l.replyTo(ctx, &c, all, d.Attempt, true)
 	if err != nil {
@@ -384,24 +384,23 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.end(ctx, "settle", d, actual)
 }
 
-// callOf returns the call by which scripts decide an attempt, or say what they would decide.
+// callOf returns the call by which scripts decide an attempt, or say what they would decide. Its keys are in
+// room, if they fit.
 func (l *limiter) callOf(
-	limits *limitSet, s *scripts, a core.Attempt, peek bool, limit time.Duration,
+	room []string, limits *limitSet, s *scripts, a core.Attempt, peek bool, limit time.Duration,
 ) core.Call {
 	cost, script := a.Cost, s.check
 	if peek {
 		cost, script = 0, s.peek
 	}
-	args := slices.Clip(limits.args) // so that appending copies them
-	now := l.Engine().ScriptNow(time.Microsecond)
+	args, now := limits.args, l.Engine().ScriptNow(time.Microsecond)
 	switch { // trailing arguments are left out where the script has a default
 	case now != "" || limits.parts != nil:
-		args = append(args, cost, now)
+		args = slices.Concat(args, []any{cost, now}, limits.parts)
 	case cost != 1:
-		args = append(args, cost)
+		args = slices.Concat(args, []any{cost})
 	}
-	c := core.Call{Engine: l.Engine(), Script: script, Keys: l.keysOf(limits, a),
-		Args: append(args, limits.parts...), Limit: limit}
+	c := core.Call{Engine: l.Engine(), Script: script, Keys: l.addKeys(room, limits, a), Args: args, Limit: limit}
 	if joined := l.algorithm.joined; joined != nil && !peek && s == l.algorithm.one {
 		c.Joint = l.joint(limits, joined, c.Keys[0], cost, now)
 	}
@@ -416,7 +415,7 @@ func (l *limiter) replyTo(
 	if !isUndecided(c.Reply) {
 		return c.Reply, c.Err
 	}
-	second := l.callOf(limits, l.algorithm.several, a, peek, c.Limit-time.Since(c.Sent))
+	second := l.callOf(nil, limits, l.algorithm.several, a, peek, c.Limit-time.Since(c.Sent))
 	core.Send(ctx, &second)
 	return second.Reply, second.Err
 }
@@ -529,11 +528,13 @@ func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, erro
 }
 
 // keysOf returns the keys that count the attempt's units, one per limit.
-func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string {
+func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string { return l.addKeys(nil, limits, a) }
+
+func (l *limiter) addKeys(keys []string, limits *limitSet, a core.Attempt) []string {
 	t := core.TagOf(a)
-	keys := make([]string, len(limits.windows))
-	for i, window := range limits.windows {
-		keys[i] = l.Key(t, window)
+	keys = slices.Grow(keys, len(limits.windows))
+	for _, window := range limits.windows {
+		keys = append(keys, l.Key(t, window))
 	}
 	return keys
 }

@@ -17,6 +17,7 @@ type question struct {
 	fits   bool
 	lease  *lease // End asks for units; or nil
 	call   core.Call
+	key    [1]string // room for its keys
 	under  inflight.Call
 	asked  core.Asked[string]
 }
@@ -51,7 +52,7 @@ func (q *question) begin(ctx context.Context, early, followed bool) {
 		return
 	}
 	all, _ := q.l.withFormer(ctx, q.limits)
-	q.call = q.l.callOf(all, q.l.algorithm.scripts(all), *a, false, q.l.Engine().Deadline()-time.Since(begun))
+	q.call = q.l.callOf(q.key[:0], all, q.l.algorithm.scripts(all), *a, false, q.l.Engine().Deadline()-time.Since(begun))
 	q.under = q.l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
 		return q.l.expects(a, q.limits, underWay)
 	})
