@@ -22,7 +22,7 @@ type Phased interface {
 	// followed whether further ones are behind, which go along if this one fits.
 	Begin(ctx context.Context, a Attempt, early, followed bool) Begun
 
-	// BeginSettle prepares what Settle does. The call of a Begun that it returns goes along with any others.
+	// BeginSettle prepares what Settle does with an ending that gives back or charges something.
 	BeginSettle(ctx context.Context, d Decision, end Ending) Begun
 
 	// Observe tells the guard's observer of a decision or of an ending: see [Base.Observe].
@@ -30,19 +30,21 @@ type Phased interface {
 }
 
 // Begun is a check, or an ending, between its phases. Exactly one of End and Drop has to be called.
-type Begun interface {
-	// Call returns the call that has to be sent before End. It is nil where End needs none, or makes its calls
-	// itself.
-	Call() *Call
-
+type Begun struct {
+	// Call has to be sent before End. It is nil where End needs none, or makes its calls itself.
+	Call *Call
 	// Fits reports whether checks of other guards may go along: this one expects to allow its attempt, and to
 	// leave enough for others.
-	Fits() bool
+	Fits bool
 
+	Second
+}
+
+// Second is the second phase of a check or an ending.
+type Second interface {
 	// End returns the decision, as Check returns it, or the error of Settle. It may make further calls. The
 	// observer is not told: whoever calls End does that, if the answer counts.
 	End(ctx context.Context) (Decision, error)
-
 	// Drop ends a check whose call was not sent.
 	Drop()
 }
@@ -60,8 +62,8 @@ func InTurn(ctx context.Context, b Begun) (Decision, error) {
 			b.Drop()
 		}
 	}()
-	if c := b.Call(); c != nil {
-		c.send(ctx)
+	if b.Call != nil {
+		b.Call.send(ctx)
 	}
 	sent = true
 	return b.End(ctx)

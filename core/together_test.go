@@ -126,7 +126,7 @@ func TestHotKeysThatAreAskedTogetherDoNotWaitForEachOther(t *testing.T) {
 					for i := range begun {
 						g := guards[(i*(1+n%2)+n+k)%3] // in all orders
 						begun[i] = g.Begin(t.Context(), hot, i > 0, i < 2)
-						calls[i] = begun[i].Call()
+						calls[i] = begun[i].Call
 					}
 					core.Send(t.Context(), calls[:]...)
 					for _, one := range begun {
@@ -180,7 +180,7 @@ func TestAHookThatPanicsAmongCallsThatAreSentTogetherHoldsUpNobody(t *testing.T)
 				t.Error("the panic was lost")
 			}
 		}()
-		core.Send(t.Context(), long, first.Call())
+		core.Send(t.Context(), long, first.Call)
 	}()
 	c.panics.Store(false)
 	first.Drop()

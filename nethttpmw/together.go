@@ -16,7 +16,7 @@ type try struct {
 	asksBans bool     // its bans have to be asked
 	fits     bool     // further rules may go along
 	at       time.Time
-	begun    core.Begun // nil: the guard is not asked
+	begun    core.Begun // without a Second, the guard is not asked
 	ended    bool
 }
 
@@ -63,9 +63,9 @@ func (p *Passage) askSome(rest []try) (asked int) {
 	}
 	calls := make([]*core.Call, 0, asked)
 	for i := range rest[:asked] {
-		if t := &rest[i]; t.call() != nil {
+		if t := &rest[i]; t.begun.Call != nil {
 			t.run = t.rule.begin(&t.prepared.attempt)
-			calls = append(calls, t.call())
+			calls = append(calls, t.begun.Call)
 		}
 	}
 	if len(calls) == 0 {
@@ -73,7 +73,7 @@ func (p *Passage) askSome(rest []try) (asked int) {
 	}
 	core.Send(&p.settling, calls...)
 	for i := range rest[:asked] { // all, before any conclusion: others may wait for the answers
-		if t := &rest[i]; t.call() != nil {
+		if t := &rest[i]; t.begun.Call != nil {
 			t.end(p)
 		}
 	}
@@ -92,7 +92,7 @@ func (t *try) begin(p *Passage, early, followed bool) {
 		t.askBans(p)
 	}
 	a := &t.prepared.attempt
-	if !t.asks || t.begun != nil || t.prepared.failed != nil {
+	if !t.asks || t.begun.Second != nil || t.prepared.failed != nil {
 		return
 	}
 	if t.prepared.failed = t.takePlace(); t.prepared.failed != nil {
@@ -101,7 +101,7 @@ func (t *try) begin(p *Passage, early, followed bool) {
 	}
 	t.at = time.Now()
 	t.begun = t.rule.phases.Begin(&p.settling, *a, early, followed)
-	t.fits = t.begun.Fits() || a.Shadow && t.begun.Call() == nil
+	t.fits = t.begun.Fits || a.Shadow && t.begun.Call == nil
 }
 
 // askBans asks the rule's bans, unless that was done. If they refuse, the guard is not asked, and what it took
@@ -121,25 +121,17 @@ func (t *try) askBans(p *Passage) {
 	}
 	t.free()
 	t.prepared.banned, t.prepared.failed, t.decision = true, nil, d
-	t.asks, t.begun, t.fits = false, nil, t.prepared.attempt.Shadow
+	t.asks, t.begun, t.fits = false, core.Begun{}, t.prepared.attempt.Shadow
 }
 
 // dropped ends what was begun and does not count. Observers are told of errors all the same.
 func (t *try) dropped(p *Passage) {
 	switch {
-	case t.begun != nil && !t.ended:
+	case t.begun.Second != nil && !t.ended:
 		t.begun.Drop()
 	case t.ended && t.prepared.failed != nil:
 		t.tell(p)
 	}
-}
-
-// call returns the call that has to be sent, or nil.
-func (t *try) call() *core.Call {
-	if t.begun == nil {
-		return nil
-	}
-	return t.begun.Call()
 }
 
 // end hears what the guard says.
@@ -158,7 +150,7 @@ func (t *try) tell(p *Passage) {
 func (p *Passage) concludeTry(t *try) *Refusal {
 	defer t.freeUnlessAllowed()
 	t.askBans(p)
-	if t.begun != nil {
+	if t.begun.Second != nil {
 		if !t.ended {
 			t.run = t.rule.begin(&t.prepared.attempt)
 			t.end(p)
@@ -233,7 +225,7 @@ type settlement struct {
 func (p *Passage) settleAll(all []settlement) {
 	defer func() { // if a guard of the application panics
 		for i := range all {
-			if s := &all[i]; s.begun != nil {
+			if s := &all[i]; s.begun.Second != nil {
 				s.begun.Drop()
 			}
 		}
@@ -245,8 +237,8 @@ func (p *Passage) settleAll(all []settlement) {
 			continue
 		}
 		s.at, s.begun = time.Now(), s.rule.phases.BeginSettle(&p.settling, s.decision, s.end)
-		if c := s.begun.Call(); c != nil {
-			calls = append(calls, c)
+		if s.begun.Call != nil {
+			calls = append(calls, s.begun.Call)
 		}
 	}
 	if len(calls) > 0 {
@@ -259,12 +251,12 @@ func (p *Passage) settleAll(all []settlement) {
 
 func (s *settlement) finish(ctx context.Context) {
 	defer s.free()
-	begun := s.begun
-	if s.begun = nil; begun == nil {
+	second := s.begun.Second
+	if s.begun.Second = nil; second == nil {
 		s.place.Settle(ctx, s.rule.Guard, s.decision, s.end)
 		return
 	}
-	_, err := begun.End(ctx)
+	_, err := second.End(ctx)
 	if err != nil || !s.quiet {
 		err = s.rule.phases.Observe(ctx, "settle", s.at, s.decision, err)
 	}

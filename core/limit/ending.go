@@ -84,18 +84,19 @@ func (l *limiter) BeginSettle(_ context.Context, d core.Decision, end core.Endin
 }
 
 // beginEnding settles what it can without Redis.
-func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) *settling {
+func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) core.Begun {
 	s := &settling{l: l, d: d}
+	b := core.Begun{Fits: true, Second: s}
 	took, err := core.Claimed[*taken](&l.Base, d)
 	switch {
 	case err != nil:
 		s.err = err
-		return s
+		return b
 	case actual < 0:
 		s.err = fmt.Errorf("%w: an actual cost of %d is negative", core.ErrInvalid, actual)
-		return s
+		return b
 	case len(took.limits) == 0:
-		return s
+		return b
 	}
 	took.mu.Lock()
 	if took.ending == nil {
@@ -103,12 +104,15 @@ func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) *s
 		l.settleHere(took, d.Attempt, begun)
 	}
 	s.took = took
-	if took.ending.done {
-		s.release()
-	} else if s.err = s.prepare(l.Engine().SettleTimeout()); s.err != nil {
-		s.release()
+	if !took.ending.done {
+		s.err = s.prepare(l.Engine().SettleTimeout())
 	}
-	return s
+	if took.ending.done || s.err != nil {
+		s.release()
+	} else {
+		b.Call = &s.call
+	}
+	return b
 }
 
 // release ends what took.mu is held for.
@@ -117,18 +121,7 @@ func (s *settling) release() {
 	s.took = nil
 }
 
-// Call implements [core.Begun].
-func (s *settling) Call() *core.Call {
-	if s.took == nil {
-		return nil
-	}
-	return &s.call
-}
-
-// Fits implements [core.Begun].
-func (s *settling) Fits() bool { return true }
-
-// End implements [core.Begun]. The first ending tries twice: the reply may be lost, or the connection was a
+// End implements [core.Second]. The first ending tries twice: the reply may be lost, or the connection was a
 // dead one.
 func (s *settling) End(ctx context.Context) (core.Decision, error) {
 	if s.took == nil {
@@ -148,7 +141,7 @@ func (s *settling) End(ctx context.Context) (core.Decision, error) {
 	return s.d, s.err
 }
 
-// Drop implements [core.Begun].
+// Drop implements [core.Second].
 func (s *settling) Drop() {
 	if s.took == nil {
 		return

@@ -14,7 +14,6 @@ type question struct {
 	limits *limitSet // that have to decide; nil: d and err are final
 	d      core.Decision
 	err    error
-	fits   bool
 	lease  *lease // End asks for units; or nil
 	call   core.Call
 	key    [1]string // room for its keys
@@ -24,40 +23,38 @@ type question struct {
 
 // Begin implements [core.Phased]. It asks Redis for the windows of other releases where that is due: see
 // [NewSlidingWindow].
-func (l *limiter) Begin(ctx context.Context, a core.Attempt, early, followed bool) core.Begun {
-	q := &question{l: l}
-	q.d.Attempt = a
-	q.begin(ctx, early, followed)
-	return q
-}
-
-func (q *question) begin(ctx context.Context, early, followed bool) {
+func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, followed bool) core.Begun {
 	begun := present()
-	if q.limits, q.err = q.l.begin(ctx, &q.d); q.limits == nil {
-		q.fits = q.d.Allowed
-		return
-	}
-	if !q.l.Engine().HasRedis() {
-		return
-	}
+	q := &question{l: l}
 	a := &q.d.Attempt
-	if q.lease = q.l.leases.get(q.limits, *a); q.lease != nil {
-		q.fits = q.lease.has(a.Cost, q.limits.limits[0], q.l.Engine().Now())
-		return
+	*a = attempt
+	b := core.Begun{Second: q}
+	if q.limits, q.err = l.begin(ctx, &q.d); q.limits == nil {
+		b.Fits = q.d.Allowed
+		return b
 	}
-	key, now := core.TagOf(*a), q.l.Engine().Now()
-	if r, ok := q.l.refusals.find(key, q.limits.limits, a.Cost, now); ok {
+	if !l.Engine().HasRedis() {
+		return b
+	}
+	if q.lease = l.leases.get(q.limits, *a); q.lease != nil {
+		b.Fits = q.lease.has(a.Cost, q.limits.limits[0], l.Engine().Now())
+		return b
+	}
+	key, now := core.TagOf(*a), l.Engine().Now()
+	if r, ok := l.refusals.find(key, q.limits.limits, a.Cost, now); ok {
 		r.answer(&q.d, now)
 		q.limits = nil
-		return
+		return b
 	}
-	all, _ := q.l.withFormer(ctx, q.limits)
-	q.call = q.l.callOf(q.key[:0], all, q.l.algorithm.scripts(all), *a, false, q.l.Engine().Deadline()-time.Since(begun))
-	q.under = q.l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
-		return q.l.expects(a, q.limits, underWay)
+	all, _ := l.withFormer(ctx, q.limits)
+	q.call = l.callOf(q.key[:0], all, l.algorithm.scripts(all), *a, false, l.Engine().Deadline()-time.Since(begun))
+	q.under = l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
+		return l.expects(a, q.limits, underWay)
 	})
-	q.fits, q.call.After = q.under.Fits, q.under.Landed
-	q.asked = q.l.refusals.ask(key, now)
+	q.call.After = q.under.Landed
+	q.asked = l.refusals.ask(key, now)
+	b.Call, b.Fits = &q.call, q.under.Fits
+	return b
 }
 
 // expects reports whether the attempt will probably be allowed and leave an eighth of the limit, one unit at
@@ -72,18 +69,7 @@ func (l *limiter) expects(a *core.Attempt, limits *limitSet, underWay int64) boo
 	return v.remaining-underWay-a.Cost >= max(limits.limits[v.binding].Max/8, 1)
 }
 
-// Call implements [core.Begun].
-func (q *question) Call() *core.Call {
-	if q.call.Script == nil {
-		return nil
-	}
-	return &q.call
-}
-
-// Fits implements [core.Begun].
-func (q *question) Fits() bool { return q.fits }
-
-// End implements [core.Begun].
+// End implements [core.Second].
 func (q *question) End(ctx context.Context) (core.Decision, error) {
 	switch {
 	case q.limits == nil:
@@ -123,5 +109,5 @@ func (l *limiter) hear(
 	return nil
 }
 
-// Drop implements [core.Begun].
+// Drop implements [core.Second].
 func (q *question) Drop() { q.under.End() }

@@ -18,7 +18,6 @@ type question struct {
 	d     core.Decision
 	a     core.Attempt // names the call
 	err   error
-	fits  bool
 	h     *leases.Holder // for whom call asks Redis; or nil
 	call  core.Call
 	under inflight.Call
@@ -28,11 +27,12 @@ type question struct {
 func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool) core.Begun {
 	begun := time.Now()
 	q := &question{g: g}
+	b := core.Begun{Second: q}
 	if q.d, q.a, q.err = g.begin(ctx, a); q.err != nil || q.d.Reason != "" || !g.Engine().HasRedis() {
-		return q
+		return b
 	}
 	if q.err = core.RoomToUndo(); q.err != nil {
-		return q
+		return b
 	}
 	tag, most := tagOf(q.a), q.d.Limit
 	q.h, q.call = g.keeper.Asking(tag, q.a, most, g.Engine().Deadline()-time.Since(begun))
@@ -40,23 +40,13 @@ func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool)
 		q.under = g.inFlight.Begin(tag, q.a.Cost, early, followed, func(underWay int64) bool {
 			return g.expects(&q.a, tag, most, underWay)
 		})
-		q.fits, q.call.After = q.under.Fits, q.under.Landed
+		b.Fits, q.call.After = q.under.Fits, q.under.Landed
 	}
-	return q
+	b.Call = &q.call
+	return b
 }
 
-// Call implements [core.Begun].
-func (q *question) Call() *core.Call {
-	if q.h == nil {
-		return nil
-	}
-	return &q.call
-}
-
-// Fits implements [core.Begun].
-func (q *question) Fits() bool { return q.fits }
-
-// End implements [core.Begun].
+// End implements [core.Second].
 func (q *question) End(ctx context.Context) (core.Decision, error) {
 	defer q.under.End() // when it is known what the answer says
 	switch {
@@ -70,7 +60,7 @@ func (q *question) End(ctx context.Context) (core.Decision, error) {
 	return undecided(q.d, q.err)
 }
 
-// Drop implements [core.Begun].
+// Drop implements [core.Second].
 func (q *question) Drop() { q.under.End() }
 
 // ending is an ending between its phases: it makes its call in its turn.
@@ -81,16 +71,10 @@ type ending struct {
 
 // BeginSettle implements [core.Phased].
 func (g *Guard) BeginSettle(_ context.Context, d core.Decision, _ core.Ending) core.Begun {
-	return ending{g, d}
+	return core.Begun{Fits: true, Second: ending{g, d}}
 }
 
-// Call implements [core.Begun].
-func (ending) Call() *core.Call { return nil }
-
-// Fits implements [core.Begun].
-func (ending) Fits() bool { return true }
-
-// End implements [core.Begun].
+// End implements [core.Second].
 func (e ending) End(ctx context.Context) (core.Decision, error) {
 	err := e.g.keeper.Settle(ctx, e.d)
 	if err == nil {
@@ -99,7 +83,7 @@ func (e ending) End(ctx context.Context) (core.Decision, error) {
 	return e.d, err
 }
 
-// Drop implements [core.Begun].
+// Drop implements [core.Second].
 func (ending) Drop() {}
 
 // early reports whether the guard may be asked before the guards in front have answered. One that waits may
