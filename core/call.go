@@ -142,6 +142,7 @@ func (c *Call) prepare(ctx context.Context) {
 	t := &trip{}
 	if err := t.leg.enter(ctx, c.Engine, c.Limit, c.Keys[0]); err != nil {
 		c.Err = c.Engine.failed(ctx, c.Script, err)
+		c.leave()
 		return
 	}
 	t.leg.begin(t.leg.begun)

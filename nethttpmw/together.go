@@ -218,16 +218,15 @@ type settlement struct {
 	end   core.Ending
 	quiet bool // the observer is told of errors only
 	at    time.Time
-	begun core.Begun // of a guard that is core.Phased, until it has ended
+	begun core.Begun // without a Second: the guard's Settle is called
 }
 
 // settleAll settles entries. The calls of guards that are core.Phased go out together.
 func (p *Passage) settleAll(all []settlement) {
-	defer func() { // if a guard of the application panics
-		for i := range all {
-			if s := &all[i]; s.begun.Second != nil {
-				s.begun.Drop()
-			}
+	ended := 0
+	defer func() {
+		for i := range all[ended:] { // a guard of the application, or a hook of a client, panics
+			all[ended+i].later()
 		}
 	}()
 	calls := make([]*core.Call, 0, len(all))
@@ -245,18 +244,27 @@ func (p *Passage) settleAll(all []settlement) {
 		core.Send(&p.settling, calls...)
 	}
 	for i := range all {
+		ended++
 		all[i].finish(&p.settling)
 	}
 }
 
+// later leaves the ending to the background.
+func (s *settlement) later() {
+	if s.begun.Second != nil {
+		s.begun.Drop()
+	}
+	s.place.SettleLater(s.rule.Guard, s.decision, s.end)
+	s.free()
+}
+
 func (s *settlement) finish(ctx context.Context) {
 	defer s.free()
-	second := s.begun.Second
-	if s.begun.Second = nil; second == nil {
+	if s.begun.Second == nil {
 		s.place.Settle(ctx, s.rule.Guard, s.decision, s.end)
 		return
 	}
-	_, err := second.End(ctx)
+	_, err := s.begun.End(ctx)
 	if err != nil || !s.quiet {
 		err = s.rule.phases.Observe(ctx, "settle", s.at, s.decision, err)
 	}

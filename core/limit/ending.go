@@ -146,7 +146,7 @@ func (s *settling) Drop() {
 	if s.took == nil {
 		return
 	}
-	if !s.repeated {
+	if !s.repeated && s.call.Sent.IsZero() {
 		s.took.ending.sent = time.Time{}
 	}
 	s.release()
