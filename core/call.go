@@ -19,8 +19,8 @@ type Call struct {
 	Args   []any
 	// Limit is how long the call may take, such as [Engine.Deadline]. The time begins with Send.
 	Limit time.Duration
-	// Joint says how the call may be decided together with others of the same moment: see [Engine.RunJoined]. The
-	// zero value: it may not.
+	// Joint says how the call may be decided together with others of the same moment: see [Engine.RunJoined].
+	// The zero value: it may not.
 	Joint Joint
 	// After is closed when the call may be sent. Send waits for that, for Limit at most. Nil: it may at once.
 	After <-chan struct{}
@@ -289,7 +289,8 @@ func (c *Call) follow(ctx context.Context) (any, error) {
 	reply, left, err := w.wait()
 	switch {
 	case left:
-		return nil, e.failed(ctx, c.Joint.Script, e.named("", notRun(err, false))) // else the run has done so itself
+		// Otherwise the run has done this itself.
+		return nil, e.failed(ctx, c.Joint.Script, e.named("", notRun(err, false)))
 	case err == nil || c.Script.delivery != Idempotent || ctx.Err() != nil:
 		return reply, err
 	}

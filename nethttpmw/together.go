@@ -80,8 +80,8 @@ func (p *Passage) askSome(rest []try) (asked int) {
 	return asked
 }
 
-// begin begins the check of the rule's guard, unless that was done. A rule that goes along with others (early)
-// asks its bans in its turn: observers are told of that.
+// begin begins the check of the rule's guard, unless that was done. A rule that goes along with others
+// (early) asks its bans in its turn, since observers are told of that.
 func (t *try) begin(p *Passage, early, followed bool) {
 	if !t.prepares {
 		t.prepares = true
@@ -104,8 +104,8 @@ func (t *try) begin(p *Passage, early, followed bool) {
 	t.fits = t.begun.Fits || a.Shadow && t.begun.Call == nil
 }
 
-// askBans asks the rule's bans, unless that was done. If they refuse, the guard is not asked, and what it took
-// goes back.
+// askBans asks the rule's bans, unless that was done. If they refuse, the guard is not asked, and what it
+// took goes back.
 func (t *try) askBans(p *Passage) {
 	if !t.asksBans {
 		return

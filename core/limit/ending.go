@@ -198,8 +198,9 @@ func (s *settling) prepare(limit time.Duration) error {
 	if s.repeated || now != "" || took.parts != nil {
 		args = append(args, since, now)
 	}
-	s.call = core.Call{Engine: s.l.Engine(), Script: script, Limit: limit, Args: append(args, took.parts...),
-		Keys: append([]string{s.l.Key(core.TagOf(s.d.Attempt), "refunds")}, s.l.keysOf(took.limitSet, s.d.Attempt)...)}
+	keys := []string{s.l.Key(core.TagOf(s.d.Attempt), "refunds")}
+	s.call = core.Call{Engine: s.l.Engine(), Script: script, Limit: limit,
+		Keys: s.l.addKeys(keys, took.limitSet, s.d.Attempt), Args: append(args, took.parts...)}
 	return nil
 }
 

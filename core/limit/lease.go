@@ -191,7 +191,7 @@ func (l *limiter) decideByLease(ctx context.Context, s *lease, limits *limitSet,
 func (l *limiter) askLending(
 	ctx context.Context, s *lease, limits *limitSet, a core.Attempt, fetches bool,
 ) (any, error) {
-	limits, _ = l.withFormer(ctx, limits)
+	limits = l.withFormer(ctx, limits)
 	scripts := l.algorithm.scripts(limits)
 	if fetches && len(limits.windows) == 1 { // what counts in other windows sliding_windows takes over
 		value, err := l.fetch(ctx, l.Engine().Deadline(), s, limits, a)

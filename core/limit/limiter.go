@@ -301,7 +301,7 @@ func (l *limiter) peek(ctx context.Context, begun time.Time, d *core.Decision) e
 	if limits == nil {
 		return err
 	}
-	all, _ := l.withAnnounced(ctx, limits)
+	all := l.withAnnounced(ctx, limits)
 	c := l.callOf(nil, all, l.algorithm.scripts(all), d.Attempt, true, l.Engine().Deadline()-time.Since(begun))
 	core.Send(ctx, &c)
 	value, err := l.replyTo(ctx, &c, all, d.Attempt, true)
@@ -400,15 +400,16 @@ func (l *limiter) callOf(
 	case cost != 1:
 		args = slices.Concat(args, []any{cost})
 	}
-	c := core.Call{Engine: l.Engine(), Script: script, Keys: l.addKeys(room, limits, a), Args: args, Limit: limit}
+	keys := l.addKeys(room, limits, a)
+	c := core.Call{Engine: l.Engine(), Script: script, Keys: keys, Args: args, Limit: limit}
 	if joined := l.algorithm.joined; joined != nil && !peek && s == l.algorithm.one {
-		c.Joint = l.joint(limits, joined, c.Keys[0], cost, now)
+		c.Joint = l.joint(limits, joined, keys[0], cost, now)
 	}
 	return c
 }
 
-// replyTo returns the reply to a call of callOf that was sent. A script for one limit leaves rare cases to the
-// one for several.
+// replyTo returns the reply to a call of callOf that was sent. A script for one limit leaves rare cases to
+// the one for several.
 func (l *limiter) replyTo(
 	ctx context.Context, c *core.Call, limits *limitSet, a core.Attempt, peek bool,
 ) (any, error) {
@@ -493,9 +494,9 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
-	defer l.refusals.drop(core.TagOf(a))     // also after an error, since the server may have done it
-	defer l.leases.get(limits, a).drop()     // likewise
-	limits, _ = l.withAnnounced(ctx, limits) // else the next check takes their units over again
+	defer l.refusals.drop(core.TagOf(a))  // also after an error, since the server may have done it
+	defer l.leases.get(limits, a).drop()  // likewise
+	limits = l.withAnnounced(ctx, limits) // else the next check takes their units over again
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
 }

@@ -46,8 +46,9 @@ func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, follow
 		q.limits = nil
 		return b
 	}
-	all, _ := l.withFormer(ctx, q.limits)
-	q.call = l.callOf(q.key[:0], all, l.algorithm.scripts(all), *a, false, l.Engine().Deadline()-time.Since(begun))
+	all := l.withFormer(ctx, q.limits)
+	q.call = l.callOf(q.key[:0], all, l.algorithm.scripts(all), *a, false,
+		l.Engine().Deadline()-time.Since(begun))
 	q.under = l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
 		return l.expects(a, q.limits, underWay)
 	})

@@ -58,7 +58,7 @@ func (u *Units) Begin(key string, units int64, early, leads bool, fits func(unde
 	}
 	w := p.keys[key]
 	c := Call{of: p, key: key, units: units}
-	c.Fits = !early && !leads && w.leads == 0 || !(leads && w.landed != nil) && fits(w.units)
+	c.Fits = !early && !leads && w.leads == 0 || (!leads || w.landed == nil) && fits(w.units)
 	switch {
 	case c.Fits && leads:
 		c.leads = true
