@@ -333,6 +333,26 @@ func TestLimitsThatRunLowAreAskedInTurn(t *testing.T) {
 	wantUsed(t, guards[1], "ann", 8)
 }
 
+// TestAFunctionOfALimitThatRunsLowIsCalledOnce: the limit was asked in vain first, and then again in its turn.
+func TestAFunctionOfALimitThatRunsLowIsCalledOnce(t *testing.T) {
+	b := redistest.Mini(t)
+	p := newProcess(t, b, true)
+	calls := 0
+	low := limit.NewSlidingWindowBy(p.Engine, "low", func(context.Context, core.Attempt) ([]limit.Limit, error) {
+		calls++
+		return []limit.Limit{limit.PerHour(1)}, nil
+	})
+	guards := p.windows("a", 100)
+	p.ready(t, guards...)
+	app := answering(200, append(perActor(guards, "ann"), nethttpmw.Rule{Guard: low, Who: keyfuncs.Const("ann")})...)
+	for n, status := range []int{200, 429, 429} {
+		wantStatus(t, app, status)
+		if calls != n+1 {
+			t.Errorf("request %d: %d calls", n, calls)
+		}
+	}
+}
+
 // TestLimitsThatAreAskedTogetherLoseNoUnits: requests of two processes at the same limits, many of which are
 // refused by each of them. What a limit has counted is what was admitted, and all units are there to be had.
 func TestLimitsThatAreAskedTogetherLoseNoUnits(t *testing.T) {
