@@ -356,12 +356,7 @@ type entry struct {
 	cause   error         // the outcome as callers see it
 }
 
-// enter lets a call through, or returns ErrBreakerOpen. It is small, so that its entry stays on the stack.
-func (b *breaker) enter(caller context.Context, key string, limit, deadline time.Duration) (*entry, error) {
-	t := &entry{breaker: b, caller: caller, key: key, limit: limit}
-	return t, t.enter(deadline)
-}
-
+// enter lets a call through, or returns ErrBreakerOpen.
 func (t *entry) enter(deadline time.Duration) error {
 	t.begun, t.outcome, t.epoch = time.Now(), errNeither, t.breaker.epoch.Load()
 	if t.epoch%2 == 0 {

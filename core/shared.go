@@ -28,7 +28,7 @@ const (
 // limit.SlidingWindow with one limit and the same actor and resource share a run of a script. So do
 // reservations of one item, or of one bucket of it, at a seckill.Guard that is Fast, and votes in one part of
 // a poll at a votes.Guard without an audit stream. Limits and semaphores of one request go out together as
-// well: see [Round].
+// well: see [Phased].
 //
 // No answer depends on sharing. Checks of one actor or item are decided as they would be one after the other,
 // and each has its own decision, deadline, cancellation and undo. No pipeline is sent again as a whole. A
@@ -109,39 +109,39 @@ func (s *sharing) of(addr string) *line[sending] {
 
 // process implements processor. It sends the command once, by itself or with others.
 func (s *sharing) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any, error) {
+	l, what := s.lineOf(ctx, cmd)
+	if l == nil {
+		return s.engine.process(ctx, cmd, AtMostOnce)
+	}
+	l.mu.Lock()
+	w := l.enter(ctx, 0, what)
+	l.mu.Unlock()
+	if w == nil {
+		defer l.leave()
+		return s.engine.process(ctx, cmd, AtMostOnce)
+	}
+	return s.arrived(ctx, w)
+}
+
+// lineOf returns the line of the server that has the key of a command, or nil where it goes by itself.
+func (s *sharing) lineOf(ctx context.Context, cmd *redis.Cmd) (*line[sending], sending) {
 	key, _ := cmd.Args()[3].(string)
 	server, err := s.server(ctx, key)
 	if err != nil || !fits(cmd.Args()) {
-		return s.engine.process(ctx, cmd, AtMostOnce)
+		return nil, sending{}
 	}
-	l, what := s.of(server.Options().Addr), sending{server, cmd}
-	if p := partOf(ctx); p.enter() {
-		return p.send(ctx, s, l, what)
-	}
-	return s.alone(ctx, l, what)
+	return s.of(server.Options().Addr), sending{server, cmd}
 }
 
-// alone sends a command that goes with no other of its own caller.
-func (s *sharing) alone(ctx context.Context, l *line[sending], what sending) (any, error) {
-	l.mu.Lock()
-	c := l.enter(ctx, 0, what)
-	l.mu.Unlock()
-	if c == nil {
-		defer l.leave()
-		return s.engine.process(ctx, what.cmd, AtMostOnce)
-	}
-	reply, _, err := c.wait()
-	return s.follow(ctx, what.cmd, reply, err)
-}
-
-// follow returns what came back for a command in a pipeline, and sends it again to a server that has the key
+// arrived returns what came back for a command in a pipeline, and sends it again to a server that has the key
 // where that has moved.
-func (s *sharing) follow(ctx context.Context, cmd *redis.Cmd, reply any, err error) (any, error) {
+func (s *sharing) arrived(ctx context.Context, w *waiting[sending]) (any, error) {
+	reply, _, err := w.wait()
 	if err == nil || !s.follows || !isElsewhere(err) {
 		return reply, err
 	}
 	// The server has not run it. The client follows, with a command of its own: this one has an error already.
-	again := redis.NewCmd(ctx, cmd.Args()...)
+	again := redis.NewCmd(ctx, w.what.cmd.Args()...)
 	again.SetFirstKeyPos(3)
 	return s.engine.process(ctx, again, AtMostOnce)
 }

@@ -79,7 +79,7 @@ func TestFormerWindowsArePassedAlongUntilTheyAreOver(t *testing.T) {
 			t.Helper()
 			guardtest.Check(t, g, a)
 			l := limiterOf(g)
-			if set, _ := l.withFormer(t.Context(), l.limits); len(set.windows)-len(set.limits) != want {
+			if set := l.withFormer(t.Context(), l.limits); len(set.windows)-len(set.limits) != want {
 				t.Errorf("%v: the windows are %v, want %d of others", clock.Now(), set.windows, want)
 			}
 		}

@@ -57,28 +57,25 @@ func (o *others) current(now time.Time) bool {
 // withFormer returns the limits of the guard and, behind them, those of other windows in which units count.
 // Before its first decision the process asks for these, within half of the deadline; callers at the same time
 // wait for the same answer. While it cannot be had, the limits stand by themselves, and the next caller asks
-// again. It returns how long it took, if it asked or waited.
-func (l *limiter) withFormer(ctx context.Context, limits *limitSet) (*limitSet, time.Duration) {
+// again.
+func (l *limiter) withFormer(ctx context.Context, limits *limitSet) *limitSet {
 	if l.by != nil {
-		return limits, 0
+		return limits
 	}
-	var waited time.Duration
 	now := l.Engine().Now()
 	o := l.former.known.Load()
 	if !o.current(now) {
-		begun := time.Now()
-		o = l.announce(ctx, o, begun)
-		waited = time.Since(begun)
+		o = l.announce(ctx, o, time.Now())
 	}
 	if o == nil || !now.Before(o.until) {
-		return limits, waited
+		return limits
 	}
-	return o.limits, waited
+	return o.limits
 }
 
 // withAnnounced is withFormer for what takes no units: a process that only looks, or resets, announces
 // nothing, since its windows may be those of nobody who decides. It keeps nothing either.
-func (l *limiter) withAnnounced(ctx context.Context, limits *limitSet) (*limitSet, time.Duration) {
+func (l *limiter) withAnnounced(ctx context.Context, limits *limitSet) *limitSet {
 	if l.by != nil || l.former.known.Load().current(l.Engine().Now()) {
 		return l.withFormer(ctx, limits)
 	}
@@ -90,9 +87,9 @@ func (l *limiter) withAnnounced(ctx context.Context, limits *limitSet) (*limitSe
 		if !errors.Is(err, core.ErrBreakerOpen) { // what the call for the actor will say as well
 			_ = l.Observe(ctx, "windows", begun, core.Decision{Guard: l.Name()}, err)
 		}
-		return limits, time.Since(begun)
+		return limits
 	}
-	return heard.limits, time.Since(begun)
+	return heard.limits
 }
 
 // announce asks for the windows of other processes, unless another caller does so already. A caller that has

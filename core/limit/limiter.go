@@ -95,6 +95,7 @@ type limiter struct {
 	refusals  *refusals
 	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered
 	leases    *leases
+	phases    core.Phased // the guard itself
 }
 
 // newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
@@ -134,8 +135,11 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 // Traits implements [core.Guard]. An attempt counts whatever the outcome of its request, its cost may be an
 // estimate, and the outage policy is [core.FailLocal] unless a rule sets another.
 func (l *limiter) Traits() core.Traits {
-	return core.Traits{KeepsOnFailure: true, Spends: true, Early: l.Engine().SharesCalls(),
-		Outage: core.FailLocal, Unit: core.UnitRequests}
+	traits := core.Traits{KeepsOnFailure: true, Spends: true, Outage: core.FailLocal, Unit: core.UnitRequests}
+	if l.Engine().SharesCalls() {
+		traits.Phases = l.phases
+	}
+	return traits
 }
 
 // CheckLocal implements [core.LocalGuard]. It decides as Check does, but inside the process, by its clock. It
@@ -167,6 +171,8 @@ func (l *limiter) begin(ctx context.Context, d *core.Decision) (*limitSet, error
 	}
 	limits := l.limits
 	if l.by != nil {
+		ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline())
+		defer cancel()
 		var err error
 		if limits, err = l.limitsBy(ctx, d.Attempt); err != nil {
 			return nil, err
@@ -234,9 +240,22 @@ func present() time.Time { return processBegun.Add(time.Since(processBegun)) }
 // been taken. An invalid attempt is a [core.ErrInvalid].
 func (l *limiter) Check(ctx context.Context, a core.Attempt) (d core.Decision, err error) {
 	begun := present()
-	d.Attempt = a
-	err = l.decide(ctx, begun, false, &d)
+	if l.Engine().HasRedis() {
+		d, err = core.InTurn(ctx, l.Begin(ctx, a, false, false))
+	} else {
+		d.Attempt = a
+		err = l.decideHere(ctx, begun, false, &d)
+	}
 	return d, l.Observe(ctx, "check", begun, d, err)
+}
+
+// decideHere decides an attempt on an engine without Redis.
+func (l *limiter) decideHere(ctx context.Context, begun time.Time, peek bool, d *core.Decision) error {
+	limits, err := l.begin(ctx, d)
+	if limits != nil {
+		l.decideLocal(d, limits, begun, peek)
+	}
+	return err
 }
 
 // Recall implements [core.Recaller], for refusals that the process remembers and for costs that exceed a
@@ -246,8 +265,6 @@ func (l *limiter) Recall(ctx context.Context, a core.Attempt) (core.Decision, bo
 		return core.Decision{}, false // most attempts are spared a second call of the function
 	}
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline())
-	defer cancel()
 	d := core.Decision{Attempt: a}
 	limits, err := l.begin(ctx, &d)
 	if err != nil || d.Allowed {
@@ -272,8 +289,32 @@ func (l *limiter) Peek(ctx context.Context, a core.Attempt) (core.Decision, erro
 	begun := present()
 	a.Cost = 1
 	d := core.Decision{Attempt: a}
-	err := l.decide(ctx, begun, true, &d)
+	err := l.peek(ctx, begun, &d)
 	return d, l.Observe(ctx, "peek", begun, d, err)
+}
+
+func (l *limiter) peek(ctx context.Context, begun time.Time, d *core.Decision) error {
+	if !l.Engine().HasRedis() {
+		return l.decideHere(ctx, begun, true, d)
+	}
+	limits, err := l.begin(ctx, d)
+	if limits == nil {
+		return err
+	}
+	all := l.withAnnounced(ctx, limits)
+	c := l.callOf(nil, all, l.algorithm.scripts(all), d.Attempt, true, l.Engine().Deadline()-time.Since(begun))
+	core.Send(ctx, &c)
+	value, err := l.replyTo(ctx, &c, all, d.Attempt, true)
+	if err != nil {
+		return err
+	}
+	if _, err = readLimits(d, value, limits); err != nil { // it took nothing, so it needs no claim and no memory
+		return err
+	}
+	if s := l.leases.get(limits, d.Attempt); s != nil {
+		s.count(d, limits.limits[0], l.Engine().Now())
+	}
+	return nil
 }
 
 // Reset forgets what the attempt's Actor has used of the attempt's Resource. The other fields of the attempt
@@ -343,134 +384,41 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.end(ctx, "settle", d, actual)
 }
 
-// decide decides the attempt of a decision, which has nothing else so far, and writes the answer into it.
-func (l *limiter) decide(ctx context.Context, begun time.Time, peek bool, d *core.Decision) error {
-	if l.by != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
-		defer cancel()
-	}
-	limits, err := l.begin(ctx, d)
-	if limits == nil {
-		return err
-	}
-	if !l.Engine().HasRedis() {
-		l.decideLocal(d, limits, begun, peek)
-		return nil
-	}
-	return l.decideOnRedis(ctx, limits, peek, d)
-}
-
-// decideOnRedis is decide for an attempt that is begun.
-func (l *limiter) decideOnRedis(ctx context.Context, limits *limitSet, peek bool, d *core.Decision) error {
-	a := d.Attempt
-
-	s := l.leases.get(limits, a)
-	var call core.Asked[string]
-	if !peek {
-		if s != nil && l.handOut(s, limits, d) {
-			return nil
-		}
-		sent, key := l.Engine().Now(), core.TagOf(a)
-		if r, ok := l.refusals.find(key, limits.limits, a.Cost, sent); ok {
-			r.answer(d, sent)
-			return nil
-		}
-		early, followed := core.InRound(ctx)
-		asking := l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
-			return s == nil && l.expects(&a, limits, underWay) // with leases callers may wait for each other
-		})
-		defer asking.End()
-		if !core.Expect(ctx, func() bool { return asking.Fits }) {
-			return core.ErrEarly
-		}
-		asking.Wait(ctx, l.Engine().Deadline())
-		call = l.refusals.ask(key, sent)
-	}
-	var fetches *lease
-	if s != nil && !peek {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
-		defer cancel()
-		var decided bool
-		if fetches, decided = l.lent(ctx, s, limits, d); decided {
-			return nil
-		}
-		if fetches != nil {
-			defer fetches.asked()
-		}
-	}
-	value, err := l.ask(ctx, limits, a, peek, fetches)
-	if err != nil {
-		return err
-	}
-	v, err := readLimits(d, value, limits)
-	if err != nil {
-		return err
-	}
-	if peek { // it took nothing, so it needs no claim and no memory
-		s.count(d, limits.limits[0], l.Engine().Now())
-		return nil
-	}
-	if d.Allowed {
-		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, lease: s})
-	}
-	l.local().hear(&a, limits.limits, v, l.micros(time.Now()))
-	l.refusals.hear(call, limits.limits, *d, l.Engine().Now())
-	fetches.fetched(d, limits.limits[0], l.Engine().Now())
-	return nil
-}
-
-// ask asks Redis about an attempt, and for units ahead if s is not nil. All its calls together have the
-// engine's deadline.
-func (l *limiter) ask(
-	ctx context.Context, limits *limitSet, a core.Attempt, peek bool, s *lease,
-) (any, error) {
-	cost := a.Cost
+// callOf returns the call by which scripts decide an attempt, or say what they would decide. Its keys are in
+// room, if they fit.
+func (l *limiter) callOf(
+	room []string, limits *limitSet, s *scripts, a core.Attempt, peek bool, limit time.Duration,
+) core.Call {
+	cost, script := a.Cost, s.check
 	if peek {
-		cost = 0
+		cost, script = 0, s.peek
 	}
-	former := l.withFormer
-	if peek {
-		former = l.withAnnounced
-	}
-	limits, waited := former(ctx, limits)
-	begun := time.Now()
-	left := func() time.Duration { return l.Engine().Deadline() - waited - time.Since(begun) }
-	if s != nil && len(limits.windows) == 1 { // what counts in other windows sliding_windows takes over
-		value, err := l.fetch(ctx, left(), s, limits, a)
-		if !isUndecided(value) {
-			return value, err
-		}
-	}
-	args := append(make([]any, 0, len(limits.args)+len(limits.parts)+2), limits.args...)
-	now := l.Engine().ScriptNow(time.Microsecond)
+	args, now := limits.args, l.Engine().ScriptNow(time.Microsecond)
 	switch { // trailing arguments are left out where the script has a default
 	case now != "" || limits.parts != nil:
-		args = append(args, cost, now)
+		args = slices.Concat(args, []any{cost, now}, limits.parts)
 	case cost != 1:
-		args = append(args, cost)
+		args = slices.Concat(args, []any{cost})
 	}
-	args = append(args, limits.parts...)
-	run := func(s *scripts) (any, error) {
-		keys, script := l.keysOf(limits, a), s.check
-		if peek {
-			script = s.peek
-		} else if joined := l.algorithm.joined; joined != nil && s == l.algorithm.one {
-			return l.Engine().RunJoined(ctx, left(),
-				l.joint(limits, joined, keys[0], cost, now), script, keys, args...)
-		}
-		return l.Engine().RunWithin(ctx, left(), script, keys, args...)
+	keys := l.addKeys(room, limits, a)
+	c := core.Call{Engine: l.Engine(), Script: script, Keys: keys, Args: args, Limit: limit}
+	if joined := l.algorithm.joined; joined != nil && !peek && s == l.algorithm.one {
+		c.Joint = l.joint(limits, joined, keys[0], cost, now)
 	}
-	several, one := l.algorithm.several, l.algorithm.scripts(limits)
-	if s != nil { // the lease has left the decision, as a script for one limit leaves rare cases
-		one = several
+	return c
+}
+
+// replyTo returns the reply to a call of callOf that was sent. A script for one limit leaves rare cases to
+// the one for several.
+func (l *limiter) replyTo(
+	ctx context.Context, c *core.Call, limits *limitSet, a core.Attempt, peek bool,
+) (any, error) {
+	if !isUndecided(c.Reply) {
+		return c.Reply, c.Err
 	}
-	value, err := run(one)
-	if isUndecided(value) && one != several {
-		return run(several)
-	}
-	return value, err
+	second := l.callOf(nil, limits, l.algorithm.several, a, peek, c.Limit-time.Since(c.Sent))
+	core.Send(ctx, &second)
+	return second.Reply, second.Err
 }
 
 // isUndecided reports whether a script has left the decision to the one for several limits.
@@ -546,9 +494,9 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
-	defer l.refusals.drop(core.TagOf(a))     // also after an error, since the server may have done it
-	defer l.leases.get(limits, a).drop()     // likewise
-	limits, _ = l.withAnnounced(ctx, limits) // else the next check takes their units over again
+	defer l.refusals.drop(core.TagOf(a))  // also after an error, since the server may have done it
+	defer l.leases.get(limits, a).drop()  // likewise
+	limits = l.withAnnounced(ctx, limits) // else the next check takes their units over again
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
 }
@@ -581,11 +529,13 @@ func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, erro
 }
 
 // keysOf returns the keys that count the attempt's units, one per limit.
-func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string {
+func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string { return l.addKeys(nil, limits, a) }
+
+func (l *limiter) addKeys(keys []string, limits *limitSet, a core.Attempt) []string {
 	t := core.TagOf(a)
-	keys := make([]string, len(limits.windows))
-	for i, window := range limits.windows {
-		keys[i] = l.Key(t, window)
+	keys = slices.Grow(keys, len(limits.windows))
+	for _, window := range limits.windows {
+		keys = append(keys, l.Key(t, window))
 	}
 	return keys
 }

@@ -87,12 +87,16 @@ type SlidingWindow struct{ limiter }
 // If that call fails, the check goes on without it, and the next one calls again; in between, a changed
 // Window begins with nothing used. An engine without Redis counts anew when its process begins.
 func NewSlidingWindow(e *core.Engine, name string, limit Limit, more ...Limit) *SlidingWindow {
-	return &SlidingWindow{newLimiter(e, slidingWindow, name, nil, append([]Limit{limit}, more...)...)}
+	g := &SlidingWindow{newLimiter(e, slidingWindow, name, nil, append([]Limit{limit}, more...)...)}
+	g.phases = g
+	return g
 }
 
 // NewSlidingWindowBy is [NewSlidingWindow] with a function that returns the limits of each attempt: per tier,
 // per tenant, or from a configuration that changes. It panics when the name is invalid or already in use, or
 // when the function is nil.
 func NewSlidingWindowBy(e *core.Engine, name string, limits Func) *SlidingWindow {
-	return &SlidingWindow{newLimiter(e, slidingWindow, name, limits)}
+	g := &SlidingWindow{newLimiter(e, slidingWindow, name, limits)}
+	g.phases = g
+	return g
 }
