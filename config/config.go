@@ -105,7 +105,7 @@ func WithNotify(f func(State)) Option {
 }
 
 // Load reads and checks a file. It talks to no Redis and makes no guard. Whatever is wrong with the contents
-// of the file is in the [*Error], all of it. An error of reading the file wraps that of package os.
+// of the file is in the [*Error], up to a hundred mistakes. An error of reading the file wraps that of package os.
 func Load(path string, opts ...Option) (*Config, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -136,9 +136,7 @@ func parse(name string, data []byte, o *options) (*Config, error) {
 		scratch: core.New(client, core.WithDeadline(time.Minute)),
 	}
 	c := &Config{file: name, options: o, sum: sha256.Sum256(data)}
-	if root := d.document(data); root != nil {
-		d.read(root, c)
-	}
+	d.readAll(data, c)
 	if len(d.mistakes) > 0 {
 		sortMistakes(d.mistakes)
 		return nil, &Error{d.mistakes}
@@ -185,10 +183,26 @@ type reader struct {
 	lists    map[string]*keyfuncs.List
 }
 
+// enough is what mistake panics with when there are so many mistakes that nobody reads more.
+type enough struct{}
+
+// readAll reads the file, until there are enough mistakes.
+func (d *reader) readAll(data []byte, c *Config) {
+	defer func() {
+		if p := recover(); p != nil && p != any(enough{}) {
+			panic(p)
+		}
+	}()
+	if root := d.document(data); root != nil {
+		d.read(root, c)
+	}
+}
+
 // mistake reports a mistake at a value.
 func (d *reader) mistake(at string, n *yaml.Node, format string, args ...any) {
-	if len(d.mistakes) < maxMistakes {
-		d.mistakes = append(d.mistakes, Mistake{d.file, n.Line, n.Column, at, fmt.Sprintf(format, args...)})
+	d.mistakes = append(d.mistakes, Mistake{d.file, n.Line, n.Column, at, fmt.Sprintf(format, args...)})
+	if len(d.mistakes) >= maxMistakes {
+		panic(enough{})
 	}
 }
 
@@ -216,7 +230,9 @@ func (d *reader) trial(at string, n *yaml.Node, f func(e *core.Engine, name stri
 // caught returns the panic of a constructor as an error, without the names of packages and the trial's.
 func caught(f func()) (err error) {
 	defer func() {
-		if p := recover(); p != nil {
+		if p := recover(); p == any(enough{}) {
+			panic(p)
+		} else if p != nil {
 			text := strings.TrimSuffix(fmt.Sprint(p), ` (guard "trial")`)
 			if before, after, ok := strings.Cut(text, ": "); ok && !strings.ContainsAny(before, ` "`) {
 				text = after

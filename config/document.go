@@ -19,8 +19,8 @@ const (
 	maxSize = 1 << 20
 	// maxDepth is how many levels a file has at most.
 	maxDepth = 40
-	// maxMistakes is how many mistakes of a file are reported.
-	maxMistakes = 1000
+	// maxMistakes is how many mistakes of a file are reported. Reading ends with the last of them.
+	maxMistakes = 100
 )
 
 // readFile reads a file, but no more than the largest one has.

@@ -27,6 +27,8 @@ type Live struct {
 	seen    [sha256.Size]byte
 	lastErr string              // of a file that could not be read
 	mounted map[string]struct{} // names of lists that sources have
+
+	looked [sha256.Size]byte // of the file when follow looked at it last
 }
 
 // State says which file is in force.
@@ -71,6 +73,7 @@ func Watch(ctx context.Context, gate *core.Engine, path string, opts ...Option) 
 		return nil, err
 	}
 	l.inForce(set, 0)
+	l.looked = sha256.Sum256(data)
 	go l.follow(ctx)
 	return l, nil
 }
@@ -87,16 +90,29 @@ func (l *Live) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			_ = l.Reload() // the logger and the state have the error
+			l.look()
 		}
 	}
 }
 
+// look reloads a file that has changed and stands still: two looks in a row have read the same. A file that is
+// written in place is half written for a while, and half a file may be a valid one.
+func (l *Live) look() {
+	data, err := readFile(l.path)
+	sum := sha256.Sum256(data)
+	if err == nil && sum != l.looked {
+		l.looked = sum
+		return
+	}
+	_ = l.reload(data, err) // the logger and the state have the error
+}
+
 // Reload reads the file now, such as on SIGHUP, and returns why it is not in force, or nil.
-func (l *Live) Reload() error {
+func (l *Live) Reload() error { return l.reload(readFile(l.path)) }
+
+func (l *Live) reload(data []byte, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	data, err := readFile(l.path)
 	if err != nil {
 		if l.lastErr != err.Error() {
 			l.lastErr = err.Error()

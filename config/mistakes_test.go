@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -256,5 +257,18 @@ func TestAFileThatCannotBeRead(t *testing.T) {
 	_, err := config.Load(filepath.Join(t.TempDir(), "none.yaml"))
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestAHundredMistakesAreEnough: a file of 1 MiB full of mistakes took 8.8 s and 8.7 GB of allocations.
+func TestAHundredMistakesAreEnough(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("guards:\n")
+	for i := range 30_000 {
+		fmt.Fprintf(&text, "  g%d: {sliding_windw: 1}\n", i)
+	}
+	var wrong *config.Error
+	if _, err := config.Parse("rules.yaml", []byte(text.String())); !errors.As(err, &wrong) || len(wrong.Mistakes) != 100 {
+		t.Errorf("%.200v: want a hundred mistakes", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/config"
@@ -180,6 +181,40 @@ func TestTheFileIsFollowed(t *testing.T) {
 	if got := live.Set().Rules("r"); len(got) != 1 || got[0].Guard.Name() != "g" {
 		t.Errorf("rules %+v", got)
 	}
+}
+
+// TestHalfAFileIsNotInForce: a file that is written in place is half written for a while, and 34 of 404 prefixes
+// of a valid file were valid. What two looks in a row have not read is not in force.
+func TestHalfAFileIsNotInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFile(t, perHour(1))
+		const interval = 2 * time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		live, err := config.Watch(ctx, core.NewMemory(quiet), f.path, config.WithInterval(interval))
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := perHour(7)
+		half := strings.Replace(whole, "7/h", "7/h, 9/d", 1)
+		changes := func() int64 { return live.State().Changes }
+		<-time.After(interval / 2)
+		for range 3 { // each look finds another half
+			f.write(t, half)
+			<-time.After(interval)
+			f.write(t, whole[:len(whole)-1])
+			<-time.After(interval)
+		}
+		if n := changes(); n != 0 {
+			t.Errorf("%d changes were in force while the file was written", n)
+		}
+		f.write(t, whole)
+		<-time.After(2 * interval)
+		synctest.Wait()
+		if n := changes(); n != 1 || live.State().Err != nil {
+			t.Errorf("%d changes, %v: want the whole file in force after two looks", n, live.State().Err)
+		}
+	})
 }
 
 // TestAListThatIsMountedStays: a file without it would let requests pass that were guarded before.

@@ -89,9 +89,12 @@ func (e *Engine) RunAcked(
 	c := ackedCall{
 		engine: e, script: s, keys: keys, args: args, yes: yes, wait: wait, said: make(chan any, 1),
 	}
-	reply, err := e.outlastMove(ctx, s, limit, func() (any, error) {
-		return call(ctx, e, limit, keys[0], obeying(e, c.send), func() bool { return len(c.said) > 0 })
-	})
+	last := time.Now().Add(e.SettleTimeout() - limit)
+	var reply any
+	var err error
+	for again := true; again; ctx, again = whileItMoves(ctx, s, err, last) {
+		reply, err = call(ctx, e, limit, keys[0], obeying(e, c.send), func() bool { return len(c.said) > 0 })
+	}
 	if err != nil {
 		select {
 		case reply = <-c.said:
@@ -102,7 +105,7 @@ func (e *Engine) RunAcked(
 	return reply, e.failed(ctx, s, err)
 }
 
-// send is Engine.sender for calls that wait. go-redis cannot resend a command on a broken connection, and
+// send is Call.pass for calls that wait. go-redis cannot resend a command on a broken connection, and
 // must not resend it on another one, because the WAIT would not follow it. So send retries itself, on a new
 // connection for each try.
 func (c *ackedCall) send(ctx context.Context) (any, error) {
@@ -120,7 +123,7 @@ func (c *ackedCall) send(ctx context.Context) (any, error) {
 		case err == nil || said:
 			return reply, err
 		case !refusedForNow(err) && (try >= server.Options().MaxRetries || !worthAnotherTry(err)),
-			time.Until(end) < 2*pause: // the error is to be the server's, as in sender
+			time.Until(end) < 2*pause: // the error is to be the server's, as in Call.pass
 			return nil, notRun(err, maybe)
 		}
 		if !refusedForNow(err) {
@@ -155,16 +158,7 @@ func worthAnotherTry(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	var answered redis.Error
-	if !errors.As(err, &answered) {
-		return true
-	}
-	for _, prefix := range []string{"LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS", "max number of clients"} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
+	return !isAnswer(err) || verdictOn(err).again == anew
 }
 
 // on waits on the connection. It returns nil when enough replicas have all earlier writes of the connection.

@@ -54,11 +54,12 @@ const (
 // # Failures
 //
 // These are failures: connections that cannot be made or are lost, timeouts, and answers by which a server
-// says that it cannot work now (CLUSTERDOWN, too many clients).
+// says that it cannot work now (CLUSTERDOWN, too many clients), or a proxy that it has no server.
 //
 // One of these answers opens the breaker, because all calls, or all that write, get it until somebody has
 // changed something: LOADING, READONLY, MASTERDOWN, MISCONF, NOREPLICAS, BUSY; NOAUTH, WRONGPASS and other
-// refused logins; NOPERM for EVAL and EVALSHA.
+// refused logins, which Redis tells long commands as a protocol error; NOPERM for EVAL and EVALSHA, and
+// servers that do not know them.
 //
 // These are not failures: answers about a single call, such as an error of a script, NOPERM for a key, or a
 // full memory (Redis then still reads and gives back), and calls that their caller cancelled.
@@ -70,7 +71,8 @@ const (
 // the deadline, and on a new one when none of them is of use, within half a second or the deadline if that is
 // longer. The client drops the connections that fail, so after an outage the dead ones cost no calls. The
 // first probe starts when the breaker opens. If it is answered, the breaker closes without a Pause, unless it
-// has opened before within ten pauses. A connection that the server has closed starts a probe too.
+// has opened before within ten pauses. A connection that the server has closed starts a probe too; if that
+// gets one of the answers above, the breaker opens.
 //
 // Clients that cannot reserve connections, such as *redis.AutoPipeliner, have no such probes: the first call
 // after a Pause is sent, and its answer closes the breaker.
@@ -354,12 +356,7 @@ type entry struct {
 	cause   error         // the outcome as callers see it
 }
 
-// enter lets a call through, or returns ErrBreakerOpen. It is small, so that its entry stays on the stack.
-func (b *breaker) enter(caller context.Context, key string, limit, deadline time.Duration) (*entry, error) {
-	t := &entry{breaker: b, caller: caller, key: key, limit: limit}
-	return t, t.enter(deadline)
-}
-
+// enter lets a call through, or returns ErrBreakerOpen.
 func (t *entry) enter(deadline time.Duration) error {
 	t.begun, t.outcome, t.epoch = time.Now(), errNeither, t.breaker.epoch.Load()
 	if t.epoch%2 == 0 {
@@ -533,7 +530,14 @@ func (b *breaker) probed(found probed) {
 		if b.open.Load() {
 			b.turn(false)
 		}
-	case b.open.Load():
+	case !b.open.Load():
+		if isHopeless(found.err) { // calls have lost their connections before they heard why
+			b.because(found.err)
+			b.turn(true)
+			b.changes[len(b.changes)-1].Err = found.err
+			b.told = true
+		}
+	default:
 		b.due = b.looked.Add(b.all.options.Pause)
 		if errors.Is(found.err, redis.ErrClosed) {
 			// Whoever tries again until Redis answers can stop now.

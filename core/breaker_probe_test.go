@@ -39,6 +39,12 @@ func newProbedServer() *probedServer {
 
 func (s *probedServer) finds(err error) { s.found.Store(&probed{err: err}) }
 
+// enter is a call that begins.
+func (s *probedServer) enter(ctx context.Context, key string, limit, deadline time.Duration) (*entry, error) {
+	t := &entry{breaker: s.breaker, caller: ctx, key: key, limit: limit}
+	return t, t.enter(deadline)
+}
+
 // call is a call that ends so at once, if it is sent.
 func (s *probedServer) call(ctx context.Context, ends error) (sent bool) {
 	t, err := s.enter(ctx, "k", 100*time.Millisecond, 100*time.Millisecond)

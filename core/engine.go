@@ -29,6 +29,7 @@ type Engine struct {
 	address       string // of the server or servers, for errors; "" where the client does not say
 	obeysDeadline bool
 	resends       bool // the client is known to resend commands whose reply was lost
+	sendsOnce     bool // the client is known not to
 	prefix        string
 	deadline      time.Duration
 	retryHorizon  time.Duration
@@ -211,7 +212,6 @@ func makeEngine(rdb Client, options []Option) *Engine {
 		rdb:           rdb,
 		address:       addressOf(rdb),
 		obeysDeadline: obeysDeadline(rdb),
-		resends:       resends(rdb),
 		prefix:        "gatehouse",
 		deadline:      100 * time.Millisecond,
 		retryHorizon:  10 * time.Minute,
@@ -223,6 +223,8 @@ func makeEngine(rdb Client, options []Option) *Engine {
 		names:         map[string]bool{},
 		scripts:       map[string]*Script{},
 	}
+	does, known := resends(rdb)
+	e.resends, e.sendsOnce = does, known && !does
 	for _, option := range options {
 		option(e)
 	}
@@ -251,17 +253,17 @@ func addressOf(rdb Client) string {
 	return ""
 }
 
-// resends reports whether the client is known to resend commands: a client that does not say may do so too.
-func resends(rdb Client) bool {
+// resends reports whether the client is known to resend commands. A client that does not say may do so too.
+func resends(rdb Client) (does, known bool) {
 	switch c := rdb.(type) {
 	case interface{ Options() *redis.Options }:
-		return c.Options().MaxRetries > 0
+		return c.Options().MaxRetries > 0, true
 	case interface{ Options() *redis.ClusterOptions }:
-		return c.Options().MaxRedirects > 0
+		return c.Options().MaxRedirects > 0, true
 	case interface{ Options() *redis.RingOptions }:
-		return c.Options().MaxRetries > 0
+		return c.Options().MaxRetries > 0, true
 	}
-	return false
+	return false, false
 }
 
 // obeysDeadline reports whether the client ends a call when its context ends. go-redis does so only by

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -84,3 +85,9 @@ func (e *Engine) Joins() int {
 	defer e.joins.mu.Unlock()
 	return len(e.joins.lines)
 }
+
+// Answers is how many kinds of answers are known.
+func Answers() int { return len(answers) }
+
+// AnswerOf returns which of the known answers an error is, or -1.
+func AnswerOf(err error) int { return slices.Index(answers, verdictOn(err)) }

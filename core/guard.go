@@ -59,12 +59,10 @@ type Traits struct {
 	// Spends reports whether the cost of an attempt may be an estimate: Settle takes [CommitCost] and corrects
 	// it. When it is false, CommitCost is Commit. An adapter ignores it for a guard that Confirms.
 	Spends bool
-	// Early reports whether an adapter may ask the guard before guards in front have answered, so that the
-	// checks of all go out together: see [Round] and [Expect]. If one in front then refuses, the adapter rolls
-	// back what the attempt took, at once. So a claim is not Early if others are told for good of what it took,
-	// as of a duplicate or of a sale that is sold out. A guard that embeds one which is Early, and does more in
-	// Check, has to clear it.
-	Early bool
+	// Phases is the guard itself, if it is [Phased] and may go along with others: an adapter then begins and
+	// ends its checks, together with those of other rules, instead of calling Check. Nil: Check decides. A guard
+	// that embeds one with Phases is not what this names, so its own Check is called.
+	Phases Phased
 	// Outage is the policy for attempts that the guard cannot decide.
 	Outage Outage
 	// Unit is what Decision.Limit and Decision.Remaining count, where clients can use these figures to pace

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -49,60 +48,9 @@ type Joint struct {
 func (e *Engine) RunJoined(
 	ctx context.Context, limit time.Duration, j Joint, s *Script, keys []string, args ...any,
 ) (any, error) {
-	if e.joins == nil {
-		return e.RunWithin(ctx, limit, s, keys, args...)
-	}
-	if j.Keys == nil {
-		j.Keys = keys
-	}
-	l, c := e.joins.enter(ctx, limit, j)
-	p := partOf(ctx)
-	if c == nil {
-		if p.flying(l) {
-			defer p.landed()
-		} else {
-			defer l.leave()
-		}
-		return e.RunWithin(ctx, limit, s, keys, args...)
-	}
-	p.meanwhile()
-	reply, left, err := c.wait()
-	switch {
-	case left:
-		return nil, e.failed(ctx, j.Script, e.named("", notRun(err, false))) // else the run has done so itself
-	case err == nil || s.delivery != Idempotent || ctx.Err() != nil:
-		return reply, err
-	}
-	return e.runAfterJoint(ctx, limit, c.end, err, s, keys, args)
-}
-
-// runAfterJoint runs an Idempotent script for a call whose joint run has ended with cause. Its time ends at
-// end, unless its slot moves.
-func (e *Engine) runAfterJoint(
-	ctx context.Context, limit time.Duration, end time.Time, cause error, s *Script, keys []string, args []any,
-) (any, error) {
-	sent := !errors.As(cause, new(notRunError))
-	switch {
-	case errors.Is(cause, ErrBreakerOpen), sent && (!e.resends || !worthAnotherTry(cause)):
-		return nil, cause
-	case sent:
-		sentAgain(ctx)
-	}
-	rest := time.Until(end)
-	if isMoving(cause) {
-		rest = limit
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, end.Add(e.SettleTimeout()-limit))
-		defer cancel()
-	}
-	if rest <= 0 {
-		return nil, cause
-	}
-	reply, err := e.run(ctx, rest, s, keys, args, sent)
-	if sent && errors.Is(err, ErrBreakerOpen) {
-		err = cause // the joint run may have run, so there is something to undo
-	}
-	return reply, err
+	c := Call{Engine: e, Script: s, Keys: keys, Args: args, Limit: limit, Joint: j}
+	c.send(ctx)
+	return c.Reply, c.Err
 }
 
 // joins has the lines of an engine, one per group with calls under way.
@@ -119,7 +67,7 @@ const spareLines = 16
 
 // enter enters the line of the group. A call that waits has to end within the limit.
 func (j *joins) enter(
-	ctx context.Context, limit time.Duration, what Joint,
+	ctx context.Context, limit time.Duration, what *Joint,
 ) (*line[Joint], *waiting[Joint]) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -129,7 +77,7 @@ func (j *joins) enter(
 		l.name = what.Group
 		j.lines[l.name] = l
 	}
-	return l, l.enter(ctx, limit, what)
+	return l, l.enter(ctx, limit, *what)
 }
 
 // unused returns a line for a group. The caller holds mu.

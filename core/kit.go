@@ -127,10 +127,7 @@ func (b *Base) observe(ctx context.Context, op string, begun time.Time, d Decisi
 	if err != nil && !errors.Is(err, ErrInvalid) {
 		err = fmt.Errorf("core: %s %q: %w", op, b.name, err)
 	}
-	event := Event{Guard: b.name, Op: op, Decision: d, Err: err, Took: time.Since(begun)}
-	if !partOf(ctx).holds(b.engine.observer, event) {
-		b.engine.observer.Observe(ctx, event)
-	}
+	b.engine.observer.Observe(ctx, Event{Guard: b.name, Op: op, Decision: d, Err: err, Took: time.Since(begun)})
 	return err
 }
 
@@ -140,6 +137,9 @@ func (e *Engine) Deadline() time.Duration { return e.deadline }
 // SettleTimeout returns how long a call may take that no request waits for, and a call by name: ten times the
 // deadline.
 func (e *Engine) SettleTimeout() time.Duration { return 10 * e.deadline }
+
+// SharesCalls reports whether calls of the engine may share a pipeline: see [WithoutSharedCalls].
+func (e *Engine) SharesCalls() bool { return e.shared != nil }
 
 // RetryHorizon returns how long a guard stores the answer to an operation whose ID it made: see
 // [WithRetryHorizon].

@@ -110,7 +110,8 @@ func (e Event) NearLimit() bool {
 //	canceled      the caller cancelled the call
 //	timeout       no answer in time
 //	unready       Redis answered that it cannot work now, or not for this client: LOADING, READONLY,
-//	              CLUSTERDOWN, NOAUTH, WRONGPASS, NOPERM for all scripts and the like
+//	              CLUSTERDOWN, NOAUTH, WRONGPASS, NOPERM for all scripts and the like; or a proxy that it
+//	              has no server
 //	full          Redis has no memory left (OOM)
 //	script        any other error that Redis answered
 //	connection    there was no connection, or it broke
@@ -142,8 +143,8 @@ var errorKinds = []struct {
 	{"gone", isAny(ErrGone)},
 	{"unconfirmed", isAny(ErrUnconfirmed)},
 	{"breaker_open", isAny(ErrBreakerOpen)},
-	{"unready", func(err error) bool { return isAnswer(err) && isUnready(err) }},
-	{"full", func(err error) bool { return isAnswer(err) && redis.HasErrorPrefix(err, "OOM") }},
+	{"unready", isUnready},
+	{"full", isFull},
 	{"script", isAnswer},
 	{"canceled", isAny(context.Canceled)},
 	{"timeout", isAny(context.DeadlineExceeded, redis.ErrPoolTimeout)},
@@ -157,12 +158,6 @@ func isAny(targets ...error) func(error) bool {
 	return func(err error) bool {
 		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 	}
-}
-
-// isAnswer reports whether Redis answered with the error.
-func isAnswer(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer)
 }
 
 func asNetwork(err error) (network net.Error, ok bool) {

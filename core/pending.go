@@ -74,7 +74,11 @@ func (p *Place) Free() {
 // Settle tells the guard how an attempt ended, as Guard.Settle does, and releases the place. When the guard
 // fails, Settle retries in the background, as [Place.SettleLater] describes.
 func (p *Place) Settle(ctx context.Context, g Guard, d Decision, end Ending) {
-	err := g.Settle(ctx, d, end)
+	p.Settled(g, d, end, g.Settle(ctx, d, end))
+}
+
+// Settled is [Place.Settle] where the guard was told already, and has returned err.
+func (p *Place) Settled(g Guard, d Decision, end Ending, err error) {
 	if isFinal(err) {
 		p.Free()
 		return

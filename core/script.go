@@ -91,25 +91,8 @@ func (e *Engine) Run(ctx context.Context, s *Script, keys []string, args ...any)
 func (e *Engine) RunWithin(
 	ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any,
 ) (any, error) {
-	if e.rdb == nil {
-		return nil, fmt.Errorf("script %s: %w", s.name, ErrNoRedis)
-	}
-	return e.run(ctx, limit, s, keys, args, false)
-}
-
-// run runs a script. sent says that another sending of the call may have run.
-func (e *Engine) run(
-	ctx context.Context, limit time.Duration, s *Script, keys []string, args []any, sent bool,
-) (any, error) {
-	var key string
-	if len(keys) > 0 {
-		key = keys[0]
-	}
-	send := e.sender(s, keys, args, sent) // one for all calls: it knows what may have run
-	reply, err := e.outlastMove(ctx, s, limit, func() (any, error) {
-		return call(ctx, e, limit, key, send, nil)
-	})
-	return reply, e.failed(ctx, s, err)
+	c := Call{Engine: e, Script: s, Keys: keys, Args: args, Limit: limit}
+	return c.deliver(ctx)
 }
 
 // failed names the script in an error, and reloads the topology if the error suggests that it has changed.
@@ -164,55 +147,6 @@ type readsFromReplicas interface {
 	TxPipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
 }
 
-// sender returns a function that runs the script, and runs it again when the server refused to run it at all:
-// that is no second run. It stops retrying before the deadline, so that the error is the server's, and the
-// breaker can tell a moving slot from a dead server. sent says that an earlier sending may have run.
-func (e *Engine) sender(
-	s *Script, keys []string, args []any, sent bool,
-) func(context.Context) (any, error) {
-	maybe := sent
-	return func(ctx context.Context) (any, error) {
-		var longest time.Duration
-		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
-			reply, unsure, err := e.send(ctx, s, keys, args)
-			if err == nil {
-				return reply, nil
-			}
-			maybe = maybe || unsure
-			end, _ := ctx.Deadline() // call sets one
-			rest := time.Until(end)
-			if !refusedForNow(err) || rest < 2*pause {
-				return reply, notRun(err, maybe)
-			}
-			if longest == 0 {
-				longest = rest / 8
-			}
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-				return nil, notRun(err, maybe)
-			}
-		}
-	}
-}
-
-// send runs the script once, or as often as go-redis may resend it. The first sending is one of its own, so
-// that the answer to it is known to be the answer to the only one. unsure reports that there were others.
-func (e *Engine) send(
-	ctx context.Context, s *Script, keys []string, args []any,
-) (reply any, unsure bool, err error) {
-	first := e.first(s, keys)
-	if s.delivery == AtMostOnce || e.resends || first != processor(e) {
-		reply, err = eval(ctx, first, s, AtMostOnce, keys, args)
-		if err == nil || s.delivery == AtMostOnce || !e.resends || ctx.Err() != nil || !worthAnotherTry(err) {
-			return reply, false, err
-		}
-		sentAgain(ctx)
-	}
-	reply, err = eval(ctx, e, s, s.delivery, keys, args)
-	return reply, true, err
-}
-
 // notRun marks an error of a call that has certainly changed nothing.
 func notRun(err error, maybe bool) error {
 	if err == nil || maybe || !isRefusal(err) {
@@ -221,30 +155,9 @@ func notRun(err error, maybe bool) error {
 	return notRunError{err}
 }
 
-// refusedForNow reports whether a cluster refused a call because its slots are moving. Such a refusal comes
-// before anything ran, and lasts only a moment. MOVED and ASK arrive here after go-redis has followed as many
-// redirects as it may.
-func refusedForNow(err error) bool {
-	return isMoving(err) || redis.HasErrorPrefix(err, "CLUSTERDOWN")
-}
-
-// isMoving reports whether a server refused a call because the keys are on another server, or on two.
-func isMoving(err error) bool {
-	return redis.HasErrorPrefix(err, "TRYAGAIN") || redis.HasErrorPrefix(err, "MOVED") ||
-		redis.HasErrorPrefix(err, "ASK")
-}
-
 // processor sends a command, and returns what came back, or an error when the context ends.
 type processor interface {
 	process(ctx context.Context, cmd *redis.Cmd, d Delivery) (any, error)
-}
-
-// first returns what sends a script of a call for the first time.
-func (e *Engine) first(s *Script, keys []string) processor {
-	if e.shared == nil || !s.shares || len(keys) == 0 {
-		return e
-	}
-	return e.shared
 }
 
 // process implements processor: each command goes out by itself.
@@ -270,28 +183,41 @@ func (c onClient) process(ctx context.Context, cmd *redis.Cmd, d Delivery) (any,
 
 // eval runs the script once: by its hash, or by its source when the server does not know the hash.
 func eval(ctx context.Context, p processor, s *Script, d Delivery, keys []string, args []any) (any, error) {
+	cmd := evalsha(ctx, s, keys, args)
+	reply, err := p.process(ctx, cmd, d)
+	return known(ctx, p, s, d, cmd, reply, err)
+}
+
+// evalsha returns the command that runs a script by its hash.
+func evalsha(ctx context.Context, s *Script, keys []string, args []any) *redis.Cmd {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, "evalsha", s.hash, len(keys))
 	for _, key := range keys {
 		words = append(words, key)
 	}
-	words = append(words, args...)
-	for {
-		cmd := redis.NewCmd(ctx, words...)
-		if len(keys) > 0 {
-			cmd.SetFirstKeyPos(3)
-		}
-		reply, err := p.process(ctx, cmd, d)
-		switch {
-		case err == nil:
-			return reply, nil
-		case errors.Is(err, redis.Nil):
-			return nil, nil
-		case words[0] == "eval" || !errors.Is(err, redis.ErrNoScript) && !redis.HasErrorPrefix(err, "NOSCRIPT"):
-			return reply, err
-		}
-		words = append([]any{"eval", s.source}, words[2:]...) // not in place: the first command may still be read
+	cmd := redis.NewCmd(ctx, append(words, args...)...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
 	}
+	return cmd
+}
+
+// known returns what came back for a command of evalsha. To a server that does not know the script it sends
+// the source.
+func known(
+	ctx context.Context, p processor, s *Script, d Delivery, cmd *redis.Cmd, reply any, err error,
+) (any, error) {
+	if err != nil && (errors.Is(err, redis.ErrNoScript) || redis.HasErrorPrefix(err, "NOSCRIPT")) {
+		source := redis.NewCmd(ctx, append([]any{"eval", s.source}, cmd.Args()[2:]...)...)
+		if cmd.Args()[2] != 0 {
+			source.SetFirstKeyPos(3)
+		}
+		reply, err = p.process(ctx, source, d)
+	}
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return reply, err
 }
 
 // onceCmd is a command that go-redis does not resend when its reply is lost.

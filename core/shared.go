@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -29,7 +28,7 @@ const (
 // limit.SlidingWindow with one limit and the same actor and resource share a run of a script. So do
 // reservations of one item, or of one bucket of it, at a seckill.Guard that is Fast, and votes in one part of
 // a poll at a votes.Guard without an audit stream. Limits and semaphores of one request go out together as
-// well: see [Round].
+// well: see [Phased].
 //
 // No answer depends on sharing. Checks of one actor or item are decided as they would be one after the other,
 // and each has its own decision, deadline, cancellation and undo. No pipeline is sent again as a whole. A
@@ -110,39 +109,39 @@ func (s *sharing) of(addr string) *line[sending] {
 
 // process implements processor. It sends the command once, by itself or with others.
 func (s *sharing) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any, error) {
+	l, what := s.lineOf(ctx, cmd)
+	if l == nil {
+		return s.engine.process(ctx, cmd, AtMostOnce)
+	}
+	l.mu.Lock()
+	w := l.enter(ctx, 0, what)
+	l.mu.Unlock()
+	if w == nil {
+		defer l.leave()
+		return s.engine.process(ctx, cmd, AtMostOnce)
+	}
+	return s.arrived(ctx, w)
+}
+
+// lineOf returns the line of the server that has the key of a command, or nil where it goes by itself.
+func (s *sharing) lineOf(ctx context.Context, cmd *redis.Cmd) (*line[sending], sending) {
 	key, _ := cmd.Args()[3].(string)
 	server, err := s.server(ctx, key)
 	if err != nil || !fits(cmd.Args()) {
-		return s.engine.process(ctx, cmd, AtMostOnce)
+		return nil, sending{}
 	}
-	l, what := s.of(server.Options().Addr), sending{server, cmd}
-	if p := partOf(ctx); p.enter() {
-		return p.send(ctx, s, l, what)
-	}
-	return s.alone(ctx, l, what)
+	return s.of(server.Options().Addr), sending{server, cmd}
 }
 
-// alone sends a command that goes with no other of its own caller.
-func (s *sharing) alone(ctx context.Context, l *line[sending], what sending) (any, error) {
-	l.mu.Lock()
-	c := l.enter(ctx, 0, what)
-	l.mu.Unlock()
-	if c == nil {
-		defer l.leave()
-		return s.engine.process(ctx, what.cmd, AtMostOnce)
-	}
-	reply, _, err := c.wait()
-	return s.follow(ctx, what.cmd, reply, err)
-}
-
-// follow returns what came back for a command in a pipeline, and sends it again to a server that has the key
+// arrived returns what came back for a command in a pipeline, and sends it again to a server that has the key
 // where that has moved.
-func (s *sharing) follow(ctx context.Context, cmd *redis.Cmd, reply any, err error) (any, error) {
+func (s *sharing) arrived(ctx context.Context, w *waiting[sending]) (any, error) {
+	reply, _, err := w.wait()
 	if err == nil || !s.follows || !isElsewhere(err) {
 		return reply, err
 	}
 	// The server has not run it. The client follows, with a command of its own: this one has an error already.
-	again := redis.NewCmd(ctx, cmd.Args()...)
+	again := redis.NewCmd(ctx, w.what.cmd.Args()...)
 	again.SetFirstKeyPos(3)
 	return s.engine.process(ctx, again, AtMostOnce)
 }
@@ -163,11 +162,6 @@ func fits(args []any) bool {
 	return length <= sharedBytes
 }
 
-// isElsewhere reports whether a call did not run because its server no longer has the key, or is no master.
-func isElsewhere(err error) bool {
-	return hasPrefix(err, []string{"MOVED", "ASK", "READONLY"}) || errors.Is(err, redis.ErrClosed)
-}
-
 // send sends the calls in one pipeline, each of them once.
 func send(calls []*waiting[sending]) {
 	ctx, cancel := together(calls)
@@ -177,17 +171,29 @@ func send(calls []*waiting[sending]) {
 		_ = pipe.Process(ctx, onceCmd{c.what.cmd}) // never fails
 	}
 	_, err := pipe.Exec(ctx)
+	receive(calls, err)
+}
+
+// receive sets what came back for calls in a pipeline that ended with err. A server that hangs up behind an
+// answer has read no further, so that is the answer to the calls behind it too.
+func receive(calls []*waiting[sending], err error) {
+	var last error
 	for _, c := range calls {
-		c.reply, c.err = received(c, err)
+		c.reply, c.err = received(c, err, last)
+		if last == nil && verdictOn(c.err).hangsUp {
+			last = c.what.cmd.Err()
+		}
 	}
 }
 
-// received returns what came back for a call in a pipeline that ended with err.
-func received(c *waiting[sending], err error) (any, error) {
+// received returns what came back for one of the calls. last is the answer behind which the server hung up.
+func received(c *waiting[sending], err, last error) (any, error) {
 	reply, own := c.what.cmd.Result()
 	switch {
 	case reply != nil: // also where go-redis gave the command the error of one behind it
 		return reply, nil
+	case last != nil && isBroken(own):
+		own = last
 	case own == nil: // a hook has not sent the pipeline
 		own = err
 	}

@@ -25,6 +25,7 @@ type road struct {
 	holds    atomic.Bool
 	held     atomic.Int64
 	fails    atomic.Bool  // commands that go by themselves
+	panics   atomic.Bool  // likewise
 	commands atomic.Int64 // of scripts that were answered
 	before   func()       // is called before a script for several checks is sent
 	release  chan struct{}
@@ -41,6 +42,9 @@ func (r *road) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if r.holds.Load() && strings.HasPrefix(cmd.Name(), "eval") {
 			r.held.Add(1)
 			<-r.release
+		}
+		if r.panics.Load() {
+			panic("a hook")
 		}
 		if r.fails.Load() {
 			cmd.SetErr(errNoReply)

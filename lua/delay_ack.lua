@@ -39,7 +39,7 @@ end
 -- end delay_record
 
 local state, at, try, holds, call = parse(redis.call('HGET', tasks, id))
-if holds ~= fence or state ~= 'r' and state ~= 'd' then
+if holds ~= fence or state ~= 'r' and state ~= 'a' and state ~= 'd' then
   return -1
 elseif state == 'd' then
   return 0

@@ -1,5 +1,7 @@
 -- Delay: claims due tasks under a lease, the first due first, and takes back tasks whose lease is over.
--- Without any of them it writes nothing.
+-- These are suspects: their process may have died of them, or of another task that it ran. A suspect is
+-- claimed alone, to run apart from all others; only then a lease that is over counts as a try. One that has
+-- ended, well or not, is none any more. Without any of these tasks the script writes nothing.
 --
 -- KEYS  1 head     hash, as delay_schedule writes it
 --       2 tasks    hash
@@ -12,15 +14,18 @@
 --                  or void, where it was given back and may still arrive
 -- ARGV  1 count    tasks to claim, and to take back, at most
 --       2 lease    milliseconds
---       3 tries    how often a task is claimed; whose lease is over after that is dead
+--       3 tries    how often a task is tried; whose lease is over after that is dead
 --       4 bytes    of payloads in the reply; a first task may have more
 --       5 buried   milliseconds for which a dead task is remembered
 --       6 answer   milliseconds for which a resend gets the same reply
---       7 now      milliseconds since 1970; absent or empty: the server's clock
--- Returns {next, recovered, died, fence, id, at, try, payload, ...}
---       next       milliseconds until there is something to claim, 0: there is; -1: nothing is scheduled
+--       7 alone    1: the caller runs nothing else, so a suspect that is due is claimed, and only that
+--       8 now      milliseconds since 1970; absent or empty: the server's clock
+-- Returns {next, recovered, died, suspect, fence, id, at, try, payload, ...}
+--       next       milliseconds until there is something to claim, 0: there is; -1: nothing is scheduled.
+--                  Suspects that are due do not count
 --       recovered  tasks that were taken back; those of them that became due again
 --       died       tasks that were taken back for the last time
+--       suspect    2: the one task of the reply is; 1: one is due, for a caller that runs nothing; else 0
 --       fence      of the tasks, as text; 0: there are none
 
 -- shared delay_keys
@@ -30,7 +35,7 @@ local running, done, dead = KEYS[5], KEYS[6], KEYS[7]
 local claim = KEYS[8]
 local count, lease, tries = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local bytes, buried, answer = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local now = tonumber(ARGV[7])
+local alone, now = ARGV[7] == '1', tonumber(ARGV[8])
 
 -- shared clock
 if not now then
@@ -48,29 +53,31 @@ local function write(id, state, at, try, fence, call, reason)
   redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
 end
 -- end delay_record
+-- shared delay_suspects
+local suspects = 10000000000000
+-- end delay_suspects
 
-local function next_moment()
-  local first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
-  local ends = redis.call('ZRANGE', running, 0, 0, 'WITHSCORES')[2]
-  if not first and not ends then
-    return -1
-  end
-  return math.max(math.min(tonumber(first or ends), tonumber(ends or first)) - now, 0)
+local function next_moment(later)
+  local first = tonumber(redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2] or suspects)
+  local ends = tonumber(redis.call('ZRANGE', running, 0, 0, 'WITHSCORES')[2] or suspects)
+  local next = math.min(first, ends, later)
+  return next < suspects and math.max(next - now, 0) or -1
 end
 
 local told = redis.call('LRANGE', claim, 0, -1)
 if told[1] then -- the reply to the first sending was lost, or the claim was given back
-  local reply = {next_moment(), 0, 0, told[1]}
+  local reply = {next_moment(suspects), 0, 0, 0, told[1]}
   for i = 2, #told do
     local state, at, try, fence = parse(redis.call('HGET', tasks, told[i]))
-    if state == 'r' and fence == told[1] then
+    if (state == 'r' or state == 'a') and fence == told[1] then
+      reply[4] = state == 'a' and 2 or 0
       for _, value in ipairs({told[i], at, try, redis.call('HGET', bodies, told[i]) or ''}) do
         reply[#reply + 1] = value
       end
     end
   end
   if told[1] == 'void' then
-    reply[4] = '0'
+    reply[5] = '0'
   end
   return reply
 end
@@ -82,35 +89,48 @@ for i = 1, #over, 2 do
   local id, ended = over[i], tonumber(over[i + 1])
   redis.call('ZREM', running, id)
   local state, at, try, _, call = parse(redis.call('HGET', tasks, id))
-  if state and try >= tries then
+  if state == 'a' and try >= tries then
     write(id, 'x', at, try, 0, call, 'the lease was over')
     redis.call('ZADD', dead, now + buried, id)
     died = died + 1
   elseif state then
-    write(id, 'p', ended, try, 0, call, 'the lease was over')
-    redis.call('ZADD', due, ended, id)
+    if state == 'a' then -- a second, and twice as long each time, up to an hour
+      ended = ended + math.min(1000 * 2 ^ math.min(try - 1, 12), 3600000)
+    else -- it ran beside others
+      try = try - 1
+    end
+    write(id, 's', ended, try, 0, call, 'the lease was over')
+    redis.call('ZADD', due, suspects + ended, id)
     recovered = recovered + 1
   end
 end
 
-local given = tonumber(redis.call('HGET', head, 'fence') or 0)
-local fence = string.format('%.0f', math.max(given + 1, now * 1000)) -- grows also where head was lost
-local reply = {0, recovered, died, '0'}
-local size = 0
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, count)) do
+local reply = {0, recovered, died, 0, '0'}
+local first = redis.call('ZRANGEBYSCORE', due, suspects, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+local later, apart = tonumber(first[2] or 2 * suspects) - suspects, false
+if later <= now then
+  later, apart = suspects, alone
+  reply[4] = 1
+end
+local ids = apart and {first[1]} or redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, count)
+local size, fence = 0, nil
+for _, id in ipairs(ids) do
   local body = redis.call('HGET', bodies, id) or ''
   size = size + #body
-  if size > bytes and reply[5] then
+  if size > bytes and fence then
     break
   end
   redis.call('ZREM', due, id)
   local state, at, try, _, call, reason = parse(redis.call('HGET', tasks, id))
   if state then
-    write(id, 'r', at, try + 1, fence, call, reason)
-    redis.call('ZADD', running, now + lease, id)
-    if not reply[5] then
+    if not fence then
+      local given = tonumber(redis.call('HGET', head, 'fence') or 0)
+      fence = string.format('%.0f', math.max(given + 1, now * 1000)) -- grows also where head was lost
+      reply[4], reply[5] = apart and 2 or reply[4], fence
       redis.call('RPUSH', claim, fence)
     end
+    write(id, apart and 'a' or 'r', at, try + 1, fence, call, reason)
+    redis.call('ZADD', running, now + lease, id)
     redis.call('RPUSH', claim, id)
     for _, value in ipairs({id, at, try + 1, body}) do
       reply[#reply + 1] = value
@@ -129,12 +149,11 @@ for _, ended in ipairs({done, dead}) do
   end
 end
 -- end delay_forget
-if reply[5] then
-  reply[4] = fence
+if fence then
   redis.call('PEXPIRE', claim, answer)
   redis.call('HSET', head, 'fence', fence)
 end
-if reply[5] or #over > 0 or forgotten > 0 then
+if fence or #over > 0 or forgotten > 0 then
   local last = now + math.max(lease, buried)
   -- shared delay_keep
   local ends = tonumber(redis.call('HGET', head, 'until') or 0)
@@ -151,5 +170,5 @@ if reply[5] or #over > 0 or forgotten > 0 then
   end
   -- end delay_keep
 end
-reply[1] = next_moment()
+reply[1] = next_moment(later)
 return reply

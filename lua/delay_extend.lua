@@ -39,7 +39,7 @@ end
 local lost, held = {}, {}
 for i = 3, #ARGV, 2 do
   local state, _, _, fence = parse(redis.call('HGET', tasks, ARGV[i]))
-  if state == 'r' and fence == ARGV[i + 1] then
+  if (state == 'r' or state == 'a') and fence == ARGV[i + 1] then
     held[#held + 1] = ARGV[i]
   else
     lost[#lost + 1] = (i - 1) / 2

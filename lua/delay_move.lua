@@ -9,7 +9,8 @@
 --       7 dead      zset
 --       8 op        string: the answer to this call, for a resend after a lost reply
 -- ARGV  1 id        of the task
---       2 state     in which it has to be: p (pending) or x (dead). A dead task has all its tries again
+--       2 state     in which it has to be: p (pending) or x (dead). A dead task has all its tries again,
+--                 and is suspect if it died of a lease that was over
 --       3 at        when it is due, milliseconds since 1970; 0 and any time in the past: at once
 --       4 remember  milliseconds for which a resend of this call gets the same reply
 --       5 now       milliseconds since 1970; absent or empty: the server's clock
@@ -39,6 +40,15 @@ local function write(id, state, at, try, fence, call, reason)
   redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
 end
 -- end delay_record
+-- shared delay_suspects
+local suspects = 10000000000000
+-- end delay_suspects
+-- shared delay_wait
+local function wait(id, state, at, try, fence, call, reason)
+  write(id, state, at, try, fence, call, reason)
+  redis.call('ZADD', due, state == 's' and suspects + at or at, id)
+end
+-- end delay_wait
 -- shared delay_named
 local answered = redis.call('GET', op)
 if answered then
@@ -48,7 +58,7 @@ local state, at, try, fence, call, reason = parse(redis.call('HGET', tasks, id))
 local over = state == 'd' and done or state == 'x' and dead
 if not state or state == 'c' or over and tonumber(redis.call('ZSCORE', over, id) or 0) <= now then
   return {'not_found'}
-elseif state ~= want then
+elseif state ~= want and not (state == 's' and want == 'p') then
   return {'not_now'}
 end
 -- end delay_named
@@ -60,8 +70,7 @@ if state == 'x' then
   try = 0
 end
 redis.call('ZREM', dead, id) -- first: a full Redis accepts it, and then the rest
-redis.call('ZADD', due, moment, id)
-write(id, 'p', moment, try, fence, call, reason)
+wait(id, (state == 's' or state == 'x' and fence == '0') and 's' or 'p', moment, try, fence, call, reason)
 redis.call('SET', op, 'ok', 'PX', remember)
 local last = math.max(moment, now)
 -- shared delay_keep

@@ -10,9 +10,10 @@
 -- ARGV  1 id       of the task
 --       2 fence    of its claim
 --       3 reason   of the failure; empty: the one that is stored stays
---       4 wait     milliseconds until it is due again
+--       4 pause    milliseconds until it is due again
 --       5 tries    how often a task is claimed; one that has been so often is dead. 0: this one is
---       6 unused   1: the try does not count, and without a wait the task is due as it was
+--       6 unused   1: the try does not count, a suspect stays one, and without a pause the task is due as it
+--                  was
 --       7 buried   milliseconds for which a dead task is remembered
 --       8 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason}
@@ -24,7 +25,7 @@ local head, tasks, bodies, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local running, done, dead = KEYS[5], KEYS[6], KEYS[7]
 -- end delay_keys
 local id, fence, reason = ARGV[1], ARGV[2], ARGV[3]
-local wait, tries, unused, buried = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1', tonumber(ARGV[7])
+local pause, tries, unused, buried = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1', tonumber(ARGV[7])
 local now = tonumber(ARGV[8])
 
 -- shared clock
@@ -43,13 +44,22 @@ local function write(id, state, at, try, fence, call, reason)
   redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
 end
 -- end delay_record
+-- shared delay_suspects
+local suspects = 10000000000000
+-- end delay_suspects
+-- shared delay_wait
+local function wait(id, state, at, try, fence, call, reason)
+  write(id, state, at, try, fence, call, reason)
+  redis.call('ZADD', due, state == 's' and suspects + at or at, id)
+end
+-- end delay_wait
 
 local state, at, try, holds, call, before = parse(redis.call('HGET', tasks, id))
-if holds ~= fence or fence == '0' or state ~= 'r' and state ~= 'p' and state ~= 'x' then
+if holds ~= fence or fence == '0' or state == 'd' or state == 'c' then
   return {'lost'}
 elseif state == 'x' then
   return {'dead'}
-elseif state == 'p' then
+elseif state == 'p' or state == 's' then
   return {'ok'}
 end
 if reason == '' then
@@ -66,12 +76,11 @@ else
   if unused then
     try = try - 1
   end
-  if not unused or wait > 0 then
-    at = now + wait
+  if not unused or pause > 0 then
+    at = now + pause
     last = math.max(last, at)
   end
-  write(id, 'p', at, try, fence, call, reason)
-  redis.call('ZADD', due, at, id)
+  wait(id, unused and state == 'a' and 's' or 'p', at, try, fence, call, reason)
 end
 -- shared delay_keep
 local ends = tonumber(redis.call('HGET', head, 'until') or 0)

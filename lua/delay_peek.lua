@@ -7,7 +7,8 @@
 -- ARGV  1 state    p (pending), r (running) or x (dead); empty: none
 --       2 count    tasks to list, at most
 --       3 now      milliseconds since 1970; absent or empty: the server's clock
--- Returns {pending, due, running, dead, id, at, try, ends, reason, ...}
+-- Returns {pending, due, running, dead, id, at, try, ends, reason, ...}; of the pending, count that are not
+-- suspect and count suspects
 --       due      those of the pending that are due
 --       ends     of a running task when its lease ends, of a dead one when it is forgotten, of a pending one
 --                when it is due
@@ -22,22 +23,33 @@ if not now then
 end
 -- end clock
 
+-- shared delay_suspects
+local suspects = 10000000000000
+-- end delay_suspects
+
 local reply = {
-  redis.call('ZCOUNT', due, '-inf', '+inf'), redis.call('ZCOUNT', due, '-inf', now),
+  redis.call('ZCOUNT', due, '-inf', '+inf'),
+  redis.call('ZCOUNT', due, '-inf', now) + redis.call('ZCOUNT', due, suspects, suspects + now),
   redis.call('ZCOUNT', running, '-inf', '+inf'), redis.call('ZCOUNT', dead, '(' .. now, '+inf'),
 }
 local list = state == 'p' and due or state == 'r' and running or state == 'x' and dead
 if not list then
   return reply
 end
-local least = state == 'x' and '(' .. now or '-inf'
-local found = redis.call('ZRANGEBYSCORE', list, least, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
-for i = 1, #found, 2 do
-  local at, try, reason = string.match(redis.call('HGET', tasks, found[i]) or '',
-    '^%l (%d+) (%d+) %d+ %S+ (.*)$')
-  if at then
-    for _, value in ipairs({found[i], tonumber(at), tonumber(try), tonumber(found[i + 1]), reason}) do
-      reply[#reply + 1] = value
+local ranges = {{state == 'x' and '(' .. now or '-inf', '+inf'}}
+if state == 'p' then
+  ranges = {{'-inf', '(' .. suspects}, {suspects, '+inf'}}
+end
+for _, range in ipairs(ranges) do
+  local found = redis.call('ZRANGEBYSCORE', list, range[1], range[2], 'WITHSCORES', 'LIMIT', 0, count)
+  for i = 1, #found, 2 do
+    local at, try, reason = string.match(redis.call('HGET', tasks, found[i]) or '',
+      '^%l (%d+) (%d+) %d+ %S+ (.*)$')
+    if at then
+      local ends = tonumber(found[i + 1]) % suspects
+      for _, value in ipairs({found[i], tonumber(at), tonumber(try), ends, reason}) do
+        reply[#reply + 1] = value
+      end
     end
   end
 end

@@ -34,6 +34,15 @@ local function write(id, state, at, try, fence, call, reason)
   redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
 end
 -- end delay_record
+-- shared delay_suspects
+local suspects = 10000000000000
+-- end delay_suspects
+-- shared delay_wait
+local function wait(id, state, at, try, fence, call, reason)
+  write(id, state, at, try, fence, call, reason)
+  redis.call('ZADD', due, state == 's' and suspects + at or at, id)
+end
+-- end delay_wait
 
 local told = redis.call('LRANGE', claim, 0, -1)
 if told[1] == 'void' then
@@ -46,10 +55,9 @@ local given = 0
 for i = 2, #told do
   local id = told[i]
   local state, at, try, fence, call, reason = parse(redis.call('HGET', tasks, id))
-  if state == 'r' and fence == told[1] then
+  if (state == 'r' or state == 'a') and fence == told[1] then
     redis.call('ZREM', running, id)
-    write(id, 'p', at, try - 1, fence, call, reason)
-    redis.call('ZADD', due, at, id)
+    wait(id, state == 'a' and 's' or 'p', at, try - 1, fence, call, reason)
     given = given + 1
   end
 end

@@ -2,10 +2,12 @@
 --
 -- KEYS  1 head     hash: until, when all keys of the slot expire; fence, the last that was given
 --       2 tasks    hash: ID -> "state at try fence call reason". The state is p (pending), r (running), d
---                  (done), x (dead) or c (cancelled); at is when the task is due, try how often it was
---                  claimed, fence that of the last claim, call what scheduled it, reason the last failure's
+--                  (done), x (dead), c (cancelled), s (pending, and suspect: its lease was over, and
+--                  its process may have died of it) or a (a suspect that runs, apart from all others); at is
+--                  when the task is due, try counts its tries, fence is that of the last claim, 0 where a
+--                  lease was over, call what scheduled it, reason the last failure's
 --       3 bodies   hash: ID -> the payload, and once it is done the result
---       4 due      zset: the IDs of pending tasks, by when they are due
+--       4 due      zset: the IDs of pending tasks, by when they are due; of suspects, by that and 10^13
 --       5 running  zset: the IDs of running tasks, by the end of their lease
 --       6 done     zset: the IDs of tasks that are done or cancelled, by when they are forgotten
 --       7 dead     zset: the IDs of dead tasks, by when they are forgotten

@@ -732,9 +732,31 @@ func tasks(p *pair) {
 	got, err := q[0].Claim(p.ctx, 5, time.Minute)
 	p.must("claim", err)
 	p.is("retried", len(got), 1)
+	suspects(p, q)
 	short, cancel := context.WithCancel(p.ctx)
 	cancel()
 	if _, err := q[1].Claim(short, 1, time.Minute); err == nil {
 		p.must("claim", errors.New("a claim whose context is over is no error"))
 	}
+}
+
+// suspects: a task that one side has lost is suspect on the other, and dead when that loses it, too.
+func suspects(p *pair, q [2]*delay.Queue) {
+	p.clock.Advance(time.Hour)
+	got, err := q[1].Claim(p.ctx, 5, time.Minute)
+	p.must("claim", err)
+	p.is("claimed", len(got), 1)
+	if len(got) != 1 {
+		return
+	}
+	p.is("suspect", []any{got[0].Suspect, got[0].Try}, []any{true, 1})
+	_, err = q[0].Extend(p.ctx, got[0], time.Minute)
+	p.must("extend", err)
+	p.clock.Advance(time.Hour)
+	got, err = q[0].Claim(p.ctx, 5, time.Minute)
+	p.must("claim", err)
+	p.is("claimed", len(got), 0)
+	list, err := q[1].Peek(p.ctx, delay.Dead, 10)
+	p.must("peek", err)
+	p.is("dead", len(list), 2)
 }

@@ -24,8 +24,8 @@ const (
 	ReasonInvalid core.Reason = "invalid"
 	// ReasonDenied: the rule's Deny list contains the request. Status 403.
 	ReasonDenied core.Reason = "denied"
-	// ReasonPreflight: a CORS preflight, which claims nothing, must not run the handler without the rule's claim.
-	// Status 403. See Rule.CountPreflights.
+	// ReasonPreflight: a CORS preflight, which claims nothing, must not run the handler without the rule's
+	// claim. Status 403. See Rule.CountPreflights.
 	ReasonPreflight core.Reason = "preflight"
 	// ReasonUnavailable: the guard could not decide because Redis is unavailable, and the rule's outage policy
 	// does not let the request pass; or a key function of the application failed. Status 503.

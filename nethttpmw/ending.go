@@ -116,6 +116,15 @@ func (e *entry) free() {
 	e.run.end()
 }
 
+// takePlace reserves a place for a claim before its guard is asked, so that what it takes can be settled
+// however long Redis is unavailable.
+func (e *entry) takePlace() error {
+	if e.rule.traits.KeepsOnFailure {
+		return nil
+	}
+	return e.place.Take()
+}
+
 // claim reserves the entry for the pipeline, and reports whether the pipeline is to settle it.
 func (e *entry) claim() bool {
 	e.claimed = e.claimed || e.owner.CompareAndSwap(ownerPipeline, ownerNobody)
@@ -369,18 +378,7 @@ func (e *entry) settle(ctx context.Context, p *Passage) {
 	}
 	e.settled = true
 	defer e.free()
-	end := core.Rollback
-	if e.kept || e.confirmed || e.again {
-		end = core.Commit
-	}
-	if e.rule.keepsOutcome() && e.kept {
-		outcome := p.recording.outcome(int(p.status), e.rule.traits.MaxBody, !p.aborted)
-		outcome.Pending = false // whatever is missing will not come
-		end = core.CommitWith(outcome)
-	}
-	if sum, told := e.spending.end(); told { // what was spent is spent, also if the request failed
-		end = core.CommitCost(sum)
-	}
+	end := e.ending(p)
 	switch {
 	case e.confirmed && e.rest:
 		e.place.Settle(ctx, e.rule.Guard, e.decision, end)
@@ -389,6 +387,22 @@ func (e *entry) settle(ctx context.Context, p *Passage) {
 	case !e.confirmed && e.claim():
 		e.place.Settle(ctx, e.rule.Guard, e.decision, end)
 	}
+}
+
+// ending returns how the attempt ended.
+func (e *entry) ending(p *Passage) core.Ending {
+	if sum, told := e.spending.end(); told { // what was spent is spent, also if the request failed
+		return core.CommitCost(sum)
+	}
+	if e.rule.keepsOutcome() && e.kept {
+		outcome := p.recording.outcome(int(p.status), e.rule.traits.MaxBody, !p.aborted)
+		outcome.Pending = false // whatever is missing will not come
+		return core.CommitWith(outcome)
+	}
+	if e.kept || e.confirmed || e.again {
+		return core.Commit
+	}
+	return core.Rollback
 }
 
 // Refused returns the status of the refusal that replaced the handler's response. It is for frameworks that

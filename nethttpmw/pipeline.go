@@ -59,7 +59,7 @@ func NewPipeline(rules ...Rule) *Pipeline {
 	}
 	p.findDefers()
 	for i := len(p.rules) - 1; i >= 0; i-- {
-		if rule := p.rules[i]; rule.traits.Early {
+		if rule := p.rules[i]; rule.phases != nil {
 			rule.together = 1
 			if i+1 < len(p.rules) {
 				rule.together += p.rules[i+1].together
@@ -104,13 +104,13 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 			rule, refusal = p.lookAhead(&passage.settling, req, i, ready)
 		}
 		if refusal == nil {
-			asked := 1
 			if n := p.rules[i].together; n > 1 {
-				asked, rule, refusal = passage.askTogether(p.rules[i:i+n], ready[i:i+n])
+				rule, refusal = passage.askTogether(p.rules[i:i+n], ready[i:i+n])
+				i += n
 			} else {
 				rule, refusal = p.rules[i], passage.ask(p.rules[i], &ready[i])
+				i++
 			}
-			i += asked
 		}
 		if refusal != nil {
 			return nil, passage.refused(rule, refusal)
@@ -196,26 +196,31 @@ func (p *Passage) conclude(rule *mounted, ready *prepared, e *entry) *Refusal {
 	return nil
 }
 
-// try asks the rule's lists, its bans and its guard, in this order, and reports whether the request passes
-// the rule as far as these say. It does not act on their answers: see judge.
-func (r *mounted) try(ctx context.Context, req *keyfuncs.Request, p *prepared, e *entry) (passes bool) {
-	r.prepare(ctx, req, p)
-	switch {
-	case p.refusal != nil:
-		return false
-	case p.passes || p.cohort == cohortSkipped:
-		return true
+// try asks the rule's lists, its bans and its guard, in this order. It does not act on their answers: see
+// judge.
+func (r *mounted) try(ctx context.Context, req *keyfuncs.Request, p *prepared, e *entry) {
+	if asks, _ := r.asks(ctx, req, p); !asks {
+		return
 	}
-	var d core.Decision
-	if d, p.banned = r.banned(ctx, p.attempt); p.banned {
-		e.decision = d
-		return p.attempt.Shadow
+	if e.decision, p.banned = r.banned(ctx, p.attempt); p.banned {
+		return
 	}
-	p.failed = r.checkGuard(ctx, &p.attempt, e)
-	return p.failed == nil && (e.decision.Allowed || p.attempt.Shadow)
+	if p.failed = e.takePlace(); p.failed == nil {
+		e.run = r.begin(&p.attempt)
+		e.decision, p.failed = r.Guard.Check(ctx, p.attempt)
+		e.run.answer(&e.decision)
+	}
 }
 
-// judge says what follows from what try was told, and adapts the entry's decision. The decision is not
+// asks prepares the rule. It reports whether its bans and its guard have to be asked, and if not, whether the
+// request passes the rule.
+func (r *mounted) asks(ctx context.Context, req *keyfuncs.Request, p *prepared) (asks, passes bool) {
+	r.prepare(ctx, req, p)
+	passes = p.refusal == nil && (p.passes || p.cohort == cohortSkipped)
+	return p.refusal == nil && !passes, passes
+}
+
+// judge says what follows from what try has heard, and adapts the entry's decision. The decision is not
 // allowed, and there is no refusal, if the rule did not decide.
 func (r *mounted) judge(ctx context.Context, p *prepared, e *entry) *Refusal {
 	switch {
@@ -263,22 +268,6 @@ func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err err
 		r.strike(ctx, *a, d.Reason)
 	}
 	return r.refuse(d.Reason, *d)
-}
-
-// checkGuard asks the guard.
-//
-// A claim reserves a place before its guard is asked, so that what it takes can be settled however long Redis
-// is unavailable.
-func (r *mounted) checkGuard(ctx context.Context, a *core.Attempt, e *entry) (err error) {
-	if !r.traits.KeepsOnFailure {
-		err = e.place.Take()
-	}
-	if err == nil {
-		e.run = r.begin(a)
-		e.decision, err = r.Guard.Check(ctx, *a)
-		e.run.answer(&e.decision)
-	}
-	return err
 }
 
 // refuseKey refuses a request out of which no attempt could be made.

@@ -237,6 +237,7 @@ type mounted struct {
 	traits  core.Traits
 	answers answerTable
 	bans    answerTable // of Bans
+	phases  core.Phased // of the guard; nil: Check decides
 	local   core.LocalGuard
 	holder  core.Holder // nil: claims of the guard are not lost while the request runs
 	runs    any         // what its attempts are counted under while they run: see runsOf
@@ -255,6 +256,7 @@ func mount(rule Rule) (*mounted, error) {
 	}
 	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(),
 		answers: answersOf(rule.Guard)}
+	m.phases = phasesOf(rule.Guard, m.traits)
 	m.local, _ = rule.Guard.(core.LocalGuard)
 	m.holder, _ = rule.Guard.(core.Holder)
 	m.runs = runsOf(&rule)
@@ -262,6 +264,15 @@ func mount(rule Rule) (*mounted, error) {
 		m.bans = answersOf(rule.Bans)
 	}
 	return m, nil
+}
+
+// phasesOf returns the phases of the guard's checks, or nil if Check decides: what another guard, which this
+// one embeds, does in its phases is not all that this one does.
+func phasesOf(g core.Guard, traits core.Traits) core.Phased {
+	if traits.Phases == nil || !reflect.ValueOf(g).Comparable() || core.Guard(traits.Phases) != g {
+		return nil
+	}
+	return traits.Phases
 }
 
 // refuse makes a refusal by the rule's guard, or by the pipeline on its behalf.
@@ -295,10 +306,12 @@ func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error
 // guard then decides alone: see Rule.Bans.
 func (r *mounted) banned(ctx context.Context, a core.Attempt) (d core.Decision, banned bool) {
 	if r.Bans == nil {
-		return d, false
+		return core.Decision{}, false
 	}
-	d, err := r.Bans.Check(ctx, a)
-	return d, err == nil && !d.Allowed
+	if d, err := r.Bans.Check(ctx, a); err == nil && !d.Allowed {
+		return d, true
+	}
+	return core.Decision{}, false
 }
 
 // strike counts a refusal by the guard against the actor. An error has been observed, and the refusal stands.

@@ -116,9 +116,9 @@ func TestASemaphoreThatRunsLowIsAskedInTurn(t *testing.T) {
 	wantUsed(t, guards[0], "ann", 5)
 }
 
-// TestASemaphoreThatIsAskedAgainKeepsNoPlace: each request that found it low would have left one of the
+// TestASemaphoreThatIsAskedInItsTurnKeepsNoPlace: each request that found it low would have left one of the
 // places of the process, until claims were refused.
-func TestASemaphoreThatIsAskedAgainKeepsNoPlace(t *testing.T) {
+func TestASemaphoreThatIsAskedInItsTurnKeepsNoPlace(t *testing.T) {
 	b := redistest.Mini(t)
 	p := newProcess(t, b, true)
 	guards, exports := p.windows("a", 100), p.exports(1) // one permit is always asked for in turn

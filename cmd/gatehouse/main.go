@@ -21,6 +21,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/redis/go-redis/v9/logging"
 )
@@ -182,10 +185,32 @@ func (e *env) write(result any, text func(w io.Writer)) error {
 		_, err := io.WriteString(e.out, b.String())
 		return err
 	}
-	encoder := json.NewEncoder(e.out)
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(result)
+	if err := encoder.Encode(result); err != nil {
+		return err
+	}
+	_, err := io.WriteString(e.out, unobtrusive(b.String()))
+	return err
+}
+
+// unobtrusive escapes what may steer a terminal or turn the direction of its text, and stands in strings of
+// JSON as it is: users choose such texts.
+func unobtrusive(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			for _, unit := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&b, `\u%04x`, unit)
+			}
+		}
+	}
+	return b.String()
 }
 
 func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }

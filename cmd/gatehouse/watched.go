@@ -27,13 +27,6 @@ type watched struct {
 	err      error // of Redis
 }
 
-// Traits implements core.Guard. The pipeline asks the guards one by one.
-func (g *watched) Traits() core.Traits {
-	traits := g.Guard.Traits()
-	traits.Early = false
-	return traits
-}
-
 // Describe implements core.Describer.
 func (g *watched) Describe() core.Description { return core.DescriptionOf(g.Guard) }
 

@@ -21,8 +21,12 @@ type Task struct {
 	Payload []byte
 	// At is when the task was due: the moment for which it was scheduled, or that of its last retry.
 	At time.Time
-	// Try counts the claims of the task, from 1 on.
+	// Try counts the tries of the task, from 1 on, without those that do not count. So a first try may be a
+	// second delivery.
 	Try int
+	// Suspect says that a lease of the task was over, and that its process may have died of it: see Queue. Run
+	// it while this process runs nothing else. It is so until the task has ended once, by Ack or Nack.
+	Suspect bool
 	// Deadline is when the lease ends, by the clock of this process, counted from before the claim was sent,
 	// less a thousandth and a millisecond. The task is safe from others until then.
 	Deadline time.Time
@@ -39,7 +43,9 @@ func (t Task) Fence() int64 { return t.fence }
 func (t Task) token() string { return strconv.FormatInt(t.fence, 10) }
 
 // Claim claims up to n due tasks, 1 to [MaxClaim], for a lease: 0 means Options.Lease. It takes back tasks
-// whose lease is over, and delivers them again. It returns nothing when no task is due.
+// whose lease is over, and delivers them again, one at a time: a task with Suspect set comes alone and before
+// others. A caller that runs several tasks at a time lets them end before it runs this one, and claims
+// nothing until it has ended. Claim returns nothing when no task is due.
 //
 // The tasks of all slots have the same chances. When some slots do not answer, Claim returns the tasks of the
 // others, and an error only if there are none.
@@ -53,8 +59,8 @@ func (q *Queue) Claim(ctx context.Context, n int, lease time.Duration) ([]Task, 
 	if err != nil {
 		return nil, err
 	}
-	tasks, _, err := q.claim(ctx, n, lease)
-	return tasks, err
+	got, err := q.claim(ctx, n, lease, true)
+	return got.tasks, err
 }
 
 // leaseOf returns a lease, or an error if it is out of range.
@@ -68,54 +74,75 @@ func (q *Queue) leaseOf(lease time.Duration) (time.Duration, error) {
 	return lease, nil
 }
 
-// claim claims tasks of all slots, and says in which time there is something to claim: 0, there is; less than
-// 0, nothing is scheduled. Each call begins with another slot.
+// claimed is what a claim got.
+type claimed struct {
+	tasks []Task
+	next  time.Duration // in which there is something to claim: 0, there is; less than 0, nothing is scheduled
+	slot  int           // where a suspect waits that is due; less than 0: nowhere
+}
+
+// add adds what a claim of one slot got, and reports whether the slot has more.
+func (c *claimed) add(one claimed) (more bool) {
+	c.tasks = append(c.tasks, one.tasks...)
+	if one.slot >= 0 {
+		c.slot = one.slot
+	}
+	if one.next > 0 && (c.next < 0 || one.next < c.next) {
+		c.next = one.next
+	}
+	return one.next == 0
+}
+
+// claim claims tasks of all slots. Each call begins with another one. Alone says that a suspect may be
+// claimed, and then only that.
 func (q *Queue) claim(
-	ctx context.Context, n int, lease time.Duration,
-) (tasks []Task, next time.Duration, err error) {
+	ctx context.Context, n int, lease time.Duration, alone bool,
+) (got claimed, err error) {
 	slots := q.options.Spread
 	open, first := make([]int, slots), int(q.turn.Add(1))
 	for i := range open {
 		open[i] = (first + i) % slots
 	}
-	next = -1
-	for len(open) > 0 && len(tasks) < n {
-		share := (n - len(tasks) + len(open) - 1) / len(open)
+	got.next, got.slot = -1, -1
+	for len(open) > 0 && len(got.tasks) < n {
+		share := (n - len(got.tasks) + len(open) - 1) / len(open)
 		more := open[:0:0]
 		for _, slot := range open {
-			want := min(share, chunk, n-len(tasks))
+			want := min(share, chunk, n-len(got.tasks))
 			if want == 0 {
-				return tasks, 0, nil // not all slots were asked
+				got.next = 0 // not all slots were asked
+				return got, nil
 			}
-			got, after, failed := q.claimSlot(ctx, slot, want, lease)
-			tasks = append(tasks, got...)
-			switch {
-			case failed != nil:
+			one, failed := q.claimSlot(ctx, slot, want, lease, alone && len(got.tasks) == 0)
+			if failed != nil {
 				err = failed
-			case after == 0:
+				continue
+			}
+			if got.add(one) {
 				more = append(more, slot)
-			case after > 0 && (next < 0 || after < next):
-				next = after
+			}
+			if len(one.tasks) == 1 && one.tasks[0].Suspect {
+				return got, nil
 			}
 		}
 		open = more
 	}
 	if len(open) > 0 {
-		next = 0
+		got.next = 0
 	}
-	if len(tasks) > 0 {
+	if len(got.tasks) > 0 {
 		err = nil // it was observed
 	}
-	return tasks, next, err
+	return got, err
 }
 
 // claimSlot claims tasks of one slot by one run of the script.
 func (q *Queue) claimSlot(
-	ctx context.Context, slot, n int, lease time.Duration,
-) (tasks []Task, next time.Duration, err error) {
+	ctx context.Context, slot, n int, lease time.Duration, alone bool,
+) (claimed, error) {
 	begun := time.Now()
-	tasks, next, err = q.askSlot(ctx, slot, n, lease)
-	return tasks, next, q.Observe(ctx, "claim", begun, q.observed(len(tasks)), err)
+	got, err := q.askSlot(ctx, slot, n, lease, alone)
+	return got, q.Observe(ctx, "claim", begun, q.observed(len(got.tasks)), err)
 }
 
 // observed is the decision that observers get of something that happened to a number of tasks.
@@ -124,42 +151,46 @@ func (q *Queue) observed(tasks int) core.Decision {
 }
 
 func (q *Queue) askSlot(
-	ctx context.Context, slot, n int, lease time.Duration,
-) (tasks []Task, next time.Duration, err error) {
+	ctx context.Context, slot, n int, lease time.Duration, alone bool,
+) (got claimed, err error) {
 	if err := core.RoomToUndo(); err != nil {
-		return nil, 0, err
+		return claimed{}, err
 	}
 	watched, again := core.WatchSendings(ctx)
 	claim := []string{q.Key(q.tag(slot), "claim", newCall())}
 	release := func(ctx context.Context) error { return q.release(ctx, slot, claim) }
 	sent := q.Engine().Now()
 	value, err := q.run(watched, claimScript, slot, claim, n, lease.Milliseconds(), q.options.MaxTries,
-		claimBytes, q.options.deadKeep().Milliseconds(), core.TombstoneTTL.Milliseconds())
+		claimBytes, q.options.deadKeep().Milliseconds(), core.TombstoneTTL.Milliseconds(), core.FlagOf(alone))
 	if err != nil { // the script may have run
 		q.Engine().UndoLater(err, release)
-		return nil, 0, err
+		return claimed{}, err
 	}
-	r := core.ReadReply(value, 4, math.MaxInt)
-	after, recovered, died := r.Number(), r.Number(), r.Number()
+	r := core.ReadReply(value, 5, math.MaxInt)
+	after, recovered, died, suspect := r.Number(), r.Number(), r.Number(), r.Number()
 	fence, err := strconv.ParseInt(r.Text(), 10, 64)
 	for r.More() {
 		t := Task{ID: core.Decode(r.Text()), fence: fence, Deadline: sent.Add(schedule.Sure(lease))}
 		t.At, t.Try, t.Payload = time.UnixMilli(r.Number()), int(r.Number()), []byte(r.Text())
-		tasks = append(tasks, t)
+		t.Suspect = suspect == 2
+		got.tasks = append(got.tasks, t)
 	}
 	if err = errors.Join(r.Err, err); err != nil {
 		q.Engine().UndoLater(err, release)
-		return nil, 0, err
+		return claimed{}, err
 	}
-	if len(tasks) == 0 && again() { // an earlier sending may still arrive, when something is due
+	if len(got.tasks) == 0 && again() { // an earlier sending may still arrive, when something is due
 		q.Engine().UndoLater(nil, release)
 	}
 	q.tell(ctx, "recovered", int(recovered))
 	q.tell(ctx, "dead", int(died))
-	if after < 0 {
-		return tasks, -1, nil
+	if got.next = core.DurationOf(after, time.Millisecond); after < 0 {
+		got.next = -1
 	}
-	return tasks, core.DurationOf(after, time.Millisecond), nil
+	if got.slot = -1; suspect == 1 {
+		got.slot = slot
+	}
+	return got, nil
 }
 
 // tell tells the observer what happened to tasks.

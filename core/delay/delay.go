@@ -45,8 +45,8 @@ type Options struct {
 	// Lease is how long a claimed task is left to its worker without a renewal, 1 s to 24 hours. The default is
 	// 30 s. A worker that has died is noticed so much later.
 	Lease time.Duration
-	// MaxTries is how often a task is claimed at most, 1 to 1,000. The default is 10. A task that fails for the
-	// last time, or whose last lease ends, is dead: see [Queue.Retry]. A lease that is over counts as a try.
+	// MaxTries is how often a task is tried at most, 1 to 1,000. The default is 10. A task that fails for the
+	// last time is dead: see [Queue.Retry]. A lease that is over counts as a try if the task ran apart.
 	MaxTries int
 	// MaxPayload is the size in bytes of the longest payload and result, up to 1 MiB. The default is 64 KiB.
 	MaxPayload int
@@ -93,8 +93,16 @@ var fields = []string{"head", "tasks", "bodies", "due", "running", "done", "dead
 // A task is delivered at least once. [Queue.Claim] takes due tasks, in the order in which they are due, and
 // of those due at the same millisecond in the order of their IDs. Each has a lease by the server's clock, and
 // a fence. While the lease holds, no other claim gets the task. When it is over, the next claim takes the
-// task back, and it becomes due again: this counts as a try. Ack and Nack of a claim whose task was taken
-// back return [ErrLost]; until then they count, even after the lease.
+// task back, and it becomes due again. Ack and Nack of a claim whose task was taken back return [ErrLost];
+// until then they count, even after the lease.
+//
+// # Tasks that kill their process
+//
+// A process that dies does not say of which of its tasks. So each task that was taken back is suspect, until
+// it has ended once: it comes alone, with Task.Suspect, and [Work] runs it apart from all other tasks of the
+// process. The try in which it ran beside others does not count. A lease that is over where it ran apart
+// does: then it waits for a second, and for twice as long each time, up to an hour, and after
+// Options.MaxTries of these tries it is dead. So a task that kills its process takes no other with it.
 //
 // # Calls whose reply is lost
 //

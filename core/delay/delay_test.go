@@ -145,8 +145,8 @@ func TestATaskWhoseLeaseIsOverIsDeliveredAgain(t *testing.T) {
 		claim(t, q, 1)
 		clock.Advance(time.Millisecond)
 		second := claim(t, q, 1, "a")[0]
-		if second.Try != 2 || second.Fence() <= first.Fence() {
-			t.Errorf("%+v after %+v: want a second try with a greater fence", second, first)
+		if second.Try != 1 || !second.Suspect || second.Fence() <= first.Fence() {
+			t.Errorf("%+v after %+v: want a suspect, its first try again, with a greater fence", second, first)
 		}
 		wantErr(t, q.Ack(ctx, first, nil), delay.ErrLost)
 		wantErr(t, q.Nack(ctx, first, "late", 0), delay.ErrLost)
@@ -158,6 +158,12 @@ func TestATaskWhoseLeaseIsOverIsDeliveredAgain(t *testing.T) {
 			t.Fatalf("%+v, %v", second, err)
 		}
 		clock.Advance(3 * time.Second)
+		claim(t, q, 1)
+		wantErr(t, q.Ack(ctx, second, nil), delay.ErrLost)
+		wantStatus(t, q, "a", delay.Pending, 1, "the lease was over")
+		clock.Advance(time.Second)
+		second = claim(t, q, 1, "a")[0]
+		clock.Advance(time.Second)
 		claim(t, q, 1) // it has had its tries
 		s := wantStatus(t, q, "a", delay.Dead, 2, "the lease was over")
 		if string(s.Payload) != "payload of a" {

@@ -17,4 +17,6 @@
 // may run twice: when its worker died or stood still, or when the word that it is done was lost. A handler
 // that writes to a database gets exactly once there when it stores the task's ID in the same transaction,
 // under a unique index; or when its statement compares the fence, as in UPDATE … WHERE fence < $1.
+//
+// A task that kills its process takes no other with it: see [Queue].
 package delay

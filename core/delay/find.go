@@ -26,7 +26,7 @@ const (
 )
 
 // states are the states as the scripts have them.
-var states = map[string]State{"p": Pending, "r": Running, "d": Done, "x": Dead}
+var states = map[string]State{"p": Pending, "s": Pending, "r": Running, "a": Running, "d": Done, "x": Dead}
 
 // Status is what is known of a task.
 type Status struct {

@@ -87,6 +87,11 @@ func fullJitter(try int) time.Duration {
 // is lost: then somebody else may run the task. Leases are renewed by one call for up to 500 tasks of a slot.
 // While Redis is away, what became of a task is told again and again until its lease is over.
 //
+// A task with Suspect set (see [Queue]) runs while no call of Work on the engine runs another one, and
+// suspects and other tasks take turns. To that end the workers of the engine claim nothing while what they
+// run ends, and while the suspect runs: each for the length of a lease at most. After that others may run
+// beside it, but no other suspect.
+//
 // When ctx ends, Work claims no more tasks, and waits for the running handlers up to WorkOptions.Stop. Then
 // their contexts end with the cause [ErrStopped], and it waits a second more. A task whose handler then
 // returns an error goes back at once, and the try does not count. Work returns nil, or an error that says how
@@ -103,7 +108,8 @@ func Work(
 	if err := o.check(q); err != nil {
 		return err
 	}
-	w := &worker{q: q, handler: handler, options: o, runs: map[*run]struct{}{}, freed: make(chan struct{}, 1)}
+	w := &worker{q: q, handler: handler, options: o, runs: map[*run]struct{}{}, crew: join(q.Engine())}
+	defer w.crew.leave()
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
 	beats := make(chan struct{})
 	go func() {
@@ -122,10 +128,8 @@ type worker struct {
 	q       *Queue
 	handler func(ctx context.Context, t Task) error
 	options WorkOptions
-	freed   chan struct{} // has a value when a run has ended
-
-	mu   sync.Mutex
-	runs map[*run]struct{}
+	crew    *crew
+	runs    map[*run]struct{} // under the lock of the crew
 }
 
 // run is one run of the handler.
@@ -181,25 +185,31 @@ type laterError struct {
 
 func (e *laterError) Unwrap() error { return e.error }
 
-// claimAll claims tasks and starts their handlers until the context ends.
+// claimAll claims tasks and starts their handlers until the context ends. Suspects take turns with the
+// others, who begin: so a process that dies of each suspect gets something done.
 func (w *worker) claimAll(ctx context.Context) {
 	idle := pollFirst
-	for w.room(ctx) {
-		free := w.options.Concurrency - w.running()
+	for {
+		free := w.room(ctx)
+		if free == 0 {
+			return
+		}
 		// A claim under way ends, so that its tasks do not wait for their leases to end.
-		tasks, next, err := w.q.claim(context.WithoutCancel(ctx), free, w.options.Lease)
-		for _, t := range tasks {
+		got, err := w.q.claim(context.WithoutCancel(ctx), free, w.options.Lease, false)
+		for _, t := range got.tasks {
 			w.start(ctx, t)
 		}
-		if len(tasks) > 0 {
+		w.crew.change(func() { w.crew.busy-- })
+		suspect := got.slot >= 0 && w.apart(ctx, got.slot)
+		if len(got.tasks) > 0 || suspect {
 			idle = pollFirst
 		}
-		if len(tasks) > 0 && next == 0 {
+		if len(got.tasks) > 0 && got.next == 0 || suspect {
 			continue
 		}
 		pause := idle/2 + rand.N(idle/2+1)
-		if err == nil && next >= 0 {
-			pause = min(pause, max(next, time.Millisecond))
+		if err == nil && got.next >= 0 {
+			pause = min(pause, max(got.next, time.Millisecond))
 		}
 		idle = min(2*idle, w.options.Poll)
 		select {
@@ -209,24 +219,19 @@ func (w *worker) claimAll(ctx context.Context) {
 	}
 }
 
-func (w *worker) running() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.runs)
-}
-
-// room waits until another handler can run. It returns false when the context has ended.
-func (w *worker) room(ctx context.Context) bool {
-	for ctx.Err() == nil {
-		if w.running() < w.options.Concurrency {
-			return true
+// room waits until other handlers can run, and returns how many: 0 when the context has ended. The claim that
+// follows makes the crew busy.
+func (w *worker) room(ctx context.Context) (free int) {
+	w.crew.await(ctx, nil, func() bool {
+		if ctx.Err() != nil || w.crew.alone != nil {
+			return false
 		}
-		select {
-		case <-w.freed:
-		case <-ctx.Done():
+		if free = w.options.Concurrency - len(w.runs); free > 0 {
+			w.crew.busy++
 		}
-	}
-	return false
+		return free > 0
+	})
+	return free
 }
 
 // start runs the handler for a task.
@@ -236,10 +241,28 @@ func (w *worker) start(ctx context.Context, t Task) {
 	r.lost, r.lose = context.WithCancelCause(values)
 	r.ctx, r.cancel = context.WithCancelCause(r.lost)
 	r.expiry = time.AfterFunc(t.Deadline.Sub(w.q.Engine().Now()), func() { r.lose(ErrLost) })
-	w.mu.Lock()
-	w.runs[r] = struct{}{}
-	w.mu.Unlock()
+	w.crew.change(func() {
+		w.runs[r] = struct{}{}
+		w.crew.busy++
+		if t.Suspect {
+			w.crew.suspect = r
+		}
+	})
 	go w.run(r)
+}
+
+// end ends a run.
+func (w *worker) end(r *run) {
+	r.expiry.Stop()
+	r.cancel(nil)
+	r.lose(nil)
+	w.crew.change(func() {
+		delete(w.runs, r)
+		w.crew.busy--
+		if w.crew.suspect == r {
+			w.crew.suspect = nil
+		}
+	})
 }
 
 var errExited = errors.New("the handler ended its goroutine")
@@ -251,16 +274,7 @@ func (w *worker) run(r *run) {
 			err = w.panicked(r, value)
 		}
 		w.finish(r, err)
-		r.expiry.Stop()
-		r.cancel(nil)
-		r.lose(nil)
-		w.mu.Lock()
-		delete(w.runs, r)
-		w.mu.Unlock()
-		select {
-		case w.freed <- struct{}{}:
-		default: // there is a value already
-		}
+		w.end(r)
 	}()
 	err = w.handler(r.ctx, r.task)
 }
@@ -327,11 +341,11 @@ func (w *worker) beat(ctx context.Context) {
 		}
 		pause = w.options.Lease / 3
 		bySlot := map[int][]*run{}
-		w.mu.Lock()
+		w.crew.mu.Lock()
 		for r := range w.runs {
 			bySlot[r.slot] = append(bySlot[r.slot], r)
 		}
-		w.mu.Unlock()
+		w.crew.mu.Unlock()
 		var all sync.WaitGroup
 		failed := make(chan struct{}, len(bySlot))
 		for _, runs := range bySlot { // a server that is silent does not hold up others
@@ -377,11 +391,11 @@ func (w *worker) stop() error {
 	if w.wait(w.options.Stop) == 0 {
 		return nil
 	}
-	w.mu.Lock()
+	w.crew.mu.Lock()
 	for r := range w.runs {
 		r.cancel(ErrStopped)
 	}
-	w.mu.Unlock()
+	w.crew.mu.Unlock()
 	if n := w.wait(stopGrace); n > 0 {
 		return fmt.Errorf("delay: %d handlers of the queue %q have not returned", n, w.q.Name())
 	}
@@ -389,18 +403,12 @@ func (w *worker) stop() error {
 }
 
 // wait waits until no handler runs, or for a time. It returns how many run.
-func (w *worker) wait(most time.Duration) int {
+func (w *worker) wait(most time.Duration) (n int) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
-	for {
-		n := w.running()
-		if n == 0 {
-			return 0
-		}
-		select {
-		case <-w.freed:
-		case <-timer.C:
-			return w.running()
-		}
-	}
+	w.crew.await(context.Background(), timer.C, func() bool {
+		n = len(w.runs)
+		return n == 0
+	})
+	return n
 }

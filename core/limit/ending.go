@@ -63,32 +63,93 @@ func (l *limiter) end(ctx context.Context, op string, d core.Decision, actual in
 		return nil
 	}
 	begun := time.Now()
-	return l.Observe(ctx, op, begun, d, l.settle(ctx, begun, d, actual))
+	_, err := core.InTurn(ctx, l.beginEnding(begun, d, actual))
+	return l.Observe(ctx, op, begun, d, err)
 }
 
-func (l *limiter) settle(ctx context.Context, begun time.Time, d core.Decision, actual int64) error {
+// settling is an ending between its phases.
+type settling struct {
+	l        *limiter
+	d        core.Decision
+	err      error
+	took     *taken // whose mu is held; nil: there is nothing to do in Redis
+	call     core.Call
+	repeated bool // an earlier call may have run
+}
+
+// BeginSettle implements [core.Phased], for endings that change something: see Settle.
+func (l *limiter) BeginSettle(_ context.Context, d core.Decision, end core.Ending) core.Begun {
+	actual, _ := end.Cost()
+	return l.beginEnding(time.Now(), d, actual)
+}
+
+// beginEnding settles what it can without Redis.
+func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) core.Begun {
+	s := &settling{l: l, d: d}
+	b := core.Begun{Fits: true, Second: s}
 	took, err := core.Claimed[*taken](&l.Base, d)
 	switch {
 	case err != nil:
-		return err
+		s.err = err
+		return b
 	case actual < 0:
-		return fmt.Errorf("%w: an actual cost of %d is negative", core.ErrInvalid, actual)
+		s.err = fmt.Errorf("%w: an actual cost of %d is negative", core.ErrInvalid, actual)
+		return b
 	case len(took.limits) == 0:
-		return nil
+		return b
 	}
 	took.mu.Lock()
-	defer took.mu.Unlock()
 	if took.ending == nil {
 		took.ending = &ending{units: d.Attempt.Cost - actual}
 		l.settleHere(took, d.Attempt, begun)
 	}
-	if took.ending.done {
-		return nil
+	s.took = took
+	if !took.ending.done {
+		s.err = s.prepare(l.Engine().SettleTimeout())
 	}
-	defer l.refusals.drop(core.TagOf(d.Attempt)) // also after an error, since the server may have done it
-	ctx, cancel := context.WithTimeout(ctx, l.Engine().SettleTimeout())
-	defer cancel()
-	return l.settleThere(ctx, took, d.Attempt)
+	if took.ending.done || s.err != nil {
+		s.release()
+	} else {
+		b.Call = &s.call
+	}
+	return b
+}
+
+// release ends what took.mu is held for.
+func (s *settling) release() {
+	s.took.mu.Unlock()
+	s.took = nil
+}
+
+// End implements [core.Second]. The first ending tries twice: the reply may be lost, or the connection was a
+// dead one.
+func (s *settling) End(ctx context.Context) (core.Decision, error) {
+	if s.took == nil {
+		return s.d, s.err
+	}
+	defer s.release()
+	defer s.l.refusals.drop(core.TagOf(s.d.Attempt)) // also after an error, since the server may have done it
+	first := !s.repeated
+	s.err = s.heard()
+	if s.err != nil && first {
+		if s.err = s.prepare(s.call.Limit - time.Since(s.call.Sent)); s.err == nil {
+			core.Send(ctx, &s.call)
+			s.err = s.heard()
+		}
+	}
+	s.took.ending.done = s.err == nil
+	return s.d, s.err
+}
+
+// Drop implements [core.Second].
+func (s *settling) Drop() {
+	if s.took == nil {
+		return
+	}
+	if !s.repeated && s.call.Sent.IsZero() {
+		s.took.ending.sent = time.Time{}
+	}
+	s.release()
 }
 
 // settleHere does what it can without Redis, and notes what is left to do.
@@ -109,52 +170,49 @@ func (l *limiter) settleHere(took *taken, a core.Attempt, begun time.Time) {
 	e.done = e.units == 0
 }
 
-// settleThere settles the rest in Redis. The first call tries twice: the reply may be lost, or the connection
-// was a dead one.
-func (l *limiter) settleThere(ctx context.Context, took *taken, a core.Attempt) error {
-	e := took.ending
+// errUnknown is the error of an ending that comes too late to be sent again.
+var errUnknown = fmt.Errorf("%w: the attempt may have been settled", core.ErrGone)
+
+// prepare makes the call that settles the rest in Redis. It says whether an earlier call may have run, and
+// when.
+func (s *settling) prepare(limit time.Duration) error {
+	took, e := s.took, s.took.ending
 	if e.name == "" {
 		e.name = newName()
 	}
-	repeated := !e.sent.IsZero()
-	err := l.send(ctx, took, a)
-	if err != nil && !repeated {
-		err = l.send(ctx, took, a)
-	}
-	e.done = err == nil
-	return err
-}
-
-// send sends an ending. It says whether an earlier call may have run, and when.
-func (l *limiter) send(ctx context.Context, took *taken, a core.Attempt) error {
-	e := took.ending
 	since := e.since()
-	repeated := since > 0
-	unknown := fmt.Errorf("%w: the attempt may have been settled", core.ErrGone)
-	if repeated && time.Since(e.sent) > again {
-		return unknown
-	}
-	if !repeated {
-		e.sent = time.Now()
-	}
-	script, args := l.settleCall(took, since)
-	core.Expect(ctx, always)
-	reply, err := l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), script,
-		append([]string{l.Key(core.TagOf(a), "refunds")}, l.keysOf(took.limitSet, a)...), args...)
+	s.repeated = since > 0
 	switch {
-	case !repeated && core.NotRun(err):
-		e.sent = time.Time{}
-	case err == nil && reply == int64(-1):
-		return unknown
+	case !s.repeated:
+		e.sent = time.Now()
+	case time.Since(e.sent) > again:
+		return errUnknown
 	}
-	return err
+	script, args := s.l.settleCall(took, since)
+	keys := []string{s.l.Key(core.TagOf(s.d.Attempt), "refunds")}
+	s.call = core.Call{Engine: s.l.Engine(), Script: script, Limit: limit,
+		Keys: s.l.addKeys(keys, took.limitSet, s.d.Attempt), Args: args}
+	return nil
 }
 
-// settleCall returns the script that settles an attempt, and its arguments behind the keys.
+// heard returns the error of the ending that was sent.
+func (s *settling) heard() error {
+	switch c := &s.call; {
+	case !s.repeated && core.NotRun(c.Err):
+		s.took.ending.sent = time.Time{}
+		return c.Err
+	case c.Err == nil && c.Reply == int64(-1):
+		return errUnknown
+	default:
+		return c.Err
+	}
+}
+
+// settleCall returns the script that settles an attempt, and its arguments.
 func (l *limiter) settleCall(took *taken, since int64) (*core.Script, []any) {
 	e, now := took.ending, l.Engine().ScriptNow(time.Microsecond)
 	if l.algorithm.log {
-		of := took.log
+		of := &took.log
 		return slidingSettleScript, []any{of.oneByOne, of.byParts, now, e.units, took.stamp, e.name, since, of.part}
 	}
 	script, args := l.algorithm.refund, slices.Clone(took.args)

@@ -33,11 +33,15 @@ type FixedWindow struct{ limiter }
 // When a deployment changes the Max of a limit, the count continues. A Window that is changed or added begins
 // with nothing used.
 func NewFixedWindow(e *core.Engine, name string, limit Limit, more ...Limit) *FixedWindow {
-	return &FixedWindow{newLimiter(e, fixedWindow, name, nil, append([]Limit{limit}, more...)...)}
+	g := &FixedWindow{newLimiter(e, fixedWindow, name, nil, append([]Limit{limit}, more...)...)}
+	g.phases = g
+	return g
 }
 
 // NewFixedWindowBy is [NewFixedWindow] with a function that returns the limits of each attempt. It panics
 // when the name is invalid or already in use, or when the function is nil.
 func NewFixedWindowBy(e *core.Engine, name string, limits Func) *FixedWindow {
-	return &FixedWindow{newLimiter(e, fixedWindow, name, limits)}
+	g := &FixedWindow{newLimiter(e, fixedWindow, name, limits)}
+	g.phases = g
+	return g
 }

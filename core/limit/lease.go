@@ -150,13 +150,56 @@ func (s *lease) asked() {
 	s.asking = nil
 }
 
-// lent decides an attempt by what is in hand, after another caller has fetched units. If it reports false, a
-// call has to decide, which fetches units if the returned lease is not nil; the caller then calls its asked.
-func (l *limiter) lent(ctx context.Context, s *lease, limits *limitSet, d *core.Decision) (*lease, bool) {
-	if l.join(ctx, s) {
-		return s, false
+// has reports whether the units in hand are enough for an attempt.
+func (s *lease) has(cost int64, of Limit, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hand.units >= cost && s.hand.max == of.Max && s.hand.current(now)
+}
+
+// decideByLease decides an attempt by what is in hand, or by a call that fetches units: its own, or that of
+// another caller, for which it waits. All calls together have the engine's deadline.
+func (l *limiter) decideByLease(ctx context.Context, s *lease, limits *limitSet, d *core.Decision) error {
+	if l.handOut(s, limits, d) {
+		return nil
 	}
-	return nil, l.handOut(s, limits, d)
+	a, key, now := d.Attempt, core.TagOf(d.Attempt), l.Engine().Now()
+	if r, ok := l.refusals.find(key, limits.limits, a.Cost, now); ok {
+		r.answer(d, now)
+		return nil
+	}
+	asked := l.refusals.ask(key, now)
+	ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline())
+	defer cancel()
+	fetches := l.join(ctx, s)
+	if fetches {
+		defer s.asked()
+	} else if l.handOut(s, limits, d) {
+		return nil
+	}
+	value, err := l.askLending(ctx, s, limits, a, fetches)
+	if err == nil {
+		err = l.hear(d, value, limits, s, asked)
+	}
+	if err == nil && fetches && d.Allowed { // what is in hand is left, too
+		s.count(d, limits.limits[0], l.Engine().Now())
+	}
+	return err
+}
+
+// askLending asks Redis about an attempt, and for units ahead if the caller is the one that fetches them.
+func (l *limiter) askLending(
+	ctx context.Context, s *lease, limits *limitSet, a core.Attempt, fetches bool,
+) (any, error) {
+	if fetches {
+		value, err := l.fetch(ctx, l.Engine().Deadline(), s, limits, a)
+		if !isUndecided(value) {
+			return value, err
+		}
+	}
+	c := l.callOf(nil, limits, fetches, a, false, l.Engine().Deadline())
+	core.Send(ctx, &c)
+	return l.replyTo(ctx, &c, limits, a, false)
 }
 
 // fetch asks Redis about an attempt, and for units ahead. What is in hand goes back with the same call: it is
@@ -278,18 +321,8 @@ func (s *lease) settle(took *taken, units int64, now time.Time) (rest int64) {
 	return units
 }
 
-// fetched adds what is in hand to what is left by the attempt whose call has fetched it.
-func (s *lease) fetched(d *core.Decision, of Limit, now time.Time) {
-	if d.Allowed {
-		s.count(d, of, now)
-	}
-}
-
-// count adds what is in hand to what a Peek has found.
+// count adds what is in hand to what a call has said is left.
 func (s *lease) count(d *core.Decision, of Limit, now time.Time) {
-	if s == nil {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.hand.units == 0 || s.hand.max != of.Max || !s.hand.current(now) {

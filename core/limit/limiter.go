@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,13 @@ type algorithm struct {
 // scripts are two uses of one script.
 type scripts struct {
 	check, peek *core.Script
+}
+
+func (s *scripts) of(peek bool) *core.Script {
+	if peek {
+		return s.peek
+	}
+	return s.check
 }
 
 func newScripts(name, source string) *scripts {
@@ -83,6 +91,7 @@ type limiter struct {
 	refusals  *refusals
 	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered
 	leases    *leases
+	phases    core.Phased // the guard itself
 }
 
 // newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
@@ -117,8 +126,11 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 // Traits implements [core.Guard]. An attempt counts whatever the outcome of its request, its cost may be an
 // estimate, and the outage policy is [core.FailLocal] unless a rule sets another.
 func (l *limiter) Traits() core.Traits {
-	return core.Traits{KeepsOnFailure: true, Spends: true, Early: l.Engine().SharesCalls(),
-		Outage: core.FailLocal, Unit: core.UnitRequests}
+	traits := core.Traits{KeepsOnFailure: true, Spends: true, Outage: core.FailLocal, Unit: core.UnitRequests}
+	if l.Engine().SharesCalls() {
+		traits.Phases = l.phases
+	}
+	return traits
 }
 
 // CheckLocal implements [core.LocalGuard]. It decides as Check does, but inside the process, by its clock. It
@@ -150,6 +162,8 @@ func (l *limiter) begin(ctx context.Context, d *core.Decision) (*limitSet, error
 	}
 	limits := l.limits
 	if l.by != nil {
+		ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline())
+		defer cancel()
 		var err error
 		if limits, err = l.limitsBy(ctx, d.Attempt); err != nil {
 			return nil, err
@@ -214,9 +228,22 @@ func present() time.Time { return processBegun.Add(time.Since(processBegun)) }
 // been taken. An invalid attempt is a [core.ErrInvalid].
 func (l *limiter) Check(ctx context.Context, a core.Attempt) (d core.Decision, err error) {
 	begun := present()
-	d.Attempt = a
-	err = l.decide(ctx, begun, false, &d)
+	if l.Engine().HasRedis() {
+		d, err = core.InTurn(ctx, l.Begin(ctx, a, false, false))
+	} else {
+		d.Attempt = a
+		err = l.decideHere(ctx, begun, false, &d)
+	}
 	return d, l.Observe(ctx, "check", begun, d, err)
+}
+
+// decideHere decides an attempt on an engine without Redis.
+func (l *limiter) decideHere(ctx context.Context, begun time.Time, peek bool, d *core.Decision) error {
+	limits, err := l.begin(ctx, d)
+	if limits != nil {
+		l.decideLocal(d, limits, begun, peek)
+	}
+	return err
 }
 
 // Recall implements [core.Recaller], for refusals that the process remembers and for costs that exceed a
@@ -226,8 +253,6 @@ func (l *limiter) Recall(ctx context.Context, a core.Attempt) (core.Decision, bo
 		return core.Decision{}, false // most attempts are spared a second call of the function
 	}
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline())
-	defer cancel()
 	d := core.Decision{Attempt: a}
 	limits, err := l.begin(ctx, &d)
 	if err != nil || d.Allowed {
@@ -252,8 +277,31 @@ func (l *limiter) Peek(ctx context.Context, a core.Attempt) (core.Decision, erro
 	begun := present()
 	a.Cost = 1
 	d := core.Decision{Attempt: a}
-	err := l.decide(ctx, begun, true, &d)
+	err := l.peek(ctx, begun, &d)
 	return d, l.Observe(ctx, "peek", begun, d, err)
+}
+
+func (l *limiter) peek(ctx context.Context, begun time.Time, d *core.Decision) error {
+	if !l.Engine().HasRedis() {
+		return l.decideHere(ctx, begun, true, d)
+	}
+	limits, err := l.begin(ctx, d)
+	if limits == nil {
+		return err
+	}
+	c := l.callOf(nil, limits, false, d.Attempt, true, l.Engine().Deadline()-time.Since(begun))
+	core.Send(ctx, &c)
+	value, err := l.replyTo(ctx, &c, limits, d.Attempt, true)
+	if err != nil {
+		return err
+	}
+	if _, err = readLimits(d, value, limits); err != nil { // it took nothing, so it needs no claim and no memory
+		return err
+	}
+	if s := l.leases.get(limits, d.Attempt); s != nil {
+		s.count(d, limits.limits[0], l.Engine().Now())
+	}
+	return nil
 }
 
 // Reset forgets what the attempt's Actor has used of the attempt's Resource. The other fields of the attempt
@@ -323,119 +371,45 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.end(ctx, "settle", d, actual)
 }
 
-// decide decides the attempt of a decision, which has nothing else so far, and writes the answer into it.
-func (l *limiter) decide(ctx context.Context, begun time.Time, peek bool, d *core.Decision) error {
-	if l.by != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
-		defer cancel()
-	}
-	limits, err := l.begin(ctx, d)
-	if limits == nil {
-		return err
-	}
-	if !l.Engine().HasRedis() {
-		l.decideLocal(d, limits, begun, peek)
-		return nil
-	}
-	return l.decideOnRedis(ctx, limits, peek, d)
-}
-
-// decideOnRedis is decide for an attempt that is begun.
-func (l *limiter) decideOnRedis(ctx context.Context, limits *limitSet, peek bool, d *core.Decision) error {
-	a := d.Attempt
-
-	s := l.leases.get(limits, a)
-	var call core.Asked[string]
-	if !peek {
-		if s != nil && l.handOut(s, limits, d) {
-			return nil
-		}
-		sent, key := l.Engine().Now(), core.TagOf(a)
-		if r, ok := l.refusals.find(key, limits.limits, a.Cost, sent); ok {
-			r.answer(d, sent)
-			return nil
-		}
-		early, followed := core.InRound(ctx)
-		asking := l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
-			return s == nil && l.expects(&a, limits, underWay) // with leases callers may wait for each other
-		})
-		defer asking.End()
-		if !core.Expect(ctx, func() bool { return asking.Fits }) {
-			return core.ErrEarly
-		}
-		asking.Wait(ctx, l.Engine().Deadline())
-		call = l.refusals.ask(key, sent)
-	}
-	var fetches *lease
-	if s != nil && !peek {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
-		defer cancel()
-		var decided bool
-		if fetches, decided = l.lent(ctx, s, limits, d); decided {
-			return nil
-		}
-		if fetches != nil {
-			defer fetches.asked()
-		}
-	}
-	value, err := l.ask(ctx, limits, a, peek, fetches)
-	if err != nil {
-		return err
-	}
-	v, err := readLimits(d, value, limits)
-	if err != nil {
-		return err
-	}
-	if peek { // it took nothing, so it needs no claim and no memory
-		s.count(d, limits.limits[0], l.Engine().Now())
-		return nil
-	}
-	if d.Allowed {
-		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, lease: s})
-	}
-	l.local().hear(&a, limits.limits, v, l.micros(time.Now()))
-	l.refusals.hear(call, limits.limits, *d, l.Engine().Now())
-	fetches.fetched(d, limits.limits[0], l.Engine().Now())
-	return nil
-}
-
-// ask asks Redis about an attempt, and for units ahead if s is not nil. All its calls together have the
-// engine's deadline.
-func (l *limiter) ask(
-	ctx context.Context, limits *limitSet, a core.Attempt, peek bool, s *lease,
-) (any, error) {
-	if l.algorithm.log {
-		return l.askLog(ctx, limits, a, peek, s)
-	}
-	cost, begun := a.Cost, time.Now()
+// callOf returns the call by which a script decides an attempt, or says what it would decide: the short one, or
+// the long one, to which that leaves rare cases. Its keys are in room, if they fit.
+func (l *limiter) callOf(
+	room []string, limits *limitSet, long bool, a core.Attempt, peek bool, limit time.Duration,
+) core.Call {
+	c := core.Call{Engine: l.Engine(), Limit: limit}
+	cost := a.Cost
 	if peek {
 		cost = 0
 	}
-	args := append(make([]any, 0, len(limits.args)+2), limits.args...)
 	now := l.Engine().ScriptNow(time.Microsecond)
+	if l.algorithm.log {
+		l.fillLogCall(&c, limits, long, a, cost, peek, now)
+		return c
+	}
+	scripts := l.algorithm.one
+	if long || len(limits.limits) > 1 {
+		scripts = l.algorithm.several
+	}
+	c.Script, c.Keys, c.Args = scripts.of(peek), l.addKeys(room, limits, a), limits.args
 	switch { // trailing arguments are left out where the script has a default
 	case now != "":
-		args = append(args, cost, now)
+		c.Args = slices.Concat(c.Args, []any{cost, now})
 	case cost != 1:
-		args = append(args, cost)
+		c.Args = slices.Concat(c.Args, []any{cost})
 	}
-	run := func(s *scripts) (any, error) {
-		script := s.check
-		if peek {
-			script = s.peek
-		}
-		return l.Engine().RunWithin(ctx, l.Engine().Deadline()-time.Since(begun), script, l.keysOf(limits, a), args...)
+	return c
+}
+
+// replyTo returns the reply to a call of callOf that was sent, or to that of the long script.
+func (l *limiter) replyTo(
+	ctx context.Context, c *core.Call, limits *limitSet, a core.Attempt, peek bool,
+) (any, error) {
+	if !isUndecided(c.Reply) {
+		return c.Reply, c.Err
 	}
-	if len(limits.limits) > 1 {
-		return run(l.algorithm.several)
-	}
-	value, err := run(l.algorithm.one)
-	if isUndecided(value) {
-		return run(l.algorithm.several)
-	}
-	return value, err
+	second := l.callOf(nil, limits, true, a, peek, c.Limit-time.Since(c.Sent))
+	core.Send(ctx, &second)
+	return second.Reply, second.Err
 }
 
 // isUndecided reports whether a script has left the decision to the one for several limits.
@@ -530,14 +504,16 @@ func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, erro
 }
 
 // keysOf returns the keys that count the attempt's units: those of the logs, or one per limit.
-func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string {
+func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string { return l.addKeys(nil, limits, a) }
+
+func (l *limiter) addKeys(keys []string, limits *limitSet, a core.Attempt) []string {
 	if l.algorithm.log {
-		return l.keysOfLogs(a)
+		return append(keys, l.keysOfLogs(a)...)
 	}
 	t := core.TagOf(a)
-	keys := make([]string, len(limits.windows))
-	for i, window := range limits.windows {
-		keys[i] = l.Key(t, window)
+	keys = slices.Grow(keys, len(limits.windows))
+	for _, window := range limits.windows {
+		keys = append(keys, l.Key(t, window))
 	}
 	return keys
 }

@@ -1,12 +1,10 @@
 package limit
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/lua"
@@ -107,57 +105,32 @@ func (l *limiter) keysOfLogs(a core.Attempt) []string {
 	return []string{units, strings.TrimSuffix(units, "|units")} // without a second text
 }
 
-// askLog asks Redis about an attempt at a sliding window, and for units ahead if s is not nil. Its calls
-// together have the engine's deadline.
-func (l *limiter) askLog(
-	ctx context.Context, limits *limitSet, a core.Attempt, peek bool, s *lease,
-) (value any, err error) {
-	begun, cost := time.Now(), a.Cost
+// fillLogCall fills in the call of a script of sliding windows.
+func (l *limiter) fillLogCall(
+	c *core.Call, limits *limitSet, long bool, a core.Attempt, cost int64, peek bool, now string,
+) {
+	of := &limits.log
+	c.Keys = l.keysOfLogs(a)
+	if long || of.short == nil {
+		c.Script = slidingLogScript.of(peek)
+		c.Args = append([]any{of.oneByOne, of.byParts, now, cost}, of.long...)
+		return
+	}
+	if of.byParts != "" { // the short script's own log comes first
+		c.Keys[0], c.Keys[1] = c.Keys[1], c.Keys[0]
+	}
+	front := of.timeless
+	if now != "" {
+		front = slices.Concat(of.front, []any{now}, of.back)
+	}
+	c.Script, c.Args = of.short.of(peek), append(append(make([]any, 0, len(front)+1), front...), cost)
 	if peek {
-		cost = 0
+		return
 	}
-	keys, deadline := l.keysOfLogs(a), l.Engine().Deadline()
-	if of := &limits.log; of.short != nil {
-		own := keys // the short script's own log comes first
-		if of.byParts != "" {
-			own = []string{keys[1], keys[0]}
-		}
-		front := of.shortArgs(l.Engine().ScriptNow(time.Microsecond))
-		args := append(append(make([]any, 0, len(front)+1), front...), cost)
-		switch {
-		case s != nil:
-			value, err = l.fetch(ctx, deadline, s, limits, a)
-		case peek:
-			value, err = l.Engine().RunWithin(ctx, deadline, of.short.peek, own, args...)
-		default:
-			joint := core.Joint{Script: of.short.check, Replies: joinedReplies, Group: own[0], Args: front, Own: cost}
-			if l.by != nil { // the limits may be others at any time
-				joint.Group += of.oneByOne + of.byParts
-			}
-			value, err = l.Engine().RunJoined(ctx, deadline, joint, of.short.check, own, args...)
-		}
-		if !isUndecided(value) {
-			return value, err
-		}
+	c.Joint = core.Joint{Script: c.Script, Replies: joinedReplies, Group: c.Keys[0], Args: front, Own: cost}
+	if l.by != nil { // the limits may be others at any time
+		c.Joint.Group += of.oneByOne + of.byParts
 	}
-	script := slidingLogScript.check
-	if peek {
-		script = slidingLogScript.peek
-	}
-	return l.Engine().RunWithin(ctx, deadline-time.Since(begun), script, keys, limits.log.longArgs(
-		l.Engine().ScriptNow(time.Microsecond), cost)...)
-}
-
-// shortArgs returns the arguments of the short script in front of the costs.
-func (a *logArgs) shortArgs(now string) []any {
-	if now == "" {
-		return a.timeless
-	}
-	return append(append(slices.Clone(a.front), now), a.back...)
-}
-
-func (a *logArgs) longArgs(now string, cost int64) []any {
-	return append([]any{a.oneByOne, a.byParts, now, cost}, a.long...)
 }
 
 // joinedReplies returns the replies that a short script would give to n attempts, from its reply to all of

@@ -54,12 +54,16 @@ type SlidingWindow struct{ limiter }
 // Limits with a Resolution have a log by parts, beside the one of those without. It has the parts of the
 // finest of them and the window of the longest, at most 10,000 parts.
 func NewSlidingWindow(e *core.Engine, name string, limit Limit, more ...Limit) *SlidingWindow {
-	return &SlidingWindow{newLimiter(e, slidingWindow, name, nil, append([]Limit{limit}, more...)...)}
+	g := &SlidingWindow{newLimiter(e, slidingWindow, name, nil, append([]Limit{limit}, more...)...)}
+	g.phases = g
+	return g
 }
 
 // NewSlidingWindowBy is [NewSlidingWindow] with a function that returns the limits of each attempt: per tier,
 // per tenant, or from a configuration that changes. It panics when the name is invalid or already in use, or
 // when the function is nil.
 func NewSlidingWindowBy(e *core.Engine, name string, limits Func) *SlidingWindow {
-	return &SlidingWindow{newLimiter(e, slidingWindow, name, limits)}
+	g := &SlidingWindow{newLimiter(e, slidingWindow, name, limits)}
+	g.phases = g
+	return g
 }

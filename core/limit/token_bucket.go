@@ -42,11 +42,15 @@ type TokenBucket struct{ limiter }
 // When a deployment changes the Max of a limit, the bucket stays as full as it was, as a fraction of what it
 // holds. A Window that is changed or added begins with a full bucket.
 func NewTokenBucket(e *core.Engine, name string, limit Limit, more ...Limit) *TokenBucket {
-	return &TokenBucket{newLimiter(e, tokenBucket, name, nil, append([]Limit{limit}, more...)...)}
+	g := &TokenBucket{newLimiter(e, tokenBucket, name, nil, append([]Limit{limit}, more...)...)}
+	g.phases = g
+	return g
 }
 
 // NewTokenBucketBy is [NewTokenBucket] with a function that returns the limits of each attempt. It panics
 // when the name is invalid or already in use, or when the function is nil.
 func NewTokenBucketBy(e *core.Engine, name string, limits Func) *TokenBucket {
-	return &TokenBucket{newLimiter(e, tokenBucket, name, limits)}
+	g := &TokenBucket{newLimiter(e, tokenBucket, name, limits)}
+	g.phases = g
+	return g
 }

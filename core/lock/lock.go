@@ -137,7 +137,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		return d, err
 	}
 	a.Cost = 1
-	d, err = g.keeper.Take(ctx, ctx, core.Encode(a.Resource), d, a, 1)
+	d, err = g.keeper.Take(ctx, core.Encode(a.Resource), d, a, 1)
 	if h, _ := g.keeper.Claim(d); h != nil && h.Lease == 0 {
 		h.Number = g.nextFence()
 	}
@@ -156,7 +156,11 @@ func (g *Guard) nextFence() int64 {
 // guard's Check in this process; otherwise the error is core.ErrInvalid. A lock that was lost is no error,
 // and stays with who has it now.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, _ core.Ending) error {
-	return g.keeper.Settle(ctx, d)
+	if !d.Allowed {
+		return nil
+	}
+	begun := time.Now()
+	return g.Observe(ctx, "settle", begun, d, g.keeper.Settle(ctx, d))
 }
 
 // fenceKey is the key of the fence in a context.

@@ -126,13 +126,19 @@ func New(e *core.Engine, name string, options Options) *Guard {
 // Traits implements [core.Guard]: a request gives its permits back when it ends. A guard without a Wait
 // shares a round trip with limits next to it.
 func (g *Guard) Traits() core.Traits {
-	return core.Traits{Early: g.early(), Outage: core.FailClosed, Unit: core.UnitConcurrentRequests}
+	traits := core.Traits{Outage: core.FailClosed, Unit: core.UnitConcurrentRequests}
+	if g.early() {
+		traits.Phases = g
+	}
+	return traits
 }
 
 // Check implements [core.Guard]: it takes permits. Where Redis has given them, ResetAfter is the length of
 // the lease.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	return g.Decide(ctx, "check", func() (core.Decision, error) { return undecided(g.check(ctx, a)) })
+	begun := time.Now()
+	d, err := core.InTurn(ctx, g.Begin(ctx, a, false, false))
+	return d, g.Observe(ctx, "check", begun, d, err)
 }
 
 // undecided returns the decision without figures if there is an error.
@@ -141,32 +147,6 @@ func undecided(d core.Decision, err error) (core.Decision, error) {
 		return core.Decision{Guard: d.Guard, Attempt: d.Attempt}, err
 	}
 	return d, nil
-}
-
-func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	within, cancel := g.Engine().WithinDeadline(ctx) // also for MaxOf
-	defer cancel()
-	d, a, err := g.begin(within, a)
-	if err != nil || d.Reason != "" {
-		return d, err
-	}
-	tag := tagOf(a)
-	if g.early() {
-		early, followed := core.InRound(ctx)
-		asking := g.inFlight.Begin(tag, a.Cost, early, followed, func(underWay int64) bool {
-			return g.expects(a, tag, d.Limit, underWay)
-		})
-		defer asking.End()
-		if !core.Expect(ctx, func() bool { return asking.Fits }) {
-			return d, core.ErrEarly
-		}
-		asking.Wait(within, g.Engine().Deadline())
-	}
-	d, err = g.keeper.Take(ctx, within, tag, d, a, d.Limit)
-	if err == nil {
-		g.hear(&d)
-	}
-	return d, err
 }
 
 // Hold implements [core.Holder]. It returns a context that ends when the lease of the decision's permits is
@@ -204,6 +184,8 @@ func (g *Guard) begin(ctx context.Context, a core.Attempt) (core.Decision, core.
 }
 
 func (g *Guard) maxOf(ctx context.Context, a core.Attempt) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline())
+	defer cancel()
 	most, err := g.options.MaxOf(ctx, a)
 	if err == nil {
 		err = ctx.Err() // the function may have ignored the deadline
@@ -223,9 +205,7 @@ func (g *Guard) maxOf(ctx context.Context, a core.Attempt) (int64, error) {
 // that CheckLocal has given are unknown to Redis when it is back.
 func (g *Guard) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check_local", func() (core.Decision, error) {
-		within, cancel := g.Engine().WithinDeadline(ctx)
-		defer cancel()
-		d, a, err := g.begin(within, a)
+		d, a, err := g.begin(ctx, a)
 		if err == nil && d.Reason == "" {
 			d = g.keeper.TakeLocal(ctx, tagOf(a), d, a, d.Limit)
 		}
@@ -236,12 +216,13 @@ func (g *Guard) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, 
 // Settle implements [core.Guard]: it gives the permits back, with each ending. The decision must come from
 // this guard's Check in this process; otherwise the error is core.ErrInvalid. Permits whose lease was lost
 // are no error.
-func (g *Guard) Settle(ctx context.Context, d core.Decision, _ core.Ending) error {
-	err := g.keeper.Settle(ctx, d)
-	if err == nil && d.Allowed {
-		g.gaveBack(&d)
+func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
+	if !d.Allowed {
+		return nil
 	}
-	return err
+	begun := time.Now()
+	_, err := core.InTurn(ctx, g.BeginSettle(ctx, d, end))
+	return g.Observe(ctx, "settle", begun, d, err)
 }
 
 // tagOf returns the tag of the attempt's pool. Encoded text is never "|".

@@ -127,7 +127,7 @@ func killALockHolder(ctx context.Context, in *instance, send func(string, any)) 
 }
 
 // killATaskWorker schedules a task whose first worker dies while it runs the task: another one gets it when
-// the lease is over. Events: "step" and "done"; the figure is the number of the try.
+// the lease is over. Events: "step" and "done"; the figure counts the deliveries.
 func killATaskWorker(ctx context.Context, in *instance, send func(string, any)) error {
 	say := steps(send)
 	lease := in.sizes.Lease
@@ -138,7 +138,7 @@ func killATaskWorker(ctx context.Context, in *instance, send func(string, any)) 
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	tries := make(chan delay.Task, 1) // of this task: the handlers are told to end, and do not send again
+	runs := make(chan struct{}, 1) // of this task: the handlers are told to end, and do not send again
 	work := func(q *delay.Queue, run func(ctx context.Context) error) {
 		// An error says that a handler still runs: that of the dead worker does.
 		_ = delay.Work(ctx, q, func(ctx context.Context, t delay.Task) error {
@@ -146,18 +146,18 @@ func killATaskWorker(ctx context.Context, in *instance, send func(string, any)) 
 				return nil // left by a run that was ended
 			}
 			select {
-			case tries <- t:
+			case runs <- struct{}{}:
 			case <-ctx.Done():
 			}
 			return run(ctx)
 		}, delay.WorkOptions{Poll: max(10*time.Millisecond, lease/20), Stop: -1})
 	}
-	wait := func() (t delay.Task, err error) {
+	wait := func() error {
 		select {
-		case t = <-tries:
-			return t, nil
+		case <-runs:
+			return nil
 		case <-ctx.Done():
-			return t, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 
@@ -167,26 +167,24 @@ func killATaskWorker(ctx context.Context, in *instance, send func(string, any)) 
 	}
 	say("step", nil, "A task is scheduled, due in %v.", in30)
 	go work(first, func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) })
-	t, err := wait()
-	if err != nil {
+	if err := wait(); err != nil {
 		return err
 	}
-	say("step", map[string]int64{"try": int64(t.Try)}, "Worker A runs it.")
+	say("step", map[string]int64{"delivery": 1}, "Worker A runs it.")
 	ann.kill()
 	say("step", nil, "Worker A was killed in the middle. Its lease of %v runs on.", lease)
 	go work(second, func(ctx context.Context) error { return delay.Result(ctx, []byte("sent")) })
-	if t, err = wait(); err != nil {
+	if err := wait(); err != nil {
 		return err
 	}
-	say("step", map[string]int64{"try": int64(t.Try)}, "Its lease was over, and worker B runs it.")
+	say("step", map[string]int64{"delivery": 2}, "Its lease was over, and worker B runs it, apart from others.")
 	for {
 		found, err := second.Find(ctx, id)
 		if err != nil {
 			return err
 		}
 		if found.State == delay.Done {
-			try := map[string]int64{"try": int64(found.Try)}
-			say("done", try, "The task is done, and its result is %q.", found.Result)
+			say("done", nil, "The task is done, and its result is %q.", found.Result)
 			return nil
 		}
 		if err := pause(ctx, lease/50); err != nil {

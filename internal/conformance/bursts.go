@@ -11,11 +11,13 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// burstsStarveNobody lets one user send 500 requests at one moment, and nine others 42. The limit of a user is
-// 10, and what all users share has room for all 52 that fit. The process has heard of nobody.
+// burstsStarveNobody lets one user send 500 requests at one moment, and nine others 42. The limit of a user
+// is 10, and what all users share has room for all 52 that fit. The process has heard of nobody.
 func burstsStarveNobody(s *scene) {
 	everybody := keyfuncs.Const("everybody")
-	perUser := func(s *scene) nethttpmw.Rule { return rate(limit.NewSlidingWindow(s.gate, "user", limit.PerHour(10))) }
+	perUser := func(s *scene) nethttpmw.Rule {
+		return rate(limit.NewSlidingWindow(s.gate, "user", limit.PerHour(10)))
+	}
 	s.sub("a limit behind the user's", func(s *scene) {
 		all := limit.NewSlidingWindow(s.gate, "organisation", limit.PerHour(100))
 		burst(s, perUser(s), nethttpmw.Rule{Guard: all, Who: everybody})
@@ -62,6 +64,7 @@ func burst(s *scene, rules ...nethttpmw.Rule) {
 		others += n
 	}
 	if passed["ann"] != 10 || others != want {
-		s.Errorf("ann passed %d times, the others %d times, want 10 and %d: %v", passed["ann"], others, want, refused)
+		s.Errorf("ann passed %d times, the others %d times, want 10 and %d: %v", passed["ann"], others, want,
+			refused)
 	}
 }

@@ -3,10 +3,8 @@
 package inflight
 
 import (
-	"context"
 	"hash/maphash"
 	"sync"
-	"time"
 )
 
 const parts = 64
@@ -32,16 +30,17 @@ type underWay struct {
 // New returns a Units that has nothing under way.
 func New() *Units { return &Units{seed: maphash.MakeSeed()} }
 
-// Call is one that is under way.
+// Call is one that is under way. The zero value is none.
 type Call struct {
 	// Fits reports whether the units fit beside those that were under way when the call began.
 	Fits bool
+	// Landed is closed when the call cannot overtake one that others go along with. Nil: it cannot.
+	Landed <-chan struct{}
 
-	of     *part
-	key    string
-	units  int64
-	leads  bool
-	landed chan struct{} // closed when the call may go out; nil if it may at once
+	of    *part
+	key   string
+	units int64
+	leads bool
 }
 
 // Begin notes that Redis is about to be asked for units of the key, beside calls of other rules in front of
@@ -49,7 +48,7 @@ type Call struct {
 // already, by what was heard of the key. It is asked where that matters.
 //
 // What does not fit must not overtake a call that others go along with, since that one would be refused in
-// its place: see [Call.Wait]. So while calls wait for that, no further ones lead.
+// its place: it has to wait for Landed. So while calls wait for that, no further ones lead.
 func (u *Units) Begin(key string, units int64, early, leads bool, fits func(underWay int64) bool) Call {
 	p := u.of(key)
 	p.Lock()
@@ -59,7 +58,8 @@ func (u *Units) Begin(key string, units int64, early, leads bool, fits func(unde
 	}
 	w := p.keys[key]
 	c := Call{of: p, key: key, units: units}
-	c.Fits = !early && !leads && w.leads == 0 || !(leads && w.landed != nil) && fits(w.units)
+	lone := !early && !leads && w.leads == 0
+	c.Fits = lone || (!leads || w.landed == nil) && fits(w.units)
 	switch {
 	case c.Fits && leads:
 		c.leads = true
@@ -68,7 +68,7 @@ func (u *Units) Begin(key string, units int64, early, leads bool, fits func(unde
 		if w.landed == nil {
 			w.landed = make(chan struct{})
 		}
-		c.landed = w.landed
+		c.Landed = w.landed
 	}
 	w.calls++
 	w.units += units
@@ -76,24 +76,13 @@ func (u *Units) Begin(key string, units int64, early, leads bool, fits func(unde
 	return c
 }
 
-// Wait waits until the call cannot overtake one that others go along with, for longest at most, or until ctx
-// ends.
-func (c *Call) Wait(ctx context.Context, longest time.Duration) {
-	if c.landed == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, longest)
-	defer cancel()
-	select {
-	case <-c.landed:
-	case <-ctx.Done():
-	}
-}
-
-// End notes that the call has been answered, or was not made. Call it when what the answer said is known, so
-// that no unit is forgotten in between.
+// End notes that the call has been answered, or was not made; of no call, nothing. Call it when what the
+// answer said is known, so that no unit is forgotten in between.
 func (c *Call) End() {
 	p := c.of
+	if p == nil {
+		return
+	}
 	p.Lock()
 	defer p.Unlock()
 	w := p.keys[c.key]

@@ -3,7 +3,6 @@ package inflight_test
 import (
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/gatehouse-go/gatehouse/internal/inflight"
 )
@@ -26,7 +25,7 @@ func TestACallThatDoesNotFitOvertakesNone(t *testing.T) {
 		}
 		goes := make(chan struct{})
 		go func() {
-			third.Wait(t.Context(), time.Minute)
+			<-third.Landed
 			close(goes)
 		}()
 		first.End()
@@ -47,21 +46,13 @@ func TestACallThatDoesNotFitOvertakesNone(t *testing.T) {
 	})
 }
 
-func TestTheWaitEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := inflight.New()
-		u.Begin("ann", 1, false, true, room(1))
-		late, begun := u.Begin("ann", 1, false, false, room(1)), time.Now()
-		late.Wait(t.Context(), 100*time.Millisecond)
-		if waited := time.Since(begun); waited != 100*time.Millisecond {
-			t.Errorf("waited %v", waited)
-		}
-	})
-}
-
 func TestLoneCallsAreNotAskedWhetherTheyFit(t *testing.T) {
 	u := inflight.New()
 	c := u.Begin("ann", 1, false, false, func(int64) bool { t.Error("asked"); return false })
-	c.Wait(t.Context(), time.Minute)
+	if c.Landed != nil {
+		t.Error("it waits")
+	}
 	c.End()
+	var none inflight.Call
+	none.End()
 }

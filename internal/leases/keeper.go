@@ -127,25 +127,21 @@ func (k *Keeper) Hold(ctx context.Context, d core.Decision) (held context.Contex
 	}
 }
 
-// Take asks for a claim for an attempt that names its call: Redis within the deadline of one context, and
-// then it stands in line until the other ends, or Options.Wait is over. On an engine without Redis it does
-// all inside the process. The decision comes with what the guard has filled in. Where the keeper counts, its
-// Remaining says how many permits are left.
-func (k *Keeper) Take(ctx, within context.Context, tag string, d core.Decision, a core.Attempt,
-	most int64) (core.Decision, error) {
+// Take asks for a claim for an attempt that names its call: Redis, and then it stands in line until the
+// context ends, or Options.Wait is over. On an engine without Redis it does all inside the process. The
+// decision comes with what the guard has filled in. Where the keeper counts, its Remaining says how many
+// permits are left.
+func (k *Keeper) Take(ctx context.Context, tag string, d core.Decision, a core.Attempt, most int64,
+) (core.Decision, error) {
 	if !k.base.Engine().HasRedis() {
 		return k.TakeLocal(ctx, tag, d, a, most), nil
 	}
-	d, err := k.acquire(within, NewHolder(tag, a, most, k.options.Lease), d)
-	if err != nil || d.Reason != core.ReasonBusy || k.options.Wait == 0 {
+	if err := core.RoomToUndo(); err != nil {
 		return d, err
 	}
-	h := NewHolder(tag, a.WithoutCall().WithCall(), most, k.options.Lease)
-	if k.Await(ctx, h) {
-		k.allow(&d, h)
-		d.Remaining, d.RetryAfter = 0, 0 // who waited took what there was, as far as this process knows
-	}
-	return d, nil
+	h, c := k.Asking(tag, a, most, k.base.Engine().Deadline())
+	core.Send(ctx, &c)
+	return k.Asked(ctx, h, &c, d)
 }
 
 // TakeLocal asks for a claim inside the process, for an attempt that names its call.
@@ -172,27 +168,41 @@ func (k *Keeper) allow(d *core.Decision, h *Holder) {
 	d.SetClaim(h)
 }
 
-// acquire asks Redis for a claim, and does not wait.
-func (k *Keeper) acquire(ctx context.Context, h *Holder, d core.Decision) (core.Decision, error) {
-	if err := core.RoomToUndo(); err != nil {
-		return d, err
-	}
-	ctx, again := core.WatchSendings(ctx)
+// Asking returns the call that asks Redis for a claim, and who will hold it. Before, [core.RoomToUndo] has to
+// be asked.
+func (k *Keeper) Asking(tag string, a core.Attempt, most int64, limit time.Duration) (*Holder, core.Call) {
+	h := NewHolder(tag, a, most, k.options.Lease)
 	var args []any
 	if k.options.Counts {
 		args = append(args, h.Most, h.Attempt.Cost)
 	}
-	args = append(args, k.options.Lease.Milliseconds(), h.Name, k.now())
-	sent := time.Now()
-	value, err := k.base.Engine().RunWithin(ctx, k.base.Engine().Deadline(), k.options.Acquire,
-		append(k.KeysOf(h), k.base.Key(h.Tag, "present")), args...)
-	if err != nil { // the script may have run
-		h.Late = true
-		k.base.Engine().UndoLater(err, func(ctx context.Context) error { return k.Give(ctx, h) })
+	return h, core.Call{Engine: k.base.Engine(), Script: k.options.Acquire, Limit: limit,
+		Keys: append(k.KeysOf(h), k.base.Key(h.Tag, "present")),
+		Args: append(args, k.options.Lease.Milliseconds(), h.Name, k.now())}
+}
+
+// Asked reads what a call of Asking that was sent was answered. Then the attempt stands in line, if it may.
+func (k *Keeper) Asked(ctx context.Context, h *Holder, c *core.Call, d core.Decision) (core.Decision, error) {
+	d, err := k.answered(h, c, d)
+	if err != nil || d.Reason != core.ReasonBusy || k.options.Wait == 0 {
 		return d, err
 	}
-	h.Late = again()
-	r := core.ReadReply(value, 3, 3)
+	h = NewHolder(h.Tag, h.Attempt.WithCall(), h.Most, k.options.Lease)
+	if k.Await(ctx, h) {
+		k.allow(&d, h)
+		d.Remaining, d.RetryAfter = 0, 0 // who waited took what there was, as far as this process knows
+	}
+	return d, nil
+}
+
+func (k *Keeper) answered(h *Holder, c *core.Call, d core.Decision) (core.Decision, error) {
+	if c.Err != nil { // the script may have run
+		h.Late = true
+		k.base.Engine().UndoLater(c.Err, func(ctx context.Context) error { return k.Give(ctx, h) })
+		return d, c.Err
+	}
+	h.Late = c.Resent
+	r := core.ReadReply(c.Reply, 3, 3)
 	reason, number, wait := core.Reason(r.Text()), r.Number(), r.Duration(time.Millisecond)
 	if r.Err != nil {
 		return d, r.Err
@@ -206,7 +216,7 @@ func (k *Keeper) acquire(ctx context.Context, h *Holder, d core.Decision) (core.
 	switch {
 	case reason == core.ReasonOK:
 		k.allow(&d, h)
-		k.pools.add(h, sent)
+		k.pools.add(h, c.Sent)
 		return d, nil
 	case h.Late: // an earlier sending may still arrive, and find a free place by then
 		k.base.Engine().UndoLater(nil, func(ctx context.Context) error { return k.Give(ctx, h) })
@@ -223,40 +233,40 @@ func (k *Keeper) now() any {
 	return k.base.Engine().ScriptNow(time.Microsecond)
 }
 
-// Settle gives a claim back, with each ending. A lease that was lost is no error.
+// Settle gives a claim back, with each ending. A lease that was lost is no error. The observer is not told.
 func (k *Keeper) Settle(ctx context.Context, d core.Decision) error {
-	if !d.Allowed {
-		return nil
-	}
 	h, err := k.Claim(d)
 	if err != nil {
-		return k.base.Observe(ctx, "settle", time.Now(), d, err)
+		return err
 	}
 	k.pools.remove(h)
 	if h.Lease == 0 {
-		return k.base.Observe(ctx, "settle", time.Now(), d, nil)
+		return nil
 	}
-	return k.Give(ctx, h)
+	return k.release(ctx, h)
 }
 
-// Give gives back what a call of Check has taken. If that call may still arrive, Give leaves a tombstone.
+// Give gives back what a call of Check has taken, and tells the observer.
 func (k *Keeper) Give(ctx context.Context, h *Holder) error {
+	return k.base.Call(ctx, "settle", h.Attempt, func() error { return k.release(ctx, h) })
+}
+
+// release gives back what a call of Check has taken. If that call may still arrive, it leaves a tombstone.
+func (k *Keeper) release(ctx context.Context, h *Holder) error {
 	tombstone := time.Duration(0)
 	if h.Late {
 		tombstone = core.TombstoneTTL
 	}
-	return k.base.Call(ctx, "settle", h.Attempt, func() error {
-		value, err := k.base.Engine().RunWithin(ctx, k.base.Engine().SettleTimeout(), k.options.Release,
-			append(k.KeysOf(h), k.base.Key(h.Tag, "line"), k.base.Key(h.Tag, "present")),
-			append(k.names(nil, h), tombstone.Milliseconds(), h.process, k.now())...)
-		if err != nil {
-			return err
-		}
-		r := core.ReadReply(value, 2, 2)
-		_, first := r.Number(), r.Text()
-		k.tell(first, h.Tag)
-		return r.Err
-	})
+	value, err := k.base.Engine().RunWithin(ctx, k.base.Engine().SettleTimeout(), k.options.Release,
+		append(k.KeysOf(h), k.base.Key(h.Tag, "line"), k.base.Key(h.Tag, "present")),
+		append(k.names(nil, h), tombstone.Milliseconds(), h.process, k.now())...)
+	if err != nil {
+		return err
+	}
+	r := core.ReadReply(value, 2, 2)
+	_, first := r.Number(), r.Text()
+	k.tell(first, h.Tag)
+	return r.Err
 }
 
 // Extend renews the lease of a decision's claim at once. The error wraps Options.Lost when the claim was lost

@@ -66,7 +66,8 @@ var (
 
 // All returns every warning.
 func All() []*Warning {
-	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken, Unknown, Nameless, Unsigned, Preflight}
+	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken, Unknown, Nameless, Unsigned,
+		Preflight}
 }
 
 // Code returns the warning's code, such as "GH001".

@@ -10,6 +10,6 @@ local state, at, try, fence, call, reason = parse(redis.call('HGET', tasks, id))
 local over = state == 'd' and done or state == 'x' and dead
 if not state or state == 'c' or over and tonumber(redis.call('ZSCORE', over, id) or 0) <= now then
   return {'not_found'}
-elseif state ~= want then
+elseif state ~= want and not (state == 's' and want == 'p') then
   return {'not_now'}
 end

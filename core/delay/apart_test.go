@@ -1,0 +1,276 @@
+package delay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/delay"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// lapse makes suspects of tasks: they are claimed, and their lease is over.
+func lapse(t *testing.T, q *delay.Queue, clock *guardtest.Clock, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		schedule(t, q, id, clock.Now())
+	}
+	if tasks, err := q.Claim(t.Context(), len(ids), 0); err != nil || len(tasks) != len(ids) {
+		t.Fatalf("%d tasks, %v", len(tasks), err)
+	}
+	clock.Advance(30 * time.Second)
+}
+
+// claimSuspect claims, and wants this suspect alone.
+func claimSuspect(t *testing.T, q *delay.Queue, id string, try int) delay.Task {
+	t.Helper()
+	task := claim(t, q, 10, id)[0]
+	if !task.Suspect || task.Try != try {
+		t.Fatalf("%+v: want a suspect in its try %d", task, try)
+	}
+	return task
+}
+
+// TestSuspectsAreClaimedOneByOne, before other tasks. A lease that was over counts as a try only where the
+// suspect was claimed alone, and then the suspect waits before the next one, for longer each time.
+func TestSuspectsAreClaimedOneByOne(t *testing.T) {
+	each(t, delay.Options{MaxTries: 3}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
+		lapse(t, q, clock, "a", "b", "c")
+		schedule(t, q, "d", clock.Now())
+		wantErr(t, q.Ack(t.Context(), claimSuspect(t, q, "a", 1), nil), nil)
+		wantErr(t, q.Nack(t.Context(), claimSuspect(t, q, "b", 1), "no", 0), nil)
+		claimSuspect(t, q, "c", 1)
+		if tasks := claim(t, q, 10, "b", "d"); tasks[0].Suspect || tasks[0].Try != 2 { // b has ended once
+			t.Errorf("%+v", tasks)
+		}
+		clock.Advance(30 * time.Second)
+		wantErr(t, q.Ack(t.Context(), claimSuspect(t, q, "b", 2), nil), nil)
+		wantErr(t, q.Ack(t.Context(), claimSuspect(t, q, "d", 1), nil), nil)
+		for try, wait := range []time.Duration{time.Second, 2 * time.Second} {
+			clock.Advance(wait - time.Millisecond)
+			claim(t, q, 10)
+			clock.Advance(time.Millisecond)
+			claimSuspect(t, q, "c", try+2)
+			clock.Advance(30 * time.Second)
+			claim(t, q, 10)
+		}
+		wantStatus(t, q, "c", delay.Dead, 3, "the lease was over")
+		wantErr(t, q.Retry(t.Context(), "c"), nil) // by an operator
+		claimSuspect(t, q, "c", 1)
+	})
+}
+
+// TestSuspectsArePending: they are counted, listed, moved and cancelled as such.
+func TestSuspectsArePending(t *testing.T) {
+	each(t, delay.Options{}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
+		ctx := t.Context()
+		lapse(t, q, clock, "a", "b", "c")
+		a := claimSuspect(t, q, "a", 1)
+		wantStatus(t, q, "a", delay.Running, 1, "the lease was over")
+		schedule(t, q, "d", clock.Now().Add(time.Hour))
+		schedule(t, q, "e", clock.Now().Add(-time.Hour))
+		want := delay.Counts{Pending: 4, Due: 3, Running: 1}
+		if c, err := q.Counts(ctx); err != nil || c != want {
+			t.Errorf("%+v, %v: want %+v", c, err, want)
+		}
+		found, err := q.Peek(ctx, delay.Pending, 3)
+		var got []string
+		for _, s := range found {
+			got = append(got, s.ID)
+		}
+		if err != nil || !slices.Equal(got, []string{"e", "b", "c"}) || !found[1].At.Equal(clock.Now()) {
+			t.Errorf("%+v, %v", found, err)
+		}
+		wantErr(t, q.Reschedule(ctx, "b", clock.Now().Add(time.Minute)), nil)
+		wantErr(t, q.Cancel(ctx, "c"), nil)
+		wantErr(t, q.Ack(ctx, a, nil), nil)
+		claim(t, q, 10, "e")
+		clock.Advance(time.Minute)
+		claimSuspect(t, q, "e", 1) // its lease was over before b was due
+		claimSuspect(t, q, "b", 1)
+	})
+}
+
+// TestAClaimOfASuspectWhoseReplyIsLost is heard again, or given back; the task stays suspect.
+func TestAClaimOfASuspectWhoseReplyIsLost(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		faults, clock := redistest.NewFaults(t), guardtest.NewClock()
+		options := b.Options()
+		options.Dialer, options.MaxRetries, options.MaxRedirects = faults.Dial, -1, -1
+		once := redis.NewUniversalClient(options)
+		t.Cleanup(func() { _ = once.Close() })
+		again := delay.New(guardtest.NewEngineOver(b, b.NewClientWith(t, faults), guardtest.WithClock(clock)),
+			"tasks", delay.Options{})
+		q := delay.New(guardtest.NewEngineOver(b, once, guardtest.WithClock(clock)), "tasks", delay.Options{})
+		wantErr(t, q.Engine().Preload(t.Context()), nil)
+		lapse(t, q, clock, "a")
+
+		faults.SwallowReply("evalsha")
+		if tasks, err := q.Claim(t.Context(), 1, 0); err == nil {
+			t.Fatalf("%+v, want an error", tasks)
+		}
+		wantErr(t, q.Engine().Drain(t.Context()), nil)
+		faults.SwallowReply("evalsha")
+		task := claimSuspect(t, again, "a", 1)
+		_, err := q.Extend(t.Context(), task, time.Minute)
+		wantErr(t, err, nil)
+		wantErr(t, q.Ack(t.Context(), task, nil), nil)
+		if n := faults.Swallowed(); n != 2 {
+			t.Errorf("%d replies were lost", n)
+		}
+	})
+}
+
+// company is what runs in a process.
+type company struct {
+	t    *testing.T
+	mu   sync.Mutex
+	runs []delay.Task
+	ran  map[string]int
+}
+
+// enter notes that a task runs, and leaves it to the caller to end that. A suspect has to be alone.
+func (c *company) enter(task delay.Task) (leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ran == nil {
+		c.ran = map[string]int{}
+	}
+	c.ran[task.ID]++
+	c.runs = append(c.runs, task)
+	for _, other := range c.runs {
+		if other.Suspect && len(c.runs) > 1 {
+			c.t.Errorf("%s runs beside the suspect %s: %q", task.ID, other.ID, ids(c.runs))
+		}
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.runs = slices.DeleteFunc(c.runs, func(other delay.Task) bool { return other.ID == task.ID })
+	}
+}
+
+// TestSuspectsRunApart from each other and from all that the workers of the process run, also those of another
+// queue, and in all slots. The others go on between them.
+func TestSuspectsRunApart(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		clock := guardtest.NewClock()
+		gate := guardtest.NewEngine(b, guardtest.WithClock(clock))
+		queues := []*delay.Queue{delay.New(gate, "one", delay.Options{Spread: 3}),
+			delay.New(gate, "two", delay.Options{})}
+		const suspects, others = 4, 60
+		for i, q := range queues {
+			var all []string
+			for n := range suspects {
+				all = append(all, fmt.Sprint("suspect ", i, " ", n))
+			}
+			lapse(t, q, clock, all...)
+			for n := range others {
+				schedule(t, q, fmt.Sprint("other ", i, " ", n), time.Time{})
+			}
+		}
+		here := &company{t: t}
+		for _, q := range queues {
+			working(t, q, delay.WorkOptions{Concurrency: 5, Poll: 10 * time.Millisecond},
+				func(_ context.Context, task delay.Task) error {
+					defer here.enter(task)()
+					<-time.After(2 * time.Millisecond)
+					if here.times(task.ID) == 1 && task.Suspect { // it has not run: it stays suspect
+						return delay.Later(errors.New("no room"), time.Millisecond)
+					}
+					return nil
+				})
+		}
+		redistest.Eventually(t, 30*time.Second, func() bool {
+			clock.Advance(time.Millisecond)
+			one, err := queues[0].Counts(t.Context())
+			wantErr(t, err, nil)
+			two, err := queues[1].Counts(t.Context())
+			wantErr(t, err, nil)
+			return one == delay.Counts{} && two == delay.Counts{}
+		}, "tasks are left")
+		for i, q := range queues {
+			for n := range suspects {
+				id := fmt.Sprint("suspect ", i, " ", n)
+				wantStatus(t, q, id, delay.Done, 1, "")
+				if here.times(id) != 2 {
+					t.Errorf("%s ran %d times", id, here.times(id))
+				}
+			}
+		}
+	})
+}
+
+func (c *company) times(id string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ran[id]
+}
+
+// TestTasksThatRunForLongHoldUpNobody: a suspect waits for what runs, and what is due for a suspect, for the
+// length of a lease at most.
+func TestTasksThatRunForLongHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	q := delay.New(guardtest.NewEngine(redistest.Single(t)), "tasks", delay.Options{Lease: time.Second})
+	schedule(t, q, "suspect", time.Time{})
+	claim(t, q, 1, "suspect") // by a process that dies
+	begun := make(chan delay.Task, 3)
+	leave := make(chan struct{})
+	working(t, q, delay.WorkOptions{Concurrency: 2}, func(_ context.Context, task delay.Task) error {
+		begun <- task
+		<-leave
+		return nil
+	})
+	schedule(t, q, "before", time.Time{})
+	if task := <-begun; task.ID != "before" {
+		t.Errorf("%+v", task)
+	}
+	if task := <-begun; task.ID != "suspect" || !task.Suspect {
+		t.Errorf("%+v", task)
+	}
+	schedule(t, q, "after", time.Time{})
+	close(leave)
+	eventually(t, q, "after", delay.Done)
+	eventually(t, q, "suspect", delay.Done)
+}
+
+// TestAStoppedSuspectStaysOne: it has not ended, and the try does not count.
+func TestAStoppedSuspectStaysOne(t *testing.T) {
+	each(t, delay.Options{}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
+		lapse(t, q, clock, "a")
+		begun := make(chan struct{})
+		stop := working(t, q, delay.WorkOptions{Stop: -1}, func(ctx context.Context, _ delay.Task) error {
+			close(begun)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		<-begun
+		wantErr(t, stop(), nil)
+		claimSuspect(t, q, "a", 1)
+	})
+}
+
+// TestAFullRedisLetsSuspectsRun: they are taken back, claimed and buried.
+func TestAFullRedisLetsSuspectsRun(t *testing.T) {
+	server, clock := redistest.StartServer(t), guardtest.NewClock()
+	rdb := server.Client(t)
+	q := delay.New(core.New(rdb, core.WithDeadline(10*time.Second), guardtest.WithClock(clock)), "tasks",
+		delay.Options{MaxTries: 1})
+	wantErr(t, q.Engine().Preload(t.Context()), nil)
+	lapse(t, q, clock, "a", "b")
+	wantErr(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(), nil)
+	claimSuspect(t, q, "a", 1)
+	wantErr(t, q.Ack(t.Context(), claimSuspect(t, q, "b", 1), nil), nil)
+	clock.Advance(30 * time.Second)
+	claim(t, q, 1)
+	wantStatus(t, q, "a", delay.Dead, 1, "the lease was over")
+}

@@ -1,0 +1,111 @@
+package limit
+
+import (
+	"context"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/inflight"
+)
+
+// question is a check between its phases.
+type question struct {
+	l      *limiter
+	limits *limitSet // that have to decide; nil: d and err are final
+	d      core.Decision
+	err    error
+	lease  *lease // End asks for units; or nil
+	call   core.Call
+	key    [1]string // room for its keys
+	under  inflight.Call
+	asked  core.Asked[string]
+}
+
+// Begin implements [core.Phased].
+func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, followed bool) core.Begun {
+	begun := present()
+	q := &question{l: l}
+	a := &q.d.Attempt
+	*a = attempt
+	b := core.Begun{Second: q}
+	if q.limits, q.err = l.begin(ctx, &q.d); q.limits == nil {
+		b.Fits = q.d.Allowed
+		return b
+	}
+	if !l.Engine().HasRedis() {
+		return b
+	}
+	if q.lease = l.leases.get(q.limits, *a); q.lease != nil {
+		b.Fits = q.lease.has(a.Cost, q.limits.limits[0], l.Engine().Now())
+		return b
+	}
+	key, now := core.TagOf(*a), l.Engine().Now()
+	if r, ok := l.refusals.find(key, q.limits.limits, a.Cost, now); ok {
+		r.answer(&q.d, now)
+		q.limits = nil
+		return b
+	}
+	q.call = l.callOf(q.key[:0], q.limits, false, *a, false, l.Engine().Deadline()-time.Since(begun))
+	q.under = l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
+		return l.expects(a, q.limits, underWay)
+	})
+	q.call.After = q.under.Landed
+	q.asked = l.refusals.ask(key, now)
+	b.Call, b.Fits = &q.call, q.under.Fits
+	return b
+}
+
+// expects reports whether the attempt will probably be allowed and leave an eighth of the limit, one unit at
+// least: by what the process last heard, less the units that it has asked for since and not been answered.
+// Of actors of whom it has heard nothing, the whole limit is left. It is true in a shadow, where nobody is
+// refused.
+func (l *limiter) expects(a *core.Attempt, limits *limitSet, underWay int64) bool {
+	if a.Shadow {
+		return true
+	}
+	v := l.local().decide(a, limits.limits, 0, l.micros(present()))
+	return v.remaining-underWay-a.Cost >= max(limits.limits[v.binding].Max/8, 1)
+}
+
+// End implements [core.Second].
+func (q *question) End(ctx context.Context) (core.Decision, error) {
+	switch {
+	case q.limits == nil:
+	case q.lease != nil:
+		q.err = q.l.decideByLease(ctx, q.lease, q.limits, &q.d)
+	case q.call.Script == nil: // an engine without Redis
+		q.l.decideLocal(&q.d, q.limits, present(), false)
+	default:
+		q.err = q.decided(ctx)
+	}
+	return q.d, q.err
+}
+
+// decided reads what Redis has decided.
+func (q *question) decided(ctx context.Context) error {
+	defer q.under.End() // when it is known what the answer says
+	value, err := q.l.replyTo(ctx, &q.call, q.limits, q.d.Attempt, false)
+	if err != nil {
+		return err
+	}
+	return q.l.hear(&q.d, value, q.limits, nil, q.asked)
+}
+
+// hear reads the reply to a check into d, and remembers what it says.
+func (l *limiter) hear(
+	d *core.Decision, value any, limits *limitSet, s *lease, asked core.Asked[string],
+) error {
+	v, err := readLimits(d, value, limits)
+	if err != nil {
+		return err
+	}
+	if d.Allowed {
+		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, lease: s})
+	}
+	l.local().hear(&d.Attempt, limits.limits, v, l.micros(time.Now()))
+	l.refusals.hear(asked, limits.limits, *d, l.Engine().Now())
+	return nil
+}
+
+// Drop implements [core.Second].
+func (q *question) Drop() { q.under.End() }

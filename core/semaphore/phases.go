@@ -1,0 +1,136 @@
+package semaphore
+
+import (
+	"context"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/inflight"
+	"github.com/gatehouse-go/gatehouse/internal/leases"
+)
+
+// poolsHeard is of how many pools a guard remembers what it last heard: of those that were asked for last.
+const poolsHeard = 4096
+
+// question is a check between its phases.
+type question struct {
+	g     *Guard
+	d     core.Decision
+	a     core.Attempt // names the call
+	err   error
+	h     *leases.Holder // for whom call asks Redis; or nil
+	call  core.Call
+	under inflight.Call
+}
+
+// Begin implements [core.Phased].
+func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool) core.Begun {
+	begun := time.Now()
+	q := &question{g: g}
+	b := core.Begun{Second: q}
+	if q.d, q.a, q.err = g.begin(ctx, a); q.err != nil || q.d.Reason != "" || !g.Engine().HasRedis() {
+		return b
+	}
+	if q.err = core.RoomToUndo(); q.err != nil {
+		return b
+	}
+	tag, most := tagOf(q.a), q.d.Limit
+	q.h, q.call = g.keeper.Asking(tag, q.a, most, g.Engine().Deadline()-time.Since(begun))
+	if g.early() {
+		q.under = g.inFlight.Begin(tag, q.a.Cost, early, followed, func(underWay int64) bool {
+			return g.expects(&q.a, tag, most, underWay)
+		})
+		b.Fits, q.call.After = q.under.Fits, q.under.Landed
+	}
+	b.Call = &q.call
+	return b
+}
+
+// End implements [core.Second].
+func (q *question) End(ctx context.Context) (core.Decision, error) {
+	defer q.under.End() // when it is known what the answer says
+	switch {
+	case q.h != nil:
+		if q.d, q.err = q.g.keeper.Asked(ctx, q.h, &q.call, q.d); q.err == nil {
+			q.g.hear(&q.d)
+		}
+	case q.err == nil && q.d.Reason == "":
+		q.d = q.g.keeper.TakeLocal(ctx, tagOf(q.a), q.d, q.a, q.d.Limit)
+	}
+	return undecided(q.d, q.err)
+}
+
+// Drop implements [core.Second].
+func (q *question) Drop() { q.under.End() }
+
+// ending is an ending between its phases: it makes its call in its turn.
+type ending struct {
+	g *Guard
+	d core.Decision
+}
+
+// BeginSettle implements [core.Phased].
+func (g *Guard) BeginSettle(_ context.Context, d core.Decision, _ core.Ending) core.Begun {
+	return core.Begun{Fits: true, Second: ending{g, d}}
+}
+
+// End implements [core.Second].
+func (e ending) End(ctx context.Context) (core.Decision, error) {
+	err := e.g.keeper.Settle(ctx, e.d)
+	if err == nil {
+		e.g.gaveBack(&e.d)
+	}
+	return e.d, err
+}
+
+// Drop implements [core.Second].
+func (ending) Drop() {}
+
+// early reports whether the guard may be asked before the guards in front have answered. One that waits may
+// not: its attempts would keep a place in line for a request that is refused. Without Redis there is no round
+// trip to share.
+func (g *Guard) early() bool { return g.options.Wait == 0 && g.Engine().SharesCalls() }
+
+// expects reports whether the attempt will probably get its permits and leave an eighth of the pool, one
+// permit at least: by what the process last heard, less the permits that it has asked for since and not been
+// answered. Of pools of which it has heard nothing, all are free. It is true in a shadow, where nobody is
+// refused.
+func (g *Guard) expects(a *core.Attempt, tag string, most, underWay int64) bool {
+	if a.Shadow {
+		return true
+	}
+	free := most
+	part := g.heard.Of(tag)
+	part.Lock()
+	defer part.Unlock()
+	if left, known := part.Get(tag); known {
+		free = min(left, most)
+	}
+	return free-underWay-a.Cost >= max(most/8, 1)
+}
+
+// hear notes how many permits of a pool are free, by an answer of Redis.
+func (g *Guard) hear(d *core.Decision) {
+	if d.Source != core.SourceRedis || !g.early() {
+		return
+	}
+	tag := tagOf(d.Attempt)
+	part := g.heard.Of(tag)
+	part.Lock()
+	defer part.Unlock()
+	part.Add(tag, d.Remaining)
+}
+
+// gaveBack notes that permits of a pool are free again.
+func (g *Guard) gaveBack(d *core.Decision) {
+	if d.Source != core.SourceRedis || !g.early() {
+		return
+	}
+	tag := tagOf(d.Attempt)
+	part := g.heard.Of(tag)
+	part.Lock()
+	defer part.Unlock()
+	if left, known := part.Get(tag); known {
+		part.Add(tag, left+d.Attempt.Cost)
+	}
+}

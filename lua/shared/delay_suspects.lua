@@ -1,0 +1,4 @@
+-- Gives suspects, a number that is greater than all moments: in due, a suspect has it added to when it is due,
+-- and so stands behind all others.
+
+local suspects = 10000000000000
