@@ -52,13 +52,14 @@ help: ## list the targets
 demo: ## run the demo server, on a Redis inside the process or on REDIS_URL
 	@$(GO) run ./examples/demo
 
-test: redis ## run all tests, those on real Redis servers included
+test: redis ## run the tests, on real Redis servers
 	@$(call test-all,$(GO_TEST))
 
 test-servers: ## run the tests against the redis-server or valkey-server of each folder in DIRS
 	@GO="$(GO)" TESTFLAGS="$(TESTFLAGS)" PACKAGES="$(PACKAGES)" scripts/test-servers $(DIRS)
 
-race: redis ## run all tests under the race detector, as CI does
+race cover: export GATEHOUSE_ALL = 1
+race: redis ## run all tests under the race detector, with what make test leaves out, as CI does
 	@$(call test-all,$(GO_TEST) -race)
 	@$(GO_TEST) $(UNRACED) $(TESTARGS)
 

@@ -105,7 +105,8 @@ func WithNotify(f func(State)) Option {
 }
 
 // Load reads and checks a file. It talks to no Redis and makes no guard. Whatever is wrong with the contents
-// of the file is in the [*Error], up to a hundred mistakes. An error of reading the file wraps that of package os.
+// of the file is in the [*Error], up to a hundred mistakes. An error of reading the file wraps that of
+// package os.
 func Load(path string, opts ...Option) (*Config, error) {
 	data, err := readFile(path)
 	if err != nil {

@@ -95,8 +95,8 @@ func (l *Live) follow(ctx context.Context) {
 	}
 }
 
-// look reloads a file that has changed and stands still: two looks in a row have read the same. A file that is
-// written in place is half written for a while, and half a file may be a valid one.
+// look reloads a file that has changed and stands still: two looks in a row have read the same. A file that
+// is written in place is half written for a while, and half a file may be a valid one.
 func (l *Live) look() {
 	data, err := readFile(l.path)
 	sum := sha256.Sum256(data)

@@ -268,7 +268,8 @@ func TestAHundredMistakesAreEnough(t *testing.T) {
 		fmt.Fprintf(&text, "  g%d: {sliding_windw: 1}\n", i)
 	}
 	var wrong *config.Error
-	if _, err := config.Parse("rules.yaml", []byte(text.String())); !errors.As(err, &wrong) || len(wrong.Mistakes) != 100 {
+	_, err := config.Parse("rules.yaml", []byte(text.String()))
+	if !errors.As(err, &wrong) || len(wrong.Mistakes) != 100 {
 		t.Errorf("%.200v: want a hundred mistakes", err)
 	}
 }

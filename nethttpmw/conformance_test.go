@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestConformanceOfServeMux(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: buildMux, Mount: mount})
+	conformance.Run(t, conformance.Framework{Build: buildMux, Mount: mount, First: true})
 }
 
 func TestConformanceOfChi(t *testing.T) {

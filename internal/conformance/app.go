@@ -17,6 +17,9 @@ type Framework struct {
 	// Fast leaves redis-server out. It is for another router behind an adapter that was already tested on
 	// redis-server.
 	Fast bool
+	// First is the framework on which the suite always runs on redis-server; on the others only where
+	// redistest.All is wanted.
+	First bool
 }
 
 // An App is a web application. In front of everything else, Build mounts a middleware that stands for

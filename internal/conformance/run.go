@@ -89,14 +89,15 @@ var checks = []check{
 }
 
 // Run runs the suite on a framework: all of it on miniredis, and what needs no clock of its own on
-// redis-server as well. The TestMain of the package must be redistest.Main.
+// redis-server as well, if it is the first framework or redistest.All is wanted. The TestMain of the package
+// must be redistest.Main.
 func Run(t *testing.T, f Framework) {
 	t.Run("miniredis", func(t *testing.T) {
 		for _, c := range checks {
 			t.Run(c.name, func(t *testing.T) { c.run(newScene(t, f, redistest.Mini)) })
 		}
 	})
-	if f.Fast {
+	if f.Fast || !f.First && !redistest.All() {
 		return
 	}
 	t.Run("redis", func(t *testing.T) {

@@ -29,12 +29,15 @@ type Backend struct {
 	addrs []string
 }
 
-// Each runs f in the subtests "miniredis", "redis" and "cluster", one after
-// the other unless f calls t.Parallel.
+// Each runs f in the subtests "redis" and "cluster", one after the other unless
+// f calls t.Parallel; before them in "miniredis", where [All] is wanted or there
+// is no redis-server.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	warmCluster()
-	t.Run("miniredis", func(t *testing.T) { f(t, Mini(t)) })
+	if All() || !has(Program()) {
+		t.Run("miniredis", func(t *testing.T) { f(t, Mini(t)) })
+	}
 	EachReal(t, f)
 }
 

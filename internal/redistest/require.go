@@ -18,11 +18,17 @@ const howToInstall = "install it (Debian, Ubuntu: apt-get install redis-server c
 
 var bannerOnce sync.Once
 
+// has reports whether a program is installed.
+func has(program string) bool {
+	_, err := exec.LookPath(program)
+	return err == nil
+}
+
 // Need skips the test, or fails it (see [RequireEnv]), unless the programs are installed.
 func Need(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
-		if _, err := exec.LookPath(program); err == nil {
+		if has(program) {
 			continue
 		}
 		text := program + " NOT FOUND: " + howToInstall

@@ -32,7 +32,7 @@ type consumer struct {
 func consumers(release []released) []consumer {
 	root := release[0]
 	all := []consumer{
-		{name: "README", gets: []string{root.Path}, files: []string{"example*_test.go"}, owners: release[:1]},
+		{name: "README", gets: []string{root.Path}, files: []string{"docs/example*_test.go"}, owners: release[:1]},
 	}
 	for _, start := range []struct{ dir, adapter string }{
 		{"examples/gin", "ginmw"},

@@ -1,4 +1,4 @@
-package gatehouse_test
+package docs_test
 
 import (
 	"context"

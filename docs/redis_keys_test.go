@@ -1,10 +1,11 @@
-package gatehouse_test
+package docs_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,7 +31,13 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+// TestMain runs the tests in the root of the module, from which the documents name files.
+func TestMain(m *testing.M) {
+	if err := os.Chdir(".."); err != nil {
+		panic(err)
+	}
+	redistest.Main(m)
+}
 
 // TestEveryKeyIsInThePage: docs/redis-keys.md names every key that the guards make, with its type, and no
 // other.

@@ -1,6 +1,6 @@
-// Package gatehouse_test has code that the documents show, so that it compiles, and tests that keep the two
+// Package docs_test has code that the documents show, so that it compiles, and tests that keep the two
 // equal.
-package gatehouse_test
+package docs_test
 
 import (
 	"cmp"
