@@ -24,7 +24,7 @@ var allowed any = []any{int64(1), int64(5), int64(1e15), int64(1), int64(1e6)}
 func TestACheckOnRedisAllocatesLittleMoreThanItsCall(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
-	const most = 12
+	const most = 13
 	for _, k := range kinds {
 		g := k.make(core.New(allowing{rdb}), "w", PerMinute(100))
 		a := core.Attempt{Actor: "ann"}

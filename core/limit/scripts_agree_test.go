@@ -24,11 +24,10 @@ func TestSlidingWindowScriptsAgree(t *testing.T) {
 	})
 }
 
-// TestSlidingWindowPartsScriptsAgree: as TestSlidingWindowScriptsAgree, for logs by parts, the number of which
-// changes with the limit.
+// TestSlidingWindowPartsScriptsAgree: as TestSlidingWindowScriptsAgree, for logs by parts.
 func TestSlidingWindowPartsScriptsAgree(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		byParts := func(n int64, window time.Duration) Limit { return Per(n, window).WithResolution(100 + n%2) }
+		byParts := func(n int64, window time.Duration) Limit { return Per(n, window).WithResolution(100) }
 		scriptsAgree(t, b, slidingWindow, byParts, rapid.SampledFrom([]int64{1, 2, 3, 50, 7_777_777, mostByParts}),
 			func(e *core.Engine, limits Func) rateLimit { return NewSlidingWindowBy(e, "w", limits) },
 			func(key string) string { return "" }) // the short script begins an empty log anew, the other one goes on
