@@ -449,7 +449,8 @@ func Choices(d core.Decision) []string {
 // In a poll that has lost its tally, a rollback goes by the records: see [ErrLost].
 //
 // core.Commit keeps the vote for good, where others may ask again with its operation ID: for an ID from
-// outside, and for a replay. That takes a call to Redis; for other votes there is nothing to do.
+// outside, and for a replay. That takes a call to Redis; for other votes there is nothing to do. On a full
+// Redis it fails, while the vote stands; settled by an adapter it is tried again.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	claim, ok := core.ClaimOf[*ballot](d)
 	switch {
