@@ -321,7 +321,8 @@ func (r *aclRun) settle(g core.Guard, a core.Attempt, end core.Ending) {
 // limitOperations are all operations of rate limits and bans.
 func limitOperations(r *aclRun) {
 	hour, day := limit.PerHour(3), limit.PerDay(1000)
-	for i, limits := range [][]limit.Limit{{hour}, {hour, day}, {day.WithResolution(1440)}, {day.WithLease()}} {
+	for i, limits := range [][]limit.Limit{{hour}, {hour, day}, {day.WithResolution(1440)}, {day.WithLease()},
+		{hour, day.WithResolution(1440)}} {
 		plain := limits
 		if i >= 2 { // only a sliding window counts by parts
 			plain = []limit.Limit{day}
@@ -365,7 +366,7 @@ func limitOperations(r *aclRun) {
 
 	// Checks of the same moment, which one run decides. The last does not fit.
 	_, err = r.gate.Run(r.ctx, joinedScript, []string{r.gate.Key("joined", "ann")},
-		3, time.Hour.Milliseconds(), "", 1, 1, 2)
+		"3/3600000:", "", 3, time.Hour.Milliseconds(), 1, 1, 2)
 	r.must(err)
 
 	// The script of an application, with commands that limits call too.

@@ -357,8 +357,7 @@ func TestObserverReceivesEveryEvent(t *testing.T) {
 		"reset, " +
 		"bans check, bans strike, bans strike, bans ban, bans status, bans unban, s status, v tally, s sweep, r " +
 		"refund, r verify, " +
-		"q check, q settle, q used, q reset, i check, i settle, i reset, w2 windows, w2 " +
-		"check"
+		"q check, q settle, q used, q reset, i check, i settle, i reset, w2 check"
 	if got := strings.Join(ops, ", "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -20,14 +20,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-var joinedScript = core.NewScript("joined", lua.SlidingWindowJoined, core.AtMostOnce)
+var joinedScript = core.NewScript("joined", lua.SlidingWindow, core.AtMostOnce)
 
 var hot = core.Attempt{Actor: "hot"}
 
 // hold has two checks of a key under way, so that others have to wait.
 func (c *crowd) hold(t *testing.T, g *limit.SlidingWindow) {
 	t.Helper()
-	// The first check of a guard makes another call before.
+	// The server does not know the script yet.
 	if _, err := g.Check(t.Context(), core.Attempt{Actor: "first"}); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestACheckThatLeavesTheWaitTakesNothing(t *testing.T) {
 		c.wait(t, 1, func(int) {
 			defer left.Done()
 			if _, err := g.Check(ctx, hot); !errors.Is(err, context.Canceled) ||
-				!strings.Contains(err.Error(), "sliding_window_joined: ") {
+				!strings.Contains(err.Error(), "sliding_window: ") {
 				t.Errorf("%v, want context.Canceled", err)
 			}
 		})
@@ -222,7 +222,10 @@ func TestALostReplyOfAJointRunIsOneFailure(t *testing.T) {
 				}
 			}
 		})
-		faults.SwallowReply(joinedScript.SHA())
+		c.before = sync.OnceFunc(func() {
+			c.under.Wait()
+			faults.SwallowReply(joinedScript.SHA())
+		})
 		c.open()
 		if failed.Load() != 20 {
 			t.Errorf("%d of 20 checks failed", failed.Load())

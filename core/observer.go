@@ -37,7 +37,7 @@ type Event struct {
 	//
 	//	settle       Guard.Settle, and an undo in the background of a check that failed; with ErrUnsettled when
 	//	             it was given up
-	//	refund spend peek reset windows    limit; windows only where asking for former windows failed
+	//	refund spend peek reset        limit
 	//	give_back                      limit; units of a lease that were not used and that no call took along
 	//	strike ban unban status        bans
 	//	retract tally verify repair audit void    votes

@@ -50,7 +50,9 @@ func (r *road) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			cmd.SetErr(errNoReply)
 			return errNoReply
 		}
-		if r.before != nil && cmd.Name() == "evalsha" && cmd.Args()[1] == joinedScript.SHA() {
+		// A run for several checks has more than one cost.
+		args := cmd.Args()
+		if r.before != nil && cmd.Name() == "evalsha" && args[1] == joinedScript.SHA() && len(args) > 9 {
 			r.before()
 		}
 		err := next(ctx, cmd)

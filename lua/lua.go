@@ -16,36 +16,24 @@ import _ "embed"
 var (
 	//go:embed sliding_window.lua
 	SlidingWindow string
-	//go:embed sliding_window_joined.lua
-	SlidingWindowJoined string
-	//go:embed sliding_window_parts.lua
-	SlidingWindowParts string
 	//go:embed sliding_windows.lua
 	SlidingWindows string
-	//go:embed sliding_window_lease.lua
-	SlidingWindowLease string
-	//go:embed sliding_window_refund.lua
-	SlidingWindowRefund string
-	//go:embed sliding_window_charge.lua
-	SlidingWindowCharge string
+	//go:embed sliding_parts.lua
+	SlidingParts string
+	//go:embed sliding_log.lua
+	SlidingLog string
+	//go:embed sliding_settle.lua
+	SlidingSettle string
 	//go:embed fixed_window.lua
 	FixedWindow string
-	//go:embed fixed_windows.lua
-	FixedWindows string
-	//go:embed fixed_window_refund.lua
-	FixedWindowRefund string
-	//go:embed fixed_window_charge.lua
-	FixedWindowCharge string
+	//go:embed fixed_window_settle.lua
+	FixedWindowSettle string
 	//go:embed token_bucket.lua
 	TokenBucket string
 	//go:embed token_buckets.lua
 	TokenBuckets string
-	//go:embed token_bucket_refund.lua
-	TokenBucketRefund string
-	//go:embed token_bucket_charge.lua
-	TokenBucketCharge string
-	//go:embed limit_windows.lua
-	LimitWindows string
+	//go:embed token_bucket_settle.lua
+	TokenBucketSettle string
 	//go:embed delete.lua
 	Delete string
 

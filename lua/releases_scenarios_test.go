@@ -64,6 +64,7 @@ func slidingWindows(e *core.Engine) []limiter {
 		limit.NewSlidingWindow(e, "one", limit.PerHour(10)),
 		limit.NewSlidingWindow(e, "several", limit.PerHour(10), limit.PerDay(100)),
 		limit.NewSlidingWindow(e, "parts", limit.PerHour(10).WithResolution(60)),
+		limit.NewSlidingWindow(e, "mixed", limit.PerHour(10), limit.PerDay(100).WithResolution(24)),
 	}
 }
 
@@ -145,14 +146,16 @@ func leases(p *pair) {
 	if admitted > 1000 || admitted < 900 {
 		p.is("leased", admitted, "900 to 1000")
 	}
-	joined := core.NewScript("joined", lua.SlidingWindowJoined, core.AtMostOnce)
+	script := core.NewScript("joined", lua.SlidingWindow, core.AtMostOnce)
 	for i, e := range p.sides {
-		_, err := e.Run(p.ctx, joined, []string{e.Key("joined", "ann")}, 5, time.Hour.Milliseconds(), "", 1, 1)
-		p.must("joined", err)
-		one := core.NewScript("one", lua.SlidingWindow, core.AtMostOnce)
-		reply, err := p.sides[1-i].Run(p.ctx, one, []string{e.Key("joined", "ann")}, 5, time.Hour.Milliseconds(), 0)
-		p.must("one of those that joined", err)
-		if values, ok := reply.([]any); ok && len(values) > 1 {
+		ask := func(costs ...any) any {
+			args := append([]any{"5/3600000:", "", 5, time.Hour.Milliseconds()}, costs...)
+			reply, err := e.Run(p.ctx, script, []string{e.Key("joined", "ann")}, args...)
+			p.must("joined", err)
+			return reply
+		}
+		ask(1, 1)
+		if values, ok := ask(0).([]any); ok && len(values) > 1 {
 			p.is("left after those that joined", values[1], 3-2*i)
 		}
 	}

@@ -299,10 +299,14 @@ type mutation struct {
 }
 
 var mutations = []mutation{
-	{"sliding window", "grains of another length", "sliding_window*.lua", []string{"or 100\n", "or 1000\n"}},
+	{"sliding window", "fields in another order", "sliding_*.lua", []string{
+		"limit, part, birth, units, gone", "limit, part, units, birth, gone",
+		"part, birth, units, gone, left, rest = ", "part, units, birth, gone, left, rest = ",
+		"l.grain, l.birth, l.sum, l.views = ", "l.grain, l.sum, l.birth, l.views = ",
+		"l.grain, l.birth, l.sum)", "l.grain, l.sum, l.birth)"}},
 	{"fixed window", "another separator", "fixed_window*.lua", []string{
 		"'(%d+) (%d+)'", "'(%d+):(%d+)'", "'%.0f %.0f'", "'%.0f:%.0f'",
-		"ends .. ' ' .. units", "ends .. ':' .. units"}},
+		"ends[i] .. ' ' .. units", "ends[i] .. ':' .. units", "'%.0f ', now", "'%.0f:', now"}},
 	{"token bucket", "another separator", "token_bucket*.lua", []string{
 		"(%-?%d+) (%-?%d+) ", "(%-?%d+)/(%-?%d+) ", "'(%S+) (%S+) (%S+) (%S+)", "'(%-?%d+)/(%-?%d+) (%S+) (%S+)",
 		"s .. ' ' .. o", "s .. '/' .. o", "'%.0f %.0f'", "'%.0f/%.0f'", "'%.0f %.0f %.0f %.0f'",

@@ -1,130 +1,156 @@
--- Sliding window: at most `max` units in any `window`, counted one by one. sliding_windows.lua decides
--- several limits at once and limits that are counted by parts of their window; for one limit it gives the
--- same answers. This script is the short one for most uses.
+-- Sliding window: at most `max` units in any `window`, counted one by one; for one or several attempts of one
+-- moment. This is the short script for one limit; sliding_log decides where it replies {2}, and gives the
+-- same answers.
 --
--- The log begins with the moment of its birth, in microseconds since 1970. A number for each unit follows,
--- oldest first: the moment at which it was taken, in grains since the birth, both rounded up to whole grains
--- since 1970. A grain is 100 microseconds, and in windows of more than 7 hours the 2^28th part of the window.
--- A unit leaves when its window is over. A refused attempt takes no units; it writes only to drop units that
--- left long ago, many at once.
+-- The log has the units that count, oldest first: for each the moment at which it was taken, in grains of 100
+-- microseconds since the log's base, rounded up. A limit is a view of it: how many units at the head have
+-- left its window. The log begins with a header: the limits of the attempt that wrote it and a colon; the
+-- base, in grains since 1970; for each limit how many units have left. Behind a semicolon may follow what
+-- sliding_log keeps for limits that other attempts have. A refused attempt writes nothing.
 --
 -- KEYS  1 log     list
--- ARGV  1 max     units
---       2 window  milliseconds
---       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: take none, and
---                 answer whether one unit would be allowed
---       4 now     microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}, or -retry if no unit is
---         left; or {2}: nothing is decided, and sliding_windows has to, which makes the log anew
---       remaining  units left
---       stamp      the moment of admission in microseconds, for sliding_window_refund
+-- ARGV  1 limit   as in the header: "100/60000:", units and milliseconds
+--       2 now     microseconds since 1970; empty: the server's clock
+--       3 max     units
+--       4 window  milliseconds
+--       then cost, ...  units that an attempt takes, no more than max; 0 (of a single attempt): take none,
+--                       and answer whether one unit would be allowed
+-- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry, 1}, or -retry where
+--         nothing is left; or {2}: nothing is decided, and sliding_log has to. For several attempts {stamp,
+--         resets, answer, ...}, as if one had asked after the other at this moment, where an attempt that is
+--         allowed has remaining for an answer
+--       remaining  units left; below 0 when max was lowered below the units that count
+--       stamp      the moment of admission in microseconds, for sliding_settle
 --       resets     microseconds until the next unit leaves; 0 when there is none
 --       retry      microseconds until the same cost fits
 
-local log, max, window, cost, now = KEYS[1], ARGV[1] + 0, ARGV[2] * 1000, ARGV[3], ARGV[4]
-cost, now = cost and tonumber(cost) or 1, now and tonumber(now)
+local log, limit, now, max, window = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] + 0, ARGV[4] * 1000
 -- shared clock_micro
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 -- end clock_micro
-local need = cost > 0 and cost or 1
-local grain = window > 26843545600 and math.ceil(window / 268435456) or 100
-local at = (now + -now % grain) / grain
 
--- How many units there are, how many have left, and when the next one leaves.
--- shared window_head
-local head, count, gone = redis.call('LRANGE', log, '0', '1'), 0, 0
-local birth, base, next = head[1], nil, nil
-if birth then
-  local begun = tonumber(birth) or 0
-  base = (begun + -begun % grain) / grain
-  -- A log by parts, one whose numbers become long, or one with units of the future: the clock was set back.
-  if base == 0 or at - base > 2147483647 or redis.call('LINDEX', log, '-1') + base > at then
+local head = redis.call('LRANGE', log, '0', '1')
+local text, first = head[1], head[2]
+local at = (now + -now % 100) / 100
+local base, left, count, rest, longest = at, 0, 0, '', window
+if text then
+  if string.sub(text, 1, #limit) ~= limit then
     return {2}
   end
-  count = redis.call('LLEN', log) - 1
-  next = (base + head[2]) * grain + window
-end
--- end window_head
-local renew = not next
-
-if next and next <= now then
-  -- shared window_gone
-  -- Usually one unit has left. After a pause many have; they are read in chunks.
-  local first, unit, chunk = next, nil, nil
-  repeat
-    gone = gone + 1
-    if gone == 1 then
-      unit = redis.call('LINDEX', log, '2')
-    else
-      if gone % 50 == 2 then
-        chunk = redis.call('LRANGE', log, gone + 1, gone + 50)
-      end
-      unit = chunk[(gone - 2) % 50 + 1]
+  base, left, rest = string.match(text, '^(%d+) (%d+)(.*)$', #limit + 1)
+  base, left, count = base + 0, left + 0, redis.call('LLEN', log) - 1
+  if rest ~= '' then
+    local ends, most, widest = string.match(rest, '^;(%d+) (%d+) (%d+)')
+    if now >= ends * 1000 or count >= most + 0 then
+      return {2}
     end
-    next = unit and (base + unit) * grain + window
-  until not next or next > now
-  local moved = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
-  -- end window_gone
-  renew = moved
+    longest = math.max(window, widest * 1000)
+  end
+  -- One with units of the future (the clock was set back); one whose numbers are longer than they need be.
+  if redis.call('LINDEX', log, '-1') + base > at or at - base > 2147483647 and first - 1073741824 > 0 then
+    return {2}
+  end
 end
+local had = left
+-- shared window_gone
+local unit = nil
+if left == 0 then
+  unit = first
+elseif left < count then
+  unit = redis.call('LINDEX', log, left + 1)
+end
+local next = unit and (base + unit) * 100 + window
+local before = next
+if next and next <= now then
+  -- The last unit that has left is low or a later one, before high. The step doubles until it is too far.
+  local low, high, step = left + 1, count + 1, 1
+  unit = nil
+  while high - low > 1 do
+    local probe = low + step
+    if probe >= high then
+      probe = math.floor((low + high) / 2)
+    end
+    local found = redis.call('LINDEX', log, probe)
+    if (base + found) * 100 + window <= now then
+      low, step = probe, step * 2
+    else
+      high, unit, step = probe, found, count
+    end
+  end
+  left, next = low, unit and (base + unit) * 100 + window
+end
+-- end window_gone
 
-local left = max - count + gone
-if left < need then
-  local free = next
-  if need - left > 1 then -- when the last of those that have to leave does
-    free = (base + redis.call('LINDEX', log, gone + need - left)) * grain + window
-  end
-  if cost > 0 and gone > 50 then
-    redis.call('LTRIM', log, gone, '-1')
-    redis.call('LSET', log, '0', birth)
-    redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000) -- as below
-  end
-  return left > 0 and {0, left, free - now} or now - free
+local free = max - count + left
+local several, taken, replies = #ARGV > 5, 0, nil
+if several then
+  replies = {now, (next or at * 100 + window) - now}
 end
-if cost == 0 then
-  return {1, left, now, 1, next and next - now or 0}
-end
-
--- shared window_push
--- The first command is one that a full Redis refuses. The place of the last unit that has left is the
--- header's then. A number as text is cheaper than one that redis.call makes a text of.
-local unit = string.format('%d', next and at - base or 0)
-if next then
-  redis.call('RPUSH', log, unit)
-else
-  redis.call('RPUSH', log, now, unit)
-end
-if cost > 1 then
-  local units = {}
-  for n = 1, math.min(cost - 1, 1000) do -- a call takes only so many arguments
-    units[n] = unit
-  end
-  for from = 2, cost, 1000 do
-    redis.call('RPUSH', log, unpack(units, 1, math.min(cost - from + 1, 1000)))
-  end
-end
-if not next then
-  if gone > 0 then
-    redis.call('LTRIM', log, gone + 1, '-1')
-  end
-elseif gone > 0 then
-  if gone == 1 then
-    redis.call('LPOP', log)
+for a = 5, #ARGV do
+  local cost = ARGV[a] + 0
+  local need, remaining, reply = cost > 0 and cost or 1, free - taken, nil
+  if remaining < need then
+    local place, leave = left + need - remaining, nil -- of the last unit that has to leave
+    if place == left + 1 and next then
+      leave = next
+    elseif place > count then -- one that was taken at this moment
+      leave = at * 100 + window
+    else
+      leave = (base + redis.call('LINDEX', log, place)) * 100 + window
+    end
+    reply = remaining > 0 and {0, remaining, leave - now, 1} or now - leave
   else
-    redis.call('LTRIM', log, gone, '-1')
+    taken, remaining = taken + cost, remaining - cost
+    local leave = next or cost > 0 and at * 100 + window or now
+    reply = several and remaining or {1, remaining, now, 1, leave - now}
   end
-  redis.call('LSET', log, '0', birth)
+  if several then
+    replies[#replies + 1] = reply
+  else
+    replies = reply
+  end
 end
--- end window_push
--- A log must live for a window after each unit. To save most units the PEXPIRE, the log lives for a window
--- and a quarter after its head leaves, and the TTL is renewed when the head moves into another quarter. Since
--- the last renewal the head has then moved by less than a quarter, and a unit is taken before the head at
--- that time leaves.
-next = next or at * grain + window
-if renew then
-  redis.call('PEXPIRE', log, math.ceil((next - now + window * 1.25) / 1000) + 1000)
+if taken == 0 then
+  return replies
 end
-return {1, left - cost, now, 1, next - now}
+
+-- The first command is one that a full Redis refuses. A number as text is cheaper than one that redis.call
+-- makes a text of.
+local entry = string.format('%d', at - base)
+local drop = rest == '' and left or 0 -- sliding_log drops what other limits need
+if drop > 0 and drop == count then -- none counts any more, so the log begins anew
+  base, entry = at, '0'
+end
+if text then
+  redis.call('RPUSH', log, entry)
+else
+  redis.call('RPUSH', log, limit .. string.format('%.0f 0', base), entry)
+end
+if taken > 1 then
+  local units = {}
+  for n = 1, math.min(taken - 1, 1000) do -- a call takes only so many arguments
+    units[n] = entry
+  end
+  for n = 2, taken, 1000 do
+    redis.call('RPUSH', log, unpack(units, 1, math.min(taken - n + 1, 1000)))
+  end
+end
+if text and (drop > 0 or left ~= had) then
+  -- The place of the last unit that has left is the header's then.
+  if drop == 1 then
+    redis.call('LPOP', log)
+  elseif drop > 0 then
+    redis.call('LTRIM', log, drop, '-1')
+  end
+  redis.call('LSET', log, '0', limit .. string.format('%.0f %d', base, left - drop) .. rest)
+end
+-- A log must live for the longest window after each unit. To save most units the PEXPIRE, it lives for a
+-- window and a quarter after its oldest unit leaves, and the TTL is renewed when that moment moves into
+-- another quarter: it has moved by less than a quarter since, and a unit is taken before it.
+if not next or before ~= next and math.floor(before / window * 4) ~= math.floor(next / window * 4) then
+  redis.call('PEXPIRE', log, math.ceil(((next or at * 100 + window) - now + longest * 1.25) / 1000) + 1000)
+end
+return replies

@@ -15,7 +15,7 @@
 --         left; or {2}: nothing is decided, and token_buckets has to, because the bucket had another max, or
 --         its last units were taken later than now
 --       remaining  whole units left
---       stamp      the moment of admission in microseconds, for token_bucket_refund
+--       stamp      the moment of admission in microseconds, for token_bucket_settle
 --       retry      microseconds until the same cost fits, rounded up
 --       resets     microseconds until the next unit is there; 0 when the bucket is full
 

@@ -4,9 +4,7 @@
 -- Rate Algorithm of the ATM Forum (Traffic Management Specification 4.1): it stores the moment at which the
 -- bucket will be full. A refused attempt writes nothing. But any attempt rewrites a bucket whose last units
 -- were taken later than now, with all its moments earlier by that much: the clock was set back, and nobody
--- knows how long before now they were taken. And any attempt makes a bucket that is full as full as it would
--- be, had the units been taken from it that another bucket has given since that one was last full: the limit
--- is new, or was left out then. In buckets that the same attempts have used these units have flowed back.
+-- knows how long before now they were taken.
 --
 -- KEYS  1 bucket         string of numbers, of which the bucket is full at since + offset + taken * window /
 --                        max: since, when it was last full, in microseconds since 1970; offset, in
@@ -14,14 +12,13 @@
 --                        were taken, in microseconds. No key: a full bucket. Further limits have their
 --                        buckets in 2, 3 and so on
 -- ARGV  1 max, 2 window  units, 10,000,000 at most, and milliseconds; further limits follow in 3 and 4, 5 and
---                        6 and so on. An empty max marks a limit of the past, whose units the others take
---                        over; these come last
+--                        6 and so on
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
 --                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
 -- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}
 --       remaining  whole units left in the binding limit
---       stamp      the moment of admission in microseconds, for token_bucket_refund
+--       stamp      the moment of admission in microseconds, for token_bucket_settle
 --       retry      microseconds until the same cost fits every limit, rounded up
 --       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one with
 --                  the longest wait
@@ -74,26 +71,6 @@ local function write(i, b, before)
   end
 end
 
--- Returns limit i's bucket as it would be, had another one's units been taken from it, and when it would be
--- full; an empty one at the worst.
-local function inherit(i, b, from)
-  local max, window = ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000
-  local times = math.floor(b.offset / from)
-  local rest = b.offset - times * from
-  local units = math.floor(rest / from * b.max) + 1
-  while span(units, b.max, from) > rest do
-    units = units - 1
-  end
-  units = units + times * b.max + b.taken
-  local heir = {since = b.since, offset = math.floor(units / max) * window, taken = units % max, max = max,
-    last = b.last}
-  local full = heir.since + heir.offset + span(heir.taken, max, window)
-  if full > now + window then
-    heir.offset, heir.taken, full = now + window - heir.since, 0, now + window
-  end
-  return heir, full
-end
-
 for i = 1, limits do
   local bucket = redis.call('GET', KEYS[i])
   if bucket then
@@ -109,10 +86,7 @@ for i = 1, limits do
 end
 
 for i = 1, limits do
-  local max, window = tonumber(ARGV[i * 2 - 1]), ARGV[i * 2] * 1000
-  if not max then
-    break
-  end
+  local max, window = ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000
   local b = buckets[i]
   if b and b.max ~= max then
     -- The limit was changed: the bucket will be full at the same moment as before, to the microsecond.
@@ -120,20 +94,6 @@ for i = 1, limits do
   end
   if not b or b.since + b.offset + span(b.taken, max, window) <= now then
     b = {since = now, offset = 0, taken = 0, max = max}
-    local latest = now
-    for j = 1, limits do
-      local other, from = buckets[j], ARGV[j * 2] * 1000
-      if j ~= i and other and other.since + other.offset + span(other.taken, other.max, from) > now then
-        local heir, full = inherit(i, other, from)
-        if full > latest then
-          b, latest = heir, full
-        end
-      end
-    end
-    if latest > now then
-      buckets[i] = b
-      write(i, b)
-    end
   end
   local since, offset, taken = b.since, b.offset, b.taken
   -- All units whose span ends at most a window from now may have been taken. The division may be slightly
@@ -169,9 +129,6 @@ if retry then
 end
 
 for i = 1, cost > 0 and limits or 0 do
-  if ARGV[i * 2 - 1] == '' then
-    break
-  end
   write(i, after[i], buckets[i])
 end
 return {1, remaining, now, binding, resets[binding]}

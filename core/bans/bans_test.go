@@ -366,9 +366,9 @@ func TestBansMakeFloodsCheap(t *testing.T) {
 		if reasons[core.ReasonOK] != rate || reasons[core.ReasonLimited] != refusals+1 {
 			t.Errorf("%v: want %d ok and %d limited", reasons, rate, refusals+1)
 		}
-		// A look at the first request, the limit's announcement of its window, a check until it refuses, a strike
-		// for each refusal, a look in each second after.
-		const want = 1 + 1 + rate + 1 + (refusals + 1) + 9
+		// A look at the first request, a check until the limit refuses, a strike for each refusal, a look in each
+		// second after.
+		const want = 1 + rate + 1 + (refusals + 1) + 9
 		if sent := client.Sent.Load(); sent != want {
 			t.Errorf("%d requests cost %d calls, want %d", requests, sent, want)
 		}

@@ -20,7 +20,8 @@ func changing(b redistest.Backend, k kind, limits *[]Limit) (rateLimit, *guardte
 // TestAnAddedLimitOpensNoFreeWindow: ten a minute are used up, and 12 per hour are added. Of those, two are
 // left.
 func TestAnAddedLimitOpensNoFreeWindow(t *testing.T) {
-	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
+	everywhere(t, func(t *testing.T, b redistest.Backend) {
+		k := kinds[0]
 		for _, cost := range []int64{0, 1, 5} { // a peek and a refused attempt bring the limit up to date as well
 			limits := []Limit{PerMinute(10)}
 			g, clock := changing(b, k, &limits)
@@ -70,7 +71,8 @@ func TestALimitThatComesBackHasWhatItMissed(t *testing.T) {
 
 // TestARefundGivesBackToAnAddedLimit: the units of an attempt that both limits have counted.
 func TestARefundGivesBackToAnAddedLimit(t *testing.T) {
-	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
+	everywhere(t, func(t *testing.T, b redistest.Backend) {
+		k := kinds[0]
 		limits := []Limit{PerMinute(10)}
 		g, clock := changing(b, k, &limits)
 		a := core.Attempt{Actor: "ann"}

@@ -46,8 +46,8 @@ type heldBudget struct {
 	budget
 	key  memoryKey
 	next *heldBudget // of a key with the same hash
-	// full is when the budget is full again, as it was when somebody last looked. To take units does not change
-	// it, since that would cost more than to look again at the budget that is to give way.
+	// full is when the budget is full again, as it was when somebody last looked. To take units does not
+	// change it, since that would cost more than to look again at the budget that is to give way.
 	full int64
 	at   int // the index in order
 }

@@ -188,19 +188,10 @@ func (s *settling) prepare(limit time.Duration) error {
 	case time.Since(e.sent) > again:
 		return errUnknown
 	}
-	script, args := s.l.algorithm.refund, slices.Clone(took.args)
-	if e.units > 0 {
-		args = append(args, e.units, took.stamp, e.name)
-	} else {
-		script, args = s.l.algorithm.charge, append(args, -e.units, e.name)
-	}
-	now := s.l.Engine().ScriptNow(time.Microsecond)
-	if s.repeated || now != "" || took.parts != nil {
-		args = append(args, since, now)
-	}
+	script, args := s.l.settleCall(took, since)
 	keys := []string{s.l.Key(core.TagOf(s.d.Attempt), "refunds")}
 	s.call = core.Call{Engine: s.l.Engine(), Script: script, Limit: limit,
-		Keys: s.l.addKeys(keys, took.limitSet, s.d.Attempt), Args: append(args, took.parts...)}
+		Keys: s.l.addKeys(keys, took.limitSet, s.d.Attempt), Args: args}
 	return nil
 }
 
@@ -215,4 +206,18 @@ func (s *settling) heard() error {
 	default:
 		return c.Err
 	}
+}
+
+// settleCall returns the script that settles an attempt, and its arguments.
+func (l *limiter) settleCall(took *taken, since int64) (*core.Script, []any) {
+	e, now := took.ending, l.Engine().ScriptNow(time.Microsecond)
+	if l.algorithm.log {
+		of := &took.log
+		return slidingSettleScript, []any{of.oneByOne, of.byParts, now, e.units, took.stamp, e.name, since, of.part}
+	}
+	args := append(slices.Clone(took.args), e.units, took.stamp, e.name)
+	if since > 0 || now != "" {
+		args = append(args, since, now)
+	}
+	return l.algorithm.settle, args
 }

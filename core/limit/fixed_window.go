@@ -5,8 +5,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, lua.FixedWindows,
-	lua.FixedWindowRefund, lua.FixedWindowCharge, newFixedCount, upTo(core.MaxAmount, "a fixed window counts"))
+var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.FixedWindow, "",
+	lua.FixedWindowSettle, newFixedCount, upTo(core.MaxAmount, "a fixed window counts"))
 
 // FixedWindow is a rate limit that admits at most Max units in a window, which begins with its first unit. It
 // keeps one small key per actor and resource, whatever Max is. The window ends by the server's clock, and
@@ -30,9 +30,8 @@ type FixedWindow struct{ limiter }
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
-// When a deployment changes the Max of a limit, the count continues. A Window that is changed or added takes
-// over what the other and the former ones have counted, as far as a fixed window can know it: see
-// [NewSlidingWindow] and [Func].
+// When a deployment changes the Max of a limit, the count continues. A Window that is changed or added begins
+// with nothing used.
 func NewFixedWindow(e *core.Engine, name string, limit Limit, more ...Limit) *FixedWindow {
 	g := &FixedWindow{newLimiter(e, fixedWindow, name, nil, append([]Limit{limit}, more...)...)}
 	g.phases = g

@@ -191,16 +191,13 @@ func (l *limiter) decideByLease(ctx context.Context, s *lease, limits *limitSet,
 func (l *limiter) askLending(
 	ctx context.Context, s *lease, limits *limitSet, a core.Attempt, fetches bool,
 ) (any, error) {
-	limits = l.withFormer(ctx, limits)
-	scripts := l.algorithm.scripts(limits)
-	if fetches && len(limits.windows) == 1 { // what counts in other windows sliding_windows takes over
+	if fetches {
 		value, err := l.fetch(ctx, l.Engine().Deadline(), s, limits, a)
 		if !isUndecided(value) {
 			return value, err
 		}
-		scripts = l.algorithm.several
 	}
-	c := l.callOf(nil, limits, scripts, a, false, l.Engine().Deadline())
+	c := l.callOf(nil, limits, fetches, a, false, l.Engine().Deadline())
 	core.Send(ctx, &c)
 	return l.replyTo(ctx, &c, limits, a, false)
 }
@@ -213,7 +210,7 @@ func (l *limiter) fetch(
 	of, sent := limits.limits[0], l.Engine().Now()
 	unused, ahead, drops := s.next(a.Cost, of.Max, sent)
 	keys, args := l.leaseCall(limits, a, a.Cost, ahead, unused)
-	value, err := l.Engine().RunWithin(ctx, within, l.algorithm.lease, keys, args...)
+	value, err := l.Engine().RunWithin(ctx, within, slidingPartsScript.check, keys, args...)
 	reply, ok := value.([]any)
 	if err != nil || !ok || len(reply) != 6 {
 		return value, err
@@ -241,13 +238,11 @@ func (l *limiter) fetch(
 func (l *limiter) leaseCall(
 	limits *limitSet, a core.Attempt, cost, ahead int64, unused lot,
 ) ([]string, []any) {
-	keys := append(l.keysOf(limits, a), l.Key(core.TagOf(a), limits.windows[0], "lessees"))
-	args := append(make([]any, 0, 9), limits.args[:2]...)
-	args = append(args, cost, l.Engine().ScriptNow(time.Microsecond), limits.parts[0], ahead, l.leases.name)
-	if unused.units > 0 {
-		args = append(args, unused.units, unused.stamp)
-	}
-	return keys, args
+	tag := core.TagOf(a)
+	keys := []string{l.Key(tag, "log"), l.Key(tag, "lessees")}
+	args := append([]any{limits.log.front[0], l.Engine().ScriptNow(time.Microsecond)}, limits.log.back...)
+	args[len(args)-1] = fmt.Sprintf("%d %s %d %d", ahead, l.leases.name, unused.units, unused.stamp)
+	return keys, append(args, cost)
 }
 
 // takeBack gives back what is in hand of a part.
@@ -263,7 +258,7 @@ func (l *limiter) takeBack(ctx context.Context, s *lease, part int64, limits *li
 	}
 	_ = l.Call(ctx, "give_back", a, func() error { // the observer hears of an error
 		keys, args := l.leaseCall(limits, a, 0, 1, unused)
-		_, err := l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), l.algorithm.lease, keys, args...)
+		_, err := l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), slidingPartsScript.check, keys, args...)
 		return err
 	})
 }

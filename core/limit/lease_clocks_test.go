@@ -23,8 +23,8 @@ type wrongClock struct {
 	by *atomic.Int64 // microseconds
 }
 
-// Process changes the argument now of the scripts: the text of a time in micro- or milliseconds since 1970. It
-// changes it back, because a script that the server does not have is sent again with the same arguments.
+// Process changes the argument now of the scripts: the text of a time in micro- or milliseconds since 1970.
+// It changes it back, because a script that the server does not have is sent again with the same arguments.
 func (c wrongClock) Process(ctx context.Context, cmd redis.Cmder) error {
 	said := slices.Clone(cmd.Args())
 	defer func() { copy(cmd.Args(), said) }()

@@ -22,8 +22,8 @@ import (
 var tenant = core.Attempt{Actor: "tenant", Resource: "api"}
 
 // leasing is a process that lends: an engine and a guard of its own.
-// partBegins is a moment in a part of any window, right after its begin. Near its end a process is lent next to
-// nothing for the rest of it.
+// partBegins is a moment in a part of any window, right after its begin. Near its end a process is lent next
+// to nothing for the rest of it.
 var partBegins = time.Unix(1_800_000_000, 1_000_000)
 
 type leasing struct {
@@ -465,8 +465,8 @@ func TestWhatIsInHandIsNotForAnotherLimit(t *testing.T) {
 // TestRefusalsBesideLeasesAreRememberedForAPart: then other processes have given back what they did not use.
 func TestRefusalsBesideLeasesAreRememberedForAPart(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		// What is in hand goes back by the process's own clock, which runs: after a part, 900 ms. That is less than
-		// the second for which a refusal is remembered elsewhere.
+		// What is in hand goes back by the process's own clock, which runs: after a part, 900 ms. That is
+		// less than the second for which a refusal is remembered elsewhere.
 		clock, of := guardtest.NewClockAt(partBegins), Per(400, 18*time.Second).WithLease()
 		one, other := newLeasing(b, "refusals", of, guardtest.WithClock(clock)),
 			newLeasing(b, "refusals", of, guardtest.WithClock(clock))

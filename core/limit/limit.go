@@ -19,13 +19,15 @@ type Limit struct {
 	// Window is the length of time in which the units count, a whole number of milliseconds from 1 ms to 366
 	// days.
 	Window time.Duration
-	// Resolution is the number of parts of the window by which a SlidingWindow counts, 2 to 10,000, none of them
-	// shorter than 1 ms: see WithResolution. Zero means that units count one by one. The other guards accept
-	// only zero.
+	// Resolution is the number of parts of the window by which a SlidingWindow counts, 2 to 10,000, none of
+	// them shorter than 1 ms: see WithResolution. Zero means that units count one by one. The other guards
+	// accept only zero.
 	Resolution int64
-	// Lease says that processes may fetch units of a SlidingWindow ahead: see WithLease. It needs a Resolution.
-	// The other guards accept only false.
+	// Lease says that processes may fetch units of a SlidingWindow ahead: see WithLease. It needs a
+	// Resolution. The other guards accept only false.
 	Lease bool
+
+	part int64 // of the log that it shares with other limits, in microseconds; 0: its own
 }
 
 // WithResolution returns the limit with a resolution, for a [SlidingWindow] with a large Max.
@@ -93,15 +95,15 @@ func Per(n int64, window time.Duration) Limit { return Limit{Max: n, Window: win
 
 const maxResolution = 10_000
 
-// grain returns the microseconds to which a sliding window rounds up the moments of its units. Without a
-// resolution a window has at most 2^28 grains, so that the 32 bits of a moment in the log cover at
-// least 16 windows.
+// grain returns the microseconds to which a sliding window rounds up the moments of its units.
 func (l Limit) grain() int64 {
-	window := l.Window.Microseconds()
-	if l.Resolution > 0 {
-		return ceilDiv(window, l.Resolution)
+	switch {
+	case l.part > 0:
+		return l.part
+	case l.Resolution > 0:
+		return ceilDiv(l.Window.Microseconds(), l.Resolution)
 	}
-	return max(100, ceilDiv(window, 1<<28))
+	return 100
 }
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
@@ -117,33 +119,25 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 // When the function fails, or when it returns invalid limits, the check returns an error, and the outage
 // policy of the rule decides. The error wraps [core.ErrInvalid] only if the function's error does.
 //
-// The guard counts per Window. A Max and a Resolution may therefore change from one attempt to the next, and
-// the units that were used before still count. While a Window is left out, nothing is counted in it. When it
-// is new or comes back, it takes over what the other limits of the list have counted meanwhile:
+// A Max and a Resolution may change from one attempt to the next, and the units that were used before still
+// count. In a SlidingWindow that holds for a Window too: all limits are views of one log, whatever attempt
+// its units came from. So a tier that gains a limit has no free window. The log keeps units for the longest
+// Window of those that attempts were allowed under in that time. A Window that is longer than all of them
+// does not count what is no longer there, and one without a Resolution counts by parts what was counted so
+// before it came: never more than Max. In a FixedWindow or a TokenBucket a Window that is new begins with
+// nothing used.
 //
-//   - A SlidingWindow takes over the units that are younger than its Window, exactly. Of a limit with a
-//     Resolution it takes over the units of those parts that have begun within its Window: units of the part
-//     before may be missing, and a Window shorter than the part begins with nothing used.
-//   - A FixedWindow takes over the open window of a shorter limit: it begins with that one, and has its
-//     units. Of a longer limit it is not known when units were taken, and they are not taken over.
-//   - A TokenBucket takes over the units that were taken since the other bucket was last full, as far as they
-//     have not flowed back; an empty bucket at the worst.
-//
-// So a tier that gains a limit has no free window. A list that shares no Window with the one before begins
-// with nothing used: return the former limits beside the new ones until their windows are over. Units that
-// were taken before a limit was added stay in that limit when they are given back. What must count by itself
-// needs another Resource, or a guard of its own.
+// What must count by itself needs another Resource, or a guard of its own.
 type Func func(ctx context.Context, a core.Attempt) ([]Limit, error)
 
 // limitSet is a number of valid limits, in the forms that calls need. An empty set limits nothing.
 type limitSet struct {
 	limits   []Limit
 	least    Limit         // the limit with the smallest Max
-	windows  []string      // the windows, as they are part of the keys; other windows may follow: see with
-	args     []any         // Max and window of each limit, as the scripts take them, and of the other windows
-	joined   []any         // args, and the argument now of a script for several attempts
+	windows  []string      // the windows, as they are part of the keys where each has one
+	args     []any         // Max and window of each limit, as the scripts take them
+	log      logArgs       // of a sliding window
 	policies []core.Policy // the limits, as decisions report them
-	parts    []any         // microseconds per part, 0 for a limit that counts one by one; nil if all do
 	lends    bool          // units are handed out inside the process
 }
 
@@ -155,6 +149,11 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 	}
 	s := &limitSet{limits: limits, args: make([]any, 0, 2*len(limits)+1)}
 	s.lends = len(limits) == 1 && limits[0].lends()
+	if alg.log {
+		if err := shareParts(limits); err != nil {
+			return nil, err
+		}
+	}
 	for i, l := range limits {
 		if err := l.check(); err != nil {
 			return nil, err
@@ -169,35 +168,19 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 		if i == 0 || l.Max < s.least.Max {
 			s.least = l
 		}
-		// A changed Resolution goes on with the same key.
 		window := strconv.FormatInt(l.Window.Milliseconds(), 10)
 		s.args = append(s.args, l.Max, window)
-		part := int64(0)
-		if l.Resolution > 0 {
-			part = l.grain()
-		}
 		s.windows = append(s.windows, window)
-		s.parts = append(s.parts, part)
 	}
-	if !slices.ContainsFunc(limits, func(l Limit) bool { return l.Resolution > 0 }) {
-		s.parts = nil
+	if alg.log {
+		if s.log = newLogArgs(limits); alg.long {
+			s.log.short = nil
+		}
 	}
-	s.joined = append(slices.Clone(s.args), "")
 	for _, l := range limits {
 		s.policies = append(s.policies, core.Policy{Max: l.Max, Window: l.Window})
 	}
 	return s, nil
-}
-
-// with returns the set with limits of other windows behind its own, which the scripts take units over from.
-func (s *limitSet) with(windows []int64) *limitSet {
-	all := *s
-	all.windows, all.args = slices.Clone(s.windows), slices.Clone(s.args)
-	for _, window := range windows {
-		text := strconv.FormatInt(window, 10)
-		all.windows, all.args = append(all.windows, text), append(all.args, "", text)
-	}
-	return &all
 }
 
 // Policies returns the limits for Decision.Policies.

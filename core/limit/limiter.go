@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -17,13 +16,11 @@ import (
 // algorithm is how a rate limit counts. The scripts of all algorithms take the same keys and arguments.
 type algorithm struct {
 	kind       string            // a part of the keys, so that no algorithm reads what another has written
+	log        bool              // all limits of an actor are views of one log: see log.go. Else each has a key
+	long       bool              // the short scripts of the log are not asked, in a test
 	several    *scripts          // decide any limits
-	one        *scripts          // decide a single limit that counts one by one
-	byParts    *scripts          // decide a single limit that counts by parts; nil where no limit has parts
-	joined     *core.Script      // one's check for several attempts of one moment; nil without a script for that
-	lease      *core.Script      // lends units of a single limit by parts; nil without a script for that
-	refund     *core.Script      // sent once; an argument says whether an earlier call may have run
-	charge     *core.Script      // likewise
+	one        *scripts          // decide a single limit
+	settle     *core.Script      // sent once; an argument says whether an earlier call may have run
 	newCounter func() counter    // counts inside the process
 	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
 }
@@ -33,6 +30,13 @@ type scripts struct {
 	check, peek *core.Script
 }
 
+func (s *scripts) of(peek bool) *core.Script {
+	if peek {
+		return s.peek
+	}
+	return s.check
+}
+
 func newScripts(name, source string) *scripts {
 	return &scripts{
 		check: core.NewScript(name, source, core.AtMostOnce).Shared(),
@@ -40,19 +44,22 @@ func newScripts(name, source string) *scripts {
 	}
 }
 
-// newAlgorithm returns an algorithm with the sources of its scripts, which are named after name.
-func newAlgorithm(kind, name, one, several, refund, charge string, newCounter func() counter,
+// newAlgorithm returns an algorithm with the sources of its scripts, which are named after name. Without a
+// script for several limits the first one decides these too.
+func newAlgorithm(kind, name, one, several, settle string, newCounter func() counter,
 	accepts func(Limit) error,
 ) *algorithm {
-	return &algorithm{
+	alg := &algorithm{
 		kind:       kind,
 		one:        newScripts(name, one),
-		several:    newScripts(name+"s", several),
-		refund:     core.NewScript(name+"_refund", refund, core.AtMostOnce).Shared(), // a late one finds its name
-		charge:     core.NewScript(name+"_charge", charge, core.AtMostOnce).Shared(), // likewise
+		settle:     core.NewScript(name+"_settle", settle, core.AtMostOnce).Shared(), // a late one finds its name
 		newCounter: newCounter,
 		accepts:    accepts,
 	}
+	if alg.several = alg.one; several != "" {
+		alg.several = newScripts(name+"s", several)
+	}
+	return alg
 }
 
 // upTo returns the accepts function of an algorithm that counts up to most units and has no resolution. The
@@ -72,37 +79,25 @@ func upTo(most int64, holds string) func(Limit) error {
 	}
 }
 
-// scripts returns the scripts that decide the limits.
-func (alg *algorithm) scripts(limits *limitSet) *scripts {
-	switch {
-	case len(limits.windows) > 1: // also where the guard has one limit, and former ones
-		return alg.several
-	case limits.parts == nil:
-		return alg.one
-	default:
-		return alg.byParts
-	}
-}
-
 // limiter is the common part of all rate limits.
 type limiter struct {
 	core.Base
 	algorithm *algorithm
 	limits    *limitSet // nil if by returns the limits
 	by        Func      // nil if the limits are fixed
-	former    *former
 	local     func() *memory
 	refusals  *refusals
 	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered
 	leases    *leases
+	askLong   *askLong
 	phases    core.Phased // the guard itself
 }
 
 // newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
-		algorithm: alg, by: by, former: new(former), refusals: newRefusals(e.RefusalMemory()),
-		inFlight: inflight.New(), leases: newLeases(),
+		algorithm: alg, by: by, refusals: newRefusals(e.RefusalMemory()),
+		inFlight: inflight.New(), leases: newLeases(), askLong: new(askLong),
 		local: sync.OnceValue(func() *memory {
 			m := newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis())
 			m.budgets.ordered = !e.HasClock() // else a test may set it back
@@ -118,15 +113,10 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 		panic(fmt.Sprintf("limit: guard %q has no function for its limits: "+
 			"pass one that returns the limits of an attempt", name))
 	}
-	sent := []*core.Script{alg.one.check, alg.several.check, alg.refund, alg.charge, announce}
-	if alg.byParts != nil {
-		sent = append(sent, alg.byParts.check)
-	}
-	if alg.joined != nil {
-		sent = append(sent, alg.joined)
-	}
-	if alg.lease != nil {
-		sent = append(sent, alg.lease)
+	sent := []*core.Script{slidingWindowScript.check, slidingPartsScript.check, slidingLogScript.check,
+		slidingSettleScript}
+	if !alg.log {
+		sent = []*core.Script{alg.one.check, alg.several.check, alg.settle}
 	}
 	l.Base = e.Register(alg.kind, name, sent...)
 	return l
@@ -233,9 +223,6 @@ func present() time.Time { return processBegun.Add(time.Since(processBegun)) }
 // attempt like one that was refused a moment ago may be refused without asking Redis: see
 // [core.WithRefusalMemory].
 //
-// The first check of a process, and one every ten minutes, makes another call within the same deadline: see
-// [NewSlidingWindow].
-//
 // A check is sent to Redis at most once. If the reply is lost, Check returns an error, and the units may have
 // been taken. An invalid attempt is a [core.ErrInvalid].
 func (l *limiter) Check(ctx context.Context, a core.Attempt) (d core.Decision, err error) {
@@ -301,10 +288,9 @@ func (l *limiter) peek(ctx context.Context, begun time.Time, d *core.Decision) e
 	if limits == nil {
 		return err
 	}
-	all := l.withAnnounced(ctx, limits)
-	c := l.callOf(nil, all, l.algorithm.scripts(all), d.Attempt, true, l.Engine().Deadline()-time.Since(begun))
+	c := l.callOf(nil, limits, false, d.Attempt, true, l.Engine().Deadline()-time.Since(begun))
 	core.Send(ctx, &c)
-	value, err := l.replyTo(ctx, &c, all, d.Attempt, true)
+	value, err := l.replyTo(ctx, &c, limits, d.Attempt, true)
 	if err != nil {
 		return err
 	}
@@ -384,39 +370,47 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.end(ctx, "settle", d, actual)
 }
 
-// callOf returns the call by which scripts decide an attempt, or say what they would decide. Its keys are in
-// room, if they fit.
+// callOf returns the call by which a script decides an attempt, or says what it would decide: the short one,
+// or the long one, to which that leaves rare cases. Its keys are in room, if they fit.
 func (l *limiter) callOf(
-	room []string, limits *limitSet, s *scripts, a core.Attempt, peek bool, limit time.Duration,
+	room []string, limits *limitSet, long bool, a core.Attempt, peek bool, limit time.Duration,
 ) core.Call {
-	cost, script := a.Cost, s.check
+	c := core.Call{Engine: l.Engine(), Limit: limit}
+	cost := a.Cost
 	if peek {
-		cost, script = 0, s.peek
+		cost = 0
 	}
-	args, now := limits.args, l.Engine().ScriptNow(time.Microsecond)
+	now := l.Engine().ScriptNow(time.Microsecond)
+	if l.algorithm.log {
+		long = long || l.askLong.has(core.TagOf(a))
+		l.fillLogCall(&c, room, limits, long, a, cost, peek, now)
+		return c
+	}
+	scripts := l.algorithm.one
+	if long || len(limits.limits) > 1 {
+		scripts = l.algorithm.several
+	}
+	c.Script, c.Keys, c.Args = scripts.of(peek), l.addKeys(room, limits, a), limits.args
 	switch { // trailing arguments are left out where the script has a default
-	case now != "" || limits.parts != nil:
-		args = slices.Concat(args, []any{cost, now}, limits.parts)
+	case now != "":
+		c.Args = slices.Concat(c.Args, []any{cost, now})
 	case cost != 1:
-		args = slices.Concat(args, []any{cost})
-	}
-	keys := l.addKeys(room, limits, a)
-	c := core.Call{Engine: l.Engine(), Script: script, Keys: keys, Args: args, Limit: limit}
-	if joined := l.algorithm.joined; joined != nil && !peek && s == l.algorithm.one {
-		c.Joint = l.joint(limits, joined, keys[0], cost, now)
+		c.Args = slices.Concat(c.Args, []any{cost})
 	}
 	return c
 }
 
-// replyTo returns the reply to a call of callOf that was sent. A script for one limit leaves rare cases to
-// the one for several.
+// replyTo returns the reply to a call of callOf that was sent, or to that of the long script.
 func (l *limiter) replyTo(
 	ctx context.Context, c *core.Call, limits *limitSet, a core.Attempt, peek bool,
 ) (any, error) {
 	if !isUndecided(c.Reply) {
 		return c.Reply, c.Err
 	}
-	second := l.callOf(nil, limits, l.algorithm.several, a, peek, c.Limit-time.Since(c.Sent))
+	if l.algorithm.log {
+		l.askLong.add(core.TagOf(a))
+	}
+	second := l.callOf(nil, limits, true, a, peek, c.Limit-time.Since(c.Sent))
 	core.Send(ctx, &second)
 	return second.Reply, second.Err
 }
@@ -425,21 +419,6 @@ func (l *limiter) replyTo(
 func isUndecided(value any) bool {
 	reply, ok := value.([]any)
 	return ok && len(reply) == 1 && reply[0] == int64(2)
-}
-
-// joint says how attempts at one limit are decided together: those that have the same limit, which a [Func]
-// may change at any time.
-func (l *limiter) joint(
-	limits *limitSet, script *core.Script, key string, cost int64, now string,
-) core.Joint {
-	if l.by != nil {
-		key += "|" + strconv.FormatInt(limits.limits[0].Max, 10)
-	}
-	args := limits.joined
-	if now != "" {
-		args = append(slices.Clone(limits.args), now)
-	}
-	return core.Joint{Script: script, Replies: joinedReplies, Group: key, Args: args, Own: cost}
 }
 
 // readLimits reads a script's reply into d, and returns it.
@@ -494,9 +473,8 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
-	defer l.refusals.drop(core.TagOf(a))  // also after an error, since the server may have done it
-	defer l.leases.get(limits, a).drop()  // likewise
-	limits = l.withAnnounced(ctx, limits) // else the next check takes their units over again
+	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
+	defer l.leases.get(limits, a).drop() // likewise
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
 }
@@ -528,10 +506,13 @@ func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, erro
 	return set, nil
 }
 
-// keysOf returns the keys that count the attempt's units, one per limit.
+// keysOf returns the keys that count the attempt's units: those of the logs, or one per limit.
 func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string { return l.addKeys(nil, limits, a) }
 
 func (l *limiter) addKeys(keys []string, limits *limitSet, a core.Attempt) []string {
+	if l.algorithm.log {
+		return append(keys, l.keysOfLogs(a)...)
+	}
 	t := core.TagOf(a)
 	keys = slices.Grow(keys, len(limits.windows))
 	for _, window := range limits.windows {

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -132,11 +133,18 @@ func TestAttacker(t *testing.T) {
 					var targets []target
 					for _, k := range kinds {
 						g := k.make(e, fmt.Sprintf("%s%d", k.name, try), Per(n, window))
-						script := map[string]*algorithm{"SlidingWindow": slidingWindow, "FixedWindow": fixedWindow,
-							"TokenBucket": tokenBucket}[k.name].one.check
-						targets = append(targets, target{script: script, key: g.logKeys(core.Attempt{Actor: "a"})[0]})
+						l := limiterOf(g)
+						next := target{keys: l.keysOf(l.limits, core.Attempt{Actor: "a"}), args: l.limits.args}
+						if l.algorithm.log {
+							next.script, next.args = l.limits.log.short.check, slices.Concat(l.limits.log.timeless, []any{1})
+						} else {
+							next.script = l.algorithm.one.check
+						}
+						targets = append(targets, next)
 					}
-					targets = append(targets, target{script: articleScript, key: e.Key("articles", fmt.Sprint(try))})
+					targets = append(targets, target{
+						script: articleScript, keys: []string{e.Key("articles", fmt.Sprint(try))},
+						args: []any{n, window.Milliseconds()}})
 					attack(t, b.Client.(*redis.Client), targets, n, window, primed)
 
 					sliding, fixed, bucket, article := targets[0].most, targets[1].most, targets[2].most, targets[3].most
@@ -161,7 +169,8 @@ func TestAttacker(t *testing.T) {
 // target is a limiter under attack.
 type target struct {
 	script   *core.Script
-	key      string
+	keys     []string
+	args     []any
 	admitted []admission
 	most     int // in any window
 }
@@ -181,7 +190,7 @@ func attack(t *testing.T, rdb *redis.Client, targets []target, n int, window tim
 		times := []*redis.TimeCmd{pipe.Time(ctx)}
 		var runs []*redis.Cmd
 		for _, target := range targets {
-			runs = append(runs, pipe.EvalSha(ctx, target.script.SHA(), []string{target.key}, n, window.Milliseconds()))
+			runs = append(runs, pipe.EvalSha(ctx, target.script.SHA(), target.keys, target.args...))
 			times = append(times, pipe.Time(ctx))
 		}
 		if _, err := pipe.Exec(ctx); err != nil {

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"hash/maphash"
 	"slices"
@@ -15,8 +16,8 @@ import (
 type memory struct {
 	newCounter func() counter
 	budgets    *budgets
-	// alone is whether there is no Redis. Beside one the counters hold what was heard of single limits, which
-	// says too little for the others to inherit it.
+	// alone is whether there is no Redis. Then all limits of a sliding window count all units of an actor, as
+	// the views of a log in Redis do: see complete. Beside Redis a counter holds what was heard of its limit.
 	alone bool
 }
 
@@ -24,17 +25,14 @@ type memory struct {
 // zero value stands for a missing key. Moments are microseconds since 1970. The caller holds the lock of the
 // part of the budgets in which the counter is.
 type counter interface {
-	// align makes the counter one of this limit, whose Max and Resolution may have changed, and one of the past
-	// where the clock was set back.
+	// align makes the counter one of this limit, whose Max and Resolution may have changed, and one of the
+	// past where the clock was set back.
 	align(l Limit, now int64)
-	// inherit adds what the counters of other limits of the same attempt have counted while this one was left
-	// out, as the scripts do. It reports whether anything was added.
-	inherit(l Limit, now int64, limits []Limit, b budget) bool
-	// look returns how many units are left, how long to wait for need units if fewer are left, and the stamp of
-	// units that are taken now. It changes nothing.
+	// look returns how many units are left, how long to wait for need units if fewer are left, and the stamp
+	// of units that are taken now. It changes nothing.
 	look(l Limit, now, need int64) (left, wait, moment int64)
-	// take takes units that look has found. moment is the latest that look has returned for any of the attempt's
-	// limits.
+	// take takes units that look has found. moment is the latest that look has returned for any of the
+	// attempt's limits.
 	take(l Limit, now, moment, cost int64)
 	// refused is called after a refusal, and drops what a script drops then.
 	refused(l Limit, now int64)
@@ -42,11 +40,11 @@ type counter interface {
 	giveBack(l Limit, now, stamp, cost int64)
 	// charge takes units at now, whether or not look finds them.
 	charge(l Limit, now, units int64)
-	// full returns from when on all units are there again, 0 if they are. After the clock was set back it may be
-	// too late, until align is called.
+	// full returns from when on all units are there again, 0 if they are. After the clock was set back it may
+	// be too late, until align is called.
 	full(l Limit) int64
-	// seed makes the counter one that has left units, fewer than Max, and gets more units in resets. The others
-	// count as taken now.
+	// seed makes the counter one that has left units, fewer than Max, and gets more units in resets. The
+	// others count as taken now.
 	seed(l Limit, now, left, more, resets int64)
 }
 
@@ -58,6 +56,8 @@ type windowCounter struct {
 	counter
 	// until is when the last units that decide has taken no longer count.
 	until int64
+	// missed is whether other limits have taken units since, which this one does not have.
+	missed bool
 }
 
 // of returns the counter of a limit, or nil.
@@ -139,11 +139,6 @@ func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v ver
 		for _, l := range limits {
 			b.of(l).align(l, now)
 		}
-		for _, l := range limits {
-			if m.alone && len(limits) > 1 && b.of(l).inherit(l, now, limits, b) {
-				held = b
-			}
-		}
 		v = b.weigh(limits, cost, now)
 		switch {
 		case cost == 0:
@@ -154,6 +149,9 @@ func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v ver
 				c := b.of(l)
 				c.take(l, now, v.moment, cost)
 				c.until = now + l.Window.Microseconds()
+			}
+			if m.alone {
+				b.others(limits, now, func(s *slidingLog) { s.charge(Limit{}, now, cost) })
 			}
 			v.resets = b.resets(limits[v.binding], now, v.remaining)
 			return b
@@ -171,11 +169,13 @@ func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v ver
 // Func leads to that many.
 const manyWindows = 16
 
-// withCounters returns the budget with a counter for each limit. It does not change the one that is kept.
+// withCounters returns the budget with a counter for each limit. It does not change the one that is kept. A
+// sliding window whose counter is new, or was not asked for in a window, begins with what the others have.
 func (m *memory) withCounters(kept budget, limits []Limit, now int64) budget {
 	b, changed := kept, false
 	for _, l := range limits {
-		if b.of(l) != nil {
+		c := b.of(l)
+		if c != nil && !c.missed {
 			continue
 		}
 		if !changed {
@@ -187,9 +187,44 @@ func (m *memory) withCounters(kept budget, limits []Limit, now int64) budget {
 				}
 			}
 		}
-		b = append(b, windowCounter{window: l.Window, counter: m.newCounter()})
+		added := windowCounter{window: l.Window, counter: m.newCounter()}
+		if log, ok := added.counter.(*slidingLog); ok && m.alone {
+			log.copyFrom(b.source(), l, now)
+		}
+		if c = b.of(l); c != nil {
+			*c = added
+		} else {
+			b = append(b, added)
+		}
 	}
 	return b
+}
+
+// source returns the log with the longest window of those that have all units, or nil.
+func (b budget) source() *slidingLog {
+	var source *slidingLog
+	var window time.Duration
+	for _, c := range b {
+		if log, ok := c.counter.(*slidingLog); ok && !c.missed && c.window > window {
+			source, window = log, c.window
+		}
+	}
+	return source
+}
+
+// others calls f with the logs of sliding windows that are not among the limits. It leaves out those that
+// were not asked for in a window: they miss what happens from now on.
+func (b budget) others(limits []Limit, now int64, f func(*slidingLog)) {
+	for i := range b {
+		c := &b[i]
+		log, ok := c.counter.(*slidingLog)
+		if !ok || c.missed || slices.ContainsFunc(limits, func(l Limit) bool { return l.Window == c.window }) {
+			continue
+		}
+		if c.missed = c.until <= now; !c.missed {
+			f(log)
+		}
+	}
 }
 
 // idle reports whether no unit counts any more, so that the counter equals a new one.
@@ -270,6 +305,13 @@ func (m *memory) giveBack(a *core.Attempt, limits []Limit, now, stamp, units int
 				c.giveBack(l, now, stamp, units)
 			}
 		}
+		for i := range held {
+			c := &held[i]
+			log, ok := c.counter.(*slidingLog)
+			if ok && m.alone && !slices.ContainsFunc(limits, func(l Limit) bool { return l.Window == c.window }) {
+				log.remove(stamp, units)
+			}
+		}
 		return held
 	})
 }
@@ -280,20 +322,30 @@ func (m *memory) charge(a *core.Attempt, limits []Limit, now, units int64) {
 	m.budgets.use(&key, now, func(held budget) budget {
 		now = m.budgets.inOrder(&key, now)
 		b := m.withCounters(held, limits, now)
+		if _, ok := b.of(limits[0]).counter.(*slidingLog); ok { // more would change nothing
+			largest := slices.MaxFunc(limits, func(l, other Limit) int { return cmp.Compare(l.Max, other.Max) })
+			units = min(units, largest.Max)
+		}
 		for _, l := range limits {
 			c := b.of(l)
 			c.charge(l, now, units)
 			c.until = now + l.Window.Microseconds()
 		}
+		if m.alone {
+			b.others(limits, now, func(s *slidingLog) { s.charge(Limit{}, now, units) })
+		}
 		return b
 	})
 }
 
-// forget drops the counters of the limits.
+// forget drops the counters of the limits; of a sliding window all, which have the same units.
 func (m *memory) forget(a *core.Attempt, limits []Limit, now int64) {
 	key := memoryKeyOf(a)
 	m.budgets.use(&key, now, func(held budget) budget {
 		return slices.DeleteFunc(slices.Clone(held), func(c windowCounter) bool {
+			if _, ok := c.counter.(*slidingLog); ok && m.alone {
+				return true
+			}
 			return slices.ContainsFunc(limits, func(l Limit) bool { return l.Window == c.window })
 		})
 	})

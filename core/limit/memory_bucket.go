@@ -41,55 +41,6 @@ func (b *bucket) align(_ Limit, now int64) {
 	}
 }
 
-// inherit makes a full bucket as full as it would be, had the units been taken from it that another one has
-// given since that one was last full; of all others, the one that leaves the fewest.
-func (b *bucket) inherit(l Limit, now int64, limits []Limit, all budget) bool {
-	window := l.Window.Microseconds()
-	current := b.at(l, now)
-	if current.fullAt(window) > now {
-		return false
-	}
-	latest := now
-	for _, other := range limits {
-		from := other.Window.Microseconds()
-		o := all.of(other).counter.(*bucket)
-		if from == window || o.max == 0 || o.fullAt(from) <= now {
-			continue
-		}
-		if heir := o.heir(l, now, from); heir.fullAt(window) > latest {
-			*b, latest = heir, heir.fullAt(window)
-		}
-	}
-	return latest > now
-}
-
-// heir returns the bucket of a limit as it would be, had this one's units been taken from it; an empty one at
-// the worst.
-func (b *bucket) heir(l Limit, now, from int64) bucket {
-	window := l.Window.Microseconds()
-	times := b.offset / from
-	if b.offset%from < 0 {
-		times--
-	}
-	rest := b.offset - times*from
-	units := int64(float64(rest)/float64(from)*float64(b.max)) + 1
-	for fillTime(units, b.max, from) > rest {
-		units--
-	}
-	units += times*b.max + b.taken
-	empty := bucket{since: b.since, offset: now + window - b.since, max: l.Max, last: b.last}
-	if units/l.Max > empty.offset/window {
-		return empty
-	}
-	heir := bucket{
-		since: b.since, offset: units / l.Max * window, taken: units % l.Max, max: l.Max, last: b.last,
-	}
-	if heir.fullAt(window) > now+window {
-		return empty
-	}
-	return heir
-}
-
 // fullAt returns the moment at which the bucket is full.
 func (b *bucket) fullAt(window int64) int64 {
 	return b.since + b.offset + fillTime(b.taken, b.max, window)

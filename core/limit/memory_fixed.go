@@ -11,29 +11,6 @@ func newFixedCount() counter { return new(fixedCount) }
 // align lets a window that would begin in the future begin now: the clock was set back.
 func (c *fixedCount) align(l Limit, now int64) { c.over = min(c.over, now+l.Window.Microseconds()) }
 
-// inherit lets a window that is not open begin together with the shorter open one that has most units, if
-// that one began when the former window was over.
-func (c *fixedCount) inherit(l Limit, now int64, limits []Limit, b budget) bool {
-	if c.over > now {
-		return false
-	}
-	var most, from int64
-	for _, other := range limits {
-		if other.Window >= l.Window {
-			continue
-		}
-		o := b.of(other).counter.(*fixedCount)
-		begun := o.over - other.Window.Microseconds()
-		if o.over > now && begun >= c.over && o.taken > most {
-			most, from = o.taken, begun
-		}
-	}
-	if most > 0 {
-		*c = fixedCount{over: from + l.Window.Microseconds(), taken: most}
-	}
-	return most > 0
-}
-
 // at returns the window that is open at now, or the one that would begin.
 func (c *fixedCount) at(l Limit, now int64) fixedCount {
 	if c.over <= now {

@@ -1,10 +1,5 @@
 package limit
 
-import (
-	"math"
-	"time"
-)
-
 // slidingLog is the log of a sliding window as lua/sliding_windows.lua keeps it, for limits that count one by
 // one and for those that count by parts. Its runs are in the order of their moments, none of which is in the
 // future.
@@ -34,6 +29,10 @@ func (r run) at() int64 { return int64(r.high)<<32 | int64(r.low) }
 func (s *slidingLog) align(l Limit, now int64) {
 	from, to := s.grain, l.grain()
 	last := len(s.runs) - 1
+	// Each change rounds up, so two releases in turn must not make it in turn: to longer parts only for room.
+	if n := len(s.runs) - s.head; to > from && n > 0 && n <= maxResolution {
+		to = from
+	}
 	if from == to && (s.head > last || s.runs[last].at() <= ceilDiv(now, to)) {
 		return
 	}
@@ -48,65 +47,21 @@ func (s *slidingLog) align(l Limit, now int64) {
 	}
 }
 
-// newest returns the end of the grain of the newest units, 0 without any.
-func (s *slidingLog) newest() int64 {
-	if s.head == len(s.runs) {
-		return 0
+// copyFrom begins a log with the units of another one, or with none.
+func (s *slidingLog) copyFrom(other *slidingLog, l Limit, now int64) {
+	if s.grain = l.grain(); other == nil {
+		return
 	}
-	return s.runs[len(s.runs)-1].at() * s.grain
-}
-
-// news returns the moment from which on a unit of another log is certainly news to this one: the log has none
-// so late, and it has not had it and dropped it, as all units that are older than its window.
-func (s *slidingLog) news(l Limit, now int64) int64 {
-	return max(s.newest(), now-l.Window.Microseconds())
-}
-
-// inherit adds the units of other logs that are newer than its own, the log with the longest window first.
-func (s *slidingLog) inherit(l Limit, now int64, limits []Limit, b budget) (added bool) {
-	for longest := time.Duration(math.MaxInt64); ; {
-		var from *slidingLog
-		var window time.Duration
-		for _, other := range limits {
-			if other.Window == l.Window || other.Window >= longest || other.Window <= window {
-				continue
-			}
-			log := b.of(other).counter.(*slidingLog)
-			newest := log.newest()
-			if newest-log.grain >= s.news(l, now) && newest+min(other.Window, l.Window).Microseconds() > now {
-				from, window = log, other.Window
-			}
-		}
-		if from == nil {
-			return added
-		}
-		added = s.append(l, now, from, window) || added
-		longest = window
-	}
-}
-
-// append adds the units of another log, of this window, that are certainly newer than its own.
-func (s *slidingLog) append(l Limit, now int64, other *slidingLog, window time.Duration) (added bool) {
-	news := s.news(l, now)
 	for _, r := range other.runs[other.head:] {
-		taken := r.at() * other.grain
-		if r.n == 0 || taken+min(window, l.Window).Microseconds() <= now || taken-other.grain < news {
-			continue
-		}
-		if !added {
-			added = true
-			if s.drop(s.gone(l, now)); s.sum == 0 {
-				*s = slidingLog{runs: s.runs[:0], grain: l.grain(), birth: other.birth}
+		at := min(ceilDiv(r.at()*other.grain, s.grain), ceilDiv(now, s.grain))
+		if r.n > 0 && at*s.grain+l.Window.Microseconds() > now {
+			if s.sum == 0 { // what was taken before is not in it
+				s.birth = min(max(other.birth, (r.at()-1)*other.grain), now)
 			}
-			s.birth = min(s.birth, other.birth, now)
+			s.sum += int64(r.n)
+			s.add(at, int64(r.n))
 		}
-		s.sum += int64(r.n)
-		s.add(min(ceilDiv(taken, s.grain), ceilDiv(now, s.grain)), int64(r.n))
 	}
-	if l.Resolution == 0 {
-		s.dropExcess()
-	}
-	return added
 }
 
 // add appends units that were taken at this moment. In a log that is being rewritten in place it never passes
@@ -156,6 +111,7 @@ func (s *slidingLog) take(l Limit, now, moment, cost int64) {
 	if s.head == len(s.runs) {
 		s.birth, s.grain = now, l.grain()
 	}
+	s.birth = min(s.birth, now) // the clock may have been set back within a part
 	s.sum += cost
 	s.add(ceilDiv(moment, s.grain), cost)
 }
@@ -168,11 +124,14 @@ func (s *slidingLog) refused(l Limit, now int64) {
 	}
 }
 
-func (s *slidingLog) giveBack(l Limit, _, stamp, cost int64) {
-	if s.grain != l.grain() || stamp < s.birth {
-		return // the log counts another way since, or the attempt's log was forgotten
-	}
+func (s *slidingLog) giveBack(_ Limit, _, stamp, cost int64) { s.remove(stamp, cost) }
+
+// remove removes units with the given stamp.
+func (s *slidingLog) remove(stamp, cost int64) {
 	at := ceilDiv(stamp, s.grain)
+	if stamp < s.birth && (!s.oneByOne() || at != ceilDiv(s.birth, s.grain)) {
+		return // the attempt's log was forgotten
+	}
 	for i := s.head; i < len(s.runs) && cost > 0; i++ {
 		r := &s.runs[i]
 		if r.at() != at {
@@ -182,7 +141,7 @@ func (s *slidingLog) giveBack(l Limit, _, stamp, cost int64) {
 		r.n -= uint32(n)
 		s.sum -= n
 		cost -= n
-		if r.n == 0 && l.Resolution == 0 { // with a resolution the part stays in the log
+		if r.n == 0 && s.oneByOne() { // else the part stays in the log
 			s.runs = append(s.runs[:i], s.runs[i+1:]...)
 			i--
 		}
@@ -192,11 +151,13 @@ func (s *slidingLog) giveBack(l Limit, _, stamp, cost int64) {
 	}
 }
 
-// charge adds units of now, or of the newest moment if that is later: the clock was set back. Of more units
-// than the largest limit has, the oldest make no difference.
+// charge adds units of now, or of the newest moment if that is later: the clock was set back.
 func (s *slidingLog) charge(l Limit, now, units int64) {
 	if s.head == len(s.runs) {
-		s.birth, s.grain = now, l.grain()
+		s.birth = now
+		if l.Window > 0 {
+			s.grain = l.grain()
+		}
 	}
 	at := ceilDiv(now, s.grain)
 	n := min(units, mostByParts)
@@ -206,28 +167,12 @@ func (s *slidingLog) charge(l Limit, now, units int64) {
 			n = min(n, mostByParts-int64(s.runs[last].n))
 		}
 	}
-	if l.Resolution == 0 {
-		n = min(units, mostOneByOne)
-	}
 	s.sum += n
 	s.add(at, n)
-	if l.Resolution == 0 {
-		s.dropExcess()
-	}
 }
 
-// dropExcess drops the oldest units of a log one by one that has more than the largest limit.
-func (s *slidingLog) dropExcess() {
-	for s.sum > mostOneByOne {
-		first, excess := &s.runs[s.head], s.sum-mostOneByOne
-		if int64(first.n) <= excess {
-			s.drop(1, int64(first.n))
-			continue
-		}
-		first.n -= uint32(excess)
-		s.sum -= excess
-	}
-}
+// oneByOne reports whether the log counts units one by one: parts are longer.
+func (s *slidingLog) oneByOne() bool { return s.grain == Limit{}.grain() }
 
 func (s *slidingLog) full(l Limit) int64 {
 	log := s.runs[s.head:]

@@ -133,13 +133,25 @@ func (s scale) horizon() time.Duration {
 	return time.Duration(7<<28*Per(1, slices.Min(s.windows)).grain()) * time.Microsecond
 }
 
-func (s scale) limits(k kind, rng *rand.Rand) (limits []Limit) {
+// limits returns limits at random: others if there are any, else only with another Max. A sliding window
+// whose windows change is compared with its definition: TestChangingLimitsAgainstTheirDefinition.
+func (s scale) limits(k kind, rng *rand.Rand, before []Limit) (limits []Limit) {
+	if k.name == "SlidingWindow" && before != nil {
+		limits = slices.Clone(before)
+		for i := range limits {
+			limits[i].Max = s.maxima[rng.IntN(len(s.maxima))]
+		}
+		return limits
+	}
 	for _, i := range rng.Perm(len(s.windows))[:1+rng.IntN(len(s.windows))] {
 		l := Per(s.maxima[rng.IntN(len(s.maxima))], s.windows[i])
 		if k.name == "SlidingWindow" {
 			l.Resolution = []int64{0, 0, 7, 60}[rng.IntN(4)]
 		}
 		limits = append(limits, l)
+	}
+	if !sharesParts(limits) {
+		return s.limits(k, rng, before)
 	}
 	return limits
 }
@@ -183,7 +195,7 @@ func compare(t *testing.T, w *twins, k kind, s scale, attempts int, rng *rand.Ra
 	var wait time.Duration
 	generation := 0
 	actors := w.actors("0 ", 3)
-	w.limits = s.limits(k, rng)
+	w.limits = s.limits(k, rng, nil)
 	for i := range attempts {
 		switch rng.IntN(10) {
 		case 0, 1: // exactly when a retry succeeds, or just before
@@ -205,12 +217,13 @@ func compare(t *testing.T, w *twins, k kind, s scale, attempts int, rng *rand.Ra
 			begun, allowed = time.Now(), nil
 			generation++
 			actors = w.actors(fmt.Sprint(generation, " "), 3)
+			w.limits = s.limits(k, rng, nil)
 			if w.backend.Mini != nil {
 				w.backend.Mini.FlushAll() // else the server becomes ever slower
 			}
 		}
 		if rng.IntN(30) == 0 {
-			w.limits = s.limits(k, rng)
+			w.limits = s.limits(k, rng, w.limits)
 		}
 
 		a := core.Attempt{Actor: actors[rng.IntN(len(actors))], ID: fmt.Sprint(i), Cost: 1 + rng.Int64N(3)}
@@ -273,7 +286,16 @@ func TestMemoryAsAStateMachine(t *testing.T) {
 						ID:    "id",
 					}
 				}
-				change := func(rt *rapid.T) { w.limits = limitsOf(k).Draw(rt, "limits") }
+				change := func(rt *rapid.T) {
+					if k.name != "SlidingWindow" || w.limits == nil {
+						w.limits = limitsOf(k).Draw(rt, "limits")
+						return
+					}
+					w.limits = slices.Clone(w.limits)
+					for i := range w.limits {
+						w.limits[i].Max = rapid.Int64Range(1, 7).Draw(rt, "max")
+					}
+				}
 				change(rt)
 				var allowed []answers
 				rt.Repeat(map[string]func(*rapid.T){
@@ -318,7 +340,7 @@ func limitsOf(k kind) *rapid.Generator[[]Limit] {
 			l.Resolution = rapid.SampledFrom([]int64{0, 0, 2, 9}).Draw(rt, "resolution")
 		}
 		return l
-	}), 1, 3, func(l Limit) time.Duration { return l.Window })
+	}), 1, 3, func(l Limit) time.Duration { return l.Window }).Filter(sharesParts)
 }
 
 func TestMemoryRace(t *testing.T) {
@@ -530,7 +552,7 @@ func TestEngineWithoutRedis(t *testing.T) {
 	if err := e.Preload(t.Context()); err != nil {
 		t.Errorf("Preload: %v", err)
 	}
-	if _, err := e.Run(t.Context(), slidingWindow.several.check, []string{e.Key("k", "t")}); !errors.Is(err,
+	if _, err := e.Run(t.Context(), slidingLogScript.check, []string{e.Key("k", "t")}); !errors.Is(err,
 		core.ErrNoRedis) {
 		t.Errorf("Run: %v", err)
 	}

@@ -21,8 +21,7 @@ type question struct {
 	asked  core.Asked[string]
 }
 
-// Begin implements [core.Phased]. It asks Redis for the windows of other releases where that is due: see
-// [NewSlidingWindow].
+// Begin implements [core.Phased].
 func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, followed bool) core.Begun {
 	begun := present()
 	q := &question{l: l}
@@ -46,9 +45,7 @@ func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, follow
 		q.limits = nil
 		return b
 	}
-	all := l.withFormer(ctx, q.limits)
-	q.call = l.callOf(q.key[:0], all, l.algorithm.scripts(all), *a, false,
-		l.Engine().Deadline()-time.Since(begun))
+	q.call = l.callOf(q.key[:0], q.limits, false, *a, false, l.Engine().Deadline()-time.Since(begun))
 	q.under = l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
 		return l.expects(a, q.limits, underWay)
 	})

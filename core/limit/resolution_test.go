@@ -132,7 +132,8 @@ func TestLateRefundIsShort(t *testing.T) {
 		pairs = append(pairs, number+i, 1)
 	}
 	b.Client.RPush(t.Context(), key, pairs...)
-	b.Client.LSet(t.Context(), key, 0, fmt.Sprintf("%s %s %d", head[0], head[1], 3+parts-10))
+	head[2] = fmt.Sprint(3 + parts - 10)
+	b.Client.LSet(t.Context(), key, 0, strings.Join(head, " "))
 	clock.Advance((parts - 10) * part)
 	for i, d := range taken {
 		b.Client.ConfigResetStat(t.Context())

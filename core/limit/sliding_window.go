@@ -4,36 +4,10 @@ import (
 	"fmt"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-var slidingWindow = func() *algorithm {
-	alg := newAlgorithm("window", "sliding_window", lua.SlidingWindow, lua.SlidingWindows,
-		lua.SlidingWindowRefund, lua.SlidingWindowCharge, newSlidingLog, slidingWindowAccepts)
-	alg.byParts = newScripts("sliding_window_parts", lua.SlidingWindowParts)
-	alg.joined = core.NewScript("sliding_window_joined", lua.SlidingWindowJoined, core.AtMostOnce).Shared()
-	alg.lease = core.NewScript("sliding_window_lease", lua.SlidingWindowLease, core.AtMostOnce).Shared()
-	return alg
-}()
-
-// joinedReplies returns the replies that sliding_window would give to n attempts, from the reply of
-// sliding_window_joined: the moment and when the next unit leaves, and for each attempt what is left, or the
-// reply to one that is refused.
-func joinedReplies(reply any, n int) []any {
-	values, ok := reply.([]any)
-	if !ok || len(values) != n+2 {
-		return nil
-	}
-	stamp, resets, each := values[0], values[1], values[2:]
-	replies := make([]any, n)
-	for i, answer := range each {
-		if left, ok := answer.(int64); ok && left >= 0 {
-			replies[i] = []any{int64(1), left, stamp, int64(1), resets}
-		} else { // refused
-			replies[i] = answer
-		}
-	}
-	return replies
+var slidingWindow = &algorithm{
+	kind: "window", log: true, newCounter: newSlidingLog, accepts: slidingWindowAccepts,
 }
 
 const (
@@ -60,10 +34,9 @@ func slidingWindowAccepts(l Limit) error {
 // moments of the server's clock. Max is therefore at most 10,000, or 1,000,000,000 with a resolution: see
 // [Limit.WithResolution].
 //
-// Moments are rounded up to 100 microseconds. In windows of more than 7 hours they are rounded up to 1/2^28
-// of the window, which is less than half a millisecond for a day. When the server's clock is set back,
-// units of its future count as taken now: nobody has more than before, and nobody waits longer than one
-// window from the first attempt on. A clock that is set forward is believed.
+// Moments are rounded up to 100 microseconds. When the server's clock is set back, units of its future count
+// as taken now: nobody has more than before, and nobody waits longer than one window from the first attempt
+// on. A clock that is set forward is believed.
 //
 // A refused attempt takes nothing. Attempts with different Resources have separate budgets. To limit per IP
 // address, use the address as the Actor.
@@ -77,15 +50,12 @@ type SlidingWindow struct{ limiter }
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
-// A deployment may change the limits, and what was counted before still counts. Each Window has a log of its
-// own, with which a changed Max or Resolution goes on. A Window that is changed or added takes over what the
-// other and the former ones have counted: see [Func]. For this, a process announces its windows in Redis, by
-// a call of its own before the first decision and every ten minutes, and hears of those by which other
-// processes of the guard count, or counted a moment ago. While both releases run, the new one takes over what
-// the former one admits; the former one hears of the new windows within ten minutes, and takes over as well.
+// A deployment may change the limits, and what was counted before still counts, also while both releases run:
+// all limits of an actor and resource are views of one log, and both releases count in it. See [Func] for
+// what a longer Window cannot count. An engine without Redis counts anew when its process begins.
 //
-// If that call fails, the check goes on without it, and the next one calls again; in between, a changed
-// Window begins with nothing used. An engine without Redis counts anew when its process begins.
+// Limits with a Resolution have a log by parts, beside the one of those without. It has the parts of the
+// finest of them and the window of the longest, at most 10,000 parts.
 func NewSlidingWindow(e *core.Engine, name string, limit Limit, more ...Limit) *SlidingWindow {
 	g := &SlidingWindow{newLimiter(e, slidingWindow, name, nil, append([]Limit{limit}, more...)...)}
 	g.phases = g

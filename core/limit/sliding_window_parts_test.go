@@ -1,7 +1,6 @@
 package limit
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -93,7 +92,7 @@ func TestPartsAfterTheClockWasSetBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
-			PerMinute(10).WithResolution(60), PerHour(20), PerDay(30).WithResolution(7))
+			PerMinute(10).WithResolution(60), PerHour(20), Per(30, 2*time.Hour).WithResolution(7))
 		guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 4})
 		clock.Advance(-time.Hour)
 		d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 3})
@@ -108,52 +107,6 @@ func TestPartsAfterTheClockWasSetBack(t *testing.T) {
 		clock.Advance(time.Second)
 		if d := peek(t, g, core.Attempt{Actor: "a"}); d.Remaining != 10 {
 			t.Errorf("%+v, want 10 remaining", d)
-		}
-	})
-}
-
-// TestSmallStepBackLocksNobodyOut: a clock that steps back over the beginning of a part delays the other
-// limits by the step at most.
-func TestSmallStepBackLocksNobodyOut(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock := guardtest.NewClockAt(guardtest.NewClock().Now().Truncate(time.Hour))
-		limits := []Limit{PerHour(100).WithResolution(2)}
-		g := NewSlidingWindowBy(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
-			func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
-		clock.Advance(time.Millisecond)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
-		clock.Advance(-2 * time.Second)
-		limits = append(limits, PerSecond(2))
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2}), core.ReasonOK)
-		if d := guardtest.Check(t, g, core.Attempt{Actor: "a"}); d.Allowed || d.RetryAfter > 3*time.Second {
-			t.Errorf("%+v: want a retry after the window and the step at most", d)
-		}
-	})
-}
-
-// TestUnitsCountWhenAllPartsHaveLeft, and were dropped by a refusal, and then the clock was set back.
-func TestUnitsCountWhenAllPartsHaveLeft(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock := guardtest.NewClock()
-		byParts, full := PerMinute(100).WithResolution(60), PerHour(30)
-		limits := []Limit{byParts, full}
-		g := NewSlidingWindowBy(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
-			func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
-		for range 30 {
-			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
-			clock.Advance(time.Second)
-		}
-		clock.Advance(2 * time.Minute)
-		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonLimited)
-		key := g.keysOf(&limitSet{windows: []string{"60000"}}, core.Attempt{Actor: "a"})[0]
-		if n := b.Client.LLen(t.Context(), key).Val(); n != 0 {
-			t.Fatalf("the log has %d numbers: this test could not have failed", n)
-		}
-		limits = []Limit{byParts}
-		clock.Advance(-10 * time.Minute)
-		guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 7})
-		if d := peek(t, g, core.Attempt{Actor: "a"}); d.Remaining != 93 {
-			t.Errorf("%+v, want 93 remaining", d)
 		}
 	})
 }

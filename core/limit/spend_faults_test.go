@@ -21,7 +21,10 @@ func TestADebtIsChargedOnceAlthoughRepliesAreLost(t *testing.T) {
 			core.WithRefusalMemory(0))
 		for _, k := range append(kinds[:len(kinds):len(kinds)], byParts) {
 			g := k.make(e, "lost-"+k.name[:5]+k.name[len(k.name)-5:], PerDay(100))
-			charge := limiterOf(g).algorithm.charge.SHA()
+			charge := slidingSettleScript.SHA()
+			if alg := limiterOf(g).algorithm; !alg.log {
+				charge = alg.settle.SHA()
+			}
 			if err := e.Preload(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +62,8 @@ func TestADebtIsChargedOnceAlthoughRepliesAreLost(t *testing.T) {
 }
 
 // TestAnEndingOfABusyActorIsSentAgain: where an actor has 50 endings per second, those of more than a second
-// are known. One that is sent again was given up as soon as there were 120 in all, however long ago they were.
+// are known. One that is sent again was given up as soon as there were 120 in all, however long ago they
+// were.
 func TestAnEndingOfABusyActorIsSentAgain(t *testing.T) {
 	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()

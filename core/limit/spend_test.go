@@ -90,6 +90,18 @@ func TestSpendSettlesTheTruth(t *testing.T) {
 	})
 }
 
+// TestADebtIsNoLongerThanTheLimit: a debt of 10,000 in a limit of 100 wrote 10,000 units.
+func TestADebtIsNoLongerThanTheLimit(t *testing.T) {
+	b := redistest.Single(t)
+	g := NewSlidingWindow(guardtest.NewEngine(b), "w", PerMinute(100))
+	a := core.Attempt{Actor: "a"}
+	spend(t, g, guardtest.Check(t, g, a), 10_000)
+	if n := b.Client.LLen(t.Context(), g.logKeys(a)[0]).Val(); n != 1+1+100 {
+		t.Errorf("the log has %d elements, want a header, the unit and 100", n)
+	}
+	guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonLimited)
+}
+
 // TestADebtIsOwedInUnits: 30 units of a bucket of 10 an hour take 3 hours; a window forgets them when it is
 // over.
 func TestADebtIsOwedInUnits(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 // Twice the square of the largest Max is below 2^53, so that the products in the script are exact integers.
 var tokenBucket = newAlgorithm("bucket", "token_bucket", lua.TokenBucket, lua.TokenBuckets,
-	lua.TokenBucketRefund, lua.TokenBucketCharge, newBucket, upTo(10_000_000, "a token bucket holds"))
+	lua.TokenBucketSettle, newBucket, upTo(10_000_000, "a token bucket holds"))
 
 // TokenBucket is a rate limit with bursts. A bucket holds Max units, and an attempt takes its cost from it.
 // Units flow in steadily, so that an empty bucket is full after Window. PerMinute(60) is one unit per second
@@ -40,8 +40,7 @@ type TokenBucket struct{ limiter }
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
 // When a deployment changes the Max of a limit, the bucket stays as full as it was, as a fraction of what it
-// holds. A Window that is changed or added takes over what the other and the former ones have counted, as far
-// as it has not flowed back: see [NewSlidingWindow] and [Func].
+// holds. A Window that is changed or added begins with a full bucket.
 func NewTokenBucket(e *core.Engine, name string, limit Limit, more ...Limit) *TokenBucket {
 	g := &TokenBucket{newLimiter(e, tokenBucket, name, nil, append([]Limit{limit}, more...)...)}
 	g.phases = g

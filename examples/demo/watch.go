@@ -117,11 +117,10 @@ func (tracer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 var sources = func() map[string]scriptCall {
 	all := map[string]scriptCall{}
 	for name, source := range map[string]string{
-		"sliding_window":        lua.SlidingWindow,
-		"sliding_window_parts":  lua.SlidingWindowParts,
-		"sliding_windows":       lua.SlidingWindows,
-		"sliding_window_joined": lua.SlidingWindowJoined,
-		"limit_windows":         lua.LimitWindows,
+		"sliding_window":  lua.SlidingWindow,
+		"sliding_windows": lua.SlidingWindows,
+		"sliding_parts":   lua.SlidingParts,
+		"sliding_log":     lua.SlidingLog,
 	} {
 		sha := core.NewScript(name, source, core.AtMostOnce).SHA()
 		all[sha] = scriptCall{Script: "lua/" + name + ".lua", Source: source}

@@ -1,19 +1,30 @@
--- Counts in gone the units of a log that have left, of which there is one at least. Needs next, when the head
--- leaves; gone, 0; log, base, grain, window, now. Gives next, when the new head leaves, or nil; and moved,
--- whether that is in another quarter of a window.
+-- Finds the units that have left a window. Needs log, base, count, the units in the log, first, the oldest
+-- one, window and now; left, how many had left before. Changes left; gives next, when the next one leaves,
+-- nil without one; before, when the one behind those that had left before leaves; and unit, a unit.
 
--- Usually one unit has left. After a pause many have; they are read in chunks.
-local first, unit, chunk = next, nil, nil
-repeat
-  gone = gone + 1
-  if gone == 1 then
-    unit = redis.call('LINDEX', log, '2')
-  else
-    if gone % 50 == 2 then
-      chunk = redis.call('LRANGE', log, gone + 1, gone + 50)
+local unit = nil
+if left == 0 then
+  unit = first
+elseif left < count then
+  unit = redis.call('LINDEX', log, left + 1)
+end
+local next = unit and (base + unit) * 100 + window
+local before = next
+if next and next <= now then
+  -- The last unit that has left is low or a later one, before high. The step doubles until it is too far.
+  local low, high, step = left + 1, count + 1, 1
+  unit = nil
+  while high - low > 1 do
+    local probe = low + step
+    if probe >= high then
+      probe = math.floor((low + high) / 2)
     end
-    unit = chunk[(gone - 2) % 50 + 1]
+    local found = redis.call('LINDEX', log, probe)
+    if (base + found) * 100 + window <= now then
+      low, step = probe, step * 2
+    else
+      high, unit, step = probe, found, count
+    end
   end
-  next = unit and (base + unit) * grain + window
-until not next or next > now
-local moved = not next or math.floor(first / window * 4) ~= math.floor(next / window * 4)
+  left, next = low, unit and (base + unit) * 100 + window
+end

@@ -1,67 +1,86 @@
--- Fixed window: at most `max` units in a `window` that begins with its first unit. fixed_windows.lua decides
--- several limits at once; for one limit it gives the same answers. This script is the short one for most
--- uses.
+-- Fixed windows: at most `max` units in a `window` that begins with its first unit; for one or several
+-- limits, all or nothing. The clock decides when a window is over; the key's TTL only removes it. A refused
+-- attempt writes nothing. But any attempt lets a window that begins later than now begin now: the clock was
+-- set back, and nobody knows how long before now its units were taken.
 --
--- The clock decides when a window is over; the key's TTL only removes it. A refused attempt writes nothing.
---
--- KEYS  1 count   string: the window's end, in microseconds since 1970, and the units taken in it
--- ARGV  1 max     units
---       2 window  milliseconds
---       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: take none, and
---                 answer whether one unit would be allowed
---       4 now     microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}, or -retry if no unit is
---         left; or {2}: nothing is decided, and fixed_windows has to, because the window begins later than
---         now
---       remaining  units left
---       stamp      the moment of admission in microseconds, for fixed_window_refund
---       retry      microseconds until the window ends, when the same cost fits
+-- KEYS  1 count          string: the window's end, in microseconds since 1970, and the units taken in it;
+--                        further limits have their counts in 2, 3 and so on
+-- ARGV  1 max, 2 window  units, milliseconds; further limits follow in 3 and 4, 5 and 6 and so on
+--       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
+--                        take none, and answer whether one unit would be allowed
+--       then now         microseconds since 1970; absent or empty: the server's clock
+-- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}, or -retry
+--         where a single limit has nothing left
+--       remaining  units left in the binding limit; below 0 when its max was lowered below the units taken
+--       stamp      the moment of admission in microseconds, for fixed_window_settle
+--       retry      microseconds until the same cost fits every limit
+--       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one whose
+--                  window ends last
 --       resets     microseconds until the window ends; 0 when no unit is taken in it
 
-local key, max, window, cost, now = KEYS[1], ARGV[1], ARGV[2] * 1000, ARGV[3], ARGV[4]
-cost, now = cost and tonumber(cost) or 1, now and tonumber(now)
+local limits = #KEYS
+local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
 -- shared clock_micro
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 -- end clock_micro
+local need = cost > 0 and cost or 1
 
-local over, taken, ends = nil, 0, nil -- ends: the text of over, in an open window, where it stays
-local count = redis.call('GET', key)
-if count then
-  local text, units = string.match(count, '(%d+) (%d+)')
-  over = text + 0
-  if over - window > now then -- the clock was set back
-    return {2}
+local binding, remaining, retry, resets
+local ends, taken = {}, {} -- ends: the text of a window's end, where it is open
+for i = 1, limits do
+  local window = ARGV[i * 2] * 1000
+  local count, over = redis.call('GET', KEYS[i]), nil
+  taken[i] = 0
+  if count then
+    local text, units = string.match(count, '(%d+) (%d+)')
+    over = text + 0
+    if over - window > now then
+      over = now + window
+      text = string.format('%.0f', over)
+      redis.call('SET', KEYS[i], text .. ' ' .. units, 'PX', ARGV[i * 2] + 1000)
+    end
+    if over > now then
+      ends[i], taken[i] = text, units + 0
+    end
   end
-  if over > now then
-    taken, ends = units + 0, text
+  if not ends[i] then
+    over = now + window
+  end
+
+  local left = ARGV[i * 2 - 1] - taken[i]
+  local wait = left < need and over - now
+  -- shared binding_limit
+  if wait then
+    if not retry or wait > retry then
+      binding, remaining, retry = i, left, wait
+    end
+  elseif not retry and (not binding or left - cost < remaining) then
+    binding, remaining = i, left - cost
+  end
+  -- end binding_limit
+  if binding == i then
+    resets = taken[i] + cost > 0 and over - now or 0
   end
 end
-if not ends then
-  over = now + window
+if retry then
+  return (limits > 1 or remaining > 0) and {0, remaining, retry, binding} or -retry
 end
 
-local left = max - taken
-if left < 1 then
-  return now - over
-end
-if left < cost then
-  return {0, left, over - now}
-end
-if cost == 0 then
-  return {1, left, now, 1, ends and over - now or 0}
-end
-if ends then
-  local units = taken + cost
+for i = 1, cost > 0 and limits or 0 do
+  local units = taken[i] + cost
   if units > 99999999999999 then -- longer numbers would lose digits as text
     units = string.format('%.0f', units)
   end
-  redis.call('SET', key, ends .. ' ' .. units, 'KEEPTTL')
-else
-  -- The extra second covers a pause of the server between the script's start, from which a TTL counts, and
-  -- its TIME.
-  redis.call('SET', key, string.format('%.0f %.0f', over, cost), 'PX', ARGV[2] + 1000)
+  if ends[i] then
+    redis.call('SET', KEYS[i], ends[i] .. ' ' .. units, 'KEEPTTL')
+  else
+    -- The extra second covers a pause of the server between the script's start, from which a TTL counts, and
+    -- its TIME.
+    local count = string.format('%.0f ', now + ARGV[i * 2] * 1000) .. units
+    redis.call('SET', KEYS[i], count, 'PX', ARGV[i * 2] + 1000)
+  end
 end
-return {1, left - cost, now, 1, over - now}
+return {1, remaining, now, binding, resets}

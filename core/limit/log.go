@@ -1,0 +1,187 @@
+package limit
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+// This file asks about sliding windows. All limits of an actor and resource are views of one log; limits by
+// parts have one of their own, and where both kinds are asked for, each log has all units. The short scripts
+// decide where all that the header of the log names are the limits of the attempt, and the long one the rest.
+
+var (
+	slidingWindowScript  = newScripts("sliding_window", lua.SlidingWindow)
+	slidingWindowsScript = newScripts("sliding_windows", lua.SlidingWindows)
+	slidingPartsScript   = newScripts("sliding_parts", lua.SlidingParts)
+	slidingLogScript     = newScripts("sliding_log", lua.SlidingLog)
+	slidingSettleScript  = core.NewScript("sliding_settle", lua.SlidingSettle, core.AtMostOnce).Shared()
+)
+
+// logArgs is what the scripts take of a number of limits.
+type logArgs struct {
+	oneByOne, byParts string // the limits of each kind, as the header of a log has them
+	short             *scripts
+	joins             bool  // several attempts in one call of the short script
+	front, back       []any // of the short script: around the moment, or around the moment and the cost
+	timeless          []any // of the short script, by the server's clock
+	long              []any // of the long one, behind the cost
+	part              int64 // microseconds, of the limits by parts; 0 without one
+}
+
+func newLogArgs(limits []Limit) logArgs {
+	var a logArgs
+	var parts int
+	for _, l := range limits {
+		window := strconv.FormatInt(l.Window.Milliseconds(), 10)
+		text := strconv.FormatInt(l.Max, 10) + "/" + window
+		part := int64(0)
+		if l.Resolution > 0 {
+			parts++
+			part = l.grain()
+			a.part = part
+			a.byParts = strings.TrimPrefix(a.byParts+" "+text+"/"+strconv.FormatInt(part, 10), " ")
+		} else {
+			a.oneByOne = strings.TrimPrefix(a.oneByOne+" "+text, " ")
+		}
+		a.long = append(a.long, l.Max, window, part)
+	}
+	if a.oneByOne != "" {
+		a.oneByOne += ":"
+	}
+	if a.byParts != "" {
+		a.byParts += "|"
+	}
+	switch {
+	case len(limits) > 1 && parts == 0:
+		a.short = slidingWindowsScript
+		a.front = []any{a.oneByOne, "^(%d+)" + strings.Repeat(" (%d+)", len(limits)) + "(.*)$"}
+		for i := range limits {
+			a.back = append(a.back, a.long[3*i], a.long[3*i+1])
+		}
+	case len(limits) == 1 && parts == 1:
+		a.short, a.joins = slidingPartsScript, true
+		a.front, a.back = []any{a.byParts}, []any{a.part, limits[0].Max, a.long[1], ""}
+	case len(limits) == 1:
+		a.short, a.joins = slidingWindowScript, true
+		a.front, a.back = []any{a.oneByOne}, []any{limits[0].Max, a.long[1]}
+	}
+	a.timeless = slices.Concat(a.front, []any{""}, a.back)
+	return a
+}
+
+// shareParts gives limits with a resolution the parts of the finest of them, since they share a log.
+func shareParts(limits []Limit) error {
+	var part, longest int64
+	many := 0
+	for _, l := range limits {
+		if l.Resolution > 0 && l.Window > 0 {
+			many++
+			if part == 0 || l.grain() < part {
+				part = l.grain()
+			}
+			longest = max(longest, l.Window.Microseconds())
+		}
+	}
+	if many < 2 {
+		return nil
+	}
+	if longest/part > maxResolution {
+		return fmt.Errorf("limits with a resolution whose log would have %d parts: it has the parts of the finest "+
+			"and the window of the longest, at most %d together: use a coarser resolution, or a guard of its own",
+			longest/part, maxResolution)
+	}
+	for i := range limits {
+		if limits[i].Resolution > 0 {
+			limits[i].part = part
+		}
+	}
+	return nil
+}
+
+// keysOfLogs returns the keys of the logs: that of the only one, and that of the one by parts beside another.
+func (l *limiter) keysOfLogs(a core.Attempt) []string {
+	parts := l.Key(core.TagOf(a), "log|parts")
+	return []string{strings.TrimSuffix(parts, "|parts"), parts} // without a second text
+}
+
+// fillLogCall fills in the call of a script of sliding windows. Its keys are in room, if they fit.
+func (l *limiter) fillLogCall(
+	c *core.Call, room []string, limits *limitSet, long bool, a core.Attempt, cost int64, peek bool, now string,
+) {
+	of := &limits.log
+	if long || of.short == nil {
+		c.Script, c.Keys = slidingLogScript.of(peek), l.keysOfLogs(a)
+		c.Args = append([]any{of.oneByOne, of.byParts, now, cost}, of.long...)
+		return
+	}
+	room = append(room, l.Key(core.TagOf(a), "log"))
+	c.Script, c.Keys = of.short.of(peek), room
+	if !of.joins {
+		c.Args = slices.Concat(of.front, []any{now, cost}, of.back)
+		return
+	}
+	front := of.timeless
+	if now != "" {
+		front = slices.Concat(of.front, []any{now}, of.back)
+	}
+	c.Args = append(append(make([]any, 0, len(front)+1), front...), cost)
+	if peek {
+		return
+	}
+	c.Joint = core.Joint{Script: c.Script, Replies: joinedReplies, Group: c.Keys[0], Args: front, Own: cost}
+	if l.by != nil { // the limits may be others at any time
+		c.Joint.Group += of.oneByOne + of.byParts
+	}
+}
+
+// joinedReplies returns the replies that a short script would give to n attempts, from its reply to all of
+// them: see sliding_window.lua.
+func joinedReplies(reply any, n int) []any {
+	values, ok := reply.([]any)
+	switch {
+	case n == 1:
+		return []any{reply}
+	case ok && len(values) == n+2:
+		stamp, resets, each := values[0], values[1], values[2:]
+		replies := make([]any, n)
+		for i, answer := range each {
+			if left, ok := answer.(int64); ok && left >= 0 {
+				replies[i] = []any{int64(1), left, stamp, int64(1), resets}
+			} else { // refused
+				replies[i] = answer
+			}
+		}
+		return replies
+	}
+	return nil
+}
+
+// askLong are actors whose log the short script has left to the long one a moment ago: during a deployment
+// each of two releases finds the other's limits there. For a second they are spared the call of the short
+// one.
+type askLong struct {
+	until [256]atomic.Int64 // by the hash of the tag: its upper bits, and milliseconds since processBegun
+}
+
+const millisBits = 40 // of the milliseconds
+
+func (u *askLong) add(tag string) {
+	h := maphash.String(memorySeed, tag)
+	until := time.Since(processBegun).Milliseconds() + 1000
+	u.until[h%uint64(len(u.until))].Store(int64(h>>millisBits<<millisBits) | until)
+}
+
+func (u *askLong) has(tag string) bool {
+	h := maphash.String(memorySeed, tag)
+	slot := u.until[h%uint64(len(u.until))].Load()
+	return slot != 0 && uint64(slot)>>millisBits == h>>millisBits &&
+		time.Since(processBegun).Milliseconds() < slot&(1<<millisBits-1)
+}
