@@ -21,6 +21,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // subject is what is measured.
@@ -63,7 +64,7 @@ func onRedis(ctx context.Context, rdb *redis.Client) group {
 	return group{part: "redis", name: "On Redis", redis: rdb, loads: allLoads, subjects: func(
 		n int, window time.Duration,
 	) []subject {
-		oneScript := core.NewScript("one", one, core.AtMostOnce)
+		oneScript := script.New("one", one, script.AtMostOnce)
 
 		// The deadline is longer than any pause of a busy machine: an error would end the run.
 		gate := core.New(rdb, core.WithDeadline(30*time.Second), core.WithRefusalMemory(0))

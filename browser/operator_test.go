@@ -11,6 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/delay"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
@@ -34,7 +35,7 @@ func newOffice(t *testing.T) *office {
 	b, faults := redistest.Mini(t), redistest.NewFaults(t)
 	b.Client = b.NewClientWith(t, faults)
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
-		core.WithBreaker(core.BreakerOptions{Failures: 1, Pause: time.Minute}))
+		core.WithBreaker(1, time.Minute))
 	o := &office{
 		limit: limit.NewSlidingWindow(gate, "site", limit.PerHour(10), limit.PerDay(100)),
 		sale:  seckill.New(gate, "sale", seckill.Options{}), faults: faults,
@@ -55,7 +56,7 @@ func newOffice(t *testing.T) *office {
 			o.sale, semaphore.New(gate, "exports", semaphore.Options{Max: 5}),
 			lock.New(gate, "account", lock.Options{}),
 		},
-		Tools: []core.Tool{queue},
+		Tools: []kit.Tool{queue},
 		Shown: []operator.Action{
 			{Guard: "sale", Name: "status", Fields: map[string]string{"item": "tv"}}, {Guard: "exports", Name: "peek"},
 		},

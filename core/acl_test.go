@@ -25,6 +25,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
@@ -370,7 +371,7 @@ func limitOperations(r *aclRun) {
 	r.must(err)
 
 	// The script of an application, with commands that limits call too.
-	own := core.NewScript("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", core.Idempotent)
+	own := script.New("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", script.Idempotent)
 	_, err = r.gate.Run(r.ctx, own, []string{r.gate.Key("seen", "ann")})
 	r.must(err)
 }
@@ -648,5 +649,5 @@ func operationsOfACluster(r *aclRun) {
 // ackedOperations are those of a cluster and of a sale that waits for replicas.
 func ackedOperations(r *aclRun) {
 	operationsOfACluster(r)
-	saleOperations(r, "acked", seckill.Options{Durability: core.Acked})
+	saleOperations(r, "acked", seckill.Options{Durability: seckill.Acked})
 }

@@ -399,7 +399,7 @@ func ackedSale() subject {
 			var guards []*seckill.Guard
 			for _, e := range w.engines {
 				guards = append(guards, seckill.New(e, "acked", seckill.Options{
-					Durability: core.Acked, AckWithin: 50 * ms,
+					Durability: seckill.Acked, AckWithin: 50 * ms,
 				}))
 			}
 			begin := func(h *history) error {

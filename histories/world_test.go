@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -112,7 +113,7 @@ func (w *world) start(t *testing.T, prefix string, options *redis.UniversalOptio
 		w.engines = append(w.engines, core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(deadline),
 			core.WithObserver(guardtest.Ignore{}), core.WithLogger(slog.New(slog.DiscardHandler)),
 			core.WithRefusalMemory(0), guardtest.WithClock(w.clock),
-			core.WithBreaker(core.BreakerOptions{Failures: 1 << 30})))
+			core.WithBreaker(1<<30, 0)))
 	}
 	if w.admin == nil {
 		w.admin = redis.NewUniversalClient(options)
@@ -125,7 +126,7 @@ func (w *world) recovered(t *testing.T) {
 	t.Helper()
 	redistest.Eventually(t, 20*time.Second, func() bool {
 		for _, e := range w.engines {
-			if _, err := core.Query(t.Context(), e, redis.NewIntCmd(t.Context(), "exists", "x")); err != nil {
+			if _, err := script.Query(t.Context(), e.Runner, redis.NewIntCmd(t.Context(), "exists", "x")); err != nil {
 				return false
 			}
 		}

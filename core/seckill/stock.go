@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // A stock holds the units of one sale. Nearly all sales have a [bucket], in one slot of Redis; a sale that is
@@ -60,7 +61,7 @@ const (
 // ending is a way to end a reservation: to confirm it, or to cancel it.
 type ending struct {
 	run    runScript
-	script *core.Script
+	script *script.Script
 	state  State                      // of the reservation afterwards
 	args   func(a core.Attempt) []any // of the script, after the ID
 }

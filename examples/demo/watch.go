@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -122,7 +123,7 @@ var sources = func() map[string]scriptCall {
 		"sliding_parts":   lua.SlidingParts,
 		"sliding_log":     lua.SlidingLog,
 	} {
-		sha := core.NewScript(name, source, core.AtMostOnce).SHA()
+		sha := script.New(name, source, script.AtMostOnce).SHA()
 		all[sha] = scriptCall{Script: "lua/" + name + ".lua", Source: source}
 	}
 	return all
@@ -140,7 +141,7 @@ func (t *trace) add(cmd redis.Cmder) {
 	}
 	text := fmt.Sprint(args[1])
 	if name == "eval" {
-		text = core.NewScript("sent", text, core.AtMostOnce).SHA()
+		text = script.New("sent", text, script.AtMostOnce).SHA()
 	}
 	call := sources[text]
 	call.Command, call.Keys, call.Args = strings.ToUpper(name), []string{}, []string{}
