@@ -52,8 +52,8 @@ var limitKinds = map[string]struct {
 
 // Scripts that tests recognize by the hash of their source when they are sent.
 var (
-	voteScript     = core.NewScript("vote", lua.Vote, core.Idempotent)
-	voteUndoScript = core.NewScript("vote_undo", lua.VoteUndo, core.Idempotent)
+	voteScript     = core.NewScript("vote", lua.Source("votes/vote"), core.Idempotent)
+	voteUndoScript = core.NewScript("vote_undo", lua.Source("votes/undo"), core.Idempotent)
 )
 
 func openSale(t testing.TB, g *seckill.Guard, item string, sale seckill.Sale) {

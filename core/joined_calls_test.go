@@ -20,7 +20,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-var joinedScript = core.NewScript("joined", lua.SlidingWindow, core.AtMostOnce)
+var joinedScript = core.NewScript("joined", lua.Source("limit/sliding_window"), core.AtMostOnce)
 
 var hot = core.Attempt{Actor: "hot"}
 

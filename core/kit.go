@@ -32,7 +32,7 @@ type Base struct {
 	keys   keyspace
 }
 
-var deleteScript = NewScript("delete", lua.Delete, Idempotent)
+var deleteScript = NewScript("delete", lua.Source("core/delete"), Idempotent)
 
 // Register registers a guard: its kind, such as "votes", its name, and the scripts that it runs, which
 // [Engine.Preload] loads. The kind and the name are part of the guard's keys. Register panics when the kind

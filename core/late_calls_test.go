@@ -37,7 +37,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 		g := seckill.New(sends, name, seckill.Options{})
 		openSale(t, g, "tv", seckill.Sale{Stock: 1})
 		return lateClaims{
-			script: core.NewScript("late", lua.SeckillReserve, core.Idempotent),
+			script: core.NewScript("late", lua.Source("seckill/reserve"), core.Idempotent),
 			sends:  g, gives: seckill.New(gives, name, seckill.Options{}),
 			a:     core.Attempt{Actor: "ann", Resource: "tv", ID: "op"},
 			other: core.Attempt{Actor: "bob", Resource: "tv", ID: "another"},
@@ -69,7 +69,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 		options := quota.Options{Items: 1, Period: period.Monthly(time.UTC)}
 		g := quota.New(sends, name, options)
 		return lateClaims{
-			script: core.NewScript("late", lua.Quota, core.Idempotent),
+			script: core.NewScript("late", lua.Source("quota/quota"), core.Idempotent),
 			sends:  g, gives: quota.New(gives, name, options),
 			a:     core.Attempt{Actor: "ann", Item: "a7", ID: "op"},
 			other: core.Attempt{Actor: "ann", Item: "a8", ID: "another"},
@@ -85,7 +85,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 	"permits": func(_ *testing.T, sends, gives *core.Engine, name string) lateClaims {
 		g := semaphore.New(sends, name, semaphore.Options{Max: 1})
 		return lateClaims{
-			script: core.NewScript("late", lua.SemaphoreAcquire, core.Idempotent),
+			script: core.NewScript("late", lua.Source("semaphore/acquire"), core.Idempotent),
 			sends:  g, gives: semaphore.New(gives, name, semaphore.Options{Max: 1}),
 			a: core.Attempt{Actor: "ann"}, other: core.Attempt{Actor: "bob"}, returns: true,
 			held: func(t *testing.T) int {
@@ -100,7 +100,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 	"locks": func(_ *testing.T, sends, gives *core.Engine, name string) lateClaims {
 		g := lock.New(sends, name, lock.Options{})
 		return lateClaims{
-			script: core.NewScript("late", lua.LockAcquire, core.Idempotent),
+			script: core.NewScript("late", lua.Source("lock/acquire"), core.Idempotent),
 			sends:  g, gives: lock.New(gives, name, lock.Options{}),
 			a: core.Attempt{Actor: "ann", Resource: "p"}, other: core.Attempt{Actor: "bob", Resource: "p"},
 			returns: true,
@@ -120,7 +120,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 		g := idempotency.New(sends, name, idempotency.Options{})
 		a := core.Attempt{Actor: "ann", ID: "op"}
 		return lateClaims{
-			script: core.NewScript("late", lua.IdempotencyBegin, core.Idempotent),
+			script: core.NewScript("late", lua.Source("idempotency/begin"), core.Idempotent),
 			sends:  g, gives: idempotency.New(gives, name, idempotency.Options{}),
 			a: a, other: a,
 			held: func(t *testing.T) int {

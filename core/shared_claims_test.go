@@ -21,9 +21,9 @@ import (
 )
 
 var (
-	reserveScript       = core.NewScript("reserve", lua.SeckillReserve, core.Idempotent)
-	reserveJoinedScript = core.NewScript("reserve_joined", lua.SeckillReserveJoined, core.AtMostOnce)
-	voteJoinedScript    = core.NewScript("vote_joined", lua.VoteJoined, core.AtMostOnce)
+	reserveScript       = core.NewScript("reserve", lua.Source("seckill/reserve"), core.Idempotent)
+	reserveJoinedScript = core.NewScript("reserve_joined", lua.Source("seckill/reserve_joined"), core.AtMostOnce)
+	voteJoinedScript    = core.NewScript("vote_joined", lua.Source("votes/joined"), core.AtMostOnce)
 )
 
 // lostRoad is a hook that loses the commands of a script once: they do not arrive, or only the replies do

@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-var acquireScript = core.NewScript("acquire", lua.SemaphoreAcquire, core.Idempotent)
+var acquireScript = core.NewScript("acquire", lua.Source("semaphore/acquire"), core.Idempotent)
 
 func wantPermits(t *testing.T, g *semaphore.Guard, want int64) {
 	t.Helper()

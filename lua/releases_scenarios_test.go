@@ -146,7 +146,7 @@ func leases(p *pair) {
 	if admitted > 1000 || admitted < 900 {
 		p.is("leased", admitted, "900 to 1000")
 	}
-	script := core.NewScript("joined", lua.SlidingWindow, core.AtMostOnce)
+	script := core.NewScript("joined", lua.Source("limit/sliding_window"), core.AtMostOnce)
 	for i, e := range p.sides {
 		ask := func(costs ...any) any {
 			args := append([]any{"5/3600000:", "", 5, time.Hour.Milliseconds()}, costs...)
@@ -234,7 +234,7 @@ func votesOnce(p *pair) {
 	}
 	tally(p, g, want)
 
-	joined := core.NewScript("joined", lua.VoteJoined, core.AtMostOnce)
+	joined := core.NewScript("joined", lua.Source("votes/joined"), core.AtMostOnce)
 	for i := range g {
 		keys := []string{g[i].Key("final", "voters"), g[i].Key("final", "tally"), g[i].Key("final", "book"),
 			g[i].Key("final", "op", "00"), g[i].Key("final", "audit")}
@@ -514,7 +514,7 @@ func sale(p *pair, buckets int) {
 	want("sold out", 0, 0, 22)
 
 	if buckets == 1 {
-		joined := core.NewScript("joined", lua.SeckillReserveJoined, core.AtMostOnce)
+		joined := core.NewScript("joined", lua.Source("seckill/reserve_joined"), core.AtMostOnce)
 		_, err = g[0].Restock(p.ctx, "tv", "for those who join", 4)
 		p.must("restock", err)
 		var keys []string
@@ -568,7 +568,7 @@ func permits(p *pair) {
 		p.must("peek", err)
 		p.is("held", s.Held, 3)
 	}
-	renew := core.NewScript("renew", lua.SemaphoreRenew, core.Idempotent)
+	renew := core.NewScript("renew", lua.Source("semaphore/renew"), core.Idempotent)
 	for _, e := range p.sides {
 		keys := []string{p.key + ":semaphore:exports:{|}:permits"}
 		lost, err := e.Run(p.ctx, renew, keys, 10_000, "", "nobody|10000|zoe", 1)

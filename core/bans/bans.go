@@ -11,10 +11,10 @@ import (
 
 var (
 	// Looks are idempotent, and so are manual bans, because they replace each other.
-	banScript = core.NewScript("ban", lua.Ban, core.Idempotent)
+	banScript = core.NewScript("ban", lua.Source("bans/ban"), core.Idempotent)
 	// A strike whose reply was lost may have been counted. If it counted twice, it could ban an actor who was
 	// not refused often enough. If it is lost, an actor who is refused often is spared one strike of many.
-	banStrikeScript = core.NewScript("ban", lua.Ban, core.AtMostOnce)
+	banStrikeScript = core.NewScript("ban", lua.Source("bans/ban"), core.AtMostOnce)
 )
 
 // Options say which actors are banned, and for how long. All durations are whole milliseconds, from 1 ms to
@@ -246,7 +246,7 @@ func (g *Guard) left(ctx context.Context, a core.Attempt) (time.Duration, core.S
 	return said.Left, core.SourceRedis, err
 }
 
-// banCall is one call of lua/ban.lua.
+// banCall is one call of lua/bans/ban.lua.
 type banCall struct {
 	op        string        // "look", "strike" or "ban"
 	length    time.Duration // of a manual ban
@@ -255,13 +255,13 @@ type banCall struct {
 	timeout   time.Duration
 }
 
-// banReply is the reply of lua/ban.lua.
+// banReply is the reply of lua/bans/ban.lua.
 type banReply struct {
 	Status
 	banned bool // whether this call has banned the actor
 }
 
-// call runs lua/ban.lua and remembers the state of the actor that it returns.
+// call runs lua/bans/ban.lua and remembers the state of the actor that it returns.
 func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, error) {
 	keys := g.banKeys(a)
 	if c.noStrikes {

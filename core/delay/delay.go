@@ -14,16 +14,16 @@ import (
 )
 
 var (
-	scheduleScript = core.NewScript("delay_schedule", lua.DelaySchedule, core.Idempotent)
-	claimScript    = core.NewScript("delay_claim", lua.DelayClaim, core.Idempotent)
-	releaseScript  = core.NewScript("delay_release", lua.DelayRelease, core.Idempotent)
-	extendScript   = core.NewScript("delay_extend", lua.DelayExtend, core.Idempotent)
-	ackScript      = core.NewScript("delay_ack", lua.DelayAck, core.Idempotent)
-	nackScript     = core.NewScript("delay_nack", lua.DelayNack, core.Idempotent)
-	removeScript   = core.NewScript("delay_remove", lua.DelayRemove, core.Idempotent)
-	moveScript     = core.NewScript("delay_move", lua.DelayMove, core.Idempotent)
-	findScript     = core.NewScript("delay_find", lua.DelayFind, core.Idempotent)
-	peekScript     = core.NewScript("delay_peek", lua.DelayPeek, core.Idempotent)
+	scheduleScript = core.NewScript("delay_schedule", lua.Source("delay/schedule"), core.Idempotent)
+	claimScript    = core.NewScript("delay_claim", lua.Source("delay/claim"), core.Idempotent)
+	releaseScript  = core.NewScript("delay_release", lua.Source("delay/release"), core.Idempotent)
+	extendScript   = core.NewScript("delay_extend", lua.Source("delay/extend"), core.Idempotent)
+	ackScript      = core.NewScript("delay_ack", lua.Source("delay/ack"), core.Idempotent)
+	nackScript     = core.NewScript("delay_nack", lua.Source("delay/nack"), core.Idempotent)
+	removeScript   = core.NewScript("delay_remove", lua.Source("delay/remove"), core.Idempotent)
+	moveScript     = core.NewScript("delay_move", lua.Source("delay/move"), core.Idempotent)
+	findScript     = core.NewScript("delay_find", lua.Source("delay/find"), core.Idempotent)
+	peekScript     = core.NewScript("delay_peek", lua.Source("delay/peek"), core.Idempotent)
 )
 
 var (

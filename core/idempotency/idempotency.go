@@ -16,9 +16,9 @@ import (
 )
 
 var (
-	idempotencyBeginScript   = core.NewScript("idempotency_begin", lua.IdempotencyBegin, core.Idempotent)
-	idempotencyFinishScript  = core.NewScript("idempotency_finish", lua.IdempotencyFinish, core.Idempotent)
-	idempotencyReleaseScript = core.NewScript("idempotency_release", lua.IdempotencyRelease, core.Idempotent)
+	beginScript   = core.NewScript("idempotency_begin", lua.Source("idempotency/begin"), core.Idempotent)
+	finishScript  = core.NewScript("idempotency_finish", lua.Source("idempotency/finish"), core.Idempotent)
+	releaseScript = core.NewScript("idempotency_release", lua.Source("idempotency/release"), core.Idempotent)
 )
 
 // Options configure a [Guard]. The zero value is valid. Durations are whole milliseconds.
@@ -105,8 +105,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		panic(fmt.Sprintf("idempotency: %v (guard %q)", err, name))
 	}
 	return &Guard{
-		Base: e.Register("idempotency", name, idempotencyBeginScript, idempotencyFinishScript,
-			idempotencyReleaseScript),
+		Base: e.Register("idempotency", name, beginScript, finishScript,
+			releaseScript),
 		options: options,
 	}
 }
@@ -184,7 +184,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		return d, err
 	}
 	ctx, again := core.WatchSendings(ctx)
-	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), idempotencyBeginScript, g.operationKeys(a),
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), beginScript, g.operationKeys(a),
 		fingerprint(a), a.Call(), g.options.Lease.Milliseconds())
 	release := func(ctx context.Context) error { return g.release(ctx, a, true) }
 	if err != nil {
@@ -257,7 +257,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		if o := end.Outcome(); o != nil && o.Pending {
 			left = strconv.FormatInt(max(g.options.Keep-g.options.Lease, 0).Milliseconds(), 10)
 		}
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript,
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), finishScript,
 			g.operationKeys(a), fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(), left)
 		if err != nil {
 			return err
@@ -274,7 +274,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 // may still arrive, which is late, release leaves a tombstone.
 func (g *Guard) release(ctx context.Context, a core.Attempt, late bool) error {
 	return g.Call(ctx, "settle", a, func() error {
-		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyReleaseScript,
+		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), releaseScript,
 			g.operationKeys(a),
 			a.Call(), core.TombstoneTTL.Milliseconds(), core.FlagOf(late))
 		return err

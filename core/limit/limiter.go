@@ -480,7 +480,7 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 }
 
 // forget deletes the units of an actor. A repetition would delete those that were taken meanwhile as well.
-var forget = core.NewScript("delete", lua.Delete, core.AtMostOnce)
+var forget = core.NewScript("delete", lua.Source("core/delete"), core.AtMostOnce)
 
 // limitsOf returns the limits of the attempt.
 func (l *limiter) limitsOf(ctx context.Context, a core.Attempt) (*limitSet, error) {

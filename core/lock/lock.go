@@ -12,12 +12,12 @@ import (
 )
 
 var (
-	acquireScript = core.NewScript("lock_acquire", lua.LockAcquire, core.Idempotent)
-	waitScript    = core.NewScript("lock_wait", lua.LockWait, core.Idempotent)
-	releaseScript = core.NewScript("lock_release", lua.LockRelease, core.Idempotent)
-	renewScript   = core.NewScript("lock_renew", lua.LockRenew, core.Idempotent)
-	breakScript   = core.NewScript("lock_break", lua.LockBreak, core.Idempotent)
-	peekScript    = core.NewScript("lock_peek", lua.LockPeek, core.Idempotent)
+	acquireScript = core.NewScript("lock_acquire", lua.Source("lock/acquire"), core.Idempotent)
+	waitScript    = core.NewScript("lock_wait", lua.Source("lock/wait"), core.Idempotent)
+	releaseScript = core.NewScript("lock_release", lua.Source("lock/release"), core.Idempotent)
+	renewScript   = core.NewScript("lock_renew", lua.Source("lock/renew"), core.Idempotent)
+	breakScript   = core.NewScript("lock_break", lua.Source("lock/break"), core.Idempotent)
+	peekScript    = core.NewScript("lock_peek", lua.Source("lock/peek"), core.Idempotent)
 )
 
 var (

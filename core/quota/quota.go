@@ -14,9 +14,9 @@ import (
 )
 
 var (
-	quotaScript     = core.NewScript("quota", lua.Quota, core.Idempotent)
-	quotaUndoScript = core.NewScript("quota_undo", lua.QuotaUndo, core.Idempotent)
-	quotaUsedScript = core.NewScript("quota_used", lua.QuotaUsed, core.Idempotent)
+	quotaScript     = core.NewScript("quota", lua.Source("quota/quota"), core.Idempotent)
+	quotaUndoScript = core.NewScript("quota_undo", lua.Source("quota/undo"), core.Idempotent)
+	quotaUsedScript = core.NewScript("quota_used", lua.Source("quota/used"), core.Idempotent)
 )
 
 // Options configure a [Guard]. Both fields are required.

@@ -16,10 +16,10 @@ import (
 )
 
 var (
-	redPacketCreateScript = core.NewScript("red_packet_create", lua.RedPacketCreate, core.Idempotent)
-	redPacketGrabScript   = core.NewScript("red_packet_grab", lua.RedPacketGrab, core.Idempotent)
-	redPacketRefundScript = core.NewScript("red_packet_refund", lua.RedPacketRefund, core.Idempotent)
-	redPacketVerifyScript = core.NewScript("red_packet_audit", lua.RedPacketAudit, core.Idempotent)
+	redPacketCreateScript = core.NewScript("red_packet_create", lua.Source("redpacket/create"), core.Idempotent)
+	redPacketGrabScript   = core.NewScript("red_packet_grab", lua.Source("redpacket/grab"), core.Idempotent)
+	redPacketRefundScript = core.NewScript("red_packet_refund", lua.Source("redpacket/refund"), core.Idempotent)
+	redPacketVerifyScript = core.NewScript("red_packet_audit", lua.Source("redpacket/audit"), core.Idempotent)
 )
 
 // Packet is an amount of money to split at random. Amounts are in minor units, such as cents, and below 2^53.

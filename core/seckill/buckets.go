@@ -21,8 +21,8 @@ import (
 // How the buckets are found: see root.go.
 
 var (
-	seckillFindScript = core.NewScript("seckill_find", lua.SeckillFind, core.Idempotent)
-	seckillKeepScript = core.NewScript("seckill_keep", lua.SeckillKeep, core.Idempotent)
+	seckillFindScript = core.NewScript("seckill_find", lua.Source("seckill/find"), core.Idempotent)
+	seckillKeepScript = core.NewScript("seckill_keep", lua.Source("seckill/keep"), core.Idempotent)
 )
 
 // maxBuckets is the maximum number of buckets of a sale.

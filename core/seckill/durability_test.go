@@ -265,7 +265,7 @@ func TestAckedTouchWritesOnlyWhatIsThere(t *testing.T) {
 		key := e.Key("own", "a")
 		touch := func(want int64) {
 			t.Helper()
-			if n, err := e.Run(t.Context(), core.NewScript("touch", lua.Touch, core.Idempotent),
+			if n, err := e.Run(t.Context(), core.NewScript("touch", lua.Source("core/touch"), core.Idempotent),
 				[]string{key}); n != want || err != nil {
 				t.Errorf("%v, %v, want %d", n, err, want)
 			}

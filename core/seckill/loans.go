@@ -25,9 +25,9 @@ import (
 // then between the two rounds each bucket had at most the units that it reported in the first.
 
 var (
-	seckillLendScript   = core.NewScript("seckill_lend", lua.SeckillLend, core.Idempotent)
-	seckillAcceptScript = core.NewScript("seckill_accept", lua.SeckillAccept, core.Idempotent)
-	seckillFinishScript = core.NewScript("seckill_finish", lua.SeckillFinish, core.Idempotent)
+	seckillLendScript   = core.NewScript("seckill_lend", lua.Source("seckill/lend"), core.Idempotent)
+	seckillAcceptScript = core.NewScript("seckill_accept", lua.Source("seckill/accept"), core.Idempotent)
+	seckillFinishScript = core.NewScript("seckill_finish", lua.Source("seckill/finish"), core.Idempotent)
 )
 
 // errBucketLost means that one of the buckets does not exist. Its stock is unknown, so the sale is not "sold

@@ -17,8 +17,8 @@ import (
 // the root. Nothing else about buckets can be out of date.
 
 var (
-	seckillBeginScript = core.NewScript("seckill_begin", lua.SeckillBegin, core.Idempotent)
-	seckillRootScript  = core.NewScript("seckill_root", lua.SeckillRoot, core.Idempotent)
+	seckillBeginScript = core.NewScript("seckill_begin", lua.Source("seckill/begin"), core.Idempotent)
+	seckillRootScript  = core.NewScript("seckill_root", lua.Source("seckill/root"), core.Idempotent)
 )
 
 const (

@@ -13,16 +13,17 @@ import (
 )
 
 var (
-	seckillOpenScript    = core.NewScript("seckill_open", lua.SeckillOpen, core.Idempotent)
-	seckillReserveScript = core.NewScript("seckill_reserve", lua.SeckillReserve, core.Idempotent).Shared()
-	seckillConfirmScript = core.NewScript("seckill_confirm", lua.SeckillConfirm, core.Idempotent)
-	seckillCancelScript  = core.NewScript("seckill_cancel", lua.SeckillCancel, core.Idempotent)
-	seckillSweepScript   = core.NewScript("seckill_sweep", lua.SeckillSweep, core.Idempotent)
-	seckillRestockScript = core.NewScript("seckill_restock", lua.SeckillRestock, core.Idempotent)
-	seckillCloseScript   = core.NewScript("seckill_close", lua.SeckillClose, core.Idempotent)
+	seckillOpenScript    = core.NewScript("seckill_open", lua.Source("seckill/open"), core.Idempotent)
+	seckillReserveScript = core.NewScript("seckill_reserve", lua.Source("seckill/reserve"),
+		core.Idempotent).Shared()
+	seckillConfirmScript = core.NewScript("seckill_confirm", lua.Source("seckill/confirm"), core.Idempotent)
+	seckillCancelScript  = core.NewScript("seckill_cancel", lua.Source("seckill/cancel"), core.Idempotent)
+	seckillSweepScript   = core.NewScript("seckill_sweep", lua.Source("seckill/sweep"), core.Idempotent)
+	seckillRestockScript = core.NewScript("seckill_restock", lua.Source("seckill/restock"), core.Idempotent)
+	seckillCloseScript   = core.NewScript("seckill_close", lua.Source("seckill/close"), core.Idempotent)
 
 	// For the attempts of one moment. Its reply lost, each attempt goes on by itself.
-	seckillReserveJoinedScript = core.NewScript("seckill_reserve_joined", lua.SeckillReserveJoined,
+	seckillReserveJoinedScript = core.NewScript("seckill_reserve_joined", lua.Source("seckill/reserve_joined"),
 		core.AtMostOnce).Shared()
 )
 

@@ -13,12 +13,13 @@ import (
 )
 
 var (
-	acquireScript = core.NewScript("semaphore_acquire", lua.SemaphoreAcquire, core.Idempotent).Shared()
-	releaseScript = core.NewScript("semaphore_release", lua.SemaphoreRelease, core.Idempotent)
-	waitScript    = core.NewScript("semaphore_wait", lua.SemaphoreWait, core.Idempotent)
-	renewScript   = core.NewScript("semaphore_renew", lua.SemaphoreRenew, core.Idempotent)
-	evictScript   = core.NewScript("semaphore_evict", lua.SemaphoreEvict, core.Idempotent)
-	peekScript    = core.NewScript("semaphore_peek", lua.SemaphorePeek, core.Idempotent)
+	acquireScript = core.NewScript("semaphore_acquire", lua.Source("semaphore/acquire"),
+		core.Idempotent).Shared()
+	releaseScript = core.NewScript("semaphore_release", lua.Source("semaphore/release"), core.Idempotent)
+	waitScript    = core.NewScript("semaphore_wait", lua.Source("semaphore/wait"), core.Idempotent)
+	renewScript   = core.NewScript("semaphore_renew", lua.Source("semaphore/renew"), core.Idempotent)
+	evictScript   = core.NewScript("semaphore_evict", lua.Source("semaphore/evict"), core.Idempotent)
+	peekScript    = core.NewScript("semaphore_peek", lua.Source("semaphore/peek"), core.Idempotent)
 )
 
 // ErrLost is the cause with which the context of [Guard.Hold], and of a request, ends when the lease of its

@@ -15,16 +15,16 @@ import (
 )
 
 var (
-	voteScript        = core.NewScript("vote", lua.Vote, core.Idempotent).Shared()
-	voteJoinedScript  = core.NewScript("vote_joined", lua.VoteJoined, core.AtMostOnce).Shared()
-	voteKeepScript    = core.NewScript("vote_keep", lua.VoteKeep, core.Idempotent)
-	voteUndoScript    = core.NewScript("vote_undo", lua.VoteUndo, core.Idempotent)
-	voteRetractScript = core.NewScript("vote_retract", lua.VoteRetract, core.Idempotent)
-	voteVoidScript    = core.NewScript("vote_void", lua.VoteVoid, core.Idempotent)
-	voteSpreadScript  = core.NewScript("vote_spread", lua.VoteSpread, core.Idempotent)
-	votePartScript    = core.NewScript("vote_part", lua.VotePart, core.Idempotent)
-	voteTallyScript   = core.NewScript("vote_tally", lua.VoteTally, core.Idempotent)
-	voteRepairScript  = core.NewScript("vote_repair", lua.VoteRepair, core.Idempotent)
+	voteScript        = core.NewScript("vote", lua.Source("votes/vote"), core.Idempotent).Shared()
+	voteJoinedScript  = core.NewScript("vote_joined", lua.Source("votes/joined"), core.AtMostOnce).Shared()
+	voteKeepScript    = core.NewScript("vote_keep", lua.Source("votes/keep"), core.Idempotent)
+	voteUndoScript    = core.NewScript("vote_undo", lua.Source("votes/undo"), core.Idempotent)
+	voteRetractScript = core.NewScript("vote_retract", lua.Source("votes/retract"), core.Idempotent)
+	voteVoidScript    = core.NewScript("vote_void", lua.Source("votes/void"), core.Idempotent)
+	voteSpreadScript  = core.NewScript("vote_spread", lua.Source("votes/spread"), core.Idempotent)
+	votePartScript    = core.NewScript("vote_part", lua.Source("votes/part"), core.Idempotent)
+	voteTallyScript   = core.NewScript("vote_tally", lua.Source("votes/tally"), core.Idempotent)
+	voteRepairScript  = core.NewScript("vote_repair", lua.Source("votes/repair"), core.Idempotent)
 )
 
 // Poll holds the rules of one poll. A change takes effect at once; the votes cast before still count.
