@@ -376,7 +376,7 @@ func (b *tab) limit() {
 	first := press()
 	scripts := eval[[]string](b,
 		`[...document.querySelectorAll("#limit-calls [data-script]")].map(e=>e.dataset.script)`)
-	if first != "200 OK" || !slices.Contains(scripts, "lua/sliding_window.lua") ||
+	if first != "200 OK" || !slices.Contains(scripts, "lua/limit/sliding_window.lua") ||
 		!strings.Contains(b.text("#limit-fields"), "4 requests are left") {
 		b.Errorf("the first request: %s, %v, %s", first, scripts, b.text("#limit-fields"))
 	}

@@ -55,12 +55,12 @@ var limitKinds = map[string]struct {
 
 // Scripts that tests recognize by the hash of their source when they are sent.
 var (
-	voteScript     = script.New("vote", lua.Vote, script.Idempotent)
-	voteUndoScript = script.New("vote_undo", lua.VoteUndo, script.Idempotent)
+	voteScript     = script.New("vote", lua.Source("votes/vote"), script.Idempotent)
+	voteUndoScript = script.New("vote_undo", lua.Source("votes/undo"), script.Idempotent)
 
-	joinedScript        = script.New("joined", lua.SlidingWindow, script.AtMostOnce)
-	reserveJoinedScript = script.New("reserve_joined", lua.SeckillReserveJoined, script.AtMostOnce)
-	voteJoinedScript    = script.New("vote_joined", lua.VoteJoined, script.AtMostOnce)
+	joinedScript        = script.New("joined", lua.Source("limit/sliding_window"), script.AtMostOnce)
+	reserveJoinedScript = script.New("reserve_joined", lua.Source("seckill/reserve_joined"), script.AtMostOnce)
+	voteJoinedScript    = script.New("vote_joined", lua.Source("votes/joined"), script.AtMostOnce)
 )
 
 func openSale(t testing.TB, g *seckill.Guard, item string, sale seckill.Sale) {

@@ -32,10 +32,12 @@ var errLate = errors.New("i/o timeout")
 // claims are the scripts whose calls may be late, by the place of the call in their arguments, and undos
 // those that take them back.
 var (
-	claims = map[string]int{sha(lua.Vote): 7, sha(lua.Quota): 7, sha(lua.SeckillReserve): 4,
-		sha(lua.SemaphoreAcquire): 3, sha(lua.LockAcquire): 1}
-	undos = map[string]int{sha(lua.VoteUndo): 1, sha(lua.QuotaUndo): 2, sha(lua.SeckillCancel): 1,
-		sha(lua.SemaphoreRelease): 0, sha(lua.LockRelease): 0}
+	claims = map[string]int{sha(lua.Source("votes/vote")): 7, sha(lua.Source("quota/quota")): 7,
+		sha(lua.Source("seckill/reserve")): 4, sha(lua.Source("semaphore/acquire")): 3,
+		sha(lua.Source("lock/acquire")): 1}
+	undos = map[string]int{sha(lua.Source("votes/undo")): 1, sha(lua.Source("quota/undo")): 2,
+		sha(lua.Source("seckill/cancel")): 1, sha(lua.Source("semaphore/release")): 0,
+		sha(lua.Source("lock/release")): 0}
 )
 
 func sha(script string) string { return redis.NewScript(script).Hash() }

@@ -253,10 +253,10 @@ func (h *history) took() time.Duration {
 // those who come overtake those who wait.
 func TestOvertakingIsFound(t *testing.T) {
 	for _, m := range []mutation{
-		{"who comes overtakes", "", shared(redistest.Single), lua.SemaphoreAcquire,
+		{"who comes overtakes", "", shared(redistest.Single), lua.Source("semaphore/acquire"),
 			"elseif held + cost > max or redis.call('ZCOUNT', present, '(' .. now, now + 3000) > 0 then",
 			"elseif held + cost > max then"},
-		{"the last is served first", "", shared(redistest.Single), lua.SemaphoreWait,
+		{"the last is served first", "", shared(redistest.Single), lua.Source("semaphore/wait"),
 			"redis.call('ZADD', line, last, member)", "redis.call('ZADD', line, -last, member)"},
 	} {
 		t.Run(m.name, func(t *testing.T) {

@@ -147,7 +147,7 @@ func leases(p *pair) {
 	if admitted > 1000 || admitted < 900 {
 		p.is("leased", admitted, "900 to 1000")
 	}
-	script := script.New("joined", lua.SlidingWindow, script.AtMostOnce)
+	script := script.New("joined", lua.Source("limit/sliding_window"), script.AtMostOnce)
 	for i, e := range p.sides {
 		ask := func(costs ...any) any {
 			args := append([]any{"5/3600000:", "", 5, time.Hour.Milliseconds()}, costs...)
@@ -235,7 +235,7 @@ func votesOnce(p *pair) {
 	}
 	tally(p, g, want)
 
-	joined := script.New("joined", lua.VoteJoined, script.AtMostOnce)
+	joined := script.New("joined", lua.Source("votes/joined"), script.AtMostOnce)
 	for i := range g {
 		keys := []string{g[i].Key("final", "voters"), g[i].Key("final", "tally"), g[i].Key("final", "book"),
 			g[i].Key("final", "op", "00"), g[i].Key("final", "audit")}
@@ -515,7 +515,7 @@ func sale(p *pair, buckets int) {
 	want("sold out", 0, 0, 22)
 
 	if buckets == 1 {
-		joined := script.New("joined", lua.SeckillReserveJoined, script.AtMostOnce)
+		joined := script.New("joined", lua.Source("seckill/reserve_joined"), script.AtMostOnce)
 		_, err = g[0].Restock(p.ctx, "tv", "for those who join", 4)
 		p.must("restock", err)
 		var keys []string
@@ -569,7 +569,7 @@ func permits(p *pair) {
 		p.must("peek", err)
 		p.is("held", s.Held, 3)
 	}
-	renew := script.New("renew", lua.SemaphoreRenew, script.Idempotent)
+	renew := script.New("renew", lua.Source("semaphore/renew"), script.Idempotent)
 	for _, e := range p.sides {
 		keys := []string{p.key + ":semaphore:exports:{|}:permits"}
 		lost, err := e.Run(p.ctx, renew, keys, 10_000, "", "nobody|10000|zoe", 1)

@@ -13,10 +13,10 @@ import (
 
 var (
 	// Looks are idempotent, and so are manual bans, because they replace each other.
-	banScript = script.New("ban", lua.Ban, script.Idempotent)
+	banScript = script.New("ban", lua.Source("bans/ban"), script.Idempotent)
 	// A strike whose reply was lost may have been counted. If it counted twice, it could ban an actor who was
 	// not refused often enough. If it is lost, an actor who is refused often is spared one strike of many.
-	banStrikeScript = script.New("ban", lua.Ban, script.AtMostOnce)
+	banStrikeScript = script.New("ban", lua.Source("bans/ban"), script.AtMostOnce)
 )
 
 // Options say which actors are banned, and for how long. All durations are whole milliseconds, from 1 ms to
@@ -248,7 +248,7 @@ func (g *Guard) left(ctx context.Context, a core.Attempt) (time.Duration, core.S
 	return said.Left, core.SourceRedis, err
 }
 
-// banCall is one call of lua/ban.lua.
+// banCall is one call of lua/bans/ban.lua.
 type banCall struct {
 	op        string        // "look", "strike" or "ban"
 	length    time.Duration // of a manual ban
@@ -257,13 +257,13 @@ type banCall struct {
 	timeout   time.Duration
 }
 
-// banReply is the reply of lua/ban.lua.
+// banReply is the reply of lua/bans/ban.lua.
 type banReply struct {
 	Status
 	banned bool // whether this call has banned the actor
 }
 
-// call runs lua/ban.lua and remembers the state of the actor that it returns.
+// call runs lua/bans/ban.lua and remembers the state of the actor that it returns.
 func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, error) {
 	keys := g.banKeys(a)
 	if c.noStrikes {

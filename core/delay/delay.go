@@ -16,16 +16,16 @@ import (
 )
 
 var (
-	scheduleScript = script.New("delay_schedule", lua.DelaySchedule, script.Idempotent)
-	claimScript    = script.New("delay_claim", lua.DelayClaim, script.Idempotent)
-	releaseScript  = script.New("delay_release", lua.DelayRelease, script.Idempotent)
-	extendScript   = script.New("delay_extend", lua.DelayExtend, script.Idempotent)
-	ackScript      = script.New("delay_ack", lua.DelayAck, script.Idempotent)
-	nackScript     = script.New("delay_nack", lua.DelayNack, script.Idempotent)
-	removeScript   = script.New("delay_remove", lua.DelayRemove, script.Idempotent)
-	moveScript     = script.New("delay_move", lua.DelayMove, script.Idempotent)
-	findScript     = script.New("delay_find", lua.DelayFind, script.Idempotent)
-	peekScript     = script.New("delay_peek", lua.DelayPeek, script.Idempotent)
+	scheduleScript = script.New("delay_schedule", lua.Source("delay/schedule"), script.Idempotent)
+	claimScript    = script.New("delay_claim", lua.Source("delay/claim"), script.Idempotent)
+	releaseScript  = script.New("delay_release", lua.Source("delay/release"), script.Idempotent)
+	extendScript   = script.New("delay_extend", lua.Source("delay/extend"), script.Idempotent)
+	ackScript      = script.New("delay_ack", lua.Source("delay/ack"), script.Idempotent)
+	nackScript     = script.New("delay_nack", lua.Source("delay/nack"), script.Idempotent)
+	removeScript   = script.New("delay_remove", lua.Source("delay/remove"), script.Idempotent)
+	moveScript     = script.New("delay_move", lua.Source("delay/move"), script.Idempotent)
+	findScript     = script.New("delay_find", lua.Source("delay/find"), script.Idempotent)
+	peekScript     = script.New("delay_peek", lua.Source("delay/peek"), script.Idempotent)
 )
 
 var (

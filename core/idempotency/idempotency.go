@@ -18,9 +18,9 @@ import (
 )
 
 var (
-	idempotencyBeginScript   = script.New("idempotency_begin", lua.IdempotencyBegin, script.Idempotent)
-	idempotencyFinishScript  = script.New("idempotency_finish", lua.IdempotencyFinish, script.Idempotent)
-	idempotencyReleaseScript = script.New("idempotency_release", lua.IdempotencyRelease, script.Idempotent)
+	beginScript   = script.New("idempotency_begin", lua.Source("idempotency/begin"), script.Idempotent)
+	finishScript  = script.New("idempotency_finish", lua.Source("idempotency/finish"), script.Idempotent)
+	releaseScript = script.New("idempotency_release", lua.Source("idempotency/release"), script.Idempotent)
 )
 
 // Options configure a [Guard]. The zero value is valid. Durations are whole milliseconds.
@@ -107,8 +107,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		panic(fmt.Sprintf("idempotency: %v (guard %q)", err, name))
 	}
 	return &Guard{
-		Base: kit.Register(e, "idempotency", name, idempotencyBeginScript, idempotencyFinishScript,
-			idempotencyReleaseScript),
+		Base: kit.Register(e, "idempotency", name, beginScript, finishScript,
+			releaseScript),
 		options: options,
 	}
 }
@@ -186,7 +186,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		return d, err
 	}
 	ctx, again := script.WatchSendings(ctx)
-	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), idempotencyBeginScript, g.operationKeys(a),
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), beginScript, g.operationKeys(a),
 		fingerprint(a), a.Call(), g.options.Lease.Milliseconds())
 	release := func(ctx context.Context) error { return g.release(ctx, a, true) }
 	if err != nil {
@@ -259,7 +259,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		if o := end.Outcome(); o != nil && o.Pending {
 			left = strconv.FormatInt(max(g.options.Keep-g.options.Lease, 0).Milliseconds(), 10)
 		}
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript,
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), finishScript,
 			g.operationKeys(a), fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(), left)
 		if err != nil {
 			return err
@@ -276,7 +276,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 // may still arrive, which is late, release leaves a tombstone.
 func (g *Guard) release(ctx context.Context, a core.Attempt, late bool) error {
 	return g.Call(ctx, "settle", a, func() error {
-		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyReleaseScript,
+		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), releaseScript,
 			g.operationKeys(a),
 			a.Call(), kit.TombstoneTTL.Milliseconds(), kit.FlagOf(late))
 		return err

@@ -27,7 +27,7 @@ type Base struct {
 	keys   script.Keyspace
 }
 
-var deleteScript = script.New("delete", lua.Delete, script.Idempotent)
+var deleteScript = script.New("delete", lua.Source("core/delete"), script.Idempotent)
 
 // Register registers a guard: its kind, such as "votes", its name, and the scripts that it runs, which
 // [core.Engine.Preload] loads. The kind and the name are part of the guard's keys. Register panics when the

@@ -486,7 +486,7 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 }
 
 // forget deletes the units of an actor. A repetition would delete those that were taken meanwhile as well.
-var forget = script.New("delete", lua.Delete, script.AtMostOnce)
+var forget = script.New("delete", lua.Source("core/delete"), script.AtMostOnce)
 
 // limitsOf returns the limits of the attempt.
 func (l *limiter) limitsOf(ctx context.Context, a core.Attempt) (*limitSet, error) {

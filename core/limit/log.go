@@ -20,11 +20,12 @@ import (
 // decide where all that the header of the log names are the limits of the attempt, and the long one the rest.
 
 var (
-	slidingWindowScript  = newScripts("sliding_window", lua.SlidingWindow)
-	slidingWindowsScript = newScripts("sliding_windows", lua.SlidingWindows)
-	slidingPartsScript   = newScripts("sliding_parts", lua.SlidingParts)
-	slidingLogScript     = newScripts("sliding_log", lua.SlidingLog)
-	slidingSettleScript  = script.New("sliding_settle", lua.SlidingSettle, script.AtMostOnce).Shared()
+	slidingWindowScript  = newScripts("sliding_window", lua.Source("limit/sliding_window"))
+	slidingWindowsScript = newScripts("sliding_windows", lua.Source("limit/sliding_windows"))
+	slidingPartsScript   = newScripts("sliding_parts", lua.Source("limit/sliding_parts"))
+	slidingLogScript     = newScripts("sliding_log", lua.Source("limit/sliding_log"))
+	slidingSettleScript  = script.New("sliding_settle", lua.Source("limit/sliding_settle"),
+		script.AtMostOnce).Shared()
 )
 
 // logArgs is what the scripts take of a number of limits.
@@ -145,7 +146,7 @@ func (l *limiter) fillLogCall(
 }
 
 // joinedReplies returns the replies that a short script would give to n attempts, from its reply to all of
-// them: see sliding_window.lua.
+// them: see limit/sliding_window.lua.
 func joinedReplies(reply any, n int) []any {
 	values, ok := reply.([]any)
 	switch {

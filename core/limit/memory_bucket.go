@@ -6,8 +6,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
-// bucket is a token bucket as lua/token_bucket.lua keeps it. It is full at since + offset + taken*window/max,
-// and the zero bucket is full. The last units were taken at last.
+// bucket is a token bucket as lua/limit/token_bucket.lua keeps it. It is full at since + offset +
+// taken*window/max, and the zero bucket is full. The last units were taken at last.
 type bucket struct{ since, offset, taken, max, last int64 }
 
 func newBucket() counter { return new(bucket) }

@@ -14,12 +14,12 @@ import (
 )
 
 var (
-	acquireScript = script.New("lock_acquire", lua.LockAcquire, script.Idempotent)
-	waitScript    = script.New("lock_wait", lua.LockWait, script.Idempotent)
-	releaseScript = script.New("lock_release", lua.LockRelease, script.Idempotent)
-	renewScript   = script.New("lock_renew", lua.LockRenew, script.Idempotent)
-	breakScript   = script.New("lock_break", lua.LockBreak, script.Idempotent)
-	peekScript    = script.New("lock_peek", lua.LockPeek, script.Idempotent)
+	acquireScript = script.New("lock_acquire", lua.Source("lock/acquire"), script.Idempotent)
+	waitScript    = script.New("lock_wait", lua.Source("lock/wait"), script.Idempotent)
+	releaseScript = script.New("lock_release", lua.Source("lock/release"), script.Idempotent)
+	renewScript   = script.New("lock_renew", lua.Source("lock/renew"), script.Idempotent)
+	breakScript   = script.New("lock_break", lua.Source("lock/break"), script.Idempotent)
+	peekScript    = script.New("lock_peek", lua.Source("lock/peek"), script.Idempotent)
 )
 
 var (

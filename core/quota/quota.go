@@ -16,9 +16,9 @@ import (
 )
 
 var (
-	quotaScript     = script.New("quota", lua.Quota, script.Idempotent)
-	quotaUndoScript = script.New("quota_undo", lua.QuotaUndo, script.Idempotent)
-	quotaUsedScript = script.New("quota_used", lua.QuotaUsed, script.Idempotent)
+	quotaScript     = script.New("quota", lua.Source("quota/quota"), script.Idempotent)
+	quotaUndoScript = script.New("quota_undo", lua.Source("quota/undo"), script.Idempotent)
+	quotaUsedScript = script.New("quota_used", lua.Source("quota/used"), script.Idempotent)
 )
 
 // Options configure a [Guard]. Both fields are required.

@@ -18,10 +18,10 @@ import (
 )
 
 var (
-	redPacketCreateScript = script.New("red_packet_create", lua.RedPacketCreate, script.Idempotent)
-	redPacketGrabScript   = script.New("red_packet_grab", lua.RedPacketGrab, script.Idempotent)
-	redPacketRefundScript = script.New("red_packet_refund", lua.RedPacketRefund, script.Idempotent)
-	redPacketVerifyScript = script.New("red_packet_audit", lua.RedPacketAudit, script.Idempotent)
+	redPacketCreateScript = script.New("red_packet_create", lua.Source("redpacket/create"), script.Idempotent)
+	redPacketGrabScript   = script.New("red_packet_grab", lua.Source("redpacket/grab"), script.Idempotent)
+	redPacketRefundScript = script.New("red_packet_refund", lua.Source("redpacket/refund"), script.Idempotent)
+	redPacketVerifyScript = script.New("red_packet_audit", lua.Source("redpacket/audit"), script.Idempotent)
 )
 
 // Packet is an amount of money to split at random. Amounts are in minor units, such as cents, and below 2^53.

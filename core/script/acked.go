@@ -30,7 +30,7 @@ type Acks struct {
 // touchScript runs before WAIT. A script that replays its answer writes nothing, and WAIT on a connection
 // without writes waits for nothing: without the touch, such an answer would be confirmed although no replica
 // has the change.
-var touchScript = New("touch", lua.Touch, Idempotent)
+var touchScript = New("touch", lua.Source("core/touch"), Idempotent)
 
 // node is the client of one server, which can reserve a connection for several commands: *redis.Client.
 type node interface {

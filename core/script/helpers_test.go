@@ -12,8 +12,8 @@ import (
 
 // Scripts that tests recognize by the hash of their source when they are sent.
 var (
-	voteScript     = script.New("vote", lua.Vote, script.Idempotent)
-	voteUndoScript = script.New("vote_undo", lua.VoteUndo, script.Idempotent)
+	voteScript     = script.New("vote", lua.Source("votes/vote"), script.Idempotent)
+	voteUndoScript = script.New("vote_undo", lua.Source("votes/undo"), script.Idempotent)
 )
 
 func openSale(t testing.TB, g *seckill.Guard, item string, sale seckill.Sale) {

@@ -21,7 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-var joinedScript = script.New("joined", lua.SlidingWindow, script.AtMostOnce)
+var joinedScript = script.New("joined", lua.Source("limit/sliding_window"), script.AtMostOnce)
 
 var hot = core.Attempt{Actor: "hot"}
 

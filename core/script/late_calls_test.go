@@ -38,7 +38,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 		g := seckill.New(sends, name, seckill.Options{})
 		openSale(t, g, "tv", seckill.Sale{Stock: 1})
 		return lateClaims{
-			script: script.New("late", lua.SeckillReserve, script.Idempotent),
+			script: script.New("late", lua.Source("seckill/reserve"), script.Idempotent),
 			sends:  g, gives: seckill.New(gives, name, seckill.Options{}),
 			a:     core.Attempt{Actor: "ann", Resource: "tv", ID: "op"},
 			other: core.Attempt{Actor: "bob", Resource: "tv", ID: "another"},
@@ -70,7 +70,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 		options := quota.Options{Items: 1, Period: period.Monthly(time.UTC)}
 		g := quota.New(sends, name, options)
 		return lateClaims{
-			script: script.New("late", lua.Quota, script.Idempotent),
+			script: script.New("late", lua.Source("quota/quota"), script.Idempotent),
 			sends:  g, gives: quota.New(gives, name, options),
 			a:     core.Attempt{Actor: "ann", Item: "a7", ID: "op"},
 			other: core.Attempt{Actor: "ann", Item: "a8", ID: "another"},
@@ -86,7 +86,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 	"permits": func(_ *testing.T, sends, gives *core.Engine, name string) lateClaims {
 		g := semaphore.New(sends, name, semaphore.Options{Max: 1})
 		return lateClaims{
-			script: script.New("late", lua.SemaphoreAcquire, script.Idempotent),
+			script: script.New("late", lua.Source("semaphore/acquire"), script.Idempotent),
 			sends:  g, gives: semaphore.New(gives, name, semaphore.Options{Max: 1}),
 			a: core.Attempt{Actor: "ann"}, other: core.Attempt{Actor: "bob"}, returns: true,
 			held: func(t *testing.T) int {
@@ -101,7 +101,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 	"locks": func(_ *testing.T, sends, gives *core.Engine, name string) lateClaims {
 		g := lock.New(sends, name, lock.Options{})
 		return lateClaims{
-			script: script.New("late", lua.LockAcquire, script.Idempotent),
+			script: script.New("late", lua.Source("lock/acquire"), script.Idempotent),
 			sends:  g, gives: lock.New(gives, name, lock.Options{}),
 			a: core.Attempt{Actor: "ann", Resource: "p"}, other: core.Attempt{Actor: "bob", Resource: "p"},
 			returns: true,
@@ -121,7 +121,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 		g := idempotency.New(sends, name, idempotency.Options{})
 		a := core.Attempt{Actor: "ann", ID: "op"}
 		return lateClaims{
-			script: script.New("late", lua.IdempotencyBegin, script.Idempotent),
+			script: script.New("late", lua.Source("idempotency/begin"), script.Idempotent),
 			sends:  g, gives: idempotency.New(gives, name, idempotency.Options{}),
 			a: a, other: a,
 			held: func(t *testing.T) int {

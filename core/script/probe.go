@@ -158,7 +158,7 @@ func ask(server pooled, n int, limit time.Duration, key string) []error {
 }
 
 // probeSource deletes a key.
-var probeSource = lua.Delete
+var probeSource = lua.Source("core/delete")
 
 // askOne asks as guards do: by a script that may write, because a replica refuses only that. It deletes a key
 // that is never there, so it changes nothing.

@@ -22,9 +22,9 @@ import (
 )
 
 var (
-	reserveScript       = script.New("reserve", lua.SeckillReserve, script.Idempotent)
-	reserveJoinedScript = script.New("reserve_joined", lua.SeckillReserveJoined, script.AtMostOnce)
-	voteJoinedScript    = script.New("vote_joined", lua.VoteJoined, script.AtMostOnce)
+	reserveScript       = script.New("reserve", lua.Source("seckill/reserve"), script.Idempotent)
+	reserveJoinedScript = script.New("reserve_joined", lua.Source("seckill/reserve_joined"), script.AtMostOnce)
+	voteJoinedScript    = script.New("vote_joined", lua.Source("votes/joined"), script.AtMostOnce)
 )
 
 // lostRoad is a hook that loses the commands of a script once: they do not arrive, or only the replies do

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-var acquireScript = script.New("acquire", lua.SemaphoreAcquire, script.Idempotent)
+var acquireScript = script.New("acquire", lua.Source("semaphore/acquire"), script.Idempotent)
 
 func wantPermits(t *testing.T, g *semaphore.Guard, want int64) {
 	t.Helper()

@@ -22,8 +22,8 @@ import (
 // How the buckets are found: see root.go.
 
 var (
-	seckillFindScript = script.New("seckill_find", lua.SeckillFind, script.Idempotent)
-	seckillKeepScript = script.New("seckill_keep", lua.SeckillKeep, script.Idempotent)
+	seckillFindScript = script.New("seckill_find", lua.Source("seckill/find"), script.Idempotent)
+	seckillKeepScript = script.New("seckill_keep", lua.Source("seckill/keep"), script.Idempotent)
 )
 
 // maxBuckets is the maximum number of buckets of a sale.

@@ -266,7 +266,7 @@ func TestAckedTouchWritesOnlyWhatIsThere(t *testing.T) {
 		key := e.Key("own", "a")
 		touch := func(want int64) {
 			t.Helper()
-			if n, err := e.Run(t.Context(), script.New("touch", lua.Touch, script.Idempotent),
+			if n, err := e.Run(t.Context(), script.New("touch", lua.Source("core/touch"), script.Idempotent),
 				[]string{key}); n != want || err != nil {
 				t.Errorf("%v, %v, want %d", n, err, want)
 			}

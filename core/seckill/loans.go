@@ -27,9 +27,9 @@ import (
 // then between the two rounds each bucket had at most the units that it reported in the first.
 
 var (
-	seckillLendScript   = script.New("seckill_lend", lua.SeckillLend, script.Idempotent)
-	seckillAcceptScript = script.New("seckill_accept", lua.SeckillAccept, script.Idempotent)
-	seckillFinishScript = script.New("seckill_finish", lua.SeckillFinish, script.Idempotent)
+	seckillLendScript   = script.New("seckill_lend", lua.Source("seckill/lend"), script.Idempotent)
+	seckillAcceptScript = script.New("seckill_accept", lua.Source("seckill/accept"), script.Idempotent)
+	seckillFinishScript = script.New("seckill_finish", lua.Source("seckill/finish"), script.Idempotent)
 )
 
 // errBucketLost means that one of the buckets does not exist. Its stock is unknown, so the sale is not "sold

@@ -19,7 +19,7 @@ import (
 // restored from the others: buyers and timers from the reservations, reservations from the outbox, the sale
 // itself from the reservations (and the outbox, for what buckets have lent), a root from its copy.
 
-var seckillRepairScript = script.New("seckill_repair", lua.SeckillRepair, script.Idempotent)
+var seckillRepairScript = script.New("seckill_repair", lua.Source("seckill/repair"), script.Idempotent)
 
 var (
 	// ErrLost is returned by calls by name for a sale of which a part was lost, such as the record of its

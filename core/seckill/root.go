@@ -17,8 +17,8 @@ import (
 // the root. Nothing else about buckets can be out of date.
 
 var (
-	seckillBeginScript = script.New("seckill_begin", lua.SeckillBegin, script.Idempotent)
-	seckillRootScript  = script.New("seckill_root", lua.SeckillRoot, script.Idempotent)
+	seckillBeginScript = script.New("seckill_begin", lua.Source("seckill/begin"), script.Idempotent)
+	seckillRootScript  = script.New("seckill_root", lua.Source("seckill/root"), script.Idempotent)
 )
 
 const (

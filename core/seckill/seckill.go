@@ -15,16 +15,17 @@ import (
 )
 
 var (
-	seckillOpenScript    = script.New("seckill_open", lua.SeckillOpen, script.Idempotent)
-	seckillReserveScript = script.New("seckill_reserve", lua.SeckillReserve, script.Idempotent).Shared()
-	seckillConfirmScript = script.New("seckill_confirm", lua.SeckillConfirm, script.Idempotent)
-	seckillCancelScript  = script.New("seckill_cancel", lua.SeckillCancel, script.Idempotent)
-	seckillSweepScript   = script.New("seckill_sweep", lua.SeckillSweep, script.Idempotent)
-	seckillRestockScript = script.New("seckill_restock", lua.SeckillRestock, script.Idempotent)
-	seckillCloseScript   = script.New("seckill_close", lua.SeckillClose, script.Idempotent)
+	seckillOpenScript    = script.New("seckill_open", lua.Source("seckill/open"), script.Idempotent)
+	seckillReserveScript = script.New("seckill_reserve", lua.Source("seckill/reserve"),
+		script.Idempotent).Shared()
+	seckillConfirmScript = script.New("seckill_confirm", lua.Source("seckill/confirm"), script.Idempotent)
+	seckillCancelScript  = script.New("seckill_cancel", lua.Source("seckill/cancel"), script.Idempotent)
+	seckillSweepScript   = script.New("seckill_sweep", lua.Source("seckill/sweep"), script.Idempotent)
+	seckillRestockScript = script.New("seckill_restock", lua.Source("seckill/restock"), script.Idempotent)
+	seckillCloseScript   = script.New("seckill_close", lua.Source("seckill/close"), script.Idempotent)
 
 	// For the attempts of one moment. Its reply lost, each attempt goes on by itself.
-	seckillReserveJoinedScript = script.New("seckill_reserve_joined", lua.SeckillReserveJoined,
+	seckillReserveJoinedScript = script.New("seckill_reserve_joined", lua.Source("seckill/reserve_joined"),
 		script.AtMostOnce).Shared()
 )
 

@@ -29,7 +29,7 @@ type stock interface {
 	sweep(ctx context.Context) (swept int64, found bool, err error)
 	// status returns the state of the sale.
 	status(ctx context.Context) (status Status, found bool, err error)
-	// terms returns what the sale was opened with, as its hash has it: see seckill_open.lua.
+	// terms returns what the sale was opened with, as its hash has it: see seckill/open.lua.
 	terms(ctx context.Context) (terms string, found bool, err error)
 	// restock changes the stock, once per ID. The reason is that of the script.
 	restock(ctx context.Context, id string, units int64) (reason string, status Status, err error)

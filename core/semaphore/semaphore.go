@@ -15,12 +15,13 @@ import (
 )
 
 var (
-	acquireScript = script.New("semaphore_acquire", lua.SemaphoreAcquire, script.Idempotent).Shared()
-	releaseScript = script.New("semaphore_release", lua.SemaphoreRelease, script.Idempotent)
-	waitScript    = script.New("semaphore_wait", lua.SemaphoreWait, script.Idempotent)
-	renewScript   = script.New("semaphore_renew", lua.SemaphoreRenew, script.Idempotent)
-	evictScript   = script.New("semaphore_evict", lua.SemaphoreEvict, script.Idempotent)
-	peekScript    = script.New("semaphore_peek", lua.SemaphorePeek, script.Idempotent)
+	acquireScript = script.New("semaphore_acquire", lua.Source("semaphore/acquire"),
+		script.Idempotent).Shared()
+	releaseScript = script.New("semaphore_release", lua.Source("semaphore/release"), script.Idempotent)
+	waitScript    = script.New("semaphore_wait", lua.Source("semaphore/wait"), script.Idempotent)
+	renewScript   = script.New("semaphore_renew", lua.Source("semaphore/renew"), script.Idempotent)
+	evictScript   = script.New("semaphore_evict", lua.Source("semaphore/evict"), script.Idempotent)
+	peekScript    = script.New("semaphore_peek", lua.Source("semaphore/peek"), script.Idempotent)
 )
 
 // ErrLost is the cause with which the context of [Guard.Hold], and of a request, ends when the lease of its

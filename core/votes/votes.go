@@ -17,16 +17,16 @@ import (
 )
 
 var (
-	voteScript        = script.New("vote", lua.Vote, script.Idempotent).Shared()
-	voteJoinedScript  = script.New("vote_joined", lua.VoteJoined, script.AtMostOnce).Shared()
-	voteKeepScript    = script.New("vote_keep", lua.VoteKeep, script.Idempotent)
-	voteUndoScript    = script.New("vote_undo", lua.VoteUndo, script.Idempotent)
-	voteRetractScript = script.New("vote_retract", lua.VoteRetract, script.Idempotent)
-	voteVoidScript    = script.New("vote_void", lua.VoteVoid, script.Idempotent)
-	voteSpreadScript  = script.New("vote_spread", lua.VoteSpread, script.Idempotent)
-	votePartScript    = script.New("vote_part", lua.VotePart, script.Idempotent)
-	voteTallyScript   = script.New("vote_tally", lua.VoteTally, script.Idempotent)
-	voteRepairScript  = script.New("vote_repair", lua.VoteRepair, script.Idempotent)
+	voteScript        = script.New("vote", lua.Source("votes/vote"), script.Idempotent).Shared()
+	voteJoinedScript  = script.New("vote_joined", lua.Source("votes/joined"), script.AtMostOnce).Shared()
+	voteKeepScript    = script.New("vote_keep", lua.Source("votes/keep"), script.Idempotent)
+	voteUndoScript    = script.New("vote_undo", lua.Source("votes/undo"), script.Idempotent)
+	voteRetractScript = script.New("vote_retract", lua.Source("votes/retract"), script.Idempotent)
+	voteVoidScript    = script.New("vote_void", lua.Source("votes/void"), script.Idempotent)
+	voteSpreadScript  = script.New("vote_spread", lua.Source("votes/spread"), script.Idempotent)
+	votePartScript    = script.New("vote_part", lua.Source("votes/part"), script.Idempotent)
+	voteTallyScript   = script.New("vote_tally", lua.Source("votes/tally"), script.Idempotent)
+	voteRepairScript  = script.New("vote_repair", lua.Source("votes/repair"), script.Idempotent)
 )
 
 // Poll holds the rules of one poll. A change takes effect at once; the votes cast before still count.

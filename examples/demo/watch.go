@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -117,13 +118,11 @@ func (tracer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 // sources are the scripts that a limit of one window may run, by hash.
 var sources = func() map[string]scriptCall {
 	all := map[string]scriptCall{}
-	for name, source := range map[string]string{
-		"sliding_window":  lua.SlidingWindow,
-		"sliding_windows": lua.SlidingWindows,
-		"sliding_parts":   lua.SlidingParts,
-		"sliding_log":     lua.SlidingLog,
+	for _, name := range []string{
+		"limit/sliding_window", "limit/sliding_windows", "limit/sliding_parts", "limit/sliding_log",
 	} {
-		sha := script.New(name, source, script.AtMostOnce).SHA()
+		source := lua.Source(name)
+		sha := script.New(path.Base(name), source, script.AtMostOnce).SHA()
 		all[sha] = scriptCall{Script: "lua/" + name + ".lua", Source: source}
 	}
 	return all
