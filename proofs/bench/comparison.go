@@ -187,7 +187,7 @@ X-Forwarded-For, over the same connection.
 express-rate-limit is for Express, so it runs in a process of its own, over real connections: a client is an
 address of the loopback network. Its client of Redis is node-redis with its defaults. Its round trips are the
 scripts that Redis has run. It is measured where Node is installed, and "npm install" has been run in
-bench/express.`
+proofs/bench/express.`
 
 // underAttack returns the most units that each contender admits in any window.
 func underAttack(t *testing.T, rdb *redis.Client, window time.Duration) ([]int, error) {

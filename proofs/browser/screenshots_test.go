@@ -18,7 +18,7 @@ const pictureMost = 150_000
 // checks that there is one of this size.
 func (b *tab) picture(name string) {
 	b.Helper()
-	path := filepath.Join("..", "docs", "images", name)
+	path := filepath.Join("..", "..", "docs", "images", name)
 	if *update {
 		shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 		if err != nil {

@@ -29,7 +29,7 @@ func buildDemo(t *testing.T) string {
 	browser(t) // nothing to build for where there is none
 	program := filepath.Join(t.TempDir(), "demo")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/demo")
-	build.Dir = ".."
+	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the demo: %v\n%s", err, out)
 	}

@@ -1,8 +1,8 @@
-module github.com/gatehouse-go/gatehouse/bench
+module github.com/gatehouse-go/gatehouse/proofs/bench
 
 go 1.25.0
 
-replace github.com/gatehouse-go/gatehouse => ../
+replace github.com/gatehouse-go/gatehouse => ../..
 
 require (
 	github.com/didip/tollbooth/v8 v8.0.1
