@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -28,36 +27,16 @@ func (r *report) head(columns ...string) {
 	r.line("|---|%s", strings.Repeat("---:|", len(columns)-1))
 }
 
-// required finds the modules that a go.mod requires directly, with their versions.
-var required = regexp.MustCompile(`(?m)^\t(\S+ v\S+)$`)
-
-// preface says what was measured and with what, and how to read it.
+// preface says with what it was measured. The versions of the libraries are those of go.mod.
 func (r *report) preface(ctx context.Context, rdb *redis.Client, c config, part string) error {
 	info, err := rdb.InfoMap(ctx, "server").Result()
 	if err != nil {
 		return err
 	}
-	mod, err := os.ReadFile("go.mod")
-	if err != nil {
-		return err
-	}
-	r.line("# Results: %s\n\nWritten by `make bench BENCHFLAGS='-only %s'` on %s: %s, Redis %s,\n"+
-		"%d CPUs for the callers and the server together%s;\n%d rounds, %v per turn, seed %d.\n", part, part,
+	r.line("# Results: %s\n\nWritten by `make bench BENCHFLAGS='-only %s'` on %s: %s, Redis %s, %d CPUs%s;\n"+
+		"%d rounds, %v per turn, seed %d. [How to read it](../README.md#how-to-read-the-results).", part, part,
 		time.Now().UTC().Format(time.DateOnly), runtime.Version(), info["Server"]["redis_version"],
-		runtime.NumCPU(),
-		busy(), c.rounds, c.turn, c.seed)
-	var with []string
-	for _, module := range required.FindAllStringSubmatch(string(mod), -1) {
-		if !strings.HasPrefix(module[1], "github.com/gatehouse-go/") {
-			with = append(with, module[1])
-		}
-	}
-	r.line("With %s.", strings.Join(with, ",\n"))
-	r.line(`
-Read the ratios, written ×: one call takes as long as this many calls of the floor, in the same run. The times
-depend on the machine, the day and the other load. Each number is the median over the rounds. "allowed, 16"
-means 16 callers whose calls are allowed. [README.md](../README.md) says what is measured, and where the
-comparison is not fair.`)
+		runtime.NumCPU(), busy(), c.rounds, c.turn, c.seed)
 	return nil
 }
 
@@ -69,7 +48,7 @@ func busy() string {
 		return ""
 	}
 	load, _, _ := strings.Cut(string(text), " ")
-	return ", load average " + load + " at the beginning"
+	return ", load average " + load
 }
 
 // results writes the measurements of a group: the ratios first, then each load.
@@ -148,25 +127,22 @@ func (r *report) ratios(g group, what string, runners []*runner, value func(*ser
 	}
 }
 
-// load writes all measurements under one load.
+// load writes all measurements under one load. Their ratios stand in the tables of ratios, but for those of
+// the scripts.
 func (r *report) load(g group, l load, runners []*runner) {
-	columns := []string{strings.ToLower(g.name) + ": " + l.String(), "ns per call", "calls per second",
-		"× floor", "p99 µs", "own CPU µs", "× floor"}
+	columns := []string{strings.ToLower(g.name) + ": " + l.String(), "ns per call", "p99 µs", "own CPU µs"}
 	if g.redis != nil {
-		columns = append(columns, "server CPU µs", "× floor", "scripts µs", "× floor")
+		columns = append(columns, "server CPU µs", "scripts µs", "× floor")
 	}
 	r.head(columns...)
 	floor := runners[0].measured[l]
 	for _, s := range runners {
 		m := s.measured[l]
-		perCall := median(m.perCall)
-		cells := []string{
-			s.name, fmt.Sprintf("%.0f", perCall), fmt.Sprintf("%.0f", 1e9/perCall), times(m.perCall, floor.perCall),
-			fmt.Sprintf("%.1f", median(m.p99)), fmt.Sprintf("%.3f", median(m.own)), times(m.own, floor.own),
-		}
+		cells := []string{s.name, fmt.Sprintf("%.0f", median(m.perCall)), fmt.Sprintf("%.1f", median(m.p99)),
+			fmt.Sprintf("%.3f", median(m.own))}
 		if g.redis != nil {
-			cells = append(cells, fmt.Sprintf("%.1f", median(m.cpu)), times(m.cpu, floor.cpu),
-				unlessZero("%.1f", median(m.script)), times(m.script, floor.script))
+			cells = append(cells, fmt.Sprintf("%.1f", median(m.cpu)), unlessZero("%.1f", median(m.script)),
+				times(m.script, floor.script))
 		}
 		r.row(cells...)
 	}
