@@ -173,8 +173,8 @@ func (e *Engine) Logger() *slog.Logger {
 // for the observer, and a line in the engine's log, whatever the observer is.
 func WithBreaker(failures int, pause time.Duration) Option {
 	if failures < 0 || pause < 0 || pause > time.Minute {
-		panic(fmt.Sprintf("core: WithBreaker(%d, %v): set failures to 0 or more and the pause to a minute at most, 0 "+
-			"for the defaults, or use WithoutBreaker", failures, pause))
+		panic(fmt.Sprintf("core: WithBreaker(%d, %v): set failures to 0 or more and pause to a minute at most, "+
+			"0 for the defaults, or use WithoutBreaker", failures, pause))
 	}
 	return func(e *Engine) {
 		e.options.run.NoBreaker, e.options.run.Failures, e.options.run.Pause = false, failures, pause

@@ -38,7 +38,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"does not cover a retry":        func() { core.WithRetryHorizon(time.Millisecond) },
 		"leave the option out":          func() { core.WithObserver(nil) },
 		"or use WithoutBreaker":         func() { core.WithBreaker(-1, 0) },
-		"the pause to a minute at most": func() { core.WithBreaker(0, time.Hour) },
+		"pause to a minute at most": func() { core.WithBreaker(0, time.Hour) },
 		"none that is nil":              func() { core.Observers(core.LogErrors(), nil) },
 		"to have slog.Default":          func() { core.WithLogger(nil) },
 		"at least one observer":         func() { core.Observers() },
