@@ -41,7 +41,7 @@ func TestREADMEShowsMeasuredFigures(t *testing.T) {
 		t.Error("README.md does not show the table of bench/results/comparison.md as it is")
 	}
 	// of the first table of CPU time of the server, in the first column: allowed, one caller
-	cost := regexp.MustCompile(`(?s)\| CPU time of the server, × floor \|.*?\n\| SlidingWindow \| ([\d.]+)×`).
+	cost := regexp.MustCompile(`(?s)\| CPU time of the server, µs, × floor \|.*?\n\| SlidingWindow \| [\d.]+, ([\d.]+)×`).
 		FindStringSubmatch(read(t, "bench/results/redis.md"))
 	if cost == nil {
 		t.Fatal("bench/results/redis.md does not have the cost of a SlidingWindow")
