@@ -78,7 +78,7 @@ func TestTheTrackRecordShowsEachDefectMended(t *testing.T) {
 	rows := regexp.MustCompile("(?m)^\\| .+ \\|[\\w ]+\\| (.+) \\|$").
 		FindAllStringSubmatch(read(t, "docs/track-record.md"), -1)
 	run := regexp.MustCompile(`-run '?([^'` + "`" + ` ]+)`)
-	folder := regexp.MustCompile("\\./([a-z][\\w/]*)|in `(\\w+)`")
+	folder := regexp.MustCompile("\\./([a-z][\\w/]*)|in `([\\w/]+)`")
 	functions := map[string]map[string]bool{} // by folder
 	for _, row := range rows[1:] {            // without the heading
 		var names []string

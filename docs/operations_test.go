@@ -30,11 +30,11 @@ func TestCapacityHasMeasuredFigures(t *testing.T) {
 	if len(times) < 9 {
 		t.Fatalf("found only %d times", len(times))
 	}
-	performance := read(t, "docs/performance.md") + read(t, "bench/results/moment.md")
+	performance := read(t, "docs/performance.md") + read(t, "proofs/bench/results/moment.md")
 	for _, text := range times {
 		for _, figure := range regexp.MustCompile(`[\d.]+`).FindAllString(text, -1) {
 			if !regexp.MustCompile(`[ |]` + regexp.QuoteMeta(figure) + `( µs|,)`).MatchString(performance) {
-				t.Errorf("docs/performance.md and bench/results/moment.md do not have %s µs", figure)
+				t.Errorf("docs/performance.md and proofs/bench/results/moment.md do not have %s µs", figure)
 			}
 		}
 	}
