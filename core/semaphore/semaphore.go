@@ -76,8 +76,9 @@ const maxPermits = 10_000
 // With Options.Wait, attempts stand in line: first come, first served, in all processes, whatever number of
 // permits they ask for. Nobody overtakes those who wait. A process is told when permits are free, by PUBLISH
 // to a channel below the engine's prefix. Where its client cannot subscribe, or may not, the process looks
-// twice per second. Attempts of a process that has died or stands still lose their places within three
-// seconds; when it goes on, they stand in line anew. The Remaining of a decision after a wait is zero.
+// twice per second, and five times while one of its attempts is the first. A process that has died or stands
+// still is passed by 300 ms after there are permits for its attempts; when it goes on, they are in front
+// again. The Remaining of a decision after a wait is zero.
 //
 // # Endings
 //

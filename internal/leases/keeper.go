@@ -76,7 +76,7 @@ type Keeper struct {
 // New returns a keeper for the guard with this base.
 func New(base *core.Base, options Options) *Keeper {
 	k := &Keeper{base: base, options: options,
-		lines: lines{process: rand.Text()[:10], pause: stepMost, byTag: map[string]*line{}}}
+		lines: lines{process: rand.Text()[:10], pause: stepMost, pauseFirst: stepFirst, byTag: map[string]*line{}}}
 	k.pools = pools{lease: options.Lease, cause: options.Lost, renew: k.renew, byTag: map[string]*pool{}}
 	return k
 }
