@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -103,19 +104,19 @@ func (p *Pipeline) looksAhead(i int) bool {
 
 // recalls reports whether the rule's bans or its guard remember anything.
 func (r *mounted) recalls() bool {
-	_, guard := r.Guard.(core.Recaller)
-	_, bans := r.Bans.(core.Recaller)
+	_, guard := r.Guard.(kit.Recaller)
+	_, bans := r.Bans.(kit.Recaller)
 	return guard || bans
 }
 
 // remembered returns the refusal that the rule's bans or its guard remember for the attempt, or nil.
 func (r *mounted) remembered(ctx context.Context, a core.Attempt) *Refusal {
-	if bans, ok := r.Bans.(core.Recaller); ok {
+	if bans, ok := r.Bans.(kit.Recaller); ok {
 		if d, ok := bans.Recall(ctx, a); ok {
 			return r.refuseBanned(d)
 		}
 	}
-	guard, ok := r.Guard.(core.Recaller)
+	guard, ok := r.Guard.(kit.Recaller)
 	if !ok {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -83,7 +84,7 @@ type entry struct {
 	rule     *mounted
 	decision core.Decision
 	run      *run // nil: see runsOf
-	place    core.Place
+	place    kit.Place
 	owner    atomic.Int32
 	spending spending
 
@@ -278,7 +279,7 @@ func (p *Passage) reopen() {
 //
 // Only the first call of Leave or Abort has an effect. Leave waits for Redis for at most ten times the
 // engine's deadline per rule. What cannot be settled in that time is retried in the background: see
-// core.Place and core.Drain. Errors go to the engine's observer.
+// kit.Place and core.Drain. Errors go to the engine's observer.
 func (p *Passage) Leave(status int) {
 	if p.left {
 		return

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -304,7 +305,7 @@ func (r *mounted) logFailure(ctx context.Context, err error) {
 // lack a login would leave no trace.
 func (r *mounted) traceRefusal(ctx context.Context, reason core.Reason, err error, shadow bool) {
 	d := core.Decision{Guard: r.name, Reason: reason, Attempt: core.Attempt{Shadow: shadow}}
-	core.Refused(ctx, r.Guard, d, keyOf(err), keyfuncs.FunctionOf(err))
+	kit.Refused(ctx, r.Guard, d, keyOf(err), keyfuncs.FunctionOf(err))
 }
 
 // passageKey is the key of the innermost passage in a request's context.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // A request behind a rule with Failed holds its units while it runs, and most requests give them back. So a
@@ -79,7 +80,7 @@ func (r *mounted) begin(a *core.Attempt) *run {
 // give back units of their own accord only where there is a Failed. Permits come back whatever it says.
 func runsOf(r *Rule) any {
 	traits := r.Guard.Traits()
-	if _, holds := r.Guard.(core.Holder); r.Failed == nil || traits.KeepsOutcome || holds {
+	if _, holds := r.Guard.(kit.Holder); r.Failed == nil || traits.KeepsOutcome || holds {
 		return nil
 	}
 	if reflect.TypeOf(r.Guard).Kind() == reflect.Pointer {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/bounded"
 )
 
@@ -163,7 +165,7 @@ func (l *limiter) decideByLease(ctx context.Context, s *lease, limits *limitSet,
 	if l.handOut(s, limits, d) {
 		return nil
 	}
-	a, key, now := d.Attempt, core.TagOf(d.Attempt), l.Engine().Now()
+	a, key, now := d.Attempt, kit.TagOf(d.Attempt), l.Engine().Now()
 	if r, ok := l.refusals.find(key, limits.limits, a.Cost, now); ok {
 		r.answer(d, now)
 		return nil
@@ -198,7 +200,7 @@ func (l *limiter) askLending(
 		}
 	}
 	c := l.callOf(nil, limits, fetches, a, false, l.Engine().Deadline())
-	core.Send(ctx, &c)
+	script.Send(ctx, &c)
 	return l.replyTo(ctx, &c, limits, a, false)
 }
 
@@ -215,7 +217,7 @@ func (l *limiter) fetch(
 	if err != nil || !ok || len(reply) != 6 {
 		return value, err
 	}
-	r := core.ReadReply(value, 6, 6)
+	r := script.ReadReply(value, 6, 6)
 	r.Flag()
 	remaining, stamp, _, resets, units := r.Number(), r.Number(), r.Number(), r.Number(), r.Number()
 	if r.Err != nil {
@@ -223,11 +225,11 @@ func (l *limiter) fetch(
 	}
 	grain := of.grain()
 	part := ceilDiv(stamp, grain)
-	rest := core.DurationOf(part*grain-stamp, time.Microsecond)
+	rest := script.DurationOf(part*grain-stamp, time.Microsecond)
 	s.hear(lot{units, units, of.Max, part, stamp, sent, rest - rest/leaseMargin}, drops, remaining,
-		l.Engine().Now().Add(core.DurationOf(resets, time.Microsecond)))
+		l.Engine().Now().Add(script.DurationOf(resets, time.Microsecond)))
 	if units > 0 { // the next call takes them back, unless there is none in the next part
-		l.Engine().After(rest+core.DurationOf(grain, time.Microsecond), func(ctx context.Context) {
+		l.After(rest+script.DurationOf(grain, time.Microsecond), func(ctx context.Context) {
 			l.takeBack(ctx, s, part, limits, a)
 		})
 	}
@@ -238,7 +240,7 @@ func (l *limiter) fetch(
 func (l *limiter) leaseCall(
 	limits *limitSet, a core.Attempt, cost, ahead int64, unused lot,
 ) ([]string, []any) {
-	tag := core.TagOf(a)
+	tag := kit.TagOf(a)
 	keys := []string{l.Key(tag, "log"), l.Key(tag, "lessees")}
 	args := append([]any{limits.log.front[0], l.Engine().ScriptNow(time.Microsecond)}, limits.log.back...)
 	args[len(args)-1] = fmt.Sprintf("%d %s %d %d", ahead, l.leases.name, unused.units, unused.stamp)

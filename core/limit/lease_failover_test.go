@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -130,7 +131,7 @@ func TestUnitsInHandThroughAFailover(t *testing.T) {
 }
 
 // switched is a client that a test leads to another server.
-type switched struct{ core.Client }
+type switched struct{ script.Client }
 
 func (c *switched) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.Client.Process(ctx, cmd)

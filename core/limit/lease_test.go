@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -34,7 +35,7 @@ type leasing struct {
 
 // losing is a client that counts what it sends, and loses replies of commands that have run.
 type losing struct {
-	core.Client
+	script.Client
 	sent atomic.Int64
 	lose atomic.Bool
 }
@@ -55,10 +56,10 @@ func newLeasing(b redistest.Backend, name string, l Limit, options ...core.Optio
 
 // newLeasingOver is newLeasing with a client that a test has put in front of the backend's.
 func newLeasingOver(
-	b redistest.Backend, client core.Client, name string, l Limit, options ...core.Option,
+	b redistest.Backend, client script.Client, name string, l Limit, options ...core.Option,
 ) *leasing {
 	lossy := &losing{Client: client}
-	options = append(options, core.WithBreaker(core.BreakerOptions{Failures: 1000}))
+	options = append(options, core.WithBreaker(1000, 0))
 	e := guardtest.NewEngineOver(b, lossy, options...)
 	return &leasing{NewSlidingWindow(e, name, l), e, lossy}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // Limit is one rate limit: at most Max units per Window. The guard decides how large Max may be and how
@@ -67,7 +68,7 @@ func (l Limit) WithResolution(parts int64) Limit {
 // set, units that were in hand then may be handed out, up to one part later, although they no longer count:
 // set back, no window has more than Max and these units; set forward, that holds for windows that begin
 // later. A failover of Redis loses the units that the former primary alone has counted, those in hand
-// included, and so many more than Max may be admitted: see [core.Fast]. An engine without Redis has no
+// included, and so many more than Max may be admitted: see [seckill.Fast]. An engine without Redis has no
 // need for leases and ignores them. A guard with a lease has one limit only; with more, its constructor
 // panics.
 func (l Limit) WithLease() Limit {
@@ -193,8 +194,8 @@ func (l Limit) check() error {
 		return fmt.Errorf("a limit of %d lets nobody in: use 1 or more, or leave the guard out", l.Max)
 	case l.Window < time.Millisecond || l.Window%time.Millisecond != 0:
 		return fmt.Errorf("a window of %v: use whole milliseconds, 1 ms or more", l.Window)
-	case l.Window > core.MaxTTL:
-		return fmt.Errorf("a window of %v is too long: use at most %v", l.Window, core.MaxTTL)
+	case l.Window > kit.MaxTTL:
+		return fmt.Errorf("a window of %v is too long: use at most %v", l.Window, kit.MaxTTL)
 	case l.Resolution != 0 && (l.Resolution < 2 || l.Resolution > maxResolution):
 		return fmt.Errorf("a resolution of %d: use 2 to %d parts of the window, or leave it out",
 			l.Resolution, maxResolution)
