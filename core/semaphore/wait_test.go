@@ -333,7 +333,7 @@ func listens(t *testing.T, b redistest.Backend, channel string) bool {
 // TestManyWaitersAreServedInTheirOrder: more than one call can serve.
 func TestManyWaitersAreServedInTheirOrder(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := New(guardtest.NewEngine(b), "s", Options{Max: 1, Wait: maxWait})
+		g := New(guardtest.NewEngine(b), "s", Options{Max: 1, Wait: maxWait, Waiters: 3 * leases.Batch})
 		held := guardtest.Check(t, g, ann)
 		var waiters []*waiting
 		for i := range 3 * leases.Batch {
