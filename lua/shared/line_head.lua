@@ -1,5 +1,7 @@
--- Finds the head of the line. Waiters of processes that are gone lose their places. Needs line, present and
--- now; gives head, a member of the line or nil, and whose, its process.
+-- Finds the head of the line. Waiters of processes that are gone lose their places. head is a member of the
+-- line or nil, whose its process.
+-- needs: line, present, now
+-- gives: head, whose
 
 local head, whose
 repeat
