@@ -1,4 +1,5 @@
--- Gives the function answer.
+-- answer makes the reply to a vote.
+-- gives: answer
 
 -- The answer as one text: an array costs the server four times as much.
 local function answer(reason, replayed, cast, number, choices)

@@ -1,7 +1,8 @@
--- Reads the ballots of the voter's records. Needs book, none, mine, number; choice and day, of the ballot
--- that the voter casts. Gives cast, the number of votes; had, of those for the choice; today, of those of the day;
--- choices, of the valid ones; kept, the records of votes; old, old_choice and old_weight, of the newest valid
--- one.
+-- Reads the ballots of the voter's records. choice and day are those of the ballot that the voter casts. cast
+-- is the number of votes; had, of those for the choice; today, of those of the day; choices, of the valid
+-- ones; kept, the records of votes; old, old_choice and old_weight are of the newest valid one.
+-- needs: none, mine, number, book, choice, day
+-- gives: cast, had, today, choices, kept, old, old_choice, old_weight
 
 local cast, had, today, choices, kept, old, old_choice, old_weight = 0, 0, 0, {}, {}, none, '', ''
 if #mine > 0 then

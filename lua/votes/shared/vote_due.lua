@@ -1,5 +1,7 @@
--- Says until when the keys of a part are kept. Needs now, closes, keep; and ended, until when they have been
--- kept, which it changes. Gives due, whether that has changed.
+-- Says until when the keys of a part are kept. ended is until when they have been kept; due, whether that has
+-- changed.
+-- needs: now, closes, keep, ended
+-- gives: due, ended
 
 -- All keys expire at the same time. In a poll without a closing time every vote moves that time; it is set a
 -- little later than needed, so that most votes need not set it again.

@@ -1,7 +1,8 @@
--- Adds a record to those of the voter. Needs kind, the number of the ballot; choice; voter, mine, bucket, at,
--- stop; kept and choices, to which it adds; slots, which it changes. Gives slot, the last 4 bytes of the
--- record, and turn, the last; more, how many records there are more than before; text, the bucket with the
--- record.
+-- Adds a record to those of the voter, and to kept and choices. kind is the number of the ballot. slot is the
+-- last 4 bytes of the record, turn the last; more, how many records there are more than before; text, the
+-- bucket with the record.
+-- needs: mine, kind, kept, slots, choice, choices, bucket, at, voter, stop
+-- gives: turn, slot, more, slots, text
 
 local turn = #mine > 0 and (string.byte(mine[#mine], 4) + 1) % 256 or 0
 local slot = string.char(math.floor(kind / 65536), math.floor(kind / 256) % 256, kind % 256, turn)

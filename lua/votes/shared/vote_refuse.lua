@@ -1,6 +1,9 @@
--- Refuses a vote that the rules do not allow. Needs the rules, as vote_rules gives them; now, b, parts; cast,
--- had, today and choices, as vote_before gives them; answer. Gives changing, whether the vote replaces the
--- voter's only one. Returns from the script, or the function, where there is an answer.
+-- Refuses a vote that the rules do not allow. The rules are as vote_rules gives them; cast, had, today and
+-- choices as vote_before does. changing says whether the vote replaces the voter's only one.
+-- needs: change, cast, choices, had, now, opens, answer, closes, parts, b, per_day, begins, ends
+-- needs: per_choice, max, today
+-- gives: changing
+-- returns: yes
 
 local changing = change == '1' and cast == 1 and #choices == 1 and had == 0
 if now < opens then

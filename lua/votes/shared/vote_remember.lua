@@ -1,5 +1,6 @@
--- Keeps a key of answers for long enough for another one. Needs operations, the key; expiry, until when it is
--- kept, or false; remember, now; and ended, until when the records are kept.
+-- Keeps a key of answers for long enough for another one. expiry is until when operations is kept, or false;
+-- ended, until when the records are.
+-- needs: remember, now, ended, expiry, operations
 
 local least = remember > 0 and now + remember or ended
 if not expiry or expiry + 0 < least then

@@ -1,5 +1,6 @@
--- Reads the rules of a poll. Needs rules. Gives max, per_choice, change, opens, closes, per_day, begins and
--- ends; and day, that of ballots that are cast now, empty where the rules have none.
+-- Reads the rules of a poll. day is that of ballots that are cast now, empty where the rules have none.
+-- needs: rules
+-- gives: max, per_choice, change, opens, closes, per_day, begins, ends, day
 
 local max, per_choice, change, opens, closes, per_day, begins, ends = 1, 1, '0', 0, 0, 0, 0, 0
 local day = ''

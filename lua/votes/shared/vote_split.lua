@@ -1,5 +1,6 @@
--- Splits a bucket in two. Needs whole, its records; from, its number; half. Gives stay and go, the records of
--- the two.
+-- Splits a bucket in two. whole has its records, from is its number.
+-- needs: whole, half, from
+-- gives: stay, go
 
 local stay, go = {}, {}
 for i = 1, #whole, 16 do
