@@ -30,12 +30,11 @@ type Backend struct {
 }
 
 // Each runs f in the subtests "redis" and "cluster", one after the other unless
-// f calls t.Parallel; before them in "miniredis", where [All] is wanted or there
-// is no redis-server.
+// f calls t.Parallel; before them in "miniredis", where [AlsoMini] says so.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	warmCluster()
-	if All() || !has(Program()) {
+	if AlsoMini() {
 		t.Run("miniredis", func(t *testing.T) { f(t, Mini(t)) })
 	}
 	EachReal(t, f)
