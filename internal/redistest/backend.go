@@ -48,6 +48,17 @@ func EachReal(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Run("cluster", func(t *testing.T) { f(t, Cluster(t)) })
 }
 
+// EachInCI is [Each] where [All] is wanted, and else runs f on redis only, if there is one. It is for long tests
+// in which a cluster shows what one server does.
+func EachInCI(t *testing.T, f func(t *testing.T, b Backend)) {
+	t.Helper()
+	if AlsoMini() {
+		Each(t, f)
+		return
+	}
+	t.Run("redis", func(t *testing.T) { f(t, Single(t)) })
+}
+
 // Mini starts a miniredis for this test. When the test ends, it fails if keys
 // without a TTL or outside the prefix are left.
 func Mini(t testing.TB) Backend {
