@@ -33,29 +33,9 @@ type Joint struct {
 	Own any
 }
 
-// RunJoined is [Runner.RunWithin] for calls that a script can decide several at a time, as those of many
-// callers about one key. While two calls of the group are under way, those that arrive wait, up to 25 ms or a
-// quarter of [WithDeadline], and then one run of j.Script decides them, up to 128 at a time. A call that
-// finds fewer than two under way runs s at once, by its own goroutine. Each call has its own reply, deadline
-// and cancellation; one that ends before the script is sent is not decided. The answers must be those that s
-// gives to one call after the other at one moment.
-//
-// When the reply is lost, or the run is refused, all calls that were to be decided together return an error
-// where s is AtMostOnce. Where s is [Idempotent], each call then runs s, as it is sent again when it goes by
-// itself; j.Script must change nothing for a call that s has decided, and s nothing for one that j.Script
-// has.
-// With [WithoutSharedCalls] each call runs s.
-func (r *Runner) RunJoined(
-	ctx context.Context, limit time.Duration, j Joint, s *Script, keys []string, args ...any,
-) (any, error) {
-	c := Call{Runner: r, Script: s, Keys: keys, Args: args, Limit: limit, Joint: j}
-	c.send(ctx)
-	return c.Reply, c.Err
-}
-
 // joins has the lines of a runner, one per group with calls under way.
 type joins struct {
-	runner  *Runner
+	run     func(context.Context, time.Duration, *Script, []string, ...any) (any, error)
 	longest time.Duration
 	mu      sync.Mutex // of the lines too
 	lines   map[string]*line[Joint]
@@ -114,7 +94,7 @@ func (j *joins) send(calls []*waiting[Joint]) {
 			keys = append(keys, c.what.OwnKey)
 		}
 	}
-	reply, err := j.runner.RunWithin(ctx, time.Until(end), last.Script, keys, args...)
+	reply, err := j.run(ctx, time.Until(end), last.Script, keys, args...)
 	replies := elements
 	if last.Replies != nil {
 		replies = last.Replies
