@@ -37,17 +37,17 @@ func twoRefusals(s *scene) *bans.Guard {
 func bansFollowRefusals(s *scene) {
 	s.sub("by a limit", bansFollowRefusalsByALimit)
 
-	s.sub("by one rule of several that share them", bansFollowRefusalsByOneRuleOfSeveralThatShareThem)
+	s.sub("by one rule of several that share them", bansByOneRuleOfSeveral)
 
 	s.sub("as a guard that stands alone", bansFollowRefusalsAsAGuardThatStandsAlone)
 
-	s.sub("and what earlier rules took is given back", bansFollowRefusalsAndWhatEarlierRulesTookIsGivenBack)
+	s.sub("and what earlier rules took is given back", whatRulesBeforeABanTookIsGivenBack)
 
-	s.sub("but not for what is no refusal by the guard", bansFollowRefusalsButNotForWhatIsNoRefusalByTheGuard)
+	s.sub("but not for what is no refusal by the guard", noBansForWhatIsNoRefusalByTheGuard)
 
-	s.sub("nor for what the server is to blame for", bansFollowRefusalsNorForWhatTheServerIsToBlameFor)
+	s.sub("nor for what the server is to blame for", noBansForWhatTheServerIsToBlameFor)
 
-	s.sub("and a rule goes on without, when Redis cannot be asked", bansFollowRefusalsAndARuleGoesOnWithoutWhenRedisCannotBeAsked)
+	s.sub("and a rule goes on without, when Redis cannot be asked", aRuleGoesOnWithoutItsBans)
 
 	s.sub("under the key that the rule finds", bansFollowRefusalsUnderTheKeyThatTheRuleFinds)
 }
@@ -65,7 +65,7 @@ func bansFollowRefusalsByALimit(s *scene) {
 	s.wantBodies(app, asAnn, limited)
 }
 
-func bansFollowRefusalsByOneRuleOfSeveralThatShareThem(s *scene) {
+func bansByOneRuleOfSeveral(s *scene) {
 	shared := twoRefusals(s)
 	tight, votes := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1))),
 		vote(votes.New(s.gate, "vote", votes.Options{}))
@@ -89,7 +89,7 @@ func bansFollowRefusalsAsAGuardThatStandsAlone(s *scene) {
 	s.wantBodies(app, asBob, okBody)
 }
 
-func bansFollowRefusalsAndWhatEarlierRulesTookIsGivenBack(s *scene) {
+func whatRulesBeforeABanTookIsGivenBack(s *scene) {
 	site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(2)))
 	rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
 	rule.Bans = twoRefusals(s)
@@ -98,7 +98,7 @@ func bansFollowRefusalsAndWhatEarlierRulesTookIsGivenBack(s *scene) {
 	s.wantBodies(s.framework.Build(onThings(ok, site)), asAnn, okBody, limitedBy("site"))
 }
 
-func bansFollowRefusalsButNotForWhatIsNoRefusalByTheGuard(s *scene) {
+func noBansForWhatIsNoRefusalByTheGuard(s *scene) {
 	rule := withCost(vote(votes.New(s.gate, "vote", votes.Options{Poll: votes.Poll{Choices: []string{"red"}}})))
 	rule.Bans = twoRefusals(s)
 	app := s.framework.Build(onThings(reply(http.StatusForbidden, "no"), rule))
@@ -111,7 +111,7 @@ func bansFollowRefusalsButNotForWhatIsNoRefusalByTheGuard(s *scene) {
 	}
 }
 
-func bansFollowRefusalsNorForWhatTheServerIsToBlameFor(s *scene) {
+func noBansForWhatTheServerIsToBlameFor(s *scene) {
 	shared := twoRefusals(s)
 	for _, c := range []struct {
 		rule   nethttpmw.Rule
@@ -133,7 +133,7 @@ func bansFollowRefusalsNorForWhatTheServerIsToBlameFor(s *scene) {
 	}
 }
 
-func bansFollowRefusalsAndARuleGoesOnWithoutWhenRedisCannotBeAsked(s *scene) {
+func aRuleGoesOnWithoutItsBans(s *scene) {
 	rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
 	rule.Bans = bans.New(s.down(), "bans", bans.Options{Refusals: 1})
 	rule.NoKey = nethttpmw.NoKeySkip

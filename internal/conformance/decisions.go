@@ -130,14 +130,14 @@ func takenWaits(s *scene) {
 		})
 	}
 
-	s.sub("after the answer has begun there is nothing to take", takenWaitsAfterTheAnswerHasBegunThereIsNothingToTake)
+	s.sub("after the answer has begun there is nothing to take", afterTheAnswerHasBegunThereIsNothingToTake)
 
 	s.sub("and is cancelled", takenWaitsAndIsCancelled)
 
 	s.sub("from an outer middleware", takenWaitsFromAnOuterMiddleware)
 }
 
-func takenWaitsAfterTheAnswerHasBegunThereIsNothingToTake(s *scene) {
+func afterTheAnswerHasBegunThereIsNothingToTake(s *scene) {
 	purchase := s.sale("sale", seckill.Sale{Stock: 5})
 	app := s.framework.Build(onThings(streamed(func() {}), claim(purchase)))
 	late := s.framework.Build(onThings(func(c Context) {

@@ -102,12 +102,12 @@ func figuresAddUp(s *scene) {
 		s.wantFigures(header, want.policies, want.limits)
 	}
 
-	s.sub("nobody is told to come back while nothing is left", figuresAddUpNobodyIsToldToComeBackWhileNothingIsLeft)
+	s.sub("nobody is told to come back while nothing is left", nobodyIsToldToComeBackWhileNothingIsLeft)
 
 	s.sub("and who is not counted has none", figuresAddUpAndWhoIsNotCountedHasNone)
 }
 
-func figuresAddUpNobodyIsToldToComeBackWhileNothingIsLeft(s *scene) {
+func nobodyIsToldToComeBackWhileNothingIsLeft(s *scene) {
 	s.clock(noon)
 	app := onThings(ok, rate(limit.NewSlidingWindow(s.gate, "route", limit.PerMinute(1))))
 	app.Use = [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(3)))}}
@@ -175,12 +175,12 @@ func headersAsTheRuleSays(s *scene) {
 		})
 	}
 
-	s.sub("legacy fields have room for the one with the least left", headersAsTheRuleSaysLegacyFieldsHaveRoomForTheOneWithTheLeastLeft)
+	s.sub("legacy fields have room for the one with the least left", legacyFieldsHaveRoomForTheOneWithTheLeastLeft)
 
 	s.sub("or for the one that refuses", headersAsTheRuleSaysOrForTheOneThatRefuses)
 }
 
-func headersAsTheRuleSaysLegacyFieldsHaveRoomForTheOneWithTheLeastLeft(s *scene) {
+func legacyFieldsHaveRoomForTheOneWithTheLeastLeft(s *scene) {
 	s.clock(noon)
 	rule := func(name string, most int64, window time.Duration) nethttpmw.Rule {
 		rule := rate(limit.NewSlidingWindow(s.gate, name, limit.Per(most, window)))

@@ -77,11 +77,11 @@ func operationsAreDoneOnce(s *scene) {
 
 	s.sub("without a key", operationsAreDoneOnceWithoutAKey)
 
-	s.sub("4xx answers too, where the rule says so", operationsAreDoneOnce4xxAnswersTooWhereTheRuleSaysSo)
+	s.sub("4xx answers too, where the rule says so", replaysOf4xxAnswers)
 
-	s.sub("with the figures of now, and not by the rule's own answer", operationsAreDoneOnceWithTheFiguresOfNowAndNotByTheRulesOwnAnswer)
+	s.sub("with the figures of now, and not by the rule's own answer", replaysHaveTheFiguresOfNow)
 
-	s.sub("a HEAD request is told the header only", operationsAreDoneOnceAHEADRequestIsToldTheHeaderOnly)
+	s.sub("a HEAD request is told the header only", replaysToAHEADRequest)
 
 	s.sub("in the shadow it is not told again", operationsAreDoneOnceInTheShadowItIsNotToldAgain)
 
@@ -250,7 +250,7 @@ func operationsAreDoneOnceWithoutAKey(s *scene) {
 	golden{400, "", malformed}.check(s, post(app, "tv", `Idempotency-Key: "order`), figures{})
 }
 
-func operationsAreDoneOnce4xxAnswersTooWhereTheRuleSaysSo(s *scene) {
+func replaysOf4xxAnswers(s *scene) {
 	rule := s.once(idempotency.Options{MaxBody: 100})
 	rule.Failed = func(status int) bool { return status >= 500 }
 	status := 404
@@ -260,7 +260,7 @@ func operationsAreDoneOnce4xxAnswersTooWhereTheRuleSaysSo(s *scene) {
 	s.wantReplay(post(app, "", orderKey...), 404, "no")
 }
 
-func operationsAreDoneOnceWithTheFiguresOfNowAndNotByTheRulesOwnAnswer(s *scene) {
+func replaysHaveTheFiguresOfNow(s *scene) {
 	rule := s.once(idempotency.Options{MaxBody: 100})
 	rule.Answer = func(w http.ResponseWriter, _ *http.Request,
 		_ *nethttpmw.Refusal) {
@@ -284,7 +284,7 @@ func operationsAreDoneOnceWithTheFiguresOfNowAndNotByTheRulesOwnAnswer(s *scene)
 	}
 }
 
-func operationsAreDoneOnceAHEADRequestIsToldTheHeaderOnly(s *scene) {
+func replaysToAHEADRequest(s *scene) {
 	app := onThings(ok, s.once(idempotency.Options{MaxBody: 100}))
 	app.Routes[0].Method = http.MethodHead
 	handler := s.framework.Build(app)

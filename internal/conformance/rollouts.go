@@ -20,11 +20,11 @@ func inShadow(rule nethttpmw.Rule) (nethttpmw.Rule, *nethttpmw.Rollout) {
 func rolloutsAreGradual(s *scene) {
 	s.sub("a new limit in the shadow of an old one", rolloutsAreGradualANewLimitInTheShadowOfAnOldOne)
 
-	s.sub("what is in the shadow says nothing to clients", rolloutsAreGradualWhatIsInTheShadowSaysNothingToClients)
+	s.sub("what is in the shadow says nothing to clients", whatIsInTheShadowSaysNothingToClients)
 
-	s.sub("a claim in the shadow takes, and gives back", rolloutsAreGradualAClaimInTheShadowTakesAndGivesBack)
+	s.sub("a claim in the shadow takes, and gives back", aClaimInTheShadowTakesAndGivesBack)
 
-	s.sub("nobody is banned for what would have been refused", rolloutsAreGradualNobodyIsBannedForWhatWouldHaveBeenRefused)
+	s.sub("nobody is banned for what would have been refused", nobodyIsBannedForWhatWouldHaveBeenRefused)
 
 	s.sub("the kill switch", rolloutsAreGradualTheKillSwitch)
 
@@ -43,7 +43,7 @@ func rolloutsAreGradualANewLimitInTheShadowOfAnOldOne(s *scene) {
 	}
 }
 
-func rolloutsAreGradualWhatIsInTheShadowSaysNothingToClients(s *scene) {
+func whatIsInTheShadowSaysNothingToClients(s *scene) {
 	tight, _ := inShadow(rate(limit.NewSlidingWindow(s.gate, "new", limit.PerHour(1))))
 	handler := func(c Context) {
 		d, found := c.Decision("new")
@@ -59,7 +59,7 @@ func rolloutsAreGradualWhatIsInTheShadowSaysNothingToClients(s *scene) {
 	}
 }
 
-func rolloutsAreGradualAClaimInTheShadowTakesAndGivesBack(s *scene) {
+func aClaimInTheShadowTakesAndGivesBack(s *scene) {
 	votes := votes.New(s.gate, "vote", votes.Options{})
 	rule, try := inShadow(vote(votes))
 	status := http.StatusBadRequest
@@ -74,7 +74,7 @@ func rolloutsAreGradualAClaimInTheShadowTakesAndGivesBack(s *scene) {
 	}
 }
 
-func rolloutsAreGradualNobodyIsBannedForWhatWouldHaveBeenRefused(s *scene) {
+func nobodyIsBannedForWhatWouldHaveBeenRefused(s *scene) {
 	rule, _ := inShadow(rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1))))
 	rule.Bans = bans.New(s.gate, "bans", bans.Options{Refusals: 1, Period: time.Hour, First: time.Hour})
 	s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, asAnn, times(9, 200)...)
