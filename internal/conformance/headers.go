@@ -175,12 +175,12 @@ func headersAsTheRuleSays(s *scene) {
 		})
 	}
 
-	s.sub("legacy fields have room for the one with the least left", legacyFieldsHaveRoomForTheOneWithTheLeastLeft)
+	s.sub("legacy fields have room for the one with the least left", legacyFieldsHaveRoomForOne)
 
 	s.sub("or for the one that refuses", headersAsTheRuleSaysOrForTheOneThatRefuses)
 }
 
-func legacyFieldsHaveRoomForTheOneWithTheLeastLeft(s *scene) {
+func legacyFieldsHaveRoomForOne(s *scene) {
 	s.clock(noon)
 	rule := func(name string, most int64, window time.Duration) nethttpmw.Rule {
 		rule := rate(limit.NewSlidingWindow(s.gate, name, limit.Per(most, window)))

@@ -88,12 +88,12 @@ func outages(s *scene) {
 		})
 	}
 
-	s.sub("a guard decides inside the process where the rule says so", aGuardDecidesInsideTheProcessWhereTheRuleSaysSo)
+	s.sub("a guard decides inside the process where the rule says so", aGuardDecidesInsideTheProcess)
 
 	s.sub("nonsense is refused by an open rule too", outagesNonsenseIsRefusedByAnOpenRuleToo)
 }
 
-func aGuardDecidesInsideTheProcessWhereTheRuleSaysSo(s *scene) {
+func aGuardDecidesInsideTheProcess(s *scene) {
 	notes := &diary{}
 	guard := &localStub{stub: stub{name: "own", check: failing, diary: notes}, left: 1}
 	rule := claim(guard)
