@@ -215,15 +215,15 @@ func TestByHand(t *testing.T) {
 	with := func(key string) []string { return append(slices.Clone(slot), "d{q|0}:"+key) }
 	looked := []string{slot[1], slot[3], slot[4], slot[6]}
 	log := func(of string) []string { return []string{"w{" + of + "}", "{" + of + "}w"} }
-	parts := func(of string) []string { return []string{"q{" + of + "}", "q{" + of + "}l"} }
+	parts := func(of string) []string { return []string{"q{" + of + "}"} }
 	oneLimit := func(now string, costs ...string) []string {
 		return append([]string{"2/60000:", now, "2", "60000"}, costs...)
 	}
 	twoLimits := func(now, cost string) []string {
 		return []string{"3/60000 2/3600000:", "^(%d+) (%d+) (%d+)(.*)$", now, cost, "3", "60000", "2", "3600000"}
 	}
-	partsLimit := func(now, lease string, costs ...string) []string {
-		return append([]string{"3/60000/1000000|", now, "1000000", "3", "60000", lease}, costs...)
+	partsLimit := func(now string, costs ...string) []string {
+		return append([]string{"3/60000/1000000|", now, "1000000", "3", "60000"}, costs...)
 	}
 	day := func(call string) []string { return []string{"q{ann}:items", "q{ann}:operations", "q{ann}:" + call} }
 	for _, step := range []struct {
@@ -254,14 +254,11 @@ func TestByHand(t *testing.T) {
 			[]string{"5/60000:", "", "8000000", "1", "6000000", "name123", "0", "0"}, "1"},
 		{"sliding_settle", []string{"v{v}r", "w{v}", "{v}w"},
 			[]string{"5/60000:", "", "8000000", "1", "6000000", "name123", "1", "0"}, "0"},
-		{"sliding_parts", parts("a"), partsLimit("", "", "1"), "1 2 X 1 X"},
-		{"sliding_parts", parts("b"), partsLimit("5000001", "", "2"), "1 1 5000001 1 60999999"},
-		{"sliding_parts", parts("b"), partsLimit("7000000", "", "0"), "1 1 7000000 1 59000000"},
-		{"sliding_parts", parts("b"), partsLimit("7000000", "", "2"), "0 1 59000000 1"},
-		{"sliding_parts", parts("b"), partsLimit("5000000", "", "2"), "2"}, // the clock was set back
-		{"sliding_parts", parts("l"), partsLimit("5000001", "4 process 0 0", "1"), "1 1 5000001 1 60999999 1"},
-		{"sliding_parts", parts("l"), partsLimit("7000000", "4 another 1 5000001", "1"), "1 1 7000000 1 59000000 0"},
-		{"sliding_parts", parts("l"), partsLimit("7000000", "1 process 1 5000001", "0"), "1"},
+		{"sliding_parts", parts("a"), partsLimit("", "1"), "1 2 X 1 X X"},
+		{"sliding_parts", parts("b"), partsLimit("5000001", "2"), "1 1 5000001 1 60999999 999999"},
+		{"sliding_parts", parts("b"), partsLimit("7000000", "0"), "1 1 7000000 1 59000000 0"},
+		{"sliding_parts", parts("b"), partsLimit("7000000", "2"), "0 1 59000000 1"},
+		{"sliding_parts", parts("b"), partsLimit("5000000", "2"), "2"}, // the clock was set back
 		{"sliding_settle", []string{"c{c}r", "w{c}", "{c}w"},
 			[]string{"2/60000:", "", "8000000", "-5", "0", "name123", "0", "0"}, "2"},
 		{"sliding_window", log("c")[:1], oneLimit("9000000", "1"), "-59000000"},

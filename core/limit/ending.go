@@ -18,8 +18,8 @@ import (
 // taken is what the limiter needs to settle an allowed attempt.
 type taken struct {
 	*limitSet
-	stamp int64  // when the attempt took its units
-	lease *lease // of the limit that it took them of; or nil
+	stamp int64 // when the attempt took its units
+	rest  int64 // microseconds from then to the end of the part as which they count; 0: see Ahead.Take
 
 	mu     sync.Mutex // held while the attempt is settled
 	ending *ending    // nil: nobody has settled it
@@ -70,6 +70,7 @@ func (l *limiter) end(ctx context.Context, op string, d core.Decision, actual in
 // settling is an ending between its phases.
 type settling struct {
 	l        *limiter
+	tag      string // of the attempt
 	d        core.Decision
 	err      error
 	took     *taken // whose mu is held; nil: there is nothing to do in Redis
@@ -105,6 +106,7 @@ func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) co
 	}
 	s.took = took
 	if !took.ending.done {
+		s.tag = core.TagOf(d.Attempt)
 		s.err = s.prepare(l.Engine().SettleTimeout())
 	}
 	if took.ending.done || s.err != nil {
@@ -128,7 +130,7 @@ func (s *settling) End(ctx context.Context) (core.Decision, error) {
 		return s.d, s.err
 	}
 	defer s.release()
-	defer s.l.refusals.drop(core.TagOf(s.d.Attempt)) // also after an error, since the server may have done it
+	defer s.l.refusals.drop(s.tag) // also after an error, since the server may have done it
 	first := !s.repeated
 	s.err = s.heard()
 	if s.err != nil && first {
@@ -163,9 +165,9 @@ func (l *limiter) settleHere(took *taken, a core.Attempt, begun time.Time) {
 	case took.local:
 		l.local().charge(&a, took.limits, l.micros(begun), -e.units)
 		e.units = 0
-	case took.lease != nil:
+	case l.ahead != nil:
 		l.refusals.drop(core.TagOf(a))
-		e.units = took.lease.settle(took, e.units, l.Engine().Now())
+		e.units = l.ahead.settle(a, took, e.units)
 	}
 	e.done = e.units == 0
 }
@@ -189,9 +191,9 @@ func (s *settling) prepare(limit time.Duration) error {
 		return errUnknown
 	}
 	script, args := s.l.settleCall(took, since)
-	keys := []string{s.l.Key(core.TagOf(s.d.Attempt), "refunds")}
+	keys := []string{s.l.Key(s.tag, "refunds")}
 	s.call = core.Call{Engine: s.l.Engine(), Script: script, Limit: limit,
-		Keys: s.l.addKeys(keys, took.limitSet, s.d.Attempt), Args: args}
+		Keys: s.l.addKeys(keys, took.limitSet, s.tag), Args: args}
 	return nil
 }
 

@@ -2,7 +2,6 @@ package limit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -72,9 +71,6 @@ func upTo(most int64, holds string) func(Limit) error {
 		if l.Resolution != 0 {
 			return fmt.Errorf("a resolution of %d: only a sliding window has one, so leave it out", l.Resolution)
 		}
-		if l.Lease {
-			return errors.New("a lease: only a sliding window lends units, so leave it out")
-		}
 		return nil
 	}
 }
@@ -88,7 +84,7 @@ type limiter struct {
 	local     func() *memory
 	refusals  *refusals
 	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered
-	leases    *leases
+	ahead     *Ahead          // of package lease; or nil
 	askLong   *askLong
 	phases    core.Phased // the guard itself
 }
@@ -97,7 +93,7 @@ type limiter struct {
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
 		algorithm: alg, by: by, refusals: newRefusals(e.RefusalMemory()),
-		inFlight: inflight.New(), leases: newLeases(), askLong: new(askLong),
+		inFlight: inflight.New(), askLong: new(askLong),
 		local: sync.OnceValue(func() *memory {
 			m := newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis())
 			m.budgets.ordered = !e.HasClock() // else a test may set it back
@@ -294,13 +290,8 @@ func (l *limiter) peek(ctx context.Context, begun time.Time, d *core.Decision) e
 	if err != nil {
 		return err
 	}
-	if _, err = readLimits(d, value, limits); err != nil { // it took nothing, so it needs no claim and no memory
-		return err
-	}
-	if s := l.leases.get(limits, d.Attempt); s != nil {
-		s.count(d, limits.limits[0], l.Engine().Now())
-	}
-	return nil
+	_, err = readLimits(d, value, limits) // it took nothing, so it needs no claim and no memory
+	return err
 }
 
 // Reset forgets what the attempt's Actor has used of the attempt's Resource. The other fields of the attempt
@@ -390,7 +381,7 @@ func (l *limiter) callOf(
 	if long || len(limits.limits) > 1 {
 		scripts = l.algorithm.several
 	}
-	c.Script, c.Keys, c.Args = scripts.of(peek), l.addKeys(room, limits, a), limits.args
+	c.Script, c.Keys, c.Args = scripts.of(peek), l.addKeys(room, limits, core.TagOf(a)), limits.args
 	switch { // trailing arguments are left out where the script has a default
 	case now != "":
 		c.Args = slices.Concat(c.Args, []any{cost, now})
@@ -426,15 +417,18 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (verdict, error) 
 	if wait, ok := value.(int64); ok && wait < 0 { // a single limit refuses, and no unit is left: see its script
 		value = []any{int64(0), int64(0), -wait}
 	}
-	r := core.ReadReply(value, 3, 5)
+	r := core.ReadReply(value, 3, 6)
 	allowed, remaining, moment := r.Flag(), r.Number(), r.Number()
 	which := int64(1)
 	if r.More() {
 		which = r.Number()
 	}
-	resets := int64(0)
+	resets, rest := int64(0), int64(0)
 	if r.More() {
 		resets = r.Number()
+	}
+	if r.More() {
+		rest = r.Number()
 	}
 	if r.Err == nil && (which < 1 || which > int64(len(limits.limits))) {
 		r.Err = fmt.Errorf("unexpected reply: the binding limit is number %d of %d", which, len(limits.limits))
@@ -448,7 +442,7 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (verdict, error) 
 	if allowed {
 		d.ResetAfter = core.DurationOf(resets, time.Microsecond)
 	}
-	return verdict{allowed, int(which - 1), remaining, moment, resets}, nil
+	return verdict{allowed, int(which - 1), remaining, moment, resets, rest}, nil
 }
 
 // fill writes what the binding limit says into d. For an allowed attempt moment is the stamp, else the wait,
@@ -474,7 +468,6 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 		return nil
 	}
 	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
-	defer l.leases.get(limits, a).drop() // likewise
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
 }
@@ -507,16 +500,17 @@ func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, erro
 }
 
 // keysOf returns the keys that count the attempt's units: those of the logs, or one per limit.
-func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string { return l.addKeys(nil, limits, a) }
+func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string {
+	return l.addKeys(nil, limits, core.TagOf(a))
+}
 
-func (l *limiter) addKeys(keys []string, limits *limitSet, a core.Attempt) []string {
+func (l *limiter) addKeys(keys []string, limits *limitSet, tag string) []string {
 	if l.algorithm.log {
-		return append(keys, l.keysOfLogs(a)...)
+		return append(keys, l.keysOfLogs(tag)...)
 	}
-	t := core.TagOf(a)
 	keys = slices.Grow(keys, len(limits.windows))
 	for _, window := range limits.windows {
-		keys = append(keys, l.Key(t, window))
+		keys = append(keys, l.Key(tag, window))
 	}
 	return keys
 }
