@@ -124,7 +124,7 @@ func (s *settling) release() {
 }
 
 // End implements [core.Second]. The first ending tries twice: the reply may be lost, or the connection was a
-// dead one.
+// dead one. What Redis has refused it would refuse again.
 func (s *settling) End(ctx context.Context) (core.Decision, error) {
 	if s.took == nil {
 		return s.d, s.err
@@ -133,7 +133,7 @@ func (s *settling) End(ctx context.Context) (core.Decision, error) {
 	defer s.l.refusals.drop(s.tag) // also after an error, since the server may have done it
 	first := !s.repeated
 	s.err = s.heard()
-	if s.err != nil && first {
+	if s.err != nil && first && !core.NotRun(s.err) {
 		if s.err = s.prepare(s.call.Limit - time.Since(s.call.Sent)); s.err == nil {
 			core.Send(ctx, &s.call)
 			s.err = s.heard()
