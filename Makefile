@@ -29,7 +29,7 @@ SOAKS := soak-guards soak-simulation soak-unshared soak-echov5mw soak-orders soa
 UNRACED := ./internal/simulation
 
 # The modules without code of their own that runs in parallel: they drive other processes, or check what others did.
-UNRACED_MODULES := bench browser examples/production/checks histories
+UNRACED_MODULES := examples/production/checks proofs/bench proofs/browser proofs/histories
 
 # $(call in-each,folders,command) runs a command in each folder, and ends at the first that fails.
 in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || exit 1; done
@@ -83,7 +83,7 @@ soak-orders: redis
 	cd examples/orders && GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=1h ./...
 
 soak-histories: redis
-	cd histories && GATEHOUSE_SOAK=1 $(GO_TEST) -v -timeout=1h ./...
+	cd proofs/histories && GATEHOUSE_SOAK=1 $(GO_TEST) -v -timeout=1h ./...
 
 fuzz: ## fuzz each fuzz test for 20 seconds
 	@for package in $$($(GO) list ./...); do \
@@ -121,9 +121,9 @@ cover: redis ## measure what the tests cover, and write docs/coverage.md
 	  TESTFLAGS="$(TESTFLAGS) -covermode=atomic -coverpkg=github.com/gatehouse-go/gatehouse/..." && \
 	scripts/coverage "$$counters" docs/coverage.md
 
-bench: ## measure beside others (half an hour), and write bench/results
+bench: ## measure beside others (half an hour), and write proofs/bench/results
 	@scripts/install-test-programs wrk
-	cd bench && mkdir -p results && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^TestReport$$' -v -count=1 -timeout=60m -args -out results $(BENCHFLAGS)
+	cd proofs/bench && mkdir -p results && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^TestReport$$' -v -count=1 -timeout=60m -args -out results $(BENCHFLAGS)
 
 release-check: redis ## get, build and run all modules as users will, from the checkout as a module proxy
 	@cd scripts/release-check && GO=$(GO) $(GO) run . $(RELEASED)

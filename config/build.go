@@ -98,7 +98,7 @@ func (b *builder) guard(g named[*guardSpec]) {
 	case err != nil:
 		b.mistake(g.at, g.node, err)
 		if former != nil {
-			_ = caught(func() { b.gate.Register("config", g.name) }) // the former guard has its name again
+			_ = caught(func() { b.gate.Register(g.name) }) // the former guard has its name again
 		}
 		return
 	case former == nil:

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // schema is a part of a JSON Schema.
@@ -143,7 +143,7 @@ func duration(least, most time.Duration) form[time.Duration] {
 }
 
 // retention is how long something is kept.
-func retention(least time.Duration) form[time.Duration] { return duration(least, core.MaxTTL) }
+func retention(least time.Duration) form[time.Duration] { return duration(least, kit.MaxTTL) }
 
 // instant is a moment with its offset from UTC.
 func instant() form[time.Time] {

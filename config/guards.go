@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/lock"
@@ -229,9 +230,9 @@ func every() form[func(*time.Location, time.Weekday) period.Period] {
 			return func(loc *time.Location, _ time.Weekday) period.Period { return period.Monthly(loc) }, nil
 		}
 		length, err := time.ParseDuration(s)
-		if err != nil || length < time.Second || length > core.MaxTTL || length%time.Millisecond != 0 {
+		if err != nil || length < time.Second || length > kit.MaxTTL || length%time.Millisecond != 0 {
 			return nil, fmt.Errorf(`found %s: want day, week, month, or a duration from 1s to %v, such as "6h"`,
-				quote(s), core.MaxTTL)
+				quote(s), kit.MaxTTL)
 		}
 		return func(*time.Location, time.Weekday) period.Period { return period.Every(length) }, nil
 	})
@@ -433,8 +434,8 @@ var (
 		in("outbox", "Keep a record of events; the default is true.", pointer(boolean()),
 			func(o *seckillOptions) **bool { return &o.outbox }),
 		in("durability", "fast, or acked: wait for replicas before a success; the default is fast.",
-			oneOf(choice[core.Durability]{"fast", core.Fast}, choice[core.Durability]{"acked", core.Acked}),
-			func(o *seckillOptions) *core.Durability { return &o.Durability }),
+			oneOf(choice[seckill.Durability]{"fast", seckill.Fast}, choice[seckill.Durability]{"acked", seckill.Acked}),
+			func(o *seckillOptions) *seckill.Durability { return &o.Durability }),
 		in("replicas", "How many replicas an acked sale waits for; the default is 1.", whole(1, 100),
 			func(o *seckillOptions) *int { return &o.Replicas }),
 		in("ack_within", "How long an acked sale waits; the default is half of the engine's deadline.",

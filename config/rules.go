@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -269,7 +270,7 @@ func (d *reader) checkNeeds(c *Config, r *ruleSpec, g core.Guard) {
 		d.mistakeIn(r, "which", "the guard %s has tiers, which take its place: leave it out", quote(r.guard))
 	}
 	outage := cmp.Or(r.rule.OnOutage, traits.Outage)
-	if _, ok := g.(core.LocalGuard); outage == core.FailLocal && !ok {
+	if _, ok := g.(kit.LocalGuard); outage == core.FailLocal && !ok {
 		d.mistakeIn(r, "on_outage", "the guard %s cannot decide inside one process: use closed or open",
 			quote(r.guard))
 	}

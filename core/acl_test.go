@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,11 +26,13 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 // TestACLLinesAreWhatTheGuardsNeed: each block of ACL lines in docs/running-on.md allows what it is for, and
@@ -58,10 +60,10 @@ func TestACLLinesAreWhatTheGuardsNeed(t *testing.T) {
 		scripts []string
 		ops     func(*aclRun)
 	}{
-		{"limits", single, names, commandsOfScripts(t, "sliding_*", "fixed_*", "token_*", "ban", "delete"),
+		{"limits", single, names, commandsOfScripts(t, "limit/*", "bans/*", "core/delete"),
 			limitOperations},
 		// go-redis sends PING on a subscription in which nothing has happened for 3 s.
-		{"guards", single, append(names, "limits"), append(commandsOfScripts(t, "*"), "ping"), everyOperation},
+		{"guards", single, append(names, "limits"), append(commandsOfScripts(t, "*/*"), "ping"), everyOperation},
 		{"cluster", cluster, append(names, "limits", "guards"), nil, operationsOfACluster},
 		{"acked", cluster, append(names, "limits", "guards", "cluster"), nil, ackedOperations},
 	} {
@@ -74,7 +76,7 @@ func TestACLLinesAreWhatTheGuardsNeed(t *testing.T) {
 	}
 	for name := range page.scripts {
 		if !single.ran[name] && !cluster.ran[name] {
-			t.Errorf("no operation has run lua/%s: add one to everyOperation", name)
+			t.Errorf("no operation has run lua/%s.lua: add one to everyOperation", name)
 		}
 	}
 }
@@ -110,12 +112,8 @@ func readACLPage(t *testing.T) *aclPage {
 	if fmt.Sprint(p.first) != want || len(p.blocks) != 5 {
 		t.Fatalf("docs/running-on.md: %v in %d blocks", p.first, len(p.blocks))
 	}
-	files, err := filepath.Glob("../lua/*.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		p.scripts[filepath.Base(file)] = shaOf(fileText(t, file))
+	for _, name := range lua.Names() {
+		p.scripts[name] = shaOf(lua.Source(name))
 	}
 	return p
 }
@@ -155,15 +153,18 @@ func (p *aclPage) want(t *testing.T, block string, scripts, found []string) {
 }
 
 // commandsOfScripts returns the commands that the scripts call.
-func commandsOfScripts(t *testing.T, names ...string) (commands []string) {
+func commandsOfScripts(t *testing.T, patterns ...string) (commands []string) {
 	t.Helper()
-	for _, name := range names {
-		files, err := filepath.Glob("../lua/" + name + ".lua")
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %v, %v", name, files, err)
+	for _, pattern := range patterns {
+		names := slices.DeleteFunc(lua.Names(), func(name string) bool {
+			matched, err := path.Match(pattern, name)
+			return err != nil || !matched
+		})
+		if len(names) == 0 {
+			t.Fatalf("no script is named %s", pattern)
 		}
-		for _, file := range files {
-			code := regexp.MustCompile(`--.*`).ReplaceAllString(fileText(t, file), "")
+		for _, name := range names {
+			code := regexp.MustCompile(`--.*`).ReplaceAllString(lua.Source(name), "")
 			for _, m := range regexp.MustCompile(`redis\.call\('(\w+)'`).FindAllStringSubmatch(code, -1) {
 				commands = append(commands, strings.ToLower(m[1]))
 			}
@@ -372,7 +373,7 @@ func limitOperations(r *aclRun) {
 	r.must(err)
 
 	// The script of an application, with commands that limits call too.
-	own := core.NewScript("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", core.Idempotent)
+	own := script.New("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", script.Idempotent)
 	_, err = r.gate.Run(r.ctx, own, []string{r.gate.Key("seen", "ann")})
 	r.must(err)
 }
@@ -650,5 +651,5 @@ func operationsOfACluster(r *aclRun) {
 // ackedOperations are those of a cluster and of a sale that waits for replicas.
 func ackedOperations(r *aclRun) {
 	operationsOfACluster(r)
-	saleOperations(r, "acked", seckill.Options{Durability: core.Acked})
+	saleOperations(r, "acked", seckill.Options{Durability: seckill.Acked})
 }

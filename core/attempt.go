@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 )
 
+// MaxAmount is the largest amount that a script counts exactly: Lua numbers are doubles.
+const MaxAmount = 1<<53 - 1
+
 // Attempt is what a guard decides: who does what, to which item, how much, and under which operation ID.
 //
 // All text may hold any bytes and have any length: inside Redis keys it is encoded, and long text is hashed.

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"fmt"
 	"time"
 )
 
@@ -81,16 +80,6 @@ func (d *Decision) SetClaim(claim any) { d.claim = claim }
 func ClaimOf[T any](d Decision) (claim T, ok bool) {
 	claim, ok = d.claim.(T)
 	return claim, ok
-}
-
-// Claimed returns the claim that guard b needs to settle d. It returns an [ErrInvalid] unless b's Check
-// allowed the attempt in this process.
-func Claimed[T any](b *Base, d Decision) (claim T, err error) {
-	claim, ok := d.claim.(T)
-	if !ok || d.Guard != b.name || !d.Allowed {
-		return claim, fmt.Errorf("%w: this guard's Check did not allow the attempt in this process", ErrInvalid)
-	}
-	return claim, nil
 }
 
 // Reason says why an attempt was allowed or denied. Programs may switch on it.
@@ -176,7 +165,7 @@ const (
 	SourceRemembered Source = "remembered"
 	// SourceLease: this process, with units that it fetched from Redis before. See package lease.
 	SourceLease Source = "lease"
-	// SourceLocal: this process alone, because Redis did not answer (see [LocalGuard]) or the engine has none
+	// SourceLocal: this process alone, because Redis did not answer (see kit.LocalGuard) or the engine has none
 	// (see [NewMemory]).
 	SourceLocal Source = "local"
 )

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gatehouse-go/gatehouse/internal/background"
+	"github.com/gatehouse-go/gatehouse/internal/backlog"
 )
 
 // Drain waits until no engine or adapter of the process is settling anything in the background: undos of
@@ -21,7 +22,7 @@ import (
 // call is still running. It does not wait for requests that Shutdown does not wait for, such as those on
 // hijacked connections: what they took is settled when they end.
 func Drain(ctx context.Context) error {
-	if err := background.Wait(ctx, func() { pending.hurry(nil) }); err != nil {
+	if err := background.Wait(ctx, func() { backlog.Hurry(nil) }); err != nil {
 		return fmt.Errorf("core: drain: %w", err)
 	}
 	return nil
@@ -31,7 +32,7 @@ func Drain(ctx context.Context) error {
 // the whole process. It is for a process that ends one of several engines, before the engine's client is
 // closed. It does not wait for guards of an application that have no engine.
 func (e *Engine) Drain(ctx context.Context) error {
-	if err := background.WaitFor(ctx, func() int { pending.hurry(e); return e.Pending() }); err != nil {
+	if err := background.WaitFor(ctx, func() int { backlog.Hurry(e); return e.Pending() }); err != nil {
 		return fmt.Errorf("core: drain: %w", err)
 	}
 	return nil

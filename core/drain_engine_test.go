@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // TestDrainOfAnEngineDoesNotWaitForOthers: Drain is of the whole process, so an application with two engines
@@ -17,14 +18,15 @@ import (
 func TestDrainOfAnEngineDoesNotWaitForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away, near := engineThatNobodyCalls(t), engineThatNobodyCalls(t)
+		ofAway, ofNear := kit.Register(away, "own", "own"), kit.Register(near, "own", "own")
 		lost, begun := errors.New("no answer"), time.Now()
-		away.UndoLater(lost, func(context.Context) error {
+		ofAway.UndoLater(lost, func(context.Context) error {
 			if time.Since(begun) < time.Minute {
 				return lost
 			}
 			return nil
 		})
-		near.UndoLater(lost, func(context.Context) error { <-time.After(time.Second); return nil })
+		ofNear.UndoLater(lost, func(context.Context) error { <-time.After(time.Second); return nil })
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := near.Drain(ctx); err != nil || near.Pending() != 0 || time.Since(begun) < time.Second {

@@ -2,36 +2,35 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/backlog"
 )
-
-// Client is the part of a go-redis client that an [Engine] needs. *redis.Client (with Sentinel too),
-// *redis.ClusterClient, *redis.Ring and *redis.AutoPipeliner implement it. The caller owns the client: the
-// engine never dials, closes or reconfigures it.
-type Client interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-}
 
 // Engine makes guards over one Redis. A process has one engine for each Redis that it uses. An Engine is safe
 // for concurrent use.
+//
+// It embeds the [script.Runner] by which its guards call Redis. Applications run scripts of their own by it:
+// see [script.Runner.Run] and [script.Runner.Key].
 type Engine struct {
-	rdb           Client // nil: no Redis, everything stays inside the process
-	address       string // of the server or servers, for errors; "" where the client does not say
-	obeysDeadline bool
-	resends       bool // the client is known to resend commands whose reply was lost
-	sendsOnce     bool // the client is known not to
-	prefix        string
-	deadline      time.Duration
+	*script.Runner
+	options options
+
+	mu      sync.Mutex
+	names   map[string]bool
+	scripts map[string]*script.Script
+}
+
+// options are what the options of an engine set.
+type options struct {
+	run           script.Options
 	retryHorizon  time.Duration
 	refusalMemory time.Duration
 	observer      Observer
@@ -39,15 +38,6 @@ type Engine struct {
 	log           *slog.Logger     // nil: slog.Default() of the moment
 	clock         func() time.Time // nil: the server's clock and the process's own; tests set it
 	memoryKeys    int              // budgets that each rate limit keeps inside the process
-	breakers      *breakers        // nil: none
-	shared        *sharing         // nil: each call is sent by itself
-	joins         *joins           // nil: no call is decided with others
-	alone         bool             // WithoutSharedCalls
-	warned        atomic.Bool      // of connections that the server had closed
-
-	mu      sync.Mutex
-	names   map[string]bool
-	scripts map[string]*Script
 }
 
 // Option configures an [Engine] that New or NewMemory makes. An option that does not apply to an engine has
@@ -57,10 +47,10 @@ type Option func(*Engine)
 // WithPrefix sets the prefix of every key. The default is "gatehouse". Engines with different prefixes share
 // nothing. A prefix consists of letters, digits, '.', '_' and '-'; WithPrefix panics on any other.
 func WithPrefix(prefix string) Option {
-	if err := checkName("prefix", prefix); err != nil {
+	if err := script.CheckName("prefix", prefix); err != nil {
 		panic(err)
 	}
-	return func(e *Engine) { e.prefix = prefix }
+	return func(e *Engine) { e.options.run.Prefix = prefix }
 }
 
 // WithDeadline sets how long one check may take. The default is 100 ms. A check that takes longer returns an
@@ -72,7 +62,7 @@ func WithDeadline(d time.Duration) Option {
 		panic(fmt.Sprintf("core: WithDeadline(%v): a check takes time, and a request cannot wait long: "+
 			"set more than 0 and a minute at most", d))
 	}
-	return func(e *Engine) { e.deadline = d }
+	return func(e *Engine) { e.options.run.Deadline = d }
 }
 
 // WithRetryHorizon sets how long a guard stores the answer to an operation whose ID the guard made. The
@@ -84,7 +74,7 @@ func WithRetryHorizon(d time.Duration) Option {
 		panic(fmt.Sprintf("core: WithRetryHorizon(%v): less than a second does not cover a retry: "+
 			"set a second or more", d))
 	}
-	return func(e *Engine) { e.retryHorizon = d }
+	return func(e *Engine) { e.options.retryHorizon = d }
 }
 
 // WithRefusalMemory sets for how long a process at most remembers that a rate limit denied an attempt. The
@@ -109,17 +99,17 @@ func WithRefusalMemory(d time.Duration) Option {
 		panic(fmt.Sprintf("core: WithRefusalMemory(%v): a refund or reset by another process would go unseen "+
 			"for that long: set a second at most, or 0 to ask Redis always", d))
 	}
-	return func(e *Engine) { e.refusalMemory = d }
+	return func(e *Engine) { e.options.refusalMemory = d }
 }
 
 // WithObserver sets the observer, which sees every decision and error. The default is [LogErrors].
 // [Observers] combines several.
-func WithObserver(o Observer) Option {
-	if o == nil {
+func WithObserver(observer Observer) Option {
+	if observer == nil {
 		panic("core: WithObserver(nil): leave the option out to have errors logged")
 	}
-	_, onlyErrors := o.(*logErrors)
-	return func(e *Engine) { e.observer, e.onlyErrors = o, onlyErrors }
+	_, onlyErrors := observer.(*logErrors)
+	return func(e *Engine) { e.options.observer, e.options.onlyErrors = observer, onlyErrors }
 }
 
 // WithLogger sets where the engine and its guards log: errors, if LogErrors is the engine's observer or one
@@ -129,26 +119,108 @@ func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
 		panic("core: WithLogger(nil): leave the option out to have slog.Default")
 	}
-	return func(e *Engine) { e.log = logger }
+	return func(e *Engine) { e.options.log = logger }
 }
 
 // Logger returns where the engine logs: see [WithLogger]. It is never nil.
 func (e *Engine) Logger() *slog.Logger {
-	if e.log != nil {
-		return e.log
+	if e.options.log != nil {
+		return e.options.log
 	}
 	return slog.Default()
 }
 
-// LoggerOf returns the logger for messages about a guard: the result of its method Logger, which [Base] has,
-// or slog.Default.
-func LoggerOf(guard any) *slog.Logger {
-	if own, ok := guard.(interface{ Logger() *slog.Logger }); ok {
-		if logger := own.Logger(); logger != nil {
-			return logger
-		}
+// WithBreaker sets when an engine stops sending calls to a Redis that does not answer, so that an outage
+// costs a few timeouts instead of one per request. The breaker opens when that many calls have failed in a
+// row, with no answered call between them; 0 means 5, the default. Then it waits for the pause; 0 means half
+// a second, the default. The next call starts a probe and waits for it, as long as it may take itself; other
+// calls still fail at once. When Redis answers the probe, the breaker closes; otherwise the next pause
+// begins. WithBreaker panics on negative values, and on a pause of more than a minute.
+//
+// # Failures
+//
+// These are failures: connections that cannot be made or are lost, timeouts, and answers by which a server
+// says that it cannot work now (CLUSTERDOWN, too many clients), or a proxy that it has no server.
+//
+// One of these answers opens the breaker, because all calls, or all that write, get it until somebody has
+// changed something: LOADING, READONLY, MASTERDOWN, MISCONF, NOREPLICAS, BUSY; NOAUTH, WRONGPASS and other
+// refused logins, which Redis tells long commands as a protocol error; NOPERM for EVAL and EVALSHA, and
+// servers that do not know them.
+//
+// These are not failures: answers about a single call, such as an error of a script, NOPERM for a key, or a
+// full memory (Redis then still reads and gives back), and calls that their caller cancelled.
+//
+// # Probes
+//
+// A probe is a small script that may write and changes nothing: it deletes the key PREFIX:probe:{tag}, which
+// never exists. It runs in the background on all idle connections of the client to the server at once, within
+// the deadline, and on a new one when none of them is of use, within half a second or the deadline if that is
+// longer. The client drops the connections that fail, so after an outage the dead ones cost no calls. The
+// first probe starts when the breaker opens. If it is answered, the breaker closes without a Pause, unless it
+// has opened before within ten pauses. A connection that the server has closed starts a probe too; if that
+// gets one of the answers above, the breaker opens.
+//
+// Clients that cannot reserve connections, such as *redis.AutoPipeliner, have no such probes: the first call
+// after a Pause is sent, and its answer closes the breaker.
+//
+// # Scope
+//
+// On a *redis.ClusterClient each primary has a breaker of its own, and on a *redis.Ring each shard has: keys
+// on other servers are still decided. Other clients have one breaker. All calls count, including those in the
+// background.
+//
+// While a breaker is open, calls return an [ErrBreakerOpen] at once. Each opening and closing is an [Event]
+// for the observer, and a line in the engine's log, whatever the observer is.
+func WithBreaker(failures int, pause time.Duration) Option {
+	if failures < 0 || pause < 0 || pause > time.Minute {
+		panic(fmt.Sprintf("core: WithBreaker(%d, %v): set failures to 0 or more and pause to a minute at most, "+
+			"0 for the defaults, or use WithoutBreaker", failures, pause))
 	}
-	return slog.Default()
+	return func(e *Engine) {
+		e.options.run.NoBreaker, e.options.run.Failures, e.options.run.Pause = false, failures, pause
+	}
+}
+
+// WithoutBreaker sends every call, whatever became of earlier calls. In an outage, each call then costs a
+// timeout.
+func WithoutBreaker() Option { return func(e *Engine) { e.options.run.NoBreaker = true } }
+
+// WithoutSharedCalls makes the engine send each call by itself. By default, checks of rate limits and
+// semaphores, reservations of sales and votes share calls, as follows.
+//
+// Checks of the same moment that go to the same server share a pipeline. While two calls are under way,
+// further ones wait, and go out together when one of the two has come back, up to 128 at a time. A check that
+// finds fewer than two under way is sent at once, by its own goroutine. In the same way, checks of a
+// limit.SlidingWindow with one limit and the same actor and resource share a run of a script. So do
+// reservations of one item, or of one bucket of it, at a seckill.Guard that is Fast, and votes in one part of
+// a poll at a votes.Guard without an audit stream. Limits and semaphores of one request go out together as
+// well: see kit.Phased.
+//
+// No answer depends on sharing. Checks of one actor or item are decided as they would be one after the other,
+// and each has its own decision, deadline, cancellation and undo. No pipeline is sent again as a whole. A
+// claim whose reply was lost is sent again by itself.
+//
+// With many callers, shared calls take load from Redis and from the process. What they cost: with more than
+// two callers at a time, a check waits for up to one round trip more, for 25 ms or a quarter of the deadline
+// at most. A connection that is lost takes with it the replies of all checks that share it, which is one
+// failure for the breaker. The hooks of a client see pipelines in ProcessPipelineHook, those of a cluster or
+// ring client in the hooks of the node.
+//
+// A connection has to buffer some kilobytes, as TCP and TLS do. Over a net.Pipe, such as Dial of miniredis
+// returns, client and server may both wait until the other one reads.
+//
+// Pipelines are for *redis.Client, *redis.ClusterClient and *redis.Ring; other clients get each command by
+// itself. Settling, other claims and calls by name share nothing. Nor do the calls of a guard that is
+// seckill.Acked: see [script.Script.Shared].
+func WithoutSharedCalls() Option { return func(e *Engine) { e.options.run.Unshared = true } }
+
+// WithClock replaces the clocks of the server and the process with now, for scripts and for the process. It
+// is for tests: in production the clocks of several processes differ.
+func WithClock(now func() time.Time) Option {
+	if now == nil {
+		panic("core: WithClock(nil): leave the option out to have the server's clock")
+	}
+	return func(e *Engine) { e.options.clock = now }
 }
 
 // New makes an engine over the application's Redis client. New does not contact Redis: an application starts
@@ -163,7 +235,7 @@ func LoggerOf(guard any) *slog.Logger {
 // check of a rate limit on such a connection fails: the server may have run it, so it is not sent again. The
 // engine then probes all idle connections at once, so only one call fails, and logs a warning once. To avoid
 // that failure, set ConnMaxIdleTime in the client's options to less than the server's timeout.
-func New(rdb Client, options ...Option) *Engine {
+func New(rdb script.Client, options ...Option) *Engine {
 	if rdb == nil {
 		panic("core: New(nil): pass the application's go-redis client, or use NewMemory for rate limits inside " +
 			"the process")
@@ -199,174 +271,123 @@ func WithMemoryKeys(n int) Option {
 		panic(fmt.Sprintf("core: WithMemoryKeys(%d): set at least the number of actors that are active at a time",
 			n))
 	}
-	return func(e *Engine) { e.memoryKeys = n }
+	return func(e *Engine) { e.options.memoryKeys = n }
 }
 
-const defaultMemoryKeys = 1 << 16
-
-// ErrNoRedis is wrapped by the errors of scripts that an engine without Redis was asked to run.
-var ErrNoRedis = errors.New("core: an engine without Redis runs no scripts: make the engine with core.New")
-
-func makeEngine(rdb Client, options []Option) *Engine {
+func makeEngine(rdb script.Client, all []Option) *Engine {
 	e := &Engine{
-		rdb:           rdb,
-		address:       addressOf(rdb),
-		obeysDeadline: obeysDeadline(rdb),
-		prefix:        "gatehouse",
-		deadline:      100 * time.Millisecond,
-		retryHorizon:  10 * time.Minute,
-		refusalMemory: time.Second,
-		observer:      &logErrors{},
-		onlyErrors:    true,
-		memoryKeys:    defaultMemoryKeys,
-		breakers:      newBreakers(BreakerOptions{}),
-		names:         map[string]bool{},
-		scripts:       map[string]*Script{},
+		options: options{
+			run:          script.Options{Prefix: "gatehouse", Deadline: 100 * time.Millisecond},
+			retryHorizon: 10 * time.Minute, refusalMemory: time.Second,
+			observer: &logErrors{}, onlyErrors: true,
+			memoryKeys: 1 << 16,
+		},
+		names: map[string]bool{}, scripts: map[string]*script.Script{},
 	}
-	does, known := resends(rdb)
-	e.resends, e.sendsOnce = does, known && !does
-	for _, option := range options {
+	e.options.run.Changed, e.options.run.Logger = e.breakerChanged, e.Logger
+	for _, option := range all {
 		option(e)
 	}
-	logBy(e.observer, e.log)
-	if !e.alone && rdb != nil {
-		e.shared = newSharing(e)
-		e.joins = &joins{engine: e, longest: min(sharedWait, e.deadline/4), lines: map[string]*line[Joint]{}}
-	}
-	if e.breakers != nil {
-		e.breakers.nodeOf, e.breakers.changed = nodesOf(rdb), e.breakerChanged
-		e.breakers.probe, e.breakers.learned = e.prober(), e.probeLearned
-	}
+	logBy(e.options.observer, e.options.log)
+	e.Runner = script.NewRunner(rdb, e.options.run)
 	return e
-}
-
-// addressOf returns where the servers of a client are.
-func addressOf(rdb Client) string {
-	switch c := rdb.(type) {
-	case interface{ Options() *redis.Options }:
-		return c.Options().Addr
-	case interface{ Options() *redis.ClusterOptions }:
-		return strings.Join(c.Options().Addrs, ",")
-	case interface{ Options() *redis.RingOptions }:
-		return strings.Join(slices.Sorted(maps.Values(c.Options().Addrs)), ",")
-	}
-	return ""
-}
-
-// resends reports whether the client is known to resend commands. A client that does not say may do so too.
-func resends(rdb Client) (does, known bool) {
-	switch c := rdb.(type) {
-	case interface{ Options() *redis.Options }:
-		return c.Options().MaxRetries > 0, true
-	case interface{ Options() *redis.ClusterOptions }:
-		return c.Options().MaxRedirects > 0, true
-	case interface{ Options() *redis.RingOptions }:
-		return c.Options().MaxRetries > 0, true
-	}
-	return false, false
-}
-
-// obeysDeadline reports whether the client ends a call when its context ends. go-redis does so only by
-// option.
-func obeysDeadline(rdb Client) bool {
-	switch c := rdb.(type) {
-	case interface{ Options() *redis.Options }:
-		return c.Options().ContextTimeoutEnabled
-	case interface{ Options() *redis.ClusterOptions }:
-		return c.Options().ContextTimeoutEnabled
-	case interface{ Options() *redis.RingOptions }:
-		return c.Options().ContextTimeoutEnabled
-	}
-	return false
-}
-
-// Later runs f once in the background. When [PendingMost] jobs are pending, f does not run.
-func (e *Engine) Later(f func(ctx context.Context)) {
-	if !pending.take() {
-		return // f is optional work
-	}
-	now := time.Now()
-	pending.add(e, &job{
-		try:         func(ctx context.Context) error { f(ctx); return nil },
-		due:         now,
-		until:       now.Add(settleShortest),
-		unimportant: true,
-		lost:        func(error) {},
-	})
-}
-
-// After runs f once in the background when the time has passed, or when [Drain] or [Engine.Drain] is called.
-// It is for what the process has to return to Redis at some time, such as units that it holds. It takes no
-// place among [PendingMost].
-func (e *Engine) After(wait time.Duration, f func(ctx context.Context)) {
-	due := time.Now().Add(wait)
-	pending.add(e, &job{
-		try:         func(ctx context.Context) error { f(ctx); return nil },
-		due:         due,
-		until:       due.Add(settleShortest),
-		unimportant: true,
-		early:       true,
-		lost:        func(error) {},
-	})
-}
-
-// NotRun reports whether a call that ended with err has certainly changed nothing, as when the breaker did
-// not send it, or Redis refused it before it ran.
-func NotRun(err error) bool {
-	return errors.Is(err, ErrBreakerOpen) || errors.As(err, new(notRunError))
-}
-
-// UndoLater runs f in the background to undo what a call that ended with err may have done. It repeats f
-// until Redis has answered or 10 minutes have passed; then the observer gets an [ErrUnsettled]. No undo
-// is rejected: when too many are pending, new claims are rejected instead (see [PendingMost]). A call that
-// the breaker did not send has nothing to undo, nor has one that Redis refused before it changed anything,
-// such as with OOM or NOPERM.
-func (e *Engine) UndoLater(err error, f func(ctx context.Context) error) {
-	if NotRun(err) {
-		return
-	}
-	pending.places.Add(1)
-	now := time.Now()
-	pending.add(e, &job{
-		try:   f,
-		due:   now,
-		until: now.Add(settleLongest),
-		lost: func(err error) {
-			e.observer.Observe(context.Background(), Event{Op: "settle", Err: fmt.Errorf("%w: %w", ErrUnsettled, err)})
-		},
-	})
 }
 
 // Preload loads the scripts of all guards made so far into every primary that the client knows. It is
 // optional: a call sends along a script that the server does not know. Preload spares the first calls after a
 // start this cost, and shows early when Redis is unreachable. An engine without Redis has nothing to load.
 func (e *Engine) Preload(ctx context.Context) error {
-	if e.rdb == nil {
-		return nil
+	e.mu.Lock()
+	scripts := slices.Collect(maps.Values(e.scripts))
+	e.mu.Unlock()
+	return e.Runner.Preload(ctx, scripts...)
+}
+
+// breakerChanged logs and observes a change.
+func (e *Engine) breakerChanged(
+	ctx context.Context, change script.BreakerChange, took time.Duration, err error,
+) {
+	attributes := []any{"took", took, "not_sent", change.NotSent}
+	message, level := "gatehouse: breaker closed: Redis is called again", slog.LevelInfo
+	if change.Open {
+		message, level = "gatehouse: breaker opened: Redis does not answer", slog.LevelWarn
+		attributes = []any{"err", err}
+	}
+	if change.Node != "" {
+		attributes = append(attributes, "node", change.Node)
+	}
+	e.Logger().Log(ctx, level, message, attributes...)
+	e.Observe(ctx, Event{Op: "breaker", Err: err, Took: took, Breaker: &change})
+}
+
+// What follows is for package kit, and for the guards that are made with it.
+
+// Register takes a name for a guard, which no other guard of the engine has, and the scripts that the guard
+// runs. It panics on a malformed name, and on one that is taken. Guards call kit.Register.
+func (e *Engine) Register(name string, scripts ...*script.Script) {
+	if err := script.CheckName("guard's name", name); err != nil {
+		panic(err)
 	}
 	e.mu.Lock()
-	scripts := make([]*Script, 0, len(e.scripts))
-	for _, s := range e.scripts {
-		scripts = append(scripts, s)
+	defer e.mu.Unlock()
+	if e.names[name] {
+		panic(fmt.Sprintf("core: two guards are named %q: give each guard its own name, "+
+			"or use one guard in both places", name))
 	}
-	e.mu.Unlock()
+	e.names[name] = true
+	for _, s := range scripts {
+		e.scripts[s.SHA()] = s
+	}
+}
 
-	load := func(ctx context.Context, rdb Client) error {
-		for _, s := range scripts {
-			cmd := redis.NewCmd(ctx, "script", "load", s.source)
-			_ = rdb.Process(ctx, cmd)
-			if err := cmd.Err(); err != nil {
-				return fmt.Errorf("core: preload script %s: %w", s.name, err)
-			}
-		}
-		return nil
+// Release gives up the name of a guard, so that a guard with other options can be made under it while the
+// process runs, as package config does when its file changes. The former guard still works: requests that it
+// allowed settle with it. Both have the same keys if they are of one kind. What the former one knows inside
+// the process, such as what it remembers of refusals, is its own. Release does nothing for a name that is not
+// in use.
+func (e *Engine) Release(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.names, name)
+}
+
+// Observe tells the engine's observer of an event.
+func (e *Engine) Observe(ctx context.Context, event Event) { e.options.observer.Observe(ctx, event) }
+
+// OnlyErrors reports whether the observer ignores events without an error, so that nobody has to make them.
+func (e *Engine) OnlyErrors() bool { return e.options.onlyErrors }
+
+// RetryHorizon returns how long a guard stores the answer to an operation whose ID it made: see
+// [WithRetryHorizon].
+func (e *Engine) RetryHorizon() time.Duration { return e.options.retryHorizon }
+
+// RefusalMemory returns for how long a process at most remembers a denial: see [WithRefusalMemory].
+func (e *Engine) RefusalMemory() time.Duration { return e.options.refusalMemory }
+
+// MemoryKeys returns how many budgets a guard keeps inside the process: see [WithMemoryKeys].
+func (e *Engine) MemoryKeys() int { return e.options.memoryKeys }
+
+// Pending returns how many background jobs of the engine are running or waiting, such as undos: see
+// kit.Base.UndoLater.
+func (e *Engine) Pending() int { return backlog.Size(e) }
+
+// Now returns the time by the clock of the process, for what a guard remembers inside the process. Decisions
+// that several processes share use the server's clock.
+func (e *Engine) Now() time.Time {
+	if e.options.clock == nil {
+		return time.Now() // with a monotonic reading, by which ages are measured
 	}
-	onNode := func(ctx context.Context, c *redis.Client) error { return load(ctx, c) }
-	switch c := e.rdb.(type) {
-	case *redis.ClusterClient:
-		return c.ForEachMaster(ctx, onNode)
-	case *redis.Ring:
-		return c.ForEachShard(ctx, onNode)
+	return e.options.clock()
+}
+
+// HasClock reports whether [WithClock] set the clock.
+func (e *Engine) HasClock() bool { return e.options.clock != nil }
+
+// ScriptNow returns the argument now of scripts, in the given unit. It is empty in production, so that
+// scripts read the server's clock. With [WithClock] it is the time of that clock.
+func (e *Engine) ScriptNow(unit time.Duration) string {
+	if e.options.clock == nil {
+		return ""
 	}
-	return load(ctx, e.rdb)
+	return strconv.FormatInt(e.options.clock().UnixNano()/int64(unit), 10)
 }

@@ -15,10 +15,12 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
@@ -28,24 +30,24 @@ import (
 func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 	engine := func() *core.Engine { return core.New(guardtest.NoClient{}) }
 	for text, mistake := range map[string]func(){
-		"pass the application's":    func() { core.New(nil) },
-		"the prefix is empty":       func() { core.WithPrefix("") },
-		"has '{' in it":             func() { core.WithPrefix("a{b}") },
-		"a minute at most":          func() { core.WithDeadline(time.Hour) },
-		"more than 0":               func() { core.WithDeadline(0) },
-		"does not cover a retry":    func() { core.WithRetryHorizon(time.Millisecond) },
-		"leave the option out":      func() { core.WithObserver(nil) },
-		"or use WithoutBreaker":     func() { core.WithBreaker(core.BreakerOptions{Failures: -1}) },
-		"Pause to a minute at most": func() { core.WithBreaker(core.BreakerOptions{Pause: time.Hour}) },
-		"none that is nil":          func() { core.Observers(core.LogErrors(), nil) },
-		"to have slog.Default":      func() { core.WithLogger(nil) },
-		"at least one observer":     func() { core.Observers() },
-		"a second at most":          func() { core.WithRefusalMemory(time.Second + 1) },
-		"0 to ask Redis always":     func() { core.WithRefusalMemory(-1) },
-		"guard's name is empty":     func() { votes.New(engine(), "", votes.Options{}) },
-		"longer than 64":            func() { votes.New(engine(), strings.Repeat("x", 65), votes.Options{}) },
-		"lets nobody in":            func() { limit.NewSlidingWindow(engine(), "w", limit.PerMinute(0)) },
-		"at most 10000":             func() { limit.NewSlidingWindow(engine(), "w", limit.PerDay(10_001)) },
+		"pass the application's":        func() { core.New(nil) },
+		"the prefix is empty":           func() { core.WithPrefix("") },
+		"has '{' in it":                 func() { core.WithPrefix("a{b}") },
+		"a minute at most":              func() { core.WithDeadline(time.Hour) },
+		"more than 0":                   func() { core.WithDeadline(0) },
+		"does not cover a retry":        func() { core.WithRetryHorizon(time.Millisecond) },
+		"leave the option out":          func() { core.WithObserver(nil) },
+		"or use WithoutBreaker":         func() { core.WithBreaker(-1, 0) },
+		"pause to a minute at most": func() { core.WithBreaker(0, time.Hour) },
+		"none that is nil":              func() { core.Observers(core.LogErrors(), nil) },
+		"to have slog.Default":          func() { core.WithLogger(nil) },
+		"at least one observer":         func() { core.Observers() },
+		"a second at most":              func() { core.WithRefusalMemory(time.Second + 1) },
+		"0 to ask Redis always":         func() { core.WithRefusalMemory(-1) },
+		"guard's name is empty":         func() { votes.New(engine(), "", votes.Options{}) },
+		"longer than 64":                func() { votes.New(engine(), strings.Repeat("x", 65), votes.Options{}) },
+		"lets nobody in":                func() { limit.NewSlidingWindow(engine(), "w", limit.PerMinute(0)) },
+		"at most 10000":                 func() { limit.NewSlidingWindow(engine(), "w", limit.PerDay(10_001)) },
 		"keep the smaller": func() {
 			limit.NewSlidingWindow(engine(), "w", limit.PerDay(1),
 				limit.Per(2, 24*time.Hour))
@@ -101,8 +103,8 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 			redpacket.New(engine(), "r",
 				redpacket.Options{Keep: time.Millisecond})
 		},
-		"script's name is empty": func() { core.NewScript("", "return 1", core.AtMostOnce) },
-		"has no source":          func() { core.NewScript("x", " \n", core.AtMostOnce) },
+		"script's name is empty": func() { script.New("", "return 1", script.AtMostOnce) },
+		"has no source":          func() { script.New("x", " \n", script.AtMostOnce) },
 		"Items is 0: set 1 to 10000": func() {
 			quota.New(engine(), "q",
 				quota.Options{Period: period.Daily(time.UTC)})
@@ -119,7 +121,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 		"pass time.UTC":    func() { period.Daily(nil) },
 		"begin on a day":   func() { period.Weekly(time.UTC, 7) },
 		"1s to 8784h0m0s":  func() { period.Every(time.Millisecond) },
-		"Every(8784h0m1s)": func() { period.Every(core.MaxTTL + time.Second) },
+		"Every(8784h0m1s)": func() { period.Every(kit.MaxTTL + time.Second) },
 		"Every(1.0005s)":   func() { period.Every(1000500 * time.Microsecond) },
 		"two guards are named \"a\"": func() {
 			e := engine()
@@ -227,23 +229,23 @@ func every(t *testing.T, e *core.Engine) func(actor string) {
 
 func TestEveryKindOfClient(t *testing.T) {
 	single := redistest.Single(t)
-	for name, client := range map[string]func(t *testing.T) core.Client{
-		"deadline obeyed": func(t *testing.T) core.Client {
+	for name, client := range map[string]func(t *testing.T) script.Client{
+		"deadline obeyed": func(t *testing.T) script.Client {
 			options := single.Options()
 			options.ContextTimeoutEnabled = true
 			return closing(t, redis.NewClient(options.Simple()))
 		},
-		"ring": func(t *testing.T) core.Client {
+		"ring": func(t *testing.T) script.Client {
 			return closing(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": single.Options().Addrs[0]}}))
 		},
-		"auto-pipelining": func(t *testing.T) core.Client {
+		"auto-pipelining": func(t *testing.T) script.Client {
 			ap, err := single.NewClient(t).AutoPipeline()
 			if err != nil {
 				t.Fatal(err)
 			}
 			return closing(t, ap)
 		},
-		"asynchronous auto-pipelining": func(t *testing.T) core.Client {
+		"asynchronous auto-pipelining": func(t *testing.T) script.Client {
 			ap, err := single.NewClient(t).AsyncAutoPipeline()
 			if err != nil {
 				t.Fatal(err)
@@ -264,11 +266,11 @@ func TestEveryKindOfClient(t *testing.T) {
 }
 
 type closer interface {
-	core.Client
+	script.Client
 	Close() error
 }
 
-func closing(t *testing.T, c closer) core.Client {
+func closing(t *testing.T, c closer) script.Client {
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -291,7 +293,7 @@ func TestScriptFlushIsInvisible(t *testing.T) {
 
 // flushing is a client whose server loses its scripts before every EVALSHA.
 type flushing struct {
-	core.Client
+	script.Client
 	flush func()
 }
 

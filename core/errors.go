@@ -1,6 +1,11 @@
 package core
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/backlog"
+)
 
 var (
 	// ErrInvalid is wrapped by the errors of attempts and calls that make no sense, such as an attempt without
@@ -17,14 +22,30 @@ var (
 	ErrGone = errors.New("core: the claim is gone")
 )
 
-// NewError returns an error of a guard's package that wraps its kind, so that errors.Is matches both. The
-// kind is [ErrInvalid], [ErrNotFound] or [ErrNotNow]. It decides what observers and operators see.
-func NewError(text string, kind error) error { return &kindError{text, kind} }
+// The errors of calls to Redis, as package script has them.
+var (
+	// ErrBreakerOpen is wrapped by the errors of calls that were not sent because earlier calls failed: see
+	// [WithBreaker]. Nothing was taken, decided or given back. An adapter applies the rule's [Outage] policy,
+	// as for any error of Redis.
+	ErrBreakerOpen = script.ErrBreakerOpen
+	// ErrNoRedis is wrapped by the errors of scripts that an engine without Redis was asked to run.
+	ErrNoRedis = script.ErrNoRedis
+	// ErrUnconfirmed is returned by calls that wait for replicas, when too few of them have the change in time.
+	// It is safe to repeat the call with the same arguments. See seckill.Acked.
+	ErrUnconfirmed = script.ErrUnconfirmed
+)
 
-type kindError struct {
-	text string
-	kind error
-}
+// PendingMost is how many claims a process can have running or waiting to be settled at the same time. A
+// claim takes a place before its guard is asked. During a long outage, new claims are therefore rejected, and
+// no earlier claim is forgotten. Rate limits take no place: they continue, and what they cannot give back is
+// reported to the engine's observer.
+const PendingMost = backlog.Most
 
-func (e *kindError) Error() string { return e.text }
-func (e *kindError) Unwrap() error { return e.kind }
+var (
+	// ErrTooManyPending is returned when a claim is rejected because [PendingMost] attempts are running or
+	// waiting to be settled. Nothing was taken.
+	ErrTooManyPending = errors.New("core: too many attempts are waiting to be settled")
+	// ErrUnsettled is wrapped by the error that an engine's observer gets when the engine gave up telling a
+	// guard how an attempt ended, or gave up undoing an attempt that may have been made.
+	ErrUnsettled = errors.New("core: gave up settling the attempt")
+)

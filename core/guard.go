@@ -59,10 +59,6 @@ type Traits struct {
 	// Spends reports whether the cost of an attempt may be an estimate: Settle takes [CommitCost] and corrects
 	// it. When it is false, CommitCost is Commit. An adapter ignores it for a guard that Confirms.
 	Spends bool
-	// Phases is the guard itself, if it is [Phased] and may go along with others: an adapter then begins and
-	// ends its checks, together with those of other rules, instead of calling Check. Nil: Check decides. A guard
-	// that embeds one with Phases is not what this names, so its own Check is called.
-	Phases Phased
 	// Outage is the policy for attempts that the guard cannot decide.
 	Outage Outage
 	// Unit is what Decision.Limit and Decision.Remaining count, where clients can use these figures to pace
@@ -70,18 +66,6 @@ type Traits struct {
 	// votes and stocks.
 	Unit string
 }
-
-// Units that the guards count, by the names that the RateLimit header fields use. An application's own guards
-// may use others.
-const (
-	// UnitRequests is the unit of rate limits, whatever the cost of a request.
-	UnitRequests = "requests"
-	// UnitItems is the unit of quotas: requests for different items. Requests for an item that has been counted
-	// are free. The RateLimit header fields do not define this name.
-	UnitItems = "items"
-	// UnitConcurrentRequests is the unit of semaphores: requests that run at the same time.
-	UnitConcurrentRequests = "concurrent-requests"
-)
 
 // Outage is the policy for an attempt that a guard cannot decide because Redis does not answer.
 type Outage int
@@ -93,39 +77,7 @@ const (
 	FailClosed
 	// FailOpen lets the attempt pass unguarded.
 	FailOpen
-	// FailLocal asks a [LocalGuard], which decides inside the process. Rate limits and semaphores are local
+	// FailLocal asks a kit.LocalGuard, which decides inside the process. Rate limits and semaphores are local
 	// guards. Guards of what must be unique across processes, such as locks, votes and sales, cannot be.
 	FailLocal
 )
-
-// LocalGuard is a guard that can decide without Redis, for one process alone: the rate limits and the
-// semaphores.
-type LocalGuard interface {
-	Guard
-
-	// CheckLocal decides an attempt by what this process knows of the actor, because Redis does not answer. With
-	// n processes behind a load balancer, up to n times the limit passes.
-	CheckLocal(ctx context.Context, a Attempt) (Decision, error)
-}
-
-// Recaller is a guard, or the bans of a rule, that remembers refusals inside the process. Where a request has
-// to pass several guards, an adapter asks all of them what they remember before it lets the first one take
-// anything. Thus a flood that a later guard refuses does not make the earlier ones take and give back.
-type Recaller interface {
-	// Recall returns the refusal that Check would return for the attempt from memory, and reports whether there
-	// is one. It takes nothing, sends nothing to Redis, and returns no error: false means that Check has to
-	// decide. A refusal that it returns has been observed as one of Check. It may be called for an attempt that
-	// Check is called for next.
-	Recall(ctx context.Context, a Attempt) (d Decision, ok bool)
-}
-
-// Holder is a guard whose claims can be lost while the attempt goes on, as those under a lease can.
-type Holder interface {
-	// Hold returns a context for the work of an allowed attempt. It ends when the claim is lost, with a cause
-	// that says so (see context.Cause), and when ctx ends. Call stop when the work is done; the context is over
-	// then. Hold is not a claim: the decision has to be settled as any other.
-	//
-	// An adapter passes this context to the handler of a request, unless the attempt is in the shadow. It need
-	// not call stop where ctx ends with the request.
-	Hold(ctx context.Context, d Decision) (held context.Context, stop context.CancelFunc)
-}

@@ -1,8 +1,10 @@
 package core_test
 
 import (
+	"bytes"
 	"context"
-	"maps"
+	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/lua"
@@ -52,26 +55,18 @@ var limitKinds = map[string]struct {
 
 // Scripts that tests recognize by the hash of their source when they are sent.
 var (
-	voteScript     = core.NewScript("vote", lua.Vote, core.Idempotent)
-	voteUndoScript = core.NewScript("vote_undo", lua.VoteUndo, core.Idempotent)
+	voteScript     = script.New("vote", lua.Source("votes/vote"), script.Idempotent)
+	voteUndoScript = script.New("vote_undo", lua.Source("votes/undo"), script.Idempotent)
+
+	joinedScript        = script.New("joined", lua.Source("limit/sliding_window"), script.AtMostOnce)
+	reserveJoinedScript = script.New("reserve_joined", lua.Source("seckill/reserve_joined"), script.AtMostOnce)
+	voteJoinedScript    = script.New("vote_joined", lua.Source("votes/joined"), script.AtMostOnce)
 )
 
 func openSale(t testing.TB, g *seckill.Guard, item string, sale seckill.Sale) {
 	t.Helper()
 	if opened, err := g.Open(t.Context(), item, sale); err != nil || !opened {
 		t.Fatalf("Open: %v, %v", opened, err)
-	}
-}
-
-func wantStatus(t testing.TB, g *seckill.Guard, item string, left, held, sold int64) {
-	t.Helper()
-	s, err := g.Status(t.Context(), item)
-	want := seckill.Status{Stock: left + held + sold, Left: left, Held: held, Sold: sold, Epoch: s.Epoch}
-	if err != nil || s != want || s.Epoch == 0 {
-		t.Fatalf("status %+v (%v), want %+v", s, err, want)
-	}
-	if found, err := g.Verify(t.Context(), item); err != nil || !found.Consistent() {
-		t.Fatalf("the records of %q: %v, %v", item, found, err)
 	}
 }
 
@@ -82,13 +77,6 @@ func tally(t testing.TB, g *votes.Guard, poll string) map[string]int64 {
 		t.Fatal(err)
 	}
 	return sums
-}
-
-func wantTally(t *testing.T, g *votes.Guard, poll string, want map[string]int64) {
-	t.Helper()
-	if got := tally(t, g, poll); !maps.Equal(got, want) {
-		t.Fatalf("tally %v, want %v", got, want)
-	}
 }
 
 func createPacket(t testing.TB, g *redpacket.Guard, id string, p redpacket.Packet) {
@@ -145,4 +133,35 @@ func refund(t *testing.T, g rateLimit, d core.Decision) {
 	if err := g.Refund(t.Context(), d); err != nil {
 		t.Fatalf("Refund(%+v): %v", d, err)
 	}
+}
+
+type observerFunc func(context.Context, core.Event)
+
+func (f observerFunc) Observe(ctx context.Context, e core.Event) { f(ctx, e) }
+
+// quiet keeps what is logged during the test to itself.
+func quiet(t *testing.T) *lockedBuffer {
+	var log lockedBuffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return &log
+}
+
+// lockedBuffer is a buffer that a logger may write to from several goroutines.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // Observer is told of every call of an engine's guards, for metrics, traces and logs. Observe runs on the
@@ -33,7 +35,7 @@ type Event struct {
 	//	check        Guard.Check
 	//	check_local  LocalGuard.CheckLocal, by the policy FailLocal, for a check that failed
 	//
-	// These are the others. A guard of the application may have more: see [Description].Ops.
+	// These are the others. A guard of the application may have more: see kit.Description.
 	//
 	//	settle       Guard.Settle, and an undo in the background of a check that failed; with ErrUnsettled when
 	//	             it was given up
@@ -61,13 +63,13 @@ type Event struct {
 	Err error
 	// Took is how long the call took. For a breaker that has closed it is how long the breaker was open.
 	Took time.Duration
-	// Key says, of an adapter's refusal without a decision (Op refuse, see [Refused]), what refused: the rule's
-	// who, what, which, id, cost or origin, its deny or allow list, or the guard, which found the attempt
+	// Key says, of an adapter's refusal without a decision (Op refuse, see kit.Refused), what refused: the
+	// rule's who, what, which, id, cost or origin, its deny or allow list, or the guard, which found the attempt
 	// invalid. The reason is in Decision. Function is the key function as the program has it, such as
 	// User("uid"), and empty if the application wrote it. Both come from the program, not from clients.
 	Key, Function string
 	// Breaker is the change of a breaker. It is nil for calls.
-	Breaker *BreakerChange
+	Breaker *script.BreakerChange
 }
 
 // Decided reports whether the event is a decision about an attempt, so that counting such events counts
@@ -143,9 +145,9 @@ var errorKinds = []struct {
 	{"gone", isAny(ErrGone)},
 	{"unconfirmed", isAny(ErrUnconfirmed)},
 	{"breaker_open", isAny(ErrBreakerOpen)},
-	{"unready", isUnready},
-	{"full", isFull},
-	{"script", isAnswer},
+	{"unready", isAnswered("unready")},
+	{"full", isAnswered("full")},
+	{"script", isAnswered("script")},
 	{"canceled", isAny(context.Canceled)},
 	{"timeout", isAny(context.DeadlineExceeded, redis.ErrPoolTimeout)},
 	{"timeout", func(err error) bool { network, ok := asNetwork(err); return ok && network.Timeout() }},
@@ -158,6 +160,11 @@ func isAny(targets ...error) func(error) bool {
 	return func(err error) bool {
 		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 	}
+}
+
+// isAnswered returns a function that reports whether a server has answered with an error of a kind.
+func isAnswered(kind string) func(error) bool {
+	return func(err error) bool { return script.ErrorKind(err) == kind }
 }
 
 func asNetwork(err error) (network net.Error, ok bool) {

@@ -16,10 +16,12 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/everyguard"
@@ -28,7 +30,7 @@ import (
 )
 
 // opCalls finds the ops that source reports to observers.
-var opCalls = regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|q\.tell|[gl]\.end|g\.observeVerify|core\.Look)\(ctx, (?:&[gq]\.Base, )?"(\w+)"|Op: +"(\w+)"`)
+var opCalls = regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|q\.tell|[gl]\.end|g\.observeVerify|kit\.Look)\(ctx, (?:&[gq]\.Base, )?"(\w+)"|Op: +"(\w+)"`)
 
 // opsOf returns the ops that the sources of a folder report to observers.
 func opsOf(t *testing.T, folder string) map[string]bool {
@@ -69,7 +71,7 @@ func TestEveryOpIsListed(t *testing.T) {
 	_, list, _ := strings.Cut(string(source), "// Op is the operation.")
 	list, _, _ = strings.Cut(list, "Op string")
 	listed := func(op string) bool { return regexp.MustCompile(`\b` + op + `\b`).MatchString(list) }
-	for op := range opsOf(t, ".") {
+	for op := range opsOf(t, "kit") {
 		if !listed(op) {
 			t.Errorf("%q is not in the list of Event.Op", op)
 		}
@@ -82,7 +84,7 @@ func TestEveryOpIsListed(t *testing.T) {
 		describers[folder] = tool
 	}
 	for folder, g := range describers {
-		described, found := core.DescriptionOf(g).Ops, opsOf(t, folder)
+		described, found := kit.DescriptionOf(g).Ops, opsOf(t, folder)
 		for _, op := range described {
 			if !listed(op) {
 				t.Errorf("%s: %q is not in the list of Event.Op", folder, op)
@@ -221,7 +223,7 @@ func TestErrorKinds(t *testing.T) { // see TestWhatOpensABreaker, too
 func TestBreakersAreNotLoggedTwice(t *testing.T) {
 	log := quiet(t)
 	core.LogErrors().Observe(t.Context(),
-		core.Event{Op: "breaker", Err: io.EOF, Breaker: &core.BreakerChange{Open: true}})
+		core.Event{Op: "breaker", Err: io.EOF, Breaker: &script.BreakerChange{Open: true}})
 	if log.String() != "" {
 		t.Error(log)
 	}

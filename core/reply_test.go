@@ -34,11 +34,11 @@ func (c *oneReply) Process(_ context.Context, cmd redis.Cmder) error {
 		return cmd.Err()
 	}
 	c.told = true
-	if once, ok := cmd.(core.OnceCmd); ok {
-		cmd = once.Cmd
-	}
 	switch cmd := cmd.(type) {
-	case *redis.Cmd:
+	case interface {
+		redis.Cmder
+		SetVal(value any)
+	}: // *redis.Cmd, and one that is sent once
 		if err, ok := c.value.(error); ok {
 			cmd.SetErr(err)
 		} else {

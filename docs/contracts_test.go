@@ -72,6 +72,43 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	}
 }
 
+// TestTheTrackRecordShowsEachDefectMended: each row of docs/track-record.md ends with a command, and each part
+// of its -run finds a test in the folders that it names.
+func TestTheTrackRecordShowsEachDefectMended(t *testing.T) {
+	rows := regexp.MustCompile("(?m)^\\| .+ \\|[\\w ]+\\| (.+) \\|$").
+		FindAllStringSubmatch(read(t, "docs/track-record.md"), -1)
+	run := regexp.MustCompile(`-run '?([^'` + "`" + ` ]+)`)
+	folder := regexp.MustCompile("\\./([a-z][\\w/]*)|in `([\\w/]+)`")
+	functions := map[string]map[string]bool{} // by folder
+	for _, row := range rows[1:] {            // without the heading
+		var names []string
+		for _, in := range folder.FindAllStringSubmatch(row[1], -1) {
+			path := in[1] + in[2]
+			if functions[path] == nil {
+				functions[path] = functionsOf(t, path)
+			}
+			names = slices.AppendSeq(names, maps.Keys(functions[path]))
+		}
+		wanted := run.FindStringSubmatch(row[1])
+		if wanted == nil {
+			if len(names) == 0 && !strings.Contains(row[1], "`make ") {
+				t.Errorf("no command: %s", row[0])
+			}
+			continue
+		}
+		tests := strings.ReplaceAll(wanted[1], `\|`, "|")                            // a table escapes it
+		tests = regexp.MustCompile(`/(\([^)]*\)|[^|])*`).ReplaceAllString(tests, "") // subtests
+		for _, test := range strings.Split(tests, "|") {
+			if !slices.ContainsFunc(names, regexp.MustCompile(test).MatchString) {
+				t.Errorf("there is no %s: %s", test, row[0])
+			}
+		}
+	}
+	if len(rows) < 150 {
+		t.Errorf("found only %d rows", len(rows))
+	}
+}
+
 // functionsOf returns the names of the tests, fuzz tests and examples of a folder.
 func functionsOf(t *testing.T, folder string) map[string]bool {
 	t.Helper()

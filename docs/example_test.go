@@ -25,6 +25,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
@@ -317,9 +318,9 @@ func Example_ownScript() {
 	ctx := context.Background()
 	gate := core.New(client(), core.WithDeadline(30*time.Second))
 
-	once := core.NewScript("once", `
+	once := script.New("once", `
 		if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
-		return 0`, core.AtMostOnce)
+		return 0`, script.AtMostOnce)
 
 	key := gate.Key("welcome-mail", "ann@example.org")
 	for range 2 {

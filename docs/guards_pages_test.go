@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/everyguard"
 )
 
@@ -156,7 +157,7 @@ func TestGuardPagesKnowTheAnswers(t *testing.T) {
 		if about.guard == "" {
 			continue // no guard: it answers nothing itself
 		}
-		answers := core.DescriptionOf(kinds[about.guard]).Answers
+		answers := kit.DescriptionOf(kinds[about.guard]).Answers
 		for _, a := range answers {
 			if told[a.Reason] != a.Status {
 				t.Errorf("docs/guards/%s.md: %s has status %d, the guard says %d", page, a.Reason,

@@ -26,6 +26,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
@@ -257,7 +258,7 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	must(tasks.Ack(ctx, claimed[0], []byte("result")))
 	must(tasks.Nack(ctx, claimed[1], "no paper", 0))
 
-	own := core.NewScript("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", core.Idempotent)
+	own := script.New("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", script.Idempotent)
 	_, err = gate.Run(ctx, own, []string{gate.Key("seen", "ann", "page 1")})
 	must(err)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
@@ -147,7 +148,7 @@ func leases(p *pair) {
 	if admitted > 1000 || admitted < 900 {
 		p.is("leased", admitted, "900 to 1000")
 	}
-	script := core.NewScript("joined", lua.SlidingWindow, core.AtMostOnce)
+	script := script.New("joined", lua.Source("limit/sliding_window"), script.AtMostOnce)
 	for i, e := range p.sides {
 		ask := func(costs ...any) any {
 			args := append([]any{"5/3600000:", "", 5, time.Hour.Milliseconds()}, costs...)
@@ -235,7 +236,7 @@ func votesOnce(p *pair) {
 	}
 	tally(p, g, want)
 
-	joined := core.NewScript("joined", lua.VoteJoined, core.AtMostOnce)
+	joined := script.New("joined", lua.Source("votes/joined"), script.AtMostOnce)
 	for i := range g {
 		keys := []string{g[i].Key("final", "voters"), g[i].Key("final", "tally"), g[i].Key("final", "book"),
 			g[i].Key("final", "op", "00"), g[i].Key("final", "audit")}
@@ -515,7 +516,7 @@ func sale(p *pair, buckets int) {
 	want("sold out", 0, 0, 22)
 
 	if buckets == 1 {
-		joined := core.NewScript("joined", lua.SeckillReserveJoined, core.AtMostOnce)
+		joined := script.New("joined", lua.Source("seckill/reserve_joined"), script.AtMostOnce)
 		_, err = g[0].Restock(p.ctx, "tv", "for those who join", 4)
 		p.must("restock", err)
 		var keys []string
@@ -569,7 +570,7 @@ func permits(p *pair) {
 		p.must("peek", err)
 		p.is("held", s.Held, 3)
 	}
-	renew := core.NewScript("renew", lua.SemaphoreRenew, core.Idempotent)
+	renew := script.New("renew", lua.Source("semaphore/renew"), script.Idempotent)
 	for _, e := range p.sides {
 		keys := []string{p.key + ":semaphore:exports:{|}:permits"}
 		lost, err := e.Run(p.ctx, renew, keys, 10_000, "", "nobody|10000|zoe", 1)

@@ -48,8 +48,8 @@ func TestTheLastReleasesScriptsRunBesideTheseOnes(t *testing.T) {
 
 // notRun are the scripts that no scenario runs, with the reason.
 var notRun = map[string]string{
-	"touch.lua":        "writes nothing that others read: it makes WAIT have something to wait for",
-	"seckill_keep.lua": "changes TTLs only",
+	"core/touch":   "writes nothing that others read: it makes WAIT have something to wait for",
+	"seckill/keep": "changes TTLs only",
 }
 
 // TestAChangedRecordIsFound: scripts whose records have another layout keep all promises among themselves,
@@ -126,10 +126,10 @@ func releases(t *testing.T) (names []string) {
 	return names
 }
 
-// frozen returns the scripts of a release by file name.
+// frozen returns the scripts of a release by name.
 func frozen(t *testing.T, release string) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("testdata/releases", release, "*.lua"))
+	files, err := filepath.Glob(filepath.Join("testdata/releases", release, "*/*.lua"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s: %v, %v", release, files, err)
 	}
@@ -139,7 +139,8 @@ func frozen(t *testing.T, release string) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sources[filepath.Base(file)] = string(text)
+		name := filepath.Base(filepath.Dir(file)) + "/" + filepath.Base(file)
+		sources[strings.TrimSuffix(name, ".lua")] = string(text)
 	}
 	return sources
 }
@@ -148,11 +149,11 @@ func frozen(t *testing.T, release string) map[string]string {
 // the guards of this checkout run the scripts of another release. Where the arguments of a script have
 // changed since that release, swap has to translate them.
 type substitute struct {
-	sources map[string]string // by file name
+	sources map[string]string // by name
 	ran     *sync.Map         // the names of those that have run; nil: nobody wants to know
 }
 
-// nameBySHA are the file names of this checkout's scripts by their hash.
+// nameBySHA are the names of this checkout's scripts by their hash.
 var nameBySHA = func() map[string]string {
 	names := map[string]string{}
 	for name, source := range scripts {
@@ -299,33 +300,33 @@ type mutation struct {
 }
 
 var mutations = []mutation{
-	{"sliding window", "fields in another order", "sliding_*.lua", []string{
+	{"sliding window", "fields in another order", "limit/sliding_*", []string{
 		"limit, part, birth, units, gone", "limit, part, units, birth, gone",
 		"part, birth, units, gone, left, rest = ", "part, units, birth, gone, left, rest = ",
 		"l.grain, l.birth, l.sum, l.views = ", "l.grain, l.sum, l.birth, l.views = ",
 		"l.grain, l.birth, l.sum)", "l.grain, l.sum, l.birth)"}},
-	{"fixed window", "another separator", "fixed_window*.lua", []string{
+	{"fixed window", "another separator", "limit/fixed_window*", []string{
 		"'(%d+) (%d+)'", "'(%d+):(%d+)'", "'%.0f %.0f'", "'%.0f:%.0f'",
 		"ends[i] .. ' ' .. units", "ends[i] .. ':' .. units", "'%.0f ', now", "'%.0f:', now"}},
-	{"token bucket", "another separator", "token_bucket*.lua", []string{
+	{"token bucket", "another separator", "limit/token_bucket*", []string{
 		"(%-?%d+) (%-?%d+) ", "(%-?%d+)/(%-?%d+) ", "'(%S+) (%S+) (%S+) (%S+)", "'(%-?%d+)/(%-?%d+) (%S+) (%S+)",
 		"s .. ' ' .. o", "s .. '/' .. o", "'%.0f %.0f'", "'%.0f/%.0f'", "'%.0f %.0f %.0f %.0f'",
 		"'%.0f/%.0f %.0f %.0f'"}},
-	{"bans", "another separator", "ban.lua", []string{
+	{"bans", "another separator", "bans/ban", []string{
 		"'(%d+) (%d+) (%d+)'", "'(%d+),(%d+),(%d+)'", "'%.0f %.0f %.0f'", "'%.0f,%.0f,%.0f'"}},
-	{"votes", "a stored answer renamed", "vote*.lua", []string{"'v'", "'w'"}},
-	{"quota", "another sign", "quota*.lua", []string{"'='", "'~'", "'^([^=|]+)[=|]+", "'^([^~|]+)[~|]+"}},
-	{"red packets", "a field renamed", "red_packet*.lua", []string{"'total'", "'sum'"}},
-	{"idempotency", "fields in another order", "idempotency*.lua", []string{
+	{"votes", "a stored answer renamed", "votes/*", []string{"'v'", "'w'"}},
+	{"quota", "another sign", "quota/*", []string{"'='", "'~'", "'^([^=|]+)[=|]+", "'^([^~|]+)[~|]+"}},
+	{"red packets", "a field renamed", "redpacket/*", []string{"'total'", "'sum'"}},
+	{"idempotency", "fields in another order", "idempotency/*", []string{
 		"state, who, what = ", "state, what, who = ", "'^(%a+) (%S+)'", "'^(%a+) %S+ (%S+)'",
 		"'run ' .. call .. ' ' .. fingerprint", "'run ' .. fingerprint .. ' ' .. call",
 		"call .. ' ' .. fingerprint .. ' ' .. outcome", "fingerprint .. ' ' .. call .. ' ' .. outcome",
 		"'^(%a+) ?(%S*)'", "'^(%a+) ?%S* ?(%S*)'"}},
-	{"sale", "a field renamed", "seckill*.lua", []string{"'terms'", "'rules'", "s.terms", "s.rules"}},
-	{"semaphore", "leases in seconds", "semaphore*.lua", []string{
+	{"sale", "a field renamed", "seckill/*", []string{"'terms'", "'rules'", "s.terms", "s.rules"}},
+	{"semaphore", "leases in seconds", "semaphore/*", []string{
 		"time[1] * 1000 + math.floor(time[2] / 1000)", "time[1] + 0", "now + lease", "now + lease / 1000"}},
-	{"lock", "a field renamed", "lock*.lua", []string{"'holder'", "'owner'"}},
-	{"delay queue", "a state renamed", "delay*.lua", []string{"'r'", "'w'"}},
+	{"lock", "a field renamed", "lock/*", []string{"'holder'", "'owner'"}},
+	{"delay queue", "a state renamed", "delay/*", []string{"'r'", "'w'"}},
 }
 
 func (m mutation) apply(sources map[string]string) (changed map[string]string, found int) {

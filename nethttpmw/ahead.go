@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -88,7 +89,7 @@ func (p *Pipeline) lookAhead(
 			continue
 		}
 		if refusal := rule.remembered(ctx, known.attempt); refusal != nil {
-			return rule, rule.Rollout.note(known.cohort, refusal)
+			return rule, rule.note(known.cohort, refusal)
 		}
 	}
 	return nil, nil
@@ -103,31 +104,32 @@ func (p *Pipeline) looksAhead(i int) bool {
 
 // recalls reports whether the rule's bans or its guard remember anything.
 func (r *mounted) recalls() bool {
-	_, guard := r.Guard.(core.Recaller)
-	_, bans := r.Bans.(core.Recaller)
+	_, guard := r.Guard.(kit.Recaller)
+	_, bans := r.Bans.(kit.Recaller)
 	return guard || bans
 }
 
 // remembered returns the refusal that the rule's bans or its guard remember for the attempt, or nil.
 func (r *mounted) remembered(ctx context.Context, a core.Attempt) *Refusal {
-	if bans, ok := r.Bans.(core.Recaller); ok {
+	if bans, ok := r.Bans.(kit.Recaller); ok {
 		if d, ok := bans.Recall(ctx, a); ok {
 			return r.refuseBanned(d)
 		}
 	}
-	guard, ok := r.Guard.(core.Recaller)
+	guard, ok := r.Guard.(kit.Recaller)
 	if !ok {
 		return nil
 	}
-	n := r.begin(&a)
-	defer n.end()
-	d, ok := guard.Recall(ctx, a)
-	n.answer(&d)
+	e := entry{run: r.begin(&a)}
+	defer e.free()
+	e.decision, ok = guard.Recall(ctx, a)
+	e.answered()
 	if !ok {
 		return nil
 	}
+	d := e.decision
 	d.Guard = r.name // a guard of the application may set another name
-	if n.blocks(a.Cost, d.Remaining) {
+	if e.blocks(a.Cost) {
 		soon(&d)
 	} else {
 		r.strike(ctx, a, d.Reason)

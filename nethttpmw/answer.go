@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -33,7 +34,7 @@ const (
 )
 
 // pipelineAnswers are the answers to refusals by the pipeline.
-var pipelineAnswers = []core.Answer{
+var pipelineAnswers = []kit.Answer{
 	{
 		Reason: ReasonNoKey, Status: http.StatusBadRequest, Title: "Missing Information",
 		Detail: "The request lacks required information.", Type: ourTypes + "no_key",
@@ -87,7 +88,7 @@ const (
 
 // answer is how refusals for one reason are answered.
 type answer struct {
-	core.Answer
+	kit.Answer
 	problem []byte // how a problem with the standard text begins: see Refusal.problem; nil: not made yet
 }
 
@@ -101,7 +102,7 @@ func answersOf(guard any) answerTable {
 	for _, a := range pipelineAnswers {
 		t[a.Reason] = prepareAnswer(a)
 	}
-	for _, a := range core.DescriptionOf(guard).Answers {
+	for _, a := range kit.DescriptionOf(guard).Answers {
 		if _, ours := t[a.Reason]; ours {
 			panic(fmt.Sprintf("gatehouse: a guard describes the reason %q, which belongs to the pipeline: rename it",
 				a.Reason))
@@ -112,13 +113,13 @@ func answersOf(guard any) answerTable {
 }
 
 // prepareAnswer completes an answer, and makes what all problems with its standard text have in common.
-func prepareAnswer(a core.Answer) *answer {
+func prepareAnswer(a kit.Answer) *answer {
 	a = complete(a)
 	return &answer{a, beginProblem(a, a.Status, standardText(a))}
 }
 
 // standardText returns the text of an answer where Rule.Texts and replays change nothing.
-func standardText(a core.Answer) Text {
+func standardText(a kit.Answer) Text {
 	return Text{Title: cmp.Or(a.Title, http.StatusText(a.Status)), Detail: a.Detail}
 }
 
@@ -127,7 +128,7 @@ func (t answerTable) to(reason core.Reason) *answer {
 	if a, ok := t[reason]; ok {
 		return a
 	}
-	a, ok := core.StandardAnswer(reason)
+	a, ok := kit.StandardAnswer(reason)
 	if !ok {
 		a.Reason = reason
 	}
@@ -135,7 +136,7 @@ func (t answerTable) to(reason core.Reason) *answer {
 }
 
 // complete fills in the empty fields of an answer, except its title: see Refusal.text.
-func complete(a core.Answer) core.Answer {
+func complete(a kit.Answer) kit.Answer {
 	a.Status = cmp.Or(a.Status, http.StatusForbidden)
 	a.Detail = cmp.Or(a.Detail, "This request was refused.")
 	a.Type = cmp.Or(a.Type, noType)
@@ -147,8 +148,8 @@ var undescribed = answersOf(nil)
 
 // Answers returns the answers to the rule's refusals, sorted by reason: those of the pipeline, of the guard,
 // and of Bans. A guard that does not describe itself may refuse for further reasons. These get their
-// [core.StandardAnswer] if there is one, and status 403 otherwise. Answers is for documents and tests.
-func (r Rule) Answers() []core.Answer {
+// [kit.StandardAnswer] if there is one, and status 403 otherwise. Answers is for documents and tests.
+func (r Rule) Answers() []kit.Answer {
 	all := answersOf(r.Guard)
 	if traits := r.Guard.Traits(); !traits.KeepsOutcome && !traits.KeepsOnFailure && !r.RunReplays {
 		all[core.ReasonReplayed] = all.to(core.ReasonReplayed)
@@ -167,11 +168,11 @@ func (r Rule) Answers() []core.Answer {
 			}
 		}
 	}
-	answers := make([]core.Answer, 0, len(all))
+	answers := make([]kit.Answer, 0, len(all))
 	for _, a := range all {
 		answers = append(answers, a.Answer)
 	}
-	slices.SortFunc(answers, func(a, b core.Answer) int { return cmp.Compare(a.Reason, b.Reason) })
+	slices.SortFunc(answers, func(a, b kit.Answer) int { return cmp.Compare(a.Reason, b.Reason) })
 	return answers
 }
 

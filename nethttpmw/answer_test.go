@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/internal/everyguard"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -80,8 +81,8 @@ func (g *describing) Check(_ context.Context, a core.Attempt) (core.Decision, er
 	return d, nil
 }
 
-func (g *describing) Describe() core.Description {
-	return core.Description{Kind: "own", Answers: []core.Answer{
+func (g *describing) Describe() kit.Description {
+	return kit.Description{Kind: "own", Answers: []kit.Answer{
 		{Reason: "asleep", Status: http.StatusLocked, Title: "Asleep", Detail: "Come back in the morning.",
 			Type: "https://example.com/asleep"},
 		{Reason: "bare", Status: http.StatusGone},
@@ -94,8 +95,8 @@ func (g *describing) Describe() core.Description {
 // twoDetails is a claim with a detail for clients, and others that cannot be shown.
 type twoDetails struct{}
 
-func (twoDetails) Details() []core.Detail {
-	return []core.Detail{
+func (twoDetails) Details() []kit.Detail {
+	return []kit.Detail{
 		{Name: "status", Value: 200}, {Name: "bed", Value: "upper <berth>"}, {Name: "bed", Value: "lower"},
 		{Name: "unknown", Value: func() {}},
 	}
@@ -157,9 +158,9 @@ func (g *restless) Traits() core.Traits {
 	return g.fake.Traits()
 }
 
-func (g *restless) Describe() core.Description {
+func (g *restless) Describe() kit.Description {
 	g.asked.Add(1)
-	return core.Description{}
+	return kit.Description{}
 }
 
 // TestGuardsDescribeThemselvesOnce: the pipeline asks them at set-up, and in no request.
@@ -178,8 +179,8 @@ func TestGuardsDescribeThemselvesOnce(t *testing.T) {
 // meddling is a guard that describes an answer of the pipeline.
 type meddling struct{ fake }
 
-func (*meddling) Describe() core.Description {
-	return core.Description{Answers: []core.Answer{{Reason: nethttpmw.ReasonUnavailable, Status: http.StatusOK}}}
+func (*meddling) Describe() kit.Description {
+	return kit.Description{Answers: []kit.Answer{{Reason: nethttpmw.ReasonUnavailable, Status: http.StatusOK}}}
 }
 
 func TestThePipelinesReasonsAreItsOwn(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // Text is the human-readable part of a refusal.
@@ -64,11 +65,11 @@ func (f *Refusal) problem(text Text) []byte {
 	}
 	body := append(make([]byte, 0, len(begun)+64), begun...) // a copy: others may be read meanwhile
 	body = append(f.appendPolicies(body), '}')
-	return append(appendDetails(body, core.DetailsOf(f.Decision)), '\n') // the newline is for terminals
+	return append(appendDetails(body, kit.DetailsOf(f.Decision)), '\n') // the newline is for terminals
 }
 
 // beginProblem returns a problem as far as it does not depend on the request: without its last brace.
-func beginProblem(a core.Answer, status int, text Text) []byte {
+func beginProblem(a kit.Answer, status int, text Text) []byte {
 	body, err := json.Marshal(problem{Type: a.Type, Title: text.Title, Status: status, Detail: text.Detail,
 		Reason: a.Reason})
 	if err != nil {
@@ -82,9 +83,9 @@ var taken = []string{"type", "title", "status", "detail", "instance", "reason", 
 
 // appendDetails adds members to a JSON object. It leaves out details that JSON cannot encode, and those whose
 // names are taken.
-func appendDetails(object []byte, details []core.Detail) []byte {
+func appendDetails(object []byte, details []kit.Detail) []byte {
 	for i, d := range details {
-		repeated := slices.ContainsFunc(details[:i], func(before core.Detail) bool { return before.Name == d.Name })
+		repeated := slices.ContainsFunc(details[:i], func(before kit.Detail) bool { return before.Name == d.Name })
 		if repeated || slices.Contains(taken, d.Name) {
 			continue
 		}
@@ -100,7 +101,7 @@ func appendDetails(object []byte, details []core.Detail) []byte {
 // appendPolicies appends the names of the policies that the request would have violated, as they are in the
 // RateLimit fields: the one of the limit that refused it.
 func (f *Refusal) appendPolicies(body []byte) []byte {
-	if uri := f.described().Type; uri != core.TypeQuotaExceeded && uri != core.TypeAbnormalUsage {
+	if uri := f.described().Type; uri != kit.TypeQuotaExceeded && uri != kit.TypeAbnormalUsage {
 		return body
 	}
 	if f.rule != nil && f.rule.Headers.Hide || f.Decision.Guard == "" {
@@ -113,7 +114,7 @@ func (f *Refusal) appendPolicies(body []byte) []byte {
 }
 
 // problem is the body of a refusal (RFC 9457), as far as it does not depend on the request. The names of
-// policies and the guard's details follow it: see core.DetailsOf.
+// policies and the guard's details follow it: see kit.DetailsOf.
 type problem struct {
 	Type   string      `json:"type"`
 	Title  string      `json:"title"`

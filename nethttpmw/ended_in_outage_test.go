@@ -15,6 +15,8 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -101,7 +103,7 @@ func newOutageWorld(t *testing.T, requests int) *outageWorld {
 }
 
 // serve makes the application.
-func (w *outageWorld) serve(t *testing.T, rdb core.Client, kind string) {
+func (w *outageWorld) serve(t *testing.T, rdb script.Client, kind string) {
 	gate := core.New(rdb, core.WithPrefix("ended-"+kind), core.WithDeadline(200*time.Millisecond),
 		core.WithObserver(unobserved{}))
 	w.sale = seckill.New(gate, "sale", seckill.Options{})
@@ -273,7 +275,7 @@ func heap() int64 {
 
 // wantAllPlaces wants no claim of the process to be under way. Another test's may end a moment later.
 func wantAllPlaces(t *testing.T) {
-	places := make([]core.Place, core.PendingMost)
+	places := make([]kit.Place, core.PendingMost)
 	redistest.Eventually(t, 30*time.Second, func() bool {
 		free := 0
 		for free < len(places) && places[free].Take() == nil {

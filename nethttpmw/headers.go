@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -165,7 +166,7 @@ func (s *advertised) appendPolicies(b []byte) []byte {
 func (s *advertised) appendPolicy(b []byte, most int64, window time.Duration) []byte {
 	b = s.appendItem(b, window)
 	b = appendParameter(b, ";q=", most)
-	if s.unit != core.UnitRequests {
+	if s.unit != kit.UnitRequests {
 		b = append(b, `;qu="`...)
 		b = appendPrintable(b, s.unit)
 		b = append(b, '"')

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -130,7 +131,7 @@ func fieldsAreRight(t *rapid.T) {
 			t.Errorf("the partition key is %q, want %q", one.key, key)
 		}
 	}
-	if unit == core.UnitRequests {
+	if unit == kit.UnitRequests {
 		unit = "" // the default is left out
 	}
 	saidUnit, _ := policy.unit.(string)

@@ -39,7 +39,7 @@ func TestPoliciesInEveryOutage(t *testing.T) {
 	for _, kind := range redistest.OutageKinds {
 		t.Run(kind, func(t *testing.T) {
 			e := core.New(o.NewClient(true), core.WithPrefix("p-"+kind), core.WithDeadline(500*time.Millisecond),
-				core.WithObserver(unobserved{}), core.WithBreaker(core.BreakerOptions{Pause: 50 * time.Millisecond}))
+				core.WithObserver(unobserved{}), core.WithBreaker(0, 50*time.Millisecond))
 			done := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 			mux := http.NewServeMux()
 			for path, policy := range map[string]core.Outage{

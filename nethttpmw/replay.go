@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // underWayRetry is the Retry-After of a replay whose first attempt has not ended, the same as that of
@@ -67,5 +68,5 @@ func (f *Refusal) fact(text Text) []byte {
 	if err != nil {
 		body = []byte(`{}`) // strings and numbers cannot fail to marshal
 	}
-	return append(appendDetails(body, core.DetailsOf(f.Decision)), '\n') // the newline is for terminals
+	return append(appendDetails(body, kit.DetailsOf(f.Decision)), '\n') // the newline is for terminals
 }

@@ -10,6 +10,7 @@ import (
 	"reflect"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -81,7 +82,7 @@ type Rule struct {
 	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. A banned actor is refused
 	// before the guard is asked. Each refusal by the guard is a strike, with these exceptions: refusals that
 	// are the server's fault (5xx), those that the process decides itself because Redis is unavailable, those
-	// in the shadow of a Rollout, those that the guard describes as Expected (see core.Answer), and those that
+	// in the shadow of a Rollout, those that the guard describes as Expected (see kit.Answer), and those that
 	// are due to requests that may give back what they hold: see Failed.
 	//
 	// One Bans may serve several rules, whose Who should be the same. Then their refusals count together, and
@@ -148,7 +149,7 @@ type Rule struct {
 }
 
 // Bans shuts out actors. *bans.Guard implements it. Implementations must be safe for concurrent use. A Bans
-// that describes itself (see core.Describer) defines how banned actors are answered.
+// that describes itself (see kit.Describer) defines how banned actors are answered.
 type Bans interface {
 	// Name is the name of the guard that keeps the bans.
 	Name() string
@@ -204,7 +205,7 @@ func (r *Rule) check() error {
 		return errors.New("has both Headers.Hide and Headers.Legacy, which contradict each other: set one of them")
 	}
 	outage := cmp.Or(r.OnOutage, traits.Outage)
-	if _, ok := r.Guard.(core.LocalGuard); outage == core.FailLocal && !ok {
+	if _, ok := r.Guard.(kit.LocalGuard); outage == core.FailLocal && !ok {
 		return errors.New("has OnOutage: core.FailLocal, but its guard cannot decide inside one process: use " +
 			"core.FailClosed")
 	}
@@ -237,10 +238,10 @@ type mounted struct {
 	traits  core.Traits
 	answers answerTable
 	bans    answerTable // of Bans
-	phases  core.Phased // of the guard; nil: Check decides
-	local   core.LocalGuard
-	holder  core.Holder // nil: claims of the guard are not lost while the request runs
-	runs    any         // what its attempts are counted under while they run: see runsOf
+	phases  kit.Phased  // of the guard; nil: Check decides
+	local   kit.LocalGuard
+	holder  kit.Holder // nil: claims of the guard are not lost while the request runs
+	runs    any        // what its attempts are counted under while they run: see runsOf
 	// together is how many rules from this one on may be asked together; 0 if it has to be asked by itself.
 	together int
 
@@ -256,23 +257,14 @@ func mount(rule Rule) (*mounted, error) {
 	}
 	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(),
 		answers: answersOf(rule.Guard)}
-	m.phases = phasesOf(rule.Guard, m.traits)
-	m.local, _ = rule.Guard.(core.LocalGuard)
-	m.holder, _ = rule.Guard.(core.Holder)
+	m.phases = kit.PhasesOf(rule.Guard)
+	m.local, _ = rule.Guard.(kit.LocalGuard)
+	m.holder, _ = rule.Guard.(kit.Holder)
 	m.runs = runsOf(&rule)
 	if rule.Bans != nil {
 		m.bans = answersOf(rule.Bans)
 	}
 	return m, nil
-}
-
-// phasesOf returns the phases of the guard's checks, or nil if Check decides: what another guard, which this
-// one embeds, does in its phases is not all that this one does.
-func phasesOf(g core.Guard, traits core.Traits) core.Phased {
-	if traits.Phases == nil || !reflect.ValueOf(g).Comparable() || core.Guard(traits.Phases) != g {
-		return nil
-	}
-	return traits.Phases
 }
 
 // refuse makes a refusal by the rule's guard, or by the pipeline on its behalf.
@@ -429,6 +421,6 @@ func (r *mounted) settles() bool {
 }
 
 // logger returns the logger for messages about the rule: that of its guard's engine.
-func (r *mounted) logger() *slog.Logger { return core.LoggerOf(r.Guard) }
+func (r *mounted) logger() *slog.Logger { return kit.LoggerOf(r.Guard) }
 
 func (r *mounted) outage() core.Outage { return cmp.Or(r.OnOutage, r.traits.Outage) }

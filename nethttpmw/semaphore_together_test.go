@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
@@ -123,7 +124,7 @@ func TestASemaphoreThatIsAskedInItsTurnKeepsNoPlace(t *testing.T) {
 	p := newProcess(t, b, true)
 	guards, exports := p.windows("a", 100), p.exports(1) // one permit is always asked for in turn
 	p.ready(t, guards...)
-	places := make([]core.Place, core.PendingMost-8)
+	places := make([]kit.Place, core.PendingMost-8)
 	for i := range places {
 		if err := places[i].Take(); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -157,14 +158,14 @@ func (g *away) Settle(ctx context.Context, d core.Decision, end core.Ending) err
 // TestNewClaimsAreRefusedBeforeOldOnesAreForgotten: when so many are under way that none could be
 // remembered, new ones are refused, and their guard is not even asked. Rate limits go on.
 func TestNewClaimsAreRefusedBeforeOldOnesAreForgotten(t *testing.T) {
-	places := make([]core.Place, 0, core.PendingMost)
+	places := make([]kit.Place, 0, core.PendingMost)
 	defer func() {
 		for i := range places {
 			places[i].Free()
 		}
 	}()
 	for {
-		var place core.Place
+		var place kit.Place
 		if err := place.Take(); err != nil {
 			if !errors.Is(err, core.ErrTooManyPending) {
 				t.Error(err)

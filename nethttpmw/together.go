@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
-// try is a rule of several whose checks may go out together: see core.Phased.
+// try is a rule of several whose checks may go out together: see kit.Phased.
 type try struct {
 	entry
 	prepared prepared // a copy, since that of other rules takes no allocation
@@ -16,11 +18,11 @@ type try struct {
 	asksBans bool     // its bans have to be asked
 	fits     bool     // further rules may go along
 	at       time.Time
-	begun    core.Begun // without a Second, the guard is not asked
+	begun    kit.Begun // without a Second, the guard is not asked
 	ended    bool
 }
 
-// askTogether asks rules whose guards are core.Phased. It returns the rule that refuses the request, if one
+// askTogether asks rules whose guards are kit.Phased. It returns the rule that refuses the request, if one
 // does.
 //
 // Conclusions are drawn in the order of the rules. So a rule behind one that refuses has no effect: its bans
@@ -61,7 +63,7 @@ func (p *Passage) askSome(rest []try) (asked int) {
 			break
 		}
 	}
-	calls := make([]*core.Call, 0, asked)
+	calls := make([]*script.Call, 0, asked)
 	for i := range rest[:asked] {
 		if t := &rest[i]; t.begun.Call != nil {
 			t.run = t.rule.begin(&t.prepared.attempt)
@@ -71,7 +73,7 @@ func (p *Passage) askSome(rest []try) (asked int) {
 	if len(calls) == 0 {
 		return asked
 	}
-	core.Send(&p.settling, calls...)
+	script.Send(&p.settling, calls...)
 	for i := range rest[:asked] { // all, before any conclusion: others may wait for the answers
 		if t := &rest[i]; t.begun.Call != nil {
 			t.end(p)
@@ -121,7 +123,7 @@ func (t *try) askBans(p *Passage) {
 	}
 	t.free()
 	t.prepared.banned, t.prepared.failed, t.decision = true, nil, d
-	t.asks, t.begun, t.fits = false, core.Begun{}, t.prepared.attempt.Shadow
+	t.asks, t.begun, t.fits = false, kit.Begun{}, t.prepared.attempt.Shadow
 }
 
 // dropped ends what was begun and does not count. Observers are told of errors all the same.
@@ -138,7 +140,7 @@ func (t *try) dropped(p *Passage) {
 func (t *try) end(p *Passage) {
 	t.ended = true
 	t.decision, t.prepared.failed = t.begun.End(&p.settling)
-	t.run.answer(&t.decision)
+	t.answered()
 }
 
 // tell tells the guard's observer of the check.
@@ -188,7 +190,7 @@ func (p *Passage) giveBack(early []try) {
 	p.settleAll(kept)
 }
 
-// settleTogether gives back together what the request took of several guards that are core.Phased, or tells
+// settleTogether gives back together what the request took of several guards that are kit.Phased, or tells
 // them what it has cost.
 func (p *Passage) settleTogether() {
 	var ends []settlement
@@ -218,10 +220,10 @@ type settlement struct {
 	end   core.Ending
 	quiet bool // the observer is told of errors only
 	at    time.Time
-	begun core.Begun // without a Second: the guard's Settle is called
+	begun kit.Begun // without a Second: the guard's Settle is called
 }
 
-// settleAll settles entries. The calls of guards that are core.Phased go out together.
+// settleAll settles entries. The calls of guards that are kit.Phased go out together.
 func (p *Passage) settleAll(all []settlement) {
 	ended := 0
 	defer func() {
@@ -229,7 +231,7 @@ func (p *Passage) settleAll(all []settlement) {
 			all[ended+i].later()
 		}
 	}()
-	calls := make([]*core.Call, 0, len(all))
+	calls := make([]*script.Call, 0, len(all))
 	for i := range all {
 		s := &all[i]
 		if s.rule.phases == nil {
@@ -241,7 +243,7 @@ func (p *Passage) settleAll(all []settlement) {
 		}
 	}
 	if len(calls) > 0 {
-		core.Send(&p.settling, calls...)
+		script.Send(&p.settling, calls...)
 	}
 	for i := range all {
 		ended++

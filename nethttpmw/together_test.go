@@ -17,6 +17,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/votes"
@@ -86,7 +87,7 @@ func newProcessOver(
 			found := map[string]bool{}
 			for _, actor := range actors {
 				master, err := cluster.MasterForKey(t.Context(),
-					"{"+core.TagOf(core.Attempt{Actor: actor})+"}")
+					"{"+kit.TagOf(core.Attempt{Actor: actor})+"}")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -20,9 +21,9 @@ type target struct {
 	// Rollout is the rollout of the guard's rule, if any.
 	Rollout *nethttpmw.Rollout `json:"-"`
 
-	settings   []core.Detail
+	settings   []kit.Detail
 	guard      named
-	operations []core.Operation
+	operations []kit.Operation
 	joins      bool // a rule of the guard joins IDs with the actor
 }
 
@@ -61,7 +62,7 @@ func targetsOf(o Options) targets {
 // logger returns where the engine of the guard logs, or, without such a guard, that of the first one.
 func (all targets) logger(guard string) *slog.Logger {
 	i := slices.IndexFunc(all, func(t *target) bool { return t.Name == guard })
-	return core.LoggerOf(all[max(i, 0)].guard)
+	return kit.LoggerOf(all[max(i, 0)].guard)
 }
 
 // texts returns the fields as the operation reads them. Operators know the ID that a client sent; the guard
@@ -93,7 +94,7 @@ func (all *targets) add(g named) *target {
 		}
 		return t
 	}
-	says := core.DescriptionOf(g)
+	says := kit.DescriptionOf(g)
 	t := &target{Name: name, Kind: says.Kind, settings: says.Settings, guard: g, operations: says.Operations}
 	if t.Kind == "" {
 		t.Kind = "guard"
@@ -132,39 +133,39 @@ func (t *target) name() {
 }
 
 // operationsOf returns the operations of a guard that describes none: those that it has methods for.
-func operationsOf(g named) (all []core.Operation) {
-	key := []core.Field{{Name: "actor", Required: true}, {Name: "resource"}}
+func operationsOf(g named) (all []kit.Operation) {
+	key := []kit.Field{{Name: "actor", Required: true}, {Name: "resource"}}
 	if g, ok := g.(interface {
 		Peek(context.Context, core.Attempt) (core.Decision, error)
 	}); ok {
-		all = append(all, core.Operation{Name: "peek", Fields: key,
-			Run: func(ctx context.Context, in core.Input) (any, error) {
+		all = append(all, kit.Operation{Name: "peek", Fields: key,
+			Run: func(ctx context.Context, in kit.Input) (any, error) {
 				return g.Peek(ctx, in.Attempt())
 			}})
 	}
 	if g, ok := g.(interface {
 		Reset(context.Context, core.Attempt) error
 	}); ok {
-		all = append(all, core.Operation{
+		all = append(all, kit.Operation{
 			Name: "reset", Changes: true, Fields: key,
-			Run: func(ctx context.Context, in core.Input) (any, error) { return nil, g.Reset(ctx, in.Attempt()) },
+			Run: func(ctx context.Context, in kit.Input) (any, error) { return nil, g.Reset(ctx, in.Attempt()) },
 		})
 	}
 	return all
 }
 
-func rolloutOperations(r *nethttpmw.Rollout) []core.Operation {
-	percentages := []core.Field{
-		{Name: "enabled", Kind: core.FieldPercent, Required: true,
+func rolloutOperations(r *nethttpmw.Rollout) []kit.Operation {
+	percentages := []kit.Field{
+		{Name: "enabled", Kind: kit.FieldPercent, Required: true,
 			Hint: "percent of the clients that the rule counts, such as 100"},
-		{Name: "enforced", Kind: core.FieldPercent, Required: true,
+		{Name: "enforced", Kind: kit.FieldPercent, Required: true,
 			Hint: "percent of the clients that it refuses, such as 12.5"},
 	}
-	return []core.Operation{
-		{Name: "rollout", Run: func(context.Context, core.Input) (any, error) { return r.Report(), nil }},
+	return []kit.Operation{
+		{Name: "rollout", Run: func(context.Context, kit.Input) (any, error) { return r.Report(), nil }},
 		{
 			Name: "set-rollout", Changes: true, Reversible: true, Fields: percentages,
-			Run: func(_ context.Context, in core.Input) (any, error) {
+			Run: func(_ context.Context, in kit.Input) (any, error) {
 				if err := r.Set(in.Percent("enabled"), in.Percent("enforced")); err != nil {
 					return nil, fmt.Errorf("%w: %w", core.ErrInvalid, err)
 				}
@@ -173,8 +174,8 @@ func rolloutOperations(r *nethttpmw.Rollout) []core.Operation {
 		},
 		{
 			Name: "switch", Changes: true, Reversible: true,
-			Fields: []core.Field{{Name: "on", Kind: core.FieldFlag, Required: true}},
-			Run: func(_ context.Context, in core.Input) (any, error) {
+			Fields: []kit.Field{{Name: "on", Kind: kit.FieldFlag, Required: true}},
+			Run: func(_ context.Context, in kit.Input) (any, error) {
 				r.Switch(in.Flag("on"))
 				return r.Report(), nil
 			},

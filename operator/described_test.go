@@ -11,6 +11,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/delay"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/operator"
@@ -42,20 +43,20 @@ type gauge struct {
 	level int64
 }
 
-func (g *gauge) Describe() core.Description {
-	return core.Description{Kind: "gauge", Operations: []core.Operation{
-		{Name: "level", Run: func(context.Context, core.Input) (any,
+func (g *gauge) Describe() kit.Description {
+	return kit.Description{Kind: "gauge", Operations: []kit.Operation{
+		{Name: "level", Run: func(context.Context, kit.Input) (any,
 			error) {
 			return map[string]int64{"level": g.level}, nil
 		}},
 		{
-			Name: "set", Changes: true, Fields: []core.Field{{Name: "level", Kind: core.FieldNumber, Required: true}},
-			Run: func(_ context.Context, in core.Input) (any, error) {
+			Name: "set", Changes: true, Fields: []kit.Field{{Name: "level", Kind: kit.FieldNumber, Required: true}},
+			Run: func(_ context.Context, in kit.Input) (any, error) {
 				switch level := in.Number("level"); {
 				case level < 0:
-					return nil, core.NewError("a level below nothing", core.ErrInvalid)
+					return nil, kit.NewError("a level below nothing", core.ErrInvalid)
 				case level > 100:
-					return nil, core.NewError("it would run over", core.ErrNotNow)
+					return nil, kit.NewError("it would run over", core.ErrNotNow)
 				case level == 66:
 					return nil, errors.New("valve 7 at 192.0.2.7 is stuck")
 				default:
@@ -98,8 +99,8 @@ func TestOperatorReadsWhatGuardsSay(t *testing.T) {
 // twice describes two operations of one name.
 type twice struct{ bare }
 
-func (*twice) Describe() core.Description {
-	return core.Description{Operations: []core.Operation{{Name: "look"}, {Name: "look"}}}
+func (*twice) Describe() kit.Description {
+	return kit.Description{Operations: []kit.Operation{{Name: "look"}, {Name: "look"}}}
 }
 
 func TestOperatorTellsOperationsApart(t *testing.T) {
@@ -119,7 +120,7 @@ func TestOperatorsSeeQueues(t *testing.T) {
 	b := redistest.Single(t)
 	q := delay.New(guardtest.NewEngine(b), "mails", delay.Options{MaxTries: 1})
 	d := &desk{T: t, Handler: operator.New(operator.Options{
-		Tools:     []core.Tool{q},
+		Tools:     []kit.Tool{q},
 		Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
 		Audit:     func(context.Context, operator.Event) error { return nil },
 	})}

@@ -25,7 +25,7 @@
 //	GET  /{guard}/{action}     reads: peek, status, tally, ... with the fields as query parameters
 //	POST /{guard}/{action}     changes: reset, unban, restock, ... with the fields as a form or a JSON object of strings
 //
-// A guard's actions are the operations of its [core.Description]; a rule with a Rollout adds rollout,
+// A guard's actions are the operations of its [kit.Description]; a rule with a Rollout adds rollout,
 // set-rollout and switch.
 //
 // # Responses

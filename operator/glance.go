@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // card is a guard or a tool on the page of the list.
@@ -20,14 +22,14 @@ type card struct {
 	Name, Kind string
 	Settings   []pair
 	Glances    []seen
-	Forms      []core.Operation
+	Forms      []kit.Operation
 }
 
 // glance is an action whose result the page of the list shows.
 type glance struct {
 	action Action
-	do     *core.Operation
-	in     core.Input
+	do     *kit.Operation
+	in     kit.Input
 }
 
 // seen is the result of a glance: figures, or why there are none.
@@ -119,7 +121,7 @@ func (g *glance) look(ctx context.Context) seen {
 }
 
 // down returns the servers of Redis that the guards' engines do not call at the moment.
-func (h *handler) down() (all []core.OpenBreaker) {
+func (h *handler) down() (all []script.OpenBreaker) {
 	var asked []*core.Engine
 	for _, t := range h.targets {
 		g, ok := t.guard.(interface{ Engine() *core.Engine })

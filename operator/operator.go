@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -26,7 +27,7 @@ type Options struct {
 	// Guards are further guards to show, such as those that no route uses.
 	Guards []core.Guard
 	// Tools are what the application calls by name, without rules, such as delay queues.
-	Tools []core.Tool
+	Tools []kit.Tool
 	// Shown are reading actions whose results the page of the list shows at a glance, such as the status of a
 	// sale: {Guard: "sale", Name: "status", Fields: map[string]string{"item": "tv"}}. Actions without fields,
 	// such as the counts of a queue, are shown without being named here. Action.Changes is ignored.
@@ -161,7 +162,7 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 
 // allowsMethod reports whether the request's method fits the operation. Where it does not, allowsMethod
 // writes the response.
-func (h *handler) allowsMethod(w http.ResponseWriter, r *http.Request, do *core.Operation) bool {
+func (h *handler) allowsMethod(w http.ResponseWriter, r *http.Request, do *kit.Operation) bool {
 	switch {
 	case do.Changes && r.Method != http.MethodPost:
 		w.Header().Set("Allow", "POST")
@@ -180,7 +181,7 @@ var errUnrecorded = errors.New("the audit event was not written, so the change w
 
 // run runs an operation. It audits the operation if it changes something.
 func (h *handler) run(
-	ctx context.Context, do *core.Operation, in core.Input, operator string, asked Action,
+	ctx context.Context, do *kit.Operation, in kit.Input, operator string, asked Action,
 ) (any, error) {
 	if !do.Changes {
 		return do.Run(ctx, in)
@@ -209,7 +210,7 @@ func (h *handler) failFor(w http.ResponseWriter, r *http.Request, asked Action, 
 	h.fail(w, r, status, detail)
 }
 
-func (h *handler) find(a Action) *core.Operation {
+func (h *handler) find(a Action) *kit.Operation {
 	for _, t := range h.targets {
 		if t.Name != a.Guard {
 			continue

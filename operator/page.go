@@ -10,7 +10,8 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // view is the content of one response.
@@ -21,8 +22,8 @@ type view struct {
 	Failed *failure `json:"-"`
 	// Cards are the guards of the list, with what is shown of them at a glance; Down are the servers of Redis
 	// that are not called.
-	Cards []card             `json:"-"`
-	Down  []core.OpenBreaker `json:"-"`
+	Cards []card               `json:"-"`
+	Down  []script.OpenBreaker `json:"-"`
 	// Confirm reports whether the operator has to confirm the action, a change, before it is made.
 	Confirm bool `json:"-"`
 	// Below reports whether the page belongs to an action. Then ../ leads to the list of guards.
@@ -64,28 +65,28 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	},
 	"method": methodOf,
 	"hint":   hintOf,
-	"flag":   func(f core.Field) bool { return f.Kind == core.FieldFlag },
+	"flag":   func(f kit.Field) bool { return f.Kind == kit.FieldFlag },
 	"style":  func() template.HTML { return template.HTML("<style>" + pageStyle + "</style>") },
 	"script": func() template.HTML { return template.HTML(`<script type="module">` + pageScript + "</script>") },
 }).Parse(pageText))
 
 // hintOf returns what the page says beside a field.
-func hintOf(f core.Field) string {
+func hintOf(f kit.Field) string {
 	if f.Hint != "" {
 		return f.Hint
 	}
 	switch f.Kind {
-	case core.FieldNumber:
+	case kit.FieldNumber:
 		return "a whole number, such as 10"
-	case core.FieldDuration:
+	case kit.FieldDuration:
 		return "such as 90s, 15m or 24h"
-	case core.FieldPercent:
+	case kit.FieldPercent:
 		return "percent, such as 12.5"
-	case core.FieldFlag:
+	case kit.FieldFlag:
 		return ""
 	default: // text
 	}
-	return map[string]string{ // those that core.Input.Attempt reads
+	return map[string]string{ // those that kit.Input.Attempt reads
 		"actor":    "as the rule's Who has it, such as 203.0.113.7 or ann",
 		"resource": "as the rule's What has it; empty if the rule has none",
 		"item":     "as the rule's Which has it",
@@ -94,7 +95,7 @@ func hintOf(f core.Field) string {
 }
 
 // methodOf is the method of an operation's form.
-func methodOf(o core.Operation) string {
+func methodOf(o kit.Operation) string {
 	if o.Changes {
 		return "post"
 	}

@@ -68,7 +68,7 @@ func TestTheListShowsTheStateAtAGlance(t *testing.T) {
 	b, faults := redistest.Mini(t), redistest.NewFaults(t)
 	b.Client = b.NewClientWith(t, faults)
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
-		core.WithObserver(ignore{}), core.WithBreaker(core.BreakerOptions{Failures: 1, Pause: time.Minute}))
+		core.WithObserver(ignore{}), core.WithBreaker(1, time.Minute))
 	sale := seckill.New(gate, "sale", seckill.Options{})
 	permits := semaphore.New(gate, "exports", semaphore.Options{Max: 5})
 	opens := time.Now().Add(time.Hour).Truncate(time.Second).UTC()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // guardFlags are the flags that say which guard of which Redis is meant.
@@ -109,8 +110,8 @@ func (f *guardFlags) open(ctx context.Context, e *env) (guard core.Guard, done f
 }
 
 // operation finds the first of some operations that the guard has.
-func operation(guard core.Guard, names ...string) (core.Operation, error) {
-	says := core.DescriptionOf(guard)
+func operation(guard core.Guard, names ...string) (kit.Operation, error) {
+	says := kit.DescriptionOf(guard)
 	var known []string
 	for _, name := range names {
 		for _, o := range says.Operations {
@@ -120,7 +121,7 @@ func operation(guard core.Guard, names ...string) (core.Operation, error) {
 			if _, limits := guard.(interface {
 				Spend(context.Context, core.Decision, int64) error
 			}); limits { // the item is the tier, for a limit of a file that has some
-				o.Fields = append(slices.Clone(o.Fields), core.Field{Name: "item"})
+				o.Fields = append(slices.Clone(o.Fields), kit.Field{Name: "item"})
 			}
 			return o, nil
 		}
@@ -128,7 +129,7 @@ func operation(guard core.Guard, names ...string) (core.Operation, error) {
 	for _, o := range says.Operations {
 		known = append(known, o.Name)
 	}
-	return core.Operation{}, usagef("the guard %q (%s) has no operation %s: it has %s", guard.Name(), says.Kind,
+	return kit.Operation{}, usagef("the guard %q (%s) has no operation %s: it has %s", guard.Name(), says.Kind,
 		names[0], strings.Join(known, ", "))
 }
 
@@ -148,7 +149,7 @@ func fields(operands []string) (map[string]string, error) {
 // perform runs an operation of a guard with the texts of its fields, after a confirmation if it changes
 // something.
 func (e *env) perform(
-	ctx context.Context, f *guardFlags, guard core.Guard, do core.Operation, texts map[string]string,
+	ctx context.Context, f *guardFlags, guard core.Guard, do kit.Operation, texts map[string]string,
 ) (any, error) {
 	in, err := do.Read(texts)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
@@ -27,8 +28,8 @@ type watched struct {
 	err      error // of Redis
 }
 
-// Describe implements core.Describer.
-func (g *watched) Describe() core.Description { return core.DescriptionOf(g.Guard) }
+// Describe implements kit.Describer.
+func (g *watched) Describe() kit.Description { return kit.DescriptionOf(g.Guard) }
 
 // Check implements core.Guard. The second time it answers as the first time.
 func (g *watched) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
@@ -49,7 +50,7 @@ func (g *watched) ask(ctx context.Context, a core.Attempt) (core.Decision, error
 			g.sale = &status
 		}
 	}
-	if local, ok := g.Guard.(core.LocalGuard); ok && g.live == nil {
+	if local, ok := g.Guard.(kit.LocalGuard); ok && g.live == nil {
 		g.source = fromNothing
 		return local.CheckLocal(ctx, a)
 	}
@@ -62,9 +63,9 @@ type peeker interface {
 	Peek(ctx context.Context, a core.Attempt) (core.Decision, error)
 }
 
-// CheckLocal implements core.LocalGuard, for rules whose policy in an outage is local.
+// CheckLocal implements kit.LocalGuard, for rules whose policy in an outage is local.
 func (g *watched) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	if local, ok := g.Guard.(core.LocalGuard); ok {
+	if local, ok := g.Guard.(kit.LocalGuard); ok {
 		return local.CheckLocal(ctx, a)
 	}
 	return core.Decision{}, core.ErrNoRedis
@@ -84,8 +85,8 @@ type watchedBans struct {
 // Name implements nethttpmw.Bans.
 func (b watchedBans) Name() string { return b.live.Name() }
 
-// Describe implements core.Describer.
-func (b watchedBans) Describe() core.Description { return core.DescriptionOf(b.live) }
+// Describe implements kit.Describer.
+func (b watchedBans) Describe() kit.Description { return kit.DescriptionOf(b.live) }
 
 // Check implements nethttpmw.Bans.
 func (b watchedBans) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {

@@ -6,15 +6,17 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 var (
 	// Looks are idempotent, and so are manual bans, because they replace each other.
-	banScript = core.NewScript("ban", lua.Ban, core.Idempotent)
+	banScript = script.New("ban", lua.Source("bans/ban"), script.Idempotent)
 	// A strike whose reply was lost may have been counted. If it counted twice, it could ban an actor who was
 	// not refused often enough. If it is lost, an actor who is refused often is spared one strike of many.
-	banStrikeScript = core.NewScript("ban", lua.Ban, core.AtMostOnce)
+	banStrikeScript = script.New("ban", lua.Source("bans/ban"), script.AtMostOnce)
 )
 
 // Options say which actors are banned, and for how long. All durations are whole milliseconds, from 1 ms to
@@ -63,9 +65,9 @@ type Options struct {
 //
 // It is safe for concurrent use.
 type Guard struct {
-	core.Base
+	kit.Base
 	options Options
-	known   *core.Recall[string, time.Time] // the end of the actor's ban; zero if not banned
+	known   *kit.Recall[string, time.Time] // the end of the actor's ban; zero if not banned
 }
 
 const (
@@ -88,15 +90,15 @@ type Status struct {
 // New returns a [Guard] that is named name on e. It panics when the name is invalid or already in use, when
 // the options are invalid, or when e has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("bans", name)
+	kit.NeedRedis(e, "bans", name)
 	options = options.withDefaults()
 	if err := options.check(); err != nil {
 		panic(fmt.Sprintf("bans: %v (guard %q)", err, name))
 	}
 	return &Guard{
-		Base:    e.Register("bans", name, banScript),
+		Base:    kit.Register(e, "bans", name, banScript),
 		options: options,
-		known:   core.NewRecall[string, time.Time](banActors, banMemory),
+		known:   kit.NewRecall[string, time.Time](banActors, banMemory),
 	}
 }
 
@@ -125,9 +127,9 @@ func (o Options) check() error {
 		name  string
 		value time.Duration
 	}{{"Period", o.Period}, {"First", o.First}, {"Longest", o.Longest}, {"Decay", o.Decay}} {
-		if d := field.value; d < time.Millisecond || d > core.MaxTTL || d%time.Millisecond != 0 {
+		if d := field.value; d < time.Millisecond || d > kit.MaxTTL || d%time.Millisecond != 0 {
 			return fmt.Errorf("a ban with a %s of %v: use whole milliseconds, 1 ms to %v",
-				field.name, d, core.MaxTTL)
+				field.name, d, kit.MaxTTL)
 		}
 	}
 	if o.First > o.Longest {
@@ -182,8 +184,8 @@ func (g *Guard) Ban(ctx context.Context, a core.Attempt, length time.Duration) e
 	begun := time.Now()
 	a, err := a.Prepare()
 	d := core.Decision{Guard: g.Name(), Attempt: a}
-	if err == nil && (length < time.Millisecond || length > core.MaxTTL) {
-		err = fmt.Errorf("%w: a ban of %v: use 1 ms to %v", core.ErrInvalid, length, core.MaxTTL)
+	if err == nil && (length < time.Millisecond || length > kit.MaxTTL) {
+		err = fmt.Errorf("%w: a ban of %v: use 1 ms to %v", core.ErrInvalid, length, kit.MaxTTL)
 	}
 	if err == nil {
 		var said banReply
@@ -246,22 +248,22 @@ func (g *Guard) left(ctx context.Context, a core.Attempt) (time.Duration, core.S
 	return said.Left, core.SourceRedis, err
 }
 
-// banCall is one call of lua/ban.lua.
+// banCall is one call of lua/bans/ban.lua.
 type banCall struct {
 	op        string        // "look", "strike" or "ban"
 	length    time.Duration // of a manual ban
 	noStrikes bool          // whether a look leaves out the number of strikes
-	script    *core.Script
+	script    *script.Script
 	timeout   time.Duration
 }
 
-// banReply is the reply of lua/ban.lua.
+// banReply is the reply of lua/bans/ban.lua.
 type banReply struct {
 	Status
 	banned bool // whether this call has banned the actor
 }
 
-// call runs lua/ban.lua and remembers the state of the actor that it returns.
+// call runs lua/bans/ban.lua and remembers the state of the actor that it returns.
 func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, error) {
 	keys := g.banKeys(a)
 	if c.noStrikes {
@@ -278,7 +280,7 @@ func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, 
 		}
 		return banReply{}, err
 	}
-	r := core.ReadReply(value, 4, 4)
+	r := script.ReadReply(value, 4, 4)
 	said := banReply{banned: r.Flag()}
 	said.Left, said.Level, said.Strikes = r.Duration(time.Microsecond), r.Number(), r.Number()
 	if r.Err != nil {
@@ -292,7 +294,7 @@ func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, 
 // is not, so that Redis is asked again.
 func (g *Guard) recall(a core.Attempt) (left time.Duration, known bool) {
 	now := g.Engine().Now()
-	ends, known := g.known.Find(core.Encode(a.Actor), now)
+	ends, known := g.known.Find(script.Encode(a.Actor), now)
 	if !known || ends.IsZero() {
 		return 0, known
 	}
@@ -300,14 +302,14 @@ func (g *Guard) recall(a core.Attempt) (left time.Duration, known bool) {
 }
 
 // ask notes that Redis is about to be asked about the actor.
-func (g *Guard) ask(a core.Attempt) core.Asked[string] {
-	return g.known.Ask(core.Encode(a.Actor), g.Engine().Now())
+func (g *Guard) ask(a core.Attempt) kit.Asked[string] {
+	return g.known.Ask(script.Encode(a.Actor), g.Engine().Now())
 }
 
 // remember keeps what Redis has said: the remaining time of the actor's ban, counted from when Redis was
 // asked. A call that has changed the state voids the replies that are on their way, because they may be about
 // the state before.
-func (g *Guard) remember(asked core.Asked[string], left time.Duration, changed bool) {
+func (g *Guard) remember(asked kit.Asked[string], left time.Duration, changed bool) {
 	ends, lasts := time.Time{}, banMemory
 	if left > 0 {
 		ends, lasts = asked.At.Add(left), left
@@ -321,6 +323,6 @@ func (g *Guard) remember(asked core.Asked[string], left time.Duration, changed b
 
 // banKeys returns the keys of the actor's last ban and of their strikes.
 func (g *Guard) banKeys(a core.Attempt) []string {
-	actor := core.Encode(a.Actor)
+	actor := script.Encode(a.Actor)
 	return []string{g.Key(actor), g.Key(actor, "strikes")}
 }

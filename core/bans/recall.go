@@ -7,7 +7,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Recall implements [core.Recaller] for bans that the process remembers.
+// Recall implements [kit.Recaller] for bans that the process remembers.
 func (g *Guard) Recall(ctx context.Context, a core.Attempt) (core.Decision, bool) {
 	begun := time.Now()
 	a, err := a.Prepare()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 )
 
@@ -153,38 +155,38 @@ func (q *Queue) observed(tasks int) core.Decision {
 func (q *Queue) askSlot(
 	ctx context.Context, slot, n int, lease time.Duration, alone bool,
 ) (got claimed, err error) {
-	if err := core.RoomToUndo(); err != nil {
+	if err := kit.RoomToUndo(); err != nil {
 		return claimed{}, err
 	}
-	watched, again := core.WatchSendings(ctx)
+	watched, again := script.WatchSendings(ctx)
 	claim := []string{q.Key(q.tag(slot), "claim", newCall())}
 	release := func(ctx context.Context) error { return q.release(ctx, slot, claim) }
 	sent := q.Engine().Now()
 	value, err := q.run(watched, claimScript, slot, claim, n, lease.Milliseconds(), q.options.MaxTries,
-		claimBytes, q.options.deadKeep().Milliseconds(), core.TombstoneTTL.Milliseconds(), core.FlagOf(alone))
+		claimBytes, q.options.deadKeep().Milliseconds(), kit.TombstoneTTL.Milliseconds(), kit.FlagOf(alone))
 	if err != nil { // the script may have run
-		q.Engine().UndoLater(err, release)
+		q.UndoLater(err, release)
 		return claimed{}, err
 	}
-	r := core.ReadReply(value, 5, math.MaxInt)
+	r := script.ReadReply(value, 5, math.MaxInt)
 	after, recovered, died, suspect := r.Number(), r.Number(), r.Number(), r.Number()
 	fence, err := strconv.ParseInt(r.Text(), 10, 64)
 	for r.More() {
-		t := Task{ID: core.Decode(r.Text()), fence: fence, Deadline: sent.Add(schedule.Sure(lease))}
+		t := Task{ID: script.Decode(r.Text()), fence: fence, Deadline: sent.Add(schedule.Sure(lease))}
 		t.At, t.Try, t.Payload = time.UnixMilli(r.Number()), int(r.Number()), []byte(r.Text())
 		t.Suspect = suspect == 2
 		got.tasks = append(got.tasks, t)
 	}
 	if err = errors.Join(r.Err, err); err != nil {
-		q.Engine().UndoLater(err, release)
+		q.UndoLater(err, release)
 		return claimed{}, err
 	}
 	if len(got.tasks) == 0 && again() { // an earlier sending may still arrive, when something is due
-		q.Engine().UndoLater(nil, release)
+		q.UndoLater(nil, release)
 	}
 	q.tell(ctx, "recovered", int(recovered))
 	q.tell(ctx, "dead", int(died))
-	if got.next = core.DurationOf(after, time.Millisecond); after < 0 {
+	if got.next = script.DurationOf(after, time.Millisecond); after < 0 {
 		got.next = -1
 	}
 	if got.slot = -1; suspect == 1 {
@@ -203,7 +205,7 @@ func (q *Queue) tell(ctx context.Context, op string, tasks int) {
 // release gives back what a claim took whose reply did not come, and forbids it to take anything later.
 func (q *Queue) release(ctx context.Context, slot int, claim []string) error {
 	return q.Call(ctx, "release", core.Attempt{}, func() error {
-		_, err := q.run(ctx, releaseScript, slot, claim, core.TombstoneTTL.Milliseconds())
+		_, err := q.run(ctx, releaseScript, slot, claim, kit.TombstoneTTL.Milliseconds())
 		return err
 	})
 }
@@ -235,7 +237,7 @@ func (q *Queue) Extend(ctx context.Context, t Task, lease time.Duration) (Task, 
 func (q *Queue) extend(ctx context.Context, slot int, lease time.Duration, tasks []Task) ([]int, error) {
 	args := []any{lease.Milliseconds(), q.Engine().ScriptNow(time.Millisecond)}
 	for _, t := range tasks {
-		args = append(args, core.EncodeUpTo(core.MaxRecord, t.ID), t.token())
+		args = append(args, script.EncodeUpTo(script.MaxRecord, t.ID), t.token())
 	}
 	begun := time.Now()
 	lost, err := q.askExtend(ctx, slot, lease, len(tasks), args)
@@ -251,7 +253,7 @@ func (q *Queue) askExtend(
 	if err != nil {
 		return nil, err
 	}
-	r := core.ReadReply(value, 0, n)
+	r := script.ReadReply(value, 0, n)
 	for r.More() {
 		if i := r.Number(); i >= 1 && i <= int64(n) {
 			lost = append(lost, int(i-1))
@@ -268,12 +270,12 @@ func (q *Queue) Ack(ctx context.Context, t Task, result []byte) error {
 		if err := q.checkSize("result", result); err != nil {
 			return err
 		}
-		value, err := q.run(ctx, ackScript, q.slotOf(t.ID), nil, core.EncodeUpTo(core.MaxRecord, t.ID),
+		value, err := q.run(ctx, ackScript, q.slotOf(t.ID), nil, script.EncodeUpTo(script.MaxRecord, t.ID),
 			t.token(), result, q.options.Keep.Milliseconds())
 		if err != nil {
 			return err
 		}
-		n, err := core.ReadNumber(value)
+		n, err := script.ReadNumber(value)
 		if err == nil && n < 0 {
 			return ErrLost
 		}
@@ -296,13 +298,13 @@ func (q *Queue) nack(
 ) error {
 	died := false
 	err := q.Call(ctx, "nack", about(t.ID), func() error {
-		value, err := q.run(ctx, nackScript, q.slotOf(t.ID), nil, core.EncodeUpTo(core.MaxRecord, t.ID),
-			t.token(), shortened(reason), max(in, 0).Milliseconds(), tries, core.FlagOf(unused),
+		value, err := q.run(ctx, nackScript, q.slotOf(t.ID), nil, script.EncodeUpTo(script.MaxRecord, t.ID),
+			t.token(), shortened(reason), max(in, 0).Milliseconds(), tries, kit.FlagOf(unused),
 			q.options.deadKeep().Milliseconds())
 		if err != nil {
 			return err
 		}
-		r := core.ReadReply(value, 1, 1)
+		r := script.ReadReply(value, 1, 1)
 		answer := r.Text()
 		if answer == "lost" {
 			return ErrLost

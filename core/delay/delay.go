@@ -9,34 +9,36 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 var (
-	scheduleScript = core.NewScript("delay_schedule", lua.DelaySchedule, core.Idempotent)
-	claimScript    = core.NewScript("delay_claim", lua.DelayClaim, core.Idempotent)
-	releaseScript  = core.NewScript("delay_release", lua.DelayRelease, core.Idempotent)
-	extendScript   = core.NewScript("delay_extend", lua.DelayExtend, core.Idempotent)
-	ackScript      = core.NewScript("delay_ack", lua.DelayAck, core.Idempotent)
-	nackScript     = core.NewScript("delay_nack", lua.DelayNack, core.Idempotent)
-	removeScript   = core.NewScript("delay_remove", lua.DelayRemove, core.Idempotent)
-	moveScript     = core.NewScript("delay_move", lua.DelayMove, core.Idempotent)
-	findScript     = core.NewScript("delay_find", lua.DelayFind, core.Idempotent)
-	peekScript     = core.NewScript("delay_peek", lua.DelayPeek, core.Idempotent)
+	scheduleScript = script.New("delay_schedule", lua.Source("delay/schedule"), script.Idempotent)
+	claimScript    = script.New("delay_claim", lua.Source("delay/claim"), script.Idempotent)
+	releaseScript  = script.New("delay_release", lua.Source("delay/release"), script.Idempotent)
+	extendScript   = script.New("delay_extend", lua.Source("delay/extend"), script.Idempotent)
+	ackScript      = script.New("delay_ack", lua.Source("delay/ack"), script.Idempotent)
+	nackScript     = script.New("delay_nack", lua.Source("delay/nack"), script.Idempotent)
+	removeScript   = script.New("delay_remove", lua.Source("delay/remove"), script.Idempotent)
+	moveScript     = script.New("delay_move", lua.Source("delay/move"), script.Idempotent)
+	findScript     = script.New("delay_find", lua.Source("delay/find"), script.Idempotent)
+	peekScript     = script.New("delay_peek", lua.Source("delay/peek"), script.Idempotent)
 )
 
 var (
 	// ErrLost is returned by Extend, Ack and Nack for a task that does not run under this claim any more: its
 	// lease was over and it was taken back, or the claim has ended it. It is also the cause with which the
 	// context of a handler ends when its lease is lost. It wraps core.ErrGone.
-	ErrLost = core.NewError("delay: the task does not run under this claim any more", core.ErrGone)
+	ErrLost = kit.NewError("delay: the task does not run under this claim any more", core.ErrGone)
 	// ErrNoTask is returned for an ID that the queue does not know, or has forgotten. It wraps
 	// core.ErrNotFound.
-	ErrNoTask = core.NewError("delay: there is no such task", core.ErrNotFound)
+	ErrNoTask = kit.NewError("delay: there is no such task", core.ErrNotFound)
 	// ErrOtherState is returned for a task that is in another state than the call needs: one that runs or has
 	// ended cannot be cancelled. It wraps core.ErrNotNow.
-	ErrOtherState = core.NewError("delay: the task is in another state", core.ErrNotNow)
+	ErrOtherState = kit.NewError("delay: the task is in another state", core.ErrNotNow)
 )
 
 // Options configure a [Queue]. The zero value is valid. All processes that share a queue must have the same
@@ -120,7 +122,7 @@ var fields = []string{"head", "tasks", "bodies", "due", "running", "done", "dead
 // due or to be forgotten, as known when the queue changed last. So a task that is due in a year is safe, and
 // a queue that nobody uses vanishes. Tasks that nobody claims for 30 days vanish with it.
 type Queue struct {
-	core.Base
+	kit.Base
 	options Options
 	turn    atomic.Uint32 // the slot that the next claim asks first
 }
@@ -128,13 +130,13 @@ type Queue struct {
 // New makes a queue with the given name. It panics when the name is taken or malformed, when the options are
 // invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, o Options) *Queue {
-	e.NeedRedis("delay", name)
+	kit.NeedRedis(e, "delay", name)
 	o = o.filled()
 	if err := o.check(); err != nil {
 		panic(fmt.Sprintf("delay: %v (queue %q)", err, name))
 	}
 	return &Queue{
-		Base: e.Register("delay", name, scheduleScript, claimScript, releaseScript, extendScript, ackScript,
+		Base: kit.Register(e, "delay", name, scheduleScript, claimScript, releaseScript, extendScript, ackScript,
 			nackScript, removeScript, moveScript, findScript, peekScript),
 		options: o,
 	}
@@ -171,8 +173,8 @@ func (o Options) check() error {
 		return fmt.Errorf("the MaxPayload is %d: set 1 to %d bytes", o.MaxPayload, maxPayload)
 	case o.Spread < 1 || o.Spread > maxSpread:
 		return fmt.Errorf("the Spread is %d: set 1 to %d slots", o.Spread, maxSpread)
-	case o.Keep < time.Minute || o.Keep > core.MaxTTL || o.Keep%time.Millisecond != 0:
-		return fmt.Errorf("the Keep is %v: set whole milliseconds from a minute to %v", o.Keep, core.MaxTTL)
+	case o.Keep < time.Minute || o.Keep > kit.MaxTTL || o.Keep%time.Millisecond != 0:
+		return fmt.Errorf("the Keep is %v: set whole milliseconds from a minute to %v", o.Keep, kit.MaxTTL)
 	}
 	return nil
 }
@@ -191,7 +193,7 @@ func (q *Queue) MaxPayload() int { return q.options.MaxPayload }
 func (q *Queue) Schedule(
 	ctx context.Context, id string, at time.Time, payload []byte,
 ) (created bool, err error) {
-	return core.Look(ctx, &q.Base, "schedule", about(id), func() (bool, error) {
+	return kit.Look(ctx, &q.Base, "schedule", about(id), func() (bool, error) {
 		moment, err := momentOf(at)
 		if err == nil {
 			err = q.checkTask(id, payload)
@@ -199,12 +201,12 @@ func (q *Queue) Schedule(
 		if err != nil {
 			return false, err
 		}
-		value, err := q.run(ctx, scheduleScript, q.slotOf(id), nil, core.EncodeUpTo(core.MaxRecord, id), moment,
+		value, err := q.run(ctx, scheduleScript, q.slotOf(id), nil, script.EncodeUpTo(script.MaxRecord, id), moment,
 			payload, q.options.Keep.Milliseconds(), newCall())
 		if err != nil {
 			return false, err
 		}
-		n, err := core.ReadNumber(value)
+		n, err := script.ReadNumber(value)
 		return n == 1, err
 	})
 }
@@ -239,18 +241,18 @@ func (q *Queue) Discard(ctx context.Context, id string) error {
 }
 
 // byName runs a script that changes a task which has to be in a state.
-func (q *Queue) byName(ctx context.Context, s *core.Script, id, state string, args ...any) error {
+func (q *Queue) byName(ctx context.Context, s *script.Script, id, state string, args ...any) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
 	slot := q.slotOf(id)
-	args = append([]any{core.EncodeUpTo(core.MaxRecord, id), state}, args...)
+	args = append([]any{script.EncodeUpTo(script.MaxRecord, id), state}, args...)
 	value, err := q.run(ctx, s, slot, []string{q.Key(q.tag(slot), "op", newCall())},
-		append(args, core.TombstoneTTL.Milliseconds())...)
+		append(args, kit.TombstoneTTL.Milliseconds())...)
 	if err != nil {
 		return err
 	}
-	r := core.ReadReply(value, 1, 1)
+	r := script.ReadReply(value, 1, 1)
 	switch answer := r.Text(); answer {
 	case "ok", "":
 	case "not_found":
@@ -265,7 +267,7 @@ func (q *Queue) byName(ctx context.Context, s *core.Script, id, state string, ar
 
 // run runs a script that changes a slot: its keys, then more keys; the arguments, then the time.
 func (q *Queue) run(
-	ctx context.Context, s *core.Script, slot int, more []string, args ...any,
+	ctx context.Context, s *script.Script, slot int, more []string, args ...any,
 ) (any, error) {
 	keys := append(q.keys(slot, fields...), more...)
 	return q.Engine().RunWithin(ctx, q.Engine().SettleTimeout(), s, keys,
@@ -282,7 +284,7 @@ func (q *Queue) keys(slot int, fields ...string) []string {
 }
 
 // tag returns the hash tag of a slot: with the queue's name, so that queues are in different slots.
-func (q *Queue) tag(slot int) string { return core.JoinTag(q.Name(), strconv.Itoa(slot)) }
+func (q *Queue) tag(slot int) string { return script.JoinTag(q.Name(), strconv.Itoa(slot)) }
 
 // slotOf returns the slot of a task.
 func (q *Queue) slotOf(id string) int {

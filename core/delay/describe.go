@@ -5,33 +5,33 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // shownBytes is how much of a payload or a result an operator sees.
 const shownBytes = 1000
 
-// Describe implements [core.Tool].
-func (q *Queue) Describe() core.Description {
-	id := []core.Field{{Name: "id", Required: true, Hint: "the ID of the task, such as order 7"}}
-	byID := func(name string, reversible bool, f func(ctx context.Context, id string) error) core.Operation {
-		return core.Operation{Name: name, Changes: true, Reversible: reversible, Fields: id,
-			Run: func(ctx context.Context, in core.Input) (any, error) { return nil, f(ctx, in.Text("id")) }}
+// Describe implements [kit.Tool].
+func (q *Queue) Describe() kit.Description {
+	id := []kit.Field{{Name: "id", Required: true, Hint: "the ID of the task, such as order 7"}}
+	byID := func(name string, reversible bool, f func(ctx context.Context, id string) error) kit.Operation {
+		return kit.Operation{Name: name, Changes: true, Reversible: reversible, Fields: id,
+			Run: func(ctx context.Context, in kit.Input) (any, error) { return nil, f(ctx, in.Text("id")) }}
 	}
-	return core.Description{
+	return kit.Description{
 		Kind: "queue",
-		Settings: []core.Detail{{Name: "lease", Value: q.options.Lease.String()},
+		Settings: []kit.Detail{{Name: "lease", Value: q.options.Lease.String()},
 			{Name: "tries", Value: q.options.MaxTries}},
-		Operations: []core.Operation{
-			{Name: "counts", Run: func(ctx context.Context, _ core.Input) (any, error) { return q.Counts(ctx) }},
-			{Name: "peek", Fields: []core.Field{{Name: "state", Required: true,
+		Operations: []kit.Operation{
+			{Name: "counts", Run: func(ctx context.Context, _ kit.Input) (any, error) { return q.Counts(ctx) }},
+			{Name: "peek", Fields: []kit.Field{{Name: "state", Required: true,
 				Hint: "pending, running or dead"}}, Run: q.peeked},
 			{Name: "find", Fields: id, Run: q.found},
 			byID("cancel", false, q.Cancel),
 			{Name: "reschedule", Changes: true, Reversible: true,
-				Fields: append(id[:1:1], core.Field{Name: "in", Kind: core.FieldDuration, Required: true,
+				Fields: append(id[:1:1], kit.Field{Name: "in", Kind: kit.FieldDuration, Required: true,
 					Hint: "how long from now, such as 90m"}),
-				Run: func(ctx context.Context, in core.Input) (any, error) {
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					return nil, q.Reschedule(ctx, in.Text("id"), q.Engine().Now().Add(in.Duration("in")))
 				}},
 			byID("retry", true, q.Retry),
@@ -43,7 +43,7 @@ func (q *Queue) Describe() core.Description {
 }
 
 // peeked is what an operator sees of a state: the first 100 tasks.
-func (q *Queue) peeked(ctx context.Context, in core.Input) (any, error) {
+func (q *Queue) peeked(ctx context.Context, in kit.Input) (any, error) {
 	found, err := q.Peek(ctx, State(in.Text("state")), 100)
 	all := make([]map[string]any, 0, len(found))
 	for _, s := range found {
@@ -53,7 +53,7 @@ func (q *Queue) peeked(ctx context.Context, in core.Input) (any, error) {
 }
 
 // found is what an operator sees of a task: with the beginning of its payload or result.
-func (q *Queue) found(ctx context.Context, in core.Input) (any, error) {
+func (q *Queue) found(ctx context.Context, in kit.Input) (any, error) {
 	s, err := q.Find(ctx, in.Text("id"))
 	if err != nil {
 		return nil, err

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // State is the state of a task.
@@ -50,17 +52,17 @@ type Status struct {
 // Find returns what is known of a task. It returns [ErrNoTask] for one that the queue does not know, or has
 // forgotten.
 func (q *Queue) Find(ctx context.Context, id string) (Status, error) {
-	return core.Look(ctx, &q.Base, "find", about(id), func() (Status, error) {
+	return kit.Look(ctx, &q.Base, "find", about(id), func() (Status, error) {
 		if err := checkID(id); err != nil {
 			return Status{}, err
 		}
 		value, err := q.Engine().RunWithin(ctx, q.Engine().SettleTimeout(), findScript,
 			q.keys(q.slotOf(id), "tasks", "bodies", "running", "done", "dead"),
-			core.EncodeUpTo(core.MaxRecord, id), q.Engine().ScriptNow(time.Millisecond))
+			script.EncodeUpTo(script.MaxRecord, id), q.Engine().ScriptNow(time.Millisecond))
 		if err != nil {
 			return Status{}, err
 		}
-		r := core.ReadReply(value, 1, 6)
+		r := script.ReadReply(value, 1, 6)
 		state := r.Text()
 		if r.Err != nil {
 			return Status{}, r.Err
@@ -103,7 +105,7 @@ type Counts struct {
 
 // Counts counts the tasks. Those of several slots are counted one slot after the other.
 func (q *Queue) Counts(ctx context.Context) (Counts, error) {
-	return core.Look(ctx, &q.Base, "counts", core.Attempt{}, func() (Counts, error) {
+	return kit.Look(ctx, &q.Base, "counts", core.Attempt{}, func() (Counts, error) {
 		c, _, err := q.peek(ctx, "", 0)
 		return c, err
 	})
@@ -113,7 +115,7 @@ func (q *Queue) Counts(ctx context.Context) (Counts, error) {
 // running ones in that in which their leases end, dead ones in that in which they are forgotten. Tasks that
 // are done are not listed: the error is then core.ErrInvalid.
 func (q *Queue) Peek(ctx context.Context, state State, n int) ([]Status, error) {
-	return core.Look(ctx, &q.Base, "peek", core.Attempt{}, func() ([]Status, error) {
+	return kit.Look(ctx, &q.Base, "peek", core.Attempt{}, func() ([]Status, error) {
 		letter := map[State]string{Pending: "p", Running: "r", Dead: "x"}[state]
 		if letter == "" || n < 1 || n > 1000 {
 			return nil, fmt.Errorf("%w: %d tasks that are %.20q: ask for 1 to 1000 that are pending, running or dead",
@@ -137,11 +139,11 @@ func (q *Queue) peek(ctx context.Context, letter string, n int) (all Counts, fou
 		if err != nil {
 			return all, nil, err
 		}
-		r := core.ReadReply(value, 4, math.MaxInt)
+		r := script.ReadReply(value, 4, math.MaxInt)
 		all.Pending, all.Due = all.Pending+r.Number(), all.Due+r.Number()
 		all.Running, all.Dead = all.Running+r.Number(), all.Dead+r.Number()
 		for r.More() {
-			s := ordered{Status: Status{ID: core.Decode(r.Text()), State: states[letter]}}
+			s := ordered{Status: Status{ID: script.Decode(r.Text()), State: states[letter]}}
 			s.At, s.Try, s.score, s.Reason = time.UnixMilli(r.Number()), int(r.Number()), r.Number(), r.Text()
 			if s.State != Pending {
 				s.Ends = timeOf(s.score)

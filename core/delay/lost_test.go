@@ -207,7 +207,7 @@ func TestTasksUnderFaults(t *testing.T) {
 	var queues []*delay.Queue
 	for range workers {
 		e := guardtest.NewEngineOver(b, b.NewClientWith(t, faults),
-			core.WithBreaker(core.BreakerOptions{Failures: 1 << 30}))
+			core.WithBreaker(1<<30, 0))
 		queues = append(queues, delay.New(e, "tasks", delay.Options{Lease: time.Minute, MaxTries: 1000}))
 	}
 	for i := range all {

@@ -12,13 +12,15 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 var (
-	idempotencyBeginScript   = core.NewScript("idempotency_begin", lua.IdempotencyBegin, core.Idempotent)
-	idempotencyFinishScript  = core.NewScript("idempotency_finish", lua.IdempotencyFinish, core.Idempotent)
-	idempotencyReleaseScript = core.NewScript("idempotency_release", lua.IdempotencyRelease, core.Idempotent)
+	beginScript   = script.New("idempotency_begin", lua.Source("idempotency/begin"), script.Idempotent)
+	finishScript  = script.New("idempotency_finish", lua.Source("idempotency/finish"), script.Idempotent)
+	releaseScript = script.New("idempotency_release", lua.Source("idempotency/release"), script.Idempotent)
 )
 
 // Options configure a [Guard]. The zero value is valid. Durations are whole milliseconds.
@@ -84,14 +86,14 @@ const (
 // operation runs, 200 when only the status is kept, and 296 with two header fields, plus the body (measured
 // on Redis 7.0, including the key's name).
 type Guard struct {
-	core.Base
+	kit.Base
 	options Options
 }
 
 // New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
 // invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("idempotency", name)
+	kit.NeedRedis(e, "idempotency", name)
 	if options.Lease == 0 {
 		options.Lease = time.Minute
 	}
@@ -105,8 +107,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		panic(fmt.Sprintf("idempotency: %v (guard %q)", err, name))
 	}
 	return &Guard{
-		Base: e.Register("idempotency", name, idempotencyBeginScript, idempotencyFinishScript,
-			idempotencyReleaseScript),
+		Base: kit.Register(e, "idempotency", name, beginScript, finishScript,
+			releaseScript),
 		options: options,
 	}
 }
@@ -116,8 +118,8 @@ func (o Options) check() error {
 	switch {
 	case o.Lease < time.Millisecond || o.Lease > 24*time.Hour || o.Lease%time.Millisecond != 0:
 		return fmt.Errorf("the Lease is %v: set whole milliseconds from 1 ms to 24 hours", o.Lease)
-	case o.Keep < time.Second || o.Keep > core.MaxTTL || o.Keep%time.Millisecond != 0:
-		return fmt.Errorf("the Keep is %v: set whole milliseconds from 1 second to %v", o.Keep, core.MaxTTL)
+	case o.Keep < time.Second || o.Keep > kit.MaxTTL || o.Keep%time.Millisecond != 0:
+		return fmt.Errorf("the Keep is %v: set whole milliseconds from 1 second to %v", o.Keep, kit.MaxTTL)
 	case o.MaxBody > outcomeBodyMost:
 		return fmt.Errorf("the MaxBody is %d: set %d bytes at most", o.MaxBody, outcomeBodyMost)
 	}
@@ -180,19 +182,19 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if err != nil {
 		return d, err
 	}
-	if err := core.RoomToUndo(); err != nil {
+	if err := kit.RoomToUndo(); err != nil {
 		return d, err
 	}
-	ctx, again := core.WatchSendings(ctx)
-	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), idempotencyBeginScript, g.operationKeys(a),
+	ctx, again := script.WatchSendings(ctx)
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), beginScript, g.operationKeys(a),
 		fingerprint(a), a.Call(), g.options.Lease.Milliseconds())
 	release := func(ctx context.Context) error { return g.release(ctx, a, true) }
 	if err != nil {
-		g.Engine().UndoLater(err, release)
+		g.UndoLater(err, release)
 		d.Attempt = d.Attempt.WithoutCall()
 		return d, err
 	}
-	r := core.ReadReply(value, 2, 2)
+	r := script.ReadReply(value, 2, 2)
 	reason, outcome := core.Reason(r.Text()), r.Text()
 	if r.Err != nil {
 		return d, r.Err
@@ -211,7 +213,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		d.SetClaim(operation{late: again()})
 		d.ResetAfter = g.options.Lease
 	case again() && reason != core.ReasonDone: // an earlier sending may still arrive, and begin it by then
-		g.Engine().UndoLater(nil, release)
+		g.UndoLater(nil, release)
 	}
 	if reason == core.ReasonInProgress {
 		d.RetryAfter = askAgainIn
@@ -241,7 +243,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		return nil
 	}
 	a, begun := d.Attempt, time.Now()
-	claim, err := core.Claimed[operation](&g.Base, d)
+	claim, err := kit.Claimed[operation](&g.Base, d)
 	if err != nil {
 		return g.Observe(ctx, "settle", begun, d, err)
 	}
@@ -257,12 +259,12 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		if o := end.Outcome(); o != nil && o.Pending {
 			left = strconv.FormatInt(max(g.options.Keep-g.options.Lease, 0).Milliseconds(), 10)
 		}
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyFinishScript,
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), finishScript,
 			g.operationKeys(a), fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(), left)
 		if err != nil {
 			return err
 		}
-		kept, err := core.ReadNumber(value)
+		kept, err := script.ReadNumber(value)
 		if err == nil && kept == 0 {
 			err = fmt.Errorf("%w: the lease ended and another attempt began the operation", core.ErrGone)
 		}
@@ -274,9 +276,9 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 // may still arrive, which is late, release leaves a tombstone.
 func (g *Guard) release(ctx context.Context, a core.Attempt, late bool) error {
 	return g.Call(ctx, "settle", a, func() error {
-		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), idempotencyReleaseScript,
+		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), releaseScript,
 			g.operationKeys(a),
-			a.Call(), core.TombstoneTTL.Milliseconds(), core.FlagOf(late))
+			a.Call(), kit.TombstoneTTL.Milliseconds(), kit.FlagOf(late))
 		return err
 	})
 }
@@ -316,9 +318,9 @@ func fingerprint(a core.Attempt) string {
 // key already. So a fourth part, behind an empty third one, is an ID that begins with the actor, without the
 // actor.
 func (g *Guard) operationKeys(a core.Attempt) []string {
-	actor, resource := core.Encode(a.Actor), core.Encode(a.Resource)
+	actor, resource := script.Encode(a.Actor), script.Encode(a.Resource)
 	if own, joined := strings.CutPrefix(a.ID, a.Actor+"|"); joined {
-		return []string{g.Key(core.JoinTag(actor, resource, "", core.Encode(own)))}
+		return []string{g.Key(script.JoinTag(actor, resource, "", script.Encode(own)))}
 	}
-	return []string{g.Key(core.JoinTag(actor, resource, core.Encode(a.ID)))}
+	return []string{g.Key(script.JoinTag(actor, resource, script.Encode(a.ID)))}
 }

@@ -14,6 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -269,7 +271,7 @@ func TestIdempotencyReleaseThatOvertakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)
-		if ttl := b.Client.PTTL(t.Context(), g.operationKeys(a)[0]).Val(); ttl <= 0 || ttl > core.TombstoneTTL {
+		if ttl := b.Client.PTTL(t.Context(), g.operationKeys(a)[0]).Val(); ttl <= 0 || ttl > kit.TombstoneTTL {
 			t.Errorf("what is void is remembered for %v", ttl)
 		}
 		a = a.WithoutCall()
@@ -388,7 +390,7 @@ func TestIdempotencySetUpMistakes(t *testing.T) {
 		"Lease is 25h0m0s:":              {Lease: 25 * time.Hour},
 		"Lease is 1.5ms:":                {Lease: 1500 * time.Microsecond},
 		"Keep is 1ms:":                   {Keep: time.Millisecond},
-		"Keep is 8784h0m1s:":             {Keep: core.MaxTTL + time.Second},
+		"Keep is 8784h0m1s:":             {Keep: kit.MaxTTL + time.Second},
 		"MaxBody is 983041:":             {MaxBody: 960<<10 + 1},
 		`bytes at most (guard "orders")`: {MaxBody: 1 << 20},
 	} {
@@ -532,5 +534,5 @@ func begunBy(t *testing.T, g *Guard, a core.Attempt) bool {
 	return value == int64(1)
 }
 
-var begunScript = core.NewScript("begun",
-	"return string.find(redis.call('GET', KEYS[1]) or 'void', '^void') and 0 or 1", core.Idempotent)
+var begunScript = script.New("begun",
+	"return string.find(redis.call('GET', KEYS[1]) or 'void', '^void') and 0 or 1", script.Idempotent)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // This file is for package lease, which hands out units of a sliding window inside the process. An
@@ -65,8 +67,8 @@ func (u *Ahead) Take(d *core.Decision, units int64) (t Lot) {
 		return t
 	}
 	d.Attempt.Cost -= units
-	rest := core.DurationOf(took.rest, time.Microsecond)
-	t = Lot{Units: units, Stamp: took.stamp, Rest: rest, tag: core.TagOf(d.Attempt), limits: took.limitSet}
+	rest := script.DurationOf(took.rest, time.Microsecond)
+	t = Lot{Units: units, Stamp: took.stamp, Rest: rest, tag: kit.TagOf(d.Attempt), limits: took.limitSet}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if set, ok := u.sets[t.Limit()]; ok {
@@ -86,8 +88,8 @@ func (u *Ahead) Give(d *core.Decision, t Lot, remaining int64) {
 
 // Return gives the units of lots back to Redis, each once. The calls go out together, and behind them another
 // one if that is not nil. Units whose call fails count as taken until they leave the window.
-func (u *Ahead) Return(ctx context.Context, behind *core.Call, lots ...Lot) (err error) {
-	calls, endings := make([]*core.Call, 0, len(lots)+1), make([]*settling, 0, len(lots))
+func (u *Ahead) Return(ctx context.Context, behind *script.Call, lots ...Lot) (err error) {
+	calls, endings := make([]*script.Call, 0, len(lots)+1), make([]*settling, 0, len(lots))
 	for _, t := range lots {
 		took := &taken{limitSet: t.limits, stamp: t.Stamp, ending: &ending{units: t.Units}}
 		s := &settling{l: u.l, tag: t.tag, took: took}
@@ -99,7 +101,7 @@ func (u *Ahead) Return(ctx context.Context, behind *core.Call, lots ...Lot) (err
 	if behind != nil {
 		calls = append(calls, behind)
 	}
-	core.Send(ctx, calls...)
+	script.Send(ctx, calls...)
 	for _, s := range endings {
 		_, ended := s.End(ctx)
 		if err == nil {

@@ -5,20 +5,21 @@ import (
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
-// Describe implements core.Describer.
-func (l *limiter) Describe() core.Description {
-	key := []core.Field{{Name: "actor", Required: true}, {Name: "resource"}}
-	return core.Description{
+// Describe implements kit.Describer.
+func (l *limiter) Describe() kit.Description {
+	key := []kit.Field{{Name: "actor", Required: true}, {Name: "resource"}}
+	return kit.Description{
 		Kind:     "limit",
 		Settings: l.settings(),
-		Answers:  core.StandardAnswers(core.ReasonLimited, core.ReasonOverLimit),
-		Operations: []core.Operation{
-			{Name: "peek", Fields: key, Run: func(ctx context.Context, in core.Input) (any, error) {
+		Answers:  kit.StandardAnswers(core.ReasonLimited, core.ReasonOverLimit),
+		Operations: []kit.Operation{
+			{Name: "peek", Fields: key, Run: func(ctx context.Context, in kit.Input) (any, error) {
 				return l.Peek(ctx, in.Attempt())
 			}},
-			{Name: "reset", Changes: true, Fields: key, Run: func(ctx context.Context, in core.Input) (any, error) {
+			{Name: "reset", Changes: true, Fields: key, Run: func(ctx context.Context, in kit.Input) (any, error) {
 				return nil, l.Reset(ctx, in.Attempt())
 			}},
 		},
@@ -27,13 +28,13 @@ func (l *limiter) Describe() core.Description {
 }
 
 // settings are the limits, as [Parse] reads them.
-func (l *limiter) settings() []core.Detail {
+func (l *limiter) settings() []kit.Detail {
 	if l.limits == nil {
-		return []core.Detail{{Name: "limits", Value: "of each attempt"}}
+		return []kit.Detail{{Name: "limits", Value: "of each attempt"}}
 	}
 	texts := make([]string, len(l.limits.limits))
 	for i, one := range l.limits.limits {
 		texts[i] = one.String()
 	}
-	return []core.Detail{{Name: "limits", Value: strings.Join(texts, ", ")}}
+	return []kit.Detail{{Name: "limits", Value: strings.Join(texts, ", ")}}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // This file settles attempts: it gives back units that were not used, and charges those that were used beyond
@@ -63,7 +65,7 @@ func (l *limiter) end(ctx context.Context, op string, d core.Decision, actual in
 		return nil
 	}
 	begun := time.Now()
-	_, err := core.InTurn(ctx, l.beginEnding(begun, d, actual))
+	_, err := kit.InTurn(ctx, l.beginEnding(begun, d, actual))
 	return l.Observe(ctx, op, begun, d, err)
 }
 
@@ -74,21 +76,21 @@ type settling struct {
 	d        core.Decision
 	err      error
 	took     *taken // whose mu is held; nil: there is nothing to do in Redis
-	call     core.Call
+	call     script.Call
 	repeated bool // an earlier call may have run
 }
 
-// BeginSettle implements [core.Phased], for endings that change something: see Settle.
-func (l *limiter) BeginSettle(_ context.Context, d core.Decision, end core.Ending) core.Begun {
+// BeginSettle implements [kit.Phased], for endings that change something: see Settle.
+func (l *limiter) BeginSettle(_ context.Context, d core.Decision, end core.Ending) kit.Begun {
 	actual, _ := end.Cost()
 	return l.beginEnding(time.Now(), d, actual)
 }
 
 // beginEnding settles what it can without Redis.
-func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) core.Begun {
+func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) kit.Begun {
 	s := &settling{l: l, d: d}
-	b := core.Begun{Fits: true, Second: s}
-	took, err := core.Claimed[*taken](&l.Base, d)
+	b := kit.Begun{Fits: true, Second: s}
+	took, err := kit.Claimed[*taken](&l.Base, d)
 	switch {
 	case err != nil:
 		s.err = err
@@ -106,7 +108,7 @@ func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) co
 	}
 	s.took = took
 	if !took.ending.done {
-		s.tag = core.TagOf(d.Attempt)
+		s.tag = kit.TagOf(d.Attempt)
 		s.err = s.prepare(l.Engine().SettleTimeout())
 	}
 	if took.ending.done || s.err != nil {
@@ -123,7 +125,7 @@ func (s *settling) release() {
 	s.took = nil
 }
 
-// End implements [core.Second]. The first ending tries twice: the reply may be lost, or the connection was a
+// End implements [kit.Second]. The first ending tries twice: the reply may be lost, or the connection was a
 // dead one. What Redis has refused it would refuse again.
 func (s *settling) End(ctx context.Context) (core.Decision, error) {
 	if s.took == nil {
@@ -133,9 +135,9 @@ func (s *settling) End(ctx context.Context) (core.Decision, error) {
 	defer s.l.refusals.drop(s.tag) // also after an error, since the server may have done it
 	first := !s.repeated
 	s.err = s.heard()
-	if s.err != nil && first && !core.NotRun(s.err) {
+	if s.err != nil && first && !script.NotRun(s.err) {
 		if s.err = s.prepare(s.call.Limit - time.Since(s.call.Sent)); s.err == nil {
-			core.Send(ctx, &s.call)
+			script.Send(ctx, &s.call)
 			s.err = s.heard()
 		}
 	}
@@ -143,7 +145,7 @@ func (s *settling) End(ctx context.Context) (core.Decision, error) {
 	return s.d, s.err
 }
 
-// Drop implements [core.Second].
+// Drop implements [kit.Second].
 func (s *settling) Drop() {
 	if s.took == nil {
 		return
@@ -166,7 +168,7 @@ func (l *limiter) settleHere(took *taken, a core.Attempt, begun time.Time) {
 		l.local().charge(&a, took.limits, l.micros(begun), -e.units)
 		e.units = 0
 	case l.ahead != nil:
-		l.refusals.drop(core.TagOf(a))
+		l.refusals.drop(kit.TagOf(a))
 		e.units = l.ahead.settle(a, took, e.units)
 	}
 	e.done = e.units == 0
@@ -190,9 +192,9 @@ func (s *settling) prepare(limit time.Duration) error {
 	case time.Since(e.sent) > again:
 		return errUnknown
 	}
-	script, args := s.l.settleCall(took, since)
+	settle, args := s.l.settleCall(took, since)
 	keys := []string{s.l.Key(s.tag, "refunds")}
-	s.call = core.Call{Engine: s.l.Engine(), Script: script, Limit: limit,
+	s.call = script.Call{Runner: s.l.Engine().Runner, Script: settle, Limit: limit,
 		Keys: s.l.addKeys(keys, took.limitSet, s.tag), Args: args}
 	return nil
 }
@@ -200,7 +202,7 @@ func (s *settling) prepare(limit time.Duration) error {
 // heard returns the error of the ending that was sent.
 func (s *settling) heard() error {
 	switch c := &s.call; {
-	case !s.repeated && core.NotRun(c.Err):
+	case !s.repeated && script.NotRun(c.Err):
 		s.took.ending.sent = time.Time{}
 		return c.Err
 	case c.Err == nil && c.Reply == int64(-1):
@@ -211,7 +213,7 @@ func (s *settling) heard() error {
 }
 
 // settleCall returns the script that settles an attempt, and its arguments.
-func (l *limiter) settleCall(took *taken, since int64) (*core.Script, []any) {
+func (l *limiter) settleCall(took *taken, since int64) (*script.Script, []any) {
 	e, now := took.ending, l.Engine().ScriptNow(time.Microsecond)
 	if l.algorithm.log {
 		of := &took.log

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // Limit is one rate limit: at most Max units per Window. The guard decides how large Max may be and how
@@ -145,8 +146,8 @@ func (l Limit) check() error {
 		return fmt.Errorf("a limit of %d lets nobody in: use 1 or more, or leave the guard out", l.Max)
 	case l.Window < time.Millisecond || l.Window%time.Millisecond != 0:
 		return fmt.Errorf("a window of %v: use whole milliseconds, 1 ms or more", l.Window)
-	case l.Window > core.MaxTTL:
-		return fmt.Errorf("a window of %v is too long: use at most %v", l.Window, core.MaxTTL)
+	case l.Window > kit.MaxTTL:
+		return fmt.Errorf("a window of %v is too long: use at most %v", l.Window, kit.MaxTTL)
 	case l.Resolution != 0 && (l.Resolution < 2 || l.Resolution > maxResolution):
 		return fmt.Errorf("a resolution of %d: use 2 to %d parts of the window, or leave it out",
 			l.Resolution, maxResolution)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/inflight"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
@@ -19,17 +21,17 @@ type algorithm struct {
 	long       bool              // the short scripts of the log are not asked, in a test
 	several    *scripts          // decide any limits
 	one        *scripts          // decide a single limit
-	settle     *core.Script      // sent once; an argument says whether an earlier call may have run
+	settle     *script.Script    // sent once; an argument says whether an earlier call may have run
 	newCounter func() counter    // counts inside the process
 	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
 }
 
 // scripts are two uses of one script.
 type scripts struct {
-	check, peek *core.Script
+	check, peek *script.Script
 }
 
-func (s *scripts) of(peek bool) *core.Script {
+func (s *scripts) of(peek bool) *script.Script {
 	if peek {
 		return s.peek
 	}
@@ -38,8 +40,8 @@ func (s *scripts) of(peek bool) *core.Script {
 
 func newScripts(name, source string) *scripts {
 	return &scripts{
-		check: core.NewScript(name, source, core.AtMostOnce).Shared(),
-		peek:  core.NewScript(name, source, core.Idempotent).Shared(), // with a cost of 0 the script only reads
+		check: script.New(name, source, script.AtMostOnce).Shared(),
+		peek:  script.New(name, source, script.Idempotent).Shared(), // with a cost of 0 the script only reads
 	}
 }
 
@@ -51,7 +53,7 @@ func newAlgorithm(kind, name, one, several, settle string, newCounter func() cou
 	alg := &algorithm{
 		kind:       kind,
 		one:        newScripts(name, one),
-		settle:     core.NewScript(name+"_settle", settle, core.AtMostOnce).Shared(), // a late one finds its name
+		settle:     script.New(name+"_settle", settle, script.AtMostOnce).Shared(), // a late one finds its name
 		newCounter: newCounter,
 		accepts:    accepts,
 	}
@@ -77,7 +79,7 @@ func upTo(most int64, holds string) func(Limit) error {
 
 // limiter is the common part of all rate limits.
 type limiter struct {
-	core.Base
+	kit.Base
 	algorithm *algorithm
 	limits    *limitSet // nil if by returns the limits
 	by        Func      // nil if the limits are fixed
@@ -86,7 +88,7 @@ type limiter struct {
 	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered
 	ahead     *Ahead          // of package lease; or nil
 	askLong   *askLong
-	phases    core.Phased // the guard itself
+	phases    kit.Phased // the guard itself
 }
 
 // newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
@@ -109,26 +111,30 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 		panic(fmt.Sprintf("limit: guard %q has no function for its limits: "+
 			"pass one that returns the limits of an attempt", name))
 	}
-	sent := []*core.Script{slidingWindowScript.check, slidingPartsScript.check, slidingLogScript.check,
+	sent := []*script.Script{slidingWindowScript.check, slidingPartsScript.check, slidingLogScript.check,
 		slidingSettleScript}
 	if !alg.log {
-		sent = []*core.Script{alg.one.check, alg.several.check, alg.settle}
+		sent = []*script.Script{alg.one.check, alg.several.check, alg.settle}
 	}
-	l.Base = e.Register(alg.kind, name, sent...)
+	l.Base = kit.Register(e, alg.kind, name, sent...)
 	return l
 }
 
 // Traits implements [core.Guard]. An attempt counts whatever the outcome of its request, its cost may be an
 // estimate, and the outage policy is [core.FailLocal] unless a rule sets another.
 func (l *limiter) Traits() core.Traits {
-	traits := core.Traits{KeepsOnFailure: true, Spends: true, Outage: core.FailLocal, Unit: core.UnitRequests}
-	if l.Engine().SharesCalls() {
-		traits.Phases = l.phases
-	}
-	return traits
+	return core.Traits{KeepsOnFailure: true, Spends: true, Outage: core.FailLocal, Unit: kit.UnitRequests}
 }
 
-// CheckLocal implements [core.LocalGuard]. It decides as Check does, but inside the process, by its clock. It
+// Phases implements [kit.Phased].
+func (l *limiter) Phases() kit.Phased {
+	if !l.Engine().SharesCalls() {
+		return nil
+	}
+	return l.phases
+}
+
+// CheckLocal implements [kit.LocalGuard]. It decides as Check does, but inside the process, by its clock. It
 // goes on from what the last answer of Redis to this process has said is left of the attempt's binding limit,
 // and counts what it admits itself. So in an outage each process admits as many units as it last heard were
 // left, and then those that come back; never more than Max in a window, where the algorithm promises that. It
@@ -186,7 +192,7 @@ func (l *limiter) decideLocal(d *core.Decision, limits *limitSet, begun time.Tim
 	v := l.local().decide(&d.Attempt, limits.limits, cost, l.micros(begun))
 	fill(d, v.allowed, v.remaining, v.moment, limits.limits[v.binding])
 	if v.allowed {
-		d.ResetAfter = core.DurationOf(v.resets, time.Microsecond)
+		d.ResetAfter = script.DurationOf(v.resets, time.Microsecond)
 	}
 	d.Source = core.SourceLocal
 	if !peek && v.allowed {
@@ -224,7 +230,7 @@ func present() time.Time { return processBegun.Add(time.Since(processBegun)) }
 func (l *limiter) Check(ctx context.Context, a core.Attempt) (d core.Decision, err error) {
 	begun := present()
 	if l.Engine().HasRedis() {
-		d, err = core.InTurn(ctx, l.Begin(ctx, a, false, false))
+		d, err = kit.InTurn(ctx, l.Begin(ctx, a, false, false))
 	} else {
 		d.Attempt = a
 		err = l.decideHere(ctx, begun, false, &d)
@@ -241,10 +247,10 @@ func (l *limiter) decideHere(ctx context.Context, begun time.Time, peek bool, d 
 	return err
 }
 
-// Recall implements [core.Recaller], for refusals that the process remembers and for costs that exceed a
+// Recall implements [kit.Recaller], for refusals that the process remembers and for costs that exceed a
 // limit.
 func (l *limiter) Recall(ctx context.Context, a core.Attempt) (core.Decision, bool) {
-	if l.by != nil && !l.refusals.knows(core.TagOf(a)) {
+	if l.by != nil && !l.refusals.knows(kit.TagOf(a)) {
 		return core.Decision{}, false // most attempts are spared a second call of the function
 	}
 	begun := time.Now()
@@ -255,7 +261,7 @@ func (l *limiter) Recall(ctx context.Context, a core.Attempt) (core.Decision, bo
 	}
 	if limits != nil {
 		now := l.Engine().Now()
-		r, ok := l.refusals.find(core.TagOf(d.Attempt), limits.limits, d.Attempt.Cost, now)
+		r, ok := l.refusals.find(kit.TagOf(d.Attempt), limits.limits, d.Attempt.Cost, now)
 		if !ok {
 			return d, false
 		}
@@ -285,7 +291,7 @@ func (l *limiter) peek(ctx context.Context, begun time.Time, d *core.Decision) e
 		return err
 	}
 	c := l.callOf(nil, limits, false, d.Attempt, true, l.Engine().Deadline()-time.Since(begun))
-	core.Send(ctx, &c)
+	script.Send(ctx, &c)
 	value, err := l.replyTo(ctx, &c, limits, d.Attempt, true)
 	if err != nil {
 		return err
@@ -319,7 +325,7 @@ func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 // last refunds of an actor, 60 to 120 and those of two minutes at most. When a call that failed may be
 // forgotten, Refund returns a [core.ErrGone], and the units count until they leave by themselves.
 //
-// A failover of Redis may lose a check that was answered: see [core.Fast]. Its refund then gives back units
+// A failover of Redis may lose a check that was answered: see [seckill.Fast]. Its refund then gives back units
 // of others, as many as the check took at most, where Redis cannot tell them from those that were lost: in a
 // fixed window that began before the check, in a token bucket that was last full before it and has been used
 // since, and in a sliding window those of the same part or moment.
@@ -365,15 +371,15 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 // or the long one, to which that leaves rare cases. Its keys are in room, if they fit.
 func (l *limiter) callOf(
 	room []string, limits *limitSet, long bool, a core.Attempt, peek bool, limit time.Duration,
-) core.Call {
-	c := core.Call{Engine: l.Engine(), Limit: limit}
+) script.Call {
+	c := script.Call{Runner: l.Engine().Runner, Limit: limit}
 	cost := a.Cost
 	if peek {
 		cost = 0
 	}
 	now := l.Engine().ScriptNow(time.Microsecond)
 	if l.algorithm.log {
-		long = long || l.askLong.has(core.TagOf(a))
+		long = long || l.askLong.has(kit.TagOf(a))
 		l.fillLogCall(&c, room, limits, long, a, cost, peek, now)
 		return c
 	}
@@ -381,7 +387,7 @@ func (l *limiter) callOf(
 	if long || len(limits.limits) > 1 {
 		scripts = l.algorithm.several
 	}
-	c.Script, c.Keys, c.Args = scripts.of(peek), l.addKeys(room, limits, core.TagOf(a)), limits.args
+	c.Script, c.Keys, c.Args = scripts.of(peek), l.addKeys(room, limits, kit.TagOf(a)), limits.args
 	switch { // trailing arguments are left out where the script has a default
 	case now != "":
 		c.Args = slices.Concat(c.Args, []any{cost, now})
@@ -393,16 +399,16 @@ func (l *limiter) callOf(
 
 // replyTo returns the reply to a call of callOf that was sent, or to that of the long script.
 func (l *limiter) replyTo(
-	ctx context.Context, c *core.Call, limits *limitSet, a core.Attempt, peek bool,
+	ctx context.Context, c *script.Call, limits *limitSet, a core.Attempt, peek bool,
 ) (any, error) {
 	if !isUndecided(c.Reply) {
 		return c.Reply, c.Err
 	}
 	if l.algorithm.log {
-		l.askLong.add(core.TagOf(a))
+		l.askLong.add(kit.TagOf(a))
 	}
 	second := l.callOf(nil, limits, true, a, peek, c.Limit-time.Since(c.Sent))
-	core.Send(ctx, &second)
+	script.Send(ctx, &second)
 	return second.Reply, second.Err
 }
 
@@ -417,7 +423,7 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (verdict, error) 
 	if wait, ok := value.(int64); ok && wait < 0 { // a single limit refuses, and no unit is left: see its script
 		value = []any{int64(0), int64(0), -wait}
 	}
-	r := core.ReadReply(value, 3, 6)
+	r := script.ReadReply(value, 3, 6)
 	allowed, remaining, moment := r.Flag(), r.Number(), r.Number()
 	which := int64(1)
 	if r.More() {
@@ -440,7 +446,7 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (verdict, error) 
 	d.Source = core.SourceRedis
 	fill(d, allowed, remaining, moment, limits.limits[which-1])
 	if allowed {
-		d.ResetAfter = core.DurationOf(resets, time.Microsecond)
+		d.ResetAfter = script.DurationOf(resets, time.Microsecond)
 	}
 	return verdict{allowed, int(which - 1), remaining, moment, resets, rest}, nil
 }
@@ -453,7 +459,7 @@ func fill(d *core.Decision, allowed bool, remaining, moment int64, binding Limit
 		d.Reason = core.ReasonOK
 	} else {
 		d.Reason = core.ReasonLimited
-		d.RetryAfter = core.DurationOf(moment, time.Microsecond)
+		d.RetryAfter = script.DurationOf(moment, time.Microsecond)
 		d.ResetAfter = d.RetryAfter
 	}
 }
@@ -467,13 +473,13 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
-	defer l.refusals.drop(core.TagOf(a)) // also after an error, since the server may have done it
+	defer l.refusals.drop(kit.TagOf(a)) // also after an error, since the server may have done it
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
 }
 
 // forget deletes the units of an actor. A repetition would delete those that were taken meanwhile as well.
-var forget = core.NewScript("delete", lua.Delete, core.AtMostOnce)
+var forget = script.New("delete", lua.Source("core/delete"), script.AtMostOnce)
 
 // limitsOf returns the limits of the attempt.
 func (l *limiter) limitsOf(ctx context.Context, a core.Attempt) (*limitSet, error) {
@@ -501,7 +507,7 @@ func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, erro
 
 // keysOf returns the keys that count the attempt's units: those of the logs, or one per limit.
 func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string {
-	return l.addKeys(nil, limits, core.TagOf(a))
+	return l.addKeys(nil, limits, kit.TagOf(a))
 }
 
 func (l *limiter) addKeys(keys []string, limits *limitSet, tag string) []string {

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -111,10 +112,10 @@ func TestLimiterWithAClockSetBack(t *testing.T) {
 }
 
 // articleScript is the limiter of many articles.
-var articleScript = core.NewScript("fixed_window_of_articles", `
+var articleScript = script.New("fixed_window_of_articles", `
 local n = redis.call('INCR', KEYS[1])
 if n == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-return {n <= tonumber(ARGV[1]) and 1 or 0}`, core.AtMostOnce)
+return {n <= tonumber(ARGV[1]) and 1 or 0}`, script.AtMostOnce)
 
 // TestAttacker attacks with knowledge of the limit's window and of the times of its own attempts by the
 // server's clock. It bursts at the end of the window and keeps polling. A sliding window may admit at most N
@@ -168,7 +169,7 @@ func TestAttacker(t *testing.T) {
 
 // target is a limiter under attack.
 type target struct {
-	script   *core.Script
+	script   *script.Script
 	keys     []string
 	args     []any
 	admitted []admission

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -104,7 +105,7 @@ func bytesOfFull(t *testing.T, b redistest.Backend, k kind, n int64) int64 {
 // that is refused.
 func callsOf(t *testing.T, b redistest.Backend, k kind) (first, allowed, refused int) {
 	t.Helper()
-	g := k.make(guardtest.NewEngine(b), "calls-"+strings.ReplaceAll(k.name, " ", "-"), Per(2, core.MaxTTL))
+	g := k.make(guardtest.NewEngine(b), "calls-"+strings.ReplaceAll(k.name, " ", "-"), Per(2, kit.MaxTTL))
 	guardtest.Check(t, g, core.Attempt{Actor: "another"}) // a process asks once for former windows
 	count := func(want core.Reason) (n int) {
 		t.Helper()

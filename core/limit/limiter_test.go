@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -45,7 +46,7 @@ func (l *limiter) budgetPart(a core.Attempt) *budgetPart {
 
 // forgetRefusals drops what the process remembers of an actor. A test has to call it when it sets its clock
 // back: the clock of a process is not set back, so no moment comes to it twice.
-func (l *limiter) forgetRefusals(a core.Attempt) { l.refusals.drop(core.TagOf(a)) }
+func (l *limiter) forgetRefusals(a core.Attempt) { l.refusals.drop(kit.TagOf(a)) }
 
 // kind is one algorithm, for tests of the promises that all share.
 type kind struct {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -18,11 +20,12 @@ import (
 // decide where all that the header of the log names are the limits of the attempt, and the long one the rest.
 
 var (
-	slidingWindowScript  = newScripts("sliding_window", lua.SlidingWindow)
-	slidingWindowsScript = newScripts("sliding_windows", lua.SlidingWindows)
-	slidingPartsScript   = newScripts("sliding_parts", lua.SlidingParts)
-	slidingLogScript     = newScripts("sliding_log", lua.SlidingLog)
-	slidingSettleScript  = core.NewScript("sliding_settle", lua.SlidingSettle, core.AtMostOnce).Shared()
+	slidingWindowScript  = newScripts("sliding_window", lua.Source("limit/sliding_window"))
+	slidingWindowsScript = newScripts("sliding_windows", lua.Source("limit/sliding_windows"))
+	slidingPartsScript   = newScripts("sliding_parts", lua.Source("limit/sliding_parts"))
+	slidingLogScript     = newScripts("sliding_log", lua.Source("limit/sliding_log"))
+	slidingSettleScript  = script.New("sliding_settle", lua.Source("limit/sliding_settle"),
+		script.AtMostOnce).Shared()
 )
 
 // logArgs is what the scripts take of a number of limits.
@@ -114,15 +117,15 @@ func (l *limiter) keysOfLogs(tag string) []string {
 
 // fillLogCall fills in the call of a script of sliding windows. Its keys are in room, if they fit.
 func (l *limiter) fillLogCall(
-	c *core.Call, room []string, limits *limitSet, long bool, a core.Attempt, cost int64, peek bool, now string,
+	c *script.Call, room []string, limits *limitSet, long bool, a core.Attempt, cost int64, peek bool, now string,
 ) {
 	of := &limits.log
 	if long || of.short == nil {
-		c.Script, c.Keys = slidingLogScript.of(peek), l.keysOfLogs(core.TagOf(a))
+		c.Script, c.Keys = slidingLogScript.of(peek), l.keysOfLogs(kit.TagOf(a))
 		c.Args = append([]any{of.oneByOne, of.byParts, now, cost}, of.long...)
 		return
 	}
-	room = append(room, l.Key(core.TagOf(a), "log"))
+	room = append(room, l.Key(kit.TagOf(a), "log"))
 	c.Script, c.Keys = of.short.of(peek), room
 	if !of.joins {
 		c.Args = slices.Concat(of.front, []any{now, cost}, of.back)
@@ -136,14 +139,14 @@ func (l *limiter) fillLogCall(
 	if peek {
 		return
 	}
-	c.Joint = core.Joint{Script: c.Script, Replies: joinedReplies, Group: c.Keys[0], Args: front, Own: cost}
+	c.Joint = script.Joint{Script: c.Script, Replies: joinedReplies, Group: c.Keys[0], Args: front, Own: cost}
 	if l.by != nil { // the limits may be others at any time
 		c.Joint.Group += of.oneByOne + of.byParts
 	}
 }
 
 // joinedReplies returns the replies that a short script would give to n attempts, from its reply to all of
-// them: see sliding_window.lua.
+// them: see limit/sliding_window.lua.
 func joinedReplies(reply any, n int) []any {
 	values, ok := reply.([]any)
 	switch {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // memory counts the units of a limiter inside the process, on an engine without Redis or while Redis cannot
@@ -79,7 +80,7 @@ func (b budget) full() int64 {
 	return full
 }
 
-// memoryKey identifies a budget. Text longer than core.MaxPlain is hashed and marked as hashed, so that no
+// memoryKey identifies a budget. Text longer than script.MaxPlain is hashed and marked as hashed, so that no
 // other text equals it.
 type memoryKey struct {
 	resource, actor             string
@@ -101,7 +102,7 @@ func memoryKeyOf(a *core.Attempt) (k memoryKey) {
 }
 
 func shorten(text string) (short string, hashed bool) {
-	if len(text) <= core.MaxPlain {
+	if len(text) <= script.MaxPlain {
 		return text, false
 	}
 	sum := sha256.Sum256([]byte(text))

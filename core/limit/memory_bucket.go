@@ -3,11 +3,11 @@ package limit
 import (
 	"math/bits"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
-// bucket is a token bucket as lua/token_bucket.lua keeps it. It is full at since + offset + taken*window/max,
-// and the zero bucket is full. The last units were taken at last.
+// bucket is a token bucket as lua/limit/token_bucket.lua keeps it. It is full at since + offset +
+// taken*window/max, and the zero bucket is full. The last units were taken at last.
 type bucket struct{ since, offset, taken, max, last int64 }
 
 func newBucket() counter { return new(bucket) }
@@ -102,7 +102,7 @@ func (b *bucket) giveBack(l Limit, now, stamp, cost int64) {
 
 // charge makes the bucket full later, also by more than it holds, but by 366 days more at most.
 func (b *bucket) charge(l Limit, now, units int64) {
-	longest := core.MaxTTL.Microseconds()
+	longest := kit.MaxTTL.Microseconds()
 	window := l.Window.Microseconds()
 	if b.max == 0 || b.fullAt(window) <= now {
 		*b = bucket{since: now, max: l.Max}

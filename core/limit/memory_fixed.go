@@ -2,8 +2,8 @@ package limit
 
 import "github.com/gatehouse-go/gatehouse/core"
 
-// fixedCount is a fixed window as lua/fixed_window.lua keeps it: its end, and the units that were taken in
-// it.
+// fixedCount is a fixed window as lua/limit/fixed_window.lua keeps it: its end, and the units that were taken
+// in it.
 type fixedCount struct{ over, taken int64 }
 
 func newFixedCount() counter { return new(fixedCount) }

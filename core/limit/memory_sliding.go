@@ -1,8 +1,8 @@
 package limit
 
-// slidingLog is the log of a sliding window as lua/sliding_windows.lua keeps it, for limits that count one by
-// one and for those that count by parts. Its runs are in the order of their moments, none of which is in the
-// future.
+// slidingLog is the log of a sliding window as lua/limit/sliding_windows.lua keeps it, for limits that count
+// one by one and for those that count by parts. Its runs are in the order of their moments, none of which is
+// in the future.
 type slidingLog struct {
 	runs  []run // the log begins at head
 	head  int

@@ -18,9 +18,11 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
@@ -122,7 +124,7 @@ func scalesOf(k kind) []scale {
 			[]int64{1, 2, 3, 5, 7, 20}, 2 * time.Second, 10, 70},
 		{"days", []time.Duration{8 * time.Hour, 24 * time.Hour, 36 * time.Hour}, []int64{2, 5, 20, 40}, time.Hour,
 			10, 15},
-		{"years", []time.Duration{300 * 24 * time.Hour, core.MaxTTL}, []int64{2, 5, 20, 40}, 20 * 24 * time.Hour,
+		{"years", []time.Duration{300 * 24 * time.Hour, kit.MaxTTL}, []int64{2, 5, 20, 40}, 20 * 24 * time.Hour,
 			10, 10},
 		{"large", []time.Duration{time.Minute, time.Hour}, append(large, 1000), 10 * time.Second, 2, 5},
 	}
@@ -508,7 +510,7 @@ func TestSlidingLogIsSmall(t *testing.T) {
 func TestMemoryKeepsNoCallersText(t *testing.T) {
 	for _, text := range guardtest.Hostile {
 		k := memoryKeyOf(&core.Attempt{Actor: text, Resource: text})
-		if len(k.actor) > core.MaxPlain || len(k.resource) > core.MaxPlain {
+		if len(k.actor) > script.MaxPlain || len(k.resource) > script.MaxPlain {
 			t.Errorf("%.40q takes %d bytes", text, len(k.actor))
 		}
 	}
@@ -626,7 +628,7 @@ func TestLimitsByAttemptHaveTheDeadlineInMemory(t *testing.T) {
 func TestCheckLocal(t *testing.T) {
 	e := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1}),
 		core.WithObserver(guardtest.Ignore{}))
-	for _, g := range []core.LocalGuard{
+	for _, g := range []kit.LocalGuard{
 		NewSlidingWindow(e, "w", PerHour(2)), NewFixedWindow(e, "f", PerHour(2)),
 		NewTokenBucket(e, "b", PerHour(2)),
 	} {

@@ -52,7 +52,7 @@ func TestAKeyThatIsNotAllowedCostsOneCall(t *testing.T) {
 			ContextTimeoutEnabled: true, MaxRetries: -1})
 		t.Cleanup(func() { _ = rdb.Close() })
 		e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second),
-			core.WithBreaker(core.BreakerOptions{Failures: 1000}))
+			core.WithBreaker(1000, 0))
 		if err := rdb.Ping(t.Context()).Err(); err != nil { // it connects
 			t.Fatal(err)
 		}

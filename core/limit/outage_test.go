@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -13,7 +14,7 @@ import (
 func takeLocal(t *testing.T, g rateLimit, a core.Attempt) (n int, refused core.Decision) {
 	t.Helper()
 	for ; n < 100; n++ {
-		d, err := g.(core.LocalGuard).CheckLocal(t.Context(), a)
+		d, err := g.(kit.LocalGuard).CheckLocal(t.Context(), a)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/inflight"
 )
 
@@ -14,19 +16,19 @@ type question struct {
 	limits *limitSet // that have to decide; nil: d and err are final
 	d      core.Decision
 	err    error
-	call   core.Call
+	call   script.Call
 	key    [1]string // room for its keys
 	under  inflight.Call
-	asked  core.Asked[string]
+	asked  kit.Asked[string]
 }
 
-// Begin implements [core.Phased].
-func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, followed bool) core.Begun {
+// Begin implements [kit.Phased].
+func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, followed bool) kit.Begun {
 	begun := present()
 	q := &question{l: l}
 	a := &q.d.Attempt
 	*a = attempt
-	b := core.Begun{Second: q}
+	b := kit.Begun{Second: q}
 	if q.limits, q.err = l.begin(ctx, &q.d); q.limits == nil {
 		b.Fits = q.d.Allowed
 		return b
@@ -34,7 +36,7 @@ func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, follow
 	if !l.Engine().HasRedis() {
 		return b
 	}
-	key, now := core.TagOf(*a), l.Engine().Now()
+	key, now := kit.TagOf(*a), l.Engine().Now()
 	if r, ok := l.refusals.find(key, q.limits.limits, a.Cost, now); ok {
 		r.answer(&q.d, now)
 		q.limits = nil
@@ -62,7 +64,7 @@ func (l *limiter) expects(a *core.Attempt, limits *limitSet, underWay int64) boo
 	return v.remaining-underWay-a.Cost >= max(limits.limits[v.binding].Max/8, 1)
 }
 
-// End implements [core.Second].
+// End implements [kit.Second].
 func (q *question) End(ctx context.Context) (core.Decision, error) {
 	switch {
 	case q.limits == nil:
@@ -86,7 +88,7 @@ func (q *question) decided(ctx context.Context) error {
 
 // hear reads the reply to a check into d, and remembers what it says.
 func (l *limiter) hear(
-	d *core.Decision, value any, limits *limitSet, asked core.Asked[string],
+	d *core.Decision, value any, limits *limitSet, asked kit.Asked[string],
 ) error {
 	v, err := readLimits(d, value, limits)
 	if err != nil {
@@ -100,5 +102,5 @@ func (l *limiter) hear(
 	return nil
 }
 
-// Drop implements [core.Second].
+// Drop implements [kit.Second].
 func (q *question) Drop() { q.under.End() }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // TestDecisionsKnowTheirLimits: adapters can report all limits and their unit, whether Redis or the process
@@ -14,7 +15,7 @@ func TestDecisionsKnowTheirLimits(t *testing.T) {
 	want := []Limit{PerHour(1), PerDay(5)}
 	gate := core.NewMemory()
 	limit := NewSlidingWindow(gate, "limit", want[0], want[1])
-	if unit := limit.Traits().Unit; unit != core.UnitRequests {
+	if unit := limit.Traits().Unit; unit != kit.UnitRequests {
 		t.Errorf("the unit is %q", unit)
 	}
 	for i, a := range []core.Attempt{{Actor: "ann"}, {Actor: "ann"}, {Actor: "bob", Cost: 2}} {

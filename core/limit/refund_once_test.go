@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -63,7 +64,7 @@ func TestRepeatedRefundTakesNothingFromOthers(t *testing.T) {
 }
 
 func refundsKey(g rateLimit, a core.Attempt) string {
-	return limiterOf(g).Key(core.TagOf(a), "refunds")
+	return limiterOf(g).Key(kit.TagOf(a), "refunds")
 }
 
 // failRefunds makes it look as if the reply of the decision's refund were lost.

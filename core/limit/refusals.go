@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // refusals remembers the refusals of one limiter in this process, so that clients that continue after a
@@ -21,7 +23,7 @@ import (
 // reason an allowed attempt drops the refusals of its key: they still hold, but the wait for several units is
 // now longer.
 type refusals struct {
-	keys *core.Recall[string, []refusal] // each refusal has its own end, so find uses Last and checks it
+	keys *kit.Recall[string, []refusal] // each refusal has its own end, so find uses Last and checks it
 	// part says that a refusal is forgotten after a part of its window: see [SlidingWindow.Ahead].
 	part bool
 }
@@ -46,7 +48,7 @@ type refusal struct {
 
 // newRefusals returns a memory that holds each refusal for longest at most.
 func newRefusals(longest time.Duration) *refusals {
-	return &refusals{keys: core.NewRecall[string, []refusal](refusalKeys, longest)}
+	return &refusals{keys: kit.NewRecall[string, []refusal](refusalKeys, longest)}
 }
 
 // knows reports whether any refusal of the key is held, current or not.
@@ -67,17 +69,17 @@ func (r *refusals) find(key string, limits []Limit, cost int64, now time.Time) (
 }
 
 // ask notes that a call is about to be sent. hear needs what it returns.
-func (r *refusals) ask(key string, now time.Time) core.Asked[string] { return r.keys.Ask(key, now) }
+func (r *refusals) ask(key string, now time.Time) kit.Asked[string] { return r.keys.Ask(key, now) }
 
 // hear remembers what a call has answered.
-func (r *refusals) hear(call core.Asked[string], limits []Limit, d core.Decision, now time.Time) {
+func (r *refusals) hear(call kit.Asked[string], limits []Limit, d core.Decision, now time.Time) {
 	if d.Allowed {
 		r.drop(call.Key)
 		return
 	}
 	lasts := min(d.RetryAfter, r.keys.Longest())
 	if r.part && limits[0].Resolution > 0 { // other processes give back what they have in hand
-		lasts = min(lasts, core.DurationOf(limits[0].grain(), time.Microsecond))
+		lasts = min(lasts, script.DurationOf(limits[0].grain(), time.Microsecond))
 	}
 	heard := refusal{
 		limits: limits, cost: d.Attempt.Cost, max: d.Limit, window: d.Window,

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -204,7 +205,7 @@ func TestRefusalsAreDroppedWhenRoomIsMade(t *testing.T) {
 
 // cutting is a client that loses replies on demand.
 type cutting struct {
-	core.Client
+	script.Client
 	cut atomic.Bool
 }
 
@@ -239,7 +240,7 @@ func TestRefusalsAreDroppedWhenRoomMayHaveBeenMade(t *testing.T) {
 
 // holding is a client that holds back the reply of the next call on demand.
 type holding struct {
-	core.Client
+	script.Client
 	hold    atomic.Bool
 	replied chan struct{} // a reply has arrived
 	release chan struct{}

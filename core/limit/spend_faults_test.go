@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -17,7 +18,7 @@ func TestADebtIsChargedOnceAlthoughRepliesAreLost(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
 		b.Client = b.NewClientWith(t, faults)
-		e := guardtest.NewEngine(b, core.WithBreaker(core.BreakerOptions{Failures: 1000}),
+		e := guardtest.NewEngine(b, core.WithBreaker(1000, 0),
 			core.WithRefusalMemory(0))
 		for _, k := range append(kinds[:len(kinds):len(kinds)], byParts) {
 			g := k.make(e, "lost-"+k.name[:5]+k.name[len(k.name)-5:], PerDay(100))
@@ -114,7 +115,7 @@ func TestADebtOutlivesAnOutage(t *testing.T) {
 	}
 	faults.Refuse(true)
 	faults.CutAll()
-	var places [8]core.Place
+	var places [8]kit.Place
 	for i, g := range guards {
 		places[2*i].Settle(t.Context(), g, more[i], core.CommitCost(30))
 		places[2*i+1].Settle(t.Context(), g, less[i], core.CommitCost(1))

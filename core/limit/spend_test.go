@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -77,7 +78,7 @@ func TestSpendSettlesTheTruth(t *testing.T) {
 				wait := waitsExactly(t, g, clock, a)
 				most := time.Hour
 				if k.name == "TokenBucket" {
-					most = core.MaxTTL + time.Hour
+					most = kit.MaxTTL + time.Hour
 				}
 				if k.name == byParts.name {
 					most += time.Hour / 100

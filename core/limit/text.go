@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // Parse reads a limit from the text of a configuration: units, a window and an optional resolution, separated
@@ -126,8 +126,8 @@ func parseWindow(text string) (time.Duration, error) {
 			return unit, nil
 		}
 		if n, err := parseWhole(count); err == nil {
-			if n > int64(core.MaxTTL/unit) {
-				return 0, fmt.Errorf("a window of %.40s is too long: use at most %v", text, core.MaxTTL)
+			if n > int64(kit.MaxTTL/unit) {
+				return 0, fmt.Errorf("a window of %.40s is too long: use at most %v", text, kit.MaxTTL)
 			}
 			return time.Duration(n) * unit, nil
 		}

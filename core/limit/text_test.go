@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 func TestParse(t *testing.T) {
@@ -130,7 +130,7 @@ func drawLimit(rt *rapid.T) Limit {
 	unit := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour,
 		24 * time.Hour}).Draw(rt, "unit")
 	l := Per(rapid.Int64Min(1).Draw(rt, "max"),
-		time.Duration(rapid.Int64Range(1, int64(core.MaxTTL/unit)).Draw(rt, "window"))*unit)
+		time.Duration(rapid.Int64Range(1, int64(kit.MaxTTL/unit)).Draw(rt, "window"))*unit)
 	if most := min(maxResolution, l.Window.Milliseconds()); most >= 2 && rapid.Bool().Draw(rt, "by parts") {
 		l.Resolution = rapid.Int64Range(2, most).Draw(rt, "resolution")
 	}

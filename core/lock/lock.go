@@ -7,25 +7,27 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/leases"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 var (
-	acquireScript = core.NewScript("lock_acquire", lua.LockAcquire, core.Idempotent)
-	waitScript    = core.NewScript("lock_wait", lua.LockWait, core.Idempotent)
-	releaseScript = core.NewScript("lock_release", lua.LockRelease, core.Idempotent)
-	renewScript   = core.NewScript("lock_renew", lua.LockRenew, core.Idempotent)
-	breakScript   = core.NewScript("lock_break", lua.LockBreak, core.Idempotent)
-	peekScript    = core.NewScript("lock_peek", lua.LockPeek, core.Idempotent)
+	acquireScript = script.New("lock_acquire", lua.Source("lock/acquire"), script.Idempotent)
+	waitScript    = script.New("lock_wait", lua.Source("lock/wait"), script.Idempotent)
+	releaseScript = script.New("lock_release", lua.Source("lock/release"), script.Idempotent)
+	renewScript   = script.New("lock_renew", lua.Source("lock/renew"), script.Idempotent)
+	breakScript   = script.New("lock_break", lua.Source("lock/break"), script.Idempotent)
+	peekScript    = script.New("lock_peek", lua.Source("lock/peek"), script.Idempotent)
 )
 
 var (
 	// ErrLost is the cause with which the context of [Guard.Hold], and of a request, ends when the lock was
 	// lost: its lease was not renewed in time, or an operator has broken it. It wraps core.ErrGone.
-	ErrLost = core.NewError("lock: the lock was lost", core.ErrGone)
+	ErrLost = kit.NewError("lock: the lock was lost", core.ErrGone)
 	// ErrBusy is the error of [Guard.Do] when somebody else holds the lock. It wraps core.ErrNotNow.
-	ErrBusy = core.NewError("lock: somebody else holds the lock", core.ErrNotNow)
+	ErrBusy = kit.NewError("lock: somebody else holds the lock", core.ErrNotNow)
 )
 
 // Options configure a [Guard].
@@ -98,7 +100,7 @@ type Options struct {
 // On an engine without Redis the locks are inside the process, for applications of one process. There are no
 // leases, and fences come from the clock of the process.
 type Guard struct {
-	core.Base
+	kit.Base
 	keeper *leases.Keeper
 
 	mu   sync.Mutex
@@ -112,7 +114,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		Acquire: acquireScript, Queue: waitScript, Release: releaseScript, Renew: renewScript,
 	}.WithDefaults("lock", name)
 	g := &Guard{
-		Base: e.Register("lock", name, acquireScript, waitScript, releaseScript, renewScript, breakScript,
+		Base: kit.Register(e, "lock", name, acquireScript, waitScript, releaseScript, renewScript, breakScript,
 			peekScript),
 	}
 	g.keeper = leases.New(&g.Base, held)
@@ -137,7 +139,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		return d, err
 	}
 	a.Cost = 1
-	d, err = g.keeper.Take(ctx, core.Encode(a.Resource), d, a, 1)
+	d, err = g.keeper.Take(ctx, script.Encode(a.Resource), d, a, 1)
 	if h, _ := g.keeper.Claim(d); h != nil && h.Lease == 0 {
 		h.Number = g.nextFence()
 	}
@@ -166,7 +168,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, _ core.Ending) erro
 // fenceKey is the key of the fence in a context.
 type fenceKey struct{}
 
-// Hold implements [core.Holder]. It returns a context that has the fence of the decision, see [Fence]. It
+// Hold implements [kit.Holder]. It returns a context that has the fence of the decision, see [Fence]. It
 // ends when the lock is lost, with the cause [ErrLost], or when ctx ends. The decision must come from this
 // guard's Check in this process; otherwise the context is ctx. Call stop when the work is done, and then
 // Settle. [Guard.Do] does all this.
@@ -232,6 +234,6 @@ func (g *Guard) Do(ctx context.Context, owner, thing string,
 // giveBack gives a lock back, if need be by further tries in the background.
 func (g *Guard) giveBack(ctx context.Context, d core.Decision) {
 	if err := g.Settle(ctx, d, core.Commit); err != nil {
-		g.Engine().UndoLater(nil, func(ctx context.Context) error { return g.Settle(ctx, d, core.Commit) })
+		g.UndoLater(nil, func(ctx context.Context) error { return g.Settle(ctx, d, core.Commit) })
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/leases"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -197,7 +198,7 @@ func TestLockReleaseThatOvertakes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return core.ReadReply(value, 3, 3).Text()
+			return script.ReadReply(value, 3, 3).Text()
 		}
 		if got := arrive(); got != string(core.ReasonGone) {
 			t.Errorf("%s: want gone", got)
@@ -242,7 +243,7 @@ func TestLockHostileText(t *testing.T) {
 			for _, a := range []core.Attempt{{Actor: "ann", Resource: text}, {Actor: text, Resource: "p"}} {
 				d, fence := take(t, g, a)
 				s, err := g.Peek(t.Context(), a.Resource)
-				if err != nil || s.Fence != fence || s.Owner != a.Actor && s.Owner != core.Encode(a.Actor) {
+				if err != nil || s.Fence != fence || s.Owner != a.Actor && s.Owner != script.Encode(a.Actor) {
 					t.Errorf("%.40q: %+v, %v", text, s, err)
 				}
 				guardtest.Settle(t, g, d, true)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // State is what [Guard.Peek] tells of a lock.
@@ -29,24 +31,24 @@ type State struct {
 // Peek returns who holds the lock of the thing. It writes nothing. The error wraps core.ErrInvalid if thing
 // is empty.
 func (g *Guard) Peek(ctx context.Context, thing string) (State, error) {
-	return core.Look(ctx, &g.Base, "peek", core.Attempt{Resource: thing}, func() (State, error) {
+	return kit.Look(ctx, &g.Base, "peek", core.Attempt{Resource: thing}, func() (State, error) {
 		switch {
 		case thing == "":
 			return State{}, fmt.Errorf("%w: the thing is empty", core.ErrInvalid)
 		case !g.Engine().HasRedis():
 			return g.local(thing), nil
 		}
-		tag := core.Encode(thing)
+		tag := script.Encode(thing)
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), peekScript,
 			[]string{g.Key(tag, "lock"), g.Key(tag, "line")}, g.Engine().ScriptNow(time.Microsecond))
 		if err != nil {
 			return State{}, err
 		}
-		r := core.ReadReply(value, 4, 4)
+		r := script.ReadReply(value, 4, 4)
 		holder := r.Text()
 		s := State{Held: holder != "", Ends: r.Duration(time.Millisecond), Fence: r.Number(), Waiting: r.Number()}
 		if parts := strings.SplitN(holder, "|", 3); len(parts) == 3 {
-			s.Owner = core.Decode(parts[2])
+			s.Owner = script.Decode(parts[2])
 		} else if r.Err == nil && s.Held {
 			r.Err = fmt.Errorf("unexpected holder %.100q", holder)
 		}
@@ -56,7 +58,7 @@ func (g *Guard) Peek(ctx context.Context, thing string) (State, error) {
 
 // local returns the state of a lock inside the process.
 func (g *Guard) local(thing string) (s State) {
-	holders, waiting := g.keeper.Local(core.Encode(thing))
+	holders, waiting := g.keeper.Local(script.Encode(thing))
 	s.Waiting = waiting
 	for _, h := range holders {
 		s.Held, s.Owner, s.Fence = true, h.Attempt.Actor, h.Number
@@ -69,8 +71,8 @@ func (g *Guard) local(thing string) (s State) {
 // third of the lease, and only the fence tells their writes apart. The error wraps core.ErrInvalid if thing
 // is empty.
 func (g *Guard) Break(ctx context.Context, thing string) (bool, error) {
-	return core.Look(ctx, &g.Base, "break", core.Attempt{Resource: thing}, func() (bool, error) {
-		tag := core.Encode(thing)
+	return kit.Look(ctx, &g.Base, "break", core.Attempt{Resource: thing}, func() (bool, error) {
+		tag := script.Encode(thing)
 		switch {
 		case thing == "":
 			return false, fmt.Errorf("%w: the thing is empty", core.ErrInvalid)
@@ -82,14 +84,14 @@ func (g *Guard) Break(ctx context.Context, thing string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		n, err := core.ReadNumber(value)
+		n, err := script.ReadNumber(value)
 		return n == 1, err
 	})
 }
 
-// Describe implements [core.Describer].
-func (g *Guard) Describe() core.Description {
-	answers := core.StandardAnswers(core.ReasonBusy, core.ReasonGone)
+// Describe implements [kit.Describer].
+func (g *Guard) Describe() kit.Description {
+	answers := kit.StandardAnswers(core.ReasonBusy, core.ReasonGone)
 	for i := range answers {
 		switch a := &answers[i]; a.Reason {
 		case core.ReasonBusy: // not too many requests, but one that is in the way
@@ -101,17 +103,17 @@ func (g *Guard) Describe() core.Description {
 		default: // no other is here
 		}
 	}
-	thing := []core.Field{{Name: "thing", Required: true, Hint: "what is locked, as the rule's What has it"}}
-	return core.Description{
+	thing := []kit.Field{{Name: "thing", Required: true, Hint: "what is locked, as the rule's What has it"}}
+	return kit.Description{
 		Kind:    "lock",
 		Answers: answers,
-		Operations: []core.Operation{
+		Operations: []kit.Operation{
 			{Name: "peek", Fields: thing,
-				Run: func(ctx context.Context, in core.Input) (any, error) {
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					return g.peeked(ctx, in.Text("thing"))
 				}},
 			{Name: "break", Changes: true, Fields: thing,
-				Run: func(ctx context.Context, in core.Input) (any, error) {
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					broken, err := g.Break(ctx, in.Text("thing"))
 					return map[string]any{"broken": broken}, err
 				}},

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // A Period returns the period that an instant is in: from begins on, up to but not including ends. Both are
@@ -41,8 +41,8 @@ func Monthly(loc *time.Location) Period {
 // Every makes periods of one length, counted from 1970-01-01 00:00 UTC and independent of any calendar. It
 // panics unless the length is a whole number of milliseconds from 1 s to 366 days.
 func Every(d time.Duration) Period {
-	if d < time.Second || d > core.MaxTTL || d%time.Millisecond != 0 {
-		panic(fmt.Sprintf("period: Every(%v): give it whole milliseconds, 1s to %v", d, core.MaxTTL))
+	if d < time.Second || d > kit.MaxTTL || d%time.Millisecond != 0 {
+		panic(fmt.Sprintf("period: Every(%v): give it whole milliseconds, 1s to %v", d, kit.MaxTTL))
 	}
 	length := d.Milliseconds()
 	return func(t time.Time) (begins, ends time.Time) {

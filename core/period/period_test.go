@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 )
 
@@ -27,7 +27,7 @@ func TestPeriodsTileTime(t *testing.T) {
 		loc := guardtest.Zone(t, rapid.SampledFrom(zones).Draw(rt, "zone"))
 		period := rapid.SampledFrom([]Period{
 			Daily(loc), Weekly(loc, time.Weekday(rapid.IntRange(0, 6).Draw(rt, "first day"))), Monthly(loc),
-			Every(time.Duration(rapid.Int64Range(1_000, core.MaxTTL.Milliseconds()).Draw(rt,
+			Every(time.Duration(rapid.Int64Range(1_000, kit.MaxTTL.Milliseconds()).Draw(rt,
 				"length")) * time.Millisecond),
 		}).Draw(rt, "period")
 		at := time.Unix(rapid.Int64Range(-5_000_000_000, 7_258_118_400).Draw(rt, "seconds"), // 1811 to 2200

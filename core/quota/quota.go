@@ -9,14 +9,16 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 var (
-	quotaScript     = core.NewScript("quota", lua.Quota, core.Idempotent)
-	quotaUndoScript = core.NewScript("quota_undo", lua.QuotaUndo, core.Idempotent)
-	quotaUsedScript = core.NewScript("quota_used", lua.QuotaUsed, core.Idempotent)
+	quotaScript     = script.New("quota", lua.Source("quota/quota"), script.Idempotent)
+	quotaUndoScript = script.New("quota_undo", lua.Source("quota/undo"), script.Idempotent)
+	quotaUsedScript = script.New("quota_used", lua.Source("quota/used"), script.Idempotent)
 )
 
 // Options configure a [Guard]. Both fields are required.
@@ -62,7 +64,7 @@ type Options struct {
 // that is set back. It never has more items than the quota. An item with a short name takes about 100 bytes;
 // a name takes at most 1024, and an item keeps up to eight operation IDs.
 type Guard struct {
-	core.Base
+	kit.Base
 	options Options
 	clock   func() time.Time // guesses the period at first; the server's clock decides
 }
@@ -72,7 +74,7 @@ const maxQuotaItems = 10_000
 // New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
 // invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("quota", name)
+	kit.NeedRedis(e, "quota", name)
 	if options.Items < 1 || options.Items > maxQuotaItems {
 		panic(fmt.Sprintf("quota: Items is %d: set 1 to %d (guard %q)", options.Items, maxQuotaItems, name))
 	}
@@ -83,7 +85,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		panic(fmt.Sprintf("quota: %v (guard %q)", err, name))
 	}
 	return &Guard{
-		Base:    e.Register("quota", name, quotaScript, quotaUndoScript, quotaUsedScript),
+		Base:    kit.Register(e, "quota", name, quotaScript, quotaUndoScript, quotaUsedScript),
 		options: options,
 		clock:   time.Now,
 	}
@@ -91,7 +93,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 
 // Traits implements [core.Guard]: an attempt needs an item, and a failed request takes it back.
 func (g *Guard) Traits() core.Traits {
-	return core.Traits{NeedsItem: true, Outage: core.FailClosed, Unit: core.UnitItems}
+	return core.Traits{NeedsItem: true, Outage: core.FailClosed, Unit: kit.UnitItems}
 }
 
 // Check implements [core.Guard]: it counts the item. ResetAfter is the time until the period ends by the
@@ -110,7 +112,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if err != nil {
 		return d, err
 	}
-	ctx, again := core.WatchSendings(ctx)
+	ctx, again := script.WatchSendings(ctx)
 	ctx, cancel := g.Engine().WithinDeadline(ctx) // one deadline for up to two calls
 	defer cancel()
 	err = g.inPeriod(func(s period.Span) (int64, error) { return g.decide(ctx, &d, a, s, again) })
@@ -159,19 +161,19 @@ func (g *Guard) decide(
 	if a.MadeID() {
 		given = 0
 	}
-	if err := core.RoomToUndo(); err != nil {
+	if err := kit.RoomToUndo(); err != nil {
 		return 0, err
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), quotaScript, g.quotaKeys(a, s, a.Call()),
-		s.Begins, s.Ends, s.Keep(), g.options.Items, core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID),
+		s.Begins, s.Ends, s.Keep(), g.options.Items, script.EncodeUpTo(script.MaxRecord, a.Item), script.Encode(a.ID),
 		given,
 		a.Call(), g.Engine().ScriptNow(time.Millisecond))
 	undo := func(ctx context.Context) error { return g.undo(ctx, a, granted{s, a.Call(), true}) }
 	if err != nil {
-		g.Engine().UndoLater(err, undo)
+		g.UndoLater(err, undo)
 		return 0, err
 	}
-	r := core.ReadReply(value, 4, 4)
+	r := script.ReadReply(value, 4, 4)
 	reason, replayed, count, now := r.Text(), r.Flag(), r.Number(), r.Number()
 	if r.Err != nil || !s.Has(now) {
 		return now, r.Err
@@ -181,12 +183,12 @@ func (g *Guard) decide(
 	if d.Allowed {
 		d.SetClaim(granted{s, a.Call(), again()})
 	} else if again() { // an earlier sending may still arrive, and find room by then
-		g.Engine().UndoLater(nil, undo)
+		g.UndoLater(nil, undo)
 	}
 	d.Limit = int64(g.options.Items)
 	d.Remaining = max(d.Limit-count, 0)
-	d.Window = core.DurationOf(s.Ends-s.Begins, time.Millisecond)
-	d.ResetAfter = core.DurationOf(s.Ends-now, time.Millisecond)
+	d.Window = script.DurationOf(s.Ends-s.Begins, time.Millisecond)
+	d.ResetAfter = script.DurationOf(s.Ends-now, time.Millisecond)
 	if d.Reason == core.ReasonQuota {
 		d.RetryAfter = d.ResetAfter
 	}
@@ -199,7 +201,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if end.Commits() || !d.Allowed {
 		return nil
 	}
-	claim, err := core.Claimed[granted](&g.Base, d)
+	claim, err := kit.Claimed[granted](&g.Base, d)
 	if err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
@@ -211,11 +213,11 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 func (g *Guard) undo(ctx context.Context, a core.Attempt, claim granted) error {
 	tombstone := time.Duration(0)
 	if claim.late {
-		tombstone = core.TombstoneTTL
+		tombstone = kit.TombstoneTTL
 	}
 	return g.Call(ctx, "settle", a, func() error {
 		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), quotaUndoScript,
-			g.quotaKeys(a, claim.in, claim.call), core.EncodeUpTo(core.MaxRecord, a.Item), core.Encode(a.ID),
+			g.quotaKeys(a, claim.in, claim.call), script.EncodeUpTo(script.MaxRecord, a.Item), script.Encode(a.ID),
 			claim.call, tombstone.Milliseconds())
 		return err
 	})
@@ -248,11 +250,11 @@ func (g *Guard) used(ctx context.Context, a core.Attempt) (items []string, in pe
 		if err != nil {
 			return 0, err
 		}
-		r := core.ReadReply(value, 2, 2)
+		r := script.ReadReply(value, 2, 2)
 		now := r.Number()
 		in, items = s, r.Texts()
 		for i, item := range items {
-			items[i] = core.Decode(item)
+			items[i] = script.Decode(item)
 		}
 		return now, r.Err
 	})
@@ -277,6 +279,6 @@ func (g *Guard) Reset(ctx context.Context, a core.Attempt) error {
 
 // quotaKeys returns the keys in the order of the scripts' KEYS. The last one belongs to the named call.
 func (g *Guard) quotaKeys(a core.Attempt, s period.Span, call string) []string {
-	t, begins := core.TagOf(a), strconv.FormatInt(s.Begins, 10)
+	t, begins := kit.TagOf(a), strconv.FormatInt(s.Begins, 10)
 	return []string{g.Key(t, "items", begins), g.Key(t, "operations", begins), g.Key(t, "void", call)}
 }

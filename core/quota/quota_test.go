@@ -16,7 +16,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -279,7 +281,7 @@ func TestQuotaUndoThatOvertakes(t *testing.T) {
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)
 		wantUsed(t, g, 2)
 		void := g.quotaKeys(a, s, a.Call())[2]
-		if ttl := b.Client.PTTL(t.Context(), void).Val(); ttl <= 0 || ttl > core.TombstoneTTL {
+		if ttl := b.Client.PTTL(t.Context(), void).Val(); ttl <= 0 || ttl > kit.TombstoneTTL {
 			t.Errorf("the tombstone lasts %v", ttl)
 		}
 		a = a.WithoutCall()
@@ -381,7 +383,7 @@ func TestQuotaHostileText(t *testing.T) {
 			t.Fatalf("%d items (%v), want %d", len(items), err, len(guardtest.Hostile))
 		}
 		for _, text := range guardtest.Hostile {
-			if kept := core.EncodeUpTo(core.MaxRecord, text); !strings.HasPrefix(kept, "#") &&
+			if kept := script.EncodeUpTo(script.MaxRecord, text); !strings.HasPrefix(kept, "#") &&
 				!slices.Contains(items, text) {
 				t.Errorf("%q is not among the items", text)
 			}
@@ -821,11 +823,11 @@ func (m quotaModel) compare(t *testing.T, rt *rapid.T, b redistest.Backend, g *G
 	keys := g.quotaKeys(core.Attempt{Actor: "ann"}, s, "")
 	calls := map[string]int{}
 	for item, told := range b.Client.HGetAll(t.Context(), keys[0]).Val() {
-		calls[core.Decode(item)] = len(strings.Fields(told))
+		calls[script.Decode(item)] = len(strings.Fields(told))
 	}
 	operations := map[string]bool{}
 	for _, id := range b.Client.SMembers(t.Context(), keys[1]).Val() {
-		operations[core.Decode(id)] = true
+		operations[script.Decode(id)] = true
 	}
 	want := map[string]int{}
 	for item, told := range m {

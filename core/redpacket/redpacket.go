@@ -11,15 +11,17 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 var (
-	redPacketCreateScript = core.NewScript("red_packet_create", lua.RedPacketCreate, core.Idempotent)
-	redPacketGrabScript   = core.NewScript("red_packet_grab", lua.RedPacketGrab, core.Idempotent)
-	redPacketRefundScript = core.NewScript("red_packet_refund", lua.RedPacketRefund, core.Idempotent)
-	redPacketVerifyScript = core.NewScript("red_packet_audit", lua.RedPacketAudit, core.Idempotent)
+	redPacketCreateScript = script.New("red_packet_create", lua.Source("redpacket/create"), script.Idempotent)
+	redPacketGrabScript   = script.New("red_packet_grab", lua.Source("redpacket/grab"), script.Idempotent)
+	redPacketRefundScript = script.New("red_packet_refund", lua.Source("redpacket/refund"), script.Idempotent)
+	redPacketVerifyScript = script.New("red_packet_audit", lua.Source("redpacket/audit"), script.Idempotent)
 )
 
 // Packet is an amount of money to split at random. Amounts are in minor units, such as cents, and below 2^53.
@@ -62,16 +64,16 @@ type Options struct {
 var (
 	// ErrNoPacket is returned by [Guard.Refund] and [Guard.Verify] for a packet that Redis does not have: it
 	// was never created, its Keep is over, or Redis lost it.
-	ErrNoPacket = core.NewError("redpacket: no such packet", core.ErrNotFound)
+	ErrNoPacket = kit.NewError("redpacket: no such packet", core.ErrNotFound)
 	// ErrLost is wrapped by the errors of a packet that has lost a part of its data in Redis, for example by
 	// eviction: the packet itself, shares, or grabs. [Guard.Create], [Guard.Check] and [Guard.Refund] then
 	// change nothing, and [Guard.Verify] returns what is left, as far as the packet itself is there. Check
 	// denies attempts for a packet that is lost itself with core.ReasonNotReady. The answers to operation IDs
 	// are not counted: where they are lost, a user who asks again is denied with core.ReasonDuplicate, and
 	// gets the amount.
-	ErrLost = core.NewError("redpacket: Redis has lost a part of the packet", core.ErrNotNow)
+	ErrLost = kit.NewError("redpacket: Redis has lost a part of the packet", core.ErrNotNow)
 	// ErrPacketOpen is returned by [Guard.Refund] for a packet that has not expired.
-	ErrPacketOpen = core.NewError("redpacket: the packet has not expired", core.ErrNotNow)
+	ErrPacketOpen = kit.NewError("redpacket: the packet has not expired", core.ErrNotNow)
 )
 
 // lost wraps a script's error that says what is lost in an ErrLost. It returns other errors unchanged.
@@ -103,14 +105,14 @@ func lost(err error) error {
 // whatever Decision.Replayed says, because a process may die between the grab and the payment. [Guard.Verify]
 // returns what is owed to whom.
 type Guard struct {
-	core.Base
+	kit.Base
 	options Options
 }
 
 // New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
 // invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("redpacket", name)
+	kit.NeedRedis(e, "redpacket", name)
 	if options.Keep == 0 {
 		options.Keep = 7 * 24 * time.Hour
 	}
@@ -118,9 +120,9 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		panic(fmt.Sprintf("redpacket: Keep is %v, which leaves no time to refund the rest: "+
 			"set days, at least one second (guard %q)", options.Keep, name))
 	}
-	scripts := []*core.Script{redPacketCreateScript, redPacketGrabScript, redPacketRefundScript,
+	scripts := []*script.Script{redPacketCreateScript, redPacketGrabScript, redPacketRefundScript,
 		redPacketVerifyScript}
-	return &Guard{Base: e.Register("redpacket", name, scripts...), options: options}
+	return &Guard{Base: kit.Register(e, "redpacket", name, scripts...), options: options}
 }
 
 // Traits implements [core.Guard]: an attempt needs a packet, and a failed request keeps its share.
@@ -134,7 +136,7 @@ func (g *Guard) Traits() core.Traits {
 //
 // Take the money from the giver first: users may grab shares as soon as the packet exists.
 func (g *Guard) Create(ctx context.Context, id string, packet Packet) (bool, error) {
-	return core.Look(ctx, &g.Base, "create", core.Attempt{},
+	return kit.Look(ctx, &g.Base, "create", core.Attempt{},
 		func() (bool, error) { return g.create(ctx, id, packet) })
 }
 
@@ -160,7 +162,7 @@ func (g *Guard) create(ctx context.Context, id string, p Packet) (bool, error) {
 	if err != nil {
 		return false, lost(err)
 	}
-	r := core.ReadReply(value, 1, 1)
+	r := script.ReadReply(value, 1, 1)
 	switch r.Text() {
 	case "made":
 		return true, nil
@@ -215,12 +217,12 @@ func (g *Guard) grab(ctx context.Context, a core.Attempt) (core.Decision, error)
 			a.Cost)
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), redPacketGrabScript, g.packetKeys(a.Resource),
-		core.Encode(a.ID), core.EncodeUpTo(core.MaxRecord, a.Actor), a.Call(),
+		script.Encode(a.ID), script.EncodeUpTo(script.MaxRecord, a.Actor), a.Call(),
 		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return d, lost(err)
 	}
-	r := core.ReadReply(value, 5, 5)
+	r := script.ReadReply(value, 5, 5)
 	reason, replayed, amount, left, shares := r.Text(), r.Flag(), r.Number(), r.Number(), r.Number()
 	if r.Err != nil {
 		return d, r.Err
@@ -250,7 +252,7 @@ func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { retu
 // return the same amount and take out nothing, so pay it back once per packet. It returns [ErrPacketOpen] for
 // a packet that has not expired, and [ErrNoPacket] for one that does not exist.
 func (g *Guard) Refund(ctx context.Context, id string) (int64, error) {
-	return core.Look(ctx, &g.Base, "refund", core.Attempt{}, func() (int64, error) { return g.refund(ctx, id) })
+	return kit.Look(ctx, &g.Base, "refund", core.Attempt{}, func() (int64, error) { return g.refund(ctx, id) })
 }
 
 func (g *Guard) refund(ctx context.Context, id string) (int64, error) {
@@ -263,7 +265,7 @@ func (g *Guard) refund(ctx context.Context, id string) (int64, error) {
 	if err != nil {
 		return 0, lost(err)
 	}
-	r := core.ReadReply(value, 2, 2)
+	r := script.ReadReply(value, 2, 2)
 	reason, amount := core.Reason(r.Text()), r.Number()
 	switch {
 	case r.Err != nil:
@@ -280,7 +282,7 @@ func (g *Guard) refund(ctx context.Context, id string) (int64, error) {
 // because Redis lost a part of it or something else changed its keys, Verify returns the state together with
 // an [ErrLost].
 func (g *Guard) Verify(ctx context.Context, id string) (Verification, error) {
-	return core.Look(ctx, &g.Base, "verify", core.Attempt{},
+	return kit.Look(ctx, &g.Base, "verify", core.Attempt{},
 		func() (Verification, error) { return g.verify(ctx, id) })
 }
 
@@ -293,7 +295,7 @@ func (g *Guard) verify(ctx context.Context, id string) (Verification, error) {
 	if err != nil {
 		return Verification{}, lost(err)
 	}
-	r := core.ReadReply(value, 7, 7)
+	r := script.ReadReply(value, 7, 7)
 	p := Packet{Total: r.Number(), Min: r.Number()}
 	p.Expires, p.Shares = time.UnixMilli(r.Number()), int(r.Number())
 	refunded, left, grabbed := r.Number(), r.Texts(), r.Texts()
@@ -319,7 +321,7 @@ func (g *Guard) verify(ctx context.Context, id string) (Verification, error) {
 		if err != nil {
 			return Verification{}, fmt.Errorf("packet %.100q: %w", id, err)
 		}
-		v.Grabbed[core.Decode(pair[0])] = amount
+		v.Grabbed[script.Decode(pair[0])] = amount
 		sum += amount
 	}
 	if sum != p.Total {
@@ -332,7 +334,7 @@ func (g *Guard) verify(ctx context.Context, id string) (Verification, error) {
 // packetKeys returns the keys of a packet in the order of the scripts' KEYS. Some scripts take only the first
 // three.
 func (g *Guard) packetKeys(id string) []string {
-	t := core.Encode(id)
+	t := script.Encode(id)
 	return []string{
 		g.Key(t, "packet"), g.Key(t, "shares"), g.Key(t, "grabs"), g.Key(t, "operations"),
 	}

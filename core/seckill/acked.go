@@ -6,19 +6,31 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
+)
+
+// Durability says what must have happened to a change before a guard confirms it.
+type Durability int
+
+const (
+	// Fast means that Redis has made the change. Redis replicates it afterwards, so a failover can lose it.
+	Fast Durability = iota
+	// Acked means that, in addition, the required number of replicas have received the change and hold it in
+	// memory. This is not consensus: see [Options].Replicas.
+	Acked
 )
 
 // ackOptions checks the options for durability and fills in their defaults. It panics on mistakes.
 func ackOptions(e *core.Engine, name string, options Options) Options {
-	if options.Durability == core.Fast {
+	if options.Durability == Fast {
 		if options.Replicas != 0 || options.AckWithin != 0 {
 			panic(fmt.Sprintf("seckill: a Fast guard does not wait for replicas: "+
-				"set Durability to core.Acked, or leave Replicas and AckWithin out (guard %q)", name))
+				"set Durability to Acked, or leave Replicas and AckWithin out (guard %q)", name))
 		}
 		return options
 	}
-	if options.Durability != core.Acked {
-		panic(fmt.Sprintf("seckill: a Durability of %d: set it to core.Fast or core.Acked (guard %q)",
+	if options.Durability != Acked {
+		panic(fmt.Sprintf("seckill: a Durability of %d: set it to Fast or Acked (guard %q)",
 			options.Durability, name))
 	}
 	if options.Replicas == 0 {
@@ -46,7 +58,7 @@ func ackOptions(e *core.Engine, name string, options Options) Options {
 
 // runYes runs a script whose yes callers rely on. It waits for replicas if the guard is Acked.
 func (g *Guard) runYes(
-	ctx context.Context, limit time.Duration, s *core.Script, keys []string, args ...any,
+	ctx context.Context, limit time.Duration, s *script.Script, keys []string, args ...any,
 ) (any, error) {
 	return g.runUntil(ctx, saleSaysYes, limit, s, keys, args...)
 }
@@ -54,12 +66,12 @@ func (g *Guard) runYes(
 // runUntil is runYes for other replies that callers rely on.
 func (g *Guard) runUntil(
 	ctx context.Context, yes func(reply any) bool,
-	limit time.Duration, s *core.Script, keys []string, args ...any,
+	limit time.Duration, s *script.Script, keys []string, args ...any,
 ) (any, error) {
-	if g.options.Durability == core.Fast {
+	if g.options.Durability == Fast {
 		return g.Engine().RunWithin(ctx, limit, s, keys, args...)
 	}
-	acks := core.Acks{Replicas: g.options.Replicas, Within: g.options.AckWithin}
+	acks := script.Acks{Replicas: g.options.Replicas, Within: g.options.AckWithin}
 	return g.Engine().RunAcked(ctx, limit, acks, yes, s, keys, args...)
 }
 
@@ -95,7 +107,7 @@ func hasLoans(reply any) bool {
 // count among the calls that were allowed.
 func (g *Guard) unconfirmed(at stock, d core.Decision) core.Decision {
 	a := d.Attempt
-	g.Engine().UndoLater(core.ErrUnconfirmed, func(ctx context.Context) (err error) {
+	g.UndoLater(core.ErrUnconfirmed, func(ctx context.Context) (err error) {
 		if a.MadeID() {
 			_, err = g.cancel(ctx, a) // observed
 		} else {

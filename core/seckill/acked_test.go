@@ -26,7 +26,7 @@ func newPair(t *testing.T) pair {
 	p.replica.ReplicaOf(p.primary)
 	guard := func(within time.Duration) *Guard {
 		e := core.New(p.primary.Client(t), core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{}))
-		return New(e, "s", Options{Durability: core.Acked, AckWithin: within})
+		return New(e, "s", Options{Durability: Acked, AckWithin: within})
 	}
 	p.patient, p.hasty = guard(19*time.Second), guard(50*time.Millisecond)
 	return p
@@ -108,7 +108,7 @@ func TestAckedLoanThatNoReplicaHasIsNotAccepted(t *testing.T) {
 
 // TestAckedSeckillAgainstModel: while all replicas are up, an Acked sale behaves like any other.
 func TestAckedSeckillAgainstModel(t *testing.T) {
-	seckillAgainstModel(t, redistest.Cluster(t), Options{Durability: core.Acked, AckWithin: 9 * time.Second})
+	seckillAgainstModel(t, redistest.Cluster(t), Options{Durability: Acked, AckWithin: 9 * time.Second})
 }
 
 // TestAckedBucketsRace: in a sale of several buckets, each with a replica, stock has to move to the last
@@ -120,7 +120,7 @@ func TestAckedBucketsRace(t *testing.T) {
 	for i := range guards {
 		e := core.New(b.NewClient(t), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
 			core.WithObserver(guardtest.Ignore{}))
-		guards[i] = New(e, "s", Options{Durability: core.Acked, AckWithin: 59 * time.Second})
+		guards[i] = New(e, "s", Options{Durability: Acked, AckWithin: 59 * time.Second})
 	}
 	openSale(t, guards[0], "tv", Sale{Stock: stock, Buckets: buckets})
 	at := spreadOf(t, guards[0], "tv", buckets)
@@ -176,7 +176,7 @@ func TestAckedLoansWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t) // has no replica
 	fast := New(guardtest.NewEngine(b), "s", Options{})
-	g := New(guardtest.NewEngine(b), "s", Options{Durability: core.Acked, AckWithin: 20 * time.Millisecond})
+	g := New(guardtest.NewEngine(b), "s", Options{Durability: Acked, AckWithin: 20 * time.Millisecond})
 	openSale(t, fast, "tv", Sale{Stock: 8, Buckets: 4})
 	at := spreadOf(t, fast, "tv", 4)
 	if l, err := by(g, at).lend(t.Context(), 1, 0, 1); !errors.Is(err, core.ErrUnconfirmed) {
@@ -207,7 +207,7 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			fast := New(guardtest.NewEngine(b), "s", Options{})
 			var h guardtest.Recorder
 			e := guardtest.NewEngine(b, core.WithObserver(&h))
-			g := New(e, "s", Options{Durability: core.Acked, AckWithin: 20 * time.Millisecond})
+			g := New(e, "s", Options{Durability: Acked, AckWithin: 20 * time.Millisecond})
 			if opened, err := g.Open(t.Context(), "tv", Sale{Stock: 2}); opened ||
 				!errors.Is(err, core.ErrUnconfirmed) {
 				t.Errorf("Open: %v, %v", opened, err)
@@ -285,29 +285,29 @@ func TestAckedSetUp(t *testing.T) {
 	t.Cleanup(func() { _ = ap.Close() })
 	engine := func() *core.Engine { return core.New(single.Client) }
 	for text, mistake := range map[string]func(){
-		"which *redis.AutoPipeliner cannot": func() { New(core.New(ap), "s", Options{Durability: core.Acked}) },
+		"which *redis.AutoPipeliner cannot": func() { New(core.New(ap), "s", Options{Durability: Acked}) },
 		"which guardtest.NoClient cannot do": func() {
 			New(core.New(guardtest.NoClient{}), "s",
-				Options{Durability: core.Acked})
+				Options{Durability: Acked})
 		},
-		"set Durability to core.Acked":    func() { New(engine(), "s", Options{Replicas: 1}) },
+		"set Durability to Acked":         func() { New(engine(), "s", Options{Replicas: 1}) },
 		"or leave Replicas and AckWithin": func() { New(engine(), "s", Options{AckWithin: time.Second}) },
 		"a Durability of 2":               func() { New(engine(), "s", Options{Durability: 2}) },
 		"a Replicas of -1": func() {
 			New(engine(), "s",
-				Options{Durability: core.Acked, Replicas: -1})
+				Options{Durability: Acked, Replicas: -1})
 		},
 		"less than the engine's deadline of 100ms": func() {
-			New(engine(), "s", Options{Durability: core.Acked, AckWithin: 100 * time.Millisecond})
+			New(engine(), "s", Options{Durability: Acked, AckWithin: 100 * time.Millisecond})
 		},
 		"an AckWithin of 1µs": func() {
 			New(engine(), "s",
-				Options{Durability: core.Acked, AckWithin: time.Microsecond})
+				Options{Durability: Acked, AckWithin: time.Microsecond})
 		},
 	} {
 		t.Run(text, func(t *testing.T) { guardtest.WantPanic(t, text, mistake) })
 	}
-	if g := New(engine(), "s", Options{Durability: core.Acked}); g.options.Replicas != 1 ||
+	if g := New(engine(), "s", Options{Durability: Acked}); g.options.Replicas != 1 ||
 		g.options.AckWithin != 50*time.Millisecond {
 		t.Errorf("%+v: want 1 replica, and half the deadline", g.options)
 	}

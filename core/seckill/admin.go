@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // ErrTooFewLeft is returned by [Guard.Restock] when fewer units are left than it is asked to take away. It
 // matches [core.ErrNotNow].
-var ErrTooFewLeft = core.NewError("seckill: too few units are left", core.ErrNotNow)
+var ErrTooFewLeft = kit.NewError("seckill: too few units are left", core.ErrNotNow)
 
 // Restock adds units to the stock of a sale, or takes away units that are left when units is negative, and
 // returns the state of the sale. It changes the stock once per operation ID: a repeated call, because the

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 )
 
@@ -24,7 +25,9 @@ type bucket struct {
 }
 
 // single returns the stock of a sale at the item's own keys.
-func (g *Guard) single(item string) *bucket { return &bucket{g: g, item: item, tag: core.Encode(item)} }
+func (g *Guard) single(item string) *bucket {
+	return &bucket{g: g, item: item, tag: script.Encode(item)}
+}
 
 func (b *bucket) key(field string) string {
 	if b.epoch == "" {
@@ -46,12 +49,12 @@ func (b *bucket) keys() []string {
 func (b *bucket) now() any { return b.g.Engine().ScriptNow(time.Millisecond) }
 
 // run runs a script whose reply nobody relies on.
-func (b *bucket) run(ctx context.Context, s *core.Script, args ...any) (any, error) {
+func (b *bucket) run(ctx context.Context, s *script.Script, args ...any) (any, error) {
 	return b.g.Engine().RunWithin(ctx, b.g.Engine().SettleTimeout(), s, b.keys(), args...)
 }
 
 // runYes runs a script whose yes must last: see [Guard.runYes].
-func (b *bucket) runYes(ctx context.Context, s *core.Script, args ...any) (any, error) {
+func (b *bucket) runYes(ctx context.Context, s *script.Script, args ...any) (any, error) {
 	return b.g.runYes(ctx, b.g.Engine().SettleTimeout(), s, b.keys(), args...)
 }
 
@@ -68,7 +71,7 @@ func (b *bucket) open(ctx context.Context, share int64, terms terms) (int64, err
 	if err != nil {
 		return 0, err
 	}
-	reply, err := core.ReadNumber(value)
+	reply, err := script.ReadNumber(value)
 	if err == nil && reply < 0 {
 		err = fmt.Errorf("%w (%.100q)", ErrRemains, b.item)
 	}
@@ -96,12 +99,12 @@ func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, 
 	var replayed, more bool
 	var left, stock int64
 	var wait time.Duration
-	var r *core.Reply
+	var r *script.Reply
 	if _, short := value.(string); short { // most refusals
-		r = core.ReadWords(value, 3)
+		r = script.ReadWords(value, 3)
 		reason, left, stock = r.Text(), r.Number(), r.Number()
 	} else {
-		r = core.ReadReply(value, 7, 7)
+		r = script.ReadReply(value, 7, 7)
 		reason, replayed, state = r.Text(), r.Flag(), r.Text()
 		left, stock, wait, more = r.Number(), r.Number(), r.Duration(time.Millisecond), r.Flag()
 	}
@@ -139,13 +142,13 @@ func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, 
 // is Acked asks for each attempt by itself: it waits for replicas on the connection of the script.
 func (b *bucket) ask(ctx context.Context, a core.Attempt) (any, error) {
 	e, keys := b.g.Engine(), b.keys()
-	id, buyer := core.Encode(a.ID), core.Encode(a.Actor)
+	id, buyer := script.Encode(a.ID), script.Encode(a.Actor)
 	args := []any{id, buyer, a.Cost, sweepMost, a.Call(), b.now()}
-	if b.g.options.Durability != core.Fast {
+	if b.g.options.Durability != Fast {
 		return b.g.runYes(ctx, e.Deadline(), seckillReserveScript, keys, args...)
 	}
 	begun := time.Now()
-	value, err := e.RunJoined(ctx, e.Deadline(), core.Joint{
+	value, err := e.RunJoined(ctx, e.Deadline(), script.Joint{
 		Script: seckillReserveJoinedScript, Group: keys[0], Args: []any{b.now()},
 		Own: id + " " + buyer + " " + strconv.FormatInt(a.Cost, 10) + " " + a.Call(),
 	}, seckillReserveScript, keys, args...)
@@ -165,12 +168,12 @@ func (b *bucket) reserved(d core.Decision, asked saleAsked) { b.g.memory.hear(d,
 
 func (b *bucket) end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error) {
 	d := core.Decision{Guard: b.g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
-	args := append([]any{core.Encode(a.ID)}, e.args(a)...)
+	args := append([]any{script.Encode(a.ID)}, e.args(a)...)
 	value, err := e.run(ctx, b.g.Engine().SettleTimeout(), e.script, b.keys(), args...)
 	if err != nil {
 		return d, err
 	}
-	r := core.ReadReply(value, 6, 6)
+	r := script.ReadReply(value, 6, 6)
 	reason, replayed, buyer := r.Text(), r.Flag(), r.Text()
 	quantity, left, stock := r.Number(), r.Number(), r.Number()
 	if r.Err == nil {
@@ -180,7 +183,7 @@ func (b *bucket) end(ctx context.Context, e ending, a core.Attempt) (core.Decisi
 		return d, r.Err
 	}
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
-	d.Attempt.Actor, d.Attempt.Cost = core.Decode(buyer), quantity
+	d.Attempt.Actor, d.Attempt.Cost = script.Decode(buyer), quantity
 	d.Limit, d.Remaining = stock, left
 	if d.Allowed = d.Reason == core.ReasonOK; d.Allowed {
 		d.SetClaim(e.state)
@@ -200,7 +203,7 @@ func (b *bucket) sweep(ctx context.Context) (swept int64, found bool, err error)
 	if err != nil {
 		return 0, false, err
 	}
-	r := core.ReadReply(value, sweepWords, sweepWords+3*maxBuckets)
+	r := script.ReadReply(value, sweepWords, sweepWords+3*maxBuckets)
 	reason, swept := r.Text(), r.Number()
 	if reason == "not_ready" {
 		return 0, false, nil
@@ -224,11 +227,11 @@ func (b *bucket) terms(ctx context.Context) (string, bool, error) {
 func (b *bucket) restock(
 	ctx context.Context, id string, units int64,
 ) (reason string, status Status, err error) {
-	value, err := b.runYes(ctx, seckillRestockScript, core.Encode(id), units, b.now())
+	value, err := b.runYes(ctx, seckillRestockScript, script.Encode(id), units, b.now())
 	if err != nil {
 		return "", status, err
 	}
-	r := core.ReadReply(value, 6, 6)
+	r := script.ReadReply(value, 6, 6)
 	reason = r.Text()
 	status = Status{Stock: r.Number(), Left: r.Number(), Held: r.Number(), Sold: r.Number()}
 	status.Epoch, _ = strconv.ParseInt(r.Text(), 10, 64)
@@ -243,7 +246,7 @@ func (b *bucket) close(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	closed, err := core.ReadNumber(value)
+	closed, err := script.ReadNumber(value)
 	return closed >= 0, err
 }
 
@@ -261,7 +264,7 @@ func (b *bucket) read(ctx context.Context, after string, count int) ([]Event, er
 	if after != "" {
 		from = "(" + after
 	}
-	messages, err := core.Query(ctx, b.g.Engine(),
+	messages, err := script.Query(ctx, b.g.Engine().Runner,
 		redis.NewXMessageSliceCmd(ctx, "xrange", b.key("outbox"), from, "+", "count", count))
 	if err != nil {
 		return nil, err
@@ -311,7 +314,7 @@ type bucketState struct {
 
 // look reads the hash of the bucket.
 func (b *bucket) look(ctx context.Context) (state bucketState, found bool, err error) {
-	fields, err := core.Query(ctx, b.g.Engine(), redis.NewMapStringStringCmd(ctx, "hgetall", b.key("sale")))
+	fields, err := script.Query(ctx, b.g.Engine().Runner, redis.NewMapStringStringCmd(ctx, "hgetall", b.key("sale")))
 	if err != nil {
 		return state, false, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -21,8 +22,8 @@ import (
 // How the buckets are found: see root.go.
 
 var (
-	seckillFindScript = core.NewScript("seckill_find", lua.SeckillFind, core.Idempotent)
-	seckillKeepScript = core.NewScript("seckill_keep", lua.SeckillKeep, core.Idempotent)
+	seckillFindScript = script.New("seckill_find", lua.Source("seckill/find"), script.Idempotent)
+	seckillKeepScript = script.New("seckill_keep", lua.Source("seckill/keep"), script.Idempotent)
 )
 
 // maxBuckets is the maximum number of buckets of a sale.
@@ -86,12 +87,12 @@ func (s *spread) each(f func(n int, b *bucket) error) error {
 // same in all processes and never change.
 func bucketTags(item string, buckets int) []string {
 	tags := make([]string, buckets)
-	tags[0] = core.Encode(item)
+	tags[0] = script.Encode(item)
 	part := func(bucket int) int { return slot(tags[bucket]) * buckets / slots }
 	for i := 1; i < buckets; i++ {
-		tags[i] = core.JoinTag(tags[0], strconv.Itoa(i))
+		tags[i] = script.JoinTag(tags[0], strconv.Itoa(i))
 		for more := 1; part(i) != (part(0)+i)%buckets; more++ {
-			tags[i] = core.JoinTag(tags[0], strconv.Itoa(i), strconv.Itoa(more))
+			tags[i] = script.JoinTag(tags[0], strconv.Itoa(i), strconv.Itoa(more))
 		}
 	}
 	return tags
@@ -128,7 +129,7 @@ func (s *spread) reserve(ctx context.Context, a core.Attempt) (core.Decision, ne
 // which asks all buckets, has remembered that.
 func (s *spread) reserved(d core.Decision, asked saleAsked) {
 	if d.Allowed && s.keepDue(s.g.Engine().Now()) {
-		s.g.Engine().Later(s.keep) // the request does not wait for it
+		s.g.Later(s.keep) // the request does not wait for it
 	}
 	if d.Reason != core.ReasonSoldOut {
 		s.g.memory.hear(d, asked)
@@ -209,11 +210,11 @@ func (s *spread) bucketOf(ctx context.Context, a core.Attempt) (int, error) {
 	}
 	reasons, states := make([]string, len(s.buckets)), make([]string, len(s.buckets))
 	err := s.each(func(n int, b *bucket) error {
-		value, err := b.run(ctx, seckillFindScript, core.Encode(a.ID))
+		value, err := b.run(ctx, seckillFindScript, script.Encode(a.ID))
 		if err != nil {
 			return err
 		}
-		r := core.ReadReply(value, 3, 3)
+		r := script.ReadReply(value, 3, 3)
 		reasons[n], states[n] = r.Text(), r.Text()
 		if err := lostError(s.item, reasons[n]); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // sweep also completes open loans.
@@ -68,8 +69,8 @@ func (s *spread) restock(
 
 // restocked reports whether the bucket has done the restock with this ID.
 func (b *bucket) restocked(ctx context.Context, id string) (bool, error) {
-	return core.Query(ctx, b.g.Engine(),
-		redis.NewBoolCmd(ctx, "hexists", b.key("reservations"), "restock|"+core.Encode(id)))
+	return script.Query(ctx, b.g.Engine().Runner,
+		redis.NewBoolCmd(ctx, "hexists", b.key("reservations"), "restock|"+script.Encode(id)))
 }
 
 // close closes all buckets. After it returned no error, no bucket admits a buyer.

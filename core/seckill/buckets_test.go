@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -215,7 +216,7 @@ func TestBucketsAreSpreadEvenly(t *testing.T) {
 		for _, item := range append([]string{"tv", "tv-55", "pc", "a very long name of an item that is on sale"},
 			guardtest.Hostile[:10]...) {
 			tags := bucketTags(item, buckets)
-			if tags[0] != core.Encode(item) {
+			if tags[0] != script.Encode(item) {
 				t.Errorf("%.40q: the first bucket is not where the root is: %q", item, tags[0])
 			}
 			parts := map[int]bool{}
@@ -237,7 +238,7 @@ func TestBucketsAreSpreadEvenly(t *testing.T) {
 
 // mortal is a client of a process that dies after a number of commands.
 type mortal struct {
-	core.Client
+	script.Client
 	left atomic.Int64
 }
 
@@ -449,7 +450,7 @@ func TestBucketsGoOnWithoutTheirRoot(t *testing.T) {
 
 // refusing is a client that fails chosen commands without sending them.
 type refusing struct {
-	core.Client
+	script.Client
 	refuse func(cmd redis.Cmder) error
 }
 

@@ -6,66 +6,67 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
-// Describe implements core.Describer.
-func (g *Guard) Describe() core.Description {
-	item := core.Field{Name: "item", Required: true, Hint: "the item on sale, as the rule's What has it"}
-	delivery := []core.Field{item,
+// Describe implements kit.Describer.
+func (g *Guard) Describe() kit.Description {
+	item := kit.Field{Name: "item", Required: true, Hint: "the item on sale, as the rule's What has it"}
+	delivery := []kit.Field{item,
 		{Name: "id", Required: true, Hint: "of this delivery, such as delivery-1: the same one counts once"},
-		{Name: "units", Kind: core.FieldNumber, Required: true, Hint: "such as 10, or -10 to take some away"}}
-	return core.Description{
+		{Name: "units", Kind: kit.FieldNumber, Required: true, Hint: "such as 10, or -10 to take some away"}}
+	return kit.Description{
 		Kind: "sale",
 		Answers: append(
-			core.StandardAnswers(core.ReasonDuplicate, core.ReasonClosed, core.ReasonConflict, core.ReasonGone,
+			kit.StandardAnswers(core.ReasonDuplicate, core.ReasonClosed, core.ReasonConflict, core.ReasonGone,
 				core.ReasonNotReady,
 				core.ReasonUnconfirmed, core.ReasonInProgress),
-			core.Answer{
+			kit.Answer{
 				Reason: core.ReasonEarly, Status: 429, Title: "Not Begun",
 				PageTitle: "Not begun", PageDetail: "The sale has not begun yet.",
 				Detail: "The sale has not begun yet.",
 				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#early",
 			},
-			core.Answer{
+			kit.Answer{
 				Reason: core.ReasonSoldOut, Status: 409, Title: "Sold Out",
 				PageTitle: "Sold out", PageDetail: "Everything is sold or reserved at the moment.",
 				Detail: "Sold out.",
 				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#sold_out",
 			},
 		),
-		Operations: []core.Operation{
-			{Name: "status", Fields: []core.Field{item}, Run: func(ctx context.Context, in core.Input) (any, error) {
+		Operations: []kit.Operation{
+			{Name: "status", Fields: []kit.Field{item}, Run: func(ctx context.Context, in kit.Input) (any, error) {
 				return g.shownStatus(ctx, in.Text("item"))
 			}},
 			{
-				Name: "verify", Fields: []core.Field{item},
-				Run: func(ctx context.Context, in core.Input) (any, error) {
+				Name: "verify", Fields: []kit.Field{item},
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					return g.Verify(ctx, in.Text("item"))
 				},
 			},
 			{
-				Name: "repair", Changes: true, Reversible: true, Fields: []core.Field{item},
-				Run: func(ctx context.Context, in core.Input) (any, error) {
+				Name: "repair", Changes: true, Reversible: true, Fields: []kit.Field{item},
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					restored, err := g.Repair(ctx, in.Text("item"))
 					return map[string][]string{"restored": restored}, err
 				},
 			},
 			{
 				Name: "restock", Changes: true, Reversible: true, Fields: delivery,
-				Run: func(ctx context.Context, in core.Input) (any, error) {
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					return g.Restock(ctx, in.Text("item"), in.Text("id"), in.Number("units"))
 				},
 			},
 			{
-				Name: "sweep", Changes: true, Reversible: true, Fields: []core.Field{item},
-				Run: func(ctx context.Context, in core.Input) (any, error) {
+				Name: "sweep", Changes: true, Reversible: true, Fields: []kit.Field{item},
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					n, err := g.Sweep(ctx, in.Text("item"))
 					return map[string]int{"swept": n}, err
 				},
 			},
 			{
-				Name: "close", Changes: true, Fields: []core.Field{item},
-				Run: func(ctx context.Context, in core.Input) (any, error) {
+				Name: "close", Changes: true, Fields: []kit.Field{item},
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					return nil, g.Close(ctx, in.Text("item"))
 				},
 			},

@@ -22,6 +22,6 @@
 //
 // # Failovers and hot items
 //
-// [Options].Durability says what a failover may lose: see [core.Fast] and [core.Acked]. [Sale].Buckets
+// [Options].Durability says what a failover may lose: see [Fast] and [Acked]. [Sale].Buckets
 // spreads one hot item over several slots of a cluster.
 package seckill

@@ -13,17 +13,18 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 // ackedSale returns an Acked guard with a long time to wait.
-func ackedSale(t *testing.T, rdb core.Client, options ...core.Option) *Guard {
+func ackedSale(t *testing.T, rdb script.Client, options ...core.Option) *Guard {
 	t.Helper()
 	e := core.New(rdb, append([]core.Option{core.WithDeadline(20 * time.Second),
 		core.WithObserver(guardtest.Ignore{})}, options...)...)
-	return New(e, "s", Options{Durability: core.Acked, AckWithin: 19 * time.Second})
+	return New(e, "s", Options{Durability: Acked, AckWithin: 19 * time.Second})
 }
 
 // hooks sees commands before a client sends them: single ones, and of a pipeline the last one.
@@ -175,7 +176,7 @@ func TestAckedEndsWithTheDeadline(t *testing.T) {
 			rdb := redis.NewClient(&redis.Options{Addr: p.primary.Addr(), ContextTimeoutEnabled: obeys})
 			t.Cleanup(func() { _ = rdb.Close() })
 			e := core.New(rdb, core.WithDeadline(time.Second), core.WithObserver(guardtest.Ignore{}))
-			g := New(e, "s", Options{Durability: core.Acked, AckWithin: 999 * time.Millisecond})
+			g := New(e, "s", Options{Durability: Acked, AckWithin: 999 * time.Millisecond})
 			var waits atomic.Bool
 			rdb.AddHook(hooks(func(cmd redis.Cmder) {
 				if cmd.Name() == "wait" {
@@ -212,7 +213,7 @@ func TestAckedOnOtherClients(t *testing.T) {
 	p := newPair(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": p.primary.Addr()}})
 	t.Cleanup(func() { _ = ring.Close() })
-	for name, rdb := range map[string]core.Client{"ring": ring, "wrapped": wrapped{p.primary.Client(t)}} {
+	for name, rdb := range map[string]script.Client{"ring": ring, "wrapped": wrapped{p.primary.Client(t)}} {
 		g := ackedSale(t, rdb)
 		openSale(t, g, name, Sale{Stock: 5})
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: name})
@@ -232,7 +233,7 @@ func TestAckedErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = nobody.Close()
-	for text, rdb := range map[string]core.Client{
+	for text, rdb := range map[string]script.Client{
 		"READONLY":            p.replica.Client(t),
 		"LOADING":             guardtest.RefusingServer(t, "-LOADING Redis is loading the dataset in memory\r\n"),
 		"unexpected reply":    guardtest.RefusingServer(t, "*1\r\n$2\r\nno\r\n"),
@@ -265,7 +266,7 @@ func TestAckedTouchWritesOnlyWhatIsThere(t *testing.T) {
 		key := e.Key("own", "a")
 		touch := func(want int64) {
 			t.Helper()
-			if n, err := e.Run(t.Context(), core.NewScript("touch", lua.Touch, core.Idempotent),
+			if n, err := e.Run(t.Context(), script.New("touch", lua.Source("core/touch"), script.Idempotent),
 				[]string{key}); n != want || err != nil {
 				t.Errorf("%v, %v, want %d", n, err, want)
 			}

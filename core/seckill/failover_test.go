@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -111,8 +112,8 @@ func (s *shop) lost(t *testing.T) (n int) {
 // recordOf returns the record of a buyer's reservation.
 func recordOf(t *testing.T, g *Guard, i int) string {
 	t.Helper()
-	id := core.Encode(fmt.Sprint("order ", i))
-	record, err := core.Query(t.Context(), g.Engine(),
+	id := script.Encode(fmt.Sprint("order ", i))
+	record, err := script.Query(t.Context(), g.Engine().Runner,
 		redis.NewStringCmd(t.Context(), "hget", g.saleKeys("tv")[3], id))
 	if err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
@@ -137,7 +138,7 @@ func TestAckedFailoverLosesNoSale(t *testing.T) {
 	var now switchboard
 	now.server.Store(primary)
 	e := core.New(now.client(t), core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{}))
-	sale := newShop(New(e, "s", Options{Durability: core.Acked, AckWithin: 250 * time.Millisecond}))
+	sale := newShop(New(e, "s", Options{Durability: Acked, AckWithin: 250 * time.Millisecond}))
 	redistest.Eventually(t, 20*time.Second, func() bool {
 		_, err := sale.Open(t.Context(), "tv", Sale{Stock: stock})
 		return err == nil
@@ -266,7 +267,7 @@ func TestAckedClusterFailover(t *testing.T) {
 	const stock = 40
 	c := redistest.StartCluster(t)
 	e := core.New(c.Client(t), core.WithDeadline(2*time.Second), core.WithObserver(guardtest.Ignore{}))
-	sale := newShop(New(e, "s", Options{Durability: core.Acked, AckWithin: 250 * time.Millisecond}))
+	sale := newShop(New(e, "s", Options{Durability: Acked, AckWithin: 250 * time.Millisecond}))
 	redistest.Eventually(t, 20*time.Second, func() bool {
 		_, err := sale.Open(t.Context(), "tv", Sale{Stock: stock})
 		return err == nil
@@ -321,7 +322,7 @@ func TestTooFewReplicasToWrite(t *testing.T) {
 	e := core.New(rdb, core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{}))
 	g := New(e, "s", Options{})
 	acked := New(core.New(rdb, core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{})), "s",
-		Options{Durability: core.Acked})
+		Options{Durability: Acked})
 	openSale(t, g, "tv", Sale{Stock: 5})
 	ann := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 	bob := guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"})
@@ -358,7 +359,7 @@ func TestAckedByFewerThanAllReplicas(t *testing.T) {
 	behind.ReplicaOf(primary)
 	guard := func(s *redistest.Server, replicas int, within time.Duration) *Guard {
 		e := core.New(s.Client(t), core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{}))
-		return New(e, "s", Options{Durability: core.Acked, Replicas: replicas, AckWithin: within})
+		return New(e, "s", Options{Durability: Acked, Replicas: replicas, AckWithin: within})
 	}
 	openSale(t, guard(primary, 2, 19*time.Second), "tv", Sale{Stock: 5})
 	promote(t, behind)

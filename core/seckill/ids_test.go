@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -205,8 +206,8 @@ func TestAReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
 
 // late is a client whose next command of a script does not arrive before the test lets it.
 type late struct {
-	core.Client
-	script *core.Script
+	script.Client
+	script *script.Script
 	hold   atomic.Bool
 	held   []any
 }
@@ -323,7 +324,7 @@ func TestFailedAttemptsAreBoundedPerBuyer(t *testing.T) {
 			}
 		}
 		// The last of them are known still.
-		failed, err := b.Client.HGet(t.Context(), keys[3], "failed|"+core.Encode("buyer 0")).Result()
+		failed, err := b.Client.HGet(t.Context(), keys[3], "failed|"+script.Encode("buyer 0")).Result()
 		if err != nil {
 			t.Fatal(err)
 		}

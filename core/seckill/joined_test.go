@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -74,7 +74,7 @@ func newJoinedCase(t *testing.T, b redistest.Backend, rng *rand.Rand, n int) *jo
 	return c
 }
 
-func (c *joinedCase) run(s *bucket, script *core.Script, args ...any) any {
+func (c *joinedCase) run(s *bucket, script *script.Script, args ...any) any {
 	c.t.Helper()
 	reply, err := c.g.Engine().Run(c.t.Context(), script, s.keys(), args...)
 	if err != nil {

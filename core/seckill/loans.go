@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -25,9 +27,9 @@ import (
 // then between the two rounds each bucket had at most the units that it reported in the first.
 
 var (
-	seckillLendScript   = core.NewScript("seckill_lend", lua.SeckillLend, core.Idempotent)
-	seckillAcceptScript = core.NewScript("seckill_accept", lua.SeckillAccept, core.Idempotent)
-	seckillFinishScript = core.NewScript("seckill_finish", lua.SeckillFinish, core.Idempotent)
+	seckillLendScript   = script.New("seckill_lend", lua.Source("seckill/lend"), script.Idempotent)
+	seckillAcceptScript = script.New("seckill_accept", lua.Source("seckill/accept"), script.Idempotent)
+	seckillFinishScript = script.New("seckill_finish", lua.Source("seckill/finish"), script.Idempotent)
 )
 
 // errBucketLost means that one of the buckets does not exist. Its stock is unknown, so the sale is not "sold
@@ -66,7 +68,7 @@ func (s *spread) collect(ctx context.Context) (collected, error) {
 		if err != nil {
 			return err
 		}
-		r := core.ReadReply(value, sweepWords, sweepWords+3*maxBuckets)
+		r := script.ReadReply(value, sweepWords, sweepWords+3*maxBuckets)
 		reason, swept := r.Text(), r.Number()
 		mu.Lock()
 		defer mu.Unlock()
@@ -112,7 +114,7 @@ func (s *spread) lend(ctx context.Context, from, to int, want int64) (loan, erro
 	if err != nil {
 		return loan{}, err
 	}
-	r := core.ReadReply(value, 3, 3)
+	r := script.ReadReply(value, 3, 3)
 	reason := r.Text()
 	l := loan{from, to, r.Number(), r.Number()}
 	if r.Err == nil && reason == "not_ready" {
@@ -139,7 +141,7 @@ func stepOfLoan(value any, err error) error {
 	if err != nil {
 		return err
 	}
-	done, err := core.ReadNumber(value)
+	done, err := script.ReadNumber(value)
 	if err == nil && done < 0 {
 		err = errBucketLost
 	}
@@ -153,9 +155,9 @@ func stepOfLoan(value any, err error) error {
 // gather goes on until the context ends, so the context needs a deadline.
 func (s *spread) gather(
 	ctx context.Context, home int, want int64,
-) (enough bool, asked core.Asked[string], err error) {
+) (enough bool, asked kit.Asked[string], err error) {
 	var before *collected // the round before, if too few units were left in it
-	var beforeAsked core.Asked[string]
+	var beforeAsked kit.Asked[string]
 	for {
 		asked := s.g.memory.askSoldOut(s.item, s.g.Engine().Now())
 		c, err := s.collect(ctx)

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -156,7 +157,7 @@ func TestLoansWithLostReplies(t *testing.T) {
 		}
 		b.Client = b.NewClientWith(t, faults)
 		g := New(guardtest.NewEngine(b), "s", Options{})
-		for i, script := range []*core.Script{
+		for i, script := range []*script.Script{
 			seckillBeginScript, seckillOpenScript, seckillRootScript, seckillSweepScript, seckillLendScript,
 			seckillAcceptScript,
 			seckillFinishScript, seckillReserveScript, seckillFindScript, seckillConfirmScript, seckillCloseScript,
@@ -290,7 +291,7 @@ func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 
 // oneByOne is a client that sees each command before it is sent, and sends one at a time.
 type oneByOne struct {
-	core.Client
+	script.Client
 	mu     *sync.Mutex
 	before func(cmd redis.Cmder)
 }

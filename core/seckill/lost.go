@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -17,17 +19,17 @@ import (
 // restored from the others: buyers and timers from the reservations, reservations from the outbox, the sale
 // itself from the reservations (and the outbox, for what buckets have lent), a root from its copy.
 
-var seckillRepairScript = core.NewScript("seckill_repair", lua.SeckillRepair, core.Idempotent)
+var seckillRepairScript = script.New("seckill_repair", lua.Source("seckill/repair"), script.Idempotent)
 
 var (
 	// ErrLost is returned by calls by name for a sale of which a part was lost, such as the record of its
 	// buyers; the text names the part. Attempts are refused with ReasonNotReady (see [LostPart]) until
 	// [Guard.Repair] has restored the part. It matches [core.ErrNotNow].
-	ErrLost = core.NewError("seckill: a part of the sale is lost", core.ErrNotNow)
+	ErrLost = kit.NewError("seckill: a part of the sale is lost", core.ErrNotNow)
 	// ErrRemains is returned by [Guard.Open] for an item that is not on sale while records of an earlier sale
 	// are there, since to open it would sell again what those have bought. [Guard.Repair] restores the earlier
 	// sale, and [Guard.Discard] deletes what is left of it. It matches [core.ErrNotNow].
-	ErrRemains = core.NewError("seckill: records of an earlier sale are still there: "+
+	ErrRemains = kit.NewError("seckill: records of an earlier sale are still there: "+
 		"call Repair to go on with it, or Discard to delete them and open a new one", core.ErrNotNow)
 )
 
@@ -106,7 +108,7 @@ func (b *bucket) copyOfRoot(ctx context.Context) (map[string]string, error) {
 	found := map[string]string{}
 	for _, key := range []string{"buyers", "sale"} { // the copy, and the root, which is right where both are
 		for _, field := range []string{"buckets", "epoch", "ready", "sale"} {
-			value, err := core.Query(ctx, b.g.Engine(), redis.NewStringCmd(ctx, "hget", b.key(key), field))
+			value, err := script.Query(ctx, b.g.Engine().Runner, redis.NewStringCmd(ctx, "hget", b.key(key), field))
 			if err == nil {
 				found[field] = value
 			} else if !errors.Is(err, redis.Nil) {
@@ -124,7 +126,7 @@ func (b *bucket) copyOfRoot(ctx context.Context) (map[string]string, error) {
 func (b *bucket) exists(ctx context.Context, fields ...string) (there map[string]bool, err error) {
 	there = map[string]bool{}
 	for _, field := range fields {
-		n, err := core.Query(ctx, b.g.Engine(), redis.NewIntCmd(ctx, "exists", b.key(field)))
+		n, err := script.Query(ctx, b.g.Engine().Runner, redis.NewIntCmd(ctx, "exists", b.key(field)))
 		if err != nil {
 			return nil, err
 		}

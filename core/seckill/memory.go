@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // saleMemory remembers refusals inside this process. So buyers who come after the last unit, and buyers who
@@ -17,11 +19,11 @@ import (
 // A refusal may become wrong. This process forgets it when it gives units back. Units that other processes
 // give back, and holds that expire, count again when the refusal's time is over.
 type saleMemory struct {
-	soldOut *core.Recall[string, saleRefusal]  // by item, for all buyers
-	bought  *core.Recall[saleKey, saleRefusal] // by item and buyer
+	soldOut *kit.Recall[string, saleRefusal]  // by item, for all buyers
+	bought  *kit.Recall[saleKey, saleRefusal] // by item and buyer
 	// returned only counts drops, of items whose units an unknown buyer may have given back. soldOut cannot
 	// serve for this, because a restock drops it too but gives no buyer room.
-	returned *core.Recall[string, struct{}]
+	returned *kit.Recall[string, struct{}]
 }
 
 const (
@@ -36,36 +38,36 @@ const (
 // saleKey is an item and one of its buyers, both encoded.
 type saleKey struct{ item, buyer string }
 
-// Clone is the method that [core.NewRecall] requires of a key.
+// Clone is the method that [kit.NewRecall] requires of a key.
 func (k saleKey) Clone() saleKey { return saleKey{strings.Clone(k.item), strings.Clone(k.buyer)} }
 
 // saleRefusal is a refusal by Redis.
 type saleRefusal struct {
 	quantity    int64 // that was refused
 	stock, left int64
-	returned    core.Asked[string] // of bought: the refusal holds while the item has not been dropped since
+	returned    kit.Asked[string] // of bought: the refusal holds while the item has not been dropped since
 }
 
 // saleAsked is an attempt whose call is under way.
 type saleAsked struct {
-	soldOut  core.Asked[string]
-	bought   core.Asked[saleKey]
-	returned core.Asked[string]
+	soldOut  kit.Asked[string]
+	bought   kit.Asked[saleKey]
+	returned kit.Asked[string]
 }
 
 // newSaleMemory returns the memory of sales for an engine that remembers refusals for the given time.
 func newSaleMemory(most time.Duration) *saleMemory {
 	most = min(most, saleRefusalFor)
 	return &saleMemory{
-		soldOut:  core.NewRecall[string, saleRefusal](soldOutItems, most),
-		bought:   core.NewRecall[saleKey, saleRefusal](boughtBuyers, most),
-		returned: core.NewRecall[string, struct{}](1, most), // it holds no answer
+		soldOut:  kit.NewRecall[string, saleRefusal](soldOutItems, most),
+		bought:   kit.NewRecall[saleKey, saleRefusal](boughtBuyers, most),
+		returned: kit.NewRecall[string, struct{}](1, most), // it holds no answer
 	}
 }
 
 // answer decides the attempt of d and reports whether it could.
 func (m *saleMemory) answer(d *core.Decision, now time.Time) bool {
-	key := saleKey{core.Encode(d.Attempt.Resource), core.Encode(d.Attempt.Actor)}
+	key := saleKey{script.Encode(d.Attempt.Resource), script.Encode(d.Attempt.Actor)}
 	known, ok := m.bought.Find(key, now)
 	if ok && known.answers(d.Attempt) && !m.returned.Dropped(known.returned) {
 		known.answer(d, core.ReasonDuplicate)
@@ -76,7 +78,7 @@ func (m *saleMemory) answer(d *core.Decision, now time.Time) bool {
 
 // answerSoldOut is like answer, but uses only what holds for all buyers.
 func (m *saleMemory) answerSoldOut(d *core.Decision, now time.Time) bool {
-	known, ok := m.soldOut.Find(core.Encode(d.Attempt.Resource), now)
+	known, ok := m.soldOut.Find(script.Encode(d.Attempt.Resource), now)
 	if !ok || !known.answers(d.Attempt) {
 		return false
 	}
@@ -86,17 +88,17 @@ func (m *saleMemory) answerSoldOut(d *core.Decision, now time.Time) bool {
 
 // ask must be called before the call of an attempt is sent.
 func (m *saleMemory) ask(a core.Attempt, now time.Time) saleAsked {
-	item := core.Encode(a.Resource)
+	item := script.Encode(a.Resource)
 	return saleAsked{
 		soldOut:  m.soldOut.Ask(item, now),
-		bought:   m.bought.Ask(saleKey{item, core.Encode(a.Actor)}, now),
+		bought:   m.bought.Ask(saleKey{item, script.Encode(a.Actor)}, now),
 		returned: m.returned.Ask(item, now),
 	}
 }
 
 // askSoldOut is ask for calls whose reply says nothing about a single buyer.
-func (m *saleMemory) askSoldOut(item string, now time.Time) core.Asked[string] {
-	return m.soldOut.Ask(core.Encode(item), now)
+func (m *saleMemory) askSoldOut(item string, now time.Time) kit.Asked[string] {
+	return m.soldOut.Ask(script.Encode(item), now)
 }
 
 // hear remembers the decision, if it is a refusal that lasts.
@@ -114,7 +116,7 @@ func (m *saleMemory) hear(d core.Decision, asked saleAsked) {
 }
 
 // hearSoldOut remembers that an item is sold out.
-func (m *saleMemory) hearSoldOut(d core.Decision, asked core.Asked[string]) {
+func (m *saleMemory) hearSoldOut(d core.Decision, asked kit.Asked[string]) {
 	m.soldOut.Hear(asked, refusalOf(d), saleRefusalFor)
 }
 
@@ -123,14 +125,14 @@ func (m *saleMemory) hearSoldOut(d core.Decision, asked core.Asked[string]) {
 func (m *saleMemory) gaveBack(item, buyer string) {
 	m.restocked(item)
 	if buyer == "" {
-		m.returned.Drop(core.Encode(item))
+		m.returned.Drop(script.Encode(item))
 		return
 	}
-	m.bought.Drop(saleKey{core.Encode(item), core.Encode(buyer)})
+	m.bought.Drop(saleKey{script.Encode(item), script.Encode(buyer)})
 }
 
 // restocked is gaveBack for units that belonged to no buyer.
-func (m *saleMemory) restocked(item string) { m.soldOut.Drop(core.Encode(item)) }
+func (m *saleMemory) restocked(item string) { m.soldOut.Drop(script.Encode(item)) }
 
 func refusalOf(d core.Decision) saleRefusal {
 	return saleRefusal{quantity: d.Attempt.Cost, stock: d.Limit, left: d.Remaining}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -68,7 +69,7 @@ func TestSeckillOddIDs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := events[len(events)-1].ID; got != id && (len(id) < 97 || got != core.Encode(id)) {
+			if got := events[len(events)-1].ID; got != id && (len(id) < 97 || got != script.Encode(id)) {
 				t.Errorf("%s: the outbox has %.100q", name, got)
 			}
 		}

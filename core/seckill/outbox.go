@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // Event is one change of a sale.
@@ -97,7 +99,7 @@ const (
 // its outbox still agree. But a reader may have seen events that are lost, and new events may get smaller
 // positions than those.
 func (g *Guard) Events(ctx context.Context, item, after string, count int) ([]Event, error) {
-	return core.Look(ctx, &g.Base, "events", core.Attempt{}, func() ([]Event, error) {
+	return kit.Look(ctx, &g.Base, "events", core.Attempt{}, func() ([]Event, error) {
 		return g.events(ctx, item, after, count)
 	})
 }
@@ -125,7 +127,7 @@ func (g *Guard) OutboxKey(item string) string { return g.single(item).key("outbo
 // opened again has other keys. [ErrNoSale] means that there is no such sale, or that it has not been opened
 // yet.
 func (g *Guard) OutboxKeys(ctx context.Context, item string) ([]string, error) {
-	return core.Look(ctx, &g.Base, "outbox", core.Attempt{}, func() (keys []string, err error) {
+	return kit.Look(ctx, &g.Base, "outbox", core.Attempt{}, func() (keys []string, err error) {
 		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
 			keys, found, err = at.outboxes(ctx)
 			return found, err
@@ -159,9 +161,9 @@ func ParseEvent(message redis.XMessage) (Event, error) {
 	event := Event{
 		Position: message.ID,
 		Kind:     EventKind(text("event")),
-		ID:       core.Decode(text("id")),
+		ID:       script.Decode(text("id")),
 		Key:      text("id"),
-		Buyer:    core.Decode(text("buyer")),
+		Buyer:    script.Decode(text("buyer")),
 		Quantity: number("quantity"),
 		Late:     number("late") == 1,
 		Epoch:    number("epoch"),

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -170,12 +171,12 @@ func TestSeckillEventsHostileText(t *testing.T) {
 			openSale(t, g, text, Sale{Stock: 1})
 			guardtest.Check(t, g, core.Attempt{Actor: text, Resource: text, ID: text})
 			want := text
-			if stored := core.Encode(text); stored[0] == '#' {
+			if stored := script.Encode(text); stored[0] == '#' {
 				want = stored // too long to be kept as it is
 			}
 			events, err := g.Events(t.Context(), text, "", 1000)
 			if err != nil || len(events) != 2 || events[1].Buyer != want || events[1].ID != want ||
-				events[1].Key != core.Encode(text) || len(events[1].Key) > core.MaxPlain {
+				events[1].Key != script.Encode(text) || len(events[1].Key) > script.MaxPlain {
 				t.Errorf("%.40q: %+v, %v", text, events, err)
 			}
 		}
@@ -189,7 +190,7 @@ func TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 2})
 		long := strings.Repeat("long ", 20)
-		for buyer, id := range map[string]string{"ann": long, "bob": core.Encode(long)} {
+		for buyer, id := range map[string]string{"ann": long, "bob": script.Encode(long)} {
 			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: buyer, Resource: "tv", ID: id}), true)
 		}
 		events, err := g.Events(t.Context(), "tv", "", 10)

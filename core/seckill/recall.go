@@ -7,7 +7,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Recall implements [core.Recaller] for items that are sold out and buyers who have all that one may have. As
+// Recall implements [kit.Recaller] for items that are sold out and buyers who have all that one may have. As
 // in Check, memory answers only attempts without an operation ID.
 func (g *Guard) Recall(ctx context.Context, a core.Attempt) (core.Decision, bool) {
 	if a.ID != "" {

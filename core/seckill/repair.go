@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // Repair restores the parts of a sale that were lost, and returns their names, in a sale of several buckets
@@ -126,7 +127,7 @@ func (b *bucket) put(
 		if err != nil {
 			return err
 		}
-		if done, err := core.ReadNumber(value); err != nil || done >= 0 {
+		if done, err := script.ReadNumber(value); err != nil || done >= 0 {
 			return err
 		}
 		return fmt.Errorf("%w: %s of %.100q, while %s was restored", ErrLost, other, b.item, part)
@@ -220,7 +221,7 @@ func (b *bucket) repairHolds(ctx context.Context, from string, restored []string
 // openedWith returns the terms that a bucket was opened with: epoch, stock, opens, closes, per_buyer, hold,
 // keep.
 func (b *bucket) openedWith(ctx context.Context) ([]string, error) {
-	text, err := core.Query(ctx, b.g.Engine(), redis.NewStringCmd(ctx, "hget", b.key("reservations"), "|"))
+	text, err := script.Query(ctx, b.g.Engine().Runner, redis.NewStringCmd(ctx, "hget", b.key("reservations"), "|"))
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +256,7 @@ func (b *bucket) retell(ctx context.Context) (*retold, error) {
 		return nil, fmt.Errorf("%w: %.100q has no outbox to restore it from", ErrLost, b.item)
 	}
 	for after := "-"; ; {
-		messages, err := core.Query(ctx, b.g.Engine(), redis.NewXMessageSliceCmd(ctx,
+		messages, err := script.Query(ctx, b.g.Engine().Runner, redis.NewXMessageSliceCmd(ctx,
 			"xrange", b.key("outbox"), after, "+", "count", verifyChunk))
 		if err != nil {
 			return nil, err
@@ -325,7 +326,7 @@ func (b *bucket) repairReservations(ctx context.Context, from string, restored [
 	if err != nil {
 		return restored, err
 	}
-	fields, err := core.Query(ctx, b.g.Engine(), redis.NewMapStringStringCmd(ctx, "hgetall", b.key("sale")))
+	fields, err := script.Query(ctx, b.g.Engine().Runner, redis.NewMapStringStringCmd(ctx, "hgetall", b.key("sale")))
 	if err != nil {
 		return restored, err
 	}

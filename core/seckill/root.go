@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -17,8 +17,8 @@ import (
 // the root. Nothing else about buckets can be out of date.
 
 var (
-	seckillBeginScript = core.NewScript("seckill_begin", lua.SeckillBegin, core.Idempotent)
-	seckillRootScript  = core.NewScript("seckill_root", lua.SeckillRoot, core.Idempotent)
+	seckillBeginScript = script.New("seckill_begin", lua.Source("seckill/begin"), script.Idempotent)
+	seckillRootScript  = script.New("seckill_root", lua.Source("seckill/root"), script.Idempotent)
 )
 
 const (
@@ -39,7 +39,7 @@ func (g *Guard) stockOf(item string) stock {
 	now := g.Engine().Now()
 	if _, fresh := g.places.Find(item, now); !fresh && known.askDue(now) {
 		// Until the root has answered, and without an answer, the sale goes on as before.
-		g.Engine().Later(func(ctx context.Context) { _, _ = g.find(ctx, item) })
+		g.Later(func(ctx context.Context) { _, _ = g.find(ctx, item) })
 	}
 	return known
 }
@@ -71,7 +71,7 @@ func (g *Guard) askRoot(
 	if err != nil {
 		return root, false, err
 	}
-	r := core.ReadReply(value, 5, 5)
+	r := script.ReadReply(value, 5, 5)
 	state, buckets, found, spare := r.Text(), r.Number(), r.Text(), r.Duration(time.Millisecond)
 	marked = r.Flag()
 	if r.Err != nil {
@@ -147,7 +147,7 @@ func (g *Guard) begin(ctx context.Context, item string, sale Sale) (begun openin
 	if err != nil {
 		return begun, err
 	}
-	r := core.ReadReply(value, 9, 9)
+	r := script.ReadReply(value, 9, 9)
 	state, buckets, epoch, total := r.Text(), r.Number(), r.Text(), r.Text()
 	begun.terms = terms{opens: r.Text(), closes: r.Text(), perBuyer: r.Text(), hold: r.Text(), keep: r.Text()}
 	var wrong error

@@ -10,14 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
 // meanwhile is a client that lets something happen once, before it sends a script for the first time.
 type meanwhile struct {
-	core.Client
-	script *core.Script
+	script.Client
+	script *script.Script
 	mu     sync.Mutex
 	happen func()
 }

@@ -7,23 +7,26 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/keyed"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 var (
-	seckillOpenScript    = core.NewScript("seckill_open", lua.SeckillOpen, core.Idempotent)
-	seckillReserveScript = core.NewScript("seckill_reserve", lua.SeckillReserve, core.Idempotent).Shared()
-	seckillConfirmScript = core.NewScript("seckill_confirm", lua.SeckillConfirm, core.Idempotent)
-	seckillCancelScript  = core.NewScript("seckill_cancel", lua.SeckillCancel, core.Idempotent)
-	seckillSweepScript   = core.NewScript("seckill_sweep", lua.SeckillSweep, core.Idempotent)
-	seckillRestockScript = core.NewScript("seckill_restock", lua.SeckillRestock, core.Idempotent)
-	seckillCloseScript   = core.NewScript("seckill_close", lua.SeckillClose, core.Idempotent)
+	seckillOpenScript    = script.New("seckill_open", lua.Source("seckill/open"), script.Idempotent)
+	seckillReserveScript = script.New("seckill_reserve", lua.Source("seckill/reserve"),
+		script.Idempotent).Shared()
+	seckillConfirmScript = script.New("seckill_confirm", lua.Source("seckill/confirm"), script.Idempotent)
+	seckillCancelScript  = script.New("seckill_cancel", lua.Source("seckill/cancel"), script.Idempotent)
+	seckillSweepScript   = script.New("seckill_sweep", lua.Source("seckill/sweep"), script.Idempotent)
+	seckillRestockScript = script.New("seckill_restock", lua.Source("seckill/restock"), script.Idempotent)
+	seckillCloseScript   = script.New("seckill_close", lua.Source("seckill/close"), script.Idempotent)
 
 	// For the attempts of one moment. Its reply lost, each attempt goes on by itself.
-	seckillReserveJoinedScript = core.NewScript("seckill_reserve_joined", lua.SeckillReserveJoined,
-		core.AtMostOnce).Shared()
+	seckillReserveJoinedScript = script.New("seckill_reserve_joined", lua.Source("seckill/reserve_joined"),
+		script.AtMostOnce).Shared()
 )
 
 // sweepMost is how many holds one call gives back at most, so that no call keeps Redis busy for long.
@@ -78,7 +81,7 @@ type Options struct {
 	// same value, or the record has gaps.
 	NoOutbox bool
 
-	// Durability is core.Fast, the default, or core.Acked. An Acked guard waits for replicas before it
+	// Durability is Fast, the default, or Acked. An Acked guard waits for replicas before it
 	// reports success. That applies to Check, to a Settle that commits, and to Open, Confirm, Cancel, Restock
 	// and Close. Refusals do not wait. When too few replicas have a reservation in time, Check refuses it
 	// with ReasonUnconfirmed; calls by name return an ErrUnconfirmed.
@@ -86,7 +89,7 @@ type Options struct {
 	// All processes that share a guard need the same value. Acked needs a client that can keep a connection:
 	// *redis.Client, *redis.ClusterClient or *redis.Ring, without a proxy that shares connections among
 	// clients. While a cluster moves a slot, Acked sales in that slot wait until it has moved.
-	Durability core.Durability
+	Durability Durability
 	// Replicas is how many replicas must have a change before an Acked guard reports success. Zero means 1.
 	//
 	// A success survives the loss of the primary if a replica that has the change is promoted. That is
@@ -104,7 +107,7 @@ type Options struct {
 
 // ErrNoSale is returned by calls by name, such as [Guard.Status], for an item that is not on sale, because it
 // was never opened or was lost with its Redis. It matches [core.ErrNotFound].
-var ErrNoSale = core.NewError("seckill: no such sale", core.ErrNotFound)
+var ErrNoSale = kit.NewError("seckill: no such sale", core.ErrNotFound)
 
 // errNoItem is for calls by name that name nothing: without a name the keys of a sale would have no tag.
 var errNoItem = fmt.Errorf("%w: no item", core.ErrInvalid)
@@ -132,18 +135,18 @@ const (
 // [Guard.Settle] or by name, or expires. Left, held and sold units add up to the stock before and after every
 // script. A Guard is safe for concurrent use.
 type Guard struct {
-	core.Base
+	kit.Base
 	options   Options
 	memory    *saleMemory
-	places    *core.Recall[string, *spread] // of items with several buckets
-	borrowing keyed.Mutex[lastBrought]      // see spread.borrow
+	places    *kit.Recall[string, *spread] // of items with several buckets
+	borrowing keyed.Mutex[lastBrought]     // see spread.borrow
 	missed    *missed
 }
 
 // New makes a sale guard. It panics when the name is taken or invalid, when the options are invalid, or when
 // the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("seckill", name)
+	kit.NeedRedis(e, "seckill", name)
 	if options.Keep == 0 {
 		options.Keep = 30 * 24 * time.Hour
 	}
@@ -151,7 +154,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		panic(fmt.Sprintf("seckill: a Keep of %v is too short: set Keep to a second or more (guard %q)",
 			options.Keep, name))
 	}
-	scripts := []*core.Script{
+	scripts := []*script.Script{
 		seckillOpenScript, seckillReserveScript, seckillReserveJoinedScript, seckillConfirmScript,
 		seckillCancelScript,
 		seckillSweepScript, seckillRestockScript, seckillCloseScript,
@@ -160,9 +163,9 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	}
 	options = ackOptions(e, name, options)
 	return &Guard{
-		Base: e.Register("seckill", name, scripts...), options: options,
+		Base: kit.Register(e, "seckill", name, scripts...), options: options,
 		memory: newSaleMemory(e.RefusalMemory()),
-		places: core.NewRecall[string, *spread](placesKept, placeFor),
+		places: kit.NewRecall[string, *spread](placesKept, placeFor),
 		missed: newMissed(),
 	}
 }
@@ -183,7 +186,7 @@ func (g *Guard) Traits() core.Traits {
 // Where the sale does not exist and records of an earlier one are still there, because only its key was lost
 // or deleted, Open returns [ErrRemains] and opens nothing.
 func (g *Guard) Open(ctx context.Context, item string, sale Sale) (bool, error) {
-	return core.Look(ctx, &g.Base, "open", core.Attempt{}, func() (bool, error) {
+	return kit.Look(ctx, &g.Base, "open", core.Attempt{}, func() (bool, error) {
 		return g.open(ctx, item, sale)
 	})
 }
@@ -274,11 +277,11 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 		return d, nil
 	}
 	asked := g.memory.ask(a, now)
-	if err := core.RoomToUndo(); err != nil {
+	if err := kit.RoomToUndo(); err != nil {
 		return d, err
 	}
 	at := g.stockOf(a.Resource)
-	ctx, again := core.WatchSendings(ctx)
+	ctx, again := script.WatchSendings(ctx)
 	d, then, err := at.reserve(ctx, a)
 	if err == nil && then != decided {
 		d, at, err = g.reserveAgain(ctx, begun, at, d, then, !unasked)
@@ -300,7 +303,7 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 
 // cancelLater cancels in the background what an attempt's call may have reserved, or still reserves.
 func (g *Guard) cancelLater(err error, a core.Attempt) {
-	g.Engine().UndoLater(err, func(ctx context.Context) error {
+	g.UndoLater(err, func(ctx context.Context) error {
 		_, err := g.cancel(ctx, a) // observed
 		return err
 	})
@@ -364,7 +367,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if !d.Allowed || StateOf(d) == StateSold {
 		return nil
 	}
-	if _, err := core.Claimed[State](&g.Base, d); err != nil {
+	if _, err := kit.Claimed[State](&g.Base, d); err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
 	if !end.Commits() {
@@ -461,12 +464,12 @@ func encodeBuyer(a core.Attempt) string {
 	if a.Actor == "" {
 		return ""
 	}
-	return core.Encode(a.Actor)
+	return script.Encode(a.Actor)
 }
 
 // runScript is [core.Engine.RunWithin], or [Guard.runYes].
 type runScript func(
-	ctx context.Context, limit time.Duration, s *core.Script, keys []string, args ...any,
+	ctx context.Context, limit time.Duration, s *script.Script, keys []string, args ...any,
 ) (any, error)
 
 func (g *Guard) end(ctx context.Context, op string, a core.Attempt, e ending) (core.Decision, error) {
@@ -488,7 +491,7 @@ func (g *Guard) end(ctx context.Context, op string, a core.Attempt, e ending) (c
 // without them. With Sweep, Status shows them earlier.
 func (g *Guard) Sweep(ctx context.Context, item string) (int, error) {
 	defer g.memory.gaveBack(item, "")
-	return core.Look(ctx, &g.Base, "sweep", core.Attempt{}, func() (int, error) {
+	return kit.Look(ctx, &g.Base, "sweep", core.Attempt{}, func() (int, error) {
 		var swept int64
 		err := g.locate(ctx, item, func(at stock) (found bool, err error) {
 			swept, found, err = at.sweep(ctx)
@@ -500,7 +503,7 @@ func (g *Guard) Sweep(ctx context.Context, item string) (int, error) {
 
 // Status returns the state of a sale, or [ErrNoSale].
 func (g *Guard) Status(ctx context.Context, item string) (Status, error) {
-	return core.Look(ctx, &g.Base, "status", core.Attempt{}, func() (status Status, err error) {
+	return kit.Look(ctx, &g.Base, "status", core.Attempt{}, func() (status Status, err error) {
 		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
 			status, found, err = at.status(ctx)
 			return found, err

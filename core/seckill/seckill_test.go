@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -262,7 +263,7 @@ func TestSeckillSharedByRetries(t *testing.T) {
 		for range 100 {
 			guardtest.Check(t, g, a)
 		}
-		if n := len(b.Client.HGet(t.Context(), g.saleKeys("tv")[3], core.Encode("op 2")).Val()); n > 250 {
+		if n := len(b.Client.HGet(t.Context(), g.saleKeys("tv")[3], script.Encode("op 2")).Val()); n > 250 {
 			t.Errorf("the record of the reservation has %d bytes", n)
 		}
 	})

@@ -22,7 +22,7 @@ func TestAckedSentinelFailover(t *testing.T) {
 	rdb := redis.NewFailoverClient(opt)
 	t.Cleanup(func() { _ = rdb.Close() })
 	e := core.New(rdb, core.WithDeadline(time.Second), core.WithObserver(guardtest.Ignore{}))
-	sale := newShop(New(e, "s", Options{Durability: core.Acked, AckWithin: 250 * time.Millisecond}))
+	sale := newShop(New(e, "s", Options{Durability: Acked, AckWithin: 250 * time.Millisecond}))
 	redistest.Eventually(t, 20*time.Second, func() bool {
 		_, err := sale.Open(t.Context(), "tv", Sale{Stock: stock})
 		return err == nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // A stock holds the units of one sale. Nearly all sales have a [bucket], in one slot of Redis; a sale that is
@@ -28,7 +29,7 @@ type stock interface {
 	sweep(ctx context.Context) (swept int64, found bool, err error)
 	// status returns the state of the sale.
 	status(ctx context.Context) (status Status, found bool, err error)
-	// terms returns what the sale was opened with, as its hash has it: see seckill_open.lua.
+	// terms returns what the sale was opened with, as its hash has it: see seckill/open.lua.
 	terms(ctx context.Context) (terms string, found bool, err error)
 	// restock changes the stock, once per ID. The reason is that of the script.
 	restock(ctx context.Context, id string, units int64) (reason string, status Status, err error)
@@ -60,7 +61,7 @@ const (
 // ending is a way to end a reservation: to confirm it, or to cancel it.
 type ending struct {
 	run    runScript
-	script *core.Script
+	script *script.Script
 	state  State                      // of the reservation afterwards
 	args   func(a core.Attempt) []any // of the script, after the ID
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // Verification is the result of [Guard.Verify]: the totals of one sale, counted from each of its parts. The
@@ -125,7 +127,7 @@ const (
 // It counts a sale that changes at most three times, and then reports it as Moving. ErrNoSale means that
 // there is no such sale.
 func (g *Guard) Verify(ctx context.Context, item string) (Verification, error) {
-	return core.Look(ctx, &g.Base, "verify", core.Attempt{}, func() (v Verification, err error) {
+	return kit.Look(ctx, &g.Base, "verify", core.Attempt{}, func() (v Verification, err error) {
 		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
 			for range verifyTries {
 				if v, found, err = at.count(ctx); err != nil || !found || !v.Moving {
@@ -239,9 +241,9 @@ func (c *saleCount) scan(key string, f func(pairs []string)) {
 	cursor, seen := "0", int64(0)
 	for c.err == nil {
 		page := redis.NewCmd(c.ctx, "hscan", c.key(key), cursor, "count", verifyChunk)
-		reply := core.ReadReply(try(c, page), 2, 2)
+		reply := script.ReadReply(try(c, page), 2, 2)
 		cursor = reply.Text()
-		values := core.ReadValue[[]any](reply)
+		values := script.ReadValue[[]any](reply)
 		if c.err == nil {
 			c.err = reply.Err
 		}
@@ -322,7 +324,7 @@ func try[T any](c *saleCount, cmd interface {
 	Result() (T, error)
 }) (value T) {
 	if c.err == nil {
-		value, c.err = core.Query(c.ctx, c.bucket.g.Engine(), cmd)
+		value, c.err = script.Query(c.ctx, c.bucket.g.Engine().Runner, cmd)
 	}
 	return value
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -123,7 +124,7 @@ func TestVerifyCountsInPieces(t *testing.T) {
 
 // busy is a client that sees each command before it is sent.
 type busy struct {
-	core.Client
+	script.Client
 	before func(cmd redis.Cmder)
 }
 

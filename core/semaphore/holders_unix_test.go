@@ -24,6 +24,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -105,7 +106,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 // hold takes permits, works for a while, and gives them back.
 func (r *running) hold(ctx context.Context, g *semaphore.Guard, cost int64, work time.Duration) {
-	var place core.Place
+	var place kit.Place
 	if err := place.Take(); err != nil {
 		return
 	}

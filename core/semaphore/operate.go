@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // State is what [Guard.Peek] tells of a pool.
@@ -34,7 +36,7 @@ type Holder struct {
 // Peek returns who holds permits of the pool that the attempt's Resource names. It writes nothing. The other
 // fields of the attempt matter only to Options.MaxOf.
 func (g *Guard) Peek(ctx context.Context, a core.Attempt) (State, error) {
-	return core.Look(ctx, &g.Base, "peek", a, func() (State, error) {
+	return kit.Look(ctx, &g.Base, "peek", a, func() (State, error) {
 		s := State{Max: g.options.Max}
 		var err error
 		if g.options.MaxOf != nil {
@@ -61,7 +63,7 @@ func (g *Guard) holders(ctx context.Context, tag string) (holders []Holder, wait
 	if err != nil {
 		return nil, 0, err
 	}
-	r := core.ReadReply(value, 3, 3)
+	r := script.ReadReply(value, 3, 3)
 	now, waiting, permits := r.Number(), r.Number(), r.Texts()
 	if r.Err != nil {
 		return nil, 0, r.Err
@@ -78,8 +80,8 @@ func (g *Guard) holders(ctx context.Context, tag string) (holders []Holder, wait
 		if !known {
 			k = len(holders)
 			index[name] = k
-			holders = append(holders, Holder{Actor: core.Decode(parts[3]),
-				Ends: core.DurationOf(int64(ends)-now, time.Millisecond)})
+			holders = append(holders, Holder{Actor: script.Decode(parts[3]),
+				Ends: script.DurationOf(int64(ends)-now, time.Millisecond)})
 		}
 		holders[k].Permits++
 	}
@@ -91,21 +93,21 @@ func (g *Guard) holders(ctx context.Context, tag string) (holders []Holder, wait
 // contexts of those who had them end with the next renewal. So more than Max may run for up to a third of the
 // lease.
 func (g *Guard) Evict(ctx context.Context, a core.Attempt) (int64, error) {
-	return core.Look(ctx, &g.Base, "evict", a, func() (int64, error) {
+	return kit.Look(ctx, &g.Base, "evict", a, func() (int64, error) {
 		tag := tagOf(a)
 		if !g.Engine().HasRedis() {
 			return g.keeper.EvictLocal(tag, a.Actor), nil
 		}
 		actor := ""
 		if a.Actor != "" {
-			actor = core.Encode(a.Actor)
+			actor = script.Encode(a.Actor)
 		}
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), evictScript,
 			[]string{g.Key(tag, "permits")}, actor)
 		if err != nil {
 			return 0, err
 		}
-		return core.ReadNumber(value)
+		return script.ReadNumber(value)
 	})
 }
 
@@ -118,33 +120,33 @@ func (g *Guard) local(tag string) (holders []Holder, waiting int64) {
 	return holders, waiting
 }
 
-// Describe implements [core.Describer].
-func (g *Guard) Describe() core.Description {
-	answers := core.StandardAnswers(core.ReasonBusy, core.ReasonOverLimit, core.ReasonGone)
+// Describe implements [kit.Describer].
+func (g *Guard) Describe() kit.Description {
+	answers := kit.StandardAnswers(core.ReasonBusy, core.ReasonOverLimit, core.ReasonGone)
 	for i := range answers {
 		if a := &answers[i]; a.Reason == core.ReasonGone { // evicted, or not renewed for too long
 			a.Title, a.Detail = "Permit Lost", "The permit of this request was taken away while it ran."
 			a.PageTitle, a.PageDetail = "Interrupted", "This took too long or was stopped. Please try again."
 		}
 	}
-	return core.Description{
+	return kit.Description{
 		Kind:     "semaphore",
 		Settings: g.settings(),
 		Answers:  answers,
-		Operations: []core.Operation{
-			{Name: "peek", Fields: []core.Field{{Name: "resource"}},
-				Run: func(ctx context.Context, in core.Input) (any, error) { return g.peeked(ctx, in) }},
-			{Name: "evict", Changes: true, Fields: []core.Field{{Name: "actor", Required: true}, {Name: "resource"}},
-				Run: func(ctx context.Context, in core.Input) (any, error) { return g.evicted(ctx, in.Attempt()) }},
-			{Name: "evict-all", Changes: true, Fields: []core.Field{{Name: "resource"}},
-				Run: func(ctx context.Context, in core.Input) (any, error) { return g.evicted(ctx, in.Attempt()) }},
+		Operations: []kit.Operation{
+			{Name: "peek", Fields: []kit.Field{{Name: "resource"}},
+				Run: func(ctx context.Context, in kit.Input) (any, error) { return g.peeked(ctx, in) }},
+			{Name: "evict", Changes: true, Fields: []kit.Field{{Name: "actor", Required: true}, {Name: "resource"}},
+				Run: func(ctx context.Context, in kit.Input) (any, error) { return g.evicted(ctx, in.Attempt()) }},
+			{Name: "evict-all", Changes: true, Fields: []kit.Field{{Name: "resource"}},
+				Run: func(ctx context.Context, in kit.Input) (any, error) { return g.evicted(ctx, in.Attempt()) }},
 		},
 		Ops: []string{"check", "check_local", "settle", "wait", "renew", "peek", "evict"},
 	}
 }
 
 // peeked is what an operator sees of a pool: the first 100 holders.
-func (g *Guard) peeked(ctx context.Context, in core.Input) (any, error) {
+func (g *Guard) peeked(ctx context.Context, in kit.Input) (any, error) {
 	s, err := g.Peek(ctx, in.Attempt())
 	if err != nil {
 		return nil, err
@@ -161,10 +163,10 @@ func (g *Guard) evicted(ctx context.Context, a core.Attempt) (any, error) {
 	return map[string]any{"permits": permits}, err
 }
 
-func (g *Guard) settings() []core.Detail {
-	permits := core.Detail{Name: "permits", Value: g.options.Max}
+func (g *Guard) settings() []kit.Detail {
+	permits := kit.Detail{Name: "permits", Value: g.options.Max}
 	if g.options.MaxOf != nil {
 		permits.Value = "of each attempt"
 	}
-	return []core.Detail{permits, {Name: "wait", Value: g.options.Wait.String()}}
+	return []kit.Detail{permits, {Name: "wait", Value: g.options.Wait.String()}}
 }

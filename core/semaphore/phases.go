@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/inflight"
 	"github.com/gatehouse-go/gatehouse/internal/leases"
 )
@@ -19,19 +21,19 @@ type question struct {
 	a     core.Attempt // names the call
 	err   error
 	h     *leases.Holder // for whom call asks Redis; or nil
-	call  core.Call
+	call  script.Call
 	under inflight.Call
 }
 
-// Begin implements [core.Phased].
-func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool) core.Begun {
+// Begin implements [kit.Phased].
+func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool) kit.Begun {
 	begun := time.Now()
 	q := &question{g: g}
-	b := core.Begun{Second: q}
+	b := kit.Begun{Second: q}
 	if q.d, q.a, q.err = g.begin(ctx, a); q.err != nil || q.d.Reason != "" || !g.Engine().HasRedis() {
 		return b
 	}
-	if q.err = core.RoomToUndo(); q.err != nil {
+	if q.err = kit.RoomToUndo(); q.err != nil {
 		return b
 	}
 	tag, most := tagOf(q.a), q.d.Limit
@@ -46,7 +48,7 @@ func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool)
 	return b
 }
 
-// End implements [core.Second].
+// End implements [kit.Second].
 func (q *question) End(ctx context.Context) (core.Decision, error) {
 	defer q.under.End() // when it is known what the answer says
 	switch {
@@ -60,7 +62,7 @@ func (q *question) End(ctx context.Context) (core.Decision, error) {
 	return undecided(q.d, q.err)
 }
 
-// Drop implements [core.Second].
+// Drop implements [kit.Second].
 func (q *question) Drop() { q.under.End() }
 
 // ending is an ending between its phases: it makes its call in its turn.
@@ -69,12 +71,12 @@ type ending struct {
 	d core.Decision
 }
 
-// BeginSettle implements [core.Phased].
-func (g *Guard) BeginSettle(_ context.Context, d core.Decision, _ core.Ending) core.Begun {
-	return core.Begun{Fits: true, Second: ending{g, d}}
+// BeginSettle implements [kit.Phased].
+func (g *Guard) BeginSettle(_ context.Context, d core.Decision, _ core.Ending) kit.Begun {
+	return kit.Begun{Fits: true, Second: ending{g, d}}
 }
 
-// End implements [core.Second].
+// End implements [kit.Second].
 func (e ending) End(ctx context.Context) (core.Decision, error) {
 	err := e.g.keeper.Settle(ctx, e.d)
 	if err == nil {
@@ -83,7 +85,7 @@ func (e ending) End(ctx context.Context) (core.Decision, error) {
 	return e.d, err
 }
 
-// Drop implements [core.Second].
+// Drop implements [kit.Second].
 func (ending) Drop() {}
 
 // early reports whether the guard may be asked before the guards in front have answered. One that waits may

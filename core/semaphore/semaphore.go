@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/bounded"
 	"github.com/gatehouse-go/gatehouse/internal/inflight"
 	"github.com/gatehouse-go/gatehouse/internal/leases"
@@ -13,17 +15,18 @@ import (
 )
 
 var (
-	acquireScript = core.NewScript("semaphore_acquire", lua.SemaphoreAcquire, core.Idempotent).Shared()
-	releaseScript = core.NewScript("semaphore_release", lua.SemaphoreRelease, core.Idempotent)
-	waitScript    = core.NewScript("semaphore_wait", lua.SemaphoreWait, core.Idempotent)
-	renewScript   = core.NewScript("semaphore_renew", lua.SemaphoreRenew, core.Idempotent)
-	evictScript   = core.NewScript("semaphore_evict", lua.SemaphoreEvict, core.Idempotent)
-	peekScript    = core.NewScript("semaphore_peek", lua.SemaphorePeek, core.Idempotent)
+	acquireScript = script.New("semaphore_acquire", lua.Source("semaphore/acquire"),
+		script.Idempotent).Shared()
+	releaseScript = script.New("semaphore_release", lua.Source("semaphore/release"), script.Idempotent)
+	waitScript    = script.New("semaphore_wait", lua.Source("semaphore/wait"), script.Idempotent)
+	renewScript   = script.New("semaphore_renew", lua.Source("semaphore/renew"), script.Idempotent)
+	evictScript   = script.New("semaphore_evict", lua.Source("semaphore/evict"), script.Idempotent)
+	peekScript    = script.New("semaphore_peek", lua.Source("semaphore/peek"), script.Idempotent)
 )
 
 // ErrLost is the cause with which the context of [Guard.Hold], and of a request, ends when the lease of its
 // permits was lost: it was not renewed in time, or an operator has evicted the holder. It wraps core.ErrGone.
-var ErrLost = core.NewError("semaphore: the lease of the permits was lost", core.ErrGone)
+var ErrLost = kit.NewError("semaphore: the lease of the permits was lost", core.ErrGone)
 
 // Options configure a [Guard].
 type Options struct {
@@ -91,7 +94,7 @@ const maxPermits = 10_000
 //
 // On an engine without Redis the pools are inside the process, and there are no leases.
 type Guard struct {
-	core.Base
+	kit.Base
 	options Options
 	keeper  *leases.Keeper
 	heard   *bounded.Map[string, int64] // by the tags of pools: how many permits are free
@@ -113,7 +116,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		Acquire: acquireScript, Queue: waitScript, Release: releaseScript, Renew: renewScript,
 	}.WithDefaults("semaphore", name)
 	g := &Guard{
-		Base: e.Register("semaphore", name, acquireScript, waitScript, releaseScript, renewScript, evictScript,
+		Base: kit.Register(e, "semaphore", name, acquireScript, waitScript, releaseScript, renewScript, evictScript,
 			peekScript),
 		options:  options,
 		heard:    bounded.New[string, int64](poolsHeard),
@@ -126,18 +129,22 @@ func New(e *core.Engine, name string, options Options) *Guard {
 // Traits implements [core.Guard]: a request gives its permits back when it ends. A guard without a Wait
 // shares a round trip with limits next to it.
 func (g *Guard) Traits() core.Traits {
-	traits := core.Traits{Outage: core.FailClosed, Unit: core.UnitConcurrentRequests}
-	if g.early() {
-		traits.Phases = g
+	return core.Traits{Outage: core.FailClosed, Unit: kit.UnitConcurrentRequests}
+}
+
+// Phases implements [kit.Phased].
+func (g *Guard) Phases() kit.Phased {
+	if !g.early() {
+		return nil
 	}
-	return traits
+	return g
 }
 
 // Check implements [core.Guard]: it takes permits. Where Redis has given them, ResetAfter is the length of
 // the lease.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
-	d, err := core.InTurn(ctx, g.Begin(ctx, a, false, false))
+	d, err := kit.InTurn(ctx, g.Begin(ctx, a, false, false))
 	return d, g.Observe(ctx, "check", begun, d, err)
 }
 
@@ -149,7 +156,7 @@ func undecided(d core.Decision, err error) (core.Decision, error) {
 	return d, nil
 }
 
-// Hold implements [core.Holder]. It returns a context that ends when the lease of the decision's permits is
+// Hold implements [kit.Holder]. It returns a context that ends when the lease of the decision's permits is
 // lost, with the cause [ErrLost], or when ctx ends. The decision must come from this guard's Check in this
 // process; otherwise the context is ctx. Call stop when the work is done, and then Settle:
 //
@@ -200,7 +207,7 @@ func (g *Guard) maxOf(ctx context.Context, a core.Attempt) (int64, error) {
 	return most, nil
 }
 
-// CheckLocal implements [core.LocalGuard]. It decides by the permits that this process holds, whether it has
+// CheckLocal implements [kit.LocalGuard]. It decides by the permits that this process holds, whether it has
 // them from Redis or from CheckLocal. So with n processes up to n times Max are held in an outage, and those
 // that CheckLocal has given are unknown to Redis when it is back.
 func (g *Guard) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
@@ -221,7 +228,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		return nil
 	}
 	begun := time.Now()
-	_, err := core.InTurn(ctx, g.BeginSettle(ctx, d, end))
+	_, err := kit.InTurn(ctx, g.BeginSettle(ctx, d, end))
 	return g.Observe(ctx, "settle", begun, d, err)
 }
 
@@ -230,5 +237,5 @@ func tagOf(a core.Attempt) string {
 	if a.Resource == "" {
 		return "|"
 	}
-	return core.Encode(a.Resource)
+	return script.Encode(a.Resource)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/leases"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -202,7 +203,7 @@ func TestSemaphoreReleaseThatOvertakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		value, err := g.Engine().Run(t.Context(), acquireScript, g.keeper.KeysOf(h), 2, 2, 10000, h.Name)
-		if err != nil || core.ReadReply(value, 3, 3).Text() != string(core.ReasonGone) {
+		if err != nil || script.ReadReply(value, 3, 3).Text() != string(core.ReasonGone) {
 			t.Errorf("%v, %v: want gone", value, err)
 		}
 		wantHeld(t, g, 0)
@@ -244,7 +245,7 @@ func TestSemaphoreHostileText(t *testing.T) {
 				}
 				s, err := g.Peek(t.Context(), a)
 				if err != nil || len(s.Holders) != 1 ||
-					s.Holders[0].Actor != a.Actor && s.Holders[0].Actor != core.Encode(a.Actor) {
+					s.Holders[0].Actor != a.Actor && s.Holders[0].Actor != script.Encode(a.Actor) {
 					t.Errorf("%.40q: %+v, %v", text, s, err)
 				}
 				guardtest.Settle(t, g, d, true)

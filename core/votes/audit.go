@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // Event is an entry of the audit stream: one change of a vote.
@@ -60,7 +62,7 @@ const (
 )
 
 // ErrNoAudit is returned by [Guard.Audit] and [Guard.Void] when [Options].Audit is not set.
-var ErrNoAudit = core.NewError("votes: no audit stream: set votes.Options.Audit before the poll opens",
+var ErrNoAudit = kit.NewError("votes: no audit stream: set votes.Options.Audit before the poll opens",
 	core.ErrNotNow)
 
 const maxAuditChunk = 1000
@@ -201,7 +203,7 @@ func parsePositions(text string, parts int) ([]string, error) {
 func (g *Guard) partEvents(
 	ctx context.Context, poll string, part int, after, until string, count int, name choiceNames,
 ) ([]Event, error) {
-	messages, err := core.Query(ctx, g.Engine(),
+	messages, err := script.Query(ctx, g.Engine().Runner,
 		redis.NewXMessageSliceCmd(ctx, "xrange", g.auditKey(poll, part), "("+after, until, "count", count))
 	if err != nil {
 		return nil, err
@@ -233,8 +235,8 @@ func parseVoteEvent(message redis.XMessage, name choiceNames) (Event, error) {
 	}
 	e := Event{
 		Kind: EventKind(text("event")), At: time.UnixMilli(milli),
-		Voter: core.Decode(text("voter")), Choice: name.of(text("choice")), Weight: number("weight"),
-		ID: core.Decode(text("id")), Origin: core.Decode(text("origin")), FormerWeight: number("was"),
+		Voter: script.Decode(text("voter")), Choice: name.of(text("choice")), Weight: number("weight"),
+		ID: script.Decode(text("id")), Origin: script.Decode(text("origin")), FormerWeight: number("was"),
 		position: message.ID, message: message,
 	}
 	if e.FormerWeight != 0 {
@@ -280,7 +282,7 @@ type VoidResult struct {
 // beginning, and calls Redis once per matching vote: bound it with ctx. After an error, the result counts the
 // votes voided so far, and another call voids the rest.
 func (g *Guard) Void(ctx context.Context, poll string, options VoidOptions) (VoidResult, error) {
-	return core.Look(ctx, &g.Base, "void", core.Attempt{}, func() (VoidResult, error) {
+	return kit.Look(ctx, &g.Base, "void", core.Attempt{}, func() (VoidResult, error) {
 		result := VoidResult{Weights: map[string]int64{}}
 		err := g.void(ctx, poll, options, &result)
 		return result, err
@@ -318,7 +320,7 @@ func (g *Guard) void(ctx context.Context, poll string, options VoidOptions, resu
 func (g *Guard) voidPart(
 	ctx context.Context, poll string, part int, name choiceNames, void func(Event) error, match func(Event) bool,
 ) error {
-	last, err := core.Query(ctx, g.Engine(),
+	last, err := script.Query(ctx, g.Engine().Runner,
 		redis.NewXMessageSliceCmd(ctx, "xrevrange", g.auditKey(poll, part), "+", "-", "count", 1))
 	if err == nil && len(last) == 0 {
 		err = g.checkAudit(ctx, poll, part)
@@ -358,11 +360,11 @@ func (g *Guard) voidOne(
 	keys := append(g.recordKeys(poll, e.part), g.Key(partTag(poll, e.part), "void", run),
 		g.auditKey(poll, e.part))
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteVoidScript, keys,
-		v.record(), text("slot"), core.FlagOf(options.VoteAgain), core.FlagOf(options.DryRun), e.position,
+		v.record(), text("slot"), kit.FlagOf(options.VoteAgain), kit.FlagOf(options.DryRun), e.position,
 		text("voter"), text("id"), text("origin"))
 	if err != nil {
 		return false, lost(err)
 	}
-	n, err := core.ReadNumber(value)
+	n, err := script.ReadNumber(value)
 	return n == 1, err
 }

@@ -5,43 +5,44 @@ import (
 	"fmt"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
-// Describe implements [core.Describer].
-func (g *Guard) Describe() core.Description {
-	poll := core.Field{Name: "poll", Required: true, Hint: "the name of the poll, such as final"}
-	choices := core.Field{Name: "choices", Kind: core.FieldNumber, Required: true, Hint: "how many, such as 10"}
-	some := []core.Field{poll, {Name: "voter", Hint: "as the rule's Who has it"},
+// Describe implements [kit.Describer].
+func (g *Guard) Describe() kit.Description {
+	poll := kit.Field{Name: "poll", Required: true, Hint: "the name of the poll, such as final"}
+	choices := kit.Field{Name: "choices", Kind: kit.FieldNumber, Required: true, Hint: "how many, such as 10"}
+	some := []kit.Field{poll, {Name: "voter", Hint: "as the rule's Who has it"},
 		{Name: "origin", Hint: "as the rule's Origin has it, such as 203.0.113.7"}}
-	return core.Description{
+	return kit.Description{
 		Kind: "votes",
-		Answers: core.StandardAnswers(core.ReasonDuplicate, core.ReasonQuota, core.ReasonNotOpen, core.ReasonClosed,
+		Answers: kit.StandardAnswers(core.ReasonDuplicate, core.ReasonQuota, core.ReasonNotOpen, core.ReasonClosed,
 			core.ReasonConflict, core.ReasonGone, core.ReasonInProgress, core.ReasonDayRolled),
-		Operations: []core.Operation{
-			{Name: "tally", Fields: []core.Field{poll}, Run: func(ctx context.Context, in core.Input) (any, error) {
+		Operations: []kit.Operation{
+			{Name: "tally", Fields: []kit.Field{poll}, Run: func(ctx context.Context, in kit.Input) (any, error) {
 				return g.Tally(ctx, in.Text("poll"))
 			}},
 			{
-				Name: "top", Fields: []core.Field{poll, choices},
-				Run: func(ctx context.Context, in core.Input) (any, error) {
+				Name: "top", Fields: []kit.Field{poll, choices},
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					return g.Top(ctx, in.Text("poll"), int(in.Number("choices")))
 				},
 			},
-			{Name: "verify", Fields: []core.Field{poll}, Run: func(ctx context.Context, in core.Input) (any, error) {
+			{Name: "verify", Fields: []kit.Field{poll}, Run: func(ctx context.Context, in kit.Input) (any, error) {
 				return g.Verify(ctx, in.Text("poll"))
 			}},
-			{Name: "find-votes", Fields: some, Run: func(ctx context.Context, in core.Input) (any, error) {
+			{Name: "find-votes", Fields: some, Run: func(ctx context.Context, in kit.Input) (any, error) {
 				return g.voidSome(ctx, in, true)
 			}},
 			{
 				Name: "void-votes", Changes: true, Fields: some,
-				Run: func(ctx context.Context, in core.Input) (any, error) {
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					return g.voidSome(ctx, in, false)
 				},
 			},
 			{
-				Name: "repair", Changes: true, Reversible: true, Fields: []core.Field{poll},
-				Run: func(ctx context.Context, in core.Input) (any, error) {
+				Name: "repair", Changes: true, Reversible: true, Fields: []kit.Field{poll},
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					return g.Repair(ctx, in.Text("poll"))
 				},
 			},
@@ -52,7 +53,7 @@ func (g *Guard) Describe() core.Description {
 
 // voidSome voids the votes of a voter, the votes from an origin or, with both, the voter's votes from that
 // origin. Their voters cannot vote again. A dry run only counts.
-func (g *Guard) voidSome(ctx context.Context, in core.Input, dry bool) (any, error) {
+func (g *Guard) voidSome(ctx context.Context, in kit.Input, dry bool) (any, error) {
 	voter, origin := in.Text("voter"), in.Text("origin")
 	if voter == "" && origin == "" {
 		return nil, fmt.Errorf("%w: name a voter or an origin; without either, this would void all votes of the "+
@@ -66,11 +67,11 @@ func (g *Guard) voidSome(ctx context.Context, in core.Input, dry bool) (any, err
 	})
 }
 
-// Details implements the interface that core.DetailsOf looks for: a voter who tries again reads their votes
+// Details implements the interface that kit.DetailsOf looks for: a voter who tries again reads their votes
 // that stand.
-func (b *ballot) Details() []core.Detail {
+func (b *ballot) Details() []kit.Detail {
 	if len(b.choices) == 0 {
 		return nil
 	}
-	return []core.Detail{{Name: "choices", Value: b.choices}}
+	return []kit.Detail{{Name: "choices", Value: b.choices}}
 }

@@ -3,7 +3,7 @@ package votes
 import (
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // duplicateKeys bounds the number of duplicates that a process remembers.
@@ -16,6 +16,6 @@ const duplicateKeys = 1 << 16
 // remembered answer and those in flight; one in another process shows when the time is over. The memory may
 // answer only attempts without an operation ID, because an ID from outside may be that of the first attempt,
 // whose stored answer Redis replays.
-func newDuplicates(most time.Duration) *core.Recall[string, votedBefore] {
-	return core.NewRecall[string, votedBefore](duplicateKeys, min(most, time.Second))
+func newDuplicates(most time.Duration) *kit.Recall[string, votedBefore] {
+	return kit.NewRecall[string, votedBefore](duplicateKeys, min(most, time.Second))
 }

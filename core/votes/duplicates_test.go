@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -20,7 +22,7 @@ import (
 func TestDuplicatesAreRememberedForAMoment(t *testing.T) {
 	now := time.Now()
 	m := newDuplicates(time.Hour) // at most a second
-	hear := func(asked core.Asked[string], limit int64) { m.Hear(asked, votedBefore{limit: limit}, m.Longest()) }
+	hear := func(asked kit.Asked[string], limit int64) { m.Hear(asked, votedBefore{limit: limit}, m.Longest()) }
 	hear(m.Ask("ann", now), 7)
 	for age, want := range map[time.Duration]bool{0: true, time.Second - 1: true, time.Second: false,
 		-1: false} {
@@ -89,7 +91,7 @@ func TestDuplicatesConcurrently(t *testing.T) {
 
 // scriptCalls counts the calls of scripts that reach Redis.
 type scriptCalls struct {
-	core.Client
+	script.Client
 	n int
 }
 

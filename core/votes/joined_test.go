@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -81,7 +81,7 @@ func (c *joinedCase) keys(poll int, hash string) []string {
 	return append(c.g.recordKeys(fmt.Sprint(poll), 0), c.g.Key(fmt.Sprint(poll), "op", hash))
 }
 
-func (c *joinedCase) run(script *core.Script, keys []string, args ...any) any {
+func (c *joinedCase) run(script *script.Script, keys []string, args ...any) any {
 	c.t.Helper()
 	reply, err := c.g.Engine().Run(c.t.Context(), script, keys, args...)
 	if err != nil {

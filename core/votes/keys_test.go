@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -41,10 +42,10 @@ func FuzzPartKeys(f *testing.F) {
 			}
 			for _, id := range []string{a, b, ""} {
 				whole, part := g.partKeys(poll, 0, id), g.partKeys(poll, 7, id)
-				note(fmt.Sprintf("poll %q", poll), core.Encode(poll), whole[:3]...)
-				note(fmt.Sprintf("operation %q of poll %q", id, poll), core.Encode(poll), whole[3])
-				note(fmt.Sprintf("part of poll %q", poll), core.Encode(poll)+"|7", part[:3]...)
-				note(fmt.Sprintf("operation %q in a part of poll %q", id, poll), core.Encode(poll)+"|7", part[3])
+				note(fmt.Sprintf("poll %q", poll), script.Encode(poll), whole[:3]...)
+				note(fmt.Sprintf("operation %q of poll %q", id, poll), script.Encode(poll), whole[3])
+				note(fmt.Sprintf("part of poll %q", poll), script.Encode(poll)+"|7", part[:3]...)
+				note(fmt.Sprintf("operation %q in a part of poll %q", id, poll), script.Encode(poll)+"|7", part[3])
 			}
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // ErrLost is wrapped by the errors of a poll that has lost a part of its data in Redis, for example by
@@ -24,7 +25,7 @@ import (
 //
 // The answers to operation IDs expire one by one, so nothing notices that one is lost. The voter's record
 // still says that they have voted.
-var ErrLost = core.NewError("votes: Redis has lost a part of the poll", core.ErrNotNow)
+var ErrLost = kit.NewError("votes: Redis has lost a part of the poll", core.ErrNotNow)
 
 // lost wraps a script's error that says what is lost in an ErrLost. It returns other errors unchanged.
 func lost(err error) error {

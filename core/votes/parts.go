@@ -14,7 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 )
 
@@ -34,7 +35,7 @@ func encodedVoter(encoded string) (v voter) {
 			return voter(hash)
 		}
 	}
-	return newVoter(core.Decode(encoded))
+	return newVoter(script.Decode(encoded))
 }
 
 func (v voter) record() string { return string(v[:voterBytes]) }
@@ -49,15 +50,15 @@ func (v voter) part(parts int) int {
 }
 
 // in returns the key of the voter's duplicates in this process's memory.
-func (v voter) in(poll string) string { return core.Encode(poll) + "|" + string(v[:]) }
+func (v voter) in(poll string) string { return script.Encode(poll) + "|" + string(v[:]) }
 
 // partTag returns the hash tag of a part. The first part has the poll's own tag, so a poll of one part has no
 // other.
 func partTag(poll string, part int) string {
 	if part == 0 {
-		return core.Encode(poll)
+		return script.Encode(poll)
 	}
-	return core.JoinTag(core.Encode(poll), strconv.Itoa(part))
+	return script.JoinTag(script.Encode(poll), strconv.Itoa(part))
 }
 
 // partKeys returns the keys of an operation in one part of a poll, in the order of the scripts' KEYS.
@@ -93,7 +94,7 @@ func (g *Guard) auditKey(poll string, part int) string {
 // divisions remembers the number of parts per poll. Redis stores the number with the first part, for as long
 // as the poll. A remembered 0 means that the poll has another number than expected, so it must be read.
 type divisions struct {
-	*core.Recall[string, int]
+	*kit.Recall[string, int]
 }
 
 // dividedPolls bounds the number of polls in divisions.
@@ -102,7 +103,7 @@ const dividedPolls = 1 << 12
 // newDivisions makes a memory for polls with the given Options.Keep. It never remembers a number for longer
 // than that, because a poll may then have started again with another number.
 func newDivisions(keep time.Duration) divisions {
-	return divisions{core.NewRecall[string, int](dividedPolls, min(time.Minute, keep))}
+	return divisions{kit.NewRecall[string, int](dividedPolls, min(time.Minute, keep))}
 }
 
 func (m divisions) find(poll string, now time.Time) (parts int, found bool) {
@@ -110,7 +111,7 @@ func (m divisions) find(poll string, now time.Time) (parts int, found bool) {
 	return parts, found && parts != 0
 }
 
-func (m divisions) hear(asked core.Asked[string], parts int) { m.Hear(asked, parts, m.Longest()) }
+func (m divisions) hear(asked kit.Asked[string], parts int) { m.Hear(asked, parts, m.Longest()) }
 
 // differ notes that a poll has another number of parts than expected, so the next operation reads it.
 func (m divisions) differ(poll string) {
@@ -170,12 +171,12 @@ func (g *Guard) askSpread(
 ) (stored int, state int64, err error) {
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteSpreadScript,
 		g.wholeKeys(poll, part), parts,
-		schedule.Milli(p.Opens), schedule.Milli(p.Closes), g.keep(maxSpread), core.FlagOf(decide),
+		schedule.Milli(p.Opens), schedule.Milli(p.Closes), g.keep(maxSpread), kit.FlagOf(decide),
 		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return 0, 0, lost(err)
 	}
-	r := core.ReadReply(value, 2, 2)
+	r := script.ReadReply(value, 2, 2)
 	number, state := r.Number(), r.Number()
 	return int(number), state, checkParts(number, r.Err)
 }
@@ -201,7 +202,7 @@ func (g *Guard) hasOtherParts(ctx context.Context, poll string) (bool, error) {
 		if part == 0 {
 			return nil
 		}
-		n, err := core.Query(ctx, g.Engine(), redis.NewIntCmd(ctx, "exists", g.recordKeys(poll, part)[2]))
+		n, err := script.Query(ctx, g.Engine().Runner, redis.NewIntCmd(ctx, "exists", g.recordKeys(poll, part)[2]))
 		if n > 0 {
 			found.Store(true)
 		}
@@ -225,12 +226,12 @@ func (g *Guard) partState(
 	ctx context.Context, poll string, part int, p *Poll, begun bool,
 ) (partState, error) {
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), votePartScript,
-		g.recordKeys(poll, 0)[2:], part, schedule.Milli(p.Closes), g.keep(maxSpread), core.FlagOf(begun),
+		g.recordKeys(poll, 0)[2:], part, schedule.Milli(p.Closes), g.keep(maxSpread), kit.FlagOf(begun),
 		g.Engine().ScriptNow(time.Millisecond))
 	if err != nil {
 		return "", err
 	}
-	r := core.ReadReply(value, 1, 1)
+	r := script.ReadReply(value, 1, 1)
 	return partState(r.Text()), r.Err
 }
 
@@ -275,7 +276,7 @@ func (g *Guard) storedParts(ctx context.Context, poll string) (int, error) {
 		return parts, nil
 	}
 	asked := g.divisions.Ask(poll, now)
-	stored, err := core.Query(ctx, g.Engine(),
+	stored, err := script.Query(ctx, g.Engine().Runner,
 		redis.NewStringCmd(ctx, "hget", g.recordKeys(poll, 0)[2], ":parts"))
 	if errors.Is(err, redis.Nil) {
 		return 1, g.checkFirstPart(ctx, poll)
@@ -303,7 +304,7 @@ func (g *Guard) checkPart(ctx context.Context, poll string, part int) (begun boo
 	if err != nil || state != partKnown && state != partStale {
 		return false, err
 	}
-	n, err := core.Query(ctx, g.Engine(), redis.NewIntCmd(ctx, "exists", g.recordKeys(poll, part)[2]))
+	n, err := script.Query(ctx, g.Engine().Runner, redis.NewIntCmd(ctx, "exists", g.recordKeys(poll, part)[2]))
 	if err == nil && n == 0 {
 		err = errPart(part)
 	}
@@ -316,7 +317,7 @@ func (g *Guard) checkFirstPart(ctx context.Context, poll string) error {
 	if err != nil || !remains {
 		return err
 	}
-	n, err := core.Query(ctx, g.Engine(), redis.NewIntCmd(ctx, "exists", g.recordKeys(poll, 0)[2]))
+	n, err := script.Query(ctx, g.Engine().Runner, redis.NewIntCmd(ctx, "exists", g.recordKeys(poll, 0)[2]))
 	if err == nil && n == 0 { // else the poll has begun meanwhile
 		err = errFirstPart
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Recall implements [core.Recaller] for duplicates. As in Check, memory answers only attempts without an
+// Recall implements [kit.Recaller] for duplicates. As in Check, memory answers only attempts without an
 // operation ID.
 func (g *Guard) Recall(ctx context.Context, a core.Attempt) (core.Decision, bool) {
 	key, now := newVoter(a.Actor).in(a.Resource), g.Engine().Now()

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -268,7 +269,7 @@ func actorsOf(parts int) map[int]string {
 // TestVotersOfTheAuditStream: a voter's text in the stream leads to the same records.
 func TestVotersOfTheAuditStream(t *testing.T) {
 	for _, text := range append(guardtest.Hostile, "#"+strings.Repeat("A", 43), "#AAAA") {
-		if encodedVoter(core.Encode(text)) != newVoter(text) {
+		if encodedVoter(script.Encode(text)) != newVoter(text) {
 			t.Errorf("%.40q is another voter in the stream", text)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // Tally returns the sum of the weights per choice. It includes every choice that has votes or that the poll
@@ -22,7 +24,7 @@ import (
 // The cost grows with the number of choices. In a poll with a Spread, Tally reads the parts concurrently, so
 // they may be from slightly different moments.
 func (g *Guard) Tally(ctx context.Context, poll string) (map[string]int64, error) {
-	return core.Look(ctx, &g.Base, "tally", core.Attempt{},
+	return kit.Look(ctx, &g.Base, "tally", core.Attempt{},
 		func() (map[string]int64, error) { return g.tally(ctx, poll) })
 }
 
@@ -69,7 +71,7 @@ func (g *Guard) partTally(ctx context.Context, poll string, part int) (tally par
 	if err != nil {
 		return tally, err
 	}
-	r := core.ReadReply(value, 3, 3)
+	r := script.ReadReply(value, 3, 3)
 	tally.lost, tally.auditIsLost = r.Text(), r.Flag()
 	pairs := r.Texts()
 	if r.Err != nil {
@@ -102,7 +104,7 @@ func (g *Guard) choiceNames(ctx context.Context, poll string) (choiceNames, erro
 	}
 	names := make(choiceNames, len(found.Choices))
 	for _, choice := range found.Choices {
-		names[core.EncodeUpTo(core.MaxRecord, choice)] = choice
+		names[script.EncodeUpTo(script.MaxRecord, choice)] = choice
 	}
 	return names, nil
 }
@@ -111,7 +113,7 @@ func (n choiceNames) of(kept string) string {
 	if choice, ok := n[kept]; ok {
 		return choice
 	}
-	return core.Decode(kept)
+	return script.Decode(kept)
 }
 
 // Rank is a choice and the sum of its weights. [Guard.Top] returns them in order.

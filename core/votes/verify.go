@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // Verification compares the records of a poll with its tally. They agree unless something else changed the
@@ -126,7 +128,7 @@ func (g *Guard) Repair(ctx context.Context, poll string) (Verification, error) {
 }
 
 func (g *Guard) observeVerify(ctx context.Context, op, poll string, repair bool) (Verification, error) {
-	return core.Look(ctx, &g.Base, op, core.Attempt{},
+	return kit.Look(ctx, &g.Base, op, core.Attempt{},
 		func() (Verification, error) { return g.verify(ctx, poll, repair) })
 }
 
@@ -194,7 +196,7 @@ func (g *Guard) verifyPart(ctx context.Context, poll string, part int, repair bo
 		if err != nil {
 			return c, err
 		}
-		if done, err := core.ReadNumber(value); err != nil || done == 1 {
+		if done, err := script.ReadNumber(value); err != nil || done == 1 {
 			return c, err
 		}
 		c.moving = true
@@ -246,7 +248,7 @@ type voteMark struct {
 }
 
 func (g *Guard) markOf(ctx context.Context, book string) (m voteMark, err error) {
-	state, err := core.Query(ctx, g.Engine(), redis.NewStringCmd(ctx, "hget", book, ":state"))
+	state, err := script.Query(ctx, g.Engine().Runner, redis.NewStringCmd(ctx, "hget", book, ":state"))
 	if errors.Is(err, redis.Nil) {
 		return voteMark{changes: "0 0", buckets: 1}, nil
 	}
@@ -353,11 +355,11 @@ func (g *Guard) countBallots(ctx context.Context, book string, slots *slotCount,
 // scan calls f with each field of a hash. HSCAN may return a field more than once.
 func (g *Guard) scan(ctx context.Context, key string, chunk int, f func(field, value string) error) error {
 	for cursor := "0"; ; {
-		value, err := core.Query(ctx, g.Engine(), redis.NewCmd(ctx, "hscan", key, cursor, "count", chunk))
+		value, err := script.Query(ctx, g.Engine().Runner, redis.NewCmd(ctx, "hscan", key, cursor, "count", chunk))
 		if err != nil {
 			return err
 		}
-		r := core.ReadReply(value, 2, 2)
+		r := script.ReadReply(value, 2, 2)
 		cursor = r.Text()
 		pairs := r.Texts()
 		if r.Err != nil {

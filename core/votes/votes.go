@@ -9,22 +9,24 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 var (
-	voteScript        = core.NewScript("vote", lua.Vote, core.Idempotent).Shared()
-	voteJoinedScript  = core.NewScript("vote_joined", lua.VoteJoined, core.AtMostOnce).Shared()
-	voteKeepScript    = core.NewScript("vote_keep", lua.VoteKeep, core.Idempotent)
-	voteUndoScript    = core.NewScript("vote_undo", lua.VoteUndo, core.Idempotent)
-	voteRetractScript = core.NewScript("vote_retract", lua.VoteRetract, core.Idempotent)
-	voteVoidScript    = core.NewScript("vote_void", lua.VoteVoid, core.Idempotent)
-	voteSpreadScript  = core.NewScript("vote_spread", lua.VoteSpread, core.Idempotent)
-	votePartScript    = core.NewScript("vote_part", lua.VotePart, core.Idempotent)
-	voteTallyScript   = core.NewScript("vote_tally", lua.VoteTally, core.Idempotent)
-	voteRepairScript  = core.NewScript("vote_repair", lua.VoteRepair, core.Idempotent)
+	voteScript        = script.New("vote", lua.Source("votes/vote"), script.Idempotent).Shared()
+	voteJoinedScript  = script.New("vote_joined", lua.Source("votes/joined"), script.AtMostOnce).Shared()
+	voteKeepScript    = script.New("vote_keep", lua.Source("votes/keep"), script.Idempotent)
+	voteUndoScript    = script.New("vote_undo", lua.Source("votes/undo"), script.Idempotent)
+	voteRetractScript = script.New("vote_retract", lua.Source("votes/retract"), script.Idempotent)
+	voteVoidScript    = script.New("vote_void", lua.Source("votes/void"), script.Idempotent)
+	voteSpreadScript  = script.New("vote_spread", lua.Source("votes/spread"), script.Idempotent)
+	votePartScript    = script.New("vote_part", lua.Source("votes/part"), script.Idempotent)
+	voteTallyScript   = script.New("vote_tally", lua.Source("votes/tally"), script.Idempotent)
+	voteRepairScript  = script.New("vote_repair", lua.Source("votes/repair"), script.Idempotent)
 )
 
 // Poll holds the rules of one poll. A change takes effect at once; the votes cast before still count.
@@ -78,7 +80,7 @@ type Options struct {
 }
 
 // ErrNoPoll is what [Options].Find returns for a poll that does not exist.
-var ErrNoPoll = core.NewError("votes: no such poll", core.ErrNotFound)
+var ErrNoPoll = kit.NewError("votes: no such poll", core.ErrNotFound)
 
 // Guard gives each voter as many votes as the poll allows. Make one with [New]. It is safe for concurrent
 // use.
@@ -119,13 +121,13 @@ var ErrNoPoll = core.NewError("votes: no such poll", core.ErrNotFound)
 // by default, or a quarter longer, and one from outside as long as the poll. It keeps an ID from outside as
 // 104 bits of its SHA-256: two of ten million are equal with a probability of 2e-18.
 type Guard struct {
-	core.Base
+	kit.Base
 	options    Options
 	clock      func() time.Time // guesses the day at first; the server's clock decides
 	ids        *operationIDs
 	divisions  divisions
-	joined     *core.Recall[string, bool] // parts of polls that have begun, by their tag
-	duplicates *core.Recall[string, votedBefore]
+	joined     *kit.Recall[string, bool] // parts of polls that have begun, by their tag
+	duplicates *kit.Recall[string, votedBefore]
 }
 
 const (
@@ -136,7 +138,7 @@ const (
 // New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
 // invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
-	e.NeedRedis("votes", name)
+	kit.NeedRedis(e, "votes", name)
 	if err := options.Poll.check(); err != nil {
 		panic(fmt.Sprintf("votes: %v (guard %q)", err, name))
 	}
@@ -152,17 +154,17 @@ func New(e *core.Engine, name string, options Options) *Guard {
 			options.Spread, maxSpread, name))
 	}
 	options.Spread = max(options.Spread, 1)
-	scripts := []*core.Script{
+	scripts := []*script.Script{
 		voteScript, voteJoinedScript, voteKeepScript, voteUndoScript, voteRetractScript, voteVoidScript,
 		voteSpreadScript, votePartScript, voteTallyScript, voteRepairScript,
 	}
 	return &Guard{
-		Base:       e.Register("votes", name, scripts...),
+		Base:       kit.Register(e, "votes", name, scripts...),
 		options:    options,
 		clock:      e.Now,
 		ids:        newOperationIDs(e.RetryHorizon()),
 		divisions:  newDivisions(options.Keep),
-		joined:     core.NewRecall[string, bool](dividedPolls, min(time.Minute, options.Keep)),
+		joined:     kit.NewRecall[string, bool](dividedPolls, min(time.Minute, options.Keep)),
 		duplicates: newDuplicates(e.RefusalMemory()),
 	}
 }
@@ -208,7 +210,7 @@ func (p *Poll) rules(day period.Span) string {
 	if perVoter == 1 && perChoice == 1 && !p.Change && opens == 0 && closes == 0 && p.PerDay == 0 {
 		return ""
 	}
-	return fmt.Sprint(perVoter, perChoice, core.FlagOf(p.Change), opens, closes, p.PerDay, day.Begins, day.Ends)
+	return fmt.Sprint(perVoter, perChoice, kit.FlagOf(p.Change), opens, closes, p.PerDay, day.Begins, day.Ends)
 }
 
 // Traits implements [core.Guard]: an attempt needs a poll, and a failed request takes its vote back.
@@ -257,7 +259,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		}
 	}
 	asked := g.duplicates.Ask(key, now)
-	ctx, again := core.WatchSendings(ctx)
+	ctx, again := script.WatchSendings(ctx)
 	ctx, cancel := g.Engine().WithinDeadline(ctx) // one deadline for all calls
 	defer cancel()
 	if err := g.cast(ctx, &d, a, v, &poll, again); err != nil {
@@ -328,7 +330,7 @@ func (g *Guard) castOnce(
 	again func() bool,
 ) (int64, error) {
 	perVoter := int64(max(poll.PerVoter, 1))
-	if err := core.RoomToUndo(); err != nil {
+	if err := kit.RoomToUndo(); err != nil {
 		return 0, err
 	}
 	value, err := g.ask(ctx, a, v, parts, poll.rules(day))
@@ -336,7 +338,7 @@ func (g *Guard) castOnce(
 		g.undoLater(err, a, parts)
 		return 0, err
 	}
-	r := core.ReadWords(value, 4)
+	r := script.ReadWords(value, 4)
 	reason, replayed, cast, number, choices := r.Text(), r.Flag(), r.Number(), r.Number(), r.Rest()
 	if r.Err != nil {
 		return 0, r.Err
@@ -348,7 +350,7 @@ func (g *Guard) castOnce(
 	d.Kept = d.Allowed && replayed && number == 1
 	switch d.Reason {
 	case core.ReasonNotOpen, core.ReasonQuota:
-		d.RetryAfter = core.DurationOf(number, time.Millisecond)
+		d.RetryAfter = script.DurationOf(number, time.Millisecond)
 	case core.ReasonInProgress:
 		d.RetryAfter = time.Second
 	default: // waiting does not help
@@ -363,7 +365,7 @@ const undecided = "undecided"
 // The context has a deadline. With an audit stream each attempt goes by itself.
 func (g *Guard) ask(ctx context.Context, a core.Attempt, v voter, parts int, rules string) (any, error) {
 	e, keys := g.Engine(), g.partKeys(a.Resource, v.part(parts), a.ID)
-	choice, field := core.EncodeUpTo(core.MaxRecord, a.Item), fieldOf(a.ID)
+	choice, field := script.EncodeUpTo(script.MaxRecord, a.Item), fieldOf(a.ID)
 	keep, remember := g.keep(parts), g.rememberID(a)
 	args := []any{v.record(), choice, a.Cost, rules, keep, remember, parts, a.Call(), field}
 	args = g.withNow(append(args, g.audited(a)...))
@@ -371,7 +373,7 @@ func (g *Guard) ask(ctx context.Context, a core.Attempt, v voter, parts int, rul
 		return e.RunWithin(ctx, e.Deadline(), voteScript, keys, args...)
 	}
 	number := strconv.Itoa(parts)
-	value, err := e.RunJoined(ctx, e.Deadline(), core.Joint{
+	value, err := e.RunJoined(ctx, e.Deadline(), script.Joint{
 		Script: voteJoinedScript,
 		Group:  keys[2] + " " + number + " " + strconv.FormatInt(remember, 10) + " " + rules,
 		Keys:   keys[:3], OwnKey: keys[3],
@@ -408,7 +410,7 @@ func (g *Guard) audited(a core.Attempt) []any {
 	if !g.options.Audit {
 		return []any{"", "", ""}
 	}
-	return []any{core.Encode(a.Actor), core.Encode(a.ID), core.Encode(a.Origin)}
+	return []any{script.Encode(a.Actor), script.Encode(a.ID), script.Encode(a.Origin)}
 }
 
 func (g *Guard) find(ctx context.Context, name string) (Poll, error) {
@@ -459,7 +461,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	case end.Commits() && (!ok || d.Guard != g.Name() || d.Kept || d.Attempt.MadeID() && !d.Replayed):
 		return nil
 	}
-	claim, err := core.Claimed[*ballot](&g.Base, d)
+	claim, err := kit.Claimed[*ballot](&g.Base, d)
 	if err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
@@ -490,7 +492,7 @@ func (g *Guard) undoRefused(d *core.Decision, a core.Attempt) {
 
 // undoLater takes back in the background what an attempt's call may have got, or still gets.
 func (g *Guard) undoLater(err error, a core.Attempt, parts int) {
-	g.Engine().UndoLater(err, func(ctx context.Context) error {
+	g.UndoLater(err, func(ctx context.Context) error {
 		return g.undo(ctx, a, &ballot{parts: parts, call: a.Call(), late: true})
 	})
 }
@@ -501,9 +503,9 @@ func (g *Guard) undo(ctx context.Context, a core.Attempt, claim *ballot) error {
 	v := newVoter(a.Actor)
 	defer g.duplicates.Drop(v.in(a.Resource))
 	return g.Call(ctx, "settle", a, func() (err error) {
-		args := append([]any{v.record(), claim.call, core.TombstoneTTL.Milliseconds()}, g.audited(a)...)
+		args := append([]any{v.record(), claim.call, kit.TombstoneTTL.Milliseconds()}, g.audited(a)...)
 		keys := g.partKeys(a.Resource, v.part(claim.parts), a.ID)
-		args = append(args, core.FlagOf(claim.late), fieldOf(a.ID))
+		args = append(args, kit.FlagOf(claim.late), fieldOf(a.ID))
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteUndoScript, keys, args...)
 		return err
 	})
@@ -555,7 +557,7 @@ func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, err
 		}
 		keys := g.partKeys(a.Resource, v.part(parts), a.ID)
 		args := []any{
-			v.record(), core.EncodeUpTo(core.MaxRecord, a.Item), schedule.Milli(poll.Closes), g.rememberID(a), parts,
+			v.record(), script.EncodeUpTo(script.MaxRecord, a.Item), schedule.Milli(poll.Closes), g.rememberID(a), parts,
 			a.Call(), fieldOf(a.ID),
 		}
 		args = g.withNow(append(args, g.audited(a)...))
@@ -563,7 +565,7 @@ func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, err
 		if err = lost(err); err != nil {
 			return d, err
 		}
-		r := core.ReadReply(value, 5, 5)
+		r := script.ReadReply(value, 5, 5)
 		reason, replayed, cast, number, choices := r.Text(), r.Flag(), r.Number(), r.Number(), r.Texts()
 		if r.Err != nil {
 			return d, r.Err
@@ -623,7 +625,7 @@ func (v votedBefore) fill(d *core.Decision) {
 // decodeAll decodes choices in place.
 func decodeAll(encoded []string) []string {
 	for i, text := range encoded {
-		encoded[i] = core.Decode(text)
+		encoded[i] = script.Decode(text)
 	}
 	return encoded
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -299,7 +300,7 @@ func TestVotesHostileText(t *testing.T) {
 		}
 		sums := tally(t, g, "choices")
 		for _, text := range guardtest.Hostile {
-			if !strings.HasPrefix(core.EncodeUpTo(core.MaxRecord, text), "#") && sums[text] != 1 {
+			if !strings.HasPrefix(script.EncodeUpTo(script.MaxRecord, text), "#") && sums[text] != 1 {
 				t.Errorf("choice %q has %d votes", text, sums[text])
 			}
 		}

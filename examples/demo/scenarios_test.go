@@ -248,7 +248,7 @@ func TestTheLimitShowsTheScriptThatRan(t *testing.T) {
 		}
 		a := ask()
 		call := a.Calls[len(a.Calls)-1]
-		if a.Status != 200 || call.Script != "lua/sliding_window.lua" ||
+		if a.Status != 200 || call.Script != "lua/limit/sliding_window.lua" ||
 			!strings.Contains(call.Source, "-- Sliding window: at most") ||
 			!strings.Contains(call.Keys[0], "page:{192.0.2.1}") ||
 			!slices.Equal(call.Args[:4], []string{"5/10000:", "", "5", "10000"}) ||

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -116,13 +118,11 @@ func (tracer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 // sources are the scripts that a limit of one window may run, by hash.
 var sources = func() map[string]scriptCall {
 	all := map[string]scriptCall{}
-	for name, source := range map[string]string{
-		"sliding_window":  lua.SlidingWindow,
-		"sliding_windows": lua.SlidingWindows,
-		"sliding_parts":   lua.SlidingParts,
-		"sliding_log":     lua.SlidingLog,
+	for _, name := range []string{
+		"limit/sliding_window", "limit/sliding_windows", "limit/sliding_parts", "limit/sliding_log",
 	} {
-		sha := core.NewScript(name, source, core.AtMostOnce).SHA()
+		source := lua.Source(name)
+		sha := script.New(path.Base(name), source, script.AtMostOnce).SHA()
 		all[sha] = scriptCall{Script: "lua/" + name + ".lua", Source: source}
 	}
 	return all
@@ -140,7 +140,7 @@ func (t *trace) add(cmd redis.Cmder) {
 	}
 	text := fmt.Sprint(args[1])
 	if name == "eval" {
-		text = core.NewScript("sent", text, core.AtMostOnce).SHA()
+		text = script.New("sent", text, script.AtMostOnce).SHA()
 	}
 	call := sources[text]
 	call.Command, call.Keys, call.Args = strings.ToUpper(name), []string{}, []string{}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 var (
@@ -18,27 +20,27 @@ var (
 	//go:embed free.lua
 	freeSource string
 
-	takeScript = core.NewScript("places_take", takeSource, core.Idempotent)
-	freeScript = core.NewScript("places_free", freeSource, core.Idempotent)
+	takeScript = script.New("places_take", takeSource, script.Idempotent)
+	freeScript = script.New("places_free", freeSource, script.Idempotent)
 )
 
 // Guard lets as many members into a course as it has places: the Actor is the member, the Resource the
 // course. A failed request gives its place back. It is safe for concurrent use.
 type Guard struct {
-	core.Base
+	kit.Base
 	places int
 	keep   time.Duration
 }
 
 // New returns a guard for courses with the given number of places. A course's record is kept for the duration
 // keep after its last place was taken. New panics if the name is invalid or in use, if places is less than 1,
-// or if keep is not from 1 s to core.MaxTTL.
+// or if keep is not from 1 s to kit.MaxTTL.
 func New(e *core.Engine, name string, places int, keep time.Duration) *Guard {
-	e.NeedRedis("places", name)
-	if places < 1 || keep < time.Second || keep > core.MaxTTL {
-		panic(fmt.Sprintf("newguard: %d places for %v: give 1 or more, for 1 s to %v", places, keep, core.MaxTTL))
+	kit.NeedRedis(e, "places", name)
+	if places < 1 || keep < time.Second || keep > kit.MaxTTL {
+		panic(fmt.Sprintf("newguard: %d places for %v: give 1 or more, for 1 s to %v", places, keep, kit.MaxTTL))
 	}
-	return &Guard{e.Register("places", name, takeScript, freeScript), places, keep}
+	return &Guard{kit.Register(e, "places", name, takeScript, freeScript), places, keep}
 }
 
 // Traits implements core.Guard: an attempt needs a course, and a failed request gives its place back.
@@ -63,18 +65,18 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if err != nil {
 		return d, err
 	}
-	if err := core.RoomToUndo(); err != nil {
+	if err := kit.RoomToUndo(); err != nil {
 		return d, err
 	}
-	course := core.Encode(a.Resource)
-	p := place{[]string{g.Key(course, "taken"), g.Key(course, "void", a.Call())}, core.Encode(a.Actor), a.Call()}
+	course := script.Encode(a.Resource)
+	p := place{[]string{g.Key(course, "taken"), g.Key(course, "void", a.Call())}, script.Encode(a.Actor), a.Call()}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), takeScript, p.keys,
 		p.member, p.call, g.places, g.keep.Milliseconds())
 	if err != nil { // the script may have run
-		g.Engine().UndoLater(err, func(ctx context.Context) error { return g.free(ctx, d.Attempt, p) })
+		g.UndoLater(err, func(ctx context.Context) error { return g.free(ctx, d.Attempt, p) })
 		return d, err
 	}
-	r := core.ReadReply(value, 2, 2)
+	r := script.ReadReply(value, 2, 2)
 	reason, left := core.Reason(r.Text()), r.Number()
 	if r.Err != nil {
 		return d, r.Err
@@ -92,7 +94,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if end.Commits() || !d.Allowed {
 		return nil
 	}
-	p, err := core.Claimed[place](&g.Base, d)
+	p, err := kit.Claimed[place](&g.Base, d)
 	if err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
@@ -102,7 +104,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 func (g *Guard) free(ctx context.Context, a core.Attempt, p place) error {
 	return g.Call(ctx, "settle", a, func() error {
 		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), freeScript, p.keys,
-			p.member, p.call, core.TombstoneTTL.Milliseconds())
+			p.member, p.call, kit.TombstoneTTL.Milliseconds())
 		return err
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/examples/newguard"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -193,7 +194,7 @@ func TestOperatorSeesHowManyAreTaken(t *testing.T) {
 				t.Errorf("%s: %d, %v: want %d", course, n, err, want)
 			}
 		}
-		asked := core.DescriptionOf(g).Operations[0]
+		asked := kit.DescriptionOf(g).Operations[0]
 		in, err := asked.Read(map[string]string{"course": "go for {beginners}"})
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -251,7 +252,7 @@ func localFigures(s *scene) {
 	want(`"told/1h";q=1;w=3600, "told/24h";q=9;w=86400`, `"told/1h";r=0;t=3600`,
 		rate(limit.NewSlidingWindow(s.gate, "told", limit.PerHour(1), limit.PerDay(9))))
 
-	failing := &stub{name: "own", traits: core.Traits{Unit: core.UnitRequests},
+	failing := &stub{name: "own", traits: core.Traits{Unit: kit.UnitRequests},
 		check: func(a core.Attempt) (core.Decision, error) {
 			return core.Decision{Attempt: a, Limit: 5, Remaining: 4, Window: time.Hour}, errors.New("no answer")
 		}}

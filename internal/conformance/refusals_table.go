@@ -199,7 +199,7 @@ var saleRefusals = []refusal{
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
 	{"nobody has confirmed the reservation", func(s *scene) nethttpmw.Rule {
 		// there is no replica
-		g := seckill.New(s.gate, "sale", seckill.Options{Durability: core.Acked, AckWithin: time.Millisecond})
+		g := seckill.New(s.gate, "sale", seckill.Options{Durability: seckill.Acked, AckWithin: time.Millisecond})
 		if _, err := g.Open(s.Context(), "t1", seckill.Sale{Stock: 1}); !errors.Is(err, core.ErrUnconfirmed) {
 			s.Errorf("Open: %v", err)
 		}

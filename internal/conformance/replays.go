@@ -9,6 +9,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -17,7 +18,7 @@ import (
 // facts is a claim with a figure for clients.
 type facts struct{}
 
-func (facts) Details() []core.Detail { return []core.Detail{{Name: "seat", Value: "4a"}} }
+func (facts) Details() []kit.Detail { return []kit.Detail{{Name: "seat", Value: "4a"}} }
 
 // replaying is a guard whose attempts repeat an earlier one.
 func replaying(traits core.Traits, kept bool) *stub {

@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -39,7 +40,7 @@ func newScene(t *testing.T, f Framework, start func(testing.TB) redistest.Backen
 
 // newEngine makes an engine with a deadline that suits a busy machine, and that does not log the outages
 // which checks cause on purpose.
-func newEngine(rdb core.Client, prefix string, options ...core.Option) *core.Engine {
+func newEngine(rdb script.Client, prefix string, options ...core.Option) *core.Engine {
 	return core.New(rdb, append([]core.Option{core.WithPrefix(prefix), core.WithDeadline(10 * time.Second),
 		core.WithObserver(ignore{})}, options...)...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/lock"
@@ -40,9 +41,9 @@ func Kinds() map[string]core.Guard {
 	}
 }
 
-// Tools returns a tool of each package that has one, by the name of the package: see core.Tool. Their client
+// Tools returns a tool of each package that has one, by the name of the package: see kit.Tool. Their client
 // never connects.
-func Tools() map[string]core.Tool {
+func Tools() map[string]kit.Tool {
 	gate := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
-	return map[string]core.Tool{"delay": delay.New(gate, "delay", delay.Options{})}
+	return map[string]kit.Tool{"delay": delay.New(gate, "delay", delay.Options{})}
 }

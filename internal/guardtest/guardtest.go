@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -159,7 +160,7 @@ func (h *Recorder) Observe(_ context.Context, e core.Event) {
 
 // Counting is a client that counts the commands sent through it.
 type Counting struct {
-	core.Client
+	script.Client
 	Sent atomic.Int64
 }
 
@@ -232,7 +233,7 @@ func RefusingServer(t *testing.T, answer string) *redis.Client {
 }
 
 // NewEngineOver is NewEngine with a client that a test has put in front of the backend's.
-func NewEngineOver(b redistest.Backend, rdb core.Client, options ...core.Option) *core.Engine {
+func NewEngineOver(b redistest.Backend, rdb script.Client, options ...core.Option) *core.Engine {
 	options = append(SharedCalls(core.WithDeadline(10*time.Second), core.WithObserver(Ignore{}),
 		core.WithPrefix(b.Prefix)), options...)
 	return core.New(rdb, options...)

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // Options configure a [Keeper].
@@ -36,7 +38,7 @@ type Options struct {
 	// Acquire, Queue, Release and Renew are the guard's scripts: see semaphore_acquire, semaphore_wait and so
 	// on. Those that do not count reply with a number for the holder where the others reply with the permits
 	// that are left, and with that of the waiter at the end of Queue.
-	Acquire, Queue, Release, Renew *core.Script
+	Acquire, Queue, Release, Renew *script.Script
 }
 
 // Limits of the options of guards.
@@ -67,14 +69,14 @@ func (o Options) WithDefaults(pkg, guard string) Options {
 
 // Keeper takes, renews and gives back the claims of one guard. Make one with [New].
 type Keeper struct {
-	base    *core.Base
+	base    *kit.Base
 	options Options
 	pools   pools
 	lines   lines
 }
 
 // New returns a keeper for the guard with this base.
-func New(base *core.Base, options Options) *Keeper {
+func New(base *kit.Base, options Options) *Keeper {
 	k := &Keeper{base: base, options: options,
 		lines: lines{process: rand.Text()[:10], pause: stepMost, byTag: map[string]*line{}}}
 	k.pools = pools{lease: options.Lease, cause: options.Lost, renew: k.renew, byTag: map[string]*pool{}}
@@ -104,16 +106,16 @@ type Holder struct {
 func NewHolder(tag string, a core.Attempt, most int64, lease time.Duration) *Holder {
 	h := &Holder{
 		Attempt: a.WithoutCall(), Tag: tag, Call: a.Call(), Most: most, Lease: lease,
-		Name: a.Call() + "|" + strconv.FormatInt(lease.Milliseconds(), 10) + "|" + core.Encode(a.Actor),
+		Name: a.Call() + "|" + strconv.FormatInt(lease.Milliseconds(), 10) + "|" + script.Encode(a.Actor),
 	}
 	h.lost, h.lose = context.WithCancelCause(context.Background())
 	return h
 }
 
 // Claim returns what a decision of the guard holds, or core.ErrInvalid.
-func (k *Keeper) Claim(d core.Decision) (*Holder, error) { return core.Claimed[*Holder](k.base, d) }
+func (k *Keeper) Claim(d core.Decision) (*Holder, error) { return kit.Claimed[*Holder](k.base, d) }
 
-// Hold implements [core.Holder].
+// Hold implements [kit.Holder].
 func (k *Keeper) Hold(ctx context.Context, d core.Decision) (held context.Context, stop context.CancelFunc) {
 	h, err := k.Claim(d)
 	if err != nil {
@@ -136,11 +138,11 @@ func (k *Keeper) Take(ctx context.Context, tag string, d core.Decision, a core.A
 	if !k.base.Engine().HasRedis() {
 		return k.TakeLocal(ctx, tag, d, a, most), nil
 	}
-	if err := core.RoomToUndo(); err != nil {
+	if err := kit.RoomToUndo(); err != nil {
 		return d, err
 	}
 	h, c := k.Asking(tag, a, most, k.base.Engine().Deadline())
-	core.Send(ctx, &c)
+	script.Send(ctx, &c)
 	return k.Asked(ctx, h, &c, d)
 }
 
@@ -168,21 +170,21 @@ func (k *Keeper) allow(d *core.Decision, h *Holder) {
 	d.SetClaim(h)
 }
 
-// Asking returns the call that asks Redis for a claim, and who will hold it. Before, [core.RoomToUndo] has to
+// Asking returns the call that asks Redis for a claim, and who will hold it. Before, [kit.RoomToUndo] has to
 // be asked.
-func (k *Keeper) Asking(tag string, a core.Attempt, most int64, limit time.Duration) (*Holder, core.Call) {
+func (k *Keeper) Asking(tag string, a core.Attempt, most int64, limit time.Duration) (*Holder, script.Call) {
 	h := NewHolder(tag, a, most, k.options.Lease)
 	var args []any
 	if k.options.Counts {
 		args = append(args, h.Most, h.Attempt.Cost)
 	}
-	return h, core.Call{Engine: k.base.Engine(), Script: k.options.Acquire, Limit: limit,
+	return h, script.Call{Runner: k.base.Engine().Runner, Script: k.options.Acquire, Limit: limit,
 		Keys: append(k.KeysOf(h), k.base.Key(h.Tag, "present")),
 		Args: append(args, k.options.Lease.Milliseconds(), h.Name, k.now())}
 }
 
 // Asked reads what a call of Asking that was sent was answered. Then the attempt stands in line, if it may.
-func (k *Keeper) Asked(ctx context.Context, h *Holder, c *core.Call, d core.Decision) (core.Decision, error) {
+func (k *Keeper) Asked(ctx context.Context, h *Holder, c *script.Call, d core.Decision) (core.Decision, error) {
 	d, err := k.answered(h, c, d)
 	if err != nil || d.Reason != core.ReasonBusy || k.options.Wait == 0 {
 		return d, err
@@ -195,14 +197,14 @@ func (k *Keeper) Asked(ctx context.Context, h *Holder, c *core.Call, d core.Deci
 	return d, nil
 }
 
-func (k *Keeper) answered(h *Holder, c *core.Call, d core.Decision) (core.Decision, error) {
+func (k *Keeper) answered(h *Holder, c *script.Call, d core.Decision) (core.Decision, error) {
 	if c.Err != nil { // the script may have run
 		h.Late = true
-		k.base.Engine().UndoLater(c.Err, func(ctx context.Context) error { return k.Give(ctx, h) })
+		k.base.UndoLater(c.Err, func(ctx context.Context) error { return k.Give(ctx, h) })
 		return d, c.Err
 	}
 	h.Late = c.Resent
-	r := core.ReadReply(c.Reply, 3, 3)
+	r := script.ReadReply(c.Reply, 3, 3)
 	reason, number, wait := core.Reason(r.Text()), r.Number(), r.Duration(time.Millisecond)
 	if r.Err != nil {
 		return d, r.Err
@@ -219,7 +221,7 @@ func (k *Keeper) answered(h *Holder, c *core.Call, d core.Decision) (core.Decisi
 		k.pools.add(h, c.Sent)
 		return d, nil
 	case h.Late: // an earlier sending may still arrive, and find a free place by then
-		k.base.Engine().UndoLater(nil, func(ctx context.Context) error { return k.Give(ctx, h) })
+		k.base.UndoLater(nil, func(ctx context.Context) error { return k.Give(ctx, h) })
 	}
 	d.RetryAfter = wait
 	return d, nil
@@ -255,7 +257,7 @@ func (k *Keeper) Give(ctx context.Context, h *Holder) error {
 func (k *Keeper) release(ctx context.Context, h *Holder) error {
 	tombstone := time.Duration(0)
 	if h.Late {
-		tombstone = core.TombstoneTTL
+		tombstone = kit.TombstoneTTL
 	}
 	value, err := k.base.Engine().RunWithin(ctx, k.base.Engine().SettleTimeout(), k.options.Release,
 		append(k.KeysOf(h), k.base.Key(h.Tag, "line"), k.base.Key(h.Tag, "present")),
@@ -263,7 +265,7 @@ func (k *Keeper) release(ctx context.Context, h *Holder) error {
 	if err != nil {
 		return err
 	}
-	r := core.ReadReply(value, 2, 2)
+	r := script.ReadReply(value, 2, 2)
 	_, first := r.Number(), r.Text()
 	k.tell(first, h.Tag)
 	return r.Err
@@ -300,7 +302,7 @@ func (k *Keeper) renew(ctx context.Context, holders []*Holder) (lost []*Holder, 
 		if err != nil {
 			return err
 		}
-		r := core.ReadReply(value, 0, math.MaxInt)
+		r := script.ReadReply(value, 0, math.MaxInt)
 		for r.More() {
 			if i := r.Number(); i >= 1 && i <= int64(len(holders)) {
 				lost = append(lost, holders[i-1])

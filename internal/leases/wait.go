@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 const (
@@ -62,7 +64,7 @@ func (k *Keeper) Await(ctx context.Context, h *Holder) bool {
 	case <-ctx.Done():
 	}
 	if k.lines.leave(w) {
-		k.base.Engine().UndoLater(nil, func(ctx context.Context) error { return k.Give(ctx, h) })
+		k.base.UndoLater(nil, func(ctx context.Context) error { return k.Give(ctx, h) })
 		return false
 	}
 	k.pools.add(h, <-w.granted) // at the same moment
@@ -186,7 +188,7 @@ func (k *Keeper) serve(tag string, l *line) {
 // step makes one call for a line, and returns how long to wait for the next one.
 func (k *Keeper) step(tag string, l *line, some []*waiter, rest bool) (pause time.Duration) {
 	keys := []string{k.base.Key(tag, k.options.Record), k.base.Key(tag, "line"), k.base.Key(tag, "present")}
-	args := []any{k.lines.process, k.options.Lease.Milliseconds(), core.FlagOf(rest), k.now()}
+	args := []any{k.lines.process, k.options.Lease.Milliseconds(), kit.FlagOf(rest), k.now()}
 	for _, w := range some {
 		keys = append(keys, k.base.Key(tag, "void", w.h.Call))
 		if args = k.names(args, w.h); k.options.Counts {
@@ -208,12 +210,12 @@ func (k *Keeper) step(tag string, l *line, some []*waiter, rest bool) (pause tim
 		if k.options.Counts {
 			figures = 3
 		}
-		r := core.ReadReply(value, figures, figures)
+		r := script.ReadReply(value, figures, figures)
 		first = r.Text()
 		if wait := r.Duration(time.Millisecond); wait > 0 {
 			pause = min(pause, wait+time.Millisecond)
 		}
-		numbers := core.ReadReply(core.ReadValue[any](r), 0, math.MaxInt)
+		numbers := script.ReadReply(script.ReadValue[any](r), 0, math.MaxInt)
 		for numbers.More() {
 			granted = append(granted, numbers.Number())
 		}
@@ -246,7 +248,7 @@ func (k *Keeper) tell(process, tag string) {
 		k.lines.kick(tag)
 	default:
 		channel := k.channel(process)
-		k.base.Engine().Later(func(ctx context.Context) {
+		k.base.Later(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, k.base.Engine().SettleTimeout())
 			defer cancel()
 			// Without it, the process finds out by itself.

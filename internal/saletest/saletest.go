@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
 // NewEngine makes an engine on the backend, with a deadline that suits a busy machine. It does not log what
 // tests break on purpose.
-func NewEngine(b redistest.Backend, rdb core.Client) *core.Engine {
+func NewEngine(b redistest.Backend, rdb script.Client) *core.Engine {
 	return core.New(rdb, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute), core.WithObserver(ignore{}))
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/observe/gatehouselog"
 )
 
@@ -116,7 +117,7 @@ func TestOnlyDenialsAreLogged(t *testing.T) {
 	failed.Err = errors.New("down")
 	peeked.Op = "peek"
 	for _, e := range []core.Event{allowed, failed, peeked, denied("g", core.ReasonDone),
-		{Op: "breaker", Breaker: &core.BreakerChange{}}} {
+		{Op: "breaker", Breaker: &script.BreakerChange{}}} {
 		o.Observe(t.Context(), e)
 	}
 	gatehouselog.New(l.Logger, gatehouselog.Options{Level: slog.LevelDebug}).Observe(t.Context(),

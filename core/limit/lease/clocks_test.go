@@ -12,15 +12,15 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
 // wrongClock is a client of a server whose clock differs from the test's, by which processes go.
 type wrongClock struct {
-	core.Client
+	script.Client
 	by *atomic.Int64 // microseconds
 }
 

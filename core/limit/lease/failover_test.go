@@ -10,7 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -131,13 +133,13 @@ func TestUnitsInHandThroughAFailover(t *testing.T) {
 }
 
 // switched is a client that a test leads to another server.
-type switched struct{ core.Client }
+type switched struct{ script.Client }
 
 func (c *switched) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.Client.Process(ctx, cmd)
 }
 
-func logKey(p *leasing) string { return p.Key(core.TagOf(tenant), "log") }
+func logKey(p *leasing) string { return p.Key(kit.TagOf(tenant), "log") }
 
 // whatIsReplicated returns what brings a log back to what it is now.
 func whatIsReplicated(t *testing.T, b redistest.Backend, key string) func() {

@@ -99,7 +99,7 @@ func (s *hands) giveBack(t limit.Lot) {
 	s.back = append(s.back, t)
 	if !s.gives {
 		s.gives = true
-		s.g.Engine().After(0, s.giveAll)
+		s.g.After(0, s.giveAll)
 	}
 }
 
@@ -132,7 +132,7 @@ func (s *hands) arrange(part time.Duration) {
 	s.tick = part
 	s.sweep++
 	number, due := s.sweep, time.Now().Add(part)
-	s.g.Engine().After(part, func(ctx context.Context) { s.sweepAll(ctx, number, due) })
+	s.g.After(part, func(ctx context.Context) { s.sweepAll(ctx, number, due) })
 }
 
 // sweepAll gives back what is over, or all if Drain has called it before it was due, and forgets hands that

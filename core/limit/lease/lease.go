@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 // Why no window has more than Max: a unit counts as taken at the end of its part, so the log counts it for a
@@ -102,13 +104,12 @@ func (g *Guard) limitsOf(ctx context.Context, a core.Attempt) ([]limit.Limit, co
 	return k.limits, context.WithValue(ctx, knownKey{}, k)
 }
 
-// Traits implements [core.Guard].
-func (g *Guard) Traits() core.Traits {
-	traits := g.SlidingWindow.Traits()
-	if traits.Phases != nil {
-		traits.Phases = g
+// Phases implements [kit.Phased].
+func (g *Guard) Phases() kit.Phased {
+	if g.SlidingWindow.Phases() == nil {
+		return nil
 	}
-	return traits
+	return g
 }
 
 // Check implements [core.Guard]. It decides by what the process has in hand, or by a call that fetches units:
@@ -116,7 +117,7 @@ func (g *Guard) Traits() core.Traits {
 // engine's deadline.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
-	d, err := core.InTurn(ctx, g.Begin(ctx, a, false, false))
+	d, err := kit.InTurn(ctx, g.Begin(ctx, a, false, false))
 	return d, g.Observe(ctx, "check", begun, d, err)
 }
 
@@ -136,17 +137,17 @@ func (g *Guard) Reset(ctx context.Context, a core.Attempt) error {
 	return g.SlidingWindow.Reset(ctx, a)
 }
 
-// Describe implements [core.Describer].
-func (g *Guard) Describe() core.Description {
+// Describe implements [kit.Describer].
+func (g *Guard) Describe() kit.Description {
 	d := g.SlidingWindow.Describe()
-	d.Settings = append(d.Settings, core.Detail{Name: "lease", Value: "true"})
+	d.Settings = append(d.Settings, kit.Detail{Name: "lease", Value: "true"})
 	d.Ops = append(d.Ops, "give_back")
 	for i := range d.Operations {
 		switch o := &d.Operations[i]; o.Name {
 		case "peek":
-			o.Run = func(ctx context.Context, in core.Input) (any, error) { return g.Peek(ctx, in.Attempt()) }
+			o.Run = func(ctx context.Context, in kit.Input) (any, error) { return g.Peek(ctx, in.Attempt()) }
 		case "reset":
-			o.Run = func(ctx context.Context, in core.Input) (any, error) { return nil, g.Reset(ctx, in.Attempt()) }
+			o.Run = func(ctx context.Context, in kit.Input) (any, error) { return nil, g.Reset(ctx, in.Attempt()) }
 		}
 	}
 	return d
@@ -171,8 +172,8 @@ type question struct {
 	d   core.Decision
 }
 
-// Begin implements [core.Phased]. Units are fetched by End, whose callers wait for each other.
-func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool) core.Begun {
+// Begin implements [kit.Phased]. Units are fetched by End, whose callers wait for each other.
+func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool) kit.Begun {
 	if a.PrepareInPlace() != nil || !g.Engine().HasRedis() {
 		return g.SlidingWindow.Begin(ctx, a, early, followed)
 	}
@@ -182,13 +183,13 @@ func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool)
 	}
 	q := &question{g: g, by: ctx, of: limits[0], key: keyOf(&a), d: core.Decision{Attempt: a}}
 	h := g.hands.find(q.key)
-	return core.Begun{Second: q, Fits: h != nil && h.has(a.Cost, q.of, g.Engine().Now())}
+	return kit.Begun{Second: q, Fits: h != nil && h.has(a.Cost, q.of, g.Engine().Now())}
 }
 
-// Drop implements [core.Second].
+// Drop implements [kit.Second].
 func (*question) Drop() {}
 
-// End implements [core.Second].
+// End implements [kit.Second].
 func (q *question) End(ctx context.Context) (core.Decision, error) {
 	g := q.g
 	if h := g.hands.find(q.key); h != nil && q.handOut(h) {
@@ -207,7 +208,7 @@ func (q *question) End(ctx context.Context) (core.Decision, error) {
 	case q.handOut(h):
 		return q.d, nil
 	}
-	return core.InTurn(ctx, g.SlidingWindow.Begin(ctx, q.d.Attempt, false, false))
+	return kit.InTurn(ctx, g.SlidingWindow.Begin(ctx, q.d.Attempt, false, false))
 }
 
 // handOut decides the attempt by what is in hand. It reports false when that is not enough. The attempt is
@@ -242,13 +243,13 @@ func (q *question) ask(ctx context.Context, h *hand, over limit.Lot, ahead int64
 	sent, drops := g.Engine().Now(), h.dropped()
 	begun := g.SlidingWindow.Begin(ctx, a, false, false)
 	if begun.Call != nil {
-		begun.Call.Joint = core.Joint{} // a joined reply does not say for how long the units may be handed out
+		begun.Call.Joint = script.Joint{} // a joined reply does not say for how long the units may be handed out
 	}
 	if over.Units > 0 {
 		begun.Second = inFront{begun, g, over}
 		begun.Call = nil
 	}
-	d, err := core.InTurn(ctx, begun)
+	d, err := kit.InTurn(ctx, begun)
 	if err != nil || !d.Allowed {
 		d.Attempt.Cost -= ahead
 		h.refused(d, err)
@@ -265,19 +266,19 @@ func (q *question) ask(ctx context.Context, h *hand, over limit.Lot, ahead int64
 
 // inFront is a check in front of whose call units go back.
 type inFront struct {
-	core.Begun
+	kit.Begun
 	g    *Guard
 	over limit.Lot
 }
 
-// End implements [core.Second].
+// End implements [kit.Second].
 func (f inFront) End(ctx context.Context) (core.Decision, error) {
 	f.g.giveBack(ctx, f.Call, f.over)
 	return f.Begun.End(ctx)
 }
 
 // giveBack gives units back to Redis, in front of a call if that is not nil.
-func (g *Guard) giveBack(ctx context.Context, behind *core.Call, lots ...limit.Lot) {
+func (g *Guard) giveBack(ctx context.Context, behind *script.Call, lots ...limit.Lot) {
 	d, begun := core.Decision{Guard: g.Name()}, time.Now()
 	for _, t := range lots {
 		d.Attempt.Cost += t.Units

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/bounded"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -36,7 +37,7 @@ type leasing struct {
 
 // losing is a client that counts what it sends, and loses replies of commands that have run.
 type losing struct {
-	core.Client
+	script.Client
 	sent atomic.Int64
 	lose atomic.Bool
 }
@@ -57,10 +58,10 @@ func newLeasing(b redistest.Backend, name string, l limit.Limit, options ...core
 
 // newLeasingOver is newLeasing with a client that a test has put in front of the backend's.
 func newLeasingOver(
-	b redistest.Backend, client core.Client, name string, l limit.Limit, options ...core.Option,
+	b redistest.Backend, client script.Client, name string, l limit.Limit, options ...core.Option,
 ) *leasing {
 	lossy := &losing{Client: client}
-	options = append(options, core.WithBreaker(core.BreakerOptions{Failures: 1000}))
+	options = append(options, core.WithBreaker(1000, 0))
 	e := guardtest.NewEngineOver(b, lossy, options...)
 	return &leasing{New(e, name, l), e, lossy}
 }

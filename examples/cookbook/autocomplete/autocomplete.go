@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 const (
@@ -26,11 +28,11 @@ var (
 	//go:embed leave.lua
 	leaveSource string
 
-	joinScript  = core.NewScript("autocomplete_join", joinSource, core.Idempotent)
-	leaveScript = core.NewScript("autocomplete_leave", leaveSource, core.Idempotent)
+	joinScript  = script.New("autocomplete_join", joinSource, script.Idempotent)
+	leaveScript = script.New("autocomplete_leave", leaveSource, script.Idempotent)
 
 	// ErrFull says that the room has as many names as a room may have.
-	ErrFull = core.NewError("autocomplete: the room is full", core.ErrNotNow)
+	ErrFull = kit.NewError("autocomplete: the room is full", core.ErrNotNow)
 )
 
 // Rooms has the names of all rooms, each room in a slot of its own. Names and prefixes are any bytes, and are
@@ -44,11 +46,11 @@ type Rooms struct {
 
 // New returns rooms of at most the given number of names. A room is kept for the duration keep after the
 // latest join. New panics if the engine has no Redis, if most is less than 1, or if keep is not from 1 s to
-// core.MaxTTL.
+// kit.MaxTTL.
 func New(gate *core.Engine, most int, keep time.Duration) *Rooms {
-	gate.NeedRedis("autocomplete", "rooms")
-	if most < 1 || keep < time.Second || keep > core.MaxTTL {
-		panic(fmt.Sprintf("autocomplete: %d names for %v: give 1 or more, for 1 s to %v", most, keep, core.MaxTTL))
+	kit.NeedRedis(gate, "autocomplete", "rooms")
+	if most < 1 || keep < time.Second || keep > kit.MaxTTL {
+		panic(fmt.Sprintf("autocomplete: %d names for %v: give 1 or more, for 1 s to %v", most, keep, kit.MaxTTL))
 	}
 	return &Rooms{gate, most, keep}
 }
@@ -108,7 +110,7 @@ func (r *Rooms) Between(
 			core.ErrInvalid, MaxName)
 	}
 	n = min(max(n, 1), MaxAnswer)
-	names, err = core.Query(ctx, r.gate, redis.NewStringSliceCmd(ctx,
+	names, err = script.Query(ctx, r.gate.Runner, redis.NewStringSliceCmd(ctx,
 		"zrangebylex", r.names(room), "["+from, behind(to), "limit", 0, n+1))
 	if len(names) > n {
 		return names[:n], true, err

@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 const (
@@ -38,15 +40,15 @@ var (
 	//go:embed pop.lua
 	popSource string
 
-	pushScript = core.NewScript("deque_push", pushSource, core.Idempotent)
-	popScript  = core.NewScript("deque_pop", popSource, core.Idempotent)
+	pushScript = script.New("deque_push", pushSource, script.Idempotent)
+	popScript  = script.New("deque_pop", popSource, script.Idempotent)
 
 	// ErrEmpty says that the list has no values.
-	ErrEmpty = core.NewError("deque: the list is empty", core.ErrNotFound)
+	ErrEmpty = kit.NewError("deque: the list is empty", core.ErrNotFound)
 	// ErrFull says that the list has as many values as it may have.
-	ErrFull = core.NewError("deque: the list is full", core.ErrNotNow)
+	ErrFull = kit.NewError("deque: the list is full", core.ErrNotNow)
 	// ErrConflict says that the operation ID belongs to another operation on the list.
-	ErrConflict = core.NewError("deque: the operation ID belongs to another operation", core.ErrNotNow)
+	ErrConflict = kit.NewError("deque: the operation ID belongs to another operation", core.ErrNotNow)
 )
 
 // Options are the bounds of lists.
@@ -77,9 +79,9 @@ type listener interface {
 
 // New returns lists with the given bounds. Each list that a process waits for takes a connection of the
 // client's pool. New panics if the engine has no Redis or a client without BLMove, if a bound is negative, or
-// if Keep is not from 1 s to core.MaxTTL.
+// if Keep is not from 1 s to kit.MaxTTL.
 func New(gate *core.Engine, o Options) *Lists {
-	gate.NeedRedis("deque", "lists")
+	kit.NeedRedis(gate, "deque", "lists")
 	client, ok := gate.Client().(listener)
 	if !ok {
 		panic(fmt.Sprintf("deque: a %T cannot wait: make the engine with a client of go-redis", gate.Client()))
@@ -95,8 +97,8 @@ func New(gate *core.Engine, o Options) *Lists {
 	if o.Keep == 0 {
 		o.Keep = 24 * time.Hour
 	}
-	if o.PerShard < 0 || o.Shards < 0 || o.Keep < time.Second || o.Keep > core.MaxTTL {
-		panic(fmt.Sprintf("deque: %+v: give positive bounds, and keep values for 1 s to %v", o, core.MaxTTL))
+	if o.PerShard < 0 || o.Shards < 0 || o.Keep < time.Second || o.Keep > kit.MaxTTL {
+		panic(fmt.Sprintf("deque: %+v: give positive bounds, and keep values for 1 s to %v", o, kit.MaxTTL))
 	}
 	return &Lists{gate: gate, client: client, o: o, bells: map[string]*bell{}}
 }
@@ -122,7 +124,7 @@ func (l *Lists) Push(ctx context.Context, list string, end End, id, value string
 	if len(value) > MaxValue {
 		return fmt.Errorf("deque: %w: a value of %d bytes: %d at most", core.ErrInvalid, len(value), MaxValue)
 	}
-	what, outwards := "push "+string(end)+" "+core.Encode(value), int64(1)
+	what, outwards := "push "+string(end)+" "+script.Encode(value), int64(1)
 	if end == Left {
 		outwards = -1
 	}
@@ -135,7 +137,7 @@ func (l *Lists) Push(ctx context.Context, list string, end End, id, value string
 		if err != nil {
 			return err
 		}
-		r := core.ReadReply(reply, 2, 2)
+		r := script.ReadReply(reply, 2, 2)
 		reason := r.Text()
 		at = r.Number()
 		switch {
@@ -165,7 +167,7 @@ func (l *Lists) Pop(ctx context.Context, list string, end End, id string) (strin
 		if err != nil {
 			return "", err
 		}
-		r := core.ReadReply(reply, 3, 3)
+		r := script.ReadReply(reply, 3, 3)
 		reason, value := r.Text(), r.Text()
 		at = r.Number()
 		switch {

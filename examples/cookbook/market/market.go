@@ -14,6 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 const (
@@ -33,26 +35,26 @@ var (
 	//go:embed buy.lua
 	buySource string
 
-	depositScript = core.NewScript("market_deposit", depositSource, core.Idempotent)
-	offerScript   = core.NewScript("market_offer", offerSource, core.Idempotent)
-	buyScript     = core.NewScript("market_buy", buySource, core.Idempotent)
+	depositScript = script.New("market_deposit", depositSource, script.Idempotent)
+	offerScript   = script.New("market_offer", offerSource, script.Idempotent)
+	buyScript     = script.New("market_buy", buySource, script.Idempotent)
 )
 
 var (
 	// ErrNoItem says that the market does not know the item.
-	ErrNoItem = core.NewError("market: no such item", core.ErrNotFound)
+	ErrNoItem = kit.NewError("market: no such item", core.ErrNotFound)
 	// ErrConflict says that the user's operation ID belongs to another operation.
-	ErrConflict = core.NewError("market: the operation ID belongs to another operation", core.ErrNotNow)
+	ErrConflict = kit.NewError("market: the operation ID belongs to another operation", core.ErrNotNow)
 	// ErrOwn says that the buyer has the item already.
-	ErrOwn = core.NewError("market: the buyer has the item", core.ErrNotNow)
+	ErrOwn = kit.NewError("market: the buyer has the item", core.ErrNotNow)
 	// ErrNotOffered says that the item is not on offer, because nobody offered it or somebody has bought it.
-	ErrNotOffered = core.NewError("market: the item is not on offer", core.ErrNotNow)
+	ErrNotOffered = kit.NewError("market: the item is not on offer", core.ErrNotNow)
 	// ErrNotOwner says that the item belongs to somebody else.
-	ErrNotOwner = core.NewError("market: the item belongs to somebody else", core.ErrNotNow)
+	ErrNotOwner = kit.NewError("market: the item belongs to somebody else", core.ErrNotNow)
 	// ErrFull says that the market has as many items as it may have.
-	ErrFull = core.NewError("market: the market is full", core.ErrNotNow)
+	ErrFull = kit.NewError("market: the market is full", core.ErrNotNow)
 	// ErrTooMuch says that the market would have more than MaxMoney.
-	ErrTooMuch = core.NewError("market: more money than a market may have", core.ErrNotNow)
+	ErrTooMuch = kit.NewError("market: more money than a market may have", core.ErrNotNow)
 
 	refusals = map[string]error{"unknown": ErrNoItem, "conflict": ErrConflict, "own": ErrOwn,
 		"not_offered": ErrNotOffered, "not_owner": ErrNotOwner, "full": ErrFull, "too_much": ErrTooMuch}
@@ -78,11 +80,11 @@ type Markets struct {
 
 // New returns markets of at most the given number of items. A market is kept as a whole for the duration keep
 // after its latest change, so that no money outlives the items that it has paid for. New panics if the engine
-// has no Redis, if most is less than 1, or if keep is not from 1 s to core.MaxTTL.
+// has no Redis, if most is less than 1, or if keep is not from 1 s to kit.MaxTTL.
 func New(gate *core.Engine, most int, keep time.Duration) *Markets {
-	gate.NeedRedis("market", "markets")
-	if most < 1 || keep < time.Second || keep > core.MaxTTL {
-		panic(fmt.Sprintf("market: %d items for %v: give 1 or more, for 1 s to %v", most, keep, core.MaxTTL))
+	kit.NeedRedis(gate, "market", "markets")
+	if most < 1 || keep < time.Second || keep > kit.MaxTTL {
+		panic(fmt.Sprintf("market: %d items for %v: give 1 or more, for 1 s to %v", most, keep, kit.MaxTTL))
 	}
 	return &Markets{gate, most, keep}
 }
@@ -100,7 +102,7 @@ func (m *Markets) Deposit(
 	if amount < 1 || amount > MaxMoney {
 		return 0, fmt.Errorf("market: %w: amount %d: give 1 to 2^53-1", core.ErrInvalid, amount)
 	}
-	return m.run(ctx, depositScript, market, user, id, core.Encode(user), amount, int64(MaxMoney))
+	return m.run(ctx, depositScript, market, user, id, script.Encode(user), amount, int64(MaxMoney))
 }
 
 // Offer puts an item on offer for a price, changes its price, or with price 0 takes it off offer. An item
@@ -110,7 +112,7 @@ func (m *Markets) Offer(ctx context.Context, market, seller, id, item string, pr
 	if item == "" || price < 0 || price > MaxMoney {
 		return fmt.Errorf("market: %w: item %.40q for %d: give 0 to 2^53-1", core.ErrInvalid, item, price)
 	}
-	_, err := m.run(ctx, offerScript, market, seller, id, core.Encode(seller), core.Encode(item), price, m.most)
+	_, err := m.run(ctx, offerScript, market, seller, id, script.Encode(seller), script.Encode(item), price, m.most)
 	return err
 }
 
@@ -123,12 +125,12 @@ func (m *Markets) Buy(
 	if item == "" || price < 1 || price > MaxMoney {
 		return 0, fmt.Errorf("market: %w: item %.40q for %d: give 1 to 2^53-1", core.ErrInvalid, item, price)
 	}
-	return m.run(ctx, buyScript, market, buyer, id, core.Encode(buyer), core.Encode(item), price)
+	return m.run(ctx, buyScript, market, buyer, id, script.Encode(buyer), script.Encode(item), price)
 }
 
 // run runs a script for a user's operation and turns its reason into an error.
 func (m *Markets) run(
-	ctx context.Context, s *core.Script, market, user, id string, args ...any,
+	ctx context.Context, s *script.Script, market, user, id string, args ...any,
 ) (number int64, err error) {
 	if market == "" || user == "" || id == "" {
 		return 0, fmt.Errorf("market: %w: need a market, a user and an operation ID", core.ErrInvalid)
@@ -138,7 +140,7 @@ func (m *Markets) run(
 	if err != nil {
 		return 0, err
 	}
-	r := core.ReadReply(value, 2, 2)
+	r := script.ReadReply(value, 2, 2)
 	reason, number := r.Text(), r.Number()
 	switch {
 	case r.Err != nil:
@@ -157,12 +159,12 @@ func (m *Markets) run(
 }
 
 // Item returns who has an item, and its price, which is 0 for an item that is not on offer. A name of more
-// than core.MaxPlain encoded bytes is returned as its hash. The error is ErrNoItem or comes from Redis.
+// than script.MaxPlain encoded bytes is returned as its hash. The error is ErrNoItem or comes from Redis.
 func (m *Markets) Item(ctx context.Context, market, item string) (owner string, price int64, err error) {
 	if market == "" || item == "" {
 		return "", 0, ErrNoItem
 	}
-	record, err := core.Query(ctx, m.gate, redis.NewStringCmd(ctx, "hget", m.items(market), core.Encode(item)))
+	record, err := script.Query(ctx, m.gate.Runner, redis.NewStringCmd(ctx, "hget", m.items(market), script.Encode(item)))
 	if errors.Is(err, redis.Nil) {
 		return "", 0, ErrNoItem
 	} else if err != nil {
@@ -173,7 +175,7 @@ func (m *Markets) Item(ctx context.Context, market, item string) (owner string, 
 	if err != nil {
 		return "", 0, fmt.Errorf("market: record of an item: %w", err)
 	}
-	return core.Decode(owner), price, nil
+	return script.Decode(owner), price, nil
 }
 
 // Balance returns how much money a user has. It is 0 for a user whom the market does not know.
@@ -181,7 +183,7 @@ func (m *Markets) Balance(ctx context.Context, market, user string) (int64, erro
 	if market == "" || user == "" {
 		return 0, nil
 	}
-	balance, err := core.Query(ctx, m.gate, redis.NewStringCmd(ctx, "hget", m.funds(market), core.Encode(user)))
+	balance, err := script.Query(ctx, m.gate.Runner, redis.NewStringCmd(ctx, "hget", m.funds(market), script.Encode(user)))
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
 	} else if err != nil {

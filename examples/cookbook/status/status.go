@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
 const (
@@ -30,13 +32,13 @@ var (
 	//go:embed post.lua
 	postSource string
 
-	signUpScript = core.NewScript("status_sign_up", signUpSource, core.Idempotent)
-	postScript   = core.NewScript("status_post", postSource, core.Idempotent)
+	signUpScript = script.New("status_sign_up", signUpSource, script.Idempotent)
+	postScript   = script.New("status_post", postSource, script.Idempotent)
 
 	// ErrNoUser says that the user has not signed up, or has not posted for longer than posts are kept.
-	ErrNoUser = core.NewError("status: no such user", core.ErrNotFound)
+	ErrNoUser = kit.NewError("status: no such user", core.ErrNotFound)
 	// ErrConflict says that the same user has posted another message under the same operation ID.
-	ErrConflict = core.NewError("status: the operation ID belongs to another message", core.ErrNotNow)
+	ErrConflict = kit.NewError("status: the operation ID belongs to another message", core.ErrNotNow)
 )
 
 // Board has the messages of all users, each user's in one slot. It is safe for concurrent use.
@@ -48,11 +50,11 @@ type Board struct {
 
 // New returns a board that keeps the newest messages of each user, at most the given number. What belongs to
 // a user is kept for the duration keep after the latest message. New panics if the engine has no Redis, if
-// most is less than 1, or if keep is not from 1 s to core.MaxTTL.
+// most is less than 1, or if keep is not from 1 s to kit.MaxTTL.
 func New(gate *core.Engine, most int, keep time.Duration) *Board {
-	gate.NeedRedis("status", "board")
-	if most < 1 || keep < time.Second || keep > core.MaxTTL {
-		panic(fmt.Sprintf("status: %d messages for %v: give 1 or more, for 1 s to %v", most, keep, core.MaxTTL))
+	kit.NeedRedis(gate, "status", "board")
+	if most < 1 || keep < time.Second || keep > kit.MaxTTL {
+		panic(fmt.Sprintf("status: %d messages for %v: give 1 or more, for 1 s to %v", most, keep, kit.MaxTTL))
 	}
 	return &Board{gate, most, keep}
 }
@@ -91,11 +93,11 @@ func (b *Board) Post(ctx context.Context, user, id, text string) (Posted, error)
 			core.ErrInvalid, MaxText)
 	}
 	value, err := b.gate.Run(ctx, postScript, []string{b.profile(user), b.feed(user), b.op(user, id)},
-		text, core.Encode(text), b.most, b.keep.Milliseconds(), Replay.Milliseconds())
+		text, script.Encode(text), b.most, b.keep.Milliseconds(), Replay.Milliseconds())
 	if err != nil {
 		return Posted{}, err
 	}
-	r := core.ReadReply(value, 3, 3)
+	r := script.ReadReply(value, 3, 3)
 	reason, posted := r.Text(), Posted{ID: r.Text(), Posts: r.Number()}
 	switch {
 	case r.Err != nil:
@@ -116,7 +118,7 @@ func (b *Board) Newest(ctx context.Context, user string, n int) (posts int64, ne
 		return 0, nil, ErrNoUser
 	}
 	count := redis.NewCmd(ctx, "hget", b.profile(user), "posts")
-	if _, err := core.Query(ctx, b.gate, count); errors.Is(err, redis.Nil) {
+	if _, err := script.Query(ctx, b.gate.Runner, count); errors.Is(err, redis.Nil) {
 		return 0, nil, ErrNoUser
 	} else if err != nil {
 		return 0, nil, err
@@ -124,7 +126,7 @@ func (b *Board) Newest(ctx context.Context, user string, n int) (posts int64, ne
 	if posts, err = count.Int64(); err != nil {
 		return 0, nil, fmt.Errorf("status: count of posts: %w", err)
 	}
-	entries, err := core.Query(ctx, b.gate, redis.NewXMessageSliceCmd(ctx,
+	entries, err := script.Query(ctx, b.gate.Runner, redis.NewXMessageSliceCmd(ctx,
 		"xrevrange", b.feed(user), "+", "-", "count", min(max(n, 1), MaxRead)))
 	if err != nil {
 		return 0, nil, err

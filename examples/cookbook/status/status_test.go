@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/examples/cookbook/internal/recipetest"
 	"github.com/gatehouse-go/gatehouse/examples/cookbook/status"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
@@ -186,6 +187,6 @@ func TestClientsDoNotSeeWhatIsWrongWithRedis(t *testing.T) {
 func TestSetUpMistakesPanic(t *testing.T) {
 	gate := guardtest.NewEngine(redistest.Mini(t))
 	guardtest.WantPanic(t, "give 1 or more", func() { status.New(gate, 0, time.Hour) })
-	guardtest.WantPanic(t, "give 1 or more", func() { status.New(gate, 1, 2*core.MaxTTL) })
+	guardtest.WantPanic(t, "give 1 or more", func() { status.New(gate, 1, 2*kit.MaxTTL) })
 	guardtest.WantPanic(t, "needs Redis", func() { status.New(core.NewMemory(), 1, time.Hour) })
 }

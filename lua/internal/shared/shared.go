@@ -5,17 +5,19 @@
 //	...
 //	-- end NAME
 //
-// The only source of a block is the file shared/NAME.lua beside the scripts: a comment that says what the
-// block needs and gives, an empty line, and the text. Run "go generate ./lua" after a change of a source, or
-// after writing the two comments into a script.
+// The scripts lie in a folder per guard. The only source of a block is the file shared/NAME.lua in the
+// guard's folder, or beside the folders where scripts of several guards have the block: a comment that says
+// what the block needs and gives, an empty line, and the text. Run "go generate ./lua" after a change of a
+// source, or after writing the two comments into a script.
 package shared
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -27,40 +29,42 @@ var marker = regexp.MustCompile(`^(\s*)-- (shared|end) (\w+)$`)
 
 // Update returns the scripts with each block replaced by the text of its source, and every mistake: an
 // unknown block, one that does not end, an end without a beginning, and a source that fewer than two scripts
-// use. Scripts are keyed by file name, sources by block name. A script with a mistake is returned unchanged.
+// use. Scripts are keyed by path, such as votes/vote.lua, and sources by the path of their block, such as
+// votes/shared/rules or shared/clock. A script with a mistake is returned unchanged.
 func Update(scripts, sources map[string]string) (map[string]string, error) {
 	var mistakes []error
 	updated := make(map[string]string, len(scripts))
 	users := make(map[string]int, len(sources))
 	for _, file := range slices.Sorted(maps.Keys(scripts)) {
-		text, names, err := update(scripts[file], sources)
+		text, blocks, err := update(path.Dir(file), scripts[file], sources)
 		if err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", file, err))
 			text = scripts[file]
 		}
 		updated[file] = text
-		for name := range names {
-			users[name]++
+		for block := range blocks {
+			users[block]++
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(sources)) {
+	for _, block := range slices.Sorted(maps.Keys(sources)) {
 		switch {
-		case strings.TrimSpace(sources[name]) == "":
+		case strings.TrimSpace(sources[block]) == "":
 			mistakes = append(mistakes,
-				fmt.Errorf("block %s has no text: it follows the first empty line of its file", name))
-		case users[name] < 2:
+				fmt.Errorf("block %s has no text: it follows the first empty line of its file", block))
+		case users[block] < 2:
 			mistakes = append(mistakes,
-				fmt.Errorf("block %s is used by %d scripts: a shared block needs two or more", name,
-					users[name]))
+				fmt.Errorf("block %s is used by %d scripts: a shared block needs two or more",
+					block, users[block]))
 		}
 	}
 	return updated, errors.Join(mistakes...)
 }
 
-// update returns one script with its blocks replaced by their sources, and the names of the blocks.
-func update(script string, sources map[string]string) (string, map[string]bool, error) {
+// update returns one script with its blocks replaced by their sources, and the paths of the blocks. The
+// folder's own block of a name comes before the one of all folders.
+func update(folder, script string, sources map[string]string) (string, map[string]bool, error) {
 	var out strings.Builder
-	names, open := make(map[string]bool), ""
+	blocks, open := make(map[string]bool), ""
 	for line := range strings.Lines(script) {
 		m := marker.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 		switch {
@@ -71,24 +75,29 @@ func update(script string, sources map[string]string) (string, map[string]bool, 
 			open = ""
 			out.WriteString(line)
 		case m[2] == "end":
-			return "", names, fmt.Errorf("block %s ends without a beginning", m[3])
+			return "", blocks, fmt.Errorf("block %s ends without a beginning", m[3])
 		case open != "":
-			return "", names, fmt.Errorf("block %s begins inside block %s", m[3], open)
+			return "", blocks, fmt.Errorf("block %s begins inside block %s", m[3], open)
 		default:
-			source, known := sources[m[3]]
-			if !known {
-				return "", names, fmt.Errorf("block %s is unknown: there is no shared/%s.lua", m[3], m[3])
-			}
 			open = m[3]
-			names[open] = true
+			block := path.Join(folder, "shared", open)
+			if _, own := sources[block]; !own {
+				block = path.Join("shared", open)
+			}
+			source, known := sources[block]
+			if !known {
+				return "", blocks, fmt.Errorf("block %s is unknown: there is no shared/%s.lua, neither in the "+
+					"script's folder nor above it", open, open)
+			}
+			blocks[block] = true
 			out.WriteString(line)
 			out.WriteString(indent(m[1], source))
 		}
 	}
 	if open != "" {
-		return "", names, fmt.Errorf("block %s does not end", open)
+		return "", blocks, fmt.Errorf("block %s does not end", open)
 	}
-	return out.String(), names, nil
+	return out.String(), blocks, nil
 }
 
 // indent puts space before each line of text that is not empty.
@@ -103,33 +112,29 @@ func indent(space, text string) string {
 	return out.String()
 }
 
-// Read returns the scripts in a folder by file name, and the sources in its subfolder shared by block name.
-func Read(folder string) (scripts, sources map[string]string, err error) {
-	scripts, err = read(folder)
-	files, sharedErr := read(filepath.Join(folder, "shared"))
-	if err := cmp.Or(err, sharedErr); err != nil {
-		return nil, nil, err
+// Read returns the scripts in the folders below root, and the sources of their blocks, as Update takes them.
+func Read(root string) (scripts, sources map[string]string, err error) {
+	scripts, sources = make(map[string]string), make(map[string]string)
+	for _, pattern := range []string{"*/*.lua", "*/shared/*.lua"} {
+		files, err := fs.Glob(os.DirFS(root), pattern)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(filepath.Join(root, file))
+			if err != nil {
+				return nil, nil, err
+			}
+			if path.Base(path.Dir(file)) != "shared" {
+				scripts[file] = string(text)
+				continue
+			}
+			_, block, _ := strings.Cut(string(text), "\n\n") // the comment before it describes the block
+			sources[strings.TrimSuffix(file, ".lua")] = block
+		}
 	}
-	sources = make(map[string]string, len(files))
-	for file, text := range files {
-		_, block, _ := strings.Cut(text, "\n\n") // the comment before it describes the block
-		sources[strings.TrimSuffix(file, ".lua")] = block
+	if len(scripts) == 0 {
+		return nil, nil, fmt.Errorf("no .lua files in the folders of %s: run this in the folder lua", root)
 	}
 	return scripts, sources, nil
-}
-
-func read(folder string) (map[string]string, error) {
-	paths, err := filepath.Glob(filepath.Join(folder, "*.lua"))
-	if err != nil || len(paths) == 0 {
-		return nil, fmt.Errorf("no .lua files in %s: %w", folder, cmp.Or(err, os.ErrNotExist))
-	}
-	texts := make(map[string]string, len(paths))
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		texts[filepath.Base(path)] = string(text)
-	}
-	return texts, nil
 }

@@ -1,4 +1,4 @@
-// Command generate writes the shared blocks into the scripts of the folder in which it runs: go generate
+// Command generate writes the shared blocks into the scripts below the folder in which it runs: go generate
 // ./lua. It writes nothing while there is a mistake.
 package main
 

@@ -14,17 +14,17 @@ func TestGenerateUpdatesTheScriptsInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(folder, "shared"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(folder, "vote/shared"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	const used = "-- shared one\nold\n-- end one\n"
-	write("shared/one.lua", "-- About the block.\n\nnew\n")
-	write("a.lua", used)
-	write("b.lua", used+"-- shared two\n-- end two\n")
+	write("vote/shared/one.lua", "-- About the block.\n\nnew\n")
+	write("vote/a.lua", used)
+	write("vote/b.lua", used+"-- shared two\n-- end two\n")
 
 	expect := func(want string) {
 		t.Helper()
-		if got, err := os.ReadFile(filepath.Join(folder, "a.lua")); err != nil || string(got) != want {
+		if got, err := os.ReadFile(filepath.Join(folder, "vote/a.lua")); err != nil || string(got) != want {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	}
@@ -32,7 +32,7 @@ func TestGenerateUpdatesTheScriptsInPlace(t *testing.T) {
 		t.Error("an unknown block is no mistake")
 	}
 	expect(used)
-	write("b.lua", used)
+	write("vote/b.lua", used)
 	if err := generate(folder); err != nil {
 		t.Error(err)
 	}

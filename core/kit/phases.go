@@ -1,0 +1,87 @@
+package kit
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
+)
+
+// This file lets guards whose checks have two phases share a trip to Redis.
+
+// Phased is a guard whose checks have two phases, with the call to Redis in between, so that an adapter can
+// send the calls of several guards about one request together. A [Base] has Observe.
+//
+// An adapter begins the checks of a request in the order of its rules, for as long as each of them Fits. It
+// sends their calls by one [script.Send], and ends them in the same order. A check that does not fit is sent
+// by itself, when those in front have ended; those behind it are begun when it has ended. If a guard refuses,
+// the adapter rolls back what guards behind it have taken. So a claim must not fit if others are told for
+// good of what it takes, as of a duplicate, or of a sale that is sold out.
+type Phased interface {
+	core.Guard
+
+	// Phases returns the guard itself if it may go along with others, and nil if Check has to decide. A guard
+	// that embeds one with Phases returns that one, and so is not taken for it: see [PhasesOf].
+	Phases() Phased
+
+	// Begin prepares a check. It takes nothing. early reports whether checks in front have not ended, and
+	// followed whether further ones are behind, which go along if this one fits.
+	Begin(ctx context.Context, a core.Attempt, early, followed bool) Begun
+
+	// BeginSettle prepares what Settle does with an ending that gives back or charges something.
+	BeginSettle(ctx context.Context, d core.Decision, end core.Ending) Begun
+
+	// Observe tells the guard's observer of a decision or of an ending: see [Base.Observe].
+	Observe(ctx context.Context, op string, begun time.Time, d core.Decision, err error) error
+}
+
+// PhasesOf returns the guard as a [Phased] one, or nil where its Check has to be called.
+func PhasesOf(g core.Guard) Phased {
+	p, ok := g.(Phased)
+	if !ok || !reflect.ValueOf(g).Comparable() || core.Guard(p.Phases()) != g {
+		return nil
+	}
+	return p
+}
+
+// Begun is a check, or an ending, between its phases. Exactly one of End and Drop has to be called.
+type Begun struct {
+	// Call has to be sent before End. It is nil where End needs none, or makes its calls itself.
+	Call *script.Call
+	// Fits reports whether checks of other guards may go along: this one expects to allow its attempt, and to
+	// leave enough for others.
+	Fits bool
+
+	Second
+}
+
+// Second is the second phase of a check or an ending.
+type Second interface {
+	// End returns the decision, as Check returns it, or the error of Settle. It may make further calls. The
+	// observer is not told: whoever calls End does that, if the answer counts.
+	End(ctx context.Context) (core.Decision, error)
+	// Drop ends a check whose call was not sent.
+	Drop()
+}
+
+// InTurn sends the call of a check, or of an ending, by itself, and ends it. A [Phased] guard makes its Check
+// and its Settle of it:
+//
+//	begun := time.Now()
+//	d, err := kit.InTurn(ctx, g.Begin(ctx, a, false, false))
+//	return d, g.Observe(ctx, "check", begun, d, err)
+func InTurn(ctx context.Context, b Begun) (core.Decision, error) {
+	sent := false
+	defer func() { // a hook of the client may panic
+		if !sent {
+			b.Drop()
+		}
+	}()
+	if b.Call != nil {
+		script.Send(ctx, b.Call)
+	}
+	sent = true
+	return b.End(ctx)
+}

@@ -1,0 +1,14 @@
+package kit
+
+// HeldKey returns the copy of the key that a Recall holds.
+func HeldKey[V any](r *Recall[string, V], key string) string {
+	s := r.answers.Of(key)
+	s.Lock()
+	defer s.Unlock()
+	for _, held := range s.Keys() {
+		if held == key {
+			return held
+		}
+	}
+	return ""
+}

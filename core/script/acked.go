@@ -1,0 +1,149 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+// This file runs scripts whose answer waits for replicas. The script and WAIT run on the same connection,
+// because WAIT covers only the writes of its own connection.
+
+// ErrUnconfirmed is returned by calls of a guard that is [Acked] when too few replicas confirmed the change
+// in time. The change was made on the server that ran the script, and is lost if that server is lost. It is
+// safe to repeat the call with the same arguments: it makes no second change, and waits for the first one.
+var ErrUnconfirmed = errors.New("script: too few replicas confirmed the change")
+
+// Acks is what a call waits for after its script has run.
+type Acks struct {
+	// Replicas is how many replicas must confirm the change.
+	Replicas int
+	// Within is the longest wait for them.
+	Within time.Duration
+}
+
+// touchScript runs before WAIT. A script that replays its answer writes nothing, and WAIT on a connection
+// without writes waits for nothing: without the touch, such an answer would be confirmed although no replica
+// has the change.
+var touchScript = New("touch", lua.Source("core/touch"), Idempotent)
+
+// ackedCall is one call of a script that waits for replicas.
+type ackedCall struct {
+	runner *Runner
+	script *Script
+	keys   []string
+	args   []any
+	yes    func(reply any) bool // whether to wait after this reply
+	wait   Acks
+	said   chan any // the reply to wait after, once it has arrived
+}
+
+// RunAcked is [Runner.RunWithin] for [Idempotent] scripts. When yes reports true for the reply, it waits for
+// replicas. Beside an [ErrUnconfirmed] it returns the reply of the script.
+func (r *Runner) RunAcked(
+	ctx context.Context, limit time.Duration, wait Acks, yes func(reply any) bool, s *Script, keys []string,
+	args ...any,
+) (any, error) {
+	// The reply is kept when it arrives. An idle server ends a WAIT up to a tenth of a second late. If the
+	// deadline passes meanwhile, the reply of the script is still known.
+	c := ackedCall{
+		runner: r, script: s, keys: keys, args: args, yes: yes, wait: wait, said: make(chan any, 1),
+	}
+	last := time.Now().Add(r.SettleTimeout() - limit)
+	var reply any
+	var err error
+	for again := true; again; ctx, again = whileItMoves(ctx, s, err, last) {
+		reply, err = call(ctx, r, limit, keys[0], obeying(r.connection, c.send),
+			func() bool { return len(c.said) > 0 })
+	}
+	if err != nil {
+		select {
+		case reply = <-c.said:
+			err = fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+		default:
+		}
+	}
+	return reply, r.failed(ctx, s, err)
+}
+
+// send is Call.pass for calls that wait. go-redis cannot resend a command on a broken connection, and
+// must not resend it on another one, because the WAIT would not follow it. So send retries itself, on a new
+// connection for each try.
+func (c *ackedCall) send(ctx context.Context) (any, error) {
+	find := nodes(c.runner.rdb)
+	end, _ := ctx.Deadline() // call sets one
+	longest := time.Until(end) / 8
+	maybe := false // an earlier try may have run
+	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, longest) {
+		server, err := find(ctx, c.keys[0])
+		if err != nil {
+			return nil, err
+		}
+		reply, said, err := c.try(ctx, server)
+		switch {
+		case err == nil || said:
+			return reply, err
+		case !refusedForNow(err) && (try >= server.Options().MaxRetries || !worthAnotherTry(err)),
+			time.Until(end) < 2*pause: // the error is to be the server's, as in Call.pass
+			return nil, notRun(err, maybe)
+		}
+		if !refusedForNow(err) {
+			maybe = true
+			sentAgain(ctx)
+		}
+		c.runner.reloadTopology(ctx) // the client of one node does not follow its slots
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// try runs the script and WAIT on one connection. said reports whether the script's reply was one to wait
+// after, so that an error is one of the waiting.
+func (c *ackedCall) try(ctx context.Context, server node) (reply any, said bool, err error) {
+	conn := server.Conn()
+	defer func() { _ = conn.Close() }() // gives the connection back to the client's pool
+	reply, err = eval(ctx, onClient{conn}, c.script, AtMostOnce, c.keys, c.args)
+	if err != nil || !c.yes(reply) {
+		return reply, false, err
+	}
+	c.said <- reply
+	return reply, true, c.wait.on(ctx, conn, server.Options().ReadTimeout, c.keys[0])
+}
+
+// on waits on the connection. It returns nil when enough replicas have all earlier writes of the connection.
+func (w Acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duration, key string) error {
+	// An answer that arrives too late is lost, so the wait ends early.
+	within := w.Within
+	if deadline, ok := ctx.Deadline(); ok {
+		within = min(within, time.Until(deadline)*3/4)
+	}
+	if readTimeout > 0 {
+		within = min(within, readTimeout*3/4)
+	}
+	if within < time.Millisecond { // 0 would wait forever
+		return context.DeadlineExceeded
+	}
+	// by its source: WAIT must not follow a NOSCRIPT
+	touched := redis.NewIntCmd(ctx, "eval", touchScript.source, 1, key)
+	got := redis.NewIntCmd(ctx, "wait", w.Replicas, within.Milliseconds())
+	pipe := conn.Pipeline()
+	_ = pipe.Process(ctx, touched)
+	_ = pipe.Process(ctx, onceInt{got})
+	switch _, err := pipe.Exec(ctx); {
+	case err != nil:
+		return err
+	case touched.Val() == 0:
+		return errors.New("the written record is gone")
+	case got.Val() < int64(w.Replicas):
+		return fmt.Errorf("%d of %d replicas in %v", got.Val(), w.Replicas, within.Round(time.Millisecond))
+	}
+	return nil
+}

@@ -1,0 +1,316 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Call is a call of a script, from when a guard has prepared it until the guard reads its reply. [Send] makes
+// it.
+type Call struct {
+	// Runner makes the call.
+	Runner *Runner
+	// Script is what Redis runs, with these keys, which share a tag, and these arguments.
+	Script *Script
+	Keys   []string
+	Args   []any
+	// Limit is how long the call may take, such as [Runner.Deadline]. The time begins with Send.
+	Limit time.Duration
+	// Joint says how the call may be decided together with others of the same moment: see [Runner.RunJoined].
+	// The zero value: it may not.
+	Joint Joint
+	// After is closed when the call may be sent. Send waits for that, for Limit at most. Nil: it may at once.
+	After <-chan struct{}
+
+	// What follows is set by Send.
+
+	// Sent is when the call was sent, or a moment before.
+	Sent time.Time
+	// Resent reports whether the script was sent more than once: see [WatchSendings].
+	Resent bool
+	// Reply is what the script has replied, as go-redis decodes it, and Err the error of the call.
+	Reply any
+	Err   error
+
+	maybe  bool            // a sending may have run
+	group  *line[Joint]    // the line that the call leaves when it is over; or nil
+	joined *waiting[Joint] // the call waits for others of its group; or nil
+	trip   *trip           // of a call that is sent together with others; or nil
+}
+
+// trip is how a call goes together with others.
+type trip struct {
+	leg    leg
+	waits  waiting[sending] // without a line: it goes by itself
+	aboard bool             // it is in a pipeline, and has not come back
+}
+
+// Send makes calls, and returns when each of them has its Reply or its Err. Several calls go out together: in
+// one pipeline per server, in their order, those whose scripts are [Script.Shared]. They may be of several
+// engines. Apart from that each call is made as [Runner.RunWithin] and [Runner.RunJoined] make theirs: with a
+// limit, a reply and an error of its own.
+func Send(ctx context.Context, calls ...*Call) {
+	if len(calls) == 1 {
+		calls[0].send(ctx)
+		return
+	}
+	defer func() { // also if a hook of the client panics
+		for _, c := range calls {
+			c.leave()
+		}
+	}()
+	for _, c := range calls {
+		c.awaitTurn(ctx)
+	}
+	for _, c := range calls {
+		c.prepare(ctx)
+	}
+	depart(calls)
+	for _, c := range calls {
+		if c.Err == nil && c.joined == nil {
+			c.Reply, c.Err = c.deliver(ctx)
+			c.leave() // others may wait for it, while the caller waits for others
+		}
+	}
+	for _, c := range calls {
+		if c.joined != nil {
+			c.Reply, c.Err = c.follow(ctx)
+		}
+	}
+}
+
+// send makes the call by itself, or has it decided with others of its group.
+func (c *Call) send(ctx context.Context) {
+	c.awaitTurn(ctx)
+	if c.join(ctx) {
+		c.Reply, c.Err = c.follow(ctx)
+		return
+	}
+	defer c.leave()
+	c.Reply, c.Err = c.deliver(ctx)
+}
+
+// awaitTurn waits until the call may be sent.
+func (c *Call) awaitTurn(ctx context.Context) {
+	if c.After == nil {
+		return
+	}
+	patience := time.NewTimer(c.Limit)
+	defer patience.Stop()
+	select {
+	case <-c.After:
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+}
+
+// join reports whether the call waits for others of its group.
+func (c *Call) join(ctx context.Context) (waits bool) {
+	c.Sent = time.Now()
+	if c.Joint.Script == nil || c.Runner.joins == nil {
+		return false
+	}
+	if c.Joint.Keys == nil {
+		c.Joint.Keys = c.Keys
+	}
+	c.group, c.joined = c.Runner.joins.enter(ctx, c.Limit, &c.Joint)
+	if c.joined != nil {
+		c.group = nil
+	}
+	return c.joined != nil
+}
+
+// leave ends what others may wait for.
+func (c *Call) leave() {
+	if c.group != nil {
+		c.group.leave()
+		c.group = nil
+	}
+	if c.trip != nil {
+		c.trip.leg.leave()
+	}
+}
+
+// prepare does what comes before the call is sent together with others.
+func (c *Call) prepare(ctx context.Context) {
+	if c.join(ctx) || !c.shares() {
+		return
+	}
+	t := &trip{}
+	if err := t.leg.enter(ctx, c.Runner, c.Limit, c.Keys[0]); err != nil {
+		c.Err = c.Runner.failed(ctx, c.Script, err)
+		c.leave()
+		return
+	}
+	t.leg.begin(t.leg.begun)
+	c.trip = t
+	t.waits.line, t.waits.what = c.Runner.shared.lineOf(t.leg.ctx, evalsha(ctx, c.Script, c.Keys, c.Args))
+}
+
+// shares reports whether the next sending of the call may share a pipeline.
+func (c *Call) shares() bool {
+	return c.Runner.shared != nil && c.Script.shares && len(c.Keys) > 0 && !c.Resent
+}
+
+// depart sends the calls that were prepared, in a pipeline per server. One alone goes by itself.
+func depart(calls []*Call) {
+	now, ready := time.Now(), 0
+	for _, c := range calls {
+		if c.trip != nil && c.trip.waits.line != nil {
+			ready++
+			c.trip.leg.beginAgain(now)
+		}
+	}
+	if ready < 2 {
+		return
+	}
+	for i, c := range calls {
+		if c.trip == nil || c.trip.waits.line == nil || c.trip.aboard {
+			continue
+		}
+		flight := make([]*waiting[sending], 0, ready)
+		for _, other := range calls[i:] {
+			if t := other.trip; t != nil && t.waits.line == c.trip.waits.line {
+				t.aboard = true
+				t.waits.ctx, t.waits.since, t.waits.done = t.leg.ctx, now, make(chan struct{}, 1)
+				flight = append(flight, &t.waits)
+			}
+		}
+		c.trip.waits.line.sendAll(flight, len(flight) == ready && c.Runner.obeysDeadline)
+	}
+}
+
+// deliver makes the call. It repeats it while its slot moves, for the time of [Runner.SettleTimeout] in all.
+// In a classic migration a cluster refuses scripts with several keys until the last key has moved, often for
+// longer than the deadline. The server has not run the script, so the call may be sent again. That is for
+// claims, which are Idempotent; a late check of a limit is better decided by the rule's outage policy.
+func (c *Call) deliver(ctx context.Context) (any, error) {
+	r := c.Runner
+	if r.rdb == nil {
+		return nil, fmt.Errorf("script %s: %w", c.Script.name, ErrNoRedis)
+	}
+	last := time.Now().Add(r.SettleTimeout() - c.Limit) // a call that begins later ends too late
+	var reply any
+	var err error
+	for again := true; again; ctx, again = whileItMoves(ctx, c.Script, err, last) {
+		reply, err = c.pass(ctx)
+	}
+	return reply, r.failed(ctx, c.Script, err)
+}
+
+// whileItMoves reports whether to repeat a call that ended with err because its slot moves, and returns the
+// context for that.
+func whileItMoves(ctx context.Context, s *Script, err error, last time.Time) (context.Context, bool) {
+	if err == nil || s.delivery != Idempotent || !isMoving(err) || time.Now().After(last) {
+		return ctx, false
+	}
+	if shared, _ := ctx.Value(checkKey{}).(*check); shared != nil {
+		shared.moved.Store(true)
+		ctx = shared.caller
+	}
+	return ctx, ctx.Err() == nil
+}
+
+// pass makes the call once through the breaker, unless it has passed that already. It sends the script again
+// when the server refused to run it at all: that is no second run. It stops before the deadline, so that the
+// error is the server's, and the breaker can tell a moving slot from a dead server.
+func (c *Call) pass(ctx context.Context) (reply any, err error) {
+	var own leg
+	l := &own
+	if c.trip != nil && c.trip.leg.ctx != nil {
+		l = &c.trip.leg
+	} else {
+		key := ""
+		if len(c.Keys) > 0 {
+			key = c.Keys[0]
+		}
+		if err := l.enter(ctx, c.Runner, c.Limit, key); err != nil {
+			return nil, err
+		}
+		l.begin(l.begun)
+	}
+	defer l.leave()
+	var longest time.Duration
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longest) {
+		if reply, err = c.try(l.ctx); err == nil {
+			return reply, l.ended(nil, nil)
+		}
+		end, _ := l.ctx.Deadline() // begin sets one
+		rest := time.Until(end)
+		if !refusedForNow(err) || rest < 2*pause {
+			return reply, l.ended(notRun(err, c.maybe), nil)
+		}
+		if longest == 0 {
+			longest = rest / 8
+		}
+		select {
+		case <-time.After(pause):
+		case <-l.ctx.Done():
+			return nil, l.ended(notRun(err, c.maybe), nil)
+		}
+	}
+}
+
+// try runs the script once, or as often as go-redis may resend it. The first sending is one of its own, so
+// that the answer to it is known to be the answer to the only one.
+func (c *Call) try(ctx context.Context) (reply any, err error) {
+	r, s := c.Runner, c.Script
+	shares := c.shares()
+	if s.delivery == AtMostOnce || r.resends || r.sendsOnce || shares {
+		var first processor = r
+		if shares {
+			first = r.shared
+		}
+		if t := c.trip; t != nil && t.aboard { // it is under way
+			t.aboard = false
+			reply, err = r.shared.arrived(ctx, &t.waits)
+			reply, err = known(ctx, first, s, AtMostOnce, t.waits.what.cmd, reply, err)
+		} else {
+			reply, err = eval(ctx, first, s, AtMostOnce, c.Keys, c.Args)
+		}
+		if err == nil || s.delivery == AtMostOnce || !r.resends || ctx.Err() != nil || !worthAnotherTry(err) {
+			return reply, err
+		}
+		c.Resent = true
+		sentAgain(ctx)
+	}
+	c.maybe = true
+	return eval(ctx, r, s, s.delivery, c.Keys, c.Args)
+}
+
+// follow waits for the run that decides the call together with others of its group. Where that fails, an
+// Idempotent script then runs for this call alone: in the rest of its time, unless its slot moves.
+func (c *Call) follow(ctx context.Context) (any, error) {
+	r, w := c.Runner, c.joined
+	c.joined = nil
+	reply, left, err := w.wait()
+	switch {
+	case left:
+		// Otherwise the run has done this itself.
+		return nil, r.failed(ctx, c.Joint.Script, r.named("", notRun(err, false)))
+	case err == nil || c.Script.delivery != Idempotent || ctx.Err() != nil:
+		return reply, err
+	}
+	sent := !errors.As(err, new(notRunError))
+	switch {
+	case errors.Is(err, ErrBreakerOpen), sent && (!r.resends || !worthAnotherTry(err)):
+		return nil, err
+	case sent:
+		c.Resent, c.maybe = true, true
+		sentAgain(ctx)
+	}
+	if isMoving(err) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, w.end.Add(r.SettleTimeout()-c.Limit))
+		defer cancel()
+	} else if c.Limit = time.Until(w.end); c.Limit <= 0 {
+		return nil, err
+	}
+	reply, again := c.deliver(ctx)
+	if sent && errors.Is(again, ErrBreakerOpen) {
+		again = err // the joint run may have run, so there is something to undo
+	}
+	return reply, again
+}

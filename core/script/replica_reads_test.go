@@ -1,0 +1,73 @@
+package script_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// TestReadsThatDecideAskTheMaster: with these options the client sends reads to replicas. Right after Open 5
+// of 200 sales were unknown; and a silent replica opened the breaker of its master. Here all replicas are
+// paused, so a read that goes to one gets no answer.
+func TestReadsThatDecideAskTheMaster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	replicas := 0
+	for _, node := range c.Nodes {
+		role, err := node.Client(t).Do(t.Context(), "role").Slice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if role[0] == "slave" {
+			node.Pause()
+			replicas++
+		}
+	}
+	if replicas != 3 {
+		t.Fatalf("%d replicas", replicas)
+	}
+	for name, change := range map[string]func(*redis.ClusterOptions){
+		"ReadOnly":      func(o *redis.ClusterOptions) { o.ReadOnly = true },
+		"RouteRandomly": func(o *redis.ClusterOptions) { o.RouteRandomly = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			opt := c.Options().Cluster()
+			opt.ContextTimeoutEnabled = true
+			// go-redis asks any node, also one that is paused, for the list of commands.
+			opt.DialTimeout, opt.ReadTimeout = time.Second, 250*time.Millisecond
+			change(opt)
+			rdb := redis.NewClusterClient(opt)
+			closing(t, rdb)
+			var h guardtest.Recorder
+			e := core.New(rdb, core.WithPrefix(strings.ToLower(name)), core.WithObserver(&h),
+				core.WithDeadline(time.Second), core.WithLogger(slog.New(slog.DiscardHandler)))
+			sales, ballots := seckill.New(e, "s", seckill.Options{}), votes.New(e, "v", votes.Options{})
+			redistest.Eventually(t, 20*time.Second, func() bool {
+				_, err := sales.Open(t.Context(), "first", seckill.Sale{Stock: 1})
+				return err == nil
+			}, "the cluster decides")
+			for i := range 20 {
+				item := fmt.Sprint("item ", i)
+				openSale(t, sales, item, seckill.Sale{Stock: 3})
+				wantStatus(t, sales, item, 3, 0, 0)
+				guardtest.Check(t, ballots, core.Attempt{Actor: "ann", Resource: item, Item: "red"})
+				wantTally(t, ballots, item, map[string]int64{"red": 1})
+			}
+			for _, event := range h.Events {
+				if event.Breaker != nil {
+					t.Errorf("a breaker: %+v, %v", event.Breaker, event.Err)
+				}
+			}
+		})
+	}
+}

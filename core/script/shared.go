@@ -1,0 +1,177 @@
+package script
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file lets calls of the same moment to one server share a pipeline: see WithoutSharedCalls and line. A
+// command never depends on another: each has its own reply, delivery and caller, who may leave at any time.
+
+const (
+	// sharedBytes is how long a command may be to share a pipeline: others would wait for a long one.
+	sharedBytes = 4 << 10
+	// linesMost is how many servers have a line before idle lines are dropped.
+	linesMost = 1000
+)
+
+// sharing has the lines of a runner, one per server.
+type sharing struct {
+	alone   *connection // by which a call goes by itself
+	server  func(ctx context.Context, key string) (*redis.Client, error)
+	follows bool          // the client finds the server again that has a key
+	longest time.Duration // that a call waits
+
+	mu    sync.RWMutex
+	lines map[string]*line[sending]
+}
+
+// sending is a command on its way to a server.
+type sending struct {
+	server *redis.Client
+	cmd    *redis.Cmd // its flight's, until it has come back
+}
+
+// newSharing returns nil where the calls of the runner's client are not shared: a client of another type may
+// do more in Process than send a command.
+func newSharing(c *connection, longest time.Duration) *sharing {
+	s := &sharing{alone: c, longest: longest, lines: map[string]*line[sending]{}}
+	switch rdb := c.rdb.(type) {
+	case *redis.Client:
+		s.server = func(context.Context, string) (*redis.Client, error) { return rdb, nil }
+	case *redis.ClusterClient:
+		s.server, s.follows = rdb.MasterForKey, true
+	case *redis.Ring:
+		s.server = func(_ context.Context, key string) (*redis.Client, error) {
+			return rdb.GetShardClientForKey(key)
+		}
+	default:
+		return nil
+	}
+	return s
+}
+
+// of returns the line of a server.
+func (s *sharing) of(addr string) *line[sending] {
+	s.mu.RLock()
+	l := s.lines[addr]
+	s.mu.RUnlock()
+	if l != nil {
+		return l
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l = s.lines[addr]; l != nil {
+		return l
+	}
+	if len(s.lines) >= linesMost {
+		maps.DeleteFunc(s.lines, func(_ string, l *line[sending]) bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.isIdle()
+		})
+	}
+	l = &line[sending]{mu: &sync.Mutex{}, longest: s.longest, send: send}
+	s.lines[addr] = l
+	return l
+}
+
+// process implements processor. It sends the command once, by itself or with others.
+func (s *sharing) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any, error) {
+	l, what := s.lineOf(ctx, cmd)
+	if l == nil {
+		return s.alone.process(ctx, cmd, AtMostOnce)
+	}
+	l.mu.Lock()
+	w := l.enter(ctx, 0, what)
+	l.mu.Unlock()
+	if w == nil {
+		defer l.leave()
+		return s.alone.process(ctx, cmd, AtMostOnce)
+	}
+	return s.arrived(ctx, w)
+}
+
+// lineOf returns the line of the server that has the key of a command, or nil where it goes by itself.
+func (s *sharing) lineOf(ctx context.Context, cmd *redis.Cmd) (*line[sending], sending) {
+	key, _ := cmd.Args()[3].(string)
+	server, err := s.server(ctx, key)
+	if err != nil || !fits(cmd.Args()) {
+		return nil, sending{}
+	}
+	return s.of(server.Options().Addr), sending{server, cmd}
+}
+
+// arrived returns what came back for a command in a pipeline, and sends it again to a server that has the key
+// where that has moved.
+func (s *sharing) arrived(ctx context.Context, w *waiting[sending]) (any, error) {
+	reply, _, err := w.wait()
+	if err == nil || !s.follows || !isElsewhere(err) {
+		return reply, err
+	}
+	// The server has not run it. The client follows, with a command of its own: this one has an error already.
+	again := redis.NewCmd(ctx, w.what.cmd.Args()...)
+	again.SetFirstKeyPos(3)
+	return s.alone.process(ctx, again, AtMostOnce)
+}
+
+// fits reports whether a command may be in a pipeline with others: it is short, and go-redis can certainly
+// write it. One that it cannot write would fail the others.
+func fits(args []any) bool {
+	length := 0
+	for _, arg := range args {
+		switch arg := arg.(type) {
+		case string:
+			length += len(arg)
+		case int, int64, bool:
+		default:
+			return false
+		}
+	}
+	return length <= sharedBytes
+}
+
+// send sends the calls in one pipeline, each of them once.
+func send(calls []*waiting[sending]) {
+	ctx, cancel := together(calls)
+	defer cancel()
+	pipe := calls[0].what.server.Pipeline()
+	for _, c := range calls {
+		_ = pipe.Process(ctx, onceCmd{c.what.cmd}) // never fails
+	}
+	_, err := pipe.Exec(ctx)
+	receive(calls, err)
+}
+
+// receive sets what came back for calls in a pipeline that ended with err. A server that hangs up behind an
+// answer has read no further, so that is the answer to the calls behind it too.
+func receive(calls []*waiting[sending], err error) {
+	var last error
+	for _, c := range calls {
+		c.reply, c.err = received(c, err, last)
+		if last == nil && verdictOn(c.err).hangsUp {
+			last = c.what.cmd.Err()
+		}
+	}
+}
+
+// received returns what came back for one of the calls. last is the answer behind which the server hung up.
+func received(c *waiting[sending], err, last error) (any, error) {
+	reply, own := c.what.cmd.Result()
+	switch {
+	case reply != nil: // also where go-redis gave the command the error of one behind it
+		return reply, nil
+	case last != nil && isBroken(own):
+		own = last
+	case own == nil: // a hook has not sent the pipeline
+		own = err
+	}
+	if own == nil || isAnswer(own) && !isUnready(own) {
+		return nil, own
+	}
+	return nil, sharedError{own, c.flight}
+}

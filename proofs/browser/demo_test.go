@@ -1,0 +1,575 @@
+package browser
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// buildDemo builds examples/demo, and returns the path of the program.
+func buildDemo(t *testing.T) string {
+	t.Helper()
+	browser(t) // nothing to build for where there is none
+	program := filepath.Join(t.TempDir(), "demo")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/demo")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the demo: %v\n%s", err, out)
+	}
+	return program
+}
+
+var demoURL = regexp.MustCompile(`http://\S+/`)
+
+// startDemo starts the program on a free port, and returns its URL. When the test ends, it asks the process
+// to end, which has to end without an error.
+func startDemo(t *testing.T, program string) string {
+	t.Helper()
+	demo := exec.Command(program)
+	demo.Env = append(os.Environ(), "ADDR=127.0.0.1:0", "REDIS_URL=")
+	var log bytes.Buffer
+	demo.Stderr = &log
+	out, err := demo.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := demo.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := time.AfterFunc(5*time.Minute, func() { _ = demo.Process.Kill() }) // it hangs
+	t.Cleanup(func() {
+		_ = demo.Process.Signal(syscall.SIGTERM)
+		if err := demo.Wait(); err != nil {
+			t.Errorf("the demo ended: %v", err)
+		}
+		kill.Stop()
+		if t.Failed() {
+			t.Logf("the demo's log:\n%s", &log)
+		}
+	})
+	lines := bufio.NewReader(out)
+	first, _ := lines.ReadString('\n')
+	address := demoURL.FindString(first)
+	if address == "" {
+		t.Fatalf("the first line of the demo's output has no URL: %q", first)
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	return address
+}
+
+// listen makes the page keep what the server says: said[name] has the event streams of the runs of a scenario
+// that have ended.
+const listen = `(()=>{
+  window.said={};
+  const ask=window.fetch;
+  window.fetch=async(path,...rest)=>{
+    const answer=await ask(path,...rest);
+    if (path.startsWith("/scenarios/"))
+      answer.clone().text().then(text=>(said[path.slice(11)]??=[]).push(text));
+    return answer;
+  };
+  return true;
+})()`
+
+// openDemo opens a tab on the demo. Requests that fail and responses of 400 and up are faults, except those
+// whose report in the console has one of the texts.
+func openDemo(t *testing.T, v view, address string, intended ...string) *tab {
+	t.Helper()
+	b := open(t, v, address)
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, failure := range b.failures {
+			has := func(s string) bool { return strings.Contains(failure, s) }
+			if !slices.ContainsFunc(intended, has) {
+				t.Error(failure)
+			}
+		}
+	})
+	if !v.noJS {
+		eval[bool](b, listen)
+	}
+	return b
+}
+
+// sees audits the page as it is now in each view.
+func (b *tab) sees(views ...view) {
+	b.Helper()
+	for _, v := range views {
+		b.look(v)
+		b.audit(v)
+	}
+}
+
+// play presses the button of a scenario, and waits until it is done. It returns the data of the last event.
+func play[T any](b *tab, button, section, name string) T {
+	b.Helper()
+	before := b.runs(name)
+	b.act(chromedp.Click("#" + button))
+	return ended[T](b, section, name, before)
+}
+
+// runs is how many runs of a scenario have ended.
+func (b *tab) runs(name string) int { return eval[int](b, fmt.Sprintf(`(said[%q]||[]).length`, name)) }
+
+func ended[T any](b *tab, section, name string, before int) (data T) {
+	b.Helper()
+	b.eventually(fmt.Sprintf(`(said[%q]||[]).length>%d&&`+
+		`/done|failed/.test(document.getElementById(%q).dataset.state)`, name, before, section))
+	if state := b.state(section); state != "done" {
+		b.Fatalf("%s: %s: %s", name, state, b.text("#"+section+"-status"))
+	}
+	text := eval[string](b, fmt.Sprintf(`said[%q].at(-1)`, name))
+	_, last, _ := strings.Cut(text[strings.LastIndex(text, "event: done"):], "data: ")
+	if err := json.Unmarshal([]byte(last), &data); err != nil {
+		b.Fatalf("%s ends with %q: %v", name, last, err)
+	}
+	return data
+}
+
+func (b *tab) state(section string) string {
+	b.Helper()
+	return eval[string](b, fmt.Sprintf(`document.getElementById(%q).dataset.state`, section))
+}
+
+// shows fails the test for each figure below an element that is not that of the last event of a scenario.
+func (b *tab) shows(element, name string) {
+	b.Helper()
+	wrong := eval[[]string](b, fmt.Sprintf(`(()=>{
+  const data=JSON.parse(/event: done\ndata: (.*)/.exec(said[%q].at(-1))[1]);
+  const figures=[...document.querySelectorAll("#"+%q+" [data-figure]")];
+  if (!figures.length) return ["no figures"];
+  return figures.filter(e=>e.textContent!==String(e.dataset.figure.split(".").reduce((d,key)=>d?.[key],data)))
+    .map(e=>e.dataset.figure+" is "+e.textContent);
+})()`, name, element))
+	if len(wrong) > 0 {
+		b.Errorf("#%s does not show what the server says: %q", element, wrong)
+	}
+}
+
+// row is the figure of a row: 0 where there is none.
+func (b *tab) row(table, key string) int {
+	b.Helper()
+	const cell = `+(document.querySelector('#%s tr[data-key="%s"] td')||{textContent:0}).textContent`
+	return eval[int](b, fmt.Sprintf(cell, table, key))
+}
+
+// steps are the values of a figure in the steps of a scenario.
+func (b *tab) steps(section, figure string) []string {
+	b.Helper()
+	const values = `[...document.querySelectorAll("#%s-steps li[data-%s]")].map(e=>e.dataset.%s)`
+	return eval[[]string](b, fmt.Sprintf(values, section, figure, figure))
+}
+
+// TestDemo plays each scenario of examples/demo on its page.
+func TestDemo(t *testing.T) {
+	program := buildDemo(t)
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T, address string)
+	}{
+		{"ThePageBeforeAnything", demoAtFirst},
+		{"AttackAndSale", demoAttackAndSale},
+		{"PollLimitWorkersAndSpending", demoSmallScenarios},
+		{"ByHandWithTheKeyboard", demoByHand},
+		{"WithoutScripts", demoWithoutScripts},
+		{"RedisGoesAndComesBack", demoOutage},
+		{"ResetEndsRuns", demoReset},
+	} {
+		// They end together: the server waits five seconds for connections that Chromium has opened in advance.
+		address := startDemo(t, program)
+		t.Run(c.name, func(t *testing.T) { c.test(t, address) })
+	}
+}
+
+func demoAtFirst(t *testing.T, address string) {
+	b := openDemo(t, views[0], address)
+	b.sees(views...)
+	if got := eval[int](b, `document.querySelectorAll('[data-state="idle"]').length`); got != 10 {
+		t.Errorf("%d scenarios are idle, want 10", got)
+	}
+	b.look(views[2])
+	b.act(chromedp.Click("#race-same")) // before there are orders
+	b.eventually(`document.querySelector("#race").dataset.state==="failed"`)
+	if got := b.text("#race-status"); !strings.Contains(got, "run the sale first") {
+		t.Errorf("no orders: %q", got)
+	}
+}
+
+type attackDone struct {
+	Limit int
+	Lanes []struct {
+		Lane                     string
+		Admitted, Refused, Worst int
+	}
+}
+
+type raceDone struct {
+	Sale    struct{ Stock, Left, Held, Sold int }
+	Answers map[string]int
+	Naive   struct{ Left, Sold, Oversold, Refused int }
+	Buyers  int
+}
+
+func demoAttackAndSale(t *testing.T, address string) {
+	b := openDemo(t, views[2], address)
+	b.attack()
+	b.sale()
+	b.sees(views...)
+}
+
+// attack repeats the attack while the machine is too slow for the burst: then the naive window has not been
+// attacked.
+func (b *tab) attack() {
+	b.Helper()
+	for try := 1; ; try++ {
+		result := play[attackDone](b, "attack-run", "attack", "attack")
+		worst := map[string]int{}
+		for _, l := range result.Lanes {
+			worst[l.Lane] = l.Worst
+			lane := "#attack-" + l.Lane
+			shown := eval[int](b, fmt.Sprintf(`+document.querySelector(%q).dataset.worst`, lane))
+			dots := eval[int](b, fmt.Sprintf(`document.querySelectorAll("%s circle").length`, lane))
+			colour := eval[string](b, fmt.Sprintf(`document.querySelector("%s-worst").className`, lane))
+			if shown != l.Worst || b.text(lane+"-worst") != itoa(l.Worst) || dots != l.Admitted+l.Refused ||
+				(colour == "over") != (l.Worst > result.Limit) {
+				b.Errorf("%+v is shown as %q (%s) with %d dots", l, b.text(lane+"-result"), colour, dots)
+			}
+		}
+		if result.Limit != 100 || worst["sliding"] > 100 || worst["sliding"] == 0 || worst["bucket"] > 200 {
+			b.Fatalf("most admitted in a window: %v, want up to 100 by the sliding one", worst)
+		}
+		if worst["naive"] > 100 {
+			return
+		}
+		if try == 5 {
+			b.Fatalf("most admitted in a window: %v: the attacker was too slow, and proved nothing", worst)
+		}
+	}
+}
+
+func (b *tab) sale() {
+	b.Helper()
+	// While it runs, too, each ticket is left, held or sold: sums has what was shown.
+	eval[bool](b, `(()=>{
+  window.sums=new Set();
+  const figure=name=>+document.getElementById("race-"+name).textContent;
+  new MutationObserver(()=>sums.add(figure("left")+figure("held")+figure("sold")))
+    .observe(document.getElementById("race-own"),{subtree:true,childList:true});
+  return true;
+})()`)
+	c := play[raceDone](b, "race-run", "race", "sale")
+	if got := eval[[]int](b, `[...sums]`); !slices.Equal(got, []int{100}) {
+		b.Errorf("left + held + sold was %d, want always 100", got)
+	}
+	b.shows("race-own", "sale")
+	b.shows("race-naive", "sale")
+	if c.Sale.Stock != 100 || c.Sale.Sold != 100 || c.Sale.Left != 0 || b.row("race-answers", "ok") != 100 ||
+		b.row("race-answers", "sold_out") != c.Buyers-100 {
+		b.Errorf("%+v, want 100 tickets to be sold", c)
+	}
+	if n := c.Naive; n.Sold+n.Refused != c.Buyers || n.Left != 100-n.Sold || n.Oversold != n.Sold-100 ||
+		n.Sold < 100 {
+		b.Errorf("naive: %+v, want each order counted", n)
+	}
+
+	again := play[raceDone](b, "race-same", "race", "sale-same")
+	b.shows("race-own", "sale-same")
+	if again.Sale != c.Sale || again.Naive != c.Naive || b.row("race-answers", "replayed") != 100 ||
+		b.row("race-answers", "ok") != 0 || !strings.Contains(b.text("#race-status"), "100 replays") ||
+		!strings.Contains(b.text("#race-status"), " 0 newly sold") {
+		b.Errorf("the same orders again: %+v, %q; want 100 replays", again, b.text("#race-status"))
+	}
+}
+
+func demoSmallScenarios(t *testing.T, address string) {
+	b := openDemo(t, views[2], address)
+	// These wait for leases, so they run beside each other. A browser has six connections to a server.
+	together := []string{"holds", "semaphore", "lock", "delay"}
+	for _, name := range together {
+		b.act(chromedp.Click("#" + name + "-run"))
+	}
+	for _, name := range together {
+		ended[struct{}](b, name, name, 0)
+	}
+	b.shows("holds", "holds")
+	if left, held := b.text("#holds-left"), b.text("#holds-held"); left != "10" || held != "0" {
+		t.Errorf("holds of a dead worker: %s left, %s held; want all back", left, held)
+	}
+	if streamed := eval[string](b, `said.holds[0]`); !strings.Contains(streamed, `"left":6,"held":4,"sold":0`) {
+		t.Errorf("nothing was held:\n%s", streamed)
+	}
+	play[struct{}](b, "spend-run", "spend", "spend")
+	for _, c := range []struct {
+		section, figure string
+		want            string // of all values
+	}{
+		{"semaphore", "held", `^2 2 2 [12]$`},
+		{"semaphore", "max", `^2 2 2 2$`},
+		{"lock", "fence", `^(\d+) \d+ \d+$`},
+		{"delay", "delivery", `^1 2$`},
+		{"spend", "left", `^100 60 80 40 10 10$`},
+	} {
+		if got := strings.Join(b.steps(c.section, c.figure), " "); !regexp.MustCompile(c.want).MatchString(got) {
+			t.Errorf("%s %s: %s, want %s", c.section, c.figure, got, c.want)
+		}
+	}
+	if fences := b.steps("lock", "fence"); fences[0] != fences[2] || fences[0] == fences[1] {
+		t.Errorf("fences %v, want the second to differ", fences)
+	}
+	b.stuffing()
+	b.limit()
+	eval[bool](b, openForms)
+	b.sees(views...)
+}
+
+func (b *tab) stuffing() {
+	b.Helper()
+	type side struct {
+		Tally    map[string]int
+		Attacker map[string]int
+		Refused  int
+	}
+	c := play[struct{ Open, Capped side }](b, "stuffing-run", "stuffing", "poll")
+	b.shows("stuffing", "poll")
+	if c.Open.Tally["red"] != 600 || c.Open.Tally["blue"] != 240 {
+		b.Errorf("caps off: %v, want a vote per account", c.Open.Tally)
+	}
+	if red := c.Capped.Tally["red"]; red > 200 || red < 50 || c.Capped.Tally["blue"] != 240 ||
+		c.Capped.Refused != 0 {
+		b.Errorf("caps on: %+v, want at most 4 votes per address of the attacker", c.Capped)
+	}
+	if got, want := b.text("#stuffing-open-answers"), "600 × 201"; !strings.Contains(got, want) {
+		b.Errorf("answers to the attacker: %q, want %q", got, want)
+	}
+	if got := b.text("#stuffing-status"); !strings.Contains(got, "the attacker’s, wins 600 : 240") ||
+		!strings.Contains(got, "With caps") {
+		b.Errorf("the poll: %q", got)
+	}
+}
+
+// limit presses the button until it is refused.
+func (b *tab) limit() {
+	b.Helper()
+	press := func() string {
+		b.act(chromedp.Click("#limit-run"))
+		b.eventually(`/done|failed/.test(document.querySelector("#limit").dataset.state)`)
+		return b.text("#limit-status")
+	}
+	first := press()
+	scripts := eval[[]string](b,
+		`[...document.querySelectorAll("#limit-calls [data-script]")].map(e=>e.dataset.script)`)
+	if first != "200 OK" || !slices.Contains(scripts, "lua/limit/sliding_window.lua") ||
+		!strings.Contains(b.text("#limit-fields"), "4 requests are left") {
+		b.Errorf("the first request: %s, %v, %s", first, scripts, b.text("#limit-fields"))
+	}
+	status := first
+	for i := 0; status == "200 OK" && i < 1000; i++ { // a machine that stalls may need more than 6
+		status = press()
+	}
+	if status != "429 Too Many Requests" || !strings.Contains(b.text("#limit-fields"), "Retry-After: ") {
+		b.Errorf("refused: %s, %s", status, b.text("#limit-fields"))
+	}
+}
+
+// demoByHand uses the keyboard alone.
+func demoByHand(t *testing.T, address string) {
+	b := openDemo(t, views[2], address, "status of 409") // a second vote
+	const focus = `document.activeElement`
+	tabTo := func(id string) {
+		t.Helper()
+		for range 200 {
+			b.act(chromedp.KeyEvent(kb.Tab))
+			if eval[bool](b, focus+`.id===`+fmt.Sprintf("%q", id)) {
+				return
+			}
+		}
+		t.Fatalf("the Tab key does not lead to #%s", id)
+	}
+	b.act(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter)) // the link that skips the header
+	b.act(chromedp.KeyEvent(kb.Tab))
+	if got := eval[string](b, focus+`.id`); got != "attack-run" {
+		t.Errorf("behind the header: %q", got)
+	}
+	tabTo("limit-run")
+	b.act(chromedp.KeyEvent(kb.Enter))
+	b.eventually(`document.querySelector("#limit").dataset.state==="done"`)
+	tabTo("spend-run")
+	b.act(chromedp.KeyEvent(" "))
+	ended[struct{}](b, "spend", "spend", 0)
+	if got := eval[string](b, focus+`.id`); got != "spend-run" {
+		t.Errorf("after a run the focus is on %q", got)
+	}
+
+	tabTo("user")
+	b.act(chromedp.KeyEvent("x"))
+	name := eval[string](b, focus+`.value`)
+	answer := func(begins string, press func()) string {
+		t.Helper()
+		eval[bool](b, `(document.querySelector("#answers").textContent="",true)`)
+		press()
+		b.eventually(`document.querySelector("#answers").textContent!==""`)
+		got := b.text("#answers")
+		_, status, _ := strings.Cut(got, "\n")
+		if !strings.HasPrefix(status, begins) {
+			t.Errorf("want %s:\n%s", begins, got)
+		}
+		return got
+	}
+	enter := func() { b.act(chromedp.KeyEvent(kb.Enter)) }
+	tabTo("hello")
+	if got := answer("200", enter); !strings.Contains(got, "RateLimit: ") {
+		t.Errorf("hello:\n%s", got)
+	}
+	b.act(chromedp.KeyEvent(kb.Tab))
+	if got := answer("201", enter); !strings.Contains(got, `"user":"`+name+`","choice":"red"`) {
+		t.Errorf("a vote of %s:\n%s", name, got)
+	}
+	answer("409", enter)
+	b.eventually(`document.querySelector("#tally-red").innerText==="1"`)
+	if got := get(t, address+"polls/final"); !strings.Contains(got, `"red":1`) {
+		t.Errorf("the tally is %s", got)
+	}
+	tabTo("buy")
+	answer("201", enter)
+	if got := answer("201", enter); !strings.Contains(got, "This is a replay") {
+		t.Errorf("the same order again:\n%s", got)
+	}
+	b.eventually(`document.querySelector("#sale-sold").innerText==="1"`)
+	if got := get(t, address+"sales/ticket"); !strings.Contains(got, `"left":99,"held":0,"sold":1`) {
+		t.Errorf("the sale is %s", got)
+	}
+	tabTo("export")
+	answer("200", func() {
+		enter()
+		b.eventually(`document.querySelector("#exports-running").innerText==="1"`)
+	})
+	b.eventually(`document.querySelector("#exports-running").innerText==="0"`)
+	b.sees(views...)
+}
+
+func get(t *testing.T, address string) string {
+	t.Helper()
+	answer, err := http.Get(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// demoWithoutScripts: only the forms are there, and they work.
+func demoWithoutScripts(t *testing.T, address string) {
+	// The bare answer to a form names no icon, so Chromium asks for one.
+	b := openDemo(t, view{width: 390, noJS: true}, address, "/favicon.ico")
+	if shown := eval[bool](b, `document.querySelector("#attack").checkVisibility()`); shown {
+		t.Error("a scenario is shown that cannot run")
+	}
+	b.audit(view{width: 390})
+	b.follow(chromedp.Click(`button[value="red"]`))
+	if got := b.text("body"); !strings.Contains(got, `"user":"alice","choice":"red"`) {
+		t.Errorf("a vote: %q", got)
+	}
+}
+
+// demoOutage takes Redis away with the switch, and gives it back.
+func demoOutage(t *testing.T, address string) {
+	b := openDemo(t, views[2], address)
+	// traffic waits for a condition, and sends more when the traffic has ended before.
+	traffic := func(condition string) {
+		t.Helper()
+		redistest.Eventually(t, patience, func() bool {
+			if eval[bool](b, condition) {
+				return true
+			}
+			if b.state("outage") != "running" {
+				b.act(chromedp.Click("#outage-run"))
+			}
+			return false
+		}, condition)
+	}
+	const (
+		flip    = `document.querySelector("#redis-switch").getAttribute("aria-checked")===`
+		breaker = `&&document.querySelector("#breaker-state").innerText===`
+		limit   = `&&document.querySelector('#outage-limit tr[data-key^="`
+		sale    = `&&document.querySelector('#outage-sale tr[data-key="`
+	)
+	b.eventually(flip + `"true"`)
+	b.act(chromedp.Click("#redis-switch"))
+	b.eventually(flip + `"false"`)
+	traffic(flip + `"false"` + breaker + `"open"` + limit + `local"]')!==null` + sale + `503"]')!==null`)
+	if b.row("outage-sale", "200") != 0 || b.text("#redis-state") != "Redis is away." {
+		t.Errorf("Redis is away: %s, %s", b.text("#redis-state"), b.text("#outage-sale"))
+	}
+	b.sees(views[0], views[3])
+
+	// The page itself answers 503, and says why. It is whole again by itself.
+	other := openDemo(t, views[2], address, "status of 503")
+	if !eval[bool](other, `document.querySelector("#no-redis").checkVisibility()`) {
+		t.Error("the page does not say that Redis is away")
+	}
+	other.sees(views...)
+
+	b.look(views[2])
+	b.act(chromedp.Click("#redis-switch"))
+	b.eventually(flip + `"true"`)
+	traffic(flip + `"true"` + breaker + `"closed"` + limit + `redis"]')!==null` + sale + `200"]')!==null`)
+	other.eventually(`!document.querySelector("#no-redis")`)
+	b.sees(views[1], views[2])
+}
+
+// demoReset resets while traffic runs. The page hears late of the end of the run: it is idle all the same.
+func demoReset(t *testing.T, address string) {
+	b := openDemo(t, views[2], address)
+	eval[bool](b, `(()=>{
+  const ask=window.fetch, late=new Promise(go=>window.letGo=go);
+  window.fetch=async(path,...rest)=>{
+    const answer=await ask(path,...rest);
+    if (path==="/reset") window.wasReset=true;
+    if (path!=="/scenarios/traffic") return answer;
+    const end=async(chunk,to)=>{
+      if (new TextDecoder().decode(chunk).includes("event: failed")) await late;
+      to.enqueue(chunk);
+    };
+    return new Response(answer.body.pipeThrough(new TransformStream({transform:end})));
+  };
+  return true;
+})()`)
+	play[struct{}](b, "spend-run", "spend", "spend")
+	b.act(chromedp.Click("#outage-run"))
+	b.eventually(`document.querySelector("#outage-limit tr")!==null`)
+	b.act(chromedp.Click("#reset"))
+	b.eventually(`window.wasReset===true`)
+	eval[bool](b, `(letGo(),true)`)
+	b.eventually(`document.querySelector("#reset-status").innerText==="Everything is as at the start."&&` +
+		`!document.querySelector("[aria-disabled]")`)
+	const others = `[...document.querySelectorAll('[data-state]:not([data-state="idle"])')].map(e=>e.id)`
+	if got := eval[[]string](b, others); len(got) > 0 {
+		t.Errorf("after a reset these are not idle: %q", got)
+	}
+	if got := eval[int](b, `document.querySelectorAll("#spend-steps li, #outage-limit tr").length`); got != 0 {
+		t.Errorf("after a reset there are %d results", got)
+	}
+	b.sees(views[0])
+}
