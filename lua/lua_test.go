@@ -234,14 +234,14 @@ func TestByHand(t *testing.T) {
 			"0 -3 3599000000 2"},
 		{"limit/token_bucket", []string{"t{a}"}, []string{"2", "60000"}, "1 1 X 1 30000000"},
 		{"limit/token_bucket", []string{"t{a}"}, []string{"2", "60000", "0"}, "1 1 X 1 X"},
-		{"limit/token_bucket", []string{"t{a}"}, []string{"2", "60000", "2"}, "0 1 X"},
+		{"limit/token_bucket", []string{"t{a}"}, []string{"2", "60000", "2"}, "0 1 X 1"},
 		{"limit/token_bucket", []string{"t{c}"}, []string{"2", "60000", "2", "5000000"}, "1 0 5000000 1 30000000"},
 		{"limit/token_bucket", []string{"t{c}"}, []string{"2", "60000", "1", "6000000"}, "-29000000"},
-		{"limit/token_bucket", []string{"t{a}"}, []string{"2", "60000", "1", "5000000"}, "2"}, // the clock was set back
-		{"limit/token_bucket", []string{"t{a}"}, []string{"3", "60000"}, "2"},                 // another max
-		{"limit/token_buckets", []string{"t{b}", "{b}t"}, []string{"3", "60000", "2", "3600000", "2", "5000000"},
+		{"limit/token_bucket", []string{"t{c}"}, []string{"2", "60000", "1", "1000000"}, "-30000000"}, // set back
+		{"limit/token_bucket", []string{"t{c}"}, []string{"4", "60000", "1", "1000000"}, "-15000000"}, // another max
+		{"limit/token_bucket", []string{"t{b}", "{b}t"}, []string{"3", "60000", "2", "3600000", "2", "5000000"},
 			"1 0 5000000 2 1800000000"},
-		{"limit/token_buckets", []string{"t{b}", "{b}t"}, []string{"3", "60000", "2", "3600000", "1", "6000000"},
+		{"limit/token_bucket", []string{"t{b}", "{b}t"}, []string{"3", "60000", "2", "3600000", "1", "6000000"},
 			"0 0 1799000000 2"},
 		{"limit/token_bucket_settle", []string{"t{b}r", "t{b}", "{b}t"},
 			[]string{"3", "60000", "2", "3600000", "2", "5000000", "name123", "", "6000000"}, "2"},
@@ -251,7 +251,7 @@ func TestByHand(t *testing.T) {
 			[]string{"3", "60000", "2", "3600000", "-5", "0", "name123", "", "6000000"}, "5"},
 		{"limit/token_bucket_settle", []string{"d{b}r", "d{b}", "{b}d"},
 			[]string{"3", "60000", "2", "3600000", "-5", "0", "name123", "1", "6000000"}, "0"},
-		{"limit/token_buckets", []string{"d{b}", "{b}d"}, []string{"3", "60000", "2", "3600000", "1", "7000000"},
+		{"limit/token_bucket", []string{"d{b}", "{b}d"}, []string{"3", "60000", "2", "3600000", "1", "7000000"},
 			"0 -1 7199000000 2"},
 		{"bans/ban", []string{"b{a}", "{a}b"}, []string{"strike", "60000", "1", "60000", "1000", "4000", "0"},
 			"0 0 0 0"},

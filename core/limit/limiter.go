@@ -19,8 +19,7 @@ type algorithm struct {
 	kind       string            // a part of the keys, so that no algorithm reads what another has written
 	log        bool              // all limits of an actor are views of one log: see log.go. Else each has a key
 	long       bool              // the short scripts of the log are not asked, in a test
-	several    *scripts          // decide any limits
-	one        *scripts          // decide a single limit
+	decide     *scripts          // of an algorithm without a log
 	settle     *script.Script    // sent once; an argument says whether an earlier call may have run
 	newCounter func() counter    // counts inside the process
 	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
@@ -45,22 +44,16 @@ func newScripts(name, source string) *scripts {
 	}
 }
 
-// newAlgorithm returns an algorithm with the sources of its scripts, which are named after name. Without a
-// script for several limits the first one decides these too.
-func newAlgorithm(kind, name, one, several, settle string, newCounter func() counter,
-	accepts func(Limit) error,
-) *algorithm {
-	alg := &algorithm{
+// newAlgorithm returns an algorithm without a log, with the scripts of that name.
+func newAlgorithm(kind, name string, newCounter func() counter, accepts func(Limit) error) *algorithm {
+	source := lua.Source("limit/" + name + "_settle")
+	return &algorithm{
 		kind:       kind,
-		one:        newScripts(name, one),
-		settle:     script.New(name+"_settle", settle, script.AtMostOnce).Shared(), // a late one finds its name
+		decide:     newScripts(name, lua.Source("limit/"+name)),
+		settle:     script.New(name+"_settle", source, script.AtMostOnce).Shared(), // a late one finds its name
 		newCounter: newCounter,
 		accepts:    accepts,
 	}
-	if alg.several = alg.one; several != "" {
-		alg.several = newScripts(name+"s", several)
-	}
-	return alg
 }
 
 // upTo returns the accepts function of an algorithm that counts up to most units and has no resolution. The
@@ -114,7 +107,7 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 	sent := []*script.Script{slidingWindowScript.check, slidingPartsScript.check, slidingLogScript.check,
 		slidingSettleScript}
 	if !alg.log {
-		sent = []*script.Script{alg.one.check, alg.several.check, alg.settle}
+		sent = []*script.Script{alg.decide.check, alg.settle}
 	}
 	l.Base = kit.Register(e, alg.kind, name, sent...)
 	return l
@@ -367,8 +360,8 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.end(ctx, "settle", d, actual)
 }
 
-// callOf returns the call by which a script decides an attempt, or says what it would decide: the short one,
-// or the long one, to which that leaves rare cases. Its keys are in room, if they fit.
+// callOf returns the call by which a script decides an attempt, or says what it would decide: of a log the
+// short one, or the long one, to which that leaves rare cases. Its keys are in room, if they fit.
 func (l *limiter) callOf(
 	room []string, limits *limitSet, long bool, a core.Attempt, peek bool, limit time.Duration,
 ) script.Call {
@@ -383,11 +376,8 @@ func (l *limiter) callOf(
 		l.fillLogCall(&c, room, limits, long, a, cost, peek, now)
 		return c
 	}
-	scripts := l.algorithm.one
-	if long || len(limits.limits) > 1 {
-		scripts = l.algorithm.several
-	}
-	c.Script, c.Keys, c.Args = scripts.of(peek), l.addKeys(room, limits, kit.TagOf(a)), limits.args
+	c.Script, c.Keys = l.algorithm.decide.of(peek), l.addKeys(room, limits, kit.TagOf(a))
+	c.Args = limits.args
 	switch { // trailing arguments are left out where the script has a default
 	case now != "":
 		c.Args = slices.Concat(c.Args, []any{cost, now})
@@ -404,15 +394,13 @@ func (l *limiter) replyTo(
 	if !isUndecided(c.Reply) {
 		return c.Reply, c.Err
 	}
-	if l.algorithm.log {
-		l.askLong.add(kit.TagOf(a))
-	}
+	l.askLong.add(kit.TagOf(a))
 	second := l.callOf(nil, limits, true, a, peek, c.Limit-time.Since(c.Sent))
 	script.Send(ctx, &second)
 	return second.Reply, second.Err
 }
 
-// isUndecided reports whether a script has left the decision to the one for several limits.
+// isUndecided reports whether a short script has left the decision to the long one.
 func isUndecided(value any) bool {
 	reply, ok := value.([]any)
 	return ok && len(reply) == 1 && reply[0] == int64(2)
