@@ -21,6 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
@@ -322,7 +323,7 @@ func (r *aclRun) settle(g core.Guard, a core.Attempt, end core.Ending) {
 // limitOperations are all operations of rate limits and bans.
 func limitOperations(r *aclRun) {
 	hour, day := limit.PerHour(3), limit.PerDay(1000)
-	for i, limits := range [][]limit.Limit{{hour}, {hour, day}, {day.WithResolution(1440)}, {day.WithLease()},
+	for i, limits := range [][]limit.Limit{{hour}, {hour, day}, {day.WithResolution(1440)},
 		{hour, day.WithResolution(1440)}} {
 		plain := limits
 		if i >= 2 { // only a sliding window counts by parts
@@ -335,6 +336,7 @@ func limitOperations(r *aclRun) {
 			Refund(ctx context.Context, d core.Decision) error
 		}{
 			limit.NewSlidingWindow(r.gate, fmt.Sprint("window", i), limits[0], limits[1:]...),
+			lease.New(r.gate, fmt.Sprint("lease", i), day),
 			limit.NewFixedWindow(r.gate, fmt.Sprint("fixed", i), plain[0], plain[1:]...),
 			limit.NewTokenBucket(r.gate, fmt.Sprint("bucket", i), plain[0], plain[1:]...),
 		} {

@@ -12,6 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
@@ -134,7 +135,7 @@ func limits(p *pair, makes func(*core.Engine) []limiter) {
 // leases: together the sides hand out no more than the limit, and checks that one run decides count too.
 func leases(p *pair) {
 	g := both(p, func(e *core.Engine) core.Guard {
-		return limit.NewSlidingWindow(e, "leased", limit.PerHour(1000).WithLease())
+		return lease.New(e, "leased", limit.PerHour(1000))
 	})
 	admitted := 0
 	for i := range 1200 {
