@@ -106,9 +106,9 @@ var checks = []check{
 }
 
 // Run runs the suite on a framework. Where redistest.All is wanted, that is all of it on miniredis, and what
-// needs no clock of its own on redis-server as well. Else each check runs once, on redis-server if it can:
-// all of them on the first framework, and on the others those about adapters. The TestMain of the package
-// must be redistest.Main.
+// needs no clock of its own on redis-server as well. Else each check runs once, on redis-server if it can: on
+// the first framework all of them, on the others those about adapters. The TestMain of the package must be
+// redistest.Main.
 func Run(t *testing.T, f Framework) {
 	t.Run("miniredis", func(t *testing.T) {
 		f.run(t, redistest.Mini, func(c check) bool { return redistest.AlsoMini() || c.on == mini })

@@ -48,8 +48,8 @@ func EachReal(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Run("cluster", func(t *testing.T) { f(t, Cluster(t)) })
 }
 
-// EachInCI is [Each] where [All] is wanted, and else runs f on redis only, if there is one. It is for long tests
-// in which a cluster shows what one server does.
+// EachInCI is [Each] where [AlsoMini] says so, and else runs f on redis only. It is for long tests in which a
+// cluster shows what one server does.
 func EachInCI(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	if AlsoMini() {

@@ -24,8 +24,8 @@ import (
 // keys on a miniredis are inspected likewise when its test ends.)
 //
 // Tests that call t.Parallel wait rather than compute here, so up to 8 of them run at once on fewer cores;
-// the flag -parallel overrides that. rapid.Check runs 20 cases, 40 where [All] is wanted, and 400 where [Soak]
-// is; the flag -rapid.checks overrides that.
+// the flag -parallel overrides that. rapid.Check runs 20 cases, 40 where [All] is wanted, and 400 in a [Soak]
+// run; the flag -rapid.checks overrides that.
 func Main(m *testing.M) {
 	shared.underMain.Store(true)
 	if parallel := flag.Lookup("test.parallel"); parallel != nil && runtime.GOMAXPROCS(0) < 8 {
