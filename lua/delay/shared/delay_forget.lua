@@ -1,4 +1,4 @@
--- Forgets finished tasks whose time is over. Needs tasks, bodies, done, dead, now, and most, how many of each
+-- Forgets finished tasks whose time is over. Needs tasks, store, done, dead, now, and most, how many of each
 -- kind. Gives forgotten, their number.
 
 local forgotten = 0
@@ -6,7 +6,7 @@ for _, ended in ipairs({done, dead}) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', ended, '-inf', now, 'LIMIT', 0, most)) do
     redis.call('ZREM', ended, id)
     redis.call('HDEL', tasks, id)
-    redis.call('HDEL', bodies, id)
+    store(id, '')
     forgotten = forgotten + 1
   end
 end
