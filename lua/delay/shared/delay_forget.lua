@@ -1,5 +1,5 @@
 -- Forgets finished tasks whose time is over: most of each kind. forgotten is their number.
--- needs: done, dead, now, most, tasks, bodies
+-- needs: done, dead, now, most, tasks, store
 -- gives: forgotten
 
 local forgotten = 0
@@ -7,7 +7,7 @@ for _, ended in ipairs({done, dead}) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', ended, '-inf', now, 'LIMIT', 0, most)) do
     redis.call('ZREM', ended, id)
     redis.call('HDEL', tasks, id)
-    redis.call('HDEL', bodies, id)
+    store(id, '')
     forgotten = forgotten + 1
   end
 end
