@@ -226,7 +226,8 @@ func TestAFloodWithIDsCostsOneCallEach(t *testing.T) {
 		Limit: limit.NewSlidingWindow(engine, "stored", limit.PerHour(1)),
 	})
 	app := login(nethttpmw.HTTP(nethttpmw.Rule{
-		Guard: limit.NewSlidingWindow(engine, "exports", limit.PerHour(1)), Who: keyfuncs.User("uid"), Defer: requests,
+		Guard: limit.NewSlidingWindow(engine, "exports", limit.PerHour(1)), Who: keyfuncs.User("uid"),
+		Defer: requests,
 	})(http.NotFoundHandler()))
 	post := func(headers ...string) {
 		app.ServeHTTP(httptest.NewRecorder(), newRequest("ann", http.MethodPost, "/exports", "rows", headers...))

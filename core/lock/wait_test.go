@@ -183,7 +183,8 @@ func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
 // TestLockWaitersWhoseRepliesAreLost: each gets the lock once, with the fence that Redis has noted.
 func TestLockWaitersWhoseRepliesAreLost(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		options := Options{Wait: leases.MaxWait, Waiters: 12, Lease: time.Hour} // who was not told would wait for its end
+		// Who was not told would wait for the end of the lease.
+		options := Options{Wait: leases.MaxWait, Waiters: 12, Lease: time.Hour}
 		one := New(guardtest.NewEngine(b), "l", options)
 		faults, rng := redistest.NewFaults(t), rand.New(rand.NewPCG(1, 2))
 		b.Client = b.NewClientWith(t, faults)

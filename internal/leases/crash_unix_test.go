@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,32 +23,42 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// crashEnv has the kind of a guard, the address and the prefix for a process of its own, whose attempts stand
-// in line until it dies.
+// crashEnv has how a process of its own ends, whose attempts stand in line, the kind of its guard, the address
+// and the prefix.
 const crashEnv = "GATEHOUSE_LEASES_CRASH"
 
 const (
 	crowd = 8                    // attempts of each of two processes that live
-	few   = 2                    // of the one that dies: it gets a ninth of the grants
+	few   = 2                    // of the one that dies
 	work  = 3 * time.Millisecond // for which each holds what it has got
-	life  = time.Second          // of the process that dies
+	life  = time.Second          // of that one
 )
 
-// crowded returns a guard whose attempts stand in line for one claim.
-func crowded(e *core.Engine, kind string) core.Guard {
+// crowded returns a guard whose attempts stand in line for one claim, and what tells who has it.
+func crowded(e *core.Engine, kind string) (g core.Guard, holder func(context.Context) string) {
 	if kind == "lock" {
-		return lock.New(e, "crowded", lock.Options{Lease: time.Second, Wait: time.Minute})
+		g := lock.New(e, "crowded", lock.Options{Lease: time.Second, Wait: time.Minute})
+		return g, func(ctx context.Context) string {
+			s, _ := g.Peek(ctx, "p")
+			return s.Owner
+		}
 	}
-	return semaphore.New(e, "crowded", semaphore.Options{Max: 1, Lease: time.Second, Wait: time.Minute})
+	s := semaphore.New(e, "crowded", semaphore.Options{Max: 1, Lease: time.Second, Wait: time.Minute})
+	return s, func(ctx context.Context) string {
+		s, _ := s.Peek(ctx, core.Attempt{Resource: "p"})
+		return fmt.Sprint(s.Holders)
+	}
 }
 
 // stand lets so many attempts take and give back the claim until the context ends.
-func stand(ctx context.Context, g core.Guard, many int, working *sync.RWMutex, granted *atomic.Int64) {
+func stand(
+	ctx context.Context, g core.Guard, actor string, many int, working *sync.RWMutex, granted *atomic.Int64,
+) {
 	var all sync.WaitGroup
 	for i := range many {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				d, err := g.Check(ctx, core.Attempt{Actor: fmt.Sprint("user", i), Resource: "p"})
+				d, err := g.Check(ctx, core.Attempt{Actor: fmt.Sprint(actor, i), Resource: "p"})
 				if err != nil || !d.Allowed {
 					continue
 				}
@@ -62,23 +73,40 @@ func stand(ctx context.Context, g core.Guard, many int, working *sync.RWMutex, g
 	all.Wait()
 }
 
-// TestProcessThatStandsInLine is the process that dies: while it holds nothing, so that no lease has to end.
+// TestProcessThatStandsInLine is the process that dies, while it holds nothing, so that no lease has to end. Or
+// it ends well: its attempts leave the line.
 func TestProcessThatStandsInLine(t *testing.T) {
-	var kind, addr, prefix string
-	if n, _ := fmt.Sscan(os.Getenv(crashEnv), &kind, &addr, &prefix); n != 3 {
+	var end, kind, addr, prefix string
+	if n, _ := fmt.Sscan(os.Getenv(crashEnv), &end, &kind, &addr, &prefix); n != 4 {
 		return // runs in a process of its own
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	e := core.New(rdb, core.WithPrefix(prefix))
+	g, holder := crowded(e, kind)
 	var working sync.RWMutex
 	time.AfterFunc(life, func() {
-		working.Lock()
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		if end == "well" {
+			leave()
+			return
+		}
+		for {
+			working.Lock()
+			if !strings.Contains(holder(ctx), "mortal") {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			}
+			working.Unlock()
+		}
 	})
-	stand(t.Context(), crowded(core.New(rdb, core.WithPrefix(prefix)), kind), few, &working, new(atomic.Int64))
+	stand(ctx, g, "mortal", few, &working, new(atomic.Int64))
+	if err := e.Drain(context.WithoutCancel(ctx)); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestACrashLoopStarvesNobody: a process whose attempts stand in line dies once a second, and is started
-// again. Its attempts are passed by, so that the others get at least half of what they get without it.
+// again. Its attempts are passed by, so that the others get at least half of what they get where it ends well.
 func TestACrashLoopStarvesNobody(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -91,32 +119,38 @@ func TestACrashLoopStarvesNobody(t *testing.T) {
 			var others sync.WaitGroup
 			var granted atomic.Int64
 			for range 2 {
-				g := crowded(guardtest.NewEngine(b), kind)
-				others.Go(func() { stand(ctx, g, crowd, new(sync.RWMutex), &granted) })
+				g, _ := crowded(guardtest.NewEngine(b), kind)
+				others.Go(func() { stand(ctx, g, "user", crowd, new(sync.RWMutex), &granted) })
 			}
 			defer others.Wait()
 			defer end()
-			rate := func(during func()) float64 {
+			process := func(end string) {
+				cmd := exec.CommandContext(ctx, exe, "-test.run=^TestProcessThatStandsInLine$")
+				cmd.Env = append(os.Environ(), crashEnv+"="+end+" "+kind+" "+b.Options().Addrs[0]+" "+b.Prefix)
+				out, err := cmd.CombinedOutput()
+				if end == "well" && err != nil || end == "dies" && cmd.ProcessState.ExitCode() >= 0 {
+					t.Errorf("the process %s: %v\n%s", end, err, out)
+				}
+			}
+			beside := func(end string) float64 { // grants per second, beside processes that end like this
+				process(end) // what is left of others counts before
 				begun, before := time.Now(), granted.Load()
-				during()
+				for range 4 {
+					process(end)
+				}
 				return float64(granted.Load()-before) / time.Since(begun).Seconds()
 			}
-			crash := func() {
-				cmd := exec.CommandContext(ctx, exe, "-test.run=^TestProcessThatStandsInLine$")
-				cmd.Env = append(os.Environ(), crashEnv+"="+kind+" "+b.Options().Addrs[0]+" "+b.Prefix)
-				if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() >= 0 {
-					t.Errorf("the process has not died: %v\n%s", err, out)
+			const tries = 3
+			for try := 1; ; try++ { // the machine may have other work
+				well, dies := beside("well"), beside("dies")
+				t.Logf("grants of the others per second: %.0f beside a process that ends well once a second, %.1f "+
+					"beside one that dies", well, dies)
+				if dies >= well/2 {
+					break
 				}
-			}
-			without := rate(func() { <-time.After(2 * time.Second) })
-			with := rate(func() {
-				for range 6 {
-					crash()
+				if try == tries {
+					t.Fatalf("%.1f grants per second beside a crash loop: want half of %.0f", dies, well)
 				}
-			})
-			t.Logf("the others get %.0f grants per second, and %.1f beside the crash loop", without, with)
-			if with < without/2 {
-				t.Errorf("%.1f grants per second beside a crash loop: want half of %.0f", with, without)
 			}
 		})
 	}

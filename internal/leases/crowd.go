@@ -6,7 +6,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// crowd counts the attempts of each actor that wait for a pool in this process, so that no actor fills a line.
+// crowd counts the attempts of each actor that wait for a pool in this process: no actor fills a line.
 type crowd struct {
 	most int64 // of an actor
 

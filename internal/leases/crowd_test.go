@@ -53,7 +53,8 @@ func oneUser(t *testing.T, g core.Guard) {
 	for range many {
 		go ask("eve")
 	}
-	redistest.Eventually(t, 30*time.Second, func() bool { return refused.Load() == many-may }, "too few are refused")
+	redistest.Eventually(t, 30*time.Second, func() bool { return refused.Load() == many-may },
+		"too few are refused")
 	if before := served.Load(); before > 0 {
 		t.Errorf("%d were served while another held the claim", before)
 	}
@@ -62,7 +63,8 @@ func oneUser(t *testing.T, g core.Guard) {
 		go ask(fmt.Sprint("user", i))
 	}
 	guardtest.Settle(t, g, held, true)
-	redistest.Eventually(t, 30*time.Second, func() bool { return served.Load() == may+others }, "not all are served")
+	redistest.Eventually(t, 30*time.Second, func() bool { return served.Load() == may+others },
+		"not all are served")
 	d := guardtest.Check(t, g, core.Attempt{Actor: "eve", Resource: "p"}) // her requests have left
 	guardtest.WantReason(t, d, core.ReasonOK)
 	guardtest.Settle(t, g, d, true)
