@@ -28,8 +28,8 @@ type Joint struct {
 	OwnKey string
 	// Args are the first arguments of Script. RunJoined does not change them.
 	Args []any
-	// Own is the argument that Script takes for this call. Those of all calls follow Args, in the order of
-	// arrival.
+	// Own is the argument that Script takes for this call; several if it is an []any. Those of all calls
+	// follow Args, in the order of arrival.
 	Own any
 }
 
@@ -109,7 +109,11 @@ func (j *joins) send(calls []*waiting[Joint]) {
 		keys = slices.Grow(slices.Clone(keys), len(calls))
 	}
 	for _, c := range calls {
-		args = append(args, c.what.Own)
+		if own, several := c.what.Own.([]any); several {
+			args = append(args, own...)
+		} else {
+			args = append(args, c.what.Own)
+		}
 		if last.OwnKey != "" {
 			keys = append(keys, c.what.OwnKey)
 		}
