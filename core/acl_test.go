@@ -572,7 +572,8 @@ func saleOperations(r *aclRun, name string, options seckill.Options) {
 			if options.NoOutbox {
 				keys = keys[:4]
 			}
-			_, err := r.gate.Run(r.ctx, reserveJoinedScript, keys, "", "o90 buyer90 1 c90", "o91 buyer91 1 c91")
+			_, err := r.gate.Run(r.ctx, reserveScript, keys, 100, "", "o90", "buyer90", 1, "c90", "o91", "buyer91", 1,
+				"c91")
 			r.must(err)
 		}
 		r.check(g, buy(4))

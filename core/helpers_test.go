@@ -58,8 +58,8 @@ var (
 	voteScript     = script.New("vote", lua.Source("votes/vote"), script.Idempotent)
 	voteUndoScript = script.New("vote_undo", lua.Source("votes/undo"), script.Idempotent)
 
-	joinedScript        = script.New("joined", lua.Source("limit/sliding_window"), script.AtMostOnce)
-	reserveJoinedScript = script.New("reserve_joined", lua.Source("seckill/reserve_joined"), script.AtMostOnce)
+	joinedScript  = script.New("joined", lua.Source("limit/sliding_window"), script.AtMostOnce)
+	reserveScript = script.New("reserve", lua.Source("seckill/reserve"), script.AtMostOnce)
 )
 
 func openSale(t testing.TB, g *seckill.Guard, item string, sale seckill.Sale) {

@@ -508,7 +508,7 @@ func sale(p *pair, buckets int) {
 	want("sold out", 0, 0, 22)
 
 	if buckets == 1 {
-		joined := script.New("joined", lua.Source("seckill/reserve_joined"), script.AtMostOnce)
+		reserve := script.New("reserve", lua.Source("seckill/reserve"), script.AtMostOnce)
 		_, err = g[0].Restock(p.ctx, "tv", "for those who join", 4)
 		p.must("restock", err)
 		var keys []string
@@ -516,8 +516,8 @@ func sale(p *pair, buckets int) {
 			keys = append(keys, g[0].Key("tv", field))
 		}
 		for i, e := range p.sides {
-			_, err = e.Run(p.ctx, joined, keys, p.clock.Now().UnixMilli(), fmt.Sprintf("j%d joiner%d 1 c1", i, i),
-				fmt.Sprintf("k%d kin%d 1 c2", i, i))
+			_, err = e.Run(p.ctx, reserve, keys, 100, p.clock.Now().UnixMilli(), fmt.Sprint("j", i),
+				fmt.Sprint("joiner", i), 1, "c1", fmt.Sprint("k", i), fmt.Sprint("kin", i), 1, "c2")
 			p.must("reservations that join", err)
 		}
 		want("joined", 0, 4, 22)

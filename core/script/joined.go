@@ -25,8 +25,8 @@ type Joint struct {
 	Keys []string
 	// Args are the first arguments of Script. RunJoined does not change them.
 	Args []any
-	// Own is the argument that Script takes for this call. Those of all calls follow Args, in the order of
-	// arrival.
+	// Own is the argument that Script takes for this call; several if it is an []any. Those of all calls
+	// follow Args, in the order of arrival.
 	Own any
 }
 
@@ -83,7 +83,11 @@ func (j *joins) send(calls []*waiting[Joint]) {
 	last := calls[len(calls)-1].what
 	args := slices.Grow(slices.Clone(last.Args), len(calls))
 	for _, c := range calls {
-		args = append(args, c.what.Own)
+		if own, several := c.what.Own.([]any); several {
+			args = append(args, own...)
+		} else {
+			args = append(args, c.what.Own)
+		}
 	}
 	reply, err := j.run(ctx, time.Until(end), last.Script, last.Keys, args...)
 	replies := elements

@@ -142,21 +142,13 @@ func (b *bucket) reserve(ctx context.Context, a core.Attempt) (d core.Decision, 
 // is Acked asks for each attempt by itself: it waits for replicas on the connection of the script.
 func (b *bucket) ask(ctx context.Context, a core.Attempt) (any, error) {
 	e, keys := b.g.Engine(), b.keys()
-	id, buyer := script.Encode(a.ID), script.Encode(a.Actor)
-	args := []any{id, buyer, a.Cost, sweepMost, a.Call(), b.now()}
+	args := []any{sweepMost, b.now(), script.Encode(a.ID), script.Encode(a.Actor), a.Cost, a.Call()}
 	if b.g.options.Durability != Fast {
 		return b.g.runYes(ctx, e.Deadline(), seckillReserveScript, keys, args...)
 	}
-	begun := time.Now()
-	value, err := e.RunJoined(ctx, e.Deadline(), script.Joint{
-		Script: seckillReserveJoinedScript, Group: keys[0], Args: []any{b.now()},
-		Own: id + " " + buyer + " " + strconv.FormatInt(a.Cost, 10) + " " + a.Call(),
+	return e.RunJoined(ctx, e.Deadline(), script.Joint{
+		Script: seckillReserveJoinedScript, Group: keys[0], Args: args[:2], Own: args[2:],
 	}, seckillReserveScript, keys, args...)
-	if reply, ok := value.([]any); ok && len(reply) == 1 && reply[0] == int64(2) {
-		// A rare case, which the script for one attempt has.
-		return e.RunWithin(ctx, e.Deadline()-time.Since(begun), seckillReserveScript, keys, args...)
-	}
-	return value, err
 }
 
 // borrow does nothing: a sale of one bucket has no other to borrow from.

@@ -25,7 +25,7 @@ var (
 	seckillCloseScript   = script.New("seckill_close", lua.Source("seckill/close"), script.Idempotent)
 
 	// For the attempts of one moment. Its reply lost, each attempt goes on by itself.
-	seckillReserveJoinedScript = script.New("seckill_reserve_joined", lua.Source("seckill/reserve_joined"),
+	seckillReserveJoinedScript = script.New("seckill_reserve", lua.Source("seckill/reserve"),
 		script.AtMostOnce).Shared()
 )
 
@@ -155,9 +155,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 			options.Keep, name))
 	}
 	scripts := []*script.Script{
-		seckillOpenScript, seckillReserveScript, seckillReserveJoinedScript, seckillConfirmScript,
-		seckillCancelScript,
-		seckillSweepScript, seckillRestockScript, seckillCloseScript,
+		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript, seckillSweepScript,
+		seckillRestockScript, seckillCloseScript,
 		seckillBeginScript, seckillRootScript, seckillFindScript, seckillKeepScript, // of several buckets
 		seckillLendScript, seckillAcceptScript, seckillFinishScript, seckillRepairScript,
 	}

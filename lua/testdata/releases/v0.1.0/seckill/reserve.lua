@@ -1,6 +1,7 @@
--- Seckill: holds units of an item for a buyer until they are confirmed or cancelled, or the hold expires.
--- left + held + sold = stock, before and after. A refused attempt only returns expired holds to the stock:
--- this reservation's own hold always, others when the buyer's limit or the stock would refuse.
+-- Seckill: holds units of an item for a buyer until they are confirmed or cancelled, or the hold expires; for
+-- one or several attempts of one moment. left + held + sold = stock, before and after. A refused attempt only
+-- returns expired holds to the stock: this reservation's own hold always, others when the buyer's limit or
+-- the stock would refuse.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, buyer -> units held or bought
@@ -14,15 +15,17 @@
 --                       500 at most. Of earlier ones nothing is left. "restock|ID" -> units, see
 --                       seckill_restock
 --       5 outbox        stream, as seckill_open writes it; absent: no events
--- ARGV  1 reservation   the operation ID, encoded
---       2 buyer         encoded text: no spaces
---       3 quantity      units, 1 or more
---       4 reclaim       how many expired holds one call returns to the stock at most
---       5 call          one word that names this call, so that a resend after a lost reply is no replay. A
+-- ARGV  1 reclaim       how many expired holds an attempt returns to the stock at most
+--       2 now           milliseconds since 1970; empty: the server's clock
+--       then for each attempt, in the order of arrival, 1000 at most:
+--         reservation   the operation ID, encoded
+--         buyer         encoded text: no spaces
+--         quantity      units, 1 or more
+--         call          one word that names this call, so that a resend after a lost reply is no replay. A
 --                       hold returns to the stock when all calls that received it cancel (see seckill_cancel)
---       6 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, state, left, stock, wait, more}; or one text, "reason left stock": duplicate or
---         sold_out where no hold has expired. An array costs the server more
+--         sold_out where no hold has expired: an array costs the server more. For several attempts
+--         {reply, ...}, as if one had asked after the other at this moment; not_ready and lost are one reply
 --       reason    ok, not_ready (no such sale), conflict (the ID belongs to another buyer, or was used for
 --                 another quantity), in_progress (16 calls got the hold and have not settled), gone
 --                 (the call was taken back), early, closed, duplicate (buyer's limit), sold_out,
@@ -35,9 +38,7 @@
 --       more      1 when there may be more expired holds than were returned to the stock: call again
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local id, buyer, units, reclaim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local quantity = units + 0
-local call, now = ARGV[5], tonumber(ARGV[6])
+local reclaim, now = ARGV[1], tonumber(ARGV[2])
 
 -- shared clock
 if not now then
@@ -76,39 +77,96 @@ if lost then
   return {'lost ' .. lost, 0, '', left, stock, 0, 0}
 end
 
-local record = redis.call('HGET', reservations, id)
--- shared sale_known
-local marks, over = '', false -- marks: of calls that were taken back
-if record then
-  local state, who, had, finish, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) %S+(.*)$')
-  marks = string.gsub(words, ' [^-]%S*', '')
-  local callers = string.gsub(words, ' %-%S+', '')
-  local _, undecided = string.gsub(callers, ' ', ' ')
-  local replayed = string.find(callers .. ' ', ' +' .. call .. ' ', 1, true) and 0 or 1
-  local known = replayed == 0 or string.find(callers .. ' ', ' ' .. call .. ' ', 1, true)
-  if who ~= buyer or (had ~= units and state ~= 'cancelled') then
-    return {'conflict', 0, '', left, stock, 0, 0}
-  elseif string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
-    return {'gone', 0, '', left, stock, 0, 0}
-  elseif state == 'sold' then
-    return {'ok', replayed, 'sold', left, stock, 0, 0}
-  elseif state == 'held' and tonumber(finish) > now then
-    if not known and undecided >= 16 then
+local last, record_of, has, replies = (#ARGV - 2) / 4, {}, {}, {false} -- a table that grows costs more
+if last > 1 then -- two commands read what all attempts need
+  local ids, names = {}, {}
+  for n = 1, last do
+    ids[n], names[n] = ARGV[4 * n - 1], ARGV[4 * n]
+  end
+  local records = redis.call('HMGET', reservations, unpack(ids))
+  local counts = redis.call('HMGET', buyers, unpack(names))
+  for n = 1, last do
+    record_of[ids[n]], has[names[n]] = records[n], counts[n] or '0'
+  end
+end
+
+local n, finish, taken, changed, more, none_expired = 1, nil, false, false, nil, held == 0
+repeat
+  local id, buyer, units, call = ARGV[4 * n - 1], ARGV[4 * n], ARGV[4 * n + 1], ARGV[4 * n + 2]
+  local reason, replayed, said, wait, over = nil, 0, '', 0, nil -- over: holds to return first
+  local record, marks = record_of[id], '' -- marks: of calls that were taken back
+  if record == nil then
+    record = redis.call('HGET', reservations, id)
+  end
+  if record then
+    local state, who, had, ends_at, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) %S+(.*)$')
+    marks = string.gsub(words, ' [^-]%S*', '')
+    local callers = string.gsub(words, ' %-%S+', '') .. ' '
+    local _, undecided = string.gsub(callers, ' ', ' ')
+    local first = string.find(callers, ' +' .. call .. ' ', 1, true)
+    local known = first or string.find(callers, ' ' .. call .. ' ', 1, true)
+    if who ~= buyer or (had ~= units and state ~= 'cancelled') then
+      reason = 'conflict'
+    elseif string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
+      reason = 'gone'
+    elseif state == 'held' and ends_at - now <= 0 then
+      over = {id}
+    elseif state == 'held' and not known and undecided > 16 then
       -- Each call that gets a hold is stored, or one that fails would give back what another call got. So
       -- that a record stays short, no more calls than these get it.
-      return {'in_progress', 0, '', left, stock, finish - now, 0}
-    elseif not known then
-      redis.call('HSET', reservations, id, record .. ' ' .. call)
+      reason, wait = 'in_progress', ends_at - now
+    elseif state == 'held' or state == 'sold' then
+      reason, replayed, said = 'ok', first and 0 or 1, state
+      wait = state == 'held' and ends_at - now or 0
+      if state == 'held' and not known then
+        record_of[id] = record .. ' ' .. call
+        redis.call('HSET', reservations, id, record_of[id])
+      end
     end
-    return {'ok', replayed, 'held', left, stock, finish - now, 0}
   end
-  over = state == 'held'
-end
--- end sale_known
-over = over and {id} or nil -- holds whose time is over
+  if reason or over then
+    -- Its record has decided, or changes before that.
+  elseif now < opens then
+    reason, wait = 'early', opens - now
+  elseif closes > 0 and now >= closes then
+    reason = 'closed'
+  else
+    local had, quantity = has[buyer] or redis.call('HGET', buyers, buyer) or '0', units + 0
+    if had + quantity > per_buyer then
+      reason = 'duplicate'
+    elseif left < quantity then
+      reason = 'sold_out'
+    else
+      finish = finish or string.format('%.0f', now + hold)
+      local event = '-'
+      -- HINCRBY would search for the field twice. A number that is text already is cheaper.
+      has[buyer] = had == '0' and units or had + quantity
+      redis.call('HSET', buyers, buyer, has[buyer])
+      redis.call('ZADD', holds, finish, id)
+      if outbox then
+        event = redis.call('XADD', outbox, '*', 'event', 'held', 'id', id, 'buyer', buyer, 'quantity', units,
+          'ends', finish)
+      end
+      record_of[id] = 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. ' ' .. event .. marks ..
+        ' +' .. call
+      redis.call('HSET', reservations, id, record_of[id])
+      left, s[2], taken, more = left - quantity, nil, true, nil -- s[2] is the text of left
+      reason, said, wait = 'ok', 'held', hold + 0
+    end
+    if reason ~= 'ok' and not more and not none_expired then
+      -- ZCOUNT costs less than half of what a search costs, and mostly finds none.
+      none_expired = redis.call('ZCOUNT', holds, '-inf', now) == 0
+      if not none_expired then
+        over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
+        more = #over == tonumber(reclaim) and 1 or 0
+      end
+    end
+  end
 
-local reason, more, has
-repeat
+  if taken and (over or n == last) then
+    redis.call('HSET', sale, 'left', left, 'held', stock - left - sold)
+    taken, changed = false, true
+  end
   if over then
     -- Made here, where they are rarely needed: functions that use the script's variables cost as much as
     -- commands.
@@ -172,65 +230,28 @@ repeat
     for _, reservation in ipairs(over) do
       expire(reservation)
     end
-    s[2] = nil -- the text of left
-    -- shared sale_keep
-    -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
-    local least = math.max(now, closes) + keep
-    if least > ends + 0 then
-      ends = least + math.floor(keep / 64)
-      local ttl = string.format('%.0f', ends - now)
-      for _, key in ipairs(KEYS) do
-        redis.call('PEXPIRE', key, ttl)
-      end
-      redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
-    end
-    -- end sale_keep
-  end
-  if now < opens then
-    return {'early', 0, '', left, stock, opens - now, 0}
-  elseif closes > 0 and now >= closes then
-    return {'closed', 0, '', left, stock, 0, 0}
-  end
-  over, has = nil, redis.call('HGET', buyers, buyer) or '0'
-  if has + quantity > per_buyer then
-    reason = 'duplicate'
-  elseif left < quantity then
-    reason = 'sold_out'
+    record_of, has, s[2], changed = {}, {}, nil, true
+  elseif not more and (reason == 'duplicate' or reason == 'sold_out') then
+    s[2] = s[2] or string.format('%.0f', left)
+    replies[n] = reason .. ' ' .. s[2] .. ' ' .. s[1]
+    n = n + 1
   else
-    reason = nil
+    replies[n] = {reason, replayed, said, left, stock, wait, more or 0}
+    n, more = n + 1, nil
   end
-  -- ZCOUNT costs less than half of what a search costs, and mostly finds none.
-  if reason and held > 0 and not more and redis.call('ZCOUNT', holds, '-inf', now) > 0 then
-    over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
-    more = #over == tonumber(reclaim) and 1 or 0
+until n > last
+if changed then
+  -- shared sale_keep
+  -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+  local least = math.max(now, closes) + keep
+  if least > ends + 0 then
+    ends = least + math.floor(keep / 64)
+    local ttl = string.format('%.0f', ends - now)
+    for _, key in ipairs(KEYS) do
+      redis.call('PEXPIRE', key, ttl)
+    end
+    redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
   end
-until not over
-if reason then
-  return s[2] and reason .. ' ' .. s[2] .. ' ' .. s[1] or {reason, 0, '', left, stock, 0, more or 0}
+  -- end sale_keep
 end
-
-local finish, event = string.format('%.0f', now + hold), '-'
-left = left - quantity
--- HINCRBY would search for the field twice. A number that is text already is cheaper.
-redis.call('HSET', buyers, buyer, has == '0' and units or has + quantity)
-redis.call('ZADD', holds, finish, id)
-redis.call('HSET', sale, 'left', left, 'held', stock - left - sold)
-if outbox then
-  event = redis.call('XADD', outbox, '*', 'event', 'held', 'id', id, 'buyer', buyer, 'quantity', units,
-    'ends', finish)
-end
-redis.call('HSET', reservations, id,
-  'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. ' ' .. event .. marks .. ' +' .. call)
--- shared sale_keep
--- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
-local least = math.max(now, closes) + keep
-if least > ends + 0 then
-  ends = least + math.floor(keep / 64)
-  local ttl = string.format('%.0f', ends - now)
-  for _, key in ipairs(KEYS) do
-    redis.call('PEXPIRE', key, ttl)
-  end
-  redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
-end
--- end sale_keep
-return {'ok', 0, 'held', left, stock, hold + 0, 0}
+return last == 1 and replies[1] or replies
