@@ -23,8 +23,8 @@ local function pack(kind, turn)
   return string.char(math.floor(kind / 65536), math.floor(kind / 256) % 256, kind % 256, turn)
 end
 
-local b = redis.call('HMGET', book, ':parts', ':state', ':audit')
-local state, begun = b[2], b[3]
+local b = redis.call('HMGET', book, ':state', ':audit')
+local state, begun = b[1], b[2]
 -- shared vote_state
 local slots, tail, changes, buckets, ballots, kinds, ended =
   string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
@@ -32,7 +32,7 @@ slots, changes, buckets = slots + 0, changes + 0, buckets + 0 -- at a sixth of t
 ballots, kinds, ended = ballots + 0, kinds + 0, ended + 0
 -- end vote_state
 -- shared vote_book
-if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+if not state and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
 end
 -- end vote_book

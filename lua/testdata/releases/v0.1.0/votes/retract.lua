@@ -11,22 +11,20 @@
 --       2 choice     encoded text, as given to vote
 --       3 closes     milliseconds since 1970; 0: never
 --       4 remember   milliseconds for which the stored answer is kept at least; 0: as long as the records
---       5 parts      the number of parts of the poll, as the caller believes
---       6 call       one word that names this call, so that a resend after a lost reply is no replay
---       7 field      of the operation
---       8 name, 9 id, 10 origin  for the audit stream: voter, operation and origin of the request, encoded
---       11 now       milliseconds since 1970; absent or empty: the server's clock
+--       5 call       one word that names this call, so that a resend after a lost reply is no replay
+--       6 field      of the operation
+--       7 name, 8 id, 9 origin  for the audit stream: voter, operation and origin of the request, encoded
+--       10 now       milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, cast, number, choices}
---       reason    ok, conflict, closed, gone (there is no such vote), spread (the poll has another number of
---                 parts)
+--       reason    ok, conflict, closed, gone (there is no such vote)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      votes used by the voter
---       number    ok: the retracted weight; spread: the number of parts; else 0
+--       number    ok: the retracted weight; else 0
 --       choices   of the voter's valid votes, the newest last, after this call
 
 local voters, tally, book, operations, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, choice, closes, remember = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local parts, call, field, now = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[11])
+local call, field, now = ARGV[5], ARGV[6], tonumber(ARGV[10])
 local none = '\0\0\0\0'
 
 -- shared clock
@@ -36,19 +34,16 @@ if not now then
 end
 -- end clock
 
-local b = redis.call('HMGET', book, ':parts', ':state', ':audit')
-local state, begun = b[2], b[3]
+local b = redis.call('HMGET', book, ':state', ':audit')
+local state, begun = b[1], b[2]
 -- shared vote_state
 local slots, tail, changes, buckets, ballots, kinds, ended =
   string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
 slots, changes, buckets = slots + 0, changes + 0, buckets + 0 -- at a sixth of the cost of tonumber
 ballots, kinds, ended = ballots + 0, kinds + 0, ended + 0
 -- end vote_state
-if b[1] and b[1] ~= parts then
-  return {'spread', 0, 0, tonumber(b[1]), {}}
-end
 -- shared vote_book
-if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+if not state and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
 end
 -- end vote_book
@@ -193,8 +188,8 @@ if redis.call('PTTL', operations) < remember then
   redis.call('PEXPIRE', operations, string.format('%.0f', remember))
 end
 if audit then
-  tell('event', 'retracted', 'voter', ARGV[8], 'choice', choice, 'weight', weight, 'id', ARGV[9],
-    'origin', ARGV[10], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', '', 'was', '')
+  tell('event', 'retracted', 'voter', ARGV[7], 'choice', choice, 'weight', weight, 'id', ARGV[8],
+    'origin', ARGV[9], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', '', 'was', '')
 end
 for i = #choices, 1, -1 do
   if choices[i] == choice then
