@@ -103,6 +103,8 @@ const (
 	verifyChunk = 100
 	// slotBytes is the length of a record.
 	slotBytes = voterBytes + 4
+	// noBallot is the number in the record of a vote that was taken back.
+	noBallot = "\x00\x00\x00"
 )
 
 // errDamaged explains why Repair does not compute the tally from the records.
@@ -207,7 +209,7 @@ func (g *Guard) count(ctx context.Context, poll string) (c pollCount, err error)
 	}
 
 	// A record has only the number of its ballot, so count the numbers first.
-	slots := slotCount{buckets: before.buckets, seen: map[uint64]bool{}, ballots: map[uint32]int64{}}
+	slots := slotCount{buckets: before.buckets, seen: map[uint64]bool{}, ballots: map[string]int64{}}
 	err = g.scan(ctx, voters, verifyChunk, slots.bucket)
 	if err == nil {
 		err = g.countBallots(ctx, book, &slots, &c)
@@ -254,7 +256,7 @@ func (g *Guard) markOf(ctx context.Context, book string) (m voteMark, err error)
 type slotCount struct {
 	buckets                  int64
 	seen                     map[uint64]bool
-	ballots                  map[uint32]int64 // records by the number of their ballot
+	ballots                  map[string]int64 // records by the number of their ballot
 	slots, voters, misplaced int64
 }
 
@@ -276,9 +278,9 @@ func (s *slotCount) bucket(field, value string) error {
 		if s.indexOf(record) != number {
 			s.misplaced++
 		}
-		ballot := uint32(record[12])<<16 | uint32(record[13])<<8 | uint32(record[14])
+		ballot := record[voterBytes : slotBytes-1]
 		s.ballots[ballot]++
-		if ballot != 0 && record[:voterBytes] != last { // the records of one voter stand together
+		if ballot != noBallot && record[:voterBytes] != last { // the records of one voter stand together
 			last = record[:voterBytes]
 			s.voters++
 		}
@@ -299,30 +301,29 @@ func (s *slotCount) indexOf(record string) uint64 {
 // countBallots looks up the ballots by number and adds their weights to c.
 func (g *Guard) countBallots(ctx context.Context, book string, slots *slotCount, c *pollCount) error {
 	c.records = map[string]int64{}
-	delete(slots.ballots, 0) // votes that were taken back
-	done := map[uint32]bool{}
+	delete(slots.ballots, noBallot) // votes that were taken back
+	done := map[string]bool{}
 	err := g.scan(ctx, book, recordsAtOnce, func(field, value string) error {
-		digits, isNumber := strings.CutPrefix(field, "#")
+		number, isNumber := strings.CutPrefix(field, "#")
 		if !isNumber {
 			return nil
 		}
-		number, err := strconv.ParseUint(digits, 10, 32)
 		choice, rest, _ := strings.Cut(value, " ")
 		weight, _, _ := strings.Cut(rest, " ")
-		units, wrong := strconv.ParseInt(weight, 10, 64)
-		if err := errors.Join(err, wrong); err != nil {
+		units, err := strconv.ParseInt(weight, 10, 64)
+		if err != nil {
 			return fmt.Errorf("ballot %.100q: unexpected %.100q: %w", field, value, err)
 		}
-		n := slots.ballots[uint32(number)]
+		n := slots.ballots[number]
 		switch {
-		case n == 0 || done[uint32(number)]:
+		case n == 0 || done[number]:
 		case units == 0:
 			c.voided += n
 		default:
 			c.votes += n
 			c.records[choice] += n * units
 		}
-		done[uint32(number)] = true
+		done[number] = true
 		return nil
 	})
 	for number, n := range slots.ballots {

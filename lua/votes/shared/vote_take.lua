@@ -1,17 +1,8 @@
--- Gives the function take. Needs tally, and kinds, the number of choices that the tally has by the book, which
--- it changes.
+-- Takes units from the sum of a choice, one. Needs tally; one and units; kinds, the number of choices that the tally
+-- has by the book, which it changes. A tally that has not so much is lost, and stays as it is.
 
--- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
-local function take(one, units)
-  local sum = redis.call('HINCRBY', tally, one, '-' .. units)
-  local had = sum >= 0
-  if not had then
-    sum = redis.call('HINCRBY', tally, one, units)
-  elseif sum == 0 then
-    kinds = kinds - 1
-  end
-  if sum == 0 then
-    redis.call('HDEL', tally, one)
-  end
-  return had
+if (redis.call('HGET', tally, one) or 0) + 0 >= units + 0 and
+  redis.call('HINCRBY', tally, one, '-' .. units) == 0 then
+  redis.call('HDEL', tally, one)
+  kinds = kinds - 1
 end
