@@ -25,7 +25,6 @@
 local voters, tally, book, operations, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, choice, closes, remember = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local call, field, now = ARGV[5], ARGV[6], tonumber(ARGV[10])
-local none = '\0\0\0\0'
 
 -- shared clock
 if not now then
@@ -137,12 +136,10 @@ end
 -- end vote_take
 local slot, count = mine[place], #mine
 table.remove(mine, place)
--- shared vote_last_turn
-if place == count then -- the voter's last turn is kept: no later vote may reuse it
-  mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
-end
--- end vote_last_turn
 -- shared vote_store
+if place == count and string.sub(mine[#mine] or '', 4) ~= string.sub(slot, 4) then
+  mine[#mine + 1] = '\0\0\0' .. string.sub(slot, 4) -- the last turn is kept: no later vote may reuse it
+end
 redis.call('HSET', voters, index,
   string.sub(bucket, 1, at - 1) .. voter .. table.concat(mine, voter) .. string.sub(bucket, stop))
 redis.call('HSET', book, ':state', string.format('%.0f %.0f %.0f %.0f %.0f %.0f', slots - count + #mine,

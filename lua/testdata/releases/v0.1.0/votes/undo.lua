@@ -208,12 +208,10 @@ table.remove(mine, place)
 if old ~= none then
   table.insert(mine, place, old)
 end
--- shared vote_last_turn
-if place == count then -- the voter's last turn is kept: no later vote may reuse it
-  mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
-end
--- end vote_last_turn
 -- shared vote_store
+if place == count and string.sub(mine[#mine] or '', 4) ~= string.sub(slot, 4) then
+  mine[#mine + 1] = '\0\0\0' .. string.sub(slot, 4) -- the last turn is kept: no later vote may reuse it
+end
 redis.call('HSET', voters, index,
   string.sub(bucket, 1, at - 1) .. voter .. table.concat(mine, voter) .. string.sub(bucket, stop))
 redis.call('HSET', book, ':state', string.format('%.0f %.0f %.0f %.0f %.0f %.0f', slots - count + #mine,

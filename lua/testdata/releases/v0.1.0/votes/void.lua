@@ -16,7 +16,7 @@
 
 local voters, tally, book, run, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, again, dry, event = ARGV[1], ARGV[3] == '1', ARGV[4] == '1', ARGV[5]
-local none, most = string.rep('\0', 4), 256 * 65536 - 1
+local most = 256 * 65536 - 1
 
 local function pack(n)
   return string.char(math.floor(n / 16777216), math.floor(n / 65536) % 256, math.floor(n / 256) % 256,
@@ -118,17 +118,15 @@ if (redis.call('HGET', tally, one) or 0) + 0 >= units + 0 and
 end
 -- end vote_take
 local count = #mine
-if not again then
-  mine[place] = voided .. string.sub(slot, 4)
-else
+if again then
   table.remove(mine, place)
-  -- shared vote_last_turn
-  if place == count then -- the voter's last turn is kept: no later vote may reuse it
-    mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
-  end
-  -- end vote_last_turn
+else
+  mine[place] = voided .. string.sub(slot, 4)
 end
 -- shared vote_store
+if place == count and string.sub(mine[#mine] or '', 4) ~= string.sub(slot, 4) then
+  mine[#mine + 1] = '\0\0\0' .. string.sub(slot, 4) -- the last turn is kept: no later vote may reuse it
+end
 redis.call('HSET', voters, index,
   string.sub(bucket, 1, at - 1) .. voter .. table.concat(mine, voter) .. string.sub(bucket, stop))
 redis.call('HSET', book, ':state', string.format('%.0f %.0f %.0f %.0f %.0f %.0f', slots - count + #mine,
