@@ -24,6 +24,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/core/votes/parts"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -304,6 +305,7 @@ var pollForm = object(
 // votesOptions are the members of votes in a file.
 type votesOptions struct {
 	votes.Options
+	parts int // 0: in one slot, without package parts
 	polls []named[votes.Poll]
 }
 
@@ -313,8 +315,8 @@ var votesForm = object(
 		tableOf("polls", pollForm), func(o *votesOptions) *[]named[votes.Poll] { return &o.polls }),
 	in("keep", "How long votes are kept after the last one, or the closing; the default is 720h.",
 		retention(time.Second), func(o *votesOptions) *time.Duration { return &o.Keep }),
-	in("spread", "Parts of each poll on a cluster; the default is 1.", whole(1, 256),
-		func(o *votesOptions) *int { return &o.Spread }),
+	in("parts", "In how many parts, by voter, each poll is kept on a cluster; the default is one slot.",
+		whole(1, 256), func(o *votesOptions) *int { return &o.parts }),
 	in("audit", "Keep a stream of all changes of votes.", boolean(),
 		func(o *votesOptions) *bool { return &o.Audit }),
 )
@@ -334,6 +336,9 @@ func votesKind() guardKind {
 					}
 					return votes.Poll{}, votes.ErrNoPoll
 				}
+			}
+			if o.parts > 0 {
+				return parts.New(e, name, o.parts, o.Options)
 			}
 			return votes.New(e, name, o.Options)
 		})

@@ -30,6 +30,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/core/votes/parts"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/lua"
@@ -515,7 +516,7 @@ func voteOperations(r *aclRun) {
 	for i, poll := range []votes.Poll{
 		{Change: true, Retract: true}, {PerVoter: 3, PerDay: 2, Day: period.Daily(time.UTC)},
 	} {
-		g := votes.New(r.gate, fmt.Sprint("poll", i), votes.Options{Poll: poll, Audit: true, Spread: 1 + i})
+		g := parts.New(r.gate, fmt.Sprint("poll", i), 1+i, votes.Options{Poll: poll, Audit: true})
 		for n, item := range []string{"red", "blue", "red"} {
 			r.check(g, core.Attempt{Actor: "ann", Resource: "p", Item: item, ID: fmt.Sprint("o", n)})
 			r.check(g, core.Attempt{Actor: fmt.Sprint("voter", n), Resource: "p", Item: item})

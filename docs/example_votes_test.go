@@ -30,8 +30,7 @@ func Example_votesADay() {
 			Day:       period.Daily(berlin),
 			Retract:   true,
 		},
-		Spread: 30,
-		Audit:  true,
+		Audit: true,
 	})
 	vote := nethttpmw.Rule{
 		Guard:  ballots,

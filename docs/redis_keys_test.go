@@ -30,6 +30,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/core/votes/parts"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -221,7 +222,7 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	}
 	lose.armed.Store(false)
 
-	ballots := votes.New(gate, "poll", votes.Options{Spread: 2, Audit: true, Poll: votes.Poll{PerVoter: 3}})
+	ballots := parts.New(gate, "poll", 2, votes.Options{Audit: true, Poll: votes.Poll{PerVoter: 3}})
 	for i := range 16 { // both parts have one
 		check(ballots, core.Attempt{
 			Actor: fmt.Sprint("voter", i), Resource: "final", Item: "red", ID: fmt.Sprint("o", i), Origin: "192.0.2.1",

@@ -21,6 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/core/votes/parts"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -199,7 +200,7 @@ func vote(voter, choice, id string) core.Attempt {
 }
 
 // tally: both sides count the same, and the records agree with it.
-func tally(p *pair, g [2]*votes.Guard, want map[string]int64) {
+func tally[G votes.Polls](p *pair, g [2]G, want map[string]int64) {
 	for i := range g {
 		counted, err := g[i].Tally(p.ctx, "final")
 		p.must("tally", err)
@@ -289,8 +290,8 @@ func votesThatChange(p *pair) {
 
 // votesInParts: the caps hold across sides in a poll of several parts.
 func votesInParts(p *pair) {
-	g := both(p, func(e *core.Engine) *votes.Guard {
-		return votes.New(e, "poll", votes.Options{Spread: 3,
+	g := both(p, func(e *core.Engine) *parts.Guard {
+		return parts.New(e, "poll", 3, votes.Options{
 			Poll: votes.Poll{PerVoter: 3, PerChoice: 3, PerDay: 2, Day: period.Every(24 * time.Hour)}})
 	})
 	counted := 0

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,10 +36,10 @@ type Event struct {
 	// FormerWeight 0 means that there is none.
 	Former       string
 	FormerWeight int64
+	// Position is the place of the event in the stream: [Guard.Audit] continues behind it.
+	Position string
 
-	part     int
-	position string         // in the stream of its part
-	message  redis.XMessage // the raw entry
+	message redis.XMessage // the raw entry
 }
 
 // EventKind is a kind of change to a vote.
@@ -71,9 +70,8 @@ const maxAuditChunk = 1000
 // which the next call continues. An empty position is the beginning. An empty result means that there are no
 // more events, or that the poll is unknown; a shorter result than count does not.
 //
-// The script that makes a change also appends its event, so no change lacks one. The events of one voter are
-// in the order in which they happened. In a poll with a Spread, the order across voters is as exact as the
-// masters' clocks.
+// The script that makes a change also appends its event, so no change lacks one. Events are in the order in
+// which they happened.
 //
 // An audit stream that Redis has lost is an [ErrLost], once its remaining events have been read.
 //
@@ -101,110 +99,36 @@ func (g *Guard) audit(ctx context.Context, poll, after string, count int) ([]Eve
 	if err != nil {
 		return nil, after, err
 	}
-	parts, err := g.storedParts(ctx, poll)
+	if after != "" {
+		if _, err := parsePosition(after); err != nil {
+			return nil, after, fmt.Errorf("%w: %.100q is no position in this poll", core.ErrInvalid, after)
+		}
+	}
+	events, err := g.events(ctx, poll, cmp.Or(after, "0-0"), "+", count, name)
 	if err != nil {
 		return nil, after, err
 	}
-	positions, err := parsePositions(after, parts)
-	if err != nil {
-		return nil, after, err
-	}
-
-	// A part that returns a full page may have more events, so later events of other parts wait for the next
-	// call. This page size ensures progress.
-	most := max(count/parts, min(count, 16))
-	events, until, err := g.partsEvents(ctx, poll, positions, most, name)
-	if err != nil {
-		return nil, after, err
-	}
-	slices.SortFunc(events, compareEvents)
-	if until != nil {
-		events = slices.DeleteFunc(events, func(e Event) bool { return compareEvents(e, *until) > 0 })
-	}
-	events = events[:min(len(events), count)]
 	if len(events) == 0 {
-		return nil, after, nil
+		return nil, after, g.checkAudit(ctx, poll)
 	}
-	for _, e := range events {
-		positions[e.part] = e.position
-	}
-	return events, strings.Join(positions, ","), nil
+	return events, events[len(events)-1].Position, nil
 }
 
-// partsEvents reads at most so many events of each part behind its position. Events after until may have
-// others before them that were not read.
-func (g *Guard) partsEvents(
-	ctx context.Context, poll string, positions []string, most int, name choiceNames,
-) (events []Event, until *Event, err error) {
-	var mu sync.Mutex
-	err = eachPart(ctx, len(positions), func(ctx context.Context, part int) error {
-		found, err := g.partEvents(ctx, poll, part, positions[part], "+", most, name)
-		if err == nil && len(found) == 0 {
-			err = g.checkAudit(ctx, poll, part)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		events = append(events, found...)
-		if len(found) == most {
-			if last := &found[most-1]; until == nil || compareEvents(*last, *until) < 0 {
-				until = last
-			}
-		}
-		return err
-	})
-	return events, until, err
-}
-
-// compareEvents orders events by time, and events of one part by their position in its stream.
-func compareEvents(a, b Event) int {
-	if a.part == b.part {
-		return comparePositions(a.position, b.position)
-	}
-	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.part, b.part))
-}
-
-// comparePositions orders positions of one stream, which have the form "milliseconds-number".
-func comparePositions(a, b string) int {
-	aMilli, aNumber, _ := parsePosition(a)
-	bMilli, bNumber, _ := parsePosition(b)
-	return cmp.Or(cmp.Compare(aMilli, bMilli), cmp.Compare(aNumber, bNumber))
-}
-
-func parsePosition(text string) (milli, number int64, err error) {
+// parsePosition returns the milliseconds of a position in the stream, "milliseconds-number".
+func parsePosition(text string) (milli int64, err error) {
 	before, after, _ := strings.Cut(text, "-")
-	milli, err = strconv.ParseInt(before, 10, 64)
-	if err == nil {
-		number, err = strconv.ParseInt(after, 10, 64)
+	if milli, err = strconv.ParseInt(before, 10, 64); err == nil {
+		_, err = strconv.ParseInt(after, 10, 64)
 	}
-	return milli, number, err
+	return milli, err
 }
 
-// parsePositions returns the position in each part's stream, where "0-0" is the beginning.
-func parsePositions(text string, parts int) ([]string, error) {
-	if text == "" {
-		return slices.Repeat([]string{"0-0"}, parts), nil
-	}
-	positions := strings.Split(text, ",")
-	if len(positions) > parts {
-		return nil, fmt.Errorf("%w: %.100q is no position in this poll", core.ErrInvalid, text)
-	}
-	for _, one := range positions {
-		if _, _, err := parsePosition(one); err != nil {
-			return nil, fmt.Errorf("%w: %.100q is no position in this poll", core.ErrInvalid, text)
-		}
-	}
-	for len(positions) < parts { // returned before the first vote fixed the number of parts
-		positions = append(positions, "0-0")
-	}
-	return positions, nil
-}
-
-// partEvents returns up to count events of one part after a position, up to and including another.
-func (g *Guard) partEvents(
-	ctx context.Context, poll string, part int, after, until string, count int, name choiceNames,
+// events returns up to count events of a poll after a position, up to and including another.
+func (g *Guard) events(
+	ctx context.Context, poll, after, until string, count int, name choiceNames,
 ) ([]Event, error) {
 	messages, err := script.Query(ctx, g.Engine().Runner,
-		redis.NewXMessageSliceCmd(ctx, "xrange", g.auditKey(poll, part), "("+after, until, "count", count))
+		redis.NewXMessageSliceCmd(ctx, "xrange", g.auditKey(poll), "("+after, until, "count", count))
 	if err != nil {
 		return nil, err
 	}
@@ -213,17 +137,18 @@ func (g *Guard) partEvents(
 		if events[i], err = parseVoteEvent(message, name); err != nil {
 			return nil, fmt.Errorf("poll %.100q: %w", poll, err)
 		}
-		events[i].part = part
 	}
 	return events, nil
 }
+
+func (g *Guard) auditKey(poll string) string { return g.Key(g.tag(poll), "audit") }
 
 func parseVoteEvent(message redis.XMessage, name choiceNames) (Event, error) {
 	text := func(field string) string {
 		value, _ := message.Values[field].(string)
 		return value
 	}
-	milli, _, err := parsePosition(message.ID)
+	milli, err := parsePosition(message.ID)
 	errs := []error{err}
 	number := func(field string) int64 {
 		if text(field) == "" {
@@ -237,7 +162,7 @@ func parseVoteEvent(message redis.XMessage, name choiceNames) (Event, error) {
 		Kind: EventKind(text("event")), At: time.UnixMilli(milli),
 		Voter: script.Decode(text("voter")), Choice: name.of(text("choice")), Weight: number("weight"),
 		ID: script.Decode(text("id")), Origin: script.Decode(text("origin")), FormerWeight: number("was"),
-		position: message.ID, message: message,
+		Position: message.ID, message: message,
 	}
 	if e.FormerWeight != 0 {
 		e.Former = name.of(text("former"))
@@ -300,48 +225,35 @@ func (g *Guard) void(ctx context.Context, poll string, options VoidOptions, resu
 	if err != nil {
 		return err
 	}
-	parts, err := g.storedParts(ctx, poll)
-	run := rand.Text()[:10]
-	for part := 0; part < parts && err == nil; part++ {
-		err = g.voidPart(ctx, poll, part, name, func(e Event) error {
-			result.Matched++
-			voided, err := g.voidOne(ctx, poll, run, e, options)
-			if voided {
-				result.Voided++
-				result.Weights[e.Choice] += e.Weight
-			}
-			return err
-		}, options.Match)
-	}
-	return err
-}
-
-// voidPart calls void for each matching vote of a part, up to the part's last event when it begins.
-func (g *Guard) voidPart(
-	ctx context.Context, poll string, part int, name choiceNames, void func(Event) error, match func(Event) bool,
-) error {
 	last, err := script.Query(ctx, g.Engine().Runner,
-		redis.NewXMessageSliceCmd(ctx, "xrevrange", g.auditKey(poll, part), "+", "-", "count", 1))
+		redis.NewXMessageSliceCmd(ctx, "xrevrange", g.auditKey(poll), "+", "-", "count", 1))
 	if err == nil && len(last) == 0 {
-		err = g.checkAudit(ctx, poll, part)
+		err = g.checkAudit(ctx, poll)
 	}
 	if err != nil || len(last) == 0 {
 		return err
 	}
+	run := rand.Text()[:10]
 	for after := "0-0"; ; {
-		events, err := g.partEvents(ctx, poll, part, after, last[0].ID, maxAuditChunk, name)
+		events, err := g.events(ctx, poll, after, last[0].ID, maxAuditChunk, name)
 		if err != nil || len(events) == 0 {
 			return err
 		}
 		for _, e := range events {
-			if e.Kind != EventCast && e.Kind != EventChanged || !match(e) {
+			if e.Kind != EventCast && e.Kind != EventChanged || !options.Match(e) {
 				continue
 			}
-			if err := void(e); err != nil {
+			result.Matched++
+			voided, err := g.voidOne(ctx, poll, run, e, options)
+			if err != nil {
 				return err
 			}
+			if voided {
+				result.Voided++
+				result.Weights[e.Choice] += e.Weight
+			}
 		}
-		after = events[len(events)-1].position
+		after = events[len(events)-1].Position
 	}
 }
 
@@ -357,10 +269,9 @@ func (g *Guard) voidOne(
 	if !options.DryRun {
 		defer g.duplicates.Drop(v.in(poll))
 	}
-	keys := append(g.recordKeys(poll, e.part), g.Key(partTag(poll, e.part), "void", run),
-		g.auditKey(poll, e.part))
+	keys := slices.Insert(g.Keys(poll), 3, g.Key(g.tag(poll), "void", run))
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteVoidScript, keys,
-		v.record(), text("slot"), kit.FlagOf(options.VoteAgain), kit.FlagOf(options.DryRun), e.position,
+		v.record(), text("slot"), kit.FlagOf(options.VoteAgain), kit.FlagOf(options.DryRun), e.Position,
 		text("voter"), text("id"), text("origin"))
 	if err != nil {
 		return false, lost(err)

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -91,7 +92,7 @@ func TestVotesAudit(t *testing.T) {
 				if e.At.Unix() < 1 {
 					t.Errorf("%+v has no time", e)
 				}
-				e.At, e.part, e.position, e.message = want[i].At, 0, "", want[i].message
+				e.At, e.Position, e.message = want[i].At, "", want[i].message
 				if fmt.Sprint(e) != fmt.Sprint(want[i]) {
 					t.Errorf("event %d: %+v, want %+v", i, e, want[i])
 				}
@@ -100,69 +101,18 @@ func TestVotesAudit(t *testing.T) {
 		if got := auditOf(t, g, "unknown", 5); len(got) != 0 {
 			t.Errorf("%+v", got)
 		}
-		if ttl := b.Client.PTTL(t.Context(), g.auditKey("p", 0)).Val(); ttl <= 0 {
+		if ttl := b.Client.PTTL(t.Context(), g.auditKey("p")).Val(); ttl <= 0 {
 			t.Errorf("the stream expires in %v", ttl)
 		}
 	})
 }
 
-// TestVotesAuditOfParts: all events of all parts come once, those of one voter in order, including events
-// that are appended during the reading.
-func TestVotesAuditOfParts(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true}, Spread: 5, Audit: true})
-		voters := 200
-		if b.Mini != nil {
-			voters = 60
-		}
-		for _, count := range []int{1, 3, 10, 1000} {
-			poll := fmt.Sprint("p", count)
-			var all sync.WaitGroup
-			for worker := range 4 {
-				all.Go(func() {
-					for i := worker; i < voters; i += 4 {
-						for _, item := range []string{"red", "blue"} {
-							if _, err := g.Check(t.Context(),
-								core.Attempt{Actor: fmt.Sprint(i), Resource: poll, Item: item}); err != nil {
-								t.Error(err)
-							}
-						}
-					}
-				})
-			}
-			var events []Event
-			position := ""
-			for len(events) < 2*voters && !t.Failed() {
-				found, next, err := g.Audit(t.Context(), poll, position, count)
-				if err != nil || len(found) > count {
-					t.Fatalf("%d events, %v", len(found), err)
-				}
-				events, position = append(events, found...), next
-			}
-			all.Wait()
-			if found, _, err := g.Audit(t.Context(), poll, position, count); err != nil || len(found) > 0 {
-				t.Errorf("%d events too many, %v", len(found), err)
-			}
-			stands := map[string]string{}
-			for _, e := range events {
-				if e.Former != stands[e.Voter] {
-					t.Fatalf("%+v after %q", e, stands[e.Voter])
-				}
-				stands[e.Voter] = e.Choice
-			}
-			if sums := told(events); !maps.Equal(sums, map[string]int64{"blue": int64(voters)}) {
-				t.Errorf("the events add up to %v", sums)
-			}
-		}
-	})
-}
-
-// TestVotesVoid voids the votes of one address, in a poll of several parts, while others vote.
+// TestVotesVoid voids the votes of one address while others vote.
 func TestVotesVoid(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for _, again := range []bool{false, true} {
 			g := New(guardtest.NewEngine(b), fmt.Sprint("v", again),
-				Options{Spread: 3, Audit: true, Poll: Poll{PerVoter: 2}})
+				Options{Audit: true, Poll: Poll{PerVoter: 2}})
 			vote := func(i int, origin, item string) core.Decision {
 				t.Helper()
 				return guardtest.Check(t, g,
@@ -284,7 +234,7 @@ func TestVotesVoidAfterChangeAndUndo(t *testing.T) {
 func TestVotesVoidHostileText(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v",
-			Options{Audit: true, Spread: 3, Poll: Poll{Choices: guardtest.Hostile}})
+			Options{Audit: true, Poll: Poll{Choices: guardtest.Hostile}})
 		for _, text := range guardtest.Hostile {
 			guardtest.WantReason(t, guardtest.Check(t, g,
 				core.Attempt{Actor: text, Resource: "p", Item: text, ID: text, Origin: text}), core.ReasonOK)
@@ -325,7 +275,7 @@ func TestVotesAuditMistakes(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		}
-		b.Client.XAdd(t.Context(), xadd(g.auditKey("p", 0), "event", "cast"))
+		b.Client.XAdd(t.Context(), xadd(g.auditKey("p"), "event", "cast"))
 		if _, _, err := g.Audit(t.Context(), "p", "", 5); err == nil ||
 			!strings.Contains(err.Error(), "not an event") {
 			t.Errorf("a message that is none: %v", err)
@@ -338,4 +288,21 @@ func TestVotesAuditMistakes(t *testing.T) {
 
 func xadd(stream string, values ...any) *redis.XAddArgs {
 	return &redis.XAddArgs{Stream: stream, Values: values}
+}
+
+// TestVotersOfTheAuditStream: a voter's text in the stream leads to the same records.
+func TestVotersOfTheAuditStream(t *testing.T) {
+	for _, text := range append(guardtest.Hostile, "#"+strings.Repeat("A", 43), "#AAAA") {
+		if encodedVoter(script.Encode(text)) != newVoter(text) {
+			t.Errorf("%.40q is another voter in the stream", text)
+		}
+	}
+	encodedVoter("#" + strings.Repeat("A", 100)) // no panic
+	seen := map[string]string{}
+	for _, text := range guardtest.Hostile {
+		if other, taken := seen[newVoter(text).record()]; taken {
+			t.Errorf("%.40q and %.40q are one voter", text, other)
+		}
+		seen[newVoter(text).record()] = text
+	}
 }

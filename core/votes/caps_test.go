@@ -346,11 +346,9 @@ func TestVotesSetUp(t *testing.T) {
 		"PerChoice is -1":                      {Poll: Poll{PerChoice: -1}},
 		"PerDay is -1":                         {Poll: Poll{PerDay: -1}},
 		"set Retract instead (guard \"v\")":    {Poll: Poll{PerVoter: 2, Change: true}},
-		"Spread is -1":                         {Spread: -1},
-		"votes: Spread is 257: set 1 to 256, ": {Spread: 257},
 	} {
 		guardtest.WantPanic(t, text, func() { New(e, "v", options) })
 	}
-	New(e, "v", Options{Poll: Poll{PerVoter: 1, Change: true, Retract: true, PerDay: 1}, Spread: 256,
+	New(e, "v", Options{Poll: Poll{PerVoter: 1, Change: true, Retract: true, PerDay: 1},
 		Audit: true})
 }

@@ -8,8 +8,20 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
+// Polls is what operators can do with polls.
+type Polls interface {
+	Tally(ctx context.Context, poll string) (map[string]int64, error)
+	Top(ctx context.Context, poll string, n int) ([]Rank, error)
+	Verify(ctx context.Context, poll string) (Verification, error)
+	Repair(ctx context.Context, poll string) (Verification, error)
+	Void(ctx context.Context, poll string, options VoidOptions) (VoidResult, error)
+}
+
 // Describe implements [kit.Describer].
-func (g *Guard) Describe() kit.Description {
+func (g *Guard) Describe() kit.Description { return Describe(g) }
+
+// Describe describes a guard of polls for [kit.Describer].
+func Describe(g Polls) kit.Description {
 	poll := kit.Field{Name: "poll", Required: true, Hint: "the name of the poll, such as final"}
 	choices := kit.Field{Name: "choices", Kind: kit.FieldNumber, Required: true, Hint: "how many, such as 10"}
 	some := []kit.Field{poll, {Name: "voter", Hint: "as the rule's Who has it"},
@@ -32,12 +44,12 @@ func (g *Guard) Describe() kit.Description {
 				return g.Verify(ctx, in.Text("poll"))
 			}},
 			{Name: "find-votes", Fields: some, Run: func(ctx context.Context, in kit.Input) (any, error) {
-				return g.voidSome(ctx, in, true)
+				return voidSome(ctx, g, in, true)
 			}},
 			{
 				Name: "void-votes", Changes: true, Fields: some,
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
-					return g.voidSome(ctx, in, false)
+					return voidSome(ctx, g, in, false)
 				},
 			},
 			{
@@ -53,7 +65,7 @@ func (g *Guard) Describe() kit.Description {
 
 // voidSome voids the votes of a voter, the votes from an origin or, with both, the voter's votes from that
 // origin. Their voters cannot vote again. A dry run only counts.
-func (g *Guard) voidSome(ctx context.Context, in kit.Input, dry bool) (any, error) {
+func voidSome(ctx context.Context, g Polls, in kit.Input, dry bool) (any, error) {
 	voter, origin := in.Text("voter"), in.Text("origin")
 	if voter == "" && origin == "" {
 		return nil, fmt.Errorf("%w: name a voter or an origin; without either, this would void all votes of the "+

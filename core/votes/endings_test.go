@@ -102,7 +102,7 @@ func (m endingModel) sums() map[string]int64 {
 
 func (m endingModel) step(rt *rapid.T, g *Guard, poll string) {
 	voter := rapid.SampledFrom([]string{"ann", "bob"}).Draw(rt, "voter")
-	a := core.Attempt{Actor: voter, Resource: poll, Item: modelChoices.Draw(rt, "choice"),
+	a := core.Attempt{Actor: voter, Resource: poll, Item: rapid.SampledFrom([]string{"", "red", "dark red"}).Draw(rt, "choice"),
 		Cost: rapid.Int64Range(1, 3).Draw(rt, "weight")}
 	stands := m.stands(voter)
 	switch rapid.IntRange(0, 9).Draw(rt, "step") {

@@ -11,8 +11,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// FuzzPartKeys: different votes have different keys, and all keys of a part have the one expected tag.
-func FuzzPartKeys(f *testing.F) {
+// FuzzKeys: different votes have different keys, and all keys of a poll, or of a part, have the one expected
+// tag.
+func FuzzKeys(f *testing.F) {
 	for i, text := range guardtest.Hostile {
 		f.Add(text, guardtest.Hostile[(i+1)%len(guardtest.Hostile)])
 	}
@@ -41,7 +42,7 @@ func FuzzPartKeys(f *testing.F) {
 				continue
 			}
 			for _, id := range []string{a, b, ""} {
-				whole, part := g.partKeys(poll, 0, id), g.partKeys(poll, 7, id)
+				whole, part := g.operationKeys(poll, id), g.Part(7).operationKeys(poll, id)
 				note(fmt.Sprintf("poll %q", poll), script.Encode(poll), whole[:3]...)
 				note(fmt.Sprintf("operation %q of poll %q", id, poll), script.Encode(poll), whole[3])
 				note(fmt.Sprintf("part of poll %q", poll), script.Encode(poll)+"|7", part[:3]...)
@@ -51,13 +52,13 @@ func FuzzPartKeys(f *testing.F) {
 	})
 }
 
-// TestKeysOfAPartShareASlot checks the slots of keys with hostile text. Other tests run all calls on a real
+// TestKeysOfAPollShareASlot checks the slots of keys with hostile text. Other tests run all calls on a real
 // cluster.
-func TestKeysOfAPartShareASlot(t *testing.T) {
+func TestKeysOfAPollShareASlot(t *testing.T) {
 	g := New(core.New(guardtest.NoClient{}), "v", Options{})
 	for _, text := range guardtest.Hostile {
-		for _, part := range []int{0, 255} {
-			keys := g.partKeys(text, part, text)
+		for _, of := range []*Guard{g, g.Part(255)} {
+			keys := of.operationKeys(text, text)
 			for _, key := range keys {
 				if redistest.Slot(key) != redistest.Slot(keys[0]) {
 					t.Errorf("%q and %q are in different slots", key, keys[0])

@@ -20,8 +20,6 @@ import (
 //   - the records or the book, which says what the records mean: Check and [Guard.Retract] return the error,
 //     because who has voted is unknown. Without the book, Tally and Void return it too, and rollbacks fail.
 //     Repair cannot restore either.
-//   - a part of a poll with a Spread: Check returns the error to the voters of that part, or to all when it
-//     is the first part; Tally and [Guard.Verify] return it. Repair cannot restore the part.
 //
 // The answers to operation IDs expire one by one, so nothing notices that one is lost. The voter's record
 // still says that they have voted.
@@ -35,42 +33,37 @@ func lost(err error) error {
 	return err
 }
 
-// partTally is the tally of one part of a poll, and what the part has lost.
-type partTally struct {
+// keptTally is the tally of a poll as Redis keeps it, and what the poll has lost.
+type keptTally struct {
 	sums        map[string]int64 // by the names that Redis keeps
 	lost        string           // "tally", "book" or nothing
 	auditIsLost bool
 }
 
 // missing returns the names of what is lost.
-func (p partTally) missing() (names []string) {
-	if p.lost != "" {
-		names = append(names, p.lost)
+func (t keptTally) missing() (names []string) {
+	if t.lost != "" {
+		names = append(names, t.lost)
 	}
-	if p.auditIsLost {
+	if t.auditIsLost {
 		names = append(names, "audit")
 	}
 	return names
 }
 
 // err returns an ErrLost when the tally is not whole.
-func (p partTally) err(poll string) error {
-	if p.lost == "" {
+func (t keptTally) err(poll string) error {
+	if t.lost == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: poll %.100q: the %s, or a part of it: see Verify and Repair", ErrLost, poll, p.lost)
+	return fmt.Errorf("%w: poll %.100q: the %s, or a part of it: see Verify and Repair", ErrLost, poll, t.lost)
 }
-
-var errFirstPart = fmt.Errorf("%w: its first part", ErrLost)
-
-// errPart is the error of a poll that has lost all keys of another part.
-func errPart(part int) error { return fmt.Errorf("%w: its part %d", ErrLost, part) }
 
 var errAuditLost = errors.New("its audit stream: Repair lets it begin anew")
 
-// checkAudit returns an ErrLost when the audit stream of a part has begun and is lost.
-func (g *Guard) checkAudit(ctx context.Context, poll string, part int) error {
-	tally, err := g.partTally(ctx, poll, part)
+// checkAudit returns an ErrLost when the audit stream of a poll has begun and is lost.
+func (g *Guard) checkAudit(ctx context.Context, poll string) error {
+	tally, err := g.keptTally(ctx, poll)
 	if err == nil && tally.auditIsLost {
 		err = fmt.Errorf("%w: poll %.100q: %w", ErrLost, poll, errAuditLost)
 	}

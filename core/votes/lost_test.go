@@ -48,78 +48,66 @@ func TestVotesOnALostTallyAreRefused(t *testing.T) {
 			voters = 20
 		}
 		for _, whole := range []bool{true, false} {
-			for _, spread := range []int{1, 2} {
-				e := guardtest.NewEngine(b, core.WithRefusalMemory(0))
-				g := New(e, fmt.Sprintf("v-%t-%d", whole, spread), Options{
-					Poll: Poll{Change: true, Retract: true}, Spread: spread, Audit: true})
-				var last core.Decision
-				vote := func(voter int, item string) (core.Decision, error) {
-					return g.Check(t.Context(), core.Attempt{Actor: fmt.Sprint(voter), Resource: "p", Item: item})
-				}
-				want := map[string]int64{}
-				for i := range voters {
-					item := []string{"red", "blue"}[i%2]
-					d, err := vote(i, item)
-					if err != nil || d.Reason != core.ReasonOK {
-						t.Fatalf("%+v, %v", d, err)
-					}
-					last = d
-					want[item]++
-				}
-				part := newVoter(last.Attempt.Actor).part(spread)
-				mine := func(from int) int { // a voter of the part
-					for newVoter(fmt.Sprint(from)).part(spread) != part {
-						from++
-					}
-					return from
-				}
-				changes := mine(0)
-				from, to := "red", "blue"
-				if changes%2 == 1 {
-					from, to = to, from
-				}
-				key := g.recordKeys("p", part)[1]
-				before := b.Client.HGetAll(t.Context(), key).Val()
-				if whole {
-					b.Client.Del(t.Context(), key)
-				} else {
-					b.Client.HDel(t.Context(), key, from)
-				}
-				maps.DeleteFunc(before, func(item, _ string) bool { return whole || item == from })
-
-				_, err := vote(mine(1000), from)
-				wantLost(t, err, "tally")
-				_, err = vote(changes, to) // the choice that it changes is lost
-				wantLost(t, err, "tally")
-				_, err = g.Tally(t.Context(), "p")
-				wantLost(t, err, "tally")
-				_, err = g.Top(t.Context(), "p", 1)
-				wantLost(t, err, "tally")
-				if after := b.Client.HGetAll(t.Context(), key).Val(); !maps.Equal(after, before) {
-					t.Errorf("the tally had %v and has %v", before, after)
-				}
-
-				guardtest.Settle(t, g, last, false)
-				want[last.Attempt.Item]--
-				retract(t, g, core.Attempt{Actor: fmt.Sprint(changes), Resource: "p", Item: from}, core.ReasonOK)
-				want[from]--
-				_, err = g.Tally(t.Context(), "p")
-				wantLost(t, err, "tally")
-				repair(t, g, "p", "tally")
-				wantTally(t, g, "p", want)
-				if d, err := vote(mine(1000), from); err != nil || d.Reason != core.ReasonOK {
-					t.Errorf("%+v, %v", d, err)
-				}
-				want[from]++
-				wantVerified(t, g, "p", want)
-				if err := b.Client.Del(t.Context(), key).Err(); err != nil {
-					t.Fatal(err)
-				}
-				if r, err := g.Verify(t.Context(), "p"); err != nil || !slices.Equal(r.Lost, []string{"tally"}) {
-					t.Errorf("%v%v", r, err)
-				}
-				repair(t, g, "p", "tally")
+			e := guardtest.NewEngine(b, core.WithRefusalMemory(0))
+			g := New(e, fmt.Sprintf("v-%t", whole), Options{
+				Poll: Poll{Change: true, Retract: true}, Audit: true})
+			var last core.Decision
+			vote := func(voter int, item string) (core.Decision, error) {
+				return g.Check(t.Context(), core.Attempt{Actor: fmt.Sprint(voter), Resource: "p", Item: item})
 			}
+			want := map[string]int64{}
+			for i := range voters {
+				item := []string{"red", "blue"}[i%2]
+				d, err := vote(i, item)
+				if err != nil || d.Reason != core.ReasonOK {
+					t.Fatalf("%+v, %v", d, err)
+				}
+				last = d
+				want[item]++
+			}
+			const changes = 0
+			from, to := "red", "blue"
+			key := g.Keys("p")[1]
+			before := b.Client.HGetAll(t.Context(), key).Val()
+			if whole {
+				b.Client.Del(t.Context(), key)
+			} else {
+				b.Client.HDel(t.Context(), key, from)
+			}
+			maps.DeleteFunc(before, func(item, _ string) bool { return whole || item == from })
+
+			_, err := vote(1000, from)
+			wantLost(t, err, "tally")
+			_, err = vote(changes, to) // the choice that it changes is lost
+			wantLost(t, err, "tally")
+			_, err = g.Tally(t.Context(), "p")
+			wantLost(t, err, "tally")
+			_, err = g.Top(t.Context(), "p", 1)
+			wantLost(t, err, "tally")
+			if after := b.Client.HGetAll(t.Context(), key).Val(); !maps.Equal(after, before) {
+				t.Errorf("the tally had %v and has %v", before, after)
+			}
+
+			guardtest.Settle(t, g, last, false)
+			want[last.Attempt.Item]--
+			retract(t, g, core.Attempt{Actor: fmt.Sprint(changes), Resource: "p", Item: from}, core.ReasonOK)
+			want[from]--
+			_, err = g.Tally(t.Context(), "p")
+			wantLost(t, err, "tally")
+			repair(t, g, "p", "tally")
+			wantTally(t, g, "p", want)
+			if d, err := vote(1000, from); err != nil || d.Reason != core.ReasonOK {
+				t.Errorf("%+v, %v", d, err)
+			}
+			want[from]++
+			wantVerified(t, g, "p", want)
+			if err := b.Client.Del(t.Context(), key).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := g.Verify(t.Context(), "p"); err != nil || !slices.Equal(r.Lost, []string{"tally"}) {
+				t.Errorf("%v%v", r, err)
+			}
+			repair(t, g, "p", "tally")
 		}
 	})
 }
@@ -131,7 +119,7 @@ func TestVotesWithoutTheirAuditStreamAreRefused(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Retract: true}, Audit: true})
 		failed := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "red"})
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", Item: "red"})
-		b.Client.Del(t.Context(), g.auditKey("p", 0))
+		b.Client.Del(t.Context(), g.auditKey("p"))
 		check := func() {
 			t.Helper()
 			_, err := g.Check(t.Context(), core.Attempt{Actor: "cid", Resource: "p", Item: "red"})
@@ -151,7 +139,7 @@ func TestVotesWithoutTheirAuditStreamAreRefused(t *testing.T) {
 		if events := auditOf(t, g, "p", 10); len(events) != 1 || events[0].Voter != "cid" {
 			t.Errorf("%+v", events)
 		}
-		if ttl := b.Client.PTTL(t.Context(), g.auditKey("p", 0)).Val(); ttl <= 0 {
+		if ttl := b.Client.PTTL(t.Context(), g.auditKey("p")).Val(); ttl <= 0 {
 			t.Errorf("the stream expires in %v", ttl)
 		}
 	})
@@ -161,38 +149,35 @@ func TestVotesWithoutTheirAuditStreamAreRefused(t *testing.T) {
 // tally or the audit stream, is no beginning of a new poll, and nothing is taken back without the book.
 func TestVotesOnTheRemainsOfALostPollAreRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		for _, spread := range []int{1, 3} {
-			g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), fmt.Sprint("v", spread),
-				Options{Poll: Poll{Change: true, Retract: true}, Audit: true, Spread: spread})
-			for _, left := range []int{0, 1, 3} { // records, tally, audit stream
-				poll := fmt.Sprint("poll ", left)
-				ann := core.Attempt{Actor: "ann", Resource: poll, Item: "red"}
-				cast := guardtest.Check(t, g, ann)
-				part := newVoter("ann").part(spread)
-				keys := g.wholeKeys(poll, part)
-				for i, key := range keys {
-					if i != left {
-						b.Client.Del(t.Context(), key)
-					}
+		g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v",
+			Options{Poll: Poll{Change: true, Retract: true}, Audit: true})
+		for _, left := range []int{0, 1, 3} { // records, tally, audit stream
+			poll := fmt.Sprint("poll ", left)
+			ann := core.Attempt{Actor: "ann", Resource: poll, Item: "red"}
+			cast := guardtest.Check(t, g, ann)
+			keys := g.Keys(poll)
+			for i, key := range keys {
+				if i != left {
+					b.Client.Del(t.Context(), key)
 				}
-				for range 2 {
-					_, err := g.Check(t.Context(), ann)
-					wantLost(t, err, "book")
-				}
-				_, err := g.Retract(t.Context(), ann)
-				wantLost(t, err, "book")
-				if err := g.Settle(t.Context(), cast, core.Rollback); err == nil {
-					t.Error("a vote was taken back without the book")
-				}
-				_, err = g.Tally(t.Context(), poll)
-				wantLost(t, err, "book")
-				if r, err := g.Verify(t.Context(), poll); err != nil || r.Consistent() || !slices.Equal(r.Lost,
-					[]string{"book"}) {
-					t.Errorf("%v%v", r, err)
-				}
-				b.Client.Del(t.Context(), keys...)
-				b.Client.Del(t.Context(), g.partKeys(poll, part, cast.Attempt.ID)[3])
 			}
+			for range 2 {
+				_, err := g.Check(t.Context(), ann)
+				wantLost(t, err, "book")
+			}
+			_, err := g.Retract(t.Context(), ann)
+			wantLost(t, err, "book")
+			if err := g.Settle(t.Context(), cast, core.Rollback); err == nil {
+				t.Error("a vote was taken back without the book")
+			}
+			_, err = g.Tally(t.Context(), poll)
+			wantLost(t, err, "book")
+			if r, err := g.Verify(t.Context(), poll); err != nil || r.Consistent() || !slices.Equal(r.Lost,
+				[]string{"book"}) {
+				t.Errorf("%v%v", r, err)
+			}
+			b.Client.Del(t.Context(), keys...)
+			b.Client.Del(t.Context(), g.operationKeys(poll, cast.Attempt.ID)[3])
 		}
 	})
 }

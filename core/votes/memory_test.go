@@ -50,7 +50,7 @@ func TestVotesMemory(t *testing.T) {
 		}
 		all.Wait()
 	}
-	keys := g.recordKeys("p", 0)
+	keys := g.Keys("p")
 	worst := 0.0
 	const steps = 10
 	for step := range steps { // buckets of all sizes: right after a doubling and right before the next

@@ -16,8 +16,8 @@ import (
 // has only the ID, so the ID alone must say which hash has the answer:
 //
 //   - An ID that a guard makes begins with the name of its hash. A process goes on with one name for a while.
-//   - Any other ID belongs to one of 256 hashes, by its SHA-256. When a part of a poll has more than 130,000
-//     of them, these hashes have more than 512 fields. Redis then stores them less compactly, and an answer
+//   - Any other ID belongs to one of 256 hashes, by its SHA-256. When a poll has more than 130,000 of them,
+//     these hashes have more than 512 fields. Redis then stores them less compactly, and an answer
 //     takes 80 bytes.
 
 const (
@@ -48,14 +48,8 @@ func fieldOf(id string) string {
 
 // operationIDs makes the IDs of operations. It is safe for concurrent use.
 type operationIDs struct {
-	until time.Duration // for how long a name is used
-	names *bounded.Map[pollPart, operationName]
-}
-
-// pollPart is a part of a poll.
-type pollPart struct {
-	poll string
-	part int
+	until time.Duration                       // for how long a name is used
+	names *bounded.Map[string, operationName] // by the tag of the poll
 }
 
 type operationName struct {
@@ -64,29 +58,28 @@ type operationName struct {
 	begun time.Time
 }
 
-// namedParts is for how many parts of polls a process keeps a name. One that is forgotten gets another.
-const namedParts = 1 << 12
+// namedPolls is for how many polls a process keeps a name. One that is forgotten gets another.
+const namedPolls = 1 << 12
 
 func newOperationIDs(horizon time.Duration) *operationIDs {
-	return &operationIDs{until: horizon / 8, names: bounded.New[pollPart, operationName](namedParts)}
+	return &operationIDs{until: horizon / 8, names: bounded.New[string, operationName](namedPolls)}
 }
 
-// next makes an ID for an operation of a part of a poll. The IDs of one name differ in the character behind
+// next makes an ID for an operation of the poll with this tag. The IDs of one name differ in the character behind
 // it. The rest is random, so that nobody who sees one can guess another.
-func (o *operationIDs) next(poll string, part int, now time.Time) string {
+func (o *operationIDs) next(tag string, now time.Time) string {
 	random := rand.Text()[:idBytes-nameBytes-1]
-	key := pollPart{poll, part}
-	p := o.names.Of(key)
+	p := o.names.Of(tag)
 	p.Lock()
 	defer p.Unlock()
-	n, known := p.Get(key)
+	n, known := p.Get(tag)
 	if !known || n.used == idsEach || now.Sub(n.begun) > o.until {
 		n = operationName{name: rand.Text()[:nameBytes], begun: now}
-		key.poll = strings.Clone(poll) // it may be a part of a request
+		tag = strings.Clone(tag) // it may be a part of a request
 	}
 	id := n.name + string(idAlphabet[n.used]) + random
 	n.used++
-	p.Add(key, n)
+	p.Add(tag, n)
 	return id
 }
 
@@ -95,7 +88,7 @@ func (g *Guard) prepare(a core.Attempt) (core.Attempt, error) {
 	unasked := a.ID == ""
 	a, err := a.PrepareClaim("the poll")
 	if err == nil && unasked {
-		a.ID = g.ids.next(a.Resource, newVoter(a.Actor).part(g.options.Spread), time.Now())
+		a.ID = g.ids.next(g.tag(a.Resource), time.Now())
 	}
 	return a, err
 }

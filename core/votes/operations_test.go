@@ -14,7 +14,7 @@ import (
 // answerBytes returns the length of the stored answer to an operation of the poll "p".
 func answerBytes(t *testing.T, b redistest.Backend, g *Guard, id string) int {
 	t.Helper()
-	text, err := b.Client.HGet(t.Context(), g.partKeys("p", 0, id)[3], fieldOf(id)).Result()
+	text, err := b.Client.HGet(t.Context(), g.operationKeys("p", id)[3], fieldOf(id)).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,14 +62,14 @@ func TestVotesIDsNameTheirHash(t *testing.T) {
 	ids, now := newOperationIDs(time.Minute), time.Now()
 	made, each := map[string]bool{}, map[string]int{}
 	for i := range 5000 {
-		poll := fmt.Sprint("p", i%3)
-		id := ids.next(poll, i%2, now.Add(time.Duration(i)*time.Millisecond))
+		poll := fmt.Sprint("p", i%6)
+		id := ids.next(poll, now.Add(time.Duration(i)*time.Millisecond))
 		bucket, field := operationOf(id)
 		if made[id] || bucket+field != id || len(bucket) != nameBytes {
 			t.Fatalf("%q: %q, %q", id, bucket, field)
 		}
 		made[id] = true
-		each[fmt.Sprint(bucket, poll, i%2)]++
+		each[fmt.Sprint(bucket, poll)]++
 	}
 	if n := len(each); n < 5000/idsEach || n > 5000/idsEach+6 {
 		t.Errorf("%d hashes for 5000 IDs, want %d in each", n, idsEach)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
@@ -21,8 +20,7 @@ import (
 // A choice that the poll does not name, and that is longer than 1024 bytes once encoded, has the name by
 // which Redis keeps it: '#' and its SHA-256 in unpadded base64url.
 //
-// The cost grows with the number of choices. In a poll with a Spread, Tally reads the parts concurrently, so
-// they may be from slightly different moments.
+// The cost grows with the number of choices.
 func (g *Guard) Tally(ctx context.Context, poll string) (map[string]int64, error) {
 	return kit.Look(ctx, &g.Base, "tally", core.Attempt{},
 		func() (map[string]int64, error) { return g.tally(ctx, poll) })
@@ -33,27 +31,17 @@ func (g *Guard) tally(ctx context.Context, poll string) (map[string]int64, error
 	if err != nil {
 		return nil, err
 	}
-	parts, err := g.storedParts(ctx, poll)
-	if err != nil {
-		return nil, err
+	kept, err := g.keptTally(ctx, poll)
+	if err == nil {
+		err = kept.err(poll)
 	}
-	var mu sync.Mutex
 	tally := make(map[string]int64, len(name))
 	for _, choice := range name {
 		tally[choice] = 0
 	}
-	err = eachPart(ctx, parts, func(ctx context.Context, part int) error {
-		of, err := g.partTally(ctx, poll, part)
-		if err == nil {
-			err = of.err(poll)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for kept, sum := range of.sums {
-			tally[name.of(kept)] += sum
-		}
-		return err
-	})
+	for choice, sum := range kept.sums {
+		tally[name.of(choice)] += sum
+	}
 	if err == nil && len(tally) == 0 { // the votes of a poll that Find has forgotten are still told
 		if _, err = g.find(ctx, poll); err != nil {
 			err = fmt.Errorf("%w: %.100q", err, poll)
@@ -65,9 +53,9 @@ func (g *Guard) tally(ctx context.Context, poll string) (map[string]int64, error
 	return tally, nil
 }
 
-// partTally reads the tally of one part.
-func (g *Guard) partTally(ctx context.Context, poll string, part int) (tally partTally, err error) {
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteTallyScript, g.wholeKeys(poll, part))
+// keptTally reads the tally of a poll.
+func (g *Guard) keptTally(ctx context.Context, poll string) (tally keptTally, err error) {
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteTallyScript, g.Keys(poll))
 	if err != nil {
 		return tally, err
 	}
@@ -76,14 +64,6 @@ func (g *Guard) partTally(ctx context.Context, poll string, part int) (tally par
 	pairs := r.Texts()
 	if r.Err != nil {
 		return tally, r.Err
-	}
-	if tally.lost == "none" {
-		tally.lost = ""
-		if begun, err := g.checkPart(ctx, poll, part); begun {
-			return g.partTally(ctx, poll, part)
-		} else if err != nil {
-			return tally, err
-		}
 	}
 	tally.sums = make(map[string]int64, len(pairs)/2)
 	for pair := range slices.Chunk(pairs, 2) {
@@ -130,6 +110,11 @@ func (g *Guard) Top(ctx context.Context, poll string, n int) ([]Rank, error) {
 	if err != nil {
 		return nil, err
 	}
+	return Top(tally, n), nil
+}
+
+// Top returns the n choices of a tally with the most weight, as [Guard.Top] does.
+func Top(tally map[string]int64, n int) []Rank {
 	top := make([]Rank, 0, len(tally))
 	for choice, weight := range tally {
 		top = append(top, Rank{choice, weight})
@@ -140,5 +125,5 @@ func (g *Guard) Top(ctx context.Context, poll string, n int) ([]Rank, error) {
 	if n > 0 && n < len(top) {
 		top = top[:n]
 	}
-	return top, nil
+	return top
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -97,22 +96,24 @@ func (r Verification) String() string {
 }
 
 const (
-	// verifyTries is how often a part that changes meanwhile is counted.
+	// verifyTries is how often a poll that changes meanwhile is counted.
 	verifyTries = 3
 	// verifyChunk is roughly how many buckets of records one call reads, so that no call blocks Redis for
 	// long.
 	verifyChunk = 100
 	// slotBytes is the length of a record.
 	slotBytes = voterBytes + 4
+	// noBallot is the number in the record of a vote that was taken back.
+	noBallot = "\x00\x00\x00"
 )
 
 // errDamaged explains why Repair does not compute the tally from the records.
 var errDamaged = errors.New("records are damaged, so the tally stays as it is")
 
 // Verify counts the records of a poll and compares them with its tally. It changes nothing. It reads in
-// chunks, so a large poll takes a while: bound it with ctx. Verify counts a part that changes meanwhile up to
-// three times and then reports the poll as Moving. An unknown poll has no records and no tally. A lost part
-// of a poll with a Spread is an [ErrLost]; other losses are in Lost.
+// chunks, so a large poll takes a while: bound it with ctx. Verify counts a poll that changes meanwhile up to
+// three times and then reports it as Moving. An unknown poll has no records and no tally. What the poll has
+// lost is in Lost.
 func (g *Guard) Verify(ctx context.Context, poll string) (Verification, error) {
 	return g.observeVerify(ctx, "verify", poll, false)
 }
@@ -120,9 +121,9 @@ func (g *Guard) Verify(ctx context.Context, poll string) (Verification, error) {
 // Repair sets the tally to the sums of the records where they differ or the tally is lost, and lets an audit
 // stream that is lost begin anew. It returns what [Guard.Verify] found before.
 //
-// It repairs each part of the poll in one atomic step, and only if nothing changed since its records were
-// counted. A part that keeps changing stays as it is, and the poll is reported as Moving. Damaged records are
-// an error, and their part's tally stays as it is.
+// It repairs the poll in one atomic step, and only if nothing changed since its records were counted. A poll
+// that keeps changing stays as it is, and is reported as Moving. Damaged records are an error, and the tally
+// stays as it is.
 func (g *Guard) Repair(ctx context.Context, poll string) (Verification, error) {
 	return g.observeVerify(ctx, "repair", poll, true)
 }
@@ -141,41 +142,23 @@ func (g *Guard) verify(ctx context.Context, poll string, repair bool) (Verificat
 	if err != nil {
 		return r, err
 	}
-	parts, err := g.storedParts(ctx, poll)
-	if err != nil {
-		return r, err
+	c, err := g.countAndRepair(ctx, poll, repair)
+	for kept, sum := range c.records {
+		r.Records[name.of(kept)] += sum
 	}
-	var mu sync.Mutex
-	err = eachPart(ctx, parts, func(ctx context.Context, part int) error {
-		c, err := g.verifyPart(ctx, poll, part, repair)
-		mu.Lock()
-		defer mu.Unlock()
-		for kept, sum := range c.records {
-			r.Records[name.of(kept)] += sum
-		}
-		for kept, sum := range c.tally.sums {
-			r.Tally[name.of(kept)] += sum
-		}
-		r.Votes += c.votes
-		r.Voters += c.voters
-		r.Voided += c.voided
-		r.Damaged += c.damaged
-		r.Moving = r.Moving || c.moving
-		for _, what := range c.tally.missing() {
-			if !slices.Contains(r.Lost, what) {
-				r.Lost = append(r.Lost, what)
-			}
-		}
-		return err
-	})
+	for kept, sum := range c.tally.sums {
+		r.Tally[name.of(kept)] += sum
+	}
+	r.Votes, r.Voters, r.Voided, r.Damaged, r.Moving = c.votes, c.voters, c.voided, c.damaged, c.moving
+	r.Lost = c.tally.missing()
 	return r, err
 }
 
-// verifyPart counts one part until nothing changes meanwhile, at most verifyTries times, and repairs it if
+// countAndRepair counts a poll until nothing changes meanwhile, at most verifyTries times, and repairs it if
 // asked to.
-func (g *Guard) verifyPart(ctx context.Context, poll string, part int, repair bool) (c partCount, err error) {
+func (g *Guard) countAndRepair(ctx context.Context, poll string, repair bool) (c pollCount, err error) {
 	for range verifyTries {
-		if c, err = g.countPart(ctx, poll, part); err != nil || c.moving {
+		if c, err = g.count(ctx, poll); err != nil || c.moving {
 			if err != nil {
 				return c, err
 			}
@@ -192,7 +175,7 @@ func (g *Guard) verifyPart(ctx context.Context, poll string, part int, repair bo
 			args = append(args, choice, sum)
 		}
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRepairScript,
-			g.wholeKeys(poll, part), args...)
+			g.Keys(poll), args...)
 		if err != nil {
 			return c, err
 		}
@@ -204,29 +187,29 @@ func (g *Guard) verifyPart(ctx context.Context, poll string, part int, repair bo
 	return c, nil
 }
 
-// partCount is the count of one part of a poll, by the names of choices that Redis keeps.
-type partCount struct {
+// pollCount is the count of a poll, by the names of choices that Redis keeps.
+type pollCount struct {
 	records                        map[string]int64
-	tally                          partTally
+	tally                          keptTally
 	votes, voters, voided, damaged int64
 	changes                        string
 	moving                         bool
 }
 
-// countPart counts one part once. The result is moving when the part changed meanwhile.
-func (g *Guard) countPart(ctx context.Context, poll string, part int) (c partCount, err error) {
-	keys := g.recordKeys(poll, part)
+// count counts a poll once. The result is moving when the poll changed meanwhile.
+func (g *Guard) count(ctx context.Context, poll string) (c pollCount, err error) {
+	keys := g.Keys(poll)
 	voters, book := keys[0], keys[2]
 	before, err := g.markOf(ctx, book)
 	if err != nil {
 		return c, err
 	}
-	if c.tally, err = g.partTally(ctx, poll, part); err != nil {
+	if c.tally, err = g.keptTally(ctx, poll); err != nil {
 		return c, err
 	}
 
 	// A record has only the number of its ballot, so count the numbers first.
-	slots := slotCount{buckets: before.buckets, seen: map[uint64]bool{}, ballots: map[uint32]int64{}}
+	slots := slotCount{buckets: before.buckets, seen: map[uint64]bool{}, ballots: map[string]int64{}}
 	err = g.scan(ctx, voters, verifyChunk, slots.bucket)
 	if err == nil {
 		err = g.countBallots(ctx, book, &slots, &c)
@@ -241,7 +224,7 @@ func (g *Guard) countPart(ctx context.Context, poll string, part int) (c partCou
 	return c, err
 }
 
-// voteMark identifies a state of one part of a poll: two equal marks mean that nothing changed in between.
+// voteMark identifies a state of a poll: two equal marks mean that nothing changed in between.
 type voteMark struct {
 	changes        string // the number of records, and of changes
 	slots, buckets int64
@@ -269,11 +252,11 @@ func (g *Guard) markOf(ctx context.Context, book string) (m voteMark, err error)
 	return m, err
 }
 
-// slotCount counts the records of one part.
+// slotCount counts the records of a poll.
 type slotCount struct {
 	buckets                  int64
 	seen                     map[uint64]bool
-	ballots                  map[uint32]int64 // records by the number of their ballot
+	ballots                  map[string]int64 // records by the number of their ballot
 	slots, voters, misplaced int64
 }
 
@@ -295,9 +278,9 @@ func (s *slotCount) bucket(field, value string) error {
 		if s.indexOf(record) != number {
 			s.misplaced++
 		}
-		ballot := uint32(record[12])<<16 | uint32(record[13])<<8 | uint32(record[14])
+		ballot := record[voterBytes : slotBytes-1]
 		s.ballots[ballot]++
-		if ballot != 0 && record[:voterBytes] != last { // the records of one voter stand together
+		if ballot != noBallot && record[:voterBytes] != last { // the records of one voter stand together
 			last = record[:voterBytes]
 			s.voters++
 		}
@@ -316,32 +299,31 @@ func (s *slotCount) indexOf(record string) uint64 {
 }
 
 // countBallots looks up the ballots by number and adds their weights to c.
-func (g *Guard) countBallots(ctx context.Context, book string, slots *slotCount, c *partCount) error {
+func (g *Guard) countBallots(ctx context.Context, book string, slots *slotCount, c *pollCount) error {
 	c.records = map[string]int64{}
-	delete(slots.ballots, 0) // votes that were taken back
-	done := map[uint32]bool{}
+	delete(slots.ballots, noBallot) // votes that were taken back
+	done := map[string]bool{}
 	err := g.scan(ctx, book, recordsAtOnce, func(field, value string) error {
-		digits, isNumber := strings.CutPrefix(field, "#")
+		number, isNumber := strings.CutPrefix(field, "#")
 		if !isNumber {
 			return nil
 		}
-		number, err := strconv.ParseUint(digits, 10, 32)
 		choice, rest, _ := strings.Cut(value, " ")
 		weight, _, _ := strings.Cut(rest, " ")
-		units, wrong := strconv.ParseInt(weight, 10, 64)
-		if err := errors.Join(err, wrong); err != nil {
+		units, err := strconv.ParseInt(weight, 10, 64)
+		if err != nil {
 			return fmt.Errorf("ballot %.100q: unexpected %.100q: %w", field, value, err)
 		}
-		n := slots.ballots[uint32(number)]
+		n := slots.ballots[number]
 		switch {
-		case n == 0 || done[uint32(number)]:
+		case n == 0 || done[number]:
 		case units == 0:
 			c.voided += n
 		default:
 			c.votes += n
 			c.records[choice] += n * units
 		}
-		done[uint32(number)] = true
+		done[number] = true
 		return nil
 	})
 	for number, n := range slots.ballots {

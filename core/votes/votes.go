@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -21,8 +22,6 @@ var (
 	voteUndoScript    = script.New("vote_undo", lua.Source("votes/undo"), script.Idempotent)
 	voteRetractScript = script.New("vote_retract", lua.Source("votes/retract"), script.Idempotent)
 	voteVoidScript    = script.New("vote_void", lua.Source("votes/void"), script.Idempotent)
-	voteSpreadScript  = script.New("vote_spread", lua.Source("votes/spread"), script.Idempotent)
-	votePartScript    = script.New("vote_part", lua.Source("votes/part"), script.Idempotent)
 	voteTallyScript   = script.New("vote_tally", lua.Source("votes/tally"), script.Idempotent)
 	voteRepairScript  = script.New("vote_repair", lua.Source("votes/repair"), script.Idempotent)
 )
@@ -60,17 +59,8 @@ type Options struct {
 	Find func(ctx context.Context, poll string) (Poll, error)
 	// Keep is how long votes are kept after the last vote or the closing of the poll, whichever is later, at
 	// least one second. Zero means 30 days. A poll without a closing time may stay a little longer; once
-	// nobody has voted in it for that long, it starts again from nothing, and with a Spread each part does so
-	// by itself.
+	// nobody has voted in it for that long, it starts again from nothing.
 	Keep time.Duration
-	// Spread is the number of parts into which each poll is divided, by voter, at most 256. Zero means 1,
-	// which is right on a single server, and in a cluster for all but the hottest polls. More parts let one
-	// poll use all masters of a cluster; ten per master distribute the load evenly.
-	//
-	// The first vote fixes the number for its poll, whatever is set later or in other processes, so nobody
-	// votes twice. With several parts, an operation ID is known only within its voter's part: the guard may
-	// not notice that another voter uses it.
-	Spread int
 	// Audit keeps a stream of all changes of votes, which [Guard.Audit] reads and [Guard.Void] needs. Redis
 	// keeps it as long as the poll and never trims it: about 100 bytes per vote with a short voter, operation
 	// ID and origin. All processes that share a guard must agree on it; otherwise the stream has gaps.
@@ -114,8 +104,8 @@ var ErrNoPoll = kit.NewError("votes: no such poll", core.ErrNotFound)
 // core.ReasonDuplicate. The chance that this happens to any two of ten million voters is 6e-16.
 //
 // In addition, each different ballot (choice, weight, and with Poll.PerDay the day) takes about 150 bytes
-// once, and each operation ID about 40 bytes; one from outside takes twice as much where a part of the poll
-// has more than 130,000 of them. Redis keeps an ID that the guard made for core.WithRetryHorizon, ten minutes
+// once, and each operation ID about 40 bytes; one from outside takes twice as much where the poll has
+// more than 130,000 of them. Redis keeps an ID that the guard made for core.WithRetryHorizon, ten minutes
 // by default, or a quarter longer, and one from outside as long as the poll. It keeps an ID from outside as
 // 104 bits of its SHA-256: two of ten million are equal with a probability of 2e-18.
 type Guard struct {
@@ -123,15 +113,11 @@ type Guard struct {
 	options    Options
 	clock      func() time.Time // guesses the day at first; the server's clock decides
 	ids        *operationIDs
-	divisions  divisions
-	joined     *kit.Recall[string, bool] // parts of polls that have begun, by their tag
 	duplicates *kit.Recall[string, votedBefore]
+	part       string // what the tags of keys have behind the poll's name: see Part
 }
 
-const (
-	maxVotesEach = 1000
-	maxSpread    = 256
-)
+const maxVotesEach = 1000
 
 // New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
 // invalid, or when the engine has no Redis.
@@ -147,24 +133,26 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		panic(fmt.Sprintf("votes: Keep is %v, after which voters could vote again: "+
 			"set days, at least one second (guard %q)", options.Keep, name))
 	}
-	if options.Spread < 0 || options.Spread > maxSpread {
-		panic(fmt.Sprintf("votes: Spread is %d: set 1 to %d, or 0 for one part (guard %q)",
-			options.Spread, maxSpread, name))
-	}
-	options.Spread = max(options.Spread, 1)
 	scripts := []*script.Script{
-		voteScript, voteKeepScript, voteUndoScript, voteRetractScript, voteVoidScript,
-		voteSpreadScript, votePartScript, voteTallyScript, voteRepairScript,
+		voteScript, voteKeepScript, voteUndoScript, voteRetractScript, voteVoidScript, voteTallyScript,
+		voteRepairScript,
 	}
 	return &Guard{
 		Base:       kit.Register(e, "votes", name, scripts...),
 		options:    options,
 		clock:      e.Now,
 		ids:        newOperationIDs(e.RetryHorizon()),
-		divisions:  newDivisions(options.Keep),
-		joined:     kit.NewRecall[string, bool](dividedPolls, min(time.Minute, options.Keep)),
 		duplicates: newDuplicates(e.RefusalMemory()),
 	}
+}
+
+// Part returns a guard of the same name that keeps part n of each poll, by itself and in a slot of its own.
+// Both settle each other's decisions, and share what they remember of duplicates. A part in which voting was
+// not prepared as package parts does it is an [ErrLost]: most callers want that package.
+func (g *Guard) Part(n int) *Guard {
+	part := *g
+	part.part = "|" + strconv.Itoa(n)
+	return &part
 }
 
 func (p *Poll) check() error {
@@ -271,69 +259,49 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	return d, nil
 }
 
-// cast runs the script and fills in the decision. It tries again when the poll has another number of parts,
-// or the server's clock is on another day, than expected.
+// cast runs the script and fills in the decision. It tries again when the server's clock is on another day
+// than expected.
 func (g *Guard) cast(
 	ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll, again func() bool,
 ) error {
-	now, missing := g.clock().UnixMilli(), 0
+	now := g.clock().UnixMilli()
 	for range 4 {
-		parts, err := g.parts(ctx, a.Resource, poll)
-		if err != nil {
-			return err
-		}
-		if err := g.join(ctx, a.Resource, poll, v.part(parts), parts); err != nil {
-			return err
-		}
 		today, err := poll.day(now)
 		if err != nil {
 			return err
 		}
-		number, err := g.castOnce(ctx, d, a, v, poll, parts, today, again)
-		switch {
-		case err != nil:
+		if now, err = g.castOnce(ctx, d, a, v, poll, today, again); err != nil {
 			return err
-		case d.Reason == reasonSpread && number == 0 && v.part(parts) > 0:
-			missing = v.part(parts)
-			g.joined.Drop(partTag(a.Resource, missing))
-		case d.Reason == reasonSpread:
-			g.divisions.differ(a.Resource)
-		case d.Reason == core.ReasonDayRolled:
-			now = number
-		default:
+		}
+		if d.Reason != core.ReasonDayRolled {
 			g.undoRefused(d, a)
 			return nil
 		}
-	}
-	if d.Reason == reasonSpread {
-		d.Reason = ""
-		if missing > 0 {
-			return errPart(missing)
-		}
-		return errDivided
 	}
 	d.RetryAfter = time.Second
 	return nil
 }
 
-// reasonSpread is the scripts' answer when a poll has another number of parts. It never leaves this package.
-const reasonSpread core.Reason = "spread"
-
-var errDivided = errors.New("the parts of the poll disagree on their number: " +
-	"Redis may have lost some of them")
-
 // castOnce runs the script once and returns the number in its reply.
 func (g *Guard) castOnce(
-	ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll, parts int, day period.Span,
-	again func() bool,
+	ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll, day period.Span, again func() bool,
 ) (int64, error) {
 	perVoter := int64(max(poll.PerVoter, 1))
 	if err := kit.RoomToUndo(); err != nil {
 		return 0, err
 	}
-	value, err := g.ask(ctx, a, v, parts, poll.rules(day))
+	args := []any{
+		v.record(), script.EncodeUpTo(script.MaxRecord, a.Item), a.Cost, poll.rules(day),
+		g.options.Keep.Milliseconds(), g.rememberID(a), a.Call(), fieldOf(a.ID),
+	}
+	args = g.withNow(append(args, g.audited(a)...))
+	if g.part != "" {
+		args = append(args, 1)
+	}
+	keys := g.operationKeys(a.Resource, a.ID)
+	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript, keys, args...)
 	if err = lost(err); err != nil {
-		g.undoLater(err, a, parts)
+		g.undoLater(err, a, keys)
 		return 0, err
 	}
 	r := script.ReadWords(value, 4)
@@ -342,7 +310,7 @@ func (g *Guard) castOnce(
 		return 0, r.Err
 	}
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
-	d.SetClaim(&ballot{parts: parts, call: a.Call(), late: again(), choices: decodeAll(choices)})
+	d.SetClaim(&ballot{keys: keys, call: a.Call(), late: again(), choices: decodeAll(choices)})
 	d.Allowed = d.Reason == core.ReasonOK || d.Reason == core.ReasonChanged
 	d.Limit, d.Remaining = perVoter, max(perVoter-cast, 0)
 	d.Kept = d.Allowed && replayed && number == 1
@@ -356,16 +324,6 @@ func (g *Guard) castOnce(
 	return number, nil
 }
 
-// ask runs the script for an attempt. The context has a deadline.
-func (g *Guard) ask(ctx context.Context, a core.Attempt, v voter, parts int, rules string) (any, error) {
-	args := []any{
-		v.record(), script.EncodeUpTo(script.MaxRecord, a.Item), a.Cost, rules, g.keep(parts), g.rememberID(a), parts,
-		a.Call(), fieldOf(a.ID),
-	}
-	return g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript,
-		g.partKeys(a.Resource, v.part(parts), a.ID), g.withNow(append(args, g.audited(a)...))...)
-}
-
 // rememberID returns for how many milliseconds the scripts keep the answer to an operation; 0 means as long
 // as the votes.
 func (g *Guard) rememberID(a core.Attempt) int64 {
@@ -375,11 +333,11 @@ func (g *Guard) rememberID(a core.Attempt) int64 {
 	return 0
 }
 
-// withNow adds the time of a test's clock to the arguments of a script. Without one, and without an audit
-// stream, it drops those that are empty at the end: each costs the server about a thousand instructions.
+// withNow adds the time of a test's clock to the arguments of a script. It drops those that are empty at the
+// end: each costs the server about a thousand instructions.
 func (g *Guard) withNow(args []any) []any {
 	now := g.Engine().ScriptNow(time.Millisecond)
-	if now == "" && !g.options.Audit {
+	if now == "" && !g.options.Audit && g.part == "" {
 		return args[:len(args)-3]
 	}
 	return append(args, now)
@@ -409,9 +367,9 @@ func (g *Guard) find(ctx context.Context, name string) (Poll, error) {
 
 // ballot is the claim that a decision carries.
 type ballot struct {
-	parts   int    // the number of parts of the poll when the vote was cast; 0 after a Retract
-	call    string // the name of the call of Check
-	late    bool   // the call, or a copy of it, may still arrive: its undo leaves a tombstone
+	keys    []string // of the script; nil after a Retract
+	call    string   // the name of the call of Check
+	late    bool     // the call, or a copy of it, may still arrive: its undo leaves a tombstone
 	choices []string
 }
 
@@ -436,7 +394,7 @@ func Choices(d core.Decision) []string {
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	claim, ok := core.ClaimOf[*ballot](d)
 	switch {
-	case !d.Allowed || ok && claim.parts == 0: // a retraction claims nothing
+	case !d.Allowed || ok && claim.keys == nil: // a retraction claims nothing
 		return nil
 	case end.Commits() && (!ok || d.Guard != g.Name() || d.Kept || d.Attempt.MadeID() && !d.Replayed):
 		return nil
@@ -455,8 +413,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 func (g *Guard) keepVote(ctx context.Context, a core.Attempt, claim *ballot) error {
 	v := newVoter(a.Actor)
 	return g.Call(ctx, "settle", a, func() error {
-		keys := g.partKeys(a.Resource, v.part(claim.parts), a.ID)
-		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteKeepScript, keys[3:4],
+		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteKeepScript, claim.keys[3:4],
 			v.record(), claim.call, fieldOf(a.ID))
 		return err
 	})
@@ -466,14 +423,14 @@ func (g *Guard) keepVote(ctx context.Context, a core.Attempt, claim *ballot) err
 // arrive.
 func (g *Guard) undoRefused(d *core.Decision, a core.Attempt) {
 	if claim, ok := core.ClaimOf[*ballot](*d); ok && claim.late && !d.Allowed {
-		g.undoLater(nil, a, claim.parts)
+		g.undoLater(nil, a, claim.keys)
 	}
 }
 
 // undoLater takes back in the background what an attempt's call may have got, or still gets.
-func (g *Guard) undoLater(err error, a core.Attempt, parts int) {
+func (g *Guard) undoLater(err error, a core.Attempt, keys []string) {
 	g.UndoLater(err, func(ctx context.Context) error {
-		return g.undo(ctx, a, &ballot{parts: parts, call: a.Call(), late: true})
+		return g.undo(ctx, a, &ballot{keys: keys, call: a.Call(), late: true})
 	})
 }
 
@@ -484,9 +441,8 @@ func (g *Guard) undo(ctx context.Context, a core.Attempt, claim *ballot) error {
 	defer g.duplicates.Drop(v.in(a.Resource))
 	return g.Call(ctx, "settle", a, func() (err error) {
 		args := append([]any{v.record(), claim.call, kit.TombstoneTTL.Milliseconds()}, g.audited(a)...)
-		keys := g.partKeys(a.Resource, v.part(claim.parts), a.ID)
 		args = append(args, kit.FlagOf(claim.late), fieldOf(a.ID))
-		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteUndoScript, keys, args...)
+		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteUndoScript, claim.keys, args...)
 		return err
 	})
 }
@@ -530,40 +486,28 @@ func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, err
 	}
 	v := newVoter(a.Actor)
 	defer g.duplicates.Drop(v.in(a.Resource))
-	for range 3 {
-		parts, err := g.parts(ctx, a.Resource, &poll)
-		if err != nil {
-			return d, err
-		}
-		keys := g.partKeys(a.Resource, v.part(parts), a.ID)
-		args := []any{
-			v.record(), script.EncodeUpTo(script.MaxRecord, a.Item), schedule.Milli(poll.Closes), g.rememberID(a), parts,
-			a.Call(), fieldOf(a.ID),
-		}
-		args = g.withNow(append(args, g.audited(a)...))
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRetractScript, keys, args...)
-		if err = lost(err); err != nil {
-			return d, err
-		}
-		r := script.ReadReply(value, 5, 5)
-		reason, replayed, cast, number, choices := r.Text(), r.Flag(), r.Number(), r.Number(), r.Texts()
-		if r.Err != nil {
-			return d, r.Err
-		}
-		if core.Reason(reason) == reasonSpread {
-			g.divisions.differ(a.Resource)
-			continue
-		}
-		d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
-		d.Limit = int64(max(poll.PerVoter, 1))
-		d.Remaining = max(d.Limit-cast, 0)
-		d.SetClaim(&ballot{choices: decodeAll(choices)})
-		if d.Allowed = d.Reason == core.ReasonOK; d.Allowed {
-			d.Attempt.Cost = number
-		}
-		return d, nil
+	args := []any{
+		v.record(), script.EncodeUpTo(script.MaxRecord, a.Item), schedule.Milli(poll.Closes), g.rememberID(a),
+		a.Call(), fieldOf(a.ID),
 	}
-	return d, errDivided
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRetractScript,
+		g.operationKeys(a.Resource, a.ID), g.withNow(append(args, g.audited(a)...))...)
+	if err = lost(err); err != nil {
+		return d, err
+	}
+	r := script.ReadReply(value, 5, 5)
+	reason, replayed, cast, number, choices := r.Text(), r.Flag(), r.Number(), r.Number(), r.Texts()
+	if r.Err != nil {
+		return d, r.Err
+	}
+	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
+	d.Limit = int64(max(poll.PerVoter, 1))
+	d.Remaining = max(d.Limit-cast, 0)
+	d.SetClaim(&ballot{choices: decodeAll(choices)})
+	if d.Allowed = d.Reason == core.ReasonOK; d.Allowed {
+		d.Attempt.Cost = number
+	}
+	return d, nil
 }
 
 // votedBefore is a remembered duplicate.

@@ -229,7 +229,7 @@ func TestVotesUndoThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.undo(t.Context(), a, &ballot{parts: 1, call: a.Call(), late: true}); err != nil {
+		if err := g.undo(t.Context(), a, &ballot{keys: g.operationKeys("p", a.ID), call: a.Call(), late: true}); err != nil {
 			t.Fatal(err)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)
@@ -333,7 +333,7 @@ func TestVotesTallyOverflow(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{})
 		guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"})
-		key := g.recordKeys("p", 0)[1]
+		key := g.Keys("p")[1]
 		b.Client.HSet(t.Context(), key, "", math.MaxInt64)
 		if _, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "p"}); err == nil {
 			t.Error("a sum beyond 64 bits was counted")
@@ -375,11 +375,11 @@ func TestVotesKeysExpire(t *testing.T) {
 		made := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"})
 		given := guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", ID: "given"})
 		for key, want := range map[string]time.Duration{
-			g.recordKeys("p", 0)[0]:                 3 * time.Hour,
-			g.recordKeys("p", 0)[1]:                 3 * time.Hour,
-			g.recordKeys("p", 0)[2]:                 3 * time.Hour,
-			g.partKeys("p", 0, made.Attempt.ID)[3]:  10*time.Minute + 75*time.Second,
-			g.partKeys("p", 0, given.Attempt.ID)[3]: 3 * time.Hour,
+			g.Keys("p")[0]:                            3 * time.Hour,
+			g.Keys("p")[1]:                            3 * time.Hour,
+			g.Keys("p")[2]:                            3 * time.Hour,
+			g.operationKeys("p", made.Attempt.ID)[3]:  10*time.Minute + 75*time.Second,
+			g.operationKeys("p", given.Attempt.ID)[3]: 3 * time.Hour,
 		} {
 			if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl > want || ttl < want-time.Minute {
 				t.Errorf("%q expires in %v, want %v", key, ttl, want)
@@ -395,7 +395,7 @@ func TestVotesKeysThatComeAndGo(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "v",
 			Options{Keep: 64 * time.Hour, Poll: Poll{PerVoter: 1000, PerChoice: 1000, Retract: true}})
-		keys := g.recordKeys("p", 0)
+		keys := g.Keys("p")
 		wants := func(least, most time.Duration) {
 			t.Helper()
 			for _, key := range keys {
@@ -439,7 +439,7 @@ func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 				if err != nil || len(events) != 1 {
 					t.Fatalf("%v, %v", events, err)
 				}
-				b.Client.Del(t.Context(), g.auditKey(a.Resource, 0)) // while Void works on its events
+				b.Client.Del(t.Context(), g.auditKey(a.Resource)) // while Void works on its events
 				repair(t, g, a.Resource, "audit")
 				if voided, err := g.voidOne(t.Context(), a.Resource, "run", events[0], VoidOptions{}); err != nil ||
 					!voided {
@@ -450,12 +450,12 @@ func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 			a := core.Attempt{Actor: "ann", Resource: name, Item: "red"}
 			d := guardtest.Check(t, g, a)
 			if name != "voided" {
-				b.Client.Del(t.Context(), g.auditKey(name, 0))
+				b.Client.Del(t.Context(), g.auditKey(name))
 				repair(t, g, name, "audit")
 			}
 			back(a, d)
-			want := b.Client.PTTL(t.Context(), g.recordKeys(name, 0)[0]).Val()
-			if ttl := b.Client.PTTL(t.Context(), g.auditKey(name, 0)).Val(); ttl <= 0 || ttl > want+time.Minute {
+			want := b.Client.PTTL(t.Context(), g.Keys(name)[0]).Val()
+			if ttl := b.Client.PTTL(t.Context(), g.auditKey(name)).Val(); ttl <= 0 || ttl > want+time.Minute {
 				t.Errorf("%s: the stream expires in %v, want %v", name, ttl, want)
 			}
 		}
@@ -469,7 +469,7 @@ func TestVotesTallyThatComesBackHasATTL(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true}})
 		guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "red"})
 		changed := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"})
-		keys := g.recordKeys("p", 0)
+		keys := g.Keys("p")
 		b.Client.Del(t.Context(), keys[1])
 		guardtest.Settle(t, g, changed, false)
 		repair(t, g, "p", "tally")
@@ -490,7 +490,7 @@ func TestVotesThatAreLostInPart(t *testing.T) {
 			"a bucket":    func(keys []string) { b.Client.HDel(t.Context(), keys[0], "0") },
 			"the book":    func(keys []string) { b.Client.Del(t.Context(), keys[2]) },
 		} {
-			keys := g.recordKeys(what, 0)
+			keys := g.Keys(what)
 			ann := core.Attempt{Actor: "ann", Resource: what}
 			guardtest.Check(t, g, ann)
 			lose(keys)

@@ -17,13 +17,15 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/core/votes/parts"
 	"github.com/gatehouse-go/gatehouse/deferred"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 var (
-	_ = []any{oneVote, aVoteADay, stuffed, openSale, buyRule, payLater, paid, reopen, sweeping, gifts, giftsBack}
+	_ = []any{oneVote, aVoteADay, inParts, stuffed, openSale, buyRule, payLater, paid, reopen, sweeping, gifts,
+		giftsBack}
 	_ = []any{onceOnly, outcomes, exporting, permitsByHand, locking, tasks, operateTasks, reporting}
 )
 
@@ -62,8 +64,7 @@ func aVoteADay(gate *core.Engine, berlin *time.Location) nethttpmw.Rule {
 			Day:       period.Daily(berlin),
 			Retract:   true,
 		},
-		Spread: 30,
-		Audit:  true,
+		Audit: true,
 	})
 	vote := nethttpmw.Rule{
 		Guard:  ballots,
@@ -74,6 +75,12 @@ func aVoteADay(gate *core.Engine, berlin *time.Location) nethttpmw.Rule {
 	}
 
 	return vote
+}
+
+func inParts(gate *core.Engine, findPoll func(context.Context, string) (votes.Poll, error)) *parts.Guard {
+	ballots := parts.New(gate, "poll", 30, votes.Options{Find: findPoll})
+
+	return ballots
 }
 
 func stuffed(ctx context.Context, ballots *votes.Guard) error {

@@ -1,5 +1,5 @@
--- Votes: replaces the tally of a part of a poll by the sums of its records, unless the part has changed since
--- they were counted. A lost audit stream begins anew with the next event.
+-- Votes: replaces the tally of a poll by the sums of its records, unless the poll has changed since they
+-- were counted. A lost audit stream begins anew with the next event.
 --
 -- KEYS  1 voters   hash, as vote writes it
 --       2 tally    hash, as vote writes it

@@ -11,23 +11,20 @@
 --       2 choice     encoded text, as given to vote
 --       3 closes     milliseconds since 1970; 0: never
 --       4 remember   milliseconds for which the stored answer is kept at least; 0: as long as the records
---       5 parts      the number of parts of the poll, as the caller believes
---       6 call       one word that names this call, so that a resend after a lost reply is no replay
---       7 field      of the operation
---       8 name, 9 id, 10 origin  for the audit stream: voter, operation and origin of the request, encoded
---       11 now       milliseconds since 1970; absent or empty: the server's clock
+--       5 call       one word that names this call, so that a resend after a lost reply is no replay
+--       6 field      of the operation
+--       7 name, 8 id, 9 origin  for the audit stream: voter, operation and origin of the request, encoded
+--       10 now       milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, cast, number, choices}
---       reason    ok, conflict, closed, gone (there is no such vote), spread (the poll has another number of
---                 parts)
+--       reason    ok, conflict, closed, gone (there is no such vote)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      votes used by the voter
---       number    ok: the retracted weight; spread: the number of parts; else 0
+--       number    ok: the retracted weight; else 0
 --       choices   of the voter's valid votes, the newest last, after this call
 
 local voters, tally, book, operations, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, choice, closes, remember = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local parts, call, field, now = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[11])
-local none = '\0\0\0\0'
+local call, field, now = ARGV[5], ARGV[6], tonumber(ARGV[10])
 
 -- shared clock
 if not now then
@@ -36,98 +33,56 @@ if not now then
 end
 -- end clock
 
-local b = redis.call('HMGET', book, ':parts', ':state', ':audit')
-local state, begun = b[2], b[3]
+local b = redis.call('HMGET', book, ':state', ':audit')
+local state, begun = b[1], b[2]
 -- shared vote_state
 local slots, tail, changes, buckets, ballots, kinds, ended =
   string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
 slots, changes, buckets = slots + 0, changes + 0, buckets + 0 -- at a sixth of the cost of tonumber
 ballots, kinds, ended = ballots + 0, kinds + 0, ended + 0
 -- end vote_state
-if b[1] and b[1] ~= parts then
-  return {'spread', 0, 0, tonumber(b[1]), {}}
-end
 -- shared vote_book
-if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+if not state and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
 end
 -- end vote_book
 
--- shared vote_number
-local function number(slot)
-  local high, middle, low = string.byte(slot, 1, 3)
-  return (high * 256 + middle) * 256 + low
-end
--- end vote_number
-
--- shared vote_find
--- Returns the number of a voter's bucket, and the largest power of 2 up to the number of buckets.
-local function bucket_of(voter)
-  local one, two, three, four = string.byte(voter, 1, 4)
-  local hash = ((one * 256 + two) * 256 + three) * 256 + four
-  local _, exponent = math.frexp(buckets)
-  local half = 2 ^ (exponent - 1)
-  local index = hash % (2 * half)
-  if index >= buckets then
-    index = hash % half
-  end
-  return index, half
-end
-
--- Finds a voter's records in a bucket. Returns the last 4 bytes of each, and where they begin and where what
--- comes behind them does.
-local function records_of(bucket, voter)
-  local at = string.find(bucket, voter, 1, true)
-  while at and at % 16 ~= 1 do
-    at = string.find(bucket, voter, at + 1, true)
-  end
-  if not at then
-    return {}, #bucket + 1, #bucket + 1
-  end
-  local mine, stop = {}, at
-  while string.sub(bucket, stop, stop + 11) == voter do
-    mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
-    stop = stop + 16
-  end
-  return mine, at, stop
-end
--- end vote_find
-
--- shared vote_take
--- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
-local function take(one, units)
-  local sum = redis.call('HINCRBY', tally, one, '-' .. units)
-  local had = sum >= 0
-  if not had then
-    sum = redis.call('HINCRBY', tally, one, units)
-  elseif sum == 0 then
-    kinds = kinds - 1
-  end
-  if sum == 0 then
-    redis.call('HDEL', tally, one)
-  end
-  return had
-end
--- end vote_take
-
 -- shared vote_audit
 -- A stream that has begun and is not there is lost: it is not begun anew, so that its loss is noticed.
-local function tell(...)
+local function tell(slot, ...)
+  local one, two, three, four = string.byte(slot, 1, 4)
+  slot = string.format('%.0f', ((one * 256 + two) * 256 + three) * 256 + four)
   if begun then
-    redis.call('XADD', audit, 'NOMKSTREAM', '*', ...)
+    redis.call('XADD', audit, 'NOMKSTREAM', '*', 'slot', slot, ...)
   else
     redis.call('HSET', book, ':audit', '1')
-    redis.call('XADD', audit, '*', ...)
+    redis.call('XADD', audit, '*', 'slot', slot, ...)
   end
   redis.call('PEXPIRE', audit, redis.call('PTTL', voters))
 end
 -- end vote_audit
 
 -- shared vote_look
-local index, half = bucket_of(voter)
+local one, two, three, four = string.byte(voter, 1, 4)
+local hash = ((one * 256 + two) * 256 + three) * 256 + four
+local _, exponent = math.frexp(buckets)
+local half = 2 ^ (exponent - 1)
+local index = hash % (2 * half)
+if index >= buckets then
+  index = hash % half
+end
 index = string.format('%d', index) -- a number as text is cheaper than one that redis.call makes a text of
 local bucket = redis.call('HGET', voters, index) or ''
-local mine, at, stop = records_of(bucket, voter)
+local at = string.find(bucket, voter, 1, true)
+while at and at % 16 ~= 1 do
+  at = string.find(bucket, voter, at + 1, true)
+end
+at = at or #bucket + 1
+local mine, stop = {}, at
+while string.sub(bucket, stop, stop + 11) == voter do
+  mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
+  stop = stop + 16
+end
 -- end vote_look
 -- shared vote_records
 if slots > 0 and bucket == '' and redis.call('HEXISTS', voters, index) == 0 then
@@ -136,7 +91,7 @@ end
 -- end vote_records
 local cast, choices, place, weight = 0, {}, nil, 0
 for i, slot in ipairs(mine) do
-  local text = redis.call('HGET', book, '#' .. number(slot))
+  local text = redis.call('HGET', book, '#' .. string.sub(slot, 1, 3))
   if text then -- else it was undone
     local one, units = string.match(text, '^(%S*) (%d+)')
     cast = cast + 1
@@ -151,7 +106,7 @@ end
 
 local stored = redis.call('HGET', operations, field)
 if stored and string.sub(stored, 1, 1) ~= '|' then
-  local text = redis.call('HGET', book, '#' .. number(string.sub(stored, 6, 8))) or ''
+  local text = redis.call('HGET', book, '#' .. string.sub(stored, 6, 8)) or ''
   local one, units = string.match(text, '^(%S*) (%d+)')
   if string.sub(stored, 1, 5) ~= 'r' .. string.sub(voter, 1, 4) or one ~= choice then
     return {'conflict', 0, cast, 0, {}}
@@ -171,15 +126,20 @@ end
 -- HDEL goes first, although there may be nothing to delete: a full Redis accepts it, and then accepts the
 -- rest, because the script has already written.
 redis.call('HDEL', operations, field)
-take(choice, weight) -- a tally that is lost stays as it is: the records count, and Repair makes it anew
+local one, units = choice, weight -- a tally that is lost stays as it is: the records count, see Repair
+-- shared vote_take
+if (redis.call('HGET', tally, one) or 0) + 0 >= units + 0 and
+  redis.call('HINCRBY', tally, one, '-' .. units) == 0 then
+  redis.call('HDEL', tally, one)
+  kinds = kinds - 1
+end
+-- end vote_take
 local slot, count = mine[place], #mine
 table.remove(mine, place)
--- shared vote_last_turn
-if place == count then -- the voter's last turn is kept: no later vote may reuse it
-  mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
-end
--- end vote_last_turn
 -- shared vote_store
+if place == count and string.sub(mine[#mine] or '', 4) ~= string.sub(slot, 4) then
+  mine[#mine + 1] = '\0\0\0' .. string.sub(slot, 4) -- the last turn is kept: no later vote may reuse it
+end
 redis.call('HSET', voters, index,
   string.sub(bucket, 1, at - 1) .. voter .. table.concat(mine, voter) .. string.sub(bucket, stop))
 redis.call('HSET', book, ':state', string.format('%.0f %.0f %.0f %.0f %.0f %.0f', slots - count + #mine,
@@ -193,8 +153,8 @@ if redis.call('PTTL', operations) < remember then
   redis.call('PEXPIRE', operations, string.format('%.0f', remember))
 end
 if audit then
-  tell('event', 'retracted', 'voter', ARGV[8], 'choice', choice, 'weight', weight, 'id', ARGV[9],
-    'origin', ARGV[10], 'slot', number(slot) * 256 + string.byte(slot, 4), 'former', '', 'was', '')
+  tell(slot, 'event', 'retracted', 'voter', ARGV[7], 'choice', choice, 'weight', weight, 'id', ARGV[8],
+    'origin', ARGV[9])
 end
 for i = #choices, 1, -1 do
   if choices[i] == choice then

@@ -79,8 +79,8 @@ if #others > 0 or not told then
   return 0
 end
 
-local b = redis.call('HMGET', book, ':parts', ':state', ':audit')
-local state, begun = b[2], b[3]
+local b = redis.call('HMGET', book, ':state', ':audit')
+local state, begun = b[1], b[2]
 -- shared vote_state
 local slots, tail, changes, buckets, ballots, kinds, ended =
   string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
@@ -88,86 +88,47 @@ slots, changes, buckets = slots + 0, changes + 0, buckets + 0 -- at a sixth of t
 ballots, kinds, ended = ballots + 0, kinds + 0, ended + 0
 -- end vote_state
 -- shared vote_book
-if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+if not state and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
 end
 -- end vote_book
 
--- shared vote_number
-local function number(slot)
-  local high, middle, low = string.byte(slot, 1, 3)
-  return (high * 256 + middle) * 256 + low
-end
--- end vote_number
-
--- shared vote_find
--- Returns the number of a voter's bucket, and the largest power of 2 up to the number of buckets.
-local function bucket_of(voter)
-  local one, two, three, four = string.byte(voter, 1, 4)
-  local hash = ((one * 256 + two) * 256 + three) * 256 + four
-  local _, exponent = math.frexp(buckets)
-  local half = 2 ^ (exponent - 1)
-  local index = hash % (2 * half)
-  if index >= buckets then
-    index = hash % half
-  end
-  return index, half
-end
-
--- Finds a voter's records in a bucket. Returns the last 4 bytes of each, and where they begin and where what
--- comes behind them does.
-local function records_of(bucket, voter)
-  local at = string.find(bucket, voter, 1, true)
-  while at and at % 16 ~= 1 do
-    at = string.find(bucket, voter, at + 1, true)
-  end
-  if not at then
-    return {}, #bucket + 1, #bucket + 1
-  end
-  local mine, stop = {}, at
-  while string.sub(bucket, stop, stop + 11) == voter do
-    mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
-    stop = stop + 16
-  end
-  return mine, at, stop
-end
--- end vote_find
-
--- shared vote_take
--- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
-local function take(one, units)
-  local sum = redis.call('HINCRBY', tally, one, '-' .. units)
-  local had = sum >= 0
-  if not had then
-    sum = redis.call('HINCRBY', tally, one, units)
-  elseif sum == 0 then
-    kinds = kinds - 1
-  end
-  if sum == 0 then
-    redis.call('HDEL', tally, one)
-  end
-  return had
-end
--- end vote_take
-
 -- shared vote_audit
 -- A stream that has begun and is not there is lost: it is not begun anew, so that its loss is noticed.
-local function tell(...)
+local function tell(slot, ...)
+  local one, two, three, four = string.byte(slot, 1, 4)
+  slot = string.format('%.0f', ((one * 256 + two) * 256 + three) * 256 + four)
   if begun then
-    redis.call('XADD', audit, 'NOMKSTREAM', '*', ...)
+    redis.call('XADD', audit, 'NOMKSTREAM', '*', 'slot', slot, ...)
   else
     redis.call('HSET', book, ':audit', '1')
-    redis.call('XADD', audit, '*', ...)
+    redis.call('XADD', audit, '*', 'slot', slot, ...)
   end
   redis.call('PEXPIRE', audit, redis.call('PTTL', voters))
 end
 -- end vote_audit
 
 -- shared vote_look
-local index, half = bucket_of(voter)
+local one, two, three, four = string.byte(voter, 1, 4)
+local hash = ((one * 256 + two) * 256 + three) * 256 + four
+local _, exponent = math.frexp(buckets)
+local half = 2 ^ (exponent - 1)
+local index = hash % (2 * half)
+if index >= buckets then
+  index = hash % half
+end
 index = string.format('%d', index) -- a number as text is cheaper than one that redis.call makes a text of
 local bucket = redis.call('HGET', voters, index) or ''
-local mine, at, stop = records_of(bucket, voter)
+local at = string.find(bucket, voter, 1, true)
+while at and at % 16 ~= 1 do
+  at = string.find(bucket, voter, at + 1, true)
+end
+at = at or #bucket + 1
+local mine, stop = {}, at
+while string.sub(bucket, stop, stop + 11) == voter do
+  mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
+  stop = stop + 16
+end
 -- end vote_look
 local slot, old, changed = string.sub(stored, 6, 9), string.sub(stored, 10, 13), '~' .. voter
 if form == 'v' then
@@ -199,17 +160,18 @@ while old ~= none do
 end
 if not place then
   for _, one in ipairs(mine) do
-    if number(one) > 0 then -- it may have replaced this vote
+    if string.sub(one, 1, 3) ~= string.sub(none, 1, 3) then -- it may have replaced this vote
       redis.call('HSET', book, changed .. string.sub(slot, 4), slot .. old)
       break
     end
   end
   return 0
 end
-local choice, weight = string.match(redis.call('HGET', book, '#' .. number(slot)), '^(%S*) (%d+)')
+local choice, weight = string.match(redis.call('HGET', book, '#' .. string.sub(slot, 1, 3)), '^(%S*) (%d+)')
 local old_choice, old_weight, count = '', '', #mine
 if old ~= none then
-  old_choice, old_weight = string.match(redis.call('HGET', book, '#' .. number(old)), '^(%S*) (%d+)')
+  old_choice, old_weight =
+    string.match(redis.call('HGET', book, '#' .. string.sub(old, 1, 3)), '^(%S*) (%d+)')
 end
 -- A tally that is lost stays as it is: the records count, and Repair makes it anew. The vote that comes back
 -- goes first: it fails on a sum beyond 64 bits.
@@ -230,7 +192,14 @@ if old ~= none then
   whole = found
 end
 if whole then
-  take(choice, weight)
+  local one, units = choice, weight
+  -- shared vote_take
+  if (redis.call('HGET', tally, one) or 0) + 0 >= units + 0 and
+    redis.call('HINCRBY', tally, one, '-' .. units) == 0 then
+    redis.call('HDEL', tally, one)
+    kinds = kinds - 1
+  end
+  -- end vote_take
 end
 if old ~= none then
   redis.call('PEXPIRE', tally, redis.call('PTTL', voters)) -- it may be a new key
@@ -239,20 +208,17 @@ table.remove(mine, place)
 if old ~= none then
   table.insert(mine, place, old)
 end
--- shared vote_last_turn
-if place == count then -- the voter's last turn is kept: no later vote may reuse it
-  mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
-end
--- end vote_last_turn
 -- shared vote_store
+if place == count and string.sub(mine[#mine] or '', 4) ~= string.sub(slot, 4) then
+  mine[#mine + 1] = '\0\0\0' .. string.sub(slot, 4) -- the last turn is kept: no later vote may reuse it
+end
 redis.call('HSET', voters, index,
   string.sub(bucket, 1, at - 1) .. voter .. table.concat(mine, voter) .. string.sub(bucket, stop))
 redis.call('HSET', book, ':state', string.format('%.0f %.0f %.0f %.0f %.0f %.0f', slots - count + #mine,
   changes + 1, buckets, ballots, kinds, ended))
 -- end vote_store
 if audit then
-  tell('event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],
-    'origin', ARGV[6], 'slot', number(slot) * 256 + string.byte(slot, 4),
-    'former', old_choice, 'was', old_weight)
+  tell(slot, 'event', 'undone', 'voter', ARGV[4], 'choice', choice, 'weight', weight, 'id', ARGV[5],
+    'origin', ARGV[6], 'former', old_choice, 'was', old_weight)
 end
 return 1

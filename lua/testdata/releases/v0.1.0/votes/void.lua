@@ -16,15 +16,15 @@
 
 local voters, tally, book, run, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local voter, again, dry, event = ARGV[1], ARGV[3] == '1', ARGV[4] == '1', ARGV[5]
-local kind, turn = math.floor(ARGV[2] / 256), ARGV[2] % 256
-local none, most = string.rep('\0', 4), 256 * 65536 - 1
+local most = 256 * 65536 - 1
 
-local function pack(kind, turn)
-  return string.char(math.floor(kind / 65536), math.floor(kind / 256) % 256, kind % 256, turn)
+local function pack(n)
+  return string.char(math.floor(n / 16777216), math.floor(n / 65536) % 256, math.floor(n / 256) % 256,
+    n % 256)
 end
 
-local b = redis.call('HMGET', book, ':parts', ':state', ':audit')
-local state, begun = b[2], b[3]
+local b = redis.call('HMGET', book, ':state', ':audit')
+local state, begun = b[1], b[2]
 -- shared vote_state
 local slots, tail, changes, buckets, ballots, kinds, ended =
   string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
@@ -32,81 +32,49 @@ slots, changes, buckets = slots + 0, changes + 0, buckets + 0 -- at a sixth of t
 ballots, kinds, ended = ballots + 0, kinds + 0, ended + 0
 -- end vote_state
 -- shared vote_book
-if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+if not state and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
 end
 -- end vote_book
 
--- shared vote_find
--- Returns the number of a voter's bucket, and the largest power of 2 up to the number of buckets.
-local function bucket_of(voter)
-  local one, two, three, four = string.byte(voter, 1, 4)
-  local hash = ((one * 256 + two) * 256 + three) * 256 + four
-  local _, exponent = math.frexp(buckets)
-  local half = 2 ^ (exponent - 1)
-  local index = hash % (2 * half)
-  if index >= buckets then
-    index = hash % half
-  end
-  return index, half
-end
-
--- Finds a voter's records in a bucket. Returns the last 4 bytes of each, and where they begin and where what
--- comes behind them does.
-local function records_of(bucket, voter)
-  local at = string.find(bucket, voter, 1, true)
-  while at and at % 16 ~= 1 do
-    at = string.find(bucket, voter, at + 1, true)
-  end
-  if not at then
-    return {}, #bucket + 1, #bucket + 1
-  end
-  local mine, stop = {}, at
-  while string.sub(bucket, stop, stop + 11) == voter do
-    mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
-    stop = stop + 16
-  end
-  return mine, at, stop
-end
--- end vote_find
-
--- shared vote_take
--- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
-local function take(one, units)
-  local sum = redis.call('HINCRBY', tally, one, '-' .. units)
-  local had = sum >= 0
-  if not had then
-    sum = redis.call('HINCRBY', tally, one, units)
-  elseif sum == 0 then
-    kinds = kinds - 1
-  end
-  if sum == 0 then
-    redis.call('HDEL', tally, one)
-  end
-  return had
-end
--- end vote_take
-
 -- shared vote_audit
 -- A stream that has begun and is not there is lost: it is not begun anew, so that its loss is noticed.
-local function tell(...)
+local function tell(slot, ...)
+  local one, two, three, four = string.byte(slot, 1, 4)
+  slot = string.format('%.0f', ((one * 256 + two) * 256 + three) * 256 + four)
   if begun then
-    redis.call('XADD', audit, 'NOMKSTREAM', '*', ...)
+    redis.call('XADD', audit, 'NOMKSTREAM', '*', 'slot', slot, ...)
   else
     redis.call('HSET', book, ':audit', '1')
-    redis.call('XADD', audit, '*', ...)
+    redis.call('XADD', audit, '*', 'slot', slot, ...)
   end
   redis.call('PEXPIRE', audit, redis.call('PTTL', voters))
 end
 -- end vote_audit
 
 -- shared vote_look
-local index, half = bucket_of(voter)
+local one, two, three, four = string.byte(voter, 1, 4)
+local hash = ((one * 256 + two) * 256 + three) * 256 + four
+local _, exponent = math.frexp(buckets)
+local half = 2 ^ (exponent - 1)
+local index = hash % (2 * half)
+if index >= buckets then
+  index = hash % half
+end
 index = string.format('%d', index) -- a number as text is cheaper than one that redis.call makes a text of
 local bucket = redis.call('HGET', voters, index) or ''
-local mine, at, stop = records_of(bucket, voter)
+local at = string.find(bucket, voter, 1, true)
+while at and at % 16 ~= 1 do
+  at = string.find(bucket, voter, at + 1, true)
+end
+at = at or #bucket + 1
+local mine, stop = {}, at
+while string.sub(bucket, stop, stop + 11) == voter do
+  mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
+  stop = stop + 16
+end
 -- end vote_look
-local slot = pack(kind, turn)
+local slot = pack(ARGV[2])
 -- shared vote_place
 local place
 for i, one in ipairs(mine) do
@@ -115,7 +83,8 @@ for i, one in ipairs(mine) do
   end
 end
 -- end vote_place
-local choice, weight, day = string.match(redis.call('HGET', book, '#' .. kind) or '', '^(%S*) (%d+)( ?%d*)$')
+local choice, weight, day = string.match(
+  redis.call('HGET', book, '#' .. string.sub(slot, 1, 3)) or '', '^(%S*) (%d+)( ?%d*)$')
 if not place or weight == '0' then
   if redis.call('GET', run) == event then
     return 1
@@ -125,41 +94,44 @@ elseif dry then
   return 1
 end
 
-local voided = 0 -- the ballot of a vote that is used but does not count
-if not again then
-  local ballot = choice .. ' 0' .. day
-  voided = tonumber(redis.call('HGET', book, '=' .. ballot) or ballots + 1)
-  if voided > most then
-    return redis.error_reply('GATEHOUSE too many different ballots in ' .. book)
-  end
+-- A vote that is used but does not count has a ballot of weight 0.
+local ballot = choice .. ' 0' .. day
+local voided = not again and redis.call('HGET', book, '=' .. ballot)
+if not again and not voided and ballots >= most then
+  return redis.error_reply('GATEHOUSE too many different ballots in ' .. book)
 end
 
 -- DEL goes first: a full Redis accepts it, and then accepts the rest, because the script has already written.
 redis.call('DEL', run)
 redis.call('SET', run, event, 'PX', 60000)
-if voided > ballots then
-  local ballot = choice .. ' 0' .. day
+if not again and not voided then
+  ballots = ballots + 1
+  voided = string.sub(pack(ballots), 2)
   redis.call('HSET', book, '=' .. ballot, voided, '#' .. voided, ballot)
-  ballots = voided
 end
-take(choice, weight) -- a tally that is lost stays as it is: the records count, and Repair makes it anew
+local one, units = choice, weight -- a tally that is lost stays as it is: the records count, see Repair
+-- shared vote_take
+if (redis.call('HGET', tally, one) or 0) + 0 >= units + 0 and
+  redis.call('HINCRBY', tally, one, '-' .. units) == 0 then
+  redis.call('HDEL', tally, one)
+  kinds = kinds - 1
+end
+-- end vote_take
 local count = #mine
-if not again then
-  mine[place] = pack(voided, turn)
-else
+if again then
   table.remove(mine, place)
-  -- shared vote_last_turn
-  if place == count then -- the voter's last turn is kept: no later vote may reuse it
-    mine[#mine + 1] = string.sub(none, 1, 3) .. string.sub(slot, 4)
-  end
-  -- end vote_last_turn
+else
+  mine[place] = voided .. string.sub(slot, 4)
 end
 -- shared vote_store
+if place == count and string.sub(mine[#mine] or '', 4) ~= string.sub(slot, 4) then
+  mine[#mine + 1] = '\0\0\0' .. string.sub(slot, 4) -- the last turn is kept: no later vote may reuse it
+end
 redis.call('HSET', voters, index,
   string.sub(bucket, 1, at - 1) .. voter .. table.concat(mine, voter) .. string.sub(bucket, stop))
 redis.call('HSET', book, ':state', string.format('%.0f %.0f %.0f %.0f %.0f %.0f', slots - count + #mine,
   changes + 1, buckets, ballots, kinds, ended))
 -- end vote_store
-tell('event', 'voided', 'voter', ARGV[6], 'choice', choice, 'weight', weight, 'id', ARGV[7],
-  'origin', ARGV[8], 'slot', ARGV[2], 'former', '', 'was', '')
+tell(slot, 'event', 'voided', 'voter', ARGV[6], 'choice', choice, 'weight', weight, 'id', ARGV[7],
+  'origin', ARGV[8])
 return 1

@@ -10,14 +10,13 @@
 --
 -- KEYS  1 voters     hash, number of the bucket -> records
 --       2 tally      hash, choice -> sum of weights
---       3 book       hash, ":parts" -> the number of parts of the poll; ":state" -> "slots changes buckets
---                    ballots choices ends": the number of records; how often something has changed without
---                    one more record; the number of buckets; the largest number of a ballot; the number of
---                    fields of the tally; until when the keys are kept. ":audit" -> 1 once the stream has
---                    begun; "#" and a number -> its ballot, "choice weight" or "choice weight day", weight 0:
---                    voided; "=" and a ballot -> its number; "~", voter and a turn -> the last 4 bytes of a
---                    record that was undone after it was changed, and of the record that is restored in its
---                    place
+--       3 book       hash, ":state" -> "slots changes buckets ballots choices ends": the number of records;
+--                    how often something has changed without one more record; the number of buckets; the
+--                    largest number of a ballot; the number of fields of the tally; until when the keys are
+--                    kept. ":audit" -> 1 once the stream has begun; "#" and a number of 3 bytes -> its
+--                    ballot, "choice weight" or "choice weight day", weight 0: voided; "=" and a ballot ->
+--                    its number; "~", voter and a turn -> the last 4 bytes of a record that was undone after
+--                    it was changed, and of the record that is restored in its place
 --       4 operations hash, field of an operation -> its stored answer: "v", the first 4 bytes of the voter,
 --                    the record's last 4 bytes; or "c", the same, and those of the record that it replaced.
 --                    Then the calls that received a yes for it and have not ended: " call +call ...", at most
@@ -37,31 +36,29 @@
 --                    whichever is later
 --       6 remember   milliseconds for which the stored answer is kept at least, and up to an eighth longer;
 --                    0: as long as the records
---       7 parts      the number of parts of the poll, as the caller believes; the first vote stores it. 0:
---                    unknown, because the poll was not open; then no vote counts
---       8 call       one word that names this call, so that a resend after a lost reply is no replay. A vote
+--       7 call       one word that names this call, so that a resend after a lost reply is no replay. A vote
 --                    is removed when all calls that received a yes for it are undone (see vote_undo)
---       9 field      of the operation
---       10 name, 11 id, 12 origin  for the audit stream: voter, operation and origin of the request, encoded;
+--       8 field      of the operation
+--       9 name, 10 id, 11 origin  for the audit stream: voter, operation and origin of the request, encoded;
 --                    absent without one
---       13 now       milliseconds since 1970; absent or empty: the server's clock
+--       12 now       milliseconds since 1970; absent or empty: the server's clock
+--       13 begun     1: the keys are there already, so a book that is not there is lost; absent or empty: the
+--                    first vote makes them
 -- Returns {reason, replayed, cast, number, choice, ...}, as one text: the values, separated by spaces
 --       reason    ok, changed, conflict, not_open, closed, day_rolled (now is not in the period), duplicate
 --                 (the voter has this choice, or has used the only vote), quota (the voter has used max, or
 --                 per_day in the period), gone (this call was undone before it arrived), in_progress (16
---                 other calls of this operation have not ended), spread (the poll has another number of
---                 parts, or is open and vote_spread has to be asked)
+--                 other calls of this operation have not ended)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      votes used by the voter
 --       number    replayed: 1 when no undo can remove the vote any more; not_open: milliseconds until the
---                 poll opens; quota: until the period ends, if that helps; day_rolled: now; spread: the
---                 number of parts, 0: unknown, or this part of it has not begun; else 0
+--                 poll opens; quota: until the period ends, if that helps; day_rolled: now; else 0
 --       choice    of each of the voter's valid votes, the newest last, after this call
 
 local voters, tally, book, operations, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local voter, choice, weight, rules, parts = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7]
-local keep, remember, call, field = ARGV[5] + 0, ARGV[6] + 0, ARGV[8], ARGV[9]
-local now = tonumber(ARGV[13])
+local voter, choice, weight, rules = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local keep, remember, call, field = ARGV[5] + 0, ARGV[6] + 0, ARGV[7], ARGV[8]
+local now = tonumber(ARGV[12])
 local full, most, none = 32, 256 * 65536 - 1, '\0\0\0\0'
 
 -- shared clock
@@ -70,8 +67,6 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 -- end clock
-
--- shared vote_rules
 local max, per_choice, change, opens, closes, per_day, begins, ends = 1, 1, '0', 0, 0, 0, 0, 0
 local day = ''
 if rules ~= '' then
@@ -83,10 +78,7 @@ if rules ~= '' then
   max, per_choice, opens, closes = max + 0, per_choice + 0, opens + 0, closes + 0
   per_day, begins, ends = per_day + 0, begins + 0, ends + 0
 end
--- end vote_rules
 local ballot = choice .. ' ' .. weight .. (day ~= '' and ' ' .. day or '')
-
--- shared vote_answer
 -- The answer as one text: an array costs the server four times as much.
 local function answer(reason, replayed, cast, number, choices)
   local text = reason .. ' ' .. replayed .. ' ' .. cast .. ' ' .. number
@@ -95,87 +87,58 @@ local function answer(reason, replayed, cast, number, choices)
   end
   return text .. ' ' .. table.concat(choices, ' ')
 end
--- end vote_answer
 
 local b
 if audit then
-  b = redis.call('HMGET', book, ':parts', ':state', '=' .. ballot, ':audit')
+  b = redis.call('HMGET', book, ':state', '=' .. ballot, ':audit')
 else
-  b = redis.call('HMGET', book, ':parts', ':state', '=' .. ballot)
+  b = redis.call('HMGET', book, ':state', '=' .. ballot)
 end
-local state, kind, begun = b[2], b[3], b[4]
+local state, kind, begun = b[1], b[2], b[3]
 -- shared vote_state
 local slots, tail, changes, buckets, ballots, kinds, ended =
   string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
 slots, changes, buckets = slots + 0, changes + 0, buckets + 0 -- at a sixth of the cost of tonumber
 ballots, kinds, ended = ballots + 0, kinds + 0, ended + 0
 -- end vote_state
-if b[1] and b[1] ~= parts then
-  return answer('spread', '0', '0', b[1], {})
-end
 -- shared vote_book
-if not b[1] and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
+if not state and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
 end
 -- end vote_book
 
--- shared vote_number
-local function number(slot)
-  local high, middle, low = string.byte(slot, 1, 3)
-  return (high * 256 + middle) * 256 + low
-end
--- end vote_number
-
--- shared vote_find
--- Returns the number of a voter's bucket, and the largest power of 2 up to the number of buckets.
-local function bucket_of(voter)
-  local one, two, three, four = string.byte(voter, 1, 4)
-  local hash = ((one * 256 + two) * 256 + three) * 256 + four
-  local _, exponent = math.frexp(buckets)
-  local half = 2 ^ (exponent - 1)
-  local index = hash % (2 * half)
-  if index >= buckets then
-    index = hash % half
-  end
-  return index, half
-end
-
--- Finds a voter's records in a bucket. Returns the last 4 bytes of each, and where they begin and where what
--- comes behind them does.
-local function records_of(bucket, voter)
-  local at = string.find(bucket, voter, 1, true)
-  while at and at % 16 ~= 1 do
-    at = string.find(bucket, voter, at + 1, true)
-  end
-  if not at then
-    return {}, #bucket + 1, #bucket + 1
-  end
-  local mine, stop = {}, at
-  while string.sub(bucket, stop, stop + 11) == voter do
-    mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
-    stop = stop + 16
-  end
-  return mine, at, stop
-end
--- end vote_find
-
 -- shared vote_look
-local index, half = bucket_of(voter)
+local one, two, three, four = string.byte(voter, 1, 4)
+local hash = ((one * 256 + two) * 256 + three) * 256 + four
+local _, exponent = math.frexp(buckets)
+local half = 2 ^ (exponent - 1)
+local index = hash % (2 * half)
+if index >= buckets then
+  index = hash % half
+end
 index = string.format('%d', index) -- a number as text is cheaper than one that redis.call makes a text of
 local bucket = redis.call('HGET', voters, index) or ''
-local mine, at, stop = records_of(bucket, voter)
+local at = string.find(bucket, voter, 1, true)
+while at and at % 16 ~= 1 do
+  at = string.find(bucket, voter, at + 1, true)
+end
+at = at or #bucket + 1
+local mine, stop = {}, at
+while string.sub(bucket, stop, stop + 11) == voter do
+  mine[#mine + 1] = string.sub(bucket, stop + 12, stop + 15)
+  stop = stop + 16
+end
 -- end vote_look
 -- shared vote_records
 if slots > 0 and bucket == '' and redis.call('HEXISTS', voters, index) == 0 then
   return redis.error_reply('GATEHOUSE lost: records of ' .. voters .. ': who has voted is unknown')
 end
 -- end vote_records
--- shared vote_before
 local cast, had, today, choices, kept, old, old_choice, old_weight = 0, 0, 0, {}, {}, none, '', ''
 if #mine > 0 then
   local fields = {}
   for i, slot in ipairs(mine) do
-    fields[i] = '#' .. number(slot)
+    fields[i] = '#' .. string.sub(slot, 1, 3)
   end
   local texts = redis.call('HMGET', book, unpack(fields))
   for i, slot in ipairs(mine) do
@@ -196,7 +159,6 @@ if #mine > 0 then
     end
   end
 end
--- end vote_before
 
 local known = redis.call('HMGET', operations, field, ':')
 local stored, late = known[1], '' -- late: the marks of calls that were undone
@@ -211,7 +173,7 @@ if stored then
   if string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
     return answer('gone', '0', cast, '0', choices)
   elseif form ~= '|' then
-    local text = redis.call('HGET', book, '#' .. number(string.sub(stored, 6, 8))) or ''
+    local text = redis.call('HGET', book, '#' .. string.sub(stored, 6, 8)) or ''
     local earlier = string.match(text, '^%S* %d+')
     if form == 'r' or string.sub(stored, 2, 5) ~= string.sub(voter, 1, 4) or
       earlier ~= choice .. ' ' .. weight then
@@ -233,15 +195,13 @@ if stored then
     return answer(reason, '1', cast, '0', choices)
   end
 end
-
--- shared vote_refuse
 local changing = change == '1' and cast == 1 and #choices == 1 and had == 0
 if now < opens then
   return answer('not_open', '0', cast, opens - now, choices)
 elseif closes > 0 and now >= closes then
   return answer('closed', '0', cast, '0', choices)
-elseif parts == '0' or (not b[1] and parts ~= '1') then
-  return answer('spread', '0', '0', '0', {})
+elseif not state and ARGV[13] == '1' then
+  return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
 elseif per_day > 0 and (now < begins or now >= ends) then
   return answer('day_rolled', '0', cast, now, choices)
 elseif not changing and (had >= per_choice or (cast >= max and max == 1)) then
@@ -251,14 +211,11 @@ elseif not changing and cast >= max then
 elseif not changing and per_day > 0 and today >= per_day then
   return answer('quota', '0', cast, ends - now, choices)
 end
--- end vote_refuse
 if not kind and ballots >= most then
   return redis.error_reply('GATEHOUSE too many different ballots in ' .. book)
 elseif begun and redis.call('EXISTS', audit) == 0 then
   return redis.error_reply('GATEHOUSE lost: the audit stream ' .. audit .. ': Repair lets it begin anew')
 end
-
--- shared vote_due
 -- All keys expire at the same time. In a poll without a closing time every vote moves that time; it is set a
 -- little later than needed, so that most votes need not set it again.
 local due = math.max(now, closes) + keep > ended
@@ -268,10 +225,12 @@ if due then
     ended = ended + math.floor(keep / 64)
   end
 end
--- end vote_due
 
 -- The tally goes first: it can fail (a sum beyond 64 bits) before anything is written.
 local sums, one, units, reason = kinds, choice, weight, 'ok'
+if changing and (redis.call('HGET', tally, old_choice) or 0) + 0 < old_weight + 0 then
+  return redis.error_reply('GATEHOUSE lost: the tally ' .. tally .. ', or a choice of it: see Repair')
+end
 -- shared vote_add
 local found = true
 if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice
@@ -284,53 +243,30 @@ if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice
 end
 -- end vote_add
 local fresh = kinds > sums -- the tally may be a new key
-if found and changing then
-  -- Made here, where it is rarely needed: a function that uses the script's variables costs as much as a
-  -- command.
-  -- shared vote_take
-  -- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
-  local function take(one, units)
-    local sum = redis.call('HINCRBY', tally, one, '-' .. units)
-    local had = sum >= 0
-    if not had then
-      sum = redis.call('HINCRBY', tally, one, units)
-    elseif sum == 0 then
-      kinds = kinds - 1
-    end
-    if sum == 0 then
-      redis.call('HDEL', tally, one)
-    end
-    return had
-  end
-  -- end vote_take
-  found = take(old_choice, old_weight)
-  if not found then
-    take(choice, weight)
-  end
-end
 if not found then
   return redis.error_reply('GATEHOUSE lost: the tally ' .. tally .. ', or a choice of it: see Repair')
 end
 if changing then
   reason, kept, choices = 'changed', {}, {}
+  one, units = old_choice, old_weight
+  -- shared vote_take
+  if (redis.call('HGET', tally, one) or 0) + 0 >= units + 0 and
+    redis.call('HINCRBY', tally, one, '-' .. units) == 0 then
+    redis.call('HDEL', tally, one)
+    kinds = kinds - 1
+  end
+  -- end vote_take
 else
   old_choice, old_weight = '', ''
 end
 
-if not b[1] then
-  redis.call('HSET', book, ':parts', parts)
-end
 local moved = due or kinds ~= sums -- moved: more of the state than the number of records
 if not kind then
   ballots, moved = ballots + 1, true
-  kind = ballots
+  kind = string.char(math.floor(ballots / 65536), math.floor(ballots / 256) % 256, ballots % 256)
   redis.call('HSET', book, '=' .. ballot, kind, '#' .. kind, ballot)
-else
-  kind = kind + 0
 end
--- shared vote_record
-local turn = #mine > 0 and (string.byte(mine[#mine], 4) + 1) % 256 or 0
-local slot = string.char(math.floor(kind / 65536), math.floor(kind / 256) % 256, kind % 256, turn)
+local slot = kind .. (#mine > 0 and string.char((string.byte(mine[#mine], 4) + 1) % 256) or '\0')
 local more = #kept + 1 - #mine
 slots = slots + more
 kept[#kept + 1] = slot
@@ -341,13 +277,11 @@ if #mine > 0 then
 else -- the server works through each byte of a text that is made, so no more than this one is
   text = bucket .. voter .. slot
 end
--- end vote_record
 local new = redis.call('HSET', voters, index, text)
 
 if slots > full * buckets then
   local from = buckets - half
   local whole = redis.call('HGET', voters, from) or ''
-  -- shared vote_split
   local stay, go = {}, {}
   for i = 1, #whole, 16 do
     local record = string.sub(whole, i, i + 15)
@@ -358,7 +292,6 @@ if slots > full * buckets then
       go[#go + 1] = record
     end
   end
-  -- end vote_split
   redis.call('HSET', voters, from, table.concat(stay), buckets, table.concat(go))
   buckets, moved = buckets + 1, true
 end
@@ -373,23 +306,23 @@ end
 redis.call('HSET', book, ':state', slots .. tail)
 
 local expiry = known[2]
--- shared vote_remember
 local least = remember > 0 and now + remember or ended
 if not expiry or expiry + 0 < least then
   least = string.format('%.0f', least + math.floor(remember / 8))
   redis.call('HSET', operations, ':', least)
   redis.call('PEXPIRE', operations, string.format('%.0f', least - now))
 end
--- end vote_remember
 redis.call('HSET', operations, field, (changing and 'c' or 'v') .. string.sub(voter, 1, 4) .. slot ..
   (changing and old or '') .. ' ' .. call .. late)
 if audit then
   if not begun then
     redis.call('HSET', book, ':audit', '1')
   end
-  redis.call('XADD', audit, '*', 'event', changing and 'changed' or 'cast', 'voter', ARGV[10],
-    'choice', choice, 'weight', weight, 'id', ARGV[11], 'origin', ARGV[12], 'slot', kind * 256 + turn,
-    'former', old_choice, 'was', old_weight)
+  local one, two, three, four = string.byte(slot, 1, 4)
+  redis.call('XADD', audit, '*',
+    'slot', string.format('%.0f', ((one * 256 + two) * 256 + three) * 256 + four),
+    'event', changing and 'changed' or 'cast', 'voter', ARGV[9], 'choice', choice, 'weight', weight,
+    'id', ARGV[10], 'origin', ARGV[11], 'former', old_choice, 'was', old_weight)
 end
 -- The TTL of a key is set when the time has moved, and when the key has a new field and may thus be new.
 if due or fresh or new > 0 or (audit and not begun) then

@@ -1,4 +1,4 @@
-package votes
+package parts
 
 import (
 	"fmt"
@@ -6,42 +6,35 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
-
-// votersOf returns a voter of each part.
-func votersOf(parts int) map[int]string {
-	of := map[int]string{}
-	for i := 0; len(of) < parts; i++ {
-		of[newVoter(fmt.Sprint(i)).part(parts)] = fmt.Sprint(i)
-	}
-	return of
-}
 
 // TestVotesOfALostPartAreRefused: all keys of one part of a poll are lost, as when a master of the cluster
 // comes back empty. Its voters cannot vote again, in the process that counted them and in another, and Tally
 // and Verify say so. The voters of other parts vote on.
 func TestVotesOfALostPartAreRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		const spread = 3
-		of := votersOf(spread)
-		for part := range spread {
+		of := actorsOf(3)
+		for part := range 4 {
 			process := func() *Guard {
-				return New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), fmt.Sprint("v", part),
-					Options{Spread: spread, Audit: true})
+				return New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), fmt.Sprint("v", part), 3,
+					votes.Options{Audit: true})
 			}
 			g := process()
 			for _, voter := range of {
 				guardtest.Check(t, g, core.Attempt{Actor: voter, Resource: "p", Item: "red"})
 			}
-			what := fmt.Sprint("its part ", part)
-			if part == 0 {
-				what = "its first part"
+			what, lost, again := fmt.Sprint("its part ", part), g.Guard, []*Guard{process(), g}
+			if part > 0 {
+				lost = g.Part(part)
+			} else { // the number of parts, which g remembers
+				what, again = "the number of its parts", again[:1]
 			}
-			b.Client.Del(t.Context(), g.wholeKeys("p", part)...)
-			for _, g := range []*Guard{process(), g} {
-				_, err := g.Check(t.Context(), core.Attempt{Actor: of[part], Resource: "p", Item: "red"})
+			b.Client.Del(t.Context(), lost.Keys("p")...)
+			for _, g := range again {
+				_, err := g.Check(t.Context(), core.Attempt{Actor: of[max(part, 1)], Resource: "p", Item: "red"})
 				wantLost(t, err, what)
 			}
 			other := process()
@@ -50,7 +43,7 @@ func TestVotesOfALostPartAreRefused(t *testing.T) {
 			_, err = other.Verify(t.Context(), "p")
 			wantLost(t, err, what)
 			for elsewhere, voter := range of {
-				if part > 0 && elsewhere != part {
+				if elsewhere != part {
 					guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: voter, Resource: "p"}),
 						core.ReasonDuplicate)
 				}
@@ -64,23 +57,23 @@ func TestVotesOfALostPartAreRefused(t *testing.T) {
 func TestVotesOfAQuietPartBeginAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)), "v",
-			Options{Spread: 2, Keep: time.Hour})
-		of := votersOf(2)
+		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)), "v", 2,
+			votes.Options{Keep: time.Hour})
+		of := actorsOf(2)
 		vote := func(part int, want core.Reason) {
 			t.Helper()
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: of[part], Resource: "p"}), want)
 		}
-		vote(0, core.ReasonOK)
-		wantTally(t, g, "p", map[string]int64{"": 1}) // nobody has voted in the other
 		vote(1, core.ReasonOK)
+		wantTally(t, g, "p", map[string]int64{"": 1}) // nobody has voted in the other
+		vote(2, core.ReasonOK)
 		for range 5 {
 			clock.Advance(30 * time.Minute)
-			vote(0, core.ReasonDuplicate)
+			vote(1, core.ReasonDuplicate)
 		}
-		b.Client.Del(t.Context(), g.wholeKeys("p", 1)...) // this clock expires no keys
+		b.Client.Del(t.Context(), g.Part(2).Keys("p")...) // this clock expires no keys
 		wantTally(t, g, "p", map[string]int64{"": 1})
-		vote(1, core.ReasonOK)
+		vote(2, core.ReasonOK)
 		wantTally(t, g, "p", map[string]int64{"": 2})
 	})
 }

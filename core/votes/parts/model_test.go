@@ -1,4 +1,4 @@
-package votes
+package parts
 
 import (
 	"context"
@@ -11,32 +11,37 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestVotesAgainstModel makes random calls, from one process that remembers duplicates or from two with
-// different Spread options, and compares tally, records and audit stream with a model in Go after each step.
+// TestVotesAgainstModel makes random calls at polls of one slot and in parts, from one process that remembers
+// duplicates or from two that divide polls differently, and compares tally, records and audit stream with a
+// model in Go after each step.
 func TestVotesAgainstModel(t *testing.T) {
 	redistest.EachInCI(t, func(t *testing.T, b redistest.Backend) {
 		number := 0
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
 			m := newVoteModel(rt)
-			var guards []*Guard
+			var guards []ballots
 			memory := time.Second
-			spreads := rapid.SampledFrom([][]int{{1}, {3}, {1, 3}}).Draw(rt, "spreads")
-			if len(spreads) > 1 {
+			all := rapid.SampledFrom([][]int{{0}, {3}, {1, 3}, {3, 2}}).Draw(rt, "parts, 0: package votes")
+			if len(all) > 1 {
 				memory = 0 // an undo by the other process would be seen late
 			}
-			for _, spread := range spreads {
+			b := b
+			b.Prefix += fmt.Sprint("-", number)
+			for _, of := range all {
 				e := guardtest.NewEngine(b, guardtest.WithClock(m.clock), core.WithRefusalMemory(memory))
-				guards = append(guards, New(e, fmt.Sprint("v", number), Options{
-					Find: func(context.Context, string) (Poll, error) { return m.poll, nil }, Spread: spread, Audit: true,
+				guards = append(guards, newBallots(e, of, votes.Options{
+					Find: func(context.Context, string) (votes.Poll, error) { return m.poll, nil }, Audit: true,
 				}))
 			}
 			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
-				m.g = guards[rapid.IntRange(0, len(guards)-1).Draw(rt, "process")]
+				process := rapid.IntRange(0, len(guards)-1).Draw(rt, "process")
+				m.g, m.begins = guards[process], all[process]
 				m.step(rt)
 				m.compare(rt)
 			}
@@ -44,11 +49,18 @@ func TestVotesAgainstModel(t *testing.T) {
 	})
 }
 
+// callOf identifies the call of Check that a decision came from.
+func callOf(d core.Decision) any {
+	claim, _ := core.ClaimOf[any](d)
+	return claim
+}
+
 // voteModel is the expected state of a poll.
 type voteModel struct {
-	g      *Guard
+	g      ballots
+	begins int // in how many parts g lets a poll begin; 0: one slot
 	clock  *guardtest.Clock
-	poll   Poll
+	poll   votes.Poll
 	parts  int // 0: nobody has voted
 	votes  map[string][]*modelVote
 	ops    map[string]*modelOp // keyed by the part of the poll and the ID
@@ -69,7 +81,7 @@ type modelOp struct {
 	kept      bool
 	actor     string
 	vote, old *modelVote
-	calls     []string
+	calls     []any
 }
 
 // modelEvent is a vote that was cast, and its origin.
@@ -80,7 +92,7 @@ type modelEvent struct {
 
 func newVoteModel(rt *rapid.T) *voteModel {
 	m := &voteModel{clock: guardtest.NewClock(), votes: map[string][]*modelVote{}, ops: map[string]*modelOp{}}
-	m.poll = Poll{Retract: true, PerVoter: rapid.IntRange(1, 3).Draw(rt, "per voter")}
+	m.poll = votes.Poll{Retract: true, PerVoter: rapid.IntRange(1, 3).Draw(rt, "per voter")}
 	m.poll.PerChoice = rapid.IntRange(1, m.poll.PerVoter).Draw(rt, "per choice")
 	m.poll.PerDay = rapid.IntRange(0, 2).Draw(rt, "per day")
 	m.poll.Change = m.poll.PerVoter == 1 && rapid.Bool().Draw(rt, "change")
@@ -130,7 +142,7 @@ func (m *voteModel) today() int64 {
 
 // op is the key of an operation: each part of a poll has its own operations.
 func (m *voteModel) op(actor, id string) string {
-	return fmt.Sprint(newVoter(actor).part(max(m.parts, 1)), " ", id)
+	return fmt.Sprint(partOfVoter(actor, max(m.parts, 1)), " ", id)
 }
 
 func (m *voteModel) open() core.Reason {
@@ -155,7 +167,7 @@ func (m *voteModel) cast(rt *rapid.T) {
 		rt.Fatal(err)
 	}
 	if m.parts == 0 && (m.open() == core.ReasonOK) {
-		m.parts = m.g.options.Spread
+		m.parts = max(m.begins, 1)
 	}
 	mine := m.votes[a.Actor]
 	want, replayed, retry := m.decide(a, d)
@@ -173,7 +185,7 @@ func (m *voteModel) cast(rt *rapid.T) {
 			choices = append(choices, v.choice)
 		}
 	}
-	if !slices.Equal(Choices(d), choices) || d.Remaining != int64(m.poll.PerVoter-len(mine)) {
+	if !slices.Equal(votes.Choices(d), choices) || d.Remaining != int64(m.poll.PerVoter-len(mine)) {
 		rt.Fatalf("%+v: the voter has %s", d, show(mine))
 	}
 	if d.Allowed {
@@ -216,7 +228,7 @@ func (m *voteModel) decide(
 	}
 	vote := &modelVote{choice: a.Item, weight: a.Cost, day: m.today()}
 	cast := func(old *modelVote) {
-		m.ops[op] = &modelOp{changed: old != nil, actor: a.Actor, vote: vote, old: old, calls: []string{callOf(d)}}
+		m.ops[op] = &modelOp{changed: old != nil, actor: a.Actor, vote: vote, old: old, calls: []any{callOf(d)}}
 		m.events = append(m.events, modelEvent{a.Actor, a.Origin, vote})
 	}
 	switch {
@@ -284,8 +296,8 @@ func (m *voteModel) retract(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
-	if m.parts == 0 && m.open() == core.ReasonOK && m.g.options.Spread > 1 {
-		m.parts = m.g.options.Spread // decided, though there was nothing to retract
+	if m.parts == 0 && m.open() == core.ReasonOK && m.begins > 0 {
+		m.parts = m.begins // decided, though there was nothing to retract
 	}
 	want, replayed, weight := core.ReasonOK, false, int64(1)
 	op := m.op(a.Actor, d.Attempt.ID)
@@ -318,9 +330,9 @@ func (m *voteModel) retract(rt *rapid.T) {
 
 func (m *voteModel) void(rt *rapid.T) {
 	origin, actor := modelOrigins.Draw(rt, "origin"), modelActors.Draw(rt, "voter")
-	options := VoidOptions{VoteAgain: rapid.Bool().Draw(rt, "again"), DryRun: rapid.Bool().Draw(rt, "dry")}
-	options.Match = func(e Event) bool { return e.Origin == origin || e.Voter == actor }
-	want := VoidResult{Weights: map[string]int64{}}
+	options := votes.VoidOptions{VoteAgain: rapid.Bool().Draw(rt, "again"), DryRun: rapid.Bool().Draw(rt, "dry")}
+	options.Match = func(e votes.Event) bool { return e.Origin == origin || e.Voter == actor }
+	want := votes.VoidResult{Weights: map[string]int64{}}
 	for _, e := range m.events {
 		if e.origin != origin && e.actor != actor {
 			continue
@@ -350,14 +362,14 @@ func (m *voteModel) void(rt *rapid.T) {
 // compare reads everything back.
 func (m *voteModel) compare(rt *rapid.T) {
 	sums := map[string]int64{}
-	votes, voters, voided := int64(0), int64(0), int64(0)
+	cast, voters, voided := int64(0), int64(0), int64(0)
 	for _, mine := range m.votes {
 		for _, v := range mine {
 			if v.voided {
 				voided++
 				continue
 			}
-			votes++
+			cast++
 			sums[v.choice] += v.weight
 		}
 		if len(mine) > 0 {
@@ -369,17 +381,17 @@ func (m *voteModel) compare(rt *rapid.T) {
 		rt.Fatalf("tally %v, want %v (%v)", got, sums, err)
 	}
 	r, err := m.g.Verify(rt.Context(), "p")
-	if err != nil || !r.Consistent() || !maps.Equal(r.Records, sums) || r.Votes != votes || r.Voters != voters ||
+	if err != nil || !r.Consistent() || !maps.Equal(r.Records, sums) || r.Votes != cast || r.Voters != voters ||
 		r.Voided != voided {
-		rt.Fatalf("Verify (%v):\n%v\nwant %v, %d votes, %d voters, %d voided", err, r, sums, votes, voters, voided)
+		rt.Fatalf("Verify (%v):\n%v\nwant %v, %d votes, %d voters, %d voided", err, r, sums, cast, voters, voided)
 	}
 	if sums := told(auditOf(rt, m.g, "p", 1000)); !maps.Equal(sums, got) {
 		rt.Fatalf("the events add up to %v, the tally is %v", sums, got)
 	}
 }
 
-func show(votes []*modelVote) (text string) {
-	for _, v := range votes {
+func show(all []*modelVote) (text string) {
+	for _, v := range all {
 		text += fmt.Sprintf("%+v ", *v)
 	}
 	return text

@@ -1,0 +1,257 @@
+package parts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/schedule"
+)
+
+var errNumber = fmt.Errorf("%w: the number of its parts", votes.ErrLost)
+
+// errPart is the error of a poll that has lost all keys of a part.
+func errPart(n int) error { return fmt.Errorf("%w: its part %d", votes.ErrLost, n) }
+
+// rules returns the rules of a poll, and reports whether there are any. Where there are none, votes.Guard says
+// why.
+func (g *Guard) rules(ctx context.Context, poll string) (votes.Poll, bool) {
+	if g.options.Find == nil {
+		return g.options.Poll, true
+	}
+	p, err := g.options.Find(ctx, poll)
+	return p, err == nil
+}
+
+// number returns the number of parts of a poll, or 0 when the poll is not open and nobody has fixed a number
+// yet.
+func (g *Guard) number(ctx context.Context, poll string) (int, error) {
+	now := g.Engine().Now()
+	if parts, found := g.numbers.Find(poll, now); found {
+		return parts, nil
+	}
+	p, found := g.rules(ctx, poll)
+	if !found {
+		return 0, nil
+	}
+	asked := g.numbers.Ask(poll, now)
+	parts, state, err := g.begin(ctx, g.Guard, poll, &p, g.parts, false)
+	if err == nil && state == undecided {
+		parts, state, err = g.decideNumber(ctx, poll, &p)
+	}
+	if err != nil || state != known {
+		return 0, err
+	}
+	g.numbers.Hear(asked, parts, g.numbers.Longest())
+	return parts, nil
+}
+
+// The states of a poll, or of a part, that the script parts/number tells.
+const (
+	closed    = 0 // the poll is not open, and nothing is known
+	known     = 1
+	undecided = 2 // the poll is open, and nothing is known
+)
+
+// begin asks for the number of parts of a poll, or whether a part is there. With decide it lets the poll begin
+// in so many parts, or the part.
+func (g *Guard) begin(
+	ctx context.Context, of *votes.Guard, poll string, p *votes.Poll, parts int, decide bool,
+) (stored int, state int64, err error) {
+	keep := g.keep.part
+	if of == g.Guard {
+		keep = g.keep.number
+	}
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), numberScript, of.Keys(poll), parts,
+		schedule.Milli(p.Opens), schedule.Milli(p.Closes), keep, kit.FlagOf(decide),
+		g.Engine().ScriptNow(time.Millisecond))
+	if err != nil {
+		if strings.Contains(err.Error(), "GATEHOUSE lost: ") {
+			err = fmt.Errorf("%w: %w", votes.ErrLost, err)
+		}
+		return 0, 0, err
+	}
+	r := script.ReadReply(value, 2, 2)
+	number, state := r.Number(), r.Number()
+	return int(number), state, check(number, r.Err)
+}
+
+func check(parts int64, err error) error {
+	if err == nil && (parts < 1 || parts > most) {
+		err = fmt.Errorf("unexpected number of parts: %d", parts)
+	}
+	return err
+}
+
+// decideNumber decides the number of parts of a poll that has none, unless a part is there: then the number is
+// lost.
+func (g *Guard) decideNumber(ctx context.Context, poll string, p *votes.Poll) (int, int64, error) {
+	remains, err := g.hasParts(ctx, poll)
+	if err != nil {
+		return 0, 0, err
+	}
+	parts, state, err := g.begin(ctx, g.Guard, poll, p, g.parts, !remains)
+	if err == nil && remains && state == undecided { // nobody has decided since: a part begins after it
+		err = errNumber
+	}
+	return parts, state, err
+}
+
+// hasParts reports whether any part is there, of as many as a poll of this guard begins with.
+func (g *Guard) hasParts(ctx context.Context, poll string) (bool, error) {
+	if g.parts == 1 {
+		return false, nil
+	}
+	var found atomic.Bool
+	err := each(ctx, g.parts, func(ctx context.Context, n int) error {
+		there, err := g.isThere(ctx, poll, n)
+		if there {
+			found.Store(true)
+		}
+		return err
+	})
+	return found.Load(), err
+}
+
+// isThere reports whether a part of a poll has a book.
+func (g *Guard) isThere(ctx context.Context, poll string, n int) (bool, error) {
+	found, err := script.Query(ctx, g.Engine().Runner, redis.NewIntCmd(ctx, "exists", g.Part(n).Keys(poll)[2]))
+	return found > 0, err
+}
+
+// mark is what a poll knows of one of its parts: see the script parts/begun.
+type mark string
+
+const (
+	markKnown mark = "known"
+	markStale mark = "stale"
+	markNone  mark = "none"
+	markRoot  mark = "root"
+)
+
+// mark asks a poll about a part, or tells it that the part is there.
+func (g *Guard) mark(ctx context.Context, poll string, n int, closes time.Time, begun bool) (mark, error) {
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), begunScript, g.Keys(poll)[:1], n,
+		schedule.Milli(closes), g.keep.mark, kit.FlagOf(begun), g.Engine().ScriptNow(time.Millisecond))
+	if err != nil {
+		return "", err
+	}
+	r := script.ReadReply(value, 1, 1)
+	return mark(r.Text()), r.Err
+}
+
+// join lets a part of a poll begin before its first vote, and tells the poll so. From then on a part that is
+// not there is lost, until the time that the mark has. The order lets a process die at any moment: no mark is
+// of a part that never was. A process asks once per minute and part.
+func (g *Guard) join(ctx context.Context, poll string, n int) error {
+	key, now := partOf{poll, n}, g.Engine().Now()
+	if _, found := g.begun.Find(key, now); found {
+		return nil
+	}
+	p, found := g.rules(ctx, poll)
+	if !found {
+		return nil
+	}
+	asked := g.begun.Ask(key, now)
+	found, err := g.joinNow(ctx, poll, n, &p)
+	if found {
+		g.begun.Hear(asked, true, g.begun.Longest())
+	}
+	return err
+}
+
+// joinNow is join where nothing is remembered. It reports whether the part has begun.
+func (g *Guard) joinNow(ctx context.Context, poll string, n int, p *votes.Poll) (bool, error) {
+	found, err := g.mark(ctx, poll, n, p.Closes, false)
+	switch {
+	case err != nil || found == markKnown:
+		return err == nil, err
+	case found == markRoot: // the poll is another one by now: the part says that it is lost
+		return false, nil
+	}
+	_, state, err := g.begin(ctx, g.Part(n), poll, p, 1, found == markNone)
+	switch {
+	case err != nil:
+		return false, err
+	case state == undecided:
+		return false, errPart(n)
+	case state == closed:
+		return false, nil
+	}
+	_, err = g.mark(ctx, poll, n, p.Closes, true)
+	return err == nil, err
+}
+
+// storedNumber returns the number of parts of a poll, or 1 for a poll without votes. It writes nothing.
+func (g *Guard) storedNumber(ctx context.Context, poll string) (int, error) {
+	now := g.Engine().Now()
+	if parts, found := g.numbers.Find(poll, now); found {
+		return parts, nil
+	}
+	asked := g.numbers.Ask(poll, now)
+	remains := false
+	for {
+		parts, err := script.Query(ctx, g.Engine().Runner, redis.NewIntCmd(ctx, "hget", g.Keys(poll)[0], ":parts"))
+		switch {
+		case errors.Is(err, redis.Nil) && remains:
+			return 0, errNumber
+		case errors.Is(err, redis.Nil):
+			if remains, err = g.hasParts(ctx, poll); err != nil || !remains {
+				return 1, err
+			}
+			continue // the poll may have begun meanwhile
+		}
+		if err := check(parts, err); err != nil {
+			return 0, err
+		}
+		g.numbers.Hear(asked, int(parts), g.numbers.Longest())
+		return int(parts), nil
+	}
+}
+
+// checkPart returns a votes.ErrLost when a part that is not there has begun.
+func (g *Guard) checkPart(ctx context.Context, poll string, n int) error {
+	there, err := g.isThere(ctx, poll, n)
+	if err != nil || there {
+		return err
+	}
+	found, err := g.mark(ctx, poll, n, time.Time{}, false)
+	if err != nil || found != markKnown && found != markStale {
+		return err
+	}
+	if there, err = g.isThere(ctx, poll, n); err == nil && !there { // else it has begun meanwhile
+		err = errPart(n)
+	}
+	return err
+}
+
+// each calls f for every part of so many, up to 16 at a time, and returns the first error.
+func each(ctx context.Context, parts int, f func(ctx context.Context, n int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slots := make(chan struct{}, 16) // one process should not take more of the shared connections
+	var all sync.WaitGroup
+	for n := range parts {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if ctx.Err() != nil {
+				return
+			}
+			if err := f(ctx, n+1); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
