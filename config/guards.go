@@ -16,6 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
@@ -135,7 +136,7 @@ var tiersForm = object(
 )
 
 var limitForm = object(
-	in("limits", `Limits as text: units/window, such as "10/s, 100/min", with an optional /resolution or /lease.`,
+	in("limits", `Limits as text: units/window, such as "10/s, 100/min", with an optional /resolution.`,
 		limits(""), func(o *limitOptions) *[]limit.Limit { return &o.limits }),
 	in("tiers", "Limits that differ between clients, in place of limits.", pointer(tiersForm),
 		func(o *limitOptions) **tierOptions { return &o.tiers }),
@@ -365,6 +366,15 @@ func guardKinds() []guardKind {
 				return limit.NewSlidingWindow(e, name, first, more...)
 			}, func(e *core.Engine, name string, by limit.Func) core.Guard {
 				return limit.NewSlidingWindowBy(e, name, by)
+			}),
+		limitKind("leased_window", "A sliding window whose units each process fetches ahead: for a large limit.",
+			func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) core.Guard {
+				if len(more) > 0 {
+					panic("limit: a leased window has one limit: give the others a guard and a rule of their own")
+				}
+				return lease.New(e, name, first)
+			}, func(e *core.Engine, name string, by limit.Func) core.Guard {
+				return lease.NewBy(e, name, by)
 			}),
 		limitKind("fixed_window", "A rate limit whose window begins with its first unit.",
 			func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) core.Guard {

@@ -23,8 +23,8 @@ const (
 	keyFns = `allowed here: basic_auth, fingerprint, host, idempotency_key, ip, method, route, ` +
 		`{const: ...}, {cookie: ...}, {first_of: ...}, {form: ...}, {hash: ...}, {header: ...}, {join: ...}, ` +
 		`{json: ...}, {param: ...}, {query: ...}, {require: ...}, {user: ...}`
-	kinds = "allowed here: sliding_window, fixed_window, token_bucket, votes, seckill, quota, redpacket, " +
-		"idempotency, semaphore, lock, bans"
+	kinds = "allowed here: sliding_window, leased_window, fixed_window, token_bucket, votes, seckill, quota, " +
+		"redpacket, idempotency, semaphore, lock, bans"
 )
 
 // TestEveryMistakeIsReported: the place of each mistake, what was found there and what is allowed.
@@ -48,6 +48,9 @@ func TestEveryMistakeIsReported(t *testing.T) {
 		"a limit that is none": {rules(`{sliding_window: {limits: "10/s, 100/fortnight"}}`, byIP), []string{
 			`2:32: guards.g.sliding_window.limits: " 100/fortnight": a window of "fortnight": want s, min, h, day or ` +
 				`week, optionally after a whole number, or a duration such as "1h30m"`}},
+		"two limits of a leased window": {rules(`{leased_window: {limits: "5000/s, 9000/h"}}`, byIP), []string{
+			`2:31: guards.g.leased_window.limits: a leased window has one limit: give the others a guard and a ` +
+				`rule of their own`}},
 		"a limit that the guard cannot keep": {rules(`{sliding_window: {limits: 20000/s}}`, byIP), []string{
 			`2:32: guards.g.sliding_window.limits: a limit of 20000 units: a sliding window counts at most 10000 one ` +
 				`by one, so count by parts of the window: use WithResolution(1000), or in text 20000/1s/1000`}},

@@ -41,6 +41,7 @@ lists:
 guards:
   window: {sliding_window: {limits: "3/min, 4/h"}}
   parts: {sliding_window: {limits: "20_000/day/1440"}}
+  leased: {leased_window: {limits: "5000/s"}}
   fixed: {fixed_window: {limits: "2/min"}}
   bucket: {token_bucket: {limits: "2/h"}}
   tiers: {sliding_window: {tiers: {by: {header: X-Plan}, of: {pro: 4/h, staff: unlimited}, others: 1/h}}}
@@ -59,6 +60,7 @@ guards:
 rules:
   window: [{guard: window, who: client, allow: staff, bans: strikes}]
   parts: [{guard: parts, who: client, what: route, cost: 7_000}]
+  leased: [{guard: leased, who: client, what: route, cost: 3_000}]
   fixed: [{guard: fixed, who: client, deny: staff}]
   bucket: [{guard: bucket, who: client, counted: [401, 5xx], headers: {legacy: true}}]
   tiers: [{guard: tiers, who: client}]

@@ -21,6 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
@@ -322,7 +323,7 @@ func (r *aclRun) settle(g core.Guard, a core.Attempt, end core.Ending) {
 // limitOperations are all operations of rate limits and bans.
 func limitOperations(r *aclRun) {
 	hour, day := limit.PerHour(3), limit.PerDay(1000)
-	for i, limits := range [][]limit.Limit{{hour}, {hour, day}, {day.WithResolution(1440)}, {day.WithLease()},
+	for i, limits := range [][]limit.Limit{{hour}, {hour, day}, {day.WithResolution(1440)},
 		{hour, day.WithResolution(1440)}} {
 		plain := limits
 		if i >= 2 { // only a sliding window counts by parts
@@ -335,6 +336,7 @@ func limitOperations(r *aclRun) {
 			Refund(ctx context.Context, d core.Decision) error
 		}{
 			limit.NewSlidingWindow(r.gate, fmt.Sprint("window", i), limits[0], limits[1:]...),
+			lease.New(r.gate, fmt.Sprint("lease", i), day),
 			limit.NewFixedWindow(r.gate, fmt.Sprint("fixed", i), plain[0], plain[1:]...),
 			limit.NewTokenBucket(r.gate, fmt.Sprint("bucket", i), plain[0], plain[1:]...),
 		} {
@@ -510,16 +512,6 @@ func delayOperations(r *aclRun) {
 
 // voteOperations are all operations of polls, in one part and in several.
 func voteOperations(r *aclRun) {
-	// Attempts of the same moment, which one run decides.
-	g := votes.New(r.gate, "poll", votes.Options{})
-	r.check(g, core.Attempt{Actor: "voter", Resource: "p", Item: "red"})
-	keys := []string{g.Key("p", "voters"), g.Key("p", "tally"), g.Key("p", "book"), g.Key("p", "op", "00")}
-	replies, err := r.gate.Run(r.ctx, voteJoinedScript, keys,
-		"", 60_000, 60_000, 1, "", "annannannannc1 red 1 o1")
-	r.must(err)
-	if fmt.Sprint(replies) != "[ok 0 1 0 red]" {
-		r.must(fmt.Errorf("a vote that joins others: %v", replies))
-	}
 	for i, poll := range []votes.Poll{
 		{Change: true, Retract: true}, {PerVoter: 3, PerDay: 2, Day: period.Daily(time.UTC)},
 	} {

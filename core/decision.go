@@ -164,7 +164,7 @@ const (
 	SourceRedis Source = "redis"
 	// SourceRemembered: this process, by a recent answer of Redis. See [WithRefusalMemory].
 	SourceRemembered Source = "remembered"
-	// SourceLease: this process, with units that it fetched from Redis before. See limit.Limit.WithLease.
+	// SourceLease: this process, with units that it fetched from Redis before. See package lease.
 	SourceLease Source = "lease"
 	// SourceLocal: this process alone, because Redis did not answer (see kit.LocalGuard) or the engine has none
 	// (see [NewMemory]).

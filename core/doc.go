@@ -36,7 +36,7 @@
 //   - semaphore: at most N at a time.
 //   - lock: one holder at a time.
 //
-// Package delay has a queue of tasks that are due later; it is a [Tool], which no rule checks.
+// Package delay has a queue of tasks that are due later; it is a kit.Tool, which no rule checks.
 //
 // Each guard decides in a single script call by the server's clock, so that any number of processes can share
 // it. Every key that it writes expires.
@@ -50,9 +50,9 @@
 //
 // # Guards and scripts of an application
 //
-// [Engine.Run] runs a [Script] of the application. A guard of the application embeds a [Base], which
-// [Engine.Register] makes; docs/new-guard.md in the repository walks through one. The guards listed above use
-// the same functions.
+// [Engine.Run] runs a script of the application: see package script. Package kit has what guards are made
+// with; the guards listed above use the same functions, and docs/new-guard.md in the repository walks through
+// one.
 //
 // Everything in this package is safe for concurrent use, unless its documentation says otherwise.
 package core

@@ -10,7 +10,7 @@ import (
 
 // Drain waits until no engine or adapter of the process is settling anything in the background: undos of
 // claims whose answers came too late, and retries of settlements that failed when their request ended. Units
-// that limits have fetched ahead go back to Redis at once: see limit.Limit.WithLease. Call Drain at the end
+// that limits have fetched ahead go back to Redis at once: see package lease. Call Drain at the end
 // of a process, after http.Server.Shutdown and before the Redis client is closed:
 //
 //	err := errors.Join(server.Shutdown(ctx), core.Drain(ctx), rdb.Close())

@@ -132,10 +132,10 @@ func (e *Engine) Logger() *slog.Logger {
 
 // WithBreaker sets when an engine stops sending calls to a Redis that does not answer, so that an outage
 // costs a few timeouts instead of one per request. The breaker opens when that many calls have failed in a
-// row, with no answered call between them; 0 means 5, the default. Then it waits for the pause; 0 means half a
-// second, the default. The next call starts a probe and waits for it, as long as it may take itself; other
-// calls still fail at once. When Redis answers the probe, the breaker closes; otherwise the next pause begins.
-// WithBreaker panics on negative values, and on a pause of more than a minute.
+// row, with no answered call between them; 0 means 5, the default. Then it waits for the pause; 0 means half
+// a second, the default. The next call starts a probe and waits for it, as long as it may take itself; other
+// calls still fail at once. When Redis answers the probe, the breaker closes; otherwise the next pause
+// begins. WithBreaker panics on negative values, and on a pause of more than a minute.
 //
 // # Failures
 //
@@ -173,7 +173,7 @@ func (e *Engine) Logger() *slog.Logger {
 // for the observer, and a line in the engine's log, whatever the observer is.
 func WithBreaker(failures int, pause time.Duration) Option {
 	if failures < 0 || pause < 0 || pause > time.Minute {
-		panic(fmt.Sprintf("core: WithBreaker(%d, %v): set failures to 0 or more and the pause to a minute at most, "+
+		panic(fmt.Sprintf("core: WithBreaker(%d, %v): set failures to 0 or more and pause to a minute at most, "+
 			"0 for the defaults, or use WithoutBreaker", failures, pause))
 	}
 	return func(e *Engine) {

@@ -63,8 +63,8 @@ type Event struct {
 	Err error
 	// Took is how long the call took. For a breaker that has closed it is how long the breaker was open.
 	Took time.Duration
-	// Key says, of an adapter's refusal without a decision (Op refuse, see kit.Refused), what refused: the rule's
-	// who, what, which, id, cost or origin, its deny or allow list, or the guard, which found the attempt
+	// Key says, of an adapter's refusal without a decision (Op refuse, see kit.Refused), what refused: the
+	// rule's who, what, which, id, cost or origin, its deny or allow list, or the guard, which found the attempt
 	// invalid. The reason is in Decision. Function is the key function as the program has it, such as
 	// User("uid"), and empty if the application wrote it. Both come from the program, not from clients.
 	Key, Function string

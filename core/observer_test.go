@@ -47,8 +47,12 @@ func opsOf(t *testing.T, folder string) map[string]bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(text), "gatehouse/internal/leases\"") {
-			maps.Copy(ops, opsOf(t, "../internal/leases")) // it reports for the guard
+		for imported, folder := range map[string]string{ // they report for the guard
+			"gatehouse/internal/leases\"": "../internal/leases", "gatehouse/core/limit\"": "limit",
+		} {
+			if strings.Contains(string(text), imported) {
+				maps.Copy(ops, opsOf(t, folder))
+			}
 		}
 		for _, m := range opCalls.FindAllStringSubmatch(string(text), -1) {
 			ops[m[1]+m[2]] = true

@@ -21,6 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
@@ -158,7 +159,7 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	}{
 		limit.NewSlidingWindow(gate, "site", hour),
 		limit.NewSlidingWindow(gate, "tiers", hour, day.WithResolution(1440)),
-		limit.NewSlidingWindow(gate, "leases", limit.PerHour(1000).WithLease()),
+		lease.New(gate, "leases", limit.PerHour(1000)),
 		limit.NewFixedWindow(gate, "mails", hour), limit.NewTokenBucket(gate, "calls", hour),
 	} {
 		check(g, core.Attempt{Actor: "192.0.2.1"})

@@ -12,6 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
@@ -134,7 +135,7 @@ func limits(p *pair, makes func(*core.Engine) []limiter) {
 // leases: together the sides hand out no more than the limit, and checks that one run decides count too.
 func leases(p *pair) {
 	g := both(p, func(e *core.Engine) core.Guard {
-		return limit.NewSlidingWindow(e, "leased", limit.PerHour(1000).WithLease())
+		return lease.New(e, "leased", limit.PerHour(1000))
 	})
 	admitted := 0
 	for i := range 1200 {
@@ -235,14 +236,6 @@ func votesOnce(p *pair) {
 	}
 	tally(p, g, want)
 
-	joined := script.New("joined", lua.Source("votes/joined"), script.AtMostOnce)
-	for i := range g {
-		keys := []string{g[i].Key("final", "voters"), g[i].Key("final", "tally"), g[i].Key("final", "book"),
-			g[i].Key("final", "op", "00"), g[i].Key("final", "audit")}
-		_, err := p.sides[i].Run(p.ctx, joined, keys, "", 60_000, 60_000, 1, "",
-			fmt.Sprintf("annannannan%dc%d red 1 o%d", i, i, i))
-		p.must("votes that join", err)
-	}
 	events, _, err := g[1].Audit(p.ctx, "final", "", 1000)
 	p.must("audit", err)
 	if len(events) < 104 {

@@ -89,7 +89,7 @@ func (p *Pipeline) lookAhead(
 			continue
 		}
 		if refusal := rule.remembered(ctx, known.attempt); refusal != nil {
-			return rule, rule.Rollout.note(known.cohort, refusal)
+			return rule, rule.note(known.cohort, refusal)
 		}
 	}
 	return nil, nil
@@ -120,15 +120,16 @@ func (r *mounted) remembered(ctx context.Context, a core.Attempt) *Refusal {
 	if !ok {
 		return nil
 	}
-	n := r.begin(&a)
-	defer n.end()
-	d, ok := guard.Recall(ctx, a)
-	n.answer(&d)
+	e := entry{run: r.begin(&a)}
+	defer e.free()
+	e.decision, ok = guard.Recall(ctx, a)
+	e.answered()
 	if !ok {
 		return nil
 	}
+	d := e.decision
 	d.Guard = r.name // a guard of the application may set another name
-	if n.blocks(a.Cost, d.Remaining) {
+	if e.blocks(a.Cost) {
 		soon(&d)
 	} else {
 		r.strike(ctx, a, d.Reason)

@@ -153,7 +153,7 @@ func (r *mounted) refuseUnknown(ctx context.Context, err error) *Refusal {
 // refused ends what Enter does for a request that a rule refuses: the request is deferred if the rule says so
 // and waiting helps.
 func (p *Passage) refused(rule *mounted, f *Refusal) *Refusal {
-	p.outer.warnOfTwice(rule, &f.Decision)
+	warnOfTwice(p.outer, rule, &f.Decision)
 	f.by(rule, &p.from, p)
 	if rerun := rerunOf(&p.settling); rerun != nil {
 		rerun.refusal.Store(f)

@@ -114,7 +114,9 @@ func (e *entry) freeUnlessAllowed() {
 // free is called when the entry has ended.
 func (e *entry) free() {
 	e.place.Free()
-	e.run.end()
+	if e.run != nil {
+		e.run.end()
+	}
 }
 
 // takePlace reserves a place for a claim before its guard is asked, so that what it takes can be settled
@@ -143,7 +145,7 @@ func (p *Passage) begin(status int) bool {
 	case p.response.buffer:
 		p.phase = phaseHeld
 		p.response.held = held{status: status, header: p.response.header.Clone()}
-		p.recording.begin()
+		p.recordHeader()
 		return false
 	}
 	return p.decide(status, false)
@@ -160,7 +162,7 @@ func (p *Passage) decide(status int, over bool) bool {
 	}
 	p.judge(status)
 	if p.phase != phaseHeld {
-		p.recording.begin()
+		p.recordHeader()
 	}
 	failed, err := p.confirm(over)
 	if failed == nil {
@@ -338,7 +340,9 @@ func (p *Passage) unanswered() {
 // written a refusal. over means that the response is complete.
 func (p *Passage) release(over bool) bool {
 	p.setHeader(p.response.held.header)
-	p.recording.wrote(p.response.held.body, nil)
+	if p.recording != nil {
+		p.recording.wrote(p.response.held.body, nil)
+	}
 	if !p.decide(p.response.held.status, over) {
 		return false
 	}

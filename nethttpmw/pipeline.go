@@ -185,11 +185,11 @@ func (p *Passage) ask(rule *mounted, ready *prepared) *Refusal {
 
 // conclude draws the conclusion from what a rule was asked.
 func (p *Passage) conclude(rule *mounted, ready *prepared, e *entry) *Refusal {
-	refusal := rule.Rollout.note(ready.cohort, rule.judge(&p.settling, ready, e))
+	refusal := rule.note(ready.cohort, rule.judge(&p.settling, ready, e))
 	if refusal != nil {
 		return refusal
 	}
-	p.outer.warnOfTwice(rule, &e.decision)
+	warnOfTwice(p.outer, rule, &e.decision)
 	if e.decision.Allowed {
 		p.entries = append(p.entries, e)
 		p.record(rule)
@@ -209,7 +209,7 @@ func (r *mounted) try(ctx context.Context, req *keyfuncs.Request, p *prepared, e
 	if p.failed = e.takePlace(); p.failed == nil {
 		e.run = r.begin(&p.attempt)
 		e.decision, p.failed = r.Guard.Check(ctx, p.attempt)
-		e.run.answer(&e.decision)
+		e.answered()
 	}
 }
 
@@ -242,7 +242,7 @@ func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err err
 	local := err != nil && !errors.Is(err, core.ErrInvalid) && r.outage() == core.FailLocal
 	if local { // the guard decides inside the process, because Redis is unavailable
 		e.decision, err = r.local.CheckLocal(ctx, *a) // mount has checked that it exists
-		e.run.answer(&e.decision)
+		e.answered()
 	}
 	d := &e.decision
 	d.Guard = r.name // a guard of the application may set another name
@@ -263,7 +263,7 @@ func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err err
 		return r.refuse(d.Reason, *d)
 	}
 	switch {
-	case e.run.blocks(a.Cost, d.Remaining):
+	case e.blocks(a.Cost):
 		soon(d)
 	case !local && !a.Shadow: // without Redis, a strike would only wait for it again
 		r.strike(ctx, *a, d.Reason)
@@ -330,22 +330,20 @@ func (p *Passage) Context() context.Context { return &p.scope }
 
 // warnOfTwice warns if a middleware around this one has asked the same guard for the same attempt. A limit
 // counts such a request twice, and a claim refuses each request as a duplicate of itself.
-func (p *Passage) warnOfTwice(rule *mounted, d *core.Decision) {
-	if p == nil {
-		return
-	}
-	if e := p.find(d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor &&
+func warnOfTwice(outer *Passage, rule *mounted, d *core.Decision) {
+	if e := findIn(outer, d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor &&
 		e.decision.Attempt.Resource == d.Attempt.Resource {
-		warn.Twice.Tell(p.scope.Context, rule.logger(), d.Guard, "guard", d.Guard)
+		warn.Twice.Tell(outer.scope.Context, rule.logger(), d.Guard, "guard", d.Guard)
 	}
 }
 
 func find(ctx context.Context, guard string) *entry {
 	p, _ := ctx.Value(passageKey{}).(*Passage)
-	return p.find(guard)
+	return findIn(p, guard)
 }
 
-func (p *Passage) find(guard string) *entry {
+// findIn returns the entry of a guard in a passage, which may be nil, or in those around it.
+func findIn(p *Passage, guard string) *entry {
 	for ; p != nil; p = p.outer {
 		for _, e := range p.entries {
 			if e.decision.Guard == guard {
@@ -361,7 +359,7 @@ var inTest = testing.Testing
 
 // wantRule complains if the request has passed rules, and none of them has a guard of this name. Which rules
 // there are depends on the program alone; a rule that has let the request pass undecided is one of them.
-func (p *Passage) wantRule(ctx context.Context, function, guard string) {
+func wantRule(ctx context.Context, p *Passage, function, guard string) {
 	if p == nil {
 		return // no middleware, as in the unit test of a handler
 	}
@@ -409,9 +407,9 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // RunReplays: see the section Replays of the package.
 func Take(ctx context.Context, guard string) (core.Decision, bool) {
 	p, _ := ctx.Value(passageKey{}).(*Passage)
-	e := p.find(guard)
+	e := findIn(p, guard)
 	if e == nil {
-		p.wantRule(ctx, "Take", guard)
+		wantRule(ctx, p, "Take", guard)
 	}
 	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {
 		return core.Decision{}, false

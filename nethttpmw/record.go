@@ -46,17 +46,12 @@ type recording struct {
 
 // watch begins to record the response with this header.
 func (rec *recording) watch(header http.Header) {
-	if rec != nil {
-		rec.header = header
-		rec.around = rec.present()
-	}
+	rec.header = header
+	rec.around = rec.present()
 }
 
 // wrote records a part of the body.
 func (rec *recording) wrote(b []byte, err error) {
-	if rec == nil {
-		return
-	}
 	if err != nil || len(b) > rec.most-len(rec.body) {
 		rec.broken, rec.body = true, nil
 	}
@@ -65,23 +60,23 @@ func (rec *recording) wrote(b []byte, err error) {
 	}
 }
 
-// flushed records that a part of the response has been sent early: it is streamed.
-func (rec *recording) flushed() {
-	if rec != nil {
-		rec.broken = true
+// recordHijack records whether the connection is hijacked, if the response is recorded.
+func (p *Passage) recordHijack(taken bool) {
+	if p.recording != nil {
+		p.recording.taken = taken
 	}
 }
 
-// take records whether the connection is hijacked.
-func (rec *recording) take(taken bool) {
-	if rec != nil {
-		rec.taken = taken
+// recordHeader records the header that is about to be sent, if the response is recorded.
+func (p *Passage) recordHeader() {
+	if p.recording != nil {
+		p.recording.begin()
 	}
 }
 
 // begin records the header that is about to be sent.
 func (rec *recording) begin() {
-	if rec == nil || rec.header == nil {
+	if rec.header == nil {
 		return
 	}
 	rec.fields, rec.length = rec.present(), rec.header.Get("Content-Length")

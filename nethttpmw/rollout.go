@@ -154,11 +154,15 @@ func cohortNumber(guard, actor string) uint64 {
 	return sum % wholeShare
 }
 
-// note counts the result of a request, and returns the refusal to answer with, if any.
-func (r *Rollout) note(c cohort, refusal *Refusal) *Refusal {
-	if r == nil {
+// note counts the result of a request for the rule's Rollout, and returns the refusal to answer with, if any.
+func (r *mounted) note(c cohort, refusal *Refusal) *Refusal {
+	if r.Rollout == nil {
 		return refusal
 	}
+	return r.Rollout.note(c, refusal)
+}
+
+func (r *Rollout) note(c cohort, refusal *Refusal) *Refusal {
 	switch {
 	case c == cohortSkipped:
 		r.skipped.Add(1)

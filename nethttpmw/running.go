@@ -89,11 +89,18 @@ func runsOf(r *Rule) any {
 	return new(byte) // a guard of the application that is no map's key: counted by itself where it is mounted
 }
 
+// answered notes what the entry's guard has answered, if runs of its rule are counted.
+func (e *entry) answered() {
+	if e.run != nil {
+		e.run.answer(&e.decision)
+	}
+}
+
+// blocks reports whether requests that run in this process may be why the entry was refused: see run.blocks.
+func (e *entry) blocks(cost int64) bool { return e.run != nil && e.run.blocks(cost, e.decision.Remaining) }
+
 // answer notes what the guard has answered.
 func (n *run) answer(d *core.Decision) {
-	if n == nil {
-		return
-	}
 	runs.mu.Lock()
 	defer runs.mu.Unlock()
 	if n.asked != nil {
@@ -115,7 +122,7 @@ func (n *run) hold(d *core.Decision) {
 // end notes that the attempt has ended, and that its units are back if they were given back. It may be called
 // twice.
 func (n *run) end() {
-	if n == nil || n.of == nil {
+	if n.of == nil {
 		return
 	}
 	n.answer(&core.Decision{})
@@ -132,9 +139,6 @@ func (n *run) end() {
 // blocks reports whether the attempt, which was refused, would have been allowed if requests of the actor
 // that run in this process had taken nothing. It waits for the answers to attempts that were made before.
 func (n *run) blocks(cost, remaining int64) bool {
-	if n == nil {
-		return false
-	}
 	runs.mu.Lock()
 	defer runs.mu.Unlock()
 	var patience *time.Timer

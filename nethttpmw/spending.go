@@ -35,10 +35,10 @@ func Spend(ctx context.Context, guard string, n int64) error {
 		return fmt.Errorf("%w: Spend(%q): %d is negative", core.ErrInvalid, guard, n)
 	}
 	p, _ := ctx.Value(passageKey{}).(*Passage)
-	e := p.find(guard)
+	e := findIn(p, guard)
 	switch {
 	case e == nil:
-		p.wantRule(ctx, "Spend", guard)
+		wantRule(ctx, p, "Spend", guard)
 	case !e.rule.spends():
 		return fmt.Errorf("%w: Spend(%q): the cost of this guard is no estimate", core.ErrInvalid, guard)
 	case e.owner.Load() == ownerTaker:

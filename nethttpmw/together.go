@@ -140,7 +140,7 @@ func (t *try) dropped(p *Passage) {
 func (t *try) end(p *Passage) {
 	t.ended = true
 	t.decision, t.prepared.failed = t.begun.End(&p.settling)
-	t.run.answer(&t.decision)
+	t.answered()
 }
 
 // tell tells the guard's observer of the check.

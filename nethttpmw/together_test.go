@@ -19,6 +19,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -545,14 +546,16 @@ func TestALimitThatLendsIsAskedInItsTurn(t *testing.T) {
 	b := redistest.Mini(t)
 	p := newProcess(t, b, true)
 	guards := p.windows("ab", 10_000)
-	lends := limit.NewSlidingWindow(p.Engine, "lends", limit.PerHour(100_000).WithLease())
-	p.ready(t, append(guards, lends)...)
+	lends := lease.New(p.Engine, "lends", limit.PerHour(100_000))
+	p.ready(t, append(guards, lends.SlidingWindow)...)
 	app := answering(200, nethttpmw.Rule{Guard: guards[0], Who: keyfuncs.Const("ann")},
 		nethttpmw.Rule{Guard: lends, Who: keyfuncs.Const("ann")},
 		nethttpmw.Rule{Guard: guards[1], Who: keyfuncs.Const("ann")})
-	wantStatus(t, app, 200)
-	p.want(t, 3, "a call that fetches units, in its turn")
-	p.wantSeen(t, "a check", "lends check", "b check")
+	for range 2 { // the first call of an actor fetches nothing ahead
+		wantStatus(t, app, 200)
+		p.want(t, 3, "a call that fetches units, in its turn")
+		p.wantSeen(t, "a check", "lends check", "b check")
+	}
 	wantStatus(t, app, 200)
 	p.want(t, 1, "units in hand")
 	p.wantSeen(t, "a check", "lends check", "b check")

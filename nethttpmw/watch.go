@@ -46,7 +46,9 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 	}
 	p.response = &response{base: w, header: header, before: header.Clone(), fields: p.fields, buffer: buffers(w)}
 	p.SetHeaders(header)
-	p.recording.watch(header)
+	if p.recording != nil {
+		p.recording.watch(header)
+	}
 	return watched(w, p)
 }
 
@@ -77,14 +79,14 @@ func (p *Passage) hijack(take takeOver) (net.Conn, *bufio.ReadWriter, error) {
 	if open && p.response.buffer {
 		return nil, nil, http.ErrNotSupported
 	}
-	p.recording.take(open)
+	p.recordHijack(open)
 	if !p.begin(http.StatusOK) {
-		p.recording.take(false)
+		p.recordHijack(false)
 		return nil, nil, ErrRefused
 	}
 	conn, rw, err := take()
 	if open && err != nil {
-		p.recording.take(false)
+		p.recordHijack(false)
 		p.reopen()
 	}
 	return conn, rw, err

@@ -104,7 +104,9 @@ func (w *writer) Write(b []byte) (int, error) {
 		return w.to.keep(b)
 	}
 	n, err := w.ResponseWriter.Write(b)
-	w.to.records().wrote(b, err)
+	if rec := w.to.records(); rec != nil {
+		rec.wrote(b, err)
+	}
 	return n, err
 }
 
@@ -125,7 +127,9 @@ func (w *writer) ReadFrom(src io.Reader) (int64, error) {
 	rec := w.to.records()
 	if rec != nil || !w.to.passes(0) {
 		n, err := io.Copy(struct{ io.Writer }{w}, src) // by Write
-		rec.wrote(nil, err)                            // a source may break off
+		if rec != nil {
+			rec.wrote(nil, err) // a source may break off
+		}
 		return n, err
 	}
 	return io.Copy(w.ResponseWriter, src)
@@ -148,7 +152,9 @@ func (f flusher) FlushError() error {
 	if !f.w.to.begin(http.StatusOK) {
 		return f.w.to.stopped()
 	}
-	f.w.to.records().flushed()
+	if rec := f.w.to.records(); rec != nil {
+		rec.broken = true // a part has been sent early: it is streamed
+	}
 	return http.NewResponseController(f.w.ResponseWriter).Flush()
 }
 

@@ -225,8 +225,8 @@ type Operation struct {
 	// Fields are the operation's parameters.
 	Fields []Field
 	// Run performs the operation. Its result is shown as JSON; of a [Decision], its figures are shown. The
-	// operator sees the text of an error of kind core.ErrInvalid, ErrNotFound or ErrNotNow; for other errors they
-	// see only that the operation failed. Run may be called concurrently.
+	// operator sees the text of an error of kind core.ErrInvalid, ErrNotFound or ErrNotNow; for other errors
+	// they see only that the operation failed. Run may be called concurrently.
 	Run func(ctx context.Context, in Input) (any, error)
 }
 

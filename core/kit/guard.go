@@ -58,7 +58,8 @@ type Holder interface {
 func Claimed[T any](b *Base, d core.Decision) (claim T, err error) {
 	claim, ok := core.ClaimOf[T](d)
 	if !ok || d.Guard != b.name || !d.Allowed {
-		return claim, fmt.Errorf("%w: this guard's Check did not allow the attempt in this process", core.ErrInvalid)
+		return claim, fmt.Errorf("%w: this guard's Check did not allow the attempt in this process",
+			core.ErrInvalid)
 	}
 	return claim, nil
 }
@@ -72,9 +73,9 @@ func TagOf(a core.Attempt) string {
 }
 
 // Refused reports a request that an adapter has refused without a decision of the guard. The observer of the
-// guard's engine gets an [core.Event] with the Op refuse. Of d it has the guard's name, the reason, and whether
-// the refusal is in the shadow; the texts of the attempt are left out, since clients choose them. key and
-// function become the event's Key and Function. A guard without an engine has no observer.
+// guard's engine gets an [core.Event] with the Op refuse. Of d it has the guard's name, the reason, and
+// whether the refusal is in the shadow; the texts of the attempt are left out, since clients choose them. key
+// and function become the event's Key and Function. A guard without an engine has no observer.
 func Refused(ctx context.Context, guard any, d core.Decision, key, function string) {
 	own, ok := guard.(interface{ Engine() *core.Engine })
 	if !ok || own.Engine() == nil {

@@ -15,8 +15,8 @@ import (
 // send the calls of several guards about one request together. A [Base] has Observe.
 //
 // An adapter begins the checks of a request in the order of its rules, for as long as each of them Fits. It
-// sends their calls by one [script.Send], and ends them in the same order. A check that does not fit is sent by
-// itself, when those in front have ended; those behind it are begun when it has ended. If a guard refuses,
+// sends their calls by one [script.Send], and ends them in the same order. A check that does not fit is sent
+// by itself, when those in front have ended; those behind it are begun when it has ended. If a guard refuses,
 // the adapter rolls back what guards behind it have taken. So a claim must not fit if others are told for
 // good of what it takes, as of a duplicate, or of a sale that is sold out.
 type Phased interface {

@@ -75,8 +75,8 @@ func (p *Place) Settled(g core.Guard, d core.Decision, end core.Ending, err erro
 //
 // It retries for as long as the claim is held (Decision.ResetAfter), but for at least 30 seconds and at most
 // 10 minutes; for a rate limit, for 30 seconds. After that, the observer of the guard's engine gets an
-// [core.ErrUnsettled]; for an application's own guard without an engine, the error is logged. Retries are safe,
-// because settling twice has the effect of settling once. [core.Drain] waits for them.
+// [core.ErrUnsettled]; for an application's own guard without an engine, the error is logged. Retries are
+// safe, because settling twice has the effect of settling once. [core.Drain] waits for them.
 //
 // When the place was not taken and none is free, SettleLater does not try, and reports the error at once.
 func (p *Place) SettleLater(g core.Guard, d core.Decision, end core.Ending) {

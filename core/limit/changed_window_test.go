@@ -95,7 +95,7 @@ func TestAnotherReleaseThatOnlyLooksWritesNothing(t *testing.T) {
 		clock.Advance(time.Second)
 		before := contents(t, b)
 		for _, other := range []Limit{
-			Per(10, 2*time.Hour), Per(10, time.Hour).WithResolution(7), Per(10, 50*time.Minute).WithLease(),
+			Per(10, 2*time.Hour), Per(10, time.Hour).WithResolution(7), Per(10, 50*time.Minute).WithResolution(20),
 		} {
 			g := release(b, clock, kinds[0], other)
 			if d := peek(t, g, a); d.Remaining != 0 {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestADeploymentCostsASearch: two releases in turn, with a log of 10,000 units or of as many parts, of which
-// one has another window, one limit more, a resolution or a lease. Each check, refusal and Peek made the log
+// one has another window, one limit more or a resolution. Each check, refusal and Peek made the log
 // anew: 6.8 ms of Redis. Now it takes some commands, and a log is made only once for each form.
 func TestADeploymentCostsASearch(t *testing.T) {
 	b := redistest.Single(t)
@@ -26,7 +26,6 @@ func TestADeploymentCostsASearch(t *testing.T) {
 		"another window":  {Per(n, 2*time.Minute)},
 		"one limit more":  {minute, Per(n, time.Hour)},
 		"a resolution":    {minute.WithResolution(1000)},
-		"a lease":         {minute.WithLease()},
 		"one limit fewer": nil,
 	} {
 		t.Run(name, func(t *testing.T) {

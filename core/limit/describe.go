@@ -23,7 +23,7 @@ func (l *limiter) Describe() kit.Description {
 				return nil, l.Reset(ctx, in.Attempt())
 			}},
 		},
-		Ops: []string{"check", "check_local", "settle", "refund", "spend", "peek", "reset", "give_back"},
+		Ops: []string{"check", "check_local", "settle", "refund", "spend", "peek", "reset"},
 	}
 }
 

@@ -15,8 +15,8 @@
 //
 // A [Limit] is a number of units per window: [PerSecond], [PerMinute], [PerHour], [PerDay] or [Per]. [Parse]
 // and [ParseAll] read limits from text such as "10/s, 100/min". [Limit.WithResolution] bounds the memory of a
-// large limit. [Limit.WithLease] lets a process decide most attempts of a hot actor without a call to Redis.
-// The constructors that end in By take a [Func], which chooses the limits per attempt.
+// large limit. Package lease lets a process decide most attempts of a hot actor without a call to Redis. The
+// constructors that end in By take a [Func], which chooses the limits per attempt.
 //
 // # Operating
 //

@@ -20,8 +20,8 @@ import (
 // taken is what the limiter needs to settle an allowed attempt.
 type taken struct {
 	*limitSet
-	stamp int64  // when the attempt took its units
-	lease *lease // of the limit that it took them of; or nil
+	stamp int64 // when the attempt took its units
+	rest  int64 // microseconds from then to the end of the part as which they count; 0: see Ahead.Take
 
 	mu     sync.Mutex // held while the attempt is settled
 	ending *ending    // nil: nobody has settled it
@@ -72,6 +72,7 @@ func (l *limiter) end(ctx context.Context, op string, d core.Decision, actual in
 // settling is an ending between its phases.
 type settling struct {
 	l        *limiter
+	tag      string // of the attempt
 	d        core.Decision
 	err      error
 	took     *taken // whose mu is held; nil: there is nothing to do in Redis
@@ -107,6 +108,7 @@ func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) ki
 	}
 	s.took = took
 	if !took.ending.done {
+		s.tag = kit.TagOf(d.Attempt)
 		s.err = s.prepare(l.Engine().SettleTimeout())
 	}
 	if took.ending.done || s.err != nil {
@@ -124,16 +126,16 @@ func (s *settling) release() {
 }
 
 // End implements [kit.Second]. The first ending tries twice: the reply may be lost, or the connection was a
-// dead one.
+// dead one. What Redis has refused it would refuse again.
 func (s *settling) End(ctx context.Context) (core.Decision, error) {
 	if s.took == nil {
 		return s.d, s.err
 	}
 	defer s.release()
-	defer s.l.refusals.drop(kit.TagOf(s.d.Attempt)) // also after an error, since the server may have done it
+	defer s.l.refusals.drop(s.tag) // also after an error, since the server may have done it
 	first := !s.repeated
 	s.err = s.heard()
-	if s.err != nil && first {
+	if s.err != nil && first && !script.NotRun(s.err) {
 		if s.err = s.prepare(s.call.Limit - time.Since(s.call.Sent)); s.err == nil {
 			script.Send(ctx, &s.call)
 			s.err = s.heard()
@@ -165,9 +167,9 @@ func (l *limiter) settleHere(took *taken, a core.Attempt, begun time.Time) {
 	case took.local:
 		l.local().charge(&a, took.limits, l.micros(begun), -e.units)
 		e.units = 0
-	case took.lease != nil:
+	case l.ahead != nil:
 		l.refusals.drop(kit.TagOf(a))
-		e.units = took.lease.settle(took, e.units, l.Engine().Now())
+		e.units = l.ahead.settle(a, took, e.units)
 	}
 	e.done = e.units == 0
 }
@@ -191,9 +193,9 @@ func (s *settling) prepare(limit time.Duration) error {
 		return errUnknown
 	}
 	settle, args := s.l.settleCall(took, since)
-	keys := []string{s.l.Key(kit.TagOf(s.d.Attempt), "refunds")}
+	keys := []string{s.l.Key(s.tag, "refunds")}
 	s.call = script.Call{Runner: s.l.Engine().Runner, Script: settle, Limit: limit,
-		Keys: s.l.addKeys(keys, took.limitSet, s.d.Attempt), Args: args}
+		Keys: s.l.addKeys(keys, took.limitSet, s.tag), Args: args}
 	return nil
 }
 

@@ -2,11 +2,10 @@ package limit
 
 import (
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-var fixedWindow = newAlgorithm("fixed", "fixed_window", lua.Source("limit/fixed_window"), "",
-	lua.Source("limit/fixed_window_settle"), newFixedCount, upTo(core.MaxAmount, "a fixed window counts"))
+var fixedWindow = newAlgorithm("fixed", "fixed_window", newFixedCount,
+	upTo(core.MaxAmount, "a fixed window counts"))
 
 // FixedWindow is a rate limit that admits at most Max units in a window, which begins with its first unit. It
 // keeps one small key per actor and resource, whatever Max is. The window ends by the server's clock, and

@@ -2,7 +2,6 @@ package limit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,9 +23,6 @@ type Limit struct {
 	// them shorter than 1 ms: see WithResolution. Zero means that units count one by one. The other guards
 	// accept only zero.
 	Resolution int64
-	// Lease says that processes may fetch units of a SlidingWindow ahead: see WithLease. It needs a
-	// Resolution. The other guards accept only false.
-	Lease bool
 
 	part int64 // of the log that it shares with other limits, in microseconds; 0: its own
 }
@@ -37,45 +33,6 @@ type Limit struct {
 // units in any window, and a refusal may last longer than necessary by one part at most.
 func (l Limit) WithResolution(parts int64) Limit {
 	l.Resolution = parts
-	return l
-}
-
-// WithLease returns the limit with leases, for a [SlidingWindow] with a large Max and many attempts of one
-// actor and resource, such as a tenant's. A process then fetches units ahead and hands them out without
-// asking Redis; those that it has fetched and not handed out are in hand. PerSecond(5000).WithLease(), for
-// example, needs about one call per 100 attempts. Without a Resolution the limit gets one of 20 parts.
-//
-// The upper bound stays exact: there are never more than Max units in any window, however many processes
-// there are. A unit counts as taken at the end of the part of the window in which it was fetched. A process
-// hands it out until then at the latest, by its own clock, from the moment at which it asked. Units that it
-// has not used go back with its next call, one part later at the latest, and in [core.Drain]. When a process
-// dies, or its reply is lost, the units count as taken until they leave the window.
-//
-// What is not exact is who is refused near the limit: an attempt may be refused while another process has
-// units in hand. One call gets at most a share of what is left: left / (2 * processes). Where a part has
-// fewer than 8 units (Max < 8 * Resolution), or little is left, each attempt asks Redis.
-//
-// A decision about a unit in hand has the source [core.SourceLease]. Its Remaining, and that of the decision
-// that came with the last call, is what that call left in Redis plus what is in hand; other processes may
-// have taken some of it since. Likewise, the RetryAfter of a refusal is only an upper bound, since units
-// may come back before. So a refusal is remembered for a part of the window at most. [SlidingWindow.Peek]
-// counts what this process has in hand as left, and what others have as taken. After a [SlidingWindow.Reset]
-// other processes may still hand out what they have in hand.
-//
-// The clocks of the process and the server may run at speeds that differ by 3 percent. An attempt is decided
-// at the moment when the process reads its clock. If the process is stopped right after that, or its machine
-// is suspended, the attempt that was allowed still goes on when the process does. When the server's clock is
-// set, units that were in hand then may be handed out, up to one part later, although they no longer count:
-// set back, no window has more than Max and these units; set forward, that holds for windows that begin
-// later. A failover of Redis loses the units that the former primary alone has counted, those in hand
-// included, and so many more than Max may be admitted: see [seckill.Fast]. An engine without Redis has no
-// need for leases and ignores them. A guard with a lease has one limit only; with more, its constructor
-// panics.
-func (l Limit) WithLease() Limit {
-	l.Lease = true
-	if l.Resolution == 0 {
-		l.Resolution = leaseParts
-	}
 	return l
 }
 
@@ -139,17 +96,12 @@ type limitSet struct {
 	args     []any         // Max and window of each limit, as the scripts take them
 	log      logArgs       // of a sliding window
 	policies []core.Policy // the limits, as decisions report them
-	lends    bool          // units are handed out inside the process
 }
 
 // newLimitSet checks limits for an algorithm.
 func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 	limits = slices.Clone(limits) // a Func may modify its slice in place while refusals and refunds refer to it
-	if err := checkLease(limits); err != nil {
-		return nil, err
-	}
 	s := &limitSet{limits: limits, args: make([]any, 0, 2*len(limits)+1)}
-	s.lends = len(limits) == 1 && limits[0].lends()
 	if alg.log {
 		if err := shareParts(limits); err != nil {
 			return nil, err
@@ -202,8 +154,6 @@ func (l Limit) check() error {
 	case l.Resolution != 0 && l.Window/time.Duration(l.Resolution) < time.Millisecond:
 		return fmt.Errorf("a resolution of %d in a window of %v: the parts are shorter than 1 ms, so use fewer",
 			l.Resolution, l.Window)
-	case l.Lease && l.Resolution == 0:
-		return errors.New("a lease without a resolution: units are lent for a part of the window: use WithLease()")
 	}
 	return nil
 }

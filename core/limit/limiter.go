@@ -2,7 +2,6 @@ package limit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -20,8 +19,7 @@ type algorithm struct {
 	kind       string            // a part of the keys, so that no algorithm reads what another has written
 	log        bool              // all limits of an actor are views of one log: see log.go. Else each has a key
 	long       bool              // the short scripts of the log are not asked, in a test
-	several    *scripts          // decide any limits
-	one        *scripts          // decide a single limit
+	decide     *scripts          // of an algorithm without a log
 	settle     *script.Script    // sent once; an argument says whether an earlier call may have run
 	newCounter func() counter    // counts inside the process
 	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
@@ -46,22 +44,16 @@ func newScripts(name, source string) *scripts {
 	}
 }
 
-// newAlgorithm returns an algorithm with the sources of its scripts, which are named after name. Without a
-// script for several limits the first one decides these too.
-func newAlgorithm(kind, name, one, several, settle string, newCounter func() counter,
-	accepts func(Limit) error,
-) *algorithm {
-	alg := &algorithm{
+// newAlgorithm returns an algorithm without a log, with the scripts of that name.
+func newAlgorithm(kind, name string, newCounter func() counter, accepts func(Limit) error) *algorithm {
+	source := lua.Source("limit/" + name + "_settle")
+	return &algorithm{
 		kind:       kind,
-		one:        newScripts(name, one),
-		settle:     script.New(name+"_settle", settle, script.AtMostOnce).Shared(), // a late one finds its name
+		decide:     newScripts(name, lua.Source("limit/"+name)),
+		settle:     script.New(name+"_settle", source, script.AtMostOnce).Shared(), // a late one finds its name
 		newCounter: newCounter,
 		accepts:    accepts,
 	}
-	if alg.several = alg.one; several != "" {
-		alg.several = newScripts(name+"s", several)
-	}
-	return alg
 }
 
 // upTo returns the accepts function of an algorithm that counts up to most units and has no resolution. The
@@ -73,9 +65,6 @@ func upTo(most int64, holds string) func(Limit) error {
 		}
 		if l.Resolution != 0 {
 			return fmt.Errorf("a resolution of %d: only a sliding window has one, so leave it out", l.Resolution)
-		}
-		if l.Lease {
-			return errors.New("a lease: only a sliding window lends units, so leave it out")
 		}
 		return nil
 	}
@@ -90,7 +79,7 @@ type limiter struct {
 	local     func() *memory
 	refusals  *refusals
 	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered
-	leases    *leases
+	ahead     *Ahead          // of package lease; or nil
 	askLong   *askLong
 	phases    kit.Phased // the guard itself
 }
@@ -99,7 +88,7 @@ type limiter struct {
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
 	l := limiter{
 		algorithm: alg, by: by, refusals: newRefusals(e.RefusalMemory()),
-		inFlight: inflight.New(), leases: newLeases(), askLong: new(askLong),
+		inFlight: inflight.New(), askLong: new(askLong),
 		local: sync.OnceValue(func() *memory {
 			m := newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis())
 			m.budgets.ordered = !e.HasClock() // else a test may set it back
@@ -118,7 +107,7 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 	sent := []*script.Script{slidingWindowScript.check, slidingPartsScript.check, slidingLogScript.check,
 		slidingSettleScript}
 	if !alg.log {
-		sent = []*script.Script{alg.one.check, alg.several.check, alg.settle}
+		sent = []*script.Script{alg.decide.check, alg.settle}
 	}
 	l.Base = kit.Register(e, alg.kind, name, sent...)
 	return l
@@ -300,13 +289,8 @@ func (l *limiter) peek(ctx context.Context, begun time.Time, d *core.Decision) e
 	if err != nil {
 		return err
 	}
-	if _, err = readLimits(d, value, limits); err != nil { // it took nothing, so it needs no claim and no memory
-		return err
-	}
-	if s := l.leases.get(limits, d.Attempt); s != nil {
-		s.count(d, limits.limits[0], l.Engine().Now())
-	}
-	return nil
+	_, err = readLimits(d, value, limits) // it took nothing, so it needs no claim and no memory
+	return err
 }
 
 // Reset forgets what the attempt's Actor has used of the attempt's Resource. The other fields of the attempt
@@ -334,7 +318,7 @@ func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 // last refunds of an actor, 60 to 120 and those of two minutes at most. When a call that failed may be
 // forgotten, Refund returns a [core.ErrGone], and the units count until they leave by themselves.
 //
-// A failover of Redis may lose a check that was answered: see [seckill.Fast]. Its refund then gives back units
+// A failover of Redis may lose a check that was answered: see seckill.Fast. Its refund then gives back units
 // of others, as many as the check took at most, where Redis cannot tell them from those that were lost: in a
 // fixed window that began before the check, in a token bucket that was last full before it and has been used
 // since, and in a sliding window those of the same part or moment.
@@ -376,8 +360,8 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.end(ctx, "settle", d, actual)
 }
 
-// callOf returns the call by which a script decides an attempt, or says what it would decide: the short one,
-// or the long one, to which that leaves rare cases. Its keys are in room, if they fit.
+// callOf returns the call by which a script decides an attempt, or says what it would decide: of a log the
+// short one, or the long one, to which that leaves rare cases. Its keys are in room, if they fit.
 func (l *limiter) callOf(
 	room []string, limits *limitSet, long bool, a core.Attempt, peek bool, limit time.Duration,
 ) script.Call {
@@ -392,11 +376,8 @@ func (l *limiter) callOf(
 		l.fillLogCall(&c, room, limits, long, a, cost, peek, now)
 		return c
 	}
-	scripts := l.algorithm.one
-	if long || len(limits.limits) > 1 {
-		scripts = l.algorithm.several
-	}
-	c.Script, c.Keys, c.Args = scripts.of(peek), l.addKeys(room, limits, a), limits.args
+	c.Script, c.Keys = l.algorithm.decide.of(peek), l.addKeys(room, limits, kit.TagOf(a))
+	c.Args = limits.args
 	switch { // trailing arguments are left out where the script has a default
 	case now != "":
 		c.Args = slices.Concat(c.Args, []any{cost, now})
@@ -413,15 +394,13 @@ func (l *limiter) replyTo(
 	if !isUndecided(c.Reply) {
 		return c.Reply, c.Err
 	}
-	if l.algorithm.log {
-		l.askLong.add(kit.TagOf(a))
-	}
+	l.askLong.add(kit.TagOf(a))
 	second := l.callOf(nil, limits, true, a, peek, c.Limit-time.Since(c.Sent))
 	script.Send(ctx, &second)
 	return second.Reply, second.Err
 }
 
-// isUndecided reports whether a script has left the decision to the one for several limits.
+// isUndecided reports whether a short script has left the decision to the long one.
 func isUndecided(value any) bool {
 	reply, ok := value.([]any)
 	return ok && len(reply) == 1 && reply[0] == int64(2)
@@ -432,15 +411,18 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (verdict, error) 
 	if wait, ok := value.(int64); ok && wait < 0 { // a single limit refuses, and no unit is left: see its script
 		value = []any{int64(0), int64(0), -wait}
 	}
-	r := script.ReadReply(value, 3, 5)
+	r := script.ReadReply(value, 3, 6)
 	allowed, remaining, moment := r.Flag(), r.Number(), r.Number()
 	which := int64(1)
 	if r.More() {
 		which = r.Number()
 	}
-	resets := int64(0)
+	resets, rest := int64(0), int64(0)
 	if r.More() {
 		resets = r.Number()
+	}
+	if r.More() {
+		rest = r.Number()
 	}
 	if r.Err == nil && (which < 1 || which > int64(len(limits.limits))) {
 		r.Err = fmt.Errorf("unexpected reply: the binding limit is number %d of %d", which, len(limits.limits))
@@ -454,7 +436,7 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (verdict, error) 
 	if allowed {
 		d.ResetAfter = script.DurationOf(resets, time.Microsecond)
 	}
-	return verdict{allowed, int(which - 1), remaining, moment, resets}, nil
+	return verdict{allowed, int(which - 1), remaining, moment, resets, rest}, nil
 }
 
 // fill writes what the binding limit says into d. For an allowed attempt moment is the stamp, else the wait,
@@ -479,8 +461,7 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
 		return nil
 	}
-	defer l.refusals.drop(kit.TagOf(a))  // also after an error, since the server may have done it
-	defer l.leases.get(limits, a).drop() // likewise
+	defer l.refusals.drop(kit.TagOf(a)) // also after an error, since the server may have done it
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
 }
@@ -513,16 +494,17 @@ func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, erro
 }
 
 // keysOf returns the keys that count the attempt's units: those of the logs, or one per limit.
-func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string { return l.addKeys(nil, limits, a) }
+func (l *limiter) keysOf(limits *limitSet, a core.Attempt) []string {
+	return l.addKeys(nil, limits, kit.TagOf(a))
+}
 
-func (l *limiter) addKeys(keys []string, limits *limitSet, a core.Attempt) []string {
+func (l *limiter) addKeys(keys []string, limits *limitSet, tag string) []string {
 	if l.algorithm.log {
-		return append(keys, l.keysOfLogs(a)...)
+		return append(keys, l.keysOfLogs(tag)...)
 	}
-	t := kit.TagOf(a)
 	keys = slices.Grow(keys, len(limits.windows))
 	for _, window := range limits.windows {
-		keys = append(keys, l.Key(t, window))
+		keys = append(keys, l.Key(tag, window))
 	}
 	return keys
 }

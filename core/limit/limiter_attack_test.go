@@ -139,7 +139,7 @@ func TestAttacker(t *testing.T) {
 						if l.algorithm.log {
 							next.script, next.args = l.limits.log.short.check, slices.Concat(l.limits.log.timeless, []any{1})
 						} else {
-							next.script = l.algorithm.one.check
+							next.script = l.algorithm.decide.check
 						}
 						targets = append(targets, next)
 					}

@@ -71,7 +71,7 @@ func newLogArgs(limits []Limit) logArgs {
 		}
 	case len(limits) == 1 && parts == 1:
 		a.short, a.joins = slidingPartsScript, true
-		a.front, a.back = []any{a.byParts}, []any{a.part, limits[0].Max, a.long[1], ""}
+		a.front, a.back = []any{a.byParts}, []any{a.part, limits[0].Max, a.long[1]}
 	case len(limits) == 1:
 		a.short, a.joins = slidingWindowScript, true
 		a.front, a.back = []any{a.oneByOne}, []any{limits[0].Max, a.long[1]}
@@ -110,8 +110,8 @@ func shareParts(limits []Limit) error {
 }
 
 // keysOfLogs returns the keys of the logs: that of the only one, and that of the one by parts beside another.
-func (l *limiter) keysOfLogs(a core.Attempt) []string {
-	parts := l.Key(kit.TagOf(a), "log|parts")
+func (l *limiter) keysOfLogs(tag string) []string {
+	parts := l.Key(tag, "log|parts")
 	return []string{strings.TrimSuffix(parts, "|parts"), parts} // without a second text
 }
 
@@ -121,7 +121,7 @@ func (l *limiter) fillLogCall(
 ) {
 	of := &limits.log
 	if long || of.short == nil {
-		c.Script, c.Keys = slidingLogScript.of(peek), l.keysOfLogs(a)
+		c.Script, c.Keys = slidingLogScript.of(peek), l.keysOfLogs(kit.TagOf(a))
 		c.Args = append([]any{of.oneByOne, of.byParts, now, cost}, of.long...)
 		return
 	}

@@ -124,6 +124,7 @@ type verdict struct {
 	remaining int64
 	moment    int64
 	resets    int64 // if allowed, the microseconds until the binding limit has a unit more, 0 if it has all
+	rest      int64 // see taken.rest
 }
 
 func newMemory(newCounter func() counter, keys int, alone bool) *memory {

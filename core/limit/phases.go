@@ -16,7 +16,6 @@ type question struct {
 	limits *limitSet // that have to decide; nil: d and err are final
 	d      core.Decision
 	err    error
-	lease  *lease // End asks for units; or nil
 	call   script.Call
 	key    [1]string // room for its keys
 	under  inflight.Call
@@ -35,10 +34,6 @@ func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, follow
 		return b
 	}
 	if !l.Engine().HasRedis() {
-		return b
-	}
-	if q.lease = l.leases.get(q.limits, *a); q.lease != nil {
-		b.Fits = q.lease.has(a.Cost, q.limits.limits[0], l.Engine().Now())
 		return b
 	}
 	key, now := kit.TagOf(*a), l.Engine().Now()
@@ -73,8 +68,6 @@ func (l *limiter) expects(a *core.Attempt, limits *limitSet, underWay int64) boo
 func (q *question) End(ctx context.Context) (core.Decision, error) {
 	switch {
 	case q.limits == nil:
-	case q.lease != nil:
-		q.err = q.l.decideByLease(ctx, q.lease, q.limits, &q.d)
 	case q.call.Script == nil: // an engine without Redis
 		q.l.decideLocal(&q.d, q.limits, present(), false)
 	default:
@@ -90,19 +83,19 @@ func (q *question) decided(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return q.l.hear(&q.d, value, q.limits, nil, q.asked)
+	return q.l.hear(&q.d, value, q.limits, q.asked)
 }
 
 // hear reads the reply to a check into d, and remembers what it says.
 func (l *limiter) hear(
-	d *core.Decision, value any, limits *limitSet, s *lease, asked kit.Asked[string],
+	d *core.Decision, value any, limits *limitSet, asked kit.Asked[string],
 ) error {
 	v, err := readLimits(d, value, limits)
 	if err != nil {
 		return err
 	}
 	if d.Allowed {
-		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, lease: s})
+		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, rest: v.rest})
 	}
 	l.local().hear(&d.Attempt, limits.limits, v, l.micros(time.Now()))
 	l.refusals.hear(asked, limits.limits, *d, l.Engine().Now())

@@ -34,7 +34,7 @@ func TestRefundOfACheckThatAFailoverLost(t *testing.T) {
 			{"all were taken before it", 4, 0, before},
 			{"some before it, some after it", 1, 4, bound},
 		} {
-			clock := guardtest.NewClockAt(partBegins) // all is taken in one part
+			clock := guardtest.NewClockAt(time.Unix(1_800_000_000, 1_000_000)) // all is taken in one part
 			g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0)),
 				fmt.Sprint("w", i), Per(20, time.Hour))
 			if c.first > 0 {

@@ -24,6 +24,8 @@ import (
 // now longer.
 type refusals struct {
 	keys *kit.Recall[string, []refusal] // each refusal has its own end, so find uses Last and checks it
+	// part says that a refusal is forgotten after a part of its window: see [SlidingWindow.Ahead].
+	part bool
 }
 
 const (
@@ -46,7 +48,7 @@ type refusal struct {
 
 // newRefusals returns a memory that holds each refusal for longest at most.
 func newRefusals(longest time.Duration) *refusals {
-	return &refusals{kit.NewRecall[string, []refusal](refusalKeys, longest)}
+	return &refusals{keys: kit.NewRecall[string, []refusal](refusalKeys, longest)}
 }
 
 // knows reports whether any refusal of the key is held, current or not.
@@ -76,8 +78,8 @@ func (r *refusals) hear(call kit.Asked[string], limits []Limit, d core.Decision,
 		return
 	}
 	lasts := min(d.RetryAfter, r.keys.Longest())
-	if one := limits[0]; one.Lease { // other processes give back what they have in hand at the end of a part
-		lasts = min(lasts, script.DurationOf(one.grain(), time.Microsecond))
+	if r.part && limits[0].Resolution > 0 { // other processes give back what they have in hand
+		lasts = min(lasts, script.DurationOf(limits[0].grain(), time.Microsecond))
 	}
 	heard := refusal{
 		limits: limits, cost: d.Attempt.Cost, max: d.Limit, window: d.Window,

@@ -12,8 +12,7 @@ import (
 )
 
 // Parse reads a limit from the text of a configuration: units, a window and an optional resolution, separated
-// by slashes, as in "100/min", "5 / 10 min" and "100_000/day/1440". The word lease at the end, as in
-// "5000/s/lease", is [Limit.WithLease].
+// by slashes, as in "100/min", "5 / 10 min" and "100_000/day/1440".
 //
 // The window is a unit of time, a whole number of such units, or a duration of [time.ParseDuration]. The
 // units of time are s, sec, second; m, min, minute; h, hour; d, day; w, week; those of more than one letter
@@ -48,15 +47,11 @@ func ParseAll(text string) ([]Limit, error) {
 	return limits, nil
 }
 
-// String returns the limit in the form that [Parse] reads: "100/1m", "100000/24h/1440" with a resolution, or
-// "5000/1s/20/lease" with a lease.
+// String returns the limit in the form that [Parse] reads: "100/1m", or "100000/24h/1440" with a resolution.
 func (l Limit) String() string {
 	text := strconv.FormatInt(l.Max, 10) + "/" + windowText(l.Window)
 	if l.Resolution != 0 {
 		text += "/" + strconv.FormatInt(l.Resolution, 10)
-	}
-	if l.Lease {
-		text += "/lease"
 	}
 	return text
 }
@@ -81,7 +76,6 @@ func (l *Limit) UnmarshalText(text []byte) error {
 }
 
 func parseLimit(text string) (l Limit, err error) {
-	text, lease := cutLease(text)
 	parts := strings.Split(text, "/")
 	if len(parts) < 2 || len(parts) > 3 {
 		return l, errors.New(`want units/window, such as "100/min", or units/window/resolution`)
@@ -103,18 +97,7 @@ func parseLimit(text string) (l Limit, err error) {
 			return l, errors.New("a resolution of 0: leave it out to count one by one")
 		}
 	}
-	if lease {
-		l = l.WithLease()
-	}
 	return l, nil
-}
-
-// cutLease returns the text without a last part that is the word lease, and whether there is one.
-func cutLease(text string) (string, bool) {
-	if i := strings.LastIndexByte(text, '/'); i >= 0 && strings.TrimSpace(text[i+1:]) == "lease" {
-		return text[:i], true
-	}
-	return text, false
 }
 
 // parseWhole reads a whole number of 0 or more.

@@ -2,13 +2,10 @@ package limit
 
 import (
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 // Twice the square of the largest Max is below 2^53, so that the products in the script are exact integers.
-var tokenBucket = newAlgorithm("bucket", "token_bucket", lua.Source("limit/token_bucket"),
-	lua.Source("limit/token_buckets"), lua.Source("limit/token_bucket_settle"), newBucket,
-	upTo(10_000_000, "a token bucket holds"))
+var tokenBucket = newAlgorithm("bucket", "token_bucket", newBucket, upTo(10_000_000, "a token bucket holds"))
 
 // TokenBucket is a rate limit with bursts. A bucket holds Max units, and an attempt takes its cost from it.
 // Units flow in steadily, so that an empty bucket is full after Window. PerMinute(60) is one unit per second

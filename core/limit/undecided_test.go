@@ -38,7 +38,7 @@ func (u *undecided) Process(ctx context.Context, cmd redis.Cmder) error {
 func TestTwoScriptsOfOneCheckShareItsDeadline(t *testing.T) {
 	const deadline = 100 * time.Millisecond
 	for name, l := range map[string]Limit{
-		"a call each": PerMinute(100), "a lease": PerMinute(10_000).WithResolution(60).WithLease(),
+		"a call each": PerMinute(100),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

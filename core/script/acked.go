@@ -32,30 +32,6 @@ type Acks struct {
 // has the change.
 var touchScript = New("touch", lua.Source("core/touch"), Idempotent)
 
-// node is the client of one server, which can reserve a connection for several commands: *redis.Client.
-type node interface {
-	Conn() *redis.Conn
-	Options() *redis.Options
-}
-
-// nodes returns a function that finds the server that has a key. It returns nil when the client cannot find
-// servers or cannot reserve a connection.
-func nodes(rdb Client) func(ctx context.Context, key string) (node, error) {
-	switch c := rdb.(type) {
-	case interface {
-		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
-	}: // *redis.ClusterClient
-		return func(ctx context.Context, key string) (node, error) { return c.MasterForKey(ctx, key) }
-	case interface {
-		GetShardClientForKey(key string) (*redis.Client, error)
-	}: // *redis.Ring
-		return func(_ context.Context, key string) (node, error) { return c.GetShardClientForKey(key) }
-	case node:
-		return func(context.Context, string) (node, error) { return c, nil }
-	}
-	return nil
-}
-
 // ackedCall is one call of a script that waits for replicas.
 type ackedCall struct {
 	runner *Runner
@@ -82,7 +58,8 @@ func (r *Runner) RunAcked(
 	var reply any
 	var err error
 	for again := true; again; ctx, again = whileItMoves(ctx, s, err, last) {
-		reply, err = call(ctx, r, limit, keys[0], obeying(r, c.send), func() bool { return len(c.said) > 0 })
+		reply, err = call(ctx, r, limit, keys[0], obeying(r.connection, c.send),
+			func() bool { return len(c.said) > 0 })
 	}
 	if err != nil {
 		select {
@@ -141,15 +118,6 @@ func (c *ackedCall) try(ctx context.Context, server node) (reply any, said bool,
 	return reply, true, c.wait.on(ctx, conn, server.Options().ReadTimeout, c.keys[0])
 }
 
-// worthAnotherTry reports whether to resend an Idempotent script: when no reply arrived, or the server could
-// not run it.
-func worthAnotherTry(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return false
-	}
-	return !isAnswer(err) || verdictOn(err).again == anew
-}
-
 // on waits on the connection. It returns nil when enough replicas have all earlier writes of the connection.
 func (w Acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duration, key string) error {
 	// An answer that arrives too late is lost, so the wait ends early.
@@ -179,9 +147,3 @@ func (w Acks) on(ctx context.Context, conn *redis.Conn, readTimeout time.Duratio
 	}
 	return nil
 }
-
-// onceInt is a command that go-redis does not resend: see onceCmd.
-type onceInt struct{ *redis.IntCmd }
-
-// NoRetry is part of go-redis's command interface.
-func (onceInt) NoRetry() bool { return true }

@@ -15,11 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrBreakerOpen is wrapped by the errors of calls that were not sent because earlier calls failed: see
-// core.WithBreaker. Nothing was taken, decided or given back. An adapter applies the rule's core.Outage policy,
-// as for any error of Redis.
-var ErrBreakerOpen = errors.New("core: not sent: the breaker is open because recent calls failed")
-
 const (
 	breakerFailures = 5
 	// breakerPause is short enough that calls resume within two seconds after Redis is back: a probe that has
@@ -79,14 +74,14 @@ type OpenBreaker struct {
 	NotSent int64
 }
 
-// OpenBreakers returns the breakers of this process that are open now, sorted by their Node. It asks nobody.
-func (r *Runner) OpenBreakers() []OpenBreaker {
-	if r.breakers == nil || r.breakers.open.Load() == 0 {
+// openNow returns the breakers that are open, sorted by their Node.
+func (s *breakers) openNow() []OpenBreaker {
+	if s.open.Load() == 0 {
 		return nil
 	}
-	r.breakers.mu.RLock()
-	known := slices.Collect(maps.Values(r.breakers.nodes))
-	r.breakers.mu.RUnlock()
+	s.mu.RLock()
+	known := slices.Collect(maps.Values(s.nodes))
+	s.mu.RUnlock()
 	var all []OpenBreaker
 	for _, b := range known {
 		b.mu.Lock()
@@ -99,9 +94,12 @@ func (r *Runner) OpenBreakers() []OpenBreaker {
 	return all
 }
 
-func newBreakers(o Options) *breakers {
+func newBreakers(
+	failures int, pause time.Duration,
+	changed func(ctx context.Context, change BreakerChange, took time.Duration, err error),
+) *breakers {
 	return &breakers{
-		failures: cmp.Or(o.Failures, breakerFailures), pause: cmp.Or(o.Pause, breakerPause), changed: o.Changed,
+		failures: cmp.Or(failures, breakerFailures), pause: cmp.Or(pause, breakerPause), changed: changed,
 		nodes: map[string]*breaker{},
 	}
 }

@@ -24,7 +24,7 @@ type probedServer struct {
 
 func newProbedServer() *probedServer {
 	s := &probedServer{}
-	all := newBreakers(Options{})
+	all := newBreakers(0, 0, nil)
 	all.changed = func(_ context.Context, change BreakerChange, took time.Duration, err error) {
 		s.told = append(s.told, turned{change, took, err})
 	}

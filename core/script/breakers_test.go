@@ -8,7 +8,7 @@ import (
 )
 
 func TestServersThatComeAndGoLeaveNoBreakers(t *testing.T) {
-	s := newBreakers(Options{})
+	s := newBreakers(0, 0, nil)
 	s.changed = func(context.Context, BreakerChange, time.Duration, error) {}
 	stays := s.of(t.Context(), "open")
 	stays.turn(true)

@@ -18,14 +18,11 @@ type Joint struct {
 	// returns another number of replies, the reply to Script is the reply to each call. Nil: the replies are
 	// the elements of an array. It is a pure function; RunJoined calls that of the call that came last.
 	Replies func(reply any, n int) []any
-	// Group names the calls that may be decided together: they have the same keys and arguments, but for
-	// OwnKey and Own, and but for a moment among Args, of which the last call's counts.
+	// Group names the calls that may be decided together: they have the same keys and arguments, but for Own,
+	// and but for a moment among Args, of which the last call's counts.
 	Group string
-	// Keys are the first keys of Script. Nil stands for the keys of the call. RunJoined does not change them.
+	// Keys are the keys of Script. Nil stands for the keys of the call. RunJoined does not change them.
 	Keys []string
-	// OwnKey is a key that Script takes for this call, with the tag of the others; empty: it takes none. Those
-	// of all calls follow Keys, in the order of arrival.
-	OwnKey string
 	// Args are the first arguments of Script. RunJoined does not change them.
 	Args []any
 	// Own is the argument that Script takes for this call. Those of all calls follow Args, in the order of
@@ -33,29 +30,9 @@ type Joint struct {
 	Own any
 }
 
-// RunJoined is [Runner.RunWithin] for calls that a script can decide several at a time, as those of many
-// callers about one key. While two calls of the group are under way, those that arrive wait, up to 25 ms or a
-// quarter of [WithDeadline], and then one run of j.Script decides them, up to 128 at a time. A call that
-// finds fewer than two under way runs s at once, by its own goroutine. Each call has its own reply, deadline
-// and cancellation; one that ends before the script is sent is not decided. The answers must be those that s
-// gives to one call after the other at one moment.
-//
-// When the reply is lost, or the run is refused, all calls that were to be decided together return an error
-// where s is AtMostOnce. Where s is [Idempotent], each call then runs s, as it is sent again when it goes by
-// itself; j.Script must change nothing for a call that s has decided, and s nothing for one that j.Script
-// has.
-// With [WithoutSharedCalls] each call runs s.
-func (r *Runner) RunJoined(
-	ctx context.Context, limit time.Duration, j Joint, s *Script, keys []string, args ...any,
-) (any, error) {
-	c := Call{Runner: r, Script: s, Keys: keys, Args: args, Limit: limit, Joint: j}
-	c.send(ctx)
-	return c.Reply, c.Err
-}
-
 // joins has the lines of a runner, one per group with calls under way.
 type joins struct {
-	runner  *Runner
+	run     func(context.Context, time.Duration, *Script, []string, ...any) (any, error)
 	longest time.Duration
 	mu      sync.Mutex // of the lines too
 	lines   map[string]*line[Joint]
@@ -104,17 +81,11 @@ func (j *joins) send(calls []*waiting[Joint]) {
 	defer cancel()
 	end, _ := ctx.Deadline()
 	last := calls[len(calls)-1].what
-	keys, args := last.Keys, slices.Grow(slices.Clone(last.Args), len(calls))
-	if last.OwnKey != "" {
-		keys = slices.Grow(slices.Clone(keys), len(calls))
-	}
+	args := slices.Grow(slices.Clone(last.Args), len(calls))
 	for _, c := range calls {
 		args = append(args, c.what.Own)
-		if last.OwnKey != "" {
-			keys = append(keys, c.what.OwnKey)
-		}
 	}
-	reply, err := j.runner.RunWithin(ctx, time.Until(end), last.Script, keys, args...)
+	reply, err := j.run(ctx, time.Until(end), last.Script, last.Keys, args...)
 	replies := elements
 	if last.Replies != nil {
 		replies = last.Replies

@@ -96,35 +96,12 @@ func JoinTag(encoded ...string) string { return strings.Join(encoded, "|") }
 // Keyspace builds the keys of one guard: see [Runner.Keyspace].
 type Keyspace struct{ prefix string }
 
-// Keyspace returns the keyspace of a kind and a name, which [CheckName] has passed.
-func (r *Runner) Keyspace(kind, name string) Keyspace {
-	return Keyspace{r.prefix + ":" + kind + ":" + name + ":"}
-}
-
 // Key returns a key with the given tag. The parts of the tag and the fields must be encoded.
 func (k Keyspace) Key(tag string, fields ...string) string {
 	if len(fields) == 0 {
 		return k.prefix + "{" + tag + "}"
 	}
 	return k.prefix + "{" + tag + "}:" + strings.Join(fields, "|")
-}
-
-// Key returns a key for an application's own script: the prefix, the kind, the tag in braces, and the fields.
-// The tag and the fields may be any text; Key encodes them. Keys with the same tag live in the same slot of a
-// Redis Cluster, so all keys of one call must have the same tag. Key panics when the kind is malformed or the
-// tag is empty.
-func (r *Runner) Key(kind, tag string, fields ...string) string {
-	if err := CheckName("kind", kind); err != nil {
-		panic(err)
-	}
-	if tag == "" {
-		panic("core: Key needs a tag: the text that decides the slot, such as a user's ID")
-	}
-	encoded := make([]string, len(fields))
-	for i, field := range fields {
-		encoded[i] = Encode(field)
-	}
-	return r.Keyspace("own", kind).Key(Encode(tag), encoded...)
 }
 
 const nameRunes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"

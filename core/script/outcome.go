@@ -12,6 +12,11 @@ import (
 
 // This file says what an error means: for the server, and for what the call may have done.
 
+// ErrBreakerOpen is wrapped by the errors of calls that were not sent because earlier calls failed: see
+// core.WithBreaker. Nothing was taken, decided or given back. An adapter applies the rule's core.Outage
+// policy, as for any error of Redis.
+var ErrBreakerOpen = errors.New("core: not sent: the breaker is open because recent calls failed")
+
 // errNeither is the outcome of a call that says nothing about the server.
 var errNeither = errors.New("neither")
 
@@ -58,4 +63,27 @@ func isBroken(err error) bool {
 	}
 	var network *net.OpError
 	return errors.As(err, &network) && network.Op != "dial" && !network.Timeout()
+}
+
+// notRun marks an error of a call that has certainly changed nothing.
+func notRun(err error, maybe bool) error {
+	if err == nil || maybe || !isRefusal(err) {
+		return err
+	}
+	return notRunError{err}
+}
+
+// NotRun reports whether a call that ended with err has certainly changed nothing, as when the breaker did
+// not send it, or Redis refused it before it ran.
+func NotRun(err error) bool {
+	return errors.Is(err, ErrBreakerOpen) || errors.As(err, new(notRunError))
+}
+
+// worthAnotherTry reports whether to resend an Idempotent script: when no reply arrived, or the server could
+// not run it.
+func worthAnotherTry(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	return !isAnswer(err) || verdictOn(err).again == anew
 }

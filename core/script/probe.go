@@ -45,20 +45,27 @@ type probed struct {
 	closed int // how many pooled connections the other side had closed
 }
 
-// prober returns a function that probes the server of a key. It returns nil when the client can reserve no
+// prober probes servers.
+type prober struct {
+	*connection
+	deadline time.Duration
+	key      func(tag string) string // a key that never exists
+}
+
+// ofServers returns a function that probes the server of a key. It returns nil when the client can reserve no
 // connection.
-func (r *Runner) prober() func(node, key string) probed {
-	find := nodes(r.rdb)
+func (p prober) ofServers() func(node, key string) probed {
+	find := nodes(p.rdb)
 	if find == nil {
 		return nil
 	}
-	if single, ok := r.rdb.(node); ok {
+	if single, ok := p.rdb.(node); ok {
 		if _, ok := single.(pooled); !ok {
 			return nil
 		}
 	}
 	return func(node, key string) probed {
-		ctx, cancel := context.WithTimeout(context.Background(), r.deadline)
+		ctx, cancel := context.WithTimeout(context.Background(), p.deadline)
 		defer cancel()
 		server, err := find(ctx, key)
 		if err != nil {
@@ -72,20 +79,20 @@ func (r *Runner) prober() func(node, key string) probed {
 		if tag == "" {
 			tag = "probe"
 		}
-		found := r.probe(client, Keyspace{r.prefix + ":probe:"}.Key(tag))
+		found := p.probe(client, p.key(tag))
 		if !errors.Is(found.err, errNeither) {
-			found.err = r.named(found.addr, found.err)
+			found.err = p.named(found.addr, found.err)
 		}
 		return found
 	}
 }
 
 // probe asks by all idle connections, and by a new one if there are none.
-func (r *Runner) probe(server pooled, key string) (found probed) {
+func (p prober) probe(server pooled, key string) (found probed) {
 	found.addr = server.Options().Addr
 	for range probeRounds {
 		idle := int(min(server.PoolStats().IdleConns, probesMost))
-		limit := r.deadline
+		limit := p.deadline
 		if idle == 0 {
 			limit = max(limit, probeNew)
 		}

@@ -192,8 +192,8 @@ func TestLoginsThatAreRefusedLater(t *testing.T) {
 	}
 }
 
-// TestManyCallersWithoutALogin: 500 votes in 2 s made 3,007 connections, and 1,791 more in the 6 s after them.
-// Callers whose connection another one has just been refused on hear nothing but its end.
+// TestManyCallersWithoutALogin: 500 votes in 2 s made 3,007 connections, and 1,791 more in the 6 s after
+// them. Callers whose connection another one has just been refused on hear nothing but its end.
 func TestManyCallersWithoutALogin(t *testing.T) {
 	quiet(t)
 	const callers, each = 8, 100

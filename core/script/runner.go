@@ -5,37 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Client is the part of a go-redis client that a [Runner] needs. *redis.Client (with Sentinel too),
-// *redis.ClusterClient, *redis.Ring and *redis.AutoPipeliner implement it. The caller owns the client: a
-// Runner never dials, closes or reconfigures it.
-type Client interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-}
-
 // Runner runs scripts over one client: within a deadline, through the breaker of the server, and together
 // with others of the same moment. core.New makes one for each engine. It is safe for concurrent use.
 type Runner struct {
-	rdb           Client // nil: no Redis, nothing runs
-	address       string // of the server or servers, for errors; "" where the client does not say
-	prefix        string
-	deadline      time.Duration
-	obeysDeadline bool
-	resends       bool      // the client is known to resend commands whose reply was lost
-	sendsOnce     bool      // the client is known not to
-	breakers      *breakers // nil: none
-	shared        *sharing  // nil: each call is sent by itself
-	joins         *joins    // nil: no call is decided with others
-	log           func() *slog.Logger
-	warned        atomic.Bool // of connections that the server had closed
+	*connection
+	prefix   string
+	deadline time.Duration
+	breakers *breakers // nil: none
+	shared   *sharing  // nil: each call is sent by itself
+	joins    *joins    // nil: no call is decided with others
+	log      func() *slog.Logger
+	warned   atomic.Bool // of connections that the server had closed
 }
 
 // Options configure a [Runner]. Package core has an option for each of them, with the details.
@@ -62,23 +48,23 @@ var ErrNoRedis = errors.New("core: an engine without Redis runs no scripts: make
 
 // NewRunner makes a runner over the client, which may be nil: then all calls return [ErrNoRedis].
 func NewRunner(rdb Client, o Options) *Runner {
-	r := &Runner{
-		rdb: rdb, address: addressOf(rdb), prefix: o.Prefix, deadline: o.Deadline,
-		obeysDeadline: obeysDeadline(rdb), log: o.Logger,
-	}
-	does, known := resends(rdb)
-	r.resends, r.sendsOnce = does, known && !does
+	r := &Runner{connection: connectionOf(rdb), prefix: o.Prefix, deadline: o.Deadline, log: o.Logger}
 	if !o.Unshared && rdb != nil {
-		r.shared = newSharing(r)
-		r.joins = &joins{runner: r, longest: min(sharedWait, r.deadline/4), lines: map[string]*line[Joint]{}}
+		longest := min(sharedWait, r.deadline/4)
+		r.shared = newSharing(r.connection, longest)
+		r.joins = &joins{run: r.RunWithin, longest: longest, lines: map[string]*line[Joint]{}}
 	}
 	if !o.NoBreaker {
-		r.breakers = newBreakers(o)
+		r.breakers = newBreakers(o.Failures, o.Pause, o.Changed)
 		r.breakers.nodeOf = nodesOf(rdb)
-		r.breakers.probe, r.breakers.learned = r.prober(), r.probeLearned
+		p := prober{r.connection, r.deadline, r.probeKey}
+		r.breakers.probe, r.breakers.learned = p.ofServers(), r.probeLearned
 	}
 	return r
 }
+
+// probeKey returns a key with the tag that never exists.
+func (r *Runner) probeKey(tag string) string { return Keyspace{r.prefix + ":probe:"}.Key(tag) }
 
 // HasRedis reports whether the runner has a client.
 func (r *Runner) HasRedis() bool { return r.rdb != nil }
@@ -125,46 +111,6 @@ func (r *Runner) Preload(ctx context.Context, scripts ...*Script) error {
 	return load(ctx, r.rdb)
 }
 
-// addressOf returns where the servers of a client are.
-func addressOf(rdb Client) string {
-	switch c := rdb.(type) {
-	case interface{ Options() *redis.Options }:
-		return c.Options().Addr
-	case interface{ Options() *redis.ClusterOptions }:
-		return strings.Join(c.Options().Addrs, ",")
-	case interface{ Options() *redis.RingOptions }:
-		return strings.Join(slices.Sorted(maps.Values(c.Options().Addrs)), ",")
-	}
-	return ""
-}
-
-// resends reports whether the client is known to resend commands. A client that does not say may do so too.
-func resends(rdb Client) (does, known bool) {
-	switch c := rdb.(type) {
-	case interface{ Options() *redis.Options }:
-		return c.Options().MaxRetries > 0, true
-	case interface{ Options() *redis.ClusterOptions }:
-		return c.Options().MaxRedirects > 0, true
-	case interface{ Options() *redis.RingOptions }:
-		return c.Options().MaxRetries > 0, true
-	}
-	return false, false
-}
-
-// obeysDeadline reports whether the client ends a call when its context ends. go-redis does so only by
-// option.
-func obeysDeadline(rdb Client) bool {
-	switch c := rdb.(type) {
-	case interface{ Options() *redis.Options }:
-		return c.Options().ContextTimeoutEnabled
-	case interface{ Options() *redis.ClusterOptions }:
-		return c.Options().ContextTimeoutEnabled
-	case interface{ Options() *redis.RingOptions }:
-		return c.Options().ContextTimeoutEnabled
-	}
-	return false
-}
-
 // probeLearned logs what a probe found: why Redis cannot be reached, at most once per outage, and once that
 // it closes connections which the client keeps.
 func (r *Runner) probeLearned(found probed) {
@@ -176,4 +122,35 @@ func (r *Runner) probeLearned(found probed) {
 			"call; if it closes idle ones, set ConnMaxIdleTime of the client to less than its timeout",
 			"redis", found.addr, "connections", found.closed)
 	}
+}
+
+// OpenBreakers returns the breakers of this process that are open now, sorted by their Node. It asks nobody.
+func (r *Runner) OpenBreakers() []OpenBreaker {
+	if r.breakers == nil {
+		return nil
+	}
+	return r.breakers.openNow()
+}
+
+// Keyspace returns the keyspace of a kind and a name, which [CheckName] has passed.
+func (r *Runner) Keyspace(kind, name string) Keyspace {
+	return Keyspace{r.prefix + ":" + kind + ":" + name + ":"}
+}
+
+// Key returns a key for an application's own script: the prefix, the kind, the tag in braces, and the fields.
+// The tag and the fields may be any text; Key encodes them. Keys with the same tag live in the same slot of a
+// Redis Cluster, so all keys of one call must have the same tag. Key panics when the kind is malformed or the
+// tag is empty.
+func (r *Runner) Key(kind, tag string, fields ...string) string {
+	if err := CheckName("kind", kind); err != nil {
+		panic(err)
+	}
+	if tag == "" {
+		panic("core: Key needs a tag: the text that decides the slot, such as a user's ID")
+	}
+	encoded := make([]string, len(fields))
+	for i, field := range fields {
+		encoded[i] = Encode(field)
+	}
+	return r.Keyspace("own", kind).Key(Encode(tag), encoded...)
 }

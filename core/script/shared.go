@@ -21,7 +21,7 @@ const (
 
 // sharing has the lines of a runner, one per server.
 type sharing struct {
-	runner  *Runner
+	alone   *connection // by which a call goes by itself
 	server  func(ctx context.Context, key string) (*redis.Client, error)
 	follows bool          // the client finds the server again that has a key
 	longest time.Duration // that a call waits
@@ -38,15 +38,17 @@ type sending struct {
 
 // newSharing returns nil where the calls of the runner's client are not shared: a client of another type may
 // do more in Process than send a command.
-func newSharing(r *Runner) *sharing {
-	s := &sharing{runner: r, longest: min(sharedWait, r.deadline/4), lines: map[string]*line[sending]{}}
-	switch c := r.rdb.(type) {
+func newSharing(c *connection, longest time.Duration) *sharing {
+	s := &sharing{alone: c, longest: longest, lines: map[string]*line[sending]{}}
+	switch rdb := c.rdb.(type) {
 	case *redis.Client:
-		s.server = func(context.Context, string) (*redis.Client, error) { return c, nil }
+		s.server = func(context.Context, string) (*redis.Client, error) { return rdb, nil }
 	case *redis.ClusterClient:
-		s.server, s.follows = c.MasterForKey, true
+		s.server, s.follows = rdb.MasterForKey, true
 	case *redis.Ring:
-		s.server = func(_ context.Context, key string) (*redis.Client, error) { return c.GetShardClientForKey(key) }
+		s.server = func(_ context.Context, key string) (*redis.Client, error) {
+			return rdb.GetShardClientForKey(key)
+		}
 	default:
 		return nil
 	}
@@ -82,14 +84,14 @@ func (s *sharing) of(addr string) *line[sending] {
 func (s *sharing) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any, error) {
 	l, what := s.lineOf(ctx, cmd)
 	if l == nil {
-		return s.runner.process(ctx, cmd, AtMostOnce)
+		return s.alone.process(ctx, cmd, AtMostOnce)
 	}
 	l.mu.Lock()
 	w := l.enter(ctx, 0, what)
 	l.mu.Unlock()
 	if w == nil {
 		defer l.leave()
-		return s.runner.process(ctx, cmd, AtMostOnce)
+		return s.alone.process(ctx, cmd, AtMostOnce)
 	}
 	return s.arrived(ctx, w)
 }
@@ -114,7 +116,7 @@ func (s *sharing) arrived(ctx context.Context, w *waiting[sending]) (any, error)
 	// The server has not run it. The client follows, with a command of its own: this one has an error already.
 	again := redis.NewCmd(ctx, w.what.cmd.Args()...)
 	again.SetFirstKeyPos(3)
-	return s.runner.process(ctx, again, AtMostOnce)
+	return s.alone.process(ctx, again, AtMostOnce)
 }
 
 // fits reports whether a command may be in a pipeline with others: it is short, and go-redis can certainly

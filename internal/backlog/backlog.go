@@ -25,7 +25,7 @@ const (
 	// triesAtOnce is how many jobs of a lane run at the same time.
 	triesAtOnce = 64
 
-	// A failed try is repeated after FirstPause. The pause doubles after each failure, up to pauseLongest.
+	// FirstPause is when a failed try is repeated. The pause doubles after each failure, up to pauseLongest.
 	FirstPause   = 50 * time.Millisecond
 	pauseLongest = 2 * time.Second
 )

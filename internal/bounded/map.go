@@ -43,15 +43,20 @@ func (s *Map[K, V]) Of(key K) *Part[K, V] {
 	return &s.parts[s.Hash(key)%Parts]
 }
 
-// Len returns how many keys the map holds. It locks one part after another.
-func (s *Map[K, V]) Len() int {
-	n := 0
+// Each calls f with each part, locked. f may remove keys.
+func (s *Map[K, V]) Each(f func(*Part[K, V])) {
 	for i := range s.parts {
 		p := &s.parts[i]
 		p.Lock()
-		n += p.Len()
+		f(p)
 		p.Unlock()
 	}
+}
+
+// Len returns how many keys the map holds. It locks one part after another.
+func (s *Map[K, V]) Len() int {
+	n := 0
+	s.Each(func(p *Part[K, V]) { n += p.Len() })
 	return n
 }
 

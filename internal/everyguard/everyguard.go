@@ -13,6 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/quota"
@@ -30,6 +31,7 @@ func Kinds() map[string]core.Guard {
 		"bans":        bans.New(gate, "bans", bans.Options{}),
 		"idempotency": idempotency.New(gate, "idempotency", idempotency.Options{}),
 		"limit":       limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),
+		"limit/lease": lease.New(gate, "lease", limit.PerSecond(5000)),
 		"lock":        lock.New(gate, "lock", lock.Options{}),
 		"quota":       quota.New(gate, "quota", quota.Options{Items: 3, Period: period.Daily(time.UTC)}),
 		"redpacket":   redpacket.New(gate, "redpacket", redpacket.Options{}),

@@ -1,6 +1,6 @@
 -- Sliding window by parts: at most `max` units in any `window`, counted by parts of it; for one or several
--- attempts of one moment, which may come with a lease. This is the short script; sliding_log decides where it
--- replies {2}, and gives the same answers.
+-- attempts of one moment. This is the short script; sliding_log decides where it replies {2}, and gives the
+-- same answers.
 --
 -- The log has two numbers for each part in which units were taken, oldest first: the part's number since that
 -- of the log's birth, and how many units it has. Units count as taken at the end of their part. The limit is
@@ -8,39 +8,28 @@
 -- of the attempt that wrote it and a bar; the microseconds of a part; the moment of the log's birth, in
 -- microseconds since 1970; the units in the log; how many parts have left, and their units. Behind a
 -- semicolon may follow what sliding_log keeps for limits that other attempts have. A refused attempt writes
--- nothing but what its process gives back.
---
--- With a lease the script also lends the process units ahead. They count in the log from now on, as taken at
--- the end of this part, so the process may hand them out until then. What it did not hand out comes back with
--- a later call. The units of a process that dies, or of a reply that is lost, count until they leave. What is
--- lent comes out of slack: at most what is left, divided by twice the number of processes that take part.
+-- nothing.
 --
 -- KEYS  1 log      list
---       2 lessees  with a lease: string, the processes that asked to lend: the number of a part since 1970,
---                  how many had asked in the part before it, and the names of those that asked in it, with a
---                  space behind each
 -- ARGV  1 limit    as in the header: "100000/86400000/60000000|", units, milliseconds, microseconds of a part
 --       2 now      microseconds since 1970; empty: the server's clock
 --       3 part     microseconds
 --       4 max      units
 --       5 window   milliseconds
---       6 lease    empty, or four texts with a space between: units to lend for a whole part, less in
---                  proportion for what is left of it; the name of the process, 7 characters; units that it
---                  gives back, which the log has in one part; a stamp with which they were lent, the earliest
 --       then cost, ...  units that an attempt takes, no more than max; 0 (of a single attempt): take none,
---                       and answer whether one unit would be allowed, or with a lease only give back
--- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry, 1}, or -retry if nothing
---         is left; or {2}: nothing is decided and nothing came back, and sliding_log has to decide. For
---         several attempts {stamp, resets, answer, ...}, where an attempt that is allowed has remaining for
---         an answer. With a lease the units that it lends come last, and where cost is 0 the reply is the
---         units that came back
---       remaining  units left, without those lent; below 0 when max was lowered below the units that count
---       stamp      the moment of admission in microseconds, for sliding_settle and for a later lease
+--                       and answer whether one unit would be allowed
+-- Returns {1, remaining, stamp, 1, resets, rest} when allowed, else {0, remaining, retry, 1}, or -retry if
+--         nothing is left; or {2}: nothing is decided, and sliding_log has to decide. For several attempts
+--         {stamp, resets, answer, ...}, where an attempt that is allowed has remaining for an answer
+--       remaining  units left; below 0 when max was lowered below the units that count
+--       stamp      the moment of admission in microseconds, for sliding_settle
 --       resets     microseconds until the next unit leaves; 0 when there is none
+--       rest       microseconds until the end of the part as which the units count; 0 while the log has parts
+--                  of another length
 --       retry      microseconds until the same cost fits, if nobody gives units back
 
 local log, limit, now, part = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] + 0
-local max, window, lease = ARGV[4] + 0, ARGV[5] * 1000, ARGV[6]
+local max, window = ARGV[4] + 0, ARGV[5] * 1000
 -- shared clock_micro
 if not now then
   local time = redis.call('TIME')
@@ -52,10 +41,6 @@ local numbers = redis.call('LRANGE', log, '0', '4')
 local text, own = numbers[1], part
 local birth, base, units, gone, left, rest, longest = nil, nil, 0, 0, 0, '', window
 local last, newest
-local ahead, name, unused, lent
-if lease ~= '' then
-  ahead, name, unused, lent = string.match(lease, '^(%d+) (%S+) (%d+) (%d+)$')
-end
 if text then
   if string.sub(text, 1, #limit) ~= limit then
     return {2}
@@ -73,8 +58,8 @@ if text then
     end
     longest = math.max(longest, widest * 1000)
   end
-  last = redis.call('LRANGE', log, unused and unused ~= '0' and '-8' or '-2', '-1')
-  newest = base + last[#last - 1]
+  last = redis.call('LRANGE', log, '-2', '-1')
+  newest = base + last[1]
   -- One with units of the future (the clock was set back), or whose numbers become long.
   if newest > at or at - base > 2147483647 then
     return {2}
@@ -88,40 +73,9 @@ local function header()
   return string.format('%s%.0f %.0f %.0f %.0f %.0f%s', limit, part, birth, units, gone, left, rest)
 end
 
--- Units come back to the part in which they were lent, if it is one of the last four of the log, and if the
--- log is the same: after a Reset it is not.
-if unused and unused ~= '0' then
-  local returned = 0
-  if text and lent - birth >= 0 then
-    local of, n = math.ceil(lent / part) - base, #last - 1
-    while n > 0 and last[n] - of > 0 do
-      n = n - 2
-    end
-    if n > 0 and last[n] - of == 0 then
-      returned = math.min(unused + 0, last[n + 1] + 0)
-    end
-    if returned > 0 and units - returned > 0 then
-      last[n + 1], units = string.format('%.0f', last[n + 1] - returned), units - returned
-      redis.call('LSET', log, n - #last, last[n + 1])
-      redis.call('LSET', log, '0', header())
-      numbers = redis.call('LRANGE', log, gone * 2, gone * 2 + 4)
-    elseif returned > 0 then
-      redis.call('DEL', log)
-      text, newest, base, units, gone, left, rest, longest = nil, nil, nil, 0, 0, 0, '', window
-      part = own
-      at = math.ceil(now / part)
-    end
-  end
-  if ARGV[7] == '0' then
-    return returned
-  end
-elseif lease ~= '' and ARGV[7] == '0' then
-  return 0
-end
-
 -- Skips the parts that have left. numbers has whole pairs behind its first element; more are read in growing
 -- chunks. start is the number of parts in front of those in numbers.
-local start, size, moved = gone, 4, false
+local start, size = gone, 4
 local function number(n) -- of the part, or of its units
   local place = n - start * 2
   if place < 1 or place >= #numbers then
@@ -136,7 +90,7 @@ local next, first, full
 if text then
   local head = number(gone * 2 + 1)
   while head and (base + head) * part + window <= now do
-    left, gone, moved = left + number(gone * 2 + 2), gone + 1, true
+    left, gone = left + number(gone * 2 + 2), gone + 1
     head = number(gone * 2 + 1)
   end
   next = head and (base + head) * part + window
@@ -150,12 +104,12 @@ if text then
 end
 
 local free = max - units + left
-local several, taken, replies = #ARGV > 7, 0, nil
+local several, taken, replies = #ARGV > 6, 0, nil
 local ending = at * part + window -- when units that are taken now leave
 if several then
   replies = {now, (first or ending) - now}
 end
-for a = 7, #ARGV do
+for a = 6, #ARGV do
   local cost = ARGV[a] + 0
   local need, reply = cost > 0 and cost or 1, nil
   local remaining = free - taken
@@ -175,7 +129,8 @@ for a = 7, #ARGV do
     if several then
       reply = remaining
     else
-      reply = {1, remaining, now, 1, (first or cost > 0 and ending or now) - now}
+      reply = {1, remaining, now, 1, (first or cost > 0 and ending or now) - now,
+        part == own and at * part - now or 0}
     end
   end
   if several then
@@ -186,27 +141,6 @@ for a = 7, #ARGV do
 end
 if taken == 0 then
   return replies
-end
-
-if ahead then
-  local most = 0
-  if part == own then
-    local lessees = redis.call('GET', KEYS[2]) or ''
-    local of, earlier, names = string.match(lessees, '^(%d+) (%d+) (.*)$')
-    local since = of and at - of
-    if since ~= 0 then
-      earlier, names = since == 1 and #names / 8 or 0, ''
-    end
-    if #names < 8000 and not string.find(names, name .. ' ', 1, true) then
-      names = names .. name .. ' '
-      redis.call('SET', KEYS[2], string.format('%.0f %.0f %s', at, earlier + 0, names), 'PX',
-        math.ceil(part * 2 / 1000) + 1000)
-    end
-    local processes = math.max(earlier + 0, #names / 8)
-    most = math.min(math.ceil(ahead * (at * part - now) / part), math.floor((free - taken) / (2 * processes)))
-  end
-  replies[2], replies[6] = replies[2] - most, most
-  taken = taken + most
 end
 
 local drop, fresh = rest == '' and gone or 0, not next and rest == ''
@@ -223,7 +157,7 @@ if fresh then -- no part counts any more, so the log begins anew
   drop = old
 else
   if newest == at then
-    redis.call('LSET', log, '-1', string.format('%.0f', last[#last] + taken))
+    redis.call('LSET', log, '-1', string.format('%.0f', last[2] + taken))
   else
     redis.call('RPUSH', log, string.format('%.0f', at - base), string.format('%.0f', taken))
   end

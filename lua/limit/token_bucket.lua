@@ -1,26 +1,30 @@
--- Token bucket: a bucket holds `max` units, and an empty bucket fills at a steady rate in `window`.
--- token_buckets.lua decides several limits at once; for one limit it gives the same answers. This script is
--- the short one for most uses. A refused attempt writes nothing.
+-- Token buckets: a bucket holds `max` units, and an empty bucket fills at a steady rate in `window`; for one
+-- or several limits, all or nothing. It is the Generic Cell Rate Algorithm of the ATM Forum (Traffic
+-- Management Specification 4.1): it stores the moment at which the bucket will be full. A refused attempt
+-- writes nothing. But any attempt rewrites a bucket whose last units were taken later than now, with all its
+-- moments earlier by that much: the clock was set back, and nobody knows how long before now they were taken.
 --
--- KEYS  1 bucket  string of numbers, of which the bucket is full at since + offset + taken * window / max:
---                 since, when it was last full, in microseconds since 1970; offset, in microseconds; taken;
---                 max; and, unless it is 0, how long after since the last units were taken, in microseconds.
---                 No key: a full bucket
--- ARGV  1 max     units, 10,000,000 at most
---       2 window  milliseconds
---       3 cost    units that this attempt takes, no more than max; absent or empty: 1; 0: take none, and
---                 answer whether one unit would be allowed
---       4 now     microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp, 1, resets} when allowed, else {0, remaining, retry}, or -retry if no unit is
---         left; or {2}: nothing is decided, and token_buckets has to, because the bucket had another max, or
---         its last units were taken later than now
---       remaining  whole units left
+-- KEYS  1 bucket         string of numbers, of which the bucket is full at since + offset + taken * window /
+--                        max: since, when it was last full, in microseconds since 1970; offset, in
+--                        microseconds; taken; max; and, unless it is 0, how long after since the last units
+--                        were taken, in microseconds. No key: a full bucket. Further limits have their
+--                        buckets in 2, 3 and so on
+-- ARGV  1 max, 2 window  units, 10,000,000 at most, and milliseconds; further limits follow in 3 and 4, 5 and
+--                        6 and so on
+--       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
+--                        take none, and answer whether one unit would be allowed
+--       then now         microseconds since 1970; absent or empty: the server's clock
+-- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}, or -retry
+--         where a single limit has no unit left
+--       remaining  whole units left in the binding limit
 --       stamp      the moment of admission in microseconds, for token_bucket_settle
---       retry      microseconds until the same cost fits, rounded up
+--       retry      microseconds until the same cost fits every limit, rounded up
+--       limit      the binding limit, from 1: the one with the fewest units left; when refused, the one with
+--                  the longest wait
 --       resets     microseconds until the next unit is there; 0 when the bucket is full
 
-local key, max, window, cost, now = KEYS[1], ARGV[1] + 0, ARGV[2] * 1000, ARGV[3], ARGV[4]
-cost, now = cost and tonumber(cost) or 1, now and tonumber(now)
+local limits = #KEYS
+local cost, now = tonumber(ARGV[limits * 2 + 1]) or 1, tonumber(ARGV[limits * 2 + 2])
 -- shared clock_micro
 if not now then
   local time = redis.call('TIME')
@@ -39,64 +43,96 @@ local function span(units, max, window)
 end
 -- end bucket_span
 
-local since, offset, taken, head = now, 0, 0, nil -- head: the text of since and offset, where they stay
-local bucket = redis.call('GET', key)
-if bucket then
-  local s, o, t, held, after = string.match(bucket, '(%S+) (%S+) (%S+) (%S+) ?(%S*)')
-  since, offset, taken, head = s + 0, o + 0, t + 0, s .. ' ' .. o
-  local last = after ~= '' and since + after or since
-  if held ~= ARGV[1] or last > now then -- last > now: the clock was set back
-    return {2}
+-- shared bucket_life
+-- The milliseconds until the bucket is full, had all units been taken of the 16th of max in which the last
+-- one is. So only the first unit of each 16th needs a new TTL. The extra second covers a pause of the
+-- server between the script's start, from which a TTL counts, and its TIME. After the clock was set back, a
+-- bucket to which units were given back may be full already.
+local function life(since, offset, taken, max, window)
+  local parts = math.ceil(taken * 16 / max)
+  return math.max(math.ceil((since + offset + parts * window / 16 - now) / 1000), 0) + 1001
+end
+-- end bucket_life
+
+local binding, remaining, retry, resets
+local records, lives = {}, {} -- of the buckets when the units are taken; a life of nil: the key keeps its TTL
+for i = 1, limits do
+  local max, window = ARGV[i * 2 - 1] + 0, ARGV[i * 2] * 1000
+  local since, offset, taken, head = now, 0, 0, nil -- head: the text of since and offset, where they stay
+  local bucket = redis.call('GET', KEYS[i])
+  if bucket then
+    local s, o, t, held, after = string.match(bucket, '(%S+) (%S+) (%S+) (%S+) ?(%S*)')
+    since, offset, taken, head = s + 0, o + 0, t + 0, s .. ' ' .. o
+    local late = after ~= '' and since + after - now or since - now
+    if late > 0 then
+      since = since - late
+      head = string.format('%.0f %s', since, o)
+      bucket = string.format('%s %s %s', head, t, held)
+      if now > since then
+        bucket = string.format('%s %.0f', bucket, now - since)
+      end
+      redis.call('SET', KEYS[i], bucket, 'PX', life(since, offset, taken, held + 0, window))
+    end
+    if held ~= ARGV[i * 2 - 1] then
+      -- The limit was changed: the bucket will be full at the same moment as before, to the microsecond.
+      offset, taken, head = offset + span(taken, held + 0, window), 0, nil
+    end
+  end
+
+  -- All units whose span ends at most a window from now may have been taken, and the next one is there when
+  -- its span ends. The division may be slightly off, so it is made to find too few, by one at most.
+  local room = now + window - since - offset
+  local ratio = room / window * max * 0.999999999999999
+  local all = ratio > 0 and ratio - ratio % 1 or 0
+  local next = span(all + 1, max, window)
+  if next <= room then
+    all = all + 1
+    next = span(all + 1, max, window)
+  end
+  local left = all - taken
+  if left >= max then -- the bucket is full
+    since, offset, taken, head = now, 0, 0, nil
+    left, room, next = max, window, span(max + 1, max, window)
+  end
+
+  local wait = left < need and (left == need - 1 and next or span(taken + need, max, window)) - room
+  -- shared binding_limit
+  if wait then
+    if not retry or wait > retry then
+      binding, remaining, retry = i, left, wait
+    end
+  elseif not retry and (not binding or left - cost < remaining) then
+    binding, remaining = i, left - cost
+  end
+  -- end binding_limit
+  if binding == i then
+    resets = left - cost < max and next - room or 0
+  end
+  if cost > 0 and not retry then
+    local before = taken
+    taken = taken + cost
+    if taken >= max then
+      taken, offset, head = taken - max, offset + window, nil
+    end
+    if not head or math.ceil(taken * 16 / max) ~= math.ceil(before * 16 / max) then
+      lives[i] = life(since, offset, taken, max, window)
+    end
+    -- '%d' costs less than half of '%.0f', but only numbers of 31 bits are safe with it on any server.
+    local after = now - since
+    local last = after > 0 and string.format(after < 2147483648 and ' %d' or ' %.0f', after) or ''
+    head = head or string.format('%.0f %.0f', since, offset)
+    records[i] = head .. string.format(' %d ', taken) .. ARGV[i * 2 - 1] .. last
   end
 end
-
--- All units whose span ends at most a window from now may have been taken, and the next one is there when its
--- span ends. The division may be slightly off, so it is made to find too few, by one at most.
-local room = now + window - since - offset
-local ratio = room / window * max * 0.999999999999999
-local all = ratio > 0 and ratio - ratio % 1 or 0
-local next = span(all + 1, max, window)
-if next <= room then
-  all = all + 1
-  next = span(all + 1, max, window)
-end
-local left = all - taken
-if left >= max then -- the bucket is full
-  since, offset, taken, head = now, 0, 0, nil
-  left, room, next = max, window, span(max + 1, max, window)
-end
-if left < need then
-  local retry = (left == need - 1 and next or span(taken + need, max, window)) - room
-  return left > 0 and {0, left, retry} or -retry
-end
-local resets = left - cost < max and next - room or 0
-if cost == 0 then
-  return {1, left, now, 1, resets}
+if retry then
+  return (limits > 1 or remaining > 0) and {0, remaining, retry, binding} or -retry
 end
 
-local before = taken
-taken = taken + cost
-if taken >= max then
-  taken, offset, head = taken - max, offset + window, nil
-end
--- '%d' costs less than half of '%.0f', but only numbers of 31 bits are safe with it on any server.
-local after = now - since
-local last = after > 0 and string.format(after < 2147483648 and ' %d' or ' %.0f', after) or ''
-local record = string.format(' %d ', taken) .. ARGV[1] .. last
-if head and math.ceil(taken * 16 / max) == math.ceil(before * 16 / max) then
-  redis.call('SET', key, head .. record, 'KEEPTTL')
-else
-  -- shared bucket_life
-  -- The milliseconds until the bucket is full, had all units been taken of the 16th of max in which the last
-  -- one is. So only the first unit of each 16th needs a new TTL. The extra second covers a pause of the
-  -- server between the script's start, from which a TTL counts, and its TIME. After the clock was set back, a
-  -- bucket to which units were given back may be full already.
-  local function life(since, offset, taken, max, window)
-    local parts = math.ceil(taken * 16 / max)
-    return math.max(math.ceil((since + offset + parts * window / 16 - now) / 1000), 0) + 1001
+for i = 1, cost > 0 and limits or 0 do
+  if lives[i] then
+    redis.call('SET', KEYS[i], records[i], 'PX', lives[i])
+  else
+    redis.call('SET', KEYS[i], records[i], 'KEEPTTL')
   end
-  -- end bucket_life
-  head = head or string.format('%.0f %.0f', since, offset)
-  redis.call('SET', key, head .. record, 'PX', life(since, offset, taken, max, window))
 end
-return {1, left - cost, now, 1, resets}
+return {1, remaining, now, binding, resets}

@@ -1,8 +1,10 @@
 -- Finds the head of the line. Once there may be a claim for it, its process has 300 ms for its next call.
 -- Waiters of silent processes lose their places, until their process calls again: see the block line_join.
--- Needs line, present, now, process, which makes this call, and free: there may be a claim for the head.
--- Gives head, a member of the line or nil; whose, its process; alive, the moment until which that is taken to
--- be alive; and told: its 300 ms begin now, and the caller tells it.
+-- head is a member of the line or nil, whose its process, alive the moment until which that is taken to be
+-- alive; told says that its 300 ms begin now, and the caller tells it. process makes this call, and free is
+-- whether there may be a claim for the head.
+-- needs: line, present, now, process, free
+-- gives: head, whose, alive, told
 
 local head, whose, alive, told
 repeat

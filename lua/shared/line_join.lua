@@ -1,6 +1,7 @@
 -- Gives a waiter a place at the end of the line, unless it has one; at the front, if it had one before, since
--- places are lost at the head only. Needs line, member, number, its place among the waiters of this call,
--- placed, how many of them had places, last, the last place, and front, nil at first.
+-- places are lost at the head only. number is its place among the waiters of this call, placed how many of them
+-- had places, last the last place, and front is nil at first.
+-- needs: line, member, number, placed, last, front
 
 if not redis.call('ZSCORE', line, member) then
   if number <= placed then

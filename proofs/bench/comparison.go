@@ -176,18 +176,12 @@ func compare(t *testing.T, rdb *redis.Client, c config, out *report) error {
 }
 
 const notes = `
-N requests per window for each address, behind each library's own middleware for net/http with its defaults;
-redis_rate has none, so its handler is ours. One client attacks at the end of a window, as in the part
-"attack", where windows by the process's clock end too. Round trips are counted at the client of Redis: of N
-checks that are allowed, and of 10 that are refused. Bytes are those that a client adds when its 100 units of
-an hour are used up. "Without Redis": the server has been stopped, and the client sends 2 N requests. Header
-fields are those of an allowed and of a refused answer. The forger sends each request with another
-X-Forwarded-For, over the same connection.
-
-express-rate-limit is for Express, so it runs in a process of its own, over real connections: a client is an
-address of the loopback network. Its client of Redis is node-redis with its defaults. Its round trips are the
-scripts that Redis has run. It is measured where Node is installed, and "npm install" has been run in
-proofs/bench/express.`
+N requests per window for each address, behind each library's own middleware for net/http with its defaults
+(redis_rate has none, so ours). One client attacks at the end of a window. Round trips are counted at the
+client: of N allowed checks, and of 10 refused. Bytes are what a client adds when its 100 units of an hour
+are used up. "Without Redis": the server is stopped, and the client sends 2 N requests. The forger sends
+another X-Forwarded-For with each request. express-rate-limit runs in a process of its own, with node-redis;
+its clients are loopback addresses, its round trips the scripts that Redis ran.`
 
 // underAttack returns the most units that each contender admits in any window.
 func underAttack(t *testing.T, rdb *redis.Client, window time.Duration) ([]int, error) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 )
@@ -51,15 +52,21 @@ func ofOneMoment(ctx context.Context, rdb *redis.Client) group {
 
 			subjects := []subject{floorOn(ctx, rdb)}
 			for _, n := range momentKeys {
-				lent := limit.NewSlidingWindow(shares, fmt.Sprint("lent-", n), rate.WithLease())
+				lent := lease.New(shares, fmt.Sprint("lent-", n), rate)
 				for _, s := range []subject{
 					byGuard("SlidingWindow, each by itself", 0,
 						limit.NewSlidingWindow(alone, fmt.Sprint("window-", n), rate)),
 					byGuard("SlidingWindow, shared", 0, limit.NewSlidingWindow(shares, fmt.Sprint("window-", n), rate)),
-					inProcesses("SlidingWindow, shared by 4", 4, engine, fmt.Sprint("window-", n), rate),
-					inProcesses("SlidingWindow, shared by 16", 16, engine, fmt.Sprint("window-", n), rate),
+					inProcesses("SlidingWindow, shared by 4", 4, engine, func(e *core.Engine) core.Guard {
+						return limit.NewSlidingWindow(e, fmt.Sprint("window-", n), rate)
+					}),
+					inProcesses("SlidingWindow, shared by 16", 16, engine, func(e *core.Engine) core.Guard {
+						return limit.NewSlidingWindow(e, fmt.Sprint("window-", n), rate)
+					}),
 					byGuard("SlidingWindow, leased", 0, lent),
-					inProcesses("SlidingWindow, leased by 4", 4, engine, fmt.Sprint("lent-", n), rate.WithLease()),
+					inProcesses("SlidingWindow, leased by 4", 4, engine, func(e *core.Engine) core.Guard {
+						return lease.New(e, fmt.Sprint("lent-", n), rate)
+					}),
 					byGuard("FixedWindow, shared", 0, limit.NewFixedWindow(shares, fmt.Sprint("fixed-", n), rate)),
 					byGuard("TokenBucket, shared", 0, limit.NewTokenBucket(shares, fmt.Sprint("bucket-", n), rate)),
 					{name: "redis_rate", allow: byRedisRate},
@@ -85,12 +92,12 @@ func ofOneMoment(ctx context.Context, rdb *redis.Client) group {
 
 // inProcesses divides the callers among engines that know nothing of each other, as processes would.
 func inProcesses(
-	name string, processes int, engine func(string, ...core.Option) *core.Engine, guard string, l limit.Limit,
+	name string, processes int, engine func(string, ...core.Option) *core.Engine,
+	guard func(*core.Engine) core.Guard,
 ) subject {
 	var guards []subject
 	for range processes {
-		guards = append(guards, byGuard("", 0,
-			limit.NewSlidingWindow(engine(fmt.Sprint("by-", processes)), guard, l)))
+		guards = append(guards, byGuard("", 0, guard(engine(fmt.Sprint("by-", processes)))))
 	}
 	var calls atomic.Int64
 	return subject{name: name, allow: func(ctx context.Context, key string) (bool, error) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/echomw"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -71,8 +72,7 @@ func sites(ctx context.Context, rdb *redis.Client) []site {
 	leased := func(refused bool) nethttpmw.Rule { // one tenant has the requests of all clients
 		r := rule(onRedis, refused)
 		if !refused {
-			r.Guard = limit.NewSlidingWindow(onRedis, "leased-"+r.Guard.Name(),
-				limit.Per(siteAllowed*siteClients, siteWindow).WithLease())
+			r.Guard = lease.New(onRedis, "leased-"+r.Guard.Name(), limit.Per(siteAllowed*siteClients, siteWindow))
 			r.Who = func(*keyfuncs.Request) (string, error) { return hotKey, nil }
 		}
 		return r

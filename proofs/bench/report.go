@@ -51,14 +51,16 @@ func busy() string {
 	return ", load average " + load
 }
 
-// results writes the measurements of a group: the ratios first, then each load.
+// results writes the measurements of a group: a table for each.
 func (r *report) results(g group, runners []*runner) {
 	r.line("\n## %s", g.name)
-	r.ratios(g, "wall time of a call", runners, func(s *series) []float64 { return s.perCall })
-	r.ratios(g, "CPU time of the callers' process", runners, func(s *series) []float64 { return s.own })
+	r.measured(g, runners, "wall time of a call, ns", "%.0f", func(s *series) []float64 { return s.perCall })
+	r.measured(g, runners, "CPU time of the callers' process, µs", "%.3f",
+		func(s *series) []float64 { return s.own })
 	if g.redis != nil {
-		r.ratios(g, "CPU time of the server", runners, func(s *series) []float64 { return s.cpu })
+		r.measured(g, runners, "CPU time of the server, µs", "%.1f", func(s *series) []float64 { return s.cpu })
 	}
+	r.measured(g, runners, "p99 of a call, µs", "%.1f", func(s *series) []float64 { return s.p99 })
 	meant := 1.0
 	for _, s := range runners {
 		for _, m := range s.measured {
@@ -67,9 +69,6 @@ func (r *report) results(g group, runners []*runner) {
 	}
 	r.line("\nUnder each load, at least %.1f %% of the calls of each subject were answered as the load's "+
 		"name says.", 100*meant)
-	for _, l := range g.loads {
-		r.load(g, l, runners)
-	}
 }
 
 // attacks writes what the limiters of a group admit at most.
@@ -111,9 +110,15 @@ func (p *paces) cells() []string {
 	}
 }
 
-// ratios writes a table of a value divided by the floor's value, under all loads.
-func (r *report) ratios(g group, what string, runners []*runner, value func(*series) []float64) {
+// measured writes a table of a value under all loads, and, but for a percentile, of its ratio to the floor's.
+func (r *report) measured(
+	g group, runners []*runner, what, format string, value func(*series) []float64,
+) {
+	percentile := strings.HasPrefix(what, "p99")
 	columns := []string{what + ", × floor"}
+	if percentile {
+		columns[0] = what
+	}
 	for _, l := range g.loads {
 		columns = append(columns, l.String())
 	}
@@ -121,28 +126,12 @@ func (r *report) ratios(g group, what string, runners []*runner, value func(*ser
 	for _, s := range runners {
 		cells := []string{s.name}
 		for _, l := range g.loads {
-			cells = append(cells, times(value(s.measured[l]), value(runners[0].measured[l])))
-		}
-		r.row(cells...)
-	}
-}
-
-// load writes all measurements under one load. Their ratios stand in the tables of ratios, but for those of
-// the scripts.
-func (r *report) load(g group, l load, runners []*runner) {
-	columns := []string{strings.ToLower(g.name) + ": " + l.String(), "ns per call", "p99 µs", "own CPU µs"}
-	if g.redis != nil {
-		columns = append(columns, "server CPU µs", "scripts µs", "× floor")
-	}
-	r.head(columns...)
-	floor := runners[0].measured[l]
-	for _, s := range runners {
-		m := s.measured[l]
-		cells := []string{s.name, fmt.Sprintf("%.0f", median(m.perCall)), fmt.Sprintf("%.1f", median(m.p99)),
-			fmt.Sprintf("%.3f", median(m.own))}
-		if g.redis != nil {
-			cells = append(cells, fmt.Sprintf("%.1f", median(m.cpu)), unlessZero("%.1f", median(m.script)),
-				times(m.script, floor.script))
+			values := value(s.measured[l])
+			cell := unlessZero(format, median(values))
+			if !percentile && median(values) != 0 {
+				cell += ", " + times(values, value(runners[0].measured[l]))
+			}
+			cells = append(cells, cell)
 		}
 		r.row(cells...)
 	}

@@ -1,4 +1,6 @@
--- Stores the body of a task, or removes it if it is empty, and counts the bytes. Needs head and bodies.
+-- store stores the body of a task, or removes it if it is empty, and counts the bytes.
+-- needs: head, bodies
+-- gives: store
 
 local function store(id, body)
   redis.call('HINCRBY', head, 'bytes', #body - redis.call('HSTRLEN', bodies, id))

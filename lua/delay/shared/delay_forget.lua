@@ -1,5 +1,6 @@
--- Forgets finished tasks whose time is over. Needs tasks, store, done, dead, now, and most, how many of each
--- kind. Gives forgotten, their number.
+-- Forgets finished tasks whose time is over: most of each kind. forgotten is their number.
+-- needs: done, dead, now, most, tasks, store
+-- gives: forgotten
 
 local forgotten = 0
 for _, ended in ipairs({done, dead}) do

@@ -1,4 +1,4 @@
-package limit
+package lease
 
 import (
 	"context"
@@ -15,20 +15,22 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/bounded"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
 var tenant = core.Attempt{Actor: "tenant", Resource: "api"}
 
-// leasing is a process that lends: an engine and a guard of its own.
 // partBegins is a moment in a part of any window, right after its begin. Near its end a process is lent next
 // to nothing for the rest of it.
 var partBegins = time.Unix(1_800_000_000, 1_000_000)
 
+// leasing is a process that lends: an engine and a guard of its own.
 type leasing struct {
-	*SlidingWindow
+	*Guard
 	engine *core.Engine
 	lossy  *losing
 }
@@ -50,26 +52,26 @@ func (c *losing) Process(ctx context.Context, cmd redis.Cmder) error {
 	return err
 }
 
-func newLeasing(b redistest.Backend, name string, l Limit, options ...core.Option) *leasing {
+func newLeasing(b redistest.Backend, name string, l limit.Limit, options ...core.Option) *leasing {
 	return newLeasingOver(b, b.Client, name, l, options...)
 }
 
 // newLeasingOver is newLeasing with a client that a test has put in front of the backend's.
 func newLeasingOver(
-	b redistest.Backend, client script.Client, name string, l Limit, options ...core.Option,
+	b redistest.Backend, client script.Client, name string, l limit.Limit, options ...core.Option,
 ) *leasing {
 	lossy := &losing{Client: client}
 	options = append(options, core.WithBreaker(1000, 0))
 	e := guardtest.NewEngineOver(b, lossy, options...)
-	return &leasing{NewSlidingWindow(e, name, l), e, lossy}
+	return &leasing{New(e, name, l), e, lossy}
 }
 
 // inHand returns the units that the process has, whether they may still be handed out or not.
 func (p *leasing) inHand() int64 {
-	s := p.leases.get(p.limits, tenant)
+	s := p.hands.get(keyOf(&tenant))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hand.units
+	return s.lot.Units
 }
 
 // grant is an allowed decision, of a process at a moment.
@@ -104,7 +106,7 @@ func (m admitted) add(at time.Time, n int64) admitted {
 
 // fleet is processes that lend units of one limit, and what they have admitted.
 type fleet struct {
-	of        Limit
+	of        limit.Limit
 	clock     *guardtest.Clock // that is right
 	start     func() *leasing
 	processes []*leasing
@@ -116,11 +118,11 @@ type fleet struct {
 
 // newFleet draws a limit and a number of processes. Windows are no multiples of their parts too. Keys live
 // for a window of the server's clock, which is not the test's.
-func newFleet(rt *rapid.T, start func(of Limit, clock *guardtest.Clock) *leasing) *fleet {
+func newFleet(rt *rapid.T, start func(of limit.Limit, clock *guardtest.Clock) *leasing) *fleet {
 	parts := rapid.SampledFrom([]int64{2, 3, 7, 20}).Draw(rt, "parts")
-	most := rapid.Int64Range(leaseLeast*parts, 400).Draw(rt, "max")
+	most := rapid.Int64Range(least*parts, 400).Draw(rt, "max")
 	window := rapid.SampledFrom([]time.Duration{10 * time.Second, 61_001 * time.Millisecond}).Draw(rt, "window")
-	f := &fleet{of: Per(most, window).WithResolution(parts).WithLease(), clock: guardtest.NewClock()}
+	f := &fleet{of: limit.Per(most, window).WithResolution(parts), clock: guardtest.NewClock()}
 	f.start = func() *leasing { return start(f.of, f.clock) }
 	f.processes = make([]*leasing, rapid.SampledFrom([]int{1, 2, 4, 16}).Draw(rt, "processes"))
 	for i := range f.processes {
@@ -129,7 +131,9 @@ func newFleet(rt *rapid.T, start func(of Limit, clock *guardtest.Clock) *leasing
 	return f
 }
 
-func (f *fleet) part() time.Duration { return time.Duration(f.of.grain()) * time.Microsecond }
+func (f *fleet) part() time.Duration {
+	return part(f.of)
+}
 
 // step lets some time pass, and a process do something.
 func (f *fleet) step(t *testing.T, rt *rapid.T) {
@@ -214,13 +218,14 @@ func (f *fleet) burst(t *testing.T, rt *rapid.T, p *leasing, n int) {
 	}
 }
 
-// inHand returns the units that processes may hand out now, which they have fetched at since or later.
+// inHand returns the units that processes may hand out now, or if since is not zero, those that they have
+// fetched since and not handed out or given back.
 func (f *fleet) inHand(since time.Time) (units int64) {
 	for _, p := range f.processes {
-		s := p.leases.get(p.limits, tenant)
+		s := p.hands.get(keyOf(&tenant))
 		s.mu.Lock()
-		if s.hand.current(f.clock.Now()) && !s.hand.sent.Before(since) {
-			units += s.hand.units
+		if since.IsZero() && s.current(f.clock.Now()) || !since.IsZero() && !s.sent.Before(since) {
+			units += s.lot.Units
 		}
 		s.mu.Unlock()
 	}
@@ -252,7 +257,7 @@ func TestLeasesAgainstTheDefinition(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
 			name := fmt.Sprintf("model%d", number)
-			f := newFleet(rt, func(of Limit, clock *guardtest.Clock) *leasing {
+			f := newFleet(rt, func(of limit.Limit, clock *guardtest.Clock) *leasing {
 				return newLeasing(b, name, of, guardtest.WithClock(clock))
 			})
 			f.steps(t, rt, f.of.Max)
@@ -268,9 +273,9 @@ func lost(err error) bool { return strings.Contains(err.Error(), "lost by the te
 func TestLeasesSpareCalls(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for _, one := range []struct{ most, processes, calls int64 }{
-			{10_000, 1, 10}, {10_000, 4, 60}, {1_000, 1, 100}, {1_000, 4, 480}, {100, 1, 1000},
+			{10_000, 1, 10}, {10_000, 4, 40}, {10_000, 16, 150}, {1_000, 1, 100}, {1_000, 4, 250}, {100, 1, 1000},
 		} {
-			clock, of := guardtest.NewClock(), PerMinute(one.most).WithLease() // parts outlast the test
+			clock, of := guardtest.NewClock(), limit.PerMinute(one.most) // parts outlast the test
 			var processes []*leasing
 			name := fmt.Sprintf("spare-%d-%d", one.most, one.processes)
 			for range one.processes {
@@ -306,36 +311,17 @@ func TestLeasesSpareCalls(t *testing.T) {
 	})
 }
 
-// TestLeasesThatCannotBeAreFoundAtSetUp: the panic says what to do instead.
+// TestLeasesThatCannotBeAreFoundAtSetUp: the panic says what to do instead. Where a function returns several
+// limits, each attempt asks Redis.
 func TestLeasesThatCannotBeAreFoundAtSetUp(t *testing.T) {
-	e := guardtest.NewEngine(redistest.Backend{})
-	leased := PerSecond(5000).WithLease()
-	guardtest.WantPanic(t, "one limit", func() { NewSlidingWindow(e, "two", leased, PerHour(9000)) })
-	bare := Limit{Max: 5000, Window: time.Second, Lease: true}
-	guardtest.WantPanic(t, "WithLease()", func() { NewFixedWindow(e, "fixed", bare) })
-	guardtest.WantPanic(t, "only a sliding window", func() { NewTokenBucket(e, "bucket", leased) })
-	guardtest.WantPanic(t, "WithLease()", func() { NewSlidingWindow(e, "no-parts", bare) })
-	by := NewSlidingWindowBy(guardtest.NewEngine(redistest.Mini(t)), "by",
-		func(context.Context, core.Attempt) ([]Limit, error) { return []Limit{leased, PerHour(9000)}, nil })
-	if _, err := by.Check(t.Context(), tenant); err == nil || !strings.Contains(err.Error(), "one limit") {
-		t.Errorf("a function with a lease beside another limit: %v", err)
-	}
-}
-
-func TestLeasesAsText(t *testing.T) {
-	for text, want := range map[string]Limit{
-		"5000/s/lease":     PerSecond(5000).WithLease(),
-		"5000/s/50/lease":  PerSecond(5000).WithResolution(50).WithLease(),
-		"5000 / s / lease": PerSecond(5000).WithLease(),
-	} {
-		l, err := Parse(text)
-		again, err2 := Parse(l.String())
-		if l != want || again != want || err != nil || err2 != nil {
-			t.Errorf("%q: %v (%v), and again %v (%v)", text, l, err, again, err2)
-		}
-	}
-	if _, err := Parse("5000/lease"); err == nil {
-		t.Error("a limit without a window is accepted")
+	e := guardtest.NewEngine(redistest.Mini(t))
+	guardtest.WantPanic(t, "use fewer", func() { New(e, "short", limit.Per(5000, 10*time.Millisecond)) })
+	guardtest.WantPanic(t, "pass one", func() { NewBy(e, "none", nil) })
+	by := NewBy(e, "by", func(context.Context, core.Attempt) ([]limit.Limit, error) {
+		return []limit.Limit{limit.PerSecond(5000), limit.PerHour(9000)}, nil
+	})
+	for range 20 {
+		guardtest.WantSource(t, guardtest.Check(t, by, tenant), core.SourceRedis)
 	}
 }
 
@@ -364,7 +350,8 @@ func (p *leasing) remaining(t *testing.T) int64 {
 // fewer than the answers before and after it.
 func TestRemainingCountsWhatIsInHand(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock, of := guardtest.NewClockAt(partBegins), PerMinute(2000).WithLease()
+		clock := guardtest.NewClockAt(partBegins.Add(time.Millisecond / 2)) // no attempt is at the end of a part
+		of := limit.PerMinute(2000)
 		p := newLeasing(b, "w", of, guardtest.WithClock(clock))
 		asked := 0
 		for left := of.Max - 1; left >= 0; left-- {
@@ -391,10 +378,10 @@ func TestRemainingCountsWhatIsInHand(t *testing.T) {
 func TestUnitsInHandComeBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClockAt(partBegins)
-		start := func(of Limit) *leasing {
+		start := func(of limit.Limit) *leasing {
 			return newLeasing(b, "back", of, guardtest.WithClock(clock))
 		}
-		of := PerHour(4000).WithLease()
+		of := limit.PerHour(4000)
 		one, other := start(of), start(of)
 		one.hold(t, clock)
 		used := of.Max - one.remaining(t)
@@ -410,7 +397,7 @@ func TestUnitsInHandComeBack(t *testing.T) {
 		}
 
 		one.hold(t, clock)
-		used, clockStep := of.Max-one.remaining(t), time.Duration(of.grain())*time.Microsecond
+		used, clockStep := of.Max-one.remaining(t), part(of.WithResolution(parts))
 		clock.Advance(clockStep) // the part is over
 		d := guardtest.Check(t, one, tenant)
 		guardtest.WantSource(t, d, core.SourceRedis)
@@ -433,7 +420,7 @@ func TestUnitsInHandComeBack(t *testing.T) {
 			t.Errorf("reset: %v, %d in hand, %d left", err, one.inHand(), one.remaining(t))
 		}
 
-		short := newLeasing(b, "short", Per(4000, 100*time.Millisecond).WithResolution(5).WithLease())
+		short := newLeasing(b, "short", limit.Per(4000, 100*time.Millisecond).WithResolution(5))
 		short.hold(t, clock)
 		redistest.Eventually(t, 10*time.Second, func() bool { return short.inHand() == 0 }, "units come back")
 	})
@@ -442,10 +429,10 @@ func TestUnitsInHandComeBack(t *testing.T) {
 // TestWhatIsInHandIsNotForAnotherLimit: a function lowers the limit of a tenant while units are in hand.
 func TestWhatIsInHandIsNotForAnotherLimit(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock, of := guardtest.NewClockAt(partBegins), PerHour(4000).WithLease()
+		clock, of := guardtest.NewClockAt(partBegins), limit.PerHour(4000)
 		e := guardtest.NewEngine(b, guardtest.WithClock(clock))
-		g := NewSlidingWindowBy(e, "tiers",
-			func(context.Context, core.Attempt) ([]Limit, error) { return []Limit{of}, nil })
+		g := NewBy(e, "tiers",
+			func(context.Context, core.Attempt) ([]limit.Limit, error) { return []limit.Limit{of}, nil })
 		source := core.SourceRedis
 		for range 100 {
 			source = guardtest.Check(t, g, tenant).Source
@@ -468,7 +455,7 @@ func TestRefusalsBesideLeasesAreRememberedForAPart(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		// What is in hand goes back by the process's own clock, which runs: after a part, 900 ms. That is
 		// less than the second for which a refusal is remembered elsewhere.
-		clock, of := guardtest.NewClockAt(partBegins), Per(400, 18*time.Second).WithLease()
+		clock, of := guardtest.NewClockAt(partBegins), limit.Per(400, 18*time.Second)
 		one, other := newLeasing(b, "refusals", of, guardtest.WithClock(clock)),
 			newLeasing(b, "refusals", of, guardtest.WithClock(clock))
 		one.hold(t, clock)
@@ -482,7 +469,7 @@ func TestRefusalsBesideLeasesAreRememberedForAPart(t *testing.T) {
 		if err := one.engine.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		clock.Advance(time.Duration(of.grain()) * time.Microsecond)
+		clock.Advance(part(of.WithResolution(parts)))
 		guardtest.WantReason(t, guardtest.Check(t, other, tenant), core.ReasonOK)
 	})
 }
@@ -490,7 +477,7 @@ func TestRefusalsBesideLeasesAreRememberedForAPart(t *testing.T) {
 // TestLeasesRace: many callers of two processes take exactly Max, once what is in hand has come back.
 func TestLeasesRace(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		of := PerHour(500).WithLease()
+		of := limit.PerHour(500)
 		processes := []*leasing{newLeasing(b, "race", of), newLeasing(b, "race", of)}
 		var taken atomic.Int64
 		attempt := func(p *leasing) bool {
@@ -527,4 +514,64 @@ func TestLeasesRace(t *testing.T) {
 			t.Errorf("%d taken in the end, want %d", n, of.Max)
 		}
 	})
+}
+
+// TestSpendBesideALease: units that were not used come to those in hand, and a debt is taken from them first.
+func TestSpendBesideALease(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClockAt(partBegins)
+		of := limit.Per(2000, 20*time.Second)
+		p := newLeasing(b, "w", of, guardtest.WithClock(clock))
+		defer func() { _ = p.engine.Drain(t.Context()) }()
+		left := func() int64 { // in Redis, as a process without units in hand sees it
+			t.Helper()
+			d, err := newLeasing(b, "w", of, guardtest.WithClock(clock)).Peek(t.Context(), tenant)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d.Remaining
+		}
+		a := tenant
+		a.Cost = 5
+		var d core.Decision
+		for range 200 {
+			if d = guardtest.Check(t, p, a); d.Source == core.SourceLease && p.inHand() > 20 {
+				break
+			}
+		}
+		hand, there := p.inHand(), left()
+		if d.Source != core.SourceLease || hand <= 20 {
+			t.Fatalf("%+v, %d in hand", d, hand)
+		}
+		wants := func(when string, inHand, inRedis int64) {
+			t.Helper()
+			if p.inHand() != inHand || left() != inRedis {
+				t.Errorf("%s: %d in hand and %d in Redis, want %d and %d", when, p.inHand(), left(), inHand, inRedis)
+			}
+		}
+		again := func(actual int64) {
+			t.Helper()
+			if err := p.Spend(t.Context(), d, actual); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again(2)
+		again(9) // the first counts
+		wants("3 were not used", hand+3, there)
+
+		d = guardtest.Check(t, p, a)
+		again(9)
+		wants("4 more than the estimate", hand+3-5-4, there)
+
+		d = guardtest.Check(t, p, a)
+		hand = p.inHand()
+		again(5 + hand + 30)
+		wants("more than there is in hand", 0, there-30)
+	})
+}
+
+// all returns the hands that are kept.
+func (s *hands) all() (all []*hand) {
+	s.of.Each(func(p *bounded.Part[key, *hand]) { all = append(all, p.Values()...) })
+	return all
 }

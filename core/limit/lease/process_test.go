@@ -1,6 +1,6 @@
 //go:build unix
 
-package limit
+package lease
 
 import (
 	"bufio"
@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -27,7 +28,7 @@ import (
 const leasingEnv = "GATEHOUSE_LEASING"
 
 // leasesOfProcesses is their limit. They ask for more.
-var leasesOfProcesses = Per(400, 400*time.Millisecond).WithResolution(8).WithLease()
+var leasesOfProcesses = limit.Per(400, 400*time.Millisecond).WithResolution(8)
 
 func init() {
 	if words := strings.Fields(os.Getenv(leasingEnv)); len(words) == 3 {
@@ -44,7 +45,7 @@ func runLeasing(prefix, addrs string, pause time.Duration) {
 	})
 	e := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(5*time.Second),
 		core.WithObserver(guardtest.Ignore{}))
-	g := NewSlidingWindow(e, "processes", leasesOfProcesses)
+	g := New(e, "processes", leasesOfProcesses)
 	out := bufio.NewWriterSize(os.Stdout, 1<<12)
 	for {
 		begun := time.Now()

@@ -1,4 +1,4 @@
-package limit
+package lease
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -51,7 +52,7 @@ func TestLeasesWhenTheServersClockJumps(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
 			name, by := fmt.Sprintf("jumps%d", number), new(atomic.Int64)
-			f := newFleet(rt, func(of Limit, clock *guardtest.Clock) *leasing {
+			f := newFleet(rt, func(of limit.Limit, clock *guardtest.Clock) *leasing {
 				return newLeasingOver(b, wrongClock{b.Client, by}, name, of, guardtest.WithClock(clock))
 			})
 			f.steps(t, rt, f.of.Max)

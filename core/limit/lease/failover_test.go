@@ -1,4 +1,4 @@
-package limit
+package lease
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -24,13 +26,13 @@ func TestLeasesWhenAFailoverLosesUnits(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			number++
 			name := fmt.Sprintf("lost%d", number)
-			f := newFleet(rt, func(of Limit, clock *guardtest.Clock) *leasing {
+			f := newFleet(rt, func(of limit.Limit, clock *guardtest.Clock) *leasing {
 				return newLeasing(b, name, of, guardtest.WithClock(clock))
 			})
 			f.steps(t, rt, f.of.Max)
 			f.clock.Advance(time.Microsecond)
 			since := f.clock.Now()
-			failOver := whatIsReplicated(t, b, f.processes[0].logKeys(tenant)[0])
+			failOver := whatIsReplicated(t, b, logKey(f.processes[0]))
 			lost := int64(0)
 			f.admits = func(one grant) { lost += one.d.Attempt.Cost }
 			f.steps(t, rt, f.of.Max)
@@ -54,7 +56,7 @@ func TestUnitsInHandThroughAFailover(t *testing.T) {
 			replica.ReplicaOf(primary)
 			old, promoted := primary.Client(t), replica.Client(t)
 			client := &switched{Client: old}
-			of, clock := PerHour(1000).WithLease(), guardtest.NewClockAt(partBegins)
+			of, clock := limit.PerHour(1000), guardtest.NewClockAt(partBegins)
 			processes := make([]*leasing, 3)
 			for i := range processes {
 				b := redistest.Backend{Prefix: "app"}
@@ -83,7 +85,7 @@ func TestUnitsInHandThroughAFailover(t *testing.T) {
 				}
 			}
 			hold(50)
-			key := processes[0].logKeys(tenant)[0]
+			key := logKey(processes[0])
 			redistest.Eventually(t, 20*time.Second, func() bool {
 				was, is := old.LRange(t.Context(), key, 0, 0).Val(), promoted.LRange(t.Context(), key, 0, 0).Val()
 				return len(is) > 0 && is[0] == was[0]
@@ -135,4 +137,23 @@ type switched struct{ script.Client }
 
 func (c *switched) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.Client.Process(ctx, cmd)
+}
+
+func logKey(p *leasing) string { return p.Key(kit.TagOf(tenant), "log") }
+
+// whatIsReplicated returns what brings a log back to what it is now.
+func whatIsReplicated(t *testing.T, b redistest.Backend, key string) func() {
+	t.Helper()
+	was := b.Client.LRange(t.Context(), key, 0, -1).Val()
+	return func() {
+		p := b.Client.TxPipeline()
+		p.Del(t.Context(), key)
+		if len(was) > 0 {
+			p.RPush(t.Context(), key, was)
+			p.PExpire(t.Context(), key, time.Hour)
+		}
+		if _, err := p.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

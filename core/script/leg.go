@@ -1,0 +1,127 @@
+package script
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// This file takes a call through the breaker of its server, within its time.
+
+// check is what the calls of one check have in common.
+type check struct {
+	caller context.Context // without the deadline of the check
+	moved  atomic.Bool     // a slot has moved meanwhile, so the deadline has no meaning for the check any more
+}
+
+type checkKey struct{}
+
+// WithinDeadline returns a context for a check that makes several calls, which together have the runner's
+// deadline. When a call was refused because its slot moves, the deadline ends for it and for later calls:
+// then each has its own limit, see [Runner.RunWithin].
+func (r *Runner) WithinDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	limited, cancel := context.WithTimeout(ctx, r.deadline)
+	return context.WithValue(limited, checkKey{}, &check{caller: ctx}), cancel
+}
+
+// leg is the way of one call through the breaker of the server that has its key, within a limit. All calls
+// that a runner makes for its guards go this way.
+type leg struct {
+	entry
+	runner *Runner
+	node   string
+	ctx    context.Context // of the call, once its time has begun; else nil
+	cancel context.CancelFunc
+}
+
+// enter returns an error if the breaker of the server is open. Otherwise leave has to be called. A call
+// without a key may go to any server.
+func (l *leg) enter(caller context.Context, r *Runner, limit time.Duration, key string) error {
+	if shared, ok := caller.Value(checkKey{}).(*check); ok && shared.moved.Load() {
+		caller = shared.caller
+	}
+	*l = leg{runner: r, entry: entry{caller: caller, key: key, limit: limit}}
+	if r.breakers == nil {
+		l.begun = time.Now()
+		return nil
+	}
+	if r.breakers.nodeOf != nil && key != "" {
+		begun := time.Now()
+		node, err := call(caller, r, limit, "",
+			obeying(r.connection, func(ctx context.Context) (string, error) {
+				return r.breakers.nodeOf(ctx, key)
+			}), nil)
+		if err != nil {
+			return err
+		}
+		l.node, l.limit = node, limit-time.Since(begun) // which hardly ever needs the network
+	}
+	b := r.breakers.of(caller, l.node)
+	l.breaker = b
+	err := l.entry.enter(r.deadline)
+	if err != nil {
+		l.breaker = nil
+	}
+	return err
+}
+
+// begin begins the time of the call.
+func (l *leg) begin(now time.Time) {
+	l.begun = now
+	l.ctx, l.cancel = context.WithDeadline(l.caller, now.Add(l.limit))
+}
+
+// beginAgain begins the time of the call once more where some of it has passed before it was sent.
+func (l *leg) beginAgain(now time.Time) {
+	if now.Sub(l.begun) > l.limit/16 {
+		l.cancel()
+		l.begin(now)
+	}
+}
+
+// ended notes how the call has ended, and returns its error as callers see it. If heard is not nil, it
+// reports whether the server answered a call that ended with an error.
+func (l *leg) ended(err error, heard func() bool) error {
+	l.cancel()
+	cause := l.runner.named(l.node, err)
+	if l.breaker != nil {
+		l.entry.ended(err, cause, heard)
+	}
+	return cause
+}
+
+// leave ends the way, if it was entered, also when a hook of the application panics.
+func (l *leg) leave() {
+	if l.cancel != nil {
+		l.cancel()
+	}
+	if l.breaker != nil {
+		l.entry.leave()
+	}
+	l.breaker, l.ctx, l.cancel = nil, nil, nil
+}
+
+// call makes one call to Redis within the limit: see leg. f returns when its context ends: see obeying.
+func call[T any](
+	caller context.Context, r *Runner, limit time.Duration, key string, f func(context.Context) (T, error),
+	heard func() bool,
+) (value T, err error) {
+	var l leg
+	if err = l.enter(caller, r, limit, key); err != nil {
+		return value, err
+	}
+	defer l.leave()
+	l.begin(l.begun)
+	value, err = f(l.ctx)
+	return value, l.ended(err, heard)
+}
+
+// failed names the script in an error, and reloads the topology if the error suggests that it has changed.
+func (r *Runner) failed(ctx context.Context, s *Script, err error) error {
+	if err == nil {
+		return nil
+	}
+	r.suspectTopology(ctx, err)
+	return fmt.Errorf("script %s: %w", s.name, err)
+}
