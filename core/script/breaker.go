@@ -23,6 +23,10 @@ const (
 	breakerPause = 500 * time.Millisecond
 	// earlyAgain is how many pauses must lie between two openings for the second to end before its Pause.
 	earlyAgain = 10
+	// sparedMost is how many calls may lose their connections while a probe looks at these, without being
+	// failures: a server that closes idle connections closes many at once. No more, and not again within ten
+	// pauses, since a server may answer probes and fail calls.
+	sparedMost = 100
 	// breakerForget is how long an open breaker is kept without calls for its server, as after a failover.
 	breakerForget = 30 * time.Second
 	// breakersMost is how many servers have a breaker before closed breakers are dropped.
@@ -186,6 +190,7 @@ type breaker struct {
 	trying  bool      // an open breaker's probe is a call, which has not ended
 	probing *probing  // in the background; nil: none
 	looked  time.Time // when the last probe in the background ended
+	spared  int       // how many calls may still lose their connections beside this probe
 	told    bool      // what a probe learned of this outage
 	unsure  bool      // what was told is only that time was over
 
@@ -385,6 +390,10 @@ func (b *breaker) tried(t *entry) {
 
 // failed counts a failure, and opens the breaker at the last.
 func (b *breaker) failed(t *entry) {
+	if b.probing != nil && isBroken(t.outcome) && b.spared > 0 {
+		b.spared-- // its connection was lost with those that the probe looks at
+		return
+	}
 	failures := b.failures.Add(1)
 	if isHopeless(t.outcome) {
 		failures = int64(b.all.failures)
@@ -394,6 +403,10 @@ func (b *breaker) failed(t *entry) {
 	if failures < int64(b.all.failures) {
 		// The client's other connections may be lost too. Each of them would fail a call.
 		if isBroken(t.outcome) && now.Sub(b.looked) > b.all.pause && b.probing == nil && b.canProbe(t.key) {
+			b.spared = 0
+			if b.looked.IsZero() || now.Sub(b.looked) > earlyAgain*b.all.pause {
+				b.spared = sparedMost
+			}
 			b.startProbe(t.key)
 		}
 		return
