@@ -140,16 +140,18 @@ repeat
       finish = finish or string.format('%.0f', now + hold)
       local event = '-'
       -- HINCRBY would search for the field twice. A number that is text already is cheaper.
-      has[buyer] = had == '0' and units or had + quantity
-      redis.call('HSET', buyers, buyer, has[buyer])
+      had = had == '0' and units or had + quantity
+      redis.call('HSET', buyers, buyer, had)
       redis.call('ZADD', holds, finish, id)
       if outbox then
         event = redis.call('XADD', outbox, '*', 'event', 'held', 'id', id, 'buyer', buyer, 'quantity', units,
           'ends', finish)
       end
-      record_of[id] = 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. ' ' .. event .. marks ..
-        ' +' .. call
-      redis.call('HSET', reservations, id, record_of[id])
+      record = 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. ' ' .. event .. marks .. ' +' .. call
+      redis.call('HSET', reservations, id, record)
+      if n < last then
+        record_of[id], has[buyer] = record, had
+      end
       left, s[2], taken, more = left - quantity, nil, true, nil -- s[2] is the text of left
       reason, said, wait = 'ok', 'held', hold + 0
     end
