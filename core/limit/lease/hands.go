@@ -130,15 +130,21 @@ func (s *hands) arrange(part time.Duration) {
 		return
 	}
 	s.tick = part
+	s.sweepIn(part)
+}
+
+// sweepIn arranges the next sweep. The caller holds the lock.
+func (s *hands) sweepIn(wait time.Duration) {
 	s.sweep++
-	number, due := s.sweep, time.Now().Add(part)
-	s.g.After(part, func(ctx context.Context) { s.sweepAll(ctx, number, due) })
+	number, due := s.sweep, time.Now().Add(wait)
+	s.g.After(wait, func(ctx context.Context) { s.sweepAll(ctx, number, due) })
 }
 
 // sweepAll gives back what is over, or all if Drain has called it before it was due, and forgets hands that
 // nobody has asked about for two parts.
 func (s *hands) sweepAll(ctx context.Context, number int, due time.Time) {
-	drains := time.Now().Before(due)
+	begun := time.Now()
+	drains := begun.Before(due)
 	s.mu.Lock()
 	late, tick := s.sweep != number, s.tick
 	if !late {
@@ -162,9 +168,13 @@ func (s *hands) sweepAll(ctx context.Context, number int, due time.Time) {
 			}
 		}
 	})
+	wait := max(tick, 16*time.Since(begun)) // so that sweeps of many hands take little of a processor
 	s.give(ctx, back)
-	if !drains && s.of.Len() > 0 {
-		s.arrange(tick)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !drains && s.of.Len() > 0 && (s.tick == 0 || s.tick > tick) {
+		s.tick = tick
+		s.sweepIn(wait)
 	}
 }
 
