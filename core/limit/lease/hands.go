@@ -178,8 +178,8 @@ func (s *hands) sweepAll(ctx context.Context, number int, due time.Time) {
 	}
 }
 
-// swept takes the units out of the hand if they are over, or in any case, and reports whether nobody has asked
-// about it for two parts. Then it must leave the map.
+// swept takes the units out of the hand if they are over, or in any case, and reports whether nobody has
+// asked about it for two parts. Then it must leave the map.
 func (h *hand) swept(now time.Time, all bool) (out limit.Lot, idle bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -61,7 +61,7 @@ func (g *Guard) over(w *limit.SlidingWindow) *Guard {
 // holding sets for how many actors and resources the guard keeps what is in hand.
 func (g *Guard) holding(most int) *Guard {
 	g.hands = newHands(g, most)
-	g.ahead = g.SlidingWindow.Ahead(g.hands)
+	g.ahead = g.Ahead(g.hands)
 	return g
 }
 
@@ -289,13 +289,13 @@ func (f inFront) End(ctx context.Context) (core.Decision, error) {
 	return f.Begun.End(ctx)
 }
 
-// giveBack gives units back to Redis, in front of a call if that is not nil.
+// giveBack gives units back to Redis, in front of a call if that is not nil. The observer hears of an error.
 func (g *Guard) giveBack(ctx context.Context, behind *script.Call, lots ...limit.Lot) {
 	d, begun := core.Decision{Guard: g.Name()}, time.Now()
 	for _, t := range lots {
 		d.Attempt.Cost += t.Units
 	}
-	_ = g.Observe(ctx, "give_back", begun, d, g.ahead.Return(ctx, behind, lots...)) // the observer hears of an error
+	_ = g.Observe(ctx, "give_back", begun, d, g.ahead.Return(ctx, behind, lots...))
 }
 
 func part(of limit.Limit) time.Duration {
