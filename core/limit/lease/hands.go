@@ -80,8 +80,8 @@ func (s *hands) drop(k key) {
 	}
 }
 
-// Settle implements [limit.Hand].
-func (s *hands) Settle(a core.Attempt, of limit.Limit, stamp, units int64) (rest int64) {
+// settle takes units that come back into a hand, or units to be charged out of it: see [limit.Ahead].
+func (s *hands) settle(a core.Attempt, of limit.Limit, stamp, units int64) (rest int64) {
 	h := s.find(keyOf(&a))
 	if h == nil {
 		return units
