@@ -16,18 +16,11 @@ import (
 // Ahead lets a process take units of a [SlidingWindow] ahead and give them to later attempts. It is for
 // package lease: see [SlidingWindow.Ahead]. It is safe for concurrent use.
 type Ahead struct {
-	l    *limiter
-	hand Hand
+	l      *limiter
+	settle func(a core.Attempt, of Limit, stamp, units int64) (rest int64)
 
 	mu   sync.Mutex
 	sets map[Limit]*limitSet // so that lots of one limit share it
-}
-
-// Hand has the units that a process has taken ahead and not handed out.
-type Hand interface {
-	// Settle is told of units of an attempt that took them at stamp under a limit: some that come back, or if
-	// units is below 0, some that it has cost beyond its estimate. It returns what is left to tell Redis.
-	Settle(a core.Attempt, of Limit, stamp, units int64) (rest int64)
 }
 
 // Lot is units of one limit that count as taken at the end of one part of its window.
@@ -50,10 +43,14 @@ func (t Lot) Limit() (l Limit) {
 
 // Ahead returns what takes units of the window ahead. Call it before the window is used. From then on a
 // refusal by a limit with a Resolution is remembered for a part of the window at most, since units that
-// another process has in hand may come back then.
-func (g *SlidingWindow) Ahead(hand Hand) *Ahead {
+// another process has in hand may come back then. And settle is told of units of an attempt that took them
+// at stamp under a limit: some that come back, or if units is below 0, some that it has cost beyond its
+// estimate. It returns what is left to tell Redis.
+func (g *SlidingWindow) Ahead(
+	settle func(a core.Attempt, of Limit, stamp, units int64) (rest int64),
+) *Ahead {
 	g.refusals.part = true
-	g.ahead = &Ahead{l: &g.limiter, hand: hand, sets: map[Limit]*limitSet{}}
+	g.ahead = &Ahead{l: &g.limiter, settle: settle, sets: map[Limit]*limitSet{}}
 	return g.ahead
 }
 
@@ -109,12 +106,4 @@ func (u *Ahead) Return(ctx context.Context, behind *script.Call, lots ...Lot) (e
 		}
 	}
 	return err
-}
-
-// settle tells the hand of units of an attempt, and returns what is left to do in Redis.
-func (u *Ahead) settle(a core.Attempt, took *taken, units int64) (rest int64) {
-	if took.rest == 0 || units == 0 {
-		return units
-	}
-	return u.hand.Settle(a, took.limits[0], took.stamp, units)
 }

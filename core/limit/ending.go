@@ -167,9 +167,9 @@ func (l *limiter) settleHere(took *taken, a core.Attempt, begun time.Time) {
 	case took.local:
 		l.local().charge(&a, took.limits, l.micros(begun), -e.units)
 		e.units = 0
-	case l.ahead != nil:
+	case l.ahead != nil && took.rest > 0:
 		l.refusals.drop(kit.TagOf(a))
-		e.units = l.ahead.settle(a, took, e.units)
+		e.units = l.ahead.settle(a, took.limits[0], took.stamp, e.units)
 	}
 	e.done = e.units == 0
 }

@@ -126,9 +126,7 @@ func newLimitSet(limits []Limit, alg *algorithm) (*limitSet, error) {
 		s.windows = append(s.windows, window)
 	}
 	if alg.log {
-		if s.log = newLogArgs(limits); alg.long {
-			s.log.short = nil
-		}
+		s.log = newLogArgs(limits)
 	}
 	for _, l := range limits {
 		s.policies = append(s.policies, core.Policy{Max: l.Max, Window: l.Window})

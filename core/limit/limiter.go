@@ -18,7 +18,6 @@ import (
 type algorithm struct {
 	kind       string            // a part of the keys, so that no algorithm reads what another has written
 	log        bool              // all limits of an actor are views of one log: see log.go. Else each has a key
-	long       bool              // the short scripts of the log are not asked, in a test
 	decide     *scripts          // of an algorithm without a log
 	settle     *script.Script    // sent once; an argument says whether an earlier call may have run
 	newCounter func() counter    // counts inside the process

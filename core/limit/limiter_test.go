@@ -443,7 +443,6 @@ func TestLimiterLostReply(t *testing.T) {
 			if err := e.Preload(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			guardtest.Check(t, g, core.Attempt{Actor: "bob"}) // the process has asked for former windows
 			a := core.Attempt{Actor: "ann"}
 			lost := func() {
 				t.Helper()

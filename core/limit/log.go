@@ -117,7 +117,8 @@ func (l *limiter) keysOfLogs(tag string) []string {
 
 // fillLogCall fills in the call of a script of sliding windows. Its keys are in room, if they fit.
 func (l *limiter) fillLogCall(
-	c *script.Call, room []string, limits *limitSet, long bool, a core.Attempt, cost int64, peek bool, now string,
+	c *script.Call, room []string, limits *limitSet, long bool, a core.Attempt, cost int64, peek bool,
+	now string,
 ) {
 	of := &limits.log
 	if long || of.short == nil {

@@ -71,7 +71,8 @@ func TestAKeyThatIsNotAllowedCostsOneCall(t *testing.T) {
 	other, counts := engine("other"), engine("counts")
 	for _, k := range append(kinds[:len(kinds):len(kinds)], byParts) {
 		for name, more := range map[string][]Limit{"one": nil, "two": {PerHour(20)}} {
-			g, a := k.make(other, name+k.name[:3]+k.name[len(k.name)-5:], PerMinute(10), more...), core.Attempt{Actor: "a"}
+			guard, a := name+k.name[:3]+k.name[len(k.name)-5:], core.Attempt{Actor: "a"}
+			g := k.make(other, guard, PerMinute(10), more...)
 			for range 3 {
 				_, err := g.Check(t.Context(), a)
 				want(k.name+" "+name, err)
@@ -79,7 +80,7 @@ func TestAKeyThatIsNotAllowedCostsOneCall(t *testing.T) {
 			_, err := g.Peek(t.Context(), a)
 			want(k.name+" "+name+", a Peek", err)
 
-			g = k.make(counts, name+k.name[:3]+k.name[len(k.name)-5:], PerMinute(10), more...)
+			g = k.make(counts, guard, PerMinute(10), more...)
 			if err := counts.Preload(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -30,13 +31,11 @@ func TestSlidingWindowPartsScriptsAgree(t *testing.T) {
 	})
 }
 
-// scriptsAgree checks the two scripts with random attempts, of limits that change between the maxima, by a clock
-// that is set back at times.
+// scriptsAgree checks the two scripts with random attempts, of limits that change between the maxima, by a
+// clock that is set back at times.
 func scriptsAgree(
 	t *testing.T, b redistest.Backend, limitOf func(int64, time.Duration) Limit, maxima *rapid.Generator[int64],
 ) {
-	long := *slidingWindow
-	long.long = true
 	number := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		number++
@@ -54,7 +53,6 @@ func scriptsAgree(
 					core.WithPrefix(fmt.Sprintf("%s-%d-%d", b.Prefix, number, i)))
 				counts[i][j] = NewSlidingWindowBy(engine, "w", limits)
 			}
-			limiterOf(counts[i][1]).algorithm = &long
 		}
 		var allowed [][2]core.Decision
 		for range rapid.IntRange(1, 30).Draw(rt, "attempts") {
@@ -78,7 +76,11 @@ func scriptsAgree(
 			isPeek := rapid.IntRange(0, 4).Draw(rt, "peek") == 0
 			var d [2]core.Decision
 			for i := range d {
-				if g := counts[i][swap^i]; isPeek {
+				g := counts[i][swap^i]
+				if swap^i == 1 {
+					limiterOf(g).askLong.add(kit.TagOf(a))
+				}
+				if isPeek {
 					d[i] = peek(t, g, a)
 				} else {
 					d[i] = guardtest.Check(t, g, a)

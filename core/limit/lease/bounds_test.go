@@ -93,9 +93,9 @@ func (c *crowd) wantTaken(t *testing.T) {
 	}
 }
 
-// TestManyActorsTakeABoundedMemory: PerDay(10_000) with a lease kept 450 bytes for each actor, and a closure
-// for each fetch, for 72 to 144 minutes: 198 MB after 400,000 actors. An actor who gives way to another one has
-// the units back, and no unit is handed out twice.
+// TestManyActorsTakeABoundedMemory: PerDay(10_000) with a lease kept 450 bytes for each actor, and a
+// closure for each fetch, for 72 to 144 minutes: 198 MB after 400,000 actors. An actor who gives way to
+// another one has the units back, and no unit is handed out twice.
 func TestManyActorsTakeABoundedMemory(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const most = 10 * 64
@@ -120,8 +120,8 @@ func TestManyActorsTakeABoundedMemory(t *testing.T) {
 	})
 }
 
-// TestActorsWhoComeOnceFetchNothingAhead: each of them had a unit in hand for a part, which went back by a call
-// of its own.
+// TestActorsWhoComeOnceFetchNothingAhead: each of them had a unit in hand for a part, which went back by a
+// call of its own.
 func TestActorsWhoComeOnceFetchNothingAhead(t *testing.T) {
 	b := redistest.Single(t)
 	c := newCrowd(b, mostHands)
@@ -132,8 +132,8 @@ func TestActorsWhoComeOnceFetchNothingAhead(t *testing.T) {
 	c.wantTaken(t)
 }
 
-// TestLongTextsOfActorsAreNotKept: the keys of leases had the actor's text whole: 30,000 actors of 8 kB took
-// 388 MB.
+// TestLongTextsOfActorsAreNotKept: the keys of leases had the actor's text whole: 30,000 actors of 8 kB
+// took 388 MB.
 func TestLongTextsOfActorsAreNotKept(t *testing.T) {
 	b := redistest.Single(t)
 	c := newCrowd(b, mostHands)
@@ -207,11 +207,11 @@ func TestHandsAreForgotten(t *testing.T) {
 // TestALeaseAsksAFunctionOncePerAttempt, whether the attempt is decided by what is in hand or not.
 func TestALeaseAsksAFunctionOncePerAttempt(t *testing.T) {
 	calls, failing := 0, error(nil)
-	g := NewBy(guardtest.NewEngine(redistest.Mini(t), guardtest.WithClock(guardtest.NewClockAt(partBegins))), "by",
-		func(context.Context, core.Attempt) ([]limit.Limit, error) {
-			calls++
-			return []limit.Limit{limit.PerHour(4000)}, failing
-		})
+	e := guardtest.NewEngine(redistest.Mini(t), guardtest.WithClock(guardtest.NewClockAt(partBegins)))
+	g := NewBy(e, "by", func(context.Context, core.Attempt) ([]limit.Limit, error) {
+		calls++
+		return []limit.Limit{limit.PerHour(4000)}, failing
+	})
 	for n := 1; n <= 20; n++ {
 		if guardtest.Check(t, g, tenant); calls != n {
 			t.Fatalf("%d calls for %d attempts", calls, n)
@@ -245,8 +245,8 @@ func (s *slow) Process(ctx context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-// TestTwoScriptsOfALeaseShareItsDeadline: the script that decides in place of a short one had a deadline of its
-// own, so a check could take two of them.
+// TestTwoScriptsOfALeaseShareItsDeadline: the script that decides in place of a short one had a deadline of
+// its own, so a check could take two of them.
 func TestTwoScriptsOfALeaseShareItsDeadline(t *testing.T) {
 	const deadline = 100 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {

@@ -10,15 +10,15 @@
 // # How long units are in hand
 //
 // The limit counts by parts of its window, 20 unless it has a Resolution: a unit counts as taken at the end
-// of the part in which it was fetched. A process hands it out until then at the latest, by its own clock, from
-// the moment at which it asked. Units that it has not used go back to Redis with its next call, one part later
-// at the latest, and in [core.Drain]. When a process dies, or a reply is lost, the units count as taken until
-// they leave the window.
+// of the part in which it was fetched. A process hands it out until then at the latest, by its own clock,
+// from the moment at which it asked. Units that it has not used go back to Redis with its next call, one
+// part later at the latest, and in [core.Drain]. When a process dies, or a reply is lost, the units count as
+// taken until they leave the window.
 //
 // A process asks for twice as many units as before when they did not last for a part, and for half as many
-// when most were left. One call gets at most a part of what is left: left / (2 * processes), where the number
-// of processes is what others have taken since the last call, by what this one has. Where a part has fewer
-// than 8 units (Max < 8 * Resolution), or little is left, each attempt asks Redis.
+// when most were left. One call gets at most a part of what is left: left / (2 * processes), where the
+// number of processes is what others have taken since the last call, by what this one has. Where a part has
+// fewer than 8 units (Max < 8 * Resolution), or little is left, each attempt asks Redis.
 //
 // # What a process keeps
 //
@@ -30,11 +30,11 @@
 // # Decisions
 //
 // A decision about a unit in hand has the source [core.SourceLease]. Its Remaining, and that of the decision
-// that came with the last call, is what that call left in Redis plus what is in hand; other processes may have
-// taken some of it since. Likewise, the RetryAfter of a refusal is only an upper bound, since units may come
-// back before. So a refusal is remembered for a part of the window at most. [Guard.Peek] counts what this
-// process has in hand as left, and what others have as taken. After a [Guard.Reset] other processes may still
-// hand out what they have in hand.
+// that came with the last call, is what that call left in Redis plus what is in hand; other processes may
+// have taken some of it since. Likewise, the RetryAfter of a refusal is only an upper bound, since units may
+// come back before. So a refusal is remembered for a part of the window at most. [Guard.Peek] counts what
+// this process has in hand as left, and what others have as taken. After a [Guard.Reset] other processes may
+// still hand out what they have in hand.
 //
 // # Clocks and failovers
 //

@@ -147,7 +147,7 @@ func (h *hand) hear(
 		return fetched
 	}
 	h.ahead = max(h.ahead, 1)
-	if whole := part(of).Microseconds(); h.lot.Limit() == of && ceilDiv(h.lot.Stamp, whole) == ceilDiv(fetched.Stamp, whole) {
+	if h.lot.Limit() == of && samePart(of, h.lot.Stamp, fetched.Stamp) {
 		fetched.Units += h.lot.Units
 		fetched.Stamp = min(fetched.Stamp, h.lot.Stamp)
 	} else {
@@ -194,23 +194,26 @@ func (h *hand) count(d *core.Decision, now time.Time) {
 }
 
 // settle takes units that come back into the hand, if that has others of the same part, which were taken
-// before. Those to be charged (units below 0) it takes from the hand, as far as that has them. It returns what
-// is left to do in Redis.
+// before. Those to be charged (units below 0) it takes from the hand, as far as that has them. It returns
+// what is left to do in Redis.
 func (h *hand) settle(of limit.Limit, stamp, units int64, now time.Time) (rest int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	whole := part(of).Microseconds()
 	switch {
 	case h.gone || h.lot.Limit() != of || !h.current(now):
 	case units < 0:
 		n := min(-units, h.lot.Units)
 		h.lot.Units -= n
 		return units + n
-	case ceilDiv(h.lot.Stamp, whole) == ceilDiv(stamp, whole) && stamp >= h.lot.Stamp:
+	case stamp >= h.lot.Stamp && samePart(of, h.lot.Stamp, stamp):
 		h.lot.Units += units
 		return 0
 	}
 	return units
 }
 
-func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
+// samePart reports whether units of the two moments count as taken at the same one.
+func samePart(of limit.Limit, one, other int64) bool {
+	whole := part(of).Microseconds()
+	return (one+whole-1)/whole == (other+whole-1)/whole
+}

@@ -80,8 +80,8 @@ func (s *hands) drop(k key) {
 	}
 }
 
-// Settle implements [limit.Hand].
-func (s *hands) Settle(a core.Attempt, of limit.Limit, stamp, units int64) (rest int64) {
+// settle takes units that come back into a hand, or units to be charged out of it: see [limit.Ahead].
+func (s *hands) settle(a core.Attempt, of limit.Limit, stamp, units int64) (rest int64) {
 	h := s.find(keyOf(&a))
 	if h == nil {
 		return units
@@ -130,15 +130,21 @@ func (s *hands) arrange(part time.Duration) {
 		return
 	}
 	s.tick = part
+	s.sweepIn(part)
+}
+
+// sweepIn arranges the next sweep. The caller holds the lock.
+func (s *hands) sweepIn(wait time.Duration) {
 	s.sweep++
-	number, due := s.sweep, time.Now().Add(part)
-	s.g.After(part, func(ctx context.Context) { s.sweepAll(ctx, number, due) })
+	number, due := s.sweep, time.Now().Add(wait)
+	s.g.After(wait, func(ctx context.Context) { s.sweepAll(ctx, number, due) })
 }
 
 // sweepAll gives back what is over, or all if Drain has called it before it was due, and forgets hands that
 // nobody has asked about for two parts.
 func (s *hands) sweepAll(ctx context.Context, number int, due time.Time) {
-	drains := time.Now().Before(due)
+	begun := time.Now()
+	drains := begun.Before(due)
 	s.mu.Lock()
 	late, tick := s.sweep != number, s.tick
 	if !late {
@@ -162,14 +168,18 @@ func (s *hands) sweepAll(ctx context.Context, number int, due time.Time) {
 			}
 		}
 	})
+	wait := max(tick, 16*time.Since(begun)) // so that sweeps of many hands take little of a processor
 	s.give(ctx, back)
-	if !drains && s.of.Len() > 0 {
-		s.arrange(tick)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !drains && s.of.Len() > 0 && (s.tick == 0 || s.tick > tick) {
+		s.tick = tick
+		s.sweepIn(wait)
 	}
 }
 
-// swept takes the units out of the hand if they are over, or in any case, and reports whether nobody has asked
-// about it for two parts. Then it must leave the map.
+// swept takes the units out of the hand if they are over, or in any case, and reports whether nobody has
+// asked about it for two parts. Then it must leave the map.
 func (h *hand) swept(now time.Time, all bool) (out limit.Lot, idle bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -29,8 +29,8 @@ const (
 // Guard is a [limit.SlidingWindow] whose units a process fetches ahead. It is safe for concurrent use.
 type Guard struct {
 	*limit.SlidingWindow
-	one   []limit.Limit // nil if by returns the limits
-	by    limit.Func
+	one   known      // unless by returns the limits
+	by    limit.Func // or nil
 	ahead *limit.Ahead
 	hands *hands
 }
@@ -38,8 +38,8 @@ type Guard struct {
 // New returns a [Guard] that is named name on e. A limit without a Resolution gets one of 20 parts. It panics
 // when the name is invalid or already in use, or when the limit is invalid.
 func New(e *core.Engine, name string, of limit.Limit) *Guard {
-	g := &Guard{one: byParts([]limit.Limit{of})}
-	return g.over(limit.NewSlidingWindow(e, name, g.one[0]))
+	g := &Guard{one: known{limits: byParts([]limit.Limit{of})}}
+	return g.over(limit.NewSlidingWindow(e, name, g.one.limits[0]))
 }
 
 // NewBy is [New] with a function that returns the limits of each attempt. Where it returns several, the
@@ -61,7 +61,7 @@ func (g *Guard) over(w *limit.SlidingWindow) *Guard {
 // holding sets for how many actors and resources the guard keeps what is in hand.
 func (g *Guard) holding(most int) *Guard {
 	g.hands = newHands(g, most)
-	g.ahead = g.SlidingWindow.Ahead(g.hands)
+	g.ahead = g.Ahead(g.hands.settle)
 	return g
 }
 
@@ -73,13 +73,18 @@ func byParts(limits []limit.Limit) []limit.Limit {
 	return limits
 }
 
-// known is what the guard's function has returned for an attempt, which the window asks for again.
+// known is the limits of an attempt, for which the guard's function is asked once.
 type known struct {
 	limits []limit.Limit
 	err    error
 }
 
 type knownKey struct{}
+
+// with returns a context by which the window knows the limits.
+func (k *known) with(ctx context.Context) context.Context {
+	return context.WithValue(ctx, knownKey{}, k)
+}
 
 // limits is the function of the window.
 func (g *Guard) limits(ctx context.Context, a core.Attempt) ([]limit.Limit, error) {
@@ -90,18 +95,27 @@ func (g *Guard) limits(ctx context.Context, a core.Attempt) ([]limit.Limit, erro
 	return byParts(limits), err
 }
 
-// limitsOf returns the limits of an attempt, and a context by which the window knows them.
-func (g *Guard) limitsOf(ctx context.Context, a core.Attempt) ([]limit.Limit, context.Context) {
+// limitsOf returns the limits of an attempt.
+func (g *Guard) limitsOf(ctx context.Context, a core.Attempt) *known {
 	if g.by == nil {
-		return g.one, ctx
+		return &g.one
 	}
-	within, cancel := context.WithTimeout(ctx, g.Engine().Deadline())
+	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline())
 	defer cancel()
 	k := &known{}
-	if k.limits, k.err = g.limits(within, a); k.err == nil {
-		k.err = within.Err() // the function may have ignored the deadline
+	if k.limits, k.err = g.limits(ctx, a); k.err == nil {
+		k.err = ctx.Err() // the function may have ignored the deadline
 	}
-	return k.limits, context.WithValue(ctx, knownKey{}, k)
+	return k
+}
+
+// lent returns the limit whose units the process fetches ahead for an attempt of that cost, if there is one.
+func (k *known) lent(cost int64) (of limit.Limit, ok bool) {
+	if k.err != nil || len(k.limits) != 1 {
+		return of, false
+	}
+	of = k.limits[0]
+	return of, of.Max >= least*of.Resolution && of.Max >= cost
 }
 
 // Phases implements [kit.Phased].
@@ -165,11 +179,11 @@ func keyOf(a *core.Attempt) key {
 
 // question is a check between its phases.
 type question struct {
-	g   *Guard
-	by  context.Context // knows the limits of the attempt
-	of  limit.Limit
-	key key
-	d   core.Decision
+	g     *Guard
+	known *known
+	of    limit.Limit
+	key   key
+	d     core.Decision
 }
 
 // Begin implements [kit.Phased]. Units are fetched by End, whose callers wait for each other.
@@ -177,13 +191,14 @@ func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool)
 	if a.PrepareInPlace() != nil || !g.Engine().HasRedis() {
 		return g.SlidingWindow.Begin(ctx, a, early, followed)
 	}
-	limits, ctx := g.limitsOf(ctx, a)
-	if len(limits) != 1 || limits[0].Max < least*limits[0].Resolution || a.Cost > limits[0].Max {
-		return g.SlidingWindow.Begin(ctx, a, early, followed)
+	k := g.limitsOf(ctx, a)
+	of, ok := k.lent(a.Cost)
+	if !ok {
+		return g.SlidingWindow.Begin(k.with(ctx), a, early, followed)
 	}
-	q := &question{g: g, by: ctx, of: limits[0], key: keyOf(&a), d: core.Decision{Attempt: a}}
+	q := &question{g: g, known: k, of: of, key: keyOf(&a), d: core.Decision{Attempt: a}}
 	h := g.hands.find(q.key)
-	return kit.Begun{Second: q, Fits: h != nil && h.has(a.Cost, q.of, g.Engine().Now())}
+	return kit.Begun{Second: q, Fits: h != nil && h.has(a.Cost, of, g.Engine().Now())}
 }
 
 // Drop implements [kit.Second].
@@ -195,11 +210,8 @@ func (q *question) End(ctx context.Context) (core.Decision, error) {
 	if h := g.hands.find(q.key); h != nil && q.handOut(h) {
 		return q.d, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline())
+	ctx, cancel := context.WithTimeout(q.known.with(ctx), g.Engine().Deadline())
 	defer cancel()
-	if k := q.by.Value(knownKey{}); k != nil {
-		ctx = context.WithValue(ctx, knownKey{}, k)
-	}
 	h := g.hands.get(q.key)
 	switch {
 	case h.join(ctx, min(patience, g.Engine().Deadline()/4)):
@@ -277,13 +289,13 @@ func (f inFront) End(ctx context.Context) (core.Decision, error) {
 	return f.Begun.End(ctx)
 }
 
-// giveBack gives units back to Redis, in front of a call if that is not nil.
+// giveBack gives units back to Redis, in front of a call if that is not nil. The observer hears of an error.
 func (g *Guard) giveBack(ctx context.Context, behind *script.Call, lots ...limit.Lot) {
 	d, begun := core.Decision{Guard: g.Name()}, time.Now()
 	for _, t := range lots {
 		d.Attempt.Cost += t.Units
 	}
-	_ = g.Observe(ctx, "give_back", begun, d, g.ahead.Return(ctx, behind, lots...)) // the observer hears of an error
+	_ = g.Observe(ctx, "give_back", begun, d, g.ahead.Return(ctx, behind, lots...))
 }
 
 func part(of limit.Limit) time.Duration {
