@@ -33,6 +33,7 @@ func (g *Guard) Describe() kit.Description {
 // Taken returns how many places of a course are taken. It is 0 for an unknown course.
 func (g *Guard) Taken(ctx context.Context, course string) (int64, error) {
 	return kit.Look(ctx, &g.Base, "taken", core.Attempt{Resource: course}, func() (int64, error) {
-		return script.Query(ctx, g.Engine().Runner, redis.NewIntCmd(ctx, "hlen", g.Key(script.Encode(course), "taken")))
+		taken := redis.NewIntCmd(ctx, "hlen", g.Key(script.Encode(course), "taken"))
+		return script.Query(ctx, g.Engine().Runner, taken)
 	})
 }

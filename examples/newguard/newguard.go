@@ -69,7 +69,8 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		return d, err
 	}
 	course := script.Encode(a.Resource)
-	p := place{[]string{g.Key(course, "taken"), g.Key(course, "void", a.Call())}, script.Encode(a.Actor), a.Call()}
+	keys := []string{g.Key(course, "taken"), g.Key(course, "void", a.Call())}
+	p := place{keys, script.Encode(a.Actor), a.Call()}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), takeScript, p.keys,
 		p.member, p.call, g.places, g.keep.Milliseconds())
 	if err != nil { // the script may have run

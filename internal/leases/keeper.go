@@ -200,7 +200,9 @@ func (k *Keeper) Asking(tag string, a core.Attempt, most int64, limit time.Durat
 }
 
 // Asked reads what a call of Asking that was sent was answered. Then the attempt stands in line, if it may.
-func (k *Keeper) Asked(ctx context.Context, h *Holder, c *script.Call, d core.Decision) (core.Decision, error) {
+func (k *Keeper) Asked(
+	ctx context.Context, h *Holder, c *script.Call, d core.Decision,
+) (core.Decision, error) {
 	d, err := k.answered(h, c, d)
 	if err != nil || d.Reason != core.ReasonBusy || k.options.Wait == 0 {
 		return d, err

@@ -112,7 +112,8 @@ func (m *Markets) Offer(ctx context.Context, market, seller, id, item string, pr
 	if item == "" || price < 0 || price > MaxMoney {
 		return fmt.Errorf("market: %w: item %.40q for %d: give 0 to 2^53-1", core.ErrInvalid, item, price)
 	}
-	_, err := m.run(ctx, offerScript, market, seller, id, script.Encode(seller), script.Encode(item), price, m.most)
+	_, err := m.run(ctx, offerScript, market, seller, id,
+		script.Encode(seller), script.Encode(item), price, m.most)
 	return err
 }
 
@@ -164,7 +165,8 @@ func (m *Markets) Item(ctx context.Context, market, item string) (owner string, 
 	if market == "" || item == "" {
 		return "", 0, ErrNoItem
 	}
-	record, err := script.Query(ctx, m.gate.Runner, redis.NewStringCmd(ctx, "hget", m.items(market), script.Encode(item)))
+	record, err := script.Query(ctx, m.gate.Runner,
+		redis.NewStringCmd(ctx, "hget", m.items(market), script.Encode(item)))
 	if errors.Is(err, redis.Nil) {
 		return "", 0, ErrNoItem
 	} else if err != nil {
@@ -183,7 +185,8 @@ func (m *Markets) Balance(ctx context.Context, market, user string) (int64, erro
 	if market == "" || user == "" {
 		return 0, nil
 	}
-	balance, err := script.Query(ctx, m.gate.Runner, redis.NewStringCmd(ctx, "hget", m.funds(market), script.Encode(user)))
+	balance, err := script.Query(ctx, m.gate.Runner,
+		redis.NewStringCmd(ctx, "hget", m.funds(market), script.Encode(user)))
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
 	} else if err != nil {
