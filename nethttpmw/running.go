@@ -97,7 +97,9 @@ func (e *entry) answered() {
 }
 
 // blocks reports whether requests that run in this process may be why the entry was refused: see run.blocks.
-func (e *entry) blocks(cost int64) bool { return e.run != nil && e.run.blocks(cost, e.decision.Remaining) }
+func (e *entry) blocks(cost int64) bool {
+	return e.run != nil && e.run.blocks(cost, e.decision.Remaining)
+}
 
 // answer notes what the guard has answered.
 func (n *run) answer(d *core.Decision) {

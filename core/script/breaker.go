@@ -399,28 +399,34 @@ func (b *breaker) failed(t *entry) {
 		failures = int64(b.all.failures)
 		b.failures.Store(failures)
 	}
-	now := time.Now()
 	if failures < int64(b.all.failures) {
-		// The client's other connections may be lost too. Each of them would fail a call.
-		if isBroken(t.outcome) && now.Sub(b.looked) > b.all.pause && b.probing == nil && b.canProbe(t.key) {
-			b.spared = 0
-			if b.looked.IsZero() || now.Sub(b.looked) > earlyAgain*b.all.pause {
-				b.spared = sparedMost
-			}
-			b.startProbe(t.key)
-		}
+		b.lookAtOthers(t)
 		return
 	}
 	// A breaker that has not opened for long may close as soon as a probe is answered: the outage may have been
 	// short, or over for all but the pooled connections. Else it stays open for a Pause, or a server that
 	// answers probes and fails calls would cost a few timeouts again and again.
-	early := b.opened.IsZero() || now.Sub(b.opened) > earlyAgain*b.all.pause
+	early := b.opened.IsZero() || time.Since(b.opened) > earlyAgain*b.all.pause
 	b.because(t.cause)
 	b.turn(true)
 	b.changes[len(b.changes)-1].err = t.cause
 	if early && b.probing == nil && b.canProbe(t.key) {
 		b.startProbe(t.key)
 	}
+}
+
+// lookAtOthers starts a probe if the call has lost its connection: the client's others may be lost too, and
+// each of them would fail a call.
+func (b *breaker) lookAtOthers(t *entry) {
+	since := time.Since(b.looked)
+	if !isBroken(t.outcome) || since <= b.all.pause || b.probing != nil || !b.canProbe(t.key) {
+		return
+	}
+	b.spared = 0
+	if b.looked.IsZero() || since > earlyAgain*b.all.pause {
+		b.spared = sparedMost
+	}
+	b.startProbe(t.key)
 }
 
 // canProbe reports whether the server can be looked at in the background. In a cluster, a key says which it

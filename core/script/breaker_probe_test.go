@@ -186,9 +186,9 @@ func TestConnectionsThatTheServerClosedStartAProbe(t *testing.T) {
 	})
 }
 
-// TestConnectionsLostBesideAProbeAreOneFailure: of a pool whose connections a server had closed, five were lost
-// before the probe that the first had started had looked at the others, and the breaker opened, although the
-// server worked. A server that works only for probes still opens it.
+// TestConnectionsLostBesideAProbeAreOneFailure: of a pool whose connections a server had closed, five were
+// lost before the probe that the first had started had looked at the others, and the breaker opened, although
+// the server worked. A server that works only for probes still opens it.
 func TestConnectionsLostBesideAProbeAreOneFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newProbedServer()
