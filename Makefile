@@ -5,9 +5,9 @@ TESTFLAGS     ?=
 TESTARGS      ?=
 PACKAGES      ?=
 BENCHFLAGS    ?=
-GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOLANGCI_LINT ?= $(CURDIR)/scripts/golangci-lint
 GOVULNCHECK   ?= $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0
-# make lint has go vet.
+# make lint has govet.
 GO_TEST        = $(GO) test -vet=off -shuffle=on -count=1 -p $(PARALLEL) $(TESTFLAGS)
 
 # How many packages are tested side by side: more than there are cores, since many tests wait.
@@ -16,6 +16,10 @@ PARALLEL ?= 3
 # The nested modules: all folders with a go.mod of their own, and which of them are released.
 MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod)))
 RELEASED := echov5mw observe/gatehouseotel observe/gatehouseprom
+
+# The modules that make test leaves to CI: docs/testing.md says why.
+LEFT_TO_CI := examples/production/checks proofs/bench
+TESTED      = $(if $(GATEHOUSE_ALL),$(MODULES),$(filter-out $(LEFT_TO_CI),$(MODULES)))
 
 # The packages whose tests have long versions, besides examples/orders.
 SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance ./examples/exports
@@ -29,21 +33,20 @@ SOAKS := soak-guards soak-simulation soak-unshared soak-echov5mw soak-orders soa
 UNRACED := ./internal/simulation
 
 # The modules without code of their own that runs in parallel: they drive other processes, or check what others did.
-UNRACED_MODULES := examples/production/checks proofs/bench proofs/browser proofs/histories
+UNRACED_MODULES := $(LEFT_TO_CI) proofs/browser proofs/histories
 
 # $(call in-each,folders,command) runs a command in each folder, and ends at the first that fails.
 in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || exit 1; done
 
-# $(call test-all,command) tests the root module with the command and, beside it, the nested modules, one after the
-# other, those in UNRACED_MODULES without -race. Their output follows the root's.
+# $(call test-all,command,modules) tests the root module with the command and, beside it, the nested modules, one
+# after the other. Their output follows the root's.
 test-all = log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/null; exit 1' INT TERM; status=0; \
-	( $(call in-each,$(filter-out $(UNRACED_MODULES),$(MODULES)),$(1) ./... $(TESTARGS)); \
-	  $(call in-each,$(UNRACED_MODULES),$(GO_TEST) ./... $(TESTARGS)) ) >"$$log" 2>&1 & \
+	( $(call in-each,$(2),$(1) ./... $(TESTARGS)) ) >"$$log" 2>&1 & \
 	$(1) ./... $(TESTARGS) || status=1; \
 	wait $$! || status=1; cat "$$log"; exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-servers race soak $(SOAKS) fuzz lint vulnerabilities tidy examples cover bench \
+.PHONY: help demo test all test-servers race soak $(SOAKS) fuzz lint vulnerabilities tidy examples cover bench \
 	release-check redis
 
 help: ## list the targets
@@ -53,15 +56,16 @@ demo: ## run the demo server, on a Redis inside the process or on REDIS_URL
 	@$(GO) run ./examples/demo
 
 test: redis ## run the tests, on real Redis servers
-	@$(call test-all,$(GO_TEST))
+	@$(call test-all,$(GO_TEST),$(TESTED))
+
+all: export GATEHOUSE_ALL = 1
+all: test ## run all tests, as CI does
 
 test-servers: ## run the tests against the redis-server or valkey-server of each folder in DIRS
 	@GO="$(GO)" TESTFLAGS="$(TESTFLAGS)" PACKAGES="$(PACKAGES)" scripts/test-servers $(DIRS)
 
-race cover: export GATEHOUSE_ALL = 1
-race: redis ## run all tests under the race detector, with what make test leaves out, as CI does
-	@$(call test-all,$(GO_TEST) -race)
-	@$(GO_TEST) $(UNRACED) $(TESTARGS)
+race: redis ## run the tests under the race detector
+	@$(call test-all,$(GO_TEST) -race,$(filter-out $(UNRACED_MODULES),$(MODULES)))
 
 soak: redis ## run the long versions of the tests (about 50 minutes on two cores), also after one has failed
 	@failed=; for part in $(SOAKS); do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
@@ -93,7 +97,7 @@ fuzz: ## fuzz each fuzz test for 20 seconds
 	done
 
 lint: ## run the linters
-	@$(call in-each,. $(MODULES),$(GO) vet ./... && $(GOLANGCI_LINT) run ./...)
+	@$(call in-each,. $(MODULES),$(GOLANGCI_LINT) run ./...)
 
 vulnerabilities: ## look for known vulnerabilities in what the modules call (needs vuln.go.dev)
 	@GOVULNCHECK="$(GOVULNCHECK)" scripts/vulnerabilities $(MODULES)
@@ -117,8 +121,8 @@ examples: ## build the examples and the command
 
 cover: redis ## measure what the tests cover, and write docs/coverage.md
 	@counters=$$(mktemp -d) && trap 'rm -rf "$$counters"' EXIT && \
-	$(MAKE) --no-print-directory test TESTARGS="-args -test.gocoverdir=$$counters" \
-	  TESTFLAGS="$(TESTFLAGS) -covermode=atomic -coverpkg=github.com/gatehouse-go/gatehouse/..." && \
+	$(MAKE) --no-print-directory all TESTARGS="-args -test.gocoverdir=$$counters" \
+	  TESTFLAGS="$(TESTFLAGS) -coverpkg=github.com/gatehouse-go/gatehouse/..." && \
 	scripts/coverage "$$counters" docs/coverage.md
 
 bench: ## measure beside others (half an hour), and write proofs/bench/results

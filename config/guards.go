@@ -466,12 +466,16 @@ var (
 			duration(time.Second, time.Hour), func(o *semaphore.Options) *time.Duration { return &o.Lease }),
 		in("wait", "How long a request waits for permits; without it, it is refused at once.",
 			duration(time.Millisecond, time.Minute), func(o *semaphore.Options) *time.Duration { return &o.Wait }),
+		in("waiters", "How many requests of one user wait at a time, in each process; the default is 10.",
+			whole(int64(1), 10_000), func(o *semaphore.Options) *int64 { return &o.Waiters }),
 	)
 	lockForm = object(
 		in("lease", "How long the lock of a dead process stays held; the default is 10s.",
 			duration(time.Second, time.Hour), func(o *lock.Options) *time.Duration { return &o.Lease }),
 		in("wait", "How long a request waits for the lock; without it, it is refused at once.",
 			duration(time.Millisecond, time.Minute), func(o *lock.Options) *time.Duration { return &o.Wait }),
+		in("waiters", "How many requests of one user wait at a time, in each process; the default is 10.",
+			whole(int64(1), 10_000), func(o *lock.Options) *int64 { return &o.Waiters }),
 	)
 	bansForm = object(
 		in("refusals", "Refusals in a period that do not lead to a ban; the default is 10.", whole(int64(1), 1000),

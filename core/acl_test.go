@@ -512,16 +512,6 @@ func delayOperations(r *aclRun) {
 
 // voteOperations are all operations of polls, in one part and in several.
 func voteOperations(r *aclRun) {
-	// Attempts of the same moment, which one run decides.
-	g := votes.New(r.gate, "poll", votes.Options{})
-	r.check(g, core.Attempt{Actor: "voter", Resource: "p", Item: "red"})
-	keys := []string{g.Key("p", "voters"), g.Key("p", "tally"), g.Key("p", "book"), g.Key("p", "op", "00")}
-	replies, err := r.gate.Run(r.ctx, voteJoinedScript, keys,
-		"", 60_000, 60_000, 1, "", "annannannannc1 red 1 o1")
-	r.must(err)
-	if fmt.Sprint(replies) != "[ok 0 1 0 red]" {
-		r.must(fmt.Errorf("a vote that joins others: %v", replies))
-	}
 	for i, poll := range []votes.Poll{
 		{Change: true, Retract: true}, {PerVoter: 3, PerDay: 2, Day: period.Daily(time.UTC)},
 	} {

@@ -89,7 +89,8 @@ type Reason string
 const (
 	// ReasonOK: allowed.
 	ReasonOK Reason = "ok"
-	// ReasonLimited: a rate limit is used up. RetryAfter says for how long.
+	// ReasonLimited: a rate limit is used up. RetryAfter says for how long. Or too many attempts of the actor
+	// wait for a semaphore or a lock.
 	ReasonLimited Reason = "limited"
 	// ReasonOverLimit: the cost alone exceeds the rate limit, so waiting does not help.
 	ReasonOverLimit Reason = "over_limit"

@@ -60,7 +60,6 @@ var (
 
 	joinedScript        = script.New("joined", lua.Source("limit/sliding_window"), script.AtMostOnce)
 	reserveJoinedScript = script.New("reserve_joined", lua.Source("seckill/reserve_joined"), script.AtMostOnce)
-	voteJoinedScript    = script.New("vote_joined", lua.Source("votes/joined"), script.AtMostOnce)
 )
 
 func openSale(t testing.TB, g *seckill.Guard, item string, sale seckill.Sale) {

@@ -47,13 +47,18 @@ type Options struct {
 	// the documentation of the package.
 	Credentials []string
 	// MaxBody is the longest body that is stored, in bytes. Requests with a longer one are refused, not
-	// deferred. Zero: 16 KiB. delay.Options.MaxPayload has to have room for it and the header: requests for
-	// which it has none are refused, too.
+	// deferred, and so are those whose target and header have more than 8 KiB. Zero: 16 KiB.
+	// delay.Options.MaxPayload has to have room for both: requests for which it has none are refused, too.
 	MaxBody int
 	// MaxAnswer is the longest body of an answer that is kept for the page, in bytes. Of a longer one the page
 	// has the status and the fields, among them Location. Zero: 32 KiB. It has to be less than
 	// delay.Options.MaxPayload.
 	MaxAnswer int
+	// MaxStored is how many bytes all users store at most: requests with 300 bytes more for each, room for an
+	// answer until it is there, and then the answer, while the queue keeps it. What would be more is refused as
+	// without Defer, and logged. Zero: 64 MiB, which is room for 1,100 of the longest requests that wait, or for
+	// 50,000 answers of 1 KiB.
+	MaxStored int64
 	// MaxWait is the longest wait. A request that could succeed only after that is refused. Zero: an hour.
 	MaxWait time.Duration
 	// MaxAge is how long a stored request may be refused again and again, from when it came. Then it has failed.
@@ -91,11 +96,12 @@ func New(q *delay.Queue, o Options) *Requests {
 	case slices.ContainsFunc(o.Secrets, func(s []byte) bool { return len(s) < minSecret }):
 		panic(fmt.Sprintf("gatehouse: deferred.Options.Secrets has a secret of less than %d bytes: make each of "+
 			"as many random bytes, such as by openssl rand -hex 32", minSecret))
-	case min(int64(o.MaxBody), int64(o.MaxAnswer), int64(o.MaxWait), int64(o.MaxAge)) < 0:
-		panic("gatehouse: deferred.Options has a negative MaxBody, MaxAnswer, MaxWait or MaxAge: leave it " +
-			"out, or set a positive one")
+	case min(int64(o.MaxBody), int64(o.MaxAnswer), o.MaxStored, int64(o.MaxWait), int64(o.MaxAge)) < 0:
+		panic("gatehouse: deferred.Options has a negative MaxBody, MaxAnswer, MaxStored, MaxWait or MaxAge: " +
+			"leave it out, or set a positive one")
 	}
 	o.MaxBody, o.MaxAnswer = cmp.Or(o.MaxBody, 16<<10), cmp.Or(o.MaxAnswer, 32<<10)
+	o.MaxStored = cmp.Or(o.MaxStored, 64<<20)
 	o.MaxWait, o.MaxAge = cmp.Or(o.MaxWait, time.Hour), cmp.Or(o.MaxAge, 24*time.Hour)
 	o.Page = cmp.Or(o.Page, "/deferred/")
 	if o.ID == nil {
@@ -203,11 +209,16 @@ func (d *Requests) Defer(
 		return nil, err
 	}
 	wait += jitter(wait)
-	created, err := d.queue.Schedule(ctx, op.task(), d.now().Add(wait), payload)
+	created, err := d.queue.ScheduleWithin(ctx, op.task(), d.now().Add(wait), payload, d.o.MaxStored,
+		int64(d.o.MaxAnswer))
 	if err == nil && created {
 		return &nethttpmw.Deferral{Location: d.o.Page + op.id, RetryAfter: wait}, nil
 	}
 	_ = d.o.Limit.Settle(ctx, allowed, core.Rollback) // observed; it is stored already, or not at all
+	if errors.Is(err, delay.ErrFull) {
+		d.logFull()
+		return nil, nil
+	}
 	if err != nil {
 		if !op.given {
 			// It may have been stored all the same. Its client is refused, and nobody else knows its ID.

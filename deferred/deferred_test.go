@@ -2,7 +2,9 @@ package deferred_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 const ofKey = "Idempotency-Key: k1"
@@ -156,6 +159,91 @@ func TestWhatCannotBeStoredIsRefused(t *testing.T) {
 	refused("no Redis", "bob", "rows")
 	if to := w.page("ann", "/deferred/unknown"); to.Code != http.StatusServiceUnavailable {
 		t.Errorf("the page without Redis: %d", to.Code)
+	}
+}
+
+// TestALongHeaderIsNotStored: MaxBody bounded the body only, so 40 KiB of Accept-Language were stored.
+func TestALongHeaderIsNotStored(t *testing.T) {
+	w := newWorld(t, redistest.Mini(t), delay.Options{}, nil)
+	w.defers("rows", "Accept-Language: "+strings.Repeat("de,", 2<<10))
+	to := w.post("ann", "rows", "Accept-Language: "+strings.Repeat("de,", 3<<10))
+	if to.Code != http.StatusTooManyRequests || to.Header().Get("Location") != "" {
+		t.Errorf("%d %v %s", to.Code, to.Header(), to.Body)
+	}
+	w.wantPending(1)
+}
+
+// TestManyUsersFillNoRedis: each stores no more than Limit allows, and all of them no more than MaxStored, in
+// bytes of Redis. What has run makes room.
+func TestManyUsersFillNoRedis(t *testing.T) {
+	const most = 2 << 20
+	b := redistest.Single(t)
+	w := newWorld(t, b, delay.Options{}, func(o *deferred.Options) { o.MaxStored, o.MaxAnswer = most, 4<<10 })
+	store := func(users int) (stored int) {
+		for user := range users {
+			for range 5 {
+				to := w.post(fmt.Sprint("user", user), strings.Repeat("r", 15<<10))
+				switch {
+				case to.Code == http.StatusAccepted:
+					stored++
+				case to.Code != http.StatusTooManyRequests || to.Header().Get("Location") != "":
+					t.Fatalf("%d %v %s", to.Code, to.Header(), to.Body)
+				}
+			}
+		}
+		return stored
+	}
+	stored := store(50)
+	bytes := int64(0)
+	for _, key := range w.client.Keys(t.Context(), b.Prefix+":delay:*").Val() {
+		bytes += w.client.MemoryUsage(t.Context(), key, 0).Val()
+	}
+	t.Logf("%d of 250 requests are stored, %d bytes of %d", stored, bytes, most)
+	if stored < 90 || stored > 115 || bytes > most {
+		t.Errorf("%d requests are stored, %d bytes: want as many as %d bytes have room for", stored, bytes, most)
+	}
+	w.gate.open.Store(true)
+	w.work()
+	redistest.Eventually(t, 30*time.Second, func() bool {
+		c, err := w.queue.Counts(t.Context())
+		return err == nil && c.Pending+c.Running == 0
+	}, "all have run")
+	w.gate.open.Store(false)
+	w.gate.wait = time.Minute
+	if stored := store(1); stored != 5 {
+		t.Errorf("%d of 5 requests are stored where others have run", stored)
+	}
+}
+
+// TestAFloodWithIDsCostsOneCallEach: whether a request with an operation ID is stored, only Redis knows. All
+// others, and refusals, are remembered.
+func TestAFloodWithIDsCostsOneCallEach(t *testing.T) {
+	b := redistest.Single(t)
+	counting := &guardtest.Counting{Client: b.Client}
+	engine := guardtest.NewEngineOver(b, counting)
+	requests := deferred.New(delay.New(engine, "deferred", delay.Options{}), deferred.Options{
+		Who: keyfuncs.User("uid"), Secrets: [][]byte{secret},
+		Limit: limit.NewSlidingWindow(engine, "stored", limit.PerHour(1)),
+	})
+	app := login(nethttpmw.HTTP(nethttpmw.Rule{
+		Guard: limit.NewSlidingWindow(engine, "exports", limit.PerHour(1)), Who: keyfuncs.User("uid"), Defer: requests,
+	})(http.NotFoundHandler()))
+	post := func(headers ...string) {
+		app.ServeHTTP(httptest.NewRecorder(), newRequest("ann", http.MethodPost, "/exports", "rows", headers...))
+	}
+	for range 3 { // takes what there is, is stored, and is refused
+		post()
+	}
+	before := counting.Sent.Load()
+	for range 100 {
+		post()
+	}
+	without := counting.Sent.Load() - before
+	for i := range 100 {
+		post(fmt.Sprint("Idempotency-Key: k", i))
+	}
+	if with := counting.Sent.Load() - before - without; without != 0 || with != 100 {
+		t.Errorf("100 refused requests made %d calls, and %d with operation IDs", without, with)
 	}
 }
 

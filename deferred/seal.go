@@ -9,6 +9,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -68,4 +69,13 @@ func (d *Requests) logError(err error, task string) {
 	}
 	d.queue.Logger().ErrorContext(context.Background(), "gatehouse: a deferred request does not run",
 		"queue", d.queue.Name(), "task", task, "err", err, "failures_not_logged", skipped)
+}
+
+// logFull logs that a request was refused for want of room, as logError does.
+func (d *Requests) logFull() {
+	if skipped, ok := d.failures.Due(delay.ErrFull.Error()); ok {
+		d.queue.Logger().ErrorContext(context.Background(),
+			"gatehouse: a request is refused, since as much is stored as deferred.Options.MaxStored allows",
+			"queue", d.queue.Name(), "max_stored", d.o.MaxStored, "refusals_not_logged", skipped)
+	}
 }

@@ -49,6 +49,9 @@ type finished struct {
 	Outcome *core.Outcome `json:"outcome"`
 }
 
+// maxHeader is the longest line of JSON that is stored, in bytes: common servers take no longer header.
+const maxHeader = 8 << 10
+
 // errPayload means that a task of the queue holds no request.
 var errPayload = errors.New("deferred: the task holds no request: use the queue for nothing else")
 
@@ -96,7 +99,7 @@ func (d *Requests) encode(r *keyfuncs.Request, op operation, depth int) ([]byte,
 		return nil, nil
 	}
 	text, err := join(s, body)
-	if err != nil {
+	if err != nil || len(text)-len(body) > maxHeader {
 		return nil, err
 	}
 	if text = d.seal(sealRequest, op.task(), text); len(text) > d.queue.MaxPayload() {

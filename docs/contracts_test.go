@@ -75,7 +75,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 // TestTheTrackRecordShowsEachDefectMended: each row of docs/track-record.md ends with a command, and each part
 // of its -run finds a test in the folders that it names.
 func TestTheTrackRecordShowsEachDefectMended(t *testing.T) {
-	rows := regexp.MustCompile("(?m)^\\| .+ \\|[\\w ]+\\| (.+) \\|$").
+	rows := regexp.MustCompile(`(?m)^\| .+ \|[\w ]+\| (.+) \|$`).
 		FindAllStringSubmatch(read(t, "docs/track-record.md"), -1)
 	run := regexp.MustCompile(`-run '?([^'` + "`" + ` ]+)`)
 	folder := regexp.MustCompile("\\./([a-z][\\w/]*)|in `([\\w/]+)`")

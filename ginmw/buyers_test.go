@@ -38,10 +38,13 @@ var markets = []struct {
 
 // crowd is a number of buyers and of units for them.
 func crowd() (buyers int, stock int64) {
-	if redistest.Soak() {
+	switch {
+	case redistest.Soak():
 		return 20_000, 1000
+	case redistest.All():
+		return 2000, 100
 	}
-	return 2000, 100
+	return 600, 50
 }
 
 // market is an item on sale in several processes, and the answers that its buyers got.

@@ -236,14 +236,6 @@ func votesOnce(p *pair) {
 	}
 	tally(p, g, want)
 
-	joined := script.New("joined", lua.Source("votes/joined"), script.AtMostOnce)
-	for i := range g {
-		keys := []string{g[i].Key("final", "voters"), g[i].Key("final", "tally"), g[i].Key("final", "book"),
-			g[i].Key("final", "op", "00"), g[i].Key("final", "audit")}
-		_, err := p.sides[i].Run(p.ctx, joined, keys, "", 60_000, 60_000, 1, "",
-			fmt.Sprintf("annannannan%dc%d red 1 o%d", i, i, i))
-		p.must("votes that join", err)
-	}
 	events, _, err := g[1].Audit(p.ctx, "final", "", 1000)
 	p.must("audit", err)
 	if len(events) < 104 {

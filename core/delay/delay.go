@@ -39,6 +39,8 @@ var (
 	// ErrOtherState is returned for a task that is in another state than the call needs: one that runs or has
 	// ended cannot be cancelled. It wraps core.ErrNotNow.
 	ErrOtherState = kit.NewError("delay: the task is in another state", core.ErrNotNow)
+	// ErrFull is returned by ScheduleWithin where the queue has no room for the task. It wraps core.ErrNotNow.
+	ErrFull = kit.NewError("delay: the queue has no room for the task", core.ErrNotNow)
 )
 
 // Options configure a [Queue]. The zero value is valid. All processes that share a queue must have the same
@@ -193,6 +195,16 @@ func (q *Queue) MaxPayload() int { return q.options.MaxPayload }
 func (q *Queue) Schedule(
 	ctx context.Context, id string, at time.Time, payload []byte,
 ) (created bool, err error) {
+	return q.ScheduleWithin(ctx, id, at, payload, 0, 0)
+}
+
+// ScheduleWithin is [Queue.Schedule], unless the queue would then have more than most bytes: the error is
+// [ErrFull], and nothing has changed. A task has those of its payload, or of its result once it is done, and
+// 300 more; one that has not ended also result bytes, for what it may leave. Most is a share for each slot of
+// Options.Spread; 0 is any number.
+func (q *Queue) ScheduleWithin(
+	ctx context.Context, id string, at time.Time, payload []byte, most, result int64,
+) (created bool, err error) {
 	return kit.Look(ctx, &q.Base, "schedule", about(id), func() (bool, error) {
 		moment, err := momentOf(at)
 		if err == nil {
@@ -202,11 +214,14 @@ func (q *Queue) Schedule(
 			return false, err
 		}
 		value, err := q.run(ctx, scheduleScript, q.slotOf(id), nil, script.EncodeUpTo(script.MaxRecord, id), moment,
-			payload, q.options.Keep.Milliseconds(), newCall())
+			payload, q.options.Keep.Milliseconds(), newCall(), most/int64(q.options.Spread), result)
 		if err != nil {
 			return false, err
 		}
 		n, err := script.ReadNumber(value)
+		if err == nil && n < 0 {
+			err = ErrFull
+		}
 		return n == 1, err
 	})
 }

@@ -317,10 +317,10 @@ func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 // last refunds of an actor, 60 to 120 and those of two minutes at most. When a call that failed may be
 // forgotten, Refund returns a [core.ErrGone], and the units count until they leave by themselves.
 //
-// A failover of Redis may lose a check that was answered: see [seckill.Fast]. Its refund then gives back
-// units of others, as many as the check took at most, where Redis cannot tell them from those that were
-// lost: in a fixed window that began before the check, in a token bucket that was last full before it and
-// has been used since, and in a sliding window those of the same part or moment.
+// A failover of Redis may lose a check that was answered: see seckill.Fast. Its refund then gives back units
+// of others, as many as the check took at most, where Redis cannot tell them from those that were lost: in a
+// fixed window that began before the check, in a token bucket that was last full before it and has been used
+// since, and in a sliding window those of the same part or moment.
 //
 // The decision must come from a check by this guard in this process; any other is a [core.ErrInvalid]. For a
 // refused decision Refund does nothing.

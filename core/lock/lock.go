@@ -26,7 +26,8 @@ var (
 	// ErrLost is the cause with which the context of [Guard.Hold], and of a request, ends when the lock was
 	// lost: its lease was not renewed in time, or an operator has broken it. It wraps core.ErrGone.
 	ErrLost = kit.NewError("lock: the lock was lost", core.ErrGone)
-	// ErrBusy is the error of [Guard.Do] when somebody else holds the lock. It wraps core.ErrNotNow.
+	// ErrBusy is the error of [Guard.Do] when somebody else holds the lock, or others wait for it. It wraps
+	// core.ErrNotNow.
 	ErrBusy = kit.NewError("lock: somebody else holds the lock", core.ErrNotNow)
 )
 
@@ -40,6 +41,10 @@ type Options struct {
 	// once. Set it to less than the patience of clients and proxies. The end of the attempt's context ends the
 	// wait too; that of a client that goes away does not, in a middleware.
 	Wait time.Duration
+	// Waiters is how many attempts of one actor wait for a lock at a time, in each process, 1 to 10,000.
+	// Further ones are denied with core.ReasonLimited, so that no user fills the line. The default is
+	// 10: a browser has six connections to a host. Raise it where many share an actor.
+	Waiters int64
 }
 
 // Guard lets one holder at a time have the lock of a thing. Make it with [New]. It is safe for concurrent
@@ -84,8 +89,9 @@ type Options struct {
 //
 // With Options.Wait, attempts stand in line: first come, first served, in all processes. Nobody overtakes
 // those who wait. A process is told when the lock is free, by PUBLISH to a channel below the engine's prefix.
-// Where its client cannot subscribe, or may not, the process looks twice per second. Attempts of a process
-// that has died lose their places within three seconds.
+// Where its client cannot subscribe, or may not, the process looks twice per second, and five times while one
+// of its attempts is the first. A process that has died or stands still is passed by 300 ms after the lock is
+// free for its attempts; when it goes on, they are in front again.
 //
 // # Endings
 //
@@ -110,7 +116,8 @@ type Guard struct {
 // New makes a guard with the given name. It panics when the name is taken or malformed, or when the options
 // are invalid.
 func New(e *core.Engine, name string, options Options) *Guard {
-	held := leases.Options{Lease: options.Lease, Wait: options.Wait, Lost: ErrLost, Record: "lock",
+	held := leases.Options{
+		Lease: options.Lease, Wait: options.Wait, Waiters: options.Waiters, Lost: ErrLost, Record: "lock",
 		Acquire: acquireScript, Queue: waitScript, Release: releaseScript, Renew: renewScript,
 	}.WithDefaults("lock", name)
 	g := &Guard{

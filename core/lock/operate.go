@@ -9,6 +9,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/leases"
 )
 
 // State is what [Guard.Peek] tells of a lock.
@@ -91,12 +92,14 @@ func (g *Guard) Break(ctx context.Context, thing string) (bool, error) {
 
 // Describe implements [kit.Describer].
 func (g *Guard) Describe() kit.Description {
-	answers := kit.StandardAnswers(core.ReasonBusy, core.ReasonGone)
+	answers := kit.StandardAnswers(core.ReasonBusy, core.ReasonLimited, core.ReasonGone)
 	for i := range answers {
 		switch a := &answers[i]; a.Reason {
 		case core.ReasonBusy: // not too many requests, but one that is in the way
 			a.Status, a.Detail = 409, "Somebody else is working on this. Try again in a moment."
 			a.PageDetail = "Somebody else is working on this at the moment."
+		case core.ReasonLimited: // in line
+			a.Detail, a.PageDetail = leases.TooManyWait+" Try again later.", leases.TooManyWait
 		case core.ReasonGone: // broken, or not renewed for too long
 			a.Title, a.Detail = "Lock Lost", "The lock of this request was taken away while it ran."
 			a.PageTitle, a.PageDetail = "Interrupted", "This took too long or was stopped. Please try again."

@@ -112,14 +112,14 @@ func TestLockWaitThatIsOver(t *testing.T) {
 	})
 }
 
-// TestLockWaitersOfADeadProcessBlockNobody: they lose their places three seconds after its last call.
+// TestLockWaitersOfADeadProcessBlockNobody: they lose their places 300 ms after the release.
 func TestLockWaitersOfADeadProcessBlockNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "l", Options{Wait: leases.MaxWait})
 		held, _ := take(t, g, ann)
 		keys := []string{g.Key("p", "lock"), g.Key("p", "line"), g.Key("p", "present"), g.Key("p", "void", "dead")}
-		if _, err := g.Engine().Run(t.Context(), waitScript, keys, "dead", 10000, 0, clock.Now().UnixMicro(),
+		if _, err := g.Engine().Run(t.Context(), waitScript, keys, "dead", 10000, 0, 0, clock.Now().UnixMicro(),
 			"dead|10000|eve"); err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestLockWaitersOfADeadProcessBlockNobody(t *testing.T) {
 		guardtest.Settle(t, g, held, true)
 		impatient := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "l", Options{})
 		guardtest.WantReason(t, guardtest.Check(t, impatient, bob), core.ReasonBusy) // nobody overtakes
-		clock.Advance(3 * time.Second)
+		clock.Advance(300 * time.Millisecond)
 		<-behind.decided
 		guardtest.WantReason(t, behind.d, core.ReasonOK)
 		guardtest.Settle(t, g, behind.d, true)
@@ -136,10 +136,54 @@ func TestLockWaitersOfADeadProcessBlockNobody(t *testing.T) {
 	})
 }
 
+// TestASilentProcessIsPassedByAndComesBackToItsPlace: those behind it overtake it while it makes no call, and
+// when it does, it is served before those who are still there.
+func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		withClock := guardtest.WithClock(clock)
+		one := New(guardtest.NewEngine(b, withClock), "l", Options{Wait: leases.MaxWait})
+		silent := New(guardtest.NewEngineOver(b, &guardtest.Counting{Client: b.Client}, withClock), "l",
+			Options{Wait: leases.MaxWait})
+		silent.keeper.Pause(time.Hour) // it only calls when an attempt comes
+		held, _ := take(t, one, ann)
+		var waiters []*waiting
+		for i, g := range []*Guard{silent, one, one} {
+			waiters = append(waiters, wait(t, g))
+			wantWaiting(t, one, int64(i+1))
+		}
+		guardtest.Settle(t, one, held, true)
+		clock.Advance(300 * time.Millisecond)
+		<-waiters[1].decided
+		guardtest.WantReason(t, waiters[1].d, core.ReasonOK)
+		guardtest.Settle(t, one, waiters[1].d, true)
+		<-waiters[2].decided
+		guardtest.WantReason(t, waiters[2].d, core.ReasonOK)
+		behind := wait(t, one)
+		wantWaiting(t, one, 1)
+		late := []*waiting{wait(t, silent)}
+		wantWaiting(t, one, 3)
+		guardtest.Settle(t, one, waiters[2].d, true)
+		late = append(late, wait(t, silent))
+		<-waiters[0].decided
+		guardtest.WantReason(t, waiters[0].d, core.ReasonOK)
+		wantWaiting(t, one, 3)
+		for _, w := range late {
+			w.giveUp()
+			<-w.decided
+			guardtest.WantReason(t, w.d, core.ReasonBusy)
+		}
+		guardtest.Settle(t, silent, waiters[0].d, true)
+		<-behind.decided
+		guardtest.WantReason(t, behind.d, core.ReasonOK)
+		guardtest.Settle(t, one, behind.d, true)
+	})
+}
+
 // TestLockWaitersWhoseRepliesAreLost: each gets the lock once, with the fence that Redis has noted.
 func TestLockWaitersWhoseRepliesAreLost(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		options := Options{Wait: leases.MaxWait, Lease: time.Hour} // who was not told would wait for its end
+		options := Options{Wait: leases.MaxWait, Waiters: 12, Lease: time.Hour} // who was not told would wait for its end
 		one := New(guardtest.NewEngine(b), "l", options)
 		faults, rng := redistest.NewFaults(t), rand.New(rand.NewPCG(1, 2))
 		b.Client = b.NewClientWith(t, faults)

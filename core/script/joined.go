@@ -18,14 +18,11 @@ type Joint struct {
 	// returns another number of replies, the reply to Script is the reply to each call. Nil: the replies are
 	// the elements of an array. It is a pure function; RunJoined calls that of the call that came last.
 	Replies func(reply any, n int) []any
-	// Group names the calls that may be decided together: they have the same keys and arguments, but for
-	// OwnKey and Own, and but for a moment among Args, of which the last call's counts.
+	// Group names the calls that may be decided together: they have the same keys and arguments, but for Own,
+	// and but for a moment among Args, of which the last call's counts.
 	Group string
-	// Keys are the first keys of Script. Nil stands for the keys of the call. RunJoined does not change them.
+	// Keys are the keys of Script. Nil stands for the keys of the call. RunJoined does not change them.
 	Keys []string
-	// OwnKey is a key that Script takes for this call, with the tag of the others; empty: it takes none. Those
-	// of all calls follow Keys, in the order of arrival.
-	OwnKey string
 	// Args are the first arguments of Script. RunJoined does not change them.
 	Args []any
 	// Own is the argument that Script takes for this call. Those of all calls follow Args, in the order of
@@ -84,17 +81,11 @@ func (j *joins) send(calls []*waiting[Joint]) {
 	defer cancel()
 	end, _ := ctx.Deadline()
 	last := calls[len(calls)-1].what
-	keys, args := last.Keys, slices.Grow(slices.Clone(last.Args), len(calls))
-	if last.OwnKey != "" {
-		keys = slices.Grow(slices.Clone(keys), len(calls))
-	}
+	args := slices.Grow(slices.Clone(last.Args), len(calls))
 	for _, c := range calls {
 		args = append(args, c.what.Own)
-		if last.OwnKey != "" {
-			keys = append(keys, c.what.OwnKey)
-		}
 	}
-	reply, err := j.run(ctx, time.Until(end), last.Script, keys, args...)
+	reply, err := j.run(ctx, time.Until(end), last.Script, last.Keys, args...)
 	replies := elements
 	if last.Replies != nil {
 		replies = last.Replies

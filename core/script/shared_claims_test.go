@@ -24,7 +24,6 @@ import (
 var (
 	reserveScript       = script.New("reserve", lua.Source("seckill/reserve"), script.Idempotent)
 	reserveJoinedScript = script.New("reserve_joined", lua.Source("seckill/reserve_joined"), script.AtMostOnce)
-	voteJoinedScript    = script.New("vote_joined", lua.Source("votes/joined"), script.AtMostOnce)
 )
 
 // lostRoad is a hook that loses the commands of a script once: they do not arrive, or only the replies do
@@ -76,7 +75,7 @@ func (r *lostRoad) loses(cmds ...redis.Cmder) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	is := func(cmd redis.Cmder) bool { return cmd.Name() == "evalsha" && cmd.Args()[1] == r.sha }
-	joint := r.sha == reserveJoinedScript.SHA() || r.sha == voteJoinedScript.SHA()
+	joint := r.sha == reserveJoinedScript.SHA()
 	if r.done || !slices.ContainsFunc(cmds, is) || len(cmds) == 1 && !joint {
 		return false
 	}
@@ -174,7 +173,7 @@ func claimOf(i int) core.Attempt {
 func TestClaimsShareAPipeline(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b)
-		g := votes.New(c.e, "v", votes.Options{Audit: true}) // with an audit stream no votes are decided together
+		g := votes.New(c.e, "v", votes.Options{Audit: true})
 		if err := c.e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -276,6 +275,16 @@ func TestAClaimWhoseCallerLeftAPipelineIsTakenBack(t *testing.T) {
 			})
 		}
 	})
+}
+
+// holdTwo has two claims of one thing under way, so that others have to wait.
+func (c *crowd) holdTwo(t *testing.T, claim func(i int)) {
+	t.Helper()
+	c.holds.Store(true)
+	for i := range 2 {
+		c.all.Go(func() { claim(1000 + i) })
+	}
+	redistest.Eventually(t, 10*time.Second, func() bool { return c.held.Load() == 2 }, "two are under way")
 }
 
 // TestBuyersOfTheSameMomentAreDecidedTogether: by one run of a script. Each has an answer, a reservation and
@@ -428,4 +437,20 @@ func TestWithoutSharedCallsNoBuyerWaits(t *testing.T) {
 	if sent.Load() != 50 {
 		t.Errorf("%d commands for 50 buyers", sent.Load())
 	}
+}
+
+// TestOneReplyToAllIsNotTakenApart, although it has as many values as there are calls, and some are texts.
+func TestOneReplyToAllIsNotTakenApart(t *testing.T) {
+	b := redistest.Mini(t)
+	c := newCrowd(t, b)
+	g := seckill.New(c.e, "s", seckill.Options{})
+	buy := func(i int) {
+		d, err := g.Check(t.Context(), core.Attempt{Actor: fmt.Sprint(i), Resource: "never opened"})
+		if err != nil || d.Reason != core.ReasonNotReady {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	c.holdTwo(t, buy)
+	c.wait(t, 7, buy)
+	c.open()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/leases"
 )
 
 // State is what [Guard.Peek] tells of a pool.
@@ -122,11 +123,15 @@ func (g *Guard) local(tag string) (holders []Holder, waiting int64) {
 
 // Describe implements [kit.Describer].
 func (g *Guard) Describe() kit.Description {
-	answers := kit.StandardAnswers(core.ReasonBusy, core.ReasonOverLimit, core.ReasonGone)
+	answers := kit.StandardAnswers(core.ReasonBusy, core.ReasonLimited, core.ReasonOverLimit, core.ReasonGone)
 	for i := range answers {
-		if a := &answers[i]; a.Reason == core.ReasonGone { // evicted, or not renewed for too long
+		switch a := &answers[i]; a.Reason {
+		case core.ReasonLimited: // in line
+			a.Detail, a.PageDetail = leases.TooManyWait+" Try again later.", leases.TooManyWait
+		case core.ReasonGone: // evicted, or not renewed for too long
 			a.Title, a.Detail = "Permit Lost", "The permit of this request was taken away while it ran."
 			a.PageTitle, a.PageDetail = "Interrupted", "This took too long or was stopped. Please try again."
+		default: // the others are as for limits
 		}
 	}
 	return kit.Description{

@@ -33,10 +33,13 @@ func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool)
 	if q.d, q.a, q.err = g.begin(ctx, a); q.err != nil || q.d.Reason != "" || !g.Engine().HasRedis() {
 		return b
 	}
+	tag, most := tagOf(q.a), q.d.Limit
+	if g.keeper.TooMany(tag, &q.d) {
+		return b
+	}
 	if q.err = kit.RoomToUndo(); q.err != nil {
 		return b
 	}
-	tag, most := tagOf(q.a), q.d.Limit
 	q.h, q.call = g.keeper.Asking(tag, q.a, most, g.Engine().Deadline()-time.Since(begun))
 	if g.early() {
 		q.under = g.inFlight.Begin(tag, q.a.Cost, early, followed, func(underWay int64) bool {

@@ -44,6 +44,10 @@ type Options struct {
 	// Set it to less than the patience of clients and proxies. The end of the attempt's context ends the wait
 	// too; that of a client that goes away does not, in a middleware.
 	Wait time.Duration
+	// Waiters is how many attempts of one actor wait for permits of a pool at a time, in each process, 1 to
+	// 10,000. Further ones are denied with core.ReasonLimited, so that no user fills the line. The default is
+	// 10: a browser has six connections to a host. Raise it where many share an actor.
+	Waiters int64
 }
 
 const maxPermits = 10_000
@@ -79,8 +83,9 @@ const maxPermits = 10_000
 // With Options.Wait, attempts stand in line: first come, first served, in all processes, whatever number of
 // permits they ask for. Nobody overtakes those who wait. A process is told when permits are free, by PUBLISH
 // to a channel below the engine's prefix. Where its client cannot subscribe, or may not, the process looks
-// twice per second. Attempts of a process that has died or stands still lose their places within three
-// seconds; when it goes on, they stand in line anew. The Remaining of a decision after a wait is zero.
+// twice per second, and five times while one of its attempts is the first. A process that has died or stands
+// still is passed by 300 ms after there are permits for its attempts; when it goes on, they are in front
+// again. The Remaining of a decision after a wait is zero.
 //
 // # Endings
 //
@@ -112,7 +117,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		panic(fmt.Sprintf("semaphore: Max and MaxOf are set: set one of them (guard %q)", name))
 	}
 	held := leases.Options{
-		Lease: options.Lease, Wait: options.Wait, Lost: ErrLost, Record: "permits", Counts: true,
+		Lease: options.Lease, Wait: options.Wait, Waiters: options.Waiters, Lost: ErrLost,
+		Record: "permits", Counts: true,
 		Acquire: acquireScript, Queue: waitScript, Release: releaseScript, Renew: renewScript,
 	}.WithDefaults("semaphore", name)
 	g := &Guard{

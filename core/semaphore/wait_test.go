@@ -139,14 +139,14 @@ func TestWaitThatIsOver(t *testing.T) {
 	})
 }
 
-// TestWaitersOfADeadProcessBlockNobody: they lose their places three seconds after its last call.
+// TestWaitersOfADeadProcessBlockNobody: they lose their places 300 ms after the release.
 func TestWaitersOfADeadProcessBlockNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{Max: 1, Wait: maxWait})
 		held := guardtest.Check(t, g, ann)
 		keys := []string{g.Key("p", "permits"), g.Key("p", "line"), g.Key("p", "present")}
-		args := []any{"dead", defaultLease.Milliseconds(), 0, clock.Now().UnixMilli()}
+		args := []any{"dead", defaultLease.Milliseconds(), 0, 0, clock.Now().UnixMilli()}
 		for i := range 3 {
 			call := fmt.Sprint("dead", i)
 			keys = append(keys, g.Key("p", "void", call))
@@ -163,10 +163,50 @@ func TestWaitersOfADeadProcessBlockNobody(t *testing.T) {
 		if d := guardtest.Check(t, impatient, bob); d.Reason != core.ReasonBusy || d.RetryAfter <= 0 {
 			t.Errorf("%+v: want that nobody overtakes", d)
 		}
-		clock.Advance(3 * time.Second)
+		clock.Advance(300 * time.Millisecond)
 		<-behind.decided
 		guardtest.WantReason(t, behind.d, core.ReasonOK)
 		wantWaiting(t, g, 0)
+	})
+}
+
+// TestASilentProcessIsPassedByAndComesBackToItsPlace: those behind it overtake it while it makes no call, and
+// when it does, it is served before those who are still there.
+func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		withClock := guardtest.WithClock(clock)
+		one := New(guardtest.NewEngine(b, withClock), "s", Options{Max: 1, Wait: maxWait})
+		silent := New(guardtest.NewEngineOver(b, &guardtest.Counting{Client: b.Client}, withClock), "s",
+			Options{Max: 1, Wait: maxWait})
+		silent.keeper.Pause(time.Hour) // it only calls when an attempt comes
+		held := guardtest.Check(t, one, ann)
+		var waiters []*waiting
+		for i, g := range []*Guard{silent, one, one} {
+			waiters = append(waiters, wait(t, g, 1))
+			wantWaiting(t, one, int64(i+1))
+		}
+		guardtest.Settle(t, one, held, true)
+		clock.Advance(300 * time.Millisecond)
+		<-waiters[1].decided
+		guardtest.WantReason(t, waiters[1].d, core.ReasonOK)
+		wantWaiting(t, one, 1)
+		waiters = append(waiters, wait(t, silent, 1))
+		wantWaiting(t, one, 3)
+		guardtest.Settle(t, one, waiters[1].d, true)
+		waiters = append(waiters, wait(t, silent, 1))
+		<-waiters[0].decided
+		guardtest.WantReason(t, waiters[0].d, core.ReasonOK)
+		wantWaiting(t, one, 3)
+		guardtest.Settle(t, silent, waiters[0].d, true)
+		<-waiters[2].decided
+		guardtest.WantReason(t, waiters[2].d, core.ReasonOK)
+		for _, w := range waiters[3:] {
+			w.giveUp()
+			<-w.decided
+			guardtest.WantReason(t, w.d, core.ReasonBusy)
+		}
+		guardtest.Settle(t, one, waiters[2].d, true)
 	})
 }
 
@@ -293,7 +333,7 @@ func listens(t *testing.T, b redistest.Backend, channel string) bool {
 // TestManyWaitersAreServedInTheirOrder: more than one call can serve.
 func TestManyWaitersAreServedInTheirOrder(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		g := New(guardtest.NewEngine(b), "s", Options{Max: 1, Wait: maxWait})
+		g := New(guardtest.NewEngine(b), "s", Options{Max: 1, Wait: maxWait, Waiters: 3 * leases.Batch})
 		held := guardtest.Check(t, g, ann)
 		var waiters []*waiting
 		for i := range 3 * leases.Batch {

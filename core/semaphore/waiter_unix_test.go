@@ -128,7 +128,7 @@ func TestAProcessThatIsKilledWhileItWaitsBlocksNobody(t *testing.T) {
 }
 
 // TestAProcessThatIsStoppedWhileItWaitsBlocksNobody: those behind it overtake it. When it goes on it takes no
-// permit from them, stands in line again, and is served in its turn.
+// permit from them, is in line again, and is served in its turn.
 func TestAProcessThatIsStoppedWhileItWaitsBlocksNobody(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t)

@@ -18,7 +18,7 @@ import (
 // TestVotesAgainstModel makes random calls, from one process that remembers duplicates or from two with
 // different Spread options, and compares tally, records and audit stream with a model in Go after each step.
 func TestVotesAgainstModel(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+	redistest.EachInCI(t, func(t *testing.T, b redistest.Backend) {
 		number := 0
 		rapid.Check(t, func(rt *rapid.T) {
 			number++

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -18,7 +17,6 @@ import (
 
 var (
 	voteScript        = script.New("vote", lua.Source("votes/vote"), script.Idempotent).Shared()
-	voteJoinedScript  = script.New("vote_joined", lua.Source("votes/joined"), script.AtMostOnce).Shared()
 	voteKeepScript    = script.New("vote_keep", lua.Source("votes/keep"), script.Idempotent)
 	voteUndoScript    = script.New("vote_undo", lua.Source("votes/undo"), script.Idempotent)
 	voteRetractScript = script.New("vote_retract", lua.Source("votes/retract"), script.Idempotent)
@@ -155,7 +153,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	}
 	options.Spread = max(options.Spread, 1)
 	scripts := []*script.Script{
-		voteScript, voteJoinedScript, voteKeepScript, voteUndoScript, voteRetractScript, voteVoidScript,
+		voteScript, voteKeepScript, voteUndoScript, voteRetractScript, voteVoidScript,
 		voteSpreadScript, votePartScript, voteTallyScript, voteRepairScript,
 	}
 	return &Guard{
@@ -358,32 +356,14 @@ func (g *Guard) castOnce(
 	return number, nil
 }
 
-// undecided is the answer to an attempt that the script for several leaves to the one for one.
-const undecided = "undecided"
-
-// ask runs the script for an attempt, or one for the attempts of the same moment in this part of the poll.
-// The context has a deadline. With an audit stream each attempt goes by itself.
+// ask runs the script for an attempt. The context has a deadline.
 func (g *Guard) ask(ctx context.Context, a core.Attempt, v voter, parts int, rules string) (any, error) {
-	e, keys := g.Engine(), g.partKeys(a.Resource, v.part(parts), a.ID)
-	choice, field := script.EncodeUpTo(script.MaxRecord, a.Item), fieldOf(a.ID)
-	keep, remember := g.keep(parts), g.rememberID(a)
-	args := []any{v.record(), choice, a.Cost, rules, keep, remember, parts, a.Call(), field}
-	args = g.withNow(append(args, g.audited(a)...))
-	if g.options.Audit {
-		return e.RunWithin(ctx, e.Deadline(), voteScript, keys, args...)
+	args := []any{
+		v.record(), script.EncodeUpTo(script.MaxRecord, a.Item), a.Cost, rules, g.keep(parts), g.rememberID(a), parts,
+		a.Call(), fieldOf(a.ID),
 	}
-	number := strconv.Itoa(parts)
-	value, err := e.RunJoined(ctx, e.Deadline(), script.Joint{
-		Script: voteJoinedScript,
-		Group:  keys[2] + " " + number + " " + strconv.FormatInt(remember, 10) + " " + rules,
-		Keys:   keys[:3], OwnKey: keys[3],
-		Args: []any{rules, keep, remember, parts, e.ScriptNow(time.Millisecond)},
-		Own:  v.record() + a.Call() + " " + choice + " " + strconv.FormatInt(a.Cost, 10) + " " + field,
-	}, voteScript, keys, args...)
-	if value == undecided {
-		return e.RunWithin(ctx, e.Deadline(), voteScript, keys, args...)
-	}
-	return value, err
+	return g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript,
+		g.partKeys(a.Resource, v.part(parts), a.ID), g.withNow(append(args, g.audited(a)...))...)
 }
 
 // rememberID returns for how many milliseconds the scripts keep the answer to an operation; 0 means as long

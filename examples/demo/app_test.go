@@ -19,9 +19,11 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// each runs f on miniredis and on a redis-server.
+// each runs f on a redis-server, and on miniredis where redistest.AlsoMini says so.
 func each(t *testing.T, f func(t *testing.T, b redistest.Backend)) {
-	t.Run("miniredis", func(t *testing.T) { f(t, redistest.Mini(t)) })
+	if redistest.AlsoMini() {
+		t.Run("miniredis", func(t *testing.T) { f(t, redistest.Mini(t)) })
+	}
 	t.Run("redis", func(t *testing.T) { f(t, redistest.Single(t)) })
 }
 

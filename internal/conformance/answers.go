@@ -114,71 +114,77 @@ func textsOfTheRule(s *scene) {
 
 // answersOfTheRule plays answers of the application's own, behind a vote that has to be given back in any
 // case.
+// write writes to a client who is there.
+func write(w http.ResponseWriter, body string) { _, _ = w.Write([]byte(body)) }
+
+// hook is an application's own answer.
+type hook = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal)
+
+var standardRefusal = golden{http.StatusTooManyRequests, "60", limited}
+var ownRefusal = golden{http.StatusTeapot, "60", "own limited"}
+
+// ownAnswers are answers that a rule's Answer writes, and what the client hears.
+var ownAnswers = []struct {
+	name   string
+	hook   hook
+	want   golden
+	panics any
+}{
+	{"written", func(w http.ResponseWriter, _ *http.Request, refusal *nethttpmw.Refusal) {
+		w.WriteHeader(http.StatusTeapot)
+		write(w, "own "+string(refusal.Reason))
+	}, ownRefusal, nil},
+	{"without a status", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) { write(w, "own") },
+		golden{http.StatusOK, "60", "own"}, nil},
+	{"without a body", func(w http.ResponseWriter, _ *http.Request,
+		_ *nethttpmw.Refusal) {
+		w.WriteHeader(http.StatusTeapot)
+	},
+		golden{http.StatusTeapot, "60", ""}, nil},
+	{"flushed", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
+		w.WriteHeader(http.StatusTeapot)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			panic(err)
+		}
+		write(w, "own limited")
+	}, ownRefusal, nil},
+	{"a redirect", func(w http.ResponseWriter, r *http.Request, _ *nethttpmw.Refusal) {
+		w.Header().Set("Content-Type", "text/plain") // else there is a body
+		http.Redirect(w, r, "/wait", http.StatusSeeOther)
+	}, golden{http.StatusSeeOther, "60", ""}, nil},
+	{"a field changed", func(w http.ResponseWriter, _ *http.Request, refusal *nethttpmw.Refusal) {
+		w.Header().Set("Retry-After", fmt.Sprint(2*refusal.RetryAfter().Seconds()))
+		w.WriteHeader(http.StatusTeapot)
+	}, golden{http.StatusTeapot, "120", ""}, nil},
+	{"nothing written", func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) {}, standardRefusal, nil},
+	{"only a header", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
+		w.Header().Set("Content-Type", "text/css")
+	}, standardRefusal, nil},
+	{"Reply", func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) { refusal.Reply(w, r) },
+		standardRefusal, nil},
+	{"Answer, once more", func(w http.ResponseWriter, r *http.Request,
+		refusal *nethttpmw.Refusal) {
+		refusal.Answer(w, r)
+	}, standardRefusal, nil},
+	{"panic", func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic("lost") }, golden{}, "lost"},
+	{"panic to abort", func(http.ResponseWriter, *http.Request,
+		*nethttpmw.Refusal) {
+		panic(http.ErrAbortHandler)
+	},
+		golden{}, http.ErrAbortHandler},
+	{"hijacked", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer func() { _ = conn.Close() }() // it has been flushed
+		_, _ = io.WriteString(conn,
+			"HTTP/1.1 418 I'm a teapot\r\nRetry-After: 60\r\nContent-Length: 11\r\n\r\nown limited")
+	}, ownRefusal, nil},
+}
+
 func answersOfTheRule(s *scene) {
-	type hook = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal)
-	standard := golden{http.StatusTooManyRequests, "60", limited}
-	own := golden{http.StatusTeapot, "60", "own limited"}
-	write := func(w http.ResponseWriter, body string) {
-		_, _ = w.Write([]byte(body)) // the client is there
-	}
-	for _, c := range []struct {
-		name   string
-		hook   hook
-		want   golden
-		panics any
-	}{
-		{"written", func(w http.ResponseWriter, _ *http.Request, refusal *nethttpmw.Refusal) {
-			w.WriteHeader(http.StatusTeapot)
-			write(w, "own "+string(refusal.Reason))
-		}, own, nil},
-		{"without a status", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) { write(w, "own") },
-			golden{http.StatusOK, "60", "own"}, nil},
-		{"without a body", func(w http.ResponseWriter, _ *http.Request,
-			_ *nethttpmw.Refusal) {
-			w.WriteHeader(http.StatusTeapot)
-		},
-			golden{http.StatusTeapot, "60", ""}, nil},
-		{"flushed", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
-			w.WriteHeader(http.StatusTeapot)
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				panic(err)
-			}
-			write(w, "own limited")
-		}, own, nil},
-		{"a redirect", func(w http.ResponseWriter, r *http.Request, _ *nethttpmw.Refusal) {
-			w.Header().Set("Content-Type", "text/plain") // else there is a body
-			http.Redirect(w, r, "/wait", http.StatusSeeOther)
-		}, golden{http.StatusSeeOther, "60", ""}, nil},
-		{"a field changed", func(w http.ResponseWriter, _ *http.Request, refusal *nethttpmw.Refusal) {
-			w.Header().Set("Retry-After", fmt.Sprint(2*refusal.RetryAfter().Seconds()))
-			w.WriteHeader(http.StatusTeapot)
-		}, golden{http.StatusTeapot, "120", ""}, nil},
-		{"nothing written", func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) {}, standard, nil},
-		{"only a header", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
-			w.Header().Set("Content-Type", "text/css")
-		}, standard, nil},
-		{"Reply", func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) { refusal.Reply(w, r) },
-			standard, nil},
-		{"Answer, once more", func(w http.ResponseWriter, r *http.Request,
-			refusal *nethttpmw.Refusal) {
-			refusal.Answer(w, r)
-		}, standard, nil},
-		{"panic", func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic("lost") }, golden{}, "lost"},
-		{"panic to abort", func(http.ResponseWriter, *http.Request,
-			*nethttpmw.Refusal) {
-			panic(http.ErrAbortHandler)
-		},
-			golden{}, http.ErrAbortHandler},
-		{"hijacked", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				panic(err)
-			}
-			defer func() { _ = conn.Close() }() // it has been flushed
-			_, _ = io.WriteString(conn,
-				"HTTP/1.1 418 I'm a teapot\r\nRetry-After: 60\r\nContent-Length: 11\r\n\r\nown limited")
-		}, own, nil},
-	} {
+	for _, c := range ownAnswers {
 		s.sub(c.name, func(s *scene) {
 			s.clock(noon)
 			votes := votes.New(s.gate, "vote", votes.Options{})
@@ -211,31 +217,35 @@ func answersOfTheRule(s *scene) {
 		})
 	}
 
-	s.sub("with the framework's recoverer", func(s *scene) {
-		votes := votes.New(s.gate, "vote", votes.Options{})
-		refused := claim(&stub{name: "own", check: refusing("own", "members_only")})
-		refused.Answer = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic("lost") }
-		ran := false
-		app := onThings(func(c Context) { ran = true; ok(c) }, vote(votes), refused)
-		app.Recover = RecoverOutside
-		s.wantPosts(s.framework.Build(app), thing, nil, 500)
-		if ran {
-			s.Error("the handler ran")
-		}
-		s.wantTally(votes, nil)
-	})
+	s.sub("with the framework's recoverer", answersOfTheRuleWithTheFrameworksRecoverer)
 
-	s.sub("sees the decision", func(s *scene) {
-		rule := vote(votes.New(s.gate, "vote", votes.Options{}))
-		rule.Answer = func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
-			w.WriteHeader(refusal.Status)
-			write(w, strings.Join(votes.Choices(refusal.Decision), ",")+" "+r.Method)
-		}
-		app := s.framework.Build(onThings(ok, rule))
-		s.wantPosts(app, thing, nil, 200)
-		if w := send(app, request(http.MethodPost, thing, "X-Choice: blue")); w.Code != 409 ||
-			w.Body.String() != "red POST" {
-			s.Errorf("%d %s", w.Code, w.Body)
-		}
-	})
+	s.sub("sees the decision", answersOfTheRuleSeesTheDecision)
+}
+
+func answersOfTheRuleSeesTheDecision(s *scene) {
+	rule := vote(votes.New(s.gate, "vote", votes.Options{}))
+	rule.Answer = func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
+		w.WriteHeader(refusal.Status)
+		write(w, strings.Join(votes.Choices(refusal.Decision), ",")+" "+r.Method)
+	}
+	app := s.framework.Build(onThings(ok, rule))
+	s.wantPosts(app, thing, nil, 200)
+	if w := send(app, request(http.MethodPost, thing, "X-Choice: blue")); w.Code != 409 ||
+		w.Body.String() != "red POST" {
+		s.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func answersOfTheRuleWithTheFrameworksRecoverer(s *scene) {
+	votes := votes.New(s.gate, "vote", votes.Options{})
+	refused := claim(&stub{name: "own", check: refusing("own", "members_only")})
+	refused.Answer = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic("lost") }
+	ran := false
+	app := onThings(func(c Context) { ran = true; ok(c) }, vote(votes), refused)
+	app.Recover = RecoverOutside
+	s.wantPosts(s.framework.Build(app), thing, nil, 500)
+	if ran {
+		s.Error("the handler ran")
+	}
+	s.wantTally(votes, nil)
 }

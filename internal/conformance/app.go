@@ -14,11 +14,11 @@ type Framework struct {
 	Build func(App) http.Handler
 	// Mount makes the adapter's middleware and discards it. It is for rules that must panic.
 	Mount func(rules ...nethttpmw.Rule)
-	// Fast leaves redis-server out. It is for another router behind an adapter that was already tested on
-	// redis-server.
+	// Fast leaves redis-server out where redistest.All is wanted. It is for another router behind an adapter
+	// that is tested on redis-server.
 	Fast bool
-	// First is the framework on which the suite always runs on redis-server; on the others only where
-	// redistest.All is wanted.
+	// First is the framework on which all of the suite always runs; on the others only where redistest.All is
+	// wanted.
 	First bool
 }
 

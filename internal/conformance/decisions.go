@@ -130,49 +130,55 @@ func takenWaits(s *scene) {
 		})
 	}
 
-	s.sub("after the answer has begun there is nothing to take", func(s *scene) {
-		purchase := s.sale("sale", seckill.Sale{Stock: 5})
-		app := s.framework.Build(onThings(streamed(func() {}), claim(purchase)))
-		late := s.framework.Build(onThings(func(c Context) {
-			begin(c)
-			if d, found := c.Take("sale"); found {
-				s.Errorf("taken: %+v", d)
-			}
-		}, claim(purchase)))
-		s.wantPosts(app, thing, nil, 200)
-		s.wantPosts(late, thing, []string{"X-User: bob"}, 200)
-		s.wantSale(purchase, 3, 0, 2)
-	})
+	s.sub("after the answer has begun there is nothing to take", afterTheAnswerHasBegunThereIsNothingToTake)
 
-	s.sub("and is cancelled", func(s *scene) {
-		purchase := s.sale("sale", seckill.Sale{Stock: 5})
-		votes := votes.New(s.gate, "vote", votes.Options{})
-		var taken core.Decision
-		handler := takes(s, reply(500, "no"), &taken)
-		s.wantPosts(s.framework.Build(onThings(handler, vote(votes), claim(purchase))), thing, nil, 500)
-		s.wantSale(purchase, 4, 1, 0)
-		s.wantTally(votes, nil) // what was not taken is settled as ever
-		if err := purchase.Settle(s.Context(), taken, core.Rollback); err != nil {
-			s.Error(err)
-		}
-		s.wantSale(purchase, 5, 0, 0)
-	})
+	s.sub("and is cancelled", takenWaitsAndIsCancelled)
 
-	s.sub("from an outer middleware", func(s *scene) {
-		purchase := seckill.New(s.gate, "sale", seckill.Options{})
-		if _, err := purchase.Open(s.Context(), "all", seckill.Sale{Stock: 5}); err != nil {
-			s.Fatal(err)
+	s.sub("from an outer middleware", takenWaitsFromAnOuterMiddleware)
+}
+
+func afterTheAnswerHasBegunThereIsNothingToTake(s *scene) {
+	purchase := s.sale("sale", seckill.Sale{Stock: 5})
+	app := s.framework.Build(onThings(streamed(func() {}), claim(purchase)))
+	late := s.framework.Build(onThings(func(c Context) {
+		begin(c)
+		if d, found := c.Take("sale"); found {
+			s.Errorf("taken: %+v", d)
 		}
-		rule := claim(purchase)
-		rule.What = keyfuncs.Const("all")
-		var taken core.Decision
-		app := onThings(takes(s, ok, &taken), rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(5))))
-		app.Use = [][]nethttpmw.Rule{{rule}}
-		s.wantPosts(s.framework.Build(app), thing, nil, 200)
-		if status, err := purchase.Status(s.Context(), "all"); err != nil || status.Held != 1 {
-			s.Errorf("%+v, %v, want one unit held", status, err)
-		}
-	})
+	}, claim(purchase)))
+	s.wantPosts(app, thing, nil, 200)
+	s.wantPosts(late, thing, []string{"X-User: bob"}, 200)
+	s.wantSale(purchase, 3, 0, 2)
+}
+
+func takenWaitsAndIsCancelled(s *scene) {
+	purchase := s.sale("sale", seckill.Sale{Stock: 5})
+	votes := votes.New(s.gate, "vote", votes.Options{})
+	var taken core.Decision
+	handler := takes(s, reply(500, "no"), &taken)
+	s.wantPosts(s.framework.Build(onThings(handler, vote(votes), claim(purchase))), thing, nil, 500)
+	s.wantSale(purchase, 4, 1, 0)
+	s.wantTally(votes, nil) // what was not taken is settled as ever
+	if err := purchase.Settle(s.Context(), taken, core.Rollback); err != nil {
+		s.Error(err)
+	}
+	s.wantSale(purchase, 5, 0, 0)
+}
+
+func takenWaitsFromAnOuterMiddleware(s *scene) {
+	purchase := seckill.New(s.gate, "sale", seckill.Options{})
+	if _, err := purchase.Open(s.Context(), "all", seckill.Sale{Stock: 5}); err != nil {
+		s.Fatal(err)
+	}
+	rule := claim(purchase)
+	rule.What = keyfuncs.Const("all")
+	var taken core.Decision
+	app := onThings(takes(s, ok, &taken), rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(5))))
+	app.Use = [][]nethttpmw.Rule{{rule}}
+	s.wantPosts(s.framework.Build(app), thing, nil, 200)
+	if status, err := purchase.Status(s.Context(), "all"); err != nil || status.Held != 1 {
+		s.Errorf("%+v, %v, want one unit held", status, err)
+	}
 }
 
 // takes is a handler that takes the reservation and goes on with next.

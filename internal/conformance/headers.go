@@ -102,31 +102,35 @@ func figuresAddUp(s *scene) {
 		s.wantFigures(header, want.policies, want.limits)
 	}
 
-	s.sub("nobody is told to come back while nothing is left", func(s *scene) {
-		s.clock(noon)
-		app := onThings(ok, rate(limit.NewSlidingWindow(s.gate, "route", limit.PerMinute(1))))
-		app.Use = [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(3)))}}
-		handler := s.framework.Build(app)
-		for _, retry := range []string{"", "60", "3600", "3600"} {
-			header := send(handler, request(http.MethodPost, thing)).Result().Header
-			if got := header.Get("Retry-After"); got != retry {
-				s.Errorf("Retry-After %q, want %q, with %q", got, retry, header.Values("RateLimit"))
-			}
-		}
-	})
+	s.sub("nobody is told to come back while nothing is left", nobodyIsToldToComeBackWhileNothingIsLeft)
 
-	s.sub("and who is not counted has none", func(s *scene) {
-		skipped, listed := rate(limit.NewSlidingWindow(s.gate, "user", limit.PerHour(3))),
-			rate(limit.NewSlidingWindow(s.gate, "listed", limit.PerHour(3)))
-		skipped.NoKey = nethttpmw.NoKeySkip
-		listed.Who = keyfuncs.IP()
-		listed.Allow = keyfuncs.NewList(keyfuncs.IP(), "192.0.2.0/24")
-		w := send(s.framework.Build(onThings(ok, skipped, listed)), request(http.MethodPost, thing, "X-User:"))
-		if w.Code != http.StatusOK {
-			s.Errorf("%d %s", w.Code, w.Body)
+	s.sub("and who is not counted has none", figuresAddUpAndWhoIsNotCountedHasNone)
+}
+
+func nobodyIsToldToComeBackWhileNothingIsLeft(s *scene) {
+	s.clock(noon)
+	app := onThings(ok, rate(limit.NewSlidingWindow(s.gate, "route", limit.PerMinute(1))))
+	app.Use = [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(3)))}}
+	handler := s.framework.Build(app)
+	for _, retry := range []string{"", "60", "3600", "3600"} {
+		header := send(handler, request(http.MethodPost, thing)).Result().Header
+		if got := header.Get("Retry-After"); got != retry {
+			s.Errorf("Retry-After %q, want %q, with %q", got, retry, header.Values("RateLimit"))
 		}
-		s.wantFigures(w.Result().Header, nil, nil)
-	})
+	}
+}
+
+func figuresAddUpAndWhoIsNotCountedHasNone(s *scene) {
+	skipped, listed := rate(limit.NewSlidingWindow(s.gate, "user", limit.PerHour(3))),
+		rate(limit.NewSlidingWindow(s.gate, "listed", limit.PerHour(3)))
+	skipped.NoKey = nethttpmw.NoKeySkip
+	listed.Who = keyfuncs.IP()
+	listed.Allow = keyfuncs.NewList(keyfuncs.IP(), "192.0.2.0/24")
+	w := send(s.framework.Build(onThings(ok, skipped, listed)), request(http.MethodPost, thing, "X-User:"))
+	if w.Code != http.StatusOK {
+		s.Errorf("%d %s", w.Code, w.Body)
+	}
+	s.wantFigures(w.Result().Header, nil, nil)
 }
 
 func headersAsTheRuleSays(s *scene) {
@@ -171,35 +175,39 @@ func headersAsTheRuleSays(s *scene) {
 		})
 	}
 
-	s.sub("legacy fields have room for the one with the least left", func(s *scene) {
-		s.clock(noon)
-		rule := func(name string, most int64, window time.Duration) nethttpmw.Rule {
-			rule := rate(limit.NewSlidingWindow(s.gate, name, limit.Per(most, window)))
-			rule.Headers.Legacy = true
-			return rule
-		}
-		app := onThings(ok, rule("route", 9, time.Hour), rule("route2", 4, time.Minute))
-		app.Use = [][]nethttpmw.Rule{{rule("outer", 6, time.Second)}, {rule("inner", 3, 2*time.Minute)}}
-		handler := s.framework.Build(app)
-		begun := time.Now().Unix()
-		for _, remaining := range []int64{2, 1, 0, 0} {
-			s.wantLegacy(send(handler, request(http.MethodPost, thing)).Result().Header, true, 3, remaining, begun+120)
-		}
-	})
+	s.sub("legacy fields have room for the one with the least left", legacyFieldsHaveRoomForOne)
 
-	s.sub("or for the one that refuses", func(s *scene) {
-		s.clock(noon)
-		outer, costly := rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(2))),
-			limitOf(limit.PerMinute(4))(s)
-		outer.Headers.Legacy, costly.Headers.Legacy = true, true
-		app := onThings(ok, costly)
-		app.Use = [][]nethttpmw.Rule{{outer}}
-		handler := s.framework.Build(app)
-		begun := time.Now().Unix()
-		s.wantPosts(handler, thing, []string{"X-Cost: 3"}, 200)
-		header := send(handler, request(http.MethodPost, thing, "X-Cost: 2")).Result().Header
-		s.wantLegacy(header, true, 4, 1, begun+60) // the outer one has less left
-	})
+	s.sub("or for the one that refuses", headersAsTheRuleSaysOrForTheOneThatRefuses)
+}
+
+func legacyFieldsHaveRoomForOne(s *scene) {
+	s.clock(noon)
+	rule := func(name string, most int64, window time.Duration) nethttpmw.Rule {
+		rule := rate(limit.NewSlidingWindow(s.gate, name, limit.Per(most, window)))
+		rule.Headers.Legacy = true
+		return rule
+	}
+	app := onThings(ok, rule("route", 9, time.Hour), rule("route2", 4, time.Minute))
+	app.Use = [][]nethttpmw.Rule{{rule("outer", 6, time.Second)}, {rule("inner", 3, 2*time.Minute)}}
+	handler := s.framework.Build(app)
+	begun := time.Now().Unix()
+	for _, remaining := range []int64{2, 1, 0, 0} {
+		s.wantLegacy(send(handler, request(http.MethodPost, thing)).Result().Header, true, 3, remaining, begun+120)
+	}
+}
+
+func headersAsTheRuleSaysOrForTheOneThatRefuses(s *scene) {
+	s.clock(noon)
+	outer, costly := rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(2))),
+		limitOf(limit.PerMinute(4))(s)
+	outer.Headers.Legacy, costly.Headers.Legacy = true, true
+	app := onThings(ok, costly)
+	app.Use = [][]nethttpmw.Rule{{outer}}
+	handler := s.framework.Build(app)
+	begun := time.Now().Unix()
+	s.wantPosts(handler, thing, []string{"X-Cost: 3"}, 200)
+	header := send(handler, request(http.MethodPost, thing, "X-Cost: 2")).Result().Header
+	s.wantLegacy(header, true, 4, 1, begun+60) // the outer one has less left
 }
 
 // wantLegacy wants the older fields to say this, or not to be there.

@@ -88,31 +88,35 @@ func outages(s *scene) {
 		})
 	}
 
-	s.sub("a guard decides inside the process where the rule says so", func(s *scene) {
-		notes := &diary{}
-		guard := &localStub{stub: stub{name: "own", check: failing, diary: notes}, left: 1}
-		rule := claim(guard)
-		rule.OnOutage = core.FailLocal
-		app := s.framework.Build(onThings(func(c Context) {
-			if d, found := c.Decision("own"); !found || d.Attempt.Actor != "ann" {
-				s.Errorf("the handler finds %+v, %t", d, found)
-			}
-			ok(c)
-		}, rule))
-		s.wantPosts(app, thing, nil, http.StatusOK)
-		notes.want(s, "check own", "check own here", "settle own true")
-		golden{http.StatusTooManyRequests, "", limitedBy("own")}.check(s,
-			send(app, request(http.MethodPost, thing)), figures{})
-		golden{http.StatusServiceUnavailable, "1", undecided}.check(s, send(app, request(http.MethodPost, thing)),
-			figures{})
-		notes.want(s, "check own", "check own here", "check own", "check own here")
-	})
+	s.sub("a guard decides inside the process where the rule says so", aGuardDecidesInsideTheProcess)
 
-	s.sub("nonsense is refused by an open rule too", func(s *scene) {
-		rule := withCost(rate(limit.NewSlidingWindow(s.down(), "limit", limit.PerMinute(9))))
-		rule.OnOutage = core.FailOpen
-		app := s.framework.Build(onThings(ok, rule))
-		golden{http.StatusBadRequest, "", invalid}.check(s,
-			send(app, request(http.MethodPost, thing, "X-Cost: -1")), figures{})
-	})
+	s.sub("nonsense is refused by an open rule too", outagesNonsenseIsRefusedByAnOpenRuleToo)
+}
+
+func aGuardDecidesInsideTheProcess(s *scene) {
+	notes := &diary{}
+	guard := &localStub{stub: stub{name: "own", check: failing, diary: notes}, left: 1}
+	rule := claim(guard)
+	rule.OnOutage = core.FailLocal
+	app := s.framework.Build(onThings(func(c Context) {
+		if d, found := c.Decision("own"); !found || d.Attempt.Actor != "ann" {
+			s.Errorf("the handler finds %+v, %t", d, found)
+		}
+		ok(c)
+	}, rule))
+	s.wantPosts(app, thing, nil, http.StatusOK)
+	notes.want(s, "check own", "check own here", "settle own true")
+	golden{http.StatusTooManyRequests, "", limitedBy("own")}.check(s,
+		send(app, request(http.MethodPost, thing)), figures{})
+	golden{http.StatusServiceUnavailable, "1", undecided}.check(s, send(app, request(http.MethodPost, thing)),
+		figures{})
+	notes.want(s, "check own", "check own here", "check own", "check own here")
+}
+
+func outagesNonsenseIsRefusedByAnOpenRuleToo(s *scene) {
+	rule := withCost(rate(limit.NewSlidingWindow(s.down(), "limit", limit.PerMinute(9))))
+	rule.OnOutage = core.FailOpen
+	app := s.framework.Build(onThings(ok, rule))
+	golden{http.StatusBadRequest, "", invalid}.check(s,
+		send(app, request(http.MethodPost, thing, "X-Cost: -1")), figures{})
 }

@@ -10,101 +10,123 @@ import (
 type check struct {
 	name string
 	run  func(*scene)
-	real bool // holds on a real server too: it moves no clock
+	on   backends
+	of   part
 }
+
+// backends are where a check can run.
+type backends bool
+
+const (
+	mini backends = false // it moves the clock
+	real backends = true  // it moves no clock, so it holds on a real server too
+)
+
+// part is what a check is about.
+type part bool
+
+const (
+	pipeline part = false // what all frameworks share
+	adapter  part = true  // what an adapter does: writer, status, context, route and parameters, decisions
+)
 
 var checks = []check{
-	{"refusals are the same in every framework", refusalsAreGolden, false},
-	{"a refused request gets no further", refusedGetsNoFurther, true},
-	{"what a request took is settled by how it ended", endingsSettle, true},
-	{"and over HTTP/2", endingsSettleOverHTTP2, false},
-	{"what a request took is settled by its answer, whatever becomes of the connection", endingsOnTheWire,
-		false},
-	{"half-closed connections are counted", halfClosedConnectionsAreCounted, true},
-	{"a timeout of the context does not oversell", timeoutsDoNotOversell, true},
-	{"a slow body does not outlast the hold", slowBodiesDoNotOutlastTheHold, false},
-	{"a client that writes slowly is served", slowWritersAreServed, false},
-	{"an answer that cannot be confirmed is not given", unconfirmedAnswersAreNotGiven, false},
-	{"a panic after a yes changes nothing", panicsAfterAYesChangeNothing, false},
-	{"every answer says how much is left, however it ends", everyEndingHasHeaders, false},
-	{"the framework's recoverer changes nothing", recoverersChangeNothing, false},
-	{"a panic gets to an outer recoverer as it is", panicsPass, false},
-	{"Failed gets the status", failedGetsTheStatus, false},
-	{"only failed logins count, where a rule says so", onlyFailedLoginsCount, true},
-	{"a guard that cannot settle does not change the answer", settlingErrorsAreSilent, false},
-	{"rules are asked in order", rulesAreAskedInOrder, false},
-	{"several rules are all or nothing", allOrNothing, true},
-	{"limits that are asked together are all or nothing", limitsTogether, true},
-	{"a burst of one user starves nobody", burstsStarveNobody, true},
-	{"what earlier rules took is given back, the latest first", latestFirst, false},
-	{"the figures of several middlewares add up", figuresAddUp, false},
-	{"pages of other origins read the figures", pagesOfOtherOriginsRead, false},
-	{"a forged preflight claims nothing and gets nothing", forgedPreflightsGetNothing, true},
-	{"a rule says which figures are told", headersAsTheRuleSays, false},
-	{"limits that decide inside the process have figures too", localFigures, false},
-	{"who has no limit is let through without figures", unlimitedTiersPass, false},
-	{"a refusal comes in the form that the client accepts", formsAsAccepted, false},
-	{"a rule's own texts are said", textsOfTheRule, false},
-	{"a rule's own answer is given, and its handler does not run", answersOfTheRule, false},
-	{"an outage is answered as the rule says", outages, false},
-	{"a request without a key", missingKeys, false},
-	{"a refusal without a decision leaves a trace", refusalsLeaveATrace, false},
-	{"a parameter that the route does not have is warned of", unknownParamsAreWarnedOf, false},
-	{"lists are asked before anything else", listsGoFirst, false},
-	{"a user who is refused too often is banned", bansFollowRefusals, true},
-	{"forwarding headers of strangers change nothing", rotatingHeadersChangeNothing, true},
-	{"what clients and proxies say about who calls", spoofedAddresses, false},
-	{"what they say about it on the wire", spoofedAddressesOnTheWire, false},
-	{"one spelling of a path is as good as another", spellingsAreOne, false},
-	{"routes have budgets of their own where What says so", routesCount, false},
-	{"a rule that is mounted twice has one budget", oneRuleOneBudget, false},
-	{"a request that meets a rule twice is warned of", twiceIsWarnedOf, false},
-	{"a route that is not known yet is warned of", unroutedIsWarnedOf, false},
-	{"a limit around the application sees what no route matches", unmatchedCounts, false},
-	{"handlers find the decisions of all middlewares", decisionsAreFound, true},
-	{"a reservation that is taken waits for its Confirm", takenWaits, true},
-	{"an operation ID makes a retry harmless", replays, true},
-	{"an operation is done once, and its answer is replayed", operationsAreDoneOnce, true},
-	{"an operation is kept or begins anew by how its request ended", operationsSettle, true},
-	{"operations and claims agree", operationsAndClaimsAgree, true},
-	{"a replay of what is done does not run the handler", replaysAreAnswered, false},
-	{"one key makes one order", oneKeyMakesOneOrder, true},
-	{"a purchase that is paid later can be asked for again", paidLaterIsAnsweredAgain, true},
-	{"operation IDs of clients are their own", idsAreTheActors, true},
-	{"a known item of a quota is free", knownItemsAreFree, true},
-	{"a vote is changed where the poll allows it", votesAreChanged, true},
-	{"buyers at the same moment never oversell", buyersNeverOversell, true},
-	{"a permit is held while the request runs, and no longer", permitsAreHeld, true},
-	{"a permit that is lost ends the context of the request", lostPermitsEndTheContext, true},
-	{"what a request has cost is settled, however it ends", spentStaysSpent, false},
-	{"an estimate is corrected by what a request has cost", costsAreSettled, true},
-	{"costs that cannot be are errors", costsThatCannotBe, false},
-	{"a lock is held while the request runs, and no longer", locksAreHeld, true},
-	{"a lock that is lost ends the context of the request", lostLocksEndTheContext, true},
-	{"a refused request runs later, where a rule says so", refusalsRunLater, true},
-	{"what runs later is judged as it would have been at once", laterIsJudgedAlike, true},
-	{"nothing is left over, however requests end", randomEndings, true},
-	{"rules are rolled out by and by", rolloutsAreGradual, false},
-	{"mistakes of set-up panic", setUpMistakesPanic, false},
+	{"refusals are the same in every framework", refusalsAreGolden, mini, adapter},
+	{"a refused request gets no further", refusedGetsNoFurther, real, adapter},
+	{"what a request took is settled by how it ended", endingsSettle, real, adapter},
+	{"and over HTTP/2", endingsSettleOverHTTP2, mini, pipeline},
+	{"what a request took is settled by its answer, whatever becomes of the connection", endingsOnTheWire, mini,
+		adapter},
+	{"half-closed connections are counted", halfClosedConnectionsAreCounted, real, pipeline},
+	{"a timeout of the context does not oversell", timeoutsDoNotOversell, real, adapter},
+	{"a slow body does not outlast the hold", slowBodiesDoNotOutlastTheHold, mini, pipeline},
+	{"a client that writes slowly is served", slowWritersAreServed, mini, adapter},
+	{"an answer that cannot be confirmed is not given", unconfirmedAnswersAreNotGiven, mini, adapter},
+	{"a panic after a yes changes nothing", panicsAfterAYesChangeNothing, mini, adapter},
+	{"every answer says how much is left, however it ends", everyEndingHasHeaders, mini, adapter},
+	{"the framework's recoverer changes nothing", recoverersChangeNothing, mini, adapter},
+	{"a panic gets to an outer recoverer as it is", panicsPass, mini, adapter},
+	{"Failed gets the status", failedGetsTheStatus, mini, adapter},
+	{"only failed logins count, where a rule says so", onlyFailedLoginsCount, real, pipeline},
+	{"a guard that cannot settle does not change the answer", settlingErrorsAreSilent, mini, pipeline},
+	{"rules are asked in order", rulesAreAskedInOrder, mini, adapter},
+	{"several rules are all or nothing", allOrNothing, real, pipeline},
+	{"limits that are asked together are all or nothing", limitsTogether, real, pipeline},
+	{"a burst of one user starves nobody", burstsStarveNobody, real, pipeline},
+	{"what earlier rules took is given back, the latest first", latestFirst, mini, pipeline},
+	{"the figures of several middlewares add up", figuresAddUp, mini, adapter},
+	{"pages of other origins read the figures", pagesOfOtherOriginsRead, mini, pipeline},
+	{"a forged preflight claims nothing and gets nothing", forgedPreflightsGetNothing, real, pipeline},
+	{"a rule says which figures are told", headersAsTheRuleSays, mini, pipeline},
+	{"limits that decide inside the process have figures too", localFigures, mini, pipeline},
+	{"who has no limit is let through without figures", unlimitedTiersPass, mini, pipeline},
+	{"a refusal comes in the form that the client accepts", formsAsAccepted, mini, adapter},
+	{"a rule's own texts are said", textsOfTheRule, mini, pipeline},
+	{"a rule's own answer is given, and its handler does not run", answersOfTheRule, mini, adapter},
+	{"an outage is answered as the rule says", outages, mini, pipeline},
+	{"a request without a key", missingKeys, mini, adapter},
+	{"a refusal without a decision leaves a trace", refusalsLeaveATrace, mini, pipeline},
+	{"a parameter that the route does not have is warned of", unknownParamsAreWarnedOf, mini, adapter},
+	{"lists are asked before anything else", listsGoFirst, mini, pipeline},
+	{"a user who is refused too often is banned", bansFollowRefusals, real, pipeline},
+	{"forwarding headers of strangers change nothing", rotatingHeadersChangeNothing, real, pipeline},
+	{"what clients and proxies say about who calls", spoofedAddresses, mini, adapter},
+	{"what they say about it on the wire", spoofedAddressesOnTheWire, mini, pipeline},
+	{"one spelling of a path is as good as another", spellingsAreOne, mini, adapter},
+	{"routes have budgets of their own where What says so", routesCount, mini, adapter},
+	{"a rule that is mounted twice has one budget", oneRuleOneBudget, mini, adapter},
+	{"a request that meets a rule twice is warned of", twiceIsWarnedOf, mini, adapter},
+	{"a route that is not known yet is warned of", unroutedIsWarnedOf, mini, adapter},
+	{"a limit around the application sees what no route matches", unmatchedCounts, mini, adapter},
+	{"handlers find the decisions of all middlewares", decisionsAreFound, real, adapter},
+	{"a reservation that is taken waits for its Confirm", takenWaits, real, adapter},
+	{"an operation ID makes a retry harmless", replays, real, pipeline},
+	{"an operation is done once, and its answer is replayed", operationsAreDoneOnce, real, adapter},
+	{"an operation is kept or begins anew by how its request ended", operationsSettle, real, pipeline},
+	{"operations and claims agree", operationsAndClaimsAgree, real, pipeline},
+	{"a replay of what is done does not run the handler", replaysAreAnswered, mini, adapter},
+	{"one key makes one order", oneKeyMakesOneOrder, real, pipeline},
+	{"a purchase that is paid later can be asked for again", paidLaterIsAnsweredAgain, real, pipeline},
+	{"operation IDs of clients are their own", idsAreTheActors, real, pipeline},
+	{"a known item of a quota is free", knownItemsAreFree, real, pipeline},
+	{"a vote is changed where the poll allows it", votesAreChanged, real, pipeline},
+	{"buyers at the same moment never oversell", buyersNeverOversell, real, pipeline},
+	{"a permit is held while the request runs, and no longer", permitsAreHeld, real, pipeline},
+	{"a permit that is lost ends the context of the request", lostPermitsEndTheContext, real, adapter},
+	{"what a request has cost is settled, however it ends", spentStaysSpent, mini, adapter},
+	{"an estimate is corrected by what a request has cost", costsAreSettled, real, pipeline},
+	{"costs that cannot be are errors", costsThatCannotBe, mini, pipeline},
+	{"a lock is held while the request runs, and no longer", locksAreHeld, real, pipeline},
+	{"a lock that is lost ends the context of the request", lostLocksEndTheContext, real, pipeline},
+	{"a refused request runs later, where a rule says so", refusalsRunLater, real, adapter},
+	{"what runs later is judged as it would have been at once", laterIsJudgedAlike, real, pipeline},
+	{"nothing is left over, however requests end", randomEndings, real, pipeline},
+	{"rules are rolled out by and by", rolloutsAreGradual, mini, pipeline},
+	{"mistakes of set-up panic", setUpMistakesPanic, mini, adapter},
 }
 
-// Run runs the suite on a framework: all of it on miniredis, and what needs no clock of its own on
-// redis-server as well, if it is the first framework or redistest.All is wanted. The TestMain of the package
-// must be redistest.Main.
+// Run runs the suite on a framework. Where redistest.All is wanted, that is all of it on miniredis, and what
+// needs no clock of its own on redis-server as well. Else each check runs once, on redis-server if it can: on
+// the first framework all of them, on the others those about adapters. The TestMain of the package must be
+// redistest.Main.
 func Run(t *testing.T, f Framework) {
 	t.Run("miniredis", func(t *testing.T) {
-		for _, c := range checks {
-			t.Run(c.name, func(t *testing.T) { c.run(newScene(t, f, redistest.Mini)) })
-		}
+		f.run(t, redistest.Mini, func(c check) bool { return redistest.AlsoMini() || c.on == mini })
 	})
-	if f.Fast || !f.First && !redistest.All() {
+	if f.Fast && redistest.All() {
 		return
 	}
 	t.Run("redis", func(t *testing.T) {
-		for _, c := range checks {
-			if c.real {
-				t.Run(c.name, func(t *testing.T) { c.run(newScene(t, f, redistest.Single)) })
-			}
-		}
+		f.run(t, redistest.Single, func(c check) bool { return c.on == real })
 	})
+}
+
+func (f Framework) run(
+	t *testing.T, start func(testing.TB) redistest.Backend, belongs func(check) bool,
+) {
+	for _, c := range checks {
+		if belongs(c) && (redistest.All() || f.First || c.of == adapter) {
+			t.Run(c.name, func(t *testing.T) { c.run(newScene(t, f, start)) })
+		}
+	}
 }

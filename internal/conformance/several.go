@@ -95,29 +95,33 @@ func allOrNothing(s *scene) {
 		})
 	}
 
-	s.sub("a second rule refuses", func(s *scene) {
-		site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(3)))
-		votes := votes.New(s.gate, "vote", votes.Options{})
-		app := s.framework.Build(onThings(ok, site, vote(votes)))
-		s.wantPosts(app, thing, nil, 200, 409, 409, 409, 409)
-		s.wantTally(votes, map[string]int64{"red": 1})
-		s.wantPosts(app, "/things/t2", nil, 200)
-		s.wantPosts(app, "/things/t3", nil, 200)
-		s.wantPosts(app, "/things/t4", nil, 429) // three units went to three votes, none to the refused ones
-	})
+	s.sub("a second rule refuses", allOrNothingASecondRuleRefuses)
 
-	s.sub("all pass, and the handler fails", func(s *scene) {
-		site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(9)))
-		votes := votes.New(s.gate, "vote", votes.Options{})
-		purchase := s.sale("sale", seckill.Sale{Stock: 2})
-		rules := []nethttpmw.Rule{site, vote(votes), claim(purchase)}
-		s.wantPosts(s.framework.Build(onThings(reply(500, "no"), rules...)), thing, nil, 500)
-		s.wantTally(votes, nil)
-		s.wantSale(purchase, 2, 0, 0)
-		s.wantPosts(s.framework.Build(onThings(ok, rules...)), thing, nil, 200)
-		s.wantTally(votes, map[string]int64{"red": 1})
-		s.wantSale(purchase, 1, 0, 1)
-	})
+	s.sub("all pass, and the handler fails", allOrNothingAllPassAndTheHandlerFails)
+}
+
+func allOrNothingASecondRuleRefuses(s *scene) {
+	site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(3)))
+	votes := votes.New(s.gate, "vote", votes.Options{})
+	app := s.framework.Build(onThings(ok, site, vote(votes)))
+	s.wantPosts(app, thing, nil, 200, 409, 409, 409, 409)
+	s.wantTally(votes, map[string]int64{"red": 1})
+	s.wantPosts(app, "/things/t2", nil, 200)
+	s.wantPosts(app, "/things/t3", nil, 200)
+	s.wantPosts(app, "/things/t4", nil, 429) // three units went to three votes, none to the refused ones
+}
+
+func allOrNothingAllPassAndTheHandlerFails(s *scene) {
+	site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(9)))
+	votes := votes.New(s.gate, "vote", votes.Options{})
+	purchase := s.sale("sale", seckill.Sale{Stock: 2})
+	rules := []nethttpmw.Rule{site, vote(votes), claim(purchase)}
+	s.wantPosts(s.framework.Build(onThings(reply(500, "no"), rules...)), thing, nil, 500)
+	s.wantTally(votes, nil)
+	s.wantSale(purchase, 2, 0, 0)
+	s.wantPosts(s.framework.Build(onThings(ok, rules...)), thing, nil, 200)
+	s.wantTally(votes, map[string]int64{"red": 1})
+	s.wantSale(purchase, 1, 0, 1)
 }
 
 // limitsTogether uses the first of three limits up behind the back of the process, so that it asks all of

@@ -50,7 +50,7 @@ func (k *Keeper) Lines() int {
 }
 
 // Pause sets the longest time between two calls for a line. Call it before anybody waits.
-func (k *Keeper) Pause(d time.Duration) { k.lines.pause = d }
+func (k *Keeper) Pause(d time.Duration) { k.lines.pause, k.lines.pauseFirst = d, d }
 
 // Channel returns the name of the channel to which the process listens while it has waiters.
 func (k *Keeper) Channel() string { return k.channel(k.lines.process) }

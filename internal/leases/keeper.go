@@ -28,6 +28,8 @@ type Options struct {
 	Lease time.Duration
 	// Wait is how long an attempt stands in line; zero: not at all.
 	Wait time.Duration
+	// Waiters is how many attempts of an actor stand in line for a pool at a time, in this process.
+	Waiters int64
 	// Lost is the cause with which contexts end whose lease was lost.
 	Lost error
 	// Record is the last part of the key that has a pool's holders.
@@ -47,6 +49,10 @@ const (
 	MinLease     = time.Second
 	MaxLease     = time.Hour
 	MaxWait      = time.Minute
+
+	// DefaultWaiters is more than a page asks for at once: a browser has six connections to a host.
+	DefaultWaiters = 10
+	MaxWaiters     = 10_000
 )
 
 // LocalRetry is the RetryAfter of a refusal inside the process, where no lease says when a claim is over.
@@ -58,11 +64,16 @@ func (o Options) WithDefaults(pkg, guard string) Options {
 	if o.Lease == 0 {
 		o.Lease = DefaultLease
 	}
+	if o.Waiters == 0 {
+		o.Waiters = DefaultWaiters
+	}
 	switch {
 	case o.Lease < MinLease || o.Lease > MaxLease:
 		panic(fmt.Sprintf("%s: Lease is %v: set %v to %v (guard %q)", pkg, o.Lease, MinLease, MaxLease, guard))
 	case o.Wait < 0 || o.Wait > MaxWait:
 		panic(fmt.Sprintf("%s: Wait is %v: set 0 to %v (guard %q)", pkg, o.Wait, MaxWait, guard))
+	case o.Waiters < 0 || o.Waiters > MaxWaiters:
+		panic(fmt.Sprintf("%s: Waiters is %d: set 1 to %d (guard %q)", pkg, o.Waiters, MaxWaiters, guard))
 	}
 	return o
 }
@@ -73,13 +84,16 @@ type Keeper struct {
 	options Options
 	pools   pools
 	lines   lines
+	crowd   crowd
 }
 
 // New returns a keeper for the guard with this base.
 func New(base *kit.Base, options Options) *Keeper {
 	k := &Keeper{base: base, options: options,
-		lines: lines{process: rand.Text()[:10], pause: stepMost, byTag: map[string]*line{}}}
-	k.pools = pools{lease: options.Lease, cause: options.Lost, renew: k.renew, byTag: map[string]*pool{}}
+		lines: lines{process: rand.Text()[:10], pause: stepMost, pauseFirst: stepFirst, byTag: map[string]*line{}}}
+	k.crowd = crowd{most: options.Waiters, waiting: map[spot]int64{}}
+	k.pools = pools{lease: options.Lease, cause: options.Lost, renew: k.renew, crowd: &k.crowd,
+		byTag: map[string]*pool{}}
 	return k
 }
 
@@ -138,6 +152,9 @@ func (k *Keeper) Take(ctx context.Context, tag string, d core.Decision, a core.A
 	if !k.base.Engine().HasRedis() {
 		return k.TakeLocal(ctx, tag, d, a, most), nil
 	}
+	if k.TooMany(tag, &d) {
+		return d, nil
+	}
 	if err := kit.RoomToUndo(); err != nil {
 		return d, err
 	}
@@ -150,16 +167,15 @@ func (k *Keeper) Take(ctx context.Context, tag string, d core.Decision, a core.A
 func (k *Keeper) TakeLocal(ctx context.Context, tag string, d core.Decision, a core.Attempt,
 	most int64) core.Decision {
 	h := NewHolder(tag, a, most, 0)
-	held, ok := k.pools.take(ctx, h, k.options.Wait)
-	d.Allowed, d.Source = ok, core.SourceLocal
+	held, reason := k.pools.take(ctx, h, k.options.Wait)
+	d.Allowed, d.Reason, d.Source = reason == core.ReasonOK, reason, core.SourceLocal
 	if k.options.Counts {
 		d.Remaining = max(most-held, 0)
 	}
-	if ok {
-		d.Reason = core.ReasonOK
+	if d.Allowed {
 		d.SetClaim(h)
 	} else {
-		d.Reason, d.RetryAfter = core.ReasonBusy, LocalRetry
+		d.RetryAfter = LocalRetry
 	}
 	return d
 }
@@ -190,6 +206,11 @@ func (k *Keeper) Asked(ctx context.Context, h *Holder, c *script.Call, d core.De
 		return d, err
 	}
 	h = NewHolder(h.Tag, h.Attempt.WithCall(), h.Most, k.options.Lease)
+	if !k.crowd.enter(h) {
+		d.Reason = core.ReasonLimited
+		return d, nil
+	}
+	defer k.crowd.leave(h)
 	if k.Await(ctx, h) {
 		k.allow(&d, h)
 		d.Remaining, d.RetryAfter = 0, 0 // who waited took what there was, as far as this process knows

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 )
 
@@ -17,6 +18,7 @@ type pools struct {
 	lease time.Duration
 	cause error // with which the contexts of holders end whose lease was lost
 	renew func(ctx context.Context, holders []*Holder) (lost []*Holder, err error)
+	crowd *crowd
 
 	mu    sync.Mutex
 	byTag map[string]*pool
@@ -48,15 +50,22 @@ type queued struct {
 }
 
 // take adds a holder without a lease, if the process then holds at most h.Most permits of the pool. It waits
-// for that, after those who came before. It returns how many permits the process holds.
-func (p *pools) take(ctx context.Context, h *Holder, wait time.Duration) (held int64, ok bool) {
+// for that, after those who came before. It returns how many permits the process holds, and ReasonOK,
+// ReasonBusy, or ReasonLimited where as many attempts of the actor wait as may.
+func (p *pools) take(ctx context.Context, h *Holder, wait time.Duration) (held int64, reason core.Reason) {
 	q := &queued{h: h, ready: make(chan struct{})}
 	p.mu.Lock()
 	one := p.of(h.Tag)
 	one.line = append(one.line, q)
 	one.admit()
+	reason = core.ReasonBusy
+	waits := wait > 0 && slices.Contains(one.line, q)
+	if waits && !p.crowd.enter(h) {
+		waits, reason = false, core.ReasonLimited
+	}
 	p.mu.Unlock()
-	if wait > 0 {
+	if waits {
+		defer p.crowd.leave(h)
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		select {
@@ -70,9 +79,9 @@ func (p *pools) take(ctx context.Context, h *Holder, wait time.Duration) (held i
 		one.line = slices.Delete(one.line, i, i+1)
 		one.admit() // those behind may ask for less
 		p.drop(h.Tag, one)
-		return one.held, false
+		return one.held, reason
 	}
-	return one.held, true
+	return one.held, core.ReasonOK
 }
 
 // admit gives permits to those at the head of the line. pools.mu is held.

@@ -17,9 +17,10 @@ import (
 const (
 	// batch is how many waiters one call gives permits to at most, and newcomers how many it gives places to.
 	batch, newcomers = 32, 500
-	// stepMost is the longest time between two calls for a line: less than a third of the three seconds for
-	// which the scripts take a process to be alive.
-	stepMost = 500 * time.Millisecond
+	// stepMost is the longest time between two calls for a line, and stepFirst that of the process of the first
+	// in line, and for one call. The scripts give this process 300 ms, and others three seconds, for the next
+	// call: then they take it to be dead. One that was not told, or has lost a reply, is still in time.
+	stepMost, stepFirst = 500 * time.Millisecond, 200 * time.Millisecond
 	// linger is how long a process listens on after its last waiter has left.
 	linger = 10 * time.Second
 )
@@ -27,8 +28,9 @@ const (
 // lines are those of this process who wait for permits. Each pool with waiters has one goroutine, which makes
 // the calls for all of them.
 type lines struct {
-	process string        // the name of this guard in this process
-	pause   time.Duration // the longest time between two calls for a line
+	process    string        // the name of this guard in this process
+	pause      time.Duration // the longest time between two calls for a line
+	pauseFirst time.Duration // the same where a waiter of this process is the first
 
 	mu    sync.Mutex
 	byTag map[string]*line
@@ -119,17 +121,20 @@ func (p *lines) kick(tag string) {
 	}
 }
 
-// next returns those for whom the next call is: the first in line, and those who have no place yet. rest
-// reports whether there are others.
-func (p *lines) next(l *line) (some []*waiter, rest bool) {
+// next returns those for whom the next call is: the first in line, and those who have no place yet. placed is
+// how many have one; they are the first. rest reports whether there are others.
+func (p *lines) next(l *line) (some []*waiter, placed int, rest bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, w := range l.waiters {
 		if len(some) < newcomers && (i < batch || !w.placed) {
 			some = append(some, w)
+			if w.placed {
+				placed++
+			}
 		}
 	}
-	return some, len(some) < len(l.waiters)
+	return some, placed, len(some) < len(l.waiters)
 }
 
 // served notes what a call that was sent at the given moment has done for some waiters. Number is what the
@@ -171,8 +176,8 @@ func (p *lines) end(tag string, l *line) bool {
 func (k *Keeper) serve(tag string, l *line) {
 	k.listen()
 	for {
-		some, rest := k.lines.next(l)
-		pause := k.step(tag, l, some, rest)
+		some, placed, rest := k.lines.next(l)
+		pause := k.step(tag, l, some, placed, rest)
 		if len(some) == 0 && k.lines.end(tag, l) {
 			return
 		}
@@ -186,9 +191,9 @@ func (k *Keeper) serve(tag string, l *line) {
 }
 
 // step makes one call for a line, and returns how long to wait for the next one.
-func (k *Keeper) step(tag string, l *line, some []*waiter, rest bool) (pause time.Duration) {
+func (k *Keeper) step(tag string, l *line, some []*waiter, placed int, rest bool) (pause time.Duration) {
 	keys := []string{k.base.Key(tag, k.options.Record), k.base.Key(tag, "line"), k.base.Key(tag, "present")}
-	args := []any{k.lines.process, k.options.Lease.Milliseconds(), kit.FlagOf(rest), k.now()}
+	args := []any{k.lines.process, k.options.Lease.Milliseconds(), kit.FlagOf(rest), placed, k.now()}
 	for _, w := range some {
 		keys = append(keys, k.base.Key(tag, "void", w.h.Call))
 		if args = k.names(args, w.h); k.options.Counts {
@@ -201,7 +206,7 @@ func (k *Keeper) step(tag string, l *line, some []*waiter, rest bool) (pause tim
 	sent := time.Now()
 	ctx := context.Background()
 	_ = k.base.Call(ctx, "wait", core.Attempt{}, func() error { // observed; the waiters wait on
-		value, err := k.base.Engine().RunWithin(ctx, min(k.base.Engine().SettleTimeout(), 2*time.Second),
+		value, err := k.base.Engine().RunWithin(ctx, min(k.base.Engine().SettleTimeout(), stepFirst),
 			k.options.Queue, keys, args...)
 		if err != nil {
 			return err
@@ -232,10 +237,12 @@ func (k *Keeper) step(tag string, l *line, some []*waiter, rest bool) (pause tim
 		return r.Err
 	})
 	switch {
-	case len(granted) > 0 && first == k.lines.process:
-		return 0 // there may be permits for more of them
-	case len(granted) > 0:
+	case first != k.lines.process:
 		k.tell(first, tag)
+	case len(granted) > 0:
+		return 0 // there may be permits for more of them
+	default:
+		pause = min(pause, k.lines.pauseFirst)
 	}
 	return pause
 }

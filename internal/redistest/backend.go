@@ -30,12 +30,11 @@ type Backend struct {
 }
 
 // Each runs f in the subtests "redis" and "cluster", one after the other unless
-// f calls t.Parallel; before them in "miniredis", where [All] is wanted or there
-// is no redis-server.
+// f calls t.Parallel; before them in "miniredis", where [AlsoMini] says so.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	warmCluster()
-	if All() || !has(Program()) {
+	if AlsoMini() {
 		t.Run("miniredis", func(t *testing.T) { f(t, Mini(t)) })
 	}
 	EachReal(t, f)
@@ -47,6 +46,17 @@ func EachReal(t *testing.T, f func(t *testing.T, b Backend)) {
 	warmCluster()
 	t.Run("redis", func(t *testing.T) { f(t, Single(t)) })
 	t.Run("cluster", func(t *testing.T) { f(t, Cluster(t)) })
+}
+
+// EachInCI is [Each] where [AlsoMini] says so, and else runs f on redis only. It is for long tests in which a
+// cluster shows what one server does.
+func EachInCI(t *testing.T, f func(t *testing.T, b Backend)) {
+	t.Helper()
+	if AlsoMini() {
+		Each(t, f)
+		return
+	}
+	t.Run("redis", func(t *testing.T) { f(t, Single(t)) })
 }
 
 // Mini starts a miniredis for this test. When the test ends, it fails if keys

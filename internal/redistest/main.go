@@ -24,17 +24,20 @@ import (
 // keys on a miniredis are inspected likewise when its test ends.)
 //
 // Tests that call t.Parallel wait rather than compute here, so up to 8 of them run at once on fewer cores;
-// the flag -parallel overrides that. rapid.Check runs 40 cases, with GATEHOUSE_SOAK 400; the flag
-// -rapid.checks overrides that.
+// the flag -parallel overrides that. rapid.Check runs 20 cases, 40 where [All] is wanted, and 400 in a [Soak]
+// run; the flag -rapid.checks overrides that.
 func Main(m *testing.M) {
 	shared.underMain.Store(true)
 	if parallel := flag.Lookup("test.parallel"); parallel != nil && runtime.GOMAXPROCS(0) < 8 {
 		_ = parallel.Value.Set("8") // flags are parsed by m.Run, and win
 	}
 	if checks := flag.Lookup("rapid.checks"); checks != nil {
-		cases := "40"
-		if Soak() {
+		cases := "20"
+		switch {
+		case Soak():
 			cases = "400"
+		case All():
+			cases = "40"
 		}
 		_ = checks.Value.Set(cases) // a number is valid; m.Run parses the flags, which win
 	}

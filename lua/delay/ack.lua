@@ -37,6 +37,16 @@ local function write(id, state, at, try, fence, call, reason)
   redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
 end
 -- end delay_record
+-- shared delay_body
+local function store(id, body)
+  redis.call('HINCRBY', head, 'bytes', #body - redis.call('HSTRLEN', bodies, id))
+  if body == '' then
+    redis.call('HDEL', bodies, id)
+  else
+    redis.call('HSET', bodies, id, body)
+  end
+end
+-- end delay_body
 
 local state, at, try, holds, call = parse(redis.call('HGET', tasks, id))
 if holds ~= fence or state ~= 'r' and state ~= 'a' and state ~= 'd' then
@@ -48,11 +58,7 @@ end
 redis.call('ZREM', running, id) -- first: a full Redis accepts it, and then the rest
 write(id, 'd', at, try, fence, call, '')
 redis.call('ZADD', done, now + keep, id)
-if result == '' then
-  redis.call('HDEL', bodies, id)
-else
-  redis.call('HSET', bodies, id, result)
-end
+store(id, result)
 local last = now + keep
 -- shared delay_keep
 local ends = tonumber(redis.call('HGET', head, 'until') or 0)

@@ -11,7 +11,8 @@
 --       5 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns {held, first}
 --       held     1 when the permits were held until now, else 0
---       first    the process of the first in line, as semaphore_wait returns it
+--       first    the process of the first in line, which has to be told that there may be something for it,
+--                and makes the call of semaphore_wait within 300 ms; or empty
 
 local permits, void, line, present = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, cost, within, process = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] or ''
@@ -35,15 +36,19 @@ end
 if process ~= '' then
   redis.call('ZREM', line, process .. '|' .. holder)
 end
+local free = true -- as far as this call knows
 -- shared line_head
-local head, whose
+local head, whose, alive, told
 repeat
   head = redis.call('ZRANGEBYSCORE', line, '-inf', '+inf', 'LIMIT', 0, 1)[1]
   whose = string.match(head or '', '^[^|]*')
-  local ends = tonumber(redis.call('ZSCORE', present, whose) or 0)
-  local gone = head and (ends <= now or ends > now + 3000) -- later: the clock was set back
+  alive = tonumber(redis.call('ZSCORE', present, whose) or 0)
+  local gone = head and (alive <= now or alive > now + 3000) -- later: the clock was set back
   if gone then
     redis.call('ZREM', line, head)
+  elseif head and free and whose ~= process and alive > now + 300 then
+    alive, told = now + 300, true
+    redis.call('ZADD', present, alive, whose)
   end
 until not gone
 -- end line_head

@@ -1,4 +1,6 @@
--- Reads the server's clock unless the call gave a moment. Needs and gives now, in microseconds since 1970.
+-- Reads the server's clock unless the call gave a moment: microseconds since 1970.
+-- needs: now
+-- gives: now
 
 if not now then
   local time = redis.call('TIME')

@@ -1,5 +1,7 @@
--- Adds a call to those that were undone and may still arrive, of which the last 16 are kept. Needs call,
--- empty where it is none, and marks, the calls, each with ' -' before it. Changes marks.
+-- Adds a call to those that were undone and may still arrive, of which the last 16 are kept. call is empty
+-- where it is none; marks are the calls, each with ' -' before it.
+-- needs: call, marks
+-- gives: marks
 
 if call ~= '' and not string.find(marks .. ' ', ' -' .. call .. ' ', 1, true) then
   marks = marks .. ' -' .. call

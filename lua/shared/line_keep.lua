@@ -1,5 +1,5 @@
--- Keeps the line while its processes call. Needs line, present and process; left, the waiters of this call
--- that still wait, and rest.
+-- Keeps the line while its processes call. left is how many waiters of this call still wait, but for rest.
+-- needs: left, rest, present, process, line
 
 if left == 0 and not rest then
   redis.call('ZREM', present, process)

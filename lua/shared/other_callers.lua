@@ -1,5 +1,7 @@
--- Splits the calls that received an answer into this call and the rest. Needs callers, words separated by
--- spaces, and call. Gives others and told, whether this call is among them.
+-- Splits the calls that received an answer, words separated by spaces, into this call and the others. told
+-- says whether this call is among them.
+-- needs: callers, call
+-- gives: others, told
 
 local others, told = {}, false
 for one in string.gmatch(callers, '%S+') do

@@ -70,8 +70,6 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 -- end clock
-
--- shared vote_rules
 local max, per_choice, change, opens, closes, per_day, begins, ends = 1, 1, '0', 0, 0, 0, 0, 0
 local day = ''
 if rules ~= '' then
@@ -83,10 +81,7 @@ if rules ~= '' then
   max, per_choice, opens, closes = max + 0, per_choice + 0, opens + 0, closes + 0
   per_day, begins, ends = per_day + 0, begins + 0, ends + 0
 end
--- end vote_rules
 local ballot = choice .. ' ' .. weight .. (day ~= '' and ' ' .. day or '')
-
--- shared vote_answer
 -- The answer as one text: an array costs the server four times as much.
 local function answer(reason, replayed, cast, number, choices)
   local text = reason .. ' ' .. replayed .. ' ' .. cast .. ' ' .. number
@@ -95,7 +90,6 @@ local function answer(reason, replayed, cast, number, choices)
   end
   return text .. ' ' .. table.concat(choices, ' ')
 end
--- end vote_answer
 
 local b
 if audit then
@@ -170,7 +164,6 @@ if slots > 0 and bucket == '' and redis.call('HEXISTS', voters, index) == 0 then
   return redis.error_reply('GATEHOUSE lost: records of ' .. voters .. ': who has voted is unknown')
 end
 -- end vote_records
--- shared vote_before
 local cast, had, today, choices, kept, old, old_choice, old_weight = 0, 0, 0, {}, {}, none, '', ''
 if #mine > 0 then
   local fields = {}
@@ -196,7 +189,6 @@ if #mine > 0 then
     end
   end
 end
--- end vote_before
 
 local known = redis.call('HMGET', operations, field, ':')
 local stored, late = known[1], '' -- late: the marks of calls that were undone
@@ -233,8 +225,6 @@ if stored then
     return answer(reason, '1', cast, '0', choices)
   end
 end
-
--- shared vote_refuse
 local changing = change == '1' and cast == 1 and #choices == 1 and had == 0
 if now < opens then
   return answer('not_open', '0', cast, opens - now, choices)
@@ -251,14 +241,11 @@ elseif not changing and cast >= max then
 elseif not changing and per_day > 0 and today >= per_day then
   return answer('quota', '0', cast, ends - now, choices)
 end
--- end vote_refuse
 if not kind and ballots >= most then
   return redis.error_reply('GATEHOUSE too many different ballots in ' .. book)
 elseif begun and redis.call('EXISTS', audit) == 0 then
   return redis.error_reply('GATEHOUSE lost: the audit stream ' .. audit .. ': Repair lets it begin anew')
 end
-
--- shared vote_due
 -- All keys expire at the same time. In a poll without a closing time every vote moves that time; it is set a
 -- little later than needed, so that most votes need not set it again.
 local due = math.max(now, closes) + keep > ended
@@ -268,7 +255,6 @@ if due then
     ended = ended + math.floor(keep / 64)
   end
 end
--- end vote_due
 
 -- The tally goes first: it can fail (a sum beyond 64 bits) before anything is written.
 local sums, one, units, reason = kinds, choice, weight, 'ok'
@@ -328,7 +314,6 @@ if not kind then
 else
   kind = kind + 0
 end
--- shared vote_record
 local turn = #mine > 0 and (string.byte(mine[#mine], 4) + 1) % 256 or 0
 local slot = string.char(math.floor(kind / 65536), math.floor(kind / 256) % 256, kind % 256, turn)
 local more = #kept + 1 - #mine
@@ -341,13 +326,11 @@ if #mine > 0 then
 else -- the server works through each byte of a text that is made, so no more than this one is
   text = bucket .. voter .. slot
 end
--- end vote_record
 local new = redis.call('HSET', voters, index, text)
 
 if slots > full * buckets then
   local from = buckets - half
   local whole = redis.call('HGET', voters, from) or ''
-  -- shared vote_split
   local stay, go = {}, {}
   for i = 1, #whole, 16 do
     local record = string.sub(whole, i, i + 15)
@@ -358,7 +341,6 @@ if slots > full * buckets then
       go[#go + 1] = record
     end
   end
-  -- end vote_split
   redis.call('HSET', voters, from, table.concat(stay), buckets, table.concat(go))
   buckets, moved = buckets + 1, true
 end
@@ -373,14 +355,12 @@ end
 redis.call('HSET', book, ':state', slots .. tail)
 
 local expiry = known[2]
--- shared vote_remember
 local least = remember > 0 and now + remember or ended
 if not expiry or expiry + 0 < least then
   least = string.format('%.0f', least + math.floor(remember / 8))
   redis.call('HSET', operations, ':', least)
   redis.call('PEXPIRE', operations, string.format('%.0f', least - now))
 end
--- end vote_remember
 redis.call('HSET', operations, field, (changing and 'c' or 'v') .. string.sub(voter, 1, 4) .. slot ..
   (changing and old or '') .. ' ' .. call .. late)
 if audit then

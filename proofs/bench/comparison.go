@@ -177,11 +177,11 @@ func compare(t *testing.T, rdb *redis.Client, c config, out *report) error {
 
 const notes = `
 N requests per window for each address, behind each library's own middleware for net/http with its defaults
-(redis_rate has none, so ours). One client attacks at the end of a window. Round trips are counted at the client:
-of N allowed checks, and of 10 refused. Bytes are what a client adds when its 100 units of an hour are used up.
-"Without Redis": the server is stopped, and the client sends 2 N requests. The forger sends another
-X-Forwarded-For with each request. express-rate-limit runs in a process of its own, with node-redis; its clients
-are loopback addresses, its round trips the scripts that Redis ran.`
+(redis_rate has none, so ours). One client attacks at the end of a window. Round trips are counted at the
+client: of N allowed checks, and of 10 refused. Bytes are what a client adds when its 100 units of an hour
+are used up. "Without Redis": the server is stopped, and the client sends 2 N requests. The forger sends
+another X-Forwarded-For with each request. express-rate-limit runs in a process of its own, with node-redis;
+its clients are loopback addresses, its round trips the scripts that Redis ran.`
 
 // underAttack returns the most units that each contender admits in any window.
 func underAttack(t *testing.T, rdb *redis.Client, window time.Duration) ([]int, error) {

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -55,7 +54,6 @@ type series struct {
 	perCall []float64   // nanoseconds of the turn per call of all callers
 	p99     []float64   // microseconds that a caller waited for its answer, p99
 	cpu     []float64   // microseconds of the server's CPU per call
-	script  []float64   // the part of cpu that EVALSHA and EVAL took
 	own     []float64   // microseconds of this process's CPU per call, callers and client together
 	calls   int
 	meant   int // calls that were answered as the load intends
@@ -142,7 +140,6 @@ func (r *runner) turn(ctx context.Context, l load, turn time.Duration, rdb *redi
 	s.perCall = append(s.perCall, float64(elapsed.Nanoseconds())/float64(calls))
 	s.p99 = append(s.p99, float64(quantile(took, 0.99).Nanoseconds())/1e3)
 	s.cpu = append(s.cpu, (after.cpu-before.cpu)/float64(calls))
-	s.script = append(s.script, (after.script-before.script)/float64(calls))
 	s.own = append(s.own, (after.own-before.own)/float64(calls))
 	return err
 }
@@ -208,7 +205,7 @@ func (k *keySource) next() string {
 }
 
 // cost is the CPU time that the server and this process have used since their start, in microseconds.
-type cost struct{ cpu, script, own float64 }
+type cost struct{ cpu, own float64 }
 
 // costs asks the system, and Redis if there is one.
 func costs(ctx context.Context, rdb *redis.Client) (cost, error) {
@@ -220,7 +217,7 @@ func costs(ctx context.Context, rdb *redis.Client) (cost, error) {
 	if rdb == nil {
 		return c, nil
 	}
-	info, err := rdb.InfoMap(ctx, "cpu", "commandstats").Result()
+	info, err := rdb.InfoMap(ctx, "cpu").Result()
 	if err != nil {
 		return cost{}, err
 	}
@@ -230,18 +227,6 @@ func costs(ctx context.Context, rdb *redis.Client) (cost, error) {
 			return cost{}, fmt.Errorf("INFO cpu: %s: %w", field, err)
 		}
 		c.cpu += seconds * 1e6
-	}
-	for _, command := range []string{"cmdstat_evalsha", "cmdstat_eval"} {
-		_, rest, found := strings.Cut(info["Commandstats"][command], ",usec=")
-		if !found { // no such call yet
-			continue
-		}
-		usec, _, _ := strings.Cut(rest, ",")
-		took, err := strconv.ParseFloat(usec, 64)
-		if err != nil {
-			return cost{}, fmt.Errorf("INFO commandstats: %s: %w", command, err)
-		}
-		c.script += took
 	}
 	return c, nil
 }

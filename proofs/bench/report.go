@@ -59,7 +59,6 @@ func (r *report) results(g group, runners []*runner) {
 		func(s *series) []float64 { return s.own })
 	if g.redis != nil {
 		r.measured(g, runners, "CPU time of the server, µs", "%.1f", func(s *series) []float64 { return s.cpu })
-		r.measured(g, runners, "scripts of that, µs", "%.1f", func(s *series) []float64 { return s.script })
 	}
 	r.measured(g, runners, "p99 of a call, µs", "%.1f", func(s *series) []float64 { return s.p99 })
 	meant := 1.0

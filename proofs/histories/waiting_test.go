@@ -31,9 +31,9 @@ const (
 	seats = 2
 	// waitingCallers is how many callers a history has: each has several operations at a time.
 	waitingCallers = 5
-	// waitingLongest is how long a history may take: a line for which nobody makes a call for four seconds
-	// expires, as when all processes stand still, and its attempts stand in line anew.
-	waitingLongest = 3500 * time.Millisecond
+	// waitingLongest is how long a history may take: a process that is silent for 300 ms when it is its turn is
+	// passed by.
+	waitingLongest = 280 * time.Millisecond
 )
 
 type waitIn struct {

@@ -44,6 +44,6 @@
 // set, units that were in hand then may be handed out, up to one part later, although they no longer count:
 // set back, no window has more than Max and these units; set forward, that holds for windows that begin
 // later. A failover of Redis loses the units that the former primary alone has counted, those in hand
-// included, and so many more than Max may be admitted: see [seckill.Fast]. An engine without Redis has no
-// need for leases and ignores them.
+// included, and so many more than Max may be admitted: see seckill.Fast. An engine without Redis has no need
+// for leases and ignores them.
 package lease

@@ -1,12 +1,13 @@
--- Forgets finished tasks whose time is over. Needs tasks, bodies, done, dead, now, and most, how many of each
--- kind. Gives forgotten, their number.
+-- Forgets finished tasks whose time is over: most of each kind. forgotten is their number.
+-- needs: done, dead, now, most, tasks, store
+-- gives: forgotten
 
 local forgotten = 0
 for _, ended in ipairs({done, dead}) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', ended, '-inf', now, 'LIMIT', 0, most)) do
     redis.call('ZREM', ended, id)
     redis.call('HDEL', tasks, id)
-    redis.call('HDEL', bodies, id)
+    store(id, '')
     forgotten = forgotten + 1
   end
 end

@@ -1,6 +1,7 @@
--- Lets all keys of a slot live for 30 days after a moment, or as long as they do already: they expire at one
--- moment, since one without the others is of no use. Needs head, last, the moment, and that all keys exist
--- that are to exist. PEXPIREAT goes first, since a full Redis accepts it.
+-- Lets all keys of a slot live for 30 days after the moment last, or as long as they do already: they expire
+-- at one moment, since one without the others is of no use. All keys exist that are to exist. PEXPIREAT goes
+-- first, since a full Redis accepts it.
+-- needs: head, last
 
 local ends = tonumber(redis.call('HGET', head, 'until') or 0)
 local longer = ends < last + 2592000000

@@ -1,6 +1,8 @@
--- Finds the task that a call by name is about, and answers where there is nothing to change. Needs op, id,
--- want, the state in which the task has to be, tasks, done, dead, now, and parse. Gives at, try, fence, call
--- and reason.
+-- Finds the task that a call by name is about, and answers where there is nothing to change. want is the
+-- state in which the task has to be.
+-- needs: op, parse, tasks, id, done, dead, now, want
+-- gives: call, state, at, try, fence, reason
+-- returns: yes
 
 local answered = redis.call('GET', op)
 if answered then

@@ -1,4 +1,6 @@
--- Gives the function parse, which splits a task's record, and write, which writes it. Needs tasks.
+-- parse splits a task's record, write writes it.
+-- needs: tasks
+-- gives: parse, write
 
 local function parse(record)
   local state, at, try, fence, call, reason =

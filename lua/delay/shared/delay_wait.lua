@@ -1,4 +1,6 @@
--- Gives the function wait, which lets a task wait until it is due. Needs suspects, due and write.
+-- wait lets a task wait until it is due.
+-- needs: write, due, suspects
+-- gives: wait
 
 local function wait(id, state, at, try, fence, call, reason)
   write(id, state, at, try, fence, call, reason)

@@ -6,9 +6,16 @@
 //	-- end NAME
 //
 // The scripts lie in a folder per guard. The only source of a block is the file shared/NAME.lua in the
-// guard's folder, or beside the folders where scripts of several guards have the block: a comment that says
-// what the block needs and gives, an empty line, and the text. Run "go generate ./lua" after a change of a
-// source, or after writing the two comments into a script.
+// guard's folder, or beside the folders where scripts of several guards have the block: a head, an empty
+// line, and the text. The head is a comment that says what the block does, and ends with lines that are
+// compared with the text:
+//
+//	-- needs: now, closes   variables of the script that the text reads or assigns
+//	-- gives: ends          what it declares or assigns for what follows
+//	-- returns: yes         it may return from the script, or from the function in which it stands
+//
+// A line that would be empty is left out. Run "go generate ./lua" after a change of a source, or after
+// writing the two comments into a script.
 package shared
 
 import (
@@ -27,77 +34,85 @@ import (
 // marker matches the comments around a block: the indent, "shared" or "end", and the name.
 var marker = regexp.MustCompile(`^(\s*)-- (shared|end) (\w+)$`)
 
-// Update returns the scripts with each block replaced by the text of its source, and every mistake: an
-// unknown block, one that does not end, an end without a beginning, and a source that fewer than two scripts
-// use. Scripts are keyed by path, such as votes/vote.lua, and sources by the path of their block, such as
-// votes/shared/rules or shared/clock. A script with a mistake is returned unchanged.
+// Update returns the scripts with each block replaced by the text of its source, and every mistake, with file
+// and line. Scripts and sources are keyed by path, such as votes/vote.lua and votes/shared/vote_rules.lua. A
+// script with a mistake is returned unchanged.
 func Update(scripts, sources map[string]string) (map[string]string, error) {
 	var mistakes []error
-	updated := make(map[string]string, len(scripts))
-	users := make(map[string]int, len(sources))
-	for _, file := range slices.Sorted(maps.Keys(scripts)) {
-		text, blocks, err := update(path.Dir(file), scripts[file], sources)
+	blocks := make(map[string]*block, len(sources))
+	for _, file := range slices.Sorted(maps.Keys(sources)) {
+		b, err := newBlock(file, sources[file])
 		if err != nil {
-			mistakes = append(mistakes, fmt.Errorf("%s: %w", file, err))
+			mistakes = append(mistakes, err)
+		}
+		blocks[file] = b
+	}
+	updated := make(map[string]string, len(scripts))
+	for _, file := range slices.Sorted(maps.Keys(scripts)) {
+		text, places, err := update(file, scripts[file], blocks)
+		for _, b := range places {
+			b.users[file] = true
+		}
+		if err == nil {
+			err = checkScript(file, text, places)
+		}
+		if err != nil {
+			mistakes = append(mistakes, err)
 			text = scripts[file]
 		}
 		updated[file] = text
-		for block := range blocks {
-			users[block]++
-		}
 	}
-	for _, block := range slices.Sorted(maps.Keys(sources)) {
-		switch {
-		case strings.TrimSpace(sources[block]) == "":
-			mistakes = append(mistakes,
-				fmt.Errorf("block %s has no text: it follows the first empty line of its file", block))
-		case users[block] < 2:
-			mistakes = append(mistakes,
-				fmt.Errorf("block %s is used by %d scripts: a shared block needs two or more",
-					block, users[block]))
+	for _, file := range slices.Sorted(maps.Keys(sources)) {
+		if err := blocks[file].unused(); err != nil && len(mistakes) == 0 {
+			return updated, err
 		}
 	}
 	return updated, errors.Join(mistakes...)
 }
 
-// update returns one script with its blocks replaced by their sources, and the paths of the blocks. The
-// folder's own block of a name comes before the one of all folders.
-func update(folder, script string, sources map[string]string) (string, map[string]bool, error) {
+// update returns one script with its blocks replaced by their sources, and where they are. The folder's own
+// block of a name comes before the one of all folders.
+func update(file, script string, blocks map[string]*block) (string, []place, error) {
 	var out strings.Builder
-	blocks, open := make(map[string]bool), ""
-	for line := range strings.Lines(script) {
-		m := marker.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+	var places []place
+	open, line := "", 0
+	wrong := func(text string, args ...any) (string, []place, error) {
+		return "", places, fmt.Errorf("%s:%d: block %s", file, line, fmt.Sprintf(text, args...))
+	}
+	for text := range strings.Lines(script) {
+		line++
+		m := marker.FindStringSubmatch(strings.TrimSuffix(text, "\n"))
 		switch {
 		case m == nil && open == "":
-			out.WriteString(line)
+			out.WriteString(text)
 		case m == nil: // the text that the source replaces
 		case m[2] == "end" && m[3] == open:
 			open = ""
-			out.WriteString(line)
+			places[len(places)-1].ends = strings.Count(out.String(), "\n") + 1
+			out.WriteString(text)
 		case m[2] == "end":
-			return "", blocks, fmt.Errorf("block %s ends without a beginning", m[3])
+			return wrong("%s ends without a beginning", m[3])
 		case open != "":
-			return "", blocks, fmt.Errorf("block %s begins inside block %s", m[3], open)
+			return wrong("%s begins inside block %s", m[3], open)
 		default:
 			open = m[3]
-			block := path.Join(folder, "shared", open)
-			if _, own := sources[block]; !own {
-				block = path.Join("shared", open)
-			}
-			source, known := sources[block]
+			source := "shared/" + open + ".lua"
+			b, known := blocks[path.Join(path.Dir(file), source)]
 			if !known {
-				return "", blocks, fmt.Errorf("block %s is unknown: there is no shared/%s.lua, neither in the "+
-					"script's folder nor above it", open, open)
+				b, known = blocks[source]
 			}
-			blocks[block] = true
-			out.WriteString(line)
-			out.WriteString(indent(m[1], source))
+			if !known {
+				return wrong("%s is unknown: there is no %s, neither in the script's folder nor above it", open, source)
+			}
+			out.WriteString(text)
+			places = append(places, place{block: b, begins: strings.Count(out.String(), "\n")})
+			out.WriteString(indent(m[1], b.text))
 		}
 	}
 	if open != "" {
-		return "", blocks, fmt.Errorf("block %s does not end", open)
+		return wrong("%s does not end", open)
 	}
-	return out.String(), blocks, nil
+	return out.String(), places, nil
 }
 
 // indent puts space before each line of text that is not empty.
@@ -129,8 +144,7 @@ func Read(root string) (scripts, sources map[string]string, err error) {
 				scripts[file] = string(text)
 				continue
 			}
-			_, block, _ := strings.Cut(string(text), "\n\n") // the comment before it describes the block
-			sources[strings.TrimSuffix(file, ".lua")] = block
+			sources[file] = string(text)
 		}
 	}
 	if len(scripts) == 0 {

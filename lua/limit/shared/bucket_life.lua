@@ -1,4 +1,6 @@
--- Gives the function life: how long the key of a token bucket has to live. Needs now.
+-- life says how long the key of a token bucket has to live.
+-- needs: now
+-- gives: life
 
 -- The milliseconds until the bucket is full, had all units been taken of the 16th of max in which the last
 -- one is. So only the first unit of each 16th needs a new TTL. The extra second covers a pause of the

@@ -1,4 +1,6 @@
--- Marks an attempt as settled, or ends the script. Needs refunds (the key of the names), name, again, now.
+-- Marks an attempt as settled, or ends the script. refunds is the key of the names.
+-- needs: refunds, now, name, again
+-- returns: yes
 
 -- Names of 7 characters, the last at the end, and before the first one of each tenth of a second an @ and the
 -- last 6 digits of its number. When there are as many as are kept, earlier ones may be forgotten. So a call

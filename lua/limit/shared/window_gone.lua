@@ -1,6 +1,8 @@
--- Finds the units that have left a window. Needs log, base, count, the units in the log, first, the oldest
--- one, window and now; left, how many had left before. Changes left; gives next, when the next one leaves,
--- nil without one; before, when the one behind those that had left before leaves; and unit, a unit.
+-- Finds the units that have left a window. count is how many units the log has, first the oldest one, left
+-- how many had left before. next is when the next one leaves, nil without one; before, when the one leaves
+-- that stands behind those that had left before.
+-- needs: left, first, count, log, base, window, now
+-- gives: left, next, before
 
 local unit = nil
 if left == 0 then

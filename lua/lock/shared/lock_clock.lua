@@ -1,5 +1,6 @@
--- Ends the lease in time where the clock was set back: it ends no later than its length from now on. Needs
--- lock, held, ends and now.
+-- Ends the lease in time where the clock was set back: it ends no later than its length from now on.
+-- needs: held, now, ends, lock
+-- gives: ends
 
 local latest = held and now + string.match(held, '^[^|]+|(%d+)')
 if held and latest < ends then

@@ -1,5 +1,7 @@
--- Reads who holds a lock. Needs lock, and now in microseconds; gives micro, the same moment, now in
--- milliseconds, held, which is false where the lease is over, ends and fence.
+-- Reads who holds a lock. now comes in microseconds and goes in milliseconds; micro is what came. held is
+-- false where the lease is over.
+-- needs: now, lock
+-- gives: micro, now, ends, fence, held
 
 local micro = now
 now = math.floor(micro / 1000)

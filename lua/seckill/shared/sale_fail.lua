@@ -1,5 +1,6 @@
--- Gives the functions remember, fail and expire. Needs sale, buyers, holds, reservations, outbox, per_buyer,
--- and left, which it changes.
+-- Gives holds back. All three functions change left.
+-- needs: reservations, per_buyer, outbox, holds, buyers, sale, left
+-- gives: remember, fail, left, expire
 
 -- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16
 -- are kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may

@@ -1,5 +1,6 @@
--- Keeps the keys of a sale. Needs sale, terms, closes, keep and now, and ends, until when the keys are kept,
--- or 0 where they are to be renewed in any case. Changes ends.
+-- Keeps the keys of a sale. ends is until when they are kept, or 0 where they are to be renewed in any case.
+-- needs: now, closes, keep, ends, sale, terms
+-- gives: ends
 
 -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
 local least = math.max(now, closes) + keep

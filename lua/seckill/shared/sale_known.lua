@@ -1,6 +1,8 @@
--- Decides an attempt whose operation ID has a record. Needs record, or nil; id, buyer, units, call; now,
--- left, stock, reservations. Gives marks, those of calls that were taken back, and over, whether the record is of a
--- hold whose time is over. Returns from the script, or the function, where there is an answer.
+-- Decides an attempt whose operation ID has a record; record is nil or false without one. marks are those of
+-- calls that were taken back; over says whether the record is of a hold whose time is over.
+-- needs: record, call, buyer, units, left, stock, now, reservations, id
+-- gives: marks, over
+-- returns: yes
 
 local marks, over = '', false -- marks: of calls that were taken back
 if record then

@@ -1,5 +1,7 @@
--- Reads the terms of a sale. Needs terms, a field of the sale. Gives the numbers opens, closes, per_buyer, and
--- the texts hold, keep and ends, until when the keys are kept: most refusals do without them.
+-- Reads the terms of a sale, a field of its hash. opens, closes and per_buyer are numbers; hold, keep and
+-- ends, until when the keys are kept, are texts, since most refusals do without them.
+-- needs: terms
+-- gives: opens, closes, per_buyer, hold, keep, ends
 
 local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
   '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')

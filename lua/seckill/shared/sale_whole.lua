@@ -1,5 +1,7 @@
--- Gives lost, the name of a part of the sale that was lost, or nil. Needs buyers, holds, reservations,
--- outbox. Where the outbox is not there, sets ends to 0: it is made anew, and needs a TTL.
+-- lost names a part of the sale that was lost, or is nil. Where the outbox is not there, ends becomes 0: it
+-- is made anew, and needs a TTL.
+-- needs: buyers, holds, reservations, outbox, ends
+-- gives: lost, ends
 
 -- Each part has an entry '|' from the opening on, so that one that does not exist was lost.
 local lost

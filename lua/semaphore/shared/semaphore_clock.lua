@@ -1,5 +1,5 @@
--- Ends leases in time where the clock was set back: no lease ends later than its length from now on. Needs
--- permits, lease and now.
+-- Ends leases in time where the clock was set back: no lease ends later than its length from now on.
+-- needs: permits, now, lease
 
 local late = redis.call('ZRANGEBYSCORE', permits, '(' .. (now + lease), '+inf', 'WITHSCORES')
 for i = 1, #late, 2 do

@@ -1,4 +1,5 @@
--- Takes a holder's permits. Needs permits, holder, cost, lease and now.
+-- Takes a holder's permits.
+-- needs: cost, permits, now, lease, holder
 
 for number = 1, cost do
   redis.call('ZADD', permits, now + lease, number .. '|' .. holder)

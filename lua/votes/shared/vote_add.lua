@@ -1,5 +1,7 @@
--- Adds to the sum of a choice. Needs tally; kinds, the number of choices that the tally has by the book, which
--- it changes; one, the choice; and units. Gives found: the tally has all its choices. If not, it stays as it is.
+-- Adds to the sum of a choice, one. kinds is how many choices the tally has by the book. found says whether
+-- the tally has all its choices; if not, it stays as it is.
+-- needs: tally, one, units, kinds
+-- gives: found, kinds
 
 local found = true
 if redis.call('HINCRBY', tally, one, units) == units + 0 then -- a new choice

@@ -1,5 +1,6 @@
--- Gives the function tell, which appends an event to the audit stream. Needs audit, voters, book, and begun,
--- whether the stream has begun by the book.
+-- tell appends an event to the audit stream. begun says whether the stream has begun by the book.
+-- needs: begun, audit, book, voters
+-- gives: tell
 
 -- A stream that has begun and is not there is lost: it is not begun anew, so that its loss is noticed.
 local function tell(...)

@@ -1,4 +1,6 @@
--- Gives the functions bucket_of and records_of. Needs buckets, the number of buckets.
+-- bucket_of and records_of find a voter. buckets is how many there are.
+-- needs: buckets
+-- gives: bucket_of, records_of
 
 -- Returns the number of a voter's bucket, and the largest power of 2 up to the number of buckets.
 local function bucket_of(voter)

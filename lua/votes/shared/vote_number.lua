@@ -1,4 +1,5 @@
--- Gives the function number: the ballot's number, from the last 4 bytes of a record.
+-- number reads the ballot's number from the last 4 bytes of a record.
+-- gives: number
 
 local function number(slot)
   local high, middle, low = string.byte(slot, 1, 3)

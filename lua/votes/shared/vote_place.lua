@@ -1,4 +1,6 @@
--- Gives place, the position of slot among the voter's records, or nil. Needs mine and slot.
+-- place is the position of slot among the voter's records, or nil.
+-- needs: mine, slot
+-- gives: place
 
 local place
 for i, one in ipairs(mine) do

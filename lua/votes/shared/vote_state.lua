@@ -1,5 +1,7 @@
--- Reads the state of a part of a poll. Needs state, the field ":state" of the book, or false. Gives slots,
--- changes, buckets, ballots, kinds and ended, and tail, the text behind the first.
+-- Reads the state of a part of a poll, the field ":state" of the book, or false. tail is the text behind the
+-- first number.
+-- needs: state
+-- gives: slots, tail, changes, buckets, ballots, kinds, ended
 
 local slots, tail, changes, buckets, ballots, kinds, ended =
   string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')

@@ -1,5 +1,6 @@
--- Stores the voter's records, and the state of the book. Needs voters, book, index, bucket, at, stop, voter,
--- mine, kinds, slots, changes, buckets, ballots, ended, and count, the number of records before.
+-- Stores the voter's records, and the state of the book. count is the number of records before.
+-- needs: voters, index, bucket, at, voter, mine, stop, book, slots, count, changes, buckets, ballots
+-- needs: kinds, ended
 
 redis.call('HSET', voters, index,
   string.sub(bucket, 1, at - 1) .. voter .. table.concat(mine, voter) .. string.sub(bucket, stop))

@@ -1,5 +1,6 @@
--- Gives the function take. Needs tally, and kinds, the number of choices that the tally has by the book, which
--- it changes.
+-- take takes from the sums of the tally. kinds is how many choices the tally has by the book.
+-- needs: tally, kinds
+-- gives: take, kinds
 
 -- Takes from the sum of a choice, and reports whether the tally had so much. If not, it stays as it is.
 local function take(one, units)

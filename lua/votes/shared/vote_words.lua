@@ -1,5 +1,7 @@
--- Splits a stored answer. Needs stored. Gives form, its first byte; head, what comes before the calls; the
--- calls that received a yes, and marks, the calls that were taken back.
+-- Splits a stored answer. form is its first byte; head, what comes before the calls; words, the rest: calls,
+-- those that received a yes, and marks, those that were taken back.
+-- needs: stored
+-- gives: form, head, words, calls, marks
 
 local form = string.sub(stored, 1, 1)
 local length = form == '|' and 1 or form == 'c' and 13 or 9

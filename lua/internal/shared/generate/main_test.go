@@ -18,7 +18,7 @@ func TestGenerateUpdatesTheScriptsInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	const used = "-- shared one\nold\n-- end one\n"
-	write("vote/shared/one.lua", "-- About the block.\n\nnew\n")
+	write("vote/shared/one.lua", "-- About the block.\n\nredis.call('DEL', KEYS[1])\n")
 	write("vote/a.lua", used)
 	write("vote/b.lua", used+"-- shared two\n-- end two\n")
 
@@ -36,5 +36,5 @@ func TestGenerateUpdatesTheScriptsInPlace(t *testing.T) {
 	if err := generate(folder); err != nil {
 		t.Error(err)
 	}
-	expect("-- shared one\nnew\n-- end one\n")
+	expect("-- shared one\nredis.call('DEL', KEYS[1])\n-- end one\n")
 }

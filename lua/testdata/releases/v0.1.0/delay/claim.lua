@@ -53,6 +53,16 @@ local function write(id, state, at, try, fence, call, reason)
   redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
 end
 -- end delay_record
+-- shared delay_body
+local function store(id, body)
+  redis.call('HINCRBY', head, 'bytes', #body - redis.call('HSTRLEN', bodies, id))
+  if body == '' then
+    redis.call('HDEL', bodies, id)
+  else
+    redis.call('HSET', bodies, id, body)
+  end
+end
+-- end delay_body
 -- shared delay_suspects
 local suspects = 10000000000000
 -- end delay_suspects
@@ -144,7 +154,7 @@ for _, ended in ipairs({done, dead}) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', ended, '-inf', now, 'LIMIT', 0, most)) do
     redis.call('ZREM', ended, id)
     redis.call('HDEL', tasks, id)
-    redis.call('HDEL', bodies, id)
+    store(id, '')
     forgotten = forgotten + 1
   end
 end

@@ -39,6 +39,16 @@ local function write(id, state, at, try, fence, call, reason)
   redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
 end
 -- end delay_record
+-- shared delay_body
+local function store(id, body)
+  redis.call('HINCRBY', head, 'bytes', #body - redis.call('HSTRLEN', bodies, id))
+  if body == '' then
+    redis.call('HDEL', bodies, id)
+  else
+    redis.call('HSET', bodies, id, body)
+  end
+end
+-- end delay_body
 -- shared delay_named
 local answered = redis.call('GET', op)
 if answered then
@@ -55,7 +65,7 @@ end
 
 redis.call('ZREM', due, id) -- first: a full Redis accepts it, and then the rest
 redis.call('ZREM', dead, id)
-redis.call('HDEL', bodies, id)
+store(id, '')
 write(id, 'c', at, try, fence, call, '')
 redis.call('ZADD', done, now + tombstone, id)
 redis.call('SET', op, 'ok', 'PX', tombstone)

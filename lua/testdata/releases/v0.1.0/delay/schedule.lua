@@ -1,6 +1,7 @@
 -- Delay: schedules a task, once per ID. A task that is known already is not changed, and nothing is written.
 --
--- KEYS  1 head     hash: until, when all keys of the slot expire; fence, the last that was given
+-- KEYS  1 head     hash: until, when all keys of the slot expire; fence, the last that was given; bytes, how
+--                  many all bodies have
 --       2 tasks    hash: ID -> "state at try fence call reason". The state is p (pending), r (running), d
 --                  (done), x (dead), c (cancelled), s (pending, and suspect: its lease was over, and
 --                  its process may have died of it) or a (a suspect that runs, apart from all others); at is
@@ -16,15 +17,18 @@
 --       3 payload
 --       4 keep     milliseconds for which an ended task is remembered at most
 --       5 call     names this call; a resend after a lost reply has the same
---       6 now      milliseconds since 1970; absent or empty: the server's clock
--- Returns 1: this call scheduled the task; 0: the ID was known
+--       6 most     bytes that the slot may have then; 0: any number. Each task counts its body and 300, and
+--                  one that has not ended what its result may have
+--       7 result   bytes that a result may have
+--       8 now      milliseconds since 1970; absent or empty: the server's clock
+-- Returns 1: this call scheduled the task; 0: the ID was known; -1: the slot would have more bytes than most
 
 -- shared delay_keys
 local head, tasks, bodies, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local running, done, dead = KEYS[5], KEYS[6], KEYS[7]
 -- end delay_keys
 local id, at, payload, keep, call = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
-local now = tonumber(ARGV[6])
+local most, result, now = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 
 -- shared clock
 if not now then
@@ -42,6 +46,16 @@ local function write(id, state, at, try, fence, call, reason)
   redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
 end
 -- end delay_record
+-- shared delay_body
+local function store(id, body)
+  redis.call('HINCRBY', head, 'bytes', #body - redis.call('HSTRLEN', bodies, id))
+  if body == '' then
+    redis.call('HDEL', bodies, id)
+  else
+    redis.call('HSET', bodies, id, body)
+  end
+end
+-- end delay_body
 
 local record = redis.call('HGET', tasks, id)
 if record then
@@ -54,25 +68,32 @@ if record then
     return 0
   end
 end
+if most > 0 then
+  local all, ended = redis.call('HLEN', tasks) + 1, redis.call('ZCOUNT', done, '-inf', '+inf')
+  local bytes = math.max(tonumber(redis.call('HGET', head, 'bytes') or 0), 0) + #payload
+  if bytes + 300 * all + result * (all - ended) > most then
+    return -1
+  end
+end
 
 if at <= 0 then
   at = now
 end
 write(id, 'p', at, 0, 0, call, '')
-redis.call('HSET', bodies, id, payload)
+store(id, payload)
 redis.call('ZADD', due, at, id)
 if record then
   redis.call('ZREM', done, id)
   redis.call('ZREM', dead, id)
 end
-local most = 2 -- more than one comes, so they never pile up
+most = 2 -- more than one comes, so they never pile up
 -- shared delay_forget
 local forgotten = 0
 for _, ended in ipairs({done, dead}) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', ended, '-inf', now, 'LIMIT', 0, most)) do
     redis.call('ZREM', ended, id)
     redis.call('HDEL', tasks, id)
-    redis.call('HDEL', bodies, id)
+    store(id, '')
     forgotten = forgotten + 1
   end
 end
