@@ -240,21 +240,28 @@ func (g *Guard) void(ctx context.Context, poll string, options VoidOptions, resu
 			return err
 		}
 		for _, e := range events {
-			if e.Kind != EventCast && e.Kind != EventChanged || !options.Match(e) {
-				continue
-			}
-			result.Matched++
-			voided, err := g.voidOne(ctx, poll, run, e, options)
-			if err != nil {
+			if err := g.voidMatching(ctx, poll, run, e, options, result); err != nil {
 				return err
-			}
-			if voided {
-				result.Voided++
-				result.Weights[e.Choice] += e.Weight
 			}
 		}
 		after = events[len(events)-1].Position
 	}
+}
+
+// voidMatching voids the vote of an event if it matches and stands, and adds it to the result.
+func (g *Guard) voidMatching(
+	ctx context.Context, poll, run string, e Event, options VoidOptions, result *VoidResult,
+) error {
+	if e.Kind != EventCast && e.Kind != EventChanged || !options.Match(e) {
+		return nil
+	}
+	result.Matched++
+	voided, err := g.voidOne(ctx, poll, run, e, options)
+	if voided {
+		result.Voided++
+		result.Weights[e.Choice] += e.Weight
+	}
+	return err
 }
 
 // voidOne voids the vote of an event if it stands.

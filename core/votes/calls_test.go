@@ -11,12 +11,6 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// callOf returns the name of the call of Check that a decision came from.
-func callOf(d core.Decision) string {
-	claim, _ := core.ClaimOf[*ballot](d)
-	return claim.call
-}
-
 // TestVotesSeventeenTriesOfOneOperation: a client sends its vote again and again, and hangs up on all tries
 // but the last. Whoever is told that the vote counts is counted, and whoever is one too many is not told so.
 func TestVotesSeventeenTriesOfOneOperation(t *testing.T) {

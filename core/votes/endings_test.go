@@ -102,7 +102,8 @@ func (m endingModel) sums() map[string]int64 {
 
 func (m endingModel) step(rt *rapid.T, g *Guard, poll string) {
 	voter := rapid.SampledFrom([]string{"ann", "bob"}).Draw(rt, "voter")
-	a := core.Attempt{Actor: voter, Resource: poll, Item: rapid.SampledFrom([]string{"", "red", "dark red"}).Draw(rt, "choice"),
+	choices := rapid.SampledFrom([]string{"", "red", "dark red"})
+	a := core.Attempt{Actor: voter, Resource: poll, Item: choices.Draw(rt, "choice"),
 		Cost: rapid.Int64Range(1, 3).Draw(rt, "weight")}
 	stands := m.stands(voter)
 	switch rapid.IntRange(0, 9).Draw(rt, "step") {

@@ -17,8 +17,8 @@ import (
 //
 //   - An ID that a guard makes begins with the name of its hash. A process goes on with one name for a while.
 //   - Any other ID belongs to one of 256 hashes, by its SHA-256. When a poll has more than 130,000 of them,
-//     these hashes have more than 512 fields. Redis then stores them less compactly, and an answer
-//     takes 80 bytes.
+//     these hashes have more than 512 fields. Redis then stores them less compactly, and an answer takes 80
+//     bytes.
 
 const (
 	idAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // of rand.Text
@@ -65,8 +65,8 @@ func newOperationIDs(horizon time.Duration) *operationIDs {
 	return &operationIDs{until: horizon / 8, names: bounded.New[string, operationName](namedPolls)}
 }
 
-// next makes an ID for an operation of the poll with this tag. The IDs of one name differ in the character behind
-// it. The rest is random, so that nobody who sees one can guess another.
+// next makes an ID for an operation of the poll with this tag. The IDs of one name differ in the character
+// behind it. The rest is random, so that nobody who sees one can guess another.
 func (o *operationIDs) next(tag string, now time.Time) string {
 	random := rand.Text()[:idBytes-nameBytes-1]
 	p := o.names.Of(tag)

@@ -284,7 +284,8 @@ func (g *Guard) cast(
 
 // castOnce runs the script once and returns the number in its reply.
 func (g *Guard) castOnce(
-	ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll, day period.Span, again func() bool,
+	ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll, day period.Span,
+	again func() bool,
 ) (int64, error) {
 	perVoter := int64(max(poll.PerVoter, 1))
 	if err := kit.RoomToUndo(); err != nil {

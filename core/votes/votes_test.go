@@ -229,7 +229,8 @@ func TestVotesUndoThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.undo(t.Context(), a, &ballot{keys: g.operationKeys("p", a.ID), call: a.Call(), late: true}); err != nil {
+		claim := &ballot{keys: g.operationKeys("p", a.ID), call: a.Call(), late: true}
+		if err := g.undo(t.Context(), a, claim); err != nil {
 			t.Fatal(err)
 		}
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonGone)

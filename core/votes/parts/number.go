@@ -22,8 +22,8 @@ var errNumber = fmt.Errorf("%w: the number of its parts", votes.ErrLost)
 // errPart is the error of a poll that has lost all keys of a part.
 func errPart(n int) error { return fmt.Errorf("%w: its part %d", votes.ErrLost, n) }
 
-// rules returns the rules of a poll, and reports whether there are any. Where there are none, votes.Guard says
-// why.
+// rules returns the rules of a poll, and reports whether there are any. Where there are none, votes.Guard
+// says why.
 func (g *Guard) rules(ctx context.Context, poll string) (votes.Poll, bool) {
 	if g.options.Find == nil {
 		return g.options.Poll, true
@@ -62,8 +62,8 @@ const (
 	undecided = 2 // the poll is open, and nothing is known
 )
 
-// begin asks for the number of parts of a poll, or whether a part is there. With decide it lets the poll begin
-// in so many parts, or the part.
+// begin asks for the number of parts of a poll, or whether a part is there. With decide it lets the poll
+// begin in so many parts, or the part.
 func (g *Guard) begin(
 	ctx context.Context, of *votes.Guard, poll string, p *votes.Poll, parts int, decide bool,
 ) (stored int, state int64, err error) {
@@ -92,8 +92,8 @@ func check(parts int64, err error) error {
 	return err
 }
 
-// decideNumber decides the number of parts of a poll that has none, unless a part is there: then the number is
-// lost.
+// decideNumber decides the number of parts of a poll that has none, unless a part is there: then the number
+// is lost.
 func (g *Guard) decideNumber(ctx context.Context, poll string, p *votes.Poll) (int, int64, error) {
 	remains, err := g.hasParts(ctx, poll)
 	if err != nil {
@@ -220,6 +220,9 @@ func (g *Guard) storedNumber(ctx context.Context, poll string) (int, error) {
 
 // checkPart returns a votes.ErrLost when a part that is not there has begun.
 func (g *Guard) checkPart(ctx context.Context, poll string, n int) error {
+	if n == unknown || n == whole {
+		return nil
+	}
 	there, err := g.isThere(ctx, poll, n)
 	if err != nil || there {
 		return err

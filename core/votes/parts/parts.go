@@ -1,6 +1,6 @@
-// Package parts divides hot polls into parts, by voter, so that one poll uses all masters of a cluster. A poll
-// of package votes is kept in one slot, which is right on a single server, and in a cluster for all but the
-// hottest polls: a master counts ten thousand votes a second.
+// Package parts divides hot polls into parts, by voter, so that one poll uses all masters of a cluster. A
+// poll of package votes is kept in one slot, which is right on a single server, and in a cluster for all but
+// the hottest polls: a master counts ten thousand votes a second.
 //
 // Make a [Guard] with [New] in place of votes.New; ten parts per master distribute the load evenly:
 //
@@ -122,36 +122,41 @@ func (g *Guard) Retract(ctx context.Context, a core.Attempt) (core.Decision, err
 	})
 }
 
-// decide asks the voter's part. It asks again when that part, or the poll, is not what this process remembers.
+// decide asks the voter's part. Where that says that something is lost, the poll or the part may only not be
+// what this process remembers: then decide asks again.
 func (g *Guard) decide(
 	ctx context.Context, op string, a core.Attempt, ask func(*votes.Guard, core.Attempt) (core.Decision, error),
-) (d core.Decision, err error) {
-	n := 0
-	for range 3 {
+) (core.Decision, error) {
+	for try := 0; ; try++ {
 		begun := time.Now()
-		var part *votes.Guard
-		if part, n, err = g.prepare(ctx, a); err != nil {
+		part, n, err := g.prepare(ctx, a)
+		if err != nil {
 			a, _ = a.PrepareClaim("the poll")
-			d = core.Decision{Guard: g.Name(), Attempt: a.WithoutCall()}
+			d := core.Decision{Guard: g.Name(), Attempt: a.WithoutCall()}
 			return d, g.Observe(ctx, op, begun, d, err)
 		}
-		if d, err = ask(part, a); !errors.Is(err, votes.ErrLost) {
+		d, err := ask(part, a)
+		if !errors.Is(err, votes.ErrLost) {
+			return d, err
+		}
+		if try == 2 || try == 1 && n != unknown { // nothing remembered was used
+			if lost := g.checkPart(ctx, a.Resource, n); lost != nil {
+				err = lost
+			}
 			return d, err
 		}
 		g.numbers.Drop(a.Resource)
 		g.begun.Drop(partOf{a.Resource, n})
 		a = d.Attempt
 	}
-	if n > 0 {
-		if lost := g.checkPart(ctx, a.Resource, n); lost != nil {
-			err = lost
-		}
-	}
-	return d, err
 }
 
-// prepare returns the part of an attempt's voter, which has begun, and its number in a poll of several parts.
-// Where the number of parts is unknown, because the poll is not open, the part is one in which no vote counts.
+const (
+	unknown = 0  // the part of a poll whose number of parts is unknown: no vote counts in it
+	whole   = -1 // the part of a poll that has no others
+)
+
+// prepare returns the part of an attempt's voter, and its number. The part has begun, if the poll is open.
 func (g *Guard) prepare(ctx context.Context, a core.Attempt) (part *votes.Guard, n int, err error) {
 	parts := 0
 	if a.Resource != "" && a.Actor != "" { // else the part says what is wrong
@@ -159,15 +164,16 @@ func (g *Guard) prepare(ctx context.Context, a core.Attempt) (part *votes.Guard,
 	}
 	switch {
 	case err != nil || parts == 0:
-		return g.Part(0), 0, err
+		return g.Part(unknown), unknown, err
 	case parts == 1:
-		return g.Guard, 0, nil
+		return g.Guard, whole, nil
 	}
 	n = partOfVoter(a.Actor, parts)
 	return g.Part(n), n, g.join(ctx, a.Resource, n)
 }
 
-// partOfVoter returns the number of a voter's part, from 1. It goes by other bytes of the SHA-256 than a record.
+// partOfVoter returns the number of a voter's part, from 1. It goes by other bytes of the SHA-256 than a
+// record.
 func partOfVoter(actor string, parts int) int {
 	sum := sha256.Sum256([]byte(actor))
 	return 1 + int(binary.BigEndian.Uint64(sum[len(sum)-8:])%uint64(parts))
