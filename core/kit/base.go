@@ -64,8 +64,8 @@ func (b *Base) Name() string { return b.name }
 // Engine returns the engine that the guard was made on.
 func (b *Base) Engine() *core.Engine { return b.engine }
 
-// Logger returns the logger of the guard's engine: see [core.WithLogger]. Adapters use it for messages about the
-// guard.
+// Logger returns the logger of the guard's engine: see [core.WithLogger]. Adapters use it for messages about
+// the guard.
 func (b *Base) Logger() *slog.Logger { return b.engine.Logger() }
 
 // Key returns a key of the guard: the engine's prefix, the guard's kind and name, the tag in braces, and the
@@ -73,8 +73,8 @@ func (b *Base) Logger() *slog.Logger { return b.engine.Logger() }
 // users' text through [script.Encode] first, and join several texts for one tag with [script.JoinTag].
 func (b *Base) Key(tag string, fields ...string) string { return b.keys.Key(tag, fields...) }
 
-// Delete deletes keys that share a tag, within [script.Runner.SettleTimeout]. Deleting twice has the effect of
-// deleting once.
+// Delete deletes keys that share a tag, within [script.Runner.SettleTimeout]. Deleting twice has the effect
+// of deleting once.
 func (b *Base) Delete(ctx context.Context, keys ...string) error {
 	_, err := b.engine.RunWithin(ctx, b.engine.SettleTimeout(), deleteScript, keys)
 	return err
@@ -101,10 +101,10 @@ func Look[T any](ctx context.Context, b *Base, op string, a core.Attempt, f func
 	return value, b.Observe(ctx, op, begun, core.Decision{Guard: b.name, Attempt: a}, err)
 }
 
-// Observe tells the engine's observer of one call of the guard that has ended. The op is that of [core.Event].Op,
-// and begun is when the call began. Observe returns the error with the guard and the call named; an
-// [core.ErrInvalid] is returned unchanged, because its text is complete. Most guards use [Base.Decide],
-// [Base.Call] and [Look] instead.
+// Observe tells the engine's observer of one call of the guard that has ended. The op is that of
+// [core.Event].Op, and begun is when the call began. Observe returns the error with the guard and the call
+// named; an [core.ErrInvalid] is returned unchanged, because its text is complete. Most guards use
+// [Base.Decide], [Base.Call] and [Look] instead.
 func (b *Base) Observe(ctx context.Context, op string, begun time.Time, d core.Decision, err error) error {
 	if b.within {
 		return err

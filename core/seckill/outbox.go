@@ -102,8 +102,9 @@ func (g *Guard) events(ctx context.Context, item, after string, count int) ([]Ev
 	return g.stockOf(item).read(ctx, after, count)
 }
 
-// OutboxKey returns the key of the outbox of a sale, a Redis stream, for a reader with a consumer group. It exists from Open on. [ParseEvent] reads its messages. The reader must not trim the
-// stream, because [Guard.Verify] counts it.
+// OutboxKey returns the key of the outbox of a sale, a Redis stream, for a reader with a consumer group. It
+// exists from Open on. [ParseEvent] reads its messages. The reader must not trim the stream, because
+// [Guard.Verify] counts it.
 func (g *Guard) OutboxKey(item string) string { return g.stockOf(item).key("outbox") }
 
 // ParseEvent reads a message of a sale's outbox. A buyer or operation ID of more than 96 bytes after

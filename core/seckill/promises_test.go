@@ -13,12 +13,15 @@ import (
 // What follows holds for sales of several buckets as well: see core/seckill/buckets.
 
 func TestSeckillAgainstModel(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) { salemodel.AgainstModel(t, b, seckill.Options{}) })
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		salemodel.AgainstModel(t, b, seckill.Options{})
+	})
 }
 
 // TestAckedSeckillAgainstModel: while all replicas are up, an Acked sale behaves like any other.
 func TestAckedSeckillAgainstModel(t *testing.T) {
-	salemodel.AgainstModel(t, redistest.Cluster(t), seckill.Options{Durability: seckill.Acked, AckWithin: 9 * time.Second})
+	acked := seckill.Options{Durability: seckill.Acked, AckWithin: 9 * time.Second}
+	salemodel.AgainstModel(t, redistest.Cluster(t), acked)
 }
 
 func TestSeckillManyBuyersAndFaults(t *testing.T) {

@@ -15,8 +15,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
-// Repair restores the parts of a sale that were lost, and returns their names. A sale that has lost a part refuses all attempts, so no buyer's units change;
-// buyers can go on when Repair has returned. It is safe to call it twice, or for a sale that is whole.
+// Repair restores the parts of a sale that were lost, and returns their names. A sale that has lost a part
+// refuses all attempts, so no buyer's units change; buyers can go on when Repair has returned. It is safe to
+// call it twice, or for a sale that is whole.
 //
 // Buyers and timers of holds are restored from the reservations, reservations from the outbox, the sale
 // itself from the reservations. Calls under way when a
@@ -172,7 +173,8 @@ func (s *stock) repairHolds(ctx context.Context, from string, restored []string)
 // openedWith returns the terms that the sale was opened with: epoch, stock, opens, closes, per_buyer, hold,
 // keep.
 func (s *stock) openedWith(ctx context.Context) ([]string, error) {
-	text, err := script.Query(ctx, s.g.Engine().Runner, redis.NewStringCmd(ctx, "hget", s.key("reservations"), "|"))
+	text, err := script.Query(ctx, s.g.Engine().Runner,
+		redis.NewStringCmd(ctx, "hget", s.key("reservations"), "|"))
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +264,8 @@ func (s *stock) repairReservations(ctx context.Context, from string, restored []
 	if err != nil {
 		return restored, err
 	}
-	fields, err := script.Query(ctx, s.g.Engine().Runner, redis.NewMapStringStringCmd(ctx, "hgetall", s.key("sale")))
+	fields, err := script.Query(ctx, s.g.Engine().Runner,
+		redis.NewMapStringStringCmd(ctx, "hgetall", s.key("sale")))
 	if err != nil {
 		return restored, err
 	}

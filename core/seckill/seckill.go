@@ -418,9 +418,9 @@ type ending struct {
 	args   func(a core.Attempt) []any // of the script, after the ID
 }
 
-// Sweep returns the units of expired reservations to the stock, at most 100 reservations per call, and returns
-// the number of reservations that it found. Sales work without Sweep: Check takes such units itself when it
-// would refuse without them. With Sweep, Status shows them earlier.
+// Sweep returns the units of expired reservations to the stock, at most 100 reservations per call, and
+// returns the number of reservations that it found. Sales work without Sweep: Check takes such units itself
+// when it would refuse without them. With Sweep, Status shows them earlier.
 func (g *Guard) Sweep(ctx context.Context, item string) (int, error) {
 	defer g.memory.gaveBack(item, "")
 	return kit.Look(ctx, &g.Base, "sweep", core.Attempt{}, func() (int, error) {

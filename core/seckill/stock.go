@@ -69,8 +69,8 @@ func (s *stock) open(ctx context.Context, terms []any, epoch string) (bool, erro
 	return reply == 1, err
 }
 
-// reserve holds units. A script takes back a bounded number of expired holds, so it is asked again while there
-// may be more.
+// reserve holds units. A script takes back a bounded number of expired holds, so it is asked again while
+// there may be more.
 func (s *stock) reserve(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
 	d, more, err := s.reserveOnce(ctx, a)

@@ -34,8 +34,8 @@ type Verification struct {
 	WrongTimers int64 `json:"wrong_timers"`
 	// Lost is which parts of the sale do not exist any more: buyers, holds, reservations. See [Guard.Repair].
 	Lost []string `json:"lost,omitempty"`
-	// Borrowed is by the outbox, of one bucket in a sale of package buckets: the units that came from others, less
-	// those that went there.
+	// Borrowed is by the outbox, of one bucket in a sale of package buckets: the units that came from others,
+	// less those that went there.
 	Borrowed int64 `json:"borrowed,omitempty"`
 	// Moving reports that the sale changed during every count, so that the parts are of different moments.
 	Moving bool `json:"moving,omitempty"`

@@ -16,8 +16,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// ManyBuyersAndFaults: a thousand buyers in several processes confirm, cancel, leave and retry, while an operator
-// restocks and some replies are lost. When the last hold has expired, every unit is accounted for.
+// ManyBuyersAndFaults tests this: a thousand buyers in several processes confirm, cancel, leave and retry,
+// while an operator restocks and some replies are lost. When the last hold has expired, every unit is
+// accounted for.
 func (k Kind) ManyBuyersAndFaults(t *testing.T, b redistest.Backend) {
 	buyers, atOnce := 1000, 1000
 	lost := 0.05 // of a few hundred calls, since many buyers share one and refusals are remembered

@@ -10,8 +10,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TheSeventeenthTryIsCountedOrNotToldYes: a client tries again and again under one ID and hangs up on all
-// but the last. A record remembers 16 callers; the 17th was told yes and not counted.
+// TheSeventeenthTryIsCountedOrNotToldYes tests this: a client tries again and again under one ID and hangs up
+// on all but the last. A record remembers 16 callers; the 17th was told yes and not counted.
 func (k Kind) TheSeventeenthTryIsCountedOrNotToldYes(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := k.New(guardtest.NewEngine(b), seckill.Options{})
@@ -52,8 +52,8 @@ func (k Kind) TheSeventeenthTryIsCountedOrNotToldYes(t *testing.T) {
 	})
 }
 
-// WhoAsksAgainIsToldOfAReplay, also when the first call never heard its answer, and when it comes with
-// the attempt of an earlier decision. What go-redis sends again within one call is no replay.
+// WhoAsksAgainIsToldOfAReplay tests this, also when the first call never heard its answer, and when it comes
+// with the attempt of an earlier decision. What go-redis sends again within one call is no replay.
 func (k Kind) WhoAsksAgainIsToldOfAReplay(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -85,8 +85,8 @@ func (k Kind) WhoAsksAgainIsToldOfAReplay(t *testing.T) {
 	})
 }
 
-// AReplayWhoseReplyWasLostIsAReplay: the reply to a replay was lost, go-redis sent the call again, and
-// the script took it for the call that had made the hold: Replayed was false, and a handler made a second
+// AReplayWhoseReplyWasLostIsAReplay tests this: the reply to a replay was lost, go-redis sent the call again,
+// and the script took it for the call that had made the hold: Replayed was false, and a handler made a second
 // order.
 func (k Kind) AReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -47,8 +47,8 @@ func (k Kind) lived(t *testing.T, g Sales, clock *guardtest.Clock, item string) 
 	return sold, held
 }
 
-// LostPartsAreNoticedAndRestored: who had bought bought again when the record of buyers was lost, and
-// where the reservations were lost their units stayed locked, behind an error of Lua.
+// LostPartsAreNoticedAndRestored tests this: who had bought bought again when the record of buyers was lost,
+// and where the reservations were lost their units stayed locked, behind an error of Lua.
 func (k Kind) LostPartsAreNoticedAndRestored(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -129,8 +129,8 @@ func (k Kind) LostPartsAreNoticedAndRestored(t *testing.T) {
 	})
 }
 
-// OpenDoesNotSellAgainOverRemains: the root of a sale was lost, and when it was opened again 36 of 20
-// units were sold. Repair restores it, and Discard makes room for another.
+// OpenDoesNotSellAgainOverRemains tests this: the root of a sale was lost, and when it was opened again 36 of
+// 20 units were sold. Repair restores it, and Discard makes room for another.
 func (k Kind) OpenDoesNotSellAgainOverRemains(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -190,8 +190,8 @@ func (k Kind) OpenDoesNotSellAgainOverRemains(t *testing.T) {
 	})
 }
 
-// ASaleThatHasLostAPartIsClosedAndKept: an operator closes it before Repair lets buyers in again, and
-// what is left of it does not expire earlier than a whole sale.
+// ASaleThatHasLostAPartIsClosedAndKept tests this: an operator closes it before Repair lets buyers in again,
+// and what is left of it does not expire earlier than a whole sale.
 func (k Kind) ASaleThatHasLostAPartIsClosedAndKept(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

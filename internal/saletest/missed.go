@@ -12,8 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// SalesThatBuyersMissAreLogged: after Redis had come back empty each order was refused, and nothing said
-// why. Names that clients make up are not logged.
+// SalesThatBuyersMissAreLogged tests this: after Redis had come back empty each order was refused, and
+// nothing said why. Names that clients make up are not logged.
 func (k Kind) SalesThatBuyersMissAreLogged(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		sale := seckill.Sale{Stock: 10}

@@ -34,7 +34,8 @@ func newPair(t *testing.T) pair {
 }
 
 func acked(e *core.Engine, within time.Duration) *Guard {
-	return New(e, "s", Options{Options: seckill.Options{Durability: seckill.Acked, AckWithin: within}, Buckets: 2})
+	options := seckill.Options{Durability: seckill.Acked, AckWithin: within}
+	return New(e, "s", Options{Options: options, Buckets: 2})
 }
 
 // TestAckedLoanThatNoReplicaHasIsNotAccepted: when the primary is lost, the units of such a loan are back in

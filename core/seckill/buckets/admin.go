@@ -82,8 +82,8 @@ func (g *Guard) SweepEvery(ctx context.Context, interval time.Duration, items fu
 	return saledesk.SweepEvery(ctx, g.Name(), g.Sweep, interval, items)
 }
 
-// Restock is [seckill.Guard.Restock]. It returns the units of expired reservations to the stock where it would
-// take away more than is left.
+// Restock is [seckill.Guard.Restock]. It returns the units of expired reservations to the stock where it
+// would take away more than is left.
 func (g *Guard) Restock(ctx context.Context, item, id string, units int64) (seckill.Status, error) {
 	defer g.soldOut.Drop(item)
 	return kit.Look(ctx, &g.Base, "restock", core.Attempt{}, func() (status seckill.Status, err error) {
@@ -225,9 +225,9 @@ func (g *Guard) Discard(ctx context.Context, item string) error {
 	})
 }
 
-// Repair is [seckill.Guard.Repair]: the names of the parts that it restores have the number of their bucket. It
-// also restores a root from its copy. A lost bucket is restored from its reservations and its outbox, which
-// tells what it has lent and borrowed.
+// Repair is [seckill.Guard.Repair]: the names of the parts that it restores have the number of their bucket.
+// It also restores a root from its copy. A lost bucket is restored from its reservations and its outbox,
+// which tells what it has lent and borrowed.
 func (g *Guard) Repair(ctx context.Context, item string) (restored []string, err error) {
 	err = g.Call(ctx, "repair", core.Attempt{}, func() (err error) {
 		if item == "" {

@@ -117,35 +117,25 @@ func (g *Guard) goOn(
 ) (core.Decision, error) {
 	ctx, cancel := context.WithDeadline(ctx, begun.Add(g.Engine().Deadline()))
 	defer cancel()
-	undecided := core.Decision{Guard: d.Guard, Attempt: d.Attempt.WithoutCall()}
 	for asked := begun; ; {
-		again, err := true, error(nil)
+		var again bool
+		var err error
 		switch {
 		case d.Reason == core.ReasonNotReady:
-			var found *spread
-			if found, err = g.find(ctx, d.Attempt.Resource); err == nil {
-				again = found != nil && !found.same(at)
-				at = found
-			}
-		case d.Reason == core.ReasonSoldOut && d.Source != core.SourceRemembered: // which is of its bucket alone
-			again, err = at.borrow(ctx, &d, asked)
-			if err == nil && d.Reason == core.ReasonNotReady {
-				continue
-			}
-			if err == nil && !again && shared {
-				// A call with the same ID may have taken the last unit meanwhile. It is this call's too.
-				last, err := at.reserve(ctx, d.Attempt)
-				if err != nil || last.Reason == core.ReasonSoldOut {
-					return d, err
-				}
-				d = last
-				continue
-			}
+			at, again, err = g.elsewhere(ctx, at, d.Attempt.Resource)
 		case d.Reason != core.ReasonSoldOut:
-			again = false
+		case d.Source == core.SourceRemembered: // of its bucket alone
+			again = true
+		default:
+			again, err = at.borrow(ctx, &d, asked)
+			if err == nil && d.Reason == core.ReasonNotReady { // a bucket is lost
+				at, again, err = g.elsewhere(ctx, at, d.Attempt.Resource)
+			} else if err == nil && !again && shared {
+				return at.reserveLast(ctx, d)
+			}
 		}
 		if err != nil {
-			return undecided, err
+			return core.Decision{Guard: d.Guard, Attempt: d.Attempt.WithoutCall()}, err
 		}
 		if !again {
 			return d, nil
@@ -155,6 +145,26 @@ func (g *Guard) goOn(
 			return d, err
 		}
 	}
+}
+
+// elsewhere asks the root for the sale of an item that is not at these buckets, and reports whether it is at
+// others.
+func (g *Guard) elsewhere(ctx context.Context, at *spread, item string) (*spread, bool, error) {
+	found, err := g.find(ctx, item)
+	if err != nil || found == nil || found.same(at) {
+		return at, false, err
+	}
+	return found, true, nil
+}
+
+// reserveLast asks once more for an attempt that found all sold: a call with the same ID may have taken the
+// last unit meanwhile, and then it is this call's too. Otherwise d stands.
+func (s *spread) reserveLast(ctx context.Context, d core.Decision) (core.Decision, error) {
+	last, err := s.reserve(ctx, d.Attempt)
+	if err != nil || last.Reason == core.ReasonSoldOut {
+		return d, err
+	}
+	return last, nil
 }
 
 // Settle implements [core.Guard]: see [seckill.Guard.Settle].
@@ -183,9 +193,9 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	return err
 }
 
-// Confirm is [seckill.Guard.Confirm]. It asks all buckets for the reservation, since each knows the IDs of its
-// own buyers. An ID under which buyers of different buckets have reserved, and not cancelled, is an ErrInvalid.
-// ConfirmAttempt and Settle know the buyer and ask one bucket. The same holds for Cancel.
+// Confirm is [seckill.Guard.Confirm]. It asks all buckets for the reservation, since each knows the IDs of
+// its own buyers. An ID under which buyers of different buckets have reserved, and not cancelled, is an
+// ErrInvalid. ConfirmAttempt and Settle know the buyer and ask one bucket. The same holds for Cancel.
 func (g *Guard) Confirm(ctx context.Context, item, id string) (core.Decision, error) {
 	return g.confirm(ctx, core.Attempt{Resource: item, ID: id})
 }

@@ -291,7 +291,8 @@ func TestBucketsOpenerDies(t *testing.T) {
 			m := &mortal{Client: b.Client}
 			m.left.Store(steps)
 			e := guardtest.NewEngineOver(b, m)
-			opened, err := New(e, "s", Options{Buckets: 4}).Open(t.Context(), item, seckill.Sale{Stock: 13, PerBuyer: 13})
+			opened, err := New(e, "s", Options{Buckets: 4}).Open(t.Context(), item,
+				seckill.Sale{Stock: 13, PerBuyer: 13})
 			if err == nil {
 				if !opened || steps < 6 {
 					t.Errorf("opened %v in %d calls", opened, steps)
@@ -745,6 +746,9 @@ func TestBucketsEvents(t *testing.T) {
 			messages += b.Client.XLen(t.Context(), key).Val()
 		}
 		seen, opened := map[string]seckill.EventKind{}, int64(0)
+		follows := map[seckill.EventKind]seckill.EventKind{
+			seckill.EventHeld: "", seckill.EventSold: seckill.EventHeld,
+		}
 		var last string
 		count := int64(0)
 		for position := ""; ; {
@@ -758,7 +762,7 @@ func TestBucketsEvents(t *testing.T) {
 				if e.Kind == seckill.EventOpened {
 					opened += e.Quantity
 				}
-				if before, ok := map[seckill.EventKind]seckill.EventKind{seckill.EventHeld: "", seckill.EventSold: seckill.EventHeld}[e.Kind]; ok {
+				if before, ok := follows[e.Kind]; ok {
 					if seen[e.ID] != before {
 						t.Errorf("%+v after %s", e, seen[e.ID])
 					}

@@ -10,6 +10,6 @@
 //
 // Check, ConfirmAttempt, CancelAttempt and Settle usually take one call to Redis, with any number of buckets.
 // To find out that the item is sold out takes a call to each bucket. So do Confirm, Cancel, Status, Restock,
-// Close, Sweep, Verify and Events. Confirm and Cancel find a reservation by its operation ID alone only if the
-// ID is unique in the sale.
+// Close, Sweep, Verify and Events. Confirm and Cancel find a reservation by its operation ID alone only if
+// the ID is unique in the sale.
 package buckets

@@ -88,8 +88,8 @@ func earlier(a, b string) bool {
 }
 
 // OutboxKeys returns the keys of all outboxes of a sale, one per bucket, in the order of the buckets, for
-// readers with a consumer group. They contain the sale's epoch, so a sale that is opened again has other keys.
-// [seckill.ErrNoSale] means that there is no such sale, or that it has not been opened yet.
+// readers with a consumer group. They contain the sale's epoch, so a sale that is opened again has other
+// keys. [seckill.ErrNoSale] means that there is no such sale, or that it has not been opened yet.
 // [seckill.ParseEvent] reads the messages.
 func (g *Guard) OutboxKeys(ctx context.Context, item string) ([]string, error) {
 	return kit.Look(ctx, &g.Base, "outbox", core.Attempt{}, func() (keys []string, err error) {

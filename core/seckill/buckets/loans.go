@@ -59,8 +59,8 @@ func (c collected) total() (sum int64) {
 	return sum
 }
 
-// collect asks all buckets for their remaining units and open loans. A bucket with expired holds takes some of
-// them back, and is asked again.
+// collect asks all buckets for their remaining units and open loans. A bucket with expired holds takes some
+// of them back, and is asked again.
 func (s *spread) collect(ctx context.Context) (collected, error) {
 	c := collected{left: make([]int64, len(s.tags)), moves: make([]int64, len(s.tags))}
 	var mu sync.Mutex

@@ -99,7 +99,9 @@ const (
 // askRoot asks the root for the buckets of an item. If they have the given epoch, the root becomes ready and
 // its TTL is renewed, from now or from the closing; marked reports that the root was not ready before. Or the
 // root is restored.
-func (g *Guard) askRoot(ctx context.Context, item, epoch, change string) (at *spread, marked bool, err error) {
+func (g *Guard) askRoot(
+	ctx context.Context, item, epoch, change string,
+) (at *spread, marked bool, err error) {
 	asked := g.places.Ask(item, g.Engine().Now())
 	var lasts func(reply any) bool
 	if epoch != "" {

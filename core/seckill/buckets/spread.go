@@ -20,12 +20,13 @@ import (
 )
 
 // Each bucket is a complete small sale with its own keys and stock, run by the scripts of package seckill.
-// Buyers stay in one bucket, which the hash of the buyer's name selects, so the limit per buyer is exact. Stock
-// moves between buckets: see loans.go. How the buckets are found: see root.go.
+// Buyers stay in one bucket, which the hash of the buyer's name selects, so the limit per buyer is exact.
+// Stock moves between buckets: see loans.go. How the buckets are found: see root.go.
 
 var keepScript = script.New("buckets_keep", lua.Source("buckets/keep"), script.Idempotent)
 
-// spread is a sale of several buckets. All calls of a process share it. Only the fields that mu guards change.
+// spread is a sale of several buckets. All calls of a process share it. Only the fields that mu guards
+// change.
 type spread struct {
 	g     *Guard
 	item  string
@@ -81,9 +82,9 @@ func (s *spread) each(f func(n int, tag string) error) error {
 	return nil
 }
 
-// bucketTags returns the tags of an item's buckets: the item, the epoch, the number, and a second number where
-// that spreads the slots evenly: a cluster gives each master a range of slots, and of a few random slots one
-// master could easily have half. The tags are the same in all processes and never change.
+// bucketTags returns the tags of an item's buckets: the item, the epoch, the number, and a second number
+// where that spreads the slots evenly: a cluster gives each master a range of slots, and of a few random
+// slots one master could easily have half. The tags are the same in all processes and never change.
 func bucketTags(item, epoch string, buckets int) []string {
 	tags := make([]string, buckets)
 	part := func(bucket int) int { return slot(tags[bucket]) * buckets / slots }

@@ -44,8 +44,8 @@ func (v Verification) String() string {
 		verdict = "NOT consistent"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d buckets: %s, %d on their way between buckets, counted as left\n", len(v.Buckets), verdict,
-		v.InTransit)
+	fmt.Fprintf(&b, "%d buckets: %s, %d on their way between buckets, counted as left\n",
+		len(v.Buckets), verdict, v.InTransit)
 	b.WriteString(v.Verification.String())
 	for n, bucket := range v.Buckets {
 		fmt.Fprintf(&b, "bucket %d: %s", n, bucket.String())
