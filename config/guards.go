@@ -22,6 +22,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/core/votes/parts"
@@ -397,6 +398,9 @@ func guardKinds() []guardKind {
 		simpleKind("seckill", "Flash sales that never oversell. A program opens each sale.", seckillForm,
 			func(e *core.Engine, name string, o seckillOptions) core.Guard {
 				o.NoOutbox = o.outbox != nil && !*o.outbox
+				if o.buckets > 0 {
+					return buckets.New(e, name, buckets.Options{Options: o.Options, Buckets: o.buckets})
+				}
 				return seckill.New(e, name, o.Options)
 			}),
 		simpleKind("quota", "Different items per period.", quotaForm,
@@ -424,7 +428,8 @@ func guardKinds() []guardKind {
 
 type seckillOptions struct {
 	seckill.Options
-	outbox *bool
+	outbox  *bool
+	buckets int
 }
 
 type idempotencyOptions struct {
@@ -446,6 +451,8 @@ var (
 			func(o *seckillOptions) *int { return &o.Replicas }),
 		in("ack_within", "How long an acked sale waits; the default is half of the engine's deadline.",
 			duration(time.Millisecond, time.Minute), func(o *seckillOptions) *time.Duration { return &o.AckWithin }),
+		in("buckets", "Over how many slots of a cluster each sale is spread; the default is none but its own.",
+			whole(2, 64), func(o *seckillOptions) *int { return &o.buckets }),
 	)
 	quotaForm = object(
 		must(in("items", "Different items of each actor per period.", whole(1, 10_000),

@@ -28,6 +28,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/core/votes/parts"
@@ -233,12 +234,16 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	_, err = ballots.Void(ctx, "final", votes.VoidOptions{Match: onlyOne})
 	must(err)
 
-	sales := seckill.New(gate, "sale", seckill.Options{})
-	for item, buckets := range map[string]int{"tv": 1, "phone": 2} {
-		_, err := sales.Open(ctx, item, seckill.Sale{Stock: 100, Buckets: buckets})
+	for _, sales := range []interface {
+		core.Guard
+		Open(ctx context.Context, item string, sale seckill.Sale) (bool, error)
+	}{
+		seckill.New(gate, "sale", seckill.Options{}), buckets.New(gate, "spread", buckets.Options{Buckets: 2}),
+	} {
+		_, err := sales.Open(ctx, "tv", seckill.Sale{Stock: 100})
 		must(err)
 		for i := range 16 { // both buckets have one
-			check(sales, core.Attempt{Actor: fmt.Sprint("buyer", i), Resource: item, ID: fmt.Sprint("o", i)})
+			check(sales, core.Attempt{Actor: fmt.Sprint("buyer", i), Resource: "tv", ID: fmt.Sprint("o", i)})
 		}
 	}
 

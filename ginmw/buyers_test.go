@@ -18,6 +18,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -30,11 +31,16 @@ var markets = []struct {
 	name  string
 	start func(testing.TB) redistest.Backend
 	sale  seckill.Sale
+	sales func(e *core.Engine) saletest.Sales
 }{
-	{"redis", redistest.Single, seckill.Sale{PerBuyer: 2}},
-	{"cluster", redistest.Cluster, seckill.Sale{PerBuyer: 2}},
-	{"buckets", redistest.Cluster, seckill.Sale{PerBuyer: 2, Buckets: 8}},
+	{"redis", redistest.Single, seckill.Sale{PerBuyer: 2}, inOneSlot},
+	{"cluster", redistest.Cluster, seckill.Sale{PerBuyer: 2}, inOneSlot},
+	{"buckets", redistest.Cluster, seckill.Sale{PerBuyer: 2}, func(e *core.Engine) saletest.Sales {
+		return buckets.New(e, "sale", buckets.Options{Buckets: 8})
+	}},
 }
+
+func inOneSlot(e *core.Engine) saletest.Sales { return seckill.New(e, "sale", seckill.Options{}) }
 
 // crowd is a number of buyers and of units for them.
 func crowd() (buyers int, stock int64) {
@@ -51,7 +57,7 @@ func crowd() (buyers int, stock int64) {
 type market struct {
 	*testing.T
 	seed   uint64
-	guards []*seckill.Guard // one per process
+	guards []saletest.Sales // one per process
 	apps   []http.Handler
 	server *httptest.Server // the first process, on a real connection
 	faults *redistest.Faults
@@ -73,7 +79,9 @@ const endsHeader = "X-Ends"
 // goAwayKey is the context key of the function that disconnects the client.
 type goAwayKey struct{}
 
-func openMarket(t *testing.T, b redistest.Backend, sale seckill.Sale) *market {
+func openMarket(
+	t *testing.T, b redistest.Backend, sale seckill.Sale, sales func(e *core.Engine) saletest.Sales,
+) *market {
 	t.Helper()
 	m := &market{
 		T: t, seed: rand.Uint64(), faults: redistest.NewFaults(t), promised: map[string]string{},
@@ -83,7 +91,7 @@ func openMarket(t *testing.T, b redistest.Backend, sale seckill.Sale) *market {
 	t.Logf("seed %d", m.seed)
 	for range 3 {
 		gate := saletest.NewEngine(b, b.NewClientWith(t, m.faults))
-		guard := seckill.New(gate, "sale", seckill.Options{})
+		guard := sales(gate)
 		if err := gate.Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +107,7 @@ func openMarket(t *testing.T, b redistest.Backend, sale seckill.Sale) *market {
 	return m
 }
 
-func (m *market) app(sale *seckill.Guard) http.Handler {
+func (m *market) app(sale saletest.Sales) http.Handler {
 	engine := gin.New()
 	engine.Use(gin.RecoveryWithWriter(io.Discard), signIn)
 	engine.POST("/sales/:sku/orders", ginmw.Gin(ginmw.Rule{
@@ -263,7 +271,7 @@ func TestACrowdOfBuyers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			buyers, stock := crowd()
 			c.sale.Stock = stock
-			m := openMarket(t, c.start(t), c.sale)
+			m := openMarket(t, c.start(t), c.sale, c.sales)
 			const greedy = 10 // are the first at the door, and send one order more than is allowed
 			var firstIn sync.WaitGroup
 			for i := range greedy {
@@ -325,7 +333,7 @@ func TestACrowdOfBuyersAndFaults(t *testing.T) {
 			if redistest.Soak() {
 				lost = 0.01
 			}
-			m := openMarket(t, c.start(t), c.sale)
+			m := openMarket(t, c.start(t), c.sale, c.sales)
 			m.faults.SwallowEvery("evalsha", lost, rand.New(rand.NewPCG(m.seed, 1<<63)))
 			m.open(buyers, func(i int, buyer string, rng *rand.Rand) {
 				if i%20 == 0 {

@@ -19,9 +19,11 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	salebuckets "github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/core/votes/parts"
+	"github.com/gatehouse-go/gatehouse/internal/saletest"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -428,9 +430,14 @@ func order(n int) core.Attempt {
 // sale: both sides together sell what there is, each side settles, confirms, cancels and answers again what
 // the other has reserved, and the stock is conserved.
 func sale(p *pair, buckets int) {
-	g := both(p, func(e *core.Engine) *seckill.Guard { return seckill.New(e, "sale", seckill.Options{}) })
+	g := both(p, func(e *core.Engine) saletest.Sales {
+		if buckets == 1 {
+			return seckill.New(e, "sale", seckill.Options{})
+		}
+		return salebuckets.New(e, "sale", salebuckets.Options{Buckets: buckets})
+	})
 	for i := range g {
-		terms := seckill.Sale{Stock: 20, PerBuyer: 2, Hold: time.Minute, Buckets: buckets}
+		terms := seckill.Sale{Stock: 20, PerBuyer: 2, Hold: time.Minute}
 		opened, err := g[i].Open(p.ctx, "tv", terms)
 		p.must("open", err)
 		p.is("opened", opened, i == 0)
@@ -440,7 +447,7 @@ func sale(p *pair, buckets int) {
 			s, err := g[i].Status(p.ctx, "tv")
 			p.must(what, err)
 			p.is(what, []int64{s.Left, s.Held, s.Sold, s.Stock}, []int64{left, held, sold, left + held + sold})
-			v, err := g[i].Verify(p.ctx, "tv")
+			v, err := saletest.Verify(g[i], "tv")
 			p.must(what, err)
 			if err == nil && !v.Consistent() {
 				p.is(what, v, "consistent")

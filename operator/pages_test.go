@@ -128,7 +128,6 @@ func TestTheStateOfASale(t *testing.T) {
 		"open":        {Stock: 1, Closes: now.Add(time.Hour)},
 		"sold out":    {Stock: 1},
 		"closed":      {Stock: 1},
-		"spread":      {Stock: 9, Buckets: 3},
 	} {
 		must[bool](t)(d.sale.Open(t.Context(), item, s))
 	}
@@ -137,7 +136,7 @@ func TestTheStateOfASale(t *testing.T) {
 		t.Fatal(err)
 	}
 	for item, want := range map[string]string{
-		"opens later": "opens later", "open": "open", "sold out": "sold out", "closed": "closed", "spread": "open",
+		"opens later": "opens later", "open": "open", "sold out": "sold out", "closed": "closed",
 	} {
 		body := d.send(get("/sale/status", "item="+item)).Body.String()
 		if !strings.Contains(body, `"state":"`+want+`"`) {

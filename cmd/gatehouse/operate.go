@@ -134,8 +134,6 @@ func sale(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]string,
 	fs.Int64Var(&f.terms.PerBuyer, "per-buyer", 1, "open: the number of `units` that one buyer may have")
 	fs.DurationVar(&f.terms.Hold, "hold", 5*time.Minute,
 		"open: how long a reservation waits for its confirmation")
-	fs.IntVar(&f.terms.Buckets, "buckets", 1,
-		"open: the number of slots of a cluster over which the sale is spread")
 	fs.StringVar(&f.opens, "opens", "",
 		"open: when the sale opens, such as 2030-11-11T00:00:00+08:00 (default now)")
 	fs.StringVar(&f.closes, "closes", "", "open: when the sale closes (default never)")
@@ -199,8 +197,15 @@ type opened struct {
 	seckill.Status
 }
 
+// sales are a guard of the package seckill, or of buckets.
+type sales interface {
+	core.Guard
+	Open(ctx context.Context, item string, sale seckill.Sale) (bool, error)
+	Status(ctx context.Context, item string) (seckill.Status, error)
+}
+
 func (e *env) openSale(ctx context.Context, f *saleFlags, guard core.Guard, item string) error {
-	g, ok := guard.(*seckill.Guard)
+	g, ok := guard.(sales)
 	if !ok {
 		return usagef("the guard %q sells nothing", guard.Name())
 	}
@@ -234,7 +239,10 @@ func (e *env) writeSale(result any) error {
 	switch r := result.(type) {
 	case seckill.Status:
 		return e.write(r, func(w io.Writer) { writeStatus(w, r) })
-	case seckill.Verification:
+	case interface { // a Verification
+		Consistent() bool
+		String() string
+	}:
 		if err := e.write(r, func(w io.Writer) { _, _ = io.WriteString(w, r.String()) }); err != nil {
 			return err
 		}

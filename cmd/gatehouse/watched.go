@@ -45,8 +45,8 @@ func (g *watched) ask(ctx context.Context, a core.Attempt) (core.Decision, error
 		g.source = fromRedis
 		return peeks.Peek(ctx, a)
 	}
-	if sales, ok := g.live.(*seckill.Guard); ok {
-		if status, err := sales.Status(ctx, a.Resource); err == nil {
+	if sale, ok := g.live.(sales); ok {
+		if status, err := sale.Status(ctx, a.Resource); err == nil {
 			g.sale = &status
 		}
 	}

@@ -25,6 +25,7 @@ type Base struct {
 	engine *core.Engine
 	name   string
 	keys   script.Keyspace
+	within bool
 }
 
 var deleteScript = script.New("delete", lua.Source("core/delete"), script.Idempotent)
@@ -39,6 +40,13 @@ func Register(e *core.Engine, kind, name string, scripts ...*script.Script) Base
 	}
 	e.Register(name, append(scripts, deleteScript)...)
 	return Base{engine: e, name: name, keys: e.Keyspace(kind, name)}
+}
+
+// Within returns the Base for a guard that works within another one, of the same name and keys. Its calls are
+// not observed, and their errors do not name it, since the other guard sees to both.
+func (b Base) Within() Base {
+	b.within = true
+	return b
 }
 
 // NeedRedis panics when the engine has no Redis. It is for the constructors of guards whose state must
@@ -100,6 +108,9 @@ func Look[T any](ctx context.Context, b *Base, op string, a core.Attempt, f func
 // named; an [core.ErrInvalid] is returned unchanged, because its text is complete. Most guards use
 // [Base.Decide], [Base.Call] and [Look] instead.
 func (b *Base) Observe(ctx context.Context, op string, begun time.Time, d core.Decision, err error) error {
+	if b.within {
+		return err
+	}
 	if err == nil && b.engine.OnlyErrors() {
 		return nil // else a success would cost copies of the decision, and the time
 	}

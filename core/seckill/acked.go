@@ -60,7 +60,7 @@ func ackOptions(e *core.Engine, name string, options Options) Options {
 func (g *Guard) runYes(
 	ctx context.Context, limit time.Duration, s *script.Script, keys []string, args ...any,
 ) (any, error) {
-	return g.runUntil(ctx, saleSaysYes, limit, s, keys, args...)
+	return g.runUntil(ctx, saysYes, limit, s, keys, args...)
 }
 
 // runUntil is runYes for other replies that callers rely on.
@@ -75,29 +75,16 @@ func (g *Guard) runUntil(
 	return g.Engine().RunAcked(ctx, limit, acks, yes, s, keys, args...)
 }
 
-// saleSaysYes reports whether the reply of a script must last: the reason ok; opening or ready from
-// seckill_begin and seckill_root; or a number that is not negative from the others. Loans and their
-// acceptance must last too, or after a failover two buckets would have the same units. A refusal need not
-// wait, even if its call took back expired holds: they have expired on a replica too.
-func saleSaysYes(reply any) bool {
+// saysYes reports whether the reply of a script must last: the reason ok, or a number that is not negative. A
+// refusal need not wait, even if its call took back expired holds: they have expired on a replica too.
+func saysYes(reply any) bool {
 	switch reply := reply.(type) {
 	case int64:
 		return reply >= 0
 	case []any:
-		if len(reply) == 0 {
-			return false
-		}
-		return reply[0] == string(core.ReasonOK) || reply[0] == "opening" || reply[0] == "ready"
+		return len(reply) > 0 && reply[0] == string(core.ReasonOK)
 	}
 	return false
-}
-
-// hasLoans reports whether the reply of seckill_sweep has open loans. The caller moves their units to the
-// other bucket, so the loan itself must last, whichever process made it: if it were lost with its primary,
-// the lending bucket would have the units again.
-func hasLoans(reply any) bool {
-	words, _ := reply.([]any)
-	return len(words) > sweepWords
 }
 
 // unconfirmed turns a reservation that too few replicas have into a refusal.
@@ -105,7 +92,7 @@ func hasLoans(reply any) bool {
 // If the guard made the reservation's ID, no client can ask for it again, so the reservation is cancelled. If
 // the ID came from outside, the reservation stays held for a retry. This call was refused, so it does not
 // count among the calls that were allowed.
-func (g *Guard) unconfirmed(at stock, d core.Decision) core.Decision {
+func (g *Guard) unconfirmed(at *stock, d core.Decision) core.Decision {
 	a := d.Attempt
 	g.UndoLater(core.ErrUnconfirmed, func(ctx context.Context) (err error) {
 		if a.MadeID() {

@@ -3,11 +3,11 @@ package seckill
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/internal/saledesk"
 )
 
 // ErrTooFewLeft is returned by [Guard.Restock] when fewer units are left than it is asked to take away. It
@@ -19,9 +19,9 @@ var ErrTooFewLeft = kit.NewError("seckill: too few units are left", core.ErrNotN
 // reply was lost or a job runs again, changes nothing.
 //
 // ErrTooFewLeft means that fewer units are left than Restock is asked to take away; then it takes none. Held
-// units do not count as left. [Guard.Sweep] returns those of expired reservations (with several buckets,
-// Restock does so itself). An ErrInvalid means that the ID was used with another number of units, or that the
-// stock would exceed 2^53-1. ErrNoSale means that there is no such sale.
+// units do not count as left. [Guard.Sweep] returns those of expired reservations. An ErrInvalid means that
+// the ID was used with another number of units, or that the stock would exceed 2^53-1. ErrNoSale means that
+// there is no such sale.
 func (g *Guard) Restock(ctx context.Context, item, id string, units int64) (Status, error) {
 	defer g.memory.restocked(item)
 	begun := time.Now()
@@ -37,12 +37,7 @@ func (g *Guard) restock(ctx context.Context, item, id string, units int64) (Stat
 		return Status{}, fmt.Errorf("%w: a restock of %d units: pass 1 to 2^53-1, or -1 to -(2^53-1)",
 			core.ErrInvalid, units)
 	}
-	var reason string
-	var status Status
-	err := g.locate(ctx, item, func(at stock) (found bool, err error) {
-		reason, status, err = at.restock(ctx, id, units)
-		return reason != "not_ready", err
-	})
+	reason, status, err := g.stockOf(item).restock(ctx, id, units)
 	if err != nil {
 		return Status{}, err
 	}
@@ -68,7 +63,10 @@ func (g *Guard) restock(ctx context.Context, item, id string, units int64) (Stat
 // ErrNoSale means that there is no such sale.
 func (g *Guard) Close(ctx context.Context, item string) error {
 	return g.Call(ctx, "close", core.Attempt{}, func() error {
-		return g.ofSale(ctx, item, func(at stock) (found bool, err error) { return at.close(ctx) })
+		if item == "" {
+			return errNoItem
+		}
+		return g.stockOf(item).close(ctx)
 	})
 }
 
@@ -81,37 +79,5 @@ func (g *Guard) Close(ctx context.Context, item string) error {
 // the observer receives them, and the next round tries again. Several processes may sweep the same items. An
 // interval of less than a millisecond and a nil function are errors.
 func (g *Guard) SweepEvery(ctx context.Context, interval time.Duration, items func() []string) error {
-	if interval < time.Millisecond || items == nil {
-		return fmt.Errorf("seckill: sweep %q every %v: pass an interval of a millisecond or more, "+
-			"and a function that returns the items", g.Name(), interval)
-	}
-	var due []string
-	pause := interval
-	timer := time.NewTimer(rand.N(interval)) // processes that start together do not sweep together
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-		if len(due) == 0 {
-			due = items()
-			pause = interval / time.Duration(max(len(due), 1))
-		}
-		if len(due) > 0 {
-			g.sweepAll(ctx, due[0])
-			due = due[1:]
-		}
-		timer.Reset(pause)
-	}
-}
-
-// sweepAll sweeps until nothing is left to sweep, or an error ends it.
-func (g *Guard) sweepAll(ctx context.Context, item string) {
-	for {
-		if swept, err := g.Sweep(ctx, item); err != nil || swept < sweepMost {
-			return
-		}
-	}
+	return saledesk.SweepEvery(ctx, g.Name(), g.Sweep, interval, items)
 }

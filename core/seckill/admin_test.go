@@ -182,7 +182,7 @@ func (s *sweepTimes) Process(_ context.Context, cmd redis.Cmder) error {
 		cmd.SetErr(errors.New("down"))
 		return cmd.Err()
 	}
-	cmd.(*redis.Cmd).SetVal([]any{"ok", int64(0), int64(1), int64(0)})
+	cmd.(*redis.Cmd).SetVal([]any{"ok", int64(0)})
 	return nil
 }
 

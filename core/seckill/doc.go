@@ -17,11 +17,12 @@
 // # Operating
 //
 // [Guard.Status], [Guard.Restock], [Guard.Close], [Guard.Sweep] and [Guard.Verify] are for operators. An
-// order system reads the outbox, a Redis stream of all changes: [Guard.OutboxKeys] and [ParseEvent], or
+// order system reads the outbox, a Redis stream of all changes: [Guard.OutboxKey] and [ParseEvent], or
 // [Guard.Events].
 //
 // # Failovers and hot items
 //
-// [Options].Durability says what a failover may lose: see [Fast] and [Acked]. [Sale].Buckets
-// spreads one hot item over several slots of a cluster.
+// [Options].Durability says what a failover may lose: see [Fast] and [Acked]. Package
+// [github.com/gatehouse-go/gatehouse/core/seckill/buckets] spreads one hot item over several slots of a
+// cluster.
 package seckill

@@ -55,7 +55,7 @@ type joinedCase struct {
 	b      redistest.Backend
 	rng    *rand.Rand
 	g      *Guard
-	sales  [2]*bucket
+	sales  [2]*stock
 	now    int64
 	opened int64
 	calls  int
@@ -65,7 +65,7 @@ type joinedCase struct {
 func newJoinedCase(t *testing.T, b redistest.Backend, rng *rand.Rand, n int) *joinedCase {
 	t.Helper()
 	g := New(guardtest.NewEngine(b), strconv.FormatUint(rng.Uint64(), 36), Options{NoOutbox: n%4 == 3})
-	c := &joinedCase{t: t, b: b, rng: rng, g: g, sales: [2]*bucket{g.single("one"), g.single("joined")},
+	c := &joinedCase{t: t, b: b, rng: rng, g: g, sales: [2]*stock{g.stockOf("one"), g.stockOf("joined")},
 		now: time.Now().UnixMilli()}
 	c.opened = c.now
 	stock, perBuyer := 1+rng.Int64N(40), 1+rng.Int64N(4)
@@ -75,7 +75,7 @@ func newJoinedCase(t *testing.T, b redistest.Backend, rng *rand.Rand, n int) *jo
 	return c
 }
 
-func (c *joinedCase) run(s *bucket, script *script.Script, args ...any) any {
+func (c *joinedCase) run(s *stock, script *script.Script, args ...any) any {
 	c.t.Helper()
 	reply, err := c.g.Engine().Run(c.t.Context(), script, s.keys(), args...)
 	if err != nil {

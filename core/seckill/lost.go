@@ -2,7 +2,6 @@ package seckill
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -17,7 +16,7 @@ import (
 // A sale is in several keys of Redis, and each of them can be lost by itself: evicted, or deleted by hand.
 // Each key exists from the opening on, so every script sees that one is missing, and refuses. What is lost is
 // restored from the others: buyers and timers from the reservations, reservations from the outbox, the sale
-// itself from the reservations (and the outbox, for what buckets have lent), a root from its copy.
+// itself from the reservations.
 
 var seckillRepairScript = script.New("seckill_repair", lua.Source("seckill/repair"), script.Idempotent)
 
@@ -63,70 +62,24 @@ func (g *Guard) Discard(ctx context.Context, item string) error {
 			return errNoItem
 		}
 		defer g.memory.gaveBack(item, "")
-		defer g.missed.discarded(item)
-		own := g.single(item)
-		at, err := g.whereabouts(ctx, item)
-		if err != nil {
-			return err
-		}
-		if s, several := at.(*spread); several {
-			for _, b := range s.buckets {
-				if err := g.Delete(ctx, append(b.keys(), b.key("outbox"))...); err != nil {
-					return err
-				}
-			}
-		}
-		there, err := own.exists(ctx, "sale", "buyers", "holds", "reservations", "outbox")
+		defer g.missed.Discarded(item)
+		at := g.stockOf(item)
+		there, err := at.exists(ctx, "sale", "buyers", "holds", "reservations", "outbox")
 		if err != nil {
 			return err
 		}
 		if len(there) == 0 {
 			return ErrNoSale
 		}
-		defer g.places.Drop(item)
-		return g.Delete(ctx, append(own.keys(), own.key("outbox"))...)
+		return g.Delete(ctx, append(at.keys(), at.key("outbox"))...)
 	})
 }
 
-// whereabouts is [Guard.find], also where the root is lost or not ready: then its copy says where the buckets
-// are.
-func (g *Guard) whereabouts(ctx context.Context, item string) (stock, error) {
-	own := g.single(item)
-	root, err := own.copyOfRoot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var buckets int
-	if n, _ := fmt.Sscan(root["buckets"], &buckets); n != 1 || buckets < 2 || buckets > maxBuckets {
-		return own, nil
-	}
-	return g.newSpread(item, buckets, root["epoch"]), nil
-}
-
-// copyOfRoot returns the fields that the root has, or had. There are none in a sale of one bucket.
-func (b *bucket) copyOfRoot(ctx context.Context) (map[string]string, error) {
-	found := map[string]string{}
-	for _, key := range []string{"buyers", "sale"} { // the copy, and the root, which is right where both are
-		for _, field := range []string{"buckets", "epoch", "ready", "sale"} {
-			value, err := script.Query(ctx, b.g.Engine().Runner, redis.NewStringCmd(ctx, "hget", b.key(key), field))
-			if err == nil {
-				found[field] = value
-			} else if !errors.Is(err, redis.Nil) {
-				return nil, err
-			}
-		}
-	}
-	if found["epoch"] == "" {
-		return nil, nil
-	}
-	return found, nil
-}
-
-// exists returns which of a bucket's keys are there.
-func (b *bucket) exists(ctx context.Context, fields ...string) (there map[string]bool, err error) {
+// exists returns which of the sale's keys are there.
+func (s *stock) exists(ctx context.Context, fields ...string) (there map[string]bool, err error) {
 	there = map[string]bool{}
 	for _, field := range fields {
-		n, err := script.Query(ctx, b.g.Engine().Runner, redis.NewIntCmd(ctx, "exists", b.key(field)))
+		n, err := script.Query(ctx, s.g.Engine().Runner, redis.NewIntCmd(ctx, "exists", s.key(field)))
 		if err != nil {
 			return nil, err
 		}

@@ -73,12 +73,7 @@ func (m *saleMemory) answer(d *core.Decision, now time.Time) bool {
 		known.answer(d, core.ReasonDuplicate)
 		return true
 	}
-	return m.answerSoldOut(d, now)
-}
-
-// answerSoldOut is like answer, but uses only what holds for all buyers.
-func (m *saleMemory) answerSoldOut(d *core.Decision, now time.Time) bool {
-	known, ok := m.soldOut.Find(script.Encode(d.Attempt.Resource), now)
+	known, ok = m.soldOut.Find(key.item, now)
 	if !ok || !known.answers(d.Attempt) {
 		return false
 	}
@@ -96,16 +91,11 @@ func (m *saleMemory) ask(a core.Attempt, now time.Time) saleAsked {
 	}
 }
 
-// askSoldOut is ask for calls whose reply says nothing about a single buyer.
-func (m *saleMemory) askSoldOut(item string, now time.Time) kit.Asked[string] {
-	return m.soldOut.Ask(script.Encode(item), now)
-}
-
 // hear remembers the decision, if it is a refusal that lasts.
 func (m *saleMemory) hear(d core.Decision, asked saleAsked) {
 	switch d.Reason {
 	case core.ReasonSoldOut:
-		m.hearSoldOut(d, asked.soldOut)
+		m.soldOut.Hear(asked.soldOut, refusalOf(d), saleRefusalFor)
 	case core.ReasonDuplicate:
 		known := refusalOf(d)
 		known.returned = asked.returned
@@ -113,11 +103,6 @@ func (m *saleMemory) hear(d core.Decision, asked saleAsked) {
 		m.bought.Hear(asked.bought, known, saleRefusalFor)
 	default: // may be another the next time, or is none
 	}
-}
-
-// hearSoldOut remembers that an item is sold out.
-func (m *saleMemory) hearSoldOut(d core.Decision, asked kit.Asked[string]) {
-	m.soldOut.Hear(asked, refusalOf(d), saleRefusalFor)
 }
 
 // gaveBack forgets the refusals of an item, also those of calls under way. It is called after units may have

@@ -16,13 +16,12 @@ import (
 // Event is one change of a sale.
 type Event struct {
 	// Position is the event's ID in the stream: "milliseconds-number", by the server's clock, and larger
-	// than those of earlier events. In a sale of several buckets, Events returns a position of another form,
-	// which stands for a place in each outbox. Only Events can use it.
+	// than those of earlier events.
 	Position string
 	// Kind is the kind of change.
 	Kind EventKind
-	// ID is the operation ID of the reservation, or of the restock for EventRestocked. EventLent and
-	// EventBorrowed of one loan share an ID. It is empty for EventOpened and EventClosed.
+	// ID is the operation ID of the reservation, or of the restock for EventRestocked. It is empty for
+	// EventOpened and EventClosed.
 	ID string
 	// Key is the ID as the sale stores it: ASCII letters, digits and punctuation, at most 96 bytes.
 	// Different IDs have different Keys, while ID may be the short form of a long one: see [ParseEvent]. A
@@ -42,8 +41,7 @@ type Event struct {
 	// Epoch is the epoch of the sale: see [Status]. Only EventOpened has it, the first event of each
 	// outbox. The events that follow belong to the same sale, until an EventOpened with another Epoch.
 	Epoch int64
-	// Bucket is the number of the event's bucket, from 0, as set by Events. A reader of the streams knows
-	// it from the order of [Guard.OutboxKeys].
+	// Bucket is the number of the event's bucket in a sale of package buckets. It is 0 in others.
 	Bucket int
 }
 
@@ -53,9 +51,6 @@ type EventKind string
 // The kinds of events. A reservation is first held, then sold, cancelled or expired. An expired
 // reservation may still be sold ([Event].Late). A cancelled or expired one may be held again under the same
 // operation ID.
-//
-// In a sale of several buckets, each bucket is opened with its share of the stock, each is closed, and stock
-// moves between them.
 const (
 	// EventOpened: Open put the item on sale. It is the first event of a sale.
 	EventOpened EventKind = "opened"
@@ -71,10 +66,9 @@ const (
 	EventRestocked EventKind = "restocked"
 	// EventClosed: Close closed the sale. A sale that closes at its own Closes has no such event.
 	EventClosed EventKind = "closed"
-	// EventLent and EventBorrowed: units of the stock went to another bucket, or came from one. The sale
-	// as a whole did not change; an order system ignores these events.
-	EventLent     EventKind = "lent"
-	EventBorrowed EventKind = "borrowed"
+	// EventMoved: in a sale of package buckets, units came from another bucket, or, if Quantity is negative,
+	// went to one. The sale as a whole did not change; an order system ignores these events.
+	EventMoved EventKind = "moved"
 )
 
 // Events returns the events of a sale after a position, the oldest first, at most count of them (1 to 1000).
@@ -91,10 +85,6 @@ const (
 // so far behind that buyer may have seen EventHeld without what followed. It takes such a reservation for
 // expired when Ends has passed; one that is sold after all still has its EventSold.
 //
-// In a sale of several buckets, Events reads all outboxes, each in its order, and merges them by the servers'
-// clocks. All events of one reservation, and of one buyer, are in one outbox. A position from an earlier sale
-// of the item, one with another epoch, means the beginning of the present sale.
-//
 // A failover of Redis can lose the last changes. A change is lost together with its event, so the sale and
 // its outbox still agree. But a reader may have seen events that are lost, and new events may get smaller
 // positions than those.
@@ -109,32 +99,13 @@ func (g *Guard) events(ctx context.Context, item, after string, count int) ([]Ev
 		return nil, fmt.Errorf("%w: events of item %.100q, %d at most: name the item, and ask for 1 to 1000",
 			core.ErrInvalid, item, count)
 	}
-	var events []Event
-	err := g.locate(ctx, item, func(at stock) (found bool, err error) {
-		events, err = at.events(ctx, after, count)
-		return len(events) > 0, err
-	})
-	return events, err
+	return g.stockOf(item).read(ctx, after, count)
 }
 
-// OutboxKey returns the key of the outbox of a sale of one bucket, a Redis stream, for a reader with a
-// consumer group. It exists from Open on. [ParseEvent] reads its messages. The reader must not trim the
-// stream, because [Guard.Verify] counts it.
-func (g *Guard) OutboxKey(item string) string { return g.single(item).key("outbox") }
-
-// OutboxKeys returns the keys of all outboxes of a sale, one per bucket, in the order of the buckets, for
-// readers with a consumer group. In a sale of several buckets the keys contain its epoch, so a sale that is
-// opened again has other keys. [ErrNoSale] means that there is no such sale, or that it has not been opened
-// yet.
-func (g *Guard) OutboxKeys(ctx context.Context, item string) ([]string, error) {
-	return kit.Look(ctx, &g.Base, "outbox", core.Attempt{}, func() (keys []string, err error) {
-		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
-			keys, found, err = at.outboxes(ctx)
-			return found, err
-		})
-		return keys, err
-	})
-}
+// OutboxKey returns the key of the outbox of a sale, a Redis stream, for a reader with a consumer group. It
+// exists from Open on. [ParseEvent] reads its messages. The reader must not trim the stream, because
+// [Guard.Verify] counts it.
+func (g *Guard) OutboxKey(item string) string { return g.stockOf(item).key("outbox") }
 
 // ParseEvent reads a message of a sale's outbox. A buyer or operation ID of more than 96 bytes after
 // encoding appears in the short form that the sale stores: '#' and the SHA-256 in unpadded base64url. A text

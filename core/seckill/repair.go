@@ -15,12 +15,12 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
-// Repair restores the parts of a sale that were lost, and returns their names, in a sale of several buckets
-// with the bucket's number. A sale that has lost a part refuses all attempts, so no buyer's units change;
-// buyers can go on when Repair has returned. It is safe to call it twice, or for a sale that is whole.
+// Repair restores the parts of a sale that were lost, and returns their names. A sale that has lost a part
+// refuses all attempts, so no buyer's units change; buyers can go on when Repair has returned. It is safe to
+// call it twice, or for a sale that is whole.
 //
 // Buyers and timers of holds are restored from the reservations, reservations from the outbox, the sale
-// itself from the reservations and, in a sale of several buckets, the outbox. Calls under way when a
+// itself from the reservations. Calls under way when a
 // reservation was restored are forgotten: what they hold is confirmed or expires. Where the source is lost
 // too, or was never there ([Options].NoOutbox), Repair returns an ErrLost that names it. Then only
 // [Guard.Discard] and a new Open help. A lost outbox is not restored and stops nothing; [Guard.Verify] shows
@@ -30,58 +30,16 @@ func (g *Guard) Repair(ctx context.Context, item string) (restored []string, err
 		if item == "" {
 			return errNoItem
 		}
-		restored, err = g.repair(ctx, item)
+		defer g.memory.gaveBack(item, "")
+		restored, err = g.stockOf(item).repair(ctx)
 		return err
 	})
 	return restored, err
 }
 
-func (g *Guard) repair(ctx context.Context, item string) (restored []string, err error) {
-	defer g.memory.gaveBack(item, "")
-	own := g.single(item)
-	at, err := g.whereabouts(ctx, item)
-	if err != nil {
-		return nil, err
-	}
-	s, several := at.(*spread)
-	if !several {
-		return own.repair(ctx)
-	}
-	if restored, err = own.repairRoot(ctx); err != nil {
-		return restored, err
-	}
-	for n, b := range s.buckets {
-		parts, err := b.repair(ctx)
-		for _, part := range parts {
-			restored = append(restored, fmt.Sprintf("bucket %d: %s", n, part))
-		}
-		if err != nil {
-			return restored, fmt.Errorf("bucket %d: %w", n, err)
-		}
-	}
-	return restored, nil
-}
-
-// repairRoot restores the root from its copy.
-func (b *bucket) repairRoot(ctx context.Context) ([]string, error) {
-	there, err := b.exists(ctx, "sale")
-	if err != nil || there["sale"] {
-		return nil, err
-	}
-	root, err := b.copyOfRoot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var pairs []string
-	for field, value := range root {
-		pairs = append(pairs, field, value)
-	}
-	return b.put(ctx, "sale", "buyers", "hash", pairs, nil)
-}
-
-// repair restores the parts of one bucket, each from those before it.
-func (b *bucket) repair(ctx context.Context) (restored []string, err error) {
-	there, err := b.exists(ctx, "sale", "buyers", "holds", "reservations")
+// repair restores the parts of the sale, each from those before it.
+func (s *stock) repair(ctx context.Context) (restored []string, err error) {
+	there, err := s.exists(ctx, "sale", "buyers", "holds", "reservations")
 	if err != nil {
 		return nil, err
 	}
@@ -93,17 +51,17 @@ func (b *bucket) repair(ctx context.Context) (restored []string, err error) {
 		part, from string
 		restore    func(ctx context.Context, other string, restored []string) ([]string, error)
 	}{
-		{"reservations", "sale", b.repairReservations},
-		{"buyers", "reservations", b.repairBuyers},
-		{"holds", "reservations", b.repairHolds},
-		{"sale", "reservations", b.repairSale},
+		{"reservations", "sale", s.repairReservations},
+		{"buyers", "reservations", s.repairBuyers},
+		{"holds", "reservations", s.repairHolds},
+		{"sale", "reservations", s.repairSale},
 	} {
 		if there[step.part] {
 			continue
 		}
 		if !there[step.from] {
 			return restored, fmt.Errorf("%w: %s and %s of %.100q: one of them is needed",
-				ErrLost, step.part, step.from, b.item)
+				ErrLost, step.part, step.from, s.item)
 		}
 		if restored, err = step.restore(ctx, step.from, restored); err != nil {
 			return restored, err
@@ -118,19 +76,19 @@ const repairChunk = 1000
 
 // put restores a part, a hash or a zset, with these fields and values, or scores and members. The other part
 // is there.
-func (b *bucket) put(
+func (s *stock) put(
 	ctx context.Context, part, other, kind string, pairs, restored []string,
 ) ([]string, error) {
-	keys := []string{b.key(other), b.key(part), b.draft()}
+	keys := []string{s.key(other), s.key(part), s.draft()}
 	call := func(args ...any) error {
-		value, err := b.g.runYes(ctx, b.g.Engine().SettleTimeout(), seckillRepairScript, keys, args...)
+		value, err := s.g.runYes(ctx, s.g.Engine().SettleTimeout(), seckillRepairScript, keys, args...)
 		if err != nil {
 			return err
 		}
 		if done, err := script.ReadNumber(value); err != nil || done >= 0 {
 			return err
 		}
-		return fmt.Errorf("%w: %s of %.100q, while %s was restored", ErrLost, other, b.item, part)
+		return fmt.Errorf("%w: %s of %.100q, while %s was restored", ErrLost, other, s.item, part)
 	}
 	for chunk := range slices.Chunk(pairs, 2*repairChunk) {
 		args := []any{kind}
@@ -148,17 +106,11 @@ func (b *bucket) put(
 }
 
 // draft is a key for what one call of Repair restores.
-func (b *bucket) draft() string {
-	fields := []string{"repair", rand.Text()[:10]}
-	if b.epoch != "" {
-		fields = append(fields, b.epoch)
-	}
-	return b.g.Key(b.tag, fields...)
-}
+func (s *stock) draft() string { return s.g.Key(s.tag, "repair", rand.Text()[:10]) }
 
 // records calls f with the record of each reservation: its ID, state, buyer, quantity and end.
-func (b *bucket) records(ctx context.Context, f func(id string, words []string)) error {
-	c := saleCount{ctx: ctx, bucket: b}
+func (s *stock) records(ctx context.Context, f func(id string, words []string)) error {
+	c := saleCount{ctx: ctx, stock: s}
 	seen := map[string]bool{}
 	c.scan("reservations", func(pairs []string) {
 		for i := 0; i < len(pairs); i += 2 {
@@ -177,9 +129,9 @@ func (b *bucket) records(ctx context.Context, f func(id string, words []string))
 	return c.err
 }
 
-func (b *bucket) repairBuyers(ctx context.Context, from string, restored []string) ([]string, error) {
+func (s *stock) repairBuyers(ctx context.Context, from string, restored []string) ([]string, error) {
 	units, failed := map[string]int64{}, error(nil)
-	err := b.records(ctx, func(_ string, words []string) {
+	err := s.records(ctx, func(_ string, words []string) {
 		if words[0] == string(StateHeld) || words[0] == string(StateSold) {
 			n, err := strconv.ParseInt(words[2], 10, 64)
 			if err != nil {
@@ -194,7 +146,7 @@ func (b *bucket) repairBuyers(ctx context.Context, from string, restored []strin
 	if err != nil {
 		return restored, err
 	}
-	terms, err := b.openedWith(ctx)
+	terms, err := s.openedWith(ctx)
 	if err != nil {
 		return restored, err
 	}
@@ -202,12 +154,12 @@ func (b *bucket) repairBuyers(ctx context.Context, from string, restored []strin
 	for buyer, n := range units {
 		pairs = append(pairs, buyer, strconv.FormatInt(n, 10))
 	}
-	return b.put(ctx, "buyers", from, "hash", pairs, restored)
+	return s.put(ctx, "buyers", from, "hash", pairs, restored)
 }
 
-func (b *bucket) repairHolds(ctx context.Context, from string, restored []string) ([]string, error) {
+func (s *stock) repairHolds(ctx context.Context, from string, restored []string) ([]string, error) {
 	pairs := []string{"+inf", "|"}
-	err := b.records(ctx, func(id string, words []string) {
+	err := s.records(ctx, func(id string, words []string) {
 		if words[0] == string(StateHeld) {
 			pairs = append(pairs, words[3], id)
 		}
@@ -215,49 +167,50 @@ func (b *bucket) repairHolds(ctx context.Context, from string, restored []string
 	if err != nil {
 		return restored, err
 	}
-	return b.put(ctx, "holds", from, "zset", pairs, restored)
+	return s.put(ctx, "holds", from, "zset", pairs, restored)
 }
 
-// openedWith returns the terms that a bucket was opened with: epoch, stock, opens, closes, per_buyer, hold,
+// openedWith returns the terms that the sale was opened with: epoch, stock, opens, closes, per_buyer, hold,
 // keep.
-func (b *bucket) openedWith(ctx context.Context) ([]string, error) {
-	text, err := script.Query(ctx, b.g.Engine().Runner, redis.NewStringCmd(ctx, "hget", b.key("reservations"), "|"))
+func (s *stock) openedWith(ctx context.Context) ([]string, error) {
+	text, err := script.Query(ctx, s.g.Engine().Runner,
+		redis.NewStringCmd(ctx, "hget", s.key("reservations"), "|"))
 	if err != nil {
 		return nil, err
 	}
 	terms := strings.Fields(text)
 	if len(terms) != 7 {
-		return nil, fmt.Errorf("terms of %.100q: unexpected %.100q", b.item, text)
+		return nil, fmt.Errorf("terms of %.100q: unexpected %.100q", s.item, text)
 	}
 	return terms, nil
 }
 
-// retold is what the outbox tells of a bucket.
+// retold is what the outbox tells of a sale.
 type retold struct {
 	epoch        string
 	stock        int64
 	reservations map[string]*retoldReservation // by their IDs as they are kept
 	restocks     map[string]int64
 	failed       map[string][]string // of a buyer: each ID and its events
-	lent         map[string]string   // the fields of the sale
-	loans        int64               // borrowed less lent
+}
+
+func newRetold() *retold {
+	return &retold{
+		reservations: map[string]*retoldReservation{}, restocks: map[string]int64{}, failed: map[string][]string{},
+	}
 }
 
 type retoldReservation struct{ state, buyer, quantity, ends, event string }
 
-// retell reads the outbox. The loans that it tells of are all on their way: to accept one again is to accept
-// it once.
-func (b *bucket) retell(ctx context.Context) (*retold, error) {
-	told := &retold{
-		reservations: map[string]*retoldReservation{}, restocks: map[string]int64{},
-		failed: map[string][]string{}, lent: map[string]string{},
-	}
-	if b.g.options.NoOutbox {
-		return nil, fmt.Errorf("%w: %.100q has no outbox to restore it from", ErrLost, b.item)
+// retell reads the outbox.
+func (s *stock) retell(ctx context.Context) (*retold, error) {
+	told := newRetold()
+	if s.g.options.NoOutbox {
+		return nil, fmt.Errorf("%w: %.100q has no outbox to restore it from", ErrLost, s.item)
 	}
 	for after := "-"; ; {
-		messages, err := script.Query(ctx, b.g.Engine().Runner, redis.NewXMessageSliceCmd(ctx,
-			"xrange", b.key("outbox"), after, "+", "count", verifyChunk))
+		messages, err := script.Query(ctx, s.g.Engine().Runner, redis.NewXMessageSliceCmd(ctx,
+			"xrange", s.key("outbox"), after, "+", "count", verifyChunk))
 		if err != nil {
 			return nil, err
 		}
@@ -275,7 +228,7 @@ func (b *bucket) retell(ctx context.Context) (*retold, error) {
 		}
 	}
 	if told.epoch == "" {
-		return nil, fmt.Errorf("%w: the outbox of %.100q does not tell of its opening", ErrLost, b.item)
+		return nil, fmt.Errorf("%w: the outbox of %.100q does not tell of its opening", ErrLost, s.item)
 	}
 	return told, nil
 }
@@ -285,10 +238,7 @@ func (r *retold) tell(e Event, buyer string) {
 	units := strconv.FormatInt(e.Quantity, 10)
 	switch e.Kind {
 	case EventOpened:
-		*r = retold{ // of an earlier sale nothing counts
-			reservations: map[string]*retoldReservation{}, restocks: map[string]int64{},
-			failed: map[string][]string{}, lent: map[string]string{},
-		}
+		*r = *newRetold() // of an earlier sale nothing counts
 		r.epoch, r.stock = strconv.FormatInt(e.Epoch, 10), e.Quantity
 	case EventHeld:
 		ends := strconv.FormatInt(e.Ends.UnixMilli(), 10)
@@ -305,34 +255,23 @@ func (r *retold) tell(e Event, buyer string) {
 		known.state, known.event = string(e.Kind), "-"
 	case EventRestocked:
 		r.restocks[e.Key] = e.Quantity
-	case EventLent, EventBorrowed:
-		ends := strings.Split(e.Key, "-") // from, to, number
-		if len(ends) != 3 {
-			return
-		}
-		if e.Kind == EventLent {
-			r.loans -= e.Quantity
-			r.lent["lent|"+ends[1]] = ends[2] + " " + units
-		} else {
-			r.loans += e.Quantity
-			r.lent["accepted|"+ends[0]] = ends[2]
-		}
-	case EventClosed:
+	case EventMoved, EventClosed:
 	}
 }
 
-func (b *bucket) repairReservations(ctx context.Context, from string, restored []string) ([]string, error) {
-	told, err := b.retell(ctx)
+func (s *stock) repairReservations(ctx context.Context, from string, restored []string) ([]string, error) {
+	told, err := s.retell(ctx)
 	if err != nil {
 		return restored, err
 	}
-	fields, err := script.Query(ctx, b.g.Engine().Runner, redis.NewMapStringStringCmd(ctx, "hgetall", b.key("sale")))
+	fields, err := script.Query(ctx, s.g.Engine().Runner,
+		redis.NewMapStringStringCmd(ctx, "hgetall", s.key("sale")))
 	if err != nil {
 		return restored, err
 	}
 	opened, ok := cutLastWord(fields["terms"])
 	if !ok {
-		return restored, fmt.Errorf("terms of %.100q: unexpected %.100q", b.item, fields["terms"])
+		return restored, fmt.Errorf("terms of %.100q: unexpected %.100q", s.item, fields["terms"])
 	}
 	pairs := []string{"|", fmt.Sprintf("%s %d %s", fields["epoch"], told.stock, opened)}
 	for id, r := range told.reservations {
@@ -344,7 +283,7 @@ func (b *bucket) repairReservations(ctx context.Context, from string, restored [
 	for buyer, failed := range told.failed {
 		pairs = append(pairs, "failed|"+buyer, fmt.Sprint(len(failed)/3, " ", strings.Join(failed, " "), " "))
 	}
-	return b.put(ctx, "reservations", from, "hash", pairs, restored)
+	return s.put(ctx, "reservations", from, "hash", pairs, restored)
 }
 
 // cutLastWord returns the terms of a sale without until when its keys are kept.
@@ -353,8 +292,8 @@ func cutLastWord(terms string) (string, bool) {
 	return terms[:max(at, 0)], at > 0
 }
 
-func (b *bucket) repairSale(ctx context.Context, from string, restored []string) ([]string, error) {
-	terms, err := b.openedWith(ctx)
+func (s *stock) repairSale(ctx context.Context, from string, restored []string) ([]string, error) {
+	terms, err := s.openedWith(ctx)
 	if err != nil {
 		return restored, err
 	}
@@ -362,7 +301,7 @@ func (b *bucket) repairSale(ctx context.Context, from string, restored []string)
 	if err != nil {
 		return restored, err
 	}
-	c := saleCount{ctx: ctx, bucket: b}
+	c := saleCount{ctx: ctx, stock: s}
 	c.reservations() // held and sold
 	restocks := map[string]int64{}
 	c.scan("reservations", func(pairs []string) {
@@ -379,13 +318,13 @@ func (b *bucket) repairSale(ctx context.Context, from string, restored []string)
 		stock += units
 	}
 	fields := map[string]string{}
-	if b.epoch != "" { // only the outbox tells what the bucket has lent and borrowed
-		told, err := b.retell(ctx)
+	if s.g.moved != nil {
+		units, loans, err := s.g.moved(ctx, s.item)
 		if err != nil {
 			return restored, err
 		}
-		stock += told.loans
-		fields = told.lent
+		stock += units
+		maps.Copy(fields, loans)
 	}
 	held, sold := c.Reservations.Held, c.Reservations.Sold
 	left := stock - held - sold
@@ -393,11 +332,11 @@ func (b *bucket) repairSale(ctx context.Context, from string, restored []string)
 		fields[field] = strconv.FormatInt(n, 10)
 	}
 	// Greater than it was: who compares it has to see that something has changed.
-	fields["epoch"], fields["moves"] = terms[0], strconv.FormatInt(b.g.Engine().Now().UnixMilli(), 10)
+	fields["epoch"], fields["moves"] = terms[0], strconv.FormatInt(s.g.Engine().Now().UnixMilli(), 10)
 	fields["terms"] = strings.Join(terms[2:], " ") + " 0" // the next change renews all TTLs
 	var pairs []string
 	for field, value := range fields {
 		pairs = append(pairs, field, value)
 	}
-	return b.put(ctx, "sale", from, "hash", pairs, restored)
+	return s.put(ctx, "sale", from, "hash", pairs, restored)
 }

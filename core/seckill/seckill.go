@@ -9,7 +9,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
-	"github.com/gatehouse-go/gatehouse/internal/keyed"
+	"github.com/gatehouse-go/gatehouse/internal/missed"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
@@ -29,9 +29,6 @@ var (
 		script.AtMostOnce).Shared()
 )
 
-// sweepMost is how many holds one call gives back at most, so that no call keeps Redis busy for long.
-const sweepMost = 100
-
 // Sale is the terms on which one item is sold.
 type Sale struct {
 	// Stock is how many units there are, 1 or more.
@@ -45,22 +42,10 @@ type Sale struct {
 	// Hold is how long a reservation waits for its confirmation before its units return to the stock. Zero
 	// means 5 minutes.
 	Hold time.Duration
-	// Buckets is the number of Redis Cluster slots over which the sale is spread, at most 64, for an item
-	// that is too hot for one server. Zero means 1, which is right for nearly all sales. The number is fixed
-	// when the sale is opened.
-	//
-	// Each buyer belongs to one bucket, so PerBuyer is exact. A bucket that runs out of stock borrows from
-	// the others, and the item is sold out only when all of them together are. A Check usually takes one call
-	// to Redis, with any number of buckets. To find out that the item is sold out takes a call to each
-	// bucket. So do Confirm, Cancel, Status, Restock, Close, Sweep, Verify and Events; OutboxKeys asks one
-	// bucket only. Confirm and Cancel find a reservation by its operation ID alone only if the ID is unique
-	// in the sale.
-	Buckets int
 }
 
 // Status is the state of a sale, in units. Left + Held + Sold = Stock, always. Held includes expired
-// reservations until a Check or a Sweep returns their units. Left includes units on their way between
-// buckets.
+// reservations until a Check or a Sweep returns their units.
 type Status struct {
 	Stock int64 `json:"stock"`
 	Left  int64 `json:"left"`
@@ -136,16 +121,18 @@ const (
 // script. A Guard is safe for concurrent use.
 type Guard struct {
 	kit.Base
-	options   Options
-	memory    *saleMemory
-	places    *kit.Recall[string, *spread] // of items with several buckets
-	borrowing keyed.Mutex[lastBrought]     // see spread.borrow
-	missed    *missed
+	options Options
+	memory  *saleMemory
+	missed  *missed.Items
+	moved   Moved // not nil: the guard has the buckets of sales, see Parts
 }
 
 // New makes a sale guard. It panics when the name is taken or invalid, when the options are invalid, or when
 // the engine has no Redis.
-func New(e *core.Engine, name string, options Options) *Guard {
+func New(e *core.Engine, name string, options Options) *Guard { return newGuard(e, name, options) }
+
+// newGuard registers the guard with more scripts than its own.
+func newGuard(e *core.Engine, name string, options Options, more ...*script.Script) *Guard {
 	kit.NeedRedis(e, "seckill", name)
 	if options.Keep == 0 {
 		options.Keep = 30 * 24 * time.Hour
@@ -156,16 +143,12 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	}
 	scripts := []*script.Script{
 		seckillOpenScript, seckillReserveScript, seckillConfirmScript, seckillCancelScript, seckillSweepScript,
-		seckillRestockScript, seckillCloseScript,
-		seckillBeginScript, seckillRootScript, seckillFindScript, seckillKeepScript, // of several buckets
-		seckillLendScript, seckillAcceptScript, seckillFinishScript, seckillRepairScript,
+		seckillRestockScript, seckillCloseScript, seckillRepairScript,
 	}
 	options = ackOptions(e, name, options)
 	return &Guard{
-		Base: kit.Register(e, "seckill", name, scripts...), options: options,
-		memory: newSaleMemory(e.RefusalMemory()),
-		places: kit.NewRecall[string, *spread](placesKept, placeFor),
-		missed: newMissed(),
+		Base: kit.Register(e, "seckill", name, append(scripts, more...)...), options: options,
+		memory: newSaleMemory(e.RefusalMemory()), missed: missed.New(),
 	}
 }
 
@@ -177,10 +160,6 @@ func (g *Guard) Traits() core.Traits {
 
 // Open puts an item on sale and reports whether it did. It leaves an existing sale as it is, whatever the
 // arguments, so an application can call Open at every start. Invalid terms are an ErrInvalid.
-//
-// A sale of several buckets is opened in several calls to Redis. Until all have been made, attempts are
-// refused with ReasonNotReady. The first caller sets the terms. If its process dies before it is done, the
-// next Open completes the sale and reports true.
 //
 // Where the sale does not exist and records of an earlier one are still there, because only its key was lost
 // or deleted, Open returns [ErrRemains] and opens nothing.
@@ -194,6 +173,24 @@ func (g *Guard) open(ctx context.Context, item string, sale Sale) (bool, error) 
 	if item == "" {
 		return false, errNoItem
 	}
+	terms, err := g.terms(sale)
+	if err != nil {
+		return false, err
+	}
+	args := make([]any, len(terms))
+	for i, term := range terms {
+		args[i] = term
+	}
+	opened, err := g.stockOf(item).open(ctx, args, "")
+	if err == nil {
+		g.missed.Found(item)
+	}
+	return opened, err
+}
+
+// terms returns the terms of a sale as the scripts take them, with their defaults: stock, opens, closes,
+// per_buyer, hold, keep.
+func (g *Guard) terms(sale Sale) ([]int64, error) {
 	if sale.PerBuyer == 0 {
 		sale.PerBuyer = 1
 	}
@@ -201,13 +198,12 @@ func (g *Guard) open(ctx context.Context, item string, sale Sale) (bool, error) 
 		sale.Hold = 5 * time.Minute
 	}
 	if err := sale.check(g.options.Keep); err != nil {
-		return false, fmt.Errorf("%w: %w", core.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", core.ErrInvalid, err)
 	}
-	opened, err := g.openStock(ctx, item, sale)
-	if err == nil {
-		g.missed.found(item)
-	}
-	return opened, err
+	return []int64{
+		sale.Stock, schedule.Milli(sale.Opens), schedule.Milli(sale.Closes), sale.PerBuyer,
+		sale.Hold.Milliseconds(), g.options.Keep.Milliseconds(),
+	}, nil
 }
 
 // check says what is wrong with a sale that is kept for so long.
@@ -220,9 +216,6 @@ func (s Sale) check(keep time.Duration) error {
 	}
 	if s.Hold < time.Millisecond || s.Hold > keep {
 		return fmt.Errorf("a hold of %v: set Hold to 1 ms to %v, which is Keep", s.Hold, keep)
-	}
-	if s.Buckets < 0 || s.Buckets > maxBuckets {
-		return fmt.Errorf("%d buckets: set Buckets to 1 to %d", s.Buckets, maxBuckets)
 	}
 	if err := schedule.Check(s.Opens, s.Closes); err != nil {
 		return fmt.Errorf("a sale that %w", err)
@@ -246,14 +239,7 @@ func (s Sale) check(keep time.Duration) error {
 // (see [core.WithRefusalMemory]). It answers from memory attempts that have no operation ID and ask for as
 // many units or more. During that time it does not see units that another process returns, or holds that
 // expire. A buyer who has reached PerBuyer gets ReasonSoldOut instead of ReasonDuplicate when only the former
-// is remembered. In a sale of several buckets, an attempt with an operation ID also gets ReasonSoldOut from
-// memory, after its own bucket was asked and had too few units.
-//
-// In a sale of several buckets, ReasonSoldOut means that all buckets together had fewer units left than the
-// attempt asks for, at one moment of the call or of those 250 ms. A buyer whose other attempt reaches
-// PerBuyer meanwhile may hear it instead of ReasonDuplicate. Check returns an error when it cannot establish
-// that in time, because a bucket does not answer or because buyers keep moving the last units. It refuses
-// with ReasonNotReady when a bucket was lost with its Redis.
+// is remembered.
 //
 // Refusals with ReasonNotReady are logged as errors, once per minute and item, where a part of the sale was
 // lost, or where this process has seen the item on sale before. Others are not, since clients make names up.
@@ -271,7 +257,7 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 	if err != nil {
 		return d, err
 	}
-	begun, now := time.Now(), g.Engine().Now()
+	now := g.Engine().Now()
 	if unasked && g.memory.answer(&d, now) {
 		return d, nil
 	}
@@ -281,10 +267,7 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 	}
 	at := g.stockOf(a.Resource)
 	ctx, again := script.WatchSendings(ctx)
-	d, then, err := at.reserve(ctx, a)
-	if err == nil && then != decided {
-		d, at, err = g.reserveAgain(ctx, begun, at, d, then, !unasked)
-	}
+	d, err = at.reserve(ctx, a)
 	switch {
 	case errors.Is(err, core.ErrUnconfirmed):
 		return g.unconfirmed(at, d), nil
@@ -295,8 +278,10 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 	case !d.Allowed && again(): // an earlier sending may still arrive, and find units by then
 		g.cancelLater(nil, a)
 	}
-	at.reserved(d, asked)
-	g.tell(ctx, d)
+	g.memory.hear(d, asked)
+	if g.moved == nil {
+		g.missed.Tell(ctx, g.Logger(), d, LostPart(d))
+	}
 	return d, nil
 }
 
@@ -306,58 +291,6 @@ func (g *Guard) cancelLater(err error, a core.Attempt) {
 		_, err := g.cancel(ctx, a) // observed
 		return err
 	})
-}
-
-// reserveAgain goes on with an attempt that one call could not decide, and returns the stock that has decided
-// it. The attempt is shared when other calls may have its ID.
-func (g *Guard) reserveAgain(
-	ctx context.Context, begun time.Time, at stock, d core.Decision, then next, shared bool,
-) (core.Decision, stock, error) {
-	ctx, cancel := context.WithDeadline(ctx, begun.Add(g.Engine().Deadline()))
-	defer cancel()
-	undecided := core.Decision{Guard: d.Guard, Attempt: d.Attempt}
-	for asked := begun; ; {
-		var err error
-		if then == wantsUnits {
-			if then, err = at.borrow(ctx, &d, asked); err != nil {
-				return undecided, at, err
-			}
-			if then == decided && d.Reason == core.ReasonSoldOut && shared {
-				// A call with the same ID may have taken the last unit meanwhile. It is this call's too.
-				d, then, err = reserveLast(ctx, at, d)
-				if err != nil {
-					return undecided, at, err
-				}
-			}
-		}
-		if then == decided {
-			return d, at, nil
-		}
-		if then == askRoot {
-			found, err := g.find(ctx, d.Attempt.Resource)
-			if err != nil {
-				return undecided, at, err
-			}
-			if found.same(at) {
-				return d, at, nil
-			}
-			at = found
-		}
-		asked = time.Now()
-		if d, then, err = at.reserve(ctx, d.Attempt); err != nil {
-			return d, at, err
-		}
-	}
-}
-
-// reserveLast asks once more for an attempt that found all sold, after it was found. Where too few units are
-// left as before, d stands.
-func reserveLast(ctx context.Context, at stock, d core.Decision) (core.Decision, next, error) {
-	last, then, err := at.reserve(ctx, d.Attempt)
-	if err != nil || then == wantsUnits {
-		return d, decided, err
-	}
-	return last, then, nil
 }
 
 // Settle implements [core.Guard]: [core.Commit] confirms the reservation, [core.Rollback] cancels it. To
@@ -396,10 +329,6 @@ func StateOf(d core.Decision) State {
 //
 // An ID belongs to the buyer who first used it: see [Guard.Check]. Where clients choose their IDs, confirm
 // with [Guard.ConfirmAttempt], which names the buyer.
-//
-// In a sale of several buckets, Confirm asks all of them for the reservation, since each knows the IDs of its
-// own buyers. An ID under which buyers of different buckets have reserved, and not cancelled, is an
-// ErrInvalid. ConfirmAttempt and [Guard.Settle] know the buyer and ask one bucket. The same holds for Cancel.
 func (g *Guard) Confirm(ctx context.Context, item, id string) (core.Decision, error) {
 	return g.confirm(ctx, core.Attempt{Resource: item, ID: id})
 }
@@ -476,37 +405,39 @@ func (g *Guard) end(ctx context.Context, op string, a core.Attempt, e ending) (c
 	d := core.Decision{Guard: g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
 	err := fmt.Errorf("%w: %s needs an item and an operation ID", core.ErrInvalid, op)
 	if a.Resource != "" && a.ID != "" {
-		err = g.locate(ctx, a.Resource, func(at stock) (found bool, err error) {
-			d, err = at.end(ctx, e, a)
-			return d.Reason != core.ReasonNotReady, err
-		})
+		d, err = g.stockOf(a.Resource).end(ctx, e, a)
 	}
 	return d, g.Observe(ctx, op, begun, d, err)
 }
 
-// Sweep returns the units of expired reservations to the stock, at most 100 reservations per bucket and call,
-// and returns the number of reservations that it found. It also completes moves between buckets that a dead
-// process has left unfinished. Sales work without Sweep: Check takes such units itself when it would refuse
-// without them. With Sweep, Status shows them earlier.
+// ending is a way to end a reservation: to confirm it, or to cancel it.
+type ending struct {
+	run    runScript
+	script *script.Script
+	state  State                      // of the reservation afterwards
+	args   func(a core.Attempt) []any // of the script, after the ID
+}
+
+// Sweep returns the units of expired reservations to the stock, at most 100 reservations per call, and
+// returns the number of reservations that it found. Sales work without Sweep: Check takes such units itself
+// when it would refuse without them. With Sweep, Status shows them earlier.
 func (g *Guard) Sweep(ctx context.Context, item string) (int, error) {
 	defer g.memory.gaveBack(item, "")
 	return kit.Look(ctx, &g.Base, "sweep", core.Attempt{}, func() (int, error) {
-		var swept int64
-		err := g.locate(ctx, item, func(at stock) (found bool, err error) {
-			swept, found, err = at.sweep(ctx)
-			return found, err
-		})
-		return int(swept), err
+		if item == "" {
+			return 0, errNoItem
+		}
+		return g.stockOf(item).sweep(ctx)
 	})
 }
 
 // Status returns the state of a sale, or [ErrNoSale].
 func (g *Guard) Status(ctx context.Context, item string) (Status, error) {
-	return kit.Look(ctx, &g.Base, "status", core.Attempt{}, func() (status Status, err error) {
-		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
-			status, found, err = at.status(ctx)
-			return found, err
-		})
-		return status, err
+	return kit.Look(ctx, &g.Base, "status", core.Attempt{}, func() (Status, error) {
+		if item == "" {
+			return Status{}, errNoItem
+		}
+		state, err := g.stockOf(item).look(ctx)
+		return state.Status, err
 	})
 }

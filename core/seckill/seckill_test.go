@@ -47,6 +47,9 @@ func wantConsistent(t rapid.TB, g *Guard, item string) {
 	}
 }
 
+// saleKeys returns the keys of a sale.
+func (g *Guard) saleKeys(item string) []string { return g.stockOf(item).keys() }
+
 func TestSeckillSells(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})

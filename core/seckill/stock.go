@@ -2,99 +2,278 @@ package seckill
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/saledesk"
 )
 
-// A stock holds the units of one sale. Nearly all sales have a [bucket], in one slot of Redis; a sale that is
-// too hot for one server has a [spread] of several. A guard does everything with a sale through this
-// interface.
-//
-// found is false if Redis has no such sale, or has lost a part of it. The context of borrow needs a deadline.
-type stock interface {
-	// same reports whether the other stock has the same keys.
-	same(other stock) bool
-	// reserve holds units, in one call of a script, and returns how the attempt goes on.
-	reserve(ctx context.Context, a core.Attempt) (core.Decision, next, error)
-	// borrow is called after reserve returned wantsUnits. It moves units to where the attempt looks for them.
-	// asked is when reserve was called. If borrow returns decided, d is the decision.
-	borrow(ctx context.Context, d *core.Decision, asked time.Time) (next, error)
-	// reserved is called with the final decision, and with what ask returned before the attempt's first call.
-	reserved(d core.Decision, asked saleAsked)
-	// end confirms or cancels a reservation.
-	end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error)
-	// sweep takes back expired holds, and returns their number.
-	sweep(ctx context.Context) (swept int64, found bool, err error)
-	// status returns the state of the sale.
-	status(ctx context.Context) (status Status, found bool, err error)
-	// terms returns what the sale was opened with, as its hash has it: see seckill/open.lua.
-	terms(ctx context.Context) (terms string, found bool, err error)
-	// restock changes the stock, once per ID. The reason is that of the script.
-	restock(ctx context.Context, id string, units int64) (reason string, status Status, err error)
-	// close ends the sale now.
-	close(ctx context.Context) (found bool, err error)
-	// events reads the outbox after a position.
-	events(ctx context.Context, after string, count int) ([]Event, error)
-	// outboxes returns the keys of the outboxes, one for each slot.
-	outboxes(ctx context.Context) (keys []string, found bool, err error)
-	// count counts the sale's records once.
-	count(ctx context.Context) (v Verification, found bool, err error)
+// stock is the stock of one sale, at its keys in Redis.
+type stock struct {
+	g    *Guard
+	item string
+	tag  string // of its keys
 }
 
-// next is how an attempt goes on after a call that tried to reserve units.
-type next int
-
-const (
-	// decided: the decision stands.
-	decided next = iota
-	// askAgain: the same call may find more units, since a script takes back a bounded number of expired
-	// holds.
-	askAgain
-	// askRoot: there is no such sale here. The item's root knows whether it is elsewhere.
-	askRoot
-	// wantsUnits: too few units are here, and there may be more elsewhere.
-	wantsUnits
-)
-
-// ending is a way to end a reservation: to confirm it, or to cancel it.
-type ending struct {
-	run    runScript
-	script *script.Script
-	state  State                      // of the reservation afterwards
-	args   func(a core.Attempt) []any // of the script, after the ID
-}
-
-// locate calls f with the stock of an item. If f finds nothing there, and the root says that the sale is
-// elsewhere, locate calls f again.
-func (g *Guard) locate(ctx context.Context, item string, f func(at stock) (found bool, err error)) error {
-	if item == "" {
-		return errNoItem
+// stockOf returns the stock of an item.
+func (g *Guard) stockOf(item string) *stock {
+	if g.moved != nil { // the item is a tag
+		return &stock{g, item, item}
 	}
-	at := g.stockOf(item)
-	for {
-		found, err := f(at)
-		if err != nil || found {
-			return err
-		}
-		now, err := g.find(ctx, item)
-		if err != nil || now.same(at) {
-			return err
-		}
-		at = now
-	}
+	return &stock{g, item, script.Encode(item)}
 }
 
-// ofSale is locate for a sale that must exist: it returns ErrNoSale if f finds nothing.
-func (g *Guard) ofSale(ctx context.Context, item string, f func(at stock) (found bool, err error)) error {
-	there := false
-	err := g.locate(ctx, item, func(at stock) (found bool, err error) {
-		there, err = f(at)
-		return there, err
-	})
-	if err == nil && !there {
+func (s *stock) key(field string) string { return s.g.Key(s.tag, field) }
+
+// keys returns the keys of the sale in the order of the scripts' KEYS.
+func (s *stock) keys() []string {
+	keys := []string{s.key("sale"), s.key("buyers"), s.key("holds"), s.key("reservations")}
+	if !s.g.options.NoOutbox {
+		keys = append(keys, s.key("outbox"))
+	}
+	return keys
+}
+
+// now returns the last argument of the scripts: see [core.Engine.ScriptNow].
+func (s *stock) now() any { return s.g.Engine().ScriptNow(time.Millisecond) }
+
+// run runs a script whose reply nobody relies on.
+func (s *stock) run(ctx context.Context, of *script.Script, args ...any) (any, error) {
+	return s.g.Engine().RunWithin(ctx, s.g.Engine().SettleTimeout(), of, s.keys(), args...)
+}
+
+// runYes runs a script whose yes must last: see [Guard.runYes].
+func (s *stock) runYes(ctx context.Context, of *script.Script, args ...any) (any, error) {
+	return s.g.runYes(ctx, s.g.Engine().SettleTimeout(), of, s.keys(), args...)
+}
+
+// open opens the sale and reports whether it did. Its terms are those of [Guard.terms], and an empty epoch
+// means now. It returns ErrRemains when the sale does not exist and keys of an earlier one do.
+func (s *stock) open(ctx context.Context, terms []any, epoch string) (bool, error) {
+	args := append(slices.Clone(terms), epoch, s.now())
+	value, err := s.runYes(ctx, seckillOpenScript, args...)
+	if err != nil {
+		return false, err
+	}
+	reply, err := script.ReadNumber(value)
+	if err == nil && reply < 0 {
+		err = fmt.Errorf("%w (%.100q)", ErrRemains, s.item)
+	}
+	return reply == 1, err
+}
+
+// reserve holds units. A script takes back a bounded number of expired holds, so it is asked again while
+// there may be more.
+func (s *stock) reserve(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	begun := time.Now()
+	d, more, err := s.reserveOnce(ctx, a)
+	for more && err == nil {
+		bounded, cancel := context.WithDeadline(ctx, begun.Add(s.g.Engine().Deadline()))
+		d, more, err = s.reserveOnce(bounded, a)
+		cancel()
+	}
+	return d, err
+}
+
+func (s *stock) reserveOnce(ctx context.Context, a core.Attempt) (d core.Decision, more bool, err error) {
+	d = core.Decision{Guard: s.g.Name(), Attempt: a}
+	value, err := s.ask(ctx, a)
+	if err != nil {
+		return d, false, err
+	}
+	var reason, state string
+	var replayed bool
+	var left, units int64
+	var wait time.Duration
+	var r *script.Reply
+	if _, short := value.(string); short { // most refusals
+		r = script.ReadWords(value, 3)
+		reason, left, units = r.Text(), r.Number(), r.Number()
+	} else {
+		r = script.ReadReply(value, 7, 7)
+		reason, replayed, state = r.Text(), r.Flag(), r.Text()
+		left, units, wait, more = r.Number(), r.Number(), r.Duration(time.Millisecond), r.Flag()
+	}
+	if r.Err != nil {
+		return d, false, r.Err
+	}
+	if part, lost := strings.CutPrefix(reason, "lost "); lost {
+		d.Reason, d.Source = core.ReasonNotReady, core.SourceRedis
+		d.SetClaim(lostPart(part))
+		return d, false, nil
+	}
+	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
+	d.Kept = replayed && State(state) == StateSold
+	d.SetClaim(State(state))
+	d.Allowed = d.Reason == core.ReasonOK
+	d.Limit, d.Remaining = units, left
+	switch {
+	case d.Allowed:
+		d.ResetAfter = wait
+	case d.Reason == core.ReasonInProgress:
+		d.RetryAfter = min(wait, askInProgress)
+	default:
+		d.RetryAfter = wait
+	}
+	return d, more, nil
+}
+
+// ask runs the script for an attempt, or for those of the same moment at this item. A guard that
+// is Acked asks for each attempt by itself: it waits for replicas on the connection of the script.
+func (s *stock) ask(ctx context.Context, a core.Attempt) (any, error) {
+	e, keys := s.g.Engine(), s.keys()
+	args := []any{saledesk.SweepMost, s.now(), script.Encode(a.ID), script.Encode(a.Actor), a.Cost, a.Call()}
+	if s.g.options.Durability != Fast {
+		return s.g.runYes(ctx, e.Deadline(), seckillReserveScript, keys, args...)
+	}
+	return e.RunJoined(ctx, e.Deadline(), script.Joint{
+		Script: seckillReserveJoinedScript, Group: keys[0], Args: args[:2], Own: args[2:],
+	}, seckillReserveScript, keys, args...)
+}
+
+// end confirms or cancels a reservation.
+func (s *stock) end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error) {
+	d := core.Decision{Guard: s.g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
+	args := append([]any{script.Encode(a.ID)}, e.args(a)...)
+	value, err := e.run(ctx, s.g.Engine().SettleTimeout(), e.script, s.keys(), args...)
+	if err != nil {
+		return d, err
+	}
+	r := script.ReadReply(value, 6, 6)
+	reason, replayed, buyer := r.Text(), r.Flag(), r.Text()
+	quantity, left, units := r.Number(), r.Number(), r.Number()
+	if r.Err == nil {
+		r.Err = lostError(s.item, reason)
+	}
+	if r.Err != nil {
+		return d, r.Err
+	}
+	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
+	d.Attempt.Actor, d.Attempt.Cost = script.Decode(buyer), quantity
+	d.Limit, d.Remaining = units, left
+	if d.Allowed = d.Reason == core.ReasonOK; d.Allowed {
+		d.SetClaim(e.state)
+	}
+	return d, nil
+}
+
+// askInProgress is when a caller whose reservation is in progress should ask again: others who
+// share it settle when their requests end.
+const askInProgress = time.Second
+
+// sweep takes back expired holds, and returns their number. Of a sale that does not exist there are none.
+func (s *stock) sweep(ctx context.Context) (int, error) {
+	value, err := s.run(ctx, seckillSweepScript, saledesk.SweepMost, s.now())
+	if err != nil {
+		return 0, err
+	}
+	r := script.ReadReply(value, 2, 2)
+	reason, swept := r.Text(), r.Number()
+	if err := lostError(s.item, reason); err != nil {
+		return 0, err
+	}
+	return int(swept), r.Err
+}
+
+// restock changes the stock, once per ID. The reason is that of the script.
+func (s *stock) restock(
+	ctx context.Context, id string, units int64,
+) (reason string, status Status, err error) {
+	value, err := s.runYes(ctx, seckillRestockScript, script.Encode(id), units, s.now())
+	if err != nil {
+		return "", status, err
+	}
+	r := script.ReadReply(value, 6, 6)
+	reason = r.Text()
+	status = Status{Stock: r.Number(), Left: r.Number(), Held: r.Number(), Sold: r.Number()}
+	status.Epoch, _ = strconv.ParseInt(r.Text(), 10, 64)
+	if err := lostError(s.item, reason); err != nil {
+		return reason, Status{}, err
+	}
+	return reason, status, r.Err
+}
+
+// close ends the sale now.
+func (s *stock) close(ctx context.Context) error {
+	value, err := s.runYes(ctx, seckillCloseScript, s.now())
+	if err != nil {
+		return err
+	}
+	closed, err := script.ReadNumber(value)
+	if err == nil && closed < 0 {
 		err = ErrNoSale
 	}
 	return err
+}
+
+// read reads the outbox after a stream ID.
+func (s *stock) read(ctx context.Context, after string, count int) ([]Event, error) {
+	from := "-"
+	if after != "" {
+		from = "(" + after
+	}
+	messages, err := script.Query(ctx, s.g.Engine().Runner,
+		redis.NewXMessageSliceCmd(ctx, "xrange", s.key("outbox"), from, "+", "count", count))
+	if err != nil {
+		return nil, err
+	}
+	events := make([]Event, len(messages))
+	for i, message := range messages {
+		if events[i], err = ParseEvent(message); err != nil {
+			return nil, err
+		}
+	}
+	return events, nil
+}
+
+// count counts the sale's records once.
+func (s *stock) count(ctx context.Context) (Verification, error) {
+	c := saleCount{ctx: ctx, stock: s}
+	c.Item, c.NoOutbox = s.item, s.g.options.NoOutbox
+	before := c.mark()
+	if c.err != nil {
+		return c.Verification, c.err
+	}
+	c.lost()
+	c.reservations()
+	c.buyers()
+	c.outbox()
+	after := c.mark()
+	c.Moving = c.Moving || before != after
+	return c.Verification, c.err
+}
+
+// state is what the hash of a sale says.
+type state struct {
+	Status
+	terms string // see seckill/open.lua
+}
+
+// look reads the hash of the sale, which has to exist.
+func (s *stock) look(ctx context.Context) (now state, err error) {
+	fields, err := script.Query(ctx, s.g.Engine().Runner,
+		redis.NewMapStringStringCmd(ctx, "hgetall", s.key("sale")))
+	if err != nil {
+		return now, err
+	}
+	if _, found := fields["stock"]; !found {
+		return now, ErrNoSale
+	}
+	for field, counter := range map[string]*int64{
+		"stock": &now.Stock, "left": &now.Left, "held": &now.Held, "sold": &now.Sold, "epoch": &now.Epoch,
+	} {
+		var wrong error
+		if *counter, wrong = strconv.ParseInt(fields[field], 10, 64); wrong != nil {
+			err = fmt.Errorf("status of %.100q: %s: %w", s.item, field, wrong)
+		}
+	}
+	now.terms = fields["terms"]
+	return now, err
 }

@@ -34,23 +34,18 @@ type Verification struct {
 	WrongTimers int64 `json:"wrong_timers"`
 	// Lost is which parts of the sale do not exist any more: buyers, holds, reservations. See [Guard.Repair].
 	Lost []string `json:"lost,omitempty"`
+	// Borrowed is by the outbox, of one bucket in a sale of package buckets: the units that came from others,
+	// less those that went there.
+	Borrowed int64 `json:"borrowed,omitempty"`
 	// Moving reports that the sale changed during every count, so that the parts are of different moments.
 	Moving bool `json:"moving,omitempty"`
-	// Buckets has the result for each bucket of a sale of several. Its Counters.Stock is the bucket's present
-	// share of the stock.
-	Buckets []Verification `json:"buckets,omitempty"`
-	// InTransit is the number of units on their way between buckets. They belong to no bucket's stock. The
-	// sale's Counters include them in Left.
-	InTransit int64 `json:"in_transit,omitempty"`
-
-	loans int64 // that the outbox tells of: borrowed less lent
 }
 
 // Consistent reports whether all parts were counted at one moment and agree.
-func (r Verification) Consistent() bool { return !r.Moving && len(r.differences()) == 0 }
+func (r Verification) Consistent() bool { return !r.Moving && len(r.Differences()) == 0 }
 
-// differences lists where the parts differ, one per line.
-func (r Verification) differences() []string {
+// Differences lists where the parts differ, one per line.
+func (r Verification) Differences() []string {
 	var found []string
 	differ := func(what string, got, want int64) {
 		if got != want {
@@ -71,11 +66,6 @@ func (r Verification) differences() []string {
 	}
 	differ("buyers: held + sold", r.Buyers, c.Held+c.Sold)
 	differ("wrong timers", r.WrongTimers, 0)
-	for i, bucket := range r.Buckets {
-		for _, difference := range bucket.differences() {
-			found = append(found, fmt.Sprintf("bucket %d: %s", i, difference))
-		}
-	}
 	return found
 }
 
@@ -98,14 +88,8 @@ func (r Verification) String() string {
 	if !r.NoOutbox {
 		line("outbox", r.Outbox)
 	}
-	for i, bucket := range r.Buckets {
-		line(fmt.Sprintf("bucket %d", i), bucket.Counters)
-	}
-	if len(r.Buckets) > 0 {
-		fmt.Fprintf(&b, "%d on their way between buckets, counted as left\n", r.InTransit)
-	}
 	fmt.Fprintf(&b, "buyers have %d\n", r.Buyers)
-	for _, difference := range r.differences() {
+	for _, difference := range r.Differences() {
 		fmt.Fprintf(&b, "- %s\n", difference)
 	}
 	return b.String()
@@ -128,24 +112,24 @@ const (
 // there is no such sale.
 func (g *Guard) Verify(ctx context.Context, item string) (Verification, error) {
 	return kit.Look(ctx, &g.Base, "verify", core.Attempt{}, func() (v Verification, err error) {
-		err = g.ofSale(ctx, item, func(at stock) (found bool, err error) {
-			for range verifyTries {
-				if v, found, err = at.count(ctx); err != nil || !found || !v.Moving {
-					break
-				}
+		if item == "" {
+			return v, errNoItem
+		}
+		for range verifyTries {
+			if v, err = g.stockOf(item).count(ctx); err != nil || !v.Moving {
+				break
 			}
-			return found, err
-		})
+		}
 		return v, err
 	})
 }
 
-// saleCount counts one bucket. After an error nothing more is counted.
+// saleCount counts one sale. After an error nothing more is counted.
 type saleCount struct {
 	Verification
-	ctx    context.Context // of the one call
-	bucket *bucket
-	err    error
+	ctx   context.Context // of the one call
+	stock *stock
+	err   error
 }
 
 // saleMark is the state of a sale. If two marks are equal, nothing changed in between.
@@ -154,12 +138,12 @@ type saleMark struct {
 	last   string // event
 }
 
-func (c *saleCount) mark() (m saleMark, found bool) {
-	var state bucketState
+func (c *saleCount) mark() (m saleMark) {
+	var now state
 	if c.err == nil {
-		state, found, c.err = c.bucket.look(c.ctx)
+		now, c.err = c.stock.look(c.ctx)
 	}
-	m.status = state.Status
+	m.status = now.Status
 	c.Counters = m.status
 	if !c.NoOutbox {
 		newest := redis.NewXMessageSliceCmd(c.ctx, "xrevrange", c.key("outbox"), "+", "-", "count", 1)
@@ -167,13 +151,13 @@ func (c *saleCount) mark() (m saleMark, found bool) {
 			m.last = message.ID
 		}
 	}
-	return m, found
+	return m
 }
 
 // lost looks for parts that do not exist.
 func (c *saleCount) lost() {
 	parts := []string{"buyers", "holds", "reservations"}
-	there, err := c.bucket.exists(c.ctx, parts...)
+	there, err := c.stock.exists(c.ctx, parts...)
 	if c.err == nil {
 		c.err = err
 	}
@@ -271,17 +255,14 @@ func (c *saleCount) outbox() {
 	after := ""
 	for c.err == nil {
 		var events []Event
-		events, c.err = c.bucket.read(c.ctx, after, verifyChunk)
+		events, c.err = c.stock.read(c.ctx, after, verifyChunk)
 		for _, e := range events {
 			switch e.Kind {
 			case EventOpened, EventRestocked:
 				o.Stock += e.Quantity
-			case EventLent:
-				o.Stock -= e.Quantity
-				c.loans -= e.Quantity
-			case EventBorrowed:
+			case EventMoved:
 				o.Stock += e.Quantity
-				c.loans += e.Quantity
+				c.Borrowed += e.Quantity
 			case EventHeld:
 				o.Held += e.Quantity
 			case EventSold:
@@ -302,7 +283,7 @@ func (c *saleCount) outbox() {
 	o.Left = o.Stock - o.Held - o.Sold
 }
 
-func (c *saleCount) key(field string) string { return c.bucket.key(field) }
+func (c *saleCount) key(field string) string { return c.stock.key(field) }
 
 func (c *saleCount) number(what, name, text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -314,7 +295,7 @@ func (c *saleCount) number(what, name, text string) int64 {
 
 func (c *saleCount) fail(what, name, text string) {
 	if c.err == nil {
-		c.err = fmt.Errorf("%s %.100q of %.100q: unexpected %.100q", what, name, c.bucket.item, text)
+		c.err = fmt.Errorf("%s %.100q of %.100q: unexpected %.100q", what, name, c.stock.item, text)
 	}
 }
 
@@ -324,7 +305,7 @@ func try[T any](c *saleCount, cmd interface {
 	Result() (T, error)
 }) (value T) {
 	if c.err == nil {
-		value, c.err = script.Query(c.ctx, c.bucket.g.Engine().Runner, cmd)
+		value, c.err = script.Query(c.ctx, c.stock.g.Engine().Runner, cmd)
 	}
 	return value
 }

@@ -45,7 +45,7 @@ var errNoOutbox = errors.New("there is no such outbox")
 // still counts once, because storing the same event again changes nothing.
 type consumer struct {
 	rdb   redis.UniversalClient
-	sale  *seckill.Guard
+	sale  sales
 	store *store
 	group string // shared by all consumers that share the work
 	name  string // of this consumer; it stays the same after a restart

@@ -39,6 +39,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 )
 
 // settings holds the command line's settings.
@@ -80,7 +81,7 @@ func parse(args []string) (s settings, err error) {
 	flags.Int64Var(&s.units, "units", 0,
 		"open the sales with this many units, and run three times as many buyers (100 without REDIS_URL)")
 	flags.IntVar(&s.buckets, "buckets", 1,
-		"number of `buckets` of the sales that -units opens: see seckill.Sale")
+		"number of `buckets` of the sales, the same for all workers: see core/seckill/buckets")
 	flags.BoolVar(&s.cluster, "cluster", false,
 		"REDIS_URL names a Redis Cluster; name more of its nodes with ?addr=host:port&addr=...")
 	flags.StringVar(&s.prefix, "prefix", "gatehouse-orders",
@@ -109,12 +110,12 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	defer store.close()
 	// buyers and Redis share a laptop
 	gate := core.New(rdb, core.WithPrefix(s.prefix), core.WithDeadline(5*time.Second))
-	sale := seckill.New(gate, "sale", seckill.Options{})
+	sale := newSales(gate, s.buckets)
 
 	if s.units > 0 {
 		for _, item := range s.items {
 			if _, err := sale.Open(ctx, item,
-				seckill.Sale{Stock: s.units, Hold: 5 * time.Second, Buckets: s.buckets}); err != nil {
+				seckill.Sale{Stock: s.units, Hold: 5 * time.Second}); err != nil {
 				return fmt.Errorf("open the sale of %s: %w", item, err)
 			}
 			go shop(ctx, sale, item, 1, 3*int(s.units))
@@ -136,6 +137,33 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 		_, err = fmt.Fprintln(out, "in the end", counts)
 	}
 	return err
+}
+
+// sales is a guard of sales, in one slot each or in several buckets.
+type sales interface {
+	core.Guard
+	Open(ctx context.Context, item string, sale seckill.Sale) (bool, error)
+	Confirm(ctx context.Context, item, id string) (core.Decision, error)
+	Cancel(ctx context.Context, item, id string) (core.Decision, error)
+	Status(ctx context.Context, item string) (seckill.Status, error)
+	SweepEvery(ctx context.Context, interval time.Duration, items func() []string) error
+	OutboxKeys(ctx context.Context, item string) ([]string, error)
+}
+
+// oneSlot is a guard of sales in one slot each.
+type oneSlot struct{ *seckill.Guard }
+
+// OutboxKeys returns the key of the one outbox, once the sale is open.
+func (g oneSlot) OutboxKeys(ctx context.Context, item string) ([]string, error) {
+	_, err := g.Status(ctx, item)
+	return []string{g.OutboxKey(item)}, err
+}
+
+func newSales(gate *core.Engine, n int) sales {
+	if n > 1 {
+		return buckets.New(gate, "sale", buckets.Options{Buckets: n})
+	}
+	return oneSlot{seckill.New(gate, "sale", seckill.Options{})}
 }
 
 // report prints how many orders there are, whenever that changes.

@@ -49,10 +49,14 @@ func TestMain(m *testing.M) {
 // item is the item on sale in the tests.
 const item = "tv-55"
 
-func openSale(t *testing.T, b redistest.Backend, sale seckill.Sale) *seckill.Guard {
-	g := seckill.New(saletest.NewEngine(b, b.Client), "sale", seckill.Options{})
-	saletest.Open(t, g, item, sale)
-	return g
+// guard is a guard of sales as the program and the tests use it.
+type guard interface {
+	saletest.Sales
+	sales
+}
+
+func newGuard(b redistest.Backend, buckets int) guard {
+	return newSales(saletest.NewEngine(b, b.Client), buckets).(guard)
 }
 
 // worker is a process that writes orders.
@@ -62,10 +66,10 @@ type worker struct {
 	out *bytes.Buffer
 }
 
-func startWorker(t *testing.T, b redistest.Backend, db, name string) *worker {
+func startWorker(t *testing.T, b redistest.Backend, buckets int, db, name string) *worker {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-db", db, "-items", item, "-prefix", b.Prefix, "-name", name,
-		"-claim-after", "200ms")
+		"-claim-after", "200ms", "-buckets", fmt.Sprint(buckets))
 	nodes := slices.Clone(b.Options().Addrs)
 	if len(nodes) > 1 {
 		cmd.Args = append(cmd.Args, "-cluster")
@@ -102,7 +106,7 @@ func (w *worker) stop() {
 }
 
 // group returns the progress of the group in all outboxes, by XINFO; ok: it reads all of them.
-func group(t *testing.T, b redistest.Backend, g *seckill.Guard) (pending, lag int64, ok bool) {
+func group(t *testing.T, b redistest.Backend, g guard) (pending, lag int64, ok bool) {
 	t.Helper()
 	keys, err := g.OutboxKeys(t.Context(), item)
 	if err != nil {
@@ -123,7 +127,7 @@ func group(t *testing.T, b redistest.Backend, g *seckill.Guard) (pending, lag in
 
 // wantOrders waits until all events are handled, and wants the database to agree with the sale: each
 // reservation with its last state, and as sold those that buyers have confirmed.
-func wantOrders(t *testing.T, b redistest.Backend, g *seckill.Guard, s *store, confirmed map[string]string) {
+func wantOrders(t *testing.T, b redistest.Backend, g guard, s *store, confirmed map[string]string) {
 	t.Helper()
 	redistest.Eventually(t, time.Minute, func() bool {
 		pending, lag, ok := group(t, b, g)
@@ -198,15 +202,15 @@ func killedAtAnyMoment(t *testing.T, b redistest.Backend, buckets, rounds int) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 
-	g := openSale(t, b, seckill.Sale{Stock: int64(rounds * buyers), Hold: 700 * time.Millisecond,
-		Buckets: buckets})
+	g := newGuard(b, buckets)
+	saletest.Open(t, g, item, seckill.Sale{Stock: int64(rounds * buyers), Hold: 700 * time.Millisecond})
 	s, file := newStore(t)
 	confirmed := map[string]string{}
 	var mu sync.Mutex
 	var shops sync.WaitGroup
 	atWork := 0
 	for round := range rounds {
-		w := startWorker(t, b, file, "worker")
+		w := startWorker(t, b, buckets, file, "worker")
 		shops.Go(func() {
 			paid := shop(t.Context(), g, item, round*buyers, buyers)
 			mu.Lock()
@@ -235,7 +239,7 @@ func killedAtAnyMoment(t *testing.T, b redistest.Backend, buckets, rounds int) {
 	}
 	shops.Wait()
 	saletest.EndHolds(t, g, item)
-	w := startWorker(t, b, file, "worker")
+	w := startWorker(t, b, buckets, file, "worker")
 	wantOrders(t, b, g, s, confirmed)
 	w.stop()
 	if atWork == 0 {
@@ -290,10 +294,11 @@ func TestTwoWorkersAndOneDies(t *testing.T) {
 		buyers = 5_000
 	}
 	b := redistest.Single(t)
-	g := openSale(t, b, seckill.Sale{Stock: int64(buyers), Hold: 2 * time.Second})
+	g := newGuard(b, 1)
+	saletest.Open(t, g, item, seckill.Sale{Stock: int64(buyers), Hold: 2 * time.Second})
 	s, file := newStore(t)
-	startWorker(t, b, file, "survivor")
-	dies := startWorker(t, b, file, "dies")
+	startWorker(t, b, 1, file, "survivor")
+	dies := startWorker(t, b, 1, file, "dies")
 	confirmed := shop(t.Context(), g, item, 0, buyers/2)
 
 	tx, err := s.db.BeginTx(t.Context(), nil) // locks the database, so a worker's messages stay pending
@@ -302,7 +307,7 @@ func TestTwoWorkersAndOneDies(t *testing.T) {
 	}
 	for i := buyers / 2; ; i++ {
 		maps.Copy(confirmed, shop(t.Context(), g, item, i, 1))
-		consumers, err := b.Client.XInfoConsumers(t.Context(), g.OutboxKey(item), "orders").Result()
+		consumers, err := b.Client.XInfoConsumers(t.Context(), g.Key(item, "outbox"), "orders").Result()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,11 +329,11 @@ func TestTwoWorkersAndOneDies(t *testing.T) {
 }
 
 // each makes a sale on each backend, and a consumer with its own database.
-func each(t *testing.T, f func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer)) {
+func each(t *testing.T, buckets int, f func(t *testing.T, b redistest.Backend, g guard, c *consumer)) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel() // most of the time is spent waiting for messages
 		s, _ := newStore(t)
-		g := seckill.New(saletest.NewEngine(b, b.Client), "sale", seckill.Options{})
+		g := newGuard(b, buckets)
 		f(t, b, g, &consumer{b.Client, g, s, "orders", "worker", time.Hour, slog.New(slog.DiscardHandler)})
 	})
 }
@@ -344,7 +349,7 @@ func start(t *testing.T, c *consumer) (stop func()) {
 }
 
 // buy reserves a unit and confirms it.
-func buy(t *testing.T, g *seckill.Guard, buyer string) {
+func buy(t *testing.T, g guard, buyer string) {
 	t.Helper()
 	if _, err := g.Check(t.Context(),
 		core.Attempt{Actor: buyer, Resource: item, ID: "order of " + buyer}); err != nil {
@@ -366,20 +371,20 @@ func wantSold(t *testing.T, s *store, buyers ...string) {
 		fmt.Sprint(len(buyers), " orders"))
 }
 
-func wantNothingPending(t *testing.T, b redistest.Backend, g *seckill.Guard) {
+func wantNothingPending(t *testing.T, b redistest.Backend, g guard) {
 	t.Helper()
 	redistest.Eventually(t, time.Minute, func() bool {
-		pending, err := b.Client.XPending(t.Context(), g.OutboxKey(item), "orders").Result()
+		pending, err := b.Client.XPending(t.Context(), g.Key(item, "outbox"), "orders").Result()
 		return err == nil && pending.Count == 0
 	}, "nothing is pending")
 }
 
 func TestTheGroupIsMadeBeforeTheSaleOrAfterIt(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
+	each(t, 1, func(t *testing.T, b redistest.Backend, g guard, c *consumer) {
 		stop := start(t, c)
 		wait(t.Context(), 20*time.Millisecond)
-		if n := b.Client.Exists(t.Context(), g.OutboxKey(item)).Val(); n != 0 {
+		if n := b.Client.Exists(t.Context(), g.Key(item, "outbox")).Val(); n != 0 {
 			t.Error("the consumer has made an outbox, which would never expire")
 		}
 		saletest.Open(t, g, item, seckill.Sale{Stock: 10})
@@ -402,10 +407,10 @@ func TestASaleThatIsLostAndOpenedAgain(t *testing.T) {
 	t.Parallel()
 	for _, buckets := range []int{1, 3} {
 		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) {
-			each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
+			each(t, buckets, func(t *testing.T, b redistest.Backend, g guard, c *consumer) {
 				start(t, c)
 				for sale := 1; sale <= 2; sale++ {
-					saletest.Open(t, g, item, seckill.Sale{Stock: 10, Buckets: buckets})
+					saletest.Open(t, g, item, seckill.Sale{Stock: 10})
 					buyers := []string{"ann", "bob", "cid", "dan"}
 					for _, buyer := range buyers {
 						buy(t, g, buyer)
@@ -418,7 +423,7 @@ func TestASaleThatIsLostAndOpenedAgain(t *testing.T) {
 					if err != nil || len(keys) != buckets {
 						t.Fatal(keys, err)
 					}
-					for _, key := range append(keys, g.OutboxKey(item)) { // and the root
+					for _, key := range append(keys, g.Key(item, "outbox")) { // and the root
 						for _, field := range []string{":sale", ":buyers", ":holds", ":reservations", ":outbox"} {
 							b.Client.Del(t.Context(), strings.Replace(key, ":outbox", field, 1))
 						}
@@ -437,8 +442,8 @@ func TestASaleThatIsLostAndOpenedAgain(t *testing.T) {
 // TestOneIDInTwoBuckets: two buyers may choose the same ID, and both have bought.
 func TestOneIDInTwoBuckets(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, _ redistest.Backend, g *seckill.Guard, c *consumer) {
-		saletest.Open(t, g, item, seckill.Sale{Stock: 100, Buckets: 4})
+	each(t, 4, func(t *testing.T, _ redistest.Backend, g guard, c *consumer) {
+		saletest.Open(t, g, item, seckill.Sale{Stock: 100})
 		bought := 0
 		for i := range 20 {
 			d, err := g.Check(t.Context(), core.Attempt{Actor: fmt.Sprint("buyer ", i), Resource: item, ID: "mine"})
@@ -469,7 +474,7 @@ func TestDeadBetweenTheDatabaseAndRedis(t *testing.T) {
 	t.Parallel()
 	for _, dead := range []string{"worker", "another"} {
 		t.Run(dead, func(t *testing.T) {
-			each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
+			each(t, 1, func(t *testing.T, b redistest.Backend, g guard, c *consumer) {
 				saletest.Open(t, g, item, seckill.Sale{Stock: 10})
 				buy(t, g, "ann")
 				d := *c
@@ -477,14 +482,14 @@ func TestDeadBetweenTheDatabaseAndRedis(t *testing.T) {
 				if dead != c.name {
 					c.claimAfter = 0
 				}
-				if err := d.join(t.Context(), g.OutboxKey(item)); err != nil {
+				if err := d.join(t.Context(), g.Key(item, "outbox")); err != nil {
 					t.Fatal(err)
 				}
 				status, err := g.Status(t.Context(), item)
 				if err != nil {
 					t.Fatal(err)
 				}
-				messages, err := d.next(t.Context(), g.OutboxKey(item))
+				messages, err := d.next(t.Context(), g.Key(item, "outbox"))
 				if err != nil || len(messages) != 3 {
 					t.Fatalf("%v, %v", messages, err)
 				}
@@ -503,7 +508,7 @@ func TestDeadBetweenTheDatabaseAndRedis(t *testing.T) {
 // TestMessagesThatAreNoEventsGoAside: they are set aside and delay no order.
 func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
+	each(t, 1, func(t *testing.T, b redistest.Backend, g guard, c *consumer) {
 		var said lockedBuffer
 		c.log = slog.New(slog.NewTextHandler(&said, nil))
 		saletest.Open(t, g, item, seckill.Sale{Stock: 10})
@@ -518,7 +523,7 @@ func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 			{"event", "borrowed", "id", "1-0-1", "quantity", "1"},
 		} {
 			if err := b.Client.XAdd(t.Context(),
-				&redis.XAddArgs{Stream: g.OutboxKey(item), Values: values}).Err(); err != nil {
+				&redis.XAddArgs{Stream: g.Key(item, "outbox"), Values: values}).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -539,7 +544,7 @@ func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 // TestADatabaseThatIsFull: events stay pending, also for a consumer that is started again.
 func TestADatabaseThatIsFull(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b redistest.Backend, g *seckill.Guard, c *consumer) {
+	each(t, 1, func(t *testing.T, b redistest.Backend, g guard, c *consumer) {
 		saletest.Open(t, g, item, seckill.Sale{Stock: 1000})
 		pages := func(most int) {
 			if _, err := c.store.db.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", most)); err != nil {
@@ -559,7 +564,7 @@ func TestADatabaseThatIsFull(t *testing.T) {
 			"the database is full")
 		stop()
 		wantSold(t, c.store)
-		if pending := b.Client.XPending(t.Context(), g.OutboxKey(item), "orders").Val(); pending.Count == 0 {
+		if pending := b.Client.XPending(t.Context(), g.Key(item, "outbox"), "orders").Val(); pending.Count == 0 {
 			t.Error("nothing is pending")
 		}
 		start(t, c)

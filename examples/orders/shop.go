@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
 // shop lets the given number of buyers, counted from first, race for an item, in trials and tests. Most
 // buyers who get a unit pay, some of them late; some cancel and some never pay. It returns the confirmed
 // reservations with their buyers.
-func shop(ctx context.Context, sale *seckill.Guard, item string, first, buyers int) map[string]string {
+func shop(ctx context.Context, sale sales, item string, first, buyers int) map[string]string {
 	confirmed := map[string]string{}
 	var mu sync.Mutex
 	var all sync.WaitGroup

@@ -93,18 +93,10 @@ func (c *Callbacks) RelayEvery(ctx context.Context, interval time.Duration, item
 // Relay makes tasks of the events that are new. A relay that dies at any moment loses none: an event that was
 // read stays pending until its task is scheduled, and the next relay begins with those that are pending.
 func (c *Callbacks) Relay(ctx context.Context, item string) error {
-	keys, err := c.sale.OutboxKeys(ctx, item) // one per bucket
-	if err != nil {
+	if _, err := c.sale.Status(ctx, item); err != nil { // there may be no sale yet
 		return err
 	}
-	var failed error
-	for _, key := range keys {
-		failed = errors.Join(failed, c.relay(ctx, item, key))
-	}
-	return failed
-}
-
-func (c *Callbacks) relay(ctx context.Context, item, key string) error {
+	key := c.sale.OutboxKey(item)
 	err := c.rdb.XGroupCreate(ctx, key, group, "0").Err() // from the first event on
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
 		return fmt.Errorf("join: %w", err)

@@ -7,6 +7,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
@@ -14,8 +15,8 @@ import (
 // neither hears of the other, and Ann's reservation is confirmed by the name that her request got.
 func idsAreTheActors(s *scene) {
 	key, mallory := []string{"Idempotency-Key: o1"}, []string{"Idempotency-Key: o1", "X-User: mallory"}
-	several := seckill.New(s.gate, "several", seckill.Options{})
-	stock := seckill.Sale{Stock: 40, Buckets: 4, Hold: time.Minute}
+	several := buckets.New(s.gate, "several", buckets.Options{Buckets: 4})
+	stock := seckill.Sale{Stock: 40, Hold: time.Minute}
 	if opened, err := several.Open(s.Context(), "t1", stock); err != nil || !opened {
 		s.Fatalf("Open: %v, %v", opened, err)
 	}

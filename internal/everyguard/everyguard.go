@@ -19,6 +19,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/quota"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 )
@@ -28,6 +29,7 @@ import (
 func Kinds() map[string]core.Guard {
 	gate := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
 	return map[string]core.Guard{
+		"buckets":     buckets.New(gate, "buckets", buckets.Options{Buckets: 2}),
 		"bans":        bans.New(gate, "bans", bans.Options{}),
 		"idempotency": idempotency.New(gate, "idempotency", idempotency.Options{}),
 		"limit":       limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),

@@ -1,5 +1,6 @@
-// Package saletest has what tests of sales outside core share: engines with a deadline that suits a busy
-// machine, and the final content of a sale's outbox, for comparison with what buyers were told.
+// Package saletest has what tests of sales share: the promises that a sale of one slot and one of several
+// buckets both keep, a model of a sale, engines with a deadline that suits a busy machine, and the final
+// content of a sale's outbox, for comparison with what buyers were told.
 package saletest
 
 import (
@@ -24,7 +25,7 @@ type ignore struct{}
 func (ignore) Observe(context.Context, core.Event) {}
 
 // Open opens a sale, which must not exist yet.
-func Open(t testing.TB, g *seckill.Guard, item string, sale seckill.Sale) {
+func Open(t testing.TB, g Sales, item string, sale seckill.Sale) {
 	t.Helper()
 	if opened, err := g.Open(t.Context(), item, sale); err != nil || !opened {
 		t.Fatalf("Open: %t, %v; want a new sale", opened, err)
@@ -38,7 +39,7 @@ type Ledger struct {
 }
 
 // Read reads an outbox to its end.
-func Read(t testing.TB, g *seckill.Guard, item string) Ledger {
+func Read(t testing.TB, g Sales, item string) Ledger {
 	t.Helper()
 	l := Ledger{map[string]seckill.Event{}, map[string]int64{}}
 	has := map[string]int64{}
@@ -82,7 +83,7 @@ func (l Ledger) In(kind seckill.EventKind) map[string]string {
 }
 
 // EndHolds sweeps until the last hold has expired and no unit is held.
-func EndHolds(t testing.TB, g *seckill.Guard, item string) {
+func EndHolds(t testing.TB, g Sales, item string) {
 	t.Helper()
 	redistest.Eventually(t, 2*time.Minute, func() bool {
 		if _, err := g.Sweep(t.Context(), item); err != nil {
@@ -96,15 +97,34 @@ func EndHolds(t testing.TB, g *seckill.Guard, item string) {
 	}, "all holds have expired")
 }
 
+// TB is what WantConsistent needs of a test, or of a check of package rapid.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // WantConsistent wants Verify to account for every unit.
-func WantConsistent(t testing.TB, g *seckill.Guard, item string) seckill.Status {
+func WantConsistent(t TB, g Sales, item string) seckill.Status {
 	t.Helper()
-	r, err := g.Verify(t.Context(), item)
+	r, err := Verify(g, item)
+	if err != nil || !r.Consistent() {
+		t.Errorf("%v\n%v", err, r)
+	}
+	s, err := g.Status(context.Background(), item)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("status: %v", err)
 	}
-	if !r.Consistent() {
-		t.Error(r.String())
+	return s
+}
+
+// WantStatus wants these units, and Verify to account for them.
+func WantStatus(t testing.TB, g Sales, item string, left, held, sold int64) {
+	t.Helper()
+	s, err := g.Status(t.Context(), item)
+	want := seckill.Status{Stock: left + held + sold, Left: left, Held: held, Sold: sold, Epoch: s.Epoch}
+	if err != nil || s != want || s.Epoch == 0 {
+		t.Fatalf("status %+v (%v), want %+v", s, err, want)
 	}
-	return r.Counters
+	WantConsistent(t, g, item)
 }

@@ -3,9 +3,8 @@
 --
 -- KEYS  1 sale          hash: stock, left, held, sold; terms, "opens closes per_buyer hold keep ends", the
 --                       parameters below and until when all keys are kept; epoch; moves, a number that grows
---                       with each change that adds units to left or moves them to another bucket; and in a
---                       sale of several buckets the loans: "lent|BUCKET" -> "number units" (see
---                       seckill_lend), "accepted|BUCKET" -> number (see seckill_accept)
+--                       with each change that adds units to left. A bucket of a sale also has its loans: see
+--                       buckets_lend
 --       2 buyers        hash, as seckill_reserve writes it. Each of these three has an entry '|' from the
 --                       opening on, so that a key that is lost is noticed. Of buyers it is the epoch
 --       3 holds         sorted set, likewise; '|' has an infinite score
@@ -14,10 +13,10 @@
 --       5 outbox        stream: each entry is one event of the sale, appended by the script that causes it;
 --                       absent: no events
 --                       event     opened, held, sold, cancelled, expired, restocked, closed; of a bucket also
---                                 lent, borrowed
+--                                 moved, see buckets_lend
 --                       quantity  units; of opened: the stock; of restocked: the units added; closed has none
---                       id        the operation ID, encoded: of a restock its own, else the reservation's; of
---                                 lent and borrowed the loan's, "from-to-number"; opened and closed have none
+--                       id        the operation ID, encoded: of a restock its own, else the reservation's;
+--                                 opened and closed have none
 --                       buyer     encoded: of held, sold, cancelled, expired
 --                       ends      of held: when the hold ends, in milliseconds since 1970
 --                       late      of sold: 1 when the reservation had expired, so that its units came from
@@ -30,18 +29,17 @@
 --       5 hold       milliseconds for which a reservation waits to be confirmed
 --       6 keep       milliseconds for which the sale is kept after the last change or the closing, whichever
 --                    is later, and up to a 64th longer
---       7 epoch      names this opening; absent or empty: now. For a bucket: the epoch of the whole sale, see
---                    seckill_begin
+--       7 epoch      names this opening; absent or empty: now
 --       8 now        milliseconds since 1970; absent or empty: the server's clock
--- Returns 1 when this call opened the sale, 0 when it existed, 2 when it is one of several buckets, -1 when
--- there is none, but other keys of an earlier one are: then nothing is opened.
+-- Returns 1 when this call opened the sale, 0 when it existed, -1 when there is none, but other keys of an
+-- earlier one are: then nothing is opened.
 
 local sale, outbox = KEYS[1], KEYS[5]
 local stock, closes, keep = ARGV[1], ARGV[3], ARGV[6]
 local epoch, now = ARGV[7] or '', tonumber(ARGV[8])
 
 if redis.call('EXISTS', sale) == 1 then
-  return redis.call('HEXISTS', sale, 'buckets') == 1 and 2 or 0
+  return 0
 elseif redis.call('EXISTS', unpack(KEYS, 2)) > 0 then
   return -1 -- to open it again would sell again what those have bought
 end

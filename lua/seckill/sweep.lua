@@ -1,5 +1,4 @@
--- Seckill: returns expired holds to the stock, some at a time, and reports what is left in the sale, or in
--- one of its buckets, and which of its loans are on their way (see seckill_lend).
+-- Seckill: returns expired holds to the stock, some at a time.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -8,11 +7,9 @@
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reclaim       how many holds one call returns to the stock at most
 --       2 now           milliseconds since 1970; absent or empty: the server's clock
--- Returns {reason, swept, left, moves, to, number, units, to, number, units, ...}
+-- Returns {reason, swept}
 --       reason    ok, not_ready (no such sale), lost PART (as seckill_reserve says)
 --       swept     the number of holds taken back
---       moves     as seckill_open says: when it is the same twice, left has not grown in between
---       to        the bucket that a loan is on its way to, its number and its units; for each such loan
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local reclaim, now = ARGV[1], tonumber(ARGV[2])
@@ -24,23 +21,9 @@ if not now then
 end
 -- end clock
 
-local s, loans = {}, {}
-local fields = redis.call('HGETALL', sale)
-for i = 1, #fields, 2 do
-  local name, value = fields[i], fields[i + 1]
-  s[name] = value
-  local to = string.match(name, '^lent|(%d+)$')
-  if to then
-    local number, units = string.match(value, '^(%d+) (%d+)$')
-    if units ~= '0' then
-      loans[#loans + 1], loans[#loans + 2], loans[#loans + 3] = tonumber(to), tonumber(number),
-        tonumber(units)
-    end
-  end
-end
-local terms = s.terms
+local terms = redis.call('HGET', sale, 'terms')
 if not terms then
-  return {'not_ready', 0, 0, 0}
+  return {'not_ready', 0}
 end
 -- shared sale_terms
 local opens, closes, per_buyer, hold, keep, ends = string.match(terms,
@@ -58,9 +41,9 @@ if redis.call('EXISTS', buyers, holds, reservations, outbox or holds) < 4 then
 end
 -- end sale_whole
 if lost then
-  return {'lost ' .. lost, 0, 0, 0}
+  return {'lost ' .. lost, 0}
 end
-local left = tonumber(s.left)
+local left -- which the block below changes
 
 -- shared sale_fail
 -- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16
@@ -138,4 +121,4 @@ if #over > 0 then
   end
   -- end sale_keep
 end
-return {'ok', #over, left, tonumber(s.moves or 0) + #over, unpack(loans)}
+return {'ok', #over}

@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	salebuckets "github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 )
 
 const (
@@ -311,17 +313,34 @@ func (s *saleState) step(op saleIn, answer saleOut, buckets bool) bool {
 	return true
 }
 
+// saleGuard is a guard of sales in one slot, or of sales of several buckets.
+type saleGuard interface {
+	core.Guard
+	Open(ctx context.Context, item string, sale seckill.Sale) (bool, error)
+	Confirm(ctx context.Context, item, id string) (core.Decision, error)
+	ConfirmAttempt(ctx context.Context, a core.Attempt) (core.Decision, error)
+	Cancel(ctx context.Context, item, id string) (core.Decision, error)
+	CancelAttempt(ctx context.Context, a core.Attempt) (core.Decision, error)
+	Sweep(ctx context.Context, item string) (int, error)
+	Status(ctx context.Context, item string) (seckill.Status, error)
+}
+
 func sales() []subject {
 	subjectOf := func(name string, buckets int) subject {
 		return subject{name: name, model: saleModel(buckets > 1), single: buckets == 1, timed: true, phases: 2,
 			step: saleStep, buckets: buckets > 1,
 			open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
-				var guards []*seckill.Guard
+				var guards []saleGuard
 				for _, e := range w.engines {
-					guards = append(guards, seckill.New(e, fmt.Sprint("sale-", buckets), seckill.Options{}))
+					if buckets == 1 {
+						guards = append(guards, seckill.New(e, "sale-1", seckill.Options{}))
+						continue
+					}
+					guards = append(guards, salebuckets.New(e, fmt.Sprint("sale-", buckets),
+						salebuckets.Options{Buckets: buckets}))
 				}
 				begin := func(h *history) error {
-					sale := seckill.Sale{Stock: saleStock, PerBuyer: perBuyer, Hold: saleHold, Buckets: buckets,
+					sale := seckill.Sale{Stock: saleStock, PerBuyer: perBuyer, Hold: saleHold,
 						Opens: h.base, Closes: h.base.Add(saleCloses)}
 					for _, g := range guards {
 						if _, err := g.Open(t.Context(), h.name, sale); err != nil {
@@ -337,7 +356,7 @@ func sales() []subject {
 }
 
 // saleCall reserves, and confirms, cancels or leaves it, by settling or by name; or it makes another call.
-func saleCall(t *testing.T, c *caller, g *seckill.Guard, buckets int) {
+func saleCall(t *testing.T, c *caller, g saleGuard, buckets int) {
 	n, ok := c.next()
 	if !ok {
 		return
@@ -396,7 +415,7 @@ func saleCall(t *testing.T, c *caller, g *seckill.Guard, buckets int) {
 }
 
 // saleEnd ends a reservation, or leaves it. Who could not reserve tries it as the buyer that they are.
-func saleEnd(t *testing.T, c *caller, g *seckill.Guard, d core.Decision, in saleIn) {
+func saleEnd(t *testing.T, c *caller, g saleGuard, d core.Decision, in saleIn) {
 	byName := func(all, buyers func() (core.Decision, error)) func() (any, error) {
 		in.Named = !d.Allowed || c.rng.IntN(2) == 0
 		return func() (any, error) {

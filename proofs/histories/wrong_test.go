@@ -164,7 +164,7 @@ var mutations = []mutation{
 		"elseif state == 'cancelled' then", "elseif false then"},
 	{"the limit of a buyer is forgotten", "sale of buckets", shared(redistest.Single), lua.Source("seckill/reserve"),
 		"+ quantity > per_buyer then", "+ quantity > per_buyer + 1 then"},
-	{"loans arrive twice", "sale of buckets", shared(redistest.Single), lua.Source("seckill/accept"),
+	{"loans arrive twice", "sale of buckets", shared(redistest.Single), lua.Source("buckets/accept"),
 		"if tonumber(number) <= tonumber(s[6] or 0) then", "if false then"},
 	{"a refunded packet is open again", "red packet", jumping, lua.Source("redpacket/grab"),
 		"if refunded or now >= expires then", "if now >= expires then"},

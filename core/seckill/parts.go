@@ -1,0 +1,62 @@
+package seckill
+
+import (
+	"context"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
+)
+
+// Parts are sales that package buckets makes one sale of. Only that package needs them. An item is the tag of
+// its keys, and the calls are not observed, since those of the whole sale are.
+type Parts struct{ *Guard }
+
+// Moved returns how many units of the stock of an item came from other parts, less those that went there, and
+// the fields of its hash that say so. [Guard.Repair] restores a lost hash with them.
+type Moved func(ctx context.Context, item string) (units int64, fields map[string]string, err error)
+
+// NewParts makes parts, and registers the guard of whole sales, with scripts of its own. It returns the Base
+// of that guard.
+func NewParts(
+	e *core.Engine, name string, options Options, moved Moved, scripts ...*script.Script,
+) (Parts, kit.Base) {
+	g := newGuard(e, name, options, scripts...)
+	whole := g.Base
+	g.Base, g.moved = whole.Within(), moved
+	return Parts{g}, whole
+}
+
+// Terms returns the terms of a sale as the scripts take them: stock, opens, closes, per_buyer, hold, keep.
+func (p Parts) Terms(sale Sale) ([]int64, error) { return p.terms(sale) }
+
+// Open opens a part, once, with its share of the stock and the other terms. An epoch names the opening.
+func (p Parts) Open(ctx context.Context, item string, terms []any, epoch string) error {
+	_, err := p.stockOf(item).open(ctx, terms, epoch)
+	return err
+}
+
+// Keys returns the keys of a part, as the scripts take them: sale, buyers, holds, reservations, and outbox
+// unless there is none.
+func (p Parts) Keys(item string) []string { return p.stockOf(item).keys() }
+
+// Run runs a script of package buckets. If the guard is Acked, it waits for replicas where lasts reports true
+// of the reply. A nil lasts means that nobody relies on it.
+func (p Parts) Run(
+	ctx context.Context, lasts func(reply any) bool, s *script.Script, keys []string, args ...any,
+) (any, error) {
+	if lasts == nil {
+		return p.Engine().RunWithin(ctx, p.Engine().SettleTimeout(), s, keys, args...)
+	}
+	return p.runUntil(ctx, lasts, p.Engine().SettleTimeout(), s, keys, args...)
+}
+
+// Shown returns what an operator sees of a whole sale with this status, one of whose parts the item is.
+func (p Parts) Shown(ctx context.Context, item string, whole Status) (any, error) {
+	now, err := p.stockOf(item).look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now.Status = whole
+	return p.shown(item, now)
+}
