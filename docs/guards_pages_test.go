@@ -51,7 +51,8 @@ func TestEachGuardHasAPage(t *testing.T) {
 		}
 	}
 	for name := range everyguard.Kinds() {
-		if _, ok := guardPages[name]; !ok && !strings.HasPrefix(name, "limit") && name != "buckets" {
+		if _, ok := guardPages[name]; !ok && !strings.HasPrefix(name, "limit") &&
+			name != "seckill/buckets" { // which is on the page of sales
 			t.Errorf("docs/guards has no page for %s", name)
 		}
 	}

@@ -24,22 +24,22 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
-// Kinds returns a guard of each package, by the name of the package. Their client never connects: they are
+// Kinds returns a guard of each package, by the folder of the package in core. Their client never connects: they are
 // for tests of what guards say of themselves.
 func Kinds() map[string]core.Guard {
 	gate := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
 	return map[string]core.Guard{
-		"buckets":     buckets.New(gate, "buckets", buckets.Options{Buckets: 2}),
-		"bans":        bans.New(gate, "bans", bans.Options{}),
-		"idempotency": idempotency.New(gate, "idempotency", idempotency.Options{}),
-		"limit":       limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),
-		"limit/lease": lease.New(gate, "lease", limit.PerSecond(5000)),
-		"lock":        lock.New(gate, "lock", lock.Options{}),
-		"quota":       quota.New(gate, "quota", quota.Options{Items: 3, Period: period.Daily(time.UTC)}),
-		"redpacket":   redpacket.New(gate, "redpacket", redpacket.Options{}),
-		"seckill":     seckill.New(gate, "seckill", seckill.Options{}),
-		"semaphore":   semaphore.New(gate, "semaphore", semaphore.Options{Max: 2}),
-		"votes":       votes.New(gate, "votes", votes.Options{}),
+		"bans":            bans.New(gate, "bans", bans.Options{}),
+		"idempotency":     idempotency.New(gate, "idempotency", idempotency.Options{}),
+		"limit":           limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),
+		"limit/lease":     lease.New(gate, "lease", limit.PerSecond(5000)),
+		"lock":            lock.New(gate, "lock", lock.Options{}),
+		"quota":           quota.New(gate, "quota", quota.Options{Items: 3, Period: period.Daily(time.UTC)}),
+		"redpacket":       redpacket.New(gate, "redpacket", redpacket.Options{}),
+		"seckill":         seckill.New(gate, "seckill", seckill.Options{}),
+		"seckill/buckets": buckets.New(gate, "buckets", buckets.Options{Buckets: 2}),
+		"semaphore":       semaphore.New(gate, "semaphore", semaphore.Options{Max: 2}),
+		"votes":           votes.New(gate, "votes", votes.Options{}),
 	}
 }
 

@@ -18,9 +18,10 @@ type Guard[S, V any] interface {
 	Close(ctx context.Context, item string) error
 }
 
-// Describe describes a guard of sales. status returns what an operator sees of an item's sale.
+// Describe describes a guard of sales. status returns what an operator sees of an item's sale, and more are
+// ops that not all such guards have.
 func Describe[S, V any](
-	g Guard[S, V], status func(ctx context.Context, item string) (any, error),
+	g Guard[S, V], status func(ctx context.Context, item string) (any, error), more ...string,
 ) kit.Description {
 	item := kit.Field{Name: "item", Required: true, Hint: "the item on sale, as the rule's What has it"}
 	delivery := []kit.Field{item,
@@ -82,9 +83,9 @@ func Describe[S, V any](
 				},
 			},
 		},
-		Ops: []string{
+		Ops: append([]string{
 			"check", "settle", "open", "confirm", "cancel", "sweep", "status", "restock", "close", "verify", "repair",
-			"discard", "events", "outbox",
-		},
+			"discard", "events",
+		}, more...),
 	}
 }

@@ -47,8 +47,8 @@ func (k Kind) lived(t *testing.T, g Sales, clock *guardtest.Clock, item string) 
 	return sold, held
 }
 
-// LostPartsAreNoticedAndRestored tests this: who had bought bought again when the record of buyers was lost,
-// and where the reservations were lost their units stayed locked, behind an error of Lua.
+// LostPartsAreNoticedAndRestored tests this: those who had bought could buy again when the record of buyers
+// was lost, and where the reservations were lost their units stayed locked, behind an error of Lua.
 func (k Kind) LostPartsAreNoticedAndRestored(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

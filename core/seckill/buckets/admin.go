@@ -24,7 +24,7 @@ var errNoItem = fmt.Errorf("%w: no item", core.ErrInvalid)
 
 // Describe implements [kit.Describer].
 func (g *Guard) Describe() kit.Description {
-	return saledesk.Describe[seckill.Status, Verification](g, g.shown)
+	return saledesk.Describe[seckill.Status, Verification](g, g.shown, "outbox")
 }
 
 // shown is what an operator sees of a sale.

@@ -24,7 +24,8 @@ func ExampleNew() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 	ctx := context.Background()
-	sale := buckets.New(core.New(rdb, core.WithDeadline(5*time.Second)), "sale", buckets.Options{Buckets: 8})
+	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	sale := buckets.New(gate, "sale", buckets.Options{Buckets: 8})
 	if _, err := sale.Open(ctx, "tv-55", seckill.Sale{Stock: 10, PerBuyer: 10}); err != nil {
 		panic(err)
 	}

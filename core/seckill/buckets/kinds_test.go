@@ -15,7 +15,8 @@ import (
 // sale is open does not open it once more.
 func TestNeitherKindSellsAgainWhatTheOtherHas(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		plain, spread := seckill.New(guardtest.NewEngine(b), "s", seckill.Options{}), newGuard(guardtest.NewEngine(b))
+		plain := seckill.New(guardtest.NewEngine(b), "s", seckill.Options{})
+		spread := newGuard(guardtest.NewEngine(b))
 		if opened, err := plain.Open(t.Context(), "tv", seckill.Sale{Stock: 2}); !opened || err != nil {
 			t.Fatal(opened, err)
 		}
