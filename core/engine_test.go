@@ -179,7 +179,7 @@ func every(t *testing.T, e *core.Engine) func(actor string) {
 		for _, g := range []core.Guard{window, fixed, bucket, ballots, sale, packets} {
 			d := guardtest.Check(t, g, core.Attempt{Actor: actor, Resource: "tv"})
 			guardtest.WantReason(t, d, core.ReasonOK)
-			guardtest.Settle(t, g, d, actor != "fails")
+			guardtest.Settle(t, g, d, guardtest.Ending(actor != "fails"))
 		}
 		for _, g := range []rateLimit{window, fixed, bucket} {
 			peek(t, g, core.Attempt{Actor: actor, Resource: "tv"})
@@ -210,7 +210,7 @@ func every(t *testing.T, e *core.Engine) func(actor string) {
 		}
 		d := guardtest.Check(t, quota, core.Attempt{Actor: actor, Item: "a7"})
 		guardtest.WantReason(t, d, core.ReasonOK)
-		guardtest.Settle(t, quota, d, actor != "fails")
+		guardtest.Settle(t, quota, d, guardtest.Ending(actor != "fails"))
 		if _, _, err := quota.Used(t.Context(), core.Attempt{Actor: actor}); err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func every(t *testing.T, e *core.Engine) func(actor string) {
 		operation := core.Attempt{Actor: actor, ID: "o1"}
 		d = guardtest.Check(t, once, operation)
 		guardtest.WantReason(t, d, core.ReasonOK)
-		guardtest.Settle(t, once, d, actor != "fails")
+		guardtest.Settle(t, once, d, guardtest.Ending(actor != "fails"))
 		if err := once.Reset(t.Context(), operation); err != nil {
 			t.Fatal(err)
 		}

@@ -107,7 +107,7 @@ func TestASemaphoreThatRunsLowIsAskedInTurn(t *testing.T) {
 	wantStatus(t, answering(200, rules...), 429)
 	p.want(t, 3, "a refusal") // the limit, then the semaphore, then back to the limit
 	for _, d := range held {
-		guardtest.Settle(t, exports, d, true)
+		guardtest.Settle(t, exports, d, core.Commit)
 	}
 	p.n.Store(0)
 	wantStatus(t, answering(200, rules...), 200)

@@ -75,7 +75,7 @@ func TestIdempotencyRunsOnce(t *testing.T) {
 		} {
 			guardtest.WantReason(t, guardtest.Check(t, g, other), core.ReasonOK)
 		}
-		guardtest.Settle(t, g, first, false) // too late
+		guardtest.Settle(t, g, first, core.Rollback) // too late
 		finish(t, g, first, &core.Outcome{Status: 500})
 		wantDone(t, g, a, created)
 	})
@@ -86,11 +86,11 @@ func TestIdempotencyFailuresBeginAnew(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "i", Options{})
 		a := core.Attempt{Actor: "ann", ID: "o1", Item: "one tv"}
 		d := guardtest.Check(t, g, a)
-		guardtest.Settle(t, g, d, false)
+		guardtest.Settle(t, g, d, core.Rollback)
 		a.Item = "two tvs" // the failed attempt leaves no record
 		again := guardtest.Check(t, g, a)
 		guardtest.WantReason(t, again, core.ReasonOK)
-		guardtest.Settle(t, g, d, false) // again: it must not release another attempt
+		guardtest.Settle(t, g, d, core.Rollback) // again: it must not release another attempt
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonInProgress)
 		finish(t, g, again, nil)
 		wantDone(t, g, a, core.Outcome{})
@@ -138,7 +138,7 @@ func TestIdempotencyLease(t *testing.T) {
 			if err := brief.Settle(t.Context(), paused, core.Commit); !errors.Is(err, core.ErrGone) {
 				t.Errorf("Settle of the first: %v, want ErrGone", err)
 			}
-			guardtest.Settle(t, brief, paused, false)
+			guardtest.Settle(t, brief, paused, core.Rollback)
 			finish(t, long, second, &created)
 			wantDone(t, long, a, created)
 		}
@@ -213,7 +213,7 @@ func TestIdempotencyLostReply(t *testing.T) {
 		faults.SwallowReply("evalsha")
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonInProgress)
 		faults.SwallowReply("evalsha")
-		guardtest.Settle(t, g, d, false)
+		guardtest.Settle(t, g, d, core.Rollback)
 		faults.SwallowReply("evalsha")
 		again := guardtest.Check(t, g, a)
 		guardtest.WantReason(t, again, core.ReasonOK)
@@ -295,7 +295,7 @@ func TestIdempotencyFullRedis(t *testing.T) {
 		t.Errorf("a full Redis: %v, want its OOM error", err)
 	}
 	finish(t, g, ends, &created)
-	guardtest.Settle(t, g, fails, false)
+	guardtest.Settle(t, g, fails, core.Rollback)
 	wantDone(t, g, core.Attempt{Actor: "ann", ID: "ends"}, created)
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
 	for _, id := range []string{"fails", "new"} {
@@ -404,7 +404,7 @@ func TestIdempotencyIsObserved(t *testing.T) {
 	var h guardtest.Recorder
 	g := New(guardtest.NewEngine(redistest.Mini(t), core.WithObserver(&h)), "i", Options{})
 	a := core.Attempt{Actor: "ann", ID: "o1"}
-	guardtest.Settle(t, g, guardtest.Check(t, g, a), false)
+	guardtest.Settle(t, g, guardtest.Check(t, g, a), core.Rollback)
 	finish(t, g, guardtest.Check(t, g, a), &created)
 	wantDone(t, g, a, created)
 	if err := g.Reset(t.Context(), a); err != nil {

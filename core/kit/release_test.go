@@ -28,6 +28,6 @@ func TestAReleasedNameIsFree(t *testing.T) {
 	guardtest.WantPanic(t, "two guards are named", func() { daily(3) })
 	guardtest.WantReason(t, guardtest.Check(t, second, b), core.ReasonOK)
 	guardtest.WantReason(t, guardtest.Check(t, second, core.Attempt{Actor: "ann", Item: "c"}), core.ReasonQuota)
-	guardtest.Settle(t, former, first, false)
+	guardtest.Settle(t, former, first, core.Rollback)
 	guardtest.WantReason(t, guardtest.Check(t, second, core.Attempt{Actor: "ann", Item: "c"}), core.ReasonOK)
 }

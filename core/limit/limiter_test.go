@@ -264,9 +264,9 @@ func TestLimiterRefund(t *testing.T) {
 		guardtest.WantReason(t, refused, core.ReasonLimited)
 		for range 3 {
 			refund(t, g, second)
-			guardtest.Settle(t, g, second, false)
+			guardtest.Settle(t, g, second, core.Rollback)
 		}
-		guardtest.Settle(t, g, third, true)
+		guardtest.Settle(t, g, third, core.Commit)
 		refund(t, g, refused)
 		if d := peek(t, g, a); d.Remaining != 2 {
 			t.Fatalf("%+v: want 2 remaining", d)

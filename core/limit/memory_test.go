@@ -572,7 +572,7 @@ func TestEngineWithoutRedis(t *testing.T) {
 	}
 	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Cost: 3}), core.ReasonOverLimit)
 	guardtest.WantReason(t, peek(t, g, a), core.ReasonLimited)
-	guardtest.Settle(t, g, d, false)
+	guardtest.Settle(t, g, d, core.Rollback)
 	refund(t, g, d)
 	guardtest.WantReason(t, peek(t, g, a), core.ReasonOK)
 	if err := g.Reset(t.Context(), a); err != nil {
@@ -654,10 +654,10 @@ func TestCheckLocal(t *testing.T) {
 		}
 		guardtest.WantReason(t, local(core.Attempt{Actor: "ann", Resource: "other"}), core.ReasonOK)
 		guardtest.WantReason(t, local(core.Attempt{Actor: "ann", Cost: 3}), core.ReasonOverLimit)
-		guardtest.Settle(t, g, first, true)
+		guardtest.Settle(t, g, first, core.Commit)
 		guardtest.WantReason(t, local(core.Attempt{Actor: "ann"}), core.ReasonLimited)
-		guardtest.Settle(t, g, first, false)
-		guardtest.Settle(t, g, first, false)
+		guardtest.Settle(t, g, first, core.Rollback)
+		guardtest.Settle(t, g, first, core.Rollback)
 		guardtest.WantReason(t, local(core.Attempt{Actor: "ann"}), core.ReasonOK)
 		guardtest.WantReason(t, local(core.Attempt{Actor: "ann"}), core.ReasonLimited)
 		if _, err := g.CheckLocal(t.Context(), core.Attempt{}); !guardtest.IsInvalid(err) {

@@ -461,7 +461,7 @@ func TestRefusalsSearchWhatHasLeft(t *testing.T) {
 	if contents(t, b) != before {
 		t.Error("the refusal has written")
 	}
-	guardtest.Settle(t, g, d, false)
+	guardtest.Settle(t, g, d, core.Rollback)
 	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 1000}), core.ReasonOK)
 }
 
@@ -478,7 +478,7 @@ func TestSlidingWindowLargeCost(t *testing.T) {
 		}
 		d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: left})
 		guardtest.WantReason(t, d, core.ReasonOK)
-		guardtest.Settle(t, g, d, false)
+		guardtest.Settle(t, g, d, core.Rollback)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: left + 1}), core.ReasonLimited)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: left}), core.ReasonOK)
 	})

@@ -30,7 +30,7 @@ func TestATierWithoutLimitsIsNotLimited(t *testing.T) {
 				t.Errorf("%+v with %v", d, d.Policies())
 			}
 			refund(t, g, d)
-			guardtest.Settle(t, g, d, true)
+			guardtest.Settle(t, g, d, core.Commit)
 		}
 		if err := g.Reset(t.Context(), a); err != nil {
 			t.Error(err)

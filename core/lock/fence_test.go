@@ -34,7 +34,7 @@ func TestFencesGrow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			guardtest.Settle(t, g, d, true)
+			guardtest.Settle(t, g, d, core.Commit)
 		}
 		ttl := b.Client.PTTL(t.Context(), g.Key("p", "lock")).Val()
 		if ttl < 24*time.Hour || ttl > 24*time.Hour+leases.DefaultLease {
@@ -61,7 +61,7 @@ func TestFencesGrowWhenTheClockJumps(t *testing.T) {
 			if i == 2 || i == 3 {
 				g.keeper.Forget(d) // its process has died; the next jump is longer than its lease
 			} else {
-				guardtest.Settle(t, g, d, true)
+				guardtest.Settle(t, g, d, core.Commit)
 			}
 		}
 	})
@@ -103,7 +103,7 @@ func TestFencesGrowOverAFailover(t *testing.T) {
 		if known {
 			var d core.Decision
 			d, first = take(t, old, ann)
-			guardtest.Settle(t, old, d, true)
+			guardtest.Settle(t, old, d, core.Commit)
 		}
 		replica.ReplicaOf(primary)
 		if known {
@@ -121,7 +121,7 @@ func TestFencesGrowOverAFailover(t *testing.T) {
 		if lost <= first || next <= lost {
 			t.Errorf("fences %d, %d, and %d after the failover", first, lost, next)
 		}
-		guardtest.Settle(t, now, other, true)
+		guardtest.Settle(t, now, other, core.Commit)
 		if held.Err() != nil {
 			t.Error("the first holder knows already")
 		}
@@ -173,7 +173,7 @@ func TestLockAgainstModel(t *testing.T) {
 				}
 			case action < 6 && len(decisions) > 0:
 				i := max(len(decisions)-1-rng.IntN(3), 0)
-				guardtest.Settle(t, by[i], decisions[i], rng.IntN(2) == 0)
+				guardtest.Settle(t, by[i], decisions[i], guardtest.Ending(rng.IntN(2) == 0))
 				if i == holder {
 					holder = -1
 				}
@@ -197,7 +197,7 @@ func TestLockAgainstModel(t *testing.T) {
 			wantHeld(t, guards[1], owner())
 		}
 		for i, d := range decisions {
-			guardtest.Settle(t, by[i], d, true)
+			guardtest.Settle(t, by[i], d, core.Commit)
 		}
 		wantHeld(t, guards[1], "")
 	})

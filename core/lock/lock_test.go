@@ -79,22 +79,22 @@ func TestLockHasOneHolder(t *testing.T) {
 			if _, ok := g.Fence(refused); ok {
 				t.Error("a refusal has a fence")
 			}
-			guardtest.Settle(t, g, refused, false)
+			guardtest.Settle(t, g, refused, core.Rollback)
 		}
 		wantHeld(t, g, "ann")
 		other, _ := take(t, g, core.Attempt{Actor: "bob", Resource: "q"})
-		guardtest.Settle(t, g, other, true)
+		guardtest.Settle(t, g, other, core.Commit)
 		for _, ok := range []bool{true, false} { // once and twice, with both endings
-			guardtest.Settle(t, g, d, ok)
+			guardtest.Settle(t, g, d, guardtest.Ending(ok))
 			wantHeld(t, g, "")
 		}
 		next, greater := take(t, g, bob)
 		if greater <= fence {
 			t.Errorf("the fence %d after %d", greater, fence)
 		}
-		guardtest.Settle(t, g, d, true) // of the first holder: takes nothing from bob
+		guardtest.Settle(t, g, d, core.Commit) // of the first holder: takes nothing from bob
 		wantHeld(t, g, "bob")
-		guardtest.Settle(t, g, next, false)
+		guardtest.Settle(t, g, next, core.Rollback)
 		foreign := core.Decision{Guard: "l", Allowed: true}
 		if err := g.Settle(t.Context(), foreign, core.Commit); !guardtest.IsInvalid(err) {
 			t.Errorf("a decision without a claim: %v", err)
@@ -127,7 +127,7 @@ func TestLockRace(t *testing.T) {
 						t.Errorf("the fence %d after %d", fence, before)
 					}
 					holding.Add(-1)
-					guardtest.Settle(t, guards[i%2], d, i%2 == 0)
+					guardtest.Settle(t, guards[i%2], d, guardtest.Ending(i%2 == 0))
 				}
 			})
 		}
@@ -140,7 +140,7 @@ func TestLockRefusalsWriteNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "l", Options{})
 		d, _ := take(t, g, ann)
-		defer guardtest.Settle(t, g, d, true)
+		defer guardtest.Settle(t, g, d, core.Commit)
 		contents := func() string {
 			keys := b.Client.Exists(t.Context(), g.Key("p", "line"), g.Key("p", "present")) // one slot
 			return fmt.Sprint(b.Client.HGetAll(t.Context(), g.Key("p", "lock")).Val(), keys.Val())
@@ -174,7 +174,7 @@ func TestLockLostReply(t *testing.T) {
 			t.Error(err)
 		}
 		faults.SwallowReply("evalsha")
-		guardtest.Settle(t, g, d, true)
+		guardtest.Settle(t, g, d, core.Commit)
 		wantHeld(t, witness, "")
 		if faults.Swallowed() != 3 {
 			t.Errorf("%d replies lost", faults.Swallowed())
@@ -209,7 +209,7 @@ func TestLockReleaseThatOvertakes(t *testing.T) {
 			t.Errorf("%s: want gone", got)
 		}
 		wantHeld(t, g, "bob")
-		guardtest.Settle(t, g, d, true)
+		guardtest.Settle(t, g, d, core.Commit)
 	})
 }
 
@@ -246,7 +246,7 @@ func TestLockHostileText(t *testing.T) {
 				if err != nil || s.Fence != fence || s.Owner != a.Actor && s.Owner != script.Encode(a.Actor) {
 					t.Errorf("%.40q: %+v, %v", text, s, err)
 				}
-				guardtest.Settle(t, g, d, true)
+				guardtest.Settle(t, g, d, core.Commit)
 			}
 		}
 	})
@@ -276,7 +276,7 @@ func TestLockFullRedis(t *testing.T) {
 		}
 	}
 	wantHeld(t, g, "ann")
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 	wantHeld(t, g, "")
 }
 
@@ -348,7 +348,7 @@ func TestLockExtend(t *testing.T) {
 		}
 		wantLost(t, held)
 		other, _ := take(t, g, bob)
-		guardtest.Settle(t, g, other, true)
+		guardtest.Settle(t, g, other, core.Commit)
 		if err := g.Extend(t.Context(), other); !errors.Is(err, ErrLost) {
 			t.Errorf("after it was given back: %v", err)
 		}
@@ -376,9 +376,9 @@ func TestLockThatIsBroken(t *testing.T) {
 		}
 		g.keeper.RenewNow("p")
 		wantLost(t, held)
-		guardtest.Settle(t, g, d, true)
+		guardtest.Settle(t, g, d, core.Commit)
 		wantHeld(t, g, "bob")
-		guardtest.Settle(t, g, other, true)
+		guardtest.Settle(t, g, other, core.Commit)
 		if _, err := g.Break(t.Context(), ""); !guardtest.IsInvalid(err) {
 			t.Errorf("no thing: %v", err)
 		}

@@ -80,7 +80,7 @@ func TestLockOfAKilledProcessIsFree(t *testing.T) {
 	if greater <= fence {
 		t.Errorf("the fence %d after %d", greater, fence)
 	}
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 }
 
 // TestLateWriteOfAPausedHolderIsTurnedAway: its lease ran out while it was stopped, another took over and has
@@ -113,5 +113,5 @@ func TestLateWriteOfAPausedHolderIsTurnedAway(t *testing.T) {
 	}
 	paused.Want("lost true")
 	wantHeld(t, g, "bob")
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 }

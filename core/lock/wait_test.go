@@ -76,7 +76,7 @@ func TestLockWaitersAreServedInTheirOrder(t *testing.T) {
 			if i == 1 {
 				continue
 			}
-			guardtest.Settle(t, by, d, true)
+			guardtest.Settle(t, by, d, core.Commit)
 			<-w.decided
 			d, by = w.d, guards[i%2]
 			fence, ok := by.Fence(d)
@@ -88,7 +88,7 @@ func TestLockWaitersAreServedInTheirOrder(t *testing.T) {
 			}
 			last = fence
 		}
-		guardtest.Settle(t, by, d, true)
+		guardtest.Settle(t, by, d, core.Commit)
 		wantWaiting(t, two, 0)
 		wantHeld(t, two, "")
 	})
@@ -103,12 +103,12 @@ func TestLockWaitThatIsOver(t *testing.T) {
 			t.Errorf("%+v: want to hear when to try again", d)
 		}
 		wantWaiting(t, two, 0)
-		guardtest.Settle(t, one, held, true)
+		guardtest.Settle(t, one, held, core.Commit)
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			d = guardtest.Check(t, two, bob)
 			return d.Allowed
 		}, "the lock is not free")
-		guardtest.Settle(t, two, d, true)
+		guardtest.Settle(t, two, d, core.Commit)
 	})
 }
 
@@ -125,13 +125,13 @@ func TestLockWaitersOfADeadProcessBlockNobody(t *testing.T) {
 		}
 		behind := wait(t, g)
 		wantWaiting(t, g, 2)
-		guardtest.Settle(t, g, held, true)
+		guardtest.Settle(t, g, held, core.Commit)
 		impatient := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "l", Options{})
 		guardtest.WantReason(t, guardtest.Check(t, impatient, bob), core.ReasonBusy) // nobody overtakes
 		clock.Advance(300 * time.Millisecond)
 		<-behind.decided
 		guardtest.WantReason(t, behind.d, core.ReasonOK)
-		guardtest.Settle(t, g, behind.d, true)
+		guardtest.Settle(t, g, behind.d, core.Commit)
 		wantWaiting(t, g, 0)
 	})
 }
@@ -152,18 +152,18 @@ func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
 			waiters = append(waiters, wait(t, g))
 			wantWaiting(t, one, int64(i+1))
 		}
-		guardtest.Settle(t, one, held, true)
+		guardtest.Settle(t, one, held, core.Commit)
 		clock.Advance(300 * time.Millisecond)
 		<-waiters[1].decided
 		guardtest.WantReason(t, waiters[1].d, core.ReasonOK)
-		guardtest.Settle(t, one, waiters[1].d, true)
+		guardtest.Settle(t, one, waiters[1].d, core.Commit)
 		<-waiters[2].decided
 		guardtest.WantReason(t, waiters[2].d, core.ReasonOK)
 		behind := wait(t, one)
 		wantWaiting(t, one, 1)
 		late := []*waiting{wait(t, silent)}
 		wantWaiting(t, one, 3)
-		guardtest.Settle(t, one, waiters[2].d, true)
+		guardtest.Settle(t, one, waiters[2].d, core.Commit)
 		late = append(late, wait(t, silent))
 		<-waiters[0].decided
 		guardtest.WantReason(t, waiters[0].d, core.ReasonOK)
@@ -173,10 +173,10 @@ func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
 			<-w.decided
 			guardtest.WantReason(t, w.d, core.ReasonBusy)
 		}
-		guardtest.Settle(t, silent, waiters[0].d, true)
+		guardtest.Settle(t, silent, waiters[0].d, core.Commit)
 		<-behind.decided
 		guardtest.WantReason(t, behind.d, core.ReasonOK)
-		guardtest.Settle(t, one, behind.d, true)
+		guardtest.Settle(t, one, behind.d, core.Commit)
 	})
 }
 
@@ -203,7 +203,7 @@ func TestLockWaitersWhoseRepliesAreLost(t *testing.T) {
 			}()
 		}
 		wantWaiting(t, one, int64(cap(decided)))
-		guardtest.Settle(t, one, held, true)
+		guardtest.Settle(t, one, held, core.Commit)
 		for range cap(decided) {
 			d := <-decided
 			guardtest.WantReason(t, d, core.ReasonOK)
@@ -211,7 +211,7 @@ func TestLockWaitersWhoseRepliesAreLost(t *testing.T) {
 			if s, err := one.Peek(t.Context(), "p"); err != nil || s.Fence != fence || s.Owner != "waiter" {
 				t.Errorf("%+v, %v: the waiter was told %d", s, err, fence)
 			}
-			guardtest.Settle(t, two, d, true)
+			guardtest.Settle(t, two, d, core.Commit)
 		}
 		wantHeld(t, one, "")
 	})
@@ -234,7 +234,7 @@ func TestALockWaitThatArrivesLateTakesNothing(t *testing.T) {
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			return g.keeper.Lines() == 0 && g.Engine().Pending() == 0
 		}, "the attempt has not left")
-		guardtest.Settle(t, other, held, true)
+		guardtest.Settle(t, other, held, core.Commit)
 		t.Logf("%q", faults.Deliver(t, 1))
 		wantHeld(t, other, "")
 		wantWaiting(t, other, 0)

@@ -39,9 +39,9 @@ func TestQuotaAskingAgainIsAnotherCall(t *testing.T) {
 			if first.Replayed || !again.Replayed || again.Kept || again.Attempt.Call() != "" {
 				t.Errorf("%+v, then %+v: want a replay that nothing has kept", first, again)
 			}
-			guardtest.Settle(t, g, first, false)
+			guardtest.Settle(t, g, first, core.Rollback)
 			wantUsed(t, g, 2, item) // the second was told that it counts
-			guardtest.Settle(t, g, again, false)
+			guardtest.Settle(t, g, again, core.Rollback)
 			wantUsed(t, g, 3)
 		}
 		refused := guardtest.Check(t, newQuota(t, redistest.Backend{Client: b.Client, Prefix: b.Prefix + "x"}, 1),
@@ -75,7 +75,7 @@ func TestQuotaReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
 				told = append(told, d)
 			}
 			for _, d := range told {
-				guardtest.Settle(t, g, d, false)
+				guardtest.Settle(t, g, d, core.Rollback)
 			}
 		}
 		wantUsed(t, g, 2, "known")

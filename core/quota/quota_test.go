@@ -139,13 +139,13 @@ func TestQuotaReplayAndConflict(t *testing.T) {
 		one := guardtest.Check(t, g, first)
 		guardtest.WantReason(t, one, core.ReasonOK)
 		guardtest.WantReason(t, guardtest.Check(t, g, second), core.ReasonAgain)
-		guardtest.Settle(t, g, one, false) // each operation still replays its own answer
+		guardtest.Settle(t, g, one, core.Rollback) // each operation still replays its own answer
 		for range 2 {
 			d := guardtest.Check(t, g, second)
 			if guardtest.WantReason(t, d, core.ReasonAgain); !d.Replayed {
 				t.Errorf("%+v is not replayed", d)
 			}
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 		}
 		wantUsed(t, g, 1, "a7")
 
@@ -191,31 +191,31 @@ func TestQuotaSharedItems(t *testing.T) {
 		g := newQuota(t, b, 3)
 		a := core.Attempt{Actor: "ann", Item: "a7"}
 		first, second := guardtest.Check(t, g, a), guardtest.Check(t, g, a)
-		guardtest.Settle(t, g, first, false)
-		guardtest.Settle(t, g, second, true)
-		guardtest.Settle(t, g, first, false) // a second rollback changes nothing
+		guardtest.Settle(t, g, first, core.Rollback)
+		guardtest.Settle(t, g, second, core.Commit)
+		guardtest.Settle(t, g, first, core.Rollback) // a second rollback changes nothing
 		wantUsed(t, g, 2, "a7")
 
 		a.Item = "a8"
 		first, second = guardtest.Check(t, g, a), guardtest.Check(t, g, a)
-		guardtest.Settle(t, g, second, false)
-		guardtest.Settle(t, g, second, false)
+		guardtest.Settle(t, g, second, core.Rollback)
+		guardtest.Settle(t, g, second, core.Rollback)
 		wantUsed(t, g, 1, "a7", "a8")
-		guardtest.Settle(t, g, first, false)
+		guardtest.Settle(t, g, first, core.Rollback)
 		wantUsed(t, g, 2, "a7")
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
 
 		a.Item, a.ID = "a9", "op" // of the same operation
 		first, second = guardtest.Check(t, g, a), guardtest.Check(t, g, a)
-		guardtest.Settle(t, g, first, false)
+		guardtest.Settle(t, g, first, core.Rollback)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: "op"}),
 			core.ReasonConflict)
-		guardtest.Settle(t, g, second, false)
+		guardtest.Settle(t, g, second, core.Rollback)
 		wantUsed(t, g, 1, "a7", "a8")
 		// the operation ID is free again
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: "op"}),
 			core.ReasonAgain)
-		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "new", ID: "op 2"}), true)
+		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "new", ID: "op 2"}), core.Commit)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a10"}), core.ReasonQuota)
 	})
 }
@@ -240,7 +240,7 @@ func TestQuotaSharedByMany(t *testing.T) {
 			t.Errorf("%d operations are remembered, want 8", n)
 		}
 		for _, d := range shared {
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 		}
 		wantUsed(t, g, 1, "a7")
 		if d := guardtest.Check(t, g,
@@ -257,7 +257,7 @@ func TestQuotaSharedByMany(t *testing.T) {
 		}
 		for _, d := range shared {
 			wantUsed(t, g, 0, "a7", "a8")
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 		}
 		wantUsed(t, g, 1, "a7")
 	})
@@ -347,9 +347,9 @@ func TestQuotaLostReply(t *testing.T) {
 				t.Errorf("%+v: want a first answer", again)
 			}
 			faults.SwallowReply("evalsha")
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 			faults.SwallowReply("evalsha")
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 		}
 		wantUsed(t, g, 0, "a0", "a1")
 		if n := faults.Swallowed(); n != 8 {
@@ -372,7 +372,7 @@ func TestQuotaHostileText(t *testing.T) {
 				if d.Reason != core.ReasonOK || d.Replayed {
 					t.Errorf("%.40q collides with another: %+v", text, d)
 				}
-				guardtest.Settle(t, g, d, false)
+				guardtest.Settle(t, g, d, core.Rollback)
 				if d := guardtest.Check(t, g, a); d.Reason != core.ReasonOK || d.Replayed {
 					t.Errorf("%.40q was not undone: %+v", text, d)
 				}
@@ -416,7 +416,7 @@ func TestQuotaInvalid(t *testing.T) {
 				t.Errorf("Settle(%+v): %v", d, err)
 			}
 		}
-		guardtest.Settle(t, g, core.Decision{Guard: "q"}, false) // refused: nothing to do
+		guardtest.Settle(t, g, core.Decision{Guard: "q"}, core.Rollback) // refused: nothing to do
 		wantUsed(t, g, 1, "a7")
 	})
 }
@@ -590,7 +590,7 @@ func TestQuotaDayRolled(t *testing.T) {
 		if guardtest.WantReason(t, d, core.ReasonDayRolled); d.RetryAfter != time.Second || asked != 2 {
 			t.Errorf("%+v after %d calls: want a retry in a second after 2", d, asked)
 		}
-		guardtest.Settle(t, g, d, false)
+		guardtest.Settle(t, g, d, core.Rollback)
 		if _, _, err := g.Used(t.Context(), core.Attempt{Actor: "ann"}); !errors.Is(err, errRolled) {
 			t.Errorf("Used: %v", err)
 		}
@@ -645,7 +645,7 @@ func TestQuotaReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantUsed(t, g, 1)
-		guardtest.Settle(t, g, d, false) // from before the reset: nothing to undo
+		guardtest.Settle(t, g, d, core.Rollback) // from before the reset: nothing to undo
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a8", ID: "op"}),
 			core.ReasonOK)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Item: "a8"}), core.ReasonQuota)
@@ -671,9 +671,9 @@ func TestQuotaFullRedis(t *testing.T) {
 	wantUsed(t, g, 2, "alone", "shared", "twice")
 
 	// Counted items can be given back.
-	guardtest.Settle(t, g, alone, false)
-	guardtest.Settle(t, g, shared, false)
-	guardtest.Settle(t, g, twice, false)
+	guardtest.Settle(t, g, alone, core.Rollback)
+	guardtest.Settle(t, g, shared, core.Rollback)
+	guardtest.Settle(t, g, twice, core.Rollback)
 	wantUsed(t, g, 3, "shared", "twice")
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
 	for _, id := range []string{"op", "op 2"} { // the operation IDs are free again

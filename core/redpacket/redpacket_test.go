@@ -84,12 +84,12 @@ func TestRedPacketGivesEachUserOneShare(t *testing.T) {
 			if d.Limit != 3 || d.Remaining != int64(2-i) || d.RetryAfter != 0 {
 				t.Errorf("%+v", d)
 			}
-			guardtest.Settle(t, g, d, i%2 == 0) // the user keeps the share, however the request ended
+			guardtest.Settle(t, g, d, guardtest.Ending(i%2 == 0)) // the user keeps the share, however the request ended
 		}
 		for i, user := range users {
 			d := guardtest.Check(t, g, core.Attempt{Actor: user, Resource: "p"})
 			wantAmount(t, d, core.ReasonDuplicate, next[i], false)
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 		}
 		wantAmount(t, guardtest.Check(t, g, core.Attempt{Actor: "dan", Resource: "p"}), core.ReasonEmpty, 0, false)
 		v := verified(t, g, b.Client, "p")

@@ -108,8 +108,8 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 		if notSent != 0 {
 			t.Errorf("%d of %d calls were not sent", notSent, 3*attempts)
 		}
-		guardtest.Settle(t, ballots, cast, false)
-		guardtest.Settle(t, sale, held, false)
+		guardtest.Settle(t, ballots, cast, core.Rollback)
+		guardtest.Settle(t, sale, held, core.Rollback)
 	} else if notSent < 2*attempts {
 		t.Errorf("%d calls were sent, and only %d of %d were not", sent, notSent, 3*attempts)
 	}
@@ -131,8 +131,8 @@ func everyOutage(t *testing.T, o *redistest.Outages, kind string, obeys bool) {
 		wantStatus(t, sale, "tv", 5, 0, 0)
 		wantTally(t, ballots, "p", map[string]int64{})
 	default:
-		guardtest.Settle(t, ballots, cast, false)
-		guardtest.Settle(t, sale, held, true)
+		guardtest.Settle(t, ballots, cast, core.Rollback)
+		guardtest.Settle(t, sale, held, core.Commit)
 		// Units of calls sent meanwhile have been returned, unless a call arrived after its undo: then they
 		// are held until the hold expires.
 		if got, err := sale.Status(t.Context(), "tv"); err != nil || got.Sold != 1 || got.Left+got.Held != 4 {

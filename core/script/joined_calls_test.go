@@ -97,7 +97,7 @@ func TestChecksOfOneKeyAreDecidedTogether(t *testing.T) {
 		wantLeft(t, g, 0)
 		for range 2 { // each once
 			for _, d := range allowed[:30] {
-				guardtest.Settle(t, g, d, false)
+				guardtest.Settle(t, g, d, core.Rollback)
 			}
 		}
 		wantLeft(t, g, 30)

@@ -126,7 +126,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 			a: a, other: a,
 			held: func(t *testing.T) int {
 				d := guardtest.Check(t, g, a)
-				guardtest.Settle(t, g, d, false)
+				guardtest.Settle(t, g, d, core.Rollback)
 				if d.Allowed {
 					return 0
 				}
@@ -211,7 +211,7 @@ func (l *lateRun) check() core.Decision {
 
 func (l *lateRun) settle(d core.Decision, ok bool) {
 	l.t.Helper()
-	guardtest.Settle(l.t, l.sends, d, ok)
+	guardtest.Settle(l.t, l.sends, d, guardtest.Ending(ok))
 }
 
 // giveUp makes a call that does not arrive. Its undo does.

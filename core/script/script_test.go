@@ -92,7 +92,7 @@ func TestLostReply(t *testing.T) {
 		lose("vote", func() { vote = guardtest.Check(t, ballots, core.Attempt{Actor: "ann", Resource: "p"}) })
 		guardtest.WantReason(t, vote, core.ReasonOK)
 		wantTally(t, ballots, "p", map[string]int64{"": 1})
-		lose("taking back", func() { guardtest.Settle(t, ballots, vote, false) })
+		lose("taking back", func() { guardtest.Settle(t, ballots, vote, core.Rollback) })
 		wantTally(t, ballots, "p", map[string]int64{})
 
 		lose("open", func() {
@@ -104,10 +104,10 @@ func TestLostReply(t *testing.T) {
 		lose("reserve", func() { ann = guardtest.Check(t, sale, core.Attempt{Actor: "ann", Resource: "tv"}) })
 		guardtest.WantReason(t, ann, core.ReasonOK)
 		wantStatus(t, sale, "tv", 9, 1, 0)
-		lose("confirm", func() { guardtest.Settle(t, sale, ann, true) })
+		lose("confirm", func() { guardtest.Settle(t, sale, ann, core.Commit) })
 		wantStatus(t, sale, "tv", 9, 0, 1)
 		bob = guardtest.Check(t, sale, core.Attempt{Actor: "bob", Resource: "tv"})
-		lose("cancel", func() { guardtest.Settle(t, sale, bob, false) })
+		lose("cancel", func() { guardtest.Settle(t, sale, bob, core.Rollback) })
 		wantStatus(t, sale, "tv", 9, 0, 1)
 
 		// A check of a limit is sent only once: the caller gets an error, and at most one unit is lost.
@@ -121,7 +121,7 @@ func TestLostReply(t *testing.T) {
 		if d.Remaining != 3 {
 			t.Errorf("%+v: want 3 remaining", d)
 		}
-		lose("refund", func() { guardtest.Settle(t, window, d, false) })
+		lose("refund", func() { guardtest.Settle(t, window, d, core.Rollback) })
 		if d := guardtest.Check(t, window, core.Attempt{Actor: "ann"}); d.Remaining != 3 {
 			t.Errorf("%+v: want 3 remaining after one unit came back", d)
 		}
@@ -144,7 +144,7 @@ func TestFailedRequestAfterALostReply(t *testing.T) {
 			faults.SwallowReply("evalsha")
 			d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p"})
 			guardtest.WantReason(t, d, core.ReasonOK)
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 		}
 		wantTally(t, ballots, "p", map[string]int64{})
 		wantStatus(t, sale, "p", 5, 0, 0)
@@ -174,7 +174,7 @@ func TestAskAgain(t *testing.T) {
 			return err == nil
 		}, "the vote is decided")
 		guardtest.WantReason(t, d, core.ReasonOK)
-		guardtest.Settle(t, ballots, d, true)
+		guardtest.Settle(t, ballots, d, core.Commit)
 	}
 	redistest.Eventually(t, 10*time.Second, func() bool { return slow.Pending() == 0 }, "the undos have ended")
 	wantTally(t, seen, "p", map[string]int64{"": 6})
@@ -326,7 +326,7 @@ func TestRestart(t *testing.T) {
 				}
 				guardtest.WantReason(t, vote, core.ReasonDuplicate)
 				guardtest.WantReason(t, buy, core.ReasonOK)
-				guardtest.Settle(t, sale, held, true)
+				guardtest.Settle(t, sale, held, core.Commit)
 				wantStatus(t, sale, "tv", 3, 1, 1)
 			} else {
 				guardtest.WantReason(t, d, core.ReasonOK)

@@ -333,7 +333,7 @@ func TestBuyersOfTheSameMomentAreDecidedTogether(t *testing.T) {
 			t.Fatalf("%d buyers have reserved, want 60", len(won))
 		}
 		for i, d := range won {
-			guardtest.Settle(t, g, d, i < 25)
+			guardtest.Settle(t, g, d, guardtest.Ending(i < 25))
 		}
 		wantStatus(t, g, "p", 35, 0, 25)
 	})
@@ -402,7 +402,7 @@ func TestAJointRunThatFailsLeavesEachBuyerToItself(t *testing.T) {
 				}
 				wantStatus(t, g, "p", 10-int64(len(won)), int64(len(won)), 0)
 				for i, d := range won {
-					guardtest.Settle(t, g, d, i < 4)
+					guardtest.Settle(t, g, d, guardtest.Ending(i < 4))
 				}
 				if errors.Is(fault.says, errNoReply) && !fault.arrives {
 					r.deliver(t, c)

@@ -63,7 +63,7 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 		guardtest.WantReason(t, guardtest.Check(t, p.hasty, buy), core.ReasonUnconfirmed)
 	}
 	p.replica.Resume()
-	guardtest.Settle(t, p.patient, d, true)
+	guardtest.Settle(t, p.patient, d, core.Commit)
 	wantStatus(t, p.patient, "tv", 4, 0, 1)
 }
 
@@ -109,7 +109,7 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			t.Logf("four refusals took %v", time.Since(asked))
 			again := guardtest.Check(t, fast, bob)
 			guardtest.WantReason(t, again, core.ReasonOK)
-			guardtest.Settle(t, fast, again, false)
+			guardtest.Settle(t, fast, again, core.Rollback)
 			wantStatus(t, fast, "tv", 1, 1, 0)
 
 			// Calls by name make their change, and report that no replica has confirmed it.

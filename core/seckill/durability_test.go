@@ -80,7 +80,7 @@ func TestAckedReplayWrites(t *testing.T) {
 	}
 	again("a replay with its call",
 		func() error { _, err := p.patient.Check(t.Context(), d.Attempt); return err })
-	guardtest.Settle(t, p.patient, d, true)
+	guardtest.Settle(t, p.patient, d, core.Commit)
 	again("a sold replay", func() error { _, err := p.patient.Check(t.Context(), d.Attempt); return err })
 	again("confirm", func() error { return p.patient.Settle(t.Context(), d, core.Commit) })
 	again("open", func() error { _, err := p.patient.Open(t.Context(), "tv", Sale{Stock: 5}); return err })
@@ -123,7 +123,7 @@ func TestAckedLostReplies(t *testing.T) {
 	if !d.Allowed || d.Replayed {
 		t.Fatalf("%+v", d)
 	}
-	lose("evalsha", func() { guardtest.Settle(t, g, d, true) })
+	lose("evalsha", func() { guardtest.Settle(t, g, d, core.Commit) })
 	wantStatus(t, g, "tv", 4, 0, 1)
 
 	buy = core.Attempt{Actor: "bob", Resource: "tv", ID: "op 2"}
@@ -135,7 +135,7 @@ func TestAckedLostReplies(t *testing.T) {
 			t.Errorf("Settle: %v", err)
 		}
 	})
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 	wantStatus(t, g, "tv", 3, 0, 2)
 
 	// go-redis tries as often as its options say, and so does this.
@@ -162,7 +162,7 @@ func TestAckedScriptFlush(t *testing.T) {
 	openSale(t, g, "tv", Sale{Stock: 5})
 	d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 	guardtest.WantReason(t, d, core.ReasonOK)
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 	wantStatus(t, g, "tv", 4, 0, 1)
 }
 
@@ -218,7 +218,7 @@ func TestAckedOnOtherClients(t *testing.T) {
 		openSale(t, g, name, Sale{Stock: 5})
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: name})
 		guardtest.WantReason(t, d, core.ReasonOK)
-		guardtest.Settle(t, g, d, true)
+		guardtest.Settle(t, g, d, core.Commit)
 		wantStatus(t, g, name, 4, 0, 1)
 	}
 }
@@ -302,7 +302,7 @@ func TestAckedFollowsItsSlot(t *testing.T) {
 		t.Errorf("half of the sale is elsewhere: %+v", d)
 	}
 	m.Finish()
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonOK)
 	wantStatus(t, g, "tv", 3, 1, 1)
 }

@@ -33,7 +33,7 @@ func TestACancelledIDStaysItsBuyers(t *testing.T) {
 			guardtest.WantReason(t, d, core.ReasonGone)
 		}
 		for _, cancel := range []func(d core.Decision){
-			func(d core.Decision) { guardtest.Settle(t, g, d, false) },
+			func(d core.Decision) { guardtest.Settle(t, g, d, core.Rollback) },
 			func(core.Decision) {
 				if d, err := g.Cancel(t.Context(), "tv", "order"); err != nil || !d.Allowed || d.Replayed {
 					t.Errorf("%+v, %v", d, err)
@@ -106,7 +106,7 @@ func TestReservationsThatComeAfterTheirCancelHoldNothing(t *testing.T) {
 			"alone":                 {func() {}, func() {}, 5, 0, 0},
 			"and asked again since": {func() {}, func() { guardtest.Check(t, g, ann) }, 4, 1, 0},
 			"beside another that fails": {func() {}, func() {
-				guardtest.Settle(t, g, guardtest.Check(t, g, ann), false)
+				guardtest.Settle(t, g, guardtest.Check(t, g, ann), core.Rollback)
 			}, 5, 0, 0},
 			"beside another that goes on": {func() { guardtest.Check(t, g, ann) }, func() {}, 4, 1, 0},
 			"beside another that expires": {func() { guardtest.Check(t, g, ann) }, func() {
@@ -115,7 +115,7 @@ func TestReservationsThatComeAfterTheirCancelHoldNothing(t *testing.T) {
 					t.Errorf("Sweep: %d, %v", n, err)
 				}
 			}, 5, 0, 0},
-			"beside another that buys": {func() { guardtest.Settle(t, g, guardtest.Check(t, g, ann), true) },
+			"beside another that buys": {func() { guardtest.Settle(t, g, guardtest.Check(t, g, ann), core.Commit) },
 				func() {}, 4, 0, 1},
 		} {
 			ann.Resource = name
@@ -153,7 +153,7 @@ func TestFailedAttemptsAreBoundedPerBuyer(t *testing.T) {
 		openSale(t, g, "tv", Sale{Stock: 100, PerBuyer: 2, Hold: time.Minute})
 		for i := range buyers {
 			guardtest.Settle(t, g,
-				guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("buyer ", i), Resource: "tv"}), true)
+				guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("buyer ", i), Resource: "tv"}), core.Commit)
 		}
 		for i := range attempts {
 			d := guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("buyer ", i%buyers), Resource: "tv"})
@@ -165,7 +165,7 @@ func TestFailedAttemptsAreBoundedPerBuyer(t *testing.T) {
 				}
 				continue
 			}
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 		}
 		wantStatus(t, g, "tv", 100-buyers, 0, buyers)
 		keys := g.saleKeys("tv")

@@ -15,7 +15,7 @@ func TestWhatCannotBeRestoredIsSaid(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "s", Options{NoOutbox: true})
 		lose := func(field string) { b.Client.Del(t.Context(), g.stockOf("tv").key(field)) }
 		openSale(t, g, "tv", Sale{Stock: 5})
-		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}), true)
+		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}), core.Commit)
 		lose("buyers")
 		if restored, err := g.Repair(t.Context(), "tv"); err != nil || len(restored) != 1 {
 			t.Errorf("%q, %v: the buyers are in the reservations", restored, err)

@@ -41,7 +41,7 @@ func TestSoldOutIsRemembered(t *testing.T) {
 				t.Errorf("%s: asked Redis: %v, want %v", what, got, asks)
 			}
 			if d.Allowed { // the other process gives it back, so that this one remembers
-				guardtest.Settle(t, there, d, false)
+				guardtest.Settle(t, there, d, core.Rollback)
 			}
 		}
 		wants("the first", 2, "", core.ReasonSoldOut, true)
@@ -52,7 +52,7 @@ func TestSoldOutIsRemembered(t *testing.T) {
 		if d := guardtest.Check(t, here, winner); !d.Allowed || !d.Replayed {
 			t.Errorf("a winner who tries again: %+v", d)
 		}
-		guardtest.Settle(t, there, won, false) // the retry here still holds it
+		guardtest.Settle(t, there, won, core.Rollback) // the retry here still holds it
 		if _, err := there.Cancel(t.Context(), "tv", "op"); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestSoldOutIsForgottenByWhatGivesBackHere(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, _, clock, _ := twoProcesses(b)
 		for name, giveBack := range map[string]func(item string, d core.Decision){
-			"settle":  func(_ string, d core.Decision) { guardtest.Settle(t, here, d, false) },
+			"settle":  func(_ string, d core.Decision) { guardtest.Settle(t, here, d, core.Rollback) },
 			"cancel":  func(item string, d core.Decision) { here.Cancel(t.Context(), item, d.Attempt.ID) },
 			"restock": func(item string, _ core.Decision) { here.Restock(t.Context(), item, "r", 1) },
 			"sweep": func(item string, _ core.Decision) {
@@ -189,7 +189,7 @@ func TestBoughtIsRemembered(t *testing.T) {
 				t.Errorf("%s: asked Redis: %v, want %v", what, got, asks)
 			}
 			if d.Allowed && !d.Replayed { // the other process gives it back, so that this one remembers
-				guardtest.Settle(t, there, d, false)
+				guardtest.Settle(t, there, d, core.Rollback)
 			}
 		}
 		wants("the first", core.Attempt{Actor: "ann", Cost: 2}, core.ReasonDuplicate, true)
@@ -207,7 +207,7 @@ func TestBoughtIsRemembered(t *testing.T) {
 		wants("sold out to others", core.Attempt{Actor: "eve", Cost: 2}, core.ReasonSoldOut, true)
 		wants("sold out to others again", core.Attempt{Actor: "fay", Cost: 2}, core.ReasonSoldOut, false)
 		wants("both", core.Attempt{Actor: "ann", Cost: 2}, core.ReasonDuplicate, false)
-		guardtest.Settle(t, there, cid, false)
+		guardtest.Settle(t, there, cid, core.Rollback)
 
 		if _, err := there.Cancel(t.Context(), "tv", won.Attempt.ID); err != nil {
 			t.Fatal(err)
@@ -226,7 +226,7 @@ func TestBoughtIsForgottenByWhatGivesBackHere(t *testing.T) {
 			giveBack func(item string, d core.Decision)
 			forgets  bool
 		}{
-			"settle": {func(_ string, d core.Decision) { guardtest.Settle(t, here, d, false) }, true},
+			"settle": {func(_ string, d core.Decision) { guardtest.Settle(t, here, d, core.Rollback) }, true},
 			"cancel": {func(item string, d core.Decision) { here.Cancel(t.Context(), item, d.Attempt.ID) }, true},
 			"sweep": {func(item string, _ core.Decision) {
 				clock.Advance(saleRefusalFor / 2) // the hold is over, and the memory is not
@@ -237,7 +237,7 @@ func TestBoughtIsForgottenByWhatGivesBackHere(t *testing.T) {
 				here.Restock(t.Context(), item, "r", 1)
 			}, false},
 			"another's units": {func(item string, _ core.Decision) {
-				guardtest.Settle(t, here, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: item}), false)
+				guardtest.Settle(t, here, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: item}), core.Rollback)
 			}, false},
 		} {
 			openSale(t, here, name, Sale{Stock: 9, Hold: saleRefusalFor / 2})
@@ -304,7 +304,7 @@ func TestSoldOutFlood(t *testing.T) {
 		if n := asked.Load(); n > 2*callers {
 			t.Errorf("%d of %d calls reached Redis", n, callers*each)
 		}
-		guardtest.Settle(t, there, won, false)
+		guardtest.Settle(t, there, won, core.Rollback)
 		clock.Advance(saleRefusalFor)
 		guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonOK)
 	})

@@ -78,7 +78,7 @@ func TestSeckillOddIDs(t *testing.T) {
 		if len(d.Attempt.ID) < 20 {
 			t.Errorf("an ID that can be guessed: %+v", d)
 		}
-		guardtest.Settle(t, g, d, false)
+		guardtest.Settle(t, g, d, core.Rollback)
 		if _, err := g.Confirm(t.Context(), "tv", ""); !guardtest.IsInvalid(err) {
 			t.Errorf("confirm nothing: %v", err)
 		}
@@ -98,7 +98,7 @@ func TestSeckillOddItems(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		for name, item := range oddIDs {
 			openSale(t, g, item, Sale{Stock: 2})
-			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item, ID: item}), true)
+			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item, ID: item}), core.Commit)
 			if n, err := g.Sweep(t.Context(), item); n != 0 || err != nil {
 				t.Errorf("%s: sweep: %d, %v", name, n, err)
 			}
@@ -152,7 +152,7 @@ func TestSeckillOddQuantities(t *testing.T) {
 					if max(c.quantity, 1) != d.Limit-d.Remaining {
 						t.Errorf("%d of %s: %+v", c.quantity, item, d)
 					}
-					guardtest.Settle(t, g, d, false)
+					guardtest.Settle(t, g, d, core.Rollback)
 				}
 			}
 		}

@@ -47,8 +47,8 @@ func TestSeckillOutboxHasEveryChange(t *testing.T) {
 		}
 		paid, failed := buy("paid", 1), buy("failed", 2)
 		buy("over", 1)
-		guardtest.Settle(t, g, paid, true)
-		guardtest.Settle(t, g, failed, false)
+		guardtest.Settle(t, g, paid, core.Commit)
+		guardtest.Settle(t, g, failed, core.Rollback)
 		if _, err := g.Restock(t.Context(), "tv", "more", 3); err != nil {
 			t.Fatal(err)
 		}
@@ -59,8 +59,8 @@ func TestSeckillOutboxHasEveryChange(t *testing.T) {
 		}
 		clock.Advance(time.Minute)
 		all := buy("all", 4) // takes the late one back: ann would have more than one buyer may have
-		guardtest.Settle(t, g, all, false)
-		guardtest.Settle(t, g, late, true)
+		guardtest.Settle(t, g, all, core.Rollback)
+		guardtest.Settle(t, g, late, core.Commit)
 		for range 2 {
 			if err := g.Close(t.Context(), "tv"); err != nil {
 				t.Fatal(err)
@@ -104,10 +104,10 @@ func TestSeckillWhatChangesNothingHasNoEvent(t *testing.T) {
 		}
 		a := core.Attempt{Actor: "ann", Resource: "tv", ID: "op"}
 		first, second := guardtest.Check(t, g, a), guardtest.Check(t, g, a)
-		guardtest.Settle(t, g, second, false)
-		guardtest.Settle(t, g, first, true)
-		guardtest.Settle(t, g, first, true)
-		guardtest.Settle(t, g, first, false)
+		guardtest.Settle(t, g, second, core.Rollback)
+		guardtest.Settle(t, g, first, core.Commit)
+		guardtest.Settle(t, g, first, core.Commit)
+		guardtest.Settle(t, g, first, core.Rollback)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}),
 			core.ReasonDuplicate)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", ID: "other"}),
@@ -191,7 +191,7 @@ func TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne(t *testing.T) {
 		openSale(t, g, "tv", Sale{Stock: 2})
 		long := strings.Repeat("long ", 20)
 		for buyer, id := range map[string]string{"ann": long, "bob": script.Encode(long)} {
-			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: buyer, Resource: "tv", ID: id}), true)
+			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: buyer, Resource: "tv", ID: id}), core.Commit)
 		}
 		events, err := g.Events(t.Context(), "tv", "", 10)
 		if err != nil || len(events) != 5 {
@@ -216,8 +216,8 @@ func TestSeckillOutboxThatWasDeletedComesBackWithATTL(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
 		for name, change := range map[string]func(item string, d core.Decision){
-			"confirm": func(_ string, d core.Decision) { guardtest.Settle(t, g, d, true) },
-			"cancel":  func(_ string, d core.Decision) { guardtest.Settle(t, g, d, false) },
+			"confirm": func(_ string, d core.Decision) { guardtest.Settle(t, g, d, core.Commit) },
+			"cancel":  func(_ string, d core.Decision) { guardtest.Settle(t, g, d, core.Rollback) },
 			"sweep": func(item string, _ core.Decision) {
 				clock.Advance(time.Hour)
 				g.Sweep(t.Context(), item)
@@ -251,8 +251,8 @@ func TestSeckillWithoutOutbox(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{NoOutbox: true})
 		openSale(t, g, "tv", Sale{Stock: 5, Hold: time.Minute})
-		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}), true)
-		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}), false)
+		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}), core.Commit)
+		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}), core.Rollback)
 		guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"})
 		wantStatus(t, g, "tv", 3, 1, 1)
 		clock.Advance(time.Minute)

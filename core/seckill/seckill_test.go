@@ -66,11 +66,11 @@ func TestSeckillSells(t *testing.T) {
 			core.ReasonSoldOut)
 		bob := guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"})
 		guardtest.WantReason(t, bob, core.ReasonOK)
-		guardtest.Settle(t, g, ann, true)
-		guardtest.Settle(t, g, bob, false)
+		guardtest.Settle(t, g, ann, core.Commit)
+		guardtest.Settle(t, g, bob, core.Rollback)
 		wantStatus(t, g, "tv", 1, 0, 2)
-		guardtest.Settle(t, g, ann, true) // confirming twice is confirming once
-		guardtest.Settle(t, g, bob, false)
+		guardtest.Settle(t, g, ann, core.Commit) // confirming twice is confirming once
+		guardtest.Settle(t, g, bob, core.Rollback)
 		wantStatus(t, g, "tv", 1, 0, 2)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"}), core.ReasonOK)
 		d := guardtest.Check(t, g, core.Attempt{Actor: "dan", Resource: "tv"})
@@ -109,7 +109,7 @@ func TestSeckillOpensOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 2})
-		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}), true)
+		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}), core.Commit)
 		if opened, err := g.Open(t.Context(), "tv", Sale{Stock: 99}); opened || err != nil {
 			t.Errorf("Open again: %v, %v", opened, err)
 		}
@@ -146,7 +146,7 @@ func TestSeckillOpenAndClose(t *testing.T) {
 		clock.Advance(time.Second)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}),
 			core.ReasonClosed)
-		guardtest.Settle(t, g, ann, true) // in time, and paid after the closing
+		guardtest.Settle(t, g, ann, core.Commit) // in time, and paid after the closing
 		wantStatus(t, g, "tv", 1, 0, 1)
 	})
 }
@@ -162,21 +162,21 @@ func TestSeckillReplay(t *testing.T) {
 		if !again.Allowed || !again.Replayed || StateOf(again) != StateHeld {
 			t.Fatalf("%+v: want the held reservation", again)
 		}
-		guardtest.Settle(t, g, again, false) // the first request is still at work: its reservation stays
+		guardtest.Settle(t, g, again, core.Rollback) // the first request is still at work: its reservation stays
 		wantStatus(t, g, "tv", 0, 1, 0)
 		for _, other := range []core.Attempt{
 			{Actor: "bob", Resource: "tv", ID: "op 1"}, {Actor: "ann", Resource: "tv", ID: "op 1", Cost: 2},
 		} {
 			guardtest.WantReason(t, guardtest.Check(t, g, other), core.ReasonConflict)
 		}
-		guardtest.Settle(t, g, first, true)
+		guardtest.Settle(t, g, first, core.Commit)
 		clock.Advance(time.Minute)
 		again = guardtest.Check(t, g, buy) // the sale is closed by now
 		if !again.Allowed || !again.Replayed || StateOf(again) != StateSold {
 			t.Fatalf("%+v: want the sold reservation", again)
 		}
-		guardtest.Settle(t, g, again, false)
-		guardtest.Settle(t, g, again, true)
+		guardtest.Settle(t, g, again, core.Rollback)
+		guardtest.Settle(t, g, again, core.Commit)
 		wantStatus(t, g, "tv", 0, 0, 1)
 		if d, err := g.Cancel(t.Context(), "tv", "op 1"); err != nil || d.Reason != core.ReasonConflict {
 			t.Errorf("cancelling what is sold: %+v, %v", d, err)
@@ -190,7 +190,7 @@ func TestSeckillCancelledIsGone(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 1})
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "op"})
-		guardtest.Settle(t, g, d, false)
+		guardtest.Settle(t, g, d, core.Rollback)
 		if err := g.Settle(t.Context(), d, core.Commit); !errors.Is(err, core.ErrGone) {
 			t.Errorf("confirming what was cancelled: %v", err)
 		}
@@ -220,12 +220,12 @@ func TestSeckillHoldsExpire(t *testing.T) {
 		// finds both holds expired, without a sweep
 		guardtest.WantReason(t, guardtest.Check(t, g, cid), core.ReasonOK)
 		wantStatus(t, g, "tv", 1, 1, 0)
-		guardtest.Settle(t, g, ann, true) // late, but a unit is left
+		guardtest.Settle(t, g, ann, core.Commit) // late, but a unit is left
 		wantStatus(t, g, "tv", 0, 1, 1)
 		if err := g.Settle(t.Context(), bob, core.Commit); !errors.Is(err, core.ErrGone) {
 			t.Errorf("confirming late with none left: %v", err)
 		}
-		guardtest.Settle(t, g, bob, false) // nothing to give back
+		guardtest.Settle(t, g, bob, core.Rollback) // nothing to give back
 		wantStatus(t, g, "tv", 0, 1, 1)
 
 		clock.Advance(time.Minute)
@@ -249,19 +249,19 @@ func TestSeckillSharedByRetries(t *testing.T) {
 		openSale(t, g, "tv", Sale{Stock: 5})
 		a := core.Attempt{Actor: "ann", Resource: "tv", ID: "op"}
 		one, two := guardtest.Check(t, g, a), guardtest.Check(t, g, a)
-		guardtest.Settle(t, g, one, false) // its client has gone, and tries again
+		guardtest.Settle(t, g, one, core.Rollback) // its client has gone, and tries again
 		wantStatus(t, g, "tv", 4, 1, 0)
-		guardtest.Settle(t, g, two, true)
-		guardtest.Settle(t, g, one, false)
+		guardtest.Settle(t, g, two, core.Commit)
+		guardtest.Settle(t, g, one, core.Rollback)
 		wantStatus(t, g, "tv", 4, 0, 1)
 
 		a.Actor, a.ID = "bob", "op 2"
 		one, two = guardtest.Check(t, g, a), guardtest.Check(t, g, a)
 		for _, d := range []core.Decision{two, two} {
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 			wantStatus(t, g, "tv", 3, 1, 1)
 		}
-		guardtest.Settle(t, g, one, false)
+		guardtest.Settle(t, g, one, core.Rollback)
 		wantStatus(t, g, "tv", 4, 0, 1)
 		for range 100 {
 			guardtest.Check(t, g, a)
@@ -279,7 +279,7 @@ func TestSeckillGoneIsReported(t *testing.T) {
 	g := New(guardtest.NewEngine(b, core.WithObserver(&h)), "s", Options{})
 	openSale(t, g, "tv", Sale{Stock: 1})
 	d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
-	guardtest.Settle(t, g, d, false)
+	guardtest.Settle(t, g, d, core.Rollback)
 	if err := g.Settle(t.Context(), d, core.Commit); !errors.Is(err, core.ErrGone) {
 		t.Errorf("%v, want ErrGone", err)
 	}
@@ -354,7 +354,7 @@ func TestSeckillConfirmsAnExpiredHoldThatNobodyTook(t *testing.T) {
 		openSale(t, g, "tv", Sale{Stock: 1, Hold: time.Minute})
 		ann := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 		clock.Advance(time.Hour)
-		guardtest.Settle(t, g, ann, true)
+		guardtest.Settle(t, g, ann, core.Commit)
 		wantStatus(t, g, "tv", 0, 0, 1)
 	})
 }
@@ -374,7 +374,7 @@ func TestSeckillHostileText(t *testing.T) {
 				if !d.Allowed || d.Replayed {
 					t.Errorf("%.40q collides with another: %+v", text, d)
 				}
-				guardtest.Settle(t, g, d, i%2 == 0)
+				guardtest.Settle(t, g, d, guardtest.Ending(i%2 == 0))
 			}
 		}
 		wantStatus(t, g, "buyers", 1000-int64(len(guardtest.Hostile)+1)/2, 0, int64(len(guardtest.Hostile)+1)/2)
@@ -395,7 +395,7 @@ func TestSeckillInvalid(t *testing.T) {
 		}
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 1<<53 - 1}) // to the last unit
 		guardtest.WantReason(t, d, core.ReasonOK)
-		guardtest.Settle(t, g, d, true)
+		guardtest.Settle(t, g, d, core.Commit)
 		wantStatus(t, g, "tv", 0, 0, 1<<53-1)
 	})
 }
@@ -472,9 +472,9 @@ func TestSeckillFullRedis(t *testing.T) {
 	full("a reservation", err)
 
 	// Promised units need no more memory and can be settled.
-	guardtest.Settle(t, g, ann, true)
+	guardtest.Settle(t, g, ann, core.Commit)
 	wantStatus(t, g, "tv", 1, 1, 1)
-	guardtest.Settle(t, g, over, false)
+	guardtest.Settle(t, g, over, core.Rollback)
 	wantStatus(t, g, "tv", 2, 0, 1)
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
 	guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"})

@@ -60,7 +60,7 @@ func TestVerifySeesTampering(t *testing.T) {
 		} {
 			openSale(t, g, name, Sale{Stock: 7, PerBuyer: 5, Hold: time.Minute})
 			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: name, ID: "order-1"}),
-				true)
+				core.Commit)
 			guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: name, ID: "order-2", Cost: 2})
 			if _, err := g.Restock(t.Context(), name, "r", 2); err != nil {
 				t.Fatal(err)
@@ -115,7 +115,7 @@ func TestVerifyCountsInPieces(t *testing.T) {
 		for i := range all {
 			d := guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("buyer", i), Resource: "tv"})
 			if i%2 == 0 {
-				guardtest.Settle(t, g, d, i%4 == 0)
+				guardtest.Settle(t, g, d, guardtest.Ending(i%4 == 0))
 			}
 		}
 		wantStatus(t, g, "tv", 5000-all*3/4, all/2, all/4)
@@ -142,7 +142,7 @@ func TestVerifyOfASaleThatMoves(t *testing.T) {
 		rdb := busy{b.Client, func(cmd redis.Cmder) {
 			if cmd.Name() == "hlen" && changes > 0 {
 				changes--
-				guardtest.Settle(t, other, guardtest.Check(t, other, core.Attempt{Actor: "ann", Resource: "tv"}), false)
+				guardtest.Settle(t, other, guardtest.Check(t, other, core.Attempt{Actor: "ann", Resource: "tv"}), core.Rollback)
 			}
 		}}
 		e := guardtest.NewEngineOver(b, rdb)

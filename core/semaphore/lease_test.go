@@ -30,7 +30,7 @@ func TestLeaseOfADeadProcessEnds(t *testing.T) {
 		renewNow(g, "p") // the process was not dead
 		wantLost(t, held)
 		wantHeld(t, g, 1)
-		guardtest.Settle(t, g, dead, true) // takes nothing from bob
+		guardtest.Settle(t, g, dead, core.Commit) // takes nothing from bob
 		wantHeld(t, g, 1)
 	})
 }
@@ -59,10 +59,10 @@ func TestLeasesAreRenewed(t *testing.T) {
 		}
 		wantHeld(t, g, holders)
 		for _, d := range held[1:] {
-			guardtest.Settle(t, g, d, true)
+			guardtest.Settle(t, g, d, core.Commit)
 		}
 		wantHeld(t, g, 1)
-		guardtest.Settle(t, g, held[0], true)
+		guardtest.Settle(t, g, held[0], core.Commit)
 	})
 }
 
@@ -81,7 +81,7 @@ func TestLeasesAreRenewedInTime(t *testing.T) {
 	if held.Err() != nil {
 		t.Errorf("the lease was lost: %v", held.Err())
 	}
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 }
 
 // TestLeaseIsLostWhileRedisStandsStill: the process stops the work before another can get the permit.
@@ -123,7 +123,7 @@ func TestLeasesAfterAScriptFlush(t *testing.T) {
 		t.Error("the lease was lost")
 	}
 	flush()
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 	wantHeld(t, g, 0)
 }
 
@@ -189,7 +189,7 @@ func TestHoldOfARequestThatEnds(t *testing.T) {
 	if held.Err() == nil {
 		t.Error("the context outlives stop")
 	}
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 	if ctx, stop := g.Hold(t.Context(), core.Decision{}); ctx != t.Context() {
 		t.Error("a decision of nobody is held")
 		stop()
@@ -213,7 +213,7 @@ func TestSemaphoreFullRedis(t *testing.T) {
 	renewNow(g, "p")
 	clock.Advance(defaultLease * 2 / 3)
 	wantHeld(t, g, 2)
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 	wantHeld(t, g, 0)
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
 	guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonOK)

@@ -74,7 +74,7 @@ func TestPermitOfAKilledProcessIsFree(t *testing.T) {
 	b := redistest.Single(t)
 	g := New(guardtest.NewEngine(b), "s", Options{Max: 1, Lease: minLease})
 	startHolder(t, b).Signal(os.Kill)
-	guardtest.Settle(t, g, wantFreed(t, g), true)
+	guardtest.Settle(t, g, wantFreed(t, g), core.Commit)
 }
 
 // TestProcessThatIsStoppedLosesItsPermit: when it wakes, its context has ended, and it takes nothing from
@@ -89,5 +89,5 @@ func TestProcessThatIsStoppedLosesItsPermit(t *testing.T) {
 	stopped.Signal(syscall.SIGCONT)
 	stopped.Want("lost")
 	wantHeld(t, g, 1)
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 }

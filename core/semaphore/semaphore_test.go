@@ -92,17 +92,17 @@ func TestSemaphoreTakesAndGivesBack(t *testing.T) {
 		for _, resource := range []string{"", "q"} { // other pools
 			d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: resource, Cost: 3})
 			guardtest.WantReason(t, d, core.ReasonOK)
-			guardtest.Settle(t, g, d, true)
+			guardtest.Settle(t, g, d, core.Commit)
 		}
 		wantHeld(t, g, 3)
 		for _, ok := range []bool{true, false} { // once and twice, with both endings
-			guardtest.Settle(t, g, held[0], ok)
+			guardtest.Settle(t, g, held[0], guardtest.Ending(ok))
 			wantHeld(t, g, 1)
 		}
 		d := guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", Cost: 2})
 		guardtest.WantReason(t, d, core.ReasonOK)
-		guardtest.Settle(t, g, held[1], false)
-		guardtest.Settle(t, g, d, true)
+		guardtest.Settle(t, g, held[1], core.Rollback)
+		guardtest.Settle(t, g, d, core.Commit)
 		wantHeld(t, g, 0)
 		if n := g.keeper.Pools(); n != 0 {
 			t.Errorf("the process still knows %d pools", n)
@@ -138,7 +138,7 @@ func TestSemaphoreRace(t *testing.T) {
 					}
 					allowed.Add(1)
 					held.Add(-d.Attempt.Cost)
-					guardtest.Settle(t, g, d, i%2 == 0)
+					guardtest.Settle(t, g, d, guardtest.Ending(i%2 == 0))
 				}
 			})
 		}
@@ -153,7 +153,7 @@ func TestSemaphoreRace(t *testing.T) {
 func TestSemaphoreRefusalsWriteNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{Max: 1})
-		defer guardtest.Settle(t, g, guardtest.Check(t, g, ann), true)
+		defer guardtest.Settle(t, g, guardtest.Check(t, g, ann), core.Commit)
 		contents := func() string {
 			return fmt.Sprint(b.Client.ZRangeWithScores(t.Context(), g.Key("p", "permits"), 0, -1).Val())
 		}
@@ -185,7 +185,7 @@ func TestSemaphoreLostReply(t *testing.T) {
 		renewNow(g, "p")
 		wantHeld(t, g, 1)
 		faults.SwallowReply("evalsha")
-		guardtest.Settle(t, g, d, true)
+		guardtest.Settle(t, g, d, core.Commit)
 		wantHeld(t, g, 0)
 		if faults.Swallowed() != 3 {
 			t.Errorf("%d replies lost", faults.Swallowed())
@@ -248,7 +248,7 @@ func TestSemaphoreHostileText(t *testing.T) {
 					s.Holders[0].Actor != a.Actor && s.Holders[0].Actor != script.Encode(a.Actor) {
 					t.Errorf("%.40q: %+v, %v", text, s, err)
 				}
-				guardtest.Settle(t, g, d, true)
+				guardtest.Settle(t, g, d, core.Commit)
 			}
 		}
 	})
@@ -270,7 +270,7 @@ func TestSemaphoreMaxByAttempt(t *testing.T) {
 			return 0, failure
 		}})
 		small := core.Attempt{Actor: "ann", Resource: "small"}
-		defer guardtest.Settle(t, g, guardtest.Check(t, g, small), true)
+		defer guardtest.Settle(t, g, guardtest.Check(t, g, small), core.Commit)
 		guardtest.WantReason(t, guardtest.Check(t, g, small), core.ReasonBusy)
 		none := core.Attempt{Actor: "ann", Resource: "none"}
 		guardtest.WantReason(t, guardtest.Check(t, g, none), core.ReasonOverLimit)
@@ -335,8 +335,8 @@ func TestSemaphoreInOutages(t *testing.T) {
 	if d, err := g.CheckLocal(t.Context(), core.Attempt{}); !guardtest.IsInvalid(err) {
 		t.Errorf("%+v, %v", d, err)
 	}
-	guardtest.Settle(t, g, first, true)
-	guardtest.Settle(t, g, second, true)
+	guardtest.Settle(t, g, first, core.Commit)
+	guardtest.Settle(t, g, second, core.Commit)
 	both := core.Attempt{Actor: "bob", Resource: "p", Cost: 2}
 	if d, err := g.CheckLocal(t.Context(), both); err != nil || !d.Allowed {
 		t.Errorf("%+v, %v", d, err)
@@ -399,7 +399,7 @@ func TestSemaphoreAgainstModel(t *testing.T) {
 				holds = append(holds, &hold{g, d, clock.Now().Add(lease)})
 			case action < 7 && len(holds) > 0:
 				i := rng.IntN(len(holds))
-				guardtest.Settle(t, holds[i].g, holds[i].d, rng.IntN(2) == 0)
+				guardtest.Settle(t, holds[i].g, holds[i].d, guardtest.Ending(rng.IntN(2) == 0))
 				holds = slices.Delete(holds, i, i+1)
 			case action < 9 && len(holds) > 0:
 				h := holds[rng.IntN(len(holds))]
@@ -415,7 +415,7 @@ func TestSemaphoreAgainstModel(t *testing.T) {
 			wantHeld(t, guards[0], held())
 		}
 		for _, h := range holds {
-			guardtest.Settle(t, h.g, h.d, true)
+			guardtest.Settle(t, h.g, h.d, core.Commit)
 		}
 		wantHeld(t, guards[1], 0)
 	})

@@ -78,7 +78,7 @@ func TestWaitersAreServedInTheirOrder(t *testing.T) {
 		<-late.decided
 		guardtest.WantReason(t, late.d, core.ReasonBusy)
 		wantWaiting(t, one, int64(len(costs)))
-		guardtest.Settle(t, one, held, true)
+		guardtest.Settle(t, one, held, core.Commit)
 		for _, together := range [][]int{{0}, {1, 2}, {3}, {4}, {5, 6}} {
 			for _, i := range together {
 				<-waiters[i].decided
@@ -91,13 +91,13 @@ func TestWaitersAreServedInTheirOrder(t *testing.T) {
 			wantHeld(t, one, sum)
 			wantWaiting(t, one, int64(len(costs)-together[len(together)-1]-1))
 			for _, i := range together {
-				guardtest.Settle(t, guards[i%2], waiters[i].d, true)
+				guardtest.Settle(t, guards[i%2], waiters[i].d, core.Commit)
 			}
 		}
 		wantHeld(t, two, 0)
 		d := guardtest.Check(t, two, bob) // nobody waits any more
 		guardtest.WantReason(t, d, core.ReasonOK)
-		guardtest.Settle(t, two, d, true)
+		guardtest.Settle(t, two, d, core.Commit)
 	})
 }
 
@@ -115,8 +115,8 @@ func TestWaitersWhoGiveUpBlockNobody(t *testing.T) {
 		<-second.decided
 		guardtest.WantReason(t, second.d, core.ReasonOK)
 		wantWaiting(t, one, 0)
-		guardtest.Settle(t, two, second.d, true)
-		guardtest.Settle(t, one, held, true)
+		guardtest.Settle(t, two, second.d, core.Commit)
+		guardtest.Settle(t, one, held, core.Commit)
 		wantHeld(t, one, 0)
 	})
 }
@@ -130,12 +130,12 @@ func TestWaitThatIsOver(t *testing.T) {
 			t.Errorf("%+v: want to hear when to try again", d)
 		}
 		wantWaiting(t, two, 0)
-		guardtest.Settle(t, one, held, true)
+		guardtest.Settle(t, one, held, core.Commit)
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			d = guardtest.Check(t, two, bob)
 			return d.Allowed
 		}, "the permit is not free")
-		guardtest.Settle(t, two, d, true)
+		guardtest.Settle(t, two, d, core.Commit)
 	})
 }
 
@@ -157,7 +157,7 @@ func TestWaitersOfADeadProcessBlockNobody(t *testing.T) {
 		}
 		behind := wait(t, g, 1)
 		wantWaiting(t, g, 4)
-		guardtest.Settle(t, g, held, true)
+		guardtest.Settle(t, g, held, core.Commit)
 		wantWaiting(t, g, 4)
 		impatient := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{Max: 1})
 		if d := guardtest.Check(t, impatient, bob); d.Reason != core.ReasonBusy || d.RetryAfter <= 0 {
@@ -186,19 +186,19 @@ func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
 			waiters = append(waiters, wait(t, g, 1))
 			wantWaiting(t, one, int64(i+1))
 		}
-		guardtest.Settle(t, one, held, true)
+		guardtest.Settle(t, one, held, core.Commit)
 		clock.Advance(300 * time.Millisecond)
 		<-waiters[1].decided
 		guardtest.WantReason(t, waiters[1].d, core.ReasonOK)
 		wantWaiting(t, one, 1)
 		waiters = append(waiters, wait(t, silent, 1))
 		wantWaiting(t, one, 3)
-		guardtest.Settle(t, one, waiters[1].d, true)
+		guardtest.Settle(t, one, waiters[1].d, core.Commit)
 		waiters = append(waiters, wait(t, silent, 1))
 		<-waiters[0].decided
 		guardtest.WantReason(t, waiters[0].d, core.ReasonOK)
 		wantWaiting(t, one, 3)
-		guardtest.Settle(t, silent, waiters[0].d, true)
+		guardtest.Settle(t, silent, waiters[0].d, core.Commit)
 		<-waiters[2].decided
 		guardtest.WantReason(t, waiters[2].d, core.ReasonOK)
 		for _, w := range waiters[3:] {
@@ -206,7 +206,7 @@ func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
 			<-w.decided
 			guardtest.WantReason(t, w.d, core.ReasonBusy)
 		}
-		guardtest.Settle(t, one, waiters[2].d, true)
+		guardtest.Settle(t, one, waiters[2].d, core.Commit)
 	})
 }
 
@@ -222,10 +222,10 @@ func TestWaitersAreToldByOtherProcesses(t *testing.T) {
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			return listens(t, b, two.keeper.Channel())
 		}, "the process does not listen")
-		guardtest.Settle(t, one, held, true)
+		guardtest.Settle(t, one, held, core.Commit)
 		<-w.decided
 		guardtest.WantReason(t, w.d, core.ReasonOK)
-		guardtest.Settle(t, two, w.d, true)
+		guardtest.Settle(t, two, w.d, core.Commit)
 		two.keeper.StopListening()
 	})
 }
@@ -247,7 +247,7 @@ func TestWaitersWhoseRepliesAreLost(t *testing.T) {
 			waiters = append(waiters, wait(t, two, 1))
 		}
 		wantWaiting(t, one, 6)
-		guardtest.Settle(t, one, held, true)
+		guardtest.Settle(t, one, held, core.Commit)
 		for served := range waiters {
 			var w *waiting
 			redistest.Eventually(t, 20*time.Second, func() bool {
@@ -269,7 +269,7 @@ func TestWaitersWhoseRepliesAreLost(t *testing.T) {
 			if s, err := one.Peek(t.Context(), ann); err != nil || s.Held > 2 {
 				t.Errorf("%+v, %v", s, err)
 			}
-			guardtest.Settle(t, two, w.d, true)
+			guardtest.Settle(t, two, w.d, core.Commit)
 		}
 		wantHeld(t, one, 0)
 	})
@@ -297,7 +297,7 @@ func TestWaitersRace(t *testing.T) {
 						}
 						served.Add(1)
 						held.Add(-d.Attempt.Cost)
-						guardtest.Settle(t, g, d, true)
+						guardtest.Settle(t, g, d, core.Commit)
 					} else if ctx.Err() == nil {
 						t.Errorf("%+v, %v: want permits", d, err)
 					}
@@ -344,13 +344,13 @@ func TestManyWaitersAreServedInTheirOrder(t *testing.T) {
 		}
 		wantWaiting(t, g, 3*leases.Batch)
 		for i, w := range waiters {
-			guardtest.Settle(t, g, held, true)
+			guardtest.Settle(t, g, held, core.Commit)
 			<-w.decided
 			if held = w.d; !held.Allowed {
 				t.Fatalf("waiter %d: %+v", i, held)
 			}
 		}
-		guardtest.Settle(t, g, held, true)
+		guardtest.Settle(t, g, held, core.Commit)
 		wantWaiting(t, g, 0)
 		wantHeld(t, g, 0)
 	})
@@ -366,10 +366,10 @@ func TestWaitersWhoseClientCannotListen(t *testing.T) {
 	held := guardtest.Check(t, one, ann)
 	w := wait(t, two, 1)
 	wantWaiting(t, one, 1)
-	guardtest.Settle(t, one, held, true)
+	guardtest.Settle(t, one, held, core.Commit)
 	<-w.decided
 	guardtest.WantReason(t, w.d, core.ReasonOK)
-	guardtest.Settle(t, two, w.d, true)
+	guardtest.Settle(t, two, w.d, core.Commit)
 }
 
 // TestWaitersWhileRedisStandsStill: they are served when it goes on.
@@ -423,7 +423,7 @@ func TestAWaitThatArrivesLateTakesNothing(t *testing.T) {
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			return g.keeper.Lines() == 0 && g.Engine().Pending() == 0
 		}, "the attempt has not left")
-		guardtest.Settle(t, other, held, true)
+		guardtest.Settle(t, other, held, core.Commit)
 		t.Logf("%q", faults.Deliver(t, 1))
 		wantHeld(t, other, 0)
 		wantWaiting(t, other, 0)

@@ -105,7 +105,7 @@ func behindAProcess(
 			t.Fatalf("the process has not stopped: %v, %v", status, err)
 		}
 	}
-	guardtest.Settle(t, g, held, true)
+	guardtest.Settle(t, g, held, core.Commit)
 	begun := time.Now()
 	select {
 	case d = <-behind:
@@ -124,7 +124,7 @@ func TestAProcessThatIsKilledWhileItWaitsBlocksNobody(t *testing.T) {
 	g := semaphore.New(guardtest.NewEngine(b), "s", oneAtATime)
 	d, _, _, _ := behindAProcess(t, g, b, syscall.SIGKILL)
 	wantLine(t, g, 0)
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 }
 
 // TestAProcessThatIsStoppedWhileItWaitsBlocksNobody: those behind it overtake it. When it goes on it takes no
@@ -142,7 +142,7 @@ func TestAProcessThatIsStoppedWhileItWaitsBlocksNobody(t *testing.T) {
 	if s, err := g.Peek(t.Context(), core.Attempt{}); err != nil || s.Held != 1 || s.Holders[0].Actor != "bob" {
 		t.Errorf("%+v, %v: want that bob has the permit", s, err)
 	}
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 	if !out.Scan() || out.Text() != "served" {
 		t.Fatalf("the process says %q, %v", out.Text(), out.Err())
 	}

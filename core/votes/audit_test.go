@@ -61,7 +61,7 @@ func TestVotesAudit(t *testing.T) {
 		vote("red", 2, "op 1", "2001:db8::1")
 		vote("red", 2, "op 1", "192.0.2.9") // replayed: nothing happens
 		vote("red", 2, "", "192.0.2.9")     // refused: nothing happens
-		guardtest.Settle(t, g, vote("blue", 3, "op 2", ""), false)
+		guardtest.Settle(t, g, vote("blue", 3, "op 2", ""), core.Rollback)
 		vote("green", 1, "op 3", "phone 7")
 		if _, err := g.Retract(t.Context(),
 			core.Attempt{Actor: "ann {1}", Resource: "p", Item: "green", ID: "op 4", Origin: "x"}); err != nil {
@@ -127,7 +127,7 @@ func TestVotesVoid(t *testing.T) {
 					stuffed = append(stuffed, d)
 				}
 			}
-			guardtest.Settle(t, g, stuffed[3], false) // weight 2
+			guardtest.Settle(t, g, stuffed[3], core.Rollback) // weight 2
 			before := map[string]int64{"blue": 90, "red": 58}
 			wantTally(t, g, "p", before)
 			options := VoidOptions{VoteAgain: again, DryRun: true,
@@ -158,7 +158,7 @@ func TestVotesVoid(t *testing.T) {
 			want(r, err, 40, 0, map[string]int64{})
 			all.Wait()
 			for _, d := range stuffed { // their requests fail late: no vote is subtracted twice
-				guardtest.Settle(t, g, d, false)
+				guardtest.Settle(t, g, d, core.Rollback)
 			}
 			wantTally(t, g, "p", map[string]int64{"blue": 90, "green": 50})
 			wantVerified(t, g, "p", map[string]int64{"blue": 90, "green": 50})
@@ -202,13 +202,13 @@ func TestVotesVoidAfterChangeAndUndo(t *testing.T) {
 		vote("red", "bad")
 		blue := vote("blue", "worse")
 		void("bad", 0) // was changed
-		guardtest.Settle(t, g, blue, false)
+		guardtest.Settle(t, g, blue, core.Rollback)
 		wantTally(t, g, "p", map[string]int64{"red": 1})
 		vote("blue", "good")
 		void("worse", 0) // was undone; this is another vote for the same choice
 		wantTally(t, g, "p", map[string]int64{"blue": 1})
 		back := vote("red", "good too")
-		guardtest.Settle(t, g, back, false)
+		guardtest.Settle(t, g, back, core.Rollback)
 		wantTally(t, g, "p", map[string]int64{"blue": 1})
 		void("good", 1) // was restored
 		wantTally(t, g, "p", map[string]int64{})

@@ -30,8 +30,8 @@ func TestVotesSeventeenTriesOfOneOperation(t *testing.T) {
 			if late.Replayed || late.Kept || late.RetryAfter != time.Second {
 				t.Errorf("%+v", late)
 			}
-			guardtest.Settle(t, g, late, false) // it holds nothing
-			guardtest.Settle(t, g, told[0], false)
+			guardtest.Settle(t, g, late, core.Rollback) // it holds nothing
+			guardtest.Settle(t, g, told[0], core.Rollback)
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: a.Actor, Resource: "p", Item: "red"}),
 				core.ReasonDuplicate)
 			last := guardtest.Check(t, g, a) // there is room for one
@@ -39,12 +39,12 @@ func TestVotesSeventeenTriesOfOneOperation(t *testing.T) {
 				t.Errorf("%+v", last)
 			}
 			if order == "the last is told at once" {
-				guardtest.Settle(t, g, last, true)
+				guardtest.Settle(t, g, last, core.Commit)
 			}
 			for _, d := range told {
-				guardtest.Settle(t, g, d, false)
+				guardtest.Settle(t, g, d, core.Rollback)
 			}
-			guardtest.Settle(t, g, last, true)
+			guardtest.Settle(t, g, last, core.Commit)
 		}
 		wantTally(t, g, "p", map[string]int64{"red": 2})
 		wantVerified(t, g, "p", map[string]int64{"red": 2})
@@ -61,23 +61,23 @@ func TestVotesReplaysSayWhetherTheVoteIsKept(t *testing.T) {
 		if first.Replayed || first.Kept || !second.Replayed || second.Kept {
 			t.Errorf("%+v, then %+v", first, second)
 		}
-		guardtest.Settle(t, g, second, true)
-		guardtest.Settle(t, g, second, true) // settling twice is settling once
+		guardtest.Settle(t, g, second, core.Commit)
+		guardtest.Settle(t, g, second, core.Commit) // settling twice is settling once
 		for range 40 {
 			d := guardtest.Check(t, g, a)
 			if guardtest.WantReason(t, d, core.ReasonOK); !d.Replayed || !d.Kept {
 				t.Fatalf("%+v: want a replay that is kept", d)
 			}
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 		}
-		guardtest.Settle(t, g, first, false)
+		guardtest.Settle(t, g, first, core.Rollback)
 		wantTally(t, g, "p", map[string]int64{"red": 1})
 		if n := answerBytes(t, b, g, a.ID); n > 30 {
 			t.Errorf("the answer of a vote that is kept has %d bytes", n)
 		}
 
 		a.Item, a.ID = "blue", "op 2"
-		guardtest.Settle(t, g, guardtest.Check(t, g, a), true)
+		guardtest.Settle(t, g, guardtest.Check(t, g, a), core.Commit)
 		d := guardtest.Check(t, g, a)
 		if guardtest.WantReason(t, d, core.ReasonChanged); !d.Kept || !slices.Equal(Choices(d), []string{"blue"}) {
 			t.Errorf("%+v", d)
@@ -104,9 +104,9 @@ func TestVotesAskingAgainIsAnotherCall(t *testing.T) {
 			if first.Replayed || !again.Replayed || first.Attempt.Call() != "" || again.Attempt.Call() != "" {
 				t.Errorf("%+v, then %+v", first, again)
 			}
-			guardtest.Settle(t, g, first, false)
+			guardtest.Settle(t, g, first, core.Rollback)
 			wantTally(t, g, "p", map[string]int64{"red": 1}) // the second was told that it counts
-			guardtest.Settle(t, g, again, false)
+			guardtest.Settle(t, g, again, core.Rollback)
 			wantTally(t, g, "p", map[string]int64{})
 
 			a.ID = ""
@@ -135,7 +135,7 @@ func TestVotesThatNobodyElseKnowsCostNoCall(t *testing.T) {
 	for id, want := range map[string]int64{"": 1, "op": 2} {
 		before := counting.Sent.Load()
 		d := guardtest.Check(t, g, core.Attempt{Actor: "voter " + id, Resource: "p", ID: id})
-		guardtest.Settle(t, g, d, true)
+		guardtest.Settle(t, g, d, core.Commit)
 		if sent := counting.Sent.Load() - before; sent != want {
 			t.Errorf("ID %q: %d calls, want %d", id, sent, want)
 		}

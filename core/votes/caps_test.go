@@ -94,7 +94,7 @@ func TestVotesPerDayGivesBack(t *testing.T) {
 		first := guardtest.Check(t, g, a)
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonQuota)
-		guardtest.Settle(t, g, first, false)
+		guardtest.Settle(t, g, first, core.Rollback)
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
 		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonQuota)
 		retract(t, g, a, core.ReasonOK)
@@ -158,12 +158,12 @@ func TestVotesChange(t *testing.T) {
 		green := vote("green", 1, "", core.ReasonChanged, "green")
 		wantTally(t, g, "p", map[string]int64{"green": 1})
 
-		guardtest.Settle(t, g, red, false) // the vote has been changed since: there is nothing to undo
+		guardtest.Settle(t, g, red, core.Rollback) // the vote has been changed since: there is nothing to undo
 		wantTally(t, g, "p", map[string]int64{"green": 1})
-		guardtest.Settle(t, g, green, false)
+		guardtest.Settle(t, g, green, core.Rollback)
 		wantTally(t, g, "p", map[string]int64{"blue": 3})
-		guardtest.Settle(t, g, green, false)
-		guardtest.Settle(t, g, blue, false) // its twin received a yes and has not failed
+		guardtest.Settle(t, g, green, core.Rollback)
+		guardtest.Settle(t, g, blue, core.Rollback) // its twin received a yes and has not failed
 		wantTally(t, g, "p", map[string]int64{"blue": 3})
 		vote("green", 1, "", core.ReasonChanged, "green")
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "p", Item: "green"})
@@ -186,14 +186,14 @@ func TestVotesChangeBackAndForth(t *testing.T) {
 			red := vote("red", core.ReasonOK)
 			blue := vote("blue", core.ReasonChanged)
 			vote("red", core.ReasonChanged)
-			guardtest.Settle(t, g, red, false)
-			guardtest.Settle(t, g, blue, false)
+			guardtest.Settle(t, g, red, core.Rollback)
+			guardtest.Settle(t, g, blue, core.Rollback)
 			wantTally(t, g, "p", map[string]int64{"red": 1})
 			retract(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "red"}, core.ReasonOK)
 			again := vote("red", core.ReasonOK)
-			guardtest.Settle(t, g, red, false)
+			guardtest.Settle(t, g, red, core.Rollback)
 			wantTally(t, g, "p", map[string]int64{"red": 1})
-			guardtest.Settle(t, g, again, false)
+			guardtest.Settle(t, g, again, core.Rollback)
 			wantTally(t, g, "p", map[string]int64{})
 			if i == 20 && !guardtest.Soak() {
 				break
@@ -238,7 +238,7 @@ func TestVotesRetract(t *testing.T) {
 		if !d.Replayed || d.Attempt.Cost != 5 {
 			t.Errorf("%+v: the same operation, again", d)
 		}
-		guardtest.Settle(t, g, d, false) // does nothing
+		guardtest.Settle(t, g, d, core.Rollback) // does nothing
 		wantTally(t, g, "p", map[string]int64{"red": 2, "blue": 1})
 		for _, other := range []core.Attempt{
 			{Actor: "ann", Resource: "p", Item: "blue", ID: "back"},
@@ -251,11 +251,11 @@ func TestVotesRetract(t *testing.T) {
 			core.Attempt{Actor: "ann", Resource: "p", Item: "red", ID: "back"}), core.ReasonConflict)
 
 		retract(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"}, core.ReasonOK)
-		guardtest.Settle(t, g, blue, false) // no vote is subtracted twice
+		guardtest.Settle(t, g, blue, core.Rollback) // no vote is subtracted twice
 		wantTally(t, g, "p", map[string]int64{"red": 2})
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"}),
 			core.ReasonOK)
-		guardtest.Settle(t, g, blue, false)
+		guardtest.Settle(t, g, blue, core.Rollback)
 		wantTally(t, g, "p", map[string]int64{"red": 2, "blue": 1})
 
 		clock.Advance(time.Hour)
@@ -318,8 +318,8 @@ func TestVotesFullRedis(t *testing.T) {
 			t.Errorf("%+v at a full Redis: %v, want its OOM error", a, err)
 		}
 	}
-	guardtest.Settle(t, g, ann, false)
-	guardtest.Settle(t, g, eve[1], false)
+	guardtest.Settle(t, g, ann, core.Rollback)
+	guardtest.Settle(t, g, eve[1], core.Rollback)
 	retract(t, g, core.Attempt{Actor: "bob", Resource: "p", Item: "red"}, core.ReasonOK)
 	for _, again := range []bool{true, false} {
 		result, err := g.Void(t.Context(), "p", VoidOptions{VoteAgain: again, Match: func(e Event) bool {

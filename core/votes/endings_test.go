@@ -25,8 +25,8 @@ func TestVotesOfTwoFailedRequestsAreGone(t *testing.T) {
 			if !firstFailsFirst {
 				cast, changed = changed, cast
 			}
-			guardtest.Settle(t, g, cast, false)
-			guardtest.Settle(t, g, changed, false)
+			guardtest.Settle(t, g, cast, core.Rollback)
+			guardtest.Settle(t, g, changed, core.Rollback)
 			wantTally(t, g, "p", map[string]int64{})
 			wantVerified(t, g, "p", map[string]int64{})
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: voter, Resource: "p", Item: "red"}),

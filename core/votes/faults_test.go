@@ -41,7 +41,7 @@ func TestVotesLostReplies(t *testing.T) {
 		}
 		wantVerified(t, g, "p", map[string]int64{"blue": 2})
 		faults.SwallowReply("evalsha")
-		guardtest.Settle(t, g, d, false)
+		guardtest.Settle(t, g, d, core.Rollback)
 		wantVerified(t, g, "p", map[string]int64{"red": 2})
 		faults.SwallowReply("evalsha")
 		a.Item = "red"

@@ -88,7 +88,7 @@ func TestVotesOnALostTallyAreRefused(t *testing.T) {
 				t.Errorf("the tally had %v and has %v", before, after)
 			}
 
-			guardtest.Settle(t, g, last, false)
+			guardtest.Settle(t, g, last, core.Rollback)
 			want[last.Attempt.Item]--
 			retract(t, g, core.Attempt{Actor: fmt.Sprint(changes), Resource: "p", Item: from}, core.ReasonOK)
 			want[from]--
@@ -130,7 +130,7 @@ func TestVotesWithoutTheirAuditStreamAreRefused(t *testing.T) {
 			wantLost(t, err, "audit stream")
 		}
 		check()
-		guardtest.Settle(t, g, failed, false)
+		guardtest.Settle(t, g, failed, core.Rollback)
 		retract(t, g, core.Attempt{Actor: "bob", Resource: "p", Item: "red"}, core.ReasonOK)
 		check() // what went on did not begin it anew
 		wantTally(t, g, "p", map[string]int64{})

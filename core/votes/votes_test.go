@@ -172,7 +172,7 @@ func TestVotesReplayAndConflict(t *testing.T) {
 			if !d.Replayed {
 				t.Errorf("%+v is not replayed", d)
 			}
-			guardtest.Settle(t, g, d, false) // the first call received a yes and has not failed
+			guardtest.Settle(t, g, d, core.Rollback) // the first call received a yes and has not failed
 		}
 		for _, other := range []core.Attempt{
 			{Actor: "bob", Resource: "p", Item: "red", Cost: 2, ID: "op 1"},
@@ -192,21 +192,21 @@ func TestVotesSharedByRetries(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "v", Options{})
 		a := core.Attempt{Actor: "ann", Resource: "p", Item: "red", ID: "op"}
 		one, two := guardtest.Check(t, g, a), guardtest.Check(t, g, a)
-		guardtest.Settle(t, g, one, false) // its client has gone and tries again
-		guardtest.Settle(t, g, two, true)
-		guardtest.Settle(t, g, one, false)
+		guardtest.Settle(t, g, one, core.Rollback) // its client has gone and tries again
+		guardtest.Settle(t, g, two, core.Commit)
+		guardtest.Settle(t, g, one, core.Rollback)
 		wantTally(t, g, "p", map[string]int64{"red": 1})
 		three := guardtest.Check(t, g, a)
-		guardtest.Settle(t, g, three, false)
+		guardtest.Settle(t, g, three, core.Rollback)
 		wantTally(t, g, "p", map[string]int64{"red": 1})
 
 		a.Actor, a.ID = "bob", "op 2"
 		one, two, three = guardtest.Check(t, g, a), guardtest.Check(t, g, a), guardtest.Check(t, g, a)
 		for _, d := range []core.Decision{two, one, one} {
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 			wantTally(t, g, "p", map[string]int64{"red": 2})
 		}
-		guardtest.Settle(t, g, three, false)
+		guardtest.Settle(t, g, three, core.Rollback)
 		wantTally(t, g, "p", map[string]int64{"red": 1})
 		if d := guardtest.Check(t, g, a); !d.Allowed || d.Replayed {
 			t.Errorf("%+v: a vote that was taken back may be tried again", d)
@@ -433,7 +433,7 @@ func TestVotesAuditThatComesBackHasATTL(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Audit: true, Poll: Poll{Retract: true}})
 		for name, back := range map[string]func(a core.Attempt, d core.Decision){
-			"undone":    func(_ core.Attempt, d core.Decision) { guardtest.Settle(t, g, d, false) },
+			"undone":    func(_ core.Attempt, d core.Decision) { guardtest.Settle(t, g, d, core.Rollback) },
 			"retracted": func(a core.Attempt, _ core.Decision) { retract(t, g, a, core.ReasonOK) },
 			"voided": func(a core.Attempt, _ core.Decision) {
 				events, _, err := g.Audit(t.Context(), a.Resource, "", 1)
@@ -472,7 +472,7 @@ func TestVotesTallyThatComesBackHasATTL(t *testing.T) {
 		changed := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: "blue"})
 		keys := g.Keys("p")
 		b.Client.Del(t.Context(), keys[1])
-		guardtest.Settle(t, g, changed, false)
+		guardtest.Settle(t, g, changed, core.Rollback)
 		repair(t, g, "p", "tally")
 		wantTally(t, g, "p", map[string]int64{"red": 1})
 		if ttl := b.Client.PTTL(t.Context(), keys[1]).Val(); ttl <= 0 {

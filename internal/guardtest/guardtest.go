@@ -114,11 +114,11 @@ func Ending(ok bool) core.Ending {
 	return core.Rollback
 }
 
-// Settle settles an attempt with the ending of ok, and fails the test on an error.
-func Settle(t testing.TB, g core.Guard, d core.Decision, ok bool) {
+// Settle settles an attempt with the ending, and fails the test on an error.
+func Settle(t testing.TB, g core.Guard, d core.Decision, end core.Ending) {
 	t.Helper()
-	if err := g.Settle(t.Context(), d, Ending(ok)); err != nil {
-		t.Fatalf("Settle(%+v, %v): %v", d, ok, err)
+	if err := g.Settle(t.Context(), d, end); err != nil {
+		t.Fatalf("Settle(%+v, %+v): %v", d, end, err)
 	}
 }
 

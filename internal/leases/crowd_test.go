@@ -43,7 +43,7 @@ func oneUser(t *testing.T, g core.Guard) {
 			t.Errorf("%s: %v", actor, err)
 		case d.Allowed:
 			served.Add(1)
-			guardtest.Settle(t, g, d, true)
+			guardtest.Settle(t, g, d, core.Commit)
 		case actor != "eve" || d.Reason != core.ReasonLimited || d.RetryAfter <= 0:
 			t.Errorf("%+v", d)
 		default:
@@ -62,10 +62,10 @@ func oneUser(t *testing.T, g core.Guard) {
 	for i := range others {
 		go ask(fmt.Sprint("user", i))
 	}
-	guardtest.Settle(t, g, held, true)
+	guardtest.Settle(t, g, held, core.Commit)
 	redistest.Eventually(t, 30*time.Second, func() bool { return served.Load() == may+others },
 		"not all are served")
 	d := guardtest.Check(t, g, core.Attempt{Actor: "eve", Resource: "p"}) // her requests have left
 	guardtest.WantReason(t, d, core.ReasonOK)
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 }

@@ -32,22 +32,22 @@ func (k Kind) TheSeventeenthTryIsCountedOrNotToldYes(t *testing.T) {
 		if len(told) != 16 {
 			t.Fatalf("%d were told yes, want 16", len(told))
 		}
-		guardtest.Settle(t, g, told[0], false) // it leaves the list, so another is told
+		guardtest.Settle(t, g, told[0], core.Rollback) // it leaves the list, so another is told
 		last := guardtest.Check(t, g, a)
 		guardtest.WantReason(t, last, core.ReasonOK)
 		for _, d := range told {
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 		}
 		WantStatus(t, g, "tv", 4, 1, 0)
-		guardtest.Settle(t, g, last, true)
+		guardtest.Settle(t, g, last, core.Commit)
 		WantStatus(t, g, "tv", 4, 0, 1)
 
 		a.ID, a.Actor = "order 2", "bob"
 		for range 100 { // however many fail, one after the other: the record stays short
-			guardtest.Settle(t, g, guardtest.Check(t, g, a), false)
+			guardtest.Settle(t, g, guardtest.Check(t, g, a), core.Rollback)
 		}
 		WantStatus(t, g, "tv", 4, 0, 1)
-		guardtest.Settle(t, g, guardtest.Check(t, g, a), true)
+		guardtest.Settle(t, g, guardtest.Check(t, g, a), core.Commit)
 		WantStatus(t, g, "tv", 3, 0, 2)
 	})
 }
@@ -75,7 +75,7 @@ func (k Kind) WhoAsksAgainIsToldOfAReplay(t *testing.T) {
 		want(first, false, false)
 		want(guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}), true, false)
 		want(guardtest.Check(t, g, first.Attempt), true, false)
-		guardtest.Settle(t, g, first, true)
+		guardtest.Settle(t, g, first, core.Commit)
 		faults.SwallowReply("evalsha")
 		want(guardtest.Check(t, g, first.Attempt), true, true)
 		want(guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}), true, true)
@@ -106,7 +106,7 @@ func (k Kind) AReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
 			t.Errorf("%+v: want a replay, after one lost reply (%d)", again, faults.Swallowed())
 		}
 		for i, d := range []core.Decision{first, again} { // the hold lasts for each of the two calls
-			guardtest.Settle(t, g, d, false)
+			guardtest.Settle(t, g, d, core.Rollback)
 			s, err := g.Status(t.Context(), "tv")
 			if err != nil || s.Held != int64(1-i) {
 				t.Errorf("%+v, %v: want %d held", s, err, 1-i)

@@ -29,7 +29,7 @@ func (k Kind) lived(t *testing.T, g Sales, clock *guardtest.Clock, item string) 
 		return d
 	}
 	buy("walks away", "1", 8) // more than a bucket has
-	guardtest.Settle(t, g, buy("fails", "2", 2), false)
+	guardtest.Settle(t, g, buy("fails", "2", 2), core.Rollback)
 	clock.Advance(time.Hour)
 	if n, err := g.Sweep(t.Context(), item); n != 1 || err != nil {
 		t.Fatalf("Sweep: %d, %v", n, err)
@@ -38,8 +38,8 @@ func (k Kind) lived(t *testing.T, g Sales, clock *guardtest.Clock, item string) 
 		t.Fatal(err)
 	}
 	sold, held = buy("ann", "3", 8), buy("bob ü", "4", 7)
-	guardtest.Settle(t, g, sold, true)
-	guardtest.Settle(t, g, buy("ann's friend", "5", 1), true)
+	guardtest.Settle(t, g, sold, core.Commit)
+	guardtest.Settle(t, g, buy("ann's friend", "5", 1), core.Commit)
 	if k.Lend != nil {
 		k.Lend(t, g, item)
 	}
@@ -116,7 +116,7 @@ func (k Kind) LostPartsAreNoticedAndRestored(t *testing.T) {
 				t.Errorf("%v: Sweep: %d, %v", parts, n, err)
 			}
 			WantStatus(t, g, item, 14, 0, 9)
-			guardtest.Settle(t, g, held, true)
+			guardtest.Settle(t, g, held, core.Commit)
 			WantStatus(t, g, item, 7, 0, 16)
 			for _, part := range parts {
 				for _, key := range Keys(t, g, item, part) {
@@ -171,7 +171,7 @@ func (k Kind) OpenDoesNotSellAgainOverRemains(t *testing.T) {
 		WantStatus(t, other, "tv", 7, 7, 9)
 		guardtest.WantReason(t, guardtest.Check(t, other, core.Attempt{Actor: "cid", Resource: "tv"}),
 			core.ReasonClosed)
-		guardtest.Settle(t, other, held, true)
+		guardtest.Settle(t, other, held, core.Commit)
 		WantStatus(t, other, "tv", 7, 0, 16)
 
 		b.Client.Del(t.Context(), root)
@@ -227,7 +227,7 @@ func (k Kind) ASaleThatHasLostAPartIsClosedAndKept(t *testing.T) {
 			}
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: part}),
 				core.ReasonClosed)
-			guardtest.Settle(t, g, held, true)
+			guardtest.Settle(t, g, held, core.Commit)
 			WantStatus(t, g, part, 7, 0, 16)
 		}
 	})

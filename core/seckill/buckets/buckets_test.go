@@ -113,10 +113,10 @@ func TestBucketsSellWhatTheyHaveTogether(t *testing.T) {
 		if !again.Allowed || !again.Replayed {
 			t.Errorf("a winner who asks again: %+v", again)
 		}
-		guardtest.Settle(t, g, won[0], true)
-		guardtest.Settle(t, g, won[0], true)
-		guardtest.Settle(t, g, won[1], false)
-		guardtest.Settle(t, g, won[2], false)
+		guardtest.Settle(t, g, won[0], core.Commit)
+		guardtest.Settle(t, g, won[0], core.Commit)
+		guardtest.Settle(t, g, won[1], core.Rollback)
+		guardtest.Settle(t, g, won[2], core.Rollback)
 		wantStatus(t, g, "tv", 2, stock-3, 1)
 		clock.Advance(time.Microsecond)
 		two := core.Attempt{Actor: buyerOf(at, 2, 1), Resource: "tv", Cost: 2, ID: "two"}
@@ -189,7 +189,7 @@ func TestBucketsTakeBackHoldsOfOthers(t *testing.T) {
 			t.Errorf("confirming late with none left: %v", err)
 		}
 		endOf(t, g.cancel, ask)
-		guardtest.Settle(t, g, last, true) // late, with units from the other bucket
+		guardtest.Settle(t, g, last, core.Commit) // late, with units from the other bucket
 		wantStatus(t, g, "tv", 250, 0, 150)
 	})
 }
@@ -209,7 +209,7 @@ func TestBucketsOneCall(t *testing.T) {
 				before := asked.Load()
 				d := guardtest.Check(t, here, core.Attempt{Actor: fmt.Sprint(i), Resource: item})
 				reserved := asked.Load()
-				guardtest.Settle(t, here, d, i%2 == 0)
+				guardtest.Settle(t, here, d, guardtest.Ending(i%2 == 0))
 				if reserved != before+1 || i > 1 && asked.Load() != reserved+1 {
 					t.Fatalf("%d buckets, buyer %d: %d calls to reserve, %d to settle", buckets, i, reserved-before,
 						asked.Load()-reserved)
@@ -572,7 +572,7 @@ func TestBucketsClose(t *testing.T) {
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: buyerOf(at, bucket, 1), Resource: "tv"}),
 				core.ReasonClosed)
 		}
-		guardtest.Settle(t, g, ann, true)
+		guardtest.Settle(t, g, ann, core.Commit)
 		wantStatus(t, g, "tv", 79, 0, 1)
 		wantBucketTTLs(t, b, g, at, 33*24*time.Hour)
 	})
@@ -625,7 +625,7 @@ func TestBucketsExpireTogether(t *testing.T) {
 		}
 		changes := map[string]func(){
 			"reserve": func() { guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}) },
-			"confirm": func() { guardtest.Settle(t, g, d, true) },
+			"confirm": func() { guardtest.Settle(t, g, d, core.Commit) },
 			"restock": func() { g.Restock(t.Context(), "tv", "r", 5) },
 			"cancel":  func() { g.Cancel(t.Context(), "tv", "op 2") },
 		}
@@ -651,7 +651,7 @@ func TestBucketsRestock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newGuard(guardtest.NewEngine(b))
 		openSale(t, g, "tv", 4, seckill.Sale{Stock: 7, PerBuyer: 2})
-		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "1"}), true)
+		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "1"}), core.Commit)
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", ID: "2"})
 		opened, err := g.Status(t.Context(), "tv")
 		if err != nil {
@@ -740,7 +740,7 @@ func TestBucketsEvents(t *testing.T) {
 		messages := int64(0)
 		for i := range 30 {
 			d := guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "tv", ID: fmt.Sprint(i)})
-			guardtest.Settle(t, g, d, true)
+			guardtest.Settle(t, g, d, core.Commit)
 		}
 		for _, key := range keys {
 			messages += b.Client.XLen(t.Context(), key).Val()
@@ -824,7 +824,7 @@ func TestBucketsHostileText(t *testing.T) {
 			if !d.Allowed || d.Replayed {
 				t.Errorf("%.40q collides with another: %+v", text, d)
 			}
-			guardtest.Settle(t, g, d, i%2 == 0)
+			guardtest.Settle(t, g, d, guardtest.Ending(i%2 == 0))
 			wantStatus(t, g, text, 2+int64(i%2), 0, 1-int64(i%2))
 		}
 	})
@@ -836,7 +836,7 @@ func TestBucketsWithoutOutbox(t *testing.T) {
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s",
 			Options{Options: seckill.Options{NoOutbox: true}, Buckets: 2})
 		openSale(t, g, "tv", 4, seckill.Sale{Stock: 4, PerBuyer: 4, Hold: time.Minute})
-		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 2}), true)
+		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 2}), core.Commit)
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", Cost: 2})
 		clock.Advance(time.Minute)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv", Cost: 2}),

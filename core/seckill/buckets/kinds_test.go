@@ -43,7 +43,7 @@ func TestEachCallIsObservedOnce(t *testing.T) {
 	g := newGuard(guardtest.NewEngine(b, core.WithObserver(h)))
 	openSale(t, g, "tv", 2, seckill.Sale{Stock: 2, PerBuyer: 2})
 	d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 2, ID: "o"}) // borrows
-	guardtest.Settle(t, g, d, true)
+	guardtest.Settle(t, g, d, core.Commit)
 	for _, call := range []func() error{
 		func() error { _, err := g.Sweep(t.Context(), "tv"); return err },
 		func() error { _, err := g.Restock(t.Context(), "tv", "r", 1); return err },

@@ -289,7 +289,7 @@ func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 				t.Errorf("%+v", d)
 				break
 			}
-			guardtest.Settle(t, here, d, false)
+			guardtest.Settle(t, here, d, core.Rollback)
 		}
 		done.Store(true)
 		all.Wait()
@@ -318,7 +318,7 @@ func TestSoldOutIsNotSaidOfAlternatingBuckets(t *testing.T) {
 		for what, gives := range map[string]func(g *Guard, clock *guardtest.Clock, d core.Decision){
 			"a hold is cancelled": func(g *Guard, _ *guardtest.Clock,
 				d core.Decision) {
-				guardtest.Settle(t, g, d, false)
+				guardtest.Settle(t, g, d, core.Rollback)
 			},
 			"a hold is over": func(g *Guard, clock *guardtest.Clock, d core.Decision) {
 				clock.Advance(time.Minute)

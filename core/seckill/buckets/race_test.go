@@ -62,7 +62,7 @@ func TestBucketsRace(t *testing.T) {
 						if d, err := guards[i%processes].Check(t.Context(), again); err != nil || !d.Allowed || !d.Replayed {
 							t.Errorf("a winner who asks again: %+v, %v", d, err)
 						}
-						guardtest.Settle(t, guards[try], d, true)
+						guardtest.Settle(t, guards[try], d, core.Commit)
 					case d.Reason == core.ReasonSoldOut && a.Cost == 1:
 						refused.Add(1)
 					}

@@ -35,14 +35,14 @@ func TestVotesInPartsUseAllMasters(t *testing.T) {
 		}
 		wantTally(t, g, "p", map[string]int64{"0": voters / 3, "1": voters / 3, "2": voters / 3})
 		wantVerified(t, g, "p", map[string]int64{"0": voters / 3, "1": voters / 3, "2": voters / 3})
-		guardtest.Settle(t, g, decisions[0], false)
+		guardtest.Settle(t, g, decisions[0], core.Rollback)
 		retract(t, g, core.Attempt{Actor: "1", Resource: "p", Item: "1"}, core.ReasonOK)
 		lost := decisions[3]
 		lost.SetClaim(nil) // as if from another process
 		if err := g.Settle(t.Context(), lost, core.Rollback); !guardtest.IsInvalid(err) {
 			t.Errorf("a decision of another process: %v", err)
 		}
-		guardtest.Settle(t, g, decisions[3], false)
+		guardtest.Settle(t, g, decisions[3], core.Rollback)
 		wantVerified(t, g, "p", map[string]int64{"0": voters/3 - 2, "1": voters/3 - 1, "2": voters / 3})
 
 		var shares []int64
@@ -138,7 +138,7 @@ func TestTheNumberOfPartsIsKept(t *testing.T) {
 			g := spread(order[1])
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: poll}), core.ReasonOK)
 			retract(t, spread(order[2]), core.Attempt{Actor: "bob", Resource: poll}, core.ReasonOK)
-			guardtest.Settle(t, g, cast, false) // two other calls received a yes for it
+			guardtest.Settle(t, g, cast, core.Rollback) // two other calls received a yes for it
 			wantTally(t, g, poll, map[string]int64{"": 1})
 		}
 	})
