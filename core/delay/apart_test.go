@@ -158,8 +158,8 @@ func (c *company) enter(task delay.Task) (leave func()) {
 	}
 }
 
-// TestSuspectsRunApart from each other and from all that the workers of the process run, also those of another
-// queue, and in all slots. The others go on between them.
+// TestSuspectsRunApart from each other and from all that the workers of the process run, also those of
+// another queue, and in all slots. The others go on between them.
 func TestSuspectsRunApart(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()

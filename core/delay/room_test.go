@@ -14,8 +14,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestAQueueCountsItsBytes: whatever happens to tasks, it knows how many bytes of payloads and results it has,
-// and schedules no task that would make them more than may be.
+// TestAQueueCountsItsBytes: whatever happens to tasks, it knows how many bytes of payloads and results it
+// has, and schedules no task that would make them more than may be.
 func TestAQueueCountsItsBytes(t *testing.T) {
 	const most, result, tasks = 20_000, 500, 40
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -12,8 +12,9 @@ import (
 // firstStep is the outcome of an operation whose answer is being sent.
 var firstStep = core.Outcome{Status: 201, Incomplete: true, Pending: true}
 
-// TestOperationsAreDoneInTwoSteps: after the first step an operation never begins anew. An attempt between the
-// steps was told for good that the operation is done and its answer lost, a moment before the answer was kept.
+// TestOperationsAreDoneInTwoSteps: after the first step an operation never begins anew. An attempt between
+// the steps was told for good that the operation is done and its answer lost, a moment before the answer was
+// kept.
 func TestOperationsAreDoneInTwoSteps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "once", Options{MaxBody: 10})

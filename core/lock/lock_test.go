@@ -153,8 +153,8 @@ func TestLockRefusalsWriteNothing(t *testing.T) {
 	})
 }
 
-// TestLockLostReply: the client library sends the calls again: the lock is taken once, with one fence, renewed
-// and given back.
+// TestLockLostReply: the client library sends the calls again: the lock is taken once, with one fence,
+// renewed and given back.
 func TestLockLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		witness := New(guardtest.NewEngine(b), "l", Options{})

@@ -217,8 +217,8 @@ func TestLockWaitersWhoseRepliesAreLost(t *testing.T) {
 	})
 }
 
-// TestALockWaitThatArrivesLateTakesNothing: the call for an attempt's place reaches Redis after the attempt has
-// given up, when the lock is free.
+// TestALockWaitThatArrivesLateTakesNothing: the call for an attempt's place reaches Redis after the attempt
+// has given up, when the lock is free.
 func TestALockWaitThatArrivesLateTakesNothing(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		other := New(guardtest.NewEngine(b), "l", Options{})

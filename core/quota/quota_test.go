@@ -215,7 +215,8 @@ func TestQuotaSharedItems(t *testing.T) {
 		// the operation ID is free again
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7", ID: "op"}),
 			core.ReasonAgain)
-		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "new", ID: "op 2"}), core.Commit)
+		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "new", ID: "op 2"}),
+			core.Commit)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a10"}), core.ReasonQuota)
 	})
 }

@@ -20,7 +20,8 @@ func TestSeckillRestock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		openSale(t, g, "tv", Sale{Stock: 3, PerBuyer: 2})
-		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "1"}), core.Commit)
+		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "1"}),
+			core.Commit)
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", ID: "2"})
 		opened, err := g.Status(t.Context(), "tv")
 		if err != nil {

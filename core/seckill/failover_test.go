@@ -364,7 +364,8 @@ func TestAckedByFewerThanAllReplicas(t *testing.T) {
 	openSale(t, guard(primary, 2, 19*time.Second), "tv", Sale{Stock: 5})
 	promote(t, behind)
 	guardtest.Settle(t, guard(primary, 1, 19*time.Second),
-		guardtest.Check(t, guard(primary, 1, 19*time.Second), core.Attempt{Actor: "ann", Resource: "tv"}), core.Commit)
+		guardtest.Check(t, guard(primary, 1, 19*time.Second), core.Attempt{Actor: "ann", Resource: "tv"}),
+			core.Commit)
 	guardtest.WantReason(t, guardtest.Check(t, guard(primary, 2, 50*time.Millisecond),
 		core.Attempt{Actor: "bob", Resource: "tv", ID: "op"}), core.ReasonUnconfirmed)
 	redistest.Eventually(t, 20*time.Second, func() bool {

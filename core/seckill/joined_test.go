@@ -17,8 +17,8 @@ import (
 )
 
 // TestJoinedReservationsAreDecidedAsOneAfterTheOther compares a run for several attempts with one for each at
-// the same moment: replies, records, events and TTLs, while holds expire and are confirmed and cancelled, also
-// before they come.
+// the same moment: replies, records, events and TTLs, while holds expire and are confirmed and cancelled,
+// also before they come.
 func TestJoinedReservationsAreDecidedAsOneAfterTheOther(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		seed, cases := rand.Uint64(), 20

@@ -237,7 +237,8 @@ func TestBoughtIsForgottenByWhatGivesBackHere(t *testing.T) {
 				here.Restock(t.Context(), item, "r", 1)
 			}, false},
 			"another's units": {func(item string, _ core.Decision) {
-				guardtest.Settle(t, here, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: item}), core.Rollback)
+				guardtest.Settle(t, here, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: item}),
+					core.Rollback)
 			}, false},
 		} {
 			openSale(t, here, name, Sale{Stock: 9, Hold: saleRefusalFor / 2})

@@ -98,7 +98,8 @@ func TestSeckillOddItems(t *testing.T) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
 		for name, item := range oddIDs {
 			openSale(t, g, item, Sale{Stock: 2})
-			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item, ID: item}), core.Commit)
+			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: item, ID: item}),
+				core.Commit)
 			if n, err := g.Sweep(t.Context(), item); n != 0 || err != nil {
 				t.Errorf("%s: sweep: %d, %v", name, n, err)
 			}

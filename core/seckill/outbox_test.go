@@ -191,7 +191,8 @@ func TestSeckillEventsOfAnIDThatLooksLikeTheShortNameOfALongOne(t *testing.T) {
 		openSale(t, g, "tv", Sale{Stock: 2})
 		long := strings.Repeat("long ", 20)
 		for buyer, id := range map[string]string{"ann": long, "bob": script.Encode(long)} {
-			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: buyer, Resource: "tv", ID: id}), core.Commit)
+			guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: buyer, Resource: "tv", ID: id}),
+				core.Commit)
 		}
 		events, err := g.Events(t.Context(), "tv", "", 10)
 		if err != nil || len(events) != 5 {

@@ -142,7 +142,8 @@ func TestVerifyOfASaleThatMoves(t *testing.T) {
 		rdb := busy{b.Client, func(cmd redis.Cmder) {
 			if cmd.Name() == "hlen" && changes > 0 {
 				changes--
-				guardtest.Settle(t, other, guardtest.Check(t, other, core.Attempt{Actor: "ann", Resource: "tv"}), core.Rollback)
+				guardtest.Settle(t, other, guardtest.Check(t, other, core.Attempt{Actor: "ann", Resource: "tv"}),
+					core.Rollback)
 			}
 		}}
 		e := guardtest.NewEngineOver(b, rdb)

@@ -24,8 +24,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 )
 
-// Kinds returns a guard of each package, by the folder of the package in core. Their client never connects: they are
-// for tests of what guards say of themselves.
+// Kinds returns a guard of each package, by the folder of the package in core. Their client never connects:
+// they are for tests of what guards say of themselves.
 func Kinds() map[string]core.Guard {
 	gate := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
 	return map[string]core.Guard{

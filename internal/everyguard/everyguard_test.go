@@ -38,8 +38,8 @@ func guards(t *testing.T) map[string]string {
 }
 
 // TestAGuardThatIsLeftOutFails: each package that registers a guard or a tool is here, so that the tests of
-// what all guards say of themselves see it, and is named in each place that a user, an operator or a test looks
-// for it.
+// what all guards say of themselves see it, and is named in each place that a user, an operator or a test
+// looks for it.
 func TestAGuardThatIsLeftOutFails(t *testing.T) {
 	known := everyguard.Kinds()
 	tools := everyguard.Tools()

@@ -23,8 +23,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// crashEnv has how a process of its own ends, whose attempts stand in line, the kind of its guard, the address
-// and the prefix.
+// crashEnv has how a process of its own ends, whose attempts stand in line, the kind of its guard, the
+// address and the prefix.
 const crashEnv = "GATEHOUSE_LEASES_CRASH"
 
 const (
@@ -73,8 +73,8 @@ func stand(
 	all.Wait()
 }
 
-// TestProcessThatStandsInLine is the process that dies, while it holds nothing, so that no lease has to end. Or
-// it ends well: its attempts leave the line.
+// TestProcessThatStandsInLine is the process that dies, while it holds nothing, so that no lease has to end.
+// Or it ends well: its attempts leave the line.
 func TestProcessThatStandsInLine(t *testing.T) {
 	var end, kind, addr, prefix string
 	if n, _ := fmt.Sscan(os.Getenv(crashEnv), &end, &kind, &addr, &prefix); n != 4 {
@@ -106,7 +106,8 @@ func TestProcessThatStandsInLine(t *testing.T) {
 }
 
 // TestACrashLoopStarvesNobody: a process whose attempts stand in line dies once a second, and is started
-// again. Its attempts are passed by, so that the others get at least half of what they get where it ends well.
+// again. Its attempts are passed by, so that the others get at least half of what they get where it ends
+// well.
 func TestACrashLoopStarvesNobody(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestOneUserFillsNoLine: of a thousand requests of one user ten wait, and the others are refused as too many.
-// So those of twenty users who come later are all served.
+// TestOneUserFillsNoLine: of a thousand requests of one user ten wait, and the others are refused as too
+// many. So those of twenty users who come later are all served.
 func TestOneUserFillsNoLine(t *testing.T) {
 	makes := map[string]func(e *core.Engine) core.Guard{
 		"semaphore": func(e *core.Engine) core.Guard {

@@ -651,7 +651,8 @@ func TestBucketsRestock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newGuard(guardtest.NewEngine(b))
 		openSale(t, g, "tv", 4, seckill.Sale{Stock: 7, PerBuyer: 2})
-		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "1"}), core.Commit)
+		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "1"}),
+			core.Commit)
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", ID: "2"})
 		opened, err := g.Status(t.Context(), "tv")
 		if err != nil {

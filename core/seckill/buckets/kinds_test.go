@@ -11,8 +11,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestNeitherKindSellsAgainWhatTheOtherHas: a program that gives a sale buckets, or takes them away, while the
-// sale is open does not open it once more.
+// TestNeitherKindSellsAgainWhatTheOtherHas: a program that gives a sale buckets, or takes them away, while
+// the sale is open does not open it once more.
 func TestNeitherKindSellsAgainWhatTheOtherHas(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		plain := seckill.New(guardtest.NewEngine(b), "s", seckill.Options{})

@@ -71,8 +71,8 @@ func TestVotesInPartsUseAllMasters(t *testing.T) {
 	})
 }
 
-// TestProcessesThatDisagreeAboutParts: processes with different numbers of parts vote in one poll concurrently,
-// including the first votes, and each voter counts once.
+// TestProcessesThatDisagreeAboutParts: processes with different numbers of parts vote in one poll
+// concurrently, including the first votes, and each voter counts once.
 func TestProcessesThatDisagreeAboutParts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		rounds, voters := 6, 40
