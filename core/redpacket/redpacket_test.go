@@ -84,7 +84,8 @@ func TestRedPacketGivesEachUserOneShare(t *testing.T) {
 			if d.Limit != 3 || d.Remaining != int64(2-i) || d.RetryAfter != 0 {
 				t.Errorf("%+v", d)
 			}
-			guardtest.Settle(t, g, d, guardtest.Ending(i%2 == 0)) // the user keeps the share, however the request ended
+			// The user keeps the share, however the request ended.
+			guardtest.Settle(t, g, d, guardtest.Ending(i%2 == 0))
 		}
 		for i, user := range users {
 			d := guardtest.Check(t, g, core.Attempt{Actor: user, Resource: "p"})

@@ -365,7 +365,7 @@ func TestAckedByFewerThanAllReplicas(t *testing.T) {
 	promote(t, behind)
 	guardtest.Settle(t, guard(primary, 1, 19*time.Second),
 		guardtest.Check(t, guard(primary, 1, 19*time.Second), core.Attempt{Actor: "ann", Resource: "tv"}),
-			core.Commit)
+		core.Commit)
 	guardtest.WantReason(t, guardtest.Check(t, guard(primary, 2, 50*time.Millisecond),
 		core.Attempt{Actor: "bob", Resource: "tv", ID: "op"}), core.ReasonUnconfirmed)
 	redistest.Eventually(t, 20*time.Second, func() bool {

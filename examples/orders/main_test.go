@@ -519,8 +519,8 @@ func TestMessagesThatAreNoEventsGoAside(t *testing.T) {
 			{"event", "sold", "id", "x", "quantity", "0"},
 			{"event", "melted", "id", "x", "quantity", "1"},
 			{"event", "opened", "quantity", "10", "epoch", "7"}, // of another sale
-			{"event", "lent", "id", "0-1-1", "quantity", "1"},   // is one
-			{"event", "borrowed", "id", "1-0-1", "quantity", "1"},
+			{"event", "moved", "id", "0-1-1", "quantity", "-1"}, // is one
+			{"event", "moved", "id", "1-0-1", "quantity", "1"},
 		} {
 			if err := b.Client.XAdd(t.Context(),
 				&redis.XAddArgs{Stream: g.Key(item, "outbox"), Values: values}).Err(); err != nil {

@@ -837,7 +837,8 @@ func TestBucketsWithoutOutbox(t *testing.T) {
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s",
 			Options{Options: seckill.Options{NoOutbox: true}, Buckets: 2})
 		openSale(t, g, "tv", 4, seckill.Sale{Stock: 4, PerBuyer: 4, Hold: time.Minute})
-		guardtest.Settle(t, g, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 2}), core.Commit)
+		guardtest.Settle(t, g,
+			guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 2}), core.Commit)
 		guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", Cost: 2})
 		clock.Advance(time.Minute)
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv", Cost: 2}),
