@@ -65,8 +65,9 @@ func (o *slidingOracle) take(now, cost, _ int64) int64 {
 }
 
 func (o *slidingOracle) refund(_, stamp, cost, _ int64) {
-	if stamp < o.birth {
-		return
+	exact := o.grain == Per(1, time.Duration(o.window)*time.Microsecond).grain()
+	if stamp < o.birth && (!exact || o.round(stamp) != o.round(o.birth)) {
+		return // from before a Reset, unless both came within 100 microseconds
 	}
 	alive := false
 	for i, u := range o.units {
@@ -76,7 +77,7 @@ func (o *slidingOracle) refund(_, stamp, cost, _ int64) {
 		}
 		alive = alive || !o.units[i].dead
 	}
-	if o.grain == Per(1, time.Duration(o.window)*time.Microsecond).grain() || !alive {
+	if exact || !alive {
 		o.units = slices.DeleteFunc(o.units, func(u unit) bool { return u.dead })
 	}
 }

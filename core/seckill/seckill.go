@@ -395,7 +395,7 @@ func encodeBuyer(a core.Attempt) string {
 	return script.Encode(a.Actor)
 }
 
-// runScript is [core.Engine.RunWithin], or [Guard.runYes].
+// runScript is [script.Runner.RunWithin], or [Guard.runYes].
 type runScript func(
 	ctx context.Context, limit time.Duration, s *script.Script, keys []string, args ...any,
 ) (any, error)
