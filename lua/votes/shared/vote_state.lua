@@ -1,4 +1,4 @@
--- Reads the state of a part of a poll. Needs state, the field ":state" of the book, or false. Gives slots,
+-- Reads the state of a poll. Needs state, the field ":state" of the book, or false. Gives slots,
 -- changes, buckets, ballots, kinds and ended, and tail, the text behind the first.
 
 local slots, tail, changes, buckets, ballots, kinds, ended =
