@@ -32,7 +32,7 @@ var errLate = errors.New("i/o timeout")
 // claims are the scripts whose calls may be late, by the place of the call in their arguments, and undos
 // those that take them back.
 var (
-	claims = map[string]int{sha(lua.Source("votes/vote")): 7, sha(lua.Source("quota/quota")): 7,
+	claims = map[string]int{sha(lua.Source("votes/vote")): 6, sha(lua.Source("quota/quota")): 7,
 		sha(lua.Source("seckill/reserve")): 5, sha(lua.Source("semaphore/acquire")): 3,
 		sha(lua.Source("lock/acquire")): 1}
 	undos = map[string]int{sha(lua.Source("votes/undo")): 1, sha(lua.Source("quota/undo")): 2,
